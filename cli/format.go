@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -40,13 +41,29 @@ func sizeText(text string) string {
 // createdForm is the form of creation times of volumes.
 const createdForm = "2006-01-02 15:04:05 -0700 MST"
 
-// age writes how long ago a time of a volume was, in its largest unit.
-func age(text string, now time.Time) string {
+// moment reads a time as the API writes it.
+func moment(text string) (time.Time, error) {
 	t, err := time.Parse(createdForm, text)
 	if err != nil {
-		if t, err = time.Parse(time.RFC3339, text); err != nil {
-			return text
-		}
+		return time.Parse(time.RFC3339, text)
+	}
+	return t, nil
+}
+
+// ageSeconds is how long ago a time was; infinite for what is no time.
+func ageSeconds(text string, now time.Time) float64 {
+	t, err := moment(text)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return max(now.Sub(t), 0).Seconds()
+}
+
+// age writes how long ago a time of a volume was, in its largest unit.
+func age(text string, now time.Time) string {
+	t, err := moment(text)
+	if err != nil {
+		return text
 	}
 	d := max(now.Sub(t), 0)
 	switch {
@@ -66,4 +83,10 @@ func yesNo(b bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// bytesIn reads the decimal strings of volumes; what is none counts as 0.
+func bytesIn(text string) float64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return float64(n)
 }

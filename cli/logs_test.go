@@ -19,7 +19,7 @@ import (
 func TestLogs(t *testing.T) {
 	instances := resttest.StartInstances(t)
 	objects := append(cluster(), resttest.InstanceManager("im-1", "node-1"))
-	s, err := rest.New(rest.Config{Client: resttest.Client(t, interceptor.Funcs{}, objects...),
+	s, err := rest.New(rest.Config{Client: resttest.Client(t, interceptor.Funcs{}, objects...), Open: true,
 		Connect: instances.Connect, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"ankole.storage/cli/kube"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -31,7 +34,8 @@ const (
 const (
 	// EnvServer names the server when --server is not given.
 	EnvServer = "ANKOLE_SERVER"
-	// EnvToken holds the bearer token, which has no flag: arguments are visible to other users.
+	// EnvToken holds the bearer token, which is no flag's value: arguments are visible to other
+	// users.
 	EnvToken = "ANKOLE_TOKEN"
 )
 
@@ -43,8 +47,20 @@ type app struct {
 	out, err io.Writer
 	server   string
 	output   string
+	// credentials are what flags say about the bearer token.
+	credentials credentials
+	// reach is what flags say about the way to the server.
+	reach reach
+	// plugin says that kubectl runs this program: "kubectl ankole".
+	plugin bool
 	// terminal says that err is a terminal, where progress can be drawn.
 	terminal bool
+	// dryRun is --dry-run: requests that change something are shown and not sent.
+	dryRun bool
+	// now is the time that ages are counted to.
+	now func() time.Time
+	// api is the client, made when it is asked for first.
+	api *client.Client
 }
 
 // usageError is a command that was not understood.
@@ -59,32 +75,45 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 func Main(args []string, in io.Reader, out, err io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return run(ctx, args, in, out, err)
+	a := newApp(out, err)
+	a.plugin = isPlugin(os.Args[0])
+	return a.run(ctx, args, in)
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	a := &app{out: out, err: errOut}
+	return newApp(out, errOut).run(ctx, args, in)
+}
+
+func newApp(out, errOut io.Writer) *app {
+	a := &app{out: out, err: errOut, now: time.Now}
 	if f, ok := errOut.(*os.File); ok {
 		a.terminal = term.IsTerminal(int(f.Fd()))
 	}
-	root := a.root()
+	return a
+}
+
+// run runs a command line and returns the exit status.
+func (a *app) run(ctx context.Context, args []string, in io.Reader) int {
+	root, errOut := a.root(), a.err
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(a.out)
 	root.SetErr(errOut)
 	which, err := root.ExecuteContextC(ctx)
+	a.reach.close()
 	var usage *usageError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, client.ErrDryRun):
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(errOut, "error: %v\nusage: %s\nhelp: %s --help\n", err, which.UseLine(), which.CommandPath())
+		fmt.Fprintf(errOut, "error: %s\nusage: %s\nhelp: %s --help\n", a.spelled(err.Error()), which.UseLine(),
+			which.CommandPath())
 		return exitUsage
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		fmt.Fprintln(errOut, "interrupted")
 		return exitError
 	}
-	fmt.Fprintf(errOut, "error: %v\n", a.explain(err))
+	fmt.Fprintf(errOut, "error: %s\n", a.spelled(a.explain(err).Error()))
 	return exitError
 }
 
@@ -95,26 +124,81 @@ func (a *app) root() *cobra.Command {
 		Long: `Replicated block storage for Kubernetes.
 
 The command talks to a cluster's API: ` + client.DefaultServer + ` unless --server or ` + EnvServer + ` say otherwise.
-` + EnvToken + ` holds the bearer token where one is needed.`,
+Where a Kubernetes token is needed, it is that of --token-file, of --kubeconfig, or in ` + EnvToken + `.
+With --port-forward it goes through the Kubernetes API server instead, with the user's kubeconfig; so it does
+by itself as kubectl plugin: put it on the PATH as kubectl-ankole, and type kubectl ankole.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	server := os.Getenv(EnvServer)
-	if server == "" {
-		server = client.DefaultServer
+	if a.plugin {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ankole"}
 	}
-	root.PersistentFlags().StringVar(&a.server, "server", server, "address of the API")
+	f := root.PersistentFlags()
+	a.addServerFlags(f)
+	f.BoolVar(&a.dryRun, "dry-run", false, "show the requests that would change something, and send none of them")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		if errors.Is(err, pflag.ErrHelp) {
 			return err
 		}
 		return &usageError{err}
 	})
-	root.AddCommand(a.volumeCommands(), a.snapshotCommands(), a.engineCommands(), a.replicaCommands(), a.nodeCommands(),
-		a.settingCommands(), a.orphanCommands(), a.standaloneCommand(),
-		a.demoCommand(), a.versionCommand())
+	a.addCommands(root)
 	rejectUnknownSubcommands(root)
 	return root
+}
+
+// addCommands adds the commands in the groups in which help lists them.
+func (a *app) addCommands(root *cobra.Command) {
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"look", "The cluster as a whole:", []*cobra.Command{a.statusCommand(), a.eventCommands(), a.applyCommand()}},
+		{"volumes", "Volumes and what belongs to them:", []*cobra.Command{a.volumeCommands(), a.snapshotCommands(),
+			a.recurringJobCommands(), a.replicaCommands(), a.engineCommands()}},
+		{"machines", "Nodes and what runs on them:", []*cobra.Command{a.nodeCommands(), a.diskCommands(),
+			a.instanceManagerCommands(), a.engineImageCommands(), a.orphanCommands(), a.settingCommands()}},
+		{"local", "On this machine:", []*cobra.Command{a.standaloneCommand(), a.demoCommand(), a.versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("local")
+	root.SetCompletionCommandGroupID("local")
+}
+
+// nearest is what to say to words of which the first is no command.
+func nearest(c *cobra.Command, words []string) string {
+	if near := c.SuggestionsFor(words[0]); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	if !c.HasParent() {
+		if with := kindsWith(c, words[0]); len(with) > 0 {
+			kind := "volume"
+			for _, sub := range with {
+				if len(words) > 1 && (sub.Name() == words[1] || slices.Contains(sub.Aliases, words[1])) {
+					kind = sub.Name()
+				}
+			}
+			return fmt.Sprintf("; the kind of object comes first, for instance: %s %s %s", c.Name(), kind, words[0])
+		}
+	}
+	return fmt.Sprintf("; list its commands with: %s --help", c.CommandPath())
+}
+
+// kindsWith are the kinds of objects that have a command of a name. People who know kubectl begin
+// with what is to be done, as in "get volumes".
+func kindsWith(root *cobra.Command, verb string) []*cobra.Command {
+	var with []*cobra.Command
+	for _, sub := range root.Commands() {
+		if slices.ContainsFunc(sub.Commands(), func(c *cobra.Command) bool { return c.Name() == verb }) {
+			with = append(with, sub)
+		}
+	}
+	return with
 }
 
 // rejectUnknownSubcommands makes groups of commands refuse a subcommand they do not have, which
@@ -126,11 +210,7 @@ func rejectUnknownSubcommands(c *cobra.Command) {
 			if len(args) == 0 {
 				return nil
 			}
-			hint := ""
-			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = "; did you mean " + strings.Join(near, " or ") + "?"
-			}
-			return usagef("%q has no command %q%s", c.CommandPath(), args[0], hint)
+			return usagef("%q has no command %q%s", c.CommandPath(), args[0], nearest(c, args))
 		}
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
@@ -162,13 +242,9 @@ func atMost(n int) cobra.PositionalArgs {
 	}
 }
 
-// client returns a client of the server asked for.
-func (a *app) client() (*client.Client, error) {
-	c, err := client.New(a.server, os.Getenv(EnvToken))
-	if err != nil {
-		return nil, &usageError{err}
-	}
-	return c, nil
+// showRequest is what a dry run prints of a request.
+func (a *app) showRequest(method, path string, body []byte) {
+	fmt.Fprintf(a.out, "would send: %s %s %s\n", method, path, orDash(string(body)))
 }
 
 // missing is an object that does not exist, with the command that lists those that do.
@@ -188,8 +264,20 @@ func named(kind, name string, err error) error {
 
 // explain adds the next step to errors that have one for every command.
 func (a *app) explain(err error) error {
+	var reaching *kube.Error
+	var unknown x509.UnknownAuthorityError
 	switch {
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%s: %w; name the authorities of the server with --ca-file", a.server, unknown)
+	case errors.As(err, &reaching):
+		return reaching
+	case a.reach.tunnel != nil && client.IsUnauthenticated(err):
+		return fmt.Errorf("%w\n%s", err, noTokenHint)
 	case errors.Is(err, client.ErrUnreachable):
+		if a.reach.tunnel != nil {
+			return fmt.Errorf("no answer from the managers through %s: %w; try again, or look at them with: "+
+				"kubectl -n %s get pods", a.reach.tunnel.Where(), err, a.reach.namespace)
+		}
 		var op *net.OpError
 		if errors.As(err, &op) {
 			err = op
@@ -197,13 +285,17 @@ func (a *app) explain(err error) error {
 		return fmt.Errorf(
 			"no answer from %s (%w)\nstart a cluster with: ankole standalone, or name another one with --server or %s",
 			a.server, err, EnvServer)
+	case client.IsUnauthenticated(err):
+		return fmt.Errorf("%w\nsend a token: set %s, or give --token-file or --kubeconfig; make one with: "+
+			"kubectl -n longhorn-system create token ACCOUNT", err, EnvToken)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("timed out: %w; raise --timeout, or look again with: ankole volume list", err)
 	}
 	return err
 }
 
-// completeNames completes the first arguments of a command with names of the cluster.
+// completeNames completes the first max arguments of a command with names of the cluster; 0 means
+// any number, each name once.
 func (a *app) completeNames(max int, names func(context.Context, *client.Client) ([]string,
 	error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -222,7 +314,7 @@ func (a *app) completeNames(max int, names func(context.Context, *client.Client)
 		}
 		var out []string
 		for _, n := range all {
-			if strings.HasPrefix(n, prefix) {
+			if strings.HasPrefix(n, prefix) && (max > 0 || !slices.Contains(args, n)) {
 				out = append(out, n)
 			}
 		}

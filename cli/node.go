@@ -1,16 +1,199 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
+
+func (a *app) nodeCommands() *cobra.Command {
+	c := &cobra.Command{Use: "node", Aliases: []string{"nodes"}, Short: "Look at storage nodes and change them"}
+	one := func(ctx context.Context, api *client.Client, name string) (*nodeRow, error) {
+		n, err := api.Node(ctx, name)
+		return n, named("node", name, err)
+	}
+	c.AddCommand(listing(a, nodeKind, "List nodes and their disks",
+		func(ctx context.Context, api *client.Client) ([]nodeRow, error) { return api.Nodes(ctx) }),
+		getting(a, nodeKind, "Show nodes", "the node's name", nodeNames, one),
+		a.describing("a node", "the node's name", nodeNames, describeNode),
+		a.nodeScheduling(), a.nodeTag(), a.nodeEvict(), a.nodeDelete(), a.nodeSetCPU())
+	return c
+}
+
+// nodeInput is what is wanted of a node as it is: keys that are left out would count as their zero
+// values.
+func nodeInput(n *resource.Node) resource.NodeInput {
+	return resource.NodeInput{AllowScheduling: n.AllowScheduling, EvictionRequested: n.EvictionRequested, Tags: n.Tags,
+		InstanceManagerCPURequest: n.InstanceManagerCPURequest}
+}
+
+// changeNode changes what is wanted of a node.
+func changeNode(ctx context.Context, api *client.Client, name string,
+	change func(*resource.NodeInput) error) (*resource.Node, error) {
+	n, err := api.Node(ctx, name)
+	if err != nil {
+		return nil, named("node", name, err)
+	}
+	in := nodeInput(n)
+	if err := change(&in); err != nil {
+		return nil, err
+	}
+	n, err = api.UpdateNode(ctx, name, in)
+	return n, named("node", name, err)
+}
+
+func (a *app) nodeScheduling() *cobra.Command {
+	return &cobra.Command{Use: "scheduling on|off NODE…", Short: "Whether a node takes new replicas; those on it stay",
+		Example: "  ankole node scheduling off node-1 node-2",
+		Args:    atLeast(2, "on or off", "the node's name"), ValidArgsFunction: a.afterOnOff(a.completeNames(0, nodeNames)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			on, err := onOff(args[0])
+			if err != nil {
+				return err
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			return a.each(args[1:], func(name string) error {
+				_, err := changeNode(cmd.Context(), api, name, func(in *resource.NodeInput) error {
+					if on && in.EvictionRequested {
+						return fmt.Errorf("node %s is being evicted; end that with: ankole node evict --cancel %s", name, name)
+					}
+					in.AllowScheduling = on
+					return nil
+				})
+				return a.told(err, []string{name}, "node %s"+takes(on))
+			})
+		}}
+}
+
+func (a *app) nodeTag() *cobra.Command {
+	var f tagFlags
+	c := &cobra.Command{Use: "tag NODE… [--add TAG] [--remove TAG]",
+		Short: "Change the tags of nodes, by which volumes choose them",
+		Args:  atLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			return a.each(args, func(name string) error {
+				n, err := changeNode(cmd.Context(), api, name, func(in *resource.NodeInput) error {
+					in.Tags = f.over(in.Tags)
+					return nil
+				})
+				if err == nil {
+					fmt.Fprintf(a.out, "node %s has tags %s\n", name, orDash(strings.Join(n.Tags, ",")))
+				}
+				return err
+			})
+		}}
+	f.addTo(c)
+	return c
+}
+
+func (a *app) nodeEvict() *cobra.Command {
+	var cancel bool
+	var w waiting
+	c := &cobra.Command{Use: "evict NODE…", Short: "Move all replicas of nodes to other ones",
+		Long: "Move all replicas of nodes to other ones. The nodes take no new replicas from then on; with --cancel the eviction\n" +
+			"ends, and ankole node scheduling on has them take replicas again. A replica leaves when its copy elsewhere is whole.",
+		Example: "  ankole node evict node-1 --timeout 2h",
+		Args:    atLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			text := "node %s is being evicted"
+			if cancel {
+				text = "node %s is not evicted any more"
+			}
+			var under []string
+			err = a.each(args, func(name string) error {
+				_, err := changeNode(cmd.Context(), api, name, func(in *resource.NodeInput) error {
+					in.EvictionRequested, in.AllowScheduling = !cancel, in.AllowScheduling && cancel
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+				under = append(under, name)
+				if cancel || !w.wait {
+					return a.told(nil, []string{name}, text)
+				}
+				return nil
+			})
+			if cancel || !w.wait || len(under) == 0 {
+				return err
+			}
+			waited := a.awaitEmpty(cmd.Context(), api, under, nil, w.timeout)
+			return errors.Join(err, a.told(waited, under, "node %s holds no replicas"))
+		}}
+	c.Flags().BoolVar(&cancel, "cancel", false, "end the eviction")
+	w.addTo(c)
+	return c
+}
+
+// evictionEvery is the pause between two looks at nodes that are being emptied.
+const evictionEvery = 500 * time.Millisecond
+
+// awaitEmpty waits until nodes hold no replicas, or only the named disks of them, and shows how
+// many are left.
+func (a *app) awaitEmpty(ctx context.Context, api *client.Client, nodes, disks []string, timeout time.Duration) error {
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	what, most, left := strings.Join(nodes, ", "), 0, 0
+	return poll(ctx, timeout, evictionEvery, func(ctx context.Context) (bool, error) {
+		all, err := api.Nodes(ctx)
+		if err != nil {
+			return false, err
+		}
+		left = 0
+		for _, d := range diskRows(all) {
+			if slices.Contains(nodes, d.Node) && (disks == nil || slices.Contains(disks, d.Name)) {
+				left += len(d.ScheduledReplica)
+			}
+		}
+		if left == 0 {
+			return true, nil
+		}
+		most = max(most, left)
+		line.set((most-left)*100/most, "node %s: %s left", what, count(left, "replica"))
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("node %s still holds %s after %s; the eviction goes on, see why they stay with: "+
+			"ankole node describe %s", what, count(left, "replica"), timeout, nodes[0])
+	})
+}
+
+func (a *app) nodeDelete() *cobra.Command {
+	c := &cobra.Command{Use: "delete NAME…", Short: "Forget nodes that are gone from Kubernetes and hold nothing",
+		Args: atLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames)}
+	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		n, err := api.Node(ctx, t.name)
+		if err != nil {
+			return "", named("node", t.name, err)
+		}
+		return fmt.Sprintf("node %s, ready: %s, with %s", t.name, conditionText(n.Conditions["Ready"]),
+			count(replicasOn(n), "replica")), nil
+	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		return "node " + t.name + " deleted", named("node", t.name, api.DeleteNode(ctx, t.name))
+	})
+}
 
 // nodeSetCPU changes what the instance manager of a node requests.
 func (a *app) nodeSetCPU() *cobra.Command {
@@ -31,15 +214,12 @@ func (a *app) nodeSetCPU() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := api.Node(cmd.Context(), args[0])
+			n, err := changeNode(cmd.Context(), api, args[0], func(in *resource.NodeInput) error {
+				in.InstanceManagerCPURequest = millis
+				return nil
+			})
 			if err != nil {
-				return named("node", args[0], err)
-			}
-			// Keys that are left out would count as their zero values.
-			n, err = api.UpdateNode(cmd.Context(), n.Name, resource.NodeInput{AllowScheduling: n.AllowScheduling,
-				EvictionRequested: n.EvictionRequested, Tags: n.Tags, InstanceManagerCPURequest: millis})
-			if err != nil {
-				return named("node", args[0], err)
+				return err
 			}
 			request := fmt.Sprintf("%dm", n.InstanceManagerCPURequest)
 			if n.InstanceManagerCPURequest == 0 {

@@ -1,106 +1,94 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
 )
 
 func (a *app) replicaCommands() *cobra.Command {
 	c := &cobra.Command{Use: "replica", Aliases: []string{"replicas"},
 		Short: "Look at the copies of volumes, also without a cluster"}
-	list := &cobra.Command{Use: "list [VOLUME]", Aliases: []string{"ls"},
-		Short: "List the replicas of a volume, or of all", Args: atMost(1),
-		ValidArgsFunction: a.completeNames(1, volumeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			var volumes []volumeRow
-			if len(args) > 0 {
-				v, err := api.Volume(cmd.Context(), args[0])
-				if err != nil {
-					return named("volume", args[0], err)
-				}
-				volumes = []volumeRow{*v}
-			} else if volumes, err = api.Volumes(cmd.Context()); err != nil {
-				return err
-			}
-			var rows []replicaRow
-			for _, v := range volumes {
-				for _, r := range v.Replicas {
-					rows = append(rows, replicaRow{v.Name, r})
-				}
-			}
-			return show(a, replicaKind, rows, false)
-		}}
-	a.addOutput(list)
-	c.AddCommand(list, a.replicaLogs(), a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(),
-		a.replicaCheck())
+	get := getting(a, replicaKind, "Show replicas", "the replica's name", allReplicaNames,
+		func(ctx context.Context, api *client.Client, name string) (*replicaRow, error) {
+			r, _, err := replicaByName(ctx, api, name)
+			return r, err
+		})
+	c.AddCommand(a.replicaList(), get, a.describing("a replica", "the replica's name", allReplicaNames, describeReplica),
+		a.replicaLogs(), a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(), a.replicaCheck())
 	return c
 }
 
-func (a *app) nodeCommands() *cobra.Command {
-	c := &cobra.Command{Use: "node", Aliases: []string{"nodes"}, Short: "Look at storage nodes and change them"}
-	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List nodes and their disks", Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			api, err := a.client()
+// allReplicas lists the replicas of all volumes.
+func allReplicas(ctx context.Context, api *client.Client) ([]replicaRow, error) {
+	volumes, err := api.Volumes(ctx)
+	return replicaRows(volumes), err
+}
+
+func replicaRows(volumes []volumeRow) []replicaRow {
+	var rows []replicaRow
+	for _, v := range volumes {
+		for _, r := range v.Replicas {
+			rows = append(rows, replicaRow{v.Name, r})
+		}
+	}
+	return rows
+}
+
+func allReplicaNames(ctx context.Context, api *client.Client) ([]string, error) {
+	all, err := allReplicas(ctx, api)
+	return namesOf(all, func(r replicaRow) string { return r.Name }), err
+}
+
+func (a *app) replicaList() *cobra.Command {
+	c := &cobra.Command{Use: "list [VOLUME…]", Aliases: []string{"ls"}, Short: "List the replicas of volumes, or of all",
+		Example:           "  ankole replica list --filter node=node-1 --sort volume",
+		ValidArgsFunction: a.completeNames(0, volumeNames)}
+	s := addSelection(c, replicaKind)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		api, err := a.client()
+		if err != nil {
+			return err
+		}
+		if len(args) == 0 {
+			rows, err := allReplicas(cmd.Context(), api)
 			if err != nil {
 				return err
 			}
-			all, err := api.Nodes(cmd.Context())
-			if err != nil {
-				return err
+			return showSelected(a, replicaKind, rows, s)
+		}
+		var volumes []volumeRow
+		err = a.each(args, func(name string) error {
+			v, err := api.Volume(cmd.Context(), name)
+			if err == nil {
+				volumes = append(volumes, *v)
 			}
-			return show(a, nodeKind, all, false)
-		}}
-	get := &cobra.Command{Use: "get NAME", Short: "Show one node", Args: exactly("the node's name"),
-		ValidArgsFunction: a.completeNames(1, nodeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			n, err := api.Node(cmd.Context(), args[0])
-			if err != nil {
-				return named("node", args[0], err)
-			}
-			return show(a, nodeKind, []nodeRow{*n}, true)
-		}}
-	a.addOutput(list)
-	a.addOutput(get)
-	c.AddCommand(list, get, a.nodeSetCPU())
+			return named("volume", name, err)
+		})
+		if len(volumes) == 0 {
+			return err
+		}
+		return errors.Join(showSelected(a, replicaKind, replicaRows(volumes), s), err)
+	}
+	a.addOutput(c)
 	return c
 }
 
 func (a *app) settingCommands() *cobra.Command {
 	c := &cobra.Command{Use: "setting", Aliases: []string{"settings"}, Short: "Read and change settings of the cluster"}
-	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List settings", Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			all, err := api.Settings(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(a, settingKind, a.listed(all), false)
-		}}
-	get := &cobra.Command{Use: "get NAME", Short: "Show one setting", Args: exactly("the setting's name"),
-		ValidArgsFunction: a.completeNames(1, settingNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			s, err := api.Setting(cmd.Context(), args[0])
-			if err != nil {
-				return settingError(err)
-			}
-			return show(a, settingKind, []settingRow{*s}, true)
-		}}
+	list := listing(a, settingKind, "List settings", func(ctx context.Context, api *client.Client) ([]settingRow, error) {
+		all, err := api.Settings(ctx)
+		return a.listed(all), err
+	})
+	get := getting(a, settingKind, "Show settings", "the setting's name", settingNames,
+		func(ctx context.Context, api *client.Client, name string) (*settingRow, error) {
+			s, err := api.Setting(ctx, name)
+			return s, settingError(err)
+		})
 	set := &cobra.Command{Use: "set NAME VALUE", Short: "Change a setting",
 		Args:              exactly("the setting's name", "the value"),
 		Example:           "  ankole setting set default-replica-count 2",
@@ -120,9 +108,7 @@ func (a *app) settingCommands() *cobra.Command {
 			fmt.Fprintf(a.out, "setting %s is now %s\n", s.Name, orDash(s.Value))
 			return nil
 		}}
-	for _, one := range []*cobra.Command{list, get, set} {
-		a.addOutput(one)
-		c.AddCommand(one)
-	}
+	a.addOutput(set)
+	c.AddCommand(list, get, set)
 	return c
 }

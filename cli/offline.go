@@ -225,6 +225,7 @@ func (a *app) replicaExport() *cobra.Command {
 	c.Flags().BoolVar(&o.Force, "force", false, "replace a file that is there")
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(offline.Formats, cobra.ShellCompDirectiveNoFileComp))
 	a.structured(c)
+	a.noDryRun(c)
 	return c
 }
 
@@ -259,8 +260,8 @@ directory into this one.`,
 	f.add(c)
 	c.Flags().StringVar(&other, "compare", "", "another replica of the same volume")
 	c.Flags().StringVar(&r.from, "repair-from", "", "a sound replica of the same volume, from which to copy what differs")
-	c.Flags().BoolVar(&r.yes, "yes", false, "repair without being asked")
-	c.Flags().BoolVar(&r.force, "force", false, "repair from a replica of an older generation")
+	r.addTo(c)
+	c.Flags().BoolVar(&r.force, "force", false, "repair from a replica that may lack acknowledged writes")
 	c.MarkFlagsMutuallyExclusive("compare", "repair-from")
 	a.structured(c)
 	return c

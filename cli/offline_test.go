@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +33,7 @@ func replicaDirectory(t *testing.T) string {
 	must(t, c.WriteRecord(chain.Record{VolumeUUID: uuid, Promised: 9, Epoch: 8, Generation: 7, State: chain.MemberRW,
 		Self:   "demo-1a2b3c4d",
 		Engine: "demo-e-0#5f", Members: []chain.Member{{Name: "demo-1a2b3c4d"}, {Name: "demo-2b3c4d5e"},
-			{Name: "demo-3c4d5e6f", Flags: 1}}}))
+			{Name: "demo-3c4d5e6f", Flags: 2}}}))
 	must(t, c.WriteDirty([]chain.Region{}))
 	must(t, c.Close())
 	return dir
@@ -165,6 +167,16 @@ func TestReplicaRepair(t *testing.T) {
 		t.Errorf("without consent: status %d, %s", r.status, r.err)
 	}
 	golden(t, "replica-repair", r.out)
+	before, err := os.ReadFile(dir + "/volume-snap-before-upgrade.img")
+	must(t, err)
+	if dry := run("--yes", "--dry-run"); dry.status != exitOK || dry.out != r.out {
+		t.Errorf("a dry run: status %d, %s%s", dry.status, dry.out, dry.err)
+	}
+	after, err := os.ReadFile(dir + "/volume-snap-before-upgrade.img")
+	must(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("a dry run wrote")
+	}
 	if r := run("--yes"); r.status != exitOK || !strings.Contains(r.out, "repaired") {
 		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
 	}
@@ -173,6 +185,49 @@ func TestReplicaRepair(t *testing.T) {
 	}
 	if r := runIn(t, filepath.Dir(dir), "replica", "check", replicaName, "--compare", "source"); r.status != exitOK {
 		t.Errorf("afterwards: status %d, %s%s", r.status, r.out, r.err)
+	}
+}
+
+// What the source's checksums speak against is left as it is, and told; the rest is repaired.
+func TestReplicaRepairKeeps(t *testing.T) {
+	make := func() string {
+		dir := replicaDirectory(t)
+		c, err := chain.Open(osdisk.New(nil), dir, chain.Options{})
+		must(t, err)
+		must(t, c.WriteHead(bytes.Repeat([]byte{7}, 4096), 8192))
+		must(t, c.Snapshot("kept", true, "2026-11-21T11:00:00Z", nil))
+		_, err = c.Hash("kept", false, "2026-11-21T12:00:00Z")
+		must(t, err)
+		must(t, c.Close())
+		return dir
+	}
+	rot := func(file string, off int64) {
+		f, err := os.OpenFile(file, os.O_RDWR, 0)
+		must(t, err)
+		_, err = f.WriteAt([]byte("rot"), off)
+		must(t, errors.Join(err, f.Close()))
+	}
+	dir, source := make(), make()
+	rot(source+"/volume-snap-kept.img", 8200)
+	rot(dir+"/volume-snap-before-upgrade.img", 1<<20+12345)
+	must(t, os.Rename(source, filepath.Join(filepath.Dir(dir), "source")))
+	r := runIn(t, filepath.Dir(dir), "replica", "check", replicaName, "--repair-from", "source", "--yes")
+	if r.status != exitError || !strings.Contains(r.err, errKept.Error()) ||
+		!strings.Contains(r.out, "not repaired: 4Ki of kept: the source's does not match") {
+		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
+	}
+	for file, want := range map[string]string{"kept.img": "\a\a\a", "before-upgrade.img": "\x00\x00\x00"} {
+		f, err := os.Open(dir + "/volume-snap-" + file)
+		must(t, err)
+		got, off := [3]byte{}, int64(8200)
+		if file != "kept.img" {
+			off = 1<<20 + 12345
+		}
+		_, err = f.ReadAt(got[:], off)
+		must(t, errors.Join(err, f.Close()))
+		if string(got[:]) != want {
+			t.Errorf("%s holds %q", file, got)
+		}
 	}
 }
 

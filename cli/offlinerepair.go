@@ -1,27 +1,20 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
-
-	"golang.org/x/term"
 
 	"ankole.storage/dataplane/offline"
 )
 
 // repairFlags say what a repair may do.
 type repairFlags struct {
-	from       string
-	yes, force bool
+	confirming
+	from  string
+	force bool
 }
-
-// errDeclined is a repair that nobody agreed to.
-var errDeclined = errors.New("nothing was changed; give --yes to repair without being asked")
 
 // repaired is the structured output of a repair.
 type repaired struct {
@@ -48,8 +41,18 @@ func (a *app) repair(ctx context.Context, in io.Reader, f *offlineFlags, dir str
 		return err
 	}
 	p.stop()
-	if err := a.agree(in, plan, r.yes); err != nil {
+	if err := a.agree(in, plan, r.confirming); err != nil {
 		return err
+	}
+	kept := errKept
+	if len(plan.Kept) == 0 {
+		kept = nil
+	}
+	if a.dryRun {
+		if a.output != outputTable {
+			return a.encode(repaired{plan, false})
+		}
+		return nil
 	}
 	if len(plan.Items) > 0 {
 		w := a.slow()
@@ -60,40 +63,32 @@ func (a *app) repair(ctx context.Context, in io.Reader, f *offlineFlags, dir str
 		w.stop()
 	}
 	if a.output != outputTable {
-		return a.encode(repaired{plan, true})
+		return errors.Join(a.encode(repaired{plan, kept == nil}), kept)
 	}
-	if len(plan.Items) > 0 {
+	if len(plan.Items) > 0 && kept == nil {
 		fmt.Fprintf(a.out, "%s repaired: it has what %s has\n", dir, r.from)
 	}
-	return nil
+	return kept
 }
 
+// errKept is the error of a repair that has left something out: the plan has said what and why.
+var errKept = errors.New("not everything that differs was repaired, because of checksums")
+
 // agree prints the plan and asks for consent where there is something to do.
-func (a *app) agree(in io.Reader, plan *offline.RepairPlan, yes bool) error {
+func (a *app) agree(in io.Reader, plan *offline.RepairPlan, y confirming) error {
 	if a.output == outputTable {
 		writePlan(a.out, plan)
 	}
-	if len(plan.Items) == 0 || yes {
+	if len(plan.Items) == 0 {
 		return nil
 	}
-	f, ok := in.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || !a.terminal {
-		return errDeclined
-	}
-	fmt.Fprint(a.err, "Write to the directory now? Type yes: ")
-	line, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if strings.TrimSpace(line) != "yes" {
-		return errDeclined
-	}
-	return nil
+	return a.confirm(in, y, "Write to the directory now?", count(len(plan.Items), "snapshot")+" of "+plan.Damaged+
+		" would be repaired")
 }
 
 // writePlan says what a repair would do.
 func writePlan(w io.Writer, plan *offline.RepairPlan) {
-	if len(plan.Items) == 0 {
+	if len(plan.Items)+len(plan.Kept) == 0 {
 		fmt.Fprintf(w, "%s needs no repair: it has what %s has\n", oneLine(plan.Damaged), oneLine(plan.Source))
 	}
 	for _, i := range plan.Items {
@@ -104,6 +99,10 @@ func writePlan(w io.Writer, plan *offline.RepairPlan) {
 		fmt.Fprint(w, wrap("What differs in a snapshot may be read from an older one and is then repaired there, "+
 			"once. Blocks are written to "+
 			oneLine(plan.Damaged)+" only.", "", textWidth))
+	}
+	for _, k := range plan.Kept {
+		fmt.Fprint(w, wrap(fmt.Sprintf("not repaired: %s of %s: %s", size(k.Bytes), oneLine(k.Snapshot), k.Reason), "    ",
+			textWidth))
 	}
 	for _, s := range plan.Warnings {
 		fmt.Fprint(w, wrap("warning: "+oneLine(s), "    ", textWidth))

@@ -48,34 +48,32 @@ func orphanNames(ctx context.Context, c *client.Client) ([]string, error) {
 func (a *app) orphanCommands() *cobra.Command {
 	c := &cobra.Command{Use: "orphan", Aliases: []string{"orphans"},
 		Short: "Look at what is on the nodes and belongs to no object, and remove it"}
-	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List orphans", Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			api, err := a.client()
+	one := func(ctx context.Context, api *client.Client, name string) (*orphanRow, error) {
+		all, err := api.Orphans(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			if all[i].Name == name {
+				return &all[i], nil
+			}
+		}
+		return nil, &missing{"orphan", name}
+	}
+	remove := &cobra.Command{Use: "delete NAME…",
+		Short: "Remove orphans and what they stand for: a process is ended, a directory deleted",
+		Args:  atLeast(1, "the orphan's name"), ValidArgsFunction: a.completeNames(0, orphanNames)}
+	c.AddCommand(listing(a, orphanKind, "List orphans",
+		func(ctx context.Context, api *client.Client) ([]orphanRow, error) { return api.Orphans(ctx) }),
+		getting(a, orphanKind, "Show orphans", "the orphan's name", orphanNames, one),
+		a.deleting(remove, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
+			o, err := one(ctx, api, t.name)
 			if err != nil {
-				return err
+				return "", err
 			}
-			all, err := api.Orphans(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(a, orphanKind, all, false)
-		}}
-	a.addOutput(list)
-	remove := &cobra.Command{Use: "delete NAME", Aliases: []string{"rm"},
-		Short:             "Remove an orphan and what it stands for: a process is ended, a directory deleted",
-		Args:              exactly("the orphan's name"),
-		ValidArgsFunction: a.completeNames(1, orphanNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := api.DeleteOrphan(cmd.Context(), args[0]); err != nil {
-				return named("orphan", args[0], err)
-			}
-			fmt.Fprintf(a.out, "orphan %s is being removed\n", args[0])
-			return nil
-		}}
-	c.AddCommand(list, remove)
+			return fmt.Sprintf("orphan %s: %s %s in %s of node %s", t.name, o.OrphanType, what(*o), where(*o), o.NodeID), nil
+		}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+			return "orphan " + t.name + " is being removed", named("orphan", t.name, api.DeleteOrphan(ctx, t.name))
+		}))
 	return c
 }

@@ -35,6 +35,8 @@ type column[T any] struct {
 	// right columns are numbers.
 	right bool
 	value func(T) string
+	// number is what --sort goes by where the text has lost it, as in rounded sizes; nil: the text.
+	number func(T) float64
 }
 
 // kind is how objects of one type are shown.
@@ -142,6 +144,15 @@ func table[T any](w io.Writer, columns []column[T], objects []T, wide bool) erro
 			shown = append(shown, c)
 		}
 	}
+	return tableOf(w, "", shown, objects)
+}
+
+// tableIn is table without the wide columns, with something before each line.
+func tableIn[T any](w io.Writer, indent string, columns []column[T], objects []T) error {
+	return tableOf(w, indent, slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.wide }), objects)
+}
+
+func tableOf[T any](w io.Writer, indent string, shown []column[T], objects []T) error {
 	rows := [][]string{nil}
 	for _, c := range shown {
 		rows[0] = append(rows[0], c.header)
@@ -161,6 +172,7 @@ func table[T any](w io.Writer, columns []column[T], objects []T, wide bool) erro
 	}
 	var b strings.Builder
 	for _, row := range rows {
+		b.WriteString(indent)
 		for i, cell := range row {
 			pad := strings.Repeat(" ", widths[i]-runewidth.StringWidth(cell))
 			switch {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,8 @@ func (a *app) volumeScale() *cobra.Command {
 				return named("volume", args[0], err)
 			}
 			if w.wait {
-				// Extra copies stay until somebody removes them; what is waited for is that enough are in sync.
+				// Extra copies stay until somebody removes them; what is waited for is that enough
+				// are in sync.
 				_, err := a.await(cmd.Context(), api, args[0], w.timeout, "in sync", func(v *resource.Volume) (bool, error) {
 					return v.State != "attached" || v.Robustness == "healthy" && inSync(v) >= count, nil
 				})
@@ -89,33 +91,41 @@ func (a *app) volumeSalvage() *cobra.Command {
 		}}
 }
 
-// replicaDelete gives a copy up.
+// replicaDelete gives copies up.
 func (a *app) replicaDelete() *cobra.Command {
-	return &cobra.Command{Use: "delete VOLUME REPLICA", Aliases: []string{"rm"},
-		Short: "Delete a copy of a volume; another one is built in its place",
-		Args:  exactly("the volume's name", "the replica's name"),
+	c := &cobra.Command{Use: "delete VOLUME REPLICA…", Short: "Delete copies of a volume; others are built in their place",
+		Args: atLeast(2, "the volume's name", "the replica's name"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-			if len(args) != 1 {
+			if len(args) == 0 {
 				return a.completeNames(1, volumeNames)(cmd, args, prefix)
 			}
-			return a.completeNames(2, replicaNames(args[0]))(cmd, args, prefix)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			if _, err := api.Volume(cmd.Context(), args[0]); err != nil {
-				return named("volume", args[0], err)
-			}
-			_, err = api.RemoveReplica(cmd.Context(), args[0], args[1])
-			if client.IsNotFound(err) {
-				return fmt.Errorf("replica %s not found; list replicas with: ankole replica list %s", args[1], args[0])
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.out, "replica %s deleted; follow the volume with: ankole volume watch %s\n", args[1], args[0])
-			return nil
+			return a.completeNames(0, replicaNames(args[0]))(cmd, args, prefix)
 		}}
+	return a.deleting(c, 1, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		v, err := volumeByName(ctx, api, t.lead[0])
+		if err != nil {
+			return "", err
+		}
+		for _, r := range v.Replicas {
+			if r.Name == t.name {
+				return fmt.Sprintf("replica %s of volume %s (%d of %d in sync) on node %s, mode %s", r.Name, v.Name, inSync(v),
+					v.NumberOfReplicas, orDash(r.HostID), orDash(r.Mode)), nil
+			}
+		}
+		return "", a.noReplica(ctx, api, v.Name, t.name)
+	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		if _, err := api.RemoveReplica(ctx, t.lead[0], t.name); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("replica %s deleted; follow the volume with: ankole volume watch %s", t.name, t.lead[0]), nil
+	})
+}
+
+// noReplica says why a volume has no replica of a name.
+func (a *app) noReplica(ctx context.Context, api *client.Client, volume, name string) error {
+	if r, _, err := replicaByName(ctx, api, name); err == nil {
+		return fmt.Errorf("replica %s belongs to volume %s; delete it with: ankole replica delete %s %s", name, r.Volume, r.Volume,
+			name)
+	}
+	return fmt.Errorf("replica %s not found; list replicas with: ankole replica list %s", name, volume)
 }

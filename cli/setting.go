@@ -7,6 +7,9 @@ import (
 
 // settingError adds where to look for the names and values of settings.
 func settingError(err error) error {
+	if err == nil {
+		return nil
+	}
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "is not supported"):

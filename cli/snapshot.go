@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,20 +34,16 @@ func snapshotKind(now func() time.Time, volume string) kind[snapshotRow] {
 		columns: []column[snapshotRow]{
 			{header: "NAME", value: func(s snapshotRow) string { return s.Name }},
 			{header: "READY", value: func(s snapshotRow) string { return yesNo(s.ReadyToUse) }},
-			{header: "SIZE", right: true, value: func(s snapshotRow) string { return sizeText(strconv.FormatInt(s.Size, 10)) }},
+			{header: "SIZE", right: true, value: func(s snapshotRow) string { return size(s.Size) },
+				number: func(s snapshotRow) float64 { return float64(s.Size) }},
 			{header: "PARENT", value: func(s snapshotRow) string { return s.Parent }},
 			{header: "BY", value: madeBy},
-			{header: "AGE", value: func(s snapshotRow) string { return age(s.CreationTime, now()) }},
+			{header: "AGE", value: func(s snapshotRow) string { return age(s.CreationTime, now()) },
+				number: func(s snapshotRow) float64 { return ageSeconds(s.CreationTime, now()) }},
 			{header: "NOTE", value: func(s snapshotRow) string { return snapshotNote(s) }},
 			{header: "CREATED", wide: true, value: func(s snapshotRow) string { return s.CreationTime }},
 			{header: "CHECKSUM", wide: true, value: func(s snapshotRow) string { return s.Checksum }},
-			{header: "LABELS", wide: true, value: func(s snapshotRow) string {
-				var out []string
-				for _, k := range sortedKeys(s.Labels) {
-					out = append(out, k+"="+s.Labels[k])
-				}
-				return strings.Join(out, ",")
-			}},
+			{header: "LABELS", wide: true, value: func(s snapshotRow) string { return pairs(s.Labels) }},
 		},
 	}
 }
@@ -74,35 +68,43 @@ func snapshotNote(s snapshotRow) string {
 
 func (a *app) snapshotList() *cobra.Command {
 	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"}, Short: "List the snapshots of a volume",
-		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			all, err := api.SnapshotObjects(cmd.Context(), args[0])
-			if err != nil {
-				return named("volume", args[0], err)
-			}
-			return show(a, snapshotKind(time.Now, args[0]), all, false)
-		}}
+		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
+	s := addSelection(c, snapshotKind(a.now, ""))
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		api, err := a.client()
+		if err != nil {
+			return err
+		}
+		all, err := api.SnapshotObjects(cmd.Context(), args[0])
+		if err != nil {
+			return named("volume", args[0], err)
+		}
+		return showSelected(a, snapshotKind(a.now, args[0]), all, s)
+	}
 	a.addOutput(c)
 	return c
 }
 
 func (a *app) snapshotGet() *cobra.Command {
-	c := &cobra.Command{Use: "get VOLUME SNAPSHOT", Short: "Show one snapshot",
-		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(),
+	c := &cobra.Command{Use: "get VOLUME SNAPSHOT…", Short: "Show snapshots",
+		Args: atLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
 				return err
 			}
-			s, err := snapshotOf(cmd.Context(), api, args[0], args[1])
-			if err != nil {
+			var rows []snapshotRow
+			err = a.each(args[1:], func(name string) error {
+				s, err := snapshotOf(cmd.Context(), api, args[0], name)
+				if err == nil {
+					rows = append(rows, *s)
+				}
+				return err
+			})
+			if len(rows) == 0 {
 				return err
 			}
-			return show(a, snapshotKind(time.Now, args[0]), []snapshotRow{*s}, true)
+			return errors.Join(show(a, snapshotKind(a.now, args[0]), rows, len(args) == 2), err)
 		}}
 	a.addOutput(c)
 	return c
@@ -124,7 +126,7 @@ func snapshotOf(ctx context.Context, api *client.Client, volume, name string) (*
 }
 
 func (a *app) snapshotCreate() *cobra.Command {
-	in := resource.SnapshotCRInput{Labels: map[string]string{}}
+	var in resource.SnapshotCRInput
 	var labels []string
 	var w waiting
 	c := &cobra.Command{Use: "create VOLUME [SNAPSHOT]", Short: "Take a snapshot of a volume, attached or not",
@@ -137,12 +139,9 @@ func (a *app) snapshotCreate() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, l := range labels {
-				k, v, ok := strings.Cut(l, "=")
-				if !ok || k == "" {
-					return usagef("--label %q: write KEY=VALUE", l)
-				}
-				in.Labels[k] = v
+			var err error
+			if in.Labels, err = parsePairs("label", labels); err != nil {
+				return err
 			}
 			if len(args) > 1 {
 				in.Name = args[1]
@@ -174,42 +173,38 @@ func taken(s *resource.SnapshotCR) bool { return s != nil && s.ReadyToUse }
 
 func (a *app) snapshotDelete() *cobra.Command {
 	var w waiting
-	c := &cobra.Command{Use: "delete VOLUME SNAPSHOT", Aliases: []string{"rm"},
-		Short: "Delete a snapshot and give its space back, of a detached volume too",
-		Args:  exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			if _, err := snapshotOf(cmd.Context(), api, args[0], args[1]); err != nil {
-				return err
-			}
-			if err := api.DeleteSnapshotObject(cmd.Context(), args[0], args[1]); err != nil {
-				return err
-			}
-			kept := ""
-			if w.wait {
-				err := a.awaitSnapshot(cmd.Context(), api, args[0], args[1], "deleted", w.timeout,
-					func(s *resource.SnapshotCR) bool {
-						if s != nil && s.MarkRemoved && s.Error != "" && s.Children[volumeHead] {
-							kept = s.Error
-						}
-						return s == nil || kept != ""
-					})
-				if err != nil {
-					return err
-				}
-			}
-			if kept != "" {
-				fmt.Fprintf(a.out, "snapshot %s of volume %s: %s\n", args[1], args[0], kept)
-				return nil
-			}
-			fmt.Fprintf(a.out, "snapshot %s of volume %s deleted\n", args[1], args[0])
-			return nil
-		}}
+	c := &cobra.Command{Use: "delete VOLUME SNAPSHOT…", Short: "Delete snapshots and give their space back, of a detached volume too",
+		Args: atLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0)}
 	w.addTo(c)
-	return c
+	return a.deleting(c, 1, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		s, err := snapshotOf(ctx, api, t.lead[0], t.name)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("snapshot %s of volume %s, %s, taken %s", t.name, t.lead[0], size(s.Size),
+			orDash(s.CreationTime)), nil
+	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		if err := api.DeleteSnapshotObject(ctx, t.lead[0], t.name); err != nil {
+			return "", err
+		}
+		kept := "deleted"
+		if w.wait {
+			err := a.awaitSnapshot(ctx, api, t.lead[0], t.name, "deleted", w.timeout, func(s *resource.SnapshotCR) bool {
+				if s != nil && s.MarkRemoved && s.Error != "" && s.Children[volumeHead] {
+					kept = s.Error
+					return true
+				}
+				return s == nil
+			})
+			if err != nil {
+				return "", err
+			}
+		}
+		if kept != "deleted" {
+			return fmt.Sprintf("snapshot %s of volume %s: %s", t.name, t.lead[0], kept), nil
+		}
+		return fmt.Sprintf("snapshot %s of volume %s deleted", t.name, t.lead[0]), nil
+	})
 }
 
 // volumeHead is the name under which the API shows what a volume holds now.
@@ -218,45 +213,37 @@ const volumeHead = "volume-head"
 // awaitSnapshot looks at a snapshot until done says so; it is given nil for one that is gone.
 func (a *app) awaitSnapshot(ctx context.Context, api *client.Client, volume, name, goal string, timeout time.Duration,
 	done func(*resource.SnapshotCR) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	line := newProgress(a.err, a.terminal)
 	defer line.stop()
 	why := "nothing is known of it yet"
-	for {
+	return poll(ctx, timeout, snapshotEvery, func(ctx context.Context) (bool, error) {
 		s, err := api.SnapshotObject(ctx, volume, name)
 		if client.IsNotFound(err) {
 			s, err = nil, nil
 		}
 		switch {
-		case errors.Is(err, context.DeadlineExceeded):
 		case err != nil:
-			return err
+			return false, err
 		case done(s):
-			return nil
+			return true, nil
 		case s == nil:
-			return fmt.Errorf("snapshot %s was deleted before it was %s", name, goal)
+			return false, fmt.Errorf("snapshot %s was deleted before it was %s", name, goal)
 		case s.Error != "":
 			why = s.Error
 			line.set(unknownPercent, "snapshot %s: %s", name, why)
 		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("snapshot %s is not %s after %s: %s; follow it with: ankole snapshot get %s %s", name, goal,
-					timeout, why, volume, name)
-			}
-			return ctx.Err()
-		case <-time.After(snapshotEvery):
-		}
-	}
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("snapshot %s is not %s after %s: %s; follow it with: ankole snapshot get %s %s", name, goal,
+			timeout, why, volume, name)
+	})
 }
 
 func (a *app) snapshotRevert() *cobra.Command {
 	c := &cobra.Command{Use: "revert VOLUME SNAPSHOT", Short: "Make the content of a volume what it was at a snapshot",
 		Long: "Make the content of a volume what it was at a snapshot. The volume must be attached for maintenance:\n" +
 			"ankole volume attach VOLUME --disable-frontend. What was written since is given up.",
-		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(),
+		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -317,35 +304,26 @@ func (a *app) snapshotPurge() *cobra.Command {
 
 // awaitPurge waits until nothing is left that the purge takes away, and shows its progress.
 func (a *app) awaitPurge(ctx context.Context, api *client.Client, volume string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	line := newProgress(a.err, a.terminal)
 	defer line.stop()
 	why := "nothing is known of it yet"
-	for {
+	return poll(ctx, timeout, snapshotEvery, func(ctx context.Context) (bool, error) {
 		left, err := purgeable(ctx, api, volume)
-		if err == nil && left == 0 {
-			return nil
+		if err != nil || left == 0 {
+			return true, err
 		}
 		v, err := api.Volume(ctx, volume)
-		if err != nil && ctx.Err() == nil {
-			return named("volume", volume, err)
+		if err != nil {
+			return false, named("volume", volume, err)
 		}
-		if err == nil {
-			var percent int
-			percent, why = purgeText(v, left)
-			line.set(percent, "volume %s: %s", volume, why)
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("volume %s is not purged after %s: %s; look at its snapshots with: ankole snapshot list %s",
-					volume, timeout, why, volume)
-			}
-			return ctx.Err()
-		case <-time.After(snapshotEvery):
-		}
-	}
+		var percent int
+		percent, why = purgeText(v, left)
+		line.set(percent, "volume %s: %s", volume, why)
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("volume %s is not purged after %s: %s; look at its snapshots with: ankole snapshot list %s",
+			volume, timeout, why, volume)
+	})
 }
 
 // purgeable counts the removed snapshots that a purge takes away: not the one that the head stands
@@ -374,17 +352,14 @@ func purgeText(v *resource.Volume, left int) (percent int, text string) {
 	return percent, text
 }
 
-// completeSnapshots completes the name of a volume, then that of one of its snapshots.
-func (a *app) completeSnapshots() cobra.CompletionFunc {
+// completeSnapshots completes the name of a volume, then those of its snapshots, up to so many
+// arguments in all; 0: any number.
+func (a *app) completeSnapshots(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 1 {
-			return a.completeNames(2, func(ctx context.Context, api *client.Client) ([]string, error) {
+		if len(args) > 0 {
+			return a.completeNames(most, func(ctx context.Context, api *client.Client) ([]string, error) {
 				all, err := api.SnapshotObjects(ctx, args[0])
-				var names []string
-				for _, s := range all {
-					names = append(names, s.Name)
-				}
-				return names, err
+				return namesOf(all, func(s snapshotRow) string { return s.Name }), err
 			})(cmd, args, part)
 		}
 		return a.completeNames(1, volumeNames)(cmd, args, part)

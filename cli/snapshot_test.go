@@ -42,7 +42,8 @@ func snapshotBed(t *testing.T, objects ...client.Object) (*bed, *resttest.Snapsh
 	t.Helper()
 	c := resttest.Client(t, interceptor.Funcs{}, objects...)
 	engines := resttest.NewSnapshots()
-	s, err := rest.New(rest.Config{Client: c, EngineImage: resttest.Image, Logger: slog.New(slog.DiscardHandler),
+	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image,
+		Logger:    slog.New(slog.DiscardHandler),
 		Snapshots: func() rest.Snapshots { return engines }})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +144,8 @@ func TestSnapshotCreateWaits(t *testing.T) {
 
 func TestSnapshotDeleteWaits(t *testing.T) {
 	b, _ := snapshotBed(t, snapshotCluster()...)
-	if r := b.run("snapshot", "delete", "busy", "s3"); r.status != 0 || r.out != "snapshot s3 of volume busy deleted\n" {
+	if r := b.run("snapshot", "delete", "busy", "s3", "--yes"); r.status != 0 ||
+		r.out != "snapshot s3 of volume busy deleted\n" {
 		t.Errorf("%+v", r)
 	}
 	var s lh.Snapshot
@@ -151,7 +153,7 @@ func TestSnapshotDeleteWaits(t *testing.T) {
 		s.Finalizers = []string{lh.Finalizer}
 		s.Status.Error, s.Status.Children = "the head stands on it", map[string]bool{lh.VolumeHeadName: true}
 	})
-	if r := b.run("snapshot", "delete", "busy", "s2"); r.status != 0 ||
+	if r := b.run("snapshot", "delete", "busy", "s2", "--yes"); r.status != 0 ||
 		r.out != "snapshot s2 of volume busy: the head stands on it\n" {
 		t.Errorf("%+v", r)
 	}

@@ -27,14 +27,16 @@ func volumeKind(now func() time.Time) kind[volumeRow] {
 		none: "no volumes; create one with: ankole volume create NAME --size 1Gi",
 		columns: []column[volumeRow]{
 			{header: "NAME", value: func(v volumeRow) string { return v.Name }},
-			{header: "SIZE", right: true, value: func(v volumeRow) string { return sizeText(v.Size) }},
+			{header: "SIZE", right: true, value: func(v volumeRow) string { return sizeText(v.Size) },
+				number: func(v volumeRow) float64 { return bytesIn(v.Size) }},
 			{header: "STATE", value: func(v volumeRow) string { return v.State }},
 			{header: "ROBUSTNESS", value: func(v volumeRow) string { return v.Robustness }},
 			{header: "REPLICAS", value: replicasText},
 			{header: "NODE", value: attachedTo},
 			{header: "ENDPOINT", value: endpoint},
-			{header: "AGE", value: func(v volumeRow) string { return age(v.Created, now()) }},
-			{header: "USED", wide: true, right: true, value: usedText},
+			{header: "AGE", value: func(v volumeRow) string { return age(v.Created, now()) },
+				number: func(v volumeRow) float64 { return ageSeconds(v.Created, now()) }},
+			{header: "USED", wide: true, right: true, value: usedText, number: usedBytes},
 			{header: "LOCALITY", wide: true, value: func(v volumeRow) string { return v.DataLocality }},
 			{header: "ACCESS", wide: true, value: func(v volumeRow) string { return v.AccessMode }},
 			{header: "IMAGE", wide: true, value: func(v volumeRow) string { return v.CurrentImage }},
@@ -99,6 +101,13 @@ func usedText(v volumeRow) string {
 	return ""
 }
 
+func usedBytes(v volumeRow) float64 {
+	for _, c := range v.Controllers {
+		return bytesIn(c.ActualSize)
+	}
+	return 0
+}
+
 // note is what a person should know of a volume that is not as it should be.
 func note(v volumeRow) string {
 	if c, ok := v.Conditions["Scheduled"]; ok && c.Status == "False" {
@@ -142,13 +151,17 @@ var nodeKind = kind[nodeRow]{
 		}},
 		{header: "SCHEDULED", right: true, value: func(n nodeRow) string {
 			return sum(n, func(d resource.DiskInfo) int64 { return d.StorageScheduled }, size)
+		}, number: func(n nodeRow) float64 {
+			return total(n, func(d resource.DiskInfo) int64 { return d.StorageScheduled })
 		}},
 		{header: "AVAILABLE", right: true, value: func(n nodeRow) string {
 			return sum(n, func(d resource.DiskInfo) int64 { return d.StorageAvailable }, size)
+		}, number: func(n nodeRow) float64 {
+			return total(n, func(d resource.DiskInfo) int64 { return d.StorageAvailable })
 		}},
 		{header: "SIZE", right: true, value: func(n nodeRow) string {
 			return sum(n, func(d resource.DiskInfo) int64 { return d.StorageMaximum }, size)
-		}},
+		}, number: func(n nodeRow) float64 { return total(n, func(d resource.DiskInfo) int64 { return d.StorageMaximum }) }},
 		{header: "TAGS", wide: true, value: func(n nodeRow) string { return strings.Join(n.Tags, ",") }},
 		{header: "ZONE", wide: true, value: func(n nodeRow) string { return n.Zone }},
 		{header: "PATHS", wide: true, value: diskPaths},
@@ -156,11 +169,16 @@ var nodeKind = kind[nodeRow]{
 }
 
 func sum(n nodeRow, of func(resource.DiskInfo) int64, text func(int64) string) string {
-	var total int64
+	return text(int64(total(n, of)))
+}
+
+// total adds up a figure of a node's disks.
+func total(n nodeRow, of func(resource.DiskInfo) int64) float64 {
+	var t int64
 	for _, d := range n.Disks {
-		total += of(d)
+		t += of(d)
 	}
-	return text(total)
+	return float64(t)
 }
 
 func diskPaths(n nodeRow) string {

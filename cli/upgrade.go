@@ -15,11 +15,11 @@ import (
 func (a *app) volumeUpgrade() *cobra.Command {
 	var image string
 	var w waiting
-	c := &cobra.Command{Use: "upgrade NAME", Short: "Bring a volume to another engine image, attached or not",
+	c := &cobra.Command{Use: "upgrade NAME…", Short: "Bring volumes to another engine image, attached or not",
 		Long: "Bring a volume to another engine image: without --image to the default one. An attached volume stays in use; its\n" +
 			"users notice a pause. While an upgrade is under way, naming the image that the volume had takes it back.",
 		Example: "  ankole volume upgrade demo\n  ankole volume upgrade demo --image ankole/engine:v2 --wait",
-		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args:    atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -30,25 +30,30 @@ func (a *app) volumeUpgrade() *cobra.Command {
 					return err
 				}
 			}
-			v, err := api.UpgradeEngine(cmd.Context(), args[0], image)
-			if err != nil {
-				return named("volume", args[0], err)
-			}
-			if w.wait {
-				if v, err = a.await(cmd.Context(), api, args[0], w.timeout, "upgraded to "+image, hasImage(image)); err != nil {
-					return err
-				}
-			}
-			if v.CurrentImage != v.Image {
-				fmt.Fprintf(a.out, "volume %s is being upgraded from %s to %s\n", args[0], v.CurrentImage, v.Image)
-				return nil
-			}
-			fmt.Fprintf(a.out, "volume %s: engine image %s\n", args[0], v.CurrentImage)
-			return nil
+			return a.each(args, func(name string) error { return a.upgrade(cmd.Context(), api, name, image, w) })
 		}}
 	c.Flags().StringVar(&image, "image", "", "engine image (default: the default engine image)")
 	w.addTo(c)
 	return c
+}
+
+// upgrade brings one volume to an image.
+func (a *app) upgrade(ctx context.Context, api *client.Client, name, image string, w waiting) error {
+	v, err := api.UpgradeEngine(ctx, name, image)
+	if err != nil {
+		return named("volume", name, err)
+	}
+	if w.wait {
+		if v, err = a.await(ctx, api, name, w.timeout, "upgraded to "+image, hasImage(image)); err != nil {
+			return err
+		}
+	}
+	if v.CurrentImage != v.Image {
+		fmt.Fprintf(a.out, "volume %s is being upgraded from %s to %s\n", name, v.CurrentImage, v.Image)
+		return nil
+	}
+	fmt.Fprintf(a.out, "volume %s: engine image %s\n", name, v.CurrentImage)
+	return nil
 }
 
 // defaultImage asks for the image of new volumes.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,45 +21,28 @@ const maxVolumeName = 40
 func (a *app) volumeCommands() *cobra.Command {
 	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"},
 		Short: "Create, attach, watch and delete volumes"}
-	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(), a.volumeAttach(), a.volumeDetach(), a.volumeDelete(),
-		a.volumeWatch(),
-		a.volumeScale(), a.volumeExpand(), a.volumeUpgrade(), a.volumeSalvage(), a.volumeAcceptDataLoss())
+	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(),
+		a.describing("a volume", "the volume's name", volumeNames, describeVolume), a.volumeAttach(), a.volumeDetach(),
+		a.volumeDelete(),
+		a.volumeWatch(), a.volumeScale(), a.volumeSetLocality(), a.volumeExpand(), a.volumeTrim(),
+		a.volumeUpgrade(), a.volumeSalvage(), a.volumeAcceptDataLoss())
 	return c
 }
 
 func (a *app) volumeList() *cobra.Command {
-	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List volumes", Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			all, err := api.Volumes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(a, volumeKind(time.Now), all, false)
-		}}
-	a.addOutput(c)
+	c := listing(a, volumeKind(a.now), "List volumes",
+		func(ctx context.Context, api *client.Client) ([]volumeRow, error) { return api.Volumes(ctx) })
+	c.Example = "  ankole volume list --filter robustness=degraded --sort -size"
 	return c
 }
 
+func volumeByName(ctx context.Context, api *client.Client, name string) (*volumeRow, error) {
+	v, err := api.Volume(ctx, name)
+	return v, named("volume", name, err)
+}
+
 func (a *app) volumeGet() *cobra.Command {
-	c := &cobra.Command{Use: "get NAME", Short: "Show one volume", Args: exactly("the volume's name"),
-		ValidArgsFunction: a.completeNames(1, volumeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			v, err := api.Volume(cmd.Context(), args[0])
-			if err != nil {
-				return named("volume", args[0], err)
-			}
-			return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
-		}}
-	a.addOutput(c)
-	return c
+	return getting(a, volumeKind(a.now), "Show volumes", "the volume's name", volumeNames, volumeByName)
 }
 
 func (a *app) volumeCreate() *cobra.Command {
@@ -93,7 +75,7 @@ func (a *app) volumeCreate() *cobra.Command {
 	f.StringSliceVar(&spec.DiskSelector, "disk-tag", nil, "tag that the disks of all replicas carry; may be repeated")
 	f.StringSliceVar(&spec.NodeSelector, "node-tag", nil, "tag that the nodes of all replicas carry; may be repeated")
 	_ = c.RegisterFlagCompletionFunc("data-locality",
-		cobra.FixedCompletions([]string{"disabled", "best-effort", "strict-local"}, cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions(localities, cobra.ShellCompDirectiveNoFileComp))
 	w.addTo(c)
 	a.addOutput(c)
 	return c
@@ -119,7 +101,8 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, from str
 			if from != "" {
 				return cloned(v)
 			}
-			// Where replicas go is decided right after the creation; whether they fit is worth the wait.
+			// Where replicas go is decided right after the creation; whether they fit is worth the
+			// wait.
 			return v.State == "detached" && v.Conditions["Scheduled"].Status != "" || v.State == "attached", nil
 		})
 		if err != nil {
@@ -134,27 +117,29 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, from str
 			sizeText(v.Size), v.NumberOfReplicas, v.Name)
 		return nil
 	}
-	return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
+	return show(a, volumeKind(a.now), []volumeRow{*v}, true)
 }
 
 func (a *app) volumeAttach() *cobra.Command {
 	var node string
 	var noFrontend bool
 	var w waiting
-	c := &cobra.Command{Use: "attach NAME", Short: "Attach a volume to a node and print its endpoint",
-		Args:              exactly("the volume's name"),
+	c := &cobra.Command{Use: "attach NAME…", Short: "Attach volumes to a node and print their endpoints",
+		Args:              atLeast(1, "the volume's name"),
 		Example:           "  ankole volume attach demo --node node-1",
-		ValidArgsFunction: a.completeNames(1, volumeNames),
+		ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
 				return err
 			}
-			v, err := a.attachVolume(cmd.Context(), api, args[0], node, noFrontend, w)
-			if err != nil {
-				return err
-			}
-			return a.showAttached(v)
+			return a.each(args, func(name string) error {
+				v, err := a.attachVolume(cmd.Context(), api, name, node, noFrontend, w)
+				if err != nil {
+					return err
+				}
+				return a.showAttached(v)
+			})
 		}}
 	c.Flags().StringVar(&node, "node", "", "node to attach to (default: the node it is on, or a ready one)")
 	c.Flags().BoolVar(&noFrontend, "disable-frontend", false, "attach for maintenance, without an endpoint")
@@ -195,7 +180,7 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 
 func (a *app) showAttached(v *resource.Volume) error {
 	if a.output != outputTable {
-		return show(a, volumeKind(time.Now), []volumeRow{*v}, true)
+		return show(a, volumeKind(a.now), []volumeRow{*v}, true)
 	}
 	at := endpoint(*v)
 	if at == "" {
@@ -235,34 +220,39 @@ func chooseNode(ctx context.Context, api *client.Client, v *resource.Volume) (st
 func (a *app) volumeDetach() *cobra.Command {
 	var in resource.DetachInput
 	var w waiting
-	c := &cobra.Command{Use: "detach NAME", Short: "Detach a volume", Args: exactly("the volume's name"),
-		ValidArgsFunction: a.completeNames(1, volumeNames),
+	c := &cobra.Command{Use: "detach NAME…", Short: "Detach volumes", Args: atLeast(1, "the volume's name"),
+		ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
 				return err
 			}
-			v, err := api.DetachVolume(cmd.Context(), args[0], in)
-			if err != nil {
-				return named("volume", args[0], err)
-			}
-			if others := sortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
-				return fmt.Errorf("volume %s stays attached for %s; withdraw every ticket with --force", args[0],
-					describeTickets(v))
-			}
-			if w.wait {
-				if _, err := a.await(cmd.Context(), api, args[0], w.timeout, "detached", func(v *resource.Volume) (bool, error) {
-					return v.State == "detached", nil
-				}); err != nil {
-					return err
-				}
-			}
-			fmt.Fprintf(a.out, "volume %s detached\n", args[0])
-			return nil
+			return a.each(args, func(name string) error { return a.detachVolume(cmd.Context(), api, name, in, w) })
 		}}
 	c.Flags().BoolVar(&in.ForceDetach, "force", false, "withdraw every attachment ticket, those of workloads too")
 	w.addTo(c)
 	return c
+}
+
+// detachVolume withdraws tickets of a volume and, if asked to, waits until it is detached.
+func (a *app) detachVolume(ctx context.Context, api *client.Client, name string, in resource.DetachInput,
+	w waiting) error {
+	v, err := api.DetachVolume(ctx, name, in)
+	if err != nil {
+		return named("volume", name, err)
+	}
+	if others := sortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
+		return fmt.Errorf("volume %s stays attached for %s; withdraw every ticket with --force", name, describeTickets(v))
+	}
+	if w.wait {
+		if _, err := a.await(ctx, api, name, w.timeout, "detached", func(v *resource.Volume) (bool, error) {
+			return v.State == "detached", nil
+		}); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.out, "volume %s detached\n", name)
+	return nil
 }
 
 func describeTickets(v *resource.Volume) string {
@@ -276,27 +266,39 @@ func describeTickets(v *resource.Volume) string {
 
 func (a *app) volumeDelete() *cobra.Command {
 	var w waiting
-	c := &cobra.Command{Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a volume and all its data",
-		Args:              exactly("the volume's name"),
-		ValidArgsFunction: a.completeNames(1, volumeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := api.DeleteVolume(cmd.Context(), args[0]); err != nil {
-				return named("volume", args[0], err)
-			}
-			if w.wait {
-				if err := a.awaitGone(cmd.Context(), api, args[0], w.timeout); err != nil {
-					return err
-				}
-			}
-			fmt.Fprintf(a.out, "volume %s deleted\n", args[0])
-			return nil
-		}}
+	c := &cobra.Command{Use: "delete NAME…", Short: "Delete volumes and all their data", Args: atLeast(1,
+		"the volume's name"),
+		ValidArgsFunction: a.completeNames(0, volumeNames)}
 	w.addTo(c)
-	return c
+	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		v, err := volumeByName(ctx, api, t.name)
+		if err != nil {
+			return "", err
+		}
+		return "volume " + t.name + " with all its data: " + whatVolume(v), nil
+	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		if err := api.DeleteVolume(ctx, t.name); err != nil {
+			return "", named("volume", t.name, err)
+		}
+		if w.wait {
+			if err := a.awaitGone(ctx, api, t.name, w.timeout); err != nil {
+				return "", err
+			}
+		}
+		return "volume " + t.name + " deleted", nil
+	})
+}
+
+// whatVolume says what is lost with a volume, and who still uses it.
+func whatVolume(v *resource.Volume) string {
+	text := sizeText(v.Size) + ", " + v.State
+	if at := attachedTo(*v); at != "" {
+		text += " to " + at
+	}
+	if k := v.KubernetesStatus; k.PVCName != "" {
+		text += ", claim " + k.Namespace + "/" + k.PVCName
+	}
+	return text
 }
 
 func (a *app) volumeWatch() *cobra.Command {

@@ -27,6 +27,31 @@ func (w *waiting) addTo(c *cobra.Command) {
 	c.Flags().DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait")
 }
 
+// poll looks again and again, with a pause every, until look has done or fails; one look that took
+// too long is no failure. late is the error when the time is over, which look does not outlast.
+func poll(ctx context.Context, timeout, every time.Duration, look func(context.Context) (done bool, err error),
+	late func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		done, err := look(ctx)
+		switch {
+		case err == nil && done:
+			return nil
+		case err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return late()
+			}
+			return ctx.Err()
+		case <-time.After(every):
+		}
+	}
+}
+
 // await follows a volume, showing its progress, until done answers true; goal is the word for that.
 func (a *app) await(ctx context.Context, api *client.Client, name string, timeout time.Duration, goal string,
 	done func(*resource.Volume) (bool, error)) (*resource.Volume, error) {

@@ -9,8 +9,11 @@ package deploy
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"text/template"
@@ -19,21 +22,63 @@ import (
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
-// Values fills the templates.
+// Values fills the templates. The chart has the same values under the same names with a small first
+// letter, and their comments as its documentation.
 type Values struct {
+	// Namespace of everything.
 	Namespace string
-	// Images by component.
-	ManagerImage, EngineImage, InstanceManagerImage string
-	// ImagePullPolicy of all Pods.
+	// ManagerImage is the image of the manager, which runs on every node.
+	ManagerImage string
+	// EngineImage is the image that new volumes use, also known as the default engine image.
+	EngineImage string
+	// InstanceManagerImage is the image of the Pods in which engines and replicas run.
+	InstanceManagerImage string
+	// ImagePullPolicy of all Pods: IfNotPresent, Always or Never.
 	ImagePullPolicy string
-	// WebhookURL is where the API server reaches the manager's webhooks when there are no Services;
-	// empty on a real cluster.
+	// ImagePullSecrets names the secrets for a private registry. Pods that the manager makes follow
+	// setting registry-secret.
+	ImagePullSecrets []string
+	// WebhookURL is where the API server reaches the manager's webhooks when the cluster has no
+	// Services; empty on a real cluster.
 	WebhookURL string
+	// PortForward has managers listen at the loopback address of their Pod too, which is where kubectl
+	// port-forward connects to. Nodes of a standalone cluster share the machine's.
+	PortForward bool
+	// AnonymousAccess is setting api-anonymous-access: what the REST API does for callers without a
+	// token.
+	AnonymousAccess string
+	// DefaultSettings are values of other settings for a new installation, such as
+	// storage-network: kube-system/storage. What is set later stands.
+	DefaultSettings map[string]string
 	// ManagerArgs are appended to the manager's command line.
 	ManagerArgs []string
+	// DeployCSI adds the CSI driver, its sidecars and the StorageClasses. A standalone cluster has no
+	// kubelet that would call them.
+	DeployCSI bool
+	// DriverImage is the image of the CSI driver.
+	DriverImage string
+	// AttacherImage is the image of Kubernetes' sidecar that attaches volumes.
+	AttacherImage string
+	// ProvisionerImage is the image of Kubernetes' sidecar that makes volumes for claims.
+	ProvisionerImage string
+	// ResizerImage is the image of Kubernetes' sidecar that expands volumes.
+	ResizerImage string
+	// SnapshotterImage is the image of Kubernetes' sidecar that takes snapshots.
+	SnapshotterImage string
+	// KubeletDir is the kubelet's root directory on every node.
+	KubeletDir string
+	// StorageCapacity has the scheduler look at what room there is for claims that wait for a Pod; it
+	// goes with setting csi-storage-capacity-tracking.
+	StorageCapacity bool
+	// Tolerations of the Pods of the manager and of the CSI sidecars; those of the driver tolerate
+	// every taint. Pods that the manager makes follow setting taint-toleration.
+	Tolerations []map[string]any
+	// NodeSelector of the Pods of the manager and of the CSI sidecars; those of the driver are on
+	// every node. Pods that the manager makes follow setting system-managed-components-node-selector.
+	NodeSelector map[string]string
 }
 
-// DefaultValues are those of a standalone cluster.
+// DefaultValues are those of an installation that asks its users who they are.
 func DefaultValues() Values {
 	return Values{
 		Namespace:            "longhorn-system",
@@ -41,23 +86,45 @@ func DefaultValues() Values {
 		EngineImage:          "ankole/engine:dev",
 		InstanceManagerImage: "ankole/instance-manager:dev",
 		ImagePullPolicy:      "IfNotPresent",
+		PortForward:          true,
+		AnonymousAccess:      "none",
+		DeployCSI:            true,
+		DriverImage:          "ankole/csi:dev",
+		AttacherImage:        "registry.k8s.io/sig-storage/csi-attacher:v4.13.0",
+		ProvisionerImage:     "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0",
+		ResizerImage:         "registry.k8s.io/sig-storage/csi-resizer:v2.3.0",
+		SnapshotterImage:     "registry.k8s.io/sig-storage/csi-snapshotter:v8.7.0",
+		KubeletDir:           "/var/lib/kubelet",
 	}
 }
 
-// Render returns one YAML document per object, in the order in which they must be applied.
-func Render(v Values) ([][]byte, error) {
+// Templates returns the template files by name.
+func Templates() (map[string]string, error) {
 	names, err := fs.Glob(manifests, "manifests/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("deploy: %w", err)
 	}
-	slices.Sort(names)
-	var docs [][]byte
+	files := map[string]string{}
 	for _, name := range names {
 		text, err := manifests.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("deploy: %w", err)
 		}
-		t, err := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{"quote": quote}).Parse(string(text))
+		files[path.Base(name)] = string(text)
+	}
+	return files, nil
+}
+
+// Render returns one YAML document per object, in the order in which they must be applied.
+func Render(v Values) ([][]byte, error) {
+	files, err := Templates()
+	if err != nil {
+		return nil, err
+	}
+	var docs [][]byte
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		t, err := template.New(name).Option("missingkey=error").
+			Funcs(template.FuncMap{"quote": quote, "toJson": toJSON}).Parse(files[name])
 		if err != nil {
 			return nil, fmt.Errorf("deploy: %w", err)
 		}
@@ -74,4 +141,10 @@ func Render(v Values) ([][]byte, error) {
 	return docs, nil
 }
 
+// quote and toJSON are the functions of that name that charts have.
 func quote(s string) string { return fmt.Sprintf("%q", s) }
+
+func toJSON(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}

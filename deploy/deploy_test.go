@@ -1,6 +1,9 @@
 package deploy
 
 import (
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,11 +13,15 @@ import (
 // object is the part of every document that the tests look at.
 type object struct {
 	Kind     string
+	Data     map[string]string
 	Metadata struct{ Name, Namespace string }
 	Spec     struct {
 		Template struct {
 			Spec struct {
 				ServiceAccountName, PriorityClassName string
+				Tolerations                           []struct{ Key string }
+				NodeSelector                          map[string]string
+				ImagePullSecrets                      []struct{ Name string }
 				Containers                            []struct {
 					Image   string
 					Command []string
@@ -42,24 +49,90 @@ func render(t *testing.T, v Values) []object {
 	return out
 }
 
+// daemonSet is the manager's.
+func daemonSet(t *testing.T, objects []object) object {
+	t.Helper()
+	for _, o := range objects {
+		if o.Kind == "DaemonSet" && o.Metadata.Name == "longhorn-manager" {
+			return o
+		}
+	}
+	t.Fatal("no DaemonSet longhorn-manager")
+	return object{}
+}
+
 func TestObjects(t *testing.T) {
 	v := DefaultValues()
 	v.Namespace = "elsewhere"
-	want := []string{
-		"Namespace/elsewhere", "PriorityClass/longhorn-critical", "ServiceAccount/longhorn-service-account",
-		"ClusterRole/longhorn-role", "ClusterRoleBinding/longhorn-bind", "DaemonSet/longhorn-manager",
-	}
-	objects := render(t, v)
-	if len(objects) != len(want) {
-		t.Fatalf("%d objects, want %d", len(objects), len(want))
-	}
-	for i, o := range objects {
-		if got := o.Kind + "/" + o.Metadata.Name; got != want[i] {
-			t.Errorf("object %d is %s, want %s", i, got, want[i])
+	bare := v
+	bare.DeployCSI = false
+	standalone := bare
+	standalone.WebhookURL = "https://127.0.0.1:1"
+	first := []string{"Namespace/elsewhere", "PriorityClass/longhorn-critical", "ServiceAccount/longhorn-service-account",
+		"ClusterRole/longhorn-role", "ClusterRoleBinding/longhorn-bind", "Role/longhorn-role", "RoleBinding/longhorn-bind",
+		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin"}
+	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook"}
+	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager"}
+	driver := []string{"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
+		"ServiceAccount/longhorn-csi", "ClusterRole/longhorn-csi", "ClusterRoleBinding/longhorn-csi", "Role/longhorn-csi",
+		"RoleBinding/longhorn-csi", "DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher",
+		"Deployment/csi-provisioner", "Deployment/csi-resizer", "Deployment/csi-snapshotter"}
+	for name, tc := range map[string]struct {
+		values Values
+		want   []string
+	}{
+		"real cluster":   {v, slices.Concat(first, services, last, driver)},
+		"without driver": {bare, slices.Concat(first, services, last)},
+		"standalone":     {standalone, slices.Concat(first, last)},
+	} {
+		var got []string
+		for _, o := range render(t, tc.values) {
+			got = append(got, o.Kind+"/"+o.Metadata.Name)
+			if o.Metadata.Namespace != "" && o.Metadata.Namespace != "elsewhere" {
+				t.Errorf("%s: %s lies in namespace %s", name, o.Kind, o.Metadata.Namespace)
+			}
 		}
-		if o.Metadata.Namespace != "" && o.Metadata.Namespace != "elsewhere" {
-			t.Errorf("%s lies in namespace %s", o.Kind, o.Metadata.Namespace)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: objects\n%q, want\n%q", name, got, tc.want)
 		}
+	}
+}
+
+// TestPlacement: what a user says about the manager's Pods reaches them and the sidecars of the CSI
+// driver, which need no other nodes, and the secrets for a registry reach all. The driver itself is
+// on every node, whatever taints it has.
+func TestPlacement(t *testing.T) {
+	v := DefaultValues()
+	v.Tolerations = []map[string]any{{"key": "storage", "operator": "Exists"}}
+	v.NodeSelector = map[string]string{"kind": "storage"}
+	v.ImagePullSecrets = []string{"registry"}
+	workloads := 0
+	for _, o := range render(t, v) {
+		pod := o.Spec.Template.Spec
+		if len(pod.Containers) == 0 {
+			continue
+		}
+		workloads++
+		keys := []string{}
+		for _, one := range pod.Tolerations {
+			keys = append(keys, one.Key)
+		}
+		wantKeys, wantNodes := []string{"storage"}, v.NodeSelector
+		switch {
+		case o.Metadata.Name == "longhorn-csi-plugin":
+			wantKeys, wantNodes = []string{""}, nil
+		case o.Kind == "Deployment": // it leaves a lost node before Kubernetes has it leave
+			wantKeys = []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "storage"}
+		}
+		if !slices.Equal(keys, wantKeys) || !maps.Equal(pod.NodeSelector, wantNodes) {
+			t.Errorf("%s %s tolerates %q and is on nodes with %v", o.Kind, o.Metadata.Name, keys, pod.NodeSelector)
+		}
+		if len(pod.ImagePullSecrets) != 1 || pod.ImagePullSecrets[0].Name != "registry" {
+			t.Errorf("%s %s has the secrets %v for its registry", o.Kind, o.Metadata.Name, pod.ImagePullSecrets)
+		}
+	}
+	if workloads != 6 {
+		t.Errorf("%d objects have Pods, want the manager, the driver and four sidecars", workloads)
 	}
 }
 
@@ -67,18 +140,19 @@ func TestManagerCommand(t *testing.T) {
 	v := DefaultValues()
 	base := "manager daemon --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
 		"--manager-image ankole/manager:dev --service-account longhorn-service-account"
+	const loopback = " --listen-also 127.0.0.1:9500"
 	for _, tc := range []struct {
-		url  string
-		args []string
-		want string
+		url         string
+		portForward bool
+		args        []string
+		want        string
 	}{
-		{"", nil, base},
-		{"https://127.0.0.1:1", nil, base + " --webhook-url https://127.0.0.1:1"},
-		{"", []string{"--flag", `quoted "value": x`}, base + ` --flag quoted "value": x`},
+		{"", true, nil, base + loopback},
+		{"https://127.0.0.1:1", false, nil, base + " --webhook-url https://127.0.0.1:1"},
+		{"", true, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
 	} {
-		v.WebhookURL, v.ManagerArgs = tc.url, tc.args
-		objects := render(t, v)
-		spec := objects[len(objects)-1].Spec.Template.Spec
+		v.WebhookURL, v.PortForward, v.ManagerArgs = tc.url, tc.portForward, tc.args
+		spec := daemonSet(t, render(t, v)).Spec.Template.Spec
 		if got := strings.Join(spec.Containers[0].Command, " "); got != tc.want {
 			t.Errorf("command\n%s\nwant\n%s", got, tc.want)
 		}
@@ -91,6 +165,38 @@ func TestManagerCommand(t *testing.T) {
 		}
 		if env != "POD_NAME POD_NAMESPACE POD_IP NODE_NAME " {
 			t.Errorf("environment %s", env)
+		}
+	}
+}
+
+// TestAnonymousAccess: an installation says what callers without a token may do, and nothing if
+// nobody chose.
+func TestAnonymousAccess(t *testing.T) {
+	v := DefaultValues()
+	for _, tc := range []struct {
+		access   string
+		settings map[string]string
+		want     map[string]any
+	}{
+		{"", nil, map[string]any{"api-anonymous-access": "none"}},
+		{"all", map[string]string{"default-replica-count": "2", "taint-toleration": `a="b":NoSchedule`},
+			map[string]any{"api-anonymous-access": "all", "default-replica-count": "2",
+				"taint-toleration": `a="b":NoSchedule`}},
+	} {
+		if v.DefaultSettings = tc.settings; tc.access != "" {
+			v.AnonymousAccess = tc.access
+		}
+		for _, o := range render(t, v) {
+			if o.Kind != "ConfigMap" {
+				continue
+			}
+			var got map[string]any
+			if err := yaml.Unmarshal([]byte(o.Data["default-setting.yaml"]), &got); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("settings %v, want %v", got, tc.want)
+			}
 		}
 	}
 }

@@ -76,14 +76,24 @@ func (l steady) Close() error {
 
 // Unix listens on a unix socket, for connections that carry descriptors.
 type Unix struct {
-	l    *net.UnixListener
-	over *end
+	l       *net.UnixListener
+	over    *end
+	release func()
 }
 
-// ListenUnix listens at a path that must not exist: network is "unix" or "unixpacket".
+// ListenUnix listens at a path of any length, which must not exist: network is "unix" or
+// "unixpacket".
 func ListenUnix(network, path string) (Unix, error) {
-	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
-	return Unix{l, newEnd()}, err
+	name, release, err := Reach(path)
+	if err != nil {
+		return Unix{}, err
+	}
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: name, Net: network})
+	if err != nil {
+		release()
+		return Unix{}, err
+	}
+	return Unix{l, newEnd(), release}, nil
 }
 
 // Accept waits for a connection. It fails with net.ErrClosed after Close, and with nothing else.
@@ -96,6 +106,7 @@ func (l Unix) Addr() net.Addr { return l.l.Addr() }
 func (l Unix) Close() error {
 	err := l.l.Close()
 	l.over.tell()
+	l.release()
 	return err
 }
 
@@ -120,8 +131,13 @@ func RemoveStale(path string) error {
 		return err
 	}
 	defer unix.Close(fd)
+	name, release, err := Reach(path)
+	if err != nil {
+		return err
+	}
+	defer release()
 	// Any other answer, a full queue or another kind of socket, is that of a living one.
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); !errors.Is(err, unix.ECONNREFUSED) {
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("another process listens at %s: %w", path, unix.EADDRINUSE)
 	}
 	return os.Remove(path)

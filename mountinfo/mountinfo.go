@@ -6,6 +6,7 @@ package mountinfo
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,9 +20,12 @@ import (
 type Mount struct {
 	ID int
 	// Device has the form "major:minor".
-	Device         string
-	Target, Source string
-	Options, Super []string
+	Device string
+	// Root is what is mounted of the file system: "/", or the path of a directory or file in it.
+	Root string
+	// Type is that of the file system, "ext4".
+	Target, Source, Type string
+	Options, Super       []string
 }
 
 // ReadOnly says whether writing through this mount is not wanted.
@@ -64,6 +68,27 @@ func Each(r io.Reader, f func(*Mount)) error {
 	}
 }
 
+// looks bounds how often a table is read while it changes all the time.
+const looks = 20
+
+// Table returns the lines of a table, which read gives as a whole. It is read until it is the same
+// twice: kernels before 5.8 leave lines out while other mounts go.
+func Table(read func() ([]byte, error)) (all []Mount, err error) {
+	var before []byte
+	for i := range looks {
+		text, err := read()
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 && bytes.Equal(text, before) {
+			err = Each(bytes.NewReader(text), func(m *Mount) { all = append(all, *m) })
+			return all, err
+		}
+		before = text
+	}
+	return nil, fmt.Errorf("table of mounts: it was different at each of %d looks; retry", looks)
+}
+
 func parse(line string) (m Mount, ok bool) {
 	mount, system, ok := strings.Cut(line, " - ")
 	a, b := strings.Split(mount, " "), strings.Split(system, " ")
@@ -71,8 +96,8 @@ func parse(line string) (m Mount, ok bool) {
 		return m, false
 	}
 	id, err := strconv.Atoi(a[0])
-	return Mount{ID: id, Device: a[2], Target: unescape(a[4]), Source: unescape(b[1]), Options: strings.Split(a[5], ","),
-		Super: strings.Split(b[2], ",")}, err == nil
+	return Mount{ID: id, Device: a[2], Root: unescape(a[3]), Target: unescape(a[4]), Source: unescape(b[1]), Type: b[0],
+		Options: strings.Split(a[5], ","), Super: strings.Split(b[2], ",")}, err == nil
 }
 
 // unescape turns the kernel's \ooo for blanks back.

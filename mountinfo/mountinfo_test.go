@@ -1,6 +1,7 @@
 package mountinfo
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -11,7 +12,7 @@ import (
 func TestEach(t *testing.T) {
 	table := strings.Join([]string{
 		"30 1 7:0 / /mnt rw,relatime shared:5 - ext4 /dev/longhorn/a rw,errors=remount-ro",
-		`31 30 7:1 / /my\040mount ro master:2 shared:1 - xfs /dev/b\040c ro,attr2`,
+		`31 30 7:1 /a\040b /my\040mount ro master:2 shared:1 - xfs /dev/b\040c ro,attr2`,
 		"nonsense", "32 1 7:0 / /mnt rw - ext4", "", "x 1 7:0 / /mnt rw - ext4 /dev/a rw",
 		"33 1 7:2 / /long rw - overlay overlay rw,lowerdir=" + strings.Repeat("/layer:", maxLine/7),
 		"34 1 7:2 / /last rw - ext4 /dev/c rw,emergency_ro",
@@ -21,12 +22,61 @@ func TestEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Mount{
-		{30, "7:0", "/mnt", "/dev/longhorn/a", []string{"rw", "relatime"}, []string{"rw", "errors=remount-ro"}},
-		{31, "7:1", "/my mount", "/dev/b c", []string{"ro"}, []string{"ro", "attr2"}},
-		{34, "7:2", "/last", "/dev/c", []string{"rw"}, []string{"rw", "emergency_ro"}},
+		{30, "7:0", "/", "/mnt", "/dev/longhorn/a", "ext4", []string{"rw", "relatime"}, []string{"rw", "errors=remount-ro"}},
+		{31, "7:1", "/a b", "/my mount", "/dev/b c", "xfs", []string{"ro"}, []string{"ro", "attr2"}},
+		{34, "7:2", "/", "/last", "/dev/c", "ext4", []string{"rw"}, []string{"rw", "emergency_ro"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// TestLongLines: the layers of a container are options of its file system, and the kernel bounds
+// their number, not the line's length. Such a line is of no volume, and hides none of the others.
+func TestLongLines(t *testing.T) {
+	const volume = "30 1 7:%d / /mnt rw,relatime shared:5 - ext4 /dev/longhorn/% ro,errors=remount-ro\n"
+	line := func(minor, name string) string {
+		return strings.NewReplacer("%d", minor, "%", name).Replace(volume)
+	}
+	layers := "31 1 0:50 / /merged rw,relatime - overlay overlay ro,lowerdir=" +
+		strings.Repeat("/var/lib/containerd/layer:", 8000) + "/last\n"
+	var got []string
+	err := Each(strings.NewReader(line("0", "a")+layers+line("1", "b")+strings.TrimSuffix(layers, "\n")),
+		func(m *Mount) { got = append(got, m.Device+m.Source) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "7:0/dev/longhorn/a 7:1/dev/longhorn/b"; strings.Join(got, " ") != want {
+		t.Errorf("mounts: %q, want %q", got, want)
+	}
+}
+
+// TestTable: a line that one reading lacks, as older kernels give it, is not missing; a table that
+// never comes to rest is an error.
+func TestTable(t *testing.T) {
+	const line = "30 1 7:0 / /mnt rw - ext4 /dev/longhorn/a rw\n"
+	other := func(i int) string { return fmt.Sprintf("%d 1 7:1 / /other rw - ext4 /dev/b rw\n", i) }
+	for name, tt := range map[string]struct {
+		read func(i int) string
+		want int
+		fail bool
+	}{
+		"at rest":       {func(int) string { return line }, 1, false},
+		"empty":         {func(int) string { return "" }, 0, false},
+		"left out once": {func(i int) string { return strings.Repeat(line, min(i, 1)) }, 1, false},
+		"left out while another goes": {func(i int) string {
+			if i%2 == 0 && i < 6 {
+				return other(i)
+			}
+			return line
+		}, 1, false},
+		"changes all the time": {other, 0, true},
+	} {
+		i := -1
+		all, err := Table(func() ([]byte, error) { i++; return []byte(tt.read(i)), nil })
+		if len(all) != tt.want || (err != nil) != tt.fail || len(all) > 0 && all[0].Target != "/mnt" {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
 	}
 }
 

@@ -10,9 +10,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
@@ -86,22 +87,24 @@ func (s *Server) attach(ctx context.Context, name string, in resource.AttachInpu
 }
 
 // nextGeneration numbers a ticket so that the status of an older one with the same id is not taken
-// for its own.
+// for its own, nor it for an older one whose status has been cleaned up: the object counts its own
+// changes, and is changed by each ticket.
 func nextGeneration(a *lh.VolumeAttachment, old lh.AttachmentTicket, exists bool, id string) int64 {
+	next := a.Generation
 	if exists {
-		return old.Generation + 1
+		return max(next, old.Generation+1)
 	}
 	if s, ok := a.Status.AttachmentTicketStatuses[id]; ok {
-		return s.Generation + 1
+		return max(next, s.Generation+1)
 	}
-	return 0
+	return next
 }
 
 // checkAttach says why a volume cannot go to a node.
 func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
 	v := p.volume
 	if v.DeletionTimestamp != nil {
-		return errors.New("the volume is being deleted")
+		return errDeleting
 	}
 	if ready := lh.FindCondition(node.Status.Conditions, lh.NodeConditionReady); ready.Status != lh.ConditionTrue {
 		return fmt.Errorf("node %s is not ready (%s %s); choose another node or bring it back", node.Name, ready.Reason,
@@ -180,7 +183,10 @@ func (s *Server) detach(ctx context.Context, name string, in resource.DetachInpu
 		if in.ForceDetach {
 			a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{}
 		}
-		delete(a.Spec.AttachmentTickets, in.AttachmentID)
+		// A caller that was held up must not withdraw what was filed since.
+		if in.Generation == nil || a.Spec.AttachmentTickets[in.AttachmentID].Generation == *in.Generation {
+			delete(a.Spec.AttachmentTickets, in.AttachmentID)
+		}
 		return len(a.Spec.AttachmentTickets) != before, nil
 	})
 	if apierrors.IsNotFound(err) {
@@ -193,7 +199,7 @@ func (s *Server) detach(ctx context.Context, name string, in resource.DetachInpu
 // runs again when somebody else wrote in between.
 func (s *Server) updateTickets(ctx context.Context, name string, await bool,
 	change func(*lh.VolumeAttachment) (bool, error)) error {
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	return conflict.Retry(func() error {
 		a, err := s.attachment(ctx, name, await)
 		if err != nil {
 			return err
@@ -236,33 +242,12 @@ func orText(text, otherwise string) string {
 	return otherwise
 }
 
-func listAttachments(q *request) (any, error) {
-	views, err := q.attachmentViews()
-	if err != nil {
-		return nil, err
-	}
-	return collection(q, resource.TypeVolumeAttachment, views), nil
-}
-
-func (q *request) attachmentViews() ([]resource.VolumeAttachment, error) {
-	var all lh.VolumeAttachmentList
-	if err := q.server.list(q.Context(), &all); err != nil {
-		return nil, fmt.Errorf("listing volume attachments: %w", err)
-	}
-	byName(all.Items)
-	var views []resource.VolumeAttachment
-	for i := range all.Items {
-		views = append(views, attachmentView(q, &all.Items[i]))
-	}
-	return views, nil
-}
-
-func getAttachment(q *request) (any, error) {
-	var a lh.VolumeAttachment
-	if err := q.server.get(q.Context(), q.params["name"], &a); err != nil {
-		return nil, fmt.Errorf("failed to get volume attachment %s: %w", q.params["name"], err)
-	}
-	return attachmentView(q, &a), nil
+var attachments = kind[lh.VolumeAttachment, *lh.VolumeAttachment, resource.VolumeAttachment]{
+	typeID: resource.TypeVolumeAttachment, what: "volume attachment", view: attachmentView,
+	list: func() (client.ObjectList, *[]lh.VolumeAttachment) {
+		all := &lh.VolumeAttachmentList{}
+		return all, &all.Items
+	},
 }
 
 // attachmentView is an attachment as a resource of its own.

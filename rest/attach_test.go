@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,5 +92,35 @@ func TestSalvageNeedsASchedulableDisk(t *testing.T) {
 		if a.status != status || (r.Spec.FailedAt == "") != (status == 200) {
 			t.Errorf("Schedulable %s: %d %s, mark %q", schedulable, a.status, a.text, r.Spec.FailedAt)
 		}
+	}
+}
+
+// TestDetachOfAGeneration: a caller that names the generation of a ticket withdraws that one only.
+func TestDetachOfAGeneration(t *testing.T) {
+	f := newFixture(t, withReplica(func(*lh.Volume, *lh.Replica) {})...)
+	if a := f.do("POST", "/v1/volumes/demo?action=attach",
+		`{"hostId":"node-1","attachmentID":"t","attacherType":"csi-attacher"}`); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	generation := func() any {
+		t.Helper()
+		a := f.do("GET", "/v1/volumes/demo", "")
+		tickets := a.json["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)
+		if tickets["t"] == nil {
+			return nil
+		}
+		return tickets["t"].(map[string]any)["generation"]
+	}
+	now := generation()
+	if now == nil {
+		t.Fatal("no ticket")
+	}
+	f.do("POST", "/v1/volumes/demo?action=detach", `{"attachmentID":"t","generation":77}`)
+	if got := generation(); got != now {
+		t.Errorf("the ticket of another generation was withdrawn: %v", got)
+	}
+	f.do("POST", "/v1/volumes/demo?action=detach", fmt.Sprintf(`{"attachmentID":"t","generation":%v}`, now))
+	if got := generation(); got != nil {
+		t.Errorf("left: %v", got)
 	}
 }

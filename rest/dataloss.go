@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/client-go/util/retry"
-
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/dataloss"
 	"ankole.storage/rest/resource"
 )
@@ -27,7 +26,7 @@ func acceptDataLoss(q *request) (any, error) {
 		return nil, err
 	}
 	name := q.params["name"]
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err := conflict.Retry(func() error {
 		p, err := q.server.volumeParts(q.Context(), name)
 		if err != nil {
 			return err

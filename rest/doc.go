@@ -13,8 +13,8 @@
 //     is missing answers
 //     404. Clients match texts, not codes, so the wording of some messages is part of the
 //     interface.
-//   - Objects say which actions they accept now. An action that is not built yet is neither listed
-//     nor accepted.
+//   - Objects say which actions they accept now. An operation that is not built yet is offered by
+//     none, and refused with what is missing (later.go).
 //   - Links are absolute and are built from the request, so that the API works behind proxies that
 //     add a prefix.
 package rest

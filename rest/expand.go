@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/client-go/util/retry"
-
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/conflict"
 	"ankole.storage/rest/resource"
 )
 
@@ -46,7 +45,7 @@ func cancelExpansion(q *request) (any, error) {
 
 // resize gives a volume the size that judge returns.
 func (q *request) resize(name string, judge func(volumeParts) (int64, error)) error {
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	return conflict.Retry(func() error {
 		p, err := q.server.volumeParts(q.Context(), name)
 		if err != nil {
 			return err
@@ -87,6 +86,8 @@ func checkCancelExpansion(p volumeParts) (int64, error) {
 	}
 	e := &p.engines[0]
 	switch {
+	case e.SizeBytes() == 0:
+		return 0, errors.New("the engine has no size yet, so there is none to go back to")
 	case v.Spec.Size <= e.SizeBytes():
 		if v.Status.ExpansionRequired {
 			return 0, errors.New("the expansion is already complete")

@@ -59,6 +59,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	section(&b, "an instance manager, as a client sees it", lh.InstanceManager{}, func(im lh.InstanceManager) any {
 		return instanceManagerView(q, &im)
 	})
+	kindSections(&b, q)
 	if *writeFields {
 		if err := os.WriteFile(fieldsPage, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -82,6 +83,34 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	if t.Failed() {
 		t.Logf("read each line, then write %s with: go test ./rest -run TestEveryFieldIsConverted -write-fields", fieldsPage)
 	}
+}
+
+// kindSections writes the sections of kinds that are shown by themselves.
+func kindSections(b *strings.Builder, q *request) {
+	section(b, "a recurring job, as a client sees it", lh.RecurringJob{}, func(j lh.RecurringJob) any {
+		return recurringJobView(q, &j)
+	})
+	section(b, "a backup target, as a client sees it", lh.BackupTarget{}, func(o lh.BackupTarget) any {
+		return backupTargetView(q, &o)
+	})
+	section(b, "a backup volume, as a client sees it", lh.BackupVolume{}, func(o lh.BackupVolume) any {
+		return backupVolumeView(q, &o)
+	})
+	section(b, "a backup, as a client sees it", lh.Backup{}, func(o lh.Backup) any { return backupView(q, &o) })
+	section(b, "the backup of a backing image, as a client sees it", lh.BackupBackingImage{},
+		func(o lh.BackupBackingImage) any { return backupBackingImageView(q, &o) })
+	section(b, "a backing image, as a client sees it", lh.BackingImage{}, func(o lh.BackingImage) any {
+		return backingImageView(q, &o)
+	})
+	section(b, "a system backup, as a client sees it", lh.SystemBackup{}, func(o lh.SystemBackup) any {
+		return systemBackupView(q, &o)
+	})
+	section(b, "a system restore, as a client sees it", lh.SystemRestore{}, func(o lh.SystemRestore) any {
+		return systemRestoreView(q, &o)
+	})
+	section(b, "a support bundle, as a client sees it", lh.SupportBundle{}, func(o lh.SupportBundle) any {
+		return supportBundleView(q, &o)
+	})
 }
 
 // section writes what each field of an object changes in its conversion, if anything.

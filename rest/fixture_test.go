@@ -19,7 +19,7 @@ import (
 
 // fixture is a server on a fake API server.
 type fixture struct {
-	t      *testing.T
+	t      testing.TB
 	client client.WithWatch
 	server *Server
 	url    string
@@ -30,10 +30,10 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	return newFixtureWith(t, interceptor.Funcs{}, func(*Config) {}, objects...)
 }
 
-func newFixtureWith(t *testing.T, funcs interceptor.Funcs, change func(*Config), objects ...client.Object) *fixture {
+func newFixtureWith(t testing.TB, funcs interceptor.Funcs, change func(*Config), objects ...client.Object) *fixture {
 	t.Helper()
 	c := resttest.Client(t, funcs, objects...)
-	cfg := Config{Client: c, EngineImage: resttest.Image, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Client: c, Open: true, EngineImage: resttest.Image, Logger: slog.New(slog.DiscardHandler)}
 	change(&cfg)
 	s, err := New(cfg)
 	if err != nil {

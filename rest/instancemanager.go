@@ -1,31 +1,18 @@
 package rest
 
 import (
-	"fmt"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resource"
 )
 
-func listInstanceManagers(q *request) (any, error) {
-	var all lh.InstanceManagerList
-	if err := q.server.list(q.Context(), &all); err != nil {
-		return nil, fmt.Errorf("listing instance managers: %w", err)
-	}
-	byName(all.Items)
-	var views []resource.InstanceManager
-	for i := range all.Items {
-		views = append(views, instanceManagerView(q, &all.Items[i]))
-	}
-	return collection(q, resource.TypeInstanceManager, views), nil
-}
-
-func getInstanceManager(q *request) (any, error) {
-	var im lh.InstanceManager
-	if err := q.server.get(q.Context(), q.params["name"], &im); err != nil {
-		return nil, fmt.Errorf("failed to get instance manager %s: %w", q.params["name"], err)
-	}
-	return instanceManagerView(q, &im), nil
+var instanceManagers = kind[lh.InstanceManager, *lh.InstanceManager, resource.InstanceManager]{
+	typeID: resource.TypeInstanceManager, what: "instance manager", view: instanceManagerView,
+	list: func() (client.ObjectList, *[]lh.InstanceManager) {
+		all := &lh.InstanceManagerList{}
+		return all, &all.Items
+	},
 }
 
 func instanceManagerView(q *request, im *lh.InstanceManager) resource.InstanceManager {
@@ -33,7 +20,7 @@ func instanceManagerView(q *request, im *lh.InstanceManager) resource.InstanceMa
 		CurrentState: string(im.Status.CurrentState), Image: im.Spec.Image, Name: im.Name, NodeID: im.Spec.NodeID,
 		ManagerType: string(im.Spec.Type), DataEngine: string(im.Spec.DataEngine),
 		InstanceEngines: processViews(im.Status.InstanceEngines), InstanceReplicas: processViews(im.Status.InstanceReplicas),
-		Instances: processViews(im.Status.Instances)}
+		Instances: processViews(im.Status.Instances), Conditions: conditionMap(im.Status.Conditions)}
 }
 
 // processViews converts processes; no map stays no map, which clients see as null.

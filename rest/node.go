@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
@@ -153,7 +153,7 @@ func updateDisks(q *request) (any, error) {
 // changeNode applies a change to a node, again when somebody else wrote in between, and answers
 // with the node.
 func (q *request) changeNode(name string, change func(*lh.Node) error) (any, error) {
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err := conflict.Retry(func() error {
 		var n lh.Node
 		if err := q.server.get(q.Context(), name, &n); err != nil {
 			return err

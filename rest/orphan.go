@@ -4,30 +4,18 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resource"
 )
 
-func listOrphans(q *request) (any, error) {
-	var all lh.OrphanList
-	if err := q.server.list(q.Context(), &all); err != nil {
-		return nil, fmt.Errorf("listing orphans: %w", err)
-	}
-	byName(all.Items)
-	var views []resource.Orphan
-	for i := range all.Items {
-		views = append(views, orphanView(q, &all.Items[i]))
-	}
-	return collection(q, resource.TypeOrphan, views), nil
-}
-
-func getOrphan(q *request) (any, error) {
-	var o lh.Orphan
-	if err := q.server.get(q.Context(), q.params["name"], &o); err != nil {
-		return nil, fmt.Errorf("failed to get orphan %s: %w", q.params["name"], err)
-	}
-	return orphanView(q, &o), nil
+var orphans = kind[lh.Orphan, *lh.Orphan, resource.Orphan]{
+	typeID: resource.TypeOrphan, what: "orphan", view: orphanView,
+	list: func() (client.ObjectList, *[]lh.Orphan) {
+		all := &lh.OrphanList{}
+		return all, &all.Items
+	},
 }
 
 func orphanView(q *request, o *lh.Orphan) resource.Orphan {

@@ -28,6 +28,9 @@ const (
 	drainTimeout = 20 * time.Second
 )
 
+// retryAfter is what a client is told to wait, in seconds.
+const retryAfter = "5"
+
 // headerSchemas tells clients where the schema document is; they refuse to work without it.
 const headerSchemas = "X-API-Schemas"
 
@@ -42,7 +45,7 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// Refuse gives an error a status of its own; Authorizers use it for 401 and 403.
+// Refuse gives an error a status of its own.
 func Refuse(status int, err error) error { return &statusError{status: status, err: err} }
 
 // notFoundEmpty is the answer for a volume that does not exist: clients expect 404 with nothing in
@@ -76,6 +79,9 @@ func (q *request) answer(object any) {
 
 // encode writes JSON without HTML escaping, as clients compare texts.
 func encode(object any) ([]byte, error) {
+	if l, ok := object.(*listing); ok {
+		return l.appendTo(nil), nil
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -96,7 +102,7 @@ func (q *request) fail(err error) {
 		status = http.StatusNotFound
 	}
 	q.server.cfg.Logger.Info("request refused", "method", q.Method, "path", q.URL.Path,
-		"action", q.URL.Query().Get("action"), "status", status, "err", err)
+		"action", q.URL.Query().Get("action"), "status", status, "err", err, "caller", q.caller.String())
 	if refused != nil && refused.empty {
 		q.writer.WriteHeader(status)
 		return
@@ -110,6 +116,12 @@ func (q *request) fail(err error) {
 	}
 	h := q.writer.Header()
 	h.Del(headerSchemas)
+	switch status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="ankole"`)
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway:
+		h.Set("Retry-After", retryAfter)
+	}
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	q.writer.WriteHeader(status)
 	_, _ = q.writer.Write(body)
@@ -118,9 +130,6 @@ func (q *request) fail(err error) {
 // decode reads the body as JSON into a pointer. Keys match whatever their case, unknown ones are
 // ignored and the content type does not matter. The memory used is bounded by maxBodyBytes.
 func (q *request) decode(into any) error {
-	// A client that stops sending must not hold the handler; a writer without deadlines is one of a
-	// test.
-	_ = http.NewResponseController(q.writer).SetReadDeadline(time.Now().Add(requestTimeout))
 	if q.ContentLength > maxBodyBytes {
 		return q.tooLong()
 	}

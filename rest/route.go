@@ -1,32 +1,33 @@
 package rest
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
+	"maps"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"strings"
+	"time"
 
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest/access"
 	"ankole.storage/rest/resource"
 )
 
 // handler answers one request with an object to encode, or nil for an empty answer.
 type handler func(q *request) (any, error)
 
-// route is one path with what can be done there. A segment in braces matches any one segment and
+// route is one path, a pattern of http.ServeMux, with what can be done there. A segment in braces
 // becomes a parameter.
 type route struct {
 	path    string
 	methods map[string]handler
 	// actions are what POST with ?action= can do.
 	actions map[string]handler
-	// open routes need no authorisation.
+	// open routes answer everybody.
 	open bool
+	// local routes are answered by every manager itself.
+	local bool
 	// raw routes write their answer themselves.
 	raw http.HandlerFunc
+	// stream: the answer goes on as long as the client takes it, within bounds of its own.
+	stream bool
 }
 
 // request is what a handler knows about the request it serves.
@@ -36,23 +37,33 @@ type request struct {
 	// base is scheme, host and prefix in front of /v1, see baseURL.
 	base string
 	// self is the URL of the request itself as the client sees it, without the query.
-	self   string
+	self string
+	// params are the values of the path's parameters; none of them is a path itself.
 	params map[string]string
 	writer http.ResponseWriter
+	// caller is who asks.
+	caller access.Caller
+	// limit is the time that the request has.
+	limit time.Duration
 }
+
+// healthPath is asked by the kubelet.
+const healthPath = naming.HealthPath
 
 // table lists every route.
 func (s *Server) table() []route {
 	get := func(h handler) map[string]handler { return map[string]handler{http.MethodGet: h} }
 	return []route{
-		{path: "/", methods: get(listVersions), open: true},
+		{path: "/{$}", methods: get(listVersions), open: true},
 		{path: "/v1", methods: get(getVersion)},
 		{path: "/v1/apiversions", methods: get(listVersions)},
 		{path: "/v1/apiversions/v1", methods: get(getVersion)},
 		{path: "/v1/schemas", methods: get(listSchemas)},
 		{path: "/v1/schemas/{name}", methods: get(getSchema)},
-		{path: "/metrics", raw: s.serveMetrics, open: true},
-		{path: "/v1/healthz", methods: get(healthz), open: true},
+		{path: "/metrics", raw: s.cfg.Metrics.ServeHTTP, open: true},
+		{path: healthPath, methods: get(healthz), open: true},
+		{path: "/v1/session", open: true, local: true, methods: map[string]handler{http.MethodGet: getSession,
+			http.MethodPost: beginSession, http.MethodDelete: endSession}},
 
 		{path: "/v1/volumes", methods: map[string]handler{http.MethodGet: listVolumes, http.MethodPost: createVolume}},
 		{path: "/v1/volumes/{name}",
@@ -60,8 +71,8 @@ func (s *Server) table() []route {
 			actions: volumeHandlers},
 		{path: "/v1/dataloss/{name}", methods: map[string]handler{http.MethodGet: getDataLoss,
 			http.MethodPost: acceptDataLoss}},
-		{path: "/v1/volumeattachments", methods: get(listAttachments)},
-		{path: "/v1/volumeattachments/{name}", methods: get(getAttachment)},
+		{path: "/v1/volumeattachments", methods: get(attachments.all)},
+		{path: "/v1/volumeattachments/{name}", methods: get(attachments.one)},
 		{path: "/v1/nodes", methods: get(listNodes)},
 		{path: "/v1/nodes/{name}",
 			methods: map[string]handler{http.MethodGet: getNode, http.MethodPut: updateNode, http.MethodDelete: deleteNode},
@@ -74,222 +85,111 @@ func (s *Server) table() []route {
 			http.MethodPost: createEngineImage}},
 		{path: "/v1/engineimages/{name}", methods: map[string]handler{http.MethodGet: getEngineImage,
 			http.MethodDelete: deleteEngineImage}},
-		{path: "/v1/instancemanagers", methods: get(listInstanceManagers)},
-		{path: "/v1/instancemanagers/{name}", methods: get(getInstanceManager)},
-		{path: "/v1/orphans", methods: get(listOrphans)},
-		{path: "/v1/orphans/{name}", methods: map[string]handler{http.MethodGet: getOrphan, http.MethodDelete: deleteOrphan}},
-		{path: "/v1/instancelogs/{name}", raw: s.serveLog},
+		{path: "/v1/instancemanagers", methods: get(instanceManagers.all)},
+		{path: "/v1/instancemanagers/{name}", methods: get(instanceManagers.one)},
+		{path: "/v1/orphans", methods: get(orphans.all)},
+		{path: "/v1/orphans/{name}", methods: map[string]handler{http.MethodGet: orphans.one,
+			http.MethodDelete: deleteOrphan}},
+		{path: "/v1/recurringjobs", methods: map[string]handler{http.MethodGet: recurringJobs.all,
+			http.MethodPost: createRecurringJob}},
+		{path: "/v1/recurringjobs/{name}", methods: map[string]handler{http.MethodGet: recurringJobs.one,
+			http.MethodPut: updateRecurringJob, http.MethodDelete: deleteRecurringJob}},
+		{path: "/v1/backuptargets", methods: map[string]handler{http.MethodGet: backupTargets.all,
+			http.MethodPost: createBackupTarget}},
+		{path: "/v1/backuptargets/{name}", methods: map[string]handler{http.MethodGet: backupTargets.one,
+			http.MethodDelete: deleteBackupTarget},
+			actions: map[string]handler{resource.ActionBackupTargetUpdate: updateBackupTarget}},
+		{path: "/v1/backupvolumes", methods: get(backupVolumes.all)},
+		{path: "/v1/backupvolumes/{name}", methods: get(getBackupVolume), actions: map[string]handler{
+			resource.ActionBackupList: listBackups, resource.ActionBackupListByVolume: listBackupsByVolume,
+			resource.ActionBackupGet: getBackup}},
+		{path: "/v1/backupbackingimages", methods: get(backupBackingImages.all)},
+		{path: "/v1/backupbackingimages/{name}", methods: get(backupBackingImages.one)},
+		{path: "/v1/backingimages", methods: get(backingImages.all)},
+		{path: "/v1/backingimages/{name}", methods: get(backingImages.one)},
+		{path: "/v1/backingimages/{name}/download"},
+		{path: "/v1/systembackups", methods: get(systemBackups.all)},
+		{path: "/v1/systembackups/{name}", methods: get(systemBackups.one)},
+		{path: "/v1/systemrestores", methods: get(systemRestores.all)},
+		{path: "/v1/systemrestores/{name}", methods: get(systemRestores.one)},
+		{path: "/v1/supportbundles", methods: get(supportBundles.all)},
+		{path: "/v1/supportbundles/{node}/{name}", methods: get(supportBundles.one)},
+		{path: "/v1/supportbundles/{node}/{name}/download"},
+		{path: "/v1/instancelogs/{name}", raw: s.serveLog, stream: true},
 		{path: "/v1/events", methods: get(listEvents)},
-		{path: "/v1/ws/{stream}", raw: s.serveStream},
-		{path: "/v1/ws/{period}/{stream}", raw: s.serveStream},
+		{path: "/v1/ws/{stream}", raw: s.serveStream, stream: true},
+		{path: "/v1/ws/{period}/{stream}", raw: s.serveStream, stream: true},
 	}
 }
 
-// volumeHandlers are the actions of volumes that are built.
-var volumeHandlers = map[string]handler{
-	resource.ActionAttach:               attachVolume,
-	resource.ActionDetach:               detachVolume,
-	resource.ActionSalvage:              salvageVolume,
-	resource.ActionReplicaRemove:        removeReplica,
-	resource.ActionExpand:               expandVolume,
-	resource.ActionCancelExpansion:      cancelExpansion,
-	resource.ActionEngineUpgrade:        upgradeEngine,
-	resource.ActionUpdateReplicaCount:   updateReplicaCount,
-	"updateDataLocality":                updateDataLocality,
-	"updateReplicaAutoBalance":          updateAutoBalance,
-	"updateReplicaSoftAntiAffinity":     updateNodeAffinity,
-	"updateReplicaZoneSoftAntiAffinity": updateZoneAffinity,
-	"updateReplicaDiskSoftAntiAffinity": updateDiskAffinity,
-	"updateSnapshotMaxCount":            updateSnapshotMaxCount,
-	"updateSnapshotMaxSize":             updateSnapshotMaxSize,
-	resource.ActionSnapshotCreate:       createSnapshot,
-	resource.ActionSnapshotList:         listSnapshots,
-	resource.ActionSnapshotGet:          getSnapshot,
-	resource.ActionSnapshotDelete:       removeSnapshot,
-	resource.ActionSnapshotRevert:       revertSnapshot,
-	resource.ActionSnapshotPurge:        purgeSnapshots,
-	resource.ActionSnapshotCRCreate:     orderSnapshot,
-	resource.ActionSnapshotCRList:       listSnapshotObjects,
-	resource.ActionSnapshotCRGet:        getSnapshotObject,
-	resource.ActionSnapshotCRDelete:     deleteSnapshotObject,
+// volumeHandlers are the actions of volumes that are built; those of volumeUpdates are added.
+var volumeHandlers = withUpdates(map[string]handler{
+	resource.ActionAttach:             attachVolume,
+	resource.ActionDetach:             detachVolume,
+	resource.ActionSalvage:            salvageVolume,
+	resource.ActionReplicaRemove:      removeReplica,
+	resource.ActionExpand:             expandVolume,
+	resource.ActionCancelExpansion:    cancelExpansion,
+	resource.ActionTrimFilesystem:     trimFilesystem,
+	resource.ActionEngineUpgrade:      upgradeEngine,
+	resource.ActionSnapshotCreate:     createSnapshot,
+	resource.ActionSnapshotList:       listSnapshots,
+	resource.ActionSnapshotGet:        getSnapshot,
+	resource.ActionSnapshotDelete:     removeSnapshot,
+	resource.ActionSnapshotRevert:     revertSnapshot,
+	resource.ActionSnapshotPurge:      purgeSnapshots,
+	resource.ActionSnapshotCRCreate:   orderSnapshot,
+	resource.ActionSnapshotCRList:     listSnapshotObjects,
+	resource.ActionSnapshotCRGet:      getSnapshotObject,
+	resource.ActionSnapshotCRDelete:   deleteSnapshotObject,
+	resource.ActionPVCreate:           createPV,
+	resource.ActionPVCCreate:          createPVC,
+	resource.ActionRecurringJobAdd:    addVolumeJob,
+	resource.ActionRecurringJobList:   listVolumeJobs,
+	resource.ActionRecurringJobDelete: removeVolumeJob,
+})
+
+func withUpdates(handlers map[string]handler) map[string]handler {
+	maps.Copy(handlers, volumeUpdates)
+	return handlers
 }
 
-// served reports whether an action of a type has a handler; only such actions are offered.
-func (s *Server) served(typeID, action string) bool {
-	for _, r := range s.routes {
-		if r.path == "/v1/"+resource.Path(typeID)+"/{name}" {
-			return r.actions[action] != nil
-		}
-	}
-	return false
-}
-
-// match finds the route of a path.
-func (s *Server) match(path string) (*route, map[string]string) {
-	have := strings.Split(path, "/")
-next:
-	for i := range s.routes {
-		want := strings.Split(s.routes[i].path, "/")
-		if len(want) != len(have) {
-			continue
-		}
-		params := map[string]string{}
-		for j := range want {
-			switch {
-			case strings.HasPrefix(want[j], "{"):
-				if have[j] == "" {
-					continue next
-				}
-				params[strings.Trim(want[j], "{}")] = have[j]
-			case want[j] != have[j]:
-				continue next
-			}
-		}
-		return &s.routes[i], params
-	}
-	return nil, nil
-}
-
-// ServeHTTP routes one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
-	if len(path) > 1 && strings.HasSuffix(path, "/") {
-		s.redirect(w, r, strings.TrimRight(path, "/"))
-		return
-	}
-	found, params := s.match(path)
-	if found == nil {
-		http.Error(w, "404 page not found", http.StatusNotFound)
-		return
-	}
-	q := &request{Request: r, server: s, params: params, writer: w}
-	q.base, q.self = s.baseURL(r)
-	if !found.open {
-		if err := errors.Join(s.sameSite(r), s.cfg.Authorizer.Authorize(r)); err != nil {
-			q.fail(err)
-			return
-		}
-		if target := s.leader(r); target != nil {
-			s.forward(w, r, target, func() { s.serve(q, found) })
-			return
-		}
-	}
-	s.serve(q, found)
-}
-
-// serve answers a request here.
-func (s *Server) serve(q *request, found *route) {
-	w, r := q.writer, q.Request
-	if found.raw != nil {
-		if r.Method != http.MethodGet {
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			return
-		}
-		found.raw(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
-		return
-	}
-	h, status := found.handlerOf(r)
-	switch status {
-	case http.StatusNotFound:
-		http.Error(w, "404 page not found", http.StatusNotFound)
-		return
-	case http.StatusMethodNotAllowed:
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	q.Request = r.WithContext(ctx)
-	answer, err := h(q)
-	if err != nil {
-		q.fail(err)
-		return
-	}
-	q.answer(answer)
-}
-
-// sameSite refuses changes that a page of another site makes a browser send. A server on loopback
-// is open to everything on its machine, a browser that shows pages of others too. Programs send no
-// Origin and are not concerned.
-func (s *Server) sameSite(r *http.Request) error {
-	asked := *r
-	// A script cannot set this header on a cross-site request without asking first, which is never
-	// granted.
-	if host := first(r.Header, headerHost); host != "" {
-		asked.Host = host
-	}
-	if err := s.crossOrigin.Check(&asked); err != nil {
-		return Refuse(http.StatusForbidden, fmt.Errorf("changes may not be requested by a page of another site: %w", err))
+// served returns the handlers of a type's actions; only such actions are offered.
+func (s *Server) served(typeID string) map[string]handler {
+	if t := s.routes[objectPath(typeID)]; t != nil {
+		return t.actions
 	}
 	return nil
 }
 
-// requestKey carries the request to raw handlers.
-type requestKey struct{}
+// objectPath is the path of the objects of a type.
+func objectPath(typeID string) string { return "/v1/" + resource.Path(typeID) + "/{name}" }
 
-// handlerOf picks the handler for the method, and for POST the action, of a request.
-func (t *route) handlerOf(r *http.Request) (handler, int) {
-	if r.Method == http.MethodPost && t.actions != nil {
-		if h := t.actions[r.URL.Query().Get("action")]; h != nil {
-			return h, http.StatusOK
+// handlerOf picks the handler for the method, and for POST the action, of a request, and says what
+// the rights call it.
+func (t *route) handlerOf(r *http.Request) (h handler, operation string, status int) {
+	action := r.URL.Query().Get("action")
+	switch {
+	case t.raw != nil && r.Method == http.MethodGet:
+		return nil, t.rawOperation(r), http.StatusOK
+	case r.Method == http.MethodPost && t.actions != nil:
+		if h := t.actions[action]; h != nil {
+			return h, action + " " + t.path, http.StatusOK
 		}
-		return nil, http.StatusNotFound
+		return nil, "", http.StatusNotFound
 	}
 	if h := t.methods[r.Method]; h != nil {
-		return h, http.StatusOK
+		return h, r.Method + " " + t.path, http.StatusOK
 	}
-	return nil, http.StatusMethodNotAllowed
+	return nil, "", http.StatusMethodNotAllowed
 }
 
-// redirect answers with the path without its trailing slash. Only the path is given, so that the
-// host is the one the client used; a path of slashes alone becomes the root, never "//host".
-func (s *Server) redirect(w http.ResponseWriter, r *http.Request, path string) {
-	to := url.URL{Path: "/" + strings.TrimLeft(path, "/"), RawQuery: r.URL.RawQuery}
-	http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
-}
-
-// headerForwarded marks a request that a manager has relayed. It is served where it arrives: two
-// managers that take each other for the leader, while the leadership moves, must not forward it in
-// a loop.
-const headerForwarded = "X-Ankole-Forwarded"
-
-// leader returns the manager that should serve the request, nil for this one.
-func (s *Server) leader(r *http.Request) *Target {
-	if s.cfg.Leader == nil || r.Header.Get(headerForwarded) != "" {
-		return nil
+// rawOperation is what the rights call a raw route: each stream has its own right.
+func (t *route) rawOperation(r *http.Request) string {
+	if stream := r.PathValue("stream"); stream != "" {
+		return streamOperation + stream
 	}
-	return s.cfg.Leader(r)
-}
-
-// forward relays the request, the caller's identity included, to another manager. If that one
-// cannot be reached, a request without a body is served here; one with a body cannot be sent twice
-// and is refused.
-func (s *Server) forward(w http.ResponseWriter, r *http.Request, target *Target, here func()) {
-	proxy := httputil.ReverseProxy{
-		Transport: s.transport,
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(&url.URL{Scheme: "http", Host: target.Host})
-			p.Out.Host = r.Host
-			p.Out.Header.Set(headerForwarded, "yes")
-			for _, name := range forwardedHeaders {
-				if v, ok := p.In.Header[http.CanonicalHeaderKey(name)]; ok {
-					p.Out.Header[http.CanonicalHeaderKey(name)] = v
-				}
-			}
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			var op *net.OpError
-			unsent := errors.As(err, &op) && op.Op == "dial"
-			if unsent && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
-				here()
-				return
-			}
-			q := &request{Request: r, server: s, writer: w}
-			q.base, q.self = s.baseURL(r)
-			q.fail(fmt.Errorf("the leading manager does not answer, retry in a few seconds: %w", err))
-		},
-	}
-	proxy.ServeHTTP(w, r)
+	return http.MethodGet + " " + t.path
 }
 
 func healthz(*request) (any, error) { return nil, nil }

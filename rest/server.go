@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,38 +17,38 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/rest/access"
 )
 
 // Limits of the server.
 const (
 	// readHeaderTimeout ends connections that never finish their header.
 	readHeaderTimeout = 10 * time.Second
+	// answerTimeout is how long a client may take for the answer, once there is one.
+	answerTimeout = 60 * time.Second
+	// maxConnections bounds the connections that clients hold open; each takes some 20 KiB.
+	maxConnections = 2048
+	// maxAddressConnections bounds those of one address, so that no client keeps the others out. A
+	// page of the UI has about ten; a proxy, or the forwarder of a standalone cluster, many pages.
+	maxAddressConnections = 1024
 	// requestTimeout bounds one request; clients give up after 10 to 60 s.
 	requestTimeout = 30 * time.Second
 	// idleTimeout ends kept connections; proxies in front keep theirs for 60 s.
 	idleTimeout = 90 * time.Second
 	// maxHeaderBytes is ample for cookies and bearer tokens.
 	maxHeaderBytes = 64 << 10
-	// leaderDialTimeout bounds the attempt to reach a leader whose node may have died without a word.
-	leaderDialTimeout = 2 * time.Second
-	// leaderConnections are kept open to the leader.
-	leaderConnections = 16
 	// shutdownTimeout is how long requests under way may go on after the context ended.
 	shutdownTimeout = 5 * time.Second
 )
 
-// Authorizer decides whether a request may be served. The status and message of a refusal go to the
-// client.
-type Authorizer interface {
-	Authorize(r *http.Request) error
+// Limits bound what clients can hold. Zero values are replaced by defaults.
+type Limits struct {
+	// Header is the time for the header of a request, Body that for the rest of it.
+	Header, Body time.Duration
+	// Connections bounds the open connections of each listener, AddressConnections those from one
+	// address.
+	Connections, AddressConnections int
 }
-
-// Anonymous lets everybody in. It is for a server that only its own machine can reach, and for
-// clusters that allow access without a token explicitly.
-type Anonymous struct{}
-
-// Authorize allows the request.
-func (Anonymous) Authorize(*http.Request) error { return nil }
 
 // Config is what the server needs.
 type Config struct {
@@ -64,15 +66,21 @@ type Config struct {
 	Namespace string
 	// EngineImage is the default engine image, used until setting default-engine-image is filled.
 	EngineImage string
-	// NodeName is the node this manager runs on; it labels metrics. May be empty.
-	NodeName string
-	// Version is shown in metrics and on the explorer page. May be empty.
-	Version string
-	// Authorizer judges requests to /v1. Default: Anonymous.
-	Authorizer Authorizer
-	// Leader gives the base URL of the manager that should serve a request instead, or nil to serve
-	// it here. It is the seam for followers; without it every request is served here.
+	// Metrics answers /metrics. Nil: there are none.
+	Metrics http.Handler
+	// Judge and Sessions say who callers are and what they may do. Required, unless Open.
+	Judge    *access.Judge
+	Sessions *access.Sessions
+	// Open answers everybody, whoever asks. It is for tests.
+	Open bool
+	// Leader gives the manager that should serve a request instead, or nil to serve it here. It is
+	// the seam for followers; without it every request is served here.
 	Leader func(r *http.Request) *Target
+	// Relay carries requests to the Forwarded handlers of other managers, and proves to them that a
+	// manager sends them. It must speak HTTP/1.1, since streams change the protocol.
+	Relay http.RoundTripper
+	// Limits bound what clients can hold. Default: those of this package.
+	Limits Limits
 	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil:
 	// those are refused.
 	Connect func(address string) (*imclient.Client, error)
@@ -87,17 +95,21 @@ type Config struct {
 
 // Target is another manager.
 type Target struct {
-	// Host is "address:port".
+	// Host is "address:port" of the place where it answers other managers.
 	Host string
 }
 
 // Server is the /v1 API of one manager.
 type Server struct {
-	cfg         Config
-	routes      []route
+	cfg Config
+	// routes are the table by path; mux routes requests to them.
+	routes      map[string]*route
+	mux         *http.ServeMux
 	streams     streams
+	volumes     volumeCache
 	crossOrigin *http.CrossOriginProtection
-	transport   *http.Transport
+	// claims is held while a PersistentVolume is made: one at a time looks whether there is one.
+	claims sync.Mutex
 }
 
 // New checks the configuration and returns a server; Serve runs it.
@@ -114,21 +126,35 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Namespace == "" {
 		cfg.Namespace = lh.Namespace
 	}
-	if cfg.Authorizer == nil {
-		cfg.Authorizer = Anonymous{}
+	if !cfg.Open && (cfg.Judge == nil || cfg.Sessions == nil) {
+		return nil, errors.New("rest: nothing configured to judge callers by")
 	}
+	if cfg.Relay == nil {
+		cfg.Relay = noRelay{}
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = http.NotFoundHandler()
+	}
+	cfg.Limits = cfg.Limits.complete()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, crossOrigin: http.NewCrossOriginProtection(), transport: &http.Transport{
-		DialContext: (&net.Dialer{Timeout: leaderDialTimeout}).DialContext, IdleConnTimeout: idleTimeout,
-		MaxIdleConnsPerHost: leaderConnections}}
-	s.routes = s.table()
+	s := &Server{cfg: cfg, crossOrigin: http.NewCrossOriginProtection(), routes: map[string]*route{}}
+	s.mux = s.register(s.table())
 	return s, nil
 }
+
+func (l Limits) complete() Limits {
+	return Limits{Header: cmp.Or(l.Header, readHeaderTimeout), Body: cmp.Or(l.Body, requestTimeout),
+		Connections:        cmp.Or(l.Connections, maxConnections),
+		AddressConnections: cmp.Or(l.AddressConnections, maxAddressConnections)}
+}
+
+// quiet is a log for what clients cause: their ends are no news.
+func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
 
 // Serve answers requests on the listeners until the context ends, then finishes those under way and
 // closes the listeners. It returns nil after an orderly end.
@@ -138,10 +164,10 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	server := &http.Server{
 		Handler:           s,
-		ReadHeaderTimeout: readHeaderTimeout,
+		ReadHeaderTimeout: s.cfg.Limits.Header,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          quiet(s.cfg.Logger),
 		// Requests, streams above all, end with the server.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -149,7 +175,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		wg.Go(func() {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := server.Serve(bounded(l, s.cfg.Limits, s.cfg.Logger)); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("rest: serving on %s: %w", l.Addr(), err)
 			}
 		})
@@ -166,6 +192,5 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	wg.Wait()
 	s.streams.wait()
-	s.transport.CloseIdleConnections()
 	return err
 }

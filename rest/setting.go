@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/resource"
 )
@@ -125,6 +126,9 @@ func updateSetting(q *request) (any, error) {
 	if err := setting.Validate(name, value); err != nil && setting.Validate(name, normal) != nil {
 		return nil, fmt.Errorf("failed to validate setting %s with invalid value %s: %w", name, shorten(value), err)
 	}
+	if err := q.mayChange(name, normal); err != nil {
+		return nil, fmt.Errorf("failed to update setting %s: %w", name, err)
+	}
 	stored, err := q.server.storeSetting(q.Context(), name, normal)
 	if err != nil {
 		return nil, fmt.Errorf("failed to update setting %s with invalid value %s: %w", name, shorten(value), err)
@@ -132,10 +136,27 @@ func updateSetting(q *request) (any, error) {
 	return settingView(q, d, stored), nil
 }
 
+// admitting are the settings that say who is let in without a token: under which names, too.
+var admitting = []string{setting.APIAnonymousAccess, setting.APIHostNames, setting.ManagerURL}
+
+// mayChange refuses callers who show nothing to change what such callers may do: a client that
+// writes all defaults back would lock itself out, and a stranger could let others in.
+func (q *request) mayChange(name, value string) error {
+	if q.server.cfg.Open || !q.caller.Anonymous || !slices.Contains(admitting, name) {
+		return nil
+	}
+	have, err := q.server.settingValue(q.Context(), name)
+	if err != nil || have == value {
+		return err
+	}
+	return Refuse(http.StatusForbidden, fmt.Errorf("callers without a token may not change it: send one, or use kubectl -n "+
+		"%s edit settings.longhorn.io %s", q.server.cfg.Namespace, name))
+}
+
 // storeSetting writes a value, creating the object when the manager has not done so yet.
 func (s *Server) storeSetting(ctx context.Context, name, value string) (*lh.Setting, error) {
 	var stored *lh.Setting
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err := conflict.Retry(func() error {
 		stored = &lh.Setting{}
 		err := s.get(ctx, name, stored)
 		if apierrors.IsNotFound(err) {

@@ -21,18 +21,22 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// Snapshots has the engines of volumes work on their snapshots.
+// Snapshots has the engines of volumes work on their snapshots, and on what file systems hold.
 type Snapshots interface {
 	// List returns the snapshots by name, the head included.
 	List(ctx context.Context, e *lh.Engine) (map[string]lh.SnapshotInfo, error)
-	// Take takes a snapshot; one of that name that is there already is not changed.
-	Take(ctx context.Context, e *lh.Engine, name string, labels map[string]string) error
+	// Take takes a snapshot; one of that name that is there already is not changed. freeze: a mounted
+	// file system is frozen meanwhile.
+	Take(ctx context.Context, e *lh.Engine, name string, labels map[string]string, freeze bool) error
 	// Remove marks a snapshot as removed.
 	Remove(ctx context.Context, e *lh.Engine, name string) error
 	// Purge begins to give the space of removed snapshots back; one under way is as good.
 	Purge(ctx context.Context, e *lh.Engine) error
 	// Revert makes the content what it was at a snapshot; the frontend must be down.
 	Revert(ctx context.Context, e *lh.Engine, name string) error
+	// Trim has the mounted file system give back what it does not use, and returns how many bytes that
+	// were; it takes as long as that does.
+	Trim(ctx context.Context, e *lh.Engine) (bytes int64, err error)
 }
 
 // errMigrating refuses what a second engine would not take part in; clients know the text.
@@ -137,7 +141,12 @@ var (
 		if _, ok := p.has[in.Name]; ok {
 			return nil, fmt.Errorf("snapshot %s exists already; choose another name", in.Name)
 		}
-		if err := p.calls.Take(p.q.Context(), p.engine, in.Name, in.Labels); err != nil {
+		settings, err := stored.Read(p.q.Context(), p.q.server.cfg.Reader, p.q.server.cfg.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		freeze := p.volume.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
+		if err := p.calls.Take(p.q.Context(), p.engine, in.Name, in.Labels, freeze); err != nil {
 			return nil, err
 		}
 		has, err := p.calls.List(p.q.Context(), p.engine)

@@ -94,6 +94,25 @@ func reset(s *lh.Snapshot) *lh.Snapshot {
 	return s
 }
 
+// TestSnapshotOfAFrozenFileSystem: it is frozen where the volume says so, or leaves it to the
+// setting.
+func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
+	on := &lh.Setting{ObjectMeta: resttest.Meta("freeze-filesystem-for-snapshot"), Value: `{"v1":"true"}`}
+	for _, tt := range []struct {
+		volume   lh.Override
+		settings []*lh.Setting
+		want     string
+	}{{lh.OverrideIgnored, nil, "take x"}, {"", []*lh.Setting{on}, "take x frozen"},
+		{lh.OverrideEnabled, nil, "take x frozen"}, {lh.OverrideDisabled, []*lh.Setting{on}, "take x"}} {
+		f, fake := snapshotFixture(t, func(v *lh.Volume, _ *lh.Engine) { v.Spec.FreezeFilesystemForSnapshot = tt.volume },
+			tt.settings...)
+		f.do("POST", snapshotURL("snapshotCreate"), `{"name":"x"}`)
+		if got := strings.Join(fake.Calls(), ", "); got != tt.want {
+			t.Errorf("volume %q, %d settings: %s, want %s", tt.volume, len(tt.settings), got, tt.want)
+		}
+	}
+}
+
 // TestSnapshotRefusals: what cannot be is refused before the engine hears of it.
 func TestSnapshotRefusals(t *testing.T) {
 	migrating := func(v *lh.Volume, _ *lh.Engine) { v.Spec.MigrationNodeID = "node-2" }

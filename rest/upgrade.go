@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/client-go/util/retry"
-
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/engineupgrade"
 	"ankole.storage/controlplane/setting/stored"
 	"ankole.storage/rest/resource"
@@ -20,7 +19,7 @@ func upgradeEngine(q *request) (any, error) {
 		return nil, err
 	}
 	name := q.params["name"]
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err := conflict.Retry(func() error {
 		f, err := q.server.upgradeFacts(q.Context(), name)
 		if err != nil {
 			return err

@@ -98,8 +98,9 @@ func (q *request) envelope(typeID, id string, state resource.When) resource.Reso
 	self := q.collectionURL(typeID) + "/" + url.PathEscape(id)
 	e := resource.Resource{ID: id, Type: typeID, Links: map[string]string{"self": self}, Actions: map[string]string{}}
 	t, _ := resource.Lookup(typeID)
+	served := q.server.served(typeID)
 	for _, a := range t.Actions {
-		if a.When&state != 0 && q.server.served(typeID, a.Name) {
+		if a.When&state != 0 && served[a.Name] != nil {
 			e.Actions[a.Name] = self + "?action=" + a.Name
 		}
 	}

@@ -25,7 +25,8 @@ func listVersions(q *request) (any, error) {
 
 // schema returns a type's schema with its links.
 func schema(q *request, t resource.Type) resource.Schema {
-	s := t.Schema(func(action string) bool { return q.server.served(t.ID, action) })
+	served, path := q.server.served(t.ID), objectPath(t.ID)
+	s := t.Schema(func(action string) bool { return served[action] != nil || later[action+" "+path] != "" })
 	s.Links["self"] = q.base + "/v1/schemas/" + t.ID
 	s.Links["collection"] = q.collectionURL(t.ID)
 	return s

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"slices"
+	"sort"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -71,14 +72,6 @@ func byName[T any, P interface {
 	*T
 	client.Object
 }](items []T) {
-	slices.SortFunc(items, func(a, b T) int {
-		x, y := P(&a).GetName(), P(&b).GetName()
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	// The items are large: they are compared where they lie.
+	sort.Slice(items, func(i, j int) bool { return P(&items[i]).GetName() < P(&items[j]).GetName() })
 }

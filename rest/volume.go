@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -30,33 +31,6 @@ const (
 	settleTimeout = 2 * time.Second
 )
 
-func listVolumes(q *request) (any, error) {
-	views, err := q.volumeViews()
-	if err != nil {
-		return nil, err
-	}
-	list := collection(q, resource.TypeVolume, views)
-	list.CreateTypes = map[string]string{resource.TypeVolume: q.collectionURL(resource.TypeVolume)}
-	return list, nil
-}
-
-func (q *request) volumeViews() ([]*resource.Volume, error) {
-	var volumes lh.VolumeList
-	if err := q.server.list(q.Context(), &volumes); err != nil {
-		return nil, fmt.Errorf("listing volumes: %w", err)
-	}
-	parts, err := q.server.readParts(q.Context())
-	if err != nil {
-		return nil, err
-	}
-	byName(volumes.Items)
-	var views []*resource.Volume
-	for i := range volumes.Items {
-		views = append(views, volumeView(q, parts.of(&volumes.Items[i])))
-	}
-	return views, nil
-}
-
 func getVolume(q *request) (any, error) { return q.volume(q.params["name"]) }
 
 // volume reads one volume, live, with its parts. A missing one is 404 without a body.
@@ -68,7 +42,10 @@ func (q *request) volume(name string) (*resource.Volume, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to get volume %s: %w", name, err)
 	}
-	return volumeView(q, p), nil
+	view := volumeView(q, p)
+	// Not in lists and streams, which say nothing of changes that show nowhere else.
+	view.ResourceVersion = p.volume.ResourceVersion
+	return view, nil
 }
 
 // volumeParts reads a volume and its attachment live, and its engines and replicas from the reader.
@@ -139,30 +116,31 @@ func checkStandby(in resource.Volume) error {
 // checkChoices refuses words that are none of a field's choices. The API server would refuse them
 // too, but in words that clients do not know. Empty means the default everywhere.
 func checkChoices(in resource.Volume) error {
-	override := []string{"ignored", "enabled", "disabled"}
 	for _, c := range []struct {
-		what, value string
-		choices     []string
+		of   choice
+		word string
 	}{
-		{"data locality mode", in.DataLocality, []string{"disabled", "best-effort", "strict-local"}},
-		{"access mode", in.AccessMode, []string{"rwo", "rwx", "rwop"}},
-		{"volume frontend specified", in.Frontend, []string{"blockdev", "iscsi"}},
-		{"replica auto balance option", in.ReplicaAutoBalance,
-			[]string{"ignored", "disabled", "least-effort", "best-effort"}},
-		{"snapshot data integrity", in.SnapshotDataIntegrity, []string{"ignored", "disabled", "enabled", "fast-check"}},
-		{"backup compression method", in.BackupCompressionMethod, []string{"none", "lz4", "gzip"}},
-		{"data engine", in.DataEngine, []string{"v1"}},
-		{"clone mode", in.CloneMode, []string{"full-copy"}},
-		{"unmap mark snapshot chain removed option", in.UnmapMarkSnapChainRemoved, override},
-		{"replica soft anti-affinity option", in.ReplicaSoftAntiAffinity, override},
-		{"replica zone soft anti-affinity option", in.ReplicaZoneSoftAntiAffinity, override},
-		{"replica disk soft anti-affinity option", in.ReplicaDiskSoftAntiAffinity, override},
-		{"freeze filesystem for snapshot option", in.FreezeFilesystemForSnapshot, override},
-		{"restore volume recurring job option", in.RestoreVolumeRecurringJob, override},
-		{"offline rebuilding option", in.OfflineRebuilding, override},
+		{localityChoice, in.DataLocality},
+		{accessChoice, in.AccessMode},
+		{choice{"volume frontend specified", []string{"blockdev", "iscsi"}}, in.Frontend},
+		{balanceChoice, in.ReplicaAutoBalance},
+		{integrityChoice, in.SnapshotDataIntegrity},
+		{compressionChoice, in.BackupCompressionMethod},
+		{choice{"data engine", []string{"v1"}}, in.DataEngine},
+		{choice{"clone mode", []string{"full-copy"}}, in.CloneMode},
+		{unmapChoice, in.UnmapMarkSnapChainRemoved},
+		{nodeAffinityChoice, in.ReplicaSoftAntiAffinity},
+		{zoneAffinityChoice, in.ReplicaZoneSoftAntiAffinity},
+		{diskAffinityChoice, in.ReplicaDiskSoftAntiAffinity},
+		{freezeChoice, in.FreezeFilesystemForSnapshot},
+		{choice{"restore volume recurring job option", override}, in.RestoreVolumeRecurringJob},
+		{offlineChoice, in.OfflineRebuilding},
 	} {
-		if c.value != "" && !slices.Contains(c.choices, c.value) {
-			return fmt.Errorf("invalid %s: %q; use one of %s", c.what, c.value, strings.Join(c.choices, ", "))
+		if c.word == "" {
+			continue
+		}
+		if err := c.of.check(c.word); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -243,11 +221,7 @@ func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 		v.Spec.TopologyRequirement = append(v.Spec.TopologyRequirement, lh.TopologyTerm{Region: t.Region, Zone: t.Zone})
 	}
 	for _, job := range in.RecurringJobSelector {
-		prefix := naming.LabelRecurringJobPrefix
-		if job.IsGroup {
-			prefix = naming.LabelRecurringJobGroupPrefix
-		}
-		v.Labels[prefix+job.Name] = naming.Enabled
+		v.Labels[jobLabels[job.IsGroup]+job.Name] = naming.Enabled
 	}
 	return v, nil
 }
@@ -276,13 +250,27 @@ func parseSize(field, text string) (int64, error) {
 	return bytes, nil
 }
 
+// versionParameter names the version of an object that a deletion is meant for: one that has
+// changed since stays. It is our addition.
+const versionParameter = "resourceVersion"
+
 func deleteVolume(q *request) (any, error) {
 	name := q.params["name"]
 	var v lh.Volume
 	if err := q.server.get(q.Context(), name, &v); err != nil {
 		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
 	}
-	if err := q.server.cfg.Client.Delete(q.Context(), &v); err != nil {
+	var options []client.DeleteOption
+	version := q.URL.Query().Get(versionParameter)
+	if version != "" {
+		options = append(options, client.Preconditions{ResourceVersion: &version})
+	}
+	err := q.server.cfg.Client.Delete(q.Context(), &v, options...)
+	if version != "" && apierrors.IsConflict(err) {
+		return nil, Refuse(http.StatusConflict, fmt.Errorf("failed to delete volume %s: it has changed since version %s, read it again: %w",
+			name, version, err))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
 	}
 	return nil, nil

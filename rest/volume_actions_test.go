@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"fmt"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,62 +39,6 @@ func attached() []client.Object {
 	return objects
 }
 
-func TestUpdateReplicaCount(t *testing.T) {
-	f := newFixture(t, resttest.Cluster(attached()...)...)
-	post := func(body string) answer { return f.do("POST", "/v1/volumes/demo?action=updateReplicaCount", body) }
-	if a := post(`{"replicaCount":3}`); a.status != 200 || a.json["numberOfReplicas"] != 3.0 {
-		t.Fatalf("%d %s", a.status, a.text)
-	}
-	for _, count := range []int{0, -1, 21} {
-		f.refused(post(fmt.Sprintf(`{"replicaCount":%d}`, count)), 500, "must between 1 to 20")
-	}
-	detached := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
-	detached.refused(detached.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500,
-		"invalid volume state to update replica count")
-	detached.refused(detached.do("POST", "/v1/volumes/nope?action=updateReplicaCount", `{"replicaCount":3}`), 404,
-		"not found")
-	for name, edit := range map[string]func(*lh.Volume){
-		"should be 1 when data locality is strict-local": func(v *lh.Volume) {
-			v.Spec.DataLocality = lh.DataLocalityStrictLocal
-		},
-		"being upgraded":   func(v *lh.Volume) { v.Status.CurrentImage = "older" },
-		"during migration": func(v *lh.Volume) { v.Spec.MigrationNodeID = "node-2" },
-	} {
-		objects := attached()
-		edit(objects[0].(*lh.Volume))
-		g := newFixture(t, resttest.Cluster(objects...)...)
-		g.refused(g.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, name)
-	}
-}
-
-func TestUpdateWishes(t *testing.T) {
-	f := newFixture(t, resttest.Cluster(attached()...)...)
-	var before, after lh.Volume
-	for _, c := range []struct{ action, field, value string }{
-		{"updateDataLocality", "dataLocality", "best-effort"},
-		{"updateReplicaAutoBalance", "replicaAutoBalance", "least-effort"},
-		{"updateReplicaSoftAntiAffinity", "replicaSoftAntiAffinity", "enabled"},
-		{"updateReplicaZoneSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "disabled"},
-		{"updateReplicaDiskSoftAntiAffinity", "replicaDiskSoftAntiAffinity", "ignored"},
-	} {
-		body := fmt.Sprintf(`{%q:%q}`, c.field, c.value)
-		if a := f.do("POST", "/v1/volumes/demo?action="+c.action, body); a.status != 200 || a.json[c.field] != c.value {
-			t.Errorf("%s: %d %s", c.action, a.status, a.text)
-		}
-		f.read("demo", &before)
-		if a := f.do("POST", "/v1/volumes/demo?action="+c.action, body); a.status != 200 {
-			t.Errorf("%s again: %s", c.action, a.text)
-		}
-		if f.read("demo", &after); after.ResourceVersion != before.ResourceVersion {
-			t.Errorf("%s with the same value wrote the volume", c.action)
-		}
-		f.refused(f.do("POST", "/v1/volumes/demo?action="+c.action, fmt.Sprintf(`{%q:"nonsense"}`, c.field)), 500, "invalid")
-		f.refused(f.do("POST", "/v1/volumes/demo?action="+c.action, `{}`), 500, "invalid")
-	}
-	f.refused(f.do("POST", "/v1/volumes/demo?action=updateDataLocality", `{"dataLocality":"strict-local"}`), 500,
-		"detach it first")
-}
-
 func TestReplicaRemove(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(second(attached())...)...)
 	post := func(volume, replica string) answer {
@@ -107,6 +50,11 @@ func TestReplicaRemove(t *testing.T) {
 	f.refused(post("demo", "demo-r-11111111"), 500, "no other healthy replica available")
 	f.refused(post("demo", "demo-r-33333333"), 404, "failed to remove replica demo-r-33333333")
 	f.refused(post("nope", "demo-r-11111111"), 404, "not found")
+	far := second(attached())
+	far[len(far)-1].(*lh.Replica).Spec.NodeID = "node-3" // which is down
+	lost := newFixture(t, resttest.Cluster(far...)...)
+	lost.refused(lost.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"demo-r-11111111"}`), 500,
+		"no other healthy replica available")
 	other := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), resttest.Volume("other")...)...)...)
 	other.refused(other.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"other-r-11111111"}`), 500,
 		"belongs to volume other")

@@ -38,7 +38,7 @@ func TestVolumeView(t *testing.T) {
 		t.Errorf("replica: %v", r)
 	}
 	actions := v["actions"].(map[string]any)
-	if len(actions) != 17 || actions["pvCreate"] != nil || actions["updateReplicaCount"] != nil ||
+	if len(actions) != 33 || actions["snapshotBackup"] != nil || actions["updateReplicaCount"] != nil ||
 		actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
 		t.Errorf("actions: %v", actions)
 	}
@@ -155,6 +155,25 @@ func TestDeleteVolume(t *testing.T) {
 		t.Errorf("%d %q", a.status, a.text)
 	}
 	f.refused(f.do("DELETE", "/v1/volumes/demo", ""), 404, "failed to delete volume demo")
+}
+
+// TestDeleteVolumeAt: who names the version that it has judged deletes that one and no later one.
+func TestDeleteVolumeAt(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
+	version := func() string {
+		v, _ := f.do("GET", "/v1/volumes/demo", "").json["resourceVersion"].(string)
+		return v
+	}
+	before := version()
+	if a := f.do("POST", "/v1/volumes/demo?action=updateReplicaSoftAntiAffinity",
+		`{"replicaSoftAntiAffinity":"enabled"}`); a.status != 200 {
+		t.Fatal(a.text)
+	}
+	f.refused(f.do("DELETE", "/v1/volumes/demo?resourceVersion="+before, ""), 409,
+		"failed to delete volume demo: it has changed since version "+before)
+	if a := f.do("DELETE", "/v1/volumes/demo?resourceVersion="+version(), ""); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
 }
 
 func TestAttachAndDetach(t *testing.T) {

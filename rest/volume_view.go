@@ -269,7 +269,7 @@ func attachmentFields(volume string, a *lh.VolumeAttachment) resource.VolumeAtta
 	}
 	for id, t := range a.Spec.AttachmentTickets {
 		view := resource.Attachment{AttachmentID: t.ID, AttachmentType: string(t.Type), NodeID: t.NodeID,
-			Parameters: t.Parameters, Conditions: []resource.Condition{}}
+			Parameters: t.Parameters, Conditions: []resource.Condition{}, Generation: t.Generation}
 		// A status of an older generation speaks of an older ticket.
 		if s, ok := a.Status.AttachmentTicketStatuses[id]; ok && s.Generation == t.Generation {
 			view.Satisfied, view.Conditions = s.Satisfied, conditionList(s.Conditions)

@@ -27,6 +27,8 @@ const second = time.Second
 func init() {
 	Atlas = []Fault{
 		{"kill-replica", 6, 0, killReplica, "the others have everything"},
+		{"end-replica", 6, 4 * second, endReplica,
+			"a clean stop is recorded when nothing is under way; else the next open puts the head right"},
 		{"kill-engine", 4, 0, killEngine, "regions written to are compared at the next start"},
 		{"kill-all", 3, 0, killAll, "what was written is in the files, and its regions are marked"},
 		{"power-node", 4, 2 * second, powerNode, "what was flushed is on every member's disk; what was not may be gone"},

@@ -26,6 +26,11 @@ func (r *run) disturb(rnd *rand.Rand, rules ...string) (func(), bool) {
 	if x == nil {
 		return nil, false
 	}
+	return r.spoil(rnd, x, rules...), true
+}
+
+// spoil makes operations on the disk of a replica fail by one of some rules.
+func (r *run) spoil(rnd *rand.Rand, x *Replica, rules ...string) (undo func()) {
 	rule := pick(rnd, rules...)
 	stop, err := x.Disk.FS.InjectText(rule)
 	if err != nil {
@@ -36,7 +41,7 @@ func (r *run) disturb(rnd *rand.Rand, rules ...string) (func(), bool) {
 	return func() {
 		r.sickDisks--
 		stop()
-	}, true
+	}
 }
 
 func diskReads(r *run, rnd *rand.Rand) (func(), bool) {

@@ -18,12 +18,19 @@ type Disk struct {
 	lies bool
 	// slow is added to every operation.
 	slow time.Duration
+	// closing is how long a blocking call waits for a removed file to be closed, whose space comes
+	// back then.
+	closing time.Duration
 }
 
 func newFS() *memdisk.FS { return memdisk.New() }
 
 // Slow adds by to every operation that begins from now on.
 func (d *Disk) Slow(by time.Duration) { d.slow = by }
+
+// SlowClose makes blocking calls wait so long for each file that they close and that has no name
+// any more: giving the space of a large one back takes a file system long.
+func (d *Disk) SlowClose(by time.Duration) { d.closing = by }
 
 // Crash loses whatever was not synced, at random.
 func (d *Disk) Crash() { d.FS = d.FS.Crash(d.w.Rand.Uint64()) }

@@ -1,22 +1,29 @@
 package sim
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 )
 
+// alone says how a fault is played by itself where two or three replicas and three plans are not
+// enough: a start from a replica that was left behind loses what was written in a few milliseconds.
+var alone = map[string]struct {
+	replicas int
+	tries    uint64
+}{"left-behind": {replicas: 3, tries: 40}}
+
 // TestEachFault plays plans in which one fault happens again and again, and engines die in between:
 // it has to be possible, and survived.
 func TestEachFault(t *testing.T) {
-	const tries = 3
 	for _, f := range Atlas {
 		t.Run(f.Name, func(t *testing.T) {
-			happened := 0
+			tries, happened := cmp.Or(alone[f.Name].tries, 3), 0
 			for seed := uint64(1); seed <= tries; seed++ {
 				p := PlanFor(seed)
-				p.Replicas, p.Clients, p.Operations, p.Time, p.Drift, p.Faults, p.Chores = 2+int(seed%2), 4, 600,
-					8*time.Second, make([]int64, 4), nil, 12
+				p.Replicas, p.Clients, p.Operations, p.Time, p.Drift, p.Faults, p.Chores = max(2+int(seed%2),
+					alone[f.Name].replicas), 4, 600, 8*time.Second, make([]int64, 4), nil, 12
 				for i := range 4 {
 					at := time.Duration(2*i+1) * time.Second
 					p.Faults = append(p.Faults, Planned{At: at, Name: f.Name, For: min(f.Longest, time.Second),
@@ -29,7 +36,7 @@ func TestEachFault(t *testing.T) {
 				}
 				happened += r.By[f.Name]
 			}
-			if happened < tries {
+			if uint64(happened) < tries {
 				t.Errorf("it happened %d times in %d plans: nothing was tried", happened, tries)
 			}
 		})

@@ -370,6 +370,10 @@ func (f *procFile) Stat() (disk.Info, error) {
 
 // Close implements disk.File.
 func (f *procFile) Close() error {
+	long := f.fs.p.node.Disk.closing
+	if o, ok := f.File.(interface{ Unnamed() bool }); long > 0 && ok && o.Unnamed() {
+		_ = f.fs.pause(long, long) // who has died has closed it
+	}
 	delete(f.fs.held, f.h)
 	return f.File.Close()
 }

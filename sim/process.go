@@ -73,6 +73,14 @@ type Process struct {
 	// fuse counts how many more times blocking calls stop before blown is called; 0 or less: never.
 	fuse  int
 	blown func()
+	// stopped, if there is one, is called when the core has stopped by itself. deaf: it makes no step
+	// any more, whatever completes.
+	stopped func()
+	deaf    bool
+	// changes is how many more writes, holes and syncs go to the disk before changing is called; 0 or
+	// less: never.
+	changes  int
+	changing func()
 	// keeps is how many buffers the core has from its beginning to its end.
 	keeps int
 	// answerDelay is how much longer the call being made takes to answer.
@@ -177,7 +185,7 @@ func (p *Process) wake() {
 
 func (p *Process) step() {
 	p.queued = false
-	if !p.alive || p.core == nil || p.frozen > 0 {
+	if !p.alive || p.core == nil || p.frozen > 0 || p.deaf {
 		return
 	}
 	in := p.in
@@ -196,6 +204,10 @@ func (p *Process) step() {
 	for i := range p.out {
 		p.submit(&p.out[i])
 	}
+	if s, ok := p.core.(interface{ Stopped() bool }); ok && p.stopped != nil && s.Stopped() {
+		p.stopped()
+		return
+	}
 	if wake != clock.Never && p.alive {
 		p.wakeSeq++
 		seq := p.wakeSeq
@@ -212,9 +224,17 @@ func (p *Process) submit(op *loop.Op) {
 	switch o.Kind {
 	case loop.FileRead, loop.FileWrite, loop.FileSync, loop.FilePunch:
 		p.node.Disk.submit(p, o)
+		if o.Kind != loop.FileRead {
+			if p.changes--; p.changes == 0 {
+				p.w.After(0, p.changing)
+			}
+		}
 	case loop.Call:
 		p.call(o)
 	case loop.Accept:
+		if len(p.accepts) > 0 {
+			panic("sim: a second accept while one is outstanding") // as the production loop does
+		}
 		p.accepts = append(p.accepts, o)
 		p.matchAccepts()
 	case loop.Connect:

@@ -29,6 +29,8 @@ type Result struct {
 	// Adopted counts requests that were sent again to an engine which went on with the device of one
 	// that had died, DevicesEnded devices that could not go on.
 	Adopted, DevicesEnded int
+	// Ends of replicas that were asked to end.
+	Ends Ends
 	// MapsTaken counts block maps that were handed over and used.
 	MapsTaken int
 	// By counts the faults by name.
@@ -119,6 +121,7 @@ func (p Plan) Play() Result {
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults,
 		Chores: r.managed, Steps: w.Steps,
 		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse,
+		Ends:      r.v.Ends,
 		MapsTaken: r.v.MapsTaken, Midway: w.Midway, Adopted: r.v.Adopted, DevicesEnded: r.v.Ended, Err: err, At: -1}
 	for _, n := range r.faults {
 		res.Faults += n

@@ -81,6 +81,8 @@ type Volume struct {
 	// a start made the same. Unequal those rebuilds that ended in other content than their
 	// source's.
 	Dropped, Rebuilt, Repaired, Unequal int
+	// Ends of replicas that were asked to end.
+	Ends Ends
 	// LogUse counts how often dirty logs were too small.
 	LogUse engine.LogUse
 	// maps are the block maps that were handed over last, by replica; MapsTaken counts those that

@@ -105,7 +105,11 @@ func (c *client) extent(rnd *rand.Rand) (off, n int64) {
 		sectors = c.r.size / block.SectorSize
 		off += rnd.Int64N(sectors - off)
 	default:
-		off = rnd.Int64N(4)*(sectors/4) + rnd.Int64N(48)
+		quarter, within := rnd.Int64N(4), rnd.Int64N(48)
+		off = quarter*(sectors/4) + within
+		if within >= 42 && quarter > 0 {
+			off -= 48 // across the border of two blocks, and of two regions of the dirty log
+		}
 		if n%8 == 0 {
 			off &^= 7
 		}

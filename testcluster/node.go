@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
+
+	"ankole.storage/listener"
 )
 
 // commandTimeout is above the longest Pod termination that a node stop waits for.
@@ -37,13 +38,11 @@ func (c *Cluster) command(t testing.TB, command string, k int) {
 
 // request sends one command to the control socket of the cluster's folder.
 func (c *Cluster) request(command, node string) error {
-	// Through a descriptor, because a socket's path may have 107 bytes only.
-	dir, err := os.Open(c.Dir)
+	path, release, err := listener.Reach(filepath.Join(c.Dir, "control.sock"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }()
-	path := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), "control.sock")
+	defer release()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return err

@@ -61,6 +61,8 @@ type Options struct {
 	Nodes   int    // default 3
 	Manager bool   // deploy the manager too; needs its programs built
 	Images  string // directory of images, default those made of the built programs
+	// PodNetworks are the names (namespace/name) of further networks for Pods that ask for one.
+	PodNetworks []string
 	// NodeGrace without heartbeat until a node is NotReady; default 20 s.
 	NodeGrace time.Duration
 	// StopGrace bounds Pod termination at stop; default 10 s.
@@ -209,7 +211,21 @@ func (o *Options) arguments(dir string) []string {
 	if o.StopGrace != 0 {
 		args = append(args, "--stop-grace", o.StopGrace.String())
 	}
+	for _, name := range o.PodNetworks {
+		args = append(args, "--pod-network", name+"="+freeNetwork())
+	}
 	return append(args, o.Args...)
+}
+
+// PodNetwork returns the first three numbers of the addresses of a network of Options.PodNetworks,
+// with a dot after each.
+func (c *Cluster) PodNetwork(name string) string {
+	for _, a := range c.args {
+		if network, ok := strings.CutPrefix(a, name+"="); ok {
+			return strings.TrimSuffix(network, "0")
+		}
+	}
+	return ""
 }
 
 // freeNetwork picks a loopback network whose first node address nobody listens on.

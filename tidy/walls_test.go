@@ -31,9 +31,16 @@ var walls = []wall{
 	{from: []string{"cmd/engine", "cmd/instance-manager"}, far: true, forbid: kubernetes,
 		why: "the data plane outlives the control plane: I/O goes on while Kubernetes is down or being upgraded, and " +
 			"an engine stays small"},
-	{from: []string{"cmd/ankole", "cli/...", "rest/client"}, far: true, forbid: kubernetes,
-		why: "the command line talks to the /v1 API, and reads replica directories, and nothing else; a cluster in " +
-			"one process is a program of its own"},
+	{from: []string{"rest/client", "cli/demo"}, far: true, forbid: kubernetes,
+		why: "clients of the /v1 API know that and nothing else, and stay small"},
+	{from: []string{"cmd/ankole", "cli"}, forbid: kubernetes,
+		why: "the command line talks to the /v1 API, and reads replica directories, and nothing else; what it needs of " +
+			"Kubernetes to get there is in cli/kube"},
+	{from: []string{"cmd/ankole", "cli/..."}, far: true,
+		forbid: []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/discovery",
+			"k8s.io/apiserver", "sigs.k8s.io/controller-runtime", "ours/api/longhorn", "ours/controlplane"},
+		why: "the way through a Kubernetes API server is a kubeconfig and a forwarded port (docs/decisions/001): clients of " +
+			"its objects would make the program several times as large, and objects are the API's business"},
 	{from: []string{"rest/resource"}, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"},
 		but: []string{"ours/rest/resource"},
 		why: "the shapes of the API are shared by server and clients, and clients stay small"},
@@ -42,9 +49,11 @@ var walls = []wall{
 			"different versions"},
 	{from: []string{"rest"}, forbid: []string{"ours/controlplane"},
 		but: []string{"ours/controlplane/setting", "ours/controlplane/naming", "ours/controlplane/admission",
-			"ours/controlplane/clone", "ours/controlplane/condition", "ours/controlplane/dataloss",
-			"ours/controlplane/engineupgrade"},
+			"ours/controlplane/clone", "ours/controlplane/condition", "ours/controlplane/conflict",
+			"ours/controlplane/dataloss", "ours/controlplane/engineupgrade", "ours/controlplane/index"},
 		why: "REST is a view of objects; what it shares with controllers are tables and rules, not behaviour"},
+	{from: []string{"controlplane/...", "rest/...", "cmd/..."}, forbid: []string{"k8s.io/client-go/util/retry"},
+		why: "its RetryOnConflict says that a change was made when the time for it was up; controlplane/conflict does not"},
 	{from: []string{"dataplane/quorum", "controlplane/schedule"},
 		forbid: []string{"net", "os", "io/fs", "syscall", "golang.org/x/sys"},
 		why:    "pure: what decides about data must be testable by tables and simulation"},

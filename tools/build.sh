@@ -8,7 +8,7 @@
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-programs=${*:-engine instance-manager manager ankole ankole-standalone}
+programs=${*:-engine instance-manager manager csi ankole ankole-standalone}
 mkdir -p "$bin"
 
 ldflags="-X ankole.storage/version.Version=${VERSION:-dev}"
@@ -29,9 +29,10 @@ kubernetes() {
 build() { # build <program>
 	more=
 	case $1 in
-	ankole-standalone)
+	ankole-standalone | ankole-bed)
 		more=$(kubernetes)
 		module=standalone
+		[ "$1" = ankole-standalone ] || module=bed
 		what="$1 (Kubernetes linked in; minutes the first time)"
 		;;
 	*)

@@ -10,6 +10,7 @@ cd "$root"
 need_go
 work=$(mktemp -d)
 cluster=
+bed=$work/bed
 # stop ends the cluster as Ctrl-C does, and waits for it. A signal for make would not reach the script that make runs.
 stop() {
 	kill -TERM $(cat "/proc/$cluster/task/$cluster/children")
@@ -20,6 +21,7 @@ stop() {
 }
 end() {
 	[ -z "$cluster" ] || stop
+	[ ! -e "$bed/ready" ] || try_cluster_down
 	rm -rf "$work"
 }
 trap end EXIT
@@ -39,13 +41,14 @@ copy() {
 
 try_help() {
 	make help >"$work/help" || return 1
-	for target in $(sed -n 's/^\([a-z0-9]*\):.*##.*/\1/p' Makefile); do
+	for target in $(sed -n 's/^\([a-z0-9-]*\):.*##.*/\1/p' Makefile); do
 		grep -q "make $target " "$work/help" || {
 			echo "make help does not tell of $target"
 			return 1
 		}
-		command -v "try_$target" >/dev/null || {
-			echo "make $target is not tried: tools/entries.sh has no try_$target"
+		function=try_$(echo "$target" | tr - _)
+		command -v "$function" >/dev/null || {
+			echo "make $target is not tried: tools/entries.sh has no $function"
 			return 1
 		}
 	done
@@ -87,6 +90,19 @@ try_generate() {
 	done
 }
 
+try_e2e_k8s() { make e2e-k8s PHASES=format; }
+
+try_images() { make images IMAGES="engine pause" && [ -s bin/images/engine.tar ] && [ -s bin/images/pause.digest ]; }
+
+# One node is enough. What make leaves running, make ends.
+try_cluster_up() {
+	DIR=$bed NODES=1 NETWORK=10.$((130 + $$ % 120)).0.0 INSTALL=1 make cluster-up &&
+		bin/ankole-bed kubectl --kubeconfig "$bed/kubeconfig" get nodes | grep ' Ready ' &&
+		bin/ankole-bed kubectl --kubeconfig "$bed/kubeconfig" -n longhorn-system get daemonset longhorn-manager
+}
+
+try_cluster_down() { DIR=$bed make cluster-down && [ ! -e "$bed/ready" ]; }
+
 # One program is enough: what make adds is the commit.
 try_frozen() {
 	copy && make -C "$work/copy" frozen COMMIT="HEAD $work/frozen engine" && "$work/frozen/engine" --help >/dev/null
@@ -103,7 +119,7 @@ steps() {
 	without='^$'
 	command -v kubectl >/dev/null || [ -n "$ci" ] || without='^kubectl '
 	sed -n '/^## First steps/,/^And on the day/s/^    //p' README.md | sed -e "s|\$PWD/.ankole|$work/cluster|" -e "s|127.0.0.1:9500|127.0.0.1:$port|" \
-		-e 's|^\(ankole .* watch [^#]*\)|timeout --preserve-status -s INT 3 \1|' | grep -v "$without"
+		-e 's|^\(ankole .* watch [^#]*\)|timeout --preserve-status -s INT 3 \1|' -e 's|^\(ankole .* delete [^#]*\)|\1--yes |' | grep -v "$without"
 }
 
 # try_run shows the demonstration, then types what README.md says, then stops the cluster as Ctrl-C does.
@@ -141,14 +157,15 @@ try_run() {
 
 main() {
 	failed=
-	[ $# -gt 0 ] || set -- help build test lint e2e soak sim fuzz bench run generate frozen clean
+	[ $# -gt 0 ] ||
+		set -- help build test lint e2e soak sim fuzz bench run generate e2e-k8s images cluster-up cluster-down frozen clean
 	for entry; do
 		began=$(now)
-		if "try_$entry" >"$work/log" 2>&1; then
-			printf '%-10s ok      %s\n' "$entry" "$(seconds "$began")"
+		if "try_$(echo "$entry" | tr - _)" >"$work/log" 2>&1; then
+			printf '%-12s ok      %s\n' "$entry" "$(seconds "$began")"
 		else
 			cat "$work/log"
-			printf '%-10s FAILED  %s\n' "$entry" "$(seconds "$began")"
+			printf '%-12s FAILED  %s\n' "$entry" "$(seconds "$began")"
 			failed="$failed $entry"
 		fi
 	done

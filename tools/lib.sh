@@ -41,3 +41,19 @@ need_programs() {
 	echo "missing:$missing; install with: sudo apt-get install$missing" >&2
 	return 1
 }
+
+# need_tests: what tests want of the distribution. Without it they say what they leave out, and fail in CI.
+need_tests() {
+	need_programs curl=curl git=git mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs \
+		mkfs.btrfs=btrfs-progs losetup=mount ip=iproute2 nft=nftables prlimit=util-linux qemu-img=qemu-utils \
+		nbdinfo=libnbd-bin fio=fio kubectl=kubernetes-client || [ -z "${ANKOLE_CI:-}" ]
+}
+
+# need_bed: what a cluster of real nodes takes: programs of the distribution, those of the system, images.
+need_bed() {
+	need_programs containerd=containerd runc=runc nft=nftables mount=mount mkfs.ext4=e2fsprogs nsenter=util-linux ||
+		return 1
+	[ -x /usr/lib/cni/bridge ] || need_programs /usr/lib/cni/bridge=containernetworking-plugins || return 1
+	"$root/tools/build.sh" engine instance-manager manager csi ankole ankole-bed && "$root/tools/images.sh" &&
+		"$root/tools/addons.sh"
+}

@@ -94,6 +94,8 @@ main() {
 	cat <<END
 The cluster is up. In another terminal:
   export PATH=$bin:\$PATH KUBECONFIG=$dir/kubeconfig
+What the five proposals promised, shown on this cluster in two minutes:
+  ankole$([ "$port" = 9500 ] || echo " --server http://127.0.0.1:$port") demo proposals
 REST API http://127.0.0.1:$port/v1, state in $dir. Ctrl-C stops everything; the volumes' data stays.
 END
 	wait "$cluster"

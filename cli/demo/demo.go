@@ -207,12 +207,18 @@ func (r *run) create(ctx context.Context) error {
 // until follows the volume until something holds.
 func (r *run) until(ctx context.Context, goal string, timeout time.Duration,
 	holds func(*resource.Volume) bool) (*resource.Volume, error) {
+	return follow(ctx, r.Client, r.NewProgress, r.Volume, goal, timeout, holds)
+}
+
+// follow shows a volume until something holds; goal is the word for that.
+func follow(ctx context.Context, api *client.Client, newProgress func() Progress, name, goal string,
+	timeout time.Duration, holds func(*resource.Volume) bool) (*resource.Volume, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	line := r.NewProgress()
+	line := newProgress()
 	defer line.Stop()
 	var last *resource.Volume
-	err := r.Client.WaitVolume(ctx, r.Volume, func(v *resource.Volume) (bool, error) {
+	err := api.WaitVolume(ctx, name, func(v *resource.Volume) (bool, error) {
 		if v == nil {
 			return false, nil
 		}
@@ -225,10 +231,10 @@ func (r *run) until(ctx context.Context, goal string, timeout time.Duration,
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		if last == nil {
-			return nil, fmt.Errorf("volume %s did not appear within %s", r.Volume, timeout)
+			return nil, fmt.Errorf("volume %s did not appear within %s", name, timeout)
 		}
 		return nil, fmt.Errorf("volume %s is not %s after %s: it is %s, %s %s; follow it with: ankole volume watch %s",
-			r.Volume, goal, timeout, last.State, last.Robustness, last.NotReadyMessage, r.Volume)
+			name, goal, timeout, last.State, last.Robustness, last.NotReadyMessage, name)
 	}
 	return last, err
 }
@@ -253,11 +259,7 @@ func (r *run) attach(ctx context.Context) error {
 		resource.AttachInput{HostID: node, AttachedBy: "ankole demo"}); err != nil {
 		return err
 	}
-	// An endpoint alone can be that of an engine that is gone; robustness is known only of one that
-	// answers.
-	v, err = r.until(ctx, "attached", readyTimeout, func(v *resource.Volume) bool {
-		return v.State == "attached" && endpointOf(v) != "" && (v.Robustness == "healthy" || v.Robustness == "degraded")
-	})
+	v, err = r.until(ctx, "attached", readyTimeout, isAttached)
 	if err != nil {
 		return err
 	}
@@ -270,8 +272,13 @@ func (r *run) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	r.store, err = openStore(ctx, endpointOf(v))
-	return err
+	return r.open(ctx, endpointOf(v))
+}
+
+// isAttached says whether a volume can be used. An endpoint alone can be that of an engine that is
+// gone; robustness is known only of one that answers.
+func isAttached(v *resource.Volume) bool {
+	return v.State == "attached" && endpointOf(v) != "" && (v.Robustness == "healthy" || v.Robustness == "degraded")
 }
 
 func endpointOf(v *resource.Volume) string {

@@ -70,6 +70,15 @@ func (w *writer) snapshot() (writerState, error) {
 	return w.state, w.err
 }
 
+// takePause returns the longest time one record, flush or read took since the last call.
+func (w *writer) takePause() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	longest := w.state.pause
+	w.state.pause = 0
+	return longest
+}
+
 // end stops the writer and waits for it.
 func (w *writer) end() (writerState, error) {
 	w.stop()

@@ -132,6 +132,64 @@ func TestBackupTargetIsThere(t *testing.T) {
 	expect(t, "created", CheckVolume(nil, changed, gone), "backup target other of volume demo does not exist")
 	expect(t, "changed", CheckVolume(old, changed, gone), "backup target other of volume demo does not exist")
 	expect(t, "kept", CheckVolume(old, old, gone), "")
+	older := newVolume(func(v *v1beta2.Volume) { v.Spec.BackupTargetName = "" })
+	expect(t, "filled in", CheckVolume(older, newVolume(), gone), "")
+	expect(t, "asked for", CheckVolume(older, changed, gone), "backup target other of volume demo does not exist")
+}
+
+// TestOlderVolumesCanBeChanged (D7, K92): a volume that lacks what its version did not know can be
+// changed in any way that another can; it is treated as it was, whatever new volumes get.
+func TestOlderVolumesCanBeChanged(t *testing.T) {
+	s := setting.Values{setting.DefaultDataLocality: "best-effort", setting.DefaultBackupBlockSize: "16",
+		setting.DefaultEngineImage: "e"}
+	older := newVolume(func(v *v1beta2.Volume) {
+		p := &v.Spec
+		p.Size = 6 << 20 // no multiple of 16 MiB
+		p.DataLocality, p.BackupTargetName, p.BackupBlockSize, p.BackupCompressionMethod = "", "", 0, ""
+		p.AccessMode, p.ReplicaAutoBalance, p.SnapshotDataIntegrity, p.SnapshotMaxCount = "", "", "", 0
+		for _, of := range overrides {
+			*of(p) = ""
+		}
+		v.Status.State = v1beta2.VolumeStateAttached
+	})
+	for name, edit := range map[string]func(*v1beta2.Volume){
+		"finalizer":          func(v *v1beta2.Volume) { v.Finalizers = nil },
+		"node":               func(v *v1beta2.Volume) { v.Spec.NodeID = "n2" },
+		"number of replicas": func(v *v1beta2.Volume) { v.Spec.NumberOfReplicas = 2 },
+	} {
+		v := older.DeepCopy()
+		edit(v)
+		MutateVolume(older, v, s)
+		expect(t, name, CheckVolume(older, v, VolumeFacts{Settings: s, BackupTargetMissing: true}), "")
+		if v.Spec.DataLocality != v1beta2.DataLocalityDisabled || v.Spec.BackupTargetName != "default" ||
+			v.Spec.BackupBlockSize != v1beta2.BackupBlockSize2Mi {
+			t.Errorf("%s: completed to %+v", name, v.Spec)
+		}
+	}
+}
+
+// TestOlderVolumesKeepWhatTheyHave: what a volume has, or is given, is not completed in another
+// way, and a target that is asked for has to be there, the default one too.
+func TestOlderVolumesKeepWhatTheyHave(t *testing.T) {
+	const mi2, mi16 = v1beta2.BackupBlockSize2Mi, 16 << 20
+	for _, row := range []struct {
+		setting        string
+		old, new, want int64
+	}{
+		{"16", 0, 0, mi2}, {"16", mi16, 0, mi16}, {"16", 0, mi16, mi16}, {"16", mi2, mi2, mi2}, {"0", 0, 0, mi2},
+	} {
+		old, v := newVolume(), newVolume()
+		old.Spec.Size, v.Spec.Size = 6<<20, 6<<20 // no multiple of 16 MiB
+		old.Spec.BackupBlockSize, v.Spec.BackupBlockSize = row.old, row.new
+		MutateVolume(old, v, setting.Values{setting.DefaultBackupBlockSize: row.setting})
+		if got := v.Spec.BackupBlockSize; got != row.want {
+			t.Errorf("setting %s, it was %d, asked for is %d: %d, want %d", row.setting, row.old, row.new, got, row.want)
+		}
+	}
+	old := newVolume(func(v *v1beta2.Volume) { v.Spec.BackupTargetName = "mine" })
+	v := newVolume(func(v *v1beta2.Volume) { v.Spec.BackupTargetName = "default" })
+	expect(t, "another target", CheckVolume(old, v, VolumeFacts{Settings: setting.Values{setting.DefaultEngineImage: "e"},
+		BackupTargetMissing: true}), "backup target default of volume")
 }
 
 // TestNodeRulesHoldAtCreationAndLater is the same for nodes.
@@ -144,10 +202,6 @@ func TestNodeRulesHoldAtCreationAndLater(t *testing.T) {
 	}{
 		{"CPU of instance managers", func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 0 },
 			func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = -1 }, "greater than or equal to 0"},
-		{"CPU of engine managers", func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 0 },
-			func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = -1 }, "greater than or equal to 0"},
-		{"CPU of replica managers", func(n *v1beta2.Node) { n.Spec.ReplicaManagerCPURequest = 0 },
-			func(n *v1beta2.Node) { n.Spec.ReplicaManagerCPURequest = -1 }, "greater than or equal to 0"},
 		{"disk type", disk(v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem"}),
 			disk(v1beta2.DiskSpec{Path: "/a", DiskType: "block"}), "type block is not supported"},
 		{"disk driver", disk(v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem"}),

@@ -48,21 +48,23 @@ func mutateAttachment(ctx context.Context, w world, r request[*v1beta2.VolumeAtt
 	return nil
 }
 
-// bumpGenerations numbers tickets, so that a status entry can be told to be about a former ticket
-// of the same id.
+// bumpGenerations numbers tickets, so that a status entry, and a withdrawal, can be told to be
+// about a former ticket of the same id. The status of that one may be gone: the object counts its
+// own changes, and is changed by each ticket.
 func bumpGenerations(old, va *v1beta2.VolumeAttachment) {
 	for id, t := range va.Spec.AttachmentTickets {
 		before, existed := old.Spec.AttachmentTickets[id]
 		status, reported := old.Status.AttachmentTicketStatuses[id]
 		switch {
 		case !existed && reported:
-			t.Generation = status.Generation + 1
-		case existed && !sameTicket(before, t):
-			t.Generation = before.Generation + 1
-		case existed:
+			t.Generation = max(status.Generation+1, old.Generation)
+		case !existed:
+			t.Generation = max(t.Generation, old.Generation)
+		case !sameTicket(before, t):
+			t.Generation = max(before.Generation+1, old.Generation)
+		default:
 			t.Generation = before.Generation
 		}
-		t.Generation = max(t.Generation, 0)
 		va.Spec.AttachmentTickets[id] = t
 	}
 }

@@ -71,21 +71,29 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 	}{
 		{"new volume", "volumes", nil, plain, 6},
 		{"changed volume", "volumes", stored, changed, 7},
-		{"new node", "nodes", nil, node, 2},
-		{"changed node", "nodes", node, node, 2},
+		{"new node", "nodes", nil, node, len(readForNodes)},
+		{"changed node", "nodes", node, node, len(readForNodes)},
 		{"deleted node", "nodes", gone, nil, 3},
 		{"new engine", "engines", nil, engine, 3},
 		{"new replica", "replicas", nil, replica, 1},
-		{"deleted replica", "replicas", replica, nil, 3},
+		{"deleted replica", "replicas", replica, nil, 4},
 		{"deleted image", "engineimages", image, nil, 1},
 		{"new instance manager", "instancemanagers", nil, manager, 1},
 		{"new attachment", "volumeattachments", nil, attachment, 1},
 		{"changed attachment", "volumeattachments", attachment, attachment, 2},
 		{"setting", "settings", nil, valueOf("auto-salvage", "true"), 1},
-		{"network", "settings", valueOf("storage-network", ""), valueOf("storage-network", ""), 2},
+		{"network", "settings", nil, valueOf("storage-network", ""), 2},
+		{"network claimed", "settings", valueOf("storage-network", "a/b"), valueOf("storage-network", "a/b"), 1},
 		{"data path", "settings", valueOf("default-data-path", "/a"), valueOf("default-data-path", "/a"), 2},
 		{"data engine", "settings", valueOf("v1-data-engine", "true"), valueOf("v1-data-engine", "true"), 2},
 		{"priority class", "settings", valueOf("priority-class", "x"), valueOf("priority-class", "x"), 2},
+		{"new target", "backuptargets", nil, targetAt("new", "s3://b@r/new", "s"), 2},
+		{"changed target", "backuptargets", targetAt("second", "", ""), targetAt("second", "s3://b@r/new", "s"), 3},
+		{"deleted target", "backuptargets", targetAt("second", "", ""), nil, 1},
+		{"new job", "recurringjobs", nil, jobOf("job", nil), 1},
+		{"changed job", "recurringjobs", jobOf("job", nil), jobOf("job", func(s *v1beta2.RecurringJobSpec) {
+			s.Retain = 8
+		}), 1},
 	} {
 		objects := append(standing(), namedVolume("three", nil), local, newer, iso, named(node.DeepCopy(),
 			"n-one", nil, func(n *v1beta2.Node) {

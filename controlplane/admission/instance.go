@@ -7,6 +7,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/copies"
+	"ankole.storage/controlplane/live"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -128,13 +129,14 @@ func checkDataEngine(of string, before, after v1beta2.DataEngineType) error {
 }
 
 // CheckReplicaDeletion refuses to delete a copy that the volume cannot do without (package copies).
-// engines and siblings are all engines and all replicas of the volume, nil if it is gone.
+// engines and siblings are all engines and all replicas of the volume, nil if it is gone; nodes are
+// those that the replicas are on.
 func CheckReplicaDeletion(r *v1beta2.Replica, volume *v1beta2.Volume, engines []v1beta2.Engine,
-	siblings []v1beta2.Replica) error {
+	siblings []v1beta2.Replica, nodes []v1beta2.Node) error {
 	if r.DeletionTimestamp != nil {
 		return nil
 	}
-	if why := copies.Of(volume, engines, siblings).Serves(r); why != "" {
+	if why := copies.Of(volume, engines, siblings, nodes).Serves(r); why != "" {
 		return forbidden("%s", why)
 	}
 	return nil
@@ -193,5 +195,9 @@ func checkReplicaRequest(ctx context.Context, w world, r request[*v1beta2.Replic
 	if err != nil {
 		return err
 	}
-	return CheckReplicaDeletion(r.old, volume, engines, siblings)
+	nodes, err := live.NodesOf(ctx, w, w.namespace, siblings)
+	if err != nil {
+		return err
+	}
+	return CheckReplicaDeletion(r.old, volume, engines, siblings, nodes)
 }

@@ -34,8 +34,8 @@ func (r request[T]) deleted() bool { return r.op == admissionv1.Delete }
 // handler answers reviews of one kind.
 type handler interface {
 	rule() Rule
-	// mutate returns the completed object; nil leaves it as it is.
-	mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (client.Object, error)
+	// mutate completes the object; nil leaves it as it is.
+	mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (*completion, error)
 	validate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) error
 }
 
@@ -73,8 +73,7 @@ func (k kind[T]) decode(op admissionv1.Operation, old, new []byte) (request[T], 
 	return r, err
 }
 
-func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (client.Object,
-	error) {
+func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (*completion, error) {
 	if !slices.Contains(k.onMutate, op) {
 		return nil, nil
 	}
@@ -82,10 +81,11 @@ func (k kind[T]) mutate(ctx context.Context, w world, op admissionv1.Operation, 
 	if err != nil {
 		return nil, err
 	}
+	before := r.new.DeepCopyObject()
 	if err := k.mutator(ctx, w, r); err != nil {
 		return nil, err
 	}
-	return r.new, nil
+	return &completion{before: before, after: r.new}, nil
 }
 
 func (k kind[T]) validate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) error {
@@ -108,6 +108,7 @@ var (
 // handlers lists the kinds with rules, in the order of the webhook configuration.
 var handlers = []handler{
 	volumes, engines, replicas, engineImages, instanceManagers, nodes, settings, volumeAttachments, orphans, snapshots,
+	recurringJobs, backupTargets,
 }
 
 func byPlural(plural string) (handler, error) {

@@ -1,3 +1,5 @@
+//go:build !nolegacy
+
 package admission
 
 import (
@@ -7,6 +9,20 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/setting"
 )
+
+// LegacyCPUFacts is what the settings say about instance managers of types engine and replica.
+type LegacyCPUFacts struct {
+	// LegacyEnginePercent and LegacyReplicaPercent are the settings guaranteed-engine-manager-cpu
+	// and guaranteed-replica-manager-cpu.
+	LegacyEnginePercent, LegacyReplicaPercent int
+	// MigratedMillis is what setting guaranteed-engine-cpu still has to hand over to the nodes.
+	MigratedMillis int
+}
+
+// legacyCPURequests are the requests of a node for the older types.
+func legacyCPURequests(n *v1beta2.Node) []int {
+	return []int{n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest}
+}
 
 func (w world) legacyCPUFacts(ctx context.Context, f *NodeFacts) error {
 	values, err := w.settings(ctx)

@@ -35,11 +35,7 @@ const maxCPUPercent = 40
 type NodeFacts struct {
 	// AllocatableMillis is the allocatable CPU of the Kubernetes node; 0 if that is gone.
 	AllocatableMillis int64
-	// LegacyEnginePercent and LegacyReplicaPercent are the settings guaranteed-engine-manager-cpu
-	// and guaranteed-replica-manager-cpu.
-	LegacyEnginePercent, LegacyReplicaPercent int
-	// MigratedMillis is what setting guaranteed-engine-cpu still has to hand over to the nodes.
-	MigratedMillis int
+	LegacyCPUFacts
 	// Replicas and Engines on the node.
 	Replicas, Engines int
 }
@@ -75,8 +71,7 @@ func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
 }
 
 func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
-	for _, request := range []int{n.Spec.InstanceManagerCPURequest, n.Spec.EngineManagerCPURequest,
-		n.Spec.ReplicaManagerCPURequest} {
+	for _, request := range append(legacyCPURequests(n), n.Spec.InstanceManagerCPURequest) {
 		if request < 0 {
 			return invalid("CPU request %d of node %s is not valid: should be greater than or equal to 0", request, n.Name)
 		}

@@ -105,7 +105,7 @@ func TestWhatIsReadForAChange(t *testing.T) {
 		"a new attachment":     {"volumeattachments", nil, attachment("v"), []string{"volume"}},
 		"one of no volume":     {"volumeattachments", nil, attachment(""), nil},
 		"a changed attachment": {"volumeattachments", attachment("v"), attachment("v"), []string{"volume"}},
-		"a new node":           {"nodes", nil, named(nodeWith(), "n", nil, nil), []string{"node of Kubernetes", "settings"}},
+		"a new node":           {"nodes", nil, named(nodeWith(), "n", nil, nil), readForNodes},
 		"a setting":            {"settings", nil, valueOf("auto-salvage", "true"), []string{"settings"}},
 		"the network":          {"settings", nil, valueOf("storage-network", ""), []string{"settings", "volumes"}},
 		"the data path":        {"settings", nil, valueOf("default-data-path", "/a"), []string{"settings", "nodes"}},

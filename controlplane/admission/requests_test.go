@@ -73,11 +73,11 @@ func completed(t *testing.T, w world, plural string, old, changed client.Object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := h.mutate(t.Context(), w, operation(old, changed), encoded(t, old), encoded(t, changed))
-	if err != nil {
+	c, err := h.mutate(t.Context(), w, operation(old, changed), encoded(t, old), encoded(t, changed))
+	if err != nil || c == nil {
 		return nil, err
 	}
-	return encoded(t, o), nil
+	return encoded(t, c.after), nil
 }
 
 func operation(old, changed client.Object) admissionv1.Operation {
@@ -234,7 +234,6 @@ func TestOtherRequests(t *testing.T) {
 	busy := func(millis int) *v1beta2.Node {
 		return node(func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = millis })
 	}
-	legacy := node(func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 2400 })
 	engine := func(name, volume string) *v1beta2.Engine {
 		return named(&v1beta2.Engine{}, name, nil, func(e *v1beta2.Engine) { e.Spec.VolumeName = volume })
 	}
@@ -244,7 +243,7 @@ func TestOtherRequests(t *testing.T) {
 		})
 	}
 	second := named(&v1beta2.Replica{}, "one-r-2", naming.VolumeLabels("one"), func(r *v1beta2.Replica) {
-		r.Spec.VolumeName, r.Spec.HealthyAt = "one", "t"
+		r.Spec.VolumeName, r.Spec.NodeID, r.Spec.HealthyAt = "one", "n-one", "t"
 	})
 	attachment := func(tickets ...string) *v1beta2.VolumeAttachment {
 		return named(&v1beta2.VolumeAttachment{}, "one", nil, func(a *v1beta2.VolumeAttachment) {
@@ -273,29 +272,11 @@ func TestOtherRequests(t *testing.T) {
 	})
 	image := named(&v1beta2.EngineImage{}, "ei", nil, func(e *v1beta2.EngineImage) { e.Spec.Image = "engine:1" })
 	network := valueOf("storage-network", "a/b")
-	for _, tt := range []struct {
-		name, plural string
-		old, new     client.Object
-		more         []client.Object
-		want         string
-	}{
+	for _, tt := range []asking{
 		{"node of many CPUs", "nodes", node(nil), busy(3200), []client.Object{up}, ""},
 		{"node of few CPUs", "nodes", node(nil), busy(3280), []client.Object{up}, "should be less than or equal to 40"},
-		{"node that takes an older setting over", "nodes", node(nil), busy(4000),
-			[]client.Object{up, valueOf("guaranteed-engine-cpu", "4")}, ""},
-		{"node that takes more than an older setting", "nodes", node(nil), busy(4000),
-			[]client.Object{up, valueOf("guaranteed-engine-cpu", "3"), valueOf("guaranteed-replica-manager-cpu", "4000")},
-			"should be less than or equal to 40"},
 		{"node that Kubernetes does not know", "nodes", node(nil), busy(3280), nil, ""},
 		{"new node", "nodes", nil, busy(-1), nil, "greater than or equal to 0"},
-		{"older type beside a setting", "nodes", node(nil), legacy,
-			[]client.Object{up, valueOf("guaranteed-replica-manager-cpu", "12")}, "smaller than 40%"},
-		{"older type", "nodes", node(nil), legacy, []client.Object{up, valueOf("guaranteed-replica-manager-cpu", "5")}, ""},
-		{"other older type beside a setting", "nodes", node(nil), node(func(n *v1beta2.Node) {
-			n.Spec.ReplicaManagerCPURequest = 2400
-		}), []client.Object{up, valueOf("guaranteed-engine-manager-cpu", "12")}, "smaller than 40%"},
-		{"other older type", "nodes", node(nil), node(func(n *v1beta2.Node) { n.Spec.ReplicaManagerCPURequest = 2400 }),
-			[]client.Object{up, valueOf("guaranteed-engine-manager-cpu", "5")}, ""},
 		{"node in use deleted", "nodes", gone, nil, nil, "it has 1 replicas and 1 engines"},
 		{"node of others deleted", "nodes", named(gone.DeepCopy(), "n-three", nil, nil), nil, nil, ""},
 		{"first engine", "engines", nil, engine("new-e-0", "new"), []client.Object{namedVolume("new", nil)}, ""},
@@ -311,7 +292,9 @@ func TestOtherRequests(t *testing.T) {
 		{"replica changed while engines are off", "replicas", replica("one"), replica("one"),
 			[]client.Object{valueOf("v1-data-engine", "false")}, ""},
 		{"last replica", "replicas", replica("one"), nil, nil, "no other healthy replica available"},
-		{"one of two replicas", "replicas", replica("one"), nil, []client.Object{second}, ""},
+		{"one of two replicas", "replicas", replica("one"), nil, []client.Object{second, node(nil)}, ""},
+		{"the other on a node that is gone", "replicas", replica("one"), nil, []client.Object{second, gone},
+			"no other healthy replica available"},
 		{"replica of nothing", "replicas", replica("none"), nil, nil, ""},
 		{"attachment", "volumeattachments", nil, attachment("n-two"), nil, ""},
 		{"attachment of nothing", "volumeattachments", nil, named(attachment(), "x", nil, func(a *v1beta2.VolumeAttachment) {
@@ -326,11 +309,11 @@ func TestOtherRequests(t *testing.T) {
 		{"instance manager", "instancemanagers", nil, manager, []client.Object{node(nil)}, ""},
 		{"instance manager of no node", "instancemanagers", nil, manager, nil, `node "n-one", which does not exist`},
 		{"default image deleted", "engineimages", image, nil, nil, "deleting the default engine image"},
-		{"network while attached", "settings", valueOf("storage-network", ""), network, nil, "2 volumes are not detached"},
+		{"network while attached", "settings", valueOf("storage-network", ""), network, nil, "2 volumes are not detached: "},
 		{"network while detached", "settings", valueOf("storage-network", ""), network,
 			[]client.Object{detached("one"), detached("two")}, ""},
 		{"network while one is attached", "settings", valueOf("storage-network", ""), network,
-			[]client.Object{detached("one")}, "1 volumes are not detached"},
+			[]client.Object{detached("one")}, "1 volumes are not detached: two"},
 		{"data path with a node", "settings", valueOf("default-data-path", "/a"), valueOf("default-data-path", "/b"),
 			[]client.Object{node(nil)}, "once a node has joined"},
 		{"data path without a node", "settings", valueOf("default-data-path", "/a"), valueOf("default-data-path", "/b"), nil,
@@ -353,16 +336,29 @@ func TestOtherRequests(t *testing.T) {
 		{"setting deleted", "settings", valueOf("auto-salvage", "true"), nil, nil, "cannot be deleted"},
 		{"unknown setting deleted", "settings", valueOf("no-such", ""), nil, nil, ""},
 	} {
-		objects := standing()
-		for _, o := range tt.more {
-			for i, have := range objects {
-				if have.GetName() == o.GetName() && have.GetNamespace() == o.GetNamespace() {
-					objects = append(objects[:i], objects[i+1:]...)
-					break
-				}
-			}
-			objects = append(objects, o)
-		}
-		expect(t, tt.name, asked(t, worldOf(t, objects...), tt.plural, tt.old, tt.new), tt.want)
+		tt.check(t)
 	}
+}
+
+// asking is a review that is allowed, or refused with a text.
+type asking struct {
+	name, plural string
+	old, new     client.Object
+	more         []client.Object // beside the standing ones, or in their place
+	want         string
+}
+
+func (tt asking) check(t *testing.T) {
+	t.Helper()
+	objects := standing()
+	for _, o := range tt.more {
+		for i, have := range objects {
+			if have.GetName() == o.GetName() && have.GetNamespace() == o.GetNamespace() {
+				objects = append(objects[:i], objects[i+1:]...)
+				break
+			}
+		}
+		objects = append(objects, o)
+	}
+	expect(t, tt.name, asked(t, worldOf(t, objects...), tt.plural, tt.old, tt.new), tt.want)
 }

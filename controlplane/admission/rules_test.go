@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +42,7 @@ func TestSettings(t *testing.T) {
 		{"read-only, marked before", storedSetting("default-engine-image", "a", marker),
 			storedSetting("default-engine-image", "b"), SettingFacts{}, ""},
 		{"not read-only, whatever there is", storedSetting("auto-salvage", "true"), storedSetting("auto-salvage", "false"),
-			SettingFacts{Attached: 1, Nodes: 1, Engines: 1}, ""},
+			SettingFacts{Attached: []string{"a attached"}, Nodes: 1, Engines: 1}, ""},
 		{"engine on with engines", storedSetting("v1-data-engine", "false"), storedSetting("v1-data-engine", "true"),
 			SettingFacts{Engines: 1}, ""},
 		{"engine off without engines", storedSetting("v1-data-engine", "true"), storedSetting("v1-data-engine", "false"),
@@ -51,7 +52,16 @@ func TestSettings(t *testing.T) {
 		{"priority class missing", storedSetting("priority-class", ""), storedSetting("priority-class", "high"),
 			SettingFacts{PriorityClassMissing: true}, "failed to get priority class "},
 		{"storage network while attached", storedSetting("storage-network", ""), storedSetting("storage-network", "a/b"),
-			SettingFacts{Attached: 1}, "storage-network with invalid value a/b"},
+			SettingFacts{Attached: []string{"vol attached", "a attaching"}},
+			"storage-network with invalid value a/b: 2 volumes are not detached: a attaching, vol attached; detach"},
+		{"storage network while many are attached", storedSetting("storage-network", ""),
+			storedSetting("storage-network", "a/b"), SettingFacts{Attached: strings.Split("bcdefghijkla", "")},
+			"12 volumes are not detached: a, b, c, d, e, f, g, h, i, j and 2 more; detach all"},
+		{"storage network while as many are attached as are named", storedSetting("storage-network", ""),
+			storedSetting("storage-network", "a/b"), SettingFacts{Attached: strings.Split("bcdefghija", "")},
+			"10 volumes are not detached: a, b, c, d, e, f, g, h, i, j; detach all"},
+		{"storage network of no namespace", nil, storedSetting("storage-network", "net"), SettingFacts{},
+			"in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},
 		{"storage network while detached", storedSetting("storage-network", ""),
 			storedSetting("storage-network", "a/b"), SettingFacts{}, ""},
 		{"data path with nodes", storedSetting("default-data-path", "/a"), storedSetting("default-data-path", "/b"),
@@ -84,13 +94,7 @@ func TestNodes(t *testing.T) {
 	disk := func(name string, d v1beta2.DiskSpec) func(*v1beta2.Node) {
 		return func(n *v1beta2.Node) { n.Spec.Disks[name] = d }
 	}
-	for _, tt := range []struct {
-		name  string
-		state func(*v1beta2.Node) // of old and new
-		edit  func(*v1beta2.Node)
-		facts NodeFacts
-		want  string
-	}{
+	for _, tt := range []nodeRule{
 		{"nothing", nil, nil, NodeFacts{}, ""},
 		{"no name", nil, func(n *v1beta2.Node) { n.Spec.Name = "" }, NodeFacts{}, "has no name"},
 		{"evict while scheduling", nil, func(n *v1beta2.Node) {
@@ -127,53 +131,6 @@ func TestNodes(t *testing.T) {
 		}, NodeFacts{}, ""},
 		{"stored CPU above 40 %", func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4000 },
 			func(n *v1beta2.Node) { n.Spec.Tags = []string{"a"} }, NodeFacts{AllocatableMillis: 8000}, ""},
-		{"stored CPU above 40 % is raised", func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4000 },
-			func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4001 },
-			NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4001}, "is 50% of the allocatable CPU"},
-		{"CPU of the older setting", nil, func(n *v1beta2.Node) {
-			n.Spec.InstanceManagerCPURequest, n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 4000, 4000
-		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, ""},
-		{"older type, of the older setting", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 4000 },
-			NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, ""},
-		{"other CPU than that of the older setting", nil, func(n *v1beta2.Node) {
-			n.Spec.InstanceManagerCPURequest = 4001
-		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "is 50% of the allocatable CPU"},
-		{"CPU of the older setting over one that was chosen", func(n *v1beta2.Node) {
-			n.Spec.InstanceManagerCPURequest = 1
-		}, func(n *v1beta2.Node) { n.Spec.InstanceManagerCPURequest = 4000 },
-			NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "is 50% of the allocatable CPU"},
-		{"one older type other than the older setting", nil, func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 3999
-		}, NodeFacts{AllocatableMillis: 8000, MigratedMillis: 4000}, "smaller than 40%"},
-		{"older types back to 0 after the older setting", func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 4000
-		}, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 0 },
-			NodeFacts{AllocatableMillis: 8000, LegacyEnginePercent: 12}, "smaller than 40%"},
-		{"older types below 40 % together", nil, func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 1920
-		},
-			NodeFacts{AllocatableMillis: 8000}, ""},
-		{"older types at 40 % together", nil, func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 1200, 2000
-		},
-			NodeFacts{AllocatableMillis: 8000}, "smaller than 40%"},
-		{"older type beside a setting", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 2400 },
-			NodeFacts{AllocatableMillis: 8000, LegacyReplicaPercent: 12}, "smaller than 40%"},
-		{"older type at 39.4 %", nil, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 39_400 },
-			NodeFacts{AllocatableMillis: 100_000}, ""},
-		{"older type at 39.5 %", nil, func(n *v1beta2.Node) { n.Spec.ReplicaManagerCPURequest = 39_500 },
-			NodeFacts{AllocatableMillis: 100_000}, "smaller than 40%"},
-		{"older types stored above 40 %", func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 4000, 4000
-		}, nil, NodeFacts{AllocatableMillis: 8000}, ""},
-		{"older types back to their settings", func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 80, 80
-		}, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 0, 0 },
-			NodeFacts{AllocatableMillis: 8000, LegacyEnginePercent: 30, LegacyReplicaPercent: 30}, ""},
-		{"one older type back to its setting", func(n *v1beta2.Node) {
-			n.Spec.EngineManagerCPURequest, n.Spec.ReplicaManagerCPURequest = 80, 80
-		}, func(n *v1beta2.Node) { n.Spec.EngineManagerCPURequest = 0 },
-			NodeFacts{AllocatableMillis: 8000, LegacyEnginePercent: 39}, "smaller than 40%"},
 		{"scheduling", nil, func(n *v1beta2.Node) { n.Spec.AllowScheduling = true }, NodeFacts{}, ""},
 		{"evict", nil, func(n *v1beta2.Node) { n.Spec.EvictionRequested = true }, NodeFacts{}, ""},
 		{"scheduling to a disk", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", AllowScheduling: true}),
@@ -215,21 +172,35 @@ func TestNodes(t *testing.T) {
 		{"remove an enabled disk", disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", AllowScheduling: true}),
 			func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "disable the disk"},
 	} {
-		old := nodeWith()
-		if tt.state != nil {
-			tt.state(old)
-		}
-		n := old.DeepCopy()
-		if tt.edit != nil {
-			tt.edit(n)
-		}
-		expect(t, tt.name, CheckNode(old, n, tt.facts), tt.want)
+		tt.check(t)
 	}
 	unknown := nodeWith(func(n *v1beta2.Node) { n.Status.DiskStatus = nil })
 	added := nodeWith(disk("e", v1beta2.DiskSpec{Path: "/e", DiskType: "filesystem"}))
 	if r := asRejection(CheckNode(unknown, added, NodeFacts{})); r.Reason != metav1.StatusReasonForbidden {
 		t.Errorf("a change of disks too early is refused with reason %s", r.Reason)
 	}
+}
+
+// nodeRule is a change of a node that is allowed, or refused with a text.
+type nodeRule struct {
+	name  string
+	state func(*v1beta2.Node) // of old and new
+	edit  func(*v1beta2.Node)
+	facts NodeFacts
+	want  string
+}
+
+func (tt nodeRule) check(t *testing.T) {
+	t.Helper()
+	old := nodeWith()
+	if tt.state != nil {
+		tt.state(old)
+	}
+	n := old.DeepCopy()
+	if tt.edit != nil {
+		tt.edit(n)
+	}
+	expect(t, tt.name, CheckNode(old, n, tt.facts), tt.want)
 }
 
 func TestNodeDeletion(t *testing.T) {
@@ -293,6 +264,7 @@ func TestEnginesAndReplicas(t *testing.T) {
 
 	copyOf := func(name string, healthy, failed, evicting bool) v1beta2.Replica {
 		r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		r.Spec.NodeID = "n1"
 		if healthy {
 			r.Spec.HealthyAt = "t"
 		}
@@ -306,6 +278,9 @@ func TestEnginesAndReplicas(t *testing.T) {
 	failed, evicting, empty := copyOf("c", true, true, false), copyOf("d", true, false, true),
 		copyOf("e", false, false, false)
 	leaving := deleting(good.DeepCopy())
+	lost := copyOf("f", true, false, false)
+	lost.Spec.NodeID = "n2" // which is gone
+	nodes := []v1beta2.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}
 	const last = "no other healthy replica available"
 	for _, tt := range []struct {
 		name     string
@@ -317,6 +292,7 @@ func TestEnginesAndReplicas(t *testing.T) {
 		{"one of two", good, volume, []v1beta2.Replica{good, second}, ""},
 		{"the only one", good, volume, []v1beta2.Replica{good}, last},
 		{"beside a failed one", good, volume, []v1beta2.Replica{good, failed}, last},
+		{"beside one on a node that is gone", good, volume, []v1beta2.Replica{good, lost}, last},
 		{"beside an evicting one", good, volume, []v1beta2.Replica{good, evicting}, last},
 		{"beside an empty one", good, volume, []v1beta2.Replica{good, empty}, last},
 		{"failed beside a good one", failed, volume, []v1beta2.Replica{good, failed}, ""},
@@ -326,7 +302,7 @@ func TestEnginesAndReplicas(t *testing.T) {
 		{"asked for again", *leaving, volume, []v1beta2.Replica{*leaving}, ""},
 		{"of no volume", good, nil, nil, ""},
 	} {
-		expect(t, tt.name, CheckReplicaDeletion(&tt.replica, tt.volume, nil, tt.siblings), tt.want)
+		expect(t, tt.name, CheckReplicaDeletion(&tt.replica, tt.volume, nil, tt.siblings, nodes), tt.want)
 	}
 }
 
@@ -467,5 +443,29 @@ func TestTicketGenerations(t *testing.T) {
 		if got := va.Spec.AttachmentTickets["t"].Generation; got != tt.want {
 			t.Errorf("%s: generation %d, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestTicketGenerationsGrow: whatever becomes of a ticket and of its status, one that is filed
+// again has a greater generation. The API server counts the changes of the object.
+func TestTicketGenerationsGrow(t *testing.T) {
+	va := &v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	last := int64(-1)
+	for round := range 6 {
+		old := va.DeepCopy()
+		va.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{"t": {ID: "t", NodeID: "n"}}
+		bumpGenerations(old, va)
+		va.Generation++
+		got := va.Spec.AttachmentTickets["t"].Generation
+		if got <= last {
+			t.Errorf("round %d: generation %d after %d", round, got, last)
+		}
+		last = got
+		va.Status.AttachmentTicketStatuses = nil
+		if round%2 == 0 { // it goes and comes, or is seen to be satisfied meanwhile
+			va.Status.AttachmentTicketStatuses = map[string]v1beta2.AttachmentTicketStatus{"t": {Generation: got}}
+		}
+		va.Spec.AttachmentTickets = nil
+		va.Generation++
 	}
 }

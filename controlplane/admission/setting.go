@@ -2,6 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,8 +30,10 @@ var settings = kind[*v1beta2.Setting]{
 // SettingFacts is what the cluster says about a change of a setting.
 type SettingFacts struct {
 	Stored setting.Values
-	// Attached volumes are those whose state is not detached; Nodes the number of storage nodes.
-	Attached, Nodes int
+	// Attached names the volumes whose state is not detached, with it.
+	Attached []string
+	// Nodes is the number of storage nodes.
+	Nodes int
 	// PriorityClassMissing: the value names a priority class that does not exist.
 	PriorityClassMissing bool
 	// Engines is the number of engine processes.
@@ -57,14 +62,26 @@ func CheckSetting(old, s *v1beta2.Setting, f SettingFacts) error {
 	switch {
 	case f.PriorityClassMissing:
 		return wrong("failed to get priority class %s: it does not exist", s.Value)
-	case d.Apply == setting.ApplyRefusedWhileAttached && f.Attached > 0:
-		return wrong("%d volumes are not detached; detach all volumes first", f.Attached)
+	case d.Apply == setting.ApplyRefusedWhileAttached && len(f.Attached) > 0:
+		return wrong("%d volumes are not detached: %s; detach all volumes first", len(f.Attached), some(f.Attached))
 	case d.Apply == setting.ApplyFixedByNodes && f.Nodes > 0:
 		return wrong("it cannot be changed once a node has joined")
 	case s.Name == setting.V1DataEngine && setting.Plain(d, s.Value) == "false" && f.Engines > 0:
 		return wrong("cannot apply v1-data-engine setting to Longhorn workloads when there are attached v1 volumes")
 	}
 	return nil
+}
+
+// mostNamed bounds how many objects a message names.
+const mostNamed = 10
+
+// some lists the first names of a list, and how many there are more.
+func some(names []string) string {
+	slices.Sort(names)
+	if len(names) <= mostNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
 }
 
 func marked(s *v1beta2.Setting) bool {
@@ -79,26 +96,28 @@ func checkSettingRequest(ctx context.Context, w world, r request[*v1beta2.Settin
 		}
 		return nil
 	}
-	f, err := w.settingFacts(ctx, r.new)
+	f, err := w.settingFacts(ctx, r.new, r.created() || r.old.Value != r.new.Value)
 	if err != nil {
 		return err
 	}
 	return CheckSetting(r.old, r.new, f)
 }
 
-func (w world) settingFacts(ctx context.Context, s *v1beta2.Setting) (f SettingFacts, err error) {
+// settingFacts reads what a setting is judged by. Of one whose value stays less is read: claims of
+// the storage network write it often.
+func (w world) settingFacts(ctx context.Context, s *v1beta2.Setting, changed bool) (f SettingFacts, err error) {
 	if f.Stored, err = w.settings(ctx); err != nil {
 		return f, err
 	}
 	d, _ := setting.Lookup(s.Name) // CheckSetting refuses an unknown one
-	if d.Apply == setting.ApplyRefusedWhileAttached {
+	if d.Apply == setting.ApplyRefusedWhileAttached && changed {
 		var volumes v1beta2.VolumeList
 		if err := w.List(ctx, &volumes, client.InNamespace(w.namespace)); err != nil {
 			return f, err
 		}
 		for i := range volumes.Items {
-			if state := volumes.Items[i].Status.State; state != v1beta2.VolumeStateDetached {
-				f.Attached++
+			if v := &volumes.Items[i]; v.Status.State != v1beta2.VolumeStateDetached {
+				f.Attached = append(f.Attached, strings.TrimSpace(v.Name+" "+string(v.Status.State)))
 			}
 		}
 	}

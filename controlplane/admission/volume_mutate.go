@@ -58,6 +58,11 @@ func MutateVolume(old, v *v1beta2.Volume, s setting.Values) {
 		naming.LabelSettingPrefix +
 			setting.RemoveSnapshotsDuringFilesystemTrim: ignoredLabel(string(v.Spec.UnmapMarkSnapChainRemoved)),
 	})
+	if v.DeletionTimestamp == nil && !naming.ChoosesJobs(v.Labels) {
+		addLabels(v, map[string]string{
+			naming.LabelRecurringJobGroupPrefix + v1beta2.RecurringJobGroupDefault: naming.Enabled,
+		})
+	}
 	addFinalizer(v)
 }
 
@@ -100,6 +105,7 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	spec := &v.Spec
 	spec.Size = RoundSize(spec.Size)
 	if old != nil {
+		completeOlder(&old.Spec, spec, s)
 		spec.Image = v1beta2.MergeImages(old.Spec.Image, spec.Image, spec.EngineImage)
 		spec.EngineImage = spec.Image
 		if spec.BackupCompressionMethod == "" {
@@ -141,6 +147,21 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 		if spec.Standby {
 			spec.BackupBlockSize = v1beta2.BackupBlockSize2Mi
 		}
+	}
+}
+
+// completeOlder fills in what a volume of an older version never had, as that version treated it:
+// the defaults of new volumes do not count. What a volume once had can still not be taken away.
+func completeOlder(old, spec *v1beta2.VolumeSpec, s setting.Values) {
+	if old.DataLocality == "" {
+		orElse(&spec.DataLocality, v1beta2.DataLocalityDisabled)
+	}
+	if old.BackupTargetName == "" {
+		orElse(&spec.BackupTargetName, naming.BackupTarget)
+	}
+	block := int64(s.Int(setting.DefaultBackupBlockSize)) << 20
+	if old.BackupBlockSize == 0 && spec.BackupBlockSize == 0 && spec.Size%block != 0 {
+		spec.BackupBlockSize = v1beta2.BackupBlockSize2Mi
 	}
 }
 

@@ -79,6 +79,7 @@ func TestVolumesAreCompleted(t *testing.T) {
 	labels := func(name, target string) map[string]string {
 		return map[string]string{"longhornvolume": name, "backup-target": target,
 			"longhorn.io/volume-access-mode":                              "rwo",
+			"recurring-job-group.longhorn.io/default":                     "enabled",
 			"setting.longhorn.io/replica-auto-balance":                    "ignored",
 			"setting.longhorn.io/snapshot-data-integrity":                 "ignored",
 			"setting.longhorn.io/remove-snapshots-during-filesystem-trim": "ignored"}
@@ -103,8 +104,9 @@ func TestVolumesAreCompleted(t *testing.T) {
 	})
 	completes(t, "changed and empty", w, "volumes", empty, empty, func(v *v1beta2.Volume) {
 		filled(v, "ignored")
-		v.Labels, v.Spec.Size, v.Spec.BackupCompressionMethod = labels("Fresh", ""), 4<<20, "gzip"
-		delete(v.Labels, "backup-target")
+		v.Labels, v.Spec.Size, v.Spec.BackupCompressionMethod = labels("Fresh", "default"), 4<<20, "gzip"
+		v.Spec.DataLocality, v.Spec.BackupTargetName = "disabled", "default" // whatever new ones get
+		v.Spec.BackupBlockSize = v1beta2.BackupBlockSize2Mi                  // 4 MiB are no multiple of 16
 	})
 	full := volume("full", func(v *v1beta2.Volume) {
 		filled(v, "enabled")
@@ -116,7 +118,7 @@ func TestVolumesAreCompleted(t *testing.T) {
 		v.Spec.DataSource, v.Spec.CloneMode = "vol://one", "linked-clone"
 		v.Spec.Image, v.Spec.EngineImage = "mine", "mine"
 		v.Labels = map[string]string{"longhornvolume": "full", "backup-target": "second",
-			"longhorn.io/volume-access-mode": "rwx"}
+			"longhorn.io/volume-access-mode": "rwx", "recurring-job.longhorn.io/nightly": "enabled"}
 	})
 	completes(t, "new and full", w, "volumes", none, full, func(v *v1beta2.Volume) {
 		v.Spec.Image, v.Spec.EngineImage = "engine:1", "engine:1" // whatever was wanted
@@ -144,6 +146,10 @@ func TestVolumeCompletion(t *testing.T) {
 	block := func(s *v1beta2.VolumeSpec) any { return s.BackupBlockSize }
 	stored := v1beta2.VolumeSpec{Size: 4 << 20, SnapshotMaxSize: 8 << 20, Image: "a"}
 	stored.EngineImage = "a"
+	modern := stored
+	modern.DataLocality, modern.BackupTargetName = "best-effort", "a"
+	locality := func(s *v1beta2.VolumeSpec) any { return s.DataLocality }
+	target := func(s *v1beta2.VolumeSpec) any { return s.BackupTargetName }
 	for _, tt := range []struct {
 		name string
 		old  *v1beta2.VolumeSpec
@@ -188,6 +194,18 @@ func TestVolumeCompletion(t *testing.T) {
 		{"room, shrunk", &stored, func(s *v1beta2.VolumeSpec) { s.Size, s.SnapshotMaxSize = 2<<20, 1 }, room, int64(1)},
 		{"room of a new volume", nil, func(s *v1beta2.VolumeSpec) { s.Size, s.SnapshotMaxSize = 2<<20, 1 }, room, int64(1)},
 		{"blocks", nil, func(*v1beta2.VolumeSpec) {}, block, int64(v1beta2.BackupBlockSize16Mi)},
+		{"blocks of an older volume", &stored, func(s *v1beta2.VolumeSpec) { s.Size = 32 << 20 }, block,
+			int64(v1beta2.BackupBlockSize16Mi)},
+		{"blocks of an older volume of odd size", &stored, func(*v1beta2.VolumeSpec) {}, block,
+			int64(v1beta2.BackupBlockSize2Mi)},
+		{"locality of an older volume", &stored, func(*v1beta2.VolumeSpec) {}, locality, v1beta2.DataLocalityDisabled},
+		{"locality of an older volume, given", &stored, func(s *v1beta2.VolumeSpec) { s.DataLocality = "best-effort" },
+			locality, v1beta2.DataLocalityBestEffort},
+		{"locality taken away", &modern, func(s *v1beta2.VolumeSpec) { s.DataLocality = "" }, locality,
+			v1beta2.DataLocality("")},
+		{"target of an older volume", &stored, func(*v1beta2.VolumeSpec) {}, target, "default"},
+		{"target of an older volume, given", &stored, func(s *v1beta2.VolumeSpec) { s.BackupTargetName = "b" }, target, "b"},
+		{"target taken away", &modern, func(s *v1beta2.VolumeSpec) { s.BackupTargetName = "" }, target, ""},
 		{"blocks of a standby volume", nil, func(s *v1beta2.VolumeSpec) { s.Standby = true }, block,
 			int64(v1beta2.BackupBlockSize2Mi)},
 		{"blocks of a standby volume, given", nil, func(s *v1beta2.VolumeSpec) {
@@ -201,7 +219,8 @@ func TestVolumeCompletion(t *testing.T) {
 			v.Spec = *tt.old
 		}
 		tt.edit(&v.Spec)
-		MutateVolume(old, v, setting.Values{setting.DefaultBackupBlockSize: "16"})
+		MutateVolume(old, v, setting.Values{setting.DefaultBackupBlockSize: "16",
+			setting.DefaultDataLocality: "best-effort"})
 		if got := tt.of(&v.Spec); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
@@ -216,6 +235,31 @@ func TestLabelOfTheCloneSource(t *testing.T) {
 		MutateVolume(nil, v, defaults)
 		if got := v.Labels["longhorn.io/clone-source-volume"]; got != want {
 			t.Errorf("%q: label %q, want %q", source, got, want)
+		}
+	}
+}
+
+// TestDefaultGroup: a volume that follows no recurring job is put into group default, at its
+// creation and whenever the last label goes; one that follows any is left as it is.
+func TestDefaultGroup(t *testing.T) {
+	const inDefault = "recurring-job-group.longhorn.io/default"
+	going := deleting(&v1beta2.Volume{})
+	if MutateVolume(going, going, setting.Values{}); going.Labels[inDefault] != "" {
+		t.Error("a volume under deletion is put into it")
+	}
+	for label, want := range map[string]bool{
+		"": true, "recurring-job.longhorn.io/source": true, inDefault: true,
+		"recurring-job.longhorn.io/nightly": false, "recurring-job-group.longhorn.io/gold": false,
+	} {
+		for _, old := range []*v1beta2.Volume{nil, {}} {
+			v := &v1beta2.Volume{}
+			if label != "" {
+				v.Labels = map[string]string{label: "enabled"}
+			}
+			MutateVolume(old, v, setting.Values{})
+			if _, got := v.Labels[inDefault]; got != want {
+				t.Errorf("label %q: in group default: %v", label, got)
+			}
 		}
 	}
 }

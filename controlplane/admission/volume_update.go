@@ -161,8 +161,8 @@ func checkFieldsIfChanged(old, v *v1beta2.Volume, f VolumeFacts) error {
 		return forbidden("data locality of volume %s can be changed from %s to %s only while it is detached", v.Name,
 			o.DataLocality, n.DataLocality)
 	}
-	if o.BackupTargetName == n.BackupTargetName {
-		f.BackupTargetMissing = false // judged when it was set
+	if o.BackupTargetName == n.BackupTargetName || o.BackupTargetName == "" && n.BackupTargetName == naming.BackupTarget {
+		f.BackupTargetMissing = false // judged when it was set, or never asked for
 	}
 	return checkFields(v, f)
 }

@@ -18,7 +18,8 @@ func TestRules(t *testing.T) {
 	want := []struct{ kind, checked, completed string }{
 		{"volumes", three, two}, {"engines", two, two}, {"replicas", three, two}, {"engineimages", one, two},
 		{"instancemanagers", two, two}, {"nodes", three, two}, {"settings", three, two}, {"volumeattachments", two, two},
-		{"orphans", two, two}, {"snapshots", two, two},
+		{"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
+		{"backuptargets", three, two},
 	}
 	rules := Rules()
 	if len(rules) != len(want) {

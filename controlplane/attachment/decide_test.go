@@ -110,6 +110,14 @@ func TestWhereTheVolumeGoes(t *testing.T) {
 			ticket(a, "a", "n1", api)
 			v.Status.Robustness = v1beta2.VolumeRobustnessFaulted
 		}, ""},
+		{"it migrates", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			ticket(a, "a", "n1", api)
+			v.Spec.MigrationNodeID = "n2"
+		}, ""},
+		{"what migrated is not stopped yet", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			ticket(a, "a", "n1", api)
+			v.Status.CurrentMigrationNodeID = "n2"
+		}, ""},
 		{"still detaching", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
 			ticket(a, "a", "n1", api)
 			v.Status.State = v1beta2.VolumeStateDetaching

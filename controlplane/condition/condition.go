@@ -8,6 +8,7 @@ package condition
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,27 @@ func NodeDown(n *v1beta2.Node) bool {
 // NodeReady says whether a node can be used for everything.
 func NodeReady(n *v1beta2.Node) bool {
 	return v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
+}
+
+// CopyThere says whether a copy on a disk (its UUID) of a node can be counted on: the node is not
+// down, and the disk is not known to be away. While the manager of the node says nothing of the
+// disk, what it said last counts. A copy that names no disk is judged by its node alone.
+func CopyThere(n *v1beta2.Node, disk string) bool {
+	if NodeDown(n) {
+		return false
+	}
+	for _, d := range n.Status.DiskStatus {
+		if disk != "" && d.DiskUUID == disk {
+			return !DiskAway(d)
+		}
+	}
+	return disk == ""
+}
+
+// DiskAway says whether the manager of its node has found that a disk cannot be used.
+func DiskAway(d v1beta2.DiskStatus) bool {
+	c := v1beta2.FindCondition(d.Conditions, v1beta2.DiskConditionReady)
+	return c.Status == v1beta2.ConditionFalse && c.Reason != v1beta2.DiskReasonNodeNotReady
 }
 
 // NodeRemovable says whether the object of a node may be deleted once nothing is on it: the node is
@@ -106,6 +128,22 @@ func PodReady(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// CopiesView is what CopyThere looks at of a node: a node of which it has not changed holds the
+// copies that it held.
+func CopiesView(n *v1beta2.Node) string {
+	if NodeDown(n) {
+		return "down"
+	}
+	var there []string
+	for _, d := range n.Status.DiskStatus {
+		if !DiskAway(d) {
+			there = append(there, d.DiskUUID)
+		}
+	}
+	slices.Sort(there)
+	return strings.Join(there, " ")
 }
 
 // DiskReady says whether a disk can be used: it is there, and it is the one it was.

@@ -97,3 +97,38 @@ func TestDisks(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyThere has a row for each way in which a copy may be out of reach; whatever changes the
+// answer changes what is watched (CopiesView).
+func TestCopyThere(t *testing.T) {
+	no, yes := v1beta2.ConditionFalse, v1beta2.ConditionTrue
+	with := func(n *v1beta2.Node, status v1beta2.ConditionStatus, reason string) *v1beta2.Node {
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "u", Conditions: []v1beta2.Condition{
+			{Type: v1beta2.DiskConditionReady, Status: status, Reason: reason}}}}
+		return n
+	}
+	ready := func() *v1beta2.Node { return node(yes, "", 0) }
+	view := CopiesView(with(ready(), yes, ""))
+	for name, c := range map[string]struct {
+		n     *v1beta2.Node
+		disk  string
+		there bool
+	}{
+		"ready":               {with(ready(), yes, ""), "u", true},
+		"no disk is named":    {ready(), "", true},
+		"no node":             {nil, "", false},
+		"node gone":           {with(node(no, v1beta2.NodeReasonKubernetesNodeGone, 0), yes, ""), "u", false},
+		"node not ready":      {with(node(no, v1beta2.NodeReasonKubernetesNodeNotReady, 0), yes, ""), "u", false},
+		"manager missing":     {with(node(no, v1beta2.NodeReasonManagerPodMissing, 0), no, "NodeNotReady"), "u", true},
+		"disk cannot be read": {with(ready(), no, v1beta2.DiskReasonNoDiskInfo), "u", false},
+		"another disk there":  {with(ready(), no, v1beta2.DiskReasonDiskFilesystemChanged), "u", false},
+		"disk of another":     {with(ready(), yes, ""), "x", false},
+	} {
+		if got := CopyThere(c.n, c.disk); got != c.there {
+			t.Errorf("%s: %v, want %v", name, got, c.there)
+		}
+		if c.n != nil && c.disk == "u" && (CopiesView(c.n) == view) != c.there {
+			t.Errorf("%s: seen as %q", name, CopiesView(c.n))
+		}
+	}
+}

@@ -1,6 +1,7 @@
 // Package copies judges which copies of a volume may be given up. The recorded member set decides:
 // its members hold every acknowledged write, whatever the marks on the Replica objects say, and
-// nothing else is known to. The same rules are asked by the webhook and by REST (is this deletion
+// nothing else is known to. One whose node or disk is gone stands for no other, unless an engine
+// that runs has it in sync. The same rules are asked by the webhook and by REST (is this deletion
 // allowed?), by the volume controller (does a deleted replica still have to serve?) and by those
 // who remove a deleted replica's data or its finalizer.
 //
@@ -15,6 +16,7 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 )
 
 // Set is what is known about the copies of one volume.
@@ -23,11 +25,16 @@ type Set struct {
 	replicas []*v1beta2.Replica
 	// engine has the newest record of this volume; nil before the first start of an engine.
 	engine *v1beta2.Engine
+	nodes  map[string]*v1beta2.Node
 }
 
-// Of collects the copies of a volume (nil if it is gone): all its engines and all its replicas.
-func Of(volume *v1beta2.Volume, engines []v1beta2.Engine, replicas []v1beta2.Replica) Set {
-	s := Set{volume: volume}
+// Of collects the copies of a volume (nil if it is gone): all its engines, all its replicas, and at
+// least the nodes that those are on. A node that is not among them is gone.
+func Of(volume *v1beta2.Volume, engines []v1beta2.Engine, replicas []v1beta2.Replica, nodes []v1beta2.Node) Set {
+	s := Set{volume: volume, nodes: map[string]*v1beta2.Node{}}
+	for i := range nodes {
+		s.nodes[nodes[i].Name] = &nodes[i]
+	}
 	for i := range replicas {
 		s.replicas = append(s.replicas, &replicas[i])
 	}
@@ -36,8 +43,8 @@ func Of(volume *v1beta2.Volume, engines []v1beta2.Engine, replicas []v1beta2.Rep
 	}
 	for i := range engines {
 		m := engines[i].Status.Membership
-		if m == nil || m.VolumeUUID != string(volume.UID) || len(m.Members) == 0 {
-			continue // a record of another volume is void
+		if !m.Founded(volume.UID) {
+			continue
 		}
 		if s.engine == nil || m.Epoch > s.engine.Status.Membership.Epoch {
 			s.engine = &engines[i]
@@ -111,6 +118,7 @@ func (s Set) others(r *v1beta2.Replica) int {
 		case SameDirectory(o, r), s.Duplicate(o):
 		case o.Spec.EvictionRequested && !r.Spec.EvictionRequested:
 		case s.engineWanted() && s.engine.Status.ReplicaModeMap[o.Name] != v1beta2.ReplicaModeRW:
+		case s.engine.Status.CurrentState != v1beta2.InstanceStateRunning && !s.there(o):
 		default:
 			n++
 		}
@@ -128,6 +136,9 @@ func (s Set) unrecorded(r *v1beta2.Replica) string {
 		if o.Name == r.Name || o.DeletionTimestamp != nil || o.Spec.HealthyAt == "" || SameDirectory(o, r) {
 			continue
 		}
+		if r.Spec.FailedAt == "" && !s.there(o) {
+			continue
+		}
 		// A replica that has failed or leaves is no loss while any other copy exists.
 		if leaving || o.Spec.FailedAt == "" && !o.Spec.EvictionRequested {
 			return ""
@@ -135,6 +146,12 @@ func (s Set) unrecorded(r *v1beta2.Replica) string {
 	}
 	return fmt.Sprintf("no other healthy replica available: replica %s is the last copy of volume %s", r.Name,
 		s.volume.Name)
+}
+
+// there says whether a copy's node and disk are. Nobody marks a copy whose machine has died while
+// no engine runs; of those of an engine that runs it knows itself.
+func (s Set) there(r *v1beta2.Replica) bool {
+	return condition.CopyThere(s.nodes[r.Spec.NodeID], r.Spec.DiskID)
 }
 
 func (s Set) member(r *v1beta2.Replica) bool {

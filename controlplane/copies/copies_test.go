@@ -11,11 +11,13 @@ import (
 	"ankole.storage/test/seeded"
 )
 
-// world is a volume v with replicas a, b, c… in directories of the same names.
+// world is a volume v with replicas a, b, c… in directories of the same names, each on a node of
+// its own, na, nb, nc….
 type world struct {
 	volume   *v1beta2.Volume
 	engines  []v1beta2.Engine
 	replicas []v1beta2.Replica
+	nodes    []v1beta2.Node
 }
 
 // volumeOf makes a volume whose recorded members are those of the word, each letter one replica.
@@ -26,6 +28,8 @@ func volumeOf(names, members, modes string) *world {
 	for _, name := range names {
 		r := v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Name: string(name)}}
 		r.Spec.DataDirectoryName, r.Spec.HealthyAt, r.Spec.LastHealthyAt = string(name), "t", "t"
+		r.Spec.NodeID = "n" + r.Name
+		w.nodes = append(w.nodes, v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Spec.NodeID}})
 		w.replicas = append(w.replicas, r)
 	}
 	e := v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
@@ -59,7 +63,18 @@ func (w *world) replica(name string) *v1beta2.Replica {
 	panic("no replica " + name)
 }
 
-func (w *world) set() Set { return Of(w.volume, w.engines, w.replicas) }
+func (w *world) set() Set { return Of(w.volume, w.engines, w.replicas, w.nodes) }
+
+// dead lets the nodes of these replicas be lost.
+func (w *world) dead(names string) *world {
+	for i := range w.nodes {
+		if strings.Contains(names, w.nodes[i].Name[1:]) {
+			w.nodes[i].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "False",
+				Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
+		}
+	}
+	return w
+}
 
 func failed(r *v1beta2.Replica)   { r.Spec.FailedAt = "t" }
 func evicting(r *v1beta2.Replica) { r.Spec.EvictionRequested = true }
@@ -89,6 +104,8 @@ func TestWhichCopiesMayGo(t *testing.T) {
 	newer.Status.Membership.Epoch, newer.Status.Membership.Members = 4, []string{"b"}
 	newer.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"b": v1beta2.ReplicaModeRW}
 	migrating.engines = append(migrating.engines, *newer)
+	cut := volumeOf("ab", "ab", "a=RW b=RW")
+	cut.engines[0].Status.CurrentState = v1beta2.InstanceStateUnknown
 	for _, c := range []struct {
 		name string
 		w    *world
@@ -120,6 +137,16 @@ func TestWhichCopiesMayGo(t *testing.T) {
 		{"detached, the stale one, member lost", volumeOf("b", "a", ""), "b", "may hold its last data",
 			"may hold its last data"},
 		{"detached, without data, member lost", volumeOf("b", "a", "").edit("b", empty), "b", "", ""},
+		{"detached, the other on a dead node", volumeOf("ab", "ab", "").dead("b"), "a", last, last},
+		{"detached, one of three, another on a dead node", volumeOf("abc", "abc", "").dead("b"), "a", few, few},
+		{"detached, the one on the dead node", volumeOf("ab", "ab", "").dead("b"), "b", "", ""},
+		{"attached, the other on a node that only its engine reaches", volumeOf("ab", "ab", "a=RW b=RW").dead("b"), "a",
+			"", counted},
+		{"the engine is cut off with the other one", cut.dead("b"), "a", last, last},
+		{"no record: the other on a dead node", volumeOf("ab", "", "").dead("b"), "a", last, last},
+		{"no record: evicted, the other on a dead node", volumeOf("ab", "", "").dead("b").edit("a", evicting), "a", last,
+			last},
+		{"no record: failed, the other on a dead node", volumeOf("ab", "", "").dead("b").edit("a", failed), "a", "", ""},
 		{"no record: one of two", volumeOf("ab", "", ""), "a", "", ""},
 		{"no record: the only one", volumeOf("a", "", ""), "a", last, last},
 		{"no record: beside a failed one", volumeOf("ab", "", "").edit("b", failed), "a", last, last},
@@ -151,7 +178,8 @@ func has(got, want string) bool {
 }
 
 // TestSomeMemberStays holds P2: whatever is deleted in whatever order, as far as Serves and Holds
-// allow it, a member of the record is left, and of a detached volume enough to start from.
+// allow it, a member of the record is left, of a detached volume enough to start from, and one
+// whose machine is there if there was one (K102).
 func TestSomeMemberStays(t *testing.T) {
 	src := seeded.New(t, "P2: a member of the record is left, whatever is deleted in whatever order")
 	for seed := range src.Seeds(5_000) {
@@ -173,7 +201,15 @@ func TestSomeMemberStays(t *testing.T) {
 				}
 			}
 		}
-		history := fmt.Sprintf("seed %d: members %s of %s, modes %q:", seed, members, names, modes)
+		lost := ""
+		for _, name := range names {
+			if modes == "" && rng.IntN(4) == 0 {
+				lost += string(name)
+			}
+		}
+		w.dead(lost)
+		reached := strings.Trim(members, lost) != ""
+		history := fmt.Sprintf("seed %d: members %s of %s, modes %q, lost %q:", seed, members, names, modes, lost)
 		for range 12 {
 			if len(w.replicas) == 0 {
 				break
@@ -193,11 +229,15 @@ func TestSomeMemberStays(t *testing.T) {
 				m.Members = strings.Split(strings.ReplaceAll(strings.Join(m.Members, ""), r.Name, ""), "")
 				history += " drop " + r.Name
 			}
-			left := 0
+			left, there := 0, false
 			for _, o := range w.replicas {
 				if strings.Contains(strings.Join(w.engines[0].Status.Membership.Members, ""), o.Name) {
 					left++
+					there = there || !strings.Contains(lost, o.Name)
 				}
+			}
+			if reached && !there {
+				t.Fatalf("%s\nno member is left whose machine is there", history)
 			}
 			if n := len(w.engines[0].Status.Membership.Members); left == 0 || modes == "" && left*2 < n {
 				t.Fatalf("%s\nof the recorded members %v only %d are left", history,

@@ -57,7 +57,7 @@ func (d Decision) Text() string {
 // Record is the member record of a volume that its engine has; zero if it has none. That of another
 // volume is none.
 func Record(v *v1beta2.Volume, e *v1beta2.Engine) (recordEpoch, generation int64, members []string) {
-	if e == nil || e.Status.Membership == nil || e.Status.Membership.VolumeUUID != string(v.UID) {
+	if e == nil || !e.Status.Membership.Founded(v.UID) {
 		return 0, 0, nil
 	}
 	m := e.Status.Membership

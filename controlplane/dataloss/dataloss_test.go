@@ -30,7 +30,8 @@ func TestInForce(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v, e := &v1beta2.Volume{}, &v1beta2.Engine{}
 			v.UID, v.Annotations = "uid", map[string]string{Annotation: tt.text}
-			e.Status.Membership = &v1beta2.Membership{VolumeUUID: "uid", Epoch: 5, RecordEpoch: 3, Generation: 7}
+			e.Status.Membership = &v1beta2.Membership{VolumeUUID: "uid", Epoch: 5, RecordEpoch: 3, Generation: 7,
+				Members: []string{"v-a", "v-b"}}
 			tt.edit(e.Status.Membership)
 			if _, err := Of(v); (err != nil) != tt.bad {
 				t.Errorf("read: %v", err)

@@ -33,6 +33,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	before := e.Status.CurrentImage
 	restart := want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter)
 	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
+	wantsLog := instance.WantsLog(&e.Spec.InstanceSpec, &e.Status.InstanceStatus, im, s.Log)
 	events := append(followImage(e, before), follow(now, e, s)...)
 	if len(events) > 0 {
 		// What happened is told together with the status that shows it; what to do about it comes
@@ -44,6 +45,9 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	}
 	if action == instance.Create && s.HandOverKnown && !s.HandOver.over {
 		action = instance.None // a process that is about to take over would be in the way; the end wakes us
+	}
+	if wantsLog && action != instance.Create { // users wait for that; the log is there later too
+		return readLog(e, im, s)
 	}
 	switch action {
 	case instance.Create:
@@ -70,11 +74,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 		return stopOther(e, im, found, s)
 	}
 	if deleting && e.Status.CurrentState == v1beta2.InstanceStateStopped {
-		c := e.DeepCopy()
-		if controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
-			return loop.Decision{Do: loop.Update{Object: c}}
-		}
-		return loop.Decision{}
+		return release(e)
 	}
 	if !want && e.Status.CurrentState == v1beta2.InstanceStateStopping {
 		return loop.Decision{After: stopAgainAfter}
@@ -89,17 +89,37 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	return loop.Decision{}
 }
 
+// release ends the deletion of a stopped engine.
+func release(e *v1beta2.Engine) loop.Decision {
+	c := e.DeepCopy()
+	if controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
+		return loop.Decision{Do: loop.Update{Object: c}}
+	}
+	return loop.Decision{}
+}
+
+// readLog has the end of the log of the engine's process copied.
+func readLog(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	return loop.Decision{
+		Do: loop.Call{What: "read the log of engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
+			return s.FetchLog(ctx, im, e.Name, string(e.UID))
+		}},
+		After: time.Millisecond,
+	}
+}
+
 // stop orders the engine's end. On the node where it is to run another process may follow it, for
 // which the instance manager keeps the volume's block device if this one dies; elsewhere, and when
 // the volume is detached or deleted, none does.
 func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	uuid := instance.UUIDOf(im, e.Name)
 	last := e.DeletionTimestamp != nil || e.Spec.NodeID == "" || e.Spec.NodeID != im.Spec.NodeID
 	return loop.Decision{
 		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
 			if last {
-				return s.Processes.DeleteLast(ctx, im, e.Name, "")
+				return s.Processes.DeleteLast(ctx, im, e.Name, uuid)
 			}
-			return s.Processes.Delete(ctx, im, e.Name, "")
+			return s.Processes.Delete(ctx, im, e.Name, uuid)
 		}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,
@@ -170,7 +190,13 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 	if d := tidy(e, s); d.Do != nil {
 		return d
 	}
-	return keepSnapshots(e, s)
+	if d := paceRebuilds(e, s); d.Do != nil {
+		return d
+	}
+	if d := keepSnapshots(e, s); d.Do != nil {
+		return d
+	}
+	return cleanUp(e, s)
 }
 
 // expand has the engine grow the volume to spec.volumeSize. An engine that rebuilds a replica, or

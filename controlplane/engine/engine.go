@@ -47,6 +47,11 @@ type Config struct {
 	// RewatchMost bounds the pause before a broken stream of an engine is opened again; 0 means
 	// five seconds.
 	RewatchMost time.Duration
+	// Logs reads the logs of engines; nil: none is read.
+	Logs instance.LogReader
+	// Purge has an engine begin to purge its snapshots (engineclient.EngineClient.SnapshotPurge); nil:
+	// nothing is purged after a rebuild.
+	Purge func(ctx context.Context, t engineclient.Target, skipIfInProgress bool) error
 }
 
 // Reconciler runs engines. Use New.
@@ -57,13 +62,14 @@ type Reconciler struct {
 	engines   engineclient.Client
 	monitor   *Monitor
 	handOvers *handOvers
+	logs      *instance.Logs
 }
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
 func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
 	monitor := NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)
 	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: monitor,
-		handOvers: newHandOvers(monitor.wake)}
+		handOvers: newHandOvers(monitor.wake), logs: instance.NewLogs(cfg.Logs)}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -84,7 +90,7 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 	return r
 }
 
-// Monitor is the streams the reconciler holds (tests).
+// Monitor is the streams the reconciler holds.
 func (r *Reconciler) Monitor() *Monitor { return r.monitor }
 
 // AwaitHandOvers waits until no engine is being replaced (tests).
@@ -96,8 +102,8 @@ type seen struct {
 	NodeDown bool
 	// State is the newest state of the running engine; nil while nothing is known.
 	State *engineclient.State
-	// Refused are the replica addresses the engine refused to admit, and the limits (limitsOf) it
-	// refused to take, and why.
+	// Refused are the replica addresses the engine refused to admit, and the limits (limitsOf,
+	// concurrencyOf) it refused to take, and why.
 	Refused map[string]string
 	// Unmirrored are the engine's snapshots that need an object.
 	Unmirrored []string
@@ -109,16 +115,24 @@ type seen struct {
 	HandOver      handOver
 	HandOverKnown bool
 
+	// Log is what has become of a request for the engine's log.
+	Log instance.LogAnswer
+
 	Processes instance.Processes
+	FetchLog  func(ctx context.Context, im *v1beta2.InstanceManager, name, uid string) error
 	Start     func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
 	Add       func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Expand    func(ctx context.Context, e *v1beta2.Engine) error
 	SetLimits func(ctx context.Context, e *v1beta2.Engine) error
+	// SetConcurrency is about rebuilds.
+	SetConcurrency func(ctx context.Context, e *v1beta2.Engine) error
 	// HandOn begins an attempt to hand the volume over.
 	HandOn func(im *v1beta2.InstanceManager, e *v1beta2.Engine)
 	// Clone is about the filling of the volume from another one.
 	Clone cloneSeen
+	// Cleanup is about the snapshots that a rebuild leaves.
+	Cleanup cleanupSeen
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -132,6 +146,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.monitor.Drop(key.Name)
 			r.handOvers.forget(key.Name)
+			r.logs.Forget(key.Name)
 		},
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
@@ -145,18 +160,15 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 }
 
 func conditions(e *v1beta2.Engine) []loop.Condition {
-	var out []loop.Condition
-	for _, c := range e.Status.Conditions {
-		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
-	}
-	return out
+	return loop.Conditions(e.Status.Conditions)
 }
 
 func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error) {
 	s := seen{
 		Owner: r.cfg.NodeName, Processes: r.processes,
 		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand, HandOn: r.handOn,
-		SetLimits: r.setLimits,
+		SetLimits: r.setLimits, SetConcurrency: r.setConcurrency, FetchLog: r.logs.Fetch,
+		Log: r.logs.Answer(e.Name, string(e.UID), e.Spec.LogRequested),
 	}
 	s.HandOver, s.HandOverKnown = r.handOvers.of(e)
 	settings, err := stored.Read(ctx, r.client, e.Namespace)
@@ -192,8 +204,11 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		return s, nil
 	}
 	s.State, s.Refused = r.monitor.Watch(target(e), e.Status.UUID,
-		append(slices.Collect(mapValues(e.Spec.ReplicaAddressMap)), limitsOf(e)))
+		append(slices.Collect(mapValues(e.Spec.ReplicaAddressMap)), limitsOf(e), concurrencyOf(e)))
 	if s.Unmirrored, err = r.unmirrored(ctx, e); err != nil {
+		return s, err
+	}
+	if s.Cleanup, err = r.gatherCleanup(ctx, e, s.State, settings); err != nil {
 		return s, err
 	}
 	s.Clone, err = r.gatherClone(ctx, e)
@@ -236,7 +251,7 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 	if err != nil {
 		return err
 	}
-	p := process(e, im.Status.IP, secret, settings)
+	p := processIn(im, e, secret, settings)
 	accepted, err := r.lossAccepted(ctx, e)
 	if err != nil {
 		return err
@@ -258,6 +273,15 @@ func (r *Reconciler) remove(ctx context.Context, e *v1beta2.Engine, address stri
 
 func (r *Reconciler) expand(ctx context.Context, e *v1beta2.Engine) error {
 	return r.engines.Expand(ctx, target(e), e.Spec.VolumeSize)
+}
+
+// processIn describes the engine's process in an instance manager, with the address of replicas
+// that run there.
+func processIn(im *v1beta2.InstanceManager, e *v1beta2.Engine, secret string,
+	settings setting.Values) instance.Process {
+	p := process(e, im.Status.IP, secret, settings)
+	p.Environment["ANKOLE_LOCAL_ADDRESS"] = im.Status.StorageIP
+	return p
 }
 
 // process describes the engine's process; see docs/architecture.md, "Instances". The engine must
@@ -293,6 +317,7 @@ func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) i
 		Order: e.Status.Order,
 		Environment: map[string]string{
 			"ANKOLE_VOLUME_UUID": replica.VolumeUID(e), "ANKOLE_VOLUME_SECRET": secret,
+			"ANKOLE_DATA_NETWORK":    naming.Network(e.Spec.StorageNetwork),
 			"ANKOLE_BLOCK_TRANSPORT": settings.String(setting.BlockDeviceTransport),
 			"ANKOLE_DEVICE_WAIT":     strconv.Itoa(settings.Int(setting.BlockDeviceWait)) + "s",
 		},
@@ -302,11 +327,7 @@ func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) i
 // onManager wakes the engines that are or should be in an instance manager, and those it holds a
 // stray process of.
 func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
-	names := r.onNodeNamed(im.Spec.NodeID)
-	for name := range im.Status.InstanceEngines {
-		names = append(names, name)
-	}
-	return names
+	return append(r.onNodeNamed(im.Spec.NodeID), instance.Engines(im)...)
 }
 
 // onManagerUpdate wakes the engines whose process has changed, or all of the node if more has.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func running() (*v1beta2.Engine, seen) {
 	s := seen{
 		Managers: []v1beta2.InstanceManager{im}, Owner: "n9", Processes: &instance.Fake{},
 		State: &engineclient.State{
-			SizeBytes: 1 << 30, FrontendUp: true, Endpoint: "/dev/longhorn/v",
+			SizeBytes: 1 << 30, FrontendUp: true, Endpoint: "/dev/longhorn/v", DeviceID: "device-1",
 			Replicas: []engineclient.Replica{{Address: "10.0.0.1:10000", Mode: engineclient.ModeRW},
 				{Address: "10.0.0.2:10000", Mode: engineclient.ModeRW}},
 			Snapshots: map[string]engineclient.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", SizeBytes: 42,
@@ -73,11 +74,14 @@ func TestStateReachesTheObject(t *testing.T) {
 	if head.Size != "42" || head.Parent != "s" || !st.Snapshots["s"].Children["volume-head"] {
 		t.Errorf("snapshots %+v", st.Snapshots)
 	}
-	st.Endpoint = "x"
+	if st.DeviceID != "device-1" {
+		t.Errorf("device %q", st.DeviceID)
+	}
+	e.Status.Endpoint = "x"
 	s.State.FrontendUp = false
 	settle(e, s)
-	if e.Status.Endpoint != "" {
-		t.Errorf("endpoint %q although the frontend is down", e.Status.Endpoint)
+	if e.Status.Endpoint != "" || e.Status.DeviceID != "" {
+		t.Errorf("endpoint %q, device %q although the frontend is down", e.Status.Endpoint, e.Status.DeviceID)
 	}
 }
 
@@ -240,6 +244,31 @@ func TestRefusedReplicaCountsAsFailed(t *testing.T) {
 	}
 }
 
+// TestRebuildStatus holds what clients read of the rebuilds of an engine, by address.
+func TestRebuildStatus(t *testing.T) {
+	e, s := running()
+	s.State.Replicas[1].Mode = engineclient.ModeWO
+	s.State.Replicas[1].Rebuild = &engineclient.Rebuild{From: "10.0.0.1:10000", Percent: 42, Running: true,
+		State: "in_progress"}
+	settle(e, s)
+	want := map[string]v1beta2.RebuildStatus{"tcp://10.0.0.2:10000": {IsRebuilding: true, Progress: 42,
+		State: "in_progress", FromReplicaAddress: "tcp://10.0.0.1:10000",
+		FromReplicaAddressList: []string{"tcp://10.0.0.1:10000"}}}
+	if !reflect.DeepEqual(e.Status.RebuildStatus, want) {
+		t.Errorf("during a rebuild: %+v", e.Status.RebuildStatus)
+	}
+	s.State.Replicas[1].Rebuild = &engineclient.Rebuild{Error: "no source", State: "error"}
+	settle(e, s)
+	want = map[string]v1beta2.RebuildStatus{"tcp://10.0.0.2:10000": {Error: "no source", State: "error"}}
+	if !reflect.DeepEqual(e.Status.RebuildStatus, want) {
+		t.Errorf("after it failed: %+v", e.Status.RebuildStatus)
+	}
+	s.State.Replicas[1].Rebuild = nil
+	if settle(e, s); len(e.Status.RebuildStatus) != 0 {
+		t.Errorf("without a rebuild: %+v", e.Status.RebuildStatus)
+	}
+}
+
 func TestUnknownAddressIsPrefixed(t *testing.T) {
 	e, s := running()
 	s.State.Replicas[1].Address = "10.9.9.9:10000"
@@ -280,9 +309,16 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 		!slices.Equal(p.PortArgs, []string{"--listen,10.0.0.1:"}) {
 		t.Errorf("process %+v", p)
 	}
+	if got := p.Environment["ANKOLE_DATA_NETWORK"]; got != "management network" {
+		t.Errorf("network %q", got)
+	}
 	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" ||
 		p.Environment["ANKOLE_BLOCK_TRANSPORT"] != "auto" || p.Environment["ANKOLE_DEVICE_WAIT"] != "20s" {
 		t.Errorf("environment %v", p.Environment)
+	}
+	im := &v1beta2.InstanceManager{Status: v1beta2.InstanceManagerStatus{IP: "10.0.0.1", StorageIP: "192.168.0.1"}}
+	if got := processIn(im, e, "secret", nil).Environment["ANKOLE_LOCAL_ADDRESS"]; got != "192.168.0.1" {
+		t.Errorf("replicas on the engine's node have address %q", got)
 	}
 	e.Spec.DisableFrontend = true
 	if slices.Contains(process(e, "10.0.0.1", "s", nil).Args, "--frontend") {
@@ -306,6 +342,7 @@ func TestUrgency(t *testing.T) {
 		{"counters are for metrics", func(s *engineclient.State) { s.Counters.Reads++ }, 0, false},
 		{"mode", func(s *engineclient.State) { s.Replicas[0].Mode = engineclient.ModeRW }, 0, true},
 		{"endpoint", func(s *engineclient.State) { s.Endpoint = "x" }, 0, true},
+		{"another device at the same path", func(s *engineclient.State) { s.DeviceID = "x" }, 0, true},
 		{"rebuild ended", func(s *engineclient.State) { s.Replicas[0].Rebuild.Running = false }, 0, true},
 		{"progress", func(s *engineclient.State) { s.Replicas[0].Rebuild.Percent = 2 }, progressEvery, true},
 		{"bytes are finer than anybody reads", func(s *engineclient.State) { s.Replicas[0].Rebuild.DoneBytes = 2 }, 0, false},
@@ -363,6 +400,9 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 	if _, refused := m.Watch(target, "run-1", nil); len(refused) != 0 {
 		t.Fatalf("a refusal outlives the wish: %v", refused)
 	}
+	if s := m.Latest("e"); s == nil || s.Generation != 2 || m.Latest("another") != nil {
+		t.Fatalf("latest state %+v", s)
+	}
 	// Another run of the same engine starts from nothing.
 	if s, _ := m.Watch(target, "run-2", nil); s != nil {
 		t.Fatalf("the state of an earlier run: %+v", s)
@@ -395,7 +435,7 @@ func TestTrimMarksTheChain(t *testing.T) {
 
 // TestLastProcessOnANode: the instance manager keeps the block device of an engine that dies for
 // the next one, until it is told that there will be none: the volume is detached, deleted, or
-// attached elsewhere.
+// attached elsewhere. Each order names the process that was seen.
 func TestLastProcessOnANode(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(e *v1beta2.Engine, s *seen)
@@ -403,26 +443,26 @@ func TestLastProcessOnANode(t *testing.T) {
 	}{
 		"to be started again": {func(e *v1beta2.Engine, _ *seen) {
 			e.Spec.DesireState = v1beta2.InstanceStateStopped
-		}, "delete im-1/v-e-0"},
+		}, "delete im-1/v-e-0@run-1"},
 		"detached": {func(e *v1beta2.Engine, _ *seen) {
 			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
-		}, "delete last im-1/v-e-0"},
+		}, "delete last im-1/v-e-0@run-1"},
 		"detached after it was killed": {func(e *v1beta2.Engine, s *seen) {
 			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
 			p := s.Managers[0].Status.InstanceEngines["v-e-0"]
 			p.Status.State = v1beta2.InstanceStateError
 			s.Managers[0].Status.InstanceEngines["v-e-0"] = p
-		}, "delete last im-1/v-e-0"},
+		}, "delete last im-1/v-e-0@run-1"},
 		"deleted": {func(e *v1beta2.Engine, _ *seen) {
 			e.DeletionTimestamp = &metav1.Time{Time: now}
-		}, "delete last im-1/v-e-0"},
+		}, "delete last im-1/v-e-0@run-1"},
 		"attached elsewhere": {func(e *v1beta2.Engine, s *seen) {
 			e.Spec.NodeID = "n2"
 			other := *s.Managers[0].DeepCopy()
 			other.Name, other.Spec.NodeID, other.Status.InstanceEngines = "im-2", "n2", nil
 			s.Managers = append(s.Managers, other)
 			e.Status.InstanceManagerName = "im-2"
-		}, "delete last im-1/v-e-0"},
+		}, "delete last im-1/v-e-0@run-1"},
 	} {
 		e, s := running()
 		fake := &instance.Fake{}

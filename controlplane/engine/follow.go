@@ -30,6 +30,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if st.CurrentState != v1beta2.InstanceStateRunning {
 		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
 		st.CurrentReplicaAddressMap, st.Endpoint, st.IsExpanding, st.CloneStatus = nil, "", false, nil
+		st.DeviceID = ""
 		st.PurgeStatus, st.SnapshotsError = nil, notListed
 		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
 			return c.Type == ConditionIOReady
@@ -43,12 +44,15 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if on := s.State.Options.UnmapMarkSnapChainRemoved; on != nil {
 		st.UnmapMarkSnapChainRemovedEnabled = *on
 	}
-	st.Endpoint = ""
+	if n := s.State.Options.RebuildConcurrency; n != nil {
+		st.RebuildConcurrentSyncLimit = *n
+	}
+	st.Endpoint, st.DeviceID = "", ""
 	if s.State.FrontendUp {
-		st.Endpoint = s.State.Endpoint
+		st.Endpoint, st.DeviceID = s.State.Endpoint, s.State.DeviceID
 	}
 	st.CloneStatus = cloneStatus(e, s)
-	followSnapshots(st, s.State)
+	events = append(events, followSnapshots(e, s.State)...)
 	setIOReady(now, st, s.State)
 	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s))
 }

@@ -253,6 +253,7 @@ func urgency(old, now *engineclient.State) (wait time.Duration, changed bool) {
 type shape struct {
 	size       int64
 	endpoint   string
+	device     string
 	up         bool
 	suspended  bool
 	why        string
@@ -260,19 +261,22 @@ type shape struct {
 	expanding  bool
 	failed     string
 	clone      engineclient.Clone
-	limits     [2]int64
+	limits     [3]int64
 }
 
 func outline(s *engineclient.State) shape {
 	clone := s.Clone
 	clone.Percent = 0
-	return shape{s.SizeBytes, s.Endpoint, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation, s.Expanding,
-		s.LastExpansionError + s.LastExpansionFailedAt, clone, limits(s.Options)}
+	return shape{s.SizeBytes, s.Endpoint, s.DeviceID, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation,
+		s.Expanding, s.LastExpansionError + s.LastExpansionFailedAt, clone, limits(s.Options)}
 }
 
-func limits(o engineclient.Options) (out [2]int64) {
+func limits(o engineclient.Options) (out [3]int64) {
 	if o.SnapshotMaxCount != nil && o.SnapshotMaxSizeBytes != nil {
-		out = [2]int64{int64(*o.SnapshotMaxCount), *o.SnapshotMaxSizeBytes}
+		out = [3]int64{int64(*o.SnapshotMaxCount), *o.SnapshotMaxSizeBytes}
+	}
+	if o.RebuildConcurrency != nil {
+		out[2] = int64(*o.RebuildConcurrency)
 	}
 	return out
 }
@@ -292,4 +296,15 @@ func sameProgress(a, b engineclient.Replica) bool {
 func sameSnapshot(a, b engineclient.Snapshot) bool {
 	return a.Parent == b.Parent && a.Removed == b.Removed && a.UserCreated == b.UserCreated && a.Created == b.Created &&
 		slices.Equal(a.Children, b.Children) && maps.Equal(a.Labels, b.Labels)
+}
+
+// Latest returns the newest state of an engine's stream, nil if there is none. It is younger than
+// what Watch returns, which changes only as fast as it is worth writing. Nobody may change it.
+func (m *Monitor) Latest(engine string) *engineclient.State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.watches[engine]; w != nil {
+		return w.latest
+	}
+	return nil
 }

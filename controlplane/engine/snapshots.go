@@ -22,8 +22,10 @@ import (
 // shows may have changed since.
 const notListed = "the running engine has not listed its snapshots"
 
-// followSnapshots brings snapshots, limits and purges up to date.
-func followSnapshots(st *v1beta2.EngineStatus, s *engineclient.State) {
+// followSnapshots brings snapshots, limits and purges up to date. A purge that has failed on a
+// replica is told once.
+func followSnapshots(e *v1beta2.Engine, s *engineclient.State) (events []loop.Event) {
+	st := &e.Status
 	st.SnapshotsError = ""
 	if _, listed := s.Snapshots[v1beta2.VolumeHeadName]; listed {
 		st.Snapshots = Snapshots(*s)
@@ -36,6 +38,7 @@ func followSnapshots(st *v1beta2.EngineStatus, s *engineclient.State) {
 	if n := s.Options.SnapshotMaxSizeBytes; n != nil {
 		st.SnapshotMaxSize = *n
 	}
+	before := st.PurgeStatus
 	st.PurgeStatus = nil
 	for _, r := range s.Replicas {
 		if r.Purge == nil {
@@ -46,7 +49,28 @@ func followSnapshots(st *v1beta2.EngineStatus, s *engineclient.State) {
 		}
 		st.PurgeStatus[scheme+r.Address] = v1beta2.PurgeStatus{
 			Error: r.Purge.Error, IsPurging: r.Purge.Running, Progress: r.Purge.Percent, State: r.Purge.State}
+		if why := r.Purge.Error; why != "" && why != before[scheme+r.Address].Error {
+			failed := loop.Event{Warning: true, Reason: naming.EventFailedSnapshotPurge,
+				Message: "Failed to give back the space of snapshots on the replica at " + scheme + r.Address + ": " + why}
+			events = append(events, failed)
+			if v := volumeOf(e); v != nil {
+				failed.On = v
+				events = append(events, failed)
+			}
+		}
 	}
+	return events
+}
+
+// volumeOf is the volume of an engine, with what an event about it needs; nil if nothing owns the
+// engine.
+func volumeOf(e *v1beta2.Engine) *v1beta2.Volume {
+	for _, of := range e.OwnerReferences {
+		if of.Kind == "Volume" {
+			return &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: of.Name, UID: of.UID}}
+		}
+	}
+	return nil
 }
 
 // samePurge and samePurgeProgress compare what urgency looks at.

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
@@ -11,6 +14,13 @@ import (
 
 func limitedTo(count int, size int64) engineclient.Options {
 	return engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size}
+}
+
+// paced is limitedTo(9, 10) with a concurrency of rebuilds.
+func paced(n int) engineclient.Options {
+	o := limitedTo(9, 10)
+	o.RebuildConcurrency = &n
+	return o
 }
 
 // TestSnapshotsReachTheObject: snapshots, limits and purges are in the status as the engine tells
@@ -77,6 +87,17 @@ func TestKeepsSnapshots(t *testing.T) {
 		{"refused", func(e *v1beta2.Engine, s *seen) {
 			e.Spec.SnapshotMaxCount, s.Refused = 8, map[string]string{"limits 8, 10": "no"}
 		}, ""},
+		{"another concurrency", func(e *v1beta2.Engine, s *seen) {
+			e.Spec.RebuildConcurrentSyncLimit, s.State.Options = 4, paced(3)
+		}, "set the concurrency of rebuilds of engine v-e-0 to 4"},
+		{"the same concurrency", func(e *v1beta2.Engine, s *seen) {
+			e.Spec.RebuildConcurrentSyncLimit, s.State.Options = 3, paced(3)
+		}, ""},
+		{"a concurrency that is not told", func(e *v1beta2.Engine, _ *seen) { e.Spec.RebuildConcurrentSyncLimit = 4 }, ""},
+		{"a concurrency that is refused", func(e *v1beta2.Engine, s *seen) {
+			e.Spec.RebuildConcurrentSyncLimit, s.State.Options = 4, paced(3)
+			s.Refused = map[string]string{"concurrency 4": "no"}
+		}, ""},
 		{"snapshots without objects", func(_ *v1beta2.Engine, s *seen) { s.Unmirrored = []string{"a", "b"} },
 			"create *v1beta2.Snapshot ns/a"},
 	} {
@@ -121,6 +142,7 @@ func TestUrgencyOfSnapshots(t *testing.T) {
 	}{
 		{"the same", func(*engineclient.State) {}, "never"},
 		{"limits", func(s *engineclient.State) { s.Options = limitedTo(8, 10) }, "0s"},
+		{"concurrency of rebuilds", func(s *engineclient.State) { s.Options = paced(2) }, "0s"},
 		{"purge begun", func(s *engineclient.State) { s.Replicas[0].Purge = nil }, "0s"},
 		{"purge ended", func(s *engineclient.State) { s.Replicas[0].Purge = &engineclient.Purge{} }, "0s"},
 		{"purge failed", func(s *engineclient.State) {
@@ -137,6 +159,37 @@ func TestUrgencyOfSnapshots(t *testing.T) {
 		}
 		if got != tt.wait {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.wait)
+		}
+	}
+}
+
+// TestFailedPurgeIsTold: once on the Engine and once on its Volume for each replica and error.
+func TestFailedPurgeIsTold(t *testing.T) {
+	e, s := running()
+	settle(e, s)
+	e.OwnerReferences = []metav1.OwnerReference{{Kind: "Volume", Name: "v", UID: "volume-uid"}}
+	told := func(why string) (out []string) {
+		t.Helper()
+		s.State.Replicas[1].Purge = &engineclient.Purge{State: "error", Error: why}
+		for _, event := range followSnapshots(e, s.State) {
+			if !event.Warning || event.Reason != "FailedSnapshotPurge" || !strings.Contains(event.Message, why) ||
+				!strings.Contains(event.Message, "tcp://10.0.0.2:10000") {
+				t.Errorf("%+v", event)
+			}
+			on := "engine"
+			if event.On != nil {
+				on = event.On.GetName() + " " + string(event.On.GetUID())
+			}
+			out = append(out, on)
+		}
+		return out
+	}
+	for _, step := range []struct{ why, want string }{
+		{"bad disk", "engine, v volume-uid"}, {"bad disk", ""}, {"full disk", "engine, v volume-uid"}, {"", ""},
+		{"full disk", "engine, v volume-uid"},
+	} {
+		if got := strings.Join(told(step.why), ", "); got != step.want {
+			t.Errorf("%q: told on %q, want %q", step.why, got, step.want)
 		}
 	}
 }

@@ -123,10 +123,10 @@ func upgrade(now time.Time, e *v1beta2.Engine, im *v1beta2.InstanceManager, s se
 	case known && h.err == nil:
 		return loop.Decision{} // the instance manager's list will show the new process
 	case known && !errors.Is(h.err, instance.ErrUnsettled):
-		st.FailedUpgradeAttempt, st.LastUpgradeError = e.Spec.UpgradeAttempt, h.err.Error()
-		st.LastUpgradeFailedAt = now.UTC().Format(time.RFC3339)
-		return loop.Decision{Events: []loop.Event{{Warning: true, Reason: naming.EventUpgrade,
-			Message: fmt.Sprintf("Engine %s was not handed over to image %s: %v", e.Name, e.Spec.Image, h.err)}}}
+		return notHandedOver(now, e, h.err)
+	}
+	if err := cannotHandOver(im); err != nil {
+		return notHandedOver(now, e, err)
 	}
 	return loop.Decision{
 		// Crash window: the order may be carried out and its answer lost; sent again it says that this
@@ -152,8 +152,17 @@ func (r *Reconciler) handOn(im *v1beta2.InstanceManager, e *v1beta2.Engine) {
 		if err != nil {
 			return fmt.Errorf("%w: %w", instance.ErrUnsettled, err)
 		}
-		return r.processes.Replace(ctx, im, successor(e, process(e, im.Status.IP, secret, settings)))
+		return r.processes.Replace(ctx, im, successor(e, processIn(im, e, secret, settings)))
 	})
+}
+
+// notHandedOver notes why an attempt has failed.
+func notHandedOver(now time.Time, e *v1beta2.Engine, why error) loop.Decision {
+	st := &e.Status
+	st.FailedUpgradeAttempt, st.LastUpgradeError = e.Spec.UpgradeAttempt, why.Error()
+	st.LastUpgradeFailedAt = now.UTC().Format(time.RFC3339)
+	return loop.Decision{Events: []loop.Event{{Warning: true, Reason: naming.EventUpgrade,
+		Message: fmt.Sprintf("Engine %s was not handed over to image %s: %v", e.Name, e.Spec.Image, why)}}}
 }
 
 // successor is the process that takes the volume over from the one that serves. Its order is not

@@ -20,6 +20,7 @@ func upgraded() (*v1beta2.Engine, seen) {
 	for _, image := range []string{"img:1", "img:2"} {
 		s.Images = append(s.Images, v1beta2.EngineImage{Spec: v1beta2.EngineImageSpec{Image: image}})
 	}
+	s.Managers[0].Status.ProxyAPIVersion = 1
 	runs(&s, "img:1", "run-1")
 	settle(e, s)
 	e.Spec.Image, e.Spec.UpgradeAttempt = "img:2", 1

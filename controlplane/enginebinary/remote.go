@@ -86,7 +86,11 @@ func (m *Remote) Run(ctx context.Context, node string, r Request) (Result, error
 		return fail(err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fail(refusal(answer.StatusCode, text))
+		err := refusal(answer.StatusCode, text)
+		if ctx.Err() != nil { // the answer to that may come before the end of the call
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return fail(err)
 	}
 	var result Result
 	if err := json.Unmarshal(text, &result); err != nil {

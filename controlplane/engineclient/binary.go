@@ -168,12 +168,13 @@ func (b *Binary) FrontendShutdown(ctx context.Context, t Target) error {
 	return err
 }
 
-// OptionsSet implements EngineClient. The binary has no verb for limits of snapshots: they cannot
-// be changed while the engine runs in an instance manager without a proxy, and are ErrInvalid.
+// OptionsSet implements EngineClient. The binary has no verb for limits of snapshots and the
+// concurrency of rebuilds: they cannot be changed while the engine runs in an instance manager
+// without a proxy, and are ErrInvalid.
 func (b *Binary) OptionsSet(ctx context.Context, t Target, o Options) error {
-	if o.SnapshotMaxCount != nil || o.SnapshotMaxSizeBytes != nil {
+	if o.SnapshotMaxCount != nil || o.SnapshotMaxSizeBytes != nil || o.RebuildConcurrency != nil {
 		return failed(t, "set options", ErrInvalid,
-			"limits of snapshots cannot be changed through an instance manager without a proxy; "+
+			"limits of snapshots and rebuilds cannot be changed through an instance manager without a proxy; "+
 				"attach the volume anew")
 	}
 	if o.UnmapMarkSnapChainRemoved == nil {
@@ -315,4 +316,10 @@ func (b *Binary) Forget(Target) {}
 func (b *Binary) SnapshotHashCancel(ctx context.Context, t Target, name string) error {
 	_, err := b.simple(ctx, t, "cancel hash of snapshot "+name, "snapshots", "hash-cancel", "--", name)
 	return err
+}
+
+// FilesystemTrim implements EngineClient: no binary can.
+func (b *Binary) FilesystemTrim(_ context.Context, t Target) (bytes int64, err error) {
+	return 0, failed(t, "trim the file system", ErrInvalid, "the engine runs in an instance manager without a proxy; "+
+		"trim it on its node with fstrim")
 }

@@ -193,6 +193,10 @@ func TestBinaryOrders(t *testing.T) {
 			if err := b.OptionsSet(c, t, engineclient.Options{SnapshotMaxCount: &n}); !errors.Is(err, engineclient.ErrInvalid) {
 				return errors.New("a limit of snapshots was taken, but there is no verb for it")
 			}
+			err := b.OptionsSet(c, t, engineclient.Options{RebuildConcurrency: &n})
+			if !errors.Is(err, engineclient.ErrInvalid) {
+				return errors.New("a concurrency of rebuilds was taken, but there is no verb for it")
+			}
 			return nil
 		}},
 		{"snapshots create --label a=1 --label b=2 -- s3",
@@ -240,6 +244,11 @@ func TestBinaryOrders(t *testing.T) {
 		if err := row.do(t.Context(), b, target); err != nil || strings.Join(p.asked(), ", ") != row.want {
 			t.Errorf("%q was run (%v), want %q", p.asked(), err, row.want)
 		}
+	}
+	p := &printer{t: t}
+	target, b := oldManager(t, p)
+	if _, err := b.FilesystemTrim(t.Context(), target); !errors.Is(err, engineclient.ErrInvalid) || len(p.asked()) > 0 {
+		t.Errorf("no binary can trim: %v, %q was run", err, p.asked())
 	}
 }
 

@@ -16,8 +16,11 @@ import (
 
 const (
 	// callTimeout bounds one call: every operation of the engine answers at once and works on in
-	// the background, except a snapshot, which waits for writes under way.
-	callTimeout = 20 * time.Second
+	// the background. snapshotTimeout is for one that waits for what the node has to write first,
+	// trimTimeout for one that lasts.
+	callTimeout     = 20 * time.Second
+	snapshotTimeout = 90 * time.Second
+	trimTimeout     = 24 * time.Hour
 
 	keyVolume = "volume-name"
 	keyEngine = "instance-name"
@@ -35,12 +38,18 @@ type calls struct{ way }
 // call does one unary call with identity, deadline and typed errors.
 func call[R any](ctx context.Context, d calls, t Target, what string,
 	f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
+	return callFor(ctx, callTimeout, d, t, what, f)
+}
+
+// callFor is call with another deadline.
+func callFor[R any](ctx context.Context, timeout time.Duration, d calls, t Target, what string,
+	f func(context.Context, enginev1.EngineClient) (R, error)) (R, error) {
 	var zero R
 	conn, pairs, err := d.to(t)
 	if err != nil {
 		return zero, err
 	}
-	ctx, cancel := context.WithTimeout(identity(ctx, t, pairs), callTimeout)
+	ctx, cancel := context.WithTimeout(identity(ctx, t, pairs), timeout)
 	defer cancel()
 	r, err := f(ctx, enginev1.NewEngineClient(conn))
 	if err != nil {
@@ -124,10 +133,10 @@ func (d calls) ReplicaRemove(ctx context.Context, t Target, address string) (Sta
 
 // SnapshotCreate implements Client.
 func (d calls) SnapshotCreate(ctx context.Context, t Target, s SnapshotRequest) (string, error) {
-	r, err := call(ctx, d, t, "create snapshot",
+	r, err := callFor(ctx, snapshotTimeout, d, t, "create snapshot",
 		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
 			return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: s.Name, Labels: s.Labels,
-				UserCreated: s.UserCreated})
+				UserCreated: s.UserCreated, FreezeFilesystem: s.Freeze})
 		})
 	return r.GetName(), err
 }
@@ -183,6 +192,10 @@ func (d calls) OptionsSet(ctx context.Context, t Target, o Options) error {
 	if o.SnapshotMaxCount != nil {
 		n := int32(*o.SnapshotMaxCount)
 		r.SnapshotMaxCount = &n
+	}
+	if o.RebuildConcurrency != nil {
+		n := int32(*o.RebuildConcurrency)
+		r.RebuildConcurrency = &n
 	}
 	return order(ctx, d, t, "set options", func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
 		return c.OptionsSet(ctx, r)
@@ -270,4 +283,13 @@ func (d calls) SnapshotHashCancel(ctx context.Context, t Target, name string) er
 			return c.SnapshotHashCancel(ctx, &enginev1.SnapshotHashCancelRequest{Name: name})
 		})
 	return err
+}
+
+// FilesystemTrim implements EngineClient.
+func (d calls) FilesystemTrim(ctx context.Context, t Target) (bytes int64, err error) {
+	r, err := callFor(ctx, trimTimeout, d, t, "trim the file system",
+		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.FilesystemTrimResponse, error) {
+			return c.FilesystemTrim(ctx, &enginev1.FilesystemTrimRequest{})
+		})
+	return r.GetBytes(), err
 }

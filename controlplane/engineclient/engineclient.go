@@ -14,6 +14,7 @@ package engineclient
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Errors of every implementation, for errors.Is.
@@ -94,6 +95,11 @@ type EngineClient interface {
 	SnapshotHashStatus(ctx context.Context, t Target, name string) (map[string]Hash, error)
 	// SnapshotHashCancel ends it. ErrNotFound: it is not under way.
 	SnapshotHashCancel(ctx context.Context, t Target, name string) error
+	// FilesystemTrim has the file system that is mounted from the volume on the engine's node discard
+	// what it does not use, and returns how many bytes that were. It takes as long as that does.
+	// ErrNotFound: it is not mounted there; ErrPrecondition: the kernel refuses, or it is being
+	// trimmed already; ErrInvalid: the engine's instance manager has no proxy that can.
+	FilesystemTrim(ctx context.Context, t Target) (bytes int64, err error)
 	// SnapshotCloneStatus tells the progress or result of a clone, the zero Clone if none was asked
 	// for.
 	SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error)
@@ -106,6 +112,8 @@ type Options struct {
 	SnapshotMaxCount          *int
 	SnapshotMaxSizeBytes      *int64
 	UnmapMarkSnapChainRemoved *bool
+	// RebuildConcurrency is how many of a rebuild's steps go on at once, 1 to 5.
+	RebuildConcurrency *int
 }
 
 // SnapshotRequest describes a snapshot to take.
@@ -113,6 +121,9 @@ type SnapshotRequest struct {
 	Name        string
 	Labels      map[string]string
 	UserCreated bool
+	// Freeze has a file system that is mounted from the volume frozen until the snapshot is taken,
+	// rather than only synced. Engines that are asked by their binary do neither.
+	Freeze bool
 }
 
 // Mode is the state of a replica in its engine.
@@ -134,6 +145,9 @@ type State struct {
 	Frontend   string
 	FrontendUp bool
 	Endpoint   string
+	// DeviceID says which block device is up, empty if there is none or the engine does not say: with
+	// another ID, those who have mounted the former device get errors.
+	DeviceID string
 	// Expanding: a larger size is being agreed on; LastExpansionError says why the last time failed,
 	// LastExpansionFailedAt when (RFC 3339).
 	Expanding                                 bool
@@ -153,6 +167,9 @@ type State struct {
 	// knows; zero if there was none.
 	Clone    Clone
 	Counters Counters
+	// UpgradePause is how long users of the volume waited in the live upgrade by which this process
+	// got it; 0 if it came otherwise, or does not say.
+	UpgradePause time.Duration
 }
 
 // Replica is a replica as its engine sees it.

@@ -193,7 +193,7 @@ func (f *Fake) SnapshotCreate(_ context.Context, t Target, r SnapshotRequest) (s
 	return name, err
 }
 
-// OptionsSet implements Client for the limits of snapshots.
+// OptionsSet implements Client for the limits of snapshots and the concurrency of rebuilds.
 func (f *Fake) OptionsSet(_ context.Context, t Target, o Options) error {
 	_, err := f.edit(t, "set options", func(s *State) error {
 		if o.SnapshotMaxCount != nil {
@@ -201,6 +201,9 @@ func (f *Fake) OptionsSet(_ context.Context, t Target, o Options) error {
 		}
 		if o.SnapshotMaxSizeBytes != nil {
 			s.Options.SnapshotMaxSizeBytes = o.SnapshotMaxSizeBytes
+		}
+		if o.RebuildConcurrency != nil {
+			s.Options.RebuildConcurrency = o.RebuildConcurrency
 		}
 		return nil
 	})

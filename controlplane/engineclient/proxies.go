@@ -3,6 +3,7 @@ package engineclient
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -97,6 +98,8 @@ func (p *Proxies) conn(m Manager) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("connect to the proxy of instance manager %s: %w", m.Name, err)
 	}
 	held.conn = conn
+	slog.Info("connection to the proxy of an instance manager", "instanceManager", m.Name, "address", conn.Target(),
+		"network", naming.ManagementNetwork)
 	return conn, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/controlplane/engineclient"
@@ -27,6 +29,10 @@ type engineStub struct {
 	states chan *enginev1.State
 	err    error
 	added  string
+	taken  *enginev1.SnapshotCreateRequest
+	// options are those that were set last; told are those that the engine tells of.
+	options *enginev1.OptionsSetRequest
+	told    *enginev1.Options
 }
 
 func (s *engineStub) note(ctx context.Context) error {
@@ -37,12 +43,30 @@ func (s *engineStub) note(ctx context.Context) error {
 }
 
 func (s *engineStub) Get(ctx context.Context, _ *enginev1.GetRequest) (*enginev1.State, error) {
+	state := full()
+	state.Options = s.told
+	return state, s.note(ctx)
+}
+
+func (s *engineStub) OptionsSet(ctx context.Context, r *enginev1.OptionsSetRequest) (*enginev1.State, error) {
+	s.options = r
 	return full(), s.note(ctx)
 }
 
 func (s *engineStub) ReplicaAdd(ctx context.Context, r *enginev1.ReplicaAddRequest) (*enginev1.State, error) {
 	s.added = r.GetAddress()
 	return full(), s.note(ctx)
+}
+
+func (s *engineStub) SnapshotCreate(ctx context.Context,
+	r *enginev1.SnapshotCreateRequest) (*enginev1.SnapshotCreateResponse, error) {
+	s.taken = r
+	return &enginev1.SnapshotCreateResponse{Name: r.GetName()}, s.note(ctx)
+}
+
+func (s *engineStub) FilesystemTrim(ctx context.Context,
+	_ *enginev1.FilesystemTrimRequest) (*enginev1.FilesystemTrimResponse, error) {
+	return &enginev1.FilesystemTrimResponse{Bytes: 4096}, s.note(ctx)
 }
 
 func (s *engineStub) Watch(_ *enginev1.GetRequest, stream grpc.ServerStreamingServer[enginev1.State]) error {
@@ -68,7 +92,7 @@ func full() *enginev1.State {
 		},
 		Snapshots: map[string]*enginev1.Snapshot{"volume-head": {Name: "volume-head", Parent: "s", Size: 4096},
 			"s": {Name: "s", Children: map[string]bool{"volume-head": true, "gone": false}, UserCreated: true}},
-		Suspended: true, SuspendedReason: "no witness", Epoch: 3, Generation: 4,
+		Suspended: true, SuspendedReason: "no witness", Epoch: 3, Generation: 4, UpgradePauseNanos: 12e6,
 	}
 }
 
@@ -97,6 +121,9 @@ func TestGetTranslatesTheState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got.UpgradePause != 12*time.Millisecond {
+		t.Errorf("the pause is %v", got.UpgradePause)
+	}
 	want := []engineclient.Replica{
 		{Address: "10.0.0.1:10000", Member: "v-aaaaaaaa", Mode: engineclient.ModeRW},
 		{Address: "10.0.0.2:10000", Mode: engineclient.ModeWO,
@@ -116,6 +143,47 @@ func TestGetTranslatesTheState(t *testing.T) {
 	}
 	if s.meta.Get("volume-name")[0] != "v" || s.meta.Get("instance-name")[0] != "v-e-0" {
 		t.Errorf("identity was not sent: %v", s.meta)
+	}
+}
+
+// TestOptions: what is set is what was asked for and nothing else; what an engine does not tell of
+// stays open.
+func TestOptions(t *testing.T) {
+	s := &engineStub{}
+	target, d := serve(t, s)
+	one, size, yes := 7, int64(9), true
+	for _, tt := range []struct {
+		set  engineclient.Options
+		want string
+	}{
+		{engineclient.Options{SnapshotMaxCount: &one, SnapshotMaxSizeBytes: &size}, "snapshotMaxCount snapshotMaxSize"},
+		{engineclient.Options{RebuildConcurrency: &one}, "rebuildConcurrency"},
+		{engineclient.Options{UnmapMarkSnapChainRemoved: &yes}, "unmapMarkSnapChainRemoved"},
+	} {
+		if err := d.OptionsSet(t.Context(), target, tt.set); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		s.options.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			got = append(got, f.JSONName())
+			if n := v.String(); n != "7" && n != "9" && n != "true" {
+				t.Errorf("%s is %s", f.JSONName(), n)
+			}
+			return true
+		})
+		if slices.Sort(got); strings.Join(got, " ") != tt.want {
+			t.Errorf("set are %v, want %s", got, tt.want)
+		}
+	}
+	for n, want := range map[int32]int{0: 0, 3: 3} {
+		s.told = &enginev1.Options{RebuildConcurrency: n}
+		state, err := d.Get(t.Context(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := state.Options.RebuildConcurrency; (got != nil) != (want > 0) || got != nil && *got != want {
+			t.Errorf("told %d: %v", n, got)
+		}
 	}
 }
 

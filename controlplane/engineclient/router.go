@@ -187,3 +187,12 @@ func (r *Router) SnapshotHashCancel(ctx context.Context, t Target, name string) 
 	}
 	return c.SnapshotHashCancel(ctx, t, name)
 }
+
+// FilesystemTrim implements EngineClient.
+func (r *Router) FilesystemTrim(ctx context.Context, t Target) (bytes int64, err error) {
+	c, err := r.choose(t)
+	if err != nil {
+		return 0, err
+	}
+	return c.FilesystemTrim(ctx, t)
+}

@@ -34,9 +34,16 @@ func (m *managers) dial(address string) (*grpc.ClientConn, error) {
 }
 
 // serveProxy starts a real proxy server and returns its address and how to stop it.
+// systems are file systems of which each trim gives back 4 KiB.
+type systems struct{}
+
+func (systems) Remount(string) error                         { return nil }
+func (systems) Trim(string) (int64, error)                   { return 4096, nil }
+func (systems) Quiesce(context.Context, string, bool) func() { return func() {} }
+
 func serveProxy(t *testing.T) (string, func()) {
 	t.Helper()
-	engines := &proxy.Engines{}
+	engines := &proxy.Engines{Systems: systems{}}
 	s := server.NewWith(engines.ServerOptions(), nil, engines.Register)
 	return serveGRPC(t, s, engines.Close)
 }
@@ -95,6 +102,13 @@ func TestRouter(t *testing.T) {
 	if st, err := router.ReplicaAdd(ctx, target, "10.0.0.9:10000"); err != nil || len(st.Replicas) != 4 ||
 		s.added != "tcp://10.0.0.9:10000" {
 		t.Errorf("%+v %v %s", st, err, s.added)
+	}
+	name, err := router.SnapshotCreate(ctx, target, engineclient.SnapshotRequest{Name: "s", Freeze: true})
+	if err != nil || name != "s" || !s.taken.GetFreezeFilesystem() || s.taken.GetUserCreated() {
+		t.Errorf("%s %v %v", name, err, s.taken)
+	}
+	if bytes, err := router.FilesystemTrim(ctx, target); err != nil || bytes != 4096 {
+		t.Errorf("%d bytes trimmed, %v", bytes, err)
 	}
 
 	stop()

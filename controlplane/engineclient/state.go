@@ -2,6 +2,7 @@ package engineclient
 
 import (
 	"slices"
+	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 )
@@ -13,11 +14,12 @@ func stateFrom(s *enginev1.State) State {
 	out := State{
 		Volume: s.GetVolumeName(), Engine: s.GetInstanceName(), SizeBytes: s.GetSize(),
 		Frontend: s.GetFrontend(), FrontendUp: s.GetFrontendState() == "up", Endpoint: s.GetEndpoint(),
+		DeviceID:  s.GetDeviceId(),
 		Suspended: s.GetSuspended(), SuspendedReason: s.GetSuspendedReason(),
 		Epoch: s.GetEpoch(), Generation: s.GetGeneration(),
 		Expanding: s.GetExpanding(), LastExpansionError: s.GetLastExpansionError(),
 		LastExpansionFailedAt: s.GetLastExpansionFailedAt(), Options: optionsFrom(s.GetOptions()),
-		Clone: cloneFrom(s.GetClone()),
+		Clone: cloneFrom(s.GetClone()), UpgradePause: time.Duration(s.GetUpgradePauseNanos()),
 		Counters: Counters{
 			Reads: c.GetReads(), Writes: c.GetWrites(), ReadBytes: c.GetReadBytes(), WriteBytes: c.GetWriteBytes(),
 			Flushes: c.GetFlushes(), Discards: c.GetDiscards(),
@@ -77,7 +79,11 @@ func optionsFrom(o *enginev1.Options) Options {
 		return Options{}
 	}
 	count, size, unmap := int(o.GetSnapshotMaxCount()), o.GetSnapshotMaxSize(), o.GetUnmapMarkSnapChainRemoved()
-	return Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, UnmapMarkSnapChainRemoved: &unmap}
+	out := Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, UnmapMarkSnapChainRemoved: &unmap}
+	if n := int(o.GetRebuildConcurrency()); n > 0 { // older engines have none
+		out.RebuildConcurrency = &n
+	}
+	return out
 }
 
 func snapshotFrom(p *enginev1.Snapshot) Snapshot {

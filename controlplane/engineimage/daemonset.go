@@ -31,8 +31,7 @@ type podSettings struct {
 }
 
 func settingsFrom(v setting.Values, serviceAccount string) podSettings {
-	tolerations, _ := setting.ParseTolerations(v.String(setting.TaintToleration))
-	selector, _ := setting.ParseNodeSelector(v.String(setting.SystemManagedComponentsNodeSelector))
+	tolerations, selector := setting.ManagedPods(v)
 	return podSettings{
 		serviceAccount:  serviceAccount,
 		imagePullPolicy: instancemanager.PullPolicy(v.String(setting.SystemManagedPodsImagePullPolicy)),

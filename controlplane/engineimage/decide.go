@@ -30,6 +30,10 @@ const (
 	cliAPIMax = 12
 )
 
+// Understood says whether this manager can work with an engine binary whose command line has a
+// version, and understands those from another one on.
+func Understood(cliMin, cli int) bool { return cliMin <= cliAPIMax && cli >= cliAPIMin }
+
 // Versions is what an engine binary says of itself.
 type Versions struct {
 	Version                 string `json:"version"`
@@ -130,7 +134,7 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 		st.CLIAPIVersion, st.CLIAPIMinVersion = v.CLIAPIVersion, v.CLIAPIMinVersion
 		st.ControllerAPIVersion, st.ControllerAPIMinVersion = v.ControllerAPIVersion, v.ControllerAPIMinVersion
 		st.DataFormatVersion, st.DataFormatMinVersion = v.DataFormatVersion, v.DataFormatMinVersion
-		st.Incompatible = v.CLIAPIMinVersion > cliAPIMax || v.CLIAPIVersion < cliAPIMin
+		st.Incompatible = !Understood(v.CLIAPIMinVersion, v.CLIAPIVersion)
 	}
 	st.NodeDeploymentMap = deploymentMap(s)
 	missing := missingNodes(s, st.NodeDeploymentMap)

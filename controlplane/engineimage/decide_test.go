@@ -1,6 +1,7 @@
 package engineimage
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/setting"
@@ -105,6 +109,9 @@ func TestDecide(t *testing.T) {
 			}
 			d := decide(now, ei, s)
 			c := v1beta2.FindCondition(ei.Status.Conditions, "ready")
+			if ei.Status.Incompatible != (tt.reason == "binary") {
+				t.Errorf("incompatible %v", ei.Status.Incompatible)
+			}
 			if ei.Status.State != tt.state || c.Status != tt.ready || c.Reason != tt.reason {
 				t.Errorf("state %s, ready %s/%s (%s)", ei.Status.State, c.Status, c.Reason, c.Message)
 			}
@@ -133,6 +140,57 @@ func TestReferencesAreCountedAndDated(t *testing.T) {
 	decide(now.Add(time.Minute), ei, s)
 	if since != now.Format(time.RFC3339) || ei.Status.NoRefSince != since {
 		t.Fatalf("no references since %q, then %q", since, ei.Status.NoRefSince)
+	}
+}
+
+// TestVersionsReachTheStatus: what the binary says of itself, each in its field.
+func TestVersionsReachTheStatus(t *testing.T) {
+	ei := object()
+	s := world(ei)
+	s.Versions = &Versions{Version: "v1", GitCommit: "c", BuildDate: "d", CLIAPIVersion: 11, CLIAPIMinVersion: 2,
+		ControllerAPIVersion: 13, ControllerAPIMinVersion: 4, DataFormatVersion: 15, DataFormatMinVersion: 6}
+	decide(now, ei, s)
+	st := ei.Status
+	got := Versions{st.Version, st.GitCommit, st.BuildDate, st.CLIAPIVersion, st.CLIAPIMinVersion,
+		st.ControllerAPIVersion, st.ControllerAPIMinVersion, st.DataFormatVersion, st.DataFormatMinVersion}
+	if got != *s.Versions {
+		t.Errorf("status %+v, want %+v", got, *s.Versions)
+	}
+}
+
+// TestWhatRefersToAnImage: volumes, engines and replicas do, by the image that they are to have or
+// by the one that they have, each once.
+func TestWhatRefersToAnImage(t *testing.T) {
+	ei := object()
+	const other = "ankole/engine:other"
+	objects := []client.Object{ei}
+	for name, of := range map[string]images{"to-have": {ei.Spec.Image, other}, "has": {other, ei.Spec.Image},
+		"both": {ei.Spec.Image, ei.Spec.Image}, "neither": {other, other}} {
+		meta := metav1.ObjectMeta{Namespace: ei.Namespace, Name: name}
+		v, e, r := &v1beta2.Volume{ObjectMeta: meta}, &v1beta2.Engine{ObjectMeta: meta}, &v1beta2.Replica{ObjectMeta: meta}
+		v.Spec.Image, v.Status.CurrentImage = of[0], of[1]
+		e.Spec.Image, e.Status.CurrentImage = of[0], of[1]
+		r.Spec.Image, r.Status.CurrentImage = of[0], of[1]
+		objects = append(objects, v, e, r)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1beta2.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	r := New(Config{Namespace: ei.Namespace})
+	for i := range objects {
+		r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects[:i+1]...).Build()
+		want := 0
+		for _, o := range objects[1 : i+1] {
+			if o.GetName() != "neither" {
+				want++
+			}
+		}
+		var s seen
+		s.KubeNodes = map[string]*corev1.Node{}
+		if err := r.gatherLists(t.Context(), ei, &s); err != nil || s.References != want {
+			t.Errorf("with %T %s: %d references, want %d (%v)", objects[i], objects[i].GetName(), s.References, want, err)
+		}
 	}
 }
 

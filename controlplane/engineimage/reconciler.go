@@ -73,11 +73,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // conditions lists what events are recorded about.
 func conditions(ei *v1beta2.EngineImage) []loop.Condition {
-	var out []loop.Condition
-	for _, c := range ei.Status.Conditions {
-		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
-	}
-	return out
+	return loop.Conditions(ei.Status.Conditions)
 }
 
 // countWithin is how long a new reference to an image may go uncounted: a hundred new volumes are

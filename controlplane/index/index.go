@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/clone"
+	"ankole.storage/controlplane/naming"
 )
 
 // Fields of the indexes.
@@ -19,6 +21,7 @@ const (
 	node   = "node"
 	disk   = "disk"
 	source = "source"
+	claim  = "claim"
 )
 
 // Index is one way to find objects of a kind.
@@ -75,9 +78,44 @@ func All() []Index {
 	}
 }
 
+// Claims are the indexes of Kubernetes' own kinds, by which claims of volumes are found.
+func Claims() []Index {
+	return []Index{
+		of(&corev1.PersistentVolume{}, volume, VolumeOf),
+		of(&corev1.PersistentVolume{}, claim, func(pv *corev1.PersistentVolume) []string {
+			if ref := pv.Spec.ClaimRef; ref != nil && pv.Spec.CSI != nil && pv.Spec.CSI.Driver == naming.CSIDriver {
+				return []string{ref.Namespace + "/" + ref.Name}
+			}
+			return nil
+		}),
+		of(&corev1.Pod{}, claim, ClaimsOf),
+	}
+}
+
+// VolumeOf names the volume that a PersistentVolume stands for, if it is of this system.
+func VolumeOf(pv *corev1.PersistentVolume) []string {
+	if csi := pv.Spec.CSI; csi != nil && csi.Driver == naming.CSIDriver {
+		return []string{csi.VolumeHandle}
+	}
+	return nil
+}
+
+// ClaimsOf names the PersistentVolumeClaims of a Pod's namespace that it uses.
+func ClaimsOf(p *corev1.Pod) (claims []string) {
+	for _, v := range p.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			claims = append(claims, p.Name+"-"+v.Name) // as Kubernetes names the claim that it makes for the Pod
+		}
+	}
+	return claims
+}
+
 // Register has a cache keep the indexes, before it starts.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
-	for _, i := range All() {
+	for _, i := range append(All(), Claims()...) {
 		if err := indexer.IndexField(ctx, i.Object, i.Field, i.Of); err != nil {
 			return fmt.Errorf("index %T by %s: %w", i.Object, i.Field, err)
 		}
@@ -97,3 +135,14 @@ func OnDisk(uuid string) client.ListOption { return client.MatchingFields{disk: 
 
 // ClonedFrom selects the Volumes whose data source is a volume or a snapshot of it.
 func ClonedFrom(name string) client.ListOption { return client.MatchingFields{source: name} }
+
+// StandsFor selects the PersistentVolumes of a volume.
+func StandsFor(name string) client.ListOption { return client.MatchingFields{volume: name} }
+
+// ClaimedBy selects the PersistentVolumes of this system that are bound to a claim, or were.
+func ClaimedBy(namespace, name string) client.ListOption {
+	return client.MatchingFields{claim: namespace + "/" + name}
+}
+
+// UsesClaim selects the Pods of a namespace that use a claim.
+func UsesClaim(name string) client.ListOption { return client.MatchingFields{claim: name} }

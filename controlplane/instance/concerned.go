@@ -13,7 +13,7 @@ import (
 // process is reported otherwise than before, by name; and whether it concerns all instances of its
 // node, since more than processes has changed.
 func Concerned(before, after *v1beta2.InstanceManager) (engines, replicas []string, all bool) {
-	legacy := differing(before.Status.Instances, after.Status.Instances) // of either kind
+	legacy := differing(legacyProcesses(before), legacyProcesses(after)) // of either kind
 	engines = append(differing(before.Status.InstanceEngines, after.Status.InstanceEngines), legacy...)
 	replicas = append(differing(before.Status.InstanceReplicas, after.Status.InstanceReplicas), legacy...)
 	return engines, replicas, !equality.Semantic.DeepEqual(withoutProcesses(before), withoutProcesses(after))
@@ -38,6 +38,7 @@ func differing(before, after map[string]v1beta2.InstanceProcess) (names []string
 func withoutProcesses(im *v1beta2.InstanceManager) v1beta2.InstanceManager {
 	c := v1beta2.InstanceManager{Spec: im.Spec, Status: im.Status,
 		ObjectMeta: metav1.ObjectMeta{UID: im.UID, DeletionTimestamp: im.DeletionTimestamp, Annotations: im.Annotations}}
-	c.Status.InstanceEngines, c.Status.InstanceReplicas, c.Status.Instances, c.Status.Conditions = nil, nil, nil, nil
+	c.Status.InstanceEngines, c.Status.InstanceReplicas, c.Status.Instances = nil, nil, nil
+	c.Status.Conditions = nil
 	return c
 }

@@ -29,9 +29,6 @@ func TestConcerned(t *testing.T) {
 			delete(im.Status.InstanceReplicas, "r1")
 			im.Status.InstanceReplicas["r3"] = p(v1beta2.InstanceStateStarting)
 		}, nil, []string{"r1", "r3"}, false},
-		"legacy": {func(im *v1beta2.InstanceManager) {
-			im.Status.Instances = map[string]v1beta2.InstanceProcess{"x": p(v1beta2.InstanceStateRunning)}
-		}, []string{"x"}, []string{"x"}, false},
 		"a condition": {func(im *v1beta2.InstanceManager) {
 			im.Status.Conditions = []v1beta2.Condition{{Type: "x"}}
 		}, nil, nil, false},

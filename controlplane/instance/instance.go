@@ -22,6 +22,7 @@ package instance
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -96,12 +97,33 @@ func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 		return nil
 	}
 	for _, m := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas,
-		im.Status.Instances} {
+		legacyProcesses(im)} {
 		if p, ok := m[name]; ok {
 			return &p
 		}
 	}
 	return nil
+}
+
+// UUIDOf is the UUID of the process of that name in an instance manager, "" if it is not there or
+// has none. An order to end it that is late then ends no process that has followed it.
+func UUIDOf(im *v1beta2.InstanceManager, name string) string {
+	if p := Find(im, name); p != nil {
+		return p.Status.UUID
+	}
+	return ""
+}
+
+// Engines names the processes of engines in an instance manager.
+func Engines(im *v1beta2.InstanceManager) []string {
+	names := slices.Collect(maps.Keys(im.Status.InstanceEngines))
+	for name, p := range legacyProcesses(im) {
+		if p.Status.Type == v1beta2.InstanceTypeEngine || im.Spec.Type == v1beta2.InstanceManagerTypeEngine {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // StorageIP is the address at which the processes in a running instance manager are reached for

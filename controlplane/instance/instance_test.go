@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -240,5 +241,40 @@ func TestChoose(t *testing.T) {
 				t.Errorf("Choose = %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestProcessWaitsForItsNetwork: no process is ordered in an instance manager on another storage
+// network than it was ordered for, and the object says what it waits for.
+func TestProcessWaitsForItsNetwork(t *testing.T) {
+	for _, tt := range []struct {
+		wanted, has string
+		action      Action
+		says        string
+	}{
+		{"", "", Create, ""},
+		{"a/b", "a/b", Create, ""},
+		{"a/b", "", None, `instance manager im-1 is on storage network "" and the volume on "a/b"`},
+		{"", "a/b", None, `instance manager im-1 is on storage network "a/b" and the volume on ""`},
+	} {
+		im := manager(v1beta2.InstanceManagerStateRunning)
+		im.Status.StorageNetwork = tt.has
+		spec := &v1beta2.InstanceSpec{NodeID: "n1", Image: "img", StorageNetwork: tt.wanted}
+		status := &v1beta2.InstanceStatus{}
+		action := Step(now, true, spec, status, Seen{Manager: im})
+		c := v1beta2.FindCondition(status.Conditions, v1beta2.InstanceConditionInstanceCreation)
+		if action != tt.action || (c.Status == v1beta2.ConditionFalse) != (tt.says != "") ||
+			!strings.HasPrefix(c.Message, tt.says) {
+			t.Errorf("wanted on %q, is on %q: action %v, condition %+v", tt.wanted, tt.has, action, c)
+		}
+		// One that runs already is left alone, and ended when it is not wanted any more.
+		status = &v1beta2.InstanceStatus{Started: true}
+		if got := Step(now, true, spec, status, Seen{Manager: im, Process: process("running")}); got != None ||
+			status.CurrentState != v1beta2.InstanceStateRunning {
+			t.Errorf("running: action %v, state %s", got, status.CurrentState)
+		}
+		if got := Step(now, false, spec, status, Seen{Manager: im, Process: process("running")}); got != Delete {
+			t.Errorf("not wanted: action %v", got)
+		}
 	}
 }

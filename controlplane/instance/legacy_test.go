@@ -1,6 +1,9 @@
+//go:build !nolegacy
+
 package instance
 
 import (
+	"slices"
 	"testing"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -36,5 +39,25 @@ func TestA12OldFieldInstances(t *testing.T) {
 		if action := Step(now, false, spec, status, Seen{Manager: im, Process: found}); action != Delete {
 			t.Errorf("%s: stopping: action %v", field, action)
 		}
+	}
+}
+
+// TestOldFieldConcerns: a change in the one field concerns an engine or a replica of that name, and
+// engines are told from replicas by the type of the process or of its instance manager.
+func TestOldFieldConcerns(t *testing.T) {
+	before := manager(v1beta2.InstanceManagerStateRunning)
+	before.Spec.Type = v1beta2.InstanceManagerTypeEngine
+	after := before.DeepCopy()
+	after.Status.Instances = map[string]v1beta2.InstanceProcess{"x": *process(v1beta2.InstanceStateRunning)}
+	if engines, replicas, all := Concerned(before, after); !slices.Equal(engines, []string{"x"}) ||
+		!slices.Equal(replicas, []string{"x"}) || all {
+		t.Errorf("engines %v, replicas %v, all %v", engines, replicas, all)
+	}
+	if got := Engines(after); !slices.Equal(got, []string{"x"}) {
+		t.Errorf("engines in a manager of type engine: %v", got)
+	}
+	after.Spec.Type = v1beta2.InstanceManagerTypeReplica
+	if got := Engines(after); len(got) > 0 {
+		t.Errorf("engines in a manager of type replica: %v", got)
 	}
 }

@@ -29,7 +29,7 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 			status.UUID = ""
 		}
 	}
-	noteCreation(now, want, status, seen, state, other)
+	noteCreation(now, want, spec, status, seen, state, other)
 
 	managerRuns := seen.Manager != nil && seen.Manager.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
 		seen.Manager.DeletionTimestamp == nil && !seen.NodeDown
@@ -38,7 +38,8 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return DeleteOther
 	case other != nil && managerRuns:
 		return None // its name is free when it has ended
-	case want && state == v1beta2.InstanceStateStopped && managerRuns && seen.Manager.Status.ClosedPod == "":
+	case want && state == v1beta2.InstanceStateStopped && managerRuns && seen.Manager.Status.ClosedPod == "" &&
+		onNetwork(spec, seen.Manager):
 		if !status.Starting || status.InstanceManagerName != seen.Manager.Name {
 			status.Order = Next(seen.UID, status.Order)
 		}
@@ -52,6 +53,12 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return Delete
 	}
 	return None
+}
+
+// onNetwork tells whether a process in a running instance manager would be on the storage network
+// that it was ordered for. The Pod of one that is on another network is about to be made again.
+func onNetwork(spec *v1beta2.InstanceSpec, im *v1beta2.InstanceManager) bool {
+	return im.Status.StorageNetwork == spec.StorageNetwork
 }
 
 // compare takes a process that is not the object's out of what is seen, and returns it. An object
@@ -162,8 +169,8 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 
 // noteCreation keeps the condition InstanceCreation: False with the process's error when it failed
 // to start, or with what it waits for.
-func noteCreation(now time.Time, want bool, status *v1beta2.InstanceStatus, seen Seen, state v1beta2.InstanceState,
-	other *v1beta2.InstanceProcess) {
+func noteCreation(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen,
+	state v1beta2.InstanceState, other *v1beta2.InstanceProcess) {
 	c := v1beta2.Condition{Type: v1beta2.InstanceConditionInstanceCreation, Status: v1beta2.ConditionTrue}
 	switch {
 	case want && state == v1beta2.InstanceStateError && !status.Started && seen.Process != nil:
@@ -173,6 +180,11 @@ func noteCreation(now time.Time, want bool, status *v1beta2.InstanceStatus, seen
 		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
 		c.Message = fmt.Sprintf("instance manager %s has a process of this name, UUID %s, that was made for another order (%s); "+
 			"it is stopped first", seen.Manager.Name, other.Status.UUID, other.Spec.Order)
+	case want && state == v1beta2.InstanceStateStopped && seen.Manager != nil && !onNetwork(spec, seen.Manager) &&
+		seen.Manager.Status.CurrentState == v1beta2.InstanceManagerStateRunning:
+		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
+		c.Message = fmt.Sprintf("instance manager %s is on storage network %q and the volume on %q; its Pod is made again "+
+			"first", seen.Manager.Name, seen.Manager.Status.StorageNetwork, spec.StorageNetwork)
 	case state != v1beta2.InstanceStateRunning:
 		return // no news about the creation
 	}

@@ -19,50 +19,30 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-const (
-	aio           = v1beta2.InstanceManagerTypeAllInOne
-	engineManager = v1beta2.InstanceManagerTypeEngine
-	replicaKind   = v1beta2.InstanceManagerTypeReplica
-)
+const aio = v1beta2.InstanceManagerTypeAllInOne
 
-// TestCPURequestOfEachType: the node's field of the type wins over the type's setting, and both say
-// nothing of another type (B1, B2, B3, B6).
-func TestCPURequestOfEachType(t *testing.T) {
-	share := map[string]string{
-		setting.GuaranteedInstanceManagerCPU: `{"v1":"12.5"}`,
-		setting.GuaranteedEngineManagerCPU:   "15", setting.GuaranteedReplicaManagerCPU: "24",
-	}
-	none := map[string]string{
-		setting.GuaranteedInstanceManagerCPU: `{"v1":"0"}`,
-		setting.GuaranteedEngineManagerCPU:   "0", setting.GuaranteedReplicaManagerCPU: "0",
-	}
+// TestCPURequestOfANode: the node's field wins over the setting (B1, B2, B3).
+func TestCPURequestOfANode(t *testing.T) {
 	for _, tt := range []struct {
-		name                 string
-		cpus                 string
-		values               setting.Values
-		aio, engine, replica int // fields of the node
-		want                 [3]int64
+		name  string
+		cpus  string
+		value string // of the setting, the default if empty
+		field int    // of the node
+		want  int64
 	}{
-		{"defaults, 2 CPUs", "2", nil, 0, 0, 0, [3]int64{240, 240, 240}},
-		{"defaults, 4 CPUs", "4", nil, 0, 0, 0, [3]int64{480, 480, 480}},
-		{"defaults, 8 CPUs", "8", nil, 0, 0, 0, [3]int64{960, 960, 960}},
-		{"settings", "8", share, 0, 0, 0, [3]int64{1000, 1200, 1920}},
-		{"field of the new type", "8", share, 700, 0, 0, [3]int64{700, 1200, 1920}},
-		{"field of type engine", "8", share, 0, 700, 0, [3]int64{1000, 700, 1920}},
-		{"field of type replica", "8", share, 0, 0, 700, [3]int64{1000, 1200, 700}},
-		{"settings 0", "8", none, 0, 0, 0, [3]int64{0, 0, 0}},
-		{"settings 0, fields", "8", none, 1, 2, 3, [3]int64{1, 2, 3}},
-		{"rounded", "1001m", share, 0, 0, 0, [3]int64{125, 150, 240}},
+		{"default, 2 CPUs", "2", "", 0, 240}, {"default, 4 CPUs", "4", "", 0, 480}, {"default, 8 CPUs", "8", "", 0, 960},
+		{"setting", "8", `{"v1":"12.5"}`, 0, 1000}, {"field", "8", `{"v1":"12.5"}`, 700, 700},
+		{"setting 0", "8", `{"v1":"0"}`, 0, 0}, {"setting 0, field", "8", `{"v1":"0"}`, 1, 1},
+		{"rounded", "1001m", `{"v1":"12.5"}`, 0, 125},
 	} {
-		s := world()
+		s, values := world(), setting.Values{}
+		if tt.value != "" {
+			values[setting.GuaranteedInstanceManagerCPU] = tt.value
+		}
 		s.KubeNode.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(tt.cpus)
-		s.Settings = SettingsFrom(tt.values, "")
-		s.Node.Spec.InstanceManagerCPURequest = tt.aio
-		s.Node.Spec.EngineManagerCPURequest, s.Node.Spec.ReplicaManagerCPURequest = tt.engine, tt.replica
-		for i, kind := range []v1beta2.InstanceManagerType{aio, engineManager, replicaKind} {
-			if got := s.cpu(kind).millis; got != tt.want[i] {
-				t.Errorf("%s: type %s requests %dm, want %dm", tt.name, kind, got, tt.want[i])
-			}
+		s.Settings, s.Node.Spec.InstanceManagerCPURequest = SettingsFrom(values, ""), tt.field
+		if got := s.cpu(aio).millis; got != tt.want {
+			t.Errorf("%s: %dm are requested, want %dm", tt.name, got, tt.want)
 		}
 	}
 }
@@ -70,12 +50,7 @@ func TestCPURequestOfEachType(t *testing.T) {
 // TestCPUChangeWaitsForTheLastInstance: nothing is killed, the condition says what waits, and the
 // Pod goes when its last instance has stopped (B4, B5, B6).
 func TestCPUChangeWaitsForTheLastInstance(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		kind    v1beta2.InstanceManagerType
-		edit    func(*seen)
-		message string // "" if nothing waits
-	}{
+	for _, tt := range []cpuChange{
 		{"setting", aio, func(s *seen) { s.Settings.CPUPercent = 20 },
 			"guaranteed-instance-manager-cpu (CPU request 960m, will be 1600m)"},
 		{"setting 0", aio, func(s *seen) { s.Settings.CPUPercent = 0 }, "(CPU request 960m, will be 0m)"},
@@ -85,32 +60,35 @@ func TestCPUChangeWaitsForTheLastInstance(t *testing.T) {
 		{"setting under a field", aio, func(s *seen) {
 			s.Node.Spec.InstanceManagerCPURequest, s.Settings.CPUPercent = 960, 20
 		}, ""},
-		{"older settings", aio, func(s *seen) { s.Settings.Engine, s.Settings.Replica = 1, 1 }, ""},
-		{"setting of type engine", engineManager, func(s *seen) { s.Settings.Engine = 15 },
-			"guaranteed-engine-manager-cpu (CPU request 960m, will be 1200m)"},
-		{"field of type engine", engineManager, func(s *seen) { s.Node.Spec.EngineManagerCPURequest = 250 },
-			"guaranteed-engine-manager-cpu (CPU request 960m, will be 250m)"},
-		{"field of another type", engineManager, func(s *seen) { s.Node.Spec.ReplicaManagerCPURequest = 250 }, ""},
-		{"new setting, old type", replicaKind, func(s *seen) { s.Settings.CPUPercent = 20 }, ""},
-		{"setting of type replica", replicaKind, func(s *seen) { s.Settings.Replica = 24 },
-			"guaranteed-replica-manager-cpu (CPU request 960m, will be 1920m)"},
 	} {
-		im, s := manager(v1beta2.InstanceManagerStateRunning), world()
-		im.Spec.Type = tt.kind
-		s.Settings.Engine, s.Settings.Replica = 12, 12
-		tt.edit(&s)
-		s.Processes.Replicas = running("v-r-1")
-		if d := decide(now, im, s); d.Do != nil {
-			t.Errorf("%s: does %v while an instance runs", tt.name, d.Do)
-		}
-		c := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionSettingSynced)
-		if (c.Status == v1beta2.ConditionFalse) != (tt.message != "") || !strings.Contains(c.Message, tt.message) {
-			t.Errorf("%s: condition %+v, want one with %q", tt.name, c, tt.message)
-		}
-		s.Processes.Replicas = nil
-		if d := decide(now, im, s); tt.kind == aio && (d.Do != nil) != (tt.message != "") {
-			t.Errorf("%s: does %v when the last instance has stopped", tt.name, d.Do)
-		}
+		tt.check(t)
+	}
+}
+
+// cpuChange is a change of what an instance manager of a type should request.
+type cpuChange struct {
+	name    string
+	kind    v1beta2.InstanceManagerType
+	edit    func(*seen)
+	message string // "" if nothing waits
+}
+
+func (tt cpuChange) check(t *testing.T) {
+	t.Helper()
+	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+	im.Spec.Type = tt.kind
+	tt.edit(&s)
+	s.Processes.Replicas = running("v-r-1")
+	if d := decide(now, im, s); d.Do != nil {
+		t.Errorf("%s: does %v while an instance runs", tt.name, d.Do)
+	}
+	c := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionSettingSynced)
+	if (c.Status == v1beta2.ConditionFalse) != (tt.message != "") || !strings.Contains(c.Message, tt.message) {
+		t.Errorf("%s: condition %+v, want one with %q", tt.name, c, tt.message)
+	}
+	s.Processes.Replicas = nil
+	if d := decide(now, im, s); tt.kind == aio && (d.Do != nil) != (tt.message != "") {
+		t.Errorf("%s: does %v when the last instance has stopped", tt.name, d.Do)
 	}
 }
 
@@ -153,7 +131,7 @@ func TestRoomEndsThePause(t *testing.T) {
 	im, s := manager(""), world()
 	other := func(name, node string, phase corev1.PodPhase) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: im.Namespace, Name: name,
-			Labels: naming.InstanceManagerLabels(node, "old", string(engineManager))}, Status: corev1.PodStatus{Phase: phase}}
+			Labels: naming.InstanceManagerLabels(node, "old", "engine")}, Status: corev1.PodStatus{Phase: phase}}
 	}
 	old := other("old", im.Spec.NodeID, corev1.PodRunning)
 	c := fake.NewClientBuilder().WithObjects(old, other("ended", im.Spec.NodeID, corev1.PodFailed),

@@ -186,10 +186,10 @@ func observeProcesses(condition func(kind string, status v1beta2.ConditionStatus
 	st := &im.Status
 	switch st.CurrentState {
 	case v1beta2.InstanceManagerStateRunning:
-		st.IP, st.StorageIP = s.Pod.Status.PodIP, storageIP(s.Pod, st)
+		st.IP, st.StorageIP, st.StorageNetwork = s.Pod.Status.PodIP, storageIP(s.Pod, st), storageNetwork(s.Pod)
 	case v1beta2.InstanceManagerStateUnknown:
 	default:
-		st.IP, st.StorageIP = "", ""
+		st.IP, st.StorageIP, st.StorageNetwork = "", "", ""
 		st.InstanceEngines, st.InstanceReplicas, st.Instances = nil, nil, nil
 	}
 	if s.Processes == nil || s.Pod == nil || !mayRun(s.Pod) {

@@ -445,6 +445,12 @@ func TestStorageIP(t *testing.T) {
 	if got := networksAnnotation(""); got != "" {
 		t.Errorf("annotation of no network %s", got)
 	}
+	for _, network := range []string{"kube-system/data", ""} {
+		pod := podFor(manager(""), PodSettings{StorageNetwork: network}, 0)
+		if got := storageNetwork(pod); got != network {
+			t.Errorf("a Pod made for network %q is on %q", network, got)
+		}
+	}
 	status := `[{"name":"k8s","interface":"eth0","ips":["10.0.0.1"]},{"name":"kube-system/data","interface":"lhnet1","ips":["192.168.0.7"]}]`
 	asked := naming.AnnotationNetworks
 	for _, tt := range []struct {

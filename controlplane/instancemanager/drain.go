@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -105,9 +106,9 @@ func (d *drains) names(volume string) (names []string) {
 	return names
 }
 
-// drainWatches end the wait of a budget that is held back: a change of the volume that holds it, or
-// another budget that comes or goes. A budget that was let go comes back when a volume with a
-// replica on its node changes so that it has to.
+// drainWatches end the wait of a budget that is held back: a change of the volume that holds it,
+// another budget that comes or goes, or a node that does, with its disks. A budget that was let go
+// comes back when one of these changes so that it has to.
 func (r *Reconciler) drainWatches() []loop.Watch {
 	d, owner := r.drains, loop.ByOwner[*policyv1.PodDisruptionBudget]("InstanceManager")
 	return []loop.Watch{
@@ -119,6 +120,9 @@ func (r *Reconciler) drainWatches() []loop.Watch {
 		}),
 		loop.Watching(&policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) []string {
 			return slices.Concat(owner(b), d.names(""), d.on(nil))
+		}),
+		loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.CopiesView), func(*v1beta2.Node) []string {
+			return append(d.names(""), d.on(nil)...)
 		}),
 	}
 }
@@ -192,32 +196,60 @@ func drainHolder(ctx context.Context, c client.Reader, namespace, node, policy s
 	if err := c.List(ctx, &replicas, in...); err != nil {
 		return held, fmt.Errorf("list replicas: %w", err)
 	}
-	protected, err := ProtectedNodes(ctx, c, namespace)
+	shelter, err := ReadShelter(ctx, c, namespace)
 	if err != nil {
 		return held, err
 	}
 	for n := range released {
-		delete(protected, n)
+		delete(shelter.budgets, n)
 	}
-	return mayDrain(node, policy, engines.Items, replicas.Items, protected), nil
+	return mayDrain(node, policy, engines.Items, replicas.Items, shelter), nil
 }
 
-// ProtectedNodes are the nodes whose instance manager has a disruption budget: a drain does not
-// take their replicas away.
-func ProtectedNodes(ctx context.Context, r client.Reader, namespace string) (map[string]bool, error) {
-	var budgets policyv1.PodDisruptionBudgetList
-	err := r.List(ctx, &budgets, client.InNamespace(namespace),
-		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager})
-	if err != nil {
-		return nil, fmt.Errorf("list disruption budgets: %w", err)
+// Shelter is where copies are left alone by drains: on nodes whose instance manager has a
+// disruption budget, and which are there, with the disk. A budget may outlive its machine: it goes
+// with its instance manager, whose Node stays while replicas are on it.
+type Shelter struct {
+	budgets map[string]bool
+	nodes   map[string]*v1beta2.Node
+}
+
+// NewShelter joins the names of nodes with a budget and all nodes.
+func NewShelter(budgets []string, nodes []v1beta2.Node) Shelter {
+	s := Shelter{map[string]bool{}, map[string]*v1beta2.Node{}}
+	for _, n := range budgets {
+		s.budgets[n] = true
 	}
-	protected := map[string]bool{}
+	for i := range nodes {
+		s.nodes[nodes[i].Name] = &nodes[i]
+	}
+	return s
+}
+
+// ReadShelter reads it from the cache or live.
+func ReadShelter(ctx context.Context, r client.Reader, namespace string) (Shelter, error) {
+	in := []client.ListOption{client.InNamespace(namespace), client.UnsafeDisableDeepCopy}
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := r.List(ctx, &budgets,
+		append(in, client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager})...); err != nil {
+		return Shelter{}, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	var names []string
 	for _, b := range budgets.Items {
 		if b.DeletionTimestamp == nil {
-			protected[b.Labels[naming.LabelOnNode]] = true
+			names = append(names, b.Labels[naming.LabelOnNode])
 		}
 	}
-	return protected, nil
+	var nodes v1beta2.NodeList
+	if err := r.List(ctx, &nodes, in...); err != nil {
+		return Shelter{}, fmt.Errorf("list nodes: %w", err)
+	}
+	return NewShelter(names, nodes.Items), nil
+}
+
+// keeps says whether a drain leaves a replica alone, and its copy is there.
+func (s Shelter) keeps(r *v1beta2.Replica) bool {
+	return s.budgets[r.Spec.NodeID] && condition.CopyThere(s.nodes[r.Spec.NodeID], r.Spec.DiskID)
 }
 
 // hold is why a budget is kept: a volume, a reason of condition DrainAllowed, and what a person can
@@ -230,9 +262,8 @@ func heldByEngine(volume string) hold {
 }
 
 // mayDrain applies the drain policy to one node and says what holds the node's budget, if anything
-// does. protected are the nodes whose instance manager has a budget.
-func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.Replica,
-	protected map[string]bool) hold {
+// does.
+func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.Replica, shelter Shelter) hold {
 	for i := range engines {
 		if engines[i].Spec.NodeID == node {
 			return heldByEngine(engines[i].Spec.VolumeName)
@@ -258,7 +289,7 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 		if rep.Spec.HealthyAt == "" && rep.Spec.FailedAt == "" {
 			continue // never started: holds nothing
 		}
-		if !CopyElsewhere(rep, recorded, protected) {
+		if !CopyElsewhere(rep, recorded, shelter) {
 			return hold{volume, v1beta2.InstanceManagerReasonLastReplica, fmt.Sprintf("replica %s of volume %s has no "+
 				"healthy copy on another node that a drain leaves alone (setting node-drain-policy is %s): rebuild one "+
 				"elsewhere first", rep.Name, volume, policy)}
@@ -285,11 +316,11 @@ func recordedCopies(engines []v1beta2.Engine, replicas []v1beta2.Replica) []v1be
 
 // CopyElsewhere tells whether the volume has a healthy replica on another node that a drain would
 // not take away.
-func CopyElsewhere(of *v1beta2.Replica, replicas []v1beta2.Replica, protected map[string]bool) bool {
+func CopyElsewhere(of *v1beta2.Replica, replicas []v1beta2.Replica, shelter Shelter) bool {
 	for i := range replicas {
 		r := &replicas[i]
 		if r.Spec.VolumeName == of.Spec.VolumeName && r.Spec.NodeID != of.Spec.NodeID && r.Spec.Active &&
-			r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" && r.DeletionTimestamp == nil && protected[r.Spec.NodeID] {
+			r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" && r.DeletionTimestamp == nil && shelter.keeps(r) {
 			return true
 		}
 	}

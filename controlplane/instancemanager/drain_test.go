@@ -39,6 +39,7 @@ type drainage struct {
 	// api is the API server, cache what the controller's cache shows.
 	api, cache client.Client
 	cordoned   map[string]bool
+	dead       map[string]bool
 	uids       int
 	// failures makes deletions end without a clear answer; late are those that may still be done.
 	failures bool
@@ -63,8 +64,11 @@ func newDrainage(t testing.TB, rng *rand.Rand) *drainage {
 			t.Fatal(err)
 		}
 	}
-	w := &drainage{t: t, rng: rng, now: time.Unix(1e9, 0), cordoned: map[string]bool{}, busy: map[string]bool{}}
-	builder := func() *fake.ClientBuilder { return fake.NewClientBuilder().WithScheme(scheme) }
+	w := &drainage{t: t, rng: rng, now: time.Unix(1e9, 0), cordoned: map[string]bool{}, dead: map[string]bool{},
+		busy: map[string]bool{}}
+	builder := func() *fake.ClientBuilder {
+		return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta2.Node{})
+	}
 	w.cache = builder().Build()
 	w.api = builder().WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -90,6 +94,8 @@ func newDrainage(t testing.TB, rng *rand.Rand) *drainage {
 			Spec: v1beta2.InstanceManagerSpec{NodeID: n, Image: image, Type: v1beta2.InstanceManagerTypeAllInOne}}
 		w.must(w.api.Create(context.Background(), im))
 		w.must(w.api.Create(context.Background(), budgetFor(im)))
+		w.must(w.api.Create(context.Background(), &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace,
+			Name: n}}))
 	}
 	l, err := loop.NewReconciler(w.controller(), mixed{Client: w.cache, Writer: w.api}, record.NewFakeRecorder(1<<20))
 	w.must(err)
@@ -210,11 +216,11 @@ func (w *drainage) remove(ctx context.Context, c client.Client, b *policyv1.PodD
 
 // safe are the volumes with a copy that no drain takes away.
 func (w *drainage) safe() map[string]bool {
-	protected, err := ProtectedNodes(context.Background(), w.api, naming.Namespace)
+	shelter, err := ReadShelter(context.Background(), w.api, naming.Namespace)
 	w.must(err)
 	out := map[string]bool{}
 	for _, r := range w.replicas() {
-		if r.Spec.HealthyAt != "" && protected[r.Spec.NodeID] {
+		if r.Spec.HealthyAt != "" && shelter.budgets[r.Spec.NodeID] && !w.dead[r.Spec.NodeID] {
 			out[r.Spec.VolumeName] = true
 		}
 	}
@@ -268,6 +274,10 @@ func items(l client.ObjectList) (out []client.Object) {
 		for i := range l.Items {
 			out = append(out, &l.Items[i])
 		}
+	case *v1beta2.NodeList:
+		for i := range l.Items {
+			out = append(out, &l.Items[i])
+		}
 	case *v1beta2.InstanceManagerList:
 		for i := range l.Items {
 			out = append(out, &l.Items[i])
@@ -278,7 +288,7 @@ func items(l client.ObjectList) (out []client.Object) {
 
 func (w *drainage) showAll() {
 	for _, kind := range []client.ObjectList{&policyv1.PodDisruptionBudgetList{}, &v1beta2.ReplicaList{},
-		&v1beta2.InstanceManagerList{}} {
+		&v1beta2.InstanceManagerList{}, &v1beta2.NodeList{}} {
 		w.show(kind)
 	}
 }
@@ -294,10 +304,10 @@ func TestTwoDrainsKeepACopy(t *testing.T) {
 	w.look("n1")
 	w.look("n2")
 	w.look("n1")
-	protected, err := ProtectedNodes(t.Context(), w.api, naming.Namespace)
+	shelter, err := ReadShelter(t.Context(), w.api, naming.Namespace)
 	w.must(err)
-	if protected["n1"] || !protected["n2"] {
-		t.Fatalf("budgets are left on %v, want none on n1 alone", slices.Sorted(maps.Keys(protected)))
+	if shelter.budgets["n1"] || !shelter.budgets["n2"] {
+		t.Fatalf("budgets are left on %v, want none on n1 alone", slices.Sorted(maps.Keys(shelter.budgets)))
 	}
 	// The second one waits for the volume, or for any budget.
 	w.showAll()
@@ -418,7 +428,13 @@ func TestDrainsKeepACopy(t *testing.T) {
 }
 
 func (w *drainage) step() {
-	switch w.rng.IntN(8) {
+	switch w.rng.IntN(9) {
+	case 8:
+		n := w.node()
+		w.die(n, !w.dead[n])
+		if w.rng.IntN(2) == 0 {
+			w.show(&v1beta2.NodeList{})
+		}
 	case 0, 1:
 		n := w.node()
 		w.cordoned[n] = !w.cordoned[n]

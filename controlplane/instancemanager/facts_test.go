@@ -13,6 +13,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/setting"
 )
 
 // TestNodeReadyTellsWhy: what clients read of the node of an instance manager.
@@ -60,9 +61,10 @@ func TestSettingsOfAPod(t *testing.T) {
 		"system-managed-components-node-selector": func(s *PodSettings) {
 			s.NodeSelector = map[string]string{"disk": "fast"}
 		},
-		"priority-class":                  func(s *PodSettings) { s.PriorityClass = "high" },
-		"storage-network":                 func(s *PodSettings) { s.StorageNetwork = "kube-system/fast" },
-		"guaranteed-instance-manager-cpu": func(s *PodSettings) { s.CPUPercent = 20 },
+		"priority-class":                              func(s *PodSettings) { s.PriorityClass = "high" },
+		"storage-network":                             func(s *PodSettings) { s.StorageNetwork = "kube-system/fast" },
+		"guaranteed-instance-manager-cpu":             func(s *PodSettings) { s.CPUPercent = 20 },
+		"instance-manager-pod-liveness-probe-timeout": func(s *PodSettings) { s.ProbeTimeout = 20 },
 	} {
 		s := world()
 		edit(&s.Settings)
@@ -72,6 +74,20 @@ func TestSettingsOfAPod(t *testing.T) {
 		}
 		if !InPod(name) {
 			t.Errorf("%s is none of the settings of a Pod", name)
+		}
+	}
+}
+
+// TestProbeTimeout: the probe of a Pod is that of the proposal until somebody sets another timeout.
+func TestProbeTimeout(t *testing.T) {
+	const name = "instance-manager-pod-liveness-probe-timeout"
+	for value, want := range map[string]int32{"": 4, "10": 4, "4": 4, "20": 20} {
+		values := setting.Values{}
+		if value != "" {
+			values[name] = value
+		}
+		if got := probeTimeoutOf(podFor(manager(""), SettingsFrom(values, ""), 0)); got != want {
+			t.Errorf("with %q: %d s, want %d s", value, got, want)
 		}
 	}
 }

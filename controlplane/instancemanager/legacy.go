@@ -1,3 +1,5 @@
+//go:build !nolegacy
+
 package instancemanager
 
 import (
@@ -54,10 +56,37 @@ func legacyInstances(status *v1beta2.InstanceManagerStatus, p *Processes) {
 }
 
 // decideLegacy lets the object go, and with it its Pod, as soon as nothing runs in it. While the
-// Pod runs but its processes are not known, nobody can tell.
+// Pod runs but its processes are not known, nobody can tell. Until then a drain waits for it as for
+// one of today.
+//
+// A replica manager of a node without disks goes all the same: what may run in it has neither an
+// object nor data.
 func decideLegacy(im *v1beta2.InstanceManager, s seen) loop.Decision {
-	if mayWork(s) {
-		return loop.Decision{After: followRetry}
+	if !mayWork(s) {
+		return remove(im, s, im)
 	}
-	return remove(im, s, im)
+	if im.Spec.Type == v1beta2.InstanceManagerTypeReplica && withoutDisks(s.Node) && s.onlyOrphans() {
+		return loop.Decision{Do: loop.Delete{Object: im}}
+	}
+	if s.Pod.DeletionTimestamp == nil {
+		if u := evictable(s.Pod, s.Autoscaler); u != nil {
+			return loop.Decision{Do: loop.Update{Object: u}}
+		}
+	}
+	d := decideBudget(im, s)
+	if d.After == 0 {
+		d.After = followRetry
+	}
+	return d
+}
+
+// withoutDisks tells whether a node has no disk, and had none when its agent looked last.
+func withoutDisks(n *v1beta2.Node) bool {
+	return n != nil && len(n.Spec.Disks) == 0 && len(n.Status.DiskStatus) == 0
+}
+
+// onlyOrphans tells whether every process in the Pod is known, and belongs to nobody.
+func (s seen) onlyOrphans() bool {
+	return s.Processes != nil && s.UnconfirmedSince.IsZero() && s.Assigned == "" &&
+		len(s.Processes.Engines)+len(s.Processes.Replicas) == len(s.Orphaned)
 }

@@ -33,6 +33,20 @@ func networksAnnotation(network string) string {
 	return string(text)
 }
 
+// storageNetwork is the storage network that a Pod was made for, as the setting names it.
+func storageNetwork(pod *corev1.Pod) string {
+	var asked []networkRequest
+	if json.Unmarshal([]byte(pod.Annotations[naming.AnnotationNetworks]), &asked) != nil {
+		return ""
+	}
+	for _, n := range asked {
+		if n.Interface == naming.StorageNetworkInterface {
+			return n.Namespace + "/" + n.Name
+		}
+	}
+	return ""
+}
+
 // storageIP is StorageIP, or the address that was recorded if the Pod does not say it any more: who
 // has attached the network has not taken the interface away with the annotation.
 func storageIP(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus) string {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/orphan"
@@ -58,7 +59,7 @@ func report(im *v1beta2.InstanceManager, o *v1beta2.Orphan) loop.Decision {
 // engineIn names a process of an engine in the Pod, the first one by name, "" if there is none.
 // Those that belong to nobody do not count: a drain does not wait for these.
 func (s seen) engineIn(im *v1beta2.InstanceManager) string {
-	for _, name := range slices.Sorted(maps.Keys(im.Status.InstanceEngines)) {
+	for _, name := range instance.Engines(im) {
 		if !s.Orphaned[name] {
 			return name
 		}

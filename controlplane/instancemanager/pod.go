@@ -1,6 +1,7 @@
 package instancemanager
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -29,6 +30,8 @@ type PodSettings struct {
 	// CPUPercent of a node's allocatable CPU is requested where the Node object does not say
 	// otherwise; 0 requests nothing.
 	CPUPercent float64
+	// ProbeTimeout is how many seconds the liveness probe may take; 0 for the reference Pod's 4.
+	ProbeTimeout int
 	LegacyCPUPercent
 }
 
@@ -87,7 +90,7 @@ func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1
 				Args: []string{"instance-manager", "--debug", "daemon", "--listen",
 					"$(POD_IP):" + strconv.Itoa(naming.PortProcessManager)},
 				Env:             podEnvironment(),
-				LivenessProbe:   livenessProbe(),
+				LivenessProbe:   livenessProbe(s.ProbeTimeout),
 				SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
 				VolumeMounts:    podMounts(),
 			}},
@@ -138,14 +141,14 @@ func podEnvironment() []corev1.EnvVar {
 	}
 }
 
-func livenessProbe() *corev1.Probe {
+func livenessProbe(timeout int) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{
 			TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(naming.PortProcessManager)},
 		},
 		InitialDelaySeconds: probeInitialDelay,
 		PeriodSeconds:       probePeriod,
-		TimeoutSeconds:      probeTimeout,
+		TimeoutSeconds:      int32(cmp.Or(timeout, probeTimeout)),
 		FailureThreshold:    probeFailures,
 	}
 }
@@ -225,7 +228,16 @@ func drift(pod *corev1.Pod, s PodSettings, cpu cpuRequest) []string {
 	add(pod.Annotations[annotationPriorityClass] != s.PriorityClass, setting.PriorityClass)
 	add(pod.Annotations[naming.AnnotationNetworks] != wanted.Annotations[naming.AnnotationNetworks],
 		setting.StorageNetwork)
+	add(probeTimeoutOf(pod) != probeTimeoutOf(wanted), setting.InstanceManagerPodLivenessProbeTimeout)
 	return settings
+}
+
+// probeTimeoutOf is how many seconds a Pod's liveness probe may take; 0 if it has none.
+func probeTimeoutOf(pod *corev1.Pod) int32 {
+	if len(pod.Spec.Containers) == 0 || pod.Spec.Containers[0].LivenessProbe == nil {
+		return 0
+	}
+	return pod.Spec.Containers[0].LivenessProbe.TimeoutSeconds
 }
 
 func sameSelector(a, b map[string]string) bool {

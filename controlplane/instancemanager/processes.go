@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -165,6 +166,37 @@ func (c *Callers) DeleteLast(ctx context.Context, im *v1beta2.InstanceManager, n
 		_, err := cl.ProcessDeleteLast(ctx, name, uuid)
 		return err
 	})
+}
+
+// logLines is how much of the log of a process that has failed is copied: its last words, and a
+// stack trace.
+const logLines = 200
+
+var _ instance.LogReader = (*Callers)(nil)
+
+// CopyLog implements instance.LogReader.
+func (c *Callers) CopyLog(ctx context.Context, im *v1beta2.InstanceManager, name string) error {
+	return c.readLog(ctx, im, name, func(line string) {
+		slog.Info("log of a process", "process", name, "instanceManager", im.Name, "line", line)
+	})
+}
+
+// readLog reads the end of the log of a process line by line; one without a log has no line.
+func (c *Callers) readLog(ctx context.Context, im *v1beta2.InstanceManager, name string, each func(string)) error {
+	cl, err := c.client(im)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err = cl.ProcessLog(ctx, name, imclient.LogOptions{Tail: logLines}, func(line string) error {
+		each(line)
+		return nil
+	})
+	if errors.Is(err, imclient.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (c *Callers) delete(ctx context.Context, im *v1beta2.InstanceManager,

@@ -158,11 +158,7 @@ func (r *Reconciler) watchCertificates(ctx context.Context) error {
 }
 
 func conditions(im *v1beta2.InstanceManager) []loop.Condition {
-	out := make([]loop.Condition, 0, len(im.Status.Conditions))
-	for _, c := range im.Status.Conditions {
-		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
-	}
-	return out
+	return loop.Conditions(im.Status.Conditions)
 }
 
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {

@@ -119,7 +119,10 @@ func (r *Reconciler) gatherRemoval(ctx context.Context, im *v1beta2.InstanceMana
 }
 
 // assigned names an engine or replica whose process is in the instance manager according to its
-// object, while the instance manager runs: outside of that, objects do not tell the present.
+// object, while the instance manager runs: outside of that, objects do not tell the present. An
+// engine that has ended and is wanted counts too: it may have left its block device for the next
+// one of its volume, and whoever has that open waits there. Once the Pod is closed nobody follows
+// there.
 func (r *Reconciler) assigned(ctx context.Context, im *v1beta2.InstanceManager) (string, error) {
 	if im.Status.CurrentState != v1beta2.InstanceManagerStateRunning {
 		return "", nil
@@ -134,8 +137,11 @@ func (r *Reconciler) assigned(ctx context.Context, im *v1beta2.InstanceManager) 
 		return "", fmt.Errorf("list engines: %w", err)
 	}
 	for i := range engines.Items {
-		if here(&engines.Items[i].Status.InstanceStatus) {
-			return engines.Items[i].Name, nil
+		e := &engines.Items[i]
+		waited := im.Status.ClosedPod == "" && e.Spec.DesireState == v1beta2.InstanceStateRunning &&
+			e.Status.InstanceManagerName == im.Name
+		if waited || here(&e.Status.InstanceStatus) {
+			return e.Name, nil
 		}
 	}
 	var replicas v1beta2.ReplicaList

@@ -16,6 +16,7 @@ import (
 var podSettingNames = slices.Concat([]string{
 	setting.TaintToleration, setting.SystemManagedComponentsNodeSelector,
 	setting.GuaranteedInstanceManagerCPU, setting.PriorityClass, setting.StorageNetwork,
+	setting.InstanceManagerPodLivenessProbeTimeout,
 }, legacyPodSettings)
 
 // PodSettingNames returns the settings that take effect when an instance manager's Pod is made
@@ -27,9 +28,7 @@ func InPod(name string) bool { return slices.Contains(podSettingNames, name) }
 
 // SettingsFrom picks out of all settings those baked into Pods.
 func SettingsFrom(v setting.Values, serviceAccount string) PodSettings {
-	// Values that cannot be parsed never pass validation; nothing is then asked for.
-	tolerations, _ := setting.ParseTolerations(v.String(setting.TaintToleration))
-	selector, _ := setting.ParseNodeSelector(v.String(setting.SystemManagedComponentsNodeSelector))
+	tolerations, selector := setting.ManagedPods(v)
 	return PodSettings{
 		ServiceAccount:  serviceAccount,
 		ImagePullPolicy: PullPolicy(v.String(setting.SystemManagedPodsImagePullPolicy)),
@@ -39,9 +38,20 @@ func SettingsFrom(v setting.Values, serviceAccount string) PodSettings {
 		NodeSelector:    selector,
 		StorageNetwork:  v.String(setting.StorageNetwork),
 		CPUPercent:      v.Float(setting.GuaranteedInstanceManagerCPU),
+		ProbeTimeout:    probeTimeoutFrom(v),
 
 		LegacyCPUPercent: legacyPercent(v),
 	}
+}
+
+// probeTimeoutFrom is the timeout that somebody has asked for; 0 while the setting has its default:
+// the Pod of the proposal has a shorter one, and the proposal goes before the setting's default.
+func probeTimeoutFrom(v setting.Values) int {
+	asked := v.Int(setting.InstanceManagerPodLivenessProbeTimeout)
+	if asked == (setting.Values{}).Int(setting.InstanceManagerPodLivenessProbeTimeout) {
+		return 0
+	}
+	return asked
 }
 
 // PullPolicy translates the value of setting system-managed-pods-image-pull-policy.

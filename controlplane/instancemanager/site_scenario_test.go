@@ -258,7 +258,7 @@ func TestOrphanedProcess(t *testing.T) {
 // step checkDeletion and check hold; when the faults are over, every replica that is wanted runs by
 // its own order, nothing else does, and settings have taken effect where nothing runs.
 func TestAnyFaults(t *testing.T) {
-	const long = 150
+	const long = 80
 	seeds := uint64(long)
 	if testing.Short() {
 		seeds = 15

@@ -30,6 +30,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -99,8 +100,12 @@ func newSite(t *testing.T, nodes int) *site {
 	}
 	w := &site{t: t, now: now, machines: map[types.UID]*machine{}, down: map[string]bool{}, mute: map[string]bool{},
 		wanted: map[string]bool{}, seen: map[string]int{}, over: map[string]bool{}}
-	w.raw = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta2.Replica{}, &v1beta2.Engine{},
-		&v1beta2.InstanceManager{}, &v1beta2.Node{}, &v1beta2.Orphan{}, &corev1.Pod{}).Build()
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta2.Replica{}, &v1beta2.Engine{},
+		&v1beta2.InstanceManager{}, &v1beta2.Node{}, &v1beta2.Orphan{}, &corev1.Pod{})
+	for _, i := range index.All() {
+		builder.WithIndex(i.Object, i.Field, i.Of)
+	}
+	w.raw = builder.Build()
 	w.c = interceptor.NewClient(w.raw, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.next++
@@ -309,6 +314,7 @@ func (w *site) volumes() {
 			r.Spec.DesireState = v1beta2.InstanceStateStopped
 		case state == v1beta2.InstanceStateStopped || state == "":
 			r.Spec.DesireState = v1beta2.InstanceStateRunning
+			r.Spec.StorageNetwork = "kube-system/data"
 		}
 		if len(before.Finalizers) != len(r.Finalizers) || before.Spec.DesireState != r.Spec.DesireState {
 			must(w.t, w.c.Update(ctx, &r))

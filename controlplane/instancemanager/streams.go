@@ -132,6 +132,7 @@ func (s *streams) Drop(key client.ObjectKey) {
 
 func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, address string) {
 	log := slog.With("instanceManager", key.Name, "address", address)
+	log.Info("connection to an instance manager", "network", naming.ManagementNetwork)
 	c, err := s.connect(address)
 	if err != nil {
 		log.Error("cannot follow the instance manager", "err", err)

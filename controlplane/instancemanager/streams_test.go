@@ -34,6 +34,11 @@ func TestProcessesAreSortedByKindAndNeverChangedInPlace(t *testing.T) {
 		t.Errorf("replicas %v", list.Replicas)
 	}
 	stopped := changed(list, process("demo-e-0", "stopped"))
+	dead := process("demo-e-0", "error")
+	dead.Status.ErrorMsg = "no disk"
+	if st := changed(list, dead).Engines["demo-e-0"].Status; st.ErrorMsg != "no disk" || st.State != "error" {
+		t.Errorf("an engine that has failed: %+v", st)
+	}
 	gone := process("demo-e-0", "stopped")
 	gone.Deleted = true
 	after := changed(stopped, gone)
@@ -90,7 +95,7 @@ func TestBackOff(t *testing.T) {
 func TestMayDrain(t *testing.T) {
 	replica := func(volume, node string, healthy bool) v1beta2.Replica {
 		r := v1beta2.Replica{}
-		r.Spec.VolumeName, r.Spec.NodeID, r.Spec.Active = volume, node, true
+		r.Spec.VolumeName, r.Spec.NodeID, r.Spec.DiskID, r.Spec.Active = volume, node, "disk-"+node, true
 		if healthy {
 			r.Spec.HealthyAt = "t"
 		}
@@ -101,7 +106,19 @@ func TestMayDrain(t *testing.T) {
 		e.Spec.NodeID, e.Spec.VolumeName = node, "v"
 		return []v1beta2.Engine{e}
 	}
-	both := map[string]bool{"n1": true, "n2": true}
+	node := func(name, reason, disk string) v1beta2.Node {
+		n := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "True"}}
+		if reason != "" {
+			n.Status.Conditions[0] = v1beta2.Condition{Type: "Ready", Status: "False", Reason: reason}
+		}
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk-" + name, Conditions: []v1beta2.Condition{
+			{Type: "Ready", Status: v1beta2.ConditionStatus(disk), Reason: v1beta2.DiskReasonNoDiskInfo}}}}
+		return n
+	}
+	budgets := []string{"n1", "n2"}
+	beside := func(n v1beta2.Node) Shelter { return NewShelter(budgets, []v1beta2.Node{node("n1", "", "True"), n}) }
+	both := beside(node("n2", "", "True"))
 	one := []v1beta2.Replica{replica("v", "n1", true)}
 	two := []v1beta2.Replica{replica("v", "n1", true), replica("v", "n2", true)}
 	two[0].Spec.DataDirectoryName, two[1].Spec.DataDirectoryName = "r1", "r2"
@@ -130,7 +147,7 @@ func TestMayDrain(t *testing.T) {
 		name, policy string
 		engines      []v1beta2.Engine
 		replicas     []v1beta2.Replica
-		protected    map[string]bool
+		shelter      Shelter
 		// want is the reason for which the budget is kept, "" for none.
 		want string
 	}{
@@ -140,7 +157,16 @@ func TestMayDrain(t *testing.T) {
 		{"last replica", lastBlocks, nil, one, both, last},
 		{"last replica, always", drainAlways, nil, one, both, ""},
 		{"copy on a protected node", lastBlocks, nil, two, both, ""},
-		{"copy on a node that may be drained too", lastBlocks, nil, two, map[string]bool{"n1": true}, last},
+		{"copy on a node that may be drained too", lastBlocks, nil, two,
+			NewShelter(budgets[:1], []v1beta2.Node{node("n1", "", "True"), node("n2", "", "True")}), last},
+		{"copy elsewhere is on a machine that is gone", lastBlocks, record("r1", "r2"), two,
+			beside(node("n2", v1beta2.NodeReasonKubernetesNodeGone, "True")), last},
+		{"copy elsewhere is on a node that does not answer", lastBlocks, nil, two,
+			beside(node("n2", v1beta2.NodeReasonKubernetesNodeNotReady, "True")), last},
+		{"copy elsewhere is on a node without an object", lastBlocks, nil, two, NewShelter(budgets, nil), last},
+		{"copy elsewhere is on a disk that is gone", lastBlocks, nil, two, beside(node("n2", "", "False")), last},
+		{"the manager there is being replaced", lastBlocks, nil, two,
+			beside(node("n2", v1beta2.NodeReasonManagerPodMissing, "True")), ""},
 		{"eviction wanted, copy elsewhere", DrainEviction, nil, two, both, moved},
 		{"stopped last replica may go", drainIfStopped, nil, stopped, both, ""},
 		{"copy elsewhere is being deleted", lastBlocks, nil, []v1beta2.Replica{two[0], leaving}, both, last},
@@ -155,7 +181,7 @@ func TestMayDrain(t *testing.T) {
 		{"failed copy elsewhere", lastBlocks, nil, []v1beta2.Replica{two[0], failed}, both, last},
 		{"never started replica holds nothing", lastBlocks, nil, []v1beta2.Replica{replica("v", "n1", false)}, both, ""},
 	} {
-		got := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.protected)
+		got := mayDrain("n1", tt.policy, tt.engines, tt.replicas, tt.shelter)
 		if got.reason != tt.want || (got.volume == "v") != (tt.want != "") || (got.message == "") != (tt.want == "") {
 			t.Errorf("%s: %+v, want reason %q", tt.name, got, tt.want)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/loop"
@@ -90,9 +92,10 @@ func (g seen) next(now time.Time, v *v1beta2.Volume) (due *v1beta2.Snapshot, pau
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
+	slot := g.slot(now)
 	for _, s := range all {
 		info, there := g.Engine.Status.Snapshots[s.Name]
-		if s.DeletionTimestamp != nil || !there || info.Removed || s.Status.CreationTime == "" || !g.isDue(now, v, s) {
+		if s.DeletionTimestamp != nil || !there || info.Removed || s.Status.CreationTime == "" || !g.isDue(now, slot, v, s) {
 			continue
 		}
 		tried := g.Tried[s.UID]
@@ -104,8 +107,9 @@ func (g seen) next(now time.Time, v *v1beta2.Volume) (due *v1beta2.Snapshot, pau
 	return nil, 0
 }
 
-// isDue says whether a snapshot's checksum is to be computed or compared now.
-func (g seen) isDue(now time.Time, v *v1beta2.Volume, s *v1beta2.Snapshot) bool {
+// isDue says whether a snapshot's checksum is to be computed or compared now; slot is that of the
+// schedule.
+func (g seen) isDue(now, slot time.Time, v *v1beta2.Volume, s *v1beta2.Snapshot) bool {
 	taken, checked := stamp(s.Status.CreationTime), stamp(s.Status.ChecksumCalculatedAt)
 	// Times are whole seconds: a check in the second of the wish may have ended before it.
 	asked := stamp(v.Spec.SnapshotHashingRequestedAt)
@@ -115,8 +119,20 @@ func (g seen) isDue(now time.Time, v *v1beta2.Volume, s *v1beta2.Snapshot) bool 
 	if g.Mode == v1beta2.SnapshotDataIntegrityDisabled {
 		return false
 	}
-	slot := g.Schedule.Last(now)
-	return g.Immediate && checked.IsZero() || !slot.IsZero() && !taken.After(slot) && checked.Before(slot)
+	return g.Immediate && checked.IsZero() || regular(slot, s)
+}
+
+// slot is the newest time of the schedule, zero if there is none.
+func (g seen) slot(now time.Time) time.Time {
+	if g.Mode == v1beta2.SnapshotDataIntegrityDisabled {
+		return time.Time{}
+	}
+	return g.Schedule.Last(now)
+}
+
+// regular says whether a snapshot is due by the schedule, whose newest time is slot.
+func regular(slot time.Time, s *v1beta2.Snapshot) bool {
+	return !slot.IsZero() && !stamp(s.Status.CreationTime).After(slot) && stamp(s.Status.ChecksumCalculatedAt).Before(slot)
 }
 
 // judge looks at a check that was begun.
@@ -132,6 +148,13 @@ func (g seen) judge(now time.Time) loop.Decision {
 		return loop.Decision{After: askAgain, Do: loop.Call{What: "ask for the checksum of snapshot " + c.Name,
 			Do: func(ctx context.Context) error { return g.Ask(ctx, now) }}}
 	}
+	if n := g.Node; n != nil && n.Status.SnapshotCheckStatus.LastPeriodicCheckedAt.Time.Before(c.Begun) {
+		// Crash window: without the write that follows, the snapshot is checked again, and the node
+		// gets another time.
+		n = n.DeepCopy()
+		n.Status.SnapshotCheckStatus.LastPeriodicCheckedAt = metav1.NewTime(now.UTC().Truncate(time.Second))
+		return loop.Decision{Do: loop.UpdateStatus{Object: n}}
+	}
 	s := g.Snapshots[i].DeepCopy()
 	s.Status.Checksum, s.Status.ChecksumCalculatedAt = sum, now.UTC().Format(time.RFC3339)
 	// The check ends with the write: done earlier it would be lost with it, later it would be written
@@ -140,6 +163,7 @@ func (g seen) judge(now time.Time) loop.Decision {
 		Reserve: func(context.Context) (bool, error) { return true, nil },
 		Done: func(err error) {
 			if err == nil {
+				count(verdict, c.Hashes)
 				g.Forget(now, false)
 			}
 		}}}

@@ -57,6 +57,9 @@ type check struct {
 	Name, Parent string
 	// Node of the engine; Engine is the UUID of its process.
 	Node, Engine string
+	// Regular: the snapshot is due by the schedule. Begun is when, in whole seconds.
+	Regular bool
+	Begun   time.Time
 	// Hashes are the replicas' parts as told last, by address.
 	Hashes map[string]engineclient.Hash
 }
@@ -152,6 +155,8 @@ type seen struct {
 	// Check is the one under way, nil if none is. NodeBusy: one of another volume is, on the node.
 	Check    *check
 	NodeBusy bool
+	// Node is the one of the engine, nil if it is gone; set during a regular check only.
+	Node *v1beta2.Node
 	// Tried is when checks without a result have ended, by UID of the snapshot.
 	Tried map[types.UID]time.Time
 
@@ -193,6 +198,9 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return g, err
 	}
 	r.gatherChecks(v.Name, &g)
+	if err := r.gatherNode(ctx, v.Namespace, &g); err != nil {
+		return g, err
+	}
 	g.Start = func(ctx context.Context, now time.Time, s *v1beta2.Snapshot) error {
 		return r.start(ctx, now, target, g, s)
 	}
@@ -229,6 +237,22 @@ func (r *Reconciler) gatherChecks(volume string, g *seen) {
 	g.Tried = maps.Clone(r.tried[volume])
 }
 
+// gatherNode reads the node of a regular check.
+func (r *Reconciler) gatherNode(ctx context.Context, namespace string, g *seen) error {
+	if g.Check == nil || !g.Check.Regular {
+		return nil
+	}
+	var n v1beta2.Node
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: g.Check.Node}, &n)
+	switch {
+	case err == nil:
+		g.Node = &n
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("get node %s: %w", g.Check.Node, err)
+	}
+	return nil
+}
+
 // busy says whether a check of another volume is under way on the engine's node. The caller holds
 // the lock.
 func (r *Reconciler) busy(e *v1beta2.Engine) bool {
@@ -247,7 +271,8 @@ func (r *Reconciler) busy(e *v1beta2.Engine) bool {
 func (r *Reconciler) start(ctx context.Context, now time.Time, t engineclient.Target, g seen,
 	s *v1beta2.Snapshot) error {
 	e := g.Engine
-	c := check{Snapshot: s.UID, Name: s.Name, Parent: s.Status.Parent, Node: e.Spec.NodeID, Engine: e.Status.UUID}
+	c := check{Snapshot: s.UID, Name: s.Name, Parent: s.Status.Parent, Node: e.Spec.NodeID, Engine: e.Status.UUID,
+		Regular: regular(g.slot(now), s), Begun: now.Truncate(time.Second)}
 	r.mu.Lock()
 	busy := r.busy(e)
 	if !busy {
@@ -292,6 +317,7 @@ func (r *Reconciler) end(volume string, now time.Time, failed bool) {
 	delete(r.checks, volume)
 	delete(r.tried[volume], c.Snapshot)
 	if ok && failed {
+		checks.WithLabelValues(void.String()).Inc()
 		if r.tried[volume] == nil {
 			r.tried[volume] = map[types.UID]time.Time{}
 		}

@@ -18,6 +18,7 @@ import (
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/metrics/metricstest"
 )
 
 // testNow is twelve hours after the schedule of world was due last.
@@ -198,12 +199,17 @@ func TestJudge(t *testing.T) {
 			if st.Checksum != tt.sum || st.ChecksumCalculatedAt != at(0) {
 				t.Errorf("%s: %+v", tt.name, st)
 			}
-			d.Done(errors.New("a race was lost"))
-			if ended != 0 {
-				t.Errorf("%s: forgotten, and not written", tt.name)
+			counted := func() float64 {
+				return metricstest.Value(t, "ankole_scrub_checks_total", "good") +
+					metricstest.Value(t, "ankole_scrub_checks_total", "damaged")
 			}
-			if d.Done(nil); ended != 1 {
-				t.Errorf("%s: ended %d times", tt.name, ended)
+			before := counted()
+			d.Done(errors.New("a race was lost"))
+			if ended != 0 || counted() != before {
+				t.Errorf("%s: forgotten or counted, and not written", tt.name)
+			}
+			if d.Done(nil); ended != 1 || counted() != before+1 {
+				t.Errorf("%s: ended %d times, counted %v times", tt.name, ended, counted()-before)
 			}
 		}
 		switch {
@@ -223,6 +229,92 @@ func TestJudge(t *testing.T) {
 		edit(&g)
 		if d := decide(testNow, v, g); !strings.HasPrefix(brief(d), "give up the check of snapshot s1") {
 			t.Errorf("%s: %s", name, brief(d))
+		}
+	}
+}
+
+// TestRegularChecksAreDated: the node tells when the last check by the schedule ended on it, before
+// the snapshot tells its checksum; of another check, and of one without a result, it tells nothing.
+func TestRegularChecksAreDated(t *testing.T) {
+	const dated, written = "update status of *v1beta2.Node n1", "update status of *v1beta2.Snapshot ns/s1"
+	for _, tt := range []struct {
+		name string
+		edit func(g *seen)
+		want string
+	}{
+		{"the first on the node", func(*seen) {}, dated},
+		{"one ended there before", func(g *seen) { lastChecked(g, -time.Hour) }, dated},
+		{"told already", func(g *seen) { lastChecked(g, -time.Second) }, written},
+		{"the node is gone, or it was another check", func(g *seen) { g.Node = nil }, written},
+		{"no result", func(g *seen) {
+			g.Check.Hashes = map[string]engineclient.Hash{"a": {State: "error"}}
+		}, "give up the check of snapshot s1"},
+	} {
+		v, g := world(t)
+		g.Node = &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		g.Check = &check{Snapshot: "uid-s1", Name: "s1", Node: "n1", Regular: true, Begun: testNow.Add(-time.Minute),
+			Hashes: map[string]engineclient.Hash{"a": {State: "complete", Checksum: "1"}}}
+		tt.edit(&g)
+		d := decide(testNow, v, g)
+		if got := d.Do.String(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if u, ok := d.Do.(loop.UpdateStatus); ok {
+			n := u.Object.(*v1beta2.Node)
+			if !n.Status.SnapshotCheckStatus.LastPeriodicCheckedAt.Time.Equal(testNow) {
+				t.Errorf("%s: %+v", tt.name, n.Status.SnapshotCheckStatus)
+			}
+		}
+	}
+}
+
+func lastChecked(g *seen, ago time.Duration) {
+	g.Node.Status.SnapshotCheckStatus.LastPeriodicCheckedAt = metav1.NewTime(testNow.Add(ago))
+}
+
+// TestNodeOfACheck: it is read for a regular check; one that is gone is no reason to stop.
+func TestNodeOfACheck(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	r := New("ns", nil).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n1"}}).Build())
+	for _, tt := range []struct {
+		check *check
+		want  bool
+	}{{nil, false}, {&check{Node: "n1"}, false}, {&check{Node: "n1", Regular: true}, true},
+		{&check{Node: "n2", Regular: true}, false}} {
+		g := seen{Check: tt.check}
+		if err := r.gatherNode(t.Context(), "ns", &g); err != nil || (g.Node != nil) != tt.want {
+			t.Errorf("%+v: node %v, %v", tt.check, g.Node, err)
+		}
+	}
+}
+
+// TestWhichChecksAreRegular: those by the schedule, and no other, whatever else asks for them.
+func TestWhichChecksAreRegular(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(g *seen)
+		want bool
+	}{
+		{"due by the schedule", func(*seen) {}, true},
+		{"checked since, asked for", func(g *seen) { g.Snapshots[0].Status.ChecksumCalculatedAt = at(-time.Hour) }, false},
+		{"taken since", func(g *seen) {
+			g.Snapshots[0].Status.CreationTime, g.Snapshots[0].Status.ChecksumCalculatedAt = at(-time.Hour), ""
+		}, false},
+		{"disabled, asked for", func(g *seen) { g.Mode = v1beta2.SnapshotDataIntegrityDisabled }, false},
+	} {
+		_, g := world(t)
+		tt.edit(&g)
+		r := New("ns", &slow{})
+		if err := r.start(t.Context(), testNow.Add(time.Millisecond), engineclient.Target{Volume: "v"}, g,
+			g.Snapshots[0]); err != nil {
+			t.Fatal(err)
+		}
+		if c := r.checks["v"]; c.Regular != tt.want || !c.Begun.Equal(testNow) || c.Node != "n1" {
+			t.Errorf("%s: %+v", tt.name, c)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package loop
 
-import "strings"
+import (
+	"strings"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
 
 // Condition is the part of a status condition that the loop compares. An event is recorded when
 // Status flips, never for a new reason or message alone.
@@ -9,6 +13,15 @@ type Condition struct {
 	// Of names the part of the object the condition is about, e.g. a disk of a node; empty for the
 	// object itself.
 	Of string
+}
+
+// Conditions are those of an object itself.
+func Conditions(all []v1beta2.Condition) []Condition {
+	var out []Condition
+	for _, c := range all {
+		out = append(out, Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return out
 }
 
 // conditionEvents gives the events for what changed between two condition lists: the reason is the

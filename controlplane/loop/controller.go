@@ -1,12 +1,14 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -38,6 +40,8 @@ const (
 type Controller[T client.Object, G any] struct {
 	// Name identifies the controller in logs, metrics and as source component of events.
 	Name string
+	// Source is the source component of its events if that is not Name.
+	Source string
 	// New returns an empty object of the kind.
 	New func() T
 	// Gather reads what Decide needs. An error ends the step; it is retried with back-off.
@@ -47,6 +51,9 @@ type Controller[T client.Object, G any] struct {
 	// Conditions returns the conditions in the object's status, for events; nil when the kind has
 	// none.
 	Conditions func(object T) []Condition
+	// SharedStatus: somebody else writes other parts of the kind's status, so this controller writes
+	// only what it changes.
+	SharedStatus bool
 	// Gone, if set, is told about an object that no longer exists, to drop what is held in memory
 	// for it.
 	Gone func(ctx context.Context, key client.ObjectKey)
@@ -67,6 +74,8 @@ type Watch struct {
 	names func(client.Object) []string
 	// updated names those to wake after an update.
 	updated func(before, after client.Object) []string
+	// elsewhere: the objects to wake are in the manager's namespace, wherever the changed one is.
+	elsewhere bool
 	// within is how long a wake-up may wait for further ones; 0: it does not.
 	within time.Duration
 }
@@ -107,6 +116,13 @@ func WatchingUpdates[O client.Object](proto O, names func(O) []string, updated f
 // is for what is only counted.
 func (w Watch) Within(d time.Duration) Watch {
 	w.within = d
+	return w
+}
+
+// Elsewhere has objects of the manager's namespace woken, not of that of the changed object: it is
+// for users of the system, who have namespaces of their own.
+func (w Watch) Elsewhere() Watch {
+	w.elsewhere = true
 	return w
 }
 
@@ -158,8 +174,16 @@ type Registration struct {
 	Workers int
 	// Sources are the kinds, other than the own one, whose changes wake objects.
 	Sources []Source
-	// Wakeups are those from outside Kubernetes; nil for none.
-	Wakeups <-chan event.GenericEvent
+	// Wakeups are those from outside Kubernetes; nil for none. Whoever sends them may know no more of
+	// an object than its name: it is in Namespace then.
+	Wakeups   <-chan event.GenericEvent
+	Namespace string
+}
+
+// woken names the object that a wakeup is for.
+func (r Registration) woken(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: cmp.Or(o.GetNamespace(), r.Namespace), Name: o.GetName()}}}
 }
 
 // Source is a kind that is watched, and whom its changes wake.
@@ -177,13 +201,13 @@ type Registrar interface {
 // Node) are looked for in namespace; objects woken by a namespaced one in its own namespace.
 func Setup[T client.Object, G any](mgr ctrl.Manager, namespace string, c Controller[T, G]) error {
 	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
-	events := mgr.GetEventRecorderFor(c.Name)
+	events := mgr.GetEventRecorderFor(cmp.Or(c.Source, c.Name))
 	r, err := NewReconciler(c, mgr.GetClient(), events)
 	if err != nil {
 		return err
 	}
 	reg := Registration{
-		Name: c.Name, For: c.New(), Reconciler: r, Workers: c.Workers, Wakeups: c.Wakeups,
+		Name: c.Name, For: c.New(), Reconciler: r, Workers: c.Workers, Wakeups: c.Wakeups, Namespace: namespace,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst,
 			backoffMost),
 	}
@@ -212,7 +236,7 @@ func (r Registration) complete(mgr ctrl.Manager) error {
 		b = b.Watches(s.Object, s.Handler)
 	}
 	if r.Wakeups != nil {
-		b = b.WatchesRawSource(source.Channel(r.Wakeups, &handler.EnqueueRequestForObject{}))
+		b = b.WatchesRawSource(source.Channel(r.Wakeups, handler.EnqueueRequestsFromMapFunc(r.woken)))
 	}
 	if err := b.Complete(r.Reconciler); err != nil {
 		return fmt.Errorf("register %s: %w", r.Name, err)
@@ -225,7 +249,7 @@ func (w Watch) handler(namespace string) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	wake := func(q queue, o client.Object, names []string) {
 		in := namespace
-		if ns := o.GetNamespace(); ns != "" {
+		if ns := o.GetNamespace(); ns != "" && !w.elsewhere {
 			in = ns
 		}
 		for _, name := range names {

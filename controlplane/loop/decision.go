@@ -63,12 +63,9 @@ type Update struct{ Object client.Object }
 // status.
 type UpdateStatus struct{ Object client.Object }
 
-// Delete deletes Object, only if it is still the one that was read (UID).
-type Delete struct {
-	Object client.Object
-	// GracePeriodSeconds overrides the object's own grace period when not nil; 0 kills a Pod at once.
-	GracePeriodSeconds *int64
-}
+// Delete deletes Object, only if it is still the one that was read (UID). If that one is deleted
+// already the step has nothing to do, as without a change.
+type Delete struct{ Object client.Object }
 
 // Call is a change outside the API server, e.g. starting a process. Its effect is seen by a later
 // gather, so the loop looks again after Decision.After or callSettle, not at once.
@@ -136,10 +133,7 @@ func (c UpdateStatus) apply(ctx context.Context, cl client.Client) (*expectation
 
 func (c Delete) apply(ctx context.Context, cl client.Client) (*expectation, error) {
 	uid := c.Object.GetUID()
-	opts := &client.DeleteOptions{
-		GracePeriodSeconds: c.GracePeriodSeconds,
-		Preconditions:      nil,
-	}
+	opts := &client.DeleteOptions{}
 	if uid != "" {
 		opts.Preconditions = preconditionUID(uid)
 	}

@@ -224,6 +224,46 @@ func TestRestlessObjectIsSlowedDown(t *testing.T) {
 	}
 }
 
+// TestDeletingWhatIsDeletedSettles: an object that is deleted and stays, for its finalizer, is not
+// deleted again at once, and no event tells of it.
+func TestDeletingWhatIsDeletedSettles(t *testing.T) {
+	deletes := 0
+	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", Finalizers: []string{"a/b"}}}
+	settled := func(time.Time, *corev1.Pod, int) Decision { return Decision{} }
+	w := newWorld(t, settled, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			deletes++
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	if err := w.Create(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	w.r.Decide = func(time.Time, *corev1.Pod, int) Decision {
+		s := &corev1.Secret{}
+		if err := w.Get(t.Context(), client.ObjectKeyFromObject(kept), s); err != nil {
+			t.Fatal(err)
+		}
+		return Decision{Do: Delete{Object: s}, Events: []Event{{Reason: "Gone"}}, After: time.Minute}
+	}
+	if res := w.step(t); res.RequeueAfter != again || deletes != 1 || len(w.recorded()) != 1 {
+		t.Fatalf("the first time: %+v, %d deleted", res, deletes)
+	}
+	if res := w.step(t); res.RequeueAfter != time.Minute || deletes != 1 || len(w.recorded()) != 0 {
+		t.Fatalf("the second time: %+v, %d deleted", res, deletes)
+	}
+	inner := w.r.Decide
+	w.r.Decide = func(now time.Time, p *corev1.Pod, n int) Decision {
+		d := inner(now, p, n)
+		d.Do = Reserving{Change: d.Do, Done: func(error) {},
+			Reserve: func(context.Context) (bool, error) { return true, nil }}
+		return d
+	}
+	if res := w.step(t); res.RequeueAfter != time.Minute || deletes != 1 {
+		t.Fatalf("with a reservation: %+v, %d deleted", res, deletes)
+	}
+}
+
 func TestCalls(t *testing.T) {
 	fail := errors.New("connection refused")
 	for _, tt := range []struct {
@@ -295,6 +335,28 @@ func TestReserving(t *testing.T) {
 			!errors.Is(ended, row.wantEnded) {
 			t.Errorf("%s: %+v, %v, asked %d times, ended %d times with %v", row.name, result, err, reserved, done, ended)
 		}
+	}
+}
+
+// TestFailedGatherIsTriedAgain: without all that it reads nothing is decided; the error makes the
+// queue ask again, later and later.
+func TestFailedGatherIsTriedAgain(t *testing.T) {
+	away, decided := errors.New("the API server does not answer"), 0
+	w := newWorld(t, func(time.Time, *corev1.Pod, int) Decision { decided++; return Decision{} }, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if away != nil {
+				return away
+			}
+			return c.List(ctx, l, opts...)
+		}})
+	for range 2 {
+		if res, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); !errors.Is(err, away) || decided != 0 {
+			t.Errorf("%+v, %v, decided %d times", res, err, decided)
+		}
+	}
+	away = nil
+	if w.step(t); decided != 1 {
+		t.Errorf("decided %d times when it could be read", decided)
 	}
 }
 

@@ -64,7 +64,7 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 	if !equality.Semantic.DeepEqual(object, wanted) {
 		return r.writeStatus(ctx, mem, object, wanted, d)
 	}
-	if d.Do == nil {
+	if d.Do == nil || inEffect(d.Do) {
 		mem.writes = 0
 		return ctrl.Result{RequeueAfter: d.After}, nil
 	}
@@ -107,7 +107,10 @@ func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object,
 	if d.Do == nil {
 		events = append(events, d.Events...)
 	}
-	change := UpdateStatus{Object: wanted}
+	var change Change = UpdateStatus{Object: wanted}
+	if r.SharedStatus {
+		change = patchStatus{Object: wanted, Before: object}
+	}
 	pending, err := change.apply(ctx, r.client)
 	if lostRace(change, err) {
 		return r.pace(object, mem, staleRetry), nil
@@ -155,6 +158,16 @@ func (r *Reconciler[T, G]) record(object T, events ...Event) {
 	}
 }
 
+// inEffect tells a deletion of what is deleted already and stays, for a finalizer or until its
+// kubelet has removed it. It would change nothing, so the next step would ask for it again at once.
+func inEffect(change Change) bool {
+	if r, ok := change.(Reserving); ok {
+		return inEffect(r.Change)
+	}
+	d, ok := change.(Delete)
+	return ok && d.Object.GetDeletionTimestamp() != nil
+}
+
 // lostRace tells a write that failed only because the world moved on since it was read.
 func lostRace(change Change, err error) bool {
 	switch c := change.(type) {
@@ -162,7 +175,7 @@ func lostRace(change Change, err error) bool {
 		return errors.Is(err, errNotReserved) || lostRace(c.Change, err)
 	case Create:
 		return apierrors.IsAlreadyExists(err)
-	case Update, UpdateStatus:
+	case Update, UpdateStatus, patchStatus:
 		return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 	case Delete:
 		return apierrors.IsConflict(err)

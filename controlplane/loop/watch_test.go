@@ -98,3 +98,15 @@ func TestManyChangesWakeOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestWakeupsByName: who wakes an object from outside Kubernetes may know its name alone.
+func TestWakeupsByName(t *testing.T) {
+	r := Registration{Namespace: "ns"}
+	for namespace, want := range map[string]string{"": "ns", "other": "other"} {
+		o := &corev1.ConfigMap{}
+		o.Name, o.Namespace = "n1", namespace
+		if got := r.woken(t.Context(), o); len(got) != 1 || got[0].Namespace != want || got[0].Name != "n1" {
+			t.Errorf("namespace %q: %v", namespace, got)
+		}
+	}
+}

@@ -100,9 +100,11 @@ func (k *cluster) testWitnessWithoutOwnManager(t *testing.T, c *testcluster.Clus
 	node := c.Nodes[0]
 	k.takeManager(t, node.Name)
 	defer k.giveManager(t, node.Name)
-	sum := sha256.Sum256([]byte(net.JoinHostPort(node.Address, strconv.Itoa(naming.PortProcessManager))))
+	// As the instance manager names it: by its address and the folder of its instances' logs.
+	sum := sha256.Sum256([]byte(net.JoinHostPort(node.Address, strconv.Itoa(naming.PortProcessManager)) + "\x00" +
+		filepath.Join(node.Root, "var/log/instances")))
 	socket := filepath.Join(os.TempDir(), "ankole-witness-"+strconv.Itoa(os.Geteuid()),
-		hex.EncodeToString(sum[:4])+".sock")
+		hex.EncodeToString(sum[:8])+".sock")
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/claim"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -29,9 +30,18 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// leaderCache holds everything in the namespace, and the cluster-wide kinds.
+// leaderCache holds everything in the namespace, the cluster-wide kinds, and of the Pods of all
+// other namespaces which claims they use.
 func leaderCache(cfg Config) cache.Options {
-	return cache.Options{DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}}}
+	return cache.Options{
+		DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}},
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {
+				Namespaces: map[string]cache.Config{cache.AllNamespaces: {}},
+				Transform:  claim.Outline(cfg.Namespace),
+			},
+		},
+	}
 }
 
 // nodeCache holds the objects of one node, the settings, and of the Pods of all managers and

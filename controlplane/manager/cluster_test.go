@@ -40,6 +40,7 @@ func eventually(t *testing.T, what string, check func(context.Context) error) {
 
 // TestCluster looks at the infrastructure controllers on a real API server with real processes.
 func TestCluster(t *testing.T) {
+	lack.RealTime(t, "a cluster whose nodes count as lost after 5 s")
 	if testing.Short() {
 		lack.Later(t, "starts a cluster; not with -short")
 	}
@@ -155,7 +156,7 @@ func (k *cluster) testInstallingTwice(t *testing.T) {
 		return strings.Join(all, " ")
 	}
 	before := versions()
-	if err := installCRDs(t.Context(), k); err != nil {
+	if err := installCRDs(t.Context(), k, "dev"); err != nil {
 		t.Fatal(err)
 	}
 	if after := versions(); after != before {
@@ -185,6 +186,27 @@ func (k *cluster) testWebhooks(t *testing.T) {
 		w := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: name}}
 		w.Spec.Size, w.Spec.Frontend = size, v1beta2.VolumeFrontendBlockDev
 		refused("size "+name, k.Create(t.Context(), w), 422, "invalid volume size")
+	}
+	job := &v1beta2.RecurringJob{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: "nightly"}}
+	job.Spec.Task, job.Spec.Cron = v1beta2.RecurringJobTaskBackup, "@daily"
+	if err := k.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if s := job.Spec; s.Name != "nightly" || s.Concurrency != 10 || s.Retain != 1 || len(job.Finalizers) != 0 {
+		t.Errorf("created job: %+v", job)
+	}
+	// Patches, since the job's controller writes its status meanwhile.
+	change := func(edit func(*v1beta2.RecurringJobSpec)) error {
+		c := job.DeepCopy()
+		edit(&c.Spec)
+		return k.Patch(t.Context(), c, client.MergeFrom(job))
+	}
+	refused("a job without a time", change(func(s *v1beta2.RecurringJobSpec) { s.Cron = "daily" }), 422,
+		"invalid cron format")
+	refused("a job that keeps too much", change(func(s *v1beta2.RecurringJobSpec) { s.Retain = 101 }), 422,
+		"should be less than or equal to 100")
+	if err := k.Delete(t.Context(), job); err != nil {
+		t.Error(err)
 	}
 	n := &v1beta2.Node{}
 	if err := k.get(t.Context(), testcluster.NodeName(1), n); err != nil {

@@ -22,6 +22,9 @@ type Config struct {
 	// Listen is the address of REST and metrics, WebhookListen that of the webhooks. Both default
 	// to the Pod's address: a manager never listens on a wildcard.
 	Listen, WebhookListen string
+	// ListenAlso is a further address of REST; empty: none. In a container it is one of the loopback
+	// interface, which is where `kubectl port-forward` connects to.
+	ListenAlso string
 
 	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
 	PodName, Namespace, PodIP, NodeName string
@@ -61,7 +64,12 @@ func (c Config) Complete() (Config, error) {
 	if c.WebhookListen == "" {
 		c.WebhookListen = net.JoinHostPort(c.PodIP, defaultWebhookPort)
 	}
-	for flag, address := range map[string]string{"--listen": c.Listen, "--webhook-listen": c.WebhookListen} {
+	for flag, address := range map[string]string{
+		"--listen": c.Listen, "--webhook-listen": c.WebhookListen, "--listen-also": c.ListenAlso,
+	} {
+		if address == "" {
+			continue // only a further address may be missing
+		}
 		if host, _, err := net.SplitHostPort(address); err != nil {
 			errs = append(errs, fmt.Errorf("%s %q is not host:port", flag, address))
 		} else if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {

@@ -26,6 +26,7 @@ func TestConfig(t *testing.T) {
 		{"address that is a name", func(c *Config) { c.PodIP = "localhost" }, "POD_IP"},
 		{"wildcard", func(c *Config) { c.Listen = "0.0.0.0:9500" }, "wildcard"},
 		{"IPv6 wildcard", func(c *Config) { c.WebhookListen = "[::]:9502" }, "wildcard"},
+		{"wildcard as a further address", func(c *Config) { c.ListenAlso = ":9500" }, "--listen-also"},
 		{"no host", func(c *Config) { c.Listen = ":9500" }, "wildcard"},
 		{"no port", func(c *Config) { c.Listen = "127.0.0.1" }, "host:port"},
 		{"webhooks without TLS", func(c *Config) { c.WebhookURL = "http://x" }, "--webhook-url"},

@@ -9,10 +9,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2/crd"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
 )
 
 const (
@@ -22,14 +25,16 @@ const (
 
 // installCRDs brings the definitions of all kinds up to date and waits until the API server serves
 // them. Several managers may do so at once: each write carries the version it was based on, and the
-// loser looks again.
-func installCRDs(ctx context.Context, c client.Client) error {
+// loser looks again. Definitions that a later version than this one has installed stay: in a
+// rolling upgrade a manager that has not been replaced yet may be started anew, and would take
+// fields out of all objects that a newer one has written.
+func installCRDs(ctx context.Context, c client.Client, version string) error {
 	all, err := crd.All()
 	if err != nil {
 		return err
 	}
 	for _, wanted := range all {
-		if err := installCRD(ctx, c, wanted); err != nil {
+		if err := installCRD(ctx, c, wanted, version); err != nil {
 			return fmt.Errorf("install CRD %s: %w", wanted.Name, err)
 		}
 	}
@@ -41,7 +46,11 @@ func installCRDs(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-func installCRD(ctx context.Context, c client.Client, wanted *apiextensionsv1.CustomResourceDefinition) error {
+func installCRD(ctx context.Context, c client.Client, wanted *apiextensionsv1.CustomResourceDefinition,
+	version string) error {
+	if setting.IsVersion(version) {
+		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, naming.AnnotationInstalledBy, version)
+	}
 	return retryConflicts(ctx, func() error {
 		var present apiextensionsv1.CustomResourceDefinition
 		err := c.Get(ctx, client.ObjectKeyFromObject(wanted), &present)
@@ -55,6 +64,10 @@ func installCRD(ctx context.Context, c client.Client, wanted *apiextensionsv1.Cu
 		if err != nil {
 			return err
 		}
+		if by := present.Annotations[naming.AnnotationInstalledBy]; setting.Later(by, version) {
+			slog.Warn("definitions of a later version stay", "crd", wanted.Name, "installed by", by, "this is", version)
+			return nil
+		}
 		updated := present.DeepCopy()
 		keepServerDefaults(wanted, &present)
 		updated.Spec.Versions, updated.Spec.Names = wanted.Spec.Versions, wanted.Spec.Names
@@ -63,6 +76,9 @@ func installCRD(ctx context.Context, c client.Client, wanted *apiextensionsv1.Cu
 		}
 		for k, v := range wanted.Labels {
 			updated.Labels[k] = v
+		}
+		for k, v := range wanted.Annotations {
+			metav1.SetMetaDataAnnotation(&updated.ObjectMeta, k, v)
 		}
 		if equality.Semantic.DeepEqual(&present, updated) {
 			return nil

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/engine"
 	"ankole.storage/controlplane/snapshot"
 )
 
@@ -27,6 +28,8 @@ type Leadership struct {
 	cached atomic.Pointer[cached]
 	// calls reach the engines' snapshots once this process has led.
 	calls atomic.Pointer[snapshot.Calls]
+	// streams are those of engines' states, once this process has led.
+	streams atomic.Pointer[engine.Monitor]
 }
 
 // cached is the leader's cache.

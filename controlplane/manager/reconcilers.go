@@ -9,14 +9,17 @@ import (
 
 	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/attachment"
+	"ankole.storage/controlplane/claim"
 	"ankole.storage/controlplane/engine"
 	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/engineimage"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/integrity"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/orphan"
+	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/settingsync"
 	"ankole.storage/controlplane/snapshot"
@@ -58,8 +61,13 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
-	p.who.calls.Store(&snapshot.Calls{Engines: engines})
+	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
+	events := mgr.GetEventRecorderFor(naming.EventSource("engine"))
+	p.who.calls.Store(&snapshot.Calls{Engines: engines, Events: events})
 	limits := allocator.New(cfg.Namespace, nil)
+	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
+		Purge: engines.SnapshotPurge}, processes, engines)
+	p.who.streams.Store(running.Monitor())
 	return []Reconciler{
 		limits,
 		settingsync.New(settingsync.Config{
@@ -77,11 +85,14 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
-		engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes, engines),
+		running,
 		snapshot.New(snapshot.Config{Namespace: cfg.Namespace}, engines),
 		integrity.New(cfg.Namespace, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
-		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
+		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes}, processes),
+		recurringjob.New(recurringjob.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Image: cfg.ManagerImage,
+			ServiceAccount: cfg.ServiceAccount}),
 		workload.New(cfg.Namespace),
+		claim.New(cfg.Namespace),
 	}, nil
 }

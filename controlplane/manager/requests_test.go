@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"ankole.storage/metrics/metricstest"
 )
 
 func TestDescribe(t *testing.T) {
@@ -50,6 +52,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	if got := countedUnder(t, "test") - before; got != 3 {
 		t.Errorf("%v requests counted, want 3", got)
 	}
+	metricstest.Registered(t, "ankole_manager_api_requests_total")
 }
 
 // countedUnder is how many requests of a client the process has counted.

@@ -2,62 +2,65 @@ package manager
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"strconv"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/enginebinary"
+	"ankole.storage/hostpath"
+	"ankole.storage/metrics"
 	"ankole.storage/rest"
+	"ankole.storage/rest/access"
 )
 
-// lookupTimeout bounds the search for the leader's address while a request waits.
-const lookupTimeout = 2 * time.Second
-
-// serveREST serves /v1, metrics and health on every node. Requests go to the leader, whose cache
-// answers them; while nobody leads they are answered here from live reads.
-func (p *process) serveREST(ctx context.Context) error {
-	s, err := rest.New(rest.Config{
+// newREST returns the server of /v1, metrics and health. Requests go to the leader, whose cache
+// answers them; while nobody leads they are answered here from live reads. relay proves to other
+// managers that this is one.
+func (p *process) newREST(relay http.RoundTripper) (*rest.Server, error) {
+	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
+	return rest.New(rest.Config{
 		Client: p.live, Live: p.live, Reader: reader{p},
 		Namespace:   p.cfg.Namespace,
 		EngineImage: p.cfg.EngineImage,
-		NodeName:    p.cfg.NodeName,
-		Version:     p.cfg.Version,
+		Metrics:     p.exporter,
+		Judge:       access.NewJudge(p.live, p.cfg.Namespace, nil),
+		Sessions:    &access.Sessions{Keys: keys},
 		Leader:      p.leaderFor,
+		Relay:       relay,
 		Informers:   p.informers,
 		Connect:     p.connect,
 		Snapshots:   p.snapshots,
 	})
+}
+
+// serveREST serves it on every node.
+func (p *process) serveREST(ctx context.Context, s *rest.Server) error {
+	listeners, err := p.listen(ctx)
 	if err != nil {
 		return err
 	}
-	l, err := p.listen(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Serve(ctx, l)
+	defer p.exporter.Close()
+	return s.Serve(ctx, listeners...)
+}
+
+// forManagers is what managers answer each other and nobody else.
+func (p *process) forManagers(s *rest.Server) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(enginebinary.Path, enginebinary.Handler(enginebinary.NewLocal(hostpath.Resolve)))
+	mux.Handle(rest.ForwardPath+"/", s.Forwarded())
+	mux.Handle(metrics.Path, p.board)
+	return mux
 }
 
 // leaderFor names the manager that should serve a request; nil for this one.
 func (p *process) leaderFor(r *http.Request) *rest.Target {
-	name := p.who.Leader()
-	if name == "" || name == p.cfg.PodName {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
-	defer cancel()
-	pod := &corev1.Pod{}
-	err := p.live.Get(ctx, client.ObjectKey{Namespace: p.cfg.Namespace, Name: name}, pod)
-	if err != nil || !condition.PodReady(pod) {
+	host, err := p.leaderAddress(r.Context())
+	if err != nil {
 		return nil // the leader has just died: live reads serve as well until there is a new one
 	}
-	return &rest.Target{Host: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortManager))}
+	return &rest.Target{Host: host}
 }
 
 // snapshots has engines work on snapshots, while this process leads: only the leader knows the way

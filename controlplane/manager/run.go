@@ -24,7 +24,6 @@ import (
 
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
-	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/naming"
@@ -35,6 +34,7 @@ import (
 	"ankole.storage/hostpath"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/metrics"
 )
 
 const (
@@ -58,12 +58,18 @@ type process struct {
 	// dial opens connections to their other services.
 	dial  func(address string) (*grpc.ClientConn, error)
 	agent node.AgentConfig
+	// nodeAgent is the agent once it has been made.
+	nodeAgent atomic.Pointer[node.Agent]
 	// certificates secure both.
 	certificates *mtls.Source
 	// managers asks the managers of other nodes.
 	managers *http.Client
-	// settings reads the settings from the cache of the node's objects; nil until that is filled.
+	// settings reads the settings, and what else nodeCache has, from the cache of the node's objects;
+	// nil until that is filled.
 	settings atomic.Pointer[client.Reader]
+	// board and exporter serve metrics: to other managers, and to Prometheus.
+	board    *metrics.Board
+	exporter *metrics.Exporter
 }
 
 // Run is the manager process. It returns when ctx ends, after everything it started has stopped.
@@ -117,8 +123,14 @@ func newProcess(cfg Config) (*process, error) {
 
 // run starts the parts in the order in which they need each other.
 func (p *process) run(ctx context.Context) error {
+	if err := refuseLegacy(ctx, p.live, p.cfg.Namespace); err != nil {
+		return ended(ctx, err)
+	}
+	if err := refuseOlder(ctx, p.live, p.cfg); err != nil {
+		return ended(ctx, err)
+	}
 	if err := persist(ctx, "install the CRDs", func(ctx context.Context) error {
-		return installCRDs(ctx, p.live)
+		return installCRDs(ctx, p.live, p.cfg.Version)
 	}); err != nil {
 		return ended(ctx, err)
 	}
@@ -127,9 +139,18 @@ func (p *process) run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	hooks := admission.NewServer(p.live, settingsReader{p}, p.cfg.Namespace)
-	hooks.Managers = enginebinary.Handler(enginebinary.NewLocal(hostpath.Resolve))
 	p.managers = hooks.ManagerClient()
 	defer p.managers.CloseIdleConnections()
+	relay := hooks.ManagerTransport()
+	defer relay.CloseIdleConnections()
+	if p.board, p.exporter, err = p.newMetrics(); err != nil {
+		return err
+	}
+	api, err := p.newREST(relay)
+	if err != nil {
+		return err
+	}
+	hooks.Managers = p.forManagers(api)
 	if err := hooks.Listen(p.cfg.WebhookListen, keys); err != nil {
 		return err
 	}
@@ -140,7 +161,7 @@ func (p *process) run(ctx context.Context) error {
 	group.Go(func() error { p.holdDevices(ctx); return nil })
 	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those
 	// of the next steps included.
-	group.Go(func() error { return p.serveREST(ctx) })
+	group.Go(func() error { return p.serveREST(ctx, api) })
 	group.Go(func() error { return p.afterWebhooks(ctx, keys) })
 	return ended(ctx, group.Wait())
 }
@@ -174,8 +195,10 @@ func (p *process) runNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("manager of the node's objects: %w", err)
 	}
+	agent := node.NewAgent(p.agent)
+	p.nodeAgent.Store(agent)
 	parts := []Reconciler{
-		node.NewAgent(p.agent),
+		agent,
 		replica.NewAgent(replica.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName,
 			Resolve: hostpath.Resolve}),
 		orphan.NewAgent(orphan.AgentConfig{Namespace: p.cfg.Namespace, NodeName: p.cfg.NodeName,
@@ -217,6 +240,9 @@ func (p *process) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := noteUpgrade(ctx, p.live, p.cfg); err != nil {
+		return err
+	}
 	// Runnables start once the caches are filled; before that REST goes on reading live.
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		p.who.cached.Store(&cached{Reader: mgr.GetClient(), informers: mgr.GetCache()})
@@ -251,14 +277,24 @@ func start(ctx context.Context, mgr ctrl.Manager, parts []Reconciler) error {
 	return mgr.Start(ctx)
 }
 
-// listen binds the REST address.
-func (p *process) listen(ctx context.Context) (net.Listener, error) {
+// listen binds the addresses of REST. Without the further one everything works but what connects to
+// it, so that a manager which cannot have it says so and goes on.
+func (p *process) listen(ctx context.Context) ([]net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", p.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for REST: %w", err)
 	}
-	return l, nil
+	if p.cfg.ListenAlso == "" {
+		return []net.Listener{l}, nil
+	}
+	also, err := lc.Listen(ctx, "tcp", p.cfg.ListenAlso)
+	if err != nil {
+		slog.Warn("REST is not served at its further address: kubectl port-forward may not reach this manager",
+			"address", p.cfg.ListenAlso, "error", err)
+		return []net.Listener{l}, nil
+	}
+	return []net.Listener{l, also}, nil
 }
 
 // atLeast passes on records of a level and above: the libraries' own progress is of no use to an

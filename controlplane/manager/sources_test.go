@@ -54,7 +54,8 @@ func TestEventSources(t *testing.T) {
 		"longhorn-node-controller": "Node", "longhorn-instance-manager-controller": "InstanceManager",
 		"longhorn-setting-controller": "Setting", "longhorn-orphan-controller": "Orphan",
 		"longhorn-volume-attachment-controller": "VolumeAttachment", "longhorn-snapshot-controller": "Snapshot",
-		"longhorn-kubernetes-pod-controller": "Node",
+		"longhorn-kubernetes-pod-controller": "Node", "longhorn-recurring-job-controller": "RecurringJob",
+		"longhorn-kubernetes-pv-controller": "Volume",
 	} {
 		if s.of[name] != kind || !s.asked[name] {
 			t.Errorf("source %s records on %q (asked for: %v), want %s", name, s.of[name], s.asked[name], kind)

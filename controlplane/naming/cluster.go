@@ -26,9 +26,10 @@ const (
 
 	InstancePortMin = 10000
 	InstancePortMax = 20000
-	// EnginePortCount and ReplicaPortCount are how many ports one process takes.
+	// EnginePortCount and ReplicaPortCount are how many ports one process takes; those of a replica
+	// as the proposal shows them (10000 to 10014), though it uses two of them.
 	EnginePortCount  = 1
-	ReplicaPortCount = 10
+	ReplicaPortCount = 15
 )
 
 // Services and the configurations of the webhooks.
@@ -50,11 +51,12 @@ const (
 	ManagerPath = "/v1/manager/"
 )
 
-// Secrets. The last one is made by the user and may be missing.
+// Secrets. SecretGRPCTLS is made by the user and may be missing.
 const (
-	SecretWebhookCA  = "longhorn-webhook-ca"
-	SecretWebhookTLS = "longhorn-webhook-tls"
-	SecretGRPCTLS    = "longhorn-grpc-tls"
+	SecretWebhookCA   = "longhorn-webhook-ca"
+	SecretWebhookTLS  = "longhorn-webhook-tls"
+	SecretRESTSession = "longhorn-rest-session"
+	SecretGRPCTLS     = "longhorn-grpc-tls"
 	// GRPCTLSPeerName is the name peers must have in their certificates.
 	GRPCTLSPeerName = "longhorn-backend.longhorn-system"
 )
@@ -86,9 +88,5 @@ const (
 	SupportBundleLabel    = "rancher/supportbundle"
 )
 
-// Containers of the Pods of instance managers.
-const (
-	InstanceManagerContainer      = "instance-manager"
-	LegacyEngineManagerContainer  = "engine-manager"
-	LegacyReplicaManagerContainer = "replica-manager"
-)
+// InstanceManagerContainer is the container of the Pods of instance managers.
+const InstanceManagerContainer = "instance-manager"

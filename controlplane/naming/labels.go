@@ -1,6 +1,9 @@
 package naming
 
-import "maps"
+import (
+	"maps"
+	"strings"
+)
 
 // Labels without a prefix.
 const (
@@ -109,7 +112,13 @@ const (
 	AnnotationNetworkStatus     = "k8s.v1.cni.cncf.io/network-status"
 	// AnnotationNetworkStatusOld is the older name of the same annotation.
 	AnnotationNetworkStatusOld = "k8s.v1.cni.cncf.io/networks-status"
-	AnnotationAWSRole          = "iam.amazonaws.com/role"
+	// AnnotationNetworkClaimed is on the setting storage-network: which volume was the last to claim
+	// it, and when. It is written so that a change that was judged before is refused.
+	AnnotationNetworkClaimed = LabelPrefix + "last-claimed"
+	AnnotationAWSRole        = "iam.amazonaws.com/role"
+	// AnnotationInstalledBy is our addition, on definitions of kinds: the version of the manager that
+	// installed them.
+	AnnotationInstalledBy = LabelPrefix + "installed-by"
 	// AnnotationTLSSeen is on the Pod of an instance manager that has shown a certificate, with the
 	// value "true"; ours, not the reference's.
 	AnnotationTLSSeen = LabelPrefix + "grpc-tls-seen"
@@ -120,6 +129,17 @@ const (
 	AnnotationLastSkippedSystemRestored   = LabelPrefix + "last-skipped-system-restored"
 	AnnotationLastSkippedSystemRestoredAt = LabelPrefix + "last-skipped-system-restored-at"
 )
+
+// ManagementNetwork is what log lines call the network of the cluster.
+const ManagementNetwork = "management network"
+
+// Network is what log lines call the network for data: a storage network, or that of the cluster.
+func Network(storageNetwork string) string {
+	if storageNetwork == "" {
+		return ManagementNetwork
+	}
+	return "storage network " + storageNetwork
+}
 
 // Interfaces the storage networks give to Pods.
 const (
@@ -144,6 +164,17 @@ const (
 
 	RestoredRecurringJobPrefix = "restored-recurring-job-"
 )
+
+// ChoosesJobs says whether labels of a volume choose any recurring job or group.
+func ChoosesJobs(labels map[string]string) bool {
+	for key, value := range labels {
+		if value == Enabled && key != LabelRecurringJobSource &&
+			(strings.HasPrefix(key, LabelRecurringJobPrefix) || strings.HasPrefix(key, LabelRecurringJobGroupPrefix)) {
+			return true
+		}
+	}
+	return false
+}
 
 // VolumeLabels returns the label that ties an object to its volume.
 func VolumeLabels(volume string) map[string]string {

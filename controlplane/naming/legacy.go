@@ -1,4 +1,12 @@
+//go:build !nolegacy
+
 package naming
+
+// Containers of the Pods of instance managers of types engine and replica.
+const (
+	LegacyEngineManagerContainer  = "engine-manager"
+	LegacyReplicaManagerContainer = "replica-manager"
+)
 
 // LegacyEngineManagerName returns the name of an instance manager of type engine.
 func LegacyEngineManagerName(node, image string) string {

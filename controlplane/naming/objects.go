@@ -175,10 +175,11 @@ func RandomSnapshotName() string { return "snap-" + RandomHex(longRandomDigits) 
 // BackupBackingImageName returns the name of the backup of a backing image, given a RandomSuffix.
 func BackupBackingImageName(backingImage, suffix string) string { return backingImage + "-" + suffix }
 
-// RecurringSnapshotName returns the name of a snapshot made by a recurring job, given a UUID.
+// RecurringSnapshotName returns the name of a snapshot made by a recurring job, given a UUID. A dot
+// at the end of what is left of the job's name is left out: no object could have the name.
 func RecurringSnapshotName(job, uuid string) string {
 	prefix := job + "-c"
-	return prefix[:min(len(prefix), suffixDigits)] + "-" + uuid
+	return strings.TrimRight(prefix[:min(len(prefix), suffixDigits)], ".") + "-" + uuid
 }
 
 // SupportBundleName returns the name of a bundle ordered at a time.

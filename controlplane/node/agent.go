@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,21 +30,32 @@ type AgentConfig struct {
 type Agent struct {
 	cfg    AgentConfig
 	client client.Client
+	health *healthWatch
+	// attributes are what the devices below the disks count, as told last.
+	attributes atomic.Pointer[[]Attribute]
 }
 
 // NewAgent returns the agent of a node.
-func NewAgent(cfg AgentConfig) *Agent { return &Agent{cfg: cfg} }
+func NewAgent(cfg AgentConfig) *Agent {
+	return &Agent{cfg: cfg, health: newHealthWatch(cfg.Host.Health, time.Now)}
+}
 
 // SetupWithManager registers the agent with the manager of the node's own objects.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	a.client = mgr.GetClient()
+	if err := mgr.Add(a.health); err != nil {
+		return fmt.Errorf("add the questions about the health of disks: %w", err)
+	}
 	return loop.Setup(mgr, a.cfg.Namespace, loop.Controller[*v1beta2.Node, agentSeen]{
 		Name:       naming.EventSource("node"),
 		New:        func() *v1beta2.Node { return &v1beta2.Node{} },
 		Gather:     a.gather,
 		Decide:     decideAgent,
 		Conditions: conditions,
-		Watches:    []loop.Watch{loop.Watching(&corev1.Node{}, loop.BySameName[*corev1.Node]())},
+		// The agent of the node and the leader write one status.
+		SharedStatus: true,
+		Wakeups:      a.health.wakeups,
+		Watches:      []loop.Watch{loop.Watching(&corev1.Node{}, loop.BySameName[*corev1.Node]())},
 	})
 }
 
@@ -72,6 +85,7 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 	if err != nil {
 		return s, err
 	}
+	s.Health = a.healthOf(n, values.Bool(setting.NodeDiskHealthMonitoring))
 	rules := rulesFrom(values)
 	// A node that joined without label gets its disks when the label comes; one whose disks were
 	// taken away by its administrator does not get them back.
@@ -85,6 +99,24 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 		}
 	}
 	return s, nil
+}
+
+// healthOf is what the devices below each disk say about themselves; nil if nobody is to ask.
+func (a *Agent) healthOf(n *v1beta2.Node, wanted bool) map[string]Health {
+	if !wanted {
+		a.health.Forget()
+		a.attributes.Store(nil)
+		return nil
+	}
+	out := map[string]Health{}
+	for name, d := range n.Status.DiskStatus {
+		if path := n.Spec.Disks[name].Path; path != "" {
+			out[name] = a.health.Of(n.Name, path, d.HealthDataLastCollectedAt.Time)
+		}
+	}
+	all := attributesOf(out)
+	a.attributes.Store(&all)
+	return out
 }
 
 // lookOnlyIfLabeled keeps the agent from making a directory for a disk that will not be made.

@@ -2,11 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
@@ -42,6 +45,8 @@ type agentSeen struct {
 	KubeNode *corev1.Node
 	// Facts has an entry for each disk with a status.
 	Facts map[string]DiskFacts
+	// Health is what the devices of each disk say about themselves; nil if nobody is to ask.
+	Health map[string]Health
 	// Host are the conditions about what the host offers.
 	Host []v1beta2.Condition
 	// Join are disks and tags the node should get if it has none.
@@ -59,7 +64,7 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 		n.Status.Conditions, _ = v1beta2.SetCondition(n.Status.Conditions, c, now)
 	}
 	ownsReadyCondition := v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
-	var fresh string
+	var fresh []string
 	for _, name := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
 		spec, wanted := n.Spec.Disks[name]
 		facts, looked := s.Facts[name]
@@ -68,26 +73,37 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 		}
 		d := n.Status.DiskStatus[name]
 		condition := judgeDisk(name, d, facts, n, s.Facts)
-		if fresh == "" && isFresh(name, d, facts, n, s.Facts) {
-			fresh = name
+		if isFresh(name, d, facts, n, s.Facts) {
+			fresh = append(fresh, name)
 		}
-		d = report(d, spec, facts)
+		d = reportHealth(report(d, spec, facts), s.Health, name)
 		if ownsReadyCondition {
 			d.Conditions, _ = v1beta2.SetCondition(d.Conditions, condition, now)
 		}
 		n.Status.DiskStatus[name] = d
 	}
-	if fresh != "" {
-		path := n.Spec.Disks[fresh].Path
-		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: loop.Call{
-			What: "prepare disk " + fresh + " at " + path,
-			Do:   func(ctx context.Context) error { return s.Prepare(ctx, path, fresh) },
-		}}
+	if len(fresh) > 0 {
+		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n, s)}
 	}
 	if u := joined(n, s.Join); u != nil {
 		return loop.Decision{Do: loop.Update{Object: u}}
 	}
 	return loop.Decision{After: agentInterval}
+}
+
+// prepare gives disks their configuration files; one that takes none does not keep the others from
+// theirs.
+func prepare(disks []string, n *v1beta2.Node, s agentSeen) loop.Call {
+	var where []string
+	for _, name := range disks {
+		where = append(where, "disk "+name+" at "+n.Spec.Disks[name].Path)
+	}
+	return loop.Call{What: "prepare " + strings.Join(where, ", "), Do: func(ctx context.Context) (err error) {
+		for _, name := range disks {
+			err = errors.Join(err, s.Prepare(ctx, n.Spec.Disks[name].Path, name))
+		}
+		return err
+	}}
 }
 
 // report copies facts into a disk's status. What could not be learnt keeps its former value.
@@ -101,6 +117,19 @@ func report(d v1beta2.DiskStatus, spec v1beta2.DiskSpec, f DiskFacts) v1beta2.Di
 	d.StorageAvailable = f.Available / availableGrain * availableGrain
 	if d.DiskUUID == "" {
 		d.DiskUUID, d.DiskName = f.DiskUUID, f.DiskName
+	}
+	return d
+}
+
+// reportHealth copies what devices say about themselves into a disk's status. Without an answer the
+// last one stays, of an earlier process too.
+func reportHealth(d v1beta2.DiskStatus, all map[string]Health, disk string) v1beta2.DiskStatus {
+	told := all[disk]
+	switch {
+	case all == nil:
+		d.HealthData, d.HealthDataLastCollectedAt = nil, metav1.Time{}
+	case !told.At.IsZero():
+		d.HealthData, d.HealthDataLastCollectedAt = told.Devices, metav1.NewTime(told.At.Truncate(time.Second))
 	}
 	return d
 }
@@ -143,11 +172,16 @@ func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, al
 }
 
 // sameFilesystem returns another disk of the node on the same file system that was there first: one
-// with a UUID before one without, then by name. Empty if there is none.
+// with a UUID before one without, then by name. Empty if there is none. A disk that is away does
+// not count: its directory is one of the file system below, where another disk may be.
 func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) string {
 	id := all[name].FilesystemID
 	if id == "" || all[name].Problem != "" {
 		return ""
+	}
+	away := func(disk string) bool {
+		was := n.Status.DiskStatus[disk].DiskUUID
+		return was != "" && all[disk].DiskUUID != was
 	}
 	before := func(a, b string) bool {
 		usedA, usedB := n.Status.DiskStatus[a].DiskUUID != "", n.Status.DiskStatus[b].DiskUUID != ""
@@ -157,7 +191,10 @@ func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) stri
 		return a < b
 	}
 	for _, other := range slices.Sorted(maps.Keys(all)) {
-		if other != name && all[other].Problem == "" && all[other].FilesystemID == id && before(other, name) {
+		if other == name || all[other].Problem != "" || all[other].FilesystemID != id || away(other) {
+			continue
+		}
+		if before(other, name) || away(name) {
 			return other
 		}
 	}

@@ -102,6 +102,9 @@ func TestAgentReportsRoundedSpaceAndKeepsTheUUID(t *testing.T) {
 	if d.StorageAvailable != 500<<20 || d.StorageMaximum != 1000<<20 || d.FilesystemType != "xfs" || d.DiskPath != "/a" {
 		t.Errorf("disk %+v", d)
 	}
+	if d.DiskType != "filesystem" {
+		t.Errorf("the disk has type %q", d.DiskType)
+	}
 	if d.DiskUUID != "ua" {
 		t.Error("the UUID of a known disk was replaced by what happens to be mounted")
 	}

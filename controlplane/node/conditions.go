@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
 )
 
@@ -75,12 +76,18 @@ func kubeProblem(now time.Time, kube *corev1.Node) (reason, message string, rech
 	return reason, message, recheck
 }
 
-// schedulability says whether new replicas may go to the node.
-func schedulability(kube *corev1.Node, disableOnCordon bool) v1beta2.Condition {
+// schedulability says whether new replicas may go to the node. Where the drain policy evicts the
+// replicas of cordoned nodes, a new one would have to leave again at once, for ever.
+func schedulability(kube *corev1.Node, disableOnCordon bool, drainPolicy string) v1beta2.Condition {
 	c := v1beta2.Condition{Type: v1beta2.NodeConditionSchedulable, Status: v1beta2.ConditionTrue}
-	if kube != nil && kube.Spec.Unschedulable && disableOnCordon {
-		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.NodeReasonKubernetesNodeCordoned
-		c.Message = "Kubernetes node " + kube.Name + " is cordoned and setting disable-scheduling-on-cordoned-node is true"
+	evicts := drainPolicy == instancemanager.DrainEviction || drainPolicy == instancemanager.DrainEvictionOfLast
+	if kube == nil || !kube.Spec.Unschedulable || !disableOnCordon && !evicts {
+		return c
+	}
+	c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.NodeReasonKubernetesNodeCordoned
+	c.Message = "Kubernetes node " + kube.Name + " is cordoned and setting disable-scheduling-on-cordoned-node is true"
+	if !disableOnCordon {
+		c.Message = "Kubernetes node " + kube.Name + " is cordoned and setting node-drain-policy is " + drainPolicy
 	}
 	return c
 }

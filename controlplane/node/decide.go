@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -23,9 +24,9 @@ type seen struct {
 	Replicas []v1beta2.Replica
 	// Siblings are all replicas of the volumes that have one in Replicas.
 	Siblings []v1beta2.Replica
-	// DrainPolicy is the value of node-drain-policy; Protected are the nodes a drain does not empty.
+	// DrainPolicy is the value of node-drain-policy; Shelter is where a drain leaves copies alone.
 	DrainPolicy string
-	Protected   map[string]bool
+	Shelter     instancemanager.Shelter
 	// DisksElsewhere are the UUIDs of disks that other nodes report as Ready.
 	DisksElsewhere map[string]bool
 	// DefaultManager is the instance manager for the default image on this node, nil if there is
@@ -75,7 +76,8 @@ func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 	st := &n.Status
 	ready, recheck := readiness(now, n.Name, s.KubeNode, s.ManagerPod)
 	st.Conditions = withReadiness(now, st.Conditions, ready)
-	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, schedulability(s.KubeNode, s.DisableOnCordon), now)
+	schedulable := schedulability(s.KubeNode, s.DisableOnCordon, s.DrainPolicy)
+	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, schedulable, now)
 	if s.KubeNode != nil {
 		st.Zone = s.KubeNode.Labels[naming.NodeLabelZone]
 		st.Region = s.KubeNode.Labels[naming.NodeLabelRegion]
@@ -120,7 +122,7 @@ func syncDiskKeys(n *v1beta2.Node) {
 // observeDisk returns the status of one disk with the leader's fields brought up to date.
 func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady bool,
 	s seen) v1beta2.DiskStatus {
-	if !nodeReady {
+	if !nodeReady && !condition.DiskAway(d) { // what was found of a disk that is away is told on
 		d.Conditions, _ = v1beta2.SetCondition(d.Conditions, v1beta2.Condition{
 			Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse,
 			Reason: v1beta2.DiskReasonNodeNotReady, Message: "node " + n.Name + " is not ready",

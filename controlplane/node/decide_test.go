@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/schedule"
 )
 
@@ -124,7 +125,7 @@ func TestLeaderWritesItsFields(t *testing.T) {
 	n, s := storageNode(), healthy()
 	s.Replicas = []v1beta2.Replica{replica("r1", "n1", "uuid-d", 5*gib), replica("r2", "n1", "uuid-d", 7*gib),
 		replica("r3", "n1", "other", gib), replica("duplicate", "n1", "uuid-d", 7*gib)}
-	s.Replicas[3].Spec.Active = false
+	s.Replicas[1].Spec.FailedAt, s.Replicas[3].Spec.Active = "2030-01-01T00:00:00Z", false
 	if d := decide(now, n, s); d.Do != nil {
 		t.Fatalf("does %v", d.Do)
 	}
@@ -242,6 +243,15 @@ func TestEviction(t *testing.T) {
 	cordon := func(policy string) func(*v1beta2.Node, *seen) {
 		return func(_ *v1beta2.Node, s *seen) { s.KubeNode.Spec.Unschedulable, s.DrainPolicy = true, policy }
 	}
+	// others is node n2 with disk x, not ready for a reason.
+	others := func(reason string) []v1beta2.Node {
+		n := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "x"}}
+		if reason != "" {
+			n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "False", Reason: reason}}
+		}
+		return []v1beta2.Node{n}
+	}
 	// why is what the messages of these cases end with.
 	why := map[string]string{"node down": "stays on node n1: KubernetesNodeNotReady",
 		"Kubernetes node gone": "stays on node n1: KubernetesNodeGone", "no longer": "stays on node n1"}
@@ -278,8 +288,15 @@ func TestEviction(t *testing.T) {
 			cordon("block-for-eviction-if-contains-last-replica")(n, s)
 			other := replica("r2", "n2", "x", gib)
 			other.Spec.Active, other.Spec.HealthyAt = true, "t"
-			s.Siblings, s.Protected = []v1beta2.Replica{other}, map[string]bool{"n2": true}
+			s.Siblings, s.Shelter = []v1beta2.Replica{other}, instancemanager.NewShelter([]string{"n2"}, others(""))
 		}, false, "", false},
+		{"cordoned, evict the last, copy on a dead node", func(n *v1beta2.Node, s *seen) {
+			cordon("block-for-eviction-if-contains-last-replica")(n, s)
+			other := replica("r2", "n2", "x", gib)
+			other.Spec.Active, other.Spec.HealthyAt = true, "t"
+			s.Siblings = []v1beta2.Replica{other}
+			s.Shelter = instancemanager.NewShelter([]string{"n2"}, others(v1beta2.NodeReasonKubernetesNodeGone))
+		}, false, "EvictionAutomatic", true},
 	} {
 		n, s := storageNode(), healthy()
 		r := replica("r1", "n1", "uuid-d", gib)
@@ -303,21 +320,47 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestSchedulable: a cordoned node takes no new replicas where the setting says so.
+// TestDiskThatIsAwayIsToldOn: what the manager of a node found of a disk stays while that manager
+// is away, since copies there do not count (K102).
+func TestDiskThatIsAwayIsToldOn(t *testing.T) {
+	for _, found := range []string{v1beta2.DiskReasonNoDiskInfo, v1beta2.DiskReasonDiskFilesystemChanged, ""} {
+		n, s := storageNode(), healthy()
+		d := n.Status.DiskStatus["d"]
+		want := v1beta2.DiskReasonNodeNotReady
+		if found != "" {
+			want = found
+			d.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "False", Reason: found}}
+		}
+		n.Status.DiskStatus["d"] = d
+		s.ManagerPod = nil
+		decide(now, n, s)
+		if c := diskCondition(n, "d", "Ready"); c.Reason != want || c.Status != v1beta2.ConditionFalse {
+			t.Errorf("found %q: %+v", found, c)
+		}
+	}
+}
+
+// TestSchedulable: a cordoned node takes no new replicas where the setting says so, or where they
+// would have to leave it at once (K107).
 func TestSchedulable(t *testing.T) {
 	cordoned := kube(func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	for _, tt := range []struct {
 		name           string
 		kube           *corev1.Node
 		setting        bool
+		policy         string
 		status, reason string
 	}{
-		{"node", kube(), true, "True", ""},
-		{"cordoned", cordoned, true, "False", "KubernetesNodeCordoned"},
-		{"cordoned, and the setting is off", cordoned, false, "True", ""},
-		{"node that is gone", nil, true, "True", ""},
+		{"node", kube(), true, "block-for-eviction", "True", ""},
+		{"cordoned", cordoned, true, "always-allow", "False", "KubernetesNodeCordoned"},
+		{"cordoned, and the setting is off", cordoned, false, "block-if-contains-last-replica", "True", ""},
+		{"the same, always-allow", cordoned, false, "always-allow", "True", ""},
+		{"the same, replicas are evicted", cordoned, false, "block-for-eviction", "False", "KubernetesNodeCordoned"},
+		{"the same, the last ones are", cordoned, false, "block-for-eviction-if-contains-last-replica", "False",
+			"KubernetesNodeCordoned"},
+		{"node that is gone", nil, true, "block-for-eviction", "True", ""},
 	} {
-		c := schedulability(tt.kube, tt.setting)
+		c := schedulability(tt.kube, tt.setting, tt.policy)
 		if c.Type != "Schedulable" || string(c.Status) != tt.status || c.Reason != tt.reason {
 			t.Errorf("%s: %+v, want %s, %q", tt.name, c, tt.status, tt.reason)
 		}

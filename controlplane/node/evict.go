@@ -38,7 +38,7 @@ func evictorOf(n *v1beta2.Node, r *v1beta2.Replica, s seen) evictor {
 	case instancemanager.DrainEviction:
 		return policy
 	case instancemanager.DrainEvictionOfLast:
-		if !instancemanager.CopyElsewhere(r, s.Siblings, s.Protected) {
+		if !instancemanager.CopyElsewhere(r, s.Siblings, s.Shelter) {
 			return policy
 		}
 	}

@@ -41,6 +41,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Gather:     r.gather,
 		Decide:     decide,
 		Conditions: conditions,
+		// The agent of the node and the leader write one status.
+		SharedStatus: true,
 		Watches: []loop.Watch{
 			loop.WatchingChanges(&corev1.Node{}, condition.KubeNodeChanged, loop.BySameName[*corev1.Node]()),
 			loop.WatchingChanges(&corev1.Pod{}, loop.Changed(podOn), func(p *corev1.Pod) []string {
@@ -55,6 +57,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 				loop.ByOwner[*v1beta2.InstanceManager]("Node")),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 			loop.Watching(&policyv1.PodDisruptionBudget{}, func(*policyv1.PodDisruptionBudget) []string { return r.cordoned() }),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.CopiesView),
+				func(*v1beta2.Node) []string { return r.cordoned() }),
 		},
 	})
 }
@@ -128,7 +132,7 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 }
 
 // cordoned names the nodes whose Kubernetes node is cordoned: whether their replicas have to leave
-// depends on the disruption budgets of the others.
+// depends on the others: their disruption budgets, and whether they and their disks are there.
 func (r *Reconciler) cordoned() (names []string) {
 	for _, n := range r.all() {
 		if r.isCordoned(n.Name) {
@@ -279,7 +283,7 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 		}
 		s.Siblings = append(s.Siblings, siblings...)
 	}
-	s.Protected, err = instancemanager.ProtectedNodes(ctx, r.client, n.Namespace)
+	s.Shelter, err = instancemanager.ReadShelter(ctx, r.client, n.Namespace)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/controlplane/directory"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -48,7 +49,7 @@ func openReplicas(real, uuid string) (*os.Root, error) {
 	if uuid == "" || config.DiskUUID != uuid {
 		return nil, fmt.Errorf("at %s is disk %q, not %q", real, config.DiskUUID, uuid)
 	}
-	if err := isDirectory(disk, naming.ReplicaDirectory); err != nil {
+	if err := directory.Is(disk, naming.ReplicaDirectory); err != nil {
 		return nil, err
 	}
 	replicas, err := disk.OpenRoot(naming.ReplicaDirectory)
@@ -64,18 +65,6 @@ func withoutNotExist(err error) error {
 		return errors.New(err.Error())
 	}
 	return err
-}
-
-// isDirectory is an error unless name is a directory in root, and no link to one.
-func isDirectory(root *os.Root, name string) error {
-	info, err := root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", filepath.Join(root.Name(), name))
-	}
-	return nil
 }
 
 // readJSON reads a regular file; it neither waits for the writer of a pipe nor follows a link.
@@ -149,36 +138,16 @@ func exists(real, uuid, name string) (bool, error) {
 		return false, err
 	}
 	defer replicas.Close()
-	err = isDirectory(replicas, name)
+	err = directory.Is(replicas, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// hold opens a directory and takes its lock, which every process has that uses it as a replica. The
-// lock ends with the file.
-func hold(replicas *os.Root, name string) (*os.File, error) {
-	if err := isDirectory(replicas, name); err != nil {
-		return nil, err
-	}
-	dir, err := replicas.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("%s is used by a process", dir.Name())
-	}
-	if err != nil {
-		return nil, errors.Join(err, dir.Close())
-	}
-	return dir, nil
-}
-
 // inUse says whether a process has the directory open as a replica's.
 func inUse(replicas *os.Root, name string) bool {
-	dir, err := hold(replicas, name)
+	dir, err := directory.Hold(replicas, name)
 	if err != nil {
 		return true
 	}
@@ -195,7 +164,7 @@ func remove(real, uuid, name string) error {
 		return err
 	}
 	defer replicas.Close()
-	dir, err := hold(replicas, name)
+	dir, err := directory.Hold(replicas, name)
 	if err != nil {
 		return err
 	}

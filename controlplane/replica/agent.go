@@ -15,6 +15,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/copies"
+	"ankole.storage/controlplane/directory"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -234,12 +235,18 @@ func directoryExists(parent, name string) (bool, error) {
 	return true, nil
 }
 
-// removeDirectory cannot leave the parent, whatever links lie in it.
+// removeDirectory cannot leave the parent, whatever links lie in it, and removes nothing under a
+// process: an order to start the replica may arrive late.
 func removeDirectory(parent, name string) error {
 	root, err := os.OpenRoot(parent)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	dir, err := directory.Hold(root, name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	return root.RemoveAll(name)
 }

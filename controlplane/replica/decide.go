@@ -28,8 +28,20 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
 		UID: string(rep.UID), Manager: im, Process: found, NodeDown: s.NodeDown && rep.Spec.NodeID != "",
 	})
+	if !deleting {
+		noteRebuild(now, rep, s)
+	}
+	wantsLog := instance.WantsLog(&rep.Spec.InstanceSpec, status, im, s.Log)
 	if strays := instance.Strays(s.Managers, im, rep.Name); len(strays) > 0 {
-		return stop(rep, strays[0], "", s)
+		return stop(rep, strays[0], s)
+	}
+	if wantsLog && action != instance.Create { // its engine waits for that; the log is there later too
+		return loop.Decision{
+			Do: loop.Call{What: "read the log of replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
+				return s.FetchLog(ctx, im, rep.Name, string(rep.UID))
+			}},
+			After: time.Millisecond,
+		}
 	}
 	switch action {
 	case instance.Create:
@@ -47,10 +59,8 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 				Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},
 			FailureReason: naming.EventFailedStarting,
 		}
-	case instance.Delete:
-		return stop(rep, im, "", s)
-	case instance.DeleteOther:
-		return stop(rep, im, found.Status.UUID, s)
+	case instance.Delete, instance.DeleteOther:
+		return stop(rep, im, s)
 	}
 	if deleting && s.Holds != "" {
 		return loop.Decision{After: holdRetry} // looked at live: no event tells of every change
@@ -82,8 +92,9 @@ func release(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	return d
 }
 
-// stop orders the end of the process of the replica's name, only of that UUID unless it is empty.
-func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, uuid string, s seen) loop.Decision {
+// stop orders the end of the process of the replica's name that is seen in an instance manager.
+func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decision {
+	uuid := instance.UUIDOf(im, rep.Name)
 	return loop.Decision{
 		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
 			return s.Processes.Delete(ctx, im, rep.Name, uuid)

@@ -27,6 +27,7 @@ import (
 	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/live"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -39,6 +40,8 @@ type Config struct {
 	Namespace string
 	// NodeName is the leader's node, the owner of replicas that have no place yet.
 	NodeName string
+	// Logs reads the logs of replicas; nil: none is read.
+	Logs instance.LogReader
 }
 
 // Reconciler runs replica processes. Use New.
@@ -47,11 +50,12 @@ type Reconciler struct {
 	client    client.Client
 	live      client.Reader
 	processes instance.Processes
+	logs      *instance.Logs
 }
 
 // New returns the reconciler; processes reaches the instance managers.
 func New(cfg Config, processes instance.Processes) *Reconciler {
-	return &Reconciler{cfg: cfg, processes: processes}
+	return &Reconciler{cfg: cfg, processes: processes, logs: instance.NewLogs(cfg.Logs)}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -66,16 +70,21 @@ type seen struct {
 	// Node is the replica's node, nil if it has none or that is gone; NodeDown: it is down or gone.
 	Node     *v1beta2.Node
 	NodeDown bool
-	// InUse: a running engine has the replica among its own, or the volume of a deleted replica
-	// cannot do without it.
+	// InUse: an engine has the replica among its own, as far as is known, or the volume of a deleted
+	// replica cannot do without it.
 	InUse bool
 	// Holds says why a deleted replica's object must stay; empty if it may go.
 	Holds string
 	// Image of the instance managers that new processes go to.
 	Image string
 	// Owner of a replica without a place.
-	Owner     string
+	Owner string
+	// Rebuild is what the volume's engines say of the replica's rebuild.
+	Rebuild rebuild
+	// Log is what has become of a request for the replica's log.
+	Log       instance.LogAnswer
 	Processes instance.Processes
+	FetchLog  func(ctx context.Context, im *v1beta2.InstanceManager, name, uid string) error
 	// Secret reads the volume's secret.
 	Secret func(ctx context.Context, volume string) (string, error)
 }
@@ -87,11 +96,15 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 		New:    func() *v1beta2.Replica { return &v1beta2.Replica{} },
 		Gather: r.gather,
 		Decide: decide,
+		Gone:   func(_ context.Context, key client.ObjectKey) { r.logs.Forget(key.Name) },
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(readiness), r.onNode),
-			// A deleted replica waits until its engine has removed it from the set of replicas.
-			loop.Watching(&v1beta2.Engine{}, r.onEngine),
+			// A deleted replica waits until its engine has removed it from the set of replicas; of the
+			// others the engine tells how their rebuild ended.
+			loop.WatchingUpdates(&v1beta2.Engine{}, r.onEngine, func(before, after *v1beta2.Engine) []string {
+				return append(r.onEngine(after), rebuilt(before, after)...)
+			}),
 		},
 	}
 }
@@ -103,7 +116,8 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 }
 
 func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret}
+	s := seen{Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret, FetchLog: r.logs.Fetch,
+		Log: r.logs.Answer(rep.Name, string(rep.UID), rep.Spec.LogRequested)}
 	settings, err := stored.Read(ctx, r.client, rep.Namespace)
 	if err != nil {
 		return s, err
@@ -128,7 +142,8 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 		}
 	}
 	if rep.DeletionTimestamp == nil {
-		return s, nil
+		s.Rebuild, err = r.rebuild(ctx, rep)
+		return s, err
 	}
 	set, engines, err := readCopies(ctx, r.live, rep)
 	if err != nil {
@@ -136,15 +151,43 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 	}
 	s.Holds, s.InUse = set.Holds(rep), set.Serves(rep) != ""
 	for i := range engines {
-		e := &engines[i]
-		mode, listed := e.Status.ReplicaModeMap[rep.Name]
-		s.InUse = s.InUse || e.Status.CurrentState == v1beta2.InstanceStateRunning && listed &&
-			mode != v1beta2.ReplicaModeERR
+		s.InUse = s.InUse || usedBy(&engines[i], rep.Name)
 	}
 	return s, nil
 }
 
-// readCopies reads what decides about a deleted replica: its volume, with all engines and replicas.
+// usedBy says whether an engine has a replica among its own. One that cannot be observed may serve
+// on with those that it had, and would lose a replica that it cannot drop without the witness.
+func usedBy(e *v1beta2.Engine, replica string) bool {
+	switch e.Status.CurrentState {
+	case v1beta2.InstanceStateStopped, v1beta2.InstanceStateError, "":
+		return false
+	}
+	mode, listed := e.Status.ReplicaModeMap[replica]
+	return listed && mode != v1beta2.ReplicaModeERR
+}
+
+// rebuild reads what the engines of a replica's volume say of its rebuild. An engine that has it in
+// sync decides.
+func (r *Reconciler) rebuild(ctx context.Context, rep *v1beta2.Replica) (rebuild, error) {
+	var engines v1beta2.EngineList
+	if err := r.client.List(ctx, &engines, client.InNamespace(rep.Namespace), index.OfVolume(rep.Spec.VolumeName),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return rebuild{}, fmt.Errorf("list engines of volume %s: %w", rep.Spec.VolumeName, err)
+	}
+	var out rebuild
+	for i := range engines.Items {
+		told := rebuildOf(&engines.Items[i], rep.Name)
+		out.Done = out.Done || told.Done
+		if told.Error != "" {
+			out.Error = told.Error
+		}
+	}
+	return out, nil
+}
+
+// readCopies reads what decides about a deleted replica: its volume, with all engines and replicas,
+// and the nodes that those are on.
 // The reader should read live.
 func readCopies(ctx context.Context, c client.Reader, rep *v1beta2.Replica) (copies.Set, []v1beta2.Engine, error) {
 	volume := &v1beta2.Volume{}
@@ -165,7 +208,11 @@ func readCopies(ctx context.Context, c client.Reader, rep *v1beta2.Replica) (cop
 	if err := c.List(ctx, &replicas, of...); err != nil {
 		return copies.Set{}, nil, fmt.Errorf("list replicas of volume %s: %w", key.Name, err)
 	}
-	return copies.Of(volume, engines.Items, replicas.Items), engines.Items, nil
+	nodes, err := live.NodesOf(ctx, c, rep.Namespace, replicas.Items)
+	if err != nil {
+		return copies.Set{}, nil, err
+	}
+	return copies.Of(volume, engines.Items, replicas.Items, nodes), engines.Items, nil
 }
 
 func (r *Reconciler) secret(ctx context.Context, volume string) (string, error) {
@@ -259,7 +306,8 @@ func process(rep *v1beta2.Replica, storageIP, secret string) instance.Process {
 	return instance.Process{
 		Name: rep.Name, Binary: naming.ReplicaBinaryInPod(rep.Spec.Image), Args: args,
 		PortCount: naming.ReplicaPortCount, PortArgs: []string{"--listen," + storageIP + ":"}, Order: rep.Status.Order,
-		Environment: map[string]string{"ANKOLE_VOLUME_UUID": VolumeUID(rep), "ANKOLE_VOLUME_SECRET": secret},
+		Environment: map[string]string{"ANKOLE_VOLUME_UUID": VolumeUID(rep), "ANKOLE_VOLUME_SECRET": secret,
+			"ANKOLE_DATA_NETWORK": naming.Network(rep.Spec.StorageNetwork)},
 	}
 }
 

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/directory"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/disk/osdisk"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -107,6 +110,20 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestOwnerOfAReplica is its node, whatever becomes of that; before it has one, the leader's.
+func TestOwnerOfAReplica(t *testing.T) {
+	for node, want := range map[string]string{"n1": "n1", "": "n9"} {
+		for _, down := range []bool{false, true} {
+			r := rep()
+			r.Spec.NodeID, r.Status.OwnerID = node, "before"
+			decide(now, r, seen{Managers: managers(nil), Owner: "n9", NodeDown: down})
+			if r.Status.OwnerID != want {
+				t.Errorf("on node %q, down %v: owner %q, want %q", node, down, r.Status.OwnerID, want)
+			}
+		}
+	}
+}
+
 func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 	r := rep()
 	r.Spec.RevisionCounterDisabled, r.Spec.Active = true, true
@@ -117,12 +134,15 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 		"--disableRevCounter",
 	}
 	if !slices.Equal(p.Args, want) || p.Binary != "/host/var/lib/longhorn/engine-binaries/img-1/longhorn" ||
-		p.PortCount != 10 {
+		p.PortCount != 15 {
 		t.Errorf("process %+v", p)
 	}
 	r.Spec.Active = false
 	if p := process(r, "10.0.0.1", "secret"); !slices.Contains(p.Args, "--standby") {
 		t.Errorf("process of a duplicate %+v", p)
+	}
+	if got := p.Environment["ANKOLE_DATA_NETWORK"]; got != "management network" {
+		t.Errorf("network %q", got)
 	}
 	if p.Environment["ANKOLE_VOLUME_UUID"] != "uid-v" || p.Environment["ANKOLE_VOLUME_SECRET"] != "secret" {
 		t.Errorf("environment %v", p.Environment)
@@ -223,6 +243,34 @@ func TestRemovalDoesNotFollowLinks(t *testing.T) {
 	}
 }
 
+// TestNothingIsRemovedUnderAProcess holds K108: a process that has the directory in use keeps it.
+func TestNothingIsRemovedUnderAProcess(t *testing.T) {
+	parent, name := t.TempDir(), "v-22222222"
+	path := filepath.Join(parent, name)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	process, err := osdisk.New(nil).Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := removeDirectory(parent, name); !errors.Is(err, directory.ErrInUse) {
+		t.Errorf("removed under a process: %v", err)
+	}
+	if ok, err := directoryExists(parent, name); !ok || err != nil {
+		t.Fatalf("the directory is gone: %v", err)
+	}
+	if err := process.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeDirectory(parent, name); err != nil {
+		t.Error(err)
+	}
+	if ok, _ := directoryExists(parent, name); ok {
+		t.Error("the directory is still there")
+	}
+}
+
 func TestRemovalThenFinalizer(t *testing.T) {
 	removed := false
 	r := rep()
@@ -259,6 +307,58 @@ func TestRemovalThenFinalizer(t *testing.T) {
 	}
 	if d := decideRemoval(now, r, onDisk{}); d.Do != nil {
 		t.Errorf("a replica that is not ours: %v", d.Do)
+	}
+}
+
+// TestOrdersToEndNameTheProcess: an order that is late ends no process that has followed the one
+// that was seen (K108).
+func TestOrdersToEndNameTheProcess(t *testing.T) {
+	stray := *managers(runningProcess())[0].DeepCopy()
+	stray.Name, stray.Spec.NodeID = "im-2", "n2"
+	for _, c := range []struct {
+		state    v1beta2.InstanceState
+		managers []v1beta2.InstanceManager
+		want     string
+	}{
+		{v1beta2.InstanceStateStopped, managers(runningProcess()), "delete im-1/v-r-11111111@run"},
+		{v1beta2.InstanceStateRunning, append(managers(nil), stray), "delete im-2/v-r-11111111@run"},
+	} {
+		r, fake := rep(), &instance.Fake{}
+		r.Spec.DesireState = c.state
+		d := decide(now, r, seen{Managers: c.managers, Processes: fake})
+		if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := fake.Orders(); len(got) != 1 || got[0] != c.want {
+			t.Errorf("orders %q, want %s", got, c.want)
+		}
+	}
+}
+
+// TestUsedByAnEngine: a deleted replica serves on while an engine may use it. Of an engine that
+// cannot be observed what it said last counts (K105).
+func TestUsedByAnEngine(t *testing.T) {
+	const rw, wo, bad = v1beta2.ReplicaModeRW, v1beta2.ReplicaModeWO, v1beta2.ReplicaModeERR
+	for _, c := range []struct {
+		state v1beta2.InstanceState
+		mode  v1beta2.ReplicaMode // "": the engine does not have it
+		used  bool
+	}{
+		{v1beta2.InstanceStateRunning, rw, true}, {v1beta2.InstanceStateRunning, wo, true},
+		{v1beta2.InstanceStateRunning, bad, false}, {v1beta2.InstanceStateRunning, "", false},
+		{v1beta2.InstanceStateUnknown, rw, true}, {v1beta2.InstanceStateUnknown, wo, true},
+		{v1beta2.InstanceStateUnknown, bad, false}, {v1beta2.InstanceStateUnknown, "", false},
+		{v1beta2.InstanceStateStarting, rw, true}, {v1beta2.InstanceStateStopping, rw, true},
+		{v1beta2.InstanceStateStopped, rw, false}, {v1beta2.InstanceStateError, rw, false}, {"", rw, false},
+	} {
+		e := &v1beta2.Engine{}
+		e.Status.CurrentState = c.state
+		if c.mode != "" {
+			e.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{rep().Name: c.mode}
+		}
+		if got := usedBy(e, rep().Name); got != c.used {
+			t.Errorf("engine %q, replica %q: used %v, want %v", c.state, c.mode, got, c.used)
+		}
 	}
 }
 

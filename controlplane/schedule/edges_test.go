@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/big"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestPercentAtTheEdges(t *testing.T) {
@@ -56,6 +58,7 @@ func TestUnderPressure(t *testing.T) {
 	}{
 		{Disk{Maximum: 100, Available: 20}, 80, false},
 		{Disk{Maximum: 100, Available: 19}, 80, true},
+		{Disk{Maximum: 1000, Available: 199}, 80, true},
 		{Disk{Maximum: 100, Available: 30, Reserved: 11}, 80, true},
 		{Disk{Maximum: 100, Available: 10, Reserved: 50}, 100, false},
 		{Disk{Maximum: 100, Available: 10, Reserved: 9}, 100, false},
@@ -122,5 +125,33 @@ func TestTies(t *testing.T) {
 		if got := place(p, tt.nodes...); got != tt.want {
 			t.Errorf("%s: placed on %s, want %s", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestRoom: what Room promises Fits takes, and one byte more it does not.
+func TestRoom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		byteCount := rapid.Int64Range(0, 1<<50)
+		d := Disk{Maximum: byteCount.Draw(t, "maximum"), Available: byteCount.Draw(t, "available"),
+			Reserved: byteCount.Draw(t, "reserved"), Scheduled: byteCount.Draw(t, "scheduled")}
+		p := Policy{OverProvisioningPercent: rapid.Int64Range(0, 500).Draw(t, "over"),
+			MinimalAvailablePercent: rapid.Int64Range(0, 100).Draw(t, "minimal")}
+		room := d.Room(p)
+		if room > 0 && !d.Fits(room, 0, p) || room == 0 && d.Fits(1, 0, p) || room > 0 && d.Fits(room+1, 0, p) {
+			t.Errorf("%+v, %+v: room for %d", d, p, room)
+		}
+	})
+	if room := (Disk{Maximum: 1000, Available: 900, Scheduled: 999}).Room(Policy{OverProvisioningPercent: 100,
+		MinimalAvailablePercent: 25}); room != 1 {
+		t.Errorf("room for %d, want 1", room)
+	}
+	if room := (Disk{Maximum: 1000, Available: 900, Scheduled: 300}).Room(Policy{OverProvisioningPercent: 200,
+		MinimalAvailablePercent: 25}); room != 1700 {
+		t.Errorf("room for %d, want 1700", room)
+	}
+	// A replica that occupies nothing leaves what is available: one byte above the minimum is enough.
+	if room := (Disk{Maximum: 1000, Available: 251}).Room(Policy{OverProvisioningPercent: 100,
+		MinimalAvailablePercent: 25}); room != 1000 {
+		t.Errorf("room for %d, want 1000", room)
 	}
 }

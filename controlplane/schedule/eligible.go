@@ -20,6 +20,9 @@ func (s *search) eligibleNodes() ([]*Node, Failure) {
 	}
 	if hard := s.req.Replica.HardNode; hard != "" {
 		up = keep(up, func(n *Node) bool { return n.Name == hard })
+		if s.nodes[hard] == nil {
+			return nil, failure(ReasonHardAffinity, ReasonNodeNotFound)
+		}
 		if len(up) == 0 {
 			return nil, failure(ReasonHardAffinity)
 		}
@@ -50,12 +53,12 @@ func (s *search) matchesTopology(n *Node) bool {
 }
 
 func (s *search) nodeTagsMatch(n *Node) bool {
-	return tagsMatch(s.req.Volume.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector)
+	return TagsMatch(s.req.Volume.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector)
 }
 
-// tagsMatch: every selector must be among the tags; without selectors tagged things are taken only
+// TagsMatch: every selector must be among the tags; without selectors tagged things are taken only
 // if allowed.
-func tagsMatch(selectors, tags []string, allowEmpty bool) bool {
+func TagsMatch(selectors, tags []string, allowEmpty bool) bool {
 	if len(selectors) == 0 {
 		return allowEmpty || len(tags) == 0
 	}
@@ -70,7 +73,10 @@ func tagsMatch(selectors, tags []string, allowEmpty bool) bool {
 // diskFits applies the disk rules that look at one disk alone. An empty reason means it fits.
 func (s *search) diskFits(d *Disk) Reason {
 	v, p := s.req.Volume, s.req.Policy
-	if d.Unsupported || !d.AllowScheduling || d.EvictionRequested {
+	if d.Missing != "" {
+		return ReasonDiskNotFound
+	}
+	if d.Unsupported || !d.AllowScheduling || d.EvictionRequested || d.Hung {
 		return ReasonDisksUnavailable
 	}
 	if s.reuse {
@@ -86,7 +92,7 @@ func (s *search) diskFits(d *Disk) Reason {
 	if !HoldsFile(d.Filesystem, v.Size) {
 		return ReasonIncompatibleSize
 	}
-	if !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+	if !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
 		return ReasonTagsNotFulfilled
 	}
 	if !d.Fits(v.Size, v.ActualSize, p) {
@@ -104,7 +110,7 @@ func (s *search) reuseFits(d *Disk) Reason {
 	if !d.Schedulable && !d.notFull(p) {
 		return ReasonInsufficientStorage
 	}
-	if !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+	if !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
 		return ReasonTagsNotFulfilled
 	}
 	return ""
@@ -121,6 +127,15 @@ func (d Disk) Fits(size, actual int64, p Policy) bool {
 	limit := percent(d.Maximum-d.Reserved, p.OverProvisioningPercent)
 	provisioned := d.Scheduled <= limit-size
 	return physical && provisioned
+}
+
+// Room is the largest size that Fits takes of a replica that occupies nothing yet, 0 for none.
+func (d Disk) Room(p Policy) int64 {
+	room := percent(d.Maximum-d.Reserved, p.OverProvisioningPercent) - d.Scheduled
+	if !d.Fits(room, 0, p) { // nor does anything below 0
+		return 0
+	}
+	return room
 }
 
 // notFull accepts a disk for a replica that is there already although the disk is under pressure.

@@ -20,9 +20,16 @@ const mostRefusals = 8
 
 // Explain says of every node why it does not take the replica of a request that Place has refused:
 // a node that is refused whole has one entry, any other one for each of its disks. With HardNode
-// set only that node is named. Ordered by node and path.
+// set only that node is named. Nobody is named where the replica itself is at fault. Ordered by
+// node and path.
 func Explain(req Request) []Refusal {
+	if req.Replica.NodeID != "" || unused(req.Replica) {
+		return nil
+	}
 	s := newSearch(req, false)
+	if hard := req.Replica.HardNode; hard != "" && s.nodes[hard] == nil {
+		return []Refusal{{Node: hard, Why: "there is no such node"}}
+	}
 	var out []Refusal
 	for i := range req.Nodes {
 		n := &req.Nodes[i]
@@ -87,7 +94,7 @@ func (s *search) nodeRefusal(n *Node) string {
 		}
 		return fmt.Sprintf("zone %q has a replica of the volume", n.Zone)
 	case len(n.Disks) == 0:
-		return "the node has no disk that is ready"
+		return "the node has no disk"
 	}
 	return ""
 }
@@ -103,19 +110,23 @@ func tagsRefusal(selectors, tags []string) string {
 func (s *search) diskRefusal(d *Disk) string {
 	v, p := s.req.Volume, s.req.Policy
 	switch {
+	case d.Missing != "":
+		return d.Missing
 	case d.Unsupported:
 		return "the disk's type is not supported"
 	case !d.AllowScheduling:
 		return "scheduling is switched off"
 	case d.EvictionRequested:
 		return "the disk is being evicted"
+	case d.Hung:
+		return "a process of the volume there does not end"
 	case !d.Schedulable && d.Pressure:
 		return "DiskPressure: " + d.spaceRefusal(0, 0, p)
 	case !d.Schedulable:
 		return "the disk is not ready"
 	case !HoldsFile(d.Filesystem, v.Size):
 		return fmt.Sprintf("%s cannot hold a file of %d bytes", d.Filesystem, v.Size)
-	case !tagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector):
+	case !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector):
 		return tagsRefusal(v.DiskSelector, d.Tags)
 	case !d.Fits(v.Size, v.ActualSize, p):
 		return "DiskPressure: " + d.spaceRefusal(v.Size, v.ActualSize, p)

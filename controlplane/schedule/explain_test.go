@@ -39,11 +39,32 @@ func TestExplain(t *testing.T) {
 			other.Ready = false
 			r.Nodes = append(r.Nodes, other)
 		}, `n1: zone "z1" has a replica of the volume; n2: the node is not ready`},
-		{"no disks", func(_ *Request, n *Node, _ *Disk) { n.Disks = nil }, "n1: the node has no disk that is ready"},
+		{"no such node", func(r *Request, _ *Node, _ *Disk) { r.Replica.HardNode = "n9" }, "n9: there is no such node"},
+		{"bound to a node that is not ready", func(r *Request, n *Node, _ *Disk) {
+			r.Replica.HardNode, n.Ready = "n1", false
+		}, "n1: the node is not ready"},
+		{"placed already", func(r *Request, n *Node, _ *Disk) { r.Replica.NodeID, n.Ready = "n1", false }, ""},
+		{"disks in order", func(_ *Request, n *Node, _ *Disk) {
+			second, first := n.Disks[0], n.Disks[0]
+			second.Path, first.Path, second.AllowScheduling, first.AllowScheduling = "/b", "/a", false, false
+			n.Disks = []Disk{second, first}
+		}, "n1 /a: scheduling is switched off; n1 /b: scheduling is switched off"},
+		{"nodes in order", func(r *Request, n *Node, _ *Disk) {
+			n.Ready = false
+			other := node(0, "z2")
+			other.Ready = false
+			r.Nodes = append(r.Nodes, other)
+		}, "n0: the node is not ready; n1: the node is not ready"},
+		{"no such disk", func(_ *Request, _ *Node, d *Disk) { *d = Disk{Path: "/x", Missing: "the disk has no status yet"} },
+			"n1 /x: the disk has no status yet"},
+		{"the replica is at fault", func(r *Request, _ *Node, _ *Disk) { r.Replica.Failed = true }, ""},
+		{"no disks", func(_ *Request, n *Node, _ *Disk) { n.Disks = nil }, "n1: the node has no disk"},
 		{"disk's type", func(_ *Request, _ *Node, d *Disk) { d.Unsupported = true },
 			"n1 /data/d1: the disk's type is not supported"},
 		{"disk switched off", func(_ *Request, _ *Node, d *Disk) { d.AllowScheduling = false },
 			"n1 /data/d1: scheduling is switched off"},
+		{"disk hangs", func(_ *Request, _ *Node, d *Disk) { d.Hung = true },
+			"n1 /data/d1: a process of the volume there does not end"},
 		{"disk evicted", func(_ *Request, _ *Node, d *Disk) { d.EvictionRequested = true },
 			"n1 /data/d1: the disk is being evicted"},
 		{"disk not ready", func(_ *Request, _ *Node, d *Disk) { d.Schedulable = false },
@@ -61,6 +82,24 @@ func TestExplain(t *testing.T) {
 			"n1 /data/d1: DiskPressure: 70.0 GiB promised of at most 70.5 GiB, 1.0 GiB wanted"},
 		{"pressure that is over", func(_ *Request, _ *Node, d *Disk) { d.Schedulable, d.Pressure = false, true },
 			"n1 /data/d1: DiskPressure: too little space when the node was last looked at"},
+		{"pressure that is over, at both limits", func(_ *Request, _ *Node, d *Disk) {
+			d.Schedulable, d.Pressure, d.Available, d.Scheduled = false, true, 25*gib+1, 100*gib
+		}, "n1 /data/d1: DiskPressure: too little space when the node was last looked at"},
+		{"pressure of a disk that is schedulable", func(r *Request, _ *Node, d *Disk) {
+			r.Volume.DiskSelector, d.Pressure = []string{"ssd"}, true
+		}, `n1 /data/d1: tags [], all of ["ssd"] wanted`},
+		{"a small disk", func(_ *Request, _ *Node, d *Disk) { d.Maximum, d.Available = 1000, 240 },
+			"n1 /data/d1: DiskPressure: 24.0 % free, more than 25 % wanted"},
+		{"a small disk that the data would fill", func(r *Request, _ *Node, d *Disk) {
+			d.Maximum, d.Available, r.Volume.ActualSize = 1000, 240, 240
+		}, "n1 /data/d1: DiskPressure: 0.0 % free once the volume's data is there, more than 25 % wanted"},
+		{"tenths of the disk's size", func(_ *Request, _ *Node, d *Disk) { d.Maximum, d.Available = 1e6, 240_800 },
+			"n1 /data/d1: DiskPressure: 24.0 % free, more than 25 % wanted"},
+		{"a failed replica that can be used again", func(r *Request, _ *Node, _ *Disk) {
+			failed := on("a", "1")
+			failed.Failed, failed.Reusable = true, true
+			r.Existing = []Replica{failed}
+		}, "n1: the node has a replica of the volume"},
 		{"no figures", func(_ *Request, _ *Node, d *Disk) { d.Maximum = 0 },
 			"n1 /data/d1: DiskPressure: the disk has no space"},
 		{"file too large", func(r *Request, _ *Node, _ *Disk) { r.Volume.Size = extLimit },

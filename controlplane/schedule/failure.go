@@ -21,6 +21,7 @@ const (
 	ReasonTopology            Reason = "topology requirement cannot be satisfied"
 	ReasonGeneric             Reason = "replica scheduling failed"
 	ReasonAlreadyScheduled    Reason = "replica already scheduled"
+	ReasonUnusedFailed        Reason = "unused failed replica is not supported"
 	ReasonIncompatibleSize    Reason = "incompatible volume size"
 )
 

@@ -93,9 +93,11 @@ func modelFits(req Request, reuse bool, d *Disk) Reason {
 	fits := d.Maximum > 0 && d.Available > 0 && taken.Cmp(limit) <= 0 &&
 		left.Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
 	ext := slices.Contains([]string{"ext2/ext3", "ext2", "ext3", "ext4"}, d.Filesystem)
-	unusable := d.Unsupported || !d.AllowScheduling || d.EvictionRequested
+	unusable := d.Unsupported || !d.AllowScheduling || d.EvictionRequested || d.Hung
 	tags := modelTags(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector)
 	switch {
+	case d.Missing != "":
+		return ReasonDiskNotFound
 	case unusable, reuse && !d.Ready, !d.Schedulable && !d.Pressure:
 		return ReasonDisksUnavailable
 	case !d.Schedulable && !(reuse && roomy):
@@ -197,7 +199,11 @@ func modelNodes(req Request) ([]*Node, Reason) {
 	for _, rule := range rules {
 		left = slices.DeleteFunc(left, func(n *Node) bool { return !rule.ok(n) })
 		if len(left) == 0 && rule.why == ReasonNodesUnavailable && req.Replica.HardNode != "" {
-			return nil, ReasonHardAffinity
+			rule.why = ReasonHardAffinity
+		}
+		known := slices.ContainsFunc(req.Nodes, func(n Node) bool { return n.Name == req.Replica.HardNode })
+		if len(left) == 0 && rule.why == ReasonHardAffinity && !known {
+			return nil, ReasonHardAffinity + "; " + ReasonNodeNotFound
 		}
 		if len(left) == 0 {
 			return nil, rule.why
@@ -330,9 +336,13 @@ func (c chance) tags() []string {
 
 func (c chance) disk(name string) Disk {
 	maximum := c.of(0, 100, 101, 107, 200, 300)
+	if c.one(16) {
+		return Disk{Path: "/data/" + name, Missing: "no status"}
+	}
 	return Disk{
 		UUID: name, Path: "/data/" + name, Filesystem: []string{"ext4", "ext2/ext3", "ext2", "ext3", "xfs", ""}[c.IntN(6)],
 		Unsupported: c.one(12), Tags: c.tags(), AllowScheduling: !c.one(12), EvictionRequested: c.one(12),
+		Hung:  c.one(20),
 		Ready: !c.one(12), Schedulable: !c.one(5), Pressure: c.one(2),
 		Maximum: maximum, Available: c.of(0, 25, 26, 50, 75, 100, 100, maximum), Reserved: c.of(0, 0, 10, 30, 60),
 		Scheduled: c.of(0, 0, 20, 50, 90),

@@ -75,12 +75,17 @@ type Node struct {
 // Disk is one data directory of a node.
 type Disk struct {
 	UUID, Path string
+	// Missing says what there is not of the disk, its part in the node's spec or in its status; empty
+	// for a disk that has both. Of a disk that has not, only Path is known.
+	Missing string
 	// Filesystem is the type the kernel reports (ext2/ext3, ext4, xfs, …).
 	Filesystem string
 	// Unsupported: the disk is not of type filesystem.
 	Unsupported                        bool
 	Tags                               []string
 	AllowScheduling, EvictionRequested bool
+	// Hung: a process of the volume that was to be rebuilt there does not end.
+	Hung bool
 	// Ready and Schedulable are its conditions; Pressure: Schedulable is False for lack of space only.
 	Ready, Schedulable, Pressure bool
 	// Maximum and Available describe the file system, Reserved is what the administrator keeps
@@ -131,6 +136,9 @@ func Place(req Request) (Placement, Failure) {
 	if req.Replica.NodeID != "" {
 		return Placement{}, failure(ReasonAlreadyScheduled)
 	}
+	if unused(req.Replica) {
+		return Placement{}, failure(ReasonUnusedFailed)
+	}
 	s := newSearch(req, false)
 	nodes, why := s.eligibleNodes()
 	if len(why) > 0 {
@@ -147,6 +155,10 @@ func Place(req Request) (Placement, Failure) {
 	c := choose(candidates, req.Volume)
 	return Placement{NodeID: c.node.Name, DiskID: c.disk.UUID, DiskPath: c.disk.Path}, nil
 }
+
+// unused says of a replica that it has failed before it ever held data: it is given up, and not
+// placed.
+func unused(r Replica) bool { return r.Failed && r.HealthySince.IsZero() }
 
 // Reuse picks, among the failed replicas in Existing, the one to rebuild instead of making a new
 // one: the most recently failed whose node and disk work and whose place the anti-affinity rules

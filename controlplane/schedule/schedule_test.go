@@ -89,6 +89,8 @@ func TestPlace(t *testing.T) {
 		{name: "hard affinity", nodes: three(), edit: func(r *Request) { r.Replica.HardNode = "n2" }, want: "n2"},
 		{name: "hard affinity to a node that is down", nodes: edit(three(), 1, func(n *Node) { n.Ready = false }),
 			edit: func(r *Request) { r.Replica.HardNode = "n2" }, want: "hard affinity cannot be satisfied"},
+		{name: "hard affinity to a node that does not exist", nodes: three(),
+			edit: func(r *Request) { r.Replica.HardNode = "n9" }, want: "hard affinity cannot be satisfied; node not found"},
 		{name: "topology", nodes: []Node{node(1, "z1"), node(2, "z2")},
 			edit: func(r *Request) { r.Volume.Topology = []Term{{Zone: "z2"}} }, want: "n2"},
 		{name: "topology without a match", nodes: three(),
@@ -112,6 +114,9 @@ func TestPlace(t *testing.T) {
 			n.Disks[0].EvictionRequested = true
 		}), want: "disks are unavailable"},
 		{name: "no disks", nodes: all(three(), func(n *Node) { n.Disks = nil }), want: "disks are unavailable"},
+		{name: "disks without spec or status", nodes: all(three(), func(n *Node) {
+			n.Disks = []Disk{{Path: "/data", Missing: "the disk has no status yet"}}
+		}), want: "disk not found"},
 		{name: "disk under pressure", nodes: all(three(), func(n *Node) {
 			n.Disks[0].Schedulable, n.Disks[0].Pressure = false, true
 		}),
@@ -130,6 +135,12 @@ func TestPlace(t *testing.T) {
 			1, func(n *Node) { n.Disks[0].Scheduled = 10 * gib }), want: "n3"},
 		{name: "local node first", nodes: edit(three(), 2, func(n *Node) { n.Disks[0].Scheduled = 50 * gib }),
 			edit: func(r *Request) { r.Volume.LocalNode = "n3" }, want: "n3"},
+		{name: "failed and never used", nodes: three(), edit: func(r *Request) {
+			r.Replica.Failed = true
+		}, want: "unused failed replica is not supported"},
+		{name: "failed, with data once", nodes: three(), edit: func(r *Request) {
+			r.Replica.Failed, r.Replica.HealthySince = true, time.Unix(1, 0)
+		}, want: "n1"},
 		{name: "already placed", nodes: three(), edit: func(r *Request) {
 			r.Replica.NodeID = "n1"
 		}, want: "replica already scheduled"},
@@ -249,6 +260,9 @@ func TestReuse(t *testing.T) {
 		{name: "nowhere better for one that is being deleted",
 			existing: []Replica{on("w", "1"), failed("a", "1", 1), failed("b", "2", 2)},
 			edit:     func(r *Request) { r.Policy.SoftNode, r.Existing[2].Deleting = true, true }, want: "a"},
+		{name: "nowhere better for one that is being evicted",
+			existing: []Replica{on("w", "1"), failed("a", "1", 1), failed("b", "2", 2)},
+			edit:     func(r *Request) { r.Policy.SoftNode, r.Existing[2].Evicting = true, true }, want: "a"},
 		{name: "space is counted already", existing: []Replica{failed("b", "2", 1)},
 			edit: func(r *Request) { r.Nodes[1].Disks[0].Scheduled = 100 * gib }, want: "b"},
 	}

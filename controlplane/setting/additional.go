@@ -4,6 +4,15 @@ package setting
 const (
 	BlockDeviceTransport = "block-device-transport"
 	BlockDeviceWait      = "block-device-wait"
+	APIAnonymousAccess   = "api-anonymous-access"
+	APIHostNames         = "api-host-names"
+)
+
+// Values of APIAnonymousAccess.
+const (
+	AnonymousNone     = "none"
+	AnonymousReadOnly = "read-only"
+	AnonymousAll      = "all"
 )
 
 // Values of BlockDeviceTransport.
@@ -29,5 +38,21 @@ var additionalDefinitions = []Definition{
 			"A volume that waits already is detached after the new time; its device may fail after the old one.",
 		Category: CategoryGeneral, Type: TypeInt, Required: true,
 		Default: "300", Range: between(10, 86400),
+	},
+	{
+		Name: APIAnonymousAccess, DisplayName: "Anonymous Access to the API",
+		Description: "What the REST API does for callers who show no Kubernetes token and have not logged in: nothing " +
+			"(none), only what changes nothing (read-only), or everything (all), which is for clients that know no " +
+			"tokens, in clusters where whoever reaches the API may do everything. Metrics and health answer everybody. " +
+			"Callers without a token cannot change this setting.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
+		Default: AnonymousNone, Options: []string{AnonymousNone, AnonymousReadOnly, AnonymousAll},
+	},
+	{
+		Name: APIHostNames, DisplayName: "Host Names of the API",
+		Description: "Names, separated by semicolons, by which callers without a token may ask for the REST API, besides " +
+			"addresses, localhost, the Services of the system and the host in manager-url. A name that is not known may be " +
+			"one that a page of another site lets point to this server. An asterisk stands for every name.",
+		Category: CategoryGeneral, Type: TypeString,
 	},
 }

@@ -19,8 +19,8 @@ func TestSchedule(t *testing.T) {
 		{"5/20 4 * * *", "2026-03-10 04:30", "2026-03-10 04:25", "2026-03-10 04:45"},
 		// Both days given: one of them is enough. 2026-03-10 is a Tuesday.
 		{"0 0 13 * mon", "2026-03-10 12:00", "2026-03-09 00:00", "2026-03-13 00:00"},
-		// A step is no day: of these only Mondays that are days 1, 4, 7, …
-		{"0 0 */3 * mon", "2026-03-10 12:00", "2026-02-16 00:00", "2026-03-16 00:00"},
+		// Days 1, 4, 7, … are days given, so that they and Mondays are enough.
+		{"0 0 */3 * mon", "2026-03-11 12:00", "2026-03-10 00:00", "2026-03-13 00:00"},
 		{"0 0 31 2 *", "2026-03-10 12:00", "0001-01-01 00:00", "0001-01-01 00:00"},
 	} {
 		s, err := ParseCron(tt.line)

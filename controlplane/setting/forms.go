@@ -25,8 +25,9 @@ var forms = map[string]func(string) error{
 	SystemManagedCSIComponentsResourceLimits: checkCSIResources,
 	StorageNetwork:                           func(v string) error { _, _, err := ParseNetwork(v); return err },
 	EndpointNetworkForRWXVolume:              func(v string) error { _, _, err := ParseNetwork(v); return err },
-	SnapshotDataIntegrityCronJob:             CheckCron,
+	SnapshotDataIntegrityCronJob:             checkTimes,
 	OrphanResourceAutoDeletion:               checkOrphanKinds,
+	APIHostNames:                             checkHostNames,
 }
 
 // cleaners bring values that may be spelt in several ways into one spelling.
@@ -213,4 +214,32 @@ func checkCSIResources(value string) error {
 		}
 	}
 	return nil
+}
+
+// ParseHostNames returns the names in a value of APIHostNames.
+func ParseHostNames(value string) []string {
+	var names []string
+	for name := range strings.SplitSeq(value, ";") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func checkHostNames(value string) error {
+	for _, name := range ParseHostNames(value) {
+		if name != "*" && len(validation.IsDNS1123Subdomain(strings.ToLower(name))) > 0 {
+			return fmt.Errorf("%q should be a host name without a port, or *", name)
+		}
+	}
+	return nil
+}
+
+// ManagedPods says where Pods of the system may run. Values that cannot be parsed never pass
+// validation; nothing is then asked for.
+func ManagedPods(v Values) (tolerations []corev1.Toleration, selector map[string]string) {
+	tolerations, _ = ParseTolerations(v.String(TaintToleration))
+	selector, _ = ParseNodeSelector(v.String(SystemManagedComponentsNodeSelector))
+	return tolerations, selector
 }

@@ -1,3 +1,5 @@
+//go:build !nolegacy
+
 package setting
 
 import (

@@ -28,11 +28,10 @@ var rowCounts = map[Category]int{
 
 // notDescribed are settings of ours outside of the tables, with the reason.
 var notDescribed = map[string]string{
-	GuaranteedEngineCPU:         "dropped by newer versions, kept by the proposals as deprecated",
-	GuaranteedEngineManagerCPU:  "dropped by newer versions, required by the proposals",
-	GuaranteedReplicaManagerCPU: "dropped by newer versions, required by the proposals",
-	BlockDeviceTransport:        "addition: which transport makes the block device",
-	BlockDeviceWait:             "addition: how long the block device waits without an engine",
+	BlockDeviceTransport: "addition: which transport makes the block device",
+	BlockDeviceWait:      "addition: how long the block device waits without an engine",
+	APIAnonymousAccess:   "addition: what callers without a token may do",
+	APIHostNames:         "addition: names by which such callers may ask",
 }
 
 func facts(t *testing.T) []settingFact {
@@ -92,8 +91,8 @@ func TestTableAgreesWithDescription(t *testing.T) {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if len(all) != 107 || len(byName) != len(all) {
-		t.Errorf("%d settings with %d names, want 107 of each", len(all), len(byName))
+	if want := 106 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {
 		if d.DisplayName == "" || len(d.Description) < 20 || !strings.HasSuffix(d.Description, ".") {
@@ -152,8 +151,6 @@ func TestValidate(t *testing.T) {
 		{GuaranteedInstanceManagerCPU, `{"v1":"41"}`, "should be less than or equal to 40"},
 		{GuaranteedInstanceManagerCPU, "-1", "should be greater than or equal to 0"},
 		{GuaranteedInstanceManagerCPU, "NaN", "not a number"},
-		{GuaranteedEngineManagerCPU, "41", "should be less than or equal to 40"},
-		{GuaranteedEngineManagerCPU, "12.5", "not a whole number"},
 		{AutoSalvage, "true", ""},
 		{AutoSalvage, "True", "should be true or false"},
 		{AutoSalvage, `{"v1":"true"}`, "takes a plain value"},
@@ -201,7 +198,7 @@ func TestValidate(t *testing.T) {
 		{StorageNetwork, "/b", "must be in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},
 		{EndpointNetworkForRWXVolume, "a/", "must be in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},
 		{SnapshotDataIntegrityCronJob, "0 0 */7 * *", ""},
-		{SnapshotDataIntegrityCronJob, "0 0 * *", "has 4 fields"},
+		{SnapshotDataIntegrityCronJob, "0 0 * *", "expected exactly 5 fields, found 4"},
 		{OrphanResourceAutoDeletion, "replica-data;instance", ""},
 		{OrphanResourceAutoDeletion, "replica-data,instance", "should be replica-data or instance"},
 		{BlacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly, "apps/StatefulSet; apps/DaemonSet", ""},
@@ -210,6 +207,11 @@ func TestValidate(t *testing.T) {
 		{CSIAllowedTopologyKeys, "a b", "not the key of a label"},
 		{BlockDeviceTransport, "nbd-unix", ""},
 		{BlockDeviceWait, "10", ""},
+		{APIAnonymousAccess, "read-only", ""},
+		{APIAnonymousAccess, "some", "should be one of none, read-only, all"},
+		{APIHostNames, "a.example; b.example;*", ""},
+		{APIHostNames, "", ""},
+		{APIHostNames, "a.example:80", "should be a host name without a port"},
 		{BlockDeviceWait, "9", "should be greater than or equal to 10"},
 		{BlockDeviceTransport, "ublk", "should be one of auto, fuse-loop, nbd-unix"},
 		{RegistrySecret, strings.Repeat("x", maxValueLength+1), "bytes"},
@@ -336,33 +338,28 @@ func TestReaders(t *testing.T) {
 	stored.Int(AutoSalvage)
 }
 
+// validateChange tries a change of a setting beside stored values.
+func validateChange(t *testing.T, name, value string, stored Values, why string) {
+	t.Helper()
+	err := ValidateChange(name, value, stored)
+	if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+		t.Errorf("%s = %s with %v: error %v, want one with %q", name, value, stored, err, why)
+	}
+}
+
 func TestValidateChange(t *testing.T) {
 	tests := []struct {
 		name, value string
 		stored      Values
 		why         string
 	}{
-		{GuaranteedEngineManagerCPU, "24", Values{GuaranteedReplicaManagerCPU: "15"}, ""},
-		{GuaranteedEngineManagerCPU, "20", Values{GuaranteedReplicaManagerCPU: "20"}, "smaller than 40"},
-		{GuaranteedReplicaManagerCPU, "40", nil, "smaller than 40"},
-		{GuaranteedReplicaManagerCPU, "27", nil, ""},
-		{GuaranteedReplicaManagerCPU, "28", nil, "smaller than 40"},
-		{GuaranteedReplicaManagerCPU, "x", nil, "not a whole number"},
-		// A sum that is stored already does not get in the way of other changes.
-		{AutoSalvage, "false", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"}, ""},
-		{GuaranteedEngineManagerCPU, "20", Values{GuaranteedEngineManagerCPU: " 20", GuaranteedReplicaManagerCPU: "20"}, ""},
-		{GuaranteedEngineManagerCPU, "21", Values{GuaranteedEngineManagerCPU: "20", GuaranteedReplicaManagerCPU: "20"},
-			"smaller than 40"},
 		{DisableSnapshotPurge, "true", nil, "cannot both be true"},
 		{DisableSnapshotPurge, "true", Values{AutoCleanupSystemGeneratedSnapshot: "false"}, ""},
 		{DisableSnapshotPurge, "false", nil, ""},
 		{AutoCleanupSystemGeneratedSnapshot, "true", Values{DisableSnapshotPurge: "true"}, "cannot both be true"},
 	}
 	for _, test := range tests {
-		err := ValidateChange(test.name, test.value, test.stored)
-		if test.why == "" && err != nil || test.why != "" && (err == nil || !strings.Contains(err.Error(), test.why)) {
-			t.Errorf("%s = %s with %v: error %v, want one with %q", test.name, test.value, test.stored, err, test.why)
-		}
+		validateChange(t, test.name, test.value, test.stored, test.why)
 	}
 }
 
@@ -385,9 +382,11 @@ func TestParseTolerations(t *testing.T) {
 }
 
 func TestCheckCron(t *testing.T) {
-	good := []string{"* * * * *", "0 0 */7 * *", "5,10-20/3 1-23 1 jan-MAR sun", "@daily", "? * * * 0"}
+	good := []string{"* * * * *", "0 0 */7 * *", "5,10-20/3 1-23 1 jan-MAR sun", "@daily", "? * * * 0", "1, * * * *",
+		"@every 1h"}
 	bad := []string{"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7",
-		"*/0 * * * *", "5-1 * * * *", "a * * * *", "1, * * * *", "@often", "-1 * * * *", "1--2 * * * *"}
+		"*/0 * * * *", "5-1 * * * *", "a * * * *", "@often", "-1 * * * *", "1--2 * * * *", "CRON_TZ=UTC * * * * *",
+		"TZ=UTC 0 0 * * *"}
 	for _, line := range good {
 		if err := CheckCron(line); err != nil {
 			t.Errorf("%q: %v", line, err)
@@ -397,6 +396,17 @@ func TestCheckCron(t *testing.T) {
 		if err := CheckCron(line); err == nil {
 			t.Errorf("%q is accepted", line)
 		}
+	}
+}
+
+// TestCheckTimes: a setting that needs times takes no interval.
+func TestCheckTimes(t *testing.T) {
+	if err := Validate(SnapshotDataIntegrityCronJob, "@every 1h"); err == nil ||
+		!strings.Contains(err.Error(), "no times") {
+		t.Errorf("@every: %v", err)
+	}
+	if err := Validate(SnapshotDataIntegrityCronJob, "@weekly"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -37,7 +37,10 @@ func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
 		return loop.Decision{} // left over from another version: ignored
 	}
 	s.Status.Applied = !in.Waiting
-	if in.HasFixed && d.ReadOnly && s.Value != in.Fixed {
+	// An older manager may lead once more, as in a rolling upgrade, and so may a build by hand: who
+	// has led before stays known.
+	stays := s.Name == setting.CurrentLonghornVersion && setting.IsVersion(s.Value) && !setting.Later(in.Fixed, s.Value)
+	if in.HasFixed && d.ReadOnly && s.Value != in.Fixed && !stays {
 		return loop.Decision{Do: loop.Update{Object: marked(s, in.Fixed)}}
 	}
 	if marker(s) {
@@ -47,8 +50,8 @@ func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
 	if s.Name == setting.CRDAPIVersion && s.Labels[naming.LabelCRDAPIVersion] != v1beta2.GroupVersion.Version {
 		return loop.Decision{Do: loop.Update{Object: versioned(s)}}
 	}
-	if s.Name == setting.GuaranteedEngineCPU && s.Value != "" {
-		return handOver(s, in.Nodes)
+	if d, due := handOver(s, in.Nodes); due {
+		return d
 	}
 	if in.HasOverride && !in.HasFixed && s.Annotations[naming.AnnotationConfigMapResourceVersion] != in.OverrideVersion {
 		u := s.DeepCopy()

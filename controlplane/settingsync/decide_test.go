@@ -2,6 +2,7 @@ package settingsync
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -41,6 +44,16 @@ func TestDecide(t *testing.T) {
 		{"waiting", object("priority-class", "x", nil), seen{Waiting: true}, "-", false},
 		{"fixed by a flag", object("default-engine-image", "old", nil), seen{HasFixed: true, Fixed: "new"}, "new", true},
 		{"fixed already", object("default-engine-image", "new", nil), seen{HasFixed: true, Fixed: "new"}, "-", true},
+		{"a newer version leads", object("current-longhorn-version", "v1.2.9", nil),
+			seen{HasFixed: true, Fixed: "v1.2.10"}, "v1.2.10", true},
+		{"an older one leads again", object("current-longhorn-version", "v1.2.10", nil),
+			seen{HasFixed: true, Fixed: "v1.2.9"}, "-", true},
+		{"a build by hand leads", object("current-longhorn-version", "v1.2.10", nil),
+			seen{HasFixed: true, Fixed: "dev"}, "-", true},
+		{"a release leads after it", object("current-longhorn-version", "dev", nil),
+			seen{HasFixed: true, Fixed: "v1.2.10"}, "v1.2.10", true},
+		{"another build by hand", object("current-longhorn-version", "dev", nil),
+			seen{HasFixed: true, Fixed: "dev2"}, "dev2", true},
 		{"marker left over", object("default-engine-image", "new", map[string]string{mark: ""}),
 			seen{HasFixed: true, Fixed: "new"}, "new", true},
 		{"ConfigMap changed", object("auto-salvage", "true", map[string]string{version: "1"}),
@@ -117,19 +130,6 @@ func TestEnsureExist(t *testing.T) {
 			t.Errorf("%s = %q, want %q (%v)", name, s.Value, want, err)
 		}
 	}
-	var carried v1beta2.Setting
-	older := []client.Object{
-		&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guaranteed-engine-manager-cpu"}, Value: "15"},
-		&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guaranteed-replica-manager-cpu"}, Value: "24"},
-	}
-	c = fake.NewClientBuilder().WithScheme(scheme).WithObjects(older...).Build()
-	key := client.ObjectKey{Namespace: "ns", Name: "guaranteed-instance-manager-cpu"}
-	if err := EnsureExist(t.Context(), c, "ns", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Get(t.Context(), key, &carried); err != nil || carried.Value != `{"v1":"24"}` {
-		t.Errorf("after shares of 15 and 24 it is %q (%v)", carried.Value, err)
-	}
 	if _, err := parseOverrides("- a\n- b"); err == nil {
 		t.Error("a list counts as a map of settings")
 	}
@@ -158,5 +158,14 @@ func TestLostPodsWakeTheirSettings(t *testing.T) {
 	other.Status.InstanceEngines = map[string]v1beta2.InstanceProcess{"v-e-0": {}}
 	if viewOf(waits) != viewOf(other) {
 		t.Error("a process wakes settings")
+	}
+	pod := func(component string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{naming.LabelComponent: component}}}
+	}
+	if !slices.Equal(settingsOf(pod(naming.ComponentInstanceManager)), instancemanager.PodSettingNames()) {
+		t.Error("the end of an instance manager's Pod, whose object is gone, wakes no setting (K101)")
+	}
+	if settingsOf(pod("other")) != nil {
+		t.Error("the end of another Pod wakes settings")
 	}
 }

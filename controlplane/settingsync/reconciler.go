@@ -52,8 +52,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			// no setting from being applied; or a node whose own CPU request changed.
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(viewOf),
 				func(*v1beta2.InstanceManager) []string { return instancemanager.PodSettingNames() }),
+			// The Pod of an instance manager may end after the object, which says nothing of it any more.
+			loop.WatchingChanges(&corev1.Pod{}, func(_, _ *corev1.Pod) bool { return false }, settingsOf),
 		},
 	})
+}
+
+// settingsOf are the settings that the coming or going of a Pod may concern.
+func settingsOf(pod *corev1.Pod) []string {
+	if pod.Labels[naming.LabelComponent] != naming.ComponentInstanceManager {
+		return nil
+	}
+	return instancemanager.PodSettingNames()
 }
 
 // view is what of an instance manager tells whether its Pod waits for a setting: what it says of

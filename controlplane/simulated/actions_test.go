@@ -78,7 +78,7 @@ func (w *world) act() {
 		return
 	}
 	v := w.volumes[pick(w, names)]
-	switch w.rng.IntN(22) {
+	switch w.rng.IntN(23) {
 	case 0, 1, 2:
 		w.attach(v, h.name)
 	case 3, 4:
@@ -103,6 +103,8 @@ func (w *world) act() {
 		w.lose(h)
 	case 13:
 		w.diskGone(h, !h.diskGone)
+	case 22:
+		w.hang(h, !h.hung)
 	case 14, 15:
 		w.cordon(h, !h.drained)
 	case 16:
@@ -149,9 +151,33 @@ func (w *world) deleteReplica() {
 		if o.Name != r.Name && o.Spec.HealthyAt != "" && o.Spec.FailedAt == "" {
 			w.note("user: delete replica %s", r.Name)
 			_ = w.store.delete(r, client.DeleteOptions{}) // it is there
+			if w.rng.IntN(2) == 0 {
+				w.deafen(r.Spec.VolumeName, o.Name)
+			}
 			return
 		}
 	}
+}
+
+// deafen keeps orders from a volume's engine for a while, in which the process of one of its
+// replicas is killed.
+func (w *world) deafen(volume, replica string) {
+	for _, s := range w.servings() {
+		if s.volume == volume {
+			s.deaf = time.Now().Add(w.between(time.Second, time.Minute))
+			w.note("%s is deaf until %s", s.p.name, s.deaf.Sub(w.started))
+		}
+	}
+	w.after(w.between(0, time.Minute), func() {
+		for _, h := range w.nodes {
+			for _, p := range w.podsOn(h) {
+				if r := p.processes[replica]; r != nil && r.alive() {
+					w.note("process %s is killed", replica)
+					w.end(r, "killed")
+				}
+			}
+		}
+	})
 }
 
 // change changes a setting.
@@ -209,6 +235,7 @@ func (w *world) resize(h *host) {
 func (w *world) diskGone(h *host, gone bool) {
 	w.note("disk of %s gone: %v", h.name, gone)
 	h.diskGone = gone
+	w.noteAllCopies()
 	w.after(w.between(0, 30*time.Second), func() { w.lookAtDisk(h) })
 	for _, p := range w.podsOn(h) {
 		for _, name := range sortedNames(p.processes) {
@@ -220,13 +247,26 @@ func (w *world) diskGone(h *host, gone bool) {
 	w.noticed()
 }
 
-// lose takes a node away, by a cut of its network or of its power, and plans when it comes back.
+// lose takes a node away, and plans when it comes back, if it does.
 func (w *world) lose(h *host) {
 	if !h.reachable() {
 		return
 	}
-	h.off = w.rng.IntN(2) == 0
-	h.cut = !h.off
+	w.away(h, w.rng.IntN(2) == 0)
+	turn := h.turn
+	if w.rng.IntN(3) > 0 {
+		w.after(w.between(5*time.Second, 5*time.Minute), func() {
+			if h.turn == turn {
+				w.comeBack(h)
+			}
+		})
+	}
+}
+
+// away takes a node away: its power is off, or its network is cut.
+func (w *world) away(h *host, off bool) {
+	h.off, h.cut = off, !off
+	w.noteAllCopies()
 	w.note("node %s is lost, power off: %v", h.name, h.off)
 	h.turn++
 	turn := h.turn
@@ -248,13 +288,6 @@ func (w *world) lose(h *host) {
 			w.kubeReady(h, corev1.ConditionUnknown)
 		}
 	})
-	if w.rng.IntN(3) > 0 {
-		w.after(w.between(5*time.Second, 5*time.Minute), func() {
-			if h.turn == turn {
-				w.comeBack(h)
-			}
-		})
-	}
 }
 
 func (w *world) comeBack(h *host) {
@@ -263,6 +296,7 @@ func (w *world) comeBack(h *host) {
 	}
 	w.note("node %s is back", h.name)
 	h.off, h.cut, h.since = false, false, time.Now()
+	w.noteAllCopies()
 	h.turn++
 	w.kubeReady(h, corev1.ConditionTrue)
 	for _, p := range all[*corev1.Pod](w) {

@@ -2,14 +2,17 @@ package simulated_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -261,6 +264,53 @@ func (s statusWriter) Update(_ context.Context, o client.Object, _ ...client.Sub
 		return err
 	}
 	return s.api.w.store.update(o, true)
+}
+
+// Patch implements client.SubResourceWriter for JSON patches: all of one is written, or nothing.
+func (s statusWriter) Patch(_ context.Context, o client.Object, p client.Patch,
+	_ ...client.SubResourcePatchOption) error {
+	k := s.api.w.store.kindOf(o)
+	have := k.objects[client.ObjectKeyFromObject(o)]
+	if have == nil {
+		return apierrors.NewNotFound(resourceOf(k), o.GetName())
+	}
+	next, err := patched(have, o, p)
+	if err != nil {
+		return err
+	}
+	if err := s.api.w.refused(s.api, "status of", next); err != nil {
+		return err
+	}
+	if err := s.api.w.store.update(next, true); err != nil {
+		return err
+	}
+	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(next).Elem())
+	return nil
+}
+
+// patched is what a stored object becomes by the patch that turns its caller's object into another.
+// An operation that tests a value which the stored object has not is an error.
+func patched(have, given client.Object, p client.Patch) (client.Object, error) {
+	if p.Type() != types.JSONPatchType {
+		return nil, fmt.Errorf("patches of type %s are not simulated", p.Type())
+	}
+	data, err := p.Data(given)
+	if err != nil {
+		return nil, err
+	}
+	operations, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(have)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = operations.Apply(text); err != nil {
+		return nil, err
+	}
+	next := reflect.New(reflect.TypeOf(have).Elem()).Interface().(client.Object)
+	return next, json.Unmarshal(text, next)
 }
 
 // informers are the view as the allocator asks for it.

@@ -59,7 +59,7 @@ func (w *world) newest(volume string) (m *v1beta2.Membership) {
 }
 
 // good are the replicas that have everything that was written to a volume: members of the newest
-// record that are not being deleted, and whose data is on its disk.
+// record whose data is on its disk.
 func (w *world) good(volume string) (out []*v1beta2.Replica) {
 	m := w.newest(volume)
 	if m == nil {
@@ -67,8 +67,7 @@ func (w *world) good(volume string) (out []*v1beta2.Replica) {
 	}
 	for _, r := range all[*v1beta2.Replica](w) {
 		d := w.copies[r.Spec.DataDirectoryName]
-		if r.Spec.VolumeName != volume || r.DeletionTimestamp != nil || d == nil ||
-			!slices.Contains(m.Members, r.Spec.DataDirectoryName) {
+		if r.Spec.VolumeName != volume || d == nil || !slices.Contains(m.Members, r.Spec.DataDirectoryName) {
 			continue
 		}
 		if _, err := os.Stat(d.path); err == nil {
@@ -78,7 +77,8 @@ func (w *world) good(volume string) (out []*v1beta2.Replica) {
 	return out
 }
 
-// copiesKept fails when a controller took the last good copy of a volume.
+// copiesKept fails when a controller took the last good copy of a volume. A deleted replica that is
+// kept until another one has its data is one.
 func (w *world) copiesKept() {
 	for _, name := range sortedNames(w.volumes) {
 		if v := w.volumes[name]; v.deleted || w.newest(name) == nil {
@@ -90,14 +90,29 @@ func (w *world) copiesKept() {
 	}
 }
 
-// noteCopies notes since when a volume has its good copies on one node only.
+// staying are the good replicas that are not being deleted, and whose machine and disk are there.
+func (w *world) staying(volume string) []*v1beta2.Replica {
+	return slices.DeleteFunc(w.good(volume), func(r *v1beta2.Replica) bool {
+		h := w.host(r.Spec.NodeID)
+		return r.DeletionTimestamp != nil || h == nil || !h.reachable() || h.diskGone
+	})
+}
+
+// noteAllCopies is noteCopies after a machine or a disk has gone or come.
+func (w *world) noteAllCopies() {
+	for _, name := range sortedNames(w.volumes) {
+		w.noteCopies(name)
+	}
+}
+
+// noteCopies notes since when a volume has the good copies that stay on one node only.
 func (w *world) noteCopies(volume string) {
 	v := w.volumes[volume]
 	if v == nil {
 		return
 	}
 	node := ""
-	for i, r := range w.good(volume) {
+	for i, r := range w.staying(volume) {
 		if i > 0 && r.Spec.NodeID != node {
 			node = ""
 			break

@@ -19,5 +19,5 @@
 // faults end, and every volume has to be as it is wanted. At all times the last good copies, the
 // writers, the limits and the number of looks are checked.
 //
-//	go test ./controlplane/simulated -run 'TestWorld$' -first 94 -seeds 1 -trace
+//	go test ./controlplane/simulated -run 'TestWorld$' -args -first 94 -seeds 1 -trace
 package simulated

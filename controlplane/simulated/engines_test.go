@@ -33,6 +33,7 @@ type serving struct {
 	replicas []*mirror
 	ended    bool
 	next     time.Time // of the next check
+	deaf     time.Time // orders do not reach it until then
 
 	told    engineclient.State
 	changed chan struct{} // closed at each change
@@ -70,7 +71,8 @@ func (w *world) replicaAt(address string, from *host) *proc {
 			continue
 		}
 		for _, p := range pod.processes {
-			if p.address() == address && p.state == v1beta2.InstanceStateRunning && p.engine == nil && !pod.host.diskGone {
+			if p.address() == address && p.state == v1beta2.InstanceStateRunning && p.engine == nil &&
+				!pod.host.diskGone && !pod.host.hung {
 				return p
 			}
 		}
@@ -297,6 +299,15 @@ func (e *engines) at(t engineclient.Target) (*serving, error) {
 	return nil, fmt.Errorf("%w: nothing at %s", engineclient.ErrUnavailable, t.Address)
 }
 
+// ordered is at for an order: an engine may be deaf, though its state is heard.
+func (e *engines) ordered(t engineclient.Target) (*serving, error) {
+	s, err := e.at(t)
+	if err == nil && time.Now().Before(s.deaf) {
+		return nil, fmt.Errorf("%w: %s is busy", engineclient.ErrUnavailable, t.Address)
+	}
+	return s, err
+}
+
 // Forget implements engineclient.Client.
 func (e *engines) Forget(engineclient.Target) {}
 
@@ -336,7 +347,7 @@ func (s *serving) find(address string) *mirror {
 // ReplicaAdd implements engineclient.Client.
 func (e *engines) ReplicaAdd(_ context.Context, t engineclient.Target, address string) (engineclient.State, error) {
 	w := e.w
-	s, err := e.at(t)
+	s, err := e.ordered(t)
 	if err != nil {
 		return engineclient.State{}, err
 	}
@@ -378,7 +389,7 @@ func (s *serving) rebuilt(r *mirror, fails bool) {
 
 // ReplicaRemove implements engineclient.Client.
 func (e *engines) ReplicaRemove(_ context.Context, t engineclient.Target, address string) (engineclient.State, error) {
-	s, err := e.at(t)
+	s, err := e.ordered(t)
 	if err != nil {
 		return engineclient.State{}, err
 	}
@@ -403,7 +414,7 @@ func (e *engines) ReplicaRemove(_ context.Context, t engineclient.Target, addres
 
 // Expand implements engineclient.Client.
 func (e *engines) Expand(_ context.Context, t engineclient.Target, size int64) error {
-	s, err := e.at(t)
+	s, err := e.ordered(t)
 	if err != nil {
 		return err
 	}

@@ -186,10 +186,14 @@ func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instan
 		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
 	at.nextPort += 10
 	at.processes[p.Name] = n
+	w.streams.changed(at)
+	if n.hangs() {
+		w.after(time.Minute, func() { w.stopping(n) }) // it is given up, and waits for its disk
+		return nil
+	}
 	if !slices.Contains(p.Args, "controller") {
 		w.open(n)
 	}
-	w.streams.changed(at)
 	w.after(w.between(50*time.Millisecond, 2*time.Second), func() {
 		if !n.alive() {
 			return
@@ -201,6 +205,43 @@ func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instan
 		w.noticed()
 	})
 	return nil
+}
+
+// hangs says whether a process waits for a disk that does not answer.
+func (p *proc) hangs() bool { return p.pod.host.hung && !slices.Contains(p.args, "controller") }
+
+// stopping tells a process to end, which one that waits for its disk does not.
+func (w *world) stopping(p *proc) {
+	if !p.alive() {
+		return
+	}
+	p.state = v1beta2.InstanceStateStopping
+	if p.engine != nil {
+		p.engine.stop()
+	}
+	w.streams.changed(p.pod)
+	if !p.hangs() {
+		w.after(w.between(10*time.Millisecond, 2*time.Second), func() { w.end(p, "") })
+	}
+}
+
+// hang lets the disk of a machine answer no more, or again.
+func (w *world) hang(h *host, hung bool) {
+	if h.hung == hung {
+		return
+	}
+	w.note("disk of %s hangs: %v", h.name, hung)
+	h.hung = hung
+	for _, p := range w.podsOn(h) {
+		for _, name := range sortedNames(p.processes) {
+			if r := p.processes[name]; !hung && r.engine == nil && r.state == v1beta2.InstanceStateStopping {
+				w.end(r, "")
+			} else if !hung && r.engine == nil && r.state == v1beta2.InstanceStateStarting {
+				w.end(r, "it was given up")
+			}
+		}
+	}
+	w.noticed()
 }
 
 // volumeOf is the volume of a process, by its name.
@@ -232,6 +273,12 @@ func (w *world) open(p *proc) {
 	w.after(time.Second, func() { w.lookAtDisk(p.pod.host) })
 }
 
+// CopyLog implements instance.LogReader: a manager that is cut off does not answer.
+func (o *orders) CopyLog(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+	_, err := o.w.ordered(im, "read the log of", name)
+	return err
+}
+
 // Delete implements instance.Processes.
 func (o *orders) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	w := o.w
@@ -247,12 +294,7 @@ func (o *orders) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uu
 		w.end(p, "")
 		return nil
 	}
-	p.state = v1beta2.InstanceStateStopping
-	if p.engine != nil {
-		p.engine.stop()
-	}
-	w.streams.changed(at)
-	w.after(w.between(10*time.Millisecond, 2*time.Second), func() { w.end(p, "") })
+	w.stopping(p)
 	return nil
 }
 

@@ -56,6 +56,8 @@ type host struct {
 	name     string
 	off, cut bool
 	diskGone bool
+	// hung: the disk answers no reads and no writes, and looks as if nothing had happened.
+	hung     bool
 	drained  bool
 	uuid     string
 	capacity int64
@@ -199,9 +201,9 @@ func (w *world) newLeader() {
 			Follower: w.streams, Proxies: engineclient.NewProxies(nil), Budgets: allocator.NewBudgets(nil)}),
 		volume.New(volume.Config{Namespace: namespace, NodeName: leads, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: namespace}),
-		engine.New(engine.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}, engines),
+		engine.New(engine.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}}, &orders{w: w}, engines),
 		orphan.New(orphan.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
-		replica.New(replica.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
+		replica.New(replica.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}}, &orders{w: w}),
 	)
 }
 
@@ -344,7 +346,7 @@ func (w *world) podReady(name string, ready bool) {
 }
 
 func (w *world) told() string {
-	from := max(0, len(w.history)-400)
+	from := max(0, len(w.history)-*last)
 	return strings.Join(w.history[from:], "\n")
 }
 

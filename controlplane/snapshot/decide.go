@@ -17,6 +17,10 @@ import (
 // replica may have failed at it.
 const purgeAgainAfter = time.Minute
 
+// refusedFor bounds how long a refusal of the engine is believed while the engine looks as it did:
+// what it was refused for may be nothing that the engine's object shows.
+const refusedFor = 30 * time.Second
+
 // lost is the error of an object whose snapshot the engine has no more; clients know the text.
 const lost = "lost track of the corresponding snapshot info inside volume engine"
 
@@ -105,7 +109,7 @@ func (p *pass) take() loop.Decision {
 	case upgrading(v):
 		return p.wait("waiting for the upgrade of the engine of volume " + v.Name)
 	case p.refused() != "":
-		return p.wait(p.refused())
+		return p.waitRefused()
 	case !p.g.Reachable:
 		return p.awaitEngine()
 	}
@@ -120,12 +124,20 @@ func upgrading(v *v1beta2.Volume) bool {
 		v.Status.State == v1beta2.VolumeStateAttached
 }
 
-// refused is the engine's answer to the last order, if the engine is still what it was.
+// refused is the engine's answer to the last order, if the engine is still what it was and that was
+// not long ago.
 func (p *pass) refused() string {
-	if t := p.g.Tried; t.Refusal != "" && t.Of == outline(p.g.Engine) {
+	if t := p.g.Tried; t.Refusal != "" && t.Of == outline(p.g.Engine) && p.now.Sub(t.At) < refusedFor {
 		return t.Refusal
 	}
 	return ""
+}
+
+// waitRefused tells what the engine was asked for in vain, and asks again later.
+func (p *pass) waitRefused() loop.Decision {
+	d := p.wait(p.g.Tried.Refusal)
+	d.After = refusedFor - p.now.Sub(p.g.Tried.At)
+	return d
 }
 
 // wait tells what is waited for, with the volume as it is.
@@ -186,8 +198,10 @@ func (p *pass) giveUp() loop.Decision {
 	s.Status.ReadyToUse = false
 	asked := s.Status.RequestedTime != "" && s.Status.CreationTime == ""
 	switch {
-	case !p.found && (!asked || p.listed):
+	case !p.found && (!asked || p.listed && p.absent()):
 		return p.finish()
+	case !p.found && p.listed && p.g.Reachable:
+		return p.look()
 	case p.g.ReadBy != "":
 		return p.rest("volume " + p.g.ReadBy + " is being filled with it")
 	case p.g.PurgeDisabled:
@@ -199,7 +213,7 @@ func (p *pass) giveUp() loop.Decision {
 	case v.Spec.MigrationNodeID != "":
 		return p.wait("cannot operate during migration")
 	case p.refused() != "":
-		return p.wait(p.refused())
+		return p.waitRefused()
 	case !p.g.Reachable:
 		return p.awaitEngine()
 	case !p.found: // whether it was taken is not known
@@ -208,6 +222,24 @@ func (p *pass) giveUp() loop.Decision {
 		return p.call("remove snapshot "+s.Name+" of volume "+v.Name, p.g.Remove)
 	}
 	return p.purge()
+}
+
+// absent reports whether the engine, as it is, was asked after the last order and has no such
+// snapshot.
+func (p *pass) absent() bool {
+	return p.g.Tried.Looked && !p.g.Tried.There && p.g.Tried.Of == outline(p.g.Engine)
+}
+
+// look asks the engine itself whether a snapshot was taken that was ordered: the list that is known
+// may be older than the order.
+func (p *pass) look() loop.Decision {
+	left := refusedFor - p.now.Sub(p.g.Tried.At)
+	if t := p.g.Tried; t.Looked && t.There && t.Of == outline(p.g.Engine) && left > 0 {
+		d := p.wait("waiting for the engine's list of snapshots")
+		d.After = left
+		return d
+	}
+	return p.call("look for snapshot "+p.s.Name+" of volume "+p.s.Spec.Volume, p.g.Look)
 }
 
 // held says why a purge would leave a snapshot that is marked as removed.
@@ -230,7 +262,7 @@ func (p *pass) purge() loop.Decision {
 			" (setting snapshot-heavy-task-concurrent-limit)")
 	}
 	left := purgeAgainAfter - p.now.Sub(p.g.Tried.At)
-	if p.g.Tried.Of == outline(p.g.Engine) && left > 0 {
+	if t := p.g.Tried; t.Refusal == "" && t.Of == outline(p.g.Engine) && left > 0 {
 		p.s.Status.Error = "a purge has left it"
 		for _, address := range sortedKeys(p.g.Engine.Status.PurgeStatus) {
 			if why := p.g.Engine.Status.PurgeStatus[address].Error; why != "" {

@@ -131,11 +131,16 @@ func TestDecide(t *testing.T) {
 		{"to be taken, refused", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
 			g.put("n1")
-			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many"}
+			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many", At: testNow}
 		}, "", "too many"},
+		{"to be taken, refused for long", func(_ *v1beta2.Snapshot, g *seen) {
+			unknown(g)
+			g.put("n1")
+			g.Tried = attempt{Of: outline(g.Engine), Refusal: "not yet", At: testNow.Add(-refusedFor)}
+		}, "take snapshot s1 of volume v", ""},
 		{"to be taken, refused by the engine as it was", func(_ *v1beta2.Snapshot, g *seen) {
 			g.put("n1")
-			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many"}
+			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many", At: testNow}
 			unknown(g)
 		}, "take snapshot s1 of volume v", ""},
 		{"to be taken, faulted", func(_ *v1beta2.Snapshot, g *seen) {
@@ -206,6 +211,12 @@ func TestDecide(t *testing.T) {
 			g.put("n1")
 			g.Tried = attempt{Of: outline(g.Engine), At: testNow.Add(-time.Minute)}
 		}, "purge the snapshots of volume v", ""},
+		{"deleted, a purge of it was refused for long", func(s *v1beta2.Snapshot, g *seen) {
+			deleted(s)
+			removed(g)
+			g.put("n1")
+			g.Tried = attempt{Of: outline(g.Engine), Refusal: "not now", At: testNow.Add(-refusedFor)}
+		}, "purge the snapshots of volume v", ""},
 		{"deleted, the node is busy", func(s *v1beta2.Snapshot, g *seen) {
 			deleted(s)
 			removed(g)
@@ -233,7 +244,7 @@ func TestDecide(t *testing.T) {
 		{"deleted, refused", func(s *v1beta2.Snapshot, g *seen) {
 			deleted(s)
 			g.put("n1")
-			g.Tried = attempt{Of: outline(g.Engine), Refusal: "no"}
+			g.Tried = attempt{Of: outline(g.Engine), Refusal: "no", At: testNow}
 		}, "", "no"},
 		{"deleted, faulted", func(s *v1beta2.Snapshot, g *seen) {
 			deleted(s)
@@ -257,11 +268,32 @@ func TestDecide(t *testing.T) {
 			s.Status.RequestedTime, g.Engine.Status.SnapshotsError = took, "no"
 			g.Reachable, g.Volume.Spec.NodeID = false, ""
 		}, "ticket for n2", "waiting for the engine of volume v to run"},
+		{"deleted, asked for, not in a list that may be older", func(s *v1beta2.Snapshot, g *seen) {
+			deleted(s)
+			unknown(g)
+			g.put("n1")
+			s.Status.RequestedTime, g.PurgeDisabled = took, true
+		}, "look for snapshot s1 of volume v", ""},
 		{"deleted, asked for, not taken", func(s *v1beta2.Snapshot, g *seen) {
 			deleted(s)
 			unknown(g)
 			s.Status.RequestedTime = took
+			g.Tried = attempt{Of: outline(g.Engine), At: testNow, Looked: true}
 		}, "no finalizer", ""},
+		{"deleted, asked for, taken and not in the list yet", func(s *v1beta2.Snapshot, g *seen) {
+			deleted(s)
+			unknown(g)
+			g.put("n1")
+			s.Status.RequestedTime = took
+			g.Tried = attempt{Of: outline(g.Engine), At: testNow, Looked: true, There: true}
+		}, "", "waiting for the engine's list of snapshots"},
+		{"deleted, asked for, a look at the engine as it was", func(s *v1beta2.Snapshot, g *seen) {
+			deleted(s)
+			g.put("n1")
+			g.Tried = attempt{Of: outline(g.Engine), At: testNow, Looked: true}
+			unknown(g)
+			s.Status.RequestedTime = took
+		}, "look for snapshot s1 of volume v", ""},
 		{"deleted with its volume", func(s *v1beta2.Snapshot, g *seen) {
 			deleted(s)
 			g.put("n1")

@@ -59,16 +59,21 @@ type attempt struct {
 	// Of is the engine as it was (outline); Refusal is its answer, empty if it accepted.
 	Of, Refusal string
 	At          time.Time
+	// Looked: the engine was asked for its snapshots, and There says whether this one is among them.
+	Looked, There bool
 }
 
 // New returns the reconciler; engines reaches the engines.
 func New(cfg Config, engines Engines) *Reconciler {
-	return &Reconciler{cfg: cfg, calls: Calls{engines}, tried: map[types.UID]attempt{}, uids: map[string]types.UID{}}
+	return &Reconciler{cfg: cfg, calls: Calls{Engines: engines},
+		tried: map[types.UID]attempt{}, uids: map[string]types.UID{}}
 }
 
 // SetupWithManager registers it; it runs on the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.client = mgr.GetClient()
+	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
+	r.calls.Events = mgr.GetEventRecorderFor(naming.EventSource("engine"))
 	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
 }
 
@@ -116,7 +121,7 @@ type seen struct {
 	// Tried is the last order for this snapshot.
 	Tried attempt
 
-	Take, Remove, Purge func(ctx context.Context) error
+	Take, Look, Remove, Purge func(ctx context.Context) error
 }
 
 func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, error) {
@@ -160,9 +165,11 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 	g.Crowded = g.Engine.Crowded(engines.Items, settings.Int(setting.SnapshotHeavyTaskConcurrentLimit))
 	_, g.Reachable = r.calls.target(g.Engine)
 	g.Tried = r.attempt(s)
+	freeze := v.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
 	g.Take = r.order(s, g.Engine, func(ctx context.Context) error {
-		return r.calls.Take(ctx, g.Engine, s.Name, s.Spec.Labels)
+		return r.calls.Take(ctx, g.Engine, s.Name, s.Spec.Labels, freeze)
 	})
+	g.Look = r.look(s, g.Engine)
 	g.Remove = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Remove(ctx, g.Engine, s.Name) })
 	g.Purge = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Purge(ctx, g.Engine) })
 	return g, nil
@@ -187,32 +194,46 @@ func (r *Reconciler) gatherCopies(ctx context.Context, s *v1beta2.Snapshot, g *s
 	return nil
 }
 
-// gatherNodes finds where a volume that nobody uses would be attached: beside a replica if it can
-// be.
+// Place is where a volume that nobody uses would be attached.
+type Place struct {
+	// Node is empty if there is none; Down says whether a node is down.
+	Node string
+	Down func(node string) bool
+}
+
+// PlaceOf finds where a volume that nobody uses would be attached: beside one of its replicas if it
+// can be.
+func PlaceOf(v *v1beta2.Volume, nodes []v1beta2.Node, replicas []v1beta2.Replica) Place {
+	up := map[string]bool{}
+	for i := range nodes {
+		up[nodes[i].Name] = !condition.NodeDown(&nodes[i])
+	}
+	p := Place{Down: func(node string) bool { return !up[node] }}
+	for i := range replicas {
+		n, failed := replicas[i].Spec.NodeID, replicas[i].Spec.FailedAt != ""
+		if up[n] && !failed && (p.Node == "" || n < p.Node) {
+			p.Node = n
+		}
+	}
+	if p.Node == "" && up[v.Status.OwnerID] {
+		p.Node = v.Status.OwnerID
+	}
+	return p
+}
+
+// gatherNodes finds where a volume that nobody uses would be attached.
 func (r *Reconciler) gatherNodes(ctx context.Context, v *v1beta2.Volume, g *seen) error {
 	var nodes v1beta2.NodeList
 	if err := r.client.List(ctx, &nodes, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	up := map[string]bool{}
-	for i := range nodes.Items {
-		up[nodes.Items[i].Name] = !condition.NodeDown(&nodes.Items[i])
-	}
-	g.Down = func(node string) bool { return !up[node] }
 	var replicas v1beta2.ReplicaList
 	if err := r.client.List(ctx, &replicas, client.InNamespace(v.Namespace), index.OfVolume(v.Name),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list replicas of volume %s: %w", v.Name, err)
 	}
-	for i := range replicas.Items {
-		n, failed := replicas.Items[i].Spec.NodeID, replicas.Items[i].Spec.FailedAt != ""
-		if up[n] && !failed && (g.Node == "" || n < g.Node) {
-			g.Node = n
-		}
-	}
-	if g.Node == "" && up[v.Status.OwnerID] {
-		g.Node = v.Status.OwnerID
-	}
+	place := PlaceOf(v, nodes.Items, replicas.Items)
+	g.Node, g.Down = place.Node, place.Down
 	return nil
 }
 
@@ -233,6 +254,21 @@ func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(con
 		r.tried[s.UID], r.uids[s.Name] = t, s.UID
 		r.mu.Unlock()
 		return err
+	}
+}
+
+// look asks the engine for its snapshots, and remembers whether this one is among them.
+func (r *Reconciler) look(s *v1beta2.Snapshot, e *v1beta2.Engine) func(context.Context) error {
+	return func(ctx context.Context) error {
+		all, err := r.calls.List(ctx, e)
+		if err != nil {
+			return err
+		}
+		_, there := all[s.Name]
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.tried[s.UID], r.uids[s.Name] = attempt{Of: outline(e), At: time.Now(), Looked: true, There: there}, s.UID
+		return nil
 	}
 }
 

@@ -10,15 +10,18 @@ import (
 	"ankole.storage/controlplane/schedule"
 )
 
-// cleanup deletes one replica that is not needed any more. What may be the last good copy is never
-// deleted: a recorded member stays while it is one, and a failed replica that holds data stays
-// while no other replica is safe.
+// cleanup deletes one replica that is not needed any more. One that is deleted already, and kept as
+// it may be the last copy, stays as it is. What may be the last good copy is never deleted: a
+// recorded member stays while it is one, and a failed replica that holds data stays while no other
+// replica is safe.
 func (p *pass) cleanup() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() || p.upgradeUnderWay() || p.migrating() {
 		return nil
 	}
-	inSync := count(p.live(), func(r *v1beta2.Replica) bool { return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW })
-	for _, r := range p.live() {
+	inSync := count(p.undeleted(), func(r *v1beta2.Replica) bool {
+		return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW
+	})
+	for _, r := range p.undeleted() {
 		why := p.superfluous(r, inSync)
 		if why == "" || p.mustBeKept(r) {
 			continue
@@ -40,8 +43,10 @@ func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
 		return "it failed too long ago"
 	case r.Spec.FailedAt != "" && r.Spec.Image != p.engine.Spec.Image:
 		return "it is of another engine image"
+	case r.Spec.FailedAt != "" && r.Spec.EvictionRequested && inSync >= p.v.Spec.NumberOfReplicas:
+		return "it has failed, its disk or node is being evicted, and the volume is complete without it"
 	case r.Spec.NodeID == "" && !hasData(r) && r.Spec.HardNodeAffinity != "" && !p.anyEvicting() &&
-		p.v.Spec.DataLocality == v1beta2.DataLocalityDisabled:
+		(p.v.Spec.DataLocality == v1beta2.DataLocalityDisabled || p.v.Spec.DataLocality == ""):
 		return "it has no place, and the volume needs none on that node any more"
 	case r.Spec.NodeID == "" && !hasData(r) && inSync >= p.v.Spec.NumberOfReplicas && !p.anyEvicting() &&
 		(r.Spec.HardNodeAffinity == "" || r.Spec.HardNodeAffinity != p.v.Spec.NodeID):
@@ -86,10 +91,10 @@ func (p *pass) anyEvicting() bool {
 // auto-balance, the one that schedule.Extra names, else, with best-effort locality and a local
 // replica in sync, the remote one that spreads the data least.
 func (p *pass) deleteExtra() loop.Change {
-	stay := count(p.live(), func(r *v1beta2.Replica) bool {
+	stay := count(p.undeleted(), func(r *v1beta2.Replica) bool {
 		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
 	})
-	for _, r := range p.live() {
+	for _, r := range p.undeleted() {
 		if r.Spec.EvictionRequested && healthy(r) && stay > 0 {
 			return p.deleteReplica(r, "its disk or node is being evicted and the volume is complete without it")
 		}
@@ -101,7 +106,7 @@ func (p *pass) deleteExtra() loop.Change {
 		return nil
 	}
 	var extra []schedule.Replica
-	for _, r := range p.live() {
+	for _, r := range p.undeleted() {
 		if healthy(r) {
 			extra = append(extra, p.scheduleReplica(r))
 		}
@@ -112,7 +117,7 @@ func (p *pass) deleteExtra() loop.Change {
 	} else {
 		name = schedule.Surplus(extra, p.scheduleNodes(), p.v.Spec.NodeID)
 	}
-	for _, r := range p.live() {
+	for _, r := range p.undeleted() {
 		if r.Name == name {
 			return p.deleteReplica(r, why)
 		}

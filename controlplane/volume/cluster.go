@@ -15,11 +15,9 @@ import (
 func (p *pass) policy() schedule.Policy {
 	v, s := p.v, p.s.Settings
 	out := schedule.Policy{
-		SoftNode: softOverride(v.Spec.ReplicaSoftAntiAffinity, s.Bool(setting.ReplicaSoftAntiAffinity)),
-		SoftZone: softOverride(v.Spec.ReplicaZoneSoftAntiAffinity,
-			s.Bool(setting.ReplicaZoneSoftAntiAffinity)),
-		SoftDisk: softOverride(v.Spec.ReplicaDiskSoftAntiAffinity,
-			s.Bool(setting.ReplicaDiskSoftAntiAffinity)),
+		SoftNode:                v.Spec.ReplicaSoftAntiAffinity.Or(s.Bool(setting.ReplicaSoftAntiAffinity)),
+		SoftZone:                v.Spec.ReplicaZoneSoftAntiAffinity.Or(s.Bool(setting.ReplicaZoneSoftAntiAffinity)),
+		SoftDisk:                v.Spec.ReplicaDiskSoftAntiAffinity.Or(s.Bool(setting.ReplicaDiskSoftAntiAffinity)),
 		OverProvisioningPercent: int64(s.Int(setting.StorageOverProvisioningPercentage)),
 		MinimalAvailablePercent: int64(s.Int(setting.StorageMinimalAvailablePercentage)),
 		AllowEmptyNodeSelector:  s.Bool(setting.AllowEmptyNodeSelectorVolume),
@@ -78,8 +76,8 @@ func (p *pass) scheduleNodes() []schedule.Node {
 	for i := range p.s.Managers {
 		im := &p.s.Managers[i]
 		if im.Spec.Type == v1beta2.InstanceManagerTypeAllInOne &&
-			im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
-			im.DeletionTimestamp == nil && (image == "" || im.Spec.Image == image) {
+			im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && takesProcesses(im, p.s.Network) &&
+			(image == "" || im.Spec.Image == image) {
 			runs[im.Spec.NodeID] = true
 		}
 	}
@@ -97,14 +95,47 @@ func (p *pass) scheduleNodes() []schedule.Node {
 			ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
 			node.ReadySince, _ = time.Parse(time.RFC3339, ready.LastTransitionTime) // zero: not known
 		}
-		for name, spec := range n.Spec.Disks {
-			if status, ok := n.Status.DiskStatus[name]; ok && status.DiskUUID != "" {
-				node.Disks = append(node.Disks, scheduleDisk(spec, status, p.s.ScheduledBytes[status.DiskUUID]))
-			}
-		}
+		node.Disks = p.scheduleDisks(n)
 		out = append(out, node)
 	}
 	return out
+}
+
+// scheduleDisks describes a node's disks, also those that only its spec or only its status names.
+func (p *pass) scheduleDisks(n *v1beta2.Node) []schedule.Disk {
+	var out []schedule.Disk
+	for name, spec := range n.Spec.Disks {
+		status, ok := n.Status.DiskStatus[name]
+		if !ok {
+			out = append(out, schedule.Disk{Path: spec.Path, Missing: "the node does not report this disk yet"})
+			continue
+		}
+		d := scheduleDisk(spec, status, p.s.ScheduledBytes[status.DiskUUID])
+		d.Hung = p.hung(d.UUID)
+		if d.UUID == "" { // nobody has read it yet
+			d.Ready, d.Schedulable, d.Pressure = false, false, false
+		}
+		out = append(out, d)
+	}
+	for name, status := range n.Status.DiskStatus {
+		if _, ok := n.Spec.Disks[name]; !ok {
+			out = append(out, schedule.Disk{Path: status.DiskPath, Missing: "the disk is not in the node's spec any more"})
+		}
+	}
+	return out
+}
+
+// hung says whether the process of a replica on a disk, whose rebuild has failed, does not end: the
+// disk may not answer, which nothing else shows.
+func (p *pass) hung(disk string) bool {
+	return slices.ContainsFunc(p.replicas, func(r *v1beta2.Replica) bool {
+		return r.Spec.DiskID == disk && ending(r)
+	})
+}
+
+// ending says of a replica whose rebuild has failed that its process is being ended.
+func ending(r *v1beta2.Replica) bool {
+	return r.Spec.FailedAt != "" && r.Spec.HealthyAt == "" && r.Status.CurrentState == v1beta2.InstanceStateStopping
 }
 
 // scheduleDisk describes a disk. scheduledBytes is what the allocator counts of replicas there: the

@@ -33,6 +33,7 @@ type real struct {
 
 func startReal(t *testing.T, nodes int) *real {
 	t.Helper()
+	lack.RealTime(t, "a cluster whose nodes count as lost after 6 s")
 	if testing.Short() {
 		lack.Later(t, "starts a real cluster; not with -short")
 	}

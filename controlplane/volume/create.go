@@ -94,8 +94,16 @@ func (p *pass) snapshotMaxCount() int {
 	return p.s.Settings.Int(setting.SnapshotMaxCount)
 }
 
+// rebuildConcurrency is how many of a rebuild's steps go on at once.
+func (p *pass) rebuildConcurrency() int {
+	if own := p.v.Spec.RebuildConcurrentSyncLimit; own != 0 {
+		return own
+	}
+	return p.s.Settings.Int(setting.ReplicaRebuildConcurrentSyncLimit)
+}
+
 func (p *pass) trimMarksRemoved() bool {
-	return softOverride(p.v.Spec.UnmapMarkSnapChainRemoved, p.s.Settings.Bool(setting.RemoveSnapshotsDuringFilesystemTrim))
+	return p.v.Spec.UnmapMarkSnapChainRemoved.Or(p.s.Settings.Bool(setting.RemoveSnapshotsDuringFilesystemTrim))
 }
 
 func (p *pass) newEngine() *v1beta2.Engine {
@@ -103,7 +111,7 @@ func (p *pass) newEngine() *v1beta2.Engine {
 		ObjectMeta: p.meta(naming.EngineName(p.v.Name, 0), true),
 		Spec: v1beta2.EngineSpec{
 			InstanceSpec: p.instanceSpec(), Active: true, Frontend: p.v.Spec.Frontend, DisableFrontend: p.v.Spec.DisableFrontend,
-			RebuildConcurrentSyncLimit:       p.v.Spec.RebuildConcurrentSyncLimit,
+			RebuildConcurrentSyncLimit:       p.rebuildConcurrency(),
 			UnmapMarkSnapChainRemovedEnabled: p.trimMarksRemoved(), ReplicaAddressMap: map[string]string{},
 		},
 	}

@@ -57,6 +57,10 @@ func TestUnplacedLocalReplica(t *testing.T) {
 			unplacedLocal(v, s)
 			v.Spec.DataLocality = v1beta2.DataLocalityDisabled
 		}, "delete *v1beta2.Replica c"},
+		{"of a volume without locality, from an older version: deleted", func(v *v1beta2.Volume, s *seen) {
+			unplacedLocal(v, s)
+			v.Spec.DataLocality = ""
+		}, "delete *v1beta2.Replica c"},
 		{"locality switched off during an eviction: waits", func(v *v1beta2.Volume, s *seen) {
 			unplacedLocal(v, s)
 			v.Spec.DataLocality = v1beta2.DataLocalityDisabled

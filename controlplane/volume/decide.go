@@ -87,7 +87,7 @@ func (p *pass) run() loop.Decision {
 		p.place,      // replicas without a place
 		p.grow,       // sizes, as the wanted one
 		p.salvage,
-		p.limits,    // of snapshots, as the wanted ones
+		p.limits,    // of snapshots and rebuilds, as the wanted ones
 		p.maintain,  // detached: attach for work that needs an engine
 		p.advance,   // the state machine: open, close
 		p.replenish, // attached: failed replicas back, missing ones anew
@@ -104,7 +104,7 @@ func (p *pass) run() loop.Decision {
 
 func newPass(now time.Time, v *v1beta2.Volume, s seen) *pass {
 	p := &pass{now: now, v: v, s: s, engine: s.Engine, nodes: map[string]*v1beta2.Node{}, image: imageOf(v, s.Settings),
-		copies: copies.Of(v, s.Engines, s.Replicas)}
+		copies: copies.Of(v, s.Engines, s.Replicas, s.Nodes)}
 	for i := range s.Replicas {
 		p.replicas = append(p.replicas, &s.Replicas[i])
 	}
@@ -159,6 +159,11 @@ func (p *pass) live() []*v1beta2.Replica {
 	})
 }
 
+// undeleted are the live replicas that nobody has deleted.
+func (p *pass) undeleted() []*v1beta2.Replica {
+	return slices.DeleteFunc(p.live(), func(r *v1beta2.Replica) bool { return r.DeletionTimestamp != nil })
+}
+
 // hasData says whether a replica ever held a full copy. Whether that copy is up to date only the
 // engine knows.
 func hasData(r *v1beta2.Replica) bool { return r.Spec.LastHealthyAt != "" || r.Spec.HealthyAt != "" }
@@ -187,17 +192,13 @@ func count(rs []*v1beta2.Replica, ok func(*v1beta2.Replica) bool) int {
 	return n
 }
 
-// members are the data directories of the recorded member set; recorded is false before the first
-// start of an engine.
+// members are the data directories of the recorded member set; recorded is false until an engine
+// has founded the volume with its copies. Its first epoch is granted before that.
 func (p *pass) members() (members []string, recorded bool) {
-	if p.engine == nil || p.engine.Status.Membership == nil {
+	if p.engine == nil || !p.engine.Status.Membership.Founded(p.v.UID) {
 		return nil, false
 	}
-	m := p.engine.Status.Membership
-	if m.VolumeUUID != string(p.v.UID) {
-		return nil, false // the record of another volume is void
-	}
-	return m.Members, true
+	return p.engine.Status.Membership.Members, true
 }
 
 func (p *pass) isMember(r *v1beta2.Replica) bool {
@@ -249,17 +250,6 @@ func (p *pass) owner() string {
 		sum = sum*31 + int(b)
 	}
 	return up[uint(sum)%uint(len(up))]
-}
-
-// softOverride answers a per-volume override of a setting.
-func softOverride(o v1beta2.Override, setting bool) bool {
-	switch o {
-	case v1beta2.OverrideEnabled:
-		return true
-	case v1beta2.OverrideDisabled:
-		return false
-	}
-	return setting
 }
 
 // request prepares a question to the scheduler about this volume.

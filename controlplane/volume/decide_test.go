@@ -34,6 +34,7 @@ func fixture() (*v1beta2.Volume, *seen) {
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
 	e.Spec.Active, e.Spec.NodeID, e.Spec.DesireState, e.Spec.Image = true, "n1", running, "img:1"
 	e.Spec.VolumeSize, e.Status.CurrentSize, e.Spec.SnapshotMaxCount = 1<<30, 1<<30, 250
+	e.Spec.RebuildConcurrentSyncLimit = 1
 	e.Spec.ReplicaAddressMap = map[string]string{"a": "10.0.0.1:10000", "b": "10.0.0.2:10000"}
 	e.Status.CurrentState, e.Status.Endpoint = running, "/dev/longhorn/v"
 	e.Status.ReplicaModeMap = map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeRW, "b": v1beta2.ReplicaModeRW}
@@ -249,6 +250,15 @@ func TestOneStep(t *testing.T) {
 			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil
 			s.Engine.Spec.ReplicaAddressMap = map[string]string{"a": "10.0.0.1:10000"}
 		}, "engine running on n1 with ab"},
+		{"ordered, without a process yet: a member whose node is back is started", func(_ *v1beta2.Volume, s *seen) {
+			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil
+			fail(s, 1, time.Hour)
+		}, "replica b running failed"},
+		{"but not while no instance manager is there for it", func(_ *v1beta2.Volume, s *seen) {
+			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil
+			fail(s, 1, time.Hour)
+			s.Managers[1].Status.CurrentState = v1beta2.InstanceManagerStateStopped
+		}, ""},
 		{"a copy that never was in sync is not given at the start", func(_ *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas = append(s.Replicas, good("c", "n3", "v-cccccccc"))
@@ -466,7 +476,8 @@ func TestWithoutAutoSalvageAPersonDecides(t *testing.T) {
 	}
 	s.Replicas[0].Spec.FailedAt = "" // the REST action
 	settle(v, s)
-	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown || v.Status.LastAutoSalvagedAt != "" {
+	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown || v.Status.LastAutoSalvagedAt != "" ||
+		v.Status.RemountRequestedAt != ago(0) {
 		t.Fatalf("status %+v", v.Status)
 	}
 }

@@ -71,6 +71,17 @@ func (w *world) portTaken(pr *proc) bool {
 	return false
 }
 
+// CopyLog implements instance.LogReader.
+func (w *world) CopyLog(_ context.Context, im *v1beta2.InstanceManager, name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down[im.Spec.NodeID] {
+		return fmt.Errorf("instance manager %s does not answer", im.Name)
+	}
+	w.logsRead = append(w.logsRead, im.Name+"/"+name)
+	return nil
+}
+
 // Delete implements instance.Processes.
 func (w *world) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	w.mu.Lock()

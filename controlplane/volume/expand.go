@@ -9,12 +9,8 @@ import (
 	"ankole.storage/controlplane/schedule"
 )
 
-// ConditionWaitForExpansion of a Volume is True while a disk has no room for the wanted size; its
-// message names the disk. It is our addition.
-const (
-	ConditionWaitForExpansion = "WaitForExpansion"
-	ReasonNoRoom              = "NoRoom"
-)
+// ReasonNoRoom is that of the condition WaitForExpansion.
+const ReasonNoRoom = "NoRoom"
 
 // noteExpansion finds out whether the volume is to grow, and whether there is room for that.
 func (p *pass) noteExpansion() {
@@ -23,18 +19,18 @@ func (p *pass) noteExpansion() {
 	if v.Status.ExpansionRequired {
 		p.noRoom = p.fullDisk(v.Spec.Size)
 	}
-	told := v1beta2.IsConditionTrue(v.Status.Conditions, ConditionWaitForExpansion)
+	told := v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionWaitForExpansion)
 	switch {
 	case p.noRoom != "":
 		p.wakeIn(placeAgainAfter)
-		p.setCondition(v1beta2.Condition{Type: ConditionWaitForExpansion, Status: v1beta2.ConditionTrue,
+		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionWaitForExpansion, Status: v1beta2.ConditionTrue,
 			Reason: ReasonNoRoom, Message: p.noRoom})
 		if !told {
 			p.tell(true, naming.EventFailedExpansion, "volume %s cannot be expanded to %d bytes yet: %s", v.Name, v.Spec.Size,
 				p.noRoom)
 		}
 	case told:
-		p.setCondition(v1beta2.Condition{Type: ConditionWaitForExpansion, Status: v1beta2.ConditionFalse})
+		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionWaitForExpansion, Status: v1beta2.ConditionFalse})
 	}
 }
 

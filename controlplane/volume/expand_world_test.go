@@ -11,7 +11,6 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/volume"
 )
 
 // agreeOnSize is what an engine does about sizes when it starts: it ends if all replicas have less
@@ -180,7 +179,7 @@ func TestExpansionWaitsForRoom(t *testing.T) {
 	w.resize(larger)
 	w.settle()
 	v := w.volume("v")
-	c := v1beta2.FindCondition(v.Status.Conditions, volume.ConditionWaitForExpansion)
+	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionWaitForExpansion)
 	if !v.Status.ExpansionRequired || c.Status != v1beta2.ConditionTrue || !strings.Contains(c.Message, "has no room") ||
 		w.told("FailedExpansion") != 1 {
 		t.Fatalf("%+v\n%s", v.Status, w.dump())
@@ -195,7 +194,7 @@ func TestExpansionWaitsForRoom(t *testing.T) {
 	w.cancelExpansion()
 	w.settle()
 	w.expectSize(worldSize)
-	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions, volume.ConditionWaitForExpansion); c.Status ==
+	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions, v1beta2.VolumeConditionWaitForExpansion); c.Status ==
 		v1beta2.ConditionTrue {
 		t.Errorf("%+v", c)
 	}

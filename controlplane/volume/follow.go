@@ -2,13 +2,14 @@ package volume
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
 )
 
 // follow marks the replicas as the running engine reports them, one per pass. While the engine does
@@ -55,20 +56,51 @@ func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
 		return p.fail(r, "its engine runs without it")
 	case r.Spec.NodeID != "" && p.nodeDown(r.Spec.NodeID):
 		return p.fail(r, "its node "+r.Spec.NodeID+" is down")
-	case r.Spec.NodeID != "" && r.Status.CurrentState == v1beta2.InstanceStateStopped && !p.manned(r.Spec.NodeID):
-		return p.fail(r, "its node "+r.Spec.NodeID+" has no instance manager that runs")
+	case r.Spec.NodeID != "" && r.Status.CurrentState == v1beta2.InstanceStateStopped && !p.manned(r):
+		return p.fail(r, "its node "+r.Spec.NodeID+" has no instance manager that could run it")
+	case r.Status.CurrentState == v1beta2.InstanceStateStopping && r.Spec.DesireState == v1beta2.InstanceStateRunning:
+		return p.fail(r, "its process did not come up")
 	}
-	return nil
+	return p.followAwaited(r)
 }
 
-// manned says whether an instance manager runs on a node, or may: one that cannot be observed at
-// the moment.
-func (p *pass) manned(node string) bool {
-	return slices.ContainsFunc(p.s.Managers, func(im v1beta2.InstanceManager) bool {
-		st := im.Status.CurrentState
-		return im.Spec.NodeID == node &&
-			(st == v1beta2.InstanceManagerStateRunning || st == v1beta2.InstanceManagerStateUnknown)
-	})
+// comeUpWait bounds the wait for the process of a replica beside a running engine, until it has
+// come up or has ended: longer than an instance manager takes to give it up and to kill it.
+const comeUpWait = 3 * time.Minute
+
+// followAwaited ends the wait for a process of which nothing is heard for too long.
+func (p *pass) followAwaited(r *v1beta2.Replica) loop.Change {
+	since := p.s.ReplicaRuns[r.Name].Awaited
+	if since.IsZero() {
+		return nil
+	}
+	if left := since.Add(comeUpWait).Sub(p.now); left > 0 {
+		p.wakeIn(left)
+		return nil
+	}
+	return p.fail(r, "its process has not come up in "+comeUpWait.String())
+}
+
+// manned says whether the process of a replica could be ordered: its instance manager runs, or may,
+// since it cannot be observed at the moment, takes processes, and is on the network that the
+// process is for.
+func (p *pass) manned(r *v1beta2.Replica) bool {
+	image := p.s.Settings.String(setting.DefaultInstanceManagerImage)
+	im := instance.Choose(p.s.Managers, r.Status.InstanceManagerName, r.Spec.NodeID, image)
+	if im == nil {
+		im = instance.Choose(p.s.Managers, "", r.Spec.NodeID, image)
+	}
+	network := p.s.Network
+	if r.Spec.DesireState == v1beta2.InstanceStateRunning {
+		network = r.Spec.StorageNetwork
+	}
+	return im != nil && takesProcesses(im, network) && (im.Status.CurrentState == v1beta2.InstanceManagerStateRunning ||
+		im.Status.CurrentState == v1beta2.InstanceManagerStateUnknown)
+}
+
+// takesProcesses says whether an instance manager that runs takes processes for a network.
+func takesProcesses(im *v1beta2.InstanceManager, network string) bool {
+	return im.DeletionTimestamp == nil && im.Status.ClosedPod == "" && im.Status.StorageNetwork == network
 }
 
 // inSync marks a replica that the engine counts as up to date.
@@ -108,6 +140,7 @@ func (p *pass) fail(r *v1beta2.Replica, why string) loop.Change {
 		s.DesireState = v1beta2.InstanceStateStopped
 		if s.FailedAt == "" {
 			s.FailedAt, s.LastFailedAt = p.stamp(), p.stamp()
+			s.LogRequested = s.NodeID != "" // what its process printed tells more
 		}
 		if rebuildFailed {
 			s.RebuildRetryCount = min(s.RebuildRetryCount+1, v1beta2.MaxRebuildRetryCount)

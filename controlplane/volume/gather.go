@@ -59,6 +59,10 @@ type seen struct {
 	StandInRun run
 	// ReplicaRuns is the same of the replicas, by name.
 	ReplicaRuns map[string]run
+	// Network is the storage network that processes of the volume are ordered for. Claim, if there
+	// is one, has to be called first: it makes sure that the setting does not change any more.
+	Network string
+	Claim   func(context.Context) error
 	// Owner is the node of last resort for status.ownerID.
 	Owner string
 	// Suffixes are fresh random name suffixes, Secret a fresh secret: decide draws no random
@@ -77,6 +81,7 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
 		return s, err
 	}
+	r.gatherNetwork(v, &s)
 	mine := []client.ListOption{client.InNamespace(v.Namespace), index.OfVolume(v.Name),
 		client.UnsafeDisableDeepCopy}
 	if err := r.gatherOwn(ctx, v, &s, mine); err != nil {
@@ -101,7 +106,7 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		}
 	}
 	if s.Engine != nil {
-		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engines, s.Replicas)
+		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engine, s.Engines, s.Replicas)
 	}
 	return s, nil
 }

@@ -54,3 +54,29 @@ func TestBestEffortLocalityMovesAReplica(t *testing.T) {
 		t.Fatalf("%d local of %d replicas\n%s", local, len(w.replicas()), w.dump())
 	}
 }
+
+// A volume of strict locality is placed when it is attached, and its one replica is bound to that
+// node.
+func TestStrictLocalityIsPlacedWhereItIsAttached(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), 4)
+	w.newVolume(1, func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityStrictLocal })
+	w.settle()
+	if r := w.replicas(); len(r) != 1 || r[0].Spec.NodeID != "" {
+		t.Fatalf("the replica is placed before the volume is attached\n%s", w.dump())
+	}
+	w.ticket("ui", "n3", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	w.expect(`attached healthy at "n3"`)
+	if r := w.replicas(); len(r) != 1 || r[0].Spec.NodeID != "n3" || r[0].Spec.HardNodeAffinity != "n3" {
+		t.Fatalf("the replica is not bound to the node of the volume\n%s", w.dump())
+	}
+	w.ticket("ui", "", "")
+	w.settle()
+	w.ticket("ui", "n3", v1beta2.AttacherTypeLonghornAPI)
+	w.settle()
+	w.expect(`attached healthy at "n3"`)
+	if len(w.replicas()) != 1 {
+		t.Fatalf("another replica was made\n%s", w.dump())
+	}
+}

@@ -58,7 +58,7 @@ func (p *pass) moveEmpty() loop.Change {
 	if count(p.live(), func(r *v1beta2.Replica) bool { return usable(r) && r.Spec.NodeID != "" }) < clone.Replicas(p.v) {
 		return nil // step place says what is in the way
 	}
-	for _, r := range p.live() {
+	for _, r := range p.undeleted() {
 		if r.Spec.EvictionRequested {
 			return p.deleteReplica(r, "its disk or node is being evicted, and the volume has never been attached")
 		}
@@ -81,14 +81,14 @@ func (p *pass) inUse() bool {
 
 // offlineRebuilding says whether a volume that nobody uses lacks replicas and is to be rebuilt now.
 func (p *pass) offlineRebuilding() bool {
-	return p.lacksReplicas() && p.repairable()
+	return p.lacksReplicas() && (p.repairable() || p.mayBeRepairable())
 }
 
 // lacksReplicas says whether replicas of the volume are missing and are to be rebuilt although
 // nobody uses it.
 func (p *pass) lacksReplicas() bool {
 	v := p.v
-	enabled := softOverride(v.Spec.OfflineRebuilding, p.s.Settings.Bool(setting.OfflineReplicaRebuilding))
+	enabled := v.Spec.OfflineRebuilding.Or(p.s.Settings.Bool(setting.OfflineReplicaRebuilding))
 	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas
 }
 
@@ -107,6 +107,25 @@ func (p *pass) repairable() bool {
 	_, why := schedule.Place(req)
 	p.lacksRoom = len(why) > 0
 	return !p.lacksRoom
+}
+
+// mayBeRepairable says whether an attached volume is to stay so although there is nothing to
+// rebuild now: a failed rebuild's process is being ended, and until it has ended its disk counts as
+// one that hangs. Attaching starts such processes and ends them, so a volume that was detached for
+// that would be attached again as soon as they have ended. Who does not end in comeUpWait hangs.
+func (p *pass) mayBeRepairable() bool {
+	if p.v.Spec.NodeID == "" {
+		return false
+	}
+	may := false
+	for _, r := range p.live() {
+		since := p.s.ReplicaRuns[r.Name].Ending
+		if left := since.Add(comeUpWait).Sub(p.now); !since.IsZero() && left > 0 {
+			p.wakeIn(left)
+			may = true
+		}
+	}
+	return may
 }
 
 // ticket puts this controller's ticket of a kind in or takes it out; hidden: without a frontend.
@@ -149,7 +168,7 @@ func (p *pass) maintenanceNode() string {
 	}
 	var up []string
 	for _, r := range p.live() {
-		if n := r.Spec.NodeID; n != "" && p.reachable(r) &&
+		if n := r.Spec.NodeID; n != "" && p.reachable(r.Spec.NodeID) &&
 			condition.NodeReady(p.nodes[n]) {
 			up = append(up, n)
 		}

@@ -108,6 +108,11 @@ func (w *world) startEngine(p *proc) {
 	m.epoch++
 	granted.Epoch, granted.Engine, granted.InstanceManager = m.epoch, p.name, p.im
 	w.setWitness(p.name, granted)
+	if w.endGranted > 0 {
+		w.endGranted--
+		p.state, p.err = v1beta2.InstanceStateError, "signal: killed"
+		return
+	}
 	for dir := range heard {
 		w.disks[dir].promised = m.epoch
 	}

@@ -78,7 +78,8 @@ func (p *pass) newStandIn(node string) *v1beta2.Engine {
 	e.Name = naming.NextEngineName(p.v.Name, p.engine.Name)
 	e.Spec.Active, e.Spec.NodeID, e.Spec.Image = false, node, p.engine.Spec.Image
 	e.Spec.VolumeSize = p.engine.Spec.VolumeSize
-	e.Spec.StandInFor, e.Spec.DesireState = p.servedAt(), v1beta2.InstanceStateRunning
+	e.Spec.StandInFor = p.servedAt()
+	p.order(&e.Spec.InstanceSpec)
 	return e
 }
 
@@ -93,21 +94,22 @@ func (p *pass) keepStandIn(s *v1beta2.Engine) loop.Change {
 		if wait := p.s.StandInRun.RetryAt.Sub(p.now); wait > 0 {
 			p.wakeIn(wait)
 		} else if s.Spec.RestartAfter != ended || s.Spec.StandInFor != source {
-			return runStandIn(s, v1beta2.InstanceStateRunning, source, ended)
+			return p.runStandIn(s, v1beta2.InstanceStateRunning, source, ended)
 		}
 	case runs && (s.Spec.StandInFor != source || st.CurrentState == v1beta2.InstanceStateError):
-		return runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
+		return p.runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
 	case !runs && hasNoProcess(s):
-		return runStandIn(s, v1beta2.InstanceStateRunning, source, "")
+		return p.runStandIn(s, v1beta2.InstanceStateRunning, source, "")
 	case runs && st.CurrentState == v1beta2.InstanceStateRunning && (st.Endpoint != "" || !p.needsDevice()):
 		p.v.Status.CurrentMigrationNodeID = s.Spec.NodeID
 	}
 	return nil
 }
 
-func runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, source, after string) loop.Change {
+func (p *pass) runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, source, after string) loop.Change {
 	c := s.DeepCopy()
 	c.Spec.DesireState, c.Spec.StandInFor, c.Spec.RestartAfter = state, source, after
+	c.Spec.StorageNetwork = p.s.Network
 	return loop.Update{Object: c}
 }
 
@@ -123,7 +125,7 @@ func hasNoProcess(e *v1beta2.Engine) bool {
 func (p *pass) switchOver() loop.Change {
 	v, e, s := p.v, p.engine, p.standIn()
 	if s != nil && s.Spec.DesireState != v1beta2.InstanceStateStopped {
-		return runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
+		return p.runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
 	}
 	if e.Spec.NodeID != v.Spec.NodeID && e.Spec.DesireState != v1beta2.InstanceStateStopped {
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState, s.NodeID = v1beta2.InstanceStateStopped, "" })

@@ -45,6 +45,10 @@ func (p *pass) open() loop.Change {
 		return p.withoutReplicas()
 	case p.engineReports():
 		p.doneWaiting()
+		p.followDevice()
+		if change := p.endLogRequest(); change != nil {
+			return change
+		}
 		return p.extend()
 	}
 	return nil
@@ -56,7 +60,24 @@ func (p *pass) awaitProcess() loop.Change {
 	if p.ioWaits() && !p.nodeDown(p.v.Spec.NodeID) && p.ioWaitLeft("its engine is being started") <= 0 {
 		return p.giveUp()
 	}
+	if change := p.startReturned(); change != nil {
+		return change
+	}
 	return p.correctAddresses()
+}
+
+// startReturned starts the process of a recorded member whose node has come back since the engine
+// was ordered. The order may wait for long, for a cordoned node for instance, and an engine that
+// starts without a member drops it: it would have to be rebuilt, and the copies that are left may
+// be few.
+func (p *pass) startReturned() loop.Change {
+	for _, r := range p.candidates() {
+		off := r.Status.CurrentState == v1beta2.InstanceStateStopped || r.Status.CurrentState == ""
+		if p.isMember(r) && p.reachable(r.Spec.NodeID) && off && r.Spec.DesireState != v1beta2.InstanceStateRunning {
+			return p.startCandidate(r)
+		}
+	}
+	return nil
 }
 
 // withoutReplicas waits for what becomes of a running engine that has no replica in sync. It cannot
@@ -73,8 +94,15 @@ func (p *pass) withoutReplicas() loop.Change {
 }
 
 func (p *pass) stopEngine() loop.Change {
-	return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState = v1beta2.InstanceStateStopped })
+	return p.editEngine(func(s *v1beta2.EngineSpec) {
+		s.DesireState = v1beta2.InstanceStateStopped
+		s.LogRequested = s.LogRequested || p.engineEnded()
+	})
 }
+
+// engineEnded says whether the engine's process has ended without an order: what it printed tells
+// why.
+func (p *pass) engineEnded() bool { return p.engine.Status.CurrentState == v1beta2.InstanceStateError }
 
 // engineFailed has the next process of the engine follow the failed one, later and later. After
 // maxFailedRuns every replica is marked as failed, which makes the volume faulted: it is detached,
@@ -172,11 +200,27 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 			ready[r.Name] = addressOf(r)
 			continue
 		}
-		if p.needed(r) {
+		if p.needed(r) && !(p.drained(r.Spec.NodeID) && p.enoughReachable()) {
 			late = append(late, r.Name)
 		}
 	}
 	return ready, late, nil
+}
+
+// drained says whether a node has lost its instance manager to a drain: there is none until the
+// node is uncordoned, which may be days later, and nothing runs on it before. Its replicas come
+// back then, with a short rebuild.
+func (p *pass) drained(node string) bool {
+	if p.reachable(node) {
+		return false
+	}
+	return slices.ContainsFunc(p.s.Managers, func(im v1beta2.InstanceManager) bool {
+		ready := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionNodeReady)
+		gone := im.Status.CurrentState == v1beta2.InstanceManagerStateError ||
+			im.Status.CurrentState == v1beta2.InstanceManagerStateStopped
+		return im.Spec.NodeID == node && gone && ready.Status == v1beta2.ConditionFalse &&
+			ready.Reason == v1beta2.InstanceManagerReasonNodeUnschedulable
+	})
 }
 
 // startUp starts the processes of the candidates and then the engine, in place of the process that
@@ -216,11 +260,12 @@ func (p *pass) startUp(after string) loop.Change {
 // is named.
 func (p *pass) startEngine(replicas map[string]string, after string) loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) {
-		s.NodeID, s.DesireState, s.ReplicaAddressMap, s.RestartAfter = p.v.Spec.NodeID, v1beta2.InstanceStateRunning,
-			replicas, after
+		p.order(&s.InstanceSpec)
+		s.LogRequested = after != ""
+		s.NodeID, s.ReplicaAddressMap, s.RestartAfter = p.v.Spec.NodeID, replicas, after
 		s.Frontend, s.DisableFrontend = p.v.Spec.Frontend, p.v.Spec.DisableFrontend
 		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
-		s.RebuildConcurrentSyncLimit = p.v.Spec.RebuildConcurrentSyncLimit
+		s.RebuildConcurrentSyncLimit = p.rebuildConcurrency()
 		s.UnmapMarkSnapChainRemovedEnabled = p.trimMarksRemoved()
 	})
 }
@@ -230,7 +275,7 @@ func (p *pass) startEngine(replicas map[string]string, after string) loop.Change
 func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
 	interrupted := r.Spec.HealthyAt == "" && r.Spec.FailedAt == "" && p.anyData()
 	return editReplica(r, func(s *v1beta2.ReplicaSpec) {
-		s.DesireState = v1beta2.InstanceStateRunning
+		p.order(&s.InstanceSpec)
 		if interrupted {
 			s.FailedAt, s.LastFailedAt = p.stamp(), p.stamp()
 		}
@@ -267,6 +312,15 @@ func addressOf(r *v1beta2.Replica) string {
 		return ""
 	}
 	return net.JoinHostPort(r.Status.StorageIP, strconv.Itoa(r.Status.Port))
+}
+
+// endLogRequest takes the request for a failed engine's log back once it was answered, so that the
+// next failure is a request of its own.
+func (p *pass) endLogRequest() loop.Change {
+	if !p.engine.Spec.LogRequested || !p.engine.Status.LogFetched {
+		return nil
+	}
+	return p.editEngine(func(s *v1beta2.EngineSpec) { s.LogRequested = false })
 }
 
 // extend keeps a running engine's replica list: failed and deleted ones out, then new ones started
@@ -328,7 +382,7 @@ func (p *pass) slot(r *v1beta2.Replica) (free bool) {
 // startRebuild has the process of a replica run for a rebuild, and marks it as one.
 func (p *pass) startRebuild(r *v1beta2.Replica) loop.Change {
 	c := r.DeepCopy()
-	c.Spec.DesireState = v1beta2.InstanceStateRunning
+	p.order(&c.Spec.InstanceSpec)
 	if !rebuildMarked(r) {
 		c.Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
 	}
@@ -358,7 +412,8 @@ func (p *pass) rebuilding() bool {
 }
 
 // addAddress gives the engine a replica whose process runs. The address must not be that of a
-// replica the engine has not dropped yet, or the new one would be taken for the old.
+// replica the engine has not dropped yet, or the new one would be taken for the old. One that was
+// taken off the list and is needed again, before the engine has removed it, is put back.
 func (p *pass) addAddress() loop.Change {
 	for _, r := range p.live() {
 		address := addressOf(r)
@@ -366,7 +421,7 @@ func (p *pass) addAddress() loop.Change {
 			r.Status.CurrentState != v1beta2.InstanceStateRunning || r.Spec.DesireState != v1beta2.InstanceStateRunning {
 			continue
 		}
-		if p.addressTaken(address) {
+		if p.addressTaken(r, address) {
 			continue
 		}
 		if !rebuildMarked(r) && r.Spec.HealthyAt == "" {
@@ -386,7 +441,12 @@ func (p *pass) addAddress() loop.Change {
 	return nil
 }
 
-func (p *pass) addressTaken(address string) bool {
+// addressTaken says whether the engine may take a replica at an address for another one, or for an
+// earlier process of the same one.
+func (p *pass) addressTaken(r *v1beta2.Replica, address string) bool {
+	if p.mode(r) == v1beta2.ReplicaModeRW && p.engine.Status.CurrentReplicaAddressMap[r.Name] == address {
+		return false
+	}
 	for _, have := range p.engine.Status.CurrentReplicaAddressMap {
 		if have == address {
 			return true

@@ -19,7 +19,7 @@ const placeAgainAfter = 30 * time.Second
 // place gives a replica without a place one, per pass, and keeps condition Scheduled.
 func (p *pass) place() loop.Change {
 	for _, r := range p.live() {
-		if r.Spec.NodeID != "" || (r.Spec.FailedAt != "" && r.Spec.HealthyAt == "") || p.deferred() {
+		if r.Spec.NodeID != "" || p.deferred() {
 			continue
 		}
 		ask := p.scheduleReplica(r)
@@ -31,16 +31,27 @@ func (p *pass) place() loop.Change {
 		if len(why) == 0 {
 			return p.assign(r, where, ask.HardNode)
 		}
-		p.refused = schedule.Describe(schedule.Explain(req))
+		if refused := schedule.Describe(schedule.Explain(req)); refused != "" {
+			p.refused = refused
+		}
 		p.unplaced = schedule.Join(p.unplaced, why)
 		p.unplacedLocal = p.unplacedLocal || ask.HardNode != ""
 	}
 	if len(p.unplaced) > 0 {
 		p.noPlace = p.unplaced.String()
+	}
+	if p.lacksPlace() {
 		p.wakeIn(placeAgainAfter)
 	}
 	return nil
 }
+
+// unusedFailed is all that there is to say of a replica that failed before it had a place.
+const unusedFailed = string(schedule.ReasonUnusedFailed)
+
+// lacksPlace says whether some replica found no place in this pass that nodes and disks may have
+// later.
+func (p *pass) lacksPlace() bool { return p.noPlace != "" && p.noPlace != unusedFailed }
 
 // deferred volumes want a replica on the node they are attached to, which is not known yet.
 func (p *pass) deferred() bool {
@@ -82,14 +93,16 @@ func (p *pass) noteScheduled() {
 
 // notScheduled tells the categories of a failure and, in parentheses, what each node and disk says.
 // It keeps the first message of a lasting failure, so that the condition does not flicker between
-// reasons; of a local replica's while the categories stay.
+// reasons; of a local replica's while the categories stay. That a replica has failed unused says
+// nothing about places: any other message takes its place, and it takes the place of none.
 func (p *pass) notScheduled() {
 	reason := v1beta2.VolumeReasonReplicaSchedulingFailure
 	if p.unplacedLocal {
 		reason = v1beta2.VolumeReasonLocalReplicaSchedulingFailure
 	}
 	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionScheduled)
-	lasts := have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" ||
+	lasts := have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" &&
+		have.Message != unusedFailed ||
 		have.Reason == reason && categories(have.Message) == p.noPlace
 	if have.Status == v1beta2.ConditionFalse && lasts {
 		return
@@ -100,7 +113,7 @@ func (p *pass) notScheduled() {
 	}
 	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse,
 		Reason: reason, Message: message})
-	if !p.unplacedLocal {
+	if !p.unplacedLocal && p.lacksPlace() {
 		p.evictionFailed(message)
 	}
 }

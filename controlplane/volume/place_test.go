@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -108,7 +109,7 @@ func TestScheduledIsTrue(t *testing.T) {
 			s.Replicas[2].Spec.FailedAt = ago(time.Minute)
 			free(s, 2, 90)
 			s.Settings["concurrent-replica-rebuild-per-node-limit"] = "0"
-		}, v1beta2.ConditionTrue},
+		}, v1beta2.ConditionFalse},
 	} {
 		v, s := lacking()
 		tt.edit(v, s)
@@ -118,6 +119,54 @@ func TestScheduledIsTrue(t *testing.T) {
 		if c := scheduled(v); c.Status != tt.want {
 			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)
 		}
+	}
+}
+
+// TestUnusedFailedReplicaIsTold: a replica that failed before it had a place gets none, which is
+// told until there is more to say about places.
+func TestUnusedFailedReplicaIsTold(t *testing.T) {
+	v, s := lacking()
+	s.Replicas[2].Spec.FailedAt = ago(time.Minute)
+	s.Settings["concurrent-replica-rebuild-per-node-limit"] = "0" // nothing takes its place
+	if d := settle(v, s); d.After > 0 && d.After <= placeAgainAfter {
+		t.Errorf("looks again after %v, and no node can change anything", d.After)
+	}
+	if c := scheduled(v); c.Status != v1beta2.ConditionFalse || c.Message != "unused failed replica is not supported" ||
+		c.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure {
+		t.Errorf("condition %+v", c)
+	}
+	s.Settings["concurrent-replica-rebuild-per-node-limit"] = "5"
+	settle(v, s)
+	if c := scheduled(v); categories(c.Message) != "precheck new replica failed: insufficient storage" {
+		t.Errorf("with no room for another one, condition %+v", c)
+	}
+}
+
+// TestMissingDisksAndNodesAreTold: a disk that only the spec or only the status of its node has,
+// and a node without an object.
+func TestMissingDisksAndNodesAreTold(t *testing.T) {
+	v, s := lacking()
+	s.Nodes[2].Spec.Disks["new"] = v1beta2.DiskSpec{Path: "/new", AllowScheduling: true}
+	s.Nodes[2].Status.DiskStatus["old"] = v1beta2.DiskStatus{DiskUUID: "disk-old", DiskPath: "/old"}
+	s.Nodes[2].Spec.Disks["unread"] = v1beta2.DiskSpec{Path: "/unread", AllowScheduling: true}
+	s.Nodes[2].Status.DiskStatus["unread"] = v1beta2.DiskStatus{DiskPath: "/unread"}
+	settle(v, s)
+	c := scheduled(v)
+	if got := categories(c.Message); got != "disk not found; disks are unavailable; insufficient storage" {
+		t.Errorf("categories %q", got)
+	}
+	for _, want := range []string{"n3 /new: the node does not report this disk yet",
+		"n3 /old: the disk is not in the node's spec any more", "n3 /unread: the disk is not ready"} {
+		if !strings.Contains(c.Message, want) {
+			t.Errorf("%q does not say %q", c.Message, want)
+		}
+	}
+	v, s = fixture()
+	v.Spec.DataLocality, v.Spec.NodeID, v.Status.CurrentNodeID = v1beta2.DataLocalityBestEffort, "n9", "n9"
+	s.Engine.Spec.NodeID = "n9"
+	settle(v, s)
+	if c := scheduled(v); c.Message != "hard affinity cannot be satisfied; node not found (n9: there is no such node)" {
+		t.Errorf("condition %+v", c)
 	}
 }
 

@@ -2,12 +2,14 @@ package volume
 
 import (
 	"testing"
+	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/schedule"
 )
 
-// TestRebuildThatCannotBegin holds K77: a replica that is to be rebuilt gives its place up where
-// nothing can run its process.
+// TestRebuildThatCannotBegin holds K77 and K104: a replica that is to be rebuilt gives its place up
+// where nothing can run its process, or its process does not come up.
 func TestRebuildThatCannotBegin(t *testing.T) {
 	const gives = "replica c stopped failed"
 	manager := func(state v1beta2.InstanceManagerState) func(*seen) {
@@ -16,6 +18,13 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 	down := func(s *seen) {
 		s.Nodes[2].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
 			Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
+	}
+	state := func(is v1beta2.InstanceState) func(*seen) {
+		return func(s *seen) { s.Replicas[2].Status.CurrentState = is }
+	}
+	network := func(name string) func(*seen) { return func(s *seen) { s.Managers[2].Status.StorageNetwork = name } }
+	awaited := func(d time.Duration) func(*seen) {
+		return func(s *seen) { s.ReplicaRuns = map[string]run{"c": {Awaited: now.Add(-d)}} }
 	}
 	for _, tt := range []struct {
 		name string
@@ -31,6 +40,33 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 			s.Replicas[2].Spec.DesireState = stopped
 		}}, gives},
 		{"its node is down", []func(*seen){down}, gives},
+		{"its process starts", []func(*seen){state(v1beta2.InstanceStateStarting)}, ""},
+		{"its process has not come up and is being stopped", []func(*seen){state(v1beta2.InstanceStateStopping)}, gives},
+		{"its process is being stopped, and it is not wanted yet", []func(*seen){state(v1beta2.InstanceStateStopping),
+			func(s *seen) { s.Replicas[2].Spec.DesireState = stopped }}, ""},
+		{"its instance manager is on another network", []func(*seen){network("a/b")}, gives},
+		{"its instance manager is on the same network", []func(*seen){network("a/b"), func(s *seen) {
+			s.Replicas[2].Spec.StorageNetwork = "a/b"
+		}}, ""},
+		{"it was not started yet, and its instance manager is on another network", []func(*seen){network("a/b"),
+			func(s *seen) { s.Replicas[2].Spec.DesireState = stopped }}, gives},
+		{"it was not started yet, and its instance manager is on the network of today", []func(*seen){network("a/b"),
+			func(s *seen) { s.Replicas[2].Spec.DesireState, s.Network = stopped, "a/b" }}, "replica c running"},
+		{"its instance manager is about to be removed", []func(*seen){func(s *seen) {
+			s.Managers[2].Status.ClosedPod = "pod"
+		}}, gives},
+		{"an instance manager of another image runs, and its own does not", []func(*seen){func(s *seen) {
+			older := *s.Managers[2].DeepCopy()
+			older.Name, older.Spec.Image = "older", "im:0"
+			s.Managers = append(s.Managers, older)
+			s.Managers[2].Status.CurrentState = v1beta2.InstanceManagerStateError
+		}}, gives},
+		{"only an instance manager for engines runs", []func(*seen){func(s *seen) {
+			s.Managers[2].Spec.Type = v1beta2.InstanceManagerTypeEngine
+		}}, gives},
+		{"it has been awaited for less than three minutes", []func(*seen){awaited(3*time.Minute - time.Second)}, ""},
+		{"it has been awaited for three minutes", []func(*seen){awaited(3 * time.Minute)}, gives},
+		{"so has one that starts", []func(*seen){awaited(3 * time.Minute), state(v1beta2.InstanceStateStarting)}, gives},
 	} {
 		v, s := fixture()
 		third(s)
@@ -45,5 +81,110 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 		if got := describe(settle(v, s)); got != tt.want {
 			t.Errorf("%s: wants %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestNewReplicasAvoidWhatDoesNotWork holds K104: after a rebuild that could not begin, the next
+// place is another one.
+func TestNewReplicasAvoidWhatDoesNotWork(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(*seen)
+		want string
+	}{
+		{"it is free", func(s *seen) { s.Replicas = s.Replicas[:2] }, "n3"},
+		{"a process there does not end", func(*seen) {}, ""},
+		{"the same, deleted", func(s *seen) { remove(s, 2) }, ""},
+		{"it has ended", func(s *seen) { s.Replicas[2].Status.CurrentState = stopped }, "n3"},
+		{"it had served before", func(s *seen) { s.Replicas[2].Spec.HealthyAt = ago(time.Hour) }, "n3"},
+		{"its instance manager is on another network", func(s *seen) {
+			s.Replicas = s.Replicas[:2]
+			s.Managers[2].Status.StorageNetwork = "a/b"
+		}, ""},
+		{"its instance manager is about to be removed", func(s *seen) {
+			s.Replicas = s.Replicas[:2]
+			s.Managers[2].Status.ClosedPod = "pod"
+		}, ""},
+	} {
+		v, s := fixture()
+		third(s)
+		fail(s, 2, 0)
+		s.Replicas[2].Spec.HealthyAt, s.Replicas[2].Spec.LastHealthyAt = "", ""
+		s.Replicas[2].Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
+		s.Replicas[2].Status.CurrentState = v1beta2.InstanceStateStopping
+		tt.edit(s)
+		place, why := schedule.Place(newPass(now, v, *s).request(schedule.Replica{Name: "new"}))
+		if place.NodeID != tt.want {
+			t.Errorf("%s: placed on %q, want %q (%s)", tt.name, place.NodeID, tt.want, why)
+		}
+	}
+}
+
+// TestAwaitedReplicas: how long a replica has been awaited begins when the engine runs and the
+// replica is to, and ends with its process.
+func TestAwaitedReplicas(t *testing.T) {
+	_, s := fixture()
+	r := newRuns()
+	look := func(after time.Duration) time.Time {
+		return r.replicas(now.Add(after), "v", s.Engine, s.Engines, s.Replicas)["b"].Awaited
+	}
+	b := &s.Replicas[1]
+	if got := look(0); !got.IsZero() {
+		t.Errorf("one that runs is awaited since %s", got)
+	}
+	b.Status.CurrentState = v1beta2.InstanceStateStarting
+	look(time.Minute)
+	b.Status.CurrentState = v1beta2.InstanceStateUnknown
+	if got := look(2 * time.Minute); !got.Equal(now.Add(time.Minute)) {
+		t.Errorf("awaited since %s", got)
+	}
+	for name, edit := range map[string]func(){
+		"it runs":               func() { b.Status.CurrentState = running },
+		"it has ended":          func() { b.Status.CurrentState = failed },
+		"it has failed":         func() { b.Status.CurrentState, b.Spec.FailedAt = stopped, "t" },
+		"it is not wanted":      func() { b.Spec.FailedAt, b.Spec.DesireState = "", stopped },
+		"the engine has ended":  func() { b.Spec.DesireState, s.Engine.Status.CurrentState = running, failed },
+		"there is no engine":    func() { s.Engine = nil },
+		"the engine is started": func() { _, s = fixture(); s.Engine.Status.ReplicaModeMap = nil },
+	} {
+		_, s = fixture()
+		b = &s.Replicas[1]
+		b.Status.CurrentState = v1beta2.InstanceStateStarting
+		look(3 * time.Minute)
+		edit()
+		if got := look(4 * time.Minute); !got.IsZero() {
+			t.Errorf("%s: awaited since %s", name, got)
+		}
+	}
+}
+
+// TestEndingReplicas: how long the process of a failed rebuild is being ended begins with the state
+// and ends with it.
+func TestEndingReplicas(t *testing.T) {
+	_, s := fixture()
+	r := newRuns()
+	look := func(after time.Duration) time.Time {
+		return r.replicas(now.Add(after), "v", s.Engine, s.Engines, s.Replicas)["b"].Ending
+	}
+	b := &s.Replicas[1]
+	b.Status.CurrentState = v1beta2.InstanceStateStopping
+	if got := look(0); !got.IsZero() {
+		t.Errorf("one in sync is being ended since %s", got)
+	}
+	b.Spec.FailedAt, b.Spec.HealthyAt = ago(0), ""
+	look(time.Minute)
+	s.Engine = nil
+	if got := look(2 * time.Minute); !got.Equal(now.Add(time.Minute)) {
+		t.Errorf("being ended since %s", got)
+	}
+	b.Status.CurrentState = stopped
+	if got := look(3 * time.Minute); !got.IsZero() {
+		t.Errorf("one that has ended is being ended since %s", got)
+	}
+	b.Status.CurrentState = v1beta2.InstanceStateStopping
+	look(4 * time.Minute)
+	r.forget("v")
+	if got := look(5 * time.Minute); !got.Equal(now.Add(5 * time.Minute)) {
+		t.Errorf("being ended since %s, which was forgotten", got)
 	}
 }

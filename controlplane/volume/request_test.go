@@ -69,9 +69,11 @@ func TestRequest(t *testing.T) {
 		{"image missing", func(_ *v1beta2.Volume, s *seen) { s.ImageOn["n1"] = false },
 			func(r schedule.Request) any { return node(r).HasImage }, false},
 		{"disk without a status", func(_ *v1beta2.Volume, s *seen) { s.Nodes[0].Status.DiskStatus = nil },
-			func(r schedule.Request) any { return len(node(r).Disks) }, 0},
+			func(r schedule.Request) any { return node(r).Disks },
+			[]schedule.Disk{{Path: "/data", Missing: "the node does not report this disk yet"}}},
 		{"disk without a spec", func(_ *v1beta2.Volume, s *seen) { s.Nodes[0].Spec.Disks = nil },
-			func(r schedule.Request) any { return len(node(r).Disks) }, 0},
+			func(r schedule.Request) any { return node(r).Disks },
+			[]schedule.Disk{{Missing: "the disk is not in the node's spec any more"}}},
 		{"a disk", func(_ *v1beta2.Volume, s *seen) {
 			s.ScheduledBytes = map[string]int64{"disk-n1": 7}
 			disk(s, func(spec *v1beta2.DiskSpec, status *v1beta2.DiskStatus) {

@@ -27,12 +27,43 @@ type run struct {
 	Failures int
 	// RetryAt is when the next start may be ordered.
 	RetryAt time.Time
+	// Awaited is since when a running engine's volume waits for the process of a replica to come up;
+	// zero if it does not.
+	Awaited time.Time
+	// Ending is since when the process of a replica whose rebuild has failed is being ended; zero if
+	// it is not.
+	Ending time.Time
 }
 
 // runs remembers failed runs by volume and instance.
 type runs struct {
 	mu   sync.Mutex
 	mine map[string]map[string]*history
+	// awaited and ending are run.Awaited and run.Ending.
+	awaited, ending clocks
+}
+
+// clocks are since when something has lasted, by volume and replica.
+type clocks map[string]map[string]time.Time
+
+// keep returns those of a volume's replicas for which it lasts, and forgets the others.
+func (c clocks) keep(now time.Time, volume string, replicas []v1beta2.Replica,
+	lasts func(*v1beta2.Replica) bool) map[string]time.Time {
+	before, since := c[volume], map[string]time.Time{}
+	delete(c, volume)
+	for i := range replicas {
+		o := &replicas[i]
+		if !lasts(o) {
+			continue
+		}
+		if since[o.Name] = now; !before[o.Name].IsZero() {
+			since[o.Name] = before[o.Name]
+		}
+	}
+	if len(since) > 0 {
+		c[volume] = since
+	}
+	return since
 }
 
 type history struct {
@@ -41,12 +72,16 @@ type history struct {
 	goodSince  time.Time
 }
 
-func newRuns() *runs { return &runs{mine: map[string]map[string]*history{}} }
+func newRuns() *runs {
+	return &runs{mine: map[string]map[string]*history{}, awaited: clocks{}, ending: clocks{}}
+}
 
 func (r *runs) forget(volume string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.mine, volume)
+	delete(r.awaited, volume)
+	delete(r.ending, volume)
 }
 
 // engine observes an engine. It serves as long as it has a replica in sync.
@@ -59,11 +94,14 @@ func (r *runs) engine(now time.Time, volume string, e *v1beta2.Engine) run {
 }
 
 // replicas observes the replicas of a volume, and forgets those that are gone.
-func (r *runs) replicas(now time.Time, volume string, engines []v1beta2.Engine,
+func (r *runs) replicas(now time.Time, volume string, active *v1beta2.Engine, engines []v1beta2.Engine,
 	replicas []v1beta2.Replica) map[string]run {
 	out := map[string]run{}
+	awaited, ends := r.times(now, volume, active, replicas)
 	for i := range replicas {
-		out[replicas[i].Name] = r.observe(now, volume, replicas[i].Name, &replicas[i].Status.InstanceStatus, true)
+		seen := r.observe(now, volume, replicas[i].Name, &replicas[i].Status.InstanceStatus, true)
+		seen.Awaited, seen.Ending = awaited[replicas[i].Name], ends[replicas[i].Name]
+		out[replicas[i].Name] = seen
 	}
 	engine := func(name string) bool {
 		return slices.ContainsFunc(engines, func(e v1beta2.Engine) bool { return e.Name == name })
@@ -75,6 +113,20 @@ func (r *runs) replicas(now time.Time, volume string, engines []v1beta2.Engine,
 		return !there && !engine(name)
 	})
 	return out
+}
+
+// times notes since when the processes of replicas are awaited beside a running engine, and since
+// when those of failed rebuilds are being ended.
+func (r *runs) times(now time.Time, volume string, e *v1beta2.Engine,
+	replicas []v1beta2.Replica) (awaited, ends map[string]time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	serves := e != nil && e.Status.CurrentState == v1beta2.InstanceStateRunning && e.Status.ReplicaModeMap != nil
+	awaited = r.awaited.keep(now, volume, replicas, func(o *v1beta2.Replica) bool {
+		return serves && o.Spec.DesireState == v1beta2.InstanceStateRunning && o.Spec.FailedAt == "" &&
+			o.Status.CurrentState != v1beta2.InstanceStateRunning && o.Status.CurrentState != v1beta2.InstanceStateError
+	})
+	return awaited, r.ending.keep(now, volume, replicas, ending)
 }
 
 // observe counts a failed run once, by the identity of its process. good: the process does what it

@@ -38,7 +38,7 @@ func (p *pass) salvage() loop.Change {
 	}
 	// A person may have lifted the mark of a replica too.
 	ready := count(p.live(), func(r *v1beta2.Replica) bool {
-		return r.Spec.FailedAt == "" && r.Spec.NodeID != "" && (hasData(r) || !p.anyData()) && p.reachable(r)
+		return r.Spec.FailedAt == "" && r.Spec.NodeID != "" && (hasData(r) || !p.anyData()) && p.reachable(r.Spec.NodeID)
 	})
 	if ready == 0 {
 		return nil
@@ -52,21 +52,39 @@ func (p *pass) salvage() loop.Change {
 	return nil
 }
 
+// followDevice notes which block device users of the volume have. One that ends while the volume is
+// attached (with the Pod of its instance manager, or by an administrator's hand) takes what is
+// mounted from it along, however soon the engine has another one: those users have to mount again.
+func (p *pass) followDevice() {
+	st, id := &p.v.Status, p.engine.Status.DeviceID
+	if id == "" || id == st.DeviceID {
+		return
+	}
+	replaced := st.DeviceID != "" && st.CurrentNodeID == p.engine.Spec.NodeID
+	st.DeviceID = id
+	if !replaced {
+		return // it is being attached, or has migrated, or comes from an engine that told no ID
+	}
+	st.RemountRequestedAt = p.stamp()
+	p.tell(true, naming.EventDetachedUnexpectedly, "the block device of volume %s on node %s has ended and is there anew: "+
+		"what was mounted from the former one gives errors until it is mounted again", p.v.Name, st.CurrentNodeID)
+}
+
 // salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a
 // volume that never started).
 func (p *pass) salvageable(r *v1beta2.Replica) bool {
-	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r) &&
+	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r.Spec.NodeID) &&
 		(r.Spec.HealthyAt != "" || p.isMember(r) || p.chosen(r) || !p.anyData())
 }
 
-// reachable says whether a replica's process could be started now.
-func (p *pass) reachable(r *v1beta2.Replica) bool {
-	if p.nodeDown(r.Spec.NodeID) {
+// reachable says whether a replica's process could be started on a node now.
+func (p *pass) reachable(node string) bool {
+	if p.nodeDown(node) {
 		return false
 	}
 	for i := range p.s.Managers {
 		im := &p.s.Managers[i]
-		if im.Spec.NodeID == r.Spec.NodeID && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
+		if im.Spec.NodeID == node && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
 			im.DeletionTimestamp == nil {
 			return true
 		}
@@ -83,7 +101,7 @@ func (p *pass) enoughReachable() bool {
 		need = max(1, (len(members)+1)/2)
 	}
 	return count(p.live(), func(r *v1beta2.Replica) bool {
-		return r.Spec.NodeID != "" && p.reachable(r) && (!recorded || p.isMember(r))
+		return r.Spec.NodeID != "" && p.reachable(r.Spec.NodeID) && (!recorded || p.isMember(r))
 	}) >= need
 }
 

@@ -624,7 +624,7 @@ func TestAnyFaultsHeal(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "faults") {
 			node := rapid.SampledFrom(nodes).Draw(t, "node")
 			switch rapid.SampledFrom([]string{"replica", "all replicas", "engine", "manager", "unlisted", "cut", "mend",
-				"move", "wait", "rebuilt", "stranger", "stranger", "expand", "cancel"}).Draw(t, "what") {
+				"move", "wait", "rebuilt", "stranger", "stranger", "expand", "cancel", "granted"}).Draw(t, "what") {
 			case "replica":
 				w.killProcess(func(p *proc) bool { return isReplica(p) && p.node == node })
 			case "all replicas":
@@ -663,6 +663,9 @@ func TestAnyFaultsHeal(t *testing.T) {
 				w.resize(w.volume("v").Spec.Size + worldSize/4)
 			case "cancel":
 				w.cancelExpansion()
+			case "granted":
+				w.endGranted++
+				w.killProcess(isEngine)
 			}
 			if rapid.Bool().Draw(t, "settle") {
 				w.settle()
@@ -720,6 +723,10 @@ func TestOfflineRebuilding(t *testing.T) {
 	w.rebuilt()
 	w.settle()
 	w.expect(`detached unknown at ""`)
+	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions,
+		v1beta2.VolumeConditionOfflineRebuilding); c.Status != v1beta2.ConditionFalse {
+		t.Errorf("afterwards, condition %+v", c)
+	}
 	for dir, c := range w.disks {
 		if !w.complete(c) {
 			t.Errorf("directory %s on %s lacks acknowledged writes\n%s", dir, c.node, w.dump())

@@ -19,8 +19,8 @@ import (
 
 // defaultOptions are those of an engine that was told none.
 func defaultOptions() engineclient.Options {
-	count, size := 250, int64(0)
-	return engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size}
+	count, size, pace := 250, int64(0), 1
+	return engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, RebuildConcurrency: &pace}
 }
 
 // snapshotsNow are the snapshots of a volume: they are one line, from the oldest to the newest, and
@@ -87,6 +87,9 @@ func (w *world) SnapshotCreate(_ context.Context, t engineclient.Target, r engin
 		return "", fmt.Errorf("%w: %d snapshots are the limit", engineclient.ErrPrecondition, most)
 	}
 	w.addSnapshot(t.Volume, engineclient.Snapshot{Name: r.Name, Labels: r.Labels, UserCreated: r.UserCreated})
+	if r.Freeze {
+		w.frozenFor = append(w.frozenFor, r.Name)
+	}
 	if w.dies(m) {
 		return "", fmt.Errorf("%w: killed", engineclient.ErrUnavailable)
 	}
@@ -116,6 +119,11 @@ func (w *world) SnapshotRevert(context.Context, engineclient.Target, string) err
 	return engineclient.ErrInvalid
 }
 
+// FilesystemTrim is not asked for by controllers.
+func (w *world) FilesystemTrim(context.Context, engineclient.Target) (int64, error) {
+	return 0, engineclient.ErrInvalid
+}
+
 // OptionsSet implements engineclient.Client.
 func (w *world) OptionsSet(_ context.Context, t engineclient.Target, o engineclient.Options) error {
 	w.mu.Lock()
@@ -124,7 +132,11 @@ func (w *world) OptionsSet(_ context.Context, t engineclient.Target, o enginecli
 	if err != nil {
 		return err
 	}
-	m.options.SnapshotMaxCount, m.options.SnapshotMaxSizeBytes = o.SnapshotMaxCount, o.SnapshotMaxSizeBytes
+	if o.RebuildConcurrency != nil {
+		m.options.RebuildConcurrency = o.RebuildConcurrency
+	} else {
+		m.options.SnapshotMaxCount, m.options.SnapshotMaxSizeBytes = o.SnapshotMaxCount, o.SnapshotMaxSizeBytes
+	}
 	m.publish()
 	return nil
 }
@@ -319,6 +331,37 @@ func TestPurgeDisabled(t *testing.T) {
 	w.settle()
 	w.gone("s1")
 	w.taken("s2")
+}
+
+// TestFrozenForASnapshot: a mounted file system is frozen for a snapshot where the volume says so,
+// or leaves it to the setting and that does.
+func TestFrozenForASnapshot(t *testing.T) {
+	t.Parallel()
+	w := attached(t, t.TempDir(), 3, 2)
+	setting := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "freeze-filesystem-for-snapshot"},
+		Value: `{"v1":"false"}`}
+	w.create(setting)
+	for i, row := range []struct {
+		volume  v1beta2.Override
+		setting string
+		frozen  bool
+	}{
+		{v1beta2.OverrideIgnored, "false", false}, {v1beta2.OverrideEnabled, "false", true},
+		{v1beta2.OverrideIgnored, "true", true}, {v1beta2.OverrideDisabled, "true", false},
+	} {
+		setting.Value = fmt.Sprintf(`{"v1":%q}`, row.setting)
+		must(t, w.c.Update(context.Background(), setting))
+		v := w.volume("v")
+		v.Spec.FreezeFilesystemForSnapshot = row.volume
+		must(t, w.c.Update(context.Background(), v))
+		name := fmt.Sprintf("s%d", i)
+		w.orderSnapshot(name)
+		w.settle()
+		w.taken(name)
+		if got := slices.Contains(w.frozenFor, name); got != row.frozen {
+			t.Errorf("volume %s, setting %s: frozen %v", row.volume, row.setting, got)
+		}
+	}
 }
 
 // TestLimitsReachTheEngine: the limits of snapshots follow the volume while it is in use; a refused

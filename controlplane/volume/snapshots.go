@@ -20,10 +20,13 @@ func (p *pass) deleteSnapshots() (change loop.Change, wait bool) {
 	return nil, len(p.s.Snapshots) > 0
 }
 
-// limits gives the objects of engine and replicas the limits of snapshots that are wanted: the
-// engine controller has a running engine take them over, which tells its replicas; processes that
-// start later begin with them.
+// limits gives the objects of engine and replicas the limits of snapshots and of rebuilds that are
+// wanted: the engine controller has a running engine take them over, which tells its replicas;
+// processes that start later begin with those of snapshots.
 func (p *pass) limits() loop.Change {
+	if n := p.rebuildConcurrency(); p.engine.Spec.RebuildConcurrentSyncLimit != n {
+		return p.editEngine(func(s *v1beta2.EngineSpec) { s.RebuildConcurrentSyncLimit = n })
+	}
 	count, size := p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
 	if p.engine.Spec.SnapshotMaxCount != count || p.engine.Spec.SnapshotMaxSize != size {
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.SnapshotMaxCount, s.SnapshotMaxSize = count, size })

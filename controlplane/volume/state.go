@@ -24,6 +24,10 @@ func (p *pass) advance() loop.Change {
 		v.Status.State = v1beta2.VolumeStateAttaching
 		return nil
 	case have == "" && state == v1beta2.VolumeStateAttaching:
+		if p.s.Claim != nil {
+			p.wakeIn(0)
+			return loop.Call{What: "claim the storage network for volume " + v.Name, Do: p.s.Claim}
+		}
 		return p.attaching()
 	case have == want && state == v1beta2.VolumeStateAttached:
 		if change := p.migrate(); change != nil {
@@ -44,7 +48,7 @@ func (p *pass) closing() loop.Change {
 		change = p.close()
 	}
 	if change == nil && p.closed() {
-		v.Status.CurrentMigrationNodeID = ""
+		v.Status.CurrentMigrationNodeID, v.Status.DeviceID = "", ""
 		if v.Status.State != v1beta2.VolumeStateDetached || v.Status.CurrentNodeID != "" {
 			if v.Status.CurrentNodeID != "" {
 				p.tell(false, naming.EventDetached, "volume %s has been detached", v.Name)
@@ -121,6 +125,7 @@ func (p *pass) close() loop.Change {
 	if e.Spec.DesireState != v1beta2.InstanceStateStopped || e.Spec.NodeID != "" || len(e.Spec.ReplicaAddressMap) > 0 {
 		return p.editEngine(func(s *v1beta2.EngineSpec) {
 			s.DesireState, s.NodeID, s.ReplicaAddressMap = v1beta2.InstanceStateStopped, "", map[string]string{}
+			s.LogRequested = s.LogRequested || p.engineEnded()
 			if p.handingOver() {
 				p.takeBack(s)
 			}

@@ -225,3 +225,50 @@ func TestStatusFollows(t *testing.T) {
 		t.Errorf("owner %q, whose node is down", v.Status.OwnerID)
 	}
 }
+
+// TestLogsAreAskedFor: of what has failed the log is read, and the request ends with the next run,
+// or with the answer.
+func TestLogsAreAskedFor(t *testing.T) {
+	changed := func(v *v1beta2.Volume, s *seen) *v1beta2.InstanceSpec {
+		t.Helper()
+		u, ok := update(settle(v, s))
+		if !ok {
+			t.Fatal("nothing is changed")
+		}
+		switch o := u.Object.(type) {
+		case *v1beta2.Engine:
+			return &o.Spec.InstanceSpec
+		case *v1beta2.Replica:
+			return &o.Spec.InstanceSpec
+		}
+		t.Fatalf("changed is %s", u)
+		return nil
+	}
+	v, s := fixture()
+	s.Engine.Status.ReplicaModeMap["b"] = v1beta2.ReplicaModeERR
+	if spec := changed(v, s); !spec.LogRequested || spec.DesireState != stopped {
+		t.Errorf("of a replica in error: %+v", spec)
+	}
+	v, s = fixture()
+	fail(s, 1, time.Minute)
+	s.Replicas[1].Spec.FailedAt, s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.LogRequested = "", "", true
+	degrade(v, time.Minute)
+	if spec := changed(v, s); spec.LogRequested || spec.DesireState != v1beta2.InstanceStateRunning {
+		t.Errorf("of a replica that is started again: %+v", spec)
+	}
+	v, s = fixture()
+	s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = v1beta2.InstanceStateError, nil
+	if spec := changed(v, s); !spec.LogRequested {
+		t.Errorf("of an engine that has ended: %+v", spec)
+	}
+	v, s = fixture()
+	s.Engine.Spec.LogRequested, s.Engine.Status.LogFetched = true, true
+	if spec := changed(v, s); spec.LogRequested {
+		t.Errorf("of an engine that runs again: %+v", spec)
+	}
+	v, s = fixture()
+	v.Spec.NodeID = ""
+	if spec := changed(v, s); spec.LogRequested {
+		t.Errorf("of an engine that is stopped by order: %+v", spec)
+	}
+}

@@ -199,15 +199,12 @@ func (p *pass) newDuplicate(r *v1beta2.Replica) loop.Change {
 	d := &v1beta2.Replica{ObjectMeta: p.meta(name, true), Spec: *r.Spec.DeepCopy()}
 	maps.Copy(d.Labels, r.Labels)
 	d.Spec.Active, d.Spec.Image, d.Spec.EngineImage = false, p.image, ""
-	d.Spec.DesireState = v1beta2.InstanceStateRunning
+	p.order(&d.Spec.InstanceSpec)
 	return loop.Create{Object: d}
 }
 
 // runDuplicate has the process of a duplicate run and returns its address once it does.
 func (p *pass) runDuplicate(d *v1beta2.Replica) (address string, change loop.Change) {
-	desire := func(to v1beta2.InstanceState) loop.Change {
-		return editReplica(d, func(s *v1beta2.ReplicaSpec) { s.DesireState = to })
-	}
 	wanted := d.Spec.DesireState == v1beta2.InstanceStateRunning
 	switch state := d.Status.CurrentState; {
 	case wanted && state == v1beta2.InstanceStateRunning:
@@ -217,9 +214,9 @@ func (p *pass) runDuplicate(d *v1beta2.Replica) (address string, change loop.Cha
 			p.wakeIn(wait)
 			return "", nil
 		}
-		return "", desire(v1beta2.InstanceStateStopped)
+		return "", editReplica(d, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
 	case !wanted && (state == v1beta2.InstanceStateStopped || state == ""):
-		return "", desire(v1beta2.InstanceStateRunning)
+		return "", editReplica(d, func(s *v1beta2.ReplicaSpec) { p.order(&s.InstanceSpec) })
 	}
 	return "", nil
 }

@@ -18,6 +18,7 @@ package volume
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +49,11 @@ type Config struct {
 type Reconciler struct {
 	cfg    Config
 	client client.Client
-	runs   *runs
+	// live reads past the cache.
+	live client.Reader
+	runs *runs
+	// claims are the storage networks of volumes that are being attached, or are.
+	claims *claims
 	// idle are the volumes with work that waits for a node or an instance manager, and those that are
 	// being looked at.
 	idle *noted
@@ -62,18 +67,18 @@ func New(cfg Config) *Reconciler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Reconciler{cfg: cfg, runs: newRuns(), idle: newNoted(), unplaced: newNoted()}
+	return &Reconciler{cfg: cfg, runs: newRuns(), claims: newClaims(), idle: newNoted(), unplaced: newNoted()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.client = mgr.GetClient()
+	r.client, r.live = mgr.GetClient(), mgr.GetAPIReader()
 	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
 }
 
 // WithClient gives the reconciler its client where there is no manager (tests).
 func (r *Reconciler) WithClient(c client.Client) *Reconciler {
-	r.client = c
+	r.client, r.live = c, c
 	return r
 }
 
@@ -88,6 +93,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Now:        r.cfg.Now,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.runs.forget(key.Name)
+			r.claims.forget(key.Name)
 			r.idle.note(key.Name, false)
 			r.unplaced.note(key.Name, false)
 			r.cfg.Allocator.Wait(key.Name, nil)
@@ -113,15 +119,12 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 }
 
 func conditions(v *v1beta2.Volume) []loop.Condition {
-	var out []loop.Condition
-	for _, c := range v.Status.Conditions {
-		if c.Type == ConditionWaitForReplicas || c.Type == ConditionWaitForExpansion ||
-			c.Type == ConditionEngineUpgrade || c.Type == v1beta2.VolumeConditionTooManySnapshots {
-			continue // its True is the bad news; the volume's state, or an event, tells it already
-		}
-		out = append(out, loop.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
-	}
-	return out
+	return loop.Conditions(slices.DeleteFunc(slices.Clone(v.Status.Conditions), func(c v1beta2.Condition) bool {
+		// A True that is no good news, which the volume's state or an event of its own tells already.
+		return c.Type == ConditionWaitForReplicas || c.Type == v1beta2.VolumeConditionWaitForExpansion ||
+			c.Type == ConditionEngineUpgrade || c.Type == v1beta2.VolumeConditionTooManySnapshots ||
+			c.Type == v1beta2.VolumeConditionHasContent
+	}))
 }
 
 // decide notes beside the decision whether a resting volume has work that waits, and on which nodes
@@ -130,7 +133,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
 	r.idle.note(v.Name, p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()))
-	r.unplaced.note(v.Name, p.noPlace != "" || p.lacksRoom || p.noRoom != "")
+	r.unplaced.note(v.Name, p.lacksPlace() || p.lacksRoom || p.noRoom != "")
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}
@@ -144,7 +147,8 @@ func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decis
 // rebuilds wakes those that it lets go on.
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	switch s.Name {
-	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance, setting.SnapshotCountWarningThreshold:
+	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance, setting.SnapshotCountWarningThreshold,
+		setting.ReplicaRebuildConcurrentSyncLimit:
 		return r.names(func(*v1beta2.Volume) bool { return true })
 	case setting.ConcurrentReplicaRebuildPerNodeLimit:
 		// Of a change both objects come here, the former one too.

@@ -66,7 +66,7 @@ func (p *pass) missing(ready map[string]string) string {
 			why = "it has no place"
 		case p.nodeDown(r.Spec.NodeID):
 			why = "node " + r.Spec.NodeID + " is down"
-		case !p.reachable(r):
+		case !p.reachable(r.Spec.NodeID):
 			why = "node " + r.Spec.NodeID + " has no instance manager that runs"
 		}
 		out = append(out, r.Name+" ("+why+")")

@@ -67,6 +67,8 @@ type world struct {
 	mu sync.Mutex
 	// procs by "<instance manager>/<name>".
 	procs map[string]*proc
+	// logsRead are the processes, by the same, whose log was read, in order.
+	logsRead []string
 	// disks by data directory name.
 	disks   map[string]*copyOf
 	engines map[string]*engineModel // by address
@@ -77,6 +79,10 @@ type world struct {
 	// the newest number.
 	acknowledged big.Int
 	nextWrite    int
+	// endGranted is how many starts of engines yet are over when the witness has granted them an
+	// epoch, before they have heard a replica: a volume that was never used has a record without
+	// members then.
+	endGranted int
 	// bug, if set, is a rule that the engines of this world break.
 	bug    bug
 	down   map[string]bool
@@ -101,6 +107,10 @@ type world struct {
 	strangers map[string]*v1beta2.Replica
 	// chains are the names of snapshots, by volume, from the oldest to the newest.
 	chains map[string][]string
+	// afterStep, if set, is called after each step of a reconciler.
+	afterStep func()
+	// frozenFor are snapshots for which file systems were to be frozen.
+	frozenFor []string
 	// cruel lets engines die after an order about snapshots, before they answer.
 	cruel bool
 }
@@ -186,7 +196,8 @@ func (w *world) controllers(nodes int) {
 			Controller())
 	add(w, "VolumeAttachment", &v1beta2.VolumeAttachmentList{},
 		attachment.New(attachment.Config{Namespace: ns}).WithClient(w.c).Controller())
-	er := engine.New(engine.Config{Namespace: ns, NodeName: "n1", RewatchMost: time.Millisecond}, w, w).WithClient(w.c)
+	er := engine.New(engine.Config{Namespace: ns, NodeName: "n1", RewatchMost: time.Millisecond, Logs: w,
+		Purge: w.SnapshotPurge}, w, w).WithClient(w.c)
 	go func() { // drains wake-ups: settle looks at every engine anyway; ends with the test process
 		for range er.Monitor().Wakeups() {
 		}
@@ -196,7 +207,7 @@ func (w *world) controllers(nodes int) {
 	add(w, "Snapshot", &v1beta2.SnapshotList{},
 		snapshot.New(snapshot.Config{Namespace: ns}, w).WithClient(w.c).Controller())
 	add(w, "Replica", &v1beta2.ReplicaList{},
-		replica.New(replica.Config{Namespace: ns, NodeName: "n1"}, w).WithClient(w.c).Controller())
+		replica.New(replica.Config{Namespace: ns, NodeName: "n1", Logs: w}, w).WithClient(w.c).Controller())
 	for i := 1; i <= nodes; i++ {
 		node := fmt.Sprintf("n%d", i)
 		a := replica.NewAgent(replica.AgentConfig{Namespace: ns, NodeName: node, Resolve: func(p string) string {
@@ -242,7 +253,7 @@ func (w *world) addNode(name string) {
 		}}
 	w.create(im)
 	im.Status.CurrentState, im.Status.IP = v1beta2.InstanceManagerStateRunning, "10.0.0."+name[1:]
-	im.Status.StorageIP = "192.168.0." + name[1:]
+	im.Status.StorageIP, im.Status.ProxyAPIVersion = "192.168.0."+name[1:], 1
 	must(w.t, w.c.Status().Update(context.Background(), im))
 }
 
@@ -316,14 +327,22 @@ func (w *world) run(rec reconciler) {
 		return
 	}
 	for _, name := range rec.list() {
-		_, err := rec.r.Reconcile(context.Background(),
-			ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
-		if err != nil {
-			w.t.Logf("%s %s: %v", rec.kind, name, err)
+		w.stepOf(rec, name)
+		if w.afterStep != nil {
+			w.afterStep()
 		}
 	}
 	if strings.HasPrefix(rec.kind, "agent") {
 		w.checkSafe()
+	}
+}
+
+// stepOf gives one object a step.
+func (w *world) stepOf(rec reconciler, name string) {
+	_, err := rec.r.Reconcile(context.Background(),
+		ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: name}})
+	if err != nil {
+		w.t.Logf("%s %s: %v", rec.kind, name, err)
 	}
 }
 

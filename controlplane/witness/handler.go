@@ -2,17 +2,22 @@
 //
 // The witness record of a volume, the newest member set its engines agreed on, is field
 // status.membership of the Engine object. It decides which copies of the data count, so it is read
-// past every cache and written only by compare-and-swap: the object's resource version makes the
-// swap atomic, and the record's own volume, epoch and generation must be what the caller expects.
+// past every cache and written only by compare-and-swap: the record's own volume, epoch and
+// generation must be what the caller expects, and the API server makes the swap atomic. It compares
+// what the swap rests on, by a patch that tests it, and not the whole object: the engine controller
+// writes the rest of the same status, and nobody who waits for a member set is to wait for that.
 package witness
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -20,8 +25,9 @@ import (
 	"ankole.storage/controlplane/instance"
 )
 
-// swapAttempts bounds how often a swap is tried again because somebody else wrote another part of
-// the object's status in between. The engine controller writes a few times a second at most.
+// swapAttempts bounds how often a swap is tried again where the patch cannot be used and somebody
+// else wrote another part of the object's status in between. The engine controller writes a few
+// times a second at most.
 const swapAttempts = 8
 
 // Handler answers from the objects of one namespace. Client must read live; it implements
@@ -43,29 +49,40 @@ func (h Handler) Get(ctx context.Context, q *witnessv1.GetRequest) (*witnessv1.M
 	return toWire(e.Status.Membership), nil
 }
 
-// CompareAndSwap records Next if the record is the expected one. ABORTED where another process of
-// the engine was ordered after the one that asks. Both are compared in the object that is written,
-// and the order for a process is in the object before the process is made: once an engine that
-// follows can run, the one before it is granted nothing.
+// CompareAndSwap records Next if the record is the expected one. OUT_OF_RANGE where another process
+// of the engine was ordered after the one that asks. Both are compared in the object that is
+// written, and the order for a process is in the object before the process is made: once an engine
+// that follows can run, the one before it is granted nothing.
 func (h Handler) CompareAndSwap(ctx context.Context,
 	q *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if err := valid(q); err != nil {
 		return nil, err
 	}
-	for range swapAttempts {
+	for n := range swapAttempts {
 		e, err := h.engine(ctx, q.GetEngineName(), q.GetVolumeName())
 		if err != nil {
 			return nil, err
 		}
 		if instance.Superseded(string(e.UID), e.Status.Order, q.GetOrder()) {
-			return nil, status.Errorf(codes.Aborted, "this process of engine %s was made for order %s, and order %s is the newest",
+			return nil, status.Errorf(codes.OutOfRange, "this process of engine %s was made for order %s, and order %s is the newest",
 				e.Name, q.GetOrder(), e.Status.Order)
 		}
 		if !equal(e.Status.Membership, q.GetExpected()) {
 			return &witnessv1.CompareAndSwapResponse{Current: toWire(e.Status.Membership)}, nil
 		}
+		patch := swapPatch(e, fromWire(q.GetNext()))
 		e.Status.Membership = fromWire(q.GetNext())
-		err = h.Client.Status().Update(ctx, e)
+		if n == 0 && patch != nil {
+			if err = h.Client.Status().Patch(ctx, e, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+				if ctx.Err() != nil {
+					return nil, unavailable(err)
+				}
+				slog.Debug("a patch of a membership is refused", "engine", e.Name, "err", err)
+				continue // what it rests on has changed, or is stored otherwise: the next look tells
+			}
+		} else {
+			err = h.Client.Status().Update(ctx, e)
+		}
 		switch {
 		case err == nil:
 			return &witnessv1.CompareAndSwapResponse{Swapped: true, Current: toWire(e.Status.Membership)}, nil
@@ -74,6 +91,33 @@ func (h Handler) CompareAndSwap(ctx context.Context,
 		}
 	}
 	return nil, status.Errorf(codes.Unavailable, "engine %s changes too fast", q.GetEngineName())
+}
+
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// swapPatch replaces the record of an engine as it was read if the object, its record and its
+// newest order are still those. Nil where a patch cannot tell that: it cannot test that something
+// is not there, so the first record of an engine, and an engine without an order, are written
+// whole.
+func swapPatch(e *v1beta2.Engine, next *v1beta2.Membership) []byte {
+	if e.Status.Membership == nil || e.Status.Order == "" || e.UID == "" {
+		return nil
+	}
+	patch, err := json.Marshal([]operation{
+		{"test", "/metadata/uid", e.UID},
+		{"test", "/status/order", e.Status.Order},
+		{"test", "/status/membership", e.Status.Membership},
+		{"replace", "/status/membership", next},
+	})
+	if err != nil {
+		return nil // plain structs always marshal
+	}
+	return patch
 }
 
 // valid refuses a request that no correct engine sends.

@@ -123,13 +123,23 @@ func TestSwapOfAnOlderOrder(t *testing.T) {
 		return r.GetSwapped(), status.Code(err)
 	}
 	between := func() {}
-	h := handler(t, nil, interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string,
-		o client.Object, opts ...client.SubResourceUpdateOption) error {
+	disturb := func() {
 		now := between
 		between = func() {}
 		now()
-		return c.SubResource(sub).Update(ctx, o, opts...)
-	}})
+	}
+	h := handler(t, nil, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
+			disturb()
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			disturb()
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
 	order(h, "uid/4")
 	var last *witnessv1.Membership
 	for n, tt := range []struct {
@@ -138,8 +148,8 @@ func TestSwapOfAnOlderOrder(t *testing.T) {
 		code    codes.Code
 	}{
 		{"uid/4", true, codes.OK},
-		{"uid/3", false, codes.Aborted},
-		{"gone/4", false, codes.Aborted},
+		{"uid/3", false, codes.OutOfRange},
+		{"gone/4", false, codes.OutOfRange},
 		{"", true, codes.OK},
 		{"uid/5", true, codes.OK},
 	} {
@@ -153,7 +163,7 @@ func TestSwapOfAnOlderOrder(t *testing.T) {
 		}
 	}
 	between = func() { order(h, "uid/6") }
-	if swapped, code := ask(h, "uid/5", last, record("u", 9, 1, "a")); swapped || code != codes.Aborted {
+	if swapped, code := ask(h, "uid/5", last, record("u", 9, 1, "a")); swapped || code != codes.OutOfRange {
 		t.Errorf("an order that came in between: swapped %v, %s", swapped, code)
 	}
 }
@@ -186,6 +196,86 @@ func TestAWriterInBetweenIsNoSwapOfOursLost(t *testing.T) {
 	}
 	if e.Status.Endpoint == "" || e.Status.Membership == nil {
 		t.Fatalf("one of the two writes is lost: %+v", e.Status)
+	}
+}
+
+// TestTwoWritersOfOneStatus: a swap is written once, and read for once, however often the engine
+// controller writes the rest of the status meanwhile; only another record or another order in
+// between makes it fail, and then nothing is written.
+func TestTwoWritersOfOneStatus(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		between func(*v1beta2.Engine)
+		swapped bool
+		code    codes.Code
+		reads   int
+	}{
+		{"nobody else", func(*v1beta2.Engine) {}, true, codes.OK, 1},
+		{"the rest of the status", func(e *v1beta2.Engine) { e.Status.Endpoint = "/dev/longhorn/v" }, true, codes.OK, 1},
+		{"another record", func(e *v1beta2.Engine) {
+			e.Status.Membership = fromWire(record("u", 3, 6, "b"))
+		}, false, codes.OK, 2},
+		{"another order", func(e *v1beta2.Engine) { e.Status.Order = "uid/5" }, false, codes.OutOfRange, 2},
+	} {
+		reads, updates, disturbed := 0, 0, false
+		h := handler(t, fromWire(record("u", 3, 5, "a", "b")), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				reads++
+				return c.Get(ctx, key, o, opts...)
+			},
+			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+				opts ...client.SubResourceUpdateOption) error {
+				updates++
+				return c.SubResource(sub).Update(ctx, o, opts...)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
+				if !disturbed {
+					disturbed = true
+					change(t, c, tt.between)
+				}
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		})
+		change(t, h.Client, func(e *v1beta2.Engine) { e.Status.Order = "uid/4" })
+		reads, updates = 0, 0
+		r, err := h.CompareAndSwap(t.Context(), &witnessv1.CompareAndSwapRequest{VolumeName: "v", EngineName: "v-e-0",
+			Expected: record("u", 3, 5), Next: record("u", 3, 7, "a"), Order: "uid/4"})
+		if r.GetSwapped() != tt.swapped || status.Code(err) != tt.code || reads != tt.reads || updates != 0 {
+			t.Errorf("%s: swapped %v, %v, with %d reads and %d updates; want %v, %s, %d reads", tt.name, r.GetSwapped(), err,
+				reads, updates, tt.swapped, tt.code, tt.reads)
+		}
+		change(t, h.Client, func(e *v1beta2.Engine) {
+			want := &v1beta2.Engine{}
+			want.Status.Membership = fromWire(record("u", 3, 5, "a", "b"))
+			tt.between(want)
+			if tt.swapped {
+				want.Status.Membership = fromWire(record("u", 3, 7, "a"))
+			}
+			if e.Status.Membership.Generation != want.Status.Membership.Generation || e.Status.Endpoint != want.Status.Endpoint {
+				t.Errorf("%s: left is %+v, endpoint %q", tt.name, e.Status.Membership, e.Status.Endpoint)
+			}
+		})
+	}
+}
+
+// change edits the engine past the hooks of updates that a handler counts.
+func change(t *testing.T, c client.Client, edit func(*v1beta2.Engine)) {
+	t.Helper()
+	e := &v1beta2.Engine{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-e-0"}, e); err != nil {
+		t.Fatal(err)
+	}
+	if e.UID == "" {
+		e.UID = "uid"
+		if err := c.Update(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit(e)
+	if err := c.Status().Update(t.Context(), e); err != nil {
+		t.Fatal(err)
 	}
 }
 

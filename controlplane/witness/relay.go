@@ -158,7 +158,7 @@ func (r *Relay) keep(ctx context.Context, name, address string) {
 		return
 	}
 	defer c.Close()
-	relayclient.Keep(ctx, c.Conn(), r.Name, r.Handler, attachPause, func(err error) {
+	relayclient.Keep(ctx, c.Conn(), r.Name, timed{r.Handler}, attachPause, func(err error) {
 		log.Debug("witness relay lost, attaching again", "err", err)
 	})
 }

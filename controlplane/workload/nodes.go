@@ -20,8 +20,8 @@ import (
 	"ankole.storage/controlplane/setting/stored"
 )
 
-// nodeLook is how often a node that is down is looked at: Pods begin to hang when Kubernetes
-// evicts them, minutes after the node was lost.
+// nodeLook is how often a node that is down is looked at without a reason. Kubernetes evicting one
+// of its Pods is a reason.
 const nodeLook = 30 * time.Second
 
 // nodes deletes Pods that hang on nodes that are down.
@@ -39,8 +39,21 @@ func (r *nodes) controller() loop.Controller[*v1beta2.Node, nodeSeen] {
 		Decide: r.decide,
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			loop.WatchingChanges(&corev1.Pod{}, evicted, nodeOf).Elsewhere(),
 		},
 	}
+}
+
+// evicted tells whether a Pod was deleted or is gone: it may hang then, or leave its volume behind.
+func evicted(before, after *corev1.Pod) bool {
+	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+}
+
+func nodeOf(p *corev1.Pod) []string {
+	if p.Spec.NodeName == "" || p.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return []string{p.Spec.NodeName}
 }
 
 // onSetting wakes all nodes where the policy has changed.
@@ -125,9 +138,14 @@ func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision
 	if !g.Down || len(kinds) == 0 {
 		return loop.Decision{}
 	}
-	used := map[string]bool{}
+	used, next := map[string]bool{}, nodeLook
 	for _, p := range g.Pods {
-		if c := metav1.GetControllerOf(p); hangs(now, p) && c != nil && slices.Contains(kinds, c.Kind) {
+		c := metav1.GetControllerOf(p)
+		ours := c != nil && slices.Contains(kinds, c.Kind)
+		if ours && p.DeletionTimestamp != nil {
+			next = min(next, max(p.DeletionTimestamp.Sub(now), 0)+time.Millisecond)
+		}
+		if ours && hangs(now, p) {
 			none := int64(0)
 			return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
 				Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s by force", p.Namespace, p.Name), Do: remove(r.client, p, &none)},
@@ -149,7 +167,7 @@ func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision
 			Events: []loop.Event{{Reason: naming.EventDelete, Message: fmt.Sprintf(
 				"Deleted the VolumeAttachment of PersistentVolume %s: no Pod of this node, which is down, uses it any more", pv)}}}
 	}
-	return loop.Decision{After: nodeLook}
+	return loop.Decision{After: next}
 }
 
 // hangs says whether a Pod should have ended and nobody ends it. The time of deletion is that at

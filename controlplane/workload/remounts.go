@@ -41,6 +41,7 @@ type remounts struct {
 func (r *remounts) controller() loop.Controller[*v1beta2.Volume, remountSeen] {
 	return loop.Controller[*v1beta2.Volume, remountSeen]{
 		Name:   naming.EventSource("kubernetes-pod-remount"),
+		Source: naming.EventSource("kubernetes-pod"), // clients know one controller for all that concerns Pods
 		New:    func() *v1beta2.Volume { return &v1beta2.Volume{} },
 		Gather: r.gather,
 		Decide: r.decide,
@@ -126,7 +127,7 @@ func (r *remounts) decide(now time.Time, v *v1beta2.Volume, g remountSeen) loop.
 		grace := int64(remountGrace)
 		return loop.Decision{After: time.Second, FailureReason: naming.EventRemount,
 			Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s", p.Namespace, p.Name), Do: remove(r.client, p, &grace)},
-			Events: []loop.Event{{Reason: naming.EventRemount, Message: fmt.Sprintf(
+			Events: []loop.Event{{Warning: true, Reason: naming.EventRemount, Message: fmt.Sprintf(
 				"Deleted Pod %s/%s of %s %s, which was there when volume %s was lost, so that it mounts the volume again",
 				p.Namespace, p.Name, c.Kind, c.Name, v.Name)}}}
 	}

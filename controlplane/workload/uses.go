@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/live"
 	"ankole.storage/controlplane/naming"
 )
@@ -35,15 +36,8 @@ func claims(ctx context.Context, r client.Reader, volume string) (map[claim]stri
 
 // uses are the PersistentVolumes that a Pod uses, of those that are bound to claims.
 func uses(p *corev1.Pod, bound map[claim]string) (volumes []string) {
-	for _, v := range p.Spec.Volumes {
-		name := ""
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			name = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			name = p.Name + "-" + v.Name // as Kubernetes names the claim that it makes for the Pod
-		}
-		if pv, ok := bound[claim{Namespace: p.Namespace, Name: name}]; ok && name != "" {
+	for _, name := range index.ClaimsOf(p) {
+		if pv, ok := bound[claim{Namespace: p.Namespace, Name: name}]; ok {
 			volumes = append(volumes, pv)
 		}
 	}

@@ -267,11 +267,35 @@ func (w *world) endPod(what string) {
 // nothing is for changes after which nothing else happens.
 func nothing(string) {}
 
-// A node that is down is looked at again, and costs nothing while the policy leaves its Pods alone.
+// A node that is down is looked at again, when the grace period of a Pod that was evicted is over,
+// and costs nothing while the policy leaves its Pods alone.
 func TestLostNodeIsLookedAtAgain(t *testing.T) {
 	w := newWorld(t, map[string]string{"node-down-pod-deletion-policy": "delete-statefulset-pod"}, func(client.Object) {})
 	if got := brief(w.ofNode()); got != "after 30s" {
 		t.Errorf("%q", got)
+	}
+	w = newWorld(t, map[string]string{"node-down-pod-deletion-policy": "delete-statefulset-pod"}, func(o client.Object) {
+		if p, ok := o.(*corev1.Pod); ok {
+			at := metav1.NewTime(testNow.Add(7 * time.Second))
+			p.DeletionTimestamp, p.Finalizers = &at, []string{"test/kubelet"}
+		}
+	})
+	if got := brief(w.ofNode()); got != "after 7.001s" {
+		t.Errorf("%q where Pods were evicted", got)
+	}
+	for _, tt := range []struct {
+		name string
+		pod  corev1.Pod
+		want []string
+	}{
+		{"is deleted", corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: testNow}},
+			Spec: corev1.PodSpec{NodeName: "n1"}}, []string{"n1"}},
+		{"is nowhere", corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: testNow}}}, nil},
+		{"stays", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, nil},
+	} {
+		if got := nodeOf(&tt.pod); !slices.Equal(got, tt.want) || evicted(&corev1.Pod{}, &tt.pod) == (tt.name == "stays") {
+			t.Errorf("a Pod that %s wakes %v", tt.name, got)
+		}
 	}
 	w = newWorld(t, nil, func(client.Object) {})
 	w.r.nodes.live = nil // nothing is read
@@ -360,5 +384,22 @@ func TestRecoveryIsOverOnce(t *testing.T) {
 	w.volume.Status.RemountRequestedAt = testNow.Add(-10 * time.Second).Format(time.RFC3339)
 	if got := steps(t, w.ofVolume, nothing); len(got) != 2 || got[0] != "delete Pod apps/set-1" {
 		t.Errorf("after the next recovery %q", got)
+	}
+}
+
+// TestRemountIsTold holds type, reason and source component of the event on the Volume.
+func TestRemountIsTold(t *testing.T) {
+	w := newWorld(t, nil, func(client.Object) {})
+	c := w.r.remounts.controller()
+	if c.Source != "longhorn-kubernetes-pod-controller" {
+		t.Errorf("events come from %q", c.Source)
+	}
+	g, err := c.Gather(t.Context(), w.volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.Decide(testNow, w.volume.DeepCopy(), g)
+	if len(d.Events) != 1 || !d.Events[0].Warning || d.Events[0].Reason != "Remount" || d.Events[0].On != nil {
+		t.Errorf("tells %+v", d.Events)
 	}
 }

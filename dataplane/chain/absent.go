@@ -320,13 +320,9 @@ func (c *Sidecars) beginAbsences(next *Record, structure Structure, anew bool) e
 
 // forgetAbsent forgets what is known about absent members, because another history begins: theirs
 // may go beyond the one that is given up here, by themselves or through a rebuild from who had
-// more.
-func (c *Sidecars) forgetAbsent() error {
-	if len(c.absent) == 0 {
-		return nil
-	}
-	return c.writeAbsent(nil)
-}
+// more. The file is written even where nothing is known here: it may hold entries that do not count
+// beside the record that is replaced, and would count beside the next one.
+func (c *Sidecars) forgetAbsent() error { return c.writeAbsent(nil) }
 
 // noteAgreed remembers the last record that names nobody it competes with.
 func (c *Sidecars) noteAgreed() {

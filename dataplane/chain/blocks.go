@@ -16,6 +16,8 @@ type layer struct {
 	size int64
 	// inode tells one file from another that has taken its name.
 	inode uint64
+	// readOnly: the file was opened for reading.
+	readOnly bool
 	// whiteouts hide blocks of the layers below; nil: none.
 	whiteouts *whiteoutFile
 }
@@ -336,6 +338,10 @@ func (b *Blocks) MarkLayerWritten(file string, off, n int64) {
 
 // Rebuilding tells whether the chain is an incomplete rebuild target.
 func (b *Blocks) Rebuilding() bool { return b.rebuilding }
+
+// MayWriteLayer tells whether a rebuild may write to a layer, by its number: not to a snapshot of
+// which checksums are recorded, since Reshape was told that it is left alone. It does not block.
+func (b *Blocks) MayWriteLayer(number int) bool { return b.rebuilding && !b.numbered(number).readOnly }
 
 // LayerFile returns the file of layer i of the live chain, for reading it beside I/O. It does not
 // block.

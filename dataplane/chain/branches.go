@@ -55,19 +55,19 @@ func (c *Files) openBranches() ([]LayerInfo, error) {
 	if err := c.closeBranches(); err != nil {
 		return nil, err
 	}
-	mode := disk.Direct
-	if c.opts.ReadOnly || !c.rebuilding {
-		mode |= disk.ReadOnly
-	}
 	var out []LayerInfo
 	for _, name := range c.branchFiles() {
+		mode, err := c.layerMode(name)
+		if err != nil {
+			return nil, errors.Join(err, c.closeBranches())
+		}
 		f, err := c.fs.Open(c.path(name), mode)
 		if isNotFound(err) {
 			err = fmt.Errorf("%w: snapshot %s is missing", ErrCorrupt, name)
 		}
 		var info disk.Info
 		if err == nil {
-			c.branches = append(c.branches, layer{name: name, file: f})
+			c.branches = append(c.branches, layer{name: name, file: f, readOnly: mode&disk.ReadOnly != 0})
 			info, err = f.Stat()
 		}
 		if err == nil {

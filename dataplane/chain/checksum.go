@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"ankole.storage/disk"
@@ -128,12 +126,12 @@ func (c *Files) voidChecksum(file string) error {
 	return c.syncDir()
 }
 
-// voidAllChecksums is voidChecksum for every layer, before a rebuild writes to any of them.
-func (c *Files) voidAllChecksums() error {
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if err := c.voidChecksum(file); err != nil {
-			return err
+// recorded tells whether anything is recorded about a file's content: only who voids it may write.
+func (c *Files) recorded(file string) (bool, error) {
+	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
+		if _, err := c.fs.Stat(c.path(name)); !isNotFound(err) {
+			return err == nil, err
 		}
 	}
-	return nil
+	return false, nil
 }

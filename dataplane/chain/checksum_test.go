@@ -296,7 +296,7 @@ func TestChangesVoidChecksums(t *testing.T) {
 			}
 			return w.c.Purge(nil)
 		}, "a.img.checksum a.img.sums b.img.checksum b.img.sums"},
-		"rebuild": {func(w *world) error { return w.c.SetRebuilding() }, ""},
+		"rebuild of the head": {func(w *world) error { return w.c.SetRebuilding() }, all}, // more: TestRebuildKeepsChecksums
 		"snapshot of a name that was used": {func(w *world) error {
 			for _, n := range []string{"checksum", "sums"} {
 				w.put("volume-snap-d.img."+n, "rubbish")

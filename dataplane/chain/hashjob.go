@@ -270,7 +270,7 @@ func (h *Hash) unchanged() error {
 	if err != nil {
 		return err
 	}
-	if h.c.disks[h.file] == nil || h.c.voided[h.file] != h.voids || !info.CTime.Equal(h.info.CTime) ||
+	if h.c.disks[h.file] == nil || h.c.rebuilding || h.c.voided[h.file] != h.voids || !info.CTime.Equal(h.info.CTime) ||
 		info.Size != h.info.Size {
 		return fmt.Errorf("%w: %s was changed while its checksum was computed; hash it again", ErrInvalid, h.file)
 	}

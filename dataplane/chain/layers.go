@@ -69,7 +69,8 @@ func (c *Files) File(number int) (disk.File, error) {
 // SizeBytes is the volume's size, a multiple of 4096.
 func (c *Files) SizeBytes() int64 { return c.vm.Size }
 
-// SetRebuilding marks the chain as an incomplete rebuild target; durable when it returns nil.
+// SetRebuilding marks the chain as an incomplete rebuild target; durable when it returns nil. The
+// head may be written to then: snapshots are by Reshape, which voids their checksums.
 func (c *Chain) SetRebuilding() error {
 	err := c.setRebuilding()
 	c.Apply(c.changed())
@@ -82,9 +83,6 @@ func (c *Files) setRebuilding() error {
 	}
 	if c.vm.Rebuilding {
 		return nil
-	}
-	if err := c.voidAllChecksums(); err != nil {
-		return err
 	}
 	vm := c.vm
 	vm.Rebuilding = true

@@ -30,9 +30,8 @@ type merging struct {
 	entry int64
 	// out are the merged file's sums, nil if nothing will be known of it.
 	out *sumsWriter
-	// has are pieces of the source from next to upTo, as they were before the merge reached them.
-	has       []filePiece
-	upTo      int64
+	// has are pieces of the source as they were before the merge reached them.
+	has       piecesAhead
 	whiteouts mergingWhiteouts
 	// image is the merged piece, buf a run of it.
 	image, buf []byte
@@ -123,9 +122,9 @@ func (m *merging) unlessFull(f func() error) error {
 	return err
 }
 
-// coalescePiece copies what the child has into the source. Until the source takes the child's place
+// mergePiece copies what the child has into the source. Until the source takes the child's place
 // the child still hides what is copied, so a crash does no harm.
-func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
+func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
 	source, child, err := c.openPair(s.Source, s.Target)
 	if err != nil {
 		return false, err
@@ -133,7 +132,7 @@ func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
 	defer source.Close() // synced below
 	defer child.Close()  // read only
 	if c.merge == nil || c.merge.source != s.Source || c.merge.child != s.Target {
-		s.next, s.begun = 0, false
+		s.next, s.begun, s.measured, s.need = 0, false, 0, 0
 	}
 	if !s.begun {
 		if err := c.beginMerge(s, source, child); err != nil {
@@ -150,11 +149,25 @@ func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if s.measured < info.Size {
+		if err := c.measure(s, source, child, info); err != nil || s.measured < info.Size {
+			return false, err
+		}
+	}
 	extents, _, err := child.Extents(s.next, nil)
 	if err != nil {
 		return false, err
 	}
 	list, end := piecesOf(extents, s.next, info.Size, purgePiece/SumPiece)
+	if s.need > 0 {
+		taken, err := missing(source, list, info.Size)
+		if err == nil {
+			err = c.roomFor(s, taken)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
 	for _, p := range list {
 		if err := c.merge.piece(source, child, p); err != nil {
 			return false, err
@@ -179,14 +192,14 @@ func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
 
 // piece copies one piece of the child and says what is known of the merged one.
 func (m *merging) piece(source, child disk.File, p filePiece) error {
-	if m.out == nil {
-		_, _, err := m.look(child, p, nil, source)
-		return err
-	}
 	if err := m.carry(p.number); err != nil {
 		return err
 	}
-	has, err := m.sourceHas(source, p)
+	if m.out == nil { // nothing is to be known, or there was no room for what was carried over
+		_, _, err := m.look(child, p, nil, source)
+		return err
+	}
+	has, err := m.has.of(source, p, m.out.size) // before the merge
 	if err != nil {
 		return err
 	}
@@ -242,29 +255,11 @@ func (m *merging) look(f disk.File, p filePiece, sums *sumsReader, to disk.File)
 	return rot, known, err
 }
 
-// sourceHas tells which blocks of a piece the source had before the merge.
-func (m *merging) sourceHas(source disk.File, p filePiece) (blocks uint64, err error) {
-	if p.off() >= m.upTo {
-		extents, _, err := source.Extents(p.off(), nil)
-		if err != nil {
-			return 0, err
-		}
-		m.has, m.upTo = piecesOf(extents, p.off(), m.out.size, purgePiece/SumPiece)
-	}
-	for len(m.has) > 0 && m.has[0].number < p.number {
-		m.has = m.has[1:]
-	}
-	if len(m.has) == 0 || m.has[0].number != p.number {
-		return 0, nil
-	}
-	return m.has[0].blocks, nil
-}
-
 // carry takes over the source's sums of pieces before the given one, which the child does not have,
 // and passes over that one's.
 func (m *merging) carry(before uint32) error {
 	s := m.sourceSums
-	for s != nil && m.entry < s.entries {
+	for s != nil && m.out != nil && m.entry < s.entries {
 		whole, err := s.load(m.entry/perPage + 1)
 		if err != nil {
 			return err
@@ -292,9 +287,6 @@ func (m *merging) carry(before uint32) error {
 }
 
 func (m *merging) add(number uint32, v sum) error {
-	if m.out == nil {
-		return nil
-	}
 	return m.unlessFull(func() error { return m.out.add(number, v) })
 }
 

@@ -148,6 +148,38 @@ func TestMergeGoesOnWithoutSums(t *testing.T) {
 	}
 }
 
+// Of a file with more sums than a page has the page is written while pieces are copied, in the
+// middle of one of the child's or behind it. Where the disk is full then, the merge, which takes
+// nothing here, goes on.
+func TestMergeWithoutRoomForAPageOfSums(t *testing.T) {
+	const perPage = 204
+	for _, at := range []int64{perPage - 2, perPage - 1, perPage, perPage + 40} {
+		t.Run(fmt.Sprintf("child's piece %d", at), func(t *testing.T) {
+			w, fs := newWorld(t, 64*mib)
+			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Self: "v-1"}))
+			for off := int64(0); off < 64*mib; off += chain.SumPiece {
+				w.fill(off, 4096, byte(1+off/chain.SumPiece))
+			}
+			w.snapshot("a")
+			w.fill(at*chain.SumPiece, 4096, 7)
+			w.fill((perPage+45)*chain.SumPiece, 4096, 8)
+			w.snapshot("b")
+			w.hashAll("a", "b")
+			good := w.at("b")
+			w.must(w.c.MarkRemoved("a"))
+			fs.Inject(memdisk.Rule{Op: memdisk.OpWrite, Name: "volume-snap-a.img.sums.new.tmp", Err: disk.ErrNoSpace})
+			w.must(w.c.Purge(nil))
+			fs.ClearRules()
+			if got := listNames(t, w.c); got != "b volume-head" || !bytes.Equal(w.at("b"), good) || len(w.names(".tmp")) > 0 {
+				t.Fatalf("left are %s, temporary %v; content the same: %v", got, w.names(".tmp"), bytes.Equal(w.at("b"), good))
+			}
+			v := w.view("b")
+			w.wantVerdict(v, at*chain.SumPiece, chain.SumPiece, chain.VerdictUnknown)
+			w.must(v.Close())
+		})
+	}
+}
+
 // Whenever a merge is cut short, sums say what the files hold, or nothing.
 func TestCrashDuringMergeWithSums(t *testing.T) {
 	base, _ := mergeWorld(t)

@@ -44,12 +44,6 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.vm.Rebuilding && !opts.ReadOnly {
-		// A rebuild writes to the snapshots of a chain that is opened like this.
-		if err := c.voidAllChecksums(); err != nil {
-			return nil, err
-		}
-	}
 	if err := c.openLayers(); err != nil {
 		return nil, err
 	}
@@ -220,9 +214,9 @@ func (c *Files) openLayers() error {
 		return err
 	}
 	for _, name := range live {
-		mode := disk.Direct
-		if c.opts.ReadOnly || name != c.vm.Head && !c.vm.Rebuilding {
-			mode |= disk.ReadOnly
+		mode, err := c.layerMode(name)
+		if err != nil {
+			return err
 		}
 		f, err := c.fs.Open(c.path(name), mode)
 		if isNotFound(err) {
@@ -232,6 +226,7 @@ func (c *Files) openLayers() error {
 			return err
 		}
 		l, err := newLayer(name, f, c.vm.Size)
+		l.readOnly = mode&disk.ReadOnly != 0
 		if err == nil {
 			l.whiteouts, err = c.openWhiteouts(name, mode)
 		}
@@ -241,6 +236,23 @@ func (c *Files) openLayers() error {
 		}
 	}
 	return c.extendHead()
+}
+
+// layerMode is how a layer is opened: the head for writing, a snapshot if the chain is a rebuild
+// target and nothing is recorded about the file's content, which Reshape has seen to where the
+// rebuild writes.
+func (c *Files) layerMode(file string) (disk.Mode, error) {
+	switch {
+	case c.opts.ReadOnly, file != c.vm.Head && !c.vm.Rebuilding:
+		return disk.Direct | disk.ReadOnly, nil
+	case file == c.vm.Head:
+		return disk.Direct, nil
+	}
+	recorded, err := c.recorded(file)
+	if recorded {
+		return disk.Direct | disk.ReadOnly, err
+	}
+	return disk.Direct, err
 }
 
 // newLayer describes an open file, of which a volume has at most limit bytes.

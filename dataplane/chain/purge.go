@@ -23,6 +23,9 @@ import (
 //		change, err := p.Finish(sidecars, &step)    // with I/O held back, short
 //	}
 //
+// A step that fails for lack of room, or for a sector that the disk cannot read or write, is left
+// out (Fail), and the others are done.
+//
 // What a reader sees at the head and at every snapshot that is not marked never changes on the way,
 // whenever a crash happens; marked snapshots lose their content. A purge that was interrupted is
 // simply begun again.
@@ -48,13 +51,19 @@ type PurgeStep struct {
 	next, page int64
 	// noted: the next piece was announced. begun: c.merge is of this step.
 	noted, begun bool
+	// A merge measures first what it takes: so far to measured, need bytes.
+	measured, need int64
+	// failed is why a merge is given up: its next pieces give back what it took.
+	failed error
 }
 
 // Purge is a purge in progress.
 type Purge struct {
 	c *Files
 	// pruned are snapshots this purge has pruned already.
-	pruned    map[string]bool
+	pruned map[string]bool
+	// failed are steps that were given up, by their sources, and why.
+	failed    map[string]error
 	processed int
 }
 
@@ -87,7 +96,7 @@ func (c *Files) NewPurge() (*Purge, error) {
 			return nil, err
 		}
 	}
-	return &Purge{c: c, pruned: map[string]bool{}}, nil
+	return &Purge{c: c, pruned: map[string]bool{}, failed: map[string]error{}}, nil
 }
 
 // Progress is how far the purge has come, in percent.
@@ -102,30 +111,6 @@ func (p *Purge) Progress() int {
 		return 100
 	}
 	return 100 * p.processed / (left + p.processed)
-}
-
-// Next returns the next step, false when nothing is left to do. The snapshot behind the head comes
-// last; one with several children is left for when it has fewer, one that is pinned (View.Pin) for
-// the next purge.
-func (p *Purge) Next() (PurgeStep, bool) {
-	c := p.c
-	var last PurgeStep
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if !c.disks[file].Removed || isHeadFile(file) || c.pins[file] > 0 {
-			continue
-		}
-		children := c.children(file)
-		switch {
-		case len(children) == 0:
-			return PurgeStep{Action: PurgeRemove, Source: file}, true
-		case len(children) > 1:
-		case children[0] != c.vm.Head:
-			return PurgeStep{Action: PurgeCoalesce, Source: file, Target: children[0]}, true
-		case !p.pruned[file]:
-			last = PurgeStep{Action: PurgePrune, Source: file, Target: children[0]}
-		}
-	}
-	return last, last.Action != ""
 }
 
 // valid tells whether the chain still has the shape a step was planned for.
@@ -197,43 +182,27 @@ func (p *Purge) Finish(side *Sidecars, s *PurgeStep) (Change, error) {
 		return Change{}, err
 	}
 	p.processed++
+	ch, err := p.finish(side, s)
+	if err == nil {
+		p.Retry()
+	}
+	return ch, err
+}
+
+func (p *Purge) finish(side *Sidecars, s *PurgeStep) (Change, error) {
 	switch s.Action {
 	case PurgeCoalesce:
-		return p.c.replaceChild(side, s.Source, s.Target)
+		ch, err := p.c.replaceChild(side, s.Source, s.Target)
+		if err == nil {
+			delete(p.pruned, s.Target) // the head hides more of it now
+		}
+		return ch, err
 	case PurgePrune:
 		p.pruned[s.Source] = true
 		return Change{}, nil
 	}
 	err := p.c.removeLeaf(side, s.Source)
 	return p.c.changed(), err
-}
-
-// Purge does a whole purge with I/O held back, for tools. progress, unless nil, is told
-// percentages.
-func (c *Chain) Purge(progress func(percent int)) error {
-	p, err := c.NewPurge()
-	if err != nil {
-		return err
-	}
-	for step, more := p.Next(); more; step, more = p.Next() {
-		for done := false; !done; {
-			if err := p.Note(c.Sidecars, &step); err != nil {
-				return err
-			}
-			if done, err = p.Work(&step, c.DurableWhiteouts(step.Whiteouts())); err != nil {
-				return err
-			}
-		}
-		ch, err := p.Finish(c.Sidecars, &step)
-		c.Apply(ch)
-		if err := errors.Join(err, c.unlinked.close()); err != nil {
-			return err
-		}
-		if progress != nil {
-			progress(p.Progress())
-		}
-	}
-	return nil
 }
 
 // openPair opens the two files of a step, the first for writing, and makes it as long as the
@@ -292,12 +261,10 @@ func (c *Files) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err er
 	} else {
 		err = c.pruneHeld(s, f)
 	}
-	if err != nil {
-		return false, err
-	}
-	// A hole that a crash could fill again must not be taken for one: where the next open finds
-	// nothing below the head, zeroing punches the head.
-	return done, c.syncFile(f)
+	// A hole that a crash could fill again must not be taken for one, also if another has failed:
+	// where the next open finds nothing below the head, zeroing punches the head.
+	err = errors.Join(err, c.syncFile(f))
+	return done && err == nil, err
 }
 
 // pruneHeld does it for blocks that the head holds.
@@ -309,6 +276,16 @@ func (c *Files) pruneHeld(s *PurgeStep, f disk.File) error {
 	if err := c.syncFile(c.head().file); err != nil {
 		return err
 	}
+	all, err := s.punchUnder(f, extents, more)
+	if all {
+		s.next = pruned
+	}
+	return err
+}
+
+// punchUnder makes holes of a file where extents of the layer above it, from s.next on, cover whole
+// blocks, and moves s.next on. It does a piece of so much at most; all tells that nothing is left.
+func (s *PurgeStep) punchUnder(f disk.File, extents []disk.Extent, more bool) (all bool, err error) {
 	for left := int64(prunePiece); len(extents) > 0 && left > 0; extents = extents[1:] {
 		e := extents[0]
 		if e.Len > left {
@@ -321,13 +298,10 @@ func (c *Files) pruneHeld(s *PurgeStep, f disk.File) error {
 			continue
 		}
 		if err := f.Punch(first, end-first); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if !more && len(extents) == 0 {
-		s.next = pruned
-	}
-	return nil
+	return !more && len(extents) == 0, nil
 }
 
 // pruneHidden does it for a page of the head's whiteouts.

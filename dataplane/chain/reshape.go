@@ -19,7 +19,8 @@ type Shape struct {
 	// Branches are the snapshots off the live chain, parents first; what the target has of these
 	// names is kept.
 	Branches []LayerSpec
-	// Untouched are snapshot files that the rebuild will not write to: their checksums stay.
+	// Untouched are snapshot files that the rebuild will not write to: their checksums stay, and
+	// nobody can write to them before the next Reshape.
 	Untouched []string
 	// Compared are snapshots, and HeadName for the head, that the rebuild may write to anywhere: an
 	// attempt that follows it does not know what they were.
@@ -180,11 +181,6 @@ func (c *Files) freshLayer(l *LayerSpec) error {
 // keepLayer gives a snapshot that stays its size and metadata. The file itself is asked for its
 // size: a merge that was interrupted has made it as long as the layer above.
 func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
-	if !untouched {
-		if err := c.voidChecksum(l.File); err != nil {
-			return c.breaks(err)
-		}
-	}
 	f, err := c.fs.Open(c.path(l.File), disk.Direct)
 	if err != nil {
 		return err
@@ -193,6 +189,11 @@ func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
+	}
+	if !untouched || info.Size != l.Size {
+		if err := c.voidChecksum(l.File); err != nil {
+			return c.breaks(err)
+		}
 	}
 	if info.Size != l.Size {
 		if err := f.Truncate(l.Size); err != nil {
@@ -289,17 +290,16 @@ func (c *Files) linkHead(s *Shape) error {
 	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(l.File+metaSuffix), d.encode()))
 }
 
-// removeFiles removes whatever a snapshot of this name has.
+// removeFiles removes whatever a snapshot of this name has, its checksums durably: another file is
+// to have the name.
 func (c *Files) removeFiles(file string) error {
+	if err := c.voidChecksum(file); err != nil {
+		return c.breaks(err)
+	}
 	if err := c.unlink(file); err != nil {
 		return err
 	}
-	for _, name := range []string{file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
-		if err := removeIfThere(c.fs, c.path(name)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return removeIfThere(c.fs, c.path(file+metaSuffix))
 }
 
 // removeUnnamed removes the snapshots that are not part of the shape.

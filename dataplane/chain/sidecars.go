@@ -62,8 +62,11 @@ func (c *Files) provideReserve() error {
 	if err == nil || isNotFound(err) {
 		err = createReserve(c.fs, c.dir)
 	}
-	if errors.Is(err, disk.ErrNoSpace) {
-		c.opts.Log.Warn("no room for a reserve file: on a full disk metadata cannot be written", "dir", c.dir)
+	if errors.Is(err, disk.ErrIO) && removeIfThere(c.fs, c.path(reserveName)) == nil {
+		err = createReserve(c.fs, c.dir) // elsewhere
+	}
+	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrIO) {
+		c.opts.Log.Warn("no reserve file: on a full disk metadata cannot be written", "dir", c.dir, "error", err)
 		return nil
 	}
 	if err != nil {
@@ -74,7 +77,8 @@ func (c *Files) provideReserve() error {
 
 // writeJSON replaces a metadata file durably. Where another file cannot be written, on a full file
 // system or for a bad sector, it writes into the reserve file, which has its space already, and
-// swaps the two names; the old file is the next reserve.
+// swaps the two names; the old file is the next reserve. A reserve that the disk does not write to
+// is given up for its space.
 func (c *Files) writeJSON(name string, data []byte) error {
 	c.stale = true
 	err := c.fs.WriteFileAtomic(c.path(name), data)
@@ -89,12 +93,30 @@ func (c *Files) writeJSON(name string, data []byte) error {
 	}
 	if rerr := c.writeThroughReserve(name, data); rerr != nil {
 		c.opts.Log.Warn("reserve file could not be used", "dir", c.dir, "file", name, "error", rerr)
-		return err
+		return c.writeWithoutReserve(name, data, errors.Is(rerr, errBadReserve), err)
 	}
 	c.opts.Log.Warn("metadata written through the reserve file", "dir", c.dir, "file", name, "why", err)
 	return nil
 }
 
+// errBadReserve: the disk has refused to write the reserve file; nothing has been replaced.
+var errBadReserve = errors.New("reserve file cannot be written")
+
+// writeWithoutReserve removes a reserve that the disk does not write to, and uses the space that is
+// free then. failed is the error otherwise.
+func (c *Files) writeWithoutReserve(name string, data []byte, bad bool, failed error) error {
+	if !bad || removeIfThere(c.fs, c.path(reserveName)) != nil {
+		return failed
+	}
+	err := c.fs.WriteFileAtomic(c.path(name), data)
+	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrUnchanged) {
+		return failed
+	}
+	return c.breaks(err)
+}
+
+// writeThroughReserve writes all the space that the reserve has: whole blocks need not be read, and
+// of one that cannot be read the disk puts another sector in its place.
 func (c *Files) writeThroughReserve(name string, data []byte) error {
 	if _, err := c.fs.Stat(c.path(name)); err != nil {
 		return err
@@ -103,12 +125,22 @@ func (c *Files) writeThroughReserve(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err = f.WriteAt(data, 0); err == nil {
-		if err = f.Truncate(int64(len(data))); err == nil {
-			err = c.syncFile(f)
-		}
+	info, err := f.Stat()
+	if err == nil {
+		whole := make([]byte, max(int64(len(data)), min(info.Allocated, reserveSize)))
+		copy(whole, data)
+		_, err = f.WriteAt(whole, 0)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
+	if err == nil {
+		err = f.Sync() // not yet in anybody's place: that it fails says nothing of what is
+	}
+	if err = errors.Join(err, f.Close()); errors.Is(err, disk.ErrIO) {
+		return fmt.Errorf("%w: %w", errBadReserve, err)
+	}
+	if err != nil {
 		return err
 	}
 	if err := c.fs.Exchange(c.path(reserveName), c.path(name)); err != nil {

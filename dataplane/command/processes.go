@@ -25,6 +25,7 @@ func replicaCommand(g *globals) *cobra.Command {
 			if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
 				return err
 			}
+			cfg.Network = dataNetwork()
 			return daemon.RunReplica(cmd.Context(), cfg)
 		}}
 	f := c.Flags()
@@ -106,6 +107,14 @@ func controllerCommand(g *globals) *cobra.Command {
 	return c
 }
 
+// dataNetwork is what logs call the network between engines and replicas, which a manager has told.
+func dataNetwork() string {
+	if name := os.Getenv("ANKOLE_DATA_NETWORK"); name != "" {
+		return name
+	}
+	return "network that nobody has named"
+}
+
 func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	if cfg.Size <= 0 || cfg.Size%4096 != 0 {
 		return fmt.Errorf("--size %d: must be a positive multiple of 4096", cfg.Size)
@@ -123,7 +132,8 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
 		return err
 	}
-	cfg.Transport = os.Getenv("ANKOLE_BLOCK_TRANSPORT")
+	cfg.Transport, cfg.Network = os.Getenv("ANKOLE_BLOCK_TRANSPORT"), dataNetwork()
+	cfg.LocalHost = os.Getenv("ANKOLE_LOCAL_ADDRESS")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
 	if p := strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:"); p != "" {
 		cfg.Keeper = hostpath.Resolve(p)

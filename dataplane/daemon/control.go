@@ -55,6 +55,9 @@ func (s *server) ready(yes bool) {
 // users.
 const maxControlConnections = 256
 
+// maxControlCalls bounds calls in flight of one connection, as the instance manager's.
+const maxControlCalls = 1024
+
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
@@ -78,7 +81,8 @@ func serveControl(addr string, id identity, ready bool, register func(*grpc.Serv
 				return err
 			}
 			return next(srv, ss)
-		}))}
+		}),
+		grpc.MaxConcurrentStreams(maxControlCalls))}
 	s.ready(ready)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	if register != nil {

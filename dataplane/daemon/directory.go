@@ -186,15 +186,17 @@ func (d *directory) Inspect() (chain.Info, error) {
 	return chain.Inspect(d.fs, d.dir)
 }
 
-// close ends the use of the directory. After a disk failure nothing more is written to it.
-func (d *directory) close(failed bool) error {
+// close ends the use of the directory. It is closed as cleanly stopped if no core has used it: a
+// core does that itself (replica.End), and one that has not may have had requests under way. What
+// they left in the head is found by the next open.
+func (d *directory) close(unused bool) error {
 	d.endWait()
 	if d.chain == nil {
 		return nil
 	}
 	d.unlisten()
-	if failed {
-		return d.chain.Abandon()
+	if unused {
+		return d.chain.Close()
 	}
-	return d.chain.Close()
+	return d.chain.Abandon()
 }

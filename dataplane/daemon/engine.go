@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -65,8 +66,16 @@ type EngineConfig struct {
 	GatherTimeout time.Duration // 0 is the engine's own
 	Lease         time.Duration // 0 is the engine's own
 	Witness       engine.Witness
-	Log           *slog.Logger
+	// LocalHost is the address without port of replicas on this node, which is that of the node on the
+	// network to replicas; empty: unknown.
+	LocalHost string
+	// Network is what the log calls the network of the connections to replicas.
+	Network string
+	Log     *slog.Logger
 }
+
+// managementNetwork is what logs call the network of the cluster.
+const managementNetwork = "management network"
 
 // Errors that end an engine.
 var (
@@ -90,12 +99,20 @@ type engineProcess struct {
 	mu   sync.Mutex
 	life *life // nil between two lives
 	// kept is the block device of an engine that was killed, taken over from the instance manager
-	// and not brought up yet.
-	kept *keptDevice
-	// asks are engines that want to take the volume over.
-	asks chan asking
+	// and not brought up yet. noKept says why none goes on here any more, "" while it may.
+	kept   *keptDevice
+	noKept string
+	// asks are engines that want to take the volume over. handedOver: one has; only supervise and what
+	// follows it look.
+	asks       chan asking
+	handedOver bool
 	// standIns are processes on other nodes that offer what this engine serves.
 	standIns standIns
+	// dataSrv is where they bring their requests, nil until the first one has asked.
+	dataSrv *server
+	// upgradePause is how long users of the volume waited when it was taken over, in nanoseconds; 0 if
+	// it was not.
+	upgradePause atomic.Int64
 }
 
 // RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until another engine has
@@ -111,24 +128,24 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	}
 	defer srv.stop()
 	p.srv = srv
+	defer p.endDataServer((*server).stop)
 	defer p.end()
 	if cfg.StandInFor != "" {
 		if err := p.beginStandIn(); err != nil {
 			return err
 		}
-		cfg.Log.Info("stand-in is starting", "volume", cfg.VolumeName, "engine", cfg.StandInFor)
 		return p.superviseStandIn(ctx)
 	}
 	if cfg.Upgrade {
 		if err := p.takeOver(ctx); err != nil {
 			return err
 		}
-		srv.ready(true)
 	} else if err := p.begin(nil); err != nil {
 		return err
 	}
 	defer p.listen()()
-	cfg.Log.Info("engine is starting", "volume", cfg.VolumeName, "replicas", cfg.Replicas)
+	srv.ready(true) // the engine before, if there is one, is told to end now
+	cfg.Log.Info("engine is starting", "volume", cfg.VolumeName, "replicas", cfg.Replicas, "network", cfg.Network)
 	return p.supervise(ctx)
 }
 
@@ -160,8 +177,14 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 		case <-l.ctx.Done():
 			if p.front.outlives(l) {
 				p.srv.cut() // users wait for the end of this process
+				p.endDataServer((*server).cut)
 			} else {
 				p.front.end(p)
+			}
+			if errors.Is(context.Cause(l.ctx), ErrFenced) {
+				// What was taken over and is not up yet cannot go on in any engine.
+				p.front.endGiven(p)
+				p.endKept("a newer engine serves the volume")
 			}
 			return l.outcome()
 		}
@@ -177,7 +200,7 @@ func (p *engineProcess) shutdown() {
 	defer cancel()
 	p.front.end(p)
 	p.front.endGiven(p)
-	p.dropKept("the engine is told to end")
+	p.endKept("the engine is told to end")
 	if err := p.ask(ctx, func(reply func(error)) any { return engine.Shutdown{Reply: reply} }); err != nil {
 		p.cfg.Log.Warn("engine did not shut down cleanly", "error", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"ankole.storage/dataplane/frontend/nbd"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/hostpath"
+	"ankole.storage/listener"
 )
 
 // Frontends by the names the control plane uses.
@@ -39,15 +41,12 @@ const (
 // socketDir is where NBD sockets are made, as the Pod sees it.
 const socketDir = "/host/var/lib/longhorn/unix-domain-socket"
 
-// maxSocketPath is the longest path a unix socket can have.
-const maxSocketPath = 107
-
 // frontendShell owns the blocking half of the frontend in use.
 type frontendShell struct {
 	mu   sync.Mutex
 	stop func(p *engineProcess)
 	// grown tells the user that the volume has another size, nil where there is no way to.
-	grown func(ctx context.Context) error
+	grown func(ctx context.Context, size int64) error
 	// export adds what the blocking half holds to what the core has given away, and forgets it
 	// without closing anything on the host. nil: this frontend cannot be given to another process.
 	export func(x *frontend.Export)
@@ -67,12 +66,24 @@ type frontendShell struct {
 }
 
 // startFrontend brings the frontend up and publishes its endpoint. ctx is the process's, or
-// outlives the caller: its end undoes what has begun. front.mu is held.
+// outlives the caller: its end undoes what has begun. One that was lost stays so if that fails, and
+// comes back later. front.mu is held.
 func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	if p.front.stop != nil {
 		return errors.New("a frontend is up already: shut it down first")
 	}
-	p.front.lost = ""
+	lost := p.front.lost
+	err := p.bringUp(ctx, name)
+	if err == nil {
+		p.front.lost = ""
+	} else if lost != "" {
+		p.offerLater(lost)
+	}
+	return err
+}
+
+// bringUp is startFrontend where none is up.
+func (p *engineProcess) bringUp(ctx context.Context, name string) error {
 	if name != FrontendNone {
 		if err := p.mayOffer(); err != nil {
 			return err
@@ -81,7 +92,7 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	switch name {
 	case FrontendNone:
 		p.dropKept("the volume is not offered")
-		p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, false, "" })
+		p.state.set(func(w *published) { w.frontend, w.up, w.endpoint, w.device = name, false, "", "" })
 		return nil
 	case FrontendBlockdev:
 	default:
@@ -89,10 +100,10 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 	}
 	transport := p.cfg.Transport
 	if transport == TransportAuto || transport == "" {
-		transport = TransportNBDUnix
-		if err := blockdev.Available(); err == nil {
-			transport = TransportFUSELoop
-		} else {
+		transport = TransportFUSELoop
+		// A device that was taken over goes on as one, whatever can be had here at the moment.
+		if err := blockdev.Available(); err != nil && !p.hasKept() {
+			transport = TransportNBDUnix
 			p.cfg.Log.Info("no block device on this host, offering an NBD socket", "reason", err)
 		}
 	}
@@ -118,8 +129,12 @@ func (p *engineProcess) startFrontend(ctx context.Context, name string) error {
 // offered publishes that a frontend is up.
 func (p *engineProcess) offered(name, endpoint string) {
 	p.front.name = name
-	p.state.set(func(w *published) { w.frontend, w.up, w.endpoint = name, true, endpoint })
-	p.cfg.Log.Info("volume is offered", "endpoint", endpoint)
+	device := ""
+	if d := p.front.device; d != nil {
+		device = d.ID()
+	}
+	p.state.set(func(w *published) { w.frontend, w.up, w.endpoint, w.device = name, true, endpoint, device })
+	p.cfg.Log.Info("volume is offered", "endpoint", endpoint, "device", device)
 }
 
 // end takes the frontend away for good.
@@ -159,7 +174,7 @@ func (f *frontendShell) takeDown(p *engineProcess) {
 		f.stop(p)
 	}
 	f.forget()
-	p.state.set(func(w *published) { w.up, w.endpoint = false, "" })
+	p.state.set(func(w *published) { w.up, w.endpoint, w.device = false, "", "" })
 }
 
 // forget leaves a frontend alone: it is gone, or another process has it.
@@ -217,20 +232,35 @@ func (p *engineProcess) detach() {
 	}
 }
 
-// socketPath returns the real path of the volume's NBD socket. Where the natural place is too deep
-// for a socket address a short name in the system's temporary directory stands for it.
-func socketPath(volume string) (string, error) {
-	dir := hostpath.Resolve(socketDir)
-	p := filepath.Join(dir, volume+".nbd")
-	if len(p) > maxSocketPath {
+// socketPath returns the real path of the volume's NBD socket.
+func socketPath(volume string) (string, error) { return socketIn(hostpath.Resolve(socketDir), volume) }
+
+// socketIn is socketPath; dir is the natural place. Where that is too deep for a socket address a
+// short name stands for it, in a folder of this user's in the system's temporary directory: every
+// user of the machine may have clusters.
+func socketIn(dir, volume string) (string, error) {
+	p, prepare := filepath.Join(dir, volume+".nbd"), func() error { return os.MkdirAll(dir, 0o700) }
+	if len(p) > listener.MaxName {
 		sum := sha256.Sum256([]byte(p))
-		dir = filepath.Join(os.TempDir(), "ankole-sockets")
-		p = filepath.Join(dir, hex.EncodeToString(sum[:8]))
+		dir = filepath.Join(os.TempDir(), "ankole-sockets-"+strconv.Itoa(os.Geteuid()))
+		p, prepare = filepath.Join(dir, hex.EncodeToString(sum[:8])), func() error { return listener.OwnFolder(dir) }
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := prepare(); err != nil {
 		return "", fmt.Errorf("directory for NBD sockets: %w", err)
 	}
 	return p, nil
+}
+
+// socketOf returns the real path of the NBD socket of a frontend that is given away, which the
+// process that made it may have chosen in another way than this one would.
+func socketOf(volume string, x *frontend.Export) (string, error) {
+	for _, d := range x.Descriptors {
+		name, err := unix.Getsockname(d.FD)
+		if u, ok := name.(*unix.SockaddrUnix); err == nil && ok && filepath.IsAbs(u.Name) {
+			return u.Name, nil // the listener, or a connection that it has accepted
+		}
+	}
+	return socketPath(volume)
 }
 
 // hostView is a path as a user on the node sees it: without the prefix under which a Pod sees the

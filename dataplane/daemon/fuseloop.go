@@ -98,7 +98,15 @@ func (p *engineProcess) offerAgain(name string) {
 		return
 	}
 	p.cfg.Log.Error("the volume is not offered", "error", err)
+	p.offerLater(name)
+}
+
+// offerLater notes that a frontend was lost, and brings it up again in a while. front.mu is held.
+func (p *engineProcess) offerLater(name string) {
 	p.front.lost = name
+	if p.front.again != nil {
+		p.front.again.Stop()
+	}
 	p.front.again = time.AfterFunc(keepAgain, func() {
 		p.front.mu.Lock()
 		defer p.front.mu.Unlock()

@@ -95,14 +95,19 @@ func (p *engineProcess) takeKept(epoch uint64, follows ...uint64) (taken bool, e
 		p.cfg.Log.Warn("kept block device ends, whoever has it open gets errors", "reason", errors.Join(err, k.drop()))
 		return false, nil
 	}
-	k.state.Add(epoch)
+	k.state.Add(epoch, follows...)
 	if err := held.Keep(k.state.encode(), fds...); err != nil {
 		closeAll(fds)
 		return false, errors.Join(err, held.Leave())
 	}
 	p.mu.Lock()
 	p.kept = k
+	why := p.noKept
 	p.mu.Unlock()
+	if why != "" { // this process has come to its end meanwhile
+		p.dropKept(why)
+		return false, nil
+	}
 	return true, nil
 }
 
@@ -126,6 +131,13 @@ func (k *keptDevice) judge(cfg *EngineConfig, state json.RawMessage, follows []u
 	return nil
 }
 
+// hasKept tells whether a device was taken over that is not up yet.
+func (p *engineProcess) hasKept() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept != nil
+}
+
 func (p *engineProcess) takeOutKept() *keptDevice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,6 +157,15 @@ func (p *engineProcess) dropKept(why string) {
 	if l := p.current(); l != nil {
 		l.loop.Post(engine.Discontinue{})
 	}
+}
+
+// endKept is dropKept at the end of the engine: a device that is being taken over just then, by a
+// worker of the loop, ends as soon as it is here.
+func (p *engineProcess) endKept(why string) {
+	p.mu.Lock()
+	p.noKept = why
+	p.mu.Unlock()
+	p.dropKept(why)
 }
 
 // adoptKept goes on with the device that was taken over, nil if there is none or it is not what it

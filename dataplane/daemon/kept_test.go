@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -29,21 +30,42 @@ func TestKeptStateIsBounded(t *testing.T) {
 	}
 }
 
-// TestDeviceWithoutItsJournalIsNotKept: a device goes on in an engine that cannot make a journal of
-// its requests. What is kept for it has the journal of the engine before: the next engine would
-// find nothing there of what this one has received, and nobody would ever answer that.
-func TestDeviceWithoutItsJournalIsNotKept(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "k")
+// keeperHere serves a keeper of block devices until the test ends, and opens what can be kept.
+func keeperHere(t *testing.T) (socket string, null *os.File) {
+	t.Helper()
+	socket, answer := keeperAt(t, keeper.NewServer(slog.New(slog.DiscardHandler), 0))
+	answer()
+	var err error
+	if null, err = os.Open(os.DevNull); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { null.Close() })
+	return socket, null
+}
+
+// keeperAt has a keeper listen at one more socket until the test ends. It answers there from the
+// call of answer on.
+func keeperAt(t *testing.T, s *keeper.Server) (socket string, answer func()) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "k")
 	l, err := keeper.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	go keeper.NewServer(slog.New(slog.DiscardHandler), 0).Serve(t.Context(), l)
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { l.Close() })
+	return socket, func() {
+		served := make(chan struct{})
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { defer close(served); s.Serve(ctx, l) }()
+		t.Cleanup(func() { cancel(); <-served })
 	}
-	defer null.Close()
+}
+
+// TestDeviceWithoutItsJournalIsNotKept: a device goes on in an engine that cannot make a journal of
+// its requests. What is kept for it has the journal of the engine before: the next engine would
+// find nothing there of what this one has received, and nobody would ever answer that.
+func TestDeviceWithoutItsJournalIsNotKept(t *testing.T) {
+	socket, null := keeperHere(t)
 	held, err := keeper.Keep(socket, keeper.Owner{Volume: "vol", Engine: "e"}, nil, int(null.Fd()), int(null.Fd()))
 	if err != nil {
 		t.Fatal(err)

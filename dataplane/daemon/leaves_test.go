@@ -53,6 +53,8 @@ func (c *slowCore) Step(_ clock.Ticks, in []loop.Done, _ *[]loop.Op) clock.Ticks
 			m.Reply(nil, errAsked)
 		case engine.Refresh:
 			m.Reply(nil)
+		case engine.Shutdown:
+			m.Reply(nil)
 		case engine.Measure:
 			m.Reply(engine.Counters{}, engine.Rates{})
 		}
@@ -147,7 +149,7 @@ func TestCallerLeaves(t *testing.T) {
 	t.Run("growth", func(t *testing.T) {
 		s, c := slowEngine(t)
 		told := int64(0)
-		s.p.front.grown = func(context.Context) error { told = c.size; return nil }
+		s.p.front.grown = func(_ context.Context, size int64) error { told = size; return nil }
 		midway(t, c, func(ctx context.Context) { _, _ = s.Expand(ctx, &enginev1.ExpandRequest{Size: 2 << 20}) })
 		if told != 2<<20 {
 			t.Errorf("the volume has %d bytes, its device was told %d", c.size, told)

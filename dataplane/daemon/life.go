@@ -70,13 +70,18 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance,
 		InstanceManager: cfg.InstanceManager, Build: build(),
 		Trust:  cfg.AcceptDataLoss,
-		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, Options: cfg.Options,
+		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, LocalHost: cfg.LocalHost,
+		Options:       cfg.Options,
 		RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
 		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena,
 		Witness: cfg.Witness, Nonce: nonce,
 		OnState: v.onState,
 		Event: func(e engine.Event) {
-			cfg.Log.Info("engine event", "event", e.Name, "replica", e.Replica, "text", e.Text)
+			about := []any{"event", e.Name, "replica", e.Replica, "text", e.Text}
+			if e.Replica != "" {
+				about = append(about, "network", cfg.Network)
+			}
+			cfg.Log.Info("engine event", about...)
 		},
 	}
 	ec.Follow = v.follow
@@ -87,7 +92,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		// A person's word was for the first start.
 		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget,
 			left.Counters, nil
-		ec.Purge = left.Purge
+		ec.Replicas, ec.Purge = left.Replicas, left.Purge
 		v.goesOn, v.left = left.Export != nil, left
 	}
 	core := engine.New(ec)

@@ -21,12 +21,16 @@ import (
 type orders struct {
 	witnessv1.UnimplementedWitnessServer
 	newest string
+	silent bool // as an instance manager of before: refuses without a reason
 }
 
 func (o *orders) CompareAndSwap(_ context.Context, q *witnessv1.CompareAndSwapRequest) (
 	*witnessv1.CompareAndSwapResponse, error) {
+	if o.silent {
+		return &witnessv1.CompareAndSwapResponse{}, nil
+	}
 	if q.GetOrder() != o.newest {
-		return nil, status.Errorf(codes.Aborted, "made for order %s, the newest is %s", q.GetOrder(), o.newest)
+		return nil, status.Errorf(codes.OutOfRange, "made for order %s, the newest is %s", q.GetOrder(), o.newest)
 	}
 	return &witnessv1.CompareAndSwapResponse{Swapped: true, Current: q.GetNext()}, nil
 }
@@ -40,7 +44,8 @@ func TestWitnessIsToldTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	witnessv1.RegisterWitnessServer(s, &orders{newest: "uid/7"})
+	o := &orders{newest: "uid/7"}
+	witnessv1.RegisterWitnessServer(s, o)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	swap := func(order string) (bool, error) {
@@ -58,6 +63,10 @@ func TestWitnessIsToldTheOrder(t *testing.T) {
 	swapped, err := swap("uid/6")
 	if swapped || !errors.Is(err, engine.ErrSuperseded) || !strings.Contains(err.Error(), "the newest is uid/7") {
 		t.Errorf("an older order: %v, %v", swapped, err)
+	}
+	o.silent = true
+	if _, err := swap("uid/6"); err == nil || errors.Is(err, engine.ErrSuperseded) {
+		t.Errorf("nothing is there, nothing was expected, and it is not taken: %v", err)
 	}
 	s.Stop()
 	if err := <-done; err != nil {

@@ -100,7 +100,7 @@ func (p *engineProcess) noteEpoch(left *engine.Left, follows, epoch uint64) {
 }
 
 func (p *engineProcess) importNBD(name string, x *frontend.Export) (attach func() error, err error) {
-	path, err := socketPath(p.cfg.VolumeName)
+	path, err := socketOf(p.cfg.VolumeName, x)
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +177,11 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 // held.
 func (p *engineProcess) withdraw(x *frontend.Export) {
 	p.dropKeeper(x)
+	var socket string
+	var err error
+	if x.Transport == nbd.Transport {
+		socket, err = socketOf(p.cfg.VolumeName, x) // while its descriptors are open
+	}
 	lock, kept := -1, blockdev.Kept{}
 	for _, d := range x.Descriptors {
 		switch d.Kind {
@@ -190,7 +195,6 @@ func (p *engineProcess) withdraw(x *frontend.Export) {
 			unix.Close(d.FD) // of a block device: its I/O fails from now on
 		}
 	}
-	var err error
 	if lock >= 0 {
 		var dev *blockdev.Device
 		cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
@@ -199,8 +203,8 @@ func (p *engineProcess) withdraw(x *frontend.Export) {
 			defer cancel()
 			err = dev.Close(ctx, true)
 		}
-	} else if path, perr := socketPath(p.cfg.VolumeName); perr == nil {
-		_ = os.Remove(path) // one that stays is replaced at the next start
+	} else if socket != "" {
+		_ = os.Remove(socket) // one that stays is replaced at the next start
 	}
 	p.cfg.Log.Warn("the frontend that was given away is not taken back: the engine ends", "transport", x.Transport,
 		"error", err)

@@ -48,6 +48,8 @@ type ReplicaConfig struct {
 	// Standby: if another process has the directory, serve as standby instead of refusing. Part of
 	// a live upgrade.
 	Standby bool
+	// Network is what the log calls the network of the connections to engines.
+	Network string
 	Log     *slog.Logger
 }
 
@@ -76,13 +78,14 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	if c != nil {
 		dir.listen()
 	}
-	defer func() { err = errors.Join(err, dir.close(errors.Is(err, ErrDisk))) }()
+	var core *replica.Replica
+	// After the loop, which finishes what is under way on the files.
+	defer func() { err = errors.Join(err, dir.close(core == nil)) }()
 
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	sessions := &lingering{idle: make(chan struct{})}
 	sessions.set(0)
-	defer context.AfterFunc(ctx, func() { sessions.wait(run); cancel(nil) })()
 	arena := loop.NewArena(replicaArena)
 	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
 	l, err := posix.New(arena, memoryOptions(cfg.Log, 0))
@@ -98,12 +101,14 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	core, err := replica.New(replica.Config{
+	core, err = replica.New(replica.Config{
 		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
 		Chain: c, Directory: dir, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce, Unix: unixNow,
 		Exit:     func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
 		Sessions: sessions.set,
-		Event:    func(name, text string) { cfg.Log.Info("replica event", "event", name, "text", text) },
+		Event: func(name, text string) {
+			cfg.Log.Info("replica event", "event", name, "text", text, "network", cfg.Network)
+		},
 	})
 	if err != nil {
 		return err
@@ -113,15 +118,45 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		return err
 	}
 	defer srv.stop()
+	defer context.AfterFunc(ctx, func() {
+		sessions.wait(run)
+		l.Post(replica.End{})
+		wait(run, endWait)
+		cancel(errNotEnded)
+	})()
 	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil)
-	err = posix.Run(run, l, core)
-	if cause := context.Cause(run); errors.Is(cause, ErrDisk) {
+	return howEnded(&cfg, posix.Run(run, l, core), context.Cause(run))
+}
+
+// howEnded is what a replica process returns whose loop has returned err, with the reason why that
+// was cut short, if it was.
+func howEnded(cfg *ReplicaConfig, err, cause error) error {
+	switch {
+	case errors.Is(cause, ErrDisk):
 		return cause
-	}
-	if errors.Is(err, context.Canceled) {
+	case errors.Is(cause, errNotEnded):
+		cfg.Log.Warn("the disk has not answered in time: the directory is left as it is, not cleanly stopped",
+			"directory", cfg.Dir, "waited", endWait)
 		return nil
 	}
 	return err
+}
+
+// endWait is how long a replica that is asked to end waits for its disk when its engine is gone.
+// With lingerWait it is below the time after which whoever has asked kills it.
+const endWait = 5 * time.Second
+
+// errNotEnded ends a replica whose disk does not answer.
+var errNotEnded = errors.New("replica: requests are under way at the disk")
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // lingerWait is how long a replica that is asked to end waits for its engine to end first. When a

@@ -36,30 +36,45 @@ var (
 	errEngineLost = errors.New("stand-in: the connection to the volume's engine has ended")
 )
 
-// beginStandIn connects to the engine and begins the life of a stand-in.
+// beginStandIn connects to the engine and begins the life of a stand-in, at the address to which
+// the engine refers it: on the storage network, if the volume has one.
 func (p *engineProcess) beginStandIn() error {
-	conn, err := grpc.NewClient("passthrough:///"+p.cfg.StandInFor,
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	data, err := p.standInAt(p.cfg.StandInFor, managementNetwork)
+	if err != nil || data == "" {
+		return err
+	}
+	again, err := p.standInAt(data, p.cfg.Network)
+	if err == nil && again != "" {
+		err = fmt.Errorf("stand-in: the engine at %s refers to %s, and that one to %s", p.cfg.StandInFor, data, again)
+	}
+	return err
+}
+
+// standInAt begins the life of a stand-in with the engine at an address, unless that one refers it
+// to another address.
+func (p *engineProcess) standInAt(address, network string) (referred string, err error) {
+	p.cfg.Log.Info("stand-in is starting", "volume", p.cfg.VolumeName, "engine", address, "network", network)
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("stand-in: %w", err)
+		return "", fmt.Errorf("stand-in: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	v, err := p.greetedStandIn(ctx, cancel, enginev1.NewEngineClient(conn))
-	if err != nil {
+	v, referred, err := p.greetedStandIn(ctx, cancel, address, enginev1.NewEngineClient(conn))
+	if err != nil || referred != "" {
 		cancel()
-		return errors.Join(err, conn.Close())
+		return referred, errors.Join(err, conn.Close())
 	}
 	context.AfterFunc(v.ctx, func() { // it cannot go on, or has ended
 		cancel()
 		_ = conn.Close() // of no use any more
 	})
-	return nil
+	return "", nil
 }
 
 // greetedStandIn is greeted by the engine, takes over the device of a stand-in before it, and
-// starts the core. cancel ends the stream.
-func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.CancelFunc,
-	c enginev1.EngineClient) (*life, error) {
+// starts the core; or is referred to another address. cancel ends the stream.
+func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.CancelFunc, address string,
+	c enginev1.EngineClient) (v *life, referred string, err error) {
 	late := time.AfterFunc(greetingTime, cancel)
 	defer late.Stop()
 	ctx = metadata.AppendToOutgoingContext(ctx, "volume-name", p.cfg.VolumeName)
@@ -69,21 +84,26 @@ func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.Cance
 		first, err = stream.Recv()
 	}
 	if err == nil {
-		err = stream.Send(&enginev1.StandInRequest{Proof: standInProof(p.cfg.Secret, first.Challenge)})
+		err = stream.Send(&enginev1.StandInRequest{Proof: standInProof(p.cfg.Secret, first.Challenge),
+			Referred: address == p.cfg.StandInFor})
 	}
 	if err == nil {
 		greeting, err = stream.Recv()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stand-in: the engine at %s does not answer as it should: %w", p.cfg.StandInFor, err)
+		return nil, "", fmt.Errorf("stand-in: the engine at %s does not answer as it should: %w", address, err)
+	}
+	if greeting.DataAddress != "" {
+		return nil, greeting.DataAddress, nil
 	}
 	if p.cfg.Keeper != "" {
 		// The engine may have been started anew since: it goes on where its predecessor was.
 		if _, err := p.takeKept(uint64(greeting.Epoch), uint64(greeting.Epoch), uint64(greeting.Follows)); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	return p.startStandIn(stream, greeting)
+	v, err = p.startStandIn(stream, greeting)
+	return v, "", err
 }
 
 // startStandIn starts the core behind a greeted stream.

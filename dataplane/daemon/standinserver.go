@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"net"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -104,14 +105,77 @@ func (s *service) StandIn(stream standInStream) error {
 	if s.p.cfg.StandInFor != "" {
 		return status.Error(codes.FailedPrecondition, errStandIn.Error())
 	}
-	if err := s.p.admitStandIn(stream); err != nil {
+	proof, err := s.p.admitStandIn(stream)
+	if err != nil {
 		return err
 	}
-	l := s.p.current()
+	if !proof.Referred {
+		return s.p.serveStandIn(stream) // it knows no other address, or there is none
+	}
+	address, err := s.p.dataAddress()
+	switch {
+	case err != nil:
+		return status.Error(codes.Unavailable, err.Error())
+	case address != "":
+		return stream.Send(&enginev1.StandInAnswer{DataAddress: address})
+	}
+	return s.p.serveStandIn(stream)
+}
+
+// standInService serves stand-ins, and nothing else, on the storage network.
+type standInService struct {
+	enginev1.UnimplementedEngineServer
+	p *engineProcess
+}
+
+// StandIn implements enginev1.EngineServer.
+func (s *standInService) StandIn(stream standInStream) error {
+	if _, err := s.p.admitStandIn(stream); err != nil {
+		return err
+	}
+	return s.p.serveStandIn(stream)
+}
+
+// dataAddress is where stand-ins bring their requests, on the storage network; "" if the volume has
+// none. This process listens there from the first question on: most volumes never migrate.
+func (p *engineProcess) dataAddress() (string, error) {
+	host, port, err := net.SplitHostPort(p.cfg.Listen)
+	if err != nil || p.cfg.LocalHost == "" || p.cfg.LocalHost == host {
+		return "", nil
+	}
+	address := net.JoinHostPort(p.cfg.LocalHost, port)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dataSrv != nil {
+		return address, nil
+	}
+	p.dataSrv, err = serveControl(address, identity{p.cfg.VolumeName, p.cfg.Instance}, true, func(s *grpc.Server) {
+		enginev1.RegisterEngineServer(s, &standInService{p: p})
+	})
+	if err != nil {
+		return "", fmt.Errorf("requests of the process that stands in for this engine would come over the storage network, "+
+			"where it cannot listen: %w", err)
+	}
+	p.cfg.Log.Info("engine takes requests of a stand-in", "address", address, "network", p.cfg.Network)
+	return address, nil
+}
+
+func (p *engineProcess) endDataServer(end func(*server)) {
+	p.mu.Lock()
+	s := p.dataSrv
+	p.mu.Unlock()
+	if s != nil {
+		end(s)
+	}
+}
+
+// serveStandIn greets a caller that was let in, and carries its requests out.
+func (p *engineProcess) serveStandIn(stream standInStream) error {
+	l := p.current()
 	if l == nil {
 		return status.Error(codes.Unavailable, errBetween.Error())
 	}
-	call, err := s.p.standIns.enter(stream.Context())
+	call, err := p.standIns.enter(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -123,7 +187,7 @@ func (s *service) StandIn(stream standInStream) error {
 	case <-call.ctx.Done():
 		return errReplacedStandIn
 	}
-	v, _ := s.p.state.get()
+	v, _ := p.state.get()
 	if err := stream.Send(&enginev1.StandInAnswer{Epoch: int64(v.engine.Epoch), Follows: int64(l.follows),
 		Size: v.engine.Size}); err != nil {
 		return err
@@ -131,21 +195,21 @@ func (s *service) StandIn(stream standInStream) error {
 	return call.serve(stream, l)
 }
 
-// admitStandIn lets in who knows the volume's secret.
-func (p *engineProcess) admitStandIn(stream standInStream) error {
+// admitStandIn lets in who knows the volume's secret, and returns the message that proves it.
+func (p *engineProcess) admitStandIn(stream standInStream) (*enginev1.StandInRequest, error) {
 	challenge := make([]byte, sha256.Size)
 	_, _ = rand.Read(challenge) // never fails: the runtime aborts instead
 	if err := stream.Send(&enginev1.StandInAnswer{Challenge: challenge}); err != nil {
-		return err
+		return nil, err
 	}
 	m, err := stream.Recv()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !hmac.Equal(m.Proof, standInProof(p.cfg.Secret, challenge)) {
-		return status.Error(codes.Unauthenticated, "the proof does not fit the secret of this volume")
+		return nil, status.Error(codes.Unauthenticated, "the proof does not fit the secret of this volume")
 	}
-	return nil
+	return m, nil
 }
 
 var errReplacedStandIn = status.Error(codes.Aborted, "another process stands in for this engine now")

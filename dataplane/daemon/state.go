@@ -13,6 +13,7 @@ type published struct {
 	frontend string
 	up       bool
 	endpoint string
+	device   string // ID of the block device, "" without one
 }
 
 // watched is a value that many can watch: each watcher gets the newest value after a change, never
@@ -55,6 +56,7 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			ReadNanos: s.Counters.ReadNanos, WriteNanos: s.Counters.WriteNanos},
 	}
 	m.VolumeUuid, m.Clone = p.cfg.VolumeUUID, cloneMessage(s.Import)
+	m.UpgradePauseNanos, m.DeviceId = p.upgradePause.Load(), v.device
 	m.SuspendedReason, m.Scrub = s.Reason, scrubMessage(s.Scrub)
 	m.Hashes = map[string]*enginev1.SnapshotHashState{}
 	for i := range s.Hashes {

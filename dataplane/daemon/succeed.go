@@ -12,6 +12,14 @@ import (
 	"ankole.storage/hostpath"
 )
 
+// errTakenBack: the engine that has offered the volume takes it back.
+var errTakenBack = errors.New("the engine that runs takes the volume back")
+
+// refusalLook is how often an engine that prepares to serve looks whether the one that has offered
+// the volume takes it back. Both need the replicas' directories then, and the one before has a
+// right to them.
+const refusalLook = 20 * time.Millisecond
+
 // ErrNotTaken: the volume could not be taken over from the engine that runs; that one serves.
 var ErrNotTaken = errors.New("engine: live upgrade")
 
@@ -36,14 +44,16 @@ func (p *engineProcess) takeOver(ctx context.Context) error {
 	defer c.Close()
 	// Whoever does not want it any more lets the engine that runs know at once.
 	defer context.AfterFunc(ctx, c.Abort)()
-	o, err := p.askFor(c, members)
+	o, paused, err := p.askFor(c, members)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotTaken, err)
 	}
 	began := time.Now()
 	p.front.mu.Lock()
 	defer p.front.mu.Unlock()
-	attach, err := p.succeed(ctx, o)
+	wanted, over := whileOffered(ctx, c)
+	attach, err := p.succeed(wanted, o)
+	over()
 	if err != nil {
 		// the replicas give their directories back
 		p.end()
@@ -62,6 +72,7 @@ func (p *engineProcess) takeOver(ctx context.Context) error {
 	if err := attach(); err != nil {
 		return err
 	}
+	p.upgradePause.Store(int64(time.Since(paused)))
 	close(p.current().begun)
 	return nil
 }
@@ -86,32 +97,35 @@ func (p *engineProcess) prepare(ctx context.Context) ([]string, error) {
 	}
 }
 
-// askFor asks the engine that runs for the volume.
-func (p *engineProcess) askFor(c *handover.Conn, members []string) (*handover.Offer, error) {
+// askFor asks the engine that runs for the volume. paused is when its users began to wait.
+func (p *engineProcess) askFor(c *handover.Conn, members []string) (o *handover.Offer, paused time.Time, err error) {
 	cfg := &p.cfg
 	ask := &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version, VolumeName: cfg.VolumeName,
 		VolumeUUID: cfg.VolumeUUID,
 		Engine:     cfg.Instance, InstanceManager: cfg.InstanceManager, Members: members, Build: build()}
 	if err := c.Send(handover.Message{Ask: ask}, time.Now().Add(sendWait)); err != nil {
-		return nil, err
+		return nil, paused, err
 	}
 	if err := at("asked-for"); err != nil {
-		return nil, err
+		return nil, paused, err
 	}
 	deadline := time.Now().Add(askWait + handover.DrainTime + handover.ReleaseTime)
 	for {
 		m, err := c.Receive(deadline)
+		if paused.IsZero() && (m.Draining != nil || m.Offer != nil) {
+			paused = time.Now()
+		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, errors.New("the engine that runs has ended")
+			return nil, paused, errors.New("the engine that runs has ended")
 		case err != nil:
-			return nil, fmt.Errorf("the engine that runs does not answer: %w", err)
+			return nil, paused, fmt.Errorf("the engine that runs does not answer: %w", err)
 		case m.Refused != nil:
-			return nil, fmt.Errorf("the engine that runs refuses: %s", m.Refused.Reason)
+			return nil, paused, fmt.Errorf("the engine that runs refuses: %s", m.Refused.Reason)
 		case m.Offer != nil:
-			return m.Offer, nil
+			return m.Offer, paused, nil
 		case m.Draining == nil:
-			return nil, errors.New("the engine that runs has said something that is no answer")
+			return nil, paused, errors.New("the engine that runs has said something that is no answer")
 		}
 	}
 }
@@ -124,6 +138,33 @@ func leftOf(o *handover.Offer) engine.Left {
 			UnmapMarkSnapChainRemoved: p.UnmapMarkSnapChainRemoved, RebuildConcurrency: p.RebuildConcurrency},
 		Counters: engine.Counters{Reads: c.Reads, Writes: c.Writes, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes,
 			Flushes: c.Flushes, Discards: c.Discards, ReadNanos: c.ReadNanos, WriteNanos: c.WriteNanos}}
+}
+
+// whileOffered returns a context that ends when the engine at the other end of c takes back what it
+// has offered, and nothing else is said before the function returned is called. The end of that
+// engine is no reason: nobody else can have the volume then.
+func whileOffered(ctx context.Context, c *handover.Conn) (offered context.Context, over func()) {
+	offered, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		look := time.NewTicker(refusalLook)
+		defer look.Stop()
+		for {
+			select {
+			case <-offered.Done():
+				return
+			case <-look.C:
+				if c.Heard() {
+					cancel(errTakenBack)
+				}
+			}
+		}
+	}()
+	return offered, func() {
+		cancel(nil)
+		<-done
+	}
 }
 
 // succeed brings the core to where it could serve, and makes the frontend without beginning to.

@@ -48,8 +48,8 @@ type asking struct {
 	done chan struct{} // closed when it was answered
 }
 
-// listen lets other engines ask for the volume until the function returned is called. Without it
-// the volume works as well; it can only not be upgraded while it is attached.
+// listen lets other engines ask for the volume until the function returned is called, behind
+// supervise. Without it the volume works as well; it can only not be upgraded while it is attached.
 func (p *engineProcess) listen() (stop func()) {
 	if p.cfg.Handover == "" {
 		return func() {}
@@ -70,7 +70,11 @@ func (p *engineProcess) listen() (stop func()) {
 		}
 	})
 	return func() {
-		if err := l.Close(); err != nil {
+		end := l.Close
+		if p.handedOver {
+			end = l.Leave
+		}
+		if err := end(); err != nil {
 			p.cfg.Log.Warn("socket for live upgrades is not removed", "error", err)
 		}
 		r.end()
@@ -200,6 +204,7 @@ func (p *engineProcess) handOver(ctx context.Context, a asking) (taken bool, err
 		next, err = p.give(a.conn, left, name)
 	}
 	if err == nil {
+		p.handedOver = true
 		p.front.mu.Unlock()
 		log.Info("volume is handed over")
 		closeExport(left.Export)

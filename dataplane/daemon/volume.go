@@ -25,7 +25,7 @@ func (s *service) Expand(ctx context.Context, r *enginev1.ExpandRequest) (*engin
 		err = at("grown")
 	}
 	if err == nil {
-		err = s.p.front.resize(ctx)
+		err = s.p.front.resize(ctx, r.Size)
 	}
 	return s.answer(ctx, err)
 }
@@ -80,14 +80,14 @@ func (s *service) order(do func() error) error {
 	return do()
 }
 
-// resize tells the user of the volume, where the frontend has a way to.
-func (f *frontendShell) resize(ctx context.Context) error {
+// resize tells the user of the volume its size in bytes, where the frontend has a way to.
+func (f *frontendShell) resize(ctx context.Context, size int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.grown == nil {
 		return nil
 	}
-	if err := f.grown(ctx); err != nil {
+	if err := f.grown(ctx, size); err != nil {
 		return fmt.Errorf("the volume has its new size, its device does not: %w; expand to the same size again", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -102,12 +103,17 @@ func (w *witness) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecor
 	defer cancel()
 	r, err := w.client.CompareAndSwap(ctx, &witnessv1.CompareAndSwapRequest{VolumeName: w.caller.Volume,
 		EngineName: w.caller.Engine, Order: w.caller.Order, Expected: w.message(expected), Next: w.message(next)})
-	if status.Code(err) == codes.Aborted {
+	if status.Code(err) == codes.OutOfRange {
 		return quorum.WitnessRecord{}, false, fmt.Errorf("%w: %s", engine.ErrSuperseded, status.Convert(err).Message())
 	}
 	if err != nil {
 		return quorum.WitnessRecord{}, false, err
 	}
 	current, err := w.record(r.Current)
+	if err == nil && !r.Swapped && expected.Epoch == 0 && r.Current == nil {
+		// An instance manager of before says so when the order is not the newest one. Asked at once
+		// the witness would say the same again.
+		err = errors.New("the witness holds nothing, as was expected, and did not take the record")
+	}
 	return current, r.Swapped && err == nil, err
 }

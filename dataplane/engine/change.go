@@ -48,15 +48,26 @@ type change struct {
 var errNotAgreed = errors.New(
 	"engine: the set of replicas that carried it out was not agreed; look at the state before trying again")
 
-// unavailable says why nothing can be asked of the replicas now, nil if it can.
+// unavailable says why nothing can be asked of the replicas now, nil if it can. An engine that is
+// not at its end serves later: ErrBusy.
 func (e *Engine) unavailable() error {
 	switch {
 	case e.stopping != nil:
 		return fmt.Errorf("%w: the engine is shutting down", ErrState)
+	case e.fatal != "":
+		return fmt.Errorf("%w: %s", ErrState, e.fatal)
 	case !e.serving || e.mask(RW) == 0:
-		return fmt.Errorf("%w: %s", ErrState, e.why())
+		return fmt.Errorf("%w: %s", ErrBusy, e.why())
 	}
 	return nil
+}
+
+// nobodyToAsk is unavailable where no replica is connected.
+func (e *Engine) nobodyToAsk() error {
+	if err := e.unavailable(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: no replica is connected", ErrBusy)
 }
 
 // mayChange tells whether a change of the chain can be made now.
@@ -115,19 +126,34 @@ func (e *Engine) change(c *change) {
 		e.freeze(func() { e.checkAll(c) })
 		return
 	}
-	// Most of it is done beside writes, and what they tear meanwhile when they are stopped.
+	// All of it is done beside writes; what they tear from then on, until they are stopped, is done
+	// when they are. No write is stopped for what cannot be done.
 	e.repairAllRegions(func() {
+		if e.refuseTorn(e.errStaysTorn(), done) {
+			return
+		}
 		e.freeze(func() {
 			e.repairAllRegions(func() {
-				if err := e.errTorn(); err != nil && e.mask(RW) != 0 {
-					e.changing = ""
-					c.done(err)
-					return
+				if !e.refuseTorn(e.errTorn(), c.done) {
+					e.checkAll(c)
 				}
-				e.checkAll(c)
 			})
 		})
 	})
+}
+
+// refuseTorn ends a change that would freeze a difference, which err says, and tells whether it
+// did.
+func (e *Engine) refuseTorn(err error, done func(err error)) bool {
+	if err == nil || e.mask(RW) == 0 {
+		return false
+	}
+	e.changing = ""
+	if why := e.mayChangeContent(); why != nil {
+		err = why // nothing was repaired for that
+	}
+	done(err)
+	return true
 }
 
 // checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none

@@ -49,18 +49,24 @@ type (
 // grantClone derives a grant from the volume's secret.
 func (e *Engine) grantClone(m GrantClone) {
 	fail := func(err error) { m.Reply(CloneSource{}, err) }
-	switch {
-	case m.Snapshot == "" || m.Snapshot == HeadName:
-		fail(fmt.Errorf("%w: a clone is made of a snapshot; %q is none", block.Invalid, m.Snapshot))
-		return
-	case !e.serving || e.mask(RW) == 0:
-		fail(fmt.Errorf("%w: %s", ErrState, e.why()))
+	err := e.unavailable()
+	if m.Snapshot == "" || m.Snapshot == HeadName {
+		err = fmt.Errorf("%w: a clone is made of a snapshot; %q is none", block.Invalid, m.Snapshot)
+	}
+	if err != nil {
+		fail(err)
 		return
 	}
 	// Asked of a replica and not of the state, so that a snapshot just taken is known.
-	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	asked := e.firstRW()
+	e.control(asked, &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
-			if code != block.OK {
+			switch {
+			case code == block.OK:
+			case asked.mode != RW:
+				e.grantClone(m) // it was lost: another one can tell
+				return
+			default:
 				fail(refusal(code, r.Error))
 				return
 			}

@@ -357,6 +357,21 @@ func TestCloneKeepsItsBudget(t *testing.T) {
 	}
 }
 
+// A budget that is raised holds at once for a clone too.
+func TestCloneBudgetIsRaised(t *testing.T) {
+	g := newCloneRig(t, 1, 1, scrubSize)
+	g.to.proc.Post(engine.SetRebuildBudget{BytesPerSecond: 1 << 10})
+	g.damage(g.begin("b", nil))
+	g.to.until("a piece is copied", func() bool { return g.to.state.Import.Sent > 0 })
+	g.to.proc.Post(engine.SetRebuildBudget{})
+	began := g.w.Now()
+	g.to.ended()
+	if took := g.w.Now().Sub(began); took > 3*time.Second {
+		t.Errorf("the rest without a budget took %s", took)
+	}
+	g.whole("b")
+}
+
 // A replica of the target that dies midway is dropped; a rebuild gives it the content and, of an
 // incomplete clone, the mark.
 func TestCloneTargetReplicaDies(t *testing.T) {

@@ -78,7 +78,7 @@ func (e *Engine) posted(v any) {
 	case AddReplica:
 		e.addReplica(m.Address, m.Reply)
 	case SetRebuildBudget:
-		e.rebuildBudget = max(0, m.BytesPerSecond)
+		e.setRebuildBudget(max(0, m.BytesPerSecond))
 	case RemoveReplica:
 		// Until the set without it is agreed the replica counts, and its data must not be deleted.
 		e.whenAgreed(m.Reply, e.removeReplica(m.Address))
@@ -134,6 +134,11 @@ func (e *Engine) posted(v any) {
 func (e *Engine) attachFrontend(m AttachFrontend) {
 	if e.fe != nil || e.leaving != nil {
 		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
+		return
+	}
+	if e.fatal != "" && (e.continues || e.feKept) {
+		// This one ends. What its users have sent waits for the next engine: nobody answers it here.
+		m.Reply(nil)
 		return
 	}
 	if e.replacing > 0 {
@@ -226,7 +231,8 @@ func (e *Engine) shutdown(reply func(error)) {
 		reply(nil) // it has given its replicas away
 		return
 	}
-	if e.stopping != nil {
+	if others := e.stopping; others != nil {
+		e.stopping = func() { others(); reply(nil) }
 		return
 	}
 	e.stopping = func() { reply(nil) }

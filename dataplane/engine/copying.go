@@ -170,6 +170,27 @@ func (c *copying) paced(n int64) {
 	}
 }
 
+// setRebuildBudget bounds what rebuilds and clones send, in bytes per second; 0 means no bound. It
+// holds at once: what was sent already counts against the new budget, not the old one.
+func (e *Engine) setRebuildBudget(n int64) {
+	before := e.rebuildBudget
+	e.rebuildBudget = n
+	if j := e.rebuilding(); j != nil {
+		j.paceAnew(before)
+	}
+	if j := e.importing; j != nil {
+		j.paceAnew(before)
+	}
+}
+
+// paceAnew turns the time that is left of the budget before into that of the present one.
+func (c *copying) paceAnew(before int64) {
+	owed := c.paceAt.Sub(c.e.now).Seconds() * float64(before)
+	if c.paceAt = min(c.paceAt, c.e.now); owed > 0 {
+		c.paced(int64(owed))
+	}
+}
+
 // takes is how long n bytes take at so many a second.
 func takes(n, bytesPerSecond int64) time.Duration {
 	return time.Duration(float64(n) / float64(bytesPerSecond) * float64(time.Second))

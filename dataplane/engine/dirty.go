@@ -44,6 +44,8 @@ type region struct {
 	at      clock.Ticks // when it completed
 	torn    bool        // a write failed: replicas may differ until they are compared
 	tears   int         // how many have failed
+	noRoom  bool        // the last repair that has ended failed for want of space
+	gaveUp  clock.Ticks // when one failed that was to make room in the log
 	reader  *link       // the replica that a torn region is read from, while it is RW
 	waiters []*task
 }
@@ -62,6 +64,7 @@ type dirtyLog struct {
 	clears     bool     // a clear message is under way
 	flushing   bool     // a flush of the log's own is under way
 	full       []*task  // waiting for room
+	sweep      sweep    // of torn regions, to make room for them
 	seq        uint64   // completed writes
 	stable     uint64   // writes up to this one are flushed
 	repairable []uint32 // torn regions in which writes succeed again
@@ -266,32 +269,6 @@ func (e *Engine) marksStay() bool {
 	return e.quorum.Holding() || (j != nil && j.stage == stageJoining)
 }
 
-// repairOne makes room where every region is torn. If even that is not possible, because the disks
-// are still full, waiting requests are told so instead of being kept for ever.
-func (d *dirtyLog) repairOne(e *Engine) {
-	if e.repairing != nil || e.frozen > 0 {
-		return // repaired or thaw calls again
-	}
-	n, ok := d.lowestTorn()
-	if ok && e.rebuilding() == nil {
-		e.repairRegion(n, func(ok bool) { d.repaired(e, ok) })
-		return
-	}
-	d.repaired(e, false)
-}
-
-func (d *dirtyLog) repaired(e *Engine, ok bool) {
-	if ok {
-		d.shrink(e)
-		return
-	}
-	full := d.full
-	d.full = nil
-	for _, t := range full {
-		e.finish(t, block.NoSpace)
-	}
-}
-
 // clear takes the marks of old away on every replica.
 func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 	d.clears = true
@@ -316,9 +293,7 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 					e.startWrite(t)
 				}
 			}
-			full := d.full
-			d.full = nil
-			for _, t := range full {
+			for _, t := range d.takeFull() {
 				e.startWrite(t)
 			}
 			done(ok)
@@ -334,9 +309,7 @@ func (d *dirtyLog) agreed(e *Engine) {
 
 // parkFull gives up waiting for room: no replica is left to make any.
 func (d *dirtyLog) parkFull(e *Engine) {
-	full := d.full
-	d.full = nil
-	for _, t := range full {
+	for _, t := range d.takeFull() {
 		e.park(t)
 	}
 }

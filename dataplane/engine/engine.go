@@ -71,6 +71,9 @@ type Config struct {
 	// should be.
 	Size     int64
 	Replicas []string
+	// LocalHost is the address without port of replicas on this engine's node, which reads prefer;
+	// empty: none is known to be there.
+	LocalHost string
 	// Options of the volume; the zero value means the defaults.
 	Options Options
 	// Counters go on from here.
@@ -422,7 +425,6 @@ func (e *Engine) timeouts() {
 		// The replicas may be well again, each after a restart of its own. This engine cannot take
 		// them back: it does not know what became of its last writes there. The next one compares
 		// them.
-		e.lostSince = clock.Never
 		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back", waited),
 			false)
 	}

@@ -218,6 +218,10 @@ func (f *fake) check(h *wire.Header, p []byte) {
 		if !f.marked[r] && !f.allMarked {
 			f.t.Errorf("%s: %s to region %d, which is not marked", f.name, h.Type, r)
 		}
+		if last := uint32((h.Off + h.Len - 1) / engine.DirtyRegion); last != r {
+			f.t.Errorf("%s: %s [%d,+%d) spans regions %d and %d; it marks, and counts for, the first one", f.name, h.Type, h.Off,
+				h.Len, r, last)
+		}
 		f.writes++
 		f.lastWrite[r] = f.writes
 	case wire.Flush:

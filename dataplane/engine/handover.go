@@ -52,8 +52,10 @@ type (
 
 // Left is what an engine leaves.
 type Left struct {
-	Epoch         uint64
-	Record        quorum.Record
+	Epoch  uint64
+	Record quorum.Record
+	// Replicas are the addresses of the members: not those of the start any more where one has moved.
+	Replicas      []string
 	Size          int64
 	Options       Options
 	RebuildBudget int64
@@ -176,7 +178,7 @@ func (e *Engine) beginDraining() {
 
 // drain pauses the frontend.
 func (e *Engine) drain(v *leaving) {
-	if !e.mayLeave(v) || !e.nothingTorn() {
+	if !e.mayLeave(v) || !e.nothingTorn(e.errStaysTorn()) {
 		return
 	}
 	e.event("handing-over", "", "requests under way are finished, no others are taken in")
@@ -214,17 +216,16 @@ func (e *Engine) leaveMore() {
 	v.stage = leaveFlushing
 	e.freeze(func() {
 		e.repairAllRegions(func() { // what was torn since
-			if e.mayLeave(v) && e.nothingTorn() {
+			if e.mayLeave(v) && e.nothingTorn(e.errTorn()) {
 				e.leaveFlush(v)
 			}
 		})
 	})
 }
 
-// nothingTorn gives the hand-over up if replicas may differ: the next engine would choose anew
-// which of them is right, and clients go on.
-func (e *Engine) nothingTorn() bool {
-	err := e.errTorn()
+// nothingTorn gives the hand-over up if replicas may differ, which err says: the next engine would
+// choose anew which of them is right, and clients go on.
+func (e *Engine) nothingTorn(err error) bool {
 	if err != nil {
 		e.stay(err.Error())
 	}
@@ -281,6 +282,7 @@ func (e *Engine) leaveRelease(v *leaving) {
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {
 			v.releasing = append(v.releasing, l)
+			left.Replicas = append(left.Replicas, l.addr)
 		}
 	}
 	for _, l := range slices.Clone(v.releasing) {
@@ -390,6 +392,7 @@ func (e *Engine) prepareMore() {
 func (e *Engine) succeed(m Succeed) {
 	l := &m.Left
 	e.size, e.agreedSize, e.options, e.rebuildBudget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
+	e.seconds.goOn(e.now, &e.counters)
 	e.purgeAgain = l.Purge
 	e.onServing = m.Reply
 	e.quorum.Succeed(l.Epoch)

@@ -19,7 +19,8 @@ import (
 // Messages about checksums of one snapshot, posted to the core.
 type (
 	// HashSnapshot asks for the checksum of a snapshot. Reply comes when it is accepted; progress
-	// is in the state. Asking again while it waits or is under way changes nothing.
+	// is in the state. Asking again while it waits or is under way changes nothing; while it is
+	// being cancelled it is refused.
 	HashSnapshot struct {
 		Name string
 		// Rehash: read the files even where their checksums still hold, which finds rot.
@@ -123,36 +124,26 @@ func (e *Engine) hashOf(name string) *hashing {
 }
 
 func (e *Engine) hashSnapshot(m HashSnapshot) {
-	waiting := 0
-	for _, h := range e.hashes {
-		if !h.ended {
-			waiting++
-		}
-	}
-	h := e.hashOf(m.Name)
 	switch err := e.unavailable(); {
 	case err != nil:
 		m.Reply(err)
 		return
 	case e.leaving != nil:
-		m.Reply(fmt.Errorf("%w: %s is under way; ask again when it is over", ErrState, handing))
+		m.Reply(e.leavingReason())
 		return
 	case m.Name == HeadName || m.Name == "":
 		m.Reply(fmt.Errorf("%w: %q is not a snapshot", block.Invalid, m.Name))
 		return
-	case h != nil && !h.ended:
-		if m.Rehash && !h.Rehash {
-			if h.job != nil {
-				m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed without reading all files "+
-					"again; ask again when it is done, or cancel it",
-					ErrState, m.Name))
-				return
-			}
-			h.Rehash = true
-		}
-		m.Reply(nil)
+	}
+	if unfinished, refused := e.joinHash(m); unfinished {
+		m.Reply(refused)
 		return
-	case waiting >= maxHashes:
+	}
+	waiting := 0
+	for _, h := range e.hashes {
+		waiting += count(!h.ended)
+	}
+	if waiting >= maxHashes {
 		m.Reply(fmt.Errorf("%w: %d checksums are waited for already; try again when some are done", block.LimitReached,
 			waiting))
 		return
@@ -167,16 +158,33 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 				m.Reply(fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Name))
 				return
 			}
-			e.addHash(m)
-			m.Reply(nil)
+			unfinished, refused := e.joinHash(m) // asked for twice at the same time
+			if !unfinished {
+				e.addHash(m)
+			}
+			m.Reply(refused)
 		})
+}
+
+// joinHash tells whether a request for the same snapshot is there that has not ended, and why this
+// one cannot be answered by it. If it can, it is from now on.
+func (e *Engine) joinHash(m HashSnapshot) (unfinished bool, refused error) {
+	h := e.hashOf(m.Name)
+	switch {
+	case h == nil || h.ended:
+		return false, nil
+	case h.job != nil && h.job.cancel && h.job.why != "":
+		return true, fmt.Errorf("%w: the checksum of snapshot %s is being cancelled; try again", ErrBusy, m.Name)
+	case h.job != nil && m.Rehash && !h.Rehash:
+		return true, fmt.Errorf("%w: the checksum of snapshot %s is being computed without reading all files "+
+			"again; ask again when it is done, or cancel it", ErrState, m.Name)
+	}
+	h.Rehash = h.Rehash || m.Rehash
+	return true, nil
 }
 
 // addHash puts a request at the end of the queue; what is known of an earlier one is forgotten.
 func (e *Engine) addHash(m HashSnapshot) {
-	if h := e.hashOf(m.Name); h != nil && !h.ended {
-		return // asked for twice at the same time
-	}
 	e.hashes = slices.DeleteFunc(e.hashes, func(h *hashing) bool { return h.Snapshot == m.Name })
 	h := &hashing{Hashing: Hashing{Snapshot: m.Name, Rehash: m.Rehash, Running: true,
 		Replicas: map[string]HashStatus{}}, at: m.At}
@@ -294,7 +302,7 @@ func (e *Engine) cancelGone() {
 func (e *Engine) hashLocks(m HashLocks) {
 	links := e.withMode(RW)
 	if len(links) == 0 {
-		m.Reply(nil, fmt.Errorf("%w: %s", ErrState, e.why()))
+		m.Reply(nil, e.nobodyToAsk())
 		return
 	}
 	locked, left := map[string]bool{}, len(links)

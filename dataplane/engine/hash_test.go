@@ -173,6 +173,45 @@ func TestHashQueue(t *testing.T) {
 	g.checksums(g.hash("a", true))
 }
 
+// Who asks for a checksum that is being cancelled is refused until it has ended: an answer that it
+// is accepted holds.
+func TestHashDuringItsCancellation(t *testing.T) {
+	g := newScrubRig(t, 2)
+	lock, err := g.disk(0).Lock("/replicas")
+	g.damage(err)
+	if err := g.askHash("a", false); err != nil {
+		t.Fatal(err)
+	}
+	g.until("the other part", func() bool { return g.hashing("a").Replicas[g.real[1]].Progress == 100 })
+	replica := g.v.Replicas[0].Process()
+	replica.Freeze() // so that an answer is outstanding
+	g.pass(3 * time.Second)
+	cancel := func(reply func(error)) any { return engine.CancelHash{Name: "a", Reply: reply} }
+	if err := g.ask(cancel); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.askHash("a", false); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), "cancelled") {
+		t.Errorf("asked for while it is cancelled: %v", err)
+	}
+	replica.Thaw()
+	g.damage(lock.Close())
+	g.until("the end", func() bool { return !g.hashing("a").Running })
+	g.checksums(g.hash("a", false))
+
+	// Two ask at once: the second one is not accepted for less than it asks for.
+	replica.Freeze()
+	var errs []error
+	for _, rehash := range []bool{false, true} {
+		g.proc.Post(engine.HashSnapshot{Name: "b", Rehash: rehash, Reply: func(err error) { errs = append(errs, err) }})
+	}
+	g.pass(time.Millisecond)
+	replica.Thaw()
+	g.until("both are answered", func() bool { return len(errs) == 2 })
+	if h := g.hashing("b"); errs[0] != nil || errs[1] == nil && !h.Rehash {
+		t.Errorf("two ask at once, the second one for rehash: %v, %v", errs, h.Rehash)
+	}
+}
+
 // A computation holds the disk's lock; cancelling and the engine's end give it back.
 func TestHashGivesTheLockBack(t *testing.T) {
 	for _, how := range []string{"cancelled", "the engine is killed"} {
@@ -303,4 +342,34 @@ func TestHashesLetAnUpgradePass(t *testing.T) {
 		t.Fatalf("%v %v, refused %v", left, err, refused)
 	}
 	g.damage(lock.Close())
+}
+
+// A replica that comes back misses nothing of a snapshot that nobody has written to since: the
+// rebuild leaves its checksums alone, and what has rotted there meanwhile is found and put right.
+func TestRotOfAReplicaThatComesBack(t *testing.T) {
+	g := newScrubRigOf(t, 3, 16<<20)
+	g.hash("a", false)
+	g.hash("b", false)
+	// A clean end leaves no marks: what the next engine writes to is all that will be compared.
+	ended := false
+	g.proc.Post(engine.Shutdown{Reply: func(error) { ended = true }})
+	g.until("end", func() bool { return ended })
+	g.start()
+	g.damage(g.disk(0).Rot(g.image(0, "a"), 2048, 1))
+	r := g.v.Replicas[0]
+	r.Kill()
+	g.until("replica is dropped", func() bool { return strings.Count(g.modes(), "=RW") == 2 })
+	g.fill(8<<20, 4096, 5)
+	r.Start()
+	if err := g.ask(func(reply func(error)) any {
+		return engine.AddReplica{Address: r.Addr(), Reply: reply}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	g.until("replica is back", func() bool { return strings.Count(g.modes(), "=RW") == 3 })
+	h := g.hash("a", true)
+	if sums := g.checksums(h); len(sums) != 1 || h.Replicas[r.Addr()].Repaired != 1 {
+		t.Fatalf("%+v", h)
+	}
+	g.clean(engine.ScrubEnabled)
 }

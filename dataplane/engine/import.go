@@ -152,7 +152,7 @@ func (e *Engine) startImport(j *importJob) {
 	switch {
 	case err != nil:
 	case e.purge != nil || e.scrub != nil:
-		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrState)
+		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrBusy)
 	default:
 		err = e.mayChangeContent()
 	}

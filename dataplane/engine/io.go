@@ -26,12 +26,6 @@ type request struct {
 	done func(code block.Code)
 }
 
-// zeroWindow is the piece size of zeroing and discard: one dirty region.
-const zeroWindow = DirtyRegion
-
-// zeroPieces is how many of them are under way for one request, which may be for terabytes.
-const zeroPieces = 8
-
 // begin splits a request into tasks. Pieces of reads and writes end at multiples of
 // block.MaxTransfer, so that even when widened to whole blocks a piece fits into one frame.
 func (e *Engine) begin(fr *frontend.Request) { e.carryOut(&request{Request: *fr}) }
@@ -65,50 +59,6 @@ func (e *Engine) carryOut(r *request) {
 		r.code = block.Invalid
 	}
 	e.pieceDone(r, block.OK)
-}
-
-// beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between: where the
-// space may be given back by a discard, after which they read zero as well.
-func (e *Engine) beginZeroes(r *request) {
-	end := r.Off + r.Len
-	beg, mid := (r.Off+block.Size-1)&^(block.Size-1), end&^(block.Size-1)
-	if beg >= mid {
-		beg, mid = end, end
-	}
-	e.zeroEdge(r, r.Off, beg)
-	kind := wire.WriteZeroes
-	if r.Unmap {
-		kind = wire.Discard
-	}
-	if beg < mid {
-		r.kind, r.next, r.end = kind, beg, mid
-		e.moreZeroes(r)
-	}
-	e.zeroEdge(r, mid, end)
-}
-
-// moreZeroes begins the next pieces of a request that zeroes or discards. Nobody has a claim to
-// what is not begun: a write that comes meanwhile may be before or after it, since neither is
-// answered. When one has failed, so has the request.
-func (e *Engine) moreZeroes(r *request) {
-	for r.next < r.end && r.pieces <= zeroPieces && r.code == block.OK {
-		off, n := r.next, min(r.end-r.next, zeroWindow-r.next%zeroWindow)
-		r.next += n
-		e.start(e.piece(r, r.kind, off, n))
-	}
-}
-
-// zeroes are written over the edges of what is zeroed.
-var zeroes [2 * block.Size]byte
-
-// zeroEdge writes zeroes over [beg, end), which is shorter than two blocks.
-func (e *Engine) zeroEdge(r *request, beg, end int64) {
-	if beg >= end {
-		return
-	}
-	t := e.piece(r, wire.Write, beg, end-beg)
-	t.message = zeroes[:end-beg]
-	e.start(t)
 }
 
 // windows cuts [off, off+n) at multiples of size.
@@ -217,6 +167,33 @@ func (e *Engine) failBacklog(code block.Code) {
 	}
 }
 
+// localLead is how many requests more than the others a replica on this node may have under way
+// before reads go to those too: it answers without a network between, but its disk is no faster.
+const localLead = 32
+
+// nextReader chooses whom of several replicas in sync to read from: in turn, but one on this node
+// first. Those that do not answer have requests under way, so that the local one goes on being
+// asked.
+func (e *Engine) nextReader(mask uint32) int {
+	local := (*link)(nil)
+	for _, l := range e.links {
+		if l != nil && l.local && mask&l.bit() != 0 {
+			local = l
+		}
+	}
+	if local != nil && mask != local.bit() {
+		mask &^= local.bit()
+	}
+	// The first candidate after the one used last.
+	next := e.rr + 1
+	pick := (bits.TrailingZeros32(bits.RotateLeft32(mask, -next)) + next) % maxLinks
+	if local != nil && local.load < e.links[pick].load+localLead {
+		return local.index
+	}
+	e.rr = pick
+	return pick
+}
+
 // startRead asks the next RW replica in turn, or the one that a torn region is read from.
 func (e *Engine) startRead(t *task) {
 	mask := e.mask(RW) &^ t.tried
@@ -230,10 +207,7 @@ func (e *Engine) startRead(t *task) {
 	}
 	pick := bits.TrailingZeros32(e.reader(t.off, mask))
 	if !e.dirty.torn(t.off) {
-		// The first candidate after the one used last.
-		next := e.rr + 1
-		pick = (bits.TrailingZeros32(bits.RotateLeft32(mask, -next)) + next) % maxLinks
-		e.rr = pick
+		pick = e.nextReader(mask)
 	}
 	t.ok, t.full, t.bad, t.code = 0, 0, 0, block.OK
 	t.tried |= 1 << pick

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math/bits"
+	"net/netip"
 	"strings"
 
 	"ankole.storage/block"
@@ -51,17 +52,30 @@ type link struct {
 	rebuild       *Rebuild // progress of the last rebuild
 	purge         *Purge   // progress of the last purge
 	sectorRepairs int      // ranges that its disk could not read and that were written again
+	local         bool     // on this engine's node
 }
 
 // newLink takes a place that freePlace has found.
 func (e *Engine) newLink(addr string) *link {
-	l := &link{session: session{e: e, addr: addr}, index: e.freePlace(nil)}
+	l := &link{session: session{e: e, addr: addr}, index: e.freePlace(nil), local: isAt(addr, e.cfg.LocalHost)}
 	l.peer = l
 	for l.index >= len(e.links) {
 		e.links = append(e.links, nil)
 	}
 	e.links[l.index] = l
 	return l
+}
+
+// isAt says whether an address, host:port, is at a host, in whatever way either is written.
+func isAt(addr, host string) bool {
+	i := strings.LastIndexByte(addr, ':')
+	if i < 0 || host == "" {
+		return false
+	}
+	at := strings.TrimSuffix(strings.TrimPrefix(addr[:i], "["), "]")
+	a, errA := netip.ParseAddr(at)
+	b, errB := netip.ParseAddr(host)
+	return at == host || errA == nil && errB == nil && a == b
 }
 
 // freePlace is the place for another link, that of gone counting as free, -1 if all are taken.

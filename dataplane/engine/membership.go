@@ -97,9 +97,9 @@ func (e *Engine) contactAll(probing bool) {
 
 // stop ends service for good. The connections end too, so that what is under way is answered now
 // and not when a replica that says nothing is given up: the frontend releases its clients only
-// when it owes them nothing.
+// when it owes them nothing. Whoever waits for a replica waits no more.
 func (e *Engine) stop(reason string, fenced bool) {
-	e.gatherUntil = clock.Never
+	e.gatherUntil, e.lostSince = clock.Never, clock.Never
 	e.fatal, e.fenced = reason, fenced
 	e.serving = false
 	e.event("stopped", "", reason)

@@ -43,6 +43,52 @@ func TestRebuildKeepsItsBudget(t *testing.T) {
 	}
 }
 
+// A budget that is raised holds at once for what the old one has charged too, and what was sent
+// counts against the new one, however often it is changed.
+func TestRebuildBudgetIsRaised(t *testing.T) {
+	begin := func(t *testing.T, budget int64) (*rig, *fake) {
+		g := newRig(t, 1, 8*mib).start()
+		g.fakes[0].joined = true // pieces as large as they get
+		for i := range int64(8) {
+			g.finish(g.write(i*mib, 1, mib))
+		}
+		g.proc.Post(engine.SetRebuildBudget{BytesPerSecond: budget})
+		x := g.add("x")
+		g.until("a piece is copied", func() bool { return x.seen(wire.LayerWrite) > 0 })
+		return g, x
+	}
+	set := func(g *rig, options bool, budget int64) {
+		if options {
+			g.proc.Post(engine.SetOptions{RebuildBudget: &budget, Reply: func(error) {}})
+			return
+		}
+		g.proc.Post(engine.SetRebuildBudget{BytesPerSecond: budget})
+	}
+	for _, budget := range []int64{0, 8 * mib} {
+		for _, options := range []bool{false, true} {
+			for _, before := range []int64{10, 1 << 10} {
+				g, _ := begin(t, before)
+				set(g, options, budget)
+				began := g.w.Now()
+				g.until("x is RW", func() bool { return g.modes() == "a=RW x=RW" })
+				if took := g.w.Now().Sub(began); took > 3*time.Second {
+					t.Errorf("from %d to %d bytes a second, by options %v: took %s", before, budget, options, took)
+				}
+			}
+		}
+	}
+	g, x := begin(t, mib)
+	began := g.w.Now()
+	for i := int64(0); g.w.Now().Sub(began) < 3*time.Second; i++ {
+		set(g, i%2 == 0, mib+i%2)
+		g.w.Until(50*time.Millisecond, func() bool { return false })
+	}
+	if n := x.seen(wire.LayerWrite); n > 5 {
+		t.Errorf("%d pieces of 1 MiB in 3 s at 1 MiB a second, set again and again", n)
+	}
+	g.until("x is RW", func() bool { return g.modes() == "a=RW x=RW" })
+}
+
 // Removing the target ends its rebuild at once and touches nobody else.
 func TestRebuildIsCancelled(t *testing.T) {
 	g := newRig(t, 1, 8*mib).start()

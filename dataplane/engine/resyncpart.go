@@ -34,13 +34,12 @@ func (e *Engine) equalise(p part, sums map[uint32][]byte, unread uint32) {
 	switch {
 	case differ == 0:
 		e.resyncNext()
-	case unread != 0 && p.n > block.Size:
+	case unread != 0 && p.divisible():
 		e.halve(p)
 	case told == 0:
-		if e.resync.lost++; e.resync.lost > maxSectorRepairs {
+		if e.noneReads(p, &e.resync.lost) {
 			e.dropSpare(unread, "its disk cannot read")
 		}
-		e.event("unreadable", "", fmt.Sprintf("[%d,+%d) cannot be read from any disk", p.off, p.n))
 		e.resyncNext()
 	default:
 		e.transfer(&transfer{off: p.off, n: p.n, from: e.linkOf(src),
@@ -58,17 +57,12 @@ func (e *Engine) equalised(p part, src uint32, more bool, unread uint32, r trans
 		return
 	}
 	e.resync.copied += p.n * int64(bits.OnesCount32(r.ok))
-	e.countSectorRepair(unread & r.ok)
-	for _, l := range e.links {
-		if l != nil && unread&r.ok&l.bit() != 0 && l.sectorRepairs > maxSectorRepairs {
-			e.dropSpare(l.bit(), "its disk cannot read")
-		}
-	}
+	e.sectorsWritten(unread&r.ok, p.off, p.n)
 	failed := r.failed() & e.mask(RW)
 	switch {
 	case failed == 0:
 		e.resyncNext()
-	case r.write == block.NoSpace && p.n > block.Size:
+	case r.write == block.NoSpace && p.divisible():
 		e.halve(p)
 	case r.write == block.NoSpace && more:
 		p.tried |= src
@@ -81,9 +75,25 @@ func (e *Engine) equalised(p part, src uint32, more bool, unread uint32, r trans
 
 // halve compares the two halves of a part in its place.
 func (e *Engine) halve(p part) {
-	n := (p.n/2 + block.Size - 1) &^ (block.Size - 1)
-	e.resync.smaller = append(e.resync.smaller, part{off: p.off + n, n: p.n - n}, part{off: p.off, n: n})
+	e.resync.smaller = append(e.resync.smaller, p.halves()...)
 	e.resyncNext()
+}
+
+// divisible tells whether a part is more than one block.
+func (p part) divisible() bool { return p.n > block.Size }
+
+// halves are the two halves of a part, the first one last.
+func (p part) halves() []part {
+	n := (p.n/2 + block.Size - 1) &^ (block.Size - 1)
+	return []part{{off: p.off + n, n: p.n - n}, {off: p.off, n: n}}
+}
+
+// noneReads tells of a block that no disk can read, and whether there were so many that who cannot
+// read is better dropped.
+func (e *Engine) noneReads(p part, lost *int) bool {
+	e.event("unreadable", "", fmt.Sprintf("[%d,+%d) cannot be read from any disk", p.off, p.n))
+	*lost++
+	return *lost > maxSectorRepairs
 }
 
 // resyncSource chooses whose content is taken among the links in mask: the first that kept its

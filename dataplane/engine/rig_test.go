@@ -51,6 +51,10 @@ type rig struct {
 	purgeBefore bool
 	// follow is the engine's Config.Follow.
 	follow func(follows, epoch uint64) bool
+	// local is the name of the replica on the engine's node, if there is one.
+	local string
+	// log bounds the dirty log if it is to be another than usual.
+	log engine.LogBounds
 	// memory is the engine's; 0 means plenty.
 	memory int
 }
@@ -93,8 +97,8 @@ func (g *rig) launch() {
 // config is that of an engine with replicas at the given addresses.
 func (g *rig) config(addrs []string) engine.Config {
 	return engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret,
-		Size: g.size, Replicas: addrs, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout,
-		Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow,
+		Size: g.size, Replicas: addrs, LocalHost: g.local, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout,
+		Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow, DirtyLog: g.log,
 		Nonce: func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		Event: func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }}
 }

@@ -56,14 +56,28 @@ func (e *Engine) repairSector(mask uint32, off, n int64) {
 }
 
 func (e *Engine) sectorRepaired(off, n int64, r transferred) {
-	e.countSectorRepair(r.ok)
-	for _, l := range e.links {
-		if l == nil || r.ok&l.bit() == 0 {
-			continue
-		}
-		e.event("rewritten", l.addr, fmt.Sprintf("[%d,+%d) could not be read from its disk", off, n))
-	}
+	e.sectorsWritten(r.ok, off, n)
 	e.dropSpare(r.failed(), "its disk could neither read nor write: "+r.write.String())
+}
+
+func (e *Engine) tellRewritten(mask uint32, off, n int64) {
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 {
+			e.event("rewritten", l.addr, fmt.Sprintf("[%d,+%d) could not be read from its disk", off, n))
+		}
+	}
+}
+
+// sectorsWritten counts a block that was written to the links in mask because their disks could not
+// read it, and drops those that have had too many.
+func (e *Engine) sectorsWritten(mask uint32, off, n int64) {
+	e.countSectorRepair(mask)
+	e.tellRewritten(mask, off, n)
+	for _, l := range e.links {
+		if l != nil && mask&l.bit() != 0 && l.sectorRepairs > maxSectorRepairs {
+			e.dropSpare(l.bit(), "its disk cannot read")
+		}
+	}
 }
 
 // countSectorRepair counts a range that is written again for each of the links in mask.

@@ -161,7 +161,7 @@ func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
 func (e *Engine) refreshThen(reply func(error)) {
 	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
 	if e.leaving != nil && e.leaving.stage != leaveWaiting {
-		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
+		reply(e.leavingReason())
 		return
 	}
 	for _, l := range e.links {
@@ -185,7 +185,7 @@ func (e *Engine) refreshThen(reply func(error)) {
 		})
 		return
 	}
-	reply(fmt.Errorf("%w: %s", ErrState, e.why()))
+	reply(e.nobodyToAsk())
 }
 
 func snapshotsOf(layers []wire.Layer) []Snapshot {

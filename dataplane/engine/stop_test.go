@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,31 +124,67 @@ func TestKeptUsersWaitForTheNextEngine(t *testing.T) {
 	}
 }
 
-// A snapshot that waits for a region to be repaired repairs nothing behind the last flush of an
-// engine that ends: what it writes there would not be stable when the marks go.
+// An engine that hears at one moment that it was replaced and that its last replica is gone was
+// replaced: what its users have sent is no other engine's to answer.
+func TestReplacedAndWithoutAReplicaAtOnce(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		for _, lostFirst := range []bool{true, false} {
+			g := newRig(t, 2, 16*mib).start()
+			a, b := g.fakes[0], g.fakes[1]
+			g.proc.Post(engine.FrontendKept{Kept: kept})
+			g.finish(g.write(0, 1, 4096))
+			b.script = holding(wire.Write)
+			c := g.write(0, 2, 4096)
+			g.until("a write is under way", func() bool { return len(b.held) > 0 })
+			g.replace()
+			a.proc.Kill()
+			g.until("a is dropped", func() bool { return g.modes() == "a=ERR b=RW" })
+			g.proc.Freeze() // the witness is being asked
+			if !lostFirst {
+				g.pass(time.Second)
+			}
+			b.proc.Kill()
+			g.pass(time.Second)
+			g.proc.Thaw()
+			g.until("the engine ends", func() bool { return g.state.Fatal })
+			if !g.state.Fenced || strings.Contains(strings.Join(g.events, "\n"), "stopped  no replica left") {
+				t.Errorf("kept %v, lost first %v: fenced %v\n%s", kept, lostFirst, g.state.Fenced, strings.Join(g.events, "\n"))
+			}
+			if code := g.finish(c); code != block.IOError {
+				t.Errorf("kept %v: answered %s", kept, code)
+			}
+			g.pass(2 * noReplicaTimeout)
+			if !g.state.Fenced {
+				t.Errorf("kept %v: not fenced any more, later", kept)
+			}
+		}
+	}
+}
+
+// A snapshot that waits for the writes under way repairs nothing of what they leave torn behind the
+// last flush of an engine that ends: what it writes there would not be stable when the marks go.
 func TestNothingIsRepairedAtTheEnd(t *testing.T) {
 	g := newRig(t, 2, 8*mib).start()
 	a, b := g.fakes[0], g.fakes[1]
 	g.finish(g.write(0, 1, 4096))
 	full := answerWith(wire.Write, block.NoSpace)
-	a.script, b.script, a.keepsFailed = full, full, true
-	if code := g.finish(g.write(0, 2, 4096)); code != block.NoSpace {
-		t.Fatal(code)
-	}
-	a.script, b.script = nil, func(h *wire.Header) (block.Code, bool) {
+	a.script, a.keepsFailed = full, true
+	b.script = func(h *wire.Header) (block.Code, bool) {
 		code, _ := full(h)
-		return code, h.Type == wire.Hash || h.Type == wire.Flush
+		return code, h.Type == wire.Write
 	}
+	c := g.write(0, 2, 4096)
+	g.until("a write is under way", func() bool { return len(b.held) > 0 })
 	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
-	g.until("the region is compared", func() bool { return len(b.held) > 0 })
+	g.pass(time.Millisecond)
 	ended, flushes := false, b.seen(wire.Flush)
 	g.proc.Post(engine.Shutdown{Reply: func(error) { ended = true }})
 	g.pass(time.Millisecond)
+	a.script, b.script = nil, holding(wire.Flush) // there is space again
 	b.let(0)
 	g.until("the last flush", func() bool { return b.seen(wire.Flush) > flushes })
-	b.script = holding(wire.Flush) // there is space again
-	for len(b.held) > 1 {
-		b.let(1)
+	if !c.done || c.code != block.NoSpace {
+		t.Fatalf("the write: %v, %s", c.done, c.code)
 	}
 	g.pass(time.Second)
 	b.release()
@@ -161,21 +198,19 @@ func TestRepairUnderWayIsGivenUpAtTheEnd(t *testing.T) {
 	a, b := g.fakes[0], g.fakes[1]
 	g.finish(g.write(mib, 1, 4096))
 	full := answerWith(wire.Write, block.NoSpace)
-	a.script, b.script, a.keepsFailed = full, full, true
-	if code := g.finish(g.write(mib, 2, 4096)); code != block.NoSpace {
-		t.Fatal(code)
-	}
-	// The repair beside requests fails for want of space; another one begins when writes are stopped.
-	hashes := 0
-	a.script, b.script = nil, func(h *wire.Header) (block.Code, bool) {
+	a.script, a.keepsFailed = full, true
+	b.script = func(h *wire.Header) (block.Code, bool) {
 		code, _ := full(h)
-		if h.Type == wire.Hash && h.Off == 0 {
-			hashes++
-		}
-		return code, hashes == 2 && h.Type == wire.Hash
+		return code, h.Type == wire.Write || h.Type == wire.Hash
 	}
+	// A write that a snapshot waits for fails: its region is repaired while writes are stopped.
+	g.write(mib, 2, 4096)
+	g.until("a write is under way", func() bool { return len(b.held) > 0 })
 	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(error) {}})
-	g.until("the region is compared once more", func() bool { return hashes == 2 })
+	g.pass(time.Millisecond)
+	a.script = nil
+	b.let(0)
+	g.until("the region is compared", func() bool { return len(b.held) > 0 })
 	a.script = holding(wire.Read)
 	read := g.begin(block.Read, mib, 4096, make([]byte, 4096))
 	g.until("the second piece is read", func() bool { return len(a.held) > 0 })
@@ -190,4 +225,21 @@ func TestRepairUnderWayIsGivenUpAtTheEnd(t *testing.T) {
 	g.pass(time.Second)
 	b.release()
 	g.until("it has ended", func() bool { return ended })
+}
+
+// Whoever asks for the end while it is under way hears of it too.
+func TestEndIsAskedForTwice(t *testing.T) {
+	g := newRig(t, 2, 8*mib).start()
+	b := g.fakes[1]
+	b.script = holding(wire.Flush)
+	ended := 0
+	for range 3 {
+		g.proc.Post(engine.Shutdown{Reply: func(error) { ended++ }})
+		g.pass(time.Millisecond)
+	}
+	if ended > 0 {
+		t.Fatal("it has ended before its last flush")
+	}
+	b.release()
+	g.until("all have heard", func() bool { return ended == 3 })
 }

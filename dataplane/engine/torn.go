@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ankole.storage/block"
-	"ankole.storage/dataplane/wire"
 )
 
 // A write that failed leaves its region torn: replicas may differ there, so the region is read from
@@ -13,36 +12,48 @@ import (
 // under the range lock: once a write to it succeeds again, when nobody has written to it for a
 // while, when the log has no room left, and before a snapshot would freeze the difference. The
 // others get the content of the replica that is read from. If one of them still has no space the
-// region stays torn.
+// region stays torn. A replica that fails otherwise is no reason: what its disk cannot read it gets
+// from another one, block by block, and who fails in any other way is dropped.
 type regionRepair struct {
 	region uint32
 	// frozen: writes are stopped for it. Otherwise it gives way to whoever stops them.
 	frozen bool
 	// tears is how often a write to the region had failed when this began: if one fails meanwhile
 	// it stays torn.
-	tears  int
-	next   int64
-	end    int64
+	tears int
+	next  int64
+	end   int64
+	// smaller are parts of pieces to make the same before the next piece.
+	smaller []part
+	// lost counts blocks that no replica can read.
+	lost   int
 	failed bool
-	done   func(ok bool)
+	// gaveWay: that is why it failed, not want of space.
+	gaveWay bool
+	done    func(ok bool)
 }
 
 // repairRegion begins to make a torn region identical. done is called with whether it is.
 func (e *Engine) repairRegion(n uint32, done func(ok bool)) {
 	r := e.dirty.regions[n]
 	r.writes++ // keeps its mark
+	r.noRoom = false
 	beg := int64(n) * DirtyRegion
 	e.repairing = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg,
 		end: min(beg+DirtyRegion, e.size), done: done}
 	e.repairNextPiece()
 }
 
+// mayRepair tells whether a repair may begin now: not beside a rebuild. Its target may have been
+// given what the one or the other replica holds, so that the region has to be torn until the target
+// is compared too.
+func (e *Engine) mayRepair() bool { return e.rebuilding() == nil }
+
 // repairMore begins to repair regions in which writes succeed again. It is called at the end of
 // every step.
 func (e *Engine) repairMore() {
 	d := &e.dirty
-	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.rebuilding() == nil &&
-		e.mask(RW) != 0 {
+	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.mayRepair() && e.mask(RW) != 0 {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked {
@@ -54,7 +65,8 @@ func (e *Engine) repairMore() {
 // repairNextPiece compares the next piece, or ends.
 func (e *Engine) repairNextPiece() {
 	m := e.repairing
-	if m.failed || m.next >= m.end || e.count(RW) < 2 {
+	p, more := m.take()
+	if m.failed || !more || e.count(RW) < 2 {
 		e.repairing = nil
 		r := e.dirty.regions[m.region]
 		r.writes--
@@ -64,25 +76,23 @@ func (e *Engine) repairNextPiece() {
 		if ok {
 			r.torn, r.reader = false, nil
 		}
+		r.noRoom = m.failed && !m.gaveWay
 		e.dirty.noneToExpire, e.changed = false, true
 		m.done(ok)
 		e.repaired()
 		return
 	}
-	off, n := m.next, min(block.MaxTransfer, m.end-m.next)
-	m.next += n
-	e.ranges.lock(off, n, true, func() {
+	e.ranges.lock(p.off, p.n, true, func() {
 		if e.stopping != nil || e.frozen > 0 && !m.frozen {
-			e.ranges.unlock(off, n, true)
+			e.ranges.unlock(p.off, p.n, true)
 			e.dirty.repairLater(m.region)
-			m.failed = true
+			m.failed, m.gaveWay = true, true
 			e.repairNextPiece()
 			return
 		}
 		e.writes++ // whoever wants no write in flight waits for this one
-		e.repairPiece(off, n, func(ok bool) {
-			m.failed = m.failed || !ok
-			e.ranges.unlock(off, n, true)
+		e.repairPart(m, p, func() {
+			e.ranges.unlock(p.off, p.n, true)
 			e.writes--
 			e.repairNextPiece()
 			e.quiet()
@@ -90,18 +100,34 @@ func (e *Engine) repairNextPiece() {
 	})
 }
 
+// take returns the next part to make the same.
+func (m *regionRepair) take() (p part, ok bool) {
+	if k := len(m.smaller); k > 0 {
+		p, m.smaller = m.smaller[k-1], m.smaller[:k-1]
+		return p, true
+	}
+	p = part{off: m.next, n: min(block.MaxTransfer, m.end-m.next)}
+	m.next += p.n
+	return p, p.n > 0
+}
+
+// repairTries bounds how often a pass over the torn regions repairs the same one, which a write may
+// tear again meanwhile: what is left then is few.
+const repairTries = 3
+
 // repairAllRegions repairs every torn region that can be repaired, and then calls f. An engine that
 // ends begins no repair, and goes on with none: it would be written behind the last flush.
-func (e *Engine) repairAllRegions(f func()) { e.repairRemaining(map[uint32]bool{}, f) }
+func (e *Engine) repairAllRegions(f func()) { e.repairRemaining(map[uint32]int{}, f) }
 
-func (e *Engine) repairRemaining(tried map[uint32]bool, f func()) {
+func (e *Engine) repairRemaining(tried map[uint32]int, f func()) {
 	if e.repairing != nil {
 		e.onRepaired = append(e.onRepaired, func() { e.repairRemaining(tried, f) })
 		return
 	}
 	for _, n := range e.dirty.tornRegions() {
-		if !tried[n] && e.serving && e.stopping == nil && e.rebuilding() == nil && e.mask(RW) != 0 {
-			tried[n] = true
+		again := tried[n] == 0 || tried[n] < repairTries && !e.dirty.regions[n].noRoom
+		if again && e.serving && e.stopping == nil && e.mayRepair() && e.mask(RW) != 0 {
+			tried[n]++
 			e.repairRegion(n, func(bool) { e.repairRemaining(tried, f) })
 			return
 		}
@@ -119,8 +145,15 @@ func (e *Engine) repaired() {
 }
 
 // errTorn refuses what would freeze a difference between replicas.
-func (e *Engine) errTorn() error {
-	torn := e.dirty.tornRegions()
+func (e *Engine) errTorn() error { return e.errNoRoom(e.dirty.tornRegions()) }
+
+// errStaysTorn is errTorn while writes go on, for regions that have no space to be repaired. What
+// was torn since it was repaired can be, when writes are stopped.
+func (e *Engine) errStaysTorn() error {
+	return e.errNoRoom(slices.DeleteFunc(e.dirty.tornRegions(), func(n uint32) bool { return !e.dirty.regions[n].noRoom }))
+}
+
+func (e *Engine) errNoRoom(torn []uint32) error {
 	if len(torn) == 0 {
 		return nil
 	}
@@ -148,27 +181,6 @@ func (e *Engine) reader(off int64, mask uint32) uint32 {
 	return first // it has failed to read this before the region was torn
 }
 
-// repairPiece makes one piece identical with what is read.
-func (e *Engine) repairPiece(off, n int64, done func(ok bool)) {
-	t := e.newTask(wire.Hash)
-	t.off, t.n = off, n
-	asked := e.mask(RW)
-	e.askHashes(t, asked, func(t *task, sums map[uint32][]byte) {
-		told := asked & e.mask(RW) // who was dropped meanwhile counts no more
-		ok := told&^t.ok == 0
-		e.freeOf(t)
-		src := e.reader(off, told)
-		differ := others(sums, src) & told
-		if !ok || differ == 0 {
-			done(ok)
-			return
-		}
-		e.transfer(&transfer{off: off, n: n, from: e.linkOf(src),
-			to:   func() uint32 { return differ & e.mask(RW) },
-			done: func(r transferred) { done(r.ok != 0 && r.failed() == 0) }})
-	})
-}
-
 // repairLater notes that a region may be repaired when there is time.
 func (d *dirtyLog) repairLater(n uint32) {
 	if !slices.Contains(d.repairable, n) {
@@ -185,15 +197,4 @@ func (d *dirtyLog) tornRegions() (out []uint32) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// lowestTorn returns a torn region that can be repaired now.
-func (d *dirtyLog) lowestTorn() (n uint32, ok bool) {
-	best := ^uint32(0)
-	for i, r := range d.regions {
-		if r.torn && r.state == marked && r.writes == 0 && i < best {
-			best, ok = i, true
-		}
-	}
-	return best, ok
 }

@@ -34,9 +34,9 @@ type transferred struct {
 	// read says whether the source could be read; if not, nothing was written.
 	read block.Code
 	// to are the links that were written to, ok those that have the range now; write is why the
-	// others have not.
-	to, ok uint32
-	write  block.Code
+	// others have not, full are those of them that have no space.
+	to, ok, full uint32
+	write        block.Code
 }
 
 func (r *transferred) failed() uint32 { return r.to &^ r.ok }
@@ -67,7 +67,7 @@ func (e *Engine) transferRead(x *transfer, seg loop.Seg) {
 		e.freeOf(rd)
 		r := transferred{read: block.OK, to: x.to()}
 		e.internal(e.transferTask(x, wire.Write, wire.LayerWrite, seg), r.to, func(wr *task) {
-			r.ok, r.write = wr.ok, wr.code
+			r.ok, r.full, r.write = wr.ok, wr.full, wr.code
 			e.freeOf(wr)
 			x.done(r)
 		})

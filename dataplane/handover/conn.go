@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/frontend"
+	"ankole.storage/listener"
 )
 
 const (
@@ -34,9 +35,14 @@ type Conn struct {
 	in incoming
 }
 
-// Dial connects to the engine that listens at socket.
+// Dial connects to the engine that listens at socket, a path of any length.
 func Dial(socket string) (*Conn, error) {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	name, release, err := listener.Reach(socket)
+	if err != nil {
+		return nil, fmt.Errorf("hand-over: no engine to take over from: %w", err)
+	}
+	defer release()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: no engine to take over from: %w", err)
 	}
@@ -229,16 +235,30 @@ func (m *Message) export() *frontend.Export {
 
 // Gone reports that the peer has closed the connection, or died, and has said nothing more before.
 func (c *Conn) Gone() bool {
+	n, err := c.peek()
+	return n == 0 && err == nil
+}
+
+// Heard reports that the peer has said something that was not received yet.
+func (c *Conn) Heard() bool {
+	n, _ := c.peek()
+	return n > 0
+}
+
+// peek returns how many bytes there are to receive, of 1; 0 without an error: the peer is gone.
+func (c *Conn) peek() (n int, err error) {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
-		return true
+		return 0, nil // closed here
 	}
-	n, p := -1, make([]byte, 1)
-	cerr := raw.Read(func(fd uintptr) bool {
+	p := make([]byte, 1)
+	if raw.Read(func(fd uintptr) bool {
 		n, _, err = unix.Recvfrom(int(fd), p, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		return true
-	})
-	return cerr != nil || (n == 0 && err == nil)
+	}) != nil {
+		return 0, nil
+	}
+	return n, err
 }
 
 // CloseRead makes the kernel refuse whatever the peer sends from now on. What it has accepted

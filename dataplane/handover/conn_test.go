@@ -53,6 +53,37 @@ func one(t *testing.T, from, to *Conn, m Message) Message {
 	return got
 }
 
+// A socket whose path is longer than the kernel takes is reached, if there is one.
+func TestLongPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s")
+	if _, err := Dial(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nobody listens: %v", err)
+	}
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asks, err := Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asks.Close()
+	answers, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answers.Close()
+	asks.Close()
+	if !answers.Gone() {
+		t.Error("another one was reached")
+	}
+}
+
 func TestWhatIsSentArrives(t *testing.T) {
 	asks, answers := pair(t)
 	for _, m := range messages() {

@@ -61,3 +61,7 @@ func (l *Listener) Close() error {
 	}
 	return err
 }
+
+// Leave stops listening and leaves the socket to the engine that has taken the volume over. That
+// one may put its own there at any moment, also between a look at what is there and its removal.
+func (l *Listener) Leave() error { return l.l.Close() }

@@ -28,10 +28,14 @@ type Owners struct {
 // only where engines have been killed again and again before their records were on all replicas.
 const MaxEpochs = 16
 
-// Add notes an epoch.
-func (o *Owners) Add(epoch uint64) {
+// Add notes the epoch of an engine that follows one of the given epochs. However many engines come
+// to nothing after it, the one that is followed stays in the list: the next engine follows it too.
+func (o *Owners) Add(epoch uint64, follows ...uint64) {
+	if len(o.Epochs) >= MaxEpochs {
+		out := slices.IndexFunc(o.Epochs, func(e uint64) bool { return !slices.Contains(follows, e) })
+		o.Epochs = slices.Delete(slices.Clone(o.Epochs), max(0, out), max(0, out)+1)
+	}
 	o.Epochs = append(o.Epochs, epoch)
-	o.Epochs = o.Epochs[max(0, len(o.Epochs)-MaxEpochs):]
 }
 
 // ContinuedBy tells why the device cannot go on in an engine of the volume that follows the given

@@ -66,3 +66,31 @@ func TestGoesOnAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestManyEnginesBeforeARecord: engines that follow the same one, each noting its epoch before its
+// first record is written anywhere, come to nothing one after the other. The last record is still
+// that of the first engine, and the device goes on whatever their number.
+func TestManyEnginesBeforeARecord(t *testing.T) {
+	const served = 1000
+	o := kept.Owners{VolumeUUID: "u"}
+	o.Add(500)
+	o.Add(served, 500)
+	for i := range uint64(3 * kept.MaxEpochs) {
+		if err := o.ContinuedBy("u", served); err != nil {
+			t.Fatalf("the device ends after %d engines that have answered nothing: %v", i, err)
+		}
+		o.Add(2000+1000*i, served)
+		if len(o.Epochs) > kept.MaxEpochs {
+			t.Fatalf("%d epochs are kept", len(o.Epochs))
+		}
+	}
+	newest := o.Epochs[len(o.Epochs)-1]
+	if err := o.ContinuedBy("u", newest); err != nil {
+		t.Errorf("the newest one: %v", err)
+	}
+	full := kept.Owners{VolumeUUID: "u", Epochs: o.Epochs}
+	full.Add(1, o.Epochs...)
+	if len(full.Epochs) != kept.MaxEpochs || full.Epochs[kept.MaxEpochs-1] != 1 {
+		t.Errorf("where all are followed the oldest goes: %v", full.Epochs)
+	}
+}

@@ -25,8 +25,9 @@ const (
 // Formats lists them.
 var Formats = []string{FormatRaw, FormatQCOW2}
 
-// partSuffix marks an image that is not whole yet.
-const partSuffix = ".part"
+// partPattern names an image that is not whole yet, beside the file it will be: as nothing is named
+// there, since who exports has said what may be written over.
+const partPattern = ".ankole-export-*.part"
 
 // ExportOptions say how an image is written.
 type ExportOptions struct {
@@ -118,11 +119,11 @@ func (d *Directory) checkTarget(file string, force bool) error {
 // writeWhole makes a file appear whole and durable or not at all. It returns what the file
 // occupies.
 func writeWhole(file string, write func(*os.File) error) (allocated int64, err error) {
-	part := file + partSuffix
-	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(file), partPattern)
 	if err != nil {
 		return 0, err
 	}
+	part := f.Name()
 	if err = write(f); err == nil {
 		err = f.Sync()
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/quorum"
 	"ankole.storage/disk"
 )
 
@@ -90,6 +92,9 @@ type Membership struct {
 	Self       string   `json:"self,omitempty"`
 	Engine     string   `json:"engine,omitempty"`
 	Members    []Member `json:"members"`
+	// Undecided: the record begins with a person's decision (--accept-data-loss) and is not known to
+	// be agreed. If it never was it counts for nothing at the next start.
+	Undecided bool `json:"undecided,omitempty"`
 }
 
 // DirtyRegions is what may differ between replicas after an unclean stop.
@@ -150,12 +155,49 @@ func membershipOf(s *chain.Survey) Membership {
 	m.State, m.Self, m.Engine = memberStates[rec.State], rec.Self, rec.Engine
 	for _, one := range rec.Members {
 		m.Members = append(m.Members, Member{one.Name, one.Flags})
+		m.Undecided = m.Undecided || one.Flags&quorum.AcceptedFlag != 0 && !rec.Agreed
+	}
+	if m.replaced() {
+		m.State = stateReplaced
 	}
 	return m
 }
 
+// compare orders two records as engines do: a later epoch's set was proposed by an engine that had
+// heard of all that were agreed before, whatever their generations.
+func (m *Membership) compare(o Membership) int {
+	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation}.Compare(
+		quorum.Record{Epoch: o.Epoch, Generation: o.Generation})
+}
+
+// replaced reports that the record is of a set without this replica, which others have gone on as.
+func (m *Membership) replaced() bool {
+	return m.Known && m.Generation > 0 && !slices.ContainsFunc(m.Members, func(o Member) bool { return o.Name == m.Self })
+}
+
+// of names the set.
+func (m *Membership) of() string {
+	return fmt.Sprintf("generation %d of epoch %d", m.Generation, m.Epoch)
+}
+
+// names lists the members for a sentence.
+func (m *Membership) names() string {
+	var names []string
+	for _, one := range m.Members {
+		names = append(names, one.Name)
+	}
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return strings.Join(names, "")
+}
+
 var memberStates = map[chain.MemberState]string{chain.MemberUnknown: "unknown", chain.MemberRW: "RW",
 	chain.MemberWO: "WO"}
+
+// stateReplaced is how a replica is called whose record is of a set without it, for which there is
+// no state of its own.
+const stateReplaced = "replaced"
 
 func uuidText(u chain.UUID) string {
 	if u == (chain.UUID{}) {
@@ -270,13 +312,18 @@ func explain(s *chain.Survey, r *Report) []string {
 }
 
 func explainRecord(m Membership) string {
-	others := len(m.Members)
-	switch m.State {
-	case memberStates[chain.MemberRW]:
-		return fmt.Sprintf("It is a full member of generation %d, which has %s. A replica with a higher generation "+
-			"has writes that this one lacks.",
-			m.Generation, plural(others, "member"))
-	case memberStates[chain.MemberWO]:
+	switch {
+	case m.replaced():
+		return fmt.Sprintf("It was replaced: %s has %s, not %s. It lacks what was written since.", m.of(), m.names(),
+			m.Self)
+	case m.Undecided:
+		return fmt.Sprintf("Its record, %s, begins with a person's decision (--accept-data-loss) and is not known to be "+
+			"agreed: unless it was, the volume's next start takes the replica for one of which nothing is known.", m.of())
+	case m.State == memberStates[chain.MemberRW]:
+		return fmt.Sprintf("It is a full member of generation %d, which has %s. A replica of a later epoch, or of the "+
+			"same one and a higher generation, has writes that this one lacks.",
+			m.Generation, plural(len(m.Members), "member"))
+	case m.State == memberStates[chain.MemberWO]:
 		return fmt.Sprintf("It was being rebuilt in generation %d and is not complete.", m.Generation)
 	}
 	if m.Generation == 0 {

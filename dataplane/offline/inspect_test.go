@@ -126,6 +126,8 @@ func TestStatesAndDamage(t *testing.T) {
 			})
 			return nil
 		}, offline.StateClean, []string{"both copies in ankole.member are damaged"}},
+		{"replaced", func(fs *memdisk.FS) error { return record(fs, member(3, 7, "v-2", "v-3")) }, offline.StateClean,
+			[]string{"It was replaced: generation 7 of epoch 3 has v-2 and v-3, not v-1", "lacks what was written since"}},
 		{"empty", func(fs *memdisk.FS) error { return chain.Remove(fs, "/r") }, "", nil},
 		{"volume.meta lost", func(fs *memdisk.FS) error { return fs.Remove("/r/volume.meta") }, offline.StateDamaged,
 			[]string{"volume.meta", "--size (the largest image has 65536)"}},

@@ -2,6 +2,7 @@ package offline_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -343,6 +344,15 @@ func TestExport(t *testing.T) {
 	if data, err := os.ReadFile(image); err != nil || string(data) != "precious" {
 		t.Errorf("the file was changed: %q, %v", data, err)
 	}
+	// Nor is anything beside it touched, whatever its name, also where an export ends midway.
+	linked := filepath.Join(t.TempDir(), "linked")
+	must(t, os.WriteFile(linked, []byte("precious"), 0o600))
+	must(t, os.Symlink(linked, image+".part"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Export(ended, "two", filepath.Join(out, "other"), offline.ExportOptions{}); err == nil {
+		t.Error("an export that was cancelled has ended well")
+	}
 	steps, last := 0, int64(0)
 	done, err := d.Export(t.Context(), offline.Head, image,
 		offline.ExportOptions{Force: true, Progress: func(n, total int64) {
@@ -357,8 +367,14 @@ func TestExport(t *testing.T) {
 	}
 	left, err := os.ReadDir(out)
 	must(t, err)
-	if len(left) != 1 {
+	if len(left) != 2 || left[1].Name() != "image.part" {
 		t.Errorf("left behind: %v", left)
+	}
+	if data, err := os.ReadFile(linked); err != nil || string(data) != "precious" {
+		t.Errorf("the file that image.part leads to was changed: %d bytes, %v", len(data), err)
+	}
+	if info, err := os.Stat(image); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
 	}
 }
 

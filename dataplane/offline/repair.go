@@ -18,10 +18,17 @@ type RepairPlan struct {
 	Source  string `json:"source"`
 	// Items are the snapshots that differ, oldest first, Head last.
 	Items []RepairItem `json:"items"`
+	// Kept are blocks that differ and are not copied, since checksums speak for what is there.
+	Kept []KeptItem `json:"kept"`
 	// Warnings are what a person should know before agreeing.
 	Warnings []string `json:"warnings"`
 
 	damaged, source *Directory
+	// kept are the ranges that are not copied, by snapshot and in order.
+	kept map[string][]Range
+	// void: the source is not known to have all that the damaged directory's record stands for, which
+	// is given up before anything is written.
+	void bool
 }
 
 // RepairItem is a snapshot, or Head, whose content differs.
@@ -30,16 +37,32 @@ type RepairItem struct {
 	Bytes    int64  `json:"bytes"`
 }
 
+// KeptItem is what is not copied of a snapshot, or of Head.
+type KeptItem struct {
+	Snapshot string `json:"snapshot"`
+	Bytes    int64  `json:"bytes"`
+	// Reason says why, and what to do.
+	Reason string `json:"reason"`
+}
+
 // PlanRepair compares a damaged directory with a sound one of the same volume. It refuses, with
-// ErrRefused, a source that is not sound, and one that is older than the damaged directory unless
-// force is set.
+// ErrRefused, a source that is not sound, and, unless force is set, one that may lack acknowledged
+// writes: because the damaged directory is newer, or because its own record does not name it, or
+// begins with a person's decision and is not known to be agreed. Where checksums say that the
+// source's blocks are wrong they are not copied; nor, without force, where they say that those of
+// the damaged directory are right and nothing about the source's.
 func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, progress Progress) (*RepairPlan, error) {
 	p := &RepairPlan{Damaged: damaged.Path, Source: source.Path, Items: []RepairItem{}, Warnings: []string{},
-		damaged: damaged, source: source}
+		Kept: []KeptItem{}, damaged: damaged, source: source}
 	if err := p.mayCopy(force); err != nil {
 		return nil, err
 	}
-	compared, err := Compare(ctx, damaged, source, progress)
+	j, err := p.judge(ctx, force)
+	if err != nil {
+		return nil, err
+	}
+	p.kept = j.kept
+	compared, err := compare(ctx, damaged, source, progress, j.begin)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +78,11 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 			return nil, fmt.Errorf("%w: %s has %d bytes in %s and %d in %s; let an engine rebuild the directory",
 				ErrRefused, c.Snapshot, c.SizeBytes, damaged.Path, c.OtherSizeBytes, source.Path)
 		case !c.Equal:
-			p.Items = append(p.Items, RepairItem{c.Snapshot, c.DifferingBytes})
+			kept, bytes := j.ofSnapshot(c.Snapshot)
+			p.Kept = append(p.Kept, kept...)
+			if c.DifferingBytes > bytes {
+				p.Items = append(p.Items, RepairItem{c.Snapshot, c.DifferingBytes - bytes})
+			}
 		}
 	}
 	// Branches were listed after the head. While that is repaired the directory counts as being
@@ -67,7 +94,23 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 		return 0
 	}
 	slices.SortStableFunc(p.Items, func(a, b RepairItem) int { return last(a) - last(b) })
+	if p.void = p.void && len(p.Items) > 0; p.void {
+		p.warn("%s belongs to no set of replicas afterwards: an engine rebuilds it from others, or asks a person "+
+			"before it goes on with it alone", p.Damaged)
+	}
 	return p, nil
+}
+
+func (p *RepairPlan) judge(ctx context.Context, force bool) (*judge, error) {
+	age, err := p.damaged.Snapshots()
+	if err != nil {
+		return nil, err
+	}
+	j := &judge{ctx: ctx, force: force, age: age, kept: map[string][]Range{}, bytes: map[KeptItem]int64{}}
+	if j.damaged, err = newChecksums(p.damaged); err == nil {
+		j.source, err = newChecksums(p.source)
+	}
+	return j, err
 }
 
 func (p *RepairPlan) warn(format string, args ...any) {
@@ -85,6 +128,8 @@ func (p *RepairPlan) mayCopy(force bool) error {
 		return err
 	}
 	am, bm := a.Membership, b.Membership
+	same := am.Known && bm.Known && am.compare(bm) == 0
+	newer := am.Known && bm.Known && am.compare(bm) > 0
 	switch {
 	case b.State != StateClean && b.State != StateDirty || bm.State == memberStates[chain.MemberWO]:
 		return fmt.Errorf("%w: %s is %s and cannot be a source; see: ankole replica inspect %s", ErrRefused,
@@ -92,22 +137,46 @@ func (p *RepairPlan) mayCopy(force bool) error {
 	case am.Known && bm.Known && am.VolumeUUID != bm.VolumeUUID && am.VolumeUUID != "" && bm.VolumeUUID != "":
 		return fmt.Errorf("%w: %s is a replica of volume %s, %s of volume %s", ErrRefused, a.Directory, am.VolumeUUID,
 			b.Directory, bm.VolumeUUID)
-	case am.Known && bm.Known && am.Generation > bm.Generation && !force:
-		return fmt.Errorf("%w: %s is of generation %d, newer than %d of %s: the repair would undo acknowledged "+
+	case newer && !am.Undecided && !force:
+		return fmt.Errorf("%w: %s is of %s, newer than %s of %s: the repair would undo acknowledged "+
 			"writes; give --force to do it nevertheless",
-			ErrRefused, a.Directory, am.Generation, bm.Generation, b.Directory)
+			ErrRefused, a.Directory, am.of(), bm.of(), b.Directory)
+	case bm.Undecided && !same && !force:
+		return fmt.Errorf("%w: %s of %s begins with a person's decision (--accept-data-loss) and is not known to be "+
+			"agreed: it may lack acknowledged writes; give --force to do it nevertheless", ErrRefused, bm.of(), b.Directory)
+	case bm.replaced() && !force:
+		return fmt.Errorf("%w: %s is no member of %s, which has %s: it may lack acknowledged writes; give --force "+
+			"to do it nevertheless", ErrRefused, b.Directory, bm.of(), bm.names())
 	}
 	if !am.Known || !bm.Known {
 		p.warn("which of the two is newer is not known, since the membership of one is void: make sure that %s has "+
 			"the content you want", b.Directory)
 	}
+	if newer && am.Undecided {
+		p.warn("%s of %s begins with a person's decision (--accept-data-loss) and is not known to be agreed, so that it "+
+			"does not count as newer; if the volume was used after that decision, %s lacks what was written then",
+			am.of(), a.Directory, b.Directory)
+	}
 	if b.State == StateDirty {
 		p.warn("%s was not closed: what was not flushed may be in it or not", b.Directory)
 	}
-	if am.Known && bm.Known && am.Generation < bm.Generation {
-		p.warn("%s keeps its older generation %d: the next engine will still rebuild it", a.Directory, am.Generation)
+	p.void = am.Known && am.Generation > 0 && (!bm.Known || newer || bm.Undecided && !same || bm.replaced())
+	if !p.void && am.Known && bm.Known && am.Generation > 0 && am.compare(bm) < 0 {
+		p.warn("%s keeps its older %s: the next engine will still rebuild it", a.Directory, am.of())
 	}
 	return nil
+}
+
+// giveUp makes the record one of no set, if the plan says so. Content of two times would be in the
+// directory otherwise, under a record that says it is the one of all members.
+func (p *RepairPlan) giveUp(c *chain.Chain) error {
+	r, known := c.Record()
+	if !p.void || !known {
+		return nil
+	}
+	r.Epoch, r.Generation, r.State, r.Members, r.Replaces, r.Agreed = 0, 0, chain.MemberUnknown, nil, nil, false
+	r.Anew = true // nor is it known any more what others have missed
+	return c.WriteRecord(r)
 }
 
 // Bytes is how much the repair would write.
@@ -144,7 +213,10 @@ func (p *RepairPlan) Run(ctx context.Context, progress Progress) (err error) {
 		return err
 	}
 	defer source.Close() // read-only: nothing to lose
-	r := &repairer{c: c, at: func(name string) (*chain.Chain, error) {
+	if err := p.giveUp(c); err != nil {
+		return err
+	}
+	r := &repairer{c: c, kept: p.kept, marked: map[chain.Region]bool{}, at: func(name string) (*chain.Chain, error) {
 		return p.source.soundAt(source, name)
 	}, progress: progress, total: p.Bytes()}
 	for _, item := range p.Items {
@@ -166,9 +238,28 @@ func (p *RepairPlan) Run(ctx context.Context, progress Progress) (err error) {
 type repairer struct {
 	c *chain.Chain
 	// at opens the source's content at a snapshot, or at Head.
-	at          func(name string) (*chain.Chain, error)
+	at func(name string) (*chain.Chain, error)
+	// kept are what is not copied, marked the regions that are in the dirty log.
+	kept        map[string][]Range
+	marked      map[chain.Region]bool
 	progress    Progress
 	done, total int64
+}
+
+// mark durably puts what is about to be written into the dirty log, so that the next engine makes
+// all replicas the same there: others may differ from both directories.
+func (r *repairer) mark(at Range) error {
+	var add []chain.Region
+	for n := at.Off / chain.RegionSize; n*chain.RegionSize < at.Off+at.Len; n++ {
+		if region := chain.Region(n); !r.marked[region] {
+			r.marked[region] = true
+			add = append(add, region)
+		}
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	return r.c.AddDirty(add)
 }
 
 func (r *repairer) wrote(n int64) {
@@ -186,20 +277,31 @@ func (r *repairer) snapshot(ctx context.Context, name string) error {
 		return err
 	}
 	defer want.Close() // read-only: nothing to lose
+	have, err := r.c.At(name)
+	if err != nil {
+		return err
+	}
+	defer have.Close() // read-only: nothing to lose
 	v, err := r.c.OpenView(name)
 	if err != nil {
 		return err
 	}
 	defer v.Close() // repairs are durable already
-	return eachChunk(ctx, want.Size(), nil, func(off int64, p []byte) error {
-		if _, err := want.ReadAt(p, off); err != nil {
-			return err
+	// Whole pieces: their checksums can be told beforehand then.
+	return differingPieces(ctx, have, want, nil, func(off int64, data []byte, _ []bool) error {
+		for _, at := range outside(r.kept[name], off, int64(len(data))) {
+			if err := r.mark(at); err != nil {
+				return err
+			}
+			repaired, err := v.Repair(at.Off, data[at.Off-off:][:at.Len])
+			for _, w := range repaired.Written {
+				r.wrote(w.Len)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		repaired, err := v.Repair(off, p)
-		for _, w := range repaired.Written {
-			r.wrote(w.Len)
-		}
-		return err
+		return nil
 	})
 }
 
@@ -214,14 +316,17 @@ func (r *repairer) head(ctx context.Context) error {
 	}
 	defer want.Close() // read-only: nothing to lose
 	// Mostly nothing is left to do: what the head reads from older layers has been repaired there.
-	if err := differences(ctx, r.c, want, nil, func(Range, []byte) error { return errFirst }); !errors.Is(err, errFirst) {
+	if err := r.headDiffers(ctx, r.c, want, func(Range, []byte) error { return errFirst }); !errors.Is(err, errFirst) {
 		return err
 	}
 	if err := r.c.SetRebuilding(); err != nil {
 		return err
 	}
-	if err := differences(ctx, r.c, want, nil, func(at Range, data []byte) error {
+	if err := r.headDiffers(ctx, r.c, want, func(at Range, data []byte) error {
 		r.wrote(at.Len)
+		if err := r.mark(at); err != nil {
+			return err
+		}
 		return r.c.WriteHead(data, at.Off)
 	}); err != nil {
 		return err
@@ -234,8 +339,21 @@ func (r *repairer) head(ctx context.Context) error {
 		return err
 	}
 	defer have.Close() // read-only: nothing to lose
-	return differences(ctx, have, want, nil, func(at Range, _ []byte) error {
+	return r.headDiffers(ctx, have, want, func(at Range, _ []byte) error {
 		return fmt.Errorf(
 			"%d bytes at %d still differ after they were written; the disk does not keep what is written to it", at.Len, at.Off)
+	})
+}
+
+// headDiffers is differences at the head without what is kept.
+func (r *repairer) headDiffers(ctx context.Context, have, want *chain.Chain,
+	fn func(at Range, data []byte) error) error {
+	return differences(ctx, have, want, nil, func(run Range, data []byte) error {
+		for _, at := range outside(r.kept[Head], run.Off, run.Len) {
+			if err := fn(at, data[at.Off-run.Off:][:at.Len]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/offline"
+	"ankole.storage/dataplane/quorum"
 	"ankole.storage/disk"
 	"ankole.storage/disk/memdisk"
 )
@@ -160,8 +161,26 @@ func TestRepairRefuses(t *testing.T) {
 		}, "cannot be a source"},
 		{"source is damaged", nil, func(fs *memdisk.FS) error { return fs.Remove(aFile) }, "damaged"},
 		{"source is older", func(fs *memdisk.FS) error {
-			return record(fs, chain.Record{VolumeUUID: ownUUID, Generation: 9})
+			return record(fs, member(2, 9, "v-1"))
 		}, nil, "--force"},
+		{"source was cut off: the same generation of an older epoch", func(fs *memdisk.FS) error {
+			return record(fs, member(3, 3, "v-1"))
+		}, nil, "--force"},
+		{"source was cut off: a higher generation of an older epoch", func(fs *memdisk.FS) error {
+			return record(fs, member(3, 2, "v-1"))
+		}, nil, "--force"},
+		{"source was replaced", nil, func(fs *memdisk.FS) error {
+			return record(fs, member(2, 3, "v-2"))
+		}, "is no member of generation 3"},
+		{"source was replaced in a newer generation", nil, func(fs *memdisk.FS) error {
+			return record(fs, member(2, 4, "v-2"))
+		}, "is no member of generation 4"},
+		{"source was never a member", nil, func(fs *memdisk.FS) error {
+			return record(fs, chain.Record{VolumeUUID: ownUUID, Self: "v-1"})
+		}, "--force"},
+		{"source begins with a decision that may not have been agreed", nil, func(fs *memdisk.FS) error {
+			return record(fs, decided(9, 9, "v-1"))
+		}, "person's decision"},
 		{"another volume", nil, func(fs *memdisk.FS) error {
 			return record(fs, chain.Record{VolumeUUID: chain.UUID{9}, Generation: 3})
 		}, "of volume 09000000"},
@@ -191,6 +210,106 @@ func TestRepairRefuses(t *testing.T) {
 				t.Error("the directory was changed")
 			}
 		})
+	}
+}
+
+// A repair from what may lack acknowledged writes leaves a directory that no engine takes for one
+// of the set it was in, from before the first write on.
+func TestRepairFromAnOlderSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		source func(fs *memdisk.FS) error
+		force  bool
+		void   bool
+	}{
+		"older":    {func(fs *memdisk.FS) error { return record(fs, member(1, 9, "v-1")) }, true, true},
+		"replaced": {func(fs *memdisk.FS) error { return record(fs, member(2, 3, "v-2")) }, true, true},
+		"unknown": {func(fs *memdisk.FS) error {
+			edit(t, fs, "/r/volume.meta", "AnkoleStamp", "Other")
+			return nil
+		}, false, true},
+		"the same": {func(fs *memdisk.FS) error { return nil }, true, false},
+		"newer":    {func(fs *memdisk.FS) error { return record(fs, member(3, 1, "v-1")) }, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := small(t)
+			must(t, c.source(source))
+			want := sums(t, source)
+			for step, done := int64(0), false; !done; step++ {
+				damaged := rotten(t)
+				before := sums(t, damaged)
+				p, err := offline.PlanRepair(t.Context(), offline.On(damaged, "/r", offline.Options{}),
+					offline.On(source, "/r", offline.Options{}), c.force, nil)
+				must(t, err)
+				if told := strings.Contains(fmt.Sprint(p.Warnings), "belongs to no set"); told != c.void {
+					t.Fatalf("warnings %q", p.Warnings)
+				}
+				damaged.CrashAfter(step)
+				done = p.Run(t.Context(), nil) == nil
+				for seed := range uint64(3) {
+					left := damaged.Crash(seed)
+					info, err := chain.Inspect(left, "/r")
+					must(t, err)
+					got := sums(t, left)
+					named := info.RecordValid && info.Record.Generation > 0
+					if named && c.void && got != before || !named && !c.void || done && got != want {
+						t.Fatalf("step %d, seed %d: %+v, %s", step, seed, info, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// member is the record of v-1 in a set.
+func member(epoch, generation uint64, members ...string) chain.Record {
+	r := chain.Record{VolumeUUID: ownUUID, Epoch: epoch, Generation: generation, Self: "v-1"}
+	for _, name := range members {
+		r.Members = append(r.Members, chain.Member{Name: name})
+	}
+	return r
+}
+
+// decided is member for a record that begins with a person's decision and is not agreed.
+func decided(epoch, generation uint64, members ...string) chain.Record {
+	r := member(epoch, generation, members...)
+	for i := range r.Members {
+		r.Members[i].Flags = quorum.AcceptedFlag
+	}
+	return r
+}
+
+// A record that begins with a person's decision and was never agreed counts for nothing: it makes
+// its directory no newer than a source, which it may be all the same, and after a repair from an
+// older one no engine takes it for what it says.
+func TestUndecidedRecordIsNotNewer(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		damaged, source chain.Record
+		warns, void     bool
+	}{
+		{"damaged", decided(9, 9, "v-1"), member(2, 3, "v-1"), true, true},
+		{"damaged, of an older epoch", decided(2, 2, "v-1"), member(2, 3, "v-1"), false, false},
+		{"both of one decision", decided(9, 9, "v-1"), decided(9, 9, "v-1"), false, false},
+	} {
+		damaged, source := rotten(t), small(t)
+		must(t, record(damaged, c.damaged))
+		must(t, record(source, c.source))
+		r, err := offline.On(damaged, "/r", offline.Options{}).Inspect()
+		must(t, err)
+		if !r.Membership.Undecided || !strings.Contains(fmt.Sprint(r.Explanation), "person's decision") {
+			t.Errorf("%s: %+v, %q", c.name, r.Membership, r.Explanation)
+		}
+		p := plan(t, damaged, source)
+		told := fmt.Sprint(p.Warnings)
+		if strings.Contains(told, "person's decision") != c.warns || strings.Contains(told, "belongs to no set") != c.void {
+			t.Errorf("%s: warnings %q", c.name, p.Warnings)
+		}
+		must(t, p.Run(t.Context(), nil))
+		info, err := chain.Inspect(damaged, "/r")
+		must(t, err)
+		if void := info.Record.Generation == 0; void != c.void {
+			t.Errorf("%s: afterwards the record is %+v", c.name, info.Record)
+		}
 	}
 }
 

@@ -40,6 +40,10 @@ type Record struct {
 	Accepted bool
 }
 
+// AcceptedFlag is how replicas store Accepted, which counts until the record is agreed: as a flag
+// of each of its members.
+const AcceptedFlag = 1
+
 // Valid reports whether r names a member set at all.
 func (r Record) Valid() bool { return r.Generation > 0 && len(r.Members) > 0 }
 

@@ -102,3 +102,33 @@ func FuzzRequests(f *testing.F) {
 		g.alive(2)
 	})
 }
+
+// A connection beyond the bound is closed, as often as somebody tries: nobody who is there is
+// harmed, and there is room again when somebody has gone.
+func TestConnectionsBeyondTheBound(t *testing.T) {
+	const bound = 32
+	g := newRig(t)
+	var peers []*peer
+	for len(peers) < bound {
+		p := g.connect() // no stranger: it knows the secret, and only asks
+		if code, _, ok := p.sayHello(0, "e", prepared); !ok || code != block.OK {
+			t.Fatalf("%v %s", ok, code)
+		}
+		peers = append(peers, p)
+	}
+	for range 3 {
+		late := g.connect()
+		g.until("it is turned away", func() bool { return late.gone })
+	}
+	for _, p := range peers[1:] {
+		if p.gone {
+			t.Fatal("somebody who was there was disconnected")
+		}
+	}
+	peers[0].proc.Kill()
+	g.until("there is room", func() bool {
+		p := g.connect()
+		g.until("greeted or turned away", func() bool { return p.theirs != nil || p.gone })
+		return p.theirs != nil
+	})
+}

@@ -180,26 +180,6 @@ func (r *Replica) copyMeta() {
 	}})
 }
 
-// freeSpace gives back the space of files that a metadata operation has removed: beside everything
-// else, since it can take the file system longer than the engine waits for an answer.
-func (r *Replica) freeSpace() {
-	if r.freeing || len(r.giveBack) == 0 {
-		return
-	}
-	r.freeing = true
-	giveBack := r.giveBack[0]
-	r.giveBack = r.giveBack[1:]
-	r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerSpace, 0), Fn: func() any { return result{err: giveBack()} }})
-}
-
-func (r *Replica) spaceFreed(d *loop.Done) {
-	r.freeing = false
-	if err := d.Value.(result).err; err != nil {
-		r.cfg.Event("io-error", err.Error())
-	}
-	r.freeSpace()
-}
-
 // unknownMessage is the answer to a control message without a known part.
 const unknownMessage = "unknown control message: this replica is older than the engine"
 

@@ -53,6 +53,15 @@ func (f *fullDisk) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.T
 	return wake
 }
 
+// held is a directory that no other process asks for.
+type held struct{ replica.Directory }
+
+// Release implements replica.Directory.
+func (held) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error {
+	m.Free()
+	return errors.Join(f.Close(), s.Close())
+}
+
 // client speaks to a replica over TCP; any number of goroutines may ask at once.
 type client struct {
 	t    *testing.T
@@ -135,7 +144,7 @@ func (c *client) control(q wire.ControlRequest) (block.Code, wire.ControlReply) 
 }
 
 // onLoop serves a replica of size bytes under the production loop, its core wrapped in another one,
-// and returns a session with it, and what ends it, which returns the closed directory.
+// and returns a session with it, and what ends it in order, which returns the closed directory.
 func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Core) (c *client, end func() string) {
 	dir := t.TempDir() + "/r"
 	fs := osdisk.New(nil)
@@ -151,14 +160,13 @@ func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Cor
 	listener, addr, err := posix.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	core, err := replica.New(replica.Config{Member: "r", VolumeName: "v", VolumeUUID: volumeUUID, Secret: secret,
-		Chain:    ch,
+		Chain: ch, Directory: held{},
 		Listener: listener, Arena: arena, Nonce: func() []byte { return make([]byte, wire.NonceSize) },
 		Exit: func(reason string) { t.Error(reason) }})
 	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- posix.Run(ctx, l, wrap(core, l))
+		ended <- posix.Run(context.Background(), l, stopping{wrap(core, l), core})
 	}()
 	conn, err := net.Dial("tcp", addr)
 	must(t, err)
@@ -167,15 +175,18 @@ func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Cor
 	go c.serve()
 	return c, func() string {
 		conn.Close()
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		l.Post(replica.End{})
+		must(t, <-ended)
 		l.Close()
-		must(t, ch.Close())
 		must(t, arena.Close())
 		return dir
 	}
+}
+
+// stopping is a core in another one, which stops when the inner one does.
+type stopping struct {
+	loop.Core
+	posix.Stopper
 }
 
 func must(t *testing.T, err error) {
@@ -365,10 +376,11 @@ type slowCall struct {
 func (c *slowCall) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 	var posted []loop.Op
 	in = slices.DeleteFunc(in, func(d loop.Done) bool {
-		if d.Kind == loop.Posted {
-			posted = append(posted, d.Value.(loop.Op))
+		op, ok := d.Value.(loop.Op)
+		if d.Kind == loop.Posted && ok {
+			posted = append(posted, op)
 		}
-		return d.Kind == loop.Posted
+		return d.Kind == loop.Posted && ok
 	})
 	wake := c.Core.Step(now, in, out)
 	*out = slices.DeleteFunc(*out, func(o loop.Op) bool {

@@ -159,7 +159,7 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		return true
 	}
 	switch {
-	case !r.blocks.Rebuilding():
+	case !r.blocks.MayWriteLayer(int(h.Layer)):
 		return r.refuse(s, h, payload)
 	case h.Type == wire.LayerPunch && int(h.Layer) == r.blocks.Layers()-1:
 		return r.headPunch(s, h)

@@ -45,14 +45,10 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 	}})
 }
 
-// acceptedFlag marks the members of a record that begins with a person's decision and is not known
-// to be agreed.
-const acceptedFlag = 1
-
 // memberFlags are what the members of a record are stored with.
 func memberFlags(m *wire.RecordMessage) uint8 {
 	if m.Accepted && !m.Agreed {
-		return acceptedFlag
+		return quorum.AcceptedFlag
 	}
 	return 0
 }
@@ -66,7 +62,7 @@ func (r *Replica) recordMessage(rec *chain.Record) *wire.RecordMessage {
 		Replaces: rec.Replaces, Agreed: rec.Agreed}
 	for _, member := range rec.Members {
 		m.Members = append(m.Members, member.Name)
-		m.Accepted = m.Accepted || member.Flags&acceptedFlag != 0
+		m.Accepted = m.Accepted || member.Flags&quorum.AcceptedFlag != 0
 	}
 	return m
 }

@@ -69,7 +69,7 @@ type Config struct {
 	Secret     []byte
 	// Chain is the open directory; nil: another process has it, and this one begins as standby.
 	Chain *chain.Chain
-	// Directory gives it up and takes it again; nil where that cannot be done.
+	// Directory gives it up and takes it again.
 	Directory Directory
 	// Recreate gives the present directory another shape and returns it, opened again. A chain
 	// beside an error is as it was, or somewhere on the way; nil means that it cannot be opened. It
@@ -120,9 +120,11 @@ type Replica struct {
 	running [2]*metaOp
 	// copying: the metadata files are being copied, or will be.
 	copying bool
-	// giveBack frees the space of removed files; freeing: that is under way.
-	giveBack []func() error
-	freeing  bool
+	// giveBack frees the space of removed files; freeing: that is under way, for whenFreed; freed:
+	// some has come since roomComes was asked.
+	giveBack       []func() error
+	freeing, freed bool
+	whenFreed      []awaitedRoom
 	// writable as of the last metadata operation.
 	writable bool
 
@@ -143,7 +145,8 @@ type Replica struct {
 	zeroes  loop.Buf // a buffer of zeroes, shared by every zeroing write
 	zeroSum []byte   // hash of a piece of zeroes
 	plan    []chain.Extent
-	dead    bool
+	// dead: the disk has failed it. ending: it was asked to end; stopped: it has.
+	dead, ending, stopped bool
 }
 
 // frame is a request kept for later.
@@ -165,6 +168,9 @@ func New(cfg Config) (*Replica, error) {
 	if cfg.Event == nil {
 		cfg.Event = func(string, string) {}
 	}
+	if cfg.Directory == nil {
+		return nil, errors.New("replica: no way to its directory")
+	}
 	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, writable: true}
 	var present *opened
 	r.worker, r.sidecarSet, present = newWorker(&cfg, uuid)
@@ -176,9 +182,6 @@ func New(cfg Config) (*Replica, error) {
 	r.zeroes = z
 	r.zeroSum = sum(cfg.Arena.Bytes(z)[:block.MaxTransfer])
 	if cfg.Chain == nil {
-		if cfg.Directory == nil {
-			return nil, errors.New("replica: neither an open directory nor a way to one")
-		}
 		r.hold = standby
 		return r, nil
 	}
@@ -223,10 +226,16 @@ func (r *Replica) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ti
 			s.conn.Flush(out)
 		}
 	}
-	return clock.Never
+	return r.roomLate()
 }
 
 func (r *Replica) handle(d *loop.Done) {
+	if d.Kind == loop.Posted {
+		if _, ok := d.Value.(End); ok {
+			r.end()
+		}
+		return
+	}
 	v := loop.ValueOf(d.Tag)
 	switch loop.OwnerOf(d.Tag) {
 	case ownerListener:

@@ -72,7 +72,7 @@ func (r *Replica) accept() {
 var errTooMany = errors.New("too many connections")
 
 func (r *Replica) acceptDone(d *loop.Done) {
-	if d.Errno == loop.Canceled {
+	if d.Kind != loop.Accept || d.Errno == loop.Canceled { // else a connection is closed that was refused
 		return
 	}
 	r.accept()
@@ -86,7 +86,7 @@ func (r *Replica) acceptDone(d *loop.Done) {
 	}
 	s := &session{r: r, index: index, run: r.accepted, handle: d.New}
 	err := errTooMany
-	if index < maxConns && !r.dead {
+	if index < maxConns && !r.dead && !r.ending {
 		s.conn, err = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
 	}
 	if err != nil {

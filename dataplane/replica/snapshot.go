@@ -51,7 +51,7 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 	if m.Begin {
 		r.enqueue(&metaOp{s: s, run: func(w *worker) any {
 			return w.beginPurge()
-		}, done: func(v any) { r.purged(s, h, v.(piece)) }})
+		}, done: func(v any) { r.purgeAnswer(s, h, v.(piece)) }})
 		return
 	}
 	r.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any { return w.purge.note(l) }, done: func(v any) {
@@ -73,7 +73,22 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 	}})
 }
 
+// purged answers for a piece. One that has found no room waits for some that is on its way, for a
+// while.
 func (r *Replica) purged(s *session, h *wire.Header, p piece) {
+	if errors.Is(p.err, chain.ErrNoSpace) && r.roomComes(func() {
+		r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.purge.waited(true) },
+			done: func(v any) { r.purged(s, h, v.(piece)) }})
+	}, func() {
+		r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.purge.waited(false) },
+			done: func(v any) { r.purgeAnswer(s, h, v.(piece)) }})
+	}) {
+		return
+	}
+	r.purgeAnswer(s, h, p)
+}
+
+func (r *Replica) purgeAnswer(s *session, h *wire.Header, p piece) {
 	if p.err != nil {
 		r.replyErr(s, h, p.err)
 		return
@@ -94,13 +109,12 @@ func (w *worker) beginPurge() piece {
 // note says what the next piece of the present step changes, or of the next one.
 func (p *purging) note(l *sidecarSet) piece {
 	if p.plan == nil {
-		return piece{err: fmt.Errorf("%w: no purge was begun here", chain.ErrInvalid)}
+		return piece{err: errNoPurge}
 	}
 	if !p.open {
 		step, more := p.plan.Next()
 		if !more {
-			p.plan = nil
-			return piece{reply: wire.PurgeReply{Done: true, Progress: 100}}
+			return p.end()
 		}
 		p.step, p.open = step, true
 	}
@@ -109,6 +123,29 @@ func (p *purging) note(l *sidecarSet) piece {
 	}
 	return piece{next: pieceWork, whiteouts: p.step.Whiteouts()}
 }
+
+// end ends the purge: it is done, or says why steps were left out.
+func (p *purging) end() piece {
+	if err := p.plan.Err(); err != nil {
+		return piece{err: err} // the plan stays, for waited
+	}
+	p.plan = nil
+	return piece{reply: wire.PurgeReply{Done: true, Progress: 100}}
+}
+
+// waited says how far the purge is, which has waited for room. again: steps for which there was
+// none are tried again.
+func (p *purging) waited(again bool) piece {
+	if p.plan == nil {
+		return piece{err: errNoPurge}
+	}
+	if again {
+		p.plan.Retry()
+	}
+	return piece{reply: wire.PurgeReply{Progress: p.plan.Progress()}}
+}
+
+var errNoPurge = fmt.Errorf("%w: no purge was begun here", chain.ErrInvalid)
 
 // work does the piece.
 func (p *purging) work(durable chain.DurableWhiteouts) piece {
@@ -134,10 +171,13 @@ func (w *worker) finishPurgeStep(l *sidecarSet) piece {
 	return piece{reply: wire.PurgeReply{Changed: true, Progress: p.plan.Progress()}}
 }
 
-// failed gives the step up. If only the chain has another shape than the step was planned for (a
-// snapshot was taken), the next piece plans again.
+// failed gives the step up. If others can be done, or only the chain has another shape than the
+// step was planned for (a snapshot was taken), the next piece plans again.
 func (p *purging) failed(err error) piece {
 	p.open = false
+	if p.plan.Fail(&p.step, err) {
+		return piece{reply: wire.PurgeReply{Progress: p.plan.Progress()}}
+	}
 	if p.stale++; errors.Is(err, chain.ErrInvalid) && p.stale < maxStale {
 		return piece{reply: wire.PurgeReply{Progress: p.plan.Progress()}}
 	}

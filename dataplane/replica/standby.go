@@ -99,24 +99,31 @@ func (r *Replica) endTrial(reason string) {
 	r.giveUp(&metaOp{wanted: wanted, done: func(v any) {
 		r.givingBack = false
 		r.cfg.Event("standby", "the directory is given back: "+reason)
-		r.released(v.(result).err)
+		r.released(v.(result).err, takenOver)
 	}})
 }
 
-// giveUp closes the directory as the operation m: nothing is in flight, and the loop has no use for
-// its map any more.
+// takenOver is why readers of a directory that was released are ended.
+const takenOver = "another process takes the directory over"
+
+// giveUp closes the directory, if it is open, as the operation m: nothing is in flight, and the
+// loop has no use for its map any more.
 func (r *Replica) giveUp(m *metaOp) {
 	var retired chain.Retired
 	m.exclusive = true
-	m.begin = func() { retired = r.blocks.Retire() }
+	m.begin = func() {
+		if r.blocks != nil {
+			retired = r.blocks.Retire()
+		}
+	}
 	m.both = func(w *worker, l *sidecarSet) any { return result{err: w.release(l, retired)} }
 	r.enqueue(m)
 }
 
 // released makes the process standby. A directory that could not be closed is left by ending the
 // process.
-func (r *Replica) released(err error) {
-	r.dropBlocks("another process takes the directory over")
+func (r *Replica) released(err error, reason string) {
+	r.dropBlocks(reason)
 	r.hold, r.writable = standby, true
 	if err != nil {
 		r.fail("the directory could not be closed: " + err.Error())
@@ -126,13 +133,9 @@ func (r *Replica) released(err error) {
 // releaseDirectory carries out an engine's request to hand the directory to another process. The
 // session is over with it; the connection can be activated again.
 func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
-	if r.cfg.Directory == nil {
-		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this replica cannot give its directory up"})
-		return
-	}
 	r.giveUp(&metaOp{s: s, done: func(v any) {
 		err := v.(result).err
-		r.released(err)
+		r.released(err, takenOver)
 		r.reply(s, h, codeOf(err), wire.ControlReply{})
 		if err == nil && !s.closing() {
 			r.open--

@@ -150,8 +150,11 @@ func (w *worker) opening(l *sidecarSet) (*opened, error) {
 	return w.take(l, c), nil
 }
 
-// release closes the directory, whose map the next process may get.
+// release closes the directory if it is open. The next process may get its map.
 func (w *worker) release(l *sidecarSet, m chain.Retired) error {
+	if w.files == nil {
+		return nil
+	}
 	err := w.closeViews()
 	f, side := w.files, l.side
 	w.files, w.purge, l.side = nil, purging{}, nil

@@ -94,6 +94,9 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 	if touches(f.n.stuck, off, int64(len(p))) {
 		return 0, place("write", f.name, disk.ErrIO)
 	}
+	if f.mode&disk.Direct == 0 && partly(f.n.bad, off, int64(len(p))) {
+		return 0, place("write", f.name, disk.ErrIO) // the page cache reads the rest of a page first
+	}
 	if err := f.allocate(off, int64(len(p))); err != nil {
 		return 0, err
 	}
@@ -233,3 +236,7 @@ func (f *file) close() error {
 	f.fs.release(f.n)
 	return nil
 }
+
+// Unnamed tells that the file has no name any more and is not open elsewhere: its space comes back
+// when it is closed.
+func (f *file) Unnamed() bool { return f.n.links == 0 && f.n.opened == 1 }

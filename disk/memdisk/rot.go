@@ -100,6 +100,15 @@ func touches(set map[int64]bool, off, length int64) bool {
 	return false
 }
 
+// partly tells whether a range covers a page of a set in part.
+func partly(set map[int64]bool, off, length int64) bool {
+	if len(set) == 0 {
+		return false
+	}
+	in := func(i int64) bool { return set[i] && (off > i*pageSize || off+length < (i+1)*pageSize) }
+	return in(off/pageSize) || in((off+length-1)/pageSize)
+}
+
 // mend is what writing does to a bad page, and punching to one that cannot be written: the medium,
 // or the file system, puts it elsewhere.
 func mend(set map[int64]bool, off, length int64) {

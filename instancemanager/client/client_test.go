@@ -288,3 +288,50 @@ func TestWatchNobody(t *testing.T) {
 		return w.lost >= 2 && w.listed == 0
 	})
 }
+
+// slow is an instance manager that has no processor for a while after a watch was asked for: it is
+// listed first, then a process ends, and then it begins to watch. No event follows.
+type slow struct {
+	imrpc.UnimplementedProcessManagerServiceServer
+	confirms bool
+	listed   chan struct{} // closed at the first list
+	mu       sync.Mutex
+	lists    int
+	state    string
+}
+
+func (s *slow) ProcessList(context.Context, *imrpc.ProcessListRequest) (*imrpc.ProcessListResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lists++; s.lists == 1 {
+		defer close(s.listed)
+	}
+	return &imrpc.ProcessListResponse{Revision: int64(s.lists), Processes: map[string]*imrpc.ProcessResponse{
+		"a": {Status: &imrpc.ProcessStatus{State: s.state}}}}, nil
+}
+
+func (s *slow) ProcessWatch(_ *emptypb.Empty, stream grpc.ServerStreamingServer[imrpc.ProcessResponse]) error {
+	<-s.listed
+	s.mu.Lock()
+	s.state = "error"
+	s.mu.Unlock()
+	if s.confirms {
+		if err := stream.SendHeader(nil); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// TestWatchConfirmedLate: a change between the list and the beginning of the watch is heard of,
+// when the watch is confirmed after the list and when it never is, although no event follows.
+func TestWatchConfirmedLate(t *testing.T) {
+	t.Parallel()
+	for _, confirms := range []bool{true, false} {
+		s := &slow{confirms: confirms, state: "running", listed: make(chan struct{})}
+		addr, _ := serve(t, host+":0", func(r grpc.ServiceRegistrar) { imrpc.RegisterProcessManagerServiceServer(r, s) })
+		w := watch(t, dial(t, addr))
+		instancetest.Eventually(t, "the end of a is heard of", w.sees("a", "error"))
+	}
+}

@@ -6,15 +6,20 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"ankole.storage/api/rpc/imrpc"
 )
 
 const (
-	// headerWait is how long an instance manager gets to confirm a watch. Ours does so at once;
-	// others may send nothing before the first event, and are listed again then.
+	// headerWait is how long an instance manager gets to confirm a watch before it is listed. Ours
+	// does so at once; when it comes later, the list is made again, since what changed in between
+	// would not be heard of.
 	headerWait = time.Second
+	// listAgain is how often one is listed that has not confirmed a watch: others than ours may send
+	// nothing before the first event.
+	listAgain = 5 * time.Second
 	// firstPause and maxPause bound the wait before a lost watch is renewed; it doubles in between.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -68,39 +73,85 @@ func (c *Client) watchOnce(ctx context.Context, deliver func(Update)) (listed bo
 		_, err := stream.Header()
 		header <- err
 	}()
-	confirmed := false
 	select {
 	case err := <-header:
 		if err != nil {
 			return false, err
 		}
-		confirmed = true
+		header = nil
 	case <-time.After(headerWait):
 	}
 	revision, err := c.list(ctx, deliver)
 	if err != nil {
 		return false, err
 	}
-	for {
-		event, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the instance manager ended the stream")
-		}
-		if err != nil {
-			return true, err
-		}
-		if !confirmed {
-			// Changes between list and subscription may be missing.
-			if revision, err = c.list(ctx, deliver); err != nil {
-				return true, err
-			}
+	return true, c.follow(ctx, received(ctx, stream), header, revision, deliver)
+}
+
+// follow delivers what a stream brings after a list of a revision, until it ends. Changes between
+// list and subscription may be missing as long as the subscription is not confirmed, by header (nil
+// when it was before the list) or by an event.
+func (c *Client) follow(ctx context.Context, events <-chan arrival, header <-chan error, revision int64,
+	deliver func(Update)) error {
+	again := time.NewTicker(listAgain)
+	defer again.Stop()
+	for confirmed := header == nil; ; {
+		var a arrival
+		list := !confirmed
+		select {
+		case a = <-events:
 			confirmed = true
+		case a.err = <-header:
+			header, confirmed = nil, true
+		case <-again.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if a.err != nil {
+			return a.err
+		}
+		if confirmed {
+			again.Stop()
+		}
+		if list {
+			var err error
+			if revision, err = c.list(ctx, deliver); err != nil {
+				return err
+			}
 		}
 		// Events that were on their way when the list was made show the past.
-		if event.GetRevision() == 0 || event.GetRevision() > revision {
-			deliver(Update{Changed: event})
+		if a.event != nil && (a.event.GetRevision() == 0 || a.event.GetRevision() > revision) {
+			deliver(Update{Changed: a.event})
 		}
 	}
+}
+
+// arrival is what a stream brings: an event, or the reason of its end.
+type arrival struct {
+	event *imrpc.ProcessResponse
+	err   error
+}
+
+// received reads a stream until it or ctx ends.
+func received(ctx context.Context, stream grpc.ServerStreamingClient[imrpc.ProcessResponse]) <-chan arrival {
+	events := make(chan arrival)
+	go func() {
+		for {
+			event, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the instance manager ended the stream")
+			}
+			select {
+			case events <- arrival{event, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return events
 }
 
 func (c *Client) list(ctx context.Context, deliver func(Update)) (revision int64, err error) {

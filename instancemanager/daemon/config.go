@@ -96,10 +96,10 @@ func (c *Config) owner(addr net.Addr) string {
 }
 
 // defaultSocket is short (the kernel's limit is 107 bytes) and the same at the next start, so that
-// a killed instance manager leaves nothing behind that is not replaced.
-func defaultSocket(addr net.Addr) string {
-	sum := sha256.Sum256([]byte(addr.String()))
-	return filepath.Join(os.TempDir(), "ankole-witness-"+strconv.Itoa(os.Geteuid()), hex.EncodeToString(sum[:4])+".sock")
+// a killed instance manager leaves nothing behind that is not replaced; and of no other instance
+// manager: paths of sockets are the machine's, whatever the network.
+func (c *Config) defaultSocket(addr net.Addr) string {
+	return filepath.Join(os.TempDir(), "ankole-witness-"+strconv.Itoa(os.Geteuid()), c.owner(addr)+".sock")
 }
 
 // keeperSocket lies beside the witness socket, in the same directory of the owner alone.

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/proxy"
-	"ankole.storage/instancemanager/readonly"
 	"ankole.storage/instancemanager/server"
 	"ankole.storage/instancemanager/witness"
 	"ankole.storage/listener"
@@ -38,10 +38,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer closeAll(listeners)
-	socket := cfg.WitnessSocket
-	if socket == "" {
-		socket = defaultSocket(listeners[0].Addr())
-	}
+	socket := cmp.Or(cfg.WitnessSocket, cfg.defaultSocket(listeners[0].Addr()))
 	// Instances are told the Pod's path and resolve it themselves.
 	witnessListener, err := witness.ListenUnix(ctx, hostpath.Resolve(socket))
 	if err != nil {
@@ -62,7 +59,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	defer left.close()
 	processes, err := process.New(process.Config{
 		Gone:        func(name string) { kept.Abandon(name); left.remove(name) },
-		Kept:        keptBy(kept, hostpath.Resolve(hostMounts), ownMounts),
+		Kept:        kept.HeldElsewhere,
 		LogsDir:     hostpath.Resolve(cfg.LogsDir),
 		Output:      cfg.Output,
 		Ports:       ports,
@@ -76,7 +73,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	left.run(processes.List)
-	relay, engines := witness.NewRelay(log), &proxy.Engines{}
+	relay, systems := witness.NewRelay(log), newFileSystems(log)
+	engines := &proxy.Engines{Systems: systems, Log: log}
 	defer engines.Close()
 	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
 	secure := certificates.Server()
@@ -85,8 +83,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
-	s.keep(kept, devices, certificates,
-		&readonly.Checker{Manager: processes, Resolve: hostpath.Resolve, Log: log, Period: readonly.Period})
+	s.keep(func(ctx context.Context) { kept.Serve(ctx, devices) }, certificates.Keep, systems.readOnly(processes, log).Run,
+		systems.thawLeft)
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances",
 		listeners[2].Addr(), "pod", cfg.PodName, "ports", ports, "witness", socket)
 
@@ -127,14 +125,13 @@ func (s *servers) fail(err error) {
 	}
 }
 
-// keep runs the keeper of block devices, looks for certificates and for file systems that have gone
-// read-only, until stop.
-func (s *servers) keep(k *keeper.Server, l listener.Unix, certificates *mtls.Source, systems *readonly.Checker) {
+// keep runs what lasts until stop.
+func (s *servers) keep(all ...func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	s.work.Go(func() { certificates.Keep(ctx) })
-	s.work.Go(func() { systems.Run(ctx) })
-	s.work.Go(func() { k.Serve(ctx, l) })
+	for _, run := range all {
+		s.work.Go(func() { run(ctx) })
+	}
 }
 
 // wait returns when ctx ends (nil) or a server fails.

@@ -3,13 +3,11 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/instancemanager/process"
 )
 
@@ -18,25 +16,6 @@ const deviceDir = "/dev/longhorn"
 
 // lookAgain is how often devices are looked for that have ended since the last look.
 const lookAgain = 5 * time.Minute
-
-// Mount namespaces: that of the host's first process, as the Pod sees it, and our own.
-const (
-	hostMounts = "/host/proc/1/ns/mnt"
-	ownMounts  = "/proc/self/ns/mnt"
-)
-
-// keptBy names the engines whose devices outlive this process. None does where the mounts of the
-// devices are in a mount namespace that ends with it, a container's: there an end in order at least
-// writes back what is cached. host and own are links that name the namespaces; a process node,
-// which shares that of the machine, has no host.
-func keptBy(k *keeper.Server, host, own string) func() map[string]bool {
-	theirs, err := os.Readlink(host)
-	ours, ownErr := os.Readlink(own)
-	if err == nil && (ownErr != nil || ours != theirs) {
-		return func() map[string]bool { return nil }
-	}
-	return k.HeldElsewhere
-}
 
 // leftovers removes what killed engines have left on the node of their block devices, node, loop
 // device and mount, where no engine follows that would: its volume is detached, deleted, or

@@ -18,6 +18,7 @@ import (
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/lack"
 )
 
 // usageVariable names the file into which the instance manager under test writes what it uses, at
@@ -110,6 +111,7 @@ func soakCycles(t *testing.T) int {
 // single lost run would exhaust: memory, goroutines, descriptors, threads and files stay where they
 // were after the first of them.
 func TestSoak(t *testing.T) {
+	lack.RealTime(t, "memory and descriptors are measured")
 	dir := t.TempDir()
 	path, logs, other := filepath.Join(dir, "usage"), filepath.Join(dir, "logs"), filepath.Join(dir, "other")
 	if err := os.Link(instancetest.Binary(t), other); err != nil {

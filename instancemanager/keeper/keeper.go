@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/listener"
 )
 
 // OrphanWait is how long a device without an engine is kept if its owner names no time: longer than
@@ -198,7 +200,12 @@ func Receive(fd int, o Owner) (*Held, error) {
 }
 
 func dial(socket string) (*net.UnixConn, error) {
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	name, release, err := listener.Reach(socket)
+	if err != nil {
+		return nil, fmt.Errorf("instance manager's socket for devices: %w", err)
+	}
+	defer release()
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("instance manager's socket for devices: %w", err)
 	}

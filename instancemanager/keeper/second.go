@@ -3,6 +3,7 @@ package keeper
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -185,7 +186,7 @@ func (x *second) take(r *request) error {
 	x.lookAt()
 	a, fds, err := x.ask(*r)
 	switch {
-	case errors.Is(err, ErrNone), errors.Is(err, ErrInUse), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, ErrNone), errors.Is(err, ErrInUse), isNoWay(err):
 		return nil
 	case err != nil:
 		return err
@@ -210,12 +211,28 @@ func (x *second) take(r *request) error {
 	return nil
 }
 
+// isNoWay tells that a holder could not be reached for a reason that does not pass by itself, so
+// that nothing can be there: nobody listens, or nobody can at such a path. What this process or the
+// kernel is short of for a moment passes, and a device may be there all the same.
+func isNoWay(err error) bool {
+	for _, reason := range []unix.Errno{unix.ENOENT, unix.ECONNREFUSED, unix.EINVAL, unix.ENOTDIR, unix.EACCES, unix.EPERM,
+		unix.EPROTOTYPE, unix.ENAMETOOLONG, unix.ELOOP} {
+		if errors.Is(err, errNoDial) && errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// errNoDial marks an error of dialling.
+var errNoDial = errors.New("not reached")
+
 // ask sends one request over the connection, which stands for this process. The lock is held.
 func (x *second) ask(r request, fds ...int) (answer, []int, error) {
 	if x.conn == nil {
 		conn, err := dial(x.socket)
 		if err != nil {
-			return answer{}, nil, err
+			return answer{}, nil, fmt.Errorf("%w: %w", errNoDial, err)
 		}
 		x.s.mu.Lock()
 		x.conn = conn

@@ -4,15 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/listener"
 )
 
 // holds waits until a server keeps the device of a volume in this state, or none for "".
@@ -287,4 +291,55 @@ func TestTakenFromTheSecondHolderAndDropped(t *testing.T) {
 		t.Error("there is more to tell")
 	}
 	holds(t, other, "v", "")
+}
+
+// TestSecondHolderBehindALongPath: the kernel takes 107 bytes for the path of a socket; a folder
+// with a longer name, as that of a standalone cluster may have, makes no difference.
+func TestSecondHolderBehindALongPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	serveOn(t, other, l)
+	s := NewServer(slog.New(slog.DiscardHandler), time.Hour).WithSecond(filepath.Join(dir, "s"))
+	w, _ := pipe(t)
+	if _, err := Keep(serve(t, s), Owner{Volume: "demo", Engine: "e"}, json.RawMessage(`1`), int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, other, "demo", `1`)
+}
+
+// TestHolderThatCannotBeThere: an engine for which a device may be kept with the second holder
+// starts without one where there can be none, and is told to come again where there may be one.
+func TestHolderThatCannotBeThere(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := listener.ListenUnix("unix", filepath.Join(dir, "stream"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for _, socket := range []string{"/nowhere/s", file, file + "/s", filepath.Join(dir, "stream"),
+		filepath.Join(dir, strings.Repeat("x", 120)), filepath.Join(dir, strings.Repeat("x", 300))} {
+		s := NewServer(slog.New(slog.DiscardHandler), 0).WithSecond(socket)
+		if _, _, _, err := Take(serve(t, s), Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrNone) {
+			t.Errorf("%.60s: %v", socket, err)
+		}
+	}
+	for reason, no := range map[error]bool{unix.EMFILE: false, unix.ENOMEM: false, unix.EAGAIN: false, unix.EACCES: true} {
+		if got := isNoWay(fmt.Errorf("%w: %w", errNoDial, reason)); got != no {
+			t.Errorf("%v while dialling: %v", reason, got)
+		}
+	}
+	if isNoWay(unix.EINVAL) {
+		t.Error("an error after dialling says that nothing is there")
+	}
 }

@@ -29,6 +29,9 @@ type Server struct {
 
 	mu   sync.Mutex
 	kept map[string]*device
+	// abandoned are engines that have ended for good, for a while: what they said before their end may
+	// not have been read yet.
+	abandoned map[string]*time.Timer
 	// revision counts changes of devices.
 	revision uint64
 	conns    map[*net.UnixConn]struct{}
@@ -56,7 +59,8 @@ func NewServer(log *slog.Logger, wait time.Duration) *Server {
 	if wait == 0 {
 		wait = OrphanWait
 	}
-	return &Server{log: log, wait: wait, kept: map[string]*device{}, conns: map[*net.UnixConn]struct{}{}}
+	return &Server{log: log, wait: wait, kept: map[string]*device{}, abandoned: map[string]*time.Timer{},
+		conns: map[*net.UnixConn]struct{}{}}
 }
 
 // Listen opens the socket at path, which must not exist, for the owner alone; the directory is the
@@ -139,11 +143,8 @@ func (s *Server) serve(conn *net.UnixConn) {
 			}
 			a, out = s.handle(conn, &r, fds)
 		}
-		err = send(conn, a, out)
+		_ = send(conn, a, out) // one that does not hear it may have said more before its end
 		closeAll(out)
-		if err != nil {
-			return
-		}
 	}
 }
 
@@ -202,6 +203,13 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 		}
 	}()
 	d := s.kept[r.Volume]
+	if s.overFor(conn, r.Engine) {
+		if d != nil && (d.owner == nil || d.owner == conn) {
+			s.forget(r.Volume)
+		}
+		a.Error, a.Kind = "volume "+r.Volume, kindNone
+		return a, nil
+	}
 	if d != nil && d.owner != nil && d.owner != conn && ended(d.owner) {
 		// The goroutine of that connection has not got round to it yet. Whoever asks was started
 		// because the owner has ended.
@@ -263,11 +271,42 @@ func ended(conn *net.UnixConn) bool {
 	return gone || err != nil
 }
 
+// overFor tells whether a request is a last word of an engine that has been abandoned since. One of
+// that name that is alive is another process, made for the volume again. The lock is held.
+func (s *Server) overFor(conn *net.UnixConn, engine string) bool {
+	t := s.abandoned[engine]
+	if t == nil || ended(conn) {
+		return t != nil
+	}
+	t.Stop()
+	delete(s.abandoned, engine)
+	return false
+}
+
+// abandonedFor is how long the words of an engine that has ended may wait to be read: far longer
+// than this process stands still on a busy node.
+const abandonedFor = 10 * time.Minute
+
 // Abandon gives up the device of an engine that has ended and that no other one follows here: its
-// I/O fails now.
+// I/O fails now, and so does that of a device of which it has spoken last and nobody has heard yet.
 func (s *Server) Abandon(engine string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if t := s.abandoned[engine]; t != nil {
+		t.Stop()
+	}
+	var t *time.Timer
+	t = time.AfterFunc(abandonedFor, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.abandoned[engine] == t {
+			delete(s.abandoned, engine)
+		}
+	})
+	s.abandoned[engine] = t
 	for volume, d := range s.kept {
 		if d.engine == engine {
 			// Its connection may not have been seen to end yet, but the process has.
@@ -296,6 +335,9 @@ func duplicates(fds []int) []int {
 func (s *Server) hangUp() {
 	s.mu.Lock()
 	s.closed = true
+	for _, t := range s.abandoned {
+		t.Stop()
+	}
 	for conn := range s.conns {
 		conn.Close()
 	}

@@ -12,12 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/test/descriptors"
+	"ankole.storage/test/lack"
 )
 
 // TestKeeperOutlivesALackOfDescriptors: an engine that connects while the instance manager has no
 // descriptor left is heard when it has one again. The keeper does not end, which would end every
 // engine and replica of the node.
 func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
+	lack.RealTime(t, "a window of 50 ms without descriptors")
 	l, err := Listen(filepath.Join(t.TempDir(), "k"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +64,7 @@ func TestKeeperOutlivesALackOfDescriptors(t *testing.T) {
 // instance manager has no descriptor left for them. It is told so, still owns what was kept before,
 // and can say that this is to be given up: what it uses now is something else.
 func TestOwnerOutlivesALackOfDescriptors(t *testing.T) {
+	lack.RealTime(t, "a process without descriptors")
 	path := filepath.Join(t.TempDir(), "k")
 	l, err := Listen(path)
 	if err != nil {

@@ -118,22 +118,6 @@ func TestPortsComeBack(t *testing.T) {
 	}
 }
 
-// TestPortsComeBackWithoutLog: a process whose log cannot be opened is not started, says so, and
-// gives its ports back.
-func TestPortsComeBackWithoutLog(t *testing.T) {
-	m := newManager(t, nil)
-	if err := os.Mkdir(m.logs.path("x-e-0"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p, err := m.Create(spec(t, "x-e-0", instancetest.Serve, 3))
-	if err != nil || p.State != Error || !strings.Contains(p.ErrorMsg, "open log of process x-e-0") {
-		t.Fatalf("%+v %v", p, err)
-	}
-	if _, err := m.Delete("x-e-0", ""); err != nil || m.ports.inUse != 0 {
-		t.Errorf("%v, %d ports are taken", err, m.ports.inUse)
-	}
-}
-
 // TestSameNameAtOnce: of many who create the same name at the same moment one succeeds, the others
 // are told that it exists and leave nothing.
 func TestSameNameAtOnce(t *testing.T) {

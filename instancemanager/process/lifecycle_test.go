@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/lack"
 )
 
 func TestRefusals(t *testing.T) {
@@ -290,13 +291,13 @@ func TestCloseOrder(t *testing.T) {
 // take them down; all others, and one that is being deleted, are stopped in order.
 func TestCloseLeavesWhatIsKept(t *testing.T) {
 	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(), Kept: func() map[string]bool {
-		return map[string]bool{"kept-e-0": true, "deleted-e-0": true}
+		return map[string]bool{"kept-e-0": true, "stubborn-e-0": true, "deleted-e-0": true}
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range map[string]string{"kept-e-0": instancetest.Stubborn, "other-e-0": instancetest.Serve,
-		"deleted-e-0": instancetest.Serve, "kept-r-1": instancetest.Serve} {
+	for name, mode := range map[string]string{"kept-e-0": instancetest.Serve, "stubborn-e-0": instancetest.Stubborn,
+		"other-e-0": instancetest.Serve, "deleted-e-0": instancetest.Serve, "kept-r-1": instancetest.Serve} {
 		if _, err := m.Create(spec(t, name, mode, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -315,8 +316,8 @@ func TestCloseLeavesWhatIsKept(t *testing.T) {
 			ends[event.Spec.Name] = string(event.State) + " " + event.ErrorMsg
 		}
 	}
-	if want := map[string]string{"kept-e-0": "error signal: killed", "other-e-0": "stopped ", "kept-r-1": "stopped ",
-		"deleted-e-0": "stopped "}; !maps.Equal(ends, want) {
+	if want := map[string]string{"kept-e-0": "error signal: killed", "stubborn-e-0": "error signal: killed",
+		"other-e-0": "stopped ", "kept-r-1": "stopped ", "deleted-e-0": "stopped "}; !maps.Equal(ends, want) {
 		t.Errorf("ends: %q, want %q", ends, want)
 	}
 }
@@ -376,6 +377,7 @@ func TestSlowWatcher(t *testing.T) {
 // TestCycles: 200 create and delete cycles, in parallel and one after the other, leave no port,
 // descriptor, goroutine or thread behind.
 func TestCycles(t *testing.T) {
+	lack.RealTime(t, "goroutines and descriptors are counted")
 	m := newManager(t, nil)
 	cycle := func(name string) {
 		if _, err := m.Create(spec(t, name, instancetest.Serve, 2)); err != nil {

@@ -52,21 +52,20 @@ func newLogs(dir string, maxSize int64, output io.Writer) (*logs, error) {
 
 func (l *logs) path(name string) string { return filepath.Join(l.dir, name+".log") }
 
-// acquire opens the log of a name for appending. Each acquire needs one release.
-func (l *logs) acquire(name string) (*logFile, error) {
+// acquire opens the log of a name for appending. Each acquire needs one release. An error says why
+// there is no file at the moment: lines are shown in the Pod's output alone until there is.
+func (l *logs) acquire(name string) (f *logFile, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := l.open[name]
+	f = l.open[name]
 	if f == nil {
 		l.prune()
 		f = &logFile{owner: l, name: name}
-		if err := f.reopen(); err != nil {
-			return nil, err
-		}
+		err = f.reopen()
 		l.open[name] = f
 	}
 	f.refs++
-	return f, nil
+	return f, err
 }
 
 func (l *logs) release(f *logFile) {
@@ -125,7 +124,7 @@ type logFile struct {
 	refs  int // under owner.mu
 
 	mu   sync.Mutex
-	file *os.File
+	file *os.File // nil while there can be none
 	size int64
 	// rotations counts those since it was opened; closed says that nobody writes any more. Those
 	// who wait for either, or for a line, do so on news, which is nil while nobody does.
@@ -138,7 +137,9 @@ type logFile struct {
 func (f *logFile) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.file.Close()
+	if f.file != nil {
+		f.file.Close()
+	}
 	f.closed = true
 	f.tell()
 }
@@ -165,12 +166,18 @@ func (f *logFile) reopen() error {
 	return nil
 }
 
-// writeLine appends a line and shows it in the Pod's output. A log that cannot be written (disk
-// full) loses the line; the process goes on.
+// writeLine appends a line and shows it in the Pod's output. A log that cannot be written, or made
+// (disk full), loses the line; the process goes on.
 func (f *logFile) writeLine(line string) error {
 	_, _ = f.owner.echo.Write([]byte("[" + f.name + "] " + line + "\n")) // never an error
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.file == nil {
+		if f.reopen() != nil {
+			return nil
+		}
+		f.rotations++ // who reads looks for another file
+	}
 	if f.size > 0 && f.size+int64(len(line)) >= f.owner.maxSize {
 		f.rotate()
 	}

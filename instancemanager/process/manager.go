@@ -50,6 +50,8 @@ type Config struct {
 	ReplaceTimeout time.Duration
 	// MaxLogSize is the size at which a log file is rotated, in bytes.
 	MaxLogSize int64
+
+	proc string // where processes are shown, for tests; empty: /proc
 }
 
 // Defaults of the reference: probes every 100 ms, 600 of them; 60 s from SIGINT to SIGKILL.
@@ -122,7 +124,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), strays: newStrays(cfg.Owner, cfg.Log),
+		cfg: cfg, log: cfg.Log, logs: logs, launcher: newLauncher(cfg.Log), strays: newStrays(cfg.Owner, cfg.proc, cfg.Log),
 		inherited: os.Environ(),
 		ports:     newPortMap(cfg.Ports),
 		listed:    map[string]*Process{},

@@ -18,6 +18,7 @@ import (
 
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/lack"
 )
 
 func TestMain(m *testing.M) {
@@ -101,6 +102,7 @@ func awaitGone(t *testing.T, m *Manager, name string) {
 
 // TestStates holds the table of states: one row for each way through it.
 func TestStates(t *testing.T) {
+	lack.RealTime(t, "a stop within 200 ms, probes of 3 s")
 	missing := filepath.Join(t.TempDir(), "missing")
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644); err != nil {

@@ -145,7 +145,7 @@ func (p *Process) start() {
 func (p *Process) launch() (*logFile, *os.File, error) {
 	log, err := p.m.logs.acquire(p.spec.Name)
 	if err != nil {
-		return nil, nil, err
+		p.m.log.Warn("process starts without a log of its own", "process", p.spec.Name, "err", err)
 	}
 	output, input, err := os.Pipe()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/lack"
 )
 
 // newBinary returns a second path of the test binary, for another version of an instance.
@@ -100,6 +101,7 @@ func TestReplaceRefused(t *testing.T) {
 
 // TestReplaceSlowStarter: one that is still starting after the wait takes over all the same.
 func TestReplaceSlowStarter(t *testing.T) {
+	lack.RealTime(t, "a start within 200 ms")
 	m := newManager(t, func(c *Config) { c.ReplaceTimeout = 200 * time.Millisecond })
 	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
 		t.Fatal(err)
@@ -148,6 +150,7 @@ func TestReplaceOvertaken(t *testing.T) {
 
 // TestReplaceAbandoned: the client goes away; the replacement is stopped, the old process stays.
 func TestReplaceAbandoned(t *testing.T) {
+	lack.RealTime(t, "a start within 200 ms")
 	m := newManager(t, func(c *Config) { c.ReplaceTimeout = instancetest.Deadline })
 	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
 		t.Fatal(err)

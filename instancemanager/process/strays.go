@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/environ"
 )
 
 // strayVariable marks an instance and whatever it starts: "<owner>/<UUID>". The process group of an
@@ -28,17 +27,21 @@ const (
 type strays struct {
 	owner string
 	log   *slog.Logger
-	ended chan string // UUIDs
-	done  chan struct{}
+	// environ leaves out processes whose environment cannot be read at the moment, since they wait for
+	// a volume whose engine is to be started here: they are taken for none of ours.
+	environ *environ.Reader
+	ended   chan string // UUIDs
+	done    chan struct{}
 	// unreaped are killed strays that may be children of this process, which in a Pod is the one
 	// that inherits orphans.
 	unreaped []int
 }
 
 // newStrays ends what an earlier instance manager of the same owner left, and then waits for ends.
-// Without an owner nothing is looked for.
-func newStrays(owner string, log *slog.Logger) *strays {
-	s := &strays{owner: owner, log: log, ended: make(chan string, endedBuffer), done: make(chan struct{})}
+// Without an owner nothing is looked for. proc is where processes are shown, empty: /proc.
+func newStrays(owner, proc string, log *slog.Logger) *strays {
+	s := &strays{owner: owner, log: log, environ: &environ.Reader{Root: proc},
+		ended: make(chan string, endedBuffer), done: make(chan struct{})}
 	if owner != "" {
 		s.kill(s.mark(""))
 	}
@@ -85,8 +88,14 @@ func (s *strays) run() {
 // kill ends all processes with one of the marks, until there is none.
 func (s *strays) kill(marks ...[]byte) {
 	for range strayPasses {
+		var marked []int
+		s.environ.Each(s.environ.Processes(), func(pid int, environment []byte) {
+			if hasMark(environment, marks) {
+				marked = append(marked, pid)
+			}
+		})
 		found := false
-		for _, pid := range processes() {
+		for _, pid := range marked {
 			found = s.killIf(pid, marks) || found
 		}
 		s.reap()
@@ -96,46 +105,27 @@ func (s *strays) kill(marks ...[]byte) {
 	}
 }
 
-// processes lists all processes but this one.
-func processes() []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // killIf kills a process that has one of the marks. The descriptor makes sure that it is the one
 // whose mark was read.
 func (s *strays) killIf(pid int, marks [][]byte) bool {
-	if !hasMark(pid, marks) {
-		return false
-	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false // it has ended
 	}
 	defer unix.Close(fd)
-	if !hasMark(pid, marks) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
-		return false
+	killed := false
+	s.environ.Each([]int{pid}, func(_ int, environment []byte) {
+		killed = hasMark(environment, marks) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	})
+	if killed {
+		s.log.Warn("killed a process that an instance had left behind", "pid", pid)
+		s.unreaped = append(s.unreaped, pid)
 	}
-	s.log.Warn("killed a process that an instance had left behind", "pid", pid)
-	s.unreaped = append(s.unreaped, pid)
-	return true
+	return killed
 }
 
-// hasMark reads the environment that a process was started with. One that has ended has none.
-func hasMark(pid int, marks [][]byte) bool {
-	environment, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return false
-	}
+// hasMark looks at the environment that a process was started with. One that has ended has none.
+func hasMark(environment []byte, marks [][]byte) bool {
 	for variable := range bytes.SplitSeq(environment, []byte{0}) {
 		for _, mark := range marks {
 			if bytes.HasPrefix(variable, mark) {

@@ -13,6 +13,7 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -45,6 +46,11 @@ var reconnect = grpc.ConnectParams{MinConnectTimeout: 20 * time.Second,
 
 // Engines are connections to engines by address. The zero value is ready; Close it.
 type Engines struct {
+	// Systems works on the file systems mounted from volumes. nil: nothing is mounted.
+	Systems Systems
+	// Log is told of connections; nil for nobody.
+	Log *slog.Logger
+
 	// timeout bounds calls that are passed on; 0 is callTimeout.
 	timeout time.Duration
 	// options are for tests.
@@ -97,6 +103,9 @@ func (e *Engines) find(address string) (*engineConn, error) {
 	}
 	if e.conns == nil {
 		e.conns = map[string]*engineConn{}
+	}
+	if e.Log != nil {
+		e.Log.Info("connection to an engine", "address", address, "network", "management network")
 	}
 	k := &engineConn{ClientConn: c}
 	e.conns[address] = k

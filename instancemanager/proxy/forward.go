@@ -60,12 +60,19 @@ func (e *Engines) forward(_ any, down grpc.ServerStream) error {
 	ctx := metadata.NewOutgoingContext(down.Context(), on)
 	if method != watchMethod {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, e.callTimeout())
+		ctx, cancel = context.WithTimeout(ctx, e.timeoutOf(method))
 		defer cancel()
 	}
+	volume := strings.Join(md.Get(keyVolume), "")
 	// RecvMsg and SendMsg wait for the client, not for ctx: they end when this handler returns.
 	ended := make(chan error, 1)
-	go func() { ended <- e.pass(ctx, address[0], method, down) }()
+	go func() {
+		if method == trimMethod {
+			ended <- e.answerTrim(ctx, volume, down)
+			return
+		}
+		ended <- e.pass(ctx, address[0], method, volume, down)
+	}()
 	select {
 	case err := <-ended:
 		return err
@@ -74,15 +81,31 @@ func (e *Engines) forward(_ any, down grpc.ServerStream) error {
 	}
 }
 
-func (e *Engines) callTimeout() time.Duration {
-	if e.timeout != 0 {
+func (e *Engines) timeoutOf(method string) time.Duration {
+	switch {
+	case e.timeout != 0:
 		return e.timeout
+	case method == trimMethod:
+		return longTimeout
 	}
 	return callTimeout
 }
 
+// answerTrim answers a call that no engine can.
+func (e *Engines) answerTrim(ctx context.Context, volume string, down grpc.ServerStream) error {
+	var q enginev1.FilesystemTrimRequest
+	if err := down.RecvMsg(&q); err != nil {
+		return err
+	}
+	answer, err := e.trim(ctx, volume)
+	if err != nil {
+		return err
+	}
+	return down.SendMsg(answer)
+}
+
 // pass passes the request of one call on, and the answers.
-func (e *Engines) pass(ctx context.Context, address, method string, down grpc.ServerStream) error {
+func (e *Engines) pass(ctx context.Context, address, method, volume string, down grpc.ServerStream) error {
 	conn, release, err := e.conn(address)
 	if err != nil {
 		return err
@@ -93,6 +116,13 @@ func (e *Engines) pass(ctx context.Context, address, method string, down grpc.Se
 		return err
 	}
 	defer request.free()
+	if method == snapshotMethod {
+		resume, err := e.quiesceFor(ctx, volume, &request)
+		if err != nil {
+			return err
+		}
+		defer resume()
+	}
 	up, err := conn.NewStream(ctx, &grpc.StreamDesc{StreamName: method, ServerStreams: true}, method,
 		grpc.ForceCodecV2(rawCodec{}))
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/api/rpc/ptypes"
-	"ankole.storage/instancemanager/remount"
 )
 
 // Deadlines of calls to engines, the reference's clients' own; a client may ask for less.
@@ -26,15 +25,12 @@ const (
 
 // Register serves imrpc.ProxyEngineService.
 func (e *Engines) Register(s grpc.ServiceRegistrar) {
-	imrpc.RegisterProxyEngineServiceServer(s, &service{engines: e, remount: remount.Volume})
+	imrpc.RegisterProxyEngineServiceServer(s, &service{engines: e})
 }
 
 type service struct {
 	imrpc.UnimplementedProxyEngineServiceServer
 	engines *Engines
-	// remount is replaced by tests.
-	remount  func(volume string) error
-	remounts remounts
 }
 
 // target is the engine a request is for: a client of it, and the context with identity and deadline
@@ -240,6 +236,7 @@ func (s *service) VolumeSnapshot(ctx context.Context,
 	q := r.GetSnapshotVolume()
 	answer, err := call(ctx, s, r.GetProxyEngineRequest(),
 		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.SnapshotCreateResponse, error) {
+			defer s.engines.quiesce(ctx, r.GetProxyEngineRequest().GetVolumeName(), q.GetFreezeFilesystem())()
 			return c.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: q.GetName(), Labels: q.GetLabels(),
 				UserCreated: true})
 		})

@@ -95,8 +95,8 @@ func (s *witnessService) Get(ctx context.Context, r *witnessv1.GetRequest) (*wit
 	return a.GetMembership(), nil
 }
 
-// CompareAndSwap gives the manager's ABORTED as a response with swapped=false, because only a
-// response can carry the present record.
+// CompareAndSwap gives a manager's answer, and its refusals as they are. A manager of before
+// answers ABORTED, with the present record, where the record is not the expected one.
 func (s *witnessService) CompareAndSwap(ctx context.Context,
 	r *witnessv1.CompareAndSwapRequest) (*witnessv1.CompareAndSwapResponse, error) {
 	if r.GetVolumeName() == "" || r.GetEngineName() == "" || r.GetNext() == nil {

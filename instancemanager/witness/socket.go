@@ -2,40 +2,25 @@ package witness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"ankole.storage/listener"
 )
-
-// maxSocketPath is the kernel's limit for the path of a unix socket.
-const maxSocketPath = 107
 
 // ListenUnix opens the socket for engines: the owner's alone, in a directory of the owner's alone
 // (created if missing). A socket left by a killed instance manager is replaced; one that somebody
 // still listens on, and anything that is no socket, is an error.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if len(path) > maxSocketPath {
+	if len(path) > listener.MaxName {
 		return nil, fmt.Errorf("witness socket %s: the path has %d bytes, at most %d are possible; name a shorter one "+
 			"with --witness-socket",
-			path, len(path), maxSocketPath)
+			path, len(path), listener.MaxName)
 	}
-	dir := filepath.Dir(path)
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := listener.OwnFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("witness socket: %w", err)
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("witness socket: %w", err)
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("witness socket: %s must be a directory that belongs to user %d and nobody else can write to",
-			dir, os.Geteuid())
 	}
 	if err := listener.RemoveStale(path); err != nil {
 		return nil, fmt.Errorf("witness socket, of another instance manager perhaps: %w", err)

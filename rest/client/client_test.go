@@ -3,9 +3,12 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +24,8 @@ import (
 func newServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	c := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(resttest.Volume("demo")...)...)
-	s, err := rest.New(rest.Config{Client: c, EngineImage: resttest.Image, Logger: slog.New(slog.DiscardHandler)})
+	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +76,13 @@ func TestRoundTrip(t *testing.T) {
 	if v, err := c.DetachVolume(ctx, "demo", resource.DetachInput{}); err != nil ||
 		len(v.VolumeAttachment.Attachments) != 0 {
 		t.Errorf("%+v, %v", v, err)
+	}
+	if v, err := c.UpdateDataLocality(ctx, "demo", "best-effort"); err != nil || v.DataLocality != "best-effort" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, err := c.UpdateDataLocality(ctx, "demo", "disable"); err == nil ||
+		!strings.Contains(err.Error(), "invalid data locality mode") {
+		t.Errorf("data locality disable: %v", err)
 	}
 	if all, err := c.Volumes(ctx); err != nil || len(all) != 2 {
 		t.Errorf("%d volumes, %v", len(all), err)
@@ -202,5 +213,61 @@ func TestWatchReconnects(t *testing.T) {
 	defer stop()
 	if err := c.WatchVolumes(short, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRefusedCallers: each request asks for the token, which may be another one by then; and
+// whoever is not let in is not asked about again.
+func TestRefusedCallers(t *testing.T) {
+	long := strings.Repeat("a long explanation ", 40) // the websocket library keeps 1024 bytes
+	var shown []string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown = append(shown, r.Header.Get("Authorization"))
+		w.WriteHeader(map[bool]int{true: http.StatusUnauthorized, false: http.StatusForbidden}[len(shown) == 1])
+		_, _ = io.WriteString(w, `{"type":"error","message":"`+long+`"}`)
+	}))
+	t.Cleanup(web.Close)
+	n := 0
+	c, err := NewWith(web.URL, func(context.Context) (string, error) { n++; return strconv.Itoa(n), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Volumes(t.Context()); !IsUnauthenticated(err) || err.Error() != long {
+		t.Errorf("unknown: %v", err)
+	}
+	err = c.WatchVolumes(t.Context(), nil, func([]resource.Volume) error { return nil })
+	if err == nil || err.Error() != long || IsUnauthenticated(err) {
+		t.Errorf("without the right: %v", err)
+	}
+	if !slices.Equal(shown, []string{"Bearer 1", "Bearer 2"}) {
+		t.Errorf("shown: %v", shown)
+	}
+	failing, err := NewWith(web.URL, func(context.Context) (string, error) { return "", errors.New("no token") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		failing.DeleteVolume(t.Context(), "x"),
+		failing.InstanceLog(t.Context(), "x", LogOptions{}, io.Discard),
+		failing.WatchVolumes(t.Context(), nil, func([]resource.Volume) error { return nil }),
+	} {
+		if err == nil || err.Error() != "no token" {
+			t.Errorf("without a token: %v", err)
+		}
+	}
+}
+
+// TestTokenOfWhoLeaves: who does not wait any more is told that, and not that there is no token.
+func TestTokenOfWhoLeaves(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c, err := NewWith("http://127.0.0.1:1", func(context.Context) (string, error) {
+		cancel()
+		return "", errors.New("the server of tokens does not answer")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Volumes(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }

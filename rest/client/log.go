@@ -44,10 +44,10 @@ func (c *Client) InstanceLog(ctx context.Context, name string, o LogOptions, w i
 	if err != nil {
 		return err
 	}
-	req.Header = c.header()
-	unbounded := *c.http
-	unbounded.Timeout = 0
-	resp, err := unbounded.Do(req)
+	if req.Header, err = c.header(ctx); err != nil {
+		return err
+	}
+	resp, err := c.patient().http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -56,7 +56,7 @@ func (c *Client) InstanceLog(ctx context.Context, name string, o LogOptions, w i
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 		if err != nil {
 			return fmt.Errorf("reading the answer of %s: %w", u.Path, err)
 		}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"ankole.storage/rest/resource"
 )
@@ -25,6 +26,33 @@ type VolumeSpec struct {
 	DataSource string `json:"dataSource,omitempty"`
 	// Migratable volumes of access mode rwx may be offered on two nodes while their user moves.
 	Migratable bool `json:"migratable,omitempty"`
+	// The fields below are those of resource.Volume.
+	CloneMode                   string             `json:"cloneMode,omitempty"`
+	DataEngine                  string             `json:"dataEngine,omitempty"`
+	RevisionCounterDisabled     bool               `json:"revisionCounterDisabled,omitempty"`
+	ReplicaAutoBalance          string             `json:"replicaAutoBalance,omitempty"`
+	ReplicaSoftAntiAffinity     string             `json:"replicaSoftAntiAffinity,omitempty"`
+	ReplicaZoneSoftAntiAffinity string             `json:"replicaZoneSoftAntiAffinity,omitempty"`
+	ReplicaDiskSoftAntiAffinity string             `json:"replicaDiskSoftAntiAffinity,omitempty"`
+	UnmapMarkSnapChainRemoved   string             `json:"unmapMarkSnapChainRemoved,omitempty"`
+	FreezeFilesystemForSnapshot string             `json:"freezeFilesystemForSnapshot,omitempty"`
+	SnapshotDataIntegrity       string             `json:"snapshotDataIntegrity,omitempty"`
+	SnapshotMaxCount            int                `json:"snapshotMaxCount,omitempty"`
+	SnapshotMaxSize             string             `json:"snapshotMaxSize,omitempty"`
+	OfflineRebuilding           string             `json:"offlineRebuilding,omitempty"`
+	RebuildConcurrentSyncLimit  int                `json:"rebuildConcurrentSyncLimit,omitempty"`
+	BackupTargetName            string             `json:"backupTargetName,omitempty"`
+	BackupBlockSize             string             `json:"backupBlockSize,omitempty"`
+	BackupCompressionMethod     string             `json:"backupCompressionMethod,omitempty"`
+	RecurringJobSelector        []RecurringJobName `json:"recurringJobSelector,omitempty"`
+	// TopologyRequirement limits replicas to nodes of one of these failure domains.
+	TopologyRequirement []resource.TopologyTerm `json:"topologyRequirement,omitempty"`
+}
+
+// RecurringJobName names a recurring job, or a group of them, that a volume is to follow.
+type RecurringJobName struct {
+	Name    string `json:"name"`
+	IsGroup bool   `json:"isGroup"`
 }
 
 // Volumes lists all volumes.
@@ -48,10 +76,17 @@ func (c *Client) CreateVolume(ctx context.Context, spec VolumeSpec) (*resource.V
 
 // DeleteVolume orders the deletion of a volume and all its data; it returns at once.
 func (c *Client) DeleteVolume(ctx context.Context, name string) error {
+	return c.remove(ctx, resource.TypeVolume, name)
+}
+
+// DeleteVolumeAt is DeleteVolume for the volume as it was read, with its ResourceVersion. An error
+// for which IsConflict holds says that it has changed since, and is there still.
+func (c *Client) DeleteVolumeAt(ctx context.Context, name, version string) error {
 	u, err := c.object(resource.TypeVolume, name)
 	if err != nil {
 		return err
 	}
+	u.RawQuery = url.Values{"resourceVersion": {version}}.Encode()
 	return c.call(ctx, http.MethodDelete, u, nil, nil)
 }
 
@@ -65,11 +100,24 @@ func (c *Client) DetachVolume(ctx context.Context, name string, in resource.Deta
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionDetach, in)
 }
 
+// UpdateVolume changes one field of what is wanted of a volume, by the action of that name with its
+// input; it returns before the change has any effect on replicas.
+func (c *Client) UpdateVolume(ctx context.Context, name, which string, in any) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, which, in)
+}
+
 // UpdateReplicaCount changes the number of replicas of an attached volume; it returns before they
 // are built or removed.
 func (c *Client) UpdateReplicaCount(ctx context.Context, name string, count int) (*resource.Volume, error) {
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionUpdateReplicaCount,
 		resource.UpdateReplicaCountInput{ReplicaCount: count})
+}
+
+// UpdateDataLocality changes the data locality of a volume: disabled, best-effort or strict-local,
+// the latter while it is detached. It returns before a replica is built or removed.
+func (c *Client) UpdateDataLocality(ctx context.Context, name, locality string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionUpdateDataLocality,
+		resource.UpdateDataLocalityInput{DataLocality: locality})
 }
 
 // ExpandVolume asks for a larger size, a quantity such as "20Gi"; it returns before the volume has
@@ -82,6 +130,12 @@ func (c *Client) ExpandVolume(ctx context.Context, name, size string) (*resource
 // CancelExpansion gives a volume that was to be expanded the size back that it has.
 func (c *Client) CancelExpansion(ctx context.Context, name string) (*resource.Volume, error) {
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionCancelExpansion, nil)
+}
+
+// TrimFilesystem has the file system that is mounted from a volume discard what it does not use. It
+// returns when that is done, which may take hours.
+func (c *Client) TrimFilesystem(ctx context.Context, name string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c.patient(), resource.TypeVolume, name, resource.ActionTrimFilesystem, nil)
 }
 
 // UpgradeEngine asks for another engine image; it returns before the volume has it. Going back to
@@ -119,6 +173,11 @@ func (c *Client) UpdateNode(ctx context.Context, name string, in resource.NodeIn
 	return one[resource.Node](ctx, c, http.MethodPut, resource.TypeNode, name, in)
 }
 
+// DeleteNode removes a node that is gone from Kubernetes, takes no replicas and has none.
+func (c *Client) DeleteNode(ctx context.Context, name string) error {
+	return c.remove(ctx, resource.TypeNode, name)
+}
+
 // UpdateDisks replaces the full set of a node's disks.
 func (c *Client) UpdateDisks(ctx context.Context, name string, in resource.DiskUpdateInput) (*resource.Node, error) {
 	return action[resource.Node](ctx, c, resource.TypeNode, name, resource.ActionDiskUpdate, in)
@@ -145,6 +204,22 @@ func (c *Client) EngineImages(ctx context.Context) ([]resource.EngineImage, erro
 	return list[resource.EngineImage](ctx, c, resource.TypeEngineImage)
 }
 
+// CreateEngineImage makes an engine image known; it returns before the image is on the nodes.
+func (c *Client) CreateEngineImage(ctx context.Context, image string) (*resource.EngineImage, error) {
+	var out resource.EngineImage
+	in := map[string]string{"image": image}
+	if err := c.call(ctx, http.MethodPost, c.url(resource.Path(resource.TypeEngineImage)), in, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// DeleteEngineImage removes an engine image by the name of its object. One that is in use is
+// refused.
+func (c *Client) DeleteEngineImage(ctx context.Context, name string) error {
+	return c.remove(ctx, resource.TypeEngineImage, name)
+}
+
 // Orphans lists what is on the nodes and belongs to no object, in no order.
 func (c *Client) Orphans(ctx context.Context) ([]resource.Orphan, error) {
 	return list[resource.Orphan](ctx, c, resource.TypeOrphan)
@@ -152,16 +227,18 @@ func (c *Client) Orphans(ctx context.Context) ([]resource.Orphan, error) {
 
 // DeleteOrphan has what an orphan stands for removed; it returns before that is done.
 func (c *Client) DeleteOrphan(ctx context.Context, name string) error {
-	u, err := c.object(resource.TypeOrphan, name)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodDelete, u, nil, nil)
+	return c.remove(ctx, resource.TypeOrphan, name)
 }
 
 // InstanceManagers lists the instance managers.
 func (c *Client) InstanceManagers(ctx context.Context) ([]resource.InstanceManager, error) {
 	return list[resource.InstanceManager](ctx, c, resource.TypeInstanceManager)
+}
+
+// Events lists the events about objects of the system, in no order. The API server forgets them
+// after an hour.
+func (c *Client) Events(ctx context.Context) ([]resource.Event, error) {
+	return list[resource.Event](ctx, c, resource.TypeEvent)
 }
 
 // DataLoss tells what copies there are of a volume that may not be able to start. AcceptDataLoss

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -26,17 +29,59 @@ const (
 // ErrStop ends a watch without an error when the callback returns it.
 var ErrStop = errors.New("stop watching")
 
+// deltas asks a server for what has changed instead of whole lists. Older ones do not know it and
+// send whole lists.
+var deltas = url.Values{"deltas": {"true"}}
+
+// apply makes the list of volumes that a message of their stream leads to: a whole list, which has
+// the same fields, or, after one, changes. nil is the one before the first message. What was given
+// to callers before is left as it is.
+func apply(m *resource.Changes[resource.Volume], before []resource.Volume) ([]resource.Volume, error) {
+	switch {
+	case m.Type != resource.ChangesType && m.Data == nil:
+		return []resource.Volume{}, nil
+	case m.Type != resource.ChangesType:
+		return m.Data, nil
+	case before == nil:
+		return nil, errors.New("changes of a list that was not sent")
+	}
+	after := slices.Clone(before)
+	place := func(id string) (int, bool) {
+		return slices.BinarySearchFunc(after, id, func(v resource.Volume, id string) int {
+			return strings.Compare(v.ID, id)
+		})
+	}
+	for _, id := range m.Removed {
+		if i, have := place(id); have {
+			after = slices.Delete(after, i, i+1)
+		}
+	}
+	for _, v := range m.Data {
+		if i, have := place(v.ID); have {
+			after[i] = v
+		} else {
+			after = slices.Insert(after, i, v)
+		}
+	}
+	return after, nil
+}
+
 // WatchVolumes calls each with the full list of volumes at once and after every change, until the
 // context ends or each returns an error. A lost connection is opened again for as long as lost
 // (which may be nil) agrees.
 func (c *Client) WatchVolumes(ctx context.Context, lost func(error) error, each func([]resource.Volume) error) error {
 	for {
-		err := c.stream(ctx, "volumes", func(text []byte) error {
-			var got resource.Collection[resource.Volume]
-			if err := json.Unmarshal(text, &got); err != nil {
+		var all []resource.Volume
+		err := c.stream(ctx, "volumes", deltas, func(text []byte) error {
+			var got resource.Changes[resource.Volume]
+			err := json.Unmarshal(text, &got)
+			if err == nil {
+				all, err = apply(&got, all)
+			}
+			if err != nil {
 				return fmt.Errorf("stream of volumes: %w", err)
 			}
-			if err := each(got.Data); err != nil {
+			if err := each(all); err != nil {
 				return &callbackError{err}
 			}
 			return nil
@@ -50,6 +95,9 @@ func (c *Client) WatchVolumes(ctx context.Context, lost func(error) error, each 
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if isFinal(err) {
+			return err
 		}
 		if lost != nil {
 			if err := lost(err); err != nil {
@@ -70,14 +118,23 @@ type callbackError struct{ err error }
 func (e *callbackError) Error() string { return e.err.Error() }
 
 // stream reads a websocket until it ends.
-func (c *Client) stream(ctx context.Context, name string, each func([]byte) error) error {
+func (c *Client) stream(ctx context.Context, name string, query url.Values, each func([]byte) error) error {
 	u := *c.url("ws", name)
+	u.RawQuery = query.Encode()
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
-	dialer := websocket.Dialer{HandshakeTimeout: handshake, Proxy: http.ProxyFromEnvironment}
-	conn, resp, err := dialer.DialContext(ctx, u.String(), c.header())
+	dialer := websocket.Dialer{HandshakeTimeout: handshake, Proxy: http.ProxyFromEnvironment,
+		TLSClientConfig: c.options.TLS, EnableCompression: true}
+	if c.options.Dial != nil {
+		dialer.NetDialContext, dialer.Proxy = c.options.Dial, nil
+	}
+	header, err := c.header(ctx)
+	if err != nil {
+		return err
+	}
+	conn, resp, err := dialer.DialContext(ctx, u.String(), header)
 	if err != nil {
 		if resp != nil {
-			text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 			resp.Body.Close()
 			return refusal(resp.StatusCode, u.Path, text)
 		}
@@ -95,12 +152,20 @@ func (c *Client) stream(ctx context.Context, name string, each func([]byte) erro
 	})
 	for {
 		alive()
-		kind, text, err := conn.ReadMessage()
+		kind, message, err := conn.NextReader()
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 		if kind != websocket.TextMessage {
 			continue
+		}
+		// The limit of the connection is one of compressed bytes.
+		text, err := io.ReadAll(io.LimitReader(message, maxAnswer+1))
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		case len(text) > maxAnswer:
+			return fmt.Errorf("a message of stream %s is longer than %d bytes", name, maxAnswer)
 		}
 		if err := each(text); err != nil {
 			return err

@@ -3,8 +3,10 @@ package resource
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
 // Decode reads a request body, one JSON object, into a pointer. Keys match whatever their case and
@@ -13,7 +15,16 @@ func Decode(text []byte, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return io.EOF
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	var err error
+	switch {
+	case !utf8.Valid(text):
+		err = errors.New("it is not UTF-8") // names would silently become others
+	case string(bytes.TrimSpace(text)) == "null":
+		err = errors.New("it is null") // which would pass for an object without fields
+	default:
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
 		return fmt.Errorf("the request body is not the JSON object expected: %w", err)
 	}
 	return nil

@@ -1,5 +1,7 @@
 package resource
 
+import "iter"
+
 // HeaderLogError is the trailer of a log that broke off; it says why.
 const HeaderLogError = "X-Ankole-Log-Error"
 
@@ -35,8 +37,55 @@ type Collection[T any] struct {
 	Data []T `json:"data"`
 }
 
+// Members are the members with their ids; members of a type without ids have empty ones.
+func (c *Collection[T]) Members() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for i := range c.Data {
+			if !yield(idOf(&c.Data[i]), &c.Data[i]) {
+				return
+			}
+		}
+	}
+}
+
+// idOf is the id of a resource, or of what it points to.
+func idOf[T any](member *T) string {
+	if o, ok := any(member).(Object); ok {
+		return o.Envelope().ID
+	}
+	if o, ok := any(*member).(Object); ok {
+		return o.Envelope().ID
+	}
+	return ""
+}
+
+// Bare is the collection without its members.
+func (c *Collection[T]) Bare() any {
+	bare := *c
+	bare.Data = []T{}
+	return &bare
+}
+
+// MemberType is the schema id of the members.
+func (c *Collection[T]) MemberType() string { return c.ResourceType }
+
 // CollectionType is the value of "type" in every list.
 const CollectionType = "collection"
+
+// Changes is what has become of a Collection since the message before; streams send it to clients
+// that ask for it. It is our addition.
+type Changes[T any] struct {
+	// Type is ChangesType.
+	Type         string `json:"type"`
+	ResourceType string `json:"resourceType"`
+	// Removed are the ids of members that are gone; never null.
+	Removed []string `json:"removed"`
+	// Data are the members that were added or have changed, whole; never null.
+	Data []T `json:"data"`
+}
+
+// ChangesType is the value of "type" in Changes.
+const ChangesType = "changes"
 
 // Error is the body of every refusal.
 type Error struct {

@@ -16,6 +16,9 @@ type DetachInput struct {
 	AttachmentID string `json:"attachmentID"`
 	HostID       string `json:"hostId"`
 	ForceDetach  bool   `json:"forceDetach"`
+	// Generation of the ticket that is meant; another one of its id stays. Nil means any. It is our
+	// addition.
+	Generation *int64 `json:"generation,omitempty" schema:"-"`
 }
 
 // SnapshotInput names a snapshot and its labels; BackupMode matters to snapshotBackup only.

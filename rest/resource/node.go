@@ -90,6 +90,8 @@ type InstanceManager struct {
 	InstanceReplicas        map[string]InstanceProcess `json:"instanceReplicas" schema:"map[string]"`
 	InstanceEngineFrontends map[string]InstanceProcess `json:"instanceEngineFrontends" schema:"map[string]"`
 	Instances               map[string]InstanceProcess `json:"instances" schema:"map[string]"`
+	// Conditions are by type; SettingSynced says what the Pod waits for.
+	Conditions map[string]Condition `json:"conditions" schema:"map[string]"`
 }
 
 // InstanceProcess is one process of an instance manager.

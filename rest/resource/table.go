@@ -48,21 +48,31 @@ const (
 
 // Schema ids used outside this table.
 const (
-	TypeAPIVersion       = "apiVersion"
-	TypeSchema           = "schema"
-	TypeError            = "error"
-	TypeVolume           = "volume"
-	TypeNode             = "node"
-	TypeSetting          = "setting"
-	TypeEngineImage      = "engineImage"
-	TypeInstanceManager  = "instanceManager"
-	TypeOrphan           = "orphan"
-	TypeVolumeAttachment = "volumeAttachment"
-	TypeEvent            = "event"
-	TypeTag              = "tag"
-	TypeSnapshot         = "snapshot"
-	TypeSnapshotCR       = "snapshotCR"
-	TypeEmpty            = "empty"
+	TypeAPIVersion         = "apiVersion"
+	TypeSchema             = "schema"
+	TypeError              = "error"
+	TypeVolume             = "volume"
+	TypeNode               = "node"
+	TypeSetting            = "setting"
+	TypeEngineImage        = "engineImage"
+	TypeInstanceManager    = "instanceManager"
+	TypeOrphan             = "orphan"
+	TypeVolumeAttachment   = "volumeAttachment"
+	TypeEvent              = "event"
+	TypeTag                = "tag"
+	TypeSnapshot           = "snapshot"
+	TypeSnapshotCR         = "snapshotCR"
+	TypeEmpty              = "empty"
+	TypeVolumeJob          = "volumeRecurringJob"
+	TypeRecurringJob       = "recurringJob"
+	TypeBackupTarget       = "backupTarget"
+	TypeBackupVolume       = "backupVolume"
+	TypeBackup             = "backup"
+	TypeBackupBackingImage = "backupBackingImage"
+	TypeBackingImage       = "backingImage"
+	TypeSystemBackup       = "systemBackup"
+	TypeSystemRestore      = "systemRestore"
+	TypeSupportBundle      = "supportBundle"
 )
 
 // Names of actions used outside this table.
@@ -72,8 +82,10 @@ const (
 	ActionSalvage            = "salvage"
 	ActionReplicaRemove      = "replicaRemove"
 	ActionUpdateReplicaCount = "updateReplicaCount"
+	ActionUpdateDataLocality = "updateDataLocality"
 	ActionExpand             = "expand"
 	ActionCancelExpansion    = "cancelExpansion"
+	ActionTrimFilesystem     = "trimFilesystem"
 	ActionEngineUpgrade      = "engineUpgrade"
 	ActionDiskUpdate         = "diskUpdate"
 	ActionSnapshotCreate     = "snapshotCreate"
@@ -86,6 +98,15 @@ const (
 	ActionSnapshotCRList     = "snapshotCRList"
 	ActionSnapshotCRGet      = "snapshotCRGet"
 	ActionSnapshotCRDelete   = "snapshotCRDelete"
+	ActionPVCreate           = "pvCreate"
+	ActionPVCCreate          = "pvcCreate"
+	ActionRecurringJobAdd    = "recurringJobAdd"
+	ActionRecurringJobList   = "recurringJobList"
+	ActionRecurringJobDelete = "recurringJobDelete"
+	ActionBackupList         = "backupList"
+	ActionBackupListByVolume = "backupListByVolume"
+	ActionBackupTargetUpdate = "backupTargetUpdate"
+	ActionBackupGet          = "backupGet"
 )
 
 var (
@@ -101,13 +122,13 @@ var (
 		{"activate", "activateInput", "volume", whenAtRest},
 		{ActionExpand, "expandInput", "volume", whenAtRest},
 		{ActionCancelExpansion, "", "volume", whenOpened},
-		{"trimFilesystem", "", "volume", WhenAttached},
+		{ActionTrimFilesystem, "", "volume", WhenAttached},
 		{ActionEngineUpgrade, "engineUpgradeInput", "volume", whenAtRest},
 		{"replicaRemove", "replicaRemoveInput", "volume", whenAtRest},
 		{"updateReplicaCount", "UpdateReplicaCountInput", "volume", WhenAttached},
 		{"updateReplicaAutoBalance", "ReplicaAutoBalance", "volume", whenAtRest},
 		{"updateRebuildConcurrentSyncLimit", "UpdateRebuildConcurrentSyncLimitInput", "volume", whenAtRest},
-		{"updateDataLocality", "UpdateDataLocalityInput", "volume", whenAtRest},
+		{ActionUpdateDataLocality, "UpdateDataLocalityInput", "volume", whenAtRest},
 		{"updateAccessMode", "UpdateAccessModeInput", "volume", WhenDetached},
 		{"updateUnmapMarkSnapChainRemoved", "UpdateUnmapMarkSnapChainRemovedInput", "volume", whenAtRest},
 		{"updateSnapshotDataIntegrity", "UpdateSnapshotDataIntegrityInput", "volume", whenAtRest},
@@ -134,20 +155,20 @@ var (
 		{ActionSnapshotCRList, "", "snapshotCRListOutput", WhenSound},
 		{ActionSnapshotCRGet, "snapshotCRInput", "snapshotCR", WhenSound},
 		{ActionSnapshotCRDelete, "snapshotCRInput", "empty", WhenSound},
-		{"pvCreate", "PVCreateInput", "volume", whenAtRest},
-		{"pvcCreate", "PVCCreateInput", "volume", whenAtRest},
-		{"recurringJobAdd", "volumeRecurringJobInput", "volumeRecurringJob", whenOpened},
-		{"recurringJobList", "", "volumeRecurringJob", whenOpened},
-		{"recurringJobDelete", "volumeRecurringJobInput", "volumeRecurringJob", whenOpened},
+		{ActionPVCreate, "PVCreateInput", "volume", whenAtRest},
+		{ActionPVCCreate, "PVCCreateInput", "volume", whenAtRest},
+		{ActionRecurringJobAdd, "volumeRecurringJobInput", TypeVolumeJob, whenOpened},
+		{ActionRecurringJobList, "", TypeVolumeJob, whenOpened},
+		{ActionRecurringJobDelete, "volumeRecurringJobInput", TypeVolumeJob, whenOpened},
 	}
 	backupTargetActions = []Action{
 		{"backupTargetSync", "syncBackupResource", "backupTargetListOutput", WhenAlways},
-		{"backupTargetUpdate", "backupTarget", "backupTargetListOutput", WhenAlways},
+		{ActionBackupTargetUpdate, "backupTarget", "backupTargetListOutput", WhenAlways},
 	}
 	backupVolumeActions = []Action{
-		{"backupList", "", "backupListOutput", WhenAlways},
-		{"backupListByVolume", "volume", "backupListOutput", WhenAlways},
-		{"backupGet", "backupInput", "backup", WhenAlways},
+		{ActionBackupList, "", "backupListOutput", WhenAlways},
+		{ActionBackupListByVolume, "volume", "backupListOutput", WhenAlways},
+		{ActionBackupGet, "backupInput", "backup", WhenAlways},
 		{"backupDelete", "backupInput", "backupVolume", WhenAlways},
 		{"backupVolumeSync", "syncBackupResource", "backupVolume", WhenAlways},
 	}
@@ -168,7 +189,7 @@ var Types = []Type{
 	{ID: "detachInput", Of: DetachInput{}},
 	{ID: "snapshotInput", Of: SnapshotInput{}},
 	{ID: "snapshotCRInput", Of: SnapshotCRInput{}},
-	{ID: "backup", Of: Backup{}},
+	{ID: TypeBackup, Of: Backup{}},
 	{ID: "backupInput", Of: BackupInput{}},
 	{ID: "backupStatus", Of: BackupStatus{}},
 	{ID: "syncBackupResource", Of: SyncBackupResource{}},
@@ -207,7 +228,7 @@ var Types = []Type{
 	{ID: "cloneStatus", Of: CloneStatus{}},
 	{ID: "volumeDataLayout", Of: VolumeDataLayout{}},
 	{ID: TypeEmpty, Of: Empty{}},
-	{ID: "volumeRecurringJob", Of: VolumeRecurringJob{}},
+	{ID: TypeVolumeJob, Of: VolumeRecurringJob{}},
 	{ID: "volumeRecurringJobInput", Of: VolumeRecurringJobInput{}},
 	{ID: "PVCreateInput", Of: PVCreateInput{}},
 	{ID: "PVCCreateInput", Of: PVCCreateInput{}},
@@ -217,7 +238,7 @@ var Types = []Type{
 	{ID: "diskCondition", Of: Condition{}},
 	{ID: "longhornCondition", Of: Condition{}},
 	{ID: "event", Of: Event{}},
-	{ID: "supportBundle", Of: SupportBundle{}},
+	{ID: TypeSupportBundle, Of: SupportBundle{}},
 	{ID: "supportBundleInitateInput", Of: SupportBundleInput{}},
 	{ID: "tag", Of: Tag{}},
 	{ID: "instanceManager", Of: InstanceManager{}},
@@ -231,15 +252,15 @@ var Types = []Type{
 	{ID: "volume", Of: Volume{}, CollectionMethods: getPost, ResourceMethods: getDelete, Actions: volumeActions},
 	{ID: TypeSnapshot, Of: Snapshot{}},
 	{ID: TypeSnapshotCR, Of: SnapshotCR{}},
-	{ID: "backupTarget", Of: BackupTarget{}, CollectionMethods: getPost, ResourceMethods: getPutDelete,
+	{ID: TypeBackupTarget, Of: BackupTarget{}, CollectionMethods: getPost, ResourceMethods: getPutDelete,
 		Actions: backupTargetActions},
-	{ID: "backupVolume", Of: BackupVolume{}, ResourceMethods: getPutDelete, Actions: backupVolumeActions},
-	{ID: "backupBackingImage", Of: BackupBackingImage{}, ResourceMethods: getDelete,
+	{ID: TypeBackupVolume, Of: BackupVolume{}, ResourceMethods: getPutDelete, Actions: backupVolumeActions},
+	{ID: TypeBackupBackingImage, Of: BackupBackingImage{}, ResourceMethods: getDelete,
 		Actions: []Action{{"backupBackingImageRestore", "backingImageRestoreInput", "backupBackingImage", WhenAlways}}},
 	{ID: "setting", Of: Setting{}, ResourceMethods: getPut},
-	{ID: "recurringJob", Of: RecurringJob{}, CollectionMethods: getPost, ResourceMethods: getPutDelete},
+	{ID: TypeRecurringJob, Of: RecurringJob{}, CollectionMethods: getPost, ResourceMethods: getPutDelete},
 	{ID: "engineImage", Of: EngineImage{}, CollectionMethods: getPost, ResourceMethods: getDelete},
-	{ID: "backingImage", Of: BackingImage{}, CollectionMethods: getPost, ResourceMethods: getDelete,
+	{ID: TypeBackingImage, Of: BackingImage{}, CollectionMethods: getPost, ResourceMethods: getDelete,
 		Actions: backingImageActions},
 	{ID: "node", Of: Node{}, ResourceMethods: getPut,
 		Actions: []Action{{"diskUpdate", "diskUpdateInput", "node", WhenAlways}}},
@@ -250,7 +271,7 @@ var Types = []Type{
 	{ID: "backupVolumeListOutput", Of: BackupVolumeListOutput{}},
 	{ID: "backupListOutput", Of: BackupListOutput{}},
 	{ID: "snapshotListOutput", Of: SnapshotListOutput{}},
-	{ID: "systemBackup", Of: SystemBackup{}, CollectionMethods: getPost, ResourceMethods: getDelete},
-	{ID: "systemRestore", Of: SystemRestore{}, CollectionMethods: getPost, ResourceMethods: getDelete},
+	{ID: TypeSystemBackup, Of: SystemBackup{}, CollectionMethods: getPost, ResourceMethods: getDelete},
+	{ID: TypeSystemRestore, Of: SystemRestore{}, CollectionMethods: getPost, ResourceMethods: getDelete},
 	{ID: "snapshotCRListOutput", Of: SnapshotCRListOutput{}},
 }

@@ -47,6 +47,9 @@ type Volume struct {
 	NvmeTCPNrIoQueues               int    `json:"nvmeTcpNrIoQueues"`
 	FreezeFilesystemForSnapshot     string `json:"freezeFilesystemForSnapshot"`
 	BackupTargetName                string `json:"backupTargetName"`
+	// ResourceVersion is the Volume object's. A deletion that names it deletes the volume as it was
+	// shown, and no later one. It is our addition, and in answers about one volume only.
+	ResourceVersion string `json:"resourceVersion,omitempty" schema:"-"`
 
 	DataLayout   VolumeDataLayout `json:"dataLayout" api:"create" schema:"VolumeDataLayout"`
 	DiskSelector []string         `json:"diskSelector" api:"create"`
@@ -248,7 +251,10 @@ type Attachment struct {
 	NodeID         string            `json:"nodeID"`
 	Parameters     map[string]string `json:"parameters"`
 	Satisfied      bool              `json:"satisfied"`
-	Conditions     []Condition       `json:"conditions" schema:"array[longhornCondition]"`
+	// Generation tells tickets of one id from each other: a ticket that is withdrawn and filed again
+	// has a greater one. It is our addition.
+	Generation int64       `json:"generation" schema:"-"`
+	Conditions []Condition `json:"conditions" schema:"array[longhornCondition]"`
 }
 
 // Condition is an observation with a reason.

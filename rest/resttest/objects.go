@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,10 +32,11 @@ func Meta(name string) metav1.ObjectMeta {
 }
 
 // Client returns a fake API server with the objects.
-func Client(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.WithWatch {
+func Client(t testing.TB, funcs interceptor.Funcs, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{lh.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{lh.AddToScheme, corev1.AddToScheme, storagev1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -80,8 +80,12 @@ func (s *Snapshots) order(what string, do func()) error {
 }
 
 // Take takes a snapshot.
-func (s *Snapshots) Take(_ context.Context, _ *lh.Engine, name string, labels map[string]string) error {
-	return s.order("take "+name, func() {
+func (s *Snapshots) Take(_ context.Context, _ *lh.Engine, name string, labels map[string]string, freeze bool) error {
+	what := "take " + name
+	if freeze {
+		what += " frozen"
+	}
+	return s.order(what, func() {
 		s.chain = append(s.chain, lh.SnapshotInfo{Name: name, UserCreated: true, Labels: labels})
 	})
 }
@@ -112,4 +116,9 @@ func (s *Snapshots) Purge(context.Context, *lh.Engine) error {
 // Revert is noted only.
 func (s *Snapshots) Revert(_ context.Context, _ *lh.Engine, name string) error {
 	return s.order("revert "+name, func() {})
+}
+
+// Trim has nothing to give back.
+func (s *Snapshots) Trim(context.Context, *lh.Engine) (int64, error) {
+	return 4096, s.order("trim", func() {})
 }

@@ -89,7 +89,7 @@ func (c *Cluster) announce() error {
 	c.out.line("ready in %.1f s", r.StartupSeconds)
 	c.out.line("")
 	if r.API != "" {
-		c.out.line("  REST API     %s/v1", r.API)
+		c.out.line("  REST API     %s/v1  (open to every program on this machine; setting api-anonymous-access)", r.API)
 	}
 	c.out.line("  Kubernetes   %s", r.KubeAPI)
 	c.out.line("  kubeconfig   %s", r.Kubeconfig)

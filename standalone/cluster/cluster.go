@@ -240,8 +240,8 @@ func (c *Cluster) startNode(ctx context.Context, k int) error {
 	}
 	renew, length := c.cfg.leaseTimes()
 	a, err := node.Start(ctx, node.Config{
-		Name: name, Address: addr, Port: c.cfg.KubeletPort, StateDir: c.dir.Path(),
-		DeviceDir: c.cfg.deviceDir(c.dir.Path(), k), Images: c.images, Capacity: capacity,
+		Name: name, Place: c.cfg.place(c.cfg.NodeNetwork, k), Networks: c.cfg.podNetworks(k), Port: c.cfg.KubeletPort,
+		StateDir: c.dir.Path(), DeviceDir: c.cfg.deviceDir(c.dir.Path(), k), Images: c.images, Capacity: capacity,
 		Client: c.client, Objects: c.objects, Spawner: c.spawner, Serving: pair,
 		API:     node.APIEndpoint{Host: host, Port: c.ports.kube, CAFile: c.pki.CAFile()},
 		BackOff: node.DefaultBackOff, LeaseRenew: renew, LeaseLength: length, Log: c.log,

@@ -42,6 +42,9 @@ type Config struct {
 	KubePort    int // Kubernetes API server; 0 keeps or chooses a free one
 	KubeletPort int
 	NodeNetwork string // IPv4 loopback network; node k has its address + k
+	// PodNetworks are further networks, as namespace/name=IPv4 loopback network; a Pod on node k that
+	// asks for one has its address + k.
+	PodNetworks []string
 	Images      string // directory with one directory per image
 	DeviceDir   string // what Pods see as /dev/longhorn
 	NodeCPU     string // quantity, or one for each node, separated by commas; empty for the machine's
@@ -84,6 +87,9 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of each node's kubelet endpoint, on the node's address")
 	fs.StringVar(&c.NodeNetwork, "node-network", c.NodeNetwork,
 		"loopback network of the nodes: node k gets this address plus k")
+	fs.StringArrayVar(&c.PodNetworks, "pod-network", c.PodNetworks,
+		"further network for Pods that ask for it by annotation, as NAMESPACE/NAME=127.0.2.0: on node k they get this "+
+			"address plus k (repeatable)")
 	fs.StringVar(&c.Images, "images", c.Images,
 		"directory of container images as directories (default: images/ beside the program's folder, then the built "+
 			"programs themselves)")
@@ -135,13 +141,8 @@ func (c *Config) Validate() error {
 	if !c.NoManager && c.APIPort == c.KubePort {
 		return bad("--api-port and --kube-port are both %d", c.APIPort)
 	}
-	ip := net.ParseIP(c.NodeNetwork).To4()
-	if ip == nil || !ip.IsLoopback() || ip[3] != 0 {
-		return bad("--node-network %q is not an IPv4 loopback network such as 127.0.1.0", c.NodeNetwork)
-	}
-	if ip[1] == 0 && ip[2] == 0 {
-		return bad("--node-network 127.0.0.0 would give node 1 the address 127.0.0.1, which the API server uses; take " +
-			"127.0.1.0")
+	if err := c.validateNetworks(); err != nil {
+		return err
 	}
 	if c.NodeGrace < 5*time.Second {
 		return bad("--node-grace %s is below 5s, less than heartbeats allow", c.NodeGrace)
@@ -158,6 +159,40 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// validateNetworks refuses networks that are none, or that have addresses in common.
+func (c *Config) validateNetworks() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
+	}
+	if !loopbackNetwork(c.NodeNetwork) {
+		return bad("--node-network %q is not an IPv4 loopback network such as 127.0.1.0", c.NodeNetwork)
+	}
+	if c.NodeNetwork == "127.0.0.0" {
+		return bad("--node-network 127.0.0.0 would give node 1 the address 127.0.0.1, which the API server uses; take " +
+			"127.0.1.0")
+	}
+	taken := map[string]string{c.NodeNetwork: "--node-network", "127.0.0.0": "the API server"}
+	for _, value := range c.PodNetworks {
+		name, network, _ := strings.Cut(value, "=")
+		namespace, rest, _ := strings.Cut(name, "/")
+		switch {
+		case namespace == "" || rest == "" || strings.Contains(rest, "/") || !loopbackNetwork(network):
+			return bad("--pod-network %q is not NAMESPACE/NAME=NETWORK, such as kube-system/storage=127.0.2.0", value)
+		case taken[network] != "":
+			return bad("--pod-network %q: %s is used by %s", value, network, taken[network])
+		case taken[name] != "":
+			return bad("--pod-network %s is given twice", name)
+		}
+		taken[network], taken[name] = name, name
+	}
+	return nil
+}
+
+func loopbackNetwork(value string) bool {
+	ip := net.ParseIP(value).To4()
+	return ip != nil && ip.IsLoopback() && ip[3] == 0
 }
 
 // capacity is what node k, counted from 1, offers.
@@ -183,9 +218,34 @@ func (c *Config) capacity(k int) (v1.ResourceList, error) {
 // nodeName and nodeAddress of node k, counted from 1.
 func nodeName(k int) string { return fmt.Sprintf("node-%d", k) }
 
-func (c *Config) nodeAddress(k int) string {
-	ip := net.ParseIP(c.NodeNetwork).To4()
+func (c *Config) nodeAddress(k int) string { return address(c.NodeNetwork, k) }
+
+func address(network string, k int) string {
+	ip := net.ParseIP(network).To4()
 	return net.IPv4(ip[0], ip[1], ip[2], byte(k)).String()
+}
+
+// lastAddress of a network is the last one that a node or Pod has.
+const lastAddress = 250
+
+// place is node k, counted from 1, in a network: the nodes' addresses come first, then each node's
+// second one, and so on.
+func (c *Config) place(network string, k int) node.Place {
+	p := node.Place{Address: address(network, k)}
+	for next := k + c.Nodes; next <= lastAddress; next += c.Nodes {
+		p.Further = append(p.Further, address(network, next))
+	}
+	return p
+}
+
+// podNetworks are the further networks as node k, counted from 1, is on them.
+func (c *Config) podNetworks(k int) []node.PodNetwork {
+	var out []node.PodNetwork
+	for _, value := range c.PodNetworks {
+		name, network, _ := strings.Cut(value, "=")
+		out = append(out, node.PodNetwork{Name: name, Place: c.place(network, k)})
+	}
+	return out
 }
 
 // deviceDir of node k. Each node has its own, since a volume may be offered on two nodes at a time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,17 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.NodeNetwork = "192.168.0.0" }, "--node-network"},
 		{func(c *Config) { c.NodeNetwork = "::1" }, "--node-network"},
 		{func(c *Config) { c.NodeNetwork = "127.0.0.0" }, "--node-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=127.0.2.0", "kube-system/b=127.0.3.0"} }, ""},
+		{func(c *Config) { c.PodNetworks = []string{"a=127.0.2.0"} }, "--pod-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a/b=127.0.2.0"} }, "--pod-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a"} }, "--pod-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=10.0.2.0"} }, "--pod-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=127.0.2.1"} }, "--pod-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=127.0.1.0"} }, "used by --node-network"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=127.0.0.0"} }, "used by the API server"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=127.0.2.0", "kube-system/b=127.0.2.0"} },
+			"used by kube-system/a"},
+		{func(c *Config) { c.PodNetworks = []string{"kube-system/a=127.0.2.0", "kube-system/a=127.0.3.0"} }, "twice"},
 		{func(c *Config) { c.NodeGrace = time.Second }, "--node-grace"},
 		{func(c *Config) { c.StopGrace = -1 }, "--stop-grace"},
 		{func(c *Config) { c.Output = "yaml" }, "--output"},
@@ -59,6 +71,14 @@ func TestPlaces(t *testing.T) {
 	c := Defaults()
 	if got := c.nodeAddress(1) + " " + c.nodeAddress(250); got != "127.0.1.1 127.0.1.250" {
 		t.Errorf("addresses %s", got)
+	}
+	c.PodNetworks = []string{"kube-system/a=127.0.2.0", "b/b=127.3.4.0"}
+	c.Nodes = 100
+	want2 := []node.PodNetwork{{Name: "kube-system/a", Place: node.Place{Address: "127.0.2.7",
+		Further: []string{"127.0.2.107", "127.0.2.207"}}}, {Name: "b/b", Place: node.Place{Address: "127.3.4.7",
+		Further: []string{"127.3.4.107", "127.3.4.207"}}}}
+	if got := c.podNetworks(7); !reflect.DeepEqual(got, want2) {
+		t.Errorf("networks %v", got)
 	}
 	c.NodeMemory = "16Gi"
 	for cpus, want := range map[string][]int64{"8": {8, 8, 8, 8}, "2,4,8": {2, 4, 8, 8}} {

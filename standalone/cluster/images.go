@@ -20,10 +20,15 @@ var builtIn = []struct {
 }{
 	{func(c *Config) string { return c.ManagerImage }, "manager", []string{"manager", "longhorn-manager"}},
 	{func(c *Config) string { return c.EngineImage }, "engine", []string{"engine", "longhorn"}},
+	{func(c *Config) string { return c.EngineImage + nextEngine }, "engine", []string{"engine", "longhorn"}},
 	{func(c *Config) string {
 		return c.InstanceManagerImage
 	}, "instance-manager", []string{"instance-manager", "longhorn-instance-manager"}},
 }
+
+// nextEngine is appended to the engine image's name for a second image of the same program: without
+// it nobody could see an upgrade on a cluster that has one build.
+const nextEngine = "-next"
 
 // images returns where nodes look for images: the directory the user names, or else images/ beside
 // the folder of our program; then one made of the built programs.

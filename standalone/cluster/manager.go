@@ -50,6 +50,8 @@ func (c *Cluster) startManager(ctx context.Context) error {
 		c.cfg.ManagerImage, c.cfg.EngineImage, c.cfg.InstanceManagerImage
 	values.WebhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(c.ports.webhook))
 	values.ManagerArgs = c.cfg.ManagerArgs
+	values.AnonymousAccess, values.DefaultSettings = anonymousAccess, defaultSettings
+	values.DeployCSI, values.PortForward = false, false
 	if err := c.apply(ctx, values); err != nil {
 		return err
 	}
@@ -89,8 +91,6 @@ func (c *Cluster) apply(ctx context.Context, values deploy.Values) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
-	// The namespace comes first; the defaults must be there before a manager starts.
-	docs = slices.Insert(docs, 1, defaultSettings(values.Namespace))
 	for _, doc := range docs {
 		if err := applyOne(ctx, dyn, mapper, doc); err != nil {
 			return err

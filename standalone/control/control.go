@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -48,38 +48,28 @@ type Response struct {
 // Server answers on the socket of a state folder.
 type Server struct {
 	listener net.Listener
-	dir      *os.File
+	release  func()
 	wg       sync.WaitGroup
 	cancel   context.CancelFunc
 }
 
 // Listen serves requests with handle until Close.
 func Listen(stateDir string, handle func(context.Context, Request) error) (*Server, error) {
-	dir, path, err := socketPath(stateDir)
+	path, release, err := listener.Reach(filepath.Join(stateDir, SocketName))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	_ = os.Remove(path) // left by a killed instance; the folder's lock says that none is alive
 	ctx, cancel := context.WithCancel(context.Background())
 	l, err := listener.Listen(ctx, "unix", path)
 	if err != nil {
 		cancel()
-		_ = dir.Close()
+		release()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	s := &Server{listener: l, dir: dir, cancel: cancel}
+	s := &Server{listener: l, release: release, cancel: cancel}
 	s.wg.Go(func() { s.accept(ctx, handle) })
 	return s, nil
-}
-
-// socketPath names the socket through a descriptor of its folder: the kernel allows 107 bytes for
-// the path of a socket, which folders of tests easily exceed.
-func socketPath(stateDir string) (*os.File, string, error) {
-	dir, err := os.Open(stateDir)
-	if err != nil {
-		return nil, "", fmt.Errorf("control socket: %w", err)
-	}
-	return dir, "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + SocketName, nil
 }
 
 // Close stops the server and waits for requests under way.
@@ -87,7 +77,7 @@ func (s *Server) Close() {
 	s.cancel()
 	_ = s.listener.Close()
 	s.wg.Wait()
-	_ = s.dir.Close()
+	s.release()
 }
 
 func (s *Server) accept(ctx context.Context, handle func(context.Context, Request) error) {

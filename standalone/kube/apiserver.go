@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -42,7 +43,7 @@ func apiServerArgs(cfg Config, creds *credentials) []string {
 		"--service-account-key-file=" + creds.serviceAccountKey,
 		"--service-account-signing-key-file=" + creds.serviceAccountKey,
 		"--service-cluster-ip-range=" + serviceCIDR,
-		"--authorization-mode=RBAC",
+		"--authorization-mode=" + cmp.Or(cfg.Authorization, "RBAC"),
 		"--allow-privileged=true",
 		"--profiling=false",
 		// The endpoints of service "kubernetes" would be a loopback address, which the API refuses.

@@ -55,7 +55,7 @@ func componentKubeconfig(cfg Config, name string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(filepath.Dir(pair.CertFile), name+".kubeconfig")
-	return path, writeKubeconfig(path, cfg, pair, false)
+	return path, WriteKubeconfig(path, cfg, pair, false)
 }
 
 // WriteAdminKubeconfig writes the cluster administrator's kubeconfig, self-contained so that it can
@@ -65,10 +65,12 @@ func WriteAdminKubeconfig(path string, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	return writeKubeconfig(path, cfg, pair, true)
+	return WriteKubeconfig(path, cfg, pair, true)
 }
 
-func writeKubeconfig(path string, cfg Config, pair pki.Pair, inline bool) error {
+// WriteKubeconfig writes a kubeconfig for whoever holds a client certificate; inline makes it
+// self-contained.
+func WriteKubeconfig(path string, cfg Config, pair pki.Pair, inline bool) error {
 	kc := clientcmdapi.NewConfig()
 	kc.Clusters["ankole"] = &clientcmdapi.Cluster{
 		Server:               "https://" + hostPort(cfg.Host, cfg.Port),

@@ -56,6 +56,8 @@ type Config struct {
 	EtcdPort, EtcdPeerPort int
 	// NodeGrace is how long a node may miss its lease before it is NotReady.
 	NodeGrace time.Duration
+	// Authorization modes of the API server; empty for RBAC.
+	Authorization string
 	// Extra flags per component, appended after ours.
 	APIServerArgs, ControllerManagerArgs []string
 	// UnsafeNoFsync lets etcd acknowledge before data is on disk: for tests that never lose power.

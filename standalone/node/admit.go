@@ -42,6 +42,7 @@ func (a *Agent) release(pod *v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.admitted, pod.UID)
+	delete(a.address, pod.UID)
 }
 
 // amount is a quantity in the unit that the kubelet's message uses: CPU in thousandths.

@@ -37,6 +37,7 @@ type Agent struct {
 	mu       sync.Mutex
 	workers  map[types.UID]*worker
 	admitted map[types.UID]v1.ResourceList
+	address  map[types.UID]int // of Pods that do not have the shared one, see takeAddress
 	stopping bool
 }
 

@@ -31,8 +31,10 @@ const KubeletVersion = "v1.36.3"
 
 // Config describes one node.
 type Config struct {
-	Name     string
-	Address  string // InternalIP, and the address of every Pod on the node
+	Name string
+	// Place is the node in the cluster's own network: its address is the InternalIP.
+	Place
+	Networks []PodNetwork
 	Port     int    // kubelet endpoint
 	StateDir string // the cluster's folder, part of every process's marker
 	// DeviceDir is what Pods see as /dev/longhorn.

@@ -190,8 +190,10 @@ func (a *Agent) fieldValue(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, er
 		return pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
-	case "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs":
+	case "status.hostIP", "status.hostIPs":
 		return a.cfg.Address, nil
+	case "status.podIP", "status.podIPs":
+		return a.addressOf(pod), nil
 	}
 	return fieldpath.ExtractFieldPathAsString(pod, path)
 }

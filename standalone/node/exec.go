@@ -72,7 +72,7 @@ func (a *Agent) runHook(ctx context.Context, pod *v1.Pod, c *v1.Container, h *v1
 		}
 		return err
 	case h.HTTPGet != nil:
-		req, err := httpprobe.NewRequestForHTTPGetAction(h.HTTPGet, c, a.cfg.Address, "lifecycle")
+		req, err := httpprobe.NewRequestForHTTPGetAction(h.HTTPGet, c, a.addressOf(pod), "lifecycle")
 		if err != nil {
 			return err
 		}

@@ -13,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/component-helpers/node/util"
 	"k8s.io/utils/clock"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"ankole.storage/controlplane/conflict"
 )
 
 const (
@@ -68,7 +69,7 @@ func (a *Agent) register(ctx context.Context) error {
 		return err
 	}
 	boot := string(uuid.NewUUID())
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	return conflict.Retry(func() error {
 		n, err := nodes.Get(ctx, a.cfg.Name, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -16,13 +16,14 @@ func testAgent(t *testing.T) *Agent {
 	t.Helper()
 	return &Agent{
 		cfg: Config{
-			Name: "node-1", Address: "127.9.9.1", StateDir: t.TempDir(), DeviceDir: "/devices",
+			Name: "node-1", Place: Place{"127.9.9.1", []string{"127.9.9.4", "127.9.9.7"}}, StateDir: t.TempDir(),
+			DeviceDir: "/devices",
 			Capacity: v1.ResourceList{
 				v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"),
 				v1.ResourcePods: resource.MustParse("3"),
 			},
 		},
-		admitted: map[types.UID]v1.ResourceList{},
+		admitted: map[types.UID]v1.ResourceList{}, workers: map[types.UID]*worker{},
 	}
 }
 

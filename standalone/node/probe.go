@@ -187,13 +187,13 @@ func (a *Agent) probeOnce(ctx context.Context, pod *v1.Pod, c *v1.Container, p *
 		return execErr == nil && code == 0, strings.TrimSpace(out.String() + " " + execMessage(code, execErr))
 	case p.HTTPGet != nil:
 		var req *http.Request
-		if req, err = httpprobe.NewRequestForHTTPGetAction(p.HTTPGet, c, a.cfg.Address, "probe"); err == nil {
+		if req, err = httpprobe.NewRequestForHTTPGetAction(p.HTTPGet, c, a.addressOf(pod), "probe"); err == nil {
 			res, msg, err = httpprobe.New(false).Probe(req, timeout)
 		}
 	case p.TCPSocket != nil:
 		host := p.TCPSocket.Host
 		if host == "" {
-			host = a.cfg.Address
+			host = a.addressOf(pod)
 		}
 		var port int
 		if port, err = resolvePort(p.TCPSocket.Port, c); err == nil {
@@ -204,7 +204,7 @@ func (a *Agent) probeOnce(ctx context.Context, pod *v1.Pod, c *v1.Container, p *
 		if p.GRPC.Service != nil {
 			service = *p.GRPC.Service
 		}
-		res, msg, err = grpcprobe.New().Probe(a.cfg.Address, service, int(p.GRPC.Port), timeout)
+		res, msg, err = grpcprobe.New().Probe(a.addressOf(pod), service, int(p.GRPC.Port), timeout)
 	}
 	if err != nil {
 		return false, err.Error()

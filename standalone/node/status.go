@@ -123,8 +123,8 @@ func (a *Agent) statusOf(pod *v1.Pod, old *v1.PodStatus, recs []*record, v *verd
 	if v != nil && len(recs) == 0 {
 		s.Phase = v1.PodFailed
 	} else {
-		s.PodIP = a.cfg.Address
-		s.PodIPs = []v1.PodIP{{IP: a.cfg.Address}}
+		s.PodIP = a.addressOf(pod)
+		s.PodIPs = []v1.PodIP{{IP: s.PodIP}}
 		for _, r := range recs {
 			cs := r.status(policy, pod, now, ending)
 			if r.init {

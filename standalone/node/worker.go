@@ -162,6 +162,7 @@ func (w *worker) begin(ctx context.Context) bool {
 		w.a.events.Event(pod, v1.EventTypeWarning, v.reason, v.message)
 		return true
 	}
+	w.a.takeAddress(pod)
 	w.recs = newRecords(pod, time.Now())
 	if err := os.MkdirAll(w.a.podDir(pod), 0o755); err != nil {
 		w.log.Error("cannot make the Pod's folder", "error", err)
@@ -266,8 +267,8 @@ func (w *worker) hurry(pod *v1.Pod, gone bool, stop *time.Duration, now time.Tim
 	}
 }
 
-// prepare sets up the volumes before the first container. Failing is normal while a Secret is
-// missing.
+// prepare sets up networks and volumes before the first container. Failing is normal while a Secret
+// is missing.
 func (w *worker) prepare(ctx context.Context, pod *v1.Pod, now time.Time) bool {
 	if w.ready {
 		return true
@@ -276,6 +277,12 @@ func (w *worker) prepare(ctx context.Context, pod *v1.Pod, now time.Time) bool {
 		return false
 	}
 	w.dirty = false
+	if err := w.a.attachNetworks(ctx, pod); err != nil {
+		w.retryAt = now.Add(retryInterval)
+		w.a.events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
+		w.log.Warn("networks not ready", "error", err)
+		return false
+	}
 	if err := w.vols.set(ctx, pod); err != nil {
 		w.retryAt = now.Add(retryInterval)
 		w.a.events.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())

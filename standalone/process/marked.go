@@ -2,14 +2,13 @@ package process
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
+
+	"ankole.storage/environ"
 )
 
-// killPasses bounds the hunt for processes that fork while they are being killed. Each pass kills
+// killPasses bounds the search for processes that fork while they are being killed. Each pass kills
 // all that existed when it began, so only a fork bomb outlives a few.
 const killPasses = 20
 
@@ -23,7 +22,7 @@ func KillMarked(prefix string) int {
 	for range killPasses {
 		pids := Marked(prefix)
 		if len(pids) == 0 {
-			return total
+			break
 		}
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -35,29 +34,22 @@ func KillMarked(prefix string) int {
 
 // Marked lists the processes whose marker begins with prefix. A process that has ended but is not
 // yet reaped has no environment any more and is not listed.
-func Marked(prefix string) []int {
+func Marked(prefix string) (pids []int) {
 	if !strings.HasSuffix(prefix, "|") {
 		panic("process: a marker prefix ends with the separator, or it would match siblings: " + prefix)
 	}
 	want := []byte(MarkerVariable + "=" + prefix)
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	self := os.Getpid()
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == self {
-			continue
-		}
-		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && hasVariable(env, want) {
+	environments.Each(environments.Processes(), func(pid int, env []byte) {
+		if hasVariable(env, want) {
 			pids = append(pids, pid)
 		}
-	}
+	})
 	return pids
 }
+
+// environments leaves out processes whose environment cannot be read at the moment, since they wait
+// for a volume: they are taken for none of ours.
+var environments environ.Reader
 
 // hasVariable looks for a variable at the start of one of the NUL-separated strings.
 func hasVariable(env, want []byte) bool {

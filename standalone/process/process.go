@@ -68,6 +68,10 @@ type Spawner struct {
 	quit     chan struct{}
 	once     sync.Once
 	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	running map[*Process]bool
 }
 
 type request struct {
@@ -75,16 +79,23 @@ type request struct {
 	reply chan error
 }
 
-// NewSpawner starts the thread. Close ends it, and with it every process still running.
+// NewSpawner starts the thread. Close ends every process still running.
 func NewSpawner() *Spawner {
-	s := &Spawner{requests: make(chan request), quit: make(chan struct{})}
-	s.wg.Go(s.run)
+	s := newSpawner()
+	s.wg.Go(func() {
+		// Never unlocked, so that nothing else can end the thread. It ends with this goroutine, unless it
+		// is the program's first one, which never does.
+		runtime.LockOSThread()
+		s.run()
+	})
 	return s
 }
 
+func newSpawner() *Spawner {
+	return &Spawner{requests: make(chan request), quit: make(chan struct{}), running: map[*Process]bool{}}
+}
+
 func (s *Spawner) run() {
-	// Never unlocked: the thread ends with this goroutine, and with it the children.
-	runtime.LockOSThread()
 	for {
 		select {
 		case r := <-s.requests:
@@ -99,8 +110,14 @@ func (s *Spawner) run() {
 // kernel.
 const closeTime = 5 * time.Second
 
-// Close stops the spawner and waits for its processes, which the kernel then kills.
+// Close stops the spawner, kills its processes and waits for them.
 func (s *Spawner) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for p := range s.running {
+		p.Signal(syscall.SIGKILL) // what else carries its marker ends with it
+	}
+	s.mu.Unlock()
 	s.once.Do(func() { close(s.quit) })
 	done := make(chan struct{})
 	go func() { s.wg.Wait(); close(done) }()
@@ -125,13 +142,7 @@ func (s *Spawner) Start(spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := request{cmd: cmd, reply: make(chan error, 1)}
-	select {
-	case s.requests <- r:
-		err = <-r.reply
-	case <-s.quit:
-		err = ErrClosed
-	}
+	err = s.start(cmd)
 	out.closeWriters()
 	if err != nil {
 		out.closeReaders()
@@ -139,8 +150,48 @@ func (s *Spawner) Start(spec Spec) (*Process, error) {
 	}
 	p := &Process{cmd: cmd, spec: spec, marker: spec.Marker, done: make(chan struct{})}
 	out.copy()
-	s.wg.Go(func() { p.wait(out) })
+	s.follow(p, out)
 	return p, nil
+}
+
+// start has the thread start a command. What was started is counted in wg, and follow has to be
+// called.
+func (s *Spawner) start(cmd *exec.Cmd) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.wg.Add(1) // before Close waits
+	s.mu.Unlock()
+	r := request{cmd: cmd, reply: make(chan error, 1)}
+	err := ErrClosed
+	select {
+	case s.requests <- r:
+		err = <-r.reply
+	case <-s.quit:
+	}
+	if err != nil {
+		s.wg.Done()
+	}
+	return err
+}
+
+// follow notes a process until it has ended.
+func (s *Spawner) follow(p *Process, out *outputs) {
+	s.mu.Lock()
+	s.running[p] = true
+	if s.closed { // Close has not seen it
+		p.Signal(syscall.SIGKILL)
+	}
+	s.mu.Unlock()
+	go func() {
+		defer s.wg.Done()
+		p.wait(out)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.running, p)
+	}()
 }
 
 // wait reaps the process, ends what it left behind and drains its output.

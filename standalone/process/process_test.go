@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -161,6 +163,52 @@ func TestDescendantsEnd(t *testing.T) {
 	waitDead(t, pid)
 }
 
+// TestKillDuringExec: a process that runs one program after another has no environment for moments,
+// and ends with its container all the same.
+func TestKillDuringExec(t *testing.T) {
+	s := NewSpawner()
+	defer s.Close()
+	script := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 100 {
+		var out syncBuffer
+		spec := shell(fmt.Sprintf("setsid %s </dev/null >/dev/null 2>&1 & echo $!; : %d", script, round))
+		spec.Stdout = &out
+		p, err := s.Start(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitDone(t, p)
+		var pid int
+		if _, err := fmt.Sscan(out.String(), &pid); err != nil {
+			t.Fatalf("%q: %v", out.String(), err)
+		}
+		if !ended(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatalf("round %d: process %d goes on after its container has ended", round, pid)
+		}
+	}
+}
+
+// ended waits for the end of a process that may have been killed, as long as the kernel needs for
+// that.
+func ended(pid int) bool {
+	deadline := time.NewTimer(5 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for alive(pid) {
+		select {
+		case <-deadline.C:
+			return !alive(pid)
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
 // TestKillMarked ends exactly what carries the prefix.
 func TestKillMarked(t *testing.T) {
 	s := NewSpawner()
@@ -242,4 +290,47 @@ func TestClose(t *testing.T) {
 	if _, err := s.Start(shell("true")); err == nil {
 		t.Error("a closed spawner started a process")
 	}
+}
+
+// TestCloseBesideStarts: what is started while the spawner is being closed is refused, or has ended
+// when Close returns.
+func TestCloseBesideStarts(t *testing.T) {
+	for range 50 {
+		s := NewSpawner()
+		started := make(chan *Process)
+		go func() {
+			p, err := s.Start(shell("exec sleep 1000"))
+			if err != nil {
+				p = nil
+			}
+			started <- p
+		}()
+		s.Close()
+		if p := <-started; p != nil {
+			select {
+			case <-p.Done():
+			default:
+				t.Error("it runs on after Close")
+			}
+		}
+	}
+}
+
+// TestCloseOnAThreadThatStays: the thread that has started a process does not end with the spawner,
+// as the first one of a program never does. The kernel sends no signal then.
+func TestCloseOnAThreadThatStays(t *testing.T) {
+	s := newSpawner()
+	end := make(chan struct{})
+	defer close(end)
+	go func() {
+		runtime.LockOSThread()
+		s.run()
+		<-end
+	}()
+	p, err := s.Start(shell("exec sleep 1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	waitDone(t, p)
 }

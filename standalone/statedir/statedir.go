@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -59,34 +60,44 @@ func Open(path string) (*Dir, error) {
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
-	lockPath := filepath.Join(abs, "lock")
-	f, err := os.OpenFile(lockPath, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	f, holder, err := Lock(abs)
+	if errors.Is(err, ErrInUse) {
+		pid := "unknown"
+		if holder > 0 {
+			pid = strconv.Itoa(holder)
+		}
+		return nil, fmt.Errorf("%w: %s is served by another ankole-standalone (pid %s); "+
+			"stop that one (Ctrl-C in its terminal, or kill %[3]s), or choose another folder with --dir and other "+
+			"addresses with --api-port and --node-network", err, abs, pid)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %w (choose another with --dir)", err)
 	}
+	return &Dir{path: abs, lock: f}, nil
+}
+
+// Lock locks a folder for this process, and notes the process in it. The kernel drops the lock when
+// the file is closed or the process ends, however it ends. ErrInUse: the process holder has it, 0
+// while that is about to note itself.
+func Lock(dir string) (f *os.File, holder int, err error) {
+	f, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder := readHolder(lockPath)
+		text, _ := io.ReadAll(f)
 		_ = f.Close()
-		return nil, fmt.Errorf("%w: %s is served by another ankole-standalone (pid %s); "+
-			"stop that one (Ctrl-C in its terminal, or kill %s), or choose another folder with --dir and other "+
-			"addresses with --api-port and --node-network", ErrInUse, abs, holder, holder)
+		holder, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return nil, holder, ErrInUse
 	}
 	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("state folder: write lock: %w", err)
+		return nil, 0, fmt.Errorf("lock: %w", err)
 	}
-	return &Dir{path: abs, lock: f}, nil
-}
-
-func readHolder(path string) string {
-	data, err := os.ReadFile(path)
-	if pid := strings.TrimSpace(string(data)); err == nil && pid != "" {
-		return pid
-	}
-	return "unknown"
+	return f, 0, nil
 }
 
 // Close releases the folder.

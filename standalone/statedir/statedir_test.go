@@ -39,6 +39,28 @@ func TestOnlyOne(t *testing.T) {
 	_ = d.Close()
 }
 
+// TestHolder: whoever finds a folder locked is told by whom, also before that one has noted itself.
+func TestHolder(t *testing.T) {
+	dir := t.TempDir()
+	f, _, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, holder, err := Lock(dir); !errors.Is(err, ErrInUse) || holder != os.Getpid() {
+		t.Errorf("held by %d: %v", holder, err)
+	}
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	if _, holder, err := Lock(dir); !errors.Is(err, ErrInUse) || holder != 0 {
+		t.Errorf("held by %d: %v", holder, err)
+	}
+	if _, err := Open(dir); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "kill unknown") {
+		t.Error(err)
+	}
+}
+
 func TestPortsAreKept(t *testing.T) {
 	path := t.TempDir()
 	d, err := Open(path)

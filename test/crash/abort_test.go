@@ -26,6 +26,7 @@ func TestAbortedConnection(t *testing.T) {
 	}
 	got := make([]byte, len(content))
 	for range 2 {
+		device := deviceID(t, v)
 		d, err := v.Engine().Target()
 		if err != nil {
 			t.Fatal(err)
@@ -52,6 +53,9 @@ func TestAbortedConnection(t *testing.T) {
 		})
 		if !bytes.Equal(got, content) {
 			t.Error("the new device reads something else")
+		}
+		if now := deviceID(t, v); now == device || now == "" {
+			t.Errorf("the new device is told as the former one: %q, before %q", now, device)
 		}
 	}
 	d, err := v.Engine().Target()

@@ -59,7 +59,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 //
 // ROUNDS sets how many, SEED what happens, FAULT one fault by name.
 func TestRounds(t *testing.T) {
-	seed := number(t, "SEED", uint64(time.Now().UnixNano()))
+	seed := number(t, "SEED", seeded.Key(t))
 	n := everyFault
 	if os.Getenv("ROUNDS") != "all" {
 		n = int(number(t, "ROUNDS", rounds))

@@ -8,11 +8,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 // under starts a volume with a writer on it. Its engines have the timeouts of production.
@@ -34,7 +34,7 @@ func idle(t *testing.T, cfg rig.Config) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRun(t, v, cfg, number(t, "SEED", uint64(time.Now().UnixNano())))
+	return newRun(t, v, cfg, number(t, "SEED", seeded.Key(t)))
 }
 
 // finish heals and checks.

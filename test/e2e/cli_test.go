@@ -56,7 +56,8 @@ func TestCommandLine(t *testing.T) {
 		{"setting set replica-replenishment-wait-interval 30", 0, "is now 30"},
 		{"volume detach mine", 0, "volume mine detached"},
 		{"volume attach mine", 0, "volume mine attached to"},
-		{"volume delete mine", 0, "volume mine deleted"}, // While attached: that is allowed.
+		{"volume delete mine", 1, "add --yes to go on"},
+		{"volume delete mine --yes", 0, "volume mine deleted"}, // While attached: that is allowed.
 		{"volume get mine", 1, "list volumes with: ankole volume list"},
 		{"node list", 0, "node-3"},
 	} {

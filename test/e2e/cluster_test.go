@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -48,6 +49,10 @@ func start(t *testing.T) *cluster {
 
 func startWith(t *testing.T, o testcluster.Options) *cluster {
 	t.Helper()
+	network := networkEverywhere && o.Manager && o.Dir == "" && o.PodNetworks == nil
+	if network {
+		o.PodNetworks = storageNetworks
+	}
 	c := &cluster{Cluster: testcluster.Start(t, o), t: t}
 	c.connect()
 	t.Cleanup(func() {
@@ -55,6 +60,9 @@ func startWith(t *testing.T, o testcluster.Options) *cluster {
 			c.dump()
 		}
 	})
+	if network {
+		c.useStorageNetwork()
+	}
 	return c
 }
 
@@ -73,17 +81,14 @@ func (c *cluster) connect() {
 	}
 }
 
-// dump shows the end of every instance's log.
-func (c *cluster) dump() {
-	for _, n := range c.Nodes {
-		logs, _ := filepath.Glob(filepath.Join(n.Root, "var/log/instances/*.log")) // the pattern is well-formed
-		for _, l := range logs {
-			p, err := os.ReadFile(l)
-			if err == nil {
-				c.t.Logf("--- %s %s ---\n%s", n.Name, filepath.Base(l), p[max(0, len(p)-2000):])
-			}
-		}
+// kubernetesOf is a client of a cluster, for the objects of Kubernetes itself.
+func kubernetesOf(t *testing.T, c *cluster) *kubernetes.Clientset {
+	t.Helper()
+	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return ks
 }
 
 // eventually waits until cond returns nil.
@@ -181,11 +186,14 @@ func (c *cluster) detach(name string) {
 	})
 }
 
-// device opens an endpoint as a user would: the block device, or the NBD socket.
-func (c *cluster) device(endpoint string) interface {
+// userDevice is a volume as its user has it open.
+type userDevice interface {
 	rig.Device
 	io.Closer
-} {
+}
+
+// device opens an endpoint as a user would: the block device, or the NBD socket.
+func (c *cluster) device(endpoint string) userDevice {
 	c.t.Helper()
 	if socket, ok := strings.CutPrefix(endpoint, "nbd+unix:///"); ok {
 		name, path, _ := strings.Cut(socket, "?socket=")

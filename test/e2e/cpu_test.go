@@ -34,10 +34,7 @@ type cpuTest struct {
 // found them.
 func onCPU(run func(*cpuTest, *testing.T)) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
-		ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ks := kubernetesOf(t, c)
 		run(&cpuTest{c, ks}, t)
 	}
 }
@@ -75,26 +72,30 @@ func (k *cpuTest) field(node string, millis int) {
 	}
 }
 
-// request is what the Pod of the running instance manager of a node requests; 0 for nothing.
+// request is what the Pod of the running aio instance manager of a node requests; 0 for nothing.
 func (k *cpuTest) request(ctx context.Context, node string) (millis int64, pod types.UID, err error) {
 	for _, m := range k.instanceManagers() {
-		if m.Spec.NodeID != node {
-			continue
+		if m.Spec.NodeID == node && m.Spec.Type == longhorn.InstanceManagerTypeAllInOne {
+			return k.requestOf(ctx, &m)
 		}
-		p, err := k.ks.CoreV1().Pods(namespace).Get(ctx, m.Name, metav1.GetOptions{})
-		if err != nil {
-			return 0, "", err
-		}
-		if m.Status.CurrentState != "running" || p.Status.PodIP != m.Status.IP || p.DeletionTimestamp != nil {
-			return 0, "", fmt.Errorf("%s is %s", m.Name, m.Status.CurrentState)
-		}
-		q, asked := p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]
-		if asked && q.IsZero() {
-			return 0, "", fmt.Errorf("Pod %s requests 0 in place of nothing", p.Name)
-		}
-		return q.MilliValue(), p.UID, nil
 	}
 	return 0, "", fmt.Errorf("no instance manager on %s", node)
+}
+
+// requestOf is what the Pod of a running instance manager requests; 0 for nothing.
+func (k *cpuTest) requestOf(ctx context.Context, m *longhorn.InstanceManager) (millis int64, pod types.UID, err error) {
+	p, err := k.ks.CoreV1().Pods(namespace).Get(ctx, m.Name, metav1.GetOptions{})
+	if err != nil {
+		return 0, "", err
+	}
+	if m.Status.CurrentState != "running" || p.Status.PodIP != m.Status.IP || p.DeletionTimestamp != nil {
+		return 0, "", fmt.Errorf("%s is %s", m.Name, m.Status.CurrentState)
+	}
+	q, asked := p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]
+	if asked && q.IsZero() {
+		return 0, "", fmt.Errorf("Pod %s requests 0 in place of nothing", p.Name)
+	}
+	return q.MilliValue(), p.UID, nil
 }
 
 // await waits until the Pods of node-1, node-2 and node-3 request so much, and the setting says

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,17 +34,7 @@ const (
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, Nodes: 4})
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *cluster)
-	}{{"F14", scenarioF14}, {"F18", scenarioF18}, {"F13", scenarioF13}} {
-		t.Run(s.name, func(t *testing.T) {
-			outer := c.t
-			c.t = t
-			defer func() { c.t = outer }()
-			s.run(t, c)
-		})
-	}
+	c.each(t, []scenario{{"C6", withoutAddress}, {"F14", scenarioF14}, {"F18", scenarioF18}, {"F13", scenarioF13}})
 }
 
 // scenarioF13 breaks the disk of one of three replicas under load, in each way that disks break.
@@ -78,6 +69,7 @@ func scenarioF13(t *testing.T, c *cluster) {
 		f.breaks()
 		c.eventually("the volume is degraded with its disk "+f.name, c.robustness("f13", "degraded"))
 		b.await(f.name, f.kind, f.reason, f.say)
+		b.othersReady(f.name)
 		w.AwaitMore(t, 100)
 		f.mend()
 		b.await("mended", longhorn.DiskConditionReady, "", "")
@@ -126,6 +118,7 @@ func (c *cluster) replicaOn(volume, node string) string {
 type brokenDisk struct {
 	*cluster
 	node, at string
+	room     int64 // size in bytes, 1 GiB by default
 	loop     string
 }
 
@@ -149,7 +142,7 @@ func (b *brokenDisk) make(name string) {
 	b.await("new", longhorn.DiskConditionSchedulable, "", "")
 }
 
-// loopDevice is a new ext4 of 1 GiB, most of it a hole.
+// loopDevice is a new ext4, most of it a hole.
 func (b *brokenDisk) loopDevice(dir string) string {
 	b.t.Helper()
 	file := filepath.Join(dir, "disk")
@@ -157,7 +150,7 @@ func (b *brokenDisk) loopDevice(dir string) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := errors.Join(f.Truncate(1<<30), f.Close()); err != nil {
+	if err := errors.Join(f.Truncate(cmp.Or(b.room, 1<<30)), f.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	b.command("mkfs.ext4", "-q", file)
@@ -207,6 +200,26 @@ func (b *brokenDisk) await(what, kind, reason, words string) {
 		}
 		return nil
 	})
+}
+
+// othersReady checks the other disks of the node, of which one is on the file system that the
+// disk's directory is on without it (K93).
+func (b *brokenDisk) othersReady(what string) {
+	b.t.Helper()
+	others := 0
+	for name, d := range b.cluster.node(b.node).Status.DiskStatus {
+		if name == "data" {
+			continue
+		}
+		others++
+		ready := longhorn.FindCondition(d.Conditions, longhorn.DiskConditionReady)
+		if ready.Status != longhorn.ConditionTrue {
+			b.t.Errorf("disk %s is not ready while another one of %s is %s: %+v", name, b.node, what, ready)
+		}
+	}
+	if others == 0 {
+		b.t.Errorf("%s has no other disk", b.node)
+	}
 }
 
 // fill takes all space of the disk.

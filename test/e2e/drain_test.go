@@ -76,10 +76,7 @@ func (d *drainer) awaitEvent(says string) {
 // which volume the drain waits for; it goes on when there is a copy on another node. Of two nodes
 // that are drained at once and have the only two copies one is held.
 func scenarioA9(t *testing.T, c *cluster) {
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	const volume = "a9"
 	d := &drainer{cluster: c, ks: ks, volume: volume}
 	c.create(volume, 16*mib, 1)

@@ -63,7 +63,7 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 		}
 		for kind, processes := range map[longhorn.InstanceType]map[string]longhorn.InstanceProcess{
 			"engine": s.InstanceEngines, "replica": s.InstanceReplicas} {
-			ports := map[longhorn.InstanceType]int{"engine": 1, "replica": 10}[kind]
+			ports := map[longhorn.InstanceType]int{"engine": 1, "replica": 15}[kind]
 			for name, p := range processes {
 				if wanted[name] != m.Spec.NodeID {
 					return fmt.Errorf("%s %s is listed on %s, want %q", kind, name, m.Spec.NodeID, wanted[name])
@@ -79,7 +79,11 @@ func (c *cluster) listed(ctx context.Context, t *testing.T, volume, engineNode s
 					}
 					taken[address] = name
 				}
-				conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(s.IP, strconv.Itoa(p.Status.PortStart)))
+				at := s.IP
+				if kind == "replica" {
+					at = s.StorageIP
+				}
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at, strconv.Itoa(p.Status.PortStart)))
 				if err != nil {
 					return fmt.Errorf("%s is listed as running: %w", name, err)
 				}

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -121,10 +120,7 @@ func (c *cluster) awaitChecksum(snapshot string, since time.Time) (sum string) {
 // awaitEvent waits for an event about an object.
 func (c *cluster) awaitEvent(t *testing.T, reason, object string) {
 	t.Helper()
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	c.eventually("event "+reason+" of "+object, func(ctx context.Context) error {
 		list, err := ks.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -198,10 +197,7 @@ func (c *cluster) lookAtEviction(ctx context.Context, names []string, had map[st
 
 // drainTwo drains the two nodes that have all copies of some volumes at once: one of them is held.
 func (c *cluster) drainTwo(t *testing.T) {
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	c.onlyOn("node-2", "node-3")
 	defer c.onlyOn("node-1", "node-2", "node-3", "node-4")
 	names := c.createMany("f18-d", 6, 16*mib, 2)

@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -31,24 +30,38 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
-		Args: []string{"--node-cpu", nodeCPUs}})
+		Args: []string{"--node-cpu", nodeCPUs}, PodNetworks: storageNetworks})
 	c.managersRun() // each scenario finds the cluster as the ones before it leave it
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *cluster)
-	}{
+	c.each(t, []scenario{
 		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3},
 		{"B1", onCPU((*cpuTest).scenarioB1)}, {"B2", onCPU((*cpuTest).scenarioB2)},
 		{"B3", onCPU((*cpuTest).scenarioB3)}, {"B4", onCPU((*cpuTest).scenarioB4)},
 		{"B5", onCPU((*cpuTest).scenarioB5)}, {"B7", onCPU((*cpuTest).scenarioB7)},
 		{"B9", onCPU((*cpuTest).scenarioB9)}, {"B10", onCPU((*cpuTest).scenarioB10)},
+		{"C4", onNetwork((*networkTest).scenarioC4)}, {"C5", onNetwork((*networkTest).scenarioC5)},
+		{"C6", onNetwork((*networkTest).scenarioC6)}, {"C16", onNetwork((*networkTest).scenarioC16)},
+		{"C10", onNetwork((*networkTest).scenarioC10)}, {"C13", onNetwork((*networkTest).scenarioC13)},
 		{"A2", scenarioA2}, {"F1", scenarioF1},
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
-		{"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss}, {"Orphans", orphanedData},
-		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem}, {"P7", promiseP7},
+		{"F10", scenarioF10}, {"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss}, {"Orphans", orphanedData},
+		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem},
+		{"Metrics", metrics},
+		{"Mounted", mountedVolume}, {"P7", promiseP7},
 		{"P7APIServer", promiseP7APIServer},
+		{"Updates", updates},
 		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9},
-	} {
+	})
+}
+
+// scenario is one of several that run on one cluster.
+type scenario struct {
+	name string
+	run  func(*testing.T, *cluster)
+}
+
+// each runs scenarios one after the other.
+func (c *cluster) each(t *testing.T, scenarios []scenario) {
+	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			outer := c.t
 			c.t = t
@@ -85,10 +98,7 @@ func (c *cluster) managersRun() {
 // scenarioA1: one aio instance manager per node, running, and the columns kubectl shows.
 func scenarioA1(t *testing.T, c *cluster) {
 	c.managersRun()
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	raw, err := ks.RESTClient().Get().AbsPath("/apis/longhorn.io/v1beta2/namespaces/"+namespace+"/instancemanagers").
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(context.Background())
 	if err != nil {
@@ -205,7 +215,7 @@ func promiseP7(t *testing.T, c *cluster) {
 }
 
 // managersRestart is what a cluster's log says of managers that were killed or gave up.
-const managersRestart = testcluster.Restarts + ".* container=longhorn-manager "
+const managersRestart = testcluster.Restarts + `.* container=(longhorn-manager|f10-[a-z]+) ` // F10 kills a run
 
 // pauseBound is for I/O in which no process took part that was killed.
 var pauseBound = rig.Bound{Promised: time.Second, Ratio: 25}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -24,10 +23,7 @@ import (
 // that need not.
 func scenarioF14(t *testing.T, c *cluster) {
 	const volume, size = "f14", 32 * mib
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	d := &drainer{cluster: c, ks: ks, volume: volume}
 	c.setting("replica-replenishment-wait-interval", "0")
 	c.patchNodes(`{"spec":{"tags":["fast"]}}`)

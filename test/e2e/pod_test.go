@@ -25,10 +25,7 @@ import (
 // scenarioA3: the Pod of a running aio instance manager is that of the proposal, and the settings
 // that are baked into Pods reach it.
 func scenarioA3(t *testing.T, c *cluster) {
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	for _, m := range c.instanceManagers() {
 		pod := c.podOf(ks, &m)
 		if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP != m.Status.IP {
@@ -216,10 +213,7 @@ func difference(got, want string) string {
 // scenarioA13: the InstanceManager objects belong to their nodes, and carry the proposal's labels,
 // spec and versions.
 func scenarioA13(t *testing.T, c *cluster) {
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	for _, m := range c.instanceManagers() {
 		var node longhorn.Node
 		if err := c.kube.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: m.Spec.NodeID},

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,24 +59,9 @@ func readOnlyFileSystem(t *testing.T, c *cluster) {
 	})
 	c.eventually("the metrics tell of it", func(ctx context.Context) error {
 		for _, n := range c.Nodes {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Address+":9500/metrics", nil)
-			if err != nil {
+			found, err := c.samples(ctx, n.Address, "longhorn_volume_file_system_read_only", "readonly")
+			if err != nil || len(found) > 0 {
 				return err
-			}
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return err
-			}
-			text, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if err != nil {
-				return err
-			}
-			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "longhorn_volume_file_system_read_only{") &&
-					strings.Contains(line, `volume="readonly"`) {
-					return nil
-				}
 			}
 		}
 		return errors.New("no such line")

@@ -36,10 +36,7 @@ func TestReplaceInstanceManagers(t *testing.T) {
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
 		Args: []string{"--node-cpu", "2"}})
 	c.managersRun()
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	k := crowded(c, ks)
 	const volume = "replace"
 	c.create(volume, 64*mib, 3)

@@ -119,7 +119,7 @@ func (c *cluster) purgeByCommand(t *testing.T, name string) {
 		}
 		return nil
 	})
-	if status, out, err := c.ankole(t, "snapshot", "delete", name, "s3"); status != 0 {
+	if status, out, err := c.ankole(t, "snapshot", "delete", name, "s3", "--yes"); status != 0 {
 		t.Errorf("snapshot delete: %d, %s, %s", status, out, err)
 	}
 }
@@ -127,7 +127,12 @@ func (c *cluster) purgeByCommand(t *testing.T, name string) {
 // orderSnapshot has a snapshot taken, of a detached volume too.
 func (c *cluster) orderSnapshot(volume, name string) {
 	c.t.Helper()
-	s, err := c.rest.OrderSnapshot(context.Background(), volume, resource.SnapshotCRInput{Name: name})
+	c.orderLabelled(volume, name, nil)
+}
+
+func (c *cluster) orderLabelled(volume, name string, labels map[string]string) {
+	c.t.Helper()
+	s, err := c.rest.OrderSnapshot(context.Background(), volume, resource.SnapshotCRInput{Name: name, Labels: labels})
 	if err != nil || !s.CreateSnapshot || s.ReadyToUse {
 		c.t.Fatalf("%+v, %v", s, err)
 	}

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -29,10 +28,7 @@ import (
 // useless and good again. A writer sees no error, plaintext is refused from the first on, and
 // volumes attach all the time. Scenarios after it run with the secret.
 func scenarioC9(t *testing.T, c *cluster) {
-	ks, err := kubernetes.NewForConfig(c.RESTConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ks := kubernetesOf(t, c)
 	secrets := ks.CoreV1().Secrets(namespace)
 	set := func(files map[string][]byte) {
 		t.Helper()

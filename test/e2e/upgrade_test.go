@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,28 +22,23 @@ import (
 )
 
 // Engine images of TestE10UpgradeUnderLoad. All run the built engine: engineNext as it is;
-// engineFar says that it understands another controller API; an engine of engineCrashing that is to
-// take a volume over is killed on the way.
+// engineFar says that it understands another controller API; an engine of engineCrashing that is
+// offered a volume dies before it takes it, one of engineHanging stops there.
 const (
 	engineDefault  = "ankole/engine:dev"
 	engineNext     = "ankole/engine:next"
 	engineFar      = "ankole/engine:far"
 	engineCrashing = "ankole/engine:crashing"
+	engineHanging  = "ankole/engine:hanging"
 )
 
 // TestE10UpgradeUnderLoad brings attached volumes under writers that verify to another engine image
 // and back: by hand, by themselves within a limit of one (E1, E10), with an engine that is killed
-// on the way, and refused where images do not fit (E11). The writers see no error and one device.
+// on the way (E8), and refused where images do not fit (E11). The writers see no error and one
+// device.
 func TestE10UpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := &cluster{Cluster: testcluster.Start(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
-		Images: engineImages(t)}), t: t}
-	c.connect()
-	t.Cleanup(func() {
-		if t.Failed() {
-			c.dump()
-		}
-	})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, Images: engineImages(t)})
 	c.managersRun()
 	for _, image := range []string{engineNext, engineFar, engineCrashing} {
 		c.addEngineImage(image)
@@ -76,7 +72,7 @@ func TestE10UpgradeUnderLoad(t *testing.T) {
 	c.setting("concurrent-automatic-engine-upgrade-per-node-limit", "0")
 	c.awaitReferences(engineNext, 0)
 
-	c.upgradeToCrashing("up1")
+	c.upgradeInVain("up1", engineCrashing)
 	check("with an engine that is killed")
 
 	if _, err := c.rest.UpgradeEngine(context.Background(), "up2", engineFar); err == nil ||
@@ -94,17 +90,18 @@ func TestE10UpgradeUnderLoad(t *testing.T) {
 	c.identical("up2", 3)
 }
 
-// upgradeToCrashing asks for an image whose engine is killed when it takes a volume over, and goes
-// back to the one before.
-func (c *cluster) upgradeToCrashing(name string) {
+// upgradeInVain asks for an image whose engine does not get to the end when it takes a volume over,
+// and goes back to the one before (E8).
+func (c *cluster) upgradeInVain(name, image string) {
 	c.t.Helper()
 	before := c.engine(name).Spec.UpgradeAttempt
-	c.upgrade(name, engineCrashing)
-	c.eventually("the upgrade of "+name+" has failed, was given up or is done", func(context.Context) error {
+	c.upgrade(name, image)
+	c.eventually("the upgrade of "+name+" has failed or was given up", func(context.Context) error {
 		e, v := c.engine(name), c.volume(name)
-		failed := e.Status.FailedUpgradeAttempt > before
-		givenUp := v.Image == v.CurrentImage
-		if e.Spec.UpgradeAttempt <= before || !failed && !givenUp {
+		if v.CurrentImage == image {
+			c.t.Fatalf("%s has taken %s over", image, name)
+		}
+		if e.Spec.UpgradeAttempt <= before || e.Status.FailedUpgradeAttempt <= before && v.Image == image {
 			return fmt.Errorf("attempt %d, wanted image %s, image %s", e.Spec.UpgradeAttempt, v.Image, v.CurrentImage)
 		}
 		return nil
@@ -137,6 +134,9 @@ func (c *cluster) openForUpgrade(volumes []string) map[string]*rig.Load {
 	return loads
 }
 
+// stoppingEngine is the engine program with the places where ANKOLE_STOP_AT stops it.
+var stoppingEngine = sync.OnceValues(func() (string, error) { return rig.Build("engine", rig.StopPoints) })
+
 // engineImages makes the images of TestE10UpgradeUnderLoad, each a directory.
 func engineImages(t *testing.T) string {
 	t.Helper()
@@ -156,19 +156,27 @@ version*)
 	exit
 	;;
 *--upgrade*)
-	exec UPGRADE BUILT "$@"
+	UPGRADE
 	;;
 esac
 exec BUILT "$@"
 `
+	stopping, err := stoppingEngine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const run = `exec BUILT "$@"`
+	offered := func(what string) string { return "ANKOLE_STOP_AT=offered-to:" + what + ` exec ` + stopping + ` "$@"` }
 	dir := t.TempDir()
 	for image, edit := range map[string][2]string{
-		engineNext:     {"cat", ""},
-		engineFar:      {`sed -E 's/"controllerAPI(Min)?Version": *[0-9]+/"controllerAPI\1Version":99/g'`, ""},
-		engineCrashing: {"cat", "timeout -s KILL 0.5"},
+		engineNext:     {"cat", run},
+		engineFar:      {`sed -E 's/"controllerAPI(Min)?Version": *[0-9]+/"controllerAPI\1Version":99/g'`, run},
+		engineCrashing: {"cat", offered("die")},
+		engineHanging:  {"cat", offered("stop")},
 	} {
 		at := filepath.Join(dir, naming.CanonicalImage(image))
-		text := strings.NewReplacer("BUILT", built, "VERSION", edit[0], "UPGRADE", edit[1]).Replace(script)
+		text := strings.NewReplacer("BUILT", built, "VERSION", edit[0]).Replace(
+			strings.ReplaceAll(script, "UPGRADE", edit[1]))
 		config, err := json.Marshal(map[string]any{"entrypoint": []string{}, "cmd": []string{"engine"}, "env": []string{}})
 		if err != nil {
 			t.Fatal(err)
@@ -220,12 +228,12 @@ func (c *cluster) upgrade(name, image string) {
 	})
 }
 
-// awaitEngineImage waits until volume, engine and three replicas have an image.
+// awaitEngineImage waits until volume, engine and all replicas have an image.
 func (c *cluster) awaitEngineImage(name, image string) {
 	c.t.Helper()
 	c.eventually(name+" has image "+image, func(ctx context.Context) error {
 		v := c.volume(name)
-		if v.Image != image || v.CurrentImage != image || len(v.Replicas) != 3 {
+		if v.Image != image || v.CurrentImage != image || len(v.Replicas) != v.NumberOfReplicas {
 			return fmt.Errorf("image %s, current %s, %d replicas, %s", v.Image, v.CurrentImage, len(v.Replicas),
 				v.Conditions["EngineUpgrade"].Message)
 		}

@@ -16,7 +16,7 @@ import (
 
 // hangingPod makes a Pod of a StatefulSet that uses a volume and hangs on a node that is down, and
 // waits until it and the attachment of its volume to the node are gone.
-func (c *cluster) hangingPod(ks *kubernetes.Clientset, node, volume string) {
+func (c *cluster) hangingPod(ks kubernetes.Interface, node, volume string) {
 	c.t.Helper()
 	ctx, name := context.Background(), "hangs-on-"+node
 	yes, grace := true, int64(1)

@@ -18,6 +18,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
 )
 
 const mib = 1 << 20
@@ -147,7 +148,7 @@ func rounds() int {
 func TestEveryKindOfAccessUnderFaults(t *testing.T) {
 	each(t, func(t *testing.T, fs fileSystem) {
 		m := mount(t, fs, 3)
-		seed := uint64(time.Now().UnixNano())
+		seed := seeded.Key(t)
 		if s, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 			seed = s
 		}

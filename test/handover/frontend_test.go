@@ -54,12 +54,16 @@ func TestFrontendsPassOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
+			device := deviceID(t, p.old, transport)
 			w := rig.StartLoad(t, d, p.v.Size, 1)
 			for range 3 {
 				w.AwaitMore(t, 50)
 				p.new = p.v.Upgrade(nil, p.next...)
 				p.taken()
 				p.new.AwaitUp()
+				if now := deviceID(t, p.new, transport); now != device {
+					t.Errorf("the device that was passed over counts as another one: %q, before %q", now, device)
+				}
 				for _, r := range p.v.Replicas {
 					r.Stop()
 				}
@@ -75,6 +79,19 @@ func TestFrontendsPassOver(t *testing.T) {
 			p.v.StopEngine()
 		})
 	}
+}
+
+// deviceID is what the engine tells of its device; a socket is none.
+func deviceID(t *testing.T, e *rig.Engine, transport string) string {
+	t.Helper()
+	s, err := e.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if (s.DeviceId == "") != (transport == "nbd-unix") {
+		t.Errorf("offered by %s, ID of the device %q", transport, s.DeviceId)
+	}
+	return s.DeviceId
 }
 
 // An upgrade that fails leaves the old engine serving, with the very connection and device that it
@@ -93,6 +110,7 @@ func TestFrontendsComeBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				device := deviceID(t, p.old, transport)
 				w := rig.StartLoad(t, d, p.v.Size, 1)
 				w.AwaitMore(t, 50)
 				p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=" + at}, p.next...)
@@ -100,6 +118,9 @@ func TestFrontendsComeBack(t *testing.T) {
 					t.Errorf("the new engine ended with 0\n%s", p.new.Log())
 				}
 				w.AwaitMore(t, 50)
+				if now := deviceID(t, p.old, transport); now != device {
+					t.Errorf("the device that was taken back counts as another one: %q, before %q", now, device)
+				}
 				w.Finish()
 				if err := d.Close(); err != nil {
 					t.Error(err)

@@ -3,33 +3,18 @@
 package handover_test
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
 )
 
 // engine is the engine program with the places where ANKOLE_STOP_AT stops it.
-var engine = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("ankole-engine-%d", os.Geteuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	out := filepath.Join(dir, "engine-stoppoints")
-	own := fmt.Sprintf("%s.%d", out, os.Getpid())
-	if msg, err := exec.Command("go", "build", "-tags", "stoppoints", "-o", own,
-		"ankole.storage/cmd/engine").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, msg)
-	}
-	return out, os.Rename(own, out)
-})
+var engine = sync.OnceValues(func() (string, error) { return rig.Build("engine", rig.StopPoints) })
 
 func open(t *testing.T, cfg rig.Config) *rig.Volume {
 	t.Helper()
@@ -101,11 +86,15 @@ func (p *place) taken() {
 func TestHandOver(t *testing.T) {
 	p := prepare(t, rig.Config{Replicas: 3, Size: 64 << 20, NoFrontend: true})
 	for i := range 3 {
+		began := time.Now()
 		p.new = p.v.Upgrade(nil, p.next...)
 		p.taken()
 		s, err := p.new.State()
 		if err != nil || s.Epoch != int64(1001+i) || rig.Modes(s)[enginev1.Mode_MODE_RW] != 3 {
 			t.Fatalf("upgrade %d: %+v, %v", i, s, err)
+		}
+		if pause := time.Duration(s.GetUpgradePauseNanos()); pause <= 0 || pause > time.Since(began) {
+			t.Errorf("upgrade %d: users have waited for %v", i, pause)
 		}
 		for j, r := range p.v.Replicas {
 			r.Stop()

@@ -58,6 +58,12 @@ func TestMissing(t *testing.T) {
 			"skip: kernel without",
 		},
 		{
+			"less, of what CI cannot have",
+			"1",
+			func(t Tester) { Less(t, "CAP_SYS_RESOURCE: ext4 does not grow") },
+			"log: less than all is tested: CAP_SYS_RESOURCE",
+		},
+		{
 			"later, in CI too",
 			"1",
 			func(t Tester) { Later(t, "run with -deep") },

@@ -21,10 +21,12 @@ import (
 	"sync"
 )
 
-// signs are what no log may have. A restart is a line of the node agent in package standalone/node.
+// signs are what no log may have. A restart is a line of the node agent in package standalone/node;
+// an account of the system that is refused something lacks a right in deploy/manifests.
 var signs = regexp.MustCompile(
 	`\bpanic: |\bfatal error: |WARNING: DATA RACE|Observed a panic|\bunexpected fault address\b|` +
-		`^SIG(?:SEGV|BUS|ABRT|QUIT|ILL|FPE): |container started.* restarts=[1-9]`,
+		`^SIG(?:SEGV|BUS|ABRT|QUIT|ILL|FPE): |container started.* restarts=[1-9]|` +
+		`is forbidden: User \\?"system:serviceaccount:longhorn-system:longhorn-(?:service-account|csi)\\?"`,
 )
 
 const (

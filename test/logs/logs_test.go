@@ -28,6 +28,9 @@ func TestSearch(t *testing.T) {
 		{"a panic that Kubernetes has caught", "E1 runtime.go:1] Observed a panic: boom\n", []int{1}},
 		{"a signal", "SIGSEGV: segmentation violation\n", []int{1}},
 		{"a container started", "level=INFO msg=\"container started\" container=a pid=7 restarts=0\n", nil},
+		{"a right is missing", `msg=failed err="pods is forbidden: User \"system:serviceaccount:longhorn-system:longhorn-csi\" cannot list"` + "\n",
+			[]int{1}},
+		{"a user has no right", `err="pods is forbidden: User \"system:serviceaccount:longhorn-system:viewer\" cannot list"` + "\n", nil},
 		{"a container restarted", "level=INFO msg=\"container started\" container=a pid=7 restarts=10\n", []int{1}},
 		{
 			"restarts do not hide each other",

@@ -143,6 +143,34 @@ func TestSuperblockIsNotTorn(t *testing.T) {
 	}
 }
 
+// TestWholeBlocks: of a write of three blocks, the first and the last in part, any block survives,
+// and none in part.
+func TestWholeBlocks(t *testing.T) {
+	const off, length = 2*blockSize - SectorSize, blockSize + 2*SectorSize
+	r := NewReplay([]Event{{Kind: Write, Off: off, Len: length, Data: bytes.Repeat([]byte{1}, length)}},
+		[]*Image{NewImage(4 * blockSize)})
+	r.WholeBlocks = true
+	r.Advance(1)
+	src := seeded.New(t, "a block is there or not, never a part of it")
+	src.Seed(3)
+	rng, seen := src.Rand(4), map[string]int{}
+	for range 400 {
+		p := make([]byte, length)
+		r.State(0, Half, rng).Read(p, off)
+		blocks := ""
+		for _, b := range [][]byte{p[:SectorSize], p[SectorSize : SectorSize+blockSize], p[SectorSize+blockSize:]} {
+			if n := bytes.Count(b, []byte{1}); n != 0 && n != len(b) {
+				t.Fatalf("%d of %d bytes of a block survive", n, len(b))
+			}
+			blocks += fmt.Sprint(b[0])
+		}
+		seen[blocks]++
+	}
+	if len(seen) < 6 || seen["010"] == 0 || seen["100"] == 0 {
+		t.Errorf("states of the three blocks: %v", seen)
+	}
+}
+
 // sectors returns the first byte of each of four sectors after the first block.
 func sectors(m *Image) (s [4]byte) {
 	var p [2048]byte

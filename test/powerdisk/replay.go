@@ -31,6 +31,11 @@ func (s Survival) String() string {
 
 // Replay goes through a journal, forwards only, and makes the states of its disks.
 type Replay struct {
+	// WholeBlocks has no block of 4 KiB torn: of each, all of what a write has for it survives, or
+	// nothing. Disks that are made today give that. XFS asks for it where it writes metadata: the
+	// number in a block's first sector tells its recovery that the rest is there.
+	WholeBlocks bool
+
 	events []Event
 	base   []*Image // certain
 	open   [][]int  // writes that are not certain, by disk
@@ -110,7 +115,7 @@ func (r *Replay) State(disk int, s Survival, rng *rand.Rand) *Image {
 		switch {
 		case !keep:
 		case (s == Half || s == Few) && rng.IntN(3) == 0:
-			tear(m, &r.events[i], rng)
+			r.tear(m, &r.events[i], rng)
 		default:
 			apply(m, &r.events[i])
 		}
@@ -133,10 +138,13 @@ func AnySurvival(rng *rand.Rand) Survival {
 // with a checksum over both, in place and beside its journal, and cannot be mounted when one of
 // them is missing. That is between the file system and its disk, and disks whose blocks are torn
 // below 4 KiB are not made any more.
-const superblockEnd = 4096
+const superblockEnd = blockSize
+
+// blockSize is what Replay.WholeBlocks keeps together, in bytes.
+const blockSize = 4096
 
 // tear applies some sectors of a write only.
-func tear(m *Image, e *Event, rng *rand.Rand) {
+func (r *Replay) tear(m *Image, e *Event, rng *rand.Rand) {
 	sectors := int(e.Len / SectorSize)
 	if sectors < 2 {
 		return
@@ -156,10 +164,14 @@ func tear(m *Image, e *Event, rng *rand.Rand) {
 		slices.Sort(cut)
 		from, to = cut[0], cut[1]+1
 	}
-	off, n := e.Off+int64(from)*SectorSize, int64(to-from)*SectorSize
+	begin, end := e.Off+int64(from)*SectorSize, e.Off+int64(to)*SectorSize
+	if r.WholeBlocks {
+		begin = max(e.Off, begin/blockSize*blockSize)
+		end = min(e.Off+e.Len, (end+blockSize-1)/blockSize*blockSize)
+	}
 	if e.Kind == Zero {
-		m.Zero(off, n)
+		m.Zero(begin, end-begin)
 	} else {
-		m.Write(e.Data[from*SectorSize:to*SectorSize], off)
+		m.Write(e.Data[begin-e.Off:end-e.Off], begin)
 	}
 }

@@ -60,7 +60,7 @@ func TestMissingSyncsAreNoticed(t *testing.T) {
 			if m.ops > 0 {
 				list = acknowledged(r, s)
 			}
-			err := r.firstViolation(t, list)
+			_, err := r.firstViolation(t, list)
 			if err == nil {
 				t.Fatalf("not noticed in %d states", len(list))
 			}

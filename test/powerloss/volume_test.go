@@ -13,6 +13,7 @@ import (
 
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
+	"ankole.storage/test/seeded"
 )
 
 var (
@@ -25,7 +26,7 @@ var (
 // seed begins every random choice. The kernel and the scheduler have a say too: the same seed makes
 // a similar history, not the same.
 func seed(t *testing.T) uint64 {
-	s := uint64(os.Getpid())
+	s := seeded.Key(t)
 	if v := os.Getenv("SEED"); v != "" {
 		n, err := strconv.ParseUint(v, 10, 64)
 		if err != nil {
@@ -149,20 +150,25 @@ const parallelBeds = 3
 func (r *recording) try(t *testing.T, list []trial) {
 	t.Helper()
 	began := time.Now()
-	if err := r.firstViolation(t, list); err != nil {
+	again, err := r.firstViolation(t, list)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s: %d states tried in %v, no violation", r.fs, len(list), time.Since(began).Round(time.Millisecond))
+	t.Logf("%s: %d states tried in %v, %d of them again with whole blocks, no violation", r.fs, len(list),
+		time.Since(began).Round(time.Millisecond), again)
 }
 
-func (r *recording) firstViolation(t *testing.T, list []trial) error {
+// firstViolation returns the first violation, and how many states were tried again.
+func (r *recording) firstViolation(t *testing.T, list []trial) (again int, err error) {
 	t.Helper()
+	var beds []*bed
 	found := make(chan error, parallelBeds)
 	stop := make(chan struct{})
 	var once sync.Once
 	var wg sync.WaitGroup
 	for k := range parallelBeds {
 		b := newBed(t, r)
+		beds = append(beds, b)
 		wg.Go(func() {
 			for i := k; i < len(list) && !closed(stop); i += parallelBeds {
 				if err := b.try(list[i]); err != nil {
@@ -174,11 +180,14 @@ func (r *recording) firstViolation(t *testing.T, list []trial) error {
 		})
 	}
 	wg.Wait()
+	for _, b := range beds {
+		again += b.again
+	}
 	select {
 	case err := <-found:
-		return err
+		return again, err
 	default:
-		return nil
+		return again, nil
 	}
 }
 

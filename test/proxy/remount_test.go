@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/lack"
 )
@@ -95,4 +99,79 @@ func loopOf(t *testing.T, device string) string {
 		t.Fatal(err)
 	}
 	return filepath.Base(name)
+}
+
+// TestSnapshotOfAMountedVolume: what was written to the file system on a volume is in a snapshot
+// that is taken right afterwards, whichever service takes it; where it is asked for, the file
+// system is frozen meanwhile, and not any more when the answer is there. A trim gives space back.
+func TestSnapshotOfAMountedVolume(t *testing.T) {
+	if err := blockdev.Available(); err != nil {
+		lack.Skip(t, "no block devices here: ", err)
+	}
+	n := start(t, "fuse-loop")
+	v := n.volume("mounted", 64*mib, 1)
+	device, at := filepath.Join(n.dir, "dev/mounted"), filepath.Join(n.dir, "mounted")
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", device).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := errors.Join(os.Mkdir(at, 0o700), unix.Mount(device, at, "ext4", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) }) // before the device goes
+	e := enginev1.NewEngineClient(n.conn)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "engine-address", v.engine, "volume-name", v.name,
+		"instance-name", v.engineName())
+	for _, step := range []struct {
+		name string
+		take func(name string) error
+	}{
+		{"stream", func(name string) error {
+			_, err := e.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: name})
+			return err
+		}},
+		{"stream-frozen", func(name string) error {
+			_, err := e.SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: name, FreezeFilesystem: true})
+			return err
+		}},
+		{"call", func(name string) error {
+			_, err := n.out.call(t.Context(), "VolumeSnapshot", v.request(fmt.Sprintf(`"snapshot_volume": {"name": %q}`, name)))
+			return err
+		}},
+		{"call-frozen", func(name string) error {
+			_, err := n.out.call(t.Context(), "VolumeSnapshot", v.request(fmt.Sprintf(
+				`"snapshot_volume": {"name": %q, "freezeFilesystem": true}`, name)))
+			return err
+		}},
+	} {
+		content := bytes.Repeat([]byte("written before "+step.name+"; "), 1000)
+		if err := os.WriteFile(filepath.Join(at, step.name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := step.take(step.name); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		layer, err := os.ReadFile(filepath.Join(v.directory(0), "volume-snap-"+step.name+".img"))
+		if err != nil || !bytes.Contains(layer, content[:4000]) {
+			t.Errorf("%s: what was written before it is not in it (%v)", step.name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(at, "afterwards"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	if log, err := os.ReadFile(filepath.Join(n.dir, "im.log")); err != nil || bytes.Contains(log, []byte("still holds")) {
+		t.Errorf("the instance manager has complained (%v): %s", err, log)
+	}
+	if marks, err := os.ReadDir(filepath.Join(n.dir, "root/frozen")); err != nil || len(marks) > 0 {
+		t.Errorf("%d file systems are marked as frozen; %v", len(marks), err)
+	}
+	answer, err := e.FilesystemTrim(ctx, &enginev1.FilesystemTrimRequest{})
+	if err != nil || answer.GetBytes() < 32*mib {
+		t.Errorf("a trim of an almost empty file system of 64 MiB: %d bytes, %v", answer.GetBytes(), err)
+	}
+	if err := unix.Unmount(at, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.FilesystemTrim(ctx, &enginev1.FilesystemTrimRequest{}); status.Code(err) != codes.NotFound {
+		t.Errorf("a trim of what is not mounted: %v", err)
+	}
 }

@@ -60,7 +60,7 @@ func (v *Volume) StandIn(h *Host, of *Engine) *Engine {
 
 func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica, flags ...string) *Engine {
 	v.t.Helper()
-	e := &Engine{v: v, Name: name, Addr: h.address(), Host: h}
+	e := &Engine{v: v, Name: name, Addr: h.address(h.Addr), Host: h}
 	args := []string{"--engine-instance-name", e.Name, "--volume-name", v.Name, "controller", v.Name, "--size",
 		fmt.Sprint(v.Size), "--listen", e.Addr}
 	if !v.cfg.NoFrontend {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"ankole.storage/test/lack"
@@ -57,19 +58,37 @@ func Program(t testing.TB, name string) string {
 	if dir := os.Getenv("ANKOLE_BIN"); dir != "" {
 		return filepath.Join(dir, name)
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("ankole-engine-%d", os.Geteuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	out := filepath.Join(dir, name)
-	own := fmt.Sprintf("%s.%d", out, os.Getpid())
-	if msg, err := exec.Command("go", "build", "-o", own, "ankole.storage/cmd/"+name).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, msg)
-	}
-	if err := os.Rename(own, out); err != nil {
+	out, err := Build(name)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// StopPoints is a build tag: programs have places at which the environment stops or ends them.
+const StopPoints = "stoppoints"
+
+var building sync.Mutex
+
+// Build makes a program of cmd/ with build tags, in one place for all tests of this user, so that
+// nothing piles up; renaming it there disturbs nobody who runs the one before.
+func Build(name string, tags ...string) (string, error) {
+	building.Lock()
+	defer building.Unlock()
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("ankole-engine-%d", os.Geteuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, strings.Join(append([]string{name}, tags...), "-"))
+	own := fmt.Sprintf("%s.%d", out, os.Getpid())
+	args := []string{"build", "-o", own}
+	if len(tags) > 0 {
+		args = append(args, "-tags", strings.Join(tags, ","))
+	}
+	if msg, err := exec.Command("go", append(args, "ankole.storage/cmd/"+name)...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, msg)
+	}
+	return out, os.Rename(own, out)
 }
 
 // fromRoot finds a file of the repository from a test's folder, in whichever module that is.

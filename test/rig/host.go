@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ import (
 type Host struct {
 	Name string
 	Addr string
+	// Storage is the address on the storage network, where replicas listen; Addr without one.
+	Storage string
 	// Dir holds what the host's processes leave outside the replica directory: sockets and device
 	// nodes.
 	Dir string
@@ -55,6 +58,7 @@ func (v *Volume) newHost(name string) *Host {
 		}
 	} else {
 		h.Addr, h.claim = loopback(v.t)
+		h.Storage = h.Addr
 	}
 	if v.cfg.Keep {
 		h.keep(v.t)
@@ -102,6 +106,9 @@ func (h *Host) environment(v *Volume) []string {
 		"ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
 		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir,
 			h.Devices())}
+	if h.Storage != h.Addr {
+		env = append(env, "ANKOLE_LOCAL_ADDRESS="+h.Storage, "ANKOLE_DATA_NETWORK=storage network test/rig")
+	}
 	if h.unkeep != nil {
 		env = append(env, "ANKOLE_KEEPER=unix:"+h.keeperSocket())
 	}
@@ -111,12 +118,53 @@ func (h *Host) environment(v *Volume) []string {
 // Devices is the directory of the nodes of its block devices.
 func (h *Host) Devices() string { return filepath.Join(h.Dir, "dev") }
 
-// address returns an address for a process and the next port for its data.
-func (h *Host) address() string {
+// address returns an address for a process: ip, which is one of the host's, with the next port.
+func (h *Host) address(ip string) string {
 	// Never the same twice: a connection that is cut off may still hold the old one.
 	h.port += 10
-	return fmt.Sprintf("%s:%d", h.Addr, h.port)
+	return fmt.Sprintf("%s:%d", ip, h.port)
 }
+
+// Interfaces of a host: of the network that all have, and of the storage network.
+const (
+	ManagementInterface = "eth0"
+	StorageInterface    = "lhnet1"
+)
+
+// Traffic is what an interface has received and sent.
+type Traffic struct{ In, Out int64 }
+
+// Sub returns what came after an earlier look.
+func (a Traffic) Sub(b Traffic) Traffic { return Traffic{a.In - b.In, a.Out - b.Out} }
+
+// Bytes returns what an interface of the host has received and sent so far, in bytes, as its kernel
+// counts them: headers, acknowledgements and repetitions too.
+func (h *Host) Bytes(t testing.TB, device string) Traffic {
+	t.Helper()
+	var text []byte
+	var err error
+	h.ns.do(func() { text, err = os.ReadFile("/proc/thread-self/net/dev") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, counts, _ := strings.Cut(line, ":")
+		if f := strings.Fields(counts); strings.TrimSpace(name) == device && len(f) == deviceCounts {
+			in, err1 := strconv.ParseInt(f[0], 10, 64)
+			out, err2 := strconv.ParseInt(f[deviceCounts/2], 10, 64)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			return Traffic{in, out}
+		}
+	}
+	t.Fatalf("host %s has no interface %s:\n%s", h.Name, device, text)
+	return Traffic{}
+}
+
+// deviceCounts is the number of counts of an interface in /proc/net/dev: half of them about what it
+// received, bytes first, half about what it sent.
+const deviceCounts = 16
 
 // Cut makes everything vanish that the other hosts send to h, and that h sends to them unless
 // oneWay.
@@ -125,6 +173,9 @@ func (h *Host) Cut(t testing.TB, oneWay bool, others ...*Host) {
 	var from []string
 	for _, o := range others {
 		from = append(from, o.Addr)
+		if o.Storage != o.Addr {
+			from = append(from, o.Storage)
+		}
 		if !oneWay {
 			o.Cut(t, true, h)
 		}

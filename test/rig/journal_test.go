@@ -107,8 +107,9 @@ func TestJournalNotices(t *testing.T) {
 	}
 }
 
-// TestJournalLateAnswers abandons workers in the middle of a write that is acknowledged afterwards:
-// right if the write is there, wrong if somebody found the old content meanwhile.
+// TestJournalLateAnswers abandons workers, each of them in the middle of a write that is
+// acknowledged afterwards: right if the write is there, wrong if somebody found the old content
+// meanwhile.
 func TestJournalLateAnswers(t *testing.T) {
 	t.Parallel()
 	for _, there := range []bool{true, false} {
@@ -117,7 +118,9 @@ func TestJournalLateAnswers(t *testing.T) {
 		old := &slow{memory: m, hang: hang, entered: entered, there: there}
 		j := NewJournal(mib, 1)
 		j.Use(old, true)
-		<-entered
+		for range workers {
+			<-entered
+		}
 		j.Abandon()
 		if err := j.Verify(m); err != nil {
 			t.Fatal(err)

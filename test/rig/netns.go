@@ -122,19 +122,34 @@ func (n *namespace) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return r.conn, r.err
 }
 
-// Network is a bridge with one namespace per host.
+// Network is one namespace per host, and bridges that each host has an interface to: one, or a
+// second one as the storage network.
 type Network struct {
-	hub   *namespace
-	hosts []*Host
+	hub     *namespace
+	bridges []bridge
+	hosts   []*Host
 }
+
+// bridge is one network of the hosts.
+type bridge struct {
+	// name of the bridge, and what the names of its ports begin with.
+	name, port string
+	// net is the first three numbers of all addresses on it, device a host's interface to it.
+	net, device string
+}
+
+var (
+	management = bridge{"br0", "p", "10.77.0.", ManagementInterface}
+	storage    = bridge{"br1", "s", "10.78.0.", StorageInterface}
+)
 
 // ErrNoNetwork says why namespaces cannot be made here.
 var ErrNoNetwork = errors.New("no network namespaces here")
 
-// hubAddress is the test's own address on the bridge.
-const hubAddress = "10.77.0.254"
+// hubAddress ends the test's own address on each bridge.
+const hubAddress = "254"
 
-func newNetwork() (*Network, error) {
+func newNetwork(second bool) (*Network, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: they need root", ErrNoNetwork)
 	}
@@ -147,12 +162,17 @@ func newNetwork() (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoNetwork, err)
 	}
-	n := &Network{hub: hub}
-	for _, args := range []string{"ip link add br0 type bridge", "ip addr add " + hubAddress + "/24 dev br0",
-		"ip link set br0 up"} {
-		if err := hub.run(strings.Fields(args)...); err != nil {
-			hub.close()
-			return nil, fmt.Errorf("%w: %w", ErrNoNetwork, err)
+	n := &Network{hub: hub, bridges: []bridge{management}}
+	if second {
+		n.bridges = append(n.bridges, storage)
+	}
+	for _, b := range n.bridges {
+		for _, args := range []string{"ip link add " + b.name + " type bridge",
+			"ip addr add " + b.net + hubAddress + "/24 dev " + b.name, "ip link set " + b.name + " up"} {
+			if err := hub.run(strings.Fields(args)...); err != nil {
+				hub.close()
+				return nil, fmt.Errorf("%w: %w", ErrNoNetwork, err)
+			}
 		}
 	}
 	return n, nil
@@ -165,29 +185,43 @@ add set inet rig cut { type ipv4_addr; }
 add chain inet rig in { type filter hook input priority 0; }
 add rule inet rig in ip saddr @cut drop`
 
-// join gives a host its namespace and address.
+// join gives a host its namespace and its addresses.
 func (n *Network) join(h *Host) error {
 	ns, err := newNamespace()
 	if err != nil {
 		return err
 	}
 	n.hosts = append(n.hosts, h)
-	h.ns, h.net, h.Addr = ns, n, fmt.Sprintf("10.77.0.%d", len(n.hosts))
-	port := fmt.Sprintf("p%d", len(n.hosts))
+	h.ns, h.net = ns, n
+	for i, b := range n.bridges {
+		h.Storage = fmt.Sprintf("%s%d", b.net, len(n.hosts)) // on the last one
+		if i == 0 {
+			h.Addr = h.Storage
+		}
+		if err := n.plug(h, b, h.Storage); err != nil {
+			return err
+		}
+	}
+	return ns.run("nft", filter)
+}
+
+// plug connects a host to a bridge.
+func (n *Network) plug(h *Host, b bridge, address string) error {
+	port := fmt.Sprintf("%s%d", b.port, len(n.hosts))
 	for _, c := range []struct {
 		ns   *namespace
 		args string
 	}{
-		{n.hub, "ip link add " + port + " type veth peer name eth0 netns " + ns.path()},
-		{n.hub, "ip link set " + port + " master br0 up"},
-		{ns, "ip addr add " + h.Addr + "/24 dev eth0"},
-		{ns, "ip link set eth0 up"},
+		{n.hub, "ip link add " + port + " type veth peer name " + b.device + " netns " + h.ns.path()},
+		{n.hub, "ip link set " + port + " master " + b.name + " up"},
+		{h.ns, "ip addr add " + address + "/24 dev " + b.device},
+		{h.ns, "ip link set " + b.device + " up"},
 	} {
 		if err := c.ns.run(strings.Fields(c.args)...); err != nil {
 			return err
 		}
 	}
-	return ns.run("nft", filter)
+	return nil
 }
 
 func (n *Network) close() {

@@ -82,7 +82,7 @@ func (v *Volume) DialData(r *Replica) (net.Conn, error) {
 // them as they are.
 func (r *Replica) Spawn(files int) {
 	r.v.t.Helper()
-	r.Addr = r.Host.address()
+	r.Addr = r.Host.address(r.Host.Storage)
 	args := []string{"--volume-name", r.v.Name, "replica", r.Dir, "--size", fmt.Sprint(r.v.Size), "--listen", r.Addr,
 		"--replica-instance-name", r.Name + "-r"}
 	if r.Standby {

@@ -18,7 +18,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -47,6 +46,9 @@ type Config struct {
 	Transport string
 	// Network gives every replica and both engine hosts a network namespace.
 	Network bool
+	// StorageNetwork gives them a second network, and replicas their addresses there; it implies
+	// Network.
+	StorageNetwork bool
 	// Disk is the size of a small file system for each replica; 0 leaves them in the temporary
 	// directory.
 	Disk int64
@@ -91,23 +93,11 @@ type Volume struct {
 	Addr    string // of the engine's control interface
 }
 
-// build makes the engine program, in one place for all tests of this user, so that nothing piles
-// up; renaming it there disturbs nobody who runs the one before.
 var build = sync.OnceValues(func() (string, error) {
 	if b := os.Getenv("ANKOLE_ENGINE"); b != "" {
 		return b, nil
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("ankole-engine-%d", os.Geteuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	out := filepath.Join(dir, "engine")
-	own := fmt.Sprintf("%s.%d", out, os.Getpid())
-	c := exec.Command("go", "build", "-o", own, "ankole.storage/cmd/engine")
-	if msg, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, msg)
-	}
-	return out, os.Rename(own, out)
+	return Build("engine")
 })
 
 // EngineProgram returns the path of the engine program.
@@ -145,8 +135,8 @@ func Open(t testing.TB, cfg Config) (*Volume, error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.close)
-	if cfg.Network {
-		if v.net, err = newNetwork(); err != nil {
+	if cfg.Network || cfg.StorageNetwork {
+		if v.net, err = newNetwork(cfg.StorageNetwork); err != nil {
 			return nil, err
 		}
 	}
@@ -321,6 +311,9 @@ func (v *Volume) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	return v.net.hub.dial(ctx, addr)
 }
+
+// Listens reports whether somebody accepts connections from outside of all hosts at "ip:port".
+func (v *Volume) Listens(address string) bool { return v.listening(address) }
 
 // listening reports whether somebody accepts connections at addr.
 func (v *Volume) listening(addr string) bool {

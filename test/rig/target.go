@@ -74,12 +74,16 @@ func (d blockDevice) WriteFUA(p []byte, off int64) (int, error) {
 }
 
 // Discard implements Target.
-func (d blockDevice) Discard(off, n int64) error { return d.ioctl(unix.BLKDISCARD, off, n) }
+func (d blockDevice) Discard(off, n int64) error { return Discard(d.File, off, n) }
 
 // Zero implements Target.
-func (d blockDevice) Zero(off, n int64) error { return d.ioctl(unix.BLKZEROOUT, off, n) }
+func (d blockDevice) Zero(off, n int64) error { return ofRange(d.File, unix.BLKZEROOUT, off, n) }
 
-func (d blockDevice) ioctl(request uintptr, off, n int64) error {
+// Discard discards a range of a block device.
+func Discard(device *os.File, off, n int64) error { return ofRange(device, unix.BLKDISCARD, off, n) }
+
+// ofRange asks a block device for something that is done to a range.
+func ofRange(d *os.File, request uintptr, off, n int64) error {
 	span := [2]uint64{uint64(off), uint64(n)}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, d.Fd(), request, uintptr(unsafe.Pointer(&span))); errno != 0 {
 		return fmt.Errorf("%s: request %#x of %d bytes at %d: %w", d.Name(), request, n, off, errno)

@@ -158,6 +158,19 @@ func (w *Writer) Verify(t testing.TB, c Device) {
 	}
 }
 
+// Settle flushes while nothing is being written and every write was acknowledged: from then on each
+// block must have exactly what was written last.
+func (w *Writer) Settle() error {
+	if err := w.Device.Flush(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stable = append([]uint64(nil), w.written...)
+	w.flushes++
+	return nil
+}
+
 // Run writes until stop is closed, flushes, and reports the first error.
 func (w *Writer) Run(stop <-chan struct{}) <-chan error {
 	done := make(chan error, 1)

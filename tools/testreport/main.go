@@ -9,6 +9,7 @@
 //
 //	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] [-failed FILE] -- ARGUMENTS
 //	testreport -table FILE
+//	testreport -table FILE -facts DIR
 //
 // The exit status is 1 when anything failed or when no test ran at all.
 package main
@@ -20,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -32,9 +34,10 @@ func main() {
 	skipped := flag.String("skipped", "", "file that gets a line for every test that was skipped")
 	failed := flag.String("failed", "", "file that gets every test that failed, as the report's last lines name it")
 	table := flag.String("table", "", "print that file of skipped tests as a table, and nothing else")
+	facts := flag.String("facts", "", "folder of tables of facts: print those whose tests are in the file of -table instead")
 	flag.Parse()
 	if *table != "" {
-		if err := printSkipped(os.Stdout, *table); err != nil {
+		if err := printTable(*table, *facts); err != nil {
 			fmt.Fprintln(os.Stderr, "testreport:", err)
 			os.Exit(2)
 		}
@@ -57,6 +60,14 @@ func main() {
 	if !ok {
 		os.Exit(1)
 	}
+}
+
+// printTable prints a file of skipped tests, or the facts that they hold.
+func printTable(skipped, facts string) error {
+	if facts != "" {
+		return printHeldBySkipped(os.Stdout, facts, skipped)
+	}
+	return printSkipped(os.Stdout, skipped)
 }
 
 // options of a report.
@@ -238,22 +249,40 @@ func reason(output []string) string {
 	return strings.Join(lines, " ")
 }
 
-// What the last lines of a report repeat of a failed test: its first and its last lines, cut to a
-// width.
+// What the last lines of a report repeat of a failed test: its first messages and its last ones, of
+// each so many lines, cut to a width.
 const (
 	digestHead  = 2
-	digestTail  = 2
+	digestTail  = 5
+	digestLines = 3
 	digestWidth = 240 // bytes
 )
 
+// logged is how a line begins that a test logs, the place in the code, or that the runtime prints
+// last. Other lines belong to the message before.
+var logged = regexp.MustCompile(`^([\w-]+\.go:\d+: |panic: |fatal error: )`)
+
+// messages are what a failed test said, one entry per call of its log, each cut to its first lines.
+func messages(output []string) (list [][]string) {
+	for _, line := range said(output) {
+		switch last := len(list) - 1; {
+		case last < 0 || logged.MatchString(line):
+			list = append(list, []string{line})
+		case len(list[last]) < digestLines:
+			list[last] = append(list[last], line)
+		}
+	}
+	return list
+}
+
 // digest is the beginning and the end of what a failed test said, each line on a line of its own.
 func digest(output []string) string {
-	lines := said(output)
-	if len(lines) > digestHead+digestTail {
-		lines = slices.Concat(lines[:digestHead], lines[len(lines)-digestTail:])
+	list := messages(output)
+	if len(list) > digestHead+digestTail {
+		list = slices.Concat(list[:digestHead], list[len(list)-digestTail:])
 	}
 	var b strings.Builder
-	for _, line := range lines {
+	for _, line := range slices.Concat(list...) {
 		b.WriteString("\n  | ")
 		b.WriteString(strings.ToValidUTF8(line[:min(len(line), digestWidth)], ""))
 	}

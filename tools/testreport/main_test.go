@@ -47,17 +47,26 @@ func TestReport(t *testing.T) {
 			},
 		},
 		{
-			name: "of a long output the last lines repeat its two ends",
+			name: "of a long output the last lines repeat its two ends, message by message",
 			in: `{"Action":"output","Package":"a","Test":"TestX","Output":"=== RUN   TestX\n"}
-{"Action":"output","Package":"a","Test":"TestX","Output":"1\n"}
-{"Action":"output","Package":"a","Test":"TestX","Output":"2\n"}
-{"Action":"output","Package":"a","Test":"TestX","Output":"4\n"}
-{"Action":"output","Package":"a","Test":"TestX","Output":"5\n"}
-{"Action":"output","Package":"a","Test":"TestX","Output":"6\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:1: m1\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"        more\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"        more\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"        cut\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:2: m2\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:3: m3\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:4: m4\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"        what of it\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:5: m5\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:6: m6\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:7: m7\n"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:8: m8\n"}
 {"Action":"output","Package":"a","Test":"TestX","Output":"--- FAIL: TestX (0.00s)\n"}
 {"Action":"fail","Package":"a","Test":"TestX"}
 {"Action":"fail","Package":"a"}`,
-			want: []string{"FAILED: a TestX\n  | 1\n  | 2\n  | 5\n  | 6\n  again: "},
+			want: []string{"FAILED: a TestX\n  | x_test.go:1: m1\n  | more\n  | more\n  | x_test.go:2: m2\n" +
+				"  | x_test.go:4: m4\n  | what of it\n  | x_test.go:5: m5\n  | x_test.go:6: m6\n" +
+				"  | x_test.go:7: m7\n  | x_test.go:8: m8\n  again: "},
 		},
 		{
 			name: "a skipped test gives its reason",

@@ -1,6 +1,9 @@
 package v1beta2
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // ReplicaMode is what an engine thinks of one of its replicas.
 type ReplicaMode string
@@ -37,7 +40,8 @@ const (
 
 // Membership is the witness record of a volume: the newest member set its engines agreed on. The instance manager
 // proposes changes through a manager, which writes them by compare-and-swap on the Engine object. Nobody else writes
-// it. An object without it belongs to a volume whose engine has never started.
+// it. An object without it belongs to a volume whose engine has never started. The first epoch is granted before
+// there are members: such a record says nothing of the volume's copies (Founded).
 type Membership struct {
 	// VolumeUUID is the UID of the Volume object. A record of another volume is void.
 	// +optional
@@ -63,6 +67,13 @@ type Membership struct {
 	// InstanceManager is the name of the instance manager that engine runs in.
 	// +optional
 	InstanceManager string `json:"instanceManager"`
+}
+
+// Founded tells whether the record is of the volume with this UID and names its copies. One of another volume is
+// void, and one without members is from before its first engine had agreed with them on anything: nothing has been
+// acknowledged then.
+func (m *Membership) Founded(volume types.UID) bool {
+	return m != nil && m.VolumeUUID == string(volume) && len(m.Members) > 0
 }
 
 // EngineSpec is what is wanted of an Engine.
@@ -138,6 +149,10 @@ type EngineStatus struct {
 	// Endpoint is the path of the device or the URL of the target; empty without a frontend.
 	// +optional
 	Endpoint string `json:"endpoint"`
+	// DeviceID is our addition: it tells the block device from others that were or will be at the same path. It stays when
+	// the device goes on in another process.
+	// +optional
+	DeviceID string `json:"deviceID,omitempty"`
 	// IsExpanding is true while the engine grows its replicas.
 	// +optional
 	IsExpanding bool `json:"isExpanding"`

@@ -15,6 +15,17 @@ const (
 	OverrideDisabled Override = "disabled"
 )
 
+// Or is what the override says, or else the setting.
+func (o Override) Or(setting bool) bool {
+	switch o {
+	case OverrideEnabled:
+		return true
+	case OverrideDisabled:
+		return false
+	}
+	return setting
+}
+
 // InstanceState is the state of the process of an engine or a replica. Wanted states are running and stopped only.
 type InstanceState string
 
@@ -75,6 +86,10 @@ type InstanceSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=v1
 	DataEngine DataEngineType `json:"dataEngine,omitempty"`
+	// StorageNetwork is our addition: the storage network that the process has to be on, as the setting had it when the
+	// process was ordered; empty for the cluster's network.
+	// +optional
+	StorageNetwork string `json:"storageNetwork,omitempty"`
 }
 
 // InstanceStatus is the part of the status that Engine and Replica share. Outside of state running the addresses, the

@@ -116,6 +116,10 @@ type InstanceManagerStatus struct {
 	// StorageIP is our addition: the address of the Pod for data, that on the storage network, or else IP.
 	// +optional
 	StorageIP string `json:"storageIP,omitempty"`
+	// StorageNetwork is our addition: the storage network that the running Pod was made for; empty for the cluster's
+	// network.
+	// +optional
+	StorageNetwork string `json:"storageNetwork,omitempty"`
 }
 
 // InstanceProcess is one process in an instance manager.

@@ -30,6 +30,21 @@ const (
 	RecurringJobParameterVolumeBackupPolicy = "volume-backup-policy"
 )
 
+// Condition type and reasons of a RecurringJob.
+const (
+	// RecurringJobConditionReady is True while the job is run on its schedule.
+	RecurringJobConditionReady = "Ready"
+	// RecurringJobReasonBackupsMissing: the task makes backups, which are not there yet.
+	RecurringJobReasonBackupsMissing = "BackupsNotAvailable"
+	// RecurringJobReasonNameTaken: a CronJob of the name belongs to somebody else.
+	RecurringJobReasonNameTaken = "CronJobNameTaken"
+)
+
+// MakesBackups says whether a task needs backups.
+func (t RecurringJobTask) MakesBackups() bool {
+	return t == RecurringJobTaskBackup || t == RecurringJobTaskBackupForceCreate || t == RecurringJobTaskSystemBackup
+}
+
 // RecurringJobGroupDefault is the group of all volumes without a job or group label.
 const RecurringJobGroupDefault = "default"
 
@@ -73,6 +88,10 @@ type RecurringJobSpec struct {
 
 // RecurringJobStatus is what was observed of a RecurringJob.
 type RecurringJobStatus struct {
+	// Conditions are the observations about the object.
+	// +optional
+	// +nullable
+	Conditions []Condition `json:"conditions"`
 	// ExecutionCount is how often the job has run.
 	// +optional
 	ExecutionCount int `json:"executionCount"`

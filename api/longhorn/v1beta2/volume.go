@@ -118,6 +118,12 @@ const (
 	VolumeConditionWaitForBackingImage      = "WaitForBackingImage"
 	VolumeConditionBackingImageIncompatible = "BackingImageIncompatible"
 	VolumeConditionOfflineRebuilding        = "OfflineRebuilding"
+	// VolumeConditionHasContent is True once a Pod has run with the volume, and is never taken back:
+	// such a volume was formatted, or written to as a block device.
+	VolumeConditionHasContent = "HasContent"
+	// VolumeConditionWaitForExpansion is True while a disk has no room for the wanted size; its message
+	// names the disk. It is our addition.
+	VolumeConditionWaitForExpansion = "WaitForExpansion"
 )
 
 // Reasons of the conditions of a Volume.
@@ -127,6 +133,7 @@ const (
 	VolumeReasonRestoreInProgress               = "RestoreInProgress"
 	VolumeReasonRestoreFailure                  = "RestoreFailure"
 	VolumeReasonTooManySnapshots                = "TooManySnapshots"
+	VolumeReasonPodRan                          = "PodRan"
 	VolumeReasonBackingImageVirtualSizeTooLarge = "BackingImageVirtualSizeTooLarge"
 	VolumeReasonOfflineRebuildingInProgress     = "OfflineRebuildingInProgress"
 )
@@ -345,6 +352,10 @@ type VolumeStatus struct {
 	// RemountRequestedAt makes workload Pods that are older than this start again, so that they mount anew.
 	// +optional
 	RemountRequestedAt string `json:"remountRequestedAt"`
+	// DeviceID is our addition: the block device that users of the attached volume have, see the Engine's. When the engine
+	// has another one, they have to mount again.
+	// +optional
+	DeviceID string `json:"deviceID,omitempty"`
 	// RestoreInitiated is true once the restore has been prepared.
 	// +optional
 	RestoreInitiated bool `json:"restoreInitiated"`

@@ -24,6 +24,10 @@ const (
 const (
 	AttachmentParameterDisableFrontend = "disableFrontend"
 	AttachmentParameterLastAttachedBy  = "lastAttachedBy"
+	// AttachmentParameterRecurringJob is the recurring job whose run holds the ticket, and
+	// AttachmentParameterPod the Pod of that run: without the Pod the ticket means nothing.
+	AttachmentParameterRecurringJob = "recurringJob"
+	AttachmentParameterPod          = "pod"
 
 	AttachmentParameterTrue  = "true"
 	AttachmentParameterFalse = "false"

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -79,17 +80,29 @@ func (s *Server) onlyManagers(server context.Context, h http.Handler) http.Handl
 }
 
 const (
-	// managerIdle closes connections to managers that nobody uses; managerHandshake bounds the
-	// beginning of one.
+	// managerIdle closes connections to managers that nobody uses; managerDial and managerHandshake
+	// bound the beginning of one: its node may have died without a word.
 	managerIdle      = 5 * time.Minute
+	managerDial      = 2 * time.Second
 	managerHandshake = 10 * time.Second
+	// managerConnections are kept open to each.
+	managerConnections = 16
 )
 
 // ManagerClient returns a client for other managers' servers, by whatever address. It shows the
 // certificate that s has at the time, and accepts servers with one of the same authority.
 func (s *Server) ManagerClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		ForceAttemptHTTP2: true, IdleConnTimeout: managerIdle, TLSHandshakeTimeout: managerHandshake,
+	t := s.ManagerTransport()
+	t.ForceAttemptHTTP2 = true
+	return &http.Client{Transport: t}
+}
+
+// ManagerTransport is the transport of ManagerClient, with HTTP/1.1 only: a connection can become a
+// websocket.
+func (s *Server) ManagerTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:     (&net.Dialer{Timeout: managerDial}).DialContext,
+		IdleConnTimeout: managerIdle, TLSHandshakeTimeout: managerHandshake, MaxIdleConnsPerHost: managerConnections,
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -100,5 +113,5 @@ func (s *Server) ManagerClient() *http.Client {
 			InsecureSkipVerify: true,
 			VerifyConnection:   func(c tls.ConnectionState) error { return s.verify(c.PeerCertificates) },
 		},
-	}}
+	}
 }

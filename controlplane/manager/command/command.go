@@ -22,7 +22,7 @@ func New() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(daemon())
+	root.AddCommand(daemon(), recurringJob())
 	return root
 }
 
@@ -61,7 +61,24 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 	f.StringVar(&cfg.WebhookURL, "webhook-url", "",
 		"base URL at which the API server reaches the webhooks; empty: through the Service")
 	f.StringVar(&cfg.Listen, "listen", "", "address of REST and metrics (default ${POD_IP}:9500)")
+	f.StringVar(&cfg.ListenAlso, "listen-also", "",
+		"further address of REST and metrics, such as 127.0.0.1:9500 for kubectl port-forward (default none)")
 	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
 	f.StringVar(&level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")
 	return c
+}
+
+func recurringJob() *cobra.Command {
+	return &cobra.Command{
+		Use:   "recurring-job NAME",
+		Short: "Do once what a recurring job is for",
+		Long: `Do once what a recurring job is for, and fail if that fails for one of its volumes.
+
+The Pods of the job's CronJob run it. The environment says who this process is: POD_NAME and POD_NAMESPACE.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			return manager.RunJob(c.Context(), args[0], os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME"))
+		},
+	}
 }

@@ -49,6 +49,7 @@ const (
 	openNoFlush         = 1 << 5
 	openParallelWrites  = 1 << 6
 	fileOpenFlags       = openDirectIO | openNoFlush | openParallelWrites
+	notifyStore         = 4
 	notifyResend        = 7
 	interruptBit        = 1 // of an identifier: the interruption of that request
 	setattrSize         = 1 << 3
@@ -132,6 +133,21 @@ func putAttr(p []byte, node uint64, size int64) {
 	ne.PutUint32(p[60:], mode)
 	ne.PutUint32(p[64:], links)
 	ne.PutUint32(p[80:], block.Size)
+}
+
+// SizeNotice encodes a message that gives the kernel's inode of the file a size in bytes, larger
+// than its own, where nobody can ask the kernel for it through the file's path. For that it gives
+// the kernel the last byte, zero, to cache; nobody reads the cache, since the file is only used
+// directly.
+func SizeNotice(size int64) []byte {
+	const store = 24
+	p := make([]byte, outHeader+store+1)
+	ne.PutUint32(p, uint32(len(p)))
+	ne.PutUint32(p[4:], notifyStore)
+	ne.PutUint64(p[outHeader:], fileNode)
+	ne.PutUint64(p[outHeader+8:], uint64(size-1))
+	ne.PutUint32(p[outHeader+16:], 1)
+	return p
 }
 
 // putStatfs encodes the file system's figures (80 bytes). The loop device takes its discard

@@ -16,6 +16,7 @@ import (
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/looptest"
 	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/test/lack"
 )
 
 type world struct {
@@ -132,6 +133,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestIdleWorkersExit(t *testing.T) {
+	lack.RealTime(t, "goroutines are counted")
 	before := runtime.NumGoroutine()
 	l, err := posix.New(loop.NewArena(1<<20), posix.Options{WorkerIdle: 5 * time.Millisecond})
 	if err != nil {
@@ -162,6 +164,7 @@ func TestIdleWorkersExit(t *testing.T) {
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	lack.RealTime(t, "allocations are counted, those of the runtime too")
 	w := newWorld(t, false)
 	lh, addr := w.Listen(t)
 	var done [8]loop.Done
@@ -198,6 +201,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 }
 
 func TestAnIdleLoopGivesMemoryBack(t *testing.T) {
+	lack.RealTime(t, "a memory trim every 5 ms")
 	arena := loop.NewArena(16 << 20)
 	l, err := posix.New(arena, posix.Options{TrimEvery: 5 * time.Millisecond})
 	if err != nil {

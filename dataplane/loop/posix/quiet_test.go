@@ -8,11 +8,13 @@ import (
 
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/test/lack"
 )
 
 // TestQuietIsTold: after the start and after each load, also if the loop has nothing to do from its
 // end on; and not without one. What is done after that is told a few times, as a rest.
 func TestQuietIsTold(t *testing.T) {
+	lack.RealTime(t, "windows of 5 to 100 ms")
 	var told, rests atomic.Int64
 	l, err := posix.New(loop.NewArena(1<<20), posix.Options{TrimEvery: 5 * time.Millisecond,
 		OnQuiet: func() { told.Add(1) }, OnRest: func() { rests.Add(1) }})

@@ -9,6 +9,7 @@ import (
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/test/lack"
 )
 
 // waiter is a core that waits for a byte until a deadline. While it handles the message "stop" its
@@ -90,6 +91,7 @@ func (w *waiter) Stopped() bool { return w.silent || w.heard }
 // TestRunHandsOverWhatIsThereBeforeADeadline: what has arrived while the thread stood still is not
 // silence, however much else there is to do, and on however many connections.
 func TestRunHandsOverWhatIsThereBeforeADeadline(t *testing.T) {
+	lack.RealTime(t, "a deadline of 20 ms")
 	for name, crowd := range map[string]int{"alone": 0, "in a crowd": 150} {
 		t.Run(name, func(t *testing.T) {
 			world := newWorld(t, false)

@@ -53,7 +53,9 @@ func (l *Loop) fail(h *handle, errno unix.Errno) {
 			l.ready.push(h.recv.done(h, 0, errno))
 		}
 	}
-	if h.send.active {
+	if h.send.active && h.send.kind == loop.Connect {
+		l.notConnected(h, int(errno))
+	} else if h.send.active {
 		l.ready.push(h.send.done(h, h.send.n, errno))
 	}
 }
@@ -243,16 +245,23 @@ func (l *Loop) connected(h *handle) {
 	if err != nil {
 		errno = int(err.(unix.Errno))
 	}
-	d := h.send.done(h, 0, unix.Errno(errno))
-	d.Handle, d.New = loop.None, h.fd
 	if errno != 0 {
-		d.New = loop.None
-		fd := h.fd
-		l.forget(h)
-		unix.Close(int(fd))
-	} else {
-		l.unwatchOut(h)
+		l.notConnected(h, errno)
+		return
 	}
+	d := h.send.done(h, 0, 0)
+	d.Handle, d.New = loop.None, h.fd
+	l.unwatchOut(h)
+	l.ready.push(d)
+}
+
+// notConnected closes the socket of a Connect that fails: nobody else knows of it.
+func (l *Loop) notConnected(h *handle, errno int) {
+	d := h.send.done(h, 0, unix.Errno(errno))
+	d.Handle, d.New = loop.None, loop.None
+	fd := h.fd
+	l.forget(h)
+	unix.Close(int(fd))
 	l.ready.push(d)
 }
 

@@ -118,9 +118,6 @@ func (s *session) answer(ctx context.Context, q *witnessv1.Question) {
 		var r *witnessv1.CompareAndSwapResponse
 		r, err = s.handler.CompareAndSwap(ctx, kind.CompareAndSwap)
 		a.Swapped, a.Membership = r.GetSwapped(), r.GetCurrent()
-		if err == nil && !a.Swapped {
-			err = status.Error(codes.Aborted, "the record is not the expected one")
-		}
 	default:
 		err = status.Errorf(codes.Unimplemented, "this manager does not know the question %T", kind)
 	}

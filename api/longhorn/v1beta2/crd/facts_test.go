@@ -54,6 +54,8 @@ var differences = map[string]string{
 	"InstanceManager status.instanceEngines.*.spec.binary": "which image an engine's process runs",
 	"Engine spec.standInFor":                               "the engine that a process on another node stands in for, in a migration",
 	"Engine spec.restartAfter":                             "the next process follows the failed one that is named at once",
+	"Engine status.deviceID":                               "tells the block device from others at the same path",
+	"Volume status.deviceID":                               "the one that users of the attached volume have",
 	"Engine status.membership":                             "the witness record of the replication protocol is kept in the Engine object",
 
 	"Engine status.order":                                 "tells the processes of one name apart by what they were made for",
@@ -62,6 +64,11 @@ var differences = map[string]string{
 
 	"InstanceManager status.closedPod": "what is about to be removed is closed first: nothing is started there any more",
 	"InstanceManager status.storageIP": "the address for data outlives the Pod's annotation, and engines and replicas copy it",
+
+	"Engine spec.storageNetwork":            "the network that the volume's processes are to run on",
+	"Replica spec.storageNetwork":           "the network that the volume's processes are to run on",
+	"InstanceManager status.storageNetwork": "the network that its Pod was made for; no process starts on another one",
+	"RecurringJob status.conditions":        "why a job does not run, such as backups that are not there yet",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",
 	"Engine status.membership.epoch":           "part of the witness record",

@@ -151,8 +151,13 @@ type State struct {
 	// Checksums of single snapshots by snapshot: those asked for, and the last ten that have ended well and ten that have not.
 	Hashes map[string]*SnapshotHashState `protobuf:"bytes,31,rep,name=hashes,proto3" json:"hashes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The clone under way or the last one; of an earlier process only whether it is complete. Absent: there was none.
-	Clone         *Clone `protobuf:"bytes,32,opt,name=clone,proto3" json:"clone,omitempty"`
-	VolumeUuid    string `protobuf:"bytes,33,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
+	Clone      *Clone `protobuf:"bytes,32,opt,name=clone,proto3" json:"clone,omitempty"`
+	VolumeUuid string `protobuf:"bytes,33,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
+	// How long users waited in the live upgrade by which this process got the volume; 0: it came otherwise.
+	UpgradePauseNanos int64 `protobuf:"varint,34,opt,name=upgrade_pause_nanos,json=upgradePauseNanos,proto3" json:"upgrade_pause_nanos,omitempty"`
+	// Which block device is up, empty without one. It stays when the device goes on in another process; another ID is another
+	// device, and who has mounted the former one gets errors.
+	DeviceId      string `protobuf:"bytes,35,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +342,20 @@ func (x *State) GetClone() *Clone {
 func (x *State) GetVolumeUuid() string {
 	if x != nil {
 		return x.VolumeUuid
+	}
+	return ""
+}
+
+func (x *State) GetUpgradePauseNanos() int64 {
+	if x != nil {
+		return x.UpgradePauseNanos
+	}
+	return 0
+}
+
+func (x *State) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
 	}
 	return ""
 }
@@ -1091,12 +1110,15 @@ func (x *ReplicaRemoveRequest) GetAddress() string {
 }
 
 type SnapshotCreateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	UserCreated   bool                   `protobuf:"varint,3,opt,name=user_created,json=userCreated,proto3" json:"user_created,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Labels      map[string]string      `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	UserCreated bool                   `protobuf:"varint,3,opt,name=user_created,json=userCreated,proto3" json:"user_created,omitempty"`
+	// For the proxy on the way: a file system that is mounted from the volume is frozen until the
+	// snapshot is taken, rather than only synced.
+	FreezeFilesystem bool `protobuf:"varint,4,opt,name=freeze_filesystem,json=freezeFilesystem,proto3" json:"freeze_filesystem,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SnapshotCreateRequest) Reset() {
@@ -1150,6 +1172,13 @@ func (x *SnapshotCreateRequest) GetUserCreated() bool {
 	return false
 }
 
+func (x *SnapshotCreateRequest) GetFreezeFilesystem() bool {
+	if x != nil {
+		return x.FreezeFilesystem
+	}
+	return false
+}
+
 type SnapshotCreateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1194,6 +1223,87 @@ func (x *SnapshotCreateResponse) GetName() string {
 	return ""
 }
 
+type FilesystemTrimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilesystemTrimRequest) Reset() {
+	*x = FilesystemTrimRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilesystemTrimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilesystemTrimRequest) ProtoMessage() {}
+
+func (x *FilesystemTrimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilesystemTrimRequest.ProtoReflect.Descriptor instead.
+func (*FilesystemTrimRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{14}
+}
+
+type FilesystemTrimResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How much the file system has discarded.
+	Bytes         int64 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilesystemTrimResponse) Reset() {
+	*x = FilesystemTrimResponse{}
+	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilesystemTrimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilesystemTrimResponse) ProtoMessage() {}
+
+func (x *FilesystemTrimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilesystemTrimResponse.ProtoReflect.Descriptor instead.
+func (*FilesystemTrimResponse) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *FilesystemTrimResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type SnapshotRemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1203,7 +1313,7 @@ type SnapshotRemoveRequest struct {
 
 func (x *SnapshotRemoveRequest) Reset() {
 	*x = SnapshotRemoveRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_engine_v1_engine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1325,7 @@ func (x *SnapshotRemoveRequest) String() string {
 func (*SnapshotRemoveRequest) ProtoMessage() {}
 
 func (x *SnapshotRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_engine_v1_engine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1338,7 @@ func (x *SnapshotRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRemoveRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{14}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SnapshotRemoveRequest) GetName() string {
@@ -1248,7 +1358,7 @@ type SnapshotPurgeRequest struct {
 
 func (x *SnapshotPurgeRequest) Reset() {
 	*x = SnapshotPurgeRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_engine_v1_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1370,7 @@ func (x *SnapshotPurgeRequest) String() string {
 func (*SnapshotPurgeRequest) ProtoMessage() {}
 
 func (x *SnapshotPurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_engine_v1_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1383,7 @@ func (x *SnapshotPurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPurgeRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotPurgeRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{15}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SnapshotPurgeRequest) GetSkipIfInProgress() bool {
@@ -1292,7 +1402,7 @@ type SnapshotRevertRequest struct {
 
 func (x *SnapshotRevertRequest) Reset() {
 	*x = SnapshotRevertRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_engine_v1_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1414,7 @@ func (x *SnapshotRevertRequest) String() string {
 func (*SnapshotRevertRequest) ProtoMessage() {}
 
 func (x *SnapshotRevertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_engine_v1_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1427,7 @@ func (x *SnapshotRevertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRevertRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRevertRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SnapshotRevertRequest) GetName() string {
@@ -1337,7 +1447,7 @@ type ExpandRequest struct {
 
 func (x *ExpandRequest) Reset() {
 	*x = ExpandRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1459,7 @@ func (x *ExpandRequest) String() string {
 func (*ExpandRequest) ProtoMessage() {}
 
 func (x *ExpandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1472,7 @@ func (x *ExpandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpandRequest.ProtoReflect.Descriptor instead.
 func (*ExpandRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExpandRequest) GetSize() int64 {
@@ -1385,7 +1495,7 @@ type OptionsSetRequest struct {
 
 func (x *OptionsSetRequest) Reset() {
 	*x = OptionsSetRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1507,7 @@ func (x *OptionsSetRequest) String() string {
 func (*OptionsSetRequest) ProtoMessage() {}
 
 func (x *OptionsSetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1520,7 @@ func (x *OptionsSetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptionsSetRequest.ProtoReflect.Descriptor instead.
 func (*OptionsSetRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OptionsSetRequest) GetSnapshotMaxCount() int32 {
@@ -1457,7 +1567,7 @@ type FrontendStartRequest struct {
 
 func (x *FrontendStartRequest) Reset() {
 	*x = FrontendStartRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1579,7 @@ func (x *FrontendStartRequest) String() string {
 func (*FrontendStartRequest) ProtoMessage() {}
 
 func (x *FrontendStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1592,7 @@ func (x *FrontendStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendStartRequest.ProtoReflect.Descriptor instead.
 func (*FrontendStartRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FrontendStartRequest) GetFrontend() string {
@@ -1500,7 +1610,7 @@ type FrontendShutdownRequest struct {
 
 func (x *FrontendShutdownRequest) Reset() {
 	*x = FrontendShutdownRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1622,7 @@ func (x *FrontendShutdownRequest) String() string {
 func (*FrontendShutdownRequest) ProtoMessage() {}
 
 func (x *FrontendShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1635,7 @@ func (x *FrontendShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendShutdownRequest.ProtoReflect.Descriptor instead.
 func (*FrontendShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
 }
 
 type ScrubStartRequest struct {
@@ -1542,7 +1652,7 @@ type ScrubStartRequest struct {
 
 func (x *ScrubStartRequest) Reset() {
 	*x = ScrubStartRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1664,7 @@ func (x *ScrubStartRequest) String() string {
 func (*ScrubStartRequest) ProtoMessage() {}
 
 func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1677,7 @@ func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubStartRequest.ProtoReflect.Descriptor instead.
 func (*ScrubStartRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ScrubStartRequest) GetSnapshot() string {
@@ -1599,7 +1709,7 @@ type ScrubCancelRequest struct {
 
 func (x *ScrubCancelRequest) Reset() {
 	*x = ScrubCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1721,7 @@ func (x *ScrubCancelRequest) String() string {
 func (*ScrubCancelRequest) ProtoMessage() {}
 
 func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1734,7 @@ func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubCancelRequest.ProtoReflect.Descriptor instead.
 func (*ScrubCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
 }
 
 // Scrub is the progress and result of a scrub.
@@ -1653,7 +1763,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1775,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1788,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Scrub) GetRunning() bool {
@@ -1781,7 +1891,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1903,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1916,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Finding) GetAddress() string {
@@ -1861,7 +1971,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1983,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1996,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Checksums) GetByAddress() map[string]string {
@@ -1907,7 +2017,7 @@ type SnapshotHashRequest struct {
 
 func (x *SnapshotHashRequest) Reset() {
 	*x = SnapshotHashRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2029,7 @@ func (x *SnapshotHashRequest) String() string {
 func (*SnapshotHashRequest) ProtoMessage() {}
 
 func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2042,7 @@ func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SnapshotHashRequest) GetName() string {
@@ -1958,7 +2068,7 @@ type SnapshotHashStatusRequest struct {
 
 func (x *SnapshotHashStatusRequest) Reset() {
 	*x = SnapshotHashStatusRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2080,7 @@ func (x *SnapshotHashStatusRequest) String() string {
 func (*SnapshotHashStatusRequest) ProtoMessage() {}
 
 func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2093,7 @@ func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashStatusRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashStatusRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SnapshotHashStatusRequest) GetName() string {
@@ -2002,7 +2112,7 @@ type SnapshotHashCancelRequest struct {
 
 func (x *SnapshotHashCancelRequest) Reset() {
 	*x = SnapshotHashCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2124,7 @@ func (x *SnapshotHashCancelRequest) String() string {
 func (*SnapshotHashCancelRequest) ProtoMessage() {}
 
 func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2137,7 @@ func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashCancelRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SnapshotHashCancelRequest) GetName() string {
@@ -2045,7 +2155,7 @@ type SnapshotHashLockStateRequest struct {
 
 func (x *SnapshotHashLockStateRequest) Reset() {
 	*x = SnapshotHashLockStateRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2167,7 @@ func (x *SnapshotHashLockStateRequest) String() string {
 func (*SnapshotHashLockStateRequest) ProtoMessage() {}
 
 func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2180,7 @@ func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashLockStateRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashLockStateRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
 type SnapshotHashLockStateResponse struct {
@@ -2083,7 +2193,7 @@ type SnapshotHashLockStateResponse struct {
 
 func (x *SnapshotHashLockStateResponse) Reset() {
 	*x = SnapshotHashLockStateResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2205,7 @@ func (x *SnapshotHashLockStateResponse) String() string {
 func (*SnapshotHashLockStateResponse) ProtoMessage() {}
 
 func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2218,7 @@ func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashLockStateResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotHashLockStateResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SnapshotHashLockStateResponse) GetLockedByAddress() map[string]bool {
@@ -2133,7 +2243,7 @@ type SnapshotHashState struct {
 
 func (x *SnapshotHashState) Reset() {
 	*x = SnapshotHashState{}
-	mi := &file_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2255,7 @@ func (x *SnapshotHashState) String() string {
 func (*SnapshotHashState) ProtoMessage() {}
 
 func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2268,7 @@ func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashState.ProtoReflect.Descriptor instead.
 func (*SnapshotHashState) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotHashState) GetName() string {
@@ -2208,7 +2318,7 @@ type ReplicaHash struct {
 
 func (x *ReplicaHash) Reset() {
 	*x = ReplicaHash{}
-	mi := &file_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2330,7 @@ func (x *ReplicaHash) String() string {
 func (*ReplicaHash) ProtoMessage() {}
 
 func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2343,7 @@ func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaHash.ProtoReflect.Descriptor instead.
 func (*ReplicaHash) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReplicaHash) GetState() string {
@@ -2291,7 +2401,7 @@ type CloneSourceRequest struct {
 
 func (x *CloneSourceRequest) Reset() {
 	*x = CloneSourceRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_engine_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2413,7 @@ func (x *CloneSourceRequest) String() string {
 func (*CloneSourceRequest) ProtoMessage() {}
 
 func (x *CloneSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_engine_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2426,7 @@ func (x *CloneSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloneSourceRequest.ProtoReflect.Descriptor instead.
 func (*CloneSourceRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CloneSourceRequest) GetSnapshot() string {
@@ -2360,7 +2470,7 @@ type CloneGrant struct {
 
 func (x *CloneGrant) Reset() {
 	*x = CloneGrant{}
-	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_engine_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2482,7 @@ func (x *CloneGrant) String() string {
 func (*CloneGrant) ProtoMessage() {}
 
 func (x *CloneGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_engine_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2495,7 @@ func (x *CloneGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloneGrant.ProtoReflect.Descriptor instead.
 func (*CloneGrant) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CloneGrant) GetVolumeName() string {
@@ -2455,7 +2565,7 @@ type SnapshotCloneRequest struct {
 
 func (x *SnapshotCloneRequest) Reset() {
 	*x = SnapshotCloneRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_engine_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2577,7 @@ func (x *SnapshotCloneRequest) String() string {
 func (*SnapshotCloneRequest) ProtoMessage() {}
 
 func (x *SnapshotCloneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_engine_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2590,7 @@ func (x *SnapshotCloneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCloneRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotCloneRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotCloneRequest) GetFrom() *CloneGrant {
@@ -2505,7 +2615,7 @@ type SnapshotCloneCancelRequest struct {
 
 func (x *SnapshotCloneCancelRequest) Reset() {
 	*x = SnapshotCloneCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2627,7 @@ func (x *SnapshotCloneCancelRequest) String() string {
 func (*SnapshotCloneCancelRequest) ProtoMessage() {}
 
 func (x *SnapshotCloneCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2640,7 @@ func (x *SnapshotCloneCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCloneCancelRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotCloneCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 // Clone is the progress and result of a clone.
@@ -2563,7 +2673,7 @@ type Clone struct {
 
 func (x *Clone) Reset() {
 	*x = Clone{}
-	mi := &file_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2685,7 @@ func (x *Clone) String() string {
 func (*Clone) ProtoMessage() {}
 
 func (x *Clone) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2698,7 @@ func (x *Clone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clone.ProtoReflect.Descriptor instead.
 func (*Clone) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Clone) GetRunning() bool {
@@ -2690,7 +2800,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2812,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2825,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 type VersionResponse struct {
@@ -2735,7 +2845,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2857,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2870,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -2828,7 +2938,7 @@ func (x *VersionResponse) GetDataFormatMinVersion() int64 {
 
 type StandInRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Proof is HMAC-SHA256 of the challenge with the volume's secret; in the first message, which has nothing else.
+	// Proof is HMAC-SHA256 of the challenge with the volume's secret; in the first message.
 	Proof []byte `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
 	// Id comes back in the answer.
 	Id uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
@@ -2839,15 +2949,17 @@ type StandInRequest struct {
 	Offset int64  `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`
 	Length int64  `protobuf:"varint,7,opt,name=length,proto3" json:"length,omitempty"`
 	// Data of a write, and its CRC-32C.
-	Data          []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
-	Checksum      uint32 `protobuf:"fixed32,9,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	Data     []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	Checksum uint32 `protobuf:"fixed32,9,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// Referred, in the first message: the caller goes to data_address if the answer has one.
+	Referred      bool `protobuf:"varint,10,opt,name=referred,proto3" json:"referred,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StandInRequest) Reset() {
 	*x = StandInRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_engine_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +2971,7 @@ func (x *StandInRequest) String() string {
 func (*StandInRequest) ProtoMessage() {}
 
 func (x *StandInRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_engine_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +2984,7 @@ func (x *StandInRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInRequest.ProtoReflect.Descriptor instead.
 func (*StandInRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StandInRequest) GetProof() []byte {
@@ -2938,6 +3050,13 @@ func (x *StandInRequest) GetChecksum() uint32 {
 	return 0
 }
 
+func (x *StandInRequest) GetReferred() bool {
+	if x != nil {
+		return x.Referred
+	}
+	return false
+}
+
 type StandInAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Challenge, 32 random bytes, in the first message.
@@ -2947,17 +3066,20 @@ type StandInAnswer struct {
 	Follows int64 `protobuf:"varint,3,opt,name=follows,proto3" json:"follows,omitempty"`
 	Size    int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	// Id of a request, its result as on the wire (0 is success), for a read its data, and their CRC-32C.
-	Id            uint64 `protobuf:"varint,5,opt,name=id,proto3" json:"id,omitempty"`
-	Code          uint32 `protobuf:"varint,6,opt,name=code,proto3" json:"code,omitempty"`
-	Data          []byte `protobuf:"bytes,7,opt,name=data,proto3" json:"data,omitempty"`
-	Checksum      uint32 `protobuf:"fixed32,8,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	Id       uint64 `protobuf:"varint,5,opt,name=id,proto3" json:"id,omitempty"`
+	Code     uint32 `protobuf:"varint,6,opt,name=code,proto3" json:"code,omitempty"`
+	Data     []byte `protobuf:"bytes,7,opt,name=data,proto3" json:"data,omitempty"`
+	Checksum uint32 `protobuf:"fixed32,8,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// Data_address, "ip:port", in the second message: requests are taken there, on the storage network, and the call ends. Nothing
+	// else is set then.
+	DataAddress   string `protobuf:"bytes,9,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StandInAnswer) Reset() {
 	*x = StandInAnswer{}
-	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3091,7 @@ func (x *StandInAnswer) String() string {
 func (*StandInAnswer) ProtoMessage() {}
 
 func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3104,7 @@ func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInAnswer.ProtoReflect.Descriptor instead.
 func (*StandInAnswer) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StandInAnswer) GetChallenge() []byte {
@@ -3041,13 +3163,20 @@ func (x *StandInAnswer) GetChecksum() uint32 {
 	return 0
 }
 
+func (x *StandInAnswer) GetDataAddress() string {
+	if x != nil {
+		return x.DataAddress
+	}
+	return ""
+}
+
 var File_engine_v1_engine_proto protoreflect.FileDescriptor
 
 const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\xc9\b\n" +
+	"GetRequest\"\x96\t\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -3076,7 +3205,9 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x06hashes\x18\x1f \x03(\v2#.ankole.engine.v1.State.HashesEntryR\x06hashes\x12-\n" +
 	"\x05clone\x18  \x01(\v2\x17.ankole.engine.v1.CloneR\x05clone\x12\x1f\n" +
 	"\vvolume_uuid\x18! \x01(\tR\n" +
-	"volumeUuid\x1aX\n" +
+	"volumeUuid\x12.\n" +
+	"\x13upgrade_pause_nanos\x18\" \x01(\x03R\x11upgradePauseNanos\x12\x1b\n" +
+	"\tdevice_id\x18# \x01(\tR\bdeviceId\x1aX\n" +
 	"\x0eSnapshotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
 	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\x1a^\n" +
@@ -3152,16 +3283,20 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x11ReplicaAddRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\"0\n" +
 	"\x14ReplicaRemoveRequest\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xd6\x01\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x83\x02\n" +
 	"\x15SnapshotCreateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12K\n" +
 	"\x06labels\x18\x02 \x03(\v23.ankole.engine.v1.SnapshotCreateRequest.LabelsEntryR\x06labels\x12!\n" +
-	"\fuser_created\x18\x03 \x01(\bR\vuserCreated\x1a9\n" +
+	"\fuser_created\x18\x03 \x01(\bR\vuserCreated\x12+\n" +
+	"\x11freeze_filesystem\x18\x04 \x01(\bR\x10freezeFilesystem\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\",\n" +
 	"\x16SnapshotCreateResponse\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x17\n" +
+	"\x15FilesystemTrimRequest\".\n" +
+	"\x16FilesystemTrimResponse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"+\n" +
 	"\x15SnapshotRemoveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"E\n" +
 	"\x14SnapshotPurgeRequest\x12-\n" +
@@ -3302,7 +3437,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x16controller_api_version\x18\x06 \x01(\x03R\x14controllerApiVersion\x12;\n" +
 	"\x1acontroller_api_min_version\x18\a \x01(\x03R\x17controllerApiMinVersion\x12.\n" +
 	"\x13data_format_version\x18\b \x01(\x03R\x11dataFormatVersion\x125\n" +
-	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\xd2\x01\n" +
+	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\xee\x01\n" +
 	"\x0eStandInRequest\x12\x14\n" +
 	"\x05proof\x18\x01 \x01(\fR\x05proof\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x12\n" +
@@ -3312,7 +3447,9 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x06offset\x18\x06 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06length\x18\a \x01(\x03R\x06length\x12\x12\n" +
 	"\x04data\x18\b \x01(\fR\x04data\x12\x1a\n" +
-	"\bchecksum\x18\t \x01(\aR\bchecksum\"\xc5\x01\n" +
+	"\bchecksum\x18\t \x01(\aR\bchecksum\x12\x1a\n" +
+	"\breferred\x18\n" +
+	" \x01(\bR\breferred\"\xe8\x01\n" +
 	"\rStandInAnswer\x12\x1c\n" +
 	"\tchallenge\x18\x01 \x01(\fR\tchallenge\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
@@ -3321,12 +3458,13 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x02id\x18\x05 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04code\x18\x06 \x01(\rR\x04code\x12\x12\n" +
 	"\x04data\x18\a \x01(\fR\x04data\x12\x1a\n" +
-	"\bchecksum\x18\b \x01(\aR\bchecksum*D\n" +
+	"\bchecksum\x18\b \x01(\aR\bchecksum\x12!\n" +
+	"\fdata_address\x18\t \x01(\tR\vdataAddress*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xf4\x0f\n" +
+	"\bMODE_ERR\x10\x032\xd9\x10\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -3354,7 +3492,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\rSnapshotClone\x12&.ankole.engine.v1.SnapshotCloneRequest\x1a\x17.ankole.engine.v1.State\x12\\\n" +
 	"\x13SnapshotCloneCancel\x12,.ankole.engine.v1.SnapshotCloneCancelRequest\x1a\x17.ankole.engine.v1.State\x12P\n" +
 	"\aStandIn\x12 .ankole.engine.v1.StandInRequest\x1a\x1f.ankole.engine.v1.StandInAnswer(\x010\x01\x12N\n" +
-	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
+	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponse\x12c\n" +
+	"\x0eFilesystemTrim\x12'.ankole.engine.v1.FilesystemTrimRequest\x1a(.ankole.engine.v1.FilesystemTrimResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
 var (
 	file_engine_v1_engine_proto_rawDescOnce sync.Once
@@ -3369,7 +3508,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
@@ -3386,118 +3525,122 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*ReplicaRemoveRequest)(nil),          // 12: ankole.engine.v1.ReplicaRemoveRequest
 	(*SnapshotCreateRequest)(nil),         // 13: ankole.engine.v1.SnapshotCreateRequest
 	(*SnapshotCreateResponse)(nil),        // 14: ankole.engine.v1.SnapshotCreateResponse
-	(*SnapshotRemoveRequest)(nil),         // 15: ankole.engine.v1.SnapshotRemoveRequest
-	(*SnapshotPurgeRequest)(nil),          // 16: ankole.engine.v1.SnapshotPurgeRequest
-	(*SnapshotRevertRequest)(nil),         // 17: ankole.engine.v1.SnapshotRevertRequest
-	(*ExpandRequest)(nil),                 // 18: ankole.engine.v1.ExpandRequest
-	(*OptionsSetRequest)(nil),             // 19: ankole.engine.v1.OptionsSetRequest
-	(*FrontendStartRequest)(nil),          // 20: ankole.engine.v1.FrontendStartRequest
-	(*FrontendShutdownRequest)(nil),       // 21: ankole.engine.v1.FrontendShutdownRequest
-	(*ScrubStartRequest)(nil),             // 22: ankole.engine.v1.ScrubStartRequest
-	(*ScrubCancelRequest)(nil),            // 23: ankole.engine.v1.ScrubCancelRequest
-	(*Scrub)(nil),                         // 24: ankole.engine.v1.Scrub
-	(*Finding)(nil),                       // 25: ankole.engine.v1.Finding
-	(*Checksums)(nil),                     // 26: ankole.engine.v1.Checksums
-	(*SnapshotHashRequest)(nil),           // 27: ankole.engine.v1.SnapshotHashRequest
-	(*SnapshotHashStatusRequest)(nil),     // 28: ankole.engine.v1.SnapshotHashStatusRequest
-	(*SnapshotHashCancelRequest)(nil),     // 29: ankole.engine.v1.SnapshotHashCancelRequest
-	(*SnapshotHashLockStateRequest)(nil),  // 30: ankole.engine.v1.SnapshotHashLockStateRequest
-	(*SnapshotHashLockStateResponse)(nil), // 31: ankole.engine.v1.SnapshotHashLockStateResponse
-	(*SnapshotHashState)(nil),             // 32: ankole.engine.v1.SnapshotHashState
-	(*ReplicaHash)(nil),                   // 33: ankole.engine.v1.ReplicaHash
-	(*CloneSourceRequest)(nil),            // 34: ankole.engine.v1.CloneSourceRequest
-	(*CloneGrant)(nil),                    // 35: ankole.engine.v1.CloneGrant
-	(*SnapshotCloneRequest)(nil),          // 36: ankole.engine.v1.SnapshotCloneRequest
-	(*SnapshotCloneCancelRequest)(nil),    // 37: ankole.engine.v1.SnapshotCloneCancelRequest
-	(*Clone)(nil),                         // 38: ankole.engine.v1.Clone
-	(*VersionRequest)(nil),                // 39: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),               // 40: ankole.engine.v1.VersionResponse
-	(*StandInRequest)(nil),                // 41: ankole.engine.v1.StandInRequest
-	(*StandInAnswer)(nil),                 // 42: ankole.engine.v1.StandInAnswer
-	nil,                                   // 43: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 44: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 45: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 46: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 47: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 48: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 49: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 50: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 51: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	(*FilesystemTrimRequest)(nil),         // 15: ankole.engine.v1.FilesystemTrimRequest
+	(*FilesystemTrimResponse)(nil),        // 16: ankole.engine.v1.FilesystemTrimResponse
+	(*SnapshotRemoveRequest)(nil),         // 17: ankole.engine.v1.SnapshotRemoveRequest
+	(*SnapshotPurgeRequest)(nil),          // 18: ankole.engine.v1.SnapshotPurgeRequest
+	(*SnapshotRevertRequest)(nil),         // 19: ankole.engine.v1.SnapshotRevertRequest
+	(*ExpandRequest)(nil),                 // 20: ankole.engine.v1.ExpandRequest
+	(*OptionsSetRequest)(nil),             // 21: ankole.engine.v1.OptionsSetRequest
+	(*FrontendStartRequest)(nil),          // 22: ankole.engine.v1.FrontendStartRequest
+	(*FrontendShutdownRequest)(nil),       // 23: ankole.engine.v1.FrontendShutdownRequest
+	(*ScrubStartRequest)(nil),             // 24: ankole.engine.v1.ScrubStartRequest
+	(*ScrubCancelRequest)(nil),            // 25: ankole.engine.v1.ScrubCancelRequest
+	(*Scrub)(nil),                         // 26: ankole.engine.v1.Scrub
+	(*Finding)(nil),                       // 27: ankole.engine.v1.Finding
+	(*Checksums)(nil),                     // 28: ankole.engine.v1.Checksums
+	(*SnapshotHashRequest)(nil),           // 29: ankole.engine.v1.SnapshotHashRequest
+	(*SnapshotHashStatusRequest)(nil),     // 30: ankole.engine.v1.SnapshotHashStatusRequest
+	(*SnapshotHashCancelRequest)(nil),     // 31: ankole.engine.v1.SnapshotHashCancelRequest
+	(*SnapshotHashLockStateRequest)(nil),  // 32: ankole.engine.v1.SnapshotHashLockStateRequest
+	(*SnapshotHashLockStateResponse)(nil), // 33: ankole.engine.v1.SnapshotHashLockStateResponse
+	(*SnapshotHashState)(nil),             // 34: ankole.engine.v1.SnapshotHashState
+	(*ReplicaHash)(nil),                   // 35: ankole.engine.v1.ReplicaHash
+	(*CloneSourceRequest)(nil),            // 36: ankole.engine.v1.CloneSourceRequest
+	(*CloneGrant)(nil),                    // 37: ankole.engine.v1.CloneGrant
+	(*SnapshotCloneRequest)(nil),          // 38: ankole.engine.v1.SnapshotCloneRequest
+	(*SnapshotCloneCancelRequest)(nil),    // 39: ankole.engine.v1.SnapshotCloneCancelRequest
+	(*Clone)(nil),                         // 40: ankole.engine.v1.Clone
+	(*VersionRequest)(nil),                // 41: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 42: ankole.engine.v1.VersionResponse
+	(*StandInRequest)(nil),                // 43: ankole.engine.v1.StandInRequest
+	(*StandInAnswer)(nil),                 // 44: ankole.engine.v1.StandInAnswer
+	nil,                                   // 45: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 46: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 47: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 48: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 49: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 50: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 51: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 52: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 53: ankole.engine.v1.SnapshotHashState.ByAddressEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	43, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	45, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
-	24, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	44, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
-	38, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
+	26, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
+	46, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	40, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
 	0,  // 7: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
 	6,  // 8: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
 	4,  // 9: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	45, // 10: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	46, // 11: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	47, // 12: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	25, // 13: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	48, // 14: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	49, // 15: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	50, // 16: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	51, // 17: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
-	35, // 18: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
+	47, // 10: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	48, // 11: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	49, // 12: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	27, // 13: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	50, // 14: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	51, // 15: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	52, // 16: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	53, // 17: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	37, // 18: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
 	7,  // 19: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	32, // 20: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
-	26, // 21: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
-	33, // 22: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
+	34, // 20: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
+	28, // 21: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	35, // 22: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
 	1,  // 23: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
 	1,  // 24: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
 	11, // 25: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
 	12, // 26: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
 	13, // 27: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	15, // 28: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	16, // 29: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	17, // 30: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	18, // 31: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	19, // 32: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	20, // 33: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	21, // 34: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	22, // 35: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
-	23, // 36: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
-	27, // 37: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
-	28, // 38: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
-	29, // 39: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
-	30, // 40: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
+	17, // 28: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	18, // 29: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	19, // 30: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	20, // 31: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	21, // 32: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	22, // 33: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	23, // 34: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	24, // 35: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	25, // 36: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	29, // 37: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
+	30, // 38: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
+	31, // 39: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
+	32, // 40: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
 	9,  // 41: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
-	34, // 42: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
-	36, // 43: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
-	37, // 44: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
-	41, // 45: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
-	39, // 46: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	2,  // 47: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 48: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 49: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 50: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	14, // 51: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 52: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 53: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 54: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 55: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 56: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 57: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 58: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 59: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 60: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	32, // 61: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	32, // 62: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	32, // 63: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	31, // 64: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	10, // 65: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
-	35, // 66: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
-	2,  // 67: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
-	2,  // 68: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
-	42, // 69: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
-	40, // 70: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	47, // [47:71] is the sub-list for method output_type
-	23, // [23:47] is the sub-list for method input_type
+	36, // 42: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
+	38, // 43: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
+	39, // 44: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
+	43, // 45: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
+	41, // 46: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	15, // 47: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
+	2,  // 48: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 49: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 50: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 51: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	14, // 52: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 53: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 54: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 55: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 56: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 57: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 58: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 59: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 60: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 61: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	34, // 62: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	34, // 63: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	34, // 64: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	33, // 65: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	10, // 66: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	37, // 67: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
+	2,  // 68: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
+	2,  // 69: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
+	44, // 70: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
+	42, // 71: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	16, // 72: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
+	48, // [48:73] is the sub-list for method output_type
+	23, // [23:48] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
 	23, // [23:23] is the sub-list for extension extendee
 	0,  // [0:23] is the sub-list for field type_name
@@ -3508,14 +3651,14 @@ func file_engine_v1_engine_proto_init() {
 	if File_engine_v1_engine_proto != nil {
 		return
 	}
-	file_engine_v1_engine_proto_msgTypes[18].OneofWrappers = []any{}
+	file_engine_v1_engine_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

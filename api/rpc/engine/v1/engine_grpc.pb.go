@@ -51,6 +51,7 @@ const (
 	Engine_SnapshotCloneCancel_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotCloneCancel"
 	Engine_StandIn_FullMethodName               = "/ankole.engine.v1.Engine/StandIn"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
+	Engine_FilesystemTrim_FullMethodName        = "/ankole.engine.v1.Engine/FilesystemTrim"
 )
 
 // EngineClient is the client API for Engine service.
@@ -115,6 +116,9 @@ type EngineClient interface {
 	StandIn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StandInRequest, StandInAnswer], error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
+	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
+	// does not use. The proxy on the engine's node answers it; an engine cannot.
+	FilesystemTrim(ctx context.Context, in *FilesystemTrimRequest, opts ...grpc.CallOption) (*FilesystemTrimResponse, error)
 }
 
 type engineClient struct {
@@ -377,6 +381,16 @@ func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...
 	return out, nil
 }
 
+func (c *engineClient) FilesystemTrim(ctx context.Context, in *FilesystemTrimRequest, opts ...grpc.CallOption) (*FilesystemTrimResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FilesystemTrimResponse)
+	err := c.cc.Invoke(ctx, Engine_FilesystemTrim_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EngineServer is the server API for Engine service.
 // All implementations must embed UnimplementedEngineServer
 // for forward compatibility.
@@ -439,6 +453,9 @@ type EngineServer interface {
 	StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
+	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
+	// does not use. The proxy on the engine's node answers it; an engine cannot.
+	FilesystemTrim(context.Context, *FilesystemTrimRequest) (*FilesystemTrimResponse, error)
 	mustEmbedUnimplementedEngineServer()
 }
 
@@ -520,6 +537,9 @@ func (UnimplementedEngineServer) StandIn(grpc.BidiStreamingServer[StandInRequest
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
+}
+func (UnimplementedEngineServer) FilesystemTrim(context.Context, *FilesystemTrimRequest) (*FilesystemTrimResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FilesystemTrim not implemented")
 }
 func (UnimplementedEngineServer) mustEmbedUnimplementedEngineServer() {}
 func (UnimplementedEngineServer) testEmbeddedByValue()                {}
@@ -956,6 +976,24 @@ func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_FilesystemTrim_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FilesystemTrimRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).FilesystemTrim(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_FilesystemTrim_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).FilesystemTrim(ctx, req.(*FilesystemTrimRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Engine_ServiceDesc is the grpc.ServiceDesc for Engine service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1050,6 +1088,10 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Version",
 			Handler:    _Engine_Version_Handler,
+		},
+		{
+			MethodName: "FilesystemTrim",
+			Handler:    _Engine_FilesystemTrim_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -38,7 +38,7 @@ type WitnessClient interface {
 	// answers in time.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Membership, error)
 	// CompareAndSwap records `next` if the record still equals `expected` in volume UUID, epoch and generation
-	// (an absent `expected` means: no record); otherwise `swapped` is false, with the present record. ABORTED when `order`
+	// (an absent `expected` means: no record); otherwise `swapped` is false, with the present record. OUT_OF_RANGE when `order`
 	// is not the newest one of the Engine object: another process was ordered since, and the caller must end.
 	CompareAndSwap(ctx context.Context, in *CompareAndSwapRequest, opts ...grpc.CallOption) (*CompareAndSwapResponse, error)
 }
@@ -81,7 +81,7 @@ type WitnessServer interface {
 	// answers in time.
 	Get(context.Context, *GetRequest) (*Membership, error)
 	// CompareAndSwap records `next` if the record still equals `expected` in volume UUID, epoch and generation
-	// (an absent `expected` means: no record); otherwise `swapped` is false, with the present record. ABORTED when `order`
+	// (an absent `expected` means: no record); otherwise `swapped` is false, with the present record. OUT_OF_RANGE when `order`
 	// is not the newest one of the Engine object: another process was ordered since, and the caller must end.
 	CompareAndSwap(context.Context, *CompareAndSwapRequest) (*CompareAndSwapResponse, error)
 	mustEmbedUnimplementedWitnessServer()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,10 +14,12 @@ import (
 type Kept struct {
 	// Loop is the number of the loop device.
 	Loop int `json:"loop"`
+	// ID is that of the device, see Device.ID; empty where a program kept it that gave none.
+	ID string `json:"id,omitempty"`
 }
 
 // Kept returns it for an exposed device.
-func (d *Device) Kept() Kept { return Kept{Loop: d.loop} }
+func (d *Device) Kept() Kept { return Kept{Loop: d.loop, ID: d.id} }
 
 // Duplicate returns a second descriptor of the device's /dev/fuse. The caller closes it. It must be
 // called before the frontend is stopped.
@@ -33,8 +34,8 @@ func (d *Device) Duplicate() (int, error) {
 // Adopt takes over the device of a server that was killed. fuse is its /dev/fuse, which belongs to
 // the device from then on, in case of an error too. Start the frontend on Handle next, with Resume.
 //
-// If it is not what it was (mount or loop device are gone, another one has its node), the error
-// says so and nothing is changed: then Open removes what is left and begins anew.
+// If it is not what it was (the loop device is gone, another one has its node), the error says so
+// and nothing is changed: then Open removes what is left and begins anew.
 func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error) {
 	d, err := adopt(cfg, kept, fuse)
 	if err != nil {
@@ -64,7 +65,7 @@ func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, fuse: fuse, loop: kept.Loop, lock: lock, mounted: true, node: true}
+	d := &Device{cfg: cfg, id: kept.ID, fuse: fuse, loop: kept.Loop, lock: lock, node: true}
 	// A lock that is held already says nothing new to whoever holds it, and is refused to everybody
 	// else.
 	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -73,6 +74,10 @@ func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
 	if !current(lock, d.lockPath()) {
 		return nil, fmt.Errorf("block device %s: what should be its lock is another file than %s", cfg.Volume, d.lockPath())
 	}
+	var err error
+	if d.mounted, err = mountedAt(d.dir()); err != nil {
+		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
+	}
 	return d, nil
 }
 
@@ -80,8 +85,8 @@ func adopt(cfg Config, kept Kept, fuse int) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, fuse: fuse, loop: kept.Loop, mounted: true}
-	if err := d.takeLock(); err != nil {
+	d := &Device{cfg: cfg, id: kept.ID, fuse: fuse, loop: kept.Loop}
+	if err := d.lockFolder(); err != nil {
 		return nil, err
 	}
 	if err := d.checkKept(); err != nil {
@@ -91,23 +96,25 @@ func adopt(cfg Config, kept Kept, fuse int) (*Device, error) {
 	return d, nil
 }
 
-// checkKept makes sure that mount and loop device are what they were. It asks nothing of the file
-// system, which nobody serves.
+// checkKept makes sure that the loop device is what it was, and finds out whether its file system
+// is mounted here still. It asks nothing of the file system, which nobody serves.
+//
+// The path of the loop device's file, as the kernel tells it, is the file's as long as the mount is
+// there, here or in a container that has not ended to the last. Of a mount that the kernel has
+// detached only the end of the path is left.
 func (d *Device) checkKept() error {
 	at, err := mountedAt(d.dir())
 	if err != nil {
 		return err
 	}
-	if !at {
-		return fmt.Errorf("nothing is mounted at %s any more", d.dir())
-	}
-	loops, err := backing(d.file())
+	file, err := fileOf(d.loop)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(loops, d.loop) {
-		return fmt.Errorf("loop device %d does not lie on %s any more", d.loop, d.file())
+	if file != d.file() && file != d.detachedFile() {
+		return fmt.Errorf("loop device %d lies on %q, neither on %s nor on what was mounted there", d.loop, file, d.file())
 	}
+	d.mounted = at && file == d.file()
 	if err := unix.SetNonblock(d.fuse, true); err != nil {
 		return fmt.Errorf("descriptor: %w", err)
 	}

@@ -14,7 +14,9 @@
 //	Close     whatever Withdraw could not do, and the lock
 //
 // A device whose server was killed while somebody else kept /dev/fuse open is not dead: Adopt, with
-// that descriptor, takes the place of Open and Expose.
+// that descriptor, takes the place of Open and Expose. The mount need not be there any more: where
+// the server ran in a container, the kernel has detached it together with the container's mount
+// namespace, and the loop device, which has the file open, keeps the file system alive.
 //
 // Every step is bounded in time. What the kernel makes wait for the frontend ends at the latest
 // when the frontend stops, because closing /dev/fuse aborts the connection.
@@ -22,6 +24,7 @@ package blockdev
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -35,6 +38,7 @@ import (
 
 	"ankole.storage/barethread"
 	"ankole.storage/block"
+	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/loop"
 )
 
@@ -90,9 +94,12 @@ var ErrInUse = errors.New("another process serves this volume as a block device"
 
 // Device is a block device being set up, in use or torn down. Its methods are called one at a time.
 type Device struct {
-	cfg     Config
-	lock    int // of the lock file; whoever has it open holds the lock
-	fuse    int // /dev/fuse; belongs to the frontend from the moment it starts
+	cfg  Config
+	id   string
+	lock int // of the lock file; whoever has it open holds the lock
+	fuse int // /dev/fuse; belongs to the frontend from the moment it starts
+	// mounted: the file system is at dir. False too for one whose mount ended with the container of
+	// an earlier server.
 	mounted bool
 	loop    int // number of the loop device, -1 without
 	node    bool
@@ -101,12 +108,21 @@ type Device struct {
 
 func (d *Device) dir() string  { return filepath.Join(d.cfg.RunDir, "fuse", d.cfg.Volume) }
 func (d *Device) file() string { return filepath.Join(d.dir(), d.cfg.Volume) }
+
+// detachedFile is the path of the file once its mount is detached.
+func (d *Device) detachedFile() string { return "/" + d.cfg.Volume }
+
 func (d *Device) lockPath() string {
 	return filepath.Join(d.cfg.RunDir, "fuse", d.cfg.Volume+lockSuffix)
 }
 
 // Path is the node of the device.
 func (d *Device) Path() string { return filepath.Join(d.cfg.DeviceDir, d.cfg.Volume) }
+
+// ID tells the device from every other one, those that were at the same path before or come after
+// it included. It stays when the device goes on in another process. Whoever has mounted a device
+// that is up no more has to mount again, and sees by the ID that there is another one.
+func (d *Device) ID() string { return d.id }
 
 // Handle is /dev/fuse, for the frontend.
 func (d *Device) Handle() loop.Handle { return loop.Handle(d.fuse) }
@@ -149,6 +165,7 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.id = rand.Text()
 	if err = os.MkdirAll(d.dir(), 0o700); err == nil {
 		err = d.mount()
 	}
@@ -218,10 +235,18 @@ func (d *Device) Expose(ctx context.Context) error {
 	return d.bounded(ctx, "create the device node", d.makeNode)
 }
 
-// Resize lets the loop device take over the frontend's size.
-func (d *Device) Resize(ctx context.Context) error {
+// Resize lets the loop device take over the frontend's size, in bytes, which is not smaller than
+// any before it. The frontend must be serving.
+func (d *Device) Resize(ctx context.Context, size int64) error {
+	refresh := d.refreshSize
+	if !d.mounted {
+		if _, err := unix.Write(d.fuse, fuseloop.SizeNotice(size)); err != nil {
+			return fmt.Errorf("block device %s: tell the kernel its size: %w", d.cfg.Volume, err)
+		}
+		refresh = func() error { return nil }
+	}
 	return d.bounded(ctx, "resize", func() error {
-		if err := d.refreshSize(); err != nil {
+		if err := refresh(); err != nil {
 			return err
 		}
 		return withLoop(d.loop, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
@@ -233,7 +258,7 @@ func (d *Device) Fit(ctx context.Context, size int64) error {
 	if n, err := loopSize(d.loop); err == nil && n == size {
 		return nil
 	}
-	return d.Resize(ctx)
+	return d.Resize(ctx, size)
 }
 
 // refreshSize makes the kernel's inode of the file take over the frontend's size. The loop device

@@ -276,7 +276,10 @@ func alignedPage() []byte {
 	return p
 }
 
-func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
+// TestRemoveAllDead: one server is killed between its mount and its node, or between the end of its
+// node and that of its mount; another one, which has no node yet either, lives, and may not be in
+// the list of those that are served.
+func TestRemoveAllDead(t *testing.T) {
 	needDevices(t)
 	dir := t.TempDir()
 	cfg := blockdev.Config{Volume: "vol", DeviceDir: filepath.Join(dir, "dev")}
@@ -289,8 +292,17 @@ func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.Abandon()
-	if err := blockdev.Sweep(t.Context(), cfg.DeviceDir); err != nil {
+	if err := blockdev.RemoveAllDead(t.Context(), cfg.DeviceDir, map[string]bool{"vol": true}); err != nil {
 		t.Error(err)
+	}
+	if _, err := os.Lstat(blockdev.LockPath(cfg)); err != nil {
+		t.Errorf("one that is said to be served: %v", err)
+	}
+	if err := blockdev.RemoveAllDead(t.Context(), cfg.DeviceDir, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(blockdev.LockPath(cfg)); !os.IsNotExist(err) {
+		t.Errorf("the lock file: %v", err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -24,6 +24,8 @@ type transport struct {
 	clients []*client
 	// journal is where requests are received, nil: nowhere.
 	journal *journal.Journal
+	// apart: the mount is lost as soon as the device is there.
+	apart bool
 }
 
 func newTransport(t *testing.T) *transport {
@@ -71,6 +73,11 @@ func (tr *transport) Open(t *testing.T) frontendtest.Client {
 		if err := tr.dev.Expose(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if tr.apart {
+			if err := tr.dev.LoseMount(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		tr.exposed = true
 	}
 	f, err := os.OpenFile(tr.dev.Path(), os.O_RDWR|unix.O_DIRECT, 0)
@@ -95,8 +102,8 @@ func (tr *transport) closeClients() {
 	}
 }
 
-func (tr *transport) Grow(t *testing.T, _ int64) {
-	if err := tr.dev.Resize(t.Context()); err != nil {
+func (tr *transport) Grow(t *testing.T, size int64) {
+	if err := tr.dev.Resize(t.Context(), size); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -134,6 +141,17 @@ func (c *client) WriteZeroes(off, n int64) error {
 func TestConformance(t *testing.T) {
 	needDevices(t)
 	frontendtest.Run(t, func(t *testing.T) frontendtest.Transport { return newTransport(t) })
+}
+
+// TestConformanceWithoutItsMount is the same for a device that has outlived the container in which
+// its file system was mounted.
+func TestConformanceWithoutItsMount(t *testing.T) {
+	needDevices(t)
+	frontendtest.Run(t, func(t *testing.T) frontendtest.Transport {
+		tr := newTransport(t)
+		tr.apart = true
+		return tr
+	})
 }
 
 // TestConformanceWithJournal is the same on a kernel that does not send requests again.

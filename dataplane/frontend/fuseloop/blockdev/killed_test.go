@@ -16,7 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/clock"
+	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/frontendtest"
+	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/loop"
 )
@@ -47,7 +49,7 @@ func stuck(dir string) int {
 		return &c
 	}, func(d *blockdev.Device) error {
 		c.now.Store(true)
-		return d.Resize(context.Background())
+		return d.Resize(context.Background(), 8<<20)
 	})
 }
 
@@ -145,6 +147,97 @@ func TestServerKilledWithItsMountNamespace(t *testing.T) {
 	if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == "/"+cfg.Volume {
 		t.Errorf("loop device %d of the killed server is left", unix.Minor(st.Rdev))
 	}
+}
+
+// adopted goes on with the device of a server that was killed.
+type adopted struct {
+	*transport
+	kept blockdev.Kept
+	fuse int
+}
+
+// Frontend implements frontendtest.Transport.
+func (a *adopted) Frontend(t *testing.T, env frontendtest.Env) frontend.Frontend {
+	var err error
+	if a.dev, err = blockdev.Adopt(t.Context(), a.cfg, a.kept, a.fuse); err != nil {
+		t.Fatal(err)
+	}
+	a.exposed = true
+	f, err := fuseloop.New(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, Device: a.dev.Handle(), File: a.cfg.Volume,
+		Size: env.Size, Resume: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestDeviceOutlivesItsMountNamespace: the container that a server ran in is gone, with its mounts
+// and its directory of locks, and somebody else has kept the connection. The next server, in
+// another container, goes on with the device: who has it open notices a pause, also of a request
+// that is made before there is a next server, and the device grows.
+func TestDeviceOutlivesItsMountNamespace(t *testing.T) {
+	needDevices(t)
+	dir := t.TempDir()
+	cmd := startVictimIn(t, dir, unix.CLONE_NEWNS)
+	cfg := victimConfig(dir)
+	node := filepath.Join(cfg.DeviceDir, cfg.Volume)
+	user, err := os.OpenFile(node, os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer user.Close()
+	var st unix.Stat_t
+	if err := unix.Stat(node, &st); err != nil {
+		t.Fatal(err)
+	}
+	fuse := connectionOf(t, cmd.Process.Pid)
+	kill(cmd)
+	waits := make(chan error, 1)
+	go func() {
+		_, err := user.WriteAt(alignedPage(), 0)
+		waits <- err
+	}()
+	cfg.RunDir = filepath.Join(dir, "other")
+	other := blockdev.Kept{Loop: int(unix.Minor(st.Rdev)) + 1000}
+	if _, err := blockdev.Adopt(t.Context(), cfg, other, dup(t, fuse)); err == nil {
+		t.Error("a loop device that is not the volume's was taken for it")
+	}
+	a := &adopted{transport: &transport{cfg: cfg}, kept: blockdev.Kept{Loop: int(unix.Minor(st.Rdev)), ID: "one"},
+		fuse: fuse}
+	r := frontendtest.Up(t, a, 64<<20, nil)
+	if err := <-waits; err != nil {
+		t.Errorf("a write that waited: %v", err)
+	}
+	r.Do(func(v *frontendtest.Device, out *[]loop.Op) {
+		if v.Mem[0] != 'x' {
+			t.Error("the write that waited has not arrived")
+		}
+		v.Resize(65<<20, out)
+	})
+	a.Grow(t, 65<<20)
+	for _, off := range []int64{64 << 20, 65<<20 - 4096} {
+		// Before a write there, by which the kernel would see that the file is larger.
+		if _, err := user.ReadAt(alignedPage(), off); err != nil {
+			t.Errorf("read at %d of what has grown: %v", off, err)
+		}
+	}
+	for _, off := range []int64{64 << 20, 65<<20 - 4096} {
+		if _, err := user.WriteAt(alignedPage(), off); err != nil {
+			t.Errorf("write at %d of what has grown: %v", off, err)
+		}
+	}
+	if a.dev.ID() != "one" {
+		t.Errorf("the device counts as another one, %q", a.dev.ID())
+	}
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	other, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
 }
 
 func readPage(t *testing.T, path string) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -134,14 +133,23 @@ func backing(path string) ([]int, error) {
 		if !ok || err != nil {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join("/sys/block", dev.Name(), "loop/backing_file"))
-		switch {
-		case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENODEV): // it has no file, or none any more
-		case err != nil:
+		file, err := fileOf(n)
+		if err != nil {
 			return nil, err
-		case strings.TrimSuffix(strings.TrimSpace(string(text)), " (deleted)") == path:
+		}
+		if file == path {
 			list = append(list, n)
 		}
 	}
 	return list, nil
+}
+
+// fileOf returns the path of the file that loop device n lies on, as this mount namespace sees it;
+// "" if it has none, or none any more.
+func fileOf(n int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", n))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return "", nil
+	}
+	return strings.TrimSuffix(strings.TrimSpace(string(text)), " (deleted)"), err
 }

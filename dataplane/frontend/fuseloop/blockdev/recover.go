@@ -28,21 +28,16 @@ func Recover(ctx context.Context, cfg Config) error {
 	return d.Close(ctx, false)
 }
 
-// Sweep recovers every volume that was ever a block device in deviceDir and whose server is dead.
-// Whoever starts servers calls it when one has died, or at its own start.
+// Sweep recovers every volume that was ever a block device in deviceDir and whose server is dead,
+// also where another one might have followed: beds for tests call it at their end.
 func Sweep(ctx context.Context, deviceDir string) error {
-	cfg := Config{Volume: "any", DeviceDir: deviceDir}
-	if err := cfg.validate(); err != nil {
-		return err
-	}
-	locks, err := filepath.Glob(filepath.Join(cfg.RunDir, "fuse", "*"+lockSuffix))
+	volumes, err := lockedVolumes(deviceDir)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, l := range locks {
-		cfg.Volume = strings.TrimSuffix(filepath.Base(l), lockSuffix)
-		if err := Recover(ctx, cfg); !errors.Is(err, ErrInUse) {
+	for _, volume := range volumes {
+		if err := Recover(ctx, Config{Volume: volume, DeviceDir: deviceDir}); !errors.Is(err, ErrInUse) {
 			errs = append(errs, err)
 		}
 	}
@@ -56,62 +51,141 @@ func RemoveDead(ctx context.Context, cfg Config) error {
 		return err
 	}
 	d := &Device{cfg: cfg, fuse: -1, loop: -1}
-	if dead, err := d.isLeft(ctx); err != nil || !dead {
+	locked := exists(d.lockPath())
+	if what, err := d.look(ctx); err != nil || what == foundServed || what == foundNothing && !locked {
 		return err
 	}
-	if err := Recover(ctx, cfg); !errors.Is(err, ErrInUse) {
-		return err
+	afterFirstLook(cfg.Volume)
+	locked = exists(d.lockPath())
+	if err := d.lockFolder(); err != nil {
+		return ignoreInUse(err)
 	}
-	return nil
+	// Where instance managers have no lock in common, as in containers, another one may have taken
+	// the device since, and have brought it up again under the same numbers. Then the lock file is
+	// this call's own.
+	what, err := d.look(ctx)
+	if err == nil && what != foundServed {
+		if err = d.recover(ctx); err == nil {
+			return d.Close(ctx, false)
+		}
+	} else if err == nil && !locked {
+		err = ignoreMissing(os.Remove(d.lockPath()))
+	}
+	unix.Close(d.lock)
+	return err
 }
 
-// RemoveAllDead is RemoveDead for every volume with a node in deviceDir, but for those that are
-// served.
+// afterFirstLook is for tests.
+var afterFirstLook = func(volume string) {}
+
+func ignoreInUse(err error) error {
+	if errors.Is(err, ErrInUse) {
+		return nil
+	}
+	return err
+}
+
+func exists(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil
+}
+
+// RemoveAllDead is RemoveDead for every volume with a node in deviceDir, or a lock file, but for
+// those that are served. A server makes the lock file first and the node last, and takes them away
+// in reverse: killed in between it leaves mount and loop device, and no node.
 func RemoveAllDead(ctx context.Context, deviceDir string, served map[string]bool) error {
-	entries, err := os.ReadDir(deviceDir)
+	volumes, err := everyVolume(deviceDir)
 	if err != nil {
-		return ignoreMissing(err)
+		return err
 	}
 	var errs []error
-	for _, e := range entries {
-		cfg := Config{Volume: e.Name(), DeviceDir: deviceDir}
-		if err := cfg.validate(); err == nil && !served[e.Name()] {
+	for _, volume := range volumes {
+		cfg := Config{Volume: volume, DeviceDir: deviceDir}
+		if err := cfg.validate(); err == nil && !served[volume] {
 			errs = append(errs, RemoveDead(ctx, cfg))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// isLeft reports that something of the volume is there and nobody serves it, or will again: its
-// loop devices are dead, and its node, if there is one, is of one of them or of one that is free.
-func (d *Device) isLeft(ctx context.Context) (bool, error) {
+// everyVolume returns the names of nodes in deviceDir and of lock files.
+func everyVolume(deviceDir string) ([]string, error) {
+	volumes, err := lockedVolumes(deviceDir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(deviceDir)
+	for _, e := range entries {
+		volumes = append(volumes, e.Name())
+	}
+	slices.Sort(volumes)
+	return slices.Compact(volumes), ignoreMissing(err)
+}
+
+// lockedVolumes returns the volumes that have a lock file beside those of deviceDir.
+func lockedVolumes(deviceDir string) ([]string, error) {
+	cfg := Config{Volume: "any", DeviceDir: deviceDir}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(cfg.RunDir, "fuse", "*"+lockSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var volumes []string
+	for _, file := range files {
+		volumes = append(volumes, strings.TrimSuffix(filepath.Base(file), lockSuffix))
+	}
+	return volumes, nil
+}
+
+// found is what a look at a volume's device finds.
+type found int
+
+const (
+	foundNothing found = iota
+	// foundServed: somebody serves it, or will again, or the node is not a server's.
+	foundServed
+	// foundDead: its loop devices are dead, and its node, if there is one, is of one of them or of
+	// none of the volume's.
+	foundDead
+)
+
+// look looks for node and loop devices of the volume. A mount without them, and the lock file, are
+// not looked for.
+func (d *Device) look(ctx context.Context) (found, error) {
 	loops, err := d.leftLoops(ctx)
 	if err != nil {
-		return false, err
+		return foundNothing, err
 	}
 	for _, n := range loops {
 		if !d.isDead(ctx, n) {
-			return false, nil
+			return foundServed, nil
 		}
 	}
-	var node, lock unix.Stat_t
-	if unix.Lstat(d.Path(), &node) == nil {
-		if node.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(node.Rdev) != loopMajor {
-			return false, nil
-		}
-		n := int(unix.Minor(node.Rdev))
-		return slices.Contains(loops, n) || !isBound(n), nil
+	what := foundNothing
+	if len(loops) > 0 {
+		what = foundDead
 	}
-	return len(loops) > 0 || unix.Lstat(d.lockPath(), &lock) == nil, nil
+	var node unix.Stat_t
+	if unix.Lstat(d.Path(), &node) != nil {
+		return what, nil
+	}
+	if node.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(node.Rdev) != loopMajor {
+		return foundServed, nil
+	}
+	if n := int(unix.Minor(node.Rdev)); !slices.Contains(loops, n) {
+		if there, err := d.isServed(n); err != nil || there {
+			return foundServed, err
+		}
+	}
+	return foundDead, nil
 }
 
 // lockAndRecover returns a device that is locked and of which nothing is left from before.
 func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
 	d := &Device{cfg: cfg, fuse: -1, loop: -1}
-	if err := os.MkdirAll(filepath.Dir(d.dir()), 0o700); err != nil {
-		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
-	}
-	if err := d.takeLock(); err != nil {
+	if err := d.lockFolder(); err != nil {
 		return nil, err
 	}
 	if err := d.recover(ctx); err != nil {
@@ -119,6 +193,14 @@ func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
 	}
 	return d, nil
+}
+
+// lockFolder takes the lock of the volume, or returns ErrInUse.
+func (d *Device) lockFolder() error {
+	if err := os.MkdirAll(filepath.Dir(d.dir()), 0o700); err != nil {
+		return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
+	}
+	return d.takeLock()
 }
 
 // maxStackedMounts bounds how many dead mounts are taken off one mount point: each belongs to a
@@ -169,7 +251,7 @@ func (d *Device) leftLoops(ctx context.Context) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err := backing("/" + d.cfg.Volume)
+	others, err := backing(d.detachedFile())
 	if err != nil {
 		return nil, err
 	}
@@ -203,8 +285,9 @@ func (d *Device) isDead(ctx context.Context, n int) bool {
 	}
 }
 
-// removeNode removes a node left behind. Anything that is not a loop device's node, or one of a
-// device in use by somebody else, is left alone and in the way.
+// removeNode removes a node left behind: of a dead predecessor, or of a number that is none of the
+// volume's by now, as after a boot where the directory is on a disk. Anything that is not a loop
+// device's node, or one of a device that may live, is left alone and in the way.
 func (d *Device) removeNode(ours []int) error {
 	var st unix.Stat_t
 	err := unix.Lstat(d.Path(), &st)
@@ -218,21 +301,25 @@ func (d *Device) removeNode(ours []int) error {
 		return fmt.Errorf("%s exists and is no loop device's node; remove it", d.Path())
 	}
 	minor := int(unix.Minor(st.Rdev))
-	for _, n := range ours {
-		if n == minor {
-			return ignoreMissing(os.Remove(d.Path()))
+	if !slices.Contains(ours, minor) {
+		served, err := d.isServed(minor)
+		if err != nil {
+			return err
 		}
-	}
-	if isBound(minor) {
-		return fmt.Errorf("%s is the node of loop device %d, which serves something else; remove the node", d.Path(), minor)
+		if served {
+			return fmt.Errorf("%s is the node of loop device %d, on which another server offers a volume of this name; "+
+				"end that server, or remove the node", d.Path(), minor)
+		}
 	}
 	return ignoreMissing(os.Remove(d.Path()))
 }
 
-// isBound reports that loop device n lies on a file.
-func isBound(n int) bool {
-	_, err := os.Stat(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", n))
-	return err == nil
+// isServed reports that loop device n lies on the file of a server of a volume of this name, which
+// may live: in another mount namespace, with a run directory of its own, perhaps. Once its mount
+// has gone only the end of the path is left.
+func (d *Device) isServed(n int) (bool, error) {
+	file, err := fileOf(n)
+	return file == d.detachedFile() || strings.HasSuffix(file, filepath.Join("/fuse", d.cfg.Volume, d.cfg.Volume)), err
 }
 
 // mountedAt reports whether something is mounted at dir, without touching it: a dead server would

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// engineImageRow is an engine image with the volumes that have it, and those that are on their way
+// to it or away from it.
+type engineImageRow struct {
+	resource.EngineImage
+	// Volumes have the image, of Total volumes in all.
+	Volumes int `json:"volumes"`
+	Total   int `json:"total"`
+	// Coming are being upgraded to it, Leaving from it to another one.
+	Coming  int `json:"coming"`
+	Leaving int `json:"leaving"`
+}
+
+var engineImageKind = kind[engineImageRow]{
+	name: "engine-image", id: func(i engineImageRow) string { return i.Name },
+	none: "no engine images; the manager makes that of its default engine image by itself",
+	columns: []column[engineImageRow]{
+		{header: "IMAGE", value: func(i engineImageRow) string { return i.Image }},
+		{header: "DEFAULT", value: func(i engineImageRow) string { return yesNo(i.Default) }},
+		{header: "STATE", value: func(i engineImageRow) string { return i.State }},
+		{header: "NODES", right: true, value: func(i engineImageRow) string { return deployedNodes(i.EngineImage) }},
+		{header: "VOLUMES", right: true, value: func(i engineImageRow) string {
+			return fmt.Sprintf("%d of %d", i.Volumes, i.Total)
+		}},
+		{header: "UPGRADING", value: underWay},
+		{header: "VERSION", wide: true, value: func(i engineImageRow) string { return i.Version }},
+		{header: "COMMIT", wide: true, value: func(i engineImageRow) string { return i.GitCommit }},
+		{header: "CONTROLLER API", wide: true, value: func(i engineImageRow) string {
+			return fmt.Sprintf("%d to %d", i.ControllerAPIMinVersion, i.ControllerAPIVersion)
+		}},
+		{header: "USED BY", wide: true, right: true, value: func(i engineImageRow) string {
+			return strconv.Itoa(i.RefCount)
+		}},
+		{header: "NAME", value: func(i engineImageRow) string { return i.Name }},
+	},
+}
+
+// deployedNodes says on how many nodes an image can be started, of those that it is to be on.
+func deployedNodes(i resource.EngineImage) string {
+	ready := 0
+	for _, deployed := range i.NodeDeploymentMap {
+		if deployed {
+			ready++
+		}
+	}
+	return fmt.Sprintf("%d of %d", ready, len(i.NodeDeploymentMap))
+}
+
+// underWay says how many volumes come and go.
+func underWay(i engineImageRow) string {
+	switch {
+	case i.Coming > 0 && i.Leaving > 0:
+		return fmt.Sprintf("%d come, %d leave", i.Coming, i.Leaving)
+	case i.Coming > 0:
+		return fmt.Sprintf("%d come", i.Coming)
+	case i.Leaving > 0:
+		return fmt.Sprintf("%d leave", i.Leaving)
+	}
+	return ""
+}
+
+// engineImageRows counts the volumes of each image. A volume counts for the image that its engine
+// runs, or is started from next, until an upgrade has ended.
+func engineImageRows(images []resource.EngineImage, volumes []resource.Volume) []engineImageRow {
+	var rows []engineImageRow
+	for _, image := range images {
+		row := engineImageRow{EngineImage: image, Total: len(volumes)}
+		for _, v := range volumes {
+			moves := v.CurrentImage != "" && v.CurrentImage != v.Image
+			switch {
+			case v.CurrentImage == image.Image || v.CurrentImage == "" && v.Image == image.Image:
+				row.Volumes++
+				if moves {
+					row.Leaving++
+				}
+			case moves && v.Image == image.Image:
+				row.Coming++
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func engineImageNames(ctx context.Context, api *client.Client) ([]string, error) {
+	all, err := api.EngineImages(ctx)
+	return namesOf(all, func(i resource.EngineImage) string { return i.Name }), err
+}
+
+func (a *app) engineImageCommands() *cobra.Command {
+	c := &cobra.Command{Use: "engine-image", Aliases: []string{"engine-images"},
+		Short: "Look at the versions of the data path's programs"}
+	list := listing(a, engineImageKind, "List engine images, with the progress of upgrades to them",
+		func(ctx context.Context, api *client.Client) ([]engineImageRow, error) {
+			images, err := api.EngineImages(ctx)
+			if err != nil {
+				return nil, err
+			}
+			volumes, err := api.Volumes(ctx)
+			return engineImageRows(images, volumes), err
+		})
+	list.Long = "List engine images. VOLUMES says how many of all volumes have an image, UPGRADING how many are being upgraded to\n" +
+		"it or from it. With setting concurrent-automatic-engine-upgrade-per-node-limit above 0 volumes go to the default\n" +
+		"image by themselves, so many of a node at once; otherwise see: ankole volume upgrade --help"
+	get := getting(a, engineImageKind, "Show engine images, by name or by image", "the engine image's name",
+		engineImageNames,
+		func(ctx context.Context, api *client.Client, name string) (*engineImageRow, error) {
+			i, _, err := engineImageByName(ctx, api, name)
+			return i, err
+		})
+	c.AddCommand(list, get, a.describing("an engine image", "the engine image's name", engineImageNames,
+		describeEngineImage),
+		a.engineImageCreate(), a.engineImageDelete())
+	return c
+}
+
+// imageEvery is the pause between two looks at an engine image that is being put on the nodes.
+const imageEvery = 500 * time.Millisecond
+
+func (a *app) engineImageCreate() *cobra.Command {
+	var w waiting
+	c := &cobra.Command{Use: "create IMAGE", Short: "Put an engine image on the nodes, so that volumes can be upgraded to it",
+		Args: exactly("the image"), Example: "  ankole engine-image create ankole/engine:v2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			i, err := api.CreateEngineImage(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if !w.wait {
+				fmt.Fprintf(a.out, "engine image %s is being put on the nodes; see how far it is with: ankole engine-image list\n",
+					i.Name)
+				return nil
+			}
+			if err := a.awaitImage(cmd.Context(), api, i.Name, w.timeout); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "engine image %s is deployed; bring a volume to it with: ankole volume upgrade NAME --image %s\n",
+				i.Name, args[0])
+			return nil
+		}}
+	w.addTo(c)
+	return c
+}
+
+// awaitImage waits until an engine image is deployed.
+func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, timeout time.Duration) error {
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	why := "nothing is known of it yet"
+	return poll(ctx, timeout, imageEvery, func(ctx context.Context) (bool, error) {
+		i, err := findImage(ctx, api, name)
+		if err != nil || i.State == "deployed" {
+			return true, err
+		}
+		why = "it is " + orUnknown(i.State) + ", on " + deployedNodes(*i) + " nodes"
+		line.set(unknownPercent, "engine image %s: %s", name, why)
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("engine image %s is not deployed after %s: %s; see why with: ankole engine-image describe %s",
+			name, timeout, why, name)
+	})
+}
+
+func (a *app) engineImageDelete() *cobra.Command {
+	c := &cobra.Command{Use: "delete NAME…", Short: "Take engine images that nothing uses off the nodes",
+		Args: atLeast(1, "the engine image's name"), ValidArgsFunction: a.completeNames(0, engineImageNames)}
+	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		i, err := findImage(ctx, api, t.name)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("engine image %s: %s, used by %d", i.Name, i.Image, i.RefCount), nil
+	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		i, err := findImage(ctx, api, t.name)
+		if err != nil {
+			return "", err
+		}
+		return "engine image " + i.Name + " is being removed", api.DeleteEngineImage(ctx, i.Name)
+	})
+}

@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ankole.storage/rest/resource"
+)
+
+// finding is something about an object that a person should know.
+type finding struct {
+	// Object is KIND/NAME.
+	Object string `json:"object"`
+	What   string `json:"what"`
+	// Do is the command to go on with; empty if there is nothing to do but wait.
+	Do string `json:"do,omitempty"`
+}
+
+// volumeProblems are why a volume is not as it is wanted.
+func volumeProblems(v *resource.Volume) []finding {
+	var out []finding
+	add := func(what, do string) { out = append(out, finding{"volume/" + v.Name, what, do}) }
+	failed := 0
+	for _, r := range v.Replicas {
+		if r.FailedAt != "" {
+			failed++
+		}
+	}
+	switch v.Robustness {
+	case "faulted":
+		add("faulted: no replica can be used, of "+strconv.Itoa(len(v.Replicas)), "ankole volume describe "+v.Name)
+	case "degraded":
+		text := fmt.Sprintf("degraded: %d of %d replicas are in sync", inSync(v), v.NumberOfReplicas)
+		if failed > 0 {
+			text += fmt.Sprintf(", %d failed", failed)
+		}
+		add(text, "ankole volume describe "+v.Name)
+	}
+	if c, ok := v.Conditions["Scheduled"]; ok && c.Status == "False" {
+		add("not all replicas are scheduled: "+c.Message, "ankole disk list")
+	}
+	for _, bad := range []string{"TooManySnapshots", "BackingImageIncompatible"} {
+		if c := v.Conditions[bad]; c.Status == "True" {
+			add(conditionLine(bad, c), "ankole snapshot list "+v.Name)
+		}
+	}
+	for _, c := range v.Controllers {
+		if c.LastExpansionError != "" {
+			add("expansion failed: "+c.LastExpansionError, "ankole volume describe "+v.Name)
+		}
+	}
+	if s := v.CloneStatus; s.State == "failed" {
+		_, text, _ := cloneText(v)
+		add(text, "ankole event list --for volume/"+v.Name)
+	}
+	return out
+}
+
+// volumeActivity is what is going on with a volume, and so what it waits for.
+func volumeActivity(v *resource.Volume) []finding {
+	var out []finding
+	add := func(format string, args ...any) {
+		out = append(out, finding{Object: "volume/" + v.Name, What: fmt.Sprintf(format, args...)})
+	}
+	if p, ok := rebuilding(*v); ok {
+		add("a replica is being rebuilt: %d%%", p)
+	}
+	if _, text, ok := cloneText(v); ok && v.CloneStatus.State != "failed" {
+		add("%s: %d%%", text, v.CloneStatus.Progress)
+	}
+	if percent, ok := purging(v); ok {
+		add("removed snapshots are being purged: %d%%", percent)
+	}
+	for _, r := range v.RestoreStatus {
+		if r.IsRestoring {
+			add("replica %s is being restored: %d%%", r.Replica, r.Progress)
+		}
+	}
+	if expanding(v) {
+		add("being expanded to %s", sizeText(v.Size))
+	}
+	if v.CurrentImage != "" && v.CurrentImage != v.Image {
+		text := "being upgraded to " + v.Image
+		if m := v.Conditions["EngineUpgrade"].Message; m != "" {
+			text += ": " + m
+		}
+		add("%s", text)
+	}
+	switch v.State {
+	case "attaching":
+		_, text := describe(v)
+		add("%s", text)
+	case "detaching", "deleting", "creating":
+		add("%s", v.State)
+	}
+	for _, id := range sortedKeys(v.VolumeAttachment.Attachments) {
+		t := v.VolumeAttachment.Attachments[id]
+		if !t.Satisfied && v.State != "attaching" && attachedTo(*v) != t.NodeID {
+			add("ticket %s waits for it on node %s%s", ticketName(id, t), t.NodeID, ticketReason(t))
+		}
+	}
+	return out
+}
+
+// expanding reports whether an engine that runs has not got the wanted size yet.
+func expanding(v *resource.Volume) bool {
+	return slices.ContainsFunc(v.Controllers, func(c resource.Controller) bool {
+		return c.IsExpanding || bytesIn(c.Size) > 0 && bytesIn(c.Size) < bytesIn(v.Size)
+	})
+}
+
+// purging returns the progress of the slowest purge under way.
+func purging(v *resource.Volume) (percent int, ok bool) {
+	percent = 100
+	for _, p := range v.PurgeStatus {
+		if p.IsPurging {
+			percent, ok = min(percent, p.Progress), true
+		}
+	}
+	return percent, ok
+}
+
+// ticketName is a ticket's id; that of people has none.
+func ticketName(id string, t resource.Attachment) string {
+	if id == "" {
+		return t.AttachmentType
+	}
+	return id
+}
+
+// ticketReason is why a ticket is not satisfied, if that is known.
+func ticketReason(t resource.Attachment) string {
+	for _, c := range t.Conditions {
+		if c.Status == "False" && c.Message != "" {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// conditionLine is a condition in a line: what it is, why.
+func conditionLine(name string, c resource.Condition) string {
+	return name + ": " + firstText(c.Message, c.Reason, c.Status)
+}
+
+// nodeProblems are why a node or one of its disks takes no part. What a person has turned off is
+// none.
+func nodeProblems(n *resource.Node) []finding {
+	var out []finding
+	add := func(what, do string) { out = append(out, finding{"node/" + n.Name, what, do}) }
+	if c := n.Conditions["Ready"]; c.Status != "True" {
+		add("not ready: "+firstText(c.Message, c.Reason, "nothing is known of it"), "kubectl describe node "+n.Name)
+		return out // What follows from that needs no lines of its own.
+	}
+	for _, name := range sortedKeys(n.Conditions) {
+		if c := n.Conditions[name]; name != "Ready" && name != "Schedulable" && c.Status == "False" {
+			add(conditionLine(name, c), "ankole node describe "+n.Name)
+		}
+	}
+	if c := n.Conditions["Schedulable"]; n.AllowScheduling && c.Status == "False" {
+		add("takes no replicas: "+firstText(c.Message, c.Reason), "ankole node describe "+n.Name)
+	}
+	for _, name := range sortedKeys(n.Disks) {
+		for _, text := range diskProblems(n.Disks[name]) {
+			add("disk "+name+" "+text, "ankole node describe "+n.Name)
+		}
+	}
+	return out
+}
+
+func diskProblems(d resource.DiskInfo) []string {
+	var out []string
+	if c := d.Conditions["Ready"]; c.Status == "False" {
+		out = append(out, "is not ready: "+firstText(c.Message, c.Reason))
+	}
+	if c := d.Conditions["Error"]; c.Status == "True" {
+		out = append(out, "has an error: "+firstText(c.Message, c.Reason))
+	}
+	if c := d.Conditions["Schedulable"]; d.AllowScheduling && c.Status == "False" && len(out) == 0 {
+		out = append(out, "takes no replicas: "+firstText(c.Message, c.Reason))
+	}
+	return out
+}
+
+// nodeActivity is what is going on on a node.
+func nodeActivity(n *resource.Node) []finding {
+	var out []finding
+	add := func(where string, left int) {
+		out = append(out, finding{Object: "node/" + n.Name, What: where + "being evicted: " + count(left, "replica") +
+			" left"})
+	}
+	if n.EvictionRequested || n.AutoEvicting {
+		add("", replicasOn(n))
+	}
+	for _, name := range sortedKeys(n.Disks) {
+		if d := n.Disks[name]; d.EvictionRequested {
+			add("disk "+name+" ", len(d.ScheduledReplica))
+		}
+	}
+	return out
+}
+
+// replicasOn counts the replicas that are scheduled to the disks of a node.
+func replicasOn(n *resource.Node) int {
+	total := 0
+	for _, d := range n.Disks {
+		total += len(d.ScheduledReplica)
+	}
+	return total
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// managerProblems are why an instance manager serves nothing, or waits.
+func managerProblems(m *resource.InstanceManager) []finding {
+	var out []finding
+	object, do := "instance-manager/"+m.Name, "ankole instance-manager describe "+m.Name
+	if m.CurrentState != "running" {
+		out = append(out, finding{object, fmt.Sprintf("in state %s, on node %s", orUnknown(m.CurrentState), m.NodeID), do})
+	}
+	for _, name := range sortedKeys(m.Conditions) {
+		// DrainAllowed says what a drain would meet; it is no fault.
+		if c := m.Conditions[name]; c.Status == "False" && name != "DrainAllowed" {
+			out = append(out, finding{object, conditionLine(name, c), do})
+		}
+	}
+	return out
+}
+
+func orUnknown(s string) string { return firstText(s, "unknown") }
+
+// imageProblems are why an engine image cannot be used everywhere.
+func imageProblems(i *resource.EngineImage) []finding {
+	object, do := "engine-image/"+i.Name, "ankole engine-image describe "+i.Name
+	var out []finding
+	if i.Incompatible {
+		out = append(out, finding{object, "not compatible with this release", do})
+	}
+	if i.State != "deployed" {
+		out = append(out, finding{object, fmt.Sprintf("in state %s: on %s nodes", orUnknown(i.State),
+			deployedNodes(*i)), do})
+	}
+	return out
+}
+
+// settingProblems are settings whose value has no effect yet.
+func settingProblems(all []resource.Setting) []finding {
+	var out []finding
+	for _, s := range all {
+		if !s.Applied && s.Definition.ValueType != "deprecated" {
+			out = append(out, finding{"setting/" + s.Name, "its value is not applied yet: " + orDash(s.Value),
+				"ankole setting get " + s.Name})
+		}
+	}
+	return out
+}
+
+// waits joins what an object waits for with what is wrong with it, each once.
+func waits(groups ...[]finding) []string {
+	var out []string
+	for _, f := range slices.Concat(groups...) {
+		text := f.What
+		if f.Do != "" && !strings.Contains(f.Do, " describe ") {
+			text += "; see: " + f.Do
+		}
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/resource"
+)
+
+// localities are the modes of data locality.
+var localities = []string{"disabled", "best-effort", "strict-local"}
+
+// volumeSetLocality changes whether a volume has a replica on the node where it is attached.
+func (a *app) volumeSetLocality() *cobra.Command {
+	var w waiting
+	complete := a.completeNames(1, volumeNames)
+	c := &cobra.Command{Use: "set-locality NAME disabled|best-effort",
+		Short: "Set whether a volume is to have a replica on the node where it is attached",
+		Long: "Set whether a volume is to have a replica on the node where it is attached. With best-effort one is built there,\n" +
+			"and then one elsewhere is removed; the volume stays in use, also where there is no room for a replica. With disabled\n" +
+			"replicas stay where they are. To and from strict-local, for volumes of one replica, a volume is changed while it is\n" +
+			"detached.",
+		Example: "  ankole volume set-locality demo best-effort",
+		Args:    exactly("the volume's name", "the data locality"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return localities, cobra.ShellCompDirectiveNoFileComp
+			}
+			return complete(cmd, args, prefix)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, locality := args[0], args[1]
+			if !slices.Contains(localities, locality) {
+				return usagef("the data locality %q is none of %s", locality, strings.Join(localities, ", "))
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			v, err := api.UpdateDataLocality(cmd.Context(), name, locality)
+			if err != nil {
+				return named("volume", name, err)
+			}
+			if w.wait && locality == "best-effort" {
+				if v, err = a.await(cmd.Context(), api, name, w.timeout, "where it is attached", settledLocality); err != nil {
+					return err
+				}
+			}
+			if why := v.Conditions["Scheduled"]; w.wait && cannotBeLocal(v) {
+				fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", attachedTo(*v), why.Message)
+			}
+			fmt.Fprintf(a.out, "volume %s: data locality %s%s\n", name, v.DataLocality, whereReplicas(v))
+			return nil
+		}}
+	w.addTo(c)
+	return c
+}
+
+// settledLocality says whether a best-effort volume has all its replicas in sync, one of them on
+// its node, and none too many; or cannot have it so now; or is not in use.
+func settledLocality(v *resource.Volume) (bool, error) {
+	if v.DataLocality != "best-effort" {
+		return false, fmt.Errorf("data locality of volume %s is %s: somebody else has changed it", v.Name, v.DataLocality)
+	}
+	if v.State != "attached" || v.DisableFrontend || cannotBeLocal(v) {
+		return v.State == "attached" || v.State == "detached", nil
+	}
+	return isLocal(v) && inSync(v) == v.NumberOfReplicas && len(v.Replicas) == v.NumberOfReplicas, nil
+}
+
+// isLocal says whether a replica in sync is on the node where the volume is attached.
+func isLocal(v *resource.Volume) bool {
+	return slices.ContainsFunc(v.Replicas, func(r resource.Replica) bool {
+		return r.Mode == "RW" && r.HostID == attachedTo(*v)
+	})
+}
+
+// cannotBeLocal says whether there is no place for a replica on the node of the volume.
+func cannotBeLocal(v *resource.Volume) bool {
+	c := v.Conditions["Scheduled"]
+	return v.State == "attached" && c.Status == "False" && c.Reason == "LocalReplicaSchedulingFailure"
+}
+
+// whereReplicas names the nodes of an attached volume's replicas.
+func whereReplicas(v *resource.Volume) string {
+	var nodes []string
+	for _, r := range v.Replicas {
+		if r.HostID != "" {
+			nodes = append(nodes, r.HostID)
+		}
+	}
+	if v.State != "attached" || len(nodes) == 0 {
+		return ""
+	}
+	slices.Sort(nodes)
+	return fmt.Sprintf("; attached to %s, replicas on %s", attachedTo(*v), strings.Join(nodes, ", "))
+}

@@ -1,0 +1,141 @@
+package admission
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+)
+
+func targetAt(name, url, secret string) *v1beta2.BackupTarget {
+	return named(&v1beta2.BackupTarget{}, name, nil, func(t *v1beta2.BackupTarget) {
+		t.Spec = v1beta2.BackupTargetSpec{BackupTargetURL: url, CredentialSecret: secret, PollInterval: "5m0s"}
+	})
+}
+
+func secretWith(name, value string) *corev1.Secret {
+	return named(&corev1.Secret{}, name, nil, func(s *corev1.Secret) {
+		s.Data = map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("us"), "AWS_SECRET_ACCESS_KEY": []byte(value)}
+	})
+}
+
+// standbyAt is a volume that follows a backup on a target.
+func standbyAt(name, target string, edit func(*v1beta2.Volume)) *v1beta2.Volume {
+	return namedVolume(name, func(v *v1beta2.Volume) {
+		v.Spec.BackupTargetName, v.Spec.Standby, v.Status.IsStandby = target, true, true
+		v.Status.State = v1beta2.VolumeStateAttached
+		if edit != nil {
+			edit(v)
+		}
+	})
+}
+
+// TestBackupTargets has the rules of new and changed targets.
+func TestBackupTargets(t *testing.T) {
+	const plural, place = "backuptargets", "s3://b@r/p"
+	w := worldOf(t, targetAt("default", "", ""), targetAt("first", "nfs://host:/a/?nfsOptions=soft", ""),
+		targetAt("mine", place, ""), secretWith("good", "x y"), secretWith("padded", " x"), secretWith("pasted", "x\n"))
+	for _, tt := range []struct{ name, url, secret, want string }{
+		{"off", "", "", ""},
+		{"s3", "s3://bucket@region/", "", ""},
+		{"nfs", "nfs://host:/b", "", ""},
+		{"cifs", "cifs://host/share", "", ""},
+		{"share of an administrator", "cifs://host/c$", "", ""},
+		{"azblob", "azblob://container@endpoint/", "", ""},
+		{"credentials", "s3://bucket@region/", "good", ""},
+		{"credentials that come later", "s3://bucket@region/", "absent", ""},
+		{"no URL", "backups", "", "write s3://bucket@region/path"},
+		{"another kind of store", "ftp://host/path", "", "write s3://bucket@region/path"},
+		{"no host", "s3:///path", "", "write s3://bucket@region/path"},
+		{"no URL at all", "s3://%zz", "", "invalid URL"},
+		{"dollar", "s3://b@r/a$b", "", "contains one of $,"},
+		{"comma", "nfs://host:/a,b", "", "contains one of $,"},
+		{"comma in a share", "cifs://host/a,b", "", "contains one of ,"},
+		{"comma in options", "nfs://host:/b?nfsOptions=soft,timeo=1", "", ""},
+		{"taken", "nfs://host:/a", "", "backup target first is at nfs://host:/a already"},
+		{"taken, with other options", "nfs://host:/a?nfsOptions=hard", "", "backup target first is at"},
+		{"credentials with a blank", "s3://bucket@region/", "padded", "the value of AWS_SECRET_ACCESS_KEY begins or ends"},
+		{"credentials with a newline", "s3://bucket@region/", "pasted", "the value of AWS_SECRET_ACCESS_KEY begins or ends"},
+	} {
+		expect(t, tt.name+", new", asked(t, w, plural, nil, targetAt("new", tt.url, tt.secret)), tt.want)
+		expect(t, tt.name+", changed", asked(t, w, plural, targetAt("mine", place, ""), targetAt("mine", tt.url, tt.secret)),
+			tt.want)
+	}
+	same := targetAt("mine", place, "pasted")
+	expect(t, "as it was", asked(t, w, plural, same, same), "")
+	expect(t, "only the secret", asked(t, w, plural, targetAt("mine", place, ""), same), "begins or ends")
+	expect(t, "where it was", asked(t, w, plural, same, targetAt("mine", place+"/", "")), "")
+	older := targetAt("Mine", "", "")
+	expect(t, "older name", asked(t, w, plural, older, older), "")
+	expect(t, "name", asked(t, w, plural, nil, targetAt("Mine", "", "")), "invalid name Mine for backup target")
+	const refused = "invalid backup target polling interval"
+	for interval, want := range map[string]string{"": "", "0": "", "90s": "", "300": refused, "soon": refused,
+		"-1s": refused} {
+		target := targetAt("new", "", "")
+		target.Spec.PollInterval = interval
+		expect(t, "interval "+interval, asked(t, w, plural, nil, target), want)
+		expect(t, "interval "+interval+", changed", asked(t, w, plural, targetAt("new", "", ""), target), want)
+	}
+	bad := targetAt("mine", "backups", "")
+	expect(t, "under deletion", asked(t, w, plural, same, deleting(bad)), "")
+}
+
+// TestBackupTargetsInUse: where a standby volume reads from stays; the default target, too.
+func TestBackupTargetsInUse(t *testing.T) {
+	const plural, text = "backuptargets", "existing standby volumes: follower"
+	target, moved := targetAt("default", "s3://b@r/p", ""), targetAt("default", "s3://b@r/q", "")
+	for _, tt := range []struct {
+		name   string
+		volume *v1beta2.Volume
+		want   string
+	}{
+		{"follows it", standbyAt("follower", "default", nil), text},
+		{"follows it since before targets had names", standbyAt("follower", "", nil), text},
+		{"is about to follow it", standbyAt("follower", "default", func(v *v1beta2.Volume) {
+			v.Status.State, v.Status.IsStandby = "", false
+		}), text},
+		{"was activated", standbyAt("follower", "default", func(v *v1beta2.Volume) { v.Status.IsStandby = false }), ""},
+		{"is a new one", standbyAt("follower", "default", func(v *v1beta2.Volume) {
+			v.Status.State, v.Status.IsStandby, v.Spec.Standby = "", false, false
+		}), ""},
+		{"follows another one", standbyAt("follower", "second", nil), ""},
+	} {
+		w := worldOf(t, target, tt.volume)
+		expect(t, tt.name, asked(t, w, plural, target, moved), tt.want)
+		expect(t, tt.name+", secret", asked(t, w, plural, target, targetAt("default", "s3://b@r/p", "s")), tt.want)
+		polled := target.DeepCopy()
+		polled.Spec.PollInterval = "1s"
+		expect(t, tt.name+", interval", asked(t, w, plural, target, polled), "")
+		uninstalled := target.DeepCopy()
+		uninstalled.Annotations = map[string]string{"longhorn.io/delete-backup-target-from-longhorn": ""}
+		expect(t, tt.name+", deleted", asked(t, w, plural, uninstalled, nil), tt.want)
+		expect(t, tt.name+", default", asked(t, w, plural, target, nil), "deleting default backup target is not allowed")
+	}
+	w := worldOf(t, targetAt("second", "", ""))
+	expect(t, "another one is deleted", asked(t, w, plural, targetAt("second", "", ""), nil), "")
+}
+
+// TestBackupTargetsAreCompleted: an NFS store is not waited for without end. The finalizer comes
+// with what takes it off.
+func TestBackupTargetsAreCompleted(t *testing.T) {
+	w := worldOf(t)
+	var none *v1beta2.BackupTarget
+	for url, want := range map[string]string{
+		"":                              "",
+		"s3://b@r/p":                    "s3://b@r/p",
+		"nfs://host:/a":                 "nfs://host:/a",
+		"nfs://host:/a?":                "nfs://host:/a?",
+		"nfs://host:/a?nfsOptions=":     "nfs://host:/a?nfsOptions=soft,timeo=300,retry=2",
+		"nfs://host:/a?nfsOptions=hard": "nfs://host:/a?nfsOptions=soft,timeo=300,retry=2",
+		"nfs://host:/a?nfsOptions=soft, timeo=7 ,,vers=4":  "nfs://host:/a?nfsOptions=soft,timeo=7,vers=4,retry=2",
+		"nfs://host:/a?x=1&nfsOptions=retry=9,hard&y=hard": "nfs://host:/a?x=1&nfsOptions=retry=9,soft,timeo=300&y=hard",
+		"s3://b@r/p?nfsOptions=hard":                       "s3://b@r/p?nfsOptions=hard",
+	} {
+		sent := targetAt("new", url, "")
+		completes(t, url, w, "backuptargets", none, sent, func(t *v1beta2.BackupTarget) { t.Spec.BackupTargetURL = want })
+		completes(t, url+", changed", w, "backuptargets", targetAt("new", "s3://b@r/old", ""), sent,
+			func(t *v1beta2.BackupTarget) { t.Spec.BackupTargetURL = want })
+		completes(t, url+", as it was", w, "backuptargets", sent, sent, func(*v1beta2.BackupTarget) {})
+	}
+}

@@ -1,0 +1,171 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
+)
+
+var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func testPV(name, volume string, phase corev1.PersistentVolumePhase, claim string) *corev1.PersistentVolume {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "driver.longhorn.io", VolumeHandle: volume}
+	pv.Status.Phase = phase
+	if claim != "" {
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "app", Name: claim}
+	}
+	return pv
+}
+
+// testPod is a Pod with a claim; owner is kind/name of its controller, hash that of its template.
+func testPod(name, claim, owner, hash string, phase corev1.PodPhase) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: name}, Status: corev1.PodStatus{Phase: phase}}
+	if hash != "" {
+		p.Labels = map[string]string{"pod-template-hash": hash}
+	}
+	if kind, of, ok := strings.Cut(owner, "/"); ok {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: of, Controller: &yes}}
+	}
+	p.Spec.Volumes = []corev1.Volume{{Name: "tmp"}, {Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	return p
+}
+
+func text(k v1beta2.KubernetesStatus) string {
+	out := fmt.Sprintf("pv %s %s, claim %s/%s %s, pods", k.PVName, k.PVStatus, k.Namespace, k.PVCName, k.LastPVCRefAt)
+	for _, w := range k.WorkloadsStatus {
+		out += fmt.Sprintf(" %s:%s:%s/%s", w.PodName, w.PodStatus, w.WorkloadType, w.WorkloadName)
+	}
+	return strings.TrimSpace(out + " " + k.LastPodRefAt)
+}
+
+// TestDecide: what is there replaces what was; what is gone stays as history with its time.
+func TestDecide(t *testing.T) {
+	used := v1beta2.KubernetesStatus{PVName: "pv", PVStatus: "Bound", Namespace: "app", PVCName: "data",
+		WorkloadsStatus: []v1beta2.WorkloadStatus{{PodName: "web-0", PodStatus: "Running"}}}
+	gone := used
+	gone.PVName, gone.PVStatus, gone.LastPVCRefAt, gone.LastPodRefAt = "", "", "before", "before"
+	for _, tt := range []struct {
+		name string
+		was  v1beta2.KubernetesStatus
+		g    seen
+		want string
+	}{
+		{name: "nothing", want: "pv  , claim / , pods"},
+		{name: "available", g: seen{PV: testPV("pv", "v", corev1.VolumeAvailable, "")},
+			want: "pv pv Available, claim / , pods"},
+		{name: "bound", g: seen{PV: testPV("pv", "v", corev1.VolumeBound, "data")},
+			want: "pv pv Bound, claim app/data , pods"},
+		{name: "used", g: seen{PV: testPV("pv", "v", corev1.VolumeBound, "data"), Pods: []*corev1.Pod{
+			testPod("z", "data", "", "", corev1.PodPending),
+			testPod("done", "data", "Job/j", "", corev1.PodSucceeded),
+			testPod("set-0", "data", "StatefulSet/set", "", corev1.PodRunning),
+			testPod("dep-5f-x", "data", "ReplicaSet/dep-5f", "5f", corev1.PodRunning),
+			testPod("rs-x", "data", "ReplicaSet/rs", "", corev1.PodRunning)}},
+			want: "pv pv Bound, claim app/data , pods dep-5f-x:Running:Deployment/dep rs-x:Running:ReplicaSet/rs " +
+				"set-0:Running:StatefulSet/set z:Pending:/"},
+		{name: "Pods are gone", was: used, g: seen{PV: testPV("pv", "v", corev1.VolumeBound, "data")},
+			want: "pv pv Bound, claim app/data , pods web-0:Running:/ 2026-01-02T03:04:05Z"},
+		{name: "the claim is gone", was: used, g: seen{PV: testPV("pv", "v", corev1.VolumeReleased, "data")},
+			want: "pv pv Released, claim app/data 2026-01-02T03:04:05Z, pods web-0:Running:/ 2026-01-02T03:04:05Z"},
+		{name: "everything is gone", was: used,
+			want: "pv  , claim app/data 2026-01-02T03:04:05Z, pods web-0:Running:/ 2026-01-02T03:04:05Z"},
+		{name: "history stays", was: gone, want: "pv  , claim app/data before, pods web-0:Running:/ before"},
+		{name: "another claim", was: gone, g: seen{PV: testPV("pv", "v", corev1.VolumeBound, "next")},
+			want: "pv pv Bound, claim app/next , pods"},
+	} {
+		v := &v1beta2.Volume{}
+		v.Status.KubernetesStatus = tt.was
+		for range 2 { // it settles
+			if d := decide(testNow, v, tt.g); d.Do != nil {
+				t.Errorf("%s: %s", tt.name, d.Do)
+			}
+			if got := text(v.Status.KubernetesStatus); got != tt.want {
+				t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestContentIsNoted: a volume with which a Pod has run has content, for good.
+func TestContentIsNoted(t *testing.T) {
+	v := &v1beta2.Volume{}
+	for i, step := range []struct {
+		phase corev1.PodPhase
+		want  bool
+	}{{corev1.PodPending, false}, {corev1.PodRunning, true}, {corev1.PodPending, true}, {"", true}} {
+		g := seen{PV: testPV("pv", "v", corev1.VolumeBound, "data")}
+		if step.phase != "" {
+			g.Pods = []*corev1.Pod{testPod(fmt.Sprint("p-", i), "data", "", "", step.phase)}
+		}
+		decide(testNow, v, g)
+		c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionHasContent)
+		if got := c.Status == v1beta2.ConditionTrue; got != step.want || got && c.Message != "Pod app/p-1 has run with it" {
+			t.Errorf("step %d: %+v", i, c)
+		}
+	}
+}
+
+// TestGather: the PersistentVolume that is bound goes before others; Pods of the claim are found by
+// it, and wake the volume.
+func TestGather(t *testing.T) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := testPV("other", "v", corev1.VolumeBound, "foreign")
+	other.Spec.CSI.Driver = "ebs"
+	pod := testPod("p", "data", "", "", corev1.PodRunning)
+	b := fake.NewClientBuilder().WithScheme(s).WithObjects(testPV("a", "v", corev1.VolumeAvailable, ""),
+		testPV("b", "v", corev1.VolumeBound, "data"), testPV("w", "w", corev1.VolumeBound, "second"), other, pod,
+		testPod("q", "second", "", "", corev1.PodRunning))
+	for _, i := range index.Claims() {
+		b = b.WithIndex(i.Object, i.Field, i.Of)
+	}
+	r := New("ns").WithClient(b.Build())
+	g, err := r.gather(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}})
+	if err != nil || g.PV == nil || g.PV.Name != "b" || len(g.Pods) != 1 || g.Pods[0].Name != "p" {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if got := r.volumesOf(pod); len(got) != 1 || got[0] != "v" {
+		t.Errorf("the Pod wakes %v", got)
+	}
+	if got := index.VolumeOf(other); got != nil {
+		t.Errorf("a PersistentVolume of another driver wakes %v", got)
+	}
+}
+
+// TestOutline: Pods of other namespaces keep what is looked at.
+func TestOutline(t *testing.T) {
+	p := testPod("dep-5f-x", "data", "ReplicaSet/dep-5f", "5f", corev1.PodRunning)
+	p.Spec.Containers = []corev1.Container{{Name: "large"}}
+	kept, err := Outline("ns")(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := kept.(*corev1.Pod)
+	if len(o.Spec.Containers) != 0 || len(o.Spec.Volumes) != 1 || len(index.ClaimsOf(o)) != 1 {
+		t.Errorf("%+v", o.Spec)
+	}
+	if got, want := workloads([]*corev1.Pod{o}), workloads([]*corev1.Pod{p}); len(got) != 1 || got[0] != want[0] {
+		t.Errorf("%+v, %+v", got, want)
+	}
+	if own, err := Outline("app")(p); err != nil || own != any(p) {
+		t.Errorf("a Pod of the own namespace becomes %v, %v", own, err)
+	}
+}

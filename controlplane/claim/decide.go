@@ -1,0 +1,83 @@
+package claim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+)
+
+// templateHash is the label that a Deployment puts on its Pods and into the name of its
+// ReplicaSets.
+const templateHash = "pod-template-hash"
+
+// decide is the decision table of docs/claims-of-volumes.md.
+func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
+	k, at := &v.Status.KubernetesStatus, now.UTC().Format(time.RFC3339)
+	k.PVName, k.PVStatus = "", ""
+	if g.PV != nil {
+		k.PVName, k.PVStatus = g.PV.Name, string(g.PV.Status.Phase)
+	}
+	switch {
+	case g.PV != nil && bound(g.PV):
+		ref := g.PV.Spec.ClaimRef
+		if k.Namespace != ref.Namespace || k.PVCName != ref.Name {
+			k.WorkloadsStatus, k.LastPodRefAt = nil, "" // those of another claim
+		}
+		k.Namespace, k.PVCName, k.LastPVCRefAt = ref.Namespace, ref.Name, ""
+	case k.PVCName != "" && k.LastPVCRefAt == "":
+		k.LastPVCRefAt = at
+	}
+	switch pods := workloads(g.Pods); {
+	case len(pods) > 0:
+		k.WorkloadsStatus, k.LastPodRefAt = pods, ""
+	case len(k.WorkloadsStatus) > 0 && k.LastPodRefAt == "":
+		k.LastPodRefAt = at
+	}
+	noteContent(now, v, g)
+	return loop.Decision{}
+}
+
+// noteContent notes for good that a Pod has run with the volume: the CSI driver formats no such
+// volume. Pods run when all of their volumes are mounted.
+func noteContent(now time.Time, v *v1beta2.Volume, g seen) {
+	if v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionHasContent) {
+		return
+	}
+	for _, p := range g.Pods {
+		if p.Status.Phase == corev1.PodRunning {
+			v.Status.Conditions, _ = v1beta2.SetCondition(v.Status.Conditions, v1beta2.Condition{
+				Type: v1beta2.VolumeConditionHasContent, Status: v1beta2.ConditionTrue, Reason: v1beta2.VolumeReasonPodRan,
+				Message: fmt.Sprintf("Pod %s/%s has run with it", p.Namespace, p.Name)}, now)
+			return
+		}
+	}
+}
+
+// workloads are the Pods that have not ended, by name.
+func workloads(pods []*corev1.Pod) (out []v1beta2.WorkloadStatus) {
+	for _, p := range pods {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		w := v1beta2.WorkloadStatus{PodName: p.Name, PodStatus: string(p.Status.Phase)}
+		if of := metav1.GetControllerOf(p); of != nil {
+			w.WorkloadName, w.WorkloadType = of.Name, of.Kind
+			// A ReplicaSet of a Deployment has the Deployment's name and the hash of the Pods' template.
+			hash := p.Labels[templateHash]
+			if deployment, ok := strings.CutSuffix(of.Name, "-"+hash); ok && hash != "" && of.Kind == "ReplicaSet" {
+				w.WorkloadName, w.WorkloadType = deployment, "Deployment"
+			}
+		}
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b v1beta2.WorkloadStatus) int { return cmp.Compare(a.PodName, b.PodName) })
+	return out
+}

@@ -1,0 +1,102 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/metrics"
+)
+
+// newMetrics returns what serves /metrics, and the shares of other managers while this one leads.
+func (p *process) newMetrics() (*metrics.Board, *metrics.Exporter, error) {
+	api, err := kubernetes.NewForConfig(counted(p.api, "usage"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("client of the metrics API: %w", err)
+	}
+	board := &metrics.Board{Namespace: p.cfg.Namespace, Node: p.cfg.NodeName, Reader: p.leaderReader,
+		States: p.stateOf}
+	exporter, err := metrics.New(metrics.Config{
+		NodeName: p.cfg.NodeName, PodName: p.cfg.PodName, Namespace: p.cfg.Namespace, Version: p.cfg.Version,
+		Board: board, Leader: p.leaderAddress, Client: p.managers, Dial: p.dial,
+		Usage: func(ctx context.Context, path string) ([]byte, error) {
+			return api.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		},
+		UsageWanted: p.usageWanted, Attributes: p.attributes,
+	})
+	return board, exporter, err
+}
+
+// leaderReader is the cache of all objects, nil while this process does not lead.
+func (p *process) leaderReader() client.Reader {
+	if c := p.who.cached.Load(); c != nil {
+		return c
+	}
+	return nil
+}
+
+// stateOf is the newest state that an engine has told the leader.
+func (p *process) stateOf(engine string) *engineclient.State {
+	if streams := p.who.streams.Load(); streams != nil {
+		return streams.Latest(engine)
+	}
+	return nil
+}
+
+// errNoCache: the manager has just started.
+var errNoCache = errors.New("the cache of the node's objects is not filled yet")
+
+// leaderAddress is where the leading manager answers others, from the cache of the node's objects.
+func (p *process) leaderAddress(ctx context.Context) (string, error) {
+	name := p.who.Leader()
+	if name == "" || name == p.cfg.PodName {
+		return "", errors.New("no manager leads yet")
+	}
+	cached := p.settings.Load()
+	if cached == nil {
+		return "", errNoCache
+	}
+	var pod corev1.Pod
+	if err := (*cached).Get(ctx, client.ObjectKey{Namespace: p.cfg.Namespace, Name: name}, &pod); err != nil {
+		return "", fmt.Errorf("find the leading manager: %w", err)
+	}
+	if !condition.PodReady(&pod) || pod.Status.PodIP == "" {
+		return "", fmt.Errorf("the leading manager %s is not ready", name)
+	}
+	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortAdmissionWebhook)), nil
+}
+
+// usageWanted says whether the metrics API may be asked.
+func (p *process) usageWanted(ctx context.Context) bool {
+	cached := p.settings.Load()
+	if cached == nil {
+		return false
+	}
+	values, err := stored.Read(ctx, *cached, p.cfg.Namespace)
+	return err == nil && values.Bool(setting.KubernetesMetricsServerMetricsEnabled)
+}
+
+// attributes are what the devices below the node's disks count.
+func (p *process) attributes() []metrics.Attribute {
+	agent := p.nodeAgent.Load()
+	if agent == nil {
+		return nil
+	}
+	all := agent.Attributes()
+	out := make([]metrics.Attribute, len(all))
+	for i, a := range all {
+		out[i] = metrics.Attribute(a)
+	}
+	return out
+}

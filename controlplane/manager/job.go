@@ -1,0 +1,49 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"ankole.storage/controlplane/recurringjob/run"
+	"ankole.storage/hostpath"
+	restclient "ankole.storage/rest/client"
+)
+
+// RunJob does once what a recurring job is for. pod is the Pod this process runs in.
+func RunJob(ctx context.Context, job, namespace, pod string) error {
+	if namespace == "" || pod == "" {
+		return errors.New("environment variable POD_NAMESPACE or POD_NAME is not set")
+	}
+	if err := hostpath.Check(); err != nil {
+		return err
+	}
+	api, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	api.QPS, api.Burst = apiQPS, apiBurst
+	scheme, err := newScheme()
+	if err != nil {
+		return fmt.Errorf("register kinds: %w", err)
+	}
+	c, err := client.New(api, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("client of the API server: %w", err)
+	}
+	return run.Run(ctx, run.Config{Job: job, Namespace: namespace, Pod: pod, Client: c,
+		Trim: run.Managers{Client: c, Namespace: namespace, Tokens: tokensOf(api)}.Trim})
+}
+
+// tokensOf gives the token by which this process is known. That of a Pod's account is renewed in
+// its file, and the run of a job may outlive one.
+func tokensOf(api *rest.Config) restclient.Tokens {
+	if api.BearerTokenFile != "" {
+		return restclient.TokenFile(api.BearerTokenFile)
+	}
+	return restclient.Token(api.BearerToken)
+}

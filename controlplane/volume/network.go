@@ -1,0 +1,130 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+)
+
+// This file keeps attachments and changes of the setting storage-network apart. The webhook refuses
+// a change while a volume is in another state than detached; the change is stored a moment after
+// the webhook has looked. So a volume whose state attaching is stored claims the network before its
+// first process is ordered: it makes sure that no change is under way that has not seen that state,
+// and then reads the setting. docs/storage-network.md says why that is enough.
+
+// claims remembers the networks that volumes have claimed, from the claim until the volume is
+// detached. It lives in memory only: claiming again costs one read.
+type claims struct {
+	mu      sync.Mutex
+	network map[string]string
+}
+
+func newClaims() *claims { return &claims{network: map[string]string{}} }
+
+func (c *claims) of(volume string) (network string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	network, ok = c.network[volume]
+	return network, ok
+}
+
+func (c *claims) set(volume, network string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.network[volume] = network
+}
+
+func (c *claims) forget(volume string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.network, volume)
+}
+
+// gatherNetwork says which network the volume's processes are ordered for, and whether it has to be
+// claimed first.
+func (r *Reconciler) gatherNetwork(v *v1beta2.Volume, s *seen) {
+	if v.Status.State == v1beta2.VolumeStateDetached {
+		r.claims.forget(v.Name)
+	}
+	network, ok := r.claims.of(v.Name)
+	if ok {
+		s.Network = network
+		return
+	}
+	// An attached volume that an earlier leader has claimed it for: the setting stays as it is.
+	s.Network = canonicalNetwork(s.Settings.String(setting.StorageNetwork))
+	if v.Status.State == v1beta2.VolumeStateAttaching {
+		s.Claim = func(ctx context.Context) error { return r.claimNetwork(ctx, v) }
+	}
+}
+
+// canonicalNetwork is the network as instance managers report it; a value that cannot be read means
+// none, as for their Pods.
+func canonicalNetwork(value string) string {
+	namespace, name, err := setting.ParseNetwork(value)
+	if err != nil || name == "" {
+		return ""
+	}
+	return namespace + "/" + name
+}
+
+// claimNetwork claims the network for a volume whose state attaching is stored. Where another
+// volume is attached, no change of the setting can be under way that has seen all volumes detached.
+// Else the setting's object is written, so that the store refuses a change that was judged before.
+func (r *Reconciler) claimNetwork(ctx context.Context, v *v1beta2.Volume) error {
+	held, err := r.anotherAttached(ctx, v)
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKey{Namespace: v.Namespace, Name: setting.StorageNetwork}
+	var s v1beta2.Setting
+	err = conflict.Retry(func() error {
+		s = v1beta2.Setting{}
+		if err := r.live.Get(ctx, key, &s); err != nil || held {
+			return client.IgnoreNotFound(err) // nobody can change what is not there; the network is the cluster's
+		}
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		s.Annotations[naming.AnnotationNetworkClaimed] = r.cfg.Now().UTC().Format(time.RFC3339Nano) + " " + v.Name
+		return r.client.Update(ctx, &s)
+	})
+	if err != nil {
+		return fmt.Errorf("claim the storage network: %w", err)
+	}
+	r.claims.set(v.Name, canonicalNetwork(s.Value))
+	return nil
+}
+
+// anotherAttached tells whether the store has another volume in state attached.
+func (r *Reconciler) anotherAttached(ctx context.Context, v *v1beta2.Volume) (bool, error) {
+	var volumes v1beta2.VolumeList
+	if err := r.client.List(ctx, &volumes, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list volumes: %w", err)
+	}
+	for i := range volumes.Items {
+		other := &volumes.Items[i]
+		if other.Name == v.Name || other.Status.State != v1beta2.VolumeStateAttached {
+			continue
+		}
+		var now v1beta2.Volume // the cache may be late
+		if err := r.live.Get(ctx, client.ObjectKeyFromObject(other), &now); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		return now.Status.State == v1beta2.VolumeStateAttached, nil
+	}
+	return false, nil
+}
+
+// order has a process run, on the volume's storage network.
+func (p *pass) order(s *v1beta2.InstanceSpec) {
+	s.DesireState, s.StorageNetwork, s.LogRequested = v1beta2.InstanceStateRunning, p.s.Network, false
+}

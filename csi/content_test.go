@@ -1,0 +1,143 @@
+package csi
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"k8s.io/utils/exec"
+
+	"ankole.storage/rest/resource"
+)
+
+// sum is what the backing file of the volume has, up to a size.
+func (b *bed) sum(sizeBytes string) string {
+	b.Helper()
+	return b.command("sh", "-c", "sync "+b.loop+"; head -c "+sizeBytes+" "+b.file+" | sha256sum")
+}
+
+// blind is a blkid that finds nothing, as it does when it cannot read.
+type blind struct{ exec.Interface }
+
+func (e blind) Command(name string, args ...string) exec.Cmd {
+	if name == "blkid" {
+		return e.Interface.Command("sh", "-c", "exit 2")
+	}
+	return e.Interface.Command(name, args...)
+}
+
+// TestNoFormatAfterReadError: where something cannot be read, nothing is formatted, although blkid
+// finds nothing: that is what it says when it could not look.
+func TestNoFormatAfterReadError(t *testing.T) {
+	for _, k := range kinds[:2] {
+		for name, damage := range map[string]func(b *bed){
+			"the end cannot be read": func(b *bed) { b.must(os.Truncate(b.file, k.size-64<<10)) },
+			"blkid cannot read":      func(b *bed) { b.run = blind{b.run} },
+		} {
+			t.Run(k.name+", "+name, func(t *testing.T) {
+				t.Parallel()
+				b := newBed(t, k.size)
+				c := capability(k.fs, once)
+				b.must(b.stage(c), b.publish(1, c, false))
+				b.write(1, "kept")
+				b.must(b.unpublish(1), b.unstage())
+				before := b.sum("32M")
+				damage(b)
+				wants(t, b.stage(c), codes.Internal)
+				if b.sum("32M") != before {
+					t.Error("the volume was changed")
+				}
+				b.must(os.Truncate(b.file, k.size))
+				b.restart()
+				b.must(b.stage(c), b.publish(1, c, false))
+				if got := b.read(1); got != "kept" {
+					t.Errorf("read %q", got)
+				}
+			})
+		}
+	}
+}
+
+// put writes to the device at an offset; a negative one counts from the end.
+func (b *bed) put(at int64, text string) {
+	b.Helper()
+	f, err := os.OpenFile(b.loop, os.O_RDWR, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if at < 0 {
+		size, err := f.Seek(0, 2)
+		b.must(err)
+		at += size
+	}
+	_, err = f.WriteAt([]byte(text), at)
+	b.must(err, f.Sync())
+}
+
+// TestNoFormatOverContent: data that are no file system, signatures that blkid passes over, and
+// volumes that are known to have content are left alone.
+func TestNoFormatOverContent(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, 16*mib)
+	c := capability("ext4", once)
+	refused := func(what string, code codes.Code) {
+		t.Helper()
+		before := b.sum("16M")
+		err := b.stage(c)
+		wants(t, err, code)
+		if b.sum("16M") != before {
+			t.Errorf("%s: the volume was changed", what)
+		}
+	}
+	b.put(0, "a data base of its own")
+	refused("raw data", codes.FailedPrecondition)
+	b.put(0, strings.Repeat("\x00", headBytes))
+	b.given = map[string]string{contextContent: "Pod app/web-0 has run with it"}
+	err := b.stage(c)
+	says(t, err, "Pod app/web-0")
+	refused("known content", codes.FailedPrecondition)
+	b.given = nil
+	b.run = blind{b.run}
+	zfs := []signature{{"zfs", 128<<10 + 5<<10, zfsLittle}, {"zfs", -64 << 10, zfsBig}}
+	for _, s := range append(zfs, signatures...) {
+		b.put(s.at, s.magic)
+		refused(s.format, codes.Internal)
+		b.put(s.at, strings.Repeat("\x00", len(s.magic)))
+	}
+	b.must(b.stage(c)) // nothing of it is left
+}
+
+// TestContentIsTold: the node is told of a volume that has content.
+func TestContentIsTold(t *testing.T) {
+	for name, change := range map[string]func(v *resource.Volume){
+		"":             func(*resource.Volume) {},
+		"vol://source": func(v *resource.Volume) { v.DataSource = "vol://source"; v.CloneStatus.State = "completed" },
+		"s3://backup":  func(v *resource.Volume) { v.FromBackup = "s3://backup" },
+		"image":        func(v *resource.Volume) { v.BackingImage = "image" },
+		"Pod a/b has run": func(v *resource.Volume) {
+			v.Conditions = map[string]resource.Condition{"HasContent": {Status: "True", Message: "Pod a/b has run"}}
+		},
+	} {
+		f := newFake()
+		c := newController(f)
+		ordered(t, c, request("pvc-1", gib))
+		change(f.volumes["pvc-1"])
+		r, err := c.ControllerPublishVolume(context.Background(), &spec.ControllerPublishVolumeRequest{VolumeId: "pvc-1",
+			NodeId: "node-1", VolumeCapability: capability("ext4", once)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, told := r.PublishContext[contextContent]
+		if told != (name != "") || !strings.Contains(got, name) {
+			t.Errorf("%s: the node is told %q", name, got)
+		}
+		if r.PublishContext[contextDevice] != filepath.Join(deviceDir, "pvc-1") {
+			t.Errorf("%v", r.PublishContext)
+		}
+	}
+}

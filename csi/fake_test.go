@@ -1,0 +1,410 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// fake is a manager in memory whose controllers do at once, or after some looks, what is wished.
+type fake struct {
+	mu        sync.Mutex
+	volumes   map[string]*resource.Volume
+	snapshots map[string]*resource.SnapshotCR
+	nodes     []resource.Node
+	settings  map[string]string
+	// looks is how often something must be looked at before it has what is wished.
+	looks int
+	seen  map[string]int
+	// failAt is the number of the call that fails, after or before its effect; 0: none.
+	calls, failAt int
+	lost          bool
+	failure       error // what the call that fails ends with
+	cloneFails    bool
+	away          bool // nobody answers
+	updates       []string
+	generation    int64 // of the last ticket
+	room          int64 // largest size of a volume in bytes; 0: any
+	orders        int   // volumes and snapshots that were ordered
+	noGrowth      int   // expansions that are refused
+}
+
+func newFake() *fake {
+	f := &fake{volumes: map[string]*resource.Volume{}, snapshots: map[string]*resource.SnapshotCR{},
+		seen: map[string]int{},
+		settings: map[string]string{settingKeys: "", "storage-over-provisioning-percentage": "100",
+			"storage-minimal-available-percentage": "25", "default-replica-count": `{"v1":"3"}`,
+			"allow-empty-node-selector-volume": "true", "allow-empty-disk-selector-volume": "true",
+			"replica-soft-anti-affinity": "false"}}
+	for i := range 3 {
+		ok := map[string]resource.Condition{"Ready": {Status: "True"}, "Schedulable": {Status: "True"}}
+		f.nodes = append(f.nodes, resource.Node{Name: fmt.Sprintf("node-%d", i+1), Zone: fmt.Sprintf("zone-%d", i+1),
+			Region: "region-1", AllowScheduling: true, Conditions: ok, Disks: map[string]resource.DiskInfo{"d": {
+				AllowScheduling: true, Conditions: ok, StorageMaximum: int64(i+1) * 100 * gib,
+				StorageAvailable: int64(i+1) * 100 * gib}}})
+	}
+	return f
+}
+
+// begin counts a call. It answers what makes the call fail after it has had its effect, and the
+// error if it fails before.
+func (f *fake) begin() (after func(error) error, err error) {
+	f.calls++
+	if f.away {
+		return nil, fmt.Errorf("%w: away for a test", client.ErrUnreachable)
+	}
+	if f.calls != f.failAt {
+		return func(err error) error { return err }, nil
+	}
+	if !f.lost {
+		return nil, f.failure
+	}
+	return func(error) error { return f.failure }, nil
+}
+
+func notFound(what string) error { return &client.Error{Status: http.StatusNotFound, Path: what} }
+
+func refusal(format string, args ...any) error {
+	return &client.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf(format, args...)}
+}
+
+// do runs a call of the fake under its lock.
+func do[T any](f *fake, work func() (T, error)) (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var none T
+	after, err := f.begin()
+	if err != nil {
+		return none, err
+	}
+	out, err := work()
+	if err = after(err); err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+// due reports whether something has been looked at often enough.
+func (f *fake) due(what string) bool {
+	f.seen[what]++
+	return f.seen[what] > f.looks
+}
+
+// settle is what the controllers do with a volume that is looked at.
+func (f *fake) settle(v *resource.Volume) {
+	if v.State == "creating" && f.due("create "+v.Name) {
+		v.State, v.Ready = stateDetached, true
+	}
+	if v.DataSource != "" && v.CloneStatus.State == "" && f.due("clone "+v.Name) {
+		v.CloneStatus.State = "completed"
+		if f.cloneFails {
+			v.CloneStatus.State = cloneFailed
+		}
+	}
+	if v.DataSource != "" {
+		v.Ready = v.State != "creating" && v.CloneStatus.State == "completed"
+	}
+	var ids []string
+	for id := range v.VolumeAttachment.Attachments {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	v.Controllers = []resource.Controller{{Size: v.Controllers[0].Size}}
+	if len(ids) == 0 && v.State != "creating" && v.State != stateDeleting {
+		v.State = stateDetached
+	}
+	for _, id := range ids {
+		t := v.VolumeAttachment.Attachments[id]
+		if t.Satisfied = t.Satisfied || f.due("attach "+id); t.Satisfied {
+			v.State = stateAttached
+			e := resource.Controller{HostID: t.NodeID, Running: true, Endpoint: devicePath(v.Name), Size: v.Controllers[0].Size}
+			v.Controllers = append(v.Controllers, e)
+		}
+		v.VolumeAttachment.Attachments[id] = t
+		if !v.Migratable {
+			break // one node at a time
+		}
+	}
+	if len(v.Controllers) > 1 {
+		v.Controllers = v.Controllers[1:]
+	}
+	size, _ := strconv.ParseInt(v.Size, 10, 64)
+	if f.room > 0 && size > f.room {
+		v.Conditions = map[string]resource.Condition{"WaitForExpansion": {Status: "True", Message: "no room on disk d"}}
+	} else if v.Controllers[0].Size != v.Size && f.due("grow "+v.Name+v.Size) {
+		v.Controllers[0].Size = v.Size
+	}
+}
+
+// versionOf is another one after each change of a volume, but for its tickets, which are an object
+// of their own.
+func versionOf(v *resource.Volume) string {
+	o := *v
+	o.ResourceVersion, o.VolumeAttachment = "", resource.VolumeAttachment{}
+	text, err := json.Marshal(&o)
+	if err != nil {
+		panic(err)
+	}
+	h := fnv.New64a()
+	h.Write(text)
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+func copied(v *resource.Volume) *resource.Volume {
+	out := *v
+	out.ResourceVersion = versionOf(v)
+	out.Controllers = slices.Clone(v.Controllers)
+	out.VolumeAttachment.Attachments = maps.Clone(v.VolumeAttachment.Attachments)
+	return &out
+}
+
+func (f *fake) Volume(_ context.Context, name string) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		if v.State == stateDeleting && f.due("delete "+name) {
+			delete(f.volumes, name)
+			maps.DeleteFunc(f.snapshots, func(_ string, s *resource.SnapshotCR) bool { return s.Volume == name })
+			return nil, notFound(name)
+		}
+		f.settle(v)
+		return copied(v), nil
+	})
+}
+
+func (f *fake) Volumes(context.Context) ([]resource.Volume, error) {
+	return do(f, func() (all []resource.Volume, _ error) {
+		for _, v := range f.volumes {
+			f.settle(v)
+			all = append(all, *copied(v))
+		}
+		return all, nil
+	})
+}
+
+func (f *fake) CreateVolume(_ context.Context, s client.VolumeSpec) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		if f.volumes[s.Name] != nil {
+			return nil, refusal("volume %s already exists", s.Name)
+		}
+		f.orders++
+		v := &resource.Volume{Name: s.Name, Size: s.Size, State: "creating", AccessMode: s.AccessMode,
+			Migratable: s.Migratable,
+			DataSource: s.DataSource, NumberOfReplicas: s.NumberOfReplicas, TopologyRequirement: s.TopologyRequirement,
+			Controllers: []resource.Controller{{Size: s.Size}}}
+		v.VolumeAttachment.Attachments = map[string]resource.Attachment{}
+		f.volumes[s.Name] = v
+		return copied(v), nil
+	})
+}
+
+func (f *fake) DeleteVolumeAt(_ context.Context, name, version string) error {
+	_, err := do(f, func() (any, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		if version != versionOf(v) {
+			return nil, &client.Error{Status: http.StatusConflict, Message: "it has changed"}
+		}
+		f.volumes[name].State = stateDeleting
+		return nil, nil
+	})
+	return err
+}
+
+func (f *fake) AttachVolume(_ context.Context, name string, in resource.AttachInput) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		f.generation++
+		v.VolumeAttachment.Attachments[in.AttachmentID] = resource.Attachment{AttachmentID: in.AttachmentID,
+			AttachmentType: in.AttacherType, NodeID: in.HostID, Generation: f.generation}
+		return copied(v), nil
+	})
+}
+
+func (f *fake) DetachVolume(_ context.Context, name string, in resource.DetachInput) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		if in.Generation == nil || v.VolumeAttachment.Attachments[in.AttachmentID].Generation == *in.Generation {
+			delete(v.VolumeAttachment.Attachments, in.AttachmentID)
+		}
+		return copied(v), nil
+	})
+}
+
+func (f *fake) ExpandVolume(_ context.Context, name, size string) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		if f.noGrowth > 0 {
+			f.noGrowth--
+			return nil, refusal("unable to expand volume %s: disk d of node-1 is full", name)
+		}
+		q := apiresource.MustParse(size)
+		v.Size = strconv.FormatInt(q.Value(), 10)
+		return copied(v), nil
+	})
+}
+
+func (f *fake) CancelExpansion(_ context.Context, name string) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		if v.Size == v.Controllers[0].Size {
+			return nil, refusal("volume expansion is not started")
+		}
+		v.Size, v.Conditions = v.Controllers[0].Size, nil
+		return copied(v), nil
+	})
+}
+
+func (f *fake) UpdateVolume(_ context.Context, name, action string, in any) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		v := f.volumes[name]
+		if v == nil {
+			return nil, notFound(name)
+		}
+		f.updates = append(f.updates, fmt.Sprint(action, in))
+		return copied(v), nil
+	})
+}
+
+func (f *fake) OrderSnapshot(_ context.Context, volume string, in resource.SnapshotCRInput) (*resource.SnapshotCR,
+	error) {
+	return do(f, func() (*resource.SnapshotCR, error) {
+		if f.snapshots[in.Name] != nil {
+			return nil, refusal("snapshot %s already exists", in.Name)
+		}
+		f.orders++
+		f.snapshots[in.Name] = &resource.SnapshotCR{Name: in.Name, Volume: volume, UserCreated: true}
+		s := *f.snapshots[in.Name]
+		return &s, nil
+	})
+}
+
+func (f *fake) SnapshotObject(_ context.Context, _, name string) (*resource.SnapshotCR, error) {
+	return do(f, func() (*resource.SnapshotCR, error) {
+		s := f.snapshots[name]
+		if s == nil || s.MarkRemoved && f.due("delete snapshot "+name) {
+			delete(f.snapshots, name)
+			return nil, notFound(name)
+		}
+		if f.due("snapshot " + name) {
+			s.ReadyToUse, s.CreationTime = !s.MarkRemoved && s.Error == "", "2026-01-02T03:04:05Z"
+			n, _ := strconv.ParseInt(f.volumes[s.Volume].Size, 10, 64)
+			s.RestoreSize = n
+		}
+		out := *s
+		return &out, nil
+	})
+}
+
+func (f *fake) SnapshotObjects(_ context.Context, volume string) ([]resource.SnapshotCR, error) {
+	return do(f, func() (all []resource.SnapshotCR, _ error) {
+		if f.volumes[volume] == nil {
+			return nil, notFound(volume)
+		}
+		for _, s := range f.snapshots {
+			if s.Volume == volume {
+				all = append(all, *s)
+			}
+		}
+		return all, nil
+	})
+}
+
+func (f *fake) DeleteSnapshotObject(_ context.Context, volume, name string) error {
+	_, err := do(f, func() (any, error) {
+		if s := f.snapshots[name]; s != nil && s.Volume != volume {
+			return nil, refusal("it is a snapshot of volume %s", s.Volume)
+		} else if s != nil {
+			s.MarkRemoved, s.ReadyToUse = true, false
+		}
+		return nil, nil
+	})
+	return err
+}
+
+func (f *fake) Node(_ context.Context, name string) (*resource.Node, error) {
+	return do(f, func() (*resource.Node, error) {
+		for i := range f.nodes {
+			if f.nodes[i].Name == name {
+				return &f.nodes[i], nil
+			}
+		}
+		return nil, notFound(name)
+	})
+}
+
+func (f *fake) Nodes(context.Context) ([]resource.Node, error) {
+	return do(f, func() ([]resource.Node, error) { return f.nodes, nil })
+}
+
+func (f *fake) Setting(_ context.Context, name string) (*resource.Setting, error) {
+	return do(f, func() (*resource.Setting, error) {
+		value, ok := f.settings[name]
+		if !ok {
+			return nil, refusal("no setting %s", name)
+		}
+		return &resource.Setting{Name: name, Value: value,
+			Definition: resource.SettingDefinition{DataEngineSpecific: strings.HasPrefix(value, "{")}}, nil
+	})
+}
+
+func newController(f *fake) *controller {
+	return &controller{manager: f, patience: 10 * time.Second, log: quiet()}
+}
+
+// request for a volume with a file system, of one node.
+func request(name string, sizeBytes int64) *spec.CreateVolumeRequest {
+	return &spec.CreateVolumeRequest{Name: name, CapacityRange: &spec.CapacityRange{RequiredBytes: sizeBytes},
+		VolumeCapabilities: []*spec.VolumeCapability{capability("ext4", once)}}
+}
+
+// ordered is a volume that was created by the controller.
+func ordered(t *testing.T, c *controller, r *spec.CreateVolumeRequest) *spec.Volume {
+	t.Helper()
+	resp, err := c.CreateVolume(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Volume
+}
+
+// says fails the test unless an error has all of some words.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("%v does not say %q", err, w)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package csi
+
+import (
+	"context"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ankole.storage/version"
+)
+
+// DriverName is what StorageClasses, PersistentVolumes and CSIDriver objects call the driver.
+const DriverName = "driver.longhorn.io"
+
+// identity serves the identity service.
+type identity struct {
+	spec.UnimplementedIdentityServer
+	manager Manager
+}
+
+// GetPluginInfo implements the identity service.
+func (*identity) GetPluginInfo(context.Context, *spec.GetPluginInfoRequest) (*spec.GetPluginInfoResponse, error) {
+	return &spec.GetPluginInfoResponse{Name: DriverName, VendorVersion: version.Version}, nil
+}
+
+// GetPluginCapabilities implements the identity service. Topology is offered where the setting
+// names keys: without any, nothing limits where a volume is used.
+func (i *identity) GetPluginCapabilities(ctx context.Context, _ *spec.GetPluginCapabilitiesRequest) (
+	*spec.GetPluginCapabilitiesResponse, error) {
+	keys, err := allowedKeys(ctx, i.manager)
+	if err != nil {
+		return nil, fromManager(err, codes.Internal, "reading setting "+settingKeys)
+	}
+	services := []spec.PluginCapability_Service_Type{spec.PluginCapability_Service_CONTROLLER_SERVICE}
+	if len(keys) > 0 {
+		services = append(services, spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	}
+	out := &spec.GetPluginCapabilitiesResponse{Capabilities: []*spec.PluginCapability{{
+		Type: &spec.PluginCapability_VolumeExpansion_{VolumeExpansion: &spec.PluginCapability_VolumeExpansion{
+			Type: spec.PluginCapability_VolumeExpansion_ONLINE}}}}}
+	for _, s := range services {
+		out.Capabilities = append(out.Capabilities, &spec.PluginCapability{
+			Type: &spec.PluginCapability_Service_{Service: &spec.PluginCapability_Service{Type: s}}})
+	}
+	return out, nil
+}
+
+// Probe implements the identity service. Nothing has to be ready for a call to be taken: the node
+// serves while the manager is away, and a call that needs it says so.
+func (*identity) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse, error) {
+	return &spec.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
+}
+
+// ValidateVolumeCapabilities implements the controller service.
+func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (
+	*spec.ValidateVolumeCapabilitiesResponse, error) {
+	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
+		return nil, refuse("a volume id and capabilities are needed")
+	}
+	v, err := c.volume(ctx, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	u, err := useAll(r.GetVolumeCapabilities())
+	switch {
+	case err != nil:
+		return &spec.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+	case u.mode == modeMany && !v.Migratable:
+		return &spec.ValidateVolumeCapabilitiesResponse{Message: "the volume is not migratable"}, nil
+	}
+	return &spec.ValidateVolumeCapabilitiesResponse{Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: r.GetVolumeContext(), VolumeCapabilities: r.GetVolumeCapabilities(), Parameters: r.GetParameters(),
+		MutableParameters: r.GetMutableParameters()}}, nil
+}

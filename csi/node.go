@@ -1,0 +1,55 @@
+package csi
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/mount-utils"
+	"k8s.io/utils/exec"
+)
+
+// node serves the node service of one node. Its state is the kernel's table of mounts.
+type node struct {
+	spec.UnimplementedNodeServer
+	id string
+	// place is where the node says it is.
+	place    *place
+	patience time.Duration
+	log      *slog.Logger
+	locks    locks
+	// run starts mkfs, fsck, mount and the like.
+	run exec.Interface
+	// sys is where sysfs is; unmap removes a device of device-mapper, by its number.
+	sys   string
+	unmap func(number uint64) error
+	// step is called at each boundary between two steps; tests end calls there.
+	step func(name string)
+}
+
+func newNode(id string, m Manager, patience time.Duration, log *slog.Logger) *node {
+	return &node{id: id, place: newPlace(id, m, log), patience: patience, log: log, run: exec.New(),
+		sys: "/sys", unmap: removeMapping, step: at}
+}
+
+func (n *node) mounter() mount.Interface { return mount.NewWithoutSystemd("") }
+
+var nodeCapabilities = []spec.NodeServiceCapability_RPC_Type{
+	spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+	spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+	spec.NodeServiceCapability_RPC_EXPAND_VOLUME,
+	spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	spec.NodeServiceCapability_RPC_VOLUME_CONDITION,
+}
+
+// NodeGetCapabilities implements the node service.
+func (n *node) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (
+	*spec.NodeGetCapabilitiesResponse, error) {
+	out := &spec.NodeGetCapabilitiesResponse{}
+	for _, t := range nodeCapabilities {
+		out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{
+			Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: t}}})
+	}
+	return out, nil
+}

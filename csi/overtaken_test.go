@@ -1,0 +1,88 @@
+package csi
+
+import (
+	"testing"
+	"testing/synctest"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+)
+
+// TestOvertakenDeletion: a driver judges a volume to have no place, and stands still. Another one
+// completes it meanwhile, and it is used. The first one goes on, and deletes nothing.
+func TestOvertakenDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		fast, slow := newController(f), newController(f)
+		behind := &overtaken{f, nil}
+		slow.manager = behind
+		r := request("vol-1", gib)
+		r.Parameters = map[string]string{paramTopology: topologyZonal}
+		r.AccessibilityRequirements = &spec.TopologyRequirement{Preferred: []*spec.Topology{
+			{Segments: map[string]string{keyZone: "zone-1"}}}}
+		ordered(t, fast, r)
+		r.AccessibilityRequirements.Preferred[0].Segments[keyZone] = "zone-2"
+		behind.meanwhile = func() {
+			if _, err := fast.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
+				NodeId: "node-1", VolumeCapability: capability("ext4", once)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := slow.CreateVolume(background, r)
+		wants(t, err, codes.Aborted)
+		says(t, err, "has changed meanwhile")
+		if v := f.volumes["vol-1"]; v == nil || v.State != stateAttached {
+			t.Fatalf("a volume in use is deleted: %+v", v)
+		}
+	})
+}
+
+// TestOvertakenCalls: a driver that stood still while another one detached a volume and attached it
+// again, or the reverse, undoes nothing of that.
+func TestOvertakenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.looks = 1
+		fast, slow := newController(f), newController(f)
+		behind := &overtaken{f, nil}
+		slow.manager = behind
+		ordered(t, fast, request("vol-1", gib))
+		publish := func(c *controller) error {
+			_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
+				NodeId: "node-1", VolumeCapability: capability("ext4", once)})
+			return err
+		}
+		unpublish := func(c *controller) error {
+			_, err := c.ControllerUnpublishVolume(background, &spec.ControllerUnpublishVolumeRequest{VolumeId: "vol-1",
+				NodeId: "node-1"})
+			return err
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(publish(fast))
+		behind.meanwhile = func() { must(unpublish(fast)); must(publish(fast)) }
+		wants(t, unpublish(slow), codes.Aborted)
+		if len(f.volumes["vol-1"].VolumeAttachment.Attachments) != 1 {
+			t.Error("a newer ticket was withdrawn")
+		}
+		must(unpublish(slow)) // called now, it means what is there now
+		var when func(looks int, do func()) func()
+		when = func(looks int, do func()) func() {
+			if looks == 0 {
+				return do
+			}
+			return func() { behind.meanwhile = when(looks-1, do) }
+		}
+		behind.meanwhile = when(2, func() { must(unpublish(fast)) }) // when the ticket is filed
+		clear(f.seen)
+		f.looks = 9
+		wants(t, publish(slow), codes.Aborted)
+		if len(f.volumes["vol-1"].VolumeAttachment.Attachments) != 0 {
+			t.Error("a ticket that was withdrawn is filed again")
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+const (
+	// placeFile is where a driver remembers its node's topology, beside its socket.
+	placeFile = "topology.json"
+	// askPatience bounds a question for the topology: the kubelet has no driver until it is answered,
+	// and without a driver no Pod with a volume starts or stops on the node.
+	askPatience = 5 * time.Second
+	// askPause is between two questions while the manager does not answer.
+	askPause = 10 * time.Second
+)
+
+// place is the topology of this node, as the manager knows it. What it said last is remembered in a
+// file, since the kubelet asks whenever it or the driver starts, the manager being there or not.
+type place struct {
+	id      string
+	manager Manager
+	log     *slog.Logger
+	// file has the segments that were last known; empty: they are not kept.
+	file string
+
+	mu sync.Mutex
+	// told is what the kubelet was told last; unsure: the manager did not say so.
+	told   map[string]string
+	unsure bool
+	// changed says that the kubelet was told something else than what is so.
+	changed chan struct{}
+}
+
+func newPlace(id string, m Manager, log *slog.Logger) *place {
+	return &place{id: id, manager: m, log: log, changed: make(chan struct{}, 1)}
+}
+
+// ask asks the manager: of the node's segments those that the setting allows, none by default.
+func (p *place) ask(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	keys, err := allowedKeys(ctx, p.manager)
+	if err != nil {
+		return nil, fmt.Errorf("reading setting %s: %w", settingKeys, err)
+	}
+	if len(keys) == 0 {
+		return map[string]string{}, nil
+	}
+	known, err := p.manager.Node(ctx, p.id)
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", p.id, err)
+	}
+	return segments(known, keys), nil
+}
+
+// segments of the node for the kubelet: what the manager says, else what it said last, else none.
+// There is always an answer.
+func (p *place) segments(ctx context.Context) map[string]string {
+	now, err := p.ask(ctx)
+	if err == nil {
+		err = p.remember(now)
+		if err != nil {
+			p.log.Warn("the topology of this node cannot be kept", "error", err)
+		}
+		p.tell(now, false)
+		return now
+	}
+	last, missing := p.recall()
+	p.log.Warn("the manager does not say where this node is, the last answer holds", "error", err, "topology", last,
+		"kept", missing == nil)
+	p.tell(last, true)
+	return last
+}
+
+func (p *place) tell(segments map[string]string, unsure bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told, p.unsure = segments, unsure
+}
+
+// review asks again what the manager did not answer when the kubelet asked. It runs until the
+// context ends.
+func (p *place) review(ctx context.Context, pause time.Duration) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		p.mu.Lock()
+		told, unsure := p.told, p.unsure
+		p.mu.Unlock()
+		if !unsure {
+			continue
+		}
+		now, err := p.ask(ctx)
+		if err != nil {
+			continue
+		}
+		p.tell(told, false)
+		if err := p.remember(now); err != nil {
+			p.log.Warn("the topology of this node cannot be kept", "error", err)
+		}
+		if !maps.Equal(told, now) {
+			select {
+			case p.changed <- struct{}{}:
+			default: // it is known already
+			}
+		}
+	}
+}
+
+// remember keeps what the manager said. The file is replaced as a whole.
+func (p *place) remember(segments map[string]string) error {
+	if p.file == "" {
+		return nil
+	}
+	text, err := json.Marshal(segments)
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(p.file); err == nil && string(old) == string(text) {
+		return nil
+	}
+	next := p.file + ".new"
+	if err := os.WriteFile(next, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, p.file)
+}
+
+// recall reads what the manager said last.
+func (p *place) recall() (segments map[string]string, err error) {
+	if p.file == "" {
+		return nil, errors.New("nothing is kept")
+	}
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &segments); err != nil {
+		return nil, err
+	}
+	return segments, nil
+}
+
+// NodeGetInfo implements the node service. The kubelet asks when the driver registers, and without
+// an answer takes it for none that could be used: then no Pod with a volume starts or stops here.
+func (n *node) NodeGetInfo(ctx context.Context, _ *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
+	out := &spec.NodeGetInfoResponse{NodeId: n.id}
+	if part := n.place.segments(ctx); len(part) > 0 {
+		out.AccessibleTopology = &spec.Topology{Segments: part}
+	}
+	return out, nil
+}

@@ -1,0 +1,236 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// Types of attachment tickets.
+const (
+	attacherCSI  = string(lh.AttacherTypeCSI)
+	attacherUser = string(lh.AttacherTypeLonghornAPI)
+)
+
+// contextDevice is the key of the publish context under which the node is told the device's path.
+const contextDevice = "devicePath"
+
+// ticketID names the ticket of a volume on a node as Kubernetes names its own VolumeAttachment, so
+// that tickets of an installation that was taken over are the same.
+func ticketID(volume, node string) string {
+	sum := sha256.Sum256([]byte(volume + DriverName + node))
+	return "csi-" + hex.EncodeToString(sum[:])
+}
+
+// ControllerPublishVolume implements the controller service: it files an attachment ticket and
+// waits until the volume has its device on the node.
+func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.ControllerPublishVolumeRequest) (
+	*spec.ControllerPublishVolumeResponse, error) {
+	name, node := r.GetVolumeId(), r.GetNodeId()
+	if name == "" || node == "" {
+		return nil, refuse("a volume id and a node id are needed")
+	}
+	u, err := use(r.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	ctx, end, err := c.begin(ctx, name, "ControllerPublishVolume")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	v, err := c.volume(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.manager.Node(ctx, node); err != nil {
+		return nil, fromManager(err, codes.Internal, "reading node "+node)
+	}
+	if u.mode == modeMany && !v.Migratable {
+		return nil, refuse("volume %s is not migratable: it can be on one node only", name)
+	}
+	for _, t := range v.VolumeAttachment.Attachments {
+		if t.AttachmentType == attacherCSI && t.NodeID != node && u.mode != modeMany {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published on node %s; unpublish it there first",
+				name, t.NodeID)
+		}
+	}
+	known := hasContent(v)
+	endpoint, err := c.attach(ctx, name, node)
+	if err != nil {
+		return nil, err
+	}
+	if !path.IsAbs(endpoint) { // a URL: the volume is served without a device
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s has no block device on node %s but %s: the instance "+
+			"manager there needs root, FUSE and loop devices", name, node, endpoint)
+	}
+	given := map[string]string{contextDevice: endpoint}
+	if known != "" {
+		given[contextContent] = known
+	}
+	return &spec.ControllerPublishVolumeResponse{PublishContext: given}, nil
+}
+
+// hasContent says why a volume has content, empty if nothing shows that. The node formats no such
+// volume, whatever its device reads as.
+func hasContent(v *resource.Volume) string {
+	ran := v.Conditions[lh.VolumeConditionHasContent]
+	switch {
+	case v.DataSource != "":
+		return "it is a copy of " + v.DataSource
+	case v.FromBackup != "":
+		return "it was restored from " + v.FromBackup
+	case v.BackingImage != "":
+		return "it stands on backing image " + v.BackingImage
+	case ran.Status == "True":
+		return ran.Message
+	}
+	return ""
+}
+
+// attach returns the endpoint of the volume on the node once it can be used there.
+func (c *controller) attach(ctx context.Context, name, node string) (endpoint string, err error) {
+	id := ticketID(name, node)
+	ordered := false // by this call
+	err = await(ctx, fmt.Sprintf("attaching volume %s to node %s", name, node), func() (bool, string, error) {
+		v, err := c.volume(ctx, name)
+		if err != nil {
+			return false, "", err
+		}
+		t, filed := v.VolumeAttachment.Attachments[id]
+		endpoint = endpointOn(v, node)
+		switch {
+		case v.Robustness == faulted:
+			return false, "", status.Errorf(codes.FailedPrecondition, "volume %s is faulted: no replica can serve it", name)
+		case filed && t.Satisfied && endpoint != "":
+			return true, "", nil
+		case filed:
+			return false, ticketReason(v, t), nil
+		case ordered:
+			return false, "", status.Errorf(codes.Aborted, "the attachment of volume %s to node %s was withdrawn by another "+
+				"call; retry", name, node)
+		case !v.Ready:
+			return false, "the volume is not ready: " + v.NotReadyMessage, nil
+		}
+		_, err = c.manager.AttachVolume(ctx, name, resource.AttachInput{HostID: node, AttachedBy: "csi",
+			AttacherType: attacherCSI, AttachmentID: id})
+		if err != nil {
+			return false, "", fromManager(err, codes.FailedPrecondition, "attaching volume "+name)
+		}
+		ordered = true
+		at("ticket-filed")
+		return false, "the ticket is filed", nil
+	})
+	return endpoint, err
+}
+
+// ticketReason says why a ticket is not satisfied yet.
+func ticketReason(v *resource.Volume, t resource.Attachment) string {
+	for _, c := range t.Conditions {
+		if c.ConditionType == "Satisfied" && c.Status != "True" && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "the volume is " + v.State
+}
+
+// endpointOn is where the volume can be used on a node, empty for nowhere.
+func endpointOn(v *resource.Volume, node string) string {
+	for _, e := range v.Controllers {
+		if e.HostID == node && e.Running && e.Endpoint != "" {
+			return e.Endpoint
+		}
+	}
+	return ""
+}
+
+// ControllerUnpublishVolume implements the controller service: it withdraws the ticket of a node,
+// or all of them without a node, and waits until the volume has left it.
+func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *spec.ControllerUnpublishVolumeRequest) (
+	*spec.ControllerUnpublishVolumeResponse, error) {
+	name, node := r.GetVolumeId(), r.GetNodeId()
+	if err := checkID(name); err != nil {
+		if status.Code(err) == codes.NotFound {
+			return &spec.ControllerUnpublishVolumeResponse{}, nil
+		}
+		return nil, err
+	}
+	ctx, end, err := c.begin(ctx, name, "ControllerUnpublishVolume")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	w := withdrawal{c: c, volume: name, node: node, meant: map[string]int64{}}
+	if err := await(ctx, fmt.Sprintf("detaching volume %s from node %s", name, node), func() (bool, string, error) {
+		return w.look(ctx)
+	}); err != nil {
+		return nil, err
+	}
+	return &spec.ControllerUnpublishVolumeResponse{}, nil
+}
+
+// withdrawal is a ControllerUnpublishVolume call under way.
+type withdrawal struct {
+	c            *controller
+	volume, node string
+	// meant are the tickets that are withdrawn, by id their generations. One that was filed later is
+	// another call's: this one may have been overtaken, by a driver on another node.
+	meant map[string]int64
+}
+
+// look withdraws what is left and says whether the volume has left the node.
+func (w *withdrawal) look(ctx context.Context) (bool, string, error) {
+	v, err := w.c.manager.Volume(ctx, w.volume)
+	if client.IsNotFound(err) {
+		return true, "", nil
+	}
+	if err != nil {
+		return false, "", fromManager(err, codes.Internal, "reading volume "+w.volume)
+	}
+	left := true
+	for id, t := range v.VolumeAttachment.Attachments {
+		if t.AttachmentType != attacherCSI || w.node != "" && t.NodeID != w.node {
+			continue
+		}
+		left = false
+		meant, seen := w.meant[id]
+		if seen && meant != t.Generation {
+			return false, "", status.Errorf(codes.Aborted, "volume %s was attached to node %s again meanwhile; retry if it "+
+				"shall leave", w.volume, t.NodeID)
+		}
+		w.meant[id] = t.Generation
+		_, err := w.c.manager.DetachVolume(ctx, w.volume, resource.DetachInput{AttachmentID: id, HostID: t.NodeID,
+			Generation: &t.Generation})
+		if err != nil && !client.IsNotFound(err) {
+			return false, "", fromManager(err, codes.FailedPrecondition, "detaching volume "+w.volume)
+		}
+		at("ticket-withdrawn")
+	}
+	return left && gone(v, w.node), "the volume is " + v.State, nil
+}
+
+// gone reports whether a volume without a ticket of ours has left the node (empty: all nodes).
+// Somebody else's ticket may keep it there: a person's, or a snapshot's that is being taken.
+func gone(v *resource.Volume, node string) bool {
+	for _, t := range v.VolumeAttachment.Attachments {
+		if node == "" || t.NodeID == node {
+			return true
+		}
+	}
+	for _, e := range v.Controllers {
+		if e.Running && (node == "" && v.State != stateDetached || e.HostID == node) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,349 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/mount-utils"
+	"k8s.io/utils/exec"
+)
+
+// staging is a NodeStageVolume call, judged.
+type staging struct {
+	usage
+	device device
+	path   string
+	// mkfs are further arguments of mkfs.
+	mkfs []string
+	// content is why the volume is known to have content; empty: it is not known.
+	content string
+}
+
+// NodeStageVolume implements the node service: a file system of the volume is mounted at a path
+// that all Pods of the node share. Of a raw block volume there is nothing to prepare but its
+// device.
+func (n *node) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse,
+	error) {
+	s, err := judgeStaging(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.work(ctx, r.GetVolumeId(), "NodeStageVolume", func() error {
+		return n.stageVolume(r.GetVolumeId(), s)
+	}); err != nil {
+		return nil, err
+	}
+	return &spec.NodeStageVolumeResponse{}, nil
+}
+
+func (n *node) stageVolume(volume string, s staging) (err error) {
+	if s.device, err = lookup(volume); err != nil {
+		return err
+	}
+	n.step("stage-begun")
+	// A former user may have left it read-only, or writable. Those who have it now have it as they
+	// shall.
+	used, err := s.device.publications(s.path)
+	if err == nil && len(used) == 0 {
+		err = s.device.setReadOnly(s.readOnly && s.block)
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "%v", err)
+	}
+	if !s.block {
+		err = n.stage(s)
+	}
+	if err != nil {
+		return err
+	}
+	n.step("staged")
+	return nil
+}
+
+func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
+	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
+		return s, refuse("a volume id and a staging path are needed")
+	}
+	if s.usage, err = use(r.GetVolumeCapability()); err != nil {
+		return s, err
+	}
+	given := r.GetVolumeContext()
+	w, _, err := parse(map[string]string{paramFSType: given[paramFSType]})
+	if err != nil {
+		return s, err
+	}
+	if s.fsType == "" {
+		s.fsType = w.fsType
+	}
+	if s.fsType == "" {
+		s.fsType = fsExt4
+	}
+	s.path, s.mkfs = r.GetStagingTargetPath(), strings.Fields(given[paramMkfs])
+	s.content = r.GetPublishContext()[contextContent]
+	return s, nil
+}
+
+// stage mounts the file system, which is made first on a device that holds nothing.
+func (n *node) stage(s staging) error {
+	there, err := n.stagedAlready(s)
+	if err != nil {
+		return err
+	}
+	if !there {
+		if err := n.prepare(s); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(s.path, 0o750); err != nil {
+			return status.Errorf(codes.Internal, "staging path: %v", err)
+		}
+		options := s.flags
+		if s.fsType == fsXFS {
+			// A clone has the UUID of its source, which may be mounted on this node too.
+			options = append([]string{"nouuid"}, options...)
+		}
+		if s.readOnly {
+			options = append(slices.Clone(options), "ro") // the last one counts
+		}
+		if err := n.mounter().Mount(s.device.path, s.path, s.fsType, options); err != nil {
+			return status.Errorf(codes.Internal,
+				"mounting volume %s (if its file system is damaged, run the check of %s on %s): %v",
+				s.device.name(), s.fsType, devicePath(s.device.name()), err)
+		}
+		n.step("staged-mounted")
+	}
+	if s.readOnly {
+		return nil
+	}
+	return n.resize(s.device, s.path)
+}
+
+// stagedAlready reports whether the path has the file system already. What else is there is the
+// rest of an earlier device of the volume, or does not answer any more: it is taken away.
+func (n *node) stagedAlready(s staging) (bool, error) {
+	at, err := mounted(s.path)
+	if err != nil {
+		return false, status.Errorf(codes.Internal, "staging path: %v", err)
+	}
+	if len(at) == 0 {
+		return false, nil
+	}
+	last := &at[len(at)-1]
+	if last.Device == deviceText(s.device.number) {
+		dead, err := broken(s.path, last)
+		switch {
+		case err != nil:
+			return false, status.Errorf(codes.Internal, "staging path: %v", err)
+		case dead:
+		case last.ReadOnly() != s.readOnly:
+			return false, status.Errorf(codes.AlreadyExists, "the volume is staged at %s, read-only: %v, wanted: %v", s.path,
+				last.ReadOnly(), s.readOnly)
+		default:
+			return true, nil
+		}
+	}
+	n.log.Warn("what is mounted at a staging path is not the volume any more, it is taken away", "path", s.path,
+		"mounted", last.Source)
+	if _, err := unmountAll(s.path); err != nil {
+		return false, status.Errorf(codes.Internal, "%v", err)
+	}
+	return false, nil
+}
+
+// prepare has a file system on the device that can be mounted: made, or checked.
+func (n *node) prepare(s staging) error {
+	c, err := n.look(s.device)
+	if err != nil {
+		return status.Errorf(codes.Internal, "looking what is on %s: %v; nothing is changed", s.device.path, err)
+	}
+	switch {
+	case (c.format == "" || c.half) && s.readOnly:
+		return status.Errorf(codes.FailedPrecondition,
+			"the volume has no file system, and is to be read only: write to it first")
+	case c.format == "" || c.half:
+		if err := c.mayFormat(s.device, s.content); err != nil {
+			return err
+		}
+		return n.mkfs(s, c.half)
+	case c.format != s.fsType:
+		return status.Errorf(codes.FailedPrecondition, "the volume holds %s, wanted is a file system %s: nothing is changed",
+			c.format, s.fsType)
+	case s.readOnly:
+		return nil
+	}
+	return n.fsck(s)
+}
+
+// mkfs makes a file system. Nothing forces the programs, which refuse a device that is mounted, and
+// mkfs.xfs one with content; it is forced only over what itself has left.
+func (n *node) mkfs(s staging, half bool) error {
+	args := map[string][]string{fsExt4: {"-m0"}}[s.fsType]
+	if half && s.fsType == fsXFS {
+		args = []string{"-f"}
+	}
+	args = append(append(slices.Clone(s.mkfs), args...), s.device.path)
+	n.log.Info("making a file system", "device", s.device.path, "type", s.fsType, "arguments", args)
+	out, err := n.run.Command("mkfs."+s.fsType, args...).CombinedOutput()
+	if err != nil {
+		return status.Errorf(codes.Internal, "mkfs.%s %s: %v: %s", s.fsType, strings.Join(args, " "), err, out)
+	}
+	n.step("formatted")
+	return nil
+}
+
+// Exit status of fsck: a sum of bits, see fsck(8).
+const (
+	fsckCorrected = 1
+	fsckReboot    = 2
+)
+
+// fsck replays the journal and mends what is safe to mend. A file system that is mounted elsewhere
+// on this node is in order as far as the kernel knows, and must not be touched.
+func (n *node) fsck(s staging) error {
+	used, err := s.device.others()
+	if err != nil {
+		return status.Errorf(codes.Internal, "%v", err)
+	}
+	if len(used) > 0 {
+		return nil
+	}
+	out, err := n.run.Command("fsck", "-a", s.device.path).CombinedOutput()
+	exit, failed := err.(exec.ExitError)
+	switch {
+	case err == nil:
+	case failed && exit.ExitStatus()&^(fsckCorrected|fsckReboot) == 0:
+		n.log.Warn("the check of a file system has mended it", "device", s.device.path, "output", string(out))
+	default:
+		return status.Errorf(codes.Internal, "fsck -a %s: %v: %s; a person has to look at it: attach the volume by hand and "+
+			"run fsck", s.device.path, err, out)
+	}
+	n.step("checked")
+	return nil
+}
+
+// resize has a mounted file system take all of its device.
+func (n *node) resize(d device, path string) error {
+	grow := mount.NewResizeFs(n.run)
+	needs, err := grow.NeedResize(d.path, path)
+	if err == nil && needs {
+		_, err = grow.Resize(d.path, path)
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "growing the file system at %s: %v", path, err)
+	}
+	n.step("resized")
+	return nil
+}
+
+// NodeUnstageVolume implements the node service. It does not need the device, which may be gone.
+func (n *node) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeRequest) (
+	*spec.NodeUnstageVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
+		return nil, refuse("a volume id and a staging path are needed")
+	}
+	if err := n.work(ctx, r.GetVolumeId(), "NodeUnstageVolume", func() error {
+		return n.unstage(r.GetVolumeId(), r.GetStagingTargetPath())
+	}); err != nil {
+		return nil, err
+	}
+	return &spec.NodeUnstageVolumeResponse{}, nil
+}
+
+func (n *node) unstage(volume, path string) error {
+	left, err := unmountAll(path)
+	if err == nil && !left {
+		err = n.released(volume)
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "%v", err)
+	}
+	if d, err := lookup(volume); err == nil {
+		n.freeDevice(d)
+	}
+	n.step("unstaged")
+	return nil
+}
+
+// released refuses while somebody has the device of the volume for itself: a file system that is
+// mounted somewhere, or a device that is made of it. The answer to NodeUnstageVolume lets the
+// volume leave the node, with all that was not written back.
+func (n *node) released(volume string) error {
+	d, err := lookup(volume)
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// A device that is bound somewhere is nobody's for itself.
+	targets, err := d.publications()
+	if err != nil {
+		return err
+	}
+	if len(targets) > 0 {
+		return fmt.Errorf("device %s is in use: the volume is still published or mounted at %s", devicePath(volume),
+			strings.Join(targets, ", "))
+	}
+	used, err := d.inUse()
+	if err != nil || !used {
+		return err
+	}
+	if err := n.releaseMappings(d.number, 0); err != nil {
+		return err
+	}
+	if used, err = d.inUse(); err != nil || !used {
+		return err
+	}
+	by, err := n.user(d)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("device %s is in use: %s", devicePath(volume), by)
+}
+
+// NodeExpandVolume implements the node service: the file system takes the device's new size while
+// it is used.
+func (n *node) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse,
+	error) {
+	path := r.GetVolumePath()
+	if r.GetVolumeId() == "" || path == "" {
+		return nil, refuse("a volume id and a volume path are needed")
+	}
+	var have int64
+	if err := n.work(ctx, r.GetVolumeId(), "NodeExpandVolume", func() (err error) {
+		have, err = n.expand(r.GetVolumeId(), path, r.GetCapacityRange().GetRequiredBytes())
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return &spec.NodeExpandVolumeResponse{CapacityBytes: have}, nil
+}
+
+// expand returns the size of the device once it is the wanted one and the file system has it.
+func (n *node) expand(volume, path string, wanted int64) (have int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
+	defer cancel()
+	d, err := lookup(volume)
+	if err != nil {
+		return 0, err
+	}
+	at, err := n.published(d, path)
+	if err != nil {
+		return 0, err
+	}
+	if have, err = d.awaitSize(ctx, wanted); err != nil {
+		return 0, err
+	}
+	if at == nil {
+		return have, nil
+	}
+	if at.ReadOnly() && at.Refuses() != "" {
+		return 0, status.Errorf(codes.FailedPrecondition, "the file system at %s is read-only and cannot grow", path)
+	}
+	return have, n.resize(d, path)
+}

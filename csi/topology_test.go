@@ -1,0 +1,226 @@
+package csi
+
+import (
+	"context"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"ankole.storage/rest/resource"
+)
+
+func segment(zone, region, host string) *spec.Topology {
+	return &spec.Topology{Segments: map[string]string{keyZone: zone, keyRegion: region, keyHost: host}}
+}
+
+// TestTopology: where replicas may be, and where the volume is said to be usable.
+func TestTopology(t *testing.T) {
+	a, b := segment("a", "r", "n1"), segment("b", "r", "n2")
+	used := &spec.TopologyRequirement{Requisite: []*spec.Topology{a, b}, Preferred: []*spec.Topology{b, a}}
+	for _, tc := range []struct {
+		name       string
+		parameters map[string]string
+		keys       string
+		from       *spec.TopologyRequirement
+		replicas   []resource.TopologyTerm
+		usable     []map[string]string
+		code       codes.Code
+	}{
+		{"anywhere", nil, "", used, nil, nil, codes.OK},
+		{"keys allowed", nil, keyZone, used, nil, []map[string]string{{keyZone: "b"}, {keyZone: "a"}}, codes.OK},
+		{"zonal", map[string]string{"volumeTopology": "zonal"}, keyZone, used, []resource.TopologyTerm{{Zone: "b",
+			Region: "r"}},
+			[]map[string]string{{keyZone: "b"}}, codes.OK},
+		{"zonal, no keys", map[string]string{"volumeTopology": "zonal"}, "", used,
+			[]resource.TopologyTerm{{Zone: "b", Region: "r"}}, nil, codes.OK},
+		{"regional", map[string]string{"volumeTopology": "regional"}, keyRegion + ", " + keyZone, used,
+			[]resource.TopologyTerm{{Region: "r"}}, []map[string]string{{keyZone: "b", keyRegion: "r"}}, codes.OK},
+		{"strict", map[string]string{"strictTopology": "true"}, keyZone, used,
+			[]resource.TopologyTerm{{Zone: "a", Region: "r"}, {Zone: "b", Region: "r"}},
+			[]map[string]string{{keyZone: "a"}, {keyZone: "b"}}, codes.OK},
+		{"zonal of nothing", map[string]string{"volumeTopology": "zonal"}, keyZone, nil, nil, nil, codes.InvalidArgument},
+		{"zonal of a node without a zone", map[string]string{"volumeTopology": "zonal"}, keyZone,
+			&spec.TopologyRequirement{Preferred: []*spec.Topology{segment("", "", "n1")}}, nil, nil, codes.InvalidArgument},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFake()
+			f.settings[settingKeys] = tc.keys
+			r := request("vol-1", gib)
+			r.Parameters, r.AccessibilityRequirements = tc.parameters, tc.from
+			resp, err := newController(f).CreateVolume(background, r)
+			if status.Code(err) != tc.code {
+				t.Fatal(err)
+			}
+			if err != nil {
+				return
+			}
+			if got := f.volumes["vol-1"].TopologyRequirement; !reflect.DeepEqual(got, tc.replicas) {
+				t.Errorf("replicas in %v", got)
+			}
+			var usable []map[string]string
+			for _, s := range resp.Volume.AccessibleTopology {
+				usable = append(usable, s.Segments)
+			}
+			if !reflect.DeepEqual(usable, tc.usable) {
+				t.Errorf("usable in %v", usable)
+			}
+		})
+	}
+}
+
+// TestTopologyChangesMeanwhile: nodes come and go while a volume is made, and change what its claim
+// prefers and takes: a volume that has places is the claim's where the claim may be used there.
+func TestTopologyChangesMeanwhile(t *testing.T) {
+	a, b, c := segment("a", "r", "n1"), segment("b", "r", "n2"), segment("c", "r", "n3")
+	for _, tc := range []struct {
+		name        string
+		parameters  map[string]string
+		first, then []*spec.Topology // the one that is preferred first
+		usable      string
+		code        codes.Code
+	}{
+		{"zonal, another is preferred", map[string]string{paramTopology: topologyZonal}, []*spec.Topology{a, b},
+			[]*spec.Topology{c, a, b}, "a", codes.OK},
+		{"zonal, its zone is taken no more", map[string]string{paramTopology: topologyZonal}, []*spec.Topology{a, b},
+			[]*spec.Topology{c, b}, "", codes.AlreadyExists},
+		{"strict, a zone more", map[string]string{paramStrict: "true"}, []*spec.Topology{a, b},
+			[]*spec.Topology{a, b, c}, "a b", codes.OK},
+		{"strict, a zone less", map[string]string{paramStrict: "true"}, []*spec.Topology{a, b}, []*spec.Topology{b}, "b",
+			codes.OK},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.settings[settingKeys], f.looks = keyZone, 20
+			driver := newController(f)
+			driver.manager = &changed{fake: f, volume: func(v *resource.Volume) {
+				v.Replicas = []resource.Replica{{Name: "r-1", HostID: "n1"}}
+			}}
+			r := request("vol-1", gib)
+			r.Parameters = tc.parameters
+			r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: tc.first, Preferred: tc.first}
+			ctx, cancel := context.WithTimeout(background, time.Second)
+			defer cancel()
+			_, err := driver.CreateVolume(ctx, r)
+			wants(t, err, codes.DeadlineExceeded)
+			driver.patience = time.Minute
+			r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: tc.then, Preferred: tc.then}
+			resp, err := driver.CreateVolume(background, r)
+			if status.Code(err) != tc.code || f.orders != 1 {
+				t.Fatalf("%s: %v, %d orders", tc.name, err, f.orders)
+			}
+			var usable []string
+			for _, s := range resp.GetVolume().GetAccessibleTopology() {
+				usable = append(usable, s.Segments[keyZone])
+			}
+			if want := strings.Fields(tc.usable); !slices.Equal(usable, want) {
+				t.Errorf("%s: usable in %q, want %q", tc.name, usable, want)
+			}
+		})
+	}
+}
+
+// TestNodeInfo: a node tells of itself what the setting allows.
+func TestNodeInfo(t *testing.T) {
+	for keys, want := range map[string]map[string]string{
+		"": nil, keyZone: {keyZone: "zone-1"}, keyZone + "," + keyHost + ",other": {keyZone: "zone-1", keyHost: "node-1"}} {
+		f := newFake()
+		f.settings[settingKeys] = keys
+		info, err := newNode("node-1", f, 1, quiet()).NodeGetInfo(context.Background(), &spec.NodeGetInfoRequest{})
+		if err != nil || info.NodeId != "node-1" || !reflect.DeepEqual(info.AccessibleTopology.GetSegments(), want) {
+			t.Errorf("%q: %v, %v", keys, info, err)
+		}
+		caps, err := (&identity{manager: f}).GetPluginCapabilities(background, &spec.GetPluginCapabilitiesRequest{})
+		topology := false
+		for _, c := range caps.GetCapabilities() {
+			topology = topology || c.GetService().GetType() == spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
+		}
+		if err != nil || topology != (keys != "") {
+			t.Errorf("%q: topology is offered: %v, %v", keys, topology, err)
+		}
+	}
+}
+
+// TestNodeInfoWithoutManager: the kubelet gets an answer although the manager is away, the last
+// one if there was one; when the manager is back and says something else, the driver is registered
+// again.
+func TestNodeInfoWithoutManager(t *testing.T) {
+	f := newFake()
+	f.settings[settingKeys] = keyZone
+	file := filepath.Join(t.TempDir(), placeFile)
+	ask := func(away bool) (map[string]string, *place) {
+		t.Helper()
+		n := newNode("node-1", f, time.Minute, quiet())
+		n.place.file, f.away = file, away
+		info, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})
+		if err != nil || info.NodeId != "node-1" {
+			t.Fatalf("%v, %v", info, err)
+		}
+		return info.AccessibleTopology.GetSegments(), n.place
+	}
+	again := func(p *place) bool {
+		t.Helper()
+		ctx, cancel := context.WithCancel(background)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- p.review(ctx, time.Millisecond) }()
+		eventually(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return !p.unsure
+		})
+		cancel()
+		<-done
+		select {
+		case <-p.changed:
+			return true
+		default:
+			return false
+		}
+	}
+	got, p := ask(true)
+	if len(got) != 0 {
+		t.Errorf("nothing is known, yet: %v", got)
+	}
+	f.mu.Lock()
+	f.away = false
+	f.mu.Unlock()
+	if !again(p) {
+		t.Error("the zone is known, and the kubelet is not told")
+	}
+	if got, p = ask(true); got[keyZone] != "zone-1" {
+		t.Errorf("the last answer is forgotten: %v", got)
+	}
+	f.mu.Lock()
+	f.away = false
+	f.mu.Unlock()
+	if again(p) {
+		t.Error("nothing has changed, and the driver is registered again")
+	}
+	if got, _ = ask(false); got[keyZone] != "zone-1" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestSettingOfNoConcern: a volume for no place in particular needs no setting of keys.
+func TestSettingOfNoConcern(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		delete(f.settings, settingKeys)
+		c := newController(f)
+		ordered(t, c, request("vol-1", gib))
+		r := request("vol-2", gib)
+		r.AccessibilityRequirements = &spec.TopologyRequirement{
+			Requisite: []*spec.Topology{{Segments: map[string]string{keyZone: "z"}}}}
+		_, err := c.CreateVolume(background, r)
+		wants(t, err, codes.Unavailable)
+		says(t, err, settingKeys)
+	})
+}

@@ -1,0 +1,109 @@
+package engine_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"ankole.storage/block"
+	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/wire"
+)
+
+const region = engine.DirtyRegion
+
+// fullLogRig is a volume whose log has room for four regions, in each of which a write has failed
+// and replicas differ: a has it.
+func fullLogRig(t *testing.T) *rig {
+	g := newRig(t, 2, 16*region)
+	g.log = engine.LogBounds{Max: 4, High: 3, Low: 2}
+	g.start()
+	a, b := g.fakes[0], g.fakes[1]
+	a.script, b.script, a.keepsFailed = answerWith(wire.Write, block.NoSpace), answerWith(wire.Write, block.NoSpace), true
+	for i := range int64(4) {
+		if code := g.finish(g.write(i*region, byte(i+1), 4096)); code != block.NoSpace {
+			t.Fatal(code)
+		}
+	}
+	return g
+}
+
+// A log that is full of regions in which writes have failed makes room by repairing any of them:
+// that there is no space for one says nothing about the others.
+func TestFullLogGoesOnToOtherTornRegions(t *testing.T) {
+	for left := range int64(4) { // the only region that can be repaired
+		g := fullLogRig(t)
+		a, b := g.fakes[0], g.fakes[1]
+		a.script = nil
+		b.script = func(h *wire.Header) (block.Code, bool) {
+			if h.Type == wire.Write && h.Off < 4*region && h.Off/region != left {
+				return block.NoSpace, false
+			}
+			return block.OK, false
+		}
+		if code := g.finish(g.write(8*region, 9, 4096)); code != block.OK {
+			t.Errorf("region %d can be repaired: a write to a new one: %s", left, code)
+		}
+		if got := b.read(left*region, 1)[0]; got != byte(left+1) {
+			t.Errorf("region %d: b has %d", left, got)
+		}
+		g.expectModes("a=RW b=RW")
+	}
+}
+
+// Where no torn region can be repaired a write that needs room fails after each was tried once, the
+// next ones after one; and as soon as there is space they succeed.
+func TestFullLogOfFullDisksIsTriedOnce(t *testing.T) {
+	g := fullLogRig(t)
+	a, b := g.fakes[0], g.fakes[1]
+	a.script = nil
+	try := func(most int, want block.Code) {
+		t.Helper()
+		before := b.seen(wire.Hash)
+		if code := g.finish(g.write(8*region, 9, 4096)); code != want {
+			t.Errorf("a write to a new region: %s, want %s", code, want)
+		}
+		if n := b.seen(wire.Hash) - before; n < 1 || n > most {
+			t.Errorf("%d pieces were compared, want 1 to %d", n, most)
+		}
+	}
+	try(4, block.NoSpace) // one piece of each
+	for range 5 {
+		try(1, block.NoSpace)
+	}
+	g.pass(2 * time.Minute)
+	try(4, block.NoSpace)
+	b.script = nil
+	try(region/block.MaxTransfer, block.OK)
+	g.expectModes("a=RW b=RW")
+}
+
+// Beside a rebuild nothing is repaired, also when there is space again: a write that needs room in
+// the log is told at once that there is none, and not when the rebuild is over. What is torn is the
+// same on all afterwards, the rebuilt replica included.
+func TestFullLogBesideARebuild(t *testing.T) {
+	g := fullLogRig(t)
+	a, b := g.fakes[0], g.fakes[1]
+	a.script, b.script = nil, nil
+	g.proc.Post(engine.SetRebuildBudget{BytesPerSecond: 1})
+	x := g.add("x")
+	g.until("x is being copied to", func() bool { return x.seen(wire.LayerWrite) > 0 })
+	if code := g.finish(g.write(8*region, 9, 4096)); code != block.NoSpace {
+		t.Errorf("a write to a new region: %s", code)
+	}
+	g.expectModes("a=RW b=RW x=WO")
+	g.proc.Post(engine.SetRebuildBudget{})
+	g.until("x is RW", func() bool { return g.modes() == "a=RW b=RW x=RW" })
+	if code := g.finish(g.write(8*region, 9, 4096)); code != block.OK {
+		t.Errorf("a write to a new region after the rebuild: %s", code)
+	}
+	if err := g.takeSnapshot(); err != nil { // for which what is torn is repaired
+		t.Error(err)
+	}
+	for i := range int64(9) {
+		want := a.read(i*region, region)
+		if !bytes.Equal(want, b.read(i*region, region)) || !bytes.Equal(want, x.read(i*region, region)) {
+			t.Errorf("replicas differ in region %d", i)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"ankole.storage/block"
+	"ankole.storage/dataplane/wire"
+)
+
+// repairPart makes a part of a torn region identical with what is read. Only want of space leaves
+// it as it is.
+func (e *Engine) repairPart(m *regionRepair, p part, done func()) {
+	t := e.newTask(wire.Hash)
+	t.off, t.n = p.off, p.n
+	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
+		told, unread, bad := t.ok, t.ioErrors, (t.full|t.bad)&e.mask(RW)
+		code := t.code
+		e.freeOf(t)
+		e.dropBeside(p.off, bad&^unread, "cannot hash: "+code.String())
+		e.repairTold(m, p, sums, told&e.mask(RW), unread&e.mask(RW), done)
+	})
+}
+
+// repairTold brings what the replica has that is read from to those in told whose hash differs, and
+// to those in unread. A block that this one cannot read is taken from another one, as it would be
+// if it had failed.
+func (e *Engine) repairTold(m *regionRepair, p part, sums map[uint32][]byte, told, unread uint32, done func()) {
+	src := e.reader(p.off, told)
+	differ := others(sums, src)&told | unread
+	switch {
+	case differ == 0:
+	case unread != 0 && p.divisible():
+		m.smaller = append(m.smaller, p.halves()...)
+	case told == 0:
+		if e.noneReads(p, &m.lost) {
+			e.dropBeside(p.off, unread, "its disk cannot read")
+		}
+	default:
+		e.transfer(&transfer{off: p.off, n: p.n, from: e.linkOf(src),
+			to: func() uint32 { return differ & e.mask(RW) },
+			done: func(r transferred) {
+				e.partRepaired(m, p, src, unread, r)
+				done()
+			}})
+		return
+	}
+	done()
+}
+
+// partRepaired judges how the copy went.
+func (e *Engine) partRepaired(m *regionRepair, p part, src, unread uint32, r transferred) {
+	if r.read != block.OK {
+		e.dropSpare(src, "read failed: "+r.read.String())
+		m.smaller = append(m.smaller, p) // the next one is read from now
+		return
+	}
+	e.sectorsWritten(unread&r.ok, p.off, p.n)
+	e.dropSpare(r.failed()&^r.full, "cannot be made identical: "+r.write.String())
+	m.failed = m.failed || r.full&e.mask(RW) != 0
+}
+
+// dropBeside drops the links in mask, the one that off is read from only if there are others.
+func (e *Engine) dropBeside(off int64, mask uint32, reason string) {
+	src := e.reader(off, e.mask(RW))
+	e.dropSpare(mask&^src, reason)
+	e.dropSpare(mask&src, reason)
+}

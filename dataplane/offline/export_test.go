@@ -1,0 +1,7 @@
+package offline
+
+// Why blocks are left as they are.
+const (
+	SourceRotten = sourceRotten
+	TargetRight  = targetRight
+)

@@ -1,0 +1,412 @@
+package rest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/rest/access"
+	"ankole.storage/rest/resttest"
+)
+
+// guarded is a server that asks who its callers are. mode is setting api-anonymous-access.
+func guarded(t *testing.T, r *resttest.Reviews, mode string, change func(*Config), more ...client.Object) *fixture {
+	t.Helper()
+	objects := resttest.Cluster(resttest.Volume("demo")...)
+	objects = append(objects, &lh.Setting{ObjectMeta: resttest.Meta(setting.APIAnonymousAccess), Value: mode})
+	return newFixtureWith(t, r.Funcs(), func(c *Config) {
+		judge(c)
+		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		change(c)
+	}, append(objects, more...)...)
+}
+
+// judge configures what asks who callers are.
+func judge(c *Config) {
+	c.Open = false
+	c.Judge = access.NewJudge(c.Client, lh.Namespace, nil)
+	c.Sessions = &access.Sessions{Keys: &access.Keyring{Client: c.Client, Namespace: lh.Namespace}}
+}
+
+func same(*Config) {}
+
+var users = map[string][]string{"admin": {"*"}, "reader": {"list volumes", "get volumes", "watch volumes"},
+	"owner": {"get volumes/demo", "update volumes/demo"}, "nobody": nil}
+
+func bearer(user string) []string { return []string{"Authorization", "Bearer of-" + user} }
+
+// TestWhoMayDoWhat: modes of anonymous access, credentials and rights together.
+func TestWhoMayDoWhat(t *testing.T) {
+	const body = `{"snapshotDataIntegrity":"disabled"}`
+	list := [2]string{"GET", "/v1/volumes"}
+	one := [2]string{"GET", "/v1/volumes/demo"}
+	update := [2]string{"POST", "/v1/volumes/demo?action=updateSnapshotDataIntegrity"}
+	schemas := [2]string{"GET", "/v1/schemas"}
+	for _, mode := range []string{"none", "read-only", "all"} {
+		f := guarded(t, &resttest.Reviews{Rights: users}, mode, same)
+		anonymous := map[string][3]int{"none": {401, 401, 401}, "read-only": {200, 200, 401}, "all": {200, 200, 200}}[mode]
+		least := func(status int, open int) int { // what nobody needs a right for, nobody is refused
+			if open == 200 {
+				return 200
+			}
+			return status
+		}
+		for _, tt := range []struct {
+			name    string
+			headers []string
+			want    [3]int // list, one, update
+			schemas int
+		}{
+			{"nothing", nil, anonymous, anonymous[0]},
+			{"empty Basic", []string{"Authorization", "Basic Og=="}, anonymous, anonymous[0]},
+			{"unknown Basic", []string{"Authorization", "Basic YTpi"}, anonymous, anonymous[0]},
+			{"Basic without anything", []string{"Authorization", "basic"}, anonymous, anonymous[0]},
+			{"another scheme", []string{"Authorization", "Digest x"}, [3]int{401, 401, 401}, 401},
+			{"a bad token", []string{"Authorization", "Bearer x"}, [3]int{401, 401, 401}, 401},
+			{"an empty token", []string{"Authorization", "Bearer "}, [3]int{401, 401, 401}, 401},
+			{"a bad cookie", []string{"Cookie", "ankole-session=AAAA"}, [3]int{401, 401, 401}, 401},
+			{"all rights", bearer("admin"), [3]int{200, 200, 200}, 200},
+			{"all rights, another spelling", []string{"Authorization", "bearer  of-admin"}, [3]int{200, 200, 200}, 200},
+			{"reading", bearer("reader"), [3]int{200, 200, least(403, anonymous[2])}, 200},
+			{"one volume", bearer("owner"), [3]int{least(403, anonymous[0]), 200, 200}, 200},
+			{"no right", bearer("nobody"), [3]int{least(403, anonymous[0]), least(403, anonymous[1]),
+				least(403, anonymous[2])}, 200},
+		} {
+			for i, what := range [][2]string{list, one, update, schemas} {
+				want := append(tt.want[:], tt.schemas)[i]
+				a := f.do(what[0], what[1], body, tt.headers...)
+				if a.status != want {
+					t.Errorf("mode %s, %s: %s %s: %d %s, want %d", mode, tt.name, what[0], what[1], a.status, a.text, want)
+				}
+				if a.status == 401 && a.header.Get("WWW-Authenticate") == "" || a.status > 200 && a.json["type"] != "error" {
+					t.Errorf("mode %s, %s: %s: %v %s", mode, tt.name, what[1], a.header, a.text)
+				}
+			}
+			for _, open := range []string{"/metrics", "/v1/healthz", "/"} {
+				if a := f.do("GET", open, "", tt.headers...); a.status != 200 {
+					t.Errorf("mode %s, %s: %s: %d", mode, tt.name, open, a.status)
+				}
+			}
+		}
+	}
+}
+
+// TestRefusalsSayWhatToDo: a person who is refused knows what is missing and how to get it.
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "read-only", same)
+	f.refused(f.do("DELETE", "/v1/volumes/demo", ""), 401, `to delete volumes.longhorn.io "demo" a Kubernetes token is needed`)
+	f.refused(f.do("DELETE", "/v1/volumes/demo", "", bearer("reader")...), 403,
+		`user "reader" may not delete volumes.longhorn.io "demo" in namespace longhorn-system; grant it with: kubectl`)
+	var v lh.Volume
+	f.read("demo", &v)
+}
+
+// TestAPIServerAway: nobody who shows a token is let in, and is told why; who needs none is.
+func TestAPIServerAway(t *testing.T) {
+	r := &resttest.Reviews{Rights: users}
+	f := guarded(t, r, "read-only", same)
+	r.Away.Store(true)
+	a := f.do("GET", "/v1/volumes", "", bearer("admin")...)
+	f.refused(a, 503, "the Kubernetes API server does not answer")
+	if a.header.Get("Retry-After") == "" {
+		t.Error("a client is not told to retry")
+	}
+	if a := f.do("GET", "/v1/volumes", ""); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+// TestUnknownPathsTellNothing: the answer to what is not there does not depend on the caller.
+func TestUnknownPathsTellNothing(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "none", same)
+	for path, want := range map[string]int{"/v1/nothing": 404, "/v1/volumes/demo?action=nothing": 401,
+		"/v1/ws/nothing": 401} {
+		if a := f.do("GET", path, ""); a.status != want {
+			t.Errorf("%s: %d %s", path, a.status, a.text)
+		}
+	}
+	if a := f.do("POST", "/v1/volumes/demo?action=nothing", "", bearer("nobody")...); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("GET", "/v1/ws/nothing", "", bearer("nobody")...); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+// login begins a session and returns its cookie.
+func (f *fixture) login(user string, headers ...string) *http.Cookie {
+	f.t.Helper()
+	a := f.do("POST", "/v1/session", `{"token":"of-`+user+`"}`, headers...)
+	set, err := http.ParseSetCookie(a.header.Get("Set-Cookie"))
+	if a.status != 200 || err != nil || a.json["user"] != user {
+		f.t.Fatalf("%d %s %v", a.status, a.text, err)
+	}
+	return set
+}
+
+// TestSession: a browser's way in and out.
+func TestSession(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "none", same)
+	if s := f.get("/v1/session"); s["user"] != "" || s["anonymousAccess"] != "none" || s["type"] != "session" {
+		t.Errorf("before: %v", s)
+	}
+	f.refused(f.do("POST", "/v1/session", `{"token":"wrong"}`), 401, "cannot log in")
+	f.refused(f.do("POST", "/v1/session", `{}`), 401, "cannot log in")
+	f.refused(f.do("POST", "/v1/session", `not JSON`), 500, "not the JSON object expected")
+	f.refused(f.do("POST", "/v1/session", `{"token":"of-admin"}`, "Origin", "https://evil.example"), 403,
+		"page of another site")
+	c := f.login("admin", "X-Forwarded-Proto", "https")
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || !c.Secure || c.Path != "/" || c.Domain != "" {
+		t.Errorf("cookie: %+v", c)
+	}
+	if left := time.Until(c.Expires); left < access.SessionLife-time.Minute || left > access.SessionLife {
+		t.Errorf("the cookie expires in %s", left)
+	}
+	if plain := f.login("admin"); plain.Secure {
+		t.Error("over plain HTTP a browser would not send the cookie back")
+	}
+	cookie := []string{"Cookie", "ankole-session=" + c.Value}
+	if s := f.do("GET", "/v1/session", "", cookie...).json; s["user"] != "admin" || s["expires"] == "" {
+		t.Errorf("after: %v", s)
+	}
+	own := append(cookie, "Origin", f.url)
+	for _, tt := range []struct {
+		name    string
+		method  string
+		headers []string
+		status  int
+	}{
+		{"reading", "GET", cookie, 200},
+		{"a change by an own page", "PUT", own, 200},
+		{"a change by a foreign page", "PUT", append(cookie, "Origin", "https://evil.example"), 403},
+		{"a change by no page", "PUT", cookie, 403},
+		{"a change by an own page, as newer browsers say it", "PUT", append(cookie, "Sec-Fetch-Site", "same-origin"), 200},
+		{"a change by another site", "PUT", append(cookie, "Sec-Fetch-Site", "cross-site"), 403},
+		{"a change by another site of the domain", "PUT", append(cookie, "Sec-Fetch-Site", "same-site"), 403},
+	} {
+		if a := f.do(tt.method, "/v1/settings/log-level", `{"value":"Debug"}`, tt.headers...); a.status != tt.status {
+			t.Errorf("%s: %d %s", tt.name, a.status, a.text)
+		}
+	}
+	a := f.do("DELETE", "/v1/session", "", own...)
+	if out, err := http.ParseSetCookie(a.header.Get("Set-Cookie")); a.status != 200 || err != nil || out.Value != "" ||
+		!out.Expires.Before(time.Now()) {
+		t.Errorf("logging out: %d %s", a.status, a.text)
+	}
+	f.refused(f.do("GET", "/v1/volumes", "", cookie...), 401, "log in again")
+	if a := f.do("DELETE", "/v1/session", "", own...); a.status != 200 {
+		t.Errorf("logging out again: %d %s", a.status, a.text)
+	}
+}
+
+// TestStreamsOfPages: a page of another site reads no stream, by cookie or by anonymous access.
+func TestStreamsOfPages(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "read-only", same)
+	closed := guarded(t, &resttest.Reviews{Rights: users}, "none", same)
+	dial := func(f *fixture, headers ...string) int {
+		t.Helper()
+		h := http.Header{}
+		for i := 0; i < len(headers); i += 2 {
+			h.Set(headers[i], headers[i+1])
+		}
+		c, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(f.url, "http")+"/v1/ws/volumes", h)
+		if err == nil {
+			_ = c.Close()
+		} else if resp == nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+	cookie := []string{"Cookie", "ankole-session=" + closed.login("reader").Value}
+	for _, tt := range []struct {
+		name    string
+		f       *fixture
+		headers []string
+		want    int
+	}{
+		{"a program, anonymous", f, nil, 101},
+		{"an own page, anonymous", f, []string{"Origin", f.url}, 101},
+		{"a foreign page, anonymous", f, []string{"Origin", "https://evil.example"}, 403},
+		{"no page has no name", f, []string{"Origin", "null"}, 403},
+		{"nobody", closed, nil, 401},
+		{"a token", closed, bearer("reader"), 101},
+		{"a token without the right", closed, bearer("owner"), 403},
+		{"an own page by cookie", closed, append(cookie, "Origin", closed.url), 101},
+		{"a foreign page by cookie", closed, append(cookie, "Origin", "https://evil.example"), 403},
+		{"no page by cookie", closed, cookie, 403},
+	} {
+		if got := dial(tt.f, tt.headers...); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestNamesOfTheServer is DNS rebinding: a page whose site's name was made to point here asks as if
+// it were one of this server's own.
+func TestNamesOfTheServer(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "all", same)
+	rebound := func(host string, more ...string) []string {
+		return append([]string{"Host", host, "Origin", "http://" + host}, more...)
+	}
+	for _, tt := range []struct {
+		method, path string
+		headers      []string
+		status       int
+	}{
+		{"GET", "/v1/volumes", rebound("evil.example:9500"), 403},
+		{"GET", "/v1/volumes", []string{"Host", "evil.example:9500"}, 403}, // browsers leave Origin out
+		{"GET", "/metrics", []string{"Host", "evil.example:9500"}, 403},
+		{"GET", "/v1/session", rebound("evil.example:9500"), 403},
+		{"GET", "/", rebound("evil.example:9500"), 403},
+		{"GET", "/v1/healthz", rebound("evil.example:9500"), 200},
+		{"PUT", "/v1/settings/log-level", rebound("evil.example:9500"), 403},
+		{"PUT", "/v1/settings/log-level", rebound("evil.example", "X-Forwarded-Host", "localhost"), 403},
+		{"PUT", "/v1/settings/log-level", rebound("evil.example", "X-Forwarded-Host", "evil.example"), 403},
+		{"PUT", "/v1/settings/log-level", rebound("longhorn-backend:9500", "X-Forwarded-Host", "evil.example"), 403},
+		{"PUT", "/v1/settings/log-level", rebound("localhost:9500"), 200},
+		{"PUT", "/v1/settings/log-level", rebound("127.0.0.1:9500"), 200},
+		{"PUT", "/v1/settings/log-level", rebound("longhorn-backend.longhorn-system:9500"), 200},
+		{"GET", "/v1/volumes", append(rebound("any.example"), bearer("admin")...), 200}, // a page has no token
+	} {
+		if a := f.do(tt.method, tt.path, `{"value":"Debug"}`, tt.headers...); a.status != tt.status {
+			t.Errorf("%s %s %v: %d %s, want %d", tt.method, tt.path, tt.headers, a.status, a.text, tt.status)
+		}
+	}
+	for name, value := range map[string]string{setting.APIHostNames: "ui.example;other.example",
+		setting.ManagerURL: "https://set.example:8443"} {
+		s := &lh.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: lh.Namespace, Name: name}, Value: value}
+		if err := f.client.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, host := range []string{"ui.example", "other.example:1", "set.example:8443"} {
+		if a := f.do("GET", "/v1/volumes", "", "Host", host); a.status != 200 {
+			t.Errorf("%s, which a setting names: %d %s", host, a.status, a.text)
+		}
+	}
+	f.refused(f.do("GET", "/v1/volumes", "", "Host", "evil.example"), 403, `this server is not known as "evil.example"`)
+}
+
+// TestAnonymousAccessIsNotForTheAnonymous: neither to widen it nor to lock themselves out, as a
+// client would that writes all defaults back.
+func TestAnonymousAccessIsNotForTheAnonymous(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "all", same)
+	for name, value := range map[string]string{setting.APIAnonymousAccess: "none", setting.APIHostNames: "*",
+		setting.ManagerURL: "http://evil.example"} {
+		f.refused(f.do("PUT", "/v1/settings/"+name, `{"value":"`+value+`"}`), 403, "callers without a token may not change it")
+	}
+	if a := f.do("PUT", "/v1/settings/api-anonymous-access", `{"value":"all"}`); a.status != 200 {
+		t.Errorf("the value it has: %d %s", a.status, a.text)
+	}
+	if a := f.do("PUT", "/v1/settings/api-anonymous-access", `{"value":"none"}`, bearer("admin")...); a.status != 200 {
+		t.Errorf("with a token: %d %s", a.status, a.text)
+	}
+	if a := f.do("GET", "/v1/volumes", ""); a.status != 401 {
+		t.Errorf("after the change: %d %s", a.status, a.text)
+	}
+}
+
+// plainRelay reaches the managers of tests, who need no proof.
+type plainRelay struct{}
+
+func (plainRelay) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.URL.Scheme = "http"
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestForwarding: a follower lets callers in and has the leader answer, with links as the client
+// sees them, and streams. The leader knows who asks; nobody else can tell it.
+func TestForwarding(t *testing.T) {
+	leader := guarded(t, &resttest.Reviews{}, "none", same)
+	var seen http.Header
+	managers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header.Clone()
+		leader.server.Forwarded().ServeHTTP(w, r)
+	}))
+	t.Cleanup(managers.Close)
+	follower := newFixtureWith(t, (&resttest.Reviews{Rights: users}).Funcs(), func(c *Config) {
+		judge(c)
+		c.Leader = func(*http.Request) *Target { return &Target{Host: strings.TrimPrefix(managers.URL, "http://")} }
+		c.Relay = plainRelay{}
+	})
+	forged := access.Caller{User: "admin"}.Header()
+	a := follower.do("GET", "/v1/volumes/demo", "", append(bearer("reader"), "X-Forwarded-Proto", "https",
+		"X-Forwarded-Host", "ui.example", headerCaller, forged, "Connection", headerCaller, "Cookie", "a=b")...)
+	if a.status != 200 || a.json["links"].(map[string]any)["self"] != "https://ui.example/v1/volumes/demo" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if c, err := access.ParseHeader(seen.Get(headerCaller)); err != nil || c.User != "reader" ||
+		len(seen.Values(headerCaller)) != 1 || seen.Get("Authorization")+seen.Get("Cookie") != "" {
+		t.Errorf("the leader was told %v", seen)
+	}
+	a = follower.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`, bearer("admin")...)
+	if a.status != 200 || a.json["links"].(map[string]any)["self"] != follower.url+"/v1/volumes/demo" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	follower.refused(follower.do("DELETE", "/v1/volumes/demo", "", bearer("reader")...), 403, "may not delete")
+	if a := follower.do("GET", "/v1/volumes/demo", "", headerCaller, forged); a.status != 401 {
+		t.Errorf("a caller named itself: %d %s", a.status, a.text)
+	}
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(follower.url, "http")+"/v1/ws/1s/volumes",
+		http.Header{"Authorization": {"Bearer of-reader"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var list map[string]any
+	if err := conn.ReadJSON(&list); err != nil || len(list["data"].([]any)) != 1 {
+		t.Errorf("stream: %v", err)
+	}
+	for _, path := range []string{"/v1/healthz", "/v1/session"} {
+		seen = nil
+		if a := follower.do("GET", path, ""); a.status != 200 || seen != nil {
+			t.Errorf("%s is the follower's own matter: %d", path, a.status)
+		}
+	}
+	// With the leader gone the follower, which knows no volume, answers by itself what can be sent
+	// again.
+	conn.Close()
+	managers.CloseClientConnections()
+	managers.Close()
+	if a := follower.do("GET", "/v1/volumes/demo", "", bearer("reader")...); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	follower.refused(follower.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`, bearer("admin")...), 502,
+		"the leading manager does not answer")
+}
+
+// TestForgedCallers: the public address believes no header, and the address for managers wants a
+// caller.
+func TestForgedCallers(t *testing.T) {
+	leader := guarded(t, &resttest.Reviews{}, "none", same)
+	forged := access.Caller{User: "admin"}.Header()
+	if a := leader.do("GET", "/v1/volumes/demo", "", headerCaller, forged); a.status != 401 {
+		t.Errorf("the leader believes anybody: %d", a.status)
+	}
+	if a := leader.do("GET", ForwardPath+"/v1/volumes/demo", "", headerCaller, forged); a.status != 404 {
+		t.Errorf("the path of forwarded requests is there for anybody: %d", a.status)
+	}
+	for _, caller := range []string{"", "x"} {
+		r := httptest.NewRequest("GET", ForwardPath+"/v1/volumes/demo", nil)
+		r.Header.Set(headerCaller, caller)
+		w := httptest.NewRecorder()
+		if leader.server.Forwarded().ServeHTTP(w, r); w.Code != 403 {
+			t.Errorf("a forwarded request of caller %q: %d", caller, w.Code)
+		}
+	}
+}
+
+// TestNewWantsAJudge: a server that lets everybody in must say so.
+func TestNewWantsAJudge(t *testing.T) {
+	if _, err := New(Config{Client: newFixture(t).client}); err == nil {
+		t.Error("a server was made that asks nobody who he is")
+	}
+}

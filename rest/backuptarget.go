@@ -1,0 +1,91 @@
+package rest
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest/resource"
+)
+
+// targetSpec reads what a client wants of a backup target. The interval is whole seconds here and a
+// duration in the object.
+func targetSpec(in *resource.BackupTarget) (lh.BackupTargetSpec, error) {
+	seconds, err := strconv.ParseInt(in.PollInterval, 10, 32)
+	if err != nil || seconds < 0 {
+		return lh.BackupTargetSpec{}, fmt.Errorf("invalid backup target polling interval %q: write a number of seconds, 0 for none",
+			in.PollInterval)
+	}
+	return lh.BackupTargetSpec{BackupTargetURL: in.BackupTargetURL, CredentialSecret: in.CredentialSecret,
+		PollInterval: (time.Duration(seconds) * time.Second).String()}, nil
+}
+
+// createBackupTarget answers with the target there is if there is one of that name, unchanged.
+func createBackupTarget(q *request) (any, error) {
+	var in resource.BackupTarget
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	spec, err := targetSpec(&in)
+	if err == nil {
+		err = naming.CheckName(in.Name)
+	}
+	if err == nil {
+		err = q.server.create(q.Context(), &lh.BackupTarget{
+			ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.server.cfg.Namespace}, Spec: spec})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("unable to create backup target %s: %w", in.Name, err)
+	}
+	return backupTargets.named(q, in.Name)
+}
+
+// updateBackupTarget changes the target that the input names; the path's name does not count.
+func updateBackupTarget(q *request) (any, error) {
+	var in resource.BackupTarget
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	spec, err := targetSpec(&in)
+	if err == nil {
+		err = conflict.Retry(func() error {
+			var t lh.BackupTarget
+			if err := q.server.get(q.Context(), in.Name, &t); err != nil {
+				return err
+			}
+			spec.SyncRequestedAt = t.Spec.SyncRequestedAt
+			if samePlace(t.Spec, spec) {
+				return nil
+			}
+			t.Spec = spec
+			return q.server.cfg.Client.Update(q.Context(), &t)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to update backup target %s: %w", in.Name, err)
+	}
+	return backupTargets.named(q, in.Name)
+}
+
+// samePlace says whether nothing differs, intervals however they are written.
+func samePlace(a, b lh.BackupTargetSpec) bool {
+	x, errX := time.ParseDuration(orText(a.PollInterval, "0"))
+	y, errY := time.ParseDuration(orText(b.PollInterval, "0"))
+	return a.BackupTargetURL == b.BackupTargetURL && a.CredentialSecret == b.CredentialSecret && errX == nil &&
+		errY == nil && x == y
+}
+
+// deleteBackupTarget leaves what is in the store.
+func deleteBackupTarget(q *request) (any, error) {
+	t := &lh.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: q.params["name"], Namespace: q.server.cfg.Namespace}}
+	if err := q.server.cfg.Client.Delete(q.Context(), t); err != nil {
+		return nil, fmt.Errorf("unable to delete backup target %s: %w", t.Name, err)
+	}
+	return nil, nil
+}

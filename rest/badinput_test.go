@@ -1,0 +1,307 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
+)
+
+// state is everything that is stored, as text.
+func (f *fixture) state() string {
+	f.t.Helper()
+	var all []string
+	for kind := range f.client.Scheme().KnownTypes(lh.GroupVersion) {
+		if !strings.HasSuffix(kind, "List") || strings.HasSuffix(kind, "ListOptions") ||
+			kind == "List" {
+			continue
+		}
+		o, err := f.client.Scheme().New(lh.GroupVersion.WithKind(kind))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		list, ok := o.(client.ObjectList)
+		if !ok {
+			continue
+		}
+		if err := f.client.List(f.t.Context(), list); err != nil {
+			f.t.Fatal(err)
+		}
+		err = meta.EachListItem(list, func(o runtime.Object) error {
+			text, err := json.Marshal(o)
+			all = append(all, kind+string(text))
+			return err
+		})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// bedForBadInput has one object of each kind, and a volume.
+func bedForBadInput(t *testing.T) *fixture {
+	t.Helper()
+	job := &lh.RecurringJob{ObjectMeta: resttest.Meta("nightly"), Spec: lh.RecurringJobSpec{Name: "nightly",
+		Task: "snapshot", Cron: "0 3 * * *", Retain: 1, Concurrency: 1}}
+	return newFixture(t, resttest.Cluster(append(append(oneOfEach(), job), resttest.Volume("demo")...)...)...)
+}
+
+// objectOf is the object that a path with a name is tried on.
+var objectOf = map[string]string{"volumes": "demo", "dataloss": "demo", "nodes": "node-1", "settings": "log-level",
+	"backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly"}
+
+// requestOf is a request for an operation: method and path, for an object.
+func requestOf(operation, object string) (method, path string) {
+	verb, path, _ := strings.Cut(operation, " ")
+	path = strings.ReplaceAll(strings.ReplaceAll(path, "{name}", object), "{node}", "node-1")
+	if strings.ToUpper(verb) == verb {
+		return verb, path
+	}
+	return http.MethodPost, path + "?action=" + verb
+}
+
+// badBodies are those that no operation takes.
+var badBodies = map[string]string{
+	"nothing": "", "blanks": " \n", "no JSON": "hello", "half": `{"name":"x"`, "two": `{} {}`, "a list": `["x"]`, "a number": `7`,
+	"null": " null\n", "a text": `"x"`, "deep": strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000),
+	"no UTF-8": "{\"name\":\"\xff\xfe\",\"size\":7}", "too long": `{"name":"` + strings.Repeat("x", maxBodyBytes) + `"}`,
+}
+
+// takesBody says whether an operation reads a body. Actions without input do not look at it, and
+// detach takes what is no JSON for no input, as the reference does.
+func takesBody(operation string) bool {
+	verb, path, _ := strings.Cut(operation, " ")
+	switch verb {
+	case http.MethodPost, http.MethodPut:
+		return true
+	case http.MethodGet, http.MethodDelete, "stream", "detach":
+		return false
+	}
+	typeOf := map[string]string{"/v1/volumes/{name}": resource.TypeVolume, "/v1/nodes/{name}": resource.TypeNode,
+		"/v1/backuptargets/{name}": resource.TypeBackupTarget, "/v1/backupvolumes/{name}": resource.TypeBackupVolume}[path]
+	t, _ := resource.Lookup(typeOf)
+	for _, a := range t.Actions {
+		if a.Name == verb {
+			return a.Input != "" && verb != resource.ActionBackupListByVolume // which wants no input
+		}
+	}
+	return true
+}
+
+// TestBadBodiesEverywhere holds every operation with a body against every body that is none: an
+// error object, and nothing has changed.
+func TestBadBodiesEverywhere(t *testing.T) {
+	f := bedForBadInput(t)
+	before := f.state()
+	tried := 0
+	for _, operation := range operations(f.server) {
+		if !takesBody(operation) {
+			continue
+		}
+		parts := strings.Split(operation, "/")
+		method, path := requestOf(operation, objectOf[parts[2]])
+		for name, body := range badBodies {
+			tried++
+			a := f.do(method, path, body)
+			if a.status < 400 || a.json["type"] != "error" || a.message() == "" || a.json["status"] != float64(a.status) {
+				t.Errorf("%s, %s: %d %.200s", operation, name, a.status, a.text)
+			}
+		}
+	}
+	if tried < 300 {
+		t.Errorf("only %d requests were tried", tried)
+	}
+	if after := f.state(); after != before {
+		t.Errorf("bad bodies changed something:\n%s", difference(before, after))
+	}
+}
+
+func difference(before, after string) string {
+	old := strings.Split(before, "\n")
+	return strings.Join(slices.DeleteFunc(strings.Split(after, "\n"), func(l string) bool {
+		return slices.Contains(old, l)
+	}), "\n")
+}
+
+// wrongTypes gives every field of an input a value of each type that it has not, and numbers that
+// do not fit.
+func wrongTypes(input string) (bodies []string) {
+	t, declared := resource.Lookup(input)
+	if !declared {
+		return nil // two names are misspelt, as clients know them
+	}
+	for name, field := range t.Schema(func(string) bool { return true }).ResourceFields {
+		values := map[string][]string{
+			"string": {`7`, `true`, `{}`, `[]`},
+			"int":    {`"7"`, `1.5`, `{}`, `99999999999999999999`, `-99999999999999999999`, `1e400`},
+			"bool":   {`"true"`, `1`, `{}`},
+		}[field.FieldType]
+		if strings.HasPrefix(field.FieldType, "array") || strings.HasPrefix(field.FieldType, "map") {
+			values = []string{`7`, `"x"`}
+		}
+		for _, v := range values {
+			bodies = append(bodies, fmt.Sprintf(`{%q:%s}`, name, v))
+		}
+	}
+	return bodies
+}
+
+// TestWrongTypesEverywhere gives each field of each action's input what it cannot take.
+func TestWrongTypesEverywhere(t *testing.T) {
+	f := bedForBadInput(t)
+	before := f.state()
+	tried := 0
+	inputs := map[string]string{"POST /v1/volumes": "volume", "POST /v1/recurringjobs": "recurringJob",
+		"PUT /v1/recurringjobs/{name}": "recurringJob", "POST /v1/backuptargets": "backupTarget",
+		"POST /v1/engineimages": "engineImage"}
+	for _, typeID := range []string{resource.TypeVolume, resource.TypeNode, resource.TypeBackupTarget,
+		resource.TypeBackupVolume} {
+		declared, _ := resource.Lookup(typeID)
+		for _, a := range declared.Actions {
+			operation := a.Name + " /v1/" + resource.Path(typeID) + "/{name}"
+			if f.server.served(typeID)[a.Name] != nil && a.Input != "" && takesBody(operation) {
+				inputs[operation] = a.Input
+			}
+		}
+	}
+	for operation, input := range inputs {
+		parts := strings.Split(operation, "/")
+		method, path := requestOf(operation, objectOf[parts[2]])
+		for _, body := range wrongTypes(input) {
+			tried++
+			a := f.do(method, path, body)
+			if a.status < 400 || a.json["type"] != "error" {
+				t.Errorf("%s %s: %d %.200s", operation, body, a.status, a.text)
+			}
+		}
+	}
+	if tried < 300 {
+		t.Errorf("only %d requests were tried", tried)
+	}
+	if after := f.state(); after != before {
+		t.Errorf("wrong types changed something:\n%s", difference(before, after))
+	}
+}
+
+// answeredAlways are operations that answer for an object which does not exist, as clients rely on.
+var answeredAlways = []string{"GET /v1/schemas/{name}", "GET /v1/backupvolumes/{name}",
+	"backupList /v1/backupvolumes/{name}",
+	"backupListByVolume /v1/backupvolumes/{name}", "DELETE /v1/engineimages/{name}"}
+
+// TestUnknownObjectsAndActions: what does not exist is refused by each operation on it, under names
+// of every kind, and nothing comes into being.
+func TestUnknownObjectsAndActions(t *testing.T) {
+	f := bedForBadInput(t)
+	before := f.state()
+	names := []string{"nope", "UPPER", "a.b", "-", "%20", "%C3%A9", strings.Repeat("x", 300), "%2e%2e", "..%2f..%2fdemo",
+		"demo%2f", "demo%00", "demo%0a", "$(reboot)", "'%20or%201=1", "{name}", "*"}
+	for _, operation := range operations(f.server) {
+		if !strings.Contains(operation, "{name}") || slices.Contains(answeredAlways, operation) {
+			continue
+		}
+		for _, name := range names {
+			method, path := requestOf(operation, name)
+			a := f.do(method, path, `{"name":"x","value":"x","hostId":"node-1","members":["x"]}`)
+			plain := a.status == 404 && (a.text == "" || strings.HasPrefix(a.text, "404 page not found"))
+			if a.status < 400 || !plain && a.json["type"] != "error" {
+				t.Errorf("%s of %q: %d %.200s", operation, name, a.status, a.text)
+			}
+		}
+	}
+	for path, object := range objectOf {
+		if slices.Contains([]string{"dataloss", "settings", "recurringjobs"}, path) {
+			continue // they have no actions
+		}
+		for _, action := range []string{"nope", "", "Attach", "attach%00", "attach&action=detach", "../attach"} {
+			if action == "attach&action=detach" && path == "volumes" {
+				continue // the first one counts
+			}
+			a := f.do(http.MethodPost, "/v1/"+path+"/"+object+"?action="+action, `{}`)
+			if a.status != 404 || !strings.HasPrefix(a.text, "404 page not found") {
+				t.Errorf("action %q of %s: %d %s", action, path, a.status, a.text)
+			}
+		}
+	}
+	if after := f.state(); after != before {
+		t.Errorf("unknown names changed something:\n%s", difference(before, after))
+	}
+}
+
+// TestActionsInTheWrongState: an action that a volume does not offer now and that is asked for all
+// the same is refused, or changes nothing.
+func TestActionsInTheWrongState(t *testing.T) {
+	faulted := resttest.Volume("demo")
+	faulted[0].(*lh.Volume).Status.Robustness = lh.VolumeRobustnessFaulted
+	for name, objects := range map[string][]client.Object{"detached": resttest.Volume("demo"), "attached": attached(),
+		"faulted": faulted} {
+		f := newFixture(t, resttest.Cluster(objects...)...)
+		offered := f.get("/v1/volumes/demo")["actions"].(map[string]any)
+		before, tried := f.state(), 0
+		for action := range volumeHandlers {
+			if offered[action] != nil || action == resource.ActionSnapshotCRCreate { // which is an order that waits
+				continue
+			}
+			tried++
+			a := f.do(http.MethodPost, "/v1/volumes/demo?action="+action, `{}`)
+			if a.status != 200 && a.json["type"] != "error" {
+				t.Errorf("%s, %s: %d %s", name, action, a.status, a.text)
+			}
+			if after := f.state(); after != before {
+				t.Errorf("%s, %s, which is not offered: %d, and it changed\n%s", name, action, a.status,
+					difference(before, after))
+				before = after
+			}
+		}
+		if tried == 0 && name != "attached" {
+			t.Errorf("%s: every action is offered", name)
+		}
+	}
+}
+
+// FuzzRequest sends any request to a server: it answers in one of the forms that there are, and a
+// refusal has changed nothing.
+func FuzzRequest(f *testing.F) {
+	f.Add("GET", "/v1/volumes", "", "", "")
+	f.Add("POST", "/v1/volumes", "", `{"name":"x","size":"1Gi"}`, "Basic Og==")
+	f.Add("POST", "/v1/volumes/demo", "action=attach", `{"hostId":"node-1"}`, "Bearer of-admin")
+	f.Add("POST", "/v1/nodes/node-1", "action=diskUpdate", `{"disks":{"a":{"path":"/x"}}}`, "")
+	f.Add("PUT", "/v1/settings/log-level", "", `{"value":"debug"}`, "Bearer of-reader")
+	f.Add("DELETE", "/v1/volumes/../volumes/demo", "", "", "")
+	f.Add("GET", "/v1/ws/1s/volumes", "_format=html", "", "Bearer x")
+	f.Add("POST", "/v1/session", "", `{"token":"of-admin"}`, "")
+	f.Fuzz(func(t *testing.T, method, path, query, body, authorization string) {
+		s := guarded(t, &resttest.Reviews{Rights: users}, "read-only", same)
+		r, err := http.NewRequest(method, "http://localhost/", strings.NewReader(body))
+		if err != nil {
+			return // no server gets a request without a method
+		}
+		r.URL.Path, r.URL.RawQuery = path, query
+		r.Header.Set("Authorization", authorization)
+		r.RemoteAddr = "127.0.0.1:1"
+		before := s.state()
+		w := httptest.NewRecorder()
+		s.server.ServeHTTP(w, r)
+		switch w.Code {
+		case 200, 301, 401, 403, 404, 405, 500:
+		default:
+			t.Errorf("%s %q %q: %d %s", method, path, query, w.Code, w.Body)
+		}
+		if after := s.state(); after != before && (w.Code != 200 || method == "GET" || authorization != "Bearer of-admin") {
+			t.Errorf("%s %q %q by %q: %d, and it changed\n%s", method, path, query, authorization, w.Code,
+				difference(before, after))
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"ankole.storage/csi"
+	"ankole.storage/deploy"
+	"ankole.storage/rest/access"
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// driverOperations are what the CSI driver asks of the API: each method of csi.Manager is called on
+// a real client, and its request looked up in the routes.
+func driverOperations(t *testing.T) []string {
+	t.Helper()
+	f := newFixture(t)
+	var (
+		mu   sync.Mutex
+		seen []string
+	)
+	mux := http.NewServeMux()
+	for path, route := range f.server.routes {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			_, operation, _ := route.handlerOf(r)
+			seen = append(seen, operation)
+			_, _ = w.Write([]byte("{}")) // the answer does not matter
+		})
+	}
+	web := httptest.NewServer(mux)
+	t.Cleanup(web.Close)
+	c, err := client.New(web.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m := range reflect.TypeFor[csi.Manager]().Methods() {
+		before := len(seen)
+		call := reflect.ValueOf(c).MethodByName(m.Name)
+		args := []reflect.Value{reflect.ValueOf(context.Background())}
+		for i := 1; i < call.Type().NumIn(); i++ {
+			switch in := call.Type().In(i); {
+			case in.Kind() == reflect.String && m.Name == "UpdateVolume" && i == 2:
+				args = append(args, reflect.ValueOf(resource.ActionUpdateReplicaCount))
+			case in.Kind() == reflect.String:
+				args = append(args, reflect.ValueOf("demo"))
+			default:
+				args = append(args, reflect.Zero(in))
+			}
+		}
+		call.Call(args)
+		if len(seen) == before {
+			t.Errorf("%s asks for nothing", m.Name)
+		}
+	}
+	slices.Sort(seen)
+	return slices.Compact(seen)
+}
+
+// driverRules are what the installation's roles give the driver's account in the system's
+// namespace.
+func driverRules(t *testing.T) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	v := deploy.DefaultValues()
+	v.DeployCSI = true
+	docs, err := deploy.Render(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles, bound := map[string][]rbacv1.PolicyRule{}, []string{}
+	for _, d := range docs {
+		var o struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Rules    []rbacv1.PolicyRule
+			RoleRef  rbacv1.RoleRef
+			Subjects []rbacv1.Subject
+		}
+		if err := yaml.Unmarshal(d, &o); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.HasSuffix(o.Kind, "Role"):
+			roles[o.Kind+"/"+o.Metadata.Name] = o.Rules
+		case strings.HasSuffix(o.Kind, "RoleBinding") && slices.ContainsFunc(o.Subjects,
+			func(s rbacv1.Subject) bool { return s.Kind == "ServiceAccount" && s.Name == "longhorn-csi" }):
+			bound = append(bound, o.RoleRef.Kind+"/"+o.RoleRef.Name)
+		}
+	}
+	for _, name := range bound {
+		rules = append(rules, roles[name]...)
+	}
+	return rules
+}
+
+func permits(rules []rbacv1.PolicyRule, n access.Need) bool {
+	has := func(list []string, what string) bool {
+		return slices.Contains(list, what) || slices.Contains(list, "*")
+	}
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+		return len(r.ResourceNames) == 0 && has(r.APIGroups, n.Group) && has(r.Resources, n.Resource) && has(r.Verbs, n.Verb)
+	})
+}
+
+// TestDriverHasItsRights: the account of the installed CSI driver may do whatever the driver asks
+// for, and in our group nothing else.
+func TestDriverHasItsRights(t *testing.T) {
+	rules, all := driverRules(t), driverOperations(t)
+	if len(rules) == 0 || len(all) < 10 {
+		t.Fatalf("%d rules, %d operations", len(rules), len(all))
+	}
+	var used []access.Need
+	for _, operation := range all {
+		needs, ok := needsOf(operation, "")
+		if !ok {
+			t.Errorf("%q is not declared", operation)
+		}
+		for _, need := range needs {
+			if !permits(rules, need) {
+				t.Errorf("%q: the driver lacks the right to %s", operation, need)
+			}
+		}
+		used = append(used, needs...)
+	}
+	for _, r := range rules {
+		for _, kind := range r.Resources {
+			for _, verb := range r.Verbs {
+				n := access.Need{Verb: verb, Group: "longhorn.io", Resource: kind}
+				if slices.Contains(r.APIGroups, n.Group) && !slices.ContainsFunc(used, func(u access.Need) bool {
+					return u.Verb == n.Verb && u.Group == n.Group && u.Resource == n.Resource
+				}) {
+					t.Errorf("the driver may %s and never does", n)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+// TestNextMessage: a stream keeps its period, and rests four times as long as a message took.
+func TestNextMessage(t *testing.T) {
+	began := resttest.Created
+	for _, tt := range []struct{ took, period, want time.Duration }{
+		{0, 0, 0}, {0, time.Second, time.Second}, {time.Millisecond, 0, 5 * time.Millisecond},
+		{100 * time.Millisecond, time.Second, time.Second}, {300 * time.Millisecond, time.Second, 1500 * time.Millisecond},
+		{writeTimeout, maxStreamPeriod, 5 * writeTimeout},
+	} {
+		if got := nextMessage(began, began.Add(tt.took), tt.period).Sub(began); got != tt.want {
+			t.Errorf("took %s, period %s: the next one after %s, want %s", tt.took, tt.period, got, tt.want)
+		}
+	}
+}
+
+// TestNewsIsBounded: what a stream has missed is a set of names, and from some number on the word
+// that it has missed something.
+func TestNewsIsBounded(t *testing.T) {
+	n := newNews()
+	for i := range maxNews {
+		n.add(fmt.Sprint(i % 3))
+		n.add(fmt.Sprint(i % 2))
+	}
+	if names, whole := n.take(); len(names) != 3 || whole {
+		t.Errorf("%v, whole %t", names, whole)
+	}
+	for i := range 3 * maxNews {
+		n.add(fmt.Sprint(i))
+		if len(n.names) > maxNews {
+			t.Fatalf("%d names", len(n.names))
+		}
+	}
+	if names, whole := n.take(); len(names) != 0 || !whole {
+		t.Errorf("%v, whole %t", names, whole)
+	}
+	if names, whole := n.take(); len(names) != 0 || whole {
+		t.Errorf("taken twice: %v, whole %t", names, whole)
+	}
+	if n.add(""); !n.whole || len(n.told) != 1 {
+		t.Error("news without a name is not news of everything")
+	}
+}
+
+// TestSlowClient: a client that does not read gets no message of each change when it reads again,
+// but soon the list as it is.
+func TestSlowClient(t *testing.T) {
+	objects, engines := manyVolumes(300)
+	for _, query := range []string{"", "?deltas=true"} {
+		f, c := newLeader(t, objects...)
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(f.url, "http")+"/v1/ws/volumes"+query, nil)
+		must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		const rounds = 40
+		for i := range rounds {
+			for _, e := range engines {
+				e.Status.Endpoint = fmt.Sprintf("/dev/longhorn/%s%s-%d", e.Spec.VolumeName, query, i)
+				c.put(t, e, false)
+			}
+		}
+		if f.freshVolumesSoon(fmt.Sprintf("%s-%d\"", query, rounds-1), len(engines)) == nil {
+			t.Fatal("the cache does not show the last change")
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		seen, messages := map[string]string{}, 0
+		for !allAt(seen, engines) {
+			_, text, err := conn.ReadMessage()
+			must(t, err)
+			messages++
+			var got struct {
+				Data []struct {
+					Name        string
+					Controllers []struct{ Endpoint string }
+				}
+			}
+			must(t, json.Unmarshal(text, &got))
+			for _, v := range got.Data {
+				seen[v.Name] = v.Controllers[0].Endpoint
+			}
+		}
+		if messages > rounds*3/4 {
+			t.Errorf("%q: %d messages for %d rounds of changes", query, messages, rounds)
+		}
+	}
+}
+
+// freshVolumesSoon is the list once a text is in it so many times.
+func (f *fixture) freshVolumesSoon(text string, times int) []byte {
+	var list []byte
+	if !soon(func() bool {
+		list = f.freshVolumes("http://h", "http://h")
+		return strings.Count(string(list), text) >= times
+	}) {
+		return nil
+	}
+	return list
+}
+
+// soon waits until a condition holds, and reports whether it does.
+func soon(holds func() bool) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+func allAt(seen map[string]string, engines []*lh.Engine) bool {
+	for _, e := range engines {
+		if seen[e.Spec.VolumeName] != e.Status.Endpoint {
+			return false
+		}
+	}
+	return true
+}
+
+// unindexed is a reader of a manager that does not lead.
+type unindexed struct{ client.Reader }
+
+func (u unindexed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	var o client.ListOptions
+	if o.ApplyOptions(opts); o.FieldSelector != nil {
+		return errors.New("field label not supported")
+	}
+	return u.Reader.List(ctx, list, opts...)
+}
+
+// TestStreamWithoutIndexes: who cannot read the parts of one volume reads all.
+func TestStreamWithoutIndexes(t *testing.T) {
+	c := newLeaderCache(t, resttest.Volume("demo")...)
+	f := newFixtureWith(t, interceptor.Funcs{}, func(cfg *Config) {
+		cfg.Reader = unindexed{c}
+		cfg.Informers = func() cache.Informers { return c }
+	})
+	one := f.newCaller("h", "/v1/ws/volumes", true)
+	one.reaches(t, func() []byte { return f.freshVolumes(one.base, one.self) })
+	e := resttest.Volume("demo")[1].(*lh.Engine)
+	e.Status.Endpoint = "/dev/longhorn/demo"
+	c.put(t, e, false)
+	one.reaches(t, func() []byte { return f.freshVolumesSoonAs(one, e.Status.Endpoint) })
+	if one.count != 2 {
+		t.Errorf("%d messages", one.count)
+	}
+}
+
+func (f *fixture) freshVolumesSoonAs(one *caller, text string) []byte {
+	f.freshVolumesSoon(text, 1)
+	return f.freshVolumes(one.base, one.self)
+}
+
+// TestStreamEndsWithTheLeadership: what told a stream of changes tells nothing once another manager
+// leads; the client is to come back.
+func TestStreamEndsWithTheLeadership(t *testing.T) {
+	first, second := cache.Informers(newLeaderCache(t)), cache.Informers(newLeaderCache(t))
+	now := first
+	s := &Server{cfg: Config{Informers: func() cache.Informers { return now }, Logger: slog.New(slog.DiscardHandler)}}
+	r, err := http.NewRequest(http.MethodGet, "/v1/ws/volumes", nil)
+	must(t, err)
+	f := &follower{server: s, q: &request{Request: r, server: s}, informers: first, conn: &websocket.Conn{}}
+	for _, now = range []cache.Informers{second, nil} {
+		if f.alive() {
+			t.Errorf("it goes on with %v", now)
+		}
+	}
+}
+
+// TestAllListsAsBefore: every stream's first message, and the texts that deltas are made of, are
+// what encoding the list in one piece gives.
+func TestAllListsAsBefore(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
+	for name, which := range streamTable {
+		q := &request{Request: (&http.Request{}).WithContext(t.Context()), server: f.server, base: f.url,
+			self: f.url + "/v1/ws/" + name}
+		answer, err := which.list(q)
+		must(t, err)
+		whole, err := encode(answer)
+		must(t, err)
+		list, err := listingOf(answer)
+		must(t, err)
+		if got := list.appendTo(nil); string(got) != string(whole) || len(got) != list.size() {
+			t.Errorf("%s:\n%s\nnot\n%s", name, got, whole)
+		}
+		if !list.keyed() {
+			t.Errorf("%s: its members are not in order of their ids, so that there are no deltas", name)
+		}
+	}
+}
+
+// TestDeltasOfOtherStreams: lists that are made whole give deltas, too.
+func TestDeltasOfOtherStreams(t *testing.T) {
+	f := newFixture(t, resttest.Cluster()...)
+	conn := f.follow("/v1/ws/nodes?deltas=true")
+	var got parsed
+	must(t, conn.ReadJSON(&got))
+	if got.Type != "collection" || len(got.Data) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	n := resttest.ReadyNode("node-2")
+	f.read("node-2", n)
+	n.Spec.AllowScheduling = false
+	must(t, f.client.Update(t.Context(), n))
+	got = parsed{}
+	must(t, conn.ReadJSON(&got))
+	if got.Type != "changes" || got.ResourceType != "node" || len(got.Data) != 1 || len(got.Removed) != 0 ||
+		!strings.Contains(string(got.Data[0]), `"id":"node-2"`) {
+		t.Errorf("%+v", got)
+	}
+	gone := resttest.DownNode("node-3")
+	must(t, f.client.Delete(t.Context(), gone))
+	got = parsed{}
+	must(t, conn.ReadJSON(&got))
+	if got.Type != "changes" || len(got.Data) != 0 || fmt.Sprint(got.Removed) != "[node-3]" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,167 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kinds "k8s.io/apimachinery/pkg/runtime/schema"
+	kuberest "k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	fcache "k8s.io/client-go/tools/cache/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
+	"ankole.storage/rest/resttest"
+)
+
+// source is where an informer gets the objects of one kind from.
+type source struct{ *fcache.FakeControllerSource }
+
+// IsWatchListSemanticsUnSupported has informers list first and watch then.
+func (source) IsWatchListSemanticsUnSupported() bool { return true }
+
+// leaderCache is a cache of controller-runtime as the leader has it, with its indexes, over objects
+// that a test changes.
+type leaderCache struct {
+	cache.Cache
+	scheme  *runtime.Scheme
+	sources map[kinds.GroupVersionKind]source
+}
+
+// cachedKinds are those that lists of volumes read.
+func cachedKinds() []client.Object {
+	return []client.Object{&lh.Volume{}, &lh.Engine{}, &lh.Replica{}, &lh.VolumeAttachment{}, &lh.Setting{}}
+}
+
+// newLeaderCache starts the cache; it ends with the test.
+func newLeaderCache(t testing.TB, objects ...client.Object) *leaderCache {
+	t.Helper()
+	c := &leaderCache{scheme: runtime.NewScheme(), sources: map[kinds.GroupVersionKind]source{}}
+	must(t, lh.AddToScheme(c.scheme))
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, o := range cachedKinds() {
+		kind := c.kindOf(t, o)
+		mapper.Add(kind, meta.RESTScopeNamespace)
+		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), meta.RESTScopeNamespace) // as discovery does
+		c.sources[kind] = source{fcache.NewFakeControllerSource()}
+	}
+	for _, o := range objects {
+		if s, ok := c.sources[c.kindOf(t, o)]; ok {
+			s.Add(o.DeepCopyObject())
+		}
+	}
+	var err error
+	c.Cache, err = cache.New(&kuberest.Config{}, cache.Options{Scheme: c.scheme, Mapper: mapper,
+		HTTPClient: http.DefaultClient, DefaultNamespaces: map[string]cache.Config{lh.Namespace: {}},
+		NewInformer: func(_ toolscache.ListerWatcher, o runtime.Object, resync time.Duration,
+			indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			return toolscache.NewSharedIndexInformer(c.sources[c.kindOf(t, o)], o, resync, indexers)
+		}})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	for _, i := range index.All() {
+		if _, ok := c.sources[c.kindOf(t, i.Object)]; ok {
+			must(t, c.IndexField(ctx, i.Object, i.Field, i.Of))
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	for _, o := range cachedKinds() {
+		_, err := c.GetInformer(ctx, o)
+		must(t, err)
+	}
+	if !c.WaitForCacheSync(ctx) {
+		t.Fatal("the cache is not filled")
+	}
+	return c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *leaderCache) kindOf(t testing.TB, o runtime.Object) kinds.GroupVersionKind {
+	t.Helper()
+	kind, err := apiutil.GVKForObject(o, c.scheme)
+	if err != nil && !meta.IsNoMatchError(err) && !runtime.IsNotRegisteredError(err) {
+		t.Fatal(err)
+	}
+	return kind
+}
+
+// put adds or changes an object, whose version is set.
+func (c *leaderCache) put(t testing.TB, o client.Object, isNew bool) {
+	t.Helper()
+	if s := c.sources[c.kindOf(t, o)]; isNew {
+		s.Add(o.DeepCopyObject())
+	} else {
+		s.Modify(o.DeepCopyObject())
+	}
+}
+
+func (c *leaderCache) remove(t testing.TB, o client.Object) {
+	t.Helper()
+	c.sources[c.kindOf(t, o)].Delete(o.DeepCopyObject())
+}
+
+// newLeader is a server as the leader is one.
+func newLeader(t testing.TB, objects ...client.Object) (*fixture, *leaderCache) {
+	t.Helper()
+	c := newLeaderCache(t, objects...)
+	return newFixtureWith(t, interceptor.Funcs{}, func(cfg *Config) {
+		cfg.Reader = c
+		cfg.Informers = func() cache.Informers { return c }
+	}), c
+}
+
+// manyVolumes are attached volumes of three replicas with their parts, five objects of each.
+func manyVolumes(n int) (objects []client.Object, engines []*lh.Engine) {
+	for i := range n {
+		name := fmt.Sprintf("pvc-0ff1ce00-0000-4000-8000-%012d", i)
+		node := fmt.Sprintf("node-%d", i%3)
+		parts := resttest.Volume(name)
+		resttest.Attach(parts, node, "/dev/longhorn/"+name)
+		v, e, r := parts[0].(*lh.Volume), parts[1].(*lh.Engine), parts[2].(*lh.Replica)
+		v.Spec.NumberOfReplicas = 3
+		v.Status.KubernetesStatus = lh.KubernetesStatus{PVName: name, PVStatus: "Bound", Namespace: "default",
+			PVCName: "data-" + name, WorkloadsStatus: []lh.WorkloadStatus{{PodName: "web-" + name, PodStatus: "Running",
+				WorkloadName: "web", WorkloadType: "StatefulSet"}}}
+		for j := range 3 {
+			another := r.DeepCopy()
+			another.Name, another.Spec.NodeID = fmt.Sprintf("%s-r-%08d", name, j), fmt.Sprintf("node-%d", j)
+			another.Spec.DataDirectoryName = fmt.Sprintf("%s-%08d", name, j)
+			e.Status.ReplicaModeMap[another.Name] = lh.ReplicaModeRW
+			objects = append(objects, another)
+		}
+		delete(e.Status.ReplicaModeMap, r.Name)
+		e.Status.Snapshots = map[string]lh.SnapshotInfo{}
+		for j := range 5 {
+			s := lh.SnapshotInfo{Name: fmt.Sprintf("daily-%d", j), Size: "1073741824", UserCreated: true,
+				Created: "2026-05-03T10:00:00Z", Children: map[string]bool{}, Labels: map[string]string{"job": "daily"}}
+			e.Status.Snapshots[s.Name] = s
+		}
+		objects = append(objects, v, e, parts[3])
+		engines = append(engines, e)
+	}
+	return objects, engines
+}
+
+// metaTime is a time as objects have it.
+func metaTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }

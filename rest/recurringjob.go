@@ -1,0 +1,146 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/rest/resource"
+)
+
+var recurringJobs = kind[lh.RecurringJob, *lh.RecurringJob, resource.RecurringJob]{
+	typeID: resource.TypeRecurringJob, what: "recurring job", view: recurringJobView,
+	list: func() (client.ObjectList, *[]lh.RecurringJob) {
+		l := &lh.RecurringJobList{}
+		return l, &l.Items
+	},
+}
+
+func recurringJobView(q *request, j *lh.RecurringJob) resource.RecurringJob {
+	s := &j.Spec
+	return resource.RecurringJob{Resource: q.envelope(resource.TypeRecurringJob, j.Name, resource.WhenAlways),
+		Name: j.Name, Task: string(s.Task), Cron: s.Cron, Groups: s.Groups, Retain: s.Retain, Concurrency: s.Concurrency,
+		Labels: s.Labels, Parameters: s.Parameters, RetainAge: s.RetainAge, RetentionPolicy: string(s.RetentionPolicy),
+		ExecutionCount: j.Status.ExecutionCount}
+}
+
+// fillRecurringJob takes from the input what can be changed later, too. What the input leaves out
+// is filled in at admission.
+func fillRecurringJob(s *lh.RecurringJobSpec, in *resource.RecurringJob) {
+	s.Cron, s.Groups, s.Retain, s.Concurrency = in.Cron, in.Groups, in.Retain, in.Concurrency
+	s.Labels, s.Parameters = in.Labels, in.Parameters
+	s.RetainAge, s.RetentionPolicy = in.RetainAge, lh.RetentionPolicy(in.RetentionPolicy)
+}
+
+func createRecurringJob(q *request) (any, error) {
+	var in resource.RecurringJob
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := naming.CorrectName(in.Name)
+	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace},
+		Spec: lh.RecurringJobSpec{Name: name, Task: lh.RecurringJobTask(in.Task)}}
+	fillRecurringJob(&j.Spec, &in)
+	err := naming.CheckName(name)
+	if err == nil {
+		err = checkResultLabels(in.Labels)
+	}
+	if err == nil {
+		err = q.server.create(q.Context(), j)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to create recurring job %s: %w", in.Name, err)
+	}
+	return recurringJobs.named(q, name)
+}
+
+// updateRecurringJob replaces everything but name and task, which the input may have and which are
+// ignored.
+func updateRecurringJob(q *request) (any, error) {
+	var in resource.RecurringJob
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	err := checkResultLabels(in.Labels)
+	if err == nil {
+		err = conflict.Retry(func() error {
+			var j lh.RecurringJob
+			if err := q.server.get(q.Context(), name, &j); err != nil {
+				return err
+			}
+			fillRecurringJob(&j.Spec, &in)
+			return q.server.cfg.Client.Update(q.Context(), &j)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to update recurring job %s: %w", name, err)
+	}
+	return recurringJobs.named(q, name)
+}
+
+// reservedLabels are what backups are labelled with by the system itself.
+var reservedLabels = map[string]bool{naming.LabelKubernetesStatus: true, "ranchervm-base-image": true}
+
+// checkResultLabels judges the labels for the snapshots and backups of a job.
+func checkResultLabels(labels map[string]string) error {
+	for _, key := range sortedKeys(labels) {
+		problems := naming.TagProblems(key)
+		switch {
+		case len(problems) > 0:
+			return fmt.Errorf("invalid key %q of a label: %s", key, strings.Join(problems, "; "))
+		case labels[key] == "":
+			return fmt.Errorf("label %s has no value", key)
+		case reservedLabels[key]:
+			return fmt.Errorf("label %s is reserved for the system", key)
+		}
+	}
+	return nil
+}
+
+// deleteRecurringJob deletes a job and takes its label off the volumes that follow it. The job goes
+// first: where this is interrupted, labels of a job that does not exist are left, which mean
+// nothing. Asked again it takes them off, too.
+func deleteRecurringJob(q *request) (any, error) {
+	name := q.params["name"]
+	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace}}
+	missing := q.server.cfg.Client.Delete(q.Context(), j)
+	if client.IgnoreNotFound(missing) != nil {
+		return nil, fmt.Errorf("unable to delete recurring job %s: %w", name, missing)
+	}
+	if err := q.dropJob(q.Context(), naming.LabelRecurringJobPrefix+name); err != nil {
+		return nil, fmt.Errorf("recurring job %s is deleted; delete it again to take its label off all volumes: %w", name, err)
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("unable to delete recurring job %s: %w", name, missing)
+	}
+	return nil, nil
+}
+
+// dropJob takes a label off all volumes.
+func (q *request) dropJob(ctx context.Context, label string) error {
+	var volumes lh.VolumeList
+	err := q.server.cfg.Live.List(ctx, &volumes, client.InNamespace(q.server.cfg.Namespace), client.HasLabels{label})
+	if err != nil {
+		return fmt.Errorf("listing volumes: %w", err)
+	}
+	for _, v := range volumes.Items {
+		if _, follows := v.Labels[label]; !follows {
+			continue // a name that cannot be a label selects everything
+		}
+		err := q.editVolume(v.Name, func(v *lh.Volume) error {
+			delete(v.Labels, label)
+			return nil
+		})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}

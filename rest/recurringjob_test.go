@@ -1,0 +1,186 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
+)
+
+// nightly is a job with every field filled.
+func nightly() *lh.RecurringJob {
+	return &lh.RecurringJob{ObjectMeta: resttest.Meta("nightly"), Spec: lh.RecurringJobSpec{Name: "nightly",
+		Task: "backup", Cron: "0 3 * * *", Groups: []string{"default", "db"}, Retain: 7, Concurrency: 2,
+		Labels: map[string]string{"who": "us"}, Parameters: map[string]string{"full-backup-interval": "5"},
+		RetainAge: "72h", RetentionPolicy: "age-based"},
+		Status: lh.RecurringJobStatus{ExecutionCount: 3, OwnerID: "node-1"}}
+}
+
+// TestRecurringJobView: every field, in the names that clients know; no owner is shown.
+func TestRecurringJobView(t *testing.T) {
+	bare := &lh.RecurringJob{ObjectMeta: resttest.Meta("a-bare-one")}
+	f := newFixture(t, resttest.Cluster(nightly(), bare)...)
+	list := f.get("/v1/recurringjobs")
+	data := list["data"].([]any)
+	if list["resourceType"] != resource.TypeRecurringJob || len(data) != 2 ||
+		data[0].(map[string]any)["id"] != "a-bare-one" {
+		t.Fatalf("list %v", list)
+	}
+	job := f.get("/v1/recurringjobs/nightly")
+	if !reflect.DeepEqual(job, data[1]) {
+		t.Errorf("alone %v, in the list %v", job, data[1])
+	}
+	want := map[string]any{"id": "nightly", "type": "recurringJob", "actions": map[string]any{},
+		"links": map[string]any{"self": f.url + "/v1/recurringjobs/nightly"},
+		"name":  "nightly", "task": "backup", "cron": "0 3 * * *", "groups": []any{"default", "db"}, "retain": 7.0,
+		"concurrency": 2.0, "labels": map[string]any{"who": "us"}, "parameters": map[string]any{"full-backup-interval": "5"},
+		"retainAge": "72h", "retentionPolicy": "age-based", "executionCount": 3.0, "ownerID": ""}
+	if !reflect.DeepEqual(job, want) {
+		t.Errorf("job  %v\nwant %v", job, want)
+	}
+	f.refused(f.do("GET", "/v1/recurringjobs/nope", ""), 404, "failed to get recurring job nope")
+	empty := newFixture(t)
+	if data, ok := empty.get("/v1/recurringjobs")["data"].([]any); !ok || len(data) != 0 {
+		t.Errorf("no jobs: %v", data)
+	}
+}
+
+func TestRecurringJobCreate(t *testing.T) {
+	f := newFixture(t)
+	a := f.do("POST", "/v1/recurringjobs", `{"Name":"Nightly","Task":"backup","Cron":"@daily","Retain":3,"Concurrency":4,
+		"Groups":["db"],"Labels":{"who":"us"},"Parameters":{"full-backup-interval":"5"},"RetainAge":"1h",
+		"RetentionPolicy":"count-based","ExecutionCount":9,"ownerID":"x","retries":3}`)
+	if a.status != http.StatusOK || a.json["type"] != resource.TypeRecurringJob || a.json["id"] != "nightly" {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	var j lh.RecurringJob
+	f.read("nightly", &j)
+	want := lh.RecurringJobSpec{Name: "nightly", Task: "backup", Cron: "@daily", Retain: 3, Concurrency: 4,
+		Groups: []string{"db"}, Labels: map[string]string{"who": "us"}, RetainAge: "1h", RetentionPolicy: "count-based",
+		Parameters: map[string]string{"full-backup-interval": "5"}}
+	if !reflect.DeepEqual(j.Spec, want) || j.Status.ExecutionCount != 0 || len(j.Status.Conditions) != 0 {
+		t.Errorf("job %+v, want %+v", j, want)
+	}
+	long := strings.Repeat("x", 50)
+	if a := f.do("POST", "/v1/recurringjobs", `{"name":"`+long+`"}`); a.status != 200 || len(a.json["name"].(string)) != 40 {
+		t.Errorf("long name: %d %s", a.status, a.text)
+	}
+	for body, why := range map[string]string{
+		`{"name":"nightly","task":"backup"}`:               "already exists",
+		`{}`:                                               "invalid name",
+		`{"name":"a b"}`:                                   "invalid name",
+		`{"name":"job","retain":"7"}`:                      "cannot unmarshal",
+		`{"name":"job","labels":{"a b":"c"}}`:              `invalid key "a b" of a label`,
+		`{"name":"job","labels":{"a":""}}`:                 "label a has no value",
+		`{"name":"job","labels":{"KubernetesStatus":"x"}}`: "label KubernetesStatus is reserved",
+		`{"name":"job","labels":{"a":"b","ranchervm-base-image":"c"}}`: "label ranchervm-base-image is reserved",
+		"": "EOF",
+	} {
+		f.refused(f.do("POST", "/v1/recurringjobs", body), 500, why)
+	}
+}
+
+// TestRecurringJobUpdate: a PUT replaces everything but name and task.
+func TestRecurringJobUpdate(t *testing.T) {
+	f := newFixture(t, nightly())
+	a := f.do("PUT", "/v1/recurringjobs/nightly", `{"name":"other","task":"snapshot","cron":"@hourly"}`)
+	if a.status != http.StatusOK || a.json["cron"] != "@hourly" || a.json["task"] != "backup" {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	var j lh.RecurringJob
+	f.read("nightly", &j)
+	if want := (lh.RecurringJobSpec{Name: "nightly", Task: "backup", Cron: "@hourly"}); !reflect.DeepEqual(j.Spec, want) {
+		t.Errorf("job %+v, want %+v", j.Spec, want)
+	}
+	if j.Status.ExecutionCount != 3 {
+		t.Errorf("status %+v", j.Status)
+	}
+	f.refused(f.do("PUT", "/v1/recurringjobs/nope", `{"cron":"@hourly"}`), 404, "unable to update recurring job nope")
+	f.refused(f.do("PUT", "/v1/recurringjobs/nightly", `{"labels":{"a":""}}`), 500, "label a has no value")
+	if a := f.do("PUT", "/v1/recurringjobs", "{}"); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("PUT of the collection: %d", a.status)
+	}
+}
+
+// TestRecurringJobDelete: the job's label goes from all volumes, the labels of groups and of other
+// jobs stay. A deletion that was interrupted is finished by another one.
+func TestRecurringJobDelete(t *testing.T) {
+	const nightlyLabel, otherLabel = "recurring-job.longhorn.io/nightly", "recurring-job.longhorn.io/other"
+	const group = "recurring-job-group.longhorn.io/nightly"
+	var objects []client.Object
+	for i := range 3 {
+		v := resttest.Volume(fmt.Sprintf("demo-%d", i))
+		v[0].SetLabels(map[string]string{nightlyLabel: "enabled", otherLabel: "enabled", group: "enabled"})
+		objects = append(objects, v...)
+	}
+	objects = append(objects, resttest.Volume("plain")...)
+	var broken atomic.Bool
+	broken.Store(true)
+	funcs := interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object,
+		opts ...client.UpdateOption) error {
+		if o.GetName() == "plain" {
+			t.Error("a volume that does not follow the job was written")
+		}
+		if broken.Load() && o.GetName() == "demo-1" {
+			return errors.New("down")
+		}
+		return c.Update(ctx, o, opts...)
+	}}
+	f := newFixtureWith(t, funcs, func(*Config) {}, append(objects, nightly())...)
+	f.refused(f.do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "delete it again to take its label off all volumes")
+	f.refused(f.do("GET", "/v1/recurringjobs/nightly", ""), 404, "not found")
+	broken.Store(false)
+	f.refused(f.do("DELETE", "/v1/recurringjobs/nightly", ""), 404, "unable to delete recurring job nightly")
+	for i := range 3 {
+		var v lh.Volume
+		f.read(fmt.Sprintf("demo-%d", i), &v)
+		if want := map[string]string{otherLabel: "enabled", group: "enabled"}; !reflect.DeepEqual(v.Labels, want) {
+			t.Errorf("volume %d has labels %v", i, v.Labels)
+		}
+	}
+	f.refused(f.do("DELETE", "/v1/recurringjobs/a%20b", ""), 404, "unable to delete recurring job a b")
+	g := newFixture(t, nightly())
+	if a := g.do("DELETE", "/v1/recurringjobs/nightly?action=x", ""); a.status != http.StatusOK || a.text != "" {
+		t.Errorf("%d %q", a.status, a.text)
+	}
+}
+
+// TestRecurringJobFaults: what cannot be read or deleted is an error, and nothing is written then.
+func TestRecurringJobFaults(t *testing.T) {
+	down := errors.New("down")
+	f := newFixtureWith(t, interceptor.Funcs{
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return down },
+	}, func(*Config) {}, nightly())
+	f.refused(f.do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "unable to delete recurring job nightly: down")
+	f.refused(f.do("PUT", "/v1/recurringjobs/nightly", ""), 500, "EOF")
+	var reads atomic.Int32
+	g := newFixtureWith(t, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
+	}, func(*Config) {}, nightly())
+	g.refused(g.do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "listing volumes: down")
+	g.refused(g.do("GET", "/v1/recurringjobs", ""), 500, "listing recurring jobs: down")
+	h := newFixtureWith(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if _, ok := o.(*lh.Volume); ok {
+				reads.Add(1)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}, func(*Config) {}, resttest.Volume("demo")...)
+	h.refused(h.do("DELETE", "/v1/recurringjobs/a%20b", ""), 404, "not found")
+	if n := reads.Load(); n != 0 {
+		t.Errorf("%d volumes were read for a name that no volume can follow", n)
+	}
+}

@@ -1,0 +1,122 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"ankole.storage/rest/resource"
+)
+
+// TestRoutesOfTheReference: each route and action of the reference is served, or known to be
+// missing.
+func TestRoutesOfTheReference(t *testing.T) {
+	text, err := os.ReadFile("resource/testdata/rest_facts.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts struct {
+		Routes []struct{ Paths, Methods, Actions []string }
+	}
+	if err := json.Unmarshal(text, &facts); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Client: newFixture(t).client, Open: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, missing := 0, map[string]bool{}
+	check := func(what string, served bool) {
+		checked++
+		key := strings.Replace(what, "{bundle}", "{name}", 1)
+		if missing[key] = !served; served == (later[key] != "") {
+			t.Errorf("%s: served %v, waits for %q", what, served, later[key])
+		}
+	}
+	for _, r := range facts.Routes {
+		if slices.Contains(r.Methods, "websocket") || strings.Contains(r.Paths[0], "shardgroups") {
+			continue // streams are TestStreamsOfTheReference; shards belong to data engine v2
+		}
+		for _, path := range r.Paths {
+			_, pattern := s.mux.Handler(httptest.NewRequest(http.MethodGet, strings.NewReplacer("{", "", "}", "").Replace(path),
+				nil))
+			found := s.routes[pattern]
+			for _, method := range r.Methods {
+				if method == http.MethodPost && len(r.Actions) > 0 {
+					continue
+				}
+				check(method+" "+path, found != nil && (found.methods[method] != nil || found.raw != nil))
+			}
+			for _, action := range r.Actions {
+				check(action+" "+path, found != nil && found.actions[action] != nil)
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("%d routes and actions: is the table read?", checked)
+	}
+	for what := range later {
+		if !missing[what] {
+			t.Errorf("%s is no route of the reference that is missing", what)
+		}
+	}
+}
+
+// TestStreamsOfTheReference: each stream is there, and its list is of the type that its path names.
+func TestStreamsOfTheReference(t *testing.T) {
+	want := strings.Fields("settings volumes recurringjobs orphans nodes engineimages backingimages backupbackingimages " +
+		"backupvolumes backuptargets backups systembackups systemrestores events volumeattachments")
+	slices.Sort(want)
+	if have := sortedKeys(streamTable); !slices.Equal(have, want) {
+		t.Errorf("streams %v, want %v", have, want)
+	}
+	f := newFixture(t, oneOfEach()...)
+	for _, name := range want {
+		var first map[string]any
+		if err := f.follow("/v1/ws/" + name).ReadJSON(&first); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		typeID, _ := first["resourceType"].(string)
+		if resource.Path(typeID) != name {
+			t.Errorf("stream %s is of %q", name, typeID)
+		}
+	}
+}
+
+// TestLaterOperationsSayWhatIsMissing: an operation of the reference that is not built is refused
+// with the name of what it needs, in the reference's shape; no object offers it, and nobody who is
+// not let in hears of it.
+func TestLaterOperationsSayWhatIsMissing(t *testing.T) {
+	f := newFixture(t, oneOfEach()...)
+	for operation, feature := range later {
+		what, path, _ := strings.Cut(operation, " ")
+		url := strings.NewReplacer("{name}", "one", "{node}", "node-1").Replace(path)
+		method := what
+		if strings.ToUpper(what) != what {
+			method, url = http.MethodPost, url+"?action="+what
+		}
+		if a := f.do(method, url, "{}"); a.status != http.StatusInternalServerError || !strings.Contains(a.text, feature) ||
+			!strings.Contains(a.text, `"type":"error"`) {
+			t.Errorf("%s %s: %d %s", method, url, a.status, a.text)
+		}
+		if strings.ToUpper(what) == what || !strings.HasPrefix(path, "/v1/volumes/") {
+			continue
+		}
+		if a := f.do(http.MethodGet, "/v1/volumes", ""); strings.Contains(a.text, "?action="+what) {
+			t.Errorf("a volume offers %s", what)
+		}
+		if a := f.do(http.MethodGet, "/v1/schemas/volume", ""); !strings.Contains(a.text, what) {
+			t.Errorf("the schema of volumes does not declare %s", what)
+		}
+	}
+	if a := f.do(http.MethodPost, "/v1/volumes/one?action=nonsense", "{}"); a.status != http.StatusNotFound {
+		t.Errorf("an action that is none: %d", a.status)
+	}
+	if a := f.do(http.MethodPut, "/v1/events", "{}"); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("a method that is none: %d", a.status)
+	}
+}

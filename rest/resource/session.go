@@ -1,0 +1,22 @@
+package resource
+
+// TypeSession is the type of Session. It is no schema: clients of the reference know no users.
+const TypeSession = "session"
+
+// SessionInput begins a session.
+type SessionInput struct {
+	// Token is a Kubernetes bearer token.
+	Token string `json:"token"`
+}
+
+// Session is who asks, and what is possible without a token.
+type Session struct {
+	Type string `json:"type"`
+	// User is empty for a caller who shows nothing.
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+	// Expires is when the session of a browser ends, as RFC 3339 has it; empty without one.
+	Expires string `json:"expires"`
+	// AnonymousAccess is setting api-anonymous-access: none, read-only or all.
+	AnonymousAccess string `json:"anonymousAccess"`
+}

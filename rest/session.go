@@ -1,0 +1,82 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"ankole.storage/rest/access"
+	"ankole.storage/rest/resource"
+)
+
+// sessionCookie holds the session of a browser.
+const sessionCookie = "ankole-session"
+
+// getSession tells a page who its user is, and what is possible without one.
+func getSession(q *request) (any, error) {
+	out := resource.Session{Type: resource.TypeSession, AnonymousAccess: string(access.ModeAll)}
+	if q.server.cfg.Open {
+		return out, nil
+	}
+	mode, err := q.server.anonymousAccess(q.Context())
+	if err != nil {
+		return nil, refuse(err)
+	}
+	out.AnonymousAccess, out.User, out.Groups = string(mode), q.caller.User, q.caller.Groups
+	if cookie, err := q.Cookie(sessionCookie); err == nil && q.caller.Session {
+		if _, end, err := q.server.cfg.Sessions.Token(q.Context(), cookie.Value); err == nil {
+			out.Expires = end.UTC().Format(time.RFC3339)
+		}
+	}
+	return out, nil
+}
+
+// beginSession exchanges a token for a cookie, which scripts cannot read and browsers send to this
+// server's own pages only.
+func beginSession(q *request) (any, error) {
+	var in resource.SessionInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if q.server.cfg.Open {
+		return nil, errors.New("this server knows no users, and answers everybody")
+	}
+	token := strings.TrimSpace(in.Token)
+	caller, err := q.server.cfg.Judge.Token(q.Context(), hostOf(q.RemoteAddr), token)
+	if err != nil {
+		return nil, refuse(fmt.Errorf("cannot log in: %w", err))
+	}
+	value, end, err := q.server.cfg.Sessions.Begin(q.Context(), token)
+	if err != nil {
+		return nil, refuse(fmt.Errorf("cannot log in: %w", err))
+	}
+	q.setSession(value, end)
+	mode, err := q.server.anonymousAccess(q.Context())
+	if err != nil {
+		return nil, refuse(err)
+	}
+	return resource.Session{Type: resource.TypeSession, User: caller.User, Groups: caller.Groups,
+		Expires: end.UTC().Format(time.RFC3339), AnonymousAccess: string(mode)}, nil
+}
+
+// endSession ends a session everywhere, not only in the browser.
+func endSession(q *request) (any, error) {
+	q.setSession("", time.Unix(1, 0))
+	cookie, err := q.Cookie(sessionCookie)
+	if err != nil || q.server.cfg.Open {
+		return nil, nil
+	}
+	if err := q.server.cfg.Sessions.End(q.Context(), cookie.Value); err != nil {
+		return nil, refuse(fmt.Errorf("cannot log out everywhere: %w", err))
+	}
+	return nil, nil
+}
+
+func (q *request) setSession(value string, end time.Time) {
+	http.SetCookie(q.writer, &http.Cookie{
+		Name: sessionCookie, Value: value, Path: "/", Expires: end,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: strings.HasPrefix(q.base, "https://"),
+	})
+}

@@ -1,0 +1,201 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+// staticFixture is a server with volume demo, edited.
+func staticFixture(t *testing.T, edit func(*lh.Volume)) *fixture {
+	t.Helper()
+	objects := resttest.Volume("demo")
+	edit(objects[0].(*lh.Volume))
+	return newFixture(t, resttest.Cluster(objects...)...)
+}
+
+// pv reads a PersistentVolume, nil if there is none.
+func (f *fixture) pv(name string) *corev1.PersistentVolume {
+	f.t.Helper()
+	var pv corev1.PersistentVolume
+	err := f.client.Get(f.t.Context(), client.ObjectKey{Name: name}, &pv)
+	if client.IgnoreNotFound(err) != nil {
+		f.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return &pv
+}
+
+// phase is what Kubernetes says of the PersistentVolume demo, and of which claim.
+func (f *fixture) phase(phase corev1.PersistentVolumePhase, claim string) {
+	f.t.Helper()
+	pv := f.pv("demo")
+	pv.Status.Phase, pv.Spec.ClaimRef = phase, nil
+	if claim != "" {
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: claim}
+	}
+	if err := f.client.Update(f.t.Context(), pv); err != nil {
+		f.t.Fatal(err)
+	}
+	pv.Status.Phase = phase
+	if err := f.client.Status().Update(f.t.Context(), pv); client.IgnoreNotFound(err) != nil {
+		f.t.Fatal(err)
+	}
+}
+
+const pvCreate, pvcCreate = "/v1/volumes/demo?action=pvCreate", "/v1/volumes/demo?action=pvcCreate"
+
+// TestCreatePV: the object names the volume, and has its size, access mode and class; a second one
+// is refused.
+func TestCreatePV(t *testing.T) {
+	f := staticFixture(t, func(v *lh.Volume) {
+		v.Spec.DiskSelector, v.Spec.StaleReplicaTimeout = []string{"ssd", "fast"}, 30
+	})
+	if a := f.do("POST", pvCreate, "{}"); a.status != 200 || a.json["id"] != "demo" {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	pv := f.pv("demo")
+	if pv == nil || pv.Spec.CSI == nil {
+		t.Fatalf("%+v", pv)
+	}
+	s, size := pv.Spec, pv.Spec.Capacity[corev1.ResourceStorage]
+	if s.CSI.Driver != "driver.longhorn.io" || s.CSI.VolumeHandle != "demo" || s.CSI.FSType != "ext4" ||
+		size.Value() != 1<<30 || s.StorageClassName != "longhorn-static" || s.AccessModes[0] != corev1.ReadWriteOnce ||
+		s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain || *s.VolumeMode != "Filesystem" ||
+		s.CSI.VolumeAttributes["diskSelector"] != "ssd,fast" || s.CSI.VolumeAttributes["numberOfReplicas"] != "1" ||
+		s.CSI.VolumeAttributes["staleReplicaTimeout"] != "30" || s.CSI.NodeStageSecretRef != nil {
+		t.Errorf("%+v, %+v", s, s.CSI)
+	}
+	var class storagev1.StorageClass
+	if err := f.client.Get(t.Context(), client.ObjectKey{Name: "longhorn-static"}, &class); err != nil ||
+		class.Provisioner != "driver.longhorn.io" || !*class.AllowVolumeExpansion {
+		t.Errorf("%+v, %v", class, err)
+	}
+	f.refused(f.do("POST", pvCreate, "{}"), 500, "volume already had PV")
+	f.refused(f.do("POST", "/v1/volumes/none?action=pvCreate", "{}"), 404, "")
+}
+
+// TestCreatePVAsAsked: what the input names goes before what follows from the volume.
+func TestCreatePVAsAsked(t *testing.T) {
+	f := staticFixture(t, func(v *lh.Volume) { v.Spec.AccessMode, v.Spec.Encrypted = lh.AccessModeReadWriteMany, true })
+	a := f.do("POST", pvCreate, `{"pvName":"mine","fsType":"xfs","storageClassName":"gold","secretName":"s"}`)
+	if a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	s := f.pv("mine").Spec
+	if s.CSI.FSType != "xfs" || s.StorageClassName != "gold" || s.AccessModes[0] != corev1.ReadWriteMany ||
+		s.CSI.NodeStageSecretRef.Name != "s" || s.CSI.NodeStageSecretRef.Namespace != lh.Namespace ||
+		s.CSI.VolumeAttributes["encrypted"] != "true" {
+		t.Errorf("%+v, %+v", s, s.CSI)
+	}
+	var class storagev1.StorageClass
+	err := f.client.Get(t.Context(), client.ObjectKey{Name: "gold"}, &class)
+	if client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("a class of the user's is made: %v", err)
+	}
+	for body, why := range map[string]string{`{"fsType":"ntfs"}`: "unknown file system type", `{"fsType":"xfs"}`: "300 MiB"} {
+		f := staticFixture(t, func(v *lh.Volume) { v.Spec.Size = 299 << 20 })
+		f.refused(f.do("POST", pvCreate, body), 500, why)
+		if f.pv("demo") != nil {
+			t.Errorf("%s: made all the same", body)
+		}
+	}
+	standby := staticFixture(t, func(v *lh.Volume) { v.Status.IsStandby = true })
+	standby.refused(standby.do("POST", pvCreate, "{}"), 500, "failed to create PV for standby volume demo")
+	standby.refused(standby.do("POST", pvcCreate, "{}"), 500, "failed to create PVC for standby volume demo")
+}
+
+// TestOnePVOfAVolume: of two that two managers make at the same time the later one goes, of those
+// of one manager one is made; a volume that goes gets none.
+func TestOnePVOfAVolume(t *testing.T) {
+	for _, other := range []string{"a", "z"} {
+		objects := resttest.Cluster(resttest.Volume("demo")...)
+		var f *fixture
+		made := false
+		f = newFixtureWith(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+			opts ...client.CreateOption) error {
+			if pv, ok := o.(*corev1.PersistentVolume); ok && !made {
+				made = true
+				second := pv.DeepCopy()
+				second.Name = other
+				if err := c.Create(ctx, second); err != nil {
+					t.Error(err)
+				}
+			}
+			return c.Create(ctx, o, opts...)
+		}}, func(*Config) {}, objects...)
+		a := f.do("POST", pvCreate, `{"pvName":"demo"}`)
+		f.refused(a, 500, "volume already had PV "+other)
+		if f.pv(other) == nil || f.pv("demo") != nil {
+			t.Errorf("beside %s: %v and %v", other, f.pv("demo") != nil, f.pv(other) != nil)
+		}
+	}
+	both := staticFixture(t, func(*lh.Volume) {})
+	var done atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			if both.do("POST", pvCreate, fmt.Sprintf(`{"pvName":"pv-%d"}`, i)).status == 200 {
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if done.Load() != 1 {
+		t.Errorf("%d PersistentVolumes were made", done.Load())
+	}
+	going := staticFixture(t, func(v *lh.Volume) {
+		now := metav1.Now()
+		v.DeletionTimestamp, v.Finalizers = &now, []string{"test"}
+	})
+	going.refused(going.do("POST", pvCreate, "{}"), 500, "being deleted")
+	going.refused(going.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "being deleted")
+}
+
+// TestCreatePVC: a claim that names the PersistentVolume, which is taken from a former claim.
+func TestCreatePVC(t *testing.T) {
+	f := staticFixture(t, func(*lh.Volume) {})
+	f.refused(f.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "cannot found PV")
+	if a := f.do("POST", pvCreate, "{}"); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("POST", pvcCreate, "{}"), 500, "no namespace")
+	f.phase(corev1.VolumeBound, "other")
+	f.refused(f.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "volume already had PVC default/other")
+	f.phase(corev1.VolumeAvailable, "other")
+	f.refused(f.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "reserved for PVC default/other")
+	f.phase(corev1.VolumeReleased, "former")
+	if a := f.do("POST", pvcCreate, `{"namespace":"default","pvcName":"data"}`); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	var c corev1.PersistentVolumeClaim
+	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "data"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if c.Spec.VolumeName != "demo" || *c.Spec.StorageClassName != "longhorn-static" || size.Value() != 1<<30 ||
+		c.Spec.AccessModes[0] != corev1.ReadWriteOnce {
+		t.Errorf("%+v", c.Spec)
+	}
+	if ref := f.pv("demo").Spec.ClaimRef; ref != nil {
+		t.Errorf("the PersistentVolume still has claim %+v", ref)
+	}
+	if a := f.do("POST", pvcCreate, `{"namespace":"default","pvcName":"data"}`); a.status != 500 ||
+		!strings.Contains(a.message(), "already exists") {
+		t.Errorf("again: %d %s", a.status, a.text)
+	}
+}

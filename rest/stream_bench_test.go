@@ -1,0 +1,126 @@
+package rest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const benchVolumes = 1000
+
+// processorTime is what this process has used so far: server, client and cache.
+func processorTime(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// frames is a client of a stream that throws away what it reads, so that it costs next to nothing.
+type frames struct {
+	r    *bufio.Reader
+	read int64
+}
+
+// newFrames opens a stream. It ends with the benchmark.
+func newFrames(b *testing.B, url, path, headers string) *frames {
+	b.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	must(b, err)
+	b.Cleanup(func() { conn.Close() })
+	must(b, conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n%s\r\n", path, headers)
+	must(b, err)
+	f := &frames{r: bufio.NewReaderSize(conn, 256<<10)}
+	resp, err := http.ReadResponse(f.r, nil)
+	must(b, err)
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		b.Fatal(resp.Status)
+	}
+	return f
+}
+
+// message reads one message, in however many frames.
+func (f *frames) message(b *testing.B) {
+	for {
+		var head [2]byte
+		_, err := io.ReadFull(f.r, head[:])
+		must(b, err)
+		size := int64(head[1] & 0x7f)
+		switch size {
+		case 126:
+			var long [2]byte
+			_, err = io.ReadFull(f.r, long[:])
+			size = int64(binary.BigEndian.Uint16(long[:]))
+		case 127:
+			var long [8]byte
+			_, err = io.ReadFull(f.r, long[:])
+			size = int64(binary.BigEndian.Uint64(long[:]))
+		}
+		must(b, err)
+		_, err = f.r.Discard(int(size))
+		must(b, err)
+		f.read += size
+		const last, ping = 0x80, 0x9
+		if head[0]&last != 0 && head[0]&0xf != ping {
+			return
+		}
+	}
+}
+
+// BenchmarkStreamChange changes one of 1,000 volumes of three replicas at a time and reads the
+// message of it, whole and as deltas, as it is and compressed. ns/op has the pause between messages
+// in it; cpu-ns/change is the processor time of server, cache and client together.
+func BenchmarkStreamChange(b *testing.B) {
+	objects, engines := manyVolumes(benchVolumes)
+	f, c := newLeader(b, objects...)
+	const deflate = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; " +
+		"client_no_context_takeover\r\n"
+	changes := 0 // of all forms: each is one that the view shows
+	for _, form := range []struct{ name, path, headers string }{
+		{"whole", "/v1/ws/volumes", ""}, {"whole-deflate", "/v1/ws/volumes", deflate},
+		{"deltas", "/v1/ws/volumes?deltas=true", ""}, {"deltas-deflate", "/v1/ws/volumes?deltas=true", deflate},
+	} {
+		b.Run(form.name, func(b *testing.B) {
+			stream := newFrames(b, f.url, form.path, form.headers)
+			stream.message(b)
+			before := changes
+			used, read := processorTime(b), stream.read
+			for b.Loop() {
+				e := engines[changes%len(engines)]
+				changes++
+				e.Status.Endpoint = fmt.Sprintf("/dev/longhorn/%s-%d", e.Spec.VolumeName, changes)
+				c.put(b, e, false)
+				stream.message(b)
+			}
+			n := float64(changes - before)
+			b.ReportMetric(float64(processorTime(b)-used)/n, "cpu-ns/change")
+			b.ReportMetric(float64(stream.read-read)/n, "bytes/change")
+		})
+	}
+}
+
+// BenchmarkListVolumes gets the list of 1,000 volumes of three replicas.
+func BenchmarkListVolumes(b *testing.B) {
+	objects, _ := manyVolumes(benchVolumes)
+	f, _ := newLeader(b, objects...)
+	n, bytes := 0, int64(0)
+	used := processorTime(b)
+	for b.Loop() {
+		resp, err := http.Get(f.url + "/v1/volumes")
+		must(b, err)
+		read, err := io.Copy(io.Discard, resp.Body)
+		must(b, err)
+		resp.Body.Close()
+		n, bytes = n+1, bytes+read
+	}
+	b.ReportMetric(float64(processorTime(b)-used)/float64(n), "cpu-ns/list")
+	b.ReportMetric(float64(bytes)/float64(n), "bytes/list")
+}

@@ -1,0 +1,83 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
+)
+
+// jobs lists what a collection of jobs holds: "name" or "name (group)".
+func (f *fixture) jobs(a answer) string {
+	f.t.Helper()
+	if a.status != http.StatusOK || a.json["type"] != "collection" || a.json["resourceType"] != resource.TypeVolumeJob {
+		f.t.Fatalf("%d %s", a.status, a.text)
+	}
+	var out []string
+	for _, x := range a.json["data"].([]any) {
+		job := x.(map[string]any)
+		if job["id"] != job["name"] || job["type"] != resource.TypeVolumeJob || job["links"] == nil {
+			f.t.Errorf("envelope of %v", job)
+		}
+		text := fmt.Sprint(job["name"])
+		if job["isGroup"] == true {
+			text += " (group)"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestRecurringJobsOfAVolume adds, lists and removes the jobs and groups that a volume follows.
+// They are labels, whether the jobs exist or not.
+func TestRecurringJobsOfAVolume(t *testing.T) {
+	objects := resttest.Volume("demo")
+	objects[0].SetLabels(map[string]string{"mine": "enabled", "recurring-job.longhorn.io/off": "disabled"})
+	f := newFixture(t, resttest.Cluster(objects...)...)
+	post := func(action, body string) answer { return f.do("POST", "/v1/volumes/demo?action="+action, body) }
+	for _, tt := range []struct{ action, body, want string }{
+		{"recurringJobList", "", ""},
+		{"recurringJobAdd", `{"name":"nightly","isGroup":false}`, "nightly"},
+		{"recurringJobAdd", `{"name":"all","isGroup":true}`, "nightly, all (group)"},
+		{"recurringJobAdd", `{"Name":"daily"}`, "daily, nightly, all (group)"},
+		{"recurringJobAdd", `{"name":"daily"}`, "daily, nightly, all (group)"},
+		{"recurringJobAdd", `{"name":"daily","isGroup":true}`, "daily, nightly, all (group), daily (group)"},
+		{"recurringJobDelete", `{"name":"daily"}`, "nightly, all (group), daily (group)"},
+		{"recurringJobDelete", `{"name":"daily"}`, "nightly, all (group), daily (group)"},
+		{"recurringJobDelete", `{"name":"all","isGroup":true}`, "nightly, daily (group)"},
+		{"recurringJobList", "{", "nightly, daily (group)"}, // no body is read
+	} {
+		if have := f.jobs(post(tt.action, tt.body)); have != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.action, tt.body, have, tt.want)
+		}
+	}
+	var v lh.Volume
+	f.read("demo", &v)
+	want := map[string]string{"mine": "enabled", "recurring-job.longhorn.io/off": "disabled",
+		"recurring-job.longhorn.io/nightly": "enabled", "recurring-job-group.longhorn.io/daily": "enabled"}
+	if fmt.Sprint(v.Labels) != fmt.Sprint(want) {
+		t.Errorf("labels %v, want %v", v.Labels, want)
+	}
+	for _, action := range []string{"recurringJobAdd", "recurringJobDelete"} {
+		for body, why := range map[string]string{`{}`: "no recurring job named", `{"name":"a b"}`: "invalid name",
+			`{"name":"a/b"}`: "invalid name", "": "EOF"} {
+			f.refused(post(action, body), 500, why)
+		}
+		f.refused(f.do("POST", "/v1/volumes/nope?action="+action, `{"name":"a"}`), 404, "not found")
+	}
+	f.refused(f.do("POST", "/v1/volumes/nope?action=recurringJobList", ""), 404, "not found")
+	bare := newFixture(t, resttest.Cluster(resttest.Volume("bare")...)...)
+	if have := bare.jobs(bare.do("POST", "/v1/volumes/bare?action=recurringJobAdd", `{"name":"a"}`)); have != "a" {
+		t.Errorf("a volume without labels follows %q", have)
+	}
+	before := v.ResourceVersion
+	post("recurringJobAdd", `{"name":"nightly"}`)
+	post("recurringJobDelete", `{"name":"absent"}`)
+	if f.read("demo", &v); v.ResourceVersion != before {
+		t.Error("what changes nothing wrote the volume")
+	}
+}

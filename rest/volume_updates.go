@@ -1,0 +1,240 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/conflict"
+	"ankole.storage/rest/resource"
+)
+
+// Bounds of numbers that a client may ask for. Those of snapshots are judged at admission, which
+// knows how many there are.
+const (
+	minReplicas  = 1
+	maxReplicas  = 20
+	maxSyncLimit = 5
+)
+
+// choice is a field of a volume that is one of several words.
+type choice struct {
+	what  string
+	words []string
+}
+
+func (c choice) check(word string) error {
+	if !slices.Contains(c.words, word) {
+		return fmt.Errorf("invalid %s: %q; use one of %s", c.what, word, strings.Join(c.words, ", "))
+	}
+	return nil
+}
+
+// The choices of a volume's fields, at creation and later.
+var (
+	override           = []string{"ignored", "enabled", "disabled"}
+	localityChoice     = choice{"data locality mode", []string{"disabled", "best-effort", "strict-local"}}
+	accessChoice       = choice{"access mode", []string{"rwo", "rwx", "rwop"}}
+	integrityChoice    = choice{"snapshot data integrity", []string{"ignored", "disabled", "enabled", "fast-check"}}
+	compressionChoice  = choice{"backup compression method", []string{"none", "lz4", "gzip"}}
+	unmapChoice        = choice{"unmap mark snapshot chain removed option", override}
+	nodeAffinityChoice = choice{"replica soft anti-affinity option", override}
+	zoneAffinityChoice = choice{"replica zone soft anti-affinity option", override}
+	diskAffinityChoice = choice{"replica disk soft anti-affinity option", override}
+	freezeChoice       = choice{"freeze filesystem for snapshot option", override}
+	offlineChoice      = choice{"offline rebuilding option", override}
+	balanceChoice      = choice{"replica auto balance option",
+		[]string{"ignored", "disabled", "least-effort", "best-effort"}}
+)
+
+// volumeUpdates are the actions that change one field of what is wanted of a volume.
+var volumeUpdates = map[string]handler{
+	resource.ActionUpdateReplicaCount: update("replica count", setReplicaCount),
+	"updateRebuildConcurrentSyncLimit": update("rebuild concurrent sync limit", func(v *lh.Volume,
+		in resource.UpdateRebuildConcurrentSyncLimitInput) error {
+		if in.RebuildConcurrentSyncLimit < 0 || in.RebuildConcurrentSyncLimit > maxSyncLimit {
+			return fmt.Errorf("the limit is %d, it must be between 0 (as the setting says) and %d",
+				in.RebuildConcurrentSyncLimit, maxSyncLimit)
+		}
+		v.Spec.RebuildConcurrentSyncLimit = in.RebuildConcurrentSyncLimit
+		return nil
+	}),
+	"updateSnapshotMaxCount": update("snapshot max count", func(v *lh.Volume,
+		in resource.UpdateSnapshotMaxCountInput) error {
+		v.Spec.SnapshotMaxCount = in.SnapshotMaxCount
+		return nil
+	}),
+	"updateSnapshotMaxSize": update("snapshot max size", func(v *lh.Volume,
+		in resource.UpdateSnapshotMaxSizeInput) (err error) {
+		v.Spec.SnapshotMaxSize, err = parseSize("snapshotMaxSize", in.SnapshotMaxSize)
+		return err
+	}),
+	"updateBackupTargetName": update("backup target name", func(v *lh.Volume,
+		in resource.UpdateBackupTargetInput) error {
+		if in.BackupTargetName == "" {
+			return errors.New("no backup target named")
+		}
+		v.Spec.BackupTargetName = in.BackupTargetName // admission knows whether there is one
+		return nil
+	}),
+	"updateReplicaRebuildingBandwidthLimit": update("replica rebuilding bandwidth limit", func(_ *lh.Volume,
+		in resource.UpdateReplicaRebuildingBandwidthLimitInput) error {
+		limit, err := parseSize("replicaRebuildingBandwidthLimit", in.ReplicaRebuildingBandwidthLimit)
+		if err != nil {
+			return err
+		}
+		return onlyV2("replicaRebuildingBandwidthLimit", limit)
+	}),
+	"updateUblkQueueDepth": update("ublk queue depth", func(_ *lh.Volume,
+		in resource.UpdateUblkQueueDepthInput) error {
+		return onlyV2("ublkQueueDepth", int64(in.UblkQueueDepth))
+	}),
+	"updateUblkNumberOfQueue": update("ublk number of queues", func(_ *lh.Volume,
+		in resource.UpdateUblkNumberOfQueueInput) error {
+		return onlyV2("ublkNumberOfQueue", int64(in.UblkNumberOfQueue))
+	}),
+	resource.ActionUpdateDataLocality: choose(localityChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateDataLocalityInput) (*lh.DataLocality, string) {
+		return &s.DataLocality, in.DataLocality
+	}, checkLocalityChange),
+	"updateAccessMode": choose(accessChoice, func(s *lh.VolumeSpec, in resource.UpdateAccessModeInput) (
+		*lh.AccessMode, string) {
+		return &s.AccessMode, in.AccessMode
+	}, checkAccessChange),
+	"updateReplicaAutoBalance": choose(balanceChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateReplicaAutoBalanceInput) (*lh.ReplicaAutoBalance, string) {
+		return &s.ReplicaAutoBalance, in.ReplicaAutoBalance
+	}),
+	"updateSnapshotDataIntegrity": choose(integrityChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateSnapshotDataIntegrityInput) (*lh.SnapshotDataIntegrity, string) {
+		return &s.SnapshotDataIntegrity, in.SnapshotDataIntegrity
+	}),
+	"updateBackupCompressionMethod": choose(compressionChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateBackupCompressionInput) (*lh.BackupCompressionMethod, string) {
+		return &s.BackupCompressionMethod, in.BackupCompressionMethod
+	}),
+	"updateUnmapMarkSnapChainRemoved": choose(unmapChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateUnmapMarkSnapChainRemovedInput) (*lh.Override, string) {
+		return &s.UnmapMarkSnapChainRemoved, in.UnmapMarkSnapChainRemoved
+	}),
+	"updateReplicaSoftAntiAffinity": choose(nodeAffinityChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateReplicaSoftAntiAffinityInput) (*lh.Override, string) {
+		return &s.ReplicaSoftAntiAffinity, in.ReplicaSoftAntiAffinity
+	}),
+	"updateReplicaZoneSoftAntiAffinity": choose(zoneAffinityChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateReplicaZoneSoftAntiAffinityInput) (*lh.Override, string) {
+		return &s.ReplicaZoneSoftAntiAffinity, in.ReplicaZoneSoftAntiAffinity
+	}),
+	"updateReplicaDiskSoftAntiAffinity": choose(diskAffinityChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateReplicaDiskSoftAntiAffinityInput) (*lh.Override, string) {
+		return &s.ReplicaDiskSoftAntiAffinity, in.ReplicaDiskSoftAntiAffinity
+	}),
+	"updateFreezeFilesystemForSnapshot": choose(freezeChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateFreezeFilesystemForSnapshotInput) (*lh.Override, string) {
+		return &s.FreezeFilesystemForSnapshot, in.FreezeFilesystemForSnapshot
+	}),
+	"offlineReplicaRebuilding": choose(offlineChoice, func(s *lh.VolumeSpec,
+		in resource.UpdateOfflineRebuildingInput) (*lh.Override, string) {
+		return &s.OfflineRebuilding, in.OfflineRebuilding
+	}),
+}
+
+// choose is an action that sets a field, which of returns together with the word of the input, to
+// one of a choice. The checks are asked only for another word than there is.
+func choose[T any, F ~string](c choice, of func(*lh.VolumeSpec, T) (*F, string),
+	checks ...func(v *lh.Volume, word F) error) handler {
+	return update(c.what, func(v *lh.Volume, in T) error {
+		field, word := of(&v.Spec, in)
+		if err := c.check(word); err != nil || *field == F(word) {
+			return err
+		}
+		for _, check := range checks {
+			if err := check(v, F(word)); err != nil {
+				return err
+			}
+		}
+		*field = F(word)
+		return nil
+	})
+}
+
+// update is an action that changes what is wanted of a volume: T is its input, edit judges and
+// makes the change.
+func update[T any](what string, edit func(v *lh.Volume, in T) error) handler {
+	return func(q *request) (any, error) {
+		var in T
+		if err := q.decode(&in); err != nil {
+			return nil, err
+		}
+		name := q.params["name"]
+		if err := q.editVolume(name, func(v *lh.Volume) error { return edit(v, in) }); err != nil {
+			return nil, fmt.Errorf("unable to update %s of volume %s: %w", what, name, err)
+		}
+		return q.volume(name)
+	}
+}
+
+// editVolume changes the spec and the labels of a volume. A change that changes nothing writes
+// nothing.
+func (q *request) editVolume(name string, edit func(*lh.Volume) error) error {
+	return conflict.Retry(func() error {
+		var v lh.Volume
+		if err := q.server.get(q.Context(), name, &v); err != nil {
+			return err
+		}
+		before := v.DeepCopy()
+		if err := edit(&v); err != nil {
+			return err
+		}
+		if equality.Semantic.DeepEqual(before.Spec, v.Spec) && equality.Semantic.DeepEqual(before.Labels, v.Labels) {
+			return nil
+		}
+		return q.server.cfg.Client.Update(q.Context(), &v)
+	})
+}
+
+func setReplicaCount(v *lh.Volume, in resource.UpdateReplicaCountInput) error {
+	switch {
+	case v.Status.State != lh.VolumeStateAttached:
+		return fmt.Errorf("invalid volume state to update replica count: the volume is %s, attach it first", volumeState(v))
+	case in.ReplicaCount < minReplicas || in.ReplicaCount > maxReplicas:
+		return fmt.Errorf("the replica count is %d, it must between %d to %d", in.ReplicaCount, minReplicas, maxReplicas)
+	case v.Spec.DataLocality == lh.DataLocalityStrictLocal && in.ReplicaCount != minReplicas:
+		return errors.New("number of replica count should be 1 when data locality is strict-local")
+	case v.Status.CurrentImage != "" && v.Status.CurrentImage != v.Spec.Image:
+		return errors.New("the engine is being upgraded; wait until that is done")
+	case v.Spec.MigrationNodeID != "":
+		return errMigrating
+	}
+	v.Spec.NumberOfReplicas = in.ReplicaCount
+	return nil
+}
+
+func checkLocalityChange(v *lh.Volume, to lh.DataLocality) error {
+	strict := to == lh.DataLocalityStrictLocal || v.Spec.DataLocality == lh.DataLocalityStrictLocal
+	if strict && v.Status.State != lh.VolumeStateDetached {
+		return fmt.Errorf(
+			"data locality cannot be changed to or from strict-local while the volume is %s; detach it first", volumeState(v))
+	}
+	return nil
+}
+
+func checkAccessChange(v *lh.Volume, _ lh.AccessMode) error {
+	if v.Status.State != lh.VolumeStateDetached || v.Spec.NodeID != "" {
+		return fmt.Errorf("can only update volume access mode while volume is detached; it is %s", volumeState(v))
+	}
+	return nil
+}
+
+// onlyV2 refuses a value for a field that the v1 data engine has not. Zero is what every volume
+// has.
+func onlyV2(field string, value int64) error {
+	if value != 0 {
+		return fmt.Errorf("%s belongs to data engine v2: a volume of data engine v1 takes only 0", field)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+//go:build !nolegacy
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
+	restclient "ankole.storage/rest/client"
+)
+
+// TestLegacy upgrades a system whose instance managers are of types engine and replica:
+// real processes of older builds, with everything detached at first, and then with volumes attached
+// and under a writer. Each part finds the cluster as the one before has left it.
+func TestLegacy(t *testing.T) {
+	t.Parallel()
+	o := startOlder(t)
+	o.addEngineImage(engineOlder)
+	o.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
+	o.setting("replica-replenishment-wait-interval", "5")
+	for _, share := range legacyShares {
+		o.setting(share.setting, strconv.Itoa(share.percent))
+	}
+	o.scenario("A4", o.detachedUpgrade)
+
+	u := &attachedUpgrade{older: o}
+	u.prepare()
+	o.scenario("A5", u.inUseKeepServing)
+	o.scenario("A12", u.oldField)
+	o.scenario("B6", u.legacyRequests)
+	o.scenario("B8", u.migratedRequests)
+	o.scenario("B10", u.settingsUnderFields)
+	o.scenario("A14", u.newVolume)
+	o.scenario("A17", u.migrates)
+	o.scenario("A15", u.lostReplica)
+	o.scenario("A6", u.liveUpgrade)
+	o.scenario("A8", u.lastProcess)
+	o.scenario("A7", u.attachedAgain)
+	o.scenario("C8", u.refusedUpgrade)
+	o.scenario("B9", u.noRoom)
+	o.scenario("A16", u.detachedWithoutUpgrade)
+	o.scenario("B10Detached", u.fieldsCleared)
+}
+
+// createOlder makes a volume of the older engine image.
+func (o *older) createOlder(spec restclient.VolumeSpec) {
+	o.t.Helper()
+	spec.Size = strconv.Itoa(64 * mib)
+	if _, err := o.rest.CreateVolume(context.Background(), spec); err != nil {
+		o.t.Fatal(err)
+	}
+	o.eventually("volume "+spec.Name+" is detached", func(context.Context) error {
+		if v := o.volume(spec.Name); v.State != "detached" || v.CurrentImage != v.Image {
+			return fmt.Errorf("state %s, image %q", v.State, v.CurrentImage)
+		}
+		return nil
+	})
+	o.upgrade(spec.Name, engineOlder)
+	o.eventually(spec.Name+" has the older engine image", func(context.Context) error {
+		if v := o.volume(spec.Name); v.CurrentImage != engineOlder {
+			return fmt.Errorf("image %q", v.CurrentImage)
+		}
+		return nil
+	})
+}
+
+// detachedUpgrade (A4): idle instance managers of the older types are removed with their Pods, one
+// aio on each node takes their place, and a volume that gets the default engine image then is
+// attached there with its content.
+func (o *older) detachedUpgrade(t *testing.T) {
+	const volume = "a4"
+	o.createOlder(restclient.VolumeSpec{Name: volume, NumberOfReplicas: 2})
+	before := fillDevice(t, o.cluster, o.attach(volume, "node-1", 2))
+	o.detach(volume)
+	o.age()
+	if kinds := o.kinds(); kinds["engine"] != 3 || kinds["replica"] != 3 || kinds["aio"] != 0 {
+		t.Fatalf("instance managers before the upgrade: %v", kinds)
+	}
+	o.upgradeSystem()
+	o.eventually("one aio instance manager on each node, and no other one", func(context.Context) error {
+		if kinds := o.kinds(); kinds["aio"] != 3 || len(kinds) != 1 {
+			return fmt.Errorf("%v", kinds)
+		}
+		return nil
+	})
+	o.noLegacyPods()
+	o.upgrade(volume, engineDefault)
+	after := hashDevice(t, o.cluster, o.attach(volume, "node-1", 2))
+	if before != after {
+		t.Errorf("content %x before the upgrade, %x after it", before, after)
+	}
+	o.runsOn(volume, longhorn.InstanceManagerTypeAllInOne, longhorn.InstanceManagerTypeAllInOne)
+	o.detach(volume)
+	o.identical(volume, 2)
+}
+
+// kinds counts the instance managers of each type.
+func (o *older) kinds() map[string]int {
+	o.t.Helper()
+	kinds := map[string]int{}
+	for _, m := range o.instanceManagers() {
+		kinds[string(m.Spec.Type)]++
+	}
+	return kinds
+}
+
+// noLegacyPods waits until no Pod of an older instance manager is left.
+func (o *older) noLegacyPods() {
+	o.t.Helper()
+	o.eventually("no Pod of an older instance manager is left", func(ctx context.Context) error {
+		pods, err := o.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: naming.LabelInstanceManagerType + " in (engine, replica)"})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) > 0 {
+			return fmt.Errorf("%d, among them %s", len(pods.Items), pods.Items[0].Name)
+		}
+		return nil
+	})
+}
+
+// gone waits until a node's instance manager of an older type is gone, and its Pod.
+func (o *older) gone(node string, kind longhorn.InstanceManagerType) {
+	o.t.Helper()
+	name, _ := o.legacyName(node, kind)
+	o.eventually("instance manager "+name+" of "+node+" is gone", func(ctx context.Context) error {
+		var im longhorn.InstanceManager
+		if err := o.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &im); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%v, closed %q, processes %v, %+v", err, im.Status.ClosedPod, im.Status.Instances,
+				im.Status.Conditions)
+		}
+		if _, err := o.ks.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("its Pod is there: %v", err)
+		}
+		return nil
+	})
+}
+
+// legacy reads a node's instance manager of an older type.
+func (o *older) legacy(node string, kind longhorn.InstanceManagerType) *longhorn.InstanceManager {
+	o.t.Helper()
+	name, _ := o.legacyName(node, kind)
+	im := &longhorn.InstanceManager{}
+	if err := o.kube.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, im); err != nil {
+		o.t.Fatal(err)
+	}
+	return im
+}
+
+// runsOn waits until a volume's engine and replicas run in instance managers of these types, and
+// are listed in the fields of those.
+func (o *older) runsOn(volume string, engine, replica longhorn.InstanceManagerType) {
+	o.t.Helper()
+	o.eventually(fmt.Sprintf("%s runs in %s and %s", volume, engine, replica), func(context.Context) error {
+		byName := map[string]longhorn.InstanceManager{}
+		for _, m := range o.instanceManagers() {
+			byName[m.Name] = m
+		}
+		e := o.engineOf(volume)
+		if err := listedIn(e.Name, byName[e.Status.InstanceManagerName], engine, true); err != nil {
+			return err
+		}
+		for _, r := range o.replicasOf(volume) {
+			if err := listedIn(r.Name, byName[r.Status.InstanceManagerName], replica, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// listedIn tells whether a process is listed as running by an instance manager of a type, in the
+// fields of that type and in no other one.
+func listedIn(name string, im longhorn.InstanceManager, kind longhorn.InstanceManagerType, engine bool) error {
+	st := im.Status
+	if im.Spec.Type != kind {
+		return fmt.Errorf("%s is in %q, of type %q", name, im.Name, im.Spec.Type)
+	}
+	field, others := st.Instances, len(st.InstanceEngines)+len(st.InstanceReplicas)
+	if kind == longhorn.InstanceManagerTypeAllInOne {
+		field, others = st.InstanceReplicas, len(st.Instances)
+		if engine {
+			field = st.InstanceEngines
+		}
+	}
+	if p, ok := field[name]; !ok || p.Status.State != "running" || others > 0 {
+		return fmt.Errorf("%s in %s: listed %v, %q; %d processes in other fields", name, im.Name, ok, p.Status.State, others)
+	}
+	return nil
+}
