@@ -1,11 +1,11 @@
-# The entry points. Each is one script, so that it can be run and read without make. CI runs every one of them in a small
-# form: see tools/entries.sh.
+# The entry points. Each is one script, so that it can be run and read without make. tools/entries.sh runs every one of them in
+# a small form.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test sim fuzz e2e soak bench lint generate frozen clean
+.PHONY: help build run test hunt sim fuzz e2e e2e-k8s soak bench lint generate images cluster-up cluster-down frozen clean
 
 help: ## show this
-	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## build the programs into bin/
 	@tools/build.sh
@@ -13,17 +13,23 @@ build: ## build the programs into bin/
 run: ## build, start a cluster on this machine and show it (DEMO=0: only the cluster; RUN="flags of ankole standalone")
 	@exec tools/run.sh $(RUN)
 
-test: ## check everything: format, linters, unit, property and integration tests, end to end (PHASES=… only some)
-	@exec tools/test.sh $(or $(PHASES),test)
+test: ## the gate: format, linters, unit tests, simulators, scenarios on clusters of real processes (PHASES=… only some)
+	@exec tools/test.sh $(PHASES)
+
+hunt: ## look for unknown defects, for about two hours: MINUTES=20, ONLY="crash sim", KEY=…
+	@exec tools/hunt.sh $(ONLY)
+
+soak: ## the hunt for a night (ONLY=… only some)
+	@SIZE=night exec tools/hunt.sh $(ONLY)
 
 sim: ## simulate the data path: SEEDS=1000 FROM=1, or one SEED=…
 	@exec tools/sim.sh
 
-e2e: ## the slower tests: many seeds of the simulator, many crashes, clusters of real processes (PHASES=… only some)
-	@exec tools/test.sh $(or $(PHASES),build slow e2e)
+e2e: ## every test on clusters of real processes (RUN=pattern of tests)
+	@exec tools/hunt.sh e2e
 
-soak: ## everything, for a night: 100,000 seeds, every deliberate bug, the race detector everywhere (PHASES=… only some)
-	@SIZE=$(or $(SIZE),soak) exec tools/test.sh $(or $(PHASES),soak)
+e2e-k8s: ## a cluster of real nodes on this machine, the system installed on it, and scenarios (RUN=pattern of tests)
+	@exec tools/hunt.sh k8s
 
 fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of folder:target)
 	@exec tools/fuzz.sh
@@ -31,11 +37,20 @@ fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of fold
 bench: ## measure volumes against the raw disk, side by side (BENCH="-size 4096 -time 10s -dir /srv")
 	@exec tools/bench.sh $(BENCH)
 
-lint: ## format, vet, staticcheck, known vulnerabilities, rules about the repository
-	@exec tools/test.sh format vet staticcheck vulnerabilities tidy
+lint: ## format, vet, staticcheck, rules about the repository
+	@exec tools/test.sh format vet staticcheck tidy
 
-generate: ## regenerate protobuf code, deep copies and CRDs
+generate: ## regenerate protobuf code, deep copies, CRDs, the plain manifest and the chart
 	@exec tools/generate.sh
+
+images: ## pack the container images into bin/images, without a container engine (IMAGES=… only some)
+	@exec tools/images.sh $(IMAGES)
+
+cluster-up: ## start a Kubernetes cluster of real nodes on this machine, as root (NODES=3 DIR=.ankole-bed)
+	@exec tools/cluster.sh up
+
+cluster-down: ## end that cluster, and remove all that it has on the machine (DIR=.ankole-bed)
+	@exec tools/cluster.sh down
 
 frozen: ## build programs as they were at an earlier commit, into bin/frozen: COMMIT=…
 	@tools/frozen.sh $(COMMIT)

@@ -20,12 +20,11 @@ var (
 	testRef = regexp.MustCompile(`\b(Test|Fuzz|Benchmark)([A-Z][A-Za-z0-9_]*)?(/[A-Za-z0-9_]+|…)?`)
 	// makeRef and phaseRef are how documents name entry points, in code: in a fence, indented, or
 	// between backticks.
-	makeRef    = regexp.MustCompile("(?m)(?:^    |`)make ([a-z0-9]+)")
-	makeLine   = regexp.MustCompile(`(?m)^[ \t]*make ([a-z0-9]+)`)
-	phaseRef   = regexp.MustCompile(`\btools/test\.sh((?: [a-z0-9]+)+)`)
-	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9]+):`)
-	// testPhase is a phase or a group in the head of tools/test.sh; phaseScript is what runs a
-	// phase.
+	makeRef    = regexp.MustCompile("(?m)(?:^    |`)make ([a-z0-9]+(?:-[a-z0-9]+)*)")
+	makeLine   = regexp.MustCompile(`(?m)^[ \t]*make ([a-z0-9]+(?:-[a-z0-9]+)*)`)
+	phaseRef   = regexp.MustCompile(`\btools/(test|hunt)\.sh((?: [a-z0-9]+)+)`)
+	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
+	// testPhase is a phase in the head of a script of phaseScripts; phaseScript is what runs it.
 	testPhase   = regexp.MustCompile(`(?m)^#   ([a-z0-9]+) {2,}\S`)
 	phaseScript = regexp.MustCompile(`(?m)^do_([a-z0-9]+)\(\)`)
 	notWord     = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
@@ -148,9 +147,12 @@ func TestTestsNamedInDocs(t *testing.T) {
 	}
 }
 
-// entryPoints returns the targets of make and the phases of tools/test.sh that a page tells its
-// readers to run.
-func entryPoints(text string) (targets, phases []string) {
+// phaseScripts are the scripts that run phases.
+var phaseScripts = []string{"test", "hunt"}
+
+// entryPoints returns the targets of make, and by script the phases, that a page tells its readers
+// to run.
+func entryPoints(text string) (targets []string, phases map[string][]string) {
 	found := makeRef.FindAllStringSubmatch(mdFence.ReplaceAllString(text, ""), -1)
 	for _, fence := range mdFence.FindAllString(text, -1) {
 		found = append(found, makeLine.FindAllStringSubmatch(fence, -1)...)
@@ -158,8 +160,9 @@ func entryPoints(text string) (targets, phases []string) {
 	for _, m := range found {
 		targets = append(targets, m[1])
 	}
+	phases = map[string][]string{}
 	for _, m := range phaseRef.FindAllStringSubmatch(text, -1) {
-		phases = append(phases, strings.Fields(m[1])...)
+		phases[m[1]] = append(phases[m[1]], strings.Fields(m[2])...)
 	}
 	return targets, phases
 }
@@ -173,19 +176,25 @@ func TestEntryPointsNamedInDocs(t *testing.T) {
 		}
 		return all
 	}
-	targets, phases := names("Makefile", makeTarget), names("tools/test.sh", testPhase)
+	targets, phases := names("Makefile", makeTarget), map[string][]string{}
+	for _, script := range phaseScripts {
+		phases[script] = names("tools/"+script+".sh", testPhase)
+	}
 	named := 0
 	for _, name := range files(t, ".md") {
 		t1, p1 := entryPoints(read(t, name))
-		named += len(t1) + len(p1)
+		named += len(t1)
 		for _, target := range t1 {
 			if !slices.Contains(targets, target) {
 				t.Errorf("%s: names make %s; the targets are %v", name, target, targets)
 			}
 		}
-		for _, phase := range p1 {
-			if !slices.Contains(phases, phase) {
-				t.Errorf("%s: names the phase %s of tools/test.sh; there are %v", name, phase, phases)
+		for script, list := range p1 {
+			named += len(list)
+			for _, phase := range list {
+				if !slices.Contains(phases[script], phase) {
+					t.Errorf("%s: names the phase %s of tools/%s.sh; there are %v", name, phase, script, phases[script])
+				}
 			}
 		}
 	}
@@ -194,33 +203,37 @@ func TestEntryPointsNamedInDocs(t *testing.T) {
 	}
 }
 
-// TestPhasesAreDocumented: the head of tools/test.sh lists the phases that there are.
+// TestPhasesAreDocumented: the head of a script lists the phases that there are.
 func TestPhasesAreDocumented(t *testing.T) {
 	t.Parallel()
-	text := read(t, "tools/test.sh")
-	var listed, found []string
-	head, _, _ := strings.Cut(text, "\n# groups:\n")
-	for _, m := range testPhase.FindAllStringSubmatch(head, -1) {
-		listed = append(listed, m[1])
-	}
-	for _, m := range phaseScript.FindAllStringSubmatch(text, -1) {
-		found = append(found, m[1])
-	}
-	slices.Sort(listed)
-	slices.Sort(found)
-	if !slices.Equal(listed, found) {
-		t.Errorf("tools/test.sh lists the phases %v and has %v", listed, found)
+	for _, script := range phaseScripts {
+		text := read(t, "tools/"+script+".sh")
+		var listed, found []string
+		for _, m := range testPhase.FindAllStringSubmatch(text, -1) {
+			listed = append(listed, m[1])
+		}
+		for _, m := range phaseScript.FindAllStringSubmatch(text+read(t, "tools/phases.sh"), -1) {
+			found = append(found, m[1])
+		}
+		slices.Sort(listed)
+		slices.Sort(found)
+		if !slices.Equal(listed, found) {
+			t.Errorf("tools/%s.sh lists the phases %v and has %v", script, listed, found)
+		}
 	}
 }
 
 func TestEntryPointsAreFound(t *testing.T) {
 	t.Parallel()
 	targets, phases := entryPoints("Text that would make sense.\nmake room\n\n    make run   # it\n\n```\nmake sim " +
-		"SEED=1\n  make bench\n```\nand `make test`, `tools/test.sh build slow`.")
-	if want := []string{"run", "test", "sim", "bench"}; !slices.Equal(targets, want) {
+		"SEED=1\n  make bench\n```\nand `make test-twice`, `tools/test.sh build unit`, `tools/hunt.sh sim`.")
+	if want := []string{"run", "test-twice", "sim", "bench"}; !slices.Equal(targets, want) {
 		t.Errorf("targets %v, want %v", targets, want)
 	}
-	if want := []string{"build", "slow"}; !slices.Equal(phases, want) {
+	if want := []string{"build", "unit"}; !slices.Equal(phases["test"], want) {
+		t.Errorf("phases %v, want %v", phases, want)
+	}
+	if want := []string{"sim"}; !slices.Equal(phases["hunt"], want) {
 		t.Errorf("phases %v, want %v", phases, want)
 	}
 }

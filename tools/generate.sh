@@ -1,9 +1,10 @@
 #!/bin/sh
 # Regenerates everything that is generated from a source in this repository: protobuf and gRPC code of every .proto
-# under api/rpc, the deep copies of the API types, and their CRDs. The result depends on nothing but the sources, the
-# versions pinned in tools/go.mod and the protoc of the host.
+# under api/rpc, the deep copies of the API types, their CRDs, and of these and the templates in deploy/ the plain manifest
+# and the chart. The result depends on nothing but the sources, the versions pinned in tools/go.mod and the protoc of the
+# host, which is why api/rpc/generated.sum holds the sums of what it was given and what it made.
 #
-# Usage: tools/generate.sh [proto] [api]   regenerate these parts; without an argument both
+# Usage: tools/generate.sh [proto] [api] [deploy]   regenerate these parts; without an argument all
 #        tools/generate.sh check           change nothing; fail and show the difference if a generated file is stale
 set -eu
 
@@ -32,8 +33,12 @@ generate_proto() { # generate_proto <repository>
 				--go-grpc_out=. --go-grpc_opt=paths=source_relative \
 				"$proto"
 		done
+		sums >generated.sum
 	)
 }
+
+# sums prints those of the .proto files below the working directory and of the code made of them.
+sums() { find . -name '*.proto' -o -name '*.pb.go' | sort | xargs sha256sum; }
 
 generate_api() { # generate_api <repository>
 	tool sigs.k8s.io/controller-tools/cmd/controller-gen
@@ -48,8 +53,8 @@ check() { # Generates in a copy without any generated file, so that leftovers of
 	copy=$(mktemp -d)
 	trap 'rm -rf "$copy"' EXIT
 	cp -R "$root/api" "$root/go.mod" "$root/go.sum" "$copy"
-	find "$copy/api" \( -name '*.pb.go' -o -name 'zz_generated.*.go' -o -path '*/crd/longhorn.io_*.yaml' \) -delete
-	generate_proto "$copy"
+	find "$copy/api" \( -name 'zz_generated.*.go' -o -path '*/crd/longhorn.io_*.yaml' \) -delete
+	(cd "$copy/api/rpc" && sums >generated.sum) # other releases of protoc make other code of the same sources
 	generate_api "$copy"
 	diff -r "$root/api" "$copy/api" || {
 		echo "generate: generated files are stale; run make generate" >&2
@@ -58,14 +63,15 @@ check() { # Generates in a copy without any generated file, so that leftovers of
 }
 
 mkdir -p "$bin"
-[ $# -gt 0 ] || set -- proto api
+[ $# -gt 0 ] || set -- proto api deploy
 for part; do
 	case $part in
 	proto) generate_proto "$root" ;;
 	api) generate_api "$root" ;;
+	deploy) go -C "$root" run ./deploy/generate . ;; # whether it is fresh, its own test says
 	check) check ;;
 	*)
-		echo "generate: unknown part $part; known are proto, api and check" >&2
+		echo "generate: unknown part $part; known are proto, api, deploy and check" >&2
 		exit 2
 		;;
 	esac

@@ -63,20 +63,20 @@ var _ Tester = testing.TB(nil)
 // what, printed as fmt.Sprint does, says what is missing and how to get it.
 func Skip(t Tester, what ...any) {
 	t.Helper()
-	missing(t, t.Skipf, fmt.Sprint(what...))
+	missing(t, t.Skipf, "", fmt.Sprint(what...))
 }
 
 // Less goes on with a test that leaves something out since the machine lacks something; in CI the
 // test fails.
 func Less(t Tester, what ...any) {
 	t.Helper()
-	missing(t, t.Logf, "less than all is tested: "+fmt.Sprint(what...))
+	missing(t, t.Logf, "less than all is tested: ", fmt.Sprint(what...))
 }
 
-func missing(t Tester, otherwise func(string, ...any), what string) {
+func missing(t Tester, otherwise func(string, ...any), effect, what string) {
 	t.Helper()
 	if os.Getenv(Variable) == "" {
-		otherwise("%s", what)
+		otherwise("%s%s", effect, what)
 		return
 	}
 	all, err := parse(list)
@@ -85,13 +85,13 @@ func missing(t Tester, otherwise func(string, ...any), what string) {
 	}
 	for _, a := range all {
 		if a.what.MatchString(what) {
-			otherwise("%s (%s)", what, a.why)
+			otherwise("%s%s (%s)", effect, what, a.why)
 			return
 		}
 	}
 	t.Fatalf(
-		"%s: in CI nothing may be missing (install it in .ci/run, or say in test/lack/absent.txt why CI cannot have it)",
-		what,
+		"%s%s: in CI nothing may be missing (install it in .ci/run, or say in test/lack/absent.txt why CI cannot have it)",
+		effect, what,
 	)
 }
 
@@ -105,4 +105,17 @@ func Later(t Tester, how string) {
 func Unfit(t Tester, why string) {
 	t.Helper()
 	t.Skipf("not for this one: %s", why)
+}
+
+// GateVariable of the environment is set where tests decide about a change: tools/test.sh sets it.
+const GateVariable = "ANKOLE_GATE"
+
+// RealTime ends a test whose verdict depends on real time, on memory, or on what the kernel happens
+// to do, where tests decide about a change: there the same sources must get the same verdict on any
+// machine, however busy. Everywhere else the test runs. why names what it measures or waits for.
+func RealTime(t Tester, why string) {
+	t.Helper()
+	if os.Getenv(GateVariable) != "" {
+		t.Skipf("not in the gate, tools/hunt.sh runs it: %s", why)
+	}
 }

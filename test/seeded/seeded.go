@@ -13,11 +13,26 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
-// Variable is the environment variable that names the one seed to run with.
-const Variable = "SEED"
+const (
+	// Variable is the environment variable that names the one seed to run with.
+	Variable = "SEED"
+	// KeyVariable is the environment variable by which tests of the hunt (tools/hunt.sh) get other
+	// seeds in each run.
+	KeyVariable = "KEY"
+)
+
+// Key is the number that chooses the seeds of this run: that of the environment, else always 1, so
+// that the same sources play the same histories.
+func Key(t testing.TB) uint64 {
+	t.Helper()
+	key, ok := number(t, KeyVariable)
+	if !ok {
+		return 1
+	}
+	return key
+}
 
 // Source is where a test gets its random numbers from.
 type Source struct {
@@ -63,15 +78,21 @@ func packageOf(file string) string {
 // given is the seed of the environment.
 func given(t testing.TB) (seed uint64, ok bool) {
 	t.Helper()
-	text := os.Getenv(Variable)
+	return number(t, Variable)
+}
+
+// number reads a variable of the environment; ok is false where it is not set.
+func number(t testing.TB, variable string) (n uint64, ok bool) {
+	t.Helper()
+	text := os.Getenv(variable)
 	if text == "" {
 		return 0, false
 	}
-	seed, err := strconv.ParseUint(text, 0, 64)
+	n, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
-		t.Fatalf("%s=%q is not a number", Variable, text)
+		t.Fatalf("%s=%q is not a number", variable, text)
 	}
-	return seed, true
+	return n, true
 }
 
 // Seed makes the run's seed the one of the environment, or else this one, and returns it.
@@ -87,10 +108,10 @@ func (s *Source) Seed(otherwise uint64) uint64 {
 // Note says that the run's seed is this one, which the test has chosen by itself.
 func (s *Source) Note(seed uint64) { s.seed.Store(seed) }
 
-// Fresh is Seed with another one in each run. It is logged at once: a test that hangs says no more.
+// Fresh is Seed with another one for each Key. It is logged at once: a test that hangs says no more.
 func (s *Source) Fresh() uint64 {
 	s.t.Helper()
-	seed := s.Seed(uint64(time.Now().UnixNano()))
+	seed := s.Seed(Key(s.t))
 	s.t.Logf("%s=%d", Variable, seed)
 	return seed
 }

@@ -1,0 +1,225 @@
+#!/bin/sh
+# The hunt: looks for defects that nobody knows of, with other seeds each time, faults at any moment, planted bugs, fuzzing,
+# the race detector. It decides about no change. What it finds goes, with the command that repeats it, to hunt/<time>.txt,
+# and from there into docs/finds.md. docs/testing.md says more.
+#
+# Usage: tools/hunt.sh [phase…]      default: all of them, in an order that KEY chooses
+#
+# phases:
+#   build            the programs; always the first
+#   vulnerabilities  govulncheck, where its database can be had
+#   rotation         every test of the gate's phase unit, with what the gate leaves out and other seeds of property tests
+#   sim              simulators of the data path and the control plane, seeds that were not played before
+#   e2e              clusters of real processes: every test
+#   csi              the CSI driver on such a cluster: the sanity suite of the CSI project, data, kills
+#   k8s              the system installed on a cluster of real nodes: kubelets, containers, images, manifest (as root)
+#   race             data path, instance manager and controllers under the race detector
+#   crash            real processes killed, stopped, cut off: every fault on every rig
+#   powerloss        disks that lose power at every moment
+#   filesystem       file systems on volumes under faults
+#   upgrade          live upgrades under load
+#   handover         engines that hand over, killed at every step
+#   enginekill       the engine under a file system killed, in a cluster
+#   stubborn         an engine that ignores every signal, and an instance manager that runs for long
+#   mutations        planted bugs that a test must notice, and small changes all over the packages that decide
+#   fuzz             every decoder, for some seconds
+#   entries          every entry point of Makefile and README in a small form
+#
+# MINUTES   no phase is begun after so many minutes (default: all are)
+# SIZE      once (default) or night: how much a phase does
+# KEY       a number that chooses seeds, shares and the order; default: the clock's. It is printed
+# PARALLEL  how many test binaries run at once (default 2)
+set -u
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+need_go
+. tools/phases.sh
+
+# of <once> <night>: what belongs to the size of this run.
+of() {
+	case $size in
+	once) echo "$1" ;;
+	night) echo "$2" ;;
+	esac
+}
+
+do_vulnerabilities() {
+	database=$(go env GOVULNDB)
+	database=${database:-https://vuln.go.dev}
+	case $database in
+	http*)
+		curl -fsS -m 10 -o /dev/null "$database/index/db.json" 2>"$work/curl" || {
+			echo "not checked: the database of known vulnerabilities cannot be had ($(cat "$work/curl")); name a copy in GOVULNDB=file:///…"
+			echo "govulncheck: the database of known vulnerabilities cannot be had" >>"$work/skipped"
+			return 0
+		}
+		;;
+	esac
+	go -C tools build -buildvcs=false -o "$bin/tools/" golang.org/x/vuln/cmd/govulncheck || return 1
+	failed=0
+	for module in . standalone; do
+		"$bin/tools/govulncheck" -C "$module" -db "$database" ./... || failed=1
+	done
+	return $failed
+}
+
+# What has a phase of its own.
+phased='/(tidy|sim|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|mutation))$'
+
+do_rotation() {
+	failed=0
+	RAPID_SEED=$key gotest . -count=1 $(go list ./... | grep -Ev "$phased") || failed=1
+	gotest standalone -count=1 ./... || failed=1
+	return $failed
+}
+
+do_sim() {
+	failed=0
+	from=${FROM:-$((key * 1000 + 100000))}
+	seeds=${SEEDS:-$(of 2000 100000)}
+	echo "simulating $seeds seeds from $from on"
+	SEEDS=$seeds FROM=$from gotest . -count=1 -run 'TestSeeds$' ./sim || failed=1
+	OPERATOR_SEEDS=$(of 40 1000) OPERATOR_FROM=$from gotest . -count=1 -run 'TestOperatorWithCrashes$' ./sim || failed=1
+	gotest . -count=1 -run 'TestWorld$' ./controlplane/simulated -first "$from" -seeds "$(of 40 500)" || failed=1
+	[ "$size" != night ] || gotest . -count=1 ./dataplane/quorum -long || failed=1
+	return $failed
+}
+
+do_e2e() {
+	[ "$size" != night ] || export ANKOLE_F4_ROUNDS=100 ANKOLE_F18_REPLICAS=60
+	parallel=1 gotest . -count=1 -run "${RUN:-.}" ./test/e2e || return 1
+	[ "$size" = night ] || return 0
+	echo "the same with a storage network (C14), but for what has one or none of its own"
+	parallel=1 ANKOLE_E2E_NETWORK=1 gotest . -count=1 \
+		-skip '^(TestCluster|TestC14|TestC3|TestProposalsTour|TestTakesOverAnEarlierCluster|TestAccess|TestCommandLine)$' ./test/e2e
+}
+
+# The suite is a program of its own module's tools, so that its framework stays out of the main module.
+do_csi() {
+	go -C tools build -buildvcs=false -o "$bin/tools/" github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity || return 1
+	ANKOLE_TOOLS="$bin/tools" gotest . -count=1 ./test/csi
+}
+
+do_k8s() {
+	need_bed || return 1
+	# To vet a test is to vet all of kubelet first.
+	gotest bed -count=1 -vet=off -run "${RUN:-.}" ./k8stest || return 1
+	[ "$size" = night ] || return 0
+	go -C tools build -buildvcs=false -o "$bin/tools/" honnef.co/go/tools/cmd/staticcheck || return 1
+	go -C bed vet ./... && (cd bed && "$bin/tools/staticcheck" ./...)
+}
+
+do_entries() { tools/entries.sh; }
+
+# The race detector needs cgo, and programs that are linked without it run as they are.
+do_race() {
+	command -v gcc >/dev/null || {
+		echo "not checked: the race detector needs a C compiler, and gcc is missing"
+		return 1
+	}
+	if [ "$size" = night ]; then
+		CGO_ENABLED=1 gotest . -race $(go list ./... | grep -v -e '/tidy$' -e '/test/mutation$' -e '/test/e2e$' -e '/test/csi$')
+		return
+	fi
+	failed=0
+	CGO_ENABLED=1 gotest . -short -race ./dataplane/loop/... ./dataplane/replica ./dataplane/daemon ./instancemanager/... \
+		./controlplane/... || failed=1
+	# What tries every step of a history does so in one thread.
+	CGO_ENABLED=1 gotest . -short -race -skip 'Crash|PowerLoss|EveryStep|Fixtures|AfterKill' ./dataplane/chain || failed=1
+	return $failed
+}
+
+do_crash() { ROUNDS=$(of all 1000) SEED=${SEED:-$key} gotest . -count=1 ./test/crash; }
+
+do_powerloss() {
+	SEED=${SEED:-$key} gotest . -count=1 ./test/powerloss -deep -part "$(of $((key % 3 + 1))/3 1/1)" -trials "$(of 50 1000)"
+}
+
+do_filesystem() { gotest . -count=1 ./test/filesystem -deep; }
+
+do_upgrade() {
+	failed=0
+	UPGRADES=$(of 15 200) UPGRADES_TABLE="$work/upgrades" gotest . -count=1 ./test/upgrade || failed=1
+	[ ! -f "$work/upgrades" ] || cat "$work/upgrades"
+	return $failed
+}
+
+do_handover() { gotest . -count=1 ./test/handover -deep; }
+
+do_enginekill() {
+	failed=0
+	ANKOLE_F3_ROUNDS=$(of 16 200) gotest . -count=1 -parallel 4 -run 'TestF3Rounds$' ./test/e2e || failed=1
+	ANKOLE_FUSE_RESEND=off ANKOLE_F3_ROUNDS=$(of 8 100) gotest . -count=1 -parallel 4 -run 'TestF3Rounds$' ./test/e2e || failed=1
+	return $failed
+}
+
+do_stubborn() {
+	failed=0
+	ANKOLE_STUBBORN=1 gotest . -count=1 -run 'TestEngineIgnoresStop$' ./test/proxy || failed=1
+	ANKOLE_SOAK=$(of 200 1000) gotest . -count=1 -run 'TestSoak$' ./instancemanager/daemon || failed=1
+	return $failed
+}
+
+do_mutations() {
+	failed=0
+	MUTATIONS=$(of "quick,$((key % 4 + 1))/4" all) gotest . -count=1 ./test/mutation || failed=1
+	SEED=$key tools/mutate.sh -budget "$(of 300s 0s)" || failed=1
+	return $failed
+}
+
+# The other targets need Kubernetes' packages compiled once more, for fuzzing, which takes longer than all of these.
+do_fuzz() {
+	FUZZTIME=${FUZZTIME:-$(of 5s 1m)} FUZZ=${FUZZ:-^(dataplane|hostpath|instancemanager|rest/resource)} tools/fuzz.sh
+}
+
+# hunted <name…>: the phases in the order that the key chooses, until the time is over.
+hunted() {
+	for name in $(printf '%s\n' "$@" | awk -v k="$key" 'BEGIN { srand(k) } { print rand() "\t" $0 }' | sort | cut -f2); do
+		if [ -n "${MINUTES:-}" ] && [ $((($(now) - start) / 60000)) -ge "$MINUTES" ]; then
+			echo "not begun, for its $MINUTES minutes are over: $name"
+			continue
+		fi
+		run_phases "$name"
+	done
+}
+
+# finds keeps what failed, with what repeats it.
+finds() {
+	mkdir -p hunt
+	file=hunt/$(date -u +%Y-%m-%dT%H%M%S).txt
+	{
+		echo "KEY=$key SIZE=$size at $(git rev-parse --short HEAD)"
+		for name in $(sed -n 's/^\([a-z0-9]*\) *FAILED .*/\1/p' "$work/summary"); do
+			failures "$name"
+		done
+	} >"$file"
+	echo "what was found: $file"
+}
+
+# Read to its end before it runs, so that editing the script does not disturb a run.
+main() {
+	size=${SIZE:-once}
+	case $size in
+	once) ;;
+	night) timeout=12h ;;
+	*)
+		echo "SIZE=$size is neither once nor night" >&2
+		exit 2
+		;;
+	esac
+	[ $# -gt 0 ] || set -- vulnerabilities rotation sim e2e csi k8s race crash powerloss filesystem upgrade handover enginekill \
+		stubborn mutations fuzz entries
+	known "$@"
+	start=$(now)
+	key=${KEY:-$((start / 1000))} || exit 2
+	export KEY="$key"
+	echo "hunt at $(git rev-parse --short HEAD), SIZE=$size KEY=$key: $*"
+	build_report
+	run_phases build
+	hunted "$@"
+	! grep -q FAILED "$work/summary" || finds
+	summary "$start"
+	exit
+}
+
+main "$@"
