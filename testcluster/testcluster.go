@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/patience"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/logs"
 )
@@ -206,7 +207,7 @@ func (o *Options) arguments(dir string) []string {
 		args = append(args, "--images", o.Images)
 	}
 	if o.NodeGrace != 0 {
-		args = append(args, "--node-grace", o.NodeGrace.String())
+		args = append(args, "--node-grace", patience.Of(o.NodeGrace).String())
 	}
 	if o.StopGrace != 0 {
 		args = append(args, "--stop-grace", o.StopGrace.String())

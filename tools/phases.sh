@@ -10,8 +10,15 @@ timeout=30m
 modules=". standalone tools"
 # What of module bed does not have kubelet linked in. The rest takes minutes to compile and to check: phase k8s does both.
 bed="./cmd/ankole-pause ./host ./networks ./node ./plan"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tools/sweep.sh
+sweep_dead
+# Everything that a test makes is in this folder, or is a process that has its name in its environment: what is left at the
+# end of a run is found by it. Paths of sockets are short, so this one is.
+work=$(mktemp -d /tmp/ankole-run.XXXXXX)
+echo $$ >"$work/pid"
+mkdir "$work/t"
+export TMPDIR="$work/t"
+trap 'status=$?; trap "" INT TERM; sweep "$work"; exit $status' EXIT
 trap 'exit 130' INT TERM
 : >"$work/skipped"
 : >"$work/summary"
@@ -24,7 +31,8 @@ gotest() {
 		status=0
 		go -C "$module" test -json -timeout "$timeout" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
 		echo "$status" >"$work/status.$current"
-	} | "$bin/tools/testreport" -skipped "$work/skipped" -failed "$work/failed.$current" -module "$module" -- "$@" || return 1
+	} | "$bin/tools/testreport" -skipped "$work/skipped" -failed "$work/failed.$current" -waits "${ANKOLE_WAITS:-$work/none}" \
+		-slow "$work/slow.$current" -module "$module" -- "$@" || return 1
 	return "$(cat "$work/status.$current")"
 }
 
@@ -92,6 +100,7 @@ summary() {
 		sed -n 's/^\^\{0,1\}\([^#].*\)/  \1/p' test/lack/absent.txt
 	}
 	cat "$work/summary"
+	cat "$work"/told.* 2>/dev/null
 	all=$(wc -l <"$work/summary")
 	passed=$(grep -c '^[a-z0-9]* *ok ' "$work/summary")
 	if [ "$passed" -ne "$all" ]; then

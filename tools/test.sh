@@ -89,7 +89,25 @@ do_simulation() {
 	return $failed
 }
 
-do_scenarios() { parallel=1 gotest . -count=1 -parallel 1 -run "$scenarios" ./test/e2e; }
+# Deadlines of the product that a busy machine can miss are five times as long. A scenario that fails only because a wait ran
+# out is run once more, alone; more than two of them are a failure.
+do_scenarios() {
+	export ANKOLE_TIMES=5 ANKOLE_WAITS="$work/waits"
+	parallel=1
+	gotest . -count=1 -parallel 1 -run "$scenarios" ./test/e2e && return
+	slow=$work/slow.$current
+	[ -s "$slow" ] && [ "$(wc -l <"$slow")" -le 2 ] || return 1
+	mv "$slow" "$work/again"
+	mv "$work/failed.$current" "$work/before"
+	while IFS="$(printf '\t')" read -r pattern name what; do
+		echo "once more, alone: $name, which waited in vain for: $what"
+		gotest . -count=1 -run "$pattern" ./test/e2e || {
+			cat "$work/before" >>"$work/failed.$current"
+			return 1
+		}
+		echo "slow: $name, $what" >>"$work/told.$current"
+	done <"$work/again"
+}
 
 scenarios='^(TestCluster|TestCommandLine|TestF2|TestTakesOverAnEarlierCluster)$'
 

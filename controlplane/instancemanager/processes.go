@@ -15,6 +15,7 @@ import (
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/naming"
 	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/patience"
 )
 
 // callTimeout bounds one order to an instance manager. Starting and stopping go on after the
@@ -100,7 +101,7 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 
 // replaceTimeout bounds the order to replace an engine: 30 s until it takes over, and what the
 // instance manager needs to stop one that does not.
-const replaceTimeout = time.Minute
+var replaceTimeout = patience.Of(time.Minute)
 
 // Replace has an engine's process hand its volume over to a new one of another binary.
 func (c *Callers) Replace(ctx context.Context, im *v1beta2.InstanceManager, p instance.Process) error {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/url"
 	"time"
+
+	"ankole.storage/patience"
 )
 
 // Config is everything the process is told from outside.
@@ -89,13 +91,14 @@ func (c Config) Complete() (Config, error) {
 // renewEvery after its last success (quietLock), gives up after renewDeadline more, and then has
 // stopLimit for its controllers to end: together less than leaseDuration, so that nobody else leads
 // before they have (TestLeaderStopsBeforeTheNext).
-const (
-	leaseName     = "longhorn-manager-leader"
-	leaseDuration = 6 * time.Second
-	renewEvery    = 2 * time.Second
-	renewDeadline = 2500 * time.Millisecond
+const leaseName = "longhorn-manager-leader"
+
+var (
+	leaseDuration = patience.Of(6 * time.Second)
+	renewEvery    = patience.Of(2 * time.Second)
+	renewDeadline = patience.Of(2500 * time.Millisecond)
 	retryPeriod   = 250 * time.Millisecond
 	// stopLimit bounds the orderly end of controllers. A process whose controllers take longer ends
 	// itself if it has lost the lease.
-	stopLimit = 1200 * time.Millisecond
+	stopLimit = patience.Of(1200 * time.Millisecond)
 )

@@ -12,11 +12,12 @@ import (
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/patience"
 )
 
 // kubeletGrace is how long a kubelet may miss its heartbeat before the node counts as down: a
 // restarting kubelet stays within it.
-const kubeletGrace = 10 * time.Second
+var kubeletGrace = patience.Of(10 * time.Second)
 
 // readiness says whether the node can be used, from the Kubernetes node and the manager Pod on it
 // (nil if gone). recheck is when to look again although nothing changes (0: no need).

@@ -13,6 +13,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/daemon"
 	"ankole.storage/hostpath"
+	"ankole.storage/patience"
 )
 
 func replicaCommand(g *globals) *cobra.Command {
@@ -122,6 +123,7 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	if cfg.ReplicaTimeout < 8*time.Second || cfg.ReplicaTimeout > 30*time.Second {
 		cfg.ReplicaTimeout = 8 * time.Second
 	}
+	cfg.ReplicaTimeout = patience.Of(cfg.ReplicaTimeout)
 	cfg.StandInFor = strings.TrimPrefix(cfg.StandInFor, "tcp://")
 	if (len(cfg.Replicas) == 0) == (cfg.StandInFor == "") {
 		return errors.New("either --replica or --stand-in-for has to be given")

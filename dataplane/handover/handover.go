@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/frontend"
+	"ankole.storage/patience"
 )
 
 // Version is the newest version of the messages this code speaks, MinVersion the oldest.
@@ -41,23 +42,23 @@ const (
 // Bounds in time. All of them together are less than ReplaceTime, by the time that processes need
 // to start and to say that they are running: an engine that has taken the volume must not be killed
 // then. The pause that a user may notice is bounded by DrainTime and TakeTime.
-const (
+var (
 	// ReplaceTime is how long an instance manager waits for a replacement to be running.
-	ReplaceTime = 30 * time.Second
+	ReplaceTime = patience.Of(30 * time.Second)
 	// PrepareTime bounds what the new engine does before it asks: replicas build their maps meanwhile.
-	PrepareTime = 10 * time.Second
+	PrepareTime = patience.Of(10 * time.Second)
 	// PassingTime is how long a hand-over waits, beside the user's requests, for something that is
 	// over soon: a snapshot, an expansion, the piece of a purge. What takes longer is for whoever
 	// wants the upgrade to wait for.
-	PassingTime = 3 * time.Second
+	PassingTime = patience.Of(3 * time.Second)
 	// DrainTime bounds the end of the requests that the old engine has taken in. A disk that is
 	// slower than that is no reason to make its user wait longer: the upgrade is refused and can be
 	// tried again.
-	DrainTime = 2 * time.Second
+	DrainTime = patience.Of(2 * time.Second)
 	// ReleaseTime bounds flushing and giving up the directories.
-	ReleaseTime = 5 * time.Second
+	ReleaseTime = patience.Of(5 * time.Second)
 	// TakeTime is how long the old engine waits for Taken before it takes the volume back.
-	TakeTime = 5 * time.Second
+	TakeTime = patience.Of(5 * time.Second)
 )
 
 // Message is what is sent: exactly one field is set.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"ankole.storage/patience"
 )
 
 // Config of a Manager. Zero durations and sizes take the defaults.
@@ -66,7 +68,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.StopTimeout, defaultStopTimeout)
 	setDefault(&c.ProbeInterval, defaultProbeInterval)
 	setDefault(&c.ProbeTimeout, defaultProbeTimeout)
-	setDefault(&c.ReplaceTimeout, defaultReplaceTimeout)
+	setDefault(&c.ReplaceTimeout, patience.Of(defaultReplaceTimeout))
 	setDefault(&c.MaxLogSize, maxLogSize)
 	if c.Ports == (PortRange{}) {
 		c.Ports = PortRange{Start: 10000, End: 20000}

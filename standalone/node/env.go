@@ -17,6 +17,8 @@ import (
 	"k8s.io/kubernetes/pkg/fieldpath"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
+
+	"ankole.storage/patience"
 )
 
 // errConfig marks what a kubelet reports as CreateContainerConfigError: the Pod asks for something
@@ -58,7 +60,7 @@ func (e *environment) envVars() []kubecontainer.EnvVar {
 
 // passedOn are this program's own variables that containers get as well: switches for tests, see
 // docs/frontends.md.
-var passedOn = []string{"ANKOLE_FUSE_RESEND"}
+var passedOn = []string{"ANKOLE_FUSE_RESEND", patience.Variable}
 
 // environment builds a container's variables: ours, the image's, those from ConfigMaps and Secrets
 // as a whole, then the ones listed one by one, each able to refer to those before it.

@@ -18,6 +18,7 @@ import (
 	httpprobe "k8s.io/kubernetes/pkg/probe/http"
 	tcpprobe "k8s.io/kubernetes/pkg/probe/tcp"
 
+	"ankole.storage/patience"
 	"ankole.storage/standalone/process"
 )
 
@@ -173,7 +174,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // probeOnce runs a probe's action once.
 func (a *Agent) probeOnce(ctx context.Context, pod *v1.Pod, c *v1.Container, p *v1.Probe, proc *process.Process) (bool,
 	string) {
-	timeout := max(time.Duration(p.TimeoutSeconds)*time.Second, time.Second)
+	timeout := patience.Of(max(time.Duration(p.TimeoutSeconds)*time.Second, time.Second))
 	var res probe.Result
 	var msg string
 	var err error

@@ -23,7 +23,11 @@ var knobs = []string{
 	"ANKOLE_ENGINE",
 	"ANKOLE_F3_ROUNDS",
 	"ANKOLE_FUSE_RESEND",
+	"ANKOLE_GATE",
 	"ANKOLE_STUBBORN",
+	"ANKOLE_TIMES",
+	"KEY",
+	"RAPID_SEED",
 	"ANKOLE_SOAK",
 }
 
@@ -55,11 +59,7 @@ func (r *report) again(pkg, test string) string {
 		words = append(words, "-race")
 	}
 	if test != "" {
-		parts := strings.Split(test, "/")
-		for i, p := range parts {
-			parts[i] = "^" + regexp.QuoteMeta(p) + "$"
-		}
-		words = append(words, "-run", quote(strings.Join(parts, "/")))
+		words = append(words, "-run", quote(pattern(test)))
 	}
 	words = append(words, pkg)
 	for _, a := range r.after() {

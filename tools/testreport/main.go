@@ -7,7 +7,10 @@
 // "found: " is shown at once, as is a line it prints with "progress: ": a simulator that looks for
 // minutes says what it has found.
 //
-//	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] [-failed FILE] -- ARGUMENTS
+// With -waits, the notes of package test/wait, the file of -slow gets the tests that failed, if each
+// of them failed only since a wait ran out.
+//
+//	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] [-failed FILE] [-waits FILE -slow FILE] -- ARGUMENTS
 //	testreport -table FILE
 //	testreport -table FILE -facts DIR
 //
@@ -33,6 +36,8 @@ func main() {
 	flag.StringVar(&o.module, "module", ".", "folder of the module under test, for the command that repeats a test")
 	skipped := flag.String("skipped", "", "file that gets a line for every test that was skipped")
 	failed := flag.String("failed", "", "file that gets every test that failed, as the report's last lines name it")
+	waits := flag.String("waits", "", "file with the notes of package test/wait")
+	slowFile := flag.String("slow", "", "file that gets the tests that failed, if they did so only since they waited in vain")
 	table := flag.String("table", "", "print that file of skipped tests as a table, and nothing else")
 	facts := flag.String("facts", "", "folder of tables of facts: print those whose tests are in the file of -table instead")
 	flag.Parse()
@@ -52,6 +57,12 @@ func main() {
 	ok := err == nil && r.finish()
 	if err == nil && *failed != "" {
 		err = appendLines(*failed, r.failures)
+	}
+	if err == nil && *slowFile != "" {
+		var notes string
+		if notes, err = notesOf(*waits); err == nil {
+			err = writeSlow(*slowFile, slow(r.failed, r.broken, notes))
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
@@ -109,7 +120,9 @@ type report struct {
 	began    time.Time
 	packages map[string]*result
 	builds   map[string][]string // output of the compiler, by import path
-	failures []string            // names of what failed
+	failures []string            // what failed, as the last lines say it
+	failed   []string            // names of tests that failed
+	broken   bool                // a package failed, and none of its tests
 	skips    []string
 	tests    counts
 	running  running
@@ -214,6 +227,7 @@ func (r *report) test(p *result, e event) {
 		delete(p.output, e.Test)
 	case "fail":
 		p.failed++
+		r.failed = append(r.failed, e.Test)
 		r.failures = append(r.failures,
 			e.Package+" "+e.Test+digest(p.output[e.Test])+"\n  again: "+r.again(e.Package, e.Test))
 	case "skip":
@@ -298,6 +312,7 @@ func (r *report) ended(p *result, e event) {
 		fmt.Fprintf(r.w, "?   \t%s\t[no test files]\n", e.Package)
 	case "fail":
 		if p.failed == 0 {
+			r.broken = true
 			r.failures = append(r.failures, e.Package+"\n  again: "+r.again(e.Package, ""))
 		}
 		for _, line := range r.builds[e.FailedBuild] {
@@ -330,6 +345,7 @@ func (r *report) dump(p *result) {
 // finish prints the sum and reports whether all is well.
 func (r *report) finish() bool {
 	for name, p := range r.packages { // go test was killed
+		r.broken = true
 		r.failures = append(r.failures, name+" did not end")
 		r.dump(p)
 	}
