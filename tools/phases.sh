@@ -52,7 +52,9 @@ phase() {
 	began=$(now)
 	result=FAILED
 	! "do_$1" || result=ok
-	printf '%-16s %-7s %5d s %6d s of CPU\n' "$1" "$result" $((($(now) - began) / 1000)) "$(cpu)" | tee -a "$work/summary"
+	took=$((($(now) - began) / 1000))
+	cpu >"$work/cpu.$1"
+	printf '%-16s %-7s %5d s %6d s of CPU\n' "$1" "$result" "$took" "$(cat "$work/cpu.$1")" | tee -a "$work/summary"
 }
 
 # failures <phase>: what failed in it, in few lines: tests by name, or else the end of its output.

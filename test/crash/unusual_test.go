@@ -268,7 +268,7 @@ func TestWitnessAwayAndBack(t *testing.T) {
 func TestDeadHostIsNoticed(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ROUNDS") == "" {
-		lack.Later(t, "takes more than a minute; ROUNDS=1 runs it, as tools/test.sh slow does")
+		lack.Later(t, "takes more than a minute; ROUNDS=1 runs it, as tools/hunt.sh crash does")
 	}
 	r := under(t, rig.Config{Replicas: 3, Network: true})
 	r.progress(100)
