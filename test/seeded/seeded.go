@@ -108,7 +108,7 @@ func (s *Source) Seed(otherwise uint64) uint64 {
 // Note says that the run's seed is this one, which the test has chosen by itself.
 func (s *Source) Note(seed uint64) { s.seed.Store(seed) }
 
-// Fresh is Seed with another one for each Key. It is logged at once: a test that hangs says no more.
+// Fresh is Seed with another one for each Key, logged at once: a test that hangs says no more.
 func (s *Source) Fresh() uint64 {
 	s.t.Helper()
 	seed := s.Seed(Key(s.t))
