@@ -137,7 +137,7 @@ func TestBackupTargetIsThere(t *testing.T) {
 	expect(t, "asked for", CheckVolume(older, changed, gone), "backup target other of volume demo does not exist")
 }
 
-// TestOlderVolumesCanBeChanged (D7, K92): a volume that lacks what its version did not know can be
+// TestOlderVolumesCanBeChanged (D7): a volume that lacks what its version did not know can be
 // changed in any way that another can; it is treated as it was, whatever new volumes get.
 func TestOlderVolumesCanBeChanged(t *testing.T) {
 	s := setting.Values{setting.DefaultDataLocality: "best-effort", setting.DefaultBackupBlockSize: "16",

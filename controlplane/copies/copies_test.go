@@ -179,7 +179,7 @@ func has(got, want string) bool {
 
 // TestSomeMemberStays holds P2: whatever is deleted in whatever order, as far as Serves and Holds
 // allow it, a member of the record is left, of a detached volume enough to start from, and one
-// whose machine is there if there was one (K102).
+// whose machine is there if there was one.
 func TestSomeMemberStays(t *testing.T) {
 	src := seeded.New(t, "P2: a member of the record is left, whatever is deleted in whatever order")
 	for seed := range src.Seeds(5_000) {

@@ -10,8 +10,8 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// TestConcerned holds K44: a process that starts concerns itself, and the state of its instance
-// manager all of them.
+// TestConcerned: a process that starts concerns itself, and the state of its instance manager all
+// of them. Work that each start causes for all grows with the number of volumes.
 func TestConcerned(t *testing.T) {
 	p := func(state v1beta2.InstanceState) v1beta2.InstanceProcess {
 		return v1beta2.InstanceProcess{Status: v1beta2.InstanceProcessStatus{State: state}}

@@ -25,8 +25,9 @@ func (w *drainage) die(node string, dead bool) {
 	w.must(w.api.Status().Update(context.Background(), n))
 }
 
-// TestDeadNodesKeepNoBudgetsFree holds K102: the budget of a machine that is gone stays, since
-// nobody looks after it, and protects no copy. A budget that was let go before comes back.
+// TestDeadNodesKeepNoBudgetsFree: the budget of a machine that is gone stays, since nobody looks
+// after it, and protects no copy: the drain that believed it took the last living copy away. A
+// budget that was let go before comes back.
 func TestDeadNodesKeepNoBudgetsFree(t *testing.T) {
 	w := newDrainage(t, nil)
 	w.replica("v", "n1")

@@ -348,8 +348,10 @@ func TestDriftIsNamedInTheCondition(t *testing.T) {
 	}
 }
 
-// TestPodStaysOnANodeThatDoesNotAnswer holds K2 of docs/defects.md: Kubernetes adds a toleration of
-// 300 s for each of the two taints that a Pod does not tolerate for ever.
+// TestPodStaysOnANodeThatDoesNotAnswer: a Pod that does not tolerate the taints not-ready and
+// unreachable for ever gets a toleration of 300 s from Kubernetes for each. Engines and replicas of
+// a node that was merely cut off from the API server would end after five minutes, although their
+// volumes work.
 func TestPodStaysOnANodeThatDoesNotAnswer(t *testing.T) {
 	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
 	s.Settings.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}

@@ -293,8 +293,9 @@ func (w *drainage) showAll() {
 	}
 }
 
-// TestTwoDrainsKeepACopy holds K9 of docs/defects.md: two nodes with the two copies of a volume are
-// drained at once. The cache shows both budgets, so each of them looks free to go.
+// TestTwoDrainsKeepACopy: two nodes with the two copies of a volume are drained at once. The cache
+// shows both budgets, so each of them looks free to go: judged by the cache both went, with the
+// last two copies.
 func TestTwoDrainsKeepACopy(t *testing.T) {
 	w := newDrainage(t, nil)
 	w.replica("v", "n1")
@@ -327,7 +328,8 @@ func TestTwoDrainsKeepACopy(t *testing.T) {
 }
 
 // TestReleasedBudgetComesBack: a node that may be drained hears of every volume that has a replica
-// there, and of other budgets, since it may have the last copy then (K95).
+// there, and of other budgets, since it may have the last copy then: its budget had to come back,
+// and nothing woke it.
 func TestReleasedBudgetComesBack(t *testing.T) {
 	w := newDrainage(t, nil)
 	w.replica("v", "n1")
@@ -369,7 +371,8 @@ func TestReleasedBudgetComesBack(t *testing.T) {
 }
 
 // TestDrainHearsOfWhatChangesMeanwhile: a replica that changes after the look at all replicas, and
-// before the volume that holds the budget is noted, wakes the instance manager (K71).
+// before the volume that holds the budget is noted, wakes the instance manager. Who was noted at
+// the end of the look only would wait for the next event.
 func TestDrainHearsOfWhatChangesMeanwhile(t *testing.T) {
 	w := newDrainage(t, nil)
 	w.replica("v", "n1")

@@ -95,7 +95,8 @@ func TestStatusSettlesInOneStep(t *testing.T) {
 		im, s := anyWorld(t)
 		settles(t, im, s)
 	})
-	// K72: a starting Pod without the address that is recorded still.
+	// A starting Pod without the address that is recorded still: the message of its condition is made
+	// of what this look leaves recorded.
 	im, s := manager(v1beta2.InstanceManagerStateStarting), world()
 	im.Status.StorageIP, s.Processes = "192.168.0.7", nil
 	s.Pod.Annotations[naming.AnnotationNetworks] = networksAnnotation("a/b")

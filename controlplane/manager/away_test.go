@@ -94,8 +94,9 @@ func (k *cluster) giveManager(t *testing.T, node string) {
 	})
 }
 
-// testWitnessWithoutOwnManager holds K40: an engine's question reaches the API server although the
-// manager of its node is away.
+// testWitnessWithoutOwnManager: an engine's question reaches the API server although the manager of
+// its node is away, as in each upgrade. Without the witness it cannot drop a lost replica, and its
+// users' requests wait.
 func (k *cluster) testWitnessWithoutOwnManager(t *testing.T, c *testcluster.Cluster) {
 	node := c.Nodes[0]
 	k.takeManager(t, node.Name)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestLeaderStopsBeforeTheNext holds K6 of docs/defects.md: from the last renewal that succeeded,
-// the time until a leader notices, plus the time its controllers have to end, is shorter than the
-// lease; and a leader that is gone is replaced within 8 s.
+// TestLeaderStopsBeforeTheNext: from the last renewal that succeeded, the time until a leader
+// notices, plus the time its controllers have to end, is shorter than the lease, or there are two
+// leaders at once; and a leader that is gone is replaced within 8 s.
 func TestLeaderStopsBeforeTheNext(t *testing.T) {
 	if last := renewEvery + retryPeriod + renewDeadline + stopLimit; last >= leaseDuration {
 		t.Errorf("a leader may write for %s after its last renewal, and another one leads after %s", last, leaseDuration)
@@ -24,7 +24,8 @@ func TestLeaderStopsBeforeTheNext(t *testing.T) {
 	}
 }
 
-// TestControllersThatDoNotStopEndTheProcess is the second half of K6.
+// TestControllersThatDoNotStopEndTheProcess: controllers that have not ended by the time another
+// leader may begin would write beside it, so the process ends.
 func TestControllersThatDoNotStopEndTheProcess(t *testing.T) {
 	ended := make(chan int, 1)
 	exit = func(code int) { ended <- code }

@@ -112,9 +112,9 @@ func candidate(t *testing.T, s *leaseStore, name string, lead func(ctx context.C
 	return func() { cancel(); work.Wait() }
 }
 
-// TestElectionIsQuiet holds K42: an election costs one request in two seconds, whatever the number
-// of candidates; one leads at a time, through an API server that is away as well; and a leader that
-// ends is replaced at once.
+// TestElectionIsQuiet: an election costs one request in two seconds, whatever the number of
+// candidates, which follow the lease by a watch; one leads at a time, through an API server that is
+// away as well; and a leader that ends is replaced at once.
 func TestElectionIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &leaseStore{}

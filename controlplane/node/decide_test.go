@@ -321,7 +321,8 @@ func TestEviction(t *testing.T) {
 }
 
 // TestDiskThatIsAwayIsToldOn: what the manager of a node found of a disk stays while that manager
-// is away, since copies there do not count (K102).
+// is away, since copies there do not count: with one that counted, the last other copy could be
+// drained away.
 func TestDiskThatIsAwayIsToldOn(t *testing.T) {
 	for _, found := range []string{v1beta2.DiskReasonNoDiskInfo, v1beta2.DiskReasonDiskFilesystemChanged, ""} {
 		n, s := storageNode(), healthy()
@@ -341,7 +342,7 @@ func TestDiskThatIsAwayIsToldOn(t *testing.T) {
 }
 
 // TestSchedulable: a cordoned node takes no new replicas where the setting says so, or where they
-// would have to leave it at once (K107).
+// would have to leave it at once, to be replaced there again.
 func TestSchedulable(t *testing.T) {
 	cordoned := kube(func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	for _, tt := range []struct {
@@ -367,8 +368,9 @@ func TestSchedulable(t *testing.T) {
 	}
 }
 
-// TestManagerIsMissedFromItsLossOn holds K78: how long a node has been without a manager Pod does
-// not begin with what the node suffered from before.
+// TestManagerIsMissedFromItsLossOn: how long a node has been without a manager Pod does not begin
+// with what the node suffered from before: of a node under pressure whose manager was restarted the
+// data of deleted replicas would be left after seconds.
 func TestManagerIsMissedFromItsLossOn(t *testing.T) {
 	n, s := storageNode(), healthy()
 	for _, step := range []struct {

@@ -47,9 +47,10 @@ func threeDisks(t *testing.T) (n *v1beta2.Node, root string, look func() map[str
 	}
 }
 
-// TestADiskThatIsPulledLeavesOthersAlone (K93): whatever is left where a disk was, and whatever the
-// disks are called, the others stay ready, and a new one gets its configuration. One of the others
-// is on the file system that the directory of the disk is on when nothing is mounted there.
+// TestADiskThatIsPulledLeavesOthersAlone: whatever is left where a disk was, and whatever the disks
+// are called, the others stay ready, and a new one gets its configuration. One of the others is on
+// the file system that the directory of the disk is on when nothing is mounted there: of two such
+// disks only one is what it says, and not the one whose name comes first.
 func TestADiskThatIsPulledLeavesOthersAlone(t *testing.T) {
 	config := func(write func(file string) error) func(string) error {
 		return func(dir string) error {

@@ -100,8 +100,9 @@ func TestBudgetsWakeCordonedNodes(t *testing.T) {
 	}
 }
 
-// TestSiblingsWakeCordonedNodes holds K79: whether a replica is the last one, and so has to leave a
-// cordoned node, changes with the other replicas of its volume.
+// TestSiblingsWakeCordonedNodes: whether a replica is the last one, and so has to leave a cordoned
+// node, changes with the other replicas of its volume. A drain would wait for ever for one that has
+// become the last.
 func TestSiblingsWakeCordonedNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1beta2.AddToScheme} {

@@ -11,8 +11,9 @@ import (
 	"ankole.storage/controlplane/condition"
 )
 
-// TestWhatConcernsANode holds K44: of what happens to a replica, and of a kubelet's reports, a node
-// is woken by what it decides upon, and by nothing else.
+// TestWhatConcernsANode: of what happens to a replica, and of a kubelet's reports, a node is woken
+// by what it decides upon, and by nothing else, or each heartbeat costs as much as there are
+// volumes.
 func TestWhatConcernsANode(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*v1beta2.Replica)

@@ -55,7 +55,9 @@ func notReady(reason string, since time.Duration) *v1beta2.Node {
 	return n
 }
 
-// TestDecide has rows of K41: a node without its manager Pod.
+// TestDecide: the data of a deleted replica is the business of the manager on its node. On a ready
+// node without a manager Pod the leader takes the finalizer off after a while, or the replica would
+// be terminating for ever.
 func TestDecide(t *testing.T) {
 	deleted := func(r *v1beta2.Replica) { r.DeletionTimestamp = &metav1.Time{Time: now} }
 	stopped := func(r *v1beta2.Replica) { r.Spec.DesireState = v1beta2.InstanceStateStopped }
@@ -243,7 +245,8 @@ func TestRemovalDoesNotFollowLinks(t *testing.T) {
 	}
 }
 
-// TestNothingIsRemovedUnderAProcess holds K108: a process that has the directory in use keeps it.
+// TestNothingIsRemovedUnderAProcess: a process that has the directory in use keeps it: one whose
+// start was ordered late would serve without its files.
 func TestNothingIsRemovedUnderAProcess(t *testing.T) {
 	parent, name := t.TempDir(), "v-22222222"
 	path := filepath.Join(parent, name)
@@ -310,8 +313,8 @@ func TestRemovalThenFinalizer(t *testing.T) {
 	}
 }
 
-// TestOrdersToEndNameTheProcess: an order that is late ends no process that has followed the one
-// that was seen (K108).
+// TestOrdersToEndNameTheProcess: an order that is late, as a former leader's, ends no process that
+// has followed the one that was seen.
 func TestOrdersToEndNameTheProcess(t *testing.T) {
 	stray := *managers(runningProcess())[0].DeepCopy()
 	stray.Name, stray.Spec.NodeID = "im-2", "n2"
@@ -336,7 +339,8 @@ func TestOrdersToEndNameTheProcess(t *testing.T) {
 }
 
 // TestUsedByAnEngine: a deleted replica serves on while an engine may use it. Of an engine that
-// cannot be observed what it said last counts (K105).
+// cannot be observed what it said last counts: one whose node is cut off serves on, and cannot drop
+// a member of two without the witness.
 func TestUsedByAnEngine(t *testing.T) {
 	const rw, wo, bad = v1beta2.ReplicaModeRW, v1beta2.ReplicaModeWO, v1beta2.ReplicaModeERR
 	for _, c := range []struct {

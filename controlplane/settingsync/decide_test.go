@@ -136,7 +136,7 @@ func TestEnsureExist(t *testing.T) {
 }
 
 // TestLostPodsWakeTheirSettings: a Pod that kept a setting from being applied is gone, or its node
-// is, and the instance manager says nothing new of its settings (K97).
+// is, and the instance manager says nothing new of its settings.
 func TestLostPodsWakeTheirSettings(t *testing.T) {
 	im := func(pod, node, synced v1beta2.ConditionStatus) *v1beta2.InstanceManager {
 		return &v1beta2.InstanceManager{Status: v1beta2.InstanceManagerStatus{Conditions: []v1beta2.Condition{
@@ -163,7 +163,7 @@ func TestLostPodsWakeTheirSettings(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{naming.LabelComponent: component}}}
 	}
 	if !slices.Equal(settingsOf(pod(naming.ComponentInstanceManager)), instancemanager.PodSettingNames()) {
-		t.Error("the end of an instance manager's Pod, whose object is gone, wakes no setting (K101)")
+		t.Error("the end of an instance manager's Pod, whose object is gone, wakes no setting")
 	}
 	if settingsOf(pod("other")) != nil {
 		t.Error("the end of another Pod wakes settings")

@@ -45,11 +45,11 @@ func TestWorld(t *testing.T) {
 // TestRegressions plays the histories that have failed once.
 func TestRegressions(t *testing.T) {
 	for _, seed := range []uint64{
-		186, // a deleted replica that is kept for the last data counts as a copy; a member that is back (K100)
-		17,  // replicas that leave a cordoned node are replaced there (K107)
-		461, // a setting waits for a Pod whose instance manager is gone (K101)
-		404, // a volume is attached for a rebuild and detached again, without end (K110)
-		966, // a replica that is deleted and kept is deleted again, without end (K111)
+		186, // a deleted replica that is kept for the last data counts as a copy; a member that is back
+		17,  // replicas that leave a cordoned node are replaced there
+		461, // a setting waits for a Pod whose instance manager is gone
+		404, // a volume is attached for a rebuild and detached again, without end
+		966, // a replica that is deleted and kept is deleted again, without end
 	} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { history(t, seed, *trace) })
 	}

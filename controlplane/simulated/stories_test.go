@@ -95,8 +95,8 @@ func (w *world) processOf(name string) *proc {
 	return nil
 }
 
-// TestLastCopyIsListedAgain holds K103: a replica is deleted and taken off the engine's list, and
-// before the engine has removed it the other one is lost.
+// TestLastCopyIsListedAgain: a replica is deleted and taken off the engine's list, and before the
+// engine has removed it the other one is lost.
 func TestLastCopyIsListedAgain(t *testing.T) {
 	story(t, 3, func(w *world) {
 		v := w.volumeOfTwo("n1")
@@ -118,8 +118,8 @@ func TestLastCopyIsListedAgain(t *testing.T) {
 	})
 }
 
-// TestRebuildOnAHungDiskIsGivenUp holds K104: the process of a replica that is to be rebuilt hangs,
-// and does not end when it is killed.
+// TestRebuildOnAHungDiskIsGivenUp: the process of a replica that is to be rebuilt hangs, and does
+// not end when it is killed.
 func TestRebuildOnAHungDiskIsGivenUp(t *testing.T) {
 	story(t, 4, func(w *world) {
 		v := w.volumeOfTwo("n1")
@@ -142,8 +142,9 @@ func TestRebuildOnAHungDiskIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestReplicaOfAnEngineOutOfReachStays holds K105: the engine's node is cut off, and a replica is
-// deleted. Its process is not ended as long as the engine may use it.
+// TestReplicaOfAnEngineOutOfReachStays: the engine's node is cut off, and a replica is deleted. Its
+// process is not ended as long as the engine may use it, or that engine holds all I/O until it
+// reaches the witness.
 func TestReplicaOfAnEngineOutOfReachStays(t *testing.T) {
 	story(t, 4, func(w *world) {
 		v := w.volumeOfTwo("")

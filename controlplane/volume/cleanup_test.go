@@ -10,8 +10,9 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// TestNothingIsDeletedTwice holds K111: a deleted replica that is kept, since it may be the last
-// copy, is not deleted again, whatever state it is in and whatever speaks against it.
+// TestNothingIsDeletedTwice: a deleted replica that is kept, since it may be the last copy, is not
+// deleted again, whatever state it is in and whatever speaks against it. Deleting it changes
+// nothing, so the volume would be looked at again at once, without end.
 func TestNothingIsDeletedTwice(t *testing.T) {
 	states := []func(s *seen, i int){
 		func(*seen, int) {},

@@ -17,8 +17,9 @@ import (
 	"ankole.storage/controlplane/index"
 )
 
-// TestWhatConcernsVolumes holds K44: what happens to a node, an instance manager, an image or an
-// attachment a hundred times while volumes are attached wakes no other volume.
+// TestWhatConcernsVolumes: what happens to a node, an instance manager, an image or an attachment a
+// hundred times while volumes are attached wakes no other volume. What a change costs must not grow
+// with the number of volumes.
 func TestWhatConcernsVolumes(t *testing.T) {
 	node := func() *v1beta2.Node {
 		n := &v1beta2.Node{}
@@ -76,7 +77,7 @@ func TestWhatConcernsVolumes(t *testing.T) {
 }
 
 // TestVolumeHearsOfWhatChangesMeanwhile: a node that changes after a volume was looked at, and
-// before it is noted that the volume waits for nodes or for room, wakes it (K71).
+// before it is noted that the volume waits for nodes or for room, wakes it.
 func TestVolumeHearsOfWhatChangesMeanwhile(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(scheme); err != nil {

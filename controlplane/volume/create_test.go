@@ -8,9 +8,9 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// TestReplacementIsOfTheEnginesImage holds K4 of docs/defects.md: an attached volume of which
-// another image is wanted gets its replacement of the image that it runs, or it would never be
-// started.
+// TestReplacementIsOfTheEnginesImage: an attached volume of which another image is wanted gets its
+// replacement of the image that it runs. One of the wanted image would never be started, and no
+// other would be made.
 func TestReplacementIsOfTheEnginesImage(t *testing.T) {
 	v, s := fixture()
 	v.Spec.Image = "img:2"

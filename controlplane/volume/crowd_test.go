@@ -345,9 +345,10 @@ func (w *crowd) dump() string {
 	return s + fmt.Sprintf("due %v", w.due)
 }
 
-// TestEvictionKeepsTheRebuildLimit holds K7 of docs/defects.md: all replicas of a node are evicted;
-// their volumes are healthy, and yet no more rebuilds run on a node than the setting allows. Each
-// volume gets its turn, without being looked at while it waits.
+// TestEvictionKeepsTheRebuildLimit: all replicas of a node are evicted; their volumes are healthy,
+// and yet no more rebuilds run on a node than the setting allows. A limit that is counted in the
+// cache, or for degraded volumes only, starts all of them at once. Each volume gets its turn,
+// without being looked at while it waits.
 func TestEvictionKeepsTheRebuildLimit(t *testing.T) {
 	t.Parallel()
 	const volumes, looksPerVolume = 12, 60
@@ -394,9 +395,9 @@ func (w *crowd) close(node string) {
 	must(w.t, w.c.Update(context.Background(), &n))
 }
 
-// TestVolumesCreatedAtOnceShareTheRoom holds K8 of docs/defects.md: of volumes created at once,
-// those for which there is no room left are told so, although no node's status says yet what the
-// others have taken.
+// TestVolumesCreatedAtOnceShareTheRoom: of volumes created at once, those for which there is no
+// room left are told so, although no node's status says yet what the others have taken. By that
+// status alone all would get the same room.
 func TestVolumesCreatedAtOnceShareTheRoom(t *testing.T) {
 	t.Parallel()
 	src := seeded.New(t, "no disk is promised to more than it has room for")

@@ -345,7 +345,7 @@ func TestOneStep(t *testing.T) {
 			s.Engine.Status.ReplicaTransitionTimeMap["c"] = ago(time.Hour)
 			s.Replicas[0].Spec.EvictionRequested = true
 		}, "delete *v1beta2.Replica a"},
-		// the last good copy serves on although it was deleted (K1)
+		// the last good copy serves on although it was deleted
 		{"deleted, and the other has failed", func(v *v1beta2.Volume, s *seen) {
 			remove(s, 0)
 			fail(s, 1, time.Minute)

@@ -6,8 +6,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// TestDetachWaitsForNoDeletedReplica holds K73: what waits for a deleted replica's disk, or for the
-// manager of its node, keeps no volume from being attached elsewhere.
+// TestDetachWaitsForNoDeletedReplica: what waits for a deleted replica's disk, or for the manager
+// of its node, keeps no volume from being attached elsewhere. Its object says "running" for as long
+// as it is there.
 func TestDetachWaitsForNoDeletedReplica(t *testing.T) {
 	for state, want := range map[v1beta2.InstanceState]v1beta2.VolumeState{
 		stopped: v1beta2.VolumeStateDetached, "": v1beta2.VolumeStateDetached,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEvictionOfAFailedReplica holds K106: a replica that fails while its node is evicted goes,
-// once the volume is complete without it, and the volume that nobody uses is detached.
+// TestEvictionOfAFailedReplica: a replica that fails while its node is evicted goes, once the
+// volume is complete without it, and the volume that nobody uses is detached.
 func TestEvictionOfAFailedReplica(t *testing.T) {
 	t.Parallel()
 	w := attached(t, t.TempDir(), 4, 3)

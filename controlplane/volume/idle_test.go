@@ -42,8 +42,8 @@ func fillDisks(s *seen) {
 	}
 }
 
-// TestOfflineRebuildIsTriedAgain holds K75: a detached volume whose replica may be rebuilt again
-// after a pause, and which has no place for another one, looks again when the pause is over.
+// TestOfflineRebuildIsTriedAgain: a detached volume whose replica may be rebuilt again after a
+// pause, and which has no place for another one, looks again when the pause is over.
 func TestOfflineRebuildIsTriedAgain(t *testing.T) {
 	v, s := resting()
 	s.Settings[setting.OfflineReplicaRebuilding] = "true"
@@ -58,9 +58,10 @@ func TestOfflineRebuildIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestOfflineRebuildOutlastsAnEndingProcess holds K110: whether a volume that is attached for a
-// rebuild can be rebuilt is not known while the process of the replica that has failed is being
-// ended. It stays attached meanwhile, but not for ever; a detached one is not attached before.
+// TestOfflineRebuildOutlastsAnEndingProcess: whether a volume that is attached for a rebuild can be
+// rebuilt is not known while the process of the replica that has failed is being ended. It stays
+// attached meanwhile, or it would be detached and attached without end, but not for ever; a
+// detached one is not attached before.
 func TestOfflineRebuildOutlastsAnEndingProcess(t *testing.T) {
 	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeVolumeRebuilding), "v")
 	hasTicket := func(d loop.Decision) bool {
@@ -109,8 +110,8 @@ func TestOfflineRebuildOutlastsAnEndingProcess(t *testing.T) {
 	}
 }
 
-// TestOfflineRebuildDoesNotUndoItself holds the class of K110: a volume is detached again with
-// replicas missing only where it would not be attached for them once its processes have ended.
+// TestOfflineRebuildDoesNotUndoItself: a volume is detached again with replicas missing only where
+// it would not be attached for them once its processes have ended.
 func TestOfflineRebuildDoesNotUndoItself(t *testing.T) {
 	n := map[bool]int{}
 	for i := range 3 * 2 * 3 * 6 * 2 * 2 * 2 {
@@ -157,9 +158,9 @@ func TestOfflineRebuildDoesNotUndoItself(t *testing.T) {
 	}
 }
 
-// TestRestingVolumesAreWokenForTheirWork holds K5 and K74 of docs/defects.md: a detached volume
-// that waits for a node to evict a replica from, or to rebuild one on, looks again when nodes
-// change, or when there is room; one without such work costs nothing.
+// TestRestingVolumesAreWokenForTheirWork: a detached volume that waits for a node to evict a
+// replica from, or to rebuild one on, looks again when nodes change, or when there is room, and
+// does not wait until something else touches it; one without such work costs nothing.
 func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 	attached := func(edit func(*seen)) func(v *v1beta2.Volume, s *seen) {
 		return func(v *v1beta2.Volume, s *seen) {

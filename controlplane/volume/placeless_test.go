@@ -8,7 +8,8 @@ import (
 )
 
 // TestAReplicaWithoutAPlaceIsNoCopy: a volume with a good copy does not count as faulted because of
-// a replica that never had a place and was marked as failed (K96).
+// a replica that never had a place and was marked as failed. One that did was attached for an
+// expansion and detached, again and again.
 func TestAReplicaWithoutAPlaceIsNoCopy(t *testing.T) {
 	v, s := fixture()
 	v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""

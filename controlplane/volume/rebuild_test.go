@@ -8,8 +8,9 @@ import (
 	"ankole.storage/controlplane/schedule"
 )
 
-// TestRebuildThatCannotBegin holds K77 and K104: a replica that is to be rebuilt gives its place up
-// where nothing can run its process, or its process does not come up.
+// TestRebuildThatCannotBegin: a replica that is to be rebuilt gives its place up where nothing can
+// run its process, or its process does not come up. It counts as the one rebuild that a volume has
+// at a time, so its volume would stay degraded for ever.
 func TestRebuildThatCannotBegin(t *testing.T) {
 	const gives = "replica c stopped failed"
 	manager := func(state v1beta2.InstanceManagerState) func(*seen) {
@@ -84,8 +85,8 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 	}
 }
 
-// TestNewReplicasAvoidWhatDoesNotWork holds K104: after a rebuild that could not begin, the next
-// place is another one.
+// TestNewReplicasAvoidWhatDoesNotWork: after a rebuild that could not begin, the next place is
+// another one.
 func TestNewReplicasAvoidWhatDoesNotWork(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -81,7 +81,7 @@ func TestFailedEngine(t *testing.T) {
 			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
 			waitedFor(v, 5*time.Minute-time.Second)
 		}, ""},
-		{"for no longer than I/O may wait (K76)", func(v *v1beta2.Volume, s *seen) {
+		{"for no longer than I/O may wait", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
 			waitedFor(v, 5*time.Minute)

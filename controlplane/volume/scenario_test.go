@@ -334,9 +334,9 @@ func TestLostInstanceManagerOfTheEngine(t *testing.T) {
 	w.expect(`attached healthy at "n1"`)
 }
 
-// TestInstanceManagerOfTheEngineStaysAway holds K76: nothing on the engine's node can run the next
-// engine, so I/O waits for its bound and fails then; the volume is there again with the instance
-// manager.
+// TestInstanceManagerOfTheEngineStaysAway: nothing on the engine's node can run the next engine, so
+// I/O waits for its bound and fails then, and the volume is faulted, so that somebody is told; it
+// is there again with the instance manager.
 func TestInstanceManagerOfTheEngineStaysAway(t *testing.T) {
 	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)

@@ -7,8 +7,9 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
-// TestNeededAgain holds K103: a replica that was taken off the engine's list, and is the last one
-// in sync before the engine has removed it, comes back on the list.
+// TestNeededAgain: a replica that was taken off the engine's list, and is the last one in sync
+// before the engine has removed it, comes back on the list. The engine refuses to remove it, and
+// nothing is rebuilt while it is not listed.
 func TestNeededAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -38,8 +39,9 @@ func TestNeededAgain(t *testing.T) {
 	}
 }
 
-// TestEvictedReplicasThatHaveFailed holds K106: a failed replica does not stay on a disk that is
-// being evicted, once the volume is complete without it.
+// TestEvictedReplicasThatHaveFailed: a failed replica does not stay on a disk that is being
+// evicted, once the volume is complete without it: the volume would stay attached for it until it
+// is stale, and its node could not be drained.
 func TestEvictedReplicasThatHaveFailed(t *testing.T) {
 	for _, tt := range []struct {
 		name string

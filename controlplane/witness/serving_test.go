@@ -188,8 +188,8 @@ func (b *bed) ready(t *testing.T, node string, status corev1.ConditionStatus) {
 	}
 }
 
-// TestWitnessIsThereWhileManagersAreReplaced holds K40: the managers of five nodes are replaced one
-// after the other, as an upgrade does, and engines of the node whose manager is away are answered.
+// TestWitnessIsThereWhileManagersAreReplaced: the managers of five nodes are replaced one after the
+// other, as an upgrade does, and engines of the node whose manager is away are answered.
 func TestWitnessIsThereWhileManagersAreReplaced(t *testing.T) {
 	b := newBed(t, 5)
 	stops := map[string]func(){}

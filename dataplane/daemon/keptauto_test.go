@@ -16,7 +16,7 @@ import (
 
 // TestKeptDeviceWithTransportAuto: an engine has taken a kept device over and brings its frontend
 // up with transport auto, which is the setting's default and what the control plane passes. No
-// descriptor is free at that moment. It must end and leave the device to the next one (I15), and
+// descriptor is free at that moment. It must end and leave the device to the next one, and
 // not conclude that this host has no block devices, end the device and offer a socket.
 func TestKeptDeviceWithTransportAuto(t *testing.T) {
 	if err := blockdev.Available(); err != nil {

@@ -59,7 +59,7 @@ func lastWords(t *testing.T, orders ...string) (l listener.Unix, r *os.File) {
 // TestAbandonedBeforeItIsRead: an engine gives its device to the keeper and is killed; its end is
 // seen, and it is deleted for good (ProcessDelete.last), before the keeper's goroutine has come to
 // the message (a busy node, or an instance manager that was stopped for a moment). What it said
-// before its end counts for nothing after that (I3): the device ends now.
+// before its end counts for nothing after that: the device ends now.
 func TestAbandonedBeforeItIsRead(t *testing.T) {
 	l, r := lastWords(t, opKeep)
 	s := NewServer(slog.New(slog.DiscardHandler), time.Hour)

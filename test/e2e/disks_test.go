@@ -203,7 +203,7 @@ func (b *brokenDisk) await(what, kind, reason, words string) {
 }
 
 // othersReady checks the other disks of the node, of which one is on the file system that the
-// disk's directory is on without it (K93).
+// disk's directory is on without it.
 func (b *brokenDisk) othersReady(what string) {
 	b.t.Helper()
 	others := 0

@@ -7,9 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +30,7 @@ const (
 	// compiled is what of it compiling may take.
 	compiled = 2 * time.Minute
 	// least is how many bugs there must be: whoever removes one has to say so here.
-	least = 80
-	// rigPath is the import of the package that builds and starts engines, as it is in a source file.
-	rigPath = `"ankole.storage/test/rig"`
+	least = 46
 )
 
 // mutation is a deliberate bug.
@@ -48,12 +43,8 @@ type mutation struct {
 	// pkg and test are what must notice; says is a pattern of what the failing test prints.
 	pkg, test string
 	says      *regexp.Regexp
-	// args are further arguments of the test.
-	args  []string
-	quick bool
-	// engine: the test starts the engine's program, which has to be built with the bug.
-	engine bool
-	edits  []edit
+	quick     bool
+	edits     []edit
 }
 
 // edit replaces a text that occurs exactly once in a file.
@@ -98,30 +89,7 @@ func load(path string) (*mutation, error) {
 	if m.title == "" || m.promise == "" || m.pkg == "" || m.test == "" || m.says == nil || len(m.edits) == 0 {
 		return nil, fmt.Errorf("%s: title, promise, test, says and an edit are needed", path)
 	}
-	if m.engine, err = startsEngines(m.pkg); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	return m, nil
-}
-
-// startsEngines reports whether the tests of a package start the engine's program: they import the
-// package that builds it. Where ANKOLE_ENGINE names one that is built already, such a test would
-// run without the bug.
-func startsEngines(pkg string) (bool, error) {
-	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
-	if err != nil {
-		return false, err
-	}
-	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == rigPath }) {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 func (m *mutation) set(line string) (err error) {
@@ -141,8 +109,6 @@ func (m *mutation) set(line string) (err error) {
 		}
 	case key == "says":
 		m.says, err = regexp.Compile(value)
-	case key == "args":
-		m.args = strings.Fields(value)
 	case key == "quick":
 		m.quick = value == "yes"
 	default:
@@ -207,7 +173,7 @@ func (m *mutation) overlay(dir string) (string, error) {
 	return name, os.WriteFile(name, data, 0o600)
 }
 
-// TestMutationsApply looks only whether every bug still fits the code.
+// TestMutationsApply looks only whether every bug still fits the code; nothing is compiled.
 func TestMutationsApply(t *testing.T) {
 	for _, m := range loadAll(t) {
 		if _, err := m.overlay(t.TempDir()); err != nil {
@@ -222,9 +188,6 @@ func TestMutationsApply(t *testing.T) {
 // chosen tells whether the bug with that place in the list is to be tried. which is "all", or a
 // list of names, "quick" for those that are, and shares such as 2/4 for the second of every four.
 func chosen(which string, place int, m *mutation) bool {
-	if which == "" {
-		which = "quick"
-	}
 	for word := range strings.SplitSeq(which, ",") {
 		var k, n int
 		if c, err := fmt.Sscanf(word, "%d/%d", &k, &n); c == 2 && err == nil && n > 0 && place%n == k%n {
@@ -257,7 +220,7 @@ func TestChosen(t *testing.T) {
 		quick bool
 		want  bool
 	}{
-		{"all", false, true}, {"", false, false}, {"", true, true}, {"quick,3/4", true, true},
+		{"all", false, true}, {"quick", false, false}, {"quick", true, true}, {"quick,3/4", true, true},
 		{"kept,lost", false, true}, {"kept", true, false},
 	} {
 		if got := chosen(tt.which, 1, &mutation{name: "lost", quick: tt.quick}); got != tt.want {
@@ -266,14 +229,15 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// TestMutations makes each bug and expects its test to fail for it.
+// TestMutations makes each bug that MUTATIONS chooses and expects its test to fail for it.
 func TestMutations(t *testing.T) {
-	if testing.Short() {
-		lack.Later(t, "compiles packages of the data path again for every bug")
+	which := os.Getenv("MUTATIONS")
+	if which == "" {
+		lack.Later(t, "compiles packages again for every bug; MUTATIONS=all tries them all, MUTATIONS=name,… some")
 	}
 	tried := 0
 	for i, m := range loadAll(t) {
-		if !chosen(os.Getenv("MUTATIONS"), i, m) {
+		if !chosen(which, i, m) {
 			continue
 		}
 		tried++
@@ -283,7 +247,7 @@ func TestMutations(t *testing.T) {
 		})
 	}
 	if tried == 0 {
-		t.Errorf("MUTATIONS=%s names no bug", os.Getenv("MUTATIONS"))
+		t.Errorf("MUTATIONS=%s names no bug", which)
 	}
 }
 
@@ -294,22 +258,11 @@ func (m *mutation) mustBeCaught(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
-	args := append([]string{"test", "-v", "-count=1", "-timeout", (bound - compiled).String(), "-run",
-		"^" + m.test + "$", m.pkg}, m.args...)
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-count=1", "-timeout", (bound - compiled).String(),
+		"-run", "^"+m.test+"$", m.pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay,
 		"RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1s")
-	if m.engine {
-		// The test builds programs of its own, below a folder that no other test uses. Its path is short
-		// because there are sockets below it.
-		dir, err := os.MkdirTemp("", "bug")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(dir)
-		cmd.Env = append(cmd.Env, "TMPDIR="+dir, "ANKOLE_ENGINE=")
-	}
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	var failed *exec.ExitError
