@@ -7,8 +7,8 @@
 // "found: " is shown at once, as is a line it prints with "progress: ": a simulator that looks for
 // minutes says what it has found.
 //
-// With -waits, the notes of package test/wait, the file of -slow gets the tests that failed, if each
-// of them failed only since a wait ran out.
+// With -waits, the notes of package test/wait, the file of -slow gets tests that failed, if each of
+// them failed only since a wait ran out.
 //
 //	go test -json ARGUMENTS | testreport [-v] [-module DIR] [-skipped FILE] [-failed FILE] [-waits FILE -slow FILE] -- ARGUMENTS
 //	testreport -table FILE
