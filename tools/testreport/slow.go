@@ -12,8 +12,8 @@ type slowTest struct{ name, what string }
 
 // slow returns the tests that failed, where every one of them failed only since a wait ran out, by
 // the notes of package test/wait: lines "wait<TAB>test<TAB>what", or "final" for what is no matter
-// of time. Else it returns none. failed has the names of all failed tests, of those too that contain
-// others; broken says that a package failed without a test of its own.
+// of time. Else it returns none. failed has the names of all failed tests, those that contain
+// others too; broken says that a package failed without a test of its own.
 func slow(failed []string, broken bool, notes string) []slowTest {
 	waited := map[string]string{}
 	for line := range strings.Lines(notes) {
