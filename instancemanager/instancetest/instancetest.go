@@ -169,23 +169,9 @@ func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 32+rand.IntN(64), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// Deadline bounds every wait of a test; it is only reached when something is broken.
+// Deadline is a time for the parts of an instance manager that is only reached when something is
+// broken.
 const Deadline = 30 * time.Second
-
-// Eventually waits until ok returns true.
-func Eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(Deadline)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not within %s: %s", Deadline, what)
-		}
-	}
-}
 
 // Alive says whether a process with this number exists and is no zombie.
 func Alive(pid int) bool {

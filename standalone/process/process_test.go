@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-const waitTimeout = 30 * time.Second
+	"ankole.storage/test/wait"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv("PROCESS_TEST_PARENT") != "" {
@@ -62,13 +62,8 @@ func (s *syncBuffer) String() string {
 
 func waitDone(t *testing.T, p *Process) Exit {
 	t.Helper()
-	select {
-	case <-p.Done():
-		return p.Exit()
-	case <-time.After(waitTimeout):
-		t.Fatal("the process did not end")
-		panic("unreachable")
-	}
+	wait.Receive(t, "the process ends", p.Done())
+	return p.Exit()
 }
 
 func alive(pid int) bool {
@@ -78,23 +73,7 @@ func alive(pid int) bool {
 
 func waitDead(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
-}
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(waitTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: not within %s", what, waitTimeout)
-		case <-tick.C:
-		}
-	}
+	wait.Until(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
 }
 
 func TestExit(t *testing.T) {
@@ -229,7 +208,7 @@ func TestKillMarked(t *testing.T) {
 	waitListed := func(prefix string, want int) {
 		t.Helper()
 		// The environment shows only after exec.
-		eventually(t, fmt.Sprintf("%d processes under %s", want, prefix), func() bool { return len(Marked(prefix)) == want })
+		wait.Until(t, fmt.Sprintf("%d processes under %s", want, prefix), func() bool { return len(Marked(prefix)) == want })
 	}
 	waitListed(Marker("km", unique), 2)
 	if n := KillMarked(Marker("km", unique, "node-1")); n == 0 {
