@@ -369,11 +369,9 @@ func TestLinksOfTheBase(t *testing.T) {
 		}
 	}
 	c.put(t, &lh.Setting{ObjectMeta: resttest.Meta(setting.ManagerURL), Value: "https://set.example"}, true)
-	if !soon(func() bool {
+	wait.Until(t, "the links follow setting manager-url", func() bool {
 		return strings.Contains(f.do("GET", "/v1/volumes", "").text, `"https://set.example/v1/volumes/demo?action=`)
-	}) {
-		t.Error("the links do not follow setting manager-url")
-	}
+	})
 }
 
 // TestCacheAsksForRights: what is kept is shown to nobody who may not see it.

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"ankole.storage/test/wait"
 )
@@ -151,6 +150,12 @@ func TestKillDuringExec(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	spinning := 0
+	defer func() {
+		if t.Failed() && spinning != 0 {
+			_ = syscall.Kill(spinning, syscall.SIGKILL)
+		}
+	}()
 	for round := range 100 {
 		var out syncBuffer
 		spec := shell(fmt.Sprintf("setsid %s </dev/null >/dev/null 2>&1 & echo $!; : %d", script, round))
@@ -164,28 +169,9 @@ func TestKillDuringExec(t *testing.T) {
 		if _, err := fmt.Sscan(out.String(), &pid); err != nil {
 			t.Fatalf("%q: %v", out.String(), err)
 		}
-		if !ended(pid) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("round %d: process %d goes on after its container has ended", round, pid)
-		}
+		spinning = pid
+		waitDead(t, pid)
 	}
-}
-
-// ended waits for the end of a process that may have been killed, as long as the kernel needs for
-// that.
-func ended(pid int) bool {
-	deadline := time.NewTimer(5 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for alive(pid) {
-		select {
-		case <-deadline.C:
-			return !alive(pid)
-		case <-tick.C:
-		}
-	}
-	return true
 }
 
 // TestKillMarked ends exactly what carries the prefix.
