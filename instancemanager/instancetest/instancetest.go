@@ -170,8 +170,8 @@ func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 32+rand.IntN(64), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// Deadline is a time for the parts of an instance manager that is not reached: a test that waits for
-// something else gives up before.
+// Deadline is a time for the parts of an instance manager that is not reached: a test that waits
+// for something else gives up before.
 var Deadline = patience.Of(2 * wait.Limit)
 
 // Alive says whether a process with this number exists and is no zombie.
