@@ -22,6 +22,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/test/lack"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -313,6 +314,7 @@ func TestAttachWaitsAndPrintsTheEndpoint(t *testing.T) {
 }
 
 func TestTimeoutsSayWhatIsMissing(t *testing.T) {
+	lack.RealTime(t, "an attachment that is given up after 300 ms")
 	b := newBed(t, cluster()...)
 	r := b.run("volume", "attach", "demo", "--timeout", "300ms")
 	if r.status != 1 || !strings.Contains(r.err,

@@ -2,17 +2,18 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/test/wait"
 )
 
 // TestLogs is the table of ways to name a log, and of what is said when there is none.
@@ -49,17 +50,14 @@ func TestLogs(t *testing.T) {
 		{"engine logs busy --tail 0", result{2, "", "--tail 0: want a number of lines"}},
 		{"engine log busy", result{2, "", "did you mean logs?"}},
 	} {
-		var got result
 		// A process is listed before what it prints is in its log.
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-			got = b.run(strings.Fields(row.args)...)
-			if got.out == row.want.out && got.status == row.want.status {
-				break
+		wait.For(t, "ankole "+row.args, func() error {
+			got := b.run(strings.Fields(row.args)...)
+			if got.status != row.want.status || got.out != row.want.out || !strings.Contains(got.err, row.want.err) {
+				return fmt.Errorf("%+v", got)
 			}
-		}
-		if got.status != row.want.status || got.out != row.want.out || !strings.Contains(got.err, row.want.err) {
-			t.Errorf("ankole %s: %+v", row.args, got)
-		}
+			return nil
+		})
 	}
 
 	t.Run("following", func(t *testing.T) {
@@ -70,13 +68,14 @@ func TestLogs(t *testing.T) {
 			ended <- run(ctx, []string{"--server", b.url, "engine", "logs", "busy", "--follow"}, strings.NewReader(""),
 				&out, &out)
 		}()
-		for deadline := time.Now().Add(30 * time.Second); out.String() != "first\nengine\n" && time.Now().Before(deadline); {
+		wait.Until(t, "what it has to print", func() bool {
 			select {
 			case status := <-ended:
 				t.Fatalf("ended with %d: %s", status, out.String())
-			case <-time.After(time.Millisecond):
+			default:
 			}
-		}
+			return out.String() == "first\nengine\n"
+		})
 		cancel()
 		if status := <-ended; status != exitOK || out.String() != "first\nengine\n" {
 			t.Errorf("interrupted: %d %s", status, out.String())

@@ -250,17 +250,3 @@ func (b *bed) mountsOf(path string) int {
 	}
 	return len(at)
 }
-
-// eventually waits until a condition holds, a minute at most.
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(time.Minute)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("it has not come to be")
-		}
-	}
-}

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"ankole.storage/test/wait"
 )
 
 func dial(t *testing.T, path string) *grpc.ClientConn {
@@ -81,7 +83,7 @@ func TestRegistration(t *testing.T) {
 		}
 		if refused {
 			registry := filepath.Join(cfg.RegistrationDir, DriverName+"-reg.sock")
-			eventually(t, func() bool { // the old socket goes
+			wait.Until(t, "the old socket goes", func() bool {
 				_, err := os.Stat(registry)
 				return err != nil
 			})

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/rest/resource"
+	"ankole.storage/test/wait"
 )
 
 func segment(zone, region, host string) *spec.Topology {
@@ -171,7 +172,7 @@ func TestNodeInfoWithoutManager(t *testing.T) {
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- p.review(ctx, time.Millisecond) }()
-		eventually(t, func() bool {
+		wait.Until(t, "the place is known for sure", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return !p.unsure

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/mountinfo"
+	"ankole.storage/test/wait"
 )
 
 // TestNodeCallsEnd: a volume that does not answer costs a call its patience and no more; further
@@ -55,7 +56,7 @@ func TestNodeCallsEnd(t *testing.T) {
 		}
 	}
 	close(hang)
-	eventually(t, func() bool { return calls["NodeUnstageVolume"]("vol-1") == nil }) // the lock is free again
+	wait.Until(t, "the lock is free again", func() bool { return calls["NodeUnstageVolume"]("vol-1") == nil })
 	gone, cancel := context.WithCancel(background)
 	cancel()
 	release := make(chan struct{})

@@ -18,6 +18,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/test/wait"
 )
 
 // TestNextMessage: a stream keeps its period, and rests four times as long as a message took.
@@ -78,9 +79,7 @@ func TestSlowClient(t *testing.T) {
 				c.put(t, e, false)
 			}
 		}
-		if f.freshVolumesSoon(fmt.Sprintf("%s-%d\"", query, rounds-1), len(engines)) == nil {
-			t.Fatal("the cache does not show the last change")
-		}
+		f.awaitFresh(fmt.Sprintf("%s-%d\"", query, rounds-1), len(engines))
 		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 		seen, messages := map[string]string{}, 0
 		for !allAt(seen, engines) {
@@ -104,28 +103,12 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// freshVolumesSoon is the list once a text is in it so many times.
-func (f *fixture) freshVolumesSoon(text string, times int) []byte {
-	var list []byte
-	if !soon(func() bool {
-		list = f.freshVolumes("http://h", "http://h")
-		return strings.Count(string(list), text) >= times
-	}) {
-		return nil
-	}
-	return list
-}
-
-// soon waits until a condition holds, and reports whether it does.
-func soon(holds func() bool) bool {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
+// awaitFresh waits until a text is in the list so many times.
+func (f *fixture) awaitFresh(text string, times int) {
+	f.t.Helper()
+	wait.Until(f.t, fmt.Sprintf("%d times %s in the list", times, text), func() bool {
+		return strings.Count(string(f.freshVolumes("http://h", "http://h")), text) >= times
+	})
 }
 
 func allAt(seen map[string]string, engines []*lh.Engine) bool {
@@ -167,7 +150,7 @@ func TestStreamWithoutIndexes(t *testing.T) {
 }
 
 func (f *fixture) freshVolumesSoonAs(one *caller, text string) []byte {
-	f.freshVolumesSoon(text, 1)
+	f.awaitFresh(text, 1)
 	return f.freshVolumes(one.base, one.self)
 }
 

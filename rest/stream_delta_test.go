@@ -20,6 +20,7 @@ import (
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/wait"
 )
 
 // freshVolumes is the list of volumes that the reader has, made anew without any cache, for a
@@ -146,7 +147,7 @@ func (c *caller) list() []byte {
 // reaches waits until the caller has a list.
 func (c *caller) reaches(t *testing.T, want func() []byte) {
 	t.Helper()
-	end := time.After(20 * time.Second)
+	end := wait.Late()
 	for {
 		if c.count > 0 && bytes.Equal(c.list(), want()) {
 			return
@@ -159,6 +160,7 @@ func (c *caller) reaches(t *testing.T, want func() []byte) {
 			c.take(t, text)
 		case <-time.After(20 * time.Millisecond): // the cache may be behind
 		case <-end:
+			wait.RanOut(t, "the list of volumes")
 			t.Fatalf("%s, deltas %t: after %d messages the list is\n%s\nnot\n%s", c.base, c.deltas, c.count, c.list(),
 				want())
 		}
@@ -367,11 +369,9 @@ func TestLinksOfTheBase(t *testing.T) {
 		}
 	}
 	c.put(t, &lh.Setting{ObjectMeta: resttest.Meta(setting.ManagerURL), Value: "https://set.example"}, true)
-	if !soon(func() bool {
+	wait.Until(t, "the links follow setting manager-url", func() bool {
 		return strings.Contains(f.do("GET", "/v1/volumes", "").text, `"https://set.example/v1/volumes/demo?action=`)
-	}) {
-		t.Error("the links do not follow setting manager-url")
-	}
+	})
 }
 
 // TestCacheAsksForRights: what is kept is shown to nobody who may not see it.

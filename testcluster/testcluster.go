@@ -36,6 +36,7 @@ import (
 	"ankole.storage/patience"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/logs"
+	"ankole.storage/test/wait"
 )
 
 const (
@@ -111,6 +112,16 @@ type Cluster struct {
 // errAddress means that some address was taken: another pick may work.
 var errAddress = errors.New("address in use")
 
+// errLate means that a wait for the program ran out.
+var errLate = errors.New("too late")
+
+func noteLate(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, errLate) {
+		wait.RanOut(t, ProgramName)
+	}
+}
+
 // Program finds the built program.
 func Program() (string, error) {
 	dir := os.Getenv(BinVariable)
@@ -174,6 +185,7 @@ func Start(t testing.TB, o Options) *Cluster {
 			return c
 		}
 		if !errors.Is(err, errAddress) || try == startTries {
+			noteLate(t, err)
 			t.Fatalf("start cluster: %v", err)
 		}
 		_ = os.Remove(filepath.Join(dir, "ports.json"))
@@ -287,7 +299,7 @@ func (c *Cluster) launch(dir string) error {
 			return fmt.Errorf("%s ended: %v\n%s", ProgramName, c.cmd.ProcessState, text)
 		case <-deadline.C:
 			c.end()
-			return fmt.Errorf("not ready within %s\n%s", readyTimeout, c.output.String())
+			return fmt.Errorf("%w: not ready within %s\n%s", errLate, readyTimeout, c.output.String())
 		case <-tick.C:
 		}
 	}
@@ -303,6 +315,7 @@ func (c *Cluster) end() {
 // finish stops the cluster at the end of a test and shows the end of its log if the test failed.
 func (c *Cluster) finish(t testing.TB) {
 	if err := c.stop(); err != nil {
+		noteLate(t, err)
 		t.Errorf("%v", err)
 	}
 	c.sweepDevices(t)
@@ -336,6 +349,7 @@ func (c *Cluster) checkLogs(t testing.TB) {
 func (c *Cluster) Stop(t testing.TB) {
 	t.Helper()
 	if err := c.stop(); err != nil {
+		noteLate(t, err)
 		t.Fatal(err)
 	}
 }
@@ -353,7 +367,8 @@ func (c *Cluster) stop() error {
 		return nil
 	case <-time.After(stopTimeout):
 		c.end()
-		return fmt.Errorf("%s did not stop within %s after SIGTERM:\n%s", ProgramName, stopTimeout, c.output.String())
+		return fmt.Errorf("%w: %s did not stop within %s after SIGTERM:\n%s", errLate, ProgramName,
+			stopTimeout, c.output.String())
 	}
 }
 
@@ -390,6 +405,7 @@ func (c *Cluster) Restart(t testing.TB) {
 	}
 	c.watch.Permit(Restarts)
 	if err := c.launch(c.Dir); err != nil {
+		noteLate(t, err)
 		t.Fatalf("restart cluster: %v", err)
 	}
 }

@@ -73,29 +73,115 @@ func unsteppable(s *source, found func(n ast.Node, what string)) {
 	})
 }
 
-// sleeps are the pauses between two looks at a condition, where nothing tells that it changed.
+// sleeps are pauses where nothing tells that a condition changed, and times that are what a test is
+// about.
 var sleeps = exceptions{
+	"barethread/barethread_test.go":       "what is tested is that timers of the runtime go on",
+	"test/crash/faults_test.go":           "how long a fault lasts",
+	"test/crash/keep_test.go":             "an engine is killed at any moment of its start",
+	"test/crash/upkeep_test.go":           "how long it measures a volume that does nothing else",
+	"test/rig/journal.go":                 "nothing may be answered for so long",
+	"test/scale/bench_test.go":            "how long it measures an idle cluster",
 	"controlplane/volume/engines_test.go": "looks every millisecond, with a deadline, for a stream that a reconciler opens",
 }
 
-// TestSleeps: tests wait for conditions.
+// TestSleeps: tests wait for conditions, with package test/wait.
 func TestSleeps(t *testing.T) {
 	t.Parallel()
 	r := newRule(
 		t,
-		"a sleep is too short on a slow machine and too long on a fast one; wait for a condition with a deadline",
+		"a sleep is too short on a slow machine and too long on a fast one; wait for a condition (test/wait)",
 		sleeps,
 	)
 	for _, s := range sources(t) {
 		if !s.test && !strings.HasPrefix(s.dir(), "test") && !strings.HasSuffix(s.dir(), "test") {
 			continue
 		}
-		ast.Inspect(s.ast, func(n ast.Node) bool {
-			if name, ok := selector(n, "time"); ok && name == "Sleep" {
-				r.broken(s.name, "%s: sleeps", s.at(n))
+		for _, n := range fixedSleeps(s.ast) {
+			r.broken(s.name, "%s: sleeps", s.at(n))
+		}
+	}
+}
+
+// fixedSleeps are uses of time.Sleep, and receives from time.After that nothing else can end: those
+// outside a select, and the only case of one. Simulated time, that of a test of testing/synctest,
+// takes none, so whoever receives there does not sleep.
+func fixedSleeps(file *ast.File) (found []ast.Node) {
+	ended := map[ast.Node]bool{} // receives that something else can end
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if name, ok := selector(n.Fun, "synctest"); ok && name == "Test" {
+				markReceives(n, ended)
 			}
-			return true
-		})
+		case *ast.SelectStmt:
+			if len(n.Body.List) > 1 {
+				for _, c := range n.Body.List {
+					if comm := c.(*ast.CommClause).Comm; comm != nil {
+						markReceives(comm, ended)
+					}
+				}
+			}
+		}
+		if name, ok := selector(n, "time"); ok && name == "Sleep" || isTimeout(n) && !ended[n] {
+			found = append(found, n)
+		}
+		return true
+	})
+	return found
+}
+
+func markReceives(within ast.Node, ended map[ast.Node]bool) {
+	ast.Inspect(within, func(n ast.Node) bool {
+		if isTimeout(n) {
+			ended[n] = true
+		}
+		return true
+	})
+}
+
+// isTimeout is a receive from time.After.
+func isTimeout(n ast.Node) bool {
+	receive, ok := n.(*ast.UnaryExpr)
+	if !ok || receive.Op != token.ARROW {
+		return false
+	}
+	call, ok := receive.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	name, ok := selector(call.Fun, "time")
+	return ok && name == "After"
+}
+
+func TestSleepsAreFound(t *testing.T) {
+	t.Parallel()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "x_test.go", `package x
+func TestA(t *testing.T) {
+	time.Sleep(1) // found
+	<-time.After(1) // found
+	for !done() { <-time.After(1) } // found
+	for ; !done(); <-time.After(1) { } // found
+	now := <-time.After(1) // found
+	select { case <-time.After(1): } // found
+	select { case <-c: case <-time.After(1): t.Fatal("a deadline") }
+	select { case <-c: <-time.After(1); case <-d: } // found
+	synctest.Test(t, func(t *testing.T) { <-time.After(1) })
+	late := time.After(1)
+}`, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []int
+	for _, c := range file.Comments {
+		want = append(want, fset.Position(c.Pos()).Line)
+	}
+	for _, n := range fixedSleeps(file) {
+		got = append(got, fset.Position(n.Pos()).Line)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("found in lines %v, want %v", got, want)
 	}
 }
 

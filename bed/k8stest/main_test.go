@@ -24,15 +24,17 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/bed/cluster"
 	"ankole.storage/bed/plan"
+	"ankole.storage/patience"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 const (
 	mib       = 1 << 20
 	namespace = "longhorn-system"
-	// wait bounds every wait for a condition; machines that run tests are slow and shared.
-	wait = 4 * time.Minute
+	// longest bounds every wait for a condition; machines that run tests are slow and shared.
+	longest = 4 * time.Minute
 	// logTail is how much of each log a failed test shows.
 	logTail = 3000
 	// tools is the image of workloads.
@@ -290,25 +292,15 @@ func (b *bed) reach(not string) {
 // await waits until cond returns nil.
 func (b *bed) await(what string, cond func(ctx context.Context) error) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Of(longest))
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	var last error
-	for {
-		err := cond(ctx)
-		if err == nil {
-			return
-		}
-		if last == nil || ctx.Err() == nil { // what is cut short says nothing
+	wait.Within(b.t, longest, what, func() error {
+		if err := cond(ctx); err == nil || last == nil || ctx.Err() == nil { // what is cut short says nothing
 			last = err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			b.t.Fatalf("%s: not within %s: %v", what, wait, last)
-		}
-	}
+		return last
+	})
 }
 
 // dump shows Pods, events and the ends of logs.

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // fileDevice is a device on a file; broken makes it fail or lie.
@@ -193,19 +193,10 @@ func TestSmallVolumesAreRefused(t *testing.T) {
 // written waits until a writer has written n records.
 func written(t *testing.T, w *writer, n int64) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		if s, err := w.snapshot(); s.written >= n || err != nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("the writer did not write %d records", n)
-		case <-tick.C:
-		}
-	}
+	wait.Until(t, fmt.Sprintf("%d records of the writer", n), func() bool {
+		s, err := w.snapshot()
+		return s.written >= n || err != nil
+	})
 }
 
 func TestWriter(t *testing.T) {

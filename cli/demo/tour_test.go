@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"ankole.storage/rest/resource"
+	"ankole.storage/test/wait"
 )
 
 // TestTimeLine: what was upgraded when can be read off the lines, in the order of the beginnings.
@@ -61,22 +63,19 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 	// What was read has arrived; that it was acknowledged comes a moment later.
 	here := []netip.Addr{netip.MustParseAddr("127.77.1.2")}
-	for deadline := time.Now().Add(time.Minute); ; {
+	wait.For(t, "the acknowledgement of all bytes", func() error {
 		after, err := connections()
 		if err != nil {
 			t.Fatal(err)
 		}
-		bytes, n := grown(before, after, here)
-		if n == 1 && bytes == size {
-			if other, n := grown(before, after, []netip.Addr{netip.MustParseAddr("127.77.1.3")}); n != 0 || other != 0 {
-				t.Errorf("%d bytes at another address", other)
-			}
-			return
+		if bytes, n := grown(before, after, here); n != 1 || bytes != size {
+			return fmt.Errorf("%d bytes over %d connections, want %d over 1", bytes, n, size)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes over %d connections, want %d over 1", bytes, n, size)
+		if other, n := grown(before, after, []netip.Addr{netip.MustParseAddr("127.77.1.3")}); n != 0 || other != 0 {
+			t.Errorf("%d bytes at another address", other)
 		}
-	}
+		return nil
+	})
 }
 
 // TestDamagedListOfConnections: whatever the kernel were to say, reading it ends.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/util/proxy"
 
 	"ankole.storage/cli/kube/kubetest"
+	"ankole.storage/test/wait"
 )
 
 // backend answers with what it was asked, and the token it was shown.
@@ -103,17 +104,14 @@ func TestTunnel(t *testing.T) {
 		t.Errorf("%d connections to the API server", n)
 	}
 	s.Break()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	wait.For(t, "the tunnel carries requests again", func() error {
 		_, err := get(tunnel, "/again", "")
-		if err == nil {
-			break
-		}
 		var e *Error
-		if time.Now().After(deadline) || !errors.As(err, &e) && !strings.Contains(err.Error(), "EOF") {
+		if err != nil && !errors.As(err, &e) && !strings.Contains(err.Error(), "EOF") {
 			t.Fatal(err)
 		}
-	}
+		return err
+	})
 	if n := s.Forwards(); n != 2 {
 		t.Errorf("%d connections to the API server", n)
 	}
@@ -227,11 +225,7 @@ func TestCloseWhileDialing(t *testing.T) {
 		tunnel.Close()
 		close(closed)
 	}()
-	select {
-	case <-closed:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the tunnel does not end")
-	}
+	wait.Receive(t, "the end of the tunnel", closed)
 	if err := <-dialed; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/test/wait"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -372,13 +373,9 @@ func TestMonitorFollowsOneRun(t *testing.T) {
 	f.Set("a", engineclient.State{Engine: "e", Generation: 1})
 	woken := func() {
 		t.Helper()
-		select {
-		case ev := <-m.Wakeups():
-			if ev.Object.GetName() != "e" || ev.Object.GetNamespace() != "ns" {
-				t.Fatalf("wake-up for %v", ev.Object)
-			}
-		case <-time.After(30 * time.Second):
-			t.Fatal("no wake-up")
+		ev := wait.Receive(t, "a wake-up", m.Wakeups())
+		if ev.Object.GetName() != "e" || ev.Object.GetNamespace() != "ns" {
+			t.Fatalf("wake-up for %v", ev.Object)
 		}
 	}
 	if s, _ := m.Watch(target, "run-1", nil); s != nil {

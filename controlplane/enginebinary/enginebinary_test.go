@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/test/wait"
 )
 
 // image installs a shell script as the binary of an image and returns a runner that finds it.
@@ -110,7 +110,7 @@ func TestBounds(t *testing.T) {
 			ended <- err
 		}()
 		var pid string
-		await(t, name+" starts", func() bool {
+		wait.Until(t, name+" starts", func() bool {
 			p, err := os.ReadFile(mark)
 			pid = strings.TrimSpace(string(p))
 			return err == nil
@@ -119,7 +119,7 @@ func TestBounds(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
-		await(t, name+": the binary ends with its caller", func() bool {
+		wait.Until(t, name+": the binary ends with its caller", func() bool {
 			_, err := os.Stat("/proc/" + pid)
 			return os.IsNotExist(err)
 		})
@@ -133,15 +133,6 @@ func TestBounds(t *testing.T) {
 	for name, run := range ways(t, slow) {
 		if _, err := run(t.Context(), Request{Image: "i", Verb: []string{"info"}}); !errors.Is(err, ErrBusy) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !cond(); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 30 s", what)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/naming"
 	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/test/wait"
 )
 
 // imServer is an instance manager with one process, over real gRPC.
@@ -130,13 +131,9 @@ func serveIM(t *testing.T) (*imServer, Connect) {
 // woken waits for a wake-up of the object.
 func woken(t *testing.T, s *streams, key client.ObjectKey) {
 	t.Helper()
-	select {
-	case e := <-s.wakeups:
-		if client.ObjectKeyFromObject(e.Object) != key {
-			t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("nobody was woken")
+	e := wait.Receive(t, "a wake-up", s.wakeups)
+	if client.ObjectKeyFromObject(e.Object) != key {
+		t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
 	}
 }
 
@@ -268,15 +265,14 @@ func TestAFailedConnectionIsTriedAgain(t *testing.T) {
 	go func() { done <- s.Start(ctx) }()
 	defer func() { stop(); <-done }()
 	key := client.ObjectKey{Namespace: "ns", Name: "im"}
-	deadline := time.After(30 * time.Second)
-	for seen := 0; seen < 2; {
+	seen := 0
+	wait.Until(t, "it connects again", func() bool {
 		s.Follow(key, "pod", "127.0.0.1")
 		select {
 		case <-calls:
 			seen++
-		case <-deadline:
-			t.Fatalf("connected %d times", seen)
-		case <-time.After(10 * time.Millisecond):
+		default:
 		}
-	}
+		return seen == 2
+	})
 }

@@ -13,29 +13,22 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/patience"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
-// clusterDeadline bounds every wait; a healthy cluster needs a few seconds.
-const clusterDeadline = 90 * time.Second
-
+// eventually waits, and ends a question that is under way when the time is over.
 func eventually(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, clusterDeadline, true,
-		func(ctx context.Context) (bool, error) {
-			last = check(ctx)
-			return last == nil, nil
-		})
-	if err != nil {
-		t.Fatalf("%s: %v (last: %v)", what, err, last)
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(wait.Limit))
+	defer cancel()
+	wait.For(t, what, func() error { return check(ctx) })
 }
 
 // TestCluster looks at the infrastructure controllers on a real API server with real processes.

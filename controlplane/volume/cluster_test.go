@@ -14,6 +14,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
@@ -56,19 +57,7 @@ func startReal(t *testing.T, nodes int) *real {
 
 func (r *real) eventually(what string, cond func() error) {
 	r.t.Helper()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(clusterWait)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within %v: %v", what, clusterWait, err)
-		}
-		<-tick.C
-	}
+	wait.Within(r.t, clusterWait, what, cond)
 }
 
 func (r *real) get(o client.Object, name string) error {

@@ -25,8 +25,8 @@ import (
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
 	"ankole.storage/controlplane/naming"
 	imclient "ankole.storage/instancemanager/client"
-	"ankole.storage/instancemanager/instancetest"
 	imwitness "ankole.storage/instancemanager/witness"
+	"ankole.storage/test/wait"
 )
 
 // TestEveryNodeHasSubstitutes: whichever managers are ready, an instance manager is served by the
@@ -202,7 +202,7 @@ func TestWitnessIsThereWhileManagersAreReplaced(t *testing.T) {
 		}
 	}()
 	for _, r := range b.all {
-		instancetest.Eventually(t, r.NodeName+" is served by three managers", func() bool {
+		wait.Until(t, r.NodeName+" is served by three managers", func() bool {
 			return len(b.relays[r.NodeName].Managers()) == 1+others
 		})
 		stops[r.NodeName]()
@@ -230,21 +230,21 @@ func TestSubstitutesChange(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	instancetest.Eventually(t, "three managers", func() bool { return len(who()) == 1+others })
+	wait.Until(t, "three managers", func() bool { return len(who()) == 1+others })
 	before := who()
 	away := before[slices.IndexFunc(before, func(m string) bool { return m != "manager-"+im })]
 	b.ready(t, away[len("manager-"):], corev1.ConditionFalse)
 	for _, r := range b.all {
 		b.look(t, r)
 	}
-	instancetest.Eventually(t, away+" is replaced", func() bool {
+	wait.Until(t, away+" is replaced", func() bool {
 		return len(who()) == 1+others && !slices.Contains(who(), away)
 	})
 	b.ready(t, away[len("manager-"):], corev1.ConditionTrue)
 	for _, r := range b.all {
 		b.look(t, r)
 	}
-	instancetest.Eventually(t, "the first ones are back", func() bool { return slices.Equal(who(), before) })
+	wait.Until(t, "the first ones are back", func() bool { return slices.Equal(who(), before) })
 }
 
 // TestChangesThatMatter: a look costs a list of all Pods, so that it is made only for changes by

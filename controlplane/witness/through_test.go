@@ -18,9 +18,9 @@ import (
 	"ankole.storage/dataplane/daemon"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/quorum"
-	"ankole.storage/instancemanager/instancetest"
 	imwitness "ankole.storage/instancemanager/witness"
 	"ankole.storage/instancemanager/witness/relayclient"
+	"ankole.storage/test/wait"
 )
 
 // through serves a handler as a manager does, over an instance manager's relay, and gives the way
@@ -65,7 +65,7 @@ func through(t *testing.T, h Handler) (address string) {
 			}
 		}
 	})
-	instancetest.Eventually(t, "the manager is attached", func() bool { return len(relay.Managers()) > 0 })
+	wait.Until(t, "the manager is attached", func() bool { return len(relay.Managers()) > 0 })
 	return "unix:" + socket
 }
 

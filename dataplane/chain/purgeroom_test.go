@@ -2,9 +2,9 @@ package chain_test
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"testing"
-	"time"
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/disk"
@@ -12,6 +12,7 @@ import (
 	"ankole.storage/disk/osdisk"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
+	"ankole.storage/test/wait"
 )
 
 const (
@@ -278,13 +279,12 @@ func purgeOnASmallDisk(w *world, mount string) {
 		t.Fatalf("left are %s", got)
 	}
 	// XFS frees what a removed file had in the background, on a busy machine a while later.
-	now, enough := free(), before+leaf
-	for end := time.Now().Add(time.Minute); now < enough && time.Now().Before(end); now = free() {
-		<-time.After(10 * time.Millisecond)
-	}
-	if now < enough {
-		t.Errorf("%d bytes are free after the purge, %d before: z had %d", now, before, leaf)
-	}
+	wait.For(t, "room after the purge", func() error {
+		if now := free(); now < before+leaf {
+			return fmt.Errorf("%d bytes are free, %d before: z had %d", now, before, leaf)
+		}
+		return nil
+	})
 	w.fill(child+mib, leaf/2, 5) // users go on
 	w.wantByte(child+mib, leaf/2, 5)
 	w.zero(child+mib, leaf/2)

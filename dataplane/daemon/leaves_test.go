@@ -23,6 +23,7 @@ import (
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/hostpath"
+	waits "ankole.storage/test/wait"
 )
 
 // slowCore is an engine's core that carries a request out when the test lets it.
@@ -265,14 +266,14 @@ func TestNoFrontendForAnEngineThatEnds(t *testing.T) {
 func waitsForLock(t *testing.T) {
 	t.Helper()
 	p := make([]byte, 1<<20)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+	waits.Until(t, "somebody waits for the lock", func() bool {
 		for stack := range strings.SplitSeq(string(p[:runtime.Stack(p, true)]), "\n\n") {
 			if strings.Contains(stack, "daemon.(*service).Frontend") && strings.Contains(stack, "sync.Mutex.Lock") {
-				return
+				return true
 			}
 		}
-	}
-	t.Fatal("nobody waits for the lock")
+		return false
+	})
 }
 
 // TestHandOverWaitsForTheFirstOffer: a volume that is served and not offered yet, from its start or

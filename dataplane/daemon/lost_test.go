@@ -6,11 +6,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/handover"
 	"ankole.storage/hostpath"
+	waits "ankole.storage/test/wait"
 )
 
 // TestLostFrontendAfterAnOrderThatFailed: a frontend was lost and cannot be made again at the
@@ -65,17 +65,7 @@ func TestLostFrontendAfterAnOrderThatFailed(t *testing.T) {
 	if err := os.Remove(blocked); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; {
-		v, changed := s.p.state.get()
-		if v.up {
-			break
-		}
-		select {
-		case <-changed:
-		case <-time.After(time.Until(end)):
-			t.Fatal("it does not come back")
-		}
-	}
+	waits.Until(t, "it comes back", func() bool { v, _ := s.p.state.get(); return v.up })
 	if lost() != "" {
 		t.Errorf("it is up, and %q is lost", lost())
 	}

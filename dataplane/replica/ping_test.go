@@ -3,11 +3,11 @@ package replica_test
 import (
 	"math"
 	"testing"
-	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/test/wait"
 )
 
 // A replica that changes its chain, for however long, tells an engine that asks that it is alive:
@@ -34,7 +34,8 @@ func TestPingIsAnsweredDuringAChange(t *testing.T) {
 			select {
 			case err := <-pinged:
 				must(t, err)
-			case <-time.After(10 * time.Second):
+			case <-wait.Late():
+				wait.RanOut(t, "the answer to a ping")
 				t.Errorf("a ping waits %s", what)
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"ankole.storage/block"
 	"ankole.storage/clock"
@@ -24,6 +23,7 @@ import (
 	"ankole.storage/dataplane/replica"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/wait"
 )
 
 // fullDisk is a core whose disk fills up in the middle of some writes of the core inside: they
@@ -450,7 +450,8 @@ func TestMarksDoNotWaitForLongWork(t *testing.T) {
 			case err := <-quick:
 				must(t, err)
 				slow.Post(op)
-			case <-time.After(10 * time.Second):
+			case <-wait.Late():
+				wait.RanOut(t, "a mark")
 				t.Error("a mark waits")
 				slow.Post(op)
 				<-quick

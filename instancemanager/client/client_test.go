@@ -21,6 +21,7 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/server"
+	"ankole.storage/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -103,7 +104,7 @@ func TestCallsAndErrors(t *testing.T) {
 		list["demo-r-1"].GetStatus().GetUuid() != p.GetStatus().GetUuid() {
 		t.Errorf("list: %v %v", list, err)
 	}
-	instancetest.Eventually(t, "the log has both lines", func() bool {
+	wait.Until(t, "the log has both lines", func() bool {
 		var lines []string
 		if err := c.ProcessLog(ctx, "demo-r-1", client.LogOptions{}, func(l string) error {
 			lines = append(lines, l)
@@ -197,7 +198,7 @@ func TestWatch(t *testing.T) {
 	m := newManager(t)
 	addr, stop := serve(t, host+":0", server.Processes(m, ""))
 	w := watch(t, dial(t, addr))
-	instancetest.Eventually(t, "the empty list", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.listed == 1 })
+	wait.Until(t, "the empty list", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.listed == 1 })
 	create := func(name string) {
 		t.Helper()
 		s := instancetest.Spec(t, name, instancetest.Serve, "0.0.0.0", 1)
@@ -207,21 +208,21 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	create("demo-r-1")
-	instancetest.Eventually(t, "demo-r-1 runs", w.sees("demo-r-1", "running"))
+	wait.Until(t, "demo-r-1 runs", w.sees("demo-r-1", "running"))
 	stop()
-	instancetest.Eventually(t, "lost", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.lost > 0 })
+	wait.Until(t, "lost", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.lost > 0 })
 	// What happens unseen is in the next list.
 	if _, err := m.Delete("demo-r-1", ""); err != nil {
 		t.Fatal(err)
 	}
 	create("demo-r-2")
 	serve(t, addr, server.Processes(m, ""))
-	instancetest.Eventually(t, "demo-r-2 runs", w.sees("demo-r-2", "running"))
-	instancetest.Eventually(t, "demo-r-1 is gone", w.sees("demo-r-1", ""))
+	wait.Until(t, "demo-r-2 runs", w.sees("demo-r-2", "running"))
+	wait.Until(t, "demo-r-1 is gone", w.sees("demo-r-1", ""))
 	if _, err := m.Delete("demo-r-2", ""); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "demo-r-2 is gone", w.sees("demo-r-2", ""))
+	wait.Until(t, "demo-r-2 is gone", w.sees("demo-r-2", ""))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listed != 2 {
@@ -266,15 +267,15 @@ func TestWatchStranger(t *testing.T) {
 	lists := func(n int) func() bool {
 		return func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.lists >= n }
 	}
-	instancetest.Eventually(t, "listed without confirmation", lists(1))
+	wait.Until(t, "listed without confirmation", lists(1))
 	close(s.release)
-	instancetest.Eventually(t, "listed at the first event", lists(2))
-	instancetest.Eventually(t, "the event and the cut", func() bool {
+	wait.Until(t, "listed at the first event", lists(2))
+	wait.Until(t, "the event and the cut", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.history) > 0 && w.lost > 0
 	})
-	instancetest.Eventually(t, "listed after the cut", lists(3))
+	wait.Until(t, "listed after the cut", lists(3))
 }
 
 // TestWatchNobody: Lost is delivered while nobody answers.
@@ -282,7 +283,7 @@ func TestWatchNobody(t *testing.T) {
 	addr, stop := serve(t, host+":0", func(grpc.ServiceRegistrar) {})
 	stop()
 	w := watch(t, dial(t, addr))
-	instancetest.Eventually(t, "lost twice", func() bool {
+	wait.Until(t, "lost twice", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.lost >= 2 && w.listed == 0
@@ -332,6 +333,6 @@ func TestWatchConfirmedLate(t *testing.T) {
 		s := &slow{confirms: confirms, state: "running", listed: make(chan struct{})}
 		addr, _ := serve(t, host+":0", func(r grpc.ServiceRegistrar) { imrpc.RegisterProcessManagerServiceServer(r, s) })
 		w := watch(t, dial(t, addr))
-		instancetest.Eventually(t, "the end of a is heard of", w.sees("a", "error"))
+		wait.Until(t, "the end of a is heard of", w.sees("a", "error"))
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // TestC15: without --listen the process service is at localhost:8500 and the proxy at
@@ -60,11 +61,11 @@ func TestC15(t *testing.T) {
 		return c
 	}
 	processes, proxy := conn("127.0.0.1:8500"), conn("127.0.0.1:8501")
-	instancetest.Eventually(t, "the process service answers at localhost:8500", func() bool {
+	wait.Until(t, "the process service answers at localhost:8500", func() bool {
 		_, err := imrpc.NewProcessManagerServiceClient(processes).ProcessList(t.Context(), &imrpc.ProcessListRequest{})
 		return err == nil
 	})
-	instancetest.Eventually(t, "the proxy answers at localhost:8501", func() bool {
+	wait.Until(t, "the proxy answers at localhost:8501", func() bool {
 		_, err := imrpc.NewProxyEngineServiceClient(proxy).Ping(t.Context(), &emptypb.Empty{})
 		return err == nil
 	})

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -27,6 +26,7 @@ import (
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/witness/relayclient"
 	"ankole.storage/test/logs"
+	"ankole.storage/test/wait"
 )
 
 const daemonMarker = "ANKOLE_TEST_DAEMON"
@@ -125,7 +125,7 @@ func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, fla
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.client.Close() })
-	instancetest.Eventually(t, "the instance manager serves", func() bool { return p.client.Check(t.Context()) == nil })
+	wait.Until(t, "the instance manager serves", func() bool { return p.client.Check(t.Context()) == nil })
 	return p
 }
 
@@ -135,7 +135,7 @@ func (p *program) create(t *testing.T, name, mode string, args ...string) {
 	if _, err := p.client.ProcessCreate(t.Context(), instancetest.Spec(t, name, mode, "0.0.0.0", 1, args...)); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, name+" runs", func() bool {
+	wait.Until(t, name+" runs", func() bool {
 		r, err := p.client.ProcessGet(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
@@ -177,18 +177,12 @@ func childrenOf(t *testing.T, parent int) []int {
 
 func (p *program) awaitEnd(t *testing.T) error {
 	t.Helper()
-	select {
-	case err := <-p.ended:
-		return err
-	case <-time.After(instancetest.Deadline):
-		t.Fatal("the instance manager does not end")
-		return nil
-	}
+	return wait.Receive(t, "the end of the instance manager", p.ended)
 }
 
 func awaitDead(t *testing.T, pids []int) {
 	t.Helper()
-	instancetest.Eventually(t, "all instances are dead", func() bool {
+	wait.Until(t, "all instances are dead", func() bool {
 		return !slices.ContainsFunc(pids, instancetest.Alive)
 	})
 }
@@ -242,7 +236,7 @@ func TestStraysOfAKilledOne(t *testing.T) {
 // strayOf reads the number of an instance's child from its log.
 func (p *program) strayOf(t *testing.T, name string) (pid int) {
 	t.Helper()
-	instancetest.Eventually(t, name+" names its child", func() bool {
+	wait.Until(t, name+" names its child", func() bool {
 		err := p.client.ProcessLog(t.Context(), name, client.LogOptions{}, func(line string) error {
 			if text, ok := strings.CutPrefix(line, "child "); ok {
 				pid, _ = strconv.Atoi(text) // 0 shows
@@ -342,7 +336,7 @@ func TestMounts(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	for _, want := range []string{mounts, "POD_IP=" + p.ip, "POD_NAME=im-test", "ANKOLE_WITNESS=unix:" + p.socket} {
-		instancetest.Eventually(t, want, func() bool {
+		wait.Until(t, want, func() bool {
 			found := false
 			if err := p.client.ProcessLog(t.Context(), "demo-e-0", client.LogOptions{}, func(l string) error {
 				found = found || l == want

@@ -9,6 +9,7 @@ import (
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/logwriter/logwritertest"
+	"ankole.storage/test/wait"
 )
 
 // TestNobodyReadsTheLog: whether nobody reads the Pod's output, or nobody ever will, the instance
@@ -29,7 +30,7 @@ func TestNobodyReadsTheLog(t *testing.T) {
 			if got := len(p.instances(t)); got != 21 {
 				t.Errorf("%d instances run", got)
 			}
-			instancetest.Eventually(t, "what an instance prints is in its log", func() bool {
+			wait.Until(t, "what an instance prints is in its log", func() bool {
 				n := 0
 				err := p.client.ProcessLog(t.Context(), "chatty-e-0", client.LogOptions{}, func(string) error { n++; return nil })
 				return err == nil && n == lines

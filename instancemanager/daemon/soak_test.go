@@ -19,6 +19,7 @@ import (
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // usageVariable names the file into which the instance manager under test writes what it uses, at
@@ -67,7 +68,7 @@ func (p *program) usage(t *testing.T, path string) (u usage) {
 	if err := p.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "the instance manager tells what it uses", func() bool {
+	wait.Until(t, "the instance manager tells what it uses", func() bool {
 		text, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(text, &u) == nil
 	})
@@ -146,14 +147,14 @@ func TestSoak(t *testing.T) {
 	}
 	// Processes that were replaced end in their own time, and it takes two collections until
 	// buffers in pools are free.
-	instancetest.Eventually(t, "no process is left", func() bool { return len(p.instances(t)) == 0 })
-	instancetest.Eventually(t, fmt.Sprintf("goroutines, descriptors and threads are what they were: %s", first),
+	wait.Until(t, "no process is left", func() bool { return len(p.instances(t)) == 0 })
+	wait.Until(t, fmt.Sprintf("goroutines, descriptors and threads are what they were: %s", first),
 		func() bool {
 			last = p.usage(t, path)
 			return last.Goroutines <= first.Goroutines+2 && last.files <= first.files+2 && last.threads <= first.threads+4
 		})
 	// 1 MiB is 1 kB for each of 1000; what is kept of a process alone is more than that.
-	instancetest.Eventually(t, fmt.Sprintf("memory is what it was: %s", first), func() bool {
+	wait.Until(t, fmt.Sprintf("memory is what it was: %s", first), func() bool {
 		last = p.usage(t, path)
 		return last.HeapBytes <= first.HeapBytes+1<<20 && last.rssKB <= first.rssKB+32<<10
 	})
@@ -166,7 +167,7 @@ func TestSoak(t *testing.T) {
 	if err != nil || len(list) != 0 {
 		t.Errorf("left: %v %v", list, err)
 	}
-	instancetest.Eventually(t, "all ports are free", func() bool {
+	wait.Until(t, "all ports are free", func() bool {
 		_, err := p.client.ProcessCreate(t.Context(),
 			&imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 50})
 		if err != nil && !errors.Is(err, client.ErrExhausted) {
@@ -198,7 +199,7 @@ func (p *program) cycle(t *testing.T, i, ports int, other string) {
 	}
 	// Those of number 3 are deleted at once.
 	if i%7 != 3 {
-		instancetest.Eventually(t, name+" has started", func() bool {
+		wait.Until(t, name+" has started", func() bool {
 			r, err := p.client.ProcessGet(t.Context(), name)
 			return err != nil || r.GetStatus().GetState() != "starting"
 		})
@@ -212,7 +213,7 @@ func (p *program) cycle(t *testing.T, i, ports int, other string) {
 	if _, err := p.client.ProcessDelete(t.Context(), name, ""); err != nil {
 		t.Error(err)
 	}
-	instancetest.Eventually(t, name+" is gone", func() bool {
+	wait.Until(t, name+" is gone", func() bool {
 		_, err := p.client.ProcessGet(t.Context(), name)
 		return errors.Is(err, client.ErrNotFound)
 	})

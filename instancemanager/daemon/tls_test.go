@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -15,6 +14,7 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/mtls/mtlstest"
+	"ankole.storage/test/wait"
 )
 
 var services = map[string]string{"process": ":8500", "proxy": ":8501", "instance": ":8503"}
@@ -27,13 +27,7 @@ func askBy(t *testing.T, address, dir string) error {
 // next is the next thing a watch tells.
 func next(t *testing.T, updates <-chan client.Update) client.Update {
 	t.Helper()
-	select {
-	case u := <-updates:
-		return u
-	case <-time.After(time.Minute):
-		t.Fatal("the watch tells nothing")
-		return client.Update{}
-	}
+	return wait.Receive(t, "what the watch tells", updates)
 }
 
 // TestC9 is the table of who is served, at each of the three services, with the secret and without.

@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/wait"
 )
 
 // A process is killed while a volume that does not answer is made quiet: it ends at once, and what
@@ -51,7 +52,8 @@ func TestKilledWhileAVolumeDoesNotAnswer(t *testing.T) {
 	go func() { ended <- holder.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-wait.Late():
+		wait.RanOut(t, "the end of a process that was killed")
 		below.thawed()
 		<-ended
 		t.Error("a process that was killed has not ended, since a thread of it waits for the volume")

@@ -17,6 +17,7 @@ import (
 
 	"ankole.storage/hostpath"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // devicePlaces has what stands for the directories in /dev.
@@ -155,11 +156,12 @@ func (d *disk) marked() bool {
 
 func (d *disk) until(what string, f func() bool) {
 	d.t.Helper()
-	for end := time.Now().Add(time.Minute); !f(); {
-		if time.Now().After(end) {
-			d.t.Fatal("not within a minute: ", what, "\n", d.said)
+	wait.For(d.t, what, func() error {
+		if !f() {
+			return fmt.Errorf("it does not hold\n%v", d.said)
 		}
-	}
+		return nil
+	})
 }
 
 // What was written to the file system is on the volume, and with freeze nobody writes until the

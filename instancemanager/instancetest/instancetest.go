@@ -19,13 +19,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/patience"
+	"ankole.storage/test/wait"
 )
 
 // Modes: what an instance does.
@@ -169,23 +170,9 @@ func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 32+rand.IntN(64), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// Deadline bounds every wait of a test; it is only reached when something is broken.
-const Deadline = 30 * time.Second
-
-// Eventually waits until ok returns true.
-func Eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(Deadline)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not within %s: %s", Deadline, what)
-		}
-	}
-}
+// Deadline is a time for the parts of an instance manager that is not reached: a test that waits
+// for something else gives up before.
+var Deadline = patience.Of(2 * wait.Limit)
 
 // Alive says whether a process with this number exists and is no zombie.
 func Alive(pid int) bool {

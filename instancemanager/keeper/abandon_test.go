@@ -14,15 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/listener"
+	"ankole.storage/patience"
+	"ankole.storage/test/wait"
 )
 
 // endsWithin checks that nobody has the write end of a pipe any more.
 func endsWithin(t *testing.T, r *os.File, what string) {
 	t.Helper()
-	if err := r.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(patience.Of(wait.Limit))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			wait.RanOut(t, what)
+		}
 		t.Errorf("%s: the device is still kept (%v): its users hang until block-device-wait is over", what, err)
 	}
 }
@@ -105,11 +110,7 @@ func TestAbandonedWhileItComesFromTheSecondHolder(t *testing.T) {
 		s.second.mu.Unlock()
 		return false
 	}
-	for end := time.Now().Add(time.Minute); !asked(); {
-		if time.Now().After(end) {
-			t.Fatal("the second holder is not asked within a minute")
-		}
-	}
+	wait.Until(t, "the second holder is asked", asked)
 	conn.Close()         // the engine is killed
 	s.Abandon("v-e-0")   // and deleted for good
 	serveOn(t, other, l) // the second holder goes on

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/patience"
+	"ankole.storage/test/wait"
 )
 
 // start runs a server and returns its socket.
@@ -59,10 +62,15 @@ func pipe(t *testing.T) (w, r *os.File) {
 // eof waits for the end of r.
 func eof(t *testing.T, r *os.File) {
 	t.Helper()
-	if err := r.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(patience.Of(wait.Limit))); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := r.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+	n, err := r.Read(make([]byte, 1))
+	late := errors.Is(err, os.ErrDeadlineExceeded)
+	if late {
+		wait.RanOut(t, "the end of the descriptor")
+	}
+	if n != 0 || late {
 		t.Errorf("the descriptor is still open: %d %v", n, err)
 	}
 }
@@ -71,15 +79,16 @@ func eof(t *testing.T, r *os.File) {
 func orphaned(t *testing.T, socket, volume string, h *Held) (*Held, json.RawMessage, []int) {
 	t.Helper()
 	h.conn.Close()
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		next, state, fds, err := Take(socket, Owner{Volume: volume, Engine: "e"})
-		if err == nil {
-			return next, state, fds
-		}
-		if !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
+	var next *Held
+	var state json.RawMessage
+	var fds []int
+	wait.For(t, "the server knows that the engine has ended", func() (err error) {
+		if next, state, fds, err = Take(socket, Owner{Volume: volume, Engine: "e"}); err != nil && !errors.Is(err, ErrInUse) {
 			t.Fatal(err)
 		}
-	}
+		return err
+	})
+	return next, state, fds
 }
 
 // TestSuccessorTakesOver: whatever becomes of the first engine's descriptor, its successor's is the

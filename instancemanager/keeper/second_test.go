@@ -17,27 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/listener"
+	"ankole.storage/test/wait"
 )
 
 // holds waits until a server keeps the device of a volume in this state, or none for "".
 func holds(t *testing.T, s *Server, volume, state string) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); ; <-tick.C {
+	wait.For(t, "state of the second holder", func() error {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		got := ""
 		if d := s.kept[volume]; d != nil {
 			got = string(d.state)
 		}
-		s.mu.Unlock()
-		if got == state {
-			return
+		if got != state {
+			return fmt.Errorf("it has %q, want %q", got, state)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the second holder has %q, want %q", got, state)
-		}
-	}
+		return nil
+	})
 }
 
 // TestDeviceOutlivesItsKeeper: what one server keeps is held by the second one too, as it is at the
@@ -182,17 +179,12 @@ func TestOrderlyEndLeavesDevicesToTheSecondHolder(t *testing.T) {
 // holdsElsewhere waits until a server names these engines.
 func holdsElsewhere(t *testing.T, s *Server, want ...string) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
-		got := slices.Sorted(maps.Keys(s.HeldElsewhere()))
-		if slices.Equal(got, want) {
-			return
+	wait.For(t, "devices of the second holder", func() error {
+		if got := slices.Sorted(maps.Keys(s.HeldElsewhere())); !slices.Equal(got, want) {
+			return fmt.Errorf("it has those of %v, want %v", got, want)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the second holder has devices of %v, want %v", got, want)
-		}
-	}
+		return nil
+	})
 }
 
 // serveUntil serves until end is called.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/wait"
 )
 
 // replacing starts an engine and a replacement for it that is on its way to take the volume over
@@ -29,7 +30,7 @@ func replacing(t *testing.T, m *Manager) <-chan error {
 		_, err := m.Replace(context.Background(), s, "SIGHUP")
 		result <- err
 	}()
-	instancetest.Eventually(t, "the replacement can be signalled", func() bool {
+	wait.Until(t, "the replacement can be signalled", func() bool {
 		return strings.Contains(logOf(t, m, "demo-e-0"), "ready\n")
 	})
 	return result
@@ -67,7 +68,7 @@ func TestDeleteBesideAReplacement(t *testing.T) {
 	if _, err := m.DeleteLast("demo-e-0", ""); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "the old one has ended", func() bool {
+	wait.Until(t, "the old one has ended", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return old.ended

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/wait"
 )
 
 // TestPortsComeBack holds every way in which a process can fail or be given up: its ports are its
@@ -101,7 +102,7 @@ func TestPortsComeBack(t *testing.T) {
 			if _, err := m.Delete("x-e-0", ""); err != nil {
 				t.Fatal(err)
 			}
-			instancetest.Eventually(t, "ports, process and log are gone", func() bool {
+			wait.Until(t, "ports, process and log are gone", func() bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
 				m.logs.mu.Lock()

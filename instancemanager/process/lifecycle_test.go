@@ -21,6 +21,7 @@ import (
 
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 func TestRefusals(t *testing.T) {
@@ -99,7 +100,7 @@ func TestThreadOfCallerEnds(t *testing.T) {
 		onThread()
 	}()
 	task := fmt.Sprintf("/proc/self/task/%d", <-thread)
-	instancetest.Eventually(t, "the thread has ended", func() bool {
+	wait.Until(t, "the thread has ended", func() bool {
 		_, err := os.Stat(task)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -133,7 +134,7 @@ func TestGroupDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			awaitGone(t, m, "demo-e-0")
-			instancetest.Eventually(t, "the child is dead", func() bool { return !instancetest.Alive(children["demo-e-0"]) })
+			wait.Until(t, "the child is dead", func() bool { return !instancetest.Alive(children["demo-e-0"]) })
 			if !instancetest.Alive(children["other-e-0"]) {
 				t.Error("the child of another instance is dead")
 			}
@@ -144,7 +145,7 @@ func TestGroupDies(t *testing.T) {
 // childOf reads the number of an instance's child, which lives, from its log.
 func childOf(t *testing.T, m *Manager, name string) (child int) {
 	t.Helper()
-	instancetest.Eventually(t, "the instance names its child", func() bool {
+	wait.Until(t, "the instance names its child", func() bool {
 		lines := readLog(t, m, name)
 		if len(lines) == 0 {
 			return false
@@ -171,7 +172,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for _, want := range []string{"ANKOLE_WITNESS=unix:/run/w.sock", "POD_NAME=im", "ANKOLE_VOLUME_SECRET=0123",
 		"ANKOLE_ORDER=9b1c/7", "PATH=" + os.Getenv("PATH")} {
-		instancetest.Eventually(t, want, func() bool { return slices.Contains(readLog(t, m, "demo-e-0"), want) })
+		wait.Until(t, want, func() bool { return slices.Contains(readLog(t, m, "demo-e-0"), want) })
 	}
 }
 
@@ -229,7 +230,7 @@ func TestDeleteAgain(t *testing.T) {
 		t.Errorf("create while the old one is stopping: %v", err)
 	}
 	m.cfg.StopTimeout = time.Millisecond
-	instancetest.Eventually(t, "it is killed, and gone", func() bool {
+	wait.Until(t, "it is killed, and gone", func() bool {
 		_, err := m.Delete("demo-r-1", "")
 		return errors.Is(err, ErrNotFound)
 	})
@@ -245,7 +246,7 @@ func TestDeleteAgainAndAgain(t *testing.T) {
 	await(t, m, "demo-e-1", Running)
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	instancetest.Eventually(t, "it is killed, and gone", func() bool {
+	wait.Until(t, "it is killed, and gone", func() bool {
 		<-again.C
 		_, err := m.Delete("demo-e-1", "")
 		return errors.Is(err, ErrNotFound)
@@ -404,7 +405,7 @@ func TestCycles(t *testing.T) {
 	if m.ports.inUse != 0 || len(m.all) != 0 || len(m.logs.open) != 0 {
 		t.Errorf("left: %d ports, %d processes, %d logs", m.ports.inUse, len(m.all), len(m.logs.open))
 	}
-	instancetest.Eventually(t, "goroutines and descriptors are back at what they were", func() bool {
+	wait.Until(t, "goroutines and descriptors are back at what they were", func() bool {
 		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files
 	})
 }
@@ -454,7 +455,7 @@ func TestConcurrentUse(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	instancetest.Eventually(t, "no port is taken", func() bool {
+	wait.Until(t, "no port is taken", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.ports.inUse == 0 && len(m.all) == 0

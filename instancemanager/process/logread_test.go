@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/wait"
 )
 
 // collector holds what a reader was sent.
@@ -47,16 +48,16 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	create()
-	instancetest.Eventually(t, "first line", func() bool { return len(readLog(t, m, "demo-e-0")) == 1 })
+	wait.Until(t, "first line", func() bool { return len(readLog(t, m, "demo-e-0")) == 1 })
 	var got collector
 	ended := make(chan error, 1)
 	go func() { ended <- m.Log(t.Context(), "demo-e-0", LogOptions{Follow: true}, got.line) }()
-	instancetest.Eventually(t, "the line from before", func() bool { return got.text() == "ready" })
+	wait.Until(t, "the line from before", func() bool { return got.text() == "ready" })
 	// SIGHUP makes it print a line.
 	if err := unix.Kill(pidOf(m, "demo-e-0"), unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "a line that came", func() bool { return got.text() == "ready,hangup" })
+	wait.Until(t, "a line that came", func() bool { return got.text() == "ready,hangup" })
 	if _, err := m.Delete("demo-e-0", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Log(ctx, "demo-e-0", LogOptions{Follow: true}, func(string) error { return nil }) }()
-	instancetest.Eventually(t, "it reads", func() bool { return m.logs.reading() == 1 })
+	wait.Until(t, "it reads", func() bool { return m.logs.reading() == 1 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)

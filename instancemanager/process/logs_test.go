@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/wait"
 )
 
 // lockedBuffer is the Pod's output.
@@ -41,7 +42,7 @@ func TestLog(t *testing.T) {
 		if _, err := m.Create(spec(t, "demo-r-1", instancetest.Print, 0, "--count", "3")); err != nil {
 			t.Fatal(err)
 		}
-		instancetest.Eventually(t, "all lines are logged", func() bool { return len(readLog(t, m, "demo-r-1")) == 3*round })
+		wait.Until(t, "all lines are logged", func() bool { return len(readLog(t, m, "demo-r-1")) == 3*round })
 		if _, err := m.Delete("demo-r-1", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,7 @@ func TestLog(t *testing.T) {
 	if got := strings.Join(readLog(t, m, "demo-r-1"), "\n"); got != want {
 		t.Errorf("log:\n%s", got)
 	}
-	instancetest.Eventually(t, "the Pod's output has it", func() bool {
+	wait.Until(t, "the Pod's output has it", func() bool {
 		return strings.Count(output.String(), "[demo-r-1] line 2\n") == 2
 	})
 	if err := m.Log(t.Context(), "demo-r-2", LogOptions{}, nil); !errors.Is(err, ErrNotFound) {
@@ -151,7 +152,7 @@ func TestStuckOutput(t *testing.T) {
 	if _, err := m.Create(spec(t, "demo-r-1", instancetest.Print, 0, "--count", fmt.Sprint(count))); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "all lines are logged", func() bool { return len(readLog(t, m, "demo-r-1")) == count })
+	wait.Until(t, "all lines are logged", func() bool { return len(readLog(t, m, "demo-r-1")) == count })
 }
 
 // TestLongAndBinaryLines are split and made valid UTF-8.

@@ -19,6 +19,7 @@ import (
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -77,7 +78,7 @@ func fromWire(s *imrpc.ProcessSpec) Spec {
 func await(t *testing.T, m *Manager, name string, states ...State) Status {
 	t.Helper()
 	var p Status
-	instancetest.Eventually(t, fmt.Sprintf("%s is %v", name, states), func() bool {
+	wait.Until(t, fmt.Sprintf("%s is %v", name, states), func() bool {
 		var err error
 		if p, err = m.Get(name); err != nil {
 			t.Fatal(err)
@@ -94,7 +95,7 @@ func await(t *testing.T, m *Manager, name string, states ...State) Status {
 
 func awaitGone(t *testing.T, m *Manager, name string) {
 	t.Helper()
-	instancetest.Eventually(t, name+" is gone", func() bool {
+	wait.Until(t, name+" is gone", func() bool {
 		_, err := m.Get(name)
 		return errors.Is(err, ErrNotFound)
 	})
@@ -205,14 +206,9 @@ func with(mode string, ports int, args ...string) func(*testing.T) Spec {
 // next returns the next change, and asserts that revisions grow.
 func next(t *testing.T, s *Subscription) Status {
 	t.Helper()
-	select {
-	case event, ok := <-s.C:
-		if !ok {
-			t.Fatal("the subscription has ended")
-		}
-		return event
-	case <-time.After(instancetest.Deadline):
-		t.Fatal("no change")
+	event := wait.Receive(t, "a change", s.C)
+	if event.Spec.Name == "" {
+		t.Fatal("the subscription has ended")
 	}
-	panic("unreachable")
+	return event
 }

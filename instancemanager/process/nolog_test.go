@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/wait"
 )
 
 // noLog has it that the log of a name cannot be made, as on a full disk or one that has become
@@ -37,14 +38,14 @@ func TestStartWithoutALog(t *testing.T) {
 	if p := await(t, m, "demo-e-0", Running, Error); p.State != Running {
 		t.Fatalf("it is %s: %s", p.State, p.ErrorMsg)
 	}
-	instancetest.Eventually(t, "the Pod's output has it", func() bool {
+	wait.Until(t, "the Pod's output has it", func() bool {
 		return strings.Contains(output.String(), "[demo-e-0] ready\n")
 	})
 	restore()
 	if err := unix.Kill(pidOf(m, "demo-e-0"), unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "there is a log", func() bool {
+	wait.Until(t, "there is a log", func() bool {
 		_, err := os.Stat(m.logs.path("demo-e-0"))
 		return err == nil && strings.Join(readLog(t, m, "demo-e-0"), ",") == "hangup"
 	})
@@ -69,7 +70,7 @@ func TestFollowWithoutALog(t *testing.T) {
 	var got collector
 	ended := make(chan error, 1)
 	go func() { ended <- l.read(t.Context(), "p", LogOptions{Follow: true}, got.line) }()
-	instancetest.Eventually(t, "the line from before", func() bool { return got.text() == "before" })
+	wait.Until(t, "the line from before", func() bool { return got.text() == "before" })
 	write := func(line string) {
 		if err := f.writeLine(line); err != nil {
 			t.Error(err)
@@ -78,7 +79,7 @@ func TestFollowWithoutALog(t *testing.T) {
 	write("lost")
 	restore()
 	write("kept")
-	instancetest.Eventually(t, "the line that came", func() bool { return got.text() == "before,kept" })
+	wait.Until(t, "the line that came", func() bool { return got.text() == "before,kept" })
 	write("and more")
 	l.release(f)
 	if err := <-ended; err != nil || got.text() != "before,kept,and more" {

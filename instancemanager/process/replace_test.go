@@ -13,6 +13,7 @@ import (
 
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // newBinary returns a second path of the test binary, for another version of an instance.
@@ -48,7 +49,7 @@ func TestReplace(t *testing.T) {
 	if event := next(t, watch); event.UUID != p.UUID || event.State != Running || event.Deleted {
 		t.Errorf("%+v", event)
 	}
-	instancetest.Eventually(t, "the old process has given its port back", func() bool {
+	wait.Until(t, "the old process has given its port back", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.ports.inUse == 1 && len(m.all) == 1
@@ -129,7 +130,7 @@ func TestReplaceOvertaken(t *testing.T) {
 		_, err := m.Replace(t.Context(), s, "SIGHUP")
 		result <- err
 	}()
-	instancetest.Eventually(t, "the replacement has been made", func() bool {
+	wait.Until(t, "the replacement has been made", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.all) == 2
@@ -141,7 +142,7 @@ func TestReplaceOvertaken(t *testing.T) {
 	if err := <-result; !errors.Is(err, ErrExists) {
 		t.Errorf("%v", err)
 	}
-	instancetest.Eventually(t, "nothing is left", func() bool {
+	wait.Until(t, "nothing is left", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.ports.inUse == 0 && len(m.all) == 0
@@ -163,7 +164,7 @@ func TestReplaceAbandoned(t *testing.T) {
 	if _, err := m.Replace(ctx, s, "SIGHUP"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	instancetest.Eventually(t, "the replacement is gone", func() bool {
+	wait.Until(t, "the replacement is gone", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.all) == 1
@@ -205,7 +206,7 @@ func TestReplaceByHandOver(t *testing.T) {
 			t.Errorf("the old one is %+v, %v", p, err)
 		}
 	}
-	instancetest.Eventually(t, "the replacements are gone", func() bool {
+	wait.Until(t, "the replacements are gone", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.all) == 1 && m.ports.inUse == 1

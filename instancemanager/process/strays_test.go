@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/wait"
 )
 
 // A process of the node waits for a volume, so that its environment cannot be read: the instance
@@ -58,7 +59,8 @@ func TestStrayDuringExec(t *testing.T) {
 		s.look(uuid)
 		select {
 		case <-ended:
-		case <-time.After(20 * time.Second):
+		case <-wait.Late():
+			wait.RanOut(t, "the end of the process")
 			_ = stray.Process.Kill()
 			<-ended
 			t.Fatalf("round %d: the process goes on after its instance has ended", round)

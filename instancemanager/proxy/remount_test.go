@@ -11,6 +11,7 @@ import (
 
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/filesystem"
+	"ankole.storage/test/wait"
 )
 
 // fakeSystems are file systems that answer by the volume's name.
@@ -77,7 +78,8 @@ func TestWorkOnFileSystems(t *testing.T) {
 		}
 		select {
 		case f.hung <- struct{}{}:
-		case <-time.After(30 * time.Second):
+		case <-wait.Late():
+			wait.RanOut(t, what+" goes on")
 			t.Fatal(what, ": it has not gone on")
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/mountinfo"
+	"ankole.storage/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -106,7 +107,7 @@ func TestLook(t *testing.T) {
 			Environment: s.Environment}); err != nil {
 			t.Fatal(err)
 		}
-		instancetest.Eventually(t, name+" runs", func() bool {
+		wait.Until(t, name+" runs", func() bool {
 			p, err := m.Get(name)
 			return err == nil && p.State == process.Running
 		})
@@ -192,7 +193,7 @@ func TestMend(t *testing.T) {
 			c.mend("a", true) // it waits for the kernel
 			<-asked
 			answers <- errors.New("refused")
-			instancetest.Eventually(t, "the attempt is over", idle)
+			wait.Until(t, "the attempt is over", idle)
 			at = append(at, look)
 		}
 	}
@@ -209,7 +210,7 @@ func TestMend(t *testing.T) {
 		t.Errorf("%d volumes are remembered", len(c.tries))
 	}
 	answers <- nil
-	instancetest.Eventually(t, "the attempt is over", idle)
+	wait.Until(t, "the attempt is over", idle)
 	if c.forget(nil); len(c.tries) > 0 {
 		t.Error("a volume without an engine is remembered")
 	}

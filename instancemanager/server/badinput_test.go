@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/server"
+	"ankole.storage/test/wait"
 )
 
 // TestBadProcesses is the table of processes that cannot be: by whichever service they are asked
@@ -242,7 +242,7 @@ func TestThousandClients(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	instancetest.Eventually(t, "goroutines and descriptors are back", func() bool {
+	wait.Until(t, "goroutines and descriptors are back", func() bool {
 		after := figures()
 		return after.goroutines <= before.goroutines+2 && after.files <= before.files+2
 	})

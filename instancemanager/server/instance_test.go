@@ -15,6 +15,7 @@ import (
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/server"
+	"ankole.storage/test/wait"
 )
 
 // both serves process and instance service of one manager, and returns clients of both.
@@ -54,7 +55,7 @@ func TestInstancesAreProcesses(t *testing.T) {
 		name, kind, order string
 		first, end        int32
 	}{{"demo-e-0", "engine", "uid/1", 10000, 10000}, {"demo-r-12345678", "replica", "uid/2", 10001, 10002}} {
-		instancetest.Eventually(t, row.name+" runs", func() bool {
+		wait.Until(t, row.name+" runs", func() bool {
 			r, err := instances.InstanceGet(ctx, &imrpc.InstanceGetRequest{Name: row.name})
 			return err == nil && r.GetStatus().GetState() == "running"
 		})
@@ -80,7 +81,7 @@ func TestInstancesAreProcesses(t *testing.T) {
 		&imrpc.InstanceDeleteRequest{Name: "demo-r-12345678", Type: "replica"}); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "the deleted one is gone", func() bool {
+	wait.Until(t, "the deleted one is gone", func() bool {
 		_, err := processes.ProcessGet(ctx, &imrpc.ProcessGetRequest{Name: "demo-r-12345678"})
 		return status.Code(err) == codes.NotFound
 	})
@@ -179,7 +180,7 @@ func TestInstanceLogAndLevel(t *testing.T) {
 		&imrpc.InstanceCreateRequest{Spec: instance(t, "demo-r-1", "", instancetest.Print, 0, "--count", "3")}); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "three lines are logged", func() bool {
+	wait.Until(t, "three lines are logged", func() bool {
 		stream, err := c.InstanceLog(ctx, &imrpc.InstanceLogRequest{Name: "demo-r-1"})
 		return err == nil && strings.HasSuffix(readLog(t, stream), "line 0 line 1 line 2")
 	})

@@ -13,6 +13,7 @@ import (
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/server"
+	"ankole.storage/test/wait"
 )
 
 // TestLogNobodyReads: a client that asks for a log and does not read it is cut off; one that
@@ -41,7 +42,7 @@ func TestLogNobodyReads(t *testing.T) {
 	if l, err := silent.Recv(); err != nil || l.GetLine() != "line 0" {
 		t.Fatal(l, err)
 	}
-	instancetest.Eventually(t, "everything is logged", func() bool {
+	wait.Until(t, "everything is logged", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		last, err := c.ProcessLog(ctx, &imrpc.LogRequest{Name: "chatty-r-1", Tail: 1})

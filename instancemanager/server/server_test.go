@@ -23,6 +23,7 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/server"
+	"ankole.storage/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -152,7 +153,7 @@ func TestClose(t *testing.T) {
 	if _, err := c.ProcessDelete(ctx, &imrpc.ProcessDeleteRequest{Name: "demo-r-1"}); err != nil {
 		t.Fatal(err)
 	}
-	instancetest.Eventually(t, "it is closed", func() bool {
+	wait.Until(t, "it is closed", func() bool {
 		list, err := c.ProcessList(ctx, &imrpc.ProcessListRequest{Close: true})
 		return err == nil && list.GetClosed()
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"log/slog"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,6 +24,7 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/witness"
 	"ankole.storage/instancemanager/witness/relayclient"
+	"ankole.storage/test/wait"
 )
 
 // rig is a relay between an engine's connection and the address managers attach to.
@@ -90,7 +90,7 @@ func (r *rig) attach(t *testing.T, name string, handler relayclient.Handler) (st
 		}
 	})
 	t.Cleanup(stop)
-	instancetest.Eventually(t, name+" is attached", func() bool { return slices.Contains(r.relay.Managers(), name) })
+	wait.Until(t, name+" is attached", func() bool { return slices.Contains(r.relay.Managers(), name) })
 	return stop
 }
 
@@ -269,7 +269,7 @@ func TestLateManager(t *testing.T) {
 		m, err := r.engine.Get(t.Context(), question)
 		done <- result{m, err}
 	}()
-	instancetest.Eventually(t, "the question waits", func() bool { return r.relay.Outstanding() == 1 })
+	wait.Until(t, "the question waits", func() bool { return r.relay.Outstanding() == 1 })
 	r.attach(t, "m1", answers(3))
 	if got := <-done; got.err != nil || got.m.GetEpoch() != 3 {
 		t.Errorf("%v", got)
@@ -432,18 +432,18 @@ func TestKeep(t *testing.T) {
 		relayclient.Keep(ctx, conn, "m1", &register{}, 10*time.Millisecond, func(err error) { lost <- err })
 	}()
 	attached := func() bool { return len(relay.Managers()) == 1 }
-	instancetest.Eventually(t, "attached", attached)
+	wait.Until(t, "attached", attached)
 	first.Stop()
 	if err := <-lost; err == nil {
 		t.Error("lost without a reason")
 	}
-	instancetest.Eventually(t, "detached", func() bool { return len(relay.Managers()) == 0 })
+	wait.Until(t, "detached", func() bool { return len(relay.Managers()) == 0 })
 	again, err := new(net.ListenConfig).Listen(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	serve(t, again, relay.RegisterRelay)
-	instancetest.Eventually(t, "attached again", attached)
+	wait.Until(t, "attached again", attached)
 	cancel()
 	<-ended
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ankole.storage/listener"
+	"ankole.storage/test/wait"
 )
 
 func TestCall(t *testing.T) {
@@ -45,12 +46,7 @@ func TestCallThatIsNotAnswered(t *testing.T) {
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() { answered <- Call(ctx, dir, Request{Command: NodeKill, Node: "node-1"}) }()
-	select {
-	case err := <-answered:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("it waits for the answer")
+	if err := wait.Receive(t, "the end of the call", answered); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }

@@ -13,10 +13,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
-)
 
-const waitTimeout = 30 * time.Second
+	"ankole.storage/test/wait"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv("PROCESS_TEST_PARENT") != "" {
@@ -62,13 +61,8 @@ func (s *syncBuffer) String() string {
 
 func waitDone(t *testing.T, p *Process) Exit {
 	t.Helper()
-	select {
-	case <-p.Done():
-		return p.Exit()
-	case <-time.After(waitTimeout):
-		t.Fatal("the process did not end")
-		panic("unreachable")
-	}
+	wait.Receive(t, "the process ends", p.Done())
+	return p.Exit()
 }
 
 func alive(pid int) bool {
@@ -78,23 +72,7 @@ func alive(pid int) bool {
 
 func waitDead(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
-}
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(waitTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: not within %s", what, waitTimeout)
-		case <-tick.C:
-		}
-	}
+	wait.Until(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
 }
 
 func TestExit(t *testing.T) {
@@ -172,6 +150,12 @@ func TestKillDuringExec(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	spinning := 0
+	defer func() {
+		if t.Failed() && spinning != 0 {
+			_ = syscall.Kill(spinning, syscall.SIGKILL)
+		}
+	}()
 	for round := range 100 {
 		var out syncBuffer
 		spec := shell(fmt.Sprintf("setsid %s </dev/null >/dev/null 2>&1 & echo $!; : %d", script, round))
@@ -185,28 +169,9 @@ func TestKillDuringExec(t *testing.T) {
 		if _, err := fmt.Sscan(out.String(), &pid); err != nil {
 			t.Fatalf("%q: %v", out.String(), err)
 		}
-		if !ended(pid) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("round %d: process %d goes on after its container has ended", round, pid)
-		}
+		spinning = pid
+		waitDead(t, pid)
 	}
-}
-
-// ended waits for the end of a process that may have been killed, as long as the kernel needs for
-// that.
-func ended(pid int) bool {
-	deadline := time.NewTimer(5 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for alive(pid) {
-		select {
-		case <-deadline.C:
-			return !alive(pid)
-		case <-tick.C:
-		}
-	}
-	return true
 }
 
 // TestKillMarked ends exactly what carries the prefix.
@@ -229,7 +194,7 @@ func TestKillMarked(t *testing.T) {
 	waitListed := func(prefix string, want int) {
 		t.Helper()
 		// The environment shows only after exec.
-		eventually(t, fmt.Sprintf("%d processes under %s", want, prefix), func() bool { return len(Marked(prefix)) == want })
+		wait.Until(t, fmt.Sprintf("%d processes under %s", want, prefix), func() bool { return len(Marked(prefix)) == want })
 	}
 	waitListed(Marker("km", unique), 2)
 	if n := KillMarked(Marker("km", unique, "node-1")); n == 0 {

@@ -17,6 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ankole.storage/patience"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
@@ -47,7 +49,7 @@ func daemonSet(name string) *appsv1.DaemonSet {
 func (s *space) waitDaemonSet(name string, want int) map[string]*v1.Pod {
 	s.t.Helper()
 	var out map[string]*v1.Pod
-	eventually(s.t, "daemonset "+name, func() error {
+	wait.For(s.t, "daemonset "+name, func() error {
 		list, err := s.client.CoreV1().Pods(s.name).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 		if err != nil {
 			return err
@@ -206,7 +208,7 @@ func TestNodeLoss(t *testing.T) {
 	waitDead(t, pid)
 	waitNode := func(what string, want v1.ConditionStatus) {
 		t.Helper()
-		eventually(t, "node-2 "+what, func() error {
+		wait.For(t, "node-2 "+what, func() error {
 			n, err := s.client.CoreV1().Nodes().Get(context.Background(), "node-2", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -268,9 +270,12 @@ func TestRefusals(t *testing.T) {
 			}
 			defer func() { _ = os.RemoveAll(dir) }()
 			args := append([]string{"--dir", dir, "--node-network", "127.250.1.0", "--no-manager"}, tc.args...)
-			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+			ctx, cancel := context.WithTimeout(t.Context(), patience.Of(waitTimeout))
 			defer cancel()
 			out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+			if ctx.Err() != nil {
+				wait.RanOut(t, "the refusal")
+			}
 			if err == nil || ctx.Err() != nil {
 				t.Fatalf("was not refused: %v\n%s", err, out)
 			}
@@ -317,10 +322,13 @@ func TestDamagedState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), patience.Of(waitTimeout))
 		out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 		timedOut := ctx.Err() != nil
 		cancel()
+		if timedOut {
+			wait.RanOut(t, "the refusal")
+		}
 		if err == nil || timedOut {
 			t.Errorf("%s: was not refused: %v\n%s", tc.pattern, err, out)
 		}

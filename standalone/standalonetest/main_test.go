@@ -18,13 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
 const (
-	// waitTimeout of every condition: generous, because the machine runs other tests too.
+	// waitTimeout of every request: generous, because the machine runs other tests too.
 	waitTimeout = 60 * time.Second
-	pollEvery   = 50 * time.Millisecond
 	testImage   = "test/pod:1"
 )
 
@@ -151,7 +151,7 @@ func spaceOn(t *testing.T, c *testcluster.Cluster, client kubernetes.Interface) 
 		t.Fatal(err)
 	}
 	s := &space{t: t, c: c, client: client, name: ns.Name}
-	eventually(t, "service account default", func() error {
+	wait.For(t, "service account default", func() error {
 		_, err := client.CoreV1().ServiceAccounts(s.name).Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
@@ -170,26 +170,6 @@ func clientOf(t *testing.T, c *testcluster.Cluster) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return client
-}
-
-// eventually waits until fn returns nil.
-func eventually(t *testing.T, what string, fn func() error) {
-	t.Helper()
-	deadline := time.NewTimer(waitTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := fn()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: not within %s: %v", what, waitTimeout, err)
-		case <-tick.C:
-		}
-	}
 }
 
 // option changes a Pod before it is created.
@@ -225,7 +205,7 @@ func podSpec(name string, args []string, opts ...option) *v1.Pod {
 func (s *space) waitPod(name, what string, ok func(*v1.Pod) bool) *v1.Pod {
 	s.t.Helper()
 	var got *v1.Pod
-	eventually(s.t, "pod "+name+" "+what, func() error {
+	wait.For(s.t, "pod "+name+" "+what, func() error {
 		p, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -242,7 +222,7 @@ func (s *space) waitPod(name, what string, ok func(*v1.Pod) bool) *v1.Pod {
 
 func (s *space) waitGone(name string) {
 	s.t.Helper()
-	eventually(s.t, "pod "+name+" gone", func() error {
+	wait.For(s.t, "pod "+name+" gone", func() error {
 		p, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -280,7 +260,7 @@ func (s *space) logs(name string, o v1.PodLogOptions) (string, error) {
 func (s *space) waitLog(name, text string) string {
 	s.t.Helper()
 	var log string
-	eventually(s.t, fmt.Sprintf("log of %s with %q", name, text), func() error {
+	wait.For(s.t, fmt.Sprintf("log of %s with %q", name, text), func() error {
 		var err error
 		log, err = s.logs(name, v1.PodLogOptions{})
 		if err == nil && !strings.Contains(log, text) {
@@ -298,7 +278,7 @@ func on(node string) option { return func(pod *v1.Pod) { pod.Spec.NodeName = nod
 // waitEvent waits for an event about a Pod.
 func (s *space) waitEvent(pod, reason, text string) {
 	s.t.Helper()
-	eventually(s.t, "event "+reason+" of "+pod, func() error {
+	wait.For(s.t, "event "+reason+" of "+pod, func() error {
 		list, err := s.client.CoreV1().Events(s.name).List(s.t.Context(),
 			metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		if err != nil {

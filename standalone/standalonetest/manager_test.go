@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
@@ -70,7 +71,7 @@ func TestManager(t *testing.T) {
 	}
 	c.KillNode(t, k)
 	// A connection that was under way to the lost node may break; the next one goes to the other.
-	eventually(t, "after the loss of "+first+" the other one answers", func() error {
+	wait.For(t, "after the loss of "+first+" the other one answers", func() error {
 		if second := where(); !strings.HasPrefix(second, "node-") || second == first {
 			return fmt.Errorf("the answer is %q", second)
 		}
@@ -79,14 +80,14 @@ func TestManager(t *testing.T) {
 	c.StartNode(t, k)
 	c.Stop(t)
 	c.Restart(t)
-	eventually(t, "after a restart a manager answers", func() error {
+	wait.For(t, "after a restart a manager answers", func() error {
 		if w := where(); !strings.HasPrefix(w, "node-") {
 			return fmt.Errorf("the answer is %q", w)
 		}
 		return nil
 	})
 	client := clientOf(t, c)
-	eventually(t, "every manager has logged how it was started", func() error {
+	wait.For(t, "every manager has logged how it was started", func() error {
 		pods, err := client.CoreV1().Pods("longhorn-system").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(pods.Items) != 2 {
 			return fmt.Errorf("%d manager Pods, %v", len(pods.Items), err)

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"ankole.storage/test/wait"
 )
 
 // TestRestartPolicy runs containers to their end under each policy.
@@ -349,7 +351,7 @@ func alive(pid int) bool {
 
 func waitDead(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d ends", pid), func() error {
+	wait.For(t, fmt.Sprintf("process %d ends", pid), func() error {
 		if alive(pid) {
 			return fmt.Errorf("alive")
 		}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // TestAbortedConnection: the kernel ends a block device under an engine that serves, since an
@@ -41,9 +41,9 @@ func TestAbortedConnection(t *testing.T) {
 		if err := unix.Unmount(mountOf(node), unix.MNT_FORCE); err != nil && !errors.Is(err, unix.EBUSY) {
 			t.Fatal(err)
 		}
-		rig.Await(t, "the old device fails", func() bool { _, err := d.ReadAt(got[:4096], 0); return err != nil })
+		wait.Until(t, "the old device fails", func() bool { _, err := d.ReadAt(got[:4096], 0); return err != nil })
 		_ = d.Close()
-		rig.Await(t, "another device works", func() bool {
+		wait.Until(t, "another device works", func() bool {
 			d, err := v.Engine().Target()
 			if err != nil {
 				return false

@@ -16,6 +16,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // interludes are what may serve a volume between the engine that was killed and the next one of its
@@ -144,11 +145,11 @@ func killedWithAWritePending(t *testing.T, v *rig.Volume) (old rig.Target, waiti
 	inflight := inflightOf(t, v)
 	for _, r := range v.Replicas {
 		r.Signal(syscall.SIGSTOP)
-		rig.Await(t, r.Name+" is stopped", r.Stopped)
+		wait.Until(t, r.Name+" is stopped", r.Stopped)
 	}
 	waiting = make(chan error, 1)
 	go func() { waiting <- second(old.WriteAt(page(9), 0)) }()
-	rig.Await(t, "the write waits", inflight)
+	wait.Until(t, "the write waits", inflight)
 	v.KillEngine()
 	for _, r := range v.Replicas {
 		r.Signal(syscall.SIGCONT)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // cutOffLease is the lease of the engines that are cut off. They renew it when half of it is left,
@@ -66,9 +67,7 @@ func aloneCutOff(t *testing.T) {
 func oneOfThreeCutOff(t *testing.T) {
 	r := cutOff(t, 3)
 	e := r.v.Engine()
-	if !r.j.Pause() {
-		t.Fatal("a request of the writer hangs")
-	}
+	r.j.Pause(t)
 	before := r.j.Counts()
 	r.cut()
 	cut := time.Now()
@@ -77,7 +76,7 @@ func oneOfThreeCutOff(t *testing.T) {
 	reads.close(t)
 	r.j.Resume()
 	// Workers wait as soon as each has a write to do; reads are answered as long as the lease lasts.
-	rig.Await(t, "the lease is over, and every worker waits", func() bool {
+	wait.Until(t, "the lease is over, and every worker waits", func() bool {
 		return time.Since(cut) > cutOffLease && r.j.Stuck()
 	})
 	late := readMany(r, readsAtOnce)
@@ -136,7 +135,7 @@ func readMany(r *run, n int) *reads {
 // await waits until so many reads are answered.
 func (x *reads) await(t *testing.T, n int64) {
 	t.Helper()
-	rig.Await(t, "reads are answered", func() bool { return x.answered.Load() >= n || len(x.failed) > 0 })
+	wait.Until(t, "reads are answered", func() bool { return x.answered.Load() >= n || len(x.failed) > 0 })
 	select {
 	case err := <-x.failed:
 		t.Fatalf("a read failed: %v", err)

@@ -87,9 +87,7 @@ func (r *run) awaitReplaced(old *rig.Engine) {
 func split(r *run) {
 	r.j.Tolerate(rig.AnyError)
 	old, own := r.v.Engine(), r.pick()
-	if !r.j.Pause() {
-		r.t.Fatal("a request of the writer hangs")
-	}
+	r.j.Pause(r.t)
 	for _, x := range r.v.Replicas {
 		if x != own {
 			x.Host.Cut(r.t, false, old.Host)
@@ -110,9 +108,7 @@ const probeTime = time.Second
 // true.
 func (r *run) probe(old *rig.Engine) {
 	r.t.Helper()
-	if !r.j.Pause() {
-		r.t.Fatal("a request of the writer hangs")
-	}
+	r.j.Pause(r.t)
 	c, err := old.Target()
 	if err != nil {
 		r.j.Resume()

@@ -19,6 +19,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/wait"
 )
 
 // keepRounds is how many engines are killed under one device; KEEP_ROUNDS overrides it.
@@ -86,7 +87,7 @@ func (s stays) run(t *testing.T) {
 	for range rounds {
 		before := j.Counts().Ops()
 		goal := before + 50 + rng.IntN(400)
-		rig.Await(t, "requests go on", func() bool { return j.Counts().Ops() > goal || len(j.Violations()) > 0 })
+		wait.Until(t, "requests go on", func() bool { return j.Counts().Ops() > goal || len(j.Violations()) > 0 })
 		began := time.Now()
 		v.KillEngine()
 		if s.apart {
@@ -99,13 +100,14 @@ func (s stays) run(t *testing.T) {
 			v.SpawnEngine()
 		}
 		at := j.Counts().Ops()
-		rig.Await(t, "requests go on after the kill", func() bool {
+		wait.Until(t, "requests go on after the kill", func() bool {
 			return j.Counts().Ops() > at+16 || len(j.Violations()) > 0
 		})
 		pauses = append(pauses, time.Since(began))
 		v.Engine().AwaitUp()
 		sameDevice(t, v, device)
 		if bad := j.Violations(); len(bad) > 0 {
+			wait.Final(t, "violations")
 			t.Fatalf("violations: %q", bad)
 		}
 	}
@@ -131,15 +133,12 @@ func (s stays) run(t *testing.T) {
 // requests there were.
 func verified(t *testing.T, j *rig.Journal, target rig.Target) (ops int) {
 	t.Helper()
-	if !j.Pause() {
-		t.Fatal("requests hang")
-	}
-	if err := j.Verify(target); err != nil {
-		t.Fatal(err)
-	}
+	j.Pause(t)
+	rig.Final(t, j.Verify(target))
 	j.End()
 	counts := j.Counts()
 	if bad := j.Violations(); len(bad) > 0 || counts.Errors > 0 {
+		wait.Final(t, "what the user has seen")
 		t.Errorf("%d errors, violations %q", counts.Errors, bad)
 	}
 	return counts.Ops()

@@ -12,6 +12,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // deviceVolume is a volume that is to be offered as a block device, on a host with a keeper.
@@ -61,7 +62,7 @@ func TestDeviceIsKeptLater(t *testing.T) {
 	if err := os.Rename(socket+".away", socket); err != nil {
 		t.Fatal(err)
 	}
-	rig.Await(t, "the device is kept", func() bool { return h.DeviceOwned(v.Name) })
+	wait.Until(t, "the device is kept", func() bool { return h.DeviceOwned(v.Name) })
 	v.KillEngine()
 	v.StartEngine()
 	end()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // quietMemory is how much memory an engine or replica may have when there is nothing to do after a
@@ -53,7 +54,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	for name, pid := range pids {
 		t.Logf("%s has %d KiB at the end of the load", name, shareOfMemory(t, pid))
-		rig.Await(t, fmt.Sprintf("%s has less than %d KiB", name, quietMemory), func() bool {
+		wait.Until(t, fmt.Sprintf("%s has less than %d KiB", name, quietMemory), func() bool {
 			return shareOfMemory(t, pid) < quietMemory
 		})
 		t.Logf("%s has %d KiB later", name, shareOfMemory(t, pid))

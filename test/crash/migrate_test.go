@@ -8,6 +8,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/wait"
 )
 
 // migration is a volume that is served on one node and offered on another one too, as a live
@@ -60,13 +61,14 @@ func (m *migration) open(e *rig.Engine) rig.Target {
 func (m *migration) goesOn(where string) {
 	m.Helper()
 	goal := m.j.Counts().Ops() + 200
-	rig.Await(m.T, "requests go on "+where, func() bool { return m.j.Counts().Ops() > goal || len(m.j.Violations()) > 0 })
+	wait.Until(m.T, "requests go on "+where, func() bool { return m.j.Counts().Ops() > goal || len(m.j.Violations()) > 0 })
 	m.check()
 }
 
 func (m *migration) check() {
 	m.Helper()
 	if bad := m.j.Violations(); len(bad) > 0 || m.j.Counts().Errors > 0 {
+		wait.Final(m.T, "what the user has seen")
 		m.Fatalf("%d errors, violations %q", m.j.Counts().Errors, bad)
 	}
 }
@@ -75,9 +77,7 @@ func (m *migration) check() {
 // then running there.
 func (m *migration) move(to rig.Target) {
 	m.Helper()
-	if !m.j.Pause() {
-		m.Fatal("requests hang")
-	}
+	m.j.Pause(m.T)
 	m.j.Use(to, false)
 }
 
@@ -91,12 +91,8 @@ func (m *migration) takeOver() {
 func (m *migration) verify(at rig.Target) {
 	m.Helper()
 	m.goesOn("in the end")
-	if !m.j.Pause() {
-		m.Fatal("requests hang")
-	}
-	if err := m.j.Verify(at); err != nil {
-		m.Fatal(err)
-	}
+	m.j.Pause(m.T)
+	rig.Final(m.T, m.j.Verify(at))
 	m.j.End()
 	m.check()
 	for _, target := range []rig.Target{m.before, m.behind} {
@@ -118,12 +114,8 @@ func (m *migration) verify(at rig.Target) {
 // then the volume follows it.
 func TestMigration(t *testing.T) {
 	m := migrate(t)
-	if !m.j.Pause() {
-		t.Fatal("requests hang")
-	}
-	if err := m.j.Verify(m.behind); err != nil {
-		t.Fatal("the second node reads something else than the first one wrote:", err)
-	}
+	m.j.Pause(t)
+	rig.Final(t, m.j.Verify(m.behind)) // the second node reads what the first one wrote
 	m.move(m.behind)
 	m.goesOn("through the stand-in")
 	if m.source.Signal(syscall.SIGINT); m.source.Exit() != 0 {
@@ -184,7 +176,7 @@ func TestMigrationFromAStoppedEngine(t *testing.T) {
 	m.move(m.behind)
 	m.goesOn("through the stand-in")
 	m.source.Signal(syscall.SIGSTOP)
-	rig.Await(t, "the engine is stopped", m.source.Stopped)
+	wait.Until(t, "the engine is stopped", m.source.Stopped)
 	stray := make(chan error, 1)
 	go func() {
 		p := rig.Aligned(4096)
@@ -194,7 +186,7 @@ func TestMigrationFromAStoppedEngine(t *testing.T) {
 		_, err := m.before.WriteAt(p, 0)
 		stray <- err
 	}()
-	rig.Await(t, "requests wait for the stopped engine", m.j.Stuck)
+	wait.Until(t, "requests wait for the stopped engine", m.j.Stuck)
 	m.standIn.Signal(syscall.SIGTERM)
 	m.standIn.Exit()
 	m.takeOver()

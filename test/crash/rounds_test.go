@@ -17,6 +17,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/wait"
 )
 
 // rounds is how many rounds a plain test run makes, over all rigs; ROUNDS overrides it, and "all"
@@ -259,9 +260,9 @@ func TestDeal(t *testing.T) {
 func (r *run) startEngine() {
 	r.t.Helper()
 	var last string
-	rig.Await(r.t, "an engine that serves", func() bool {
+	wait.Until(r.t, "an engine that serves", func() bool {
 		e := r.v.NewEngine(r.v.EngineHosts[len(last)%2])
-		rig.Await(r.t, "engine "+e.Name, func() bool { return e.Up() || !e.Alive() })
+		wait.Until(r.t, "engine "+e.Name, func() bool { return e.Up() || !e.Alive() })
 		if !e.Alive() {
 			last = e.Log()
 		}
@@ -290,7 +291,7 @@ func (r *run) use(e *rig.Engine) {
 func (r *run) progress(n int) {
 	r.t.Helper()
 	n += r.j.Counts().Ops()
-	rig.Await(
+	wait.Until(
 		r.t,
 		"progress of the writer",
 		func() bool { return r.j.Counts().Ops() >= n || len(r.j.Violations()) > 0 },
@@ -302,6 +303,7 @@ func (r *run) progress(n int) {
 func (r *run) judge() {
 	r.t.Helper()
 	if v := r.j.Violations(); len(v) > 0 {
+		wait.Final(r.t, "violations")
 		r.t.Fatalf("round %d:\n%s", r.round, strings.Join(v, "\n"))
 	}
 }
@@ -345,7 +347,7 @@ func (r *run) heal() {
 		r.startEngine()
 	}
 	r.rebuilds += len(r.v.Replicas) - rig.Modes(r.state())[enginev1.Mode_MODE_RW]
-	rig.Await(r.t, "all replicas in the set", r.complete)
+	wait.Until(r.t, "all replicas in the set", r.complete)
 	r.j.Tolerate(nil)
 }
 
@@ -407,12 +409,10 @@ func (r *run) check() {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
-	if err := errors.Join(r.j.Verify(c), c.Flush()); err != nil {
-		r.t.Fatal(err)
-	}
+	rig.Final(r.t, errors.Join(r.j.Verify(c), c.Flush()))
 	r.judge()
 	if err := rig.Compare(r.v.Replicas...); err != nil {
-		r.t.Fatalf("round %d: %v\n%s", r.round, err, r.v.Engine().Log())
+		rig.Final(r.t, fmt.Errorf("round %d: %w\n%s", r.round, err, r.v.Engine().Log()))
 	}
 	r.j.Resume()
 	if r.j.Idle() {
@@ -424,10 +424,8 @@ func (r *run) check() {
 // slow after it was added.
 func (r *run) settle() {
 	r.t.Helper()
-	rig.Await(r.t, "a moment with all replicas in the set", func() bool {
-		if !r.j.Pause() {
-			r.t.Fatalf("a request of the writer hangs\n%s", r.v.Engine().Log())
-		}
+	wait.Until(r.t, "a moment with all replicas in the set", func() bool {
+		r.j.Pause(r.t)
 		if r.complete() {
 			return true
 		}

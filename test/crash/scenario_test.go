@@ -58,9 +58,7 @@ func call[Q, S any](r *run, what string, f func(context.Context, Q) (S, error), 
 // revert goes back to a snapshot, for which nobody may use the volume.
 func (r *run) revert(name string, saved rig.Saved) {
 	r.t.Helper()
-	if !r.j.Pause() {
-		r.t.Fatal("a request of the writer hangs")
-	}
+	r.j.Pause(r.t)
 	_ = r.conn.Close()
 	c := r.v.Control()
 	call(r, "frontend down", grpcless(c.FrontendShutdown), &enginev1.FrontendShutdownRequest{})
@@ -78,9 +76,7 @@ func (r *run) look() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.j.Verify(c); err != nil {
-		r.t.Fatal(err)
-	}
+	rig.Final(r.t, r.j.Verify(c))
 	r.judge()
 	_ = r.conn.Close()
 	r.conn = c
@@ -193,9 +189,7 @@ func (r *run) expand(size int64) {
 	call(r, "expand", grpcless(r.v.Control().Expand), &enginev1.ExpandRequest{Size: size})
 	r.v.Await("expansion", func(s *enginev1.State) bool { return s.Size == size && !s.Expanding })
 	r.v.Size = size
-	if !r.j.Pause() {
-		r.t.Fatal("a request of the writer hangs")
-	}
+	r.j.Pause(r.t)
 	r.j.Grow(size)
 	r.look()
 }

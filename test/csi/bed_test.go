@@ -22,16 +22,18 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/hostpath"
 	"ankole.storage/mountinfo"
+	"ankole.storage/patience"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
 const (
 	mib = 1 << 20
-	// wait bounds every wait for a condition; machines that run tests are slow and shared.
-	wait = 3 * time.Minute
+	// longest bounds every wait for a condition; machines that run tests are slow and shared.
+	longest = 3 * time.Minute
 )
 
 // program is the driver with the steps at which ANKOLE_CSI_STOP_AT ends it.
@@ -141,9 +143,12 @@ func (b *bed) start(t *testing.T, k int, stopAt string) *driver {
 	}
 	d.IdentityClient, d.ControllerClient, d.NodeClient = spec.NewIdentityClient(d.conn), spec.NewControllerClient(d.conn),
 		spec.NewNodeClient(d.conn)
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Of(longest))
 	defer cancel()
 	if _, err := d.Probe(ctx, &spec.ProbeRequest{}); err != nil {
+		if ctx.Err() != nil {
+			wait.RanOut(t, "the driver answers")
+		}
 		t.Fatalf("the driver does not answer: %v", err)
 	}
 	return d
@@ -156,7 +161,8 @@ func (d *driver) stop(t *testing.T) {
 	_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
 	select {
 	case <-d.ended:
-	case <-time.After(wait):
+	case <-time.After(patience.Of(longest)):
+		wait.RanOut(t, "end of the driver of "+d.node)
 		_ = d.cmd.Process.Kill()
 		t.Errorf("the driver of %s ignores SIGTERM", d.node)
 	}
@@ -266,7 +272,7 @@ func (c *claim) remove() call {
 // all makes each call until it succeeds, as Kubernetes does, and gives up after a while.
 func (d *driver) all(t *testing.T, calls ...call) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Of(longest))
 	defer cancel()
 	for _, c := range calls {
 		pause := 50 * time.Millisecond
@@ -280,6 +286,7 @@ func (d *driver) all(t *testing.T, calls ...call) {
 			case <-time.After(pause):
 				pause = min(2*pause, 2*time.Second)
 			case <-ctx.Done():
+				wait.RanOut(t, c.name)
 				t.Fatalf("%s: %v", c.name, err)
 			}
 		}

@@ -217,7 +217,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			run := func(calls ...call) {
 				t.Helper()
 				for _, one := range calls {
-					ctx, cancel := context.WithTimeout(context.Background(), wait)
+					ctx, cancel := context.WithTimeout(context.Background(), longest)
 					err := one.do(ctx, d)
 					cancel()
 					select {

@@ -227,14 +227,14 @@ func (a *accessTest) testTokens(t *testing.T) {
 			t.Errorf("metrics: %d %s", status, text)
 		}
 	}
-	// A token whose account is gone is good for seconds at most.
+	// A token whose account is gone is good for seconds at most: package rest/access holds how many.
 	leaver := bearer(a.token("leaver"))
 	a.everywhere(t, "before the account is deleted", leaver, 200)
 	accounts := a.clients.CoreV1().ServiceAccounts("default")
 	if err := accounts.Delete(t.Context(), "leaver", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.within(30*time.Second, "the token of a deleted account is refused", func(context.Context) error {
+	a.eventually("the token of a deleted account is refused", func(context.Context) error {
 		for node := range a.Nodes {
 			if status, _, _ := a.ask(node, http.MethodGet, "/v1/volumes", "", leaver); status != 401 {
 				return fmt.Errorf("node %d: %d", node+1, status)
@@ -291,7 +291,7 @@ func (a *accessTest) testSession(t *testing.T) {
 	if status, text, _ := a.ask(1, http.MethodDelete, "/v1/session", "", own); status != 200 {
 		t.Errorf("logging out: %d %s", status, text)
 	}
-	a.within(30*time.Second, "the session has ended at all managers", func(context.Context) error {
+	a.eventually("the session has ended at all managers", func(context.Context) error {
 		for node := range a.Nodes {
 			if status, _, _ := a.ask(node, http.MethodGet, "/v1/volumes", "", with); status != 401 {
 				return fmt.Errorf("node %d: %d", node+1, status)

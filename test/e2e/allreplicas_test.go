@@ -17,6 +17,7 @@ import (
 
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // scenarioAllReplicas: all replicas of an attached volume are killed at once under the load of F3.
@@ -95,8 +96,9 @@ func scenarioBound(t *testing.T, c *cluster) {
 		if waited := time.Since(began); !errors.Is(err, unix.EIO) || waited < boundWait {
 			t.Errorf("after %s: %v, want EIO after %s", waited, err, boundWait)
 		}
-	case <-time.After(wait):
-		t.Fatalf("I/O still waits after %s", wait)
+	case <-time.After(longest):
+		wait.RanOut(t, "the end of I/O that waits")
+		t.Fatalf("I/O still waits after %s", longest)
 	}
 	_ = d.Close() // its device is gone
 	c.eventually(volume+" is faulted and detached", func(ctx context.Context) error {

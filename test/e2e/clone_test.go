@@ -74,9 +74,7 @@ func scenarioF7(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	endpoint = c.attach("f7", "node-2", 2)
-	if got := hashDevice(t, c, endpoint); got != now {
-		t.Error("writing to the clone has changed its source")
-	}
+	holds(t, c, endpoint, now, "writing to the clone has changed its source")
 	c.eventually("the snapshot that was taken is removed", func(context.Context) error {
 		for name, s := range c.engineOf("f7").Status.Snapshots {
 			if s.Labels["longhorn.io/for-cloning-volume"] != "" && !s.Removed {
@@ -128,9 +126,7 @@ func (c *cluster) cloned(name string, want [sha256.Size]byte) {
 		return nil
 	})
 	endpoint := c.attach(name, "node-3", v.NumberOfReplicas)
-	if got := hashDevice(c.t, c, endpoint); got != want {
-		c.t.Errorf("%s has another content than its source had", name)
-	}
+	holds(c.t, c, endpoint, want, name+" has another content than its source had")
 	c.detach(name)
 	c.identical(name, v.NumberOfReplicas)
 }

@@ -24,14 +24,15 @@ import (
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
 const (
 	mib       = 1 << 20
 	namespace = "longhorn-system"
-	// wait bounds every wait for a condition; machines that run tests are slow and shared.
-	wait = 3 * time.Minute
+	// longest bounds every wait for a condition; machines that run tests are slow and shared.
+	longest = 3 * time.Minute
 )
 
 // cluster is a running cluster with clients.
@@ -94,31 +95,21 @@ func kubernetesOf(t *testing.T, c *cluster) *kubernetes.Clientset {
 // eventually waits until cond returns nil.
 func (c *cluster) eventually(what string, cond func(ctx context.Context) error) {
 	c.t.Helper()
-	c.within(wait, what, cond)
+	c.within(longest, what, cond)
 }
 
 // within waits at most so long until cond returns nil.
-func (c *cluster) within(wait time.Duration, what string, cond func(ctx context.Context) error) {
+func (c *cluster) within(limit time.Duration, what string, cond func(ctx context.Context) error) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	var last error
-	for {
-		err := cond(ctx)
-		if err == nil {
-			return
-		}
-		if last == nil || ctx.Err() == nil { // what is cut short says nothing
+	wait.Within(c.t, limit, what, func() error {
+		if err := cond(ctx); err == nil || last == nil || ctx.Err() == nil { // what is cut short says nothing
 			last = err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			c.t.Fatalf("%s: not within %s: %v", what, wait, last)
-		}
-	}
+		return last
+	})
 }
 
 func (c *cluster) volume(name string) *resource.Volume {

@@ -181,9 +181,7 @@ func (k *cpuTest) scenarioB5(t *testing.T) {
 	k.detach(volume)
 	k.await("20 %", 400, 800, 1600)
 	endpoint = k.attach(volume, "node-2", 1)
-	if hashDevice(t, k.cluster, endpoint) != sum {
-		t.Error("the volume has other content")
-	}
+	holds(t, k.cluster, endpoint, sum, "the volume has other content")
 	k.detach(volume)
 	k.remove(volume)
 	k.share("12")

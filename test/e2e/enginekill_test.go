@@ -23,7 +23,9 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
+	"ankole.storage/test/rig"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/wait"
 )
 
 const (
@@ -292,13 +294,17 @@ func fillPage(page []byte, n uint64) {
 	}
 }
 
+var errLate = errors.New("the writes do not go on")
+
 // await waits for more writes.
 func (p *prober) await(t *testing.T, more int) {
 	t.Helper()
-	late := time.AfterFunc(wait, func() {
+	late := time.AfterFunc(longest, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.err = errors.Join(p.err, fmt.Errorf("no write within %s", wait))
+		if p.err == nil {
+			p.err = errLate
+		}
 		p.changed.Broadcast()
 	})
 	defer late.Stop()
@@ -307,8 +313,12 @@ func (p *prober) await(t *testing.T, more int) {
 	for goal := p.writes + uint64(more); p.writes < goal && p.err == nil; {
 		p.changed.Wait()
 	}
+	if errors.Is(p.err, errLate) {
+		wait.RanOut(t, p.err.Error())
+		t.Fatal(p.err)
+	}
 	if p.err != nil {
-		t.Fatalf("the prober: %v", p.err)
+		rig.Final(t, fmt.Errorf("the prober: %w", p.err))
 	}
 }
 

@@ -23,9 +23,7 @@ func (u *attachedUpgrade) newVolume(t *testing.T) {
 	before := fillDevice(t, u.cluster, u.attach(volume, u.home, 3))
 	u.runsOn(volume, longhorn.InstanceManagerTypeAllInOne, longhorn.InstanceManagerTypeAllInOne)
 	u.detach(volume)
-	if after := hashDevice(t, u.cluster, u.attach(volume, u.third, 3)); before != after {
-		t.Errorf("content %x, attached elsewhere %x", before, after)
-	}
+	holds(t, u.cluster, u.attach(volume, u.third, 3), before, "attached elsewhere it has another content")
 	u.detach(volume)
 	u.identical(volume, 3)
 	u.remove(volume)
@@ -172,9 +170,8 @@ func (u *attachedUpgrade) refusedUpgrade(t *testing.T) {
 	if v := u.volume(volumeA16); v.State != "attached" || v.Robustness != "healthy" {
 		t.Errorf("%s is %s and %s", volumeA16, v.State, v.Robustness)
 	}
-	if after := hashDevice(t, u.cluster, u.volume(volumeA16).Controllers[0].Endpoint); before != after {
-		t.Errorf("content %x before the upgrade was refused, %x after it", before, after)
-	}
+	holds(t, u.cluster, u.volume(volumeA16).Controllers[0].Endpoint, before,
+		"the content has changed with an upgrade that was refused")
 	u.content = before
 }
 
@@ -189,9 +186,7 @@ func (u *attachedUpgrade) detachedWithoutUpgrade(t *testing.T) {
 			u.awaitEngineImage(volumeA16, image)
 		}
 		endpoint := u.attach(volumeA16, u.far, 1)
-		if after := hashDevice(t, u.cluster, endpoint); after != u.content {
-			t.Errorf("content %x, with engine image %s %x", u.content, image, after)
-		}
+		holds(t, u.cluster, endpoint, u.content, "the content has changed with engine image "+image)
 		d := u.cluster.device(endpoint)
 		u.second.Verify(t, shifted{d, secondHalf})
 		if err := d.Close(); err != nil {

@@ -129,9 +129,7 @@ func (c *cluster) evictMany(t *testing.T) {
 		t.Error("no rebuild was seen")
 	}
 	t.Logf("%d replicas left in %s, at most %d rebuilds of a node at once", volumes, time.Since(started), most)
-	if got := hashDevice(t, c, c.attach(names[0], "node-1", 1)); got != filled {
-		t.Error("the volume that moved has another content")
-	}
+	holds(t, c, c.attach(names[0], "node-1", 1), filled, "the volume that moved has another content")
 	c.detach(names[0])
 }
 

@@ -114,7 +114,7 @@ func (u *used) leave(replicas int) {
 	u.w.AwaitMore(u.t, 20)
 	close(u.stop)
 	if err := <-u.done; err != nil {
-		u.t.Fatalf("the user of volume %s saw an error: %v", u.name, err)
+		rig.Final(u.t, fmt.Errorf("the user of volume %s saw an error: %w", u.name, err))
 	}
 	u.w.Verify(u.t, u.device)
 	if err := u.device.Close(); err != nil {

@@ -23,6 +23,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
@@ -165,7 +166,7 @@ func scenarioF1(t *testing.T, c *cluster) {
 		after = hashDevice(t, c, endpoint)
 	}
 	if before != after {
-		t.Fatalf("checksum %x on node-1, %x on node-2", before, after)
+		rig.Final(t, fmt.Errorf("checksum %x on node-1, %x on node-2", before, after))
 	}
 	c.detach("f1")
 	c.identical("f1", 3)
@@ -281,7 +282,7 @@ func promiseP7APIServer(t *testing.T, c *cluster) {
 	c.awaitUsable("p7api", "node-1", 3)
 	close(stop)
 	if err := <-done; err != nil {
-		t.Fatalf("the writer saw an error: %v", err)
+		rig.Final(t, fmt.Errorf("the writer saw an error: %w", err))
 	}
 	w.Verify(t, d)
 	if err := d.Close(); err != nil {
@@ -351,6 +352,15 @@ func fillWith(t *testing.T, c *cluster, endpoint string, seed byte) [32]byte {
 		t.Fatal(err)
 	}
 	return sha256.Sum256(p)
+}
+
+// holds fails the test if a device does not have the content that it must have.
+func holds(t *testing.T, c *cluster, endpoint string, want [32]byte, otherwise string) {
+	t.Helper()
+	if got := hashDevice(t, c, endpoint); got != want {
+		wait.Final(t, otherwise)
+		t.Errorf("%s: %x, want %x", otherwise, got, want)
+	}
 }
 
 func hashDevice(t *testing.T, c *cluster, endpoint string) [32]byte {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/test/wait"
 )
 
 // operator does operations on the engine of a volume that is attached with three replicas in sync.
@@ -22,7 +23,7 @@ type operator struct {
 // everyOperation does each operation of EngineClient, by whichever way the engine's instance
 // manager offers.
 func everyOperation(t *testing.T, c *cluster, volume string) {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	client, target := c.engineClient(volume)
 	o := &operator{t, c, ctx, client, target}
@@ -175,6 +176,7 @@ func (o *operator) clone() {
 	})
 	want, empty := hashDevice(o.t, o.c, source.Endpoint), sha256.Sum256(make([]byte, 32*mib))
 	if got := hashDevice(o.t, o.c, cloned.Endpoint); got != want || got == empty {
+		wait.Final(o.t, "the content of a clone")
 		o.t.Errorf("the clone's checksum is %x, the source's %x, of nothing %x", got, want, empty)
 	}
 	o.c.detach(name)

@@ -168,9 +168,7 @@ func (j *jobTest) byTheClock() {
 	if err != nil || s.Labels["of"] != f10 || !strings.HasPrefix(s.Name, "f10-snap-") {
 		j.t.Errorf("%+v, %v", s, err)
 	}
-	if hashDevice(j.t, j.cluster, endpoint) != content {
-		j.t.Error("the content has changed")
-	}
+	holds(j.t, j.cluster, endpoint, content, "the content has changed")
 	var job longhorn.RecurringJob
 	if err := j.cluster.kube.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: "f10-snap"},
 		&job); err != nil || job.Status.ExecutionCount < 4 || job.Status.OwnerID == "" {
@@ -270,9 +268,7 @@ func (j *jobTest) cleanup() {
 	if after := j.allocated(f10); before-after < 2*24*mib {
 		j.t.Errorf("two replicas took %d bytes before the clean-up of 32 MiB, %d after it", before, after)
 	}
-	if hashDevice(j.t, j.cluster, endpoint) != content {
-		j.t.Error("the content has changed with the clean-up")
-	}
+	holds(j.t, j.cluster, endpoint, content, "the content has changed with the clean-up")
 }
 
 // delete: all but the newest go, whoever made them.

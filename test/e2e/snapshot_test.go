@@ -46,9 +46,7 @@ func scenarioSnapshots(t *testing.T, c *cluster) {
 		t.Errorf("the replicas take %d bytes after a snapshot of %d bytes was deleted from each, before %d", after,
 			size/2, before)
 	}
-	if hashDevice(t, c, endpoint) != third {
-		t.Error("the content has changed with the deletion of a snapshot")
-	}
+	holds(t, c, endpoint, third, "the content has changed with the deletion of a snapshot")
 	c.detach(name)
 
 	c.orderSnapshot(name, "s3")
@@ -64,13 +62,9 @@ func scenarioSnapshots(t *testing.T, c *cluster) {
 	})
 	c.detach(name)
 	endpoint = c.attach(name, "node-2", 3)
-	if hashDevice(t, c, endpoint) != second {
-		t.Error("the content is not that of the snapshot reverted to")
-	}
+	holds(t, c, endpoint, second, "the content is not that of the snapshot reverted to")
 	c.purgeByCommand(t, name)
-	if hashDevice(t, c, endpoint) != second {
-		t.Error("the content has changed with a purge")
-	}
+	holds(t, c, endpoint, second, "the content has changed with a purge")
 	c.detach(name)
 	c.identical(name, 3)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	restclient "ankole.storage/rest/client"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
@@ -170,6 +171,7 @@ func lacks(now, had any) string {
 func (c *takeover) holds(name, endpoint, sum, what string) {
 	c.t.Helper()
 	if is := c.sum(endpoint); is != sum {
+		wait.Final(c.t, "the content of volume "+name)
 		c.t.Errorf("volume %s, %s, has content %s, had %s", name, what, is, sum)
 	}
 }

@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"ankole.storage/patience"
 	"ankole.storage/test/fsx"
+	"ankole.storage/test/wait"
 )
 
 // Environment of the programs that this test binary turns into.
@@ -190,21 +192,19 @@ func (c *child) awaitTotal(n int) {
 
 func (c *child) await(cond func() bool) {
 	c.t.Helper()
-	deadline := time.NewTimer(childWait)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
+	wait.Within(c.t, childWait, "progress of the program", func() error {
+		if cond() {
+			return nil
+		}
 		select {
 		case err := <-c.done:
 			c.done <- err
 			_, _, said := c.heard()
 			c.t.Fatalf("the program ended: %v\n%s", err, said)
-		case <-deadline.C:
-			c.t.Fatalf("the program made too little progress in %v", childWait)
-		case <-tick.C:
+		default:
 		}
-	}
+		return errors.New("it has made too little")
+	})
 }
 
 // finish lets it end by itself.
@@ -218,7 +218,8 @@ func (c *child) finish() {
 		if _, _, said := c.heard(); err != nil {
 			c.t.Fatalf("%v\n%s", err, said)
 		}
-	case <-time.After(childWait):
+	case <-time.After(patience.Of(childWait)):
+		wait.RanOut(c.t, "end of the program")
 		c.t.Fatalf("the program did not end within %v", childWait)
 	}
 }

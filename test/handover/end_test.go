@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // TestEndWhileTakingBack: an upgrade fails, the old engine takes the volume back, finds no replica
@@ -22,14 +23,14 @@ func TestEndWhileTakingBack(t *testing.T) {
 			p := withFrontend(t, transport)
 			p.old.AwaitUp()
 			p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=offered-to:stop"}, p.next...)
-			rig.Await(t, "the new engine has the offer", p.new.Stopped)
+			wait.Until(t, "the new engine has the offer", p.new.Stopped)
 			for _, r := range p.v.Replicas {
 				r.Signal(syscall.SIGSTOP)
 				defer r.Signal(syscall.SIGCONT)
-				rig.Await(t, "a replica is stopped", r.Stopped)
+				wait.Until(t, "a replica is stopped", r.Stopped)
 			}
 			p.new.Kill()
-			rig.Await(t, "the volume is taken back", func() bool {
+			wait.Until(t, "the volume is taken back", func() bool {
 				return strings.Contains(p.old.Log(), "taking the volume back")
 			})
 			p.old.Signal(syscall.SIGTERM)

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // transports are the frontends that can be given away.
@@ -226,7 +227,7 @@ func TestGrowthBesideAHandOver(t *testing.T) {
 			size := p.v.Size + 32<<20
 			slow := p.v.Replicas[0]
 			slow.Signal(syscall.SIGSTOP)
-			rig.Await(t, "a replica is stopped", slow.Stopped)
+			wait.Until(t, "a replica is stopped", slow.Stopped)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			expanded := make(chan error, 1)
@@ -238,7 +239,7 @@ func TestGrowthBesideAHandOver(t *testing.T) {
 			p.v.Await("the expansion begins", func(s *enginev1.State) bool { return s.Expanding })
 			p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=" + at}, p.next...)
 			// It asks as soon as its replicas are ready; the old engine waits for 3 s at most.
-			rig.Await(
+			wait.Until(
 				t,
 				"the upgrade waits",
 				func() bool { return strings.Contains(p.old.Log(), "live upgrade is asked for") },
@@ -253,7 +254,7 @@ func TestGrowthBesideAHandOver(t *testing.T) {
 				t.Errorf("expand: %v", err)
 			}
 			e := p.v.Engine()
-			rig.Await(t, "the device grows", func() bool {
+			wait.Until(t, "the device grows", func() bool {
 				s, err := e.State()
 				return err == nil && s.FrontendState == "up" && deviceSize(t, p.v) == size
 			})
@@ -290,7 +291,7 @@ func TestGrowthOfAKilledEngineReachesItsDevice(t *testing.T) {
 	}
 	p.v.KillEngine()
 	p.v.StartEngine()
-	rig.Await(t, "the device grows", func() bool { return deviceSize(t, p.v) == size })
+	wait.Until(t, "the device grows", func() bool { return deviceSize(t, p.v) == size })
 	if _, err := d.WriteAt(rig.Aligned(4096), size-4096); err != nil {
 		t.Errorf("a write to what was added: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // engine is the engine program with the places where ANKOLE_STOP_AT stops it.
@@ -43,7 +44,7 @@ func standbys(v *rig.Volume) []*rig.Replica {
 
 func serves(t *testing.T, what string, e *rig.Engine) {
 	t.Helper()
-	rig.Await(t, what, func() bool {
+	wait.Until(t, what, func() bool {
 		s, err := e.State()
 		return err == nil && s.Epoch > 0 && len(s.Replicas) > 0 && !s.Suspended && e.Serves()
 	})
@@ -70,7 +71,7 @@ func prepare(t *testing.T, cfg rig.Config) *place {
 // taken waits until the new engine has the volume, and the old one has ended as it should.
 func (p *place) taken() {
 	p.t.Helper()
-	rig.Await(p.t, "the new engine has the volume, or has ended", func() bool { return p.new.Serves() || !p.new.Alive() })
+	wait.Until(p.t, "the new engine has the volume, or has ended", func() bool { return p.new.Serves() || !p.new.Alive() })
 	if !p.new.Alive() {
 		p.t.Fatalf("the new engine has ended:\n%s\nthe old one says:\n%s", p.new.Log(), p.old.Log())
 	}

@@ -16,6 +16,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // Who has the volume at the end of a hand-over that went wrong.
@@ -150,7 +151,7 @@ func TestReplicaFailures(t *testing.T) {
 			if p.new.Exit() == 0 {
 				t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
 			}
-			rig.Await(t, "the old engine serves again", func() bool {
+			wait.Until(t, "the old engine serves again", func() bool {
 				s, err := p.old.State()
 				return err == nil && s.Epoch > before && rig.Modes(s)[enginev1.Mode_MODE_RW] > 0
 			})
@@ -178,7 +179,7 @@ func (p *place) resume(side string) {
 	if side == theNew {
 		stopped = p.new
 	}
-	rig.Await(p.t, "the engine stops itself", func() bool { return stopped.Stopped() || !stopped.Alive() })
+	wait.Until(p.t, "the engine stops itself", func() bool { return stopped.Stopped() || !stopped.Alive() })
 	time.AfterFunc(hang, func() { stopped.Signal(syscall.SIGCONT) })
 }
 
@@ -187,23 +188,23 @@ func (p *place) ends(end, side string, before int64) {
 	p.t.Helper()
 	switch end {
 	case untouched, theOld, either:
-		rig.Await(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
+		wait.Until(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
 		if p.new.Exit() == 0 {
 			p.t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
 		}
-		rig.Await(p.t, "the old engine serves, with a new epoch if it has paused", func() bool {
+		wait.Until(p.t, "the old engine serves, with a new epoch if it has paused", func() bool {
 			s, err := p.old.State()
 			return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 &&
 				(end == either || (s.Epoch == before) == (end == untouched))
 		})
 		p.useful(p.old)
 	case theNew:
-		rig.Await(p.t, "the new engine serves", p.new.Serves)
+		wait.Until(p.t, "the new engine serves", p.new.Serves)
 		p.old.Signal(syscall.SIGHUP)
 		_ = p.old.Exit()
 		p.useful(p.new)
 	case nobody:
-		rig.Await(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
+		wait.Until(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
 		if side == theOld {
 			p.old.Signal(syscall.SIGHUP)
 		}
@@ -231,7 +232,7 @@ func (p *place) useful(e *rig.Engine) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
-	rig.Await(p.t, "a snapshot", func() bool {
+	wait.Until(p.t, "a snapshot", func() bool {
 		_, err = e.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: "after"})
 		code := status.Code(err)
 		return code != codes.FailedPrecondition && code != codes.Unavailable

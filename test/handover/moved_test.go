@@ -10,6 +10,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // TestTakenBackWithTheReplicasOfNow: an engine's replicas have been started anew one after the
@@ -48,14 +49,14 @@ func TestTakenBackWithTheReplicasOfNow(t *testing.T) {
 				if code := failed.Exit(); code == 0 {
 					t.Errorf("the new engine ended with 0\n%s", failed.Log())
 				}
-				rig.Await(t, "the old engine serves again, or has ended", func() bool {
+				wait.Until(t, "the old engine serves again, or has ended", func() bool {
 					s, err := old.State()
 					return !old.Alive() || err == nil && s.Epoch > 0 && !s.Suspended && s.FrontendState == "up"
 				})
 				if !old.Alive() {
 					t.Fatalf("the old engine has ended with %d instead of taking the volume back", old.Exit())
 				}
-				rig.Await(t, "it serves with both replicas", func() bool {
+				wait.Until(t, "it serves with both replicas", func() bool {
 					s, err := old.State()
 					return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2
 				})
@@ -77,7 +78,7 @@ func move(t *testing.T, v *rig.Volume, old *rig.Engine, r *rig.Replica) {
 		t.Fatal("it has not moved")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	rig.Await(t, "it is seen to be lost", func() bool {
+	wait.Until(t, "it is seen to be lost", func() bool {
 		s, err := old.State()
 		if err != nil {
 			return false

@@ -16,6 +16,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // scatter makes a layer of a directory that nobody has a file in so many pieces, a block and a hole
@@ -85,7 +86,7 @@ func TestPurgeGoesOnAfterAHandOver(t *testing.T) {
 	} else if !strings.Contains(p.new.Log(), "event=purging") {
 		t.Errorf("the new engine did not go on:\n%s", p.new.Log())
 	}
-	rig.Await(t, "the purge is done", func() bool {
+	wait.Until(t, "the purge is done", func() bool {
 		s, err := p.new.State()
 		return err == nil && s.Snapshots["s1"] == nil && s.Snapshots["s2"] != nil && !purging(s)
 	})
@@ -142,7 +143,7 @@ func TestPauseByPieces(t *testing.T) {
 	p.v.SpawnEngine()
 	p.old = p.v.Engine()
 	serves(t, "engine", p.old)
-	rig.Await(t, "the members are agreed", func() bool { return strings.Contains(p.old.Log(), "event=members") })
+	wait.Until(t, "the members are agreed", func() bool { return strings.Contains(p.old.Log(), "event=members") })
 	p.offline(func(dir string) { scatter(t, filepath.Join(dir, "volume-head-000.img"), pieces, 0) })
 	for i := range 3 {
 		p.next = standbys(p.v)

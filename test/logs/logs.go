@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"ankole.storage/test/wait"
 )
 
 // signs are what no log may have. A restart is a line of the node agent in package standalone/node;
@@ -77,12 +79,6 @@ func Search(name string, r io.Reader) ([]Fault, error) {
 	}
 }
 
-// Tester is the part of testing.TB that this package uses.
-type Tester interface {
-	Helper()
-	Errorf(format string, args ...any)
-}
-
 // Watch is what a test permits its processes to write. The zero value permits nothing.
 type Watch struct {
 	mu        sync.Mutex
@@ -99,7 +95,7 @@ func (w *Watch) Permit(pattern string) {
 
 // Check reads files, and every file whose name ends in .log below folders, and fails the test for
 // each fault that was not announced. What is not there has said nothing.
-func (w *Watch) Check(t Tester, paths ...string) {
+func (w *Watch) Check(t wait.Tester, paths ...string) {
 	t.Helper()
 	var faults []Fault
 	for _, p := range paths {
@@ -110,6 +106,9 @@ func (w *Watch) Check(t Tester, paths ...string) {
 		faults = append(faults, found...)
 	}
 	faults = slices.DeleteFunc(faults, w.permits)
+	if len(faults) > 0 {
+		wait.Final(t, "what processes wrote")
+	}
 	for i, f := range faults {
 		if i == maxFaults {
 			t.Errorf("and %d faults more in logs", len(faults)-i)

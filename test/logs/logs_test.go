@@ -110,7 +110,8 @@ func TestRealDeaths(t *testing.T) {
 // recorder notes what a test would have failed with.
 type recorder struct{ said []string }
 
-func (*recorder) Helper() {}
+func (*recorder) Helper()      {}
+func (*recorder) Name() string { return "TestRecorder" }
 
 func (r *recorder) Errorf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))

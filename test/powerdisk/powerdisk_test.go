@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/test/lack"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/wait"
 )
 
 const mib = 1 << 20
@@ -432,11 +432,11 @@ func TestSweepEndsAProcessThatWaitsForItself(t *testing.T) {
 	if dir := strings.TrimSpace(line); err != nil || !filepath.IsAbs(dir) {
 		t.Fatalf("the victim says %q, %v", line, err)
 	}
-	await(t, "a thread that waits for the disk", func() bool { return threads(c.Process.Pid, "D") > 0 })
+	wait.Until(t, "a thread that waits for the disk", func() bool { return threads(c.Process.Pid, "D") > 0 })
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the end of the others", func() bool { return dying(strings.TrimSpace(line)) })
+	wait.Until(t, "the end of the others", func() bool { return dying(strings.TrimSpace(line)) })
 	if n := threads(c.Process.Pid, "D"); n == 0 {
 		t.Error("the victim ended by itself: this test shows nothing")
 	}
@@ -461,19 +461,4 @@ func threads(pid int, state string) (n int) {
 		}
 	}
 	return n
-}
-
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: not within a minute", what)
-		case <-tick.C:
-		}
-	}
 }

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
@@ -121,7 +121,7 @@ func TestDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
-	rig.Await(t, "the engine has stopped", func() bool { return stopped(t, pid) })
+	wait.Until(t, "the engine has stopped", func() bool { return stopped(t, pid) })
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := n.out.call(ctx, "VolumeGet", one.request()); status.Code(err) != codes.DeadlineExceeded {
@@ -138,7 +138,7 @@ func TestDeadline(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	rig.Await(t, "the engine is back", func() bool { _, err := one.try("VolumeGet"); return err == nil })
+	wait.Until(t, "the engine is back", func() bool { _, err := one.try("VolumeGet"); return err == nil })
 }
 
 // stopped reports whether none of a process's threads runs any more: a signal stops them when one
@@ -242,7 +242,7 @@ func TestThousandClients(t *testing.T) {
 	for _, c := range conns {
 		_ = c.Close() // nothing is outstanding
 	}
-	rig.Await(t, "descriptors come back", func() bool { return useOf(t, im).files <= before.files+leftOver })
+	wait.Until(t, "descriptors come back", func() bool { return useOf(t, im).files <= before.files+leftOver })
 	after := useOf(t, im)
 	t.Logf("instance manager: %+v before, %+v with %d clients, %+v after; engine %+v, then %+v", before, during,
 		clients, after, engineBefore, engineDuring)
@@ -297,7 +297,7 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 	if s, err := watch.Recv(); err != nil || s.GetVolumeName() != "one" {
 		t.Errorf("a watcher that reads: %v %v", s, err)
 	}
-	rig.Await(t, "descriptors come back", func() bool { return useOf(t, im).files <= before.files+leftOver })
+	wait.Until(t, "descriptors come back", func() bool { return useOf(t, im).files <= before.files+leftOver })
 	var none emptypb.Empty
 	if err := n.conn.Invoke(t.Context(), "/"+service+"/Ping", &none, &none); err != nil {
 		t.Error(err)

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"ankole.storage/bench/nbdclient"
-	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // callTimeout bounds one call of the tests.
@@ -192,7 +192,7 @@ func (v *volume) hash(name string, rehash bool) map[string]any {
 	v.n.t.Helper()
 	v.must("SnapshotHash", param("snapshot_name", name), param("rehash", rehash))
 	var all map[string]any
-	rig.Await(v.n.t, "checksums of "+name, func() bool {
+	wait.Until(v.n.t, "checksums of "+name, func() bool {
 		all = at(v.must("SnapshotHashStatus", param("snapshot_name", name)), "status").(map[string]any)
 		for _, s := range all {
 			if at(s, "state") == "in_progress" {
@@ -275,7 +275,7 @@ func purgeMethods(t *testing.T, v *volume) {
 	v.must("SnapshotRemove", param("names", []string{"c"}))
 	v.refused("SnapshotRemove", codes.NotFound, "nowhere", param("names", []string{"nowhere"}))
 	v.must("SnapshotPurge", param("skip_if_in_progress", true))
-	rig.Await(t, "end of the purge", func() bool {
+	wait.Until(t, "end of the purge", func() bool {
 		all := at(v.must("SnapshotPurgeStatus"), "status").(map[string]any)
 		for _, s := range all {
 			if at(s, "state") == "error" {
@@ -340,7 +340,7 @@ func replicaMethods(t *testing.T, v *volume) {
 }
 
 func metricsMethods(t *testing.T, v *volume) {
-	rig.Await(t, "figures of a second in which something was written", func() bool {
+	wait.Until(t, "figures of a second in which something was written", func() bool {
 		v.write(0, 7)
 		v.read(0)
 		m := at(v.must("MetricsGet"), "metrics")

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -30,6 +29,7 @@ import (
 	"ankole.storage/instancemanager/witness/relayclient"
 	"ankole.storage/test/logs"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 const marker = "ANKOLE_TEST_INSTANCE_MANAGER"
@@ -110,7 +110,8 @@ func start(t *testing.T, transport string) *node {
 		_ = n.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
-		case <-time.After(time.Minute):
+		case <-wait.Late():
+			wait.RanOut(t, "the end of the instance manager")
 			_ = n.cmd.Process.Kill()
 			<-ended
 			t.Error("the instance manager did not end")
@@ -121,7 +122,7 @@ func start(t *testing.T, transport string) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.im.Close() })
-	rig.Await(t, "the instance manager serves", func() bool { return n.im.Check(t.Context()) == nil })
+	wait.Until(t, "the instance manager serves", func() bool { return n.im.Check(t.Context()) == nil })
 	n.answer()
 	n.conn = n.dial()
 	n.out = newOutside(t, n.conn)
@@ -231,7 +232,7 @@ func (v *volume) offer() {
 	v.engine = n.process(&imrpc.ProcessSpec{Name: v.engineName(), Binary: "/engine-binaries/test/longhorn", Args: args,
 		PortCount: 1,
 		PortArgs:  []string{"--listen,0.0.0.0:"}, Environment: v.env})
-	rig.Await(n.t, name+" is offered", func() bool {
+	wait.Until(n.t, name+" is offered", func() bool {
 		a, err := n.out.call(n.t.Context(), "VolumeGet", v.request())
 		return err == nil && a["volume"].(map[string]any)["frontendState"] == "up"
 	})
@@ -265,7 +266,7 @@ func (n *node) process(spec *imrpc.ProcessSpec) string {
 		n.t.Fatal(err)
 	}
 	port := int32(0)
-	rig.Await(n.t, spec.Name+" runs", func() bool {
+	wait.Until(n.t, spec.Name+" runs", func() bool {
 		r, err := n.im.ProcessGet(n.t.Context(), spec.Name)
 		if err != nil {
 			n.t.Fatal(err)

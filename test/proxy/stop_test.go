@@ -13,7 +13,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/test/lack"
-	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 // TestEngineIgnoresStop: an engine that hangs while its device is in use, and is deleted, is killed
@@ -76,7 +76,7 @@ func TestEngineIgnoresStop(t *testing.T) {
 	default:
 	}
 	v.offer()
-	rig.Await(t, "the write goes on", func() bool { return len(written) == 1 })
+	wait.Until(t, "the write goes on", func() bool { return len(written) == 1 })
 	if err := <-written; err != nil {
 		t.Errorf("the write that waited: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/bench/nbdclient"
+	"ankole.storage/test/wait"
 )
 
 // Engine is one engine process.
@@ -151,7 +152,7 @@ func (e *Engine) Log() string { return e.proc.log.String() }
 // Exit waits for the engine's end and returns its exit status.
 func (e *Engine) Exit() int {
 	e.v.t.Helper()
-	Await(e.v.t, "end of engine "+e.Name, func() bool { return !e.proc.alive() })
+	wait.Until(e.v.t, "end of engine "+e.Name, func() bool { return !e.proc.alive() })
 	return e.proc.cmd.ProcessState.ExitCode()
 }
 

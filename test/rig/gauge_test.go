@@ -3,12 +3,14 @@ package rig
 import (
 	"testing"
 	"time"
+
+	"ankole.storage/test/wait"
 )
 
 func TestGaugeMeasures(t *testing.T) {
 	t.Parallel()
 	g := StartGauge(t, t.TempDir())
-	Await(t, "a measure", func() bool {
+	wait.Until(t, "a measure", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return g.rounds > 5 && g.synced > 0

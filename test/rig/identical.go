@@ -1,11 +1,23 @@
 package rig
 
 import (
+	"fmt"
 	"testing"
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/disk/osdisk"
+	"ankole.storage/test/wait"
 )
+
+// Final fails the test if a comparison or a user has found something: no matter of time, whatever
+// else the test waits for.
+func Final(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		wait.Final(t, err.Error())
+		t.Fatal(err)
+	}
+}
 
 // Identical compares the content of replica directories that nobody uses any more, and returns its
 // SHA-256.
@@ -27,7 +39,7 @@ func Identical(t testing.TB, dirs ...string) [32]byte {
 		if i == 0 {
 			first = sum
 		} else if sum != first {
-			t.Fatalf("replica %s differs from %s", dir, dirs[0])
+			Final(t, fmt.Errorf("replica %s differs from %s", dir, dirs[0]))
 		}
 	}
 	return first

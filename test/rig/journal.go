@@ -7,7 +7,10 @@ import (
 	"math/rand/v2"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
+
+	"ankole.storage/test/wait"
 )
 
 // Journal is a writer that knows of every sector of a volume what it may hold. Its workers write,
@@ -155,13 +158,13 @@ func AnyError(error) bool { return true }
 // NoSpace tolerates ENOSPC.
 func NoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }
 
-// Pause waits until no request is under way and keeps the workers still; false if that takes longer
-// than the package's deadline.
-func (j *Journal) Pause() bool {
+// Pause waits until no request is under way and keeps the workers still.
+func (j *Journal) Pause(t testing.TB) {
+	t.Helper()
 	j.mu.Lock()
 	j.paused = true
 	j.mu.Unlock()
-	return poll(nil, func() bool { j.mu.Lock(); defer j.mu.Unlock(); return j.busy == 0 })
+	wait.Until(t, "the end of all requests", func() bool { j.mu.Lock(); defer j.mu.Unlock(); return j.busy == 0 })
 }
 
 // Resume lets the workers go on with the target they have.

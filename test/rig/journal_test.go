@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"ankole.storage/test/wait"
 )
 
 // memory is a target that a test can make lie.
@@ -92,10 +94,8 @@ func TestJournalNotices(t *testing.T) {
 			defer j.End()
 			j.Tolerate(c.may)
 			j.Use(m, true)
-			Await(t, "work", func() bool { return j.Counts().Ops() > 20000 || len(j.Violations()) > 0 })
-			if !j.Pause() {
-				t.Fatal("workers do not pause")
-			}
+			wait.Until(t, "work", func() bool { return j.Counts().Ops() > 20000 || len(j.Violations()) > 0 })
+			j.Pause(t)
 			if err := j.Verify(m); err != nil {
 				t.Fatal(err)
 			}

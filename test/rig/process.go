@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
+
+	"ankole.storage/test/wait"
 )
 
 // process is a child that ends with the test, also when the test is killed.
@@ -110,17 +111,9 @@ func (p *process) end() {
 	<-p.done
 }
 
-// Await waits for a condition with the package's deadline.
-func Await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	if !poll(nil, cond) {
-		t.Fatalf("%s: condition did not come true within %s", what, wait)
-	}
-}
-
-// poll waits until cond holds; false if the deadline passes or stop is closed first.
+// poll waits until cond holds, or stop is closed; false if it does not hold then, or not in time.
 func poll(stop <-chan struct{}, cond func() bool) bool {
-	deadline := time.NewTimer(wait)
+	deadline := time.NewTimer(wait.Limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

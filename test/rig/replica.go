@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/wait"
 )
 
 const (
@@ -112,7 +113,7 @@ func (r *Replica) Log() string { return r.proc.log.String() }
 // Exit waits for the replica's end and returns its exit status.
 func (r *Replica) Exit() int {
 	r.v.t.Helper()
-	Await(r.v.t, "end of replica "+r.Name, func() bool { return !r.proc.alive() })
+	wait.Until(r.v.t, "end of replica "+r.Name, func() bool { return !r.proc.alive() })
 	return r.proc.cmd.ProcessState.ExitCode()
 }
 

@@ -26,14 +26,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"ankole.storage/patience"
 	"ankole.storage/test/logs"
+	"ankole.storage/test/wait"
 )
 
-// wait bounds every wait for a condition.
-const wait = 2 * time.Minute
-
 func waitContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), wait)
+	return context.WithTimeout(context.Background(), patience.Of(wait.Limit))
 }
 
 // Config describes a volume under test.
@@ -249,7 +248,8 @@ func (v *Volume) await(what string, p *process, cond func() bool) {
 	if !p.alive() {
 		v.t.Fatalf("%s ended: %s\n%s", what, p.cmd.ProcessState, p.log)
 	}
-	v.t.Fatalf("%s: condition did not come true within %s\n%s", what, wait, p.log)
+	wait.RanOut(v.t, what)
+	v.t.Fatalf("%s: condition did not come true within %s\n%s", what, patience.Of(wait.Limit), p.log)
 }
 
 // KillAll kills every process at once.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ankole.storage/test/wait"
 )
 
 // Device is a volume as its user sees it.
@@ -35,6 +37,8 @@ type Writer struct {
 	// last is when a write was answered, pause the longest time between two answers.
 	last  time.Time
 	pause time.Duration
+	// failed is what ended Run.
+	failed error
 }
 
 const (
@@ -139,19 +143,19 @@ func (w *Writer) Verify(t testing.TB, c Device) {
 	p := make([]byte, mib)
 	for off := 0; off < w.blocks*blockSize; off += mib {
 		if _, err := c.ReadAt(p, int64(off)); err != nil {
-			t.Fatal(err)
+			Final(t, err)
 		}
 		for i := 0; i < mib; i += blockSize {
 			b := (off + i) / blockSize
 			v, err := versionOf(p[i:i+blockSize], b)
 			switch {
 			case err != nil:
-				t.Fatal(err)
 			case v < w.stable[b]:
-				t.Fatalf("block %d: version %d was flushed, found %d", b, w.stable[b], v)
+				err = fmt.Errorf("block %d: version %d was flushed, found %d", b, w.stable[b], v)
 			case v > w.written[b]:
-				t.Fatalf("block %d: found version %d, never wrote more than %d", b, v, w.written[b])
+				err = fmt.Errorf("block %d: found version %d, never wrote more than %d", b, v, w.written[b])
 			}
+			Final(t, err)
 			// What is read now is what the next round builds on.
 			w.written[b], w.stable[b] = max(v, w.stable[b]), v
 		}
@@ -183,6 +187,9 @@ func (w *Writer) Run(stop <-chan struct{}) <-chan error {
 			default:
 			}
 			if err := w.Step(version); err != nil {
+				w.mu.Lock()
+				w.failed = err
+				w.mu.Unlock()
 				done <- err
 				return
 			}
@@ -211,7 +218,7 @@ func (l *Load) Check() {
 	l.t.Helper()
 	select {
 	case err := <-l.done:
-		l.t.Fatalf("the writer saw an error: %v", err)
+		Final(l.t, fmt.Errorf("the writer saw an error: %w", err))
 	default:
 	}
 }
@@ -221,7 +228,7 @@ func (l *Load) Finish() {
 	l.t.Helper()
 	close(l.stop)
 	if err := <-l.done; err != nil {
-		l.t.Fatalf("the writer saw an error: %v", err)
+		Final(l.t, fmt.Errorf("the writer saw an error: %w", err))
 	}
 	l.Verify(l.t, l.Device)
 }
@@ -244,13 +251,15 @@ func (w *Writer) Flushes() int {
 func (w *Writer) AwaitMore(t testing.TB, n int) {
 	t.Helper()
 	n += w.Ops()
-	deadline := time.Now().Add(wait)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for w.Ops() < n {
-		if time.Now().After(deadline) {
-			t.Fatalf("writer is stuck at %d of %d operations", w.Ops(), n)
+	wait.For(t, "progress of the writer", func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.failed != nil {
+			Final(t, fmt.Errorf("the writer saw an error: %w", w.failed))
 		}
-		<-tick.C
-	}
+		if w.ops < n {
+			return fmt.Errorf("it is at %d of %d operations", w.ops, n)
+		}
+		return nil
+	})
 }

@@ -26,6 +26,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/test/wait"
 	"ankole.storage/testcluster"
 )
 
@@ -122,6 +123,7 @@ func (b *bed) wait(t testing.TB, list client.ObjectList, count int,
 			}
 		}
 		if ctx.Err() != nil {
+			wait.RanOut(t, "objects that are done")
 			t.Fatalf("%d of %d %T are done", len(when), count, list)
 		}
 	}

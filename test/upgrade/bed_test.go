@@ -30,17 +30,17 @@ import (
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/witness/relayclient"
+	"ankole.storage/patience"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/logs"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/wait"
 )
 
 const (
 	volume     = "demo"
 	engineName = "demo-e-0"
 	volumeSize = 256 << 20
-	// patience bounds every wait; it is reached only when something is broken.
-	patience = 2 * time.Minute
 )
 
 // bed is a node with an instance manager and a volume.
@@ -116,7 +116,7 @@ func (b *bed) startManager() {
 	if b.client, err = client.Dial(net.JoinHostPort(b.ip, "8500"), nil); err != nil {
 		b.t.Fatal(err)
 	}
-	b.await("instance manager", func() bool {
+	wait.Until(b.t, "instance manager", func() bool {
 		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second)
 		defer cancel()
 		_, err := b.client.VersionGet(ctx)
@@ -148,19 +148,8 @@ func (b *bed) stopManager() {
 	}
 }
 
-func (b *bed) await(what string, cond func() bool) {
-	b.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%s: not within %s", what, patience)
-		}
-	}
-}
-
 func (b *bed) ctx() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(b.t.Context(), patience)
+	return context.WithTimeout(b.t.Context(), patience.Of(wait.Limit))
 }
 
 // environment is what the control plane gives to every instance.
@@ -203,7 +192,7 @@ func (b *bed) create(spec *imrpc.ProcessSpec) {
 func (b *bed) running(name string) string {
 	b.t.Helper()
 	var p *imrpc.ProcessResponse
-	b.await(name+" is running", func() bool {
+	wait.Until(b.t, name+" is running", func() bool {
 		ctx, cancel := b.ctx()
 		defer cancel()
 		var err error
@@ -249,7 +238,7 @@ func (b *bed) attach(binary string) (endpoint string) {
 	b.create(b.engineSpec(binary, addresses))
 	address := b.running(engineName)
 	var state *enginev1.State
-	b.await("volume is offered", func() bool {
+	wait.Until(b.t, "volume is offered", func() bool {
 		state = b.state(address)
 		return state.GetFrontendState() == "up"
 	})
@@ -312,7 +301,7 @@ func (b *bed) remove(name string) {
 	if _, err := b.client.ProcessDelete(ctx, name, ""); err != nil {
 		b.t.Fatal(err)
 	}
-	b.await(name+" is gone", func() bool {
+	wait.Until(b.t, name+" is gone", func() bool {
 		list, err := b.client.ProcessList(ctx)
 		if err != nil {
 			b.t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/wait"
 )
 
 // TestNothingIsLeftOfAKilledEngine: an engine is killed, and no other one follows on the node,
@@ -46,12 +48,12 @@ func TestNothingIsLeftOfAKilledEngine(t *testing.T) {
 				_ = b.cmd.Wait()
 				b.startManager()
 			}
-			b.await("the node is gone", func() bool { return unix.Stat(node, &st) == unix.ENOENT })
-			b.await("the loop device is free", func() bool {
+			wait.Until(b.t, "the node is gone", func() bool { return unix.Stat(node, &st) == unix.ENOENT })
+			wait.Until(b.t, "the loop device is free", func() bool {
 				text, err := os.ReadFile(backing)
 				return err != nil || strings.TrimSpace(string(text)) != file
 			})
-			b.await("the mount is gone", func() bool {
+			wait.Until(b.t, "the mount is gone", func() bool {
 				text, err := os.ReadFile("/proc/self/mountinfo")
 				return err == nil && !strings.Contains(string(text), " "+filepath.Dir(file)+" ")
 			})
@@ -78,7 +80,7 @@ func (b *bed) killEngine() {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			b.t.Fatal(err)
 		}
-		b.await("the engine has ended", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+		wait.Until(b.t, "the engine has ended", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 		return
 	}
 	b.t.Fatal("there is no engine")

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/bench/nbdclient"
+	"ankole.storage/test/wait"
 )
 
 // depth is how many requests are under way at once.
@@ -90,7 +91,8 @@ func (f *fio) stop() []time.Time {
 	_ = f.cmd.Process.Signal(syscall.SIGINT)
 	select {
 	case <-f.done:
-	case <-time.After(patience):
+	case <-wait.Late():
+		wait.RanOut(f.t, "end of fio")
 		f.t.Fatalf("fio does not end\n%s", &f.said)
 	}
 	text, err := os.ReadFile(filepath.Join(f.dir, "fio.json"))

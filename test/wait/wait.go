@@ -11,17 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
-
-	"ankole.storage/patience"
 )
 
 const (
 	// Limit is how long For and Until wait: far longer than anything takes, for slow machines.
 	Limit = 2 * time.Minute
-	// Every is how often they look.
-	Every = 20 * time.Millisecond
+	// They look at once, and again each time after a part of the time that has passed, so that what is
+	// quick is seen at once and what takes long is not asked all the time.
+	firstPause, mostPause = time.Millisecond, 100 * time.Millisecond
 	// NotesVariable of the environment names the file that gets a line for each wait that ran out.
 	NotesVariable = "ANKOLE_WAITS"
 )
@@ -44,16 +44,22 @@ func Until(t testing.TB, what string, holds func() bool) {
 	})
 }
 
+// Tester is the part of testing.TB that Final uses.
+type Tester interface {
+	Helper()
+	Name() string
+	Errorf(format string, args ...any)
+}
+
 var errNot = errors.New("it does not hold")
 
-// Within is For with another limit, which patience.Variable makes longer too.
+// Within is For with another limit.
 func Within(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	limit = patience.Of(limit)
 	began := time.Now()
-	tick := time.NewTicker(Every)
+	tick := time.NewTicker(firstPause)
 	defer tick.Stop()
-	for {
+	for pause := firstPause; ; pause = min(pause*5/4, mostPause) {
 		err := check()
 		if err == nil {
 			return
@@ -62,8 +68,24 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 			RanOut(t, what)
 			t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
+		tick.Reset(pause)
 		<-tick.C
 	}
+}
+
+// Late is the end of For's limit, for a select; whoever gets there says RanOut.
+func Late() <-chan time.Time { return time.After(Limit) }
+
+// Receive waits for a value of a channel, or for the channel's end.
+func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-Late():
+		RanOut(t, what)
+		t.Fatalf("%s: not within %s", what, Limit)
+	}
+	return value
 }
 
 // RanOut notes that a test fails since it has waited in vain, for those that wait in a way of their
@@ -77,12 +99,13 @@ func RanOut(t testing.TB, what string) {
 
 // Final notes that what a test has found is no matter of time, whatever else it waits for: lost
 // data, copies that differ, a process that panicked.
-func Final(t testing.TB, what string) {
+func Final(t Tester, what string) {
 	t.Helper()
 	note("final", t, what)
 }
 
-func note(kind string, t testing.TB, what string) {
+func note(kind string, t Tester, what string) {
+	t.Helper()
 	name := os.Getenv(NotesVariable)
 	if name == "" {
 		return
@@ -92,6 +115,7 @@ func note(kind string, t testing.TB, what string) {
 		t.Errorf("notes of waits: %v", err)
 		return
 	}
+	what, _, _ = strings.Cut(what, "\n")
 	_, err = fmt.Fprintf(f, "%s\t%s\t%s\n", kind, t.Name(), what)
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Errorf("notes of waits: %v", err)

@@ -46,13 +46,18 @@ func TestNotes(t *testing.T) {
 		}
 		return nil
 	})
+	full := make(chan int, 1)
+	full <- 7
+	if got := Receive(t, "a number", full); got != 7 {
+		t.Errorf("received %d", got)
+	}
 	f := &failing{TB: t}
 	run(func() { Within(f, time.Millisecond, "the volume", never) })
 	if !f.failed {
 		t.Error("a wait that ran out did not end the test")
 	}
 	run(func() { Within(f, time.Millisecond, "its end", never) }) // what had failed before
-	Final(f, "lost data")
+	Final(f, "lost data\nand a log")
 
 	said, err := os.ReadFile(notes)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/patience"
+	"ankole.storage/test/wait"
 )
 
 // Env is what a frontend is made for.
@@ -75,7 +77,7 @@ type FUAWriter interface {
 type Killer interface{ Kill() }
 
 // Patience bounds every wait of the suite.
-const Patience = 30 * time.Second
+const Patience = wait.Limit
 
 // arenaBudget is small on purpose: the deep and large cases must meet its end.
 const arenaBudget = 40 << 20
@@ -129,7 +131,8 @@ func (r *Rig) down() {
 		if err != nil {
 			r.Errorf("the device ended with %v", err)
 		}
-	case <-time.After(Patience):
+	case <-time.After(patience.Of(Patience)):
+		wait.RanOut(r.T, "the end of the frontend")
 		r.Errorf("the frontend did not stop within %v", Patience)
 		r.cancel()
 		<-r.done
@@ -174,7 +177,8 @@ func (r *Rig) Do(f func(v *Device, out *[]loop.Op)) {
 	r.Loop.Post(func(out *[]loop.Op) { f(r.Device, out); close(done) })
 	select {
 	case <-done:
-	case <-time.After(Patience):
+	case <-time.After(patience.Of(Patience)):
+		wait.RanOut(r.T, "the answer of the device")
 		r.Fatalf("the device did not answer within %v", Patience)
 	}
 }
@@ -182,11 +186,8 @@ func (r *Rig) Do(f func(v *Device, out *[]loop.Op)) {
 // Until waits for a condition of the device.
 func (r *Rig) Until(what string, cond func(v *Device) bool) {
 	r.Helper()
-	deadline := time.Now().Add(Patience)
-	for ok := false; !ok; {
-		if time.Now().After(deadline) {
-			r.Fatalf("%s: not within %v", what, Patience)
-		}
+	wait.Until(r.T, what, func() (ok bool) {
 		r.Do(func(v *Device, _ *[]loop.Op) { ok = cond(v) })
-	}
+		return ok
+	})
 }

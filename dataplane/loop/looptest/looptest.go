@@ -10,6 +10,7 @@ import (
 	"ankole.storage/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // World is a loop under test and the means to give it something to work on.
@@ -124,6 +125,7 @@ func (d *driver) reap() {
 			return
 		}
 	}
+	wait.RanOut(d.T, "a completion")
 	d.Fatalf("no completion within %v", patience)
 }
 

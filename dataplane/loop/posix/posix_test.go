@@ -3,6 +3,7 @@ package posix_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	"ankole.storage/dataplane/loop/looptest"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 type world struct {
@@ -154,13 +156,12 @@ func TestIdleWorkersExit(t *testing.T) {
 	for n := 0; n < 4; {
 		n += l.Reap(done[:], time.Second)
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for runtime.NumGoroutine() > before {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines left, %d before", runtime.NumGoroutine(), before)
+	wait.For(t, "the end of the goroutines", func() error {
+		if n := runtime.NumGoroutine(); n > before {
+			return fmt.Errorf("%d are left, %d before", n, before)
 		}
-		runtime.Gosched()
-	}
+		return nil
+	})
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
@@ -214,12 +215,10 @@ func TestAnIdleLoopGivesMemoryBack(t *testing.T) {
 		t.Fatal("a released buffer is no slack: the test proves nothing")
 	}
 	var done [1]loop.Done
-	for deadline := time.Now().Add(30 * time.Second); arena.Slack(); {
-		if time.Now().After(deadline) {
-			t.Fatal("the memory was not given back")
-		}
+	wait.Until(t, "the memory is given back", func() bool {
 		l.Reap(done[:], 20*time.Millisecond)
-	}
+		return !arena.Slack()
+	})
 }
 
 func TestListenRefusesALiveSocketAndTakesAStaleOne(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // TestQuietIsTold: after the start and after each load, also if the loop has nothing to do from its
@@ -33,14 +34,14 @@ func TestQuietIsTold(t *testing.T) {
 	}
 	await := func(n *atomic.Int64, above int64, what string) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); n.Load() <= above; {
-			if time.Now().After(deadline) {
-				t.Fatal(what)
+		wait.Until(t, what, func() bool {
+			if n.Load() <= above {
+				l.Reap(done[:], 20*time.Millisecond)
 			}
-			l.Reap(done[:], 20*time.Millisecond)
-		}
+			return n.Load() > above
+		})
 	}
-	await(&told, 0, "the end of the start is not told")
+	await(&told, 0, "the end of the start is told")
 	calls(10)
 	l.Reap(done[:], 100*time.Millisecond)
 	if told.Load() != 1 {
@@ -49,7 +50,7 @@ func TestQuietIsTold(t *testing.T) {
 	for range 2 {
 		before := told.Load()
 		calls(500)
-		await(&told, before, "the end of a load is not told")
+		await(&told, before, "the end of a load is told")
 		l.Reap(done[:], 100*time.Millisecond)
 		before = told.Load()
 		rested := rests.Load()
@@ -57,7 +58,7 @@ func TestQuietIsTold(t *testing.T) {
 			t.Fatal("told again although nothing was done")
 		}
 		calls(10)
-		await(&rests, rested, "what is done after a load is not told")
+		await(&rests, rested, "what is done after a load is told")
 		for range 40 {
 			calls(10)
 			l.Reap(done[:], 10*time.Millisecond)

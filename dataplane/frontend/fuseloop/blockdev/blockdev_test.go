@@ -21,6 +21,7 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 func background() context.Context { return context.Background() }
@@ -336,12 +337,9 @@ func TestADeadServersDeviceInUseGoesWhenItsUserGoes(t *testing.T) {
 	if err := unix.Unmount(mnt, unix.MNT_DETACH); err != nil {
 		t.Error(err)
 	}
-	deadline := time.Now().Add(frontendtest.Patience)
-	for loops() > 0 && strings.Contains(backingFiles(), dir) {
-		if time.Now().After(deadline) {
-			t.Fatal("the loop device stays although nobody uses it")
-		}
-	}
+	wait.Until(t, "the loop device goes, which nobody uses", func() bool {
+		return loops() == 0 || !strings.Contains(backingFiles(), dir)
+	})
 	nothingLeft(t, victimConfig(dir))
 }
 

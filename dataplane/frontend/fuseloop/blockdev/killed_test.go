@@ -21,6 +21,8 @@ import (
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/patience"
+	"ankole.storage/test/wait"
 )
 
 const stuckIn = "BLOCKDEV_TEST_STUCK"
@@ -79,7 +81,8 @@ func TestServerKilledInARequestOfItsOwn(t *testing.T) {
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(frontendtest.Patience):
+	case <-time.After(patience.Of(frontendtest.Patience)):
+		wait.RanOut(t, "the end of the server")
 		t.Error("the server does not end")
 		abort(t, dir)
 		<-ended
