@@ -27,7 +27,8 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster.
+// TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster. Each
+// makes its own volumes and can run alone.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
@@ -52,24 +53,6 @@ func TestCluster(t *testing.T) {
 		{"Updates", updates},
 		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9}, {"A10", scenarioA10},
 	})
-}
-
-// scenario is one of several that run on one cluster.
-type scenario struct {
-	name string
-	run  func(*testing.T, *cluster)
-}
-
-// each runs scenarios one after the other.
-func (c *cluster) each(t *testing.T, scenarios []scenario) {
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			outer := c.t
-			c.t = t
-			defer func() { c.t = outer }()
-			s.run(t, c)
-		})
-	}
 }
 
 // managersRun waits until each node has its one instance manager, of type aio, and that runs.
