@@ -13,11 +13,10 @@ bed="./cmd/ankole-pause ./host ./networks ./node ./plan"
 . tools/sweep.sh
 sweep_dead
 # Everything that a test makes is in this folder, or is a process that has its name in its environment: what is left at the
-# end of a run is found by it. Paths of sockets are short, so this one is.
-work=$(mktemp -d /tmp/ankole-run.XXXXXX)
+# end of a run is found by it. The path is short because those of sockets, which have at most 107 bytes, begin with it.
+work=$(mktemp -d /tmp/ak.XXXX)
 echo $$ >"$work/pid"
-mkdir "$work/t"
-export TMPDIR="$work/t"
+export TMPDIR="$work"
 trap 'status=$?; trap "" INT TERM; sweep "$work"; exit $status' EXIT
 trap 'exit 130' INT TERM
 : >"$work/skipped"

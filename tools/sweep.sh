@@ -3,7 +3,7 @@
 # processes_of <folder>: those that have it in their environment. Those of containers do too: their HOME is in it.
 processes_of() {
 	for p in /proc/[0-9]*; do
-		! grep -qsF "$1/" "$p/environ" || echo "${p#/proc/}"
+		! grep -qsF "$1" "$p/environ" || echo "${p#/proc/}"
 	done
 }
 
@@ -49,7 +49,7 @@ sweep() (
 
 # sweep_dead sweeps what runs have left that were killed.
 sweep_dead() {
-	for dir in /tmp/ankole-run.*; do
+	for dir in /tmp/ak.????; do
 		[ -d "$dir" ] && [ -O "$dir" ] && ! kill -0 "$(cat "$dir/pid" 2>/dev/null)" 2>/dev/null || continue
 		echo "removing what a run has left that was killed: $dir"
 		sweep "$dir"
