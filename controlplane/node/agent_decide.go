@@ -82,11 +82,11 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 		}
 		n.Status.DiskStatus[name] = d
 	}
-	if len(fresh) > 0 {
-		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n, s)}
-	}
 	if u := joined(n, s.Join); u != nil {
 		return loop.Decision{Do: loop.Update{Object: u}}
+	}
+	if len(fresh) > 0 {
+		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n, s)}
 	}
 	return loop.Decision{After: agentInterval}
 }
@@ -143,20 +143,28 @@ func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
 		}
 	}
 	path := n.Spec.Disks[name].Path
-	switch twin := sameFilesystem(name, n, all); {
+	twin := sameFilesystem(name, n, all)
+	below := ""
+	if twin != "" {
+		below = ", the directory is on the file system of disk " + twin
+	}
+	switch {
 	case f.Problem != "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be read: "+f.Problem)
 	case f.ReadOnly != "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be written: its file system says \""+
 			f.ReadOnly+"\" in the table of mounts; look at the kernel's log, repair it and mount it again")
+	case !f.HasConfig && d.DiskUUID != "":
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"disk "+name+" is not mounted at "+path+": its configuration file is not there"+below+"; mount it again")
+	case twin != "" && d.DiskUUID != "" && d.DiskUUID != f.DiskUUID:
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"disk "+name+" is not mounted at "+path+": there is disk "+f.DiskUUID+below+"; mount it again")
 	case twin != "":
 		return no(v1beta2.DiskReasonDiskFilesystemChanged,
 			"disk "+name+" at "+path+" is on the same file system as disk "+twin+"; is something not mounted?")
-	case !f.HasConfig && d.DiskUUID == "":
-		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
 	case !f.HasConfig:
-		return no(v1beta2.DiskReasonDiskFilesystemChanged,
-			"the configuration file of disk "+name+" is not at "+path+" any more; is something not mounted?")
+		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
 	case f.DiskUUID == "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "the configuration file of disk "+name+" at "+path+" has no diskUUID")
 	case d.DiskUUID != "" && d.DiskUUID != f.DiskUUID:

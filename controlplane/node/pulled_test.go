@@ -91,6 +91,10 @@ func TestADiskThatIsPulledLeavesOthersAlone(t *testing.T) {
 					if want := disk != pulled && disk != "d"; (ready.Status == v1beta2.ConditionTrue) != want {
 						t.Errorf("disk %s: %+v", disk, ready)
 					}
+					if disk == pulled && name == "unmounted" && !strings.Contains(ready.Message,
+						"disk "+pulled+" is not mounted at /"+pulled) {
+						t.Errorf("disk %s says %q", disk, ready.Message)
+					}
 				}
 				if err := d.Do.(loop.Call).Do(t.Context()); err != nil || strings.Join(prepared, " ") != "d" {
 					t.Errorf("prepared %q, %v", prepared, err)
