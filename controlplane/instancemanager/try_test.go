@@ -18,8 +18,8 @@ import (
 	"ankole.storage/controlplane/loop"
 )
 
-// TestRefusedPodIsTriedFirst: a Pod that the API server would refuse takes the place of none, is not
-// ordered where there is none, and the object says why.
+// TestRefusedPodIsTriedFirst: a Pod that the API server would refuse takes the place of none, is
+// not ordered where there is none, and the object says why.
 func TestRefusedPodIsTriedFirst(t *testing.T) {
 	const words = "minimum cpu usage per Container is 2, but request is 500m"
 	drifted := func(s *seen) { s.Node.Spec.InstanceManagerCPURequest = 500 }
@@ -70,7 +70,8 @@ func TestWhichPodsAreTried(t *testing.T) {
 		"busy": {func(_ *v1beta2.InstanceManager, s *seen) { s.Processes.Engines = running("v-e-0") }, quota, false, "",
 			false},
 		"closed":   {func(im *v1beta2.InstanceManager, _ *seen) { im.Status.ClosedPod = "pod-uid" }, quota, false, "", false},
-		"cordoned": {func(_ *v1beta2.InstanceManager, s *seen) { s.KubeNode.Spec.Unschedulable = true }, quota, false, "", false},
+		"cordoned": {func(_ *v1beta2.InstanceManager, s *seen) { s.KubeNode.Spec.Unschedulable = true }, quota, false, "",
+			false},
 		"no Pod":   {func(_ *v1beta2.InstanceManager, s *seen) { s.Pod = nil }, quota, true, "exceeded quota: small", false},
 		"no Pod, and a pause": {func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Pod, s.StartNotBefore = nil, now.Add(time.Second)

@@ -21,7 +21,8 @@ const (
 	// twinGrace is how long two disks with one UUID are ready at once before they count as copies:
 	// the agent of the node that a disk was taken from looks every agentInterval.
 	twinGrace = 2 * agentInterval
-	// moveWait is how soon a replica is looked at again whose process runs while its disk is elsewhere.
+	// moveWait is how soon a replica is looked at again whose process runs while its disk is
+	// elsewhere.
 	moveWait = 10 * time.Second
 	// maxTwinsTold bounds the message of a condition.
 	maxTwinsTold = 3

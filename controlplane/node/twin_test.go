@@ -149,8 +149,10 @@ func TestDisksWithOneUUID(t *testing.T) {
 		}
 		if u, ok := d.Do.(loop.Update); ok != c.moves {
 			t.Errorf("%s: does %v", name, d.Do)
-		} else if ok && (u.Object.(*v1beta2.Replica).Spec.NodeID != "n1" || u.Object.(*v1beta2.Replica).Spec.DiskPath != "/data") {
-			t.Errorf("%s: moves to %+v", name, u.Object.(*v1beta2.Replica).Spec)
+		} else if ok {
+			if to := u.Object.(*v1beta2.Replica).Spec; to.NodeID != "n1" || to.DiskPath != "/data" {
+				t.Errorf("%s: moves to %+v", name, to)
+			}
 		}
 		if st := n.Status.DiskStatus["d"]; len(st.ScheduledReplica) != 0 || st.StorageScheduled != 0 {
 			t.Errorf("%s: counts what is elsewhere: %v", name, st.ScheduledReplica)

@@ -152,8 +152,9 @@ func TestDiskThatIsAwayIsNamed(t *testing.T) {
 	v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
 	for i := range s.Replicas {
 		s.Replicas[i].Spec.DesireState, s.Replicas[i].Status.CurrentState = running, v1beta2.InstanceStateError
-		s.ReplicaRuns = map[string]run{"a": {Failures: 3, RetryAt: now.Add(time.Hour)}, "b": {Failures: 3, RetryAt: now.Add(time.Hour)}}
 	}
+	later := run{Failures: 3, RetryAt: now.Add(time.Hour)}
+	s.ReplicaRuns = map[string]run{"a": later, "b": later}
 	s.Replicas[1].Spec.DiskID = "disk-n2"
 	d := s.Nodes[1].Status.DiskStatus["d"]
 	d.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,

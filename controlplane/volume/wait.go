@@ -80,7 +80,8 @@ func (p *pass) missing(ready map[string]string) string {
 	return "it lacks replicas " + strings.Join(out, ", ")
 }
 
-// unmounted says that the disk of a replica is known to be away, in parentheses; empty if it is not.
+// unmounted says that the disk of a replica is known to be away, in parentheses; empty if it is
+// not.
 func (p *pass) unmounted(r *v1beta2.Replica) string {
 	n := p.nodes[r.Spec.NodeID]
 	if n == nil {
