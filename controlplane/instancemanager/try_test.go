@@ -69,10 +69,10 @@ func TestWhichPodsAreTried(t *testing.T) {
 		"over a quota":     {nil, quota, true, "exceeded quota: small", false},
 		"busy": {func(_ *v1beta2.InstanceManager, s *seen) { s.Processes.Engines = running("v-e-0") }, quota, false, "",
 			false},
-		"closed":   {func(im *v1beta2.InstanceManager, _ *seen) { im.Status.ClosedPod = "pod-uid" }, quota, false, "", false},
+		"closed": {func(im *v1beta2.InstanceManager, _ *seen) { im.Status.ClosedPod = "pod-uid" }, quota, false, "", false},
 		"cordoned": {func(_ *v1beta2.InstanceManager, s *seen) { s.KubeNode.Spec.Unschedulable = true }, quota, false, "",
 			false},
-		"no Pod":   {func(_ *v1beta2.InstanceManager, s *seen) { s.Pod = nil }, quota, true, "exceeded quota: small", false},
+		"no Pod": {func(_ *v1beta2.InstanceManager, s *seen) { s.Pod = nil }, quota, true, "exceeded quota: small", false},
 		"no Pod, and a pause": {func(_ *v1beta2.InstanceManager, s *seen) {
 			s.Pod, s.StartNotBefore = nil, now.Add(time.Second)
 		}, quota, false, "", false},
