@@ -62,7 +62,7 @@ func scenarioF13(t *testing.T, c *cluster) {
 	}{
 		{"full", b.fill, longhorn.DiskConditionSchedulable, longhorn.DiskReasonDiskPressure, "free", b.empty},
 		{"read-only", b.abort, longhorn.DiskConditionReady, longhorn.DiskReasonNoDiskInfo, "emergency_ro", b.repair},
-		{"removed", b.pull, longhorn.DiskConditionReady, longhorn.DiskReasonDiskFilesystemChanged, "not mounted at", b.repair},
+		{"removed", b.pull, longhorn.DiskConditionReady, longhorn.DiskReasonDiskFilesystemChanged, "not mounted", b.repair},
 		{"another disk", b.swap, longhorn.DiskConditionReady, longhorn.DiskReasonDiskFilesystemChanged, "and was", b.repair},
 	} {
 		w.AwaitMore(t, 100)
