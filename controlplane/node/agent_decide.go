@@ -180,8 +180,9 @@ func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, al
 }
 
 // sameFilesystem returns another disk of the node on the same file system that was there first: one
-// with a UUID before one without, then by name. Empty if there is none. A disk that is away does
-// not count: its directory is one of the file system below, where another disk may be.
+// with a UUID, known or in its file, before one without, then by name. Empty if there is none. A
+// disk that is away does not count: its directory is one of the file system below, where another
+// disk may be.
 func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) string {
 	id := all[name].FilesystemID
 	if id == "" || all[name].Problem != "" {
@@ -191,10 +192,12 @@ func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) stri
 		was := n.Status.DiskStatus[disk].DiskUUID
 		return was != "" && all[disk].DiskUUID != was
 	}
+	used := func(disk string) bool {
+		return n.Status.DiskStatus[disk].DiskUUID != "" || all[disk].DiskUUID != ""
+	}
 	before := func(a, b string) bool {
-		usedA, usedB := n.Status.DiskStatus[a].DiskUUID != "", n.Status.DiskStatus[b].DiskUUID != ""
-		if usedA != usedB {
-			return usedA
+		if used(a) != used(b) {
+			return used(a)
 		}
 		return a < b
 	}

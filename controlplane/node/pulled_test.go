@@ -126,3 +126,23 @@ func TestADiskThatCannotBePreparedLeavesOthersAlone(t *testing.T) {
 		t.Errorf("prepared %q, %v", prepared, err)
 	}
 }
+
+// TestADiskThatIsNotMountedBeforeAnythingIsKnown: the status of a node is lost, as when its object
+// is made anew, and a disk is not mounted. The one whose file is there stays, whatever they are
+// called, and no file is made where the other one should be.
+func TestADiskThatIsNotMountedBeforeAnythingIsKnown(t *testing.T) {
+	for there, away := range map[string]string{"a": "b", "b": "a"} {
+		n := readyNode()
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"a": {}, "b": {}}
+		d := decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{there: facts("u", "1"), away: facts("", "1")}})
+		if c := diskCondition(n, there, v1beta2.DiskConditionReady); c.Status != v1beta2.ConditionTrue {
+			t.Errorf("disk %s, whose file is there: %+v", there, c)
+		}
+		if c := diskCondition(n, away, v1beta2.DiskConditionReady); c.Reason != v1beta2.DiskReasonDiskFilesystemChanged {
+			t.Errorf("disk %s, which is not mounted: %+v", away, c)
+		}
+		if d.Do != nil {
+			t.Errorf("does %v", d.Do)
+		}
+	}
+}
