@@ -11,6 +11,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/rest/resource"
 )
@@ -117,13 +118,12 @@ func (s *Server) checkSalvage(ctx context.Context, p volumeParts, name string) e
 	if !lh.IsConditionTrue(n.Status.Conditions, lh.NodeConditionReady) {
 		return fmt.Errorf("its node %s is down", n.Name)
 	}
-	for _, d := range n.Status.DiskStatus {
-		if d.DiskUUID == r.Spec.DiskID {
-			if !lh.IsConditionTrue(d.Conditions, lh.DiskConditionSchedulable) {
-				return fmt.Errorf("its disk %s on node %s is not schedulable", d.DiskPath, n.Name)
-			}
-			return nil
-		}
+	d, ok := n.Status.DiskStatus[condition.DiskOf(&n, r)]
+	if !ok {
+		return fmt.Errorf("its disk %s is not on node %s", r.Spec.DiskID, n.Name)
 	}
-	return fmt.Errorf("its disk %s is not on node %s", r.Spec.DiskID, n.Name)
+	if c := lh.FindCondition(d.Conditions, lh.DiskConditionSchedulable); c.Status != lh.ConditionTrue {
+		return fmt.Errorf("its disk %s on node %s is not schedulable: %s", d.DiskPath, n.Name, c.Message)
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -38,6 +39,9 @@ type NodeFacts struct {
 	LegacyCPUFacts
 	// Replicas and Engines on the node.
 	Replicas, Engines int
+	// OnDisks are the replicas on the node that are not deleted. They are looked for when a disk is
+	// taken off.
+	OnDisks []v1beta2.Replica
 }
 
 // MutateNode brings tags and disks into their normal form.
@@ -65,7 +69,7 @@ func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
 			if old == nil {
 				return nil
 			}
-			return checkNodeUpdate(old, n)
+			return checkNodeUpdate(old, n, f)
 		},
 	)
 }
@@ -121,7 +125,7 @@ func checkDisks(n *v1beta2.Node) error {
 	return nil
 }
 
-func checkNodeUpdate(old, n *v1beta2.Node) error {
+func checkNodeUpdate(old, n *v1beta2.Node, f NodeFacts) error {
 	if n.Spec.Name == "" {
 		return invalid("the spec of node %s has no name", n.Name)
 	}
@@ -142,12 +146,13 @@ func checkNodeUpdate(old, n *v1beta2.Node) error {
 			return invalid("disk %s of node %s: disk type is not allow to change", name, n.Name)
 		}
 	}
-	return checkDiskSet(old, n)
+	return checkDiskSet(old, n, f)
 }
 
 // checkDiskSet guards changes of disks: the controller must have taken over the last change, and a
-// disk must be empty before it goes.
-func checkDiskSet(old, n *v1beta2.Node) error {
+// disk must be empty before it goes. The status of one that is not ready lists no replicas, so the
+// objects are asked too.
+func checkDiskSet(old, n *v1beta2.Node, f NodeFacts) error {
 	if equality.Semantic.DeepEqual(old.Spec.Disks, n.Spec.Disks) {
 		return nil
 	}
@@ -163,8 +168,24 @@ func checkDiskSet(old, n *v1beta2.Node) error {
 			return invalid("delete disk on node %s error: Please disable the disk %s and remove all replicas and "+
 				"backing images first", n.Name, name)
 		}
+		for i := range f.OnDisks {
+			if r := &f.OnDisks[i]; condition.DiskOf(old, r) == name {
+				return invalid("delete disk on node %s error: disk %s has replica %s of volume %s; mount it again, or remove "+
+					"the replica first", n.Name, name, r.Name, r.Spec.VolumeName)
+			}
+		}
 	}
 	return nil
+}
+
+// takesDiskOff says whether an update of a node removes one of its disks.
+func takesDiskOff(old, n *v1beta2.Node) bool {
+	for name := range old.Spec.Disks {
+		if _, stays := n.Spec.Disks[name]; !stays {
+			return true
+		}
+	}
+	return false
 }
 
 func checkTags(of string, tags []string) error {
@@ -208,7 +229,20 @@ func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) er
 	if r.deleted() {
 		return CheckNodeDeletion(r.old, f)
 	}
+	if r.updated() && takesDiskOff(r.old, r.new) {
+		if f.OnDisks, err = w.replicasOn(ctx, r.new.Name); err != nil {
+			return err
+		}
+	}
 	return CheckNode(r.old, r.new, f)
+}
+
+// replicasOn lists the replicas on a node that are not deleted.
+func (w world) replicasOn(ctx context.Context, node string) ([]v1beta2.Replica, error) {
+	all, err := w.replicasOf(ctx, "")
+	return slices.DeleteFunc(all, func(r v1beta2.Replica) bool {
+		return r.Spec.NodeID != node || r.DeletionTimestamp != nil
+	}), err
 }
 
 func (w world) nodeFacts(ctx context.Context, name string, instances bool) (f NodeFacts, err error) {

@@ -166,6 +166,14 @@ func TestNodes(t *testing.T) {
 		{"remove a disk with a replica of no size", func(n *v1beta2.Node) {
 			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{ScheduledReplica: map[string]int64{"r": 0}}
 		}, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "Please disable the disk d"},
+		{"remove a disk that is not mounted and has a replica", func(n *v1beta2.Node) {
+			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{DiskUUID: "u", DiskPath: "/a"}
+		}, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{OnDisks: []v1beta2.Replica{
+			{Spec: v1beta2.ReplicaSpec{DiskID: "u", DiskPath: "/a"}}}}, "mount it again"},
+		{"remove a disk beside one with a replica", func(n *v1beta2.Node) {
+			n.Status.DiskStatus["d"] = v1beta2.DiskStatus{DiskUUID: "u", DiskPath: "/a"}
+		}, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{OnDisks: []v1beta2.Replica{
+			{Spec: v1beta2.ReplicaSpec{DiskID: "x", DiskPath: "/x"}}}}, ""},
 		{"remove an empty, disabled disk", nil, func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, ""},
 		{"remove a disk in use", func(n *v1beta2.Node) { n.Status.DiskStatus["d"] = v1beta2.DiskStatus{StorageScheduled: 1} },
 			func(n *v1beta2.Node) { delete(n.Spec.Disks, "d") }, NodeFacts{}, "Please disable the disk d"},

@@ -7,6 +7,7 @@ package condition
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -33,19 +34,37 @@ func NodeReady(n *v1beta2.Node) bool {
 	return v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
 }
 
-// CopyThere says whether a copy on a disk (its UUID) of a node can be counted on: the node is not
-// down, and the disk is not known to be away. While the manager of the node says nothing of the
-// disk, what it said last counts. A copy that names no disk is judged by its node alone.
-func CopyThere(n *v1beta2.Node, disk string) bool {
+// CopyThere says whether the copy of a replica on its node can be counted on: the node is not down,
+// and the disk is not known to be away. While the manager of the node says nothing of the disk,
+// what it said last counts. A copy that names no disk is judged by its node alone.
+func CopyThere(n *v1beta2.Node, r *v1beta2.Replica) bool {
 	if NodeDown(n) {
 		return false
 	}
-	for _, d := range n.Status.DiskStatus {
-		if disk != "" && d.DiskUUID == disk {
-			return !DiskAway(d)
+	if r.Spec.DiskID == "" {
+		return true
+	}
+	d, ok := n.Status.DiskStatus[DiskOf(n, r)]
+	return ok && !DiskAway(d)
+}
+
+// DiskOf names the disk of a node that a replica of that node is on; empty if the node does not
+// report it. Of several disks with one UUID it is the one at the replica's path.
+func DiskOf(n *v1beta2.Node, r *v1beta2.Replica) (name string) {
+	if r.Spec.DiskID == "" {
+		return ""
+	}
+	for _, disk := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
+		d := n.Status.DiskStatus[disk]
+		switch {
+		case d.DiskUUID != r.Spec.DiskID:
+		case path.Clean(d.DiskPath) == path.Clean(r.Spec.DiskPath):
+			return disk
+		case name == "":
+			name = disk
 		}
 	}
-	return disk == ""
+	return name
 }
 
 // DiskAway says whether the manager of its node has found that a disk cannot be used.
@@ -139,7 +158,7 @@ func CopiesView(n *v1beta2.Node) string {
 	var there []string
 	for _, d := range n.Status.DiskStatus {
 		if !DiskAway(d) {
-			there = append(there, d.DiskUUID)
+			there = append(there, d.DiskUUID+d.DiskPath)
 		}
 	}
 	slices.Sort(there)

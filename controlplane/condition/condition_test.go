@@ -103,8 +103,11 @@ func TestDisks(t *testing.T) {
 func TestCopyThere(t *testing.T) {
 	no, yes := v1beta2.ConditionFalse, v1beta2.ConditionTrue
 	with := func(n *v1beta2.Node, status v1beta2.ConditionStatus, reason string) *v1beta2.Node {
-		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "u", Conditions: []v1beta2.Condition{
-			{Type: v1beta2.DiskConditionReady, Status: status, Reason: reason}}}}
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{
+			"d": {DiskUUID: "u", DiskPath: "/u", Conditions: []v1beta2.Condition{
+				{Type: v1beta2.DiskConditionReady, Status: status, Reason: reason}}},
+			"copy": {DiskUUID: "u", DiskPath: "/copy"}, // of the same UUID
+		}
 		return n
 	}
 	ready := func() *v1beta2.Node { return node(yes, "", 0) }
@@ -124,7 +127,8 @@ func TestCopyThere(t *testing.T) {
 		"another disk there":  {with(ready(), no, v1beta2.DiskReasonDiskFilesystemChanged), "u", false},
 		"disk of another":     {with(ready(), yes, ""), "x", false},
 	} {
-		if got := CopyThere(c.n, c.disk); got != c.there {
+		r := &v1beta2.Replica{Spec: v1beta2.ReplicaSpec{DiskID: c.disk, DiskPath: "/u"}}
+		if got := CopyThere(c.n, r); got != c.there {
 			t.Errorf("%s: %v, want %v", name, got, c.there)
 		}
 		if c.n != nil && c.disk == "u" && (CopiesView(c.n) == view) != c.there {

@@ -151,7 +151,7 @@ func (s Set) unrecorded(r *v1beta2.Replica) string {
 // there says whether a copy's node and disk are. Nobody marks a copy whose machine has died while
 // no engine runs; of those of an engine that runs it knows itself.
 func (s Set) there(r *v1beta2.Replica) bool {
-	return condition.CopyThere(s.nodes[r.Spec.NodeID], r.Spec.DiskID)
+	return condition.CopyThere(s.nodes[r.Spec.NodeID], r)
 }
 
 func (s Set) member(r *v1beta2.Replica) bool {

@@ -59,6 +59,9 @@ type seen struct {
 	// DefaultImage is the image new instances use.
 	DefaultImage string
 	Settings     PodSettings
+	// Refused is what the API server says against the next Pod, which was tried and not made; empty
+	// if nothing.
+	Refused string
 	// StartNotBefore is the end of the back-off after Pods that ended.
 	StartNotBefore time.Time
 	// DrainPolicy is the value of node-drain-policy; Autoscaler: the cluster autoscaler may remove
@@ -109,6 +112,9 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if !done {
 		d = decideBudget(im, s)
 	}
+	if d.Do == nil && s.Refused != "" && d.After == 0 {
+		d.After = refusedRetry
+	}
 	if d.Do == nil && s.Pod != nil && mayRun(s.Pod) &&
 		(s.Processes == nil || !s.UnconfirmedSince.IsZero() || s.ProxyDown || s.Assigned != "") {
 		d.After = followRetry
@@ -146,7 +152,11 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	reopen(im, s)
 	observeConfirmation(condition, now, st, s)
 	observeProcesses(condition, im, s)
-	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, podMessage(s.Pod, st))
+	message := podMessage(s.Pod, st)
+	if s.Pod == nil {
+		message = s.Refused
+	}
+	condition(v1beta2.InstanceManagerConditionPodReady, p.ready, p.reason, message)
 	if p.state != v1beta2.InstanceManagerStateRunning {
 		return
 	}
@@ -155,9 +165,12 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 		for i, name := range waiting {
 			waiting[i] = notSynced(name, s.Pod, cpu)
 		}
+		why := "waiting for the last instance to stop before applying: "
+		if s.Refused != "" {
+			why = "the next Pod is refused, and this one is left alone (" + s.Refused + "); it is to apply: "
+		}
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionFalse,
-			v1beta2.InstanceManagerReasonSettingNotSynced,
-			"waiting for the last instance to stop before applying: "+strings.Join(waiting, ", "))
+			v1beta2.InstanceManagerReasonSettingNotSynced, why+strings.Join(waiting, ", "))
 	} else {
 		condition(v1beta2.InstanceManagerConditionSettingSynced, v1beta2.ConditionTrue, "", "")
 	}
@@ -272,7 +285,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 	case s.Pod != nil:
 		closed := im.Status.ClosedPod != "" // there is no way back, see remove
 		stale := len(drift(s.Pod, s.Settings, s.cpu(im.Spec.Type))) > 0 && !s.cordoned()
-		if idle(s) && (closed || stale) {
+		if idle(s) && (closed || stale && s.Refused == "") {
 			return remove(im, s, s.Pod), true
 		}
 		if u := evictable(s.Pod, s.Autoscaler); u != nil {
@@ -283,15 +296,22 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 		return loop.Decision{}, true
 	case now.Before(s.StartNotBefore):
 		return loop.Decision{After: s.StartNotBefore.Sub(now)}, true
+	case s.Refused != "":
+		return loop.Decision{}, true
 	}
+	return loop.Decision{
+		Do:            loop.Create{Object: nextPod(im, s)},
+		FailureReason: "FailedCreating",
+	}, true
+}
+
+// nextPod is the Pod to make.
+func nextPod(im *v1beta2.InstanceManager, s seen) *corev1.Pod {
 	pod := podFor(im, s.Settings, s.cpu(im.Spec.Type).millis)
 	if u := evictable(pod, s.Autoscaler); u != nil {
 		pod = u
 	}
-	return loop.Decision{
-		Do:            loop.Create{Object: pod},
-		FailureReason: "FailedCreating",
-	}, true
+	return pod
 }
 
 // mayWork tells whether a process runs in the Pod, or may run unknown to us.

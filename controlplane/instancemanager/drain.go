@@ -249,7 +249,7 @@ func ReadShelter(ctx context.Context, r client.Reader, namespace string) (Shelte
 
 // keeps says whether a drain leaves a replica alone, and its copy is there.
 func (s Shelter) keeps(r *v1beta2.Replica) bool {
-	return s.budgets[r.Spec.NodeID] && condition.CopyThere(s.nodes[r.Spec.NodeID], r.Spec.DiskID)
+	return s.budgets[r.Spec.NodeID] && condition.CopyThere(s.nodes[r.Spec.NodeID], r)
 }
 
 // hold is why a budget is kept: a volume, a reason of condition DrainAllowed, and what a person can

@@ -287,6 +287,9 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	if err := r.gatherRemoval(ctx, im, &s); err != nil {
 		return seen{}, err
 	}
+	if s.Refused, err = r.tryNext(ctx, im, s); err != nil {
+		return seen{}, err
+	}
 	if err := r.gatherOrphans(ctx, im, &s); err != nil {
 		return seen{}, err
 	}

@@ -86,17 +86,8 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 		return s, err
 	}
 	s.Health = a.healthOf(n, values.Bool(setting.NodeDiskHealthMonitoring))
-	rules := rulesFrom(values)
-	// A node that joined without label gets its disks when the label comes; one whose disks were
-	// taken away by its administrator does not get them back.
-	if rules.LabeledOnly && len(n.Spec.Disks) == 0 || len(n.Spec.Tags) == 0 {
-		if s.Join, err = joinFor(s.KubeNode, rules, a.lookOnlyIfLabeled(rules)); err != nil {
-			slog.Warn("cannot work out what the node should get", "node", n.Name, "err", err)
-			s.Join = joining{}
-		}
-		if !rules.LabeledOnly {
-			s.Join.Disks = nil
-		}
+	if s.Join, err = lackedBy(n, s.KubeNode, rulesFrom(values), a.cfg.Host.Look); err != nil {
+		slog.Warn("the node does not get all that it asks for", "node", n.Name, "err", err)
 	}
 	return s, nil
 }
@@ -117,11 +108,6 @@ func (a *Agent) healthOf(n *v1beta2.Node, wanted bool) map[string]Health {
 	all := attributesOf(out)
 	a.attributes.Store(&all)
 	return out
-}
-
-// lookOnlyIfLabeled keeps the agent from making a directory for a disk that will not be made.
-func (a *Agent) lookOnlyIfLabeled(rules joinRules) func(string, bool) DiskFacts {
-	return func(path string, create bool) DiskFacts { return a.cfg.Host.Look(path, create && rules.LabeledOnly) }
 }
 
 func rulesFrom(v setting.Values) joinRules {
@@ -148,8 +134,8 @@ func Join(ctx context.Context, c client.Client, cfg AgentConfig) error {
 	}
 	j, err := joinFor(kube, rulesFrom(values), cfg.Host.Look)
 	if err != nil {
-		// The node joins without disks; its administrator adds them when the cause is mended.
-		slog.Warn("node joins without disks", "node", cfg.NodeName, "err", err)
+		// Its administrator adds the rest when the cause is mended.
+		slog.Warn("node joins without some disks or tags", "node", cfg.NodeName, "err", err)
 	}
 	err = c.Create(ctx, newNode(cfg.Namespace, cfg.NodeName, j))
 	if apierrors.IsInvalid(err) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -33,9 +34,10 @@ type DiskFacts struct {
 	// HasConfig: the configuration file is there. DiskUUID and DiskName are from it.
 	HasConfig          bool
 	DiskUUID, DiskName string
-	// FilesystemID tells file systems of one node apart; FilesystemType is e.g. "ext2/ext3" or
-	// "xfs".
+	// FilesystemID and Device tell file systems of one node apart: a copy of one has the same ID.
+	// FilesystemType is e.g. "ext2/ext3" or "xfs".
 	FilesystemID, FilesystemType string
+	Device                       uint64
 	// Maximum and Available are bytes.
 	Maximum, Available int64
 }
@@ -76,17 +78,22 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 		if isFresh(name, d, facts, n, s.Facts) {
 			fresh = append(fresh, name)
 		}
-		d = reportHealth(report(d, spec, facts), s.Health, name)
+		d = report(d, spec, facts)
+		if d.DiskUUID == "" && condition.Status == v1beta2.ConditionTrue {
+			// One that may not be used is not the node's: it would go before another one at the next look.
+			d.DiskUUID, d.DiskName = facts.DiskUUID, facts.DiskName
+		}
+		d = reportHealth(d, s.Health, name)
 		if ownsReadyCondition {
 			d.Conditions, _ = v1beta2.SetCondition(d.Conditions, condition, now)
 		}
 		n.Status.DiskStatus[name] = d
 	}
-	if len(fresh) > 0 {
-		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n, s)}
-	}
 	if u := joined(n, s.Join); u != nil {
 		return loop.Decision{Do: loop.Update{Object: u}}
+	}
+	if len(fresh) > 0 {
+		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n, s)}
 	}
 	return loop.Decision{After: agentInterval}
 }
@@ -115,9 +122,6 @@ func report(d v1beta2.DiskStatus, spec v1beta2.DiskSpec, f DiskFacts) v1beta2.Di
 	d.FilesystemType = f.FilesystemType
 	d.StorageMaximum = f.Maximum
 	d.StorageAvailable = f.Available / availableGrain * availableGrain
-	if d.DiskUUID == "" {
-		d.DiskUUID, d.DiskName = f.DiskUUID, f.DiskName
-	}
 	return d
 }
 
@@ -143,20 +147,28 @@ func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
 		}
 	}
 	path := n.Spec.Disks[name].Path
-	switch twin := sameFilesystem(name, n, all); {
+	twin := sameFilesystem(name, n, all)
+	below := ""
+	if twin != "" {
+		below = ", the directory is on the file system of disk " + twin
+	}
+	switch {
 	case f.Problem != "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be read: "+f.Problem)
 	case f.ReadOnly != "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" cannot be written: its file system says \""+
 			f.ReadOnly+"\" in the table of mounts; look at the kernel's log, repair it and mount it again")
+	case !f.HasConfig && d.DiskUUID != "":
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"disk "+name+" is not mounted at "+path+": its configuration file is not there"+below+"; mount it again")
+	case twin != "" && d.DiskUUID != "" && d.DiskUUID != f.DiskUUID:
+		return no(v1beta2.DiskReasonDiskFilesystemChanged,
+			"disk "+name+" is not mounted at "+path+": there is disk "+f.DiskUUID+below+"; mount it again")
 	case twin != "":
 		return no(v1beta2.DiskReasonDiskFilesystemChanged,
 			"disk "+name+" at "+path+" is on the same file system as disk "+twin+"; is something not mounted?")
-	case !f.HasConfig && d.DiskUUID == "":
-		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
 	case !f.HasConfig:
-		return no(v1beta2.DiskReasonDiskFilesystemChanged,
-			"the configuration file of disk "+name+" is not at "+path+" any more; is something not mounted?")
+		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
 	case f.DiskUUID == "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "the configuration file of disk "+name+" at "+path+" has no diskUUID")
 	case d.DiskUUID != "" && d.DiskUUID != f.DiskUUID:
@@ -172,10 +184,11 @@ func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, al
 }
 
 // sameFilesystem returns another disk of the node on the same file system that was there first: one
-// with a UUID before one without, then by name. Empty if there is none. A disk that is away does
-// not count: its directory is one of the file system below, where another disk may be.
+// with a known UUID, then one with a UUID in its file, then by name. Empty if there is none. A disk
+// that is away does not count: its directory is one of the file system below, where another disk
+// may be.
 func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) string {
-	id := all[name].FilesystemID
+	id, device := all[name].FilesystemID, all[name].Device
 	if id == "" || all[name].Problem != "" {
 		return ""
 	}
@@ -183,15 +196,19 @@ func sameFilesystem(name string, n *v1beta2.Node, all map[string]DiskFacts) stri
 		was := n.Status.DiskStatus[disk].DiskUUID
 		return was != "" && all[disk].DiskUUID != was
 	}
-	before := func(a, b string) bool {
-		usedA, usedB := n.Status.DiskStatus[a].DiskUUID != "", n.Status.DiskStatus[b].DiskUUID != ""
-		if usedA != usedB {
-			return usedA
+	known := func(disk string) int {
+		switch {
+		case n.Status.DiskStatus[disk].DiskUUID != "":
+			return 2
+		case all[disk].DiskUUID != "":
+			return 1
 		}
-		return a < b
+		return 0
 	}
+	before := func(a, b string) bool { return cmp.Or(cmp.Compare(known(b), known(a)), cmp.Compare(a, b)) < 0 }
 	for _, other := range slices.Sorted(maps.Keys(all)) {
-		if other == name || all[other].Problem != "" || all[other].FilesystemID != id || away(other) {
+		if other == name || all[other].Problem != "" || all[other].FilesystemID != id ||
+			all[other].Device != device || away(other) {
 			continue
 		}
 		if before(other, name) || away(name) {

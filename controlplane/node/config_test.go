@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
 )
 
 // TestDiskConfigFile: other releases find the keys that they look for in a new disk's file, and a
@@ -99,5 +100,50 @@ func TestOldZoneLabels(t *testing.T) {
 	decide(now, n, s)
 	if n.Status.Zone != "" || n.Status.Region != "" {
 		t.Errorf("zone %q, region %q", n.Status.Zone, n.Status.Region)
+	}
+}
+
+// TestTagsComeLater: a node without tags gets those of the annotation, whenever that comes, and
+// whatever is wrong with its disks or with what is asked for them.
+func TestTagsComeLater(t *testing.T) {
+	look := func(string, bool) DiskFacts { return DiskFacts{FilesystemID: "f", Maximum: 1000} }
+	kube := func(tags, disks string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n",
+			Labels: map[string]string{"node.longhorn.io/create-default-disk": "config"},
+			Annotations: map[string]string{"node.longhorn.io/default-node-tags": tags,
+				"node.longhorn.io/default-disks-config": disks}}}
+	}
+	for name, c := range map[string]struct {
+		kube        *corev1.Node
+		own         []string
+		disks       bool // the node has some
+		labeledOnly bool
+		tags        string
+		gets        int // disks
+	}{
+		"disks there, none configured": {kube(`["fast","big"]`, ""), nil, true, true, "big fast", 0},
+		"no disks, none configured":    {kube(`["fast"]`, ""), nil, false, true, "fast", 0},
+		"both configured":              {kube(`["fast"]`, `[{"path":"/x"}]`), nil, false, true, "fast", 1},
+		"taken away by hand":           {kube(`["fast"]`, `[{"path":"/x"}]`), []string{}, true, true, "fast", 0},
+		"tags of its own":              {kube(`["fast"]`, ""), []string{"mine"}, true, true, "mine", 0},
+		"without the setting":          {kube(`["fast"]`, `[{"path":"/x"}]`), nil, false, false, "fast", 0},
+		"tags that are none":           {kube(`fast`, `[{"path":"/x"}]`), nil, false, true, "", 1},
+	} {
+		n := readyNode()
+		n.Spec.Tags = c.own
+		if !c.disks {
+			n.Spec.Disks, n.Status.DiskStatus = nil, nil
+		} else { // one of them waits for its configuration file
+			n.Status.DiskStatus["a"] = v1beta2.DiskStatus{}
+		}
+		// What is wrong is told, and keeps nothing else from the node.
+		j, _ := lackedBy(n, c.kube, joinRules{LabeledOnly: c.labeledOnly, DataPath: "/data"}, look)
+		d := decideAgent(now, n, agentSeen{Join: j, Facts: map[string]DiskFacts{"a": facts("", "1"), "b": facts("ub", "2")}})
+		if u, ok := d.Do.(loop.Update); ok {
+			n = u.Object.(*v1beta2.Node)
+		}
+		if got := strings.Join(n.Spec.Tags, " "); got != c.tags || len(j.Disks) != c.gets {
+			t.Errorf("%s: tags %q, disks %v", name, got, j.Disks)
+		}
 	}
 }

@@ -27,8 +27,9 @@ type seen struct {
 	// DrainPolicy is the value of node-drain-policy; Shelter is where a drain leaves copies alone.
 	DrainPolicy string
 	Shelter     instancemanager.Shelter
-	// DisksElsewhere are the UUIDs of disks that other nodes report as Ready.
-	DisksElsewhere map[string]bool
+	// Others are the other nodes that report a disk with the UUID of one of this node, and those that
+	// the Replicas name; by name.
+	Others map[string]*v1beta2.Node
 	// DefaultManager is the instance manager for the default image on this node, nil if there is
 	// none yet.
 	DefaultManager *v1beta2.InstanceManager
@@ -45,8 +46,12 @@ func decide(now time.Time, n *v1beta2.Node, s seen) loop.Decision {
 		return decideDeletion(n)
 	}
 	recheck := observe(now, n, s)
-	if r := movedReplica(n, s); r != nil {
+	r, waits := movedReplica(n, s)
+	if r != nil {
 		return loop.Decision{Do: loop.Update{Object: r}}
+	}
+	if waits {
+		recheck = sooner(recheck, moveWait)
 	}
 	if d, evicts := decideEviction(n, s); evicts {
 		return d
@@ -84,8 +89,20 @@ func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 	}
 	st.AutoEvicting = autoEvicting(n, s)
 	syncDiskKeys(n)
+	up := ready.Status == v1beta2.ConditionTrue
 	for name, disk := range st.DiskStatus {
-		st.DiskStatus[name] = observeDisk(now, n, name, disk, ready.Status == v1beta2.ConditionTrue, s)
+		if !up && !condition.DiskAway(disk) { // what was found of a disk that is away is told on
+			disk.Conditions, _ = v1beta2.SetCondition(disk.Conditions, v1beta2.Condition{
+				Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse,
+				Reason: v1beta2.DiskReasonNodeNotReady, Message: "node " + n.Name + " is not ready",
+			}, now)
+			st.DiskStatus[name] = disk
+		}
+	}
+	for name, disk := range st.DiskStatus {
+		var again time.Duration
+		st.DiskStatus[name], again = observeDisk(now, n, name, disk, up, s)
+		recheck = sooner(recheck, again)
 	}
 	return recheck
 }
@@ -121,13 +138,7 @@ func syncDiskKeys(n *v1beta2.Node) {
 
 // observeDisk returns the status of one disk with the leader's fields brought up to date.
 func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady bool,
-	s seen) v1beta2.DiskStatus {
-	if !nodeReady && !condition.DiskAway(d) { // what was found of a disk that is away is told on
-		d.Conditions, _ = v1beta2.SetCondition(d.Conditions, v1beta2.Condition{
-			Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionFalse,
-			Reason: v1beta2.DiskReasonNodeNotReady, Message: "node " + n.Name + " is not ready",
-		}, now)
-	}
+	s seen) (_ v1beta2.DiskStatus, recheck time.Duration) {
 	ready := condition.DiskReady(d)
 	d.StorageScheduled, d.ScheduledReplica = 0, map[string]int64{}
 	if d.ScheduledBackingImage == nil {
@@ -136,7 +147,8 @@ func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStat
 	if ready && d.DiskUUID != "" {
 		for i := range s.Replicas {
 			r := &s.Replicas[i]
-			if r.Spec.DiskID == d.DiskUUID && r.Spec.Active { // a duplicate takes no room of its own
+			// A duplicate takes no room of its own.
+			if r.Spec.Active && r.Spec.NodeID == n.Name && condition.DiskOf(n, r) == name {
 				d.ScheduledReplica[r.Name] = r.Spec.VolumeSize
 				d.StorageScheduled += r.Spec.VolumeSize
 			}
@@ -149,8 +161,12 @@ func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStat
 	if s.DefaultManager != nil {
 		d.InstanceManagerName = s.DefaultManager.Name
 	}
-	d.Conditions, _ = v1beta2.SetCondition(d.Conditions, diskSchedulability(n, name, d, nodeReady, ready, s), now)
-	return d
+	c, recheck := twinProblem(now, n, name, s)
+	if c.Reason == "" {
+		c = diskSchedulability(n, name, d, nodeReady, ready, s)
+	}
+	d.Conditions, _ = v1beta2.SetCondition(d.Conditions, c, now)
+	return d, recheck
 }
 
 func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady, diskReady bool,
@@ -175,29 +191,6 @@ func diskSchedulability(n *v1beta2.Node, name string, d v1beta2.DiskStatus, node
 			" storage-minimal-available-percentage and storage-over-provisioning-percentage")
 	}
 	return v1beta2.Condition{Type: v1beta2.DiskConditionSchedulable, Status: v1beta2.ConditionTrue}
-}
-
-// movedReplica returns a corrected copy of a replica whose disk now belongs to this node, nil if
-// there is none: a disk may be carried from a dead machine to another.
-func movedReplica(n *v1beta2.Node, s seen) *v1beta2.Replica {
-	for name, d := range n.Status.DiskStatus {
-		if d.DiskUUID == "" || s.DisksElsewhere[d.DiskUUID] ||
-			!condition.DiskReady(d) {
-			continue
-		}
-		path := n.Spec.Disks[name].Path
-		for i := range s.Replicas {
-			r := &s.Replicas[i]
-			if r.Spec.DiskID != d.DiskUUID || r.DeletionTimestamp != nil ||
-				(r.Spec.NodeID == n.Name && r.Spec.DiskPath == path) {
-				continue
-			}
-			u := r.DeepCopy()
-			u.Spec.NodeID, u.Spec.DiskPath = n.Name, path
-			return u
-		}
-	}
-	return nil
 }
 
 // managerFor returns the instance manager of a node for an image.

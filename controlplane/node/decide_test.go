@@ -218,8 +218,8 @@ func TestLeaderChanges(t *testing.T) {
 			s.Replicas = []v1beta2.Replica{replica("r", "dead", "uuid-d", gib)}
 		}, "update *v1beta2.Replica r"},
 		{"disk is on another node too", func(_ *v1beta2.Node, s *seen) {
-			s.Replicas = []v1beta2.Replica{replica("r", "other", "uuid-d", gib)}
-			s.DisksElsewhere = map[string]bool{"uuid-d": true}
+			s.Replicas = []v1beta2.Replica{replica("r", "n2", "uuid-d", gib)}
+			s.Others = map[string]*v1beta2.Node{"n2": otherNode("True", "")}
 		}, ""},
 		{"being deleted", func(n *v1beta2.Node, _ *seen) {
 			n.DeletionTimestamp, n.Finalizers = &metav1.Time{Time: now}, []string{v1beta2.Finalizer}

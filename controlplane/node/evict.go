@@ -26,10 +26,8 @@ func evictorOf(n *v1beta2.Node, r *v1beta2.Replica, s seen) evictor {
 	if n.Spec.EvictionRequested && !n.Spec.AllowScheduling {
 		return user
 	}
-	for name, d := range n.Spec.Disks {
-		if d.EvictionRequested && !d.AllowScheduling && n.Status.DiskStatus[name].DiskUUID == r.Spec.DiskID {
-			return user
-		}
+	if d := n.Spec.Disks[condition.DiskOf(n, r)]; d.EvictionRequested && !d.AllowScheduling {
+		return user
 	}
 	if !s.KubeNode.Spec.Unschedulable {
 		return nobody

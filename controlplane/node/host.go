@@ -110,6 +110,7 @@ func (h Host) statFilesystem(dir string, f *DiskFacts) error {
 	if f.ReadOnly, err = h.refusesWrites(info.Dev); err != nil {
 		return err
 	}
+	f.Device = info.Dev
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return fmt.Errorf("statfs %s: %w", dir, err)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 
@@ -55,28 +56,51 @@ type configuredDisk struct {
 	DiskType        v1beta2.DiskType `json:"diskType"`
 }
 
-// joinFor works out what a new node gets. look tells about a directory on the host; it makes the
-// directory of the default disk if it is missing.
+// joinFor works out what a new node gets: disks and tags, and what is wrong with either.
 func joinFor(kube *corev1.Node, rules joinRules, look func(path string, create bool) DiskFacts) (joining, error) {
-	var j joining
-	if kube != nil {
-		if text := kube.Annotations[naming.NodeAnnotationTags]; text != "" {
-			if err := json.Unmarshal([]byte(text), &j.Tags); err != nil {
-				return joining{}, fmt.Errorf("annotation %s of Kubernetes node %s is not a JSON list of tags: %w",
-					naming.NodeAnnotationTags, kube.Name, err)
-			}
-			j.Tags = naming.Tags(j.Tags)
-		}
+	disks, noDisks := disksFor(kube, rules, look)
+	tags, noTags := tagsFor(kube)
+	return joining{Disks: disks, Tags: tags}, errors.Join(noDisks, noTags)
+}
+
+// lackedBy works out what a node that has joined lacks. A node that joined without label gets its
+// disks when the label comes; one whose disks were taken away by its administrator does not get
+// them back. Tags come whenever it has none.
+func lackedBy(n *v1beta2.Node, kube *corev1.Node, rules joinRules, look func(string, bool) DiskFacts) (j joining,
+	err error) {
+	var noDisks, noTags error
+	if rules.LabeledOnly && len(n.Spec.Disks) == 0 {
+		j.Disks, noDisks = disksFor(kube, rules, look)
 	}
-	defaultDisk, configured := labelWants(kube, rules)
-	var err error
-	switch {
+	if len(n.Spec.Tags) == 0 {
+		j.Tags, noTags = tagsFor(kube)
+	}
+	return j, errors.Join(noDisks, noTags)
+}
+
+// disksFor are the disks that the settings and a Kubernetes node ask for. look tells about a
+// directory on the host; it makes the directory of the default disk if it is missing.
+func disksFor(kube *corev1.Node, rules joinRules, look func(string, bool) DiskFacts) (map[string]v1beta2.DiskSpec,
+	error) {
+	switch defaultDisk, configured := labelWants(kube, rules); {
 	case defaultDisk:
-		j.Disks, err = defaultDisks(rules, look)
+		return defaultDisks(rules, look)
 	case configured:
-		j.Disks, err = configuredDisks(kube, look)
+		return configuredDisks(kube, look)
 	}
-	return j, err
+	return nil, nil
+}
+
+// tagsFor are the tags that a Kubernetes node is annotated with.
+func tagsFor(kube *corev1.Node) (tags []string, err error) {
+	if kube == nil || kube.Annotations[naming.NodeAnnotationTags] == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(kube.Annotations[naming.NodeAnnotationTags]), &tags); err != nil {
+		return nil, fmt.Errorf("annotation %s of Kubernetes node %s is not a JSON list of tags: %w",
+			naming.NodeAnnotationTags, kube.Name, err)
+	}
+	return naming.Tags(tags), nil
 }
 
 func defaultDisks(rules joinRules, look func(string, bool) DiskFacts) (map[string]v1beta2.DiskSpec, error) {

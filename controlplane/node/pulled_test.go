@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/test/lack"
 )
 
 // threeDisks is a node with disks a, b and c in use, below the directory root, and what its agent
@@ -92,6 +94,10 @@ func TestADiskThatIsPulledLeavesOthersAlone(t *testing.T) {
 					if want := disk != pulled && disk != "d"; (ready.Status == v1beta2.ConditionTrue) != want {
 						t.Errorf("disk %s: %+v", disk, ready)
 					}
+					if disk == pulled && name == "unmounted" && !strings.Contains(ready.Message,
+						"disk "+pulled+" is not mounted at /"+pulled) {
+						t.Errorf("disk %s says %q", disk, ready.Message)
+					}
 				}
 				if err := d.Do.(loop.Call).Do(t.Context()); err != nil || strings.Join(prepared, " ") != "d" {
 					t.Errorf("prepared %q, %v", prepared, err)
@@ -121,5 +127,105 @@ func TestADiskThatCannotBePreparedLeavesOthersAlone(t *testing.T) {
 	}})
 	if err := d.Do.(loop.Call).Do(t.Context()); !errors.Is(err, broken) || strings.Join(prepared, " ") != "b/b c/c" {
 		t.Errorf("prepared %q, %v", prepared, err)
+	}
+}
+
+// TestADiskThatIsNotMountedBeforeAnythingIsKnown: the status of a node is lost, as when its object
+// is made anew, and a disk is not mounted. The one whose file is there stays, whatever they are
+// called, and no file is made where the other one should be.
+func TestADiskThatIsNotMountedBeforeAnythingIsKnown(t *testing.T) {
+	for there, away := range map[string]string{"a": "b", "b": "a"} {
+		n := readyNode()
+		n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"a": {}, "b": {}}
+		d := decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{there: facts("u", "1"), away: facts("", "1")}})
+		if c := diskCondition(n, there, v1beta2.DiskConditionReady); c.Status != v1beta2.ConditionTrue {
+			t.Errorf("disk %s, whose file is there: %+v", there, c)
+		}
+		if c := diskCondition(n, away, v1beta2.DiskConditionReady); c.Reason != v1beta2.DiskReasonDiskFilesystemChanged {
+			t.Errorf("disk %s, which is not mounted: %+v", away, c)
+		}
+		if d.Do != nil {
+			t.Errorf("does %v", d.Do)
+		}
+	}
+}
+
+// TestACopyLeavesTheOriginalInService (F20): a copy of a disk beside it, in a file system of its own
+// with the identity of the original's, or in a directory of the original's file system. The
+// original stays, whatever the copy is called, also after the node was away.
+func TestACopyLeavesTheOriginalInService(t *testing.T) {
+	for name, c := range map[string]struct {
+		device uint64
+		reason string // of the copy
+	}{
+		"restored image":   {2, ""},
+		"copied directory": {1, v1beta2.DiskReasonDiskFilesystemChanged},
+	} {
+		for original, twin := range map[string]string{"a": "b", "b": "a"} {
+			n := readyNode()
+			n.Status.DiskStatus = map[string]v1beta2.DiskStatus{original: {DiskUUID: "u"}, twin: {}}
+			of := func(device uint64) DiskFacts {
+				f := facts("u", "same")
+				f.Device = device
+				return f
+			}
+			look := map[string]DiskFacts{original: of(1), twin: of(c.device)}
+			for _, ready := range []v1beta2.ConditionStatus{"True", "True", "False", "True"} {
+				n.Status.Conditions[0].Status = ready
+				if ready == "False" {
+					for disk, d := range n.Status.DiskStatus {
+						d.Conditions = nil
+						n.Status.DiskStatus[disk] = d
+					}
+				}
+				decideAgent(now, n, agentSeen{Facts: look})
+			}
+			if r := diskCondition(n, original, v1beta2.DiskConditionReady); r.Status != v1beta2.ConditionTrue {
+				t.Errorf("%s: the original %s: %+v", name, original, r)
+			}
+			r := diskCondition(n, twin, v1beta2.DiskConditionReady)
+			if (r.Status == v1beta2.ConditionTrue) != (c.reason == "") || r.Reason != c.reason {
+				t.Errorf("%s: the copy %s: %+v", name, twin, r)
+			}
+		}
+	}
+}
+
+// TestACopyOfAFileSystemHasItsIdentity: what the kernel says of an ext4 and of its copy, both
+// mounted.
+func TestACopyOfAFileSystemHasItsIdentity(t *testing.T) {
+	if os.Geteuid() != 0 {
+		lack.Skip(t, "disks are mounted by root only")
+	}
+	dir := t.TempDir()
+	run := func(name string, args ...string) {
+		t.Helper()
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+		}
+	}
+	image := filepath.Join(dir, "image")
+	run("truncate", "-s", "16M", image)
+	run("mkfs.ext4", "-q", image)
+	var looks []DiskFacts
+	for i, copied := range []string{"original", "copy"} {
+		at, file := filepath.Join(dir, "at-"+copied), filepath.Join(dir, copied)
+		run("cp", image, file)
+		run("mkdir", at)
+		run("mount", "-o", "loop", file, at)
+		t.Cleanup(func() { run("umount", at) })
+		host := Host{Resolve: func(path string) string {
+			if rel, err := filepath.Rel(naming.InHostMount("/"), path); err == nil && filepath.IsLocal(rel) {
+				return filepath.Join(dir, rel)
+			}
+			return path // the kernel's tables
+		}}
+		looks = append(looks, host.Look("/at-"+copied, false))
+		if looks[i].Problem != "" {
+			t.Fatal(looks[i].Problem)
+		}
+	}
+	if looks[0].FilesystemID != looks[1].FilesystemID || looks[0].Device == looks[1].Device {
+		t.Errorf("the original is %+v, the copy %+v; want one ID and two devices", looks[0], looks[1])
 	}
 }

@@ -59,6 +59,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			loop.Watching(&policyv1.PodDisruptionBudget{}, func(*policyv1.PodDisruptionBudget) []string { return r.cordoned() }),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.CopiesView),
 				func(*v1beta2.Node) []string { return r.cordoned() }),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(twinView), r.withTwins),
 		},
 	})
 }
@@ -104,14 +105,37 @@ func (r *Reconciler) onReplica(rep *v1beta2.Replica) []string {
 	if rep.Spec.DiskID == "" {
 		return names
 	}
+	for _, n := range r.reporting(rep.Spec.DiskID) {
+		if n != rep.Spec.NodeID {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// reporting names the nodes that report a disk.
+func (r *Reconciler) reporting(uuid string) (names []string) {
 	var list v1beta2.NodeList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace), index.OnDisk(rep.Spec.DiskID),
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.namespace), index.OnDisk(uuid),
 		client.UnsafeDisableDeepCopy); err != nil {
-		return names // the cache is stopping
+		return nil // the cache is stopping
 	}
 	for i := range list.Items {
-		if n := list.Items[i].Name; n != rep.Spec.NodeID {
-			names = append(names, n)
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+// withTwins names the other nodes that report a disk with the UUID of one of this node.
+func (r *Reconciler) withTwins(n *v1beta2.Node) (names []string) {
+	for _, d := range n.Status.DiskStatus {
+		if d.DiskUUID == "" {
+			continue
+		}
+		for _, other := range r.reporting(d.DiskUUID) {
+			if other != n.Name {
+				names = append(names, other)
+			}
 		}
 	}
 	return names
@@ -237,17 +261,6 @@ func (r *Reconciler) defaultManager(ctx context.Context, n *v1beta2.Node, image 
 // gatherReplicas reads the replicas of the node. The items are shared with the cache: decide copies
 // the one it changes.
 func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *seen) error {
-	s.DisksElsewhere = map[string]bool{}
-	for _, other := range r.all() {
-		if other.Name == n.Name {
-			continue
-		}
-		for _, d := range other.Status.DiskStatus {
-			if condition.DiskReady(d) {
-				s.DisksElsewhere[d.DiskUUID] = true
-			}
-		}
-	}
 	replicas, err := r.replicas(ctx, n.Namespace, index.OnNode(n.Name))
 	if err != nil {
 		return err
@@ -267,6 +280,9 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 			}
 		}
 	}
+	if s.Others, err = r.others(ctx, n, s.Replicas); err != nil {
+		return err
+	}
 	if s.KubeNode == nil || !s.KubeNode.Spec.Unschedulable {
 		return nil // only for a cordoned node the drain policy is asked
 	}
@@ -285,6 +301,30 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 	}
 	s.Shelter, err = instancemanager.ReadShelter(ctx, r.client, n.Namespace)
 	return err
+}
+
+// others reads the nodes that seen.Others has, to look at only.
+func (r *Reconciler) others(ctx context.Context, n *v1beta2.Node, replicas []v1beta2.Replica) (
+	map[string]*v1beta2.Node, error) {
+	names := r.withTwins(n)
+	for i := range replicas {
+		names = append(names, replicas[i].Spec.NodeID)
+	}
+	out := map[string]*v1beta2.Node{}
+	for _, name := range names {
+		if name == n.Name || out[name] != nil {
+			continue
+		}
+		other := &v1beta2.Node{}
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: n.Namespace, Name: name}, other, client.UnsafeDisableDeepCopy)
+		switch {
+		case err == nil:
+			out[name] = other
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("read node %s: %w", name, err)
+		}
+	}
+	return out, nil
 }
 
 func (r *Reconciler) replicas(ctx context.Context, namespace string, which client.ListOption) ([]v1beta2.Replica,

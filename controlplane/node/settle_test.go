@@ -55,22 +55,23 @@ func TestTwoWritersComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, s, a := pens(t)
 		leaderFirst := rapid.Bool().Draw(t, "leader first")
-		turn := func() {
+		turn := func(now time.Time) {
 			if leaderFirst {
 				decide(now, n, s)
 			}
 			decideAgent(now, n, a)
 			decide(now, n, s)
 		}
-		turn()
-		turn()
+		for i := range 3 { // two disks with one UUID count as copies after a minute
+			turn(now.Add(time.Duration(i) * time.Hour))
+		}
 		rest := n.DeepCopy()
 		for range 3 {
-			decideAgent(now.Add(time.Hour), n, a)
+			decideAgent(now.Add(3*time.Hour), n, a)
 			if !equality.Semantic.DeepEqual(rest, n) {
 				t.Fatalf("the agent goes on\n%+v\n%+v", rest.Status, n.Status)
 			}
-			decide(now.Add(time.Hour), n, s)
+			decide(now.Add(3*time.Hour), n, s)
 			if !equality.Semantic.DeepEqual(rest, n) {
 				t.Fatalf("the leader goes on\n%+v\n%+v", rest.Status, n.Status)
 			}

@@ -3,7 +3,7 @@ package setting
 import (
 	"encoding/json"
 	"fmt"
-	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -111,6 +111,15 @@ func normalizePlain(d Definition, value string) string {
 	return value
 }
 
+// plainNumber is how numbers are written: other readers of a setting know no exponents, no plus
+// and no hexadecimal digits.
+var plainNumber = regexp.MustCompile(`^-?([0-9]+\.?[0-9]*|\.[0-9]+)$`)
+
+// zeroWithSign says whether a number is written as a negative zero.
+func zeroWithSign(text string) bool {
+	return strings.HasPrefix(text, "-") && !strings.ContainsAny(text, "123456789")
+}
+
 // Int returns the value of a setting as a whole number. An empty value means the default.
 func Int(name, value string) (int, error) {
 	d, text, err := read(name, value)
@@ -118,7 +127,7 @@ func Int(name, value string) (int, error) {
 		return 0, err
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil {
+	if err != nil || !plainNumber.MatchString(text) || zeroWithSign(text) {
 		return 0, fmt.Errorf("%q of setting %s is not a whole number", text, d.Name)
 	}
 	return n, nil
@@ -131,7 +140,7 @@ func Float(name, value string) (float64, error) {
 		return 0, err
 	}
 	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+	if err != nil || !plainNumber.MatchString(text) || zeroWithSign(text) {
 		return 0, fmt.Errorf("%q of setting %s is not a number", text, d.Name)
 	}
 	return f, nil

@@ -225,9 +225,13 @@ func selector(of reflect.Type, options client.ListOptions) (func(client.Object) 
 }
 
 // Create implements client.Writer.
-func (a *api) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+func (a *api) Create(_ context.Context, o client.Object, opts ...client.CreateOption) error {
 	if err := a.w.refused(a, "create", o); err != nil {
 		return err
+	}
+	var options client.CreateOptions
+	if options.ApplyOptions(opts); len(options.DryRun) > 0 {
+		return nil
 	}
 	return a.w.store.create(o)
 }

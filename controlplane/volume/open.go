@@ -201,7 +201,7 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 			continue
 		}
 		if p.needed(r) && !(p.drained(r.Spec.NodeID) && p.enoughReachable()) {
-			late = append(late, r.Name)
+			late = append(late, r.Name+p.unmounted(r))
 		}
 	}
 	return ready, late, nil

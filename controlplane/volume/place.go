@@ -31,6 +31,9 @@ func (p *pass) place() loop.Change {
 		if len(why) == 0 {
 			return p.assign(r, where, ask.HardNode)
 		}
+		if replacement(r) {
+			return loop.Delete{Object: r} // it was made for a place that is gone; replenish tells why there is none
+		}
 		if refused := schedule.Describe(schedule.Explain(req)); refused != "" {
 			p.refused = refused
 		}
@@ -44,6 +47,13 @@ func (p *pass) place() loop.Change {
 		p.wakeIn(placeAgainAfter)
 	}
 	return nil
+}
+
+// replacement says of a replica without a place that it was made in place of another one, and not
+// with the volume.
+func replacement(r *v1beta2.Replica) bool {
+	return r.Spec.RebuildRetryCount >= v1beta2.MaxRebuildRetryCount && r.Spec.FailedAt == "" && !hasData(r) &&
+		r.DeletionTimestamp == nil
 }
 
 // unusedFailed is all that there is to say of a replica that failed before it had a place.

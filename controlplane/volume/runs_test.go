@@ -144,6 +144,29 @@ func TestWaitOfIOIsTold(t *testing.T) {
 	}
 }
 
+// TestDiskThatIsAwayIsNamed: an attachment that waits for a replica whose disk is not mounted says
+// so.
+func TestDiskThatIsAwayIsNamed(t *testing.T) {
+	v, s := fixture()
+	off(s)
+	v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
+	for i := range s.Replicas {
+		s.Replicas[i].Spec.DesireState, s.Replicas[i].Status.CurrentState = running, v1beta2.InstanceStateError
+	}
+	later := run{Failures: 3, RetryAt: now.Add(time.Hour)}
+	s.ReplicaRuns = map[string]run{"a": later, "b": later}
+	s.Replicas[1].Spec.DiskID = "disk-n2"
+	d := s.Nodes[1].Status.DiskStatus["d"]
+	d.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
+		Reason: v1beta2.DiskReasonDiskFilesystemChanged, Message: "disk d is not mounted at /data"}}
+	s.Nodes[1].Status.DiskStatus["d"] = d
+	settle(v, s)
+	c := v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
+	if want := "waiting for the processes of replicas a, b (node n2: disk d is not mounted at /data)"; c.Message != want {
+		t.Errorf("condition %+v, want %q", c, want)
+	}
+}
+
 func TestFailedRunsAreCountedOnceAndForgottenInTime(t *testing.T) {
 	r, e := newRuns(), &v1beta2.Engine{}
 	at := now

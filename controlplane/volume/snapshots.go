@@ -40,9 +40,14 @@ func (p *pass) limits() loop.Change {
 }
 
 // noteSnapshots tells when a volume has so many snapshots, or so large ones, that it is time to
-// delete some. The condition appears with the first such time.
+// delete some.
 func (p *pass) noteSnapshots() {
 	if p.engine == nil || p.engine.Status.Snapshots == nil {
+		c := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionTooManySnapshots)
+		if c.Status == v1beta2.ConditionUnknown { // it is there from the start
+			c.Status = v1beta2.ConditionFalse
+			p.setCondition(c)
+		}
 		return
 	}
 	count, bytes := 0, int64(0)
@@ -68,7 +73,7 @@ func (p *pass) noteSnapshots() {
 			c.Message = have.Message // the first one stays: it is not to change with every figure
 		}
 	}
-	if c.Status != have.Status && (c.Status == v1beta2.ConditionTrue || have.Status == v1beta2.ConditionTrue) {
+	if c.Status != have.Status {
 		p.setCondition(c)
 		if c.Status == v1beta2.ConditionTrue {
 			p.events = append(p.events, loop.Event{Warning: true, Reason: c.Type, Message: c.Message})

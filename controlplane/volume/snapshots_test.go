@@ -20,13 +20,15 @@ func TestTooManySnapshots(t *testing.T) {
 		had, want        v1beta2.ConditionStatus
 		events           int
 	}{
-		{"none", 0, 0, "4", 9, 0, "", "", 0},
-		{"few", 3, 1, "4", 9, 0, "", "", 0},
+		{"never looked at", -1, 0, "4", 9, 0, "", v1beta2.ConditionFalse, 0},
+		{"not looked at now", -1, 0, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0},
+		{"none", 0, 0, "4", 9, 0, "", v1beta2.ConditionFalse, 0},
+		{"few", 3, 1, "4", 9, 0, "", v1beta2.ConditionFalse, 0},
 		{"at the setting", 4, 1, "4", 9, 0, "", v1beta2.ConditionTrue, 1},
 		{"at the volume's limit", 3, 1, "4", 3, 0, "", v1beta2.ConditionTrue, 1},
 		{"still", 4, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0},
 		{"not any more", 3, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionFalse, 0},
-		{"below the size", 2, 5, "4", 9, 11, "", "", 0},
+		{"below the size", 2, 5, "4", 9, 11, "", v1beta2.ConditionFalse, 0},
 		{"at the size", 2, 5, "4", 9, 10, "", v1beta2.ConditionTrue, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -34,7 +36,10 @@ func TestTooManySnapshots(t *testing.T) {
 			v.Spec.SnapshotMaxCount, v.Spec.SnapshotMaxSize = tt.count, tt.size
 			e := &v1beta2.Engine{}
 			e.Status.Snapshots = map[string]v1beta2.SnapshotInfo{v1beta2.VolumeHeadName: {Size: "1000"}}
-			for i := range tt.snapshots {
+			if tt.snapshots < 0 {
+				e.Status.Snapshots = nil
+			}
+			for i := range max(tt.snapshots, 0) {
 				e.Status.Snapshots[fmt.Sprint(i)] = v1beta2.SnapshotInfo{Size: fmt.Sprint(tt.bytes)}
 			}
 			kind := v1beta2.VolumeConditionTooManySnapshots

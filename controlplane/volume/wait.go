@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/setting"
 )
@@ -69,6 +70,7 @@ func (p *pass) missing(ready map[string]string) string {
 		case !p.reachable(r.Spec.NodeID):
 			why = "node " + r.Spec.NodeID + " has no instance manager that runs"
 		}
+		why += p.unmounted(r)
 		out = append(out, r.Name+" ("+why+")")
 	}
 	if len(out) == 0 {
@@ -76,6 +78,20 @@ func (p *pass) missing(ready map[string]string) string {
 	}
 	slices.Sort(out)
 	return "it lacks replicas " + strings.Join(out, ", ")
+}
+
+// unmounted says that the disk of a replica is known to be away, in parentheses; empty if it is
+// not.
+func (p *pass) unmounted(r *v1beta2.Replica) string {
+	n := p.nodes[r.Spec.NodeID]
+	if n == nil {
+		return ""
+	}
+	d, ok := n.Status.DiskStatus[condition.DiskOf(n, r)]
+	if !ok || !condition.DiskAway(d) {
+		return ""
+	}
+	return " (node " + n.Name + ": " + v1beta2.FindCondition(d.Conditions, v1beta2.DiskConditionReady).Message + ")"
 }
 
 // waiting keeps the condition and returns how long it has been true.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -309,6 +310,38 @@ func (k *cpuTest) scenarioB9(t *testing.T) {
 	if after["node-2"] != before["node-2"] || after["node-3"] != before["node-3"] {
 		t.Error("Pods of other nodes were replaced")
 	}
+	k.field("node-1", 0)
+	k.await("12 % again", 240, 480, 960)
+}
+
+// refused: a limit of the namespace refuses the next Pod. The one that runs stays, the instance
+// manager has the API server's words, and the request is applied when the limit is gone.
+func (k *cpuTest) refused(t *testing.T) {
+	before := k.await("12 %", 240, 480, 960)
+	limit := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "least"}}
+	limit.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer,
+		Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}}}
+	limits := k.ks.CoreV1().LimitRanges(namespace)
+	if _, err := limits.Create(t.Context(), limit, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	k.field("node-1", 100)
+	k.eventually("the instance manager says why its Pod is not exchanged", func(context.Context) error {
+		for _, m := range k.instanceManagers() {
+			c := longhorn.FindCondition(m.Status.Conditions, longhorn.InstanceManagerConditionSettingSynced)
+			if m.Spec.NodeID == "node-1" && strings.Contains(c.Message, "minimum cpu usage per Container is 200m") {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
+	if got, pod, err := k.request(t.Context(), "node-1"); err != nil || got != 240 || pod != before["node-1"] {
+		t.Errorf("Pod %s requests %dm (%v), want Pod %s as it was", pod, got, err, before["node-1"])
+	}
+	if err := limits.Delete(t.Context(), limit.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	k.await("100m on node-1", 100, 480, 960)
 	k.field("node-1", 0)
 	k.await("12 % again", 240, 480, 960)
 }

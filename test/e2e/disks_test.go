@@ -34,7 +34,8 @@ const (
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, Nodes: 4})
-	c.each(t, []scenario{{"C6", withoutAddress}, {"F14", scenarioF14}, {"F18", scenarioF18}, {"F13", scenarioF13}})
+	c.each(t, []scenario{{"C6", withoutAddress}, {"F14", scenarioF14}, {"F18", scenarioF18}, {"F20", scenarioF20},
+		{"F13", scenarioF13}})
 }
 
 // scenarioF13 breaks the disk of one of three replicas under load, in each way that disks break.
@@ -127,6 +128,13 @@ func (b *brokenDisk) make(name string) {
 	b.t.Helper()
 	b.loop = b.loopDevice(b.t.TempDir())
 	b.mount(b.loop)
+	b.add(name)
+	b.await("new", longhorn.DiskConditionSchedulable, "", "")
+}
+
+// add makes what is mounted the node's only disk.
+func (b *brokenDisk) add(name string) {
+	b.t.Helper()
 	n, err := b.rest.Node(b.t.Context(), b.node)
 	if err != nil {
 		b.t.Fatal(err)
@@ -139,7 +147,6 @@ func (b *brokenDisk) make(name string) {
 		_, err := b.rest.UpdateDisks(ctx, b.node, resource.DiskUpdateInput{Disks: disks})
 		return err
 	})
-	b.await("new", longhorn.DiskConditionSchedulable, "", "")
 }
 
 // loopDevice is a new ext4, most of it a hole.

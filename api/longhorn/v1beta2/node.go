@@ -79,6 +79,10 @@ const (
 	DiskReasonDiskServiceUnreachable = "DiskServiceUnreachable"
 	DiskReasonDiskPressure           = "DiskPressure"
 	DiskReasonDiskNotReady           = "DiskNotReady"
+	// DiskReasonDuplicateUUID: another disk with the same UUID was there at the same time.
+	DiskReasonDuplicateUUID = "DuplicateUUID"
+	// DiskReasonUUIDOfOtherDisk: another disk has the same UUID, and nobody knows whether it is there.
+	DiskReasonUUIDOfOtherDisk = "UUIDOfOtherDisk"
 )
 
 // NodeSpec is what is wanted of a Node.
