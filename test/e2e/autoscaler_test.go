@@ -15,10 +15,10 @@ import (
 // safeToEvict is what the cluster autoscaler reads on a Pod before it takes its node away.
 const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-// scenarioA10: with the setting for the cluster autoscaler a node that has no engine and no copy that
-// is needed can be scaled down: its instance manager has no disruption budget, and its Pod says that
-// it may be evicted, which the Eviction API does. The node of an engine, and then that of the only
-// copy, refuse. Nothing is cordoned. Without the setting every node refuses.
+// scenarioA10: with the setting for the cluster autoscaler a node that has no engine and no copy
+// that is needed can be scaled down: its instance manager has no disruption budget, and its Pod
+// says that it may be evicted, which the Eviction API does. The node of an engine, and then that of
+// the only copy, refuse. Nothing is cordoned. Without the setting every node refuses.
 func scenarioA10(t *testing.T, c *cluster) {
 	const volume, name = "a10", "kubernetes-cluster-autoscaler-enabled"
 	d := &drainer{cluster: c, ks: kubernetesOf(t, c), volume: volume}

@@ -27,8 +27,8 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster. Each
-// makes its own volumes and can run alone.
+// TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster.
+// Each makes its own volumes and can run alone.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
@@ -52,7 +52,8 @@ func TestCluster(t *testing.T) {
 		{"Mounted", mountedVolume}, {"P7", promiseP7},
 		{"P7APIServer", promiseP7APIServer},
 		{"Updates", updates},
-		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9}, {"A10", scenarioA10},
+		{"BadInput", badInput}, {"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9},
+		{"A10", scenarioA10},
 	})
 }
 
