@@ -48,6 +48,8 @@ type disk struct {
 	rec        Record
 	rebuilding bool
 	has        uint16
+	// was is the directory's state when the first engine began, if somebody has kept a copy of it.
+	was *disk
 }
 
 type linkState uint8
@@ -123,6 +125,11 @@ func newWorld(replicas int, l limits) *world {
 	for !w.engines[0].began {
 		usual, _ := w.events()
 		usual[0].do(w) // the undisturbed beginning
+	}
+	for i := range w.disks {
+		was := w.disks[i]
+		was.session = -1
+		w.disks[i].was = &was
 	}
 	if l.lost {
 		w.loseSecond()
@@ -300,6 +307,7 @@ const (
 	witnessAnswers = "is answered by the witness"
 	isCutOff       = "is cut off from *"
 	dies           = "dies"
+	isSetBack      = "comes to * in an older state"
 )
 
 // events lists everything that can happen next, and what can go wrong.
@@ -358,6 +366,12 @@ func (w *world) engineEvents(k int) (ok, faults []event) {
 	if e.began && e.write < 0 && e.rw != 0 && w.writes < w.limits.writes {
 		add("writes", func(w *world, e *engine) { w.begin(e) })
 	}
+	for i := range w.disks {
+		if at = i; w.atRest(i) {
+			fault(isSetBack, func(w *world, _ *engine) { w.setBack(i) })
+		}
+	}
+	at = -1
 	fault(dies, func(w *world, e *engine) { e.alive, e.question = false, nil })
 	return ok, faults
 }
@@ -444,6 +458,9 @@ func (w *world) reach(k, i int, lost bool) {
 	default:
 		e.links[i].state, e.links[i].confirmed = open, w.now
 		e.promised = w.now
+		if a := w.answerOf(i); w.witness.outdated(&a) && !d.setBack() {
+			w.fail("%s is taken for an older state of itself: it has %s, the witness %s", a.Member, d.rec, w.witness.Record)
+		}
 		e.core.Answered(w.answerOf(i))
 	}
 }
