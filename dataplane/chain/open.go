@@ -119,7 +119,7 @@ func (c *Files) markInUse() error {
 		return nil
 	}
 	vm := c.vm
-	vm.Dirty, vm.Error, vm.AnkoleMap = true, "", ""
+	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleGivenUp = true, "", "", nil
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
 	if c.vm.AnkoleStamp != "" && !c.stamped {

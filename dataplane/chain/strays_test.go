@@ -29,6 +29,14 @@ func (w *world) put(name, content string) {
 	w.must(w.fs.WriteFileAtomic(w.dir+"/"+name, []byte(content)))
 }
 
+// giveUp makes a head one that a revert has left.
+func (w *world) giveUp(head string) {
+	w.t.Helper()
+	p, err := w.fs.ReadFile(w.dir+"/volume.meta", 1<<20)
+	w.must(err)
+	w.put("volume.meta", strings.Replace(string(p), "{", `{"AnkoleGivenUp":["`+head+`"],`, 1))
+}
+
 // image makes an image file with one written block of fill, or none for fill 0.
 func (w *world) image(name string, fill byte) {
 	w.t.Helper()
@@ -71,6 +79,7 @@ func TestStraysAreRemoved(t *testing.T) {
 		},
 		"old head, after the commit": func(w *world) {
 			w.image("volume-head-000.img", 9)
+			w.giveUp("volume-head-000.img")
 			w.put("volume-head-000.img.meta", headMeta(""))
 			w.put("volume-head-000.img.checksum", "{}")
 		},
@@ -327,8 +336,8 @@ func TestHeadNumbers(t *testing.T) {
 	}
 }
 
-// A layer shorter than the volume reads as zeroes beyond its end, and a head that is too short is
-// extended.
+// A layer shorter than the volume reads as zeroes beyond its end, and another engine's head that is
+// too short is extended.
 func TestShortFiles(t *testing.T) {
 	w, fs := strayBase(t)
 	f, err := fs.Open("/r/volume-snap-a.img", 0)
@@ -339,6 +348,7 @@ func TestShortFiles(t *testing.T) {
 	w.must(err)
 	w.must(f.Truncate(4096))
 	w.must(f.Close())
+	w.put("volume.meta", foreignMeta)
 	w.open()
 	w.wantByte(0, 6144, 1)
 	w.wantByte(6144, mib-6144, 0)

@@ -43,11 +43,11 @@ type rig struct {
 	witness sim.Witness
 	// onSwap is called when the witness is asked to take a record.
 	onSwap func()
-	proc    *sim.Process
-	arena   *loop.Arena
-	front   *front
-	state   engine.State
-	events  []string
+	proc   *sim.Process
+	arena  *loop.Arena
+	front  *front
+	state  engine.State
+	events []string
 	// giving is the frontend if it is to be one that can be given away.
 	giving *giving
 	// purgeBefore: the engine before was at a purge.
