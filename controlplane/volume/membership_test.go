@@ -36,6 +36,8 @@ type copyOf struct {
 	part, whole string
 	// other: it belongs to another volume than v, of which nothing but that it can be read matters.
 	other bool
+	// damaged is why its process refuses it.
+	damaged string
 }
 
 // memberSet is a record: a set of members that an engine has made durable.

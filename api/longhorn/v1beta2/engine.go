@@ -35,6 +35,8 @@ const (
 const (
 	InstanceConditionInstanceCreation     = "InstanceCreation"
 	InstanceReasonInstanceCreationFailure = "InstanceCreationFailure"
+	// InstanceReasonDirectoryDamaged is our addition: a replica's directory is not what an engine left.
+	InstanceReasonDirectoryDamaged = "DirectoryDamaged"
 	EngineConditionFilesystemReadOnly     = "FilesystemReadOnly"
 )
 
