@@ -24,6 +24,7 @@ const atRestSize = 12 << 20
 func newAtRest(t *testing.T, replicas int) *atRest {
 	w := NewWorld(1)
 	v := NewVolume(w, replicas, atRestSize)
+	v.Alone = true
 	return &atRest{trio: &trio{t: t, w: w, v: v}}
 }
 

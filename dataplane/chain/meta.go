@@ -55,6 +55,7 @@ type volumeMeta struct {
 	AnkoleStamp     string `json:",omitempty"`
 	AnkoleHead      string `json:",omitempty"`
 	AnkoleMap       string `json:",omitempty"`
+	AnkoleSeal      string `json:",omitempty"`
 	// AnkoleGivenUp are heads that reverts have left since the directory was opened.
 	AnkoleGivenUp []string `json:",omitempty"`
 	// AnkoleWhiteouts binds the whiteout files of all layers.
@@ -138,7 +139,7 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
 var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
-	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, givenUpKey, whiteoutKey}
+	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, givenUpKey, sealKey, whiteoutKey}
 
 var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels", whiteoutKey}
 

@@ -21,7 +21,14 @@ func strayBase(t *testing.T) (*world, *memdisk.FS) {
 	w.snapshot("a")
 	w.fill(4096, 4096, 2)
 	w.must(w.c.Close())
+	w.unseal()
 	return w, fs
+}
+
+// unseal has a directory that was closed taken as it is, whatever is done to it.
+func (w *world) unseal() {
+	w.t.Helper()
+	w.must(w.fs.Remove(w.dir + "/ankole.meta"))
 }
 
 func (w *world) put(name, content string) {
