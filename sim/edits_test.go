@@ -27,8 +27,8 @@ type directories struct{ older, other map[string]savedFile }
 // Places that are written to, and what they hold in the end.
 var written = map[int64]uint64{0: 4, 64 << 10: 2, 8 << 20: 3}
 
-// used makes a volume that was attached twice, and detached, with two snapshots. before is its first
-// directory between the two.
+// used makes a volume that was attached twice, and detached, with two snapshots. before is its
+// first directory between the two.
 func used(t *testing.T, replicas int) (o *atRest, before map[string]savedFile) {
 	o = newAtRest(t, replicas)
 	r := o.v.Replicas[0]

@@ -41,8 +41,8 @@ func TestDamagedCopyOfThreeIsReplacedAtOnce(t *testing.T) {
 	w.expect(`attached healthy at "n1"`)
 }
 
-// TestOnlyCopyDamaged: the reason that the process gives is on the Volume and in an event, tries get
-// rarer, and the volume is there as soon as the directory is mended.
+// TestOnlyCopyDamaged: the reason that the process gives is on the Volume and in an event, tries
+// get rarer, and the volume is there as soon as the directory is mended.
 func TestOnlyCopyDamaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, t.TempDir(), 1)
@@ -81,7 +81,8 @@ func TestOnlyCopyDamaged(t *testing.T) {
 	}
 	w.advance(15*time.Minute, 5*time.Second)
 	w.expect(`attached healthy at "n1"`)
-	if c := v1beta2.FindCondition(w.volume("v").Status.Conditions, volume.ConditionStart); c.Status != v1beta2.ConditionTrue {
+	c = v1beta2.FindCondition(w.volume("v").Status.Conditions, volume.ConditionStart)
+	if c.Status != v1beta2.ConditionTrue {
 		t.Errorf("condition %+v of a volume that serves", c)
 	}
 }

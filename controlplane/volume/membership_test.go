@@ -123,7 +123,7 @@ func (w *world) startEngine(p *proc) {
 		fresh, ok = w.trusted(p, heard)
 	}
 	if !ok {
-		p.state, p.err = v1beta2.InstanceStateError, "exit status 61"
+		p.state, p.err = v1beta2.InstanceStateError, "exit status 61: record "+fmt.Sprint(base)+" needs more of its members"
 		return
 	}
 	if volumeOf(p.name) == "v" {

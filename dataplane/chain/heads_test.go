@@ -85,3 +85,17 @@ func TestHeadLeftByARevert(t *testing.T) {
 		t.Errorf("the head that was given up stays: %v", names)
 	}
 }
+
+// unseal has a directory that was closed taken as it is, whatever is done to it.
+func (w *world) unseal() {
+	w.t.Helper()
+	w.must(w.fs.Remove(w.dir + "/ankole.meta"))
+}
+
+// giveUp makes a head one that a revert has left.
+func (w *world) giveUp(head string) {
+	w.t.Helper()
+	p, err := w.fs.ReadFile(w.dir+"/volume.meta", 1<<20)
+	w.must(err)
+	w.put("volume.meta", strings.Replace(string(p), "{", `{"AnkoleGivenUp":["`+head+`"],`, 1))
+}

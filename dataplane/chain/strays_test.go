@@ -25,23 +25,9 @@ func strayBase(t *testing.T) (*world, *memdisk.FS) {
 	return w, fs
 }
 
-// unseal has a directory that was closed taken as it is, whatever is done to it.
-func (w *world) unseal() {
-	w.t.Helper()
-	w.must(w.fs.Remove(w.dir + "/ankole.meta"))
-}
-
 func (w *world) put(name, content string) {
 	w.t.Helper()
 	w.must(w.fs.WriteFileAtomic(w.dir+"/"+name, []byte(content)))
-}
-
-// giveUp makes a head one that a revert has left.
-func (w *world) giveUp(head string) {
-	w.t.Helper()
-	p, err := w.fs.ReadFile(w.dir+"/volume.meta", 1<<20)
-	w.must(err)
-	w.put("volume.meta", strings.Replace(string(p), "{", `{"AnkoleGivenUp":["`+head+`"],`, 1))
 }
 
 // image makes an image file with one written block of fill, or none for fill 0.

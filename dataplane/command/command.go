@@ -32,8 +32,8 @@ import (
 // exitNoReplica is the exit status of an engine that found no usable replica (ENODATA).
 const exitNoReplica = 61
 
-// exitDamaged is the exit status of a replica whose directory is not what an engine left (EX_DATAERR).
-// Trying again does not help. controlplane/instance knows it.
+// exitDamaged is the exit status of a replica whose directory is not what an engine left
+// (EX_DATAERR). Trying again does not help. controlplane/instance knows it.
 const exitDamaged = 65
 
 // globals are the flags before the verb.

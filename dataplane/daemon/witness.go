@@ -84,7 +84,8 @@ func (w *witness) record(m *witnessv1.Membership) (quorum.WitnessRecord, error) 
 			"which cannot be; correct status.membership of engine %s",
 			m.Epoch, m.RecordEpoch, m.Generation, w.caller.Engine)
 	}
-	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager, Stored: m.Stored,
+	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
+		Stored: m.Stored,
 		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}, nil
 }
 
