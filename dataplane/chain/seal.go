@@ -83,7 +83,8 @@ func (c *Files) checkSeal(names []string) error {
 		switch {
 		case isLayerFile(name) && info.Size != e.Size:
 			return changed(name, fmt.Sprintf("it had %d bytes and has %d", e.Size, info.Size))
-		case isLayerFile(name) && !moved && !e.isOf(info):
+		case isLayerFile(name) && !moved && (info.Inode != e.Inode || info.CTime.UnixNano() > e.CTime):
+			// An earlier time is what a loss of power leaves of one that was not on the disk yet.
 			return changed(name, "it is another file, or was written to")
 		case isLayerFile(name):
 			continue
