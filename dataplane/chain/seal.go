@@ -14,9 +14,9 @@ import (
 
 // A directory that was closed is sealed: volume.meta has a random AnkoleSeal, and ankole.meta,
 // which is written after it, has what every metadata file said at that time, how long each image
-// was, and when it was changed last. So whoever opens it sees what was changed meanwhile by somebody
-// who is no engine. It is refused, since nobody has acknowledged what the change makes of the
-// volume.
+// was, and when it was changed last. So whoever opens it sees what was changed meanwhile by
+// somebody who is no engine. It is refused, since nobody has acknowledged what the change makes of
+// the volume.
 //
 // The seal says nothing where volume.meta carries another one than the copy: there was no room for
 // the copy, the process ended before it, or volume.meta is another one. Another engine drops the

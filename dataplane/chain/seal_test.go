@@ -31,18 +31,18 @@ func (w *world) editCopy(edit func(e map[string]any)) {
 
 // TestSeal: what the seal says of files that differ in time or inode only.
 func TestSeal(t *testing.T) {
-	image := func(f func(e map[string]any)) func(w *world) {
-		return func(w *world) {
-			w.editCopy(func(e map[string]any) {
-				if e["Name"] == "volume-head-001.img" {
-					f(e)
-				}
-			})
-		}
-	}
 	number := func(e map[string]any, key string) int64 {
 		n, _ := e[key].(json.Number).Int64()
 		return n
+	}
+	more := func(key string, by int64) func(w *world) {
+		return func(w *world) {
+			w.editCopy(func(e map[string]any) {
+				if e["Name"] == "volume-head-001.img" {
+					e[key] = number(e, key) + by
+				}
+			})
+		}
 	}
 	for name, c := range map[string]struct {
 		do   func(w *world)
@@ -50,9 +50,9 @@ func TestSeal(t *testing.T) {
 	}{
 		"nothing": {func(*world) {}, ""},
 		// fdatasync does not write the time of the last change to the disk.
-		"a time that a loss of power has taken": {image(func(e map[string]any) { e["CTime"] = number(e, "CTime") + 1 }), ""},
-		"written to since":                      {image(func(e map[string]any) { e["CTime"] = number(e, "CTime") - 1 }), "was written to"},
-		"another file":                          {image(func(e map[string]any) { e["Inode"] = number(e, "Inode") + 1 }), "it is another file"},
+		"a time that a loss of power has taken": {more("CTime", 1), ""},
+		"written to since":                      {more("CTime", -1), "was written to"},
+		"another file":                          {more("Inode", 1), "it is another file"},
 		"the whole directory was copied": {func(w *world) {
 			w.editCopy(func(e map[string]any) { e["Inode"], e["CTime"] = number(e, "Inode")+100, 1 })
 		}, ""},

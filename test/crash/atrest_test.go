@@ -90,8 +90,9 @@ func TestF19SecondHead(t *testing.T) {
 		t.Fatalf("%v; volume.meta is %s", err, text)
 	}
 	r.Spawn(0)
-	if status := r.Exit(); status != 65 || !strings.Contains(r.Log(), head) || !strings.Contains(r.Log(), "volume-head-009.img") {
-		t.Errorf("F19: the process ends with %d and says\n%s", status, r.Log())
+	status, said := r.Exit(), r.Log()
+	if status != 65 || !strings.Contains(said, head) || !strings.Contains(said, "volume-head-009.img") {
+		t.Errorf("F19: the process ends with %d and says\n%s", status, said)
 	}
 	for _, name := range []string{head, "volume-head-009.img"} {
 		if _, err := os.Stat(filepath.Join(r.Dir, name)); err != nil {
