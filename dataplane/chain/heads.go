@@ -43,6 +43,21 @@ func (c *Files) checkHead(head disk.Info, names, strays []string) error {
 	return nil
 }
 
+// checkHeadParent refuses a head that stands on another snapshot than volume.meta says: what names a
+// head names its parent too, and nothing changes the one without the other but what makes a rebuild
+// target, whose record is void by then.
+func (c *Files) checkHeadParent(s *Sidecars) error {
+	d := c.disks[c.vm.Head]
+	if r, ok := s.Record(); !ok || len(r.Members) == 0 || c.vm.Rebuilding {
+		return nil
+	}
+	if d == nil || !c.stamped || c.vm.AnkoleHead != c.vm.Head || d.Parent == c.vm.Parent {
+		return nil
+	}
+	return fmt.Errorf("%w: %s says that the head stands on %q, and %s%s on %q", ErrCorrupt, volumeMetaName, c.vm.Parent,
+		c.vm.Head, metaSuffix, d.Parent)
+}
+
 // onlyHolder reports whether a head's file has data that no snapshot's name leads to.
 func (c *Files) onlyHolder(head string, names []string) (bool, error) {
 	info, err := c.fs.Stat(c.path(head))

@@ -40,6 +40,8 @@ func TestHeadThatNoEngineWrote(t *testing.T) {
 		}, []string{"volume-head-009.img", "volume-head-001.img", "both hold data"}},
 		"a second head lies there": {func(w *world) { w.image("volume-head-000.img", 9) },
 			[]string{"volume-head-000.img", "volume-head-001.img", "both hold data"}},
+		"the head on another snapshot": {func(w *world) { w.put("volume-head-001.img.meta", headMeta("")) },
+			[]string{"volume-snap-a.img", "volume-head-001.img.meta"}},
 		"a larger volume": {func(w *world) { edit(w, `"Size":1048576`, `"Size":2097152`) },
 			[]string{"2097152", "1048576", "volume-head-001.img"}},
 		"a smaller volume": {func(w *world) { edit(w, `"Size":1048576`, `"Size":524288`) },
@@ -47,6 +49,11 @@ func TestHeadThatNoEngineWrote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, fs := strayBase(t)
+			w.open()
+			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW, Self: "v-1",
+				Members: []chain.Member{{Name: "v-1"}}}))
+			w.must(w.c.Close())
+			w.unseal()
 			c.do(w)
 			before := dump(t, fs)
 			_, err := chain.Open(fs, w.dir, w.opts)

@@ -43,6 +43,9 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 	}
 	live, err := c.liveChain()
 	if err == nil {
+		err = c.checkHeadParent(s)
+	}
+	if err == nil {
 		err = c.checkStrays(names, strays, live)
 	}
 	if err == nil {
