@@ -50,8 +50,8 @@ func TestHeadThatNoEngineWrote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, fs := strayBase(t)
 			w.open()
-			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW, Self: "v-1",
-				Members: []chain.Member{{Name: "v-1"}}}))
+			w.must(w.c.WriteRecord(chain.Record{VolumeUUID: testUUID, Epoch: 1, Generation: 1, State: chain.MemberRW,
+				Self: "v-1", Members: []chain.Member{{Name: "v-1"}}}))
 			w.must(w.c.Close())
 			w.unseal()
 			c.do(w)
