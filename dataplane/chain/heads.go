@@ -43,8 +43,8 @@ func (c *Files) checkHead(head disk.Info, names, strays []string) error {
 	return nil
 }
 
-// checkHeadParent refuses a head that stands on another snapshot than volume.meta says: what names a
-// head names its parent too, and nothing changes the one without the other but what makes a
+// checkHeadParent refuses a head that stands on another snapshot than volume.meta says: what names
+// a head names its parent too, and nothing changes the one without the other but what makes a
 // rebuild target, whose record is void by then.
 func (c *Files) checkHeadParent(s *Sidecars) error {
 	d := c.disks[c.vm.Head]
