@@ -89,6 +89,12 @@ func (a *app) showCopies(shown *resource.DataLoss) {
 		}
 		fmt.Fprintf(a.out, "  %s  %s (%s)  %s  last in sync %s  failed at %s\n", c.Member, orDash(c.NodeID), ready, state,
 			orDash(c.LastInSync), orDash(c.FailedAt))
+		if c.Problem != "" {
+			fmt.Fprintf(a.out, "    what it holds is not known: %s\n", c.Problem)
+		}
+	}
+	if shown.Problem != "" {
+		fmt.Fprintf(a.out, "the last engine: %s\n", shown.Problem)
 	}
 	if len(shown.Decided) > 0 {
 		fmt.Fprintf(a.out, "decided already: go on with %s\n", strings.Join(shown.Decided, ", "))

@@ -19,6 +19,12 @@ func TestAcceptDataLoss(t *testing.T) {
 	v.UID, e.Spec.Active, r.Spec.Active = "uid", true, true
 	r.Spec.DataDirectoryName, r.Spec.LastHealthyAt = "demo-old", "2026-05-03T10:00:00Z"
 	e.Status.Membership = &lh.Membership{VolumeUUID: "uid", RecordEpoch: 3, Generation: 7, Members: []string{"demo-gone"}}
+	damage := "exit status 65: open replica directory /r: corrupt replica directory: volume.meta is empty"
+	failed := func(text string) []lh.Condition {
+		return []lh.Condition{{Type: lh.InstanceConditionInstanceCreation, Status: lh.ConditionFalse, Message: text}}
+	}
+	r.Status.Conditions = failed(damage)
+	e.Status.Conditions = failed("exit status 61: record e3 g7 needs 1 of its members")
 	b := newBed(t, resttest.Cluster(objects...)...)
 	decided := func() string {
 		var v lh.Volume
@@ -34,7 +40,9 @@ func TestAcceptDataLoss(t *testing.T) {
 	}
 	status, text := run("")
 	if status != 0 || !strings.Contains(text, "record 3/7: every acknowledged write is held by demo-gone") ||
-		!strings.Contains(text, "demo-old  node-1 (ready)  lacks writes  last in sync 2026-05-03T10:00:00Z") {
+		!strings.Contains(text, "demo-old  node-1 (ready)  lacks writes  last in sync 2026-05-03T10:00:00Z") ||
+		!strings.Contains(text, "what it holds is not known: "+damage) ||
+		!strings.Contains(text, "the last engine: exit status 61: record e3 g7 needs 1 of its members") {
 		t.Errorf("%d %s", status, text)
 	}
 	for _, answer := range []string{"", "yes\n", "other\n"} {

@@ -30,7 +30,11 @@ func volumeProblems(v *resource.Volume) []finding {
 	}
 	switch v.Robustness {
 	case "faulted":
-		add("faulted: no replica can be used, of "+strconv.Itoa(len(v.Replicas)), "ankole volume describe "+v.Name)
+		text := "faulted: no replica can be used, of " + strconv.Itoa(len(v.Replicas))
+		if c := v.Conditions["Start"]; c.Status == "False" {
+			text += "; " + c.Message
+		}
+		add(text, "ankole volume describe "+v.Name)
 	case "degraded":
 		text := fmt.Sprintf("degraded: %d of %d replicas are in sync", inSync(v), v.NumberOfReplicas)
 		if failed > 0 {

@@ -76,15 +76,28 @@ func (s *Server) lossOf(ctx context.Context, p volumeParts) (*resource.DataLoss,
 	out.RecordEpoch, out.Generation = epoch, generation
 	out.Members = append(out.Members, members...)
 	out.Decided = append(out.Decided, dataloss.InForce(p.volume, e)...)
+	if e != nil {
+		out.Problem = startProblem(&e.Status.InstanceStatus)
+	}
 	for _, r := range p.replicas {
 		if r.Spec.DataDirectoryName == "" || !r.Spec.Active {
 			continue
 		}
 		out.Copies = append(out.Copies, resource.DataCopy{Replica: r.Name, Member: r.Spec.DataDirectoryName,
 			NodeID: r.Spec.NodeID, NodeReady: ready[r.Spec.NodeID], FailedAt: r.Spec.FailedAt,
-			Current: slices.Contains(members, r.Spec.DataDirectoryName), LastInSync: r.Spec.LastHealthyAt})
+			Current: slices.Contains(members, r.Spec.DataDirectoryName), LastInSync: r.Spec.LastHealthyAt,
+			Problem: startProblem(&r.Status.InstanceStatus)})
 	}
 	return out, nil
+}
+
+// startProblem is what a process has said that could not start; empty if the last one could.
+func startProblem(s *lh.InstanceStatus) string {
+	c := lh.FindCondition(s.Conditions, lh.InstanceConditionInstanceCreation)
+	if c.Status != lh.ConditionFalse {
+		return ""
+	}
+	return c.Message
 }
 
 func active(engines []lh.Engine) *lh.Engine {

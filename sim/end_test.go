@@ -13,7 +13,7 @@ func TestReplicasThatEnd(t *testing.T) {
 	var ends Ends
 	for seed := uint64(1); seed <= endSeeds; seed++ {
 		p := PlanFor(seed)
-		p.Replicas, p.Clients, p.Operations, p.Time = 1+int(seed%2), 4, 1500, 10*time.Second
+		p.Replicas, p.Clients, p.Operations, p.Time = 1+int(seed%2), 4, 1500, 13*time.Second
 		p.Drift, p.Chores, p.OnlyChore, p.Faults, p.Style = make([]int64, 4), 40, "snapshot", nil, StyleMixed
 		p.HealEvery, p.ReplaceAfter = 20*time.Millisecond, 50*time.Millisecond
 		for at := time.Second / 4; at < p.Time; at += time.Second / 4 {

@@ -158,6 +158,10 @@ func (d *directory) Acquire() (c *chain.Chain, err error) {
 // Release implements replica.Directory.
 func (d *directory) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error {
 	d.chain = nil
+	if d.v.Alone {
+		m.Free()
+		return errors.Join(f.Close(), s.Close())
+	}
 	return f.CloseFor(s, m, func(m io.WriterTo) error {
 		if !d.proc.alive {
 			return errDead

@@ -106,6 +106,7 @@ func (p Plan) Play() Result {
 	r.v.begin()
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
 	r.v.Log, r.v.Keeps = p.Log, p.Keeps
+	r.v.Alone = p.Seed%3 == 1 // then directories that are closed are sealed
 	defer r.v.Close()
 	r.check.Oldest, r.check.Pins = r.oldestRead, r.pins
 	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.unrot

@@ -53,6 +53,9 @@ type Volume struct {
 	Keeps          bool
 	devices        map[*Node]*device
 	Adopted, Ended int
+	// Alone: no process waits for a directory that another one closes, as in everything but a live
+	// upgrade.
+	Alone bool
 	// Trust is whose data a person goes on with, for engines that are started from now on.
 	Trust []string
 	// Nodes are the machines of the replicas and one more.

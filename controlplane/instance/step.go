@@ -2,6 +2,7 @@ package instance
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -167,15 +168,26 @@ func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.Instance
 	}
 }
 
+// exited is how an instance manager begins to tell that a process has ended by itself, damaged what
+// a replica ends with whose directory is not what an engine left.
+const (
+	exited  = "exit status "
+	damaged = exited + "65"
+)
+
 // noteCreation keeps the condition InstanceCreation: False with the process's error when it failed
-// to start, or with what it waits for.
+// to start or gave its volume up, or with what it waits for.
 func noteCreation(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen,
 	state v1beta2.InstanceState, other *v1beta2.InstanceProcess) {
 	c := v1beta2.Condition{Type: v1beta2.InstanceConditionInstanceCreation, Status: v1beta2.ConditionTrue}
 	switch {
-	case want && state == v1beta2.InstanceStateError && !status.Started && seen.Process != nil:
+	case want && state == v1beta2.InstanceStateError && seen.Process != nil &&
+		(!status.Started || strings.HasPrefix(seen.Process.Status.ErrorMsg, exited)):
 		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
 		c.Message = seen.Process.Status.ErrorMsg
+		if strings.HasPrefix(c.Message, damaged) {
+			c.Reason = v1beta2.InstanceReasonDirectoryDamaged
+		}
 	case want && other != nil:
 		c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.InstanceReasonInstanceCreationFailure
 		c.Message = fmt.Sprintf("instance manager %s has a process of this name, UUID %s, that was made for another order (%s); "+

@@ -39,6 +39,8 @@ func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
 	switch {
 	case r.Spec.FailedAt != "" && r.Spec.RebuildRetryCount >= v1beta2.MaxRebuildRetryCount:
 		return "its rebuild failed too often"
+	case r.Spec.FailedAt != "" && damaged(r):
+		return "its directory is damaged: " + startFailure(&r.Status.InstanceStatus)
 	case r.Spec.FailedAt != "" && p.stale(r):
 		return "it failed too long ago"
 	case r.Spec.FailedAt != "" && r.Spec.Image != p.engine.Spec.Image:

@@ -67,7 +67,8 @@ func (p *pass) managerRuns(r *v1beta2.Replica) bool {
 // reusable says of a failed replica that it may be rebuilt from what it has.
 func reusable(r *v1beta2.Replica) bool {
 	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.DiskID != "" && !r.Spec.EvictionRequested &&
-		r.Spec.RebuildRetryCount < v1beta2.MaxRebuildRetryCount && r.DeletionTimestamp == nil && r.Spec.Active
+		r.Spec.RebuildRetryCount < v1beta2.MaxRebuildRetryCount && r.DeletionTimestamp == nil && r.Spec.Active &&
+		!damaged(r)
 }
 
 func (p *pass) scheduleNodes() []schedule.Node {

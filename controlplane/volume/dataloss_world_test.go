@@ -3,10 +3,12 @@ package volume_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/dataloss"
+	"ankole.storage/controlplane/volume"
 )
 
 // trusted is what an engine that cannot start otherwise goes on with: the copies that a person has
@@ -40,6 +42,10 @@ func TestAcceptedDataLoss(t *testing.T) {
 	staleCopyAlone(w)
 	if n := len(w.engines); n != 0 {
 		t.Fatalf("%d engines run on the stale copy\n%s", n, w.dump())
+	}
+	c := v1beta2.FindCondition(w.volume("v").Status.Conditions, volume.ConditionStart)
+	if c.Status != v1beta2.ConditionFalse || !strings.Contains(c.Message, "needs more of its members") {
+		t.Errorf("the engine's reason is not told: %+v\n%s", c, w.dump())
 	}
 	stale := ""
 	for dir, c := range w.disks {

@@ -157,6 +157,10 @@ func (w *world) startReplica(p *proc) {
 		w.t.Fatalf("directory %s is on %s, its process on %s", dir, w.disks[dir].node, p.node)
 	}
 	must(w.t, os.MkdirAll(w.path(p.node, dir), 0o700))
+	if why := w.disks[dir].damaged; why != "" {
+		p.state, p.err = v1beta2.InstanceStateError, why
+		return
+	}
 	if !w.lockedOut(p) {
 		w.disks[dir].holder = p
 	}

@@ -50,7 +50,7 @@ func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
 	case r.Spec.FailedAt != "":
 		return p.fail(r, "") // only its process may have to stop
 	case r.Status.CurrentState == v1beta2.InstanceStateError:
-		return p.fail(r, "its process ended")
+		return p.fail(r, p.because("its process ended", r))
 	case r.Spec.HealthyAt != "":
 		// It was not there when the engine started, and the others have gone on without it.
 		return p.fail(r, "its engine runs without it")
@@ -192,7 +192,11 @@ func (p *pass) robustness() loop.Change {
 		p.tell(false, naming.EventDegraded, "volume %s is degraded: fewer than %d replicas are in sync", v.Name,
 			v.Spec.NumberOfReplicas)
 	case v1beta2.VolumeRobustnessFaulted:
-		p.tell(true, naming.EventFaulted, "volume %s is faulted: no replica can serve it", v.Name)
+		why := ""
+		if c := v1beta2.FindCondition(v.Status.Conditions, ConditionStart); c.Status == v1beta2.ConditionFalse {
+			why = "; " + c.Message
+		}
+		p.tell(true, naming.EventFaulted, "volume %s is faulted: no replica can serve it%s", v.Name, why)
 	case v1beta2.VolumeRobustnessUnknown:
 		if v.Status.State == v1beta2.VolumeStateAttached && before != "" && !p.switching() {
 			p.tell(true, naming.EventUnknown, "the state of the replicas of volume %s is unknown", v.Name)

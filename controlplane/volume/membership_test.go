@@ -36,6 +36,8 @@ type copyOf struct {
 	part, whole string
 	// other: it belongs to another volume than v, of which nothing but that it can be read matters.
 	other bool
+	// damaged is why its process refuses it.
+	damaged string
 }
 
 // memberSet is a record: a set of members that an engine has made durable.
@@ -121,7 +123,7 @@ func (w *world) startEngine(p *proc) {
 		fresh, ok = w.trusted(p, heard)
 	}
 	if !ok {
-		p.state, p.err = v1beta2.InstanceStateError, "exit status 61"
+		p.state, p.err = v1beta2.InstanceStateError, "exit status 61: record "+fmt.Sprint(base)+" needs more of its members"
 		return
 	}
 	if volumeOf(p.name) == "v" {

@@ -145,7 +145,9 @@ func (p *pass) failAll(why string) loop.Change {
 		if r.Spec.NodeID == "" || r.Spec.FailedAt != "" {
 			continue
 		}
-		if change := p.fail(r, why); change != nil {
+		text := p.because(why, r)
+		if change := p.fail(r, text); change != nil {
+			p.noteStart(v1beta2.ConditionFalse, "replica "+r.Name+": "+text)
 			return change
 		}
 	}
@@ -182,6 +184,9 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 	ready = map[string]string{}
 	for _, r := range p.candidates() {
 		state, desired := r.Status.CurrentState, r.Spec.DesireState
+		if state == v1beta2.InstanceStateError && damaged(r) && p.othersMayServe() {
+			continue // it is rebuilt beside them
+		}
 		wait := p.retryIn(p.s.ReplicaRuns[r.Name])
 		switch {
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError && wait > 0:
@@ -201,7 +206,11 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 			continue
 		}
 		if p.needed(r) && !(p.drained(r.Spec.NodeID) && p.enoughReachable()) {
-			late = append(late, r.Name+p.unmounted(r))
+			text := r.Name + p.unmounted(r)
+			if said := startFailure(&r.Status.InstanceStatus); said != "" {
+				text += " (" + said + ")"
+			}
+			late = append(late, text)
 		}
 	}
 	return ready, late, nil

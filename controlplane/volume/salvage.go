@@ -22,7 +22,7 @@ func (p *pass) salvage() loop.Change {
 	}
 	automatic := p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby || p.chosenReachable()
 	if automatic {
-		if wait := p.s.Run.RetryAt.Sub(p.now); wait > 0 {
+		if wait := p.salvageWait(); wait > 0 {
 			p.wakeIn(wait)
 			return nil
 		}

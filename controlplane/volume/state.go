@@ -73,6 +73,7 @@ func (p *pass) attaching() loop.Change {
 	}
 	v.Status.CurrentNodeID = v.Spec.NodeID
 	v.Status.State = v1beta2.VolumeStateAttached
+	p.noteStart(v1beta2.ConditionTrue, "")
 	p.tell(false, naming.EventAttached, "volume %s has been attached to %s", v.Name, v.Spec.NodeID)
 	return nil
 }

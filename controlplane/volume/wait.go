@@ -69,6 +69,8 @@ func (p *pass) missing(ready map[string]string) string {
 			why = "node " + r.Spec.NodeID + " is down"
 		case !p.reachable(r.Spec.NodeID):
 			why = "node " + r.Spec.NodeID + " has no instance manager that runs"
+		case startFailure(&r.Status.InstanceStatus) != "":
+			why = startFailure(&r.Status.InstanceStatus)
 		}
 		why += p.unmounted(r)
 		out = append(out, r.Name+" ("+why+")")

@@ -173,6 +173,7 @@ func toWire(m *v1beta2.Membership) *witnessv1.Membership {
 	return &witnessv1.Membership{
 		VolumeUuid: m.VolumeUUID, Epoch: m.Epoch, RecordEpoch: m.RecordEpoch, Generation: m.Generation,
 		Members: slices.Clone(m.Members), Engine: m.Engine, InstanceManager: m.InstanceManager,
+		Stored: m.Stored,
 	}
 }
 
@@ -182,5 +183,6 @@ func fromWire(m *witnessv1.Membership) *v1beta2.Membership {
 	return &v1beta2.Membership{
 		VolumeUUID: m.GetVolumeUuid(), Epoch: m.GetEpoch(), RecordEpoch: m.GetRecordEpoch(), Generation: m.GetGeneration(),
 		Members: members, Engine: m.GetEngine(), InstanceManager: m.GetInstanceManager(),
+		Stored: m.GetStored(),
 	}
 }

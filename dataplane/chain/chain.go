@@ -39,6 +39,9 @@ type Options struct {
 	// (CloseFor), nil if there is none. It is called once the lock is held; the result is not kept.
 	// nil: none is ever handed over.
 	Map func() []byte
+	// AsItIs: a directory that was changed since it was closed is not refused for that, for tools
+	// that look at damage or repair it.
+	AsItIs bool
 	// Rand is where stamps come from; nil means the system's random source.
 	Rand io.Reader
 	// Log receives what was found and repaired; nil means nowhere.
@@ -235,7 +238,12 @@ func (c *Files) close(broken error) error {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
 			vm.Dirty, vm.AnkoleMap = false, c.handed
-			err = c.writeVolumeMeta(&vm)
+			if c.handed == "" {
+				var seal Stamp
+				seal, err = newStamp(c.opts.Rand)
+				vm.AnkoleSeal = seal.String()
+			}
+			err = errors.Join(err, c.writeVolumeMeta(&vm))
 		}
 		if err == nil && c.handed == "" { // the next process copies it soon
 			c.copyAtEnd()

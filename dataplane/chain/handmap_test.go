@@ -120,6 +120,7 @@ func (w *world) asOlder(f func()) {
 	f()
 	w.must(w.c.Close())
 	w.editMeta("AnkoleMap", token)
+	w.unseal() // it would not know of a seal
 }
 
 // editMeta changes a key of volume.meta, if one is given, and returns all.

@@ -23,6 +23,9 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 	if strays, err = c.findStrays(names, head.Inode); err != nil {
 		return nil, err
 	}
+	if err = c.checkHead(head, names, strays); err != nil {
+		return nil, err
+	}
 	for _, name := range names {
 		file, ok := strings.CutSuffix(name, metaSuffix)
 		if !ok || !isLayerFile(file) || slices.Contains(strays, name) {
@@ -39,6 +42,9 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 		c.disks[file] = d
 	}
 	live, err := c.liveChain()
+	if err == nil {
+		err = c.checkHeadParent(s)
+	}
 	if err == nil {
 		err = c.checkStrays(names, strays, live)
 	}

@@ -31,6 +31,10 @@ const incompleteKey = "AnkoleIncomplete"
 // see handmap.go. It is gone as soon as the directory is opened for writing.
 const mapKey = "AnkoleMap"
 
+// givenUpKey lists the heads that reverts have left, with what is in them, since the directory was
+// opened. A file of that name that is still there need not be kept.
+const givenUpKey = "AnkoleGivenUp"
+
 // Stamp binds sidecar files to a volume.meta. The zero Stamp is none.
 type Stamp [16]byte
 
@@ -51,6 +55,9 @@ type volumeMeta struct {
 	AnkoleStamp     string `json:",omitempty"`
 	AnkoleHead      string `json:",omitempty"`
 	AnkoleMap       string `json:",omitempty"`
+	AnkoleSeal      string `json:",omitempty"`
+	// AnkoleGivenUp are heads that reverts have left since the directory was opened.
+	AnkoleGivenUp []string `json:",omitempty"`
 	// AnkoleWhiteouts binds the whiteout files of all layers.
 	AnkoleWhiteouts string `json:",omitempty"`
 	// AnkoleIncomplete: the directory is being emptied or filled and holds no replica.
@@ -132,7 +139,7 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
 var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
-	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, whiteoutKey}
+	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, givenUpKey, sealKey, whiteoutKey}
 
 var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels", whiteoutKey}
 

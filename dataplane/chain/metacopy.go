@@ -119,7 +119,10 @@ func (c *Files) MetaStale() bool { return c.stale && c.usable() == nil }
 
 // CopyMeta copies the metadata files. It may run beside I/O, but not beside another metadata
 // operation on the files. Without room the old copy stays, which is of what has not changed.
-func (c *Files) CopyMeta() error {
+func (c *Files) CopyMeta() error { return c.copyMeta(func(metaCopy) error { return nil }) }
+
+// copyMeta copies the metadata files, and what more adds.
+func (c *Files) copyMeta(more func(metaCopy) error) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
@@ -144,6 +147,9 @@ func (c *Files) CopyMeta() error {
 		}
 		next[name] = copiedFile{name, info.Inode, info.Size, info.CTime.UnixNano(), data}
 	}
+	if err := more(next); err != nil {
+		return err
+	}
 	same := func(a, b copiedFile) bool { return a.Inode == b.Inode && a.Size == b.Size && a.CTime == b.CTime }
 	data := next.encode()
 	if maps.EqualFunc(next, c.copies, same) || len(data) > maxCopyBytes {
@@ -156,9 +162,9 @@ func (c *Files) CopyMeta() error {
 	return nil
 }
 
-// copyAtEnd is CopyMeta for the end of a process.
+// copyAtEnd is CopyMeta for the end of a process, and what belongs to the seal.
 func (c *Files) copyAtEnd() {
-	if err := c.CopyMeta(); err != nil {
+	if err := c.copyMeta(c.sealFiles); err != nil {
 		c.opts.Log.Warn("metadata has no copy", "dir", c.dir, "error", err)
 	}
 }

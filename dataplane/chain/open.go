@@ -119,7 +119,7 @@ func (c *Files) markInUse() error {
 		return nil
 	}
 	vm := c.vm
-	vm.Dirty, vm.Error, vm.AnkoleMap = true, "", ""
+	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleSeal, vm.AnkoleGivenUp = true, "", "", "", nil
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
 	if c.vm.AnkoleStamp != "" && !c.stamped {
@@ -147,6 +147,9 @@ func (c *Files) loadVolumeMeta(names []string) error {
 			"%w: the directory was being emptied or made into a rebuild target when it was left; create it again", ErrCorrupt)
 	}
 	c.setVolume(vm)
+	if err := c.checkSeal(names); err != nil {
+		return err
+	}
 	if c.opts.BackingFile == "" {
 		c.opts.BackingFile = vm.BackingFilePath
 	}

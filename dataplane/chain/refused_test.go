@@ -29,6 +29,7 @@ func TestRefusedOpenChangesNothing(t *testing.T) {
 			w, fs := strayBase(t)
 			w.image("volume-head-000.img", 9)
 			w.put("volume-head-000.img.meta", headMeta(""))
+			w.giveUp("volume-head-000.img")
 			w.put("volume.meta.tmp", "{")
 			if c.want == chain.ErrCorrupt {
 				w.image("volume-snap-s.img", 7)

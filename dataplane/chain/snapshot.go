@@ -208,9 +208,11 @@ func (c *Files) breaksUnlessFull(err error) error {
 	return c.breaks(err)
 }
 
-func (c *Files) commitRotation(newHead, file string, size int64) error {
+// commitRotation names the new head, and the old one where no snapshot takes its file over.
+func (c *Files) commitRotation(newHead, file string, size int64, givenUp ...string) error {
 	vm := c.vm
 	vm.Head, vm.Parent, vm.Size = newHead, file, size
+	vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), givenUp...)
 	if vm.AnkoleStamp != "" {
 		vm.AnkoleHead = newHead
 	}

@@ -21,6 +21,7 @@ func strayBase(t *testing.T) (*world, *memdisk.FS) {
 	w.snapshot("a")
 	w.fill(4096, 4096, 2)
 	w.must(w.c.Close())
+	w.unseal()
 	return w, fs
 }
 
@@ -71,6 +72,7 @@ func TestStraysAreRemoved(t *testing.T) {
 		},
 		"old head, after the commit": func(w *world) {
 			w.image("volume-head-000.img", 9)
+			w.giveUp("volume-head-000.img")
 			w.put("volume-head-000.img.meta", headMeta(""))
 			w.put("volume-head-000.img.checksum", "{}")
 		},
@@ -327,8 +329,8 @@ func TestHeadNumbers(t *testing.T) {
 	}
 }
 
-// A layer shorter than the volume reads as zeroes beyond its end, and a head that is too short is
-// extended.
+// A layer shorter than the volume reads as zeroes beyond its end, and another engine's head that is
+// too short is extended.
 func TestShortFiles(t *testing.T) {
 	w, fs := strayBase(t)
 	f, err := fs.Open("/r/volume-snap-a.img", 0)
@@ -339,6 +341,7 @@ func TestShortFiles(t *testing.T) {
 	w.must(err)
 	w.must(f.Truncate(4096))
 	w.must(f.Close())
+	w.put("volume.meta", foreignMeta)
 	w.open()
 	w.wantByte(0, 6144, 1)
 	w.wantByte(6144, mib-6144, 0)

@@ -19,6 +19,8 @@ type Survey struct {
 	// Volume is volume.meta, nil where it is missing, empty or unreadable; VolumeError says which.
 	Volume      *VolumeFacts
 	VolumeError error
+	// Changed says what was changed since the directory was closed, nil where nothing is known of it.
+	Changed error
 	// Layers are the layers' metadata by image file, LayerErrors why some could not be read.
 	Layers      map[string]DiskMeta
 	LayerErrors map[string]error
@@ -85,6 +87,7 @@ func (s *Survey) readVolume(c *Files) {
 		return
 	}
 	c.vm = *vm
+	s.Changed = c.checkSeal(s.Names)
 	s.Volume = &VolumeFacts{SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Error: vm.Error,
 		BackingFile: vm.BackingFilePath,
 		Dirty:       vm.Dirty, Rebuilding: vm.Rebuilding, Encrypted: vm.Encrypted != nil && *vm.Encrypted,

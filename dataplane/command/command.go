@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/daemon"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/hostpath"
@@ -30,6 +31,10 @@ import (
 
 // exitNoReplica is the exit status of an engine that found no usable replica (ENODATA).
 const exitNoReplica = 61
+
+// exitDamaged is the exit status of a replica whose directory is not what an engine left
+// (EX_DATAERR). Trying again does not help. controlplane/instance knows it.
+const exitDamaged = 65
 
 // globals are the flags before the verb.
 type globals struct {
@@ -86,6 +91,9 @@ func (g *globals) exitStatus(err error) int {
 	case errors.Is(err, daemon.ErrNoReplica):
 		fmt.Fprintln(g.output, "error:", err)
 		return exitNoReplica
+	case errors.Is(err, chain.ErrCorrupt), errors.Is(err, chain.ErrForeign):
+		fmt.Fprintln(g.output, "error:", oneLine(err))
+		return exitDamaged
 	}
 	if c := (*coded)(nil); errors.As(err, &c) {
 		fmt.Fprintln(g.output, "code:", c.code)
@@ -93,6 +101,9 @@ func (g *globals) exitStatus(err error) int {
 	fmt.Fprintln(g.output, "error:", err)
 	return 1
 }
+
+// oneLine keeps a reason together that has several parts: who reads the last line reads it all.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // size is a number of bytes, plain or with a binary unit (10g, 10Gi, 10GiB all mean 10 × 2^30).
 type size int64

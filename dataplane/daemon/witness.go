@@ -85,6 +85,7 @@ func (w *witness) record(m *witnessv1.Membership) (quorum.WitnessRecord, error) 
 			m.Epoch, m.RecordEpoch, m.Generation, w.caller.Engine)
 	}
 	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
+		Stored: m.Stored,
 		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}, nil
 }
 
@@ -94,7 +95,7 @@ func (w *witness) message(r quorum.WitnessRecord) *witnessv1.Membership {
 	}
 	return &witnessv1.Membership{VolumeUuid: w.caller.VolumeUUID, Epoch: int64(r.Epoch),
 		RecordEpoch: int64(r.Record.Epoch), Generation: int64(r.Record.Generation), Members: r.Record.Members,
-		Engine: r.Engine, InstanceManager: r.InstanceManager}
+		Engine: r.Engine, InstanceManager: r.InstanceManager, Stored: r.Stored}
 }
 
 // Swap implements engine.Witness.

@@ -20,7 +20,7 @@ import (
 //	a snapshot is removed here and not there            marking it removed there
 //	a snapshot below the head is unknown elsewhere      marking it removed: nobody was told of it
 //	sizes differ                                        expanding the smaller ones
-//	anything else                                       dropping what differs from the first: no interrupted change does that
+//	anything else                                       dropping what differs from most: no interrupted change does that
 //	a snapshot that a revert made for itself            marking it removed
 //
 // The first rule that finds something decides, and what it asks for is carried out before anything
@@ -217,12 +217,26 @@ func finishReverts(views []view, out []repair) bool {
 	return found
 }
 
-// dropOthers drops what differs from the first.
+// dropOthers drops what differs from most, or from the first of them.
 func dropOthers(views []view, out []repair) bool {
 	found := false
+	alike := func(v view) (n int) {
+		for _, o := range views {
+			if slices.Equal(o.live, v.live) {
+				n++
+			}
+		}
+		return n
+	}
+	most := views[0]
+	for _, v := range views[1:] {
+		if alike(v) > alike(most) {
+			most = v
+		}
+	}
 	for i := range views {
-		if !slices.Equal(views[i].live, views[0].live) {
-			out[i].drop = fmt.Sprintf("its snapshots %v differ from %v of another member", views[i].live, views[0].live)
+		if !slices.Equal(views[i].live, most.live) {
+			out[i].drop = fmt.Sprintf("its snapshots %v differ from %v of other members", views[i].live, most.live)
 			found = true
 		}
 	}

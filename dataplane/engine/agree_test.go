@@ -320,3 +320,24 @@ func TestRepairs(t *testing.T) {
 		}
 	}
 }
+
+// TestOddOneIsDropped: of three the one whose snapshots differ goes, whichever it is; of two the
+// second.
+func TestOddOneIsDropped(t *testing.T) {
+	with := func(names ...string) view {
+		v := view{live: names, known: map[string]bool{"a": false, "b": false, "c": false}}
+		v.below = names[len(names)-1]
+		return v
+	}
+	usual, odd := with("a", "b", "c"), with("a", "c")
+	for i, views := range [][]view{{odd, usual, usual}, {usual, odd, usual}, {usual, usual, odd}} {
+		for j, r := range repairs(views) {
+			if (r.drop != "") != (j == i) {
+				t.Errorf("member %d is odd, and of %d it is said: %q", i, j, r.drop)
+			}
+		}
+	}
+	if r := repairs([]view{usual, odd}); r[0].drop != "" || r[1].drop == "" {
+		t.Errorf("of two: %+v", r)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/sim"
 )
@@ -40,11 +41,13 @@ type rig struct {
 	// real are addresses of replicas that are none.
 	real    []string
 	witness sim.Witness
-	proc    *sim.Process
-	arena   *loop.Arena
-	front   *front
-	state   engine.State
-	events  []string
+	// onSwap is called when the witness is asked to take a record.
+	onSwap func()
+	proc   *sim.Process
+	arena  *loop.Arena
+	front  *front
+	state  engine.State
+	events []string
 	// giving is the frontend if it is to be one that can be given away.
 	giving *giving
 	// purgeBefore: the engine before was at a purge.
@@ -98,9 +101,23 @@ func (g *rig) launch() {
 func (g *rig) config(addrs []string) engine.Config {
 	return engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret,
 		Size: g.size, Replicas: addrs, LocalHost: g.local, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout,
-		Witness: &g.witness, Purge: g.purgeBefore, Follow: g.follow, DirtyLog: g.log,
+		Witness: heard{g}, Purge: g.purgeBefore, Follow: g.follow, DirtyLog: g.log,
 		Nonce: func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		Event: func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }}
+}
+
+// heard is the rig's witness as the engine asks it.
+type heard struct{ g *rig }
+
+// Read implements engine.Witness.
+func (h heard) Read() (quorum.WitnessRecord, error) { return h.g.witness.Read() }
+
+// Swap implements engine.Witness.
+func (h heard) Swap(expected, next quorum.WitnessRecord) (quorum.WitnessRecord, bool, error) {
+	if h.g.onSwap != nil {
+		h.g.onSwap()
+	}
+	return h.g.witness.Swap(expected, next)
 }
 
 // run makes an engine the present one, with a frontend that is not attached.

@@ -137,9 +137,13 @@ func TestReplacedAndWithoutAReplicaAtOnce(t *testing.T) {
 			c := g.write(0, 2, 4096)
 			g.until("a write is under way", func() bool { return len(b.held) > 0 })
 			g.replace()
+			asked := false
+			g.onSwap = func() {
+				g.proc.Freeze()
+				g.onSwap, asked = nil, true
+			}
 			a.proc.Kill()
-			g.until("a is dropped", func() bool { return g.modes() == "a=ERR b=RW" })
-			g.proc.Freeze() // the witness is being asked
+			g.until("the witness is being asked", func() bool { return asked })
 			if !lostFirst {
 				g.pass(time.Second)
 			}

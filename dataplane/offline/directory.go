@@ -74,8 +74,8 @@ func (d *Directory) file(name string) string { return d.Path + "/" + name }
 
 // chainOptions are those of a read-only open.
 func (d *Directory) chainOptions() chain.Options {
-	return chain.Options{ReadOnly: true, BackingFile: d.opts.BackingFile, Size: d.opts.SizeBytes, RecoverHead: d.opts.Head,
-		Log: slog.New(slog.DiscardHandler)}
+	return chain.Options{ReadOnly: true, AsItIs: true, BackingFile: d.opts.BackingFile, Size: d.opts.SizeBytes,
+		RecoverHead: d.opts.Head, Log: slog.New(slog.DiscardHandler)}
 }
 
 // open opens the chain for reading and gives failures the next step.

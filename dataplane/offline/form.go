@@ -46,6 +46,9 @@ func (d *Directory) formProblems(s *chain.Survey, live []string) []Problem {
 			info.ExtentSizeHint, d.Path)
 	}
 	f.volume()
+	if s.Changed != nil {
+		f.add(Warning, d.Path, "an engine refuses the directory: %v", s.Changed)
+	}
 	if s.Volume != nil && s.Volume.Incomplete {
 		return f.found // it holds nothing that could be wrong
 	}

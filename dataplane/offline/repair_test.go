@@ -134,7 +134,7 @@ func TestCrashDuringRepair(t *testing.T) {
 // headIsMixed tells whether the head's own block is neither the rotten nor the right one.
 func headIsMixed(t *testing.T, fs disk.Meta) bool {
 	t.Helper()
-	c, err := chain.Open(fs, "/r", chain.Options{ReadOnly: true})
+	c, err := chain.Open(fs, "/r", chain.Options{ReadOnly: true, AsItIs: true})
 	must(t, err)
 	defer c.Close()
 	p := make([]byte, 4096)
@@ -185,7 +185,7 @@ func TestRepairRefuses(t *testing.T) {
 			return record(fs, chain.Record{VolumeUUID: chain.UUID{9}, Generation: 3})
 		}, "of volume 09000000"},
 		{"another size", func(fs *memdisk.FS) error {
-			c, err := chain.Open(fs, "/r", chain.Options{})
+			c, err := chain.Open(fs, "/r", chain.Options{AsItIs: true})
 			if err != nil {
 				return err
 			}
@@ -315,7 +315,7 @@ func TestUndecidedRecordIsNotNewer(t *testing.T) {
 
 // record replaces the membership record.
 func record(fs *memdisk.FS, r chain.Record) error {
-	c, err := chain.Open(fs, "/r", chain.Options{})
+	c, err := chain.Open(fs, "/r", chain.Options{AsItIs: true})
 	if err != nil {
 		return err
 	}

@@ -187,7 +187,7 @@ func (c *Core) grant(w WitnessRecord) {
 	c.phase = Granting
 	c.wanted = (granted(max(w.Epoch, c.epoch, c.floor)) + 1) * GrantStep
 	c.swapTo(WitnessRecord{Epoch: c.wanted, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager,
-		Record: w.Record})
+		Record: w.Record, Stored: w.Stored})
 }
 
 func (c *Core) swapTo(next WitnessRecord) {
@@ -223,7 +223,7 @@ func (c *Core) noteWitness() {
 		if c.witness.Record.Equal(c.prop.rec) {
 			c.prop.witnessed = true
 			c.tryCommit()
-		} else if !c.swap && c.mayWitness() {
+		} else if !c.swap && c.prop.onMembers() {
 			c.proposeToWitness(c.prop.rec)
 		}
 		return
@@ -245,7 +245,7 @@ func (c *Core) proposeToWitness(r Record) {
 		c.prop.witnessSent = true
 	}
 	// Whom a record replaces is nothing to the witness: what it holds outbids them all.
-	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager,
+	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager, Stored: true,
 		Record: Record{Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}})
 }
 

@@ -16,6 +16,7 @@ type history struct {
 	saved   WitnessRecord
 	nodes   map[string]*node
 	engines map[string]*player
+	copies  map[string]node // directories copied aside
 	now     Time
 	out     []string
 	// sets are the members of each record's number; wrong, the rules that were broken.
@@ -56,7 +57,7 @@ type player struct {
 }
 
 func newHistory() *history {
-	return &history{now: 1, nodes: map[string]*node{}, engines: map[string]*player{}}
+	return &history{now: 1, nodes: map[string]*node{}, engines: map[string]*player{}, copies: map[string]node{}}
 }
 
 func (h *history) say(format string, args ...any) {
@@ -80,6 +81,10 @@ func (h *history) do(line string) (string, error) {
 	case "time":
 		d, e := time.ParseDuration(f[1])
 		h.now, err = h.now+Time(d), e
+	case "copy":
+		h.copies[f[1]] = *h.nodes[f[1]]
+	case "back":
+		*h.nodes[f[1]] = h.copies[f[1]]
 	case "show":
 		h.show()
 	default:
@@ -222,6 +227,8 @@ func (h *history) step(p *player, what string, args []string) error {
 	switch what {
 	case "reads", "swaps", "silent", "delayed", "arrives":
 		return h.witnessStep(p, what, slices.Contains(args, "lost"))
+	case "early":
+		p.core.tellEarly()
 	case "retries":
 		p.core.Retry()
 	case "refused":
@@ -267,6 +274,14 @@ func (h *history) step(p *player, what string, args []string) error {
 		return fmt.Errorf("%s cannot %q", p.name, what)
 	}
 	return nil
+}
+
+// tellEarly proposes to the witness what the members need not have yet, as engines of before did.
+func (c *Core) tellEarly() {
+	r := c.prop.rec
+	c.prop.witnessSent = true
+	c.swapTo(WitnessRecord{Epoch: c.epoch, Engine: c.cfg.Engine, InstanceManager: c.cfg.InstanceManager,
+		Record: Record{Epoch: r.Epoch, Generation: r.Generation, Members: r.Members}})
 }
 
 // swap carries out a compare-and-swap.

@@ -29,6 +29,7 @@ func (k *key) witness(w WitnessRecord) {
 	k.num(int(w.Epoch))
 	k.b = append(k.b, w.Engine...)
 	k.rec(w.Record)
+	k.flags(w.Stored)
 }
 
 func (w *world) key() []byte {
@@ -38,7 +39,7 @@ func (w *world) key() []byte {
 	for _, d := range w.disks {
 		k.num(int(d.promised), d.to, d.session, int(d.has))
 		k.rec(d.rec)
-		k.flags(d.rebuilding)
+		k.flags(d.rebuilding, d.setBack())
 	}
 	k.num(w.writes, w.limits.engines, w.limits.writes, w.limits.joins, w.limits.faults, w.limits.votes)
 	for _, e := range w.engines {

@@ -48,6 +48,8 @@ type disk struct {
 	rec        Record
 	rebuilding bool
 	has        uint16
+	// was is the directory's state when the first engine began, if somebody has kept a copy of it.
+	was *disk
 }
 
 type linkState uint8
@@ -123,6 +125,11 @@ func newWorld(replicas int, l limits) *world {
 	for !w.engines[0].began {
 		usual, _ := w.events()
 		usual[0].do(w) // the undisturbed beginning
+	}
+	for i := range w.disks {
+		was := w.disks[i]
+		was.session = -1
+		w.disks[i].was = &was
 	}
 	if l.lost {
 		w.loseSecond()
@@ -245,37 +252,6 @@ func (w *world) hangUp(k, i int) {
 	}
 }
 
-// settleWrite acknowledges a write, or gives it up.
-func (w *world) settleWrite(k int) {
-	e := w.engines[k]
-	if e.write < 0 || e.pending != 0 || !e.alive {
-		return
-	}
-	switch {
-	case e.ok&e.rw == 0:
-		e.write = -1
-	case e.core.Holding():
-	default:
-		n := e.write
-		e.write = -1
-		e.acked |= 1 << n
-		w.checkFollows()
-		for i := range w.disks {
-			if e.rw&(1<<i) != 0 && w.disks[i].has&(1<<n) == 0 {
-				w.fail("e%d acknowledges write %d, which %s misses", k, n, replicaName(i))
-			}
-		}
-		// It may do so late, after a successor has begun, but only what that one has heard of.
-		for x, o := range w.engines {
-			for i := range w.disks {
-				if o.core.Epoch() > e.core.Epoch() && o.began && o.rw&(1<<i) != 0 && w.disks[i].has&(1<<n) == 0 {
-					w.fail("e%d acknowledges write %d, which %s misses, where e%d of a later epoch serves", k, n, replicaName(i), x)
-				}
-			}
-		}
-	}
-}
-
 // lost: the engine notices that a replica is gone.
 func (w *world) lost(k, i int) {
 	e := w.engines[k]
@@ -300,6 +276,7 @@ const (
 	witnessAnswers = "is answered by the witness"
 	isCutOff       = "is cut off from *"
 	dies           = "dies"
+	isSetBack      = "comes to * in an older state"
 )
 
 // events lists everything that can happen next, and what can go wrong.
@@ -358,6 +335,12 @@ func (w *world) engineEvents(k int) (ok, faults []event) {
 	if e.began && e.write < 0 && e.rw != 0 && w.writes < w.limits.writes {
 		add("writes", func(w *world, e *engine) { w.begin(e) })
 	}
+	for i := range w.disks {
+		if at = i; w.atRest(i) {
+			fault(isSetBack, func(w *world, _ *engine) { w.setBack(i) })
+		}
+	}
+	at = -1
 	fault(dies, func(w *world, e *engine) { e.alive, e.question = false, nil })
 	return ok, faults
 }
@@ -444,6 +427,9 @@ func (w *world) reach(k, i int, lost bool) {
 	default:
 		e.links[i].state, e.links[i].confirmed = open, w.now
 		e.promised = w.now
+		if a := w.answerOf(i); w.witness.outdated(&a) && !d.setBack() {
+			w.fail("%s is taken for an older state of itself: it has %s, the witness %s", a.Member, d.rec, w.witness.Record)
+		}
 		e.core.Answered(w.answerOf(i))
 	}
 }
@@ -483,15 +469,5 @@ func (w *world) deliver(k, i int, lost bool) {
 	default:
 		e.pending &^= 1 << i
 		e.ok |= 1 << i
-	}
-}
-
-func (w *world) begin(e *engine) {
-	e.write, e.ok, e.pending = w.writes, 0, e.rw|e.wo
-	w.writes++
-	for i := range e.links {
-		if e.pending&(1<<i) != 0 && e.links[i].state == open {
-			e.links[i].queue = append(e.links[i].queue, message{write: e.write, sent: w.now})
-		}
 	}
 }

@@ -38,17 +38,6 @@ func (c *Core) propose(joiner string) {
 	for _, m := range c.live {
 		c.writeRecord(m)
 	}
-	if !c.swap && !c.agreedBy(union(c.live, c.voters)) && c.mayWitness() {
-		c.proposeToWitness(c.prop.rec)
-	}
-}
-
-// mayWitness reports whether the witness may learn of the proposal already. The record that founds
-// a volume goes there last, when all members have it: then a witness without a record says that
-// nothing was ever agreed, and a volume whose beginning was cut off can begin anew; see Decide.
-func (c *Core) mayWitness() bool {
-	founding := c.phase == Committing && !c.void && !c.before.Record.Valid()
-	return !founding || len(c.prop.durable) == len(c.prop.rec.Members)
 }
 
 // competitors are all whom a record names that somebody may start from instead of the one being
@@ -77,7 +66,10 @@ func (c *Core) RecordWritten(member string, rec Record) {
 	c.tryCommit()
 }
 
-// tryCommit writes the voters and the joiner when everybody else is done, and commits when the rule
+// tryCommit tells the witness, when all members have the record. So a witness without a record says
+// that nothing was ever agreed, and a volume whose beginning was cut off can begin anew; and a
+// member whose record is older than the witness' is not as that member was left; see outdated. It
+// writes the voters and the joiner when everybody else is done, and commits when the rule
 // holds.
 func (c *Core) tryCommit() {
 	p := c.prop

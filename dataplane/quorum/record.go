@@ -127,6 +127,16 @@ type WitnessRecord struct {
 	Engine          string
 	InstanceManager string
 	Record          Record
+	// Stored: every member but a joiner had the record, durably, before the witness. Engines of
+	// before told the witness and the members at once, and do not say so.
+	Stored bool
+}
+
+// outdated reports whether a is older than its replica was when the witness got its record: the
+// replica had stored that one, or was a joiner, whose record was void. So its directory was
+// replaced by an older copy of itself since, and nothing tells what it lacks.
+func (w WitnessRecord) outdated(a *Answer) bool {
+	return w.Stored && w.Record.Has(a.Member) && a.Record.Valid() && a.Record.Compare(w.Record) < 0
 }
 
 // Answer is what a replica tells when an engine connects with an epoch it has promised.

@@ -17,6 +17,11 @@ func refusal(k *Known, base Record, need int, missing []string) string {
 		fmt.Fprintf(&b, "record %s needs %d of its members", base, need)
 	}
 	fmt.Fprintf(&b, "; missing: %s; heard: %s", joined(missing), heard(k.Answers))
+	for i := range k.Answers {
+		if a := &k.Answers[i]; k.Witness.outdated(a) {
+			fmt.Fprintf(&b, "; the directory of %s is an older state of it: it had stored %s", a.Member, k.Witness.Record)
+		}
+	}
 	b.WriteString("; start what is missing, or accept the loss of what only they have with --accept-data-loss MEMBER")
 	return b.String()
 }

@@ -170,6 +170,7 @@ func TestTakeoverLeavesNobodyBehind(t *testing.T) {
 		start e1 a b c im=x
 		e1 loses a
 		e1 loses b
+		e1 early
 		e1 delayed
 		engine e2 candidates=3 im=x
 		e2 silent

@@ -78,7 +78,7 @@ func Decide(k Known) Decision {
 	whole := map[string]bool{}
 	for _, a := range k.Answers {
 		whole[a.Member] = a.Record.Valid() && !a.Rebuilding
-		if a.fresh(base) {
+		if a.fresh(base) && !k.Witness.outdated(&a) {
 			d.Fresh = append(d.Fresh, a.Member)
 		} else {
 			d.Stale = append(d.Stale, a.Member)

@@ -126,6 +126,11 @@ func TestStates(t *testing.T) {
 			want: []State{Starting, Stopped}},
 		{name: "exit 61 while starting", spec: with(instancetest.Exit, 1, "--status", "61"),
 			want: []State{Starting, Error}, msg: "exit status 61"},
+		{name: "the last line is the reason", spec: func(t *testing.T) Spec {
+			s := spec(t, "x-r-1", instancetest.Serve, 1)
+			s.PortArgs = nil
+			return s
+		}, want: []State{Starting, Error}, msg: "exit status 1: --listen is missing"},
 		{name: "non-zero exit after SIGINT", spec: with(instancetest.Unclean, 1), stop: true,
 			want: []State{Starting, Running, Stopping, Error}, msg: "exit status 3"},
 		{name: "SIGINT ignored, killed", spec: with(instancetest.Stubborn, 1), change: short, stop: true,

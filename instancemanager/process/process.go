@@ -32,7 +32,7 @@ type Status struct {
 	Spec  Spec
 	State State
 	// ErrorMsg says why a process is in state Error: what exec or wait said ("exit status 1",
-	// "signal: killed").
+	// "signal: killed"), and after an exit status the last line that the process has printed.
 	ErrorMsg string
 	Ports    PortRange
 	// UUID tells two processes of one name apart.
@@ -211,6 +211,18 @@ func (p *Process) run(log *logFile, output *os.File) {
 	p.finish(err)
 }
 
+// reason says why a process has failed: how it ended, and what it said last if it ended by itself.
+func (p *Process) reason(err error) string {
+	text := err.Error()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() && p.said != "" {
+		text += ": " + strings.TrimPrefix(p.said, "error: ")
+	}
+	if p.errorMsg != "" {
+		text += " (" + p.errorMsg + ")"
+	}
+	return text
+}
+
 // maxSaid bounds what is kept of the last line.
 const maxSaid = 1 << 10
 
@@ -281,10 +293,8 @@ func (p *Process) finish(err error) {
 	p.spec.Environment = nil
 	if err == nil {
 		p.set(Stopped, p.errorMsg)
-	} else if p.errorMsg != "" {
-		p.set(Error, fmt.Sprintf("%v (%s)", err, p.errorMsg))
 	} else {
-		p.set(Error, err.Error())
+		p.set(Error, p.reason(err))
 	}
 	if p.deleting {
 		p.m.remove(p)

@@ -82,8 +82,10 @@ func (p *Process) awaitTakeover(ctx context.Context, timeout time.Duration) erro
 			return nil
 		case Starting:
 		default:
-			return fmt.Errorf("%w: %s became %s: %s; it said last: %s", ErrNotReady, p.spec.Name, state, errorMsg,
-				orNothing(said))
+			if state != Error { // whose message has it already
+				errorMsg += "it said last: " + orNothing(said)
+			}
+			return fmt.Errorf("%w: %s became %s: %s", ErrNotReady, p.spec.Name, state, errorMsg)
 		}
 		select {
 		case <-changed:

@@ -195,7 +195,7 @@ func TestReplaceByHandOver(t *testing.T) {
 	}{
 		{hangs, 300 * time.Millisecond, "has not taken over within 300ms; it said last: nothing"},
 		{stubborn, 300 * time.Millisecond, "has not taken over"},
-		{refuses, instancetest.Deadline, "exit status 1; it said last: --listen is missing"},
+		{refuses, instancetest.Deadline, "exit status 1: --listen is missing"},
 	} {
 		m.cfg.ReplaceTimeout = row.wait
 		if _, err := m.Replace(context.Background(), row.spec, "SIGHUP"); !errors.Is(err, ErrNotReady) ||

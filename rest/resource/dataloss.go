@@ -10,7 +10,10 @@ type DataLoss struct {
 	// Members are the data directories that hold every acknowledged write.
 	Members []string `json:"members"`
 	// Refused is why no decision is taken now; empty if one is.
-	Refused string     `json:"refused"`
+	Refused string `json:"refused"`
+	// Problem is what the last engine has said that could not start: what it has heard of each copy.
+	// Empty if the last one could.
+	Problem string     `json:"problem"`
 	Copies  []DataCopy `json:"copies"`
 	// Decided are the data directories that a person has decided to go on with, for this record.
 	Decided []string `json:"decided"`
@@ -29,6 +32,9 @@ type DataCopy struct {
 	// LastInSync is when it was known to have every acknowledged write last (RFC 3339); empty: never.
 	LastInSync string `json:"lastInSync"`
 	FailedAt   string `json:"failedAt"`
+	// Problem is what its process has said that could not start; empty if the last one could. What
+	// the copy holds is not known then.
+	Problem string `json:"problem"`
 }
 
 // AcceptDataLossInput names the copies to go on with, and the record that was shown.

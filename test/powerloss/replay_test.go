@@ -348,6 +348,7 @@ func (r *recording) witness(at int) quorum.WitnessRecord {
 		return quorum.WitnessRecord{}
 	}
 	return quorum.WitnessRecord{Epoch: uint64(m.Epoch), Engine: m.Engine, InstanceManager: m.InstanceManager,
+		Stored: m.Stored,
 		Record: quorum.Record{Epoch: uint64(m.RecordEpoch), Generation: uint64(m.Generation), Members: m.Members}}
 }
 

@@ -35,6 +35,8 @@ const (
 const (
 	InstanceConditionInstanceCreation     = "InstanceCreation"
 	InstanceReasonInstanceCreationFailure = "InstanceCreationFailure"
+	// InstanceReasonDirectoryDamaged is our addition: a replica's directory is not what an engine left.
+	InstanceReasonDirectoryDamaged = "DirectoryDamaged"
 	EngineConditionFilesystemReadOnly     = "FilesystemReadOnly"
 )
 
@@ -61,6 +63,10 @@ type Membership struct {
 	// Members are the data directory names of the replicas of this generation.
 	// +optional
 	Members []string `json:"members,omitzero"`
+	// Stored: every member but one that was joining had the record on its disk before it was written here. A copy
+	// with an older one is then an older state of its directory. Engines of before do not say so.
+	// +optional
+	Stored bool `json:"stored,omitempty"`
 	// Engine is the name of the engine instance the epoch was granted to.
 	// +optional
 	Engine string `json:"engine"`

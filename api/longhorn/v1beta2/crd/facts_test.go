@@ -75,6 +75,7 @@ var differences = map[string]string{
 	"Engine status.membership.recordEpoch":     "part of the witness record",
 	"Engine status.membership.generation":      "part of the witness record",
 	"Engine status.membership.members":         "part of the witness record",
+	"Engine status.membership.stored":          "part of the witness record",
 	"Engine status.membership.engine":          "part of the witness record",
 	"Engine status.membership.instanceManager": "part of the witness record",
 

@@ -39,7 +39,9 @@ type Membership struct {
 	// Instance manager (its POD_NAME) the engine runs in.
 	InstanceManager string `protobuf:"bytes,6,opt,name=instance_manager,json=instanceManager,proto3" json:"instance_manager,omitempty"`
 	// Epoch in which generation and members were proposed.
-	RecordEpoch   int64 `protobuf:"varint,7,opt,name=record_epoch,json=recordEpoch,proto3" json:"record_epoch,omitempty"`
+	RecordEpoch int64 `protobuf:"varint,7,opt,name=record_epoch,json=recordEpoch,proto3" json:"record_epoch,omitempty"`
+	// All members but one that was joining had stored the record before it came here.
+	Stored        bool `protobuf:"varint,8,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,6 +123,13 @@ func (x *Membership) GetRecordEpoch() int64 {
 		return x.RecordEpoch
 	}
 	return 0
+}
+
+func (x *Membership) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
 }
 
 type GetRequest struct {
@@ -486,7 +495,7 @@ var File_witness_v1_witness_proto protoreflect.FileDescriptor
 
 const file_witness_v1_witness_proto_rawDesc = "" +
 	"\n" +
-	"\x18witness/v1/witness.proto\x12\x11ankole.witness.v1\"\xe3\x01\n" +
+	"\x18witness/v1/witness.proto\x12\x11ankole.witness.v1\"\xfb\x01\n" +
 	"\n" +
 	"Membership\x12\x1f\n" +
 	"\vvolume_uuid\x18\x01 \x01(\tR\n" +
@@ -498,7 +507,8 @@ const file_witness_v1_witness_proto_rawDesc = "" +
 	"\amembers\x18\x04 \x03(\tR\amembers\x12\x16\n" +
 	"\x06engine\x18\x05 \x01(\tR\x06engine\x12)\n" +
 	"\x10instance_manager\x18\x06 \x01(\tR\x0finstanceManager\x12!\n" +
-	"\frecord_epoch\x18\a \x01(\x03R\vrecordEpoch\"N\n" +
+	"\frecord_epoch\x18\a \x01(\x03R\vrecordEpoch\x12\x16\n" +
+	"\x06stored\x18\b \x01(\bR\x06stored\"N\n" +
 	"\n" +
 	"GetRequest\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
