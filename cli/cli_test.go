@@ -351,11 +351,11 @@ func TestDeleteWaits(t *testing.T) {
 func TestSettingSet(t *testing.T) {
 	b := newBed(t)
 	if r := b.run("setting", "set", "default-replica-count", "2"); r.status != 0 ||
-		r.out != "setting default-replica-count is now {\"v1\":\"2\"}\n" {
+		r.out != "setting default-replica-count is now {\"v1\":\"2\",\"v2\":\"2\"}\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := b.run("setting", "get", "default-replica-count", "-o", "json"); !strings.Contains(r.out,
-		`"value": "{\"v1\":\"2\"}"`) {
+		`"value": "{\"v1\":\"2\",\"v2\":\"2\"}"`) {
 		t.Errorf("%+v", r)
 	}
 }
