@@ -19,8 +19,12 @@ const DataEngine = "v1"
 const foreignDataEngine = "v2"
 
 // engines are the data engines that a setting has values for, ours first: those of its default.
+// A definition that came over the API without its default is of ours.
 func (d Definition) engines() []string {
-	byEngine, _ := splitEngines(d.Default)
+	byEngine, ok := splitEngines(d.Default)
+	if !ok {
+		return []string{DataEngine}
+	}
 	return slices.Sorted(maps.Keys(byEngine))
 }
 
