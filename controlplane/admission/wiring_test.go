@@ -14,9 +14,9 @@ import (
 
 // TestRules is the table of which kinds are checked and completed on what.
 func TestRules(t *testing.T) {
-	const three, two, one = "[CREATE UPDATE DELETE]", "[CREATE UPDATE]", "[DELETE]"
+	const three, two, ends = "[CREATE UPDATE DELETE]", "[CREATE UPDATE]", "[CREATE DELETE]"
 	want := []struct{ kind, checked, completed string }{
-		{"volumes", three, two}, {"engines", two, two}, {"replicas", three, two}, {"engineimages", one, two},
+		{"volumes", three, two}, {"engines", two, two}, {"replicas", three, two}, {"engineimages", ends, two},
 		{"instancemanagers", two, two}, {"nodes", three, two}, {"settings", three, two}, {"volumeattachments", two, two},
 		{"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
 		{"backuptargets", three, two},
