@@ -60,6 +60,12 @@ var instanceManagers = kind[*v1beta2.InstanceManager]{
 	onMutate:   createUpdate,
 	mutator:    mutateInstanceManager,
 	checker: func(_ context.Context, _ world, r request[*v1beta2.InstanceManager]) error {
+		if r.created() {
+			return CheckInstanceManager(r.new)
+		}
+		if CheckInstanceManager(r.old) != nil {
+			return nil // one of an older version, which has to be changed and deleted all the same
+		}
 		return CheckInstanceManager(r.new)
 	},
 }

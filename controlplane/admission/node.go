@@ -44,6 +44,7 @@ type NodeFacts struct {
 // MutateNode brings tags and disks into their normal form.
 func MutateNode(n *v1beta2.Node) {
 	addFinalizer(n)
+	orElse(&n.Spec.Name, n.Name)
 	n.Spec.Tags = naming.Tags(n.Spec.Tags)
 	if n.Spec.Disks == nil {
 		n.Spec.Disks = map[string]v1beta2.DiskSpec{}

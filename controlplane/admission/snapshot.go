@@ -27,6 +27,7 @@ var snapshots = kind[*v1beta2.Snapshot]{
 func mutateSnapshot(ctx context.Context, w world, r request[*v1beta2.Snapshot]) error {
 	s := r.new
 	if !r.created() {
+		orElse(&s.Spec.Volume, r.old.Spec.Volume)
 		return nil
 	}
 	if s.Spec.Volume == "" {
