@@ -285,9 +285,9 @@ func TestBadAttachesAreRefused(t *testing.T) {
 		{"image unknown", func(v *lh.Volume, _ *lh.Replica) {
 			v.Spec.Image = "other:1"
 		}, `{"hostId":"node-1"}`, 500, "does not exist"},
-		{"image not where the replicas are", func(_ *lh.Volume, r *lh.Replica) {
+		{"the only copy's node is down", func(_ *lh.Volume, r *lh.Replica) {
 			r.Spec.NodeID = "node-3"
-		}, `{"hostId":"node-1"}`, 500, "not deployed on any node with a replica"},
+		}, `{"hostId":"node-1"}`, 500, "no node with a replica of the volume is up: node-3 (KubernetesNodeNotReady)"},
 		{"restoring", func(v *lh.Volume, _ *lh.Replica) {
 			v.Status.Conditions = append(v.Status.Conditions,
 				lh.Condition{Type: lh.VolumeConditionRestore, Status: lh.ConditionTrue})

@@ -194,7 +194,7 @@ func (p *pass) robustness() loop.Change {
 	case v1beta2.VolumeRobustnessFaulted:
 		p.tell(true, naming.EventFaulted, "volume %s is faulted: no replica can serve it", v.Name)
 	case v1beta2.VolumeRobustnessUnknown:
-		if v.Status.State == v1beta2.VolumeStateAttached && before != "" && !p.switching() {
+		if v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID != "" && before != "" && !p.switching() {
 			p.tell(true, naming.EventUnknown, "the state of the replicas of volume %s is unknown", v.Name)
 		}
 	}
