@@ -85,8 +85,8 @@ func TestDiskOfAReplicaStays(t *testing.T) {
 	expect(t, "deleted", CheckReplica(old, deleted, InstanceFacts{}), "")
 }
 
-// TestObjectsOfOlderVersionsCanBeChanged: what an object of another kind never had, or a change does
-// not name, is completed.
+// TestObjectsOfOlderVersionsCanBeChanged: what an object of another kind never had, or a change
+// does not name, is completed.
 func TestObjectsOfOlderVersionsCanBeChanged(t *testing.T) {
 	w := worldOf(t, standing()...)
 	const meta = `{"metadata":{"name":"x","namespace":"longhorn-system","labels":{"longhornvolume":"one"}},"spec":`

@@ -127,8 +127,8 @@ func CheckReplica(old, r *v1beta2.Replica, f InstanceFacts) error {
 	return nil
 }
 
-// checkPlaceStays refuses to forget where the data of a replica is: nobody could find, use or remove
-// it.
+// checkPlaceStays refuses to forget where the data of a replica is: nobody could find, use or
+// remove it.
 func checkPlaceStays(old *v1beta2.ReplicaSpec, r *v1beta2.Replica) error {
 	if r.DeletionTimestamp == nil && old.DiskID != "" && old.NodeID != "" && (r.Spec.DiskID == "" || r.Spec.NodeID == "") {
 		return invalid("replica %s is on disk %s of node %s: spec.nodeID and spec.diskID cannot be taken away; delete the "+

@@ -32,7 +32,8 @@ func heldBy(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, v *v1beta2.
 	if c.Status == v1beta2.ConditionTrue && c.LastTransitionTime != "" {
 		since = ", since " + c.LastTransitionTime
 	}
-	return " by ticket " + strconv.Quote(h.ID) + " (" + string(h.Type) + ", node " + h.NodeID + since + "), which " + endOf(h, v)
+	return " by ticket " + strconv.Quote(h.ID) + " (" + string(h.Type) + ", node " + h.NodeID + since + "), which " +
+		endOf(h, v)
 }
 
 // endOf says what ends a ticket.
@@ -63,7 +64,8 @@ func tellHeld(a *v1beta2.VolumeAttachment, s seen, said map[string]v1beta2.Attac
 		t := a.Spec.AttachmentTickets[id]
 		if h := holderIn(now.Message); h != "" && h != holderIn(was.Message) {
 			events = append(events, loop.Event{On: s.Volume, Reason: naming.EventWaiting,
-				Message: "Ticket " + strconv.Quote(id) + " (" + string(t.Type) + ") waits for node " + t.NodeID + ": " + now.Message})
+				Message: "Ticket " + strconv.Quote(id) + " (" + string(t.Type) + ") waits for node " + t.NodeID + ": " +
+					now.Message})
 		}
 	}
 	return events

@@ -48,7 +48,8 @@ func TestWaitingTicketNamesTheHolder(t *testing.T) {
 	}
 }
 
-// TestOtherFrontendNamesTheHolder: the same where the volume is on the node, but otherwise attached.
+// TestOtherFrontendNamesTheHolder: the same where the volume is on the node, but otherwise
+// attached.
 func TestOtherFrontendNamesTheHolder(t *testing.T) {
 	a, s := fixture()
 	attachedTo(s.Volume, "n1")
@@ -57,7 +58,8 @@ func TestOtherFrontendNamesTheHolder(t *testing.T) {
 	decide(now, a, s)
 	c := v1beta2.FindCondition(a.Status.AttachmentTicketStatuses["waits"].Conditions,
 		v1beta2.AttachmentConditionSatisfied)
-	if !strings.Contains(c.Message, "another frontend") || !strings.Contains(c.Message, "by ticket \"csi-1\" (csi-attacher") {
+	if !strings.Contains(c.Message, "another frontend") ||
+		!strings.Contains(c.Message, "by ticket \"csi-1\" (csi-attacher") {
 		t.Errorf("message %q", c.Message)
 	}
 }

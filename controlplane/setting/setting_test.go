@@ -28,10 +28,11 @@ var rowCounts = map[Category]int{
 
 // notDescribed are settings of ours outside of the tables, with the reason.
 var notDescribed = map[string]string{
-	BlockDeviceTransport: "addition: which transport makes the block device",
-	BlockDeviceWait:      "addition: how long the block device waits without an engine",
-	APIAnonymousAccess:   "addition: what callers without a token may do",
-	APIHostNames:         "addition: names by which such callers may ask",
+	BlockDeviceTransport:            "addition: which transport makes the block device",
+	BlockDeviceWait:                 "addition: how long the block device waits without an engine",
+	APIAnonymousAccess:              "addition: what callers without a token may do",
+	APIHostNames:                    "addition: names by which such callers may ask",
+	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
 }
 
 func init() {
@@ -105,7 +106,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 115 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 116 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {

@@ -48,8 +48,8 @@ func fsType(t *testing.T, dir string) string {
 	return info.Type
 }
 
-// TestDirectoryIsNoFile: a directory in the place of a file is said to be one; the kernel's answer is
-// about direct I/O.
+// TestDirectoryIsNoFile: a directory in the place of a file is said to be one; the kernel's
+// answer is about direct I/O.
 func TestDirectoryIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	fs := osdisk.New(nil)

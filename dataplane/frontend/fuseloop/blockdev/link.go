@@ -12,8 +12,9 @@ import (
 )
 
 // linkRoot is where users look for block devices. On a machine with several process nodes each node
-// has a folder of its own there, since a volume that migrates is offered on two of them; a link with
-// the volume's name leads to the one where it is attached, so that users find it as on a real node.
+// has a folder of its own there, since a volume that migrates is offered on two of them; a link
+// with the volume's name leads to the one where it is attached, so that users find it as on a real
+// node.
 var linkRoot = "/dev/longhorn"
 
 // link is the path of that link; empty where the directory of devices is no folder in linkRoot.

@@ -49,8 +49,8 @@ func (l *linked) expect(when, want string) {
 	}
 }
 
-// TestLinkFollowsTheVolume: the link leads to where the volume is attached, through a migration too,
-// and goes with it.
+// TestLinkFollowsTheVolume: the link leads to where the volume is attached, through a migration
+// too, and goes with it.
 func TestLinkFollowsTheVolume(t *testing.T) {
 	l := newLinked(t)
 	source := l.serve("node-1")
