@@ -12,9 +12,9 @@ import (
 )
 
 // mayBeNothing are fields of a volume's spec that a change empties when it does not name them,
-// since nothing is a value of theirs; and those that name their own default.
+// since nothing is a value of theirs: snapshotMaxCount 0 asks for that of the setting.
 var mayBeNothing = map[string]bool{"nodeID": true, "migrationNodeID": true, "lastAttachedBy": true, "fromBackup": true,
-	"backingImage": true, "snapshotHashingRequestedAt": true}
+	"backingImage": true, "snapshotHashingRequestedAt": true, "snapshotMaxCount": true}
 
 // TestAbsentFieldsStay: a change that leaves a field out, or has null for it, is accepted, and the
 // volume keeps what it had where nothing is no value.

@@ -172,9 +172,6 @@ func keepAbsent(old, spec *v1beta2.VolumeSpec) {
 	if spec.NumberOfReplicas == 0 {
 		spec.NumberOfReplicas = old.NumberOfReplicas
 	}
-	if spec.SnapshotMaxCount == 0 {
-		spec.SnapshotMaxCount = old.SnapshotMaxCount
-	}
 	if spec.BackupBlockSize == 0 {
 		spec.BackupBlockSize = old.BackupBlockSize
 	}
