@@ -123,7 +123,8 @@ func TestEnsureExist(t *testing.T) {
 	for name, want := range map[string]string{
 		"auto-salvage": "false", "default-replica-count": `{"v1":"2","v2":"2"}`,
 		"storage-minimal-available-percentage": "25",
-		"log-level":                            "Debug", "default-engine-image": "e", "priority-class": "", "disable-snapshot-purge": "false",
+		"log-level":                            "Debug", "default-engine-image": "e",
+		"priority-class": "", "disable-snapshot-purge": "false",
 		"node-drain-policy": "block-if-contains-last-replica",
 	} {
 		var s v1beta2.Setting
