@@ -129,7 +129,7 @@ func TestApplyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out := b.ok("apply", "-f", dir); out != "setting/default-replica-count changed: value {\"v1\":\"3\"} -> 2\n"+
+	if out := b.ok("apply", "-f", dir); out != "setting/default-replica-count changed: value {\"v1\":\"3\",\"v2\":\"3\"} -> 2\n"+
 		"setting/log-level changed: value Info -> Debug\nsetting/default-replica-count unchanged\n" {
 		t.Errorf("%q", out)
 	}

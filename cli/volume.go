@@ -14,10 +14,6 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// maxVolumeName is the longest name a volume keeps. The server cuts longer ones, which surprises a
-// person.
-const maxVolumeName = 40
-
 func (a *app) volumeCommands() *cobra.Command {
 	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"},
 		Short: "Create, attach, watch and delete volumes"}
@@ -55,10 +51,6 @@ func (a *app) volumeCreate() *cobra.Command {
 			"  ankole volume create copy --from demo --timeout 1h\n  ankole volume create copy --from demo/snapshot",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Name = args[0]
-			if len(spec.Name) > maxVolumeName {
-				return usagef("the name %q has %d characters; a volume's name has at most %d", spec.Name,
-					len(spec.Name), maxVolumeName)
-			}
 			if strings.TrimSpace(spec.Size) == "" && from == "" {
 				return usagef("the size is missing; add for instance --size 1Gi")
 			}

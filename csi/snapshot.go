@@ -70,7 +70,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 		return nil, err
 	}
 	name = strings.ToLower(name)
-	if err := naming.CheckName(name); err != nil {
+	if err := naming.CheckSnapshotName(name); err != nil {
 		return nil, refuse("%v", err)
 	}
 	ctx, end, err := c.begin(ctx, "snapshot "+name, "CreateSnapshot")

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
@@ -55,7 +58,11 @@ func (s *Server) attach(ctx context.Context, name string, in resource.AttachInpu
 	if err := s.list(ctx, &images); err != nil {
 		return fmt.Errorf("listing engine images: %w", err)
 	}
-	if err := checkAttach(p, &node, images.Items); err != nil {
+	var nodes lh.NodeList
+	if err := s.list(ctx, &nodes); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	if err := checkAttach(p, &node, images.Items, nodes.Items); err != nil {
 		return err
 	}
 	ticket := lh.AttachmentTicket{ID: in.AttachmentID, Type: lh.AttacherType(in.AttacherType), NodeID: in.HostID,
@@ -101,7 +108,7 @@ func nextGeneration(a *lh.VolumeAttachment, old lh.AttachmentTicket, exists bool
 }
 
 // checkAttach says why a volume cannot go to a node.
-func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
+func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage, nodes []lh.Node) error {
 	v := p.volume
 	if v.DeletionTimestamp != nil {
 		return errDeleting
@@ -128,7 +135,33 @@ func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage) error {
 		return fmt.Errorf("no replica of the volume is scheduled: %s",
 			orText(scheduled.Message, "the scheduler has not placed one yet, retry in a moment"))
 	}
+	if err := checkCopies(placed, nodes); err != nil {
+		return err
+	}
 	return checkImage(v, node.Name, placed, images)
+}
+
+// checkCopies says which nodes are missed when no node with a replica is there.
+func checkCopies(placed []string, nodes []lh.Node) error {
+	var away []string
+	for _, at := range placed {
+		i := slices.IndexFunc(nodes, func(n lh.Node) bool { return n.Name == at })
+		switch {
+		case i < 0:
+			away = append(away, at+" (gone)")
+		case condition.NodeDown(&nodes[i]):
+			ready := lh.FindCondition(nodes[i].Status.Conditions, lh.NodeConditionReady)
+			away = append(away, at+" ("+ready.Reason+")")
+		default:
+			return nil
+		}
+	}
+	if len(away) == 0 {
+		return nil
+	}
+	slices.Sort(away)
+	return fmt.Errorf("no node with a replica of the volume is up: %s; bring one back",
+		strings.Join(slices.Compact(away), ", "))
 }
 
 // checkImage says where the volume's engine image is missing: it must be on the engine's node and

@@ -30,7 +30,7 @@ func TestB7CPUSettings(t *testing.T) {
 	f := eightCPUs(t)
 	value := func(name string) string { return fmt.Sprint(f.do("GET", "/v1/settings/"+name, "").json["value"]) }
 	for _, tt := range []struct{ name, put, want, refused string }{
-		{"guaranteed-instance-manager-cpu", `40`, `{"v1":"40"}`, ""},
+		{"guaranteed-instance-manager-cpu", `40`, `{"v1":"40","v2":"40"}`, ""},
 		{"guaranteed-instance-manager-cpu", `{\"v1\":\"7.5\"}`, `{"v1":"7.5"}`, ""},
 		{"guaranteed-instance-manager-cpu", `41`, `{"v1":"7.5"}`, "should be less than or equal to 40"},
 		{"guaranteed-instance-manager-cpu", `-1`, `{"v1":"7.5"}`, "should be greater than or equal to 0"},

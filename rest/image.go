@@ -81,9 +81,8 @@ func createEngineImage(q *request) (any, error) {
 		return nil, err
 	}
 	image := strings.TrimSpace(in.Image)
-	if image == "" || strings.ContainsAny(image, " \t\n") {
-		return nil, fmt.Errorf("unable to create engine image %q: give an image reference such as registry/name:tag",
-			in.Image)
+	if err := naming.CheckImage(image); err != nil {
+		return nil, fmt.Errorf("unable to create engine image: %w", err)
 	}
 	name := naming.EngineImageName(image)
 	e := &lh.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace,

@@ -156,7 +156,7 @@ func TestSettings(t *testing.T) {
 	}
 	s := f.get("/v1/settings/default-replica-count")
 	definition := s["definition"].(map[string]any)
-	if s["value"] != `{"v1":"3"}` || s["applied"] != true || definition["dataEngineSpecific"] != true ||
+	if s["value"] != `{"v1":"3","v2":"3"}` || s["applied"] != true || definition["dataEngineSpecific"] != true ||
 		fmt.Sprint(definition["range"]) != "map[maximum:20 minimum:1]" {
 		t.Errorf("setting: %v", s)
 	}
@@ -165,7 +165,15 @@ func TestSettings(t *testing.T) {
 		t.Errorf("options of a number: %#v", options)
 	}
 	if a := f.do("PUT", "/v1/settings/default-replica-count",
-		`{"Value":" 2 ","definition":{"x":[1]}}`); a.status != 200 || a.json["value"] != `{"v1":"2"}` {
+		`{"Value":" 2 ","definition":{"x":[1]}}`); a.status != 200 || a.json["value"] != `{"v1":"2","v2":"2"}` {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("PUT", "/v1/settings/default-replica-count",
+		`{"value":"{\"v1\":\"2\",\"v2\":\"2\"}"}`); a.status != 200 || a.json["value"] != `{"v1":"2","v2":"2"}` {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("PUT", "/v1/settings/v2-data-engine", `{"value":"true"}`); a.status < 400 ||
+		!strings.Contains(a.text, "which this system does not have") {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 	if a := f.do("PUT", "/v1/settings/auto-salvage", `{"value":"FALSE"}`); a.status != 200 || a.json["value"] != "false" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/access"
 )
 
@@ -60,6 +61,9 @@ func parameters(pattern string, r *http.Request) (params map[string]string, ok b
 			return c == '/' || c == '\\' || c == '%' || c < ' ' || c == 0x7f
 		}) {
 			return nil, false
+		}
+		if name == "name" && strings.HasPrefix(pattern, "/v1/volumes/{name}") && len(value) > naming.MaxNameLength {
+			value = naming.CorrectName(value) // what such a name became when the volume was created
 		}
 		params[name] = value
 	}

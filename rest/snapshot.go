@@ -135,6 +135,9 @@ var (
 		if err := p.mayChange(); err != nil {
 			return nil, err
 		}
+		if err := naming.CheckSnapshotName(in.Name); err != nil {
+			return nil, err
+		}
 		if err := admission.CheckSnapshotLabels(in.Name, in.Labels); err != nil {
 			return nil, err
 		}

@@ -89,6 +89,18 @@ func TestCreatePV(t *testing.T) {
 	f.refused(f.do("POST", "/v1/volumes/none?action=pvCreate", "{}"), 404, "")
 }
 
+// TestStaticClassFollowsItsSetting: the class of the setting is written where the input has none.
+func TestStaticClassFollowsItsSetting(t *testing.T) {
+	f := staticFixture(t, func(*lh.Volume) {})
+	const name = "/v1/settings/default-longhorn-static-storage-class"
+	if a := f.do("PUT", name, `{"value":"gold"}`); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	if a := f.do("POST", pvCreate, "{}"); a.status != 200 || f.pv("demo").Spec.StorageClassName != "gold" {
+		t.Errorf("%d %s, %+v", a.status, a.text, f.pv("demo"))
+	}
+}
+
 // TestCreatePVAsAsked: what the input names goes before what follows from the volume.
 func TestCreatePVAsAsked(t *testing.T) {
 	f := staticFixture(t, func(v *lh.Volume) { v.Spec.AccessMode, v.Spec.Encrypted = lh.AccessModeReadWriteMany, true })

@@ -168,6 +168,10 @@ func (q *request) checkTags(in resource.Volume) error {
 	return nil
 }
 
+// smallestVolume is the size in bytes of a volume that is asked for without one: the alignment of
+// sizes, as clients of the API expect.
+const smallestVolume = 2 << 20
+
 // newVolume converts a client's wish to an object. What is left empty is filled in at admission.
 func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 	name := naming.CorrectName(in.Name)
@@ -178,8 +182,8 @@ func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 	if err != nil {
 		return nil, err
 	}
-	if size == 0 && in.Size != "" && in.FromBackup == "" {
-		return nil, fmt.Errorf("failed to parse size %q: it must be larger than zero", in.Size)
+	if size == 0 && in.FromBackup == "" {
+		size = smallestVolume
 	}
 	snapshotMaxSize, err := parseSize("snapshotMaxSize", in.SnapshotMaxSize)
 	if err != nil {

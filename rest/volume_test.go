@@ -101,10 +101,34 @@ func TestCreateVolume(t *testing.T) {
 	}
 }
 
+// TestLongNamesOfVolumes: who asks by the long name that a volume was created with finds it.
+func TestLongNamesOfVolumes(t *testing.T) {
+	f := newFixture(t, resttest.Cluster()...)
+	long := strings.Repeat("x", 200)
+	made := f.do("POST", "/v1/volumes", `{"name":"`+long+`","size":"1Gi"}`).json["id"]
+	if got := f.get("/v1/volumes/" + long)["id"]; got != made {
+		t.Errorf("made %v, found %v", made, got)
+	}
+	f.refused(f.do("POST", "/v1/volumes", `{"name":"`+long+`","size":"1Gi"}`), 500, "already exists")
+	if a := f.do("GET", "/v1/volumes/y"+long, ""); a.status != 404 {
+		t.Errorf("one that was not made: %d", a.status)
+	}
+}
+
+// TestVolumesWithoutASize have the size that sizes are multiples of.
+func TestVolumesWithoutASize(t *testing.T) {
+	f := newFixture(t, resttest.Cluster()...)
+	for i, field := range []string{"", `"size":"",`, `"size":"0",`, `"size":"0Gi",`} {
+		a := f.do("POST", "/v1/volumes", fmt.Sprintf(`{%s"name":"small-%d"}`, field, i))
+		if a.status != 200 || a.json["size"] != "2097152" {
+			t.Errorf("%q: %d %s", field, a.status, a.text)
+		}
+	}
+}
+
 func TestBadVolumesAreRefused(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
 	for _, c := range []struct{ fields, message string }{
-		{`"size":"0"`, "must be larger than zero"},
 		{`"size":"-1"`, "must not be negative"},
 		{`"size":"-20Gi"`, "must not be negative"},
 		{`"size":"NaN"`, "failed to parse size"},
@@ -261,9 +285,9 @@ func TestBadAttachesAreRefused(t *testing.T) {
 		{"image unknown", func(v *lh.Volume, _ *lh.Replica) {
 			v.Spec.Image = "other:1"
 		}, `{"hostId":"node-1"}`, 500, "does not exist"},
-		{"image not where the replicas are", func(_ *lh.Volume, r *lh.Replica) {
+		{"the only copy's node is down", func(_ *lh.Volume, r *lh.Replica) {
 			r.Spec.NodeID = "node-3"
-		}, `{"hostId":"node-1"}`, 500, "not deployed on any node with a replica"},
+		}, `{"hostId":"node-1"}`, 500, "no node with a replica of the volume is up: node-3 (KubernetesNodeNotReady)"},
 		{"restoring", func(v *lh.Volume, _ *lh.Replica) {
 			v.Status.Conditions = append(v.Status.Conditions,
 				lh.Condition{Type: lh.VolumeConditionRestore, Status: lh.ConditionTrue})

@@ -26,7 +26,12 @@ func mutateAttachment(ctx context.Context, w world, r request[*v1beta2.VolumeAtt
 		va.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
 	}
 	addFinalizer(va)
+	for id, t := range va.Spec.AttachmentTickets {
+		orElse(&t.ID, id)
+		va.Spec.AttachmentTickets[id] = t
+	}
 	if r.updated() {
+		orElse(&va.Spec.Volume, r.old.Spec.Volume)
 		bumpGenerations(r.old, va)
 		return nil
 	}

@@ -163,10 +163,10 @@ func TestNodesAreCompleted(t *testing.T) {
 	})
 	for _, old := range []*v1beta2.Node{none, empty} {
 		completes(t, "empty", w, "nodes", old, empty, func(n *v1beta2.Node) {
-			n.Spec.Tags, n.Spec.Disks, n.Finalizers = []string{}, map[string]v1beta2.DiskSpec{}, finalizer
+			n.Spec.Name, n.Spec.Tags, n.Spec.Disks, n.Finalizers = "n", []string{}, map[string]v1beta2.DiskSpec{}, finalizer
 		})
 		completes(t, "with disks", w, "nodes", old, full, func(n *v1beta2.Node) {
-			n.Spec.Tags, n.Finalizers = []string{"a", "b"}, finalizer
+			n.Spec.Name, n.Spec.Tags, n.Finalizers = "n", []string{"a", "b"}, finalizer
 			n.Spec.Disks = map[string]v1beta2.DiskSpec{
 				"d": {Path: "/d", Tags: []string{"x", "y"}, DiskType: "filesystem"}, "e": {DiskType: "block", Tags: []string{}}}
 		})

@@ -14,7 +14,7 @@ import (
 var engineImages = kind[*v1beta2.EngineImage]{
 	plural:     "engineimages",
 	create:     func() *v1beta2.EngineImage { return &v1beta2.EngineImage{} },
-	onValidate: deleteOnly,
+	onValidate: createDelete,
 	onMutate:   createUpdate,
 	mutator: func(_ context.Context, _ world, r request[*v1beta2.EngineImage]) error {
 		r.new.Spec.Image = strings.TrimSpace(r.new.Spec.Image)
@@ -26,6 +26,12 @@ var engineImages = kind[*v1beta2.EngineImage]{
 		return nil
 	},
 	checker: func(ctx context.Context, w world, r request[*v1beta2.EngineImage]) error {
+		if r.created() {
+			if err := naming.CheckImage(r.new.Spec.Image); err != nil {
+				return invalid("%v", err)
+			}
+			return nil
+		}
 		values, err := w.settings(ctx)
 		if err != nil {
 			return err
@@ -54,6 +60,12 @@ var instanceManagers = kind[*v1beta2.InstanceManager]{
 	onMutate:   createUpdate,
 	mutator:    mutateInstanceManager,
 	checker: func(_ context.Context, _ world, r request[*v1beta2.InstanceManager]) error {
+		if r.created() {
+			return CheckInstanceManager(r.new)
+		}
+		if CheckInstanceManager(r.old) != nil {
+			return nil // one of an older version, which has to be changed and deleted all the same
+		}
 		return CheckInstanceManager(r.new)
 	},
 }

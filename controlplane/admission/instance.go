@@ -31,6 +31,9 @@ var replicas = kind[*v1beta2.Replica]{
 }
 
 func mutateInstance(before string, spec *v1beta2.InstanceSpec) {
+	if spec.Image == "" && spec.EngineImage == "" {
+		spec.Image = before
+	}
 	spec.Image = v1beta2.MergeImages(before, spec.Image, spec.EngineImage)
 	spec.EngineImage = spec.Image
 	if spec.DataEngine == "" {
@@ -113,10 +116,23 @@ func CheckEngine(old, e *v1beta2.Engine, f InstanceFacts) error {
 // CheckReplica refuses a replica that cannot be (old nil: creation).
 func CheckReplica(old, r *v1beta2.Replica, f InstanceFacts) error {
 	if old != nil {
+		if err := checkPlaceStays(&old.Spec, r); err != nil {
+			return err
+		}
 		return checkDataEngine("replica "+r.Name, old.Spec.DataEngine, r.Spec.DataEngine)
 	}
 	if !f.EngineEnabled {
 		return invalid("replica %s cannot be created while setting v1-data-engine is false", r.Name)
+	}
+	return nil
+}
+
+// checkPlaceStays refuses to forget where the data of a replica is: nobody could find, use or
+// remove it.
+func checkPlaceStays(old *v1beta2.ReplicaSpec, r *v1beta2.Replica) error {
+	if r.DeletionTimestamp == nil && old.DiskID != "" && old.NodeID != "" && (r.Spec.DiskID == "" || r.Spec.NodeID == "") {
+		return invalid("replica %s is on disk %s of node %s: spec.nodeID and spec.diskID cannot be taken away; delete the "+
+			"replica instead", r.Name, old.DiskID, old.NodeID)
 	}
 	return nil
 }

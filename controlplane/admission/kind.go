@@ -102,7 +102,7 @@ func (k kind[T]) validate(ctx context.Context, w world, op admissionv1.Operation
 var (
 	createUpdate = []admissionv1.Operation{admissionv1.Create, admissionv1.Update}
 	allThree     = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete}
-	deleteOnly   = []admissionv1.Operation{admissionv1.Delete}
+	createDelete = []admissionv1.Operation{admissionv1.Create, admissionv1.Delete}
 )
 
 // handlers lists the kinds with rules, in the order of the webhook configuration.

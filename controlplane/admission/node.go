@@ -47,6 +47,7 @@ type NodeFacts struct {
 // MutateNode brings tags and disks into their normal form.
 func MutateNode(n *v1beta2.Node) {
 	addFinalizer(n)
+	orElse(&n.Spec.Name, n.Name)
 	n.Spec.Tags = naming.Tags(n.Spec.Tags)
 	if n.Spec.Disks == nil {
 		n.Spec.Disks = map[string]v1beta2.DiskSpec{}
@@ -65,6 +66,7 @@ func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
 	return firstOf(
 		func() error { return checkCPURequest(old, n, f) },
 		func() error { return checkDisks(n) },
+		func() error { return checkNewTags(old, n) },
 		func() error {
 			if old == nil {
 				return nil
@@ -132,15 +134,9 @@ func checkNodeUpdate(old, n *v1beta2.Node, f NodeFacts) error {
 	if n.Spec.EvictionRequested && n.Spec.AllowScheduling {
 		return invalid("need to disable scheduling on node %s for node eviction", n.Name)
 	}
-	if err := checkTags("node "+n.Name, n.Spec.Tags); err != nil {
-		return err
-	}
 	for name, d := range n.Spec.Disks {
 		if d.EvictionRequested && d.AllowScheduling {
 			return invalid("need to disable scheduling on disk %s of node %s for disk eviction", name, n.Name)
-		}
-		if err := checkTags("disk "+name+" of node "+n.Name, d.Tags); err != nil {
-			return err
 		}
 		if was := old.Spec.Disks[name].DiskType; was != "" && was != d.DiskType {
 			return invalid("disk %s of node %s: disk type is not allow to change", name, n.Name)
@@ -188,8 +184,30 @@ func takesDiskOff(old, n *v1beta2.Node) bool {
 	return false
 }
 
-func checkTags(of string, tags []string) error {
+// checkNewTags judges tags that a node and its disks did not have before: one that is stored keeps
+// nothing else from being changed.
+func checkNewTags(old, n *v1beta2.Node) error {
+	var was v1beta2.NodeSpec
+	if old != nil {
+		was = old.Spec
+	}
+	if err := checkTags("node "+n.Name, was.Tags, n.Spec.Tags); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Spec.Disks)) {
+		err := checkTags("disk "+name+" of node "+n.Name, was.Disks[name].Tags, n.Spec.Disks[name].Tags)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkTags(of string, was, tags []string) error {
 	for _, tag := range tags {
+		if slices.Contains(was, tag) {
+			continue
+		}
 		if problems := naming.TagProblems(tag); len(problems) > 0 {
 			return invalid("at least one error encountered while validating tags of %s: %q: %s", of, tag, problems[0])
 		}

@@ -62,6 +62,12 @@ func mutateOrphan(_ context.Context, _ world, r request[*v1beta2.Orphan]) error 
 	o := r.new
 	addFinalizer(o)
 	if !r.created() {
+		orElse(&o.Spec.NodeID, r.old.Spec.NodeID)
+		orElse(&o.Spec.OrphanType, r.old.Spec.OrphanType)
+		orElse(&o.Spec.DataEngine, r.old.Spec.DataEngine)
+		if o.Spec.Parameters == nil {
+			o.Spec.Parameters = r.old.Spec.Parameters
+		}
 		return nil
 	}
 	s := o.Spec

@@ -138,6 +138,9 @@ func TestNodes(t *testing.T) {
 		{"evict a disk", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", EvictionRequested: true}),
 			NodeFacts{}, ""},
 		{"tags", nil, func(n *v1beta2.Node) { n.Spec.Tags = []string{"a", "b.c/d"} }, NodeFacts{}, ""},
+		{"tags that are stored", func(n *v1beta2.Node) { n.Spec.Tags = []string{"a b"} }, func(n *v1beta2.Node) {
+			n.Spec.Tags, n.Spec.AllowScheduling = []string{"a b"}, false
+		}, NodeFacts{}, ""},
 		{"disk of another type", disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "block"}),
 			disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem"}), NodeFacts{}, "disk type is not allow to change"},
 		{"disk gets a type", disk("d", v1beta2.DiskSpec{Path: "/a"}),

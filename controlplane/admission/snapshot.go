@@ -27,6 +27,7 @@ var snapshots = kind[*v1beta2.Snapshot]{
 func mutateSnapshot(ctx context.Context, w world, r request[*v1beta2.Snapshot]) error {
 	s := r.new
 	if !r.created() {
+		orElse(&s.Spec.Volume, r.old.Spec.Volume)
 		return nil
 	}
 	if s.Spec.Volume == "" {
@@ -53,7 +54,8 @@ func CheckSnapshot(old, s *v1beta2.Snapshot) error {
 		if s.Spec.Volume == "" {
 			return invalid("snapshot %s names no volume: fill spec.volume", s.Name)
 		}
-		return firstOf(func() error { return CheckSnapshotLabels(s.Name, s.Labels) },
+		return firstOf(func() error { return checkSnapshotName(s) },
+			func() error { return CheckSnapshotLabels(s.Name, s.Labels) },
 			func() error { return CheckSnapshotLabels(s.Name, s.Spec.Labels) })
 	}
 	switch {
@@ -63,6 +65,17 @@ func CheckSnapshot(old, s *v1beta2.Snapshot) error {
 		return invalid("snapshot %s: its owner cannot be changed", s.Name)
 	case old.Labels[naming.LabelVolume] != "" && old.Labels[naming.LabelVolume] != s.Labels[naming.LabelVolume]:
 		return invalid("snapshot %s: label %s cannot be changed", s.Name, naming.LabelVolume)
+	}
+	return nil
+}
+
+// checkSnapshotName refuses a wish for a snapshot that no engine can take.
+func checkSnapshotName(s *v1beta2.Snapshot) error {
+	if !s.Spec.CreateSnapshot {
+		return nil
+	}
+	if err := naming.CheckSnapshotName(s.Name); err != nil {
+		return invalid("%v", err)
 	}
 	return nil
 }

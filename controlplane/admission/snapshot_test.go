@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +19,14 @@ func newSnapshot(edit func(*v1beta2.Snapshot)) *v1beta2.Snapshot {
 // TestNewSnapshots: a snapshot names a volume, and labels that an engine can be given.
 func TestNewSnapshots(t *testing.T) {
 	for want, edit := range map[string]func(*v1beta2.Snapshot){
-		"":                          func(s *v1beta2.Snapshot) { s.Spec.Labels = map[string]string{"a": "b"} },
-		"fill spec.volume":          func(s *v1beta2.Snapshot) { s.Spec.Volume = "" },
-		`label "a=" with value`:     func(s *v1beta2.Snapshot) { s.Labels = map[string]string{"a=": ""} },
-		`with value "=b" contains`:  func(s *v1beta2.Snapshot) { s.Labels = map[string]string{"a": "=b"} },
+		"":                         func(s *v1beta2.Snapshot) { s.Spec.Labels = map[string]string{"a": "b"} },
+		"fill spec.volume":         func(s *v1beta2.Snapshot) { s.Spec.Volume = "" },
+		`label "a=" with value`:    func(s *v1beta2.Snapshot) { s.Labels = map[string]string{"a=": ""} },
+		`with value "=b" contains`: func(s *v1beta2.Snapshot) { s.Labels = map[string]string{"a": "=b"} },
+		"at most 225": func(s *v1beta2.Snapshot) {
+			s.Spec.CreateSnapshot, s.Name = true, strings.Repeat("x", 226)
+		},
+		`"x_y"`:                     func(s *v1beta2.Snapshot) { s.Spec.CreateSnapshot, s.Name = true, "x_y" },
 		`label "c=d" with value ""`: func(s *v1beta2.Snapshot) { s.Spec.Labels = map[string]string{"c=d": ""} },
 		`"c" with value "d=" cont`:  func(s *v1beta2.Snapshot) { s.Spec.Labels = map[string]string{"c": "d="} },
 	} {

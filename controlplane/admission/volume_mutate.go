@@ -103,6 +103,9 @@ func completeNewVolume(v *v1beta2.Volume, s setting.Values) {
 // completeVolume fills in what may never be empty.
 func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	spec := &v.Spec
+	if old != nil {
+		keepAbsent(&old.Spec, spec)
+	}
 	spec.Size = RoundSize(spec.Size)
 	if old != nil {
 		completeOlder(&old.Spec, spec, s)
@@ -150,8 +153,35 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	}
 }
 
+// keepAbsent leaves a volume what it had where a change says nothing, or null, about it: clients
+// that send whole objects do not know every field, and none of these can be nothing.
+func keepAbsent(old, spec *v1beta2.VolumeSpec) {
+	orElse(&spec.DataLocality, old.DataLocality)
+	orElse(&spec.BackupTargetName, old.BackupTargetName)
+	orElse(&spec.BackupCompressionMethod, old.BackupCompressionMethod)
+	orElse(&spec.AccessMode, old.AccessMode)
+	orElse(&spec.CloneMode, old.CloneMode)
+	orElse(&spec.DataSource, old.DataSource)
+	orElse(&spec.Frontend, old.Frontend)
+	if spec.Image == "" && spec.EngineImage == "" {
+		spec.Image = old.Image
+	}
+	if spec.Size == 0 {
+		spec.Size = old.Size
+	}
+	if spec.NumberOfReplicas == 0 {
+		spec.NumberOfReplicas = old.NumberOfReplicas
+	}
+	if spec.BackupBlockSize == 0 {
+		spec.BackupBlockSize = old.BackupBlockSize
+	}
+	if spec.TopologyRequirement == nil {
+		spec.TopologyRequirement = old.TopologyRequirement
+	}
+}
+
 // completeOlder fills in what a volume of an older version never had, as that version treated it:
-// the defaults of new volumes do not count. What a volume once had can still not be taken away.
+// the defaults of new volumes do not count.
 func completeOlder(old, spec *v1beta2.VolumeSpec, s setting.Values) {
 	if old.DataLocality == "" {
 		orElse(&spec.DataLocality, v1beta2.DataLocalityDisabled)

@@ -140,7 +140,8 @@ func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 			more := grow[status.DiskUUID]
 			if more > 0 && !schedule.HoldsFile(status.FilesystemType, v.Spec.Size) {
 				return forbidden("volume %s cannot be expanded to %d bytes: no file on disk %s of node %s can be so large, "+
-					"its file system is %s", v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name, status.FilesystemType)
+					"its file system is %s", v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name,
+					schedule.FilesystemText(status.FilesystemType))
 			}
 			disk := schedule.Disk{Maximum: status.StorageMaximum, Available: status.StorageAvailable,
 				Reserved: n.Spec.Disks[name].StorageReserved, Scheduled: status.StorageScheduled}

@@ -14,9 +14,9 @@ import (
 
 // TestRules is the table of which kinds are checked and completed on what.
 func TestRules(t *testing.T) {
-	const three, two, one = "[CREATE UPDATE DELETE]", "[CREATE UPDATE]", "[DELETE]"
+	const three, two, ends = "[CREATE UPDATE DELETE]", "[CREATE UPDATE]", "[CREATE DELETE]"
 	want := []struct{ kind, checked, completed string }{
-		{"volumes", three, two}, {"engines", two, two}, {"replicas", three, two}, {"engineimages", one, two},
+		{"volumes", three, two}, {"engines", two, two}, {"replicas", three, two}, {"engineimages", ends, two},
 		{"instancemanagers", two, two}, {"nodes", three, two}, {"settings", three, two}, {"volumeattachments", two, two},
 		{"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
 		{"backuptargets", three, two},
@@ -75,7 +75,9 @@ func TestDeletionsNobodyJudges(t *testing.T) {
 func TestChangesUnderDeletion(t *testing.T) {
 	w := worldOf(t, standing()...)
 	node := named(nodeWith(), "n-one", nil, nil)
-	badNode := named(nodeWith(), "n-one", nil, func(n *v1beta2.Node) { n.Spec.Name = "" })
+	badNode := named(nodeWith(), "n-one", nil, func(n *v1beta2.Node) {
+		n.Spec.EvictionRequested, n.Spec.AllowScheduling = true, true
+	})
 	attachment := named(&v1beta2.VolumeAttachment{}, "one", nil, func(a *v1beta2.VolumeAttachment) {
 		a.Spec.Volume = "one"
 	})
@@ -87,7 +89,7 @@ func TestChangesUnderDeletion(t *testing.T) {
 		old, bad client.Object
 		want     string
 	}{
-		{"nodes", node, badNode, "has no name"},
+		{"nodes", node, badNode, "need to disable scheduling"},
 		{"volumeattachments", attachment, badAttachment, "spec.volume cannot be changed"},
 	} {
 		for _, tt := range []struct {
@@ -164,9 +166,10 @@ func TestInstanceManagers(t *testing.T) {
 	} {
 		expect(t, name, CheckInstanceManager(whole(tt.edit)), tt.want)
 	}
-	// Nothing but the type is missing once a new one is completed, and nothing is filled in later.
+	// Nothing but the type is missing once a new one is completed. One of an older version that lacks
+	// something can be changed all the same.
 	w := worldOf(t, named(nodeWith(), "n", nil, nil))
 	bare := named(&v1beta2.InstanceManager{}, "im", nil, func(im *v1beta2.InstanceManager) { im.Spec.NodeID = "n" })
 	expect(t, "created", asked(t, w, "instancemanagers", nil, bare), "has no type")
-	expect(t, "changed", asked(t, w, "instancemanagers", bare, bare), "has no labels")
+	expect(t, "changed", asked(t, w, "instancemanagers", bare, bare), "")
 }

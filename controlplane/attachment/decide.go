@@ -24,7 +24,17 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	if v == nil || a.DeletionTimestamp != nil {
 		return retire(a, v)
 	}
-	a.Status.AttachmentTicketStatuses = statuses(now, a, s)
+	told := tellHeld(a, s, statuses(now, a, s))
+	d := follow(a, s)
+	if d.Do == nil { // else the wait is about to end, or to be another one
+		d.Events = append(d.Events, told...)
+	}
+	return d
+}
+
+// follow attaches, migrates or detaches the volume as its tickets ask.
+func follow(a *v1beta2.VolumeAttachment, s seen) loop.Decision {
+	v := s.Volume
 	if d, ok := withdraw(a, s); ok {
 		return d
 	}
@@ -240,7 +250,7 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 	case here:
 		c.Reason = v1beta2.AttachmentReasonAttachedIncompatibleParameters
 		c.Message = "volume " + v.Name + " is attached to node " + t.NodeID +
-			" with another frontend than the ticket asks for"
+			" with another frontend than the ticket asks for" + heldBy(t, a, v)
 	case obstacle(t, s) != "":
 		c.Message = obstacle(t, s)
 	case v.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
@@ -253,14 +263,14 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 	case v.Spec.MigrationNodeID == t.NodeID && t.NodeID != "":
 		c.Message = "volume " + v.Name + " is about to be offered on node " + t.NodeID + ", to which it migrates"
 	case v.Spec.NodeID != "":
-		c.Message = "volume " + v.Name + " belongs to node " + v.Spec.NodeID + " by another ticket"
+		c.Message = "volume " + v.Name + " belongs to node " + v.Spec.NodeID + heldBy(t, a, v)
 	case v.Status.State != v1beta2.VolumeStateDetached:
 		c.Message = "volume " + v.Name + " is not detached yet, it is " + string(v.Status.State)
 	case undecided(a, v):
 		c.Message = "two nodes claim volume " + v.Name + ", whose migration has failed: detach it from one of them"
 	default:
 		if w := winner(a, s); w != nil && w.ID != t.ID {
-			c.Message = "ticket " + w.ID + " goes first"
+			c.Message = "ticket " + w.ID + " (" + string(w.Type) + ", node " + w.NodeID + ") goes first"
 		}
 	}
 	return c

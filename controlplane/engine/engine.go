@@ -103,7 +103,7 @@ type seen struct {
 	// State is the newest state of the running engine; nil while nothing is known.
 	State *engineclient.State
 	// Refused are the replica addresses the engine refused to admit, and the limits (limitsOf,
-	// concurrencyOf) it refused to take, and why.
+	// the pace) it refused to take, and why.
 	Refused map[string]string
 	// Unmirrored are the engine's snapshots that need an object.
 	Unmirrored []string
@@ -125,8 +125,9 @@ type seen struct {
 	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
 	Expand    func(ctx context.Context, e *v1beta2.Engine) error
 	SetLimits func(ctx context.Context, e *v1beta2.Engine) error
-	// SetConcurrency is about rebuilds.
-	SetConcurrency func(ctx context.Context, e *v1beta2.Engine) error
+	// Pace is what rebuilds are to keep to, and SetPace tells the engine.
+	Pace    pace
+	SetPace func(ctx context.Context, e *v1beta2.Engine, p pace) error
 	// HandOn begins an attempt to hand the volume over.
 	HandOn func(im *v1beta2.InstanceManager, e *v1beta2.Engine)
 	// Clone is about the filling of the volume from another one.
@@ -154,6 +155,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(clone.Copying), r.onVolume),
 			// An object that goes while its snapshot is there is made again.
 			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false }, r.onSnapshot),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 		Wakeups: r.monitor.Wakeups(),
 	}
@@ -167,7 +169,7 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	s := seen{
 		Owner: r.cfg.NodeName, Processes: r.processes,
 		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand, HandOn: r.handOn,
-		SetLimits: r.setLimits, SetConcurrency: r.setConcurrency, FetchLog: r.logs.Fetch,
+		SetLimits: r.setLimits, SetPace: r.setPace, FetchLog: r.logs.Fetch,
 		Log: r.logs.Answer(e.Name, string(e.UID), e.Spec.LogRequested),
 	}
 	s.HandOver, s.HandOverKnown = r.handOvers.of(e)
@@ -175,7 +177,7 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	if err != nil {
 		return s, err
 	}
-	s.Image = settings.String(setting.DefaultInstanceManagerImage)
+	s.Image, s.Pace = settings.String(setting.DefaultInstanceManagerImage), paceOf(e, settings)
 	var managers v1beta2.InstanceManagerList
 	if err := r.client.List(ctx, &managers, client.InNamespace(e.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list instance managers: %w", err)
@@ -204,7 +206,7 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		return s, nil
 	}
 	s.State, s.Refused = r.monitor.Watch(target(e), e.Status.UUID,
-		append(slices.Collect(mapValues(e.Spec.ReplicaAddressMap)), limitsOf(e), concurrencyOf(e)))
+		append(slices.Collect(mapValues(e.Spec.ReplicaAddressMap)), limitsOf(e), s.Pace.String()))
 	if s.Unmirrored, err = r.unmirrored(ctx, e); err != nil {
 		return s, err
 	}

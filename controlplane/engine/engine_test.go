@@ -317,6 +317,12 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 		p.Environment["ANKOLE_BLOCK_TRANSPORT"] != "auto" || p.Environment["ANKOLE_DEVICE_WAIT"] != "20s" {
 		t.Errorf("environment %v", p.Environment)
 	}
+	other := process(e, "10.0.0.1", "secret", setting.Values{setting.BlockDeviceTransport: setting.TransportNBDUnix,
+		setting.EngineReplicaTimeout: `{"v1":"9","v2":"8"}`})
+	if at := slices.Index(other.Args, "--engine-replica-timeout"); other.Args[at+1] != "9" ||
+		other.Environment["ANKOLE_BLOCK_TRANSPORT"] != setting.TransportNBDUnix {
+		t.Errorf("process with other settings %+v", other)
+	}
 	im := &v1beta2.InstanceManager{Status: v1beta2.InstanceManagerStatus{IP: "10.0.0.1", StorageIP: "192.168.0.1"}}
 	if got := processIn(im, e, "secret", nil).Environment["ANKOLE_LOCAL_ADDRESS"]; got != "192.168.0.1" {
 		t.Errorf("replicas on the engine's node have address %q", got)

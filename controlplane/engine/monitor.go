@@ -261,7 +261,7 @@ type shape struct {
 	expanding  bool
 	failed     string
 	clone      engineclient.Clone
-	limits     [3]int64
+	limits     [4]int64
 }
 
 func outline(s *engineclient.State) shape {
@@ -271,12 +271,15 @@ func outline(s *engineclient.State) shape {
 		s.Expanding, s.LastExpansionError + s.LastExpansionFailedAt, clone, limits(s.Options)}
 }
 
-func limits(o engineclient.Options) (out [3]int64) {
+func limits(o engineclient.Options) (out [4]int64) {
 	if o.SnapshotMaxCount != nil && o.SnapshotMaxSizeBytes != nil {
-		out = [3]int64{int64(*o.SnapshotMaxCount), *o.SnapshotMaxSizeBytes}
+		out = [4]int64{int64(*o.SnapshotMaxCount), *o.SnapshotMaxSizeBytes}
 	}
 	if o.RebuildConcurrency != nil {
 		out[2] = int64(*o.RebuildConcurrency)
+	}
+	if o.RebuildBandwidth != nil {
+		out[3] = *o.RebuildBandwidth
 	}
 	return out
 }

@@ -19,7 +19,7 @@ func limitedTo(count int, size int64) engineclient.Options {
 // paced is limitedTo(9, 10) with a concurrency of rebuilds.
 func paced(n int) engineclient.Options {
 	o := limitedTo(9, 10)
-	o.RebuildConcurrency = &n
+	o.RebuildConcurrency, o.RebuildBandwidth = &n, new(int64)
 	return o
 }
 
@@ -87,16 +87,19 @@ func TestKeepsSnapshots(t *testing.T) {
 		{"refused", func(e *v1beta2.Engine, s *seen) {
 			e.Spec.SnapshotMaxCount, s.Refused = 8, map[string]string{"limits 8, 10": "no"}
 		}, ""},
-		{"another concurrency", func(e *v1beta2.Engine, s *seen) {
-			e.Spec.RebuildConcurrentSyncLimit, s.State.Options = 4, paced(3)
-		}, "set the concurrency of rebuilds of engine v-e-0 to 4"},
-		{"the same concurrency", func(e *v1beta2.Engine, s *seen) {
-			e.Spec.RebuildConcurrentSyncLimit, s.State.Options = 3, paced(3)
+		{"another concurrency", func(_ *v1beta2.Engine, s *seen) {
+			s.Pace.Steps, s.State.Options = 4, paced(3)
+		}, "set the pace of rebuilds of engine v-e-0 to concurrency 4, 0 bytes per second"},
+		{"another bandwidth", func(_ *v1beta2.Engine, s *seen) {
+			s.Pace, s.State.Options = pace{3, 5 << 20}, paced(3)
+		}, "set the pace of rebuilds of engine v-e-0 to concurrency 3, 5242880 bytes per second"},
+		{"the same concurrency", func(_ *v1beta2.Engine, s *seen) {
+			s.Pace.Steps, s.State.Options = 3, paced(3)
 		}, ""},
-		{"a concurrency that is not told", func(e *v1beta2.Engine, _ *seen) { e.Spec.RebuildConcurrentSyncLimit = 4 }, ""},
-		{"a concurrency that is refused", func(e *v1beta2.Engine, s *seen) {
-			e.Spec.RebuildConcurrentSyncLimit, s.State.Options = 4, paced(3)
-			s.Refused = map[string]string{"concurrency 4": "no"}
+		{"a concurrency that is not told", func(_ *v1beta2.Engine, s *seen) { s.Pace.Steps = 4 }, ""},
+		{"a concurrency that is refused", func(_ *v1beta2.Engine, s *seen) {
+			s.Pace.Steps, s.State.Options = 4, paced(3)
+			s.Refused = map[string]string{"concurrency 4, 0 bytes per second": "no"}
 		}, ""},
 		{"snapshots without objects", func(_ *v1beta2.Engine, s *seen) { s.Unmirrored = []string{"a", "b"} },
 			"create *v1beta2.Snapshot ns/a"},

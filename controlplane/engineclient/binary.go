@@ -172,7 +172,8 @@ func (b *Binary) FrontendShutdown(ctx context.Context, t Target) error {
 // concurrency of rebuilds: they cannot be changed while the engine runs in an instance manager
 // without a proxy, and are ErrInvalid.
 func (b *Binary) OptionsSet(ctx context.Context, t Target, o Options) error {
-	if o.SnapshotMaxCount != nil || o.SnapshotMaxSizeBytes != nil || o.RebuildConcurrency != nil {
+	if o.SnapshotMaxCount != nil || o.SnapshotMaxSizeBytes != nil || o.RebuildConcurrency != nil ||
+		o.RebuildBandwidth != nil {
 		return failed(t, "set options", ErrInvalid,
 			"limits of snapshots and rebuilds cannot be changed through an instance manager without a proxy; "+
 				"attach the volume anew")

@@ -188,7 +188,7 @@ func (d calls) FrontendShutdown(ctx context.Context, t Target) error {
 // OptionsSet implements EngineClient.
 func (d calls) OptionsSet(ctx context.Context, t Target, o Options) error {
 	r := &enginev1.OptionsSetRequest{SnapshotMaxSize: o.SnapshotMaxSizeBytes,
-		UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved}
+		UnmapMarkSnapChainRemoved: o.UnmapMarkSnapChainRemoved, RebuildBandwidth: o.RebuildBandwidth}
 	if o.SnapshotMaxCount != nil {
 		n := int32(*o.SnapshotMaxCount)
 		r.SnapshotMaxCount = &n

@@ -114,6 +114,8 @@ type Options struct {
 	UnmapMarkSnapChainRemoved *bool
 	// RebuildConcurrency is how many of a rebuild's steps go on at once, 1 to 5.
 	RebuildConcurrency *int
+	// RebuildBandwidth is what rebuilds send at most, in bytes per second; 0 means no bound.
+	RebuildBandwidth *int64
 }
 
 // SnapshotRequest describes a snapshot to take.

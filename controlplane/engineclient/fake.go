@@ -205,6 +205,9 @@ func (f *Fake) OptionsSet(_ context.Context, t Target, o Options) error {
 		if o.RebuildConcurrency != nil {
 			s.Options.RebuildConcurrency = o.RebuildConcurrency
 		}
+		if o.RebuildBandwidth != nil {
+			s.Options.RebuildBandwidth = o.RebuildBandwidth
+		}
 		return nil
 	})
 	return err

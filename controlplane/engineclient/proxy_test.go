@@ -158,6 +158,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{engineclient.Options{SnapshotMaxCount: &one, SnapshotMaxSizeBytes: &size}, "snapshotMaxCount snapshotMaxSize"},
 		{engineclient.Options{RebuildConcurrency: &one}, "rebuildConcurrency"},
+		{engineclient.Options{RebuildBandwidth: &size}, "rebuildBandwidth"},
 		{engineclient.Options{UnmapMarkSnapChainRemoved: &yes}, "unmapMarkSnapChainRemoved"},
 	} {
 		if err := d.OptionsSet(t.Context(), target, tt.set); err != nil {

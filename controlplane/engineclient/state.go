@@ -81,7 +81,8 @@ func optionsFrom(o *enginev1.Options) Options {
 	count, size, unmap := int(o.GetSnapshotMaxCount()), o.GetSnapshotMaxSize(), o.GetUnmapMarkSnapChainRemoved()
 	out := Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, UnmapMarkSnapChainRemoved: &unmap}
 	if n := int(o.GetRebuildConcurrency()); n > 0 { // older engines have none
-		out.RebuildConcurrency = &n
+		bandwidth := o.GetRebuildBandwidth()
+		out.RebuildConcurrency, out.RebuildBandwidth = &n, &bandwidth
 	}
 	return out
 }

@@ -1,6 +1,8 @@
 package engineimage
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,5 +47,40 @@ func TestPodsTellTheAutoscaler(t *testing.T) {
 	s.Name = "kubernetes-cluster-autoscaler-enabled"
 	if woken := r.onSetting(s); len(woken) != 1 {
 		t.Errorf("a change of the setting wakes %q", woken)
+	}
+}
+
+// TestPodsFollowTheSettings: what settings say of the Pods is in the template, and a change of one
+// is a difference.
+func TestPodsFollowTheSettings(t *testing.T) {
+	ei := object()
+	before := daemonSetFor(ei, settingsFrom(setting.Values{}, "sa"))
+	for name, value := range map[string]string{
+		setting.EngineImagePodLivenessProbePeriod: "6", setting.EngineImagePodLivenessProbeTimeout: "7",
+		setting.EngineImagePodLivenessProbeFailureThreshold: "8", setting.SystemManagedPodsImagePullPolicy: "always",
+		setting.RegistrySecret: "pull",
+	} {
+		s := settingsFrom(setting.Values{name: value}, "sa")
+		u := corrected(before, ei, s)
+		if u == nil {
+			t.Errorf("setting %s changes nothing", name)
+			continue
+		}
+		pod, got := u.Spec.Template.Spec, ""
+		switch probe := pod.Containers[0].LivenessProbe; name {
+		case setting.EngineImagePodLivenessProbePeriod:
+			got = strconv.Itoa(int(probe.PeriodSeconds))
+		case setting.EngineImagePodLivenessProbeTimeout:
+			got = strconv.Itoa(int(probe.TimeoutSeconds))
+		case setting.EngineImagePodLivenessProbeFailureThreshold:
+			got = strconv.Itoa(int(probe.FailureThreshold))
+		case setting.SystemManagedPodsImagePullPolicy:
+			got = strings.ToLower(string(pod.Containers[0].ImagePullPolicy))
+		case setting.RegistrySecret:
+			got = pod.ImagePullSecrets[0].Name
+		}
+		if got != value {
+			t.Errorf("setting %s is %q in the Pods, want %q", name, got, value)
+		}
 	}
 }

@@ -261,7 +261,7 @@ func (k *cluster) testCPUSetting(t *testing.T) {
 		if err := k.Update(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		if want := `{"v1":"` + value + `"}`; s.Value != want {
+		if want := `{"v1":"` + value + `","v2":"` + value + `"}`; s.Value != want {
 			t.Errorf("stored as %s, want %s", s.Value, want)
 		}
 	}

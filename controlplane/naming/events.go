@@ -57,6 +57,7 @@ const (
 	EventFailedUpgradePostCheck                 = "FailedUpgradePostCheck"
 	EventPassedUpgradeCheck                     = "PassedUpgradeCheck"
 	EventMigrationFailed                        = "MigrationFailed"
+	EventWaiting                                = "Waiting" // ours, not the reference's
 	EventOrphanCleanupCompleted                 = "OrphanCleanupCompleted"
 )
 

@@ -9,6 +9,30 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestSnapshotNames: what can be an object and a file of an engine (chain.TestLongestSnapshotName).
+func TestSnapshotNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"s1": true, "a.b-c": true, strings.Repeat("x", 225): true, strings.Repeat("x", 226): false, "": false, "S1": false,
+		"x_y": false, "-a": false, "a-": false, "volume-head": false, "a/b": false,
+	} {
+		if err := CheckSnapshotName(name); (err == nil) != ok {
+			t.Errorf("%.40q: %v", name, err)
+		}
+	}
+}
+
+// TestImages: an image whose binaries no directory can be named for is none.
+func TestImages(t *testing.T) {
+	long := "registry/" + strings.Repeat("x", 245)
+	for image, ok := range map[string]bool{
+		"ankole/engine:dev": true, long: true, long + "xx": false, "": false, "a b": false, "..": false, "a\n": false,
+	} {
+		if err := CheckImage(image); (err == nil) != ok {
+			t.Errorf("%.40q: %v", image, err)
+		}
+	}
+}
+
 // The hashes below were computed with sha512sum, sha256sum and sha224sum. Those of
 // c3y1huang/research:175-lh-im and :174-lh-im are from published sample objects of the system we
 // are compatible with.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // MaxNameLength bounds the names of volumes, backing images and recurring jobs: names derived from
@@ -48,6 +50,47 @@ func CheckVolumeName(name string) error {
 	}
 	return nil
 }
+
+// MaxSnapshotName is the longest name of a snapshot: the files that an engine makes of it have 30
+// characters more, and a file's name has 255.
+const MaxSnapshotName = 225
+
+// CheckSnapshotName returns an error unless a snapshot can have the name in its engine and as an
+// object: a DNS subdomain of at most MaxSnapshotName characters that is not the head's name.
+func CheckSnapshotName(name string) error {
+	switch problems := validation.IsDNS1123Subdomain(name); {
+	case len(name) > MaxSnapshotName:
+		return fmt.Errorf("invalid snapshot name %.32q…: %d characters, at most %d are allowed", name, len(name),
+			MaxSnapshotName)
+	case len(problems) > 0:
+		return fmt.Errorf("invalid snapshot name %q: use lower case letters, digits, '-' and '.', and begin and end with a "+
+			"letter or digit", name)
+	case name == snapshotHead:
+		return fmt.Errorf("invalid snapshot name %q: it is what the writable head of a volume is called", name)
+	}
+	return nil
+}
+
+// snapshotHead is how engines list the head, which is no snapshot.
+const snapshotHead = "volume-head"
+
+// CheckImage returns an error unless an engine of the image can be installed: it is a reference
+// whose directory of binaries can have its name.
+func CheckImage(image string) error {
+	switch canonical := CanonicalImage(image); {
+	case canonical == "" || strings.ContainsFunc(image, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return fmt.Errorf("invalid image %q: give an image reference such as registry/name:tag", image)
+	case canonical == "." || canonical == "..":
+		return fmt.Errorf("invalid image %q: it is no reference", image)
+	case len(canonical) > maxFileName:
+		return fmt.Errorf("invalid image %.32q…: %d characters, at most %d are allowed, since a directory on each node is "+
+			"called so", image, len(image), maxFileName)
+	}
+	return nil
+}
+
+// maxFileName is the length of a file's name that file systems take.
+const maxFileName = 255
 
 // CorrectName makes a name fit: lower case, and if it is longer than MaxNameLength a prefix of it,
 // a dash and eight digits of the SHA-512 of the name as it was given.

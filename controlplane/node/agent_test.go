@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
 )
 
 // readyNode holds the pen in the agent's hand and has two disks.
@@ -171,6 +172,23 @@ func TestJoin(t *testing.T) {
 		}
 		if got != tt.disks {
 			t.Errorf("%s: disks %q, want %q", tt.name, got, tt.disks)
+		}
+	}
+}
+
+// TestRulesOfANewNode: the default disk is made as the settings say.
+func TestRulesOfANewNode(t *testing.T) {
+	for _, tt := range []struct {
+		values setting.Values
+		want   joinRules
+	}{
+		{nil, joinRules{DataPath: "/var/lib/longhorn/", ReservedPercent: 30}},
+		{setting.Values{setting.CreateDefaultDiskLabeledNodes: "true", setting.DefaultDataPath: "/srv",
+			setting.StorageReservedPercentageForDefaultDisk: "5"},
+			joinRules{LabeledOnly: true, DataPath: "/srv", ReservedPercent: 5}},
+	} {
+		if got := rulesFrom(tt.values); got != tt.want {
+			t.Errorf("%v: %+v, want %+v", tt.values, got, tt.want)
 		}
 	}
 }

@@ -159,15 +159,27 @@ func (d Disk) staysCalm(actual, thresholdPercent int64) bool {
 	return !d.UnderPressure(thresholdPercent) && promised*100/float64(d.Maximum) < float64(thresholdPercent)
 }
 
+// extName is what nodes report for every extended file system, as clients expect.
+const extName = "ext2/ext3"
+
 // HoldsFile says whether a sparse file of that size can exist on the file system.
 func HoldsFile(filesystem string, size int64) bool {
 	switch filesystem {
-	case "ext2/ext3", "ext2", "ext3", "ext4":
+	case extName, "ext2", "ext3", "ext4":
 		return size < extLimit
 	case "xfs":
 		return size < xfsLimit
 	}
 	return true
+}
+
+// FilesystemText names a file system for people. Clients know extended file systems of all
+// generations by the name of the older ones; what is made today is ext4.
+func FilesystemText(filesystem string) string {
+	if filesystem == extName {
+		return "ext4"
+	}
+	return filesystem
 }
 
 // percent is x*p/100 rounded down, without overflow in between; saturates at the largest integer.

@@ -104,6 +104,9 @@ func TestExplain(t *testing.T) {
 			"n1 /data/d1: DiskPressure: the disk has no space"},
 		{"file too large", func(r *Request, _ *Node, _ *Disk) { r.Volume.Size = extLimit },
 			"n1 /data/d1: ext4 cannot hold a file of 17592186044416 bytes"},
+		{"file too large, by the name that nodes report", func(r *Request, _ *Node, d *Disk) {
+			r.Volume.Size, d.Filesystem = extLimit, "ext2/ext3"
+		}, "n1 /data/d1: ext4 cannot hold a file of 17592186044416 bytes"},
 		{"disk tags", func(r *Request, _ *Node, _ *Disk) { r.Volume.DiskSelector = []string{"ssd"} },
 			`n1 /data/d1: tags [], all of ["ssd"] wanted`},
 		{"disk in use", func(r *Request, _ *Node, _ *Disk) {

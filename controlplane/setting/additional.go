@@ -6,6 +6,8 @@ const (
 	BlockDeviceWait      = "block-device-wait"
 	APIAnonymousAccess   = "api-anonymous-access"
 	APIHostNames         = "api-host-names"
+	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
+	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
 )
 
 // Values of APIAnonymousAccess.
@@ -54,5 +56,12 @@ var additionalDefinitions = []Definition{
 			"addresses, localhost, the Services of the system and the host in manager-url. A name that is not known may be " +
 			"one that a page of another site lets point to this server. An asterisk stands for every name.",
 		Category: CategoryGeneral, Type: TypeString,
+	},
+	{
+		Name: ReplicaRebuildingBandwidthLimit, DisplayName: "Replica Rebuilding Bandwidth Limit",
+		Description: "What the engine of a volume sends to replicas that it rebuilds at most, in MiB per second; 0 means no " +
+			"limit. Rebuilds give way to users of the volume in any case. It holds for rebuilds under way too.",
+		Category: CategoryGeneral, Type: TypeInt, Required: true,
+		Default: `{"v1":"0","v2":"0"}`, DataEngineSpecific: true, Range: between(0, 1<<20),
 	},
 }

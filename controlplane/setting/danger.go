@@ -65,7 +65,7 @@ var dangerDefinitions = []Definition{
 			"requests nothing. A node can override it in thousandths of a CPU. A change reaches an instance manager " +
 			"when its last instance has stopped.",
 		Category: CategoryDangerZone, Type: TypeFloat, Required: true,
-		Default: `{"v1":"12"}`, DataEngineSpecific: true, Range: between(0, 40), Apply: ApplyWhenIdle,
+		Default: `{"v1":"12","v2":"12"}`, DataEngineSpecific: true, Range: between(0, 40), Apply: ApplyWhenIdle,
 	},
 	{
 		Name: StorageNetwork, DisplayName: "Storage Network",

@@ -105,7 +105,7 @@ var generalDefinitions = []Definition{
 		Name: DefaultReplicaCount, DisplayName: "Default Replica Count",
 		Description: "Number of replicas of a volume that is created without one.",
 		Category:    CategoryGeneral, Type: TypeInt, Required: true,
-		Default: `{"v1":"3"}`, DataEngineSpecific: true, Range: between(1, 20),
+		Default: `{"v1":"3","v2":"3"}`, DataEngineSpecific: true, Range: between(1, 20),
 	},
 	{
 		Name: DefaultDataLocality, DisplayName: "Default Data Locality",
@@ -251,7 +251,7 @@ var generalDefinitions = []Definition{
 		Description: "Seconds an engine waits for a replica to answer before it drops the replica. For the last " +
 			"replica it waits twice as long.",
 		Category: CategoryGeneral, Type: TypeInt, Required: true,
-		Default: `{"v1":"8"}`, DataEngineSpecific: true, Range: between(8, 30),
+		Default: `{"v1":"8","v2":"8"}`, DataEngineSpecific: true, Range: between(8, 30),
 	},
 	{
 		Name: RemoveSnapshotsDuringFilesystemTrim, DisplayName: "Remove Snapshots During Filesystem Trim",
@@ -264,7 +264,7 @@ var generalDefinitions = []Definition{
 		Name: FastReplicaRebuildEnabled, DisplayName: "Fast Replica Rebuild Enabled",
 		Description: "Compare checksums before data is copied in a rebuild, and copy only what differs.",
 		Category:    CategoryGeneral, Type: TypeBool, Required: true,
-		Default: `{"v1":"true"}`, DataEngineSpecific: true,
+		Default: `{"v1":"true","v2":"true"}`, DataEngineSpecific: true,
 	},
 	{
 		Name: ReplicaFileSyncHTTPClientTimeout, DisplayName: "Timeout of HTTP Client to Replica File Sync Server",

@@ -3,7 +3,10 @@ package setting
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,9 +15,19 @@ import (
 // engine.
 const DataEngine = "v1"
 
-// foreignDataEngine is an engine of other versions of the system. Clients and old objects name it
-// beside ours; its value is dropped.
+// foreignDataEngine is an engine of other versions of the system. Clients and objects name it
+// beside ours: its value is checked, kept and shown, and nothing reads it.
 const foreignDataEngine = "v2"
+
+// engines are the data engines that a setting has values for, ours first: those of its default.
+// A definition that came over the API without its default is of ours.
+func (d Definition) engines() []string {
+	byEngine, ok := splitEngines(d.Default)
+	if !ok {
+		return []string{DataEngine}
+	}
+	return slices.Sorted(maps.Keys(byEngine))
+}
 
 // splitEngines returns the values by data engine of a value in JSON form; ok is false for a plain
 // value.
@@ -44,9 +57,9 @@ func splitEngines(value string) (byEngine map[string]string, ok bool) {
 	return byEngine, true
 }
 
-// joinEngines returns the stored form of the value of our data engine.
-func joinEngines(value string) string {
-	text, err := json.Marshal(map[string]string{DataEngine: value})
+// joinEngines returns the stored form of values by data engine: the engines in order, no blanks.
+func joinEngines(byEngine map[string]string) string {
+	text, err := json.Marshal(byEngine)
 	if err != nil {
 		panic(err) // A map of strings always has a JSON form.
 	}
@@ -58,7 +71,7 @@ func joinEngines(value string) string {
 func Plain(d Definition, value string) string {
 	if d.DataEngineSpecific {
 		if byEngine, ok := splitEngines(value); ok {
-			return byEngine[DataEngine]
+			return byEngine[d.engines()[0]]
 		}
 	}
 	return strings.TrimSpace(value)
@@ -77,23 +90,31 @@ func Normalize(name, value string) string {
 		return normalizePlain(d, value)
 	}
 	byEngine, isJSON := splitEngines(value)
+	engines, stored := d.engines(), map[string]string{}
 	if !isJSON {
 		if value == "" || strings.HasPrefix(value, "{") {
 			return value
 		}
-		return joinEngines(normalizePlain(d, value))
-	}
-	for engine := range byEngine {
-		if engine != DataEngine && engine != foreignDataEngine {
-			return value
+		for _, engine := range engines {
+			stored[engine] = normalizePlain(d, value)
 		}
+		return joinEngines(stored)
 	}
-	own, ok := byEngine[DataEngine]
-	if !ok {
+	if _, ok := byEngine[engines[0]]; !ok {
 		return value
 	}
-	return joinEngines(normalizePlain(d, own))
+	for engine, own := range byEngine {
+		switch {
+		case !knownEngine(engine):
+			return value
+		case slices.Contains(engines, engine):
+			stored[engine] = normalizePlain(d, own)
+		}
+	}
+	return joinEngines(stored)
 }
+
+func knownEngine(name string) bool { return name == DataEngine || name == foreignDataEngine }
 
 func normalizePlain(d Definition, value string) string {
 	if value == "" {

@@ -4,8 +4,8 @@
 // A setting is stored as an object whose value is a string. The table says how the string is read:
 // as a number, a truth value, one of several options, or free text with a form of its own. Settings
 // that could differ between data engines are stored as a JSON object from engine to value,
-// {"v1":"3"}; older clients write the plain value, so every reader takes both forms and Normalize
-// turns the plain form into the other.
+// {"v1":"3","v2":"3"}; older clients write the plain value, so every reader takes both forms and
+// Normalize turns the plain form into the other.
 //
 // REST, command line, webhooks and controllers are driven by this table: a new setting is one entry
 // here.
@@ -91,7 +91,9 @@ type Definition struct {
 	Range *Range
 	// DataEngineSpecific settings are stored as a JSON object from data engine to value.
 	DataEngineSpecific bool
-	Apply              Apply
+	// OnlyDefault is why no other value than the default is possible; empty where others are.
+	OnlyDefault string
+	Apply       Apply
 }
 
 // ErrUnknown marks errors about a name that is not in the table.
@@ -99,7 +101,7 @@ var ErrUnknown = errors.New("is not supported")
 
 var (
 	definitions = slices.Concat(generalDefinitions, dangerDefinitions, schedulingDefinitions, snapshotDefinitions,
-		backupDefinitions, orphanDefinitions, systemDefinitions, legacyDefinitions, additionalDefinitions)
+		backupDefinitions, orphanDefinitions, systemDefinitions, legacyDefinitions, foreignDefinitions, additionalDefinitions)
 	byName = index(definitions)
 )
 

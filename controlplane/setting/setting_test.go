@@ -28,10 +28,17 @@ var rowCounts = map[Category]int{
 
 // notDescribed are settings of ours outside of the tables, with the reason.
 var notDescribed = map[string]string{
-	BlockDeviceTransport: "addition: which transport makes the block device",
-	BlockDeviceWait:      "addition: how long the block device waits without an engine",
-	APIAnonymousAccess:   "addition: what callers without a token may do",
-	APIHostNames:         "addition: names by which such callers may ask",
+	BlockDeviceTransport:            "addition: which transport makes the block device",
+	BlockDeviceWait:                 "addition: how long the block device waits without an engine",
+	APIAnonymousAccess:              "addition: what callers without a token may do",
+	APIHostNames:                    "addition: names by which such callers may ask",
+	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
+}
+
+func init() {
+	for _, d := range foreignDefinitions {
+		notDescribed[d.Name] = "of data engine v2, which the description leaves out"
+	}
 }
 
 func facts(t *testing.T) []settingFact {
@@ -59,7 +66,7 @@ func TestTableAgreesWithDescription(t *testing.T) {
 			continue
 		}
 		got := settingFact{
-			Name: d.Name, Category: string(d.Category), Type: string(d.Type), Default: d.Default, Options: d.Options,
+			Name: d.Name, Category: string(d.Category), Type: string(d.Type), Default: ownDefault(d), Options: d.Options,
 			Required: d.Required, ReadOnly: d.ReadOnly, DataEngineSpecific: d.DataEngineSpecific,
 		}
 		if d.Range != nil {
@@ -89,9 +96,17 @@ func TestTableAgreesWithDescription(t *testing.T) {
 	}
 }
 
+// ownDefault is the default without the values of data engines that the description leaves out.
+func ownDefault(d Definition) string {
+	if !d.DataEngineSpecific {
+		return d.Default
+	}
+	return joinEngines(map[string]string{DataEngine: Plain(d, d.Default)})
+}
+
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 106 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 116 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {
@@ -135,6 +150,14 @@ func TestValidate(t *testing.T) {
 		{DefaultReplicaCount, `{"v1":"3","v2":"5"}`, ""},
 		{DefaultReplicaCount, "0", "should be greater than or equal to 1"},
 		{DefaultReplicaCount, "21", "should be less than or equal to 20"},
+		{DefaultReplicaCount, `{"v1":"3","v2":"21"}`, "should be less than or equal to 20"},
+		{V2DataEngine, "false", ""},
+		{V2DataEngine, "true", "of data engine v2"},
+		{DataEngineMemorySize, "2048", ""},
+		{DataEngineMemorySize, `{"v2":"2048"}`, ""},
+		{DataEngineMemorySize, `{"v2":"4096"}`, "of data engine v2"},
+		{DataEngineMemorySize, `{"v1":"2048"}`, "of data engine v2"},
+		{DataEngineLogFlags, "", ""},
 		{DefaultReplicaCount, `{"v1":"21"}`, "should be less than or equal to 20"},
 		{DefaultReplicaCount, `{"v3":"3"}`, "unknown"},
 		{DefaultReplicaCount, `{}`, "no value for data engine v1"},
@@ -251,14 +274,16 @@ func TestValidate(t *testing.T) {
 
 func TestNormalize(t *testing.T) {
 	tests := []struct{ name, value, want string }{
-		{DefaultReplicaCount, " 3 ", `{"v1":"3"}`},
+		{DefaultReplicaCount, " 3 ", `{"v1":"3","v2":"3"}`},
 		{DefaultReplicaCount, `{"v1":3}`, `{"v1":"3"}`},
-		{DefaultReplicaCount, `{ "v2": "5", "v1": "3" }`, `{"v1":"3"}`},
+		{DefaultReplicaCount, `{ "v2": "5", "v1": "3" }`, `{"v1":"3","v2":"5"}`},
+		{DisableRevisionCounter, `{"v1":"true","v2":"true"}`, `{"v1":"true"}`},
+		{DataEngineMemorySize, "2048", `{"v2":"2048"}`},
 		{DefaultReplicaCount, `{"v3":"3"}`, `{"v3":"3"}`},
 		{DefaultReplicaCount, `{"v2":"3"}`, `{"v2":"3"}`},
 		{DefaultReplicaCount, `{"v1":`, `{"v1":`},
 		{DefaultReplicaCount, "", ""},
-		{DefaultReplicaCount, "many", `{"v1":"many"}`},
+		{DefaultReplicaCount, "many", `{"v1":"many","v2":"many"}`},
 		{DisableRevisionCounter, "TRUE", `{"v1":"true"}`},
 		{DisableRevisionCounter, `{"v1":false}`, `{"v1":"false"}`},
 		{AutoSalvage, "False", "false"},
@@ -268,7 +293,7 @@ func TestNormalize(t *testing.T) {
 		{DefaultDataPath, "/a//b/../c", "/a/c"},
 		{LogLevel, "dEBUG", "Debug"},
 		{SystemManagedCSIComponentsResourceLimits, `{"csi-attacher":{}}`, `{"csi-attacher":{}}`},
-		{SnapshotDataIntegrityCronJob, "0 0 * * *", `{"v1":"0 0 * * *"}`},
+		{SnapshotDataIntegrityCronJob, "0 0 * * *", `{"v1":"0 0 * * *","v2":"0 0 * * *"}`},
 		{"no-such-setting", " x ", "x"},
 	}
 	for _, test := range tests {

@@ -39,7 +39,7 @@ var snapshotDefinitions = []Definition{
 		Description: "Checksums of snapshots: none, computed in every check, or only for files that changed since the " +
 			"last one. A volume can override it.",
 		Category: CategorySnapshot, Type: TypeString, Required: true,
-		Default: `{"v1":"fast-check"}`, DataEngineSpecific: true,
+		Default: `{"v1":"fast-check","v2":"fast-check"}`, DataEngineSpecific: true,
 		Options: []string{"disabled", "enabled", "fast-check"},
 	},
 	{
@@ -53,7 +53,7 @@ var snapshotDefinitions = []Definition{
 		Name: SnapshotDataIntegrityCronJob, DisplayName: "Snapshot Data Integrity Check CronJob",
 		Description: "When checksums of snapshots are checked, as a cron line of five fields.",
 		Category:    CategorySnapshot, Type: TypeString, Required: true,
-		Default: `{"v1":"0 0 */7 * *"}`, DataEngineSpecific: true,
+		Default: `{"v1":"0 0 */7 * *","v2":"0 0 */7 * *"}`, DataEngineSpecific: true,
 	},
 	{
 		Name: SnapshotMaxCount, DisplayName: "Snapshot Maximum Count",

@@ -34,7 +34,8 @@ func ValidateChange(name, value string, stored Values) error {
 	if err := Validate(name, value); err != nil {
 		return err
 	}
-	if before, ok := stored[name]; ok && Normalize(name, before) == Normalize(name, value) {
+	d, _ := Lookup(name) // known: it is valid
+	if before, ok := stored[name]; ok && Plain(d, Normalize(name, before)) == Plain(d, Normalize(name, value)) {
 		return nil
 	}
 	if err := errors.Join(checkLegacyCPU(name, value, stored), checkPurge(name, value, stored)); err != nil {
@@ -57,6 +58,9 @@ func check(d Definition, value string) error {
 	if d.Required && strings.TrimSpace(value) == "" {
 		return fmt.Errorf("required setting %s shouldn't be empty", d.Name)
 	}
+	if d.OnlyDefault != "" && Plain(d, Normalize(d.Name, value)) != Plain(d, d.Default) {
+		return fmt.Errorf("only its default %q is possible: %s", d.Default, d.OnlyDefault)
+	}
 	byEngine, isJSON := splitEngines(value)
 	switch {
 	case !d.DataEngineSpecific:
@@ -68,15 +72,23 @@ func check(d Definition, value string) error {
 		return checkPlain(d, strings.TrimSpace(value))
 	}
 	for engine := range byEngine {
-		if engine != DataEngine && engine != foreignDataEngine {
+		if !knownEngine(engine) {
 			return fmt.Errorf("data engine %q is unknown; the only one is %s", engine, DataEngine)
 		}
 	}
-	own, ok := byEngine[DataEngine]
-	if !ok {
-		return fmt.Errorf("no value for data engine %s", DataEngine)
+	for n, engine := range d.engines() {
+		own, ok := byEngine[engine]
+		if !ok && n == 0 {
+			return fmt.Errorf("no value for data engine %s", engine)
+		}
+		if !ok {
+			continue
+		}
+		if err := checkPlain(d, own); err != nil {
+			return err
+		}
 	}
-	return checkPlain(d, own)
+	return nil
 }
 
 // checkPlain checks the value for one data engine.

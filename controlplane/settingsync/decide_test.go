@@ -121,8 +121,10 @@ func TestEnsureExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"auto-salvage": "false", "default-replica-count": `{"v1":"2"}`, "storage-minimal-available-percentage": "25",
-		"log-level": "Debug", "default-engine-image": "e", "priority-class": "", "disable-snapshot-purge": "false",
+		"auto-salvage": "false", "default-replica-count": `{"v1":"2","v2":"2"}`,
+		"storage-minimal-available-percentage": "25",
+		"log-level":                            "Debug", "default-engine-image": "e",
+		"priority-class": "", "disable-snapshot-purge": "false",
 		"node-drain-policy": "block-if-contains-last-replica",
 	} {
 		var s v1beta2.Setting

@@ -95,8 +95,9 @@ func TestB12(t *testing.T) {
 // TestCarriedCPU: who has chosen shares for the two older types begins with the larger one.
 func TestCarriedCPU(t *testing.T) {
 	for _, tt := range []struct{ engine, replica, want string }{
-		{"15", "24", `{"v1":"24"}`}, {"24", "15", `{"v1":"24"}`}, {"12", "12", ""}, {"", "", ""}, {"0", "0", `{"v1":"0"}`},
-		{"5", "", `{"v1":"12"}`}, {"12", "20", `{"v1":"20"}`},
+		{"15", "24", `{"v1":"24","v2":"24"}`}, {"24", "15", `{"v1":"24","v2":"24"}`},
+		{"12", "12", ""}, {"", "", ""}, {"0", "0", `{"v1":"0","v2":"0"}`},
+		{"5", "", `{"v1":"12","v2":"12"}`}, {"12", "20", `{"v1":"20","v2":"20"}`},
 	} {
 		stored := setting.Values{}
 		for name, value := range map[string]string{"guaranteed-engine-manager-cpu": tt.engine,
@@ -130,7 +131,7 @@ func TestCarriedCPUIsStored(t *testing.T) {
 	if err := EnsureExist(t.Context(), c, "ns", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(t.Context(), key, &carried); err != nil || carried.Value != `{"v1":"24"}` {
+	if err := c.Get(t.Context(), key, &carried); err != nil || carried.Value != `{"v1":"24","v2":"24"}` {
 		t.Errorf("after shares of 15 and 24 it is %q (%v)", carried.Value, err)
 	}
 }

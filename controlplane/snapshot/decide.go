@@ -101,7 +101,12 @@ func (p *pass) observe() loop.Decision {
 func (p *pass) take() loop.Decision {
 	v, st := p.g.Volume, &p.s.Status
 	st.ReadyToUse = false
+	impossible := naming.CheckSnapshotName(p.s.Name)
 	switch {
+	case impossible != nil: // an object of an older version: new ones are refused
+		return p.rest(impossible.Error() + "; delete it")
+	case p.g.Tried.Impossible != "" && p.g.Engine != nil && p.g.Tried.Impossible == p.g.Engine.Spec.Image:
+		return p.rest(p.g.Tried.Refusal + "; delete it")
 	case v.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
 		return p.wait("the volume is faulted; salvage it")
 	case v.Spec.MigrationNodeID != "":

@@ -12,6 +12,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 )
 
 var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -133,6 +134,18 @@ func TestDecide(t *testing.T) {
 			g.put("n1")
 			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many", At: testNow}
 		}, "", "too many"},
+		{"to be taken, by a name that no engine takes", func(s *v1beta2.Snapshot, g *seen) {
+			s.Name = strings.Repeat("x", 226)
+			unknown(g)
+			id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeSnapshot), s.Name)
+			g.Attachment.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{id: {ID: id, NodeID: "n1"}}
+		}, "no ticket", "at most 225 are allowed; delete it"},
+		{"to be taken, never", func(_ *v1beta2.Snapshot, g *seen) {
+			unknown(g)
+			g.put("n1")
+			g.Engine.Spec.Image = "i"
+			g.Tried = attempt{Refusal: "labels are too long", Impossible: "i"}
+		}, "no ticket", "labels are too long; delete it"},
 		{"to be taken, refused for long", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
 			g.put("n1")

@@ -58,7 +58,9 @@ type Reconciler struct {
 type attempt struct {
 	// Of is the engine as it was (outline); Refusal is its answer, empty if it accepted.
 	Of, Refusal string
-	At          time.Time
+	// Impossible is the image whose engines will never accept it.
+	Impossible string
+	At         time.Time
 	// Looked: the engine was asked for its snapshots, and There says whether this one is among them.
 	Looked, There bool
 }
@@ -248,6 +250,9 @@ func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(con
 			errors.Is(err, engineclient.ErrNotFound)
 		if refused {
 			t.Refusal = err.Error()
+			if errors.Is(err, engineclient.ErrInvalid) {
+				t.Impossible = e.Spec.Image
+			}
 			err = nil
 		}
 		r.mu.Lock()

@@ -25,8 +25,15 @@ func TestConcurrencyOfRebuildsReachesTheEngine(t *testing.T) {
 	v.Spec.RebuildConcurrentSyncLimit = 5
 	must(t, w.c.Update(context.Background(), v))
 	expect(5)
-	w.killProcess(isEngine) // the next one begins with 1
+	w.set("replica-rebuilding-bandwidth-limit", "7")
+	w.settle()
+	w.killProcess(isEngine) // the next one begins with 1, and no bound
 	expect(5)
+	for _, m := range w.engines {
+		if b := m.options.RebuildBandwidth; b == nil || *b != 7<<20 {
+			t.Errorf("the engine may send %v bytes per second", b)
+		}
+	}
 	v = w.volume("v")
 	v.Spec.RebuildConcurrentSyncLimit = 0
 	must(t, w.c.Update(context.Background(), v))

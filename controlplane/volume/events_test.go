@@ -70,6 +70,24 @@ func TestEventsOfAVolume(t *testing.T) {
 	}
 }
 
+// TestDetachingIsNoWarning: an engine that ends because nobody wants the volume says nothing more,
+// which is no news.
+func TestDetachingIsNoWarning(t *testing.T) {
+	v, s := fixture()
+	v.Spec.NodeID = ""
+	for range 3 {
+		d := decide(now, v, *s)
+		for _, e := range d.Events {
+			if e.Warning || e.Reason == "Unknown" {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown {
+		t.Errorf("robustness %s: does this test detach?", v.Status.Robustness)
+	}
+}
+
 // TestDeletedReplicasAreNoWarning holds the event of a replica that is deleted because the volume
 // does not need it.
 func TestDeletedReplicasAreNoWarning(t *testing.T) {

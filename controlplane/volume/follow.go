@@ -198,7 +198,7 @@ func (p *pass) robustness() loop.Change {
 		}
 		p.tell(true, naming.EventFaulted, "volume %s is faulted: no replica can serve it%s", v.Name, why)
 	case v1beta2.VolumeRobustnessUnknown:
-		if v.Status.State == v1beta2.VolumeStateAttached && before != "" && !p.switching() {
+		if v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID != "" && before != "" && !p.switching() {
 			p.tell(true, naming.EventUnknown, "the state of the replicas of volume %s is unknown", v.Name)
 		}
 	}

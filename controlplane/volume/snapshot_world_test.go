@@ -20,7 +20,8 @@ import (
 // defaultOptions are those of an engine that was told none.
 func defaultOptions() engineclient.Options {
 	count, size, pace := 250, int64(0), 1
-	return engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, RebuildConcurrency: &pace}
+	return engineclient.Options{SnapshotMaxCount: &count, SnapshotMaxSizeBytes: &size, RebuildConcurrency: &pace,
+		RebuildBandwidth: new(int64)}
 }
 
 // snapshotsNow are the snapshots of a volume: they are one line, from the oldest to the newest, and
@@ -133,7 +134,7 @@ func (w *world) OptionsSet(_ context.Context, t engineclient.Target, o enginecli
 		return err
 	}
 	if o.RebuildConcurrency != nil {
-		m.options.RebuildConcurrency = o.RebuildConcurrency
+		m.options.RebuildConcurrency, m.options.RebuildBandwidth = o.RebuildConcurrency, o.RebuildBandwidth
 	} else {
 		m.options.SnapshotMaxCount, m.options.SnapshotMaxSizeBytes = o.SnapshotMaxCount, o.SnapshotMaxSizeBytes
 	}

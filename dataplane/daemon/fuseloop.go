@@ -66,14 +66,14 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	if adopted {
 		p.noteKept(true)
 		p.fit(ctx, dev)
-		return dev.Path(), nil
+		return dev.Endpoint(), nil
 	}
 	if err := dev.Expose(ctx); err != nil {
 		p.front.takeDown(p)
 		return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 	}
 	p.keepDevice(dev)
-	return dev.Path(), nil
+	return dev.Endpoint(), nil
 }
 
 // deviceGone makes the volume's device anew after the kernel has ended the one that is up: somebody

@@ -168,7 +168,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 		}
 		p.holdFUSE(own)
 		p.fit(context.Background(), own)
-		p.offered(name, dev.Path())
+		p.offered(name, dev.Endpoint())
 		return nil
 	}, nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/wire"
@@ -252,7 +253,8 @@ func outcome(verdicts []verdict, notFound bool) (made bool, err error) {
 
 // refusal is the error of an answer. A refusal keeps its code; what is not there is ErrNotFound.
 func refusal(code block.Code, text string) error {
-	if text == "" {
+	// Who refuses may say the code's text itself; it is said once.
+	if text = strings.TrimPrefix(strings.TrimPrefix(text, code.String()), ": "); text == "" {
 		text = "no reason given"
 	}
 	if code == block.NotFound {

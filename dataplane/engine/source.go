@@ -142,7 +142,7 @@ func (s *source) greeted(*wire.GreetingMessage) error {
 // welcomed implements sessionPeer.
 func (s *source) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	if h.Code != block.OK {
-		return fmt.Errorf("replica %s refuses: %w: %s", s.addr, h.Code, r.Error)
+		return fmt.Errorf("replica %s refuses: %w", s.addr, refusal(h.Code, r.Error))
 	}
 	if !wire.SameProof(r.Proof, wire.ReplicaProof(s.from.Key, s.from.VolumeUUID, 0, s.theirs, s.nonce)) {
 		return fmt.Errorf("replica %s does not know its volume's secret", s.addr)

@@ -119,6 +119,9 @@ func (s *FS) open(op, name string, mode disk.Mode, flags int) (*file, error) {
 		return f, nilOnError(&f, wrap(op, name, try(0)))
 	}
 	err := try(unix.O_DIRECT)
+	if errors.Is(err, unix.EINVAL) && isDirectory(real) {
+		err = unix.EISDIR // the kernel's answer is about direct I/O
+	}
 	if errors.Is(err, unix.EINVAL) {
 		// The kernel refuses only after it made the file.
 		flags &^= unix.O_CREAT | unix.O_EXCL
@@ -132,6 +135,11 @@ func (s *FS) open(op, name string, mode disk.Mode, flags int) (*file, error) {
 		err = try(0)
 	}
 	return f, nilOnError(&f, wrap(op, name, err))
+}
+
+func isDirectory(name string) bool {
+	var s unix.Stat_t
+	return retry(func() error { return unix.Stat(name, &s) }) == nil && s.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 // nilOnError clears the file so that callers get no half-open one.

@@ -48,6 +48,23 @@ func fsType(t *testing.T, dir string) string {
 	return info.Type
 }
 
+// TestDirectoryIsNoFile: a directory in the place of a file is said to be one; the kernel's
+// answer is about direct I/O.
+func TestDirectoryIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	fs := osdisk.New(nil)
+	for _, mode := range []disk.Mode{disk.ReadOnly | disk.Direct, disk.Direct, disk.ReadOnly} {
+		f, err := fs.Open(dir, mode)
+		if err == nil && mode&disk.Direct == 0 {
+			_ = f.Close() // the kernel opens it
+			continue
+		}
+		if err == nil || errors.Is(err, disk.ErrUnsupported) || !errors.Is(err, unix.EISDIR) {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}
+
 // Paths are the caller's in every message and turned into the real ones only to open.
 func TestResolve(t *testing.T) {
 	dir := t.TempDir()

@@ -134,7 +134,7 @@ func (d *Device) restoreNode() error {
 		return fmt.Errorf("%s is not the node of loop device %d; remove it", d.Path(), d.loop)
 	}
 	d.node = true
-	return nil
+	return d.cfg.relink()
 }
 
 // createNode creates the volume's node.
@@ -143,5 +143,5 @@ func (d *Device) createNode() error {
 		return fmt.Errorf("create %s: %w", d.Path(), err)
 	}
 	d.node = true
-	return nil
+	return d.cfg.relink()
 }

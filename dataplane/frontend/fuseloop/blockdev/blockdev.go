@@ -58,6 +58,9 @@ type Config struct {
 	Timeout time.Duration
 }
 
+// runRoot has the run directories of all directories of devices.
+var runRoot = "/run/ankole"
+
 const (
 	defaultTimeout = 10 * time.Second
 	// lockSuffix makes a lock file's name of a volume's.
@@ -73,7 +76,7 @@ func (c *Config) validate() error {
 	}
 	if c.RunDir == "" {
 		sum := sha256.Sum256([]byte(filepath.Clean(c.DeviceDir)))
-		c.RunDir = filepath.Join("/run/ankole", hex.EncodeToString(sum[:8]))
+		c.RunDir = filepath.Join(runRoot, hex.EncodeToString(sum[:8]))
 	}
 	switch {
 	case c.Volume == "" || c.Volume == "." || c.Volume == ".." || strings.ContainsAny(c.Volume, "/,\x00") ||
@@ -330,7 +333,7 @@ func (d *Device) removeOwnNode() error {
 		return fmt.Errorf("remove %s: %w", d.Path(), err)
 	}
 	d.node = false
-	return nil
+	return d.cfg.relink()
 }
 
 func (d *Device) detachLoop() error {

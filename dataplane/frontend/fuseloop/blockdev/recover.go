@@ -311,7 +311,10 @@ func (d *Device) removeNode(ours []int) error {
 				"end that server, or remove the node", d.Path(), minor)
 		}
 	}
-	return ignoreMissing(os.Remove(d.Path()))
+	if err := ignoreMissing(os.Remove(d.Path())); err != nil {
+		return err
+	}
+	return d.cfg.relink()
 }
 
 // isServed reports that loop device n lies on the file of a server of a volume of this name, which
