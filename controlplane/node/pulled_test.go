@@ -149,8 +149,8 @@ func TestADiskThatIsNotMountedBeforeAnythingIsKnown(t *testing.T) {
 	}
 }
 
-// TestACopyLeavesTheOriginalInService (F20): a copy of a disk beside it, in a file system of its own
-// with the identity of the original's, or in a directory of the original's file system. The
+// TestACopyLeavesTheOriginalInService (F20): a copy of a disk beside it, in a file system of its
+// own with the identity of the original's, or in a directory of the original's file system. The
 // original stays, whatever the copy is called, also after the node was away.
 func TestACopyLeavesTheOriginalInService(t *testing.T) {
 	for name, c := range map[string]struct {
