@@ -23,6 +23,7 @@
 #   stubborn         an engine that ignores every signal, and an instance manager that runs for long
 #   mutations        planted bugs that a test must notice, and small changes all over the packages that decide
 #   fuzz             every decoder, for some seconds
+#   ended            scenarios that are ended from outside at any moment: nothing is left
 #   entries          every entry point of Makefile and README in a small form
 #
 # MINUTES   no phase is begun after so many minutes (default: all are)
@@ -110,6 +111,43 @@ do_k8s() {
 }
 
 do_entries() { tools/entries.sh; }
+
+# left prints what tests have on the machine, but for this run's own folder.
+left() {
+	ls -d /tmp/ak.???? 2>/dev/null | grep -vxF "$work"
+	for p in /proc/[0-9]*; do
+		! tr '\0' '\n' 2>/dev/null <"$p/environ" | grep -s '^[A-Z]*=/tmp/ak\.' | grep -qvF "$work" || echo "process ${p#/proc/}: $(tr '\0' ' ' <"$p/cmdline")"
+	done
+	losetup -l -n -O NAME,BACK-FILE | sed 's/^/loop device /'
+	awk '$5 ~ "^/tmp/" || / - fuse/ { print "mount", $5 }' /proc/self/mountinfo
+	ip netns list | sed 's/^/namespace /'
+}
+
+# A run gets TERM, as all its processes do, after 1 to 90 s; the last one gets KILL, and the next run removes what it left.
+do_ended() {
+	left >"$work/before"
+	failed=0
+	for round in $(seq "$(of 5 20)") last; do
+		after=$(awk -v k="$key" -v r="$round" 'BEGIN { srand(k + r); print 1 + int(rand() * 90) }')
+		setsid sh -c "unset TMPDIR; exec tools/test.sh scenarios" </dev/null >"$work/ended" 2>&1 &
+		run=$!
+		sleep "$after"
+		signal=TERM
+		[ "$round" != last ] || signal=KILL
+		kill -"$signal" -- "-$run"
+		wait "$run"
+		[ "$round" != last ] || (unset TMPDIR && tools/test.sh format) >"$work/ended" 2>&1 || failed=1
+		left >"$work/after"
+		if ! diff "$work/before" "$work/after"; then
+			echo "left by a run that got $signal after $after s; its end:"
+			tail -n 5 "$work/ended"
+			failed=1
+		else
+			echo "$signal after $after s: nothing is left"
+		fi
+	done
+	return $failed
+}
 
 # The race detector needs cgo, and programs that are linked without it run as they are.
 do_race() {
@@ -208,7 +246,7 @@ main() {
 		;;
 	esac
 	[ $# -gt 0 ] || set -- vulnerabilities rotation sim e2e csi k8s race crash powerloss filesystem upgrade handover enginekill \
-		stubborn mutations fuzz entries
+		stubborn mutations fuzz ended entries
 	known "$@"
 	start=$(now)
 	key=${KEY:-$((start / 1000))} || exit 2
