@@ -68,7 +68,8 @@ func TestReplicaInspect(t *testing.T) {
 		"replica-inspect-void": func(t *testing.T, dir string) {
 			data, err := os.ReadFile(dir + "/volume.meta")
 			must(t, err)
-			must(t, os.WriteFile(dir+"/volume.meta", []byte(strings.Replace(string(data), "AnkoleStamp", "Gone", 1)), 0o600))
+			other := strings.NewReplacer("AnkoleStamp", "Gone", "AnkoleSeal", "GoneToo").Replace(string(data))
+			must(t, os.WriteFile(dir+"/volume.meta", []byte(other), 0o600))
 		},
 		"replica-inspect-damaged": func(t *testing.T, dir string) {
 			must(t, os.Remove(dir+"/volume-snap-before-upgrade.img"))

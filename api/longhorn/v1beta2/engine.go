@@ -36,8 +36,8 @@ const (
 	InstanceConditionInstanceCreation     = "InstanceCreation"
 	InstanceReasonInstanceCreationFailure = "InstanceCreationFailure"
 	// InstanceReasonDirectoryDamaged is our addition: a replica's directory is not what an engine left.
-	InstanceReasonDirectoryDamaged = "DirectoryDamaged"
-	EngineConditionFilesystemReadOnly     = "FilesystemReadOnly"
+	InstanceReasonDirectoryDamaged    = "DirectoryDamaged"
+	EngineConditionFilesystemReadOnly = "FilesystemReadOnly"
 )
 
 // Membership is the witness record of a volume: the newest member set its engines agreed on. The instance manager
