@@ -115,7 +115,11 @@ const GateVariable = "ANKOLE_GATE"
 // machine, however busy. Everywhere else the test runs. why names what it measures or waits for.
 func RealTime(t Tester, why string) {
 	t.Helper()
-	if os.Getenv(GateVariable) != "" {
+	if Deciding() {
 		t.Skipf("not in the gate, tools/hunt.sh runs it: %s", why)
 	}
 }
+
+// Deciding reports whether tests decide about a change: then a bound of time or memory is told and
+// fails nothing.
+func Deciding() bool { return os.Getenv(GateVariable) != "" }
