@@ -48,15 +48,21 @@ func scenarioA10(t *testing.T, c *cluster) {
 		}
 		return d.evict(other)
 	})
-	d.held(holder, longhorn.InstanceManagerReasonEngineOnNode)
+	refused := func(why string) {
+		t.Helper()
+		if err := d.evict(holder); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("%s, and its instance manager is evicted: %v", why, err)
+		}
+	}
+	refused("the node has an engine")
 	c.detach(volume)
-	d.held(holder, longhorn.InstanceManagerReasonLastReplica)
 	c.eventually("the node that stays has an instance manager again", func(context.Context) error {
 		if c.managerState(other) != longhorn.InstanceManagerStateRunning {
 			return errors.New(string(c.managerState(other)))
 		}
 		return nil
 	})
+	refused("the node has the only copy of a volume")
 	set("false")
 	c.eventually("without the setting it has its budget again", func(ctx context.Context) error {
 		_, err := d.ks.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, c.instanceManagerOf(other), metav1.GetOptions{})
