@@ -134,7 +134,7 @@ do_ended() {
 		sleep "$after"
 		signal=TERM
 		[ "$round" != last ] || signal=KILL
-		kill -"$signal" -- "-$run"
+		kill -"$signal" "-$run"
 		wait "$run"
 		[ "$round" != last ] || (unset TMPDIR && tools/test.sh format) >"$work/ended" 2>&1 || failed=1
 		left >"$work/after"

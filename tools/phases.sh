@@ -16,7 +16,7 @@ sweep_dead
 # end of a run is found by it. The path is short because those of sockets, which have at most 107 bytes, begin with it.
 work=$(mktemp -d /tmp/ak.XXXX)
 echo $$ >"$work/pid"
-export TMPDIR="$work"
+export TMPDIR="$work" ANKOLE_RUN="$work/run"
 trap 'status=$?; trap "" INT TERM; sweep "$work"; exit $status' EXIT
 trap 'exit 130' INT TERM
 : >"$work/skipped"

@@ -2,14 +2,13 @@ package crash
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/wait"
 )
 
@@ -74,6 +73,5 @@ func TestAbortedConnection(t *testing.T) {
 
 // mountOf is where the file system behind a device is mounted.
 func mountOf(node string) string {
-	sum := sha256.Sum256([]byte(filepath.Dir(node)))
-	return filepath.Join("/run/ankole", hex.EncodeToString(sum[:8]), "fuse", filepath.Base(node))
+	return filepath.Join(blockdev.RunDirOf(filepath.Dir(node)), "fuse", filepath.Base(node))
 }

@@ -1,8 +1,6 @@
 package crash
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -75,8 +73,7 @@ func TestDeviceThatCannotBeLookedAt(t *testing.T) {
 	v, h := deviceVolume(t)
 	v.StartEngine()
 	_, end := underLoad(t, v)
-	sum := sha256.Sum256([]byte(filepath.Clean(h.Devices())))
-	lock, err := os.Open(filepath.Join("/run/ankole", fmt.Sprintf("%x", sum[:8]), "fuse", v.Name+".lock"))
+	lock, err := os.Open(filepath.Join(blockdev.RunDirOf(h.Devices()), "fuse", v.Name+".lock"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,13 @@
 package handover_test
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/wait"
 )
@@ -57,6 +56,5 @@ func TestEndWhileTakingBack(t *testing.T) {
 
 // runDir is where a host's block devices have their mounts and locks.
 func runDir(h *rig.Host) string {
-	sum := sha256.Sum256([]byte(filepath.Clean(h.Devices())))
-	return filepath.Join("/run/ankole", fmt.Sprintf("%x", sum[:8]))
+	return blockdev.RunDirOf(h.Devices())
 }

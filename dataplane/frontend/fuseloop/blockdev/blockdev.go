@@ -23,6 +23,7 @@
 package blockdev
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -58,8 +59,19 @@ type Config struct {
 	Timeout time.Duration
 }
 
+// RunVariable of the environment names a folder in the place of /run/ankole, so that what a run of
+// tests has mounted is found by its folder. All who serve or remove devices of a directory have the
+// same one.
+const RunVariable = "ANKOLE_RUN"
+
 // runRoot has the run directories of all directories of devices.
-var runRoot = "/run/ankole"
+var runRoot = cmp.Or(os.Getenv(RunVariable), "/run/ankole")
+
+// RunDirOf is the default of Config.RunDir for a directory of devices.
+func RunDirOf(deviceDir string) string {
+	sum := sha256.Sum256([]byte(filepath.Clean(deviceDir)))
+	return filepath.Join(runRoot, hex.EncodeToString(sum[:8]))
+}
 
 const (
 	defaultTimeout = 10 * time.Second
@@ -75,8 +87,7 @@ func (c *Config) validate() error {
 		c.Timeout = defaultTimeout
 	}
 	if c.RunDir == "" {
-		sum := sha256.Sum256([]byte(filepath.Clean(c.DeviceDir)))
-		c.RunDir = filepath.Join(runRoot, hex.EncodeToString(sum[:8]))
+		c.RunDir = RunDirOf(c.DeviceDir)
 	}
 	switch {
 	case c.Volume == "" || c.Volume == "." || c.Volume == ".." || strings.ContainsAny(c.Volume, "/,\x00") ||
