@@ -123,8 +123,10 @@ left() {
 	ip netns list | sed 's/^/namespace /'
 }
 
-# A run gets TERM, as all its processes do, after 1 to 90 s; the last one gets KILL, and the next run removes what it left.
+# A run gets TERM, as all its processes do, after 1 to 90 s; the last one gets KILL, and the next run removes what it left,
+# and nothing of somebody else whose folder has such a name.
 do_ended() {
+	stranger=$(mktemp -d /tmp/ak.XXXX)
 	left >"$work/before"
 	failed=0
 	for round in $(seq "$(of 5 20)") last; do
@@ -146,6 +148,7 @@ do_ended() {
 			echo "$signal after $after s: nothing is left"
 		fi
 	done
+	rmdir "$stranger"
 	return $failed
 }
 

@@ -47,10 +47,11 @@ sweep() (
 	rm -rf "$dir"
 )
 
-# sweep_dead sweeps what runs have left that were killed.
+# sweep_dead sweeps what runs have left that were killed: folders that name the process of their run. One without a name
+# is somebody else's, or that of a run which is about to write it.
 sweep_dead() {
 	for dir in /tmp/ak.????; do
-		[ -d "$dir" ] && [ -O "$dir" ] && ! kill -0 "$(cat "$dir/pid" 2>/dev/null)" 2>/dev/null || continue
+		[ -O "$dir" ] && [ -s "$dir/pid" ] && ! kill -0 "$(cat "$dir/pid")" 2>/dev/null || continue
 		echo "removing what a run has left that was killed: $dir"
 		sweep "$dir"
 	done
