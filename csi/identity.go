@@ -7,11 +7,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/version"
 )
 
 // DriverName is what StorageClasses, PersistentVolumes and CSIDriver objects call the driver.
-const DriverName = "driver.longhorn.io"
+const DriverName = naming.CSIDriver
 
 // identity serves the identity service.
 type identity struct {

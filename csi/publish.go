@@ -2,8 +2,6 @@ package csi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"path"
 
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -27,10 +26,7 @@ const contextDevice = "devicePath"
 
 // ticketID names the ticket of a volume on a node as Kubernetes names its own VolumeAttachment, so
 // that tickets of an installation that was taken over are the same.
-func ticketID(volume, node string) string {
-	sum := sha256.Sum256([]byte(volume + DriverName + node))
-	return "csi-" + hex.EncodeToString(sum[:])
-}
+func ticketID(volume, node string) string { return naming.CSIAttachment(volume, node) }
 
 // ControllerPublishVolume implements the controller service: it files an attachment ticket and
 // waits until the volume has its device on the node.

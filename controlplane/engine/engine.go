@@ -258,7 +258,11 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 	if err != nil {
 		return err
 	}
-	p.Args = append(p.Args, accepted...)
+	inSync, err := r.inSync(ctx, e)
+	if err != nil {
+		return err
+	}
+	p.Args = append(append(p.Args, accepted...), inSync...)
 	return r.processes.Create(ctx, im, p)
 }
 

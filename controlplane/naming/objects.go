@@ -257,6 +257,10 @@ func AttachmentTicketID(attacherType, id string) string {
 	return ticket[:min(len(ticket), maxTicketID)]
 }
 
+// CSIAttachment is the name of Kubernetes' own VolumeAttachment of a volume on a node, and the id
+// of the driver's ticket.
+func CSIAttachment(volume, node string) string { return "csi-" + sha256Hex(volume+CSIDriver+node) }
+
 // maxTicketID is the length limit of Kubernetes object names, which tickets were keyed by once.
 const maxTicketID = 253
 

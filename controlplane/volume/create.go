@@ -66,7 +66,7 @@ func (p *pass) meta(name string, finalizer bool) metav1.ObjectMeta {
 func (p *pass) newAttachment() *v1beta2.VolumeAttachment {
 	return &v1beta2.VolumeAttachment{
 		ObjectMeta: p.meta(p.v.Name, true),
-		Spec:       v1beta2.VolumeAttachmentSpec{Volume: p.v.Name, AttachmentTickets: map[string]v1beta2.AttachmentTicket{}},
+		Spec:       v1beta2.VolumeAttachmentSpec{Volume: p.v.Name, AttachmentTickets: p.heldTickets()},
 	}
 }
 

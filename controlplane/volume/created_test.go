@@ -3,6 +3,7 @@ package volume
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -158,5 +159,50 @@ func TestWhatCounts(t *testing.T) {
 		if got := reusable(&r); got != slices.Contains(rebuilt, name) {
 			t.Errorf("%s is rebuilt: %v", name, got)
 		}
+	}
+}
+
+// A volume that a version without attachment objects has left attached is given one with the
+// tickets that keep it where it is: those of Kubernetes, or else a user's.
+func TestAttachmentOfAnAttachedVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(v *v1beta2.Volume, s *seen)
+		want []string
+	}{
+		"detached": {func(v *v1beta2.Volume, _ *seen) { v.Spec.NodeID = "" }, nil},
+		"by a user": {func(v *v1beta2.Volume, _ *seen) { v.Spec.DisableFrontend = true },
+			[]string{"longhorn-api on n1, without frontend true"}},
+		"by Kubernetes": {func(_ *v1beta2.Volume, s *seen) { s.Published = []string{"n1"} },
+			[]string{"csi-attacher on n1, without frontend false"}},
+		"migrating": {func(v *v1beta2.Volume, s *seen) {
+			v.Spec.MigrationNodeID, v.Spec.Migratable, v.Spec.AccessMode = "n2", true, v1beta2.AccessModeReadWriteMany
+			s.Published = []string{"n1", "n2"}
+		}, []string{"csi-attacher on n1, without frontend false", "csi-attacher on n2, without frontend false"}},
+		"shared": {func(v *v1beta2.Volume, s *seen) {
+			v.Spec.AccessMode, s.Published = v1beta2.AccessModeReadWriteMany, []string{"n1"}
+		}, []string{"csi-attacher on n1, without frontend false", "share-manager-controller on n1, without frontend false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, s := fixture()
+			s.Attachment = nil
+			c.edit(v, s)
+			change, ok := newPass(now, v, *s).ensureObjects().(loop.Create)
+			if !ok {
+				t.Fatal("nothing is made")
+			}
+			var got []string
+			for id, ticket := range change.Object.(*v1beta2.VolumeAttachment).Spec.AttachmentTickets {
+				if id != ticket.ID || (ticket.Type == v1beta2.AttacherTypeCSI) != strings.HasPrefix(id, "csi-") ||
+					(ticket.Type == v1beta2.AttacherTypeLonghornAPI) != (id == "") {
+					t.Errorf("ticket %q is %+v", id, ticket)
+				}
+				got = append(got, string(ticket.Type)+" on "+ticket.NodeID+", without frontend "+
+					ticket.Parameters["disableFrontend"])
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("tickets %q, want %q", got, c.want)
+			}
+		})
 	}
 }

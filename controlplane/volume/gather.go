@@ -32,6 +32,9 @@ type seen struct {
 	// Snapshots are the objects of its snapshots, read for a volume that is deleted only.
 	Snapshots  []v1beta2.Snapshot
 	Attachment *v1beta2.VolumeAttachment
+	// Published are the nodes to which Kubernetes has the volume attached; read where the volume is
+	// attached and has no attachment object.
+	Published []string
 	// Source is the volume that this one is being filled from, nil if there is none; Clones are the
 	// volumes that are or were filled from this one.
 	Source    *v1beta2.Volume
@@ -142,6 +145,9 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 		s.Attachment = &attachment
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("get attachment of volume %s: %w", v.Name, err)
+	}
+	if err := r.gatherPublished(ctx, v, s); err != nil {
+		return err
 	}
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.VolumeSecretName(v.Name)}

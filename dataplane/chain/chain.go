@@ -126,6 +126,8 @@ type Files struct {
 
 	broken error
 	closed bool
+	// wasClosed: whoever had the directory before has closed it.
+	wasClosed bool
 }
 
 // State is the condition of a replica directory, by the names other engines use.
@@ -145,6 +147,10 @@ const (
 	// StateError: unreadable metadata or a failed disk.
 	StateError State = "error"
 )
+
+// WasClosed tells whether whoever had the directory before closed it, so that it holds all that was
+// written there.
+func (c *Files) WasClosed() bool { return c.wasClosed }
 
 // State is the condition of the open chain.
 func (c *Files) State() State {

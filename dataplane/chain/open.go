@@ -36,6 +36,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.loadVolumeMeta(names); err != nil {
 		return nil, err
 	}
+	c.wasClosed = !c.vm.Dirty && !c.vm.Rebuilding && c.vm.Error == ""
 	if s, err = c.openSidecars(); err != nil {
 		return nil, err
 	}

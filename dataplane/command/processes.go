@@ -87,6 +87,9 @@ func controllerCommand(g *globals) *cobra.Command {
 	f.StringArrayVar(&cfg.AcceptDataLoss, "accept-data-loss", nil,
 		"data directory of a replica to start from if the volume cannot start otherwise; what only other replicas "+
 			"have is lost; repeat for each")
+	f.StringArrayVar(&cfg.InSync, "in-sync", nil,
+		"data directory of a replica that holds what all others of this flag hold, for a volume that no engine of "+
+			"Ankole has served yet; repeat for each")
 	f.BoolVar(&cfg.Upgrade, "upgrade", false,
 		"take the volume over from the engine of the same instance that runs in this instance manager")
 	f.StringVar(&cfg.StandInFor, "stand-in-for", "",

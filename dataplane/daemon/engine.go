@@ -61,6 +61,9 @@ type EngineConfig struct {
 	// AcceptDataLoss names members (data directories) to start from if the volume cannot start
 	// otherwise.
 	AcceptDataLoss []string
+	// InSync names members (data directories) that the control plane knows to hold the same, from
+	// before the volume's members were recorded.
+	InSync []string
 	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound.
 	RebuildBudget int64
 	GatherTimeout time.Duration // 0 is the engine's own

@@ -69,7 +69,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 	ec := engine.Config{
 		VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Instance: cfg.Instance,
 		InstanceManager: cfg.InstanceManager, Build: build(),
-		Trust:  cfg.AcceptDataLoss,
+		Trust: cfg.AcceptDataLoss, InSync: cfg.InSync,
 		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, LocalHost: cfg.LocalHost,
 		Options:       cfg.Options,
 		RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,

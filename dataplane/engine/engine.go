@@ -100,7 +100,10 @@ type Config struct {
 	// and nothing more until Succeed.
 	Successor bool
 	// Trust names members whose data a person wants to go on with if the start is refused otherwise.
-	Trust   []string
+	Trust []string
+	// InSync names members that hold the same, as the control plane knows from before there was a
+	// record.
+	InSync  []string
 	Arena   *loop.Arena
 	Witness Witness
 	// Follow is called once, away from the loop's thread, before this engine's first record is
@@ -279,7 +282,7 @@ func New(cfg Config) *Engine {
 	e.dirty.init(cfg.DirtyLog)
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Candidates: len(cfg.Replicas),
-		Trust:      cfg.Trust, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
+		Trust:      cfg.Trust, InSync: cfg.InSync, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
 	e.owner = !cfg.Successor
 	for _, a := range cfg.Replicas {
 		e.newLink(a)

@@ -295,7 +295,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 func (l *link) answer(r *wire.HelloReply) quorum.Answer {
-	a := quorum.Answer{Member: l.member, Blank: r.Blank, Empty: r.Empty, Rebuilding: r.Rebuilding}
+	a := quorum.Answer{Member: l.member, Blank: r.Blank, Empty: r.Empty, Closed: r.Closed,
+		Rebuilding: r.Rebuilding}
 	if r.Record != nil && r.Record.VolumeUUID == l.e.cfg.VolumeUUID {
 		a.Record = recordFrom(r.Record)
 	}

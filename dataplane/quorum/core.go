@@ -59,6 +59,9 @@ type Config struct {
 	// Trust names members whose data a person wants to go on with if the start rule refuses, and so
 	// accepts the loss of what only others have. Empty for none.
 	Trust []string
+	// InSync names members that hold the same where there is no record: the control plane of before
+	// knew it. Empty for none.
+	InSync []string
 }
 
 // Core is the protocol's state. Feed it events; take actions with Take.
@@ -386,7 +389,7 @@ func (c *Core) tryStart(timeUp bool) {
 			return
 		}
 	}
-	d := Decide(Known{Witness: c.before, Void: c.void || c.takeover, Answers: c.answers,
+	d := Decide(Known{Witness: c.before, Void: c.void || c.takeover, Answers: c.answers, InSync: c.cfg.InSync,
 		Silent: c.cfg.Candidates - len(c.answers)})
 	if d.Verdict == Refuse && len(c.cfg.Trust) > 0 {
 		refused := d.Reason

@@ -36,6 +36,7 @@ type node struct {
 	blank    bool
 	// empty: nobody can have written to it, since no engine has served from it.
 	empty      bool
+	closed     bool
 	rebuilding bool
 }
 
@@ -101,7 +102,8 @@ func (h *history) do(line string) (string, error) {
 func (h *history) addReplicas(names []string) error {
 	for _, name := range names {
 		name, kind, _ := strings.Cut(name, "=")
-		h.nodes[name] = &node{name: name, blank: kind == "" || kind == "blank", empty: kind == "" || kind == "blank"}
+		h.nodes[name] = &node{name: name, blank: kind == "" || kind == "blank", empty: kind == "" || kind == "blank",
+			closed: kind == "closed"}
 	}
 	return nil
 }
@@ -109,7 +111,7 @@ func (h *history) addReplicas(names []string) error {
 func (h *history) addEngine(f []string) error {
 	p := &player{name: f[0], writes: map[string][]Record{}, im: "x", confirmed: map[string]Time{}}
 	n := 0
-	var trust []string
+	var trust, inSync []string
 	takeover, successor, announce := true, false, false
 	for _, a := range f[1:] {
 		k, v, _ := strings.Cut(a, "=")
@@ -126,12 +128,14 @@ func (h *history) addEngine(f []string) error {
 			announce = true
 		case "trust":
 			trust = strings.Split(v, ",")
+		case "in-sync":
+			inSync = strings.Split(v, ",")
 		default:
 			return fmt.Errorf("what is %q?", a)
 		}
 	}
-	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, Takeover: takeover,
-		Successor: successor, Announce: announce})
+	p.core = New(Config{Engine: p.name, InstanceManager: p.im, Candidates: n, Trust: trust, InSync: inSync,
+		Takeover: takeover, Successor: successor, Announce: announce})
 	h.engines[p.name] = p
 	h.settle(p)
 	return nil
@@ -403,7 +407,7 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 
 func (n *node) answer() Answer {
 	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Empty: n.empty,
-		Rebuilding: n.rebuilding}
+		Closed: n.closed, Rebuilding: n.rebuilding}
 }
 
 // lease tells what an engine may answer now.

@@ -91,7 +91,7 @@ func (k *key) engine(e *engine) {
 	for _, a := range answers {
 		k.b = append(k.b, a.Member...)
 		k.rec(a.Record)
-		k.flags(a.Rebuilding, a.Blank, a.Empty)
+		k.flags(a.Rebuilding, a.Blank, a.Empty, a.Closed)
 	}
 	if c.prop != nil {
 		k.proposal(c.prop)

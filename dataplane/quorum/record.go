@@ -148,6 +148,8 @@ type Answer struct {
 	Blank bool
 	// Empty: no data was ever written to it, whatever record it has.
 	Empty bool
+	// Closed: whoever had it before has closed it.
+	Closed bool
 	// Rebuilding: an incomplete copy.
 	Rebuilding bool
 }

@@ -104,10 +104,10 @@ func members(answers []Answer) []string {
 
 // decideFounding handles a volume without any record: blank replicas found it; one directory with
 // data of unknown history may be taken as it is only if it is alone, since nobody can tell which of
-// several is ahead. Whoever is silent may hold the data.
-func decideFounding(answers []Answer, silent int) Decision {
+// several is ahead, but the control plane. Whoever is silent may hold the data.
+func decideFounding(k *Known) Decision {
 	var blank, unknown []string
-	for _, a := range answers {
+	for _, a := range k.Answers {
 		switch {
 		case a.Rebuilding:
 		case a.Blank:
@@ -118,20 +118,42 @@ func decideFounding(answers []Answer, silent int) Decision {
 	}
 	slices.Sort(blank)
 	slices.Sort(unknown)
+	why := k.notInSync()
 	switch {
-	case len(answers) == 0:
-		return Decision{Reason: fmt.Sprintf("no replica answered of %d", silent)}
+	case len(k.Answers) == 0:
+		return Decision{Reason: fmt.Sprintf("no replica answered of %d", k.Silent)}
+	case len(k.InSync) > 0 && why == "":
+		fresh := union(k.InSync, nil)
+		return Decision{Verdict: Found, Fresh: fresh, Stale: without(union(unknown, blank), fresh)}
 	case len(unknown) > 1:
-		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history: "+
+		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history%s: "+
 			"name the one to go on with by --accept-data-loss MEMBER",
-			joined(unknown))}
-	case silent > 0:
+			joined(unknown), why)}
+	case k.Silent > 0:
 		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members yet, so every replica must answer; "+
-			"silent: %d; heard: %s", silent, heard(answers))}
+			"silent: %d; heard: %s", k.Silent, heard(k.Answers))}
 	case len(unknown) == 1:
 		return Decision{Verdict: Found, Fresh: unknown, Stale: blank}
 	case len(blank) > 0:
 		return Decision{Verdict: Found, Fresh: blank}
 	}
-	return Decision{Reason: "no replica holds a usable copy; heard: " + heard(answers)}
+	return Decision{Reason: "no replica holds a usable copy; heard: " + heard(k.Answers)}
+}
+
+// notInSync says why those of whom the control plane says so are not known to hold the same: each
+// of them has to answer, to hold data, and to have been closed by whoever had it before. After a
+// crash the control plane may not have heard yet that one of them was left behind.
+func (k *Known) notInSync() string {
+	for _, name := range k.InSync {
+		i := slices.IndexFunc(k.Answers, func(a Answer) bool { return a.Member == name })
+		switch {
+		case i < 0:
+			return fmt.Sprintf(" (%s does not answer)", name)
+		case k.Answers[i].Blank || k.Answers[i].Rebuilding:
+			return fmt.Sprintf(" (%s does not)", &k.Answers[i])
+		case !k.Answers[i].Closed:
+			return fmt.Sprintf(" (%s was not closed, so it may lack what others have)", name)
+		}
+	}
+	return ""
 }

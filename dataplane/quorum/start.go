@@ -29,6 +29,8 @@ type Known struct {
 	Answers []Answer
 	// Silent is how many candidates did not answer.
 	Silent int
+	// InSync are the members that the control plane says hold the same, where there is no record.
+	InSync []string
 }
 
 // Decision is the outcome of the start rule.
@@ -64,7 +66,7 @@ func Decide(k Known) Decision {
 			"--accept-data-loss MEMBER",
 			base, heard(told))}
 	case !base.Valid():
-		return decideFounding(k.Answers, k.Silent)
+		return decideFounding(&k)
 	case k.neverBegun():
 		d := Decision{Verdict: Found, Base: base}
 		for _, a := range k.Answers {

@@ -35,6 +35,8 @@ type worker struct {
 type sidecarSet struct {
 	// side is nil in a standby.
 	side *chain.Sidecars
+	// wasClosed: see chain.WasClosed.
+	wasClosed bool
 }
 
 // newWorker returns what there is to work on, and the loop's part of a directory that is open
@@ -116,10 +118,11 @@ type held struct {
 	dirty     []uint32
 	dirtyAll  bool
 	powerLost bool
+	wasClosed bool
 }
 
 func (l *sidecarSet) held() held {
-	h := held{powerLost: l.side.PowerLost()}
+	h := held{powerLost: l.side.PowerLost(), wasClosed: l.wasClosed}
 	h.record, h.recorded = l.side.Record()
 	h.dirty, h.dirtyAll = l.dirty()
 	return h
@@ -135,6 +138,7 @@ type opened struct {
 // take takes over an opened directory and returns the loop's part.
 func (w *worker) take(l *sidecarSet, c *chain.Chain) *opened {
 	w.files, w.purge, l.side = c.Files, purging{}, c.Sidecars
+	l.wasClosed = c.WasClosed()
 	return &opened{c.Blocks, l.held()}
 }
 

@@ -63,6 +63,8 @@ type HelloReply struct {
 	Blank bool `json:"blank,omitempty"`
 	// Empty: no data was ever written to the directory, whatever record it has.
 	Empty bool `json:"empty,omitempty"`
+	// Closed: whoever had the directory before this process closed it.
+	Closed bool `json:"closed,omitempty"`
 	// Standby: another process may have the directory, and what is told is what it says now. Trial:
 	// the replica gives it back when this session ends, unless it is told to keep it.
 	Standby bool `json:"standby,omitempty"`

@@ -50,10 +50,12 @@ func TestLegacy(t *testing.T) {
 	o.scenario("B10Detached", u.fieldsCleared)
 }
 
-// createOlder makes a volume of the older engine image.
+// createOlder makes a volume of the older engine image, of 64 MiB where nothing else is said.
 func (o *older) createOlder(spec restclient.VolumeSpec) {
 	o.t.Helper()
-	spec.Size = strconv.Itoa(64 * mib)
+	if spec.Size == "" {
+		spec.Size = strconv.Itoa(64 * mib)
+	}
 	if _, err := o.rest.CreateVolume(context.Background(), spec); err != nil {
 		o.t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,18 +87,6 @@ func (u *attachedUpgrade) leaveEngineCPU(value string) {
 		s.Value = value
 		return u.kube.Update(ctx, s)
 	})
-}
-
-// pidsOf are the processes of volumes, each with its volume.
-func (u *attachedUpgrade) pidsOf(volumes ...string) map[string]string {
-	u.t.Helper()
-	pids := map[string]string{}
-	for _, v := range volumes {
-		for _, pid := range holding(u.Info.Dir, "--volume-name\x00"+v+"\x00") {
-			pids[strconv.Itoa(pid)] = v
-		}
-	}
-	return pids
 }
 
 // goesOn checks that the writer has seen no error, and goes on.

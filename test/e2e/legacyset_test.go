@@ -260,6 +260,18 @@ func edit[T client.Object](o *older, name string, into T, change func(T) error) 
 	})
 }
 
+// pidsOf are the processes of volumes, each with its volume.
+func (o *older) pidsOf(volumes ...string) map[string]string {
+	o.t.Helper()
+	pids := map[string]string{}
+	for _, v := range volumes {
+		for _, pid := range holding(o.Info.Dir, "--volume-name\x00"+v+"\x00") {
+			pids[strconv.Itoa(pid)] = v
+		}
+	}
+	return pids
+}
+
 func (o *older) replicasOf(volume string) []longhorn.Replica {
 	o.t.Helper()
 	var list longhorn.ReplicaList

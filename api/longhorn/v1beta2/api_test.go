@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
@@ -133,6 +134,30 @@ func TestSetCondition(t *testing.T) {
 	}
 	if got := v1beta2.FindCondition(two, "Missing"); got.Status != v1beta2.ConditionUnknown || got.Type != "Missing" {
 		t.Errorf("missing condition: %+v", got)
+	}
+}
+
+// Objects of before image had its name are read with it, and others as they are.
+func TestImageByItsOlderName(t *testing.T) {
+	for _, o := range []runtime.Object{&v1beta2.Volume{}, &v1beta2.Engine{}, &v1beta2.Replica{}} {
+		for in, want := range map[string]string{
+			`{"spec":{"engineImage":"old"}}`:               "old",
+			`{"spec":{"image":"new"}}`:                     "new",
+			`{"spec":{"image":"new","engineImage":"old"}}`: "new",
+			`{"spec":{}}`: "",
+		} {
+			o := o.DeepCopyObject()
+			if err := json.Unmarshal([]byte(in), o); err != nil {
+				t.Fatal(err)
+			}
+			u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _, _ := unstructured.NestedString(u, "spec", "image"); got != want {
+				t.Errorf("%T from %s has image %q, want %q", o, in, got, want)
+			}
+		}
 	}
 }
 

@@ -1,5 +1,7 @@
 package v1beta2
 
+import "k8s.io/apimachinery/pkg/util/json"
+
 // Types of instance managers that are not created any more. They go on as long as they hold running processes.
 const (
 	InstanceManagerTypeEngine  InstanceManagerType = "engine"
@@ -56,4 +58,36 @@ func MergeImages(before, image, engineImage string) string {
 		return engineImage
 	}
 	return image
+}
+
+// Objects that were stored before image had that name have engineImage alone. Whoever reads them finds it in both
+// fields: a controller that saw no image would take the volume for one that waits for another engine.
+
+// UnmarshalJSON reads the specification, with the older name of image too.
+func (s *VolumeSpec) UnmarshalJSON(data []byte) error {
+	type plain VolumeSpec
+	return unmarshalImage(data, (*plain)(s), &s.Image, &s.EngineImage)
+}
+
+// UnmarshalJSON reads the specification, with the older name of image too.
+func (s *EngineSpec) UnmarshalJSON(data []byte) error {
+	type plain EngineSpec
+	return unmarshalImage(data, (*plain)(s), &s.Image, &s.EngineImage)
+}
+
+// UnmarshalJSON reads the specification, with the older name of image too.
+func (s *ReplicaSpec) UnmarshalJSON(data []byte) error {
+	type plain ReplicaSpec
+	return unmarshalImage(data, (*plain)(s), &s.Image, &s.EngineImage)
+}
+
+// unmarshalImage reads a specification into one of its type without methods.
+func unmarshalImage(data []byte, plain any, image, engineImage *string) error {
+	if err := json.Unmarshal(data, plain); err != nil {
+		return err
+	}
+	if *image == "" {
+		*image = *engineImage
+	}
+	return nil
 }
