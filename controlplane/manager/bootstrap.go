@@ -66,7 +66,7 @@ func bootstrap(ctx context.Context, c client.Client, cfg Config, agent node.Agen
 	}{
 		{"mark the manager Pod", func(ctx context.Context) error { return markPod(ctx, c, cfg) }},
 		{"create settings", func(ctx context.Context) error {
-			return settingsync.EnsureExist(ctx, c, cfg.Namespace, fixedSettings(cfg))
+			return settingsync.EnsureExist(ctx, c, cfg.Namespace, cfg.PodName, fixedSettings(cfg))
 		}},
 		{"create the default engine image", func(ctx context.Context) error {
 			return createIfMissing(ctx, c, engineimage.NewObject(cfg.Namespace, cfg.EngineImage))

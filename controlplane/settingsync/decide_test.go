@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,7 +119,7 @@ func TestEnsureExist(t *testing.T) {
 		return c.Create(ctx, o, opts...)
 	}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cm, kept).WithInterceptorFuncs(refuse).Build()
-	if err := EnsureExist(t.Context(), c, "ns", map[string]string{setting.DefaultEngineImage: "e"}); err != nil {
+	if err := EnsureExist(t.Context(), c, "ns", "pod", map[string]string{setting.DefaultEngineImage: "e"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -134,6 +136,43 @@ func TestEnsureExist(t *testing.T) {
 	}
 	if _, err := parseOverrides("- a\n- b"); err == nil {
 		t.Error("a list counts as a map of settings")
+	}
+}
+
+// TestEnsureExistIsShared: what another manager has made meanwhile is not tried one by one.
+func TestEnsureExistIsShared(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tried atomic.Int32
+	var once sync.Once
+	other := interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
+		tried.Add(1)
+		once.Do(func() {
+			for _, d := range setting.Definitions() {
+				s := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: d.Name}, Value: d.Default}
+				if err := c.Create(ctx, s); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		return c.Create(ctx, o, opts...)
+	}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(other).Build()
+	if err := EnsureExist(t.Context(), c, "ns", "pod", nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := tried.Load(); n > madeAtOnce {
+		t.Errorf("%d settings were tried though another manager had made them", n)
+	}
+	all := setting.Definitions()
+	a, b := from("pod-a", all), from("pod-b", all)
+	if len(a) != len(all) || len(b) != len(all) || a[0].Name == b[0].Name {
+		t.Errorf("managers begin at %s and %s, with %d and %d of %d", a[0].Name, b[0].Name, len(a), len(b), len(all))
 	}
 }
 

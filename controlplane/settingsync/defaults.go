@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
+	"slices"
+	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,8 +74,9 @@ func parseOverrides(text string) (map[string]string, error) {
 }
 
 // EnsureExist creates the missing Setting objects. fixed are values known from the manager's flags.
-// Any manager may do so at its start; what exists is left alone.
-func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed map[string]string) error {
+// Any manager may do so at its start; what exists is left alone. Managers that start at once share
+// the work: each begins elsewhere, by its own name, and leaves out what others have made meanwhile.
+func EnsureExist(ctx context.Context, c client.Client, namespace, self string, fixed map[string]string) error {
 	over, err := readOverrides(ctx, c, namespace)
 	if err != nil {
 		return err
@@ -80,30 +85,92 @@ func EnsureExist(ctx context.Context, c client.Client, namespace string, fixed m
 	if err != nil {
 		return err
 	}
-	for _, d := range setting.Definitions() {
-		if _, ok := present[d.Name]; ok {
+	m := maker{client: c, namespace: namespace, over: over, fixed: fixed, before: present, present: present}
+	// Values that somebody has chosen may contradict each other: one after the other, always in the
+	// same order. Defaults do not.
+	all := setting.Definitions()
+	for _, d := range all {
+		if _, chosen := over.values[d.Name]; !chosen {
 			continue
 		}
-		s := newSetting(namespace, d, over, fixed)
-		if carried, ok := setting.CarriedCPU(present); ok && d.Name == setting.GuaranteedInstanceManagerCPU &&
-			s.Value == d.Default {
-			s.Value = carried
-		}
-		if d.Required && s.Value == "" {
-			continue // e.g. the image of a component that is not installed
-		}
-		err := c.Create(ctx, s)
-		if apierrors.IsInvalid(err) && s.Value != d.Default {
-			// E.g. it contradicts another setting. The system starts with the default, and the user
-			// reads why.
-			slog.Warn("default from the ConfigMap is refused, the built-in one is used", "setting", d.Name, "err", err)
-			err = c.Create(ctx, newSetting(namespace, d, overrides{}, fixed))
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create setting %s: %w", d.Name, err)
+		if err := m.ensure(ctx, d); err != nil {
+			return err
 		}
 	}
-	return nil
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(madeAtOnce)
+	for _, d := range from(self, all) {
+		if _, chosen := over.values[d.Name]; !chosen {
+			group.Go(func() error { return m.ensure(ctx, d) })
+		}
+	}
+	return group.Wait()
+}
+
+// madeAtOnce is how many settings are made at a time: each waits for webhooks and a disk.
+const madeAtOnce = 8
+
+// maker makes missing settings.
+type maker struct {
+	client    client.Client
+	namespace string
+	over      overrides
+	fixed     map[string]string
+	// before is what there was at the beginning.
+	before setting.Values
+
+	mu      sync.Mutex
+	present setting.Values // as last known
+}
+
+func (m *maker) has(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.present[name]
+	return ok
+}
+
+// ensure makes one setting if it is missing.
+func (m *maker) ensure(ctx context.Context, d setting.Definition) error {
+	if m.has(d.Name) {
+		return nil
+	}
+	s := newSetting(m.namespace, d, m.over, m.fixed)
+	if carried, ok := setting.CarriedCPU(m.before); ok && d.Name == setting.GuaranteedInstanceManagerCPU &&
+		s.Value == d.Default {
+		s.Value = carried
+	}
+	if d.Required && s.Value == "" {
+		return nil // e.g. the image of a component that is not installed
+	}
+	err := m.client.Create(ctx, s)
+	if apierrors.IsInvalid(err) && s.Value != d.Default {
+		// E.g. it contradicts another setting. The system starts with the default, and the user
+		// reads why.
+		slog.Warn("default from the ConfigMap is refused, the built-in one is used", "setting", d.Name, "err", err)
+		err = m.client.Create(ctx, newSetting(m.namespace, d, overrides{}, m.fixed))
+	}
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create setting %s: %w", d.Name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.present[d.Name]; ok {
+		return nil // read since
+	}
+	m.present, err = stored.Read(ctx, m.client, m.namespace)
+	return err
+}
+
+// from returns the definitions beginning at one that follows from a name.
+func from(name string, all []setting.Definition) []setting.Definition {
+	h := fnv.New32a()
+	h.Write([]byte(name)) // never fails
+	first := int(h.Sum32() % uint32(len(all)))
+	return slices.Concat(all[first:], all[:first])
 }
 
 func newSetting(namespace string, d setting.Definition, over overrides, fixed map[string]string) *v1beta2.Setting {

@@ -128,7 +128,7 @@ func TestCarriedCPUIsStored(t *testing.T) {
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(older...).Build()
 	key := client.ObjectKey{Namespace: "ns", Name: "guaranteed-instance-manager-cpu"}
-	if err := EnsureExist(t.Context(), c, "ns", nil); err != nil {
+	if err := EnsureExist(t.Context(), c, "ns", "pod", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), key, &carried); err != nil || carried.Value != `{"v1":"24","v2":"24"}` {
