@@ -18,6 +18,7 @@ import (
 	"strings"
 	"unicode"
 
+	"ankole.storage/controlplane/setting"
 	"ankole.storage/deploy"
 )
 
@@ -135,8 +136,10 @@ func addValues(root string, files map[string][]byte) error {
 			return err
 		}
 		fmt.Fprintf(&values, "%s: %s\n", name, text)
-		properties[name] = map[string]any{"type": schemaType(f.Type), "description": strings.ReplaceAll(comments[f.Name],
-			"\n", " ")}
+		schema := schemaOf(f.Type)
+		schema["description"] = strings.ReplaceAll(comments[f.Name], "\n", " ")
+		maps.Copy(schema, limits(f.Name))
+		properties[name] = schema
 	}
 	schema, err := json.MarshalIndent(map[string]any{"$schema": "http://json-schema.org/draft-07/schema#",
 		"type":       "object",
@@ -157,19 +160,57 @@ func defaultOf(v reflect.Value) any {
 	return v.Interface()
 }
 
-func schemaType(t reflect.Type) string {
+// schemaOf is what JSON schema has for a type of Go.
+func schemaOf(t reflect.Type) map[string]any {
 	switch t.Kind() {
 	case reflect.Slice:
-		return "array"
+		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
 	case reflect.Map:
-		return "object"
+		if t.Elem().Kind() == reflect.Interface {
+			return map[string]any{"type": "object"}
+		}
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
 	case reflect.Bool:
-		return "boolean"
-	case reflect.Int, reflect.Int64:
-		return "integer"
+		return map[string]any{"type": "boolean"}
 	default:
-		return "string"
+		return map[string]any{"type": "string"}
 	}
+}
+
+// limits is what Helm refuses of a value beyond its type.
+func limits(field string) map[string]any {
+	switch {
+	case field == "ImagePullPolicy":
+		return map[string]any{"enum": []string{"Always", "IfNotPresent", "Never"}}
+	case field == "AnonymousAccess":
+		return map[string]any{"enum": []string{"none", "read-only", "all"}}
+	case field == "KubeletDir":
+		return map[string]any{"pattern": "^/"}
+	case field == "DefaultSettings":
+		return map[string]any{"properties": settings(), "additionalProperties": false}
+	case strings.HasSuffix(field, "Image"):
+		return map[string]any{"minLength": 1}
+	}
+	return nil
+}
+
+// settings are those that a user may choose in defaultSettings, with their schema.
+func settings() map[string]any {
+	known := map[string]any{}
+	for _, d := range setting.Definitions() {
+		if d.ReadOnly || d.Name == setting.APIAnonymousAccess { // the latter is a value of its own
+			continue
+		}
+		schema := map[string]any{"type": "string"}
+		switch {
+		case len(d.Options) > 0:
+			schema["enum"] = d.Options
+		case d.Type == setting.TypeBool && !d.DataEngineSpecific:
+			schema["enum"] = []string{"true", "false"}
+		}
+		known[d.Name] = schema
+	}
+	return known
 }
 
 // comments returns the comments of the fields of type Values, which begin with the chart's name of
