@@ -115,14 +115,30 @@ func Templates() (map[string]string, error) {
 	return files, nil
 }
 
-// Render returns one YAML document per object, in the order in which they must be applied.
+// uninstallation is the file with what removes an installation.
+const uninstallation = "90-uninstall.yaml"
+
+// Render returns one YAML document per object of an installation, in the order in which they must
+// be applied.
 func Render(v Values) ([][]byte, error) {
+	return renderFiles(v, func(file string) bool { return file != uninstallation })
+}
+
+// RenderUninstallation returns the objects that remove an installation, in the same form.
+func RenderUninstallation(v Values) ([][]byte, error) {
+	return renderFiles(v, func(file string) bool { return file == uninstallation })
+}
+
+func renderFiles(v Values, which func(file string) bool) ([][]byte, error) {
 	files, err := Templates()
 	if err != nil {
 		return nil, err
 	}
 	var docs [][]byte
 	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !which(name) {
+			continue
+		}
 		t, err := template.New(name).Option("missingkey=error").
 			Funcs(template.FuncMap{"quote": quote, "toJson": toJSON}).Parse(files[name])
 		if err != nil {

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"ankole.storage/api/longhorn/v1beta2/crd"
 )
 
 // object is the part of every document that the tests look at.
@@ -95,6 +98,41 @@ func TestObjects(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: objects\n%q, want\n%q", name, got, tc.want)
 		}
+	}
+}
+
+// TestUninstallerKnowsAllKinds: it may remove every kind, and the objects of each.
+func TestUninstallerKnowsAllKinds(t *testing.T) {
+	docs, err := RenderUninstallation(DefaultValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := crd.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := map[string]bool{}
+	for _, d := range all {
+		missing["definition "+d.Name], missing["objects "+d.Spec.Names.Plural] = true, true
+	}
+	for _, doc := range docs {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal(doc, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range role.Rules {
+			for _, name := range r.ResourceNames {
+				delete(missing, "definition "+name)
+			}
+			if slices.Equal(r.Verbs, []string{"list", "patch", "delete"}) {
+				for _, name := range r.Resources {
+					delete(missing, "objects "+name)
+				}
+			}
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("no right to remove %v", missing)
 	}
 }
 

@@ -93,13 +93,18 @@ func TestWrongValues(t *testing.T) {
 }
 
 // TestTemplateIsThePlainManifest: Helm makes of the chart with its default values the objects of
-// the plain manifest, but for the namespace, which Helm makes.
+// the plain manifest, but for the namespace, which Helm makes, and as hooks those that remove an
+// installation.
 func TestTemplateIsThePlainManifest(t *testing.T) {
-	text, err := os.ReadFile("../longhorn.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var all strings.Builder
+	for _, file := range []string{"../longhorn.yaml", "../uninstall.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString("---\n" + string(text))
 	}
-	want := objects(t, string(text))
+	want := objects(t, all.String())
 	delete(want, "Namespace//"+namespace)
 	eachVersion(t, func(t *testing.T, helm func(...string) (string, error)) {
 		out, err := helm("template", "x", chart, kubeVersion, "--namespace", namespace, "--include-crds")
@@ -153,8 +158,8 @@ func TestValuesReachTheObjects(t *testing.T) {
 				}
 			}
 		}
-		if placed != 5 {
-			t.Errorf("%d workloads are placed, want the manager and four sidecars", placed)
+		if placed != 6 {
+			t.Errorf("%d workloads are placed, want the manager, four sidecars and the uninstaller", placed)
 		}
 	})
 }
