@@ -194,7 +194,7 @@ func (h *helm) upgrade() {
 		old[m.Name] = true
 	}
 	began := time.Now()
-	h.ok(append([]string{"upgrade", "longhorn", chart, "--namespace", namespace, "--wait", "--timeout", "6m"}, values...)...)
+	h.ok(append(values, "upgrade", "longhorn", chart, "--namespace", namespace, "--wait", "--timeout", "6m")...)
 	h.took("helm upgrade, until the workloads are ready", began)
 	h.reach("")
 	volumes := []string{"raw", h.volumeOf("written")}
