@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
@@ -70,12 +72,15 @@ func TestObjects(t *testing.T) {
 	bare := v
 	bare.DeployCSI = false
 	standalone := bare
+	standalone.NetworkPolicies = false
 	standalone.WebhookURL = "https://127.0.0.1:1"
 	first := []string{"Namespace/elsewhere", "PriorityClass/longhorn-critical", "ServiceAccount/longhorn-service-account",
 		"ClusterRole/longhorn-role", "ClusterRoleBinding/longhorn-bind", "Role/longhorn-role", "RoleBinding/longhorn-bind",
 		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin"}
 	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager"}
+	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-manager",
+		"NetworkPolicy/longhorn-csi"}
 	driver := []string{"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
 		"ServiceAccount/longhorn-csi", "ClusterRole/longhorn-csi", "ClusterRoleBinding/longhorn-csi", "Role/longhorn-csi",
 		"RoleBinding/longhorn-csi", "DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher",
@@ -84,8 +89,8 @@ func TestObjects(t *testing.T) {
 		values Values
 		want   []string
 	}{
-		"real cluster":   {v, slices.Concat(first, services, last, driver)},
-		"without driver": {bare, slices.Concat(first, services, last)},
+		"real cluster":   {v, slices.Concat(first, services, last, policies, driver)},
+		"without driver": {bare, slices.Concat(first, services, last, policies)},
 		"standalone":     {standalone, slices.Concat(first, last)},
 	} {
 		var got []string
@@ -136,6 +141,39 @@ func TestUninstallerKnowsAllKinds(t *testing.T) {
 	}
 }
 
+// TestMountsFollowTheHost: a container that sees the host's file systems does not keep one mounted
+// that the host unmounts.
+func TestMountsFollowTheHost(t *testing.T) {
+	docs, err := Render(DefaultValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, doc := range docs {
+		var d appsv1.DaemonSet
+		if err := yaml.Unmarshal(doc, &d); err != nil || d.Kind != "DaemonSet" {
+			continue
+		}
+		sees := map[string]bool{}
+		for _, v := range d.Spec.Template.Spec.Volumes {
+			sees[v.Name] = v.HostPath != nil &&
+				strings.HasPrefix("/var/lib/kubelet/", strings.TrimSuffix(v.HostPath.Path, "/")+"/")
+		}
+		for _, m := range d.Spec.Template.Spec.Containers[0].VolumeMounts {
+			if !sees[m.Name] {
+				continue
+			}
+			n++
+			if m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone {
+				t.Errorf("%s: what is mounted below %s stays mounted there", d.Name, m.MountPath)
+			}
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d containers see the kubelet's file systems, want the manager's and the driver's", n)
+	}
+}
+
 // TestPlacement: what a user says about the manager's Pods reaches them and the sidecars of the CSI
 // driver, which need no other nodes, and the secrets for a registry reach all. The driver itself is
 // on every node, whatever taints it has.
@@ -180,16 +218,16 @@ func TestManagerCommand(t *testing.T) {
 		"--manager-image ankole/manager:dev --service-account longhorn-service-account"
 	const loopback = " --listen-also 127.0.0.1:9500"
 	for _, tc := range []struct {
-		url         string
-		portForward bool
-		args        []string
-		want        string
+		url              string
+		portForward, tls bool
+		args             []string
+		want             string
 	}{
-		{"", true, nil, base + loopback},
-		{"https://127.0.0.1:1", false, nil, base + " --webhook-url https://127.0.0.1:1"},
-		{"", true, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
+		{"", true, true, nil, base + loopback + " --mutual-tls"},
+		{"https://127.0.0.1:1", false, false, nil, base + " --webhook-url https://127.0.0.1:1"},
+		{"", true, false, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
 	} {
-		v.WebhookURL, v.PortForward, v.ManagerArgs = tc.url, tc.portForward, tc.args
+		v.WebhookURL, v.PortForward, v.MutualTLS, v.ManagerArgs = tc.url, tc.portForward, tc.tls, tc.args
 		spec := daemonSet(t, render(t, v)).Spec.Template.Spec
 		if got := strings.Join(spec.Containers[0].Command, " "); got != tc.want {
 			t.Errorf("command\n%s\nwant\n%s", got, tc.want)

@@ -59,12 +59,13 @@ func TestChart(t *testing.T) {
 	b.kubectlOK("apply", "--server-side", "-f", filepath.Join(filepath.Dir(b.program), "addons", "snapshots"))
 	h := newHelm(b)
 	began := time.Now()
-	h.ok("install", "longhorn", previous(t), "--namespace", namespace, "--create-namespace", "--wait", "--timeout", "4m")
+	h.ok("install", "longhorn", previous(t), "--namespace", namespace, "--create-namespace", "--set", "mutualTLS=false",
+		"--wait", "--timeout", "4m")
 	b.installed()
 	b.took("helm install, until all is ready", began)
-	t.Run("Upgrade", func(t *testing.T) { b.in(t, h.upgrade) })
-	t.Run("Uninstall", func(t *testing.T) { b.in(t, h.uninstall) })
-	t.Run("InstallAgain", func(t *testing.T) { b.in(t, h.installAgain) })
+	_ = t.Run("Upgrade", func(t *testing.T) { b.in(t, h.upgrade) }) &&
+		t.Run("Uninstall", func(t *testing.T) { b.in(t, h.uninstall) }) &&
+		t.Run("InstallAgain", func(t *testing.T) { b.in(t, h.installAgain) })
 }
 
 // in runs a part of a test.
@@ -166,7 +167,7 @@ func (b *bed) writesOn() {
 
 // upgrade has Helm change every image while a Pod and a block device write: managers and the driver
 // are rolled, the engines of attached volumes are upgraded as the setting says, instance managers
-// stay while they have processes, and nobody sees an error.
+// stay while they have processes, all connections to them are secured, and nobody sees an error.
 func (h *helm) upgrade() {
 	h.claim("written", claim{size: "256Mi"})
 	h.apply(writer)
@@ -202,6 +203,8 @@ func (h *helm) upgrade() {
 		h.runsOn(v, "ankole/engine:next")
 	}
 	h.took("helm upgrade, until all engines are the new ones", began)
+	h.secured()
+	h.took("helm upgrade, until all instance managers have shown a certificate", began)
 	h.writesOn()
 	load.AwaitMore(h.t, 100)
 	if p, err := h.ks.CoreV1().Pods("default").Get(context.Background(), "writer", metav1.GetOptions{}); err != nil ||
@@ -232,6 +235,24 @@ func (h *helm) upgrade() {
 	}
 	h.detach("raw")
 	h.writesOn()
+}
+
+// secured waits until every instance manager has shown a certificate.
+func (b *bed) secured() {
+	b.t.Helper()
+	b.await("instance managers show certificates", func(ctx context.Context) error {
+		pods, err := b.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: "longhorn.io/component=instance-manager"})
+		if err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			if p.Annotations["longhorn.io/grpc-tls-seen"] == "" {
+				return fmt.Errorf("%s on %s has not", p.Name, p.Spec.NodeName)
+			}
+		}
+		return nil
+	})
 }
 
 // runsOn waits until a volume's engine is of an image.

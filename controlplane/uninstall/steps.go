@@ -207,7 +207,17 @@ func (c Config) owned(ctx context.Context) (left []string, err error) {
 
 // unowned removes what managers made and no object owned.
 func (c Config) unowned(ctx context.Context) ([]string, error) {
-	for _, name := range []string{naming.SecretWebhookCA, naming.SecretWebhookTLS, naming.SecretRESTSession} {
+	list, err := c.list(ctx, corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err != nil {
+		return nil, err
+	}
+	names := []string{naming.SecretWebhookCA, naming.SecretWebhookTLS, naming.SecretRESTSession, naming.SecretGRPCCA}
+	for _, s := range list {
+		if s.Name == naming.SecretGRPCTLS && s.Labels[naming.LabelManagedBy] == naming.ManagedByManager {
+			names = append(names, s.Name) // that of a user stays
+		}
+	}
+	for _, name := range names {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}}
 		if err := c.remove(ctx, s); err != nil {
 			return nil, err

@@ -101,6 +101,11 @@ func generate(root string) (map[string][]byte, error) {
 	for name, text := range templates {
 		files["chart/templates/"+name] = []byte(chartTemplate(text))
 	}
+	notes, err := os.ReadFile(filepath.Join(root, "deploy/NOTES.txt"))
+	if err != nil {
+		return nil, err
+	}
+	files["chart/templates/NOTES.txt"] = notes
 	return files, addValues(root, files)
 }
 
