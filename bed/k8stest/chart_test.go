@@ -167,7 +167,7 @@ func (b *bed) writesOn() {
 
 // upgrade has Helm change every image while a Pod and a block device write: managers and the driver
 // are rolled, the engines of attached volumes are upgraded as the setting says, instance managers
-// stay while they have processes, all connections to them are secured, and nobody sees an error.
+// stay while they have engines, all connections to them are secured, and nobody sees an error.
 func (h *helm) upgrade() {
 	h.claim("written", claim{size: "256Mi"})
 	h.apply(writer)
@@ -212,16 +212,19 @@ func (h *helm) upgrade() {
 		h.t.Errorf("the writer's Pod (%v): %+v", err, p.Status)
 	}
 	h.images("next")
-	kept := 0
+	fresh := 0
 	for _, m := range h.instanceManagers() {
-		if old[m.Name] {
-			kept++
-		} else if m.Spec.Image != "ankole/instance-manager:next" {
-			h.t.Errorf("instance manager %s has image %s", m.Name, m.Spec.Image)
+		if !old[m.Name] && m.Spec.Image == "ankole/instance-manager:next" {
+			fresh++
 		}
 	}
-	if kept != h.Nodes {
-		h.t.Errorf("%d instance managers of before are there; all of them have processes of volumes that are in use", kept)
+	if fresh != h.Nodes {
+		h.t.Errorf("%d instance managers of the new version, want one on each node", fresh)
+	}
+	for _, v := range volumes {
+		if e := h.engineOf(v); !old[e.Status.InstanceManagerName] {
+			h.t.Errorf("the engine of %s, which is in use, was moved to another instance manager", v)
+		}
 	}
 	load.Finish()
 	if err := d.Close(); err != nil {

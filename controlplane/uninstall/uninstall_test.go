@@ -158,6 +158,9 @@ func installed(t *testing.T) (ours, others []client.Object) {
 			ObjectMeta: metav1.ObjectMeta{Name: naming.WebhookMutatorConfiguration}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.SecretWebhookCA}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.SecretWebhookTLS}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.SecretGRPCCA}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.SecretGRPCTLS,
+			Labels: map[string]string{naming.LabelManagedBy: naming.ManagedByManager}}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.LeaderElectionLease}},
 		pv("one", naming.CSIDriver),
 	}
@@ -277,4 +280,15 @@ func TestInterrupted(t *testing.T) {
 			w.check(others, true)
 		})
 	}
+}
+
+// TestUsersCertificateStays: the Secret that a user has made for managers and instance managers is
+// not ours to remove.
+func TestUsersCertificateStays(t *testing.T) {
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.SecretGRPCTLS}}
+	w := newWorld(t, confirmed("true"), managers(), theirs)
+	if err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	w.check([]client.Object{theirs}, true)
 }
