@@ -44,6 +44,17 @@ type Values struct {
 	// PortForward has managers listen at the loopback address of their Pod too, which is where kubectl
 	// port-forward connects to. Nodes of a standalone cluster share the machine's.
 	PortForward bool
+	// MutualTLS has the managers make the certificate by which they and instance managers know each
+	// other, Secret longhorn-grpc-tls, unless there is one.
+	MutualTLS bool
+	// NetworkPolicies restricts who reaches the Pods: those of volumes are reached by managers and by
+	// each other only, those of the CSI driver by nobody.
+	NetworkPolicies bool
+	// RestFrom, with networkPolicies, lists who reaches the REST API and metrics beside the Pods of
+	// this namespace, as the peers of a NetworkPolicy, such as
+	// [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}].
+	// Empty: everybody; whoever asks shows a token in any case, but for health and metrics.
+	RestFrom []map[string]any
 	// AnonymousAccess is setting api-anonymous-access: what the REST API does for callers without a
 	// token.
 	AnonymousAccess string
@@ -87,6 +98,8 @@ func DefaultValues() Values {
 		InstanceManagerImage: "ankole/instance-manager:dev",
 		ImagePullPolicy:      "IfNotPresent",
 		PortForward:          true,
+		MutualTLS:            true,
+		NetworkPolicies:      true,
 		AnonymousAccess:      "none",
 		DeployCSI:            true,
 		DriverImage:          "ankole/csi:dev",
@@ -115,14 +128,30 @@ func Templates() (map[string]string, error) {
 	return files, nil
 }
 
-// Render returns one YAML document per object, in the order in which they must be applied.
+// uninstallation is the file with what removes an installation.
+const uninstallation = "90-uninstall.yaml"
+
+// Render returns one YAML document per object of an installation, in the order in which they must
+// be applied.
 func Render(v Values) ([][]byte, error) {
+	return renderFiles(v, func(file string) bool { return file != uninstallation })
+}
+
+// RenderUninstallation returns the objects that remove an installation, in the same form.
+func RenderUninstallation(v Values) ([][]byte, error) {
+	return renderFiles(v, func(file string) bool { return file == uninstallation })
+}
+
+func renderFiles(v Values, which func(file string) bool) ([][]byte, error) {
 	files, err := Templates()
 	if err != nil {
 		return nil, err
 	}
 	var docs [][]byte
 	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !which(name) {
+			continue
+		}
 		t, err := template.New(name).Option("missingkey=error").
 			Funcs(template.FuncMap{"quote": quote, "toJson": toJSON}).Parse(files[name])
 		if err != nil {

@@ -7,7 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"ankole.storage/api/longhorn/v1beta2/crd"
 )
 
 // object is the part of every document that the tests look at.
@@ -67,12 +72,15 @@ func TestObjects(t *testing.T) {
 	bare := v
 	bare.DeployCSI = false
 	standalone := bare
+	standalone.NetworkPolicies = false
 	standalone.WebhookURL = "https://127.0.0.1:1"
 	first := []string{"Namespace/elsewhere", "PriorityClass/longhorn-critical", "ServiceAccount/longhorn-service-account",
 		"ClusterRole/longhorn-role", "ClusterRoleBinding/longhorn-bind", "Role/longhorn-role", "RoleBinding/longhorn-bind",
 		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin"}
 	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager"}
+	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-manager",
+		"NetworkPolicy/longhorn-csi"}
 	driver := []string{"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
 		"ServiceAccount/longhorn-csi", "ClusterRole/longhorn-csi", "ClusterRoleBinding/longhorn-csi", "Role/longhorn-csi",
 		"RoleBinding/longhorn-csi", "DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher",
@@ -81,8 +89,8 @@ func TestObjects(t *testing.T) {
 		values Values
 		want   []string
 	}{
-		"real cluster":   {v, slices.Concat(first, services, last, driver)},
-		"without driver": {bare, slices.Concat(first, services, last)},
+		"real cluster":   {v, slices.Concat(first, services, last, policies, driver)},
+		"without driver": {bare, slices.Concat(first, services, last, policies)},
 		"standalone":     {standalone, slices.Concat(first, last)},
 	} {
 		var got []string
@@ -95,6 +103,74 @@ func TestObjects(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: objects\n%q, want\n%q", name, got, tc.want)
 		}
+	}
+}
+
+// TestUninstallerKnowsAllKinds: it may remove every kind, and the objects of each.
+func TestUninstallerKnowsAllKinds(t *testing.T) {
+	docs, err := RenderUninstallation(DefaultValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := crd.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := map[string]bool{}
+	for _, d := range all {
+		missing["definition "+d.Name], missing["objects "+d.Spec.Names.Plural] = true, true
+	}
+	for _, doc := range docs {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal(doc, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range role.Rules {
+			for _, name := range r.ResourceNames {
+				delete(missing, "definition "+name)
+			}
+			if slices.Equal(r.Verbs, []string{"list", "patch", "delete"}) {
+				for _, name := range r.Resources {
+					delete(missing, "objects "+name)
+				}
+			}
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("no right to remove %v", missing)
+	}
+}
+
+// TestMountsFollowTheHost: a container that sees the host's file systems does not keep one mounted
+// that the host unmounts.
+func TestMountsFollowTheHost(t *testing.T) {
+	docs, err := Render(DefaultValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, doc := range docs {
+		var d appsv1.DaemonSet
+		if err := yaml.Unmarshal(doc, &d); err != nil || d.Kind != "DaemonSet" {
+			continue
+		}
+		sees := map[string]bool{}
+		for _, v := range d.Spec.Template.Spec.Volumes {
+			sees[v.Name] = v.HostPath != nil &&
+				strings.HasPrefix("/var/lib/kubelet/", strings.TrimSuffix(v.HostPath.Path, "/")+"/")
+		}
+		for _, m := range d.Spec.Template.Spec.Containers[0].VolumeMounts {
+			if !sees[m.Name] {
+				continue
+			}
+			n++
+			if m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone {
+				t.Errorf("%s: what is mounted below %s stays mounted there", d.Name, m.MountPath)
+			}
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d containers see the kubelet's file systems, want the manager's and the driver's", n)
 	}
 }
 
@@ -142,16 +218,16 @@ func TestManagerCommand(t *testing.T) {
 		"--manager-image ankole/manager:dev --service-account longhorn-service-account"
 	const loopback = " --listen-also 127.0.0.1:9500"
 	for _, tc := range []struct {
-		url         string
-		portForward bool
-		args        []string
-		want        string
+		url              string
+		portForward, tls bool
+		args             []string
+		want             string
 	}{
-		{"", true, nil, base + loopback},
-		{"https://127.0.0.1:1", false, nil, base + " --webhook-url https://127.0.0.1:1"},
-		{"", true, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
+		{"", true, true, nil, base + loopback + " --mutual-tls"},
+		{"https://127.0.0.1:1", false, false, nil, base + " --webhook-url https://127.0.0.1:1"},
+		{"", true, false, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
 	} {
-		v.WebhookURL, v.PortForward, v.ManagerArgs = tc.url, tc.portForward, tc.args
+		v.WebhookURL, v.PortForward, v.MutualTLS, v.ManagerArgs = tc.url, tc.portForward, tc.tls, tc.args
 		spec := daemonSet(t, render(t, v)).Spec.Template.Spec
 		if got := strings.Join(spec.Containers[0].Command, " "); got != tc.want {
 			t.Errorf("command\n%s\nwant\n%s", got, tc.want)

@@ -12,7 +12,7 @@
 #   staticcheck      staticcheck of the same, version pinned in tools/go.mod
 #   tidy             rules about the repository itself
 #   unit             tests of the main module that start no cluster and do not measure real time
-#   modules          the same of the nested modules (tools, standalone, bed)
+#   modules          the same of the nested modules (tools, standalone, bed), and the chart through Helm
 #   nolegacy         tests of the main module without support for older instance managers
 #   simulation       simulators of the data path and of the control plane: the same seeds each time
 #   scenarios        clusters of real processes: what users do first, and what was promised to them
@@ -74,6 +74,7 @@ do_modules() {
 	gotest tools ./... || failed=1
 	gotest standalone $(go -C standalone list ./... | grep -v '/standalonetest$') || failed=1
 	gotest bed $bed || failed=1
+	gotest deploy/helm -count=1 ./... || failed=1 # a result that is kept would not see what Helm reads
 	return $failed
 }
 

@@ -225,14 +225,12 @@ func (b *bed) killEngine(volume string) {
 	b.t.Fatalf("volume %s has no engine", volume)
 }
 
-// upgrade gives a volume the engine of another image, which is the same under another name.
-func (b *bed) upgrade(volume string) {
+// tag gives an image a further name, on all nodes.
+func (b *bed) tag(image, name string) {
 	b.t.Helper()
-	ctx := context.Background()
-	const image = "docker.io/ankole/engine:next"
 	for k := 1; k <= b.Nodes; k++ {
-		cmd, err := cluster.Inside(ctx, b.Plan, k, "ctr", "--address", node.ContainerdSocket, "-n", "k8s.io", "images", "tag",
-			"docker.io/ankole/engine:dev", image)
+		cmd, err := cluster.Inside(context.Background(), b.Plan, k, "ctr", "--address", node.ContainerdSocket, "-n", "k8s.io",
+			"images", "tag", image, name)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -240,6 +238,14 @@ func (b *bed) upgrade(volume string) {
 			b.t.Fatalf("%v: %s", err, out)
 		}
 	}
+}
+
+// upgrade gives a volume the engine of another image, which is the same under another name.
+func (b *bed) upgrade(volume string) {
+	b.t.Helper()
+	ctx := context.Background()
+	const image = "docker.io/ankole/engine:next"
+	b.tag("docker.io/ankole/engine:dev", image)
 	defer b.set("allow-live-engine-upgrade-on-same-image-commit", "true")()
 	if _, err := b.rest.CreateEngineImage(ctx, image); err != nil {
 		b.t.Fatal(err)

@@ -198,13 +198,20 @@ func (b *bed) kubectl(args ...string) (string, error) {
 	return string(out), err
 }
 
-// install applies the plain manifest as a user does, and waits for the manager on every node.
+// install applies the plain manifest as a user does, and waits until all runs.
 func (b *bed) install() {
 	b.t.Helper()
 	began := time.Now()
 	// What many clusters have: the kinds of volume snapshots, and their controller.
 	b.kubectlOK("apply", "--server-side", "-f", filepath.Join(filepath.Dir(b.program), "addons", "snapshots"))
 	b.kubectlOK("apply", "--server-side", "-f", "../../deploy/longhorn.yaml")
+	b.installed()
+	b.took("installed and ready", began)
+}
+
+// installed waits for the manager and instance manager of every node, and the CSI driver.
+func (b *bed) installed() {
+	b.t.Helper()
 	b.await("managers run on all nodes", func(ctx context.Context) error {
 		d, err := b.ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
 		if err != nil {
@@ -215,11 +222,12 @@ func (b *bed) install() {
 		}
 		return nil
 	})
-	b.token = b.administrator()
+	if b.token == "" {
+		b.token = b.administrator()
+	}
 	b.reach("")
 	b.managersRun()
 	b.driverRuns()
-	b.t.Logf("installed and ready after %.1f s", time.Since(began).Seconds())
 }
 
 // driverRuns waits until the kubelet of every node knows the CSI driver, and one Pod of each

@@ -17,6 +17,6 @@ func main() {
 	defer stop()
 	if err := command.New().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
-		os.Exit(1)
+		os.Exit(command.Status(err))
 	}
 }

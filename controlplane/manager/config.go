@@ -28,6 +28,10 @@ type Config struct {
 	// interface, which is where `kubectl port-forward` connects to.
 	ListenAlso string
 
+	// MutualTLS has the leader make the certificate of managers and instance managers where there is
+	// none. One that was made is renewed in any case.
+	MutualTLS bool
+
 	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
 	PodName, Namespace, PodIP, NodeName string
 

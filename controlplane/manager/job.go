@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"ankole.storage/controlplane/recurringjob/run"
+	"ankole.storage/controlplane/uninstall"
 	"ankole.storage/hostpath"
 	restclient "ankole.storage/rest/client"
 )
@@ -22,21 +23,42 @@ func RunJob(ctx context.Context, job, namespace, pod string) error {
 	if err := hostpath.Check(); err != nil {
 		return err
 	}
+	api, c, err := jobClient()
+	if err != nil {
+		return err
+	}
+	return run.Run(ctx, run.Config{Job: job, Namespace: namespace, Pod: pod, Client: c,
+		Trim: run.Managers{Client: c, Namespace: namespace, Tokens: tokensOf(api)}.Trim})
+}
+
+// Uninstall removes the installation in a namespace.
+func Uninstall(ctx context.Context, namespace string) error {
+	if namespace == "" {
+		return errors.New("environment variable POD_NAMESPACE is not set")
+	}
+	_, c, err := jobClient()
+	if err != nil {
+		return err
+	}
+	return uninstall.Run(ctx, uninstall.Config{Client: c, Namespace: namespace})
+}
+
+// jobClient is the API server's client of a process that runs once.
+func jobClient() (*rest.Config, client.Client, error) {
 	api, err := config.GetConfig()
 	if err != nil {
-		return fmt.Errorf("find the API server: %w", err)
+		return nil, nil, fmt.Errorf("find the API server: %w", err)
 	}
 	api.QPS, api.Burst = apiQPS, apiBurst
 	scheme, err := newScheme()
 	if err != nil {
-		return fmt.Errorf("register kinds: %w", err)
+		return nil, nil, fmt.Errorf("register kinds: %w", err)
 	}
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
-		return fmt.Errorf("client of the API server: %w", err)
+		return nil, nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return run.Run(ctx, run.Config{Job: job, Namespace: namespace, Pod: pod, Client: c,
-		Trim: run.Managers{Client: c, Namespace: namespace, Tokens: tokensOf(api)}.Trim})
+	return api, c, nil
 }
 
 // tokensOf gives the token by which this process is known. That of a Pod's account is renewed in

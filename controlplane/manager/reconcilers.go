@@ -19,6 +19,7 @@ import (
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/orphan"
+	"ankole.storage/controlplane/peerkeys"
 	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/settingsync"
@@ -60,6 +61,10 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
+	}
+	keys := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Image: cfg.ManagerImage, Make: cfg.MutualTLS}
+	if err := mgr.Add(keys); err != nil {
+		return nil, fmt.Errorf("register who renews certificates: %w", err)
 	}
 	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
 	events := mgr.GetEventRecorderFor(naming.EventSource("engine"))

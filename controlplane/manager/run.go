@@ -29,6 +29,7 @@ import (
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/orphan"
+	"ankole.storage/controlplane/peerkeys"
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/witness"
 	"ankole.storage/hostpath"
@@ -106,6 +107,9 @@ func newProcess(cfg Config) (*process, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	certificates := mtls.Open(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
+	if cfg.MutualTLS {
+		certificates.FetchWith(peerkeys.Read(live, cfg.Namespace))
+	}
 	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: live, Namespace: cfg.Namespace}, slog.Default())
 	return &process{
 		cfg: cfg, api: api, scheme: scheme, live: live, certificates: certificates,

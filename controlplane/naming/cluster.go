@@ -51,12 +51,13 @@ const (
 	ManagerPath = "/v1/manager/"
 )
 
-// Secrets. SecretGRPCTLS is made by the user and may be missing.
+// Secrets. SecretGRPCTLS may be a user's; else it is made by the authority in SecretGRPCCA, ours.
 const (
 	SecretWebhookCA   = "longhorn-webhook-ca"
 	SecretWebhookTLS  = "longhorn-webhook-tls"
 	SecretRESTSession = "longhorn-rest-session"
 	SecretGRPCTLS     = "longhorn-grpc-tls"
+	SecretGRPCCA      = "longhorn-grpc-ca"
 	// GRPCTLSPeerName is the name peers must have in their certificates.
 	GRPCTLSPeerName = "longhorn-backend.longhorn-system"
 )

@@ -65,11 +65,14 @@ func (d *Dialer) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	m, err := d.material(ctx)
+	if err != nil {
+		return nil, err
+	}
 	raw, err := connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	m := d.source.current()
 	if m == nil {
 		return plaintext(raw, address, pod, "there is no certificate here any more")
 	}
@@ -117,6 +120,17 @@ func (d *Dialer) at(ctx context.Context, address string) (Pod, error) {
 		return Pod{}, fmt.Errorf("may %s be spoken to in plaintext? %w", address, err)
 	}
 	return pod, nil
+}
+
+// material is what this process shows, nil where there is nothing.
+func (d *Dialer) material(ctx context.Context) (*material, error) {
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	m, err := d.source.fetchCurrent(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("is there a certificate? %w", err)
+	}
+	return m, nil
 }
 
 // secured gives conn out when it is noted that the Pod has shown a certificate.

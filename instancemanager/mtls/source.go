@@ -25,6 +25,10 @@ const (
 // themselves.
 const lookEvery = 5 * time.Second
 
+// Fetch reads the secret elsewhere: its authorities, certificate and key. Nothing and no error says
+// that there is none.
+type Fetch func(ctx context.Context) (authorities, cert, key []byte, err error)
+
 // Source is the directory with the secret. It is safe for concurrent use.
 type Source struct {
 	dir string
@@ -34,6 +38,10 @@ type Source struct {
 	stamps  [3]stamp
 	held    *material // nil: plaintext
 	problem error
+	// fetch is asked while there are no files, nil if nobody is; fetched says that what is held came
+	// from there.
+	fetch   Fetch
+	fetched bool
 	plain   map[*plainConn]struct{} // served before there was a certificate
 }
 
@@ -48,6 +56,14 @@ func Open(dir string, log *slog.Logger) *Source {
 	s := &Source{dir: dir, log: log, plain: map[*plainConn]struct{}{}}
 	s.current()
 	return s
+}
+
+// FetchWith has a client of s ask fetch before it speaks plaintext. Files come later to some Pods
+// than to others, and a server that has them speaks nothing but TLS.
+func (s *Source) FetchWith(fetch Fetch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fetch = fetch
 }
 
 // Problem returns why the files that are there cannot be used, nil if they can or there are none.
@@ -82,9 +98,9 @@ func (s *Source) current() *material {
 	defer s.mu.Unlock()
 	stamps, err := s.stat()
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.held == nil:
+	case errors.Is(err, fs.ErrNotExist) && (s.held == nil || s.fetched):
 		s.problem = nil // no secret, or not all of it yet
-		return nil
+		return s.held
 	case err == nil && stamps == s.stamps:
 		return s.held
 	}
@@ -101,11 +117,36 @@ func (s *Source) current() *material {
 		return s.held
 	}
 	s.log.Info("certificate loaded", "dir", s.dir, "renewed", s.held != nil)
-	s.held, s.problem = m, nil
+	s.held, s.problem, s.fetched = m, nil, false
 	for c := range s.plain {
 		_ = c.Conn.Close() // its client comes back, with TLS
 	}
 	return m
+}
+
+// fetchCurrent is current for a client: without files it asks elsewhere.
+func (s *Source) fetchCurrent(ctx context.Context) (*material, error) {
+	m := s.current()
+	s.mu.Lock()
+	fetch := s.fetch
+	s.mu.Unlock()
+	if m != nil || fetch == nil {
+		return m, nil
+	}
+	authorities, cert, key, err := fetch(ctx)
+	if err != nil || len(cert) == 0 {
+		return nil, err
+	}
+	if m, err = parse(authorities, cert, key); err != nil {
+		return nil, nil // as with the same files, which tell of it
+	}
+	s.log.Info("certificate fetched; its files are not here yet", "dir", s.dir)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held, s.fetched = m, true
+	}
+	return s.held, nil
 }
 
 // refuse notes files that cannot be used.
@@ -132,15 +173,23 @@ func (s *Source) stat() (stamps [3]stamp, err error) {
 }
 
 func (s *Source) load() (*material, error) {
-	pem, err := os.ReadFile(filepath.Join(s.dir, caFile))
-	if err != nil {
-		return nil, err
+	var files [3][]byte
+	for i, name := range []string{caFile, certFile, keyFile} {
+		var err error
+		if files[i], err = os.ReadFile(filepath.Join(s.dir, name)); err != nil {
+			return nil, err
+		}
 	}
+	return parse(files[0], files[1], files[2])
+}
+
+func parse(authorities, cert, key []byte) (*material, error) {
 	m := &material{roots: x509.NewCertPool()}
-	if !m.roots.AppendCertsFromPEM(pem) {
+	if !m.roots.AppendCertsFromPEM(authorities) {
 		return nil, fmt.Errorf("%s holds no certificate", caFile)
 	}
-	if m.cert, err = tls.LoadX509KeyPair(filepath.Join(s.dir, certFile), filepath.Join(s.dir, keyFile)); err != nil {
+	var err error
+	if m.cert, err = tls.X509KeyPair(cert, key); err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", certFile, keyFile, err)
 	}
 	return m, nil

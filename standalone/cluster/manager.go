@@ -51,7 +51,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	values.WebhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(c.ports.webhook))
 	values.ManagerArgs = c.cfg.ManagerArgs
 	values.AnonymousAccess, values.DefaultSettings = anonymousAccess, defaultSettings
-	values.DeployCSI, values.PortForward = false, false
+	values.DeployCSI, values.PortForward, values.MutualTLS, values.NetworkPolicies = false, false, false, false
 	if err := c.apply(ctx, values); err != nil {
 		return err
 	}

@@ -1,18 +1,13 @@
 package serving
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
-	"fmt"
-	"math/big"
 	"net"
 	"slices"
 	"time"
+
+	"ankole.storage/controlplane/certificate"
 )
 
 const (
@@ -27,9 +22,9 @@ const (
 	clockSkew = 365 * 24 * time.Hour
 )
 
-// pair is a certificate with its key, both PEM.
+// pair is a certificate with its key.
 type pair struct {
-	cert, key []byte
+	certificate.Pair
 	// former is the certificate that an authority took the place of; managers that have not seen the
 	// change yet serve with what it signed.
 	former []byte
@@ -45,19 +40,12 @@ func newAuthority(now time.Time) (pair, error) {
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	return sign(template, nil, nil)
+	made, err := certificate.Sign(template, nil)
+	return pair{Pair: made}, err
 }
 
 // issue makes a server certificate for names (DNS names and IP addresses).
 func (authority pair) issue(names []string, now time.Time) (pair, error) {
-	parent, err := authority.parse()
-	if err != nil {
-		return pair{}, fmt.Errorf("certificate authority: %w", err)
-	}
-	key, err := parseKey(authority.key)
-	if err != nil {
-		return pair{}, fmt.Errorf("certificate authority: %w", err)
-	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},
 		NotBefore:   now.Add(-clockSkew),
@@ -72,16 +60,17 @@ func (authority pair) issue(names []string, now time.Time) (pair, error) {
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	return sign(template, parent, key)
+	made, err := certificate.Sign(template, &authority.Pair)
+	return pair{Pair: made}, err
 }
 
 // usable tells whether the pair can serve as an authority for some time yet.
 func (authority pair) usable(now time.Time) bool {
-	cert, err := authority.parse()
+	cert, err := authority.Certificate()
 	if err != nil || !cert.IsCA {
 		return false
 	}
-	_, err = parseKey(authority.key)
+	_, err = authority.PrivateKey()
 	return err == nil && valid(cert, now)
 }
 
@@ -91,16 +80,16 @@ func valid(cert *x509.Certificate, now time.Time) bool {
 }
 
 // trusted is what is to be believed: the authority's certificate and the former one.
-func (authority pair) trusted() []byte { return slices.Concat(authority.cert, authority.former) }
+func (authority pair) trusted() []byte { return slices.Concat(authority.Cert, authority.former) }
 
 // serves tells whether the pair is signed by authority, covers all names and is valid for some time
 // yet.
 func (p pair) serves(names []string, authority pair, now time.Time) bool {
-	cert, err := p.parse()
+	cert, err := p.Certificate()
 	if err != nil || !valid(cert, now) {
 		return false
 	}
-	parent, err := authority.parse()
+	parent, err := authority.Certificate()
 	if err != nil || cert.CheckSignatureFrom(parent) != nil {
 		return false
 	}
@@ -109,13 +98,13 @@ func (p pair) serves(names []string, authority pair, now time.Time) bool {
 			return false
 		}
 	}
-	_, err = parseKey(p.key)
+	_, err = p.PrivateKey()
 	return err == nil
 }
 
 // names lists what the certificate is for, sorted; none if it cannot be read.
 func (p pair) names() []string {
-	cert, err := p.parse()
+	cert, err := p.Certificate()
 	if err != nil {
 		return nil
 	}
@@ -125,52 +114,4 @@ func (p pair) names() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func (p pair) parse() (*x509.Certificate, error) {
-	block, _ := pem.Decode(p.cert)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("no PEM certificate")
-	}
-	return x509.ParseCertificate(block.Bytes)
-}
-
-func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("no PEM key")
-	}
-	key, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("parse key: %w", err)
-	}
-	return key, nil
-}
-
-// sign makes a key and a certificate for template; without parent the certificate signs itself.
-func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return pair{}, fmt.Errorf("generate key: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return pair{}, fmt.Errorf("serial number: %w", err)
-	}
-	template.SerialNumber = serial
-	if parent == nil {
-		parent, parentKey = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		return pair{}, fmt.Errorf("sign certificate: %w", err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return pair{}, fmt.Errorf("encode key: %w", err)
-	}
-	return pair{
-		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
-	}, nil
 }

@@ -3,6 +3,8 @@ package serving
 import (
 	"testing"
 	"time"
+
+	"ankole.storage/controlplane/certificate"
 )
 
 func TestServerCertificateIsAcceptedOnlyForWhatItIsFor(t *testing.T) {
@@ -36,7 +38,7 @@ func TestServerCertificateIsAcceptedOnlyForWhatItIsFor(t *testing.T) {
 		{"long before its end", names, ca, now.Add(serverLife - renewBefore - time.Minute), true},
 		{"before its time", names, ca, now.Add(-clockSkew - time.Minute), false},
 		{"on a clock that is months behind", names, ca, now.Add(-clockSkew + time.Minute), true},
-		{"garbage as authority", names, pair{cert: []byte("x")}, now, false},
+		{"garbage as authority", names, pair{Pair: certificate.Pair{Cert: []byte("x")}}, now, false},
 	} {
 		if got := p.serves(tt.names, tt.ca, tt.at); got != tt.want {
 			t.Errorf("%s: serves = %v, want %v", tt.name, got, tt.want)

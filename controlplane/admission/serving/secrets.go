@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/certificate"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -37,8 +38,8 @@ func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []
 				return present, nil
 			}
 			made, err := newAuthority(now)
-			if _, unreadable := present.parse(); unreadable == nil {
-				made.former = present.cert
+			if _, unreadable := present.Certificate(); unreadable == nil {
+				made.former = present.Cert
 			}
 			return made, err
 		})
@@ -57,7 +58,7 @@ func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []
 	if err != nil {
 		return Keys{}, err
 	}
-	return Keys{AuthorityPEM: ca.trusted(), CertificatePEM: server.cert, KeyPEM: server.key}, nil
+	return Keys{AuthorityPEM: ca.trusted(), CertificatePEM: server.Cert, KeyPEM: server.Key}, nil
 }
 
 // ensureSecret reads a pair from a Secret, asks make what it should be, and writes it if that
@@ -87,16 +88,16 @@ func tryEnsureSecret(ctx context.Context, c client.Client, key client.ObjectKey,
 	if client.IgnoreNotFound(err) != nil {
 		return pair{}, err
 	}
-	present := pair{cert: secret.Data[corev1.TLSCertKey], key: secret.Data[corev1.TLSPrivateKeyKey],
-		former: secret.Data[formerKey]}
+	present := pair{former: secret.Data[formerKey],
+		Pair: certificate.Pair{Cert: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}}
 	wanted, err := make(present)
 	if err != nil {
 		return pair{}, err
 	}
-	if exists && bytes.Equal(wanted.cert, present.cert) && bytes.Equal(wanted.key, present.key) {
+	if exists && bytes.Equal(wanted.Cert, present.Cert) && bytes.Equal(wanted.Key, present.Key) {
 		return present, nil
 	}
-	data := map[string][]byte{corev1.TLSCertKey: wanted.cert, corev1.TLSPrivateKeyKey: wanted.key}
+	data := map[string][]byte{corev1.TLSCertKey: wanted.Cert, corev1.TLSPrivateKeyKey: wanted.Key}
 	if len(wanted.former) > 0 {
 		data[formerKey] = wanted.former
 	}

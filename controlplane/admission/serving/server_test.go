@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"ankole.storage/controlplane/certificate"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -43,8 +44,8 @@ func TestKeysAreSharedAndRenewed(t *testing.T) {
 	if string(more.AuthorityPEM) != string(first.AuthorityPEM) {
 		t.Error("another name changed the authority, which the API server trusts")
 	}
-	both := pair{cert: more.CertificatePEM, key: more.KeyPEM}
-	if !both.serves([]string{"a.svc", "127.0.0.1"}, pair{cert: more.AuthorityPEM}, now) {
+	both := pair{Pair: certificate.Pair{Cert: more.CertificatePEM, Key: more.KeyPEM}}
+	if !both.serves([]string{"a.svc", "127.0.0.1"}, pair{Pair: certificate.Pair{Cert: more.AuthorityPEM}}, now) {
 		t.Errorf("the new certificate is for %v only", both.names())
 	}
 	later := ensure(t, c, now.Add(serverLife), "a.svc")
@@ -81,7 +82,7 @@ func TestFormerAuthorityIsTrusted(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(after.AuthorityPEM)
 	for name, keys := range map[string]Keys{"former": before, "present": after} {
-		cert, err := (pair{cert: keys.CertificatePEM}).parse()
+		cert, err := (pair{Pair: certificate.Pair{Cert: keys.CertificatePEM}}).Certificate()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,8 +91,9 @@ func TestFormerAuthorityIsTrusted(t *testing.T) {
 			t.Errorf("what is registered does not trust a server with the %s authority's certificate: %v", name, err)
 		}
 	}
-	served := pair{cert: after.CertificatePEM, key: after.KeyPEM}
-	if served.serves([]string{"a.svc"}, pair{cert: before.AuthorityPEM}, now.Add(authorityLife-renewBefore)) {
+	served := pair{Pair: certificate.Pair{Cert: after.CertificatePEM, Key: after.KeyPEM}}
+	former := pair{Pair: certificate.Pair{Cert: before.AuthorityPEM}}
+	if served.serves([]string{"a.svc"}, former, now.Add(authorityLife-renewBefore)) {
 		t.Error("the new certificate is of the former authority")
 	}
 }

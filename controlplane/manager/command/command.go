@@ -2,6 +2,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,8 +11,24 @@ import (
 
 	"ankole.storage/controlplane/manager"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/uninstall"
 	"ankole.storage/version"
 )
+
+// statusRefused is the exit status of an uninstallation that waits for a person: it is of no use to
+// try again before.
+const statusRefused = 2
+
+// Status is the exit status of a process whose command ended with err.
+func Status(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, uninstall.ErrRefused):
+		return statusRefused
+	}
+	return 1
+}
 
 // New returns the root command.
 func New() *cobra.Command {
@@ -22,7 +39,7 @@ func New() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(daemon(), recurringJob())
+	root.AddCommand(daemon(), recurringJob(), uninstallation())
 	return root
 }
 
@@ -64,6 +81,8 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 	f.StringVar(&cfg.ListenAlso, "listen-also", "",
 		"further address of REST and metrics, such as 127.0.0.1:9500 for kubectl port-forward (default none)")
 	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
+	f.BoolVar(&cfg.MutualTLS, "mutual-tls", false,
+		"make the certificate by which managers and instance managers know each other, where there is none")
 	f.StringVar(&level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")
 	return c
 }
@@ -79,6 +98,23 @@ The Pods of the job's CronJob run it. The environment says who this process is: 
 		RunE: func(c *cobra.Command, args []string) error {
 			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 			return manager.RunJob(c.Context(), args[0], os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME"))
+		},
+	}
+}
+
+func uninstallation() *cobra.Command {
+	return &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the installation with all volumes and their data",
+		Long: `Remove all volumes with their data, and everything that the managers have made, them included.
+
+Setting deleting-confirmation-flag has to be true, no volume may be in use, and the managers have to run. Exit
+status 2 says that a person has to do something first. What an installer has made is left to it.
+The environment says where: POD_NAMESPACE.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			return manager.Uninstall(c.Context(), os.Getenv("POD_NAMESPACE"))
 		},
 	}
 }

@@ -1,0 +1,218 @@
+// Package peerkeys makes and renews the Secret by which managers and instance managers know each
+// other (package mtls), unless a user has made it.
+//
+// The leader does so. The peers' certificate is in Secret longhorn-grpc-tls, which is mounted into
+// every Pod of a manager or instance manager; the authority's key is in longhorn-grpc-ca, which is
+// mounted nowhere.
+//
+// Nobody loses contact. The Secret is made when managers of this version run everywhere: these read
+// it by the API server where they have no file yet, so that an instance manager that has the file
+// already finds no manager without. What is renewed later works with what it replaces: a
+// certificate by the same authority, and an authority after a time in which everybody has come to
+// trust both.
+package peerkeys
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/certificate"
+	"ankole.storage/controlplane/naming"
+	"ankole.storage/instancemanager/mtls"
+)
+
+const (
+	// lookEvery is how often what is there is looked at; waitEvery, while it is not there.
+	lookEvery = time.Hour
+	waitEvery = 5 * time.Second
+
+	// Keys of the authority's Secret beside those of its certificate.
+	nextCert, nextKey, formerCert = "next.crt", "next.key", "former.crt"
+
+	authoritiesFile = "ca.crt"
+	// annotationSince is on the peers' Secret: since when that is trusted which it says.
+	annotationSince = naming.LabelPrefix + "authorities-since"
+)
+
+// Keeper looks after the Secrets.
+type Keeper struct {
+	// Client reads and writes past every cache.
+	Client    client.Client
+	Namespace string
+	// Image is the managers', this one included.
+	Image string
+	// Make has the Secret made where there is none. One that was made is renewed in any case.
+	Make bool
+
+	now func() time.Time
+}
+
+// Start looks after the Secrets until ctx ends.
+func (k *Keeper) Start(ctx context.Context) error {
+	for {
+		present, err := k.look(ctx)
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("the secret of managers and instance managers is not looked after, trying again", "err", err)
+		}
+		wait := lookEvery
+		if err != nil || k.Make && !present {
+			wait = waitEvery
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return nil
+		case <-pause.C:
+		}
+	}
+}
+
+// look does the next thing that is to be done, and tells whether there is a Secret.
+func (k *Keeper) look(ctx context.Context) (present bool, err error) {
+	now := time.Now
+	if k.now != nil {
+		now = k.now
+	}
+	peers, there, err := k.secret(ctx, naming.SecretGRPCTLS)
+	if err != nil || there && peers.Labels[naming.LabelManagedBy] != naming.ManagedByManager {
+		return there, err // a user's is the user's business
+	}
+	if !there {
+		if everywhere, err := k.everywhere(ctx); err != nil || !k.Make || !everywhere {
+			return false, err
+		}
+	}
+	authority, _, err := k.secret(ctx, naming.SecretGRPCCA)
+	if err != nil {
+		return there, err
+	}
+	s := decode(authority, peers)
+	if !there && len(s.next.Cert)+len(s.former) > 0 {
+		s.since = now()
+	}
+	// A change of authorities counts from when peers are told of it, so the one before must have
+	// been written.
+	if !there || bytes.Equal(s.trusted(), peers.Data[authoritiesFile]) {
+		if s, err = s.advance(now()); err != nil {
+			return there, err
+		}
+	} else {
+		s.since = now()
+	}
+	s.encode(authority, peers)
+	if err := k.write(ctx, authority); err != nil { // first: no certificate without its authority
+		return there, err
+	}
+	return true, k.write(ctx, peers)
+}
+
+// everywhere tells whether every manager is one of this version: an older one would have to wait
+// for its node to have the Secret.
+func (k *Keeper) everywhere(ctx context.Context) (bool, error) {
+	var pods corev1.PodList
+	if err := k.Client.List(ctx, &pods, client.InNamespace(k.Namespace),
+		client.MatchingLabels{"app": naming.AppManager}); err != nil {
+		return false, fmt.Errorf("list managers: %w", err)
+	}
+	for _, p := range pods.Items {
+		if len(p.Spec.Containers) == 0 || p.Spec.Containers[0].Image != k.Image || p.DeletionTimestamp != nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// stored is a Secret and what it was when it was read.
+type stored struct {
+	corev1.Secret
+	before *corev1.Secret
+}
+
+func (k *Keeper) secret(ctx context.Context, name string) (s *stored, there bool, err error) {
+	s = &stored{}
+	err = k.Client.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: name}, &s.Secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, false, fmt.Errorf("read Secret %s: %w", name, err)
+	}
+	if err == nil {
+		s.before = s.DeepCopy()
+		return s, true, nil
+	}
+	s.Secret = corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: name,
+		Labels: map[string]string{naming.LabelManagedBy: naming.ManagedByManager}}}
+	return s, false, nil
+}
+
+// write stores a Secret where it has changed, if nobody else has changed it since.
+func (k *Keeper) write(ctx context.Context, s *stored) error {
+	if s.before == nil {
+		s.Type = corev1.SecretTypeTLS
+		if err := k.Client.Create(ctx, &s.Secret); err != nil {
+			return fmt.Errorf("make Secret %s: %w", s.Name, err)
+		}
+		slog.Info("made the Secret of managers and instance managers", "secret", s.Name)
+		return nil
+	}
+	same := len(s.Data) == len(s.before.Data) && s.Annotations[annotationSince] == s.before.Annotations[annotationSince]
+	for name, data := range s.Data {
+		same = same && bytes.Equal(data, s.before.Data[name])
+	}
+	if same {
+		return nil
+	}
+	if err := k.Client.Update(ctx, &s.Secret); err != nil {
+		return fmt.Errorf("renew Secret %s: %w", s.Name, err)
+	}
+	slog.Info("renewed the Secret of managers and instance managers", "secret", s.Name)
+	return nil
+}
+
+// decode reads the state. Where the authority's key is lost its certificate is trusted on.
+func decode(authority, peers *stored) state {
+	s := state{
+		authority: certificate.Pair{Cert: authority.Data[corev1.TLSCertKey], Key: authority.Data[corev1.TLSPrivateKeyKey]},
+		next:      certificate.Pair{Cert: authority.Data[nextCert], Key: authority.Data[nextKey]},
+		former:    authority.Data[formerCert],
+		peer:      certificate.Pair{Cert: peers.Data[corev1.TLSCertKey], Key: peers.Data[corev1.TLSPrivateKeyKey]},
+	}
+	if authority.before == nil {
+		s.authority.Cert = peers.Data[authoritiesFile]
+	}
+	s.since, _ = time.Parse(time.RFC3339, peers.Annotations[annotationSince]) // none is long ago
+	return s
+}
+
+// encode puts the state into the Secrets.
+func (s state) encode(authority, peers *stored) {
+	authority.Data = map[string][]byte{corev1.TLSCertKey: s.authority.Cert, corev1.TLSPrivateKeyKey: s.authority.Key}
+	for name, data := range map[string][]byte{nextCert: s.next.Cert, nextKey: s.next.Key, formerCert: s.former} {
+		if len(data) > 0 {
+			authority.Data[name] = data
+		}
+	}
+	peers.Data = map[string][]byte{authoritiesFile: s.trusted(), corev1.TLSCertKey: s.peer.Cert,
+		corev1.TLSPrivateKeyKey: s.peer.Key}
+	delete(peers.Annotations, annotationSince)
+	if !s.since.IsZero() {
+		metav1.SetMetaDataAnnotation(&peers.ObjectMeta, annotationSince, s.since.UTC().Format(time.RFC3339))
+	}
+}
+
+// Read returns a function by which managers get the Secret from the API server.
+func Read(c client.Client, namespace string) mtls.Fetch {
+	return func(ctx context.Context) (authorities, cert, key []byte, err error) {
+		s := &corev1.Secret{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: naming.SecretGRPCTLS}, s); err != nil {
+			return nil, nil, nil, client.IgnoreNotFound(err)
+		}
+		return s.Data[authoritiesFile], s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], nil
+	}
+}

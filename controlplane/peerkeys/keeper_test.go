@@ -1,0 +1,181 @@
+package peerkeys
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"ankole.storage/controlplane/naming"
+)
+
+const image = "ankole/manager:2"
+
+func manager(name, image string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: name,
+		Labels: map[string]string{"app": naming.AppManager}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
+}
+
+// cluster is an API server with a clock; failing writes of a Secret of this name fail.
+type cluster struct {
+	t       *testing.T
+	k       *Keeper
+	at      time.Time
+	failing string
+}
+
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	c := &cluster{t: t, at: began}
+	refuse := func(o client.Object) error {
+		if o.GetName() == c.failing {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	inner := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
+	c.k = &Keeper{Namespace: naming.Namespace, Image: image, Make: true, now: func() time.Time { return c.at },
+		Client: interceptor.NewClient(inner, interceptor.Funcs{
+			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				return errors.Join(refuse(o), orNil(refuse(o) == nil, func() error { return w.Create(ctx, o, opts...) }))
+			},
+			Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				return errors.Join(refuse(o), orNil(refuse(o) == nil, func() error { return w.Update(ctx, o, opts...) }))
+			},
+		})}
+	return c
+}
+
+func orNil(do bool, f func() error) error {
+	if !do {
+		return nil
+	}
+	return f()
+}
+
+func (c *cluster) look() bool {
+	c.t.Helper()
+	present, err := c.k.look(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return present
+}
+
+func (c *cluster) secret(name string) *corev1.Secret {
+	c.t.Helper()
+	s := &corev1.Secret{}
+	if err := c.k.Client.Get(c.t.Context(), client.ObjectKey{Namespace: naming.Namespace, Name: name}, s); err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// seen is what a process has after it has read the peers' Secret.
+func (c *cluster) seen() state {
+	c.t.Helper()
+	s := c.secret(naming.SecretGRPCTLS)
+	if _, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"]); err != nil {
+		c.t.Fatal(err)
+	}
+	if key := c.secret(naming.SecretGRPCCA).Data["tls.key"]; len(s.Data) != 3 ||
+		len(key) > 0 && bytes.Contains(s.Data["tls.key"], key) {
+		c.t.Error("the authority's key is in the Secret of the peers")
+	}
+	return state{former: s.Data["ca.crt"], peer: decode(&stored{}, &stored{Secret: *s}).peer}
+}
+
+// TestMadeWhenAllManagersAreNew: not while an older manager runs, nor where it is switched off.
+func TestMadeWhenAllManagersAreNew(t *testing.T) {
+	old := manager("old", "ankole/manager:1")
+	c := newCluster(t, manager("new", image), old)
+	if c.look() {
+		t.Error("made while an older manager runs")
+	}
+	if err := c.k.Client.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	c.k.Make = false
+	if c.look() {
+		t.Error("made though switched off")
+	}
+	c.k.Make = true
+	if !c.look() {
+		t.Fatal("not made")
+	}
+	first := c.seen()
+	if err := accepts(first, first, c.at); err != nil {
+		t.Error(err)
+	}
+	c.k.Make, c.at = false, c.at.Add(peerLife-time.Hour)
+	c.look()
+	if again := c.seen(); bytes.Equal(first.peer.Cert, again.peer.Cert) || accepts(first, again, c.at) != nil {
+		t.Error("not renewed after it was switched off, or not accepted then")
+	}
+}
+
+// TestUsersSecretStays: one that a user has made is never touched.
+func TestUsersSecretStays(t *testing.T) {
+	c := newCluster(t, manager("new", image), &corev1.Secret{Data: map[string][]byte{"tls.crt": []byte("x")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: naming.SecretGRPCTLS}})
+	if !c.look() || string(c.secret(naming.SecretGRPCTLS).Data["tls.crt"]) != "x" {
+		t.Error("a user's Secret was changed")
+	}
+}
+
+// TestEveryWriteMayFail: for decades, with writes of either Secret that fail for days, processes
+// accept each other whatever of the last day they have seen.
+func TestEveryWriteMayFail(t *testing.T) {
+	c := newCluster(t, manager("new", image))
+	c.look()
+	var h history
+	h.add(t, c.seen(), c.at)
+	for i := 0; c.at.Before(began.Add(10 * year)); i++ {
+		step := 5 * 24 * time.Hour
+		if of := c.at.Sub(began) % authorityLife; of > authorityLife-replaceBefore-24*time.Hour &&
+			of < authorityLife-replaceBefore+90*24*time.Hour {
+			step = 6 * time.Hour // authorities change
+		}
+		c.at = c.at.Add(step)
+		c.failing = []string{"", naming.SecretGRPCTLS, "", naming.SecretGRPCCA}[i/10%4]
+		if _, err := c.k.look(t.Context()); err != nil && c.failing == "" {
+			t.Fatal(err)
+		}
+		h.add(t, c.seen(), c.at)
+	}
+	if h.trusted < 4 {
+		t.Errorf("%d kinds of trust, want one authority, the next one too, its place taken, the former one gone", h.trusted)
+	}
+}
+
+// TestAuthoritysSecretIsLost: it is made anew, and nobody is refused meanwhile.
+func TestAuthoritysSecretIsLost(t *testing.T) {
+	c := newCluster(t, manager("new", image))
+	c.look()
+	before := c.seen()
+	if err := c.k.Client.Delete(t.Context(), c.secret(naming.SecretGRPCCA)); err != nil {
+		t.Fatal(err)
+	}
+	c.look()
+	between := c.seen()
+	c.at = c.at.Add(spread)
+	c.look()
+	after := c.seen()
+	for _, pair := range [][2]state{{before, between}, {between, before}, {between, after}, {after, between}} {
+		if err := accepts(pair[0], pair[1], c.at); err != nil {
+			t.Error(err)
+		}
+	}
+	if bytes.Equal(before.peer.Cert, after.peer.Cert) {
+		t.Error("still the certificate of the authority that was lost")
+	}
+}
