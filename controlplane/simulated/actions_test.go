@@ -28,9 +28,21 @@ type wanted struct {
 // pick draws one of several.
 func pick[T any](w *world, from []T) T { return from[w.rng.IntN(len(from))] }
 
-func (w *world) newVolume() {
+// freeName is a name for a volume: a new one, or that of one that is gone.
+func (w *world) freeName() string {
+	if w.rng.IntN(2) == 0 {
+		for _, name := range sortedNames(w.volumes) {
+			if w.volumes[name].deleted && get[*v1beta2.Volume](w, name) == nil {
+				return name
+			}
+		}
+	}
 	w.ids++
-	name := fmt.Sprintf("v%d", w.ids)
+	return fmt.Sprintf("v%d", w.ids)
+}
+
+func (w *world) newVolume() *wanted {
+	name := w.freeName()
 	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: naming.VolumeLabels(name),
 		Finalizers: []string{v1beta2.Finalizer}},
 		Spec: v1beta2.VolumeSpec{Size: (1 + w.rng.Int64N(2)) * gib, NumberOfReplicas: 1 + w.rng.IntN(len(w.nodes)),
@@ -42,6 +54,7 @@ func (w *world) newVolume() {
 		v.Spec.DataLocality)
 	w.volumes[name] = &wanted{name: name}
 	w.create(v)
+	return w.volumes[name]
 }
 
 // attach asks for a volume on a node, "" for nowhere.
@@ -78,7 +91,7 @@ func (w *world) act() {
 		return
 	}
 	v := w.volumes[pick(w, names)]
-	switch w.rng.IntN(23) {
+	switch w.rng.IntN(25) {
 	case 0, 1, 2:
 		w.attach(v, h.name)
 	case 3, 4:
@@ -105,6 +118,10 @@ func (w *world) act() {
 		w.diskGone(h, !h.diskGone)
 	case 22:
 		w.hang(h, !h.hung)
+	case 23:
+		w.silence(h, !h.mute)
+	case 24:
+		w.network(h, w.rng.IntN(2) == 0)
 	case 14, 15:
 		w.cordon(h, !h.drained)
 	case 16:

@@ -241,6 +241,9 @@ func (a *api) Update(_ context.Context, o client.Object, _ ...client.UpdateOptio
 	if err := a.w.refused(a, "update", o); err != nil {
 		return err
 	}
+	if a.view != nil && a.view != a.w.leader.view {
+		a.w.released(o)
+	}
 	return a.w.store.update(o, false)
 }
 
@@ -248,6 +251,9 @@ func (a *api) Update(_ context.Context, o client.Object, _ ...client.UpdateOptio
 func (a *api) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
 	if err := a.w.refused(a, "delete", o); err != nil {
 		return err
+	}
+	if a.view != nil {
+		a.w.removed(o)
 	}
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)

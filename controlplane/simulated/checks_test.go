@@ -3,7 +3,6 @@ package simulated_test
 import (
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -224,8 +223,7 @@ const (
 // attaches has a volume attached to a healthy node, and counts the steps.
 func (w *world) attaches() {
 	w.calm = true
-	w.newVolume()
-	name := "v" + strconv.Itoa(w.ids)
+	name := w.newVolume().name
 	w.run(time.Minute)
 	for _, h := range w.nodes {
 		before, asked := w.looksAt(name), time.Now()

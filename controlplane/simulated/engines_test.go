@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/replica"
 )
 
 const (
@@ -96,10 +97,10 @@ func (w *world) noticed() {
 // record is the witness's.
 func (s *serving) record() (*v1beta2.Engine, *v1beta2.Membership) {
 	e := get[*v1beta2.Engine](s.w, s.p.name)
-	if e == nil || !s.p.pod.host.reachable() {
-		return nil, nil
+	if e == nil || !s.p.pod.host.reachable() || replica.VolumeUID(e) != s.p.volumeUID {
+		return nil, nil // the record is of another volume, or gone
 	}
-	if m := e.Status.Membership; m != nil && m.VolumeUUID == s.p.volumeUID {
+	if m := e.Status.Membership; m != nil {
 		return e, m
 	}
 	return e, &v1beta2.Membership{VolumeUUID: s.p.volumeUID}

@@ -28,7 +28,9 @@ import (
 type pod struct {
 	uid       types.UID
 	name, ip  string
+	storageIP string // "" without a storage network
 	host      *host
+	old       bool // tells no orders, and cannot be closed
 	processes map[string]*proc
 	refuses   bool
 	nextPort  int
@@ -46,7 +48,14 @@ type proc struct {
 	engine            *serving
 }
 
-func (p *proc) address() string { return p.pod.ip + ":" + strconv.Itoa(p.port) }
+// address is where a process is reached: an engine for its control, a replica for data.
+func (p *proc) address() string {
+	ip := p.pod.ip
+	if p.pod.storageIP != "" && !slices.Contains(p.args, "controller") {
+		ip = p.pod.storageIP
+	}
+	return ip + ":" + strconv.Itoa(p.port)
+}
 
 func (p *proc) alive() bool {
 	return p.pod.processes[p.name] == p &&
@@ -88,8 +97,9 @@ func (w *world) kubelet(h *host, name string, uid types.UID) {
 	case p.Status.Phase == "":
 		w.ids++
 		n := &pod{uid: uid, name: name, ip: fmt.Sprintf("10.0.%d.%d", w.ids/250, w.ids%250+1), host: h,
-			processes: map[string]*proc{}, nextPort: 10000}
+			processes: map[string]*proc{}, nextPort: 10000, old: p.Spec.Containers[0].Image == oldImage}
 		w.pods[uid] = n
+		n.annotate(p, true)
 		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: n.ip,
 			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 			ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
@@ -169,8 +179,21 @@ func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instan
 	if err != nil {
 		return err
 	}
+	if w.loses || !w.calm && w.rng.IntN(40) == 0 {
+		w.note("the answer to the start of %s is lost", p.Name)
+		w.lost(func() {
+			if w.pods[at.uid] == at && at.host.reachable() {
+				_ = w.startProcess(at, p) // nobody waits for the answer
+			}
+		})
+		return errInjected
+	}
+	return w.startProcess(at, p)
+}
+
+func (w *world) startProcess(at *pod, p instance.Process) error {
 	if have := at.processes[p.Name]; have != nil {
-		if have.order != p.Order {
+		if have.order != "" && have.order != p.Order {
 			return fmt.Errorf("process %s was made for order %s, not %s", p.Name, have.order, p.Order)
 		}
 		return nil
@@ -184,6 +207,9 @@ func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instan
 	w.ids++
 	n := &proc{pod: at, name: p.Name, order: p.Order, uuid: fmt.Sprintf("run-%d", w.ids), args: p.Args,
 		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
+	if at.old {
+		n.order = ""
+	}
 	at.nextPort += 10
 	at.processes[p.Name] = n
 	w.streams.changed(at)
@@ -316,7 +342,7 @@ func (w *world) closeIdle(_ context.Context, ip string) (map[string]*imrpc.Proce
 		list[name] = &imrpc.ProcessResponse{Spec: &imrpc.ProcessSpec{Name: name},
 			Status: &imrpc.ProcessStatus{State: string(r.state)}}
 	}
-	p.refuses = !busy
+	p.refuses = !busy && !p.old
 	return list, p.refuses, nil
 }
 
@@ -359,7 +385,7 @@ func (s *streams) changed(p *pod) {
 		return
 	}
 	in := s.w.between(0, 50*time.Millisecond)
-	if !p.host.reachable() {
+	if !p.host.reachable() || p.host.mute {
 		in = s.w.between(time.Second, 10*time.Second)
 	} else if !s.w.calm && s.w.rng.IntN(50) == 0 {
 		in = s.w.between(0, 5*time.Second)
@@ -374,7 +400,7 @@ func (s *streams) tell(key client.ObjectKey, k *known) {
 	before := *k
 	p := s.w.pods[k.pod]
 	switch {
-	case p == nil || !p.host.reachable():
+	case p == nil || !p.host.reachable() || p.host.mute:
 		if k.lost.IsZero() {
 			k.lost = time.Now()
 		}

@@ -102,7 +102,8 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), dir: dir, store: newStore(),
 		agents: map[string]*process{}, worked: map[string]time.Time{}, started: time.Now(),
 		values: map[string][]seen{}, set: map[string]time.Time{}}
-	w.site = site{pods: map[types.UID]*pod{}, copies: map[string]*data{}, volumes: map[string]*wanted{}}
+	w.site = site{pods: map[types.UID]*pod{}, copies: map[string]*data{}, volumes: map[string]*wanted{},
+		over: map[string]bool{}}
 	w.store.wrote = w.wrote
 	return w
 }
@@ -196,6 +197,8 @@ func (w *world) heal() {
 	for _, h := range w.nodes {
 		w.setCapacity(h, 100)
 		w.comeBack(h)
+		w.silence(h, false)
+		w.network(h, true)
 		w.diskGone(h, false)
 		w.hang(h, false)
 		w.cordon(h, false)
@@ -233,6 +236,7 @@ func (w *world) converged() {
 			w.failf("instance manager %s is %s", im.Name, im.Status.CurrentState)
 		}
 	}
+	w.nothingLeft()
 }
 
 func (w *world) engineSize(volume string) int64 {

@@ -45,10 +45,16 @@ type site struct {
 	pods    map[types.UID]*pod
 	streams *streams
 	// copies are replica directories by name.
-	copies map[string]*data
-	ids    int
-	// busy counts processes whose state changes by itself.
+	copies  map[string]*data
+	ids     int
 	volumes map[string]*wanted
+	// late are orders that are on their way and whose answer is lost; loses: every answer is.
+	late  []func()
+	loses bool
+	// over are the runs that an object has given up. removals counts what controllers removed of
+	// instance managers, met the orders that were on their way then.
+	over          map[string]bool
+	removals, met int
 }
 
 // host is a machine. A machine that is off runs nothing; one that is cut off reaches nobody.
@@ -57,7 +63,9 @@ type host struct {
 	off, cut bool
 	diskGone bool
 	// hung: the disk answers no reads and no writes, and looks as if nothing had happened.
-	hung     bool
+	hung bool
+	// mute: its instance managers answer orders, and tell nothing on their streams.
+	mute     bool
 	drained  bool
 	uuid     string
 	capacity int64
@@ -144,6 +152,12 @@ func (w *world) build(nodes int) {
 	w.setting(setting.StorageOverProvisioningPercentage, "100")
 	w.setting(setting.OrphanResourceAutoDeletion, setting.OrphanKindInstance)
 	w.setting(setting.OfflineReplicaRebuilding, fmt.Sprint(w.rng.IntN(2) == 0))
+	if w.rng.IntN(4) == 0 {
+		w.setting(setting.DefaultInstanceManagerImage, oldImage)
+	}
+	if w.rng.IntN(3) == 0 {
+		w.setting(setting.StorageNetwork, "kube-system/data")
+	}
 	for range w.rng.IntN(5) {
 		w.change()
 	}

@@ -28,18 +28,19 @@ func story(t *testing.T, nodes int, tell func(w *world)) {
 					p.stop()
 				}
 			}()
-			w.calm = true
+			w.calm, w.tellAll = true, *trace
 			w.build(nodes)
 			for _, h := range w.nodes {
 				w.setCapacity(h, 50)
 			}
-			for name, value := range map[string]string{
+			settings := map[string]string{
 				setting.OfflineReplicaRebuilding: "false", setting.NodeDrainPolicy: "block-if-contains-last-replica",
 				setting.ReplicaAutoBalance: "disabled", setting.ConcurrentReplicaRebuildPerNodeLimit: "5",
 				setting.DefaultInstanceManagerImage: "im:1", setting.StorageOverProvisioningPercentage: "100",
 				setting.ReplicaReplenishmentWaitInterval: "0", setting.ReplicaSoftAntiAffinity: "false",
-				setting.DisableSchedulingOnCordonedNode: "true", setting.GuaranteedInstanceManagerCPU: `{"v1":"12"}`} {
-				w.setting(name, value)
+				setting.StorageNetwork: "", setting.DisableSchedulingOnCordonedNode: "true", setting.GuaranteedInstanceManagerCPU: `{"v1":"12"}`}
+			for _, name := range sortedNames(settings) {
+				w.setting(name, settings[name])
 			}
 			w.run(2 * time.Minute)
 			tell(w)
@@ -51,8 +52,7 @@ func story(t *testing.T, nodes int, tell func(w *world)) {
 
 // volumeOfTwo makes a volume of two replicas and attaches it to a node, "" for nowhere.
 func (w *world) volumeOfTwo(node string) *wanted {
-	w.newVolume()
-	v := w.volumes[w.names()[0]]
+	v := w.newVolume()
 	edit(w, v.name, func(o *v1beta2.Volume) {
 		o.Spec.NumberOfReplicas, o.Spec.DataLocality, o.Spec.StaleReplicaTimeout = 2, v1beta2.DataLocalityDisabled, 0
 	})

@@ -244,6 +244,7 @@ func (c *controller) look(r reconcile.Request) {
 		w.note("%s %s: %v %v", c.Name, r.Name, result.RequeueAfter, err)
 	}
 	w.copiesKept()
+	w.ownProcesses()
 	switch {
 	case err != nil:
 		if !errors.Is(err, errInjected) {

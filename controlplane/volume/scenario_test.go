@@ -399,47 +399,6 @@ func TestUnlistedProcessesGoOn(t *testing.T) {
 	}
 }
 
-// TestVolumeOfAnEarlierOnesName: a volume is deleted while the node of its engine is away, and
-// another one of its name is attached there as soon as the node is back. The engine that has run on
-// is not the new volume's.
-func TestVolumeOfAnEarlierOnesName(t *testing.T) {
-	t.Parallel()
-	w := attached(t, t.TempDir(), 3, 3)
-	w.cut("n1")
-	w.settle()
-	w.ticket("ui", "", "")
-	w.settle()
-	must(t, w.c.Delete(context.Background(), w.volume("v")))
-	w.settle()
-	w.expect("gone")
-	former := w.procs["im-n1/v-e-0"]
-	if former == nil {
-		t.Fatal("the engine has not outlived its object")
-	}
-	w.newVolume(2, nil)
-	w.settle()
-	// The node is ready before its processes are listed, and it was lost before they were the last
-	// time.
-	w.mend("n1")
-	w.setManager("n1", v1beta2.InstanceManagerStateStarting)
-	w.setManager("n1", v1beta2.InstanceManagerStateUnknown)
-	w.ticket("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
-	w.settle()
-	w.expect(`attaching unknown at ""`)
-	w.setManager("n1", v1beta2.InstanceManagerStateRunning)
-	w.settle()
-	w.expect(`attached healthy at "n1"`)
-	if now := w.procs["im-n1/v-e-0"]; now == former || now.order != w.engine().Status.Order ||
-		w.engine().Status.UUID != now.uuid {
-		t.Fatalf("the engine is run %s, made for %s\n%s", now.uuid, now.order, w.dump())
-	}
-	for _, r := range w.replicas() {
-		if r.Spec.LastFailedAt != "" {
-			t.Errorf("replica %s was marked as failed by the engine of the former volume", r.Name)
-		}
-	}
-}
-
 func TestStaleReplicaIsGivenToTheEngineAndRebuilt(t *testing.T) {
 	t.Parallel()
 	w := attached(t, t.TempDir(), 3, 3)
