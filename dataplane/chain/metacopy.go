@@ -29,8 +29,10 @@ type copiedFile struct {
 	Name  string
 	Inode uint64
 	Size  int64
-	// CTime in nanoseconds.
+	// CTime, of the last change, and MTime, of the last write, in nanoseconds. MTime is of images
+	// only, and 0 where an earlier build has written the copy.
 	CTime   int64
+	MTime   int64 `json:",omitempty"`
 	Content []byte
 }
 
@@ -145,7 +147,7 @@ func (c *Files) copyMeta(more func(metaCopy) error) error {
 		if err != nil {
 			return err
 		}
-		next[name] = copiedFile{name, info.Inode, info.Size, info.CTime.UnixNano(), data}
+		next[name] = copiedFile{Name: name, Inode: info.Inode, Size: info.Size, CTime: info.CTime.UnixNano(), Content: data}
 	}
 	if err := more(next); err != nil {
 		return err

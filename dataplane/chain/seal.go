@@ -8,13 +8,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"ankole.storage/disk"
 )
 
 // A directory that was closed is sealed: volume.meta has a random AnkoleSeal, and ankole.meta,
 // which is written after it, has what every metadata file said at that time, how long each image
-// was, and when it was changed last. So whoever opens it sees what was changed meanwhile by
+// was, and when it was written to last. So whoever opens it sees what was changed meanwhile by
 // somebody who is no engine. It is refused, since nobody has acknowledged what the change makes of
 // the volume.
 //
@@ -42,7 +43,9 @@ func (c *Files) sealFiles(m metaCopy) error {
 			return err
 		}
 		e := copiedFile{Name: name, Inode: info.Inode, Size: info.Size, CTime: info.CTime.UnixNano()}
-		if !isLayerFile(name) {
+		if isLayerFile(name) {
+			e.MTime = info.MTime.UnixNano()
+		} else {
 			if e.Content, err = c.fs.ReadFile(c.path(name), maxMetaBytes); err != nil {
 				return err
 			}
@@ -80,13 +83,10 @@ func (c *Files) checkSeal(names []string) error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case isLayerFile(name) && info.Size != e.Size:
-			return changed(name, fmt.Sprintf("it had %d bytes and has %d", e.Size, info.Size))
-		case isLayerFile(name) && !moved && (info.Inode != e.Inode || info.CTime.UnixNano() > e.CTime):
-			// An earlier time is what a loss of power leaves of one that was not on the disk yet.
-			return changed(name, "it is another file, or was written to")
-		case isLayerFile(name):
+		if isLayerFile(name) {
+			if how := e.difference(info, moved); how != "" {
+				return changed(name, how)
+			}
 			continue
 		}
 		data, _, err := c.copies.readFile(c.fs, c.dir, name)
@@ -108,6 +108,30 @@ func (c *Files) checkSeal(names []string) error {
 		}
 	}
 	return nil
+}
+
+// difference tells how an image differs from what it was, "" if it does not. One of a directory
+// that was copied as a whole is judged by its length.
+func (e *copiedFile) difference(info disk.Info, moved bool) string {
+	switch {
+	case info.Size != e.Size:
+		return fmt.Sprintf("it had %d bytes and has %d", e.Size, info.Size)
+	case moved:
+		return ""
+	case info.Inode != e.Inode:
+		return fmt.Sprintf("it is another file, with inode %d instead of %d", info.Inode, e.Inode)
+	case e.MTime != 0 && e.writtenSince(info):
+		return fmt.Sprintf("it was written to: last at %s, and before at %s", info.MTime.UTC(), time.Unix(0, e.MTime).UTC())
+	}
+	return ""
+}
+
+// writtenSince goes by the time of the last write, since what does not write moves only that of the
+// last change: chmod, another name, a defragmentation. A loss of power can bring back earlier
+// times. Whoever puts an older file there with its time (cp -p) leaves a later last change.
+func (e *copiedFile) writtenSince(info disk.Info) bool {
+	written, changed := info.MTime.UnixNano(), info.CTime.UnixNano()
+	return written > e.MTime || written < e.MTime && changed > e.CTime
 }
 
 // difference tells which key of a metadata file has another value.

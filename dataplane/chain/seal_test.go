@@ -44,17 +44,34 @@ func TestSeal(t *testing.T) {
 			})
 		}
 	}
+	without := func(key string) func(w *world) {
+		return func(w *world) { w.editCopy(func(e map[string]any) { delete(e, key) }) }
+	}
+	all := func(edits ...func(w *world)) func(w *world) {
+		return func(w *world) {
+			for _, edit := range edits {
+				edit(w)
+			}
+		}
+	}
 	for name, c := range map[string]struct {
 		do   func(w *world)
 		want string
 	}{
 		"nothing": {func(*world) {}, ""},
-		// fdatasync does not write the time of the last change to the disk.
-		"a time that a loss of power has taken": {more("CTime", 1), ""},
-		"written to since":                      {more("CTime", -1), "was written to"},
-		"another file":                          {more("Inode", 1), "it is another file"},
+		// fdatasync does not write the times to the disk.
+		"times that a loss of power has taken": {all(more("MTime", 1), more("CTime", 1)), ""},
+		"touched, as by chmod":                 {more("CTime", -1), ""},
+		"another name for a moment": {func(w *world) {
+			w.must(w.fs.Link("/r/volume-head-001.img", "/r/x"))
+			w.must(w.fs.Remove("/r/x"))
+		}, ""},
+		"written to since":                 {more("MTime", -1), "was written to"},
+		"an older file with its own times": {all(more("MTime", 1), more("CTime", -1)), "was written to"},
+		"sealed by an earlier build":       {all(more("CTime", -1), without("MTime")), ""},
+		"another file":                     {more("Inode", 1), "it is another file"},
 		"the whole directory was copied": {func(w *world) {
-			w.editCopy(func(e map[string]any) { e["Inode"], e["CTime"] = number(e, "Inode")+100, 1 })
+			w.editCopy(func(e map[string]any) { e["Inode"], e["CTime"], e["MTime"] = number(e, "Inode")+100, 1, 1 })
 		}, ""},
 		"no copy": {func(w *world) { w.unseal(); w.image("volume-snap-x.img", 0) }, ""},
 		"a snapshot that was not there": {func(w *world) { w.image("volume-snap-x.img", 0) },
