@@ -59,10 +59,43 @@ func (o *atRest) detach() {
 	o.until("the replicas have ended", func() bool { return len(o.v.all()) == 0 })
 }
 
+// kill ends all processes at once.
+func (o *atRest) kill() {
+	o.t.Helper()
+	o.pass(time.Second)
+	o.v.KillEngine(o.v.Current)
+	for _, r := range o.v.Replicas {
+		r.Kill()
+	}
+}
+
+// losePower takes the power of all nodes, which come back.
+func (o *atRest) losePower() {
+	o.t.Helper()
+	o.pass(time.Second)
+	for _, n := range o.v.Nodes {
+		o.v.PowerOff(n)
+	}
+	for _, n := range o.v.Nodes {
+		n.PowerOn()
+	}
+}
+
 // fill writes number n to a block, and to be read it must be answered.
 func (o *atRest) fill(n uint64, off int64) {
 	o.t.Helper()
 	o.until("a write", o.write(n, off))
+}
+
+// discard gives a block back, durably.
+func (o *atRest) discard(off int64) {
+	o.t.Helper()
+	for _, c := range []Call{{Kind: block.Discard, Off: off, Len: block.Size}, {Kind: block.Flush}} {
+		done := false
+		c.Done = func(code block.Code, _ []byte) { done = code == block.OK }
+		o.v.Current.front.Submit(&c)
+		o.until(c.Kind.String(), func() bool { return done })
+	}
 }
 
 func (o *atRest) snapshot(name string) {

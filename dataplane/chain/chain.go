@@ -123,6 +123,8 @@ type Files struct {
 	copies metaCopy
 	mended []string
 	stale  bool
+	// changing are images that operations under way may have changed: see mark.
+	changing map[string]bool
 
 	broken error
 	closed bool
@@ -244,12 +246,7 @@ func (c *Files) close(broken error) error {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
 			vm.Dirty, vm.AnkoleMap = false, c.handed
-			if c.handed == "" {
-				var seal Stamp
-				seal, err = newStamp(c.opts.Rand)
-				vm.AnkoleSeal = seal.String()
-			}
-			err = errors.Join(err, c.writeVolumeMeta(&vm))
+			err = c.writeVolumeMeta(&vm)
 		}
 		if err == nil && c.handed == "" { // the next process copies it soon
 			c.copyAtEnd()
@@ -318,9 +315,14 @@ func (c *Chain) WriteAllowed() bool { return c.Files.WriteAllowed() && c.Sidecar
 // Broken reports that a sync has failed: what the directory holds is not known any more.
 func (c *Chain) Broken() bool { return c.Files.Broken() || c.Sidecars.Broken() }
 
-// writeVolumeMeta makes v the durable volume.meta and the chain's own copy: the committing step of
-// every change.
+// writeVolumeMeta makes v, with another seal, the durable volume.meta and the chain's own copy: the
+// committing step of every change.
 func (c *Files) writeVolumeMeta(v *volumeMeta) error {
+	seal, err := newStamp(c.opts.Rand)
+	if err != nil {
+		return err
+	}
+	v.AnkoleSeal = seal.String()
 	if err := c.writeJSON(volumeMetaName, v.encode()); err != nil {
 		return err
 	}
@@ -336,5 +338,8 @@ func (c *Files) setVolume(v *volumeMeta) {
 
 // writeDiskMeta makes d the durable .meta of a layer.
 func (c *Files) writeDiskMeta(file string, d *DiskMeta) error {
+	if err := c.mark(file + metaSuffix); err != nil {
+		return err
+	}
 	return c.writeJSON(file+metaSuffix, d.encode())
 }

@@ -53,7 +53,18 @@ func newWorld(t *testing.T, size int64) (*world, *memdisk.FS) {
 	return w, fs
 }
 
+// open opens the directory and, as a replica does, has its metadata copied, so that what follows is
+// judged by the copy if it is not closed.
 func (w *world) open() {
+	w.t.Helper()
+	w.openOnly()
+	err := w.c.CopyMeta()
+	if !w.opts.ReadOnly && !errors.Is(err, disk.ErrNoSpace) && !errors.Is(err, disk.ErrUnchanged) {
+		w.must(err)
+	}
+}
+
+func (w *world) openOnly() {
 	w.t.Helper()
 	c, err := chain.Open(w.fs, w.dir, w.opts)
 	w.must(err)

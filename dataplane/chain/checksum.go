@@ -102,10 +102,13 @@ func (c *Files) writeChecksum(file string, s *Checksum) error {
 	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+checksumSuffix), s.encode()))
 }
 
-// voidChecksum durably removes what is recorded about a file's content, before its first byte
-// changes.
+// voidChecksum durably removes what is recorded about a file's content, and marks the file in the
+// copy of the metadata, before its first byte changes.
 func (c *Files) voidChecksum(file string) error {
 	c.voided[file]++ // a computation that is under way must not record what it has seen
+	if err := c.mark(file); err != nil {
+		return err
+	}
 	removed := false
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
 		_, err := c.fs.Stat(c.path(name))

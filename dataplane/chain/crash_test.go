@@ -103,6 +103,13 @@ func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
 	}
 	before := viewOf(t, reference.fs, reference.c)
 	reference.must(op(reference))
+	operation := op
+	op = func(w *world) error {
+		if err := operation(w); err != nil {
+			return err
+		}
+		return w.c.CopyMeta()
+	}
 	after := viewOf(t, reference.fs, reference.c)
 	reference.must(reference.c.Close())
 
@@ -113,7 +120,7 @@ func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
 		if prepare != nil {
 			w.must(prepare(w))
 		}
-		w.must(w.c.Sync())
+		w.must(errors.Join(w.c.Sync(), w.c.CopyMeta()))
 		w.mem().CrashAfter(steps)
 		err := op(w)
 		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
@@ -152,7 +159,12 @@ func crashAndOpen(t *testing.T, w *world, seed uint64, step int64) view {
 	if theirs, err := raw.Content(raw.Head); err != nil || !bytes.Equal(ours, theirs) {
 		t.Fatalf("step %d, seed %d: independent reader sees other content (%v)", step, seed, err)
 	}
-	x.must(x.c.Close())
+	if seed%2 == 0 {
+		x.must(x.c.Close())
+	} else { // by its copy
+		x.must(x.c.Sync())
+		x.fs, x.opts = x.mem().Crash(outcome(step, seed)), testOptions()
+	}
 	x.open()
 	if again := viewOf(t, x.fs, x.c); !reflect.DeepEqual(again, got) {
 		t.Fatalf("step %d, seed %d: opening again changes the state:\n%+v\n%+v", step, seed, got, again)

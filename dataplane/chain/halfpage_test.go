@@ -14,7 +14,8 @@ func TestHalfAPageOfWhiteouts(t *testing.T) {
 	w.fill(128*mib, 65536, 1)
 	w.snapshot("a")
 	w.must(w.c.Discard(0, 4096))
-	w.must(w.c.Close())
+	w.must(w.c.Sync())
+	w.must(w.c.Abandon())
 	f, err := fs.Open(w.whiteoutFiles()[0], 0)
 	w.must(err)
 	_, err = f.WriteAt(make([]byte, 4096), 2*8192) // the first half of page 2

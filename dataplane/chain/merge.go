@@ -186,6 +186,10 @@ func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
 	if err := c.finishWhiteouts(); err != nil {
 		return false, err
 	}
+	// Finish changes these: here nobody waits for the mark.
+	if err := c.mark(s.Target, s.Target+metaSuffix, s.Source+metaSuffix); err != nil {
+		return false, err
+	}
 	c.merge.complete = true
 	return true, nil
 }

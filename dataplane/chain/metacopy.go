@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"ankole.storage/disk"
 )
@@ -24,14 +25,24 @@ const (
 	maxCopyBytes = 4 << 20
 )
 
-// copiedFile is the content of one file.
+// copiedFile is what is known of one file: of a metadata file its content, of an image or a file of
+// whiteouts when it was written to last.
 type copiedFile struct {
 	Name  string
 	Inode uint64
 	Size  int64
-	// CTime in nanoseconds.
+	// CTime, of the last change, and MTime, of the last write, in nanoseconds. MTime is 0 for
+	// metadata, for what is written to while the directory is open, and where an earlier build has
+	// written the copy.
 	CTime   int64
+	MTime   int64 `json:",omitempty"`
 	Content []byte
+	// Changing: an operation may have changed the file since.
+	Changing bool `json:",omitempty"`
+	// Grows: the length says nothing.
+	Grows bool `json:",omitempty"`
+	// Whiteouts is the file of whiteouts that a layer's metadata names, nil for none.
+	Whiteouts *copiedFile `json:",omitempty"`
 }
 
 // isOf tells whether the copy is of this file, as it is.
@@ -119,40 +130,30 @@ func (c *Files) MetaStale() bool { return c.stale && c.usable() == nil }
 
 // CopyMeta copies the metadata files. It may run beside I/O, but not beside another metadata
 // operation on the files. Without room the old copy stays, which is of what has not changed.
-func (c *Files) CopyMeta() error { return c.copyMeta(func(metaCopy) error { return nil }) }
+func (c *Files) CopyMeta() error { return c.copyMeta(false) }
 
-// copyMeta copies the metadata files, and what more adds.
-func (c *Files) copyMeta(more func(metaCopy) error) error {
+// copyMeta copies the metadata files, with what the seal says of the others. closed: nothing is
+// written to any more.
+func (c *Files) copyMeta(closed bool) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
 	c.stale = false
-	names := []string{volumeMetaName}
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		names = append(names, file+metaSuffix)
-	}
 	next := metaCopy{}
-	for _, name := range names {
-		info, err := c.fs.Stat(c.path(name))
-		if err != nil {
-			return err
+	err := c.copyFile(next, volumeMetaName)
+	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+		if err == nil {
+			err = c.copyLayer(next, file, closed)
 		}
-		if e, ok := c.copies[name]; ok && e.isOf(info) {
-			next[name] = e
-			continue
-		}
-		data, err := c.fs.ReadFile(c.path(name), maxMetaBytes)
-		if err != nil {
-			return err
-		}
-		next[name] = copiedFile{name, info.Inode, info.Size, info.CTime.UnixNano(), data}
 	}
-	if err := more(next); err != nil {
+	if err == nil && closed {
+		err = c.copyLeft(next)
+	}
+	if err != nil {
 		return err
 	}
-	same := func(a, b copiedFile) bool { return a.Inode == b.Inode && a.Size == b.Size && a.CTime == b.CTime }
 	data := next.encode()
-	if maps.EqualFunc(next, c.copies, same) || len(data) > maxCopyBytes {
+	if maps.EqualFunc(next, c.copies, copiedFile.same) || len(data) > maxCopyBytes {
 		return nil
 	}
 	if err := c.fs.WriteFileAtomic(c.path(copyName), data); err != nil {
@@ -162,9 +163,110 @@ func (c *Files) copyMeta(more func(metaCopy) error) error {
 	return nil
 }
 
-// copyAtEnd is CopyMeta for the end of a process, and what belongs to the seal.
+// same tells whether two entries say the same, without looking at content.
+func (e copiedFile) same(o copiedFile) bool {
+	if e.Whiteouts != nil && o.Whiteouts != nil && !e.Whiteouts.same(*o.Whiteouts) {
+		return false
+	}
+	return e.Name == o.Name && e.Inode == o.Inode && e.Size == o.Size && e.CTime == o.CTime && e.MTime == o.MTime &&
+		e.Changing == o.Changing && e.Grows == o.Grows && (e.Whiteouts == nil) == (o.Whiteouts == nil)
+}
+
+// copyFile takes a metadata file over.
+func (c *Files) copyFile(next metaCopy, name string) error {
+	info, err := c.fs.Stat(c.path(name))
+	if err != nil {
+		return err
+	}
+	if e, ok := c.copies[name]; ok && e.isOf(info) {
+		next[name] = copiedFile{Name: name, Inode: e.Inode, Size: e.Size, CTime: e.CTime, Content: e.Content}
+		return nil
+	}
+	data, err := c.fs.ReadFile(c.path(name), maxMetaBytes)
+	next[name] = copiedFile{Name: name, Inode: info.Inode, Size: info.Size, CTime: info.CTime.UnixNano(), Content: data}
+	return err
+}
+
+// copyLayer takes over the metadata of a layer, and what is known of its image and whiteouts. Those
+// of the head are written to until the directory is closed.
+func (c *Files) copyLayer(next metaCopy, file string, closed bool) error {
+	if err := c.copyFile(next, file+metaSuffix); err != nil {
+		return err
+	}
+	inUse := file == c.vm.Head && !closed
+	if c.changing[file] {
+		next[file] = copiedFile{Name: file, Changing: true}
+	} else {
+		was := c.copies[file]
+		e, err := c.lookAt(file, inUse, &was)
+		if err != nil {
+			return err
+		}
+		next[file] = *e
+	}
+	number := c.disks[file].whiteouts
+	if number == "" {
+		return nil
+	}
+	m, was := next[file+metaSuffix], c.copies[file+metaSuffix].Whiteouts
+	e, err := c.lookAt(whiteoutName(number), inUse, was)
+	if isNotFound(err) {
+		return nil // damage has rules of its own
+	}
+	if e.Grows = inUse; inUse {
+		e.Size = 0
+	}
+	m.Whiteouts = e
+	next[file+metaSuffix] = m
+	return err
+}
+
+// lookAt is what the file system says of a file. was is what the copy says, nil or empty if it says
+// nothing: what is new in it is made durable first, so that no loss of power changes the length.
+func (c *Files) lookAt(name string, inUse bool, was *copiedFile) (*copiedFile, error) {
+	info, err := c.fs.Stat(c.path(name))
+	e := &copiedFile{Name: name, Inode: info.Inode, Size: info.Size}
+	if err != nil || inUse {
+		return e, err
+	}
+	e.CTime, e.MTime = info.CTime.UnixNano(), info.MTime.UnixNano()
+	if was != nil && was.same(*e) {
+		return e, nil
+	}
+	f, err := c.fs.Open(c.path(name), disk.ReadOnly|disk.Direct)
+	if err != nil {
+		return e, err
+	}
+	return e, errors.Join(c.syncFile(f), f.Close())
+}
+
+// copyLeft takes over what an operation that failed has left.
+func (c *Files) copyLeft(next metaCopy) error {
+	names, err := c.fs.List(c.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, ok := next[name]; ok || !isLayerFile(strings.TrimSuffix(name, metaSuffix)) {
+			continue
+		}
+		if !isLayerFile(name) {
+			err = c.copyFile(next, name)
+		} else if e, lerr := c.lookAt(name, false, nil); lerr != nil {
+			err = lerr
+		} else {
+			next[name] = *e
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyAtEnd is CopyMeta for the end of a process.
 func (c *Files) copyAtEnd() {
-	if err := c.copyMeta(c.sealFiles); err != nil {
+	if err := c.copyMeta(true); err != nil {
 		c.opts.Log.Warn("metadata has no copy", "dir", c.dir, "error", err)
 	}
 }

@@ -143,7 +143,7 @@ func TestCrashDuringCopyMeta(t *testing.T) {
 	for step, done := int64(0), false; !done; step++ {
 		w := *base
 		w.fs = fs.Crash(0)
-		w.open()
+		w.openOnly()
 		w.mem().CrashAfter(step)
 		done = w.c.CopyMeta() == nil
 		for seed := range uint64(crashSeeds) {
@@ -156,7 +156,7 @@ func TestCrashDuringCopyMeta(t *testing.T) {
 			x.must(x.c.Close())
 		}
 	}
-	base.open()
+	base.openOnly()
 	fs.SetCapacity(fs.Used())
 	if err := base.c.CopyMeta(); err == nil || base.c.MetaStale() || base.c.State() == chain.StateError {
 		t.Errorf("on a full disk: %v, stale %v, %s", err, base.c.MetaStale(), base.c.State())

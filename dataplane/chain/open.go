@@ -17,7 +17,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 		return nil, err
 	}
 	c := &Files{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)},
-		voided: map[string]int{}, pins: map[string]int{}}
+		voided: map[string]int{}, pins: map[string]int{}, changing: map[string]bool{}}
 	s, b := &Sidecars{}, &Blocks{}
 	defer func() {
 		if err != nil {
@@ -120,7 +120,7 @@ func (c *Files) markInUse() error {
 		return nil
 	}
 	vm := c.vm
-	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleSeal, vm.AnkoleGivenUp = true, "", "", "", nil
+	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleGivenUp = true, "", "", nil
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
 	if c.vm.AnkoleStamp != "" && !c.stamped {

@@ -87,12 +87,17 @@ func (c *Files) NewPurge() (*Purge, error) {
 	if err := c.endMerge(); err != nil {
 		return nil, err
 	}
+	var names, metas []string
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		d := c.disks[file]
-		if d.Removed || d.UserCreated || isHeadFile(file) {
-			continue
+		if d := c.disks[file]; !d.Removed && !d.UserCreated && !isHeadFile(file) {
+			names, metas = append(names, displayName(file)), append(metas, file+metaSuffix)
 		}
-		if err := c.MarkRemoved(displayName(file)); err != nil {
+	}
+	if err := c.mark(metas...); err != nil { // one copy for all of them
+		return nil, err
+	}
+	for _, name := range names {
+		if err := c.MarkRemoved(name); err != nil {
 			return nil, err
 		}
 	}
@@ -169,7 +174,7 @@ func (p *Purge) Work(s *PurgeStep, durable DurableWhiteouts) (done bool, err err
 	case PurgePrune:
 		return p.c.prune(s, durable)
 	}
-	return true, nil
+	return true, p.c.mark(s.Source, s.Source+metaSuffix)
 }
 
 // Finish makes the step's result take effect. It needs I/O to be held back; handles of the chain
@@ -199,6 +204,7 @@ func (p *Purge) finish(side *Sidecars, s *PurgeStep) (Change, error) {
 		return ch, err
 	case PurgePrune:
 		p.pruned[s.Source] = true
+		p.c.settled(s.Source)
 		return Change{}, nil
 	}
 	err := p.c.removeLeaf(side, s.Source)
@@ -352,6 +358,7 @@ func (c *Files) replaceChild(s *Sidecars, source, child string) (Change, error) 
 	if err == nil {
 		err = c.removeLeaf(s, source)
 	}
+	c.settled(child)
 	ch := c.changed()
 	ch.merged = byte(merged)
 	return ch, err
@@ -415,7 +422,7 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 	if err := c.closeBranches(); err != nil { // its space would stay taken
 		return err
 	}
-	if err := s.layerGoes(file); err != nil {
+	if err := errors.Join(s.layerGoes(file), c.mark(file, file+metaSuffix)); err != nil {
 		return err
 	}
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
@@ -439,5 +446,7 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 			return err
 		}
 	}
+	delete(c.changing, file)
+	c.stale = true
 	return c.syncDir()
 }

@@ -8,106 +8,202 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"ankole.storage/disk"
 )
 
-// A directory that was closed is sealed: volume.meta has a random AnkoleSeal, and ankole.meta,
-// which is written after it, has what every metadata file said at that time, how long each image
-// was, and when it was changed last. So whoever opens it sees what was changed meanwhile by
-// somebody who is no engine. It is refused, since nobody has acknowledged what the change makes of
-// the volume.
+// Whoever opens a directory sees what was changed by somebody who is no engine. It is refused,
+// since nobody has acknowledged what the change makes of the volume.
 //
-// The seal says nothing where volume.meta carries another one than the copy: there was no room for
-// the copy, the process ended before it, or volume.meta is another one. Another engine drops the
-// key. A directory that was copied as a whole has other files with the same content: then images
-// are judged by their length.
+// Each volume.meta has a random AnkoleSeal of its own. ankole.meta, which is written after it, has
+// that volume.meta, what every layer's metadata said, how long each snapshot's image and file of
+// whiteouts was and when it was written to last; that of a directory which was closed has the head
+// too. It says something about the directory as long as it has the seal that volume.meta has. What
+// replaces volume.meta (a rotation, a revert, a rebuild, an open) ends that until the next copy.
+// What changes another file of the copy marks it there before: see mark.
+//
+// Another engine, and builds that do not know the marks, drop the key. A directory that was copied
+// as a whole has other files with the same content: then images are judged by their length.
 
-// sealKey holds the seal of a directory that was closed; opening for writing takes it away.
+// sealKey holds the seal of a volume.meta.
 const sealKey = "AnkoleSeal"
 
-// sealFiles adds what the seal says of files that are not in the copy: images, and metadata that an
-// operation which failed has left.
-func (c *Files) sealFiles(m metaCopy) error {
-	names, err := c.fs.List(c.dir)
-	if err != nil {
-		return err
+// seal is the one of the volume.meta in the copy, "" for none.
+func (m metaCopy) seal() string {
+	if own, ok := m[volumeMetaName]; ok {
+		if then, err := parseVolumeMeta(own.Content); err == nil {
+			return then.AnkoleSeal
+		}
 	}
-	for _, name := range names {
-		if _, ok := m[name]; ok || !isLayerFile(strings.TrimSuffix(name, metaSuffix)) {
-			continue
-		}
-		info, err := c.fs.Stat(c.path(name))
-		if err != nil {
-			return err
-		}
-		e := copiedFile{Name: name, Inode: info.Inode, Size: info.Size, CTime: info.CTime.UnixNano()}
-		if !isLayerFile(name) {
-			if e.Content, err = c.fs.ReadFile(c.path(name), maxMetaBytes); err != nil {
-				return err
-			}
-		}
-		m[name] = e
-	}
-	return nil
+	return ""
 }
 
-// checkSeal refuses a directory that was changed since it was closed.
+// copyHolds tells whether the copy is of the present volume.meta.
+func (c *Files) copyHolds() bool { return c.vm.AnkoleSeal != "" && c.vm.AnkoleSeal == c.copies.seal() }
+
+// checkSeal refuses a directory in which something is not as the copy says.
 func (c *Files) checkSeal(names []string) error {
-	own, ok := c.copies[volumeMetaName]
-	if !ok || c.vm.AnkoleSeal == "" || c.vm.Dirty || c.opts.AsItIs || c.opts.RecoverHead != "" {
+	if !c.copyHolds() || c.opts.AsItIs || c.opts.RecoverHead != "" {
 		return nil
 	}
+	own := c.copies[volumeMetaName]
 	then, err := parseVolumeMeta(own.Content)
-	if err != nil || then.AnkoleSeal != c.vm.AnkoleSeal {
-		return nil
-	}
-	changed := func(name, how string) error {
-		return fmt.Errorf("%w: %s was changed since the directory was closed: %s; put back what was there, or remove %s to "+
-			"have the directory taken as it is", ErrCorrupt, name, how, copyName)
+	if err != nil {
+		return err
 	}
 	info, err := c.fs.Stat(c.path(volumeMetaName))
 	if err != nil {
 		return err
 	}
-	moved := !own.isOf(info) // copied as a whole, if nothing else has changed
+	k := sealCheck{c, !own.isOf(info), then.Dirty}
+	if err := k.content(&own); err != nil {
+		return err
+	}
+	if then.Dirty && then.Rebuilding {
+		return nil // what a rebuild writes to is not marked
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.copies)) {
-		e := c.copies[name]
-		info, err := c.fs.Stat(c.path(name))
-		if isNotFound(err) {
-			return changed(name, "it is gone")
-		}
-		if err != nil {
+		if err := k.file(name); err != nil {
 			return err
-		}
-		switch {
-		case isLayerFile(name) && info.Size != e.Size:
-			return changed(name, fmt.Sprintf("it had %d bytes and has %d", e.Size, info.Size))
-		case isLayerFile(name) && !moved && (info.Inode != e.Inode || info.CTime.UnixNano() > e.CTime):
-			// An earlier time is what a loss of power leaves of one that was not on the disk yet.
-			return changed(name, "it is another file, or was written to")
-		case isLayerFile(name):
-			continue
-		}
-		data, _, err := c.copies.readFile(c.fs, c.dir, name)
-		if errors.Is(err, disk.ErrIO) {
-			continue // whoever reads it says so
-		}
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(data, e.Content) {
-			return changed(name, difference(e.Content, data))
 		}
 	}
+	return k.unknown(names)
+}
+
+// sealCheck compares a directory with its copy.
+type sealCheck struct {
+	c *Files
+	// moved: volume.meta is another file with its content, so the directory was copied as a whole,
+	// if nothing else has changed.
+	moved bool
+	// running: the process that had the directory did not close it.
+	running bool
+}
+
+func (k *sealCheck) changed(name, how string) error {
+	since := "the directory was closed"
+	if k.running {
+		since = "its process ended"
+	}
+	return fmt.Errorf("%w: %s was changed since %s: %s; put back what was there, or remove %s to have the directory "+
+		"taken as it is", ErrCorrupt, name, since, how, copyName)
+}
+
+// file checks a file that the copy names.
+func (k *sealCheck) file(name string) error {
+	e := k.c.copies[name]
+	if e.Changing {
+		return nil
+	}
+	if isLayerFile(name) {
+		return k.image(&e)
+	}
+	if isLayerFile(strings.TrimSuffix(name, metaSuffix)) {
+		if err := k.content(&e); err != nil || e.Whiteouts == nil {
+			return err
+		}
+		return k.image(e.Whiteouts)
+	}
+	return nil
+}
+
+// image checks an image or a file of whiteouts by what the file system says of it.
+func (k *sealCheck) image(e *copiedFile) error {
+	info, err := k.c.fs.Stat(k.c.path(e.Name))
+	if isNotFound(err) && !isLayerFile(e.Name) {
+		return nil // damaged whiteouts make the record void, and who gives them up removes the file
+	}
+	if isNotFound(err) {
+		return k.changed(e.Name, "it is gone")
+	}
+	if err != nil {
+		return err
+	}
+	if how := e.difference(info, k.moved); how != "" {
+		return k.changed(e.Name, how)
+	}
+	return nil
+}
+
+// content checks a metadata file.
+func (k *sealCheck) content(e *copiedFile) error {
+	data, _, err := k.c.copies.readFile(k.c.fs, k.c.dir, e.Name)
+	switch {
+	case isNotFound(err):
+		return k.changed(e.Name, "it is gone")
+	case errors.Is(err, disk.ErrIO):
+		return nil // whoever reads it says so
+	case err != nil:
+		return err
+	case !bytes.Equal(data, e.Content):
+		return k.changed(e.Name, difference(e.Content, data))
+	}
+	return nil
+}
+
+// unknown refuses a snapshot that was not there. A rotation that was not committed leaves one: it
+// is the same file as the head, or has no image.
+func (k *sealCheck) unknown(names []string) error {
 	for _, name := range names {
 		image, isMeta := strings.CutSuffix(name, metaSuffix)
 		_, isSnap := snapshotName(image)
-		if _, ok := c.copies[name]; !ok && isSnap && (isMeta || name == image) {
-			return changed(name, "it was not there")
+		if _, ok := k.c.copies[name]; ok || !isSnap || !isMeta && name != image {
+			continue
 		}
+		if k.running {
+			stray, err := k.stray(image, names)
+			if err != nil {
+				return err
+			}
+			if stray {
+				continue
+			}
+		}
+		return k.changed(name, "it was not there")
 	}
 	return nil
+}
+
+func (k *sealCheck) stray(image string, names []string) (bool, error) {
+	if !slices.Contains(names, image) || !slices.Contains(names, image+metaSuffix) {
+		return true, nil
+	}
+	info, err := k.c.fs.Stat(k.c.path(image))
+	if err != nil {
+		return false, err
+	}
+	head, err := k.c.fs.Stat(k.c.path(k.c.vm.Head))
+	if isNotFound(err) {
+		return true, nil // whoever opens it says so
+	}
+	return info.Inode == head.Inode, err
+}
+
+// difference tells how an image differs from what it was, "" if it does not. One of a directory
+// that was copied as a whole is judged by its length.
+func (e *copiedFile) difference(info disk.Info, moved bool) string {
+	switch {
+	case info.Size != e.Size && !e.Grows:
+		return fmt.Sprintf("it had %d bytes and has %d", e.Size, info.Size)
+	case moved:
+		return ""
+	case info.Inode != e.Inode:
+		return fmt.Sprintf("it is another file, with inode %d instead of %d", info.Inode, e.Inode)
+	case e.MTime != 0 && e.writtenSince(info):
+		const layout = "2006-01-02T15:04:05.000Z"
+		return fmt.Sprintf("it was written to: last at %s, and before at %s", info.MTime.UTC().Format(layout),
+			time.Unix(0, e.MTime).UTC().Format(layout))
+	}
+	return ""
+}
+
+// writtenSince goes by the time of the last write, since what does not write moves only that of the
+// last change: chmod, another name, a defragmentation. A loss of power can bring back earlier
+// times. Whoever puts an older file there with its time (cp -p) leaves a later last change.
+func (e *copiedFile) writtenSince(info disk.Info) bool {
+	written, changed := info.MTime.UnixNano(), info.CTime.UnixNano()
+	return written > e.MTime || written < e.MTime && changed > e.CTime
 }
 
 // difference tells which key of a metadata file has another value.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -29,54 +30,206 @@ func (w *world) editCopy(edit func(e map[string]any)) {
 	w.put("ankole.meta", hex.EncodeToString(sum[:])+"\n"+string(p))
 }
 
-// TestSeal: what the seal says of files that differ in time or inode only.
+// sealedWorld is a directory with a snapshot that was closed, or whose process was killed.
+func sealedWorld(t *testing.T, closed bool) *world {
+	w, _ := newWorld(t, mib)
+	w.fill(0, 8192, 1)
+	w.snapshot("a")
+	w.fill(4096, 4096, 2)
+	w.must(w.c.Discard(0, 4096))
+	w.must(errors.Join(w.c.CopyMeta(), w.c.Sync()))
+	if closed {
+		w.must(w.c.Close())
+	} else {
+		w.must(w.c.Abandon())
+	}
+	return w
+}
+
+// opens opens a directory; want is what the refusal says, "" for none.
+func (w *world) opens(want string) {
+	w.t.Helper()
+	c, err := chain.Open(w.fs, w.dir, w.opts)
+	if want != "" {
+		wantErr(w.t, err, chain.ErrCorrupt)
+		if err != nil && !strings.Contains(err.Error(), want) {
+			w.t.Errorf("%v does not say %q", err, want)
+		}
+		return
+	}
+	w.must(err)
+	w.must(c.Close())
+}
+
+// TestSeal: what the copy says of an image whose times or inode are others.
 func TestSeal(t *testing.T) {
 	number := func(e map[string]any, key string) int64 {
 		n, _ := e[key].(json.Number).Int64()
 		return n
 	}
-	more := func(key string, by int64) func(w *world) {
+	more := func(image, key string, by int64) func(w *world) {
 		return func(w *world) {
 			w.editCopy(func(e map[string]any) {
-				if e["Name"] == "volume-head-001.img" {
+				if e["Name"] == image {
 					e[key] = number(e, key) + by
 				}
 			})
 		}
 	}
+	without := func(key string) func(w *world) {
+		return func(w *world) { w.editCopy(func(e map[string]any) { delete(e, key) }) }
+	}
+	all := func(edits ...func(w *world)) func(w *world) {
+		return func(w *world) {
+			for _, edit := range edits {
+				edit(w)
+			}
+		}
+	}
+	for _, state := range []struct {
+		name, image string
+		closed      bool
+	}{
+		{"closed, head", "volume-head-001.img", true},
+		{"closed, snapshot", "volume-snap-a.img", true},
+		{"killed, snapshot", "volume-snap-a.img", false},
+	} {
+		image := state.image
+		for name, c := range map[string]struct {
+			do   func(w *world)
+			want string
+		}{
+			"nothing": {func(*world) {}, ""},
+			// fdatasync does not write the times to the disk.
+			"times that a loss of power has taken": {all(more(image, "MTime", 1), more(image, "CTime", 1)), ""},
+			"touched, as by chmod":                 {more(image, "CTime", -1), ""},
+			"another name for a moment": {func(w *world) {
+				w.must(w.fs.Link("/r/"+image, "/r/x"))
+				w.must(w.fs.Remove("/r/x"))
+			}, ""},
+			"written to since":                 {more(image, "MTime", -1), "was written to"},
+			"an older file with its own times": {all(more(image, "MTime", 1), more(image, "CTime", -1)), "was written to"},
+			"copied by an earlier build":       {all(more(image, "CTime", -1), without("MTime")), ""},
+			"another file":                     {more(image, "Inode", 1), "it is another file"},
+			"the whole directory was copied": {func(w *world) {
+				w.editCopy(func(e map[string]any) {
+					for _, e := range []any{e, e["Whiteouts"]} {
+						if e, ok := e.(map[string]any); ok {
+							e["Inode"], e["CTime"], e["MTime"] = number(e, "Inode")+100, 1, 1
+						}
+					}
+				})
+			}, ""},
+			"no copy": {func(w *world) { w.unseal(); w.image("volume-snap-x.img", 0) }, ""},
+			"a snapshot that was not there": {func(w *world) {
+				w.image("volume-snap-x.img", 0)
+				w.put("volume-snap-x.img.meta", headMeta("volume-snap-a.img"))
+			}, "it was not there"},
+		} {
+			t.Run(state.name+"/"+name, func(t *testing.T) {
+				w := sealedWorld(t, state.closed)
+				c.do(w)
+				w.opens(c.want)
+			})
+		}
+	}
+}
+
+// TestSealOfARunningDirectory: what the copy says after a kill of what had not come to its end, and
+// of what it does not know.
+func TestSealOfARunningDirectory(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(w *world)
 		want string
 	}{
-		"nothing": {func(*world) {}, ""},
-		// fdatasync does not write the time of the last change to the disk.
-		"a time that a loss of power has taken": {more("CTime", 1), ""},
-		"written to since":                      {more("CTime", -1), "was written to"},
-		"another file":                          {more("Inode", 1), "it is another file"},
-		"the whole directory was copied": {func(w *world) {
-			w.editCopy(func(e map[string]any) { e["Inode"], e["CTime"] = number(e, "Inode")+100, 1 })
+		"the head is written to": {func(w *world) {
+			f, err := w.fs.Open("/r/volume-head-001.img", 0)
+			w.must(err)
+			_, err = f.WriteAt(make([]byte, 4096), 8192)
+			w.must(errors.Join(err, f.Sync(), f.Close()))
 		}, ""},
-		"no copy": {func(w *world) { w.unseal(); w.image("volume-snap-x.img", 0) }, ""},
-		"a snapshot that was not there": {func(w *world) { w.image("volume-snap-x.img", 0) },
-			"volume-snap-x.img was changed since the directory was closed: it was not there"},
+		"the head is another file": {func(w *world) {
+			w.must(w.fs.Rename("/r/volume-head-001.img", "/r/x"))
+			w.must(w.fs.Rename("/r/volume-snap-a.img", "/r/volume-head-001.img"))
+			w.must(w.fs.Rename("/r/x", "/r/volume-snap-a.img"))
+		}, "it is another file"},
+		"the head's whiteouts are another file": {func(w *world) {
+			name := w.whiteoutFiles()[0]
+			data, err := w.fs.ReadFile(name, mib)
+			w.must(err)
+			w.must(w.fs.WriteFileAtomic(name, data))
+		}, "it is another file"},
+		"a rotation that was not committed": {func(w *world) {
+			w.must(w.fs.Link("/r/volume-head-001.img", "/r/volume-snap-x.img"))
+			w.put("volume-snap-x.img.meta", headMeta("volume-snap-a.img"))
+		}, ""},
+		"the metadata of one": {func(w *world) { w.put("volume-snap-x.img.meta", headMeta("volume-snap-a.img")) }, ""},
+		"volume.meta is changed": {func(w *world) {
+			text, err := w.fs.ReadFile("/r/volume.meta", mib)
+			w.must(err)
+			w.put("volume.meta", strings.Replace(string(text), `"Dirty":true`, `"Dirty":false`, 1))
+		}, "volume.meta was changed since its process ended: Dirty was true and is false"},
+		"an earlier build or another engine has opened it": {func(w *world) {
+			text, err := w.fs.ReadFile("/r/volume.meta", mib)
+			w.must(err)
+			w.put("volume.meta", strings.Replace(string(text), `"AnkoleSeal"`, `"Other"`, 1))
+			text, err = w.fs.ReadFile("/r/volume-snap-a.img.meta", mib)
+			w.must(err)
+			w.put("volume-snap-a.img.meta", strings.Replace(string(text), `"Removed":false`, `"Removed":true`, 1))
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := newWorld(t, mib)
-			w.fill(0, 8192, 1)
-			w.snapshot("a")
-			w.fill(4096, 4096, 2)
-			w.must(w.c.Close())
+			w := sealedWorld(t, false)
 			c.do(w)
-			got, err := chain.Open(w.fs, w.dir, w.opts)
-			if c.want != "" {
-				wantErr(t, err, chain.ErrCorrupt)
-				if err != nil && !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%v does not say %q", err, c.want)
-				}
-				return
-			}
-			w.must(err)
-			w.must(got.Close())
+			w.opens(c.want)
 		})
 	}
+}
+
+// What an operation changes is marked before, so that a kill in the middle refuses nothing; what it
+// does not change is still known.
+func TestMarkedFiles(t *testing.T) {
+	for _, changed := range []string{"", "volume-snap-c.img.meta"} {
+		w, _ := newWorld(t, mib)
+		for i, name := range []string{"a", "b", "c"} {
+			w.fill(0, 8192, byte(i+1))
+			w.snapshot(name)
+		}
+		w.must(w.c.MarkRemoved("a"))
+		w.must(w.c.CopyMeta())
+		p, err := w.c.NewPurge()
+		w.must(err)
+		step, _ := p.Next()
+		w.must(p.Note(w.c.Sidecars, &step))
+		_, err = p.Work(&step, w.c.DurableWhiteouts(0)) // a has the blocks of b, and takes its place later
+		w.must(err)
+		w.must(w.c.CopyMeta()) // for any other reason
+		w.must(w.c.Abandon())
+		if changed == "" {
+			w.opens("")
+			continue
+		}
+		text, err := w.fs.ReadFile("/r/"+changed, mib)
+		w.must(err)
+		w.put(changed, strings.Replace(string(text), `"Removed":false`, `"Removed":true`, 1))
+		w.opens("Removed was false and is true")
+	}
+}
+
+// Without room for another copy there is none, rather than one that is wrong.
+func TestMarkWithoutRoom(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 8192, 1)
+	w.snapshot("a")
+	w.must(w.c.CopyMeta())
+	fs.SetCapacity(fs.Used())
+	w.must(w.c.MarkRemoved("a"))
+	w.must(w.c.Abandon())
+	w.openOnly()
+	list, err := w.c.Snapshots()
+	w.must(err)
+	if len(list) != 2 || !list[0].Removed {
+		t.Errorf("%+v", list)
+	}
+	w.must(w.c.Close())
 }

@@ -33,6 +33,8 @@ type ViewFiles struct {
 	sums map[string]openedSums
 	// pinned: purges leave the snapshot alone.
 	pinned bool
+	// repaired: the snapshot's image was written to.
+	repaired bool
 }
 
 // openedSums are a layer's sums, and how often they had been voided when they were opened.
@@ -77,6 +79,9 @@ func (c *Chain) OpenView(snapshot string) (*View, error) {
 // Close gives back what the view holds. No I/O on its handles may be under way.
 func (v *ViewFiles) Close() error {
 	v.unpin()
+	if v.repaired {
+		v.c.settled(v.file)
+	}
 	v.c.views = slices.DeleteFunc(v.c.views, func(o *ViewFiles) bool { return o == v })
 	return errors.Join(v.dropSums(), v.at.release())
 }
@@ -377,9 +382,10 @@ func (v *ViewFiles) readBlock(p []byte, off int64, where Where) error {
 func (v *ViewFiles) expect(side *Sidecars, f disk.File, off int64, data []byte, written []Rot) error {
 	c := v.c
 	c.voided[v.file]++
-	if err := errors.Join(c.endMergeOf(v.file), side.layersChange(v.file), v.dropSums()); err != nil {
+	if err := errors.Join(c.endMergeOf(v.file), side.layersChange(v.file), v.dropSums(), c.mark(v.file)); err != nil {
 		return err
 	}
+	v.repaired = true
 	if _, err := c.fs.Stat(c.path(v.file + checksumSuffix)); err == nil {
 		if err := c.fs.Remove(c.path(v.file + checksumSuffix)); err != nil {
 			return err

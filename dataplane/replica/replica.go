@@ -216,6 +216,9 @@ func (r *Replica) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ti
 	r.now, r.out = now, out
 	if r.accepted == 0 {
 		r.accept()
+		if r.blocks != nil { // opening has replaced volume.meta
+			r.copyMeta()
+		}
 	}
 	for i := range in {
 		r.handle(&in[i])

@@ -87,7 +87,8 @@ func (fs *FS) Crash(seed uint64) *FS {
 	defer fs.mu.Unlock()
 	n := &FS{files: map[int32]*file{}, next: firstHandle, budget: -1, inode: fs.inode, ticks: fs.ticks,
 		capacity: fs.capacity}
-	c := &crash{r: rand.New(rand.NewPCG(seed, 0)), copies: map[*node]*node{}, spare: &n.spare}
+	c := &crash{r: rand.New(rand.NewPCG(seed, 0)), times: rand.New(rand.NewPCG(seed, 1)), copies: map[*node]*node{},
+		spare: &n.spare}
 	n.root = c.node(fs.root)
 	n.root.links = 1
 	for _, k := range c.copies {
@@ -100,9 +101,10 @@ func (fs *FS) Crash(seed uint64) *FS {
 
 // crash copies what survives.
 type crash struct {
-	r      *rand.Rand
-	copies map[*node]*node
-	spare  *pool
+	// times chooses which of a file's times are on the medium: a sync need not write them.
+	r, times *rand.Rand
+	copies   map[*node]*node
+	spare    *pool
 }
 
 func (c *crash) node(old *node) *node {
@@ -112,6 +114,10 @@ func (c *crash) node(old *node) *node {
 	n := &node{inode: old.inode, mtime: old.mtime, ctime: old.ctime, bad: maps.Clone(old.bad),
 		stuck: maps.Clone(old.stuck)}
 	c.copies[old] = n
+	if old.data != nil && old.durable.ctime > 0 && c.times.IntN(2) == 0 {
+		n.mtime, n.ctime = old.durable.mtime, old.durable.ctime
+	}
+	n.durable = times{n.mtime, n.ctime}
 	if old.data != nil {
 		n.data = old.data.afterCrash(c.r, c.spare)
 		return n

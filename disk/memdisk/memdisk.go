@@ -57,13 +57,18 @@ type node struct {
 	opened int
 	mtime  int64
 	ctime  int64
-	dir    *directory
-	data   *content
+	// durable are the times that a crash cannot take back.
+	durable times
+	dir     *directory
+	data    *content
 	// bad pages cannot be read until they are written.
 	bad map[int64]bool
 	// stuck pages cannot be written until they are somewhere else.
 	stuck map[int64]bool
 }
+
+// times are when a file was written to and changed.
+type times struct{ mtime, ctime int64 }
 
 // directory holds names twice and, between the two, what happened since the last sync.
 type directory struct {
@@ -405,6 +410,13 @@ func (fs *FS) syncDir(dir string) error {
 		return place("sync directory", dir, err)
 	}
 	n.dir.durable = maps.Clone(n.dir.entries)
+	for _, c := range n.dir.log {
+		for _, named := range c {
+			if named != nil { // the inode is part of the same transaction
+				named.durable = times{named.mtime, named.ctime}
+			}
+		}
+	}
 	n.dir.log = nil
 	return nil
 }
