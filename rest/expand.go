@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/rest/resource"
 )
 
-// expandVolume asks for a larger size. It returns before the volume has it: isExpanding of the
-// controller and size of the volume tell. The size that the volume has, or a smaller one, changes
-// nothing.
+// expandVolume asks for a larger size, of the claim where the volume is bound to one. It returns
+// before the volume has it: isExpanding of the controller and size of the volume tell. The size
+// that the volume has, or a smaller one, changes nothing.
 func expandVolume(q *request) (any, error) {
 	var in resource.ExpandInput
 	if err := q.decode(&in); err != nil {
@@ -23,7 +26,11 @@ func expandVolume(q *request) (any, error) {
 	if err == nil && bytes == 0 {
 		err = errors.New("no size given: name one, such as 20Gi")
 	}
+	grown := false
 	if err == nil {
+		grown, err = q.growClaim(name, bytes)
+	}
+	if err == nil && !grown {
 		err = q.resize(name, func(p volumeParts) (int64, error) {
 			return max(p.volume.Spec.Size, admission.RoundSize(bytes)), checkExpand(p.volume)
 		})
@@ -32,6 +39,36 @@ func expandVolume(q *request) (any, error) {
 		return nil, fmt.Errorf("unable to expand volume %s: %w", name, err)
 	}
 	return q.volume(name)
+}
+
+// growClaim asks for the size in the claim that the volume is bound to, if that asks for less: then
+// Kubernetes has the CSI driver expand the volume. So Pods see the size, and the claim tells it.
+func (q *request) growClaim(name string, bytes int64) (grown bool, err error) {
+	err = conflict.Retry(func() error {
+		p, err := q.server.volumeParts(q.Context(), name)
+		if err != nil {
+			return err
+		}
+		claim, grows, err := admission.BoundClaim(q.Context(), q.server.cfg.Live, p.volume)
+		if err != nil || claim == nil || bytes <= p.volume.Spec.Size {
+			return err
+		}
+		asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if asked.Value() >= bytes || !grows { // without that admission refuses
+			return nil
+		}
+		if err := checkExpand(p.volume); err != nil {
+			return err
+		}
+		c := claim.DeepCopy()
+		c.Spec.Resources.Requests[corev1.ResourceStorage] = *quantity.NewQuantity(bytes, quantity.BinarySI)
+		if err := q.server.cfg.Client.Update(q.Context(), c); err != nil {
+			return fmt.Errorf("expand claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		}
+		grown = true
+		return nil
+	})
+	return grown, err
 }
 
 // cancelExpansion takes a wish for a larger size back, unless the engine has begun to fulfil it.

@@ -3,6 +3,12 @@ package rest
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
 )
@@ -36,6 +42,44 @@ func TestExpand(t *testing.T) {
 		edit(objects[0].(*lh.Volume))
 		g := newFixture(t, resttest.Cluster(objects...)...)
 		g.refused(g.do("POST", url, `{"size":"2Gi"}`), 500, why)
+	}
+}
+
+// TestExpandGrowsTheClaim: the size of a volume that a claim is bound to is asked for in the claim;
+// what the driver asks for then is asked of the volume.
+func TestExpandGrowsTheClaim(t *testing.T) {
+	const url = "/v1/volumes/demo?action=expand"
+	yes, name := true, "c"
+	objects := attached()
+	v := objects[0].(*lh.Volume)
+	v.Status.KubernetesStatus = lh.KubernetesStatus{PVName: "pv", Namespace: "app", PVCName: "data"}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &name, VolumeName: "pv",
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, AllowVolumeExpansion: &yes}
+	f := newFixture(t, resttest.Cluster(append(objects, claim, class)...)...)
+	asks := func() int64 {
+		var c corev1.PersistentVolumeClaim
+		if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(claim), &c); err != nil {
+			t.Fatal(err)
+		}
+		size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+		return size.Value()
+	}
+	for _, tt := range []struct {
+		size   string
+		claim  int64
+		volume string
+	}{
+		{"512Mi", 1 << 30, "1073741824"},         // smaller
+		{"2147483000", 2147483000, "1073741824"}, // of the claim
+		{"2147483000", 2147483000, "2147483648"}, // as the driver then asks, rounded up
+	} {
+		a := f.do("POST", url, `{"size":"`+tt.size+`"}`)
+		if a.status != 200 || a.json["size"] != tt.volume || asks() != tt.claim {
+			t.Errorf("%s: %d, size %v, the claim asks for %d", tt.size, a.status, a.json["size"], asks())
+		}
 	}
 }
 

@@ -3,6 +3,12 @@ package admission
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 )
@@ -70,5 +76,47 @@ func TestGrowthIsJudgedByTheNodes(t *testing.T) {
 		v := old.DeepCopy()
 		v.Spec.Size = size
 		expect(t, "growth by request", asked(t, worldOf(t, node, replica), "volumes", old, v), want)
+	}
+}
+
+// TestGrowthWithAClaim: a volume that a claim is bound to grows with its claim, not before, and not
+// where the claim's class forbids it. A claim that is history does not count.
+func TestGrowthWithAClaim(t *testing.T) {
+	class := func(grows bool) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, AllowVolumeExpansion: &grows}
+	}
+	claim := func(size string) *corev1.PersistentVolumeClaim {
+		name := "c"
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data"},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &name, VolumeName: "pv",
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceStorage: resource.MustParse(size)}}}}
+	}
+	for _, tt := range []struct {
+		name    string
+		history string
+		objects []client.Object
+		want    string
+	}{
+		{"the claim has grown", "", []client.Object{claim("2Gi"), class(true)}, ""},
+		{"the claim has grown, and the size is rounded up", "", []client.Object{claim("2147483000"), class(true)}, ""},
+		{"the claim is smaller", "", []client.Object{claim("1Gi"), class(true)}, "expand its claim app/data first"},
+		{"the class forbids it", "", []client.Object{claim("1Gi"), class(false)}, "does not allow claims to grow"},
+		{"there is no class", "", []client.Object{claim("1Gi")}, "does not allow claims to grow"},
+		{"the claim is gone", "", nil, ""},
+		{"the claim is history", "2026-01-01T00:00:00Z", []client.Object{claim("1Gi"), class(true)}, ""},
+	} {
+		var f VolumeFacts
+		diskOf(10 * gib)(&f)
+		objects := append(tt.objects, named(&f.Nodes[0], "n1", nil, nil),
+			named(&f.Replicas[0], "r", naming.VolumeLabels("demo"), nil))
+		old := newVolume(func(v *v1beta2.Volume) {
+			v.Namespace, v.Spec.NodeID, v.Status.State = namespace, "n1", v1beta2.VolumeStateAttached
+			v.Status.KubernetesStatus = v1beta2.KubernetesStatus{PVName: "pv", Namespace: "app", PVCName: "data",
+				LastPVCRefAt: tt.history}
+		})
+		v := old.DeepCopy()
+		v.Spec.Size = 2 * gib
+		expect(t, tt.name, asked(t, worldOf(t, objects...), "volumes", old, v), tt.want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -39,6 +41,10 @@ type VolumeFacts struct {
 	Engines  []v1beta2.Engine
 	// Nodes are all of the cluster, where the volume is to grow.
 	Nodes []v1beta2.Node
+	// Claim is what the volume is bound to, where it is to grow; nil if it is not bound. ClaimGrows:
+	// the claim's class allows that.
+	Claim      *corev1.PersistentVolumeClaim
+	ClaimGrows bool
 }
 
 // CheckVolume refuses a volume that cannot be (old nil: creation). Texts start with what is wrong,
@@ -334,6 +340,9 @@ func (w world) changedVolumeFacts(ctx context.Context, old *v1beta2.VolumeSpec, 
 	}
 	if old.Size < n.Size {
 		if err = w.roomFacts(ctx, &f); err != nil {
+			return f, err
+		}
+		if f.Claim, f.ClaimGrows, err = BoundClaim(ctx, w.Reader, v); err != nil {
 			return f, err
 		}
 	}

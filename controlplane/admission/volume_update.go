@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
@@ -82,9 +84,28 @@ func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
 		}
 	}
 	return firstOf(
+		func() error { return checkClaim(v, f) },
 		func() error { return checkFirstNode(v, f) },
 		func() error { return checkRoom(v, f) },
 	)
+}
+
+// checkClaim refuses to grow a volume beyond the claim that it is bound to: its Pods would not see
+// the size.
+func checkClaim(v *v1beta2.Volume, f VolumeFacts) error {
+	if f.Claim == nil {
+		return nil
+	}
+	asked := f.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	switch {
+	case RoundSize(asked.Value()) >= v.Spec.Size:
+		return nil
+	case !f.ClaimGrows:
+		return forbidden("volume %s cannot be expanded: class %q of its claim %s/%s does not allow claims to grow", v.Name,
+			classOf(f.Claim), f.Claim.Namespace, f.Claim.Name)
+	}
+	return forbidden("volume %s cannot be expanded to %d bytes: expand its claim %s/%s first, which asks for %s", v.Name,
+		v.Spec.Size, f.Claim.Namespace, f.Claim.Name, asked.String())
 }
 
 // checkFirstNode refuses to grow a volume while the node of its first replica that has a place is

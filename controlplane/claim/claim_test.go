@@ -15,6 +15,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/loop"
 )
 
 var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -116,6 +117,38 @@ func TestContentIsNoted(t *testing.T) {
 		if got := c.Status == v1beta2.ConditionTrue; got != step.want || got && c.Message != "Pod app/p-1 has run with it" {
 			t.Errorf("step %d: %+v", i, c)
 		}
+	}
+}
+
+// TestSchedulingErrorOnThePV: the PersistentVolume tells why the volume has no place for a replica;
+// once it has one, that the annotation is empty. One that never told anything is left alone.
+func TestSchedulingErrorOnThePV(t *testing.T) {
+	const key = "longhorn.io/volume-scheduling-error"
+	v, pv := &v1beta2.Volume{}, testPV("pv", "v", corev1.VolumeBound, "data")
+	step := func(status v1beta2.ConditionStatus, message string) {
+		v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionScheduled, Status: status, Message: message}}
+		d := decide(testNow, v, seen{PV: pv})
+		if u, ok := d.Do.(loop.Update); ok {
+			pv = u.Object.(*corev1.PersistentVolume)
+		} else if d.Do != nil {
+			t.Fatalf("%v", d.Do)
+		}
+	}
+	step(v1beta2.ConditionTrue, "")
+	if _, there := pv.Annotations[key]; there {
+		t.Error("a PersistentVolume is annotated without a reason")
+	}
+	step(v1beta2.ConditionFalse, "disk is full")
+	if got := pv.Annotations[key]; got != "disk is full" {
+		t.Errorf("%q", got)
+	}
+	step(v1beta2.ConditionTrue, "")
+	if got, there := pv.Annotations[key]; got != "" || !there {
+		t.Errorf("%q, %v", got, there)
+	}
+	pv.DeletionTimestamp = &metav1.Time{Time: testNow}
+	if v.Status.Conditions[0].Status = v1beta2.ConditionFalse; decide(testNow, v, seen{PV: pv}).Do != nil {
+		t.Error("a PersistentVolume that is deleted is changed")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 )
 
 // templateHash is the label that a Deployment puts on its Pods and into the name of its
@@ -42,7 +43,26 @@ func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 		k.LastPodRefAt = at
 	}
 	noteContent(now, v, g)
-	return loop.Decision{}
+	return tellPV(v, g.PV)
+}
+
+// tellPV has the PersistentVolume say why the volume has no place for some replica, in an
+// annotation that is empty once it has one for each.
+func tellPV(v *v1beta2.Volume, pv *corev1.PersistentVolume) loop.Decision {
+	if pv == nil || pv.DeletionTimestamp != nil || v.DeletionTimestamp != nil {
+		return loop.Decision{}
+	}
+	has, there := pv.Annotations[naming.AnnotationVolumeSchedulingError]
+	wants, scheduled := "", v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+	if scheduled.Status == v1beta2.ConditionFalse {
+		wants = scheduled.Message
+	}
+	if has == wants && (there || wants == "") {
+		return loop.Decision{}
+	}
+	c := pv.DeepCopy()
+	metav1.SetMetaDataAnnotation(&c.ObjectMeta, naming.AnnotationVolumeSchedulingError, wants)
+	return loop.Decision{Do: loop.Update{Object: c}}
 }
 
 // noteContent notes for good that a Pod has run with the volume: the CSI driver formats no such

@@ -8,8 +8,10 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// delete removes a volume's objects: snapshots, then engines, then replicas, then the attachment
-// object, then the volume's own finalizer. The secret goes with its owner.
+// delete removes a volume's objects: snapshots, then engines, then replicas, then the claim that is
+// bound to it and its PersistentVolume, then the attachment object, then the volume's own
+// finalizer. The secret goes with its owner. Nobody waits for claim and PersistentVolume:
+// Kubernetes keeps them as long as Pods use them.
 //
 // Crash windows: every step is repeated until the objects are gone. A replica's data is removed
 // before its object is.
@@ -36,6 +38,12 @@ func (p *pass) delete() loop.Change {
 	}
 	if len(p.replicas) > 0 {
 		return nil // their data is being removed
+	}
+	if c := p.s.PVC; c != nil && c.DeletionTimestamp == nil {
+		return loop.Delete{Object: c}
+	}
+	if pv := p.s.PV; pv != nil && pv.DeletionTimestamp == nil {
+		return loop.Delete{Object: pv}
 	}
 	if a := p.s.Attachment; a != nil && a.DeletionTimestamp == nil {
 		return loop.Delete{Object: a}

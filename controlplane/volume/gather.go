@@ -35,6 +35,9 @@ type seen struct {
 	// Published are the nodes to which Kubernetes has the volume attached; read where the volume is
 	// attached and has no attachment object.
 	Published []string
+	// PV and PVC stand for a volume that is deleted; nil if nothing does.
+	PV  *corev1.PersistentVolume
+	PVC *corev1.PersistentVolumeClaim
 	// Source is the volume that this one is being filled from, nil if there is none; Clones are the
 	// volumes that are or were filled from this one.
 	Source    *v1beta2.Volume
@@ -147,6 +150,9 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 		return fmt.Errorf("get attachment of volume %s: %w", v.Name, err)
 	}
 	if err := r.gatherPublished(ctx, v, s); err != nil {
+		return err
+	}
+	if err := r.gatherClaimed(ctx, v, s); err != nil {
 		return err
 	}
 	var secret corev1.Secret
