@@ -16,9 +16,9 @@ import (
 	"ankole.storage/test/lack"
 )
 
-// scenarioF11: a claim becomes a volume in a Pod, grows under it, is snapshot, restored and cloned,
-// moves to another node with its data, and is deleted, all by Kubernetes' own controllers, sidecars
-// and kubelets.
+// scenarioF11: a claim becomes a volume in a Pod, grows under it, by kubectl and by REST, is
+// snapshot, restored and cloned, moves to another node with its data, and is deleted, by its claim
+// and by its volume, all by Kubernetes' own controllers, sidecars and kubelets.
 func scenarioF11(b *bed) {
 	class := b.growing()
 	began := time.Now()
@@ -27,14 +27,13 @@ func scenarioF11(b *bed) {
 	b.took("from the claim to a Pod that runs", began)
 	sum := b.exec("first", `dd if=/dev/urandom of=/data/one bs=1M count=48 2>/dev/null; sync; sha256sum /data/one`)
 
-	before := b.exec("first", "df -k /data | tail -n 1 | awk '{print $2}'")
-	b.kubectlOK("patch", "pvc", "data", "--type=merge", "-p", `{"spec":{"resources":{"requests":{"storage":"1Gi"}}}}`)
-	b.awaitClaim("data", "1Gi")
-	b.await("the file system has grown", func(context.Context) error {
-		if after := b.exec("first", "df -k /data | tail -n 1 | awk '{print $2}'"); after == before {
-			return fmt.Errorf("it has %s KiB", after)
+	b.grows("first", "data", "768Mi", func() {
+		b.kubectlOK("patch", "pvc", "data", "--type=merge", "-p", `{"spec":{"resources":{"requests":{"storage":"768Mi"}}}}`)
+	})
+	b.grows("first", "data", "1Gi", func() {
+		if _, err := b.rest.ExpandVolume(context.Background(), b.volumeOf("data"), "1Gi"); err != nil {
+			b.t.Fatal(err)
 		}
-		return nil
 	})
 
 	b.snapshot("shot", "data")
@@ -63,7 +62,45 @@ func scenarioF11(b *bed) {
 	for _, p := range []string{"moved", "second", "third"} {
 		b.endPod(p)
 	}
-	b.unclaim("data", "restored", "cloned")
+	b.unclaim("data", "restored")
+	b.deletedWithClaim("cloned")
+}
+
+// grows checks that a claim gets another size when it is asked for, and its file system in a Pod.
+func (b *bed) grows(pod, name, size string, ask func()) {
+	b.t.Helper()
+	const kib = "df -k /data | tail -n 1 | awk '{print $2}'"
+	before := b.exec(pod, kib)
+	ask()
+	b.awaitClaim(name, size)
+	b.await("the file system has grown", func(context.Context) error {
+		if after := b.exec(pod, kib); after == before {
+			return fmt.Errorf("it has %s KiB", after)
+		}
+		return nil
+	})
+}
+
+// deletedWithClaim deletes the volume of a claim, and waits until both are gone.
+func (b *bed) deletedWithClaim(name string) {
+	b.t.Helper()
+	volume := b.volumeOf(name)
+	if err := b.rest.DeleteVolume(context.Background(), volume); err != nil {
+		b.t.Fatal(err)
+	}
+	b.gone(volume)
+	b.await("claim and PersistentVolume of "+volume+" are gone", func(ctx context.Context) error {
+		_, err := b.ks.CoreV1().PersistentVolumeClaims("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			return errors.New("the claim is there")
+		}
+		if client.IgnoreNotFound(err) == nil {
+			if _, err = b.ks.CoreV1().PersistentVolumes().Get(ctx, volume, metav1.GetOptions{}); err == nil {
+				return errors.New("the PersistentVolume is there")
+			}
+		}
+		return client.IgnoreNotFound(err)
+	})
 }
 
 // growing is a class whose file systems can grow here while they are mounted: the kernel grows ext4
