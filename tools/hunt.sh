@@ -12,7 +12,7 @@
 #   sim              simulators of the data path and the control plane, seeds that were not played before
 #   e2e              clusters of real processes: every test
 #   csi              the CSI driver on such a cluster: the sanity suite of the CSI project, data, kills
-#   k8s              the system installed on a cluster of real nodes: kubelets, containers, images, manifest (as root)
+#   k8s              the system installed on a cluster of real nodes: kubelets, containers, images, manifest, chart (as root)
 #   race             data path, instance manager and controllers under the race detector
 #   crash            real processes killed, stopped, cut off: every fault on every rig
 #   powerloss        disks that lose power at every moment

@@ -71,21 +71,17 @@ func (c Config) unused(ctx context.Context) error {
 
 // volumes has the managers remove all volumes, with what belongs to them.
 func (c Config) volumes(ctx context.Context) ([]string, error) {
-	var left []string
+	var left, volumes []string
 	for _, kind := range []string{"Volume", "Snapshot", "Engine", "Replica"} {
-		k := v1beta2.GroupVersion.WithKind(kind)
-		names, err := c.names(ctx, k)
+		names, err := c.names(ctx, v1beta2.GroupVersion.WithKind(kind))
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range names {
 			left = append(left, kind+" "+name)
-			if kind != "Volume" { // the rest follows it
-				continue
-			}
-			if err := c.remove(ctx, object(k, c.Namespace, name)); err != nil {
-				return nil, err
-			}
+		}
+		if kind == "Volume" { // the rest follows them
+			volumes = names
 		}
 	}
 	if len(left) == 0 {
@@ -95,7 +91,15 @@ func (c Config) volumes(ctx context.Context) ([]string, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, refuse("there are no managers any more to remove %s; install them again first", some(left))
 	}
-	return left, err
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range volumes {
+		if err := c.remove(ctx, object(v1beta2.GroupVersion.WithKind("Volume"), c.Namespace, name)); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
 }
 
 // persistentVolumes removes those of the driver, whose volumes are gone, and the finalizers of the

@@ -74,7 +74,7 @@ func (c Config) complete(ctx context.Context, s step) error {
 	said := ""
 	for {
 		left, err := s.do(ctx)
-		now := strings.Join(left, ", ")
+		now := some(left)
 		switch {
 		case errors.Is(err, ErrRefused):
 			return err

@@ -239,6 +239,9 @@ func TestNoManagers(t *testing.T) {
 		t.Error(err)
 	}
 	w.check([]client.Object{volume}, true)
+	if len(w.log) > 0 {
+		t.Errorf("removed: %v", w.log)
+	}
 }
 
 // TestEverythingIsRemoved: volumes by managers, then these, and only then what managers would make
