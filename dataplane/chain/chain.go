@@ -123,6 +123,8 @@ type Files struct {
 	copies metaCopy
 	mended []string
 	stale  bool
+	// oldHeads are names of heads that could not be removed.
+	oldHeads []string
 	// changing are images that operations under way may have changed: see mark.
 	changing map[string]bool
 

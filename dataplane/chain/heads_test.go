@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
+	"ankole.storage/disk/memdisk"
 )
 
 // TestHeadThatNoEngineWrote: a directory in which two heads hold data, or whose head is not as long
@@ -105,4 +107,28 @@ func (w *world) giveUp(head string) {
 	p, err := w.fs.ReadFile(w.dir+"/volume.meta", 1<<20)
 	w.must(err)
 	w.put("volume.meta", strings.Replace(string(p), "{", `{"AnkoleGivenUp":["`+head+`"],`, 1))
+}
+
+// An old head's name that could not be removed is gone before the snapshot that is the same file
+// is: else it would look like a head with data that nobody knows.
+func TestOldHeadThatCouldNotBeRemoved(t *testing.T) {
+	w, fs := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	w.snapshot("a")
+	w.fill(4096, 4096, 2)
+	stop := fs.Inject(memdisk.Rule{Op: memdisk.OpRemove, Name: "volume-head-001.img", Err: disk.ErrIO})
+	w.snapshot("b")
+	w.fill(8192, 4096, 3)
+	w.snapshot("c")
+	w.must(w.c.MarkRemoved("a"))
+	wantErr(t, w.c.Purge(nil), disk.ErrIO)
+	w.must(w.c.Abandon())
+	stop()
+	w.open()
+	w.must(w.c.Purge(nil))
+	w.reopen()
+	for i := range int64(3) {
+		w.wantByte(i*4096, 4096, byte(i+1))
+	}
+	w.must(w.c.Close())
 }

@@ -143,6 +143,9 @@ func (c *Files) removeStrays(strays []string) error {
 	if len(strays) == 0 || c.opts.ReadOnly {
 		return nil
 	}
+	if err := c.mark(strays...); err != nil { // the copy of a directory that was closed has them
+		return err
+	}
 	for _, name := range strays {
 		c.opts.Log.Info("stray file removed", "dir", c.dir, "file", name)
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {

@@ -194,7 +194,7 @@ func (c *Files) copyLayer(next metaCopy, file string, closed bool) error {
 		return err
 	}
 	inUse := file == c.vm.Head && !closed
-	if c.changing[file] {
+	if c.changing[file] && !closed {
 		next[file] = copiedFile{Name: file, Changing: true}
 	} else {
 		was := c.copies[file]

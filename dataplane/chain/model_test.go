@@ -48,6 +48,7 @@ func TestChainAgainstModel(t *testing.T) {
 			"purge":    m.opPurge,
 			"reopen":   func(*rapid.T) { m.reopen() },
 			"handover": m.opHandOver,
+			"copy":     func(*rapid.T) { m.must(m.c.CopyMeta()) },
 			"crash":    m.opCrash,
 			"hash":     m.opHash,
 			"verify":   m.opVerify,

@@ -1,9 +1,12 @@
 package chain_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -123,4 +126,39 @@ func TestOnMachineFileSystem(t *testing.T) {
 	w.must(chain.Remove(w.fs, w.dir))
 	_, err = w.fs.Stat(w.dir)
 	wantErr(t, err, chain.ErrNotFound)
+}
+
+// What moves only the time of the last change of an image on a real file system refuses nothing,
+// after a close and after a kill; an older file that is copied onto it with its time is refused.
+func TestSealOnMachineFileSystem(t *testing.T) {
+	older := time.Now().Add(-time.Hour)
+	for _, closed := range []bool{true, false} {
+		for name, c := range map[string]struct {
+			do   func(image string) error
+			want string
+		}{
+			"chmod": {func(image string) error { return os.Chmod(image, 0o640) }, ""},
+			"link": {func(image string) error {
+				return errors.Join(os.Link(image, image+".x"), os.Remove(image+".x"))
+			}, ""},
+			"an older file": {func(image string) error {
+				err := os.WriteFile(image, make([]byte, mib), 0o600)
+				return errors.Join(err, os.Chtimes(image, older, older))
+			}, "it was written to"},
+		} {
+			t.Run(fmt.Sprint(name, closed), func(t *testing.T) {
+				w := newOSWorld(t, mib)
+				w.fill(0, mib, 1)
+				w.snapshot("a")
+				w.must(w.c.CopyMeta())
+				if closed {
+					w.must(w.c.Close())
+				} else {
+					w.must(w.c.Abandon())
+				}
+				w.must(c.do(w.dir + "/volume-snap-a.img"))
+				w.opens(c.want)
+			})
+		}
+	}
 }

@@ -273,7 +273,11 @@ func (m *pieceModel) slot(i int, readAt func(p []byte, off int64) (int, error)) 
 	return p[0]
 }
 
+// checkHead comes after each operation, as does the copy of the metadata if there was time for it.
 func (m *pieceModel) checkHead(t *rapid.T) {
+	if m.c.MetaStale() && rapid.Bool().Draw(t, "copied") {
+		m.must(m.c.CopyMeta())
+	}
 	m.must(m.c.CheckMap())
 	for i, want := range m.head {
 		if got := m.slot(i, m.c.ReadAt); got != want {

@@ -379,7 +379,7 @@ func (c *Files) commitReplacement(source, child string) error {
 // there is no way back: the chain breaks, and the next open goes on from there (finishSameFiles).
 func (c *Files) renameMerged(source, child string) error {
 	tmp := c.path(child + tmpSuffix)
-	if err := removeIfThere(c.fs, tmp); err != nil {
+	if err := errors.Join(c.removeOldHeads(), removeIfThere(c.fs, tmp)); err != nil {
 		return err
 	}
 	if err := c.fs.Link(c.path(source), tmp); err != nil {

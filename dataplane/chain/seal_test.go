@@ -186,33 +186,55 @@ func TestSealOfARunningDirectory(t *testing.T) {
 	}
 }
 
-// What an operation changes is marked before, so that a kill in the middle refuses nothing; what it
-// does not change is still known.
+// What an operation changes is marked before, so that a kill in the middle refuses nothing. What it
+// does not change is still known, and everything when the directory was closed.
 func TestMarkedFiles(t *testing.T) {
-	for _, changed := range []string{"", "volume-snap-c.img.meta"} {
-		w, _ := newWorld(t, mib)
-		for i, name := range []string{"a", "b", "c"} {
-			w.fill(0, 8192, byte(i+1))
-			w.snapshot(name)
-		}
-		w.must(w.c.MarkRemoved("a"))
-		w.must(w.c.CopyMeta())
-		p, err := w.c.NewPurge()
-		w.must(err)
-		step, _ := p.Next()
-		w.must(p.Note(w.c.Sidecars, &step))
-		_, err = p.Work(&step, w.c.DurableWhiteouts(0)) // a has the blocks of b, and takes its place later
-		w.must(err)
-		w.must(w.c.CopyMeta()) // for any other reason
-		w.must(w.c.Abandon())
-		if changed == "" {
-			w.opens("")
-			continue
-		}
-		text, err := w.fs.ReadFile("/r/"+changed, mib)
-		w.must(err)
-		w.put(changed, strings.Replace(string(text), `"Removed":false`, `"Removed":true`, 1))
-		w.opens("Removed was false and is true")
+	killed, closed := (*chain.Chain).Abandon, (*chain.Chain).Close
+	for name, c := range map[string]struct {
+		// copied: there is a copy between two pieces of the operation.
+		copied  bool
+		end     func(c *chain.Chain) error
+		changed string
+		want    string
+	}{
+		"nothing":                       {false, killed, "", ""},
+		"another file":                  {false, killed, "volume-snap-c.img.meta", "Removed was false and is true"},
+		"what is merged":                {false, killed, "volume-snap-b.img.meta", ""},
+		"the image, after a copy":       {true, killed, "volume-snap-a.img", ""},
+		"what is merged, after a close": {false, closed, "volume-snap-b.img.meta", "Removed was false and is true"},
+		"the image, after a close":      {false, closed, "volume-snap-a.img", "it was written to"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := newWorld(t, mib)
+			for i, name := range []string{"a", "b", "c"} {
+				w.fill(0, 8192, byte(i+1))
+				w.snapshot(name)
+			}
+			w.must(w.c.MarkRemoved("a"))
+			w.must(w.c.CopyMeta())
+			p, err := w.c.NewPurge()
+			w.must(err)
+			step, _ := p.Next()
+			w.must(p.Note(w.c.Sidecars, &step))
+			_, err = p.Work(&step, w.c.DurableWhiteouts(0)) // a has the blocks of b, and takes its place later
+			w.must(err)
+			if c.copied {
+				w.must(w.c.CopyMeta())
+			}
+			w.must(c.end(w.c))
+			switch {
+			case strings.HasSuffix(c.changed, ".meta"):
+				text, err := w.fs.ReadFile("/r/"+c.changed, mib)
+				w.must(err)
+				w.put(c.changed, strings.Replace(string(text), `"Removed":false`, `"Removed":true`, 1))
+			case c.changed != "":
+				f, err := w.fs.Open("/r/"+c.changed, 0)
+				w.must(err)
+				_, err = f.WriteAt(make([]byte, 4096), 0)
+				w.must(errors.Join(err, f.Close()))
+			}
+			w.opens(c.want)
+		})
 	}
 }
 

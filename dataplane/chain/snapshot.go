@@ -241,6 +241,7 @@ func (c *Files) undoRotation(f disk.File, newHead, file string) {
 // layer's.
 func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
 	delete(c.disks, c.head().name)
+	delete(c.changing, snap.Name)
 	c.head().name = snap.Name
 	c.disks[snap.Name], c.disks[head.Name] = snap, head
 	c.layers = append(c.layers, top)
@@ -256,8 +257,24 @@ func (c *Files) removeOldHead(old, whiteouts string) error {
 	for _, name := range names {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			c.opts.Log.Warn("old head remains; the next open removes it", "dir", c.dir, "file", name, "error", err)
+			c.oldHeads = append(c.oldHeads, name)
 		}
 	}
+	return c.syncDir()
+}
+
+// removeOldHeads durably removes what removeOldHead could not, before a snapshot loses its image:
+// under a head's name that would look like data of which nobody knows.
+func (c *Files) removeOldHeads() error {
+	for _, name := range c.oldHeads {
+		if err := removeIfThere(c.fs, c.path(name)); err != nil {
+			return err
+		}
+	}
+	if len(c.oldHeads) == 0 {
+		return nil
+	}
+	c.oldHeads = nil
 	return c.syncDir()
 }
 

@@ -13,6 +13,9 @@ import (
 
 // unlink removes an image's name, if it is there.
 func (c *Files) unlink(file string) error {
+	if err := c.removeOldHeads(); err != nil {
+		return err
+	}
 	c.keepUnlinked(file)
 	return removeIfThere(c.fs, c.path(file))
 }

@@ -3,9 +3,10 @@
 // Names and data live twice: as programs see them, and as the medium has them. Crash returns the
 // file system that a machine would find after losing power now: synced data and names are there; of
 // everything else a seeded choice of pieces is, torn at 512-byte sectors; space allocated by an
-// interrupted write may be there as an unwritten extent that reads as zeroes. CrashAfter stops the
-// world before the n-th change, so a test can walk through every step of an operation; Inject makes
-// chosen operations fail, and SetCapacity fills the disk.
+// interrupted write may be there as an unwritten extent that reads as zeroes; a file's times may be
+// those from when it got its name. CrashAfter stops the world before the n-th change, so a test can
+// walk through every step of an operation; Inject makes chosen operations fail, and SetCapacity
+// fills the disk.
 //
 // A simulated loop reaches file contents through File by handle.
 package memdisk
