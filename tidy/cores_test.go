@@ -76,13 +76,12 @@ func unsteppable(s *source, found func(n ast.Node, what string)) {
 // sleeps are pauses where nothing tells that a condition changed, and times that are what a test is
 // about.
 var sleeps = exceptions{
-	"barethread/barethread_test.go":       "what is tested is that timers of the runtime go on",
-	"test/crash/faults_test.go":           "how long a fault lasts",
-	"test/crash/keep_test.go":             "an engine is killed at any moment of its start",
-	"test/crash/upkeep_test.go":           "how long it measures a volume that does nothing else",
-	"test/rig/journal.go":                 "nothing may be answered for so long",
-	"test/scale/bench_test.go":            "how long it measures an idle cluster",
-	"controlplane/volume/engines_test.go": "looks every millisecond, with a deadline, for a stream that a reconciler opens",
+	"barethread/barethread_test.go": "what is tested is that timers of the runtime go on",
+	"test/crash/faults_test.go":     "how long a fault lasts",
+	"test/crash/keep_test.go":       "an engine is killed at any moment of its start",
+	"test/crash/upkeep_test.go":     "how long it measures a volume that does nothing else",
+	"test/rig/journal.go":           "nothing may be answered for so long",
+	"test/scale/bench_test.go":      "how long it measures an idle cluster",
 }
 
 // TestSleeps: tests wait for conditions, with package test/wait.

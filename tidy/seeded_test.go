@@ -12,20 +12,17 @@ func TestDrawnTestsCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	const content = "content that is the same in every run; nothing is drawn"
 	r := newRule(t, "a failure that cannot be had again is not understood: draw from test/seeded", exceptions{
-		"dataplane/chain/chain_test.go":              "names of files, the same in every run",
-		"dataplane/engine/scrub_test.go":             content,
-		"dataplane/engine/zeroes_test.go":            content,
-		"dataplane/replica/race_test.go":             "the race detector looks at threads; what is drawn is the same in every run",
-		"dataplane/replica/replica_test.go":          content,
-		"dataplane/wire/conn_test.go":                content,
-		"controlplane/volume/scenario_test.go":       "drawn by rapid, which names its own seed",
-		"test/crash/memory_test.go":                  "a load; what it reads is not looked at",
-		"test/powerloss/record_test.go":              "of the history's seed, which the test names",
-		"test/powerloss/replay_test.go":              "of the trial's seed, which the trial names",
-		"test/powerloss/volume_test.go":              "of the history's seed, which the test names",
-		"controlplane/volume/migrate_world_test.go":  "drawn by rapid, which names its own seed",
-		"controlplane/volume/snapshot_world_test.go": "drawn by rapid, which names its own seed",
-		"controlplane/simulated/simulated_test.go":   "of the history's seed, which names the test",
+		"dataplane/chain/chain_test.go":            "names of files, the same in every run",
+		"dataplane/engine/scrub_test.go":           content,
+		"dataplane/engine/zeroes_test.go":          content,
+		"dataplane/replica/race_test.go":           "the race detector looks at threads; what is drawn is the same in every run",
+		"dataplane/replica/replica_test.go":        content,
+		"dataplane/wire/conn_test.go":              content,
+		"test/crash/memory_test.go":                "a load; what it reads is not looked at",
+		"test/powerloss/record_test.go":            "of the history's seed, which the test names",
+		"test/powerloss/replay_test.go":            "of the trial's seed, which the trial names",
+		"test/powerloss/volume_test.go":            "of the history's seed, which the test names",
+		"controlplane/simulated/simulated_test.go": "of the history's seed, which names the test",
 	})
 	looked := 0
 	for _, s := range sources(t) {

@@ -23,6 +23,9 @@ type wanted struct {
 	// only is the node that alone has good copies, "" for none, since onlySince.
 	only      string
 	onlySince time.Time
+	// device is the node with its block device, "" for none, whose I/O waits since.
+	device string
+	waits  time.Time
 }
 
 // pick draws one of several.
@@ -91,7 +94,7 @@ func (w *world) act() {
 		return
 	}
 	v := w.volumes[pick(w, names)]
-	switch w.rng.IntN(25) {
+	switch w.rng.IntN(28) {
 	case 0, 1, 2:
 		w.attach(v, h.name)
 	case 3, 4:
@@ -120,6 +123,16 @@ func (w *world) act() {
 		w.hang(h, !h.hung)
 	case 23:
 		w.silence(h, !h.mute)
+	case 25:
+		w.note("all replicas are killed")
+		w.killReplicas()
+	case 26:
+		w.note("the next engine ends when it is granted an epoch")
+		w.endGranted++
+		w.killProcess()
+	case 27:
+		w.note("user: %s as large as it is", v.name)
+		w.cancelGrowth(v.name)
 	case 24:
 		w.network(h, w.rng.IntN(2) == 0)
 	case 14, 15:
@@ -316,16 +329,21 @@ func (w *world) comeBack(h *host) {
 	w.noteAllCopies()
 	h.turn++
 	w.kubeReady(h, corev1.ConditionTrue)
-	for _, p := range all[*corev1.Pod](w) {
-		if p.Spec.NodeName == h.name && len(p.OwnerReferences) > 0 {
-			w.after(w.between(0, 5*time.Second), func() { w.kubelet(h, p.Name, p.UID) })
-		}
-	}
+	w.kick(h)
 	for _, p := range w.podsOn(h) {
 		w.streams.changed(p)
 	}
 	w.noticed()
 	w.bringAgent(h)
+}
+
+// kick has a kubelet look at the Pods of its node soon.
+func (w *world) kick(h *host) {
+	for _, p := range all[*corev1.Pod](w) {
+		if p.Spec.NodeName == h.name && len(p.OwnerReferences) > 0 {
+			w.after(w.between(0, 5*time.Second), func() { w.kubelet(h, p.Name, p.UID) })
+		}
+	}
 }
 
 // bringAgent starts the node's manager Pod again after a while.

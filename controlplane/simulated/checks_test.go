@@ -46,27 +46,11 @@ func (w *world) setTo(name string) (value string, d time.Duration) {
 	return value, time.Since(w.set[name])
 }
 
-// newest is the record of a volume's members; nil before its first start.
-func (w *world) newest(volume string) (m *v1beta2.Membership) {
-	for _, e := range all[*v1beta2.Engine](w) {
-		have := e.Status.Membership
-		if e.Spec.VolumeName == volume && have != nil && len(have.Members) > 0 && (m == nil || have.Epoch > m.Epoch) {
-			m = have
-		}
-	}
-	return m
-}
-
-// good are the replicas that have everything that was written to a volume: members of the newest
-// record whose data is on its disk.
+// good are the replicas that have everything that was acknowledged to a volume's user.
 func (w *world) good(volume string) (out []*v1beta2.Replica) {
-	m := w.newest(volume)
-	if m == nil {
-		return nil
-	}
 	for _, r := range all[*v1beta2.Replica](w) {
 		d := w.copies[r.Spec.DataDirectoryName]
-		if r.Spec.VolumeName != volume || d == nil || !slices.Contains(m.Members, r.Spec.DataDirectoryName) {
+		if r.Spec.VolumeName != volume || !w.holds(d) {
 			continue
 		}
 		if _, err := os.Stat(d.path); err == nil {
@@ -78,13 +62,23 @@ func (w *world) good(volume string) (out []*v1beta2.Replica) {
 
 // copiesKept fails when a controller took the last good copy of a volume. A deleted replica that is
 // kept until another one has its data is one.
-func (w *world) copiesKept() {
+func (w *world) copiesKept(servings []*serving) {
 	for _, name := range sortedNames(w.volumes) {
 		if v := w.volumes[name]; v.deleted || w.newest(name) == nil {
 			continue
 		}
 		if len(w.good(name)) == 0 {
-			w.failf("the last good copy of %s was deleted", name)
+			w.failf("P2: the last good copy of %s was deleted", name)
+		}
+	}
+	for _, s := range servings {
+		if m := w.newest(s.volume); m == nil || m.Epoch != s.epoch {
+			continue // replaced: it acknowledges nothing, and learns of it
+		}
+		for _, r := range s.replicas {
+			if r.mode == engineclient.ModeRW && r.silent.IsZero() && !w.holds(w.copies[r.dir]) {
+				w.failf("P2: engine %s reads from %s, which lacks acknowledged writes", s.p.uuid, r.dir)
+			}
 		}
 	}
 }
@@ -210,6 +204,45 @@ func (w *world) oneWriter(volume string, starting bool) {
 	}
 	if writers > 1 {
 		w.failf("%d engines write to %s", writers, volume)
+	}
+}
+
+// devicesKept fails when a volume is called faulted although its I/O has not waited for its bound:
+// only that and a detachment that was asked for end the device of an attached volume.
+func (w *world) devicesKept(servings []*serving) {
+	served := map[string]string{}
+	for _, s := range servings {
+		if s.epoch > 0 && s.source() != "" && !s.standsIn() {
+			served[s.p.volumeUID] = s.p.pod.host.name
+		}
+	}
+	for _, v := range all[*v1beta2.Volume](w) {
+		u := w.volumes[v.Name]
+		if u == nil || u.deleted {
+			continue
+		}
+		switch at := served[string(v.UID)]; {
+		case at != "":
+			u.device, u.waits = at, time.Time{}
+		case u.device != v.Spec.NodeID:
+			u.device = "" // detached
+		case u.device != "" && u.waits.IsZero():
+			u.waits = time.Now()
+		}
+		if v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessFaulted &&
+			u.device != "" && (u.waits.IsZero() || time.Since(u.waits) < ioBound-time.Second) {
+			w.failf("%s is faulted although its I/O waits since %s only", v.Name, u.waits)
+		}
+	}
+}
+
+// stops fails when somebody stops a running engine where its volume is to stay: that would take the
+// device down.
+func (w *world) stops(p *proc) {
+	v := get[*v1beta2.Volume](w, volumeOf(p.name))
+	if v != nil && v.DeletionTimestamp == nil && p.alive() && isEngine(p) && p.volumeUID == string(v.UID) &&
+		v.Spec.NodeID == p.pod.host.name && v.Status.State == v1beta2.VolumeStateAttached {
+		w.failf("engine %s is stopped on the node where its volume is attached", p.uuid)
 	}
 }
 

@@ -8,10 +8,14 @@
 // reads of a step. Time is simulated (testing/synctest).
 //
 // What is real: the controllers of volumes, attachments, engines, replicas, instance managers,
-// nodes, settings and orphans, the allocator, the scheduler, and the agents that remove data. What
-// is a model: the API server, kubelets, garbage collection, instance managers with their processes
-// and streams, engines, the witness, the agents' look at disks. Engine images are fixed. Neither
-// snapshots, backups, live upgrades, migrations nor clones are played.
+// nodes, snapshots, settings and orphans, the allocator, the scheduler, and the agents that remove
+// data. What is a model: the API server, kubelets, garbage collection, instance managers with their
+// processes and streams, engines with the membership protocol in the small, the witness, the look
+// of agents at disks. Backups are not played.
+//
+// There are two kinds of tests. A scene (scene, story) says what happens; what is late and in what
+// order controllers look is drawn. Snapshots, clones, live upgrades and migrations are played
+// there, among drawn faults too (drawn). Of the others everything is drawn (TestWorld).
 //
 // A history is drawn by its seed: users' orders and faults close to each other, then rest. After
 // forty minutes of rest everybody looks at everything once, as a new leader would. Whoever finds

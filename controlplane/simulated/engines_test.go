@@ -10,7 +10,6 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/replica"
 )
 
 const (
@@ -20,21 +19,25 @@ const (
 	engineEnds = 10 * time.Second
 )
 
-// serving is what an engine's process does. Of the membership protocol it keeps what the control
-// plane sees: it starts from members of the record, and every change of its replicas is recorded by
-// the witness before it counts.
+// serving is what an engine's process does. Whom it may start and go on with is in
+// membership_test.go.
 type serving struct {
 	w        *world
 	p        *proc
 	volume   string
 	size     int64
 	epoch    int64
+	has      memberSet // what was agreed last
 	begun    time.Time
 	contact  bool // replicas are judged
 	replicas []*mirror
 	ended    bool
 	next     time.Time // of the next check
 	deaf     time.Time // orders do not reach it until then
+	options  engineclient.Options
+	purge    *engineclient.Purge // the last one
+	clone    engineclient.Clone
+	from     string // the volume that it is filled from
 
 	told    engineclient.State
 	changed chan struct{} // closed at each change
@@ -51,22 +54,37 @@ type mirror struct {
 }
 
 func (w *world) serve(p *proc) {
-	size, err := strconv.ParseInt(argument(p.args, "--size"), 10, 64)
-	must(w, err)
-	s := &serving{w: w, p: p, volume: argument(p.args, "--volume-name"), size: size, begun: time.Now(),
-		changed: make(chan struct{})}
+	p.engine = w.newServing(p)
+	p.engine.publish()
+	p.engine.checkIn(w.between(10*time.Millisecond, 500*time.Millisecond))
+}
+
+func (w *world) newServing(p *proc) *serving {
+	known, err := strconv.ParseInt(argument(p.args, "--current-size"), 10, 64)
+	if err != nil && !isStandIn(p) {
+		w.failf("%s is started with %v", p.name, p.args)
+	}
+	s := &serving{w: w, p: p, volume: argument(p.args, "--volume-name"), size: known, begun: time.Now(),
+		changed: make(chan struct{}), options: defaultOptions()}
 	for i, a := range p.args {
 		if a == "--replica" {
 			s.replicas = append(s.replicas, &mirror{address: strings.TrimPrefix(p.args[i+1], "tcp://")})
 		}
 	}
-	p.engine = s
-	s.publish()
-	s.checkIn(w.between(10*time.Millisecond, 500*time.Millisecond))
+	return s
 }
 
-// replicaAt is the process that an engine reaches at an address.
+// replicaAt is the process that an engine reaches at an address, if it has its directory.
 func (w *world) replicaAt(address string, from *host) *proc {
+	p := w.processAt(address, from)
+	if p == nil || w.lockedOut(p) {
+		return nil
+	}
+	w.copies[p.directory()].holder = p
+	return p
+}
+
+func (w *world) processAt(address string, from *host) *proc {
 	for _, pod := range w.pods {
 		if pod.host != from && (!pod.host.reachable() || !from.reachable()) || pod.host.off {
 			continue
@@ -94,41 +112,6 @@ func (w *world) noticed() {
 	}
 }
 
-// record is the witness's.
-func (s *serving) record() (*v1beta2.Engine, *v1beta2.Membership) {
-	e := get[*v1beta2.Engine](s.w, s.p.name)
-	if e == nil || !s.p.pod.host.reachable() || replica.VolumeUID(e) != s.p.volumeUID {
-		return nil, nil // the record is of another volume, or gone
-	}
-	if m := e.Status.Membership; m != nil {
-		return e, m
-	}
-	return e, &v1beta2.Membership{VolumeUUID: s.p.volumeUID}
-}
-
-// commit records the members; false if that cannot be done now. An engine that another one has
-// followed ends.
-func (s *serving) commit(members []string) bool {
-	e, m := s.record()
-	if e == nil {
-		return false
-	}
-	if s.epoch == 0 {
-		s.epoch = m.Epoch + 1
-	} else if m.Epoch != s.epoch {
-		s.w.end(s.p, "another engine has followed")
-		return false
-	}
-	slices.Sort(members)
-	if slices.Equal(members, m.Members) && m.Epoch == s.epoch {
-		return true
-	}
-	e.Status.Membership = &v1beta2.Membership{VolumeUUID: m.VolumeUUID, Epoch: s.epoch, RecordEpoch: s.epoch,
-		Generation: m.Generation + 1, Members: members, Engine: s.p.name, InstanceManager: s.p.pod.name}
-	s.w.write(e)
-	return true
-}
-
 func (s *serving) members() (out []string) {
 	for _, r := range s.replicas {
 		if r.mode == engineclient.ModeRW {
@@ -136,6 +119,16 @@ func (s *serving) members() (out []string) {
 		}
 	}
 	return out
+}
+
+// source is a member that can be copied from, "" if there is none.
+func (s *serving) source() string {
+	for _, r := range s.replicas {
+		if r.mode == engineclient.ModeRW && r.silent.IsZero() {
+			return r.dir
+		}
+	}
+	return ""
 }
 
 // checkIn plans a check, unless one comes earlier.
@@ -158,6 +151,10 @@ func (s *serving) check() {
 	if s.ended || !s.p.alive() || s.p.pod.host.off {
 		return
 	}
+	if s.standsIn() {
+		s.offer()
+		return
+	}
 	again := false
 	for _, r := range s.replicas {
 		if p := s.w.replicaAt(r.address, s.p.pod.host); p != nil {
@@ -168,58 +165,22 @@ func (s *serving) check() {
 	}
 	if !s.contact {
 		again = !s.begin()
+	} else if s.replaced() {
+		return
 	} else {
 		again = s.drop()
 	}
 	if s.ended || !s.p.alive() {
 		return
 	}
+	if s.contact {
+		s.tellWitness()
+		s.acknowledge()
+	}
 	s.publish()
 	if again {
 		s.checkIn(time.Second)
 	}
-}
-
-// begin judges which replicas are up to date.
-func (s *serving) begin() bool {
-	_, m := s.record()
-	waited := time.Since(s.begun)
-	var missing bool
-	var good []*mirror
-	for _, r := range s.replicas {
-		switch {
-		case !r.silent.IsZero() || r.dir == "":
-			missing = true
-		case m != nil && (len(m.Members) == 0 || slices.Contains(m.Members, r.dir)):
-			good = append(good, r)
-		}
-	}
-	if m == nil || missing && waited < replicaTimeout {
-		return false
-	}
-	if len(good) == 0 || missing && len(m.Members) == 0 {
-		if waited >= replicaTimeout {
-			s.w.end(s.p, "no usable replica")
-		}
-		return false
-	}
-	var members []string
-	for _, r := range good {
-		members = append(members, r.dir)
-	}
-	if !s.commit(members) {
-		return false
-	}
-	for _, r := range s.replicas {
-		r.mode, r.problem = engineclient.ModeERR, "it is not up to date"
-		if slices.Contains(good, r) {
-			r.mode, r.problem = engineclient.ModeRW, ""
-			s.w.copies[r.dir].complete = true
-		}
-	}
-	s.contact = true
-	s.w.oneWriter(s.volume, false)
-	return true
 }
 
 // drop takes replicas out that have not answered for too long.
@@ -259,12 +220,17 @@ func (s *serving) drop() (again bool) {
 // publish tells the state to whoever follows.
 func (s *serving) publish() {
 	st := engineclient.State{Volume: s.volume, Engine: s.p.name, SizeBytes: s.size, FrontendUp: s.contact,
-		Epoch: s.epoch, Suspended: len(s.members()) == 0, SuspendedReason: "no replica"}
+		Epoch: s.epoch, Suspended: len(s.members()) == 0, SuspendedReason: "no replica", Generation: s.has.generation,
+		Clone: s.clone, Snapshots: s.line().tell(), Options: s.options}
 	if s.contact {
 		st.Endpoint = "/dev/longhorn/" + s.volume
 	}
 	for _, r := range s.replicas {
 		m := engineclient.Replica{Address: r.address, Member: r.dir, Mode: r.mode, Error: r.problem}
+		if s.purge != nil {
+			b := *s.purge
+			m.Purge = &b
+		}
 		if r.rebuild != nil {
 			b := *r.rebuild
 			m.Rebuild = &b
@@ -280,13 +246,14 @@ func (s *serving) stop() {
 	if !s.ended {
 		s.ended = true
 		s.publish()
+		s.w.noticed()
 	}
 }
 
 // engines reaches engines.
 type engines struct {
 	w *world
-	engineclient.Client
+	engineclient.EngineClient
 }
 
 func (e *engines) at(t engineclient.Target) (*serving, error) {
@@ -311,6 +278,15 @@ func (e *engines) ordered(t engineclient.Target) (*serving, error) {
 
 // Forget implements engineclient.Client.
 func (e *engines) Forget(engineclient.Target) {}
+
+// Get implements engineclient.Client.
+func (e *engines) Get(_ context.Context, t engineclient.Target) (engineclient.State, error) {
+	s, err := e.at(t)
+	if err != nil {
+		return engineclient.State{}, err
+	}
+	return s.told, nil
+}
 
 // Watch implements engineclient.Client. Connections to a node that is lost break.
 func (e *engines) Watch(ctx context.Context, t engineclient.Target, observe func(engineclient.State)) error {
@@ -357,17 +333,22 @@ func (e *engines) ReplicaAdd(_ context.Context, t engineclient.Target, address s
 		return s.told, nil
 	}
 	p := w.replicaAt(address, s.p.pod.host)
-	if p == nil || !s.contact || len(s.members()) == 0 {
-		return engineclient.State{}, fmt.Errorf("%w: nothing at %s", engineclient.ErrPrecondition, address)
+	if p == nil || !s.contact || s.source() == "" || slices.Contains(s.has.members, p.directory()) ||
+		w.copies[p.directory()].promised > s.epoch {
+		return engineclient.State{}, fmt.Errorf("%w: nothing to be rebuilt at %s", engineclient.ErrPrecondition, address)
 	}
 	s.replicas = slices.DeleteFunc(s.replicas, func(r *mirror) bool { return r.address == address })
 	r := &mirror{address: address, dir: p.directory(), mode: engineclient.ModeWO,
 		rebuild: &engineclient.Rebuild{Running: true, State: "in_progress"}}
 	s.replicas = append(s.replicas, r)
 	w.rebuildsWithin(p.pod.host)
-	w.copies[r.dir].complete = false
+	d := w.copies[r.dir]
+	*d = data{damaged: d.damaged, holder: d.holder, node: d.node, path: d.path, volumeUID: d.volumeUID, size: s.size,
+		promised: s.epoch, rebuilding: true}
 	fails := !w.calm && w.rng.IntN(12) == 0
-	w.after(w.between(5*time.Second, 40*time.Second), func() { s.rebuilt(r, fails) })
+	if !w.held {
+		w.after(w.between(5*time.Second, 40*time.Second), func() { s.rebuilt(r, fails) })
+	}
 	s.publish()
 	return s.told, nil
 }
@@ -377,11 +358,14 @@ func (s *serving) rebuilt(r *mirror, fails bool) {
 		return
 	}
 	r.rebuild.Running = false
-	if fails || !r.silent.IsZero() || len(s.members()) == 0 || !s.commit(append(s.members(), r.dir)) {
+	source := s.source()
+	if fails || !r.silent.IsZero() || source == "" || !s.commit(append(s.members(), r.dir)) {
 		r.mode, r.problem, r.rebuild.State, r.rebuild.Error = engineclient.ModeERR, "the rebuild failed", "error", "drawn"
 	} else {
 		r.mode, r.rebuild.State, r.rebuild.Percent = engineclient.ModeRW, "complete", 100
-		s.w.copies[r.dir].complete = true
+		d := s.w.copies[r.dir]
+		d.version, d.rebuilding = s.w.copies[source].version, false
+		d.part, d.whole = s.w.copies[source].part, s.w.copies[source].whole
 	}
 	if !s.ended {
 		s.publish()
@@ -420,9 +404,12 @@ func (e *engines) Expand(_ context.Context, t engineclient.Target, size int64) e
 		return err
 	}
 	e.w.order(t.Volume, "expand "+t.Engine)
+	if size < s.size {
+		e.w.failf("engine %s of %d bytes is to shrink to %d", s.p.uuid, s.size, size)
+	}
 	for _, r := range s.replicas {
-		if r.mode == engineclient.ModeWO {
-			return fmt.Errorf("%w: a replica is rebuilt", engineclient.ErrPrecondition)
+		if r.mode == engineclient.ModeWO || slices.Contains(s.has.members, r.dir) && !r.silent.IsZero() {
+			return fmt.Errorf("%w: a replica is rebuilt, or a member is lost", engineclient.ErrPrecondition)
 		}
 	}
 	e.w.after(e.w.between(100*time.Millisecond, 5*time.Second), func() {

@@ -44,6 +44,7 @@ type proc struct {
 	problem           string
 	port              int
 	args              []string
+	binary            string
 	volumeUID         string
 	engine            *serving
 }
@@ -64,10 +65,21 @@ func (p *proc) alive() bool {
 
 // data is a replica directory.
 type data struct {
-	node     string
-	path     string
-	size     int64
-	complete bool
+	node, path, volumeUID string
+	size                  int64
+	// version is the newest write that it has, promised the epoch of the newest engine that it has
+	// answered, record the set in it. rebuilding: it counts for nothing.
+	version    int
+	promised   int64
+	record     memberSet
+	rebuilding bool
+	// damaged is why its process refuses it.
+	damaged string
+	// holder is the process that has the directory's lock, or had it.
+	holder *proc
+	// part is the snapshot of another volume of which the directory holds a part, whole the one that
+	// it was filled with.
+	part, whole string
 }
 
 // podWritten is the kubelet's part for Pods of instance managers: it starts and removes them.
@@ -94,6 +106,7 @@ func (w *world) kubelet(h *host, name string, uid types.UID) {
 	case p.DeletionTimestamp != nil:
 		w.endPod(uid)
 		w.store.remove(w.store.kindOf(p), p)
+	case p.Status.Phase == "" && h.noPods:
 	case p.Status.Phase == "":
 		w.ids++
 		n := &pod{uid: uid, name: name, ip: fmt.Sprintf("10.0.%d.%d", w.ids/250, w.ids%250+1), host: h,
@@ -143,7 +156,7 @@ func (w *world) end(p *proc, problem string) {
 	w.noticed()
 }
 
-// orders are what controllers ask of instance managers; live upgrades are not played.
+// orders are what controllers ask of instance managers.
 type orders struct {
 	instance.Processes
 	w *world
@@ -201,16 +214,10 @@ func (w *world) startProcess(at *pod, p instance.Process) error {
 	if at.refuses {
 		return fmt.Errorf("instance manager %s is closed", at.name)
 	}
-	if slices.Contains(p.Args, "controller") {
+	n := w.newProcess(at, p)
+	if isEngine(n) {
 		w.oneWriter(volumeOf(p.Name), true)
 	}
-	w.ids++
-	n := &proc{pod: at, name: p.Name, order: p.Order, uuid: fmt.Sprintf("run-%d", w.ids), args: p.Args,
-		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
-	if at.old {
-		n.order = ""
-	}
-	at.nextPort += 10
 	at.processes[p.Name] = n
 	w.streams.changed(at)
 	if n.hangs() {
@@ -224,6 +231,10 @@ func (w *world) startProcess(at *pod, p instance.Process) error {
 		if !n.alive() {
 			return
 		}
+		if d := w.copies[n.directory()]; d != nil && d.damaged != "" {
+			w.end(n, d.damaged)
+			return
+		}
 		if n.state = v1beta2.InstanceStateRunning; slices.Contains(p.Args, "controller") {
 			w.serve(n)
 		}
@@ -231,6 +242,23 @@ func (w *world) startProcess(at *pod, p instance.Process) error {
 		w.noticed()
 	})
 	return nil
+}
+
+// newProcess is what an order makes, before it is listed.
+func (w *world) newProcess(at *pod, p instance.Process) *proc {
+	w.ids, w.starts = w.ids+1, w.starts+1
+	n := &proc{pod: at, name: p.Name, order: p.Order, uuid: fmt.Sprintf("run-%d", w.ids), args: p.Args, binary: p.Binary,
+		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
+	if at.old {
+		n.order = ""
+	}
+	at.nextPort += 10
+	listen := "--listen," + strings.TrimSuffix(n.address(), strconv.Itoa(n.port))
+	if len(p.Environment["ANKOLE_VOLUME_SECRET"]) != 64 || n.volumeUID == "" ||
+		!slices.Equal(p.PortArgs, []string{listen}) {
+		w.failf("process %s has environment %v, and is to listen at %v, want %s", p.Name, p.Environment, p.PortArgs, listen)
+	}
+	return n
 }
 
 // hangs says whether a process waits for a disk that does not answer.
@@ -295,13 +323,16 @@ func (w *world) open(p *proc) {
 	must(w, os.MkdirAll(dir, 0o700))
 	size, err := strconv.ParseInt(argument(p.args, "--size"), 10, 64)
 	must(w, err)
-	w.copies[p.directory()] = &data{node: p.pod.host.name, path: dir, size: size}
+	w.copies[p.directory()] = &data{node: p.pod.host.name, path: dir, volumeUID: p.volumeUID, size: size}
 	w.after(time.Second, func() { w.lookAtDisk(p.pod.host) })
 }
 
 // CopyLog implements instance.LogReader: a manager that is cut off does not answer.
 func (o *orders) CopyLog(_ context.Context, im *v1beta2.InstanceManager, name string) error {
 	_, err := o.w.ordered(im, "read the log of", name)
+	if err == nil {
+		o.w.logsRead = append(o.w.logsRead, name)
+	}
 	return err
 }
 
@@ -320,6 +351,7 @@ func (o *orders) Delete(_ context.Context, im *v1beta2.InstanceManager, name, uu
 		w.end(p, "")
 		return nil
 	}
+	w.stops(p)
 	w.stopping(p)
 	return nil
 }
@@ -415,13 +447,14 @@ func (s *streams) tell(key client.ObjectKey, k *known) {
 
 func (p *pod) list() *instancemanager.Processes {
 	out := &instancemanager.Processes{Engines: map[string]v1beta2.InstanceProcess{},
-		Replicas: map[string]v1beta2.InstanceProcess{}, APIVersion: 4, APIMinVersion: 1}
+		Replicas: map[string]v1beta2.InstanceProcess{}, APIVersion: 4, APIMinVersion: 1, ProxyAPIVersion: 1}
 	for name, r := range p.processes {
 		kind, into := v1beta2.InstanceTypeReplica, out.Replicas
 		if strings.Contains(name, "-e-") {
 			kind, into = v1beta2.InstanceTypeEngine, out.Engines
 		}
-		into[name] = v1beta2.InstanceProcess{Spec: v1beta2.InstanceProcessSpec{Name: name, Order: r.order},
+		into[name] = v1beta2.InstanceProcess{
+			Spec: v1beta2.InstanceProcessSpec{Name: name, Order: r.order, Binary: r.binary},
 			Status: v1beta2.InstanceProcessStatus{Type: kind, State: r.state, ErrorMsg: r.problem, PortStart: r.port,
 				PortEnd: r.port, UUID: r.uuid}}
 	}

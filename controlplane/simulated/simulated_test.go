@@ -103,7 +103,7 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 		agents: map[string]*process{}, worked: map[string]time.Time{}, started: time.Now(),
 		values: map[string][]seen{}, set: map[string]time.Time{}}
 	w.site = site{pods: map[types.UID]*pod{}, copies: map[string]*data{}, volumes: map[string]*wanted{},
-		over: map[string]bool{}}
+		over: map[string]bool{}, acknowledged: map[string]int{}, lines: map[string]*line{}}
 	w.store.wrote = w.wrote
 	return w
 }
@@ -193,10 +193,11 @@ func (w *world) looksAt(volume string) (sum int) {
 // heal ends every fault and everything that keeps volumes from what is wanted.
 func (w *world) heal() {
 	w.note("faults end")
-	w.calm = true
+	w.calm, w.held = true, false
 	for _, h := range w.nodes {
 		w.setCapacity(h, 100)
 		w.comeBack(h)
+		w.letCome(h.name)
 		w.silence(h, false)
 		w.network(h, true)
 		w.diskGone(h, false)
@@ -227,6 +228,8 @@ func (w *world) converged() {
 			v.Status.Robustness != v1beta2.VolumeRobustnessHealthy):
 			w.failf("%s is %s at %q and %s, wanted at %s", name, v.Status.State, v.Status.CurrentNodeID,
 				v.Status.Robustness, want.node)
+		case want.node != "" && len(w.good(name)) < v.Spec.NumberOfReplicas:
+			w.failf("%d of %d copies of %s hold the newest data", len(w.good(name)), v.Spec.NumberOfReplicas, name)
 		case want.node != "" && v.Status.CurrentNodeID != "" && w.engineSize(name) != v.Spec.Size:
 			w.failf("%s has %d bytes, wanted %d", name, w.engineSize(name), v.Spec.Size)
 		}

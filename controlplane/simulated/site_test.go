@@ -28,6 +28,7 @@ import (
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/settingsync"
+	"ankole.storage/controlplane/snapshot"
 	"ankole.storage/controlplane/volume"
 )
 
@@ -51,6 +52,22 @@ type site struct {
 	// late are orders that are on their way and whose answer is lost; loses: every answer is.
 	late  []func()
 	loses bool
+	// acknowledged is the newest write that the user of a volume was told is done, by the UID.
+	acknowledged map[string]int
+	// lines are the snapshots of volumes by UID. cruel lets engines die after an order about them.
+	lines map[string]*line
+	cruel bool
+	// outcomes, if set, says how the next replacement of an engine goes; handedOver counts those that
+	// were carried out.
+	outcomes   func() outcome
+	handedOver int
+	// logsRead are the processes whose log was read, in order; starts counts processes.
+	logsRead []string
+	starts   int
+	// endGranted is how many starts of engines end as soon as the witness has granted an epoch, bug a
+	// rule that engines break.
+	endGranted int
+	bug        bug
 	// over are the runs that an object has given up. removals counts what controllers removed of
 	// instance managers, met the orders that were on their way then.
 	over          map[string]bool
@@ -64,6 +81,8 @@ type host struct {
 	diskGone bool
 	// hung: the disk answers no reads and no writes, and looks as if nothing had happened.
 	hung bool
+	// noPods: no instance manager comes up.
+	noPods bool
 	// mute: its instance managers answer orders, and tell nothing on their streams.
 	mute     bool
 	drained  bool
@@ -102,7 +121,7 @@ func get[T client.Object](w *world, name string) T {
 
 func all[T client.Object](w *world) (out []T) {
 	k := w.store.kind(reflect.TypeFor[T]().Elem())
-	for _, key := range sortedKeys(k.objects) {
+	for _, key := range k.keys() {
 		out = append(out, k.objects[key].(T))
 	}
 	return out
@@ -161,9 +180,6 @@ func (w *world) build(nodes int) {
 	for range w.rng.IntN(5) {
 		w.change()
 	}
-	w.create(&v1beta2.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: naming.EngineImageName(engineImage)},
-		Spec:   v1beta2.EngineImageSpec{Image: engineImage},
-		Status: v1beta2.EngineImageStatus{State: v1beta2.EngineImageStateDeployed, NodeDeploymentMap: map[string]bool{}}})
 	for i := 1; i <= nodes; i++ {
 		h := &host{name: fmt.Sprintf("n%d", i), uuid: fmt.Sprintf("disk-%d", i)}
 		w.setCapacity(h, 3+w.rng.Int64N(12))
@@ -178,10 +194,6 @@ func (w *world) build(nodes int) {
 		w.create(&v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Finalizers: []string{v1beta2.Finalizer}},
 			Spec: v1beta2.NodeSpec{Name: h.name, AllowScheduling: true, Disks: map[string]v1beta2.DiskSpec{
 				"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}}}})
-		edit(w, naming.EngineImageName(engineImage), func(*v1beta2.EngineImage) {})
-		ei := get[*v1beta2.EngineImage](w, naming.EngineImageName(engineImage))
-		ei.Status.NodeDeploymentMap[h.name] = true
-		w.write(ei)
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "manager-" + h.name,
 			Labels: map[string]string{naming.LabelApp: naming.AppManager}}, Spec: corev1.PodSpec{NodeName: h.name}}
 		p.Status.Phase = corev1.PodRunning
@@ -189,6 +201,8 @@ func (w *world) build(nodes int) {
 		w.create(p)
 		w.startAgent(h)
 	}
+	w.image(engineImage)
+	w.image(nextImage)
 	w.newLeader()
 }
 
@@ -212,10 +226,12 @@ func (w *world) newLeader() {
 		settingsync.New(settingsync.Config{Namespace: namespace}),
 		node.New(namespace),
 		instancemanager.New(instancemanager.Config{Namespace: namespace, NodeName: leads, Close: w.closeIdle,
-			Follower: w.streams, Proxies: engineclient.NewProxies(nil), Budgets: allocator.NewBudgets(nil)}),
+			Follower: w.streams, Proxies: engineclient.NewProxies(dialProxy), Budgets: allocator.NewBudgets(nil)}),
 		volume.New(volume.Config{Namespace: namespace, NodeName: leads, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: namespace}),
-		engine.New(engine.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}}, &orders{w: w}, engines),
+		engine.New(engine.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Purge: engines.SnapshotPurge},
+			&orders{w: w}, engines),
+		snapshot.New(snapshot.Config{Namespace: namespace}, engines),
 		orphan.New(orphan.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
 		replica.New(replica.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}}, &orders{w: w}),
 	)
@@ -359,7 +375,7 @@ func (w *world) podReady(name string, ready bool) {
 	w.write(p)
 }
 
-func (w *world) told() string {
+func (w *world) lastEvents() string {
 	from := max(0, len(w.history)-*last)
 	return strings.Join(w.history[from:], "\n")
 }

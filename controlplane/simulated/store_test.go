@@ -31,6 +31,15 @@ type kind struct {
 	of      reflect.Type
 	objects map[client.ObjectKey]client.Object
 	changes []change
+	sorted  []client.ObjectKey // nil after one has come or gone
+}
+
+// keys are those of the objects, in order.
+func (k *kind) keys() []client.ObjectKey {
+	if k.sorted == nil {
+		k.sorted = sortedKeys(k.objects)
+	}
+	return k.sorted
 }
 
 // change is one write; a nil object was removed.
@@ -59,6 +68,9 @@ func (s *store) put(k *kind, o client.Object) {
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	key := client.ObjectKeyFromObject(o)
 	before := k.objects[key]
+	if before == nil {
+		k.sorted = nil
+	}
 	k.objects[key] = o
 	k.changes = append(k.changes, change{key, o})
 	s.wrote(k, before, o)
@@ -68,6 +80,7 @@ func (s *store) remove(k *kind, o client.Object) {
 	key := client.ObjectKeyFromObject(o)
 	before := k.objects[key]
 	delete(k.objects, key)
+	k.sorted = nil
 	s.version++
 	k.changes = append(k.changes, change{key: key})
 	s.wrote(k, before, nil)

@@ -3,52 +3,12 @@ package simulated_test
 import (
 	"slices"
 	"testing"
-	"testing/cryptotest"
-	"testing/synctest"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/setting"
 )
-
-// story plays what is told on a cluster of so many nodes, with some seeds: what is late and in what
-// order things happen is drawn, what happens is not. In the end all is as it is wanted.
-func story(t *testing.T, nodes int, tell func(w *world)) {
-	for seed := uint64(1); seed <= 3; seed++ {
-		cryptotest.SetGlobalRandom(t, seed)
-		dir := t.TempDir()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, seed, dir)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			defer func() {
-				for _, p := range w.processes() {
-					p.stop()
-				}
-			}()
-			w.calm, w.tellAll = true, *trace
-			w.build(nodes)
-			for _, h := range w.nodes {
-				w.setCapacity(h, 50)
-			}
-			settings := map[string]string{
-				setting.OfflineReplicaRebuilding: "false", setting.NodeDrainPolicy: "block-if-contains-last-replica",
-				setting.ReplicaAutoBalance: "disabled", setting.ConcurrentReplicaRebuildPerNodeLimit: "5",
-				setting.DefaultInstanceManagerImage: "im:1", setting.StorageOverProvisioningPercentage: "100",
-				setting.ReplicaReplenishmentWaitInterval: "0", setting.ReplicaSoftAntiAffinity: "false",
-				setting.StorageNetwork: "", setting.DisableSchedulingOnCordonedNode: "true", setting.GuaranteedInstanceManagerCPU: `{"v1":"12"}`}
-			for _, name := range sortedNames(settings) {
-				w.setting(name, settings[name])
-			}
-			w.run(2 * time.Minute)
-			tell(w)
-			w.heal()
-			w.converged()
-		})
-	}
-}
 
 // volumeOfTwo makes a volume of two replicas and attaches it to a node, "" for nowhere.
 func (w *world) volumeOfTwo(node string) *wanted {

@@ -42,10 +42,19 @@ type world struct {
 	leader *process
 	agents map[string]*process
 	plans  plans
-	// reading: a reconciler runs, so that its reads may be interrupted.
+	// reading: a reconciler runs, so that its reads may be interrupted; looking is its controller.
 	reading bool
+	looking *controller
 	// calm: nothing is refused or late by more than a moment any more.
 	calm bool
+	// verdicts: a check that fails panics.
+	verdicts bool
+	// afterLook, if set, is called after each look.
+	afterLook func()
+	// held: rebuilds and copies end when somebody says so.
+	held bool
+	// events are those that controllers have written.
+	events []string
 	// worked is when something was last changed for a volume, or another object, by a controller.
 	worked  map[string]time.Time
 	history []string
@@ -113,9 +122,15 @@ func (w *world) note(format string, args ...any) {
 		fmt.Sprintf(format, args...)))
 }
 
+// verdict is what a check says, where that is what is asked for (judged).
+type verdict string
+
 func (w *world) failf(format string, args ...any) {
 	w.t.Helper()
-	w.t.Fatalf("%s\nhistory:\n%s\n%s", fmt.Sprintf(format, args...), w.told(), w.dump())
+	if w.verdicts {
+		panic(verdict(fmt.Sprintf(format, args...)))
+	}
+	w.t.Fatalf("%s\nhistory:\n%s\n%s", fmt.Sprintf(format, args...), w.lastEvents(), w.dump())
 }
 
 // process is a manager process: a view with the controllers that run on it.
@@ -165,11 +180,12 @@ func (p *process) Add(r manager.Runnable) error {
 	go func() { _ = r.Start(p.ctx) }()
 	return nil
 }
-func (p *process) GetEventRecorderFor(string) record.EventRecorder { return &record.FakeRecorder{} }
+func (p *process) GetEventRecorderFor(string) record.EventRecorder { return recorder{w: p.w} }
 
 // Register implements loop.Registrar.
 func (p *process) Register(r loop.Registration) error {
-	c := &controller{Registration: r, p: p, waiting: map[reconcile.Request]time.Time{}, looks: map[string]int{}}
+	c := &controller{Registration: r, p: p, waiting: map[reconcile.Request]time.Time{}, looks: map[string]int{},
+		busy: map[client.ObjectKey]bool{}}
 	p.controllers = append(p.controllers, c)
 	q := queue{c: c}
 	p.view.handle(reflect.TypeOf(r.For).Elem(), func(before, after client.Object) {
@@ -201,6 +217,7 @@ type controller struct {
 	p       *process
 	waiting map[reconcile.Request]time.Time
 	looks   map[string]int
+	busy    map[client.ObjectKey]bool // are being looked at
 }
 
 func (c *controller) wake(key client.ObjectKey, in time.Duration) {
@@ -237,14 +254,21 @@ func (c *controller) look(r reconcile.Request) {
 	delete(c.waiting, r)
 	c.looks[r.Name]++
 	w.hot(c, r)
-	w.reading = true
+	c.busy[r.NamespacedName], w.looking, w.reading = true, c, true
 	result, err := c.Reconciler.Reconcile(c.p.ctx, r)
-	w.reading = false
+	w.looking, w.reading = nil, false
+	delete(c.busy, r.NamespacedName)
 	if w.tellAll {
 		w.note("%s %s: %v %v", c.Name, r.Name, result.RequeueAfter, err)
 	}
-	w.copiesKept()
+	servings := w.servings()
+	w.copiesKept(servings)
 	w.ownProcesses()
+	w.cloneWhole(servings)
+	w.devicesKept(servings)
+	if w.afterLook != nil {
+		w.afterLook()
+	}
 	switch {
 	case err != nil:
 		if !errors.Is(err, errInjected) {
@@ -279,6 +303,7 @@ func (w *world) refused(a *api, verb string, o client.Object) error {
 	if a.view == nil {
 		return nil
 	}
+	w.lookAtOthers()
 	w.placed(o)
 	if !w.calm && w.rng.IntN(200) == 0 {
 		return errInjected
@@ -423,6 +448,9 @@ func (w *world) run(d time.Duration) {
 func (c *controller) due(now, next time.Time, due *[]func()) time.Time {
 	var ready []client.ObjectKey
 	for r, at := range c.waiting {
+		if c.busy[r.NamespacedName] {
+			continue
+		}
 		if !at.After(now) {
 			ready = append(ready, r.NamespacedName)
 		} else if at.Before(next) {

@@ -32,6 +32,15 @@ type real struct {
 	c client.Client
 }
 
+const ns = "longhorn-system"
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
 func startReal(t *testing.T, nodes int) *real {
 	t.Helper()
 	lack.RealTime(t, "a cluster whose nodes count as lost after 6 s")

@@ -130,7 +130,16 @@ type fleet struct {
 	unshown map[string]bool
 }
 
-const fleetNodes = 5
+const (
+	fleetNodes = 5
+	fleetSize  = int64(1) << 30
+	image      = "ankole/engine:test"
+	nextImage  = "ankole/engine:next"
+)
+
+func conditions(kind string) []v1beta2.Condition {
+	return []v1beta2.Condition{{Type: kind, Status: v1beta2.ConditionTrue}}
+}
 
 func newFleet(t *testing.T, rng *rand.Rand, volumes int) *fleet {
 	f := &fleet{store: newStore(), t: t, rng: rng, queued: map[string]bool{}, unshown: map[string]bool{},
@@ -145,7 +154,8 @@ func newFleet(t *testing.T, rng *rand.Rand, volumes int) *fleet {
 			f.wake(o.GetLabels()[naming.LabelVolume])
 		}
 	}
-	for name, value := range map[string]string{"default-engine-image": image, "default-instance-manager-image": imImage} {
+	for name, value := range map[string]string{"default-engine-image": image,
+		"default-instance-manager-image": "ankole/instance-manager:test"} {
 		f.put(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Value: value})
 	}
 	for _, name := range []string{image, nextImage} {
@@ -179,20 +189,20 @@ func (f *fleet) add(i int) {
 	name, node := fmt.Sprintf("v%d", i), fmt.Sprintf("n%d", i%fleetNodes)
 	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(name),
 		Finalizers: []string{v1beta2.Finalizer}},
-		Spec: v1beta2.VolumeSpec{Size: worldSize, NumberOfReplicas: 2, Image: image, Frontend: v1beta2.VolumeFrontendNone},
+		Spec: v1beta2.VolumeSpec{Size: fleetSize, NumberOfReplicas: 2, Image: image, Frontend: v1beta2.VolumeFrontendNone},
 		Status: v1beta2.VolumeStatus{State: v1beta2.VolumeStateDetached, CurrentImage: image, OwnerID: node,
 			Robustness: v1beta2.VolumeRobustnessUnknown, Conditions: conditions(v1beta2.VolumeConditionScheduled)}}
 	const state = v1beta2.InstanceStateStopped
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineName(name, 0),
 		Labels: naming.VolumeLabels(name)}}
-	e.Spec.VolumeName, e.Spec.Image, e.Spec.Active, e.Spec.VolumeSize = name, image, true, worldSize
+	e.Spec.VolumeName, e.Spec.Image, e.Spec.Active, e.Spec.VolumeSize = name, image, true, fleetSize
 	e.Status.Membership = &v1beta2.Membership{VolumeUUID: name, Epoch: 1}
 	e.Spec.ReplicaAddressMap, e.Status.ReplicaModeMap = map[string]string{}, map[string]v1beta2.ReplicaMode{}
-	e.Status.CurrentSize = worldSize
+	e.Status.CurrentSize = fleetSize
 	for k := range 2 {
 		r := &v1beta2.Replica{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("%s-r-%d", name, k),
 			Labels: naming.VolumeLabels(name)}}
-		r.Spec.VolumeName, r.Spec.Image, r.Spec.Active, r.Spec.VolumeSize = name, image, true, worldSize
+		r.Spec.VolumeName, r.Spec.Image, r.Spec.Active, r.Spec.VolumeSize = name, image, true, fleetSize
 		r.Spec.NodeID, r.Spec.DiskID = fmt.Sprintf("n%d", (i+k)%fleetNodes), "disk"
 		r.Spec.DataDirectoryName = fmt.Sprintf("%s-%08d", name, k)
 		r.Spec.HealthyAt, r.Spec.LastHealthyAt = "2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"
