@@ -155,6 +155,15 @@ func (w *world) silence(h *host, mute bool) {
 	}
 }
 
+// unready has the probes of a machine's instance managers fail, or succeed again.
+func (w *world) unready(h *host, unready bool) {
+	for _, p := range w.podsOn(h) {
+		o := get[*corev1.Pod](w, p.name)
+		o.Status.ContainerStatuses = []corev1.ContainerStatus{{Ready: !unready}}
+		w.write(o)
+	}
+}
+
 // network writes or removes the annotation of the storage network on a machine's Pods.
 func (w *world) network(h *host, there bool) {
 	for _, p := range w.podsOn(h) {

@@ -160,7 +160,7 @@ func TestEndsBetweenGrantAndFounding(t *testing.T) {
 func TestReplacementWhileAnImageIsAwaited(t *testing.T) {
 	scene(t, 4, func(t *testing.T, w *world) {
 		w.attached(3)
-		w.changeVolume(func(s *v1beta2.VolumeSpec) { s.Image = "ankole/engine:next" })
+		w.changeVolume(func(s *v1beta2.VolumeSpec) { s.Image = "ankole/engine:none" })
 		victim := w.elsewhere("n1")
 		w.cut(victim)
 		w.run(11 * time.Minute)

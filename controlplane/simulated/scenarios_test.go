@@ -193,11 +193,13 @@ func TestUnlistedProcessesGoOn(t *testing.T) {
 		before, _ := w.running()
 		for _, h := range w.nodes {
 			w.silence(h, true)
+			w.unready(h, true)
 		}
 		w.newLeader()
 		w.run(2 * time.Minute)
 		for _, h := range w.nodes {
 			w.silence(h, false)
+			w.unready(h, false)
 			w.settle()
 		}
 		w.expect(`attached healthy at "n1"`)
