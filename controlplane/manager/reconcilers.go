@@ -62,7 +62,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
-	keys := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Image: cfg.ManagerImage, Make: cfg.MutualTLS}
+	keys := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Pod: cfg.PodName, Make: cfg.MutualTLS}
 	if err := mgr.Add(keys); err != nil {
 		return nil, fmt.Errorf("register who renews certificates: %w", err)
 	}

@@ -46,12 +46,14 @@ type Keeper struct {
 	// Client reads and writes past every cache.
 	Client    client.Client
 	Namespace string
-	// Image is the managers', this one included.
-	Image string
+	// Pod is the one of this manager.
+	Pod string
 	// Make has the Secret made where there is none. One that was made is renewed in any case.
 	Make bool
 
 	now func() time.Time
+	// waiting is what was said last of why the Secret is not made yet.
+	waiting string
 }
 
 // Start looks after the Secrets until ctx ends.
@@ -114,7 +116,7 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 	return true, k.write(ctx, peers)
 }
 
-// everywhere tells whether every manager is one of this version: an older one would have to wait
+// everywhere tells whether every manager is of this one's version: an older one would have to wait
 // for its node to have the Secret.
 func (k *Keeper) everywhere(ctx context.Context) (bool, error) {
 	var pods corev1.PodList
@@ -122,12 +124,26 @@ func (k *Keeper) everywhere(ctx context.Context) (bool, error) {
 		client.MatchingLabels{"app": naming.AppManager}); err != nil {
 		return false, fmt.Errorf("list managers: %w", err)
 	}
+	images, ended := map[string]string{}, ""
 	for _, p := range pods.Items {
-		if len(p.Spec.Containers) == 0 || p.Spec.Containers[0].Image != k.Image || p.DeletionTimestamp != nil {
-			return false, nil
+		if p.DeletionTimestamp != nil {
+			ended = p.Name
+		}
+		for _, c := range p.Spec.Containers {
+			images[p.Name] = c.Image // as the cluster has it, which may differ from what was asked for
 		}
 	}
-	return true, nil
+	waiting := ended
+	for name, image := range images {
+		if image != images[k.Pod] {
+			waiting = name
+		}
+	}
+	if waiting != "" && k.Make && waiting != k.waiting {
+		slog.Info("the Secret of managers and instance managers is made when all managers are of this version", "now", waiting)
+	}
+	k.waiting = waiting
+	return waiting == "" && images[k.Pod] != "", nil
 }
 
 // stored is a Secret and what it was when it was read.

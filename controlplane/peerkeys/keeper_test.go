@@ -43,7 +43,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		return nil
 	}
 	inner := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
-	c.k = &Keeper{Namespace: naming.Namespace, Image: image, Make: true, now: func() time.Time { return c.at },
+	c.k = &Keeper{Namespace: naming.Namespace, Pod: "new", Make: true, now: func() time.Time { return c.at },
 		Client: interceptor.NewClient(inner, interceptor.Funcs{
 			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				return errors.Join(refuse(o), orNil(refuse(o) == nil, func() error { return w.Create(ctx, o, opts...) }))
@@ -104,6 +104,11 @@ func TestMadeWhenAllManagersAreNew(t *testing.T) {
 	if err := c.k.Client.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
+	c.k.Pod = "unknown"
+	if c.look() {
+		t.Error("made though this manager does not know its own version")
+	}
+	c.k.Pod = "new"
 	c.k.Make = false
 	if c.look() {
 		t.Error("made though switched off")
