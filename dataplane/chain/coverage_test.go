@@ -15,7 +15,7 @@ import (
 const reads = `Chain.Absent Chain.At Chain.Kept Chain.WriteHead Chain.CheckExpand Chain.CheckRevert Chain.CheckSnapshot
 Chain.Checksum Chain.Dirty Chain.HashAt Chain.HashLocked Chain.LayerExtents Chain.LayerList Chain.NewPurge
 Chain.OpenView Chain.PowerLost Chain.Record Chain.Remap Chain.RevisionCounter Chain.SetLimits Chain.Snapshots
-Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WriteAllowed Chain.Abandon Chain.Sync Purge.Next
+Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WasClosed Chain.WriteAllowed Chain.Abandon Chain.Sync Purge.Next
 Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close View.Verify View.Pin Chain.ImportMark
 Chain.Unlinked Chain.CheckMap Chain.MapTaken Chain.OpenBranches Chain.File Chain.SizeBytes Chain.Broken Chain.HasWhiteouts
 Chain.Hides Chain.Sound View.Sound Chain.MetaStale Purge.Fail Purge.Retry Purge.Err`
