@@ -47,6 +47,26 @@ func (c *Files) checkSeal(names []string) error {
 	if !c.copyHolds() || c.opts.AsItIs || c.opts.RecoverHead != "" {
 		return nil
 	}
+	err := c.compareCopy(names)
+	if err != nil && c.opts.ReadOnly && c.copyReplaced() {
+		return nil // a process has the directory, and has changed it meanwhile
+	}
+	return err
+}
+
+// copyReplaced tells whether the copy or volume.meta are others than those that were read.
+func (c *Files) copyReplaced() bool {
+	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
+	if err != nil {
+		return false
+	}
+	vm, err := parseVolumeMeta(data)
+	return err == nil && vm.AnkoleSeal != c.vm.AnkoleSeal ||
+		!maps.EqualFunc(c.copies, readCopy(c.fs, c.dir), copiedFile.same)
+}
+
+// compareCopy compares the directory with its copy.
+func (c *Files) compareCopy(names []string) error {
 	own := c.copies[volumeMetaName]
 	then, err := parseVolumeMeta(own.Content)
 	if err != nil {

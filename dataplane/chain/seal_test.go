@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/disk"
 )
 
 // editCopy changes the entries of ankole.meta.
@@ -252,6 +253,35 @@ func TestMarkWithoutRoom(t *testing.T) {
 	w.must(err)
 	if len(list) != 2 || !list[0].Removed {
 		t.Errorf("%+v", list)
+	}
+	w.must(w.c.Close())
+}
+
+// replacing is a file system on which a process takes a snapshot while somebody else looks.
+type replacing struct {
+	disk.Meta
+	c *chain.Chain
+}
+
+func (r *replacing) ReadFile(path string, limit int64) ([]byte, error) {
+	data, err := r.Meta.ReadFile(path, limit)
+	if c := r.c; c != nil && strings.HasSuffix(path, "/volume.meta") {
+		r.c = nil
+		err = errors.Join(err, c.Snapshot("b", true, "", nil))
+	}
+	return data, err
+}
+
+// Whoever looks at a directory that a process has is not told that somebody has changed it.
+func TestSealIsReadBesideAProcess(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	w.snapshot("a")
+	w.must(w.c.CopyMeta())
+	s, err := chain.ReadSurvey(&replacing{w.fs, w.c}, w.dir)
+	w.must(err)
+	if s.Changed != nil {
+		t.Error(s.Changed)
 	}
 	w.must(w.c.Close())
 }

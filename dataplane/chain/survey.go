@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 
@@ -89,9 +88,6 @@ func (s *Survey) readVolume(c *Files) {
 	}
 	c.vm = *vm
 	s.Changed = c.checkSeal(s.Names)
-	if !maps.EqualFunc(c.copies, readCopy(c.fs, c.dir), copiedFile.same) {
-		s.Changed = nil // a process has the directory, and has changed it meanwhile
-	}
 	s.Volume = &VolumeFacts{SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Error: vm.Error,
 		BackingFile: vm.BackingFilePath,
 		Dirty:       vm.Dirty, Rebuilding: vm.Rebuilding, Encrypted: vm.Encrypted != nil && *vm.Encrypted,

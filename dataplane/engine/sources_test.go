@@ -32,7 +32,8 @@ func (g *scrubRig) lift(i int, off int64) {
 // common returns what a replica's directory reads at the layers that all replicas have in common.
 func (g *scrubRig) common(i int) string {
 	g.t.Helper()
-	c, err := chain.Open(g.disk(i), "/replicas/"+g.v.Replicas[i].Name, chain.Options{ReadOnly: true, AsItIs: true})
+	c, err := chain.Open(g.disk(i), "/replicas/"+g.v.Replicas[i].Name,
+		chain.Options{ReadOnly: true, AsItIs: true}) // lift has written to it
 	g.damage(err)
 	defer c.Close()
 	b, err := c.HashAt("b")
