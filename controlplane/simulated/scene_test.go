@@ -32,7 +32,7 @@ const (
 // so.
 func scene(t *testing.T, nodes int, tell func(t *testing.T, w *world)) {
 	t.Helper()
-	scenes(t, 3, nodes, tell)
+	scenes(t, 2, nodes, tell)
 }
 
 // drawn plays what is told with more seeds, since what happens is drawn too.

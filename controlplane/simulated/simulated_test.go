@@ -76,7 +76,7 @@ func TestHistoriesRepeat(t *testing.T) {
 func TestScenesRepeat(t *testing.T) {
 	var told [2]string
 	for i := range told {
-		drawn(t, 3, 4, func(w *world) {
+		drawn(t, 2, 4, func(w *world) {
 			w.tellAll = true
 			w.upgradedAmongFaults()
 			told[i] += strings.ReplaceAll(strings.Join(w.history, "\n"), w.dir, "")

@@ -267,7 +267,7 @@ func TestDeletedVolumeWithSnapshots(t *testing.T) {
 // TestAnySnapshotsSurviveFaults draws orders for snapshots and their deletion between faults. In
 // the end what was ordered and not deleted is there, and what was deleted is gone.
 func TestAnySnapshotsSurviveFaults(t *testing.T) {
-	drawn(t, 20, 3, func(w *world) {
+	drawn(t, 10, 3, func(w *world) {
 		w.attached(1 + w.rng.IntN(3))
 		w.cruel = true
 		var ordered, deleted []string

@@ -183,7 +183,7 @@ func TestLiveUpgradeIsGivenUp(t *testing.T) {
 // is lost on the way.
 func TestAnyUpgradeEndsOnOneImage(t *testing.T) {
 	over := 0
-	drawn(t, 24, 4, func(w *world) {
+	drawn(t, 12, 4, func(w *world) {
 		w.upgradedAmongFaults()
 		w.outcomes = nil
 		w.endFaults()
