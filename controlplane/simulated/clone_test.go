@@ -242,7 +242,7 @@ func TestCloneIsDeleted(t *testing.T) {
 }
 
 // TestAnyFaultsOfAClone draws faults of both volumes, moves of the source and pauses. Whatever
-// happens, checkClone holds, and once the faults are over the clone is completed.
+// happens, the checks hold, and once the faults are over the clone is completed.
 func TestAnyFaultsOfAClone(t *testing.T) {
 	drawn(t, 10, 3, func(w *world) {
 		w.withClone(pick(w, []string{naming.CloneFromVolume("src"), naming.CloneFromSnapshot("src", "s")}))
