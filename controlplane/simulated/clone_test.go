@@ -242,9 +242,9 @@ func TestCloneIsDeleted(t *testing.T) {
 }
 
 // TestAnyFaultsOfAClone draws faults of both volumes, moves of the source and pauses. Whatever
-// happens, checkClone holds, and once the faults are over the clone is completed.
+// happens, the checks hold, and once the faults are over the clone is completed.
 func TestAnyFaultsOfAClone(t *testing.T) {
-	drawn(t, 20, 3, func(w *world) {
+	drawn(t, 10, 3, func(w *world) {
 		w.withClone(pick(w, []string{naming.CloneFromVolume("src"), naming.CloneFromSnapshot("src", "s")}))
 		w.pause()
 		for range 1 + w.rng.IntN(6) {

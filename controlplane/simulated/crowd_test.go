@@ -16,7 +16,7 @@ import (
 // without being looked at while it waits.
 func TestEvictionKeepsTheRebuildLimit(t *testing.T) {
 	const volumes, looksPerVolume = 12, 400
-	drawn(t, 3, 4, func(w *world) {
+	drawn(t, 2, 4, func(w *world) {
 		w.held, w.calm = false, false // caches are late
 		w.setting(setting.ConcurrentReplicaRebuildPerNodeLimit, "2")
 		w.run(heardWithin + time.Minute)

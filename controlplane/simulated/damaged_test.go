@@ -84,7 +84,7 @@ func (w *world) accept(member string, generationsOff int64) {
 	v, m := w.volume("v"), w.engine().Status.Membership
 	v.Annotations = map[string]string{dataloss.Annotation: dataloss.Decision{Members: []string{member},
 		RecordEpoch: m.RecordEpoch, Generation: m.Generation + generationsOff}.Text()}
-	must(w, w.client().Update(w.t.Context(), v))
+	must(w, w.store.update(v, false))
 }
 
 // TestAcceptedDataLoss: a volume whose only current copy is gone starts from the old one after a

@@ -15,7 +15,7 @@ func (w *world) wantSize(size int64) {
 	if st := v.Status.State; (st == v1beta2.VolumeStateAttached || st == v1beta2.VolumeStateDetached) &&
 		v.Status.Robustness != v1beta2.VolumeRobustnessFaulted {
 		v.Spec.Size = size
-		must(w, w.client().Update(w.t.Context(), v))
+		must(w, w.store.update(v, false))
 	}
 }
 

@@ -149,7 +149,7 @@ func (w *world) nothingLeft() {
 // silence lets the instance managers of a machine not answer on their streams, or answer again.
 func (w *world) silence(h *host, mute bool) {
 	w.note("instance managers of %s are mute: %v", h.name, mute)
-	h.mute = mute
+	h.mute, h.since = mute, time.Now()
 	for _, p := range w.podsOn(h) {
 		w.streams.changed(p)
 	}

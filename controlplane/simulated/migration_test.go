@@ -132,7 +132,7 @@ func TestMigrationFails(t *testing.T) {
 // TestMigrationWithFaults draws what tickets and faults do to a volume that migrates. In the end
 // one ticket is left, and the volume is where it says, whole, and nowhere else.
 func TestMigrationWithFaults(t *testing.T) {
-	drawn(t, 24, 3, func(w *world) {
+	drawn(t, 12, 3, func(w *world) {
 		w.migratable()
 		at := map[string]string{"a": "n1"}
 		for range 1 + w.rng.IntN(12) {

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
@@ -32,7 +31,7 @@ const (
 // so.
 func scene(t *testing.T, nodes int, tell func(t *testing.T, w *world)) {
 	t.Helper()
-	scenes(t, 3, nodes, tell)
+	scenes(t, 2, nodes, tell)
 }
 
 // drawn plays what is told with more seeds, since what happens is drawn too.
@@ -100,9 +99,6 @@ func story(t *testing.T, nodes int, tell func(w *world)) {
 		w.converged()
 	})
 }
-
-// client is that of a user: it sees what is stored.
-func (w *world) client() client.Client { return &api{w: w} }
 
 // makeVolume makes volume v.
 func (w *world) makeVolume(replicas int, edit func(*v1beta2.VolumeSpec)) {

@@ -72,6 +72,21 @@ func TestHistoriesRepeat(t *testing.T) {
 	}
 }
 
+// TestScenesRepeat is TestHistoriesRepeat for scenes, with what runs beside the controllers.
+func TestScenesRepeat(t *testing.T) {
+	var told [2]string
+	for i := range told {
+		drawn(t, 2, 4, func(w *world) {
+			w.tellAll = true
+			w.upgradedAmongFaults()
+			told[i] += strings.ReplaceAll(strings.Join(w.history, "\n"), w.dir, "")
+		})
+	}
+	if told[0] != told[1] || len(told[0]) < 10_000 {
+		t.Errorf("the same seeds give two histories, which begin to differ with\n%s", firstDifference(told[0], told[1]))
+	}
+}
+
 // firstDifference is the first line in which two texts differ, of both.
 func firstDifference(a, b string) string {
 	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")

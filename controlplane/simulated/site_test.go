@@ -90,7 +90,7 @@ type host struct {
 	capacity int64
 	// turn counts how often it was lost, so that what was planned before is dropped.
 	turn int
-	// since is when it was last reached after it had not been.
+	// since is when it was last reached, or told of its processes, after it had not.
 	since time.Time
 }
 

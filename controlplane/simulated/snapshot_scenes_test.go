@@ -23,18 +23,12 @@ func (w *world) orderSnapshot(name string) {
 }
 
 func (w *world) deleteSnapshot(name string) {
-	w.t.Helper()
-	s := &v1beta2.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	must(w, client.IgnoreNotFound(w.client().Delete(w.t.Context(), s)))
+	if s := w.snapshotObject(name); s != nil {
+		must(w, w.store.delete(s, client.DeleteOptions{}))
+	}
 }
 
-func (w *world) snapshotObject(name string) *v1beta2.Snapshot {
-	var s v1beta2.Snapshot
-	if err := w.client().Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &s); err != nil {
-		return nil
-	}
-	return &s
-}
+func (w *world) snapshotObject(name string) *v1beta2.Snapshot { return get[*v1beta2.Snapshot](w, name) }
 
 // taken fails unless an ordered snapshot is there, in the engine and as an object.
 func (w *world) taken(name string) {
@@ -59,10 +53,7 @@ func (w *world) gone(name string) {
 
 // untouched fails if a ticket for snapshots is left.
 func (w *world) untouched() {
-	w.t.Helper()
-	var a v1beta2.VolumeAttachment
-	must(w, w.client().Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "v"}, &a))
-	for id, t := range a.Spec.AttachmentTickets {
+	for id, t := range get[*v1beta2.VolumeAttachment](w, "v").Spec.AttachmentTickets {
 		if t.Type == v1beta2.AttacherTypeSnapshot {
 			w.failf("ticket %s is left", id)
 		}
@@ -267,7 +258,7 @@ func TestDeletedVolumeWithSnapshots(t *testing.T) {
 // TestAnySnapshotsSurviveFaults draws orders for snapshots and their deletion between faults. In
 // the end what was ordered and not deleted is there, and what was deleted is gone.
 func TestAnySnapshotsSurviveFaults(t *testing.T) {
-	drawn(t, 20, 3, func(w *world) {
+	drawn(t, 10, 3, func(w *world) {
 		w.attached(1 + w.rng.IntN(3))
 		w.cruel = true
 		var ordered, deleted []string

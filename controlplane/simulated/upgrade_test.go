@@ -183,22 +183,8 @@ func TestLiveUpgradeIsGivenUp(t *testing.T) {
 // is lost on the way.
 func TestAnyUpgradeEndsOnOneImage(t *testing.T) {
 	over := 0
-	drawn(t, 24, 4, func(w *world) {
-		w.attached(1 + w.rng.IntN(3))
-		w.outcomes = func() outcome { return outcome(w.rng.IntN(int(oldDies) + 1)) }
-		for range 2 + w.rng.IntN(10) {
-			switch w.rng.IntN(6) {
-			case 0, 1:
-				w.wantImage(nextImage)
-			case 2:
-				w.wantImage(engineImage)
-			case 3:
-				w.tickets("ui", "", "")
-			default:
-				w.fault(pick(w, w.nodes), "v")
-			}
-			w.pause()
-		}
+	drawn(t, 12, 4, func(w *world) {
+		w.upgradedAmongFaults()
 		w.outcomes = nil
 		w.endFaults()
 		w.tickets("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
@@ -213,6 +199,25 @@ func TestAnyUpgradeEndsOnOneImage(t *testing.T) {
 	})
 	if over == 0 {
 		t.Error("no volume was ever handed over")
+	}
+}
+
+// upgradedAmongFaults draws what becomes of a volume whose image is changed.
+func (w *world) upgradedAmongFaults() {
+	w.attached(1 + w.rng.IntN(3))
+	w.outcomes = func() outcome { return outcome(w.rng.IntN(int(oldDies) + 1)) }
+	for range 2 + w.rng.IntN(10) {
+		switch w.rng.IntN(6) {
+		case 0, 1:
+			w.wantImage(nextImage)
+		case 2:
+			w.wantImage(engineImage)
+		case 3:
+			w.tickets("ui", "", "")
+		default:
+			w.fault(pick(w, w.nodes), "v")
+		}
+		w.pause()
 	}
 }
 
