@@ -238,6 +238,7 @@ func (h *helm) upgrade() {
 	}
 	h.detach("raw")
 	h.writesOn()
+	h.refusedNothing("longhorn-service-account")
 }
 
 // secured waits until every instance manager has shown a certificate.
@@ -343,14 +344,21 @@ func (h *helm) uninstall() {
 			h.t.Errorf("replicas are left: %v", left)
 		}
 	}
-	log, err := os.Open(h.AuditLog())
+	h.refusedNothing("longhorn-uninstall")
+}
+
+// refusedNothing: by the API server's audit log an account has asked for something, and was refused
+// nothing.
+func (b *bed) refusedNothing(account string) {
+	b.t.Helper()
+	log, err := os.Open(b.AuditLog())
 	if err != nil {
-		h.t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	seen, err := rights.Read(log, namespace, "longhorn-uninstall")
+	seen, err := rights.Read(log, namespace, account)
 	_ = log.Close()
 	if err != nil || len(seen.Used) == 0 || len(seen.Denied) > 0 {
-		h.t.Errorf("the uninstaller (%v) used %d rights and was refused %v", err, len(seen.Used), rights.Sorted(seen.Denied))
+		b.t.Errorf("%s (%v) used %d rights and was refused %v", account, err, len(seen.Used), rights.Sorted(seen.Denied))
 	}
 }
 
