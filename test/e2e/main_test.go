@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 // managersRun waits until each node has its one instance manager, of type aio, and that runs.
 func (c *cluster) managersRun() {
 	c.t.Helper()
-	c.eventually("three aio instance managers run", func(ctx context.Context) error {
+	c.eventually("the aio instance managers run", func(ctx context.Context) error {
 		var list longhorn.InstanceManagerList
 		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (c *cluster) managersRun() {
 				nodes[m.Spec.NodeID] = true
 			}
 		}
-		if len(list.Items) != 3 || len(nodes) != 3 {
+		if len(list.Items) != len(c.Nodes) || len(nodes) != len(c.Nodes) {
 			return fmt.Errorf("%d instance managers, running on %d nodes", len(list.Items), len(nodes))
 		}
 		return nil
