@@ -31,7 +31,7 @@ gotest() {
 		status=0
 		go -C "$module" test -json -vet=off -timeout "$timeout" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
 		echo "$status" >"$work/status.$current"
-	} | "$bin/tools/testreport" -skipped "$work/skipped" -failed "$work/failed.$current" -waits "${ANKOLE_WAITS:-$work/none}" \
+	} | "$bin/tools/testreport" -longest "${LONGEST:-0}" -skipped "$work/skipped" -failed "$work/failed.$current" -waits "${ANKOLE_WAITS:-$work/none}" \
 		-slow "$work/slow.$current" -module "$module" -- "$@" || return 1
 	return "$(cat "$work/status.$current")"
 }

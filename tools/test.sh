@@ -93,7 +93,7 @@ do_simulation() {
 # Deadlines of the product that a busy machine can miss are five times as long. A scenario that fails only because a wait ran
 # out is run once more, alone; more than two of them are a failure.
 do_scenarios() {
-	export ANKOLE_TIMES=5 ANKOLE_WAITS="$work/waits" ANKOLE_F4_ROUNDS=2
+	export LONGEST=60 ANKOLE_TIMES=5 ANKOLE_WAITS="$work/waits" ANKOLE_F4_ROUNDS=2
 	parallel=1
 	slow=$work/slow.$current
 	: >"$slow"

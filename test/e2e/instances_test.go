@@ -147,7 +147,7 @@ func scenarioA11(t *testing.T, c *cluster) {
 	w.AwaitMore(t, 300)
 	before := c.epoch(volume)
 	pids := holding(c.Info.Dir, "--volume-name\x00"+volume)
-	mine := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !runsAt(pid, c.Nodes[0].Address) })
+	mine := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !c.runsOn(pid, "node-1") })
 	if len(pids) != 4 || len(mine) != 2 {
 		t.Fatalf("processes of the volume: %v, of them on node-1: %v; want 4, and the engine and a replica", pids, mine)
 	}
@@ -188,6 +188,15 @@ func scenarioA11(t *testing.T, c *cluster) {
 func runsAt(pid int, host string) bool {
 	cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && strings.Contains(string(cmd), "\x00--listen\x00"+host+":")
+}
+
+// runsOn tells whether a process was started with an address of its own at one of those that the
+// instance managers of a node have: that of the cluster's network, and that of the storage network.
+func (c *cluster) runsOn(pid int, node string) bool {
+	c.t.Helper()
+	return slices.ContainsFunc(c.instanceManagers(), func(m longhorn.InstanceManager) bool {
+		return m.Spec.NodeID == node && (runsAt(pid, m.Status.IP) || runsAt(pid, m.Status.StorageIP))
+	})
 }
 
 // epoch of a volume's engine.

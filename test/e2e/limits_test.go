@@ -136,17 +136,29 @@ func (c *cluster) evictMany(t *testing.T) {
 // attachOnce attaches volumes, all at the same time, and detaches them.
 func (c *cluster) attachOnce(names []string, node string) {
 	c.t.Helper()
+	at := map[string]string{}
 	for _, v := range names {
+		at[v] = node
+	}
+	c.attachAll(at)
+	for _, v := range names {
+		c.detach(v)
+	}
+}
+
+// attachAll attaches volumes to nodes, all at the same time, and returns their endpoints.
+func (c *cluster) attachAll(at map[string]string) map[string]string {
+	c.t.Helper()
+	for v, node := range at {
 		if _, err := c.rest.AttachVolume(context.Background(), v, resource.AttachInput{HostID: node}); err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	for _, v := range names {
-		c.awaitUsable(v, node, 1)
+	endpoints := map[string]string{}
+	for v, node := range at {
+		endpoints[v] = c.awaitUsable(v, node, 1)
 	}
-	for _, v := range names {
-		c.detach(v)
-	}
+	return endpoints
 }
 
 // lookAtEviction counts rebuilds per node and volumes that have not left node-4 or are not detached

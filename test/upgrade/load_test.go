@@ -4,18 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -23,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/bench/nbdclient"
-	"ankole.storage/test/wait"
+	"ankole.storage/test/rig"
 )
 
 // depth is how many requests are under way at once.
@@ -43,86 +40,28 @@ type load interface {
 // startLoad runs fio, or if it is not there, or lacks what the endpoint needs, a writer of our own.
 func startLoad(t *testing.T, dir, endpoint string) load {
 	t.Helper()
-	args := []string{"--ioengine=libaio", "--direct=1", "--filename=" + endpoint}
-	if strings.HasPrefix(endpoint, "nbd+unix:") {
-		args = []string{"--ioengine=nbd", "--uri=" + endpoint}
+	f := rig.StartFio(t, dir, endpoint, fmt.Sprint("--iodepth=", depth), fmt.Sprint("--size=", volumeSize/2),
+		"--verify_backlog=512", "--write_lat_log="+filepath.Join(dir, "fio"), "--log_unix_epoch=1")
+	if f == nil {
+		return startOwn(t, endpoint)
 	}
-	if out, err := exec.Command("fio", "--enghelp").Output(); err == nil &&
-		strings.Contains(string(out), strings.TrimPrefix(args[0], "--ioengine=")) {
-		return startFio(t, dir, args)
-	}
-	return startOwn(t, endpoint)
+	return &fio{t: t, dir: dir, Fio: f}
 }
 
-// fio is the load that everybody knows.
+// fio is a load that logs when each of its requests was completed.
 type fio struct {
-	t    *testing.T
-	dir  string
-	cmd  *exec.Cmd
-	said bytes.Buffer
-	done chan struct{}
-	err  error
-}
-
-func startFio(t *testing.T, dir string, args []string) load {
-	t.Helper()
-	f := &fio{t: t, dir: dir, done: make(chan struct{})}
-	f.cmd = exec.Command("fio", append(args, "--name=load", "--rw=randwrite", "--bs=4k",
-		fmt.Sprint("--iodepth=", depth), fmt.Sprint("--size=", volumeSize/2),
-		"--verify=crc32c", "--verify_backlog=512", "--verify_fatal=1", "--time_based", "--runtime=1800",
-		"--write_lat_log="+filepath.Join(dir, "fio"),
-		"--log_unix_epoch=1", "--output-format=json", "--output="+filepath.Join(dir, "fio.json"))...)
-	f.cmd.Dir = dir
-	f.cmd.Stdout, f.cmd.Stderr = &f.said, &f.said
-	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := f.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { defer close(f.done); f.err = f.cmd.Wait() }()
-	t.Cleanup(func() { _ = f.cmd.Process.Kill(); <-f.done })
-	return f
+	*rig.Fio
+	t   *testing.T
+	dir string
 }
 
 func (f *fio) name() string           { return "fio" }
-func (f *fio) ended() <-chan struct{} { return f.done }
+func (f *fio) ended() <-chan struct{} { return f.Ended() }
 
 func (f *fio) stop() []time.Time {
 	f.t.Helper()
-	_ = f.cmd.Process.Signal(syscall.SIGINT)
-	select {
-	case <-f.done:
-	case <-wait.Late():
-		wait.RanOut(f.t, "end of fio")
-		f.t.Fatalf("fio does not end\n%s", &f.said)
-	}
-	text, err := os.ReadFile(filepath.Join(f.dir, "fio.json"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	var result struct {
-		Jobs []struct {
-			Error    int `json:"error"`
-			TotalErr int `json:"total_err"`
-			Read     struct {
-				IOs int `json:"total_ios"`
-			} `json:"read"`
-			Write struct {
-				IOs int `json:"total_ios"`
-			} `json:"write"`
-		} `json:"jobs"`
-	}
-	if i := bytes.IndexByte(text, '{'); i >= 0 {
-		err = json.Unmarshal(text[i:], &result)
-	}
-	if err != nil || len(result.Jobs) != 1 {
-		f.t.Fatalf("fio's result cannot be read: %v, %d jobs\n%s\n%s", err, len(result.Jobs), text, &f.said)
-	}
-	j := result.Jobs[0]
-	if j.Error != 0 || j.TotalErr != 0 || j.Read.IOs == 0 {
-		f.t.Fatalf("fio: error %d, %d errors, %d writes, %d blocks verified\n%s", j.Error, j.TotalErr, j.Write.IOs,
-			j.Read.IOs, &f.said)
-	}
-	f.t.Logf("fio has written %d and verified %d blocks", j.Write.IOs, j.Read.IOs)
+	r := f.Stop()
+	f.t.Logf("fio has written %d and verified %d blocks", r.Written, r.Verified)
 	return f.completions()
 }
 

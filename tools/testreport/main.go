@@ -33,6 +33,7 @@ import (
 func main() {
 	o := options{environment: os.Environ()}
 	flag.BoolVar(&o.verbose, "v", false, "print the result of every test")
+	flag.IntVar(&o.longest, "longest", 0, "name so many of the tests that took longest")
 	flag.StringVar(&o.module, "module", ".", "folder of the module under test, for the command that repeats a test")
 	skipped := flag.String("skipped", "", "file that gets a line for every test that was skipped")
 	failed := flag.String("failed", "", "file that gets every test that failed, as the report's last lines name it")
@@ -84,6 +85,7 @@ func printTable(skipped, facts string) error {
 // options of a report.
 type options struct {
 	verbose bool
+	longest int // so many of the tests that took longest are named at the end
 	// module, args and environment are those of go test, for the command that repeats a test.
 	module      string
 	args        []string
@@ -125,6 +127,7 @@ type report struct {
 	broken   bool                // a package failed, and none of its tests
 	skips    []string
 	tests    counts
+	times    []timed
 	running  running
 }
 
@@ -240,6 +243,7 @@ func (r *report) test(p *result, e event) {
 	if r.verbose {
 		fmt.Fprintf(r.w, "    %-4s %s (%.2fs)\n", e.Action, e.Test, e.Elapsed)
 	}
+	r.times = append(r.times, timed{e.Test, e.Elapsed})
 }
 
 // said is what a test printed, without the lines that frame it.
@@ -359,6 +363,9 @@ func (r *report) finish() bool {
 	ok := len(r.failures) == 0 && r.tests.sum() > 0
 	if !ok {
 		word = "FAIL"
+	}
+	if r.longest > 0 && len(r.times) > 0 {
+		fmt.Fprintln(r.w, "longest:", longestLine(longest(r.times, r.longest)))
 	}
 	fmt.Fprintf(r.w, "%s: %d tests passed, %d failed, %d skipped in %.1f s\n",
 		word, r.tests.passed, r.tests.failed, r.tests.skipped, time.Since(r.began).Seconds())
