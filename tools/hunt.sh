@@ -87,6 +87,7 @@ do_sim() {
 }
 
 do_e2e() {
+	export ANKOLE_TIMES=2
 	[ "$size" != night ] || export ANKOLE_F4_ROUNDS=100 ANKOLE_F18_REPLICAS=60
 	parallel=1 gotest . -count=1 -run "${RUN:-.}" ./test/e2e || return 1
 	[ "$size" = night ] || return 0

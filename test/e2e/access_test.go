@@ -46,7 +46,7 @@ func TestAccess(t *testing.T) {
 		lack.Later(t, "starts a cluster; not with -short")
 	}
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, Nodes: 2, NodeGrace: 10 * time.Second})
+	c := startWith(t, testcluster.Options{Manager: true, Nodes: 2, NodeGrace: nodeGrace})
 	clients := kubernetesOf(t, c)
 	a := &accessTest{cluster: c, clients: clients}
 	a.everywhere(t, "open to this machine", nil, 200)

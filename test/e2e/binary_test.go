@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -33,7 +32,7 @@ func TestC3(t *testing.T) {
 	images := t.TempDir()
 	makeImage(t, images, "ankole-instance-manager-dev", filepath.Join(frozen, "instance-manager"), "instance-manager")
 	c := &cluster{Cluster: testcluster.Start(t,
-		testcluster.Options{Manager: true, Images: images, NodeGrace: 10 * time.Second}), t: t}
+		testcluster.Options{Manager: true, Images: images, NodeGrace: nodeGrace}), t: t}
 	c.connect()
 	t.Cleanup(func() {
 		if t.Failed() {

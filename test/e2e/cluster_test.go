@@ -33,6 +33,9 @@ const (
 	namespace = "longhorn-system"
 	// longest bounds every wait for a condition; machines that run tests are slow and shared.
 	longest = 3 * time.Minute
+	// nodeGrace is how long a node is silent before it counts as lost. The gate and the hunt make it
+	// longer (package patience).
+	nodeGrace = 6 * time.Second
 )
 
 // cluster is a running cluster with clients.
@@ -45,7 +48,7 @@ type cluster struct {
 
 func start(t *testing.T) *cluster {
 	t.Helper()
-	return startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second})
+	return startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace})
 }
 
 func startWith(t *testing.T, o testcluster.Options) *cluster {
@@ -133,11 +136,17 @@ func (c *cluster) create(name string, size int64, replicas int) {
 // attach attaches the volume and waits until it is usable and has the given number of RW replicas.
 func (c *cluster) attach(name, node string, rw int) string {
 	c.t.Helper()
+	c.askToAttach(name, node)
+	return c.awaitUsable(name, node, rw)
+}
+
+// askToAttach asks until it is granted: a new volume has no places for its replicas yet.
+func (c *cluster) askToAttach(name, node string) {
+	c.t.Helper()
 	c.eventually("attach "+name, func(ctx context.Context) error {
 		_, err := c.rest.AttachVolume(ctx, name, resource.AttachInput{HostID: node})
 		return err
 	})
-	return c.awaitUsable(name, node, rw)
 }
 
 func (c *cluster) awaitUsable(name, node string, rw int) (endpoint string) {

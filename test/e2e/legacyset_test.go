@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -67,7 +66,7 @@ func startOlder(t *testing.T) *older {
 		t.Fatal(err)
 	}
 	makeImage(t, images, naming.CanonicalImage(engineOlder), engine, "engine")
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, Images: images,
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: images,
 		Args: []string{"--node-cpu", strconv.Itoa(legacyNodeCPU / 1000)}})
 	ks := kubernetesOf(t, c)
 	c.managersRun()

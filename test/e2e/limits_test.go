@@ -15,7 +15,6 @@ import (
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	restclient "ankole.storage/rest/client"
-	"ankole.storage/rest/resource"
 )
 
 // evictedReplicas is how many replicas the node has that scenarioF18 evicts. ANKOLE_F18_REPLICAS
@@ -150,9 +149,7 @@ func (c *cluster) attachOnce(names []string, node string) {
 func (c *cluster) attachAll(at map[string]string) map[string]string {
 	c.t.Helper()
 	for v, node := range at {
-		if _, err := c.rest.AttachVolume(context.Background(), v, resource.AttachInput{HostID: node}); err != nil {
-			c.t.Fatal(err)
-		}
+		c.askToAttach(v, node)
 	}
 	endpoints := map[string]string{}
 	for v, node := range at {

@@ -16,7 +16,7 @@ import (
 // does not come, it says what, cleans up and ends with status 1.
 func TestProposalsTour(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, PodNetworks: storageNetworks})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, PodNetworks: storageNetworks})
 	c.managersRun()
 	ks := kubernetesOf(t, c)
 	n, k := &networkTest{c, ks}, &cpuTest{c, ks}

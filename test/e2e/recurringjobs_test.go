@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/lack"
 )
@@ -46,10 +48,12 @@ func scenarioF10(t *testing.T, c *cluster) {
 	if _, out, _ := c.ankole(t, "recurring-job", "of", f10, "-o", "name"); out != "recurring-job/default\n" {
 		t.Errorf("a new volume follows %q, want group default", out)
 	}
-	j.byTheClock()
+	await := j.clock()
+	j.retained()
 	j.detached()
 	j.killed()
 	j.cleanup()
+	await()
 	j.delete()
 	j.trim()
 }
@@ -57,7 +61,7 @@ func scenarioF10(t *testing.T, c *cluster) {
 // undo leaves no job and no setting behind, however far the scenario has come.
 func (j *jobTest) undo() {
 	j.setting(whileDetached, "false")
-	for _, name := range []string{"f10-snap", "f10-clean", "f10-del", "f10-trim"} {
+	for _, name := range []string{"f10-minute", "f10-snap", "f10-clean", "f10-del", "f10-trim"} {
 		status, out, text := j.ankole(j.t, "recurring-job", "delete", name, "--yes")
 		if status != 0 && !strings.Contains(text, "not found") {
 			j.t.Errorf("deleting %s: %d, %s%s", name, status, out, text)
@@ -112,10 +116,10 @@ func (j *jobTest) finish(run *batchv1.Job) {
 	}
 }
 
-// taken lists the snapshots of the volume that a job made, oldest first, and all that are ready.
-func (j *jobTest) taken(job string) (made, all []string) {
+// taken lists the snapshots of a volume that a job made, oldest first, and all that are ready.
+func (j *jobTest) taken(volume, job string) (made, all []string) {
 	j.t.Helper()
-	list, err := j.rest.SnapshotObjects(context.Background(), f10)
+	list, err := j.rest.SnapshotObjects(context.Background(), volume)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -132,37 +136,63 @@ func (j *jobTest) taken(job string) (made, all []string) {
 	return made, all
 }
 
-// byTheClock: a job every minute takes a snapshot; after more runs than it retains, that many are
-// left, and those of others.
-func (j *jobTest) byTheClock() {
+// clock begins what goes by the clock, on a volume of its own: a job takes a snapshot every minute,
+// and the data of a snapshot is checked by the schedule. What it returns waits for both, and ends
+// them.
+func (j *jobTest) clock() (await func()) {
+	const volume, job = "f10-clock", "f10-minute"
+	j.create(volume, 32*mib, 2)
+	fillWith(j.t, j.cluster, j.attach(volume, "node-3", 2), 1)
+	j.orderSnapshot(volume, "f10-checked")
+	j.cluster.setting(setting.SnapshotDataIntegrity, "enabled")
+	j.cluster.setting(setting.SnapshotDataIntegrityCronJob, "* * * * *")
+	j.command("recurring-job", "create", job, "--task", "snapshot", "--cron", "* * * * *", "--label", "of=f10")
+	j.command("recurring-job", "attach", volume, job)
+	return func() {
+		j.eventually("a snapshot by the clock", func(context.Context) error {
+			if made, all := j.taken(volume, job); len(made) == 0 {
+				return fmt.Errorf("there are %v", all)
+			}
+			return nil
+		})
+		j.awaitChecksum("f10-checked", time.Time{})
+		j.command("recurring-job", "update", job, "--cron", "0 0 29 2 *")
+		j.eventually("the CronJob follows its job", func(ctx context.Context) error {
+			cron, err := j.kube.BatchV1().CronJobs(namespace).Get(ctx, job, metav1.GetOptions{})
+			if err == nil && (cron.Spec.Schedule != "0 0 29 2 *" || len(cron.Status.Active) > 0) {
+				err = fmt.Errorf("schedule %s, active %v", cron.Spec.Schedule, cron.Status.Active)
+			}
+			return err
+		})
+		j.command("recurring-job", "delete", job, "--yes")
+		j.cluster.setting(setting.SnapshotDataIntegrityCronJob, "@yearly")
+		j.cluster.setting(setting.SnapshotDataIntegrity, "fast-check")
+		j.cluster.detach(volume)
+		j.remove(volume)
+	}
+}
+
+// retained: after more runs than a job retains, that many of its snapshots are left, and those of
+// others.
+func (j *jobTest) retained() {
 	endpoint := j.attach(f10, "node-1", 2)
 	j.orderSnapshot(f10, "keep")
-	j.command("recurring-job", "create", "f10-snap", "--task", "snapshot", "--cron", "* * * * *", "--retain", "2",
+	j.command("recurring-job", "create", "f10-snap", "--task", "snapshot", "--cron", "0 0 29 2 *", "--retain", "2",
 		"--label", "of=f10")
 	j.command("recurring-job", "attach", f10, "f10-snap")
-	j.eventually("a snapshot by the clock", func(context.Context) error {
-		if made, all := j.taken("f10-snap"); len(made) == 0 {
-			return fmt.Errorf("there are %v", all)
-		}
-		return nil
-	})
-	j.command("recurring-job", "update", "f10-snap", "--cron", "0 0 29 2 *")
-	j.eventually("the CronJob follows its job", func(ctx context.Context) error {
-		cron, err := j.kube.BatchV1().CronJobs(namespace).Get(ctx, "f10-snap", metav1.GetOptions{})
-		if err == nil && (cron.Spec.Schedule != "0 0 29 2 *" || len(cron.Status.Active) > 0) {
-			err = fmt.Errorf("schedule %s, active %v", cron.Spec.Schedule, cron.Status.Active)
-		}
-		return err
-	})
-	first, _ := j.taken("f10-snap")
+	j.finish(j.run("f10-snap"))
+	first, _ := j.taken(f10, "f10-snap")
+	if len(first) != 1 {
+		j.t.Fatalf("after the first run there are %v", first)
+	}
 	var content [32]byte
-	for seed := range byte(3) {
+	for seed := range byte(2) {
 		content = fillWith(j.t, j.cluster, endpoint, seed)
 		j.finish(j.run("f10-snap"))
 	}
-	made, all := j.taken("f10-snap")
+	made, all := j.taken(f10, "f10-snap")
 	if len(made) != 2 || slices.Contains(made, first[0]) || !slices.Contains(all, "keep") {
-		j.t.Errorf("after three runs more than %v there are %v of %v", first, made, all)
+		j.t.Errorf("after two runs more than %v there are %v of %v", first, made, all)
 	}
 	s, err := j.rest.SnapshotObject(context.Background(), f10, made[1])
 	if err != nil || s.Labels["of"] != f10 || !strings.HasPrefix(s.Name, "f10-snap-") {
@@ -171,7 +201,7 @@ func (j *jobTest) byTheClock() {
 	holds(j.t, j.cluster, endpoint, content, "the content has changed")
 	var job longhorn.RecurringJob
 	if err := j.cluster.kube.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: "f10-snap"},
-		&job); err != nil || job.Status.ExecutionCount < 4 || job.Status.OwnerID == "" {
+		&job); err != nil || job.Status.ExecutionCount < 3 || job.Status.OwnerID == "" {
 		j.t.Errorf("status %+v, %v", job.Status, err)
 	}
 	j.cluster.detach(f10)
@@ -180,14 +210,14 @@ func (j *jobTest) byTheClock() {
 // detached: a detached volume is left alone unless the setting says otherwise, and is detached
 // again afterwards.
 func (j *jobTest) detached() {
-	before, _ := j.taken("f10-snap")
+	before, _ := j.taken(f10, "f10-snap")
 	j.finish(j.run("f10-snap"))
-	if after, _ := j.taken("f10-snap"); !slices.Equal(before, after) || j.volume(f10).State != "detached" {
+	if after, _ := j.taken(f10, "f10-snap"); !slices.Equal(before, after) || j.volume(f10).State != "detached" {
 		j.t.Errorf("snapshots %v of the detached volume became %v; it is %s", before, after, j.volume(f10).State)
 	}
 	j.setting(whileDetached, "true")
 	j.finish(j.run("f10-snap"))
-	if after, _ := j.taken("f10-snap"); len(after) != 2 || after[0] != before[1] {
+	if after, _ := j.taken(f10, "f10-snap"); len(after) != 2 || after[0] != before[1] {
 		j.t.Errorf("snapshots %v of the detached volume became %v", before, after)
 	}
 	j.free()
@@ -242,7 +272,7 @@ func (j *jobTest) killed() {
 	}
 	j.finish(run)
 	j.free()
-	if made, _ := j.taken("f10-snap"); len(made) != 2 {
+	if made, _ := j.taken(f10, "f10-snap"); len(made) != 2 {
 		j.t.Errorf("snapshots %v", made)
 	}
 }
@@ -262,7 +292,7 @@ func (j *jobTest) cleanup() {
 	j.command("recurring-job", "create", "f10-clean", "--task", "snapshot-cleanup", "--cron", "0 0 29 2 *")
 	j.command("recurring-job", "attach", f10, "f10-clean")
 	j.finish(j.run("f10-clean"))
-	if _, all := j.taken(""); slices.Contains(all, "above") || !slices.Contains(all, "marked") {
+	if _, all := j.taken(f10, ""); slices.Contains(all, "above") || !slices.Contains(all, "marked") {
 		j.t.Errorf("after the clean-up there are %v", all)
 	}
 	if after := j.allocated(f10); before-after < 2*24*mib {
@@ -278,7 +308,7 @@ func (j *jobTest) delete() {
 		"--group", "rare")
 	j.command("recurring-job", "attach", f10, "rare", "--group")
 	j.finish(j.run("f10-del"))
-	if _, all := j.taken(""); !slices.Equal(all, []string{"top"}) {
+	if _, all := j.taken(f10, ""); !slices.Equal(all, []string{"top"}) {
 		j.t.Errorf("after the deletion there are %v", all)
 	}
 	if after := j.allocated(f10); after >= before {

@@ -33,7 +33,7 @@ const nextImage = "ankole/instance-manager:next"
 // so, while the volume goes on, and runs when the former one has gone (B9).
 func TestReplaceInstanceManagers(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
 		Args: []string{"--node-cpu", "2"}})
 	c.managersRun()
 	ks := kubernetesOf(t, c)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"os"
 	"testing"
-	"time"
 
 	"ankole.storage/testcluster"
 )
@@ -26,7 +25,7 @@ func (c *cluster) useStorageNetwork() {
 // on it.
 func TestC14(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, PodNetworks: storageNetworks})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, PodNetworks: storageNetworks})
 	c.useStorageNetwork()
 	c.each(t, []scenario{
 		{"A1", scenarioA1}, {"A2", scenarioA2}, {"A13", scenarioA13}, {"F1", scenarioF1}, {"F3", scenarioF3},

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/wait"
@@ -39,7 +38,7 @@ func takeOver(t *testing.T, archive string, had fixture) {
 	dir := unpack(t, archive)
 	folders := replicaFolders(t, dir)
 	leaveEngines(t, dir)
-	c := &takeover{had: had, cluster: startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
+	c := &takeover{had: had, cluster: startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
 		Dir: dir, Permit: []string{testcluster.Restarts}})} // containers that ran are started again
 	c.kept(t)
 	for name, v := range had.Volumes {

@@ -38,7 +38,7 @@ const (
 // device.
 func TestE10UpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, Images: engineImages(t)})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
 	c.managersRun()
 	for _, image := range []string{engineNext, engineFar, engineCrashing} {
 		c.addEngineImage(image)
@@ -58,6 +58,8 @@ func TestE10UpgradeUnderLoad(t *testing.T) {
 
 	for _, name := range volumes {
 		c.upgrade(name, engineNext)
+	}
+	for _, name := range volumes {
 		c.awaitEngineImage(name, engineNext)
 	}
 	check("by hand")

@@ -38,7 +38,7 @@ const (
 // comes too (E12), and a node with the former one is lost (A18).
 func TestE10Cases(t *testing.T) {
 	t.Parallel()
-	k := &casesTest{cluster: startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second,
+	k := &casesTest{cluster: startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
 		Images: engineImages(t)}), loads: map[string]*rig.Load{}, devices: map[string]userDevice{}}
 	k.managersRun()
 	k.addEngineImage(engineNext)

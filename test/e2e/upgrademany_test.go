@@ -12,7 +12,7 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// Volumes of TestE9: so many of two replicas, of which some on each of the three nodes are attached.
+// Volumes of TestE9, each of two replicas; some are attached to each of the three nodes.
 const (
 	manyVolumes    = 60
 	manyPerNode    = 16
@@ -21,12 +21,12 @@ const (
 )
 
 // TestE9 brings sixty volumes to another engine image and, within a limit per node, back by
-// themselves, while fio writes to each of the 48 that are attached and verifies what it has written.
-// No fio sees an error, no volume is upgraded beyond the limit, and the replicas of all hold the
-// same. volume.TestE9ThousandsOfVolumes has 2,000.
+// themselves, while fio writes to each of the 48 that are attached and verifies what it has
+// written. No fio sees an error, no volume is upgraded beyond the limit, and the replicas of all
+// hold the same. volume.TestE9ThousandsOfVolumes has 2,000.
 func TestE9(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: 10 * time.Second, Images: engineImages(t)})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
 	c.managersRun()
 	c.addEngineImage(engineNext)
 	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
@@ -86,7 +86,7 @@ func (c *cluster) fioOnAll(at map[string]string) map[string]*rig.Fio {
 	loads := map[string]*rig.Fio{}
 	for name, endpoint := range c.attachAll(at) {
 		f := rig.StartFio(c.t, filepath.Join(c.t.TempDir(), "fio"), endpoint, "--iodepth=2",
-			fmt.Sprint("--size=", manyVolumeSize/2), "--verify_backlog=64", "--rate_iops=10")
+			fmt.Sprint("--size=", manyVolumeSize/2), "--verify_backlog=64", "--rate_iops=5")
 		if f == nil {
 			lack.Skip(c.t, "fio is not here, or has no engine for ", endpoint)
 		}

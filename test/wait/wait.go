@@ -22,6 +22,8 @@ const (
 	// They look at once, and again each time after a part of the time that has passed, so that what is
 	// quick is seen at once and what takes long is not asked all the time.
 	firstPause, mostPause = time.Millisecond, 100 * time.Millisecond
+	// told is how long a wait takes that is logged.
+	told = 2 * time.Second
 	// NotesVariable of the environment names the file that gets a line for each wait that ran out.
 	NotesVariable = "ANKOLE_WAITS"
 )
@@ -62,6 +64,9 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	for pause := firstPause; ; pause = min(pause*5/4, mostPause) {
 		err := check()
 		if err == nil {
+			if took := time.Since(began); took > told {
+				t.Logf("%s: after %.1f s", what, took.Seconds())
+			}
 			return
 		}
 		if time.Since(began) > limit {
