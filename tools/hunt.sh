@@ -96,10 +96,9 @@ do_e2e() {
 		-skip '^(TestCluster|TestC14|TestC3|TestProposalsTour|TestTakesOverAnEarlierCluster|TestAccess|TestCommandLine)$' ./test/e2e
 }
 
-# The suite is a program of its own module's tools, so that its framework stays out of the main module.
 do_csi() {
-	go -C tools build -buildvcs=false -o "$bin/tools/" github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity || return 1
-	ANKOLE_TOOLS="$bin/tools" gotest . -count=1 ./test/csi
+	need_sanity || return 1
+	gotest . -count=1 ./test/csi
 }
 
 do_k8s() {

@@ -36,6 +36,13 @@ gotest() {
 	return "$(cat "$work/status.$current")"
 }
 
+# need_sanity builds the sanity suite of the CSI project, a program of module tools, so that its framework stays out of the
+# main module.
+need_sanity() {
+	go -C tools build -buildvcs=false -o "$bin/tools/" github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity || return 1
+	export ANKOLE_TOOLS="$bin/tools"
+}
+
 do_build() { tools/build.sh; }
 
 # cpu prints the seconds of processor time that the children of this shell have used. "times" has to run in this shell.

@@ -16,6 +16,7 @@
 #   nolegacy         tests of the main module without support for older instance managers
 #   simulation       simulators of the data path and of the control plane: the same seeds each time
 #   scenarios        clusters of real processes: what users do first, and what was promised to them
+#   sanity           the CSI driver on such a cluster: the sanity suite of the CSI project, for file systems
 #
 # Tests that search, or that measure real time, memory or the kernel's mood, skip in the gate through test/lack
 # (lack.RealTime); a phase of the hunt runs them.
@@ -122,10 +123,15 @@ do_scenarios() {
 scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster)$
 	^TestPlaces$/^(F14|F18)$'
 
+do_sanity() {
+	need_sanity || return 1
+	ANKOLE_TIMES=5 gotest . -count=1 -run '^TestSanity$/^mount$' ./test/csi
+}
+
 # Read to its end before it runs, so that editing the script does not disturb a run.
 main() {
 	[ $# -gt 0 ] || need_tests
-	[ $# -gt 0 ] || set -- build format vet staticcheck tidy unit modules nolegacy simulation scenarios
+	[ $# -gt 0 ] || set -- build format vet staticcheck tidy unit modules nolegacy simulation scenarios sanity
 	known "$@"
 	start=$(now)
 	echo "gate of $(git rev-parse --short HEAD): $*"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -198,28 +197,6 @@ func (b *bed) replicaOn(ctx context.Context, volume, node string) error {
 		return fmt.Errorf("replicas %+v, want one on %s", v.Replicas, node)
 	}
 	return nil
-}
-
-// claimTimes measures how long claims take to become running Pods, one after the other.
-func claimTimes(b *bed) {
-	var took []time.Duration
-	var names []string
-	for i := range 6 {
-		name := fmt.Sprintf("timed-%d", i)
-		began := time.Now()
-		b.claim(name, claim{size: "64Mi"})
-		b.startPod(name, b.NodeName(i%b.Nodes+1), name)
-		took = append(took, time.Since(began))
-		names = append(names, name)
-	}
-	slices.Sort(took)
-	b.t.Logf("from a claim to a Pod that runs: median %.1f s, slowest of %d %.1f s", took[len(took)/2].Seconds(),
-		len(took),
-		took[len(took)-1].Seconds())
-	for _, name := range names {
-		b.endPod(name)
-	}
-	b.unclaim(names...)
 }
 
 // claim is what a PersistentVolumeClaim asks for.

@@ -56,7 +56,7 @@ func TestKubernetes(t *testing.T) {
 		{"F11", scenarioF11},
 		{"RawBlock", rawBlock},
 		{"D5", scenarioD5},
-		{"ClaimTimes", claimTimes},
+		{"IdleCost", idleCost},
 		{"ReplicaLost", replicaLost},
 		{"F16", scenarioF16},
 		{"A9", scenarioA9},
