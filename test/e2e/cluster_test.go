@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -237,16 +239,17 @@ func (c *cluster) replicaDirs(volume string) map[string]string {
 	return dirs
 }
 
-// identical checks that all replicas of a detached volume hold the same.
+// identical checks that all replicas of a detached volume hold the same. A replica that was
+// replaced may go only now.
 func (c *cluster) identical(volume string, n int) {
 	c.t.Helper()
 	var dirs []string
-	for _, d := range c.replicaDirs(volume) {
-		dirs = append(dirs, d)
-	}
-	if len(dirs) != n {
-		c.t.Fatalf("volume %s has %d replicas, want %d", volume, len(dirs), n)
-	}
+	c.eventually(fmt.Sprintf("volume %s has %d replicas", volume, n), func(context.Context) error {
+		if dirs = slices.Collect(maps.Values(c.replicaDirs(volume))); len(dirs) != n {
+			return fmt.Errorf("there are %d: %v", len(dirs), dirs)
+		}
+		return nil
+	})
 	c.eventually("replica directories are closed", func(context.Context) error {
 		for _, d := range dirs {
 			if pids := holding(c.Info.Dir, d); len(pids) > 0 {
