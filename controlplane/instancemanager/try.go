@@ -13,7 +13,7 @@ import (
 
 // refusedRetry is how soon a Pod that the API server refuses is tried again: what refuses it, a
 // quota or a limit of the namespace, wakes nobody.
-const refusedRetry = 30 * time.Second
+const refusedRetry = 10 * time.Second
 
 // tryNext asks the API server whether it would take the next Pod, before the present one goes or
 // when there is none, and returns its words if it would not. A LimitRange, a quota or Pod Security
