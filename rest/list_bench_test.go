@@ -75,8 +75,8 @@ func TestListsAreMadeOfTheCache(t *testing.T) {
 	}
 }
 
-// BenchmarkListVolumes gets the list of 1,000 volumes of three replicas, with a token: one client, and
-// several at a time.
+// BenchmarkListVolumes gets the list of 1,000 volumes of three replicas, with a token: one client,
+// and several at a time.
 func BenchmarkListVolumes(b *testing.B) {
 	f, asked := countedLeader(b, benchVolumes)
 	report := func(b *testing.B, began time.Time, used time.Duration, before, read int64) {

@@ -34,7 +34,8 @@ func many[T any, P object[T]](count int, name string, fill func(P), text func(P)
 	return p
 }
 
-// populations are what a cluster of 100 nodes with 1,000 volumes has, each volume with five backups.
+// populations are what a cluster of 100 nodes with 1,000 volumes has, each volume with five
+// backups.
 func populations() map[string]population {
 	all := map[string]population{
 		"nodes": many(100, "node", func(n *lh.Node) { *n = *resttest.ReadyNode(n.Name) },
