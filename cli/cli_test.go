@@ -211,7 +211,7 @@ func TestErrorsNameTheNextStep(t *testing.T) {
 		{"volume create x1 --size 1Gi --replicas many", 2, "invalid argument"},
 		{"volume scale demo --replicas 2", 1, "invalid volume state to update replica count"},
 		{"volume scale nope --replicas 2", 1, "volume nope not found"},
-		{"volume scale demo", 2, "1 to 20 replicas"},
+		{"volume scale demo", 2, "the number of replicas is missing"},
 		{"volume set-locality demo", 2, "the data locality is missing"},
 		{"volume set-locality demo disable", 2, "disabled, best-effort, strict-local"},
 		{"volume set-locality nope disabled", 1, "volume nope not found"},

@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,6 +97,79 @@ apply
 apply -f /nowhere/at.yaml
 status --nope
 status extra
+version extra
+demo extra
+demo proposals extra
+node get nope
+node list --filter nothing=1
+node set-cpu node-1
+node set-cpu node-1 lots
+node set-cpu nope 100
+disk list --sort nothing
+engine-image list --filter nothing=1
+instance-manager list --sort nothing
+orphan list --sort nothing
+replica list nope
+replica list --sort nothing
+replica logs nope
+engine logs nope
+replica check /nowhere/at
+replica export /nowhere/at
+replica export /nowhere/at /nowhere/image
+replica hash /nowhere/at
+replica inspect
+replica inspect /nowhere/at
+recurring-job list --sort nothing
+recurring-job of nope
+recurring-job create
+recurring-job create new --cron @daily
+recurring-job create new --task snapshot --cron @daily --label nothing
+recurring-job update nope --retain 3
+recurring-job update nope
+recurring-job attach demo
+recurring-job attach nope x
+recurring-job detach nope x
+setting set nope 1
+setting set log-level
+setting set log-level Loud
+setting set replica-auto-balance sometimes
+snapshot create nope
+snapshot list nope
+snapshot list demo --sort nothing
+snapshot purge nope
+snapshot purge demo
+snapshot revert demo
+snapshot revert nope s
+snapshot revert demo s
+volume accept-data-loss nope
+volume create
+volume create new
+volume create new --size lots
+volume create new --size -1
+volume create new --size 1Gi --replicas 99
+volume create BAD/NAME --size 1Gi
+volume create new --size 1Gi --data-locality somewhere
+volume create new --size 1Gi --node-tag nope
+volume create new --from nope
+volume create demo --size 1Gi
+volume attach nope
+volume attach demo --node nope
+volume detach nope
+volume expand demo
+volume expand demo --size lots
+volume expand demo --size 512Mi
+volume expand nope --size 2Gi
+volume salvage nope
+volume scale demo
+volume scale demo --replicas 99
+volume scale nope --replicas 2
+volume set-locality demo somewhere
+volume set-locality nope disabled
+volume trim demo
+volume trim nope
+volume upgrade nope
+volume upgrade busy --image nope
+volume watch nope
 `
 
 // TestErrors compares what every refusal says with the golden file: what failed, which object, what
@@ -114,6 +189,46 @@ func TestErrors(t *testing.T) {
 	if after := b.ok("volume", "list", "-o", "json") + b.ok("node", "list", "-o", "json"); after != before {
 		t.Errorf("changed:\n%s", after)
 	}
+}
+
+// TestEveryCommandHasAGolden: errors.golden has a refusal of each command, and each command that
+// shows objects has a golden file of its table.
+func TestEveryCommandHasAGolden(t *testing.T) {
+	text, err := os.ReadFile("testdata/errors.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := map[string]bool{}
+	for _, entry := range strings.Split(string(text), "\n\n") {
+		line, _, _ := strings.Cut(strings.TrimPrefix(entry, "$ ankole "), "\n")
+		if words := strings.Fields(line); len(words) > 0 && !strings.HasSuffix(entry, "\n[0]") {
+			refused[words[0]] = true
+			refused[strings.Join(words[:min(2, len(words))], " ")] = true
+		}
+	}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		path := strings.TrimPrefix(c.CommandPath(), "ankole ")
+		if c.HasSubCommands() {
+			for _, sub := range c.Commands() {
+				walk(sub)
+			}
+			return
+		}
+		if !refused[path] && path != "standalone" { // which is another program
+			t.Errorf("errors.golden has no refusal of: ankole %s", path)
+		}
+		kind, verb, _ := strings.Cut(path, " ")
+		pattern := map[string]string{"list": kind + "-list", "get": kind + "-get", "show": kind + "-show", "of": kind + "-of",
+			"describe": "describe-" + kind}[verb]
+		if pattern == "" {
+			return
+		}
+		if found, err := filepath.Glob("testdata/" + pattern + "*.golden"); err != nil || len(found) == 0 {
+			t.Errorf("no golden file of: ankole %s (%v)", path, err)
+		}
+	}
+	walk(newApp(io.Discard, io.Discard).root())
 }
 
 // TestHelp: commands in groups, the flags of all.

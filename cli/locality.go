@@ -17,7 +17,7 @@ var localities = []string{"disabled", "best-effort", "strict-local"}
 func (a *app) volumeSetLocality() *cobra.Command {
 	var w waiting
 	complete := a.completeNames(1, volumeNames)
-	c := &cobra.Command{Use: "set-locality NAME disabled|best-effort",
+	c := &cobra.Command{Use: "set-locality NAME disabled|best-effort|strict-local",
 		Short: "Set whether a volume is to have a replica on the node where it is attached",
 		Long: "Set whether a volume is to have a replica on the node where it is attached. With best-effort one is built there,\n" +
 			"and then one elsewhere is removed; the volume stays in use, also where there is no room for a replica. With disabled\n" +

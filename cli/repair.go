@@ -18,6 +18,9 @@ func (a *app) volumeScale() *cobra.Command {
 		Args:              exactly("the volume's name"),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("replicas") {
+				return usagef("the number of replicas is missing; add for instance --replicas 3")
+			}
 			if count < 1 || count > 20 {
 				return usagef("--replicas %d: a volume has 1 to 20 replicas", count)
 			}

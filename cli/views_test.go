@@ -117,6 +117,7 @@ func TestViews(t *testing.T) {
 		"describe-instance-manager":      {"instance-manager", "describe", "instance-manager-1"},
 		"instance-manager-list":          {"instance-manager", "list"},
 		"instance-manager-list-wide":     {"instance-manager", "list", "-o", "wide"},
+		"instance-manager-get":           {"instance-manager", "get", "instance-manager-1", "instance-manager-2"},
 		"event-list":                     {"event", "list"},
 		"event-list-wide":                {"event", "list", "-o", "wide"},
 		"event-list-volume":              {"event", "list", "--for", "volume/busy"},

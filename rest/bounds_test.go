@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )
 
@@ -160,5 +164,66 @@ func TestPathTricks(t *testing.T) {
 				t.Errorf("%s: %q, %v", path, head, err)
 			}
 		}
+	}
+}
+
+// TestTenThousandConnections: of 10,000 connections of one address, each with half a request, so
+// many are kept as the bounds of a manager say; another address is served all the while, and the
+// places are free again when the time for a request's header is over.
+func TestTenThousandConnections(t *testing.T) {
+	lack.RealTime(t, "10,000 connections, and a header that takes its time")
+	const tried = 10_000
+	var limit unix.Rlimit
+	if must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)); limit.Cur < tried+2*maxAddressConnections+100 {
+		lack.Skip(t, "as many open files as the test has connections")
+	}
+	f := guarded(t, &resttest.Reviews{}, "all", same)
+	address := f.serving()
+	ask := func(ip string) error {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", address)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := io.WriteString(c, "GET /v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err = bufio.NewReader(c).ReadString('\n')
+		return err
+	}
+	greedy := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
+	var before, during runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var all []net.Conn
+	for range tried {
+		c, err := greedy.Dial("tcp", address)
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, _ = io.WriteString(c, "GET /v1/volumes HTTP/1.1\r\n") // a refused one may be closed already
+		all = append(all, c)
+	}
+	if err := ask("127.0.0.3"); err != nil {
+		t.Errorf("another address is kept out: %v", err)
+	}
+	runtime.ReadMemStats(&during)
+	if grown := int64(during.HeapAlloc) - int64(before.HeapAlloc); grown > 128<<20 {
+		t.Errorf("%d MiB are held", grown>>20)
+	}
+	if err := ask("127.0.0.2"); err == nil {
+		t.Errorf("more than %d connections of one address are served", maxAddressConnections)
+	}
+	wait.Within(t, 3*readHeaderTimeout, "the places of slow headers are free again",
+		func() error { return ask("127.0.0.2") })
+	open := 0
+	for _, c := range all {
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		if n, _ := c.Read(make([]byte, 100)); n > 0 { // 408 of the server's, whereas a refused one gets nothing
+			open++
+		}
+	}
+	if open > maxAddressConnections {
+		t.Errorf("%d connections were served, at most %d of an address are", open, maxAddressConnections)
 	}
 }

@@ -128,9 +128,11 @@ func (f *follower) follow(ctx context.Context) {
 
 // alive pings the client and reports whether the stream should go on. It should not when others
 // tell of changes than at its start, since the informers of a manager that has lost the leadership
-// tell nothing any more: the client comes back and is served by whoever leads.
+// tell nothing any more, nor when it began while nobody led and another manager leads: the client
+// comes back and is served by whoever leads.
 func (f *follower) alive() bool {
-	if now := f.server.informers(); now != f.informers {
+	elsewhere := f.informers == nil && f.server.cfg.Leader != nil && f.server.cfg.Leader(f.q.Request) != nil
+	if elsewhere || f.server.informers() != f.informers {
 		f.server.cfg.Logger.Info("stream ended: another manager leads", "path", f.q.URL.Path)
 		return false
 	}

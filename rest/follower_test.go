@@ -170,6 +170,31 @@ func TestStreamEndsWithTheLeadership(t *testing.T) {
 	}
 }
 
+// TestStreamThatBeganWithoutALeader: a stream that looks at live lists since nobody led at its
+// start ends when another manager leads, or this one; until then it goes on.
+func TestStreamThatBeganWithoutALeader(t *testing.T) {
+	var leads *Target
+	var tells cache.Informers
+	f := newFixtureWith(t, interceptor.Funcs{}, func(cfg *Config) {
+		cfg.Informers = func() cache.Informers { return tells }
+		cfg.Leader = func(*http.Request) *Target { return leads }
+	})
+	r, err := http.NewRequest(http.MethodGet, "/v1/ws/volumes", nil)
+	must(t, err)
+	one := &follower{server: f.server, q: &request{Request: r, server: f.server}, conn: f.follow("/v1/ws/volumes")}
+	if !one.alive() {
+		t.Error("it ends while nobody leads")
+	}
+	leads = &Target{Host: "192.0.2.1:9502"}
+	if one.alive() {
+		t.Error("it goes on looking at live lists while another manager leads")
+	}
+	leads, tells = nil, newLeaderCache(t)
+	if one.alive() {
+		t.Error("it goes on looking at live lists while this manager leads")
+	}
+}
+
 // TestAllListsAsBefore: every stream's first message, and the texts that deltas are made of, are
 // what encoding the list in one piece gives.
 func TestAllListsAsBefore(t *testing.T) {

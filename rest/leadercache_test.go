@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,9 +39,15 @@ type leaderCache struct {
 	sources map[kinds.GroupVersionKind]source
 }
 
-// cachedKinds are those that lists of volumes read.
+// cachedKinds are those that lists of volumes read, and those of the other streams.
 func cachedKinds() []client.Object {
-	return []client.Object{&lh.Volume{}, &lh.Engine{}, &lh.Replica{}, &lh.VolumeAttachment{}, &lh.Setting{}}
+	kinds := []client.Object{&lh.Engine{}, &lh.Replica{}, &lh.Volume{}, &corev1.Pod{}, &corev1.Event{}}
+	for name, which := range streamTable {
+		if name != "volumes" {
+			kinds = append(kinds, which.kinds...)
+		}
+	}
+	return kinds
 }
 
 // newLeaderCache starts the cache; it ends with the test.
@@ -48,6 +55,7 @@ func newLeaderCache(t testing.TB, objects ...client.Object) *leaderCache {
 	t.Helper()
 	c := &leaderCache{scheme: runtime.NewScheme(), sources: map[kinds.GroupVersionKind]source{}}
 	must(t, lh.AddToScheme(c.scheme))
+	must(t, corev1.AddToScheme(c.scheme))
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, o := range cachedKinds() {
 		kind := c.kindOf(t, o)

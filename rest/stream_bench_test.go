@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 const benchVolumes = 1000
@@ -75,6 +78,29 @@ func (f *frames) message(b *testing.B) {
 	}
 }
 
+// looks makes the messages of a stream that nothing tells of changes, without a connection.
+func (f *fixture) looks(b *testing.B, name string, deltas bool, next func()) (bytes int64, used time.Duration, n int) {
+	q := &request{Request: (&http.Request{}).WithContext(b.Context()), server: f.server, base: f.url}
+	one := &follower{server: f.server, q: q, which: streamTable[name], deltas: deltas, news: newNews()}
+	var buffer []byte
+	look := func() {
+		list, err := one.look()
+		must(b, err)
+		buffer, err = one.message(buffer[:0], list)
+		must(b, err)
+		one.sent = list
+	}
+	look()
+	used = processorTime(b)
+	for b.Loop() {
+		next()
+		look()
+		bytes += int64(len(buffer))
+		n++
+	}
+	return bytes, processorTime(b) - used, n
+}
+
 // BenchmarkStreamChange changes one of 1,000 volumes of three replicas at a time and reads the
 // message of it, whole and as deltas, as it is and compressed. ns/op has the pause between messages
 // in it; cpu-ns/change is the processor time of server, cache and client together.
@@ -107,20 +133,52 @@ func BenchmarkStreamChange(b *testing.B) {
 	}
 }
 
-// BenchmarkListVolumes gets the list of 1,000 volumes of three replicas.
-func BenchmarkListVolumes(b *testing.B) {
-	objects, _ := manyVolumes(benchVolumes)
-	f, _ := newLeader(b, objects...)
-	n, bytes := 0, int64(0)
-	used := processorTime(b)
-	for b.Loop() {
-		resp, err := http.Get(f.url + "/v1/volumes")
-		must(b, err)
-		read, err := io.Copy(io.Discard, resp.Body)
-		must(b, err)
-		resp.Body.Close()
-		n, bytes = n+1, bytes+read
+// BenchmarkStreams changes one object of each stream at a time in a cluster of 1,000 volumes (see
+// populations), and reads the message of it. The stream of events looks once in 15 s instead: what
+// is measured there is one look that finds a change.
+func BenchmarkStreams(b *testing.B) {
+	everything, _ := manyVolumes(benchVolumes)
+	all := populations()
+	for _, name := range sortedKeys(all) {
+		if name != "volumes" && name != "volumeattachments" { // those are in everything
+			everything = append(everything, all[name].objects...)
+		}
 	}
-	b.ReportMetric(float64(processorTime(b)-used)/float64(n), "cpu-ns/list")
-	b.ReportMetric(float64(bytes)/float64(n), "bytes/list")
+	c := newLeaderCache(b, everything...)
+	f := newFixtureWith(b, interceptor.Funcs{}, func(cfg *Config) {
+		cfg.Reader, cfg.Live = c, c
+		cfg.Informers = func() cache.Informers { return c }
+	})
+	changes := 0
+	for _, name := range sortedKeys(streamTable) {
+		for form, query := range map[string]string{"whole": "", "deltas": "?deltas=true"} {
+			b.Run(name+"/"+form, func(b *testing.B) {
+				p := all[name]
+				next := func() {
+					o := p.objects[changes%len(p.objects)]
+					changes++
+					p.change(o, changes)
+					c.put(b, o, false)
+				}
+				var used time.Duration
+				var read, before int64
+				n := 0
+				if len(streamTable[name].kinds) == 0 {
+					read, used, n = f.looks(b, name, query != "", next)
+				} else {
+					stream := newFrames(b, f.url, "/v1/ws/"+name+query, "")
+					stream.message(b)
+					used, before = processorTime(b), stream.read
+					for b.Loop() {
+						next()
+						stream.message(b)
+						n++
+					}
+					used, read = processorTime(b)-used, stream.read-before
+				}
+				b.ReportMetric(float64(used)/float64(n), "cpu-ns/change")
+				b.ReportMetric(float64(read)/float64(n), "bytes/change")
+			})
+		}
+	}
 }

@@ -57,8 +57,8 @@ func conditionMap(list []lh.Condition) map[string]resource.Condition {
 }
 
 // list fills a list from the reader.
-func (s *Server) list(ctx context.Context, into client.ObjectList) error {
-	return s.cfg.Reader.List(ctx, into, client.InNamespace(s.cfg.Namespace))
+func (s *Server) list(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	return s.cfg.Reader.List(ctx, into, append(opts, client.InNamespace(s.cfg.Namespace))...)
 }
 
 // get fills an object by name from the API server itself: a client that has just written reads what

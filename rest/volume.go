@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
@@ -54,11 +55,10 @@ func (s *Server) volumeParts(ctx context.Context, name string) (volumeParts, err
 	if err := s.get(ctx, name, &v); err != nil {
 		return volumeParts{}, err
 	}
-	x, err := s.readParts(ctx)
+	p, err := s.partsOf(ctx, &v)
 	if err != nil {
 		return volumeParts{}, err
 	}
-	p := x.of(&v)
 	var a lh.VolumeAttachment
 	switch err := s.get(ctx, name, &a); {
 	case err == nil:
@@ -67,6 +67,23 @@ func (s *Server) volumeParts(ctx context.Context, name string) (volumeParts, err
 		return volumeParts{}, err
 	}
 	return p, nil
+}
+
+// partsOf reads the engines and replicas of one volume by index. A reader without indexes, as while
+// nobody leads, gives those of all volumes.
+func (s *Server) partsOf(ctx context.Context, v *lh.Volume) (volumeParts, error) {
+	var engines lh.EngineList
+	var replicas lh.ReplicaList
+	if s.list(ctx, &engines, index.OfVolume(v.Name)) != nil || s.list(ctx, &replicas, index.OfVolume(v.Name)) != nil {
+		x, err := s.readParts(ctx)
+		if err != nil {
+			return volumeParts{}, err
+		}
+		return x.of(v), nil
+	}
+	byName(engines.Items)
+	byName(replicas.Items)
+	return volumeParts{volume: v, engines: engines.Items, replicas: replicas.Items}, nil
 }
 
 func createVolume(q *request) (any, error) {

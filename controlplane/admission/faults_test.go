@@ -5,6 +5,9 @@ import (
 	"errors"
 	"testing"
 
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -86,7 +89,8 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 		{"network claimed", "settings", valueOf("storage-network", "a/b"), valueOf("storage-network", "a/b"), 1},
 		{"data path", "settings", valueOf("default-data-path", "/a"), valueOf("default-data-path", "/a"), 2},
 		{"data engine", "settings", valueOf("v1-data-engine", "true"), valueOf("v1-data-engine", "true"), 2},
-		{"priority class", "settings", valueOf("priority-class", "x"), valueOf("priority-class", "x"), 2},
+		{"priority class", "settings", valueOf("priority-class", ""), valueOf("priority-class", "x"), 2},
+		{"class of static volumes", "settings", valueOf(staticClass, "a"), valueOf(staticClass, "b"), 2},
 		{"new target", "backuptargets", nil, targetAt("new", "s3://b@r/new", "s"), 2},
 		{"changed target", "backuptargets", targetAt("second", "", ""), targetAt("second", "s3://b@r/new", "s"), 3},
 		{"deleted target", "backuptargets", targetAt("second", "", ""), nil, 1},
@@ -98,7 +102,8 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 		objects := append(standing(), namedVolume("three", nil), local, newer, iso, named(node.DeepCopy(),
 			"n-one", nil, func(n *v1beta2.Node) {
 				n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "True"}}
-			}))
+			}), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+			&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 		for read := range tt.reads + 1 {
 			w, left := worldOf(t, objects...), read
 			w.Reader, w.cached = failing{w.Reader, &left}, failing{w.cached, &left}

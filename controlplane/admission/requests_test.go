@@ -54,6 +54,8 @@ func valueOf(name, value string) *v1beta2.Setting {
 	return named(&v1beta2.Setting{}, name, nil, func(s *v1beta2.Setting) { s.Value = value })
 }
 
+const staticClass = "default-longhorn-static-storage-class"
+
 // encoded is an object as it comes in a review; nothing for nil.
 func encoded(t *testing.T, o client.Object) []byte {
 	t.Helper()
@@ -334,6 +336,14 @@ func TestOtherRequests(t *testing.T) {
 		{"no priority class any more", "settings", valueOf("priority-class", "high"), valueOf("priority-class", ""), nil, ""},
 		{"no such priority class", "settings", valueOf("priority-class", ""), valueOf("priority-class", "high"), nil,
 			"failed to get priority class high"},
+		{"class of static volumes", "settings", valueOf(staticClass, "longhorn-static"), valueOf(staticClass, "gold"),
+			[]client.Object{&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}}}, ""},
+		{"no such class of static volumes", "settings", valueOf(staticClass, "longhorn-static"), valueOf(staticClass, "gold"),
+			nil, "with invalid value gold: failed to get storage class gold: it does not exist"},
+		{"the class of static volumes that is made", "settings", valueOf(staticClass, "gold"),
+			valueOf(staticClass, "longhorn-static"), nil, ""},
+		{"class of static volumes that is gone, same value", "settings", valueOf(staticClass, "gold"),
+			valueOf(staticClass, "gold"), nil, ""},
 		{"setting created", "settings", nil, valueOf("auto-salvage", "yes"), nil, "auto-salvage with invalid value yes"},
 		{"setting deleted", "settings", valueOf("auto-salvage", "true"), nil, nil, "cannot be deleted"},
 		{"unknown setting deleted", "settings", valueOf("no-such", ""), nil, nil, ""},

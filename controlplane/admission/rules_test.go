@@ -50,7 +50,7 @@ func TestSettings(t *testing.T) {
 		{"read-only, same value", storedSetting("default-engine-image", "a"),
 			storedSetting("default-engine-image", "a"), SettingFacts{}, ""},
 		{"priority class missing", storedSetting("priority-class", ""), storedSetting("priority-class", "high"),
-			SettingFacts{PriorityClassMissing: true}, "failed to get priority class "},
+			SettingFacts{Missing: "priority class"}, "failed to get priority class "},
 		{"storage network while attached", storedSetting("storage-network", ""), storedSetting("storage-network", "a/b"),
 			SettingFacts{Attached: []string{"vol attached", "a attaching"}},
 			"storage-network with invalid value a/b: 2 volumes are not detached: a attaching, vol attached; detach"},

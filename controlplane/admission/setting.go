@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,8 +35,8 @@ type SettingFacts struct {
 	Attached []string
 	// Nodes is the number of storage nodes.
 	Nodes int
-	// PriorityClassMissing: the value names a priority class that does not exist.
-	PriorityClassMissing bool
+	// Missing is the kind of the object that the value names and that does not exist.
+	Missing string
 	// Engines is the number of engine processes.
 	Engines int
 }
@@ -60,8 +61,8 @@ func CheckSetting(old, s *v1beta2.Setting, f SettingFacts) error {
 		return invalid("failed to validate setting %s with invalid value %s: "+format, args...)
 	}
 	switch {
-	case f.PriorityClassMissing:
-		return wrong("failed to get priority class %s: it does not exist", s.Value)
+	case f.Missing != "":
+		return wrong("failed to get %s %s: it does not exist", f.Missing, s.Value)
 	case d.Apply == setting.ApplyRefusedWhileAttached && len(f.Attached) > 0:
 		return wrong("%d volumes are not detached: %s; detach all volumes first", len(f.Attached), some(f.Attached))
 	case d.Apply == setting.ApplyFixedByNodes && f.Nodes > 0:
@@ -139,12 +140,25 @@ func (w world) settingFacts(ctx context.Context, s *v1beta2.Setting, changed boo
 			}
 		}
 	}
-	if s.Name == setting.PriorityClass && s.Value != "" {
-		err := w.Get(ctx, client.ObjectKey{Name: s.Value}, &schedulingv1.PriorityClass{})
-		f.PriorityClassMissing = apierrors.IsNotFound(err)
-		if client.IgnoreNotFound(err) != nil {
+	if named, kind := namedBy(s); changed && named != nil {
+		switch err := w.Get(ctx, client.ObjectKey{Name: s.Value}, named); {
+		case apierrors.IsNotFound(err):
+			f.Missing = kind
+		case err != nil:
 			return f, err
 		}
 	}
 	return f, nil
+}
+
+// namedBy is the kind of object that a setting's value names and that has to exist, nil for none.
+// The class of static volumes is made when it is needed, if it has its default name.
+func namedBy(s *v1beta2.Setting) (o client.Object, kind string) {
+	switch {
+	case s.Name == setting.PriorityClass && s.Value != "":
+		return &schedulingv1.PriorityClass{}, "priority class"
+	case s.Name == setting.DefaultLonghornStaticStorageClass && s.Value != naming.StaticStorageClass:
+		return &storagev1.StorageClass{}, "storage class"
+	}
+	return nil, ""
 }
