@@ -34,7 +34,7 @@ e2e-k8s: ## a cluster of real nodes on this machine, the system installed on it,
 fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of folder:target)
 	@exec tools/fuzz.sh
 
-bench: ## measure volumes against the raw disk, side by side (BENCH="-size 4096 -time 10s -dir /srv")
+bench: ## measure volumes against the raw disk, side by side, or beside those of an earlier commit: COMMIT=… (BENCH="-size 4096 -time 10s -dir /srv")
 	@exec tools/bench.sh $(BENCH)
 
 lint: ## format, vet, staticcheck, rules about the repository

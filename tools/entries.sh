@@ -77,7 +77,14 @@ try_fuzz() { make fuzz FUZZTIME=1s FUZZ=^hostpath:; }
 try_bench() {
 	make bench BENCH="-size 64 -time 200ms -results $work/results" >"$work/out" || return 1
 	grep -c '^|' "$work/out"
-	[ -n "$(ls "$work/results")" ]
+	[ -n "$(ls "$work/results")" ] || return 1
+	git rev-parse --git-dir >/dev/null 2>&1 && [ "$(git rev-parse --is-shallow-repository)" = false ] || {
+		echo "no history, so no earlier commit to measure"
+		return 0
+	}
+	make bench COMMIT="$(sed -n 's/.*FirstHandOver = "\(.*\)"/\1/p' test/rig/frozen.go)" \
+		BENCH="-size 64 -time 50ms -rounds 1 -only read -results $work/results" >"$work/out" || return 1
+	grep -c '^| 3 replicas' "$work/out"
 }
 
 try_generate() {
