@@ -87,6 +87,14 @@ try_bench() {
 	grep -c '^| 3 replicas' "$work/out"
 }
 
+try_scale() {
+	make scale VOLUMES=2 SCALE=-idle=1s >"$work/out" 2>&1 || {
+		tail -n 20 "$work/out"
+		return 1
+	}
+	grep -q '^attached 2 more in ' "$work/out"
+}
+
 try_generate() {
 	command -v protoc >/dev/null || {
 		echo "protoc is missing"
@@ -167,7 +175,7 @@ try_run() {
 main() {
 	failed=
 	[ $# -gt 0 ] ||
-		set -- help build test hunt lint e2e soak sim fuzz bench run generate e2e-k8s images cluster-up cluster-down frozen clean
+		set -- help build test hunt lint e2e soak sim fuzz bench scale run generate e2e-k8s images cluster-up cluster-down frozen clean
 	for entry; do
 		began=$(now)
 		if "try_$(echo "$entry" | tr - _)" >"$work/log" 2>&1; then
