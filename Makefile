@@ -2,7 +2,7 @@
 # a small form.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test hunt sim fuzz e2e e2e-k8s soak bench lint generate images cluster-up cluster-down frozen clean
+.PHONY: help build run test hunt sim fuzz e2e e2e-k8s soak bench scale lint generate images cluster-up cluster-down frozen clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,8 +34,11 @@ e2e-k8s: ## a cluster of real nodes on this machine, the system installed on it,
 fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of folder:target)
 	@exec tools/fuzz.sh
 
-bench: ## measure volumes against the raw disk, side by side (BENCH="-size 4096 -time 10s -dir /srv")
+bench: ## measure volumes against the raw disk, side by side, or beside those of an earlier commit: COMMIT=… (BENCH="-size 4096 -time 10s -dir /srv")
 	@exec tools/bench.sh $(BENCH)
+
+scale: ## measure what hundreds of volumes cost the control plane: VOLUMES=200,300 (SCALE="-idle=60s -requests=30")
+	@exec tools/scale.sh $(SCALE)
 
 lint: ## format, vet, staticcheck, rules about the repository
 	@exec tools/test.sh format vet staticcheck tidy

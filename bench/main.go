@@ -1,5 +1,6 @@
 // Command bench measures volumes against the raw disk, side by side in one run, and prints a
-// Markdown table with ratios.
+// Markdown table with ratios. With -against it measures them beside those of another engine
+// program, such as an earlier commit's, in alternating rounds.
 //
 // "Raw" is fio with io_uring (libaio where that is not allowed), direct, on a file of the same file
 // system. Volumes are real engine and replica processes on loopback with a witness in memory
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +34,12 @@ type config struct {
 	each    time.Duration
 	dir     string
 	results string
+	// against is another engine program that is measured beside this one, in rounds; "" for the raw
+	// disk.
+	against string
+	rounds  int
+	// only are the patterns that are measured, by name.
+	only string
 }
 
 const (
@@ -46,6 +54,9 @@ func main() {
 	flag.DurationVar(&cfg.each, "time", 3*time.Second, "duration of each measurement")
 	flag.StringVar(&cfg.dir, "dir", os.TempDir(), "folder on the disk to measure; needs five times the size")
 	flag.StringVar(&cfg.results, "results", "", "folder that also gets the table")
+	flag.StringVar(&cfg.against, "against", "", "another engine program that is measured beside this one, not the raw disk")
+	flag.IntVar(&cfg.rounds, "rounds", 5, "with -against: how often both are measured")
+	flag.StringVar(&cfg.only, "only", "", "regular expression of the patterns to measure, such as 'random read'")
 	flag.Parse()
 	cfg.size = *sizeMiB * mib
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,6 +74,12 @@ func main() {
 func (c *config) validate() error {
 	if c.size < minSize*mib {
 		return fmt.Errorf("-size %d MiB is less than %d", c.size/mib, minSize)
+	}
+	if c.rounds < 1 && c.against != "" {
+		return fmt.Errorf("-rounds %d measures nothing", c.rounds)
+	}
+	if _, err := regexp.Compile(c.only); err != nil {
+		return fmt.Errorf("-only: %w", err)
 	}
 	if c.each <= 0 {
 		return fmt.Errorf("-time %s is not a duration to measure in", c.each)
@@ -91,17 +108,20 @@ func run(ctx context.Context, cfg config) (err error) {
 			err = errors.New(string(f))
 		}
 	}()
+	if cfg.against != "" {
+		return runAgainst(ctx, cfg, t)
+	}
 	r, err := newRaw(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	report := newReport(r.engine)
-	one, err := prepare(ctx, t, 1, cfg.size)
+	one, err := prepare(ctx, t, 1, cfg.size, "")
 	if err != nil {
 		return err
 	}
-	three, err := prepare(ctx, t, 3, cfg.size)
+	three, err := prepare(ctx, t, 3, cfg.size, "")
 	if err != nil {
 		return err
 	}
@@ -111,14 +131,14 @@ func run(ctx context.Context, cfg config) (err error) {
 			return err
 		}
 	}
-	for _, p := range patterns {
+	for _, p := range cfg.patterns() {
 		if err := report.measure(ctx, cfg, p, r, one, three); err != nil {
 			return err
 		}
 	}
 	report.memory("after the run", one, three)
 	report.rebuild(three, cfg.size)
-	small, err := prepare(ctx, t, 2, 16*mib)
+	small, err := prepare(ctx, t, 2, 16*mib, "")
 	if err != nil {
 		return err
 	}
@@ -174,10 +194,14 @@ func (s *stand) end() {
 // say tells how far the run is.
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// prepare starts a volume.
-func prepare(ctx context.Context, t *stand, replicas int, size int64) (*volume, error) {
+// prepare starts a volume with an engine program, "" for the present one.
+func prepare(ctx context.Context, t *stand, replicas int, size int64, program string) (*volume, error) {
 	say("starting a volume of %d MiB with %d replicas", size/mib, replicas)
-	v := &volume{Volume: rig.New(t, replicas, size), replicas: replicas}
+	r, err := rig.Open(t, rig.Config{Replicas: replicas, Size: size, Program: program})
+	if err != nil {
+		return nil, err
+	}
+	v := &volume{Volume: r, replicas: replicas}
 	v.StartEngine()
 	return v, ctx.Err()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -31,6 +32,17 @@ var patterns = []pattern{
 	{name: "128k sequential write, qd8", sequential: true, blockSize: 128 << 10, depth: 8},
 	{name: "1M sequential read, qd8", read: true, sequential: true, blockSize: mib, depth: 8},
 	{name: "1M sequential write, qd8", sequential: true, blockSize: mib, depth: 8},
+}
+
+// patterns are those that are wanted.
+func (c *config) patterns() (wanted []pattern) {
+	only := regexp.MustCompile(c.only)
+	for _, p := range patterns {
+		if only.MatchString(p.name) {
+			wanted = append(wanted, p)
+		}
+	}
+	return wanted
 }
 
 // result of a pattern.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -96,9 +95,7 @@ func (r *report) rebuild(v *volume, size int64) {
 // print writes the table to standard output and into the folder of results.
 func (r *report) print(cfg config) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Measured %s, version %s (%.12s), %d CPUs, %s/%s, Linux %s, load average %s before and %s after.\n",
-		r.began.Format(time.RFC3339), version.Version, version.GitCommit, runtime.NumCPU(), runtime.GOOS,
-		runtime.GOARCH, kernel(), r.load, loadAverage())
+	fmt.Fprintln(&b, machine(r.began, r.load))
 	fmt.Fprintf(&b, "%d MiB written in full, %s per measurement, raw by fio with %s.\n\n", cfg.size/mib, cfg.each,
 		r.engine)
 	fmt.Fprintf(&b, "| pattern | raw | 1 replica | against raw | 3 replicas | against raw (writes: raw/3) |\n| --- | "+
@@ -107,18 +104,14 @@ func (r *report) print(cfg config) error {
 	fmt.Fprintf(&b, "Latencies are medians, of write + flush the mean of both together.\n\n| | |\n| --- | --- |\n%s\n",
 		strings.Join(append(r.cpu, r.notes...), "\n"))
 	fmt.Print(b.String())
-	if cfg.results == "" {
-		return nil
-	}
-	if err := os.MkdirAll(cfg.results, 0o755); err != nil {
-		return fmt.Errorf("results: %w", err)
-	}
-	name := filepath.Join(cfg.results, r.began.Format("20060102-150405")+".md")
-	if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-		return fmt.Errorf("results: %w", err)
-	}
-	say("written to %s", name)
-	return nil
+	return keep(cfg, r.began, b.String())
+}
+
+// machine says where and when something was measured.
+func machine(began time.Time, load string) string {
+	return fmt.Sprintf("Measured %s, version %s (%.12s), %d CPUs, %s/%s, Linux %s, load average %s before and %s after.",
+		began.Format(time.RFC3339), version.Version, version.GitCommit, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+		kernel(), load, loadAverage())
 }
 
 func kernel() string {

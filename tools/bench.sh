@@ -1,14 +1,19 @@
 #!/bin/sh
-# Measures volumes against the raw disk and writes a table, also into bench/results.
+# Measures volumes against the raw disk and writes a table, also into bench/results. With COMMIT: beside those of the engine as
+# it was at an earlier commit, in alternating rounds.
 #
-# Usage: tools/bench.sh [flags of bench]      such as -size 4096 (MiB), -time 10s, -dir /srv
+# Usage: [COMMIT=…] tools/bench.sh [flags of bench]      such as -size 4096 (MiB), -time 10s, -dir /srv; -rounds 9, -only 'random read'
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
 need_go
-need_programs fio=fio
+[ -n "${COMMIT:-}" ] || need_programs fio=fio
 tools/build.sh engine >&2
+[ -z "${COMMIT:-}" ] || {
+	frozen=$(tools/frozen.sh "$COMMIT" "" engine)
+	set -- -against "$frozen/engine" "$@"
+}
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 go build -buildvcs=false -ldflags "-X ankole.storage/version.GitCommit=$commit" -o bin/tools/bench ./bench
 ANKOLE_ENGINE=$bin/engine exec bin/tools/bench -results bench/results "$@"

@@ -77,7 +77,22 @@ try_fuzz() { make fuzz FUZZTIME=1s FUZZ=^hostpath:; }
 try_bench() {
 	make bench BENCH="-size 64 -time 200ms -results $work/results" >"$work/out" || return 1
 	grep -c '^|' "$work/out"
-	[ -n "$(ls "$work/results")" ]
+	[ -n "$(ls "$work/results")" ] || return 1
+	git rev-parse --git-dir >/dev/null 2>&1 && [ "$(git rev-parse --is-shallow-repository)" = false ] || {
+		echo "no history, so no earlier commit to measure"
+		return 0
+	}
+	make bench COMMIT="$(sed -n 's/.*FirstHandOver = "\(.*\)"/\1/p' test/rig/frozen.go)" \
+		BENCH="-size 64 -time 50ms -rounds 1 -only read -results $work/results" >"$work/out" || return 1
+	grep -c '^| 3 replicas' "$work/out"
+}
+
+try_scale() {
+	make scale VOLUMES=2 SCALE=-idle=1s >"$work/out" 2>&1 || {
+		tail -n 20 "$work/out"
+		return 1
+	}
+	grep -q '^attached 2 more in ' "$work/out"
 }
 
 try_generate() {
@@ -160,7 +175,7 @@ try_run() {
 main() {
 	failed=
 	[ $# -gt 0 ] ||
-		set -- help build test hunt lint e2e soak sim fuzz bench run generate e2e-k8s images cluster-up cluster-down frozen clean
+		set -- help build test hunt lint e2e soak sim fuzz bench scale run generate e2e-k8s images cluster-up cluster-down frozen clean
 	for entry; do
 		began=$(now)
 		if "try_$(echo "$entry" | tr - _)" >"$work/log" 2>&1; then

@@ -75,7 +75,7 @@ func mutateReplica(_ context.Context, _ world, r request[*v1beta2.Replica]) erro
 	s := r.new.Spec
 	addLabels(r.new, map[string]string{
 		naming.LabelVolume:       s.VolumeName,
-		naming.LabelNode:         s.NodeID,
+		naming.LabelNode:         naming.NodeLabel(s.NodeID),
 		naming.LabelDiskUUID:     s.DiskID,
 		naming.LabelBackingImage: s.BackingImage,
 	})

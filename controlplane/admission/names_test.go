@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,8 @@ func TestNewObjectsAreCompleted(t *testing.T) {
 	volume := func(mode v1beta2.AccessMode) *v1beta2.Volume {
 		return newVolume(func(v *v1beta2.Volume) { v.Spec.AccessMode = mode })
 	}
+	replica := &v1beta2.Replica{}
+	replica.Name, replica.Spec.VolumeName, replica.Spec.NodeID = "demo-r-1", "demo", strings.Repeat("n", 70)
 	for _, tt := range []struct {
 		what, plural string
 		object       client.Object
@@ -24,6 +27,8 @@ func TestNewObjectsAreCompleted(t *testing.T) {
 	}{
 		{"an engine image", "engineimages", image, "ei-5c11872e", map[string]string{
 			"longhorn.io/engine-image": "ei-5c11872e", "longhorn.io/component": "engine-image"}},
+		{"a replica on a node with a long name", "replicas", replica, "demo-r-1", map[string]string{
+			"longhornnode": strings.Repeat("n", 54) + "-8f240156"}},
 		{"a volume", "volumes", volume(""), "demo", map[string]string{
 			"longhornvolume": "demo", "longhorn.io/volume-access-mode": "rwo"}},
 		{"a shared volume", "volumes", volume("rwx"), "demo", map[string]string{"longhorn.io/volume-access-mode": "rwx"}},

@@ -66,7 +66,7 @@ func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
 	return firstOf(
 		func() error { return checkCPURequest(old, n, f) },
 		func() error { return checkDisks(n) },
-		func() error { return checkNewTags(old, n) },
+		func() error { return checkNewNames(old, n) },
 		func() error {
 			if old == nil {
 				return nil
@@ -184,9 +184,9 @@ func takesDiskOff(old, n *v1beta2.Node) bool {
 	return false
 }
 
-// checkNewTags judges tags that a node and its disks did not have before: one that is stored keeps
-// nothing else from being changed.
-func checkNewTags(old, n *v1beta2.Node) error {
+// checkNewNames judges disks and tags that a node did not have before: the name of one that is
+// stored keeps nothing else from being changed.
+func checkNewNames(old, n *v1beta2.Node) error {
 	var was v1beta2.NodeSpec
 	if old != nil {
 		was = old.Spec
@@ -195,6 +195,11 @@ func checkNewTags(old, n *v1beta2.Node) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Spec.Disks)) {
+		if _, stored := was.Disks[name]; !stored {
+			if err := naming.CheckDiskName(name); err != nil {
+				return invalid("node %s: %v", n.Name, err)
+			}
+		}
 		err := checkTags("disk "+name+" of node "+n.Name, was.Disks[name].Tags, n.Spec.Disks[name].Tags)
 		if err != nil {
 			return err

@@ -110,6 +110,11 @@ func TestNodes(t *testing.T) {
 		{"bad disk tag", nil, disk("d", v1beta2.DiskSpec{Path: "/a", DiskType: "filesystem", Tags: []string{"!"}}),
 			NodeFacts{},
 			"at least one error encountered while validating tags"},
+		{"bad name of a disk", nil, disk("two\nlines", v1beta2.DiskSpec{Path: "/b", DiskType: "filesystem"}), NodeFacts{},
+			"invalid disk name"},
+		{"stored name of a disk", disk("", v1beta2.DiskSpec{Path: "/b", DiskType: "filesystem"}), func(n *v1beta2.Node) {
+			n.Spec.Tags = []string{"a"}
+		}, NodeFacts{}, ""},
 		{"negative CPU", nil, func(n *v1beta2.Node) {
 			n.Spec.InstanceManagerCPURequest = -1
 		}, NodeFacts{}, "greater than or equal to 0"},

@@ -217,7 +217,8 @@ func TestGonePodsWakeTheirNode(t *testing.T) {
 		b.WithIndex(i.Object, i.Field, i.Of)
 	}
 	r := &Reconciler{cfg: Config{Namespace: here.Namespace}, client: b.Build()}
-	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: naming.InstanceManagerLabels("n1", "old", "aio")}}
+	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: naming.InstanceManagerLabels("n1", "old", "aio")},
+		Spec: corev1.PodSpec{NodeName: "n1"}}
 	if got := r.onPodGone(gone); !slices.Equal(got, []string{here.Name}) {
 		t.Errorf("wakes %v", got)
 	}

@@ -201,7 +201,7 @@ func drainHolder(ctx context.Context, c client.Reader, namespace, node, policy s
 		return held, err
 	}
 	for n := range released {
-		delete(shelter.budgets, n)
+		delete(shelter.budgets, naming.NodeLabel(n))
 	}
 	return mayDrain(node, policy, engines.Items, replicas.Items, shelter), nil
 }
@@ -214,7 +214,7 @@ type Shelter struct {
 	nodes   map[string]*v1beta2.Node
 }
 
-// NewShelter joins the names of nodes with a budget and all nodes.
+// NewShelter joins the labels of nodes with a budget and all nodes.
 func NewShelter(budgets []string, nodes []v1beta2.Node) Shelter {
 	s := Shelter{map[string]bool{}, map[string]*v1beta2.Node{}}
 	for _, n := range budgets {
@@ -249,7 +249,7 @@ func ReadShelter(ctx context.Context, r client.Reader, namespace string) (Shelte
 
 // keeps says whether a drain leaves a replica alone, and its copy is there.
 func (s Shelter) keeps(r *v1beta2.Replica) bool {
-	return s.budgets[r.Spec.NodeID] && condition.CopyThere(s.nodes[r.Spec.NodeID], r)
+	return s.budgets[naming.NodeLabel(r.Spec.NodeID)] && condition.CopyThere(s.nodes[r.Spec.NodeID], r)
 }
 
 // hold is why a budget is kept: a volume, a reason of condition DrainAllowed, and what a person can

@@ -176,7 +176,7 @@ func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.managersOn(n.Na
 
 // onPodGone names the instance managers on the node of another one's Pod.
 func (r *Reconciler) onPodGone(pod *corev1.Pod) []string {
-	node := pod.Labels[naming.LabelOnNode]
+	node := pod.Spec.NodeName
 	if node == "" || pod.Labels[naming.LabelComponent] != naming.ComponentInstanceManager {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (r *Reconciler) startNotBefore(ctx context.Context, im *v1beta2.InstanceMan
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(im.Namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager,
-			naming.LabelOnNode: im.Spec.NodeID}); err != nil {
+			naming.LabelOnNode: naming.NodeLabel(im.Spec.NodeID)}); err != nil {
 		return time.Time{}, fmt.Errorf("list Pods of instance managers: %w", err)
 	}
 	others := 0

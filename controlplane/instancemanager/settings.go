@@ -70,7 +70,7 @@ func PullPolicy(value string) corev1.PullPolicy {
 func Differs(ctx context.Context, r client.Reader, pod *corev1.Pod, settings PodSettings, name string) (bool, error) {
 	s := seen{Settings: settings}
 	var err error
-	node := pod.Labels[naming.LabelOnNode]
+	node := pod.Spec.NodeName
 	if s.Node, err = read(ctx, r, pod.Namespace, node, &v1beta2.Node{}); err != nil {
 		return false, err
 	}

@@ -1,16 +1,22 @@
 package instancemanager
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/controlplane/naming"
 )
 
 func process(name, state string) *imrpc.ProcessResponse {
@@ -185,5 +191,30 @@ func TestMayDrain(t *testing.T) {
 		if got.reason != tt.want || (got.volume == "v") != (tt.want != "") || (got.message == "") != (tt.want == "") {
 			t.Errorf("%s: %+v, want reason %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestShelterOfLongNames: a budget protects the copies of its node, however long its name is.
+func TestShelterOfLongNames(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1beta2.AddToScheme(scheme), policyv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("n", 70)
+	n := &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: long}}
+	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"d": {DiskUUID: "disk", Conditions: []v1beta2.Condition{
+		{Type: "Ready", Status: "True"}}}}
+	n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "True"}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "im",
+		Labels: naming.InstanceManagerLabels(long, "image", "aio")}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(n, budget).Build()
+	shelter, err := ReadShelter(t.Context(), c, "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &v1beta2.Replica{}
+	r.Spec.NodeID, r.Spec.DiskID = long, "disk"
+	if !shelter.keeps(r) {
+		t.Errorf("the copy on %s is not protected", long)
 	}
 }

@@ -54,7 +54,7 @@ func nodeCache(cfg Config) cache.Options {
 		}}
 	}
 	byName := fields.OneTermEqualSelector("metadata.name", cfg.NodeName)
-	labelled := labels.SelectorFromSet(labels.Set{naming.LabelNode: cfg.NodeName})
+	labelled := labels.SelectorFromSet(labels.Set{naming.LabelNode: naming.NodeLabel(cfg.NodeName)})
 	pods := here(witnessPods, nil)
 	pods.Transform = outline(cfg.PodName)
 	return cache.Options{

@@ -37,7 +37,8 @@ func TestCluster(t *testing.T) {
 	if testing.Short() {
 		lack.Later(t, "starts a cluster; not with -short")
 	}
-	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Manager: true, NodeGrace: 5 * time.Second})
+	args, requests := audit(t)
+	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Manager: true, NodeGrace: 5 * time.Second, Args: args})
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +49,7 @@ func TestCluster(t *testing.T) {
 	}
 	k := &cluster{Client: kube}
 	t.Run("infrastructure comes up", k.testComesUp)
+	t.Run("its start waits for nothing", func(t *testing.T) { testStartWaitsForNothing(t, requests) })
 	t.Run("CRDs are not written again", k.testInstallingTwice)
 	t.Run("webhooks complete and refuse", k.testWebhooks)
 	t.Run("a Pod that ends is replaced", k.testPodReplaced)

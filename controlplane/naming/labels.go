@@ -194,13 +194,13 @@ func InstanceManagerLabels(node, image, managerType string) map[string]string {
 	return componentLabels(ComponentInstanceManager, map[string]string{
 		LabelInstanceManagerType:  managerType,
 		LabelInstanceManagerImage: InstanceManagerImageLabel(image),
-		LabelOnNode:               node,
+		LabelOnNode:               NodeLabel(node),
 	})
 }
 
 // OrphanLabels returns the labels of every Orphan.
 func OrphanLabels(node, orphanType string) map[string]string {
-	return componentLabels(ComponentOrphan, map[string]string{LabelNode: node, LabelOrphanType: orphanType})
+	return componentLabels(ComponentOrphan, map[string]string{LabelNode: NodeLabel(node), LabelOrphanType: orphanType})
 }
 
 // OrphanInstanceLabels returns the labels of the Orphan of a process. kind is LabelEngine or
@@ -217,6 +217,16 @@ func OrphanInstanceLabels(node, orphanType, instanceManager, kind, name string) 
 // maxLabelValue is the length of a label's value that Kubernetes takes.
 const maxLabelValue = 63
 
+// NodeLabel returns the value of every label that names a node: its name, and if that is longer
+// than a label's value may be, a prefix of it, a dash and eight digits of its SHA-512. Selectors
+// ask for this value too; a name is never read back from a label.
+func NodeLabel(node string) string {
+	if len(node) <= maxLabelValue {
+		return node
+	}
+	return node[:maxLabelValue-suffixDigits-1] + "-" + sha512Prefix(node, suffixDigits)
+}
+
 // EngineImageLabels returns the labels of an EngineImage, its DaemonSet and that one's Pods.
 func EngineImageLabels(engineImageName string) map[string]string {
 	return componentLabels(ComponentEngineImage, map[string]string{LabelEngineImage: engineImageName})
@@ -226,7 +236,9 @@ func EngineImageLabels(engineImageName string) map[string]string {
 // out.
 func ReplicaLabels(volume, node, diskUUID, backingImage string) map[string]string {
 	labels := VolumeLabels(volume)
-	for key, value := range map[string]string{LabelNode: node, LabelDiskUUID: diskUUID, LabelBackingImage: backingImage} {
+	for key, value := range map[string]string{
+		LabelNode: NodeLabel(node), LabelDiskUUID: diskUUID, LabelBackingImage: backingImage,
+	} {
 		if value != "" {
 			labels[key] = value
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
 )
 
@@ -22,6 +23,17 @@ func TestSnapshotNames(t *testing.T) {
 }
 
 // TestImages: an image whose binaries no directory can be named for is none.
+func TestDiskNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"default-disk-fd0000000000": true, "Fast disk/1": true, "Platte 3, ä": true, strings.Repeat("x", 253): true,
+		strings.Repeat("x", 254): false, "": false, " d": false, "d ": false, "a\nb": false, "\xff": false, "a\x00b": false,
+	} {
+		if err := CheckDiskName(name); (err == nil) != ok {
+			t.Errorf("%.40q: %v", name, err)
+		}
+	}
+}
+
 func TestImages(t *testing.T) {
 	long := "registry/" + strings.Repeat("x", 245)
 	for image, ok := range map[string]bool{
@@ -204,6 +216,35 @@ func TestParseCloneSource(t *testing.T) {
 		volume, snapshot, ok := ParseCloneSource(test.source)
 		if ok != test.ok || ok && (volume != test.volume || snapshot != test.snapshot) {
 			t.Errorf("ParseCloneSource(%q) = %q, %q, %v", test.source, volume, snapshot, ok)
+		}
+	}
+}
+
+// TestNodeLabel: a node's name is the value of labels as it is where Kubernetes takes it, and else
+// one that Kubernetes takes, of this node only.
+func TestNodeLabel(t *testing.T) {
+	fits, long := strings.Repeat("a.b", 21), strings.Repeat("ab.", 23)+"c"
+	if got := NodeLabel(fits); got != fits || len(fits) != 63 {
+		t.Errorf("%s becomes %s", fits, got)
+	}
+	if NodeLabel(long) == NodeLabel(long+"d") || NodeLabel(long) != NodeLabel(long) {
+		t.Errorf("%s and another node have %s", long, NodeLabel(long))
+	}
+	for what, labels := range map[string]map[string]string{
+		"instance manager": InstanceManagerLabels(long, "image", "aio"),
+		"orphan":           OrphanLabels(long, "replica-data"),
+		"process":          OrphanInstanceLabels(long, "engine-instance", "im", LabelEngine, "demo-e-0"),
+		"replica":          ReplicaLabels("demo", long, "disk", ""),
+	} {
+		named := false
+		for key, value := range labels {
+			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+				t.Errorf("%s: label %s: %v", what, key, problems)
+			}
+			named = named || value == NodeLabel(long)
+		}
+		if !named {
+			t.Errorf("%s: no label of %v names the node", what, labels)
 		}
 	}
 }

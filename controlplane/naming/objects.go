@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -67,6 +69,22 @@ func CheckSnapshotName(name string) error {
 			"letter or digit", name)
 	case name == snapshotHead:
 		return fmt.Errorf("invalid snapshot name %q: it is what the writable head of a volume is called", name)
+	}
+	return nil
+}
+
+// MaxDiskName is the longest name of a disk: it is part of messages, columns and metrics.
+const MaxDiskName = 253
+
+// CheckDiskName returns an error unless a disk of a node can have the name: printable characters,
+// without space around them.
+func CheckDiskName(name string) error {
+	switch {
+	case len(name) > MaxDiskName:
+		return fmt.Errorf("invalid disk name %.32q…: %d characters, at most %d are allowed", name, len(name), MaxDiskName)
+	case name == "" || strings.TrimSpace(name) != name || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
+		return fmt.Errorf("invalid disk name %q: use printable characters, without space around them", name)
 	}
 	return nil
 }

@@ -159,6 +159,9 @@ func TestJoin(t *testing.T) {
 		{"config with a missing directory", labelled("config", config(`[{"path":"/missing"}]`)), only, "", true},
 		{"config with two disks on one file system", labelled("config", config(`[{"path":"/x"},{"path":"/x"}]`)), only,
 			"", true},
+		{"config with a name that no disk can have", labelled("config", config(`[{"path":"/x","name":"a\nb"}]`)), only, "",
+			true},
+		{"config with a tag that none can be", labelled("config", config(`[{"path":"/x","tags":["a b"]}]`)), only, "", true},
 		{"default directory fails", &corev1.Node{}, joinRules{DataPath: "/missing"}, "", true},
 	} {
 		j, err := joinFor(tt.kube, tt.rules, look)

@@ -127,6 +127,7 @@ func TestTagsComeLater(t *testing.T) {
 		"taken away by hand":           {kube(`["fast"]`, `[{"path":"/x"}]`), []string{}, true, true, "fast", 0},
 		"tags of its own":              {kube(`["fast"]`, ""), []string{"mine"}, true, true, "mine", 0},
 		"without the setting":          {kube(`["fast"]`, `[{"path":"/x"}]`), nil, false, false, "fast", 0},
+		"tags that can't be":           {kube(`["two words"]`, `[{"path":"/x"}]`), nil, false, true, "", 1},
 		"tags that are none":           {kube(`fast`, `[{"path":"/x"}]`), nil, false, true, "", 1},
 	} {
 		n := readyNode()

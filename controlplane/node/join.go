@@ -100,7 +100,19 @@ func tagsFor(kube *corev1.Node) (tags []string, err error) {
 		return nil, fmt.Errorf("annotation %s of Kubernetes node %s is not a JSON list of tags: %w",
 			naming.NodeAnnotationTags, kube.Name, err)
 	}
+	if err := checkTags(tags); err != nil {
+		return nil, fmt.Errorf("annotation %s of Kubernetes node %s: %w", naming.NodeAnnotationTags, kube.Name, err)
+	}
 	return naming.Tags(tags), nil
+}
+
+func checkTags(tags []string) error {
+	for _, tag := range tags {
+		if problems := naming.TagProblems(tag); len(problems) > 0 {
+			return fmt.Errorf("tag %q: %s", tag, problems[0])
+		}
+	}
+	return nil
 }
 
 func defaultDisks(rules joinRules, look func(string, bool) DiskFacts) (map[string]v1beta2.DiskSpec, error) {
@@ -136,6 +148,9 @@ func configuredDisks(kube *corev1.Node, look func(string, bool) DiskFacts) (map[
 		name := d.Name
 		if name == "" {
 			name = naming.DefaultDiskName(f.FilesystemID)
+		}
+		if err := errors.Join(naming.CheckDiskName(name), checkTags(d.Tags)); err != nil {
+			return nil, wrong(fmt.Errorf("disk at %s: %w", d.Path, err))
 		}
 		if _, twice := disks[name]; twice {
 			return nil, wrong(fmt.Errorf("disk %s is given twice, or two disks are on one file system", name))

@@ -131,7 +131,7 @@ func nodeChanged(before, after *v1beta2.Node) bool {
 func (a *Agent) orphans(ctx context.Context) ([]v1beta2.Orphan, error) {
 	var list v1beta2.OrphanList
 	err := a.client.List(ctx, &list, client.InNamespace(a.cfg.Namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingLabels{naming.LabelNode: a.cfg.NodeName})
+		client.MatchingLabels{naming.LabelNode: naming.NodeLabel(a.cfg.NodeName)})
 	if err != nil {
 		return nil, fmt.Errorf("list orphans: %w", err)
 	}

@@ -75,7 +75,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Orphan, seen] {
 				return r.names(client.MatchingLabels{naming.LabelInstanceManager: im.Name})
 			}),
 			loop.Watching(&v1beta2.Node{}, func(n *v1beta2.Node) []string {
-				return r.names(client.MatchingLabels{naming.LabelNode: n.Name})
+				return r.names(client.MatchingLabels{naming.LabelNode: naming.NodeLabel(n.Name)})
 			}),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},

@@ -101,7 +101,7 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 	}
 	var others v1beta2.ReplicaList
 	if err := a.live.List(ctx, &others, client.InNamespace(rep.Namespace),
-		client.MatchingLabels{naming.LabelNode: a.cfg.NodeName}); err != nil {
+		client.MatchingLabels{naming.LabelNode: naming.NodeLabel(a.cfg.NodeName)}); err != nil {
 		return s, fmt.Errorf("list replicas: %w", err)
 	}
 	if s.Shared, s.Before = shared(rep, others.Items); s.Shared != "" || s.Before != "" {

@@ -10,25 +10,36 @@ import (
 // rangeLocks orders requests that touch the same 4 KiB blocks: a write excludes everything that
 // overlaps it, reads share. Requests that conflict are granted in the order in which they came:
 // each waits for every earlier one that is still there, whether that one has its lock or waits
-// itself. All of them are in one tree, ordered by where they begin, so that a lock costs the
-// logarithm of the requests there are (a trim of 4 GiB is 1,024 of them) and the number of those it
-// overlaps.
+// itself.
+//
+// Writes are in a tree, ordered by where they begin, so that a lock costs the logarithm of their
+// number (a trim of 4 GiB is 1,024 of them) and the number of those it overlaps. Reads are in a
+// list: there are as many of them as users have in flight, most of the time there is no write
+// beside them, and then none of them is looked at but to give it back.
 //
 // The tree is a treap: a search tree by (beg, seq) and a heap by priorities drawn at random, each
 // node with the largest end of its subtree (Seidel and Aragon, Randomized search trees, 1996;
 // Cormen et al., Introduction to Algorithms, 14.3, interval trees).
 type rangeLocks struct {
-	root *lockedRange
-	free *lockedRange // nodes for later, linked by left
-	seq  uint64
-	rand uint64
+	root  *lockedRange // writes
+	reads []readRange  // in no order
+	free  *lockedRange // nodes for later, linked by left
+	seq   uint64
+	rand  uint64
 	// found is what the last search found, kept for its memory.
 	found []*lockedRange
 }
 
+// readRange is a read; wait is nil if it never had to wait, and has a grant while it does.
+type readRange struct {
+	beg, end int64
+	wait     *lockedRange
+}
+
+func (r *readRange) granted() bool { return r.wait == nil || r.wait.grant == nil }
+
 type lockedRange struct {
 	beg, end int64 // block aligned
-	write    bool
 	seq      uint64
 	// blockers counts earlier requests that are there and conflict; grant is nil once it was called.
 	blockers int
@@ -47,16 +58,30 @@ func widen(off, n int64) (beg, end int64) {
 // lock takes the blocks around [off, off+n) and calls grant, now or when they are free.
 func (k *rangeLocks) lock(off, n int64, write bool, grant func()) {
 	beg, end := widen(off, n)
-	found := k.root.overlaps(beg, end, k.found[:0])
-	r := k.node()
 	k.seq++
-	r.beg, r.end, r.write, r.seq, r.grant, r.maxEnd = beg, end, write, k.seq, grant, end
-	for _, o := range found {
-		if o.write || write {
+	if !write && k.root == nil {
+		k.reads = append(k.reads, readRange{beg: beg, end: end})
+		grant()
+		return
+	}
+	k.found = k.root.overlaps(beg, end, k.found[:0])
+	blockers := len(k.found)
+	if !write && blockers == 0 {
+		k.reads = append(k.reads, readRange{beg: beg, end: end})
+		grant()
+		return
+	}
+	r := k.node()
+	r.beg, r.end, r.seq, r.grant, r.maxEnd, r.blockers = beg, end, k.seq, grant, end, blockers
+	if !write {
+		k.reads = append(k.reads, readRange{beg: beg, end: end, wait: r})
+		return
+	}
+	for i := range k.reads {
+		if o := &k.reads[i]; o.end > beg && o.beg < end {
 			r.blockers++
 		}
 	}
-	k.found = found
 	k.root = k.root.insert(r)
 	if r.blockers == 0 {
 		r.granted()
@@ -67,22 +92,32 @@ func (k *rangeLocks) lock(off, n int64, write bool, grant func()) {
 // that was granted came later and waits for it.
 func (k *rangeLocks) unlock(off, n int64, write bool) {
 	beg, end := widen(off, n)
-	found := k.root.overlaps(beg, end, k.found[:0])
-	i := slices.IndexFunc(found, func(o *lockedRange) bool {
-		return o.beg == beg && o.end == end && o.write == write && o.grant == nil // reads of one range are all alike
-	})
-	if i < 0 {
-		panic("engine: unlock of a range that is not locked")
+	if !write {
+		k.forgetRead(beg, end)
+		if k.root == nil {
+			return
+		}
 	}
-	r := found[i]
-	k.root = k.root.remove(r)
-	r.left, k.free = k.free, r
+	found := k.root.overlaps(beg, end, k.found[:0])
+	if write {
+		// Nothing that overlaps it has its lock, so it is the only one that has.
+		i := slices.IndexFunc(found, func(o *lockedRange) bool { return o.beg == beg && o.end == end && o.grant == nil })
+		if i < 0 {
+			panic("engine: unlock of a range that is not locked")
+		}
+		r := found[i]
+		found = slices.Delete(found, i, i+1)
+		k.root = k.root.remove(r)
+		r.left, k.free = k.free, r
+		for i := range k.reads {
+			if o := &k.reads[i]; o.end > beg && o.beg < end {
+				found = append(found, o.wait)
+			}
+		}
+	}
 	k.found = nil // a grant may lock and unlock
 	ready := found[:0]
 	for _, o := range found {
-		if o == r || !o.write && !write {
-			continue
-		}
 		if o.blockers--; o.blockers == 0 {
 			ready = append(ready, o)
 		}
@@ -94,6 +129,22 @@ func (k *rangeLocks) unlock(off, n int64, write bool) {
 		o.granted()
 	}
 	k.found = found
+}
+
+// forgetRead takes a granted read out of the list. Reads of one range are all alike.
+func (k *rangeLocks) forgetRead(beg, end int64) {
+	for i := range k.reads {
+		if o := &k.reads[i]; o.beg == beg && o.end == end && o.granted() {
+			if r := o.wait; r != nil {
+				r.left, k.free = k.free, r
+			}
+			last := len(k.reads) - 1
+			k.reads[i], k.reads[last] = k.reads[last], readRange{}
+			k.reads = k.reads[:last]
+			return
+		}
+	}
+	panic("engine: unlock of a range that is not locked")
 }
 
 func (r *lockedRange) granted() {

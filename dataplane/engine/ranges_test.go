@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"ankole.storage/block"
 )
 
 // lockModel is the rule said plainly: requests in order of arrival, each granted as soon as none
@@ -80,8 +82,8 @@ func TestRangeLocksFollowTheRule(t *testing.T) {
 			k.unlock(r.off, r.n, r.write)
 			m.check(t)
 		}
-		if k.root != nil {
-			t.Fatalf("left at the end: %+v", *k.root)
+		if k.root != nil || len(k.reads) > 0 {
+			t.Fatalf("left at the end: %+v, reads %+v", k.root, k.reads)
 		}
 	})
 }
@@ -165,5 +167,24 @@ func BenchmarkRangeLocks(b *testing.B) {
 				k.lock(i%n<<20, 4096, true, func() {})
 			}
 		})
+	}
+}
+
+// BenchmarkReadLocks takes and gives back the lock of one read of 4 KiB while 63 others are in
+// flight.
+func BenchmarkReadLocks(b *testing.B) {
+	const depth, blocks = 64, 1 << 18
+	k := rangeLocks{}
+	offsets := make([]int64, 1<<14)
+	for i := range offsets {
+		offsets[i] = int64(i) * 40503 % blocks * block.Size // scattered: 2^16 divided by the golden ratio
+	}
+	grant := func() {}
+	for i := range depth {
+		k.lock(offsets[i], block.Size, false, grant)
+	}
+	for i := 0; b.Loop(); i++ {
+		k.unlock(offsets[i%len(offsets)], block.Size, false)
+		k.lock(offsets[(i+depth)%len(offsets)], block.Size, false, grant)
 	}
 }

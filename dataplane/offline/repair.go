@@ -1,9 +1,11 @@
 package offline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"ankole.storage/dataplane/chain"
@@ -26,9 +28,13 @@ type RepairPlan struct {
 	damaged, source *Directory
 	// kept are the ranges that are not copied, by snapshot and in order.
 	kept map[string][]Range
+	// common are the snapshots that both have, older ones first, Head last.
+	common []string
 	// void: the source is not known to have all that the damaged directory's record stands for, which
 	// is given up before anything is written.
 	void bool
+	// unfinished: the damaged directory counts as being rebuilt, equal or not.
+	unfinished bool
 }
 
 // RepairItem is a snapshot, or Head, whose content differs.
@@ -77,7 +83,8 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 		case c.SizeBytes != c.OtherSizeBytes:
 			return nil, fmt.Errorf("%w: %s has %d bytes in %s and %d in %s; let an engine rebuild the directory",
 				ErrRefused, c.Snapshot, c.SizeBytes, damaged.Path, c.OtherSizeBytes, source.Path)
-		case !c.Equal:
+		default:
+			p.common = append(p.common, c.Snapshot)
 			kept, bytes := j.ofSnapshot(c.Snapshot)
 			p.Kept = append(p.Kept, kept...)
 			if c.DifferingBytes > bytes {
@@ -87,18 +94,29 @@ func PlanRepair(ctx context.Context, damaged, source *Directory, force bool, pro
 	}
 	// Branches were listed after the head. While that is repaired the directory counts as being
 	// rebuilt, and no snapshot can be repaired.
-	last := func(i RepairItem) int {
-		if i.Snapshot == Head {
-			return 1
-		}
-		return 0
+	slices.SortStableFunc(p.Items, func(a, b RepairItem) int { return headLast(a.Snapshot, b.Snapshot) })
+	slices.SortStableFunc(p.common, headLast)
+	if p.unfinished && len(p.Items) == 0 {
+		p.Items = append(p.Items, RepairItem{Snapshot: Head})
+		p.warn("%s counts as being rebuilt although nothing differs, and is to count as whole", p.Damaged)
 	}
-	slices.SortStableFunc(p.Items, func(a, b RepairItem) int { return last(a) - last(b) })
 	if p.void = p.void && len(p.Items) > 0; p.void {
 		p.warn("%s belongs to no set of replicas afterwards: an engine rebuilds it from others, or asks a person "+
 			"before it goes on with it alone", p.Damaged)
 	}
 	return p, nil
+}
+
+func headLast(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == Head:
+		return 1
+	case b == Head:
+		return -1
+	}
+	return 0
 }
 
 func (p *RepairPlan) judge(ctx context.Context, force bool) (*judge, error) {
@@ -128,6 +146,7 @@ func (p *RepairPlan) mayCopy(force bool) error {
 		return err
 	}
 	am, bm := a.Membership, b.Membership
+	p.unfinished = a.State == StateRebuilding
 	same := am.Known && bm.Known && am.compare(bm) == 0
 	newer := am.Known && bm.Known && am.compare(bm) > 0
 	switch {
@@ -218,15 +237,14 @@ func (p *RepairPlan) Run(ctx context.Context, progress Progress) (err error) {
 	}
 	r := &repairer{c: c, kept: p.kept, marked: map[chain.Region]bool{}, at: func(name string) (*chain.Chain, error) {
 		return p.source.soundAt(source, name)
-	}, progress: progress, total: p.Bytes()}
+	}, progress: progress, total: p.Bytes(), changed: map[int64]bool{}}
+	differ := map[string]bool{}
 	for _, item := range p.Items {
-		if item.Snapshot == Head {
-			err = r.head(ctx)
-		} else {
-			err = r.snapshot(ctx, item.Snapshot)
-		}
-		if err != nil {
-			return fmt.Errorf("repair of %s in %s: %w", item.Snapshot, p.Damaged, err)
+		differ[item.Snapshot] = true
+	}
+	for _, name := range p.common {
+		if err := r.one(ctx, name, differ[name]); err != nil {
+			return fmt.Errorf("repair of %s in %s: %w", name, p.Damaged, err)
 		}
 	}
 	if c.Rebuilding() {
@@ -242,8 +260,62 @@ type repairer struct {
 	// kept are what is not copied, marked the regions that are in the dirty log.
 	kept        map[string][]Range
 	marked      map[chain.Region]bool
+	// changed are the pieces (chain.SumPiece) that were written to, by offset.
+	changed     map[int64]bool
 	progress    Progress
 	done, total int64
+}
+
+// one repairs a snapshot, or Head, that differs. One that was equal is looked at where an older one
+// was written to: it may read that through a block which it has not, since there was nothing to
+// hide.
+func (r *repairer) one(ctx context.Context, name string, differs bool) error {
+	if !differs {
+		var err error
+		if differs, err = r.affected(ctx, name); err != nil || !differs {
+			return err
+		}
+	}
+	if name == Head {
+		return r.head(ctx)
+	}
+	return r.snapshot(ctx, name)
+}
+
+// affected says whether a snapshot differs where others were written to.
+func (r *repairer) affected(ctx context.Context, name string) (bool, error) {
+	if len(r.changed) == 0 {
+		return false, nil
+	}
+	want, err := r.at(name)
+	if err != nil {
+		return false, err
+	}
+	defer want.Close() // read-only: nothing to lose
+	have, err := r.c.At(name)
+	if err != nil {
+		return false, err
+	}
+	defer have.Close() // read-only: nothing to lose
+	theirs := make([]byte, chain.SumPiece)
+	ours := make([]byte, chain.SumPiece)
+	for _, off := range slices.Sorted(maps.Keys(r.changed)) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		n := min(chain.SumPiece, have.Size()-off, want.Size()-off)
+		if n <= 0 {
+			continue
+		}
+		if _, err := want.ReadAt(theirs[:n], off); err != nil {
+			return false, err
+		}
+		lost, err := readWhatCan(have, ours[:n], off)
+		if err != nil || slices.Contains(lost, true) || !bytes.Equal(ours[:n], theirs[:n]) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // mark durably puts what is about to be written into the dirty log, so that the next engine makes
@@ -295,6 +367,7 @@ func (r *repairer) snapshot(ctx context.Context, name string) error {
 			}
 			repaired, err := v.Repair(at.Off, data[at.Off-off:][:at.Len])
 			for _, w := range repaired.Written {
+				r.changed[off] = true
 				r.wrote(w.Len)
 			}
 			if err != nil {

@@ -1,6 +1,7 @@
 package offline_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -321,4 +322,70 @@ func record(fs *memdisk.FS, r chain.Record) error {
 	}
 	r.State = chain.MemberRW
 	return errors.Join(c.WriteRecord(r), c.Close())
+}
+
+// discarded is a directory whose user wrote a block, took snapshot a, discarded the block, and took
+// snapshot b. If lost is set, the file of a had lost the block before the discard, which then had
+// nothing to write.
+func discarded(t *testing.T, lost bool) *memdisk.FS {
+	t.Helper()
+	fs := memdisk.New()
+	must(t, chain.Create(fs, "/r", chain.Spec{Size: 65536, VolumeUUID: ownUUID, Self: "v-1"}, chain.Options{}))
+	c, err := chain.Open(fs, "/r", chain.Options{})
+	must(t, err)
+	must(t, c.WriteHead(bytes.Repeat([]byte{1}, 8192), 0))
+	must(t, c.Snapshot("a", true, "2026-11-21T10:00:00Z", nil))
+	must(t, c.Close())
+	if lost {
+		change(t, fs, aFile, func(f disk.File) error { return errors.Join(f.Punch(0, 4096), f.Sync()) })
+	}
+	c, err = chain.Open(fs, "/r", chain.Options{AsItIs: true})
+	must(t, err)
+	must(t, c.Discard(0, 4096))
+	must(t, c.Snapshot("b", true, "2026-11-21T10:01:00Z", nil))
+	must(t, c.WriteRecord(member(2, 3, "v-1")))
+	must(t, c.WriteDirty([]chain.Region{}))
+	must(t, c.Close())
+	return fs
+}
+
+// A block that comes back in a snapshot is read by newer ones, and by the head, that were equal
+// before: they stay as they were.
+func TestRepairKeepsWhatWasEqual(t *testing.T) {
+	source := discarded(t, false)
+	want := sums(t, source)
+	for step, done := int64(0), false; !done; step++ {
+		damaged := discarded(t, true)
+		p := plan(t, damaged, source)
+		if fmt.Sprint(p.Items) != "[{a 4096}]" {
+			t.Fatalf("plan %+v", p.Items)
+		}
+		damaged.CrashAfter(step)
+		done = p.Run(t.Context(), nil) == nil
+		for seed := range uint64(3) {
+			left := damaged.Crash(seed)
+			must(t, plan(t, left, source).Run(t.Context(), nil))
+			if got := sums(t, left); got != want {
+				t.Fatalf("step %d, seed %d: content\n%s\nwant\n%s", step, seed, got, want)
+			}
+			if again := plan(t, left, source); len(again.Items) != 0 {
+				t.Fatalf("step %d, seed %d: still to do %+v", step, seed, again.Items)
+			}
+		}
+	}
+}
+
+// A repair that was stopped after its last write has something to do the next time: to say that the
+// directory is whole.
+func TestRepairEndsWhatIsEqualAlready(t *testing.T) {
+	source, damaged := small(t), small(t)
+	edit(t, damaged, "/r/volume.meta", `"Rebuilding":false`, `"Rebuilding":true`)
+	p := plan(t, damaged, source)
+	if len(p.Items) == 0 {
+		t.Fatal("nothing to do for a directory that counts as being rebuilt")
+	}
+	must(t, p.Run(t.Context(), nil))
+	if info, err := chain.Inspect(damaged, "/r"); err != nil || info.Rebuilding {
+		t.Errorf("afterwards: %+v, %v", info, err)
+	}
 }

@@ -47,7 +47,8 @@ type Cluster struct {
 	pods     *managerPods
 	forwards []*forward.Forwarder
 	control  *control.Server
-	manager  bool // the manager is deployed
+	manager  bool       // the manager is deployed
+	kinds    chan error // the kinds are prepared; nil if they are not ours to prepare
 
 	mu     sync.Mutex
 	agents map[string]*node.Agent
@@ -192,7 +193,7 @@ func (c *Cluster) startPlane(ctx context.Context) error {
 		Port: c.ports.kube, EtcdPort: c.ports.etcd, EtcdPeerPort: c.ports.etcdPeer,
 		NodeGrace: c.cfg.NodeGrace, UnsafeNoFsync: c.cfg.UnsafeNoFsync,
 		APIServerArgs: c.cfg.APIServerArgs, ControllerManagerArgs: c.cfg.ManagerKCMArg,
-		Log: c.log, Progress: func(s string) { c.out.step(s) },
+		Log: c.log, Progress: func(s string) { c.out.step(s) }, Starting: c.startKinds,
 	}
 	if c.plane, err = kube.Start(ctx, c.kubeCfg); err != nil {
 		return err
@@ -273,6 +274,9 @@ func (c *Cluster) stop() {
 	}
 	if c.pods != nil {
 		c.pods.wait()
+	}
+	if c.kinds != nil {
+		<-c.kinds
 	}
 	if c.objects != nil {
 		c.objects.Wait()

@@ -53,6 +53,7 @@ type Config struct {
 	ManagerImage, EngineImage, InstanceManagerImage string
 	ManagerArgs                                     []string
 	NoManager                                       bool
+	NoKinds                                         bool // the manager is none that has objects
 
 	NodeGrace time.Duration // without heartbeat until a node is NotReady
 	StopGrace time.Duration // bound on every Pod's termination at stop
@@ -105,6 +106,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 		"image of the instance managers")
 	fs.StringArrayVar(&c.ManagerArgs, "manager-arg", c.ManagerArgs, "further argument of the manager (repeatable)")
 	fs.BoolVar(&c.NoManager, "no-manager", c.NoManager, "start Kubernetes and the nodes only")
+	fs.BoolVar(&c.NoKinds, "no-kinds", c.NoKinds,
+		"define no kinds of objects, and wait for none of the manager's (tests of other managers)")
 	fs.DurationVar(&c.NodeGrace, "node-grace", c.NodeGrace, "time without heartbeat after which a node is NotReady")
 	fs.DurationVar(&c.StopGrace, "stop-grace", c.StopGrace, "longest time that Pods get to end when the cluster stops")
 	fs.StringVar(&c.ReadyFile, "ready-file", c.ReadyFile, "file that gets one JSON line when the cluster is ready")

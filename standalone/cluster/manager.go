@@ -68,6 +68,9 @@ func (c *Cluster) startManager(ctx context.Context) error {
 		}
 		c.forwards = append(c.forwards, fw)
 	}
+	if err := c.waitKinds(ctx); err != nil {
+		return err
+	}
 	if err := c.waitManager(ctx, values.Namespace); err != nil {
 		return err
 	}

@@ -20,12 +20,12 @@ func storageKind(resource string) schema.GroupVersionResource {
 }
 
 // storageMissing says what keeps the cluster from taking volumes: the managers answer before they
-// have set up a fresh cluster. A manager that installs no storage kinds has nothing to wait for.
+// have set up a fresh cluster.
 func (c *Cluster) storageMissing(ctx context.Context, dyn dynamic.Interface, namespace string) (string, error) {
-	nodes, err := dyn.Resource(storageKind("nodes")).Namespace(namespace).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
+	if c.cfg.NoKinds {
 		return "", nil
 	}
+	nodes, err := dyn.Resource(storageKind("nodes")).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -82,6 +82,9 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, creds *credentials) e
 		},
 		QPS: -1, // the server's own fairness is the only limit
 	}
+	if c.cfg.Starting != nil {
+		c.cfg.Starting(c.RESTConfig())
+	}
 	if err := c.waitReady(ctx); err != nil {
 		return err
 	}

@@ -65,6 +65,8 @@ type Config struct {
 	Log           *slog.Logger
 	// Progress is told when a component has come up.
 	Progress func(component string)
+	// Starting, if not nil, is told how to reach the API server, before that answers.
+	Starting func(admin *rest.Config)
 }
 
 // ControlPlane is a running control plane.

@@ -50,7 +50,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := testcluster.Start(t, testcluster.Options{Nodes: 2, Images: dir, Manager: true, NodeGrace: 6 * time.Second,
-		StopGrace: time.Second})
+		StopGrace: time.Second, Args: []string{"--no-kinds"}})
 	where := func() string {
 		client := &http.Client{Timeout: waitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 		resp, err := client.Get(c.API + "/where")

@@ -58,6 +58,8 @@ type Config struct {
 	NoFrontend bool
 	// EngineFlags are added to every engine's command line.
 	EngineFlags []string
+	// Program is the path of the engine program; "" for that of EngineProgram.
+	Program string
 	// EngineEnv is what EngineEnv of the volume is in the beginning.
 	EngineEnv []string
 }
@@ -118,10 +120,14 @@ func New(t testing.TB, n int, size int64) *Volume {
 // test.
 func Open(t testing.TB, cfg Config) (*Volume, error) {
 	t.Helper()
-	bin, err := build()
-	if err != nil {
-		t.Fatal(err)
+	bin := cfg.Program
+	if bin == "" {
+		var err error
+		if bin, err = build(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	var err error
 	sweep.Do(sweepDead)
 	if cfg.Transport == "" {
 		cfg.Transport = "nbd-unix"
