@@ -107,7 +107,7 @@ var refusals = map[string]string{
 	"updateReplicaZoneSoftAntiAffinity": "invalid replica zone soft anti-affinity option: ",
 	"updateReplicaDiskSoftAntiAffinity": "invalid replica disk soft anti-affinity option: ",
 	"offlineReplicaRebuilding":          "invalid offline rebuilding option: ",
-	"updateReplicaCount":                "the replica count is 0, it must between 1 to 20",
+	"updateReplicaCount":                "number of replicas 0 of volume demo must between 1 to 20",
 }
 
 // admitted has every change of an object judged by the webhook that the API server asks, as
