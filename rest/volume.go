@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
@@ -134,29 +135,29 @@ func checkStandby(in resource.Volume) error {
 // too, but in words that clients do not know. Empty means the default everywhere.
 func checkChoices(in resource.Volume) error {
 	for _, c := range []struct {
-		of   choice
+		of   admission.Choice
 		word string
 	}{
-		{localityChoice, in.DataLocality},
-		{accessChoice, in.AccessMode},
-		{choice{"volume frontend specified", []string{"blockdev", "iscsi"}}, in.Frontend},
-		{balanceChoice, in.ReplicaAutoBalance},
-		{integrityChoice, in.SnapshotDataIntegrity},
-		{compressionChoice, in.BackupCompressionMethod},
-		{choice{"data engine", []string{"v1"}}, in.DataEngine},
-		{choice{"clone mode", []string{"full-copy"}}, in.CloneMode},
-		{unmapChoice, in.UnmapMarkSnapChainRemoved},
-		{nodeAffinityChoice, in.ReplicaSoftAntiAffinity},
-		{zoneAffinityChoice, in.ReplicaZoneSoftAntiAffinity},
-		{diskAffinityChoice, in.ReplicaDiskSoftAntiAffinity},
-		{freezeChoice, in.FreezeFilesystemForSnapshot},
-		{choice{"restore volume recurring job option", override}, in.RestoreVolumeRecurringJob},
-		{offlineChoice, in.OfflineRebuilding},
+		{admission.LocalityChoice, in.DataLocality},
+		{admission.AccessChoice, in.AccessMode},
+		{admission.FrontendChoice, in.Frontend},
+		{admission.BalanceChoice, in.ReplicaAutoBalance},
+		{admission.IntegrityChoice, in.SnapshotDataIntegrity},
+		{admission.CompressionChoice, in.BackupCompressionMethod},
+		{admission.Choice{What: "data engine", Words: []string{"v1"}}, in.DataEngine},
+		{admission.Choice{What: "clone mode", Words: []string{"full-copy"}}, in.CloneMode},
+		{admission.UnmapChoice, in.UnmapMarkSnapChainRemoved},
+		{admission.NodeAffinityChoice, in.ReplicaSoftAntiAffinity},
+		{admission.ZoneAffinityChoice, in.ReplicaZoneSoftAntiAffinity},
+		{admission.DiskAffinityChoice, in.ReplicaDiskSoftAntiAffinity},
+		{admission.FreezeChoice, in.FreezeFilesystemForSnapshot},
+		{admission.RestoreJobsChoice, in.RestoreVolumeRecurringJob},
+		{admission.OfflineChoice, in.OfflineRebuilding},
 	} {
 		if c.word == "" {
 			continue
 		}
-		if err := c.of.check(c.word); err != nil {
+		if err := c.of.Check(c.word); err != nil {
 			return err
 		}
 	}

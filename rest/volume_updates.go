@@ -3,53 +3,17 @@ package rest
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/rest/resource"
 )
 
-// Bounds of numbers that a client may ask for. Those of snapshots are judged at admission, which
-// knows how many there are.
-const (
-	minReplicas  = 1
-	maxReplicas  = 20
-	maxSyncLimit = 5
-)
-
-// choice is a field of a volume that is one of several words.
-type choice struct {
-	what  string
-	words []string
-}
-
-func (c choice) check(word string) error {
-	if !slices.Contains(c.words, word) {
-		return fmt.Errorf("invalid %s: %q; use one of %s", c.what, word, strings.Join(c.words, ", "))
-	}
-	return nil
-}
-
-// The choices of a volume's fields, at creation and later.
-var (
-	override           = []string{"ignored", "enabled", "disabled"}
-	localityChoice     = choice{"data locality mode", []string{"disabled", "best-effort", "strict-local"}}
-	accessChoice       = choice{"access mode", []string{"rwo", "rwx", "rwop"}}
-	integrityChoice    = choice{"snapshot data integrity", []string{"ignored", "disabled", "enabled", "fast-check"}}
-	compressionChoice  = choice{"backup compression method", []string{"none", "lz4", "gzip"}}
-	unmapChoice        = choice{"unmap mark snapshot chain removed option", override}
-	nodeAffinityChoice = choice{"replica soft anti-affinity option", override}
-	zoneAffinityChoice = choice{"replica zone soft anti-affinity option", override}
-	diskAffinityChoice = choice{"replica disk soft anti-affinity option", override}
-	freezeChoice       = choice{"freeze filesystem for snapshot option", override}
-	offlineChoice      = choice{"offline rebuilding option", override}
-	balanceChoice      = choice{"replica auto balance option",
-		[]string{"ignored", "disabled", "least-effort", "best-effort"}}
-)
+// maxSyncLimit bounds what a client may ask for, in words that the schema of volumes does not have.
+const maxSyncLimit = 5
 
 // volumeUpdates are the actions that change one field of what is wanted of a volume.
 var volumeUpdates = map[string]handler{
@@ -97,47 +61,47 @@ var volumeUpdates = map[string]handler{
 		in resource.UpdateUblkNumberOfQueueInput) error {
 		return onlyV2("ublkNumberOfQueue", int64(in.UblkNumberOfQueue))
 	}),
-	resource.ActionUpdateDataLocality: choose(localityChoice, func(s *lh.VolumeSpec,
+	resource.ActionUpdateDataLocality: choose(admission.LocalityChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateDataLocalityInput) (*lh.DataLocality, string) {
 		return &s.DataLocality, in.DataLocality
 	}, checkLocalityChange),
-	"updateAccessMode": choose(accessChoice, func(s *lh.VolumeSpec, in resource.UpdateAccessModeInput) (
+	"updateAccessMode": choose(admission.AccessChoice, func(s *lh.VolumeSpec, in resource.UpdateAccessModeInput) (
 		*lh.AccessMode, string) {
 		return &s.AccessMode, in.AccessMode
 	}, checkAccessChange),
-	"updateReplicaAutoBalance": choose(balanceChoice, func(s *lh.VolumeSpec,
+	"updateReplicaAutoBalance": choose(admission.BalanceChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateReplicaAutoBalanceInput) (*lh.ReplicaAutoBalance, string) {
 		return &s.ReplicaAutoBalance, in.ReplicaAutoBalance
 	}),
-	"updateSnapshotDataIntegrity": choose(integrityChoice, func(s *lh.VolumeSpec,
+	"updateSnapshotDataIntegrity": choose(admission.IntegrityChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateSnapshotDataIntegrityInput) (*lh.SnapshotDataIntegrity, string) {
 		return &s.SnapshotDataIntegrity, in.SnapshotDataIntegrity
 	}),
-	"updateBackupCompressionMethod": choose(compressionChoice, func(s *lh.VolumeSpec,
+	"updateBackupCompressionMethod": choose(admission.CompressionChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateBackupCompressionInput) (*lh.BackupCompressionMethod, string) {
 		return &s.BackupCompressionMethod, in.BackupCompressionMethod
 	}),
-	"updateUnmapMarkSnapChainRemoved": choose(unmapChoice, func(s *lh.VolumeSpec,
+	"updateUnmapMarkSnapChainRemoved": choose(admission.UnmapChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateUnmapMarkSnapChainRemovedInput) (*lh.Override, string) {
 		return &s.UnmapMarkSnapChainRemoved, in.UnmapMarkSnapChainRemoved
 	}),
-	"updateReplicaSoftAntiAffinity": choose(nodeAffinityChoice, func(s *lh.VolumeSpec,
+	"updateReplicaSoftAntiAffinity": choose(admission.NodeAffinityChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateReplicaSoftAntiAffinityInput) (*lh.Override, string) {
 		return &s.ReplicaSoftAntiAffinity, in.ReplicaSoftAntiAffinity
 	}),
-	"updateReplicaZoneSoftAntiAffinity": choose(zoneAffinityChoice, func(s *lh.VolumeSpec,
+	"updateReplicaZoneSoftAntiAffinity": choose(admission.ZoneAffinityChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateReplicaZoneSoftAntiAffinityInput) (*lh.Override, string) {
 		return &s.ReplicaZoneSoftAntiAffinity, in.ReplicaZoneSoftAntiAffinity
 	}),
-	"updateReplicaDiskSoftAntiAffinity": choose(diskAffinityChoice, func(s *lh.VolumeSpec,
+	"updateReplicaDiskSoftAntiAffinity": choose(admission.DiskAffinityChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateReplicaDiskSoftAntiAffinityInput) (*lh.Override, string) {
 		return &s.ReplicaDiskSoftAntiAffinity, in.ReplicaDiskSoftAntiAffinity
 	}),
-	"updateFreezeFilesystemForSnapshot": choose(freezeChoice, func(s *lh.VolumeSpec,
+	"updateFreezeFilesystemForSnapshot": choose(admission.FreezeChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateFreezeFilesystemForSnapshotInput) (*lh.Override, string) {
 		return &s.FreezeFilesystemForSnapshot, in.FreezeFilesystemForSnapshot
 	}),
-	"offlineReplicaRebuilding": choose(offlineChoice, func(s *lh.VolumeSpec,
+	"offlineReplicaRebuilding": choose(admission.OfflineChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateOfflineRebuildingInput) (*lh.Override, string) {
 		return &s.OfflineRebuilding, in.OfflineRebuilding
 	}),
@@ -145,11 +109,11 @@ var volumeUpdates = map[string]handler{
 
 // choose is an action that sets a field, which of returns together with the word of the input, to
 // one of a choice. The checks are asked only for another word than there is.
-func choose[T any, F ~string](c choice, of func(*lh.VolumeSpec, T) (*F, string),
+func choose[T any, F ~string](c admission.Choice, of func(*lh.VolumeSpec, T) (*F, string),
 	checks ...func(v *lh.Volume, word F) error) handler {
-	return update(c.what, func(v *lh.Volume, in T) error {
+	return update(c.What, func(v *lh.Volume, in T) error {
 		field, word := of(&v.Spec, in)
-		if err := c.check(word); err != nil || *field == F(word) {
+		if err := c.Check(word); err != nil || *field == F(word) {
 			return err
 		}
 		for _, check := range checks {
@@ -201,17 +165,13 @@ func setReplicaCount(v *lh.Volume, in resource.UpdateReplicaCountInput) error {
 	switch {
 	case v.Status.State != lh.VolumeStateAttached:
 		return fmt.Errorf("invalid volume state to update replica count: the volume is %s, attach it first", volumeState(v))
-	case in.ReplicaCount < minReplicas || in.ReplicaCount > maxReplicas:
-		return fmt.Errorf("the replica count is %d, it must between %d to %d", in.ReplicaCount, minReplicas, maxReplicas)
-	case v.Spec.DataLocality == lh.DataLocalityStrictLocal && in.ReplicaCount != minReplicas:
-		return errors.New("number of replica count should be 1 when data locality is strict-local")
 	case v.Status.CurrentImage != "" && v.Status.CurrentImage != v.Spec.Image:
 		return errors.New("the engine is being upgraded; wait until that is done")
 	case v.Spec.MigrationNodeID != "":
 		return errMigrating
 	}
 	v.Spec.NumberOfReplicas = in.ReplicaCount
-	return nil
+	return admission.CheckReplicaCount(v) // 0 would be taken for the setting's
 }
 
 func checkLocalityChange(v *lh.Volume, to lh.DataLocality) error {

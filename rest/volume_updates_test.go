@@ -107,7 +107,7 @@ var refusals = map[string]string{
 	"updateReplicaZoneSoftAntiAffinity": "invalid replica zone soft anti-affinity option: ",
 	"updateReplicaDiskSoftAntiAffinity": "invalid replica disk soft anti-affinity option: ",
 	"offlineReplicaRebuilding":          "invalid offline rebuilding option: ",
-	"updateReplicaCount":                "the replica count is 0, it must between 1 to 20",
+	"updateReplicaCount":                "number of replicas 0 of volume demo must between 1 to 20",
 }
 
 // admitted has every change of an object judged by the webhook that the API server asks, as
@@ -129,6 +129,11 @@ func admitted(t *testing.T) interceptor.Funcs {
 
 // review asks the webhook about an update of a volume.
 func review(t *testing.T, c client.Client, old, o client.Object) error {
+	return reviewOf(t, c, "volumes", old, o)
+}
+
+// reviewOf asks the webhook about an update of an object, or with old nil about a new one.
+func reviewOf(t *testing.T, c client.Client, plural string, old, o client.Object) error {
 	raw := func(x any) []byte {
 		text, err := json.Marshal(x)
 		if err != nil {
@@ -136,11 +141,14 @@ func review(t *testing.T, c client.Client, old, o client.Object) error {
 		}
 		return text
 	}
+	r := &admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create, Name: o.GetName(),
+		Resource: metav1.GroupVersionResource{Group: lh.Group, Version: "v1beta2", Resource: plural},
+		Object:   runtime.RawExtension{Raw: raw(o)}}
+	if old != nil {
+		r.Operation, r.OldObject = admissionv1.Update, runtime.RawExtension{Raw: raw(old)}
+	}
 	body := raw(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Update, Name: o.GetName(),
-			Resource:  metav1.GroupVersionResource{Group: lh.Group, Version: "v1beta2", Resource: "volumes"},
-			OldObject: runtime.RawExtension{Raw: raw(old)}, Object: runtime.RawExtension{Raw: raw(o)}}})
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: r})
 	asked := httptest.NewRequest("POST", "/", bytes.NewReader(body))
 	asked.Header.Set("Content-Type", "application/json")
 	answered := httptest.NewRecorder()

@@ -7,15 +7,18 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// overrides are the fields of a volume that override a setting with ignored, enabled or disabled.
-var overrides = map[string]func(*v1beta2.VolumeSpec) *v1beta2.Override{
-	"unmapMarkSnapChainRemoved":   func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.UnmapMarkSnapChainRemoved },
-	"replicaSoftAntiAffinity":     func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.ReplicaSoftAntiAffinity },
-	"replicaZoneSoftAntiAffinity": func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.ReplicaZoneSoftAntiAffinity },
-	"replicaDiskSoftAntiAffinity": func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.ReplicaDiskSoftAntiAffinity },
-	"offlineRebuilding":           func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.OfflineRebuilding },
-	"restoreVolumeRecurringJob":   func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.RestoreVolumeRecurringJob },
-	"freezeFilesystemForSnapshot": func(s *v1beta2.VolumeSpec) *v1beta2.Override { return &s.FreezeFilesystemForSnapshot },
+type spec = *v1beta2.VolumeSpec
+
+// overrides are the fields of a volume that override a setting with ignored, enabled or disabled,
+// as messages name them.
+var overrides = map[string]func(spec) *v1beta2.Override{
+	"unmap mark snapshot chain removed option": func(s spec) *v1beta2.Override { return &s.UnmapMarkSnapChainRemoved },
+	"replica soft anti-affinity option":        func(s spec) *v1beta2.Override { return &s.ReplicaSoftAntiAffinity },
+	"replica zone soft anti-affinity option":   func(s spec) *v1beta2.Override { return &s.ReplicaZoneSoftAntiAffinity },
+	"replica disk soft anti-affinity option":   func(s spec) *v1beta2.Override { return &s.ReplicaDiskSoftAntiAffinity },
+	"offline rebuilding option":                func(s spec) *v1beta2.Override { return &s.OfflineRebuilding },
+	"restore volume recurring job option":      func(s spec) *v1beta2.Override { return &s.RestoreVolumeRecurringJob },
+	"freeze filesystem for snapshot option":    func(s spec) *v1beta2.Override { return &s.FreezeFilesystemForSnapshot },
 }
 
 // always is a rule that holds whenever a volume is stored: of two volumes that are alike but for
@@ -87,7 +90,7 @@ func alwaysRules() []always {
 	}
 	for _, value := range []v1beta2.ReplicaAutoBalance{"ignored", "disabled", "least-effort", "best-effort"} {
 		rules = append(rules, always{"balance " + string(value), none, balance(value), balance("x" + value),
-			"invalid replica auto-balance option"})
+			"invalid replica auto balance option"})
 	}
 	for _, value := range []v1beta2.SnapshotDataIntegrity{"ignored", "disabled", "enabled", "fast-check"} {
 		rules = append(rules, always{"integrity " + string(value), none, integrity(value), integrity("x" + value),

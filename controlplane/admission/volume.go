@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -81,10 +80,10 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 			return nil
 		},
 		func() error {
-			if !s.Standby && s.Frontend != v1beta2.VolumeFrontendBlockDev && s.Frontend != v1beta2.VolumeFrontendISCSI {
-				return invalid("invalid volume frontend specified: %q of volume %s should be blockdev or iscsi", s.Frontend, v.Name)
+			if s.Standby {
+				return nil
 			}
-			return nil
+			return chosen(v, FrontendChoice, string(s.Frontend))
 		},
 		func() error { return checkBackingImage(v, f) },
 		func() error { return checkSource(v, f) },
@@ -115,7 +114,7 @@ func checkSize(v *v1beta2.Volume) error {
 func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
 	s := &v.Spec
 	return firstOf(
-		func() error { return checkReplicaCount(v) },
+		func() error { return CheckReplicaCount(v) },
 		func() error { return checkModes(v) },
 		func() error { return checkOverrides(v) },
 		func() error { return checkSnapshotLimits(v) },
@@ -140,7 +139,8 @@ func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
 	)
 }
 
-func checkReplicaCount(v *v1beta2.Volume) error {
+// CheckReplicaCount refuses a number of replicas that a volume cannot have.
+func CheckReplicaCount(v *v1beta2.Volume) error {
 	n := v.Spec.NumberOfReplicas
 	if n < minReplicas || n > maxReplicas {
 		return invalid("number of replicas %d of volume %s must between %d to %d", n, v.Name, minReplicas, maxReplicas)
@@ -153,15 +153,11 @@ func checkReplicaCount(v *v1beta2.Volume) error {
 
 func checkModes(v *v1beta2.Volume) error {
 	s := &v.Spec
-	switch s.DataLocality {
-	case v1beta2.DataLocalityDisabled, v1beta2.DataLocalityBestEffort, v1beta2.DataLocalityStrictLocal:
-	default:
-		return invalid("invalid data locality mode %q of volume %s", s.DataLocality, v.Name)
+	if err := chosen(v, LocalityChoice, string(s.DataLocality)); err != nil {
+		return err
 	}
-	switch s.AccessMode {
-	case v1beta2.AccessModeReadWriteOnce, v1beta2.AccessModeReadWriteOncePod, v1beta2.AccessModeReadWriteMany:
-	default:
-		return invalid("invalid access mode %q of volume %s", s.AccessMode, v.Name)
+	if err := chosen(v, AccessChoice, string(s.AccessMode)); err != nil {
+		return err
 	}
 	switch {
 	case s.DataLocality == v1beta2.DataLocalityStrictLocal && s.AccessMode == v1beta2.AccessModeReadWriteMany &&
@@ -178,32 +174,31 @@ func checkModes(v *v1beta2.Volume) error {
 // before it, and callers that have no schema, are checked here.
 func checkOverrides(v *v1beta2.Volume) error {
 	s := &v.Spec
-	if !slices.Contains([]v1beta2.ReplicaAutoBalance{v1beta2.ReplicaAutoBalanceIgnored, v1beta2.ReplicaAutoBalanceDisabled,
-		v1beta2.ReplicaAutoBalanceLeastEffort, v1beta2.ReplicaAutoBalanceBestEffort}, s.ReplicaAutoBalance) {
-		return invalid("invalid replica auto-balance option %q of volume %s", s.ReplicaAutoBalance, v.Name)
-	}
-	if !slices.Contains([]v1beta2.SnapshotDataIntegrity{v1beta2.SnapshotDataIntegrityIgnored,
-		v1beta2.SnapshotDataIntegrityDisabled,
-		v1beta2.SnapshotDataIntegrityEnabled, v1beta2.SnapshotDataIntegrityFastCheck}, s.SnapshotDataIntegrity) {
-		return invalid("invalid snapshot data integrity %q of volume %s", s.SnapshotDataIntegrity, v.Name)
-	}
-	for _, o := range []struct {
-		field string
-		value v1beta2.Override
+	for _, c := range []struct {
+		of   Choice
+		word string
 	}{
-		{"unmapMarkSnapChainRemoved", s.UnmapMarkSnapChainRemoved},
-		{"replicaSoftAntiAffinity", s.ReplicaSoftAntiAffinity},
-		{"replicaZoneSoftAntiAffinity", s.ReplicaZoneSoftAntiAffinity},
-		{"replicaDiskSoftAntiAffinity", s.ReplicaDiskSoftAntiAffinity},
-		{"offlineRebuilding", s.OfflineRebuilding},
-		{"restoreVolumeRecurringJob", s.RestoreVolumeRecurringJob},
-		{"freezeFilesystemForSnapshot", s.FreezeFilesystemForSnapshot},
+		{BalanceChoice, string(s.ReplicaAutoBalance)},
+		{IntegrityChoice, string(s.SnapshotDataIntegrity)},
+		{UnmapChoice, string(s.UnmapMarkSnapChainRemoved)},
+		{NodeAffinityChoice, string(s.ReplicaSoftAntiAffinity)},
+		{ZoneAffinityChoice, string(s.ReplicaZoneSoftAntiAffinity)},
+		{DiskAffinityChoice, string(s.ReplicaDiskSoftAntiAffinity)},
+		{OfflineChoice, string(s.OfflineRebuilding)},
+		{RestoreJobsChoice, string(s.RestoreVolumeRecurringJob)},
+		{FreezeChoice, string(s.FreezeFilesystemForSnapshot)},
 	} {
-		switch o.value {
-		case v1beta2.OverrideIgnored, v1beta2.OverrideEnabled, v1beta2.OverrideDisabled:
-		default:
-			return invalid("invalid %s %q of volume %s: should be ignored, enabled or disabled", o.field, o.value, v.Name)
+		if err := chosen(v, c.of, c.word); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// chosen refuses a word that a field of the volume cannot have.
+func chosen(v *v1beta2.Volume, c Choice, word string) error {
+	if err := c.Check(word); err != nil {
+		return invalid("volume %s: %v", v.Name, err)
 	}
 	return nil
 }

@@ -83,10 +83,10 @@ func TestNewVolumes(t *testing.T) {
 		{"standby without frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil, ""},
 		{"auto-balance", set(func(s *v1beta2.VolumeSpec) {
 			s.ReplicaAutoBalance = "x"
-		}), nil, "invalid replica auto-balance option"},
+		}), nil, "invalid replica auto balance option"},
 		{"override", set(func(s *v1beta2.VolumeSpec) {
 			s.ReplicaSoftAntiAffinity = "yes"
-		}), nil, "invalid replicaSoftAntiAffinity"},
+		}), nil, "invalid replica soft anti-affinity option"},
 		{"snapshot count 1", set(func(s *v1beta2.VolumeSpec) {
 			s.SnapshotMaxCount = 1
 		}), nil, "snapshot max count should be between 2 to 250"},

@@ -55,7 +55,8 @@ func check(d Definition, value string) error {
 	if len(value) > maxValueLength {
 		return fmt.Errorf("%d bytes, at most %d are allowed", len(value), maxValueLength)
 	}
-	if d.Required && strings.TrimSpace(value) == "" {
+	// A default that is empty until the system fills it can be written back.
+	if d.Required && d.Default != "" && strings.TrimSpace(value) == "" {
 		return fmt.Errorf("required setting %s shouldn't be empty", d.Name)
 	}
 	if d.OnlyDefault != "" && Plain(d, Normalize(d.Name, value)) != Plain(d, d.Default) {
@@ -94,7 +95,7 @@ func check(d Definition, value string) error {
 // checkPlain checks the value for one data engine.
 func checkPlain(d Definition, value string) error {
 	if value == "" {
-		if d.Required {
+		if d.Required && d.Default != "" {
 			return fmt.Errorf("required setting %s shouldn't be empty", d.Name)
 		}
 		return nil
