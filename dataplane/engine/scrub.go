@@ -113,6 +113,8 @@ type scrubJob struct {
 	rehash  bool
 	suspect bool // checksums have shown damage: compare
 	starts  int
+	// repaired are the replicas whose copy of a piece, by its offset, was repaired in any snapshot.
+	repaired map[int64][]*link
 	// waiting counts answers that are outstanding; the job goes on when there are none.
 	waiting int
 	due     clock.Ticks

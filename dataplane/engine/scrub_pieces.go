@@ -133,7 +133,10 @@ func (j *scrubJob) judge(off, n int64, copies []copyOf) {
 					where[i] = describeRot(replies[i].Verify.Rot)
 				}
 			}
-			d := decide(copies)
+			d, ok := j.decideByRepair(off, copies)
+			if !ok {
+				d = decide(copies)
+			}
 			if d.source < 0 {
 				for i, l := range j.members {
 					j.find(Finding{Replica: l.addr, Snapshot: j.name, Off: off, Len: n,
@@ -166,7 +169,8 @@ func describeRot(rot []wire.Rot) string {
 	return b.String()
 }
 
-// repair writes the source's content to the others, and looks whether they have it then.
+// repair writes the source's content to the others, and looks whether they have it then. Nobody
+// reads or writes the range meanwhile, and what users read there stays: see keepHead.
 func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decision) {
 	e := j.e
 	source, targets := j.members[d.source], []*link{}
@@ -180,26 +184,134 @@ func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decis
 		}
 	}
 	j.waiting++
-	e.transfer(&transfer{off: off, n: n, view: true, from: source,
-		to: func() uint32 { return j.mask(targets) },
-		done: func(r transferred) {
+	e.ranges.lock(off, n, true, func() {
+		e.writes++ // whoever wants no write in flight waits for this one
+		end := func(text string) {
+			if text != "" {
+				failed(text)
+			}
 			j.waiting--
-			if r.read != block.OK {
-				failed("it cannot be read: " + r.read.String())
+			e.ranges.unlock(off, n, true)
+			e.writes--
+			e.quiet()
+		}
+		if e.stopping != nil || e.frozen > 0 || e.dirty.torn(off) {
+			end("writes are stopped, or one has failed there; the next scrub tries again")
+			return
+		}
+		j.keepHead(off, n, source, targets, copies[d.source].sum, func(why string) {
+			if why != "" {
+				end(why)
 				return
 			}
-			j.sums(off, n, func(after []copyOf) {
-				for _, i := range d.repair {
-					f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n,
-						Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
-					f.Text = condition(&copies[i]) + where[i] + "; repaired from " + source.addr
-					if !f.Repaired {
-						f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + r.write.String()
+			e.transfer(&transfer{off: off, n: n, view: true, from: source,
+				to: func() uint32 { return j.mask(targets) },
+				done: func(r transferred) {
+					if r.read != block.OK {
+						end("it cannot be read: " + r.read.String())
+						return
 					}
-					j.find(f)
+					j.noteRepair(off, targets)
+					j.sums(off, n, func(after []copyOf) { j.told(off, n, copies, after, where, d, r.write) })
+					end("")
+				}})
+		})
+	})
+}
+
+// told notes what a repair has led to.
+func (j *scrubJob) told(off, n int64, copies, after []copyOf, where []string, d decision, code block.Code) {
+	source := j.members[d.source]
+	for _, i := range d.repair {
+		f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n,
+			Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
+		f.Text = condition(&copies[i]) + where[i] + "; repaired from " + source.addr
+		if !f.Repaired {
+			f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + code.String()
+		}
+		j.find(f)
+	}
+}
+
+// keepHead makes what users read in a range independent of the snapshot that is repaired there. A
+// replica may have lost blocks of the snapshot, so that it had nothing to write when the user
+// zeroed or discarded them: then it reads zeroes through the hole, and would read old content again
+// once the blocks are back. So the targets get what the source's head has, as long as that is not
+// what the snapshot has; it is what they read already, so it needs no marks, but it is durable
+// before the repair is. then gets the reason why that could not be done.
+func (j *scrubJob) keepHead(off, n int64, source *link, targets []*link, snapshot []byte, then func(why string)) {
+	e := j.e
+	t := e.newTask(wire.Hash)
+	t.off, t.n = off, n
+	e.askHashes(t, j.mask([]*link{source}), func(t *task, sums map[uint32][]byte) {
+		code, sum := t.code, sums[source.bit()]
+		e.freeOf(t)
+		switch {
+		case sum == nil:
+			then("what users read there cannot be read from it: " + code.String())
+			return
+		case bytes.Equal(sum, snapshot):
+			then("")
+			return
+		}
+		e.transfer(&transfer{off: off, n: n, from: source,
+			to: func() uint32 { return j.mask(targets) & e.mask(RW) },
+			done: func(r transferred) {
+				if r.read != block.OK || r.ok == 0 || r.failed() != 0 {
+					then("what users read there cannot be kept: " + r.read.String() + ", " + r.write.String())
+					return
 				}
-			})
-		}})
+				e.internal(e.newTask(wire.Flush), r.ok, func(t *task) {
+					bad, code := t.bad|t.full, t.code
+					e.freeOf(t)
+					if bad != 0 {
+						e.dropEach(bad, "flush failed: "+code.String())
+						then("what users read there cannot be kept: " + code.String())
+						return
+					}
+					then("")
+				})
+			}})
+	})
+}
+
+// noteRepair remembers whose copies of a piece were repaired in a snapshot.
+func (j *scrubJob) noteRepair(off int64, targets []*link) {
+	if j.repaired == nil {
+		j.repaired = map[int64][]*link{}
+	}
+	for _, l := range targets {
+		if !slices.Contains(j.repaired[off], l) {
+			j.repaired[off] = append(j.repaired[off], l)
+		}
+	}
+}
+
+// decideByRepair decides about a piece that was repaired in an older snapshot: what newer ones read
+// through it may have changed, as in keepHead, so they follow a copy that was not repaired, if all
+// sound ones of those are the same.
+func (j *scrubJob) decideByRepair(off int64, copies []copyOf) (decision, bool) {
+	d := decision{source: -1}
+	for i := range copies {
+		if copies[i].rotten() || slices.Contains(j.repaired[off], j.members[i]) {
+			continue
+		}
+		if d.source < 0 {
+			d.source = i
+		}
+		if !bytes.Equal(copies[i].sum, copies[d.source].sum) {
+			return d, false
+		}
+	}
+	if len(j.repaired[off]) == 0 || d.source < 0 {
+		return d, false
+	}
+	for i := range copies {
+		if !bytes.Equal(copies[i].sum, copies[d.source].sum) {
+			d.repair = append(d.repair, i)
+		}
+	}
+	return d, true
 }
 
 // find notes damage.

@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ankole.storage/dataplane/chain"
@@ -243,12 +245,38 @@ func orderedNames(c *chain.Chain) []string {
 		name, _ := chain.LayerName(l.File)
 		names, seen[name] = append(names, name), true
 	}
-	for _, name := range snapshotNames(c) {
-		if !seen[name] {
-			names = append(names, name)
+	parents := parentsIn(c)
+	depth := func(name string) (n int) {
+		for ; parents[name] != "" && n <= len(parents); name = parents[name] {
+			n++
 		}
+		return n
 	}
-	return names
+	branches := slices.DeleteFunc(snapshotNames(c), func(name string) bool { return seen[name] })
+	slices.SortStableFunc(branches, func(a, b string) int { return cmp.Compare(depth(a), depth(b)) })
+	return append(names, branches...)
+}
+
+// parentsIn are the snapshots that each snapshot, or Head, is based on.
+func parentsIn(c *chain.Chain) map[string]string {
+	parents := map[string]string{}
+	list, err := c.Snapshots()
+	if err != nil {
+		return parents
+	}
+	for _, s := range list {
+		parents[s.Name] = s.Parent
+	}
+	return parents
+}
+
+func (d *Directory) parents() (map[string]string, error) {
+	c, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() // read-only: nothing to lose
+	return parentsIn(c), nil
 }
 
 // eachChunk calls fn for one piece of [0, size) after the other, with a buffer of the piece's

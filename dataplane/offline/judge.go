@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,76 +22,121 @@ type judge struct {
 	// damaged and source say whose checksums are asked.
 	damaged, source *checksums
 	force           bool
-	// age orders the damaged directory's snapshots, oldest first.
-	age []string
+	// parents are the snapshots that those of the damaged directory are based on.
+	parents map[string]string
 	// kept are the blocks that are not copied, by snapshot and in order; bytes counts them by
 	// snapshot and reason.
 	kept  map[string][]Range
 	bytes map[KeptItem]int64
 }
 
-// begin implements onDifference.
+// sides are what is asked about the blocks of one snapshot.
+type sides struct {
+	damaged, source *chain.Judge
+	// parent is the source at the snapshot that this one is based on, nil if nothing was kept there or
+	// the source does not have it; keptThere is what was.
+	parent    *chain.Judge
+	keptThere []Range
+	close     func() error
+}
+
+// begin implements onDifference. Snapshots come after those that they are based on.
 func (j *judge) begin(name string, damaged, source *chain.Chain) (func(off int64, differ []bool) error, func() error) {
-	a, b := chain.NewJudge(damaged), chain.NewJudge(source)
+	s, broken := j.open(name, damaged, source)
 	piece := func(off int64, differ []bool) error {
+		if broken != nil {
+			return broken
+		}
 		// What the source reads from different files was written at different times.
 		groups := map[string][]int64{}
 		for i, d := range differ {
 			if at := off + int64(i)*block.Size; d {
-				from := b.From(at)
+				from := s.source.From(at)
 				groups[from] = append(groups[from], at)
 			}
 		}
 		for from, blocks := range groups {
-			why, err := j.weigh(a, b, from, blocks)
-			if err != nil {
+			if err := j.weigh(name, s, from, blocks); err != nil {
 				return err
-			}
-			if why != "" {
-				j.keep(name, why, blocks)
 			}
 		}
 		return nil
 	}
-	return piece, func() error { return errors.Join(a.Close(), b.Close()) }
+	return piece, func() error {
+		j.inOrder(name)
+		return s.close()
+	}
 }
 
-// weigh says why blocks, which the source reads from one file, are not copied; "" if they are.
-func (j *judge) weigh(a, b *chain.Judge, from string, blocks []int64) (string, error) {
-	theirs, err := j.source.of(j.ctx, b, blocks)
-	if err != nil || theirs == chain.VerdictGood {
-		return "", err
+func (j *judge) open(name string, damaged, source *chain.Chain) (*sides, error) {
+	s := &sides{damaged: chain.NewJudge(damaged), source: chain.NewJudge(source)}
+	s.close = func() error { return errors.Join(s.damaged.Close(), s.source.Close()) }
+	parent := j.parents[name]
+	if s.keptThere = j.kept[parent]; parent == "" || len(s.keptThere) == 0 {
+		return s, nil
 	}
-	if theirs == chain.VerdictRotten {
-		return sourceRotten, nil
+	whole, err := j.source.d.open()
+	if err != nil {
+		return s, err
 	}
-	if j.force || from == "" {
-		return "", nil
+	at, err := whole.At(parent)
+	if err != nil { // it is not there, though the damaged directory has it
+		return s, whole.Close()
 	}
+	s.parent = chain.NewJudge(at)
+	s.close = func() error {
+		return errors.Join(s.damaged.Close(), s.source.Close(), s.parent.Close(), at.Close(), whole.Close())
+	}
+	return s, nil
+}
+
+// inherited says whether a block that differs, and that the source reads from a file, differs at
+// the parent already and was kept there: nothing newer is in it.
+func (s *sides) inherited(at int64, from string) bool {
+	return s.parent != nil && s.parent.From(at) == from && len(outside(s.keptThere, at, block.Size)) == 0
+}
+
+// weigh keeps those of blocks, which the source reads from one file, that are not to be copied.
+func (j *judge) weigh(name string, s *sides, from string, blocks []int64) error {
+	theirs, err := j.source.of(j.ctx, s.source, blocks, false)
+	switch {
+	case err != nil || theirs == chain.VerdictGood:
+		return err
+	case theirs == chain.VerdictRotten:
+		j.keep(name, sourceRotten, blocks)
+		return nil
+	case j.force:
+		return nil
+	}
+	var kept, same, other []int64
 	for _, at := range blocks {
-		// What the source has from a newer snapshot may be what is lost here.
-		if j.ageOf(a.From(at)) < j.ageOf(from) {
-			return "", nil
+		switch {
+		case s.inherited(at, from):
+			kept = append(kept, at)
+		case s.damaged.From(at) == from:
+			same = append(same, at)
+		default:
+			other = append(other, at)
 		}
 	}
-	ours, err := j.damaged.of(j.ctx, a, blocks)
-	if err != nil || ours != chain.VerdictGood {
-		return "", err
+	// Where the two read different files, the newer block may be what is lost here: then checksums
+	// have to speak for all files that could have it.
+	for strict, blocks := range map[bool][]int64{false: same, true: other} {
+		if len(blocks) == 0 {
+			continue
+		}
+		ours, err := j.damaged.of(j.ctx, s.damaged, blocks, strict)
+		if err != nil {
+			return err
+		}
+		if ours == chain.VerdictGood {
+			kept = append(kept, blocks...)
+		}
 	}
-	return targetRight, nil
-}
-
-// ageOf is the place of a snapshot among those of the damaged directory, as if one that is not
-// there were newer than all.
-func (j *judge) ageOf(name string) int {
-	switch i := slices.Index(j.age, name); {
-	case name == "":
-		return -1
-	case i < 0:
-		return len(j.age)
-	default:
-		return i
+	if len(kept) > 0 {
+		j.keep(name, targetRight, kept)
 	}
+	return nil
 }
 
 func (j *judge) keep(name, why string, blocks []int64) {
@@ -100,10 +146,16 @@ func (j *judge) keep(name, why string, blocks []int64) {
 	j.bytes[KeptItem{Snapshot: name, Reason: why}] += int64(len(blocks)) * block.Size
 }
 
-// ofSnapshot returns how much of a snapshot is not copied, and puts the blocks in order.
+// inOrder sorts what is kept of a snapshot.
+func (j *judge) inOrder(name string) {
+	if len(j.kept[name]) > 0 {
+		slices.SortFunc(j.kept[name], func(a, b Range) int { return cmp.Compare(a.Off, b.Off) })
+		j.kept[name] = joined(j.kept[name])
+	}
+}
+
+// ofSnapshot returns how much of a snapshot is not copied.
 func (j *judge) ofSnapshot(name string) (items []KeptItem, bytes int64) {
-	slices.SortFunc(j.kept[name], func(a, b Range) int { return int(a.Off/block.Size - b.Off/block.Size) })
-	j.kept[name] = joined(j.kept[name])
 	for _, why := range []string{sourceRotten, targetRight} {
 		item := KeptItem{Snapshot: name, Reason: why}
 		if item.Bytes = j.bytes[item]; item.Bytes > 0 {
@@ -159,8 +211,9 @@ func newChecksums(d *Directory) (*checksums, error) {
 	return &checksums{d: d, s: s, files: map[string]chain.Verdict{}}, err
 }
 
-// of says what they tell about blocks of one piece.
-func (c *checksums) of(ctx context.Context, j *chain.Judge, blocks []int64) (chain.Verdict, error) {
+// of says what they tell about blocks of one piece. strict: files that could have the blocks, but
+// do not, have to match theirs too.
+func (c *checksums) of(ctx context.Context, j *chain.Judge, blocks []int64, strict bool) (chain.Verdict, error) {
 	layers, err := j.Layers(blocks)
 	verdict, read := chain.VerdictGood, false
 	for i := 0; i < len(layers) && err == nil; i++ {
@@ -171,7 +224,7 @@ func (c *checksums) of(ctx context.Context, j *chain.Judge, blocks []int64) (cha
 		switch {
 		case l.Verdict == chain.VerdictRotten:
 			return l.Verdict, err
-		case l.Read && l.Verdict != chain.VerdictGood:
+		case (l.Read || strict) && l.Verdict != chain.VerdictGood:
 			verdict = chain.VerdictUnknown
 		}
 		read = read || l.Read

@@ -120,11 +120,11 @@ func headLast(a, b string) int {
 }
 
 func (p *RepairPlan) judge(ctx context.Context, force bool) (*judge, error) {
-	age, err := p.damaged.Snapshots()
+	parents, err := p.damaged.parents()
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{ctx: ctx, force: force, age: age, kept: map[string][]Range{}, bytes: map[KeptItem]int64{}}
+	j := &judge{ctx: ctx, force: force, parents: parents, kept: map[string][]Range{}, bytes: map[KeptItem]int64{}}
 	if j.damaged, err = newChecksums(p.damaged); err == nil {
 		j.source, err = newChecksums(p.source)
 	}
@@ -258,8 +258,8 @@ type repairer struct {
 	// at opens the source's content at a snapshot, or at Head.
 	at func(name string) (*chain.Chain, error)
 	// kept are what is not copied, marked the regions that are in the dirty log.
-	kept        map[string][]Range
-	marked      map[chain.Region]bool
+	kept   map[string][]Range
+	marked map[chain.Region]bool
 	// changed are the pieces (chain.SumPiece) that were written to, by offset.
 	changed     map[int64]bool
 	progress    Progress

@@ -1,6 +1,7 @@
 package offline_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -75,6 +76,13 @@ func TestRepairAsksChecksums(t *testing.T) {
 		{"the source has lost a block", none, func(t *testing.T, fs *memdisk.FS) {
 			change(t, fs, aFile, func(f disk.File) error { return errors.Join(f.Punch(0, 4096), f.Sync()) })
 		}, false, nothing, aKept, true},
+		{"the source has lost a block and its checksums", none, func(t *testing.T, fs *memdisk.FS) {
+			change(t, fs, aFile, func(f disk.File) error { return errors.Join(f.Punch(0, 4096), f.Sync()) })
+			noSums(t, fs)
+		}, false, nothing, strings.ReplaceAll(aKept, "[1]", "[2]"), true},
+		{"a block of the head is lost", func(t *testing.T, fs *memdisk.FS) {
+			change(t, fs, head, func(f disk.File) error { return errors.Join(f.Punch(4096, 4096), f.Sync()) })
+		}, noSums, false, "[{volume-head 4096}]", nothing, true},
 		{"a newer block is lost", func(t *testing.T, fs *memdisk.FS) {
 			change(t, fs, bFile, func(f disk.File) error { return errors.Join(f.Punch(8192, 4096), f.Sync()) })
 			must(t, fs.Remove(bFile+".sums"))
@@ -140,6 +148,76 @@ func TestRepairMarksWhatItWrites(t *testing.T) {
 			}
 			if wrote == 0 {
 				t.Error("nothing was ever written: nothing was shown")
+			}
+		})
+	}
+}
+
+// TestRepairAsksChecksumsOfOtherChains: the same where only the source has the snapshot that it
+// reads from, and where the names of snapshots off the live chain are against their order.
+func TestRepairAsksChecksumsOfOtherChains(t *testing.T) {
+	build := func(names []string, rotten, revert string, hash ...string) *memdisk.FS {
+		fs := memdisk.New()
+		must(t, chain.Create(fs, "/r", chain.Spec{Size: 65536, VolumeUUID: ownUUID, Self: "v-1"}, chain.Options{}))
+		c, err := chain.Open(fs, "/r", chain.Options{})
+		must(t, err)
+		for i, name := range names {
+			content := byte(1)
+			if name == rotten {
+				content = 0xee
+			}
+			if i == 0 || name == rotten {
+				must(t, c.WriteHead(bytes.Repeat([]byte{content}, 4096), 0))
+			}
+			must(t, c.WriteHead([]byte(strings.Repeat(name, 4096)), int64(i+1)*8192))
+			must(t, c.Snapshot(name, true, "2026-11-21T10:00:00Z", nil))
+		}
+		if revert != "" {
+			must(t, c.Revert(revert, "2026-11-21T11:00:00Z"))
+		}
+		for _, name := range hash {
+			_, err := c.Hash(name, false, "2026-11-21T12:00:00Z")
+			must(t, err)
+		}
+		must(t, c.WriteRecord(member(2, 3, "v-1")))
+		must(t, c.WriteDirty([]chain.Region{}))
+		must(t, c.Close())
+		return fs
+	}
+	for _, c := range []struct {
+		name            string
+		damaged, source *memdisk.FS
+	}{
+		{"only the source has the snapshot", build([]string{"a", "b"}, "", "", "a", "b"), func() *memdisk.FS {
+			fs := build([]string{"a", "b"}, "", "")
+			d, err := chain.Open(fs, "/r", chain.Options{})
+			must(t, err)
+			must(t, d.WriteHead(bytes.Repeat([]byte{0xee}, 4096), 0))
+			must(t, d.Snapshot("x", true, "2026-11-21T10:30:00Z", nil))
+			must(t, d.Snapshot("c", true, "2026-11-21T10:40:00Z", nil))
+			must(t, d.Close())
+			return fs
+		}()},
+		{"branch with names against their order", build([]string{"m", "z", "y"}, "", "m", "m", "z", "y"),
+			build([]string{"m", "z", "y"}, "z", "m")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "only the source has the snapshot" {
+				d, err := chain.Open(c.damaged, "/r", chain.Options{})
+				must(t, err)
+				must(t, d.Snapshot("c", true, "2026-11-21T10:40:00Z", nil))
+				_, err = d.Hash("c", false, "2026-11-21T12:00:00Z")
+				must(t, err)
+				must(t, d.Close())
+			}
+			want := sums(t, c.damaged)
+			p := plan(t, c.damaged, c.source)
+			if len(p.Items) != 0 || len(p.Kept) != 2 {
+				t.Errorf("plan %+v, kept %+v", p.Items, p.Kept)
+			}
+			must(t, p.Run(t.Context(), nil))
+			if got := sums(t, c.damaged); got != want {
+				t.Errorf("content\n%s\nwant\n%s", got, want)
 			}
 		})
 	}

@@ -30,6 +30,28 @@ func (fs *FS) Rot(name string, off, n int64) error {
 	return nil
 }
 
+// Lose makes whole pages of [off, off+n) of a file holes, as a file system does that has lost track
+// of them: the file does not count as written to.
+func (fs *FS) Lose(name string, off, n int64) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	node, err := fs.walk(name)
+	if err == nil && node.data == nil {
+		err = disk.ErrNotFound
+	}
+	if err != nil {
+		return place("lose", name, err)
+	}
+	for i := off / pageSize; i < (off+n)/pageSize; i++ {
+		if node.data.page(i) != nil {
+			l, slot := node.data.leaf(i)
+			l.pages[slot] = nil
+			node.data.count--
+		}
+	}
+	return nil
+}
+
 // Unreadable makes the pages of [off, off+n) of a file give errors until they are written.
 func (fs *FS) Unreadable(name string, off, n int64) error {
 	return fs.damage(name, off, n, func(n *node) *map[int64]bool { return &n.bad })
