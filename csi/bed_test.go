@@ -19,12 +19,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/hostpath"
 	"ankole.storage/test/lack"
 )
 
-// devices is where this test binary has /dev/longhorn.
-var devices string
+// devices is where this test binary has /dev/longhorn, and mappers /dev/mapper unless it runs where
+// there is device-mapper (realVariable).
+var devices, mappers string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -33,7 +35,15 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(devices)
-		mounts, err := json.Marshal(map[string]string{deviceDir: devices})
+		mappers = filepath.Join(devices, ".mapper")
+		if err := os.Mkdir(mappers, 0o700); err != nil {
+			panic(err)
+		}
+		places := map[string]string{deviceDir: devices}
+		if os.Getenv(realVariable) == "" {
+			places[naming.MapperDirectory] = mappers
+		}
+		mounts, err := json.Marshal(places)
 		if err != nil {
 			panic(err)
 		}
@@ -49,8 +59,12 @@ type bed struct {
 	*testing.T
 	*node
 	volume, file, loop, dir string
+	patience                time.Duration
 	// given is the publish context, context that of the volume.
 	given, context map[string]string
+	// secrets of the calls that have some; fitted changes each new node service.
+	secrets map[string]string
+	fitted  func(n *node)
 }
 
 func newBed(t *testing.T, sizeBytes int64) *bed {
@@ -68,8 +82,9 @@ func newBed(t *testing.T, sizeBytes int64) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{T: t, dir: dir, volume: "vol-" + strings.TrimPrefix(filepath.Base(dir), "csi-node-")}
-	b.file = filepath.Join(dir, "disk")
+	b := &bed{T: t, dir: dir, patience: 10 * time.Second,
+		volume: "vol-" + strings.TrimPrefix(filepath.Base(dir), "csi-node-")}
+	b.file = filepath.Join(dir, b.volume)
 	t.Cleanup(b.clean)
 	if err := os.WriteFile(b.file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -84,7 +99,10 @@ func newBed(t *testing.T, sizeBytes int64) *bed {
 
 // restart is what a new process of the driver begins with.
 func (b *bed) restart() {
-	b.node = newNode("node-1", nil, 10*time.Second, quiet())
+	b.node = newNode("node-1", nil, b.patience, quiet())
+	if b.fitted != nil {
+		b.fitted(b.node)
+	}
 }
 
 func (b *bed) attach() {
@@ -175,14 +193,15 @@ func capability(fs string, mode spec.VolumeCapability_AccessMode_Mode, flags ...
 
 func (b *bed) stage(c *spec.VolumeCapability) error {
 	_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
-		StagingTargetPath: b.staging(), VolumeCapability: c, PublishContext: b.given, VolumeContext: b.context})
+		StagingTargetPath: b.staging(), VolumeCapability: c, PublishContext: b.given, VolumeContext: b.context,
+		Secrets: b.secrets})
 	return err
 }
 
 func (b *bed) publish(n int, c *spec.VolumeCapability, readOnly bool) error {
 	_, err := b.NodePublishVolume(context.Background(), &spec.NodePublishVolumeRequest{VolumeId: b.volume,
 		StagingTargetPath: b.staging(), TargetPath: b.target(n), VolumeCapability: c, Readonly: readOnly,
-		VolumeContext: b.context})
+		VolumeContext: b.context, Secrets: b.secrets})
 	return err
 }
 

@@ -192,11 +192,11 @@ func (c content) mayFormat(d device, known string) error {
 	switch {
 	case c.raw:
 		return status.Errorf(codes.FailedPrecondition, "the volume holds data that are no file system (%s does not begin "+
-			"with zeros): nothing is changed. Clear its beginning by hand if it shall be formatted", devicePath(d.name()))
+			"with zeros): nothing is changed. Clear its beginning by hand if it shall be formatted", d.shown())
 	case known != "":
 		return status.Errorf(codes.FailedPrecondition, "the volume has no file system that could be mounted, although %s: "+
 			"nothing is changed. Look for what has become of its data; if none are missed, make a file system on %s by hand",
-			known, devicePath(d.name()))
+			known, d.shown())
 	}
 	return nil
 }

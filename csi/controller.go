@@ -122,6 +122,12 @@ func (c *controller) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 	if err := o.judgeAccess(); err != nil {
 		return o, err
 	}
+	// A Secret that the class names for others only cannot be judged here.
+	if o.volume.Encrypted && len(r.GetSecrets()) > 0 {
+		if _, err := readKey(r.GetSecrets()); err != nil {
+			return o, err
+		}
+	}
 	o.content = r.GetVolumeContentSource()
 	o.volume.Name = naming.CorrectName(r.GetName())
 	if err := naming.CheckVolumeName(o.volume.Name); err != nil {
@@ -174,6 +180,8 @@ func (o *order) judgeSize(r *spec.CapacityRange) error {
 	case o.limit > 0 && size > o.limit:
 		return status.Errorf(codes.OutOfRange,
 			"at most %d bytes are wanted; sizes are multiples of 2 MiB from 10 MiB on, so that it would have %d", o.limit, size)
+	case o.volume.Encrypted && size <= naming.LUKSHeaderBytes:
+		return status.Errorf(codes.OutOfRange, "an encrypted volume is larger than 16 MiB, %d bytes are wanted", size)
 	case o.usage.block:
 	case o.fsType == fsXFS && size < minXFS:
 		return status.Errorf(codes.OutOfRange, "a file system xfs needs 300 MiB at least, %d bytes are wanted", size)
@@ -353,6 +361,8 @@ func (c *controller) same(o *order, v *resource.Volume) error {
 		return differs("access mode", v.AccessMode, o.volume.AccessMode)
 	case v.Migratable != o.volume.Migratable:
 		return differs("word on migration", v.Migratable, o.volume.Migratable)
+	case v.Encrypted != o.volume.Encrypted:
+		return differs("word on encryption", v.Encrypted, o.volume.Encrypted)
 	case !o.settle(v.TopologyRequirement):
 		return differs("topology", v.TopologyRequirement, o.volume.TopologyRequirement)
 	}

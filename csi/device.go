@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/hostpath"
 )
 
@@ -27,10 +28,29 @@ type device struct {
 	path string
 	// number of the device, and of the file system in which its node lies.
 	number, in uint64
+	// mapped: it is the mapper device of an encrypted volume.
+	mapped bool
 }
 
 // name of the volume.
 func (d device) name() string { return filepath.Base(d.path) }
+
+// shown is where Pods and people see it.
+func (d device) shown() string {
+	if d.mapped {
+		return naming.MappedDevicePath(d.name())
+	}
+	return devicePath(d.name())
+}
+
+// sync has the kernel write what it keeps of the device.
+func (d device) sync() error {
+	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
 
 // lookup finds the device of a volume. Without one the volume is not attached here: NOT_FOUND.
 func lookup(volume string) (device, error) {

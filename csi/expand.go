@@ -40,8 +40,9 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, r *spec.Control
 	if v, err = c.grow(ctx, v, wanted, 0); err != nil {
 		return nil, err
 	}
-	block := r.GetVolumeCapability().GetBlock() != nil
-	return &spec.ControllerExpandVolumeResponse{CapacityBytes: size(v), NodeExpansionRequired: !block}, nil
+	// The mapper device of a block volume grows on the node.
+	onNode := r.GetVolumeCapability().GetBlock() == nil || v.Encrypted
+	return &spec.ControllerExpandVolumeResponse{CapacityBytes: size(v), NodeExpansionRequired: onNode}, nil
 }
 
 // grow waits until a volume has a size, which it is asked for first if it is smaller. What refuses

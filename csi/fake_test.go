@@ -206,7 +206,7 @@ func (f *fake) CreateVolume(_ context.Context, s client.VolumeSpec) (*resource.V
 		}
 		f.orders++
 		v := &resource.Volume{Name: s.Name, Size: s.Size, State: "creating", AccessMode: s.AccessMode,
-			Migratable: s.Migratable,
+			Migratable: s.Migratable, Encrypted: s.Encrypted,
 			DataSource: s.DataSource, NumberOfReplicas: s.NumberOfReplicas, TopologyRequirement: s.TopologyRequirement,
 			Controllers: []resource.Controller{{Size: s.Size}}}
 		v.VolumeAttachment.Attachments = map[string]resource.Attachment{}

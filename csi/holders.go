@@ -135,8 +135,8 @@ func (n *node) user(d device) (string, error) {
 // dmRemove is DM_DEV_REMOVE: _IOWR(0xfd, 4, struct dm_ioctl).
 const dmRemove = 0xc138fd04
 
-// mapping is struct dm_ioctl of the kernel.
-type mapping struct {
+// dmIoctl is struct dm_ioctl of the kernel.
+type dmIoctl struct {
 	version                      [3]uint32
 	dataSize, dataStart, targets uint32
 	open                         int32
@@ -147,6 +147,14 @@ type mapping struct {
 	_                            [7]byte
 }
 
+// newIoctl is one without data.
+func newIoctl() dmIoctl {
+	m := dmIoctl{version: [3]uint32{4, 0, 0}}
+	m.dataSize = uint32(unsafe.Sizeof(m))
+	m.dataStart = m.dataSize
+	return m
+}
+
 // removeMapping removes a device of device-mapper unless somebody has it open: EBUSY.
 func removeMapping(number uint64) error {
 	f, err := os.OpenFile("/dev/mapper/control", os.O_RDWR|unix.O_CLOEXEC, 0)
@@ -154,8 +162,7 @@ func removeMapping(number uint64) error {
 		return err
 	}
 	defer f.Close()
-	m := mapping{version: [3]uint32{4, 0, 0}, number: number}
-	m.dataSize = uint32(unsafe.Sizeof(m))
-	m.dataStart = m.dataSize
+	m := newIoctl()
+	m.number = number
 	return ioctl(f, dmRemove, unsafe.Pointer(&m))
 }

@@ -133,15 +133,16 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestMappingIsTheKernels: the layout of what the kernel is given, by the size that the number of
+// TestIoctlIsTheKernels: the layout of what the kernel is given, by the size that the number of
 // the call has in it and the offsets of linux/dm-ioctl.h.
-func TestMappingIsTheKernels(t *testing.T) {
-	var m mapping
+func TestIoctlIsTheKernels(t *testing.T) {
+	var m dmIoctl
 	if size := unsafe.Sizeof(m); size != dmRemove>>16&0x3fff {
 		t.Errorf("%d bytes, the call has %d", size, dmRemove>>16&0x3fff)
 	}
 	for name, at := range map[string][2]uintptr{"data_size": {unsafe.Offsetof(m.dataSize), 12},
 		"data_start": {unsafe.Offsetof(m.dataStart), 16}, "dev": {unsafe.Offsetof(m.number), 40},
+		"flags": {unsafe.Offsetof(m.flags), 28},
 		"name": {unsafe.Offsetof(m.name), 48}, "uuid": {unsafe.Offsetof(m.uuid), 176}} {
 		if at[0] != at[1] {
 			t.Errorf("%s is at %d, want %d", name, at[0], at[1])

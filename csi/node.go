@@ -21,16 +21,18 @@ type node struct {
 	locks    locks
 	// run starts mkfs, fsck, mount and the like.
 	run exec.Interface
-	// sys is where sysfs is; unmap removes a device of device-mapper, by its number.
+	// sys is where sysfs is; unmap removes a device of device-mapper, by its number, and aside renames
+	// one that is in use.
 	sys   string
 	unmap func(number uint64) error
+	aside func(name string, number uint64) error
 	// step is called at each boundary between two steps; tests end calls there.
 	step func(name string)
 }
 
 func newNode(id string, m Manager, patience time.Duration, log *slog.Logger) *node {
 	return &node{id: id, place: newPlace(id, m, log), patience: patience, log: log, run: exec.New(),
-		sys: "/sys", unmap: removeMapping, step: at}
+		sys: "/sys", unmap: removeMapping, aside: setAside, step: at}
 }
 
 func (n *node) mounter() mount.Interface { return mount.NewWithoutSystemd("") }

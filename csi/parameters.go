@@ -19,6 +19,7 @@ const (
 	paramFSType     = "fsType"
 	paramMkfs       = "mkfsParams"
 	paramExclusive  = "exclusive"
+	paramEncrypted  = "encrypted"
 	paramReplicas   = "numberOfReplicas"
 	paramDiskTags   = "diskSelector"
 	paramNodeTags   = "nodeSelector"
@@ -29,7 +30,6 @@ const (
 	missingBackups  = "needs backups, which this version does not have"
 	missingImages   = "needs backing images, which this version does not have"
 	missingShares   = "needs shares, which this version does not have"
-	missingCrypto   = "needs encryption, which this version does not have"
 	topologyAny     = "any"
 	topologyZonal   = "zonal"
 	topologyRegion  = "regional"
@@ -81,7 +81,7 @@ var parameters = []parameter{
 	{name: paramDiskTags, set: tags(func(s *client.VolumeSpec) *[]string { return &s.DiskSelector })},
 	{name: paramNodeTags, set: tags(func(s *client.VolumeSpec) *[]string { return &s.NodeSelector })},
 	{name: "migratable", set: truth(func(w *wish) *bool { return &w.volume.Migratable })},
-	{name: "encrypted", set: never(missingCrypto)},
+	{name: paramEncrypted, set: truth(func(w *wish) *bool { return &w.volume.Encrypted })},
 	{name: "share", set: never(missingShares)},
 	{name: paramExclusive, set: truth(func(w *wish) *bool { return &w.exclusive })},
 	{name: "disableRevisionCounter", set: truth(func(w *wish) *bool { return &w.volume.RevisionCounterDisabled })},

@@ -40,6 +40,9 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 		}
 	}
 	switch {
+	case v.Encrypted != o.volume.Encrypted:
+		return refuse("the source %s is encrypted: %v, the volume is to be: %v; both are, or neither is", source, v.Encrypted,
+			o.volume.Encrypted)
 	case size(v) > o.required && o.limit > 0 && size(v) > o.limit:
 		return status.Errorf(codes.OutOfRange, "the source %s has %d bytes, at most %d are wanted", source, size(v), o.limit)
 	case size(v) > o.required && snapshot == "":

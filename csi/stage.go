@@ -17,8 +17,13 @@ import (
 // staging is a NodeStageVolume call, judged.
 type staging struct {
 	usage
-	device device
-	path   string
+	// device is the one with the file system: own, or the mapper device of an encrypted volume.
+	device, own device
+	path        string
+	encrypted   bool
+	key         key
+	// keyless is why there is no key to an encrypted volume.
+	keyless error
 	// mkfs are further arguments of mkfs.
 	mkfs []string
 	// content is why the volume is known to have content; empty: it is not known.
@@ -34,6 +39,9 @@ func (n *node) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReque
 	if err != nil {
 		return nil, err
 	}
+	if s.keyless != nil {
+		return nil, s.keyless
+	}
 	if err := n.work(ctx, r.GetVolumeId(), "NodeStageVolume", func() error {
 		return n.stageVolume(r.GetVolumeId(), s)
 	}); err != nil {
@@ -43,10 +51,16 @@ func (n *node) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReque
 }
 
 func (n *node) stageVolume(volume string, s staging) (err error) {
-	if s.device, err = lookup(volume); err != nil {
+	if s.own, err = lookup(volume); err != nil {
 		return err
 	}
 	n.step("stage-begun")
+	if err = n.open(&s); err == nil && s.encrypted && !s.readOnly {
+		_, err = n.fit(s.own, s.device, s.key, s.keyless)
+	}
+	if err != nil {
+		return err
+	}
 	// A former user may have left it read-only, or writable. Those who have it now have it as they
 	// shall.
 	used, err := s.device.publications(s.path)
@@ -66,6 +80,15 @@ func (n *node) stageVolume(volume string, s staging) (err error) {
 	return nil
 }
 
+// open finds the device with the file system.
+func (n *node) open(s *staging) (err error) {
+	s.device = s.own
+	if s.encrypted {
+		s.device, err = n.unlock(s.own, s)
+	}
+	return err
+}
+
 func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
 		return s, refuse("a volume id and a staging path are needed")
@@ -74,7 +97,7 @@ func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 		return s, err
 	}
 	given := r.GetVolumeContext()
-	w, _, err := parse(map[string]string{paramFSType: given[paramFSType]})
+	w, _, err := parse(map[string]string{paramFSType: given[paramFSType], paramEncrypted: given[paramEncrypted]})
 	if err != nil {
 		return s, err
 	}
@@ -86,6 +109,9 @@ func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 	}
 	s.path, s.mkfs = r.GetStagingTargetPath(), strings.Fields(given[paramMkfs])
 	s.content = r.GetPublishContext()[contextContent]
+	if s.encrypted = w.volume.Encrypted; s.encrypted {
+		s.key, s.keyless = readKey(r.GetSecrets())
+	}
 	return s, nil
 }
 
@@ -113,7 +139,7 @@ func (n *node) stage(s staging) error {
 		if err := n.mounter().Mount(s.device.path, s.path, s.fsType, options); err != nil {
 			return status.Errorf(codes.Internal,
 				"mounting volume %s (if its file system is damaged, run the check of %s on %s): %v",
-				s.device.name(), s.fsType, devicePath(s.device.name()), err)
+				s.device.name(), s.fsType, s.device.shown(), err)
 		}
 		n.step("staged-mounted")
 	}
@@ -157,7 +183,7 @@ func (n *node) stagedAlready(s staging) (bool, error) {
 
 // prepare has a file system on the device that can be mounted: made, or checked.
 func (n *node) prepare(s staging) error {
-	c, err := n.look(s.device)
+	c, err := n.lookAt(s)
 	if err != nil {
 		return status.Errorf(codes.Internal, "looking what is on %s: %v; nothing is changed", s.device.path, err)
 	}
@@ -177,6 +203,14 @@ func (n *node) prepare(s staging) error {
 		return nil
 	}
 	return n.fsck(s)
+}
+
+// lookAt says what the device with the file system holds.
+func (n *node) lookAt(s staging) (content, error) {
+	if s.encrypted {
+		return n.lookBehind(s.own, s.device)
+	}
+	return n.look(s.device)
 }
 
 // mkfs makes a file system. Nothing forces the programs, which refuse a device that is mounted, and
@@ -256,6 +290,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeR
 
 func (n *node) unstage(volume, path string) error {
 	left, err := unmountAll(path)
+	if err == nil {
+		err = n.lock(volume, left)
+	}
 	if err == nil && !left {
 		err = n.released(volume)
 	}
@@ -280,13 +317,18 @@ func (n *node) released(volume string) error {
 	if err != nil {
 		return err
 	}
+	return n.free(d)
+}
+
+// free is released for one of the devices of a volume.
+func (n *node) free(d device) error {
 	// A device that is bound somewhere is nobody's for itself.
 	targets, err := d.publications()
 	if err != nil {
 		return err
 	}
 	if len(targets) > 0 {
-		return fmt.Errorf("device %s is in use: the volume is still published or mounted at %s", devicePath(volume),
+		return fmt.Errorf("device %s is in use: the volume is still published or mounted at %s", d.shown(),
 			strings.Join(targets, ", "))
 	}
 	used, err := d.inUse()
@@ -303,7 +345,7 @@ func (n *node) released(volume string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("device %s is in use: %s", devicePath(volume), by)
+	return fmt.Errorf("device %s is in use: %s", d.shown(), by)
 }
 
 // NodeExpandVolume implements the node service: the file system takes the device's new size while
@@ -316,7 +358,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeReq
 	}
 	var have int64
 	if err := n.work(ctx, r.GetVolumeId(), "NodeExpandVolume", func() (err error) {
-		have, err = n.expand(r.GetVolumeId(), path, r.GetCapacityRange().GetRequiredBytes())
+		have, err = n.expand(r)
 		return err
 	}); err != nil {
 		return nil, err
@@ -325,10 +367,11 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeReq
 }
 
 // expand returns the size of the device once it is the wanted one and the file system has it.
-func (n *node) expand(volume, path string, wanted int64) (have int64, err error) {
+func (n *node) expand(r *spec.NodeExpandVolumeRequest) (have int64, err error) {
+	path, wanted := r.GetVolumePath(), r.GetCapacityRange().GetRequiredBytes()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
 	defer cancel()
-	d, err := lookup(volume)
+	own, d, err := n.current(r.GetVolumeId())
 	if err != nil {
 		return 0, err
 	}
@@ -336,7 +379,13 @@ func (n *node) expand(volume, path string, wanted int64) (have int64, err error)
 	if err != nil {
 		return 0, err
 	}
-	if have, err = d.awaitSize(ctx, wanted); err != nil {
+	if d.mapped {
+		k, keyless := readKey(r.GetSecrets())
+		have, err = n.expandMapper(ctx, own, d, wanted, k, keyless)
+	} else {
+		have, err = d.awaitSize(ctx, wanted)
+	}
+	if err != nil {
 		return 0, err
 	}
 	if at == nil {

@@ -31,7 +31,7 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, r *spec.NodeGetVolumeStat
 }
 
 func (n *node) stats(volume, path string) (*spec.NodeGetVolumeStatsResponse, error) {
-	d, err := lookup(volume)
+	_, d, err := n.current(volume)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ type publication struct {
 	device          device
 	staging, target string
 	readOnly        bool
+	encrypted       bool
 	// stagedBy is the call that has staged the volume, as far as this one tells it.
 	stagedBy *spec.NodeStageVolumeRequest
 }
@@ -33,17 +34,19 @@ func (n *node) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeR
 	p := publication{staging: r.GetStagingTargetPath(), target: r.GetTargetPath(),
 		stagedBy: &spec.NodeStageVolumeRequest{VolumeId: r.GetVolumeId(), StagingTargetPath: r.GetStagingTargetPath(),
 			VolumeCapability: r.GetVolumeCapability(), VolumeContext: r.GetVolumeContext(),
-			PublishContext: r.GetPublishContext()}}
+			PublishContext: r.GetPublishContext(), Secrets: r.GetSecrets()}}
 	var err error
 	if p.usage, err = use(r.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	p.readOnly = r.GetReadonly() || p.usage.readOnly
 	// The claim of such a volume may be for one node, and the kubelet knows nothing of the class.
-	class, _, err := parse(map[string]string{paramExclusive: r.GetVolumeContext()[paramExclusive]})
+	class, _, err := parse(map[string]string{paramExclusive: r.GetVolumeContext()[paramExclusive],
+		paramEncrypted: r.GetVolumeContext()[paramEncrypted]})
 	if err != nil {
 		return nil, err
 	}
+	p.encrypted = class.volume.Encrypted
 	if class.exclusive {
 		p.mode = modeOncePod
 	}
@@ -56,7 +59,7 @@ func (n *node) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeR
 }
 
 func (n *node) publish(volume string, p publication) (err error) {
-	if p.device, err = lookup(volume); err != nil {
+	if p.device, err = n.openPublished(volume, &p); err != nil {
 		return err
 	}
 	// First what is there: a repeated call is answered whatever else has come to be meanwhile.
@@ -79,6 +82,31 @@ func (n *node) publish(volume string, p publication) (err error) {
 	}
 	n.step("published")
 	return nil
+}
+
+// openPublished finds the device with the file system, or the one that a Pod gets. An encrypted
+// volume whose device has ended since it was staged is opened again; it is never formatted here.
+func (n *node) openPublished(volume string, p *publication) (device, error) {
+	own, err := lookup(volume)
+	if err != nil || !p.encrypted {
+		return own, err
+	}
+	s, err := p.again()
+	if err != nil {
+		return own, err
+	}
+	s.own = own
+	err = n.open(&s)
+	return s.device, err
+}
+
+// again is the call that has staged the volume, for which nothing is formatted any more.
+func (p *publication) again() (staging, error) {
+	s, err := judgeStaging(p.stagedBy)
+	if s.content == "" {
+		s.content = "a file system is made when the volume is staged, and never when it is published"
+	}
+	return s, err
 }
 
 // alone refuses a second target of a volume that one Pod may use.
@@ -142,14 +170,14 @@ func (n *node) stageAgain(p publication, at []mountinfo.Mount) error {
 			return nil
 		}
 	}
-	s, err := judgeStaging(p.stagedBy)
+	s, err := p.again()
 	if err != nil {
 		return err
 	}
-	s.device = p.device
-	if s.content == "" {
-		s.content = "a file system is made when the volume is staged, and never when it is published"
+	if s.own, err = lookup(p.device.name()); err != nil {
+		return err
 	}
+	s.device = p.device
 	return n.stage(s)
 }
 
@@ -221,7 +249,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishVol
 }
 
 func (n *node) unpublish(volume, target string) error {
-	d, err := lookup(volume)
+	_, d, err := n.current(volume)
 	wasDevice := err == nil && d.isAt(target)
 	if _, err := unmountAll(target); err != nil {
 		return status.Errorf(codes.Internal, "%v", err)

@@ -26,6 +26,8 @@ type VolumeSpec struct {
 	DataSource string `json:"dataSource,omitempty"`
 	// Migratable volumes of access mode rwx may be offered on two nodes while their user moves.
 	Migratable bool `json:"migratable,omitempty"`
+	// Encrypted volumes have LUKS between their device and its users; the node service makes it.
+	Encrypted bool `json:"encrypted,omitempty"`
 	// The fields below are those of resource.Volume.
 	CloneMode                   string             `json:"cloneMode,omitempty"`
 	DataEngine                  string             `json:"dataEngine,omitempty"`
