@@ -143,7 +143,7 @@ func TestIoctlIsTheKernels(t *testing.T) {
 	for name, at := range map[string][2]uintptr{"data_size": {unsafe.Offsetof(m.dataSize), 12},
 		"data_start": {unsafe.Offsetof(m.dataStart), 16}, "dev": {unsafe.Offsetof(m.number), 40},
 		"flags": {unsafe.Offsetof(m.flags), 28},
-		"name": {unsafe.Offsetof(m.name), 48}, "uuid": {unsafe.Offsetof(m.uuid), 176}} {
+		"name":  {unsafe.Offsetof(m.name), 48}, "uuid": {unsafe.Offsetof(m.uuid), 176}} {
 		if at[0] != at[1] {
 			t.Errorf("%s is at %d, want %d", name, at[0], at[1])
 		}
