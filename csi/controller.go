@@ -180,7 +180,7 @@ func (o *order) judgeSize(r *spec.CapacityRange) error {
 	case o.limit > 0 && size > o.limit:
 		return status.Errorf(codes.OutOfRange,
 			"at most %d bytes are wanted; sizes are multiples of 2 MiB from 10 MiB on, so that it would have %d", o.limit, size)
-	case o.volume.Encrypted && size <= naming.LUKSHeaderBytes:
+	case o.volume.Encrypted && size <= lh.LUKSHeaderBytes:
 		return status.Errorf(codes.OutOfRange, "an encrypted volume is larger than 16 MiB, %d bytes are wanted", size)
 	case o.usage.block:
 	case o.fsType == fsXFS && size < minXFS:

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -118,7 +119,7 @@ func (n *node) fit(own, mapper device, k key, keyless error) (have int64, err er
 	if err == nil {
 		have, err = mapper.size()
 	}
-	if err == nil && below-naming.LUKSHeaderBytes > have {
+	if err == nil && below-lh.LUKSHeaderBytes > have {
 		if keyless != nil {
 			return have, keyless
 		}
@@ -198,7 +199,7 @@ func (n *node) lock(volume string, left bool) error {
 func (n *node) expandMapper(ctx context.Context, own, mapper device, wanted int64, k key, keyless error) (int64,
 	error) {
 	if wanted > 0 {
-		wanted += naming.LUKSHeaderBytes
+		wanted += lh.LUKSHeaderBytes
 	}
 	if _, err := own.awaitSize(ctx, wanted); err != nil {
 		return 0, err

@@ -122,10 +122,11 @@ func checkCancelExpansion(p volumeParts) (int64, error) {
 		return 0, fmt.Errorf("the volume has %d engines, not one", len(p.engines))
 	}
 	e := &p.engines[0]
+	has := v.UserBytes(e.SizeBytes())
 	switch {
-	case e.SizeBytes() == 0:
+	case has == 0:
 		return 0, errors.New("the engine has no size yet, so there is none to go back to")
-	case v.Spec.Size <= e.SizeBytes():
+	case v.Spec.Size <= has:
 		if v.Status.ExpansionRequired {
 			return 0, errors.New("the expansion is already complete")
 		}
@@ -133,5 +134,5 @@ func checkCancelExpansion(p volumeParts) (int64, error) {
 	case e.Status.IsExpanding:
 		return 0, errors.New("the engine expansion is in progress")
 	}
-	return e.SizeBytes(), nil
+	return has, nil
 }

@@ -97,6 +97,17 @@ func TestCancelExpansion(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 	f.refused(f.do("POST", url, ""), 500, "already complete") // as long as the controller has not seen it
+	// The header of an encrypted volume is not the user's.
+	f = growing(func(v *lh.Volume, e *lh.Engine) {
+		v.Spec.Encrypted, e.Status.CurrentSize = true, 1<<30+lh.LUKSHeaderBytes
+	})
+	if a := f.do("POST", url, ""); a.status != 200 || a.json["size"] != "1073741824" {
+		t.Errorf("encrypted: %d %s", a.status, a.text)
+	}
+	a := f.do("GET", "/v1/volumes/demo", "")
+	if a.json["controllers"].([]any)[0].(map[string]any)["size"] != "1073741824" {
+		t.Errorf("encrypted: %s", a.text)
+	}
 	for why, edit := range map[string]func(*lh.Volume, *lh.Engine){
 		"is not started":   func(v *lh.Volume, _ *lh.Engine) { v.Spec.Size, v.Status.ExpansionRequired = 1<<30, false },
 		"in progress":      func(_ *lh.Volume, e *lh.Engine) { e.Status.IsExpanding = true },

@@ -198,8 +198,8 @@ func controllerViews(p volumeParts) []resource.Controller {
 		}
 		out = append(out, resource.Controller{Name: e.Name, HostID: e.Spec.NodeID, Address: e.Status.IP,
 			Running: e.Status.CurrentState == lh.InstanceStateRunning, Image: e.Spec.Image, CurrentImage: e.Status.CurrentImage,
-			InstanceManagerName: e.Status.InstanceManagerName, Size: decimal(e.Status.CurrentSize), ActualSize: decimal(actual),
-			Endpoint: e.Status.Endpoint, LastRestoredBackup: e.Status.LastRestoredBackup,
+			InstanceManagerName: e.Status.InstanceManagerName, Size: decimal(p.volume.UserBytes(e.Status.CurrentSize)),
+			ActualSize: decimal(actual), Endpoint: e.Status.Endpoint, LastRestoredBackup: e.Status.LastRestoredBackup,
 			RequestedBackupRestore: e.Spec.RequestedBackupRestore, IsExpanding: e.Status.IsExpanding,
 			LastExpansionError: e.Status.LastExpansionError, LastExpansionFailedAt: e.Status.LastExpansionFailedAt,
 			UnmapMarkSnapChainRemovedEnabled: e.Status.UnmapMarkSnapChainRemovedEnabled})

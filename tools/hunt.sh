@@ -24,6 +24,7 @@
 #   mutations        planted bugs that a test must notice, and small changes all over the packages that decide
 #   fuzz             every decoder, for some seconds
 #   ended            scenarios that are ended from outside at any moment: nothing is left
+#   vm               encrypted volumes with the real dm_crypt, in an emulated machine
 #   entries          every entry point of Makefile and README in a small form
 #
 # MINUTES   no phase is begun after so many minutes (default: all are)
@@ -65,7 +66,7 @@ do_vulnerabilities() {
 }
 
 # What has a phase of its own.
-phased='/(tidy|sim|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|mutation))$'
+phased='/(tidy|sim|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|mutation|vm))$'
 
 do_rotation() {
 	failed=0
@@ -108,6 +109,13 @@ do_k8s() {
 	[ "$size" = night ] || return 0
 	go -C tools build -buildvcs=false -o "$bin/tools/" honnef.co/go/tools/cmd/staticcheck || return 1
 	go -C bed vet ./... && (cd bed && "$bin/tools/staticcheck" ./...)
+}
+
+# The packages of a kernel and of an emulator are not on every machine; the test says what it leaves out.
+do_vm() {
+	need_programs qemu-system-x86_64=qemu-system-x86 && need_toolbox &&
+		"$root/tools/unpack.sh" vm "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"
+	gotest . -count=1 ./test/vm
 }
 
 do_entries() { tools/entries.sh; }
@@ -249,7 +257,7 @@ main() {
 		;;
 	esac
 	[ $# -gt 0 ] || set -- vulnerabilities rotation sim e2e csi k8s race crash powerloss filesystem upgrade handover enginekill \
-		stubborn mutations fuzz ended entries
+		stubborn mutations fuzz ended vm entries
 	known "$@"
 	start=$(now)
 	key=${KEY:-$((start / 1000))} || exit 2

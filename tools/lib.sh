@@ -42,6 +42,14 @@ need_programs() {
 	return 1
 }
 
+# need_toolbox: what the toolbox and the image of the CSI driver hold, in bin/packages/toolbox: a shell, and the programs for
+# file systems and encrypted volumes, with the libraries that they need.
+need_toolbox() {
+	"$root/tools/unpack.sh" toolbox busybox-static e2fsprogs libext2fs2 libcom-err2 libss2 libblkid1 libuuid1 xfsprogs \
+		libinih1 liburcu8 mount libmount1 libselinux1 libpcre2-8-0 util-linux libsmartcols1 libcap-ng0 libc6 \
+		cryptsetup-bin libcryptsetup12 libdevmapper1.02.1 libargon2-1 libjson-c5 libssl3 libpopt0 libudev1
+}
+
 # need_tests: what tests want of the distribution. Without it they say what they leave out, and fail in CI.
 need_tests() {
 	need_programs curl=curl git=git mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs \

@@ -63,7 +63,7 @@ do_staticcheck() {
 do_tidy() { gotest . -count=1 ./tidy/...; }
 
 # Packages that the hunt runs whole, or that have a phase of their own.
-elsewhere='/(tidy|sim|controlplane/simulated|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|proxy|scale))$'
+elsewhere='/(tidy|sim|controlplane/simulated|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|proxy|scale|vm))$'
 
 do_unit() {
 	packages=$(go list ./... | grep -Ev "$elsewhere") || return 1

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,12 +38,18 @@ func TestGrowthByFacts(t *testing.T) {
 	})
 	has := VolumeFacts{Engines: []v1beta2.Engine{{}}}
 	has.Engines[0].Status.CurrentSize = gib
+	hasHeader := VolumeFacts{Engines: []v1beta2.Engine{{}}}
+	hasHeader.Engines[0].Status.CurrentSize = gib + v1beta2.LUKSHeaderBytes
 	for _, tt := range []struct {
 		name     string
 		from, to int64
 		facts    VolumeFacts
 		want     string
 	}{
+		{"encrypted, to what is not reserved", gib, 7*gib - 16<<20, reserved, ""},
+		{"encrypted, beyond it", gib, 7*gib - 14<<20, reserved, "has no room"},
+		{"encrypted, back to what the volume has", 3 * gib, gib, hasHeader, ""},
+		{"encrypted, back to less than it has", 3 * gib, gib - 2<<20, hasHeader, "cannot shrink"},
 		{"to what is not reserved", gib, 7 * gib, reserved, ""},
 		{"beyond it", gib, 7*gib + 2<<20, reserved, "has no room"},
 		{"to what is not scheduled", gib, 6 * gib, scheduled, ""},
@@ -54,6 +61,7 @@ func TestGrowthByFacts(t *testing.T) {
 	} {
 		old := newVolume(func(v *v1beta2.Volume) {
 			v.Spec.Size, v.Spec.NodeID = tt.from, "n1"
+			v.Spec.Encrypted = strings.HasPrefix(tt.name, "encrypted")
 			v.Status.State, v.Status.ExpansionRequired = v1beta2.VolumeStateAttached, tt.to < tt.from
 		})
 		v := old.DeepCopy()

@@ -16,8 +16,6 @@ const (
 	maxReplicas      = 20
 	minSnapshotCount = 2
 	maxSnapshotCount = 250
-	// luksHeader is what encryption takes from a volume.
-	luksHeader = 16 << 20
 	// cliWithoutCounter is the command line version from which an engine can run without revision
 	// counter.
 	cliWithoutCounter = 4
@@ -89,9 +87,9 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return checkSource(v, f) },
 		func() error {
 			switch {
-			case s.Encrypted && s.Size <= luksHeader:
+			case s.Encrypted && s.Size <= v1beta2.LUKSHeaderBytes:
 				return invalid("encrypted volume %s needs more than the %d bytes of its LUKS2 header size, not %d",
-					v.Name, luksHeader, s.Size)
+					v.Name, v1beta2.LUKSHeaderBytes, s.Size)
 			case !f.Settings.Bool(setting.V1DataEngine):
 				return invalid("volume %s cannot be created while setting v1-data-engine is false", v.Name)
 			}

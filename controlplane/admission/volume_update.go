@@ -133,7 +133,7 @@ func checkCancel(old, v *v1beta2.Volume, f VolumeFacts) error {
 		return invalid("shrinking volume %s from %d to %d bytes is not supported", v.Name, old.Spec.Size, v.Spec.Size)
 	}
 	for i := range f.Engines {
-		if has := f.Engines[i].SizeBytes(); v.Spec.Size < has {
+		if has := v.UserBytes(f.Engines[i].SizeBytes()); v.Spec.Size < has {
 			return invalid("volume %s has %d bytes and cannot shrink to %d; set this size to cancel its expansion", v.Name, has,
 				v.Spec.Size)
 		}
@@ -145,10 +145,10 @@ func checkCancel(old, v *v1beta2.Volume, f VolumeFacts) error {
 // replicas of the volume on a disk grow together; what they were given before is counted in what is
 // scheduled.
 func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
-	grow := map[string]int64{}
+	grow, size := map[string]int64{}, v.DeviceBytes()
 	for i := range f.Replicas {
-		if s := &f.Replicas[i].Spec; s.DiskID != "" && s.VolumeSize < v.Spec.Size {
-			grow[s.DiskID] += v.Spec.Size - s.VolumeSize
+		if s := &f.Replicas[i].Spec; s.DiskID != "" && s.VolumeSize < size {
+			grow[s.DiskID] += size - s.VolumeSize
 		}
 	}
 	policy := schedule.Policy{
@@ -159,7 +159,7 @@ func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 		n := &f.Nodes[i]
 		for name, status := range n.Status.DiskStatus {
 			more := grow[status.DiskUUID]
-			if more > 0 && !schedule.HoldsFile(status.FilesystemType, v.Spec.Size) {
+			if more > 0 && !schedule.HoldsFile(status.FilesystemType, size) {
 				return forbidden("volume %s cannot be expanded to %d bytes: no file on disk %s of node %s can be so large, "+
 					"its file system is %s", v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name,
 					schedule.FilesystemText(status.FilesystemType))

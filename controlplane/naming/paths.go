@@ -70,9 +70,6 @@ func BackingImagePath(diskPath, backingImage, uuid string) string {
 // endpoint.
 func DevicePath(volume string) string { return path.Join(DeviceDirectory, volume) }
 
-// LUKSHeaderBytes is what the LUKS2 header takes at the beginning of an encrypted volume's device.
-const LUKSHeaderBytes = 16 << 20
-
 // MappedDevicePath returns the path of the decrypted device of an attached encrypted volume.
 func MappedDevicePath(volume string) string { return path.Join(MapperDirectory, volume) }
 

@@ -53,7 +53,11 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 				if err != nil {
 					return err
 				}
-				return s.Processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret))
+				encrypted, err := s.Encrypted(ctx, rep.Spec.VolumeName)
+				if err != nil {
+					return err
+				}
+				return s.Processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret, encrypted))
 			}},
 			Events: []loop.Event{{Reason: naming.EventStart,
 				Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},

@@ -87,6 +87,8 @@ type seen struct {
 	FetchLog  func(ctx context.Context, im *v1beta2.InstanceManager, name, uid string) error
 	// Secret reads the volume's secret.
 	Secret func(ctx context.Context, volume string) (string, error)
+	// Encrypted tells whether the volume is.
+	Encrypted func(ctx context.Context, volume string) (bool, error)
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -116,7 +118,8 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 }
 
 func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret, FetchLog: r.logs.Fetch,
+	s := seen{Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret,
+		Encrypted: r.encrypted, FetchLog: r.logs.Fetch,
 		Log: r.logs.Answer(rep.Name, string(rep.UID), rep.Spec.LogRequested)}
 	settings, err := stored.Read(ctx, r.client, rep.Namespace)
 	if err != nil {
@@ -219,6 +222,12 @@ func (r *Reconciler) secret(ctx context.Context, volume string) (string, error) 
 	return VolumeSecret(ctx, r.client, r.cfg.Namespace, volume)
 }
 
+func (r *Reconciler) encrypted(ctx context.Context, volume string) (bool, error) {
+	var v v1beta2.Volume
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: volume}, &v)
+	return v.Spec.Encrypted, client.IgnoreNotFound(err)
+}
+
 // VolumeSecret reads what the engine and the replicas of a volume show each other: 64 hex digits.
 func VolumeSecret(ctx context.Context, c client.Reader, namespace, volume string) (string, error) {
 	var secret corev1.Secret
@@ -288,7 +297,7 @@ func (r *Reconciler) names(which client.ListOption, ok func(*v1beta2.Replica) bo
 
 // process describes the process that serves a replica; see docs/architecture.md, "Instances". It
 // listens at the address for data alone: nobody but its engine and other replicas asks it anything.
-func process(rep *v1beta2.Replica, storageIP, secret string) instance.Process {
+func process(rep *v1beta2.Replica, storageIP, secret string, encrypted bool) instance.Process {
 	args := []string{
 		"--volume-name", rep.Spec.VolumeName,
 		"replica", naming.InHostMount(naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)),
@@ -299,6 +308,9 @@ func process(rep *v1beta2.Replica, storageIP, secret string) instance.Process {
 	}
 	if !rep.Spec.Active {
 		args = append(args, "--standby") // another process has the directory
+	}
+	if encrypted {
+		args = append(args, "--encrypted")
 	}
 	if rep.Spec.RevisionCounterDisabled {
 		args = append(args, "--disableRevCounter")

@@ -72,6 +72,9 @@ func (p *pass) fill() {
 	st.Labels, st.MarkRemoved, st.UserCreated = p.info.Labels, p.info.Removed, p.info.UserCreated
 	st.Size, _ = strconv.ParseInt(p.info.Size, 10, 64) // written as a number by the engine controller
 	st.RestoreSize = p.g.Engine.SizeBytes()
+	if p.g.Volume != nil {
+		st.RestoreSize = p.g.Volume.UserBytes(st.RestoreSize)
+	}
 	st.ReadyToUse, st.Error = !p.info.Removed && p.s.DeletionTimestamp == nil, ""
 }
 

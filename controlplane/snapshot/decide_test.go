@@ -362,6 +362,10 @@ func TestStatus(t *testing.T) {
 	if d = decide(testNow, s, g); len(d.Events) != 1 || d.Events[0].Reason != "Delete" {
 		t.Errorf("%+v, %+v", s.Status, d.Events)
 	}
+	g.Volume.Spec.Encrypted, g.Engine.Status.CurrentSize = true, 1<<30+v1beta2.LUKSHeaderBytes
+	if decide(testNow, s, g); s.Status.RestoreSize != 1<<30 {
+		t.Errorf("of an encrypted volume: %d bytes", s.Status.RestoreSize)
+	}
 }
 
 // TestRefusalsAreRemembered: an order that the engine refuses is not repeated by the loop, one that

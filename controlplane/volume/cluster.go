@@ -32,7 +32,7 @@ func (p *pass) policy() schedule.Policy {
 func (p *pass) scheduleVolume() schedule.Volume {
 	v := p.v
 	out := schedule.Volume{
-		Name: v.Name, Size: v.Spec.Size, ActualSize: v.Status.ActualSize,
+		Name: v.Name, Size: v.DeviceBytes(), ActualSize: v.Status.ActualSize,
 		NodeSelector: v.Spec.NodeSelector, DiskSelector: v.Spec.DiskSelector,
 		ReplacementDue: v.Status.Robustness == v1beta2.VolumeRobustnessDegraded && p.replenishWait() <= 0,
 	}

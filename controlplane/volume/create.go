@@ -81,7 +81,7 @@ func (p *pass) newSecret() *corev1.Secret {
 func (p *pass) instanceSpec() v1beta2.InstanceSpec {
 	v := p.v
 	return v1beta2.InstanceSpec{
-		VolumeName: v.Name, VolumeSize: v.Spec.Size, Image: p.image, DesireState: v1beta2.InstanceStateStopped,
+		VolumeName: v.Name, VolumeSize: v.DeviceBytes(), Image: p.image, DesireState: v1beta2.InstanceStateStopped,
 		RevisionCounterDisabled: v.Spec.RevisionCounterDisabled, SnapshotMaxCount: p.snapshotMaxCount(),
 		SnapshotMaxSize: v.Spec.SnapshotMaxSize, DataEngine: v1beta2.DataEngineTypeV1,
 	}

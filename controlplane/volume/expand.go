@@ -15,9 +15,9 @@ const ReasonNoRoom = "NoRoom"
 // noteExpansion finds out whether the volume is to grow, and whether there is room for that.
 func (p *pass) noteExpansion() {
 	v := p.v
-	v.Status.ExpansionRequired = p.engine != nil && v.Spec.Size > p.engine.SizeBytes()
+	v.Status.ExpansionRequired = p.engine != nil && v.DeviceBytes() > p.engine.SizeBytes()
 	if v.Status.ExpansionRequired {
-		p.noRoom = p.fullDisk(v.Spec.Size)
+		p.noRoom = p.fullDisk(v.DeviceBytes())
 	}
 	told := v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionWaitForExpansion)
 	switch {
@@ -83,7 +83,7 @@ func (p *pass) grow() loop.Change {
 	if p.noRoom != "" {
 		return nil
 	}
-	size := max(p.v.Spec.Size, e.SizeBytes())
+	size := max(p.v.DeviceBytes(), e.SizeBytes())
 	for _, r := range p.live() {
 		if r.Spec.VolumeSize != size {
 			c := r.DeepCopy()
@@ -94,11 +94,12 @@ func (p *pass) grow() loop.Change {
 	if e.Status.CurrentSize != 0 && e.Spec.VolumeSize != size {
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.VolumeSize = size })
 	}
-	if p.v.Spec.Size < size {
+	if p.v.DeviceBytes() < size {
+		user := p.v.UserBytes(size)
 		p.changeEvents = append(p.changeEvents, loop.Event{Warning: true, Reason: naming.EventCanceledExpansion,
-			Message: fmt.Sprintf("The volume had %d bytes before its expansion was cancelled, which stays its size", size)})
+			Message: fmt.Sprintf("The volume had %d bytes before its expansion was cancelled, which stays its size", user)})
 		c := p.v.DeepCopy()
-		c.Spec.Size = size
+		c.Spec.Size = user
 		return loop.Update{Object: c}
 	}
 	return nil

@@ -18,6 +18,13 @@ func TestGrow(t *testing.T) {
 			s.Engine.Spec.VolumeSize, s.Engine.Status.CurrentSize = engine, has
 		}
 	}
+	const luks = v1beta2.LUKSHeaderBytes
+	encrypted := func(volume, replicas, has int64) func(*v1beta2.Volume, *seen) {
+		return func(v *v1beta2.Volume, s *seen) {
+			sizes(volume, replicas, replicas, has, has)(v, s)
+			v.Spec.Encrypted = true
+		}
+	}
 	failing := func(why string) func(*v1beta2.Volume, *seen) {
 		return func(v *v1beta2.Volume, s *seen) {
 			sizes(2*gib, 2*gib, 2*gib, 2*gib, gib)(v, s)
@@ -61,6 +68,10 @@ func TestGrow(t *testing.T) {
 			sizes(2*gib, 2*gib, gib, gib, gib)(v, s)
 			s.Replicas[1].Spec.DiskID = ""
 		}, "replica b 2 GiB", true},
+		{"encrypted, with a header", encrypted(gib, gib+luks, gib+luks), "", false},
+		{"encrypted, and an engine without one", encrypted(gib, gib, gib), "replica a 1 GiB and a header", true},
+		{"encrypted, larger", encrypted(2*gib, gib+luks, gib+luks), "replica a 2 GiB and a header", true},
+		{"encrypted, cancelled too late", encrypted(gib, 2*gib+luks, 2*gib+luks), "volume 2 GiB", false},
 		{"no rebuild begins meanwhile", failing(""), "", true},
 		{"but when it has failed", failing("no space"), "replica b 2 GiB", true},
 	} {
@@ -76,6 +87,9 @@ func TestGrow(t *testing.T) {
 					got = fmt.Sprintf("engine %d GiB", o.Spec.VolumeSize/gib)
 				case *v1beta2.Replica:
 					got = fmt.Sprintf("replica %s %d GiB", o.Name, o.Spec.VolumeSize/gib)
+					if o.Spec.VolumeSize%gib == luks {
+						got += " and a header"
+					}
 				}
 			}
 			if got != tt.want || v.Status.ExpansionRequired != tt.required {

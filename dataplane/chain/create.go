@@ -19,6 +19,8 @@ type Spec struct {
 	// Self is the replica's own name in the member record.
 	Self        string
 	BackingFile string
+	// Encrypted: a LUKS header begins the volume. It is noted, and read by nobody here.
+	Encrypted bool
 	// Created is the head's creation time, RFC 3339, UTC.
 	Created string
 	// Layers are the snapshots to make as empty sparse files, parents before children; used for
@@ -215,9 +217,8 @@ func populate(fs disk.Meta, dir string, s *Spec, opts *Options) error {
 	if err := fs.SyncDir(dir); err != nil {
 		return err
 	}
-	encrypted := false
 	vm := volumeMeta{Size: s.Size, Head: head, Rebuilding: s.Rebuilding, Parent: s.HeadParent, SectorSize: metaSectorSize,
-		BackingFilePath: s.BackingFile, Encrypted: &encrypted, AnkoleStamp: stamp.String(), AnkoleHead: head}
+		BackingFilePath: s.BackingFile, Encrypted: &s.Encrypted, AnkoleStamp: stamp.String(), AnkoleHead: head}
 	return fs.WriteFileAtomic(dir+"/"+volumeMetaName, vm.encode())
 }
 

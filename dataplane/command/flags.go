@@ -52,7 +52,6 @@ var (
 		{"sync-agent", oneOf("true", "false")}, {"sync-agent-port-count", number},
 		{"restore-from", notBuilt("--restore-from: backup and restore are")},
 		{"restore-name", notBuilt("--restore-name: backup and restore are")},
-		{"encrypted", notBuilt("--encrypted: encryption is")},
 	}
 	addReplicaInert = []inert{
 		{"size", anything}, {"current-size", anything}, {name: "fast-sync"}, {"sync-local", anything},
@@ -68,7 +67,7 @@ func accept(c *cobra.Command, flags []inert) {
 		c.Flags().Var(inertValue{f.value}, f.name, "accepted; docs/engine-cli.md says why it changes nothing")
 		flag := c.Flags().Lookup(f.name)
 		flag.Hidden = true
-		if f.value == nil || f.name == "sync-agent" || f.name == "encrypted" {
+		if f.value == nil || f.name == "sync-agent" {
 			flag.NoOptDefVal = "true"
 		}
 	}

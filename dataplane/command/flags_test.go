@@ -30,7 +30,8 @@ func TestInertFlags(t *testing.T) {
 		{"replica dir --sync-agent-port-count many", "not a number"},
 		{"replica dir --restore-from s3://x", "backup and restore are not built yet"},
 		{"replica dir --restore-name x", "backup and restore are not built yet"},
-		{"replica dir --encrypted", "encryption is not built yet"},
+		{"replica dir --encrypted", past}, {"replica dir --encrypted=true", past},
+		{"replica dir --encrypted=perhaps", "invalid"},
 		{"replica dir --volume-name v", past}, // after the verb, as CLI API 7 and 8 have it
 	} {
 		args := strings.Fields(row.args)

@@ -39,6 +39,7 @@ func replicaCommand(g *globals) *cobra.Command {
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Standby, "standby", false,
 		"if another process has the directory, wait to take it over instead of refusing: for a live upgrade")
+	f.BoolVar(&cfg.Encrypted, "encrypted", false, "note in the directory that a LUKS header begins the volume")
 	accept(c, replicaInert)
 	return c
 }

@@ -41,8 +41,10 @@ type ReplicaConfig struct {
 	Instance   string
 	Secret     []byte
 	// Size in bytes makes the directory if there is none; 0 only opens.
-	Size             int64
-	BackingFile      string
+	Size        int64
+	BackingFile string
+	// Encrypted is noted in a directory that is made.
+	Encrypted        bool
 	SnapshotMaxCount int
 	SnapshotMaxSize  int64
 	// Standby: if another process has the directory, serve as standby instead of refusing. Part of
@@ -202,7 +204,7 @@ func (s *lingering) wait(ctx context.Context) {
 func openDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.Options) (*chain.Chain, error) {
 	if cfg.Size > 0 {
 		spec := chain.Spec{Size: cfg.Size, VolumeUUID: uuid, Self: path.Base(cfg.Dir), BackingFile: cfg.BackingFile,
-			Created: now()}
+			Created: now(), Encrypted: cfg.Encrypted}
 		if err := chain.Create(fs, cfg.Dir, spec, opts); err != nil {
 			return nil, err
 		}

@@ -458,6 +458,27 @@ type Volume struct {
 	Status VolumeStatus `json:"status,omitempty"`
 }
 
+// LUKSHeaderBytes is what the LUKS2 header takes at the beginning of the device of an encrypted
+// volume.
+const LUKSHeaderBytes = 16 << 20
+
+// DeviceBytes is the size of the volume's device, and so of its replicas: that of an encrypted
+// volume has room for a LUKS2 header before what the user has.
+func (v *Volume) DeviceBytes() int64 {
+	if v.Spec.Encrypted {
+		return v.Spec.Size + LUKSHeaderBytes
+	}
+	return v.Spec.Size
+}
+
+// UserBytes is what the user has of a device of a size.
+func (v *Volume) UserBytes(deviceBytes int64) int64 {
+	if v.Spec.Encrypted {
+		return max(deviceBytes-LUKSHeaderBytes, 0)
+	}
+	return deviceBytes
+}
+
 // VolumeList is a list of Volume objects.
 //
 // +kubebuilder:object:root=true

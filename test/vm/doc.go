@@ -1,0 +1,8 @@
+// Package vm runs tests in a virtual machine that has what the kernel of a test machine may lack:
+// device-mapper with dm_crypt.
+//
+// The machine is an emulator (QEMU without KVM, so that it runs anywhere), a kernel of the
+// distribution, and a file system in memory that holds the programs of the image of the CSI driver
+// and a test binary. Its first process runs the tests and writes to the serial console, which is
+// all that comes out. Nothing is measured in it: it is slow.
+package vm

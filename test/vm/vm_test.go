@@ -1,0 +1,165 @@
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ankole.storage/test/lack"
+)
+
+const (
+	// memory of the machine: the file system in it, the volumes of the tests, and argon2.
+	memory = "3072"
+	// bound ends a machine that hangs.
+	bound = 25 * time.Minute
+	// verdict begins the line with which the first process ends.
+	verdict = "the tests have ended with "
+)
+
+// modules are what the tests need; those that they need in turn are in the same folders.
+var modules = []string{"loop", "dm_crypt", "xfs"}
+
+// folders of the kernel package that have them.
+var folders = []string{"kernel/drivers/md", "kernel/drivers/block", "kernel/fs/xfs", "kernel/crypto",
+	"kernel/arch/x86/crypto", "kernel/lib"}
+
+// encrypted are the tests of package csi that want device-mapper.
+const encrypted = "^(TestEncryptedLife|TestWrongKey|TestEncryptedEndAtEachStep|TestEncryptedKeepsWhatIsThere|" +
+	"TestNoFormatBehindLUKS|TestLUKSFormatCutShort|TestEncryptedGrowth|TestStaleMapping|TestUnstageWithoutADevice|" +
+	"TestRealDeviceMapper)$"
+
+// TestEncryptedVolumes: what package csi does with encrypted volumes, with the kernel's dm_crypt
+// and the cryptsetup of the driver's image.
+func TestEncryptedVolumes(t *testing.T) {
+	packages := filepath.Join(os.Getenv("ANKOLE_BIN"), "packages")
+	if os.Getenv("ANKOLE_BIN") == "" {
+		lack.Later(t, "tools/hunt.sh vm")
+	}
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		lack.Skip(t, "qemu-system-x86_64 is not installed (package qemu-system-x86)")
+	}
+	kernels, err := filepath.Glob(filepath.Join(packages, "vm/boot/vmlinuz-*"))
+	if err != nil || len(kernels) != 1 {
+		lack.Skip(t, "no kernel in bin/packages/vm: tools/hunt.sh vm unpacks one")
+	}
+	if _, err := os.Stat(filepath.Join(packages, "toolbox/sbin/cryptsetup")); err != nil {
+		lack.Skip(t, "no cryptsetup in bin/packages/toolbox: tools/images.sh toolbox unpacks it")
+	}
+	dir := t.TempDir()
+	payload := filepath.Join(dir, "csi.test")
+	build := exec.Command("go", "test", "-c", "-o", payload, "../../csi")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the tests: %v: %s", err, out)
+	}
+	archive := filepath.Join(dir, "initramfs")
+	if err := pack(archive, packages, strings.TrimPrefix(filepath.Base(kernels[0]), "vmlinuz-"), payload); err != nil {
+		t.Fatal(err)
+	}
+	judge(t, boot(t, qemu, kernels[0], archive))
+}
+
+// pack makes the machine's file system.
+func pack(archive, packages, version, payload string) error {
+	f, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	a := &initramfs{w: bufio.NewWriterSize(f, 1<<20)}
+	a.tree(filepath.Join(packages, "toolbox"), func(name string) bool {
+		return strings.HasPrefix(name, "usr/share") || strings.HasPrefix(name, "lib/systemd")
+	})
+	for _, name := range []string{"proc", "sys", "dev", "tmp", "run", "lib/modules", "lib/modules/" + version,
+		"lib/modules/" + version + "/kernel"} {
+		a.directory(name)
+	}
+	kept := func(name string) bool {
+		return slices.ContainsFunc(folders, func(f string) bool {
+			return name == f || strings.HasPrefix(name, f+"/") || strings.HasPrefix(f, name+"/")
+		})
+	}
+	modulesDir := "lib/modules/" + version
+	a.tree(filepath.Join(packages, "vm"), func(name string) bool {
+		below, ok := strings.CutPrefix(name, modulesDir+"/")
+		switch {
+		case name == "lib", name == "lib/modules", name == modulesDir:
+			return false
+		case !ok:
+			return true
+		case strings.HasPrefix(below, "modules."):
+			return false
+		}
+		return !kept(below)
+	})
+	a.file("csi.test", payload)
+	a.text("etc/passwd", "root:x:0:0::/:/bin/sh\n", 0o644)
+	a.text("init", script, 0o755)
+	return a.end()
+}
+
+// script is the machine's first process.
+var script = `#!/bin/busybox sh
+busybox mkdir -p /sbin /bin
+for name in modprobe depmod poweroff; do [ -e /sbin/$name ] || busybox ln -s /bin/busybox /sbin/$name; done
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TMPDIR=/tmp ANKOLE_CRYPTSETUP=real
+busybox mount -t proc proc /proc
+busybox mount -t sysfs sysfs /sys
+busybox mount -t devtmpfs devtmpfs /dev
+busybox mount -t tmpfs -o size=80% tmpfs /tmp
+busybox mkdir -p /dev/shm /dev/pts
+busybox ln -s /proc/self/fd /dev/fd
+busybox depmod
+for name in ` + strings.Join(modules, " ") + `; do busybox modprobe $name || echo "module $name cannot be loaded"; done
+busybox ifconfig lo up 127.0.0.1 2>/dev/null
+busybox dmesg -n 1
+/csi.test -test.v -test.parallel 2 -test.timeout 20m -test.run '` + encrypted + `'
+echo "` + verdict + `$?"
+busybox poweroff -f
+`
+
+// boot runs the machine to its end and returns what it has written.
+func boot(t *testing.T, qemu, kernel, archive string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	var console bytes.Buffer
+	cmd := exec.CommandContext(ctx, qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", memory,
+		"-kernel", kernel, "-initrd", archive, "-append", "console=ttyS0 panic=-1 quiet", "-display", "none", "-nic", "none",
+		"-serial", "stdio", "-monitor", "none", "-no-reboot")
+	cmd.Stdout, cmd.Stderr = &console, &console
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		t.Errorf("the machine: %v", err)
+	}
+	t.Logf("the machine ran for %v", time.Since(began).Round(time.Second))
+	return strings.ReplaceAll(console.String(), "\r", "")
+}
+
+// ran is the line of a test of the highest level that has ended.
+var ran = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\w+)`)
+
+// judge fails the test unless all tests in the machine have run and passed.
+func judge(t *testing.T, console string) {
+	t.Helper()
+	wanted := strings.Split(strings.Trim(encrypted, "^()$"), "|")
+	for _, m := range ran.FindAllStringSubmatch(console, -1) {
+		t.Logf("%s %s", m[1], m[2])
+		if m[1] == "PASS" {
+			wanted = slices.DeleteFunc(wanted, func(name string) bool { return name == m[2] })
+		}
+	}
+	if len(wanted) > 0 || !strings.Contains(console, verdict+"0\n") {
+		t.Errorf("not passed in the machine: %v; its console:\n%s", wanted, console)
+	}
+}
