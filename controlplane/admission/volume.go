@@ -261,6 +261,9 @@ func checkSource(v *v1beta2.Volume, f VolumeFacts) error {
 	case f.Source.Spec.Size != v.Spec.Size:
 		return invalid("failed to verify data source: volume %s has %d bytes, its source %s has %d", v.Name,
 			v.Spec.Size, name, f.Source.Spec.Size)
+	case f.Source.Spec.Encrypted != v.Spec.Encrypted:
+		return invalid("failed to verify data source: encrypted is %t for volume %s and %t for its source %s; a clone is as "+
+			"its source", v.Spec.Encrypted, v.Name, f.Source.Spec.Encrypted, name)
 	case v.Spec.CloneMode != v1beta2.CloneModeFullCopy:
 		return invalid("volume %s has clone mode %q, only full-copy is supported", v.Name, v.Spec.CloneMode)
 	}

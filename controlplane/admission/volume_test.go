@@ -121,6 +121,8 @@ func TestNewVolumes(t *testing.T) {
 		}), nil, "failed to verify data source"},
 		{"source of another size", set(func(s *v1beta2.VolumeSpec) { s.DataSource = "vol://other" }),
 			func(f *VolumeFacts) { f.Source = &v1beta2.Volume{} }, "failed to verify data source"},
+		{"plain clone of an encrypted volume", func(v *v1beta2.Volume) { v.Spec.DataSource = "vol://one" },
+			func(f *VolumeFacts) { f.Source = newVolume(); f.Source.Spec.Encrypted = true }, "a clone is as its source"},
 		{"pinned to a zone, hard", set(func(s *v1beta2.VolumeSpec) {
 			s.TopologyRequirement, s.ReplicaZoneSoftAntiAffinity = []v1beta2.TopologyTerm{{Zone: "z"}}, "disabled"
 		}), nil, "replicaZoneSoftAntiAffinity must be enabled"},
