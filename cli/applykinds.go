@@ -42,6 +42,7 @@ var volumeFields = []volumeField{
 	{"snapshotMaxCount", "updateSnapshotMaxCount", ""},
 	{"snapshotMaxSize", "updateSnapshotMaxSize", ""},
 	{"rebuildConcurrentSyncLimit", "updateRebuildConcurrentSyncLimit", ""},
+	{"replicaRebuildingBandwidthLimit", "updateReplicaRebuildingBandwidthLimit", ""},
 	{"backupTargetName", "updateBackupTargetName", ""},
 	{"backupCompressionMethod", "updateBackupCompressionMethod", ""},
 	{"unmapMarkSnapChainRemoved", "updateUnmapMarkSnapChainRemoved", ""},

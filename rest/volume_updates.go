@@ -12,8 +12,12 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// maxSyncLimit bounds what a client may ask for, in words that the schema of volumes does not have.
-const maxSyncLimit = 5
+// Bounds of what a client may ask for, which are those of the schema of volumes, in words that it
+// does not have.
+const (
+	maxSyncLimit = 5
+	maxBandwidth = 1 << 20 // MiB per second
+)
 
 // volumeUpdates are the actions that change one field of what is wanted of a volume.
 var volumeUpdates = map[string]handler{
@@ -45,13 +49,15 @@ var volumeUpdates = map[string]handler{
 		v.Spec.BackupTargetName = in.BackupTargetName // admission knows whether there is one
 		return nil
 	}),
-	"updateReplicaRebuildingBandwidthLimit": update("replica rebuilding bandwidth limit", func(_ *lh.Volume,
+	"updateReplicaRebuildingBandwidthLimit": update("replica rebuilding bandwidth limit", func(v *lh.Volume,
 		in resource.UpdateReplicaRebuildingBandwidthLimitInput) error {
 		limit, err := parseSize("replicaRebuildingBandwidthLimit", in.ReplicaRebuildingBandwidthLimit)
-		if err != nil {
-			return err
+		if err == nil && limit > maxBandwidth {
+			err = fmt.Errorf("the limit is %d MiB per second, it must be between 0 (as the setting says) and %d", limit,
+				maxBandwidth)
 		}
-		return onlyV2("replicaRebuildingBandwidthLimit", limit)
+		v.Spec.ReplicaRebuildingBandwidthLimit = limit
+		return err
 	}),
 	"updateUblkQueueDepth": update("ublk queue depth", func(_ *lh.Volume,
 		in resource.UpdateUblkQueueDepthInput) error {

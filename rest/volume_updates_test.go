@@ -91,9 +91,10 @@ var updates = map[string]struct {
 		"replicaDiskSoftAntiAffinity", "enabled", []string{`{"replicaDiskSoftAntiAffinity":"yes"}`, `{}`}},
 	"offlineReplicaRebuilding": {true, `{"offlineRebuilding":"enabled"}`, "offlineRebuilding", "enabled",
 		[]string{`{"offlineRebuilding":"yes"}`, `{}`}},
-	"updateReplicaRebuildingBandwidthLimit": {true, `{"replicaRebuildingBandwidthLimit":"0"}`,
-		"replicaRebuildingBandwidthLimit", 0.0,
-		[]string{`{"replicaRebuildingBandwidthLimit":"10Mi"}`, `{"replicaRebuildingBandwidthLimit":10}`}},
+	"updateReplicaRebuildingBandwidthLimit": {true, `{"replicaRebuildingBandwidthLimit":"10"}`,
+		"replicaRebuildingBandwidthLimit", 10.0,
+		[]string{`{"replicaRebuildingBandwidthLimit":"10Mi"}`, `{"replicaRebuildingBandwidthLimit":10}`,
+			`{"replicaRebuildingBandwidthLimit":"-1"}`}},
 	"updateUblkQueueDepth":    {true, `{"ublkQueueDepth":0}`, "ublkQueueDepth", 0.0, []string{`{"ublkQueueDepth":128}`}},
 	"updateUblkNumberOfQueue": {true, `{"ublkNumberOfQueue":0}`, "ublkNumberOfQueue", 0.0, []string{`{"ublkNumberOfQueue":2}`}},
 }

@@ -23,9 +23,13 @@ type pace struct {
 // mebi is the unit of setting replica-rebuilding-bandwidth-limit.
 const mebi = 1 << 20
 
+// paceOf is what the volume has of its own, or else the setting says.
 func paceOf(e *v1beta2.Engine, settings setting.Values) pace {
-	return pace{Steps: e.Spec.RebuildConcurrentSyncLimit,
-		BytesPerSecond: int64(settings.Int(setting.ReplicaRebuildingBandwidthLimit)) * mebi}
+	limit := e.Spec.ReplicaRebuildingBandwidthLimit
+	if limit == 0 {
+		limit = int64(settings.Int(setting.ReplicaRebuildingBandwidthLimit))
+	}
+	return pace{Steps: e.Spec.RebuildConcurrentSyncLimit, BytesPerSecond: limit * mebi}
 }
 
 // String names it among what an engine may refuse.

@@ -171,6 +171,13 @@ func TestConcurrencyOfRebuildsReachesTheEngine(t *testing.T) {
 				t.Errorf("the engine may send %v bytes per second", b)
 			}
 		}
+		w.changeVolume(func(s *v1beta2.VolumeSpec) { s.ReplicaRebuildingBandwidthLimit = 3 })
+		expect(5)
+		for _, s := range w.servings() {
+			if b := s.options.RebuildBandwidth; b == nil || *b != 3<<20 {
+				t.Errorf("the engine may send %v bytes per second, its volume says 3 MiB", b)
+			}
+		}
 		w.changeVolume(func(s *v1beta2.VolumeSpec) { s.RebuildConcurrentSyncLimit = 0 })
 		expect(3)
 	})

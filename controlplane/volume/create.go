@@ -112,6 +112,7 @@ func (p *pass) newEngine() *v1beta2.Engine {
 		Spec: v1beta2.EngineSpec{
 			InstanceSpec: p.instanceSpec(), Active: true, Frontend: p.v.Spec.Frontend, DisableFrontend: p.v.Spec.DisableFrontend,
 			RebuildConcurrentSyncLimit:       p.rebuildConcurrency(),
+			ReplicaRebuildingBandwidthLimit:  p.v.Spec.ReplicaRebuildingBandwidthLimit,
 			UnmapMarkSnapChainRemovedEnabled: p.trimMarksRemoved(), ReplicaAddressMap: map[string]string{},
 		},
 	}

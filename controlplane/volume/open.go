@@ -275,6 +275,7 @@ func (p *pass) startEngine(replicas map[string]string, after string) loop.Change
 		s.Frontend, s.DisableFrontend = p.v.Spec.Frontend, p.v.Spec.DisableFrontend
 		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
 		s.RebuildConcurrentSyncLimit = p.rebuildConcurrency()
+		s.ReplicaRebuildingBandwidthLimit = p.v.Spec.ReplicaRebuildingBandwidthLimit
 		s.UnmapMarkSnapChainRemovedEnabled = p.trimMarksRemoved()
 	})
 }

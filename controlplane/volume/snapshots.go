@@ -24,8 +24,11 @@ func (p *pass) deleteSnapshots() (change loop.Change, wait bool) {
 // wanted: the engine controller has a running engine take them over, which tells its replicas;
 // processes that start later begin with those of snapshots.
 func (p *pass) limits() loop.Change {
-	if n := p.rebuildConcurrency(); p.engine.Spec.RebuildConcurrentSyncLimit != n {
-		return p.editEngine(func(s *v1beta2.EngineSpec) { s.RebuildConcurrentSyncLimit = n })
+	steps, bandwidth := p.rebuildConcurrency(), p.v.Spec.ReplicaRebuildingBandwidthLimit
+	if e := p.engine.Spec; e.RebuildConcurrentSyncLimit != steps || e.ReplicaRebuildingBandwidthLimit != bandwidth {
+		return p.editEngine(func(s *v1beta2.EngineSpec) {
+			s.RebuildConcurrentSyncLimit, s.ReplicaRebuildingBandwidthLimit = steps, bandwidth
+		})
 	}
 	count, size := p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
 	if p.engine.Spec.SnapshotMaxCount != count || p.engine.Spec.SnapshotMaxSize != size {

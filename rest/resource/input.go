@@ -113,7 +113,8 @@ type UpdateSnapshotMaxSizeInput struct {
 	SnapshotMaxSize string `json:"snapshotMaxSize"`
 }
 
-// UpdateReplicaRebuildingBandwidthLimitInput is a quantity; the v1 data engine takes only 0.
+// UpdateReplicaRebuildingBandwidthLimitInput is a quantity of MiB per second; 0 leaves it to the
+// setting.
 type UpdateReplicaRebuildingBandwidthLimitInput struct {
 	ReplicaRebuildingBandwidthLimit string `json:"replicaRebuildingBandwidthLimit"`
 }

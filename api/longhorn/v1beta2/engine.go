@@ -104,6 +104,12 @@ type EngineSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	RebuildConcurrentSyncLimit int `json:"rebuildConcurrentSyncLimit"`
+	// ReplicaRebuildingBandwidthLimit is copied from the volume: how many MiB per second rebuilds send at most; 0
+	// leaves it to the setting.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1048576
+	ReplicaRebuildingBandwidthLimit int64 `json:"replicaRebuildingBandwidthLimit,omitempty"`
 	// ReplicaAddressMap are the replicas to connect to: from replica name to storage address and port.
 	// +optional
 	ReplicaAddressMap map[string]string `json:"replicaAddressMap,omitzero"`

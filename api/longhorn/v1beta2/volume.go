@@ -233,6 +233,12 @@ type VolumeSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	RebuildConcurrentSyncLimit int `json:"rebuildConcurrentSyncLimit"`
+	// ReplicaRebuildingBandwidthLimit is how many MiB per second rebuilds of the volume send at most; 0 leaves it to
+	// the setting.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1048576
+	ReplicaRebuildingBandwidthLimit int64 `json:"replicaRebuildingBandwidthLimit,omitempty"`
 	// ReplicaAutoBalance overrides the setting of this name.
 	// +optional
 	// +kubebuilder:validation:Enum=ignored;disabled;least-effort;best-effort

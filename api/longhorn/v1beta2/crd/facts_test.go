@@ -53,6 +53,8 @@ var differences = map[string]string{
 	"Engine status.lastUpgradeFailedAt":                    "and when",
 	"InstanceManager status.instanceEngines.*.spec.binary": "which image an engine's process runs",
 	"Engine spec.standInFor":                               "the engine that a process on another node stands in for, in a migration",
+	"Engine spec.replicaRebuildingBandwidthLimit":          "the volume's, see there",
+	"Volume spec.replicaRebuildingBandwidthLimit":          "a bound of rebuilds of data engine v1, which setting replica-rebuilding-bandwidth-limit has too",
 	"Engine spec.restartAfter":                             "the next process follows the failed one that is named at once",
 	"Engine status.deviceID":                               "tells the block device from others at the same path",
 	"Volume status.deviceID":                               "the one that users of the attached volume have",
