@@ -49,13 +49,13 @@ func (c *Files) doubtful() (d doubts, err error) {
 //
 // A direct write into a hole becomes data in a later transaction of the file system, so a crash can
 // leave an allocated piece that reads as zeroes and hides flushed data of the snapshot below; on a
-// file system with smaller blocks also one that is there in part. In a head made under the present
-// stamp nothing else makes such blocks, since whole ones are written, and after an unclean stop
-// they are punched. In another engine's head they may be zeroes that somebody wrote: they become
-// written ones before any write of ours, so that the head is like one of our own from then on.
+// file system with smaller blocks also one that is there in part. In a head of our own nothing else
+// makes such blocks, since whole ones are written, and after an unclean stop they are punched. In
+// another engine's head they may be zeroes that somebody wrote: they become written ones before any
+// write of ours, so that the head is like one of our own from then on.
 func (c *Files) recoverWrites() error {
 	own := c.interruptedWrites()
-	if c.stamped && !own {
+	if !own && (c.stamped || c.ownHead()) {
 		return nil
 	}
 	d, err := c.doubtful()
@@ -117,9 +117,11 @@ func completeBlock(f disk.File, off, n int64) error {
 
 // interruptedWrites tells whether a doubtful block of the head can only be a write that an unclean
 // stop cut short.
-func (c *Files) interruptedWrites() bool {
-	return c.stamped && c.vm.Dirty && c.vm.AnkoleHead == c.vm.Head
-}
+func (c *Files) interruptedWrites() bool { return c.vm.Dirty && c.ownHead() }
+
+// ownHead tells whether no other engine has written to the head. One that has had the directory
+// open has rewritten volume.meta without our keys; the sidecars, which may be lost, say no more.
+func (c *Files) ownHead() bool { return c.vm.AnkoleStamp != "" && c.vm.AnkoleHead == c.vm.Head }
 
 // zeroChunk is how much writeZeroes writes at a time.
 const zeroChunk = 1 << 20

@@ -203,12 +203,21 @@ func TestStatesAndDamage(t *testing.T) {
 }
 
 // What a crash cut short in the head is a hole to the reader, as it is to the engine that opens the
-// directory next.
+// directory next, also if its membership is lost.
 func TestInterruptedWriteIsNoContent(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("membership lost %v", lost), func(t *testing.T) { testInterruptedWrite(t, lost) })
+	}
+}
+
+func testInterruptedWrite(t *testing.T, lost bool) {
 	fs := small(t)
 	c, err := chain.Open(fs, "/r", chain.Options{})
 	must(t, err)
 	must(t, c.Abandon()) // not closed
+	if lost {
+		must(t, fs.Remove("/r/ankole.member"))
+	}
 	want, err := offline.On(fs, "/r", offline.Options{}).Hash(t.Context(), offline.Head, nil)
 	must(t, err)
 	change(t, fs, head, func(f disk.File) error { return f.Preallocate(8192, 4096) })
