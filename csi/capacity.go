@@ -57,8 +57,11 @@ func (c *controller) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest
 	if len(rooms) >= replicas {
 		largest = rooms[replicas-1]
 	}
-	return &spec.GetCapacityResponse{AvailableCapacity: max(total/int64(replicas), largest),
-		MaximumVolumeSize: wrapperspb.Int64(largest)}, nil
+	available := max(total/int64(replicas), largest)
+	if w.volume.Encrypted {
+		largest = max(largest-lh.LUKSHeaderBytes, 0)
+	}
+	return &spec.GetCapacityResponse{AvailableCapacity: available, MaximumVolumeSize: wrapperspb.Int64(largest)}, nil
 }
 
 // policy reads what the scheduler judges by, and fills in what the class leaves to settings.

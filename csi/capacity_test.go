@@ -65,3 +65,12 @@ func TestCapacity(t *testing.T) {
 		})
 	}
 }
+
+// TestCapacityOfEncryptedVolumes: the header of the largest volume has its room too.
+func TestCapacityOfEncryptedVolumes(t *testing.T) {
+	got, err := newController(newFake()).GetCapacity(background, &spec.GetCapacityRequest{
+		Parameters: map[string]string{"numberOfReplicas": "1", paramEncrypted: "true"}})
+	if err != nil || got.AvailableCapacity != 600*gib || got.MaximumVolumeSize.GetValue() != 300*gib-16*mib {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -113,7 +113,7 @@ func TestWrongKey(t *testing.T) {
 func TestEncryptedEndAtEachStep(t *testing.T) {
 	steps := map[string][]string{
 		"ext4": {"stage-begun", "luks-formatted", "unlocked", "formatted", "checked", "staged-mounted", "staged",
-			"target-made", "published", "unpublished", "locked", "unstaged"},
+			"target-made", "published", "unpublished", "unmounted", "locked", "unstaged"},
 		"block": {"luks-formatted", "unlocked", "staged", "published", "unpublished", "locked"},
 	}
 	steps["xfs"] = steps["ext4"]

@@ -116,7 +116,7 @@ func (b *bed) until(step string, calls func()) (reached bool) {
 func TestEndAtEachStep(t *testing.T) {
 	steps := map[string][]string{
 		"ext4": {"stage-begun", "formatted", "checked", "staged-mounted", "resized", "staged", "target-made", "published",
-			"unpublished", "unstaged"},
+			"unpublished", "unmounted", "unstaged"},
 		"block": {"stage-begun", "staged", "target-made", "published", "unpublished", "unstaged"},
 	}
 	steps["xfs"] = steps["ext4"]

@@ -291,6 +291,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeR
 func (n *node) unstage(volume, path string) error {
 	left, err := unmountAll(path)
 	if err == nil {
+		n.step("unmounted")
 		err = n.lock(volume, left)
 	}
 	if err == nil && !left {
