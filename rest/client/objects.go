@@ -27,24 +27,25 @@ type VolumeSpec struct {
 	// Migratable volumes of access mode rwx may be offered on two nodes while their user moves.
 	Migratable bool `json:"migratable,omitempty"`
 	// The fields below are those of resource.Volume.
-	CloneMode                   string             `json:"cloneMode,omitempty"`
-	DataEngine                  string             `json:"dataEngine,omitempty"`
-	RevisionCounterDisabled     bool               `json:"revisionCounterDisabled,omitempty"`
-	ReplicaAutoBalance          string             `json:"replicaAutoBalance,omitempty"`
-	ReplicaSoftAntiAffinity     string             `json:"replicaSoftAntiAffinity,omitempty"`
-	ReplicaZoneSoftAntiAffinity string             `json:"replicaZoneSoftAntiAffinity,omitempty"`
-	ReplicaDiskSoftAntiAffinity string             `json:"replicaDiskSoftAntiAffinity,omitempty"`
-	UnmapMarkSnapChainRemoved   string             `json:"unmapMarkSnapChainRemoved,omitempty"`
-	FreezeFilesystemForSnapshot string             `json:"freezeFilesystemForSnapshot,omitempty"`
-	SnapshotDataIntegrity       string             `json:"snapshotDataIntegrity,omitempty"`
-	SnapshotMaxCount            int                `json:"snapshotMaxCount,omitempty"`
-	SnapshotMaxSize             string             `json:"snapshotMaxSize,omitempty"`
-	OfflineRebuilding           string             `json:"offlineRebuilding,omitempty"`
-	RebuildConcurrentSyncLimit  int                `json:"rebuildConcurrentSyncLimit,omitempty"`
-	BackupTargetName            string             `json:"backupTargetName,omitempty"`
-	BackupBlockSize             string             `json:"backupBlockSize,omitempty"`
-	BackupCompressionMethod     string             `json:"backupCompressionMethod,omitempty"`
-	RecurringJobSelector        []RecurringJobName `json:"recurringJobSelector,omitempty"`
+	CloneMode                       string             `json:"cloneMode,omitempty"`
+	DataEngine                      string             `json:"dataEngine,omitempty"`
+	RevisionCounterDisabled         bool               `json:"revisionCounterDisabled,omitempty"`
+	ReplicaAutoBalance              string             `json:"replicaAutoBalance,omitempty"`
+	ReplicaSoftAntiAffinity         string             `json:"replicaSoftAntiAffinity,omitempty"`
+	ReplicaZoneSoftAntiAffinity     string             `json:"replicaZoneSoftAntiAffinity,omitempty"`
+	ReplicaDiskSoftAntiAffinity     string             `json:"replicaDiskSoftAntiAffinity,omitempty"`
+	UnmapMarkSnapChainRemoved       string             `json:"unmapMarkSnapChainRemoved,omitempty"`
+	FreezeFilesystemForSnapshot     string             `json:"freezeFilesystemForSnapshot,omitempty"`
+	SnapshotDataIntegrity           string             `json:"snapshotDataIntegrity,omitempty"`
+	SnapshotMaxCount                int                `json:"snapshotMaxCount,omitempty"`
+	SnapshotMaxSize                 string             `json:"snapshotMaxSize,omitempty"`
+	OfflineRebuilding               string             `json:"offlineRebuilding,omitempty"`
+	RebuildConcurrentSyncLimit      int                `json:"rebuildConcurrentSyncLimit,omitempty"`
+	ReplicaRebuildingBandwidthLimit int64              `json:"replicaRebuildingBandwidthLimit,omitempty"`
+	BackupTargetName                string             `json:"backupTargetName,omitempty"`
+	BackupBlockSize                 string             `json:"backupBlockSize,omitempty"`
+	BackupCompressionMethod         string             `json:"backupCompressionMethod,omitempty"`
+	RecurringJobSelector            []RecurringJobName `json:"recurringJobSelector,omitempty"`
 	// TopologyRequirement limits replicas to nodes of one of these failure domains.
 	TopologyRequirement []resource.TopologyTerm `json:"topologyRequirement,omitempty"`
 }
