@@ -35,7 +35,7 @@ spec:
 apiVersion: longhorn.io/v1beta2
 kind: Volume
 metadata: {name: demo}
-spec: {size: 2Gi, replicaAutoBalance: best-effort, numberOfReplicas: 1, frontend: blockdev, Standby: false}
+spec: {size: 2Gi, replicaAutoBalance: best-effort, numberOfReplicas: 1, frontend: blockdev, Standby: false, replicaRebuildingBandwidthLimit: 10}
 ---
 apiVersion: longhorn.io/v1beta2
 kind: Node

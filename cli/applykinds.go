@@ -29,28 +29,38 @@ type volumeField struct {
 	name, action string
 	// input is the field of the action's input; empty: the same name.
 	input string
+	// text: the action takes the number as text.
+	text bool
+}
+
+// wanted is the value as the action takes it.
+func (f volumeField) wanted(value any) any {
+	if f.text {
+		return canonical(value)
+	}
+	return value
 }
 
 // volumeFields are the fields that can be changed later, beside the size.
 var volumeFields = []volumeField{
-	{"numberOfReplicas", resource.ActionUpdateReplicaCount, "replicaCount"},
-	{"dataLocality", resource.ActionUpdateDataLocality, ""},
-	{"accessMode", "updateAccessMode", ""},
-	{"image", resource.ActionEngineUpgrade, ""},
-	{"replicaAutoBalance", "updateReplicaAutoBalance", ""},
-	{"snapshotDataIntegrity", "updateSnapshotDataIntegrity", ""},
-	{"snapshotMaxCount", "updateSnapshotMaxCount", ""},
-	{"snapshotMaxSize", "updateSnapshotMaxSize", ""},
-	{"rebuildConcurrentSyncLimit", "updateRebuildConcurrentSyncLimit", ""},
-	{"replicaRebuildingBandwidthLimit", "updateReplicaRebuildingBandwidthLimit", ""},
-	{"backupTargetName", "updateBackupTargetName", ""},
-	{"backupCompressionMethod", "updateBackupCompressionMethod", ""},
-	{"unmapMarkSnapChainRemoved", "updateUnmapMarkSnapChainRemoved", ""},
-	{"replicaSoftAntiAffinity", "updateReplicaSoftAntiAffinity", ""},
-	{"replicaZoneSoftAntiAffinity", "updateReplicaZoneSoftAntiAffinity", ""},
-	{"replicaDiskSoftAntiAffinity", "updateReplicaDiskSoftAntiAffinity", ""},
-	{"freezeFilesystemForSnapshot", "updateFreezeFilesystemForSnapshot", ""},
-	{"offlineRebuilding", "offlineReplicaRebuilding", ""},
+	{"numberOfReplicas", resource.ActionUpdateReplicaCount, "replicaCount", false},
+	{"dataLocality", resource.ActionUpdateDataLocality, "", false},
+	{"accessMode", "updateAccessMode", "", false},
+	{"image", resource.ActionEngineUpgrade, "", false},
+	{"replicaAutoBalance", "updateReplicaAutoBalance", "", false},
+	{"snapshotDataIntegrity", "updateSnapshotDataIntegrity", "", false},
+	{"snapshotMaxCount", "updateSnapshotMaxCount", "", false},
+	{"snapshotMaxSize", "updateSnapshotMaxSize", "", false},
+	{"rebuildConcurrentSyncLimit", "updateRebuildConcurrentSyncLimit", "", false},
+	{"replicaRebuildingBandwidthLimit", "updateReplicaRebuildingBandwidthLimit", "", true},
+	{"backupTargetName", "updateBackupTargetName", "", false},
+	{"backupCompressionMethod", "updateBackupCompressionMethod", "", false},
+	{"unmapMarkSnapChainRemoved", "updateUnmapMarkSnapChainRemoved", "", false},
+	{"replicaSoftAntiAffinity", "updateReplicaSoftAntiAffinity", "", false},
+	{"replicaZoneSoftAntiAffinity", "updateReplicaZoneSoftAntiAffinity", "", false},
+	{"replicaDiskSoftAntiAffinity", "updateReplicaDiskSoftAntiAffinity", "", false},
+	{"freezeFilesystemForSnapshot", "updateFreezeFilesystemForSnapshot", "", false},
+	{"offlineRebuilding", "offlineReplicaRebuilding", "", false},
 }
 
 // fixedVolumeFields are chosen when a volume is made.
@@ -115,7 +125,8 @@ func planVolume(ctx context.Context, api *client.Client, m *manifest) (*plan, er
 		if m.given(f.name) && !same(view[f.name], m.Spec[f.name]) {
 			p.changes = append(p.changes, change{fromToText(f.name, view[f.name], m.Spec[f.name]),
 				func(ctx context.Context) error {
-					_, err := api.UpdateVolume(ctx, v.Name, f.action, map[string]any{firstText(f.input, f.name): m.Spec[f.name]})
+					_, err := api.UpdateVolume(ctx, v.Name, f.action,
+						map[string]any{firstText(f.input, f.name): f.wanted(m.Spec[f.name])})
 					return err
 				}})
 		}

@@ -29,24 +29,25 @@ type VolumeSpec struct {
 	// Encrypted volumes have LUKS between their device and its users; the node service makes it.
 	Encrypted bool `json:"encrypted,omitempty"`
 	// The fields below are those of resource.Volume.
-	CloneMode                   string             `json:"cloneMode,omitempty"`
-	DataEngine                  string             `json:"dataEngine,omitempty"`
-	RevisionCounterDisabled     bool               `json:"revisionCounterDisabled,omitempty"`
-	ReplicaAutoBalance          string             `json:"replicaAutoBalance,omitempty"`
-	ReplicaSoftAntiAffinity     string             `json:"replicaSoftAntiAffinity,omitempty"`
-	ReplicaZoneSoftAntiAffinity string             `json:"replicaZoneSoftAntiAffinity,omitempty"`
-	ReplicaDiskSoftAntiAffinity string             `json:"replicaDiskSoftAntiAffinity,omitempty"`
-	UnmapMarkSnapChainRemoved   string             `json:"unmapMarkSnapChainRemoved,omitempty"`
-	FreezeFilesystemForSnapshot string             `json:"freezeFilesystemForSnapshot,omitempty"`
-	SnapshotDataIntegrity       string             `json:"snapshotDataIntegrity,omitempty"`
-	SnapshotMaxCount            int                `json:"snapshotMaxCount,omitempty"`
-	SnapshotMaxSize             string             `json:"snapshotMaxSize,omitempty"`
-	OfflineRebuilding           string             `json:"offlineRebuilding,omitempty"`
-	RebuildConcurrentSyncLimit  int                `json:"rebuildConcurrentSyncLimit,omitempty"`
-	BackupTargetName            string             `json:"backupTargetName,omitempty"`
-	BackupBlockSize             string             `json:"backupBlockSize,omitempty"`
-	BackupCompressionMethod     string             `json:"backupCompressionMethod,omitempty"`
-	RecurringJobSelector        []RecurringJobName `json:"recurringJobSelector,omitempty"`
+	CloneMode                       string             `json:"cloneMode,omitempty"`
+	DataEngine                      string             `json:"dataEngine,omitempty"`
+	RevisionCounterDisabled         bool               `json:"revisionCounterDisabled,omitempty"`
+	ReplicaAutoBalance              string             `json:"replicaAutoBalance,omitempty"`
+	ReplicaSoftAntiAffinity         string             `json:"replicaSoftAntiAffinity,omitempty"`
+	ReplicaZoneSoftAntiAffinity     string             `json:"replicaZoneSoftAntiAffinity,omitempty"`
+	ReplicaDiskSoftAntiAffinity     string             `json:"replicaDiskSoftAntiAffinity,omitempty"`
+	UnmapMarkSnapChainRemoved       string             `json:"unmapMarkSnapChainRemoved,omitempty"`
+	FreezeFilesystemForSnapshot     string             `json:"freezeFilesystemForSnapshot,omitempty"`
+	SnapshotDataIntegrity           string             `json:"snapshotDataIntegrity,omitempty"`
+	SnapshotMaxCount                int                `json:"snapshotMaxCount,omitempty"`
+	SnapshotMaxSize                 string             `json:"snapshotMaxSize,omitempty"`
+	OfflineRebuilding               string             `json:"offlineRebuilding,omitempty"`
+	RebuildConcurrentSyncLimit      int                `json:"rebuildConcurrentSyncLimit,omitempty"`
+	ReplicaRebuildingBandwidthLimit int64              `json:"replicaRebuildingBandwidthLimit,omitempty"`
+	BackupTargetName                string             `json:"backupTargetName,omitempty"`
+	BackupBlockSize                 string             `json:"backupBlockSize,omitempty"`
+	BackupCompressionMethod         string             `json:"backupCompressionMethod,omitempty"`
+	RecurringJobSelector            []RecurringJobName `json:"recurringJobSelector,omitempty"`
 	// TopologyRequirement limits replicas to nodes of one of these failure domains.
 	TopologyRequirement []resource.TopologyTerm `json:"topologyRequirement,omitempty"`
 }
