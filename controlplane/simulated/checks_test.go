@@ -231,7 +231,7 @@ func (w *world) devicesKept(servings []*serving) {
 			u.waits = time.Now()
 		}
 		if v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessFaulted &&
-			u.device != "" && (u.waits.IsZero() || time.Since(u.waits) < ioBound-time.Second) {
+			u.device != "" && (u.waits.IsZero() || time.Since(u.waits) < ioBound) {
 			w.failf("%s is faulted although its I/O waits since %s only", v.Name, u.waits)
 		}
 	}

@@ -65,26 +65,26 @@ func TestFailedEngine(t *testing.T) {
 		{"engine crashes again and again while I/O waits", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Run = run{Failures: 30}
-			waitedFor(v, 5*time.Minute-time.Second)
+			waitedFor(v, 5*time.Minute)
 		}, "engine running on n1 with ab after run-1"},
 		{"and for longer than that may: faulted", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
-			waitedFor(v, 5*time.Minute)
+			waitedFor(v, 5*time.Minute+stampUnit)
 		}, "replica a stopped failed"},
 		{"the bound is the setting's", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Settings[setting.BlockDeviceWait] = "20"
-			waitedFor(v, 20*time.Second)
+			waitedFor(v, 20*time.Second+stampUnit)
 		}, "replica a stopped failed"},
 		{"the next engine's process does not come: waited for", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
-			waitedFor(v, 5*time.Minute-time.Second)
+			waitedFor(v, 5*time.Minute)
 		}, ""},
 		{"for no longer than I/O may wait", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
-			waitedFor(v, 5*time.Minute)
+			waitedFor(v, 5*time.Minute+stampUnit)
 		}, "replica a stopped failed"},
 		{"on a node that is down it may run unseen", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
@@ -126,8 +126,8 @@ func TestWaitOfIOIsTold(t *testing.T) {
 		Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
 	d := settle(v, s)
 	c := v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
-	want := "I/O waits until 2026-01-02T03:09:05Z at most: it lacks replicas a (its process is starting), b (node n2 is down)"
-	if d.Do != nil || d.After <= 0 || d.After > 5*time.Minute || c.Status != v1beta2.ConditionTrue ||
+	want := "I/O waits until 2026-01-02T03:09:06Z at most: it lacks replicas a (its process is starting), b (node n2 is down)"
+	if d.Do != nil || d.After <= 0 || d.After > 5*time.Minute+stampUnit || c.Status != v1beta2.ConditionTrue ||
 		c.Reason != ReasonIOWaits || c.Message != want || v.Status.Robustness != v1beta2.VolumeRobustnessUnknown {
 		t.Errorf("condition %+v, robustness %s, %+v; want %q", c, v.Status.Robustness, d, want)
 	}

@@ -15,6 +15,10 @@ import (
 // while an attachment, or I/O of an attached volume, waits for them. Its transition time is when
 // the wait has begun, so that the next leader goes on with it.
 
+// stampUnit is how far a wait may have begun after the time that its condition tells: in whole
+// seconds. I/O is not given up before its bound.
+const stampUnit = time.Second
+
 // retryMostWithIO bounds the pause before a process is started again while I/O waits.
 const retryMostWithIO = 5 * time.Second
 
@@ -29,7 +33,7 @@ func (p *pass) ioBound() time.Duration {
 
 // ioWaitLeft notes what I/O waits for, and returns what is left of the bound.
 func (p *pass) ioWaitLeft(why string) time.Duration {
-	until := p.now.Add(p.ioBound() - p.waited())
+	until := p.now.Add(p.ioBound() + stampUnit - p.waited())
 	p.waiting(ReasonIOWaits, "I/O waits until "+until.UTC().Format(time.RFC3339)+" at most: "+why)
 	left := until.Sub(p.now)
 	if left > 0 {
@@ -41,7 +45,8 @@ func (p *pass) ioWaitLeft(why string) time.Duration {
 // ioWaitsForReplicas says whether the next engine of a volume whose I/O waits is to wait for more
 // replicas than are ready.
 func (p *pass) ioWaitsForReplicas(ready map[string]string) bool {
-	waited := p.ioBound() - p.ioWaitLeft(p.missing(ready))
+	p.ioWaitLeft(p.missing(ready))
+	waited := p.waited()
 	if len(ready) > 0 && waited < followWait {
 		p.wakeIn(followWait - waited)
 	}
