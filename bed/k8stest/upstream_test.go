@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/onsi/ginkgo/v2/types"
+
+	"ankole.storage/test/lack"
 )
 
 const (
@@ -43,11 +45,27 @@ func TestUpstream(t *testing.T) {
 		"storageCapacity=true,defaultSettings.csi-allowed-topology-keys=topology.kubernetes.io/zone")
 	b.installed()
 	b.kubectlOK("apply", "-f", filepath.Join(upstreamData, "classes.yaml"))
+	b.apply(upstreamClass(t))
 	u := &upstream{bed: b, want: readCases(t), got: map[string]verdict{}, all: map[string]bool{}}
 	u.run("driver.yaml", "")
 	u.run("topology.yaml", `\] (topology|capacity) `)
 	u.compare()
 	b.nothingLeft()
+}
+
+// upstreamClass is the class of volumes. Its file system is one that can grow here while it is
+// mounted, as growing says; cases that name one get that.
+func upstreamClass(t *testing.T) string {
+	class := `apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: upstream}
+provisioner: driver.longhorn.io
+allowVolumeExpansion: true
+parameters: {numberOfReplicas: "3"`
+	if !lack.GrowingExt4(t) {
+		class += ", csi.storage.k8s.io/fstype: xfs"
+	}
+	return class + "}\n"
 }
 
 // upstream is a run of the suite.
