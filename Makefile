@@ -2,7 +2,7 @@
 # a small form.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test hunt sim fuzz e2e e2e-k8s soak bench scale lint generate images cluster-up cluster-down frozen clean
+.PHONY: help build run test hunt sim fuzz e2e e2e-k8s e2e-upstream soak bench scale lint generate images cluster-up cluster-down frozen clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,6 +30,9 @@ e2e: ## every test on clusters of real processes (RUN=pattern of tests)
 
 e2e-k8s: ## a cluster of real nodes on this machine, the system installed on it, and scenarios (RUN=pattern of tests)
 	@exec tools/hunt.sh k8s
+
+e2e-upstream: ## Kubernetes' own tests of storage drivers on such a cluster (FOCUS=pattern of cases, SIZE=night: the slow ones too)
+	@exec tools/hunt.sh upstream
 
 fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of folder:target)
 	@exec tools/fuzz.sh

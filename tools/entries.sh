@@ -108,6 +108,7 @@ try_generate() {
 }
 
 try_e2e_k8s() { make -n e2e-k8s | grep -q "hunt.sh k8s"; }
+try_e2e_upstream() { make -n e2e-upstream | grep -q "hunt.sh upstream"; }
 
 try_images() { make images IMAGES="engine pause" && [ -s bin/images/engine.tar ] && [ -s bin/images/pause.digest ]; }
 
@@ -175,7 +176,7 @@ try_run() {
 main() {
 	failed=
 	[ $# -gt 0 ] ||
-		set -- help build test hunt lint e2e soak sim fuzz bench scale run generate e2e-k8s images cluster-up cluster-down frozen clean
+		set -- help build test hunt lint e2e soak sim fuzz bench scale run generate e2e-k8s e2e-upstream images cluster-up cluster-down frozen clean
 	for entry; do
 		began=$(now)
 		if "try_$(echo "$entry" | tr - _)" >"$work/log" 2>&1; then

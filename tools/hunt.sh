@@ -13,6 +13,7 @@
 #   e2e              clusters of real processes: every test
 #   csi              the CSI driver on such a cluster: the sanity suite of the CSI project, data, kills
 #   k8s              the system installed on a cluster of real nodes: kubelets, containers, images, manifest, chart (as root)
+#   upstream         Kubernetes' own tests of storage drivers on such a cluster (as root)
 #   race             data path, instance manager and controllers under the race detector
 #   crash            real processes killed, stopped, cut off: every fault on every rig
 #   powerloss        disks that lose power at every moment
@@ -105,7 +106,7 @@ do_csi() {
 do_k8s() {
 	need_bed || return 1
 	# To vet a test is to vet all of kubelet first.
-	gotest bed -count=1 -vet=off -run "${RUN:-.}" ./k8stest || return 1
+	gotest bed -count=1 -vet=off -run "${RUN:-.}" -skip '^TestUpstream$' ./k8stest || return 1
 	[ "$size" = night ] || return 0
 	go -C tools build -buildvcs=false -o "$bin/tools/" honnef.co/go/tools/cmd/staticcheck || return 1
 	go -C bed vet ./... && (cd bed && "$bin/tools/staticcheck" ./...)
@@ -116,6 +117,12 @@ do_vm() {
 	need_programs qemu-system-x86_64=qemu-system-x86 && need_toolbox &&
 		"$root/tools/unpack.sh" vm "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"
 	gotest . -count=1 ./test/vm
+}
+
+# With SIZE=night the slow cases too.
+do_upstream() {
+	need_bed && tools/upstream.sh || return 1
+	gotest bed -count=1 -vet=off -run '^TestUpstream$' ./k8stest
 }
 
 do_entries() { tools/entries.sh; }
@@ -256,8 +263,8 @@ main() {
 		exit 2
 		;;
 	esac
-	[ $# -gt 0 ] || set -- vulnerabilities rotation sim e2e csi k8s race crash powerloss filesystem upgrade handover enginekill \
-		stubborn mutations fuzz ended vm entries
+	[ $# -gt 0 ] || set -- vulnerabilities rotation sim e2e csi k8s upstream race crash powerloss filesystem upgrade handover \
+		enginekill stubborn mutations fuzz ended vm entries
 	known "$@"
 	start=$(now)
 	key=${KEY:-$((start / 1000))} || exit 2

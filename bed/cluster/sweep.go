@@ -56,7 +56,11 @@ func Down(p plan.Plan) error {
 // Sweep removes what a bed has on the machine outside its folder.
 func Sweep(p plan.Plan) error {
 	// First the processes: whatever they use can be removed after them.
-	errs := []error{host.RemoveCgroup(p.Cgroup()), host.RemoveInterfaces(p.InterfacePrefix()),
+	gone := host.RemoveCgroup(p.Cgroup())
+	if gone != nil { // one may wait for a device that nobody serves any more
+		gone = errors.Join(host.AbortUnmounted(), host.RemoveCgroup(p.Cgroup()))
+	}
+	errs := []error{gone, host.RemoveInterfaces(p.InterfacePrefix()),
 		host.RestoreParameters(p.Path(parametersFile))}
 	disks, err := host.LoopsBelow(p.Dir)
 	errs = append(errs, err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -128,6 +129,52 @@ func TestServed(t *testing.T) {
 	addServed(served, table)
 	if want := map[string]bool{"a16": true}; err != nil || !maps.Equal(served, want) {
 		t.Errorf("served %v, want %v (%v)", served, want, err)
+	}
+}
+
+// TestAbortUnmounted: a FUSE connection whose file system is mounted nowhere, but in use, is ended;
+// one that is mounted goes on.
+func TestAbortUnmounted(t *testing.T) {
+	needRoot(t)
+	alive := func(fd int) bool { // the kernel has asked for INIT, and waits for the answer
+		var p [8192]byte
+		_, err := unix.Read(fd, p[:])
+		return err == nil || errors.Is(err, unix.EAGAIN)
+	}
+	var connections [2]int
+	var dirs [2]string
+	for i := range connections {
+		fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			lack.Skip(t, "FUSE: "+err.Error())
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		connections[i], dirs[i] = fd, t.TempDir()
+		options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
+		if err := unix.Mount("none", dirs[i], "fuse.test", 0, options); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dirs[i], unix.MNT_DETACH) })
+		user, err := unix.Open(dirs[i], unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(user) })
+	}
+	if err := unix.Unmount(dirs[0], unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if !alive(connections[0]) || !alive(connections[1]) {
+		t.Fatal("a connection has ended by itself")
+	}
+	if err := AbortUnmounted(); err != nil {
+		t.Fatal(err)
+	}
+	if alive(connections[0]) {
+		t.Error("the connection of what is mounted nowhere goes on")
+	}
+	if !alive(connections[1]) {
+		t.Error("the connection of what is mounted has ended")
 	}
 }
 

@@ -25,11 +25,24 @@ func LoopsBelow(dir string) ([]string, error) {
 // here, but for the mount that some process of it sees. The devices themselves are not asked: one
 // that waits for its engine does not answer.
 func DeadLoops() ([]string, error) {
-	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
-	if err != nil {
+	served := map[string]bool{}
+	if err := eachTable(func(table []mountinfo.Mount) { addServed(served, table) }); err != nil {
 		return nil, fmt.Errorf("loop devices: %w", err)
 	}
-	served := map[string]bool{}
+	return loops(func(device, file string) bool {
+		_, err := os.Lstat(file)
+		direct, _ := os.ReadFile("/sys/block/" + device + "/loop/dio")
+		return filepath.Dir(file) == "/" && errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(file, " (deleted)") &&
+			strings.TrimSpace(string(direct)) == "1" && !served[filepath.Base(file)]
+	})
+}
+
+// eachTable calls f for the table of mounts of every process of the machine.
+func eachTable(f func([]mountinfo.Mount)) error {
+	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		return err
+	}
 	for _, t := range tables {
 		var unread error
 		mounts, err := mountinfo.Table(func() (text []byte, _ error) {
@@ -40,16 +53,11 @@ func DeadLoops() ([]string, error) {
 			continue // the process has ended
 		}
 		if err != nil {
-			return nil, fmt.Errorf("loop devices: %w", err)
+			return err
 		}
-		addServed(served, mounts)
+		f(mounts)
 	}
-	return loops(func(device, file string) bool {
-		_, err := os.Lstat(file)
-		direct, _ := os.ReadFile("/sys/block/" + device + "/loop/dio")
-		return filepath.Dir(file) == "/" && errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(file, " (deleted)") &&
-			strings.TrimSpace(string(direct)) == "1" && !served[filepath.Base(file)]
-	})
+	return nil
 }
 
 // addServed adds the files that the engines' file systems in a table of mounts hold: each has one,

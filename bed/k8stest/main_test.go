@@ -89,8 +89,9 @@ type bed struct {
 }
 
 // start runs a bed for the test, on a network that no other test is likely to use, and checks at
-// the end that nothing of it is left on the machine.
-func start(t *testing.T) *bed {
+// the end that nothing of it is left on the machine. Its nodes have the images of the system, and
+// more, which are files that tools/upstream.sh makes.
+func start(t *testing.T, more ...string) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		lack.Skip(t, "real nodes need root")
@@ -125,6 +126,9 @@ func start(t *testing.T) *bed {
 		"--image", archive("csi-provisioner"), "--image", archive("csi-resizer"), "--image", archive("csi-snapshotter"),
 		"--image", archive("snapshot-controller"), "--image", archive("postgres"),
 		"--dns", filepath.Join(bin, "addons", "ankole-dns"))
+	for _, name := range more {
+		cmd.Args = append(cmd.Args, "--image", filepath.Join(bin, "upstream", name+".tar"))
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	stdin, err := cmd.StdinPipe()
