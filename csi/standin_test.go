@@ -197,6 +197,11 @@ func (s *standIn) connect(path, volume, key string) ([]byte, error) {
 	if s.open[volume] != nil {
 		return nil, exitStatus(cryptsetupBusy)
 	}
+	for _, o := range s.aside { // its UUID, which has the volume's name in it, stays
+		if used, err := (device{path: o.loop}).held(); err != nil || used {
+			return nil, cmp.Or(err, error(exitStatus(4)))
+		}
+	}
 	if err := s.fits(path, key); err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ need_programs() {
 need_toolbox() {
 	"$root/tools/unpack.sh" toolbox busybox-static e2fsprogs libext2fs2 libcom-err2 libss2 libblkid1 libuuid1 xfsprogs \
 		libinih1 liburcu8 mount libmount1 libselinux1 libpcre2-8-0 util-linux libsmartcols1 libcap-ng0 libc6 \
-		cryptsetup-bin libcryptsetup12 libdevmapper1.02.1 libargon2-1 libjson-c5 libssl3 libpopt0 libudev1
+		cryptsetup-bin libcryptsetup12 libdevmapper1.02.1 libargon2-1 libjson-c5 libssl3 libpopt0 libudev1 libgcc-s1
 }
 
 # need_tests: what tests want of the distribution. Without it they say what they leave out, and fail in CI.
