@@ -129,7 +129,7 @@ type seen struct {
 	Pace    pace
 	SetPace func(ctx context.Context, e *v1beta2.Engine, p pace) error
 	// HandOn begins an attempt to hand the volume over.
-	HandOn func(im *v1beta2.InstanceManager, e *v1beta2.Engine)
+	HandOn func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
 	// Clone is about the filling of the volume from another one.
 	Clone cloneSeen
 	// Cleanup is about the snapshots that a rebuild leaves.

@@ -132,28 +132,25 @@ func upgrade(now time.Time, e *v1beta2.Engine, im *v1beta2.InstanceManager, s se
 		// Crash window: the order may be carried out and its answer lost; sent again it says that this
 		// is done, or waits for what is under way.
 		Do: loop.Call{What: "hand engine " + e.Name + " over to image " + e.Spec.Image,
-			Do: func(context.Context) error {
-				s.HandOn(im, e)
-				return nil
-			}},
+			Do: func(ctx context.Context) error { return s.HandOn(ctx, im, e) }},
 		After: handOverAgain,
 	}
 }
 
-// handOn begins to replace the engine's process in its instance manager.
-func (r *Reconciler) handOn(im *v1beta2.InstanceManager, e *v1beta2.Engine) {
-	im, e = im.DeepCopy(), e.DeepCopy()
-	r.handOvers.begin(e, func(ctx context.Context) error {
-		secret, err := replica.VolumeSecret(ctx, r.client, r.cfg.Namespace, e.Spec.VolumeName)
-		if err != nil {
-			return fmt.Errorf("%w: %w", instance.ErrUnsettled, err)
-		}
-		settings, err := stored.Read(ctx, r.client, r.cfg.Namespace)
-		if err != nil {
-			return fmt.Errorf("%w: %w", instance.ErrUnsettled, err)
-		}
-		return r.processes.Replace(ctx, im, successor(e, processIn(im, e, secret, settings)))
-	})
+// handOn begins to replace the engine's process in its instance manager. What the process is started
+// with is read here, before the call that goes on by itself.
+func (r *Reconciler) handOn(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error {
+	secret, err := replica.VolumeSecret(ctx, r.client, r.cfg.Namespace, e.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	settings, err := stored.Read(ctx, r.client, r.cfg.Namespace)
+	if err != nil {
+		return err
+	}
+	im, next := im.DeepCopy(), successor(e, processIn(im, e, secret, settings))
+	r.handOvers.begin(e, func(ctx context.Context) error { return r.processes.Replace(ctx, im, next) })
+	return nil
 }
 
 // notHandedOver notes why an attempt has failed.
