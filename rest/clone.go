@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"fmt"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -10,19 +9,30 @@ import (
 )
 
 // checkSnapshot refuses a volume that is to be filled from a snapshot which its source does not
-// have. What else is wrong with a data source admission says, or the copy.
-func (s *Server) checkSnapshot(ctx context.Context, v *lh.Volume) error {
+// have. What else is wrong with a data source admission says, or the copy. A snapshot that was just
+// taken is in no object yet: a running engine is asked before it is said not to be there.
+func (q *request) checkSnapshot(v *lh.Volume) error {
 	source, snapshot, ok := naming.ParseCloneSource(v.Spec.DataSource)
 	if !ok || snapshot == "" {
 		return nil
 	}
 	var engines lh.EngineList
-	if err := s.list(ctx, &engines); err != nil {
-		return fmt.Errorf("listing engines: %w", err)
+	if err := q.server.list(q.Context(), &engines); err != nil {
+		return fmt.Errorf("failed to verify data source: listing engines: %w", err)
 	}
-	for _, e := range engines.Items {
-		switch have, there := e.Status.Snapshots[snapshot]; {
-		case e.Spec.VolumeName != source:
+	for i := range engines.Items {
+		e := &engines.Items[i]
+		if e.Spec.VolumeName != source {
+			continue
+		}
+		have, there := e.Status.Snapshots[snapshot]
+		if !there && e.Status.CurrentState == lh.InstanceStateRunning {
+			var err error
+			if have, there, err = q.askForSnapshot(e, snapshot); err != nil {
+				return fmt.Errorf("failed to verify data source: asking volume %s for snapshot %s: %w", source, snapshot, err)
+			}
+		}
+		switch {
 		case !there:
 			return fmt.Errorf("failed to verify data source: volume %s has no snapshot %s", source, snapshot)
 		case have.Removed:
@@ -30,6 +40,16 @@ func (s *Server) checkSnapshot(ctx context.Context, v *lh.Volume) error {
 		}
 	}
 	return nil
+}
+
+func (q *request) askForSnapshot(e *lh.Engine, name string) (s lh.SnapshotInfo, there bool, err error) {
+	calls, err := q.snapshotCalls()
+	if err != nil {
+		return s, false, err
+	}
+	list, err := calls.List(q.Context(), e)
+	s, there = list[name]
+	return s, there, err
 }
 
 // cloneView is what clients see of a clone.

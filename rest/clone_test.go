@@ -24,6 +24,21 @@ func TestCloneOfASnapshot(t *testing.T) {
 	}
 }
 
+// TestCloneOfASnapshotJustTaken: what no object shows yet, a running engine is asked for.
+func TestCloneOfASnapshotJustTaken(t *testing.T) {
+	f, _ := snapshotFixture(t, unchanged)
+	create := func(source string) answer {
+		return f.do("POST", "/v1/volumes", `{"name":"copy","size":"20Gi","numberOfReplicas":2,"dataSource":"`+source+`"}`)
+	}
+	f.refused(create("snap://demo/none"), 500, "failed to verify data source: volume demo has no snapshot none")
+	if a := create("snap://demo/s1"); a.status != 200 || a.json["dataSource"] != "snap://demo/s1" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f = newFixture(t, resttest.Cluster(attached()...)...)
+	f.refused(create("snap://demo/s1"), 500,
+		"failed to verify data source: asking volume demo for snapshot s1: no manager leads")
+}
+
 // TestCloneProgress is that of the engine while it copies, and the whole afterwards.
 func TestCloneProgress(t *testing.T) {
 	objects := resttest.Volume("demo")

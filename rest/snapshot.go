@@ -95,14 +95,21 @@ func (q *request) snapshotted(name string) (*snapshotted, error) {
 	case p.engine.Status.CurrentState != lh.InstanceStateRunning:
 		return nil, errors.New("engine is not running; attach the volume")
 	}
-	if q.server.cfg.Snapshots != nil {
-		p.calls = q.server.cfg.Snapshots()
-	}
-	if p.calls == nil {
-		return nil, errors.New("no manager leads, so that the engine cannot be reached; retry in a few seconds")
+	if p.calls, err = q.snapshotCalls(); err != nil {
+		return nil, err
 	}
 	p.has, err = p.calls.List(q.Context(), p.engine)
 	return p, err
+}
+
+// snapshotCalls is what has engines work on snapshots.
+func (q *request) snapshotCalls() (Snapshots, error) {
+	if have := q.server.cfg.Snapshots; have != nil {
+		if calls := have(); calls != nil {
+			return calls, nil
+		}
+	}
+	return nil, errors.New("no manager leads, so that the engine cannot be reached; retry in a few seconds")
 }
 
 // mayChange refuses changes of a volume that somebody else fills.

@@ -106,7 +106,7 @@ func createVolume(q *request) (any, error) {
 		err = q.server.checkRoom(q.Context(), v.Spec.Size)
 	}
 	if err == nil {
-		err = q.server.checkSnapshot(q.Context(), v)
+		err = q.checkSnapshot(v)
 	}
 	if err == nil {
 		err = q.server.create(q.Context(), v)

@@ -231,8 +231,7 @@ func (r *report) test(p *result, e event) {
 	case "fail":
 		p.failed++
 		r.failed = append(r.failed, e.Test)
-		r.failures = append(r.failures,
-			e.Package+" "+e.Test+digest(p.output[e.Test])+"\n  again: "+r.again(e.Package, e.Test))
+		r.failures = append(r.failures, e.Package+" "+e.Test+r.explained(p, e))
 	case "skip":
 		p.skipped++
 		r.skips = append(r.skips, e.Package+" "+e.Test+": "+reason(p.output[e.Test]))
@@ -244,6 +243,15 @@ func (r *report) test(p *result, e event) {
 		fmt.Fprintf(r.w, "    %-4s %s (%.2fs)\n", e.Action, e.Test, e.Elapsed)
 	}
 	r.times = append(r.times, timed{e.Test, e.Elapsed})
+}
+
+// explained is what the last lines of a report tell of a failed test. A test of which a subtest has
+// failed leaves that to the subtest: what it says itself is the state that all of it was in.
+func (r *report) explained(p *result, e event) string {
+	if slices.ContainsFunc(r.failed, func(f string) bool { return strings.HasPrefix(f, e.Test+"/") }) {
+		return ""
+	}
+	return digest(p.output[e.Test]) + "\n  again: " + r.again(e.Package, e.Test)
 }
 
 // said is what a test printed, without the lines that frame it.

@@ -47,6 +47,16 @@ func TestReport(t *testing.T) {
 			},
 		},
 		{
+			name: "a test leaves what failed to its subtest",
+			in: `{"Action":"output","Package":"a","Test":"TestX/y","Output":"why\n"}
+{"Action":"fail","Package":"a","Test":"TestX/y"}
+{"Action":"output","Package":"a","Test":"TestX","Output":"the state of all\n"}
+{"Action":"fail","Package":"a","Test":"TestX"}
+{"Action":"fail","Package":"a"}`,
+			want: []string{"the state of all\n", "FAILED: a TestX/y\n  | why\n  again: ", "FAILED: a TestX\nFAIL: "},
+			not:  []string{"| the state"},
+		},
+		{
 			name: "of a long output the last lines repeat its two ends, message by message",
 			in: `{"Action":"output","Package":"a","Test":"TestX","Output":"=== RUN   TestX\n"}
 {"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:1: m1\n"}
