@@ -12,24 +12,13 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// Bounds of what a client may ask for, which are those of the schema of volumes, in words that it
-// does not have.
-const (
-	maxSyncLimit = 5
-	maxBandwidth = 1 << 20 // MiB per second
-)
-
 // volumeUpdates are the actions that change one field of what is wanted of a volume.
 var volumeUpdates = map[string]handler{
 	resource.ActionUpdateReplicaCount: update("replica count", setReplicaCount),
 	"updateRebuildConcurrentSyncLimit": update("rebuild concurrent sync limit", func(v *lh.Volume,
 		in resource.UpdateRebuildConcurrentSyncLimitInput) error {
-		if in.RebuildConcurrentSyncLimit < 0 || in.RebuildConcurrentSyncLimit > maxSyncLimit {
-			return fmt.Errorf("the limit is %d, it must be between 0 (as the setting says) and %d",
-				in.RebuildConcurrentSyncLimit, maxSyncLimit)
-		}
 		v.Spec.RebuildConcurrentSyncLimit = in.RebuildConcurrentSyncLimit
-		return nil
+		return admission.CheckRebuildLimits(v)
 	}),
 	"updateSnapshotMaxCount": update("snapshot max count", func(v *lh.Volume,
 		in resource.UpdateSnapshotMaxCountInput) error {
@@ -50,14 +39,13 @@ var volumeUpdates = map[string]handler{
 		return nil
 	}),
 	"updateReplicaRebuildingBandwidthLimit": update("replica rebuilding bandwidth limit", func(v *lh.Volume,
-		in resource.UpdateReplicaRebuildingBandwidthLimitInput) error {
-		limit, err := parseSize("replicaRebuildingBandwidthLimit", in.ReplicaRebuildingBandwidthLimit)
-		if err == nil && limit > maxBandwidth {
-			err = fmt.Errorf("the limit is %d MiB per second, it must be between 0 (as the setting says) and %d", limit,
-				maxBandwidth)
+		in resource.UpdateReplicaRebuildingBandwidthLimitInput) (err error) {
+		v.Spec.ReplicaRebuildingBandwidthLimit, err = parseSize("replicaRebuildingBandwidthLimit",
+			in.ReplicaRebuildingBandwidthLimit)
+		if err != nil {
+			return err
 		}
-		v.Spec.ReplicaRebuildingBandwidthLimit = limit
-		return err
+		return admission.CheckRebuildLimits(v)
 	}),
 	"updateUblkQueueDepth": update("ublk queue depth", func(_ *lh.Volume,
 		in resource.UpdateUblkQueueDepthInput) error {

@@ -270,7 +270,9 @@ func TestUpdatesByState(t *testing.T) {
 		{"updateReplicaRebuildingBandwidthLimit", `{"replicaRebuildingBandwidthLimit":"fast"}`, func(*lh.Volume) {},
 			"failed to parse size"},
 		{"updateRebuildConcurrentSyncLimit", `{"rebuildConcurrentSyncLimit":6}`, func(*lh.Volume) {},
-			"the limit is 6, it must be between 0 (as the setting says) and 5"},
+			"rebuild concurrent sync limit 6 of volume demo should be between 0 (as the setting says) and 5"},
+		{"updateReplicaRebuildingBandwidthLimit", `{"replicaRebuildingBandwidthLimit":"1048577"}`, func(*lh.Volume) {},
+			"bandwidth limit 1048577 MiB per second of volume demo should be between 0 (as the setting says) and 1048576"},
 		{"updateUblkQueueDepth", `{"ublkQueueDepth":1}`, func(*lh.Volume) {}, "belongs to data engine v2"},
 	} {
 		f := admittedVolume(t, tt.edit)

@@ -16,6 +16,9 @@ const (
 	maxReplicas      = 20
 	minSnapshotCount = 2
 	maxSnapshotCount = 250
+	// maxSyncLimit is in files at the same time, maxRebuildBandwidth in MiB per second.
+	maxSyncLimit        = 5
+	maxRebuildBandwidth = 1 << 20
 	// cliWithoutCounter is the command line version from which an engine can run without revision
 	// counter.
 	cliWithoutCounter = 4
@@ -116,6 +119,7 @@ func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return checkModes(v) },
 		func() error { return checkOverrides(v) },
 		func() error { return checkSnapshotLimits(v) },
+		func() error { return CheckRebuildLimits(v) },
 		func() error {
 			switch {
 			case s.BackupTargetName == "":
@@ -210,6 +214,20 @@ func checkSnapshotLimits(v *v1beta2.Volume) error {
 	if s.SnapshotMaxSize != 0 && s.SnapshotMaxSize/2 < s.Size {
 		return invalid("snapshot max size %d of volume %s should be 0 or at least twice the volume size %d",
 			s.SnapshotMaxSize, v.Name, s.Size)
+	}
+	return nil
+}
+
+// CheckRebuildLimits refuses limits that rebuilds of a volume cannot have; 0 leaves each to its
+// setting. The schema does so too, in words that do not say what 0 is.
+func CheckRebuildLimits(v *v1beta2.Volume) error {
+	switch s := &v.Spec; {
+	case s.RebuildConcurrentSyncLimit < 0 || s.RebuildConcurrentSyncLimit > maxSyncLimit:
+		return invalid("rebuild concurrent sync limit %d of volume %s should be between 0 (as the setting says) and %d",
+			s.RebuildConcurrentSyncLimit, v.Name, maxSyncLimit)
+	case s.ReplicaRebuildingBandwidthLimit < 0 || s.ReplicaRebuildingBandwidthLimit > maxRebuildBandwidth:
+		return invalid("replica rebuilding bandwidth limit %d MiB per second of volume %s should be between 0 "+
+			"(as the setting says) and %d", s.ReplicaRebuildingBandwidthLimit, v.Name, maxRebuildBandwidth)
 	}
 	return nil
 }

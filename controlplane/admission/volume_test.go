@@ -87,6 +87,21 @@ func TestNewVolumes(t *testing.T) {
 		{"override", set(func(s *v1beta2.VolumeSpec) {
 			s.ReplicaSoftAntiAffinity = "yes"
 		}), nil, "invalid replica soft anti-affinity option"},
+		{"files of a rebuild", set(func(s *v1beta2.VolumeSpec) {
+			s.RebuildConcurrentSyncLimit = 6
+		}), nil, "rebuild concurrent sync limit 6 of volume"},
+		{"negative number of files", set(func(s *v1beta2.VolumeSpec) {
+			s.RebuildConcurrentSyncLimit = -1
+		}), nil, "rebuild concurrent sync limit -1 of volume"},
+		{"most files of a rebuild", set(func(s *v1beta2.VolumeSpec) {
+			s.RebuildConcurrentSyncLimit, s.ReplicaRebuildingBandwidthLimit = 5, 1<<20
+		}), nil, ""},
+		{"bandwidth of a rebuild", set(func(s *v1beta2.VolumeSpec) {
+			s.ReplicaRebuildingBandwidthLimit = 1<<20 + 1
+		}), nil, "bandwidth limit 1048577 MiB per second"},
+		{"negative bandwidth", set(func(s *v1beta2.VolumeSpec) {
+			s.ReplicaRebuildingBandwidthLimit = -1
+		}), nil, "bandwidth limit -1 MiB per second"},
 		{"snapshot count 1", set(func(s *v1beta2.VolumeSpec) {
 			s.SnapshotMaxCount = 1
 		}), nil, "snapshot max count should be between 2 to 250"},
