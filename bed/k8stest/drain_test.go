@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/rig"
 )
@@ -70,6 +74,73 @@ func drainsAtOnce(b *bed) {
 	b.detach("drains")
 	b.identical("drains", 2)
 	b.remove("drains")
+}
+
+// safeToEvict is what the cluster autoscaler reads on a Pod before it takes its node away.
+const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+// scenarioA10: what the cluster autoscaler does with a node that it would take away, the Eviction API
+// that is. With its setting the instance manager of a node without an engine and without a copy that
+// is needed leaves; that of an engine's node, and then that of the only copy's, is refused. Without
+// the setting every one is.
+func scenarioA10(b *bed) {
+	b.create("scaled", 64*mib, 1)
+	b.attach("scaled", "node-1", 1)
+	b.detach("scaled")
+	v, err := b.rest.Volume(context.Background(), "scaled")
+	if err != nil || len(v.Replicas) != 1 {
+		b.t.Fatalf("%+v, %v", v, err)
+	}
+	holder := v.Replicas[0].HostID
+	b.attach("scaled", holder, 1)
+	other := "node-1"
+	if holder == other {
+		other = "node-2"
+	}
+	b.refused("without the setting", other)
+	restore := b.set("kubernetes-cluster-autoscaler-enabled", "true")
+	before := b.managerOf(other).Status.IP
+	b.await(other+" may be scaled down", func(ctx context.Context) error {
+		pod, err := b.ks.CoreV1().Pods(namespace).Get(ctx, b.managerOf(other).Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if word := pod.Annotations[safeToEvict]; word != "true" {
+			return fmt.Errorf("annotation %s is %q", safeToEvict, word)
+		}
+		return b.evict(other)
+	})
+	b.refused("the node has an engine", holder)
+	b.detach("scaled")
+	b.await("the node that stays has an instance manager again", func(context.Context) error {
+		if m := b.managerOf(other); m.Status.IP == before || m.Status.IP == "" {
+			return fmt.Errorf("instance manager %s has address %q", m.Name, m.Status.IP)
+		}
+		return nil
+	})
+	b.managersRun()
+	b.refused("the node has the only copy of a volume", holder)
+	restore()
+	b.await("budgets are back without the setting", func(ctx context.Context) error {
+		_, err := b.ks.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, b.managerOf(other).Name, metav1.GetOptions{})
+		return err
+	})
+	b.refused("the setting is off again", other)
+	b.remove("scaled")
+}
+
+// evict asks for the end of a node's instance manager, as a drain does.
+func (b *bed) evict(node string) error {
+	return b.ks.PolicyV1().Evictions(namespace).Evict(context.Background(), &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: b.managerOf(node).Name}})
+}
+
+// refused sees that an instance manager is not evicted.
+func (b *bed) refused(why, node string) {
+	b.t.Helper()
+	if err := b.evict(node); !apierrors.IsTooManyRequests(err) {
+		b.t.Errorf("%s, and the instance manager of %s is evicted: %v", why, node, err)
+	}
 }
 
 // drain drains nodes at the same moment, and waits until all are drained.

@@ -60,6 +60,7 @@ func TestKubernetes(t *testing.T) {
 		{"ReplicaLost", replicaLost},
 		{"F16", scenarioF16},
 		{"A9", scenarioA9},
+		{"A10", scenarioA10},
 		{"DrainsAtOnce", drainsAtOnce},
 		{"B9", scenarioB9},
 		{"NodeLost", nodeLost},
