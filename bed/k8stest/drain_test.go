@@ -79,10 +79,10 @@ func drainsAtOnce(b *bed) {
 // safeToEvict is what the cluster autoscaler reads on a Pod before it takes its node away.
 const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-// scenarioA10: what the cluster autoscaler does with a node that it would take away, the Eviction API
-// that is. With its setting the instance manager of a node without an engine and without a copy that
-// is needed leaves; that of an engine's node, and then that of the only copy's, is refused. Without
-// the setting every one is.
+// scenarioA10: what the cluster autoscaler does with a node that it would take away, the Eviction
+// API that is. With its setting the instance manager of a node without an engine and without a
+// copy that is needed leaves; that of an engine's node, and then that of the only copy's, is
+// refused. Without the setting every one is.
 func scenarioA10(b *bed) {
 	b.create("scaled", 64*mib, 1)
 	b.attach("scaled", "node-1", 1)

@@ -63,6 +63,7 @@ func TestKubernetes(t *testing.T) {
 		{"A10", scenarioA10},
 		{"DrainsAtOnce", drainsAtOnce},
 		{"B9", scenarioB9},
+		{"ForeignManager", foreignManager},
 		{"NodeLost", nodeLost},
 		{"C5", scenarioC5},
 		{"WorkloadsMove", workloadsMove},

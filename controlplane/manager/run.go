@@ -179,6 +179,9 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (p *process) afterWebhooks(ctx context.Context, keys serving.Keys) error {
+	if err := awaitAlone(ctx, p.live, p.cfg); err != nil {
+		return err
+	}
 	if err := p.registerWebhooks(ctx, keys); err != nil {
 		return err
 	}
@@ -231,6 +234,9 @@ func (p *process) runNode(ctx context.Context) error {
 
 // lead runs the controllers until ctx ends.
 func (p *process) lead(ctx context.Context) error {
+	if err := awaitAlone(ctx, p.live, p.cfg); err != nil {
+		return ended(ctx, err)
+	}
 	options := p.options()
 	options.Cache = leaderCache(p.cfg)
 	mgr, err := ctrl.NewManager(counted(p.api, "leader"), options)
@@ -256,6 +262,10 @@ func (p *process) lead(ctx context.Context) error {
 	}))
 	if err != nil {
 		return fmt.Errorf("register the cache for REST: %w", err)
+	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return whileAlone(ctx, mgr.GetCache()) }))
+	if err != nil {
+		return fmt.Errorf("register the look for managers of another system: %w", err)
 	}
 	return start(ctx, mgr, parts)
 }

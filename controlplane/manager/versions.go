@@ -50,7 +50,8 @@ func refuseOlder(ctx context.Context, c client.Client, cfg Config) error {
 	}
 	err = fmt.Errorf("this manager is version %s, and the cluster has been led by version %s, whose objects it does not "+
 		"know: install version %s or a later one; going back is not supported", cfg.Version, s.Value, s.Value)
-	tell(ctx, c, s, corev1.EventTypeWarning, naming.EventFailedUpgradePreCheck, "On node "+cfg.NodeName+": "+err.Error())
+	tell(ctx, c, settingReference(s), corev1.EventTypeWarning, naming.EventFailedUpgradePreCheck,
+		"On node "+cfg.NodeName+": "+err.Error())
 	return err
 }
 
@@ -74,7 +75,7 @@ func noteUpgrade(ctx context.Context, c client.Client, cfg Config) error {
 		message += ", which cannot work with engine images that are in use: " + strings.Join(strange, ", ") +
 			". Their volumes go on; upgrade them to the default engine image"
 	}
-	tell(ctx, c, s, kind, reason, message)
+	tell(ctx, c, settingReference(s), kind, reason, message)
 	return nil
 }
 
@@ -90,22 +91,26 @@ func strangers(images []v1beta2.EngineImage) (names []string) {
 	return names
 }
 
-// tell writes an event about a setting. That it cannot be written is no reason for anything else.
-func tell(ctx context.Context, c client.Client, s *v1beta2.Setting, kind, reason, message string) {
-	if err := count(ctx, c, s, kind, reason, message); err != nil {
+func settingReference(s *v1beta2.Setting) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "Setting",
+		Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+}
+
+// tell writes an event about an object. That it cannot be written is no reason for anything else.
+func tell(ctx context.Context, c client.Client, about corev1.ObjectReference, kind, reason, message string) {
+	if err := count(ctx, c, about, kind, reason, message); err != nil {
 		slog.Warn("cannot write an event", "reason", reason, "message", message, "err", err)
 	}
 }
 
-// count writes an event about a setting; the same one again is counted.
-func count(ctx context.Context, c client.Client, s *v1beta2.Setting, kind, reason, message string) error {
+// count writes an event about an object; the same one again is counted.
+func count(ctx context.Context, c client.Client, about corev1.ObjectReference, kind, reason, message string) error {
 	sum := fnv.New64a()
-	sum.Write([]byte(string(s.UID) + reason + message))
+	sum.Write([]byte(string(about.UID) + reason + message))
 	now := metav1.NewTime(time.Now())
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: fmt.Sprintf("%s.%x", s.Name, sum.Sum64())},
-		InvolvedObject: corev1.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "Setting",
-			Namespace: s.Namespace, Name: s.Name, UID: s.UID},
+		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, sum.Sum64())},
+		InvolvedObject: about,
 		Type: kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: naming.EventSource("setting")},
 	}

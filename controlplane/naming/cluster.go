@@ -69,7 +69,9 @@ const (
 	ConfigMapStorageClass    = "longhorn-storageclass"
 	DefaultSettingKey        = "default-setting.yaml"
 
-	DaemonSetManager         = "longhorn-manager"
+	DaemonSetManager = "longhorn-manager"
+	// ProgramManager is the program of the DaemonSet's Pods.
+	ProgramManager           = "manager"
 	DaemonSetCSIPlugin       = "longhorn-csi-plugin"
 	DeploymentDriverDeployer = "longhorn-driver-deployer"
 	DeploymentUI             = "longhorn-ui"
