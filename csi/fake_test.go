@@ -236,6 +236,9 @@ func (f *fake) AttachVolume(_ context.Context, name string, in resource.AttachIn
 		if v == nil {
 			return nil, notFound(name)
 		}
+		if in.Withdrawals != nil && *in.Withdrawals != v.VolumeAttachment.Withdrawals {
+			return nil, &client.Error{Status: http.StatusConflict, Message: "withdrawn meanwhile"}
+		}
 		f.generation++
 		v.VolumeAttachment.Attachments[in.AttachmentID] = resource.Attachment{AttachmentID: in.AttachmentID,
 			AttachmentType: in.AttacherType, NodeID: in.HostID, Generation: f.generation}
@@ -250,6 +253,7 @@ func (f *fake) DetachVolume(_ context.Context, name string, in resource.DetachIn
 			return nil, notFound(name)
 		}
 		if in.Generation == nil || v.VolumeAttachment.Attachments[in.AttachmentID].Generation == *in.Generation {
+			v.VolumeAttachment.Withdrawals++
 			delete(v.VolumeAttachment.Attachments, in.AttachmentID)
 		}
 		return copied(v), nil

@@ -1,11 +1,14 @@
 package csi
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/rest/resource"
 )
 
 // TestOvertakenDeletion: a driver judges a volume to have no place, and stands still. Another one
@@ -35,6 +38,59 @@ func TestOvertakenDeletion(t *testing.T) {
 			t.Fatalf("a volume in use is deleted: %+v", v)
 		}
 	})
+}
+
+// TestOvertakenBeforeItsTicket: a driver that stands still between its look at a volume and its
+// ticket, while others detach the volume, files none; nor does one that waits for the volume then.
+func TestOvertakenBeforeItsTicket(t *testing.T) {
+	publish := func(c *controller) error {
+		_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
+			NodeId: "node-1", VolumeCapability: capability("ext4", once)})
+		return err
+	}
+	unpublish := func(c *controller, node string) error {
+		_, err := c.ControllerUnpublishVolume(background, &spec.ControllerUnpublishVolumeRequest{VolumeId: "vol-1",
+			NodeId: node})
+		return err
+	}
+	for name, meanwhile := range map[string]func(fast *controller) error{
+		"attached and detached": func(fast *controller) error {
+			return errors.Join(publish(fast), unpublish(fast, "node-1"))
+		},
+		"detached, with nothing there": func(fast *controller) error { return unpublish(fast, "node-1") },
+		"detached from all nodes":      func(fast *controller) error { return unpublish(fast, "") },
+	} {
+		for _, ready := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				fast, slow := newController(f), newController(f)
+				ordered(t, fast, request("vol-1", gib))
+				behind := &overtaken{f, nil}
+				slow.manager = behind
+				looked := func() {
+					if err := meanwhile(fast); err != nil {
+						t.Error(err)
+					}
+					f.volumes["vol-1"].Ready = true
+				}
+				f.volumes["vol-1"].Ready = ready
+				if !ready {
+					fast.manager = &changed{fake: f, volume: func(v *resource.Volume) { v.Ready = true }}
+				}
+				// The first look is for what the call may do at all, the second for the ticket.
+				behind.meanwhile = func() { behind.meanwhile = looked }
+				err := publish(slow)
+				wants(t, err, codes.Aborted)
+				says(t, err, "detached by another call")
+				if left := f.volumes["vol-1"].VolumeAttachment.Attachments; len(left) != 0 {
+					t.Errorf("%s, ready %v: a ticket is filed late: %v", name, ready, left)
+				}
+				if err := publish(slow); err != nil { // called now, it means what is wanted now
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+	}
 }
 
 // TestOvertakenCalls: a driver that stood still while another one detached a volume and attached it

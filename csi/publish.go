@@ -98,10 +98,16 @@ func hasContent(v *resource.Volume) string {
 func (c *controller) attach(ctx context.Context, name, node string) (endpoint string, err error) {
 	id := ticketID(name, node)
 	ordered := false // by this call
+	// withdrawals is what the first look found. If there are more when the ticket is filed, this call
+	// was overtaken, and its ticket would stay.
+	var withdrawals *int64
 	err = await(ctx, fmt.Sprintf("attaching volume %s to node %s", name, node), func() (bool, string, error) {
 		v, err := c.volume(ctx, name)
 		if err != nil {
 			return false, "", err
+		}
+		if withdrawals == nil {
+			withdrawals = &v.VolumeAttachment.Withdrawals
 		}
 		t, filed := v.VolumeAttachment.Attachments[id]
 		endpoint = endpointOn(v, node)
@@ -119,7 +125,11 @@ func (c *controller) attach(ctx context.Context, name, node string) (endpoint st
 			return false, "the volume is not ready: " + v.NotReadyMessage, nil
 		}
 		_, err = c.manager.AttachVolume(ctx, name, resource.AttachInput{HostID: node, AttachedBy: "csi",
-			AttacherType: attacherCSI, AttachmentID: id})
+			AttacherType: attacherCSI, AttachmentID: id, Withdrawals: withdrawals})
+		if client.IsConflict(err) {
+			return false, "", status.Errorf(codes.Aborted, "volume %s was detached by another call meanwhile; retry if it "+
+				"shall be attached to node %s", name, node)
+		}
 		if err != nil {
 			return false, "", fromManager(err, codes.FailedPrecondition, "attaching volume "+name)
 		}
@@ -182,6 +192,8 @@ type withdrawal struct {
 	// meant are the tickets that are withdrawn, by id their generations. One that was filed later is
 	// another call's: this one may have been overtaken, by a driver on another node.
 	meant map[string]int64
+	// counted: the manager knows of this call, though it has found no ticket.
+	counted bool
 }
 
 // look withdraws what is left and says whether the volume has left the node.
@@ -212,7 +224,26 @@ func (w *withdrawal) look(ctx context.Context) (bool, string, error) {
 		}
 		at("ticket-withdrawn")
 	}
+	if err := w.withdrawNone(ctx, v); err != nil {
+		return false, "", err
+	}
 	return left && gone(v, w.node), "the volume is " + v.State, nil
+}
+
+// withdrawNone has the manager count a withdrawal where no ticket was found: a call that was
+// overtaken by this one, and is about to file its ticket, is refused then.
+func (w *withdrawal) withdrawNone(ctx context.Context, v *resource.Volume) error {
+	if w.counted || len(w.meant) > 0 || v.Standby {
+		return nil
+	}
+	var none int64 // the generation of no ticket
+	_, err := w.c.manager.DetachVolume(ctx, w.volume, resource.DetachInput{AttachmentID: ticketID(w.volume, w.node),
+		HostID: w.node, Generation: &none})
+	if err != nil && !client.IsNotFound(err) {
+		return fromManager(err, codes.FailedPrecondition, "detaching volume "+w.volume)
+	}
+	w.counted = true
+	return nil
 }
 
 // gone reports whether a volume without a ticket of ours has left the node (empty: all nodes).

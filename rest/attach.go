@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +29,15 @@ const (
 	attachmentPeriod  = 50 * time.Millisecond
 	attachmentTimeout = 5 * time.Second
 )
+
+// withdrawalsAnnotation of a VolumeAttachment is the number of withdrawals, in decimal.
+const withdrawalsAnnotation = "ankole.storage/withdrawals"
+
+// withdrawals is how often clients have withdrawn a ticket of the volume, or found it not there.
+func withdrawals(a *lh.VolumeAttachment) int64 {
+	n, _ := strconv.ParseInt(a.Annotations[withdrawalsAnnotation], 10, 64) // none, or not ours: 0
+	return n
+}
 
 func attachVolume(q *request) (any, error) {
 	name := q.params["name"]
@@ -82,6 +93,11 @@ func (s *Server) attach(ctx context.Context, name string, in resource.AttachInpu
 		if exists &&
 			old.Parameters[lh.AttachmentParameterDisableFrontend] == ticket.Parameters[lh.AttachmentParameterDisableFrontend] {
 			return false, nil
+		}
+		// A caller that was held up must not file what was withdrawn since.
+		if now := withdrawals(a); in.Withdrawals != nil && *in.Withdrawals != now {
+			return false, Refuse(http.StatusConflict, fmt.Errorf("tickets of the volume were withdrawn %d times, not %d: "+
+				"read it again", now, *in.Withdrawals))
 		}
 		t := ticket
 		t.Generation = nextGeneration(a, old, exists, t.ID)
@@ -213,6 +229,9 @@ func (s *Server) detach(ctx context.Context, name string, in resource.DetachInpu
 	}
 	err := s.updateTickets(ctx, name, false, func(a *lh.VolumeAttachment) (bool, error) {
 		before := len(a.Spec.AttachmentTickets)
+		// Who names a ticket that is not there ends what may be about to file it.
+		_, there := a.Spec.AttachmentTickets[in.AttachmentID]
+		counts := in.AttachmentID != "" && !there
 		if in.ForceDetach {
 			a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{}
 		}
@@ -220,7 +239,10 @@ func (s *Server) detach(ctx context.Context, name string, in resource.DetachInpu
 		if in.Generation == nil || a.Spec.AttachmentTickets[in.AttachmentID].Generation == *in.Generation {
 			delete(a.Spec.AttachmentTickets, in.AttachmentID)
 		}
-		return len(a.Spec.AttachmentTickets) != before, nil
+		if counts = counts || len(a.Spec.AttachmentTickets) != before; counts {
+			metav1.SetMetaDataAnnotation(&a.ObjectMeta, withdrawalsAnnotation, strconv.FormatInt(withdrawals(a)+1, 10))
+		}
+		return counts, nil
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -286,6 +308,7 @@ var attachments = kind[lh.VolumeAttachment, *lh.VolumeAttachment, resource.Volum
 // attachmentView is an attachment as a resource of its own.
 func attachmentView(q *request, a *lh.VolumeAttachment) resource.VolumeAttachment {
 	view := attachmentFields(a.Spec.Volume, a)
+	view.Withdrawals = 0 // they are for who has read the volume
 	view.Resource = q.envelope(resource.TypeVolumeAttachment, a.Name, resource.WhenAlways)
 	return view
 }

@@ -95,6 +95,51 @@ func TestSalvageNeedsASchedulableDisk(t *testing.T) {
 	}
 }
 
+// TestAttachAfterAWithdrawal: a caller that names how many withdrawals it has read files no ticket
+// after another one, be it of a ticket or of one that was not there. Others are not asked.
+func TestAttachAfterAWithdrawal(t *testing.T) {
+	f := newFixture(t, withReplica(func(*lh.Volume, *lh.Replica) {})...)
+	attach := func(more string) answer {
+		return f.do("POST", "/v1/volumes/demo?action=attach",
+			`{"hostId":"node-1","attachmentID":"t","attacherType":"csi-attacher"`+more+`}`)
+	}
+	for _, tt := range []struct {
+		action, body string
+		want         float64 // withdrawals afterwards
+	}{
+		{"attach", "", 0},
+		{"detach", `{"attachmentID":"t","generation":77}`, 0}, // another one is there, and stays
+		{"detach", `{"attachmentID":"t"}`, 1},
+		{"detach", `{"attachmentID":"t"}`, 2},
+		{"detach", `{"attachmentID":"t","generation":0}`, 3},
+		{"detach", `{}`, 3}, // a person's ticket, which is not there: nothing is written
+		{"detach", `{"forceDetach":true}`, 3},
+		{"attach", "", 3},
+		{"detach", `{"forceDetach":true}`, 4},
+	} {
+		var a answer
+		if tt.action == "attach" {
+			a = attach("")
+		} else {
+			a = f.do("POST", "/v1/volumes/demo?action=detach", tt.body)
+		}
+		tickets, _ := a.json["volumeAttachment"].(map[string]any)
+		got, _ := tickets["withdrawals"].(float64) // left out: none
+		if a.status != 200 || got != tt.want {
+			t.Fatalf("%s %s: %d %s, want %v withdrawals", tt.action, tt.body, a.status, a.text, tt.want)
+		}
+	}
+	f.refused(attach(`,"withdrawals":3`), 409, "withdrawn 4 times, not 3")
+	for range 2 { // the ticket that is there is as good, whatever was read
+		if a := attach(`,"withdrawals":4`); a.status != 200 {
+			t.Errorf("%d %s", a.status, a.text)
+		}
+	}
+	if a := attach(`,"withdrawals":3`); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
 // TestDetachOfAGeneration: a caller that names the generation of a ticket withdraws that one only.
 func TestDetachOfAGeneration(t *testing.T) {
 	f := newFixture(t, withReplica(func(*lh.Volume, *lh.Replica) {})...)

@@ -268,6 +268,7 @@ func attachmentFields(volume string, a *lh.VolumeAttachment) resource.VolumeAtta
 	if a == nil {
 		return out
 	}
+	out.Withdrawals = withdrawals(a)
 	for id, t := range a.Spec.AttachmentTickets {
 		view := resource.Attachment{AttachmentID: t.ID, AttachmentType: string(t.Type), NodeID: t.NodeID,
 			Parameters: t.Parameters, Conditions: []resource.Condition{}, Generation: t.Generation}

@@ -9,6 +9,9 @@ type AttachInput struct {
 	AttacherType string `json:"attacherType"`
 	// AttachmentID names the ticket; the UI and plain callers use the empty one.
 	AttachmentID string `json:"attachmentID"`
+	// Withdrawals is what the caller has read of the volume's attachment: with another number there a
+	// new ticket is refused (409). Nil means any. It is our addition.
+	Withdrawals *int64 `json:"withdrawals,omitempty" schema:"-"`
 }
 
 // DetachInput withdraws a ticket, or all of them with ForceDetach.

@@ -242,6 +242,9 @@ type VolumeAttachment struct {
 	// Attachments maps a ticket's id to the ticket; never null.
 	Attachments map[string]Attachment `json:"attachments"`
 	Volume      string                `json:"volume"`
+	// Withdrawals counts the calls of detach that have withdrawn a ticket, and those that named one
+	// which was not there. It is our addition, in volumes only.
+	Withdrawals int64 `json:"withdrawals,omitempty" schema:"-"`
 }
 
 // Attachment is one ticket.
