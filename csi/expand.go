@@ -124,8 +124,11 @@ func (c *controller) withdrawGrowth(ctx context.Context, name, why string) error
 }
 
 // grown reports whether the engine has the size that the volume is to have. One that has never run
-// starts with that size.
+// tells no size: it starts with the volume's, unless that has become larger since.
 func grown(v *resource.Volume) bool {
+	if v.ExpansionRequired {
+		return false
+	}
 	for _, e := range v.Controllers {
 		if e.IsExpanding || e.Size != v.Size && (e.Size != "0" || e.Running) {
 			return false

@@ -126,3 +126,38 @@ func TestSmallerAfterNoRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestGrowthBeforeTheFirstAttachment: the engine of a volume that was never attached tells no size.
+// Its growth takes the time that it takes, and ends where there is no room, as any other.
+func TestGrowthBeforeTheFirstAttachment(t *testing.T) {
+	for _, room := range []int64{0, gib} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			c := newController(f)
+			c.manager = &changed{fake: f, volume: func(v *resource.Volume) {
+				v.ExpansionRequired = v.Controllers[0].Size != v.Size
+				v.Controllers[0].Size = "0"
+			}}
+			ordered(t, c, request("vol-1", gib))
+			f.room, f.looks = room, 20
+			grow := func() error {
+				ctx, cancel := context.WithTimeout(background, time.Second)
+				defer cancel()
+				_, err := c.ControllerExpandVolume(ctx, &spec.ControllerExpandVolumeRequest{VolumeId: "vol-1",
+					CapacityRange: &spec.CapacityRange{RequiredBytes: 2 * gib}})
+				return err
+			}
+			if room > 0 {
+				wants(t, grow(), codes.ResourceExhausted)
+				if got := f.volumes["vol-1"].Size; got != fmt.Sprint(gib) {
+					t.Errorf("the volume is still to have %s bytes", got)
+				}
+				return
+			}
+			wants(t, grow(), codes.DeadlineExceeded)
+			wants(t, grow(), codes.DeadlineExceeded) // nor does the next call, which orders nothing
+			f.looks = 0
+			wants(t, grow(), codes.OK)
+		})
+	}
+}

@@ -83,6 +83,42 @@ func TestExpandGrowsTheClaim(t *testing.T) {
 	}
 }
 
+// TestExpansionRequired: an answer about one volume tells that its engine is to grow, also of an
+// engine that has never run and tells no size. Lists do not have the field.
+func TestExpansionRequired(t *testing.T) {
+	const gib = int64(1) << 30
+	for _, tt := range []struct {
+		name             string
+		size, spec, has  int64 // of the volume, and of its engine what it starts with and what it has
+		encrypted, wants bool
+	}{
+		{"never run", gib, gib, 0, false, false},
+		{"never run, and larger", 2 * gib, gib, 0, false, true},
+		{"nothing is known", gib, 0, 0, false, false},
+		{"it has the size", gib, gib, gib, false, false},
+		{"it starts to grow", 2 * gib, gib, gib, false, true},
+		{"it grows", 2 * gib, 2 * gib, gib, false, true},
+		{"it has grown", 2 * gib, 2 * gib, 2 * gib, false, false},
+		{"cancelled too late", gib, gib, 2 * gib, false, false},
+		{"encrypted", gib, gib + lh.LUKSHeaderBytes, 0, true, false},
+		{"encrypted, and larger", 2 * gib, gib + lh.LUKSHeaderBytes, 0, true, true},
+	} {
+		objects := resttest.Volume("demo")
+		v, e := objects[0].(*lh.Volume), objects[1].(*lh.Engine)
+		v.Spec.Size, v.Spec.Encrypted = tt.size, tt.encrypted
+		e.Spec.VolumeSize, e.Status.CurrentSize = tt.spec, tt.has
+		f := newFixture(t, resttest.Cluster(objects...)...)
+		got, _ := f.do("GET", "/v1/volumes/demo", "").json["expansionRequired"].(bool) // left out: false
+		if got != tt.wants {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+		list := f.do("GET", "/v1/volumes", "").json["data"].([]any)
+		if _, told := list[0].(map[string]any)["expansionRequired"]; told {
+			t.Errorf("%s: in a list", tt.name)
+		}
+	}
+}
+
 func TestCancelExpansion(t *testing.T) {
 	const url = "/v1/volumes/demo?action=cancelExpansion"
 	growing := func(edit func(*lh.Volume, *lh.Engine)) *fixture {

@@ -47,6 +47,11 @@ func (q *request) volume(name string) (*resource.Volume, error) {
 	view := volumeView(q, p)
 	// Not in lists and streams, which say nothing of changes that show nowhere else.
 	view.ResourceVersion = p.volume.ResourceVersion
+	// By the sizes, since the Volume's status follows a wish some time later.
+	for i := range p.engines {
+		has := p.engines[i].SizeBytes() // 0 of an object that says nothing
+		view.ExpansionRequired = view.ExpansionRequired || 0 < has && has < p.volume.DeviceBytes()
+	}
 	return view, nil
 }
 

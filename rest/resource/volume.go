@@ -50,6 +50,10 @@ type Volume struct {
 	// ResourceVersion is the Volume object's. A deletion that names it deletes the volume as it was
 	// shown, and no later one. It is our addition, and in answers about one volume only.
 	ResourceVersion string `json:"resourceVersion,omitempty" schema:"-"`
+	// ExpansionRequired is the field of that name of the Volume object, of the sizes that are shown
+	// here: an engine that has not run yet (size 0 of its controller) is to grow first. It is our
+	// addition, and in answers about one volume only.
+	ExpansionRequired bool `json:"expansionRequired,omitempty" schema:"-"`
 
 	DataLayout   VolumeDataLayout `json:"dataLayout" api:"create" schema:"VolumeDataLayout"`
 	DiskSelector []string         `json:"diskSelector" api:"create"`
