@@ -69,10 +69,64 @@ type slow struct {
 	Engines
 	has map[string]engineclient.Snapshot
 	err error
+	// removal is what happens when a snapshot is to be removed, if it is not nil.
+	removal func(name string) error
 }
 
 func (s slow) Get(context.Context, engineclient.Target) (engineclient.State, error) {
 	return engineclient.State{Snapshots: s.has}, s.err
+}
+
+func (s slow) SnapshotRemove(_ context.Context, _ engineclient.Target, name string) error {
+	if s.removal != nil {
+		return s.removal(name)
+	}
+	if _, there := s.has[name]; !there {
+		return engineclient.ErrNotFound
+	}
+	return nil
+}
+
+// TestLookWhileTheOrderWaits: an engine that has an order to take a snapshot, and has not taken it
+// yet, lists none and refuses to remove one. That is no proof that there is none; its other answers
+// are.
+func TestLookWhileTheOrderWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		removal error
+		fails   error // the look
+		want    attempt
+		then    string // the change
+	}{
+		{"the order waits", engineclient.ErrUnavailable, engineclient.ErrUnavailable, attempt{},
+			"look for snapshot s1 of volume v"},
+		{"the engine ends", engineclient.ErrPrecondition, engineclient.ErrPrecondition, attempt{},
+			"look for snapshot s1 of volume v"},
+		{"none", engineclient.ErrNotFound, nil, attempt{Looked: true}, "no ticket"},
+		{"no engine has such a name", engineclient.ErrInvalid, nil, attempt{Looked: true}, "no ticket"},
+		{"taken after the list was made", nil, nil, attempt{Looked: true, There: true}, ""},
+	} {
+		s, g := world()
+		delete(g.Engine.Status.Snapshots, "s1")
+		s.DeletionTimestamp, s.Status.RequestedTime = &metav1.Time{Time: testNow}, "2026-01-01T00:00:00Z"
+		g.put("n1")
+		r := New(Config{}, slow{removal: func(name string) error {
+			if name != "s1" {
+				t.Errorf("%s: removal of %s", tt.name, name)
+			}
+			return tt.removal
+		}})
+		if err := r.look(s, g.Engine)(t.Context()); !errors.Is(err, tt.fails) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		g.Tried = r.attempt(s)
+		if got := g.Tried; got.Looked != tt.want.Looked || got.There != tt.want.There {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+		if got := change(decide(time.Now(), s, g)); got != tt.then {
+			t.Errorf("%s: then %q, want %q", tt.name, got, tt.then)
+		}
+	}
 }
 
 // TestDeletedWhileItIsTaken: an object that is deleted while its snapshot is being taken goes when

@@ -262,7 +262,9 @@ func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(con
 	}
 }
 
-// look asks the engine for its snapshots, and remembers whether this one is among them.
+// look asks the engine for its snapshots, and remembers whether this one is among them. One that an
+// order waits for shows in no list; the engine refuses to remove anything meanwhile, and the look
+// fails. What was taken between the two questions is marked as removed.
 func (r *Reconciler) look(s *v1beta2.Snapshot, e *v1beta2.Engine) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := r.calls.List(ctx, e)
@@ -270,6 +272,13 @@ func (r *Reconciler) look(s *v1beta2.Snapshot, e *v1beta2.Engine) func(context.C
 			return err
 		}
 		_, there := all[s.Name]
+		if !there {
+			err := r.calls.Remove(ctx, e, s.Name)
+			there = err == nil
+			if !there && !errors.Is(err, engineclient.ErrNotFound) && !errors.Is(err, engineclient.ErrInvalid) {
+				return err
+			}
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.tried[s.UID], r.uids[s.Name] = attempt{Of: outline(e), At: time.Now(), Looked: true, There: there}, s.UID
