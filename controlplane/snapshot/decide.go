@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -116,6 +117,8 @@ func (p *pass) take() loop.Decision {
 		return p.wait("cannot operate during migration")
 	case upgrading(v):
 		return p.wait("waiting for the upgrade of the engine of volume " + v.Name)
+	case p.full() != "":
+		return p.rest(p.full())
 	case p.refused() != "":
 		return p.waitRefused()
 	case !p.g.Reachable:
@@ -130,6 +133,27 @@ func (p *pass) take() loop.Decision {
 func upgrading(v *v1beta2.Volume) bool {
 	return v.Status.CurrentImage != "" && v.Spec.Image != "" && v.Status.CurrentImage != v.Spec.Image &&
 		v.Status.State == v1beta2.VolumeStateAttached
+}
+
+// full says that the volume has as many snapshots as it may have, by the engine's last list: empty
+// if it has fewer, or if no limit is known. The engine would refuse another one, so that none needs
+// to run for it. Those that are marked as removed do not count.
+func (p *pass) full() string {
+	e := p.g.Engine
+	if e == nil || e.Spec.SnapshotMaxCount == 0 {
+		return ""
+	}
+	count := 0
+	for name, s := range e.Status.Snapshots {
+		if name != v1beta2.VolumeHeadName && !s.Removed {
+			count++
+		}
+	}
+	if count < e.Spec.SnapshotMaxCount {
+		return ""
+	}
+	return fmt.Sprintf("the volume has %d snapshots, and may have %d; delete some, or set a higher limit", count,
+		e.Spec.SnapshotMaxCount)
 }
 
 // refused is the engine's answer to the last order, if the engine is still what it was and that was

@@ -80,6 +80,11 @@ func TestDecide(t *testing.T) {
 	const took = "2026-01-01T00:00:00Z"
 	deleted := func(s *v1beta2.Snapshot) { s.DeletionTimestamp = &metav1.Time{Time: testNow} }
 	unknown := func(g *seen) { delete(g.Engine.Status.Snapshots, "s1") }
+	full := func(g *seen) {
+		unknown(g)
+		g.Engine.Status.Snapshots["s3"] = v1beta2.SnapshotInfo{Name: "s3"}
+		g.Engine.Spec.SnapshotMaxCount = 2
+	}
 	info := func(g *seen, edit func(*v1beta2.SnapshotInfo)) {
 		i := g.Engine.Status.Snapshots["s1"]
 		edit(&i)
@@ -156,6 +161,28 @@ func TestDecide(t *testing.T) {
 			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many", At: testNow}
 			unknown(g)
 		}, "take snapshot s1 of volume v", ""},
+		{"to be taken, as many as may be", func(_ *v1beta2.Snapshot, g *seen) {
+			full(g)
+			g.put("n1")
+			g.Tried = attempt{Of: outline(g.Engine), Refusal: "too many", At: testNow}
+		}, "no ticket", "the volume has 2 snapshots, and may have 2"},
+		{"to be taken, as many as may be, at rest", func(_ *v1beta2.Snapshot, g *seen) {
+			full(g)
+			g.Reachable, g.Volume.Spec.NodeID, g.Engine.Status.SnapshotsError = false, "", "no"
+		}, "", "the volume has 2 snapshots, and may have 2"},
+		{"to be taken, one of as many as may be was removed", func(_ *v1beta2.Snapshot, g *seen) {
+			full(g)
+			g.put("n1")
+			g.Engine.Status.Snapshots["s3"] = v1beta2.SnapshotInfo{Name: "s3", Removed: true}
+		}, "take snapshot s1 of volume v", ""},
+		{"to be taken, more may be now", func(_ *v1beta2.Snapshot, g *seen) {
+			full(g)
+			g.Engine.Spec.SnapshotMaxCount = 3
+		}, "ticket for n1", ""},
+		{"to be taken, no limit is known", func(_ *v1beta2.Snapshot, g *seen) {
+			full(g)
+			g.Engine.Spec.SnapshotMaxCount = 0
+		}, "ticket for n1", ""},
 		{"to be taken, faulted", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
 			g.Volume.Status.Robustness = v1beta2.VolumeRobustnessFaulted
@@ -395,7 +422,7 @@ func TestEngineUpdates(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		edit func(e *v1beta2.Engine)
-		want bool // the outline, by which those that wait are woken
+		want bool // whether those that wait are woken
 	}{
 		{"the head grows", func(e *v1beta2.Engine) {
 			h := e.Status.Snapshots[v1beta2.VolumeHeadName]
@@ -411,10 +438,11 @@ func TestEngineUpdates(t *testing.T) {
 			e.Status.PurgeStatus = map[string]v1beta2.PurgeStatus{"r": {IsPurging: true}}
 		}, true},
 		{"limits", func(e *v1beta2.Engine) { e.Status.SnapshotMaxCount = 9 }, true},
+		{"limits that are wanted", func(e *v1beta2.Engine) { e.Spec.SnapshotMaxCount = 9 }, true},
 	} {
 		after := g.Engine.DeepCopy()
 		tt.edit(after)
-		if got := outline(after) != outline(g.Engine); got != tt.want {
+		if got := concernsWaiting(g.Engine, after); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

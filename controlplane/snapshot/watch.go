@@ -91,10 +91,16 @@ func (r *Reconciler) onEngineUpdate(before, after *v1beta2.Engine) []string {
 	if before.Busy() && !after.Busy() {
 		return append(out, r.unsettled()...)
 	}
-	if outline(before) != outline(after) {
+	if concernsWaiting(before, after) {
 		out = append(out, r.unsettled(index.OfVolume(after.Spec.VolumeName))...)
 	}
 	return out
+}
+
+// concernsWaiting reports whether an engine's change concerns the snapshots that wait: it may now
+// accept what it refused, or may have more of them.
+func concernsWaiting(before, after *v1beta2.Engine) bool {
+	return outline(before) != outline(after) || before.Spec.SnapshotMaxCount != after.Spec.SnapshotMaxCount
 }
 
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
