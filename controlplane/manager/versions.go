@@ -109,9 +109,9 @@ func count(ctx context.Context, c client.Client, about corev1.ObjectReference, k
 	sum.Write([]byte(string(about.UID) + reason + message))
 	now := metav1.NewTime(time.Now())
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, sum.Sum64())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, sum.Sum64())},
 		InvolvedObject: about,
-		Type: kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Type:           kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: naming.EventSource("setting")},
 	}
 	err := c.Create(ctx, e)

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,19 @@ func (c *claims) of(volume string) (network string, ok bool) {
 	return network, ok
 }
 
+// others are volumes but that one with a claim, n at most.
+func (c *claims) others(volume string, n int) (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.network {
+		if name != volume && len(names) < n {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (c *claims) set(volume, network string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +65,9 @@ func (c *claims) forget(volume string) {
 // gatherNetwork says which network the volume's processes are ordered for, and whether it has to be
 // claimed first.
 func (r *Reconciler) gatherNetwork(v *v1beta2.Volume, s *seen) {
-	if v.Status.State == v1beta2.VolumeStateDetached {
-		r.claims.forget(v.Name)
+	switch v.Status.State {
+	case "", v1beta2.VolumeStateCreating, v1beta2.VolumeStateDetached:
+		r.claims.forget(v.Name) // also that of a former volume of this name
 	}
 	network, ok := r.claims.of(v.Name)
 	if ok {
@@ -77,10 +92,11 @@ func canonicalNetwork(value string) string {
 }
 
 // claimNetwork claims the network for a volume whose state attaching is stored. Where another
-// volume is attached, no change of the setting can be under way that has seen all volumes detached.
-// Else the setting's object is written, so that the store refuses a change that was judged before.
+// volume has claimed it and is not detached, no change of the setting can be under way that has
+// seen all volumes detached. Else the setting's object is written, so that the store refuses a
+// change that was judged before.
 func (r *Reconciler) claimNetwork(ctx context.Context, v *v1beta2.Volume) error {
-	held, err := r.anotherAttached(ctx, v)
+	held, err := r.anotherHolds(ctx, v)
 	if err != nil {
 		return err
 	}
@@ -104,24 +120,58 @@ func (r *Reconciler) claimNetwork(ctx context.Context, v *v1beta2.Volume) error 
 	return nil
 }
 
-// anotherAttached tells whether the store has another volume in state attached.
-func (r *Reconciler) anotherAttached(ctx context.Context, v *v1beta2.Volume) (bool, error) {
+// mostAsked bounds how many other volumes are read for one that holds the network: each may have
+// been detached meanwhile.
+const mostAsked = 3
+
+// anotherHolds tells whether the store has another volume that holds the network: one in state
+// attached, which it cannot get into without a claim, or one in another state but detached that has
+// claimed it since it was detached.
+func (r *Reconciler) anotherHolds(ctx context.Context, v *v1beta2.Volume) (bool, error) {
+	names, err := r.attachedOthers(ctx, v)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range append(names, r.claims.others(v.Name, mostAsked)...) {
+		var now v1beta2.Volume // the cache may be late
+		err := r.live.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: name}, &now)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("read volume %s: %w", name, err)
+		}
+		if err == nil && r.holds(&now) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// holds says whether a volume as the store has it holds the network. Its claim is looked up after
+// it was read: that it is detached ends the claim before the state attaching is stored again, so
+// that a claim that is found now is of the attachment that was read, or of a later one.
+func (r *Reconciler) holds(now *v1beta2.Volume) bool {
+	switch now.Status.State {
+	case v1beta2.VolumeStateAttached:
+		return true
+	case v1beta2.VolumeStateAttaching:
+		_, claimed := r.claims.of(now.Name)
+		return claimed
+	}
+	return false
+}
+
+// attachedOthers are other volumes that the cache shows in state attached, mostAsked at most.
+func (r *Reconciler) attachedOthers(ctx context.Context, v *v1beta2.Volume) (names []string, err error) {
 	var volumes v1beta2.VolumeList
 	if err := r.client.List(ctx, &volumes, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list volumes: %w", err)
+		return nil, fmt.Errorf("list volumes: %w", err)
 	}
 	for i := range volumes.Items {
 		other := &volumes.Items[i]
-		if other.Name == v.Name || other.Status.State != v1beta2.VolumeStateAttached {
-			continue
+		if other.Name != v.Name && other.Status.State == v1beta2.VolumeStateAttached && len(names) < mostAsked {
+			names = append(names, other.Name)
 		}
-		var now v1beta2.Volume // the cache may be late
-		if err := r.live.Get(ctx, client.ObjectKeyFromObject(other), &now); err != nil {
-			return false, client.IgnoreNotFound(err)
-		}
-		return now.Status.State == v1beta2.VolumeStateAttached, nil
 	}
-	return false, nil
+	return names, nil
 }
 
 // order has a process run, on the volume's storage network.
