@@ -252,6 +252,9 @@ func (b *Bed) command(ctx context.Context, r control.Request) error {
 	return fmt.Errorf("unknown command %q", r.Command)
 }
 
+// abortAfter is how long after its end a node may wait for devices that nobody serves any more.
+const abortAfter = 2 * time.Second
+
 // endNode ends node k, in order or as a loss of power does, and waits until nothing of it is left.
 func (b *Bed) endNode(k int, inOrder bool) error {
 	b.mu.Lock()
@@ -270,8 +273,19 @@ func (b *Bed) endNode(k int, inOrder bool) error {
 		case <-time.After(shutDownTimeout):
 		}
 	}
+	devices, err := host.MountedBy(b.cfg.NodeCgroup(k))
+	if err != nil {
+		return err
+	}
 	_ = r.cmd.Process.Kill()
-	<-r.done
+	select {
+	case <-r.done:
+	case <-time.After(abortAfter): // see host.AbortUnmounted
+		if err := host.Abort(devices); err != nil {
+			return fmt.Errorf("end the devices of node %s: %w", b.cfg.NodeName(k), err)
+		}
+		<-r.done
+	}
 	_ = r.stdin.Close()
 	b.mu.Lock()
 	delete(b.nodes, k)

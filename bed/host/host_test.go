@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -136,25 +137,10 @@ func TestServed(t *testing.T) {
 // one that is mounted goes on.
 func TestAbortUnmounted(t *testing.T) {
 	needRoot(t)
-	alive := func(fd int) bool { // the kernel has asked for INIT, and waits for the answer
-		var p [8192]byte
-		_, err := unix.Read(fd, p[:])
-		return err == nil || errors.Is(err, unix.EAGAIN)
-	}
 	var connections [2]int
 	var dirs [2]string
 	for i := range connections {
-		fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			lack.Skip(t, "FUSE: "+err.Error())
-		}
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		connections[i], dirs[i] = fd, t.TempDir()
-		options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
-		if err := unix.Mount("none", dirs[i], "fuse.test", 0, options); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = unix.Unmount(dirs[i], unix.MNT_DETACH) })
+		connections[i], dirs[i] = mountFUSE(t, "fuse.test")
 		user, err := unix.Open(dirs[i], unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -175,6 +161,69 @@ func TestAbortUnmounted(t *testing.T) {
 	}
 	if !alive(connections[1]) {
 		t.Error("the connection of what is mounted has ended")
+	}
+}
+
+// mountFUSE mounts a FUSE file system that nobody serves.
+func mountFUSE(t *testing.T, kind string) (fd int, dir string) {
+	t.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		lack.Skip(t, "FUSE: "+err.Error())
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	dir = t.TempDir()
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
+	if err := unix.Mount("none", dir, kind, 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return fd, dir
+}
+
+// alive says whether a connection has not ended: the kernel has asked for INIT, and waits for the
+// answer.
+func alive(fd int) bool {
+	var p [8192]byte
+	_, err := unix.Read(fd, p[:])
+	return err == nil || errors.Is(err, unix.EAGAIN)
+}
+
+// TestDevicesOfANode: of the engines' file systems those that only processes of the node see are
+// its own, and what is ended is these.
+func TestDevicesOfANode(t *testing.T) {
+	needRoot(t)
+	group := fmt.Sprintf("/ankole-bed-test-fuse-%d", os.Getpid())
+	if err := MakeCgroup(group + "/pod"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = RemoveCgroup(group) })
+	machines, _ := mountFUSE(t, "fuse.ankole")
+	other, otherDir := mountFUSE(t, "fuse.other")
+	own, ownDir := mountFUSE(t, "fuse.ankole")
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if err := EnterCgroup(group+"/pod", cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{otherDir, ownDir} { // the process keeps its copies
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := MountedBy(group)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("connections %v (%v)", list, err)
+	}
+	if err := Abort(list); err != nil {
+		t.Fatal(err)
+	}
+	if alive(own) || !alive(other) || !alive(machines) {
+		t.Errorf("alive are the node's %v, another system's %v, the machine's %v", alive(own), alive(other), alive(machines))
 	}
 }
 

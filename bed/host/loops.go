@@ -60,11 +60,14 @@ func eachTable(f func([]mountinfo.Mount)) error {
 	return nil
 }
 
+// engineMount is the type of the file systems in which engines have their devices.
+const engineMount = "fuse.ankole"
+
 // addServed adds the files that the engines' file systems in a table of mounts hold: each has one,
 // which is named as the directory on which it is mounted.
 func addServed(served map[string]bool, table []mountinfo.Mount) {
 	for _, m := range table {
-		if m.Type == "fuse.ankole" {
+		if m.Type == engineMount {
 			served[filepath.Base(m.Target)] = true
 		}
 	}

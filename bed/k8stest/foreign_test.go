@@ -25,30 +25,8 @@ func foreignManager(b *bed) {
 	d := b.device("beside", "node-1")
 	w := rig.StartLoad(b.t, d, 64*mib, 5)
 	w.AwaitMore(b.t, 100)
-	// The DaemonSet would take a Pod with its labels for its own unless it belongs to somebody.
-	owner, err := b.ks.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "foreign-manager"}}, metav1.CreateOptions{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	release := func() { // the garbage collector removes the Pod
-		err := b.ks.CoreV1().ConfigMaps(namespace).Delete(ctx, owner.Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			b.t.Error(err)
-		}
-	}
+	pod, release := b.startForeignManager("node-2")
 	defer release()
-	yes := true
-	pod, err := b.ks.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "foreign-manager", Labels: map[string]string{"app": "longhorn-manager"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID,
-				Controller: &yes}}},
-		Spec: corev1.PodSpec{NodeName: "node-2", TerminationGracePeriodSeconds: new(int64),
-			Containers: []corev1.Container{{Name: "longhorn-manager", Image: tools, ImagePullPolicy: corev1.PullNever,
-				Command: []string{"sh", "-c", "sleep 100000"}}}}}, metav1.CreateOptions{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	began := time.Now()
 	told := func(node string) {
 		b.t.Helper()
@@ -96,4 +74,34 @@ func foreignManager(b *bed) {
 		b.detach(name)
 		b.remove(name)
 	}
+}
+
+// startForeignManager makes a Pod on a node that looks like a manager of another system.
+func (b *bed) startForeignManager(node string) (pod *corev1.Pod, release func()) {
+	b.t.Helper()
+	ctx := context.Background()
+	// The DaemonSet would take a Pod with its labels for its own unless it belongs to somebody.
+	owner, err := b.ks.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "foreign-manager"}}, metav1.CreateOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	release = func() { // the garbage collector removes the Pod
+		err := b.ks.CoreV1().ConfigMaps(namespace).Delete(ctx, owner.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			b.t.Error(err)
+		}
+	}
+	yes := true
+	pod, err = b.ks.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "foreign-manager", Labels: map[string]string{"app": "longhorn-manager"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID,
+				Controller: &yes}}},
+		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: new(int64),
+			Containers: []corev1.Container{{Name: "longhorn-manager", Image: tools, ImagePullPolicy: corev1.PullNever,
+				Command: []string{"sh", "-c", "sleep 100000"}}}}}, metav1.CreateOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return pod, release
 }
