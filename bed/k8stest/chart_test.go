@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -336,7 +337,13 @@ func (h *helm) uninstall() {
 	began := time.Now()
 	h.ok("uninstall", "longhorn", "--namespace", namespace, "--timeout", "4m", "--wait")
 	h.took("helm uninstall", began)
-	h.kubectlOK("delete", "pvc", "written")
+	h.await("the claim goes with its volume", func(ctx context.Context) error {
+		_, err := h.ks.CoreV1().PersistentVolumeClaims("default").Get(ctx, "written", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there (%w)", err)
+	})
 	h.await("nothing is left", h.nothingLeft)
 	for k := 1; k <= h.Nodes; k++ {
 		left, _ := filepath.Glob(h.view(k, "/var/lib/longhorn/replicas/*")) // the pattern is well-formed

@@ -22,6 +22,8 @@ func foreignManager(b *bed) {
 	b.create("beside", 64*mib, 3)
 	b.attach("beside", "node-1", 3)
 	b.create("later", 64*mib, 1)
+	b.attach("later", "node-2", 1)
+	b.detach("later")
 	d := b.device("beside", "node-1")
 	w := rig.StartLoad(b.t, d, 64*mib, 5)
 	w.AwaitMore(b.t, 100)

@@ -2,10 +2,11 @@ package k8stest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -90,27 +91,27 @@ func (b *bed) counted() (cpu, memory map[string]float64) {
 	cpu, memory = map[string]float64{}, map[string]float64{}
 	for k := 1; k <= b.Nodes; k++ {
 		raw, err := b.ks.CoreV1().RESTClient().Get().
-			AbsPath("/api/v1/nodes/" + b.NodeName(k) + "/proxy/stats/summary").DoRaw(context.Background())
+			AbsPath("/api/v1/nodes/" + b.NodeName(k) + "/proxy/metrics/resource").DoRaw(context.Background())
 		if err != nil {
 			b.t.Fatalf("what node %d uses: %v", k, err)
 		}
-		var summary struct {
-			Pods []struct {
-				PodRef struct{ Name, Namespace string }
-				CPU    struct {
-					UsageCoreNanoSeconds float64
-				}
-				Memory struct{ WorkingSetBytes float64 }
-			}
-		}
-		if err := json.Unmarshal(raw, &summary); err != nil {
-			b.t.Fatalf("what node %d uses: %v", k, err)
-		}
-		for _, p := range summary.Pods {
-			if p.PodRef.Namespace == namespace && !strings.Contains(p.PodRef.Name, "uninstall") {
-				cpu[p.PodRef.Name], memory[p.PodRef.Name] = p.CPU.UsageCoreNanoSeconds, p.Memory.WorkingSetBytes
+		for _, m := range resources.FindAllStringSubmatch(string(raw), -1) {
+			pod := m[2]
+			value, err := strconv.ParseFloat(m[3], 64)
+			switch {
+			case err != nil:
+				b.t.Fatalf("what node %d uses: %v", k, err)
+			case strings.Contains(pod, "uninstall"):
+			case m[1] == "cpu_usage_seconds_total":
+				cpu[pod] = value * 1e9
+			default:
+				memory[pod] = value
 			}
 		}
 	}
 	return cpu, memory
 }
+
+// resources are the lines of a kubelet's metrics that tell what the system's Pods use.
+var resources = regexp.MustCompile(
+	`(?m)^pod_(cpu_usage_seconds_total|memory_working_set_bytes)\{namespace="` + namespace + `",pod="([^"]+)"\} (\S+)`)

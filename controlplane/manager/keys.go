@@ -34,6 +34,18 @@ func (p *process) registerWebhooks(ctx context.Context, keys serving.Keys) error
 	})
 }
 
+// serveRegistered has the API server ask this manager too, where the webhooks are this system's
+// already: a manager that waits judges all the same, so that users can write.
+func (p *process) serveRegistered(ctx context.Context, keys serving.Keys) error {
+	return persist(ctx, "serve the webhooks that are registered", func(ctx context.Context) error {
+		ours, err := serving.Registered(ctx, p.live, keys.AuthorityPEM)
+		if err != nil || !ours {
+			return err
+		}
+		return markPod(ctx, p.live, p.cfg)
+	})
+}
+
 // keepKeys renews the keys of a manager that runs for years.
 func (p *process) keepKeys(ctx context.Context, hooks *serving.Server) error {
 	tick := time.NewTicker(keysInterval)

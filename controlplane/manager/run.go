@@ -179,6 +179,9 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (p *process) afterWebhooks(ctx context.Context, keys serving.Keys) error {
+	if err := p.serveRegistered(ctx, keys); err != nil {
+		return err
+	}
 	if err := awaitAlone(ctx, p.live, p.cfg); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"bytes"
 	"context"
 	"net/url"
 
@@ -70,6 +71,17 @@ func Register[R Resource](ctx context.Context, c client.Client, namespace, webho
 		w.Rules = mutate
 		mutating.Webhooks = []admissionregistrationv1.MutatingWebhook{w}
 	})
+}
+
+// Registered says whether the webhooks that the API server knows are those of this authority: then
+// it may ask any manager that serves.
+func Registered(ctx context.Context, c client.Reader, authority []byte) (bool, error) {
+	var m admissionregistrationv1.MutatingWebhookConfiguration
+	err := c.Get(ctx, client.ObjectKey{Name: naming.WebhookMutatorConfiguration}, &m)
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return len(m.Webhooks) == 1 && bytes.Equal(m.Webhooks[0].ClientConfig.CABundle, authority), nil
 }
 
 // upsert creates an object or updates it where set changes something.

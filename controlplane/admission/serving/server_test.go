@@ -171,11 +171,20 @@ func (r resource) Mutates() []admissionregistrationv1.OperationType { return nil
 
 func TestRegister(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
+	known := func(authority string, want bool) {
+		t.Helper()
+		if got, err := Registered(t.Context(), c, []byte(authority)); err != nil || got != want {
+			t.Errorf("webhooks of authority %s are registered: %v (%v), want %v", authority, got, err, want)
+		}
+	}
+	known("ca", false)
 	for range 2 { // the second time updates
 		if err := Register(t.Context(), c, "ns", "", []byte("ca"), []resource{"volumes"}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	known("ca", true)
+	known("another", false)
 	v := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "longhorn-webhook-validator"}, v); err != nil {
 		t.Fatal(err)
