@@ -220,7 +220,7 @@ func describeNode(ctx context.Context, api *client.Client, name string) (*descri
 	if err != nil {
 		return nil, named("node", name, err)
 	}
-	return &described{Object: n, WaitsFor: waits(nodeProblems(n), nodeActivity(n)), of: "node/" + name,
+	return &described{Object: n, WaitsFor: waits(nodeProblems(n, true), nodeActivity(n)), of: "node/" + name,
 		print: func(s *sheet) {
 			s.pair("Node", "%s", n.Name)
 			s.pair("Ready", "%s", conditionText(n.Conditions["Ready"]))

@@ -150,8 +150,9 @@ func conditionLine(name string, c resource.Condition) string {
 }
 
 // nodeProblems are why a node or one of its disks takes no part. What a person has turned off is
-// none.
-func nodeProblems(n *resource.Node) []finding {
+// none, nor is what the host lacks for a feature that nobody uses; encrypted says whether encrypted
+// volumes are.
+func nodeProblems(n *resource.Node, encrypted bool) []finding {
 	var out []finding
 	add := func(what, do string) { out = append(out, finding{"node/" + n.Name, what, do}) }
 	if c := n.Conditions["Ready"]; c.Status != "True" {
@@ -159,7 +160,8 @@ func nodeProblems(n *resource.Node) []finding {
 		return out // What follows from that needs no lines of its own.
 	}
 	for _, name := range sortedKeys(n.Conditions) {
-		if c := n.Conditions[name]; name != "Ready" && name != "Schedulable" && c.Status == "False" {
+		if c := n.Conditions[name]; name != "Ready" && name != "Schedulable" && c.Status == "False" &&
+			needed(name, c, encrypted) {
 			add(conditionLine(name, c), "ankole node describe "+n.Name)
 		}
 	}
@@ -172,6 +174,18 @@ func nodeProblems(n *resource.Node) []finding {
 		}
 	}
 	return out
+}
+
+// needed says whether the cluster uses what a host lacks by a condition: shares by NFS are not
+// built, and encrypted volumes alone need the module that is not loaded.
+func needed(name string, c resource.Condition, encrypted bool) bool {
+	switch name {
+	case "NFSClientInstalled":
+		return false
+	case "KernelModulesLoaded":
+		return encrypted || c.Reason != "KernelModulesNotLoaded"
+	}
+	return true
 }
 
 func diskProblems(d resource.DiskInfo) []string {

@@ -157,12 +157,13 @@ func report(s *clusterState, server string, now time.Time) *statusReport {
 		r.Problems = append(r.Problems, volumeProblems(v)...)
 		r.GoingOn = append(r.GoingOn, volumeActivity(v)...)
 	}
+	encrypted := slices.ContainsFunc(s.volumes, func(v resource.Volume) bool { return v.Encrypted })
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		if n.Conditions["Ready"].Status == "True" {
 			r.Nodes["ready"]++
 		}
-		r.Problems = append(r.Problems, nodeProblems(n)...)
+		r.Problems = append(r.Problems, nodeProblems(n, encrypted)...)
 		r.GoingOn = append(r.GoingOn, nodeActivity(n)...)
 	}
 	for i := range s.managers {

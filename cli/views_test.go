@@ -93,8 +93,8 @@ func trouble(n *lh.Node) {
 		n.Status.DiskStatus["disk-1"] = d
 		n.Spec.AllowScheduling, n.Spec.EvictionRequested = false, true
 	case "node-2":
-		n.Status.Conditions = append(n.Status.Conditions, lh.Condition{Type: lh.NodeConditionRequiredPackages,
-			Status: lh.ConditionFalse, Reason: "PackagesNotInstalled", Message: "missing: nfs-common"})
+		n.Status.Conditions = append(n.Status.Conditions, lh.Condition{Type: lh.NodeConditionKernelModulesLoaded,
+			Status: lh.ConditionFalse, Reason: lh.NodeReasonNoBlockDevices, Message: "the host lacks /dev/fuse"})
 		n.Spec.Disks["slow"] = lh.DiskSpec{Path: "/srv/slow", AllowScheduling: true, StorageReserved: 1 << 30}
 		n.Status.DiskStatus["slow"] = lh.DiskStatus{DiskUUID: "uuid-slow", StorageMaximum: 10 << 30,
 			Conditions: []lh.Condition{
@@ -166,6 +166,32 @@ func TestDescribeRebuild(t *testing.T) {
 		out := newBed(t, objects...).ok("replica", "describe", "busy-r-11111111")
 		if strings.Contains(out, "being rebuilt: 42%") != want {
 			t.Errorf("at port %s, a rebuild is told of: %t\n%s", port, !want, out)
+		}
+	}
+}
+
+// TestProblemsOfHosts: what a host lacks is a problem where somebody uses what needs it.
+func TestProblemsOfHosts(t *testing.T) {
+	for _, tt := range []struct {
+		name, kind, reason string
+		encrypted          bool
+		want               bool
+	}{
+		{"shares are not built", lh.NodeConditionNFSClientInstalled, lh.NodeReasonNFSClientIsNotFound, true, false},
+		{"no dm_crypt", lh.NodeConditionKernelModulesLoaded, lh.NodeReasonKernelModulesNotLoaded, false, false},
+		{"no dm_crypt, encrypted volumes", lh.NodeConditionKernelModulesLoaded, lh.NodeReasonKernelModulesNotLoaded, true,
+			true},
+		{"no FUSE", lh.NodeConditionKernelModulesLoaded, lh.NodeReasonNoBlockDevices, false, true},
+		{"multipathd", lh.NodeConditionMultipathd, lh.NodeReasonMultipathdIsRunning, false, true},
+	} {
+		n := resttest.ReadyNode("node-1")
+		n.Status.Conditions = append(n.Status.Conditions,
+			lh.Condition{Type: tt.kind, Status: lh.ConditionFalse, Reason: tt.reason, Message: "lacks it"})
+		objects := append(resttest.Volume("demo"), n)
+		objects[0].(*lh.Volume).Spec.Encrypted = tt.encrypted
+		out := newBed(t, objects...).ok("status")
+		if strings.Contains(out, "node/node-1: "+tt.kind+": lacks it\n") != tt.want {
+			t.Errorf("%s: told of is not %t\n%s", tt.name, tt.want, out)
 		}
 	}
 }

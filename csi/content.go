@@ -73,6 +73,10 @@ const (
 	zfsBig    = "\x00\x00\x00\x00\x00\xba\xb1\x0c"
 )
 
+// lookByHand is what a person does about content that blkid does not name.
+const lookByHand = "attach the volume by hand and look at its device; if nothing on it is missed, make the file " +
+	"system there"
+
 // look says what a device holds. Whatever cannot be read is an error, since it may have been the
 // place that shows it.
 //
@@ -97,10 +101,10 @@ func (n *node) look(d device) (c content, err error) {
 		return c, nil
 	}
 	if c.half {
-		return c, errors.New("blkid finds nothing where mkfs.xfs was cut short")
+		return c, errors.New("blkid finds nothing where mkfs.xfs was cut short; " + lookByHand)
 	}
 	if seen := recognised(first, last); seen != "" {
-		return c, fmt.Errorf("blkid finds nothing where there is %s", seen)
+		return c, fmt.Errorf("blkid finds nothing where there is %s; %s", seen, lookByHand)
 	}
 	c.raw = !zero(first[:headBytes])
 	return c, nil

@@ -107,6 +107,7 @@ func TestNoFormatOverContent(t *testing.T) {
 	for _, s := range append(zfs, signatures...) {
 		b.put(s.at, s.magic)
 		refused(s.format, codes.Internal)
+		says(t, b.stage(c), "if nothing on it is missed, make the file system there")
 		b.put(s.at, strings.Repeat("\x00", len(s.magic)))
 	}
 	b.must(b.stage(c)) // nothing of it is left

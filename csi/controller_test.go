@@ -306,7 +306,8 @@ func TestPublish(t *testing.T) {
 	}
 	_, err := publish("vol-1", "node-2", file)
 	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "node-1")
+	says(t, err, "volume vol-1 is published on node node-1; unpublish it there first: Kubernetes does that when no Pod",
+		"kubectl delete volumeattachments.storage.k8s.io "+ticketID("vol-1", "node-1"))
 	_, err = publish("vol-1", "node-9", file)
 	wants(t, err, codes.NotFound)
 	_, err = publish("nobody", "node-1", file)
@@ -327,6 +328,12 @@ func TestPublish(t *testing.T) {
 	f.volumes["vol-1"].Robustness = faulted
 	_, err = publish("vol-1", "node-1", file)
 	wants(t, err, codes.FailedPrecondition)
+	says(t, err, "volume vol-1 is faulted: no replica can serve it; see which", "ankole volume describe vol-1",
+		"then: ankole volume salvage vol-1")
+	f.volumes["vol-1"].Conditions = map[string]resource.Condition{"Start": {Status: "False", Message: "b is damaged"}}
+	_, err = publish("vol-1", "node-1", file)
+	wants(t, err, codes.FailedPrecondition)
+	says(t, err, "no replica can serve it; b is damaged; see which")
 }
 
 // TestTicketID: the name that Kubernetes gives its VolumeAttachment.

@@ -124,7 +124,7 @@ func TestForeignMapping(t *testing.T) {
 			}
 			err = b.stage(capability("ext4", once))
 			wants(t, err, codes.FailedPrecondition)
-			says(t, err, "/dev/mapper/"+b.volume, "nothing is changed")
+			says(t, err, "/dev/mapper/"+b.volume, "nothing is changed", "dmsetup rename "+b.volume+" NEW")
 			b.must(b.unstage())
 			if _, err := os.Stat(dir); err != nil || len(b.run.(*standIn).calls) != 0 {
 				t.Errorf("%v; cryptsetup was called: %q", err, b.run.(*standIn).calls)

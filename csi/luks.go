@@ -64,7 +64,8 @@ func (n *node) luksOpen(own device, k key) error {
 		return status.Errorf(codes.PermissionDenied, "the key in the Secret does not open encrypted volume %s: nothing is "+
 			"changed", own.name())
 	case err != nil:
-		return status.Errorf(codes.Internal, "opening encrypted volume %s: %v", own.name(), err)
+		return status.Errorf(codes.Internal, "opening encrypted volume %s: %v; usual reasons: the node's kernel has "+
+			"not loaded dm_crypt (modprobe dm_crypt), or less than 1 GiB of its memory is free", own.name(), err)
 	}
 	n.step("unlocked")
 	return nil

@@ -55,10 +55,11 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 	if u.mode == modeMany && !v.Migratable {
 		return nil, refuse("volume %s is not migratable: it can be on one node only", name)
 	}
-	for _, t := range v.VolumeAttachment.Attachments {
+	for id, t := range v.VolumeAttachment.Attachments {
 		if t.AttachmentType == attacherCSI && t.NodeID != node && u.mode != modeMany {
-			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published on node %s; unpublish it there first",
-				name, t.NodeID)
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published on node %s; unpublish it there first: "+
+				"Kubernetes does that when no Pod uses it there any more, and if that node is gone for good, after: "+
+				"kubectl delete volumeattachments.storage.k8s.io %s", name, t.NodeID, id)
 		}
 	}
 	known := hasContent(v)
@@ -68,7 +69,8 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 	}
 	if !path.IsAbs(endpoint) { // a URL: the volume is served without a device
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s has no block device on node %s but %s: the instance "+
-			"manager there needs root, FUSE and loop devices", name, node, endpoint)
+			"manager there needs root, FUSE and loop devices; these say what is missing: ankole node describe %s (condition "+
+			"KernelModulesLoaded), ankole engine logs %s", name, node, endpoint, node, name)
 	}
 	given := map[string]string{contextDevice: endpoint}
 	if known != "" {
@@ -113,7 +115,7 @@ func (c *controller) attach(ctx context.Context, name, node string) (endpoint st
 		endpoint = endpointOn(v, node)
 		switch {
 		case v.Robustness == faulted:
-			return false, "", status.Errorf(codes.FailedPrecondition, "volume %s is faulted: no replica can serve it", name)
+			return false, "", status.Error(codes.FailedPrecondition, faultedText(v))
 		case filed && t.Satisfied && endpoint != "":
 			return true, "", nil
 		case filed:
@@ -138,6 +140,16 @@ func (c *controller) attach(ctx context.Context, name, node string) (endpoint st
 		return false, "the ticket is filed", nil
 	})
 	return endpoint, err
+}
+
+// faultedText says of a volume that no replica can serve what is known and what to do.
+func faultedText(v *resource.Volume) string {
+	text := "volume " + v.Name + " is faulted: no replica can serve it"
+	if start := v.Conditions["Start"]; start.Status == "False" && start.Message != "" {
+		text += "; " + start.Message
+	}
+	return text + "; see which are missing with: ankole volume describe " + v.Name + "; bring their nodes and disks " +
+		"back, then: ankole volume salvage " + v.Name
 }
 
 // ticketReason says why a ticket is not satisfied yet.

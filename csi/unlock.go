@@ -25,7 +25,8 @@ func (n *node) unlock(own device, s *staging) (device, error) {
 		return n.mapper(m)
 	case m != nil && !m.former():
 		return own, status.Errorf(codes.FailedPrecondition, "%s is a device of this node that is not the volume's: nothing "+
-			"is changed", naming.MappedDevicePath(own.name()))
+			"is changed; close it on the node, or give it another name: dmsetup rename %s NEW",
+			naming.MappedDevicePath(own.name()), own.name())
 	case s.keyless != nil:
 		return own, s.keyless
 	case m != nil:
@@ -69,8 +70,8 @@ func (n *node) prepareLUKS(own device, s *staging) error {
 	case c.format == formatLUKS && !cutShort:
 		return nil
 	case c.format != "" && !cutShort:
-		return status.Errorf(codes.FailedPrecondition, "the volume is to be encrypted and holds %s: nothing is changed",
-			c.format)
+		return status.Errorf(codes.FailedPrecondition, "the volume is to be encrypted and holds %s: nothing is changed; "+
+			"it was used without encryption: copy what it holds into a new encrypted volume", c.format)
 	case s.readOnly:
 		return status.Error(codes.FailedPrecondition, "the volume holds nothing, and is to be read only: write to it first")
 	}

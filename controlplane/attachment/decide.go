@@ -147,7 +147,7 @@ func obstacle(t v1beta2.AttachmentTicket, s seen) string {
 	n := s.Nodes[t.NodeID]
 	switch {
 	case t.NodeID == "":
-		return "the ticket names no node"
+		return ticketText(&t) + " names no node, so it is never satisfied; it " + endOf(&t, s.Volume)
 	case n == nil:
 		return "node " + t.NodeID + " is not known"
 	case n.DeletionTimestamp != nil || condition.NodeDown(n):
@@ -254,7 +254,7 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 	case obstacle(t, s) != "":
 		c.Message = obstacle(t, s)
 	case v.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
-		c.Message = "volume " + v.Name + " is faulted"
+		c.Message = faultedText(v)
 	case v.Spec.NodeID == t.NodeID:
 		c.Message = "volume " + v.Name + " is being attached to node " + t.NodeID
 		if w := v1beta2.FindCondition(v.Status.Conditions, waitForReplicas); w.Status == v1beta2.ConditionTrue {
@@ -270,11 +270,24 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 		c.Message = "two nodes claim volume " + v.Name + ", whose migration has failed: detach it from one of them"
 	default:
 		if w := winner(a, s); w != nil && w.ID != t.ID {
-			c.Message = "ticket " + w.ID + " (" + string(w.Type) + ", node " + w.NodeID + ") goes first"
+			c.Message = ticketText(w) + " goes first, " + precedence(w, t) + "; it " + endOf(w, v)
 		}
 	}
 	return c
 }
+
+// faultedText says what a volume that no replica can serve lacks, and what to do.
+func faultedText(v *v1beta2.Volume) string {
+	text := "volume " + v.Name + " is faulted: no replica can serve it"
+	if c := v1beta2.FindCondition(v.Status.Conditions, startOfVolume); c.Status == v1beta2.ConditionFalse {
+		text += "; " + c.Message
+	}
+	return text + "; see which are missing with: ankole volume describe " + v.Name + "; bring their nodes and disks " +
+		"back, then: ankole volume salvage " + v.Name
+}
+
+// startOfVolume is the volume's condition that says why it could not be served (package volume).
+const startOfVolume = "Start"
 
 // waitForReplicas is the volume's condition that says what attaching waits for (package volume).
 const waitForReplicas = "WaitForReplicas"

@@ -36,6 +36,23 @@ func heldBy(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, v *v1beta2.
 		endOf(h, v)
 }
 
+// ticketText names a ticket.
+func ticketText(t *v1beta2.AttachmentTicket) string {
+	text := "ticket " + strconv.Quote(t.ID) + " (" + string(t.Type)
+	if t.NodeID != "" {
+		text += ", node " + t.NodeID
+	}
+	return text + ")"
+}
+
+// precedence says why a ticket comes before another one, see tickets.
+func precedence(w *v1beta2.AttachmentTicket, t v1beta2.AttachmentTicket) string {
+	if w.Type.Priority() > t.Type.Priority() {
+		return "as its type has the higher priority"
+	}
+	return "as the first by name of equal priority"
+}
+
 // endOf says what ends a ticket.
 func endOf(h *v1beta2.AttachmentTicket, v *v1beta2.Volume) string {
 	detach := "ankole volume detach " + v.Name

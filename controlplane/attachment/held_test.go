@@ -48,6 +48,47 @@ func TestWaitingTicketNamesTheHolder(t *testing.T) {
 	}
 }
 
+// TestTicketThatCannotBeServed: what is in the way is told with what ends it.
+func TestTicketThatCannotBeServed(t *testing.T) {
+	const csi, user, backup = v1beta2.AttacherTypeCSI, v1beta2.AttacherTypeLonghornAPI, v1beta2.AttacherTypeBackup
+	for _, tt := range []struct {
+		name string
+		edit func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume)
+		want string
+	}{
+		{"no node", func(a *v1beta2.VolumeAttachment, _ *v1beta2.Volume) { ticket(a, "waits", "", user) },
+			`ticket "waits" (longhorn-api) names no node, so it is never satisfied; it ends by: ankole volume detach v`},
+		{"faulted", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			ticket(a, "waits", "n1", csi)
+			v.Status.Robustness = v1beta2.VolumeRobustnessFaulted
+		}, "volume v is faulted: no replica can serve it; see which are missing with: ankole volume describe v; bring " +
+			"their nodes and disks back, then: ankole volume salvage v"},
+		{"faulted, with a reason", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			ticket(a, "waits", "n1", csi)
+			v.Status.Robustness = v1beta2.VolumeRobustnessFaulted
+			v.Status.Conditions = []v1beta2.Condition{{Type: "Start", Status: v1beta2.ConditionFalse, Message: "b is damaged"}}
+		}, "no replica can serve it; b is damaged; see which"},
+		{"priority", func(a *v1beta2.VolumeAttachment, _ *v1beta2.Volume) {
+			ticket(a, "waits", "n1", backup)
+			ticket(a, "x", "n2", csi)
+		}, `ticket "x" (csi-attacher, node n2) goes first, as its type has the higher priority; it ends with the Pods`},
+		{"name", func(a *v1beta2.VolumeAttachment, _ *v1beta2.Volume) {
+			ticket(a, "waits", "n1", user)
+			ticket(a, "", "n2", user)
+		}, `ticket "" (longhorn-api, node n2) goes first, as the first by name of equal priority; it ends by: ankole volume ` +
+			"detach v"},
+	} {
+		a, s := fixture()
+		tt.edit(a, s.Volume)
+		decide(now, a, s)
+		c := v1beta2.FindCondition(a.Status.AttachmentTicketStatuses["waits"].Conditions,
+			v1beta2.AttachmentConditionSatisfied)
+		if c.Status != v1beta2.ConditionFalse || !strings.Contains(c.Message, tt.want) {
+			t.Errorf("%s: %s, message %q lacks %q", tt.name, c.Status, c.Message, tt.want)
+		}
+	}
+}
+
 // TestOtherFrontendNamesTheHolder: the same where the volume is on the node, but otherwise
 // attached.
 func TestOtherFrontendNamesTheHolder(t *testing.T) {

@@ -43,6 +43,9 @@ func (p *pass) place() loop.Change {
 	if len(p.unplaced) > 0 {
 		p.noPlace = p.unplaced.String()
 	}
+	if p.noPlace == unusedFailed {
+		p.refused = p.whatUnusedFailed()
+	}
 	if p.lacksPlace() {
 		p.wakeIn(placeAgainAfter)
 	}
@@ -58,6 +61,18 @@ func replacement(r *v1beta2.Replica) bool {
 
 // unusedFailed is all that there is to say of a replica that failed before it had a place.
 const unusedFailed = string(schedule.ReasonUnusedFailed)
+
+// whatUnusedFailed names the replicas that failed before they had a place, and what to do.
+func (p *pass) whatUnusedFailed() string {
+	var names []string
+	for _, r := range p.live() {
+		if r.Spec.NodeID == "" && r.Spec.FailedAt != "" {
+			names = append(names, r.Name)
+		}
+	}
+	return strings.Join(names, ", ") + ": failed before having a place; replaced while the volume is attached, or remove " +
+		"with: ankole replica delete " + p.v.Name + " " + strings.Join(names, " ")
+}
 
 // lacksPlace says whether some replica found no place in this pass that nodes and disks may have
 // later.
@@ -112,7 +127,7 @@ func (p *pass) notScheduled() {
 	}
 	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionScheduled)
 	lasts := have.Reason == v1beta2.VolumeReasonReplicaSchedulingFailure && have.Message != "" &&
-		have.Message != unusedFailed ||
+		categories(have.Message) != unusedFailed ||
 		have.Reason == reason && categories(have.Message) == p.noPlace
 	if have.Status == v1beta2.ConditionFalse && lasts {
 		return

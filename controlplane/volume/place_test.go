@@ -131,7 +131,8 @@ func TestUnusedFailedReplicaIsTold(t *testing.T) {
 	if d := settle(v, s); d.After > 0 && d.After <= placeAgainAfter {
 		t.Errorf("looks again after %v, and no node can change anything", d.After)
 	}
-	if c := scheduled(v); c.Status != v1beta2.ConditionFalse || c.Message != "unused failed replica is not supported" ||
+	if c := scheduled(v); c.Status != v1beta2.ConditionFalse || categories(c.Message) != unusedFailed ||
+		!strings.Contains(c.Message, " (c: failed before having a place; replaced while the volume is attached") ||
 		c.Reason != v1beta2.VolumeReasonReplicaSchedulingFailure {
 		t.Errorf("condition %+v", c)
 	}

@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// acceptLoss is how a user goes on with copies that lack something. Members are named as their
+// directories.
+const acceptLoss = "ankole volume accept-data-loss VOLUME --copy DIRECTORY"
+
 // refusal says what a start lacks: which members are missing, what everybody who answered has, and
 // what can be done.
 func refusal(k *Known, base Record, need int, missing []string) string {
@@ -22,7 +26,8 @@ func refusal(k *Known, base Record, need int, missing []string) string {
 			fmt.Fprintf(&b, "; the directory of %s is an older state of it: it had stored %s", a.Member, k.Witness.Record)
 		}
 	}
-	b.WriteString("; start what is missing, or accept the loss of what only they have with --accept-data-loss MEMBER")
+	b.WriteString("; bring back the nodes and disks of those that are missing, or accept the loss of what only they have: " +
+		acceptLoss)
 	return b.String()
 }
 
@@ -121,23 +126,23 @@ func decideFounding(k *Known) Decision {
 	why := k.notInSync()
 	switch {
 	case len(k.Answers) == 0:
-		return Decision{Reason: fmt.Sprintf("no replica answered of %d", k.Silent)}
+		return Decision{Reason: fmt.Sprintf("no replica answered of %d; bring back their nodes and disks", k.Silent)}
 	case len(k.InSync) > 0 && why == "":
 		fresh := union(k.InSync, nil)
 		return Decision{Verdict: Found, Fresh: fresh, Stale: without(union(unknown, blank), fresh)}
 	case len(unknown) > 1:
 		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history%s: "+
-			"name the one to go on with by --accept-data-loss MEMBER",
-			joined(unknown), why)}
+			"name the one to go on with by: %s", joined(unknown), why, acceptLoss)}
 	case k.Silent > 0:
 		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members yet, so every replica must answer; "+
-			"silent: %d; heard: %s", k.Silent, heard(k.Answers))}
+			"silent: %d; heard: %s; bring back the nodes and disks of those that are silent", k.Silent, heard(k.Answers))}
 	case len(unknown) == 1:
 		return Decision{Verdict: Found, Fresh: unknown, Stale: blank}
 	case len(blank) > 0:
 		return Decision{Verdict: Found, Fresh: blank}
 	}
-	return Decision{Reason: "no replica holds a usable copy; heard: " + heard(k.Answers)}
+	return Decision{Reason: "no replica holds a usable copy; heard: " + heard(k.Answers) +
+		"; copies that are blank or incomplete cannot be used: restore the data from elsewhere"}
 }
 
 // notInSync says why those of whom the control plane says so are not known to hold the same: each

@@ -62,9 +62,8 @@ func Decide(k Known) Decision {
 	switch {
 	case k.Void && base.Accepted && !base.Agreed:
 		return Decision{Base: base, Reason: fmt.Sprintf("record %s begins with a person's decision, and without the witness "+
-			"nobody knows whether it was agreed; heard: %s; wait for the witness, or decide again with "+
-			"--accept-data-loss MEMBER",
-			base, heard(told))}
+			"nobody knows whether it was agreed; heard: %s; wait for the witness, or decide again: %s",
+			base, heard(told), acceptLoss)}
 	case !base.Valid():
 		return decideFounding(&k)
 	case k.neverBegun():

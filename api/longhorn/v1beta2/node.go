@@ -57,11 +57,13 @@ const (
 	NodeReasonMultipathdIsRunning       = "MultipathdIsRunning"
 	NodeReasonNamespaceExecutorErr      = "NamespaceExecutorErr"
 	NodeReasonKernelModulesNotLoaded    = "KernelModulesNotLoaded"
-	NodeReasonCheckKernelConfigFailed   = "CheckKernelConfigFailed"
-	NodeReasonPackagesNotInstalled      = "PackagesNotInstalled"
-	NodeReasonUnknownOS                 = "UnknownOS"
-	NodeReasonNFSClientIsNotFound       = "NFSClientIsNotFound"
-	NodeReasonNFSClientIsMisconfigured  = "NFSClientIsMisconfigured"
+	// NodeReasonNoBlockDevices: FUSE or loop devices are missing.
+	NodeReasonNoBlockDevices           = "NoBlockDevices"
+	NodeReasonCheckKernelConfigFailed  = "CheckKernelConfigFailed"
+	NodeReasonPackagesNotInstalled     = "PackagesNotInstalled"
+	NodeReasonUnknownOS                = "UnknownOS"
+	NodeReasonNFSClientIsNotFound      = "NFSClientIsNotFound"
+	NodeReasonNFSClientIsMisconfigured = "NFSClientIsMisconfigured"
 )
 
 // Condition types of a disk of a Node.
