@@ -316,6 +316,12 @@ func TestPublish(t *testing.T) {
 	wants(t, err, codes.InvalidArgument)
 	_, err = c.DeleteVolume(background, &spec.DeleteVolumeRequest{VolumeId: "vol-1"})
 	wants(t, err, codes.FailedPrecondition)
+	f.deviceless = true
+	_, err = publish("vol-1", "node-1", file)
+	wants(t, err, codes.FailedPrecondition)
+	says(t, err, "no block device on node node-1 but nbd+unix:///vol-1: the instance manager there needs root, FUSE and loop "+
+		"devices", "ankole node describe node-1 (condition KernelModulesLoaded), ankole engine logs vol-1")
+	f.deviceless = false
 	f.volumes["vol-1"].VolumeAttachment.Attachments["snapshot-controller-x"] = resource.Attachment{NodeID: "node-1",
 		AttachmentType: "snapshot-controller"}
 	if _, err = c.ControllerUnpublishVolume(background,

@@ -37,6 +37,7 @@ type fake struct {
 	failure       error // what the call that fails ends with
 	cloneFails    bool
 	away          bool // nobody answers
+	deviceless    bool // volumes are served on a socket
 	updates       []string
 	generation    int64 // of the last ticket
 	room          int64 // largest size of a volume in bytes; 0: any
@@ -133,6 +134,9 @@ func (f *fake) settle(v *resource.Volume) {
 		if t.Satisfied = t.Satisfied || f.due("attach "+id); t.Satisfied {
 			v.State = stateAttached
 			e := resource.Controller{HostID: t.NodeID, Running: true, Endpoint: devicePath(v.Name), Size: v.Controllers[0].Size}
+			if f.deviceless {
+				e.Endpoint = "nbd+unix:///" + v.Name
+			}
 			v.Controllers = append(v.Controllers, e)
 		}
 		v.VolumeAttachment.Attachments[id] = t

@@ -145,6 +145,7 @@ func TestBadVolumesAreRefused(t *testing.T) {
 		{`"size":"1Gi","dataLocality":"near"`, "invalid data locality mode"},
 		{`"size":"1Gi","accessMode":"rw"`, "invalid access mode"},
 		{`"size":"1Gi","frontend":"nvmf"`, "invalid volume frontend specified"},
+		{`"size":"1Gi","frontend":"iscsi"`, "this version has no iSCSI target"},
 		{`"size":"1Gi","replicaSoftAntiAffinity":"true"`, "invalid replica soft anti-affinity option"},
 		{`"size":"1Gi","dataEngine":"v2"`, "invalid data engine"},
 		{`"size":"1Gi","snapshotMaxSize":"x"`, "failed to parse size"},

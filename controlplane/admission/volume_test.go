@@ -117,7 +117,8 @@ func TestNewVolumes(t *testing.T) {
 			s.BackupBlockSize, s.Size = 16<<20, gib+2<<20
 		}), nil,
 			"unsupported BackupBlockSize"},
-		{"iscsi", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "iscsi" }), nil, ""},
+		{"iscsi", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "iscsi" }), nil, `volume demo: invalid volume ` +
+			`frontend specified: "iscsi": this version has no iSCSI target; use one of blockdev`},
 		{"tiny", set(func(s *v1beta2.VolumeSpec) { s.Size = 16 << 20 }), nil, ""},
 		{"encrypted and not tiny", set(func(s *v1beta2.VolumeSpec) { s.Encrypted, s.Size = true, 18<<20 }), nil, ""},
 		{"encrypted and tiny", set(func(s *v1beta2.VolumeSpec) {

@@ -149,6 +149,19 @@ func PodReady(pod *corev1.Pod) bool {
 	return false
 }
 
+// PodProblem says in the words of Kubernetes why a Pod does not run; empty if nothing is known.
+func PodProblem(pod *corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		if t := c.State.Terminated; t != nil {
+			return strings.TrimSpace("container ended: " + t.Reason + " " + t.Message)
+		}
+		if w := c.State.Waiting; w != nil && w.Reason != "" {
+			return strings.TrimSpace("container waits: " + w.Reason + " " + w.Message)
+		}
+	}
+	return pod.Status.Message
+}
+
 // CopiesView is what CopyThere looks at of a node: a node of which it has not changed holds the
 // copies that it held.
 func CopiesView(n *v1beta2.Node) string {

@@ -73,6 +73,25 @@ func TestPodReady(t *testing.T) {
 	}
 }
 
+// TestPodProblem: the words of the first container that says something, or else of the Pod.
+func TestPodProblem(t *testing.T) {
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no image"}}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error"}}
+	for want, states := range map[string][]corev1.ContainerState{
+		"evicted":                                nil,
+		"container waits: ErrImagePull no image": {{}, waits, ended},
+		"container ended: Error":                 {ended, waits},
+	} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{Message: "evicted"}}
+		for _, s := range states {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{State: s})
+		}
+		if have := PodProblem(pod); have != want {
+			t.Errorf("%q, want %q", have, want)
+		}
+	}
+}
+
 func TestDisks(t *testing.T) {
 	disk := func(kind string, status v1beta2.ConditionStatus, reason string) v1beta2.DiskStatus {
 		return v1beta2.DiskStatus{Conditions: []v1beta2.Condition{{Type: kind, Status: status, Reason: reason}}}

@@ -144,7 +144,8 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 	case s.DaemonSet == nil:
 		c.Message = "creating DaemonSet " + naming.EngineImageDaemonSetName(ei.Name)
 	case len(missing) > 0:
-		c.Message = "not yet deployed on " + strings.Join(missing, ", ")
+		c.Message = "not yet deployed on " + strings.Join(missing, ", ") + ": DaemonSet " + s.DaemonSet.Name +
+			" has no ready Pod there; on " + missing[0] + ": " + whyMissing(s, missing[0])
 	case !anyDeployed(st.NodeDeploymentMap):
 		c.Message = "not yet deployed on any node"
 	case st.Version == "":
@@ -152,7 +153,8 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 	case st.Incompatible:
 		c.Reason = v1beta2.EngineImageReasonBinary
 		c.Message = fmt.Sprintf(
-			"incompatible: the binary's command line has version %d (understands %d and later), this manager %d to %d",
+			"incompatible: the binary's command line has version %d (understands %d and later), this manager %d to %d; "+
+				"upgrade the volumes that use it to another image with: ankole volume upgrade, or install managers of its release",
 			st.CLIAPIVersion, st.CLIAPIMinVersion, cliAPIMin, cliAPIMax)
 	default:
 		c.Status, c.Reason = v1beta2.ConditionTrue, ""
@@ -202,6 +204,20 @@ func missingNodes(s seen, deployed map[string]bool) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(missing))
+}
+
+// whyMissing says why a node has not the image.
+func whyMissing(s seen, node string) string {
+	for i := range s.Pods {
+		switch p := &s.Pods[i]; {
+		case p.Spec.NodeName != node:
+		case condition.PodProblem(p) != "":
+			return "Pod " + p.Name + ", " + condition.PodProblem(p)
+		default:
+			return "Pod " + p.Name + " is not ready"
+		}
+	}
+	return "no Pod; look at the events of the DaemonSet, and for taints of the node (setting taint-toleration)"
 }
 
 func matches(labels, selector map[string]string) bool {

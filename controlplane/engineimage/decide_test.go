@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -53,6 +54,41 @@ func world(ei *v1beta2.EngineImage) seen {
 	}
 	s.DaemonSet = daemonSetFor(ei, s.Settings)
 	return s
+}
+
+// TestWhatIsToBeDoneIsTold: an image that is not everywhere names the DaemonSet and what its Pod
+// says, one that cannot be used what helps.
+func TestWhatIsToBeDoneIsTold(t *testing.T) {
+	unready := func(status corev1.PodStatus) func(s *seen) {
+		return func(s *seen) {
+			p := podOn("n2", "False")
+			p.Name, p.Status.ContainerStatuses, p.Status.Message = "p2", status.ContainerStatuses, status.Message
+			s.Pods[1] = p
+		}
+	}
+	waits := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+		Reason: "ImagePullBackOff", Message: "no such image"}}}
+	for _, tt := range []struct {
+		edit func(s *seen)
+		want string
+	}{
+		{func(s *seen) { s.Pods = s.Pods[:1] }, "not yet deployed on n2: DaemonSet " +
+			naming.EngineImageDaemonSetName(object().Name) + " has no ready Pod there; on n2: no Pod; look at the events"},
+		{unready(corev1.PodStatus{}), "; on n2: Pod p2 is not ready"},
+		{unready(corev1.PodStatus{Message: "evicted"}), "; on n2: Pod p2, evicted"},
+		{unready(corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waits}}),
+			"; on n2: Pod p2, container waits: ImagePullBackOff no such image"},
+		{func(s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 2, 1 }, "(understands 1 and later), this " +
+			"manager 3 to 12; upgrade the volumes that use it to another image with: ankole volume upgrade, or install"},
+	} {
+		ei := object()
+		s := world(ei)
+		tt.edit(&s)
+		decide(now, ei, s)
+		if c := v1beta2.FindCondition(ei.Status.Conditions, "ready"); !strings.Contains(c.Message, tt.want) {
+			t.Errorf("message %q lacks %q", c.Message, tt.want)
+		}
+	}
 }
 
 func TestDecide(t *testing.T) {

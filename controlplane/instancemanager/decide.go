@@ -2,6 +2,7 @@ package instancemanager
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +151,7 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	p := stateOf(s.Pod, st, s.Processes)
 	st.CurrentState = p.state
 	reopen(im, s)
-	observeConfirmation(condition, now, st, s)
+	observeConfirmation(condition, now, im, s)
 	observeProcesses(condition, im, s)
 	message := podMessage(s.Pod, st)
 	if s.Pod == nil {
@@ -220,18 +221,30 @@ func observeProcesses(condition func(kind string, status v1beta2.ConditionStatus
 // observeConfirmation tells of processes that are not confirmed. A stream that is back soon is no
 // news, and an instance manager whose processes were confirmed all the time has no such condition.
 func observeConfirmation(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
-	now time.Time, st *v1beta2.InstanceManagerStatus, s seen) {
+	now time.Time, im *v1beta2.InstanceManager, s seen) {
 	const kind = v1beta2.InstanceManagerConditionProcessesConfirmed
+	st := &im.Status
 	told := slices.ContainsFunc(st.Conditions, func(c v1beta2.Condition) bool { return c.Type == kind })
 	expected := st.CurrentState == v1beta2.InstanceManagerStateRunning ||
 		st.CurrentState == v1beta2.InstanceManagerStateUnknown
 	switch {
 	case expected && !s.UnconfirmedSince.IsZero() && now.Sub(s.UnconfirmedSince) >= followRetry:
 		condition(kind, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonNotAnswering,
-			"the instance manager does not answer; its processes are those that it reported last")
+			"the instance manager does not answer; its processes are those that it reported last, and I/O goes on; see that "+
+				notAnswering(im, s.Pod))
 	case told && (!expected || s.Processes != nil && s.UnconfirmedSince.IsZero()):
 		condition(kind, v1beta2.ConditionTrue, "", "")
 	}
+}
+
+// notAnswering says where to look when an instance manager does not answer.
+func notAnswering(im *v1beta2.InstanceManager, pod *corev1.Pod) string {
+	at := ""
+	if pod != nil && pod.Status.PodIP != "" {
+		at = " at " + pod.Status.PodIP
+	}
+	return fmt.Sprintf("the managers reach ports %d to %d of its Pod%s (network policies, routes), and its log: kubectl -n %s "+
+		"logs %s", naming.PortProcessManager, naming.PortInstanceService, at, im.Namespace, im.Name)
 }
 
 // observeCertificates tells of a secret that cannot be used: connections are then plaintext, or go
@@ -261,15 +274,7 @@ func podMessage(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus) string {
 		}
 		return ""
 	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if t := c.State.Terminated; t != nil {
-			return strings.TrimSpace("container ended: " + t.Reason + " " + t.Message)
-		}
-		if w := c.State.Waiting; w != nil && w.Reason != "" {
-			return strings.TrimSpace("container waits: " + w.Reason + " " + w.Message)
-		}
-	}
-	return pod.Status.Message
+	return condition.PodProblem(pod)
 }
 
 // decidePod keeps the Pod: one that ended, or differs from the settings while idle, goes; a missing

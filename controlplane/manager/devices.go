@@ -29,7 +29,9 @@ func (p *process) holdDevices(ctx context.Context) {
 			}
 		}
 		if !told {
-			slog.Warn("block devices of this node have no second holder", "error", err)
+			slog.Warn("block devices of this node have no second holder: they fail when their instance manager ends; see "+
+				"that the host's directory of the socket can be written; it is tried again every second", "socket",
+				keeper.SecondSocket, "error", err)
 			told = true
 		}
 		select {

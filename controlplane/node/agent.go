@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +36,8 @@ type Agent struct {
 	health *healthWatch
 	// attributes are what the devices below the disks count, as told last.
 	attributes atomic.Pointer[[]Attribute]
+	// unprepared is, by the path of a disk, why its last preparation failed.
+	unprepared sync.Map
 }
 
 // NewAgent returns the agent of a node.
@@ -73,14 +78,19 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 		return s, fmt.Errorf("read Kubernetes node %s: %w", n.Name, err)
 	}
 	for name := range n.Status.DiskStatus {
-		s.Facts[name] = a.cfg.Host.Look(n.Spec.Disks[name].Path, false)
+		path := n.Spec.Disks[name].Path
+		facts := a.cfg.Host.Look(path, false)
+		if why, failed := a.unprepared.Load(path); failed {
+			facts.Unprepared = why.(string)
+		}
+		s.Facts[name] = facts
 	}
 	pod := &corev1.Pod{}
 	if err := a.client.Get(ctx, client.ObjectKey{Namespace: a.cfg.Namespace, Name: a.cfg.PodName}, pod); err != nil {
 		pod = nil // only a check of mounts is lost
 	}
 	s.Host = a.cfg.Host.Checks(pod)
-	s.Prepare = func(_ context.Context, path, diskName string) error { return a.cfg.Host.Prepare(path, diskName) }
+	s.Prepare = a.prepare
 	values, err := stored.Read(ctx, a.client, n.Namespace)
 	if err != nil {
 		return s, err
@@ -90,6 +100,21 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 		slog.Warn("the node does not get all that it asks for", "node", n.Name, "err", err)
 	}
 	return s, nil
+}
+
+// prepare is Host.Prepare; its error is told with the disk's condition.
+func (a *Agent) prepare(_ context.Context, path, diskName string) error {
+	err := a.cfg.Host.Prepare(path, diskName)
+	if err == nil {
+		a.unprepared.Delete(path)
+		return nil
+	}
+	why := err.Error()
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		why = errno.Error() // the rest names a temporary file, another one each time
+	}
+	a.unprepared.Store(path, why)
+	return err
 }
 
 // healthOf is what the devices below each disk say about themselves; nil if nobody is to ask.

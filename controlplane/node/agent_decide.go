@@ -29,6 +29,8 @@ const (
 type DiskFacts struct {
 	// Problem is why the rest could not be learnt; empty if it could.
 	Problem string
+	// Unprepared is why the configuration file could not be written at the last try.
+	Unprepared string
 	// ReadOnly is how the file system says that it takes no writes (mountinfo.Mount.Refuses).
 	ReadOnly string
 	// HasConfig: the configuration file is there. DiskUUID and DiskName are from it.
@@ -167,16 +169,25 @@ func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
 	case twin != "":
 		return no(v1beta2.DiskReasonDiskFilesystemChanged,
 			"disk "+name+" at "+path+" is on the same file system as disk "+twin+"; is something not mounted?")
+	case !f.HasConfig && f.Unprepared != "":
+		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared, and its configuration file "+
+			"cannot be written: "+f.Unprepared+"; see that the directory can be written and has room; it is tried again")
 	case !f.HasConfig:
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
 	case f.DiskUUID == "":
-		return no(v1beta2.DiskReasonNoDiskInfo, "the configuration file of disk "+name+" at "+path+" has no diskUUID")
+		return no(v1beta2.DiskReasonNoDiskInfo, "the configuration file of disk "+name+" at "+path+" has no diskUUID; "+
+			mendConfig)
 	case d.DiskUUID != "" && d.DiskUUID != f.DiskUUID:
 		return no(v1beta2.DiskReasonDiskFilesystemChanged,
-			"disk "+name+" at "+path+" is disk "+f.DiskUUID+" now, and was "+d.DiskUUID)
+			"disk "+name+" at "+path+" is disk "+f.DiskUUID+" now, and was "+d.DiskUUID+"; mount that one there, or add "+
+				"the other one at a path of its own")
 	}
 	return v1beta2.Condition{Type: v1beta2.DiskConditionReady, Status: v1beta2.ConditionTrue}
 }
+
+// mendConfig is what to do about a configuration file that says nothing.
+const mendConfig = "write the disk's UUID of the Node's status.diskStatus into it as {\"diskUUID\":\"…\"}, or remove the " +
+	"file if the disk holds no replicas"
 
 // isFresh tells whether the disk has never been used and should get its configuration file.
 func isFresh(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node, all map[string]DiskFacts) bool {

@@ -95,6 +95,54 @@ func TestAgentJudgesDisks(t *testing.T) {
 	}
 }
 
+// TestDisksSayWhatToDo: a disk that cannot be used says what a person does about it.
+func TestDisksSayWhatToDo(t *testing.T) {
+	unprepared := facts("", "1")
+	unprepared.Unprepared = "no space left on device"
+	for _, tt := range []struct {
+		uuid  string
+		facts DiskFacts
+		want  string
+	}{
+		{"", unprepared, "disk a at /a is being prepared, and its configuration file cannot be written: no space left on " +
+			"device; see that the directory can be written and has room; it is tried again"},
+		{"", DiskFacts{HasConfig: true, FilesystemID: "1"}, "has no diskUUID; " + mendConfig},
+		{"ua", facts("ux", "1"), "is disk ux now, and was ua; mount that one there, or add the other one at a path of its own"},
+	} {
+		n := readyNode()
+		n.Status.DiskStatus["a"] = v1beta2.DiskStatus{DiskUUID: tt.uuid}
+		decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{"a": tt.facts, "b": facts("ub", "2")}})
+		if c := diskCondition(n, "a", "Ready"); !strings.HasSuffix(c.Message, tt.want) {
+			t.Errorf("message %q does not end with %q", c.Message, tt.want)
+		}
+	}
+}
+
+// TestAgentRemembersWhyADiskIsNotPrepared: the error of the last try, until one has none, and the
+// same text for the same error.
+func TestAgentRemembersWhyADiskIsNotPrepared(t *testing.T) {
+	root := t.TempDir()
+	a := NewAgent(AgentConfig{Host: Host{Resolve: func(p string) string { return filepath.Join(root, p) }}})
+	if err := os.WriteFile(filepath.Join(root, "host"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.prepare(t.Context(), "/data", "d"); err == nil {
+		t.Fatal("a disk below a file was prepared")
+	}
+	if why, _ := a.unprepared.Load("/data"); why != "not a directory" {
+		t.Errorf("remembers %v", why)
+	}
+	if err := os.Remove(filepath.Join(root, "host")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.prepare(t.Context(), "/data", "d"); err != nil {
+		t.Fatal(err)
+	}
+	if why, failed := a.unprepared.Load("/data"); failed {
+		t.Errorf("still remembers %v", why)
+	}
+}
+
 func TestAgentReportsRoundedSpaceAndKeepsTheUUID(t *testing.T) {
 	n := readyNode()
 	n.Status.DiskStatus["a"] = v1beta2.DiskStatus{DiskUUID: "ua", StorageScheduled: 7}
@@ -277,7 +325,8 @@ func TestHostPreparesADiskOnce(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "host", "data", "longhorn-disk.cfg"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f := h.Look("/data", false); !strings.Contains(f.Problem, "not valid JSON") {
+	if f := h.Look("/data", false); !strings.Contains(f.Problem, "not valid JSON") ||
+		!strings.HasSuffix(f.Problem, "; "+mendConfig) {
 		t.Fatalf("a corrupt configuration file: %+v", f)
 	}
 }

@@ -80,8 +80,8 @@ func (h Host) Look(path string, create bool) DiskFacts {
 	}
 	var c diskConfig
 	if err := json.Unmarshal(text, &c); err != nil {
-		return DiskFacts{Problem: fmt.Sprintf("configuration file %s is not valid JSON: %v",
-			naming.DiskConfigPath(path), err)}
+		return DiskFacts{Problem: fmt.Sprintf("configuration file %s is not valid JSON: %v; %s",
+			naming.DiskConfigPath(path), err, mendConfig)}
 	}
 	f.HasConfig, f.DiskUUID, f.DiskName = true, c.DiskUUID, c.DiskName
 	return f

@@ -96,7 +96,8 @@ func (p *engineProcess) bringUp(ctx context.Context, name string) error {
 		return nil
 	case FrontendBlockdev:
 	default:
-		return fmt.Errorf("frontend %q is not supported: use %s, or none", name, FrontendBlockdev)
+		return fmt.Errorf("frontend %q is not supported: use %s (frontend blockdev of a volume), or none",
+			name, FrontendBlockdev)
 	}
 	transport := p.cfg.Transport
 	if transport == TransportAuto || transport == "" {
