@@ -222,7 +222,7 @@ func TestLimitsReachTheEngine(t *testing.T) {
 			w.settle()
 		}
 		tooMany := w.condition(v1beta2.VolumeConditionTooManySnapshots)
-		if s := w.snapshotObject("s3"); !strings.Contains(s.Status.Error, "2 snapshots are the limit") ||
+		if s := w.snapshotObject("s3"); !strings.Contains(s.Status.Error, "has 2 snapshots, and may have 2") ||
 			tooMany.Status != v1beta2.ConditionTrue || w.told("TooManySnapshots") != 1 {
 			t.Fatalf("%+v, %+v", s.Status, tooMany)
 		}
