@@ -50,9 +50,9 @@ func newEnd() *end { return &end{told: make(chan struct{})} }
 
 func (e *end) tell() { e.once.Do(func() { close(e.told) }) }
 
-// Listen listens as net.ListenConfig does.
+// Listen listens as net.ListenConfig does. TCP connections end when their peer is silent.
 func Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, network, address)
+	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,13 @@ type steady struct {
 }
 
 // Accept implements net.Listener. It fails with net.ErrClosed after Close, and with nothing else.
-func (l steady) Accept() (net.Conn, error) { return accept(l.Listener.Accept, l.over) }
+func (l steady) Accept() (net.Conn, error) {
+	conn, err := accept(l.Listener.Accept, l.over)
+	if err == nil {
+		accepted(conn)
+	}
+	return conn, err
+}
 
 // Close implements net.Listener.
 func (l steady) Close() error {

@@ -19,6 +19,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/listener"
 )
 
 // This file is a process that offers a volume on a node where its engine is not, while the volume
@@ -54,7 +55,9 @@ func (p *engineProcess) beginStandIn() error {
 // to another address.
 func (p *engineProcess) standInAt(address, network string) (referred string, err error) {
 	p.cfg.Log.Info("stand-in is starting", "volume", p.cfg.VolumeName, "engine", address, "network", network)
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// A cut that nobody tells of ends the connection on both sides, and users' requests with it.
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(listener.Dial))
 	if err != nil {
 		return "", fmt.Errorf("stand-in: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/listener"
 )
 
 // edge takes a report of epoll.
@@ -179,28 +180,12 @@ func (l *Loop) accept(h *handle) {
 	}
 }
 
-// A silent peer is given up: the machine behind it is gone, or the network is. One that owes
-// nothing is asked after half a minute and given up ten seconds later; one that does not confirm
-// what it was sent, after half a minute. A cut that is shorter is survived, as far as nobody waits
-// for an answer.
-const (
-	keepIdleSeconds         = 30
-	keepIntervalSeconds     = 10
-	keepProbes              = 3
-	unconfirmedMilliseconds = 30_000
-)
-
-// tuneTCP turns Nagle's algorithm off and keep-alive on; it fails harmlessly on sockets that are
-// not TCP.
+// tuneTCP turns Nagle's algorithm off, and has a silent peer given up; it fails harmlessly on
+// sockets that are not TCP.
 func tuneTCP(fd int) {
-	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) != nil {
-		return
+	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) == nil {
+		listener.GiveUpSilent(fd)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdleSeconds)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepIntervalSeconds)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepProbes)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, unconfirmedMilliseconds)
 }
 
 // connectRetries bounds a connect to a silent address: SYNs at 0, 1 and 3 s, given up after 7 s.
