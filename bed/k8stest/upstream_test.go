@@ -79,6 +79,7 @@ type upstream struct {
 	head      string // comment of the table
 	want, got map[string]verdict
 	all       map[string]bool // the names of all cases, run or not
+	failed    int             // cases that failed
 }
 
 // verdict is what became of a case.
@@ -122,7 +123,11 @@ func (u *upstream) run(driver, pattern string) {
 		said, _ := os.ReadFile(log)
 		u.t.Fatalf("no report: %v, %v\n%s", err, failed, said[max(0, len(said)-logTail):])
 	}
+	before := u.failed
 	u.read(text)
+	if failed != nil && u.failed == before { // interrupted, or out of time: what was not begun counts for nothing
+		u.t.Errorf("the suite with %s: %v; see its log", driver, failed)
+	}
 }
 
 // limit is when a run is ended, so that there is a report and time to take the cluster down.
@@ -161,6 +166,7 @@ func (u *upstream) read(text []byte) {
 				u.got[name] = v
 			}
 			if s.Failed() {
+				u.failed++
 				said := s.CapturedGinkgoWriterOutput
 				u.t.Errorf("%s: failed after %s, at %s: %s\n%s", name, s.RunTime.Round(time.Second), s.Failure.Location,
 					s.Failure.Message, said[max(0, len(said)-2*logTail):])

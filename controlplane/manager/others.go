@@ -99,14 +99,14 @@ func podReference(pod *corev1.Pod) corev1.ObjectReference {
 }
 
 // whileAlone returns nil when ctx ends, and an error as soon as a manager of another system runs.
-func whileAlone(ctx context.Context, informers cache.Informers) error {
+func whileAlone(ctx context.Context, informers cache.Informers, namespace string) error {
 	pods, err := informers.GetInformer(ctx, &corev1.Pod{})
 	if err != nil {
 		return fmt.Errorf("follow the Pods of managers: %w", err)
 	}
 	seen := make(chan error, 1)
 	look := func(o any) {
-		if pod, ok := o.(*corev1.Pod); ok && isForeign(pod, time.Now()) {
+		if pod, ok := o.(*corev1.Pod); ok && pod.Namespace == namespace && isForeign(pod, time.Now()) {
 			select {
 			case seen <- errForeign(pod):
 			default: // one is enough

@@ -124,12 +124,13 @@ func TestGivesUpBesideAnotherManager(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan error, 1)
-		go func() { over <- whileAlone(t.Context(), informers) }()
+		go func() { over <- whileAlone(t.Context(), informers, "ns") }()
 		synctest.Wait()
 		own := managerPod(func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"manager", "daemon"} })
 		pending := managerPod(func(p *corev1.Pod) { p.Spec.NodeName = "" })
 		pods.Add(own)
 		pods.Add(pending)
+		pods.Add(managerPod(func(p *corev1.Pod) { p.Namespace = "other" }))
 		synctest.Wait()
 		select {
 		case err := <-over:
@@ -143,7 +144,7 @@ func TestGivesUpBesideAnotherManager(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := whileAlone(ctx, &informertest.FakeInformers{Scheme: scheme}); err != nil {
+		if err := whileAlone(ctx, &informertest.FakeInformers{Scheme: scheme}, "ns"); err != nil {
 			t.Errorf("the end of the process is told as %v", err)
 		}
 	})

@@ -266,7 +266,9 @@ func (p *process) lead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register the cache for REST: %w", err)
 	}
-	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return whileAlone(ctx, mgr.GetCache()) }))
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		return whileAlone(ctx, mgr.GetCache(), p.cfg.Namespace)
+	}))
 	if err != nil {
 		return fmt.Errorf("register the look for managers of another system: %w", err)
 	}

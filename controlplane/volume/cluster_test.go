@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -136,7 +137,10 @@ func (r *real) newVolume(name string, replicas int) {
 				Frontend: v1beta2.VolumeFrontendBlockDev, StaleReplicaTimeout: 1},
 		})
 	})
-	r.await(name, "detached", func(v *v1beta2.Volume) bool { return v.Status.State == v1beta2.VolumeStateDetached })
+	r.await(name, "detached, its replicas placed", func(v *v1beta2.Volume) bool {
+		placed := !slices.ContainsFunc(r.replicas(name), func(rep v1beta2.Replica) bool { return rep.Spec.NodeID == "" })
+		return v.Status.State == v1beta2.VolumeStateDetached && placed && len(r.replicas(name)) == replicas
+	})
 }
 
 // await waits for something about a volume.

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -37,17 +38,13 @@ func (c *claims) of(volume string) (network string, ok bool) {
 	return network, ok
 }
 
-// others are volumes but that one with a claim, n at most.
-func (c *claims) others(volume string, n int) (names []string) {
+// others are volumes but that one with a claim, by name, n at most.
+func (c *claims) others(volume string, n int) []string {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name := range c.network {
-		if name != volume && len(names) < n {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	names := slices.Sorted(maps.Keys(c.network))
+	c.mu.Unlock()
+	names = slices.DeleteFunc(names, func(name string) bool { return name == volume })
+	return names[:min(n, len(names))]
 }
 
 func (c *claims) set(volume, network string) {
