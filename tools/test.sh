@@ -101,7 +101,7 @@ do_scenarios() {
 	final=0
 	for pattern in $scenarios; do
 		told=$(wc -l <"$slow")
-		gotest . -count=1 -parallel 1 -run "$pattern" ./test/e2e || [ "$(wc -l <"$slow")" -gt "$told" ] || final=1
+		gotest . -count=1 -parallel 1 -run "$pattern" -skip "$waits" ./test/e2e || [ "$(wc -l <"$slow")" -gt "$told" ] || final=1
 	done
 	[ -s "$slow" ] || return $final
 	[ $final = 0 ] && [ "$(wc -l <"$slow")" -le 2 ] || return 1
@@ -121,7 +121,9 @@ do_scenarios() {
 # an engine, an instance manager, a node and everything killed under I/O; upgrades of engines; eviction; drains;
 # wrong input; a folder of an earlier build.
 scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster)$
-	^TestPlaces$/^(F14|F18)$'
+	^TestPlaces$/^F18$'
+# Nearly a minute until I/O that waits for all replicas ends; make hunt runs it.
+waits='^TestF2$/^F15$'
 
 do_sanity() {
 	need_sanity || return 1

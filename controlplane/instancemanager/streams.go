@@ -57,9 +57,13 @@ type stream struct {
 	pod    types.UID
 	cancel context.CancelFunc
 
-	mu        sync.Mutex
-	processes *Processes // nil until the first list
-	lost      time.Time  // since when changes may be missing; zero while the stream stands
+	mu    sync.Mutex
+	known *Processes  // what was reported; nil until the first list
+	shown *Processes  // what the controller is shown of it
+	at    time.Time   // when shown last changed
+	due   time.Time   // when what is known will be shown; zero if it is shown
+	timer *time.Timer // shows it; nil without due
+	lost  time.Time   // since when changes may be missing; zero while the stream stands
 }
 
 func newStreams(connect Connect) *streams {
@@ -114,7 +118,7 @@ func (s *streams) Follow(key client.ObjectKey, pod types.UID, ip string) (*Proce
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.processes, st.lost
+	return st.shown, st.lost
 }
 
 // Wakeups implements Follower.
@@ -166,7 +170,7 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 			other = false
 			s.publish(ctx, key, st, listed(u.List, version))
 		case u.Changed != nil && !other:
-			s.publish(ctx, key, st, changed(st.processes, u.Changed))
+			s.publish(ctx, key, st, changed(st.known, u.Changed))
 		}
 	})
 }
@@ -195,14 +199,46 @@ func versionOf(ctx context.Context, c *imclient.Client, log *slog.Logger) (*imrp
 	}
 }
 
-// publish stores what is known, which is confirmed now, and wakes the controller if it is news.
-// Only the stream's own goroutine writes.
+// publish stores what is known, which is confirmed now, and shows it to the controller if it is
+// news. Only the stream's own goroutine calls it.
 func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream, p *Processes) {
-	if p == nil || st.lost.IsZero() && reflect.DeepEqual(p, st.processes) {
+	if p == nil || st.lost.IsZero() && reflect.DeepEqual(p, st.known) {
 		return
 	}
+	now := time.Now()
 	st.mu.Lock()
-	st.processes, st.lost = p, time.Time{}
+	var wait time.Duration
+	if st.lost.IsZero() {
+		wait = pause(st.shown, p, now.Sub(st.at))
+	}
+	st.known, st.lost = p, time.Time{}
+	due := now.Add(wait)
+	if wait > 0 {
+		if st.due.IsZero() || due.Before(st.due) {
+			st.schedule(due, func() { s.show(ctx, key, st) })
+		}
+		st.mu.Unlock()
+		return
+	}
+	st.mu.Unlock()
+	s.show(ctx, key, st)
+}
+
+// schedule has show called at due, and not before. The caller holds the lock.
+func (st *stream) schedule(due time.Time, show func()) {
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	st.due, st.timer = due, time.AfterFunc(time.Until(due), show)
+}
+
+// show shows the controller what is known.
+func (s *streams) show(ctx context.Context, key client.ObjectKey, st *stream) {
+	st.mu.Lock()
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	st.shown, st.at, st.due, st.timer = st.known, time.Now(), time.Time{}, nil
 	st.mu.Unlock()
 	s.wake(ctx, key)
 }

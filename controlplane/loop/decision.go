@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
 )
 
 // Decision is what decide asks for, besides the status it left in the object. The zero value means:
@@ -118,6 +120,7 @@ func (c Create) apply(ctx context.Context, cl client.Client) (*expectation, erro
 }
 
 func (c Update) apply(ctx context.Context, cl client.Client) (*expectation, error) {
+	dropManagers(c.Object)
 	if err := cl.Update(ctx, c.Object); err != nil {
 		return nil, err
 	}
@@ -125,6 +128,11 @@ func (c Update) apply(ctx context.Context, cl client.Client) (*expectation, erro
 }
 
 func (c UpdateStatus) apply(ctx context.Context, cl client.Client) (*expectation, error) {
+	if im, ok := c.Object.(*v1beta2.InstanceManager); ok {
+		if err := forgetManagers(ctx, cl, im); err != nil {
+			return nil, err
+		}
+	}
 	if err := cl.Status().Update(ctx, c.Object); err != nil {
 		return nil, err
 	}

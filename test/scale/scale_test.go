@@ -48,7 +48,11 @@ type bed struct {
 func newBed(t testing.TB, images string) *bed {
 	t.Helper()
 	log.SetLogger(logr.Discard()) // warnings of the API server
-	c := testcluster.Start(t, testcluster.Options{Nodes: 3, Manager: true, Images: images})
+	o := testcluster.Options{Nodes: 3, Manager: true, Images: images}
+	if *folder != "" {
+		o.Args = []string{"--kube-apiserver-arg=--profiling=true"}
+	}
+	c := testcluster.Start(t, o)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1beta2.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {

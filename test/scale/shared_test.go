@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -46,6 +47,24 @@ func TestNobodyEditsTheCache(t *testing.T) {
 		return o.(*v1beta2.Volume).Status.State == v1beta2.VolumeStateDetached
 	})
 	b.detected(t)
+	b.untracked(t)
+}
+
+// untracked checks that the API server keeps no notes of who set what in the objects that every
+// process changes.
+func (b *bed) untracked(t *testing.T) {
+	t.Helper()
+	for _, list := range []client.ObjectList{&v1beta2.InstanceManagerList{}, &v1beta2.ReplicaList{},
+		&v1beta2.EngineList{}} {
+		if err := b.List(t.Context(), list, client.InNamespace(naming.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range must(meta.ExtractList(list)) {
+			if o := item.(client.Object); len(o.GetManagedFields()) > 0 {
+				t.Errorf("%T %s: %v", o, o.GetName(), o.GetManagedFields())
+			}
+		}
+	}
 }
 
 // detector switches on client-go's comparison of cached objects with copies of them.
