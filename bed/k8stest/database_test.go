@@ -1,15 +1,11 @@
 package k8stest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -207,22 +203,7 @@ func (b *bed) acknowledged(pod string) int {
 // killEngine kills the process of a volume's engine.
 func (b *bed) killEngine(volume string) {
 	b.t.Helper()
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(text, []byte("--engine-instance-name\x00"+volume+"-e-")) {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		if err == nil {
-			err = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		return
-	}
-	b.t.Fatalf("volume %s has no engine", volume)
+	b.killProcess("--engine-instance-name\x00" + volume + "-e-")
 }
 
 // tag gives an image a further name, on all nodes.

@@ -58,6 +58,9 @@ func TestKubernetes(t *testing.T) {
 		{"D5", scenarioD5},
 		{"IdleCost", idleCost},
 		{"ReplicaLost", replicaLost},
+		{"F2", scenarioF2},
+		{"F3", scenarioF3},
+		{"F14", scenarioF14},
 		{"F16", scenarioF16},
 		{"A9", scenarioA9},
 		{"A10", scenarioA10},
@@ -67,6 +70,7 @@ func TestKubernetes(t *testing.T) {
 		{"NodeLost", nodeLost},
 		{"C5", scenarioC5},
 		{"WorkloadsMove", workloadsMove},
+		{"Reboot", rebootInOrder},
 		{"Database", workloadDatabase},
 		{"LeastPrivilege", leastPrivilege},
 	} {

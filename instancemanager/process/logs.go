@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"ankole.storage/logwriter"
 )
@@ -41,6 +42,8 @@ type logs struct {
 	mu      sync.Mutex
 	open    map[string]*logFile
 	readers int
+
+	pruning sync.Mutex
 }
 
 func newLogs(dir string, maxSize int64, output io.Writer) (*logs, error) {
@@ -52,33 +55,73 @@ func newLogs(dir string, maxSize int64, output io.Writer) (*logs, error) {
 
 func (l *logs) path(name string) string { return filepath.Join(l.dir, name+".log") }
 
+// logWait is how long the start of a process waits for its log, and its end for the last lines. A
+// disk that hangs has a log's writer wait for ever; it must not keep a process from being started,
+// or from being seen to end. So nobody waits for a disk with the lock of all logs held, and only the
+// goroutines of one log with that of it.
+const logWait = 2 * time.Second
+
 // acquire opens the log of a name for appending. Each acquire needs one release. An error says why
 // there is no file at the moment: lines are shown in the Pod's output alone until there is.
 func (l *logs) acquire(name string) (f *logFile, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	f = l.open[name]
-	if f == nil {
-		l.prune()
-		f = &logFile{owner: l, name: name}
-		err = f.reopen()
-		l.open[name] = f
+	if f != nil {
+		f.refs++
+		l.mu.Unlock()
+		return f, nil
 	}
-	f.refs++
-	return f, err
+	f = &logFile{owner: l, name: name, refs: 1}
+	l.open[name] = f
+	l.mu.Unlock()
+	opened := make(chan error, 1)
+	go func() { opened <- l.first(f) }()
+	select {
+	case err := <-opened:
+		return f, err
+	case <-time.After(logWait):
+		return f, fmt.Errorf("open log of process %s: the disk at %s has not answered for %s", name, l.dir, logWait)
+	}
 }
 
+// first opens a log that nobody writes yet, and makes room for it.
+func (l *logs) first(f *logFile) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l.pruning.Lock()
+	l.prune()
+	l.pruning.Unlock()
+	if f.closed {
+		return nil
+	}
+	return f.reopen()
+}
+
+// release ends what one acquire began.
 func (l *logs) release(f *logFile) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if f.refs--; f.refs == 0 {
+	f.refs--
+	last := f.refs == 0
+	if last {
 		delete(l.open, f.name)
+	}
+	l.mu.Unlock()
+	if !last {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
 		f.close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(logWait):
 	}
 }
 
-// prune removes the oldest logs of names that are not open, once there are too many. The lock is
-// held.
+// prune removes the oldest logs of names that are not open, once there are too many. Only one
+// goroutine at a time does.
 func (l *logs) prune() {
 	names, err := filepath.Glob(filepath.Join(l.dir, "*.log*"))
 	if err != nil || len(names) <= maxLogFiles {
@@ -93,7 +136,10 @@ func (l *logs) prune() {
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(age[a], age[b]) })
 	for _, name := range names[:len(names)-maxLogFiles] {
 		base := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(name), rotatedSuffix), ".log")
-		if l.open[base] == nil {
+		l.mu.Lock()
+		open := l.open[base] != nil
+		l.mu.Unlock()
+		if !open {
 			os.Remove(name)
 		}
 	}
@@ -172,6 +218,9 @@ func (f *logFile) writeLine(line string) error {
 	_, _ = f.owner.echo.Write([]byte("[" + f.name + "] " + line + "\n")) // never an error
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closed { // the end of the process has not waited for this line
+		return nil
+	}
 	if f.file == nil {
 		if f.reopen() != nil {
 			return nil

@@ -204,7 +204,12 @@ func (p *Process) run(log *logFile, output *os.File) {
 	p.m.strays.look(p.uuid)
 	cancel()
 	_ = output.SetReadDeadline(time.Now().Add(drainTimeout))
-	<-drained
+	select {
+	case <-drained:
+	case <-time.After(drainTimeout + logWait):
+		p.m.log.Warn("a process has ended whose last lines cannot be written: the disk for logs hangs",
+			"process", p.spec.Name, "directory", p.m.logs.dir)
+	}
 	output.Close()
 	p.m.logs.release(log)
 	<-ready

@@ -32,6 +32,8 @@ type jobTest struct {
 const (
 	// f10 is the volume, and part of the names of its jobs.
 	f10 = "f10"
+	// byTheClock is the job that nobody runs by hand.
+	byTheClock = "f10-minute"
 	// whileDetached is the setting that has jobs attach detached volumes.
 	whileDetached = "allow-recurring-job-while-volume-detached"
 )
@@ -53,15 +55,15 @@ func scenarioF10(t *testing.T, c *cluster) {
 	j.detached()
 	j.killed()
 	j.cleanup()
-	await()
 	j.delete()
 	j.trim()
+	await()
 }
 
 // undo leaves no job and no setting behind, however far the scenario has come.
 func (j *jobTest) undo() {
 	j.setting(whileDetached, "false")
-	for _, name := range []string{"f10-minute", "f10-snap", "f10-clean", "f10-del", "f10-trim"} {
+	for _, name := range []string{byTheClock, "f10-snap", "f10-clean", "f10-del", "f10-trim"} {
 		status, out, text := j.ankole(j.t, "recurring-job", "delete", name, "--yes")
 		if status != 0 && !strings.Contains(text, "not found") {
 			j.t.Errorf("deleting %s: %d, %s%s", name, status, out, text)
@@ -140,7 +142,7 @@ func (j *jobTest) taken(volume, job string) (made, all []string) {
 // and the data of a snapshot is checked by the schedule. What it returns waits for both, and ends
 // them.
 func (j *jobTest) clock() (await func()) {
-	const volume, job = "f10-clock", "f10-minute"
+	const volume, job = "f10-clock", byTheClock
 	j.create(volume, 32*mib, 2)
 	fillWith(j.t, j.cluster, j.attach(volume, "node-3", 2), 1)
 	j.orderSnapshot(volume, "f10-checked")
@@ -321,10 +323,15 @@ func (j *jobTest) delete() {
 	}
 	j.eventually("the CronJobs go with their jobs", func(ctx context.Context) error {
 		list, err := j.kube.BatchV1().CronJobs(namespace).List(ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("there are %d", len(list.Items))
+		if err != nil {
+			return err
 		}
-		return err
+		for _, c := range list.Items {
+			if c.Name != byTheClock {
+				return fmt.Errorf("there is %s", c.Name)
+			}
+		}
+		return nil
 	})
 }
 
