@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
 )
 
 // objectVersion is the apiVersion of the objects that apply takes.
@@ -325,7 +326,7 @@ func recode(from, into any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, into)
+	return resource.Plain(json.Unmarshal(text, into))
 }
 
 // same compares values as JSON has them; the order of lists does not count, and a number equals its

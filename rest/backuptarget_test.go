@@ -33,7 +33,7 @@ func TestBackupTargetCreate(t *testing.T) {
 		`{"name":"other"}`:                          "invalid backup target polling interval",
 		`{"name":"other","pollInterval":"5m"}`:      "invalid backup target polling interval",
 		`{"name":"other","pollInterval":"-1"}`:      "invalid backup target polling interval",
-		`{"name":"other","pollInterval":300}`:       "cannot unmarshal",
+		`{"name":"other","pollInterval":300}`:       "pollInterval is a number; write a string",
 		`{"name":"Other One","pollInterval":"300"}`: "invalid name",
 		"": "EOF",
 	} {

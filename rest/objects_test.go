@@ -99,7 +99,7 @@ func TestUpdateDisks(t *testing.T) {
 			"need to disable scheduling on disk d2"},
 		{`{"disks":{` + kept + `,"d2":{"path":"/d2","diskType":"block"}}}`, "only \"filesystem\" is supported"},
 		{`{"disks":{` + kept + `,"d2":{"path":"/d2","tags":["a b"]}}}`, "while validating tags"},
-		{`{"disks":[]}`, "cannot unmarshal array"},
+		{`{"disks":[]}`, "disks is a list; write a set of fields"},
 	} {
 		f.refused(post(c.body), 500, c.message)
 	}
@@ -192,7 +192,7 @@ func TestBadSettings(t *testing.T) {
 		"default-data-path":               {`{"value":""}`, "required setting default-data-path shouldn't be empty"},
 		"log-level": {`{"value":"loud"}`,
 			"failed to validate setting log-level with invalid value loud: value loud of settings log-level is invalid"},
-		"auto-salvage":             {`{"value":true}`, "cannot unmarshal bool"},
+		"auto-salvage":             {`{"value":true}`, "value is true or false; write a string"},
 		"current-longhorn-version": {`{"value":"v9"}`, "setting current-longhorn-version is read-only"},
 		"taint-toleration":         {`{"value":"a=b:Never"}`, "invalid effect"},
 		"storage-network":          {`{"value":"x"}`, "must be in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},

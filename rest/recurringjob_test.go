@@ -80,7 +80,7 @@ func TestRecurringJobCreate(t *testing.T) {
 		`{"name":"nightly","task":"backup"}`:               "already exists",
 		`{}`:                                               "invalid name",
 		`{"name":"a b"}`:                                   "invalid name",
-		`{"name":"job","retain":"7"}`:                      "cannot unmarshal",
+		`{"name":"job","retain":"7"}`:                      "retain is a string; write a whole number",
 		`{"name":"job","labels":{"a b":"c"}}`:              `invalid key "a b" of a label`,
 		`{"name":"job","labels":{"a":""}}`:                 "label a has no value",
 		`{"name":"job","labels":{"KubernetesStatus":"x"}}`: "label KubernetesStatus is reserved",

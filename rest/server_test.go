@@ -153,7 +153,7 @@ func TestBadBodies(t *testing.T) {
 		{`{"name":"demo"`, "not the JSON object expected"},
 		{`{"name":"demo"} {"name":"other"}`, "not the JSON object expected"},
 		{`["demo"]`, "not the JSON object expected"},
-		{`{"name":"demo","size":1073741824}`, "cannot unmarshal number into Go struct field Volume.size of type string"},
+		{`{"name":"demo","size":1073741824}`, "size is a number; write a string"},
 		{`{"name":` + strings.Repeat("[", 20000) + `}`, "not the JSON object expected"},
 	} {
 		f.refused(f.do("POST", "/v1/volumes", c.body), 500, c.message)

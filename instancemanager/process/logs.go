@@ -57,8 +57,8 @@ func (l *logs) path(name string) string { return filepath.Join(l.dir, name+".log
 
 // logWait is how long the start of a process waits for its log, and its end for the last lines. A
 // disk that hangs has a log's writer wait for ever; it must not keep a process from being started,
-// or from being seen to end. So nobody waits for a disk with the lock of all logs held, and only the
-// goroutines of one log with that of it.
+// or from being seen to end. So nobody waits for a disk with the lock of all logs held, and only
+// the goroutines of one log with that of it.
 const logWait = 2 * time.Second
 
 // acquire opens the log of a name for appending. Each acquire needs one release. An error says why

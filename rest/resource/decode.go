@@ -2,10 +2,13 @@ package resource
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -22,10 +25,48 @@ func Decode(text []byte, into any) error {
 	case string(bytes.TrimSpace(text)) == "null":
 		err = errors.New("it is null") // which would pass for an object without fields
 	default:
-		err = json.Unmarshal(text, into)
+		err = Plain(json.Unmarshal(text, into))
 	}
 	if err != nil {
 		return fmt.Errorf("the request body is not the JSON object expected: %w", err)
 	}
 	return nil
+}
+
+// Plain says of an error of encoding/json about a value of the wrong type what the user has to
+// write; any other error it returns as it is.
+func Plain(err error) error {
+	wrong := (*json.UnmarshalTypeError)(nil)
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	return fmt.Errorf("%s is %s; write %s", cmp.Or(wrong.Field, "it"), article(wrong.Value), kindOf(wrong.Type))
+}
+
+// article puts one before what JSON calls a value.
+func article(kind string) string {
+	switch kind, _, _ = strings.Cut(kind, " "); kind { // of a number it says which
+	case "bool":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "a set of fields"
+	}
+	return "a " + kind
+}
+
+// kindOf names what a type takes, as users write it.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a set of fields"
+	}
+	return "a whole number"
 }
