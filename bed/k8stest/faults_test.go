@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -198,7 +199,7 @@ func rebootInOrder(b *bed) {
 		b.managersRun()
 		b.await("the Pod has what it wrote", func(context.Context) error {
 			out, err := b.kubectl("exec", "set-0", "-c", "work", "--", "sha256sum", "/data/one")
-			if err == nil && out != sum {
+			if err == nil && strings.TrimSpace(out) != sum {
 				err = fmt.Errorf("%q, want %q", out, sum)
 			}
 			return err
