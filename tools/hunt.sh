@@ -106,7 +106,7 @@ do_csi() {
 do_k8s() {
 	need_bed || return 1
 	# To vet a test is to vet all of kubelet first.
-	[ "$size" = night ] || timeout=60m # all of it takes half an hour
+	[ "$size" = night ] || timeout=60m # all of it takes 21 minutes
 	gotest bed -count=1 -vet=off -run "${RUN:-.}" -skip '^TestUpstream$' ./k8stest || return 1
 	[ "$size" = night ] || return 0
 	go -C tools build -buildvcs=false -o "$bin/tools/" honnef.co/go/tools/cmd/staticcheck || return 1
