@@ -95,6 +95,20 @@ func (b *bed) killProcess(part string) {
 	b.t.Fatalf("no process has %q", part)
 }
 
+// notReady waits until Kubernetes regards a node as lost.
+func (b *bed) notReady(node string) {
+	b.t.Helper()
+	b.await(node+" is NotReady", func(ctx context.Context) error {
+		n, err := b.ks.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err == nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			err = errors.New("it is Ready")
+		}
+		return err
+	})
+}
+
 // places are the nodes of a volume's replicas that are in use, by name.
 func (b *bed) places(volume string) (nodes []string) {
 	b.t.Helper()
@@ -185,15 +199,7 @@ func rebootInOrder(b *bed) {
 		b.took("shut down", began)
 		b.reach("node-3")
 		w.AwaitMore(b.t, 200)
-		b.await("the node is NotReady", func(ctx context.Context) error {
-			n, err := b.ks.CoreV1().Nodes().Get(ctx, "node-3", metav1.GetOptions{})
-			if err == nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-			}) {
-				err = errors.New("it is Ready")
-			}
-			return err
-		})
+		b.notReady("node-3")
 		began = time.Now()
 		order(control.NodeStart)
 		b.managersRun()

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/instancemanager/instancetest"
+	"ankole.storage/test/wait"
 )
 
 // hangingLog has it that whoever opens the log of a name for writing waits, as on a disk that does
@@ -72,6 +73,10 @@ func TestALogThatBeginsToHang(t *testing.T) {
 	if p := await(t, m, "demo-e-0", Running, Error); p.State != Running {
 		t.Fatalf("it is %s: %s", p.State, p.ErrorMsg)
 	}
+	wait.Until(t, "nothing more can be written to the log", func() bool {
+		n, err := unix.IoctlGetInt(int(full.Fd()), unix.TIOCINQ)
+		return err == nil && n > 4096-len("line 10000\n")
+	})
 	if err := unix.Kill(pidOf(m, "demo-e-0"), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

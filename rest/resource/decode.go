@@ -40,12 +40,17 @@ func Plain(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return fmt.Errorf("%s is %s; write %s", cmp.Or(wrong.Field, "it"), article(wrong.Value), kindOf(wrong.Type))
+	kind, number, _ := strings.Cut(wrong.Value, " ") // the number that is too large, or has a fraction
+	is, write := article(kind), kindOf(wrong.Type)
+	if number != "" {
+		is, write = number, fmt.Sprintf("%s of at most %d bits", write, wrong.Type.Bits())
+	}
+	return fmt.Errorf("%s is %s; write %s", cmp.Or(wrong.Field, "it"), is, write)
 }
 
 // article puts one before what JSON calls a value.
 func article(kind string) string {
-	switch kind, _, _ = strings.Cut(kind, " "); kind { // of a number it says which
+	switch kind {
 	case "bool":
 		return "true or false"
 	case "array":
@@ -67,6 +72,8 @@ func kindOf(t reflect.Type) string {
 		return "a list"
 	case reflect.Map, reflect.Struct:
 		return "a set of fields"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
 	}
 	return "a whole number"
 }
