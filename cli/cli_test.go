@@ -61,7 +61,13 @@ func cluster() []client.Object {
 
 func newBed(t *testing.T, objects ...client.Object) *bed {
 	t.Helper()
-	c := resttest.Client(t, interceptor.Funcs{}, objects...)
+	return newBedOf(t, interceptor.Funcs{}, objects...)
+}
+
+// newBedOf is newBed where some requests to Kubernetes come out otherwise.
+func newBedOf(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *bed {
+	t.Helper()
+	c := resttest.Client(t, funcs, objects...)
 	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image,
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -123,7 +123,7 @@ func events(ctx context.Context, api *client.Client) ([]eventRow, error) {
 			return nil, err
 		}
 		if err := json.Unmarshal(text, &row.e); err != nil {
-			return nil, fmt.Errorf("event %s: %w", one.ID, err)
+			return nil, fmt.Errorf("event %s: %w", one.ID, resource.Plain(err))
 		}
 		rows = append(rows, row)
 	}

@@ -288,8 +288,6 @@ func (a *app) explain(err error) error {
 	case client.IsUnauthenticated(err):
 		return fmt.Errorf("%w\nsend a token: set %s, or give --token-file or --kubeconfig; make one with: "+
 			"kubectl -n longhorn-system create token ACCOUNT", err, EnvToken)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("timed out: %w; raise --timeout, or look again with: ankole volume list", err)
 	}
 	return err
 }

@@ -193,6 +193,38 @@ func TestReplicaRepair(t *testing.T) {
 	}
 }
 
+// onWrite is a writer that does something once, as soon as a text is written.
+type onWrite struct {
+	bytes.Buffer
+	text string
+	do   func()
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	if w.do != nil && strings.Contains(string(p), w.text) {
+		w.do()
+		w.do = nil
+	}
+	return w.Buffer.Write(p)
+}
+
+// A repair that fails half-way says what has to be done before the directory is used.
+func TestReplicaRepairFails(t *testing.T) {
+	dir, source := replicaDirectory(t), replicaDirectory(t)
+	f, err := os.OpenFile(dir+"/volume-snap-before-upgrade.img", os.O_RDWR, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte("rot"), 12345)
+	must(t, errors.Join(err, f.Close()))
+	var said bytes.Buffer
+	a := newApp(&onWrite{text: "differ from", do: func() { must(t, os.RemoveAll(dir)) }}, &said)
+	args := []string{"replica", "check", dir, "--repair-from", source, "--yes"}
+	status := a.run(t.Context(), args, strings.NewReader(""))
+	if status != exitError {
+		t.Errorf("status %d", status)
+	}
+	golden(t, "replica-repair-fails", strings.NewReplacer(dir, "DIR", source, "SOURCE").Replace(said.String()))
+}
+
 // What the source's checksums speak against is left as it is, and told; the rest is repaired.
 func TestReplicaRepairKeeps(t *testing.T) {
 	make := func() string {

@@ -43,6 +43,7 @@ var inStates = []struct {
 		}
 		return true
 	}},
+	{command: "volume upgrade busy", state: func(o client.Object) bool { _, ok := o.(*lh.EngineImage); return !ok }},
 	{command: "engine logs demo", state: func(o client.Object) bool { _, ok := o.(*lh.Engine); return !ok }},
 	{command: "volume accept-data-loss busy --yes"},
 	{command: "apply -f FILE", manifest: "kind: [Volume"},

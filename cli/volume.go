@@ -156,6 +156,9 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 	v, err = api.AttachVolume(ctx, name, resource.AttachInput{HostID: node, DisableFrontend: noFrontend,
 		AttachedBy: "ankole"})
 	if client.IsNotFound(err) {
+		if _, gone := api.Volume(ctx, name); gone != nil {
+			return nil, named("volume", name, gone)
+		}
 		return nil, &missing{"node", node}
 	}
 	if err != nil || !w.wait {

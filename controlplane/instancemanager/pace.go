@@ -8,24 +8,42 @@ import (
 )
 
 const (
-	// pausePerProcess is the least time between two changes of an object's list, for each process in
-	// it, where a change only says that processes begin. All of the list is written, checked and sent
-	// to every manager again: of 400 processes for half a second of a core.
-	pausePerProcess = 3 * time.Millisecond
+	// pausePerProcess is what a change of an object's list has to wait on average, for each process in
+	// it, while changes go on that only say that processes begin. All of the list is written, checked
+	// and sent to every manager again: of 400 processes for a quarter of a second of a core.
+	pausePerProcess = 5 * time.Millisecond
+	// changesAhead are so many that need not wait after a time without any: one volume that attaches
+	// makes no more.
+	changesAhead = 3
 	// startPause is how long a process that starts is not told of: the change after it says that it
 	// runs.
 	startPause = 200 * time.Millisecond
 )
 
-// pause is how long the controller is not shown yet what is known, where the last that it is shown
-// is so old. Only processes that begin wait.
-func pause(shown, known *Processes, old time.Duration) time.Duration {
+// pace spaces out what the controller is shown of a list of processes.
+type pace struct {
+	paid time.Time // until when the pauses of all changes so far last
+}
+
+// pauseOf is the pause for one change of a list.
+func pauseOf(p *Processes) time.Duration {
+	return pausePerProcess * time.Duration(len(p.Engines)+len(p.Replicas))
+}
+
+// shown notes that the controller is shown a list. Changes that may not wait use up the pauses of
+// others, and no more: a change never waits longer than one pause.
+func (c *pace) shown(now time.Time, list *Processes) {
+	ahead := max(c.paid.Sub(now), 0) + pauseOf(list)
+	c.paid = now.Add(min(ahead, changesAhead*pauseOf(list)))
+}
+
+// wait is how long the controller is not shown yet what is known. Only processes that begin wait.
+func (c *pace) wait(now time.Time, shown, known *Processes) time.Duration {
 	if shown == nil {
 		return 0
 	}
-	engines, replicas := news(shown.Engines, known.Engines), news(shown.Replicas, known.Replicas)
-	least := pausePerProcess*time.Duration(len(known.Engines)+len(known.Replicas)) - old
-	switch max(engines, replicas) {
+	least := c.paid.Sub(now) - (changesAhead-1)*pauseOf(shown)
+	switch max(news(shown.Engines, known.Engines), news(shown.Replicas, known.Replicas)) {
 	case begun:
 		return max(least, startPause)
 	case up:

@@ -60,7 +60,7 @@ type stream struct {
 	mu    sync.Mutex
 	known *Processes  // what was reported; nil until the first list
 	shown *Processes  // what the controller is shown of it
-	at    time.Time   // when shown last changed
+	pace  pace        // of the changes of shown
 	due   time.Time   // when what is known will be shown; zero if it is shown
 	timer *time.Timer // shows it; nil without due
 	lost  time.Time   // since when changes may be missing; zero while the stream stands
@@ -209,7 +209,7 @@ func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream,
 	st.mu.Lock()
 	var wait time.Duration
 	if st.lost.IsZero() {
-		wait = pause(st.shown, p, now.Sub(st.at))
+		wait = st.pace.wait(now, st.shown, p)
 	}
 	st.known, st.lost = p, time.Time{}
 	due := now.Add(wait)
@@ -238,7 +238,8 @@ func (s *streams) show(ctx context.Context, key client.ObjectKey, st *stream) {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	st.shown, st.at, st.due, st.timer = st.known, time.Now(), time.Time{}, nil
+	st.shown, st.due, st.timer = st.known, time.Time{}, nil
+	st.pace.shown(time.Now(), st.shown)
 	st.mu.Unlock()
 	s.wake(ctx, key)
 }

@@ -213,7 +213,7 @@ func (m engines) Watch(_ *enginev1.GetRequest, s grpc.ServerStreamingServer[engi
 		return status.Errorf(codes.NotFound, "there is no engine %s", name)
 	}
 	volume := strings.Join(md.Get("volume-name"), "")
-	state := &enginev1.State{VolumeName: volume, InstanceName: name, Size: 1 << 30, Frontend: "tgt-blockdev",
+	state := &enginev1.State{VolumeName: volume, InstanceName: name, Size: volumeSize, Frontend: "tgt-blockdev",
 		FrontendState: "up", Endpoint: "/dev/longhorn/" + volume, Epoch: 1, Generation: 1}
 	for arg := range slices.Values(p.GetSpec().GetArgs()) {
 		if strings.HasPrefix(arg, "tcp://") {
