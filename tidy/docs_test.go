@@ -16,8 +16,9 @@ var (
 	mdFence  = regexp.MustCompile("(?ms)^```.*?^```")
 	docsPath = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/-]+\.md\b`)
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*`)
-	// testRef is how documents name tests: TestX, TestX/case, TestX… for all that begin so, Fuzz….
-	testRef = regexp.MustCompile(`\b(Test|Fuzz|Benchmark)([A-Z][A-Za-z0-9_]*)?(/[A-Za-z0-9_]+|…)?`)
+	// testRef is how documents name tests: TestX, TestX/case, TestX/group/case, TestX… for all that
+	// begin so, Fuzz….
+	testRef = regexp.MustCompile(`\b(Test|Fuzz|Benchmark)([A-Z][A-Za-z0-9_]*)?((?:/[A-Za-z0-9_]+)+|…)?`)
 	// makeRef and phaseRef are how documents name entry points, in code: in a fence, indented, or
 	// between backticks.
 	makeRef    = regexp.MustCompile("(?m)(?:^    |`)make ([a-z0-9]+(?:-[a-z0-9]+)*)")
@@ -104,8 +105,8 @@ func references(text string) []string {
 	})
 }
 
-// exists reports whether there is a test of that name; of TestX/case whether a case that begins so
-// is written beside TestX.
+// exists reports whether there is a test of that name; of TestX/case and TestX/group/case whether
+// cases that begin so are written beside TestX.
 func exists(t *testing.T, all map[string][]string, ref string) bool {
 	t.Helper()
 	if prefix, ok := strings.CutSuffix(ref, "…"); ok {
@@ -117,12 +118,14 @@ func exists(t *testing.T, all map[string][]string, ref string) bool {
 		return false
 	}
 	name, sub, _ := strings.Cut(ref, "/")
-	for _, file := range all[name] {
-		if sub == "" || regexp.MustCompile(`"`+sub+`[" ]`).MatchString(read(t, file)) {
-			return true
+	return slices.ContainsFunc(all[name], func(file string) bool {
+		for part := range strings.SplitSeq(sub, "/") {
+			if part != "" && !regexp.MustCompile(`"`+part+`[" ]`).MatchString(read(t, file)) {
+				return false
+			}
 		}
-	}
-	return false
+		return true
+	})
 }
 
 // TestTestsNamedInDocs: a claim names the test that holds it, and that test exists.

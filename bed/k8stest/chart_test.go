@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/bed/plan"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/rights"
 )
@@ -56,12 +57,13 @@ spec:
 
 // TestChart installs the system with Helm, upgrades it under I/O, and removes it.
 func TestChart(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	b.kubectlOK("apply", "--server-side", "-f", filepath.Join(filepath.Dir(b.program), "addons", "snapshots"))
 	h := newHelm(b)
 	began := time.Now()
 	h.ok("install", "longhorn", previous(t), "--namespace", namespace, "--create-namespace", "--set", "mutualTLS=false",
-		"--wait", "--timeout", "4m")
+		"--set-string", "defaultSettings.storage-network="+plan.StorageNetwork, "--wait", "--timeout", "4m")
 	b.installed()
 	b.took("helm install, until all is ready", began)
 	_ = t.Run("Upgrade", func(t *testing.T) { b.in(t, h.upgrade) }) &&
@@ -183,6 +185,7 @@ func (h *helm) upgrade() {
 	d := h.device("raw", "node-1")
 	load := rig.StartLoad(h.t, d, 128*mib, 2)
 	load.AwaitMore(h.t, 100)
+	h.overStorage("raw", 3)
 
 	values := []string{"--set-string", "defaultSettings.concurrent-automatic-engine-upgrade-per-node-limit=1",
 		"--set-string", "defaultSettings.allow-live-engine-upgrade-on-same-image-commit=true"}
@@ -212,6 +215,30 @@ func (h *helm) upgrade() {
 		p.Status.Phase != corev1.PodRunning || p.Status.ContainerStatuses[0].RestartCount != 0 {
 		h.t.Errorf("the writer's Pod (%v): %+v", err, p.Status)
 	}
+	for _, v := range volumes {
+		h.overStorage(v, 3)
+	}
+	h.replaced(old, volumes)
+	load.Finish()
+	if err := d.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.detach("raw")
+	h.identical("raw", 3)
+	h.attach("raw", "node-1", 3)
+	if e := h.engineOf("raw"); old[e.Status.InstanceManagerName] {
+		h.t.Errorf("attached anew, the volume is in the former instance manager, %s", e.Status.InstanceManagerName)
+	}
+	h.overStorage("raw", 3)
+	h.detach("raw")
+	h.writesOn()
+	h.refusedNothing("longhorn-service-account")
+}
+
+// replaced sees that managers, driver and instance managers are of the next version, and that the
+// engines of volumes in use are where they were, in old instance managers.
+func (h *helm) replaced(old map[string]bool, volumes []string) {
+	h.t.Helper()
 	h.images("next")
 	fresh := 0
 	for _, m := range h.instanceManagers() {
@@ -227,19 +254,6 @@ func (h *helm) upgrade() {
 			h.t.Errorf("the engine of %s, which is in use, was moved to another instance manager", v)
 		}
 	}
-	load.Finish()
-	if err := d.Close(); err != nil {
-		h.t.Fatal(err)
-	}
-	h.detach("raw")
-	h.identical("raw", 3)
-	h.attach("raw", "node-1", 3)
-	if e := h.engineOf("raw"); old[e.Status.InstanceManagerName] {
-		h.t.Errorf("attached anew, the volume is in the former instance manager, %s", e.Status.InstanceManagerName)
-	}
-	h.detach("raw")
-	h.writesOn()
-	h.refusedNothing("longhorn-service-account")
 }
 
 // secured waits until every instance manager has shown a certificate.

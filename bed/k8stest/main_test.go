@@ -41,22 +41,23 @@ const (
 	tools = "ankole/toolbox:dev"
 )
 
-// TestKubernetes installs the system on three real nodes and runs the scenarios one after the
-// other; each leaves the cluster whole.
-func TestKubernetes(t *testing.T) {
-	b := start(t)
-	b.install()
-	for _, s := range []struct {
-		name string
-		run  func(*bed)
-	}{
+// scenarios run one after the other on a cluster, and each leaves it whole; those of a group share
+// one. Two clusters run side by side.
+var scenarios = []struct {
+	group string
+	of    []scenario
+}{
+	{"Claims", []scenario{
 		{"A1", scenarioA1},
 		{"Plugin", kubectlPlugin},
 		{"BlockDeviceInPod", blockDeviceInPod},
 		{"F11", scenarioF11},
 		{"RawBlock", rawBlock},
 		{"D5", scenarioD5},
-		{"IdleCost", idleCost},
+		{"Reboot", rebootInOrder},
+		{"Database", workloadDatabase},
+	}},
+	{"Faults", []scenario{
 		{"ReplicaLost", replicaLost},
 		{"F2", scenarioF2},
 		{"F3", scenarioF3},
@@ -70,17 +71,44 @@ func TestKubernetes(t *testing.T) {
 		{"NodeLost", nodeLost},
 		{"C5", scenarioC5},
 		{"WorkloadsMove", workloadsMove},
-		{"Reboot", rebootInOrder},
-		{"Database", workloadDatabase},
-		{"LeastPrivilege", leastPrivilege},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			outer := b.t
-			b.t = t
-			defer func() { b.t = outer }()
-			s.run(b)
+	}},
+}
+
+type scenario struct {
+	name string
+	run  func(*bed)
+}
+
+// TestKubernetes installs the system on three real nodes, for each group of scenarios, and runs
+// them. In the end it looks at the rights of the system's accounts, if all scenarios have run.
+func TestKubernetes(t *testing.T) {
+	t.Parallel()
+	var r review
+	t.Cleanup(func() { r.judge(t) })
+	for _, group := range scenarios {
+		t.Run(group.group, func(t *testing.T) {
+			t.Parallel()
+			b := start(t)
+			b.install()
+			ran := 0
+			for _, s := range group.of {
+				t.Run(s.name, func(t *testing.T) {
+					ran++
+					b.in(t, func() { s.run(b) })
+				})
+			}
+			if ran == len(group.of) {
+				r.add(b)
+			}
 		})
 	}
+}
+
+// TestIdleCost measures what the system costs at rest. Nothing else runs beside it.
+func TestIdleCost(t *testing.T) {
+	b := start(t)
+	b.install()
+	idleCost(b)
 }
 
 // bed is a running cluster with clients.

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/bed/plan"
@@ -332,25 +331,7 @@ func scenarioC5(b *bed) {
 	if sent := b.storageBytes() - before; sent < 2*48*mib {
 		b.t.Errorf("%d bytes went over the storage network, want two copies of 48 MiB", sent)
 	}
-	var engines longhorn.EngineList
-	if err := b.kube.List(context.Background(), &engines, client.InNamespace(namespace)); err != nil {
-		b.t.Fatal(err)
-	}
-	segment, _, _ := b.Storage(1)
-	for _, e := range engines.Items {
-		if e.Spec.VolumeName != "net" { // left by a scenario that has failed
-			continue
-		}
-		if len(e.Status.CurrentReplicaAddressMap) != 3 {
-			b.t.Errorf("engine %s has replicas %v", e.Name, e.Status.CurrentReplicaAddressMap)
-		}
-		for name, address := range e.Status.CurrentReplicaAddressMap {
-			at, err := netip.ParseAddrPort(address)
-			if err != nil || !netip.MustParsePrefix(segment).Contains(at.Addr()) {
-				b.t.Errorf("replica %s is reached at %q", name, address)
-			}
-		}
-	}
+	b.overStorage("net", 3)
 	b.detach("net")
 	b.remove("net")
 	restore()
@@ -362,6 +343,23 @@ func scenarioC5(b *bed) {
 		}
 		return nil
 	})
+}
+
+// overStorage sees that the engine of an attached volume reaches so many replicas on the storage
+// network.
+func (b *bed) overStorage(volume string, replicas int) {
+	b.t.Helper()
+	segment, _, _ := b.Storage(1)
+	e := b.engineOf(volume)
+	if len(e.Status.CurrentReplicaAddressMap) != replicas {
+		b.t.Errorf("engine %s has replicas %v", e.Name, e.Status.CurrentReplicaAddressMap)
+	}
+	for name, address := range e.Status.CurrentReplicaAddressMap {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !netip.MustParsePrefix(segment).Contains(at.Addr()) {
+			b.t.Errorf("replica %s is reached at %q", name, address)
+		}
+	}
 }
 
 // storageBytes is what node 1 has sent over the storage network.
