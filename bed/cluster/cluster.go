@@ -183,6 +183,8 @@ func (b *Bed) startPlane(ctx context.Context) error {
 			"--audit-log-path=" + b.cfg.AuditLog(),
 			"--audit-log-maxsize=200", "--audit-log-maxbackup=1",
 		},
+		// How often it looks whether volumes are still attached where it knows them (by default 1m).
+		ControllerManagerArgs: []string{"--attach-detach-reconcile-sync-period=15s"},
 	}
 	if b.plane, err = kube.Start(ctx, b.kubeCfg); err != nil {
 		return err

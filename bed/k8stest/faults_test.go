@@ -74,20 +74,30 @@ func scenarioF3(b *bed) {
 	})
 }
 
+// processes are those in a control group and the groups below it.
+func processes(group string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cgroup") // the pattern is well-formed
+	for _, f := range files {
+		in, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(in, []byte(":"+group+"/")) && !bytes.Contains(in, []byte(":"+group+"\n")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // killProcess kills one process whose arguments have that part.
 func (b *bed) killProcess(part string) {
 	b.t.Helper()
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(text, []byte(part)) {
+	for _, pid := range processes(b.Cgroup()) {
+		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || !bytes.Contains(argv, []byte(part)) {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		if err == nil {
-			err = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		if err != nil {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			b.t.Fatal(err)
 		}
 		return

@@ -213,19 +213,10 @@ func (b *bed) deviceID(volume string) string {
 func (b *bed) killHolders(node string) {
 	b.t.Helper()
 	b.reach(node)
-	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well-formed
 	var pids []int
-	for _, f := range files {
-		env, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00NODE_NAME="+node+"\x00")) {
-			continue
-		}
-		dir := filepath.Dir(f)
-		argv, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || !bytes.Contains(argv, []byte("\x00daemon\x00")) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+	for _, pid := range processes(b.NodeCgroup(b.number(node))) {
+		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && bytes.Contains(argv, []byte("\x00daemon\x00")) {
 			pids = append(pids, pid)
 		}
 	}

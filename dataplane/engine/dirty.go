@@ -63,6 +63,7 @@ type dirtyLog struct {
 	busy       bool     // a mark message is under way
 	clears     bool     // a clear message is under way
 	flushing   bool     // a flush of the log's own is under way
+	inVain     bool     // the last one made nothing clearable, and there has been no more room since
 	full       []*task  // waiting for room
 	sweep      sweep    // of torn regions, to make room for them
 	seq        uint64   // completed writes
@@ -222,6 +223,22 @@ func (d *dirtyLog) clearable(r *region) bool {
 	return r.state == marked && r.writes == 0 && !r.torn && r.last <= d.stable
 }
 
+// waitsForFlush reports that a flush makes room: a region is quiet and not torn.
+func (d *dirtyLog) waitsForFlush() bool {
+	for _, r := range d.regions {
+		if r.state == marked && r.writes == 0 && !r.torn {
+			return true
+		}
+	}
+	return false
+}
+
+// anyTorn reports that a region is quiet and torn.
+func (d *dirtyLog) anyTorn() bool {
+	_, any := d.nextTorn()
+	return any
+}
+
 // stuck reports that no flush will ever make room: writes to every marked region have failed, as on
 // full disks.
 func (d *dirtyLog) stuck() bool {
@@ -243,11 +260,17 @@ func (d *dirtyLog) shrink(e *Engine) {
 		return // agreed goes on
 	}
 	old := d.allClearable()
-	if len(old) == 0 && d.stuck() {
+	switch {
+	case len(old) > 0:
+	case d.waitsForFlush():
+		d.flushOwn(e)
+		return
+	case e.repairing != nil:
+		return // its end looks again
+	case d.stuck(), d.inVain && d.anyTorn():
 		d.repairOne(e)
 		return
-	}
-	if len(old) == 0 {
+	default: // writes in flight end meanwhile
 		d.flushOwn(e)
 		return
 	}
@@ -285,7 +308,7 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 	slices.Sort(keep)
 	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions",
 		func(ok bool) {
-			d.clears = false
+			d.clears, d.inVain = false, false
 			for _, n := range old {
 				r := d.regions[n]
 				delete(d.regions, n)
@@ -329,6 +352,8 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 		e.freeOf(t)
 		d.flushing = false
 		if ok {
+			d.stable = max(d.stable, mark)
+			d.inVain = len(d.allClearable()) == 0
 			d.flushed(e, mark)
 			return
 		}

@@ -7,10 +7,11 @@ import (
 	"ankole.storage/clock"
 )
 
-// sweep makes room in a log in which every region is torn: they are repaired one after the other
-// until one can be, whose mark is taken away then. Which of them want space that there is not
-// differs from region to region. If none can be repaired, or none at present since a replica is
-// being rebuilt, waiting requests are told that there is no space instead of being kept for long.
+// sweep makes room in a log in which every region is torn, or written to all the time: the torn
+// ones are repaired one after the other until one can be, whose mark is taken away then. Which of
+// them want space that there is not differs from region to region. If none can be repaired, or none
+// at present since a replica is being rebuilt, waiting requests are told that there is no space
+// instead of being kept for long.
 type sweep struct {
 	// began is when, 0 if none is under way; failed: a region could not be repaired since.
 	began  clock.Ticks
@@ -65,6 +66,6 @@ func (d *dirtyLog) nextTorn() (n uint32, ok bool) {
 // takeFull returns the requests that wait for room, which ends the sweep.
 func (d *dirtyLog) takeFull() []*task {
 	full := d.full
-	d.full, d.sweep = nil, sweep{}
+	d.full, d.sweep, d.inVain = nil, sweep{}, false
 	return full
 }

@@ -51,6 +51,62 @@ func TestFullLogGoesOnToOtherTornRegions(t *testing.T) {
 	}
 }
 
+// A region that is written to all the time keeps a full log neither from being swept nor from
+// telling that there is no space.
+func TestFullLogWithABusyRegion(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		room bool
+		want block.Code
+	}{{"and room to repair the others", true, block.OK}, {"and none", false, block.NoSpace}} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := fullLogRig(t)
+			a, b := g.fakes[0], g.fakes[1]
+			a.script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Write && h.Off == 4096 }
+			b.script = func(h *wire.Header) (block.Code, bool) {
+				if !tt.room && h.Type == wire.Write && h.Off > 4096 && h.Off < 4*region {
+					return block.NoSpace, false
+				}
+				return block.OK, false
+			}
+			busy := g.write(4096, 1, 4096)
+			g.until("a write is in flight", func() bool { return len(a.held) > 0 })
+			if code := g.finish(g.write(8*region, 9, 4096)); code != tt.want {
+				t.Errorf("a write to a new region: %s, want %s", code, tt.want)
+			}
+			if busy.done {
+				t.Error("the other write has ended")
+			}
+			a.release()
+			if code := g.finish(busy); code != block.OK {
+				t.Errorf("the other write: %s", code)
+			}
+			g.expectModes("a=RW b=RW")
+		})
+	}
+}
+
+// Beside the repair of a sweep nothing is flushed: it makes no room before the repair has ended.
+func TestFullLogIsNotFlushedBesideItsRepair(t *testing.T) {
+	g := fullLogRig(t)
+	a, b := g.fakes[0], g.fakes[1]
+	a.script = nil
+	b.script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Hash }
+	first := g.write(8*region, 9, 4096)
+	g.until("a region is compared", func() bool { return len(b.held) > 0 })
+	before := a.seen(wire.Flush)
+	second := g.write(9*region, 9, 4096)
+	g.never("a flush beside the repair", 3*time.Second, func() bool { return a.seen(wire.Flush) > before })
+	b.release()
+	if code := g.finish(first); code != block.OK {
+		t.Errorf("the first write: %s", code)
+	}
+	if code := g.finish(second); code != block.OK {
+		t.Errorf("the second write: %s", code)
+	}
+	g.expectModes("a=RW b=RW")
+}
+
 // Where no torn region can be repaired a write that needs room fails after each was tried once, the
 // next ones after one; and as soon as there is space they succeed.
 func TestFullLogOfFullDisksIsTriedOnce(t *testing.T) {

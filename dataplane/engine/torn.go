@@ -79,6 +79,9 @@ func (e *Engine) repairNextPiece() {
 		r.noRoom = m.failed && !m.gaveWay
 		e.dirty.noneToExpire, e.changed = false, true
 		m.done(ok)
+		if len(e.dirty.full) > 0 {
+			e.dirty.shrink(e)
+		}
 		e.repaired()
 		return
 	}
