@@ -12,7 +12,7 @@ import (
 // cloneFrom makes a volume's spec one of a clone: from is VOLUME or VOLUME/SNAPSHOT, or a data
 // source as the API has it. The size is the source's.
 func cloneFrom(ctx context.Context, api *client.Client, spec *client.VolumeSpec, from string) error {
-	source := strings.TrimPrefix(strings.TrimPrefix(from, "vol://"), "snap://")
+	source := sourceText(from)
 	volume, _, hasSnapshot := strings.Cut(source, "/")
 	spec.DataSource = "vol://" + source
 	if hasSnapshot {
@@ -28,6 +28,11 @@ func cloneFrom(ctx context.Context, api *client.Client, spec *client.VolumeSpec,
 	return nil
 }
 
+// sourceText is a data source as a person writes it: VOLUME or VOLUME/SNAPSHOT.
+func sourceText(source string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(source, "vol://"), "snap://")
+}
+
 // cloneText says how far the filling of a volume from another one is; ok is false if there is
 // nothing to be said.
 func cloneText(v *resource.Volume) (percent int, text string, ok bool) {
@@ -35,7 +40,7 @@ func cloneText(v *resource.Volume) (percent int, text string, ok bool) {
 	if v.DataSource == "" || s.State == "completed" || s.State == "copy-completed-awaiting-healthy" {
 		return 0, "", false
 	}
-	text = "being cloned from " + v.DataSource
+	text = "being cloned from " + sourceText(v.DataSource)
 	if s.State == "failed" {
 		text += fmt.Sprintf(", attempt %d has failed", s.AttemptCount)
 		if s.NextAllowedAttemptAt != "" {
@@ -49,8 +54,9 @@ func cloneText(v *resource.Volume) (percent int, text string, ok bool) {
 // cloned says whether a clone holds its content.
 func cloned(v *resource.Volume) (bool, error) {
 	if v.CloneStatus.State == "failed" && v.CloneStatus.NextAllowedAttemptAt == "" {
-		return false, fmt.Errorf("volume %s could not be cloned from %s in %d attempts; see: kubectl get events, and delete it",
-			v.Name, v.DataSource, v.CloneStatus.AttemptCount)
+		return false, fmt.Errorf("volume %s could not be cloned from %s in %d attempts; look why with: ankole event list --for volume/%s, "+
+			"and delete it with: ankole volume delete %s", v.Name, sourceText(v.DataSource), v.CloneStatus.AttemptCount,
+			v.Name, v.Name)
 	}
 	_, _, copying := cloneText(v)
 	return !copying, nil
