@@ -119,6 +119,23 @@ func scenarioA9(t *testing.T, c *cluster) {
 	d.twoAtOnce()
 }
 
+// guarded waits until a node's instance manager has a disruption budget that counts it and allows
+// none to go. An instance manager that has just begun has none yet.
+func (d *drainer) guarded(node string) {
+	c := d.cluster
+	c.t.Helper()
+	c.eventually("the instance manager of "+node+" has a budget", func(ctx context.Context) error {
+		b, err := d.ks.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, c.instanceManagerOf(node), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if b.Status.DisruptionsAllowed > 0 || b.Status.CurrentHealthy < 1 {
+			return fmt.Errorf("budget %+v", b.Status)
+		}
+		return nil
+	})
+}
+
 // twoAtOnce drains the two nodes that have the copies of the volume, which is detached.
 func (d *drainer) twoAtOnce() {
 	c := d.cluster
@@ -131,16 +148,7 @@ func (d *drainer) twoAtOnce() {
 		c.t.Fatalf("copies on %q, want two", both)
 	}
 	for _, node := range both {
-		c.eventually("the instance manager of "+node+" has a budget again", func(ctx context.Context) error {
-			b, err := d.ks.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, c.instanceManagerOf(node), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if b.Status.DisruptionsAllowed > 0 || b.Status.CurrentHealthy < 1 {
-				return fmt.Errorf("budget %+v", b.Status)
-			}
-			return nil
-		})
+		d.guarded(node)
 	}
 	d.cordon(both[0], true)
 	d.cordon(both[1], true)
