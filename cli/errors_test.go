@@ -170,6 +170,18 @@ volume trim nope
 volume upgrade nope
 volume upgrade busy --image nope
 volume watch nope
+volume list --token-file x --kubeconfig y
+volume list --context z
+volume list --server http://127.0.0.1:1 --port-forward
+volume list extra
+engine logs demo --tail 0
+replica inspect /nowhere/at -o csv
+replica export /nowhere/at /nowhere/image --format tar
+recurring-job create new --task snapshot --cron @daily --retain 1 --retain-age 1h
+recurring-job create new --task snapshot
+snapshot get
+snapshot get demo nope
+demo --dry-run
 `
 
 // TestErrors compares what every refusal says with the golden file: what failed, which object, what

@@ -105,11 +105,11 @@ do_csi() {
 
 do_k8s() {
 	need_bed || return 1
-	# To vet a test is to vet all of kubelet first.
 	# What is measured at rest takes 4 minutes alone, and stays for the night or for whoever asks for it.
 	skip='^(TestUpstream|TestIdleCost)$'
 	[ "$size" != night ] && [ -z "${RUN:-}" ] || skip='^TestUpstream$'
 	[ "$size" = night ] || timeout=60m
+	# To vet a test is to vet all of kubelet first.
 	gotest bed -count=1 -vet=off -parallel 2 -run "${RUN:-.}" -skip "$skip" ./k8stest || return 1
 	[ "$size" = night ] || return 0
 	go -C tools build -buildvcs=false -o "$bin/tools/" honnef.co/go/tools/cmd/staticcheck || return 1

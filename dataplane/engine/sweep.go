@@ -22,10 +22,10 @@ type sweep struct {
 // full disks not every write has all of them compared. One is tried by each.
 const sweepPause = time.Minute
 
-// repairOne repairs the next region of the sweep, or ends it.
+// repairOne repairs the next region of the sweep, or ends it. No repair is under way.
 func (d *dirtyLog) repairOne(e *Engine) {
-	if e.repairing != nil || e.frozen > 0 {
-		return // the repair's end, or thaw, calls again
+	if e.frozen > 0 {
+		return // thaw calls again
 	}
 	if d.sweep.began == 0 {
 		d.sweep.began = max(e.now, 1)
