@@ -46,7 +46,9 @@ func TestAcceptDataLoss(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	for _, answer := range []string{"", "yes\n", "other\n"} {
-		if status, text := run(answer, "--copy", "demo-old"); status == 0 || !strings.Contains(text, "not accepted") {
+		status, text := run(answer, "--copy", "demo-old")
+		_, question, _ := strings.Cut(text, "Type the volume's name")
+		if want := " to accept that: error: not accepted; nothing was changed\n"; status != exitError || question != want {
 			t.Errorf("%q: %d %s", answer, status, text)
 		}
 	}

@@ -133,7 +133,9 @@ setting set nope 1
 setting set log-level
 setting set log-level Loud
 setting set replica-auto-balance sometimes
+snapshot create
 snapshot create nope
+snapshot create demo a b
 snapshot list nope
 snapshot list demo --sort nothing
 snapshot purge nope

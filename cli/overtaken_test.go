@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -156,6 +157,9 @@ func TestErrorsOfTimeouts(t *testing.T) {
 		{b, "volume delete kept --yes --timeout 300ms"},
 		{b, "snapshot create busy new --timeout 300ms"},
 		{blind, "volume create new --size 1Gi --timeout 300ms"},
+		{b, "engine-image create registry/new:1 --timeout 300ms"},
+		{newBed(t, troubled()...), "node evict node-1 --timeout 300ms"},
+		{stuckPurge(t), "snapshot purge busy --timeout 300ms"},
 	} {
 		r := c.bed.run(strings.Fields(c.command)...)
 		fmt.Fprintf(&all, "$ ankole %s\n%s[%d]\n\n", c.command, lastWord(r), r.status)
@@ -192,6 +196,13 @@ func TestErrorsOfTheWay(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+	long, err := os.Create(filepath.Join(dir, "long"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(long.Truncate(maxManifest+1), long.Close()); err != nil {
+		t.Fatal(err)
+	}
 	pairs := []string{"LOST", lost.Kubeconfig(), "SILENT", silent.Kubeconfig(), "KUBECONFIG", s.Kubeconfig(), "FOREIGN",
 		strings.TrimPrefix(foreign.URL, "http://"), "NOBODY", nobody, "DIR", dir, "API", s.URL}
 	there, back := strings.NewReplacer(pairs...), slices.Clone(pairs)
@@ -206,6 +217,7 @@ func TestErrorsOfTheWay(t *testing.T) {
 		"node list --server http://FOREIGN",
 		"event list --server http://FOREIGN",
 		"apply -f /proc/self/mem --server http://NOBODY",
+		"apply -f DIR/long --server http://NOBODY",
 		"volume list --port-forward --kubeconfig LOST",
 		"volume list --port-forward --kubeconfig SILENT",
 		"volume list --port-forward --kubeconfig DIR/none",

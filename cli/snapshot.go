@@ -340,7 +340,7 @@ func purgeable(ctx context.Context, api *client.Client, volume string) (n int, e
 
 // purgeText says how far the slowest replica is.
 func purgeText(v *resource.Volume, left int) (percent int, text string) {
-	percent, text = unknownPercent, fmt.Sprintf("%d snapshots to purge", left)
+	percent, text = unknownPercent, count(left, "snapshot")+" to purge"
 	for _, p := range v.PurgeStatus {
 		switch {
 		case p.Error != "":

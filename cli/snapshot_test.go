@@ -183,8 +183,9 @@ func TestSnapshotRevertAndPurge(t *testing.T) {
 	}
 }
 
-// TestPurgeTellsWhatIsLeft: a purge that does not end says how far it is and what failed.
-func TestPurgeTellsWhatIsLeft(t *testing.T) {
+// stuckPurge is a cluster in which a purge of volume busy does not end.
+func stuckPurge(t *testing.T) *bed {
+	t.Helper()
 	b, engines := snapshotBed(t, snapshotCluster()...)
 	engines.Stick()
 	if err := engines.Remove(t.Context(), nil, "s1"); err != nil {
@@ -195,9 +196,14 @@ func TestPurgeTellsWhatIsLeft(t *testing.T) {
 		e.Status.PurgeStatus = map[string]lh.PurgeStatus{"tcp://127.0.1.1:10000": {Error: "bad disk", State: "error"},
 			"tcp://127.0.1.2:10000": {IsPurging: true, Progress: 30}}
 	})
-	r := b.run("snapshot", "purge", "busy", "--timeout", "2s")
-	if r.status != 1 || !strings.Contains(r.err, "[ 30%] volume busy: 1 snapshots to purge") ||
-		!strings.Contains(r.err, "volume busy is not purged after 2s: 1 snapshots to purge; replica") ||
+	return b
+}
+
+// TestPurgeTellsWhatIsLeft: a purge that does not end says how far it is and what failed.
+func TestPurgeTellsWhatIsLeft(t *testing.T) {
+	r := stuckPurge(t).run("snapshot", "purge", "busy", "--timeout", "2s")
+	if r.status != 1 || !strings.Contains(r.err, "[ 30%] volume busy: 1 snapshot to purge") ||
+		!strings.Contains(r.err, "volume busy is not purged after 2s: 1 snapshot to purge; replica") ||
 		!strings.Contains(r.err, "bad disk; look at its snapshots with: ankole snapshot list busy") {
 		t.Errorf("%+v", r)
 	}
