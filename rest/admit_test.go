@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/test/wait"
 )
 
 // guarded is a server that asks who its callers are. mode is setting api-anonymous-access.
@@ -205,6 +207,47 @@ func TestSession(t *testing.T) {
 	if a := f.do("DELETE", "/v1/session", "", own...); a.status != 200 {
 		t.Errorf("logging out again: %d %s", a.status, a.text)
 	}
+}
+
+// TestStreamsOfOneCaller: a user, or an address that shows nobody, cannot take the streams of others.
+func TestStreamsOfOneCaller(t *testing.T) {
+	f := guarded(t, &resttest.Reviews{Rights: users}, "read-only", same)
+	open := func(header http.Header) (*websocket.Conn, int) {
+		t.Helper()
+		c, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(f.url, "http")+"/v1/ws/orphans", header)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		} else if resp == nil {
+			t.Fatal(err)
+		}
+		return c, resp.StatusCode
+	}
+	admin := http.Header{"Authorization": {"Bearer of-admin"}}
+	var first *websocket.Conn
+	for i := range maxStreamsEach {
+		c, status := open(admin)
+		if status != http.StatusSwitchingProtocols {
+			t.Fatalf("stream %d: %d", i+1, status)
+		}
+		if first == nil {
+			first = c
+		}
+	}
+	if _, status := open(admin); status != http.StatusTooManyRequests {
+		t.Errorf("one more: %d", status)
+	}
+	if _, status := open(nil); status != http.StatusSwitchingProtocols {
+		t.Errorf("of somebody else: %d", status)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, "the place of a stream that has ended is free", func() error {
+		if _, status := open(admin); status != http.StatusSwitchingProtocols {
+			return fmt.Errorf("%d", status)
+		}
+		return nil
+	})
 }
 
 // TestStreamsOfPages: a page of another site reads no stream, by cookie or by anonymous access.

@@ -1,10 +1,10 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -206,16 +206,25 @@ func checkImage(v *lh.Volume, node string, replicaNodes []string, images []lh.En
 
 func detachVolume(q *request) (any, error) {
 	name := q.params["name"]
-	var in resource.DetachInput
-	// An empty body asks for the plain ticket to go, as does one that is not JSON: old clients send
-	// anything.
-	if err := q.decode(&in); err != nil && !errors.Is(err, io.EOF) {
-		in = resource.DetachInput{}
+	in, err := q.detachInput()
+	if err != nil {
+		return nil, err
 	}
 	if err := q.server.detach(q.Context(), name, in); err != nil {
 		return nil, fmt.Errorf("unable to detach volume %s: %w", name, err)
 	}
 	return q.volume(name)
+}
+
+// detachInput is what a client wants detached. Without a JSON object that is the plain ticket: old
+// clients send nothing, or anything. An object that cannot be read is refused; it may name another
+// ticket.
+func (q *request) detachInput() (in resource.DetachInput, err error) {
+	body, err := q.body()
+	if err != nil || !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
+		return in, err
+	}
+	return in, resource.Decode(body, &in)
 }
 
 // detach withdraws one ticket, or all of them.

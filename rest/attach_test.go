@@ -2,6 +2,8 @@ package rest
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,6 +138,30 @@ func TestAttachAfterAWithdrawal(t *testing.T) {
 		}
 	}
 	if a := attach(`,"withdrawals":3`); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+// TestDetachUnreadable: what is no JSON object asks for the plain ticket to go, as nothing does; an
+// object that cannot be read asks for nothing.
+func TestDetachUnreadable(t *testing.T) {
+	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
+	for _, body := range []string{`{"hostId":"node-1"}`,
+		`{"hostId":"node-1","attachmentID":"csi-1","attacherType":"csi-attacher"}`} {
+		if a := f.do("POST", "/v1/volumes/demo?action=attach", body); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.text)
+		}
+	}
+	before := f.state()
+	long := `{"attachmentID":"csi-1"` + strings.Repeat(" ", maxBodyBytes) + "}"
+	for _, body := range []string{`{"attachmentID":"csi-1`, `{"attachmentID":7}`, `{} {}`, long,
+		strings.Repeat("x", maxBodyBytes+1)} {
+		a := f.do("POST", "/v1/volumes/demo?action=detach", body)
+		if a.status != http.StatusInternalServerError || a.json["type"] != "error" || f.state() != before {
+			t.Errorf("%.40s: %d %s", body, a.status, a.text)
+		}
+	}
+	if a := f.do("POST", "/v1/volumes/demo?action=detach", "hello"); a.status != http.StatusOK || f.state() == before {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 }

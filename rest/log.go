@@ -45,12 +45,12 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request) {
 		q.fail(errors.New("this server has no way to instance managers"))
 		return
 	}
-	if !s.streams.add() {
-		q.fail(Refuse(http.StatusServiceUnavailable,
-			fmt.Errorf("%d streams are open already, which is the limit", maxStreams)))
+	done, err := s.streams.add(q)
+	if err != nil {
+		q.fail(err)
 		return
 	}
-	defer s.streams.done()
+	defer done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	managers, err := s.logManagers(ctx, name, r.URL.Query().Get("node"))

@@ -130,17 +130,26 @@ func (q *request) fail(err error) {
 // decode reads the body as JSON into a pointer. Keys match whatever their case, unknown ones are
 // ignored and the content type does not matter. The memory used is bounded by maxBodyBytes.
 func (q *request) decode(into any) error {
+	body, err := q.body()
+	if err != nil {
+		return err
+	}
+	return resource.Decode(body, into)
+}
+
+// body reads the request body; one that is too long is an error.
+func (q *request) body() ([]byte, error) {
 	if q.ContentLength > maxBodyBytes {
-		return q.tooLong()
+		return nil, q.tooLong()
 	}
 	body, err := io.ReadAll(io.LimitReader(q.Body, maxBodyBytes+1))
 	if err != nil {
-		return fmt.Errorf("reading the request body: %w", err)
+		return nil, fmt.Errorf("reading the request body: %w", err)
 	}
 	if len(body) > maxBodyBytes {
-		return q.tooLong()
+		return nil, q.tooLong()
 	}
-	return resource.Decode(body, into)
+	return body, nil
 }
 
 // tooLong drains the body as far as is reasonable and returns the refusal.

@@ -22,8 +22,10 @@ const (
 	writeTimeout = 10 * time.Second
 	// pollPeriod is how often a stream looks for changes when nothing tells it of them.
 	pollPeriod = time.Second
-	// maxStreams bounds the open streams of one manager; a browser page has about eight.
-	maxStreams = 512
+	// maxStreams bounds the open streams and logs of one manager, maxStreamsEach those of one caller; a
+	// browser page has about eight.
+	maxStreams     = 512
+	maxStreamsEach = 128
 	// maxStreamLife ends the stream of a caller who has shown credentials: whoever opens it again is
 	// judged again.
 	maxStreamLife = 15 * time.Minute
@@ -84,28 +86,47 @@ var upgrader = websocket.Upgrader{
 	WriteBufferPool:   &sync.Pool{},
 }
 
-// streams counts the open streams so that the server can wait for them.
+// streams counts the open streams and logs, all and by caller, so that no caller takes the places
+// of others and the server can wait for them.
 type streams struct {
 	mu   sync.Mutex
 	open int
+	of   map[string]int
 	wg   sync.WaitGroup
 }
 
-func (s *streams) add() bool {
+// add opens a stream of a caller, which done ends, or refuses it.
+func (s *streams) add(q *request) (done func(), err error) {
+	who := q.caller.String()
+	if q.caller.Anonymous {
+		who += " at " + hostOf(q.RemoteAddr)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.of[who] >= maxStreamsEach {
+		return nil, Refuse(http.StatusTooManyRequests,
+			fmt.Errorf("%s has %d streams open already, which is the limit; close some", who, maxStreamsEach))
+	}
 	if s.open >= maxStreams {
-		return false
+		return nil, Refuse(http.StatusServiceUnavailable,
+			fmt.Errorf("%d streams are open already, which is the limit", maxStreams))
+	}
+	if s.of == nil {
+		s.of = map[string]int{}
 	}
 	s.open++
+	s.of[who]++
 	s.wg.Add(1)
-	return true
+	return func() { s.done(who) }, nil
 }
 
-func (s *streams) done() {
+func (s *streams) done(who string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
+	if s.of[who]--; s.of[who] == 0 {
+		delete(s.of, who)
+	}
 	s.wg.Done()
 }
 
@@ -125,12 +146,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		q.fail(fmt.Errorf("/v1/ws/%s is a websocket; a plain list is at /v1/%[1]s", q.params["stream"]))
 		return
 	}
-	if !s.streams.add() {
-		q.fail(Refuse(http.StatusServiceUnavailable,
-			fmt.Errorf("%d streams are open already, which is the limit", maxStreams)))
+	done, err := s.streams.add(q)
+	if err != nil {
+		q.fail(err)
 		return
 	}
-	defer s.streams.done()
+	defer done()
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return // The upgrader has answered.

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/claim"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
@@ -33,6 +37,9 @@ func editVolumeJobs(q *request, edit func(labels map[string]string, label string
 	label := jobLabels[in.IsGroup] + in.Name
 	err := checkJobName(in.Name)
 	if err == nil {
+		err = q.checkJobSource(name, label)
+	}
+	if err == nil {
 		err = q.editVolume(name, func(v *lh.Volume) error {
 			if v.Labels == nil {
 				v.Labels = map[string]string{}
@@ -45,6 +52,20 @@ func editVolumeJobs(q *request, edit func(labels map[string]string, label string
 		return nil, fmt.Errorf("unable to update the recurring jobs of volume %s: %w", name, err)
 	}
 	return listVolumeJobs(q)
+}
+
+// checkJobSource refuses a change of what the labels of the volume's claim say.
+func (q *request) checkJobSource(name, label string) error {
+	var v lh.Volume
+	if err := q.server.get(q.Context(), name, &v); err != nil {
+		return err
+	}
+	c, _, err := admission.BoundClaim(q.Context(), q.server.cfg.Live, &v)
+	if err != nil || c == nil || !claim.Sources().Matches(labels.Set(c.Labels)) {
+		return err
+	}
+	return fmt.Errorf("they are the labels of its claim %s/%s, which has %s=%s; change them there, for example with: "+
+		"kubectl -n %[1]s label pvc %[2]s %[5]s=%[4]s", c.Namespace, c.Name, naming.LabelRecurringJobSource, naming.Enabled, label)
 }
 
 // checkJobName refuses what cannot be the end of a label's key.

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
@@ -30,6 +33,31 @@ func (f *fixture) jobs(a answer) string {
 		out = append(out, text)
 	}
 	return strings.Join(out, ", ")
+}
+
+// TestRecurringJobsOfAClaim: what the labels of the volume's claim say is changed there.
+func TestRecurringJobsOfAClaim(t *testing.T) {
+	objects := resttest.Volume("demo")
+	objects[0].(*lh.Volume).Status.KubernetesStatus = lh.KubernetesStatus{PVName: "pv", Namespace: "app", PVCName: "data"}
+	source := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data",
+		Labels: map[string]string{"recurring-job.longhorn.io/source": "enabled"}},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
+	f := newFixture(t, resttest.Cluster(append(objects, source)...)...)
+	before := f.state()
+	for _, action := range []string{"recurringJobAdd", "recurringJobDelete"} {
+		f.refused(f.do("POST", "/v1/volumes/demo?action="+action, `{"name":"nightly"}`), 500,
+			"kubectl -n app label pvc data recurring-job.longhorn.io/nightly=enabled")
+	}
+	if f.state() != before {
+		t.Error("something has changed")
+	}
+	source.Labels = nil
+	if err := f.client.Update(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	if have := f.jobs(f.do("POST", "/v1/volumes/demo?action=recurringJobAdd", `{"name":"nightly"}`)); have != "nightly" {
+		t.Errorf("follows %q", have)
+	}
 }
 
 // TestRecurringJobsOfAVolume adds, lists and removes the jobs and groups that a volume follows.

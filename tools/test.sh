@@ -122,9 +122,9 @@ do_scenarios() {
 # wrong input; a folder of an earlier build.
 scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster)$
 	^TestPlaces$/^F18$'
-# Nearly a minute until I/O that waits for all replicas ends, and 20 s of a frozen API server, during which leases that last
-# five times as long do not end; make hunt runs both.
-waits='^TestF2$/^F15$|^TestCluster$/^P7APIServer$'
+# Nearly a minute until I/O that waits for all replicas ends; 20 s of a frozen API server, during which leases that last five
+# times as long do not end; up to a minute until a CronJob's time has come: make hunt runs them.
+waits='^TestF2$/^F15$|^TestCluster$/^(P7APIServer|F10Clock)$'
 
 do_sanity() {
 	need_sanity || return 1

@@ -15,8 +15,11 @@ main() {
 	go -C "$root/bed" test -c -vet=off -buildvcs=false -ldflags "-s -w" -o "$bin/upstream/upstream.test" ./upstream
 	printf ' %s\n' "$(seconds "$began")"
 	"$root/tools/unpack.sh" busybox busybox-static
-	for applet in $("$bin/packages/busybox/bin/busybox" --list); do
-		[ -e "$bin/packages/busybox/bin/$applet" ] || ln -s busybox "$bin/packages/busybox/bin/$applet"
+	"$root/tools/unpack.sh" coreutils busybox-static coreutils libc6 libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0
+	for folder in "$bin/packages/busybox" "$bin/packages/coreutils"; do
+		for applet in $("$folder/bin/busybox" --list); do
+			[ -e "$folder/bin/$applet" ] || [ -e "$folder/usr/bin/$applet" ] || ln -s busybox "$folder/bin/$applet"
+		done
 	done
 	go -C "$root/tools" build -buildvcs=false -o "$bin/tools/" ./images
 	cd "$root"

@@ -29,6 +29,9 @@ func BoundClaim(ctx context.Context, r client.Reader, v *v1beta2.Volume) (claim 
 	case claim.Spec.VolumeName != k.PVName || claim.DeletionTimestamp != nil:
 		return nil, false, nil
 	}
+	if classOf(claim) == "" {
+		return claim, false, nil
+	}
 	var class storagev1.StorageClass
 	switch err := r.Get(ctx, client.ObjectKey{Name: classOf(claim)}, &class); {
 	case apierrors.IsNotFound(err):

@@ -3,18 +3,24 @@
 // stays as history, with the time since when: a restored or detached volume still tells whose it
 // was.
 //
-// It watches PersistentVolumes and Pods of all namespaces; of Pods outside the system's namespace
-// the cache keeps only what is needed here (Outline). decide is pure; docs/claims-of-volumes.md has
-// its table.
+// It also keeps the labels by which a volume follows recurring jobs equal to those of a claim that
+// says that it is their source.
+//
+// It watches PersistentVolumes and Pods of all namespaces, and claims that are such a source; of
+// Pods outside the system's namespace the cache keeps only what is needed here (Outline). decide is
+// pure; docs/claims-of-volumes.md has its table.
 package claim
 
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,6 +61,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Watches: []loop.Watch{
 			loop.WatchingChanges(&corev1.PersistentVolume{}, pvChanged, index.VolumeOf),
 			loop.WatchingChanges(&corev1.Pod{}, podChanged, r.volumesOf).Elsewhere(),
+			loop.WatchingChanges(&corev1.PersistentVolumeClaim{}, labelsChanged, r.volumesOfClaim).Elsewhere(),
 		},
 	}
 }
@@ -69,17 +76,31 @@ func podChanged(before, after *corev1.Pod) bool {
 		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
 }
 
+func labelsChanged(before, after *corev1.PersistentVolumeClaim) bool {
+	return !maps.Equal(before.Labels, after.Labels)
+}
+
 // volumesOf names the volumes that a Pod uses.
 func (r *Reconciler) volumesOf(p *corev1.Pod) (volumes []string) {
 	for _, name := range index.ClaimsOf(p) {
-		var list corev1.PersistentVolumeList
-		if err := r.client.List(context.Background(), &list, index.ClaimedBy(p.Namespace, name),
-			client.UnsafeDisableDeepCopy); err != nil {
-			return volumes // the cache is stopping
-		}
-		for i := range list.Items {
-			volumes = append(volumes, index.VolumeOf(&list.Items[i])...)
-		}
+		volumes = append(volumes, r.claimed(p.Namespace, name)...)
+	}
+	return volumes
+}
+
+func (r *Reconciler) volumesOfClaim(c *corev1.PersistentVolumeClaim) []string {
+	return r.claimed(c.Namespace, c.Name)
+}
+
+// claimed names the volumes that are bound to a claim.
+func (r *Reconciler) claimed(namespace, name string) (volumes []string) {
+	var list corev1.PersistentVolumeList
+	if err := r.client.List(context.Background(), &list, index.ClaimedBy(namespace, name),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache is stopping
+	}
+	for i := range list.Items {
+		volumes = append(volumes, index.VolumeOf(&list.Items[i])...)
 	}
 	return volumes
 }
@@ -90,6 +111,8 @@ type seen struct {
 	PV *corev1.PersistentVolume
 	// Pods are those that use the claim it is bound to.
 	Pods []*corev1.Pod
+	// Source is that claim if its labels say which recurring jobs the volume follows; nil otherwise.
+	Source *corev1.PersistentVolumeClaim
 }
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (g seen, err error) {
@@ -115,7 +138,28 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (g seen, err
 	for i := range pods.Items {
 		g.Pods = append(g.Pods, &pods.Items[i])
 	}
+	var c corev1.PersistentVolumeClaim
+	switch err := r.client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &c); {
+	case apierrors.IsNotFound(err): // or it has no label Source: the cache holds those that have
+	case err != nil:
+		return g, fmt.Errorf("get claim %s/%s: %w", ref.Namespace, ref.Name, err)
+	case IsSource(&c, g.PV):
+		g.Source = &c
+	}
 	return g, nil
+}
+
+// Sources selects the claims that the leader's cache holds.
+func Sources() labels.Selector {
+	return labels.SelectorFromSet(labels.Set{naming.LabelRecurringJobSource: naming.Enabled})
+}
+
+// IsSource says whether labels of a claim say which recurring jobs the volume of a PersistentVolume
+// follows: it is the one that is bound to it.
+func IsSource(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
+	ref := pv.Spec.ClaimRef
+	return ref != nil && c.UID == ref.UID && c.Spec.VolumeName == pv.Name && c.DeletionTimestamp == nil &&
+		Sources().Matches(labels.Set(c.Labels))
 }
 
 func bound(pv *corev1.PersistentVolume) bool {

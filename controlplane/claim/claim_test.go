@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +153,63 @@ func TestSchedulingErrorOnThePV(t *testing.T) {
 	}
 }
 
+// TestJobsOfAClaim: a claim that is the source of them decides which recurring jobs and groups the
+// volume follows; other labels, and those of volumes whose claim is none, stay.
+func TestJobsOfAClaim(t *testing.T) {
+	const jobs, groups = "recurring-job.longhorn.io/", "recurring-job-group.longhorn.io/"
+	type set = map[string]string
+	for name, tt := range map[string]struct{ source, has, want set }{
+		"taken over": {set{jobs + "source": "enabled", jobs + "a": "enabled", groups + "g": "enabled", jobs + "off": "disabled",
+			"app": "web"}, set{"mine": "x", jobs + "b": "enabled", groups + "default": "enabled"},
+			set{"mine": "x", jobs + "a": "enabled", groups + "g": "enabled"}},
+		"none":             {set{jobs + "source": "enabled"}, set{jobs + "b": "enabled"}, set{groups + "default": "enabled"}},
+		"no source":        {nil, set{jobs + "b": "enabled"}, set{jobs + "b": "enabled"}},
+		"no labels so far": {set{jobs + "source": "enabled", jobs + "a": "enabled"}, nil, set{jobs + "a": "enabled"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: tt.has}}
+			g := seen{PV: testPV("pv", "v", corev1.VolumeBound, "data")}
+			if tt.source != nil {
+				g.Source = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Labels: tt.source}}
+			}
+			for range 3 {
+				if u, ok := decide(testNow, v, g).Do.(loop.Update); ok {
+					v = u.Object.(*v1beta2.Volume)
+				}
+			}
+			if decide(testNow, v, g).Do != nil {
+				t.Error("it does not settle")
+			}
+			if !maps.Equal(v.Labels, tt.want) {
+				t.Errorf("labels %v, want %v", v.Labels, tt.want)
+			}
+		})
+	}
+}
+
+// TestSources: the claim that is bound to the PersistentVolume, and says that it is a source.
+func TestSources(t *testing.T) {
+	pv := testPV("pv", "v", corev1.VolumeBound, "data")
+	pv.Spec.ClaimRef.UID = "1"
+	for name, tt := range map[string]struct {
+		change func(*corev1.PersistentVolumeClaim)
+		want   bool
+	}{
+		"a source":         {func(*corev1.PersistentVolumeClaim) {}, true},
+		"says nothing":     {func(c *corev1.PersistentVolumeClaim) { c.Labels = nil }, false},
+		"says no":          {func(c *corev1.PersistentVolumeClaim) { c.Labels["recurring-job.longhorn.io/source"] = "no" }, false},
+		"made anew":        {func(c *corev1.PersistentVolumeClaim) { c.UID = "2" }, false},
+		"bound to another": {func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "other" }, false},
+	} {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1",
+			Labels: map[string]string{"recurring-job.longhorn.io/source": "enabled"}}}
+		c.Spec.VolumeName = "pv"
+		if tt.change(c); IsSource(c, pv) != tt.want {
+			t.Errorf("%s: %t", name, !tt.want)
+		}
+	}
+}
+
 // TestGather: the PersistentVolume that is bound goes before others; Pods of the claim are found by
 // it, and wake the volume.
 func TestGather(t *testing.T) {
@@ -164,19 +222,26 @@ func TestGather(t *testing.T) {
 	other := testPV("other", "v", corev1.VolumeBound, "foreign")
 	other.Spec.CSI.Driver = "ebs"
 	pod := testPod("p", "data", "", "", corev1.PodRunning)
+	source := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data",
+		Labels: map[string]string{"recurring-job.longhorn.io/source": "enabled"}}}
+	source.Spec.VolumeName = "b"
 	b := fake.NewClientBuilder().WithScheme(s).WithObjects(testPV("a", "v", corev1.VolumeAvailable, ""),
 		testPV("b", "v", corev1.VolumeBound, "data"), testPV("w", "w", corev1.VolumeBound, "second"), other, pod,
-		testPod("q", "second", "", "", corev1.PodRunning))
+		testPod("q", "second", "", "", corev1.PodRunning), source)
 	for _, i := range index.Claims() {
 		b = b.WithIndex(i.Object, i.Field, i.Of)
 	}
 	r := New("ns").WithClient(b.Build())
 	g, err := r.gather(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}})
-	if err != nil || g.PV == nil || g.PV.Name != "b" || len(g.Pods) != 1 || g.Pods[0].Name != "p" {
+	if err != nil || g.PV == nil || g.PV.Name != "b" || len(g.Pods) != 1 || g.Pods[0].Name != "p" ||
+		g.Source == nil {
 		t.Errorf("%+v, %v", g, err)
 	}
 	if got := r.volumesOf(pod); len(got) != 1 || got[0] != "v" {
 		t.Errorf("the Pod wakes %v", got)
+	}
+	if got := r.volumesOfClaim(source); len(got) != 1 || got[0] != "v" {
+		t.Errorf("the claim wakes %v", got)
 	}
 	if got := index.VolumeOf(other); got != nil {
 		t.Errorf("a PersistentVolume of another driver wakes %v", got)

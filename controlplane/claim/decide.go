@@ -3,6 +3,7 @@ package claim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,44 @@ func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 		k.LastPodRefAt = at
 	}
 	noteContent(now, v, g)
+	if followed := followClaim(v, g.Source); followed != nil {
+		return loop.Decision{Do: loop.Update{Object: followed}}
+	}
 	return tellPV(v, g.PV)
+}
+
+// followClaim returns the volume with the recurring jobs and groups that its claim chooses; nil if
+// it has them, or the claim is no source. Whoever chooses none is in group default, as admission
+// has it.
+func followClaim(v *v1beta2.Volume, source *corev1.PersistentVolumeClaim) *v1beta2.Volume {
+	if source == nil || v.DeletionTimestamp != nil {
+		return nil
+	}
+	wants := chosen(source.Labels)
+	if !naming.ChoosesJobs(wants) {
+		wants[naming.LabelRecurringJobGroupPrefix+v1beta2.RecurringJobGroupDefault] = naming.Enabled
+	}
+	has := chosen(v.Labels)
+	if maps.Equal(has, wants) {
+		return nil
+	}
+	c := v.DeepCopy()
+	maps.DeleteFunc(c.Labels, func(key, _ string) bool { return has[key] != "" })
+	for key, value := range wants {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, key, value)
+	}
+	return c
+}
+
+// chosen are the labels that choose recurring jobs and groups.
+func chosen(labels map[string]string) map[string]string {
+	jobs := map[string]string{}
+	for key, value := range labels {
+		if value == naming.Enabled && naming.ChoosesJobs(map[string]string{key: value}) {
+			jobs[key] = value
+		}
+	}
+	return jobs
 }
 
 // tellPV has the PersistentVolume say why the volume has no place for some replica, in an

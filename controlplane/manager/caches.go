@@ -30,8 +30,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// leaderCache holds everything in the namespace, the cluster-wide kinds, and of the Pods of all
-// other namespaces which claims they use.
+// leaderCache holds everything in the namespace, the cluster-wide kinds, of the Pods of all other
+// namespaces which claims they use, and the claims whose labels volumes follow.
 func leaderCache(cfg Config) cache.Options {
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}},
@@ -39,6 +39,10 @@ func leaderCache(cfg Config) cache.Options {
 			&corev1.Pod{}: {
 				Namespaces: map[string]cache.Config{cache.AllNamespaces: {}},
 				Transform:  claim.Outline(cfg.Namespace),
+			},
+			&corev1.PersistentVolumeClaim{}: {
+				Namespaces: map[string]cache.Config{cache.AllNamespaces: {}},
+				Label:      claim.Sources(),
 			},
 		},
 	}

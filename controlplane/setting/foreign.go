@@ -12,6 +12,7 @@ const (
 	DataEngineLogFlags             = "data-engine-log-flags"
 	DefaultUblkQueueDepth          = "default-ublk-queue-depth"
 	DefaultUblkNumberOfQueue       = "default-ublk-number-of-queue"
+	LogPath                        = "log-path"
 )
 
 // noSecondEngine is why settings of data engine v2 keep their defaults.
@@ -23,6 +24,12 @@ var foreignDefinitions = []Definition{
 		Description: "The data engine on raw block devices, which this system does not have: it cannot be turned on.",
 		Category:    CategoryDangerZone, Type: TypeBool, Required: true,
 		Default: "false", OnlyDefault: noSecondEngine,
+	},
+	{
+		Name: LogPath, DisplayName: "Log Path",
+		Description: "Where instance managers of data engine v2, which this system does not have, write logs on the host.",
+		Category:    CategoryDangerZone, Type: TypeString, Required: true,
+		Default: "/var/lib/longhorn/logs", OnlyDefault: noSecondEngine,
 	},
 	foreign(DataEngineHugepageEnabled, "Data Engine Hugepage Enabled", TypeBool, "true"),
 	foreign(DataEngineMemorySize, "Data Engine Memory Size", TypeInt, "2048"),

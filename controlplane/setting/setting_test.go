@@ -106,7 +106,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 116 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 117 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {

@@ -80,6 +80,9 @@ func TestClone(t *testing.T) {
 				t.Errorf("told %d times that it begins", n)
 			}
 			w.cloneIs(v1beta2.VolumeCloneStateCopyCompletedUnhealthy, time.Minute)
+			if n := w.told("VolumeCloneCopyCompleteAwaitingHealthy"); n != 1 {
+				t.Errorf("told %d times that the copy is complete", n)
+			}
 			w.cloneIs(v1beta2.VolumeCloneStateCompleted, 5*time.Minute)
 			w.settle()
 			w.expect(`detached unknown at ""`)

@@ -121,6 +121,9 @@ func TestExpansionWaitsForRoom(t *testing.T) {
 		w.cancelGrowth("v")
 		w.settle()
 		w.expectSize(volumeSize)
+		if n := w.told("CanceledExpansion"); n != 1 {
+			t.Errorf("told %d times that it was cancelled", n)
+		}
 		if c := w.condition(v1beta2.VolumeConditionWaitForExpansion); c.Status ==
 			v1beta2.ConditionTrue {
 			t.Errorf("%+v", c)

@@ -456,7 +456,7 @@ func TestFaultedVolumeIsSalvagedWhenEnoughMembersAreBack(t *testing.T) {
 	d := decide(now, v, *s)
 	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown || v.Status.LastAutoSalvagedAt == "" ||
 		v.Status.RemountRequestedAt == "" ||
-		len(d.Events) != 1 || d.Events[0].Reason != naming.EventAutoSalvaged {
+		len(told(d, naming.EventAutoSalvaged)) != 1 || len(told(d, naming.EventRemount)) != 1 {
 		t.Fatalf("status %+v, events %v", v.Status, d.Events)
 	}
 }

@@ -14,7 +14,7 @@ const ReasonNoRoom = "NoRoom"
 
 // noteExpansion finds out whether the volume is to grow, and whether there is room for that.
 func (p *pass) noteExpansion() {
-	v := p.v
+	v, wanted := p.v, p.v.Status.ExpansionRequired
 	v.Status.ExpansionRequired = p.engine != nil && v.DeviceBytes() > p.engine.SizeBytes()
 	if v.Status.ExpansionRequired {
 		p.noRoom = p.fullDisk(v.DeviceBytes())
@@ -32,6 +32,20 @@ func (p *pass) noteExpansion() {
 	case told:
 		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionWaitForExpansion, Status: v1beta2.ConditionFalse})
 	}
+	if wanted && !v.Status.ExpansionRequired && p.engine != nil && (told || p.grownSpec() > v.DeviceBytes()) &&
+		p.engine.SizeBytes() <= v.DeviceBytes() {
+		p.tell(false, naming.EventCanceledExpansion, "the expansion of volume %s was cancelled; it has %d bytes", v.Name,
+			v.Spec.Size)
+	}
+}
+
+// grownSpec is the largest size that engine and replicas were asked to have.
+func (p *pass) grownSpec() int64 {
+	size := p.engine.Spec.VolumeSize
+	for _, r := range p.live() {
+		size = max(size, r.Spec.VolumeSize)
+	}
+	return size
 }
 
 // fullDisk names a disk on which the volume's replicas cannot all become size bytes large; empty

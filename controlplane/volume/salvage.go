@@ -44,7 +44,7 @@ func (p *pass) salvage() loop.Change {
 		return nil
 	}
 	v.Status.Robustness = v1beta2.VolumeRobustnessUnknown
-	v.Status.RemountRequestedAt = p.stamp()
+	p.requestRemount("it has been salvaged")
 	if automatic {
 		v.Status.LastAutoSalvagedAt = p.stamp()
 		p.tell(true, naming.EventAutoSalvaged, "volume %s is tried again with every replica within reach", v.Name)
@@ -65,9 +65,15 @@ func (p *pass) followDevice() {
 	if !replaced {
 		return // it is being attached, or has migrated, or comes from an engine that told no ID
 	}
-	st.RemountRequestedAt = p.stamp()
+	p.requestRemount("its block device is another one")
 	p.tell(true, naming.EventDetachedUnexpectedly, "the block device of volume %s on node %s has ended and is there anew: "+
 		"what was mounted from the former one gives errors until it is mounted again", p.v.Name, st.CurrentNodeID)
+}
+
+// requestRemount has the volume's users mount it again.
+func (p *pass) requestRemount(why string) {
+	p.v.Status.RemountRequestedAt = p.stamp()
+	p.tell(false, naming.EventRemount, "volume %s is to be mounted again: %s", p.v.Name, why)
 }
 
 // salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a

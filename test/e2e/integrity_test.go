@@ -21,7 +21,7 @@ import (
 
 // dataIntegrity: the data of a snapshot is checked because somebody asks for it, and once more when
 // the copy of one replica is another one than it was: the copy is mended, an event says so, and the
-// users of the volume notice nothing. F10 has a check by the schedule.
+// users of the volume notice nothing. F10Clock has a check by the schedule.
 func dataIntegrity(t *testing.T, c *cluster) {
 	const name, size = "integrity", 64 * mib
 	c.create(name, size, 3)
