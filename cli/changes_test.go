@@ -234,6 +234,32 @@ func TestSeveralNames(t *testing.T) {
 	wg.Wait()
 }
 
+// TestSeveralNamesWithValues: what one command is told of several objects is done to each; one that fails
+// keeps none of the others from it.
+func TestSeveralNamesWithValues(t *testing.T) {
+	job := func(name string) *lh.RecurringJob {
+		return &lh.RecurringJob{ObjectMeta: resttest.Meta(name), Spec: lh.RecurringJobSpec{Name: name, Task: "snapshot",
+			Cron: "@daily", Retain: 1, Concurrency: 1}}
+	}
+	b, _ := snapshotBed(t, append(snapshotCluster(), job("a"), job("b"))...)
+	const missing = "error: volume nope not found; list volumes with: ankole volume list\n"
+	for command, want := range map[string]result{
+		"volume expand busy nope demo --size 4Gi --wait=false": {1, "volume busy: size 4294967296 bytes\n" +
+			"volume demo: size 4294967296 bytes\n", missing},
+		"volume scale nope busy --replicas 2 --wait=false": {1, "volume busy has 2 replicas\n", missing},
+		"volume set-locality busy nope demo best-effort --wait=false": {1, "volume busy: data locality best-effort",
+			missing},
+		"snapshot purge nope busy": {1, "snapshots of volume busy purged\n", missing},
+		"recurring-job update a nope b --retain 3": {1, "recurring job a changed\nrecurring job b changed\n",
+			"error: recurring-job nope not found; list recurring-jobs with: ankole recurring-job list\n"},
+	} {
+		r := b.run(strings.Fields(command)...)
+		if r.status != want.status || !strings.HasPrefix(r.out, want.out) || !strings.HasPrefix(r.err, want.err) {
+			t.Errorf("%s: %+v", command, r)
+		}
+	}
+}
+
 // TestDryRun: whatever a command would change is shown and not done, whatever it only reads is
 // read.
 func TestDryRun(t *testing.T) {

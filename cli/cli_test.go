@@ -463,7 +463,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"disk", "evict", "node-1", ""}, "disk-1"},
 		{[]string{"replica", "describe", "busy"}, "busy-r-11111111"},
 		{[]string{"volume", "set-locality", "d"}, "demo"},
-		{[]string{"volume", "set-locality", "demo", ""}, "disabled best-effort strict-local"},
+		{[]string{"volume", "set-locality", "demo", ""}, "busy wide disabled best-effort strict-local"},
 		{[]string{"replica", "delete", "b"}, "busy"},
 		{[]string{"replica", "delete", "busy", ""}, "busy-r-11111111"},
 	} {

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
@@ -14,11 +16,11 @@ func (a *app) volumeExpand() *cobra.Command {
 	var size string
 	var cancel bool
 	var w waiting
-	c := &cobra.Command{Use: "expand NAME --size SIZE", Short: "Make a volume larger, attached or not",
+	c := &cobra.Command{Use: "expand NAME… --size SIZE", Short: "Make volumes larger, attached or not",
 		Long: "Make a volume larger, attached or not. Its block device grows at once; a file system on it is grown with its own\n" +
 			"tool, such as resize2fs or xfs_growfs.",
 		Example: "  ankole volume expand demo --size 2Gi\n  ankole volume expand demo --cancel",
-		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args:    atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (size == "") == !cancel {
 				return usagef("name the new size, for instance --size 2Gi, or --cancel, and not both")
@@ -27,31 +29,42 @@ func (a *app) volumeExpand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if cancel {
-				v, err := api.CancelExpansion(cmd.Context(), args[0])
-				if err != nil {
-					return named("volume", args[0], err)
+			return a.each(args, func(name string) error {
+				if cancel {
+					return a.cancelExpansion(cmd.Context(), api, name)
 				}
-				fmt.Fprintf(a.out, "the expansion of volume %s was cancelled; it has %s bytes\n", args[0], v.Size)
-				return nil
-			}
-			v, err := api.ExpandVolume(cmd.Context(), args[0], size)
-			if err != nil {
-				return named("volume", args[0], err)
-			}
-			if w.wait {
-				wanted := v.Size
-				if v, err = a.await(cmd.Context(), api, args[0], w.timeout, "expanded to "+wanted+" bytes", hasSize); err != nil {
-					return err
-				}
-			}
-			fmt.Fprintf(a.out, "volume %s: size %s bytes\n", args[0], v.Size)
-			return nil
+				return a.expandVolume(cmd.Context(), api, name, size, w)
+			})
 		}}
 	c.Flags().StringVar(&size, "size", "", "new size, such as 2Gi")
 	c.Flags().BoolVar(&cancel, "cancel", false, "take back an expansion that has not begun")
 	w.addTo(c)
 	return c
+}
+
+func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name string) error {
+	v, err := api.CancelExpansion(ctx, name)
+	if err != nil {
+		return named("volume", name, err)
+	}
+	fmt.Fprintf(a.out, "the expansion of volume %s was cancelled; it has %s bytes\n", name, v.Size)
+	return nil
+}
+
+// expandVolume asks for a size of a volume and, if asked to, waits until it has it.
+func (a *app) expandVolume(ctx context.Context, api *client.Client, name, size string, w waiting) error {
+	v, err := api.ExpandVolume(ctx, name, size)
+	if err != nil {
+		return named("volume", name, err)
+	}
+	if w.wait {
+		wanted := v.Size
+		if v, err = a.await(ctx, api, name, w.timeout, "expanded to "+wanted+" bytes", hasSize); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.out, "volume %s: size %s bytes\n", name, v.Size)
+	return nil
 }
 
 // hasSize says whether the engine has the size that is wanted of the volume.

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
@@ -16,23 +18,29 @@ var localities = []string{"disabled", "best-effort", "strict-local"}
 // volumeSetLocality changes whether a volume has a replica on the node where it is attached.
 func (a *app) volumeSetLocality() *cobra.Command {
 	var w waiting
-	complete := a.completeNames(1, volumeNames)
-	c := &cobra.Command{Use: "set-locality NAME disabled|best-effort|strict-local",
-		Short: "Set whether a volume is to have a replica on the node where it is attached",
+	complete := a.completeNames(0, volumeNames)
+	c := &cobra.Command{Use: "set-locality NAME… disabled|best-effort|strict-local",
+		Short: "Set whether volumes are to have a replica on the node where they are attached",
 		Long: "Set whether a volume is to have a replica on the node where it is attached. With best-effort one is built there,\n" +
 			"and then one elsewhere is removed; the volume stays in use, also where there is no room for a replica. With disabled\n" +
 			"replicas stay where they are. To and from strict-local, for volumes of one replica, a volume is changed while it is\n" +
 			"detached.",
 		Example: "  ankole volume set-locality demo best-effort",
-		Args:    exactly("the volume's name", "the data locality"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 1 {
-				return localities, cobra.ShellCompDirectiveNoFileComp
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exactly("the volume's name", "the data locality")(cmd, args)
 			}
-			return complete(cmd, args, prefix)
+			return nil
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			names, directive := complete(cmd, args, prefix)
+			if len(args) > 0 {
+				names = append(names, localities...)
+			}
+			return names, directive
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, locality := args[0], args[1]
+			names, locality := args[:len(args)-1], args[len(args)-1]
 			if !slices.Contains(localities, locality) {
 				return usagef("the data locality %q is none of %s", locality, strings.Join(localities, ", "))
 			}
@@ -40,23 +48,28 @@ func (a *app) volumeSetLocality() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := api.UpdateDataLocality(cmd.Context(), name, locality)
-			if err != nil {
-				return named("volume", name, err)
-			}
-			if w.wait && locality == "best-effort" {
-				if v, err = a.await(cmd.Context(), api, name, w.timeout, "where it is attached", settledLocality); err != nil {
-					return err
-				}
-			}
-			if why := v.Conditions["Scheduled"]; w.wait && cannotBeLocal(v) {
-				fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", attachedTo(*v), why.Message)
-			}
-			fmt.Fprintf(a.out, "volume %s: data locality %s%s\n", name, v.DataLocality, whereReplicas(v))
-			return nil
+			return a.each(names, func(name string) error { return a.setLocality(cmd.Context(), api, name, locality, w) })
 		}}
 	w.addTo(c)
 	return c
+}
+
+// setLocality sets the data locality of a volume and, if asked to, waits for what follows from it.
+func (a *app) setLocality(ctx context.Context, api *client.Client, name, locality string, w waiting) error {
+	v, err := api.UpdateDataLocality(ctx, name, locality)
+	if err != nil {
+		return named("volume", name, err)
+	}
+	if w.wait && locality == "best-effort" {
+		if v, err = a.await(ctx, api, name, w.timeout, "where it is attached", settledLocality); err != nil {
+			return err
+		}
+	}
+	if why := v.Conditions["Scheduled"]; w.wait && cannotBeLocal(v) {
+		fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", attachedTo(*v), why.Message)
+	}
+	fmt.Fprintf(a.out, "volume %s: data locality %s%s\n", name, v.DataLocality, whereReplicas(v))
+	return nil
 }
 
 // settledLocality says whether a best-effort volume has all its replicas in sync, one of them on

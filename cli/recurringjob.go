@@ -216,8 +216,8 @@ func (a *app) recurringJobCreate() *cobra.Command {
 
 func (a *app) recurringJobUpdate() *cobra.Command {
 	var f jobFlags
-	c := &cobra.Command{Use: "update NAME", Short: "Change a recurring job; what no flag names stays as it is",
-		Args: exactly("the job's name"), ValidArgsFunction: a.completeNames(1, recurringJobNames),
+	c := &cobra.Command{Use: "update NAME…", Short: "Change recurring jobs; what no flag names stays as it is",
+		Args: atLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.ContainsFunc(jobFlagNames, cmd.Flags().Changed) {
 				return usagef("nothing to change; add for instance --retain 7")
@@ -226,24 +226,29 @@ func (a *app) recurringJobUpdate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			j, err := api.RecurringJob(cmd.Context(), args[0])
-			if err != nil {
-				return named("recurring-job", args[0], err)
-			}
-			spec := client.RecurringJobSpec{Name: j.Name, Task: j.Task, Cron: j.Cron, Groups: j.Groups, Retain: j.Retain,
-				Concurrency: j.Concurrency, Labels: maps.Clone(j.Labels), Parameters: maps.Clone(j.Parameters),
-				RetainAge: j.RetainAge, RetentionPolicy: j.RetentionPolicy}
-			if err := f.over(cmd, &spec); err != nil {
-				return err
-			}
-			if _, err := api.UpdateRecurringJob(cmd.Context(), spec); err != nil {
-				return named("recurring-job", args[0], err)
-			}
-			fmt.Fprintf(a.out, "recurring job %s changed\n", j.Name)
-			return nil
+			return a.each(args, func(name string) error { return a.updateJob(cmd, api, name, &f) })
 		}}
 	f.addTo(c)
 	return c
+}
+
+// updateJob changes what flags name of a job.
+func (a *app) updateJob(cmd *cobra.Command, api *client.Client, name string, f *jobFlags) error {
+	j, err := api.RecurringJob(cmd.Context(), name)
+	if err != nil {
+		return named("recurring-job", name, err)
+	}
+	spec := client.RecurringJobSpec{Name: j.Name, Task: j.Task, Cron: j.Cron, Groups: j.Groups, Retain: j.Retain,
+		Concurrency: j.Concurrency, Labels: maps.Clone(j.Labels), Parameters: maps.Clone(j.Parameters),
+		RetainAge: j.RetainAge, RetentionPolicy: j.RetentionPolicy}
+	if err := f.over(cmd, &spec); err != nil {
+		return err
+	}
+	if _, err := api.UpdateRecurringJob(cmd.Context(), spec); err != nil {
+		return named("recurring-job", name, err)
+	}
+	fmt.Fprintf(a.out, "recurring job %s changed\n", j.Name)
+	return nil
 }
 
 func (a *app) recurringJobDelete() *cobra.Command {

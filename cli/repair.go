@@ -14,9 +14,9 @@ import (
 func (a *app) volumeScale() *cobra.Command {
 	var count int
 	var w waiting
-	c := &cobra.Command{Use: "scale NAME --replicas N", Short: "Change the number of copies of an attached volume",
-		Args:              exactly("the volume's name"),
-		ValidArgsFunction: a.completeNames(1, volumeNames),
+	c := &cobra.Command{Use: "scale NAME… --replicas N", Short: "Change the number of copies of attached volumes",
+		Args:              atLeast(1, "the volume's name"),
+		ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("replicas") {
 				return usagef("the number of replicas is missing; add for instance --replicas 3")
@@ -28,25 +28,29 @@ func (a *app) volumeScale() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := api.UpdateReplicaCount(cmd.Context(), args[0], count); err != nil {
-				return named("volume", args[0], err)
-			}
-			if w.wait {
-				// Extra copies stay until somebody removes them; what is waited for is that enough
-				// are in sync.
-				_, err := a.await(cmd.Context(), api, args[0], w.timeout, "in sync", func(v *resource.Volume) (bool, error) {
-					return v.State != "attached" || v.Robustness == "healthy" && inSync(v) >= count, nil
-				})
-				if err != nil {
-					return err
-				}
-			}
-			fmt.Fprintf(a.out, "volume %s has %d replicas\n", args[0], count)
-			return nil
+			return a.each(args, func(name string) error { return a.scaleVolume(cmd.Context(), api, name, count, w) })
 		}}
 	c.Flags().IntVar(&count, "replicas", 0, "number of copies, 1 to 20")
 	w.addTo(c)
 	return c
+}
+
+// scaleVolume asks for a number of replicas and, if asked to, waits until so many are in sync. Extra
+// ones stay until somebody removes them.
+func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, count int, w waiting) error {
+	if _, err := api.UpdateReplicaCount(ctx, name, count); err != nil {
+		return named("volume", name, err)
+	}
+	if w.wait {
+		_, err := a.await(ctx, api, name, w.timeout, "in sync", func(v *resource.Volume) (bool, error) {
+			return v.State != "attached" || v.Robustness == "healthy" && inSync(v) >= count, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.out, "volume %s has %d replicas\n", name, count)
+	return nil
 }
 
 func inSync(v *resource.Volume) int {

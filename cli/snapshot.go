@@ -275,31 +275,36 @@ func (a *app) attachedForSnapshots(ctx context.Context, api *client.Client, volu
 
 func (a *app) snapshotPurge() *cobra.Command {
 	var w waiting
-	c := &cobra.Command{Use: "purge VOLUME", Short: "Give the space of removed snapshots of an attached volume back",
-		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+	c := &cobra.Command{Use: "purge VOLUME…", Short: "Give the space of removed snapshots of attached volumes back",
+		Args: atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
 				return err
 			}
-			if err := a.attachedForSnapshots(cmd.Context(), api, args[0], ""); err != nil {
-				return err
-			}
-			if _, err := api.PurgeSnapshots(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if !w.wait {
-				fmt.Fprintf(a.out, "purge of volume %s ordered\n", args[0])
-				return nil
-			}
-			if err := a.awaitPurge(cmd.Context(), api, args[0], w.timeout); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.out, "snapshots of volume %s purged\n", args[0])
-			return nil
+			return a.each(args, func(volume string) error { return a.purge(cmd.Context(), api, volume, w) })
 		}}
 	w.addTo(c)
 	return c
+}
+
+// purge has the snapshots of a volume purged and, if asked to, waits for that.
+func (a *app) purge(ctx context.Context, api *client.Client, volume string, w waiting) error {
+	if err := a.attachedForSnapshots(ctx, api, volume, ""); err != nil {
+		return err
+	}
+	if _, err := api.PurgeSnapshots(ctx, volume); err != nil {
+		return err
+	}
+	if !w.wait {
+		fmt.Fprintf(a.out, "purge of volume %s ordered\n", volume)
+		return nil
+	}
+	if err := a.awaitPurge(ctx, api, volume, w.timeout); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "snapshots of volume %s purged\n", volume)
+	return nil
 }
 
 // awaitPurge waits until nothing is left that the purge takes away, and shows its progress.

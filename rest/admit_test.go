@@ -209,7 +209,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOneCaller: a user, or an address that shows nobody, cannot take the streams of others.
+// TestStreamsOfOneCaller: a user, or an address that shows nobody, cannot take the streams of
+// others.
 func TestStreamsOfOneCaller(t *testing.T) {
 	f := guarded(t, &resttest.Reviews{Rights: users}, "read-only", same)
 	open := func(header http.Header) (*websocket.Conn, int) {

@@ -22,8 +22,8 @@ const (
 	writeTimeout = 10 * time.Second
 	// pollPeriod is how often a stream looks for changes when nothing tells it of them.
 	pollPeriod = time.Second
-	// maxStreams bounds the open streams and logs of one manager, maxStreamsEach those of one caller; a
-	// browser page has about eight.
+	// maxStreams bounds the open streams and logs of one manager, maxStreamsEach those of one caller;
+	// a browser page has about eight.
 	maxStreams     = 512
 	maxStreamsEach = 128
 	// maxStreamLife ends the stream of a caller who has shown credentials: whoever opens it again is

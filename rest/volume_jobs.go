@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
-	"ankole.storage/controlplane/claim"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
@@ -61,11 +58,12 @@ func (q *request) checkJobSource(name, label string) error {
 		return err
 	}
 	c, _, err := admission.BoundClaim(q.Context(), q.server.cfg.Live, &v)
-	if err != nil || c == nil || !claim.Sources().Matches(labels.Set(c.Labels)) {
+	if err != nil || c == nil || !naming.IsJobSource(c.Labels) {
 		return err
 	}
 	return fmt.Errorf("they are the labels of its claim %s/%s, which has %s=%s; change them there, for example with: "+
-		"kubectl -n %[1]s label pvc %[2]s %[5]s=%[4]s", c.Namespace, c.Name, naming.LabelRecurringJobSource, naming.Enabled, label)
+		"kubectl -n %[1]s label pvc %[2]s %[5]s=%[4]s", c.Namespace, c.Name, naming.LabelRecurringJobSource,
+		naming.Enabled, label)
 }
 
 // checkJobName refuses what cannot be the end of a label's key.

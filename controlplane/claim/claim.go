@@ -159,7 +159,7 @@ func Sources() labels.Selector {
 func IsSource(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && c.UID == ref.UID && c.Spec.VolumeName == pv.Name && c.DeletionTimestamp == nil &&
-		Sources().Matches(labels.Set(c.Labels))
+		naming.IsJobSource(c.Labels)
 }
 
 func bound(pv *corev1.PersistentVolume) bool {

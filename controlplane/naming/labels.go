@@ -176,6 +176,10 @@ func ChoosesJobs(labels map[string]string) bool {
 	return false
 }
 
+// IsJobSource says whether labels of a claim are the source of those of its volume: they say which
+// recurring jobs it follows.
+func IsJobSource(labels map[string]string) bool { return labels[LabelRecurringJobSource] == Enabled }
+
 // VolumeLabels returns the label that ties an object to its volume.
 func VolumeLabels(volume string) map[string]string {
 	return map[string]string{LabelVolume: volume}

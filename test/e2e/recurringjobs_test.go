@@ -134,8 +134,8 @@ func (j *jobTest) taken(volume, job string) (made, all []string) {
 	return made, all
 }
 
-// scenarioF10Clock: what goes by the clock, a minute at the longest: a job takes a snapshot, and the
-// data of a snapshot is checked by the schedule.
+// scenarioF10Clock: what goes by the clock, a minute at the longest: a job takes a snapshot, and
+// the data of a snapshot is checked by the schedule.
 func scenarioF10Clock(t *testing.T, c *cluster) {
 	const volume, job = "f10-clock", "f10-minute"
 	j := &jobTest{cluster: c, t: t, kube: kubernetesOf(t, c)}
