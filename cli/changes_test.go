@@ -234,8 +234,8 @@ func TestSeveralNames(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSeveralNamesWithValues: what one command is told of several objects is done to each; one that fails
-// keeps none of the others from it.
+// TestSeveralNamesWithValues: what one command is told of several objects is done to each; one that
+// fails keeps none of the others from it.
 func TestSeveralNamesWithValues(t *testing.T) {
 	job := func(name string) *lh.RecurringJob {
 		return &lh.RecurringJob{ObjectMeta: resttest.Meta(name), Spec: lh.RecurringJobSpec{Name: name, Task: "snapshot",

@@ -35,8 +35,8 @@ func (a *app) volumeScale() *cobra.Command {
 	return c
 }
 
-// scaleVolume asks for a number of replicas and, if asked to, waits until so many are in sync. Extra
-// ones stay until somebody removes them.
+// scaleVolume asks for a number of replicas and, if asked to, waits until so many are in sync.
+// Extra ones stay until somebody removes them.
 func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, count int, w waiting) error {
 	if _, err := api.UpdateReplicaCount(ctx, name, count); err != nil {
 		return named("volume", name, err)

@@ -159,8 +159,8 @@ func TestJobsOfAClaim(t *testing.T) {
 	const jobs, groups = "recurring-job.longhorn.io/", "recurring-job-group.longhorn.io/"
 	type set = map[string]string
 	for name, tt := range map[string]struct{ source, has, want set }{
-		"taken over": {set{jobs + "source": "enabled", jobs + "a": "enabled", groups + "g": "enabled", jobs + "off": "disabled",
-			"app": "web"}, set{"mine": "x", jobs + "b": "enabled", groups + "default": "enabled"},
+		"taken over": {set{jobs + "source": "enabled", jobs + "a": "enabled", groups + "g": "enabled",
+			jobs + "off": "disabled", "app": "web"}, set{"mine": "x", jobs + "b": "enabled", groups + "default": "enabled"},
 			set{"mine": "x", jobs + "a": "enabled", groups + "g": "enabled"}},
 		"none":             {set{jobs + "source": "enabled"}, set{jobs + "b": "enabled"}, set{groups + "default": "enabled"}},
 		"no source":        {nil, set{jobs + "b": "enabled"}, set{jobs + "b": "enabled"}},
@@ -195,9 +195,11 @@ func TestSources(t *testing.T) {
 		change func(*corev1.PersistentVolumeClaim)
 		want   bool
 	}{
-		"a source":         {func(*corev1.PersistentVolumeClaim) {}, true},
-		"says nothing":     {func(c *corev1.PersistentVolumeClaim) { c.Labels = nil }, false},
-		"says no":          {func(c *corev1.PersistentVolumeClaim) { c.Labels["recurring-job.longhorn.io/source"] = "no" }, false},
+		"a source":     {func(*corev1.PersistentVolumeClaim) {}, true},
+		"says nothing": {func(c *corev1.PersistentVolumeClaim) { c.Labels = nil }, false},
+		"says no": {func(c *corev1.PersistentVolumeClaim) {
+			c.Labels["recurring-job.longhorn.io/source"] = "no"
+		}, false},
 		"made anew":        {func(c *corev1.PersistentVolumeClaim) { c.UID = "2" }, false},
 		"bound to another": {func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "other" }, false},
 	} {
