@@ -105,6 +105,7 @@ node list --filter nothing=1
 node set-cpu node-1
 node set-cpu node-1 lots
 node set-cpu nope 100
+node set-cpu node-1 100 --type shared
 disk list --sort nothing
 engine-image list --filter nothing=1
 instance-manager list --sort nothing

@@ -196,16 +196,38 @@ func (a *app) nodeDelete() *cobra.Command {
 }
 
 // nodeSetCPU changes what the instance manager of a node requests.
+// managerCPU are the requests of a node's instance managers, and the settings that they follow, by
+// their type. Types engine and replica are those of older versions.
+var managerCPU = map[string]struct {
+	setting string
+	of      func(*resource.Node) int
+	set     func(*resource.NodeInput, int)
+}{
+	"aio": {"guaranteed-instance-manager-cpu", func(n *resource.Node) int { return n.InstanceManagerCPURequest },
+		func(in *resource.NodeInput, millis int) { in.InstanceManagerCPURequest = millis }},
+	"engine": {"guaranteed-engine-manager-cpu", func(n *resource.Node) int { return n.EngineManagerCPURequest },
+		func(in *resource.NodeInput, millis int) { in.EngineManagerCPURequest = &millis }},
+	"replica": {"guaranteed-replica-manager-cpu", func(n *resource.Node) int { return n.ReplicaManagerCPURequest },
+		func(in *resource.NodeInput, millis int) { in.ReplicaManagerCPURequest = &millis }},
+}
+
 func (a *app) nodeSetCPU() *cobra.Command {
-	return &cobra.Command{Use: "set-cpu NODE MILLICPU",
+	kind := "aio"
+	c := &cobra.Command{Use: "set-cpu NODE MILLICPU",
 		Short: "Set the CPU request of a node's instance manager, in thousandths of a CPU; 0 follows the setting",
 		Long: "Set the CPU request of a node's instance manager, in thousandths of a CPU. 0 means that it follows setting\n" +
 			"guaranteed-instance-manager-cpu, a share of the node's CPU. A change reaches an instance manager when its last\n" +
-			"engine and replica have stopped; until then condition SettingSynced of the instance manager names it.",
-		Example:           "  ankole node set-cpu node-1 500m\n  ankole node set-cpu node-1 0",
+			"engine and replica have stopped; until then condition SettingSynced of the instance manager names it. With --type\n" +
+			"engine or replica it is that of the instance managers of older versions, which have one for engines and one for\n" +
+			"replicas, and follow guaranteed-engine-manager-cpu and guaranteed-replica-manager-cpu.",
+		Example:           "  ankole node set-cpu node-1 500m\n  ankole node set-cpu node-1 0\n  ankole node set-cpu node-1 200 --type engine",
 		Args:              exactly("the node's name", "thousandths of a CPU"),
 		ValidArgsFunction: a.completeNames(1, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			request, known := managerCPU[kind]
+			if !known {
+				return usagef("--type %q is none of %s", kind, strings.Join(sortedKeys(managerCPU), ", "))
+			}
 			millis, err := parseMillis(args[1])
 			if err != nil {
 				return err
@@ -215,20 +237,26 @@ func (a *app) nodeSetCPU() *cobra.Command {
 				return err
 			}
 			n, err := changeNode(cmd.Context(), api, args[0], func(in *resource.NodeInput) error {
-				in.InstanceManagerCPURequest = millis
+				request.set(in, millis)
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			request := fmt.Sprintf("%dm", n.InstanceManagerCPURequest)
-			if n.InstanceManagerCPURequest == 0 {
-				request = "the share of setting guaranteed-instance-manager-cpu"
+			wants := fmt.Sprintf("%dm", request.of(n))
+			if request.of(n) == 0 {
+				wants = "the share of setting " + request.setting
 			}
-			fmt.Fprintf(a.out, "the instance manager of node %s requests %s, from when it has no engine and no replica running\n",
-				n.Name, request)
+			manager := "instance manager"
+			if kind != "aio" {
+				manager += " of type " + kind
+			}
+			fmt.Fprintf(a.out, "the %s of node %s requests %s, from when it has no engine and no replica running\n", manager,
+				n.Name, wants)
 			return nil
 		}}
+	c.Flags().StringVar(&kind, "type", kind, "type of the instance manager: aio, or engine or replica of older versions")
+	return c
 }
 
 // listed leaves deprecated settings out of a list for people: nothing follows them.
