@@ -15,7 +15,7 @@ main() {
 	go -C "$root/bed" test -c -vet=off -buildvcs=false -ldflags "-s -w" -o "$bin/upstream/upstream.test" ./upstream
 	printf ' %s\n' "$(seconds "$began")"
 	"$root/tools/unpack.sh" busybox busybox-static
-	"$root/tools/unpack.sh" coreutils busybox-static coreutils libc6 libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0
+	"$root/tools/unpack.sh" coreutils busybox-static coreutils dash libc6 libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0
 	for folder in "$bin/packages/busybox" "$bin/packages/coreutils"; do
 		for applet in $("$folder/bin/busybox" --list); do
 			[ -e "$folder/bin/$applet" ] || [ -e "$folder/usr/bin/$applet" ] || ln -s busybox "$folder/bin/$applet"
