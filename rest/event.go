@@ -11,9 +11,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// maxEvents bounds the events read at once. The API server forgets events after an hour, so a busy
-// cluster stays below.
-const maxEvents = 5000
+// eventsPerPage bounds the events that are read at once. The API server forgets them after an hour.
+const eventsPerPage = 1000
 
 func listEvents(q *request) (any, error) {
 	views, err := q.eventViews()
@@ -26,18 +25,25 @@ func listEvents(q *request) (any, error) {
 // eventViews lists the events about our own objects. They are read from the API server: caching
 // every event of a namespace would cost more than reading them when somebody looks.
 func (q *request) eventViews() ([]resource.Event, error) {
-	var events corev1.EventList
-	err := q.server.cfg.Live.List(q.Context(), &events, client.InNamespace(q.server.cfg.Namespace),
-		client.Limit(maxEvents))
-	if err != nil {
-		return nil, fmt.Errorf("listing events: %w", err)
-	}
-	byName(events.Items)
-	views := []resource.Event{}
-	for _, e := range events.Items {
-		if !strings.HasPrefix(e.InvolvedObject.APIVersion, lh.Group+"/") {
-			continue
+	var own []corev1.Event
+	for next := ""; ; {
+		var page corev1.EventList
+		if err := q.server.cfg.Live.List(q.Context(), &page, client.InNamespace(q.server.cfg.Namespace),
+			client.Limit(eventsPerPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing events: %w", err)
 		}
+		for _, e := range page.Items {
+			if strings.HasPrefix(e.InvolvedObject.APIVersion, lh.Group+"/") {
+				own = append(own, e)
+			}
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	byName(own)
+	views := []resource.Event{}
+	for _, e := range own {
 		e.ManagedFields = nil
 		views = append(views, resource.Event{Resource: q.envelope(resource.TypeEvent, e.Name, resource.WhenAlways),
 			Event: e, EventType: e.Type})
