@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -45,10 +44,7 @@ type Source struct {
 func New(t testing.TB, rule string) *Source {
 	t.Helper()
 	s := &Source{t: t}
-	folder := "."
-	if _, file, _, ok := runtime.Caller(1); ok {
-		folder = packageOf(file)
-	}
+	folder := folderOf(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(message(rule, s.seed.Load(), folder, t.Name()))
@@ -62,9 +58,14 @@ func message(rule string, seed uint64, folder, test string) string {
 		seed, folder, strings.ReplaceAll(test, "/", "$/^"))
 }
 
-// packageOf is the folder of a source file, relative to the root of the module.
-func packageOf(file string) string {
-	dir := filepath.Dir(file)
+// folderOf is the folder of the package that is tested, where tests begin, relative to the root of
+// its module.
+func folderOf(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		return "."
+	}
 	for root := dir; root != filepath.Dir(root); root = filepath.Dir(root) {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
 			if rel, err := filepath.Rel(root, dir); err == nil {
