@@ -141,6 +141,28 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// TestContents: the list has each file, the compiler and modules of a Go program, and packages.
+func TestContents(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tools.list"), []byte("mount 2.38 sha256:0a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := contents(dir, &target{copies: []copied{{"tools/", "/"}}}, tree{"bin/x": {from: program, mode: 0o755}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"file /bin/x sha256:", "go go1.", "module github.com/google/go-containerregistry v",
+		"package mount 2.38 sha256:0a"} {
+		if !strings.Contains("\n"+list, "\n"+want) {
+			t.Errorf("no line %q in\n%s", want, list)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM debian AS x":                       "line 1",
