@@ -28,7 +28,8 @@ func TestNodeSetCPU(t *testing.T) {
 	if shown := get(); !strings.Contains(shown, `"instanceManagerCPURequest": 250`) {
 		t.Errorf("after bad input: %s", shown)
 	}
-	for kind, field := range map[string]string{"engine": "engineManagerCPURequest", "replica": "replicaManagerCPURequest"} {
+	for kind, field := range map[string]string{"engine": "engineManagerCPURequest",
+		"replica": "replicaManagerCPURequest"} {
 		r := b.run("node", "set-cpu", "node-1", "70", "--type", kind)
 		if r.status != 0 || !strings.Contains(r.out, "the instance manager of type "+kind+" of node node-1 requests 70m") ||
 			!strings.Contains(get(), `"`+field+`": 70`) || !strings.Contains(get(), `"instanceManagerCPURequest": 250`) {

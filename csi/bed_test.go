@@ -201,7 +201,7 @@ func (b *bed) stage(c *spec.VolumeCapability) error {
 func (b *bed) publish(n int, c *spec.VolumeCapability, readOnly bool) error {
 	_, err := b.NodePublishVolume(context.Background(), &spec.NodePublishVolumeRequest{VolumeId: b.volume,
 		StagingTargetPath: b.staging(), TargetPath: b.target(n), VolumeCapability: c, Readonly: readOnly,
-		VolumeContext: b.context, Secrets: b.secrets})
+		PublishContext: b.given, VolumeContext: b.context, Secrets: b.secrets})
 	return err
 }
 

@@ -19,8 +19,9 @@ type node struct {
 	patience time.Duration
 	log      *slog.Logger
 	locks    locks
-	// run starts mkfs, fsck, mount and the like.
-	run exec.Interface
+	// run starts mkfs, fsck and the like, mounts the program mount.
+	run    exec.Interface
+	mounts mount.Interface
 	// sys is where sysfs is; unmap removes a device of device-mapper, by its number, and aside renames
 	// one that is in use.
 	sys   string
@@ -32,10 +33,8 @@ type node struct {
 
 func newNode(id string, m Manager, patience time.Duration, log *slog.Logger) *node {
 	return &node{id: id, place: newPlace(id, m, log), patience: patience, log: log, run: exec.New(),
-		sys: "/sys", unmap: removeMapping, aside: setAside, step: at}
+		mounts: mount.NewWithoutSystemd(""), sys: "/sys", unmap: removeMapping, aside: setAside, step: at}
 }
-
-func (n *node) mounter() mount.Interface { return mount.NewWithoutSystemd("") }
 
 var nodeCapabilities = []spec.NodeServiceCapability_RPC_Type{
 	spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,

@@ -44,6 +44,8 @@ type wish struct {
 	volume    client.VolumeSpec
 	fsType    string
 	exclusive bool
+	// mkfs are further arguments of mkfs.
+	mkfs []string
 	// topologyMode is how far replicas may spread; strict: only where the claim may be used.
 	topologyMode string
 	strict       bool
@@ -53,7 +55,7 @@ type wish struct {
 // parameter is a row of the table of StorageClass parameters. The names are those of the reference.
 type parameter struct {
 	name string
-	// set judges a value and puts it into the wish; nil: it is for others, as shared says.
+	// set judges a value and puts it into the wish; nil: it says nothing in this version.
 	set func(w *wish, value string) error
 	// action of the manager that changes it on a volume there is; empty: fixed at creation.
 	action string
@@ -126,8 +128,7 @@ var parameters = []parameter{
 	{name: paramStrict, set: truth(func(w *wish) *bool { return &w.strict })},
 	{name: paramCapacity, set: choice([]string{capacityOfNode, capacityOfZone},
 		func(w *wish) *string { return &w.capacity })},
-	// For the node, which finds it in the volume context.
-	{name: paramMkfs},
+	{name: paramMkfs, set: mkfsArguments},
 	// For shares only, and without one they say nothing.
 	{name: "nfsOptions"}, {name: "shareManagerNodeSelector"}, {name: "shareManagerTolerations"},
 	{name: "backingImage", set: never(missingImages)},
@@ -167,6 +168,22 @@ func parse(given map[string]string) (w wish, unknown []string, err error) {
 		}
 	}
 	return w, unknown, nil
+}
+
+// forNode are the parameters that the node looks at. It finds them in the volume context.
+var forNode = []string{paramFSType, paramMkfs, paramEncrypted, paramExclusive}
+
+// parseContext reads the parameters in a volume context that are for the node, by the same names as
+// parse: in any case. The others were judged when the volume was made.
+func parseContext(given map[string]string) (wish, error) {
+	own := map[string]string{}
+	for name, value := range given {
+		if p, ok := find(name); ok && slices.Contains(forNode, p.name) {
+			own[name] = value
+		}
+	}
+	w, _, err := parse(own)
+	return w, err
 }
 
 // change is an action of the manager that makes a volume what a VolumeAttributesClass asks for.
@@ -288,6 +305,12 @@ func fileSystem(w *wish, value string) error {
 	}
 	w.fsType = value
 	return oneOf(value, fileSystems)
+}
+
+// mkfsArguments are separated by blanks.
+func mkfsArguments(w *wish, value string) error {
+	w.mkfs = strings.Fields(value)
+	return nil
 }
 
 // recurringJobs is a JSON list of {name, isGroup}.

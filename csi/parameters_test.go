@@ -75,7 +75,7 @@ func TestParameters(t *testing.T) {
 		{"fsType", "xfs", func(w *wish) { w.fsType = "xfs" }},
 		{"csi.storage.k8s.io/fstype", "ext4", func(w *wish) { w.fsType = "ext4" }},
 		{"csi.storage.k8s.io/pvc/name", "claim", func(*wish) {}},
-		{"mkfsParams", "-O ^64bit", func(*wish) {}},
+		{"mkfsParams", "-b 1024  -O ^64bit", func(w *wish) { w.mkfs = []string{"-b", "1024", "-O", "^64bit"} }},
 		{"nfsOptions", "vers=4.2", func(*wish) {}},
 		{"volumeTopology", "zonal", func(w *wish) { w.topologyMode = "zonal" }},
 		{"strictTopology", "true", func(w *wish) { w.strict = true }},

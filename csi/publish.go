@@ -21,8 +21,13 @@ const (
 	attacherUser = string(lh.AttacherTypeLonghornAPI)
 )
 
-// contextDevice is the key of the publish context under which the node is told the device's path.
-const contextDevice = "devicePath"
+// Keys of the publish context, beside contextContent.
+const (
+	// contextDevice has the device's path.
+	contextDevice = "devicePath"
+	// contextEncrypted is there if the volume is encrypted, whatever the PersistentVolume says.
+	contextEncrypted = "encrypted"
+)
 
 // ticketID names the ticket of a volume on a node as Kubernetes names its own VolumeAttachment, so
 // that tickets of an installation that was taken over are the same.
@@ -75,6 +80,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 	given := map[string]string{contextDevice: endpoint}
 	if known != "" {
 		given[contextContent] = known
+	}
+	if v.Encrypted {
+		given[contextEncrypted] = "true"
 	}
 	return &spec.ControllerPublishVolumeResponse{PublishContext: given}, nil
 }

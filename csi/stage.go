@@ -96,8 +96,7 @@ func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 	if s.usage, err = use(r.GetVolumeCapability()); err != nil {
 		return s, err
 	}
-	given := r.GetVolumeContext()
-	w, _, err := parse(map[string]string{paramFSType: given[paramFSType], paramEncrypted: given[paramEncrypted]})
+	w, err := parseContext(r.GetVolumeContext())
 	if err != nil {
 		return s, err
 	}
@@ -107,12 +106,19 @@ func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 	if s.fsType == "" {
 		s.fsType = fsExt4
 	}
-	s.path, s.mkfs = r.GetStagingTargetPath(), strings.Fields(given[paramMkfs])
+	s.path, s.mkfs = r.GetStagingTargetPath(), w.mkfs
 	s.content = r.GetPublishContext()[contextContent]
-	if s.encrypted = w.volume.Encrypted; s.encrypted {
+	if s.encrypted = isEncrypted(w, r.GetPublishContext()); s.encrypted {
 		s.key, s.keyless = readKey(r.GetSecrets())
 	}
 	return s, nil
+}
+
+// isEncrypted reports whether a volume is, by the class that it was made of or by the manager. A
+// PersistentVolume that a person has made may lack the parameter, and nothing may be written to
+// such a volume without a key.
+func isEncrypted(class wish, publishContext map[string]string) bool {
+	return class.volume.Encrypted || publishContext[contextEncrypted] != ""
 }
 
 // stage mounts the file system, which is made first on a device that holds nothing.
@@ -136,7 +142,7 @@ func (n *node) stage(s staging) error {
 		if s.readOnly {
 			options = append(slices.Clone(options), "ro") // the last one counts
 		}
-		if err := n.mounter().Mount(s.device.path, s.path, s.fsType, options); err != nil {
+		if err := n.mounts.Mount(s.device.path, s.path, s.fsType, options); err != nil {
 			return status.Errorf(codes.Internal,
 				"mounting volume %s (if its file system is damaged, run the check of %s on %s): %v",
 				s.device.name(), s.fsType, s.device.shown(), err)

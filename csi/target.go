@@ -41,12 +41,11 @@ func (n *node) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeR
 	}
 	p.readOnly = r.GetReadonly() || p.usage.readOnly
 	// The claim of such a volume may be for one node, and the kubelet knows nothing of the class.
-	class, _, err := parse(map[string]string{paramExclusive: r.GetVolumeContext()[paramExclusive],
-		paramEncrypted: r.GetVolumeContext()[paramEncrypted]})
+	class, err := parseContext(r.GetVolumeContext())
 	if err != nil {
 		return nil, err
 	}
-	p.encrypted = class.volume.Encrypted
+	p.encrypted = isEncrypted(class, r.GetPublishContext())
 	if class.exclusive {
 		p.mode = modeOncePod
 	}
@@ -228,7 +227,7 @@ func (n *node) bind(p publication, from string) error {
 	if p.readOnly {
 		options = append(options, "ro")
 	}
-	if err := n.mounter().Mount(from, p.target, "", options); err != nil {
+	if err := n.mounts.Mount(from, p.target, "", options); err != nil {
 		return status.Errorf(codes.Internal, "binding %s to %s: %v", from, p.target, err)
 	}
 	return nil

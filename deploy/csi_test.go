@@ -53,7 +53,7 @@ func TestCSIObjects(t *testing.T) {
 	found := csiObjects(t, v)
 	for _, want := range []string{
 		"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
-		"ServiceAccount/longhorn-csi",
+		"ServiceAccount/longhorn-csi", "ServiceAccount/longhorn-csi-sidecars",
 		"DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher", "Deployment/csi-provisioner", "Deployment/csi-resizer",
 		"Deployment/csi-snapshotter",
 	} {
@@ -120,10 +120,15 @@ func TestSidecarImages(t *testing.T) {
 
 // TestSidecarsHaveTheirRights: what the sidecars of these versions do, by their own manifests.
 func TestSidecarsHaveTheirRights(t *testing.T) {
-	rules := part(t, csiObjects(t, DefaultValues())["ClusterRole/longhorn-csi"], "rules").([]any)
+	rules := part(t, csiObjects(t, DefaultValues())["ClusterRole/longhorn-csi-sidecars"], "rules").([]any)
 	has := func(rule any, key, what string) bool { return slices.Contains(part(t, rule, key).([]any), any(what)) }
 	const snapshots, storage = "snapshot.storage.k8s.io", "storage.k8s.io"
 	for _, tc := range []struct{ sidecar, group, resource, verbs string }{
+		// Those of controller-publish; provisioner; controller-expand and -modify; snapshotter.
+		{"csi-attacher", "", "secrets", "get"},
+		{"csi-provisioner", "", "secrets", "get"},
+		{"csi-resizer", "", "secrets", "get"},
+		{"csi-snapshotter", "", "secrets", "get"},
 		{"csi-attacher", "", "persistentvolumes", "get list watch patch"},
 		{"csi-attacher", storage, "csinodes", "get list watch"},
 		{"csi-attacher", storage, "volumeattachments", "get list watch patch"},
@@ -154,6 +159,11 @@ func TestSidecarsHaveTheirRights(t *testing.T) {
 			}) {
 				t.Errorf("%s may not %s %s of group %q", tc.sidecar, verb, tc.resource, tc.group)
 			}
+		}
+	}
+	for _, r := range rules {
+		if has(r, "resources", "secrets") && len(part(t, r, "verbs").([]any)) != 1 {
+			t.Errorf("the sidecars read Secrets that are named to them, and do nothing else with Secrets: %v", r)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // guarded is a server that asks who its callers are. mode is setting api-anonymous-access.
-func guarded(t *testing.T, r *resttest.Reviews, mode string, change func(*Config), more ...client.Object) *fixture {
+func guarded(t testing.TB, r *resttest.Reviews, mode string, change func(*Config), more ...client.Object) *fixture {
 	t.Helper()
 	objects := resttest.Cluster(resttest.Volume("demo")...)
 	objects = append(objects, &lh.Setting{ObjectMeta: resttest.Meta(setting.APIAnonymousAccess), Value: mode})

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/conflict"
-	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
 )
 
@@ -33,12 +33,12 @@ func createBackupTarget(q *request) (any, error) {
 		return nil, err
 	}
 	spec, err := targetSpec(&in)
+	t := &lh.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.server.cfg.Namespace}, Spec: spec}
 	if err == nil {
-		err = naming.CheckName(in.Name)
+		err = admission.CheckBackupTarget(nil, t, admission.TargetFacts{}) // what needs the cluster is left to admission
 	}
 	if err == nil {
-		err = q.server.create(q.Context(), &lh.BackupTarget{
-			ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.server.cfg.Namespace}, Spec: spec})
+		err = q.server.create(q.Context(), t)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("unable to create backup target %s: %w", in.Name, err)

@@ -97,17 +97,19 @@ func (q *request) resize(name string, judge func(volumeParts) (int64, error)) er
 	})
 }
 
-// checkExpand judges what a client can be told without a look at disks; admission does that.
+// checkExpand judges what a client can be told without a look at the rest of the cluster; admission
+// has that. Two rules are of clients alone: a standby volume grows with its backup, and the driver
+// may expand one that is being attached.
 func checkExpand(v *lh.Volume) error {
-	switch {
-	case v.Status.IsStandby:
+	if v.Status.IsStandby {
 		return fmt.Errorf("failed to manually expand standby volume %s", v.Name)
-	case v.Status.State != lh.VolumeStateAttached && v.Status.State != lh.VolumeStateDetached:
-		return fmt.Errorf("invalid volume state to expand: %s; it must be attached or detached", volumeState(v))
-	case v.Status.Robustness == lh.VolumeRobustnessFaulted:
-		return errors.New("the volume is faulted; salvage it first")
-	case v.Status.CloneStatus.State == lh.VolumeCloneStateInitiated:
-		return errors.New("the volume is being cloned; wait until that is done")
+	}
+	if err := admission.CheckExpansion(v); err != nil {
+		return admission.Unnamed(err)
+	}
+	if v.Status.State != lh.VolumeStateAttached && v.Status.State != lh.VolumeStateDetached {
+		return fmt.Errorf("invalid volume state to expand: volume %s is %s; it must be attached or detached", v.Name,
+			volumeState(v))
 	}
 	return nil
 }
@@ -131,8 +133,6 @@ func checkCancelExpansion(p volumeParts) (int64, error) {
 			return 0, errors.New("the expansion is already complete")
 		}
 		return 0, errors.New("volume expansion is not started")
-	case e.Status.IsExpanding:
-		return 0, errors.New("the engine expansion is in progress")
 	}
-	return has, nil
+	return has, admission.CheckCancel(v, has, p.engines)
 }

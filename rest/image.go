@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/resource"
@@ -114,12 +114,8 @@ func (s *Server) deleteEngineImage(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if e.Spec.Image == def {
-		return errors.New("deleting the default engine image " + def + " is not allowed")
-	}
-	if e.Status.RefCount != 0 {
-		return fmt.Errorf("deleting engine image %s is not allowed while being used by %d objects", e.Spec.Image,
-			e.Status.RefCount)
+	if err := admission.CheckEngineImageDeletion(&e, def); err != nil {
+		return err
 	}
 	return s.cfg.Client.Delete(ctx, &e)
 }

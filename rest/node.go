@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
@@ -110,24 +108,15 @@ func updateNode(q *request) (any, error) {
 	if err := q.decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
-	if err := checkTagNames(in.Tags); err != nil {
-		return nil, fmt.Errorf("failed to update node %s: %w", name, err)
-	}
-	if in.EvictionRequested && in.AllowScheduling {
-		return nil, fmt.Errorf("failed to update node %s: need to disable scheduling on node %s for node eviction, or "+
-			"cancel eviction to enable scheduling", name, name)
-	}
-	return q.changeNode(name, func(n *lh.Node) error {
+	return q.changeNode("node", func(n *lh.Node) {
 		n.Spec.AllowScheduling, n.Spec.EvictionRequested = in.AllowScheduling, in.EvictionRequested
-		n.Spec.Tags, n.Spec.InstanceManagerCPURequest = naming.Tags(in.Tags), in.InstanceManagerCPURequest
+		n.Spec.Tags, n.Spec.InstanceManagerCPURequest = in.Tags, in.InstanceManagerCPURequest
 		if in.EngineManagerCPURequest != nil {
 			n.Spec.EngineManagerCPURequest = *in.EngineManagerCPURequest
 		}
 		if in.ReplicaManagerCPURequest != nil {
 			n.Spec.ReplicaManagerCPURequest = *in.ReplicaManagerCPURequest
 		}
-		return nil
 	})
 }
 
@@ -136,107 +125,38 @@ func updateDisks(q *request) (any, error) {
 	if err := q.decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
-	disks, err := newDisks(name, in.Disks)
-	if err != nil {
-		return nil, fmt.Errorf("failed to update disks of node %s: %w", name, err)
-	}
-	return q.changeNode(name, func(n *lh.Node) error {
-		if err := checkDisks(n, disks); err != nil {
-			return err
+	return q.changeNode("disks of node", func(n *lh.Node) {
+		n.Spec.Disks = map[string]lh.DiskSpec{}
+		for name, d := range in.Disks {
+			n.Spec.Disks[name] = lh.DiskSpec{Path: d.Path, DiskType: lh.DiskType(d.DiskType),
+				DiskDriver: lh.DiskDriver(d.DiskDriver), AllowScheduling: d.AllowScheduling,
+				EvictionRequested: d.EvictionRequested, StorageReserved: d.StorageReserved, Tags: d.Tags}
 		}
-		n.Spec.Disks = disks
-		return nil
 	})
 }
 
-// changeNode applies a change to a node, again when somebody else wrote in between, and answers
-// with the node.
-func (q *request) changeNode(name string, change func(*lh.Node) error) (any, error) {
+// changeNode applies a change to the node of the path, again when somebody else wrote in between,
+// and answers with the node. what is changed as messages say it. Rules that need a look at the
+// cluster are left to admission.
+func (q *request) changeNode(what string, change func(*lh.Node)) (any, error) {
+	name := q.params["name"]
 	err := conflict.Retry(func() error {
 		var n lh.Node
 		if err := q.server.get(q.Context(), name, &n); err != nil {
 			return err
 		}
-		if err := change(&n); err != nil {
-			return err
+		old := n.DeepCopy()
+		change(&n)
+		admission.MutateNode(&n)
+		if err := admission.CheckNode(old, &n, admission.NodeFacts{}); err != nil {
+			return admission.Unnamed(err)
 		}
 		return q.server.cfg.Client.Update(q.Context(), &n)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("failed to update node %s: %w", name, err)
+		return nil, fmt.Errorf("failed to update %s %s: %w", what, name, err)
 	}
 	return getNode(q)
-}
-
-// newDisks converts and checks a set of disks by itself.
-func newDisks(node string, in map[string]resource.DiskUpdate) (map[string]lh.DiskSpec, error) {
-	out := map[string]lh.DiskSpec{}
-	paths := map[string]string{}
-	for _, name := range sortedKeys(in) {
-		d := in[name]
-		if d.DiskType == "" {
-			d.DiskType = string(lh.DiskTypeFilesystem)
-		}
-		clean := path.Clean(d.Path)
-		switch {
-		case d.Path == "" || !strings.HasPrefix(clean, "/"):
-			return nil, fmt.Errorf("disk %s has the path %q; give an absolute path", name, d.Path)
-		case d.DiskType != string(lh.DiskTypeFilesystem):
-			return nil, fmt.Errorf("disk %s has type %q; only %q is supported", name, d.DiskType, lh.DiskTypeFilesystem)
-		case d.StorageReserved < 0:
-			return nil, fmt.Errorf("the storageReserved setting of disk %s is not valid: %d bytes, should be positive",
-				name, d.StorageReserved)
-		case d.EvictionRequested && d.AllowScheduling:
-			return nil, fmt.Errorf("need to disable scheduling on disk %s of node %s for disk eviction, or cancel "+
-				"eviction to enable scheduling", name, node)
-		case paths[clean] != "":
-			return nil, fmt.Errorf("duplicate disk paths on node %s: disks %s and %s are both at %s", node,
-				paths[clean], name, clean)
-		}
-		if err := checkTagNames(d.Tags); err != nil {
-			return nil, fmt.Errorf("disk %s: %w", name, err)
-		}
-		paths[clean] = name
-		out[name] = lh.DiskSpec{Path: d.Path, DiskType: lh.DiskType(d.DiskType), DiskDriver: lh.DiskDriver(d.DiskDriver),
-			AllowScheduling: d.AllowScheduling, EvictionRequested: d.EvictionRequested, StorageReserved: d.StorageReserved,
-			Tags: naming.Tags(d.Tags)}
-	}
-	return out, nil
-}
-
-// checkDisks refuses a change of a node's set of disks that would strand data.
-func checkDisks(n *lh.Node, disks map[string]lh.DiskSpec) error {
-	if !slices.Equal(sortedKeys(n.Spec.Disks), sortedKeys(n.Status.DiskStatus)) {
-		return fmt.Errorf("spec and status of disks on node %s are being syncing and please retry later", n.Name)
-	}
-	for _, name := range sortedKeys(n.Spec.Disks) {
-		old, status := n.Spec.Disks[name], n.Status.DiskStatus[name]
-		updated, kept := disks[name]
-		switch {
-		case !kept && (old.AllowScheduling || status.StorageScheduled != 0 || len(status.ScheduledReplica) > 0):
-			return fmt.Errorf("delete disk %s on node %s error: Please disable the disk %s first and remove all "+
-				"replicas and backing images first", name, n.Name, name)
-		case kept && old.DiskType != "" && old.DiskType != updated.DiskType:
-			return fmt.Errorf("disk %s on node %s: the disk type is not allow to change from %s to %s", name, n.Name,
-				old.DiskType, updated.DiskType)
-		}
-	}
-	return nil
-}
-
-// checkTagNames refuses tags that could not be label keys.
-func checkTagNames(tags []string) error {
-	var bad []string
-	for _, t := range tags {
-		if problems := naming.TagProblems(t); len(problems) > 0 {
-			bad = append(bad, fmt.Sprintf("tag %q: %s", t, strings.Join(problems, "; ")))
-		}
-	}
-	if len(bad) > 0 {
-		return fmt.Errorf("at least one error encountered while validating tags: %s", strings.Join(bad, ", "))
-	}
-	return nil
 }
 
 func deleteNode(q *request) (any, error) {
@@ -259,23 +179,10 @@ func (s *Server) deleteNode(ctx context.Context, name string) error {
 	if err := errors.Join(s.list(ctx, &engines), s.list(ctx, &replicas)); err != nil {
 		return err
 	}
-	used := 0
-	for _, e := range engines.Items {
-		if e.Spec.NodeID == name {
-			used++
-		}
-	}
-	for _, r := range replicas.Items {
-		if r.Spec.NodeID == name {
-			used++
-		}
-	}
-	ready := lh.FindCondition(n.Status.Conditions, lh.NodeConditionReady)
-	if !condition.NodeRemovable(&n) || n.Spec.AllowScheduling || used > 0 {
-		return fmt.Errorf("could not delete node %s with node ready condition is %s, reason is %s, node schedulable "+
-			"%t, and %d replica and engine running on it: "+
-			"disable scheduling, move what runs there and remove the Kubernetes node first", name, ready.Status,
-			ready.Reason, n.Spec.AllowScheduling, used)
+	var f admission.NodeFacts
+	f.CountOn(name, replicas.Items, engines.Items)
+	if err := admission.CheckNodeDeletion(&n, f); err != nil {
+		return err
 	}
 	return s.cfg.Client.Delete(ctx, &n)
 }

@@ -3,12 +3,12 @@ package rest
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resource"
@@ -30,8 +30,7 @@ func recurringJobView(q *request, j *lh.RecurringJob) resource.RecurringJob {
 		ExecutionCount: j.Status.ExecutionCount}
 }
 
-// fillRecurringJob takes from the input what can be changed later, too. What the input leaves out
-// is filled in at admission.
+// fillRecurringJob takes from the input what can be changed later, too.
 func fillRecurringJob(s *lh.RecurringJobSpec, in *resource.RecurringJob) {
 	s.Cron, s.Groups, s.Retain, s.Concurrency = in.Cron, in.Groups, in.Retain, in.Concurrency
 	s.Labels, s.Parameters = in.Labels, in.Parameters
@@ -47,10 +46,8 @@ func createRecurringJob(q *request) (any, error) {
 	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace},
 		Spec: lh.RecurringJobSpec{Name: name, Task: lh.RecurringJobTask(in.Task)}}
 	fillRecurringJob(&j.Spec, &in)
-	err := naming.CheckName(name)
-	if err == nil {
-		err = checkResultLabels(in.Labels)
-	}
+	admission.CompleteRecurringJob(j)
+	err := admission.CheckRecurringJob(nil, j, 0)
 	if err == nil {
 		err = q.server.create(q.Context(), j)
 	}
@@ -68,40 +65,23 @@ func updateRecurringJob(q *request) (any, error) {
 		return nil, err
 	}
 	name := q.params["name"]
-	err := checkResultLabels(in.Labels)
-	if err == nil {
-		err = conflict.Retry(func() error {
-			var j lh.RecurringJob
-			if err := q.server.get(q.Context(), name, &j); err != nil {
-				return err
-			}
-			fillRecurringJob(&j.Spec, &in)
-			return q.server.cfg.Client.Update(q.Context(), &j)
-		})
-	}
+	err := conflict.Retry(func() error {
+		var j lh.RecurringJob
+		if err := q.server.get(q.Context(), name, &j); err != nil {
+			return err
+		}
+		old := j.DeepCopy()
+		fillRecurringJob(&j.Spec, &in)
+		admission.CompleteRecurringJob(&j)
+		if err := admission.CheckRecurringJob(old, &j, 0); err != nil {
+			return err
+		}
+		return q.server.cfg.Client.Update(q.Context(), &j)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to update recurring job %s: %w", name, err)
 	}
 	return recurringJobs.named(q, name)
-}
-
-// reservedLabels are what backups are labelled with by the system itself.
-var reservedLabels = map[string]bool{naming.LabelKubernetesStatus: true, "ranchervm-base-image": true}
-
-// checkResultLabels judges the labels for the snapshots and backups of a job.
-func checkResultLabels(labels map[string]string) error {
-	for _, key := range sortedKeys(labels) {
-		problems := naming.TagProblems(key)
-		switch {
-		case len(problems) > 0:
-			return fmt.Errorf("invalid key %q of a label: %s", key, strings.Join(problems, "; "))
-		case labels[key] == "":
-			return fmt.Errorf("label %s has no value", key)
-		case reservedLabels[key]:
-			return fmt.Errorf("label %s is reserved for the system", key)
-		}
-	}
-	return nil
 }
 
 // deleteRecurringJob deletes a job and takes its label off the volumes that follow it. The job goes

@@ -73,18 +73,22 @@ func TestRecurringJobCreate(t *testing.T) {
 		t.Errorf("job %+v, want %+v", j, want)
 	}
 	long := strings.Repeat("x", 50)
-	if a := f.do("POST", "/v1/recurringjobs", `{"name":"`+long+`"}`); a.status != 200 || len(a.json["name"].(string)) != 40 {
+	if a := f.do("POST", "/v1/recurringjobs", `{"name":"`+long+`","task":"snapshot","cron":"@daily"}`); a.status != 200 || len(a.json["name"].(string)) != 40 {
 		t.Errorf("long name: %d %s", a.status, a.text)
 	}
+	const whole = `"task":"backup","cron":"@daily"`
 	for body, why := range map[string]string{
-		`{"name":"nightly","task":"backup"}`:               "already exists",
-		`{}`:                                               "invalid name",
-		`{"name":"a b"}`:                                   "invalid name",
-		`{"name":"job","retain":"7"}`:                      "retain is a string; write a whole number",
-		`{"name":"job","labels":{"a b":"c"}}`:              `invalid key "a b" of a label`,
-		`{"name":"job","labels":{"a":""}}`:                 "label a has no value",
-		`{"name":"job","labels":{"KubernetesStatus":"x"}}`: "label KubernetesStatus is reserved",
-		`{"name":"job","labels":{"a":"b","ranchervm-base-image":"c"}}`: "label ranchervm-base-image is reserved",
+		`{"name":"nightly",` + whole + `}`: "already exists",
+		`{}`:                               "invalid name",
+		`{"name":"a b"}`:                   "invalid name",
+		`{"name":"job"}`:                   `unknown task ""`,
+		`{"name":"job","task":"backup"}`:   "invalid cron format",
+		`{"name":"job","retain":"7"}`:      "retain is a string; write a whole number",
+		`{"name":"job",` + whole + `,"groups":["a b"]}`:                              `invalid group name "a b"`,
+		`{"name":"job",` + whole + `,"labels":{"a b":"c"}}`:                          `invalid key "a b" of a label`,
+		`{"name":"job",` + whole + `,"labels":{"a":""}}`:                             "label a has no value",
+		`{"name":"job",` + whole + `,"labels":{"KubernetesStatus":"x"}}`:             "label KubernetesStatus is reserved",
+		`{"name":"job",` + whole + `,"labels":{"a":"b","ranchervm-base-image":"c"}}`: "label ranchervm-base-image is reserved",
 		"": "EOF",
 	} {
 		f.refused(f.do("POST", "/v1/recurringjobs", body), 500, why)
@@ -100,14 +104,18 @@ func TestRecurringJobUpdate(t *testing.T) {
 	}
 	var j lh.RecurringJob
 	f.read("nightly", &j)
-	if want := (lh.RecurringJobSpec{Name: "nightly", Task: "backup", Cron: "@hourly"}); !reflect.DeepEqual(j.Spec, want) {
+	want := lh.RecurringJobSpec{Name: "nightly", Task: "backup", Cron: "@hourly", Retain: 1, Concurrency: 10,
+		Groups: []string{}, Labels: map[string]string{}, Parameters: map[string]string{}, RetainAge: "0s",
+		RetentionPolicy: "count-based"} // what was left out is as of a new job
+	if !reflect.DeepEqual(j.Spec, want) {
 		t.Errorf("job %+v, want %+v", j.Spec, want)
 	}
 	if j.Status.ExecutionCount != 3 {
 		t.Errorf("status %+v", j.Status)
 	}
 	f.refused(f.do("PUT", "/v1/recurringjobs/nope", `{"cron":"@hourly"}`), 404, "unable to update recurring job nope")
-	f.refused(f.do("PUT", "/v1/recurringjobs/nightly", `{"labels":{"a":""}}`), 500, "label a has no value")
+	f.refused(f.do("PUT", "/v1/recurringjobs/nightly", `{"cron":"@hourly","labels":{"a":""}}`), 500,
+		"label a has no value")
 	if a := f.do("PUT", "/v1/recurringjobs", "{}"); a.status != http.StatusMethodNotAllowed {
 		t.Errorf("PUT of the collection: %d", a.status)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/conflict"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/resource"
@@ -65,14 +66,14 @@ func getSetting(q *request) (any, error) {
 	return settingView(q, d, &stored), nil
 }
 
-// settingView shows a setting; one that is not stored has its default and nothing left to apply.
+// settingView shows a setting; one that is not stored has its default and nothing left to apply. It
+// is read-only for callers who may not change it.
 func settingView(q *request, d setting.Definition, stored *lh.Setting) resource.Setting {
 	out := resource.Setting{Resource: q.envelope(resource.TypeSetting, d.Name, resource.WhenAlways), Name: d.Name,
 		Value:   d.Default,
 		Applied: true, Definition: resource.SettingDefinition{DisplayName: d.DisplayName, Description: d.Description,
-			Category: string(d.Category), ValueType: string(d.Type), Required: d.Required, ReadOnly: d.ReadOnly,
-			Default:            d.Default,
-			DataEngineSpecific: d.DataEngineSpecific}}
+			Category: string(d.Category), ValueType: string(d.Type), Required: d.Required,
+			ReadOnly: d.ReadOnly || q.fixed(d.Name), Default: d.Default, DataEngineSpecific: d.DataEngineSpecific}}
 	if stored != nil {
 		out.Value, out.Applied = stored.Value, stored.Status.Applied
 	}
@@ -117,12 +118,12 @@ func updateSetting(q *request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to update setting %s: %w", name, err)
 	}
-	if d.ReadOnly {
-		return nil, fmt.Errorf("failed to update setting %s: setting %s is read-only", name, name)
-	}
 	value := strings.TrimSpace(*in.Value)
 	// What counts is the form that is stored; a refusal shows the one that was sent.
 	normal := setting.Normalize(name, value)
+	if err := q.server.checkReadOnly(q.Context(), d, normal); err != nil {
+		return nil, fmt.Errorf("failed to update setting %s: %w", name, err)
+	}
 	if err := setting.Validate(name, value); err != nil && setting.Validate(name, normal) != nil {
 		return nil, fmt.Errorf("failed to validate setting %s with invalid value %s: %w", name, shorten(value), err)
 	}
@@ -136,13 +137,34 @@ func updateSetting(q *request) (any, error) {
 	return settingView(q, d, stored), nil
 }
 
+// checkReadOnly refuses to change what the system alone changes. A setting that is not stored has
+// its default.
+func (s *Server) checkReadOnly(ctx context.Context, d setting.Definition, value string) error {
+	old := &lh.Setting{}
+	switch err := s.get(ctx, d.Name, old); {
+	case apierrors.IsNotFound(err):
+		old = &lh.Setting{ObjectMeta: metav1.ObjectMeta{Name: d.Name}, Value: d.Default}
+	case err != nil:
+		return err
+	}
+	changed := old.DeepCopy()
+	changed.Value = value
+	return admission.CheckReadOnly(old, changed)
+}
+
 // admitting are the settings that say who is let in without a token: under which names, too.
 var admitting = []string{setting.APIAnonymousAccess, setting.APIHostNames, setting.ManagerURL}
 
-// mayChange refuses callers who show nothing to change what such callers may do: a client that
-// writes all defaults back would lock itself out, and a stranger could let others in.
+// fixed says whether a setting is not the caller's to change. Callers who show nothing may not
+// change what such callers may do: a client that writes all defaults back would lock itself out,
+// and a stranger could let others in.
+func (q *request) fixed(name string) bool {
+	return !q.server.cfg.Open && q.caller.Anonymous && slices.Contains(admitting, name)
+}
+
+// mayChange refuses another value of what is not the caller's to change.
 func (q *request) mayChange(name, value string) error {
-	if q.server.cfg.Open || !q.caller.Anonymous || !slices.Contains(admitting, name) {
+	if !q.fixed(name) {
 		return nil
 	}
 	have, err := q.server.settingValue(q.Context(), name)

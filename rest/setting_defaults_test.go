@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
 	"ankole.storage/rest/resttest"
 )
 
@@ -69,45 +70,89 @@ func (d definition) another() string {
 	return ""
 }
 
+// readSettings and putSetting are what such a client does.
+func (f *fixture) readSettings() (all []definition) {
+	f.t.Helper()
+	var list struct{ Data []definition }
+	must(f.t, json.Unmarshal([]byte(f.do(http.MethodGet, "/v1/settings", "").text), &list))
+	return list.Data
+}
+
+func (f *fixture) putSetting(name, value string) answer {
+	f.t.Helper()
+	body, err := json.Marshal(map[string]string{"value": value})
+	must(f.t, err)
+	return f.do(http.MethodPut, "/v1/settings/"+name, string(body))
+}
+
+// writeDefaults writes the default of each setting back that is not read-only, and counts them.
+func (f *fixture) writeDefaults() (written int) {
+	f.t.Helper()
+	for _, d := range f.readSettings() {
+		if d.Definition.ReadOnly {
+			continue
+		}
+		written++
+		// Paths are stored without a slash at their end.
+		want := strings.TrimSuffix(d.Definition.Default, "/")
+		if a := f.putSetting(d.Name, d.Definition.Default); a.status != http.StatusOK || a.json["value"] != want {
+			f.t.Errorf("%s: its default %q: %d %s", d.Name, d.Definition.Default, a.status, a.text)
+		}
+	}
+	return written
+}
+
 // TestEveryDefaultIsAccepted: a client that sets settings to something else, and then writes the
 // default of each back that is not read-only, as tests do between two cases, gets what it wrote, in
 // a cluster with nodes and with an attached volume.
 func TestEveryDefaultIsAccepted(t *testing.T) {
 	f := newFixtureWith(t, judged(t), func(*Config) {}, resttest.Cluster(attached()...)...)
-	read := func() (all []definition) {
-		t.Helper()
-		var list struct{ Data []definition }
-		must(t, json.Unmarshal([]byte(f.do(http.MethodGet, "/v1/settings", "").text), &list))
-		return list.Data
-	}
-	put := func(name, value string) answer {
-		body, err := json.Marshal(map[string]string{"value": value})
-		must(t, err)
-		return f.do(http.MethodPut, "/v1/settings/"+name, string(body))
-	}
-	changed, written := 0, 0
-	for _, d := range read() {
+	changed := 0
+	for _, d := range f.readSettings() {
 		if d.Name == "disable-snapshot-purge" {
 			continue // it must be false before auto-cleanup-system-generated-snapshot may be true
 		}
-		if other := d.another(); other != "" && !d.Definition.ReadOnly && put(d.Name, other).status == http.StatusOK {
+		other := d.another()
+		if other != "" && !d.Definition.ReadOnly && f.putSetting(d.Name, other).status == http.StatusOK {
 			changed++
 		}
 	}
-	for range 2 { // after a change, and of what has its default
-		for _, d := range read() {
-			if d.Definition.ReadOnly {
-				continue
-			}
-			written++
-			// Paths are stored without a slash at their end.
-			want := strings.TrimSuffix(d.Definition.Default, "/")
-			if a := put(d.Name, d.Definition.Default); a.status != http.StatusOK || a.json["value"] != want {
-				t.Errorf("%s: its default %q: %d %s", d.Name, d.Definition.Default, a.status, a.text)
-			}
-		}
-	}
+	written := f.writeDefaults() // after a change
+	written += f.writeDefaults() // and of what has its default
 	if changed < 40 || written < 150 {
 		t.Errorf("%d settings were changed, %d defaults written", changed, written)
+	}
+}
+
+// TestEveryDefaultIsAcceptedOfTheAnonymous: the same of a client without a token, where such
+// callers may do everything, as in a standalone cluster: what they may not change is read-only to
+// them, whatever value it has. To write the value that a setting has changes nothing and is
+// accepted.
+func TestEveryDefaultIsAcceptedOfTheAnonymous(t *testing.T) {
+	values := map[string]string{setting.APIAnonymousAccess: "all", setting.APIHostNames: "storage.example",
+		setting.ManagerURL: "http://storage.example"}
+	objects := resttest.Cluster(attached()...)
+	for name, value := range values {
+		objects = append(objects, &lh.Setting{ObjectMeta: resttest.Meta(name), Value: value})
+	}
+	f := newFixtureWith(t, judged(t), judge, objects...)
+	if written := f.writeDefaults(); written < 75 {
+		t.Errorf("%d defaults written", written)
+	}
+	for name, value := range values {
+		d := f.get("/v1/settings/" + name)
+		if d["value"] != value || d["definition"].(map[string]any)["readOnly"] != true {
+			t.Errorf("%s: %v", name, d)
+		}
+		if a := f.putSetting(name, value); a.status != http.StatusOK || a.json["value"] != value {
+			t.Errorf("%s: the value it has: %d %s", name, a.status, a.text)
+		}
+		f.refused(f.putSetting(name, d["definition"].(map[string]any)["default"].(string)), http.StatusForbidden,
+			"callers without a token may not change it")
+	}
+	g := guarded(t, &resttest.Reviews{Rights: users}, "none", same)
+	d := g.do(http.MethodGet, "/v1/settings/"+setting.APIAnonymousAccess, "", bearer("admin")...).json["definition"]
+	if d.(map[string]any)["readOnly"] != false {
+		t.Errorf("with a token: %v", d)
 	}
 }

@@ -100,13 +100,17 @@ func createVolume(q *request) (any, error) {
 	if err := checkStandby(in); err != nil {
 		return nil, err
 	}
-	if err := checkChoices(in); err != nil {
+	v, err := newVolume(q.server.cfg.Namespace, in)
+	if err != nil {
 		return nil, fmt.Errorf("failed to create volume: unable to create volume %s: %w", in.Name, err)
 	}
 	if err := q.checkTags(in); err != nil {
 		return nil, err
 	}
-	v, err := newVolume(q.server.cfg.Namespace, in)
+	err = admission.Unnamed(admission.CheckChoices(v))
+	if err == nil && v.Spec.NumberOfReplicas != 0 { // 0 is the setting's
+		err = admission.CheckReplicaCount(v)
+	}
 	if err == nil {
 		err = q.server.checkRoom(q.Context(), v.Spec.Size)
 	}
@@ -132,39 +136,6 @@ func checkStandby(in resource.Volume) error {
 			"failed to set frontend for standby volume %s: a standby volume has none until it is activated", in.Name)
 	case in.FromBackup == "":
 		return fmt.Errorf("failed to create standby volume %s without field FromBackup", in.Name)
-	}
-	return nil
-}
-
-// checkChoices refuses words that are none of a field's choices. The API server would refuse them
-// too, but in words that clients do not know. Empty means the default everywhere.
-func checkChoices(in resource.Volume) error {
-	for _, c := range []struct {
-		of   admission.Choice
-		word string
-	}{
-		{admission.LocalityChoice, in.DataLocality},
-		{admission.AccessChoice, in.AccessMode},
-		{admission.FrontendChoice, in.Frontend},
-		{admission.BalanceChoice, in.ReplicaAutoBalance},
-		{admission.IntegrityChoice, in.SnapshotDataIntegrity},
-		{admission.CompressionChoice, in.BackupCompressionMethod},
-		{admission.Choice{What: "data engine", Words: []string{"v1"}}, in.DataEngine},
-		{admission.Choice{What: "clone mode", Words: []string{"full-copy"}}, in.CloneMode},
-		{admission.UnmapChoice, in.UnmapMarkSnapChainRemoved},
-		{admission.NodeAffinityChoice, in.ReplicaSoftAntiAffinity},
-		{admission.ZoneAffinityChoice, in.ReplicaZoneSoftAntiAffinity},
-		{admission.DiskAffinityChoice, in.ReplicaDiskSoftAntiAffinity},
-		{admission.FreezeChoice, in.FreezeFilesystemForSnapshot},
-		{admission.RestoreJobsChoice, in.RestoreVolumeRecurringJob},
-		{admission.OfflineChoice, in.OfflineRebuilding},
-	} {
-		if c.word == "" {
-			continue
-		}
-		if err := c.of.Check(c.word); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -215,9 +186,6 @@ func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 	blockSize, err := parseSize("backupBlockSize", in.BackupBlockSize)
 	if err != nil {
 		return nil, err
-	}
-	if in.NumberOfReplicas < 0 {
-		return nil, fmt.Errorf("the number of replicas is %d, it must between 1 to 20", in.NumberOfReplicas)
 	}
 	frontend := lh.VolumeFrontend(in.Frontend)
 	if frontend == lh.VolumeFrontendNone && !in.Standby {

@@ -170,7 +170,7 @@ func TestDenialsArePassedOn(t *testing.T) {
 		interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 			return denial
 		}}, func(*Config) {})
-	f.refused(f.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi","numberOfReplicas":21}`), 500,
+	f.refused(f.do("POST", "/v1/volumes", `{"name":"demo","size":"1Gi"}`), 500,
 		`failed to create volume: unable to create volume demo: admission webhook "validator.longhorn.io" denied the request: replica count 21`)
 }
 

@@ -58,11 +58,11 @@ var volumeUpdates = map[string]handler{
 	resource.ActionUpdateDataLocality: choose(admission.LocalityChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateDataLocalityInput) (*lh.DataLocality, string) {
 		return &s.DataLocality, in.DataLocality
-	}, checkLocalityChange),
+	}, admission.CheckLocalityChange),
 	"updateAccessMode": choose(admission.AccessChoice, func(s *lh.VolumeSpec, in resource.UpdateAccessModeInput) (
 		*lh.AccessMode, string) {
 		return &s.AccessMode, in.AccessMode
-	}, checkAccessChange),
+	}, admission.CheckAccessChange),
 	"updateReplicaAutoBalance": choose(admission.BalanceChoice, func(s *lh.VolumeSpec,
 		in resource.UpdateReplicaAutoBalanceInput) (*lh.ReplicaAutoBalance, string) {
 		return &s.ReplicaAutoBalance, in.ReplicaAutoBalance
@@ -166,22 +166,6 @@ func setReplicaCount(v *lh.Volume, in resource.UpdateReplicaCountInput) error {
 	}
 	v.Spec.NumberOfReplicas = in.ReplicaCount
 	return admission.CheckReplicaCount(v) // 0 would be taken for the setting's
-}
-
-func checkLocalityChange(v *lh.Volume, to lh.DataLocality) error {
-	strict := to == lh.DataLocalityStrictLocal || v.Spec.DataLocality == lh.DataLocalityStrictLocal
-	if strict && v.Status.State != lh.VolumeStateDetached {
-		return fmt.Errorf(
-			"data locality cannot be changed to or from strict-local while the volume is %s; detach it first", volumeState(v))
-	}
-	return nil
-}
-
-func checkAccessChange(v *lh.Volume, _ lh.AccessMode) error {
-	if v.Status.State != lh.VolumeStateDetached || v.Spec.NodeID != "" {
-		return fmt.Errorf("can only update volume access mode while volume is detached; it is %s", volumeState(v))
-	}
-	return nil
 }
 
 // onlyV2 refuses a value for a field that the v1 data engine has not. Zero is what every volume

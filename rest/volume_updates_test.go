@@ -133,7 +133,8 @@ func review(t *testing.T, c client.Client, old, o client.Object) error {
 	return reviewOf(t, c, "volumes", old, o)
 }
 
-// reviewOf asks the webhook about an update of an object, or with old nil about a new one.
+// reviewOf asks the webhook about an update of an object, with old nil about a new one, and with o
+// nil about a deletion.
 func reviewOf(t *testing.T, c client.Client, plural string, old, o client.Object) error {
 	raw := func(x any) []byte {
 		text, err := json.Marshal(x)
@@ -142,11 +143,15 @@ func reviewOf(t *testing.T, c client.Client, plural string, old, o client.Object
 		}
 		return text
 	}
-	r := &admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create, Name: o.GetName(),
-		Resource: metav1.GroupVersionResource{Group: lh.Group, Version: "v1beta2", Resource: plural},
-		Object:   runtime.RawExtension{Raw: raw(o)}}
+	r := &admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create,
+		Resource: metav1.GroupVersionResource{Group: lh.Group, Version: "v1beta2", Resource: plural}}
 	if old != nil {
 		r.Operation, r.OldObject = admissionv1.Update, runtime.RawExtension{Raw: raw(old)}
+	}
+	if o != nil {
+		r.Object = runtime.RawExtension{Raw: raw(o)}
+	} else {
+		r.Operation = admissionv1.Delete
 	}
 	body := raw(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: r})
@@ -239,9 +244,9 @@ func TestUpdatesByState(t *testing.T) {
 		want         string
 	}{
 		{"updateAccessMode", `{"accessMode":"rwx"}`, func(*lh.Volume) {},
-			"can only update volume access mode while volume is detached; it is attached"},
+			"can only update volume access mode while volume is detached: volume demo is attached"},
 		{"updateAccessMode", `{"accessMode":"rwx"}`, func(v *lh.Volume) { v.Status.State = lh.VolumeStateDetached },
-			"can only update volume access mode while volume is detached"}, // it is about to be attached
+			"can only update volume access mode while volume is detached: volume demo is about to be attached to node node-1"},
 		{"updateAccessMode", `{"accessMode":"rwo"}`, func(v *lh.Volume) {
 			v.Spec.Migratable, v.Spec.AccessMode = true, lh.AccessModeReadWriteMany
 			v.Status.State, v.Spec.NodeID = lh.VolumeStateDetached, ""
@@ -266,7 +271,7 @@ func TestUpdatesByState(t *testing.T) {
 		}, "detach it first"},
 		{"updateAccessMode", `{"accessMode":"rwx"}`, func(v *lh.Volume) {
 			v.Status.State, v.Spec.NodeID = lh.VolumeStateDetaching, ""
-		}, "while volume is detached; it is detaching"},
+		}, "while volume is detached: volume demo is detaching"},
 		{"updateReplicaRebuildingBandwidthLimit", `{"replicaRebuildingBandwidthLimit":"fast"}`, func(*lh.Volume) {},
 			"failed to parse size"},
 		{"updateRebuildConcurrentSyncLimit", `{"rebuildConcurrentSyncLimit":6}`, func(*lh.Volume) {},

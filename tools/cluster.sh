@@ -16,9 +16,18 @@ network=${NETWORK:-10.213.0.0}
 
 bed() { "$bin/ankole-bed" --dir "$dir" --nodes "${NODES:-3}" --network "$network" "$@"; }
 
+# idle: no bed runs in the folder. One that does holds a lock on a file of it, and all that this script writes and builds, the
+# file "ready", the log and the programs, is in use by it.
+idle() { [ ! -e "$dir/lock" ] || flock --nonblock --shared "$dir/lock" true; }
+
 up() {
 	[ "$(id -u)" = 0 ] || {
 		echo "a cluster of real nodes makes namespaces, bridges and control groups: run this as root" >&2
+		exit 1
+	}
+	idle || {
+		echo "a bed runs in $dir (process $(cat "$dir/lock")); end it first with make cluster-down, or choose another" \
+			"DIR and NETWORK" >&2
 		exit 1
 	}
 	need_bed

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -134,6 +136,80 @@ func rawBlock(b *bed) {
 	b.unclaim("raw")
 }
 
+// migratableBlock: a block volume that several nodes may use is written by a Pod on one node; a
+// second Pod starts on another node beside it, the first one ends, and the second reads what was
+// written last, also while both were there.
+func migratableBlock(b *bed) {
+	b.apply(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: migratable}
+provisioner: driver.longhorn.io
+parameters: {numberOfReplicas: "3", migratable: "true"}
+`)
+	b.claim("moves", claim{size: "64Mi", class: "migratable", block: true, many: true})
+	volume := b.volumeOf("moves")
+	b.startPod("source", "node-1", "moves")
+	b.exec("source", `dd if=/dev/urandom of=/dev/data bs=1M count=64 conv=fsync 2>/dev/null`)
+	began := time.Now()
+	b.startPod("target", "node-2", "moves")
+	b.took("from a second Pod on another node to its running", began)
+	b.nodesOf(volume, "node-1", "node-2")
+	sum := b.exec("source", `dd if=/dev/urandom of=/dev/data bs=1M count=16 seek=16 conv=fsync 2>/dev/null
+		sha256sum </dev/data`)
+	began = time.Now()
+	b.endPod("source")
+	b.nodesOf(volume, "node-2")
+	b.usable(volume, "node-2", 3)
+	b.took("from the end of the first Pod to the volume on the node of the second", began)
+	if got := b.exec("target", "sha256sum </dev/data"); got != sum || len(sum) < 64 {
+		b.t.Errorf("on the other node: %q, want %q", got, sum)
+	}
+	b.exec("target", `dd if=/dev/urandom of=/dev/data bs=1M count=1 conv=fsync 2>/dev/null`)
+	b.endPod("target")
+	b.unclaim("moves")
+	b.kubectlOK("delete", "storageclass", "migratable")
+}
+
+// nodesOf waits until a volume has its device on these nodes, and on no other.
+func (b *bed) nodesOf(volume string, nodes ...string) {
+	b.t.Helper()
+	b.await(fmt.Sprintf("%s is on %v", volume, nodes), func(ctx context.Context) error {
+		v, err := b.rest.Volume(ctx, volume)
+		if err != nil {
+			return err
+		}
+		var has []string
+		for _, c := range v.Controllers {
+			if c.Running && c.Endpoint != "" {
+				has = append(has, c.HostID)
+			}
+		}
+		slices.Sort(has)
+		if !slices.Equal(has, nodes) {
+			return fmt.Errorf("it is on %v", has)
+		}
+		return nil
+	})
+}
+
+// encryptedClaim: the sample for encrypted volumes, applied as it is, makes a claim that is bound
+// and can be deleted again: the provisioner may read the Secret. The volume is not mounted: these
+// machines' kernel may have no dm_crypt (vm.TestEncryptedVolumes has).
+func encryptedClaim(b *bed) {
+	const sample = "../../deploy/samples/encrypted.yaml"
+	b.kubectlOK("apply", "-f", sample)
+	b.claim("encrypted", claim{size: "64Mi", class: "longhorn-encrypted"})
+	v, err := b.rest.Volume(context.Background(), b.volumeOf("encrypted"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if !v.Encrypted || v.Size != strconv.Itoa(64*mib) {
+		b.t.Errorf("volume %s is encrypted: %v, and has %s bytes", v.Name, v.Encrypted, v.Size)
+	}
+	b.unclaim("encrypted")
+	b.kubectlOK("delete", "-f", sample)
+}
+
 // scenarioD5: parameter dataLocality of a StorageClass, and the setting where it is absent.
 func scenarioD5(b *bed) {
 	restore := b.set("default-data-locality", "best-effort")
@@ -205,6 +281,7 @@ type claim struct {
 	class  string // empty for the default one
 	source string // of its content, as YAML
 	block  bool
+	many   bool // nodes may use it at a time
 }
 
 // claim makes a claim and waits until it has a volume.
@@ -214,10 +291,11 @@ func (b *bed) claim(name string, c claim) {
 kind: PersistentVolumeClaim
 metadata: {name: %s, namespace: default}
 spec:
-  accessModes: [ReadWriteOnce]
+  accessModes: [%s]
   volumeMode: %s
   resources: {requests: {storage: %s}}
-`, name, map[bool]string{true: "Block", false: "Filesystem"}[c.block], c.size)
+`, name, map[bool]string{true: "ReadWriteMany", false: "ReadWriteOnce"}[c.many],
+		map[bool]string{true: "Block", false: "Filesystem"}[c.block], c.size)
 	if c.class != "" {
 		text += "  storageClassName: " + c.class + "\n"
 	}

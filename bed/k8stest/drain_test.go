@@ -19,17 +19,10 @@ import (
 func drainsAtOnce(b *bed) {
 	defer b.set("replica-replenishment-wait-interval", "5")()
 	ctx := context.Background()
-	schedule := func(allowed bool) {
-		b.t.Helper()
-		b.await("scheduling on node-3 is set", func(ctx context.Context) error {
-			_, err := b.rest.UpdateNode(ctx, "node-3", resource.NodeInput{AllowScheduling: allowed})
-			return err
-		})
-	}
-	schedule(false)
+	b.takesReplicas("node-3", false)
 	b.create("drains", 64*mib, 2)
 	b.attach("drains", "node-3", 2)
-	schedule(true)
+	b.takesReplicas("node-3", true)
 	v, err := b.rest.Volume(ctx, "drains")
 	if err != nil {
 		b.t.Fatal(err)
@@ -57,23 +50,38 @@ func drainsAtOnce(b *bed) {
 	if err := d.Close(); err != nil {
 		b.t.Fatal(err)
 	}
-	// A copy that has failed stays, for a rebuild that sends what it lacks, until it is stale.
-	b.await("the copy that was let go is removed", func(ctx context.Context) error {
-		v, err := b.rest.Volume(ctx, "drains")
+	b.dropFailed("drains")
+	b.detach("drains")
+	b.identical("drains", 2)
+	b.remove("drains")
+}
+
+// takesReplicas sets whether new replicas may be placed on a node.
+func (b *bed) takesReplicas(node string, allowed bool) {
+	b.t.Helper()
+	b.await("scheduling on "+node+" is set", func(ctx context.Context) error {
+		_, err := b.rest.UpdateNode(ctx, node, resource.NodeInput{AllowScheduling: allowed})
+		return err
+	})
+}
+
+// dropFailed removes the copies of a volume that have failed. They stay, for a rebuild that sends
+// what they lack, until they are stale.
+func (b *bed) dropFailed(volume string) {
+	b.t.Helper()
+	b.await("the copies of "+volume+" that have failed are removed", func(ctx context.Context) error {
+		v, err := b.rest.Volume(ctx, volume)
 		if err != nil {
 			return err
 		}
 		for _, r := range v.Replicas {
 			if r.Mode != "RW" {
-				_, err := b.rest.RemoveReplica(ctx, "drains", r.Name)
+				_, err := b.rest.RemoveReplica(ctx, volume, r.Name)
 				return fmt.Errorf("replica %s in mode %q (%w)", r.Name, r.Mode, err)
 			}
 		}
 		return nil
 	})
-	b.detach("drains")
-	b.identical("drains", 2)
-	b.remove("drains")
 }
 
 // safeToEvict is what the cluster autoscaler reads on a Pod before it takes its node away.

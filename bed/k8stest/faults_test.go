@@ -189,6 +189,46 @@ func scenarioF14(b *bed) {
 	})
 }
 
+// rebuiltElsewhere: a node with one of two copies loses its power under I/O; while it is down the
+// second copy is rebuilt on the third node.
+func rebuiltElsewhere(b *bed) {
+	defer b.set("replica-replenishment-wait-interval", "5")()
+	order := func(command string) {
+		b.t.Helper()
+		if err := control.Call(context.Background(), b.Dir, control.Request{Command: command, Node: "node-3"}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.takesReplicas("node-2", false)
+	b.underLoad("elsewhere", 2, func(w *rig.Load) {
+		b.takesReplicas("node-2", true)
+		if on := b.places("elsewhere"); !slices.Equal(on, []string{"node-1", "node-3"}) {
+			b.t.Fatalf("copies on %v, where node-2 takes none", on)
+		}
+		began := time.Now()
+		order(control.NodeKill)
+		b.reach("node-3")
+		b.await("the second copy is on node-2", func(ctx context.Context) error {
+			v, err := b.rest.Volume(ctx, "elsewhere")
+			if err != nil {
+				return err
+			}
+			for _, r := range v.Replicas {
+				if r.HostID == "node-2" && r.Mode == "RW" {
+					return nil
+				}
+			}
+			return fmt.Errorf("robustness %s, replicas %+v", v.Robustness, v.Replicas)
+		})
+		b.took("from the loss of the node to two copies", began)
+		b.notReady("node-3") // nothing has started it
+		w.AwaitMore(b.t, 200)
+		order(control.NodeStart)
+		b.managersRun()
+		b.dropFailed("elsewhere")
+	})
+}
+
 // rebootInOrder: a node is shut down and started again, under I/O of a volume with a replica there;
 // a Pod of a StatefulSet that ran there runs again, with what it had written.
 func rebootInOrder(b *bed) {

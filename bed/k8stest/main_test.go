@@ -53,6 +53,8 @@ var scenarios = []struct {
 		{"BlockDeviceInPod", blockDeviceInPod},
 		{"F11", scenarioF11},
 		{"RawBlock", rawBlock},
+		{"Migratable", migratableBlock},
+		{"Encrypted", encryptedClaim},
 		{"D5", scenarioD5},
 		{"Reboot", rebootInOrder},
 		{"Database", workloadDatabase},
@@ -69,6 +71,7 @@ var scenarios = []struct {
 		{"B9", scenarioB9},
 		{"ForeignManager", foreignManager},
 		{"NodeLost", nodeLost},
+		{"RebuiltElsewhere", rebuiltElsewhere},
 		{"C5", scenarioC5},
 		{"WorkloadsMove", workloadsMove},
 	}},
@@ -80,11 +83,10 @@ type scenario struct {
 }
 
 // TestKubernetes installs the system on three real nodes, for each group of scenarios, and runs
-// them. In the end it looks at the rights of the system's accounts, if all scenarios have run.
+// them. What they used of the rights of the system's accounts is judged together with TestChart, if
+// everything has run.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
-	var r review
-	t.Cleanup(func() { r.judge(t) })
 	for _, group := range scenarios {
 		t.Run(group.group, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +100,7 @@ func TestKubernetes(t *testing.T) {
 				})
 			}
 			if ran == len(group.of) {
-				r.add(b)
+				reviewed.add(b)
 			}
 		})
 	}
@@ -245,6 +247,8 @@ func (b *bed) install() {
 	b.kubectlOK("apply", "--server-side", "-f", "../../deploy/longhorn.yaml")
 	b.installed()
 	b.took("installed and ready", began)
+	b.secured()
+	b.took("installed, until all instance managers have shown a certificate", began)
 }
 
 // installed waits for the manager and instance manager of every node, and the CSI driver.
@@ -387,7 +391,8 @@ func (b *bed) managerOf(node string) *longhorn.InstanceManager {
 	return nil
 }
 
-// managersRun waits until each node has an instance manager that runs, and takes replicas.
+// managersRun waits until each node has an instance manager that runs, takes replicas, and lacks
+// nothing.
 func (b *bed) managersRun() {
 	b.t.Helper()
 	b.await("an instance manager runs on every node", func(ctx context.Context) error {
@@ -412,6 +417,9 @@ func (b *bed) managersRun() {
 				if c := d.Conditions["Schedulable"]; c.Status != "True" {
 					return fmt.Errorf("disk %s of node %s: %+v", name, n.Name, c)
 				}
+			}
+			if err := environment(n.Conditions); err != nil {
+				return fmt.Errorf("node %s: %w", n.Name, err)
 			}
 		}
 		return nil

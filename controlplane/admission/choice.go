@@ -39,6 +39,8 @@ var (
 		NotBuilt: map[string]string{"iscsi": "iSCSI target"}}
 	IntegrityChoice = Choice{What: "snapshot data integrity",
 		Words: []string{"ignored", "disabled", "enabled", "fast-check"}}
+	EngineChoice       = Choice{What: "data engine", Words: []string{"v1"}}
+	CloneChoice        = Choice{What: "clone mode", Words: []string{"full-copy"}}
 	CompressionChoice  = Choice{What: "backup compression method", Words: []string{"none", "lz4", "gzip"}}
 	UnmapChoice        = Choice{What: "unmap mark snapshot chain removed option", Words: override}
 	NodeAffinityChoice = Choice{What: "replica soft anti-affinity option", Words: override}

@@ -70,6 +70,39 @@ func TestGrowthByFacts(t *testing.T) {
 	}
 }
 
+// TestCancelOfGrowth: a smaller size takes back a wish for a larger one that the engine has not
+// begun to fulfil, also before the volume's status tells of the wish.
+func TestCancelOfGrowth(t *testing.T) {
+	engine := func(has int64, expanding bool) (e v1beta2.Engine) {
+		e.Status.CurrentSize, e.Status.IsExpanding = has, expanding
+		return e
+	}
+	for _, tt := range []struct {
+		name    string
+		told    bool
+		engines []v1beta2.Engine
+		to      int64
+		want    string
+	}{
+		{"wanted and told", true, []v1beta2.Engine{engine(gib, false)}, gib, ""},
+		{"wanted", false, []v1beta2.Engine{engine(gib, false)}, gib, ""},
+		{"begun", true, []v1beta2.Engine{engine(gib, true)}, gib, "the engine expansion is in progress"},
+		{"done", false, []v1beta2.Engine{engine(3*gib, false)}, gib, "shrinking volume demo"},
+		{"done, and not told", true, []v1beta2.Engine{engine(3*gib, false)}, gib, "cannot shrink to"},
+		{"nothing is known", false, []v1beta2.Engine{{}}, gib, "shrinking volume demo"},
+		{"no engine", false, nil, gib, "shrinking volume demo"},
+		{"to less than there was", true, []v1beta2.Engine{engine(gib, false)}, gib - 2<<20, "cannot shrink to"},
+	} {
+		old := newVolume(func(v *v1beta2.Volume) {
+			v.Spec.Size, v.Spec.NodeID, v.Status.State = 3*gib, "n1", v1beta2.VolumeStateAttached
+			v.Status.ExpansionRequired = tt.told
+		})
+		v := old.DeepCopy()
+		v.Spec.Size = tt.to
+		expect(t, tt.name, checkResize(old, v, VolumeFacts{Engines: tt.engines}), tt.want)
+	}
+}
+
 // TestGrowthIsJudgedByTheNodes: a request for more than a disk has room for is refused by what the
 // API says of that disk.
 func TestGrowthIsJudgedByTheNodes(t *testing.T) {

@@ -2,10 +2,12 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -61,7 +63,8 @@ func MutateNode(n *v1beta2.Node) {
 	}
 }
 
-// CheckNode refuses a Node that cannot be (old nil: creation).
+// CheckNode refuses a Node that cannot be (old nil: creation). Without facts it leaves out what
+// needs a look at the cluster.
 func CheckNode(old, n *v1beta2.Node, f NodeFacts) error {
 	return firstOf(
 		func() error { return checkCPURequest(old, n, f) },
@@ -103,25 +106,26 @@ func checkCPURequest(old, n *v1beta2.Node, f NodeFacts) error {
 
 func checkDisks(n *v1beta2.Node) error {
 	paths := map[string]string{}
-	for name, d := range n.Spec.Disks {
+	for _, name := range slices.Sorted(maps.Keys(n.Spec.Disks)) {
+		d := n.Spec.Disks[name]
 		if d.DiskType != "" && d.DiskType != v1beta2.DiskTypeFilesystem {
-			return invalid("disk %s of node %s: type %s is not supported", name, n.Name, d.DiskType)
+			return invalid("disk %s of node %s has type %q; only %q is supported", name, n.Name, d.DiskType,
+				v1beta2.DiskTypeFilesystem)
 		}
 		if d.DiskDriver != v1beta2.DiskDriverNone {
 			return invalid("disk %s of node %s: a file system takes no disk driver", name, n.Name)
 		}
 		if !path.IsAbs(d.Path) {
-			return invalid("disk %s of node %s: path %q is not absolute", name, n.Name, d.Path)
+			return about("node "+n.Name, invalid("disk %s has the path %q; give an absolute path", name, d.Path))
 		}
 		clean := path.Clean(d.Path)
 		if other, twice := paths[clean]; twice {
-			return invalid("duplicate disk paths on node %s: disks %s and %s are both at %s", n.Name, min(name, other),
-				max(name, other), clean)
+			return invalid("duplicate disk paths on node %s: disks %s and %s are both at %s", n.Name, other, name, clean)
 		}
 		paths[clean] = name
 		if d.StorageReserved < 0 {
-			return invalid("storageReserved setting of disk %s on node %s is not valid: %d is negative", name, n.Name,
-				d.StorageReserved)
+			return invalid("the storageReserved setting of disk %s is not valid: %d bytes on node %s, should not be negative",
+				name, d.StorageReserved, n.Name)
 		}
 	}
 	return nil
@@ -132,14 +136,18 @@ func checkNodeUpdate(old, n *v1beta2.Node, f NodeFacts) error {
 		return invalid("the spec of node %s has no name", n.Name)
 	}
 	if n.Spec.EvictionRequested && n.Spec.AllowScheduling {
-		return invalid("need to disable scheduling on node %s for node eviction", n.Name)
+		return invalid("need to disable scheduling on node %s for node eviction, or cancel eviction to enable scheduling",
+			n.Name)
 	}
-	for name, d := range n.Spec.Disks {
+	for _, name := range slices.Sorted(maps.Keys(n.Spec.Disks)) {
+		d := n.Spec.Disks[name]
 		if d.EvictionRequested && d.AllowScheduling {
-			return invalid("need to disable scheduling on disk %s of node %s for disk eviction", name, n.Name)
+			return invalid("need to disable scheduling on disk %s of node %s for disk eviction, or cancel eviction to "+
+				"enable scheduling", name, n.Name)
 		}
 		if was := old.Spec.Disks[name].DiskType; was != "" && was != d.DiskType {
-			return invalid("disk %s of node %s: disk type is not allow to change", name, n.Name)
+			return invalid("disk %s of node %s: the disk type is not allow to change from %s to %s", name, n.Name, was,
+				d.DiskType)
 		}
 	}
 	return checkDiskSet(old, n, f)
@@ -156,18 +164,19 @@ func checkDiskSet(old, n *v1beta2.Node, f NodeFacts) error {
 	if !maps.EqualFunc(old.Spec.Disks, old.Status.DiskStatus, known) {
 		return forbidden("spec and status of disks on node %s are being syncing and please retry later", n.Name)
 	}
-	for name, d := range old.Spec.Disks {
+	for _, name := range slices.Sorted(maps.Keys(old.Spec.Disks)) {
+		d := old.Spec.Disks[name]
 		if _, stays := n.Spec.Disks[name]; stays {
 			continue
 		}
 		if st := old.Status.DiskStatus[name]; d.AllowScheduling || st.StorageScheduled != 0 || len(st.ScheduledReplica) > 0 {
-			return invalid("delete disk on node %s error: Please disable the disk %s and remove all replicas and "+
-				"backing images first", n.Name, name)
+			return invalid("delete disk %s on node %s error: Please disable the disk %s first and remove all replicas "+
+				"and backing images first", name, n.Name, name)
 		}
 		for i := range f.OnDisks {
 			if r := &f.OnDisks[i]; condition.DiskOf(old, r) == name {
-				return invalid("delete disk on node %s error: disk %s has replica %s of volume %s; mount it again, or remove "+
-					"the replica first", n.Name, name, r.Name, r.Spec.VolumeName)
+				return invalid("delete disk %s on node %s error: it has replica %s of volume %s; mount it again, or remove "+
+					"the replica first", name, n.Name, r.Name, r.Spec.VolumeName)
 			}
 		}
 	}
@@ -191,8 +200,9 @@ func checkNewNames(old, n *v1beta2.Node) error {
 	if old != nil {
 		was = old.Spec
 	}
-	if err := checkTags("node "+n.Name, was.Tags, n.Spec.Tags); err != nil {
-		return err
+	of := "node " + n.Name
+	if err := checkTags("", was.Tags, n.Spec.Tags); err != nil {
+		return about(of, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Spec.Disks)) {
 		if _, stored := was.Disks[name]; !stored {
@@ -200,22 +210,24 @@ func checkNewNames(old, n *v1beta2.Node) error {
 				return invalid("node %s: %v", n.Name, err)
 			}
 		}
-		err := checkTags("disk "+name+" of node "+n.Name, was.Disks[name].Tags, n.Spec.Disks[name].Tags)
+		err := checkTags("disk "+name+": ", was.Disks[name].Tags, n.Spec.Disks[name].Tags)
 		if err != nil {
-			return err
+			return about(of, err)
 		}
 	}
 	return nil
 }
 
-func checkTags(of string, was, tags []string) error {
+// checkTags refuses new tags that could not be label keys. The message begins with a prefix.
+func checkTags(prefix string, was, tags []string) error {
+	var bad []string
 	for _, tag := range tags {
-		if slices.Contains(was, tag) {
-			continue
+		if problems := naming.TagProblems(tag); len(problems) > 0 && !slices.Contains(was, tag) {
+			bad = append(bad, fmt.Sprintf("tag %q: %s", tag, strings.Join(problems, "; ")))
 		}
-		if problems := naming.TagProblems(tag); len(problems) > 0 {
-			return invalid("at least one error encountered while validating tags of %s: %q: %s", of, tag, problems[0])
-		}
+	}
+	if len(bad) > 0 {
+		return invalid("%sat least one error encountered while validating tags: %s", prefix, strings.Join(bad, ", "))
 	}
 	return nil
 }
@@ -225,16 +237,28 @@ func CheckNodeDeletion(n *v1beta2.Node, f NodeFacts) error {
 	if _, forced := n.Annotations[naming.AnnotationDeleteNode]; forced {
 		return nil
 	}
-	switch {
-	case !condition.NodeRemovable(n):
-		return forbidden("could not delete node %s: it is up; remove the Kubernetes node or its manager Pod first", n.Name)
-	case n.Spec.AllowScheduling:
-		return forbidden("could not delete node %s: disable scheduling on it first", n.Name)
-	case f.Replicas > 0 || f.Engines > 0:
-		return forbidden("could not delete node %s: it has %d replicas and %d engines; remove them first", n.Name,
-			f.Replicas, f.Engines)
+	used := f.Replicas + f.Engines
+	if condition.NodeRemovable(n) && !n.Spec.AllowScheduling && used == 0 {
+		return nil
 	}
-	return nil
+	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
+	return forbidden("could not delete node %s with node ready condition is %s, reason is %s, node schedulable %t, and %d "+
+		"replica and engine running on it: disable scheduling, move what runs there and remove the Kubernetes node first",
+		n.Name, ready.Status, ready.Reason, n.Spec.AllowScheduling, used)
+}
+
+// CountOn takes down how many of the replicas and engines are on a node.
+func (f *NodeFacts) CountOn(node string, replicas []v1beta2.Replica, engines []v1beta2.Engine) {
+	for i := range replicas {
+		if replicas[i].Spec.NodeID == node {
+			f.Replicas++
+		}
+	}
+	for i := range engines {
+		if engines[i].Spec.NodeID == node {
+			f.Engines++
+		}
+	}
 }
 
 func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) error {
@@ -284,19 +308,7 @@ func (w world) nodeFacts(ctx context.Context, name string, instances bool) (f No
 	if err != nil {
 		return f, err
 	}
-	for i := range replicas {
-		if replicas[i].Spec.NodeID == name {
-			f.Replicas++
-		}
-	}
 	engines, err := w.enginesOf(ctx, "")
-	if err != nil {
-		return f, err
-	}
-	for i := range engines {
-		if engines[i].Spec.NodeID == name {
-			f.Engines++
-		}
-	}
-	return f, nil
+	f.CountOn(name, replicas, engines)
+	return f, err
 }

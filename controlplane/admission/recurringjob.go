@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ var recurringJobs = kind[*v1beta2.RecurringJob]{
 		if r.created() {
 			r.new.Name = naming.CorrectName(r.new.Name)
 		}
-		completeRecurringJob(r.new)
+		CompleteRecurringJob(r.new)
 		return nil
 	},
 	checker: func(ctx context.Context, w world, r request[*v1beta2.RecurringJob]) error {
@@ -53,9 +54,9 @@ func keepsNothing(task v1beta2.RecurringJobTask) bool {
 	return task == v1beta2.RecurringJobTaskSnapshotCleanup || task == v1beta2.RecurringJobTaskFilesystemTrim
 }
 
-// completeRecurringJob fills in what a job may leave out. It gets no finalizer: its deletion takes
+// CompleteRecurringJob fills in what a job may leave out. It gets no finalizer: its deletion takes
 // nothing away from volumes but work.
-func completeRecurringJob(j *v1beta2.RecurringJob) {
+func CompleteRecurringJob(j *v1beta2.RecurringJob) {
 	s := &j.Spec
 	if s.Name == "" || naming.CorrectName(s.Name) == j.Name {
 		s.Name = j.Name
@@ -121,6 +122,7 @@ func CheckRecurringJob(old, j *v1beta2.RecurringJob, maxRetain int) error {
 		},
 		func() error { return checkRetention(j) },
 		func() error { return checkJobGroups(j) },
+		func() error { return checkJobLabels(old, j) },
 		func() error { return checkJobParameters(j) },
 	)
 }
@@ -147,16 +149,42 @@ func checkRetention(j *v1beta2.RecurringJob) error {
 	return nil
 }
 
-// checkJobGroups judges the groups of a job, which become part of a label's key, and its labels.
+// checkJobGroups judges the groups of a job, which become part of a label's key.
 func checkJobGroups(j *v1beta2.RecurringJob) error {
 	for _, g := range j.Spec.Groups {
 		if problems := naming.TagProblems(naming.LabelRecurringJobGroupPrefix + g); len(problems) > 0 {
 			return invalid("invalid group name %q of recurring job %s: %s", g, j.Name, strings.Join(problems, "; "))
 		}
 	}
-	for k, v := range j.Spec.Labels {
+	return nil
+}
+
+// reservedLabels are what the system itself labels backups with.
+var reservedLabels = []string{naming.LabelKubernetesStatus, "ranchervm-base-image"}
+
+// checkJobLabels judges the labels that the snapshots and backups of a job get. One that is stored
+// keeps nothing else from being changed, unless no engine could be given it.
+func checkJobLabels(old, j *v1beta2.RecurringJob) error {
+	var was map[string]string
+	if old != nil {
+		was = old.Spec.Labels
+	}
+	for _, k := range slices.Sorted(maps.Keys(j.Spec.Labels)) {
+		v := j.Spec.Labels[k]
 		if strings.Contains(k, "=") || strings.Contains(v, "=") {
 			return invalid("recurring job %s: label %q with value %q contains =", j.Name, k, v)
+		}
+		if stored, there := was[k]; there && stored == v {
+			continue
+		}
+		problems := naming.TagProblems(k)
+		switch {
+		case len(problems) > 0:
+			return invalid("recurring job %s: invalid key %q of a label: %s", j.Name, k, strings.Join(problems, "; "))
+		case v == "":
+			return invalid("recurring job %s: label %s has no value", j.Name, k)
+		case slices.Contains(reservedLabels, k):
+			return invalid("recurring job %s: label %s is reserved for the system", j.Name, k)
 		}
 	}
 	return nil

@@ -29,6 +29,9 @@ func TestRecurringJobs(t *testing.T) {
 			s.RetentionPolicy, s.RetainAge = v1beta2.RetentionPolicy(policy), "72h"
 		}
 	}
+	labels := func(key, value string) func(*spec) {
+		return func(s *spec) { s.Labels = map[string]string{key: value} }
+	}
 	parameter := func(key, value string) func(*spec) {
 		return func(s *spec) { s.Parameters = map[string]string{key: value} }
 	}
@@ -67,6 +70,12 @@ func TestRecurringJobs(t *testing.T) {
 		{"empty group", func(s *spec) { s.Groups = []string{""} }, `invalid group name ""`},
 		{"label", func(s *spec) { s.Labels = map[string]string{"a": "b"} }, ""},
 		{"key with =", func(s *spec) { s.Labels = map[string]string{"a=": "b"} }, "contains ="},
+		{"key that no label has", labels("a b", "c"), `invalid key "a b" of a label`},
+		{"empty key", labels("", "c"), `invalid key "" of a label`},
+		{"qualified key", labels("example.org/a", "c"), ""},
+		{"label without a value", labels("a", ""), "label a has no value"},
+		{"key of the system", labels("KubernetesStatus", "x"), "label KubernetesStatus is reserved for the system"},
+		{"another key of the system", labels("ranchervm-base-image", "x"), "label ranchervm-base-image is reserved"},
 		{"value with =", func(s *spec) { s.Labels = map[string]string{"a": "=b"} }, "contains ="},
 		{"interval", parameter("full-backup-interval", "5"), ""},
 		{"no interval", parameter("full-backup-interval", "0"), ""},
@@ -97,6 +106,33 @@ func TestRecurringJobs(t *testing.T) {
 		jobOf("job", many)), "")
 	w.Reader = failing{w.Reader, new(int)}
 	expect(t, "nothing can be read", asked(t, w, plural, nil, jobOf("job", nil)), "down")
+}
+
+// TestStoredLabelsOfJobsStay: a label that a job had before keeps nothing else from being changed,
+// unless its value is another.
+func TestStoredLabelsOfJobsStay(t *testing.T) {
+	job := func(cron string, labels ...string) *v1beta2.RecurringJob {
+		return jobOf("job", func(s *v1beta2.RecurringJobSpec) {
+			s.Cron = cron
+			for i := 0; i < len(labels); i += 2 {
+				s.Labels[labels[i]] = labels[i+1]
+			}
+		})
+	}
+	w, stored := worldOf(t), job("@daily", "a b", "c", "e", "", "KubernetesStatus", "x")
+	for _, tt := range []struct {
+		name string
+		job  *v1beta2.RecurringJob
+		want string
+	}{
+		{"all kept", job("@hourly", "a b", "c", "e", "", "KubernetesStatus", "x"), ""},
+		{"all taken away", job("@hourly"), ""},
+		{"one more", job("@daily", "a b", "c", "d", "e"), ""},
+		{"one more that is wrong", job("@daily", "a b", "c", "d", ""), "label d has no value"},
+		{"another value", job("@daily", "a b", "d"), `invalid key "a b"`},
+	} {
+		expect(t, tt.name, asked(t, w, "recurringjobs", stored, tt.job), tt.want)
+	}
 }
 
 // TestRecurringJobsAreCompleted: what a job leaves out is filled in when it is made and later; what

@@ -10,12 +10,36 @@ import (
 
 // Rejection is a refusal with the reason that goes to the client.
 type Rejection struct {
-	Reason  metav1.StatusReason
+	Reason metav1.StatusReason
+	// Object is what is refused, as "node n1", where the message does not name it.
+	Object  string
 	Message string
 }
 
-// Error is the message.
-func (r *Rejection) Error() string { return r.Message }
+// Error is the message, with the object that it is about.
+func (r *Rejection) Error() string {
+	if r.Object == "" {
+		return r.Message
+	}
+	return r.Object + ": " + r.Message
+}
+
+// Unnamed is a refusal without its object, for callers whose own words name it. Any other error it
+// returns as it is.
+func Unnamed(err error) error {
+	if r, ok := err.(*Rejection); ok { // a wrapped one is a part of other words
+		return &Rejection{Reason: r.Reason, Message: r.Message}
+	}
+	return err
+}
+
+// about names the object of a refusal whose message does not.
+func about(object string, err error) error {
+	if r, ok := err.(*Rejection); ok {
+		return &Rejection{Reason: r.Reason, Object: object, Message: r.Message}
+	}
+	return err
+}
 
 // Code is the HTTP status of the reason.
 func (r *Rejection) Code() int32 {

@@ -281,7 +281,7 @@ func TestOtherRequests(t *testing.T) {
 		{"node of few CPUs", "nodes", node(nil), busy(3280), []client.Object{up}, "should be less than or equal to 40"},
 		{"node that Kubernetes does not know", "nodes", node(nil), busy(3280), nil, ""},
 		{"new node", "nodes", nil, busy(-1), nil, "greater than or equal to 0"},
-		{"node in use deleted", "nodes", gone, nil, nil, "it has 1 replicas and 1 engines"},
+		{"node in use deleted", "nodes", gone, nil, nil, "2 replica and engine running on it"},
 		{"node of others deleted", "nodes", named(gone.DeepCopy(), "n-three", nil, nil), nil, nil, ""},
 		{"first engine", "engines", nil, engine("new-e-0", "new"), []client.Object{namedVolume("new", nil)}, ""},
 		{"second engine", "engines", nil, engine("one-e-1", "one"), nil, "volume one has 1 engines already"},

@@ -132,11 +132,11 @@ func keepUnknownBelow(sent, before, after any) {
 func refused(req webhook.Request, err error) webhook.Response {
 	r := asRejection(err)
 	slog.Info("refused", "operation", string(req.Operation), "resource", req.Resource.Resource, "name", req.Name,
-		"user", req.UserInfo.Username, "reason", string(r.Reason), "message", r.Message)
+		"user", req.UserInfo.Username, "reason", string(r.Reason), "message", r.Error())
 	return webhook.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Allowed: false,
 		Result: &metav1.Status{
-			Status: metav1.StatusFailure, Reason: r.Reason, Message: r.Message, Code: r.Code(),
+			Status: metav1.StatusFailure, Reason: r.Reason, Message: r.Error(), Code: r.Code(),
 		},
 	}}
 }

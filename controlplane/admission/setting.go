@@ -53,8 +53,8 @@ func CheckSetting(old, s *v1beta2.Setting, f SettingFacts) error {
 	if old == nil || setting.Plain(d, old.Value) == setting.Plain(d, s.Value) {
 		return nil
 	}
-	if d.ReadOnly && !marked(old) && !marked(s) {
-		return invalid("setting %s is read-only", s.Name)
+	if err := CheckReadOnly(old, s); err != nil {
+		return err
 	}
 	wrong := func(format string, args ...any) error {
 		args = append([]any{s.Name, s.Value}, args...)
@@ -69,6 +69,18 @@ func CheckSetting(old, s *v1beta2.Setting, f SettingFacts) error {
 		return wrong("it cannot be changed once a node has joined")
 	case s.Name == setting.V1DataEngine && setting.Plain(d, s.Value) == "false" && f.Engines > 0:
 		return wrong("cannot apply v1-data-engine setting to Longhorn workloads when there are attached v1 volumes")
+	}
+	return nil
+}
+
+// CheckReadOnly refuses another value for a setting that the system alone changes.
+func CheckReadOnly(old, s *v1beta2.Setting) error {
+	d, err := setting.Lookup(s.Name)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if d.ReadOnly && setting.Plain(d, old.Value) != setting.Plain(d, s.Value) && !marked(old) && !marked(s) {
+		return invalid("setting %s is read-only", s.Name)
 	}
 	return nil
 }

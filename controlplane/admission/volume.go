@@ -65,6 +65,7 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 			}
 			return nil
 		},
+		func() error { return CheckChoices(v) },
 		func() error { return checkSize(v) },
 		func() error { return checkFields(v, f) },
 		func() error {
@@ -175,11 +176,23 @@ func checkModes(v *v1beta2.Volume) error {
 // checkOverrides checks the fields that override settings. The schema does so too; objects written
 // before it, and callers that have no schema, are checked here.
 func checkOverrides(v *v1beta2.Volume) error {
-	s := &v.Spec
-	for _, c := range []struct {
-		of   Choice
-		word string
-	}{
+	for _, c := range overrideWords(&v.Spec) {
+		if err := chosen(v, c.of, c.word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choices are words of a volume, each with what it is one of.
+type choices []struct {
+	of   Choice
+	word string
+}
+
+// overrideWords are those of the fields that override settings.
+func overrideWords(s *v1beta2.VolumeSpec) choices {
+	return choices{
 		{BalanceChoice, string(s.ReplicaAutoBalance)},
 		{IntegrityChoice, string(s.SnapshotDataIntegrity)},
 		{UnmapChoice, string(s.UnmapMarkSnapChainRemoved)},
@@ -189,9 +202,23 @@ func checkOverrides(v *v1beta2.Volume) error {
 		{OfflineChoice, string(s.OfflineRebuilding)},
 		{RestoreJobsChoice, string(s.RestoreVolumeRecurringJob)},
 		{FreezeChoice, string(s.FreezeFilesystemForSnapshot)},
-	} {
-		if err := chosen(v, c.of, c.word); err != nil {
-			return err
+	}
+}
+
+// CheckChoices refuses words that the fields of a new volume cannot have. Empty ones are filled in
+// later. The schema refuses them too, in words that clients do not know.
+func CheckChoices(v *v1beta2.Volume) error {
+	s := &v.Spec
+	all := append(choices{
+		{LocalityChoice, string(s.DataLocality)}, {AccessChoice, string(s.AccessMode)},
+		{FrontendChoice, string(s.Frontend)}, {CompressionChoice, string(s.BackupCompressionMethod)},
+		{EngineChoice, string(s.DataEngine)}, {CloneChoice, string(s.CloneMode)},
+	}, overrideWords(s)...)
+	for _, c := range all {
+		if c.word != "" {
+			if err := chosen(v, c.of, c.word); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -200,7 +227,7 @@ func checkOverrides(v *v1beta2.Volume) error {
 // chosen refuses a word that a field of the volume cannot have.
 func chosen(v *v1beta2.Volume, c Choice, word string) error {
 	if err := c.Check(word); err != nil {
-		return invalid("volume %s: %v", v.Name, err)
+		return about("volume "+v.Name, invalid("%v", err))
 	}
 	return nil
 }

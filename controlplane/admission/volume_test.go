@@ -128,7 +128,7 @@ func TestNewVolumes(t *testing.T) {
 			s.CloneMode = "full-copy"
 		}), nil, "without a data source"},
 		{"clone", clone("full-copy"), source, ""},
-		{"linked clone", clone("linked-clone"), source, `has clone mode "linked-clone", only full-copy is supported`},
+		{"linked clone", clone("linked-clone"), source, `invalid clone mode: "linked-clone"; use one of full-copy`},
 		{"source malformed", set(func(s *v1beta2.VolumeSpec) {
 			s.DataSource = "demo2"
 		}), nil, `failed to verify data source: "demo2" of volume demo should be vol://`},

@@ -24,6 +24,8 @@ func checkVolumeUpdate(old, v *v1beta2.Volume, f VolumeFacts) error {
 	return firstOf(
 		func() error { return checkFixed(old, v) },
 		func() error { return checkResize(old, v, f) },
+		func() error { return CheckAccessChange(old, v.Spec.AccessMode) },
+		func() error { return CheckLocalityChange(old, v.Spec.DataLocality) },
 		func() error { return checkFieldsIfChanged(old, v, f) },
 		func() error { return checkImageChange(old, v, f) },
 		func() error { return checkPlaceChange(old, v, f) },
@@ -63,20 +65,13 @@ func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
 		return err
 	}
 	if v.Spec.Size < old.Spec.Size {
-		return checkCancel(old, v, f)
+		return CheckCancel(old, v.Spec.Size, f.Engines)
 	}
-	detached := old.Status.State == v1beta2.VolumeStateDetached
-	switch {
-	case old.Spec.NodeID == "" && !detached:
-		return forbidden("invalid volume state to expand: volume %s is %s", v.Name, old.Status.State)
-	case old.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
-		return forbidden("volume %s is faulted and cannot be expanded", v.Name)
-	case old.Status.RestoreRequired && !old.Status.IsStandby:
-		return forbidden("volume %s is restoring data and cannot be expanded", v.Name)
-	case old.Status.CloneStatus.State == v1beta2.VolumeCloneStateInitiated:
-		return forbidden("volume %s is being cloned and cannot be expanded", v.Name)
+	if err := CheckExpansion(old); err != nil {
+		return err
 	}
-	if detached && !v1beta2.IsConditionTrue(old.Status.Conditions, v1beta2.VolumeConditionScheduled) {
+	if old.Status.State == v1beta2.VolumeStateDetached &&
+		!v1beta2.IsConditionTrue(old.Status.Conditions, v1beta2.VolumeConditionScheduled) {
 		for i := range f.Replicas {
 			if f.Replicas[i].Spec.NodeID == "" {
 				return forbidden("volume %s has replicas that are not scheduled and cannot be expanded", v.Name)
@@ -88,6 +83,24 @@ func checkResize(old, v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return checkFirstNode(v, f) },
 		func() error { return checkRoom(v, f) },
 	)
+}
+
+// CheckExpansion refuses to let a volume grow that is in no state for it. What the rest of the
+// cluster has to say is not asked here.
+func CheckExpansion(v *v1beta2.Volume) error {
+	of := "volume " + v.Name
+	switch {
+	case v.Spec.NodeID == "" && v.Status.State != v1beta2.VolumeStateDetached:
+		return forbidden("invalid volume state to expand: volume %s is %s and belongs to no node; attach it, or wait until it is "+
+			"detached", v.Name, stateOf(v))
+	case v.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
+		return about(of, forbidden("the volume is faulted; salvage it first"))
+	case v.Status.RestoreRequired && !v.Status.IsStandby:
+		return about(of, forbidden("the volume is restoring data; wait until that is done"))
+	case v.Status.CloneStatus.State == v1beta2.VolumeCloneStateInitiated:
+		return about(of, forbidden("the volume is being cloned; wait until that is done"))
+	}
+	return nil
 }
 
 // checkClaim refuses to grow a volume beyond the claim that it is bound to: its Pods would not see
@@ -126,16 +139,24 @@ func checkFirstNode(v *v1beta2.Volume, f VolumeFacts) error {
 	return nil
 }
 
-// checkCancel judges a smaller size: the end of an expansion that is under way, as far as the
-// volume has not grown.
-func checkCancel(old, v *v1beta2.Volume, f VolumeFacts) error {
-	if !old.Status.ExpansionRequired {
-		return invalid("shrinking volume %s from %d to %d bytes is not supported", v.Name, old.Spec.Size, v.Spec.Size)
+// CheckCancel judges a smaller size: the end of an expansion that is wanted, as far as the volume
+// has not grown. engines are those of the volume.
+func CheckCancel(v *v1beta2.Volume, size int64, engines []v1beta2.Engine) error {
+	wanted := v.Status.ExpansionRequired // which follows the wish some time later
+	for i := range engines {
+		has := v.UserBytes(engines[i].SizeBytes())
+		wanted = wanted || 0 < has && has < v.Spec.Size
 	}
-	for i := range f.Engines {
-		if has := v.UserBytes(f.Engines[i].SizeBytes()); v.Spec.Size < has {
+	if !wanted {
+		return invalid("shrinking volume %s from %d to %d bytes is not supported", v.Name, v.Spec.Size, size)
+	}
+	for i := range engines {
+		if has := v.UserBytes(engines[i].SizeBytes()); size < has {
 			return invalid("volume %s has %d bytes and cannot shrink to %d; set this size to cancel its expansion", v.Name, has,
-				v.Spec.Size)
+				size)
+		}
+		if engines[i].Status.IsExpanding {
+			return forbidden("volume %s cannot shrink to %d bytes: the engine expansion is in progress", v.Name, size)
 		}
 	}
 	return nil
@@ -175,14 +196,53 @@ func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 	return nil
 }
 
+// CheckAccessChange refuses another access mode of a volume that is in use, or about to be.
+func CheckAccessChange(v *v1beta2.Volume, to v1beta2.AccessMode) error {
+	was := v.Spec.AccessMode
+	if was == "" || was == to {
+		return nil
+	}
+	if err := chosen(v, AccessChoice, string(to)); err != nil {
+		return err
+	}
+	switch {
+	case v.Status.State != v1beta2.VolumeStateDetached:
+		return forbidden("can only update volume access mode while volume is detached: volume %s is %s", v.Name, stateOf(v))
+	case v.Spec.NodeID != "":
+		return forbidden("can only update volume access mode while volume is detached: volume %s is about to be attached to "+
+			"node %s", v.Name, v.Spec.NodeID)
+	}
+	return nil
+}
+
+// stateOf is the state of a volume as clients know it.
+func stateOf(v *v1beta2.Volume) v1beta2.VolumeState {
+	if v.Status.State == v1beta2.VolumeStateNew {
+		return v1beta2.VolumeStateCreating
+	}
+	return v.Status.State
+}
+
+// CheckLocalityChange refuses to make a volume strict-local, or not to be it any more, while its
+// engine runs.
+func CheckLocalityChange(v *v1beta2.Volume, to v1beta2.DataLocality) error {
+	was := v.Spec.DataLocality
+	if was != to {
+		if err := chosen(v, LocalityChoice, string(to)); err != nil {
+			return err
+		}
+	}
+	strict := was == v1beta2.DataLocalityStrictLocal || to == v1beta2.DataLocalityStrictLocal
+	if was == to || !strict || v.Status.State == v1beta2.VolumeStateDetached {
+		return nil
+	}
+	return forbidden("data locality of volume %s can be changed from %s to %s only while it is detached; it is %s, "+
+		"detach it first", v.Name, was, to, stateOf(v))
+}
+
 // checkFieldsIfChanged runs the rules of creation on a change of a field they look at.
 func checkFieldsIfChanged(old, v *v1beta2.Volume, f VolumeFacts) error {
 	o, n := &old.Spec, &v.Spec
-	if o.DataLocality != n.DataLocality && old.Status.State != v1beta2.VolumeStateDetached &&
-		(o.DataLocality == v1beta2.DataLocalityStrictLocal || n.DataLocality == v1beta2.DataLocalityStrictLocal) {
-		return forbidden("data locality of volume %s can be changed from %s to %s only while it is detached", v.Name,
-			o.DataLocality, n.DataLocality)
-	}
 	if o.BackupTargetName == n.BackupTargetName || o.BackupTargetName == "" && n.BackupTargetName == naming.BackupTarget {
 		f.BackupTargetMissing = false // judged when it was set, or never asked for
 	}

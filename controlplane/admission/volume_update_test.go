@@ -138,6 +138,25 @@ func TestVolumePlaces(t *testing.T) {
 	}
 }
 
+func TestVolumeAccess(t *testing.T) {
+	mode := func(m v1beta2.AccessMode) func(*v1beta2.Volume) {
+		return func(v *v1beta2.Volume) { v.Spec.AccessMode = m }
+	}
+	const refusal = "can only update volume access mode while volume is detached: volume demo is "
+	for _, tt := range []change{
+		{"detached", detachedVolume, mode("rwx"), VolumeFacts{}, ""},
+		{"attached", attachedVolume, mode("rwx"), VolumeFacts{}, refusal + "attached"},
+		{"attached, the same", attachedVolume, mode("rwo"), VolumeFacts{}, ""},
+		{"attached, of an older version", then(attachedVolume, mode("")), mode("rwo"), VolumeFacts{}, ""},
+		{"about to be attached", then(detachedVolume, func(v *v1beta2.Volume) { v.Spec.NodeID = "n1" }), mode("rwop"),
+			VolumeFacts{}, refusal + "about to be attached to node n1"},
+		{"new", none, mode("rwx"), VolumeFacts{}, refusal + "creating"},
+		{"attached, to no mode", attachedVolume, mode("all"), VolumeFacts{}, `invalid access mode: "all"`},
+	} {
+		tt.check(t)
+	}
+}
+
 func TestVolumeSnapshotLimits(t *testing.T) {
 	limits := func(count int, size int64) func(*v1beta2.Volume) {
 		return func(v *v1beta2.Volume) { v.Spec.SnapshotMaxCount, v.Spec.SnapshotMaxSize = count, size }

@@ -1,0 +1,154 @@
+package csi
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest"
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
+)
+
+// wholeClass has every parameter that this version knows, with a value that is not the default
+// where there is another one.
+var wholeClass = map[string]string{
+	"numberOfReplicas": "2", "staleReplicaTimeout": "31", "dataLocality": "best-effort",
+	"replicaAutoBalance": "least-effort", "diskSelector": "ssd", "nodeSelector": "fast", "migratable": "true",
+	"encrypted": "true", "share": "false", "exclusive": "false", "disableRevisionCounter": "false",
+	"unmapMarkSnapChainRemoved": "enabled", "replicaSoftAntiAffinity": "enabled",
+	"replicaZoneSoftAntiAffinity": "disabled", "replicaDiskSoftAntiAffinity": "enabled", "frontend": "blockdev",
+	"freezeFilesystemForSnapshot": "enabled", "snapshotDataIntegrity": "fast-check", "snapshotMaxCount": "50",
+	"snapshotMaxSize": "8Gi", "offlineRebuilding": "enabled", "rebuildConcurrentSyncLimit": "4",
+	"backupTargetName": "second", "backupBlockSize": "16Mi", "dataSource": "vol://source", "cloneMode": "full-copy",
+	"recurringJobSelector": `[{"name":"daily","isGroup":false},{"name":"weekly","isGroup":true}]`, "dataEngine": "v1",
+	"fsType": "xfs", reservedPrefix + "fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
+	"storageCapacityMode": "zone", "mkfsParams": "-m bigtime=0", "nfsOptions": "vers=4.2",
+	"shareManagerNodeSelector": "kind:storage", "shareManagerTolerations": "kind=storage:NoSchedule",
+}
+
+// wholeWish is what that class asks for, of a claim of 1 GiB for block volumes on several nodes.
+func wholeWish() wish {
+	return wish{volume: client.VolumeSpec{Name: "pvc-1", Size: "1073741824", NumberOfReplicas: 2, Frontend: "blockdev",
+		DataLocality: "best-effort", AccessMode: "rwx", StaleReplicaTimeout: 31, DiskSelector: []string{"ssd"},
+		NodeSelector: []string{"fast"}, DataSource: "vol://source", Migratable: true, Encrypted: true,
+		CloneMode: "full-copy", DataEngine: "v1", ReplicaAutoBalance: "least-effort",
+		ReplicaSoftAntiAffinity: "enabled", ReplicaZoneSoftAntiAffinity: "disabled", ReplicaDiskSoftAntiAffinity: "enabled",
+		UnmapMarkSnapChainRemoved: "enabled", FreezeFilesystemForSnapshot: "enabled", SnapshotDataIntegrity: "fast-check",
+		SnapshotMaxCount: 50, SnapshotMaxSize: "8Gi", OfflineRebuilding: "enabled", RebuildConcurrentSyncLimit: 4,
+		BackupTargetName: "second", BackupBlockSize: "16Mi",
+		RecurringJobSelector: []client.RecurringJobName{{Name: "daily"}, {Name: "weekly", IsGroup: true}},
+		TopologyRequirement:  []resource.TopologyTerm{{Zone: "zone-1"}}},
+		fsType: "xfs", mkfs: []string{"-m", "bigtime=0"}, topologyMode: topologyZonal, strict: true, capacity: capacityOfZone}
+}
+
+// wholeVolume is the object that the manager makes of it.
+func wholeVolume() lh.Volume {
+	return lh.Volume{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"recurring-job.longhorn.io/daily": "enabled",
+		"recurring-job-group.longhorn.io/weekly": "enabled"}},
+		Spec: lh.VolumeSpec{AccessMode: "rwx", BackupBlockSize: 16 << 20, BackupTargetName: "second", CloneMode: "full-copy",
+			DataEngine: "v1", DataLocality: "best-effort", DataSource: "vol://source", DiskSelector: []string{"ssd"},
+			Encrypted: true, FreezeFilesystemForSnapshot: "enabled", Frontend: "blockdev", Migratable: true,
+			NodeSelector: []string{"fast"}, NumberOfReplicas: 2, OfflineRebuilding: "enabled", RebuildConcurrentSyncLimit: 4,
+			ReplicaAutoBalance: "least-effort", ReplicaDiskSoftAntiAffinity: "enabled", ReplicaSoftAntiAffinity: "enabled",
+			ReplicaZoneSoftAntiAffinity: "disabled", Size: gib,
+			SnapshotDataIntegrity: "fast-check", SnapshotMaxCount: 50, SnapshotMaxSize: 8 << 30, StaleReplicaTimeout: 31,
+			TopologyRequirement:       []lh.TopologyTerm{{Zone: "zone-1"}},
+			UnmapMarkSnapChainRemoved: "enabled"}}
+}
+
+// settling is a manager's API behind which controllers have done at once what is to be done for a
+// new volume.
+type settling struct {
+	Manager
+	ordered []client.VolumeSpec
+}
+
+func (m *settling) CreateVolume(ctx context.Context, s client.VolumeSpec) (*resource.Volume, error) {
+	m.ordered = append(m.ordered, s)
+	return m.Manager.CreateVolume(ctx, s)
+}
+
+func (m *settling) Volume(ctx context.Context, name string) (*resource.Volume, error) {
+	v, err := m.Manager.Volume(ctx, name)
+	if err == nil {
+		v.State, v.Ready, v.CloneStatus.State = stateDetached, true, string(lh.VolumeCloneStateCompleted)
+		v.Controllers = []resource.Controller{{Size: v.Size}}
+	}
+	return v, err
+}
+
+// Setting: the one that is read is of the topology.
+func (m *settling) Setting(context.Context, string) (*resource.Setting, error) {
+	return &resource.Setting{Name: settingKeys, Value: keyZone}, nil
+}
+
+// TestWholeClass: every parameter of a class, all at once, reaches the manager, and the object that
+// the manager makes has all of them, and nothing else.
+func TestWholeClass(t *testing.T) {
+	for _, p := range parameters {
+		refuses := p.set != nil && p.set(&wish{}, "anything") != nil
+		if _, given := wholeClass[p.name]; !given && !(refuses && missing(p)) {
+			t.Errorf("parameter %s is not in the class", p.name)
+		}
+	}
+	source := resttest.Volume("source")
+	source[0].(*lh.Volume).Spec.Encrypted = true
+	api := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(source...)...)
+	server, err := rest.New(rest.Config{Client: api, Open: true, EngineImage: resttest.Image,
+		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	through, err := client.New(web.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &settling{Manager: through}
+	c := newController(newFake())
+	c.manager = m
+	r := request("pvc-1", gib)
+	r.VolumeCapabilities, r.Parameters = []*spec.VolumeCapability{capability("", many)}, maps.Clone(wholeClass)
+	r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: []*spec.Topology{
+		{Segments: map[string]string{keyZone: "zone-1"}}}}
+	o, err := c.judge(r)
+	o.volume.Size = "1073741824" // which the source decides
+	if want := wholeWish(); err != nil || !reflect.DeepEqual(o.wish, want) {
+		t.Errorf("asked for\n%+v, %v; want\n%+v", o.wish, err, want)
+	}
+	v := ordered(t, c, r)
+	if !maps.Equal(v.VolumeContext, wholeClass) || v.CapacityBytes != gib || len(v.AccessibleTopology) != 1 {
+		t.Errorf("answered %+v", v)
+	}
+	if want := wholeWish().volume; len(m.ordered) != 1 || !reflect.DeepEqual(m.ordered[0], want) {
+		t.Errorf("ordered\n%+v, want\n%+v", m.ordered, want)
+	}
+	var got lh.Volume
+	if err := api.Get(background, kube.ObjectKey{Namespace: lh.Namespace, Name: "pvc-1"}, &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := wholeVolume(); !reflect.DeepEqual(got.Spec, want.Spec) || !maps.Equal(got.Labels, want.Labels) {
+		t.Errorf("the object is\n%+v, %v; want\n%+v, %v", got.Spec, got.Labels, want.Spec, want.Labels)
+	}
+	if again := ordered(t, c, r); again.String() != v.String() || len(m.ordered) != 1 {
+		t.Errorf("asked again: %v after %v, ordered %d times", again, v, len(m.ordered))
+	}
+}
+
+// missing reports whether a parameter is for what this version does not have.
+func missing(p parameter) bool {
+	return p.name == "fromBackup" || strings.HasPrefix(p.name, "backingImage")
+}
