@@ -84,6 +84,55 @@ func (r *review) add(b *bed) {
 		}
 		b.t.Logf("sum: %s has %d rights, of which %d were used", account, len(r.granted[account]), n)
 	}
+	if file := os.Getenv("RIGHTS"); file != "" {
+		if err := os.WriteFile(file, []byte(rightsPage(unseen, r.granted, r.used)), 0o600); err != nil {
+			b.t.Error(err)
+		}
+	}
+}
+
+// rightsPage is docs/rights.md: of each account and kind of objects the verbs that these tests have
+// used, and the others with the reason for them.
+func rightsPage(lines string, granted, used map[string]map[rights.Right]bool) string {
+	reasons, _ := excuses(lines)
+	var out strings.Builder
+	out.WriteString("# Rights of the system's accounts\n\nWritten by `RIGHTS=docs/rights.md make e2e-k8s`, from the audit logs of " +
+		"its clusters: what the accounts used there, and why they have\nthe rest (`bed/k8stest/testdata/unseen-rights.txt`).\n")
+	for _, account := range slices.Sorted(maps.Keys(granted)) {
+		fmt.Fprintf(&out, "\n## %s\n\n| objects | used | not used, and why |\n| --- | --- | --- |\n", account)
+		all := rights.Sorted(granted[account])
+		for len(all) > 0 {
+			n := 1
+			for n < len(all) && all[n].Group == all[0].Group && all[n].Resource == all[0].Resource {
+				n++
+			}
+			writeRights(&out, account, all[:n], reasons, used[account])
+			all = all[n:]
+		}
+	}
+	return out.String()
+}
+
+// writeRights writes the row of one kind of objects.
+func writeRights(out *strings.Builder, account string, of []rights.Right, reasons map[string]string,
+	used map[rights.Right]bool) {
+	var verbs, others, whys []string
+	for _, r := range of {
+		if used[r] {
+			verbs = append(verbs, r.Verb)
+			continue
+		}
+		others = append(others, r.Verb)
+		if why := strings.TrimPrefix(reasons[account+" "+r.String()], sometimes); !slices.Contains(whys, why) {
+			whys = append(whys, why)
+		}
+	}
+	rest := strings.Join(others, ", ")
+	if rest != "" {
+		rest += ": " + strings.Join(whys, "; ")
+	}
+	objects, _, _ := strings.Cut(of[0].String(), " ")
+	fmt.Fprintf(out, "| %s | %s | %s |\n", objects, strings.Join(verbs, ", "), rest)
 }
 
 // seen is what an account has asked for, by the API server's audit log.
@@ -166,6 +215,10 @@ func TestJudged(t *testing.T) {
 	}
 	if _, wrong := excuses(unseen); len(wrong) > 0 {
 		t.Error(wrong)
+	}
+	page := rightsPage("manager pods list: a lost node\n", set("get", "list"), set("get"))
+	if row := "| pods | get | list: a lost node |\n"; !strings.HasSuffix(page, row) {
+		t.Errorf("the page is\n%s\nwant %s at the end", page, row)
 	}
 }
 

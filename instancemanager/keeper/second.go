@@ -19,6 +19,13 @@ const SecondSocket = "/host/var/lib/longhorn/device-holder.sock"
 // looked whether one that was told is still there.
 const secondAgain = time.Second
 
+const (
+	// ownerEnds is how long the end of a device's owner is waited for, below answerTimeout, and
+	// takeAgain the pause between two looks.
+	ownerEnds = 4 * time.Second
+	takeAgain = 20 * time.Millisecond
+)
+
 // second tells another Server, in another process of the node, all that this one keeps, so that
 // devices outlive the end of this process with all engines. It is told after the engine has been
 // answered: what it has is the present state or one from a moment before, and an engine that finds
@@ -29,6 +36,8 @@ type second struct {
 	log    *slog.Logger
 	// wake has an element when there may be something to tell.
 	wake chan struct{}
+	// ends is ownerEnds.
+	ends time.Duration
 
 	// mu is held during an exchange. What is below changes with s.mu held too.
 	mu   sync.Mutex
@@ -42,7 +51,8 @@ type second struct {
 // WithSecond has everything that is kept held by the server at socket too, and returns s. It must
 // be called before Serve.
 func (s *Server) WithSecond(socket string) *Server {
-	s.second = &second{s: s, socket: socket, log: s.log, wake: make(chan struct{}, 1), told: map[string]uint64{}}
+	s.second = &second{s: s, socket: socket, log: s.log, wake: make(chan struct{}, 1), ends: ownerEnds,
+		told: map[string]uint64{}}
 	return s
 }
 
@@ -179,14 +189,27 @@ func (s *Server) HeldElsewhere() map[string]bool {
 }
 
 // take asks for the device of a volume that the other holder alone has: that of an engine which
-// ended together with the process that was this one. It waits here for the engine that takes it.
+// ended together with the process that was this one, or with another one of the node. It waits here
+// for the engine that takes it. Where its owner lives, that is waited for: an instance manager that
+// is replaced by one beside it is about to end. ErrInUse: it has not.
 func (x *second) take(r *request) error {
+	deadline := time.Now().Add(x.ends)
+	for {
+		err := x.takeNow(r)
+		if !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(takeAgain)
+	}
+}
+
+func (x *second) takeNow(r *request) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.lookAt()
 	a, fds, err := x.ask(*r)
 	switch {
-	case errors.Is(err, ErrNone), errors.Is(err, ErrInUse), isNoWay(err):
+	case errors.Is(err, ErrNone), isNoWay(err):
 		return nil
 	case err != nil:
 		return err

@@ -45,6 +45,7 @@ func TestDeviceOutlivesItsKeeper(t *testing.T) {
 	second := serve(t, other)
 	next := func() (socket string, kill func()) {
 		s := NewServer(slog.New(slog.DiscardHandler), time.Hour).WithSecond(second)
+		s.second.ends = 0
 		return serve(t, s), func() {
 			// As the kernel does with a process that is killed: connections end, nothing is told.
 			s.second.mu.Lock()
@@ -74,8 +75,8 @@ func TestDeviceOutlivesItsKeeper(t *testing.T) {
 	unix.Close(fd)
 	holds(t, other, "demo", `2`)
 	elsewhere, _ := next()
-	if _, _, _, err := Take(elsewhere, o); !errors.Is(err, ErrNone) {
-		t.Errorf("another instance manager of the node is given a device whose own lives: %v", err)
+	if _, _, _, err := Take(elsewhere, o); err == nil || errors.Is(err, ErrNone) {
+		t.Errorf("another instance manager of the node, where the device's own lives, hears: %v", err)
 	}
 	kill()
 	again, _ := next()
@@ -93,6 +94,48 @@ func TestDeviceOutlivesItsKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, other, "demo", "")
+}
+
+// TestTakeWaitsForTheEndOfTheOwner: the engine of an instance manager that is about to end is
+// started in the one beside it before it has ended. It has the device as soon as that has.
+func TestTakeWaitsForTheEndOfTheOwner(t *testing.T) {
+	other := NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	second := serve(t, other)
+	_, old, end := serveUntil(t, func(s *Server) { s.WithSecond(second) })
+	s, beside, _ := serveUntil(t, func(s *Server) { s.WithSecond(second) })
+	s.second.ends = time.Hour
+	w, _ := pipe(t)
+	o := Owner{Volume: "demo", Engine: "e"}
+	if _, err := Keep(old, o, json.RawMessage(`1`), int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	holds(t, other, "demo", `1`)
+	asked := make(chan error, 1)
+	go func() {
+		r := o.request(opTake, nil)
+		asked <- s.second.take(&r)
+	}()
+	wait.For(t, "the one beside it has asked", func() error {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		if len(other.conns) < 2 {
+			return fmt.Errorf("%d connections", len(other.conns))
+		}
+		return nil
+	})
+	end()
+	if err := wait.Receive(t, "the answer", asked); err != nil {
+		t.Fatal(err)
+	}
+	h, state, fds, err := Take(beside, o)
+	if err != nil || string(state) != `1` || len(fds) != 1 {
+		t.Fatalf("taken: %s, %d descriptors, %v", state, len(fds), err)
+	}
+	closeAll(fds)
+	if err := h.Drop(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestSecondHolderIsToldAgain: one that is started anew has everything soon.
