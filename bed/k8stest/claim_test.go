@@ -214,10 +214,13 @@ func encryptedClaim(b *bed) {
 func scenarioD5(b *bed) {
 	restore := b.set("default-data-locality", "best-effort")
 	defer restore()
-	for _, c := range []struct{ class, parameter, want string }{
-		{"d5-best", "dataLocality: best-effort", "best-effort"},
-		{"d5-off", "dataLocality: disabled", "disabled"},
-		{"d5-none", "staleReplicaTimeout: \"30\"", "best-effort"},
+	for _, c := range []struct {
+		class, parameter, want string
+		nodes                  int
+	}{
+		{"d5-best", "dataLocality: best-effort", "best-effort", b.Nodes},
+		{"d5-off", "dataLocality: disabled", "disabled", 2},
+		{"d5-none", "staleReplicaTimeout: \"30\"", "best-effort", 2},
 	} {
 		b.apply(fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -233,7 +236,7 @@ parameters:
 			b.t.Fatalf("class with %q: data locality %q (%v), want %q", c.parameter, v.DataLocality, err, c.want)
 		}
 		var sum, home string
-		for k := 1; k <= b.Nodes; k++ {
+		for k := 1; k <= c.nodes; k++ {
 			b.startPod(c.class, b.NodeName(k), c.class)
 			if k == 1 {
 				sum = b.exec(c.class, `dd if=/dev/urandom of=/data/one bs=1M count=8 2>/dev/null; sync; sha256sum /data/one`)
