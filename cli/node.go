@@ -195,7 +195,6 @@ func (a *app) nodeDelete() *cobra.Command {
 	})
 }
 
-// nodeSetCPU changes what the instance manager of a node requests.
 // managerCPU are the requests of a node's instance managers, and the settings that they follow, by
 // their type. Types engine and replica are those of older versions.
 var managerCPU = map[string]struct {
@@ -211,6 +210,7 @@ var managerCPU = map[string]struct {
 		func(in *resource.NodeInput, millis int) { in.ReplicaManagerCPURequest = &millis }},
 }
 
+// nodeSetCPU changes what the instance manager of a node requests.
 func (a *app) nodeSetCPU() *cobra.Command {
 	kind := "aio"
 	c := &cobra.Command{Use: "set-cpu NODE MILLICPU",
@@ -220,7 +220,8 @@ func (a *app) nodeSetCPU() *cobra.Command {
 			"engine and replica have stopped; until then condition SettingSynced of the instance manager names it. With --type\n" +
 			"engine or replica it is that of the instance managers of older versions, which have one for engines and one for\n" +
 			"replicas, and follow guaranteed-engine-manager-cpu and guaranteed-replica-manager-cpu.",
-		Example:           "  ankole node set-cpu node-1 500m\n  ankole node set-cpu node-1 0\n  ankole node set-cpu node-1 200 --type engine",
+		Example: "  ankole node set-cpu node-1 500m\n  ankole node set-cpu node-1 0\n" +
+			"  ankole node set-cpu node-1 200 --type engine",
 		Args:              exactly("the node's name", "thousandths of a CPU"),
 		ValidArgsFunction: a.completeNames(1, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {

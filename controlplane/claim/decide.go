@@ -77,7 +77,7 @@ func followClaim(v *v1beta2.Volume, source *corev1.PersistentVolumeClaim) *v1bet
 func chosen(labels map[string]string) map[string]string {
 	jobs := map[string]string{}
 	for key, value := range labels {
-		if value == naming.Enabled && naming.ChoosesJobs(map[string]string{key: value}) {
+		if naming.ChoosesJob(key, value) {
 			jobs[key] = value
 		}
 	}

@@ -168,12 +168,17 @@ const (
 // ChoosesJobs says whether labels of a volume choose any recurring job or group.
 func ChoosesJobs(labels map[string]string) bool {
 	for key, value := range labels {
-		if value == Enabled && key != LabelRecurringJobSource &&
-			(strings.HasPrefix(key, LabelRecurringJobPrefix) || strings.HasPrefix(key, LabelRecurringJobGroupPrefix)) {
+		if ChoosesJob(key, value) {
 			return true
 		}
 	}
 	return false
+}
+
+// ChoosesJob says whether a label of a volume chooses a recurring job or a group.
+func ChoosesJob(key, value string) bool {
+	return value == Enabled && key != LabelRecurringJobSource &&
+		(strings.HasPrefix(key, LabelRecurringJobPrefix) || strings.HasPrefix(key, LabelRecurringJobGroupPrefix))
 }
 
 // IsJobSource says whether labels of a claim are the source of those of its volume: they say which

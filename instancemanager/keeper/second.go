@@ -191,15 +191,21 @@ func (s *Server) HeldElsewhere() map[string]bool {
 // take asks for the device of a volume that the other holder alone has: that of an engine which
 // ended together with the process that was this one, or with another one of the node. It waits here
 // for the engine that takes it. Where its owner lives, that is waited for: an instance manager that
-// is replaced by one beside it is about to end. ErrInUse: it has not.
+// is replaced by one beside it is about to end. ErrInUse: it has not, or this server ends first.
 func (x *second) take(r *request) error {
-	deadline := time.Now().Add(x.ends)
+	late := time.After(x.ends)
 	for {
 		err := x.takeNow(r)
-		if !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
+		if !errors.Is(err, ErrInUse) {
 			return err
 		}
-		time.Sleep(takeAgain)
+		select {
+		case <-late:
+			return err
+		case <-x.s.ending:
+			return err
+		case <-time.After(takeAgain):
+		}
 	}
 }
 

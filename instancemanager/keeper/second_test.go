@@ -138,6 +138,40 @@ func TestTakeWaitsForTheEndOfTheOwner(t *testing.T) {
 	}
 }
 
+// TestEndDoesNotWaitForAnotherOwner: a server that ends waits for no device that another one of the
+// node owns.
+func TestEndDoesNotWaitForAnotherOwner(t *testing.T) {
+	other := NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	second := serve(t, other)
+	_, owner, _ := serveUntil(t, func(s *Server) { s.WithSecond(second) })
+	s, beside, end := serveUntil(t, func(s *Server) { s.WithSecond(second) })
+	s.second.ends = time.Hour
+	w, _ := pipe(t)
+	o := Owner{Volume: "demo", Engine: "e"}
+	if _, err := Keep(owner, o, json.RawMessage(`1`), int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	holds(t, other, "demo", `1`)
+	asked := make(chan error, 1)
+	go func() {
+		_, _, _, err := Take(beside, o)
+		asked <- err
+	}()
+	wait.For(t, "both are known to the second holder", func() error {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		if len(other.conns) < 2 {
+			return fmt.Errorf("%d connections", len(other.conns))
+		}
+		return nil
+	})
+	end()
+	if err := wait.Receive(t, "the answer", asked); err == nil || errors.Is(err, ErrNone) {
+		t.Errorf("the engine that asked hears: %v", err)
+	}
+}
+
 // TestSecondHolderIsToldAgain: one that is started anew has everything soon.
 func TestSecondHolderIsToldAgain(t *testing.T) {
 	dir := t.TempDir()

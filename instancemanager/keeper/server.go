@@ -36,7 +36,9 @@ type Server struct {
 	revision uint64
 	conns    map[*net.UnixConn]struct{}
 	closed   bool
-	work     sync.WaitGroup
+	// ending is closed when closed becomes true.
+	ending chan struct{}
+	work   sync.WaitGroup
 }
 
 // device is the descriptors of one.
@@ -60,7 +62,7 @@ func NewServer(log *slog.Logger, wait time.Duration) *Server {
 		wait = OrphanWait
 	}
 	return &Server{log: log, wait: wait, kept: map[string]*device{}, abandoned: map[string]*time.Timer{},
-		conns: map[*net.UnixConn]struct{}{}}
+		conns: map[*net.UnixConn]struct{}{}, ending: make(chan struct{})}
 }
 
 // Listen opens the socket at path, which must not exist, for the owner alone; the directory is the
@@ -335,6 +337,7 @@ func duplicates(fds []int) []int {
 func (s *Server) hangUp() {
 	s.mu.Lock()
 	s.closed = true
+	close(s.ending)
 	for _, t := range s.abandoned {
 		t.Stop()
 	}

@@ -3,14 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/test/lack"
-	"ankole.storage/test/rig"
 	"ankole.storage/testcluster"
 )
 
@@ -23,13 +20,7 @@ func TestReplaceBesideTheNext(t *testing.T) {
 	c.managersRun()
 	ks := kubernetesOf(t, c)
 	const volume = "beside"
-	c.create(volume, 64*mib, 3)
-	endpoint := c.attach(volume, "node-1", 3)
-	if strings.HasPrefix(endpoint, "nbd+unix:") {
-		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
-	}
-	d := c.device(endpoint)
-	w := rig.StartLoad(t, d, 64*mib, 16)
+	endpoint, d, w := c.loadThatOutlivesEngines(volume)
 	c.offerImage(ks, nextImage)
 	c.eventually("an instance manager of the next image runs on each node", func(context.Context) error {
 		for _, m := range c.instanceManagers() {

@@ -39,13 +39,7 @@ func TestReplaceInstanceManagers(t *testing.T) {
 	ks := kubernetesOf(t, c)
 	k := crowded(c, ks)
 	const volume = "replace"
-	c.create(volume, 64*mib, 3)
-	endpoint := c.attach(volume, "node-1", 3)
-	if strings.HasPrefix(endpoint, "nbd+unix:") {
-		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
-	}
-	d := c.device(endpoint)
-	w := rig.StartLoad(t, d, 64*mib, 16)
+	endpoint, d, w := c.loadThatOutlivesEngines(volume)
 	deletePod := func(node string) {
 		name := c.instanceManagerOf(node)
 		if err := ks.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -98,6 +92,18 @@ func TestReplaceInstanceManagers(t *testing.T) {
 	}
 	c.detach(volume)
 	c.identical(volume, 3)
+}
+
+// loadThatOutlivesEngines attaches a new volume to node-1 as a block device, and writes to it.
+func (c *cluster) loadThatOutlivesEngines(volume string) (endpoint string, d userDevice, w *rig.Load) {
+	c.t.Helper()
+	c.create(volume, 64*mib, 3)
+	endpoint = c.attach(volume, "node-1", 3)
+	if strings.HasPrefix(endpoint, "nbd+unix:") {
+		lack.Skip(c.t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
+	}
+	d = c.device(endpoint)
+	return endpoint, d, rig.StartLoad(c.t, d, 64*mib, 16)
 }
 
 // terminate tells the instance manager of a node to stop.
