@@ -336,8 +336,10 @@ func duplicates(fds []int) []int {
 // hangUp ends the connections of all engines, and takes no others.
 func (s *Server) hangUp() {
 	s.mu.Lock()
+	if !s.closed { // it may serve at several sockets
+		close(s.ending)
+	}
 	s.closed = true
-	close(s.ending)
 	for _, t := range s.abandoned {
 		t.Stop()
 	}
