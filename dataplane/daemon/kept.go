@@ -68,9 +68,9 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 	taken, err := l.p.takeKept(epoch, follows)
 	if err != nil {
 		// The record that comes next would end the device for good. The engine ends before it, and
-		// another one can try again.
+		// another one can try again. The core hears of nothing before its loop has ended.
 		l.fatal(fmt.Errorf("engine: a block device is kept that cannot be taken over now; start it again: %w", err))
-		<-l.spin.Done()
+		<-l.ended
 	}
 	return taken
 }

@@ -47,7 +47,7 @@ func TestKeptDeviceThatCannotBeTaken(t *testing.T) {
 			s, _ := slowEngine(t)
 			s.p.cfg.Keeper, s.p.cfg.VolumeUUID, s.p.cfg.Frontend = socket, "u", FrontendBlockdev
 			l := s.p.life
-			l.spin = l.ctx // follow waits for the end of the loop, which its end brings about
+			defer context.AfterFunc(l.ctx, l.stop)() // as supervise does: follow waits for the end of the loop
 			if row.step != "nobody" {
 				serve(t, row.step)
 			}

@@ -366,7 +366,8 @@ func (l *Loop) rest(in []loop.Done, n int) ([]loop.Done, int, clock.Ticks) {
 }
 
 // Run drives core with l on a locked thread until ctx ends (it returns the context's error) or the
-// core, being a Stopper, has stopped (nil). It does not close l.
+// core, being a Stopper, has stopped (nil). No step follows the end of ctx: what has completed by
+// then is left, since whatever the core would do about it might be durable. Run does not close l.
 func Run(ctx context.Context, l *Loop, core loop.Core) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -377,6 +378,9 @@ func Run(ctx context.Context, l *Loop, core loop.Core) error {
 	out := make([]loop.Op, 0, batch)
 	n, wake := 0, clock.Never
 	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		now := l.Now()
 		if now >= wake {
 			in, n, now = l.rest(in, n)
@@ -388,9 +392,6 @@ func Run(ctx context.Context, l *Loop, core loop.Core) error {
 		out = out[:0]
 		if stopper != nil && stopper.Stopped() {
 			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
 		}
 		wait := time.Duration(-1)
 		if wake != clock.Never {

@@ -109,20 +109,36 @@ func TestRunHonoursTheDeadlineOfTheCore(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsContextAndDeliversPostsBefore(t *testing.T) {
-	w := newWorld(t, false)
-	ctx, cancel := context.WithCancel(t.Context())
-	p := &pinger{}
-	ended := make(chan error)
-	go func() { ended <- posix.Run(ctx, w.l, p) }()
-	w.l.Post("one")
-	w.l.Post("two")
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Fatalf("Run returned %v", err)
+// ender is a core whose first step asks for something that ends the context the loop runs under,
+// and for a message beside it.
+type ender struct {
+	l     *posix.Loop
+	end   context.CancelFunc
+	steps int
+}
+
+func (e *ender) Step(_ clock.Ticks, _ []loop.Done, out *[]loop.Op) clock.Ticks {
+	if e.steps++; e.steps == 1 {
+		*out = append(*out, loop.Op{Kind: loop.Call, Fn: func() any { e.end(); e.l.Post("more"); return nil }})
 	}
-	if p.steps > 6 {
-		t.Fatalf("%d steps for two messages and an end", p.steps)
+	return clock.Never
+}
+
+// TestNoStepAfterTheEndOfTheContext: a core is not told of what has completed when the context of
+// its loop has ended; one whose context ended before takes no step at all.
+func TestNoStepAfterTheEndOfTheContext(t *testing.T) {
+	for range 20 {
+		w := newWorld(t, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		e := &ender{l: w.l, end: cancel}
+		for want := 1; want <= 2; want++ {
+			if err := posix.Run(ctx, w.l, e); !errors.Is(err, context.Canceled) {
+				t.Fatalf("Run returned %v", err)
+			}
+			if e.steps != 1 {
+				t.Fatalf("run %d: %d steps, of which all but the first follow the end of the context", want, e.steps)
+			}
+		}
 	}
 }
 
