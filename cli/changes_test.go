@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
@@ -285,6 +286,42 @@ func TestDryRun(t *testing.T) {
 	}
 	if after := b.ok("volume", "list", "-o", "json") + b.ok("node", "list", "-o", "json"); after != before {
 		t.Errorf("changed:\n%s", after)
+	}
+}
+
+// TestImageThatIsNotUnderstood: whoever waits for an image that no volume can have is told so, and
+// its sheet has the range of command lines that is worked with.
+func TestImageThatIsNotUnderstood(t *testing.T) {
+	ours := resttest.DeployedImage("node-1")
+	ours.Status.Version, ours.Status.CLIAPIVersion, ours.Status.CLIAPIMinVersion = "v2", 12, 8
+	seen := func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, list, opts...)
+		if images, ok := list.(*lh.EngineImageList); ok {
+			for i := range images.Items {
+				if e := &images.Items[i]; e.Spec.Image != resttest.Image {
+					e.Status = lh.EngineImageStatus{State: lh.EngineImageStateDeployed, Incompatible: true, Version: "v1",
+						CLIAPIVersion: 7, CLIAPIMinVersion: 4}
+				}
+			}
+		}
+		return err
+	}
+	b := newBedOf(t, interceptor.Funcs{List: seen}, ours)
+	r := b.run("engine-image", "create", "ankole/engine:old")
+	if r.status != exitError || !strings.Contains(r.err, "is deployed, and no volume can have it: it is not compatible with") {
+		t.Errorf("%+v", r)
+	}
+	for image, want := range map[string][]string{
+		"ankole/engine:old": {"command line 4 to 7, controller",
+			"command line 8 to 12, that of the default engine image: incompatible"},
+		resttest.Image: {"command line 8 to 12, controller", "that of the default engine image: compatible"},
+	} {
+		out := b.ok("engine-image", "describe", image)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s lacks %q:\n%s", image, w, out)
+			}
+		}
 	}
 }
 

@@ -342,6 +342,10 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 	if err != nil {
 		return nil, err
 	}
+	images, err := api.EngineImages(ctx)
+	if err != nil {
+		return nil, err
+	}
 	problems := imageProblems(&i.EngineImage)
 	conditions := map[string]resource.Condition{}
 	for _, c := range i.Conditions {
@@ -371,6 +375,11 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 		s.pair("Version", "%s, commit %s, built %s", orDash(i.Version), orDash(i.GitCommit), orDash(i.BuildDate))
 		s.pair("Interfaces", "command line %s, controller %s, data format %s", fromTo(i.CLIAPIMinVersion, i.CLIAPIVersion),
 			fromTo(i.ControllerAPIMinVersion, i.ControllerAPIVersion), fromTo(i.DataFormatMinVersion, i.DataFormatVersion))
+		if n := slices.IndexFunc(images, func(o resource.EngineImage) bool { return o.Default }); n >= 0 && i.Version != "" {
+			s.pair("Understood", "command line %s, that of the default engine image: %s",
+				fromTo(images[n].CLIAPIMinVersion, images[n].CLIAPIVersion), map[bool]string{true: "incompatible",
+					false: "compatible"}[i.Incompatible])
+		}
 		s.waitsFor()
 		var rows []deployment
 		for _, node := range sortedKeys(i.NodeDeploymentMap) {

@@ -166,8 +166,14 @@ func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, t
 	why := "nothing is known of it yet"
 	return poll(ctx, timeout, imageEvery, func(ctx context.Context) (bool, error) {
 		i, err := findImage(ctx, api, name)
-		if err != nil || i.State == "deployed" {
+		switch {
+		case err != nil:
 			return true, err
+		case i.State == "deployed" && i.Incompatible:
+			return true, fmt.Errorf("engine image %s is deployed, and no volume can have it: it is %s; see: "+
+				"ankole engine-image describe %s", name, incompatible, name)
+		case i.State == "deployed":
+			return true, nil
 		}
 		why = "it is " + orUnknown(i.State) + ", on " + deployedNodes(*i) + " nodes"
 		line.set(unknownPercent, "engine image %s: %s", name, why)

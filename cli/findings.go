@@ -255,12 +255,16 @@ func managerProblems(m *resource.InstanceManager) []finding {
 
 func orUnknown(s string) string { return firstText(s, "unknown") }
 
+// incompatible is what is wrong with an image whose command line has other versions than the
+// default one's.
+const incompatible = "not compatible with this release"
+
 // imageProblems are why an engine image cannot be used everywhere.
 func imageProblems(i *resource.EngineImage) []finding {
 	object, do := "engine-image/"+i.Name, "ankole engine-image describe "+i.Name
 	var out []finding
 	if i.Incompatible {
-		out = append(out, finding{object, "not compatible with this release", do})
+		out = append(out, finding{object, incompatible, do})
 	}
 	if i.State != "deployed" {
 		out = append(out, finding{object, fmt.Sprintf("in state %s: on %s nodes", orUnknown(i.State),

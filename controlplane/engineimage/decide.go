@@ -14,6 +14,7 @@ import (
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/version"
 )
 
 const (
@@ -23,16 +24,10 @@ const (
 	versionRetry = 10 * time.Second
 )
 
-// Interface versions this manager can work with: command line and controller API of the engine
-// binary. An image whose range does not reach into this one is incompatible.
-const (
-	cliAPIMin = 3
-	cliAPIMax = 12
-)
-
 // Understood says whether this manager can work with an engine binary whose command line has a
-// version, and understands those from another one on.
-func Understood(cliMin, cli int) bool { return cliMin <= cliAPIMax && cli >= cliAPIMin }
+// version, and understands those from another one on: whether that range meets the one of the
+// engine of this manager's release, which is its default one.
+func Understood(cliMin, cli int) bool { return cliMin <= version.CLIAPI && cli >= version.CLIAPIMin }
 
 // Versions is what an engine binary says of itself.
 type Versions struct {
@@ -124,7 +119,7 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 	st.OwnerID = s.Owner
 	st.RefCount = s.References
 	switch {
-	case s.References > 0 || s.Default:
+	case s.References > 0:
 		st.NoRefSince = ""
 	case st.NoRefSince == "":
 		st.NoRefSince = now.UTC().Format(time.RFC3339)
@@ -153,9 +148,9 @@ func observe(now time.Time, ei *v1beta2.EngineImage, s seen) {
 	case st.Incompatible:
 		c.Reason = v1beta2.EngineImageReasonBinary
 		c.Message = fmt.Sprintf(
-			"incompatible: the binary's command line has version %d (understands %d and later), this manager %d to %d; "+
-				"upgrade the volumes that use it to another image with: ankole volume upgrade, or install managers of its release",
-			st.CLIAPIVersion, st.CLIAPIMinVersion, cliAPIMin, cliAPIMax)
+			"incompatible: the binary's command line has version %d (understands %d and later), the engine of this release "+
+				"%d to %d; upgrade the volumes that use it to another image with: ankole volume upgrade, or install managers of its release",
+			st.CLIAPIVersion, st.CLIAPIMinVersion, version.CLIAPIMin, version.CLIAPI)
 	default:
 		c.Status, c.Reason = v1beta2.ConditionTrue, ""
 	}

@@ -17,6 +17,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/version"
 )
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -78,8 +79,8 @@ func TestWhatIsToBeDoneIsTold(t *testing.T) {
 		{unready(corev1.PodStatus{Message: "evicted"}), "; on n2: Pod p2, evicted"},
 		{unready(corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waits}}),
 			"; on n2: Pod p2, container waits: ImagePullBackOff no such image"},
-		{func(s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 2, 1 }, "(understands 1 and later), this " +
-			"manager 3 to 12; upgrade the volumes that use it to another image with: ankole volume upgrade, or install"},
+		{func(s *seen) { s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 7, 7 }, "(understands 7 and later), the " +
+			"engine of this release 8 to 12; upgrade the volumes that use it to another image with: ankole volume upgrade, or install"},
 	} {
 		ei := object()
 		s := world(ei)
@@ -121,10 +122,16 @@ func TestDecide(t *testing.T) {
 		{"version not told", func(_ *v1beta2.EngineImage, s *seen) { s.Versions, s.VersionsProblem = nil, "exec failed" },
 			deploying, "False", "daemonSet", "", versionRetry},
 		{"too old", func(_ *v1beta2.EngineImage, s *seen) {
-			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 2, 1
+			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = version.CLIAPIMin-1, 3
 		}, deployed, "False", "binary", "", 0},
+		{"as old as may be", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = version.CLIAPIMin, 3
+		}, deployed, "True", "", "", 0},
+		{"as new as may be", func(_ *v1beta2.EngineImage, s *seen) {
+			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = version.CLIAPI+4, version.CLIAPI
+		}, deployed, "True", "", "", 0},
 		{"too new", func(_ *v1beta2.EngineImage, s *seen) {
-			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = 20, 13
+			s.Versions.CLIAPIVersion, s.Versions.CLIAPIMinVersion = version.CLIAPI+4, version.CLIAPI+1
 		}, deployed, "False", "binary", "", 0},
 		{"probe settings changed", func(_ *v1beta2.EngineImage, s *seen) {
 			s.Settings.probePeriod = 9
@@ -162,20 +169,31 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestReferencesAreCountedAndDated: an image that nothing refers to says since when, the default
+// one too; that one stays all the same.
 func TestReferencesAreCountedAndDated(t *testing.T) {
-	ei := object()
-	s := world(ei)
-	s.Default, s.References = false, 3
-	decide(now, ei, s)
-	if ei.Status.RefCount != 3 || ei.Status.NoRefSince != "" {
-		t.Fatalf("status %+v", ei.Status)
-	}
-	s.References = 0
-	decide(now, ei, s)
-	since := ei.Status.NoRefSince
-	decide(now.Add(time.Minute), ei, s)
-	if since != now.Format(time.RFC3339) || ei.Status.NoRefSince != since {
-		t.Fatalf("no references since %q, then %q", since, ei.Status.NoRefSince)
+	for _, def := range []bool{false, true} {
+		ei := object()
+		s := world(ei)
+		s.Default, s.References = def, 3
+		decide(now, ei, s)
+		if ei.Status.RefCount != 3 || ei.Status.NoRefSince != "" {
+			t.Fatalf("default %t: status %+v", def, ei.Status)
+		}
+		s.References = 0
+		decide(now, ei, s)
+		since := ei.Status.NoRefSince
+		decide(now.Add(time.Minute), ei, s)
+		if since != now.Format(time.RFC3339) || ei.Status.NoRefSince != since {
+			t.Fatalf("default %t: no references since %q, then %q", def, since, ei.Status.NoRefSince)
+		}
+		if d := decide(now.Add(2*removeAfter), ei, s); (d.Do == nil) != def {
+			t.Errorf("default %t: after two hours %v", def, d.Do)
+		}
+		s.References = 1
+		if decide(now, ei, s); ei.Status.NoRefSince != "" {
+			t.Errorf("default %t: with a reference, none since %q", def, ei.Status.NoRefSince)
+		}
 	}
 }
 

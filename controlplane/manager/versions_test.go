@@ -28,7 +28,7 @@ func TestVersionsFollowEachOther(t *testing.T) {
 		{"the next", "v1.2.0", "v1.3.0", 12, false, "PassedUpgradeCheck", "from version v1.2.0 to v1.3.0"},
 		{"a patch, by number and not by letters", "v1.2.9", "v1.2.10", 12, false, "PassedUpgradeCheck", "v1.2.10"},
 		{"a release after its candidate", "v1.2.0-rc1", "v1.2.0", 12, false, "PassedUpgradeCheck", "v1.2.0"},
-		{"with an engine that is too old", "v1.2.0", "v2.0.0", 2, false, "FailedUpgradePostCheck", "img:old"},
+		{"with an engine that is too old", "v1.2.0", "v2.0.0", 7, false, "FailedUpgradePostCheck", "img:old"},
 		{"an older one", "v1.3.0", "v1.2.9", 12, true, "FailedUpgradePreCheck", "install version v1.3.0"},
 		{"a build by hand", "v1.3.0", "dev", 12, false, "", ""},
 		{"after a build by hand", "dev", "v1.3.0", 12, false, "", ""},
