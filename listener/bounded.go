@@ -1,47 +1,94 @@
 package listener
 
 import (
+	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
+	"time"
 )
 
-// Bounded returns l with at most so many connections open at the same time. More are closed as soon
-// as they are made, so that clients that do not leave cannot use up memory and descriptors, which
-// the process needs for its work.
-func Bounded(l net.Listener, connections int64) net.Listener {
-	return &bounded{Listener: l, most: connections}
+// refusedNotice is the least time between two lines in the log about connections that were refused.
+const refusedNotice = time.Minute
+
+// Bounds are how many connections may be open at the same time: in all, and from one address.
+type Bounds struct{ Connections, OfAddress int }
+
+// Bounded returns l with bounds. Connections beyond them are closed as soon as they are made: to
+// keep them waiting would let whoever holds many keep everybody else out. Those of one address do
+// not use up the places of all others.
+func Bounded(l net.Listener, bounds Bounds, log *slog.Logger) net.Listener {
+	return &bounded{Listener: l, bounds: bounds, log: log, from: map[string]int{}}
 }
 
 type bounded struct {
 	net.Listener
-	most int64
-	open atomic.Int64
+	bounds Bounds
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	open    int
+	from    map[string]int
+	noticed time.Time
 }
 
-// Accept implements net.Listener.
-func (l *bounded) Accept() (net.Conn, error) {
+// Accept returns the next connection that is within the bounds.
+func (b *bounded) Accept() (net.Conn, error) {
 	for {
-		conn, err := l.Listener.Accept()
+		c, err := b.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if l.open.Add(1) <= l.most {
-			return &countedConn{Conn: conn, gone: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+		address := Host(c.RemoteAddr().String())
+		if b.take(address) {
+			return &countedConn{Conn: c, release: sync.OnceFunc(func() { b.give(address) })}, nil
 		}
-		l.open.Add(-1)
-		conn.Close()
+		_ = c.Close()
+	}
+}
+
+func (b *bounded) take(address string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open >= b.bounds.Connections || b.from[address] >= b.bounds.OfAddress {
+		if now := time.Now(); now.Sub(b.noticed) >= refusedNotice {
+			b.noticed = now
+			b.log.Warn("connections are refused", "listener", b.Addr().String(), "from", address,
+				"ofThisAddress", b.from[address], "open", b.open, "limit", b.bounds.Connections,
+				"limitOfOneAddress", b.bounds.OfAddress)
+		}
+		return false
+	}
+	b.open++
+	b.from[address]++
+	return true
+}
+
+func (b *bounded) give(address string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open--
+	if b.from[address]--; b.from[address] == 0 {
+		delete(b.from, address)
 	}
 }
 
 // countedConn gives its place back when it is closed.
 type countedConn struct {
 	net.Conn
-	gone func()
+	release func()
 }
 
-// Close implements net.Conn.
+// Close closes the connection.
 func (c *countedConn) Close() error {
-	c.gone()
+	defer c.release()
 	return c.Conn.Close()
+}
+
+// Host is an address without its port.
+func Host(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
 }

@@ -1,9 +1,11 @@
 package metrics
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"ankole.storage/api/rpc/ptypes"
+	"ankole.storage/listener"
 )
 
 // Bounds of a scrape, which Prometheus gives 10 s by default. The share comes first, the rates and
@@ -24,8 +27,12 @@ const (
 	fetchTimeout = 2 * time.Second
 	ratesTimeout = 3 * time.Second
 	usageTimeout = 3 * time.Second
-	// maxScrapes are answered at once; /metrics is open to everybody. Others are refused.
+	// maxScrapes are made at once; /metrics is open to everybody. Others are refused.
 	maxScrapes = 4
+	// maxUnsent pages wait until their clients have taken them, sendTimeout at most; so many of one
+	// address.
+	maxUnsent   = 8
+	sendTimeout = 10 * time.Second
 )
 
 // Config is what a manager's metrics need.
@@ -72,6 +79,8 @@ type Exporter struct {
 	mu sync.Mutex
 	// rebuilding are the rebuilds that a scrape has seen under way, by their labels.
 	rebuilding map[string]bool
+	// unsent are the pages that are not sent whole, by the client's address.
+	unsent map[string]int
 }
 
 // New checks the configuration.
@@ -91,7 +100,8 @@ func New(cfg Config) (*Exporter, error) {
 	if cfg.UsageWanted == nil {
 		cfg.UsageWanted = func(context.Context) bool { return true }
 	}
-	x := &Exporter{cfg: cfg, slots: make(chan struct{}, maxScrapes), rebuilding: map[string]bool{}}
+	x := &Exporter{cfg: cfg, slots: make(chan struct{}, maxScrapes), unsent: map[string]int{},
+		rebuilding: map[string]bool{}}
 	x.shares.cfg = &x.cfg
 	x.usage = usage{get: cfg.Usage, now: cfg.Now}
 	if cfg.Dial != nil {
@@ -107,16 +117,68 @@ func (x *Exporter) Close() {
 	}
 }
 
-// ServeHTTP answers a scrape. What is not known is left out; a scrape does not fail for it.
+// ServeHTTP answers a scrape. What is not known is left out; a scrape does not fail for it. The
+// page is made before any of it is sent: a client that takes its time keeps no place of others.
 func (x *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case x.slots <- struct{}{}:
-		defer func() { <-x.slots }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "enough scrapes are being answered already", http.StatusServiceUnavailable)
+	from := listener.Host(r.RemoteAddr)
+	if !x.begin(from) {
+		refuseScrape(w)
 		return
 	}
+	defer x.sent(from)
+	page := &page{header: http.Header{}, status: http.StatusOK}
+	select {
+	case x.slots <- struct{}{}:
+		x.render(page, r)
+		<-x.slots
+	default:
+		refuseScrape(w)
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTimeout)) // a writer of a test has none
+	maps.Copy(w.Header(), page.header)
+	w.WriteHeader(page.status)
+	_, _ = w.Write(page.text.Bytes()) // the client is gone if this fails
+}
+
+// begin counts a page of an address, unless too many of it are unsent.
+func (x *Exporter) begin(from string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.unsent[from] >= maxUnsent {
+		return false
+	}
+	x.unsent[from]++
+	return true
+}
+
+func (x *Exporter) sent(from string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.unsent[from]--; x.unsent[from] == 0 {
+		delete(x.unsent, from)
+	}
+}
+
+func refuseScrape(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "enough scrapes are being answered already", http.StatusServiceUnavailable)
+}
+
+// page is an answer that is not sent yet.
+type page struct {
+	header http.Header
+	status int
+	text   bytes.Buffer
+}
+
+// Header, WriteHeader and Write implement http.ResponseWriter.
+func (p *page) Header() http.Header                { return p.header }
+func (p *page) WriteHeader(status int)             { p.status = status }
+func (p *page) Write(text []byte) (n int, _ error) { return p.text.Write(text) }
+
+// render makes the page of a scrape.
+func (x *Exporter) render(w http.ResponseWriter, r *http.Request) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{x.look(r.Context())})
 	all := prometheus.Gatherers{registry, prometheus.GathererFunc(internals(x.cfg.Internals))}

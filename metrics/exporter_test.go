@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/test/wait"
 )
 
 // TestOneReporter: each object is reported by one manager, that of its node; what no node owns is
@@ -358,6 +359,51 @@ func TestScrapesAreBounded(t *testing.T) {
 	<-b.slots
 	b.text()
 	b.text() // gives its place back
+}
+
+// stalled is a client that takes nothing of its answer until the test says so.
+type stalled struct {
+	*httptest.ResponseRecorder
+	began chan<- struct{}
+	goOn  <-chan struct{}
+}
+
+func (s stalled) Write(text []byte) (int, error) {
+	s.began <- struct{}{}
+	<-s.goOn
+	return s.ResponseRecorder.Write(text)
+}
+
+// TestSlowScrapesKeepNobodyOut: clients that do not take their answers keep no place of those who
+// ask, and are bounded themselves.
+func TestSlowScrapesKeepNobodyOut(t *testing.T) {
+	b := newBed(t, nil, nodeObjects("node-1")...)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var clients sync.WaitGroup
+	stall := func() {
+		w := stalled{httptest.NewRecorder(), began, goOn}
+		clients.Go(func() { b.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil)) })
+		wait.Receive(t, "a scrape that is sent", began)
+	}
+	for range maxUnsent - 1 {
+		stall()
+	}
+	expect(t, b.text(), "longhorn_node_count_total 1")
+	stall()
+	other := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	other.RemoteAddr = "198.51.100.7:1234"
+	w := httptest.NewRecorder()
+	if b.ServeHTTP(w, other); w.Code != http.StatusOK {
+		t.Errorf("another address: %d %s", w.Code, w.Body)
+	}
+	w = httptest.NewRecorder()
+	b.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("beyond %d scrapes that a client does not take: %d", maxUnsent, w.Code)
+	}
+	close(goOn)
+	clients.Wait()
+	b.text()
 }
 
 // TestScrapeWhileTheCacheChanges is for the race detector, and shows that no scrape fails.

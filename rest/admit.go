@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/listener"
 	"ankole.storage/rest/access"
 )
 
@@ -74,7 +74,7 @@ func (s *Server) identify(q *request, t *route) error {
 // callerOf reads the credentials of a request: a bearer token, else the cookie of a session, else
 // none. Basic credentials are ignored, as old clients always send some.
 func (s *Server) callerOf(q *request) (access.Caller, error) {
-	from := hostOf(q.RemoteAddr)
+	from := listener.Host(q.RemoteAddr)
 	header := strings.TrimSpace(q.Header.Get("Authorization"))
 	scheme, rest, _ := strings.Cut(header, " ")
 	switch {
@@ -95,15 +95,6 @@ func (s *Server) callerOf(q *request) (access.Caller, error) {
 	caller, err := s.cfg.Judge.Token(q.Context(), from, token)
 	caller.Session = true
 	return caller, err
-}
-
-// hostOf is an address without its port.
-func hostOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
 }
 
 // authorize refuses an operation that the caller has no right to. What callers may do who show

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/listener"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
@@ -87,7 +88,7 @@ func TestSlowClients(t *testing.T) {
 func TestManyConnections(t *testing.T) {
 	const one, all = 40, 60
 	f := guarded(t, &resttest.Reviews{}, "all", func(c *Config) {
-		c.Limits = Limits{Connections: all, AddressConnections: one}
+		c.Limits = Limits{Bounds: listener.Bounds{Connections: all, OfAddress: one}}
 	})
 	address := f.serving()
 	ask := func(c net.Conn) error {

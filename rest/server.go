@@ -17,6 +17,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/listener"
 	"ankole.storage/rest/access"
 )
 
@@ -45,9 +46,8 @@ const (
 type Limits struct {
 	// Header is the time for the header of a request, Body that for the rest of it.
 	Header, Body time.Duration
-	// Connections bounds the open connections of each listener, AddressConnections those from one
-	// address.
-	Connections, AddressConnections int
+	// Bounds are those of each listener.
+	listener.Bounds
 }
 
 // Config is what the server needs.
@@ -149,8 +149,7 @@ func New(cfg Config) (*Server, error) {
 
 func (l Limits) complete() Limits {
 	return Limits{Header: cmp.Or(l.Header, readHeaderTimeout), Body: cmp.Or(l.Body, requestTimeout),
-		Connections:        cmp.Or(l.Connections, maxConnections),
-		AddressConnections: cmp.Or(l.AddressConnections, maxAddressConnections)}
+		Bounds: cmp.Or(l.Bounds, listener.Bounds{Connections: maxConnections, OfAddress: maxAddressConnections})}
 }
 
 // quiet is a log for what clients cause: their ends are no news.
@@ -175,7 +174,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		wg.Go(func() {
-			if err := server.Serve(bounded(l, s.cfg.Limits, s.cfg.Logger)); !errors.Is(err, http.ErrServerClosed) {
+			err := server.Serve(listener.Bounded(l, s.cfg.Limits.Bounds, s.cfg.Logger))
+			if !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("rest: serving on %s: %w", l.Addr(), err)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/listener"
 )
 
 const (
@@ -99,7 +100,7 @@ type streams struct {
 func (s *streams) add(q *request) (done func(), err error) {
 	who := q.caller.String()
 	if q.caller.Anonymous {
-		who += " at " + hostOf(q.RemoteAddr)
+		who += " at " + listener.Host(q.RemoteAddr)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

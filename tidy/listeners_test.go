@@ -8,10 +8,8 @@ import (
 
 // listenExceptions listen without package listener.
 var listenExceptions = exceptions{
-	"controlplane/admission/serving/server.go": "an HTTP server waits out a lack of descriptors itself, and a manager that " +
-		"ends ends no volume",
-	"controlplane/manager/run.go":                  "as controlplane/admission/serving",
-	"standalone/node/server.go":                    "as controlplane/admission/serving",
+	"controlplane/manager/run.go":                  "an HTTP server waits out a lack of descriptors itself",
+	"standalone/node/server.go":                    "an HTTP server waits out a lack of descriptors itself",
 	"standalone/statedir/statedir.go":              "looks whether a port is free",
 	"instancemanager/instancetest/instancetest.go": "plays instances in tests",
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -50,13 +51,15 @@ func (s *server) ready(yes bool) {
 	s.health.SetServingStatus("", status)
 }
 
-// maxControlConnections bounds clients of the control interface: one proxy with all its calls, one
-// probe and some people. Descriptors that they take are missing for files and for connections of
-// users.
-const maxControlConnections = 256
+// controlBounds bound clients of the control interface: one proxy with all its calls, one probe and
+// some people. Descriptors that they take are missing for files and for connections of users.
+var controlBounds = listener.Bounds{Connections: 256, OfAddress: 64}
 
 // maxControlCalls bounds calls in flight of one connection, as the instance manager's.
 const maxControlCalls = 1024
+
+// handshakeTime ends connections that say nothing.
+const handshakeTime = 10 * time.Second
 
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
@@ -82,6 +85,7 @@ func serveControl(addr string, id identity, ready bool, register func(*grpc.Serv
 			}
 			return next(srv, ss)
 		}),
+		grpc.ConnectionTimeout(handshakeTime),
 		grpc.MaxConcurrentStreams(maxControlCalls))}
 	s.ready(ready)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
@@ -90,7 +94,7 @@ func serveControl(addr string, id identity, ready bool, register func(*grpc.Serv
 	}
 	go func() {
 		defer close(s.done)
-		_ = s.grpc.Serve(listener.Bounded(lis, maxControlConnections)) // ends with stop
+		_ = s.grpc.Serve(listener.Bounded(lis, controlBounds, slog.Default())) // ends with stop
 	}()
 	return s, nil
 }

@@ -2,10 +2,7 @@ package server_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,7 +17,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/instancemanager/server"
 	"ankole.storage/test/wait"
 )
 
@@ -265,50 +261,4 @@ func figures() resources {
 	runtime.ReadMemStats(&m)
 	entries, _ := os.ReadDir("/proc/self/fd") // an empty list shows
 	return resources{m.HeapAlloc, runtime.NumGoroutine(), len(entries)}
-}
-
-// TestTooManyConnections: beyond the bound a connection is closed at once, and there is room again
-// when another one goes.
-func TestTooManyConnections(t *testing.T) {
-	l, err := server.Listen(t.Context(), "127.0.0.1:0", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	accepted := make(chan net.Conn, server.MaxConnections+1)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				close(accepted)
-				return
-			}
-			accepted <- c
-		}
-	}()
-	dial := func() net.Conn {
-		t.Helper()
-		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	var first net.Conn
-	for range server.MaxConnections {
-		dial()
-		c := <-accepted
-		t.Cleanup(func() { c.Close() })
-		if first == nil {
-			first = c
-		}
-	}
-	if _, err := dial().Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("one too many: %v", err)
-	}
-	first.Close()
-	first.Close() // a second time counts no more
-	dial()
-	(<-accepted).Close()
 }

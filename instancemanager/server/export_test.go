@@ -11,6 +11,3 @@ func SetLogStall(t *testing.T, d time.Duration) {
 	logStall = d
 	t.Cleanup(func() { logStall = before })
 }
-
-// MaxConnections is the bound on connections of one listener.
-const MaxConnections = maxConnections

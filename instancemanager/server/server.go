@@ -9,6 +9,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"strconv"
@@ -30,14 +31,19 @@ const (
 	// serverPing finds clients that vanished without closing, so that their streams end.
 	serverPing        = 30 * time.Second
 	serverPingTimeout = 20 * time.Second
+	// handshakeTime ends connections that say nothing.
+	handshakeTime = 10 * time.Second
 	// maxStreams bounds calls in flight of one connection. A manager needs a handful.
 	maxStreams = 1024
 	// maxMessage bounds a request, in bytes; gRPC answers ResourceExhausted to a longer one. The
 	// largest real one is a process with a few dozen arguments.
 	maxMessage = 1 << 20
-	// maxConnections bounds clients of one port: some ten managers, each with a connection, and
-	// people. Each costs about 50 kB.
+	// maxConnections bounds clients of one port: a connection of each manager, and people. Each
+	// costs about 50 kB.
 	maxConnections = 2048
+	// maxAddressConnections bounds those of one address, a manager's, so that no stranger keeps the
+	// managers out.
+	maxAddressConnections = 256
 )
 
 // Listen opens a TCP listener. With a Pod address known, a wildcard host in addr means that
@@ -54,7 +60,8 @@ func Listen(ctx context.Context, addr, podIP string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", net.JoinHostPort(host, port), err)
 	}
-	return listener.Bounded(l, maxConnections), nil
+	return listener.Bounded(l, listener.Bounds{Connections: maxConnections, OfAddress: maxAddressConnections},
+		slog.Default()), nil
 }
 
 // Neighbour returns the address n ports above addr, "HOST:PORT". Port 0, any free one, has no
@@ -88,6 +95,7 @@ func NewWith(further []grpc.ServerOption, secure credentials.TransportCredential
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.ConnectionTimeout(handshakeTime),
 		// Stop then returns only after every handler has: no goroutine outlives its owner.
 		grpc.WaitForHandlers(true),
 	}

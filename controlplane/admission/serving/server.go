@@ -12,16 +12,25 @@ import (
 	"time"
 
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/listener"
 )
 
 const (
-	// readHeaderTimeout and maxBodyBytes bound what a client can make the server hold; the API
-	// server limits an object to 3 MiB, and an update carries two.
+	// readHeaderTimeout bounds a handshake and the header of a request, idleTimeout a connection
+	// without a request.
 	readHeaderTimeout = 10 * time.Second
-	maxBodyBytes      = 8 << 20
+	idleTimeout       = 90 * time.Second
+	// maxHeaderBytes is ample: nobody has a token here.
+	maxHeaderBytes = 64 << 10
+	// maxStreams bounds the requests of one connection; clients open another one.
+	maxStreams = 100
 	// shutdownLimit lets reviews in flight finish.
 	shutdownLimit = 3 * time.Second
 )
+
+// connections are the bounds of the listener. Many API servers and managers may share an address,
+// that of a node.
+var connections = listener.Bounds{Connections: 1024, OfAddress: 256}
 
 // Server serves the webhooks. Listen first, then Start.
 type Server struct {
@@ -52,11 +61,11 @@ func (s *Server) Listen(address string, keys Keys) error {
 		return err
 	}
 	s.mistrusts = make(chan struct{}, 1)
-	l, err := net.Listen("tcp", address)
+	l, err := listener.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for webhooks: %w", err)
 	}
-	s.listener = tls.NewListener(l, &tls.Config{
+	s.listener = tls.NewListener(listener.Bounded(l, connections, slog.Default()), &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &s.identity.Load().certificate, nil },
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
@@ -68,14 +77,16 @@ func (s *Server) Listen(address string, keys Keys) error {
 // Start serves until ctx ends.
 func (s *Server) Start(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.Handle("POST "+naming.WebhookValidationPath, http.MaxBytesHandler(s.Validation, maxBodyBytes))
-	mux.Handle("POST "+naming.WebhookMutationPath, http.MaxBytesHandler(s.Mutation, maxBodyBytes))
+	reviews := newBodies(budgetBytes, slowBody)
+	mux.Handle("POST "+naming.WebhookValidationPath, reviews.read(s.Validation))
+	mux.Handle("POST "+naming.WebhookMutationPath, reviews.read(s.Mutation))
 	mux.HandleFunc("GET "+naming.HealthPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	if s.Managers != nil {
 		mux.Handle(naming.ManagerPath, s.onlyManagers(ctx, s.Managers))
 	}
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: readHeaderTimeout,
+		Handler: mux, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	slog.Info("serving admission webhooks", "address", s.listener.Addr().String())
