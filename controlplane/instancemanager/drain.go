@@ -256,6 +256,10 @@ func (s Shelter) keeps(r *v1beta2.Replica) bool {
 // do.
 type hold struct{ volume, reason, message string }
 
+// unmovable names the policies under which a drain does not wait for another copy.
+const unmovable = "; where there is no place for one (event EvictionFailed), " + drainIfStopped +
+	" lets the drain go on while the volume is detached, " + drainAlways + " while its engine is elsewhere"
+
 func heldByEngine(volume string) hold {
 	return hold{volume, v1beta2.InstanceManagerReasonEngineOnNode, fmt.Sprintf("volume %s is attached here: "+
 		"the drain goes on when the Pods that use it have left, or when it is detached", volume)}
@@ -281,7 +285,7 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 		}
 		if policy == DrainEviction {
 			return hold{volume, v1beta2.InstanceManagerReasonReplicaOnNode, fmt.Sprintf("replica %s of volume %s is "+
-				"moved to another node first (setting node-drain-policy is %s)", rep.Name, volume, policy)}
+				"moved to another node first (setting node-drain-policy is %s)%s", rep.Name, volume, policy, unmovable)}
 		}
 		if policy == drainIfStopped && rep.Status.CurrentState == v1beta2.InstanceStateStopped {
 			continue
@@ -292,7 +296,7 @@ func mayDrain(node, policy string, engines []v1beta2.Engine, replicas []v1beta2.
 		if !CopyElsewhere(rep, recorded, shelter) {
 			return hold{volume, v1beta2.InstanceManagerReasonLastReplica, fmt.Sprintf("replica %s of volume %s has no "+
 				"healthy copy on another node that a drain leaves alone (setting node-drain-policy is %s): rebuild one "+
-				"elsewhere first", rep.Name, volume, policy)}
+				"elsewhere first%s", rep.Name, volume, policy, unmovable)}
 		}
 	}
 	return hold{}

@@ -43,6 +43,9 @@ func Balance(req Request, b Balancing) (Placement, bool) {
 	var best Placement
 	found, most := false, evenness(have, req.Nodes, spread.Policy)
 	for _, n := range slices.Sorted(maps.Keys(zonesOf(req.Nodes))) {
+		if hard := req.Replica.HardNode; hard != "" && hard != n {
+			continue
+		}
 		bound := spread
 		bound.Replica.HardNode = n
 		where, why := Place(bound)

@@ -65,6 +65,19 @@ func TestBalance(t *testing.T) {
 
 func off(n Node) Node { n.AllowScheduling = false; return n }
 
+// TestBalanceKeepsToTheNode: a request that is bound to a node is balanced on that node only.
+func TestBalanceKeepsToTheNode(t *testing.T) {
+	req := Request{Policy: policy(), Volume: Volume{Name: "v", Size: gib}, Replica: Replica{Name: "new"},
+		Existing: []Replica{on("a", "1"), on("b", "1")}, Nodes: []Node{node(1, ""), node(2, "")}}
+	req.Policy.SoftNode = true
+	for hard, want := range map[string]string{"": "n2", "n1": "", "n2": "n2"} {
+		req.Replica.HardNode = hard
+		if where, _ := Balance(req, Balancing{Wanted: 1, Best: true}); where.NodeID != want {
+			t.Errorf("bound to %q: balanced to %q, want %q", hard, where.NodeID, want)
+		}
+	}
+}
+
 // TestBalanceComesToRest: on drawn clusters a complete volume that adds where Balance says and then
 // gives up the Extra one is on more zones, or on as many zones and more nodes, after each round,
 // and so stops after few; with best effort, or is spread more evenly, or has fewer replicas on

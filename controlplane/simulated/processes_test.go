@@ -188,6 +188,7 @@ func (w *world) ordered(im *v1beta2.InstanceManager, verb, process string) (*pod
 // Create implements instance.Processes.
 func (o *orders) Create(_ context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
 	w := o.w
+	w.tries++
 	at, err := w.ordered(im, "start", p.Name)
 	if err != nil {
 		return err

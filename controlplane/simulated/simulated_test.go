@@ -116,6 +116,7 @@ func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }
 func newWorld(t *testing.T, seed uint64, dir string) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), dir: dir, store: newStore(),
 		agents: map[string]*process{}, worked: map[string]time.Time{}, started: time.Now(),
+		writes: map[string]int{},
 		values: map[string][]seen{}, set: map[string]time.Time{}}
 	w.site = site{pods: map[types.UID]*pod{}, copies: map[string]*data{}, volumes: map[string]*wanted{},
 		over: map[string]bool{}, acknowledged: map[string]int{}, lines: map[string]*line{}}
@@ -161,7 +162,7 @@ func (w *world) rest() {
 	w.calm = true
 	w.run(40 * time.Minute)
 	before := w.looks()
-	w.run(restFor + time.Minute)
+	w.quiet(restFor + time.Minute)
 	for object, n := range w.looks() {
 		if n -= before[object]; n > mostAtRest {
 			w.failf("%s: %d looks in eleven minutes of rest", object, n)

@@ -61,9 +61,10 @@ type site struct {
 	// were carried out.
 	outcomes   func() outcome
 	handedOver int
-	// logsRead are the processes whose log was read, in order; starts counts processes.
-	logsRead []string
-	starts   int
+	// logsRead are the processes whose log was read, in order; starts counts processes, tries the
+	// orders to start one.
+	logsRead      []string
+	starts, tries int
 	// endGranted is how many starts of engines end as soon as the witness has granted an epoch, bug a
 	// rule that engines break.
 	endGranted int

@@ -62,6 +62,8 @@ type world struct {
 	// inMinute counts the looks since minute.
 	minute   time.Time
 	inMinute int
+	// writes counts the changes that controllers have made, by what is changed.
+	writes map[string]int
 	// explain: everybody looks at everything, and what is written then is told.
 	explain bool
 	// values are what limits were, set is when a setting was changed, grown when a volume was.
@@ -315,6 +317,7 @@ func (w *world) refused(a *api, verb string, o client.Object) error {
 	if subject == "" {
 		subject = o.GetName()
 	}
+	w.writes[fmt.Sprintf("%s %T %s", verb, o, o.GetName())]++
 	if !w.changed(subject) {
 		return nil
 	}

@@ -35,7 +35,7 @@ func damaged(r *v1beta2.Replica) bool {
 func (p *pass) othersMayServe() bool {
 	members, recorded := p.members()
 	return recorded && count(p.candidates(), func(r *v1beta2.Replica) bool {
-		return p.isMember(r) && !damaged(r) && p.reachable(r.Spec.NodeID)
+		return p.isMember(r) && !damaged(r) && p.reachable(r)
 	}) >= max(1, (len(members)+1)/2)
 }
 
@@ -68,7 +68,7 @@ func (p *pass) noteStart(status v1beta2.ConditionStatus, message string) {
 func (p *pass) salvageWait() time.Duration {
 	wait, soonest := p.s.Run.RetryAt.Sub(p.now), time.Duration(-1)
 	for _, r := range p.live() {
-		if r.Spec.NodeID == "" || !p.reachable(r.Spec.NodeID) {
+		if r.Spec.NodeID == "" || !p.reachable(r) {
 			continue
 		}
 		if !damaged(r) || p.chosen(r) {

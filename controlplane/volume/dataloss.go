@@ -23,7 +23,7 @@ func (p *pass) chosen(r *v1beta2.Replica) bool {
 // chosenReachable says whether a person has decided, and all of what was named can be started.
 func (p *pass) chosenReachable() bool {
 	n := count(p.live(), func(r *v1beta2.Replica) bool {
-		return p.chosen(r) && r.Spec.NodeID != "" && p.reachable(r.Spec.NodeID)
+		return p.chosen(r) && r.Spec.NodeID != "" && p.reachable(r)
 	})
 	return n > 0 && n == len(p.lossAccepted())
 }

@@ -51,6 +51,8 @@ type pass struct {
 	// workWaits: the volume has work for an engine that nobody else attaches it for; lacksRoom: there
 	// is no place for what that would rebuild.
 	workWaits, lacksRoom bool
+	// noRepair says why there is no place for what is to be rebuilt; empty if there is one.
+	noRepair string
 }
 
 // decide judges a volume. The steps run in order; the first that wants a change ends the pass, and
@@ -252,8 +254,13 @@ func (p *pass) owner() string {
 	return up[uint(sum)%uint(len(up))]
 }
 
-// request prepares a question to the scheduler about this volume.
+// request prepares a question to the scheduler about this volume. Whether a replica is made, where
+// it goes and which one is rebuilt is asked with the same limits: what is made for a place finds
+// it.
 func (p *pass) request(rep schedule.Replica) schedule.Request {
+	if node := p.boundTo(); node != "" {
+		rep.HardNode = node
+	}
 	req := schedule.Request{
 		Policy: p.policy(), Volume: p.scheduleVolume(), Replica: rep, Nodes: p.scheduleNodes(),
 	}

@@ -82,9 +82,16 @@ func (p *pass) followAwaited(r *v1beta2.Replica) loop.Change {
 }
 
 // manned says whether the process of a replica could be ordered: its instance manager runs, or may,
-// since it cannot be observed at the moment, takes processes, and is on the network that the
-// process is for.
+// since it cannot be observed at the moment.
 func (p *pass) manned(r *v1beta2.Replica) bool {
+	im := p.managerFor(r)
+	return im != nil && (im.Status.CurrentState == v1beta2.InstanceManagerStateRunning ||
+		im.Status.CurrentState == v1beta2.InstanceManagerStateUnknown)
+}
+
+// managerFor is the instance manager that has the process of a replica, or that it is ordered of;
+// nil if that takes none, or is on another network than the process is for.
+func (p *pass) managerFor(r *v1beta2.Replica) *v1beta2.InstanceManager {
 	image := p.s.Settings.String(setting.DefaultInstanceManagerImage)
 	im := instance.Choose(p.s.Managers, r.Status.InstanceManagerName, r.Spec.NodeID, image)
 	if im == nil {
@@ -94,8 +101,10 @@ func (p *pass) manned(r *v1beta2.Replica) bool {
 	if r.Spec.DesireState == v1beta2.InstanceStateRunning {
 		network = r.Spec.StorageNetwork
 	}
-	return im != nil && takesProcesses(im, network) && (im.Status.CurrentState == v1beta2.InstanceManagerStateRunning ||
-		im.Status.CurrentState == v1beta2.InstanceManagerStateUnknown)
+	if im == nil || !takesProcesses(im, network) {
+		return nil
+	}
+	return im
 }
 
 // takesProcesses says whether an instance manager that runs takes processes for a network.

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -14,19 +15,19 @@ import (
 )
 
 // maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,
-// replicas to move off a disk that is being evicted, missing ones to rebuild (if the volume or the
-// setting asks for that), or a clone, of it or into it. It does so by a ticket of its own, which
-// goes as soon as the work is done or a workload wants the volume. A volume that is being filled
-// has no other work, and no user yet.
+// replicas to move off a disk that is being evicted if there is a place for them, missing ones to
+// rebuild (if the volume or the setting asks for that), or a clone, of it or into it. It does so by
+// a ticket of its own, which goes as soon as the work is done or a workload wants the volume. A
+// volume that is being filled has no other work, and no user yet.
 func (p *pass) maintain() loop.Change {
 	if change := p.moveEmpty(); change != nil {
 		return change
 	}
-	evict := p.anyEvicting() && p.anyData()
+	evict := p.evictable()
 	rebuild := p.offlineRebuilding()
 	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
 	cloned, alone := p.wantsClone()
-	p.workWaits = evict || expand || cloned || p.lacksReplicas()
+	p.workWaits = p.anyEvicting() || expand || cloned || p.lacksReplicas()
 	for _, job := range []struct {
 		kind   v1beta2.AttacherType
 		wanted bool
@@ -95,6 +96,10 @@ func (p *pass) lacksReplicas() bool {
 // repairable says whether attaching would help: a rebuild is under way, or there is a replica to
 // rebuild or a place for one.
 func (p *pass) repairable() bool {
+	if p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
+		p.noRepair = "rebuilds are switched off: setting " + setting.ConcurrentReplicaRebuildPerNodeLimit + " is 0"
+		return false
+	}
 	p.wakeAfterPause()
 	underway := count(p.live(), func(r *v1beta2.Replica) bool {
 		return usable(r) && r.Spec.HealthyAt == "" && r.Spec.NodeID != "" && !p.nodeDown(r.Spec.NodeID)
@@ -105,8 +110,11 @@ func (p *pass) repairable() bool {
 	req := p.request(schedule.Replica{})
 	req.Volume.ReplacementDue = true
 	_, why := schedule.Place(req)
-	p.lacksRoom = len(why) > 0
-	return !p.lacksRoom
+	if len(why) > 0 {
+		p.lacksRoom = true
+		p.noRepair = fmt.Sprintf("%s%s (%s)", p.boundText(), why, schedule.Describe(schedule.Explain(req)))
+	}
+	return len(why) == 0
 }
 
 // mayBeRepairable says whether an attached volume is to stay so although there is nothing to
@@ -168,7 +176,7 @@ func (p *pass) maintenanceNode() string {
 	}
 	var up []string
 	for _, r := range p.live() {
-		if n := r.Spec.NodeID; n != "" && p.reachable(r.Spec.NodeID) &&
+		if n := r.Spec.NodeID; n != "" && p.reachable(r) &&
 			condition.NodeReady(p.nodes[n]) {
 			up = append(up, n)
 		}

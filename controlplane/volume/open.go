@@ -73,7 +73,7 @@ func (p *pass) awaitProcess() loop.Change {
 func (p *pass) startReturned() loop.Change {
 	for _, r := range p.candidates() {
 		off := r.Status.CurrentState == v1beta2.InstanceStateStopped || r.Status.CurrentState == ""
-		if p.isMember(r) && p.reachable(r.Spec.NodeID) && off && r.Spec.DesireState != v1beta2.InstanceStateRunning {
+		if p.isMember(r) && p.reachable(r) && off && r.Spec.DesireState != v1beta2.InstanceStateRunning {
 			return p.startCandidate(r)
 		}
 	}
@@ -205,7 +205,7 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 			ready[r.Name] = addressOf(r)
 			continue
 		}
-		if p.needed(r) && !(p.drained(r.Spec.NodeID) && p.enoughReachable()) {
+		if p.needed(r) && !(p.drained(r) && p.enoughReachable()) {
 			text := r.Name + p.unmounted(r)
 			if said := startFailure(&r.Status.InstanceStatus); said != "" {
 				text += " (" + said + ")"
@@ -216,11 +216,12 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 	return ready, late, nil
 }
 
-// drained says whether a node has lost its instance manager to a drain: there is none until the
-// node is uncordoned, which may be days later, and nothing runs on it before. Its replicas come
-// back then, with a short rebuild.
-func (p *pass) drained(node string) bool {
-	if p.reachable(node) {
+// drained says whether the node of a replica has lost its instance manager to a drain: there is
+// none until the node is uncordoned, which may be days later, and nothing runs on it before. Its
+// replicas come back then, with a short rebuild.
+func (p *pass) drained(r *v1beta2.Replica) bool {
+	node := r.Spec.NodeID
+	if p.reachable(r) {
 		return false
 	}
 	return slices.ContainsFunc(p.s.Managers, func(im v1beta2.InstanceManager) bool {

@@ -22,14 +22,10 @@ func (p *pass) place() loop.Change {
 		if r.Spec.NodeID != "" || p.deferred() {
 			continue
 		}
-		ask := p.scheduleReplica(r)
-		if p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
-			ask.HardNode = p.v.Spec.NodeID
-		}
-		req := p.request(ask)
+		req := p.request(p.scheduleReplica(r))
 		where, why := schedule.Place(req)
 		if len(why) == 0 {
-			return p.assign(r, where, ask.HardNode)
+			return p.assign(r, where, req.Replica.HardNode)
 		}
 		if replacement(r) {
 			return loop.Delete{Object: r} // it was made for a place that is gone; replenish tells why there is none
@@ -38,7 +34,7 @@ func (p *pass) place() loop.Change {
 			p.refused = refused
 		}
 		p.unplaced = schedule.Join(p.unplaced, why)
-		p.unplacedLocal = p.unplacedLocal || ask.HardNode != ""
+		p.unplacedLocal = p.unplacedLocal || req.Replica.HardNode != ""
 	}
 	if len(p.unplaced) > 0 {
 		p.noPlace = p.unplaced.String()
@@ -132,33 +128,16 @@ func (p *pass) notScheduled() {
 	if have.Status == v1beta2.ConditionFalse && lasts {
 		return
 	}
-	message := p.noPlace
-	if p.refused != "" {
-		message += " (" + p.refused + ")"
-	}
 	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionFalse,
-		Reason: reason, Message: message})
-	if !p.unplacedLocal && p.lacksPlace() {
-		p.evictionFailed(message)
-	}
+		Reason: reason, Message: p.noPlaceText()})
 }
 
-// evictionFailed tells of replicas that are to leave their disk or node, and of their volume, that
-// there is no place for another one.
-func (p *pass) evictionFailed(why string) {
-	var names []string
-	for _, r := range p.live() {
-		if !r.Spec.EvictionRequested {
-			continue
-		}
-		names = append(names, r.Name)
-		p.events = append(p.events, loop.Event{On: r, Warning: true, Reason: naming.EventEvictionFailed,
-			Message: "Replica " + r.Name + " stays on node " + r.Spec.NodeID + ", there is no place for another one: " + why})
+// noPlaceText is why a replica found no place in this pass, with what nodes and disks say.
+func (p *pass) noPlaceText() string {
+	if p.refused == "" {
+		return p.noPlace
 	}
-	if len(names) > 0 {
-		p.tell(true, naming.EventEvictionFailed, "%s cannot leave yet, there is no place for another replica: %s",
-			strings.Join(names, ", "), why)
-	}
+	return p.noPlace + " (" + p.refused + ")"
 }
 
 // categories are a message of condition Scheduled without what nodes and disks say.

@@ -128,7 +128,7 @@ func (p *pass) addReplica(hardNode, prefix string, retries int) loop.Change {
 		if message == string(schedule.ReasonGeneric) {
 			message = string(schedule.ReasonDisksUnavailable)
 		}
-		p.noPlace, p.unplacedLocal = prefix+message, hardNode != ""
+		p.noPlace, p.unplacedLocal = prefix+p.boundText()+message, hardNode != ""
 		p.refused = schedule.Describe(schedule.Explain(req))
 		p.wakeIn(placeAgainAfter)
 		return nil

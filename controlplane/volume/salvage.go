@@ -38,7 +38,7 @@ func (p *pass) salvage() loop.Change {
 	}
 	// A person may have lifted the mark of a replica too.
 	ready := count(p.live(), func(r *v1beta2.Replica) bool {
-		return r.Spec.FailedAt == "" && r.Spec.NodeID != "" && (hasData(r) || !p.anyData()) && p.reachable(r.Spec.NodeID)
+		return r.Spec.FailedAt == "" && r.Spec.NodeID != "" && (hasData(r) || !p.anyData()) && p.reachable(r)
 	})
 	if ready == 0 {
 		return nil
@@ -79,23 +79,14 @@ func (p *pass) requestRemount(why string) {
 // salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a
 // volume that never started).
 func (p *pass) salvageable(r *v1beta2.Replica) bool {
-	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r.Spec.NodeID) &&
+	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r) &&
 		(r.Spec.HealthyAt != "" || p.isMember(r) || p.chosen(r) || !p.anyData())
 }
 
-// reachable says whether a replica's process could be started on a node now.
-func (p *pass) reachable(node string) bool {
-	if p.nodeDown(node) {
-		return false
-	}
-	for i := range p.s.Managers {
-		im := &p.s.Managers[i]
-		if im.Spec.NodeID == node && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
-			im.DeletionTimestamp == nil {
-			return true
-		}
-	}
-	return false
+// reachable says whether a replica's process could be started on its node now.
+func (p *pass) reachable(r *v1beta2.Replica) bool {
+	im := p.managerFor(r)
+	return im != nil && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && !p.nodeDown(r.Spec.NodeID)
 }
 
 // enoughReachable: an engine needs answers from half of the recorded members, rounded up; without a
@@ -107,7 +98,7 @@ func (p *pass) enoughReachable() bool {
 		need = max(1, (len(members)+1)/2)
 	}
 	return count(p.live(), func(r *v1beta2.Replica) bool {
-		return r.Spec.NodeID != "" && p.reachable(r.Spec.NodeID) && (!recorded || p.isMember(r))
+		return r.Spec.NodeID != "" && p.reachable(r) && (!recorded || p.isMember(r))
 	}) >= need
 }
 

@@ -72,7 +72,7 @@ func (p *pass) missing(ready map[string]string) string {
 			why = "it has no place"
 		case p.nodeDown(r.Spec.NodeID):
 			why = "node " + r.Spec.NodeID + " is down"
-		case !p.reachable(r.Spec.NodeID):
+		case !p.reachable(r):
 			why = "node " + r.Spec.NodeID + " has no instance manager that runs"
 		case startFailure(&r.Status.InstanceStatus) != "":
 			why = startFailure(&r.Status.InstanceStatus)
