@@ -33,10 +33,14 @@ func TestExpand(t *testing.T) {
 	}
 	f.refused(f.do("POST", "/v1/volumes/nope?action=expand", `{"size":"2Gi"}`), 404, "not found")
 	for why, edit := range map[string]func(*lh.Volume){
-		"standby volume demo":              func(v *lh.Volume) { v.Status.IsStandby = true },
-		"invalid volume state to expand":   func(v *lh.Volume) { v.Status.State = lh.VolumeStateDetaching },
-		"the volume is faulted":            func(v *lh.Volume) { v.Status.Robustness = lh.VolumeRobustnessFaulted },
-		"the volume is being cloned; wait": func(v *lh.Volume) { v.Status.CloneStatus.State = lh.VolumeCloneStateInitiated },
+		"failed to manually expand standby volume demo": func(v *lh.Volume) { v.Status.IsStandby = true },
+		"invalid volume state to expand":                func(v *lh.Volume) { v.Status.State = lh.VolumeStateDetaching },
+		"the volume is faulted": func(v *lh.Volume) {
+			v.Status.Robustness = lh.VolumeRobustnessFaulted
+		},
+		"the volume is being cloned; wait": func(v *lh.Volume) {
+			v.Status.CloneStatus.State = lh.VolumeCloneStateInitiated
+		},
 	} {
 		objects := attached()
 		edit(objects[0].(*lh.Volume))
@@ -145,10 +149,12 @@ func TestCancelExpansion(t *testing.T) {
 		t.Errorf("encrypted: %s", a.text)
 	}
 	for why, edit := range map[string]func(*lh.Volume, *lh.Engine){
-		"is not started":   func(v *lh.Volume, _ *lh.Engine) { v.Spec.Size, v.Status.ExpansionRequired = 1<<30, false },
-		"in progress":      func(_ *lh.Volume, e *lh.Engine) { e.Status.IsExpanding = true },
-		"already complete": func(_ *lh.Volume, e *lh.Engine) { e.Status.CurrentSize = 2 << 30 },
-		"standby":          func(v *lh.Volume, _ *lh.Engine) { v.Status.IsStandby = true },
+		"volume expansion is not started": func(v *lh.Volume, _ *lh.Engine) {
+			v.Spec.Size, v.Status.ExpansionRequired = 1<<30, false
+		},
+		"the engine expansion is in progress": func(_ *lh.Volume, e *lh.Engine) { e.Status.IsExpanding = true },
+		"already complete":                    func(_ *lh.Volume, e *lh.Engine) { e.Status.CurrentSize = 2 << 30 },
+		"standby":                             func(v *lh.Volume, _ *lh.Engine) { v.Status.IsStandby = true },
 	} {
 		g := growing(edit)
 		g.refused(g.do("POST", url, ""), 500, why)

@@ -84,10 +84,10 @@ func TestSalvage(t *testing.T) {
 		t.Errorf("marks: %q, %q", one.Spec.FailedAt, two.Spec.FailedAt)
 	}
 	for text, edit := range map[string]func(v *lh.Volume, first, second *lh.Replica){
-		"invalid volume state to salvage": func(v *lh.Volume, _, _ *lh.Replica) {
+		"unable to salvage volume demo: invalid volume state to salvage": func(v *lh.Volume, _, _ *lh.Replica) {
 			v.Status.State = lh.VolumeStateDetaching
 		},
-		"invalid robustness state to salvage": func(v *lh.Volume, _, _ *lh.Replica) {
+		"unable to salvage volume demo: invalid robustness state to salvage": func(v *lh.Volume, _, _ *lh.Replica) {
 			v.Status.Robustness = lh.VolumeRobustnessUnknown
 		},
 		"its node node-3 is down":         func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.NodeID = "node-3" },

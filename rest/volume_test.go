@@ -140,7 +140,7 @@ func TestBadVolumesAreRefused(t *testing.T) {
 		{`"size":"1Gi","diskSelector":["nvme"]`, "specified disk tag nvme does not exist"},
 		{`"size":"1Gi","nodeSelector":["big"]`, "specified node tag big does not exist"},
 		{`"size":"1Gi","standby":true,"frontend":"blockdev"`, "failed to set frontend for standby volume"},
-		{`"size":"1Gi","standby":true`, "without field FromBackup"},
+		{`"size":"1Gi","standby":true`, "failed to create standby volume demo without field FromBackup"},
 		{`"size":"100Pi"`, "can never be placed: the largest that any disk could hold is"},
 		{`"size":"1Gi","dataLocality":"near"`, "invalid data locality mode"},
 		{`"size":"1Gi","accessMode":"rw"`, "invalid access mode"},
@@ -154,7 +154,7 @@ func TestBadVolumesAreRefused(t *testing.T) {
 	}
 	for _, name := range []string{"", "a", "-demo", "demo-", "de.mo", "de_mo", "dé-mo", "../etc", "demo demo"} {
 		f.refused(f.do("POST", "/v1/volumes", fmt.Sprintf(`{"name":%q,"size":"1Gi"}`, name)), 500,
-			"unable to create volume "+name)
+			"failed to create volume: unable to create volume "+name)
 	}
 	if n := len(f.get("/v1/volumes")["data"].([]any)); n != 0 {
 		t.Errorf("%d volumes exist", n)

@@ -256,7 +256,7 @@ func TestUpdatesByState(t *testing.T) {
 			v.Status.State, v.Spec.NumberOfReplicas = lh.VolumeStateDetached, 2
 		}, "number of replica count should be 1 when data locality is strict-local"},
 		{"updateBackupCompressionMethod", `{"backupCompressionMethod":"none"}`, func(*lh.Volume) {},
-			"changing backup compression method"},
+			"changing backup compression method of volume demo from lz4 to none is not supported"},
 		{"updateBackupTargetName", `{"backupTargetName":"third"}`, func(*lh.Volume) {}, "backup target third"},
 		{"updateSnapshotMaxCount", `{"snapshotMaxCount":1}`, func(*lh.Volume) {},
 			"snapshot max count should be between 2 to 250"},

@@ -93,6 +93,36 @@ func heldFact(t *testing.T, known map[string][]string, name string, f *fact) {
 	}
 }
 
+// TestWordsAreInTheirTests: words that clients compare are written in the files of the tests that
+// are said to hold them.
+func TestWordsAreInTheirTests(t *testing.T) {
+	t.Parallel()
+	name := filepath.FromSlash("docs/facts/words.txt")
+	all, err := parseFacts(read(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, quoted := tests(t), regexp.MustCompile("`([^`]+)`")
+	for _, f := range all {
+		words := quoted.FindStringSubmatch(f.text)
+		if f.state != "held" {
+			continue
+		}
+		if words == nil {
+			t.Errorf("%s: %s quotes no words", name, f.id)
+			continue
+		}
+		for _, m := range packageTest.FindAllStringSubmatch(f.what, -1) {
+			in, _ := inPackage(known, m[1], m[2]) // TestFacts says what is wrong with it
+			for _, piece := range strings.Split(words[1], "…") {
+				if !slices.ContainsFunc(in, func(file string) bool { return strings.Contains(read(t, file), piece) }) {
+					t.Errorf("%s: %s: no file of %s.%s has %q", name, f.id, m[1], m[2], piece)
+				}
+			}
+		}
+	}
+}
+
 func TestFactsAreParsed(t *testing.T) {
 	t.Parallel()
 	good := "# a comment\n\nsched-1 | nodes that are down are avoided | held: `schedule.TestX`\nsched-2 | more | missing: all\n"

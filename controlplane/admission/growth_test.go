@@ -141,7 +141,8 @@ func TestGrowthWithAClaim(t *testing.T) {
 	}{
 		{"the claim has grown", "", []client.Object{claim("2Gi"), class(true)}, ""},
 		{"the claim has grown, and the size is rounded up", "", []client.Object{claim("2147483000"), class(true)}, ""},
-		{"the claim is smaller", "", []client.Object{claim("1Gi"), class(true)}, "expand its claim app/data first"},
+		{"the claim is smaller", "", []client.Object{claim("1Gi"), class(true)},
+			"expand PVC first: volume demo cannot be expanded to"},
 		{"the class forbids it", "", []client.Object{claim("1Gi"), class(false)}, "does not allow claims to grow"},
 		{"there is no class", "", []client.Object{claim("1Gi")}, "does not allow claims to grow"},
 		{"the claim is gone", "", nil, ""},

@@ -117,8 +117,8 @@ func checkClaim(v *v1beta2.Volume, f VolumeFacts) error {
 		return forbidden("volume %s cannot be expanded: class %q of its claim %s/%s does not allow claims to grow", v.Name,
 			classOf(f.Claim), f.Claim.Namespace, f.Claim.Name)
 	}
-	return forbidden("volume %s cannot be expanded to %d bytes: expand its claim %s/%s first, which asks for %s", v.Name,
-		v.Spec.Size, f.Claim.Namespace, f.Claim.Name, asked.String())
+	return forbidden("expand PVC first: volume %s cannot be expanded to %d bytes before its claim %s/%s, which asks for %s",
+		v.Name, v.Spec.Size, f.Claim.Namespace, f.Claim.Name, asked.String())
 }
 
 // checkFirstNode refuses to grow a volume while the node of its first replica that has a place is

@@ -142,7 +142,7 @@ func TestSnapshotsOfTheEngineGetObjects(t *testing.T) {
 		})
 		w.gone("system")
 		s := w.snapshotObject("mine")
-		if s == nil || s.Status.ReadyToUse || !strings.HasPrefix(s.Status.Error, "lost track of") || w.told("Delete") != 2 {
+		if s == nil || s.Status.ReadyToUse || !strings.HasPrefix(s.Status.Error, "lost track of the corresponding snapshot info inside volume engine") || w.told("Delete") != 2 {
 			w.failf("%+v", s)
 		}
 		w.deleteSnapshot("mine")

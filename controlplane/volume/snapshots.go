@@ -65,21 +65,17 @@ func (p *pass) noteSnapshots() {
 	c := v1beta2.Condition{Type: v1beta2.VolumeConditionTooManySnapshots, Status: v1beta2.ConditionFalse}
 	switch most64 := p.v.Spec.SnapshotMaxSize; {
 	case count >= most:
-		c.Message = fmt.Sprintf("the volume has %d snapshots, and %d are where it warns; delete some", count, most)
+		// Clients compare these words and figures.
+		c.Message = fmt.Sprintf("Snapshots count is %d at or over the warning threshold %d", count, most)
 	case most64 > 0 && bytes >= most64:
-		c.Message = fmt.Sprintf("the snapshots of the volume take %d bytes of %d; delete some", bytes, most64)
+		c.Message = fmt.Sprintf("the snapshots of the volume take the %d bytes that they may, or more; delete some", most64)
 	}
 	have := v1beta2.FindCondition(p.v.Status.Conditions, c.Type)
 	if c.Message != "" {
 		c.Status, c.Reason = v1beta2.ConditionTrue, v1beta2.VolumeReasonTooManySnapshots
-		if have.Status == v1beta2.ConditionTrue {
-			c.Message = have.Message // the first one stays: it is not to change with every figure
-		}
 	}
-	if c.Status != have.Status {
-		p.setCondition(c)
-		if c.Status == v1beta2.ConditionTrue {
-			p.events = append(p.events, loop.Event{Warning: true, Reason: c.Type, Message: c.Message})
-		}
+	p.setCondition(c)
+	if c.Status == v1beta2.ConditionTrue && c.Status != have.Status {
+		p.events = append(p.events, loop.Event{Warning: true, Reason: c.Type, Message: c.Message})
 	}
 }

@@ -19,17 +19,23 @@ func TestTooManySnapshots(t *testing.T) {
 		size             int64
 		had, want        v1beta2.ConditionStatus
 		events           int
+		says             string
 	}{
-		{"never looked at", -1, 0, "4", 9, 0, "", v1beta2.ConditionFalse, 0},
-		{"not looked at now", -1, 0, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0},
-		{"none", 0, 0, "4", 9, 0, "", v1beta2.ConditionFalse, 0},
-		{"few", 3, 1, "4", 9, 0, "", v1beta2.ConditionFalse, 0},
-		{"at the setting", 4, 1, "4", 9, 0, "", v1beta2.ConditionTrue, 1},
-		{"at the volume's limit", 3, 1, "4", 3, 0, "", v1beta2.ConditionTrue, 1},
-		{"still", 4, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0},
-		{"not any more", 3, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionFalse, 0},
-		{"below the size", 2, 5, "4", 9, 11, "", v1beta2.ConditionFalse, 0},
-		{"at the size", 2, 5, "4", 9, 10, "", v1beta2.ConditionTrue, 1},
+		{"never looked at", -1, 0, "4", 9, 0, "", v1beta2.ConditionFalse, 0, ""},
+		{"not looked at now", -1, 0, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0, ""},
+		{"none", 0, 0, "4", 9, 0, "", v1beta2.ConditionFalse, 0, ""},
+		{"few", 3, 1, "4", 9, 0, "", v1beta2.ConditionFalse, 0, ""},
+		{"at the setting", 4, 1, "4", 9, 0, "", v1beta2.ConditionTrue, 1,
+			"Snapshots count is 4 at or over the warning threshold 4"},
+		{"at the volume's limit", 3, 1, "4", 3, 0, "", v1beta2.ConditionTrue, 1,
+			"Snapshots count is 3 at or over the warning threshold 3"},
+		{"still", 4, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0,
+			"Snapshots count is 4 at or over the warning threshold 4"},
+		{"one more", 5, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionTrue, 0,
+			"Snapshots count is 5 at or over the warning threshold 4"},
+		{"not any more", 3, 1, "4", 9, 0, v1beta2.ConditionTrue, v1beta2.ConditionFalse, 0, ""},
+		{"below the size", 2, 5, "4", 9, 11, "", v1beta2.ConditionFalse, 0, ""},
+		{"at the size", 2, 5, "4", 9, 10, "", v1beta2.ConditionTrue, 1, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := &v1beta2.Volume{}
@@ -48,9 +54,12 @@ func TestTooManySnapshots(t *testing.T) {
 			}
 			p := newPass(now, v, seen{Engine: e, Settings: setting.Values{setting.SnapshotCountWarningThreshold: tt.threshold}})
 			p.noteSnapshots()
-			got := v1beta2.ConditionStatus("")
+			got, said := v1beta2.ConditionStatus(""), ""
 			for _, c := range v.Status.Conditions {
-				got = c.Status
+				got, said = c.Status, c.Message
+			}
+			if tt.says != "" && said != tt.says {
+				t.Errorf("says %q, want %q", said, tt.says)
 			}
 			if got != tt.want || len(p.events) != tt.events {
 				t.Errorf("%q, events %+v", got, p.events)
