@@ -1,11 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -17,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/mtls"
 )
 
 // askTimeout bounds a simple call, as the reference's clients do.
@@ -51,11 +56,17 @@ func (g *globals) ask(cmd *cobra.Command, timeout time.Duration,
 // dial makes the connection to the engine; it is used, and fails, with the first call.
 func (g *globals) dial() (*grpc.ClientConn, error) {
 	address := engineAddress(g.url)
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(mtls.Open(hostpath.Resolve(askTLSDir()), slog.New(slog.DiscardHandler)).DialAnyInstance))
 	if err != nil {
 		return nil, fmt.Errorf("engine at %s: %w", address, err)
 	}
 	return conn, nil
+}
+
+// askTLSDir is where the Pods of managers and instance managers have their certificates.
+func askTLSDir() string {
+	return cmp.Or(os.Getenv("ANKOLE_TLS_DIR"), os.Getenv("TLS_DIR"), "/tls-files")
 }
 
 // identity is what the engine is to compare with its own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/daemon"
 	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/patience"
 )
 
@@ -26,7 +28,7 @@ func replicaCommand(g *globals) *cobra.Command {
 			if cfg.VolumeUUID, cfg.Secret, err = secret(); err != nil {
 				return err
 			}
-			cfg.Network = dataNetwork()
+			cfg.Network, cfg.Certificates = dataNetwork(), certificates(cfg.Log)
 			return daemon.RunReplica(cmd.Context(), cfg)
 		}}
 	f := c.Flags()
@@ -120,6 +122,16 @@ func dataNetwork() string {
 	return "network that nobody has named"
 }
 
+// certificates secure the control interface of an instance. An instance manager of an older version
+// names none, and speaks plaintext.
+func certificates(log *slog.Logger) *mtls.Source {
+	dir := os.Getenv("ANKOLE_TLS_DIR")
+	if dir == "" {
+		return nil
+	}
+	return mtls.Open(hostpath.Resolve(dir), log)
+}
+
 func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 	if cfg.Size <= 0 || cfg.Size%4096 != 0 {
 		return fmt.Errorf("--size %d: must be a positive multiple of 4096", cfg.Size)
@@ -139,6 +151,7 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 		return err
 	}
 	cfg.Transport, cfg.Network = os.Getenv("ANKOLE_BLOCK_TRANSPORT"), dataNetwork()
+	cfg.Certificates = certificates(cfg.Log)
 	cfg.LocalHost = os.Getenv("ANKOLE_LOCAL_ADDRESS")
 	cfg.InstanceManager = os.Getenv("POD_NAME")
 	if p := strings.TrimPrefix(os.Getenv("ANKOLE_KEEPER"), "unix:"); p != "" {

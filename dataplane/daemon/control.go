@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/listener"
 )
 
@@ -64,23 +65,32 @@ const handshakeTime = 10 * time.Second
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
-// serveControl serves health, and what register adds, on addr. Whether it is ready is said before
-// the first question can be answered: an instance manager acts on a single answer.
-func serveControl(addr string, id identity, ready bool, register func(*grpc.Server)) (*server, error) {
+// serveControl serves health, and what register adds, on addr. Once there are certificates it
+// answers nobody without one of the same authority. Whether it is ready is said before the first
+// question can be answered: an instance manager acts on a single answer.
+func serveControl(addr string, id identity, certificates *mtls.Source, ready bool,
+	register func(*grpc.Server)) (*server, error) {
 	lis, err := listener.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control interface: %w", err)
 	}
+	admit := func(ctx context.Context) error {
+		if err := certificates.Permit(ctx); err != nil {
+			return err
+		}
+		return id.check(ctx)
+	}
 	s := &server{done: make(chan struct{}), health: health.NewServer(), grpc: grpc.NewServer(
+		grpc.Creds(certificates.Server()),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any,
 			error) {
-			if err := id.check(ctx); err != nil {
+			if err := admit(ctx); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		}),
 		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := id.check(ss.Context()); err != nil {
+			if err := admit(ss.Context()); err != nil {
 				return err
 			}
 			return next(srv, ss)

@@ -19,7 +19,7 @@ import (
 // first answer on. One "ready" makes the instance manager end the engine that serves.
 func TestReplacementIsNotReadyAtFirst(t *testing.T) {
 	const want = healthv1.HealthCheckResponse_NOT_SERVING
-	s, err := serveControl("127.0.0.1:0", identity{}, false, nil)
+	s, err := serveControl("127.0.0.1:0", identity{}, nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

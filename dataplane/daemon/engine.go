@@ -15,6 +15,7 @@ import (
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
+	"ankole.storage/instancemanager/mtls"
 )
 
 // engineArena bounds an engine's buffers: the deepest queue a kernel keeps, with the largest
@@ -30,7 +31,9 @@ type EngineConfig struct {
 	InstanceManager string
 	// Listen is "ip:port" of the control interface.
 	Listen string
-	Secret []byte
+	// Certificates secure the control interface; nil: it serves plaintext.
+	Certificates *mtls.Source
+	Secret       []byte
 	// Size in bytes.
 	Size     int64
 	Replicas []string // "ip:port"
@@ -123,7 +126,7 @@ type engineProcess struct {
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
 	p.state.init()
-	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, !cfg.Upgrade, func(s *grpc.Server) {
+	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, cfg.Certificates, !cfg.Upgrade, func(s *grpc.Server) {
 		enginev1.RegisterEngineServer(s, &service{p: p})
 	})
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"ankole.storage/disk"
 	"ankole.storage/disk/osdisk"
 	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/mtls"
 )
 
 // replicaArena bounds a replica's buffers: 64 requests of the largest size in flight.
@@ -50,6 +51,8 @@ type ReplicaConfig struct {
 	// Standby: if another process has the directory, serve as standby instead of refusing. Part of
 	// a live upgrade.
 	Standby bool
+	// Certificates secure the control interface; nil: it serves plaintext.
+	Certificates *mtls.Source
 	// Network is what the log calls the network of the connections to engines.
 	Network string
 	Log     *slog.Logger
@@ -115,7 +118,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, true, nil)
+	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, cfg.Certificates, true, nil)
 	if err != nil {
 		return err
 	}

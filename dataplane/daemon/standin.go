@@ -19,7 +19,6 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/listener"
 )
 
 // This file is a process that offers a volume on a node where its engine is not, while the volume
@@ -55,9 +54,11 @@ func (p *engineProcess) beginStandIn() error {
 // to another address.
 func (p *engineProcess) standInAt(address, network string) (referred string, err error) {
 	p.cfg.Log.Info("stand-in is starting", "volume", p.cfg.VolumeName, "engine", address, "network", network)
-	// A cut that nobody tells of ends the connection on both sides, and users' requests with it.
+	// A cut that nobody tells of ends the connection on both sides, and users' requests with it. An
+	// instance manager of an older version gives its engines no certificates; the proof is asked for in
+	// any case.
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(listener.Dial))
+		grpc.WithContextDialer(p.cfg.Certificates.DialAnyInstance))
 	if err != nil {
 		return "", fmt.Errorf("stand-in: %w", err)
 	}

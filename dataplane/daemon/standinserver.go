@@ -149,7 +149,7 @@ func (p *engineProcess) dataAddress() (string, error) {
 	if p.dataSrv != nil {
 		return address, nil
 	}
-	p.dataSrv, err = serveControl(address, identity{p.cfg.VolumeName, p.cfg.Instance}, true, func(s *grpc.Server) {
+	p.dataSrv, err = serveControl(address, identity{p.cfg.VolumeName, p.cfg.Instance}, p.cfg.Certificates, true, func(s *grpc.Server) {
 		enginev1.RegisterEngineServer(s, &standInService{p: p})
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ func TestCallsOfAControlInterfaceAreBounded(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	l.Close()
-	s, err := serveControl(addr, identity{}, true, nil)
+	s, err := serveControl(addr, identity{}, nil, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,6 +79,9 @@ func (c *Config) validate() (process.PortRange, error) {
 func (c *Config) instanceEnvironment(socket string) []string {
 	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket),
 		"ANKOLE_HANDOVER=" + handOverDir(socket)}
+	if c.TLSDir != "" {
+		env = append(env, "ANKOLE_TLS_DIR="+c.TLSDir)
+	}
 	if c.PodIP != "" {
 		env = append(env, "POD_IP="+c.PodIP)
 	}

@@ -57,6 +57,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	kept := keeper.NewServer(log, 0).WithSecond(hostpath.Resolve(keeper.SecondSocket))
 	left := newLeftovers(hostpath.Resolve(deviceDir), log)
 	defer left.close()
+	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
 	processes, err := process.New(process.Config{
 		Gone:        func(name string) { kept.Abandon(name); left.remove(name) },
 		Kept:        kept.HeldElsewhere,
@@ -64,19 +65,18 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		Output:      cfg.Output,
 		Ports:       ports,
 		PodIP:       cfg.PodIP,
-		Environment: cfg.instanceEnvironment(socket),
-		Owner:       cfg.owner(listeners[0].Addr()),
-		Resolve:     hostpath.Resolve,
-		Log:         log,
+		Environment: cfg.instanceEnvironment(socket), Certificates: certificates,
+		Owner:   cfg.owner(listeners[0].Addr()),
+		Resolve: hostpath.Resolve,
+		Log:     log,
 	})
 	if err != nil {
 		return err
 	}
 	left.run(processes.List)
 	relay, systems := witness.NewRelay(log), newFileSystems(log)
-	engines := &proxy.Engines{Systems: systems, Log: log}
+	engines := &proxy.Engines{Systems: systems, Certificates: certificates, Log: log}
 	defer engines.Close()
-	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
 	secure := certificates.Server()
 	s := &servers{log: log, failed: make(chan error, 1)}
 	s.serve(server.New(secure, server.Processes(processes, cfg.PodName), relay.RegisterRelay), listeners[0])

@@ -7,13 +7,33 @@ import (
 	"net"
 	"syscall"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // Server returns credentials for gRPC servers: what each new connection must speak is what s has at
-// the time.
-func (s *Source) Server() credentials.TransportCredentials { return &serverCredentials{s} }
+// the time. A nil source never has anything.
+func (s *Source) Server() credentials.TransportCredentials {
+	if s == nil {
+		return insecure.NewCredentials()
+	}
+	return &serverCredentials{s}
+}
+
+// Permit refuses a call on a plaintext connection that was made before there was a certificate. It
+// is for servers that do not look for one by themselves (Keep): at a call all such connections end.
+func (s *Source) Permit(ctx context.Context) error {
+	if s == nil || s.current() == nil {
+		return nil
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.AuthInfo != nil && p.AuthInfo.AuthType() == "tls" {
+		return nil
+	}
+	return status.Error(codes.Unavailable, "there is a certificate now: connect again, with TLS")
+}
 
 type serverCredentials struct{ *Source }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/patience"
 )
 
@@ -26,6 +27,8 @@ type Config struct {
 	// Environment is given to each instance after the instance manager's own: ANKOLE_WITNESS and
 	// the like.
 	Environment []string
+	// Certificates secure what instances serve; nil: they serve plaintext.
+	Certificates *mtls.Source
 	// Owner tells this instance manager from every other one on the machine, and is the same at its
 	// next start: with it, processes that an instance left behind are ended, those from before a
 	// start too. Empty: nobody looks for them.

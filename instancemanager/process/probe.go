@@ -24,11 +24,11 @@ const (
 
 // probe asks the health service at addr until it answers SERVING, every interval, at most for
 // total. An error says why the process is not ready.
-func probe(ctx context.Context, addr string, interval, total time.Duration) error {
+func (m *Manager) probe(ctx context.Context, addr string, interval, total time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(m.cfg.Certificates.DialInstance),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: probeReconnect, Multiplier: 1, MaxDelay: probeReconnect},
 			MinConnectTimeout: probeAnswer,

@@ -195,7 +195,7 @@ func (p *Process) run(log *logFile, output *os.File) {
 		p.onReady(nil)
 		close(ready)
 	} else {
-		go func() { ready <- probe(ctx, p.listen, p.m.cfg.ProbeInterval, p.m.cfg.ProbeTimeout) }()
+		go func() { ready <- p.m.probe(ctx, p.listen, p.m.cfg.ProbeInterval, p.m.cfg.ProbeTimeout) }()
 	}
 
 	p.supervise(ended, ready)

@@ -55,7 +55,7 @@ const orderVariable = "ANKOLE_ORDER"
 
 // reservedVariables are set by the instance manager for each instance.
 var reservedVariables = []string{orderVariable, "ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS",
-	"POD_IP", "POD_NAME", strayVariable}
+	"ANKOLE_TLS_DIR", "POD_IP", "POD_NAME", strayVariable}
 
 // check finds what can never be started.
 func (s *Spec) check() error {

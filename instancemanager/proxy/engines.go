@@ -26,6 +26,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"ankole.storage/instancemanager/mtls"
 )
 
 const (
@@ -48,6 +50,8 @@ var reconnect = grpc.ConnectParams{MinConnectTimeout: 20 * time.Second,
 type Engines struct {
 	// Systems works on the file systems mounted from volumes. nil: nothing is mounted.
 	Systems Systems
+	// Certificates secure the connections; nil: they are plaintext.
+	Certificates *mtls.Source
 	// Log is told of connections; nil for nobody.
 	Log *slog.Logger
 
@@ -95,7 +99,8 @@ func (e *Engines) find(address string) (*engineConn, error) {
 		e.sweep()
 	}
 	c, err := grpc.NewClient("passthrough:///"+address, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // engines serve plain text, as the reference's do
+		// What the connection speaks is decided when it is dialled.
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(e.Certificates.DialInstance),
 		grpc.WithIdleTimeout(idleTimeout), grpc.WithConnectParams(reconnect),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))}, e.options...)...)
 	if err != nil {

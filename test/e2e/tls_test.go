@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +58,7 @@ func scenarioC9(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
+	c.strangersReachNoInstance(t, "c9")
 	use := func(name string) {
 		t.Helper()
 		c.create(name, 64*mib, 3)
@@ -81,6 +84,20 @@ func scenarioC9(t *testing.T, c *cluster) {
 	}
 	c.detach("c9")
 	c.remove("c9")
+}
+
+// strangersReachNoInstance: engine and replicas of an attached volume answer nobody in plaintext.
+func (c *cluster) strangersReachNoInstance(t *testing.T, volume string) {
+	e := c.engine(volume)
+	instances := map[string]string{e.Name: net.JoinHostPort(e.Status.StorageIP, strconv.Itoa(e.Status.Port))}
+	for _, r := range c.replicasOf(volume) {
+		instances[r.Name] = net.JoinHostPort(r.Status.StorageIP, strconv.Itoa(r.Status.Port))
+	}
+	for name, address := range instances {
+		if err := askPlain(t.Context(), address); err == nil || !strings.Contains(err.Error(), "connection") {
+			t.Errorf("a stranger asks %s at %s in plaintext: %v", name, address, err)
+		}
+	}
 }
 
 // tlsIsRemembered: that a Pod has shown a certificate is on the Pod, so that a manager that was

@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/instancemanager/mtls/mtlstest"
+)
+
+// counting is an engine that counts what reaches it.
+type counting struct {
+	enginev1.UnimplementedEngineServer
+	calls, streams int
+}
+
+func (c *counting) CloneSource(context.Context, *enginev1.CloneSourceRequest) (*enginev1.CloneGrant, error) {
+	c.calls++
+	return &enginev1.CloneGrant{}, nil
+}
+
+func (c *counting) Watch(_ *enginev1.GetRequest, out grpc.ServerStreamingServer[enginev1.State]) error {
+	c.streams++
+	return out.Send(&enginev1.State{})
+}
+
+// TestStrangersAtAControlInterface: whoever has no certificate of the installation reaches no method
+// of an engine, in plaintext, with a certificate of his own, or over a connection from before there
+// were any.
+func TestStrangersAtAControlInterface(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	dir, foreign := t.TempDir(), t.TempDir()
+	mtlstest.NewAuthority(t).Write(t, foreign, mtlstest.Named(mtls.PeerName, ""))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	e := &counting{}
+	s, err := serveControl(address, identity{"vol", "e"}, mtls.Open(dir, quiet), true, func(s *grpc.Server) {
+		enginev1.RegisterEngineServer(s, e)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.cut)
+	dial := func(how func(context.Context, string) (net.Conn, error)) enginev1.EngineClient {
+		t.Helper()
+		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(how))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return enginev1.NewEngineClient(conn)
+	}
+	plain := func(ctx context.Context, a string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", a)
+	}
+	ask := func(c enginev1.EngineClient) error {
+		_, err := c.CloneSource(t.Context(), &enginev1.CloneSourceRequest{Snapshot: "s", ForVolumeUuid: "u"})
+		return err
+	}
+	watch := func(c enginev1.EngineClient) error {
+		stream, err := c.Watch(t.Context(), &enginev1.GetRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	early, earlyWatch := dial(plain), dial(plain)
+	if err := ask(early); err != nil || watch(earlyWatch) != nil {
+		t.Fatal("without certificates everybody is answered: ", err)
+	}
+	before := *e
+	mtlstest.NewAuthority(t).Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	for name, c := range map[string]enginev1.EngineClient{
+		"in plaintext": dial(plain), "with a certificate of his own": dial(mtls.Open(foreign, quiet).DialInstance),
+		"over a connection from before": early, "over another one from before": earlyWatch,
+	} {
+		if err := ask(c); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := watch(c); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s, a stream: %v", name, err)
+		}
+	}
+	if e.calls != before.calls || e.streams != before.streams {
+		t.Errorf("%d calls and %d streams of strangers reached the engine", e.calls-before.calls, e.streams-before.streams)
+	}
+	peer := dial(mtls.Open(dir, quiet).DialInstance)
+	if err := ask(peer); err != nil || watch(peer) != nil {
+		t.Errorf("whoever belongs to the installation: %v", err)
+	}
+}
