@@ -23,6 +23,9 @@ type rotten struct {
 	good, bad []byte
 }
 
+// rotTwice counts how often two replicas had rot in one mebibyte.
+const rotTwice = "rot-twice"
+
 // maxRot bounds how many blocks rot at once.
 const maxRot = 32
 
@@ -32,7 +35,7 @@ const maxRot = 32
 //
 // Where there is nothing that checksums vouch for, a scrub comes first, and the rot after it.
 func rot(r *run, rnd *rand.Rand) (func(), bool) {
-	if r.rotten != nil || len(r.v.Replicas) < 2 {
+	if len(r.rotten) > 0 || len(r.v.Replicas) < 2 {
 		return nil, false
 	}
 	if r.decay(rnd, true) {
@@ -44,8 +47,9 @@ func rot(r *run, rnd *rand.Rand) (func(), bool) {
 	return nil, false
 }
 
-// decay chooses the place for rot and makes it. One copy rots, of two at least, while all are
-// there.
+// decay chooses the place for rot and makes it. One copy of a snapshot rots, of two at least, while
+// all are there, and at times another replica's copy of another snapshot in the same mebibyte, as
+// much as a scrub compares at once.
 func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 	names := slices.Sorted(maps.Keys(r.taken))
 	if !r.v.Healthy() || len(r.v.Replicas) < 2 || len(names) == 0 || r.sickDisks > 0 || r.purging() ||
@@ -53,9 +57,39 @@ func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 		return false
 	}
 	x, name := pick(rnd, r.v.Replicas...), pick(rnd, names...)
-	first, n := r.perishable(rnd, x, name, hidden)
-	if n == 0 {
+	at, ok := r.decayIn(rnd, x, name, hidden, 0, r.plan.Size)
+	if !ok {
 		return false
+	}
+	r.perish = nil
+	if rnd.IntN(3) > 0 && r.decayBeside(rnd, x, name, at&^(block.MaxTransfer-1), hidden) {
+		r.faults[rotTwice]++
+	}
+	return true
+}
+
+// decayBeside has another replica's copy of another snapshot rot in the mebibyte at from, where
+// there is such a one.
+func (r *run) decayBeside(rnd *rand.Rand, than *Replica, name string, from int64, hidden bool) bool {
+	for _, x := range r.v.Replicas {
+		for _, other := range slices.Sorted(maps.Keys(r.taken)) {
+			if x == than || other == name {
+				continue
+			}
+			if _, ok := r.decayIn(rnd, x, other, hidden, from, from+block.MaxTransfer); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// decayIn has some blocks rot in one replica's copy of a snapshot, in [from, to), and tells where
+// the first one is, if there is any.
+func (r *run) decayIn(rnd *rand.Rand, x *Replica, name string, hidden bool, from, to int64) (at int64, ok bool) {
+	first, n := r.perishable(rnd, x, name, hidden, from, to)
+	if n == 0 {
+		return 0, false
 	}
 	d := &rotten{x: x, snapshot: name, path: replicaDir + x.Name + "/volume-snap-" + name + ".img",
 		off:  first * block.Size,
@@ -64,13 +98,13 @@ func (r *run) decay(rnd *rand.Rand, hidden bool) bool {
 		panic("sim: a file of a chain cannot be found") // and nothing else can go wrong
 	}
 	r.v.log("[%d,+%d) of snapshot %s rots on %s", d.off, len(d.bad), name, x.Name)
-	r.rotten, r.perish = d, nil
-	return true
+	r.rotten = append(r.rotten, d)
+	return d.off, true
 }
 
-// perishable chooses blocks that a snapshot's file has and its checksums vouch for, on one replica;
-// none: 0.
-func (r *run) perishable(rnd *rand.Rand, x *Replica, name string, hidden bool) (first, n int64) {
+// perishable chooses blocks in [from, to) that a snapshot's file has and its checksums vouch for,
+// on one replica; none: 0.
+func (r *run) perishable(rnd *rand.Rand, x *Replica, name string, hidden bool, from, to int64) (first, n int64) {
 	c, file := x.Chain(), "volume-snap-"+name+".img"
 	if c == nil { // between the processes of a live upgrade
 		return 0, 0
@@ -81,7 +115,7 @@ func (r *run) perishable(rnd *rand.Rand, x *Replica, name string, hidden bool) (
 	}
 	var blocks []int64
 	err := c.LayerExtents(file, func(e disk.Extent) error {
-		for b := e.Off / block.Size; b < (e.Off+e.Len)/block.Size; b++ {
+		for b := max(e.Off, from) / block.Size; b < min(e.Off+e.Len, to)/block.Size; b++ {
 			if !hidden || c.ReadPlan(b*block.Size, block.Size, nil)[0].Handle != handle {
 				blocks = append(blocks, b)
 			}
@@ -126,10 +160,15 @@ func (d *rotten) there() bool {
 // unrot turns bits back that nobody has put right: before a rebuild or a purge, which take what
 // they read for content, and before the snapshot is removed.
 func (r *run) unrot() {
-	d := r.rotten
-	if r.rotten = nil; d == nil || !d.there() {
-		return
+	for _, d := range r.rotten {
+		if d.there() {
+			r.turnBack(d)
+		}
 	}
+	r.rotten = nil
+}
+
+func (r *run) turnBack(d *rotten) {
 	now := make([]byte, block.Size)
 	for i := int64(0); i < int64(len(d.bad)); i += block.Size {
 		at := d.off + i

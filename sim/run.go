@@ -80,12 +80,12 @@ type run struct {
 	// undo ends the faults that last.
 	undo     map[int]func()
 	faulting bool
-	// rotten is the damage that is to be put right, nil for none.
-	rotten *rotten
+	// rotten is the damage that is to be put right.
+	rotten []*rotten
 	// perish chooses what rots when the next scrub has ended, nil for nothing.
 	perish *rand.Rand
 	// scrubOf is the rot that was there when the last scrub began.
-	scrubOf *rotten
+	scrubOf []*rotten
 	// sickDisks counts disks that give errors.
 	sickDisks int
 	// hot counts reasons for clients to be in a hurry; pause is how long they wait otherwise.

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"ankole.storage/dataplane/engine"
@@ -43,19 +44,20 @@ func (r *run) scrub(m engine.Scrub, done func()) bool {
 
 // scrubbed looks whether a scrub did what it says.
 func (r *run) scrubbed(_ *EngineProcess, s *engine.Scrubbing) {
-	if rnd := r.perish; rnd != nil && r.faulting && r.rotten == nil && s.State == "complete" && r.decay(rnd, true) {
+	if rnd := r.perish; rnd != nil && r.faulting && len(r.rotten) == 0 && s.State == "complete" && r.decay(rnd, true) {
 		r.faults["rot"]++
 		return
 	}
-	d := r.rotten
-	if d == nil || r.scrubOf != d || s.State != "complete" || s.Mode != engine.ScrubEnabled || s.Unrepaired > 0 {
+	if !slices.Equal(r.scrubOf, r.rotten) || s.State != "complete" || s.Mode != engine.ScrubEnabled || s.Unrepaired > 0 {
 		return
 	}
-	if d.there() {
-		r.check.fail(-1, "a scrub is complete, and snapshot %s is still rotten at %d on %s", d.snapshot, d.off, d.x.Name)
-		return
+	for _, d := range r.rotten {
+		if d.there() {
+			r.check.fail(-1, "a scrub is complete, and snapshot %s is still rotten at %d on %s", d.snapshot, d.off, d.x.Name)
+			return
+		}
+		r.v.log("rot of snapshot %s on %s is repaired", d.snapshot, d.x.Name)
 	}
-	r.v.log("rot of snapshot %s on %s is repaired", d.snapshot, d.x.Name)
 	r.rotten = nil
 }
 
@@ -103,8 +105,10 @@ func (r *run) scrubAll() error {
 	if s == nil || s.State != "complete" || s.Unrepaired > 0 {
 		return fmt.Errorf("a scrub of a healthy volume: %+v", s)
 	}
-	if d := r.rotten; d != nil && d.there() {
-		return fmt.Errorf("snapshot %s is still rotten at %d on %s", d.snapshot, d.off, d.x.Name)
+	for _, d := range r.rotten {
+		if d.there() {
+			return fmt.Errorf("snapshot %s is still rotten at %d on %s", d.snapshot, d.off, d.x.Name)
+		}
 	}
 	r.rotten = nil
 	return r.check.Err

@@ -117,7 +117,7 @@ func (r *run) removeSnapshot(rnd *rand.Rand, done func()) bool {
 	}, func(error) {}) {
 		return false
 	}
-	if d := r.rotten; d != nil && d.snapshot == name {
+	if slices.ContainsFunc(r.rotten, func(d *rotten) bool { return d.snapshot == name }) {
 		r.unrot() // a scrub leaves it out
 	}
 	delete(r.taken, name) // from now on it may be gone

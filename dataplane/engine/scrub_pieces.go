@@ -170,12 +170,16 @@ func describeRot(rot []wire.Rot) string {
 }
 
 // repair writes the source's content to the others, and looks whether they have it then. Nobody
-// reads or writes the range meanwhile, and what users read there stays: see keepHead.
+// reads or writes the range meanwhile, and what users read there stays: see keeping.
 func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decision) {
 	e := j.e
-	source, targets := j.members[d.source], []*link{}
-	for _, i := range d.repair {
-		targets = append(targets, j.members[i])
+	source, targets, sources := j.members[d.source], []*link{}, []*link{}
+	for i, l := range j.members {
+		if slices.Contains(d.repair, i) {
+			targets = append(targets, l)
+		} else {
+			sources = append(sources, l)
+		}
 	}
 	failed := func(text string) {
 		for _, i := range d.repair {
@@ -199,7 +203,7 @@ func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decis
 			end("writes are stopped, or one has failed there; the next scrub tries again")
 			return
 		}
-		j.keepHead(off, n, source, targets, copies[d.source].sum, func(why string) {
+		j.keepHeads(off, n, targets, sources, copies[d.source].sum, func(why string) {
 			if why != "" {
 				end(why)
 				return
@@ -233,48 +237,6 @@ func (j *scrubJob) told(off, n int64, copies, after []copyOf, where []string, d 
 	}
 }
 
-// keepHead makes what users read in a range independent of the snapshot that is repaired there. A
-// replica may have lost blocks of the snapshot, so that it had nothing to write when the user
-// zeroed or discarded them: then it reads zeroes through the hole, and would read old content again
-// once the blocks are back. So the targets get what the source's head has, as long as that is not
-// what the snapshot has; it is what they read already, so it needs no marks, but it is durable
-// before the repair is. then gets the reason why that could not be done.
-func (j *scrubJob) keepHead(off, n int64, source *link, targets []*link, snapshot []byte, then func(why string)) {
-	e := j.e
-	t := e.newTask(wire.Hash)
-	t.off, t.n = off, n
-	e.askHashes(t, j.mask([]*link{source}), func(t *task, sums map[uint32][]byte) {
-		code, sum := t.code, sums[source.bit()]
-		e.freeOf(t)
-		switch {
-		case sum == nil:
-			then("what users read there cannot be read from it: " + code.String())
-			return
-		case bytes.Equal(sum, snapshot):
-			then("")
-			return
-		}
-		e.transfer(&transfer{off: off, n: n, from: source,
-			to: func() uint32 { return j.mask(targets) & e.mask(RW) },
-			done: func(r transferred) {
-				if r.read != block.OK || r.ok == 0 || r.failed() != 0 {
-					then("what users read there cannot be kept: " + r.read.String() + ", " + r.write.String())
-					return
-				}
-				e.internal(e.newTask(wire.Flush), r.ok, func(t *task) {
-					bad, code := t.bad|t.full, t.code
-					e.freeOf(t)
-					if bad != 0 {
-						e.dropEach(bad, "flush failed: "+code.String())
-						then("what users read there cannot be kept: " + code.String())
-						return
-					}
-					then("")
-				})
-			}})
-	})
-}
-
 // noteRepair remembers whose copies of a piece were repaired in a snapshot.
 func (j *scrubJob) noteRepair(off int64, targets []*link) {
 	if j.repaired == nil {
@@ -288,7 +250,7 @@ func (j *scrubJob) noteRepair(off int64, targets []*link) {
 }
 
 // decideByRepair decides about a piece that was repaired in an older snapshot: what newer ones read
-// through it may have changed, as in keepHead, so they follow a copy that was not repaired, if all
+// through it may have changed, as in keeping, so they follow a copy that was not repaired, if all
 // sound ones of those are the same.
 func (j *scrubJob) decideByRepair(off int64, copies []copyOf) (decision, bool) {
 	d := decision{source: -1}
