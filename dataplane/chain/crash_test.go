@@ -27,6 +27,9 @@ const crashSeeds = 12
 // crashSize is the volume: small, because every outcome is read several times.
 const crashSize = 128 << 10
 
+// grownFrom is the size of a volume of crashSize before it has grown.
+const grownFrom = 96 << 10
+
 // view is everything that can be told apart about a replica from outside.
 type view struct {
 	Size     int64
@@ -64,11 +67,15 @@ func viewOf(t *testing.T, fs disk.Meta, c *chain.Chain) view {
 
 // crashBase makes a closed directory with some history. Its flushed content must survive
 // everything.
-func crashBase(t *testing.T) *world {
-	w, fs := newWorld(t, crashSize)
+func crashBase(t *testing.T) *world { return crashBaseFrom(t, crashSize) }
+
+// crashBaseFrom is crashBase of a volume that had another size when its first snapshot was taken.
+func crashBaseFrom(t *testing.T, size int64) *world {
+	w, fs := newWorld(t, size)
 	w.fill(0, 8192, 1)
 	w.fill(65536, 16384, 7)
 	w.snapshot("one")
+	w.must(w.c.Expand(crashSize, "2026-11-21T07:00:00Z"))
 	w.fill(4096, 8192, 2)
 	w.must(w.c.Discard(65536, 8192)) // only below
 	w.snapshot("two")
@@ -95,7 +102,12 @@ func (w *world) copyOf() *world {
 // testEveryCrash runs op at every crash point. prepare, unless nil, runs before op and is not
 // crashed.
 func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
-	base := crashBase(t)
+	testEveryCrashOf(t, crashBase(t), crashSeeds, prepare, op)
+	testEveryCrashOf(t, crashBaseFrom(t, grownFrom), 3, prepare, op)
+}
+
+func testEveryCrashOf(t *testing.T, base *world, seeds uint64, prepare, op func(w *world) error) {
+	t.Helper()
 	reference := base.copyOf()
 	reference.open()
 	if prepare != nil {
@@ -126,7 +138,7 @@ func testEveryCrash(t *testing.T, prepare, op func(w *world) error) {
 		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 			t.Fatalf("step %d: %v", steps, err)
 		}
-		for seed := range uint64(crashSeeds) {
+		for seed := range seeds {
 			got := crashAndOpen(t, w, seed, steps)
 			switch {
 			case reflect.DeepEqual(got, after):

@@ -10,7 +10,8 @@ import (
 // checkHead refuses a directory whose files do not agree on which head is the volume's, or how long
 // it is. No step of an operation and no crash leaves that: a new head is empty and has its length
 // before volume.meta names it, and one that is left is by then a snapshot, or is named as given up.
-// So a file was changed from outside, and what is right is a person's to say. Nothing is removed.
+// Only the head of a rebuild target gets its length first. So a file was changed from outside, and
+// what is right is a person's to say. Nothing is removed.
 func (c *Files) checkHead(head disk.Info, names, strays []string) error {
 	if c.opts.RecoverHead == c.vm.Head {
 		return nil // a person has named it
@@ -36,7 +37,7 @@ func (c *Files) checkHead(head disk.Info, names, strays []string) error {
 				"is not the volume's away", ErrCorrupt, c.vm.Head, name, volumeMetaName)
 		}
 	}
-	if own == c.vm.Head && head.Size != c.vm.Size {
+	if own == c.vm.Head && head.Size != c.vm.Size && !c.vm.Rebuilding {
 		return fmt.Errorf("%w: %s says that the volume has %d bytes, and its head %s has %d; an expansion changes both",
 			ErrCorrupt, volumeMetaName, c.vm.Size, c.vm.Head, head.Size)
 	}

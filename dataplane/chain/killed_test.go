@@ -14,10 +14,10 @@ import (
 // an operation, go on with the directory as any user might, and then cut the power.
 
 // killed kills the process before each change of op, and calls check with the directory opened
-// again. step tells one moment from another.
+// again. step tells one moment from another. The volume has grown.
 func killed(t *testing.T, prepare func(w *world), op func(w *world) error, check func(w *world, step int64)) {
 	t.Helper()
-	base := crashBase(t)
+	base := crashBaseFrom(t, grownFrom)
 	steps := int64(0)
 	for done := false; !done; steps++ {
 		w := base.copyOf()

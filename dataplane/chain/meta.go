@@ -56,7 +56,7 @@ type volumeMeta struct {
 	AnkoleHead      string `json:",omitempty"`
 	AnkoleMap       string `json:",omitempty"`
 	AnkoleSeal      string `json:",omitempty"`
-	// AnkoleGivenUp are heads that reverts have left since the directory was opened.
+	// AnkoleGivenUp are heads that reverts and rebuilds have left since the directory was opened.
 	AnkoleGivenUp []string `json:",omitempty"`
 	// AnkoleWhiteouts binds the whiteout files of all layers.
 	AnkoleWhiteouts string `json:",omitempty"`

@@ -178,8 +178,7 @@ func (c *Files) freshLayer(l *LayerSpec) error {
 	return c.breaksUnlessFull(createLayer(c.fs, c.dir, l.File, l.Size, &l.Meta))
 }
 
-// keepLayer gives a snapshot that stays its size and metadata. The file itself is asked for its
-// size: a merge that was interrupted has made it as long as the layer above.
+// keepLayer gives a snapshot that stays its size and metadata.
 func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 	f, err := c.fs.Open(c.path(l.File), disk.Direct)
 	if err != nil {
@@ -195,17 +194,25 @@ func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 			return c.breaks(err)
 		}
 	}
-	if info.Size != l.Size {
-		if err := f.Truncate(l.Size); err != nil {
-			return err
-		}
-		if err := c.syncFile(f); err != nil {
-			return err
-		}
+	if err := c.fit(f, l.Size); err != nil {
+		return err
 	}
 	d := l.Meta
 	d.extra, d.whiteouts = c.disks[l.File].extra, c.disks[l.File].whiteouts
 	return c.writeDiskMeta(l.File, &d)
+}
+
+// fit durably gives a file its size. The file itself is asked how long it is: a merge or a reshape
+// that was interrupted has left it longer than the volume was.
+func (c *Files) fit(f disk.File, size int64) error {
+	info, err := f.Stat()
+	if err != nil || info.Size == size {
+		return err
+	}
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	return c.syncFile(f)
 }
 
 // reshapeHead gives the head its place, commits, and removes what is left over.
@@ -239,6 +246,9 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 	if vm.AnkoleStamp != "" {
 		vm.AnkoleHead = head
 	}
+	if s.NewHead {
+		vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), old)
+	}
 	if err := c.writeVolumeMeta(&vm); err != nil {
 		return err
 	}
@@ -253,14 +263,8 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 
 // stayHead adapts the head to the volume's size and to what will be below it.
 func (c *Files) stayHead(s *Shape) error {
-	h := c.head()
-	if h.size != s.Size {
-		if err := h.file.Truncate(s.Size); err != nil {
-			return err
-		}
-		if err := c.syncFile(h.file); err != nil {
-			return err
-		}
+	if err := c.fit(c.head().file, s.Size); err != nil {
+		return err
 	}
 	d := *c.disks[c.vm.Head]
 	d.Parent, d.Created, d.Labels = s.HeadParent, s.Created, s.HeadLabels
@@ -274,13 +278,8 @@ func (c *Files) linkHead(s *Shape) error {
 	if err := c.removeFiles(l.File); err != nil {
 		return err
 	}
-	if h := c.head(); h.size != l.Size {
-		if err := h.file.Truncate(l.Size); err != nil {
-			return err
-		}
-		if err := c.syncFile(h.file); err != nil {
-			return err
-		}
+	if err := c.fit(c.head().file, l.Size); err != nil {
+		return err
 	}
 	if err := c.fs.Link(c.path(c.vm.Head), c.path(l.File)); err != nil {
 		return err

@@ -68,40 +68,44 @@ func content(t *testing.T, w *world) string {
 	return fmt.Sprint(out)
 }
 
+// reshaping is a shape for reshapeBase, and what each layer of it holds then.
+type reshaping struct {
+	shape chain.Shape
+	want  string
+	anew  bool // the directory is emptied on the way
+}
+
+// reshapes are the shapes that a target may get, each in another way.
+func reshapes() map[string]reshaping {
+	becomes := func(head string, names ...string) chain.Shape {
+		s := shapeOf(names...)
+		s.HeadBecomes = chain.SnapshotFile(head)
+		return s
+	}
+	expanded := becomes("c", "a", "b", "c")
+	expanded.Size = 2 * mib
+	anew := shapeOf("a")
+	anew.NewHead = true
+	return map[string]reshaping{
+		"the same":                      {shape: shapeOf("a", "b"), want: "[a:[1] b:[2] head:[3]]"},
+		"one more":                      {shape: becomes("c", "a", "b", "c"), want: "[a:[1] b:[2] c:[3] head:[]]"},
+		"expanded since":                {shape: expanded, want: "[a:[1] b:[2] c:[3] head:[]]"},
+		"two more":                      {shape: becomes("c", "a", "b", "c", "d"), want: "[a:[1] b:[2] c:[3] d:[] head:[]]"},
+		"one less":                      {shape: shapeOf("b"), want: "[b:[2] head:[3]]"},
+		"one in between":                {shape: shapeOf("a", "x", "b"), want: "[a:[1] x:[] b:[2] head:[3]]"},
+		"none":                          {shape: shapeOf(), want: "[head:[3]]"},
+		"a new head":                    {shape: anew, want: "[a:[1] head:[]]"},
+		"another order: made anew":      {shape: shapeOf("b", "a"), want: "[b:[] a:[] head:[]]", anew: true},
+		"another order, and a new name": {shape: becomes("b", "b", "a", "c"), want: "[b:[] a:[] c:[] head:[]]", anew: true},
+	}
+}
+
 // A target keeps the snapshots it has, makes those it lacks, turns its head into one where asked
 // to, and loses the rest.
 func TestReshape(t *testing.T) {
-	expanded := shapeOf("a", "b", "c")
-	expanded.Size, expanded.HeadBecomes = 2*mib, "volume-snap-c.img"
-	for name, c := range map[string]struct {
-		shape chain.Shape
-		edit  func(s *chain.Shape)
-		want  string
-	}{
-		"the same": {shape: shapeOf("a", "b"), want: "[a:[1] b:[2] head:[3]]"},
-		"one more": {shape: shapeOf("a", "b", "c"), edit: func(s *chain.Shape) {
-			s.HeadBecomes = "volume-snap-c.img"
-		}, want: "[a:[1] b:[2] c:[3] head:[]]"},
-		"expanded since": {shape: expanded, want: "[a:[1] b:[2] c:[3] head:[]]"},
-		"two more": {shape: shapeOf("a", "b", "c", "d"), edit: func(s *chain.Shape) {
-			s.HeadBecomes = "volume-snap-c.img"
-		}, want: "[a:[1] b:[2] c:[3] d:[] head:[]]"},
-		"one less":       {shape: shapeOf("b"), want: "[b:[2] head:[3]]"},
-		"one in between": {shape: shapeOf("a", "x", "b"), want: "[a:[1] x:[] b:[2] head:[3]]"},
-		"none":           {shape: shapeOf(), want: "[head:[3]]"},
-		"a new head": {shape: shapeOf("a"), edit: func(s *chain.Shape) {
-			s.NewHead = true
-		}, want: "[a:[1] head:[]]"},
-		"another order: made anew": {shape: shapeOf("b", "a"), want: "[b:[] a:[] head:[]]"},
-		"another order, and a new name": {shape: shapeOf("b", "a", "c"), edit: func(s *chain.Shape) {
-			s.HeadBecomes = "volume-snap-b.img"
-		}, want: "[b:[] a:[] c:[] head:[]]"},
-	} {
+	for name, c := range reshapes() {
 		t.Run(name, func(t *testing.T) {
 			w := reshapeBase(t)
-			if c.edit != nil {
-				c.edit(&c.shape)
-			}
 			w.must(w.c.VoidForRebuild(voidRecord(w), "", nil))
 			var err error
 			w.c, err = chain.Reshape(w.c.Files, w.c.Sidecars, c.shape)
