@@ -180,7 +180,7 @@ func (s *Server) deleteNode(ctx context.Context, name string) error {
 		return err
 	}
 	var f admission.NodeFacts
-	f.CountOn(name, replicas.Items, engines.Items)
+	f.TakeOn(name, replicas.Items, engines.Items)
 	if err := admission.CheckNodeDeletion(&n, f); err != nil {
 		return err
 	}

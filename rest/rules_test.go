@@ -107,7 +107,8 @@ var badNodes = []badChange{
 		want: "Please disable the disk disk-1 first and remove all replicas and backing images first"},
 	{name: "deletion", request: [3]string{"DELETE", putNode, ""},
 		want: "could not delete node node-1 with node ready condition is True, reason is , node schedulable true, and 1 " +
-			"replica and engine running on it: disable scheduling, move what runs there and remove the Kubernetes node first"},
+			"replica and engine running on it: remove the Kubernetes node first, or end the manager Pod there; disable " +
+			"scheduling with: ankole node scheduling off node-1; "},
 }
 
 var badVolumes = []badChange{

@@ -39,8 +39,9 @@ type NodeFacts struct {
 	// AllocatableMillis is the allocatable CPU of the Kubernetes node; 0 if that is gone.
 	AllocatableMillis int64
 	LegacyCPUFacts
-	// Replicas and Engines on the node.
-	Replicas, Engines int
+	// Replicas and Engines on the node, in order of their names.
+	Replicas []v1beta2.Replica
+	Engines  []v1beta2.Engine
 	// OnDisks are the replicas on the node that are not deleted. They are looked for when a disk is
 	// taken off.
 	OnDisks []v1beta2.Replica
@@ -237,28 +238,54 @@ func CheckNodeDeletion(n *v1beta2.Node, f NodeFacts) error {
 	if _, forced := n.Annotations[naming.AnnotationDeleteNode]; forced {
 		return nil
 	}
-	used := f.Replicas + f.Engines
+	used := len(f.Replicas) + len(f.Engines)
 	if condition.NodeRemovable(n) && !n.Spec.AllowScheduling && used == 0 {
 		return nil
 	}
 	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
 	return forbidden("could not delete node %s with node ready condition is %s, reason is %s, node schedulable %t, and %d "+
-		"replica and engine running on it: disable scheduling, move what runs there and remove the Kubernetes node first",
-		n.Name, ready.Status, ready.Reason, n.Spec.AllowScheduling, used)
+		"replica and engine running on it: %s", n.Name, ready.Status, ready.Reason, n.Spec.AllowScheduling, used,
+		strings.Join(stepsToDelete(n, f), "; "))
 }
 
-// CountOn takes down how many of the replicas and engines are on a node.
-func (f *NodeFacts) CountOn(node string, replicas []v1beta2.Replica, engines []v1beta2.Engine) {
-	for i := range replicas {
-		if replicas[i].Spec.NodeID == node {
-			f.Replicas++
+// stepsToDelete says what has to be done before a node may be deleted, and by which commands.
+func stepsToDelete(n *v1beta2.Node, f NodeFacts) (steps []string) {
+	if !condition.NodeRemovable(n) {
+		steps = append(steps, "remove the Kubernetes node first, or end the manager Pod there")
+	}
+	if n.Spec.AllowScheduling {
+		steps = append(steps, "disable scheduling with: ankole node scheduling off "+n.Name)
+	}
+	for _, e := range f.Engines {
+		steps = append(steps, "engine "+e.Name+": ankole volume detach "+e.Spec.VolumeName)
+	}
+	for _, r := range f.Replicas {
+		step := "replica " + r.Name
+		if r.Spec.FailedAt != "" {
+			step += ", failed since " + r.Spec.FailedAt
+		}
+		steps = append(steps, step+": ankole replica delete "+r.Spec.VolumeName+" "+r.Name)
+	}
+	if more := len(steps) - mostNamed; more > 0 {
+		steps = append(steps[:mostNamed], fmt.Sprintf("and %d more", more))
+	}
+	return steps
+}
+
+// TakeOn takes down which of the replicas and engines are on a node.
+func (f *NodeFacts) TakeOn(node string, replicas []v1beta2.Replica, engines []v1beta2.Engine) {
+	for _, r := range replicas {
+		if r.Spec.NodeID == node {
+			f.Replicas = append(f.Replicas, r)
 		}
 	}
-	for i := range engines {
-		if engines[i].Spec.NodeID == node {
-			f.Engines++
+	for _, e := range engines {
+		if e.Spec.NodeID == node {
+			f.Engines = append(f.Engines, e)
 		}
 	}
+	slices.SortFunc(f.Replicas, func(a, b v1beta2.Replica) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Engines, func(a, b v1beta2.Engine) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) error {
@@ -309,6 +336,6 @@ func (w world) nodeFacts(ctx context.Context, name string, instances bool) (f No
 		return f, err
 	}
 	engines, err := w.enginesOf(ctx, "")
-	f.CountOn(name, replicas, engines)
+	f.TakeOn(name, replicas, engines)
 	return f, err
 }

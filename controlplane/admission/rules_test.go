@@ -220,36 +220,6 @@ func (tt nodeRule) check(t *testing.T) {
 	expect(t, tt.name, CheckNode(old, n, tt.facts), tt.want)
 }
 
-func TestNodeDeletion(t *testing.T) {
-	ready := func(status v1beta2.ConditionStatus, reason string) func(*v1beta2.Node) {
-		return func(n *v1beta2.Node) {
-			n.Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: status, Reason: reason}}
-		}
-	}
-	for _, tt := range []struct {
-		name  string
-		node  *v1beta2.Node
-		facts NodeFacts
-		want  string
-	}{
-		{"gone and empty", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{}, ""},
-		{"manager missing and empty", nodeWith(ready("False", "ManagerPodMissing")), NodeFacts{}, ""},
-		{"up", nodeWith(ready("True", "")), NodeFacts{}, "could not delete node n"},
-		{"only not ready", nodeWith(ready("False", "KubernetesNodeNotReady")), NodeFacts{}, "could not delete node n"},
-		{"schedulable", nodeWith(ready("False", "KubernetesNodeGone"), func(n *v1beta2.Node) {
-			n.Spec.AllowScheduling = true
-		}),
-			NodeFacts{}, "disable scheduling"},
-		{"with replicas", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{Replicas: 1}, "could not delete node n"},
-		{"with engines", nodeWith(ready("False", "KubernetesNodeGone")), NodeFacts{Engines: 1}, "could not delete node n"},
-		{"forced", nodeWith(ready("True", ""), func(n *v1beta2.Node) {
-			n.Annotations = map[string]string{"longhorn.io/delete-node-from-longhorn": ""}
-		}), NodeFacts{Replicas: 1}, ""},
-	} {
-		expect(t, tt.name, CheckNodeDeletion(tt.node, tt.facts), tt.want)
-	}
-}
-
 func TestEnginesAndReplicas(t *testing.T) {
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
 	volume := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "v"}}

@@ -14,6 +14,7 @@ package copies
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
@@ -146,6 +147,41 @@ func (s Set) unrecorded(r *v1beta2.Replica) string {
 	}
 	return fmt.Sprintf("no other healthy replica available: replica %s is the last copy of volume %s", r.Name,
 		s.volume.Name)
+}
+
+// Lacks says why no engine could serve the volume from what is there: fewer than half of the
+// recorded members, or of a volume without a record no replica that has a place. Empty if one
+// could. It is for those who attach a volume for work that can wait; users have theirs tried.
+func (s Set) Lacks() string {
+	if s.volume == nil {
+		return ""
+	}
+	var there int
+	var away []string
+	for _, r := range s.replicas {
+		switch {
+		case !r.Spec.Active, r.Spec.NodeID == "", s.engine != nil && !s.member(r):
+		case s.there(r):
+			there++
+		default:
+			away = append(away, r.Name+" on node "+r.Spec.NodeID)
+		}
+	}
+	need := 1
+	if s.engine != nil {
+		need = (len(s.engine.Status.Membership.Members) + 1) / 2
+	} else if there+len(away) == 0 {
+		return "" // they get their place where the volume is attached
+	}
+	if there >= need {
+		return ""
+	}
+	slices.Sort(away)
+	text := fmt.Sprintf("of the copies of volume %s %d are there, and %d are needed", s.volume.Name, there, need)
+	if len(away) > 0 {
+		text += "; away: " + strings.Join(away, ", ")
+	}
+	return text
 }
 
 // there says whether a copy's node and disk are. Nobody marks a copy whose machine has died while

@@ -2,6 +2,7 @@ package copies
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -273,5 +274,38 @@ func TestDuplicatesAreNoCopies(t *testing.T) {
 				t.Errorf("kept because %q, want %q", got, row.want)
 			}
 		})
+	}
+}
+
+// TestLacks: which volumes are not worth attaching for work that can wait.
+func TestLacks(t *testing.T) {
+	for _, tt := range []struct {
+		names, members, away, want string
+	}{
+		{"abc", "abc", "", ""},
+		{"abc", "abc", "a", ""},
+		{"abc", "abc", "ab", "of the copies of volume v 1 are there, and 2 are needed; away: a on node na, b on node nb"},
+		{"ab", "ab", "a", ""},
+		{"ab", "ab", "ab", "0 are there, and 1 are needed"},
+		{"a", "a", "a", "away: a on node na"},
+		{"abc", "a", "bc", ""},
+		{"abc", "a", "a", "away: a on node na"}, // those that are there lack what was written since
+		{"b", "ab", "", ""},
+		{"c", "ab", "", "of the copies of volume v 0 are there, and 1 are needed"},
+		{"ab", "", "a", ""},
+		{"ab", "", "ab", "0 are there, and 1 are needed"},
+		{"", "", "", ""}, // without a replica that has a place
+	} {
+		w := volumeOf(tt.names, tt.members, "")
+		w.nodes = slices.DeleteFunc(w.nodes, func(n v1beta2.Node) bool {
+			return strings.Contains(tt.away, strings.TrimPrefix(n.Name, "n"))
+		})
+		for i := range w.replicas {
+			w.replicas[i].Spec.Active = true
+		}
+		got := Of(w.volume, w.engines, w.replicas, w.nodes).Lacks()
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("replicas %q, members %q, away %q: %q, want %q", tt.names, tt.members, tt.away, got, tt.want)
+		}
 	}
 }

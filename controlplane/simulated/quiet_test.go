@@ -119,6 +119,25 @@ var stuck = []struct {
 		w.cut(w.copyOn())
 		w.use(w.free())
 	}, "", "", ""},
+	{"a snapshot to delete, the only copy's machine gone", 2, func(w *world) {
+		w.snapshotAway(func() { w.deleteSnapshot("s1") })
+	}, "", "", ""},
+	{"a snapshot to take, the only copy's machine gone", 2, func(w *world) {
+		w.snapshotAway(func() { w.orderSnapshot("s2") })
+	}, "", "", ""},
+	{"a snapshot to take, two copies of three gone", 3, func(w *world) {
+		w.usedOnce(3, nil)
+		w.unused()
+		w.cut("n2")
+		w.cut("n3")
+		w.orderSnapshot("s1")
+	}, "", "", ""},
+	{"to grow at rest, the only copy's machine gone", 2, func(w *world) {
+		w.usedOnce(1, nil)
+		w.unused()
+		w.cut(w.copyOn())
+		w.wantSize(volumeSize + gib)
+	}, "", "", ""},
 	{"rebuilds at rest without a place", 2, func(w *world) {
 		w.setting(setting.OfflineReplicaRebuilding, "true")
 		w.usedOnce(2, nil)
@@ -211,6 +230,65 @@ func TestDrainNamesThePolicyThatLetsItGo(t *testing.T) {
 			if c := allowed(); c.Status != v1beta2.ConditionTrue {
 				w.failf("with policy %s, condition %+v", lets, c)
 			}
+		})
+	}
+}
+
+// snapshotAway makes volume v with one copy and a snapshot, at rest, and has something ordered once
+// the machine of the copy is away.
+func (w *world) snapshotAway(order func()) {
+	w.usedOnce(1, nil)
+	w.orderSnapshot("s1")
+	w.settle()
+	w.orderSnapshot("s0") // so that the head stands on another one
+	w.settle()
+	w.unused()
+	w.cut(w.copyOn())
+	w.settle()
+	order()
+}
+
+// TestWorkGoesOnWhenCopiesAreBack: what waits for copies holds no volume attached, and is done when
+// they are there.
+func TestWorkGoesOnWhenCopiesAreBack(t *testing.T) {
+	scene(t, 2, func(_ *testing.T, w *world) {
+		w.held = false
+		node := ""
+		w.snapshotAway(func() { node = w.copyOn(); w.deleteSnapshot("s1"); w.orderSnapshot("s2") })
+		w.run(10 * time.Minute)
+		w.untouched()
+		w.expect(`detached unknown at ""`)
+		for _, name := range []string{"s1", "s2"} {
+			if why := w.snapshotObject(name).Status.Error; !strings.Contains(why, "away: v-r-") || !strings.Contains(why, node) {
+				w.failf("snapshot %s: %q", name, why)
+			}
+		}
+		w.mend(node)
+		w.run(5 * time.Minute)
+		w.gone("s1")
+		w.taken("s2")
+		w.untouched()
+		w.expect(`detached unknown at ""`)
+	})
+}
+
+// TestOneCopyIsLeft: a volume with best-effort locality that has one copy more than wanted, and may
+// have none where it is attached, gives one up; where it may have one that is made first.
+func TestOneCopyIsLeft(t *testing.T) {
+	for _, may := range []bool{false, true} {
+		scene(t, 3, func(_ *testing.T, w *world) {
+			w.held = false
+			w.takes("n3", may)
+			w.usedOnce(2, func(s *v1beta2.VolumeSpec) { s.DataLocality = v1beta2.DataLocalityBestEffort })
+			w.unused()
+			w.changeVolume(func(s *v1beta2.VolumeSpec) { s.NumberOfReplicas = 1 })
+			w.use("n3")
+			w.run(5 * time.Minute)
+			w.expect(`attached healthy at "n3"`)
+			if on := w.onNodes(); len(w.replicas()) != 1 || (on["n3"] == 1) != may {
+				w.failf("a place there: %v; replicas by node %v", may, on)
+			}
+			w.quiet(10 * time.Minute)
 		})
 	}
 }

@@ -178,9 +178,13 @@ func (p *pass) wait(why string) loop.Decision {
 	return loop.Decision{}
 }
 
-// awaitEngine has the volume attached, and says so.
+// awaitEngine has the volume attached, if it can be served, and says so.
 func (p *pass) awaitEngine() loop.Decision {
-	p.s.Status.Error = "waiting for the engine of volume " + p.s.Spec.Volume + " to run"
+	why := "waiting for the engine of volume " + p.s.Spec.Volume + " to run"
+	if p.g.Lacks != "" {
+		return p.rest(why + ": " + p.g.Lacks)
+	}
+	p.s.Status.Error = why
 	return p.ticket(true)
 }
 

@@ -111,6 +111,15 @@ func TestDecide(t *testing.T) {
 			unknown(g)
 			g.Reachable, g.Volume.Spec.NodeID = false, ""
 		}, "ticket for n2", "waiting for the engine of volume v to run"},
+		{"to be taken, at rest, copies away", func(_ *v1beta2.Snapshot, g *seen) {
+			unknown(g)
+			g.Reachable, g.Volume.Spec.NodeID, g.Lacks = false, "", "too few"
+		}, "", "waiting for the engine of volume v to run: too few"},
+		{"to be taken, being attached, copies away", func(_ *v1beta2.Snapshot, g *seen) {
+			unknown(g)
+			g.Reachable, g.Lacks = false, "too few"
+			g.put("n1")
+		}, "no ticket", "waiting for the engine of volume v to run: too few"},
 		{"to be taken, being attached", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
 			g.Reachable, g.Volume.Spec.NodeID = false, ""

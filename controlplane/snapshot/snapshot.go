@@ -28,6 +28,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
@@ -99,6 +100,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Snapshot, seen] {
 				return r.unsettled(index.OfVolume(a.Spec.Volume))
 			}),
 			loop.WatchingUpdates(&v1beta2.Engine{}, r.onEngine, r.onEngineUpdate),
+			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.CopiesView), func(*v1beta2.Node) []string {
+				return r.unsettled()
+			}),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
@@ -115,6 +119,8 @@ type seen struct {
 	// Node is where a volume that is attached nowhere would be attached; Down says whether a node is.
 	Node string
 	Down func(node string) bool
+	// Lacks says why no engine could serve the volume now; empty if one could.
+	Lacks string
 	// PurgeDisabled is the setting disable-snapshot-purge. Crowded: as many purges run on the
 	// engine's node as may.
 	PurgeDisabled, Crowded bool
@@ -144,9 +150,6 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 	case !apierrors.IsNotFound(err):
 		return g, fmt.Errorf("get attachment of volume %s: %w", v.Name, err)
 	}
-	if err := r.gatherNodes(ctx, &v, &g); err != nil {
-		return g, err
-	}
 	var engines v1beta2.EngineList
 	if err := r.client.List(ctx, &engines, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return g, fmt.Errorf("list engines: %w", err)
@@ -155,6 +158,9 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 		if e := &engines.Items[i]; e.Spec.VolumeName == v.Name && (g.Engine == nil || e.Spec.Active) {
 			g.Engine = e
 		}
+	}
+	if err := r.gatherNodes(ctx, &v, &g); err != nil {
+		return g, err
 	}
 	if err := r.gatherCopies(ctx, s, &g); err != nil {
 		return g, err
@@ -203,21 +209,23 @@ type Place struct {
 	Down func(node string) bool
 }
 
-// PlaceOf finds where a volume that nobody uses would be attached: beside one of its replicas if it
-// can be.
+// PlaceOf finds where a volume that nobody uses would be attached: beside one of its replicas, or
+// where its owner is if none of them has a place yet.
 func PlaceOf(v *v1beta2.Volume, nodes []v1beta2.Node, replicas []v1beta2.Replica) Place {
 	up := map[string]bool{}
 	for i := range nodes {
 		up[nodes[i].Name] = !condition.NodeDown(&nodes[i])
 	}
 	p := Place{Down: func(node string) bool { return !up[node] }}
+	placed := false
 	for i := range replicas {
 		n, failed := replicas[i].Spec.NodeID, replicas[i].Spec.FailedAt != ""
+		placed = placed || n != ""
 		if up[n] && !failed && (p.Node == "" || n < p.Node) {
 			p.Node = n
 		}
 	}
-	if p.Node == "" && up[v.Status.OwnerID] {
+	if !placed && up[v.Status.OwnerID] {
 		p.Node = v.Status.OwnerID
 	}
 	return p
@@ -236,6 +244,9 @@ func (r *Reconciler) gatherNodes(ctx context.Context, v *v1beta2.Volume, g *seen
 	}
 	place := PlaceOf(v, nodes.Items, replicas.Items)
 	g.Node, g.Down = place.Node, place.Down
+	if g.Engine != nil {
+		g.Lacks = copies.Of(v, []v1beta2.Engine{*g.Engine}, replicas.Items, nodes.Items).Lacks()
+	}
 	return nil
 }
 

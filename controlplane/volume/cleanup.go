@@ -90,8 +90,9 @@ func (p *pass) anyEvicting() bool {
 }
 
 // deleteExtra gives up one of too many replicas in sync: one being evicted, else, with
-// auto-balance, the one that schedule.Extra names, else, with best-effort locality and a local
-// replica in sync, the remote one that spreads the data least.
+// auto-balance, the one that schedule.Extra names, else, with best-effort locality, the remote one
+// that spreads the data least: a local one is in sync, or there is no place for one, and another
+// one was made for a node on which the volume has been before.
 func (p *pass) deleteExtra() loop.Change {
 	stay := count(p.undeleted(), func(r *v1beta2.Replica) bool {
 		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
@@ -102,9 +103,12 @@ func (p *pass) deleteExtra() loop.Change {
 		}
 	}
 	why := "the volume's replicas are spread better without it"
-	if p.localStays() {
+	switch {
+	case p.localStays():
 		why = "the volume has a replica on its own node instead"
-	} else if !p.balances() {
+	case p.unplacedLocal:
+		why = "it is one more than wanted, and there is no place for one on the volume's own node: " + p.noPlace
+	case !p.balances():
 		return nil
 	}
 	var extra []schedule.Replica

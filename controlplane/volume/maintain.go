@@ -17,8 +17,9 @@ import (
 // maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,
 // replicas to move off a disk that is being evicted if there is a place for them, missing ones to
 // rebuild (if the volume or the setting asks for that), or a clone, of it or into it. It does so by
-// a ticket of its own, which goes as soon as the work is done or a workload wants the volume. A
-// volume that is being filled has no other work, and no user yet.
+// a ticket of its own, which goes as soon as the work is done, a workload wants the volume, or too
+// few copies are there to be served. A volume that is being filled has no other work, and no user
+// yet.
 func (p *pass) maintain() loop.Change {
 	if change := p.moveEmpty(); change != nil {
 		return change
@@ -27,6 +28,7 @@ func (p *pass) maintain() loop.Change {
 	rebuild := p.offlineRebuilding()
 	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
 	cloned, alone := p.wantsClone()
+	possible := p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && p.copies.Lacks() == ""
 	p.workWaits = p.anyEvicting() || expand || cloned || p.lacksReplicas()
 	for _, job := range []struct {
 		kind   v1beta2.AttacherType
@@ -36,7 +38,7 @@ func (p *pass) maintain() loop.Change {
 		{v1beta2.AttacherTypeVolumeEviction, evict && !alone}, {v1beta2.AttacherTypeVolumeRebuilding, rebuild && !alone},
 		{v1beta2.AttacherTypeVolumeClone, cloned},
 	} {
-		wanted := job.wanted && p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && (alone || !p.inUse())
+		wanted := job.wanted && possible && (alone || !p.inUse())
 		if change := p.ticket(job.kind, wanted, alone); change != nil {
 			return change
 		}
