@@ -140,8 +140,7 @@ func StorageIP(im *v1beta2.InstanceManager) string {
 // the run was there.
 func Forget(status *v1beta2.InstanceStatus, seen *Seen, uuid string) bool {
 	p := seen.Process
-	if uuid == "" || p == nil || p.Status.UUID != uuid ||
-		p.Status.State != v1beta2.InstanceStateError && p.Status.State != v1beta2.InstanceStateStopped {
+	if uuid == "" || p == nil || p.Status.UUID != uuid || !ended(p) {
 		return false
 	}
 	seen.Process, status.Started = nil, false
@@ -149,6 +148,11 @@ func Forget(status *v1beta2.InstanceStatus, seen *Seen, uuid string) bool {
 		status.Starting = false // else the next run is recorded already, and this is its process to come
 	}
 	return true
+}
+
+// ended tells whether a process that is listed has ended.
+func ended(p *v1beta2.InstanceProcess) bool {
+	return p.Status.State == v1beta2.InstanceStateError || p.Status.State == v1beta2.InstanceStateStopped
 }
 
 // Choose returns the instance manager for an instance: the recorded one while there is a record,
@@ -175,7 +179,8 @@ func Choose(all []v1beta2.InstanceManager, recorded, node, defaultImage string) 
 }
 
 // Strays are running instance managers, other than the chosen one, that hold a process of that
-// name. Such a process outlived a node's absence and must go.
+// name. Such a process outlived a node's absence and must go. One that has ended in a Pod which is
+// about to be removed goes with it.
 func Strays(all []v1beta2.InstanceManager, chosen *v1beta2.InstanceManager, name string) []*v1beta2.InstanceManager {
 	var out []*v1beta2.InstanceManager
 	for i := range all {
@@ -183,9 +188,11 @@ func Strays(all []v1beta2.InstanceManager, chosen *v1beta2.InstanceManager, name
 		if (chosen != nil && im.Name == chosen.Name) || im.Status.CurrentState != v1beta2.InstanceManagerStateRunning {
 			continue
 		}
-		if p := Find(im, name); p != nil && p.Status.State != v1beta2.InstanceStateStopping {
-			out = append(out, im)
+		p := Find(im, name)
+		if p == nil || p.Status.State == v1beta2.InstanceStateStopping || im.Status.ClosedPod != "" && ended(p) {
+			continue
 		}
+		out = append(out, im)
 	}
 	slices.SortFunc(out, func(a, b *v1beta2.InstanceManager) int { return strings.Compare(a.Name, b.Name) })
 	return out

@@ -131,6 +131,60 @@ func TestNothingIsOrderedInAClosedInstanceManager(t *testing.T) {
 	}
 }
 
+// TestAClosedInstanceManagerIsLeft: an instance whose process has ended in an instance manager that
+// is about to be removed finds another one at once, and asks nothing of that one. While a process
+// that was ordered may still arrive there it waits.
+func TestAClosedInstanceManagerIsLeft(t *testing.T) {
+	for _, end := range []v1beta2.InstanceState{v1beta2.InstanceStateError, v1beta2.InstanceStateStopped} {
+		closed, next := manager(v1beta2.InstanceManagerStateRunning), manager(v1beta2.InstanceManagerStateRunning)
+		closed.Status.ClosedPod, closed.Status.InstanceEngines = "pod", map[string]v1beta2.InstanceProcess{}
+		closed.Spec.Image, next.Name, next.Spec.Image = "im:1", "im-2", "im:2"
+		spec := &v1beta2.InstanceSpec{NodeID: "n1"}
+		status := &v1beta2.InstanceStatus{Started: true, Order: "a/1", InstanceManagerName: closed.Name}
+		step := func(want bool, after string) Action {
+			t.Helper()
+			all := []v1beta2.InstanceManager{*closed, *next}
+			im := Choose(all, status.InstanceManagerName, spec.NodeID, "im:2")
+			seen := Seen{UID: "a", Manager: im, Process: Find(im, "x")}
+			Forget(status, &seen, after)
+			action := Step(now, want, spec, status, seen)
+			if strays := Strays(all, im, "x"); len(strays) > 0 {
+				t.Errorf("%s is asked to end a process that has ended", strays[0].Name)
+			}
+			return action
+		}
+		closed.Status.InstanceEngines["x"] = *made("a/1", v1beta2.InstanceStateRunning)
+		if a := step(true, ""); a != None || status.CurrentState != v1beta2.InstanceStateRunning {
+			t.Fatalf("while it runs: %v, %s", a, status.CurrentState)
+		}
+		closed.Status.InstanceEngines["x"] = *made("a/1", end)
+		if a := step(true, ""); a != None || status.CurrentState != v1beta2.InstanceStateError {
+			t.Fatalf("ended: %v, %s", a, status.CurrentState)
+		}
+		another := *status
+		for i, want := range []Action{None, Create} { // in place of the run that has ended, by its UUID
+			if a := step(true, "u1"); a != want {
+				t.Fatalf("%s, followed, step %d: %v, %+v", end, i, a, status)
+			}
+		}
+		if status.InstanceManagerName != next.Name || status.Order != "a/2" {
+			t.Errorf("followed: %+v", status)
+		}
+		status = &another
+		if a := step(false, ""); a != None || status.CurrentState != v1beta2.InstanceStateStopped {
+			t.Errorf("not wanted any more: %v, %+v", a, status)
+		}
+		if a := step(true, ""); a != Create || status.InstanceManagerName != next.Name {
+			t.Errorf("wanted again: %v, %+v", a, status)
+		}
+		status = &v1beta2.InstanceStatus{Starting: true, Order: "a/3", InstanceManagerName: closed.Name}
+		delete(closed.Status.InstanceEngines, "x")
+		if a := step(true, ""); a != None || status.InstanceManagerName != closed.Name {
+			t.Errorf("ordered and not listed: %v, %+v", a, status)
+		}
+	}
+}
+
 // TestOnlyTheOrderMakesAProcessTheObjects has the histories in which a process of the object's name
 // runs and is not what the object has ordered.
 func TestOnlyTheOrderMakesAProcessTheObjects(t *testing.T) {

@@ -13,8 +13,12 @@ import (
 // (starting, order, instanceManagerName): write it before creating the process.
 func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) Action {
 	other := compare(want, status, &seen)
+	closed := seen.Manager != nil && seen.Manager.Status.ClosedPod != ""
 	if !want {
 		status.Started, status.Starting = false, false
+		if closed && seen.Process != nil && ended(seen.Process) {
+			seen.Process = nil // its name need not become free there
+		}
 	}
 	state := observe(want, spec, status, seen)
 	status.CurrentState = state
@@ -39,16 +43,16 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return DeleteOther
 	case other != nil && managerRuns:
 		return None // its name is free when it has ended
-	case want && state == v1beta2.InstanceStateStopped && managerRuns && seen.Manager.Status.ClosedPod == "" &&
-		onNetwork(spec, seen.Manager):
+	case want && state == v1beta2.InstanceStateStopped && managerRuns && !closed && onNetwork(spec, seen.Manager):
 		if !status.Starting || status.InstanceManagerName != seen.Manager.Name {
 			status.Order = Next(seen.UID, status.Order)
 		}
 		status.Starting = true
 		status.InstanceManagerName = seen.Manager.Name
 		return Create
-	case state == v1beta2.InstanceStateStopped && (!want || seen.Manager == nil):
-		// A recorded manager that is gone must not keep the instance from finding another.
+	case state == v1beta2.InstanceStateStopped && (!want || seen.Manager == nil || closed && !status.Starting):
+		// A recorded manager that is gone, or takes no process any more, must not keep the instance from
+		// finding another.
 		status.InstanceManagerName = ""
 	case !want && managerRuns && seen.Process != nil && seen.Process.Status.State != v1beta2.InstanceStateStopping:
 		return Delete

@@ -116,7 +116,7 @@ func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if d.Do == nil && s.Refused != "" && d.After == 0 {
 		d.After = refusedRetry
 	}
-	if d.Do == nil && s.Pod != nil && mayRun(s.Pod) &&
+	if d.Do == nil && s.mayRun() &&
 		(s.Processes == nil || !s.UnconfirmedSince.IsZero() || s.ProxyDown || s.Assigned != "") {
 		d.After = followRetry
 	}
@@ -148,9 +148,9 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 	}
 	observeDrain(condition, st, s)
 	observeCertificates(condition, st, s.CertificateProblem)
-	p := stateOf(s.Pod, st, s.Processes)
+	p := stateOf(s, st)
 	st.CurrentState = p.state
-	reopen(im, s)
+	noteClosed(im, s)
 	observeConfirmation(condition, now, im, s)
 	observeProcesses(condition, im, s)
 	message := podMessage(s.Pod, st)
@@ -206,7 +206,7 @@ func observeProcesses(condition func(kind string, status v1beta2.ConditionStatus
 		st.IP, st.StorageIP, st.StorageNetwork = "", "", ""
 		st.InstanceEngines, st.InstanceReplicas, st.Instances = nil, nil, nil
 	}
-	if s.Processes == nil || s.Pod == nil || !mayRun(s.Pod) {
+	if s.Processes == nil || !s.mayRun() {
 		return
 	}
 	st.InstanceEngines, st.InstanceReplicas = s.Processes.Engines, s.Processes.Replicas
@@ -267,6 +267,9 @@ func podMessage(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus) string {
 	if pod == nil {
 		return ""
 	}
+	if leaving(pod) {
+		return "the Pod is being deleted: what runs in it goes on until its container ends, and nothing is started in it"
+	}
 	if podReady(pod) {
 		if storageIP(pod, st) == "" {
 			return "the Pod has no address on the storage network (interface " + naming.StorageNetworkInterface +
@@ -320,7 +323,7 @@ func nextPod(im *v1beta2.InstanceManager, s seen) *corev1.Pod {
 }
 
 // mayWork tells whether a process runs in the Pod, or may run unknown to us.
-func mayWork(s seen) bool { return s.Pod != nil && mayRun(s.Pod) && !idle(s) }
+func mayWork(s seen) bool { return s.mayRun() && !idle(s) }
 
 // idle tells whether the Pod is known to hold no process that runs: it has listed its processes,
 // has told of every change since, and no object claims to have one there. A status, an address that

@@ -109,10 +109,6 @@ func TestDecide(t *testing.T) {
 			starting, "", "Starting", followRetry},
 		{"Pod runs, stream lost by a new leader", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Processes = nil },
 			up, "", "Running", followRetry},
-		{"Pod being deleted", up, func(_ *v1beta2.InstanceManager, s *seen) {
-			s.Pod.DeletionTimestamp = &metav1.Time{Time: now}
-		},
-			failed, "", "Deleting", 0},
 		{"Pod failed", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.Phase = corev1.PodFailed },
 			failed, "delete *v1.Pod", "Failed", 0},
 		{"Pod ended well", up, func(_ *v1beta2.InstanceManager, s *seen) { s.Pod.Status.Phase = corev1.PodSucceeded },

@@ -187,7 +187,7 @@ func (r *Reconciler) onPodGone(pod *corev1.Pod) []string {
 func (r *Reconciler) startNotBefore(ctx context.Context, im *v1beta2.InstanceManager, pod *corev1.Pod,
 ) (time.Time, error) {
 	key := client.ObjectKeyFromObject(im)
-	if pod != nil && string(pod.UID) == im.Status.ClosedPod {
+	if pod != nil && pod.DeletionTimestamp == nil && string(pod.UID) == im.Status.ClosedPod {
 		r.starts.removed(key)
 	}
 	until := r.starts.observe(key, pod)

@@ -24,7 +24,7 @@ const closeWait = callTimeout + 5*time.Second
 // asked, which then stays, or is refused. In a Pod whose processes have ended with it there is
 // nothing to close.
 func remove(im *v1beta2.InstanceManager, s seen, object client.Object) loop.Decision {
-	if s.Pod == nil || !mayRun(s.Pod) {
+	if !s.mayRun() {
 		return loop.Decision{Do: loop.Delete{Object: object}}
 	}
 	im.Status.ClosedPod = string(s.Pod.UID) // written before the Pod is asked, as every status
@@ -34,10 +34,13 @@ func remove(im *v1beta2.InstanceManager, s seen, object client.Object) loop.Deci
 	return loop.Decision{Do: loop.Call{What: "close instance manager " + im.Name, Do: s.Close}}
 }
 
-// reopen takes the record back when it is about another Pod, or when a process has arrived before
-// the Pod was asked.
-func reopen(im *v1beta2.InstanceManager, s seen) {
-	if s.Pod == nil || string(s.Pod.UID) != im.Status.ClosedPod || s.Processes != nil && s.Processes.busy() {
+// noteClosed records a Pod that somebody deletes as closed, whatever runs in it still. It takes a
+// record back when it is about another Pod, or when a process has arrived before the Pod was asked.
+func noteClosed(im *v1beta2.InstanceManager, s seen) {
+	switch {
+	case leaving(s.Pod):
+		im.Status.ClosedPod = string(s.Pod.UID)
+	case s.Pod == nil || string(s.Pod.UID) != im.Status.ClosedPod || s.Processes != nil && s.Processes.busy():
 		im.Status.ClosedPod = ""
 	}
 }

@@ -15,12 +15,12 @@ type podState struct {
 	reason string
 }
 
-// stateOf derives the state from the Pod (nil: there is none), the status so far and the processes
-// in the Pod (nil while they are not listed). A Pod counts as running only once its processes were
-// listed: until then nobody could tell an instance that is gone from one that was not yet reported.
-// A Pod whose processes were listed once never counts as starting again; what cannot be observed at
-// the moment is unknown.
-func stateOf(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus, processes *Processes) podState {
+// stateOf derives the state from the Pod, the status so far and the processes in the Pod. A Pod
+// counts as running only once its processes were listed: until then nobody could tell an instance
+// that is gone from one that was not yet reported. A Pod whose processes were listed once never
+// counts as starting again; what cannot be observed at the moment is unknown. One that is being
+// deleted serves until its container ends, or its stream.
+func stateOf(s seen, st *v1beta2.InstanceManagerStatus) podState {
 	const (
 		no       = v1beta2.ConditionFalse
 		failed   = v1beta2.InstanceManagerStateError
@@ -28,13 +28,13 @@ func stateOf(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus, processes *Proc
 		running  = v1beta2.InstanceManagerStateRunning
 		unknown  = v1beta2.InstanceManagerStateUnknown
 	)
-	before := st.CurrentState
+	pod, processes, before := s.Pod, s.Processes, st.CurrentState
 	switch {
 	case pod == nil && (before == "" || before == v1beta2.InstanceManagerStateStopped):
 		return podState{v1beta2.InstanceManagerStateStopped, no, v1beta2.InstanceManagerReasonPodNotFound}
 	case pod == nil:
 		return podState{failed, no, v1beta2.InstanceManagerReasonPodNotFound}
-	case pod.DeletionTimestamp != nil:
+	case pod.DeletionTimestamp != nil && (!s.mayRun() || processes == nil && before != running && before != unknown):
 		return podState{failed, no, v1beta2.InstanceManagerReasonPodDeleting}
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
 		return podState{starting, no, v1beta2.InstanceManagerReasonPodStarting}
@@ -51,16 +51,29 @@ func stateOf(pod *corev1.Pod, st *v1beta2.InstanceManagerStatus, processes *Proc
 		(before == running || before == unknown) {
 		p.state = unknown
 	}
-	if ready && p.state != starting {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		p.reason = v1beta2.InstanceManagerReasonPodDeleting
+	case ready && p.state != starting:
 		p.ready, p.reason = v1beta2.ConditionTrue, v1beta2.InstanceManagerReasonPodRunning
 	}
 	return p
 }
 
-// mayRun tells whether processes may run in the Pod, be it ready or not: it was started, and its
-// container has not ended.
+// leaving tells whether the Pod is being deleted and its container has not ended: what runs in it
+// goes on until the kubelet comes to that, and nothing else is started.
+func leaving(pod *corev1.Pod) bool { return pod != nil && pod.DeletionTimestamp != nil && mayRun(pod) }
+
+// mayRun tells whether processes may run in the Pod. The stream from one that is being deleted ends
+// when they have.
+func (s seen) mayRun() bool {
+	return s.Pod != nil && mayRun(s.Pod) &&
+		!(leaving(s.Pod) && s.Processes != nil && !s.UnconfirmedSince.IsZero())
+}
+
+// mayRun tells whether the Pod was started and its container has not ended, be it ready or not.
 func mayRun(pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+	if pod.Status.Phase != corev1.PodRunning {
 		return false
 	}
 	for _, c := range pod.Status.ContainerStatuses {

@@ -107,7 +107,7 @@ func (w *world) ownProcess(name, uid string, spec *v1beta2.InstanceSpec, st *v1b
 // toldOf says whether a leader hears of a process, which does not end with its Pod.
 func (w *world) toldOf(p *proc) bool {
 	o := get[*corev1.Pod](w, p.pod.name)
-	return p.pod.host.reachable() && !p.pod.host.mute && o != nil && o.UID == p.pod.uid && o.DeletionTimestamp == nil
+	return p.pod.host.reachable() && !p.pod.host.mute && o != nil && o.UID == p.pod.uid
 }
 
 // processIn is the process of an object in its instance manager, or else on its node.

@@ -24,7 +24,8 @@ import (
 	"ankole.storage/controlplane/instancemanager"
 )
 
-// pod is an instance manager that runs. refuses: it takes no process any more.
+// pod is an instance manager that runs. refuses: it takes no process any more. ending: it was told
+// to end, and so are its processes.
 type pod struct {
 	uid       types.UID
 	name, ip  string
@@ -33,6 +34,7 @@ type pod struct {
 	old       bool // tells no orders, and cannot be closed
 	processes map[string]*proc
 	refuses   bool
+	ending    bool
 	nextPort  int
 }
 
@@ -90,7 +92,11 @@ func (w *world) podWritten(p *corev1.Pod) {
 	}
 	switch {
 	case p.DeletionTimestamp != nil:
-		w.after(w.between(0, 3*time.Second), func() { w.kubelet(h, p.Name, uid) })
+		late := h.kubeletLate
+		if !w.calm && w.rng.IntN(4) == 0 {
+			late = w.between(0, time.Minute)
+		}
+		w.after(late+w.between(0, 3*time.Second), func() { w.kubelet(h, p.Name, uid) })
 	case p.Status.Phase == "":
 		w.after(w.between(500*time.Millisecond, 5*time.Second), func() { w.kubelet(h, p.Name, uid) })
 	}
@@ -103,6 +109,9 @@ func (w *world) kubelet(h *host, name string, uid types.UID) {
 		return
 	}
 	switch {
+	case p.DeletionTimestamp != nil && w.pods[uid] != nil && !w.pods[uid].ending:
+		w.leave(w.pods[uid])
+		w.after(h.endLate+w.between(0, 5*time.Second), func() { w.kubelet(h, name, uid) })
 	case p.DeletionTimestamp != nil:
 		w.endPod(uid)
 		w.store.remove(w.store.kindOf(p), p)
@@ -124,6 +133,23 @@ func (w *world) kubelet(h *host, name string, uid types.UID) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
 		w.write(p)
 	}
+}
+
+// leave tells an instance manager to end: its engines are killed, its replicas end in order, and it
+// tells of that as long as it is there.
+func (w *world) leave(p *pod) {
+	w.note("instance manager %s is told to end", p.name)
+	p.refuses, p.ending = true, true
+	for _, name := range slices.Sorted(maps.Keys(p.processes)) {
+		if r := p.processes[name]; !isReplica(r) {
+			w.end(r, "killed")
+		} else if r.alive() {
+			r.state = v1beta2.InstanceStateStopping
+			w.after(w.between(10*time.Millisecond, 10*time.Second), func() { w.end(r, "its instance manager ends") })
+		}
+	}
+	w.streams.changed(p)
+	w.noticed()
 }
 
 // endPod ends an instance manager with its processes.

@@ -84,6 +84,9 @@ type host struct {
 	hung bool
 	// noPods: no instance manager comes up.
 	noPods bool
+	// kubeletLate is how long it takes longer until a Pod that is being deleted is told to end, and
+	// endLate until it has ended then.
+	kubeletLate, endLate time.Duration
 	// mute: its instance managers answer orders, and tell nothing on their streams.
 	mute     bool
 	drained  bool
