@@ -50,6 +50,9 @@ func volumeProblems(v *resource.Volume) []finding {
 			add(conditionLine(bad, c), "ankole snapshot list "+v.Name)
 		}
 	}
+	if c := v.Conditions["ReplicaFilesLost"]; c.Status == "True" {
+		add(c.Message, "ankole volume describe "+v.Name)
+	}
 	for _, c := range v.Controllers {
 		if c.LastExpansionError != "" {
 			add("expansion failed: "+c.LastExpansionError, "ankole volume describe "+v.Name)

@@ -33,7 +33,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 		st.DeviceID = ""
 		st.PurgeStatus, st.SnapshotsError = nil, notListed
 		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
-			return c.Type == ConditionIOReady
+			return c.Type == ConditionIOReady || c.Type == v1beta2.ConditionReplicaFilesLost
 		})
 		return nil
 	}
@@ -54,7 +54,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	st.CloneStatus = cloneStatus(e, s)
 	events = append(events, followSnapshots(e, s.State)...)
 	setIOReady(now, st, s.State)
-	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s))
+	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s), setFilesLost(now, e, s.State))
 }
 
 // followImage tells that the engine runs another image than before.
@@ -107,6 +107,28 @@ func setReadOnly(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	}
 	e.Status.Conditions, _ = v1beta2.SetCondition(e.Status.Conditions, c, now)
 	if bad && !before {
+		return []loop.Event{{Warning: true, Reason: c.Type, Message: c.Message}}
+	}
+	return nil
+}
+
+// setFilesLost tells of files that were removed or replaced under a replica which is kept all the
+// same, because there is no other one.
+func setFilesLost(now time.Time, e *v1beta2.Engine, state *engineclient.State) []loop.Event {
+	c := v1beta2.Condition{Type: v1beta2.ConditionReplicaFilesLost, Status: v1beta2.ConditionFalse}
+	for _, r := range state.Replicas {
+		if r.Lost != "" && r.Mode != engineclient.ModeERR {
+			c.Status = v1beta2.ConditionTrue
+			c.Message = fmt.Sprintf("Replica %s at %s: %s. What it holds goes with its process: leave the volume attached until "+
+				"this condition is gone, or add a replica", nameOf(e, r.Address), r.Address, r.Lost)
+		}
+	}
+	have := v1beta2.FindCondition(e.Status.Conditions, c.Type)
+	if c.Status == v1beta2.ConditionFalse && have.Status != v1beta2.ConditionTrue {
+		return nil // most never have one
+	}
+	e.Status.Conditions, _ = v1beta2.SetCondition(e.Status.Conditions, c, now)
+	if c.Status == v1beta2.ConditionTrue && have.Status != v1beta2.ConditionTrue {
 		return []loop.Event{{Warning: true, Reason: c.Type, Message: c.Message}}
 	}
 	return nil

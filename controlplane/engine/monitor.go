@@ -285,7 +285,8 @@ func limits(o engineclient.Options) (out [4]int64) {
 }
 
 func sameReplica(a, b engineclient.Replica) bool {
-	return a.Address == b.Address && a.Mode == b.Mode && a.Error == b.Error && samePurge(a.Purge, b.Purge) &&
+	return a.Address == b.Address && a.Mode == b.Mode && a.Error == b.Error && a.Lost == b.Lost &&
+		samePurge(a.Purge, b.Purge) &&
 		(a.Rebuild == nil) == (b.Rebuild == nil) &&
 		(a.Rebuild == nil || (a.Rebuild.Running == b.Rebuild.Running && a.Rebuild.State == b.Rebuild.State &&
 			a.Rebuild.Error == b.Rebuild.Error))

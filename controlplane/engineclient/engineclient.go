@@ -183,6 +183,9 @@ type Replica struct {
 	Mode   Mode
 	// Error says why the mode is ERR.
 	Error string
+	// Lost says which files were removed under the replica, so that what they hold goes with its
+	// process; empty for none.
+	Lost string
 	// Rebuild is the newest rebuild; nil if there was none.
 	Rebuild *Rebuild
 	// Purge is the newest purge of its snapshots; nil if there was none.

@@ -32,7 +32,7 @@ func stateFrom(s *enginev1.State) State {
 		}
 		out.Replicas = append(out.Replicas, Replica{
 			Address: plain(r.GetAddress()), Member: r.GetMember(), Mode: mode, Error: r.GetError(),
-			Rebuild: rebuildFrom(r.GetRebuild()), Purge: purgeFrom(r.GetPurge()),
+			Lost: r.GetLost(), Rebuild: rebuildFrom(r.GetRebuild()), Purge: purgeFrom(r.GetPurge()),
 		})
 	}
 	if len(s.GetSnapshots()) > 0 {

@@ -78,6 +78,7 @@ func (p *pass) run() loop.Decision {
 	p.noteExpansion()
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	p.noteSnapshots()
+	p.noteFilesLost()
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.endDecision,   // a person's, about lost data, that was for an earlier start

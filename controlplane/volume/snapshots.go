@@ -42,6 +42,25 @@ func (p *pass) limits() loop.Change {
 	return nil
 }
 
+// noteFilesLost tells that files were removed under the volume's only replica, as its engine says.
+func (p *pass) noteFilesLost() {
+	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.ConditionReplicaFilesLost)
+	c := v1beta2.Condition{Type: have.Type, Status: v1beta2.ConditionFalse}
+	if p.engine != nil {
+		told := v1beta2.FindCondition(p.engine.Status.Conditions, c.Type)
+		if told.Status == v1beta2.ConditionTrue {
+			c.Status, c.Message = told.Status, told.Message
+		}
+	}
+	if c.Status == v1beta2.ConditionFalse && have.Status != v1beta2.ConditionTrue {
+		return
+	}
+	p.setCondition(c)
+	if c.Status == v1beta2.ConditionTrue && have.Status != v1beta2.ConditionTrue {
+		p.events = append(p.events, loop.Event{Warning: true, Reason: c.Type, Message: c.Message})
+	}
+}
+
 // noteSnapshots tells when a volume has so many snapshots, or so large ones, that it is time to
 // delete some.
 func (p *pass) noteSnapshots() {

@@ -123,7 +123,8 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 		// A True that is no good news, which the volume's state or an event of its own tells already.
 		return c.Type == ConditionWaitForReplicas || c.Type == v1beta2.VolumeConditionWaitForExpansion ||
 			c.Type == ConditionEngineUpgrade || c.Type == ConditionEviction ||
-			c.Type == v1beta2.VolumeConditionTooManySnapshots || c.Type == v1beta2.VolumeConditionHasContent
+			c.Type == v1beta2.VolumeConditionTooManySnapshots || c.Type == v1beta2.VolumeConditionHasContent ||
+			c.Type == v1beta2.ConditionReplicaFilesLost
 	}))
 }
 

@@ -16,9 +16,9 @@ const reads = `Chain.Absent Chain.At Chain.Kept Chain.WriteHead Chain.CheckExpan
 Chain.Checksum Chain.Dirty Chain.HashAt Chain.HashLocked Chain.LayerExtents Chain.LayerList Chain.NewPurge
 Chain.OpenView Chain.PowerLost Chain.Record Chain.Remap Chain.RevisionCounter Chain.SetLimits Chain.Snapshots
 Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WasClosed Chain.WriteAllowed Chain.Abandon Chain.Sync Purge.Next
-Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close View.Verify View.Pin Chain.ImportMark
+Chain.Lost Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close View.Verify View.Pin Chain.ImportMark
 Chain.Unlinked Chain.CheckMap Chain.MapTaken Chain.OpenBranches Chain.File Chain.SizeBytes Chain.Broken Chain.HasWhiteouts
-Chain.Hides Chain.Sound View.Sound Chain.MetaStale Purge.Fail Purge.Retry Purge.Err`
+Chain.Hides Chain.BeginRestore Chain.Sound View.Sound Chain.MetaStale Purge.Fail Purge.Retry Purge.Err`
 
 // crashed says which test crashes a method before each of its changes, with any choice of lost
 // writes.
@@ -53,6 +53,9 @@ var crashed = map[string]string{
 	"View.Repair":              "TestCrashDuringRepair",
 	"Chain.SetImportMark":      "TestCrashDuringSetImportMark",
 	"Chain.CopyMeta":           "TestCrashDuringCopyMeta",
+	"Chain.Mend":               "TestCrashWhileLostFilesAreWrittenAnew",
+	"Chain.Restore":            "TestCrashWhileLostFilesAreWrittenAnew",
+	"Chain.Blank":              "TestCrashWhileALostFileIsMadeEmpty",
 }
 
 // A method that changes a directory without a test that crashes it at every step is not done.

@@ -299,7 +299,7 @@ func (c *Files) Snapshots() ([]SnapshotInfo, error) {
 	out := make([]SnapshotInfo, 0, len(c.disks))
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
 		d := c.disks[file]
-		info, err := c.fs.Stat(c.path(file))
+		info, err := c.statImage(file)
 		if err != nil {
 			return nil, err
 		}
@@ -316,6 +316,14 @@ func (c *Files) Snapshots() ([]SnapshotInfo, error) {
 	}
 	slices.SortFunc(out, func(a, b SnapshotInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// statImage describes an image, also one of the live chain that has lost its name.
+func (c *Files) statImage(file string) (disk.Info, error) {
+	if i := c.layerIndex(file); i != 0 {
+		return c.layers[i].file.Stat()
+	}
+	return c.fs.Stat(c.path(file))
 }
 
 // children returns the files whose parent is file, sorted.

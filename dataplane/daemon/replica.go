@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ankole.storage/dataplane/chain"
@@ -110,7 +111,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
 		Chain: c, Directory: dir, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce, Unix: unixNow,
 		Exit:     func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
-		Sessions: sessions.set,
+		Sessions: sessions.set, Lost: sessions.lost.Store,
 		Event: func(name, text string) {
 			cfg.Log.Info("replica event", "event", name, "text", text, "network", cfg.Network)
 		},
@@ -126,7 +127,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	defer context.AfterFunc(ctx, func() {
 		sessions.wait(run)
 		l.Post(replica.End{})
-		wait(run, endWait)
+		waitForEnd(run, &sessions.lost)
 		cancel(errNotEnded)
 	})()
 	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil)
@@ -151,6 +152,14 @@ func howEnded(cfg *ReplicaConfig, err, cause error) error {
 // With lingerWait it is below the time after which whoever has asked kills it.
 const endWait = 5 * time.Second
 
+// waitForEnd returns after endWait, or when ctx ends; but while files that the replica has in use
+// have no names, since what it writes anew goes with the process.
+func waitForEnd(ctx context.Context, lost *atomic.Int64) {
+	for wait(ctx, endWait); lost.Load() > 0 && ctx.Err() == nil; {
+		wait(ctx, endWait)
+	}
+}
+
 // errNotEnded ends a replica whose disk does not answer.
 var errNotEnded = errors.New("replica: requests are under way at the disk")
 
@@ -171,6 +180,8 @@ const lingerWait = 3 * time.Second
 
 // lingering knows whether an engine has a session.
 type lingering struct {
+	// lost is how many files that the replica has in use have no names.
+	lost atomic.Int64
 	mu   sync.Mutex
 	idle chan struct{} // closed while open is 0
 }

@@ -72,7 +72,8 @@ func (p *engineProcess) message(v published) *enginev1.State {
 		m.FrontendState = "up"
 	}
 	for _, r := range s.Replicas {
-		out := &enginev1.Replica{Address: "tcp://" + r.Address, Member: r.Member, Mode: modes[r.Mode], Error: r.Error}
+		out := &enginev1.Replica{Address: "tcp://" + r.Address, Member: r.Member, Mode: modes[r.Mode], Error: r.Error,
+			Lost: r.Lost}
 		if b := r.Rebuild; b != nil {
 			out.Rebuild = &enginev1.Rebuild{Running: b.Running, Progress: int32(b.Progress), DoneBytes: b.Done,
 				TotalBytes: b.Total,

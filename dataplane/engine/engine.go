@@ -416,6 +416,7 @@ func (e *Engine) timeouts() {
 	if e.overdueDue() <= e.now {
 		e.dropOverdue()
 	}
+	e.dropLost()
 	e.sourceDeadlines()
 	if e.sizesDue() <= e.now {
 		e.refreshSnapshots()

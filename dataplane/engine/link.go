@@ -53,6 +53,7 @@ type link struct {
 	purge         *Purge   // progress of the last purge
 	sectorRepairs int      // ranges that its disk could not read and that were written again
 	local         bool     // on this engine's node
+	lost          string   // which of its files have lost their names; see lost.go
 }
 
 // newLink takes a place that freePlace has found.
@@ -248,6 +249,9 @@ func (l *link) place(h *wire.Header) loop.Seg {
 
 // answered implements sessionPeer.
 func (l *link) answered(h *wire.Header, p []byte) error {
+	if h.Type == wire.Notice {
+		return l.noticed(p)
+	}
 	l.e.answered(l, h, p)
 	return nil
 }
@@ -269,7 +273,9 @@ func (l *link) greeted(g *wire.GreetingMessage) error {
 func (l *link) sayHello() {
 	c, epoch := &l.e.cfg, l.e.quorum.Epoch()
 	l.nonce = c.Nonce()
-	m := wire.HelloMessage{Version: l.version, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
+	l.lost = ""
+	m := wire.HelloMessage{Notices: true, Version: l.version,
+		VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
 		InstanceManager: c.InstanceManager, Epoch: epoch, Prepared: l.probing, Nonce: l.nonce,
 		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce)}
 	if l.version >= wire.BuildVersion {

@@ -66,7 +66,8 @@ type sessionPeer interface {
 	welcomed(h *wire.Header, r *wire.HelloReply) error
 	// place says where the payload of an answer goes, the zero segment without a place of its own.
 	place(h *wire.Header) loop.Seg
-	// answered takes an answer once the session is ready; p is its payload if that is a message.
+	// answered takes an answer, or a notice, once the session is ready; p is its payload if that is
+	// a message.
 	answered(h *wire.Header, p []byte) error
 	// broken is called when the connection cannot be made or has failed. It closes the session.
 	broken(err error)
@@ -219,7 +220,7 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, p []byte
 		if err = wire.Unmarshal(p, &r); err == nil {
 			err = s.peer.welcomed(h, &r)
 		}
-	case s.phase == sessionReady && h.IsResponse():
+	case s.phase == sessionReady && (h.IsResponse() || h.Type == wire.Notice):
 		err = s.peer.answered(h, p)
 	default:
 		err = fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type)

@@ -50,6 +50,9 @@ type Replica struct {
 	Member  string
 	Mode    Mode
 	Error   string
+	// Lost says which of the files that the replica uses have lost their names, so that their content
+	// goes with its process; empty for none.
+	Lost    string
 	Rebuild *Rebuild
 	Purge   *Purge
 }
@@ -115,7 +118,7 @@ func (e *Engine) state() State {
 		if l == nil {
 			continue
 		}
-		r := Replica{Address: l.addr, Member: l.member, Mode: l.mode, Error: l.err}
+		r := Replica{Address: l.addr, Member: l.member, Mode: l.mode, Error: l.err, Lost: l.lost}
 		if l.rebuild != nil {
 			rb := *l.rebuild
 			r.Rebuild = &rb

@@ -19,10 +19,12 @@ func (r *Replica) end() {
 			s.end(endReason)
 		}
 	}
-	r.giveUp(&metaOp{done: func(v any) {
-		r.stopped = true
-		r.released(v.(result).err, endReason)
-	}})
+	r.saveLost(func() {
+		r.giveUp(&metaOp{done: func(v any) {
+			r.stopped = true
+			r.released(v.(result).err, endReason)
+		}})
+	})
 }
 
 const endReason = "the replica is asked to end"

@@ -227,6 +227,9 @@ func (r *Replica) jobDone(v uint64, d *loop.Done) {
 	if d.Kind == loop.FileRead {
 		j.wanted -= int64(d.N)
 	}
+	if _, ok := d.Value.(looked); ok || d.Kind == loop.FileWrite || d.Kind == loop.FilePunch {
+		r.touch(j)
+	}
 	if d.Kind != loop.Call {
 		r.step(j)
 		return

@@ -59,6 +59,7 @@ type peer struct {
 	nextID uint64
 	open   map[uint64]*answer
 	hello  *answer
+	notice wire.NoticeMessage
 	gone   bool
 }
 
@@ -139,6 +140,11 @@ func (p *peer) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, data []byte) {
 		p.theirs = m.Nonce
 	case h.Type == wire.Hello:
 		*p.hello = answer{true, *h, data}
+	case h.Type == wire.Notice:
+		p.notice = wire.NoticeMessage{}
+		if err := wire.Unmarshal(data, &p.notice); err != nil {
+			p.g.t.Error(err)
+		}
 	default:
 		if a := p.open[h.ID]; a == nil || a.done {
 			p.g.t.Errorf("answer %+v to nothing that was asked", *h)

@@ -87,6 +87,8 @@ type Config struct {
 	// Sessions tells how many engines have a session now, one or none but for a moment. It must not
 	// block.
 	Sessions func(open int)
+	// Lost tells how many files that are in use have lost their names. It must not block.
+	Lost func(files int64)
 	// Event reports something a person may want to know. It must not block.
 	Event func(name, text string)
 }
@@ -132,6 +134,7 @@ type Replica struct {
 	recorded bool
 
 	white    whiteouts
+	losing   losing
 	discards []chain.ZeroRange
 
 	// marked: the dirty log was written since it was copied.
@@ -164,6 +167,9 @@ func New(cfg Config) (*Replica, error) {
 	}
 	if cfg.Sessions == nil {
 		cfg.Sessions = func(int) {}
+	}
+	if cfg.Lost == nil {
+		cfg.Lost = func(int64) {}
 	}
 	if cfg.Event == nil {
 		cfg.Event = func(string, string) {}
@@ -224,12 +230,13 @@ func (r *Replica) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ti
 		r.handle(&in[i])
 	}
 	r.retry()
+	due := r.lookDue()
 	for _, s := range r.conns {
 		if s != nil && s.conn != nil {
 			s.conn.Flush(out)
 		}
 	}
-	return r.roomLate()
+	return clock.Min(r.roomLate(), due)
 }
 
 func (r *Replica) handle(d *loop.Done) {

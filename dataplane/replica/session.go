@@ -47,6 +47,8 @@ type session struct {
 	// prepared: it knows the secret and has asked what there is. released: it was open, and has
 	// given the directory up.
 	prepared, released bool
+	// notices: the engine takes them.
+	notices bool
 	// hashed: it has asked for checksums, and may have left a computation behind.
 	hashed bool
 	// reader: it may read the snapshot that view shows, and nothing else.
@@ -274,7 +276,7 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, message 
 	case s.phase == sessionGreeted && h.Type == wire.Hello && len(message) > 0:
 		s.hello(h, message)
 		return
-	case (s.phase != sessionOpen && s.phase != sessionReading) || h.IsResponse():
+	case (s.phase != sessionOpen && s.phase != sessionReading) || h.IsResponse() || h.Type == wire.Notice:
 		s.conn.Fail(fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type))
 		r.release(payload)
 		return
@@ -365,7 +367,7 @@ func (s *session) hello(h *wire.Header, p []byte) {
 			}
 		}
 		s.phase, s.released = sessionPromising, false
-		s.epoch, s.engine, s.version = m.Epoch, m.Engine, m.Version
+		s.epoch, s.engine, s.version, s.notices = m.Epoch, m.Engine, m.Version, m.Notices
 		hdr := *h
 		s.r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.promise(l, &m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
@@ -446,6 +448,9 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build,
 		m.Epoch, m.Version))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
+	if r.losing.told != "" {
+		s.tellLost()
+	}
 }
 
 // welcome describes the directory to an engine. marks is what the dirty log said in the operation

@@ -26,6 +26,8 @@ type worker struct {
 	views map[uint64]*chain.ViewFiles
 	scrub scrubbing
 	purge purging
+	// restore is a lost file that is being written anew, nil for none.
+	restore *chain.Restoring
 	// changes are those of the operation that runs.
 	changes []chain.Change
 }
@@ -159,7 +161,7 @@ func (w *worker) release(l *sidecarSet, m chain.Retired) error {
 	if w.files == nil {
 		return nil
 	}
-	err := w.closeViews()
+	err := errors.Join(w.closeViews(), w.dropRestore())
 	f, side := w.files, l.side
 	w.files, w.purge, l.side = nil, purging{}, nil
 	return errors.Join(err, w.directory.Release(f, side, m))

@@ -68,11 +68,15 @@ const (
 	LayerHash
 	// LayerPunch makes holes in one file of a rebuild target, with whiteouts if the flag says so.
 	LayerPunch
+	// Notice is a word of the replica that answers nothing, for an engine whose hello asked for it;
+	// its payload is a NoticeMessage.
+	Notice
 	typeEnd
 )
 
 var typeNames = [...]string{"?", "greeting", "hello", "read", "write", "write-zeroes", "discard", "flush", "mark-dirty",
-	"control", "layer-read", "layer-write", "hash", "layer-hash", "layer-punch"}
+	"control", "layer-read", "layer-write", "hash", "layer-hash", "layer-punch",
+	"notice"}
 
 // String names the type in traces and errors.
 func (t Type) String() string {

@@ -42,8 +42,16 @@ type HelloMessage struct {
 	Reader *Grant `json:"reader,omitempty"`
 	// Build says which program the engine is, since BuildVersion; for the log.
 	Build string `json:"build,omitempty"`
-	Nonce []byte `json:"nonce"`
-	Proof []byte `json:"proof"`
+	// Notices: the engine takes Notice frames.
+	Notices bool   `json:"notices,omitempty"`
+	Nonce   []byte `json:"nonce"`
+	Proof   []byte `json:"proof"`
+}
+
+// NoticeMessage is what a replica tells by itself.
+type NoticeMessage struct {
+	// Lost says which files it has in use have lost their names; empty: none any more.
+	Lost string `json:"lost,omitempty"`
 }
 
 // BuildVersion is the first protocol version in which an engine tells its build.

@@ -38,6 +38,9 @@ const (
 	// InstanceReasonDirectoryDamaged is our addition: a replica's directory is not what an engine left.
 	InstanceReasonDirectoryDamaged    = "DirectoryDamaged"
 	EngineConditionFilesystemReadOnly = "FilesystemReadOnly"
+	// ConditionReplicaFilesLost of an Engine and its Volume is our addition: True while files that a
+	// replica has in use were removed or replaced, so that their content goes with its process.
+	ConditionReplicaFilesLost = "ReplicaFilesLost"
 )
 
 // Membership is the witness record of a volume: the newest member set its engines agreed on. The instance manager

@@ -140,7 +140,7 @@ func (r *Replica) readFile(name string, names []string, o Options) error {
 		return nil
 	case name == "revision.counter":
 		return r.checkCounter(name)
-	case loose && strings.HasSuffix(name, ".tmp"):
+	case loose && strings.HasSuffix(name, ".tmp"), strings.HasSuffix(name, ".replaced"):
 		return nil
 	case !isHead && !isSnap:
 		return fmt.Errorf("%s is no file of the format", name)

@@ -371,7 +371,10 @@ type Replica struct {
 	Error   string   `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	Rebuild *Rebuild `protobuf:"bytes,5,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
 	// Purge of this replica, the last one after its end.
-	Purge         *Purge `protobuf:"bytes,6,opt,name=purge,proto3" json:"purge,omitempty"`
+	Purge *Purge `protobuf:"bytes,6,opt,name=purge,proto3" json:"purge,omitempty"`
+	// Which files that the replica uses were removed or replaced under it: what they hold goes with its process unless it can be
+	// written anew, which is tried. Empty for none.
+	Lost          string `protobuf:"bytes,7,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,6 +449,13 @@ func (x *Replica) GetPurge() *Purge {
 		return x.Purge
 	}
 	return nil
+}
+
+func (x *Replica) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
 }
 
 // Purge progress of a replica.
@@ -3213,14 +3223,15 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\x1a^\n" +
 	"\vHashesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x129\n" +
-	"\x05value\x18\x02 \x01(\v2#.ankole.engine.v1.SnapshotHashStateR\x05value:\x028\x01\"\xe1\x01\n" +
+	"\x05value\x18\x02 \x01(\v2#.ankole.engine.v1.SnapshotHashStateR\x05value:\x028\x01\"\xf5\x01\n" +
 	"\aReplica\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12*\n" +
 	"\x04mode\x18\x03 \x01(\x0e2\x16.ankole.engine.v1.ModeR\x04mode\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x123\n" +
 	"\arebuild\x18\x05 \x01(\v2\x19.ankole.engine.v1.RebuildR\arebuild\x12-\n" +
-	"\x05purge\x18\x06 \x01(\v2\x17.ankole.engine.v1.PurgeR\x05purge\"i\n" +
+	"\x05purge\x18\x06 \x01(\v2\x17.ankole.engine.v1.PurgeR\x05purge\x12\x12\n" +
+	"\x04lost\x18\a \x01(\tR\x04lost\"i\n" +
 	"\x05Purge\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\x12\x1a\n" +
 	"\bprogress\x18\x02 \x01(\x05R\bprogress\x12\x14\n" +
