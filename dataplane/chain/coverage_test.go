@@ -53,6 +53,7 @@ var crashed = map[string]string{
 	"View.Repair":              "TestCrashDuringRepair",
 	"Chain.SetImportMark":      "TestCrashDuringSetImportMark",
 	"Chain.CopyMeta":           "TestCrashDuringCopyMeta",
+	"Chain.DropLeaf":           "TestCrashDuringDropLeaf",
 	"Chain.Mend":               "TestCrashWhileLostFilesAreWrittenAnew",
 	"Chain.Restore":            "TestCrashWhileLostFilesAreWrittenAnew",
 	"Chain.Blank":              "TestCrashWhileALostFileIsMadeEmpty",

@@ -415,6 +415,20 @@ func (c *Files) mergeLayers(i int) error {
 	return nil
 }
 
+// DropLeaf removes a snapshot that is marked removed, if no other stands on it and nobody reads it;
+// otherwise it stays for the next purge. I/O is held back.
+func (c *Files) DropLeaf(s *Sidecars, name string) (Change, error) {
+	if err := errors.Join(c.usable(), s.usable()); err != nil {
+		return Change{}, err
+	}
+	file := snapshotFile(name)
+	if d := c.disks[file]; d == nil || !d.Removed || c.pins[file] > 0 || len(c.children(file)) > 0 {
+		return Change{}, nil
+	}
+	err := c.removeLeaf(s, file)
+	return c.changed(), err
+}
+
 // removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the
 // image, durably: an image without any would never be looked at again, while metadata without an
 // image is cleared by the next open.

@@ -2,6 +2,7 @@ package chain_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -337,4 +338,47 @@ func TestRevertOnFullDiskChangesNothing(t *testing.T) {
 
 func TestCrashDuringRevert(t *testing.T) {
 	testEveryCrash(t, nil, func(w *world) error { return w.c.Revert("one", "2026-11-21T10:00:00Z") })
+}
+
+// A snapshot on which nothing stands goes at once; one that others stand on, that is read, or that
+// is not marked removed stays.
+func TestDropLeaf(t *testing.T) {
+	w := purgeWorld(t)
+	w.must(w.c.Revert("s2", "2026-11-21T10:00:00Z"))
+	drop := func(name string) {
+		t.Helper()
+		ch, err := w.c.DropLeaf(w.c.Sidecars, name)
+		w.must(err)
+		w.c.Apply(ch)
+	}
+	want := hashes(t, w.c, "s0", "s1", "s2", "s3", chain.HeadName)
+	drop("s4")
+	w.must(w.c.MarkRemoved("s3"))
+	drop("s3")
+	drop("s9")
+	if got := listNames(t, w.c); got != "s0 s1 s2 s3 s4 volume-head" {
+		t.Fatalf("left: %s", got)
+	}
+	w.must(w.c.MarkRemoved("s4"))
+	drop("s4")
+	if got := listNames(t, w.c); got != "s0 s1 s2 s3 volume-head" {
+		t.Fatalf("left: %s", got)
+	}
+	if got := hashes(t, w.c, "s0", "s1", "s2", "s3", chain.HeadName); got != want {
+		t.Fatalf("%s\nwas\n%s", got, want)
+	}
+	w.reopen()
+	if got := listNames(t, w.c); got != "s0 s1 s2 s3 volume-head" {
+		t.Fatalf("opened again: %s", got)
+	}
+}
+
+func TestCrashDuringDropLeaf(t *testing.T) {
+	testEveryCrash(t, func(w *world) error {
+		return errors.Join(w.c.Revert("one", "2026-11-21T10:00:00Z"), w.c.MarkRemoved("two"))
+	}, func(w *world) error {
+		ch, err := w.c.DropLeaf(w.c.Sidecars, "two")
+		w.c.Apply(ch)
+		return err
+	})
 }

@@ -248,7 +248,7 @@ func clearReverts(views []view, out []repair) bool {
 	found := false
 	for i := range views {
 		if len(views[i].reverts) > 0 {
-			out[i].remove(views[i].reverts[0])
+			out[i].request = &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: views[i].reverts[0], Now: true}}
 			found = true
 		}
 	}

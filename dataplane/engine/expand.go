@@ -100,8 +100,8 @@ const revertLabel = "ankole-revert"
 // A revert could be interrupted when some heads are new and empty and others still hold what was to
 // be given up, without any sign of which is which: the snapshot to revert to may be the one below
 // the head already. So it begins with a snapshot of its own, after which every head is empty, and
-// whether a replica has reverted shows in what its head stands on (agree.go). What was given up
-// stays in that snapshot, marked removed, until the next purge.
+// whether a replica has reverted shows in what its head stands on (agree.go). That snapshot goes at
+// the end, with what was given up, and is never listed.
 func (e *Engine) checkRevert(m Revert) {
 	if err := e.mayChange(); err != nil {
 		m.Reply(err)
@@ -122,7 +122,7 @@ func (e *Engine) checkRevert(m Revert) {
 		{request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: before, Created: m.Created,
 			Labels: map[string]string{revertLabel: m.Name}}}, check: true},
 		{request: revert},
-		{request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: before}}},
+		{request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: before, Now: true}}},
 	}
 	e.freeze(func() {
 		e.checkAll(&change{request: revert, checkOnly: true, done: func(err error) {

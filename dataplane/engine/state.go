@@ -191,7 +191,27 @@ func (e *Engine) refreshThen(reply func(error)) {
 	reply(e.nobodyToAsk())
 }
 
-func snapshotsOf(layers []wire.Layer) []Snapshot {
+// snapshotsOf is the list for users: without what the engine keeps for its own safety, and with
+// whatever stands on that where it would stand otherwise.
+func snapshotsOf(all []wire.Layer) []Snapshot {
+	hidden := map[string]string{}
+	for _, l := range all {
+		if _, own := l.Labels[revertLabel]; own && l.Name != "" {
+			hidden[l.Name] = l.Parent
+		}
+	}
+	var layers []wire.Layer
+	for _, l := range all {
+		if _, own := hidden[l.Name]; own {
+			continue
+		}
+		for range hidden {
+			if parent, own := hidden[l.Parent]; own {
+				l.Parent = parent
+			}
+		}
+		layers = append(layers, l)
+	}
 	children := map[string][]string{}
 	for _, l := range layers {
 		name := l.Name

@@ -233,8 +233,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	case m.ClearDirty != nil:
 		r.clearDirty(s, &hdr, m.ClearDirty)
 	case m.RemoveSnapshot != nil:
-		name := m.RemoveSnapshot.Name
-		r.blocking(s, &hdr, func(w *worker) error { return w.removeSnapshot(name) })
+		r.removeSnapshot(s, &hdr, *m.RemoveSnapshot)
 	case m.Purge != nil:
 		r.purgePiece(s, &hdr, m.Purge)
 	case m.Revert != nil:

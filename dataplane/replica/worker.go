@@ -303,6 +303,20 @@ func (w *worker) copyMeta() any {
 	return result{err: w.files.CopyMeta()}
 }
 
+// removeSnapshot marks a snapshot as removed, and removes it if that is asked for.
+func (r *Replica) removeSnapshot(s *session, h *wire.Header, m wire.RemoveSnapshot) {
+	if !m.Now {
+		r.blocking(s, h, func(w *worker) error { return w.removeSnapshot(m.Name) })
+		return
+	}
+	r.changing(s, h, func(w *worker, l *sidecarSet) error {
+		if err := w.removeSnapshot(m.Name); err != nil {
+			return err
+		}
+		return w.change(w.files.DropLeaf(l.side, m.Name))
+	})
+}
+
 // removeSnapshot marks a snapshot as removed.
 func (w *worker) removeSnapshot(name string) error {
 	if name == chain.HeadName {

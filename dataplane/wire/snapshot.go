@@ -3,6 +3,8 @@ package wire
 // RemoveSnapshot marks a snapshot as removed: the next purge gives its space back.
 type RemoveSnapshot struct {
 	Name string `json:"name"`
+	// Now: one on which no other stands goes at once.
+	Now bool `json:"now,omitempty"`
 }
 
 // PurgeRequest is one bounded piece of a purge. The engine asks for the next piece when it has the
