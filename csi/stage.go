@@ -222,11 +222,15 @@ func (n *node) lookAt(s staging) (content, error) {
 // mkfs makes a file system. Nothing forces the programs, which refuse a device that is mounted, and
 // mkfs.xfs one with content; it is forced only over what itself has left.
 func (n *node) mkfs(s staging, half bool) error {
+	wanted := s.mkfs
 	args := map[string][]string{fsExt4: {"-m0"}}[s.fsType]
-	if half && s.fsType == fsXFS {
+	switch {
+	case !half:
+		wanted = withoutDiscard(s.fsType, wanted) // nothing is there that could be given back
+	case s.fsType == fsXFS:
 		args = []string{"-f"}
 	}
-	args = append(append(slices.Clone(s.mkfs), args...), s.device.path)
+	args = append(append(slices.Clone(wanted), args...), s.device.path)
 	n.log.Info("making a file system", "device", s.device.path, "type", s.fsType, "arguments", args)
 	out, err := n.run.Command("mkfs."+s.fsType, args...).CombinedOutput()
 	if err != nil {
@@ -234,6 +238,34 @@ func (n *node) mkfs(s staging, half bool) error {
 	}
 	n.step("formatted")
 	return nil
+}
+
+// withoutDiscard adds to the arguments of mkfs that the device is not discarded first, unless they
+// say something about it.
+func withoutDiscard(fsType string, wanted []string) []string {
+	args := slices.Clone(wanted)
+	if fsType == fsXFS {
+		if slices.Contains(args, "-K") {
+			return args
+		}
+		return append(args, "-K")
+	}
+	if fsType != fsExt4 || slices.Contains(args, "-K") {
+		return args
+	}
+	for i, a := range args { // mke2fs takes the last -E only
+		at := i
+		if a == "-E" && i+1 < len(args) {
+			at = i + 1
+		} else if !strings.HasPrefix(a, "-E") || a == "-E" {
+			continue
+		}
+		if !strings.Contains(args[at], "discard") {
+			args[at] += ",nodiscard"
+		}
+		return args
+	}
+	return append(args, "-E", "nodiscard")
 }
 
 // Exit status of fsck: a sum of bits, see fsck(8).

@@ -185,9 +185,11 @@ type Engine struct {
 	freeTask []uint32
 	ranges   rangeLocks
 	dirty    dirtyLog
-	resync   *resync
-	frozen   int // holders of the write stop (snapshot, rebuild start)
-	onQuiet  []func()
+	// unwritten is where discards change nothing.
+	unwritten unwritten
+	resync    *resync
+	frozen    int // holders of the write stop (snapshot, rebuild start)
+	onQuiet   []func()
 	// onDropClosed waits until no drop is open.
 	onDropClosed []func()
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the

@@ -252,6 +252,7 @@ func (e *Engine) serve() {
 	}
 	e.serving = true
 	e.announceSize()
+	e.unwritten.begin(e)
 	if e.count(RW) == 0 && e.lostSince == clock.Never {
 		e.lostSince = e.now // the last one failed while regions were compared
 	}

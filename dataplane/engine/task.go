@@ -149,6 +149,7 @@ func (e *Engine) send(t *task, mask uint32) {
 		wire.Prepare(e.arena, &h, seg)
 		inHeadroom = wire.EncodeInHeadroom(e.arena, &h, seg)
 	}
+	e.unwritten.note(t)
 	t.sent = e.now
 	t.asked |= mask
 	t.pending |= mask

@@ -36,6 +36,11 @@ func (e *Engine) beginZeroes(r *request) {
 // answered. When one has failed, so has the request.
 func (e *Engine) moreZeroes(r *request) {
 	for r.next < r.end && r.pieces <= zeroPieces && r.code == block.OK {
+		if r.kind == wire.Discard {
+			if r.next = e.unwritten.skip(e, r.next, r.end); r.next == r.end {
+				return
+			}
+		}
 		off, n := r.next, min(r.end-r.next, zeroWindow-r.next%zeroWindow)
 		r.next += n
 		e.start(e.piece(r, r.kind, off, n))

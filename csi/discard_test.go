@@ -1,0 +1,46 @@
+package csi
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// TestWithoutDiscard: what mkfs is told of discards is added to what the class wants of it, and
+// nothing is if that says something about it.
+func TestWithoutDiscard(t *testing.T) {
+	for _, c := range []struct{ fs, wanted, want string }{
+		{fsExt4, "", "-E nodiscard"},
+		{fsExt4, "-b 1024 -O ^64bit", "-b 1024 -O ^64bit -E nodiscard"},
+		{fsExt4, "-E stride=4 -b 4096", "-E stride=4,nodiscard -b 4096"},
+		{fsExt4, "-Estride=4", "-Estride=4,nodiscard"},
+		{fsExt4, "-E discard", "-E discard"},
+		{fsExt4, "-K", "-K"},
+		{fsXFS, "", "-K"},
+		{fsXFS, "-m bigtime=0", "-m bigtime=0 -K"},
+		{fsXFS, "-K", "-K"},
+	} {
+		wanted := strings.Fields(c.wanted)
+		if got := strings.Join(withoutDiscard(c.fs, wanted), " "); got != c.want {
+			t.Errorf("%s %q: %q", c.fs, c.wanted, got)
+		}
+		if strings.Join(wanted, " ") != c.wanted {
+			t.Errorf("%s %q was changed to %q", c.fs, c.wanted, wanted)
+		}
+	}
+}
+
+// TestFormattingDiscardsNothing: both programs take what they are told, and the device is staged.
+func TestFormattingDiscardsNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ fs, params string }{{fsExt4, "-E stride=4"}, {fsXFS, "-m bigtime=0"}} {
+		b := newBed(t, 320*mib)
+		_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
+			StagingTargetPath: b.staging(), VolumeCapability: capability(c.fs, once),
+			VolumeContext: map[string]string{paramMkfs: c.params, "numberOfReplicas": "3"}})
+		b.must(err)
+		b.must(b.unstage())
+	}
+}
