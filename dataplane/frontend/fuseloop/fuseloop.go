@@ -9,8 +9,9 @@
 // What the kernel makes of the answers shapes the code. Without ASYNC_DIO it keeps one request
 // under way, so that is asked for. A request answered ENOSYS once is never sent again and reported
 // as success from then on, so FSYNC and FALLOCATE get a real answer always. Requests beyond the
-// size a file reports are not stopped by the kernel when they write, so they are checked here. The
-// attributes are never cached, so that a new size is seen.
+// size a file reports are not stopped by the kernel when they write, so they are checked here.
+// Attributes stay valid, since the kernel asks for them on behalf of anybody who lists the host's
+// loop devices; a new size is told.
 //
 // A server that was killed leaves requests behind that the kernel has handed out and nobody will
 // answer. Its successor on the same connection (Config.Resume) asks for them to be sent again
@@ -378,7 +379,7 @@ func (f *Frontend) release(slot uint32) {
 	f.free = append(f.free, slot)
 }
 
-// SetSize implements frontend.Frontend. The kernel learns the size when it asks for it next.
+// SetSize implements frontend.Frontend. The kernel is told by whoever has the block device.
 func (f *Frontend) SetSize(size int64, _ *[]loop.Op) { f.size = size }
 
 // lost notes that the connection has ended.

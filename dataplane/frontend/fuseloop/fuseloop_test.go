@@ -55,7 +55,7 @@ func TestTheFileSystemIsOneFile(t *testing.T) {
 	k := newScript(t, nil)
 	b := k.want(k.ask(opLookup, rootNode, []byte("vol\x00")), 0)
 	if node, valid, size := ne.Uint64(b), ne.Uint64(b[24:]),
-		ne.Uint64(b[48:]); node != fileNode || valid != 0 || size != testSize {
+		ne.Uint64(b[48:]); node != fileNode || valid != attrValid || size != testSize {
 		t.Errorf("node %d, attributes valid %d s, size %d", node, valid, size)
 	}
 	if mode := ne.Uint32(b[40+60:]); mode != modeFile {
@@ -385,7 +385,7 @@ func TestTheEndOfTheMountIsNoticed(t *testing.T) {
 func TestANewSizeIsSeen(t *testing.T) {
 	k := newScript(t, nil)
 	k.f.SetSize(2<<30, &k.out)
-	if b := k.want(k.ask(opGetattr, fileNode, words(0, 0)), 0); ne.Uint64(b) != 0 || ne.Uint64(b[24:]) != 2<<30 {
+	if b := k.want(k.ask(opGetattr, fileNode, words(0, 0)), 0); ne.Uint64(b) != attrValid || ne.Uint64(b[24:]) != 2<<30 {
 		t.Errorf("valid for %d s, size %d", ne.Uint64(b), ne.Uint64(b[24:]))
 	}
 	k.want(k.ask(opWrite, fileNode, writeBody(2<<30-512, make([]byte, 512))), 0)

@@ -120,6 +120,10 @@ func putOut(p []byte, size int, errno int32, unique uint64) {
 	ne.PutUint64(p[8:], unique)
 }
 
+// attrValid is how long the kernel may take attributes for valid, in seconds: for ever. A new size
+// it is told (SizeNotice, or the answer to SETATTR, which always counts).
+const attrValid = 1 << 31
+
 // putAttr encodes the attributes of a node (88 bytes).
 func putAttr(p []byte, node uint64, size int64) {
 	clear(p[:88])

@@ -227,16 +227,19 @@ func (f *Frontend) lookup(h *header, in, out []byte) (int32, int) {
 	}
 	clear(out[:40])
 	ne.PutUint64(out, fileNode)
+	ne.PutUint64(out[24:], attrValid)
 	putAttr(out[40:], fileNode, f.size)
 	return 0, 128
 }
 
-// getattr answers with attributes that are valid for no time: a new size is seen at the next look.
+// getattr answers with attributes that stay valid: whoever lists loop devices has the kernel look
+// at them, and must not wait for a server that is away.
 func (f *Frontend) getattr(node uint64, out []byte) (int32, int) {
 	if node != rootNode && node != fileNode {
 		return errNoEntry, 0
 	}
 	clear(out[:16])
+	ne.PutUint64(out, attrValid)
 	putAttr(out[16:], node, f.size)
 	return 0, 104
 }

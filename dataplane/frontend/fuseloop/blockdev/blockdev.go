@@ -252,7 +252,7 @@ func (d *Device) Expose(ctx context.Context) error {
 // Resize lets the loop device take over the frontend's size, in bytes, which is not smaller than
 // any before it. The frontend must be serving.
 func (d *Device) Resize(ctx context.Context, size int64) error {
-	refresh := d.refreshSize
+	refresh := func() error { return d.refreshSize(size) }
 	if !d.mounted {
 		if _, err := unix.Write(d.fuse, fuseloop.SizeNotice(size)); err != nil {
 			return fmt.Errorf("block device %s: tell the kernel its size: %w", d.cfg.Volume, err)
@@ -282,7 +282,7 @@ func (d *Device) Fit(ctx context.Context, size int64) error {
 // Asking for the attributes is not enough: the kernel drops the size in an answer to GETATTR if any
 // write was completed between question and answer, while stat shows it all the same. The answer to
 // SETATTR always counts, and setting the times is one that changes nothing.
-func (d *Device) refreshSize() error {
+func (d *Device) refreshSize(size int64) error {
 	now := unix.Timespec{Nsec: unix.UTIME_NOW}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.file(), []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("refresh the size of %s: %w", d.file(), err)
@@ -295,9 +295,9 @@ func (d *Device) refreshSize() error {
 	if err := unix.Statx(unix.AT_FDCWD, d.file(), unix.AT_STATX_DONT_SYNC, unix.STATX_SIZE, &inode); err != nil {
 		return fmt.Errorf("size of the inode of %s: %w", d.file(), err)
 	}
-	if int64(inode.Size) != file.Size {
-		return fmt.Errorf("%s has %d bytes, and the kernel's inode holds on to %d; try again", d.file(), file.Size,
-			inode.Size)
+	if file.Size < size || int64(inode.Size) != file.Size {
+		return fmt.Errorf("%s has %d bytes, and the kernel holds on to %d, its inode to %d; try again", d.file(), size,
+			file.Size, inode.Size)
 	}
 	return nil
 }

@@ -145,6 +145,53 @@ func TestTearDownIsBoundedWhileTheVolumeHangs(t *testing.T) {
 	tr.cfg.Timeout = 0
 }
 
+// Whoever lists loop devices has the kernel look at the file that each of them lies on. A server
+// that does not answer makes nobody wait for that, whatever was written before; nor does it after
+// the size has changed.
+func TestLoopDeviceIsListedWhileTheServerIsAway(t *testing.T) {
+	tr := newTransport(t)
+	r := frontendtest.Up(t, tr, 8<<20, nil)
+	c := tr.Open(t)
+	if _, err := c.WriteAt(alignedPage(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Trim(4096, 4096); err != nil {
+		t.Fatal(err)
+	}
+	r.Do(func(v *frontendtest.Device, out *[]loop.Op) { v.Resize(16<<20, out) })
+	if err := tr.dev.Resize(t.Context(), 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WriteAt(alignedPage(), 8192); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(tr.dev.Path(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	away, back := make(chan struct{}), make(chan struct{})
+	go r.Do(func(*frontendtest.Device, *[]loop.Op) { // the core does nothing meanwhile
+		close(away)
+		<-back
+	})
+	<-away
+	defer close(back)
+	listed := make(chan error, 1)
+	go func() {
+		_, err := unix.IoctlLoopGetStatus64(fd)
+		listed <- err
+	}()
+	select {
+	case err := <-listed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the state of the loop device waits for the server")
+	}
+}
+
 func TestDiscardLimitsAreThoseOfTheVolume(t *testing.T) {
 	tr := newTransport(t)
 	tr.cfg.BlockSize = 4096

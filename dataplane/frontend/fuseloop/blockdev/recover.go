@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/barethread"
+	"ankole.storage/block"
 )
 
 // Recover removes node, loop device and mount of a volume whose server died. It returns ErrInUse if
@@ -264,25 +265,37 @@ func (d *Device) leftLoops(ctx context.Context) ([]int, error) {
 }
 
 // isDead reports that the file of loop device n is on a FUSE file system whose connection has
-// ended. One that does not answer is not dead.
+// ended: it cannot be read any more. One that does not answer is not dead. The state of the loop
+// device says nothing, since the attributes of its file stay valid.
 func (d *Device) isDead(ctx context.Context, n int) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	answer := make(chan error, 1)
 	go func() {
 		answer <- barethread.Run(func() error {
-			return withLoop(n, func(fd int) error {
-				_, err := unix.IoctlLoopGetStatus64(fd) // the kernel asks the file for its attributes
-				return err
-			})
+			return withLoop(n, readDirect)
 		})
 	}()
 	select {
 	case err := <-answer:
-		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+		return errors.Is(err, unix.EIO)
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// readDirect reads the first page of an open loop device past the page cache.
+func readDirect(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_DIRECT); err != nil {
+		return err
+	}
+	page, err := unix.Mmap(-1, 0, block.Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	_, err = unix.Pread(fd, page, 0)
+	return err
 }
 
 // removeNode removes a node left behind: of a dead predecessor, or of a number that is none of the
