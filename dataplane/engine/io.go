@@ -47,6 +47,9 @@ func (e *Engine) carryOut(r *request) {
 		e.start(e.piece(r, wire.Flush, 0, 0))
 	case block.WriteZeroes:
 		e.beginZeroes(r)
+		if r.Trim && r.pieces > 1 { // not of what was never written
+			e.markChain()
+		}
 	case block.Discard:
 		// Only whole blocks are given back; the edges keep their content, which discard allows.
 		beg, end := (r.Off+block.Size-1)&^(block.Size-1), (r.Off+r.Len)&^(block.Size-1)

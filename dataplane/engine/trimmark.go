@@ -18,7 +18,8 @@ const (
 // chainMarks is the work of option UnmapMarkSnapChainRemoved: whoever discards wants space back, so
 // with the option the snapshots that stand between the head and the nearest branch are given up,
 // marked removed for the next purge. Those below a branch are somebody else's history too and stay,
-// as does what they hold.
+// as does what they hold. A block device asks in one way for discards and for zeroes that may give
+// space back; so there both count, but for what was never written, which mkfs zeroes.
 type chainMarks struct {
 	running   bool
 	notBefore clock.Ticks

@@ -8,6 +8,7 @@ import (
 
 	"ankole.storage/block"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/wire"
 )
 
@@ -100,6 +101,39 @@ func TestDiscardWhileTheChainCannotBeMarked(t *testing.T) {
 		return len(g.fakes[0].markedSnapshots()) == 1 && len(g.fakes[1].markedSnapshots()) == 1
 	})
 	g.expectModes("a=RW b=RW")
+}
+
+// A block device asks for a discard by zeroes that may give space back. That marks the chain too,
+// unless nothing was ever written there; zeroes of others, and those that keep their space, do not.
+func TestTrimOfABlockDeviceMarksTheChain(t *testing.T) {
+	for name, c := range map[string]struct {
+		trim, unmap, empty, want bool
+	}{
+		"block device":                   {true, true, false, true},
+		"block device, nothing is there": {true, true, true, false},
+		"zeroes that may give up space":  {false, true, false, false},
+		"zeroes":                         {false, false, false, false},
+	} {
+		g := newRig(t, 1, 16<<20)
+		g.fakes[0].layers = []wire.Layer{{Name: "a"}, {Parent: "a"}}
+		g.fakes[0].reply.Empty = c.empty
+		g.start()
+		g.until("the chain is known", func() bool { return len(g.state.Snapshots) == 2 })
+		on := true
+		g.proc.Post(engine.SetOptions{UnmapMarkSnapChainRemoved: &on, Reply: func(error) {}})
+		g.until("option", func() bool { return g.state.Options.UnmapMarkSnapChainRemoved })
+		call := &call{req: frontend.Request{Kind: block.WriteZeroes, Len: 1 << 20, Unmap: c.unmap, Trim: c.trim}}
+		g.front.queue = append(g.front.queue, call)
+		g.front.signal.Raise()
+		if code := g.finish(call); code != block.OK {
+			t.Fatal(code)
+		}
+		if c.want {
+			g.until(name+": marked", func() bool { return len(g.fakes[0].markedSnapshots()) == 1 })
+			continue
+		}
+		g.never(name+": marked", 2*time.Second, func() bool { return len(g.fakes[0].markedSnapshots()) > 0 })
+	}
 }
 
 // A discard that follows a revert at once marks nothing of the branch that the head has left,

@@ -26,9 +26,11 @@ type Request struct {
 	FUA bool
 	// Unmap: WriteZeroes may be done by giving the space back, wherever the range reads zero then.
 	Unmap bool
-	Off   int64
-	Len   int64
-	Buf   loop.Buf
+	// Trim: the WriteZeroes may be a discard; the frontend cannot tell.
+	Trim bool
+	Off  int64
+	Len  int64
+	Buf  loop.Buf
 }
 
 // Frontend is one way to offer a volume. All methods are called by the engine's core; none blocks.

@@ -217,7 +217,7 @@ func TestFlushAndZeroingReachTheEngine(t *testing.T) {
 		t.Fatalf("%d requests", len(k.reqs))
 	}
 	for i, w := range want {
-		if r := k.reqs[i]; r.Kind != w.kind || r.Unmap != w.unmap || r.Len != w.len {
+		if r := k.reqs[i]; r.Kind != w.kind || r.Unmap != w.unmap || r.Trim != w.unmap || r.Len != w.len {
 			t.Errorf("request %d is %+v, want %+v", i, r, w)
 		}
 	}

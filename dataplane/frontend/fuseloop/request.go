@@ -154,7 +154,7 @@ func (f *Frontend) fallocate(h *header, head []byte, reqs *[]frontend.Request, o
 	q := frontend.Request{Kind: block.WriteZeroes, Off: int64(off), Len: int64(n)}
 	switch mode {
 	case fallocPunch | fallocKeepSize:
-		q.Unmap = true
+		q.Unmap, q.Trim = true, true // a loop device asks so for both
 	case fallocZero | fallocKeepSize, fallocZero:
 	default:
 		f.refuse(h.unique, errOpNotSupp, out)
