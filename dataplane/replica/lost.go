@@ -75,7 +75,7 @@ func (r *Replica) look(then func()) {
 		}
 	}})
 	r.enqueue(&metaOp{run: (*worker).look, done: func(v any) {
-		res := v.(looked2)
+		res := v.(lookedFor)
 		l.looking, l.lookAt = false, r.now.Add(lookEvery)
 		if res.err != nil && len(res.lost) == 0 {
 			r.cfg.Event("metadata-lost", res.err.Error())
@@ -85,17 +85,17 @@ func (r *Replica) look(then func()) {
 	}})
 }
 
-type looked2 struct {
+type lookedFor struct {
 	lost []string
 	err  error
 }
 
 func (w *worker) look() any {
 	if w.files == nil {
-		return looked2{}
+		return lookedFor{}
 	}
 	lost, err := w.files.Lost()
-	return looked2{lost, err}
+	return lookedFor{lost, err}
 }
 
 func (l *sidecarSet) mend() any {

@@ -113,3 +113,33 @@ func TestHeadRemovedBeforeTheEnd(t *testing.T) {
 	v.StartEngine()
 	w.Verify(t, v.Dial())
 }
+
+// TestHeadRemovedBeforeTheEndOfOneOfSeveral ends one of two replicas in the moment in which it has
+// lost its head: the directory is a rebuild target then, and the same one is rebuilt.
+func TestHeadRemovedBeforeTheEndOfOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	v := rig.New(t, 2, 32*mib)
+	v.StartEngine()
+	w := rig.StartLoad(t, v.Dial(), v.Size, 14)
+	w.AwaitMore(t, 200)
+	_, err := v.Control().SnapshotCreate(context.Background(),
+		&enginev1.SnapshotCreateRequest{Name: "a", UserCreated: true})
+	rig.Final(t, err)
+	w.AwaitMore(t, 200)
+	w.Finish()
+	v.StopEngine()
+	victim := v.Replicas[1]
+	for _, name := range append(heads(t, victim), filepath.Join(victim.Dir, "volume-snap-a.img")) {
+		rig.Final(t, os.Remove(name))
+	}
+	victim.Stop()
+	victim.Start()
+	v.StartEngine()
+	v.Rebuild(victim)
+	w.Verify(t, v.Dial())
+	v.StopEngine()
+	for _, r := range v.Replicas {
+		r.Stop()
+	}
+	identical(t, v.Replicas...)
+}
