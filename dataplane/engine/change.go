@@ -273,6 +273,7 @@ func (e *Engine) changeDone(c *change, verdicts []verdict) {
 			}
 		}
 		err = nil
+		e.changes++
 		if c.made != nil {
 			c.made()
 		}

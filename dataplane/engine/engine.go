@@ -200,6 +200,8 @@ type Engine struct {
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
 	purge            *purging
+	// changes counts the changes of the chains that were made.
+	changes uint64
 	// scrub is the scrub under way, scrubbed what is known about it or the last one.
 	scrub    *scrubJob
 	scrubbed *Scrubbing

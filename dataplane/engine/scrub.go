@@ -53,7 +53,7 @@ const (
 	scrubBandwidth = 64 << 20
 	// maxFindings bounds the list kept in the state; the counters go on.
 	maxFindings = 100
-	// scrubRestarts bounds how often a snapshot is begun again because the set of replicas changed.
+	// scrubRestarts bounds how often a snapshot is begun again because replicas or snapshots changed.
 	scrubRestarts = 16
 )
 
@@ -113,8 +113,11 @@ type scrubJob struct {
 	rehash  bool
 	suspect bool // checksums have shown damage: compare
 	starts  int
-	// repaired are the replicas whose copy of a piece, by its offset, was repaired in any snapshot.
-	repaired map[int64][]*link
+	// opens is the stage that follows scrubOpening. found are pieces that are to be repaired before
+	// more are compared.
+	opens scrubStage
+	found []foundPiece
+	newer newer
 	// waiting counts answers that are outstanding; the job goes on when there are none.
 	waiting int
 	due     clock.Ticks
@@ -132,6 +135,10 @@ const (
 	scrubHashing
 	scrubOpening
 	scrubComparing
+	// These three are a repair: see newer.
+	scrubNoting
+	scrubRepairing
+	scrubRestoring
 	scrubClosing
 	scrubRehashing
 )
@@ -233,7 +240,7 @@ func (e *Engine) scrubStep(j *scrubJob) bool {
 	switch {
 	case e.fatal != "" || e.stopping != nil:
 		j.end("error", "the engine has stopped")
-	case j.cancel:
+	case j.cancel && j.stage != scrubRepairing && j.stage != scrubRestoring:
 		j.endHashes(func() { j.closeViews(func() { j.end("cancelled", j.why) }) })
 	case e.changing != "" || e.frozen > 0 || e.rebuilding() != nil || !e.serving || e.mask(RW) == 0:
 		j.due = clock.Never // a change is waited for, not a time
@@ -282,7 +289,7 @@ func (j *scrubJob) end(state, reason string) {
 
 // step does what is next. Nothing is outstanding.
 func (j *scrubJob) step() {
-	if j.stage == scrubComparing && !slices.Equal(j.members, j.e.withMode(RW)) {
+	if (j.stage == scrubComparing || j.stage == scrubNoting) && !slices.Equal(j.members, j.e.withMode(RW)) {
 		// A replica came or went: what was compared without it says nothing about it.
 		j.restart()
 		return
@@ -296,6 +303,12 @@ func (j *scrubJob) step() {
 		j.open()
 	case scrubComparing:
 		j.compare()
+	case scrubNoting:
+		j.note()
+	case scrubRepairing:
+		j.repairFound()
+	case scrubRestoring:
+		j.restore()
 	case scrubClosing:
 		j.closeViews(func() { j.stage, j.members, j.rehash = scrubRehashing, j.e.withMode(RW), false })
 	}
@@ -320,7 +333,7 @@ func (j *scrubJob) begin() {
 // nothing to compare with.
 func (j *scrubJob) first() {
 	j.members, j.next = j.e.withMode(RW), 0
-	j.stage, j.rehash = scrubOpening, false
+	j.stage, j.opens, j.found, j.rehash = scrubOpening, scrubComparing, nil, false
 	if j.req.Mode == ScrubFastCheck && !j.suspect || len(j.members) < 2 {
 		j.stage, j.rehash = scrubHashing, j.req.Mode == ScrubEnabled || j.hash != nil && j.hash.Rehash
 	}
@@ -328,7 +341,7 @@ func (j *scrubJob) first() {
 
 func (j *scrubJob) restart() {
 	if j.starts++; j.starts > scrubRestarts {
-		j.closeViews(func() { j.end("error", "the set of replicas keeps changing; try again later") })
+		j.closeViews(func() { j.end("error", "replicas or snapshots keep changing; try again later") })
 		return
 	}
 	j.closeViews(j.first)

@@ -18,11 +18,16 @@ import (
 // is not this repair's to judge and must not be copied.
 type keeping struct {
 	j *scrubJob
+	// view: of the snapshot that is open, not of the head.
+	view bool
 	// targets are yet to be kept, sources are not repaired.
 	targets, sources []*link
 	whole            part
 	// snapshot is the hash of what the snapshot is to have in the whole range.
 	snapshot []byte
+	// same is called with a part in which the first target reads the same as another replica, and
+	// goes on with next.
+	same func(p part, reads *link)
 	// left are the parts of the first target that are yet to be looked at.
 	left    []part
 	written uint32
@@ -35,7 +40,14 @@ type keeping struct {
 func (j *scrubJob) keepHeads(off, n int64, targets, sources []*link, snapshot []byte, then func(why string)) {
 	whole := part{off: off, n: n}
 	k := &keeping{j: j, targets: targets, sources: sources, whole: whole, left: []part{whole},
-		snapshot: snapshot, then: then}
+		snapshot: snapshot}
+	k.same, k.then = k.write, func(why string) {
+		if why != "" || k.written == 0 {
+			then(why)
+			return
+		}
+		k.flush(then)
+	}
 	k.next()
 }
 
@@ -43,7 +55,7 @@ func (j *scrubJob) keepHeads(off, n int64, targets, sources []*link, snapshot []
 func (k *keeping) next() {
 	switch {
 	case len(k.left) == 0 && len(k.targets) == 1:
-		k.flush()
+		k.then("")
 		return
 	case len(k.left) == 0:
 		k.targets, k.left = k.targets[1:], []part{k.whole}
@@ -52,7 +64,7 @@ func (k *keeping) next() {
 	k.left = k.left[:len(k.left)-1]
 	e := k.j.e
 	t := e.newTask(wire.Hash)
-	t.off, t.n = p.off, p.n
+	t.off, t.n, t.view = p.off, p.n, k.view
 	e.askHashes(t, k.j.mask(k.sources)|k.targets[0].readyBit(), func(t *task, sums map[uint32][]byte) {
 		code := t.code
 		e.freeOf(t)
@@ -64,14 +76,16 @@ func (k *keeping) next() {
 func (k *keeping) told(p part, sums map[uint32][]byte, code block.Code) {
 	target := k.targets[0]
 	own := sums[target.bit()]
-	read, same, through := 0, false, p == k.whole
+	read, same, through := 0, (*link)(nil), p == k.whole
 	for _, l := range k.sources {
 		sum := sums[l.bit()]
 		if sum == nil {
 			continue
 		}
 		read++
-		same = same || bytes.Equal(sum, own)
+		if bytes.Equal(sum, own) {
+			same = l
+		}
 		through = through && bytes.Equal(sum, k.snapshot)
 	}
 	switch {
@@ -79,20 +93,20 @@ func (k *keeping) told(p part, sums map[uint32][]byte, code block.Code) {
 		k.then("the replica was lost")
 	case read == len(k.sources) && through:
 		k.next() // what the repair makes of it is what users read elsewhere
-	case own != nil && same:
-		k.write(p)
+	case own != nil && same != nil:
+		k.same(p, same)
 	case p.divisible():
 		k.left = append(k.left, p.halves()...)
 		k.next()
 	case own != nil && read == 0:
-		k.then("what users read there cannot be compared: " + code.String())
+		k.then("what is read there cannot be compared: " + code.String())
 	default:
 		k.next()
 	}
 }
 
 // write writes to the target's head what it reads there.
-func (k *keeping) write(p part) {
+func (k *keeping) write(p part, _ *link) {
 	e, target := k.j.e, k.targets[0]
 	e.transfer(&transfer{off: p.off, n: p.n, from: target,
 		to: func() uint32 { return target.readyBit() & e.mask(RW) },
@@ -107,20 +121,16 @@ func (k *keeping) write(p part) {
 }
 
 // flush makes durable what was written.
-func (k *keeping) flush() {
-	if k.written == 0 {
-		k.then("")
-		return
-	}
+func (k *keeping) flush(then func(why string)) {
 	e := k.j.e
 	e.internal(e.newTask(wire.Flush), k.written, func(t *task) {
 		bad, code := t.bad|t.full, t.code
 		e.freeOf(t)
 		if bad != 0 {
 			e.dropEach(bad, "flush failed: "+code.String())
-			k.then("what users read there cannot be kept: " + code.String())
+			then("what users read there cannot be kept: " + code.String())
 			return
 		}
-		k.then("")
+		then("")
 	})
 }

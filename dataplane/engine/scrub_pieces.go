@@ -50,7 +50,7 @@ func (j *scrubJob) open() {
 					return
 				}
 			}
-			j.size, j.stage = replies[0].View.Size, scrubComparing
+			j.size, j.stage, j.newer.open = replies[0].View.Size, j.opens, ""
 		})
 }
 
@@ -71,6 +71,10 @@ func (j *scrubJob) endHashes(then func()) {
 
 // compare asks all members for the hash of the next piece.
 func (j *scrubJob) compare() {
+	if len(j.found) == maxFound || j.next >= j.size && len(j.found) > 0 {
+		j.mend()
+		return
+	}
 	if j.next >= j.size {
 		j.stage = scrubClosing
 		j.step()
@@ -133,10 +137,7 @@ func (j *scrubJob) judge(off, n int64, copies []copyOf) {
 					where[i] = describeRot(replies[i].Verify.Rot)
 				}
 			}
-			d, ok := j.decideByRepair(off, copies)
-			if !ok {
-				d = decide(copies)
-			}
+			d := decide(copies)
 			if d.source < 0 {
 				for i, l := range j.members {
 					j.find(Finding{Replica: l.addr, Snapshot: j.name, Off: off, Len: n,
@@ -145,7 +146,7 @@ func (j *scrubJob) judge(off, n int64, copies []copyOf) {
 				return
 			}
 			if len(d.repair) > 0 {
-				j.repair(off, n, copies, where, d)
+				j.found = append(j.found, foundPiece{off, n, copies, where, d})
 			}
 		})
 }
@@ -171,39 +172,32 @@ func describeRot(rot []wire.Rot) string {
 
 // repair writes the source's content to the others, and looks whether they have it then. Nobody
 // reads or writes the range meanwhile, and what users read there stays: see keeping.
-func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decision) {
-	e := j.e
-	source, targets, sources := j.members[d.source], []*link{}, []*link{}
-	for i, l := range j.members {
-		if slices.Contains(d.repair, i) {
-			targets = append(targets, l)
-		} else {
-			sources = append(sources, l)
-		}
-	}
-	failed := func(text string) {
-		for _, i := range d.repair {
-			j.find(Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n,
-				Text: condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + text})
-		}
-	}
+func (j *scrubJob) repair(f foundPiece) {
+	e, off, n := j.e, f.off, f.n
+	source := j.members[f.d.source]
+	targets, sources := j.parties(f.d)
 	j.waiting++
 	e.ranges.lock(off, n, true, func() {
 		e.writes++ // whoever wants no write in flight waits for this one
 		end := func(text string) {
 			if text != "" {
-				failed(text)
+				j.notRepaired(&f, text)
 			}
 			j.waiting--
 			e.ranges.unlock(off, n, true)
 			e.writes--
 			e.quiet()
 		}
+		if e.changes != j.newer.changes {
+			j.found = append(j.found, f) // there may be another newer snapshot
+			end("")
+			return
+		}
 		if e.stopping != nil || e.frozen > 0 || e.dirty.torn(off) {
 			end("writes are stopped, or one has failed there; the next scrub tries again")
 			return
 		}
-		j.keepHeads(off, n, targets, sources, copies[d.source].sum, func(why string) {
+		j.keepHeads(off, n, targets, sources, f.copies[f.d.source].sum, func(why string) {
 			if why != "" {
 				end(why)
 				return
@@ -215,8 +209,7 @@ func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decis
 						end("it cannot be read: " + r.read.String())
 						return
 					}
-					j.noteRepair(off, targets)
-					j.sums(off, n, func(after []copyOf) { j.told(off, n, copies, after, where, d, r.write) })
+					j.sums(off, n, func(after []copyOf) { j.told(&f, after, r.write) })
 					end("")
 				}})
 		})
@@ -224,56 +217,38 @@ func (j *scrubJob) repair(off, n int64, copies []copyOf, where []string, d decis
 }
 
 // told notes what a repair has led to.
-func (j *scrubJob) told(off, n int64, copies, after []copyOf, where []string, d decision, code block.Code) {
-	source := j.members[d.source]
-	for _, i := range d.repair {
-		f := Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: off, Len: n,
-			Repaired: bytes.Equal(after[i].sum, copies[d.source].sum)}
-		f.Text = condition(&copies[i]) + where[i] + "; repaired from " + source.addr
-		if !f.Repaired {
-			f.Text = condition(&copies[i]) + where[i] + "; not repaired from " + source.addr + ": " + code.String()
-		}
-		j.find(f)
-	}
-}
-
-// noteRepair remembers whose copies of a piece were repaired in a snapshot.
-func (j *scrubJob) noteRepair(off int64, targets []*link) {
-	if j.repaired == nil {
-		j.repaired = map[int64][]*link{}
-	}
-	for _, l := range targets {
-		if !slices.Contains(j.repaired[off], l) {
-			j.repaired[off] = append(j.repaired[off], l)
+func (j *scrubJob) told(f *foundPiece, after []copyOf, code block.Code) {
+	for _, i := range f.d.repair {
+		if bytes.Equal(after[i].sum, f.copies[f.d.source].sum) {
+			j.findPiece(f, i, true, "; repaired from "+j.members[f.d.source].addr)
+		} else {
+			j.findPiece(f, i, false, "; not repaired from "+j.members[f.d.source].addr+": "+code.String())
 		}
 	}
 }
 
-// decideByRepair decides about a piece that was repaired in an older snapshot: what newer ones read
-// through it may have changed, as in keeping, so they follow a copy that was not repaired, if all
-// sound ones of those are the same.
-func (j *scrubJob) decideByRepair(off int64, copies []copyOf) (decision, bool) {
-	d := decision{source: -1}
-	for i := range copies {
-		if copies[i].rotten() || slices.Contains(j.repaired[off], j.members[i]) {
-			continue
-		}
-		if d.source < 0 {
-			d.source = i
-		}
-		if !bytes.Equal(copies[i].sum, copies[d.source].sum) {
-			return d, false
+// notRepaired notes that a piece was not repaired on any of the copies that need it.
+func (j *scrubJob) notRepaired(f *foundPiece, why string) {
+	for _, i := range f.d.repair {
+		j.findPiece(f, i, false, "; not repaired from "+j.members[f.d.source].addr+": "+why)
+	}
+}
+
+func (j *scrubJob) findPiece(f *foundPiece, i int, repaired bool, text string) {
+	j.find(Finding{Replica: j.members[i].addr, Snapshot: j.name, Off: f.off, Len: f.n, Repaired: repaired,
+		Text: condition(&f.copies[i]) + f.where[i] + text})
+}
+
+// parties are the members whose copies a decision replaces, and the others.
+func (j *scrubJob) parties(d decision) (targets, sources []*link) {
+	for i, l := range j.members {
+		if slices.Contains(d.repair, i) {
+			targets = append(targets, l)
+		} else {
+			sources = append(sources, l)
 		}
 	}
-	if len(j.repaired[off]) == 0 || d.source < 0 {
-		return d, false
-	}
-	for i := range copies {
-		if !bytes.Equal(copies[i].sum, copies[d.source].sum) {
-			d.repair = append(d.repair, i)
-		}
-	}
-	return d, true
+	return targets, sources
 }
 
 // find notes damage.

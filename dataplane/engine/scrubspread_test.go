@@ -71,19 +71,8 @@ func TestScrubKeepsTheHeadBesideRot(t *testing.T) {
 	for _, replicas := range []int{2, 3} {
 		g := newScrubRig(t, replicas)
 		g.clean(engine.ScrubEnabled)
-		for _, r := range g.v.Replicas {
-			r.Kill()
-		}
-		g.proc.Kill()
-		g.damage(g.disk(1).Lose(g.image(1, "a"), at, n))
-		for _, r := range g.v.Replicas {
-			r.Start()
-		}
-		g.restart()
-		g.until("all serve", func() bool { return g.count(engine.RW) == replicas })
-		if code := g.finish(g.begin(block.WriteZeroes, at, n, nil)); code != block.OK {
-			t.Fatal(code)
-		}
+		g.losesBlocks("a", at, n)
+		g.zero(at, n)
 		want := g.sums(0)
 		g.damage(g.disk(0).Rot(g.image(0, "b"), 70000, 1))
 		if s := g.scrub(engine.ScrubEnabled); s.State != "complete" || s.Unrepaired != 0 || s.Repaired != 2 {
