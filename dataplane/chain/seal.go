@@ -220,9 +220,16 @@ func (e *copiedFile) difference(info disk.Info, moved bool) string {
 
 // writtenSince goes by the time of the last write, since what does not write moves only that of the
 // last change: chmod, another name, a defragmentation. A loss of power can bring back earlier
-// times. Whoever puts an older file there with its time (cp -p) leaves a later last change.
+// times. Whoever puts an older file there with its time (cp -p) leaves a later last change. Who
+// only gives a file its own time back, as archivers and backups do, may know no fractions of
+// seconds, or microseconds of them.
 func (e *copiedFile) writtenSince(info disk.Info) bool {
 	written, changed := info.MTime.UnixNano(), info.CTime.UnixNano()
+	for _, unit := range []time.Duration{time.Microsecond, time.Second} {
+		if written == e.MTime-e.MTime%int64(unit) {
+			return false
+		}
+	}
 	return written > e.MTime || written < e.MTime && changed > e.CTime
 }
 

@@ -77,6 +77,16 @@ func TestSeal(t *testing.T) {
 			})
 		}
 	}
+	set := func(image string, before, now int64) func(w *world) {
+		return func(w *world) {
+			w.editCopy(func(e map[string]any) {
+				if e["Name"] == image {
+					e["MTime"] = before
+				}
+			})
+			w.must(w.mem().Utime("/r/"+image, now))
+		}
+	}
 	without := func(key string) func(w *world) {
 		return func(w *world) { w.editCopy(func(e map[string]any) { delete(e, key) }) }
 	}
@@ -104,6 +114,10 @@ func TestSeal(t *testing.T) {
 			// fdatasync does not write the times to the disk.
 			"times that a loss of power has taken": {all(more(image, "MTime", 1), more(image, "CTime", 1)), ""},
 			"touched, as by chmod":                 {more(image, "CTime", -1), ""},
+			"its own time set, in seconds":         {set(image, 5e9+123456789, 5e9), ""},
+			"its own time set, in microseconds":    {set(image, 5e9+123456789, 5e9+123456000), ""},
+			"another time set, in seconds":         {set(image, 5e9+123456789, 4e9), "was written to"},
+			"written to within a second, time set": {set(image, 5e9+123456789, 5e9+100), "was written to"},
 			"another name for a moment": {func(w *world) {
 				w.must(w.fs.Link("/r/"+image, "/r/x"))
 				w.must(w.fs.Remove("/r/x"))

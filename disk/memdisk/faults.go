@@ -153,3 +153,16 @@ func (c *crash) names(d *directory) map[string]*node {
 	}
 	return out
 }
+
+// Utime sets the time of a file's last write, in nanoseconds, as utime(2) does.
+func (fs *FS) Utime(name string, mtime int64) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	n, err := fs.walk(name)
+	if err != nil {
+		return place("utime", name, err)
+	}
+	fs.touch(n, false)
+	n.mtime = mtime
+	return nil
+}
