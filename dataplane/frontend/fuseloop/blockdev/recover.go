@@ -270,19 +270,14 @@ func (d *Device) leftLoops(ctx context.Context) ([]int, error) {
 func (d *Device) isDead(ctx context.Context, n int) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	answer := make(chan error, 1)
-	go func() {
-		answer <- barethread.Run(func() error {
-			return withLoop(n, readDirect)
-		})
-	}()
-	select {
-	case err := <-answer:
-		return errors.Is(err, unix.EIO)
-	case <-ctx.Done():
-		return false
-	}
+	err := readings.ask(ctx, n, func() error {
+		return barethread.Run(func() error { return withLoop(n, readDirect) })
+	})
+	return errors.Is(err, unix.EIO)
 }
+
+// readings are the process's questions whether a loop device can be read.
+var readings looks
 
 // readDirect reads the first page of an open loop device past the page cache.
 func readDirect(fd int) error {
