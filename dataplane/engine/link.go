@@ -301,7 +301,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 func (l *link) answer(r *wire.HelloReply) quorum.Answer {
-	a := quorum.Answer{Member: l.member, Blank: r.Blank, Empty: r.Empty, Closed: r.Closed,
+	a := quorum.Answer{Member: l.member, Blank: r.Blank, Empty: r.Empty, Closed: r.Closed, Counter: r.Counter,
 		Rebuilding: r.Rebuilding}
 	if r.Record != nil && r.Record.VolumeUUID == l.e.cfg.VolumeUUID {
 		a.Record = recordFrom(r.Record)

@@ -37,6 +37,7 @@ type node struct {
 	// empty: nobody can have written to it, since no engine has served from it.
 	empty      bool
 	closed     bool
+	counter    int64
 	rebuilding bool
 }
 
@@ -102,8 +103,10 @@ func (h *history) do(line string) (string, error) {
 func (h *history) addReplicas(names []string) error {
 	for _, name := range names {
 		name, kind, _ := strings.Cut(name, "=")
+		kind, count, _ := strings.Cut(kind, ":")
+		counter, _ := strconv.ParseInt(count, 10, 64)
 		h.nodes[name] = &node{name: name, blank: kind == "" || kind == "blank", empty: kind == "" || kind == "blank",
-			closed: kind == "closed"}
+			closed: kind == "closed", counter: counter}
 	}
 	return nil
 }
@@ -407,7 +410,7 @@ func (h *history) replicaStep(p *player, what string, n *node, lost bool) error 
 
 func (n *node) answer() Answer {
 	return Answer{Member: n.name, Record: n.rec, Blank: n.blank && !n.rec.Valid(), Empty: n.empty,
-		Closed: n.closed, Rebuilding: n.rebuilding}
+		Closed: n.closed, Counter: n.counter, Rebuilding: n.rebuilding}
 }
 
 // lease tells what an engine may answer now.

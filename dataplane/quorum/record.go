@@ -150,6 +150,8 @@ type Answer struct {
 	Empty bool
 	// Closed: whoever had it before has closed it.
 	Closed bool
+	// Counter is the revision counter that an engine of another kind has kept in it, 0 for none.
+	Counter int64
 	// Rebuilding: an incomplete copy.
 	Rebuilding bool
 }

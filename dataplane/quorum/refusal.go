@@ -128,7 +128,7 @@ func decideFounding(k *Known) Decision {
 	case len(k.Answers) == 0:
 		return Decision{Reason: fmt.Sprintf("no replica answered of %d; bring back their nodes and disks", k.Silent)}
 	case len(k.InSync) > 0 && why == "":
-		fresh := union(k.InSync, nil)
+		fresh := k.ahead()
 		return Decision{Verdict: Found, Fresh: fresh, Stale: without(union(unknown, blank), fresh)}
 	case len(unknown) > 1:
 		return Decision{Reason: fmt.Sprintf("nobody knows the volume's members, and %s hold data of unknown history%s: "+
@@ -143,6 +143,24 @@ func decideFounding(k *Known) Decision {
 	}
 	return Decision{Reason: "no replica holds a usable copy; heard: " + heard(k.Answers) +
 		"; copies that are blank or incomplete cannot be used: restore the data from elsewhere"}
+}
+
+// ahead are those of whom the control plane says that they hold the same, without the ones whose
+// revision counter is behind, if all have one: the engine that has counted takes them for failed,
+// and the control plane may not have heard of it.
+func (k *Known) ahead() []string {
+	var counters []int64
+	most := map[int64][]string{}
+	for _, a := range k.Answers {
+		if slices.Contains(k.InSync, a.Member) {
+			counters = append(counters, a.Counter)
+			most[a.Counter] = append(most[a.Counter], a.Member)
+		}
+	}
+	if slices.Contains(counters, 0) {
+		return union(k.InSync, nil)
+	}
+	return union(most[slices.Max(counters)], nil)
 }
 
 // notInSync says why those of whom the control plane says so are not known to hold the same: each

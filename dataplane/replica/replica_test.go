@@ -469,3 +469,22 @@ func TestLongLabelsAreLeftOut(t *testing.T) {
 		t.Errorf("labels of 2000 bytes: %s", code)
 	}
 }
+
+// An engine is told the counter that an engine of another kind has kept.
+func TestHelloTellsTheCounter(t *testing.T) {
+	g := newRig(t)
+	for i, want := range []int64{0, 4711} {
+		if want > 0 {
+			g.r.Kill()
+			digits := append([]byte("4711"), make([]byte, 4092)...)
+			if err := g.r.Disk.FS.WriteFileAtomic("/replicas/"+g.r.Name+"/revision.counter", digits); err != nil {
+				t.Fatal(err)
+			}
+			g.r.Start()
+		}
+		code, r, _ := g.connect().sayHello(uint64(i+1), "e", nil)
+		if code != block.OK || r.Counter != want {
+			t.Errorf("%s, counter %d, want %d", code, r.Counter, want)
+		}
+	}
+}

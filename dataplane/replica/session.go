@@ -458,7 +458,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 func (s *session) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	r := s.r
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
-		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), Closed: marks.wasClosed,
+		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), Closed: marks.wasClosed, Counter: marks.counter,
 		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
 	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {

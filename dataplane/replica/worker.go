@@ -39,6 +39,8 @@ type sidecarSet struct {
 	side *chain.Sidecars
 	// wasClosed: see chain.WasClosed.
 	wasClosed bool
+	// counter: see wire.HelloReply.
+	counter int64
 }
 
 // newWorker returns what there is to work on, and the loop's part of a directory that is open
@@ -121,10 +123,11 @@ type held struct {
 	dirtyAll  bool
 	powerLost bool
 	wasClosed bool
+	counter   int64
 }
 
 func (l *sidecarSet) held() held {
-	h := held{powerLost: l.side.PowerLost(), wasClosed: l.wasClosed}
+	h := held{powerLost: l.side.PowerLost(), wasClosed: l.wasClosed, counter: l.counter}
 	h.record, h.recorded = l.side.Record()
 	h.dirty, h.dirtyAll = l.dirty()
 	return h
@@ -141,6 +144,9 @@ type opened struct {
 func (w *worker) take(l *sidecarSet, c *chain.Chain) *opened {
 	w.files, w.purge, l.side = c.Files, purging{}, c.Sidecars
 	l.wasClosed = c.WasClosed()
+	if v, exists, err := c.RevisionCounter(); exists && err == nil {
+		l.counter = v
+	}
 	return &opened{c.Blocks, l.held()}
 }
 

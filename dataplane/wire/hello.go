@@ -73,6 +73,8 @@ type HelloReply struct {
 	Empty bool `json:"empty,omitempty"`
 	// Closed: whoever had the directory before this process closed it.
 	Closed bool `json:"closed,omitempty"`
+	// Counter is the revision counter of an engine that has kept one in the directory, 0 for none.
+	Counter int64 `json:"counter,omitempty"`
 	// Standby: another process may have the directory, and what is told is what it says now. Trial:
 	// the replica gives it back when this session ends, unless it is told to keep it.
 	Standby bool `json:"standby,omitempty"`
