@@ -233,6 +233,7 @@ func (c *Sidecars) open(volume UUID) error {
 		}
 	}
 	if member == nil {
+		c.regions, c.regionsKnown, c.regionsBoot = nil, false, Boot{} // nothing says whose marks they are
 		return nil
 	}
 	c.noteAgreed()

@@ -153,6 +153,24 @@ func TestRepairMarksWhatItWrites(t *testing.T) {
 	}
 }
 
+// TestRepairWithoutARecord: a directory whose record is void is repaired at the first try. Without
+// a record nothing in its log counts.
+func TestRepairWithoutARecord(t *testing.T) {
+	damaged, source := small(t), small(t)
+	must(t, damaged.Rot(bFile, 9000, 1))
+	must(t, damaged.Remove("/r/ankole.member"))
+	must(t, plan(t, damaged, source).Run(t.Context(), nil))
+	if got, want := sums(t, damaged), sums(t, source); got != want {
+		t.Errorf("it has %s, the source %s", got, want)
+	}
+	c, err := chain.Open(damaged, "/r", chain.Options{ReadOnly: true})
+	must(t, err)
+	defer c.Close()
+	if set, known := c.Dirty(); known {
+		t.Errorf("its log is believed: %v", set)
+	}
+}
+
 // TestRepairAsksChecksumsOfOtherChains: the same where only the source has the snapshot that it
 // reads from, and where the names of snapshots off the live chain are against their order.
 func TestRepairAsksChecksumsOfOtherChains(t *testing.T) {
