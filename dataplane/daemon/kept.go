@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,7 +67,7 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 	case l.p.cfg.Keeper == "":
 		return false
 	}
-	taken, err := l.p.takeKept(epoch, follows)
+	taken, err := l.p.takeKept(l.ctx, epoch, follows)
 	if err != nil {
 		// The record that comes next would end the device for good. The engine ends before it, and
 		// another one can try again. The core hears of nothing before its loop has ended.
@@ -77,9 +79,10 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 
 // takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if
 // it cannot. An error says that neither was done: the device is as it was. epoch is the one under
-// which it is served from now on; it must have been served under one of follows last.
-func (p *engineProcess) takeKept(epoch uint64, follows ...uint64) (taken bool, err error) {
-	held, state, fds, err := keeper.Take(p.cfg.Keeper, p.deviceOwner())
+// which it is served from now on; it must have been served under one of follows last. A device of
+// another instance manager of the node is waited for until ctx ends.
+func (p *engineProcess) takeKept(ctx context.Context, epoch uint64, follows ...uint64) (taken bool, err error) {
+	held, state, fds, err := p.takeFromKeeper(ctx)
 	switch {
 	case errors.Is(err, keeper.ErrNone):
 		return false, nil
@@ -109,6 +112,31 @@ func (p *engineProcess) takeKept(epoch uint64, follows ...uint64) (taken bool, e
 		return false, nil
 	}
 	return true, nil
+}
+
+// takeFromKeeper takes the device that the keeper has. Where another instance manager of the node
+// has it, which was told to end, the wait for that follows it: however long its engines take to
+// end, they have served last. It is bounded by the time for which the device is kept without an
+// engine.
+func (p *engineProcess) takeFromKeeper(ctx context.Context) (held *keeper.Held, state json.RawMessage, fds []int,
+	err error) {
+	until := time.Now().Add(cmp.Or(p.cfg.DeviceWait, keeper.OrphanWait))
+	for told := false; ; told = true {
+		held, state, fds, err = keeper.Take(p.cfg.Keeper, p.deviceOwner())
+		if !errors.Is(err, keeper.ErrOwned) || ctx.Err() != nil || p.mayNotKeep() || time.Now().After(until) {
+			return held, state, fds, err
+		}
+		if !told {
+			p.cfg.Log.Info("the block device is waited for: another instance manager of the node has it still")
+		}
+	}
+}
+
+// mayNotKeep tells whether this process has come to its end.
+func (p *engineProcess) mayNotKeep() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.noKept != ""
 }
 
 // judge reads the state of a kept device, and tells why it cannot go on here, nil if it can.

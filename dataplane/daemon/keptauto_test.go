@@ -36,7 +36,7 @@ func TestKeptDeviceWithTransportAuto(t *testing.T) {
 	s, _ := slowEngine(t)
 	p := s.p
 	p.cfg.Keeper, p.cfg.VolumeUUID, p.cfg.Frontend, p.cfg.Transport = socket, "u", FrontendBlockdev, TransportAuto
-	if taken, err := p.takeKept(5, 4); !taken || err != nil {
+	if taken, err := p.takeKept(t.Context(), 5, 4); !taken || err != nil {
 		t.Fatalf("taken: %v, %v", taken, err)
 	}
 	var limit unix.Rlimit

@@ -56,7 +56,7 @@ func endsWithKept(t *testing.T, reason error, late, stays bool) {
 	p.life.start = nil // it does not serve
 	taken := make(chan error, 1)
 	go func() { // in place of a worker of its loop
-		_, err := p.takeKept(5, 4)
+		_, err := p.takeKept(t.Context(), 5, 4)
 		taken <- err
 	}()
 	answered := func() {

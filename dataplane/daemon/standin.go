@@ -102,7 +102,7 @@ func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.Cance
 	}
 	if p.cfg.Keeper != "" {
 		// The engine may have been started anew since: it goes on where its predecessor was.
-		if _, err := p.takeKept(uint64(greeting.Epoch), uint64(greeting.Epoch), uint64(greeting.Follows)); err != nil {
+		if _, err := p.takeKept(ctx, uint64(greeting.Epoch), uint64(greeting.Epoch), uint64(greeting.Follows)); err != nil {
 			return nil, "", err
 		}
 	}

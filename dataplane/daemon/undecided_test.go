@@ -3,11 +3,13 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,6 +68,61 @@ func TestKeptDeviceThatCannotBeTaken(t *testing.T) {
 	}
 }
 
+// TestTakeFollowsTheOwner: another instance manager of the node has the device, which was told to
+// end. The wait lasts as long as that does, or until there is no need of it any more.
+func TestTakeFollowsTheOwner(t *testing.T) {
+	const lasts = 3 // requests
+	for _, row := range []struct {
+		name  string
+		wait  time.Duration // for which the device is kept
+		end   func(p *engineProcess, cancel func())
+		taken bool
+	}{
+		{"it ends", time.Hour, func(*engineProcess, func()) {}, true},
+		{"it does not", time.Nanosecond, func(*engineProcess, func()) {}, false},
+		{"the engine cannot go on", time.Hour, func(_ *engineProcess, cancel func()) { cancel() }, false},
+		{"the engine is told to end", time.Hour, func(p *engineProcess, _ func()) { p.endKept("it is told to end") }, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s, _ := slowEngine(t)
+			p := s.p
+			p.cfg.Keeper, p.cfg.VolumeUUID, p.cfg.Frontend = filepath.Join(t.TempDir(), "k"), "u", FrontendBlockdev
+			p.cfg.DeviceWait = row.wait
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l, err := keeper.Listen(p.cfg.Keeper)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for i := 0; ; i++ {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					if i < lasts {
+						row.end(p, cancel)
+						fail(c, "take owned")
+						continue
+					}
+					go fail(c, "none of them")
+				}
+			}()
+			taken, err := p.takeKept(ctx, 4000, 3000)
+			if taken != row.taken || errors.Is(err, keeper.ErrOwned) == row.taken {
+				t.Errorf("taken: %v, %v", taken, err)
+			}
+			if k := p.takeOutKept(); k != nil {
+				closeAll(k.fds)
+				if err := k.held.Leave(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 // fail answers the requests of one connection until the given step, which it fails.
 func fail(c *net.UnixConn, step string) {
 	defer c.Close()
@@ -88,6 +145,8 @@ func fail(c *net.UnixConn, step string) {
 			a["error"], a["kind"] = "volume", "none"
 		case r.Op == "take" && step == "take in use":
 			a["error"], a["kind"] = "volume", "in use"
+		case r.Op == "take" && step == "take owned":
+			a["error"], a["kind"] = "the second holder", "owned"
 		case r.Op == step, r.Op == "drop": // a drop would end the device
 			a["error"] = "no descriptor is free"
 		default:

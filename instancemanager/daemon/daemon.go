@@ -55,20 +55,23 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	}
 	defer removeHandOverDir(hostpath.Resolve(handOverDir(socket)))
 	kept := keeper.NewServer(log, 0).WithSecond(hostpath.Resolve(keeper.SecondSocket))
+	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	left := newLeftovers(hostpath.Resolve(deviceDir), log)
 	defer left.close()
 	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
 	processes, err := process.New(process.Config{
-		Gone:        func(name string) { kept.Abandon(name); left.remove(name) },
-		Kept:        kept.HeldElsewhere,
-		LogsDir:     hostpath.Resolve(cfg.LogsDir),
-		Output:      cfg.Output,
-		Ports:       ports,
-		PodIP:       cfg.PodIP,
-		Environment: cfg.instanceEnvironment(socket), Certificates: certificates,
-		Owner:   cfg.owner(listeners[0].Addr()),
-		Resolve: hostpath.Resolve,
-		Log:     log,
+		Gone:         func(name string) { kept.Abandon(name); left.remove(name) },
+		Kept:         kept.HeldElsewhere,
+		EnginesEnded: release, // the next ones wait for their devices
+		LogsDir:      hostpath.Resolve(cfg.LogsDir),
+		Output:       cfg.Output,
+		Ports:        ports,
+		PodIP:        cfg.PodIP,
+		Environment:  cfg.instanceEnvironment(socket),
+		Certificates: certificates,
+		Owner:        cfg.owner(listeners[0].Addr()),
+		Resolve:      hostpath.Resolve,
+		Log:          log,
 	})
 	if err != nil {
 		return err
@@ -83,7 +86,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
-	s.keep(func(ctx context.Context) { kept.Serve(ctx, devices) }, certificates.Keep, systems.readOnly(processes, log).Run,
+	s.keep(func(context.Context) { kept.Serve(keeping, devices) }, certificates.Keep, systems.readOnly(processes, log).Run,
 		systems.thawLeft)
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances",
 		listeners[2].Addr(), "pod", cfg.PodName, "ports", ports, "witness", socket)

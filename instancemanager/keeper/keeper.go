@@ -55,6 +55,9 @@ var (
 	ErrNone = errors.New("no device is kept")
 	// ErrInUse: a living engine has the device.
 	ErrInUse = errors.New("the device belongs to a living engine")
+	// ErrOwned: another instance manager of the node has the device. Its end, or that of its engines,
+	// was waited for; who asks again waits on.
+	ErrOwned = errors.New("the device belongs to another instance manager of the node")
 )
 
 const (
@@ -84,6 +87,7 @@ type answer struct {
 const (
 	kindNone  = "none"
 	kindInUse = "in use"
+	kindOwned = "owned"
 )
 
 // Owner is an engine that has a device kept.
@@ -132,7 +136,7 @@ func (h *Held) Keep(state json.RawMessage, fds ...int) error {
 }
 
 // Take takes over the device of a volume whose engine has died: at least one descriptor, which are
-// the caller's to close. Errors: ErrNone, ErrInUse.
+// the caller's to close. Errors: ErrNone, ErrInUse, ErrOwned.
 func Take(socket string, o Owner) (h *Held, state json.RawMessage, fds []int, err error) {
 	conn, err := dial(socket)
 	if err != nil {
@@ -245,6 +249,8 @@ func (a *answer) err() error {
 		return fmt.Errorf("%w: %s", ErrNone, a.Error)
 	case kindInUse:
 		return fmt.Errorf("%w: %s", ErrInUse, a.Error)
+	case kindOwned:
+		return fmt.Errorf("%w: %s", ErrOwned, a.Error)
 	}
 	return errors.New(a.Error)
 }

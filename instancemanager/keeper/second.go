@@ -20,8 +20,8 @@ const SecondSocket = "/host/var/lib/longhorn/device-holder.sock"
 const secondAgain = time.Second
 
 const (
-	// ownerEnds is how long the end of a device's owner is waited for, below answerTimeout, and
-	// takeAgain the pause between two looks.
+	// ownerEnds is how long one request waits for the end of a device's owner, below answerTimeout;
+	// who goes on waiting asks again. takeAgain is the pause between two looks.
 	ownerEnds = 4 * time.Second
 	takeAgain = 20 * time.Millisecond
 )

@@ -75,7 +75,7 @@ func TestDeviceOutlivesItsKeeper(t *testing.T) {
 	unix.Close(fd)
 	holds(t, other, "demo", `2`)
 	elsewhere, _ := next()
-	if _, _, _, err := Take(elsewhere, o); err == nil || errors.Is(err, ErrNone) {
+	if _, _, _, err := Take(elsewhere, o); !errors.Is(err, ErrOwned) {
 		t.Errorf("another instance manager of the node, where the device's own lives, hears: %v", err)
 	}
 	kill()

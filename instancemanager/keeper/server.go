@@ -141,6 +141,9 @@ func (s *Server) serve(conn *net.UnixConn) {
 			if err := s.fetch(&r); err != nil {
 				closeAll(fds)
 				a.Error = "the second holder of devices: " + err.Error()
+				if errors.Is(err, ErrInUse) {
+					a.Kind = kindOwned
+				}
 				break
 			}
 			a, out = s.handle(conn, &r, fds)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -251,96 +250,6 @@ func TestDeleteAgainAndAgain(t *testing.T) {
 		_, err := m.Delete("demo-e-1", "")
 		return errors.Is(err, ErrNotFound)
 	})
-}
-
-// TestCloseOrder: engines end before replicas get their signal.
-func TestCloseOrder(t *testing.T) {
-	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(), Ports: PortRange{10000, 10099}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := []string{"a-r-1", "a-e-0", "b-r-1", "b-e-0", "b-r-2"}
-	for _, name := range names {
-		if _, err := m.Create(spec(t, name, instancetest.Serve, 1)); err != nil {
-			t.Fatal(err)
-		}
-		await(t, m, name, Running)
-	}
-	watch := m.Watch()
-	if err := m.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	var order []string
-	for event := range watch.C {
-		order = append(order, fmt.Sprintf("%s %s", event.Spec.Name, event.State))
-	}
-	engines := max(slices.Index(order, "a-e-0 stopped"), slices.Index(order, "b-e-0 stopped"))
-	for _, name := range []string{"a-r-1", "b-r-1", "b-r-2"} {
-		if i := slices.Index(order, name+" stopping"); i < engines {
-			t.Errorf("%s was asked to stop before the engines had ended: %q", name, order)
-		}
-	}
-	if len(order) != 2*len(names) {
-		t.Errorf("changes: %q", order)
-	}
-	if _, err := m.Create(spec(t, "c-r-1", instancetest.Serve, 1)); !errors.Is(err, ErrClosed) {
-		t.Errorf("create after close: %v", err)
-	}
-}
-
-// TestCloseLeavesWhatIsKept: engines whose devices are kept are killed, since a stop in order would
-// take them down; all others, and one that is being deleted, are stopped in order.
-func TestCloseLeavesWhatIsKept(t *testing.T) {
-	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host(), Kept: func() map[string]bool {
-		return map[string]bool{"kept-e-0": true, "stubborn-e-0": true, "deleted-e-0": true}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, mode := range map[string]string{"kept-e-0": instancetest.Serve, "stubborn-e-0": instancetest.Stubborn,
-		"other-e-0": instancetest.Serve, "deleted-e-0": instancetest.Serve, "kept-r-1": instancetest.Serve} {
-		if _, err := m.Create(spec(t, name, mode, 1)); err != nil {
-			t.Fatal(err)
-		}
-		await(t, m, name, Running)
-	}
-	watch := m.Watch()
-	if _, err := m.Delete("deleted-e-0", ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	ends := map[string]string{}
-	for event := range watch.C {
-		if event.State == Stopped || event.State == Error {
-			ends[event.Spec.Name] = string(event.State) + " " + event.ErrorMsg
-		}
-	}
-	if want := map[string]string{"kept-e-0": "error signal: killed", "stubborn-e-0": "error signal: killed",
-		"other-e-0": "stopped ", "kept-r-1": "stopped ", "deleted-e-0": "stopped "}; !maps.Equal(ends, want) {
-		t.Errorf("ends: %q, want %q", ends, want)
-	}
-}
-
-// TestCloseImpatient: a stubborn instance is killed when there is no time.
-func TestCloseImpatient(t *testing.T) {
-	m, err := New(Config{LogsDir: t.TempDir(), PodIP: instancetest.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Create(spec(t, "a-e-0", instancetest.Stubborn, 1)); err != nil {
-		t.Fatal(err)
-	}
-	await(t, m, "a-e-0", Running)
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if err := m.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := m.Get("a-e-0"); err != nil || p.ErrorMsg != "signal: killed" {
-		t.Errorf("%+v %v", p, err)
-	}
 }
 
 // TestSlowWatcher is cut off; the others see everything.

@@ -42,6 +42,9 @@ type Config struct {
 	// outlives them and waits for the engines that follow them, which a stop in order would end. It
 	// must not block. May be nil.
 	Kept func() map[string]bool
+	// EnginesEnded is called by Close when the last engine has ended, or cannot be ended, before
+	// replicas are told to. May be nil.
+	EnginesEnded func()
 	// Log receives what happens to instances.
 	Log *slog.Logger
 

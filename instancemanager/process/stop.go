@@ -22,16 +22,25 @@ const killGrace = 4 * time.Second
 
 // Close stops all processes, engines first, then replicas: an engine that ends while its replicas
 // live can flush and leave them clean. Engines that Config.Kept names are killed, except those that
-// are deleted already. Nothing is started any more. It returns when the last
-// process has been reaped; a shorter ctx means less patience before SIGKILL. An error names
-// processes that not even SIGKILL ended in time; the kernel ends them after the caller has exited.
+// are deleted already. All are listed as stopping from the beginning: whoever starts the next
+// engine of a volume does not count on a replica that is about to end. Nothing is started any more.
+// It returns when the last process has been reaped; a shorter ctx means less patience before
+// SIGKILL. An error names processes that not even SIGKILL ended in time; the kernel ends them after
+// the caller has exited.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
+	for p := range m.all {
+		if !p.ended {
+			p.set(Stopping, p.errorMsg)
+		}
+	}
 	m.mu.Unlock()
-	err := errors.Join(
-		m.stopAll(ctx, IsEngine, m.cfg.Kept(), stopEngines),
-		m.stopAll(ctx, func(string) bool { return true }, nil, stopReplicas))
+	err := m.stopAll(ctx, IsEngine, m.cfg.Kept(), stopEngines)
+	if m.cfg.EnginesEnded != nil {
+		m.cfg.EnginesEnded()
+	}
+	err = errors.Join(err, m.stopAll(ctx, func(string) bool { return true }, nil, stopReplicas))
 	m.closeWatchers()
 	if err != nil {
 		return err
