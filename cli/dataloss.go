@@ -77,11 +77,13 @@ func (a *app) showCopies(shown *resource.DataLoss) {
 		shown.Generation, orNobody(shown.Members))
 	for _, c := range shown.Copies {
 		state := "lacks writes"
-		if c.Current {
-			state = "current"
-		}
-		if c.LastInSync == "" {
+		switch {
+		case c.LastInSync == "":
 			state = "never in sync"
+		case c.Current:
+			state = "current"
+		case slices.Contains(shown.Members, c.Member):
+			state = "damaged"
 		}
 		ready := "ready"
 		if !c.NodeReady {

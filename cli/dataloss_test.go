@@ -12,6 +12,28 @@ import (
 	"ankole.storage/rest/resttest"
 )
 
+// TestDamagedCopiesAreNotCurrent: of a member of the record whose directory was found damaged it is
+// not known what it holds.
+func TestDamagedCopiesAreNotCurrent(t *testing.T) {
+	for reason, want := range map[string]string{lh.InstanceReasonDirectoryDamaged: "damaged",
+		lh.InstanceReasonInstanceCreationFailure: "current"} {
+		objects := resttest.Volume("demo")
+		v, e, r := objects[0].(*lh.Volume), objects[1].(*lh.Engine), objects[2].(*lh.Replica)
+		v.UID, e.Spec.Active, r.Spec.Active = "uid", true, true
+		r.Spec.DataDirectoryName, r.Spec.LastHealthyAt = "demo-1", "2026-05-03T10:00:00Z"
+		e.Status.Membership = &lh.Membership{VolumeUUID: "uid", RecordEpoch: 3, Generation: 7, Members: []string{"demo-1"}}
+		r.Status.Conditions = []lh.Condition{{Type: lh.InstanceConditionInstanceCreation, Status: lh.ConditionFalse,
+			Reason: reason, Message: "exit status 65: /r/volume.meta is missing or empty"}}
+		b := newBed(t, resttest.Cluster(objects...)...)
+		var out bytes.Buffer
+		status := Main([]string{"--server", b.url, "volume", "accept-data-loss", "demo"}, strings.NewReader(""), &out, &out)
+		if text := out.String(); status != 0 || !strings.Contains(text, "demo-1  node-1 (ready)  "+want+"  last in sync") ||
+			!strings.Contains(text, "/r/volume.meta is missing or empty") {
+			t.Errorf("%s: %d %s", reason, status, text)
+		}
+	}
+}
+
 // TestAcceptDataLoss: what would be lost is shown, and only the volume's name accepts it.
 func TestAcceptDataLoss(t *testing.T) {
 	objects := resttest.Volume("demo")

@@ -85,10 +85,17 @@ func (s *Server) lossOf(ctx context.Context, p volumeParts) (*resource.DataLoss,
 		}
 		out.Copies = append(out.Copies, resource.DataCopy{Replica: r.Name, Member: r.Spec.DataDirectoryName,
 			NodeID: r.Spec.NodeID, NodeReady: ready[r.Spec.NodeID], FailedAt: r.Spec.FailedAt,
-			Current: slices.Contains(members, r.Spec.DataDirectoryName), LastInSync: r.Spec.LastHealthyAt,
+			Current: slices.Contains(members, r.Spec.DataDirectoryName) && !damaged(&r), LastInSync: r.Spec.LastHealthyAt,
 			Problem: startProblem(&r.Status.InstanceStatus)})
 	}
 	return out, nil
+}
+
+// damaged says that a replica's process has found its directory not to be what an engine left: what
+// it holds is not known, whatever the record says.
+func damaged(r *lh.Replica) bool {
+	c := lh.FindCondition(r.Status.Conditions, lh.InstanceConditionInstanceCreation)
+	return c.Status == lh.ConditionFalse && c.Reason == lh.InstanceReasonDirectoryDamaged
 }
 
 // startProblem is what a process has said that could not start; empty if the last one could.

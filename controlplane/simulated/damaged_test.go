@@ -37,26 +37,26 @@ func TestDamagedCopyOfThreeIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// TestOnlyCopyDamaged: the reason that the process gives is on the Volume and in an event, tries
-// get rarer, and the volume is there as soon as the directory is mended.
+// TestOnlyCopyDamaged: the reason that the process gives is on the Volume and in an event, and
+// nothing is tried before somebody has looked: not with time, nor by another leader, nor when
+// machines come back. A person's order is followed at once, whether the copy is mended or not.
 func TestOnlyCopyDamaged(t *testing.T) {
 	scene(t, 1, func(t *testing.T, w *world) {
 		w.makeVolume(1, nil)
 		w.settle()
-		w.tickets("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
-		w.settle()
-		w.tickets("ui", "", "")
-		w.settle()
-		for _, d := range w.copies {
-			d.damaged = spoilt
-		}
-		w.tickets("ui", "n1", v1beta2.AttacherTypeLonghornAPI)
-		tries := func(d time.Duration) int {
+		w.use("n1")
+		w.unused()
+		w.damage(spoilt)
+		tries := func(what string, do func()) {
+			t.Helper()
 			before := w.starts
-			w.run(d)
-			return w.starts - before
+			do()
+			w.run(10 * time.Minute)
+			if n := w.starts - before; n != 1 && what != "" || n != 0 && what == "" {
+				w.failf("%q: %d processes were started", what, n)
+			}
 		}
-		first := tries(10 * time.Minute)
+		tries("attached", func() { w.use("n1") })
 		c := w.condition(volume.ConditionStart)
 		if c.Status != v1beta2.ConditionFalse || !strings.Contains(c.Message, "volume-snap-a.img.meta is not valid JSON") {
 			t.Errorf("condition %+v\n%s", c, w.dump())
@@ -64,19 +64,54 @@ func TestOnlyCopyDamaged(t *testing.T) {
 		if w.eventsOf("Faulted", "is not valid JSON") == 0 {
 			t.Error("no event tells the reason")
 		}
-		if later := tries(10 * time.Minute); first == 0 || later >= first || later > 10 {
-			t.Errorf("%d processes in ten minutes, %d in the next ten", first, later)
-		}
-		for _, d := range w.copies {
-			d.damaged = ""
-		}
-		w.run(15 * time.Minute)
+		tries("", func() { w.quiet(time.Hour) })
+		tries("", w.newLeader)
+		tries("", func() { w.cut("n1"); w.settle(); w.mend("n1") })
+		tries("an order, not mended", w.salvage)
+		w.damage("")
+		tries("", func() {})
+		w.salvage()
+		w.run(15 * time.Second)
 		w.expect(`attached healthy at "n1"`)
-		c = w.condition(volume.ConditionStart)
-		if c.Status != v1beta2.ConditionTrue {
+		if c = w.condition(volume.ConditionStart); c.Status != v1beta2.ConditionTrue {
 			t.Errorf("condition %+v of a volume that serves", c)
 		}
 	})
+}
+
+// TestOrderBeforeTheNextTry: a person who says that a volume is to be tried again is not kept
+// waiting for the next try of the system's own.
+func TestOrderBeforeTheNextTry(t *testing.T) {
+	scene(t, 1, func(_ *testing.T, w *world) {
+		w.usedOnce(1, nil)
+		w.unused()
+		w.endGranted = 1000 // engines end as soon as they start
+		w.use("n1")
+		w.run(15 * time.Minute)
+		for w.volume("v").Status.Robustness != v1beta2.VolumeRobustnessFaulted {
+			w.run(time.Second)
+		}
+		w.run(2 * time.Second)
+		w.endGranted = 0
+		w.salvage()
+		w.run(15 * time.Second)
+		w.expect(`attached healthy at "n1"`)
+	})
+}
+
+// damage has every copy be found damaged, or not any more.
+func (w *world) damage(how string) {
+	for _, d := range w.copies {
+		d.damaged = how
+	}
+}
+
+// salvage is a person's order to try a faulted volume again, as REST carries it out.
+func (w *world) salvage() {
+	w.note("user: salvage")
+	for _, r := range w.replicas() {
+		edit(w, r.Name, func(r *v1beta2.Replica) { r.Spec.FailedAt = "" })
+	}
 }
 
 // accept writes a decision on the volume, for the record that its engine has.

@@ -1,10 +1,6 @@
 package volume
 
-import (
-	"time"
-
-	"ankole.storage/api/longhorn/v1beta2"
-)
+import "ankole.storage/api/longhorn/v1beta2"
 
 // ConditionStart of a Volume is our addition: False while the last attempt to serve it has failed,
 // with what the processes have said.
@@ -25,18 +21,11 @@ func startFailure(s *v1beta2.InstanceStatus) string {
 }
 
 // damaged says that a replica's process has found its directory not to be what an engine left.
-// Trying again does not help, and no rebuild can begin with what is there.
+// Trying again does not help before a person has looked, and no rebuild can begin with what is
+// there.
 func damaged(r *v1beta2.Replica) bool {
 	c := v1beta2.FindCondition(r.Status.Conditions, v1beta2.InstanceConditionInstanceCreation)
 	return c.Status == v1beta2.ConditionFalse && c.Reason == v1beta2.InstanceReasonDirectoryDamaged
-}
-
-// othersMayServe says whether an engine may find enough members without the damaged copies.
-func (p *pass) othersMayServe() bool {
-	members, recorded := p.members()
-	return recorded && count(p.candidates(), func(r *v1beta2.Replica) bool {
-		return p.isMember(r) && !damaged(r) && p.reachable(r)
-	}) >= max(1, (len(members)+1)/2)
 }
 
 // because adds to a sentence what the process of a replica has said, or that of the engine.
@@ -62,27 +51,3 @@ func (p *pass) noteStart(status v1beta2.ConditionStatus, message string) {
 	}
 	p.setCondition(v1beta2.Condition{Type: ConditionStart, Status: status, Reason: reason, Message: message})
 }
-
-// salvageWait is how long to wait before a faulted volume is tried again: the engine's pause, and
-// ten times that of the replicas if it is they that cannot start.
-func (p *pass) salvageWait() time.Duration {
-	wait, soonest := p.s.Run.RetryAt.Sub(p.now), time.Duration(-1)
-	for _, r := range p.live() {
-		if r.Spec.NodeID == "" || !p.reachable(r) {
-			continue
-		}
-		if !damaged(r) || p.chosen(r) {
-			return wait
-		}
-		run := p.s.ReplicaRuns[r.Name]
-		left := run.RetryAt.Add(damagedPauses * pauseAfter(run.Failures)).Sub(p.now)
-		if left = max(0, left); soonest < 0 || left < soonest {
-			soonest = left
-		}
-	}
-	return max(wait, soonest)
-}
-
-// damagedPauses is how many times longer than a process that has failed a damaged copy is left
-// alone: a person has to look at it.
-const damagedPauses = 10

@@ -184,8 +184,8 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 	ready = map[string]string{}
 	for _, r := range p.candidates() {
 		state, desired := r.Status.CurrentState, r.Spec.DesireState
-		if state == v1beta2.InstanceStateError && damaged(r) && p.othersMayServe() {
-			continue // it is rebuilt beside them
+		if state == v1beta2.InstanceStateError && damaged(r) {
+			continue // it is rebuilt beside the others, or a person looks
 		}
 		wait := p.retryIn(p.s.ReplicaRuns[r.Name])
 		switch {
@@ -255,7 +255,7 @@ func (p *pass) startUp(after string) loop.Change {
 			message = "no replica of the volume is on a node that is up"
 		}
 		waited := p.waiting(ReasonReplicasStarting, message)
-		if waited < openWait {
+		if waited < openWait && !p.allDamaged() {
 			p.wakeIn(openWait - waited + time.Second)
 			return nil
 		}
@@ -264,6 +264,15 @@ func (p *pass) startUp(after string) loop.Change {
 		}
 	}
 	return p.startEngine(ready, after)
+}
+
+// allDamaged says whether there are copies to start from, and all are known to be damaged: waiting
+// changes nothing.
+func (p *pass) allDamaged() bool {
+	all := p.candidates()
+	return len(all) > 0 && count(all, func(r *v1beta2.Replica) bool {
+		return r.Status.CurrentState == v1beta2.InstanceStateError && damaged(r)
+	}) == len(all)
 }
 
 // startEngine orders an engine with these replicas, in place of the process that has ended, if one

@@ -12,23 +12,18 @@ import (
 // salvage brings a faulted and detached volume back. It takes no risk: the marks of failure are
 // lifted and the volume may be attached again, but the next engine is given every copy and starts
 // only if it finds enough of the recorded members; what goes further is for a person to say. So it
-// waits until at least half of the recorded members are on nodes that are up, or the copies that a
-// person has decided to go on with.
+// waits until at least half of the recorded members are on nodes that are up and not known to be
+// damaged, or the copies that a person has decided to go on with. A person's order, who lifts the
+// mark of a replica, waits for nothing.
 func (p *pass) salvage() loop.Change {
 	v := p.v
 	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted || v.Status.State != v1beta2.VolumeStateDetached ||
 		!p.closed() {
 		return nil
 	}
-	automatic := p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby || p.chosenReachable()
-	if automatic {
-		if wait := p.salvageWait(); wait > 0 {
-			p.wakeIn(wait)
-			return nil
-		}
-		if !p.enoughReachable() && !p.chosenReachable() {
-			return nil // woken by nodes and instance managers
-		}
+	wait := p.s.Run.RetryAt.Sub(p.now)
+	automatic := (p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby && p.enoughReachable()) || p.chosenReachable()
+	if automatic && wait <= 0 {
 		for _, r := range p.live() {
 			if p.salvageable(r) {
 				// Crash window: marks lifted one by one; the first is enough for the volume to go on.
@@ -36,16 +31,18 @@ func (p *pass) salvage() loop.Change {
 			}
 		}
 	}
-	// A person may have lifted the mark of a replica too.
 	ready := count(p.live(), func(r *v1beta2.Replica) bool {
 		return r.Spec.FailedAt == "" && r.Spec.NodeID != "" && (hasData(r) || !p.anyData()) && p.reachable(r)
 	})
 	if ready == 0 {
-		return nil
+		if automatic && wait > 0 {
+			p.wakeIn(wait)
+		}
+		return nil // woken by nodes and instance managers, and by a person's order
 	}
 	v.Status.Robustness = v1beta2.VolumeRobustnessUnknown
 	p.requestRemount("it has been salvaged")
-	if automatic {
+	if automatic && wait <= 0 {
 		v.Status.LastAutoSalvagedAt = p.stamp()
 		p.tell(true, naming.EventAutoSalvaged, "volume %s is tried again with every replica within reach", v.Name)
 	}
@@ -90,7 +87,8 @@ func (p *pass) reachable(r *v1beta2.Replica) bool {
 }
 
 // enoughReachable: an engine needs answers from half of the recorded members, rounded up; without a
-// record, any replica may do.
+// record, any replica may do. A copy that is known to be damaged answers nothing before somebody
+// has put it right.
 func (p *pass) enoughReachable() bool {
 	members, recorded := p.members()
 	need := 1
@@ -98,7 +96,7 @@ func (p *pass) enoughReachable() bool {
 		need = max(1, (len(members)+1)/2)
 	}
 	return count(p.live(), func(r *v1beta2.Replica) bool {
-		return r.Spec.NodeID != "" && p.reachable(r) && (!recorded || p.isMember(r))
+		return r.Spec.NodeID != "" && p.reachable(r) && !damaged(r) && (!recorded || p.isMember(r))
 	}) >= need
 }
 

@@ -162,9 +162,13 @@ func holdsNothing(fs disk.Meta, dir string) (bool, error) {
 		vm, err := parseVolumeMeta(data)
 		return err == nil && vm.AnkoleIncomplete, err
 	}
+	missing := isNotFound(err)
 	names, err := fs.List(dir)
 	if err != nil {
 		return false, err
+	}
+	if !missing && slices.Contains(names, memberName) {
+		return false, lostMeta(dir) // see notOurs; of a Create that did not finish it is missing
 	}
 	for _, name := range names {
 		if !isLayerFile(name) {

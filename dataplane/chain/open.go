@@ -137,6 +137,9 @@ func (c *Files) loadVolumeMeta(names []string) error {
 		return err
 	}
 	if isNotFound(err) || len(data) == 0 {
+		if err := c.notOurs(names); err != nil {
+			return err
+		}
 		return c.recover(names)
 	}
 	vm, err := parseVolumeMeta(data)
@@ -155,6 +158,23 @@ func (c *Files) loadVolumeMeta(names []string) error {
 		c.opts.BackingFile = vm.BackingFilePath
 	}
 	return nil
+}
+
+// notOurs refuses to make volume.meta anew beside a member record. An engine of this kind replaces
+// the one by a file that is durable before it has the name, and makes the other only where there
+// is, or is about to be, such a file: that it is empty or gone is damage and no crash, and the
+// record, without which nobody knows what the copy is worth, would be void. A person who names the
+// head has looked.
+func (c *Files) notOurs(names []string) error {
+	if c.opts.ReadOnly || c.opts.RecoverHead != "" || !slices.Contains(names, memberName) {
+		return nil
+	}
+	return lostMeta(c.dir)
+}
+
+func lostMeta(dir string) error {
+	return fmt.Errorf("%w: %s/%s is missing or empty beside %s, as no crash leaves it; nothing is changed: see what is "+
+		"there with: ankole replica inspect %s", ErrCorrupt, dir, volumeMetaName, memberName, dir)
 }
 
 // recover rebuilds volume.meta's content where a crash of an engine that does not sync it lost it.
