@@ -20,8 +20,9 @@ import (
 var kubeletGrace = patience.Of(10 * time.Second)
 
 // readiness says whether the node can be used, from the Kubernetes node and the manager Pod on it
-// (nil if gone). recheck is when to look again although nothing changes (0: no need).
-func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Pod) (c v1beta2.Condition,
+// (nil if gone). grace is how much longer a kubelet may say that it is not ready. recheck is when
+// to look again although nothing changes (0: no need).
+func readiness(grace time.Duration, name string, kube *corev1.Node, manager *corev1.Pod) (c v1beta2.Condition,
 	recheck time.Duration) {
 	no := func(reason, format string, args ...any) v1beta2.Condition {
 		return v1beta2.Condition{
@@ -32,7 +33,7 @@ func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Po
 	if kube == nil {
 		return no(v1beta2.NodeReasonKubernetesNodeGone, "Kubernetes node %s is gone", name), 0
 	}
-	reason, message, recheck := kubeProblem(now, kube)
+	reason, message, recheck := kubeProblem(grace, kube)
 	switch {
 	case reason == v1beta2.NodeReasonKubernetesNodeNotReady:
 		return no(reason, "%s", message), recheck
@@ -47,8 +48,32 @@ func readiness(now time.Time, name string, kube *corev1.Node, manager *corev1.Po
 	return v1beta2.Condition{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}, recheck
 }
 
+// kubeletGraceLeft is how much longer the kubelet of a node may say that it is not ready, unready
+// since this process has seen it say so (zero: it does not): none on a node that counts as down
+// already.
+func kubeletGraceLeft(now time.Time, n *v1beta2.Node, unready time.Time) time.Duration {
+	if unready.IsZero() || condition.NodeDown(n) {
+		return 0
+	}
+	return max(0, unready.Add(kubeletGrace).Sub(now))
+}
+
+// unreadyStamp is since when a kubelet says, by its clock, that its node is not ready; empty if it
+// does not.
+func unreadyStamp(kube *corev1.Node) string {
+	if kube == nil {
+		return ""
+	}
+	for _, c := range kube.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse {
+			return "since " + c.LastTransitionTime.String()
+		}
+	}
+	return ""
+}
+
 // kubeProblem returns what Kubernetes says against a node; an empty reason if nothing.
-func kubeProblem(now time.Time, kube *corev1.Node) (reason, message string, recheck time.Duration) {
+func kubeProblem(grace time.Duration, kube *corev1.Node) (reason, message string, recheck time.Duration) {
 	for _, c := range kube.Status.Conditions {
 		bad := c.Status == corev1.ConditionTrue
 		switch c.Type {
@@ -56,8 +81,8 @@ func kubeProblem(now time.Time, kube *corev1.Node) (reason, message string, rech
 			if bad {
 				continue
 			}
-			if rest := c.LastTransitionTime.Add(kubeletGrace).Sub(now); rest > 0 && c.Status == corev1.ConditionFalse {
-				recheck = rest
+			if grace > 0 && c.Status == corev1.ConditionFalse {
+				recheck = grace
 				continue
 			}
 			return v1beta2.NodeReasonKubernetesNodeNotReady,

@@ -18,7 +18,10 @@ import (
 // seen is what the leader's decide knows besides the object.
 type seen struct {
 	// KubeNode and ManagerPod belong to the node of the same name; nil if gone.
-	KubeNode   *corev1.Node
+	KubeNode *corev1.Node
+	// Unready is since when this process has seen that the kubelet says the node is not ready, zero
+	// while it does not.
+	Unready    time.Time
 	ManagerPod *corev1.Pod
 	// Replicas are all replicas that are on this node, or on a disk whose UUID this node reports.
 	Replicas []v1beta2.Replica
@@ -79,7 +82,7 @@ func decideDeletion(n *v1beta2.Node) loop.Decision {
 // observe writes the leader's fields.
 func observe(now time.Time, n *v1beta2.Node, s seen) (recheck time.Duration) {
 	st := &n.Status
-	ready, recheck := readiness(now, n.Name, s.KubeNode, s.ManagerPod)
+	ready, recheck := readiness(kubeletGraceLeft(now, n, s.Unready), n.Name, s.KubeNode, s.ManagerPod)
 	st.Conditions = withReadiness(now, st.Conditions, ready)
 	schedulable := schedulability(s.KubeNode, s.DisableOnCordon, s.DrainPolicy)
 	st.Conditions, _ = v1beta2.SetCondition(st.Conditions, schedulable, now)

@@ -49,6 +49,7 @@ func with(kind corev1.NodeConditionType, status corev1.ConditionStatus, since ti
 
 func TestReadiness(t *testing.T) {
 	long, justNow := now.Add(-time.Minute), now.Add(-time.Second)
+	seen := map[time.Time]time.Duration{long: 0, justNow: kubeletGrace - time.Second}
 	up := managerPod(corev1.ConditionTrue)
 	for _, tt := range []struct {
 		name    string
@@ -78,7 +79,14 @@ func TestReadiness(t *testing.T) {
 		{"no pressure", kube(with(corev1.NodeMemoryPressure, corev1.ConditionFalse, long)), up, "", 0},
 		{"unknown trouble", kube(with("KernelDeadlock", corev1.ConditionTrue, long)), up, "UnknownNodeConditionTrue", 0},
 	} {
-		c, recheck := readiness(now, "n1", tt.kube, tt.manager)
+		grace := time.Duration(0)
+		for since, left := range seen {
+			stamped := kube(with(corev1.NodeReady, corev1.ConditionFalse, since))
+			if unreadyStamp(tt.kube) == unreadyStamp(stamped) {
+				grace = left
+			}
+		}
+		c, recheck := readiness(grace, "n1", tt.kube, tt.manager)
 		if (c.Status == v1beta2.ConditionTrue) != (tt.reason == "") || c.Reason != tt.reason {
 			t.Errorf("%s: %s/%s, want reason %q", tt.name, c.Status, c.Reason, tt.reason)
 		}
@@ -87,6 +95,32 @@ func TestReadiness(t *testing.T) {
 		}
 		if c.Status == v1beta2.ConditionFalse && c.Message == "" {
 			t.Errorf("%s: no message", tt.name)
+		}
+	}
+}
+
+// TestKubeletGraceByOneClock: a kubelet that says its node is not ready has its time since this
+// process has heard it, whatever its clock says; none where the node counts as down already.
+func TestKubeletGraceByOneClock(t *testing.T) {
+	for _, tt := range []struct {
+		unready time.Time
+		down    bool
+		want    time.Duration
+	}{
+		{time.Time{}, false, 0},
+		{now, false, kubeletGrace},
+		{now.Add(-kubeletGrace + time.Second), false, time.Second},
+		{now.Add(-time.Hour), false, 0},
+		{now, true, 0},
+	} {
+		n := storageNode()
+		n.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}}
+		if tt.down {
+			n.Status.Conditions[0].Status = v1beta2.ConditionFalse
+			n.Status.Conditions[0].Reason = v1beta2.NodeReasonKubernetesNodeNotReady
+		}
+		if got := kubeletGraceLeft(now, n, tt.unready); got != tt.want {
+			t.Errorf("heard at %s, down %v: %s left, want %s", tt.unready, tt.down, got, tt.want)
 		}
 	}
 }

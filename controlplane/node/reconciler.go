@@ -14,6 +14,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
@@ -27,10 +28,14 @@ import (
 type Reconciler struct {
 	namespace string
 	client    client.Client
+	// unready is when this process has first seen that a kubelet says its node is not ready.
+	unready *firstseen.Stamps
 }
 
 // New returns the reconciler; SetupWithManager puts it to work.
-func New(namespace string) *Reconciler { return &Reconciler{namespace: namespace} }
+func New(namespace string) *Reconciler {
+	return &Reconciler{namespace: namespace, unready: firstseen.New()}
+}
 
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -214,6 +219,7 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 	switch err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, kube, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.KubeNode = kube
+		s.Unready = r.unready.At(time.Now(), n.Name, unreadyStamp(kube))
 	case !apierrors.IsNotFound(err):
 		return seen{}, fmt.Errorf("read Kubernetes node %s: %w", n.Name, err)
 	}

@@ -1,13 +1,20 @@
 package volume
 
 import (
+	"time"
+
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 )
 
-// settle decides until status and events are out, and returns the change that is wanted then.
+// settle decides until status and events are out, and returns the change that is wanted then. What
+// lasts has been seen to since its condition says so: there is one clock.
 func settle(v *v1beta2.Volume, s *seen) loop.Decision {
 	for range 5 {
+		c := v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
+		if since, err := time.Parse(time.RFC3339, c.LastTransitionTime); err == nil && c.Status == v1beta2.ConditionTrue {
+			s.WaitsSince = since
+		}
 		if d := decide(now, v, *s); d.Do != nil || len(d.Events) == 0 {
 			return d
 		}

@@ -140,7 +140,7 @@ func TestOneStep(t *testing.T) {
 			for i := range s.Replicas {
 				s.Engine.Status.ReplicaModeMap[s.Replicas[i].Name] = v1beta2.ReplicaModeERR
 			}
-			waitedFor(v, 5*time.Minute+stampUnit)
+			waitedFor(v, 5*time.Minute)
 		}, "replica a stopped failed"},
 		// open: the list of a running engine
 		{"failed replica leaves the list", func(v *v1beta2.Volume, s *seen) {
@@ -230,12 +230,12 @@ func TestOneStep(t *testing.T) {
 			off(s)
 			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
 			s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStarting
-			waitedFor(v, 5*time.Minute)
+			waitedFor(v, 5*time.Minute-time.Second)
 		}, ""},
 		{"and no longer", func(v *v1beta2.Volume, s *seen) {
 			off(s)
 			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
-			waitedFor(v, 5*time.Minute+stampUnit)
+			waitedFor(v, 5*time.Minute)
 		}, "replica a stopped failed"},
 		{"ordered, a replica dies before its process is seen: back to the start", func(v *v1beta2.Volume, s *seen) {
 			s.Engine.Status.CurrentState, s.Engine.Status.ReplicaModeMap = stopped, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,6 +60,9 @@ type seen struct {
 	ScheduledBytes map[string]int64
 	// Allocator is what a change that takes a slot or room is reserved with.
 	Allocator *allocator.Allocator
+	// WaitsSince is since when this process has seen condition WaitForReplicas be true, zero while it
+	// is not; UpgradeSince the same of what condition EngineUpgrade is.
+	WaitsSince, UpgradeSince time.Time
 	// Run is what is remembered of the engine's failed runs.
 	Run run
 	// StandInRun is the same of the process that stands in for it where the volume migrates to.
@@ -105,6 +109,7 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if err := r.gatherTurns(ctx, v, &s); err != nil {
 		return s, err
 	}
+	r.gatherSince(v, &s)
 	s.Run = r.runs.engine(r.cfg.Now(), v.Name, s.Engine)
 	for i := range s.Engines {
 		if e := &s.Engines[i]; e.Spec.StandInFor != "" {
@@ -115,6 +120,19 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engine, s.Engines, s.Replicas)
 	}
 	return s, nil
+}
+
+// gatherSince says since when this process has seen what bounded waits are measured from.
+func (r *Reconciler) gatherSince(v *v1beta2.Volume, s *seen) {
+	stamp := func(kind string, lasting ...v1beta2.ConditionStatus) time.Time {
+		c, text := v1beta2.FindCondition(v.Status.Conditions, kind), ""
+		if c.LastTransitionTime != "" && slices.Contains(lasting, c.Status) {
+			text = string(c.Status) + c.LastTransitionTime
+		}
+		return r.since.At(r.cfg.Now(), v.Name+" "+kind, text)
+	}
+	s.WaitsSince = stamp(ConditionWaitForReplicas, v1beta2.ConditionTrue)
+	s.UpgradeSince = stamp(ConditionEngineUpgrade, v1beta2.ConditionTrue, v1beta2.ConditionUnknown)
 }
 
 // gatherOwn reads the volume's own objects.

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -65,26 +66,26 @@ func TestFailedEngine(t *testing.T) {
 		{"engine crashes again and again while I/O waits", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Run = run{Failures: 30}
-			waitedFor(v, 5*time.Minute)
+			waitedFor(v, 5*time.Minute-time.Second)
 		}, "engine running on n1 with ab after run-1"},
 		{"and for longer than that may: faulted", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
-			waitedFor(v, 5*time.Minute+stampUnit)
+			waitedFor(v, 5*time.Minute)
 		}, "replica a stopped failed"},
 		{"the bound is the setting's", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Settings[setting.BlockDeviceWait] = "20"
-			waitedFor(v, 20*time.Second+stampUnit)
+			waitedFor(v, 20*time.Second)
 		}, "replica a stopped failed"},
 		{"the next engine's process does not come: waited for", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
-			waitedFor(v, 5*time.Minute)
+			waitedFor(v, 5*time.Minute-time.Second)
 		}, ""},
 		{"for no longer than I/O may wait", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Engine.Status.CurrentState, s.Engine.Status.UUID = stopped, ""
-			waitedFor(v, 5*time.Minute+stampUnit)
+			waitedFor(v, 5*time.Minute)
 		}, "replica a stopped failed"},
 		{"on a node that is down it may run unseen", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
@@ -126,8 +127,8 @@ func TestWaitOfIOIsTold(t *testing.T) {
 		Reason: v1beta2.NodeReasonKubernetesNodeNotReady}}
 	d := settle(v, s)
 	c := v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
-	want := "I/O waits until 2026-01-02T03:09:06Z at most: it lacks replicas a (its process is starting), b (node n2 is down)"
-	if d.Do != nil || d.After <= 0 || d.After > 5*time.Minute+stampUnit || c.Status != v1beta2.ConditionTrue ||
+	want := "I/O waits until 2026-01-02T03:09:05Z at most: it lacks replicas a (its process is starting), b (node n2 is down)"
+	if d.Do != nil || d.After <= 0 || d.After > 5*time.Minute || c.Status != v1beta2.ConditionTrue ||
 		c.Reason != ReasonIOWaits || c.Message != want || v.Status.Robustness != v1beta2.VolumeRobustnessUnknown {
 		t.Errorf("condition %+v, robustness %s, %+v; want %q", c, v.Status.Robustness, d, want)
 	}
@@ -141,6 +142,52 @@ func TestWaitOfIOIsTold(t *testing.T) {
 	settle(v2, s2)
 	if v1beta2.IsConditionTrue(v2.Status.Conditions, ConditionWaitForReplicas) {
 		t.Error("it still waits while the engine serves")
+	}
+}
+
+// TestWaitOfIOByOneClock: the bound is measured since this process has seen the wait, whatever the
+// clock of the leader says that has stamped it.
+func TestWaitOfIOByOneClock(t *testing.T) {
+	for _, stamped := range []time.Duration{-time.Hour, 0, time.Hour} {
+		for _, seenFor := range []time.Duration{0, 5*time.Minute - time.Second, 5 * time.Minute} {
+			want := seenFor == 5*time.Minute
+			v, s := fixture()
+			crashed(s)
+			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
+			waitedFor(v, -stamped)
+			s.WaitsSince = now.Add(-seenFor)
+			d := decide(now, v, *s)
+			for len(d.Events) > 0 && d.Do == nil {
+				d = decide(now, v, *s) // once the status is written
+			}
+			if got := strings.Contains(describe(d), "failed"); got != want {
+				t.Errorf("stamped %s from now, seen for %s: given up %v", stamped, seenFor, got)
+			}
+		}
+	}
+}
+
+// TestSinceIsThatOfThisProcess: a wait that another leader has begun is measured from the first
+// look, and the next one from its own.
+func TestSinceIsThatOfThisProcess(t *testing.T) {
+	at := now
+	r := New(Config{Now: func() time.Time { return at }})
+	v, _ := fixture()
+	look := func() (s seen) { r.gatherSince(v, &s); return s }
+	if s := look(); !s.WaitsSince.IsZero() || !s.UpgradeSince.IsZero() {
+		t.Errorf("nothing lasts: %s, %s", s.WaitsSince, s.UpgradeSince)
+	}
+	waitedFor(v, time.Hour)
+	first := at
+	for range 3 {
+		if s := look(); !s.WaitsSince.Equal(first) {
+			t.Errorf("seen since %s, want %s", s.WaitsSince, first)
+		}
+		at = at.Add(time.Minute)
+	}
+	v.Status.Conditions[len(v.Status.Conditions)-1].LastTransitionTime = ago(time.Minute)
+	if s := look(); !s.WaitsSince.Equal(at) {
+		t.Errorf("another wait is seen since %s, want %s", s.WaitsSince, at)
 	}
 }
 

@@ -119,12 +119,11 @@ func (p *pass) noteUpgrade(status v1beta2.ConditionStatus, reason, message strin
 // upgradeIsLate says whether an upgrade is to be given up: one that is under way for too long, or,
 // while automatic upgrades compete for the slot that it takes, one that has not begun.
 func (p *pass) upgradeIsLate(have v1beta2.Condition) bool {
-	since, err := time.Parse(time.RFC3339, have.LastTransitionTime)
 	limited := have.Status == v1beta2.ConditionUnknown && p.facts().Limit() > 0
-	if err != nil || have.Status != v1beta2.ConditionTrue && !limited {
+	if p.s.UpgradeSince.IsZero() || have.Status != v1beta2.ConditionTrue && !limited {
 		return false
 	}
-	left := since.Add(upgradeWithin).Sub(p.now)
+	left := p.s.UpgradeSince.Add(upgradeWithin).Sub(p.now)
 	if left > 0 {
 		p.wakeIn(left)
 	}

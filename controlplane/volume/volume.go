@@ -22,11 +22,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -52,6 +54,8 @@ type Reconciler struct {
 	// live reads past the cache.
 	live client.Reader
 	runs *runs
+	// since is when this process has first seen conditions of volumes as they are.
+	since *firstseen.Stamps
 	// claims are the storage networks of volumes that are being attached, or are.
 	claims *claims
 	// idle are the volumes with work that waits for a node or an instance manager, and those that are
@@ -67,7 +71,8 @@ func New(cfg Config) *Reconciler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Reconciler{cfg: cfg, runs: newRuns(), claims: newClaims(), idle: newNoted(), unplaced: newNoted()}
+	return &Reconciler{cfg: cfg, runs: newRuns(), since: firstseen.New(),
+		claims: newClaims(), idle: newNoted(), unplaced: newNoted()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -93,6 +98,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Now:        r.cfg.Now,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.runs.forget(key.Name)
+			r.gatherSince(&v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, &seen{}) // forgets
 			r.claims.forget(key.Name)
 			r.idle.note(key.Name, false)
 			r.unplaced.note(key.Name, false)

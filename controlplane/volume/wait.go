@@ -11,13 +11,9 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// This file is the clock of the waits for replicas: the condition WaitForReplicas, which is true
-// while an attachment, or I/O of an attached volume, waits for them. Its transition time is when
-// the wait has begun, so that the next leader goes on with it.
-
-// stampUnit is how far a wait may have begun after the time that its condition tells: in whole
-// seconds. I/O is not given up before its bound.
-const stampUnit = time.Second
+// This file is about the waits for replicas: the condition WaitForReplicas is true while an
+// attachment, or I/O of an attached volume, waits for them. How long it has been true is measured
+// by the clock of this process (package firstseen).
 
 // retryMostWithIO bounds the pause before a process is started again while I/O waits.
 const retryMostWithIO = 5 * time.Second
@@ -33,7 +29,7 @@ func (p *pass) ioBound() time.Duration {
 
 // ioWaitLeft notes what I/O waits for, and returns what is left of the bound.
 func (p *pass) ioWaitLeft(why string) time.Duration {
-	until := p.now.Add(p.ioBound() + stampUnit - p.waited())
+	until := p.now.Add(p.ioBound() - p.waited())
 	p.waiting(ReasonIOWaits, "I/O waits until "+until.UTC().Format(time.RFC3339)+" at most: "+why)
 	left := until.Sub(p.now)
 	if left > 0 {
@@ -110,14 +106,12 @@ func (p *pass) waiting(reason, message string) time.Duration {
 	return waited
 }
 
-// waited is how long replicas have been waited for.
+// waited is how long this process has seen that replicas are waited for.
 func (p *pass) waited() time.Duration {
-	c := v1beta2.FindCondition(p.v.Status.Conditions, ConditionWaitForReplicas)
-	since, err := time.Parse(time.RFC3339, c.LastTransitionTime)
-	if c.Status != v1beta2.ConditionTrue || err != nil {
+	if p.s.WaitsSince.IsZero() {
 		return 0
 	}
-	return p.now.Sub(since)
+	return p.now.Sub(p.s.WaitsSince)
 }
 
 func (p *pass) doneWaiting() {
@@ -127,8 +121,7 @@ func (p *pass) doneWaiting() {
 }
 
 // ConditionWaitForReplicas of a Volume is True while attaching waits for processes of replicas, or
-// I/O for replicas and an engine; its message says for which, and until when. It is our addition,
-// and its transition time is the clock of that wait.
+// I/O for replicas and an engine; its message says for which, and until when. It is our addition.
 const (
 	ConditionWaitForReplicas = "WaitForReplicas"
 	ReasonReplicasStarting   = "ReplicasStarting"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/live"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -29,6 +31,8 @@ type nodes struct {
 	namespace string
 	client    client.Client
 	live      client.Reader
+	// deleted is when this process has first seen that a Pod was deleted, by UID.
+	deleted *firstseen.Stamps
 }
 
 func (r *nodes) controller() loop.Controller[*v1beta2.Node, nodeSeen] {
@@ -132,20 +136,25 @@ func deletable(policy string) []string {
 	return nil
 }
 
-// decide is pure.
 func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision {
 	kinds := deletable(g.Policy)
 	if !g.Down || len(kinds) == 0 {
 		return loop.Decision{}
 	}
+	there := map[string]bool{}
+	for _, p := range g.Pods {
+		there[deletedPod(n.Name, p)] = true
+	}
+	r.deleted.Keep(func(pod string) bool { return there[pod] || !strings.HasPrefix(pod, n.Name+" ") })
 	used, next := map[string]bool{}, nodeLook
 	for _, p := range g.Pods {
 		c := metav1.GetControllerOf(p)
 		ours := c != nil && slices.Contains(kinds, c.Kind)
+		left := r.graceLeft(now, n.Name, p)
 		if ours && p.DeletionTimestamp != nil {
-			next = min(next, max(p.DeletionTimestamp.Sub(now), 0)+time.Millisecond)
+			next = min(next, max(left, 0)+time.Millisecond)
 		}
-		if ours && hangs(now, p) {
+		if ours && p.DeletionTimestamp != nil && left <= 0 {
 			none := int64(0)
 			return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
 				Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s by force", p.Namespace, p.Name), Do: remove(r.client, p, &none)},
@@ -170,8 +179,18 @@ func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision
 	return loop.Decision{After: next}
 }
 
-// hangs says whether a Pod should have ended and nobody ends it. The time of deletion is that at
-// which its grace period ends.
-func hangs(now time.Time, p *corev1.Pod) bool {
-	return p.DeletionTimestamp != nil && now.After(p.DeletionTimestamp.Time)
+// graceLeft is how much longer a Pod that was deleted may take to end; nobody ends one that takes
+// longer. The time of deletion is that at which its grace period ends, by the API server's clock.
+func (r *nodes) graceLeft(now time.Time, node string, p *corev1.Pod) time.Duration {
+	stamp, grace := "", time.Duration(0)
+	if p.DeletionTimestamp != nil {
+		stamp = p.DeletionTimestamp.String()
+	}
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		grace = time.Duration(*s) * time.Second
+	}
+	return r.deleted.At(now, deletedPod(node, p), stamp).Add(grace).Sub(now)
 }
+
+// deletedPod is what a Pod of a node is remembered by.
+func deletedPod(node string, p *corev1.Pod) string { return node + " " + string(p.UID) }

@@ -10,9 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -32,10 +34,25 @@ type remounts struct {
 	client    client.Client
 	live      client.Reader
 
+	// requested is when this process has first seen a recovery.
+	requested *firstseen.Stamps
+	now       func() time.Time
+
 	mu sync.Mutex
+	// concerned are the Pods that were there when this process first saw the recovery: whoever comes
+	// later mounts what is there now.
+	concerned map[string]recovery
 	// done is the recovery after which no Pod was left to delete, by volume. It is not stored: a
 	// manager that takes over looks once.
 	done map[string]string
+}
+
+// recovery is one of a volume, with the UIDs of the Pods that it concerns. Witnessed: this process
+// has seen it begin.
+type recovery struct {
+	mark      string
+	witnessed bool
+	pods      map[types.UID]bool
 }
 
 func (r *remounts) controller() loop.Controller[*v1beta2.Volume, remountSeen] {
@@ -49,6 +66,8 @@ func (r *remounts) controller() loop.Controller[*v1beta2.Volume, remountSeen] {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			delete(r.done, key.Name)
+			delete(r.concerned, key.Name)
+			r.requested.At(r.now(), key.Name, "")
 		},
 	}
 }
@@ -61,6 +80,9 @@ type remountSeen struct {
 	// Done: for this recovery no Pod is left. Pods are those that use the volume, only set if not.
 	Done bool
 	Pods []*corev1.Pod
+	// RequestedAt is when this process has first seen the recovery, Recovery what it knows of it.
+	RequestedAt time.Time
+	Recovery    recovery
 	// Settle notes that no Pod is left.
 	Settle func()
 }
@@ -68,8 +90,14 @@ type remountSeen struct {
 func (r *remounts) gather(ctx context.Context, v *v1beta2.Volume) (remountSeen, error) {
 	var g remountSeen
 	mark := v.Status.RemountRequestedAt
+	g.RequestedAt = r.requested.At(r.now(), v.Name, mark)
 	r.mu.Lock()
 	g.Done = mark == "" || r.done[v.Name] == mark
+	before, known := r.concerned[v.Name]
+	fresh := known && before.mark != mark
+	if !known || fresh {
+		r.concerned[v.Name] = recovery{mark: mark}
+	}
 	r.mu.Unlock()
 	if g.Done || v.DeletionTimestamp != nil || v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return g, nil
@@ -102,10 +130,34 @@ func (r *remounts) gather(ctx context.Context, v *v1beta2.Volume) (remountSeen, 
 		}
 		g.Pods = append(g.Pods, pods...)
 	}
+	g.Recovery = r.concern(v.Name, g.Pods, fresh)
 	return g, nil
 }
 
-// decide is pure.
+// concern returns the recovery of a volume, and takes down the Pods that it concerns the first time
+// that they are known.
+func (r *remounts) concern(volume string, pods []*corev1.Pod, fresh bool) recovery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	have := r.concerned[volume]
+	if have.pods == nil {
+		have.witnessed, have.pods = fresh, map[types.UID]bool{}
+		for _, p := range pods {
+			if p.Status.StartTime != nil { // else it has mounted nothing yet
+				have.pods[p.UID] = true
+			}
+		}
+		r.concerned[volume] = have
+	}
+	return have
+}
+
+// before says whether a Pod was there when its volume was lost. Where this process has not seen
+// that happen, two clocks have to say it.
+func (c recovery) before(p *corev1.Pod, mark time.Time) bool {
+	return c.pods[p.UID] && (c.witnessed || p.Status.StartTime.Time.Before(mark))
+}
+
 func (r *remounts) decide(now time.Time, v *v1beta2.Volume, g remountSeen) loop.Decision {
 	if g.Done || !g.Enabled || v.DeletionTimestamp != nil || v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return loop.Decision{}
@@ -114,12 +166,12 @@ func (r *remounts) decide(now time.Time, v *v1beta2.Volume, g remountSeen) loop.
 	if err != nil {
 		return loop.Decision{} // not one of ours
 	}
-	if wait := mark.Add(remountDelay).Sub(now); wait > 0 {
+	if wait := g.RequestedAt.Add(remountDelay).Sub(now); wait > 0 {
 		return loop.Decision{After: wait}
 	}
 	for _, p := range g.Pods {
 		c := metav1.GetControllerOf(p)
-		if p.DeletionTimestamp != nil || p.Status.StartTime == nil || !p.Status.StartTime.Time.Before(mark) ||
+		if p.DeletionTimestamp != nil || !g.Recovery.before(p, mark) ||
 			p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
 			c == nil || slices.Contains(g.Exempt, c.APIVersion+"/"+c.Kind) {
 			continue

@@ -9,6 +9,8 @@
 package workload
 
 import (
+	"time"
+
 	"context"
 	"fmt"
 
@@ -16,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 )
 
@@ -27,8 +30,9 @@ type Reconciler struct {
 
 // New returns the reconciler for the Nodes and Volumes of a namespace.
 func New(namespace string) *Reconciler {
-	return &Reconciler{nodes: &nodes{namespace: namespace},
-		remounts: &remounts{namespace: namespace, done: map[string]string{}}}
+	return &Reconciler{nodes: &nodes{namespace: namespace, deleted: firstseen.New()},
+		remounts: &remounts{namespace: namespace, done: map[string]string{}, requested: firstseen.New(), now: time.Now,
+			concerned: map[string]recovery{}}}
 }
 
 // SetupWithManager registers both; they run on the leader.

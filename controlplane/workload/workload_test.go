@@ -68,6 +68,10 @@ func newWorld(t *testing.T, settings map[string]string, edit func(o client.Objec
 			return []string{o.(*corev1.Pod).Spec.NodeName}
 		}).Build()
 	w.r = New("ns").WithClient(w.client, w.client)
+	w.r.remounts.now = func() time.Time { // one clock, and the recovery is seen when it is asked for
+		at, _ := time.Parse(time.RFC3339, w.volume.Status.RemountRequestedAt)
+		return at
+	}
 	return w
 }
 
@@ -200,8 +204,8 @@ func TestPodsOfALostNode(t *testing.T) {
 		{"their time is not over", "delete-both-statefulset-and-deployment-pod", func(o client.Object) {
 			ended(o)
 			if p, ok := o.(*corev1.Pod); ok {
-				at := metav1.NewTime(testNow.Add(time.Second))
-				p.DeletionTimestamp = &at
+				grace := int64(1)
+				p.DeletionGracePeriodSeconds = &grace // whenever the API server says that it began
 			}
 		}, nil},
 		{"on another node", "delete-both-statefulset-and-deployment-pod", func(o client.Object) {
@@ -276,8 +280,9 @@ func TestLostNodeIsLookedAtAgain(t *testing.T) {
 	}
 	w = newWorld(t, map[string]string{"node-down-pod-deletion-policy": "delete-statefulset-pod"}, func(o client.Object) {
 		if p, ok := o.(*corev1.Pod); ok {
-			at := metav1.NewTime(testNow.Add(7 * time.Second))
+			at, grace := metav1.NewTime(testNow.Add(-time.Hour)), int64(7)
 			p.DeletionTimestamp, p.Finalizers = &at, []string{"test/kubelet"}
+			p.DeletionGracePeriodSeconds = &grace
 		}
 	})
 	if got := brief(w.ofNode()); got != "after 7.001s" {
@@ -401,5 +406,44 @@ func TestRemountIsTold(t *testing.T) {
 	d := c.Decide(testNow, w.volume.DeepCopy(), g)
 	if len(d.Events) != 1 || !d.Events[0].Warning || d.Events[0].Reason != "Remount" || d.Events[0].On != nil {
 		t.Errorf("tells %+v", d.Events)
+	}
+}
+
+// TestPodsMountAgainOnce: a Pod that has come since a recovery was asked for is left alone, by
+// whatever clock its kubelet says when it has started; the one that was there is not.
+func TestPodsMountAgainOnce(t *testing.T) {
+	enabled := map[string]string{"auto-delete-pod-when-volume-detached-unexpectedly": "true"}
+	for name, kubelet := range map[string]time.Duration{"behind": -3 * time.Hour, "right": 0, "ahead": 3 * time.Hour} {
+		w := newWorld(t, enabled, func(o client.Object) {
+			if p, ok := o.(*corev1.Pod); ok {
+				started := metav1.NewTime(p.Status.StartTime.Add(kubelet))
+				p.Status.StartTime = &started
+			}
+		})
+		mark := w.volume.Status.RemountRequestedAt
+		w.volume.Status.RemountRequestedAt = ""
+		w.ofVolume() // this process has seen the volume before
+		w.volume.Status.RemountRequestedAt = mark
+		const set = "delete Pod apps/set-0"
+		if got := brief(w.ofVolume()); !strings.HasPrefix(got, set) {
+			t.Errorf("kubelet %s: %q", name, got)
+		}
+		var old corev1.Pod
+		key := client.ObjectKey{Namespace: "apps", Name: "set-0"}
+		if err := w.client.Get(context.Background(), key, &old); err != nil {
+			t.Fatal(err)
+		}
+		next := pod("set-0", "StatefulSet", "data")
+		started := metav1.NewTime(testNow.Add(kubelet))
+		next.UID, next.Status.StartTime = "set-0-again", &started
+		if err := w.client.Delete(context.Background(), &old); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.client.Create(context.Background(), next); err != nil {
+			t.Fatal(err)
+		}
+		if got := steps(t, w.ofVolume, nothing); slices.Contains(got, set) {
+			t.Errorf("kubelet %s: the next Pod is deleted too: %q", name, got)
+		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"ankole.storage/disk/memdisk"
 )
 
-// TestLostVolumeMeta: a crash of an engine that does not sync it may leave volume.meta empty, or not
-// there. It is made anew where what is to be in it is clear.
+// TestLostVolumeMeta: a crash of an engine that does not sync it may leave volume.meta empty, or
+// not there. It is made anew where what is to be in it is clear.
 func TestLostVolumeMeta(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(w *world, fs *memdisk.FS)

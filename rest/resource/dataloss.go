@@ -27,8 +27,8 @@ type DataCopy struct {
 	NodeID string `json:"nodeId"`
 	// NodeReady: its process could be started. Whether its data is there only an engine finds out.
 	NodeReady bool `json:"nodeReady"`
-	// Current: it is a member of the record and holds every acknowledged write, as far as is known: its
-	// directory has not been found damaged.
+	// Current: it is a member of the record and holds every acknowledged write, as far as is
+	// known: its directory has not been found damaged.
 	Current bool `json:"current"`
 	// LastInSync is when it was known to have every acknowledged write last (RFC 3339); empty: never.
 	LastInSync string `json:"lastInSync"`

@@ -1,0 +1,52 @@
+// Package firstseen remembers since when this process has seen what others have stamped with a
+// time.
+//
+// A stamp in an object is of the clock of whoever has written it: of another leader, of a kubelet,
+// of the API server, or of this machine before it was suspended. Two clocks may be minutes apart,
+// and a wait that is judged by both ends at once, or never. So a wait after which something is
+// ended or deleted begins when this process first sees the stamp, and is measured by its own
+// clock. It lives in memory: a process that takes over waits anew.
+package firstseen
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// Stamps are those that have been seen, one for each subject.
+type Stamps struct {
+	mu sync.Mutex
+	of map[string]stamp
+}
+
+type stamp struct {
+	text string
+	at   time.Time
+}
+
+// New returns none.
+func New() *Stamps { return &Stamps{of: map[string]stamp{}} }
+
+// Keep forgets the subjects of which ok does not hold.
+func (s *Stamps) Keep(ok func(subject string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.of, func(subject string, _ stamp) bool { return !ok(subject) })
+}
+
+// At is when a subject's stamp was first seen: now, if it had another one or none when it was asked
+// for last. An empty stamp is none, and is forgotten with the subject; then the time is zero.
+func (s *Stamps) At(now time.Time, subject, text string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text == "" {
+		delete(s.of, subject)
+		return time.Time{}
+	}
+	if have := s.of[subject]; have.text == text {
+		return have.at
+	}
+	s.of[subject] = stamp{text, now}
+	return now
+}
