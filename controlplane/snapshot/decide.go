@@ -18,6 +18,9 @@ import (
 // replica may have failed at it.
 const purgeAgainAfter = time.Minute
 
+// askedLook is how often a snapshot is looked at whose engine has not answered yet.
+const askedLook = 5 * time.Second
+
 // refusedFor bounds how long a refusal of the engine is believed while the engine looks as it did:
 // what it was refused for may be nothing that the engine's object shows.
 const refusedFor = 30 * time.Second
@@ -192,6 +195,11 @@ func (p *pass) awaitEngine() loop.Decision {
 func (p *pass) call(what string, do func(context.Context) error) loop.Decision {
 	// The ticket comes first: nobody else may have the volume attached for long.
 	if d := p.ticket(true); d.Do != nil {
+		return d
+	}
+	if p.g.Asked {
+		d := p.wait("waiting for an answer of the engine of volume " + p.s.Spec.Volume)
+		d.After = askedLook
 		return d
 	}
 	return loop.Decision{Do: loop.Call{What: what, Do: do}}

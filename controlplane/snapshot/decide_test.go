@@ -107,6 +107,11 @@ func TestDecide(t *testing.T) {
 		{"to be taken", func(_ *v1beta2.Snapshot, g *seen) { unknown(g) }, "ticket for n1", ""},
 		{"to be taken, ticket", func(_ *v1beta2.Snapshot, g *seen) { unknown(g); g.put("n1") },
 			"take snapshot s1 of volume v", ""},
+		{"to be taken, an order is not answered yet", func(_ *v1beta2.Snapshot, g *seen) {
+			unknown(g)
+			g.put("n1")
+			g.Asked = true
+		}, "", "waiting for an answer of the engine of volume v"},
 		{"to be taken, at rest", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
 			g.Reachable, g.Volume.Spec.NodeID = false, ""

@@ -53,6 +53,8 @@ type Reconciler struct {
 	// tried is the last order to an engine for a snapshot, by UID of its object.
 	tried map[types.UID]attempt
 	uids  map[string]types.UID
+	// asked are the volumes whose engine has been given an order and has not answered yet.
+	asked map[string]bool
 }
 
 // attempt is an order that an engine was given.
@@ -69,7 +71,7 @@ type attempt struct {
 // New returns the reconciler; engines reaches the engines.
 func New(cfg Config, engines Engines) *Reconciler {
 	return &Reconciler{cfg: cfg, calls: Calls{Engines: engines},
-		tried: map[types.UID]attempt{}, uids: map[string]types.UID{}}
+		tried: map[types.UID]attempt{}, uids: map[string]types.UID{}, asked: map[string]bool{}}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -126,8 +128,10 @@ type seen struct {
 	PurgeDisabled, Crowded bool
 	// ReadBy is a volume that is still to be filled with the snapshot, empty if none is.
 	ReadBy string
-	// Tried is the last order for this snapshot.
+	// Tried is the last order for this snapshot. Asked: the engine has not answered an order yet, for
+	// this snapshot or another one.
 	Tried attempt
+	Asked bool
 
 	Take, Look, Remove, Purge func(ctx context.Context) error
 }
@@ -172,6 +176,7 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 	g.PurgeDisabled = settings.Bool(setting.DisableSnapshotPurge)
 	g.Crowded = g.Engine.Crowded(engines.Items, settings.Int(setting.SnapshotHeavyTaskConcurrentLimit))
 	_, g.Reachable = r.calls.target(g.Engine)
+	g.Asked = r.unanswered(v.Name) // before what the order has left is read
 	g.Tried = r.attempt(s)
 	freeze := v.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
 	g.Take = r.order(s, g.Engine, func(ctx context.Context) error {
@@ -254,7 +259,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, v *v1beta2.Volume, g *seen
 // which would repeat it: what it waits for is a change of the engine.
 func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(context.Context) error) func(
 	context.Context) error {
-	return func(ctx context.Context) error {
+	return r.apart(s, func(ctx context.Context) error {
 		err := call(ctx)
 		t := attempt{Of: outline(e), At: time.Now()}
 		refused := errors.Is(err, engineclient.ErrPrecondition) || errors.Is(err, engineclient.ErrInvalid) ||
@@ -270,14 +275,14 @@ func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(con
 		r.tried[s.UID], r.uids[s.Name] = t, s.UID
 		r.mu.Unlock()
 		return err
-	}
+	})
 }
 
 // look asks the engine for its snapshots, and remembers whether this one is among them. One that an
 // order waits for shows in no list; the engine refuses to remove anything meanwhile, and the look
 // fails. What was taken between the two questions is marked as removed.
 func (r *Reconciler) look(s *v1beta2.Snapshot, e *v1beta2.Engine) func(context.Context) error {
-	return func(ctx context.Context) error {
+	return r.apart(s, func(ctx context.Context) error {
 		all, err := r.calls.List(ctx, e)
 		if err != nil {
 			return err
@@ -294,13 +299,56 @@ func (r *Reconciler) look(s *v1beta2.Snapshot, e *v1beta2.Engine) func(context.C
 		defer r.mu.Unlock()
 		r.tried[s.UID], r.uids[s.Name] = attempt{Of: outline(e), At: time.Now(), Looked: true, There: there}, s.UID
 		return nil
-	}
+	})
 }
 
 func (r *Reconciler) attempt(s *v1beta2.Snapshot) attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tried[s.UID]
+}
+
+// unanswered says whether the engine of a volume has not answered its last order yet.
+func (r *Reconciler) unanswered(volume string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked[volume]
+}
+
+// answerWait is how long a look at a snapshot waits for the answer of its engine: others wait for
+// their look.
+const answerWait = 2 * time.Second
+
+// apart carries out a call to an engine. One that is not answered soon goes on without anybody who
+// waits for it, so that engines that hang hold up no other volume: each has one call at most. What
+// the call remembers of its outcome is found by a later look. The context of a look ends
+// with it; a call ends with its own bound.
+func (r *Reconciler) apart(s *v1beta2.Snapshot, call func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r.mu.Lock()
+		asked := r.asked[s.Spec.Volume]
+		r.asked[s.Spec.Volume] = true
+		r.mu.Unlock()
+		if asked {
+			return nil
+		}
+		answer := make(chan error, 1)
+		go func() {
+			err := call(context.WithoutCancel(ctx))
+			r.mu.Lock()
+			delete(r.asked, s.Spec.Volume)
+			r.mu.Unlock()
+			answer <- err
+		}()
+		soon := time.NewTimer(answerWait)
+		defer soon.Stop()
+		select {
+		case err := <-answer:
+			return err
+		case <-soon.C:
+			return nil
+		}
+	}
 }
 
 func (r *Reconciler) forget(name string) {
