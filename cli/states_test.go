@@ -45,12 +45,6 @@ var inStates = []struct {
 	}},
 	{command: "volume upgrade busy", state: func(o client.Object) bool { _, ok := o.(*lh.EngineImage); return !ok }},
 	{command: "snapshot get demo s1"}, // it is busy's
-	{command: "volume detach busy", state: func(o client.Object) bool {
-		if a, ok := o.(*lh.VolumeAttachment); ok && a.Name == "busy" {
-			a.Spec.AttachmentTickets["csi-1"] = lh.AttachmentTicket{ID: "csi-1", NodeID: "node-1", Type: lh.AttacherTypeCSI}
-		}
-		return true
-	}},
 	{command: "engine logs demo", state: func(o client.Object) bool { _, ok := o.(*lh.Engine); return !ok }},
 	{command: "volume accept-data-loss busy --yes"},
 	{command: "apply -f FILE", manifest: "kind: [Volume"},

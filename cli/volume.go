@@ -169,7 +169,8 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: " +
 				"ankole replica list " + name)
 		}
-		return v.State == "attached" && (noFrontend || endpoint(*v) != ""), nil
+		here := v.Migratable || attachedTo(*v) == node // a volume that migrates is on two nodes
+		return v.State == "attached" && here && (noFrontend || endpoint(*v) != ""), nil
 	})
 }
 
@@ -237,7 +238,9 @@ func (a *app) detachVolume(ctx context.Context, api *client.Client, name string,
 		return named("volume", name, err)
 	}
 	if others := sortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
-		return fmt.Errorf("volume %s stays attached for %s; withdraw every ticket with --force", name, describeTickets(v))
+		fmt.Fprintf(a.out, "volume %s is not attached by hand any more; it stays attached for %s; withdraw every ticket "+
+			"with --force\n", name, describeTickets(v))
+		return nil
 	}
 	if w.wait {
 		if _, err := a.await(ctx, api, name, w.timeout, "detached", func(v *resource.Volume) (bool, error) {

@@ -137,6 +137,8 @@ func checkRetention(j *v1beta2.RecurringJob) error {
 		return invalid("recurring job %s: retainAge %q is no duration such as 72h", j.Name, s.RetainAge)
 	case age < 0:
 		return invalid("recurring job %s: retainAge %s should not be negative", j.Name, s.RetainAge)
+	case s.Retain < 0:
+		return invalid("recurring job %s: retain %d should not be negative", j.Name, s.Retain)
 	case s.RetentionPolicy == v1beta2.RetentionPolicyCountBased:
 		if counted && s.Retain <= 0 {
 			return invalid("recurring job %s with task %s should retain at least 1", j.Name, s.Task)

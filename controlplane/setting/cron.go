@@ -25,8 +25,14 @@ func parseCron(line string) (cron.Schedule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cron line %q: %w", line, err)
 	}
+	if s.Next(leapYear).IsZero() {
+		return nil, fmt.Errorf("cron line %q is never due: no month that it names has such a day", line)
+	}
 	return s, nil
 }
+
+// leapYear begins a year in which every line is due that is ever due.
+var leapYear = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule is when a cron line is due. Times are UTC.
 type Schedule struct{ due cron.Schedule }

@@ -122,7 +122,8 @@ func checkOrphanKinds(value string) error {
 }
 
 // ParseTolerations reads the value of TaintToleration: key=value:effect or key:effect, with ;
-// between them. Empty gives none.
+// between them. Without an effect all of the taint's are tolerated, without a key all taints. Empty
+// gives none.
 func ParseTolerations(value string) ([]corev1.Toleration, error) {
 	tolerations := []corev1.Toleration{}
 	if strings.TrimSpace(value) == "" {
@@ -133,9 +134,12 @@ func ParseTolerations(value string) ([]corev1.Toleration, error) {
 		if !found {
 			return nil, fmt.Errorf("toleration %q should have the form key=value:effect or key:effect", entry)
 		}
+		if strings.Contains(entry, ",") {
+			return nil, fmt.Errorf("toleration %q has a comma: put a ; between tolerations", entry)
+		}
 		t := corev1.Toleration{Effect: corev1.TaintEffect(strings.TrimSpace(effect)), Operator: corev1.TolerationOpExists}
 		known := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute,
-			corev1.TaintEffectPreferNoSchedule}
+			corev1.TaintEffectPreferNoSchedule, ""}
 		if !slices.Contains(known, t.Effect) {
 			return nil, fmt.Errorf(
 				"invalid effect %q of toleration %q, should be NoSchedule, NoExecute or PreferNoSchedule", effect, entry)
@@ -148,7 +152,7 @@ func ParseTolerations(value string) ([]corev1.Toleration, error) {
 				return nil, fmt.Errorf("invalid value of toleration %q: %s", entry, problems[0])
 			}
 		}
-		if problems := validation.IsQualifiedName(t.Key); len(problems) > 0 {
+		if problems := validation.IsQualifiedName(t.Key); len(problems) > 0 && (t.Key != "" || hasValue) {
 			return nil, fmt.Errorf("invalid key of toleration %q: %s", entry, problems[0])
 		}
 		tolerations = append(tolerations, t)

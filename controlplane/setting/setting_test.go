@@ -399,15 +399,16 @@ func TestValidateChange(t *testing.T) {
 }
 
 func TestParseTolerations(t *testing.T) {
-	got, err := ParseTolerations("a=b:NoSchedule; c:NoExecute ;d=:PreferNoSchedule")
-	if err != nil || len(got) != 3 {
+	got, err := ParseTolerations("a=b:NoSchedule; c:NoExecute ;d=:PreferNoSchedule;:;key=value1:;k:;:NoExecute")
+	if err != nil || len(got) != 7 {
 		t.Fatalf("%v, %v", got, err)
 	}
 	var texts []string
 	for _, x := range got {
 		texts = append(texts, x.Key+"|"+string(x.Operator)+"|"+x.Value+"|"+string(x.Effect))
 	}
-	want := []string{"a|Equal|b|NoSchedule", "c|Exists||NoExecute", "d|Equal||PreferNoSchedule"}
+	want := []string{"a|Equal|b|NoSchedule", "c|Exists||NoExecute", "d|Equal||PreferNoSchedule", "|Exists||",
+		"key|Equal|value1|", "k|Exists||", "|Exists||NoExecute"}
 	if !slices.Equal(texts, want) {
 		t.Errorf("%v, want %v", texts, want)
 	}
@@ -416,10 +417,22 @@ func TestParseTolerations(t *testing.T) {
 	}
 }
 
+func TestCommaBetweenTolerations(t *testing.T) {
+	_, err := ParseTolerations("a=b:NoSchedule,c:NoExecute")
+	if err == nil || !strings.Contains(err.Error(), "put a ; between tolerations") {
+		t.Error(err)
+	}
+	if _, err := ParseTolerations("=v:NoSchedule"); err == nil {
+		t.Error("a value without a key is taken")
+	}
+}
+
 func TestCheckCron(t *testing.T) {
 	good := []string{"* * * * *", "0 0 */7 * *", "5,10-20/3 1-23 1 jan-MAR sun", "@daily", "? * * * 0", "1, * * * *",
+		"0 0 29 2 *", "0 0 31 1,2 *",
 		"@every 1h"}
 	bad := []string{"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7",
+		"0 0 31 2 *", "0 0 30 feb *", "0 0 31 4,6,9,11 *",
 		"*/0 * * * *", "5-1 * * * *", "a * * * *", "@often", "-1 * * * *", "1--2 * * * *", "CRON_TZ=UTC * * * * *",
 		"TZ=UTC 0 0 * * *"}
 	for _, line := range good {
