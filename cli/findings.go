@@ -45,6 +45,9 @@ func volumeProblems(v *resource.Volume) []finding {
 	if c, ok := v.Conditions["Scheduled"]; ok && c.Status == "False" {
 		add("not all replicas are scheduled: "+c.Message, "ankole disk list")
 	}
+	if c := v.Conditions["DeviceKept"]; c.Status == "True" {
+		add("it cannot leave its node: "+c.Message, "ankole volume describe "+v.Name)
+	}
 	for _, bad := range []string{"TooManySnapshots", "BackingImageIncompatible"} {
 		if c := v.Conditions[bad]; c.Status == "True" {
 			add(conditionLine(bad, c), "ankole snapshot list "+v.Name)

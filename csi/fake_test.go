@@ -39,10 +39,11 @@ type fake struct {
 	away          bool // nobody answers
 	deviceless    bool // volumes are served on a socket
 	updates       []string
-	generation    int64 // of the last ticket
-	room          int64 // largest size of a volume in bytes; 0: any
-	orders        int   // volumes and snapshots that were ordered
-	noGrowth      int   // expansions that are refused
+	generation    int64                         // of the last ticket
+	room          int64                         // largest size of a volume in bytes; 0: any
+	orders        int                           // volumes and snapshots that were ordered
+	noGrowth      int                           // expansions that are refused
+	kept          []resource.DeviceKeepersInput // what was told of who keeps a volume
 }
 
 func newFake() *fake {
@@ -359,6 +360,13 @@ func (f *fake) DeleteSnapshotObject(_ context.Context, volume, name string) erro
 		return nil, nil
 	})
 	return err
+}
+
+func (f *fake) TellDeviceKeepers(_ context.Context, volume string, in resource.DeviceKeepersInput) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept = append(f.kept, in)
+	return nil
 }
 
 func (f *fake) Node(_ context.Context, name string) (*resource.Node, error) {

@@ -28,6 +28,8 @@ type Manager interface {
 	SnapshotObjects(ctx context.Context, volume string) ([]resource.SnapshotCR, error)
 	DeleteSnapshotObject(ctx context.Context, volume, name string) error
 
+	TellDeviceKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput) error
+
 	Node(ctx context.Context, name string) (*resource.Node, error)
 	Nodes(ctx context.Context) ([]resource.Node, error)
 	Setting(ctx context.Context, name string) (*resource.Setting, error)

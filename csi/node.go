@@ -3,12 +3,18 @@ package csi
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+
+	"ankole.storage/hostpath"
 )
+
+// hostProcesses is where the Pod has the processes of its node.
+const hostProcesses = "/host/proc"
 
 // node serves the node service of one node. Its state is the kernel's table of mounts.
 type node struct {
@@ -22,6 +28,10 @@ type node struct {
 	// run starts mkfs, fsck and the like, mounts the program mount.
 	run    exec.Interface
 	mounts mount.Interface
+	// proc is where the processes of the host are shown; told is what the manager was told of those
+	// who keep a volume here, by volume.
+	proc string
+	told sync.Map
 	// sys is where sysfs is; unmap removes a device of device-mapper, by its number, and aside renames
 	// one that is in use.
 	sys   string
@@ -33,7 +43,8 @@ type node struct {
 
 func newNode(id string, m Manager, patience time.Duration, log *slog.Logger) *node {
 	return &node{id: id, place: newPlace(id, m, log), patience: patience, log: log, run: exec.New(),
-		mounts: mount.NewWithoutSystemd(""), sys: "/sys", unmap: removeMapping, aside: setAside, step: at}
+		mounts: mount.NewWithoutSystemd(""), proc: hostpath.Resolve(hostProcesses),
+		sys: "/sys", unmap: removeMapping, aside: setAside, step: at}
 }
 
 var nodeCapabilities = []spec.NodeServiceCapability_RPC_Type{

@@ -330,11 +330,17 @@ func (n *node) unstage(volume, path string) error {
 	left, err := unmountAll(path)
 	if err == nil {
 		n.step("unmounted")
+		var gone bool
+		gone, err = n.leave(volume)
+		left = left || gone
+	}
+	if err == nil {
 		err = n.lock(volume, left)
 	}
 	if err == nil && !left {
 		err = n.released(volume)
 	}
+	n.tell(volume, err)
 	if err != nil {
 		return status.Errorf(codes.Internal, "%v", err)
 	}
@@ -343,6 +349,19 @@ func (n *node) unstage(volume, path string) error {
 	}
 	n.step("unstaged")
 	return nil
+}
+
+// leave is letGo for the device of a volume with the file system; gone: it need not wait for those
+// who have that mounted.
+func (n *node) leave(volume string) (gone bool, err error) {
+	_, d, err := n.current(volume)
+	if status.Code(err) == codes.NotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return n.letGo(d)
 }
 
 // released refuses while somebody has the device of the volume for itself: a file system that is

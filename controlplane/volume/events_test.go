@@ -123,3 +123,18 @@ func TestEvictionWithoutAPlaceIsTold(t *testing.T) {
 		t.Errorf("told again: %+v", e)
 	}
 }
+
+// TestNobodyKeepsADetachedVolume: who had the volume on its node is no matter any more when it has
+// left.
+func TestNobodyKeepsADetachedVolume(t *testing.T) {
+	v, s := fixture()
+	r, rest := resting()
+	*s, v.Status.State, v.Spec.NodeID, v.Status.Robustness = *rest, "detaching", "", r.Status.Robustness
+	kept := v1beta2.Condition{Type: v1beta2.VolumeConditionDeviceKept, Status: v1beta2.ConditionTrue, Message: "by p"}
+	v.Status.Conditions, _ = v1beta2.SetCondition(v.Status.Conditions, kept, now)
+	decide(now, v, *s)
+	if c := v1beta2.FindCondition(v.Status.Conditions, kept.Type); v.Status.State != "detached" ||
+		c.Status != v1beta2.ConditionFalse || c.Message != "" {
+		t.Errorf("%s: %+v", v.Status.State, c)
+	}
+}

@@ -55,6 +55,9 @@ func (p *pass) closing() loop.Change {
 			}
 			v.Status.CurrentNodeID = ""
 			v.Status.State = v1beta2.VolumeStateDetached
+			if v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionDeviceKept) {
+				p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionDeviceKept, Status: v1beta2.ConditionFalse})
+			}
 		}
 		return nil
 	}

@@ -130,7 +130,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 		return c.Type == ConditionWaitForReplicas || c.Type == v1beta2.VolumeConditionWaitForExpansion ||
 			c.Type == ConditionEngineUpgrade || c.Type == ConditionEviction ||
 			c.Type == v1beta2.VolumeConditionTooManySnapshots || c.Type == v1beta2.VolumeConditionHasContent ||
-			c.Type == v1beta2.ConditionReplicaFilesLost
+			c.Type == v1beta2.ConditionReplicaFilesLost || c.Type == v1beta2.VolumeConditionDeviceKept
 	}))
 }
 

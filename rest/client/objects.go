@@ -244,6 +244,11 @@ func (c *Client) Events(ctx context.Context) ([]resource.Event, error) {
 	return list[resource.Event](ctx, c, resource.TypeEvent)
 }
 
+// TellDeviceKeepers notes who keeps a volume on a node.
+func (c *Client) TellDeviceKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput) error {
+	return c.call(ctx, http.MethodPost, c.url("devicekeepers", volume), in, nil)
+}
+
 // DataLoss tells what copies there are of a volume that may not be able to start. AcceptDataLoss
 // has the next engine go on with some of them if it cannot start otherwise; what only others have
 // is lost.

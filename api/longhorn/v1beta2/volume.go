@@ -124,6 +124,9 @@ const (
 	// VolumeConditionWaitForExpansion is True while a disk has no room for the wanted size; its message
 	// names the disk. It is our addition.
 	VolumeConditionWaitForExpansion = "WaitForExpansion"
+	// VolumeConditionDeviceKept is True while the volume cannot leave its node, since somebody there
+	// has its file system mounted; its message says who. It is our addition.
+	VolumeConditionDeviceKept = "DeviceKept"
 )
 
 // Reasons of the conditions of a Volume.
