@@ -331,36 +331,6 @@ func TestTimeoutsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestDetachNamesOtherTickets(t *testing.T) {
-	objects := resttest.Volume("demo")
-	resttest.Attach(objects, "node-1", "/dev/longhorn/demo")
-	a := objects[3].(*lh.VolumeAttachment)
-	a.Spec.AttachmentTickets["csi-1"] = lh.AttachmentTicket{ID: "csi-1", NodeID: "node-1", Type: lh.AttacherTypeCSI}
-	b := newBed(t, resttest.Cluster(objects...)...)
-	if r := b.run("volume", "detach", "demo"); r.status != 0 || r.out != "volume demo is not attached by hand any more; "+
-		"it stays attached for csi-attacher on node-1; withdraw every ticket with --force\n" {
-		t.Errorf("%+v", r)
-	}
-	if r := b.run("volume", "detach", "demo", "--force", "--wait=false"); r.status != 0 ||
-		r.out != "volume demo detached\n" {
-		t.Errorf("%+v", r)
-	}
-}
-
-// TestAttachedElsewhere: a volume that somebody else has on another node is not attached where it
-// was asked for.
-func TestAttachedElsewhere(t *testing.T) {
-	objects := resttest.Volume("demo")
-	resttest.Attach(objects, "node-1", "/dev/longhorn/demo")
-	a := objects[3].(*lh.VolumeAttachment)
-	a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{"csi-1": {ID: "csi-1", NodeID: "node-1",
-		Type: lh.AttacherTypeCSI}}
-	b := newBed(t, resttest.Cluster(objects...)...)
-	if r := b.run("volume", "attach", "demo", "--node", "node-2", "--timeout", "1s"); r.status == 0 {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestDeleteWaits(t *testing.T) {
 	b := newBed(t, cluster()...)
 	if r := b.run("volume", "delete", "demo", "--yes"); r.status != 0 || r.out != "volume demo deleted\n" {

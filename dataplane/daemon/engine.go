@@ -126,9 +126,8 @@ type engineProcess struct {
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
 	p.state.init()
-	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, cfg.Certificates, !cfg.Upgrade, func(s *grpc.Server) {
-		enginev1.RegisterEngineServer(s, &service{p: p})
-	})
+	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, cfg.Certificates, !cfg.Upgrade,
+		func(s *grpc.Server) { enginev1.RegisterEngineServer(s, &service{p: p}) })
 	if err != nil {
 		return err
 	}

@@ -55,8 +55,8 @@ func (p *engineProcess) beginStandIn() error {
 func (p *engineProcess) standInAt(address, network string) (referred string, err error) {
 	p.cfg.Log.Info("stand-in is starting", "volume", p.cfg.VolumeName, "engine", address, "network", network)
 	// A cut that nobody tells of ends the connection on both sides, and users' requests with it. An
-	// instance manager of an older version gives its engines no certificates; the proof is asked for in
-	// any case.
+	// instance manager of an older version gives its engines no certificates; the proof is asked for
+	// in any case.
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(p.cfg.Certificates.DialAnyInstance))
 	if err != nil {

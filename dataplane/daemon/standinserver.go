@@ -149,9 +149,8 @@ func (p *engineProcess) dataAddress() (string, error) {
 	if p.dataSrv != nil {
 		return address, nil
 	}
-	p.dataSrv, err = serveControl(address, identity{p.cfg.VolumeName, p.cfg.Instance}, p.cfg.Certificates, true, func(s *grpc.Server) {
-		enginev1.RegisterEngineServer(s, &standInService{p: p})
-	})
+	p.dataSrv, err = serveControl(address, identity{p.cfg.VolumeName, p.cfg.Instance}, p.cfg.Certificates, true,
+		func(s *grpc.Server) { enginev1.RegisterEngineServer(s, &standInService{p: p}) })
 	if err != nil {
 		return "", fmt.Errorf("requests of the process that stands in for this engine would come over the storage network, "+
 			"where it cannot listen: %w", err)

@@ -32,9 +32,9 @@ func (c *counting) Watch(_ *enginev1.GetRequest, out grpc.ServerStreamingServer[
 	return out.Send(&enginev1.State{})
 }
 
-// TestStrangersAtAControlInterface: whoever has no certificate of the installation reaches no method
-// of an engine, in plaintext, with a certificate of his own, or over a connection from before there
-// were any.
+// TestStrangersAtAControlInterface: whoever has no certificate of the installation reaches no
+// method of an engine, in plaintext, with a certificate of his own, or over a connection from
+// before there were any.
 func TestStrangersAtAControlInterface(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	dir, foreign := t.TempDir(), t.TempDir()

@@ -80,8 +80,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	relay, systems := witness.NewRelay(log), newFileSystems(log)
 	engines := &proxy.Engines{Systems: systems, Certificates: certificates, Log: log}
 	defer engines.Close()
-	secure := certificates.Server()
-	s := &servers{log: log, failed: make(chan error, 1)}
+	s, secure := &servers{log: log, failed: make(chan error, 1)}, certificates.Server()
 	s.serve(server.New(secure, server.Processes(processes, cfg.PodName), relay.RegisterRelay), listeners[0])
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])

@@ -12,8 +12,8 @@ import (
 
 // DialInstance connects to the control interface of an engine or a replica, "ip:port". Where this
 // process has a certificate it speaks TLS. Plaintext follows only on this host, and only with what
-// does not speak TLS: an instance of an older version, since nobody else can listen at an address of
-// this Pod. A nil source has no certificate.
+// does not speak TLS: an instance of an older version, since nobody else can listen at an address
+// of this Pod. A nil source has no certificate.
 func (s *Source) DialInstance(ctx context.Context, address string) (net.Conn, error) {
 	conn, older, err := s.dialInstance(ctx, address)
 	if err != nil || !older {
@@ -58,7 +58,8 @@ func (s *Source) dialInstance(ctx context.Context, address string) (conn net.Con
 	return raw, true, err
 }
 
-// sameHost says whether the peer of a connection is in this network namespace; a variable for tests.
+// sameHost says whether the peer of a connection is in this network namespace. A variable for
+// tests.
 var sameHost = func(conn net.Conn) bool {
 	peer, ok := conn.RemoteAddr().(*net.TCPAddr)
 	own, also := conn.LocalAddr().(*net.TCPAddr)

@@ -30,7 +30,8 @@ func TestDialInstance(t *testing.T) {
 		{"another authority's", foreign, ours, "certificate"},
 	} {
 		source := mtls.Open(row.client, quiet)
-		err := mtlstest.Call(t, address(t, row.server), insecure.NewCredentials(), grpc.WithContextDialer(source.DialInstance))
+		err := mtlstest.Call(t, address(t, row.server), insecure.NewCredentials(),
+			grpc.WithContextDialer(source.DialInstance))
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.want)
 		}

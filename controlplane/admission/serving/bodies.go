@@ -67,6 +67,7 @@ func (b *bodies) read(next http.Handler) http.Handler {
 		text, err := b.whole(one, r)
 		switch {
 		case errors.Is(err, errTooLong):
+			_, _ = io.CopyN(io.Discard, r.Body, maxBodyBytes) // else the client may not come to read the answer
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 			return
 		case errors.Is(err, errGaveWay):
