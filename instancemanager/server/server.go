@@ -41,9 +41,9 @@ const (
 	// maxConnections bounds clients of one port: a connection of each manager, and people. Each
 	// costs about 50 kB.
 	maxConnections = 2048
-	// maxAddressConnections bounds those of one address, a manager's, so that no stranger keeps the
-	// managers out.
-	maxAddressConnections = 256
+	// maxAddressConnections bounds those of one address, so that no stranger keeps the managers out.
+	// Managers and people may share one, that of a node.
+	maxAddressConnections = 1024
 )
 
 // Listen opens a TCP listener. With a Pod address known, a wildcard host in addr means that
