@@ -136,7 +136,10 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	defer p.endDataServer((*server).stop)
 	defer p.end()
 	if cfg.StandInFor != "" {
-		if err := p.beginStandIn(); err != nil {
+		switch err := p.beginStandIn(ctx); {
+		case ctx.Err() != nil && p.current() == nil:
+			return nil // told to end; what is kept stays for the process that comes next
+		case err != nil:
 			return err
 		}
 		return p.superviseStandIn(ctx)

@@ -37,13 +37,14 @@ var (
 )
 
 // beginStandIn connects to the engine and begins the life of a stand-in, at the address to which
-// the engine refers it: on the storage network, if the volume has one.
-func (p *engineProcess) beginStandIn() error {
-	data, err := p.standInAt(p.cfg.StandInFor, managementNetwork)
+// the engine refers it: on the storage network, if the volume has one. The end of ctx ends that, but
+// not a life that has begun.
+func (p *engineProcess) beginStandIn(ctx context.Context) error {
+	data, err := p.standInAt(ctx, p.cfg.StandInFor, managementNetwork)
 	if err != nil || data == "" {
 		return err
 	}
-	again, err := p.standInAt(data, p.cfg.Network)
+	again, err := p.standInAt(ctx, data, p.cfg.Network)
 	if err == nil && again != "" {
 		err = fmt.Errorf("stand-in: the engine at %s refers to %s, and that one to %s", p.cfg.StandInFor, data, again)
 	}
@@ -52,7 +53,7 @@ func (p *engineProcess) beginStandIn() error {
 
 // standInAt begins the life of a stand-in with the engine at an address, unless that one refers it
 // to another address.
-func (p *engineProcess) standInAt(address, network string) (referred string, err error) {
+func (p *engineProcess) standInAt(told context.Context, address, network string) (referred string, err error) {
 	p.cfg.Log.Info("stand-in is starting", "volume", p.cfg.VolumeName, "engine", address, "network", network)
 	// A cut that nobody tells of ends the connection on both sides, and users' requests with it. An
 	// instance manager of an older version gives its engines no certificates; the proof is asked for
@@ -62,8 +63,10 @@ func (p *engineProcess) standInAt(address, network string) (referred string, err
 	if err != nil {
 		return "", fmt.Errorf("stand-in: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(told))
+	begun := context.AfterFunc(told, cancel)
 	v, referred, err := p.greetedStandIn(ctx, cancel, address, enginev1.NewEngineClient(conn))
+	begun()
 	if err != nil || referred != "" {
 		cancel()
 		return referred, errors.Join(err, conn.Close())
@@ -323,11 +326,14 @@ func (c *standInCore) answered(a *enginev1.StandInAnswer, out *[]loop.Op) {
 
 // superviseStandIn offers the volume until this process is told to end or cannot go on. Either way
 // a block device that is kept stays for the process that comes next, and ends if the instance
-// manager is told that none does.
+// manager is told that none does. So it is not looked at under a context that may end: the kept
+// device would pass for one that is not what it was.
 func (p *engineProcess) superviseStandIn(ctx context.Context) error {
 	l := p.current()
-	if err := l.offerFirst(ctx); err != nil {
-		l.fatal(err)
+	if ctx.Err() == nil {
+		if err := l.offerFirst(context.WithoutCancel(ctx)); err != nil {
+			l.fatal(err)
+		}
 	}
 	select {
 	case <-ctx.Done():
