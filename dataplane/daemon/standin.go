@@ -37,8 +37,8 @@ var (
 )
 
 // beginStandIn connects to the engine and begins the life of a stand-in, at the address to which
-// the engine refers it: on the storage network, if the volume has one. The end of ctx ends that, but
-// not a life that has begun.
+// the engine refers it: on the storage network, if the volume has one. The end of ctx ends that,
+// but not a life that has begun.
 func (p *engineProcess) beginStandIn(ctx context.Context) error {
 	data, err := p.standInAt(ctx, p.cfg.StandInFor, managementNetwork)
 	if err != nil || data == "" {

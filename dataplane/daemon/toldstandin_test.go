@@ -76,8 +76,8 @@ func TestStandInThatIsToldToEnd(t *testing.T) {
 	}
 }
 
-// TestStandInThatIsToldToEndWithADevice: it has taken the device, and not brought it up, or is about
-// to. Nothing is judged by a context that has ended.
+// TestStandInThatIsToldToEndWithADevice: it has taken the device, and not brought it up, or is
+// about to. Nothing is judged by a context that has ended.
 func TestStandInThatIsToldToEndWithADevice(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		socket, owner := standInsDevice(t)

@@ -121,7 +121,7 @@ func (d *Device) checkKept() error {
 	return nil
 }
 
-// restoreNode makes the node again if somebody has removed it.
+// restoreNode makes the node again if somebody has removed it, or has a regular file there.
 func (d *Device) restoreNode() error {
 	var st unix.Stat_t
 	err := unix.Lstat(d.Path(), &st)
@@ -130,6 +130,11 @@ func (d *Device) restoreNode() error {
 		return d.createNode()
 	case err != nil:
 		return err
+	case st.Mode&unix.S_IFMT == unix.S_IFREG:
+		if err := d.moveFile(); err != nil {
+			return err
+		}
+		return d.createNode()
 	case st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != unix.Mkdev(loopMajor, uint32(d.loop)):
 		return fmt.Errorf("%s is not the node of loop device %d; remove it", d.Path(), d.loop)
 	}

@@ -436,35 +436,6 @@ func TestOneLockWhileOwnersComeAndGo(t *testing.T) {
 	nothingLeft(t, cfg)
 }
 
-func TestWhatIsInTheWayIsLeftAlone(t *testing.T) {
-	needDevices(t)
-	for name, put := range map[string]func(path string) error{
-		"a file":               func(p string) error { return os.WriteFile(p, []byte("mine"), 0o600) },
-		"another device":       func(p string) error { return unix.Mknod(p, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
-		"another block device": func(p string) error { return unix.Mknod(p, unix.S_IFBLK|0o600, int(unix.Mkdev(254, 0))) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			cfg := victimConfig(dir)
-			if err := os.MkdirAll(cfg.DeviceDir, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(cfg.DeviceDir, "vol")
-			if err := put(path); err != nil {
-				t.Fatal(err)
-			}
-			d, err := blockdev.Open(t.Context(), cfg)
-			if err == nil {
-				d.Close(t.Context(), false)
-				t.Fatal("it was accepted")
-			}
-			if _, err := os.Lstat(path); err != nil {
-				t.Error("it was removed")
-			}
-		})
-	}
-}
-
 func TestConfigIsChecked(t *testing.T) {
 	for name, c := range map[string]blockdev.Config{
 		"no name":         {RunDir: "/run/x", DeviceDir: "/dev/x"},

@@ -3,6 +3,7 @@ package blockdev_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -200,6 +201,9 @@ func TestDeviceOutlivesItsMountNamespace(t *testing.T) {
 		_, err := user.WriteAt(alignedPage(), 0)
 		waits <- err
 	}()
+	if err := errors.Join(os.Remove(node), os.WriteFile(node, []byte("mine"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	cfg.RunDir = filepath.Join(dir, "other")
 	other := blockdev.Kept{Loop: int(unix.Minor(st.Rdev)) + 1000}
 	if _, err := blockdev.Adopt(t.Context(), cfg, other, dup(t, fuse)); err == nil {
@@ -210,6 +214,10 @@ func TestDeviceOutlivesItsMountNamespace(t *testing.T) {
 	r := frontendtest.Up(t, a, 64<<20, nil)
 	if err := <-waits; err != nil {
 		t.Errorf("a write that waited: %v", err)
+	}
+	now, err := os.Lstat(node)
+	if err != nil || now.Mode()&os.ModeDevice == 0 {
+		t.Errorf("a file that was made in place of the node is in its way: %v, %v", now, err)
 	}
 	r.Do(func(v *frontendtest.Device, out *[]loop.Op) {
 		if v.Mem[0] != 'x' {

@@ -294,8 +294,9 @@ func readDirect(fd int) error {
 }
 
 // removeNode removes a node left behind: of a dead predecessor, or of a number that is none of the
-// volume's by now, as after a boot where the directory is on a disk. Anything that is not a loop
-// device's node, or one of a device that may live, is left alone and in the way.
+// volume's by now, as after a boot where the directory is on a disk. A regular file is moved aside.
+// Anything else that is not a loop device's node, or one of a device that may live, is left alone
+// and in the way.
 func (d *Device) removeNode(ours []int) error {
 	var st unix.Stat_t
 	err := unix.Lstat(d.Path(), &st)
@@ -304,6 +305,9 @@ func (d *Device) removeNode(ours []int) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Path(), err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		return d.moveFile()
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(st.Rdev) != loopMajor {
 		return fmt.Errorf("%s exists and is no loop device's node; remove it", d.Path())
@@ -323,6 +327,22 @@ func (d *Device) removeNode(ours []int) error {
 		return err
 	}
 	return d.cfg.relink()
+}
+
+// moveFile moves a regular file from where the volume's node is to be: a program that wrote to the
+// path while there was no device has made it. Its content is kept, under a name that no volume has;
+// a second one stays in the way until the first one was looked at.
+func (d *Device) moveFile() error {
+	aside := filepath.Join(d.cfg.DeviceDir, "."+d.cfg.Volume+".file")
+	err := unix.Renameat2(unix.AT_FDCWD, d.Path(), unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%s is a regular file, and so is %s, which was moved from there before: look at both and remove them",
+			d.Path(), aside)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is a regular file and cannot be moved to %s: %w", d.Path(), aside, err)
+	}
+	return nil
 }
 
 // isServed reports that loop device n lies on the file of a server of a volume of this name, which
