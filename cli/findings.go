@@ -48,6 +48,9 @@ func volumeProblems(v *resource.Volume) []finding {
 	if c := v.Conditions["DeviceKept"]; c.Status == "True" {
 		add("it cannot leave its node: "+c.Message, "ankole volume describe "+v.Name)
 	}
+	if c := v.Conditions["NoSpace"]; c.Status == "True" {
+		add(c.Message, "ankole disk list")
+	}
 	for _, bad := range []string{"TooManySnapshots", "BackingImageIncompatible"} {
 		if c := v.Conditions[bad]; c.Status == "True" {
 			add(conditionLine(bad, c), "ankole snapshot list "+v.Name)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/test/lack"
 )
 
 // container runs a script in a mount namespace of its own that does not follow what is unmounted in
@@ -123,4 +125,27 @@ func TestKeepers(t *testing.T) {
 	if all := strings.Join(got, "|"); all != want {
 		t.Errorf("keepers\n%s, want\n%s", all, want)
 	}
+}
+
+// TestPublishAfterNoSpace: ext4 that has ended after an error, as when there was no space for its
+// journal, is mounted anew for a new Pod, by NodePublishVolume alone too.
+func TestPublishAfterNoSpace(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, 64*mib)
+	c := capability("ext4", once)
+	b.must(b.stage(c), b.publish(1, c, false))
+	b.write(1, "before")
+	b.command("sync")
+	if err := exec.Command("mount", "-o", "remount,abort", b.staging()).Run(); err == nil {
+		_ = os.WriteFile(filepath.Join(b.staging(), "x"), nil, 0o600) // which the kernel notices the abort by
+	}
+	at, err := mounted(b.staging())
+	if err != nil || len(at) != 1 || at[0].Refuses() != "emergency_ro" {
+		lack.Skip(t, "this kernel does not tell that a file system has ended")
+	}
+	b.must(b.unpublish(1), b.publish(2, c, false))
+	if got := b.read(2); got != "before" {
+		t.Errorf("%q", got)
+	}
+	b.write(2, "after")
 }

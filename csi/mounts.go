@@ -71,9 +71,11 @@ func (d device) isAt(path string) bool {
 }
 
 // broken reports whether what is mounted at a path does not answer any more: its file system was
-// shut down, or the device under it is gone. An error: that is not known.
+// shut down, has ended after an error, as when there was no space for its journal, or the device
+// under it is gone. Nothing of such a file system can be written any more. An error: that is not
+// known.
 func broken(path string, m *mountinfo.Mount) (bool, error) {
-	if m.Refuses() == "shutdown" {
+	if why := m.Refuses(); why == "shutdown" || why == "emergency_ro" {
 		return true, nil
 	}
 	err := helper.Look(path)

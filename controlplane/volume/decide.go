@@ -79,6 +79,7 @@ func (p *pass) run() loop.Decision {
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	p.noteSnapshots()
 	p.noteFilesLost()
+	p.noteNoSpace()
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.endDecision,   // a person's, about lost data, that was for an earlier start

@@ -62,7 +62,8 @@ type Reconciler struct {
 	// being looked at.
 	idle *noted
 	// unplaced are the volumes of which the last look found no place for some replica that is there or
-	// is to be made, or no room for a larger size, and those that are being looked at.
+	// is to be made, or no room for a larger size, or whose file system takes no writes, and those
+	// that are being looked at.
 	unplaced *noted
 }
 
@@ -130,7 +131,8 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 		return c.Type == ConditionWaitForReplicas || c.Type == v1beta2.VolumeConditionWaitForExpansion ||
 			c.Type == ConditionEngineUpgrade || c.Type == ConditionEviction ||
 			c.Type == v1beta2.VolumeConditionTooManySnapshots || c.Type == v1beta2.VolumeConditionHasContent ||
-			c.Type == v1beta2.ConditionReplicaFilesLost || c.Type == v1beta2.VolumeConditionDeviceKept
+			c.Type == v1beta2.ConditionReplicaFilesLost || c.Type == v1beta2.VolumeConditionDeviceKept ||
+			c.Type == v1beta2.VolumeConditionNoSpace
 	}))
 }
 
@@ -140,7 +142,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
 	r.idle.note(v.Name, p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()))
-	r.unplaced.note(v.Name, p.lacksPlace() || p.lacksRoom || p.noRoom != "")
+	r.unplaced.note(v.Name, p.lacksPlace() || p.lacksRoom || p.noRoom != "" || p.takesNoWrites())
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}

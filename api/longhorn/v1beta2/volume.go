@@ -110,37 +110,6 @@ const (
 	VolumeCloneStateFailed                 VolumeCloneState = "failed"
 )
 
-// Condition types of a Volume.
-const (
-	VolumeConditionScheduled                = "Scheduled"
-	VolumeConditionRestore                  = "Restore"
-	VolumeConditionTooManySnapshots         = "TooManySnapshots"
-	VolumeConditionWaitForBackingImage      = "WaitForBackingImage"
-	VolumeConditionBackingImageIncompatible = "BackingImageIncompatible"
-	VolumeConditionOfflineRebuilding        = "OfflineRebuilding"
-	// VolumeConditionHasContent is True once a Pod has run with the volume, and is never taken back:
-	// such a volume was formatted, or written to as a block device.
-	VolumeConditionHasContent = "HasContent"
-	// VolumeConditionWaitForExpansion is True while a disk has no room for the wanted size; its message
-	// names the disk. It is our addition.
-	VolumeConditionWaitForExpansion = "WaitForExpansion"
-	// VolumeConditionDeviceKept is True while the volume cannot leave its node, since somebody there
-	// has its file system mounted; its message says who. It is our addition.
-	VolumeConditionDeviceKept = "DeviceKept"
-)
-
-// Reasons of the conditions of a Volume.
-const (
-	VolumeReasonReplicaSchedulingFailure        = "ReplicaSchedulingFailure"
-	VolumeReasonLocalReplicaSchedulingFailure   = "LocalReplicaSchedulingFailure"
-	VolumeReasonRestoreInProgress               = "RestoreInProgress"
-	VolumeReasonRestoreFailure                  = "RestoreFailure"
-	VolumeReasonTooManySnapshots                = "TooManySnapshots"
-	VolumeReasonPodRan                          = "PodRan"
-	VolumeReasonBackingImageVirtualSizeTooLarge = "BackingImageVirtualSizeTooLarge"
-	VolumeReasonOfflineRebuildingInProgress     = "OfflineRebuildingInProgress"
-)
-
 // VolumeSpec is what is wanted of a Volume.
 type VolumeSpec struct {
 	LegacyVolumeSpec `json:",inline"`
@@ -227,6 +196,10 @@ type VolumeSpec struct {
 	// NumberOfReplicas is how many replicas the volume should have, 1 to 20.
 	// +optional
 	NumberOfReplicas int `json:"numberOfReplicas"`
+	// DeleteSnapshotsWithVolume lets the CSI driver delete the volume while VolumeSnapshots stand on
+	// it, which are lost with it.
+	// +optional
+	DeleteSnapshotsWithVolume bool `json:"deleteSnapshotsWithVolume,omitempty"`
 	// OfflineRebuilding overrides setting offline-replica-rebuilding.
 	// +optional
 	// +kubebuilder:validation:Enum=ignored;disabled;enabled
