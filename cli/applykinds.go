@@ -66,7 +66,7 @@ var volumeFields = []volumeField{
 // fixedVolumeFields are chosen when a volume is made.
 var fixedVolumeFields = []string{"frontend", "staleReplicaTimeout", "diskSelector", "nodeSelector", "dataSource",
 	"cloneMode",
-	"migratable", "revisionCounterDisabled", "dataEngine", "backupBlockSize"}
+	"migratable", "revisionCounterDisabled", "dataEngine", "backupBlockSize", "deleteSnapshotsWithVolume"}
 
 // ignoredVolumeFields are kept by the system: a file that was read from the cluster has them.
 var ignoredVolumeFields = []string{"lastAttachedBy", "restoreVolumeRecurringJob", "engineImage",

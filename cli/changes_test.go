@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/test/lack"
 )
@@ -177,7 +178,10 @@ func terminalPair(t *testing.T) (keyboard, terminal *os.File) {
 
 // TestDeletingAsks: on a terminal the answer counts, elsewhere nothing is deleted without --yes.
 func TestDeletingAsks(t *testing.T) {
-	b := newBed(t, cluster()...)
+	ordered := &lh.Snapshot{ObjectMeta: resttest.Meta("ordered"), Spec: lh.SnapshotSpec{Volume: "demo",
+		Labels: naming.OrderedByCSI()}}
+	ordered.Labels = naming.VolumeLabels("demo")
+	b := newBed(t, append(cluster(), ordered)...)
 	ask := func(answer string, args ...string) (int, string) {
 		keyboard, terminal := terminalPair(t)
 		if _, err := keyboard.WriteString(answer + "\n"); err != nil {
@@ -194,6 +198,7 @@ func TestDeletingAsks(t *testing.T) {
 	for _, answer := range []string{"no", "", "demo", "yes please"} {
 		if status, text := ask(answer, "volume", "delete", "demo"); status != exitError ||
 			!strings.Contains(text, "volume demo with all its data: 1Gi, detached") ||
+			!strings.Contains(text, "with snapshots that VolumeSnapshots stand on: ordered") ||
 			!strings.Contains(text, "Delete it? Type yes:") || !strings.Contains(text, "nothing was changed") {
 			t.Errorf("%q: %d %s", answer, status, text)
 		}

@@ -273,7 +273,11 @@ func (a *app) volumeDelete() *cobra.Command {
 		if err != nil {
 			return "", err
 		}
-		return "volume " + t.name + " with all its data: " + whatVolume(v), nil
+		snapshots, err := api.SnapshotObjects(ctx, t.name)
+		if err != nil {
+			return "", named("volume", t.name, err)
+		}
+		return "volume " + t.name + " with all its data: " + whatVolume(v) + whatSnapshots(snapshots), nil
 	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		if err := api.DeleteVolume(ctx, t.name); err != nil {
 			return "", named("volume", t.name, err)
@@ -297,6 +301,20 @@ func whatVolume(v *resource.Volume) string {
 		text += ", claim " + k.Namespace + "/" + k.PVCName
 	}
 	return text
+}
+
+// whatSnapshots says which snapshots that VolumeSnapshots stand on are lost with their volume.
+func whatSnapshots(all []resource.SnapshotCR) string {
+	var names []string
+	for i := range all {
+		if s := &all[i]; !s.MarkRemoved && s.OrderedByCSI {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", with snapshots that VolumeSnapshots stand on: " + strings.Join(names, ", ")
 }
 
 func (a *app) volumeWatch() *cobra.Command {

@@ -35,7 +35,8 @@ var wholeClass = map[string]string{
 	"recurringJobSelector": `[{"name":"daily","isGroup":false},{"name":"weekly","isGroup":true}]`, "dataEngine": "v1",
 	"fsType": "xfs", reservedPrefix + "fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
 	"storageCapacityMode": "zone", "mkfsParams": "-m bigtime=0", "nfsOptions": "vers=4.2",
-	"shareManagerNodeSelector": "kind:storage", "shareManagerTolerations": "kind=storage:NoSchedule",
+	"deleteSnapshotsWithVolume": "true",
+	"shareManagerNodeSelector":  "kind:storage", "shareManagerTolerations": "kind=storage:NoSchedule",
 }
 
 // wholeWish is what that class asks for, of a claim of 1 GiB for block volumes on several nodes.
@@ -47,7 +48,7 @@ func wholeWish() wish {
 		ReplicaSoftAntiAffinity: "enabled", ReplicaZoneSoftAntiAffinity: "disabled", ReplicaDiskSoftAntiAffinity: "enabled",
 		UnmapMarkSnapChainRemoved: "enabled", FreezeFilesystemForSnapshot: "enabled", SnapshotDataIntegrity: "fast-check",
 		SnapshotMaxCount: 50, SnapshotMaxSize: "8Gi", OfflineRebuilding: "enabled", RebuildConcurrentSyncLimit: 4,
-		BackupTargetName: "second", BackupBlockSize: "16Mi",
+		BackupTargetName: "second", BackupBlockSize: "16Mi", DeleteSnapshotsWithVolume: true,
 		RecurringJobSelector: []client.RecurringJobName{{Name: "daily"}, {Name: "weekly", IsGroup: true}},
 		TopologyRequirement:  []resource.TopologyTerm{{Zone: "zone-1"}}},
 		fsType: "xfs", mkfs: []string{"-m", "bigtime=0"}, topologyMode: topologyZonal, strict: true, capacity: capacityOfZone}
@@ -58,7 +59,8 @@ func wholeVolume() lh.Volume {
 	return lh.Volume{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"recurring-job.longhorn.io/daily": "enabled",
 		"recurring-job-group.longhorn.io/weekly": "enabled"}},
 		Spec: lh.VolumeSpec{AccessMode: "rwx", BackupBlockSize: 16 << 20, BackupTargetName: "second", CloneMode: "full-copy",
-			DataEngine: "v1", DataLocality: "best-effort", DataSource: "vol://source", DiskSelector: []string{"ssd"},
+			DataEngine: "v1", DataLocality: "best-effort", DataSource: "vol://source",
+			DeleteSnapshotsWithVolume: true, DiskSelector: []string{"ssd"},
 			Encrypted: true, FreezeFilesystemForSnapshot: "enabled", Frontend: "blockdev", Migratable: true,
 			NodeSelector: []string{"fast"}, NumberOfReplicas: 2, OfflineRebuilding: "enabled", RebuildConcurrentSyncLimit: 4,
 			ReplicaAutoBalance: "least-effort", ReplicaDiskSoftAntiAffinity: "enabled", ReplicaSoftAntiAffinity: "enabled",

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -409,6 +410,9 @@ func (c *controller) remove(ctx context.Context, name string) (done bool, why st
 		if v.State == stateDeleting {
 			return true, "", nil
 		}
+		if err := c.keepSnapshots(ctx, v); err != nil {
+			return false, "", err
+		}
 		err = c.manager.DeleteVolumeAt(ctx, name, v.ResourceVersion)
 	}
 	switch {
@@ -418,6 +422,31 @@ func (c *controller) remove(ctx context.Context, name string) (done bool, why st
 		return false, "", fromManager(err, codes.Internal, "deleting volume "+name)
 	}
 	return true, "", nil
+}
+
+// keepSnapshots refuses to delete a volume of which there are snapshots that callers of
+// CreateSnapshot rely on, unless its class says that they go with it.
+func (c *controller) keepSnapshots(ctx context.Context, v *resource.Volume) error {
+	if v.DeleteSnapshotsWithVolume {
+		return nil
+	}
+	all, err := c.manager.SnapshotObjects(ctx, v.Name)
+	if client.IsNotFound(err) {
+		return nil // so is the volume
+	}
+	if err != nil {
+		return fromManager(err, codes.Internal, "listing the snapshots of volume "+v.Name)
+	}
+	all = slices.DeleteFunc(all, func(s resource.SnapshotCR) bool {
+		return s.MarkRemoved || !naming.IsOrderedByCSI(s.Name, s.Labels)
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	s := slices.MinFunc(all, func(a, b resource.SnapshotCR) int { return strings.Compare(a.Name, b.Name) })
+	return status.Errorf(codes.FailedPrecondition, "volume %s stays while there are snapshots of it (%d); delete the "+
+		"VolumeSnapshot of %s first, or if no VolumeSnapshotContent has that handle any more: ankole snapshot delete %s %s",
+		v.Name, len(all), handle{v.Name, s.Name}, v.Name, s.Name)
 }
 
 // awaitGone waits until a volume that is being deleted is gone.

@@ -211,7 +211,7 @@ func (f *fake) CreateVolume(_ context.Context, s client.VolumeSpec) (*resource.V
 		}
 		f.orders++
 		v := &resource.Volume{Name: s.Name, Size: s.Size, State: "creating", AccessMode: s.AccessMode,
-			Migratable: s.Migratable, Encrypted: s.Encrypted,
+			Migratable: s.Migratable, Encrypted: s.Encrypted, DeleteSnapshotsWithVolume: s.DeleteSnapshotsWithVolume,
 			DataSource: s.DataSource, NumberOfReplicas: s.NumberOfReplicas, TopologyRequirement: s.TopologyRequirement,
 			Controllers: []resource.Controller{{Size: s.Size}}}
 		v.VolumeAttachment.Attachments = map[string]resource.Attachment{}
@@ -313,7 +313,7 @@ func (f *fake) OrderSnapshot(_ context.Context, volume string, in resource.Snaps
 			return nil, refusal("snapshot %s already exists", in.Name)
 		}
 		f.orders++
-		f.snapshots[in.Name] = &resource.SnapshotCR{Name: in.Name, Volume: volume, UserCreated: true}
+		f.snapshots[in.Name] = &resource.SnapshotCR{Name: in.Name, Volume: volume, UserCreated: true, Labels: in.Labels}
 		s := *f.snapshots[in.Name]
 		return &s, nil
 	})

@@ -121,6 +121,7 @@ var parameters = []parameter{
 	{name: "cloneMode", set: word([]string{"full-copy"}, func(s *client.VolumeSpec) *string { return &s.CloneMode })},
 	{name: "recurringJobSelector", set: recurringJobs},
 	{name: "dataEngine", set: word([]string{"v1"}, func(s *client.VolumeSpec) *string { return &s.DataEngine })},
+	{name: "deleteSnapshotsWithVolume", set: truth(func(w *wish) *bool { return &w.volume.DeleteSnapshotsWithVolume })},
 	{name: paramFSType, set: fileSystem},
 	{name: reservedPrefix + "fstype", set: fileSystem},
 	{name: paramTopology, set: choice([]string{topologyAny, topologyZonal, topologyRegion},

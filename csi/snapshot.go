@@ -102,7 +102,7 @@ func (c *controller) orderSnapshot(ctx context.Context, volume, name string) (*r
 	if _, err := c.volume(ctx, volume); err != nil {
 		return nil, err
 	}
-	s, err := c.manager.OrderSnapshot(ctx, volume, resource.SnapshotCRInput{Name: name})
+	s, err := c.manager.OrderSnapshot(ctx, volume, resource.SnapshotCRInput{Name: name, Labels: naming.OrderedByCSI()})
 	err = fromManager(err, codes.FailedPrecondition, "taking snapshot "+name+" of volume "+volume)
 	return s, refused(err, func() error {
 		_, err := c.manager.SnapshotObject(ctx, volume, name)

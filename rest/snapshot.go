@@ -399,5 +399,6 @@ func snapshotCRView(q *request, s *lh.Snapshot) *resource.SnapshotCR {
 		Name: s.Name, CRCreationTime: s.CreationTimestamp.UTC().Format(time.RFC3339), Volume: s.Spec.Volume,
 		CreateSnapshot: s.Spec.CreateSnapshot, Parent: st.Parent, Children: st.Children, MarkRemoved: st.MarkRemoved,
 		UserCreated: st.UserCreated, CreationTime: st.CreationTime, Size: st.Size, Labels: labels, OwnerID: st.OwnerID,
-		Error: st.Error, RestoreSize: st.RestoreSize, ReadyToUse: st.ReadyToUse, Checksum: st.Checksum}
+		Error: st.Error, RestoreSize: st.RestoreSize, ReadyToUse: st.ReadyToUse, Checksum: st.Checksum,
+		OrderedByCSI: naming.IsOrderedByCSI(s.Name, labels)}
 }

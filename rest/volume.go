@@ -196,9 +196,11 @@ func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 			Standby: in.Standby, AccessMode: lh.AccessMode(in.AccessMode), BackingImage: in.BackingImage,
 			BackupBlockSize: blockSize, BackupCompressionMethod: lh.BackupCompressionMethod(in.BackupCompressionMethod),
 			BackupTargetName: in.BackupTargetName, CloneMode: lh.CloneMode(in.CloneMode),
-			DataEngine:   lh.DataEngineType(in.DataEngine),
-			DataLocality: lh.DataLocality(in.DataLocality), DataSource: in.DataSource, DiskSelector: in.DiskSelector,
-			Encrypted: in.Encrypted, FreezeFilesystemForSnapshot: lh.Override(in.FreezeFilesystemForSnapshot),
+			DataEngine:                lh.DataEngineType(in.DataEngine),
+			DeleteSnapshotsWithVolume: in.DeleteSnapshotsWithVolume,
+			DataLocality:              lh.DataLocality(in.DataLocality), DataSource: in.DataSource,
+			DiskSelector: in.DiskSelector,
+			Encrypted:    in.Encrypted, FreezeFilesystemForSnapshot: lh.Override(in.FreezeFilesystemForSnapshot),
 			FromBackup: in.FromBackup, Frontend: frontend, Migratable: in.Migratable, NodeSelector: in.NodeSelector,
 			NumberOfReplicas: in.NumberOfReplicas, OfflineRebuilding: lh.Override(in.OfflineRebuilding),
 			RebuildConcurrentSyncLimit:      in.RebuildConcurrentSyncLimit,
@@ -261,7 +263,14 @@ func deleteVolume(q *request) (any, error) {
 	if version != "" {
 		options = append(options, client.Preconditions{ResourceVersion: &version})
 	}
+	var snapshots lh.SnapshotList
+	if err := q.server.listSnapshotsOf(q.Context(), name, &snapshots); err != nil {
+		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
+	}
 	err := q.server.cfg.Client.Delete(q.Context(), &v, options...)
+	if lost := admission.LostWithVolume(name, snapshots.Items); lost != "" && err == nil {
+		q.writer.Header().Set("Warning", fmt.Sprintf("299 - %q", lost)) // as the API server gives warnings
+	}
 	if version != "" && apierrors.IsConflict(err) {
 		return nil, Refuse(http.StatusConflict, fmt.Errorf("failed to delete volume %s: it has changed since version %s, read it again: %w",
 			name, version, err))

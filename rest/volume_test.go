@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/resttest"
 )
 
@@ -180,6 +181,22 @@ func TestDeleteVolume(t *testing.T) {
 		t.Errorf("%d %q", a.status, a.text)
 	}
 	f.refused(f.do("DELETE", "/v1/volumes/demo", ""), 404, "failed to delete volume demo")
+}
+
+// TestDeleteVolumeWithSnapshots: who deletes a volume is told which snapshots that VolumeSnapshots
+// stand on are lost with it.
+func TestDeleteVolumeWithSnapshots(t *testing.T) {
+	objects := resttest.Cluster(resttest.Volume("demo")...)
+	for name, labels := range map[string]map[string]string{"mine": nil, "ordered": naming.OrderedByCSI()} {
+		s := &lh.Snapshot{ObjectMeta: resttest.Meta(name), Spec: lh.SnapshotSpec{Volume: "demo", Labels: labels}}
+		s.Labels = naming.VolumeLabels("demo")
+		objects = append(objects, s)
+	}
+	f := newFixture(t, objects...)
+	want := `299 - "with volume demo go snapshots that VolumeSnapshots stand on: ordered"`
+	if a := f.do("DELETE", "/v1/volumes/demo", ""); a.status != 200 || a.header.Get("Warning") != want {
+		t.Errorf("%d %q", a.status, a.header.Get("Warning"))
+	}
 }
 
 // TestDeleteVolumeAt: who names the version that it has judged deletes that one and no later one.

@@ -37,6 +37,8 @@ type handler interface {
 	// mutate completes the object; nil leaves it as it is.
 	mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (*completion, error)
 	validate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) error
+	// lost says what else is lost when the object is deleted, for whoever deletes it; empty: nothing.
+	lost(ctx context.Context, w world, old []byte) string
 }
 
 // kind implements handler for a type.
@@ -46,6 +48,8 @@ type kind[T client.Object] struct {
 	onValidate       []admissionv1.Operation
 	onMutate         []admissionv1.Operation
 	mutator, checker func(ctx context.Context, w world, r request[T]) error
+	// goes says what else is lost with an object; nil: nothing.
+	goes func(ctx context.Context, w world, o T) string
 }
 
 func (k kind[T]) rule() Rule {
@@ -97,6 +101,17 @@ func (k kind[T]) validate(ctx context.Context, w world, op admissionv1.Operation
 		return err
 	}
 	return k.checker(ctx, w, r)
+}
+
+func (k kind[T]) lost(ctx context.Context, w world, old []byte) string {
+	if k.goes == nil {
+		return ""
+	}
+	r, err := k.decode(admissionv1.Delete, old, nil)
+	if err != nil {
+		return ""
+	}
+	return k.goes(ctx, w, r.old)
 }
 
 var (

@@ -36,6 +36,11 @@ func (w world) reviewValidation(ctx context.Context, req webhook.Request) webhoo
 	if err := h.validate(ctx, w, req.Operation, req.OldObject.Raw, req.Object.Raw); err != nil {
 		return refused(req, err)
 	}
+	if req.Operation == admissionv1.Delete {
+		if lost := h.lost(ctx, w, req.OldObject.Raw); lost != "" {
+			return webhook.Allowed("").WithWarnings(lost)
+		}
+	}
 	return webhook.Allowed("")
 }
 

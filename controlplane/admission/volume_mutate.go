@@ -2,6 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
@@ -26,6 +29,34 @@ var volumes = kind[*v1beta2.Volume]{
 		return nil
 	},
 	checker: checkVolumeRequest,
+	goes: func(ctx context.Context, w world, v *v1beta2.Volume) string {
+		var list v1beta2.SnapshotList
+		err := w.List(ctx, &list, client.InNamespace(w.namespace), client.MatchingLabels(naming.VolumeLabels(v.Name)))
+		if err != nil {
+			return "" // the volume goes whatever it has
+		}
+		return LostWithVolume(v.Name, list.Items)
+	},
+}
+
+// LostWithVolume says which snapshots that VolumeSnapshots stand on are deleted together with a
+// volume; empty: none.
+func LostWithVolume(volume string, snapshots []v1beta2.Snapshot) string {
+	var names []string
+	for i := range snapshots {
+		s := &snapshots[i]
+		labels := s.Spec.Labels
+		if len(labels) == 0 {
+			labels = s.Status.Labels
+		}
+		if !s.Status.MarkRemoved && naming.IsOrderedByCSI(s.Name, labels) {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("with volume %s go snapshots that VolumeSnapshots stand on: %s", volume, some(names))
 }
 
 // sizeGrain is what volume sizes are a multiple of: the unit of backups.

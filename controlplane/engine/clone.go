@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,21 +36,10 @@ type cloneSeen struct {
 	Refused string
 	// Begin orders the copy, and takes the snapshot before if it is one that is taken for the copy.
 	Begin func(ctx context.Context) error
-	// Finished names the snapshots of this volume that were taken for copies which are over.
-	Finished []string
-	// Remove marks a snapshot of this volume as removed.
-	Remove func(ctx context.Context, snapshot string) error
 }
 
-// gatherClone looks for the source of the volume's content, and for snapshots that nobody copies
-// from any more.
+// gatherClone looks for the source of the volume's content.
 func (r *Reconciler) gatherClone(ctx context.Context, e *v1beta2.Engine) (c cloneSeen, err error) {
-	c.Remove = func(ctx context.Context, snapshot string) error {
-		return r.engines.SnapshotRemove(ctx, target(e), snapshot)
-	}
-	if c.Finished, err = r.finishedCopies(ctx, e); err != nil {
-		return c, err
-	}
 	volume, snapshot, ok := naming.ParseCloneSource(e.Spec.RequestedDataSource)
 	if !ok || snapshot == "" {
 		return c, nil
@@ -91,38 +78,6 @@ func (r *Reconciler) beginClone(ctx context.Context, e *v1beta2.Engine, source e
 	}
 	r.monitor.noteClone(e.Name, e.Spec.RequestedDataSource, err)
 	return err
-}
-
-// finishedCopies names the snapshots of the engine's volume that were taken for a copy which is
-// over, or whose volume is gone.
-func (r *Reconciler) finishedCopies(ctx context.Context, e *v1beta2.Engine) ([]string, error) {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(e.Status.Snapshots)) {
-		s := e.Status.Snapshots[name]
-		by := s.Labels[naming.LabelForCloningVolume]
-		if by == "" || s.Removed {
-			continue
-		}
-		var v v1beta2.Volume
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: by}, &v, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("get volume %s: %w", by, err)
-		}
-		if err != nil || !clone.Holds(&v, e.Spec.VolumeName, name) {
-			out = append(out, name)
-		}
-	}
-	return out, nil
-}
-
-// tidy gives back the room of a snapshot that was taken for a copy.
-func tidy(e *v1beta2.Engine, s seen) loop.Decision {
-	c := &s.Clone
-	if len(c.Finished) == 0 {
-		return loop.Decision{}
-	}
-	return loop.Decision{Do: loop.Call{What: "remove snapshot " + c.Finished[0] + " of volume " + e.Spec.VolumeName,
-		Do: func(ctx context.Context) error { return c.Remove(ctx, c.Finished[0]) }}}
 }
 
 // fill has the engine fill its volume, once in a run.
@@ -205,22 +160,4 @@ func (m *Monitor) notFilled(engine, source string) string {
 		return w.notFilled.why
 	}
 	return ""
-}
-
-// onVolume wakes the engines of a clone's source, which may remove the snapshot taken for it.
-func (r *Reconciler) onVolume(v *v1beta2.Volume) []string {
-	source := clone.Source(v)
-	if source == "" {
-		return nil
-	}
-	var engines v1beta2.EngineList
-	if err := r.client.List(context.Background(), &engines, client.InNamespace(r.cfg.Namespace), index.OfVolume(source),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache does not fail; the snapshot goes at the engine's next change
-	}
-	var names []string
-	for i := range engines.Items {
-		names = append(names, engines.Items[i].Name)
-	}
-	return names
 }

@@ -43,12 +43,8 @@ func TestFill(t *testing.T) {
 		{"a replica is to be added first", func(_ *v1beta2.Engine, s *seen) { s.State.Replicas = s.State.Replicas[:1] },
 			"add replica b to engine v-e-0", false},
 		{"before it grows", func(e *v1beta2.Engine, _ *seen) { e.Spec.VolumeSize = 2 << 30 }, begin, false},
-		{"a snapshot of a copy that is over goes", func(_ *v1beta2.Engine, s *seen) {
-			s.Clone.Snapshot, s.Clone.Finished = "", []string{"x", "y"}
-		}, "remove snapshot x of volume v", false},
-		{"after it has grown", func(e *v1beta2.Engine, s *seen) {
-			e.Spec.VolumeSize, s.Clone.Snapshot, s.Clone.Finished = 2<<30, "", []string{"x"}
-		}, "expand engine v-e-0 from 1073741824 to 2147483648 bytes", false},
+		{"afterwards it grows", func(e *v1beta2.Engine, s *seen) { e.Spec.VolumeSize, s.Clone.Snapshot = 2<<30, "" },
+			"expand engine v-e-0 from 1073741824 to 2147483648 bytes", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e, s := running()
@@ -183,29 +179,5 @@ func TestRefusalForAState(t *testing.T) {
 	r.monitor.noteClone(e.Name, source, engineclient.ErrUnavailable)
 	if why := r.monitor.notFilled(e.Name, source); why != "" {
 		t.Errorf("refused still: %s", why)
-	}
-}
-
-// TestFinishedCopies: a snapshot goes when the copy it was taken for is over, or its volume gone.
-func TestFinishedCopies(t *testing.T) {
-	volume := func(name string, state v1beta2.VolumeCloneState) *v1beta2.Volume {
-		v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-		v.Spec.DataSource, v.Status.CloneStatus.State, v.Status.CloneStatus.Snapshot = "vol://src", state, "for-"+name
-		return v
-	}
-	r, _ := cloning(t, &engineclient.Fake{}, volume("begun", v1beta2.VolumeCloneStateInitiated),
-		volume("done", v1beta2.VolumeCloneStateCompleted))
-	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "src-e-0"}}
-	e.Spec.VolumeName, e.Status.Snapshots = "src", map[string]v1beta2.SnapshotInfo{"user": {Name: "user"}}
-	for _, by := range []string{"begun", "done", "gone", "removed"} {
-		e.Status.Snapshots["for-"+by] = v1beta2.SnapshotInfo{Labels: map[string]string{naming.LabelForCloningVolume: by},
-			Removed: by == "removed"}
-	}
-	got, err := r.finishedCopies(t.Context(), e)
-	if err != nil || len(got) != 2 || got[0] != "for-done" || got[1] != "for-gone" {
-		t.Errorf("%v, %v", got, err)
-	}
-	if names := r.onVolume(volume("done", "")); len(names) != 1 || names[0] != "src-e-0" {
-		t.Errorf("its end wakes %v", names)
 	}
 }

@@ -187,9 +187,6 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 	if d := expand(e, s); d.Do != nil {
 		return d
 	}
-	if d := tidy(e, s); d.Do != nil {
-		return d
-	}
 	if d := paceRebuilds(e, s); d.Do != nil {
 		return d
 	}

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/index"
@@ -152,7 +151,6 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeDown), r.onNode),
-			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(clone.Copying), r.onVolume),
 			// An object that goes while its snapshot is there is made again.
 			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false }, r.onSnapshot),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),

@@ -106,6 +106,49 @@ func TestClone(t *testing.T) {
 	}
 }
 
+// TestManyClones: whatever was cloned from a volume, what is left of it in its source is the last
+// snapshot, as long as the head stands on it; and the source rests as before. Snapshots that were
+// left by clones of an earlier version go too.
+func TestManyClones(t *testing.T) {
+	for _, used := range []string{"", "n3"} {
+		scene(t, 3, func(t *testing.T, w *world) {
+			w.withClone(naming.CloneFromVolume("src"))
+			w.lineOf("src").add(engineclient.Snapshot{Name: "old", UserCreated: true, Removed: true,
+				Labels: map[string]string{naming.LabelForCloningVolume: "gone"}})
+			if used != "" {
+				w.settle()
+				w.ticketOf("src", "ui", used, v1beta2.AttacherTypeLonghornAPI)
+			}
+			for n := range 4 {
+				if n > 0 {
+					w.makeVolume(1, func(s *v1beta2.VolumeSpec) {
+						s.DataSource, s.CloneMode = naming.CloneFromVolume("src"), v1beta2.CloneModeFullCopy
+					})
+				}
+				w.cloneIs(v1beta2.VolumeCloneStateCompleted, 5*time.Minute)
+				w.deleteVolume(w.volumes["v"])
+				w.settle()
+				w.expect("gone")
+			}
+			w.run(5 * time.Minute)
+			w.settle()
+			left := 0
+			for name, s := range w.lineOf("src").of {
+				if name != "s" {
+					left++
+				}
+				if s.Removed != (name != "s") {
+					t.Errorf("%s: %+v", name, s)
+				}
+			}
+			if v := w.volume("src"); left > 1 || v.Status.CurrentNodeID != used {
+				t.Errorf("%d snapshots of clones are left, the source is at %q, was at %q\n%s", left, v.Status.CurrentNodeID,
+					used, w.dump())
+			}
+		})
+	}
+}
+
 // TestSnapshotOfACloneIsDeleted: it stays until the copy is over, and goes then.
 func TestSnapshotOfACloneIsDeleted(t *testing.T) {
 	scene(t, 3, func(t *testing.T, w *world) {

@@ -94,6 +94,8 @@ func (p *pass) observe() loop.Decision {
 	case first:
 		return loop.Decision{Events: []loop.Event{{Reason: naming.EventCreate,
 			Message: "Snapshot " + p.s.Name + " of volume " + p.s.Spec.Volume + " was taken"}}}
+	case p.g.CopyOver: // it goes as one that a user deletes
+		return loop.Decision{Do: loop.Delete{Object: p.s}}
 	case removed:
 		return loop.Decision{Events: []loop.Event{{Reason: naming.EventUpdate,
 			Message: "Snapshot " + p.s.Name + " of volume " + p.s.Spec.Volume + " was marked as removed"}}}

@@ -128,6 +128,8 @@ type seen struct {
 	PurgeDisabled, Crowded bool
 	// ReadBy is a volume that is still to be filled with the snapshot, empty if none is.
 	ReadBy string
+	// CopyOver: the snapshot was taken for a copy that is over, or whose volume is gone.
+	CopyOver bool
 	// Tried is the last order for this snapshot. Asked: the engine has not answered an order yet, for
 	// this snapshot or another one.
 	Tried attempt
@@ -189,9 +191,10 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 }
 
 // gatherCopies finds who is being filled with the snapshot; it matters where that is to be given
-// up.
+// up, or was taken for it.
 func (r *Reconciler) gatherCopies(ctx context.Context, s *v1beta2.Snapshot, g *seen) error {
-	if s.DeletionTimestamp == nil {
+	forCopy := g.Engine != nil && g.Engine.Status.Snapshots[s.Name].Labels[naming.LabelForCloningVolume] != ""
+	if s.DeletionTimestamp == nil && !forCopy {
 		return nil
 	}
 	var copies v1beta2.VolumeList
@@ -204,6 +207,7 @@ func (r *Reconciler) gatherCopies(ctx context.Context, s *v1beta2.Snapshot, g *s
 			g.ReadBy = v.Name
 		}
 	}
+	g.CopyOver = forCopy && g.ReadBy == ""
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -41,11 +42,12 @@ func ticketsChanged(before, after *v1beta2.VolumeAttachment) bool {
 	return !equality.Semantic.DeepEqual(before.Spec, after.Spec)
 }
 
-// unsettled names the snapshots among some that wait for something: those to be taken and those to
-// be given up.
+// unsettled names the snapshots among some that wait for something: those to be taken, those to be
+// given up, and those that a volume is filled with.
 func (r *Reconciler) unsettled(which ...client.ListOption) []string {
 	return r.names(func(s *v1beta2.Snapshot) bool {
-		return s.DeletionTimestamp != nil || s.Spec.CreateSnapshot && s.Status.CreationTime == ""
+		return s.DeletionTimestamp != nil || s.Spec.CreateSnapshot && s.Status.CreationTime == "" ||
+			s.Status.Labels[naming.LabelForCloningVolume] != ""
 	}, which...)
 }
 

@@ -42,6 +42,7 @@ type VolumeSpec struct {
 	SnapshotMaxCount                int                `json:"snapshotMaxCount,omitempty"`
 	SnapshotMaxSize                 string             `json:"snapshotMaxSize,omitempty"`
 	OfflineRebuilding               string             `json:"offlineRebuilding,omitempty"`
+	DeleteSnapshotsWithVolume       bool               `json:"deleteSnapshotsWithVolume,omitempty"`
 	RebuildConcurrentSyncLimit      int                `json:"rebuildConcurrentSyncLimit,omitempty"`
 	ReplicaRebuildingBandwidthLimit int64              `json:"replicaRebuildingBandwidthLimit,omitempty"`
 	BackupTargetName                string             `json:"backupTargetName,omitempty"`

@@ -34,6 +34,8 @@ type SnapshotCR struct {
 	RestoreSize    int64             `json:"restoreSize"`
 	ReadyToUse     bool              `json:"readyToUse"`
 	Checksum       string            `json:"checksum"`
+	// OrderedByCSI: a VolumeSnapshot stands on it.
+	OrderedByCSI bool `json:"orderedByCSI"`
 }
 
 // BackupTarget is a place where backups are kept.

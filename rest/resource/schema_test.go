@@ -69,7 +69,8 @@ func TestEveryDeclaredSchemaExists(t *testing.T) {
 }
 
 // additions are fields of ours, see docs/additions.md.
-var additions = map[string]bool{"cloneStatus progress": true, "node engineManagerCPURequest": true,
+var additions = map[string]bool{"cloneStatus progress": true, "volume deleteSnapshotsWithVolume": true,
+	"snapshotCR orderedByCSI": true, "node engineManagerCPURequest": true,
 	"node replicaManagerCPURequest": true, "instanceManager conditions": true}
 
 func TestSchemasMatchTheReference(t *testing.T) {

@@ -76,8 +76,10 @@ type Volume struct {
 	ShareEndpoint     string `json:"shareEndpoint"`
 	ShareState        string `json:"shareState"`
 	OfflineRebuilding string `json:"offlineRebuilding"`
-	Migratable        bool   `json:"migratable"`
-	Encrypted         bool   `json:"encrypted"`
+	// DeleteSnapshotsWithVolume: the CSI driver deletes the volume though VolumeSnapshots stand on it.
+	DeleteSnapshotsWithVolume bool `json:"deleteSnapshotsWithVolume" api:"create" default:"false"`
+	Migratable                bool `json:"migratable"`
+	Encrypted                 bool `json:"encrypted"`
 
 	Replicas      []Replica       `json:"replicas"`
 	Controllers   []Controller    `json:"controllers" api:"nullable"`
