@@ -79,6 +79,10 @@ func createPV(q *request) (any, error) {
 }
 
 func (s *Server) createPV(ctx context.Context, v *lh.Volume, in restresource.PVCreateInput) error {
+	if v.Spec.AccessMode == lh.AccessModeReadWriteMany && !v.Spec.Migratable {
+		return errors.New("no Pod could use it: a file system on several nodes (access mode rwx) needs shares, which " +
+			"this version does not have; a block device on several nodes needs a migratable volume")
+	}
 	s.claims.Lock()
 	defer s.claims.Unlock()
 	have, err := s.persistentVolumeOf(ctx, v.Name, "")
@@ -97,6 +101,9 @@ func (s *Server) createPV(ctx context.Context, v *lh.Volume, in restresource.PVC
 	case fsExt4, fsXFS:
 	default:
 		return fmt.Errorf("unknown file system type %q; use %s or %s", in.FSType, fsExt4, fsXFS)
+	}
+	if v.Spec.Migratable {
+		in.FSType = "" // it is used as a block device
 	}
 	if in.FSType == fsXFS && v.Spec.Size < minXFSSize {
 		return fmt.Errorf("a file system of type %s needs 300 MiB, the volume has %d bytes", fsXFS, v.Spec.Size)
@@ -158,6 +165,9 @@ func accessModes(v *lh.Volume) []corev1.PersistentVolumeAccessMode {
 // persistentVolume is the object for a volume. Its data outlives it: somebody else made them.
 func persistentVolume(v *lh.Volume, in restresource.PVCreateInput) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
+	if v.Spec.Migratable {
+		mode = corev1.PersistentVolumeBlock
+	}
 	attributes := map[string]string{
 		"numberOfReplicas":    strconv.Itoa(v.Spec.NumberOfReplicas),
 		"staleReplicaTimeout": strconv.Itoa(v.Spec.StaleReplicaTimeout),
@@ -251,6 +261,7 @@ func (s *Server) createPVC(ctx context.Context, v *lh.Volume, in restresource.PV
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      accessModes(v),
 			StorageClassName: &pv.Spec.StorageClassName,
+			VolumeMode:       pv.Spec.VolumeMode,
 			VolumeName:       pv.Name,
 			Resources:        corev1.VolumeResourceRequirements{Requests: pv.Spec.Capacity},
 		},

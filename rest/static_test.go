@@ -103,13 +103,13 @@ func TestStaticClassFollowsItsSetting(t *testing.T) {
 
 // TestCreatePVAsAsked: what the input names goes before what follows from the volume.
 func TestCreatePVAsAsked(t *testing.T) {
-	f := staticFixture(t, func(v *lh.Volume) { v.Spec.AccessMode, v.Spec.Encrypted = lh.AccessModeReadWriteMany, true })
+	f := staticFixture(t, func(v *lh.Volume) { v.Spec.AccessMode, v.Spec.Encrypted = lh.AccessModeReadWriteOncePod, true })
 	a := f.do("POST", pvCreate, `{"pvName":"mine","fsType":"xfs","storageClassName":"gold","secretName":"s"}`)
 	if a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.text)
 	}
 	s := f.pv("mine").Spec
-	if s.CSI.FSType != "xfs" || s.StorageClassName != "gold" || s.AccessModes[0] != corev1.ReadWriteMany ||
+	if s.CSI.FSType != "xfs" || s.StorageClassName != "gold" || s.AccessModes[0] != corev1.ReadWriteOncePod ||
 		s.CSI.NodeStageSecretRef.Name != "s" || s.CSI.NodeStageSecretRef.Namespace != lh.Namespace ||
 		s.CSI.VolumeAttributes["encrypted"] != "true" {
 		t.Errorf("%+v, %+v", s, s.CSI)
@@ -129,6 +129,42 @@ func TestCreatePVAsAsked(t *testing.T) {
 	standby := staticFixture(t, func(v *lh.Volume) { v.Status.IsStandby = true })
 	standby.refused(standby.do("POST", pvCreate, "{}"), 500, "failed to create PV for standby volume demo")
 	standby.refused(standby.do("POST", pvcCreate, "{}"), 500, "failed to create PVC for standby volume demo")
+}
+
+// TestPVOfSeveralNodes: a migratable volume is a block device on several nodes, with a claim of its
+// kind; any other one would need a share.
+func TestPVOfSeveralNodes(t *testing.T) {
+	for _, migratable := range []bool{false, true} {
+		f := staticFixture(t, func(v *lh.Volume) {
+			v.Spec.AccessMode, v.Spec.Migratable = lh.AccessModeReadWriteMany, migratable
+		})
+		a := f.do("POST", pvCreate, `{"fsType":"ext4"}`)
+		if !migratable {
+			f.refused(a, 500, "needs a migratable volume")
+			if f.pv("demo") != nil {
+				t.Error("made all the same")
+			}
+			continue
+		}
+		if a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.text)
+		}
+		s := f.pv("demo").Spec
+		if *s.VolumeMode != corev1.PersistentVolumeBlock || s.CSI.FSType != "" || s.AccessModes[0] != corev1.ReadWriteMany {
+			t.Errorf("%+v, %+v", s, s.CSI)
+		}
+		f.phase(corev1.VolumeAvailable, "")
+		if a := f.do("POST", pvcCreate, `{"namespace":"default"}`); a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.text)
+		}
+		var c corev1.PersistentVolumeClaim
+		if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "demo"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		if *c.Spec.VolumeMode != corev1.PersistentVolumeBlock || c.Spec.AccessModes[0] != corev1.ReadWriteMany {
+			t.Errorf("%+v", c.Spec)
+		}
+	}
 }
 
 // TestOnePVOfAVolume: of two that two managers make at the same time the later one goes, of those
