@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/csi"
 )
 
@@ -43,6 +44,23 @@ func part(t *testing.T, o any, path ...any) any {
 		}
 	}
 	return o
+}
+
+// TestSidecarsLetNodesGo: the cluster autoscaler may take a node on which a sidecar runs, whose
+// host path would hold it.
+func TestSidecarsLetNodesGo(t *testing.T) {
+	n := 0
+	for name, o := range csiObjects(t, DefaultValues()) {
+		if strings.HasPrefix(name, "Deployment/csi-") {
+			n++
+			if got := part(t, o, "spec", "template", "metadata", "annotations", naming.AnnotationSafeToEvict); got != "true" {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d sidecars", n)
+	}
 }
 
 // TestCSIObjects: the driver, its sidecars, the CSIDriver object and the StorageClasses, under the
