@@ -12,6 +12,10 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"ankole.storage/rest/client"
 )
 
 const (
@@ -49,6 +53,13 @@ func newPlace(id string, m Manager, log *slog.Logger) *place {
 func (p *place) ask(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
+	known, err := p.manager.Node(ctx, p.id)
+	if client.IsNotFound(err) {
+		return nil, errNoManager
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", p.id, err)
+	}
 	keys, err := allowedKeys(ctx, p.manager)
 	if err != nil {
 		return nil, fmt.Errorf("reading setting %s: %w", settingKeys, err)
@@ -56,30 +67,32 @@ func (p *place) ask(ctx context.Context) (map[string]string, error) {
 	if len(keys) == 0 {
 		return map[string]string{}, nil
 	}
-	known, err := p.manager.Node(ctx, p.id)
-	if err != nil {
-		return nil, fmt.Errorf("reading node %s: %w", p.id, err)
-	}
 	return segments(known, keys), nil
 }
 
+// errNoManager: no manager has ever run on the node, so that no volume can be attached to it.
+var errNoManager = errors.New("no longhorn-manager runs on this node")
+
 // segments of the node for the kubelet: what the manager says, else what it said last, else none.
-// There is always an answer.
-func (p *place) segments(ctx context.Context) map[string]string {
+// An error: the node has no manager.
+func (p *place) segments(ctx context.Context) (map[string]string, error) {
 	now, err := p.ask(ctx)
-	if err == nil {
-		err = p.remember(now)
-		if err != nil {
+	switch {
+	case err == nil:
+		if err := p.remember(now); err != nil {
 			p.log.Warn("the topology of this node cannot be kept", "error", err)
 		}
 		p.tell(now, false)
-		return now
+		return now, nil
+	case errors.Is(err, errNoManager):
+		p.tell(nil, false)
+		return nil, err
 	}
 	last, missing := p.recall()
 	p.log.Warn("the manager does not say where this node is, the last answer holds", "error", err, "topology", last,
 		"kept", missing == nil)
 	p.tell(last, true)
-	return last
+	return last, nil
 }
 
 func (p *place) tell(segments map[string]string, unsure bool) {
@@ -106,14 +119,18 @@ func (p *place) review(ctx context.Context, pause time.Duration) error {
 			continue
 		}
 		now, err := p.ask(ctx)
-		if err != nil {
+		away := errors.Is(err, errNoManager)
+		if err != nil && !away {
 			continue
 		}
 		p.tell(told, false)
-		if err := p.remember(now); err != nil {
+		if !away {
+			err = p.remember(now)
+		}
+		if err != nil && !away {
 			p.log.Warn("the topology of this node cannot be kept", "error", err)
 		}
-		if !maps.Equal(told, now) {
+		if away || !maps.Equal(told, now) {
 			select {
 			case p.changed <- struct{}{}:
 			default: // it is known already
@@ -158,9 +175,15 @@ func (p *place) recall() (segments map[string]string, err error) {
 
 // NodeGetInfo implements the node service. The kubelet asks when the driver registers, and without
 // an answer takes it for none that could be used: then no Pod with a volume starts or stops here.
+// So it is on a node without a manager, whose volumes would be attached to nothing.
 func (n *node) NodeGetInfo(ctx context.Context, _ *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	out := &spec.NodeGetInfoResponse{NodeId: n.id}
-	if part := n.place.segments(ctx); len(part) > 0 {
+	part, err := n.place.segments(ctx)
+	if err != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v, so that Pods with volumes cannot run here: let DaemonSet "+
+			"longhorn-manager run on it (values nodeSelector and tolerations of the chart)", n.id, err)
+	}
+	if len(part) > 0 {
 		out.AccessibleTopology = &spec.Topology{Segments: part}
 	}
 	return out, nil

@@ -210,6 +210,36 @@ func TestNodeInfoWithoutManager(t *testing.T) {
 	}
 }
 
+// TestNodeOfNoManager: the kubelet is refused the driver on a node that the managers do not know,
+// whatever was said before, and asked again when they know it; one that was told an old answer is
+// told so when the managers are back.
+func TestNodeOfNoManager(t *testing.T) {
+	f := newFake()
+	n := newNode("elsewhere", f, time.Minute, quiet())
+	n.place.file = filepath.Join(t.TempDir(), placeFile)
+	if err := n.place.remember(map[string]string{keyZone: "zone-1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})
+	wants(t, err, codes.FailedPrecondition)
+	says(t, err, "elsewhere", "longhorn-manager")
+	f.away = true
+	if _, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{}); err != nil {
+		t.Errorf("nobody says that there is none: %v", err)
+	}
+	f.away = false
+	ctx, cancel := context.WithCancel(background)
+	done := make(chan error, 1)
+	go func() { done <- n.place.review(ctx, time.Millisecond) }()
+	<-n.place.changed
+	cancel()
+	<-done
+	f.nodes = append(f.nodes, resource.Node{Name: "elsewhere"})
+	if _, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSettingOfNoConcern: a volume for no place in particular needs no setting of keys.
 func TestSettingOfNoConcern(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
