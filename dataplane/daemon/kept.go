@@ -74,6 +74,9 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 		l.fatal(fmt.Errorf("engine: a block device is kept that cannot be taken over now; start it again: %w", err))
 		<-l.ended
 	}
+	if taken {
+		l.epochs = l.p.keptEpochs()
+	}
 	return taken
 }
 
@@ -112,6 +115,16 @@ func (p *engineProcess) takeKept(ctx context.Context, epoch uint64, follows ...u
 		return false, nil
 	}
 	return true, nil
+}
+
+// keptEpochs are the epochs of the device that was taken over and is not up yet, nil if none is.
+func (p *engineProcess) keptEpochs() []uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept == nil {
+		return nil
+	}
+	return slices.Clone(p.kept.state.Epochs)
 }
 
 // takeFromKeeper takes the device that the keeper has. Where another instance manager of the node

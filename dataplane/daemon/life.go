@@ -41,6 +41,8 @@ type life struct {
 	// certain.
 	goesOn  bool
 	follows uint64
+	// epochs are those of the kept device that was taken over, this engine's last.
+	epochs []uint64
 	// left is what the life before has given away and this one takes back, else nil.
 	left *engine.Left
 	// offer brings the frontend up.

@@ -104,8 +104,10 @@ func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.Cance
 		return nil, greeting.DataAddress, nil
 	}
 	if p.cfg.Keeper != "" {
-		// The engine may have been started anew since: it goes on where its predecessor was.
-		if _, err := p.takeKept(ctx, uint64(greeting.Epoch), uint64(greeting.Epoch), uint64(greeting.Follows)); err != nil {
+		// The engine may have been started anew since, more than once: it goes on where its predecessors
+		// were.
+		follows := append(greeting.Epochs, uint64(greeting.Epoch), uint64(greeting.Follows))
+		if _, err := p.takeKept(ctx, uint64(greeting.Epoch), follows...); err != nil {
 			return nil, "", err
 		}
 	}

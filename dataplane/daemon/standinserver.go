@@ -188,7 +188,7 @@ func (p *engineProcess) serveStandIn(stream standInStream) error {
 	}
 	v, _ := p.state.get()
 	if err := stream.Send(&enginev1.StandInAnswer{Epoch: int64(v.engine.Epoch), Follows: int64(l.follows),
-		Size: v.engine.Size}); err != nil {
+		Size: v.engine.Size, Epochs: l.epochs}); err != nil {
 		return err
 	}
 	return call.serve(stream, l)

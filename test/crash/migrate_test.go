@@ -144,18 +144,25 @@ func TestMigrationRolledBack(t *testing.T) {
 }
 
 // TestMigrationWithKills: the stand-in and the engine are killed in turn while the user is on the
-// second node. It notices pauses.
+// second node, the engine more than once before it has a stand-in again. The user notices pauses.
 func TestMigrationWithKills(t *testing.T) {
 	m := migrate(t)
 	m.move(m.behind)
-	for range 2 {
+	for ends := range 3 {
 		m.standIn.Kill()
 		m.standIn = m.v.StandIn(m.v.EngineHosts[1], m.source)
 		m.goesOn("through the next stand-in")
-		m.source.Kill()
-		m.standIn.Exit()
-		m.v.SpawnEngine()
-		m.source = m.v.Engine()
+		for n := range ends + 1 { // no stand-in has followed any of them
+			m.source.Kill()
+			if n == 0 {
+				m.standIn.Exit()
+			}
+			m.v.SpawnEngine()
+			m.source = m.v.Engine()
+			if n < ends {
+				m.source.AwaitUp()
+			}
+		}
 		m.standIn = m.v.StandIn(m.v.EngineHosts[1], m.source)
 		m.goesOn("through the stand-in of the next engine")
 	}

@@ -3082,7 +3082,10 @@ type StandInAnswer struct {
 	Checksum uint32 `protobuf:"fixed32,8,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// Data_address, "ip:port", in the second message: requests are taken there, on the storage network, and the call ends. Nothing
 	// else is set then.
-	DataAddress   string `protobuf:"bytes,9,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
+	DataAddress string `protobuf:"bytes,9,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
+	// Epochs, in the second message: those of engines that served the volume through the block device that the engine has
+	// taken over, or not at all, the newest last. A device of one of them goes on too.
+	Epochs        []uint64 `protobuf:"varint,10,rep,packed,name=epochs,proto3" json:"epochs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3178,6 +3181,13 @@ func (x *StandInAnswer) GetDataAddress() string {
 		return x.DataAddress
 	}
 	return ""
+}
+
+func (x *StandInAnswer) GetEpochs() []uint64 {
+	if x != nil {
+		return x.Epochs
+	}
+	return nil
 }
 
 var File_engine_v1_engine_proto protoreflect.FileDescriptor
@@ -3460,7 +3470,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x04data\x18\b \x01(\fR\x04data\x12\x1a\n" +
 	"\bchecksum\x18\t \x01(\aR\bchecksum\x12\x1a\n" +
 	"\breferred\x18\n" +
-	" \x01(\bR\breferred\"\xe8\x01\n" +
+	" \x01(\bR\breferred\"\x80\x02\n" +
 	"\rStandInAnswer\x12\x1c\n" +
 	"\tchallenge\x18\x01 \x01(\fR\tchallenge\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
@@ -3470,7 +3480,9 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x04code\x18\x06 \x01(\rR\x04code\x12\x12\n" +
 	"\x04data\x18\a \x01(\fR\x04data\x12\x1a\n" +
 	"\bchecksum\x18\b \x01(\aR\bchecksum\x12!\n" +
-	"\fdata_address\x18\t \x01(\tR\vdataAddress*D\n" +
+	"\fdata_address\x18\t \x01(\tR\vdataAddress\x12\x16\n" +
+	"\x06epochs\x18\n" +
+	" \x03(\x04R\x06epochs*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
