@@ -21,7 +21,8 @@ func TestAnotherDevice(t *testing.T) {
 		{"the same", "d1", "d1", nil, false, "d1"},
 		{"another one while it is attached", "d1", "d2", nil, true, "d2"},
 		{"the first one", "", "d1", nil, false, "d1"},
-		{"none at the moment", "d1", "", nil, false, "d1"},
+		{"none at the moment", "d1", "", func(_ *v1beta2.Volume, s *seen) { s.Engine.Status.Endpoint = "" }, false, "d1"},
+		{"one that tells no ID", "d1", "", nil, false, ""},
 		{"it is being attached", "d1", "d2", func(v *v1beta2.Volume, _ *seen) {
 			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
 		}, false, "d2"},

@@ -54,6 +54,9 @@ func (p *pass) salvage() loop.Change {
 // mounted from it along, however soon the engine has another one: those users have to mount again.
 func (p *pass) followDevice() {
 	st, id := &p.v.Status, p.engine.Status.DeviceID
+	if id == "" && p.engine.Status.Endpoint != "" {
+		st.DeviceID = "" // it is up, and of a program that tells no ID: whether it is another one is not known
+	}
 	if id == "" || id == st.DeviceID {
 		return
 	}

@@ -101,6 +101,7 @@ func (p *engineProcess) takeKept(ctx context.Context, epoch uint64, follows ...u
 		p.cfg.Log.Warn("kept block device ends, whoever has it open gets errors", "reason", errors.Join(err, k.drop()))
 		return false, nil
 	}
+	k.state.Identify()
 	k.state.Add(epoch, follows...)
 	if err := held.Keep(k.state.encode(), fds...); err != nil {
 		closeAll(fds)
@@ -234,7 +235,8 @@ func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) (*fu
 // passes tells whether an error says nothing about a device, but only that this process cannot look
 // at it at the moment.
 func passes(err error) bool {
-	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, blockdev.ErrInUse},
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, blockdev.ErrInUse,
+		context.DeadlineExceeded, context.Canceled},
 		func(e error) bool { return errors.Is(err, e) })
 }
 

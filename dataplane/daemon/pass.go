@@ -142,6 +142,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 			toKeeper = d.FD
 		}
 	}
+	device.Identify()
 	dev, err := blockdev.Receive(blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)},
 		device, fuse, lock)
 	if err != nil {

@@ -2,6 +2,7 @@ package blockdev
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,14 @@ type Kept struct {
 	Loop int `json:"loop"`
 	// ID is that of the device, see Device.ID; empty where a program kept it that gave none.
 	ID string `json:"id,omitempty"`
+}
+
+// Identify gives an ID to a device that has none: it is to be told from the one that comes after
+// it. Whoever keeps the device is told before the ID is.
+func (k *Kept) Identify() {
+	if k.ID == "" {
+		k.ID = rand.Text()
+	}
 }
 
 // Kept returns it for an exposed device.
