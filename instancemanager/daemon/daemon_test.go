@@ -16,7 +16,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"ankole.storage/api/rpc/imrpc"
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
@@ -54,6 +56,14 @@ type program struct {
 	ended  chan error
 }
 
+// spec asks for an instance.
+func (p *program) spec(t *testing.T, name, mode string, host string, ports int, args ...string) *imrpc.ProcessSpec {
+	t.Helper()
+	s := instancetest.Spec(t, name, mode, host, ports, args...)
+	s.Binary = instancetest.Engine
+	return s
+}
+
 // launch starts the instance manager as a Pod would, with a directory for logs, and waits until it
 // serves.
 func launch(t *testing.T, env ...string) *program {
@@ -89,7 +99,8 @@ func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, fla
 	p := &program{ip: ip, socket: filepath.Join(dir, "w", "s.sock"), ended: make(chan error, 1)}
 	p.cmd = exec.Command(instancetest.Binary(t),
 		append([]string{"--debug", "daemon", "--listen", "0.0.0.0:8500", "--witness-socket", p.socket}, flags...)...)
-	p.cmd.Env = append(append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip, "POD_NAME=im-test"), env...)
+	p.cmd.Env = append(append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip, "POD_NAME=im-test",
+		instancetest.Installed(t)), env...)
 	var stderr io.Reader = strings.NewReader("")
 	if output != nil {
 		p.cmd.Stdout, p.cmd.Stderr = output, output
@@ -132,7 +143,7 @@ func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, fla
 // create starts an instance and waits until it runs.
 func (p *program) create(t *testing.T, name, mode string, args ...string) {
 	t.Helper()
-	if _, err := p.client.ProcessCreate(t.Context(), instancetest.Spec(t, name, mode, "0.0.0.0", 1, args...)); err != nil {
+	if _, err := p.client.ProcessCreate(t.Context(), p.spec(t, name, mode, "0.0.0.0", 1, args...)); err != nil {
 		t.Fatal(err)
 	}
 	wait.Until(t, name+" runs", func() bool {
@@ -312,6 +323,27 @@ func TestBadFlags(t *testing.T) {
 		cmd.Env = append(os.Environ(), daemonMarker+"=1", row.env)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), row.says) {
 			t.Errorf("%v: %v: %s", row.args, err, out)
+		}
+	}
+}
+
+// TestStartsEnginesAlone: whoever asks, an instance manager starts nothing but engines of images,
+// and tells them nothing that decides what they are.
+func TestStartsEnginesAlone(t *testing.T) {
+	p := launch(t)
+	for name, change := range map[string]func(*imrpc.ProcessSpec){
+		"a shell": func(s *imrpc.ProcessSpec) { s.Binary, s.Args = "/bin/sh", []string{"-c", "id"} },
+		"an engine with other programs": func(s *imrpc.ProcessSpec) {
+			s.Environment = map[string]string{"PATH": t.TempDir()}
+		},
+	} {
+		s := p.spec(t, "demo-e-0", instancetest.Env, "", 0)
+		change(s)
+		if r, err := p.client.ProcessCreate(t.Context(), s); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+		if r, err := p.client.ProcessGet(t.Context(), "demo-e-0"); status.Code(err) != codes.NotFound {
+			t.Errorf("%s: %v, %v", name, r, err)
 		}
 	}
 }

@@ -14,6 +14,9 @@ import (
 // deviceDir is where engines make nodes of block devices, as the Pod sees it.
 const deviceDir = "/dev/longhorn"
 
+// binariesDir has a folder for each engine image of the node, as the Pod sees it.
+const binariesDir = "/engine-binaries"
+
 // lookAgain is how often devices are looked for that have ended since the last look.
 const lookAgain = 5 * time.Minute
 

@@ -21,7 +21,7 @@ func TestNobodyReadsTheLog(t *testing.T) {
 			p := launchWriting(t, output(t), instancetest.Host(), nil, []string{"--logs-dir", t.TempDir()})
 			const lines = 5000
 			if _, err := p.client.ProcessCreate(t.Context(),
-				instancetest.Spec(t, "chatty-e-0", instancetest.Print, "", 0, "--count", fmt.Sprint(lines))); err != nil {
+				p.spec(t, "chatty-e-0", instancetest.Print, "", 0, "--count", fmt.Sprint(lines))); err != nil {
 				t.Fatal(err)
 			}
 			for i := range 20 {

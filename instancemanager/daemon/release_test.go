@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/test/wait"
@@ -37,7 +35,7 @@ func TestDevicesAreReleasedWithTheEngines(t *testing.T) {
 		keeper.NewServer(slog.New(slog.DiscardHandler), 0).Serve(t.Context(), l)
 	}()
 	t.Cleanup(func() { l.Close(); <-served })
-	p := launch(t, fmt.Sprintf(`%s={%q: %q}`, hostpath.Variable, filepath.Dir(keeper.SecondSocket), dir))
+	p := launch(t, instancetest.Installed(t, filepath.Dir(keeper.SecondSocket), dir))
 	p.create(t, "demo-e-0", instancetest.Serve)
 	engines := p.instances(t)
 	p.create(t, "other-r-1", instancetest.Stubborn)

@@ -114,12 +114,7 @@ func soakCycles(t *testing.T) int {
 func TestSoak(t *testing.T) {
 	lack.RealTime(t, "memory and descriptors are measured")
 	dir := t.TempDir()
-	path, logs, other := filepath.Join(dir, "usage"), filepath.Join(dir, "logs"), filepath.Join(dir, "other")
-	if err := os.Link(instancetest.Binary(t), other); err != nil {
-		if err := os.Symlink(instancetest.Binary(t), other); err != nil {
-			t.Fatal(err)
-		}
-	}
+	path, logs := filepath.Join(dir, "usage"), filepath.Join(dir, "logs")
 	p := launchWith(t, []string{"--logs-dir", logs, "--port-range", "10000-10049"}, usageVariable+"="+path)
 	const workers, ports = 4, 5
 	begun := 0
@@ -128,7 +123,7 @@ func TestSoak(t *testing.T) {
 		for w := range workers {
 			work.Go(func() {
 				for i := begun + w; i < begun+n; i += workers {
-					p.cycle(t, i, ports, other)
+					p.cycle(t, i, ports)
 				}
 			})
 		}
@@ -169,7 +164,7 @@ func TestSoak(t *testing.T) {
 	}
 	wait.Until(t, "all ports are free", func() bool {
 		_, err := p.client.ProcessCreate(t.Context(),
-			&imrpc.ProcessSpec{Name: "all-ports", Binary: "/missing", PortCount: 50})
+			&imrpc.ProcessSpec{Name: "all-ports", Binary: "/engine-binaries/missing/longhorn", PortCount: 50})
 		if err != nil && !errors.Is(err, client.ErrExhausted) {
 			t.Fatal(err)
 		}
@@ -178,7 +173,7 @@ func TestSoak(t *testing.T) {
 }
 
 // cycle is the life of one process, of the fate that its number gives it.
-func (p *program) cycle(t *testing.T, i, ports int, other string) {
+func (p *program) cycle(t *testing.T, i, ports int) {
 	name := fmt.Sprintf("soak-r-%d", i)
 	mode, args := instancetest.Serve, []string(nil)
 	switch i % 7 {
@@ -189,9 +184,9 @@ func (p *program) cycle(t *testing.T, i, ports int, other string) {
 	case 5:
 		mode = instancetest.Stray
 	}
-	s := instancetest.Spec(t, name, mode, "0.0.0.0", ports, args...)
+	s := p.spec(t, name, mode, "0.0.0.0", ports, args...)
 	if i%7 == 2 {
-		s.Binary = "/missing"
+		s.Binary = "/engine-binaries/missing/longhorn"
 	}
 	if _, err := p.client.ProcessCreate(t.Context(), s); err != nil {
 		t.Error(err)
@@ -205,7 +200,7 @@ func (p *program) cycle(t *testing.T, i, ports int, other string) {
 		})
 	}
 	if i%7 == 4 {
-		s.Binary = other
+		s.Binary = instancetest.NextEngine
 		if _, err := p.client.ProcessReplace(t.Context(), s); err != nil {
 			t.Error(err)
 		}

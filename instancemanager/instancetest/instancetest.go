@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,6 +70,33 @@ func Binary(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Engine and NextEngine are the engines of two images, as an instance manager sees them.
+const (
+	Engine     = "/engine-binaries/test/longhorn"
+	NextEngine = "/engine-binaries/next/longhorn"
+)
+
+// Installed makes the test binary those engines, and returns the variable that says where they are,
+// and where other folders of the Pod are: pairs of a path and its place.
+func Installed(t testing.TB, more ...string) (mounts string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, image := range []string{"test", "next"} {
+		err := os.Mkdir(filepath.Join(dir, image), 0o755)
+		if err == nil {
+			err = os.Symlink(Binary(t), filepath.Join(dir, image, "longhorn"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounts = fmt.Sprintf("ANKOLE_MOUNTS={%q:%q", "/engine-binaries", dir)
+	for i := 0; i+1 < len(more); i += 2 {
+		mounts += fmt.Sprintf(",%q:%q", more[i], more[i+1])
+	}
+	return mounts + "}"
 }
 
 // Spec asks for an instance with ports (0 or more) at host.
@@ -132,7 +160,7 @@ func run(mode string, args []string) error {
 	case Unhealthy:
 		serving = healthpb.HealthCheckResponse_NOT_SERVING
 	case Parent, Stray:
-		child := exec.Command(os.Args[0], Stubborn, "--listen", "127.0.0.1:0")
+		child := exec.Command("/proc/self/exe", Stubborn, "--listen", "127.0.0.1:0")
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: mode == Stray}
 		if err := child.Start(); err != nil {
 			return err

@@ -18,6 +18,10 @@ import (
 type Config struct {
 	// LogsDir receives <process name>.log; it is created.
 	LogsDir string
+	// Binaries is the folder, as the Pod sees it, that has a folder for each engine image of the
+	// node: nothing but an engine of one of them is started, with variables of ours alone. Empty:
+	// anything is.
+	Binaries string
 	// Output shows the lines of all instances, prefixed with [<name>].
 	Output io.Writer
 	// Ports is where instances get their ports from.
@@ -145,7 +149,7 @@ func New(cfg Config) (*Manager, error) {
 // and returned without an error. Errors: ErrInvalid, ErrExists, ErrNoPorts, ErrTooMany, ErrRefused,
 // ErrClosed.
 func (m *Manager) Create(spec Spec) (Status, error) {
-	if err := spec.check(); err != nil {
+	if err := spec.check(m.cfg.Binaries); err != nil {
 		return Status{}, err
 	}
 	m.mu.Lock()

@@ -26,7 +26,7 @@ import (
 // cleaned up), ErrExists (the first one changed meanwhile, and the second is cleaned up; or it is
 // being replaced already), and that of ctx.
 func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status, error) {
-	if err := spec.check(); err != nil {
+	if err := spec.check(m.cfg.Binaries); err != nil {
 		return Status{}, err
 	}
 	if signal != "SIGHUP" {

@@ -57,8 +57,32 @@ const orderVariable = "ANKOLE_ORDER"
 var reservedVariables = []string{orderVariable, "ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS",
 	"ANKOLE_TLS_DIR", "POD_IP", "POD_NAME", strayVariable}
 
-// check finds what can never be started.
-func (s *Spec) check() error {
+const (
+	// engineBinary is the name of the program in the folder of an engine image.
+	engineBinary = "longhorn"
+	// ownVariables is how the names of variables begin that instances are told something by. Others
+	// decide what a program is, and what the programs are that it calls.
+	ownVariables = "ANKOLE_"
+)
+
+// checkOrigin finds what is no engine of an image, or would be something else than that.
+func (s *Spec) checkOrigin(binaries string) error {
+	folder := path.Dir(path.Dir(s.Binary))
+	if s.Binary != path.Clean(s.Binary) || folder != path.Clean(binaries) || path.Base(s.Binary) != engineBinary {
+		return fmt.Errorf("%w: process %s: binary %q is not that of an engine image, %s", ErrInvalid, s.Name, s.Binary,
+			path.Join(binaries, "IMAGE", engineBinary))
+	}
+	for key := range s.Environment {
+		if !strings.HasPrefix(key, ownVariables) {
+			return fmt.Errorf("%w: process %s: environment variable %s is none that an engine or a replica is told something by "+
+				"(%s…)", ErrInvalid, s.Name, key, ownVariables)
+		}
+	}
+	return nil
+}
+
+// check finds what can never be started, and with the folder of engine images what may not be.
+func (s *Spec) check(binaries string) error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("%w: process name is missing", ErrInvalid)
@@ -96,7 +120,10 @@ func (s *Spec) check() error {
 			return fmt.Errorf("%w: process %s: environment variable %s is set by the instance manager", ErrInvalid, s.Name, key)
 		}
 	}
-	return nil
+	if binaries == "" {
+		return nil
+	}
+	return s.checkOrigin(binaries)
 }
 
 // handOverArg tells an engine to take the volume over from the one that runs. The name is the

@@ -7,9 +7,38 @@ import (
 	"testing"
 )
 
+// TestSpecOrigin: an instance manager starts engines of images and nothing else, whoever asks.
+func TestSpecOrigin(t *testing.T) {
+	const folder = "/engine-binaries/"
+	good := Spec{Name: "demo-r-1a2b3c4d", Binary: "/engine-binaries/ankole-engine-dev/longhorn",
+		Environment: map[string]string{"ANKOLE_VOLUME_UUID": "u"}}
+	if err := good.check(folder); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Spec){
+		"a shell":              func(s *Spec) { s.Binary = "/bin/sh" },
+		"on the host":          func(s *Spec) { s.Binary = "/host/engine-binaries/ankole-engine-dev/longhorn" },
+		"beside it":            func(s *Spec) { s.Binary = "/engine-binaries/ankole-engine-dev/sh" },
+		"below it":             func(s *Spec) { s.Binary = "/engine-binaries/a/b/longhorn" },
+		"above it":             func(s *Spec) { s.Binary = "/engine-binaries/longhorn" },
+		"out of it":            func(s *Spec) { s.Binary = "/engine-binaries/../tmp/x/longhorn" },
+		"up from it":           func(s *Spec) { s.Binary = "/engine-binaries/../longhorn" },
+		"written otherwise":    func(s *Spec) { s.Binary = "/engine-binaries//x/longhorn" },
+		"other libraries":      func(s *Spec) { s.Environment = map[string]string{"LD_PRELOAD": "/tmp/x.so"} },
+		"other programs":       func(s *Spec) { s.Environment = map[string]string{"PATH": "/tmp"} },
+		"the host's directory": func(s *Spec) { s.Environment = map[string]string{"ANKOLE_MOUNTS": "{}"} },
+	} {
+		s := good
+		change(&s)
+		if err := s.check(folder); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestSpecCheck(t *testing.T) {
 	good := Spec{Name: "demo-r-1a2b3c4d", Binary: "/bin/true"}
-	if err := good.check(); err != nil {
+	if err := good.check(""); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Spec){
@@ -33,7 +62,7 @@ func TestSpecCheck(t *testing.T) {
 	} {
 		s := good
 		change(&s)
-		if err := s.check(); !errors.Is(err, ErrInvalid) {
+		if err := s.check(""); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -5,8 +5,10 @@ package upgrade_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -94,7 +96,8 @@ func newBed(t *testing.T, transport string, replicas int) *bed {
 
 func (b *bed) startManager() {
 	b.t.Helper()
-	mounts, err := json.Marshal(map[string]string{"/dev/longhorn": b.devices(), "/host": filepath.Join(b.dir, "host")})
+	mounts, err := json.Marshal(map[string]string{"/dev/longhorn": b.devices(), "/host": filepath.Join(b.dir, "host"),
+		"/engine-binaries": filepath.Join(b.dir, "bin")})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -169,7 +172,7 @@ func (b *bed) startReplicas(binary string) (names, addresses []string) {
 		if b.generation > 1 {
 			args = append(args, "--standby")
 		}
-		b.create(&imrpc.ProcessSpec{Name: name, Binary: binary, Args: args, PortCount: 10,
+		b.create(&imrpc.ProcessSpec{Name: name, Binary: b.installed(binary), Args: args, PortCount: 10,
 			PortArgs: []string{"--listen," + b.ip + ":"}, Environment: b.environment()})
 		names = append(names, name)
 	}
@@ -207,6 +210,21 @@ func (b *bed) running(name string) string {
 	return net.JoinHostPort(b.ip, fmt.Sprint(p.Status.PortStart))
 }
 
+// installed makes a build the engine of an image of the node.
+func (b *bed) installed(binary string) string {
+	b.t.Helper()
+	image := fmt.Sprintf("%x", sha256.Sum256([]byte(binary)))
+	folder := filepath.Join(b.dir, "bin", image)
+	err := os.MkdirAll(folder, 0o755)
+	if err == nil {
+		err = os.Symlink(binary, filepath.Join(folder, "longhorn"))
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		b.t.Fatal(err)
+	}
+	return "/engine-binaries/" + image + "/longhorn"
+}
+
 // log is the end of a process's log.
 func (b *bed) log(name string) string {
 	text, err := os.ReadFile(filepath.Join(b.dir, "logs", name+".log"))
@@ -225,7 +243,7 @@ func (b *bed) engineSpec(binary string, replicas []string, more ...string) *imrp
 	for _, r := range replicas {
 		args = append(args, "--replica", r)
 	}
-	return &imrpc.ProcessSpec{Name: engineName, Binary: binary, Args: args, PortCount: 1,
+	return &imrpc.ProcessSpec{Name: engineName, Binary: b.installed(binary), Args: args, PortCount: 1,
 		PortArgs:    []string{"--listen," + b.ip + ":"},
 		Environment: b.environment()}
 }

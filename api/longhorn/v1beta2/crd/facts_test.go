@@ -44,6 +44,7 @@ var rowCounts = map[string]int{
 
 // differences on purpose: what our schema has or lacks, with the reason. Keys are <kind> <path>.
 var differences = map[string]string{
+	"Volume spec.deleteSnapshotsWithVolume":                "ours: what the CSI driver may delete with the volume",
 	"Volume spec.engineImage":                              "older name of spec.image, accepted and kept equal",
 	"Engine spec.engineImage":                              "older name of spec.image, accepted and kept equal",
 	"Replica spec.engineImage":                             "older name of spec.image, accepted and kept equal",
