@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ankole.storage/api/longhorn/v1beta2/crd"
+	"ankole.storage/controlplane/naming"
 )
 
 // object is the part of every document that the tests look at.
@@ -104,6 +105,42 @@ func TestObjects(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: objects\n%q, want\n%q", name, got, tc.want)
 		}
+	}
+}
+
+// TestServicesLeadToReadyPods: a Service leads to ready managers only, since an API server waits
+// for the webhooks of a dead node until the limit of a review. Readiness is what the manager says.
+func TestServicesLeadToReadyPods(t *testing.T) {
+	docs, err := Render(DefaultValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := 0
+	for _, d := range docs {
+		var s corev1.Service
+		if err := yaml.Unmarshal(d, &s); err != nil || s.Kind != "Service" {
+			continue
+		}
+		services++
+		if s.Spec.PublishNotReadyAddresses || s.Spec.Selector == nil {
+			t.Errorf("Service %s leads to Pods that are not ready too: %+v", s.Name, s.Spec)
+		}
+	}
+	if services != 2 {
+		t.Errorf("%d Services, want those of REST and of the webhooks", services)
+	}
+	var managers appsv1.DaemonSet
+	for _, d := range docs {
+		if strings.Contains(string(d), "kind: DaemonSet") && strings.Contains(string(d), "name: longhorn-manager\n") {
+			if err := yaml.Unmarshal(d, &managers); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	probe := managers.Spec.Template.Spec.Containers[0].ReadinessProbe
+	if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != naming.HealthPath || probe.PeriodSeconds != 1 {
+		t.Errorf("readiness of managers is told by %+v, want GET %s every second", probe, naming.HealthPath)
 	}
 }
 

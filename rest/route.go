@@ -192,4 +192,12 @@ func (t *route) rawOperation(r *http.Request) string {
 	return http.MethodGet + " " + t.path
 }
 
-func healthz(*request) (any, error) { return nil, nil }
+// healthz answers health checks: a manager that is not ready gets no requests of Services.
+func healthz(r *request) (any, error) {
+	if ready := r.server.cfg.Ready; ready != nil {
+		if err := ready(); err != nil {
+			return nil, Refuse(http.StatusServiceUnavailable, err)
+		}
+	}
+	return nil, nil
+}

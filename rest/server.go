@@ -66,6 +66,9 @@ type Config struct {
 	Namespace string
 	// EngineImage is the default engine image, used until setting default-engine-image is filled.
 	EngineImage string
+	// Ready tells health checks why this process should be sent no requests though REST answers. May
+	// be nil.
+	Ready func() error
 	// Metrics answers /metrics. Nil: there are none.
 	Metrics http.Handler
 	// Judge and Sessions say who callers are and what they may do. Required, unless Open.

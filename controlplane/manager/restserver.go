@@ -17,13 +17,14 @@ import (
 
 // newREST returns the server of /v1, metrics and health. Requests go to the leader, whose cache
 // answers them; while nobody leads they are answered here from live reads. relay proves to other
-// managers that this is one.
-func (p *process) newREST(relay http.RoundTripper) (*rest.Server, error) {
+// managers that this is one; ready tells why the other server of this process does not serve.
+func (p *process) newREST(relay http.RoundTripper, ready func() error) (*rest.Server, error) {
 	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
 	return rest.New(rest.Config{
 		Client: p.live, Live: p.live, Reader: reader{p},
 		Namespace:   p.cfg.Namespace,
 		EngineImage: p.cfg.EngineImage,
+		Ready:       ready,
 		Metrics:     p.exporter,
 		Judge:       access.NewJudge(p.live, p.cfg.Namespace, nil),
 		Sessions:    &access.Sessions{Keys: keys},

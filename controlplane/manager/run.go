@@ -150,7 +150,7 @@ func (p *process) run(ctx context.Context) error {
 	if p.board, p.exporter, err = p.newMetrics(); err != nil {
 		return err
 	}
-	api, err := p.newREST(relay)
+	api, err := p.newREST(relay, hooks.Ready)
 	if err != nil {
 		return err
 	}
@@ -163,8 +163,8 @@ func (p *process) run(ctx context.Context) error {
 	group.Go(func() error { return p.keepKeys(ctx, hooks) })
 	group.Go(func() error { p.certificates.Keep(ctx); return nil })
 	group.Go(func() error { p.holdDevices(ctx); return nil })
-	// REST answers health checks from here on: only a ready Pod gets the webhooks' reviews, those
-	// of the next steps included.
+	// REST answers health checks from here on, for as long as the webhooks listen: only a ready Pod
+	// gets reviews, those of the next steps included.
 	group.Go(func() error { return p.serveREST(ctx, api) })
 	group.Go(func() error { return p.afterWebhooks(ctx, keys) })
 	return ended(ctx, group.Wait())

@@ -40,6 +40,8 @@ type Server struct {
 	Managers http.Handler
 
 	listener net.Listener
+	// listens is from Listen to the end of Start.
+	listens  atomic.Bool
 	identity atomic.Pointer[identity]
 	// mistrusts holds at most one notice; made by Listen.
 	mistrusts chan struct{}
@@ -71,6 +73,15 @@ func (s *Server) Listen(address string, keys Keys) error {
 		NextProtos:     []string{"h2", "http/1.1"},
 		ClientAuth:     tls.RequestClientCert, // the API server shows none, managers do; see onlyManagers
 	})
+	s.listens.Store(true)
+	return nil
+}
+
+// Ready is nil while connections are accepted, else why not.
+func (s *Server) Ready() error {
+	if !s.listens.Load() {
+		return errors.New("the admission webhooks do not listen")
+	}
 	return nil
 }
 
@@ -94,9 +105,11 @@ func (s *Server) Start(ctx context.Context) error {
 	go func() { failed <- server.Serve(s.listener) }()
 	select {
 	case err := <-failed:
+		s.listens.Store(false)
 		return fmt.Errorf("serve webhooks: %w", err)
 	case <-ctx.Done():
 	}
+	s.listens.Store(false) // else new connections are sent to a server that takes none
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
 	defer cancel()
 	err := server.Shutdown(grace)
