@@ -95,6 +95,9 @@ const (
 
 // Annotations.
 const (
+	// AnnotationConfigMapValue is the value that was last taken over from ConfigMap
+	// longhorn-default-setting, AnnotationConfigMapResourceVersion the version that it came with.
+	AnnotationConfigMapValue           = LabelPrefix + "configmap-value"
 	AnnotationConfigMapResourceVersion = LabelPrefix + "configmap-resource-version"
 	// AnnotationUpdateSetting lets the manager change a read-only setting; it is put on for that
 	// one update.

@@ -53,13 +53,27 @@ func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
 	if d, due := handOver(s, in.Nodes); due {
 		return d
 	}
-	if in.HasOverride && !in.HasFixed && s.Annotations[naming.AnnotationConfigMapResourceVersion] != in.OverrideVersion {
-		u := s.DeepCopy()
-		u.Value = in.Override
-		annotate(u, naming.AnnotationConfigMapResourceVersion, in.OverrideVersion)
+	if u := overridden(s, in); u != nil {
 		return loop.Decision{Do: loop.Update{Object: u}}
 	}
 	return loop.Decision{}
+}
+
+// overridden takes the ConfigMap's value over where it is another one than was last taken over:
+// what a user has set since stands, whatever else changes there. Nil: nothing is to be done.
+func overridden(s *v1beta2.Setting, in seen) *v1beta2.Setting {
+	last, recorded := s.Annotations[naming.AnnotationConfigMapValue]
+	if !in.HasOverride || in.HasFixed || recorded && setting.Normalize(s.Name, last) == in.Override {
+		return nil
+	}
+	u := s.DeepCopy()
+	// Older managers recorded only the version. From the present one its value has been taken over.
+	if recorded || s.Annotations[naming.AnnotationConfigMapResourceVersion] != in.OverrideVersion {
+		u.Value = in.Override
+	}
+	annotate(u, naming.AnnotationConfigMapValue, in.Override)
+	annotate(u, naming.AnnotationConfigMapResourceVersion, in.OverrideVersion)
+	return u
 }
 
 func marker(s *v1beta2.Setting) bool {

@@ -28,6 +28,7 @@ import (
 const (
 	mark    = "longhorn.io/update-setting-from-longhorn"
 	version = "longhorn.io/configmap-resource-version"
+	taken   = "longhorn.io/configmap-value"
 )
 
 func object(name, value string, annotations map[string]string) *v1beta2.Setting {
@@ -58,10 +59,24 @@ func TestDecide(t *testing.T) {
 			seen{HasFixed: true, Fixed: "dev2"}, "dev2", true},
 		{"marker left over", object("default-engine-image", "new", map[string]string{mark: ""}),
 			seen{HasFixed: true, Fixed: "new"}, "new", true},
-		{"ConfigMap changed", object("auto-salvage", "true", map[string]string{version: "1"}),
+		{"the ConfigMap's value changed", object("auto-salvage", "true", map[string]string{version: "1", taken: "true"}),
 			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "false", true},
-		{"ConfigMap taken over, then edited", object("auto-salvage", "true", map[string]string{version: "2"}),
+		{"its value changed, and the user has another one",
+			object("log-level", "Debug", map[string]string{version: "1", taken: "Info"}),
+			seen{HasOverride: true, Override: "Trace", OverrideVersion: "2"}, "Trace", true},
+		{"it names the setting for the first time", object("auto-salvage", "true", nil),
+			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "false", true},
+		{"taken over, then set otherwise", object("auto-salvage", "true", map[string]string{version: "2", taken: "false"}),
 			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "-", true},
+		{"taken over, then set otherwise; something else in the ConfigMap changed",
+			object("auto-salvage", "true", map[string]string{version: "2", taken: "false"}),
+			seen{HasOverride: true, Override: "false", OverrideVersion: "3"}, "-", true},
+		{"taken over when values were not recorded, then set otherwise",
+			object("auto-salvage", "true", map[string]string{version: "2"}),
+			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "true", true},
+		{"taken over when values were not recorded, and changed since",
+			object("auto-salvage", "true", map[string]string{version: "1"}),
+			seen{HasOverride: true, Override: "false", OverrideVersion: "2"}, "false", true},
 		{"ConfigMap silent", object("auto-salvage", "true", nil), seen{OverrideVersion: "2"}, "-", true},
 		{"unknown", object("other", "x", nil), seen{}, "-", false},
 	} {
@@ -208,5 +223,79 @@ func TestLostPodsWakeTheirSettings(t *testing.T) {
 	}
 	if settingsOf(pod("other")) != nil {
 		t.Error("the end of another Pod wakes settings")
+	}
+}
+
+// follow has one setting follow the ConfigMap until nothing is to be done.
+func follow(t *testing.T, r *Reconciler, name string) {
+	t.Helper()
+	for range 3 {
+		s := read(t, r.client, name)
+		in, err := r.gather(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := decide(time.Time{}, s, in)
+		if d.Do == nil {
+			return
+		}
+		if err := r.client.Update(t.Context(), d.Do.(loop.Update).Object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("%s is written again and again", name)
+}
+
+func read(t *testing.T, c client.Client, name string) *v1beta2.Setting {
+	t.Helper()
+	s := &v1beta2.Setting{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestConfigMapLeavesWhatUsersSet: a setting that a user has changed stands through every change of
+// the ConfigMap but that of its own value; those of other settings are taken over meanwhile.
+func TestConfigMapLeavesWhatUsersSet(t *testing.T) {
+	const both = "auto-salvage: false\ndefault-replica-count: 2\n"
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "longhorn-default-setting"},
+		Data: map[string]string{"default-setting.yaml": both}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cm).Build()
+	if err := EnsureExist(t.Context(), c, "ns", "pod", nil); err != nil {
+		t.Fatal(err)
+	}
+	mine := read(t, c, "auto-salvage")
+	mine.Value = "true"
+	if err := c.Update(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{cfg: Config{Namespace: "ns"}, client: c}
+	for _, step := range []struct{ change, text, salvage, count string }{
+		{"an annotation", both, "true", `{"v1":"2","v2":"2"}`},
+		{"another setting", "auto-salvage: false\ndefault-replica-count: 1\n", "true", `{"v1":"1","v2":"1"}`},
+		{"the setting is named no more", "default-replica-count: 1\n", "true", `{"v1":"1","v2":"1"}`},
+		{"and named as before", both, "true", `{"v1":"2","v2":"2"}`},
+		{"its value", "auto-salvage: true\ndefault-replica-count: 2\n", "true", `{"v1":"2","v2":"2"}`},
+		{"and back", both, "false", `{"v1":"2","v2":"2"}`},
+	} {
+		cm.Data = map[string]string{"default-setting.yaml": step.text}
+		cm.Annotations = map[string]string{"change": step.change}
+		cm.ResourceVersion = ""
+		if err := c.Update(t.Context(), cm); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"auto-salvage": step.salvage, "default-replica-count": step.count} {
+			follow(t, r, name)
+			if got := read(t, c, name).Value; got != want {
+				t.Errorf("%s: %s is %s, want %s", step.change, name, got, want)
+			}
+		}
 	}
 }

@@ -180,7 +180,8 @@ func newSetting(namespace string, d setting.Definition, over overrides, fixed ma
 	}
 	if value, ok := over.values[d.Name]; ok {
 		s.Value = value
-		s.Annotations = map[string]string{naming.AnnotationConfigMapResourceVersion: over.version}
+		s.Annotations = map[string]string{naming.AnnotationConfigMapValue: value,
+			naming.AnnotationConfigMapResourceVersion: over.version}
 	}
 	if value, ok := fixed[d.Name]; ok {
 		s.Value = value
