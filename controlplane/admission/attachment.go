@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +16,7 @@ import (
 var volumeAttachments = kind[*v1beta2.VolumeAttachment]{
 	plural:     "volumeattachments",
 	create:     func() *v1beta2.VolumeAttachment { return &v1beta2.VolumeAttachment{} },
-	onValidate: createUpdate,
+	onValidate: allThree,
 	onMutate:   createUpdate,
 	mutator:    mutateAttachment,
 	checker:    checkAttachmentRequest,
@@ -153,9 +155,38 @@ func checkLocalTickets(old, va *v1beta2.VolumeAttachment, f AttachmentFacts) err
 	return nil
 }
 
+// CheckAttachmentDeletion refuses to delete what keeps a volume attached, or asks for that. volume
+// is nil if it is gone.
+func CheckAttachmentDeletion(va *v1beta2.VolumeAttachment, volume *v1beta2.Volume) error {
+	if volume == nil || volume.DeletionTimestamp != nil || va.DeletionTimestamp != nil {
+		return nil
+	}
+	const instead = "end what uses it, or detach it (ankole volume detach %s); the attachment goes with its volume"
+	if len(va.Spec.AttachmentTickets) > 0 {
+		var asked []string
+		for _, id := range slices.Sorted(maps.Keys(va.Spec.AttachmentTickets)) {
+			asked = append(asked, id+" for node "+va.Spec.AttachmentTickets[id].NodeID)
+		}
+		return forbidden("volume attachment %s has tickets, %s: without it volume %s would be detached under its users; "+
+			instead, va.Name, strings.Join(asked, ", "), volume.Name, volume.Name)
+	}
+	if volume.Spec.NodeID != "" {
+		return forbidden("volume %s is attached to node %s, and would be detached without its volume attachment; "+instead,
+			volume.Name, volume.Spec.NodeID, volume.Name)
+	}
+	return nil
+}
+
 func checkAttachmentRequest(ctx context.Context, w world, r request[*v1beta2.VolumeAttachment]) error {
-	if r.created() {
+	switch {
+	case r.created():
 		return CheckAttachment(nil, r.new, AttachmentFacts{})
+	case r.deleted():
+		volume, err := w.volume(ctx, r.old.Spec.Volume)
+		if err != nil {
+			return err
+		}
+		return CheckAttachmentDeletion(r.old, volume)
 	}
 	if removesFinalizer(r.old, r.new) {
 		return nil

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,7 +16,7 @@ import (
 var engines = kind[*v1beta2.Engine]{
 	plural:     "engines",
 	create:     func() *v1beta2.Engine { return &v1beta2.Engine{} },
-	onValidate: createUpdate,
+	onValidate: allThree,
 	onMutate:   createUpdate,
 	mutator:    mutateEngine,
 	checker:    checkEngineRequest,
@@ -113,6 +114,30 @@ func CheckEngine(old, e *v1beta2.Engine, f InstanceFacts) error {
 	return nil
 }
 
+// CheckEngineDeletion refuses to delete an engine that its volume cannot do without: one that serves
+// it, or has the newest record of which copies are current. volume is nil if it is gone; engines
+// are all of the volume.
+func CheckEngineDeletion(e *v1beta2.Engine, volume *v1beta2.Volume, engines []v1beta2.Engine) error {
+	if volume == nil || volume.DeletionTimestamp != nil || e.DeletionTimestamp != nil || !e.Spec.Active {
+		return nil
+	}
+	if st := e.Status.CurrentState; e.Spec.DesireState == v1beta2.InstanceStateRunning ||
+		st != v1beta2.InstanceStateStopped && st != "" {
+		return forbidden("engine %s serves volume %s, whose users would get I/O errors at once: detach the volume to stop it "+
+			"(ankole volume detach %s); the engine goes with its volume", e.Name, volume.Name, volume.Name)
+	}
+	record := e.Status.Membership
+	newer := func(o v1beta2.Engine) bool {
+		return o.Name != e.Name && o.DeletionTimestamp == nil && o.Status.Membership.Founded(volume.UID) &&
+			o.Status.Membership.Epoch > record.Epoch
+	}
+	if record.Founded(volume.UID) && !slices.ContainsFunc(engines, newer) {
+		return forbidden("engine %s has the record of which copies of volume %s are current, and goes with its volume; "+
+			"without it the volume could start from old data", e.Name, volume.Name)
+	}
+	return nil
+}
+
 // CheckReplica refuses a replica that cannot be (old nil: creation).
 func CheckReplica(old, r *v1beta2.Replica, f InstanceFacts) error {
 	if old != nil {
@@ -178,8 +203,19 @@ func (w world) engineEnabled(ctx context.Context) (bool, error) {
 }
 
 func checkEngineRequest(ctx context.Context, w world, r request[*v1beta2.Engine]) error {
-	if r.updated() {
+	switch {
+	case r.updated():
 		return CheckEngine(r.old, r.new, InstanceFacts{})
+	case r.deleted():
+		volume, err := w.volume(ctx, r.old.Spec.VolumeName)
+		if err != nil {
+			return err
+		}
+		engines, err := w.enginesOf(ctx, r.old.Spec.VolumeName)
+		if err != nil {
+			return err
+		}
+		return CheckEngineDeletion(r.old, volume, engines)
 	}
 	f, err := w.instanceFacts(ctx, r.new.Spec.VolumeName)
 	if err != nil {

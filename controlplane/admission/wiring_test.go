@@ -16,9 +16,9 @@ import (
 func TestRules(t *testing.T) {
 	const three, two, ends = "[CREATE UPDATE DELETE]", "[CREATE UPDATE]", "[CREATE DELETE]"
 	want := []struct{ kind, checked, completed string }{
-		{"volumes", three, two}, {"engines", two, two}, {"replicas", three, two}, {"engineimages", ends, two},
-		{"instancemanagers", two, two}, {"nodes", three, two}, {"settings", three, two}, {"volumeattachments", two, two},
-		{"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
+		{"volumes", three, two}, {"engines", three, two}, {"replicas", three, two}, {"engineimages", ends, two},
+		{"instancemanagers", two, two}, {"nodes", three, two}, {"settings", three, two},
+		{"volumeattachments", three, two}, {"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
 		{"backuptargets", three, two},
 	}
 	rules := Rules()
@@ -60,14 +60,10 @@ func TestUnreadableObjectsAreRefused(t *testing.T) {
 	}
 }
 
-// TestDeletionsNobodyJudges: engines, instance managers and attachments can be deleted always.
-func TestDeletionsNobodyJudges(t *testing.T) {
+// TestInstanceManagerDeletion: an instance manager can be deleted always, as its Pod can.
+func TestInstanceManagerDeletion(t *testing.T) {
 	w := worldOf(t, standing()...)
-	for plural, o := range map[string]client.Object{"engines": named(&v1beta2.Engine{}, "one-e-0", nil, nil),
-		"instancemanagers":  named(&v1beta2.InstanceManager{}, "im", nil, nil),
-		"volumeattachments": named(&v1beta2.VolumeAttachment{}, "one", nil, nil)} {
-		expect(t, plural, asked(t, w, plural, o, nil), "")
-	}
+	expect(t, "instance manager", asked(t, w, "instancemanagers", named(&v1beta2.InstanceManager{}, "im", nil, nil), nil), "")
 }
 
 // TestChangesUnderDeletion: the finalizer of a node and of an attachment can be taken away whatever
