@@ -10,6 +10,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/dataloss"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/test/wait"
 )
 
 // TestDamagedCopiesAreNotCurrent: of a member of the record whose directory was found damaged it is
@@ -85,6 +86,31 @@ func TestAcceptDataLoss(t *testing.T) {
 	}
 	if status, text := run("", "--copy", "demo-none", "--yes"); status == 0 || !strings.Contains(text, "is no copy") {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+// TestCreateLocal: replicas of a local volume have no places before it is attached, and nobody waits
+// for them; those of another one are waited for.
+func TestCreateLocal(t *testing.T) {
+	b := newBed(t, cluster()...)
+	for _, locality := range localities {
+		name := "new-" + locality
+		ended := make(chan result, 1)
+		go func() {
+			ended <- b.run("volume", "create", name, "--size", "1Gi", "--data-locality", locality, "--timeout", "3s")
+		}()
+		var v lh.Volume
+		wait.Until(t, name+" is there", func() bool {
+			return b.client.Get(t.Context(), client.ObjectKey{Namespace: lh.Namespace, Name: name}, &v) == nil
+		})
+		v.Status.State = lh.VolumeStateDetached
+		if err := b.client.Status().Update(t.Context(), &v); err != nil {
+			t.Fatal(err)
+		}
+		r := <-ended
+		if waits := locality == "disabled"; waits != (r.status != 0) {
+			t.Errorf("%s: %+v", locality, r)
+		}
 	}
 }
 

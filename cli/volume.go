@@ -93,9 +93,7 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, from str
 			if from != "" {
 				return cloned(v)
 			}
-			// Where replicas go is decided right after the creation; whether they fit is worth the
-			// wait.
-			return v.State == "detached" && v.Conditions["Scheduled"].Status != "" || v.State == "attached", nil
+			return v.State == "detached" && placed(v) || v.State == "attached", nil
 		})
 		if err != nil {
 			return err
@@ -301,6 +299,12 @@ func whatVolume(v *resource.Volume) string {
 		text += ", claim " + k.Namespace + "/" + k.PVCName
 	}
 	return text
+}
+
+// placed says whether it is known if the replicas of a new volume have places: worth a wait, but
+// where one is to be on the node that the volume is attached to first.
+func placed(v *resource.Volume) bool {
+	return v.Conditions["Scheduled"].Status != "" || v.DataLocality != "" && v.DataLocality != localities[0]
 }
 
 // whatSnapshots says which snapshots that VolumeSnapshots stand on are lost with their volume.
