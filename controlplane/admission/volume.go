@@ -67,6 +67,7 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 		},
 		func() error { return CheckChoices(v) },
 		func() error { return checkSize(v) },
+		func() error { return checkSelectors(&v1beta2.VolumeSpec{}, s) },
 		func() error { return checkFields(v, f) },
 		func() error {
 			switch {
@@ -110,6 +111,14 @@ func checkSize(v *v1beta2.Volume) error {
 		return invalid("invalid volume size: %d bytes of volume %s is too large", s, v.Name)
 	}
 	return nil
+}
+
+// checkSelectors refuses new tags that no node and no disk can have.
+func checkSelectors(was, now *v1beta2.VolumeSpec) error {
+	return firstOf(
+		func() error { return checkTags("node selector: ", was.NodeSelector, now.NodeSelector) },
+		func() error { return checkTags("disk selector: ", was.DiskSelector, now.DiskSelector) },
+	)
 }
 
 // checkFields holds the rules that apply at creation and later.

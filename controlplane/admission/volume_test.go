@@ -59,6 +59,18 @@ func TestNewVolumes(t *testing.T) {
 		{"name too long", func(v *v1beta2.Volume) { v.Name = strings.Repeat("d", 41) }, nil, "invalid name"},
 		{"name with a dot", func(v *v1beta2.Volume) { v.Name = "de.mo" }, nil, "invalid name"},
 		{"no name", func(v *v1beta2.Volume) { v.Name = "" }, nil, "invalid name"},
+		{"selectors", set(func(s *v1beta2.VolumeSpec) {
+			s.NodeSelector, s.DiskSelector = []string{"fast"}, []string{"example.com/ssd"}
+		}), nil, ""},
+		{"node selector with a space", set(func(s *v1beta2.VolumeSpec) {
+			s.NodeSelector = []string{"a b"}
+		}), nil, `node selector: at least one error encountered while validating tags: tag "a b"`},
+		{"disk selector with an umlaut", set(func(s *v1beta2.VolumeSpec) {
+			s.DiskSelector = []string{"ssd", "\u00fc"}
+		}), nil, "disk selector: "},
+		{"selector too long", set(func(s *v1beta2.VolumeSpec) {
+			s.DiskSelector = []string{strings.Repeat("x", 64)}
+		}), nil, "disk selector: "},
 		{"size 0", set(func(s *v1beta2.VolumeSpec) { s.Size = 0 }), nil, "should be positive"},
 		{"negative size", set(func(s *v1beta2.VolumeSpec) { s.Size = -1 }), nil, "should be positive"},
 		{"size that cannot be rounded", set(func(s *v1beta2.VolumeSpec) { s.Size = RoundSize(1<<63 - 1) }), nil, "too large"},
@@ -197,6 +209,10 @@ func TestVolumeUpdates(t *testing.T) {
 		want  string
 	}{
 		{"nothing", attached, func(*v1beta2.Volume) {}, nil, ""},
+		{"a selector with a space", detached, func(v *v1beta2.Volume) { v.Spec.NodeSelector = []string{"a b"} }, nil,
+			"node selector: "},
+		{"one that was there", func(v *v1beta2.Volume) { v.Spec.NodeSelector = []string{"a b"} },
+			func(v *v1beta2.Volume) { v.Spec.DiskSelector = []string{"ssd"} }, nil, ""},
 		{"grow attached", attached, func(v *v1beta2.Volume) { v.Spec.Size *= 2 }, nil, ""},
 		{"grow detached", detached, func(v *v1beta2.Volume) { v.Spec.Size *= 2 }, nil, ""},
 		{"grow while detaching", func(v *v1beta2.Volume) { v.Status.State = "detaching" },
