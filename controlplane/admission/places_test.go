@@ -37,7 +37,7 @@ func TestGrowthWhereReplicasAre(t *testing.T) {
 	}{
 		{"below the limit of ext4", on("ext2/ext3"), limit - 2<<20, ""},
 		{"at the limit of ext4", on("ext2/ext3"), limit,
-			"no file on disk /data of node n1 can be so large, its file system is ext4"},
+			"no file on disk /data of node n1 can be so large: ext4 has files of less than 16384 GiB; 16777214 MiB work"},
 		{"the same on XFS", on("xfs"), limit, ""},
 		{"the same beside a disk with ext4", func(n *v1beta2.Node, f *VolumeFacts) {
 			n.Status.DiskStatus["e"] = v1beta2.DiskStatus{DiskUUID: "other", FilesystemType: "ext2/ext3"}

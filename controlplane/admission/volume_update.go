@@ -182,9 +182,8 @@ func checkRoom(v *v1beta2.Volume, f VolumeFacts) error {
 		for name, status := range n.Status.DiskStatus {
 			more := grow[status.DiskUUID]
 			if more > 0 && !schedule.HoldsFile(status.FilesystemType, size) {
-				return forbidden("volume %s cannot be expanded to %d bytes: no file on disk %s of node %s can be so large, "+
-					"its file system is %s", v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name,
-					schedule.FilesystemText(status.FilesystemType))
+				return forbidden("volume %s cannot be expanded to %d bytes: no file on disk %s of node %s can be so large: %s",
+					v.Name, v.Spec.Size, n.Spec.Disks[name].Path, n.Name, schedule.LargestVolume(status.FilesystemType))
 			}
 			disk := schedule.Disk{Maximum: status.StorageMaximum, Available: status.StorageAvailable,
 				Reserved: n.Spec.Disks[name].StorageReserved, Scheduled: status.StorageScheduled}

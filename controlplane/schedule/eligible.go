@@ -1,6 +1,9 @@
 package schedule
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // extLimit is the largest file of an ext4 file system with 4 KiB blocks, exclusive; xfsLimit that
 // of XFS.
@@ -164,13 +167,28 @@ const extName = "ext2/ext3"
 
 // HoldsFile says whether a sparse file of that size can exist on the file system.
 func HoldsFile(filesystem string, size int64) bool {
+	limit, known := fileLimit(filesystem)
+	return !known || size < limit
+}
+
+// fileLimit is the size that no file of a file system has.
+func fileLimit(filesystem string) (bytes int64, known bool) {
 	switch filesystem {
 	case extName, "ext2", "ext3", "ext4":
-		return size < extLimit
+		return extLimit, true
 	case "xfs":
-		return size < xfsLimit
+		return xfsLimit, true
 	}
-	return true
+	return 0, false
+}
+
+// LargestVolume says which size works of a device of a volume that HoldsFile refuses, in units that
+// a client can name.
+func LargestVolume(filesystem string) string {
+	const grain = 2 << 20 // sizes are multiples of it
+	limit, _ := fileLimit(filesystem)
+	return fmt.Sprintf("%s has files of less than %d GiB; %d MiB work", FilesystemText(filesystem), limit>>30,
+		(limit-grain)>>20)
 }
 
 // FilesystemText names a file system for people. Clients know extended file systems of all

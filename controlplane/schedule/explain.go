@@ -125,7 +125,7 @@ func (s *search) diskRefusal(d *Disk) string {
 	case !d.Schedulable:
 		return "the disk is not ready"
 	case !HoldsFile(d.Filesystem, v.Size):
-		return fmt.Sprintf("%s cannot hold a file of %d bytes", FilesystemText(d.Filesystem), v.Size)
+		return fmt.Sprintf("it cannot hold a file of %d bytes: %s", v.Size, LargestVolume(d.Filesystem))
 	case !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector):
 		return tagsRefusal(v.DiskSelector, d.Tags)
 	case !d.Fits(v.Size, v.ActualSize, p):

@@ -10,6 +10,8 @@ import (
 
 // TestExplain is the table of what is said of a node or a disk that is refused.
 func TestExplain(t *testing.T) {
+	const tooLarge = "n1 /data/d1: it cannot hold a file of 17592186044416 bytes: ext4 has files of less than 16384 GiB; " +
+		"16777214 MiB work"
 	for _, tt := range []struct {
 		name string
 		edit func(r *Request, n *Node, d *Disk)
@@ -103,10 +105,10 @@ func TestExplain(t *testing.T) {
 		{"no figures", func(_ *Request, _ *Node, d *Disk) { d.Maximum = 0 },
 			"n1 /data/d1: DiskPressure: the disk has no space"},
 		{"file too large", func(r *Request, _ *Node, _ *Disk) { r.Volume.Size = extLimit },
-			"n1 /data/d1: ext4 cannot hold a file of 17592186044416 bytes"},
+			tooLarge},
 		{"file too large, by the name that nodes report", func(r *Request, _ *Node, d *Disk) {
 			r.Volume.Size, d.Filesystem = extLimit, "ext2/ext3"
-		}, "n1 /data/d1: ext4 cannot hold a file of 17592186044416 bytes"},
+		}, tooLarge},
 		{"disk tags", func(r *Request, _ *Node, _ *Disk) { r.Volume.DiskSelector = []string{"ssd"} },
 			`n1 /data/d1: tags [], all of ["ssd"] wanted`},
 		{"disk in use", func(r *Request, _ *Node, _ *Disk) {
