@@ -89,8 +89,8 @@ func TestAcceptDataLoss(t *testing.T) {
 	}
 }
 
-// TestCreateLocal: replicas of a local volume have no places before it is attached, and nobody waits
-// for them; those of another one are waited for.
+// TestCreateLocal: replicas of a local volume have no places before it is attached, and nobody
+// waits for them; those of another one are waited for.
 func TestCreateLocal(t *testing.T) {
 	b := newBed(t, cluster()...)
 	for _, locality := range localities {

@@ -45,6 +45,9 @@ func volumeProblems(v *resource.Volume) []finding {
 	if c, ok := v.Conditions["Scheduled"]; ok && c.Status == "False" {
 		add("not all replicas are scheduled: "+c.Message, "ankole disk list")
 	}
+	if c := v.Conditions["SecretPresent"]; c.Status == "False" {
+		add(c.Message, "ankole volume describe "+v.Name)
+	}
 	if c := v.Conditions["DeviceKept"]; c.Status == "True" {
 		add("it cannot leave its node: "+c.Message, "ankole volume describe "+v.Name)
 	}

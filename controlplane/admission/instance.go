@@ -114,9 +114,9 @@ func CheckEngine(old, e *v1beta2.Engine, f InstanceFacts) error {
 	return nil
 }
 
-// CheckEngineDeletion refuses to delete an engine that its volume cannot do without: one that serves
-// it, or has the newest record of which copies are current. volume is nil if it is gone; engines
-// are all of the volume.
+// CheckEngineDeletion refuses to delete an engine that its volume cannot do without: one that
+// serves it, or has the newest record of which copies are current. volume is nil if it is gone;
+// engines are all of the volume.
 func CheckEngineDeletion(e *v1beta2.Engine, volume *v1beta2.Volume, engines []v1beta2.Engine) error {
 	if volume == nil || volume.DeletionTimestamp != nil || e.DeletionTimestamp != nil || !e.Spec.Active {
 		return nil

@@ -62,8 +62,8 @@ func TestUnreadableObjectsAreRefused(t *testing.T) {
 
 // TestInstanceManagerDeletion: an instance manager can be deleted always, as its Pod can.
 func TestInstanceManagerDeletion(t *testing.T) {
-	w := worldOf(t, standing()...)
-	expect(t, "instance manager", asked(t, w, "instancemanagers", named(&v1beta2.InstanceManager{}, "im", nil, nil), nil), "")
+	im := named(&v1beta2.InstanceManager{}, "im", nil, nil)
+	expect(t, "instance manager", asked(t, worldOf(t, standing()...), "instancemanagers", im, nil), "")
 }
 
 // TestChangesUnderDeletion: the finalizer of a node and of an attachment can be taken away whatever

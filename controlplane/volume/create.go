@@ -31,12 +31,13 @@ func (p *pass) ensureObjects() loop.Change {
 	if c := v.DeepCopy(); addFinalizer(c) {
 		return loop.Update{Object: c}
 	}
-	switch {
-	case p.s.Attachment == nil:
+	if p.s.Attachment == nil {
 		return loop.Create{Object: p.newAttachment()}
-	case !p.s.HasSecret:
-		return loop.Create{Object: p.newSecret()}
-	case p.engine == nil:
+	}
+	if change := p.keepSecret(); change != nil {
+		return change
+	}
+	if p.engine == nil {
 		return loop.Create{Object: p.newEngine()}
 	}
 	if v.Status.State != v1beta2.VolumeStateCreating {
@@ -72,7 +73,7 @@ func (p *pass) newAttachment() *v1beta2.VolumeAttachment {
 
 func (p *pass) newSecret() *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: p.meta(naming.VolumeSecretName(p.v.Name), false),
+		ObjectMeta: p.meta(naming.VolumeSecretName(p.v.Name), true),
 		Type:       corev1.SecretTypeOpaque,
 		Data:       map[string][]byte{naming.VolumeSecretKey: []byte(p.s.Secret)},
 	}
