@@ -62,6 +62,9 @@ func await(ctx context.Context, what string, look func() (done bool, why string,
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
+			if why == "" {
+				why = "what it waits for is not known"
+			}
 			return status.Errorf(codes.DeadlineExceeded, "%s: not yet (%s); it goes on, retry", what, why)
 		}
 	}

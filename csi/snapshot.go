@@ -79,6 +79,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 	}
 	defer end()
 	s, err := c.manager.SnapshotObject(ctx, volume, name)
+	wait := snapshotWait{volume: volume, name: name, again: err == nil}
 	switch {
 	case client.IsNotFound(err):
 		if s, err = c.orderSnapshot(ctx, volume, name); err != nil {
@@ -91,7 +92,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists and is one of volume %s", name, s.Volume)
 	}
 	at("snapshot-ordered")
-	if s, err = c.awaitTaken(ctx, volume, name); err != nil {
+	if s, err = c.awaitTaken(ctx, &wait); err != nil {
 		return nil, err
 	}
 	return &spec.CreateSnapshotResponse{Snapshot: taken(s)}, nil
@@ -110,25 +111,89 @@ func (c *controller) orderSnapshot(ctx context.Context, volume, name string) (*r
 	})
 }
 
+const (
+	// blockedPatience is how long the order for a snapshot may be blocked before it is withdrawn: an
+	// engine that was refused something for a moment is asked again by the caller's next call.
+	blockedPatience = 10 * time.Second
+	// orderPatience is how long a call waits for what an earlier one has ordered: with the time that
+	// that one has waited it is longer than any attachment and any snapshot take.
+	orderPatience = 55 * time.Second
+)
+
+// snapshotWait is a wait for a snapshot that is ordered.
+type snapshotWait struct {
+	volume, name string
+	// again: an earlier call has ordered it. began is when this call did, blocked since when the order
+	// has been seen blocked, zero if it is not.
+	again          bool
+	began, blocked time.Time
+}
+
+// hopeless reports whether the caller is not to wait any longer for the snapshot.
+func (w *snapshotWait) hopeless(s *resource.SnapshotCR) bool {
+	now := time.Now()
+	if w.began.IsZero() {
+		w.began = now
+	}
+	if !s.Blocked {
+		w.blocked = time.Time{}
+	} else if w.blocked.IsZero() {
+		w.blocked = now
+	}
+	return s.Blocked && now.Sub(w.blocked) >= blockedPatience || w.again && now.Sub(w.began) >= orderPatience
+}
+
 // awaitTaken waits until a snapshot is taken. One that was taken and is deleted or lost will not be
 // there again, and its name is free when its object has gone: the caller may forget it, since
-// nothing is left of it that would have to be deleted.
-func (c *controller) awaitTaken(ctx context.Context, volume, name string) (s *resource.SnapshotCR, err error) {
+// nothing is left of it that would have to be deleted. So may it when the order was withdrawn,
+// which is done where nothing but waiting would come of it: callers of CSI can delete nothing while
+// an order may still be carried out.
+func (c *controller) awaitTaken(ctx context.Context, w *snapshotWait) (s *resource.SnapshotCR, err error) {
 	ended := error(nil)
-	err = await(ctx, "taking snapshot "+name, func() (done bool, why string, err error) {
-		if s, err = c.manager.SnapshotObject(ctx, volume, name); err != nil {
-			return false, "", fromManager(err, codes.Unavailable, "reading snapshot "+name)
+	err = await(ctx, "taking snapshot "+w.name, func() (done bool, why string, err error) {
+		if s, err = c.manager.SnapshotObject(ctx, w.volume, w.name); err != nil {
+			return false, "", fromManager(err, codes.Unavailable, "reading snapshot "+w.name)
 		}
-		if s.MarkRemoved || s.CreationTime != "" && !s.ReadyToUse {
+		why = reason(s)
+		switch {
+		case s.MarkRemoved || s.CreationTime != "" && (s.Deleting || !s.ReadyToUse):
 			ended = status.Errorf(codes.FailedPrecondition, "snapshot %s of volume %s was taken, and has been deleted or lost "+
-				"since: %s", name, volume, s.Error)
+				"since: %s", w.name, w.volume, why)
+		case s.ReadyToUse:
+		case s.Deleting:
+			ended = status.Errorf(codes.FailedPrecondition, "the order to take snapshot %s of volume %s was withdrawn, and the "+
+				"engine does not know that yet: %s; retry", w.name, w.volume, why)
+		case w.hopeless(s):
+			ended, err = c.withdraw(ctx, w, why)
 		}
-		return s.ReadyToUse || ended != nil, s.Error, nil
+		return s.ReadyToUse || ended != nil, why, err
 	})
 	if err != nil {
 		return nil, unfinished(err)
 	}
 	return s, ended
+}
+
+// withdraw takes the order for a snapshot back; ended is what its caller is told. The order is void
+// once its object is deleted: should the engine carry it out all the same, it is told to remove the
+// snapshot, with nobody waiting for that.
+func (c *controller) withdraw(ctx context.Context, w *snapshotWait, why string) (ended, err error) {
+	err = c.manager.DeleteSnapshotObject(ctx, w.volume, w.name)
+	if err != nil && !client.IsNotFound(err) {
+		return nil, fromManager(err, codes.Unavailable, "withdrawing the order for snapshot "+w.name)
+	}
+	c.log.Info("a snapshot that cannot be taken is not ordered any more", "snapshot", w.name, "volume", w.volume,
+		"because", why)
+	return status.Errorf(codes.FailedPrecondition, "snapshot %s of volume %s cannot be taken now: %s; it is ordered again "+
+		"by the next try", w.name, w.volume, why), nil
+}
+
+// reason says what an order about a snapshot waits for.
+func reason(s *resource.SnapshotCR) string {
+	if s.Error == "" {
+		return "the manager has said nothing of it yet"
+	}
+	return s.Error
 }
 
 // taken is a snapshot in the words of CSI.
@@ -180,7 +245,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotR
 		}
 		// A mark is never taken back. The space comes later: what the head stands on goes when a newer
 		// snapshot has been taken.
-		return s.MarkRemoved || s.Volume != h.volume, "it is not marked as removed yet: " + s.Error, nil
+		return s.MarkRemoved || s.Volume != h.volume, "it is not marked as removed yet: " + reason(s), nil
 	})
 	if err != nil {
 		return nil, err

@@ -369,13 +369,15 @@ func deleteSnapshotObject(q *request) (any, error) {
 	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
 		return nil, err
 	}
-	err := maySnapshot(&v)
-	if err == nil && in.Name == "" {
-		err = errors.New("no snapshot named")
-	}
 	var s lh.Snapshot
-	if err == nil {
+	err := errors.New("no snapshot named")
+	if in.Name != "" {
 		err = q.server.get(q.Context(), in.Name, &s)
+	}
+	if ordered := s.Spec.CreateSnapshot && s.Status.CreationTime == ""; !ordered { // an order can always be withdrawn
+		if may := maySnapshot(&v); may != nil {
+			err = may
+		}
 	}
 	if err == nil && s.Spec.Volume != v.Name {
 		err = fmt.Errorf("it is a snapshot of volume %s", s.Spec.Volume)
@@ -400,5 +402,6 @@ func snapshotCRView(q *request, s *lh.Snapshot) *resource.SnapshotCR {
 		CreateSnapshot: s.Spec.CreateSnapshot, Parent: st.Parent, Children: st.Children, MarkRemoved: st.MarkRemoved,
 		UserCreated: st.UserCreated, CreationTime: st.CreationTime, Size: st.Size, Labels: labels, OwnerID: st.OwnerID,
 		Error: st.Error, RestoreSize: st.RestoreSize, ReadyToUse: st.ReadyToUse, Checksum: st.Checksum,
-		OrderedByCSI: naming.IsOrderedByCSI(s.Name, labels)}
+		OrderedByCSI: naming.IsOrderedByCSI(s.Name, labels),
+		Blocked: st.Blocked, Deleting: !s.DeletionTimestamp.IsZero()}
 }

@@ -294,6 +294,33 @@ func TestDeletingAnothersSnapshot(t *testing.T) {
 	f.refused(f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`), 500, "it is a snapshot of volume other")
 }
 
+// TestOrderIsWithdrawn: a snapshot that is ordered and not taken yet can be deleted whatever the
+// volume is about; one that was taken cannot while the volume migrates.
+func TestOrderIsWithdrawn(t *testing.T) {
+	ordered := &lh.Snapshot{ObjectMeta: resttest.Meta("s1"), Spec: lh.SnapshotSpec{Volume: "demo", CreateSnapshot: true}}
+	ordered.Status.Blocked, ordered.Finalizers = true, []string{lh.Finalizer}
+	done := ordered.DeepCopy()
+	done.Name, done.Status = "s2", lh.SnapshotStatus{CreationTime: "2026-01-01"}
+	volume := resttest.Volume("demo")
+	for _, o := range volume {
+		if v, ok := o.(*lh.Volume); ok {
+			v.Spec.MigrationNodeID = "node-2"
+		}
+	}
+	f := newFixture(t, resttest.Cluster(append(volume, ordered, done)...)...)
+	if a := f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`); a.json["blocked"] != true ||
+		a.json["deleting"] != nil {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`); a.json["deleting"] != true {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s2"}`), 500, "cannot operate during migration")
+}
+
 // TestUpdateSnapshotLimits: the wishes reach the volume; admission judges them.
 func TestUpdateSnapshotLimits(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(attached()...)...)

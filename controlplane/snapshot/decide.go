@@ -79,7 +79,7 @@ func (p *pass) fill() {
 	if p.g.Volume != nil {
 		st.RestoreSize = p.g.Volume.UserBytes(st.RestoreSize)
 	}
-	st.ReadyToUse, st.Error = !p.info.Removed && p.s.DeletionTimestamp == nil, ""
+	st.ReadyToUse, st.Error, st.Blocked = !p.info.Removed && p.s.DeletionTimestamp == nil, "", false
 }
 
 // observe keeps the object of a snapshot that the engine has.
@@ -109,7 +109,7 @@ func (p *pass) observe() loop.Decision {
 // the next order that it has it (Calls.Take).
 func (p *pass) take() loop.Decision {
 	v, st := p.g.Volume, &p.s.Status
-	st.ReadyToUse = false
+	st.ReadyToUse, st.Blocked = false, true
 	impossible := naming.CheckSnapshotName(p.s.Name)
 	switch {
 	case impossible != nil: // an object of an older version: new ones are refused
@@ -127,8 +127,10 @@ func (p *pass) take() loop.Decision {
 	case p.refused() != "":
 		return p.waitRefused()
 	case !p.g.Reachable:
+		st.Blocked = p.g.Lacks != ""
 		return p.awaitEngine()
 	}
+	st.Blocked = false
 	if st.RequestedTime == "" {
 		st.RequestedTime = p.now.UTC().Format(time.RFC3339)
 	}
@@ -241,7 +243,7 @@ func (p *pass) giveUp() loop.Decision {
 	if p.found {
 		p.fill()
 	}
-	s.Status.ReadyToUse = false
+	s.Status.ReadyToUse, s.Status.Blocked = false, false
 	asked := s.Status.RequestedTime != "" && s.Status.CreationTime == ""
 	switch {
 	case !p.found && (!asked || p.listed && p.absent()):

@@ -36,6 +36,10 @@ type SnapshotCR struct {
 	Checksum       string            `json:"checksum"`
 	// OrderedByCSI: a VolumeSnapshot stands on it.
 	OrderedByCSI bool `json:"orderedByCSI"`
+	// Blocked: it is ordered and cannot be taken until something else changes; Error says what.
+	// Deleting: its object is deleted, and goes when the engine has no such snapshot.
+	Blocked  bool `json:"blocked,omitempty" schema:"-"`
+	Deleting bool `json:"deleting,omitempty" schema:"-"`
 }
 
 // BackupTarget is a place where backups are kept.

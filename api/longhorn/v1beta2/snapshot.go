@@ -18,6 +18,10 @@ type SnapshotSpec struct {
 
 // SnapshotStatus is what was observed of a Snapshot.
 type SnapshotStatus struct {
+	// Blocked says that the snapshot is ordered and cannot be taken until something else changes; error
+	// says what.
+	// +optional
+	Blocked bool `json:"blocked,omitempty"`
 	// Checksum is the checksum of the layer.
 	// +optional
 	Checksum string `json:"checksum"`

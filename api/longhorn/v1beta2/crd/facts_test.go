@@ -71,6 +71,7 @@ var differences = map[string]string{
 	"Engine spec.storageNetwork":            "the network that the volume's processes are to run on",
 	"Replica spec.storageNetwork":           "the network that the volume's processes are to run on",
 	"InstanceManager status.storageNetwork": "the network that its Pod was made for; no process starts on another one",
+	"Snapshot status.blocked":               "an order that cannot be carried out now can be withdrawn by who gave it",
 	"RecurringJob status.conditions":        "why a job does not run, such as backups that are not there yet",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",
