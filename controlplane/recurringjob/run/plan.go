@@ -105,12 +105,6 @@ func taken(s *v1beta2.Snapshot) time.Time {
 	return s.CreationTimestamp.Time
 }
 
-// removed says whether a snapshot whose object is deleted is as good as gone: it is marked, and
-// what stands on it keeps a purge from giving its space back now.
-func removed(s *v1beta2.Snapshot) bool {
-	return s.Status.MarkRemoved && (s.Status.Children[v1beta2.VolumeHeadName] || len(s.Status.Children) > 1)
-}
-
 // unfit says why a job leaves a volume alone; empty if it works on it. detached is setting
 // allow-recurring-job-while-volume-detached.
 func unfit(v *v1beta2.Volume, task v1beta2.RecurringJobTask, detached bool) string {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -96,25 +95,6 @@ func TestPlan(t *testing.T) {
 		}
 		if p.empty() != (tt.want == "-") {
 			t.Errorf("%s: empty %v", tt.name, p.empty())
-		}
-	}
-}
-
-// TestRemoved: what is marked is as good as gone where a purge has to leave it.
-func TestRemoved(t *testing.T) {
-	for marks, want := range map[string]bool{"": false, "m": false, "h": false, "mh": true, "mb": true} {
-		if s := snap("s", 1, marks); removed(&s) != want {
-			t.Errorf("%q: %v", marks, !want)
-		}
-	}
-	all := []v1beta2.Snapshot{snap("a", 1, "mh"), snap("b", 2, "d")}
-	all[1].Status.Error = "a purge has left it"
-	for names, want := range map[string]string{
-		"a": "false ", "a,none": "false ", "a,b": "true snapshot b: a purge has left it",
-	} {
-		left, why := unfinished(all, strings.Split(names, ","))
-		if got := fmt.Sprint(left, " ", why); got != want {
-			t.Errorf("%s: %q, want %q", names, got, want)
 		}
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,7 +45,9 @@ type Config struct {
 	Trim func(ctx context.Context, volume string) error
 
 	// Limits; 0 is the default.
-	AttachLimit, TakeLimit, RemoveLimit time.Duration
+	AttachLimit, TakeLimit time.Duration
+	// TurnLimit is how long a volume that is waited for keeps its turn.
+	TurnLimit time.Duration
 	// Every is the pause between two looks at what is waited for.
 	Every time.Duration
 }
@@ -56,9 +57,9 @@ const (
 	// both far above what they need unless something is in the way.
 	attachLimit = 5 * time.Minute
 	takeLimit   = 10 * time.Minute
-	// removeLimit is how long the space of snapshots may take to be given back, on a slow disk and
-	// behind the purges of other volumes.
-	removeLimit = 24 * time.Hour
+	// turnLimit is how long others wait for a volume that something is in the way of: longer than it
+	// takes to attach one and to take its snapshot where nothing is.
+	turnLimit = time.Minute
 	// every is the pause between two looks.
 	every = time.Second
 )
@@ -81,7 +82,7 @@ type run struct {
 func Run(ctx context.Context, cfg Config) error {
 	orDefault(&cfg.AttachLimit, attachLimit)
 	orDefault(&cfg.TakeLimit, takeLimit)
-	orDefault(&cfg.RemoveLimit, removeLimit)
+	orDefault(&cfg.TurnLimit, turnLimit)
 	orDefault(&cfg.Every, every)
 	r := &run{Config: cfg}
 	switch err := r.begin(ctx); {
@@ -150,26 +151,30 @@ func (r *run) fits(v *v1beta2.Volume) bool {
 }
 
 // each works on the volumes, as many at a time as the job says. One that fails does not stop the
-// others.
+// others, nor does one for which something has to be waited for long: the next one begins beside
+// it.
 func (r *run) each(ctx context.Context, volumes []v1beta2.Volume) error {
 	var mu sync.Mutex
 	var failed []error
-	var group errgroup.Group
-	group.SetLimit(max(r.job.Spec.Concurrency, 1))
+	var group sync.WaitGroup
+	turns := make(chan struct{}, max(r.job.Spec.Concurrency, 1))
 	for i := range volumes {
 		v := &volumes[i]
-		group.Go(func() error {
-			err := r.volume(ctx, v)
-			if err != nil {
+		turns <- struct{}{}
+		release := sync.OnceFunc(func() { <-turns })
+		group.Go(func() {
+			defer release()
+			late := time.AfterFunc(r.TurnLimit, release)
+			defer late.Stop()
+			if err := r.volume(ctx, v); err != nil {
 				slog.Error("failed", "job", r.Job, "volume", v.Name, "err", err)
 				mu.Lock()
+				defer mu.Unlock()
 				failed = append(failed, fmt.Errorf("volume %s: %w", v.Name, err))
-				mu.Unlock()
 			}
-			return nil
 		})
 	}
-	_ = group.Wait() // the errors are in failed
+	group.Wait()
 	return errors.Join(failed...)
 }
 
@@ -197,15 +202,15 @@ func (r *run) volume(ctx context.Context, listed *v1beta2.Volume) error {
 	if p.empty() {
 		return nil
 	}
-	release, err := r.hold(ctx, v)
-	if err != nil {
-		return err
-	}
-	defer release()
 	err = r.remove(ctx, v.Name, p.remove)
 	if p.create == "" || err != nil && (r.job.Spec.Task == v1beta2.RecurringJobTaskSnapshot || ctx.Err() != nil) {
 		return err
 	}
+	release, held := r.hold(ctx, v)
+	if held != nil {
+		return errors.Join(err, held)
+	}
+	defer release()
 	return errors.Join(err, r.take(ctx, v.Name, p.create))
 }
 

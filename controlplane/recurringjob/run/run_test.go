@@ -30,6 +30,8 @@ type world struct {
 	cfg Config
 	// idle: controllers do nothing.
 	idle bool
+	// stuck is a volume whose snapshots cannot be taken; why is what orders wait for.
+	stuck, why string
 
 	mu sync.Mutex
 	// did are the orders, in sequence.
@@ -77,7 +79,8 @@ func (w *world) create(ctx context.Context, c client.WithWatch, o client.Object,
 		if w.taking != nil {
 			w.taking(s.Spec.Volume)
 		}
-		if !w.idle {
+		s.Status.Error = w.why
+		if !w.idle && s.Spec.Volume != w.stuck {
 			s.Status.CreationTime = time.Now().UTC().Format(time.RFC3339)
 		}
 	}
@@ -267,26 +270,64 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestTooSlow: a snapshot that is not taken in time is not ordered any more, space that is not
-// given back in time is an error.
+// TestTooSlow: a snapshot that is not taken in time is not ordered any more, and the error says
+// what it waited for, if anything is known of that.
 func TestTooSlow(t *testing.T) {
-	w := newWorld(t, v1beta2.RecurringJobSpec{Task: "snapshot", Retain: 1, Concurrency: 1},
-		vol("a", v1beta2.VolumeStateAttached)...)
-	w.idle, w.cfg.TakeLimit = true, 5*time.Millisecond
-	if err := Run(context.Background(), w.cfg); err == nil || !strings.Contains(err.Error(), "not done after 5ms") {
-		t.Errorf("taking: %v", err)
+	for why, want := range map[string]string{
+		"":                           "not done after 5ms: what it waits for is not known",
+		"replica r is being rebuilt": "not done after 5ms: replica r is being rebuilt",
+	} {
+		w := newWorld(t, v1beta2.RecurringJobSpec{Task: "snapshot", Retain: 1, Concurrency: 1},
+			vol("a", v1beta2.VolumeStateAttached)...)
+		w.idle, w.why, w.cfg.TakeLimit = true, why, 5*time.Millisecond
+		if err := Run(context.Background(), w.cfg); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("taking: %v, want %s", err, want)
+		}
+		if left := w.taken("a"); len(left) != 0 {
+			t.Errorf("still ordered: %v", left)
+		}
 	}
-	if left := w.taken("a"); len(left) != 0 {
-		t.Errorf("still ordered: %v", left)
+}
+
+// TestDeletionsAreNotWaitedFor: snapshots that an engine cannot give up now, since a replica is
+// rebuilt or other volumes purge, are ordered to go; the run ends all the same, whatever its task.
+func TestDeletionsAreNotWaitedFor(t *testing.T) {
+	for _, task := range []v1beta2.RecurringJobTask{"snapshot", "snapshot-force-create", "snapshot-delete",
+		"snapshot-cleanup"} {
+		stuck := snap("stuck", 2, "jd")
+		stuck.Status.MarkRemoved, stuck.Status.Error = true, "replica r is being rebuilt"
+		w := newWorld(t, v1beta2.RecurringJobSpec{Task: task, Retain: 1, Concurrency: 1}, slices.Concat(
+			vol("a", v1beta2.VolumeStateAttached), vol("b", v1beta2.VolumeStateAttached), []client.Object{
+				onVolume("a", stuck), onVolume("b", snap("b-old", 1, "jm"))})...)
+		ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+		if err := Run(ctx, w.cfg); err != nil {
+			t.Errorf("%s: %v", task, err)
+		}
+		stop()
+		if !slices.Contains(w.did, "delete stuck") || !slices.Contains(w.did, "delete b-old") {
+			t.Errorf("%s: orders %v", task, w.did)
+		}
 	}
-	w = newWorld(t, v1beta2.RecurringJobSpec{Task: "snapshot", Retain: 1, Concurrency: 1},
-		append(vol("a", v1beta2.VolumeStateAttached), onVolume("a", snap("stuck", 2, "jd")))...)
-	w.cfg.RemoveLimit = 5 * time.Millisecond
-	if err := Run(context.Background(), w.cfg); err == nil || !strings.Contains(err.Error(), "snapshot stuck") {
-		t.Errorf("removing: %v", err)
+}
+
+// TestOtherVolumesGoOn: a volume whose snapshot cannot be taken for long does not keep its turn:
+// the others are worked on meanwhile, one at a time if the job says so.
+func TestOtherVolumesGoOn(t *testing.T) {
+	w := newWorld(t, v1beta2.RecurringJobSpec{Task: "snapshot", Retain: 1, Concurrency: 1}, slices.Concat(
+		vol("a", v1beta2.VolumeStateAttached), vol("b", v1beta2.VolumeStateAttached),
+		vol("c", v1beta2.VolumeStateAttached))...)
+	w.stuck, w.cfg.TurnLimit, w.cfg.TakeLimit = "a", 5*time.Millisecond, time.Hour
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	w.taking = func(volume string) {
+		if volume == "c" {
+			stop() // the last one; what is waited for is left
+		}
 	}
-	if left := w.taken("a"); len(left) != 1 {
-		t.Errorf("taken although the old one is not gone: %v", left)
+	err := Run(ctx, w.cfg)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "volume a: ") ||
+		len(w.taken("b")) != 1 || len(w.taken("c")) != 1 {
+		t.Errorf("%v; orders %v", err, w.did)
 	}
 }
 

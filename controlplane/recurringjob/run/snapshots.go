@@ -15,7 +15,6 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
-	"ankole.storage/controlplane/setting/stored"
 )
 
 // slowest is the longest pause between two looks; what lasts long is looked at less often.
@@ -35,10 +34,10 @@ func (r *run) await(ctx context.Context, limit time.Duration, what string, done 
 		}
 		select {
 		case <-ctx.Done():
-			if why != "" {
-				why = ": " + why
+			if why == "" {
+				why = "what it waits for is not known"
 			}
-			return fmt.Errorf("%s: %w%s", what, context.Cause(ctx), why)
+			return fmt.Errorf("%s: %w: %s", what, context.Cause(ctx), why)
 		case <-time.After(pause):
 		}
 		pause = min(pause+pause/4, max(slowest, r.Every))
@@ -57,12 +56,10 @@ func (r *run) snapshots(ctx context.Context, volume string) ([]v1beta2.Snapshot,
 // errPurgeDisabled says why no snapshot can be given up.
 var errPurgeDisabled = errors.New("setting disable-snapshot-purge is on, so no snapshot is given up")
 
-// remove gives snapshots up and waits until their space is given back, or nothing but a newer
-// snapshot is missing for that.
+// remove orders that snapshots are given up. Their controller sees to it, however long the engine
+// takes, and whatever it waits for: a replica that is rebuilt, purges of other volumes, a newer
+// snapshot.
 func (r *run) remove(ctx context.Context, volume string, names []string) error {
-	if len(names) == 0 {
-		return nil
-	}
 	for _, name := range names {
 		if r.values.Bool(setting.DisableSnapshotPurge) {
 			return errPurgeDisabled
@@ -73,37 +70,7 @@ func (r *run) remove(ctx context.Context, volume string, names []string) error {
 		}
 		slog.Info("snapshot is given up", "job", r.Job, "volume", volume, "snapshot", name)
 	}
-	givenBack := func(ctx context.Context) (bool, string, error) {
-		values, err := stored.Read(ctx, r.Client, r.Namespace)
-		if err == nil && values.Bool(setting.DisableSnapshotPurge) {
-			err = errPurgeDisabled
-		}
-		if err != nil {
-			return false, "", err
-		}
-		all, err := r.snapshots(ctx, volume)
-		if err != nil {
-			return false, "", err
-		}
-		left, why := unfinished(all, names)
-		return !left, why, nil
-	}
-	return r.await(ctx, r.RemoveLimit, "give back the space of snapshots", givenBack)
-}
-
-// unfinished says whether snapshots of the names are still to be given up, and what the first of
-// them waits for.
-func unfinished(all []v1beta2.Snapshot, names []string) (left bool, why string) {
-	have := map[string]*v1beta2.Snapshot{}
-	for i := range all {
-		have[all[i].Name] = &all[i]
-	}
-	for _, name := range names {
-		if s := have[name]; s != nil && !removed(s) {
-			return true, "snapshot " + name + ": " + s.Status.Error
-		}
-	}
-	return false, ""
+	return nil
 }
 
 // take orders a snapshot and waits until it is there. One that is not in time is not wanted any
