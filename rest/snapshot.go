@@ -403,5 +403,5 @@ func snapshotCRView(q *request, s *lh.Snapshot) *resource.SnapshotCR {
 		UserCreated: st.UserCreated, CreationTime: st.CreationTime, Size: st.Size, Labels: labels, OwnerID: st.OwnerID,
 		Error: st.Error, RestoreSize: st.RestoreSize, ReadyToUse: st.ReadyToUse, Checksum: st.Checksum,
 		OrderedByCSI: naming.IsOrderedByCSI(s.Name, labels),
-		Blocked: st.Blocked, Deleting: !s.DeletionTimestamp.IsZero()}
+		Blocked:      st.Blocked, Deleting: !s.DeletionTimestamp.IsZero()}
 }
