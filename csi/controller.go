@@ -160,7 +160,7 @@ func (o *order) judgeAccess() error {
 	if o.fsType == "" {
 		o.fsType = fsExt4
 	}
-	return nil
+	return o.usage.checkAllowed(o.fsType, o.mkfs)
 }
 
 // judgeSize derives the size.

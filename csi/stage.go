@@ -106,6 +106,9 @@ func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 	if s.fsType == "" {
 		s.fsType = fsExt4
 	}
+	if err := s.usage.checkAllowed(s.fsType, w.mkfs); err != nil {
+		return s, err
+	}
 	s.path, s.mkfs = r.GetStagingTargetPath(), w.mkfs
 	s.content = r.GetPublishContext()[contextContent]
 	if s.encrypted = isEncrypted(w, r.GetPublishContext()); s.encrypted {
