@@ -31,7 +31,7 @@ var wholeClass = map[string]string{
 	"replicaZoneSoftAntiAffinity": "disabled", "replicaDiskSoftAntiAffinity": "enabled", "frontend": "blockdev",
 	"freezeFilesystemForSnapshot": "enabled", "snapshotDataIntegrity": "fast-check", "snapshotMaxCount": "50",
 	"snapshotMaxSize": "8Gi", "offlineRebuilding": "enabled", "rebuildConcurrentSyncLimit": "4",
-	"backupTargetName": "second", "backupBlockSize": "16Mi", "dataSource": "vol://source", "cloneMode": "full-copy",
+	"backupTargetName": "second", "backupBlockSize": "16Mi", "cloneMode": "full-copy",
 	"recurringJobSelector": `[{"name":"daily","isGroup":false},{"name":"weekly","isGroup":true}]`, "dataEngine": "v1",
 	"fsType": "xfs", reservedPrefix + "fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
 	"storageCapacityMode": "zone", "mkfsParams": "-m bigtime=0", "nfsOptions": "vers=4.2",
@@ -43,7 +43,7 @@ var wholeClass = map[string]string{
 func wholeWish() wish {
 	return wish{volume: client.VolumeSpec{Name: "pvc-1", Size: "1073741824", NumberOfReplicas: 2, Frontend: "blockdev",
 		DataLocality: "best-effort", AccessMode: "rwx", StaleReplicaTimeout: 31, DiskSelector: []string{"ssd"},
-		NodeSelector: []string{"fast"}, DataSource: "vol://source", Migratable: true, Encrypted: true,
+		NodeSelector: []string{"fast"}, Migratable: true, Encrypted: true,
 		CloneMode: "full-copy", DataEngine: "v1", ReplicaAutoBalance: "least-effort",
 		ReplicaSoftAntiAffinity: "enabled", ReplicaZoneSoftAntiAffinity: "disabled", ReplicaDiskSoftAntiAffinity: "enabled",
 		UnmapMarkSnapChainRemoved: "enabled", FreezeFilesystemForSnapshot: "enabled", SnapshotDataIntegrity: "fast-check",
@@ -59,7 +59,7 @@ func wholeVolume() lh.Volume {
 	return lh.Volume{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"recurring-job.longhorn.io/daily": "enabled",
 		"recurring-job-group.longhorn.io/weekly": "enabled"}},
 		Spec: lh.VolumeSpec{AccessMode: "rwx", BackupBlockSize: 16 << 20, BackupTargetName: "second", CloneMode: "full-copy",
-			DataEngine: "v1", DataLocality: "best-effort", DataSource: "vol://source",
+			DataEngine: "v1", DataLocality: "best-effort",
 			DeleteSnapshotsWithVolume: true, DiskSelector: []string{"ssd"},
 			Encrypted: true, FreezeFilesystemForSnapshot: "enabled", Frontend: "blockdev", Migratable: true,
 			NodeSelector: []string{"fast"}, NumberOfReplicas: 2, OfflineRebuilding: "enabled", RebuildConcurrentSyncLimit: 4,
@@ -150,7 +150,7 @@ func TestWholeClass(t *testing.T) {
 	}
 }
 
-// missing reports whether a parameter is for what this version does not have.
+// missing reports whether a parameter is for what this version does not have, or gives nobody.
 func missing(p parameter) bool {
-	return p.name == "fromBackup" || strings.HasPrefix(p.name, "backingImage")
+	return p.name == "fromBackup" || p.name == "dataSource" || strings.HasPrefix(p.name, "backingImage")
 }

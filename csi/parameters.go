@@ -117,7 +117,8 @@ var parameters = []parameter{
 		action: "updateBackupTargetName"},
 	{name: "backupBlockSize", set: quantity(func(s *client.VolumeSpec) *string { return &s.BackupBlockSize })},
 	{name: "fromBackup", set: never(missingBackups)},
-	{name: "dataSource", set: word(nil, func(s *client.VolumeSpec) *string { return &s.DataSource })},
+	{name: "dataSource", set: never("would give whoever uses the class the content of that volume: a claim names the source " +
+		"of its content itself, in spec.dataSource")},
 	{name: "cloneMode", set: word([]string{"full-copy"}, func(s *client.VolumeSpec) *string { return &s.CloneMode })},
 	{name: "recurringJobSelector", set: recurringJobs},
 	{name: "dataEngine", set: word([]string{"v1"}, func(s *client.VolumeSpec) *string { return &s.DataEngine })},

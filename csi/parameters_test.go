@@ -66,7 +66,7 @@ func TestParameters(t *testing.T) {
 		{"backupTargetName", "second", func(w *wish) { w.volume.BackupTargetName = "second" }},
 		{"backupBlockSize", "16Mi", func(w *wish) { w.volume.BackupBlockSize = "16Mi" }},
 		{"fromBackup", "", func(*wish) {}},
-		{"dataSource", "vol://a", func(w *wish) { w.volume.DataSource = "vol://a" }},
+		{"dataSource", "", func(*wish) {}},
 		{"cloneMode", "full-copy", func(w *wish) { w.volume.CloneMode = "full-copy" }},
 		{"recurringJobSelector", `[{"name":"daily","isGroup":false},{"name":"g","isGroup":true}]`, func(w *wish) {
 			w.volume.RecurringJobSelector = []client.RecurringJobName{{Name: "daily"}, {Name: "g", IsGroup: true}}
@@ -107,7 +107,7 @@ func TestBadParameters(t *testing.T) {
 		{"replicaAutoBalance", "yes", "least-effort"}, {"migratable", "maybe", "true or false"},
 		{"encrypted", "maybe", "true or false"}, {"share", "true", "shares"}, {"fromBackup", "s3://b?backup=x&volume=y",
 			"backups"},
-		{"backingImage", "image", "backing images"}, {"backupBlockSize", "much", "quantity"},
+		{"dataSource", "vol://a", "spec.dataSource"}, {"backingImage", "image", "backing images"}, {"backupBlockSize", "much", "quantity"},
 		{"recurringJobSelector", "daily", "isGroup"}, {"recurringJobSelector", `[{"nam":"daily"}]`, "nam"},
 		{"recurringJobSelector", `[{"isGroup":true}]`, "without a name"}, {"dataEngine", "v2", "v1"}, {"fsType", "btrfs",
 			"ext4"},

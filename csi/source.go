@@ -19,9 +19,6 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 	if err != nil || source == "" {
 		return err
 	}
-	if o.volume.DataSource != "" && o.volume.DataSource != source {
-		return refuse("parameter dataSource says %q, the claim %q", o.volume.DataSource, source)
-	}
 	volume, snapshot, ok := naming.ParseCloneSource(source)
 	if !ok {
 		return refuse("data source %q is neither vol://<volume> nor snap://<volume>/<snapshot>", source)
@@ -56,7 +53,7 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 func (o *order) source() (string, error) {
 	switch from := o.content.GetType().(type) {
 	case nil:
-		return o.volume.DataSource, nil
+		return "", nil
 	case *spec.VolumeContentSource_Volume:
 		id := from.Volume.GetVolumeId()
 		return "vol://" + id, checkID(id)
