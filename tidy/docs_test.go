@@ -286,7 +286,8 @@ func scenarios(t *testing.T) []scenario {
 	return rows
 }
 
-// TestAcceptance compares the page with the list of scenarios. That the tests it names exist is
+// TestAcceptance compares the page with the list of scenarios; what holds has a test that runs the
+// programs. That the tests it names exist is
 // seen to by TestTestsNamedInDocs.
 func TestAcceptance(t *testing.T) {
 	t.Parallel()
@@ -294,7 +295,7 @@ func TestAcceptance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(string(data))
+	want, known := strings.Fields(string(data)), tests(t)
 	var have []string
 	for _, s := range scenarios(t) {
 		have = append(have, s.number)
@@ -305,6 +306,9 @@ func TestAcceptance(t *testing.T) {
 			number := regexp.MustCompile(`(Test|/)` + s.number + `(?:[^0-9]|$)`)
 			if !slices.ContainsFunc(named, func(n string) bool { return number.MatchString(n) }) {
 				t.Errorf("%s holds, says the page, but no test with its number is named", s.number)
+			}
+			if !withProcesses(known, s.tests) {
+				t.Errorf("%s holds, says the page, but none of its tests runs the programs", s.number)
 			}
 		case statePartly:
 			if len(named) == 0 {
