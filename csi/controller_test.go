@@ -307,7 +307,8 @@ func TestPublish(t *testing.T) {
 	_, err := publish("vol-1", "node-2", file)
 	wants(t, err, codes.FailedPrecondition)
 	says(t, err, "volume vol-1 is published on node node-1; unpublish it there first: Kubernetes does that when no Pod",
-		"kubectl delete volumeattachments.storage.k8s.io "+ticketID("vol-1", "node-1"))
+		"kubectl delete volumeattachments.storage.k8s.io "+ticketID("vol-1", "node-1"),
+		"ankole volume detach vol-1 --force")
 	_, err = publish("vol-1", "node-9", file)
 	wants(t, err, codes.NotFound)
 	_, err = publish("nobody", "node-1", file)

@@ -64,7 +64,8 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 		if t.AttachmentType == attacherCSI && t.NodeID != node && u.mode != modeMany {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published on node %s; unpublish it there first: "+
 				"Kubernetes does that when no Pod uses it there any more, and if that node is gone for good, after: "+
-				"kubectl delete volumeattachments.storage.k8s.io %s", name, t.NodeID, id)
+				"kubectl delete volumeattachments.storage.k8s.io %s; where there is no such object, within two minutes, or "+
+				"by: ankole volume detach %s --force", name, t.NodeID, id, name)
 		}
 	}
 	known := hasContent(v)

@@ -12,13 +12,17 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -34,20 +38,24 @@ type Config struct {
 type Reconciler struct {
 	cfg    Config
 	client client.Client
+	// live reads past the cache.
+	live client.Reader
+	// lacking are the tickets that have no VolumeAttachment of Kubernetes.
+	lacking *firstseen.Stamps
 }
 
 // New returns the reconciler.
-func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg} }
+func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg, lacking: firstseen.New()} }
 
 // SetupWithManager registers it; it runs on the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.client = mgr.GetClient()
+	r.client, r.live = mgr.GetClient(), mgr.GetAPIReader()
 	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
 }
 
 // WithClient gives the reconciler its client where there is no manager (tests).
 func (r *Reconciler) WithClient(c client.Client) *Reconciler {
-	r.client = c
+	r.client, r.live = c, c
 	return r
 }
 
@@ -58,6 +66,10 @@ type seen struct {
 	Nodes  map[string]*v1beta2.Node
 	// Cordoned are the nodes of manual tickets from which the setting takes these away.
 	Cordoned map[string]bool
+	// Abandoned are the tickets whose VolumeAttachment Kubernetes has lost. LookAgain is when that has
+	// to be asked again; 0: a change will tell.
+	Abandoned []string
+	LookAgain time.Duration
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -67,11 +79,16 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, see
 		New:    func() *v1beta2.VolumeAttachment { return &v1beta2.VolumeAttachment{} },
 		Gather: r.gather,
 		Decide: decide,
+		Gone: func(_ context.Context, key client.ObjectKey) {
+			r.lacking.Keep(func(subject string) bool { return !strings.HasPrefix(subject, key.Name+" ") })
+		},
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Volume{}, loop.BySameName[*v1beta2.Volume]()),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable), r.onNode),
 			loop.WatchingChanges(&corev1.Node{}, loop.Changed(unschedulable), r.onKubeNode),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			loop.WatchingChanges(&storagev1.VolumeAttachment{}, func(_, _ *storagev1.VolumeAttachment) bool { return false },
+				r.onPublished),
 		},
 	}
 }
@@ -102,6 +119,9 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 		case !apierrors.IsNotFound(err):
 			return s, fmt.Errorf("get node %s: %w", t.NodeID, err)
 		}
+	}
+	if err := r.gatherAbandoned(ctx, time.Now(), a, &s); err != nil {
+		return s, err
 	}
 	var err error
 	s.Cordoned, err = r.cordonedNodes(ctx, a)

@@ -27,7 +27,7 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	told := tellHeld(a, s, statuses(now, a, s))
 	d := follow(a, s)
 	if d.Do == nil { // else the wait is about to end, or to be another one
-		d.Events = append(d.Events, told...)
+		d.Events, d.After = append(d.Events, told...), s.LookAgain
 	}
 	return d
 }
@@ -36,6 +36,9 @@ func decide(now time.Time, a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 func follow(a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	v := s.Volume
 	if d, ok := withdraw(a, s); ok {
+		return d
+	}
+	if d, ok := collect(a, s); ok {
 		return d
 	}
 	if d, ok := migrate(a, s); ok {
