@@ -38,12 +38,14 @@ type fake struct {
 	cloneFails    bool
 	away          bool // nobody answers
 	deviceless    bool // volumes are served on a socket
-	updates       []string
-	generation    int64                         // of the last ticket
-	room          int64                         // largest size of a volume in bytes; 0: any
-	orders        int                           // volumes and snapshots that were ordered
-	noGrowth      int                           // expansions that are refused
-	kept          []resource.DeviceKeepersInput // what was told of who keeps a volume
+	// stuck nodes take no volume; their tickets have this condition.
+	stuck      map[string]func() resource.Condition
+	updates    []string
+	generation int64                         // of the last ticket
+	room       int64                         // largest size of a volume in bytes; 0: any
+	orders     int                           // volumes and snapshots that were ordered
+	noGrowth   int                           // expansions that are refused
+	kept       []resource.DeviceKeepersInput // what was told of who keeps a volume
 }
 
 func newFake() *fake {
@@ -132,6 +134,11 @@ func (f *fake) settle(v *resource.Volume) {
 	}
 	for _, id := range ids {
 		t := v.VolumeAttachment.Attachments[id]
+		if said := f.stuck[t.NodeID]; said != nil {
+			t.Conditions = []resource.Condition{said()}
+			v.VolumeAttachment.Attachments[id] = t
+			continue
+		}
 		if t.Satisfied = t.Satisfied || f.due("attach "+id); t.Satisfied {
 			v.State = stateAttached
 			e := resource.Controller{HostID: t.NodeID, Running: true, Endpoint: devicePath(v.Name), Size: v.Controllers[0].Size}

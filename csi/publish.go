@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -109,10 +110,12 @@ func hasContent(v *resource.Volume) string {
 func (c *controller) attach(ctx context.Context, name, node string) (endpoint string, err error) {
 	id := ticketID(name, node)
 	ordered := false // by this call
+	held := obstacle{since: time.Now()}
 	// withdrawals is what the first look found. If there are more when the ticket is filed, this call
 	// was overtaken, and its ticket would stay.
 	var withdrawals *int64
-	err = await(ctx, fmt.Sprintf("attaching volume %s to node %s", name, node), func() (bool, string, error) {
+	what := fmt.Sprintf("attaching volume %s to node %s", name, node)
+	err = await(ctx, what, func() (bool, string, error) {
 		v, err := c.volume(ctx, name)
 		if err != nil {
 			return false, "", err
@@ -128,12 +131,14 @@ func (c *controller) attach(ctx context.Context, name, node string) (endpoint st
 		case filed && t.Satisfied && endpoint != "":
 			return true, "", nil
 		case filed:
-			return false, ticketReason(v, t), nil
+			why, underWay := ticketReason(v, t)
+			return false, why, held.answer(what, why, underWay)
 		case ordered:
 			return false, "", status.Errorf(codes.Aborted, "the attachment of volume %s to node %s was withdrawn by another "+
 				"call; retry", name, node)
 		case !v.Ready:
-			return false, "the volume is not ready: " + v.NotReadyMessage, nil
+			why := "the volume is not ready: " + v.NotReadyMessage
+			return false, why, held.answer(what, why, false)
 		}
 		_, err = c.manager.AttachVolume(ctx, name, resource.AttachInput{HostID: node, AttachedBy: "csi",
 			AttacherType: attacherCSI, AttachmentID: id, Withdrawals: withdrawals})
@@ -161,14 +166,33 @@ func faultedText(v *resource.Volume) string {
 		"back, then: ankole volume salvage " + v.Name
 }
 
-// ticketReason says why a ticket is not satisfied yet.
-func ticketReason(v *resource.Volume, t resource.Attachment) string {
+// ticketReason says why a ticket is not satisfied yet; underWay if nothing is known to hold it up.
+func ticketReason(v *resource.Volume, t resource.Attachment) (why string, underWay bool) {
 	for _, c := range t.Conditions {
-		if c.ConditionType == "Satisfied" && c.Status != "True" && c.Message != "" {
-			return c.Message
+		if c.ConditionType == lh.AttachmentConditionSatisfied && c.Status != "True" && c.Message != "" {
+			return c.Message, c.Reason == lh.AttachmentReasonUnderWay
 		}
 	}
-	return "the volume is " + v.State
+	return "the volume is " + v.State, true
+}
+
+// obstaclePatience is how long a call waits for what may take any time: the attacher does only so
+// many calls at once, and those for other nodes must not wait behind those for one that takes no
+// volume. The ticket stays, and the attacher comes again.
+const obstaclePatience = 12 * time.Second
+
+// obstacle is what a call waits for, and since when there has been something.
+type obstacle struct{ since time.Time }
+
+// answer ends a call that has had an obstacle for too long.
+func (o *obstacle) answer(what, why string, underWay bool) error {
+	if underWay {
+		o.since = time.Now()
+	}
+	if time.Since(o.since) < obstaclePatience {
+		return nil
+	}
+	return status.Errorf(codes.DeadlineExceeded, "%s: not yet (%s); it goes on, retry", what, why)
 }
 
 // endpointOn is where the volume can be used on a node, empty for nowhere.

@@ -63,6 +63,18 @@ func TestSidecarsLetNodesGo(t *testing.T) {
 	}
 }
 
+// TestAttacherHasWorkers: calls of many volumes for a node that takes none leave workers for the
+// others, and are tried again soon after it takes some.
+func TestAttacherHasWorkers(t *testing.T) {
+	args := part(t, csiObjects(t, DefaultValues())["Deployment/csi-attacher"], "spec", "template", "spec", "containers", 0,
+		"args").([]any)
+	for _, want := range []string{"--worker-threads=50", "--retry-interval-max=30s", "--timeout=2m"} {
+		if !slices.Contains(args, any(want)) {
+			t.Errorf("the attacher has %v, want %s", args, want)
+		}
+	}
+}
+
 // TestCSIObjects: the driver, its sidecars, the CSIDriver object and the StorageClasses, under the
 // names that the reference gives them.
 func TestCSIObjects(t *testing.T) {

@@ -12,6 +12,7 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,8 @@ type seen struct {
 	// Volume is nil when it is gone.
 	Volume *v1beta2.Volume
 	Nodes  map[string]*v1beta2.Node
+	// Runs are the nodes of tickets on which an instance manager runs.
+	Runs map[string]bool
 	// Cordoned are the nodes of manual tickets from which the setting takes these away.
 	Cordoned map[string]bool
 	// Abandoned are the tickets whose VolumeAttachment Kubernetes has lost. LookAgain is when that has
@@ -86,6 +89,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, see
 			loop.Watching(&v1beta2.Volume{}, loop.BySameName[*v1beta2.Volume]()),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(usable), r.onNode),
 			loop.WatchingChanges(&corev1.Node{}, loop.Changed(unschedulable), r.onKubeNode),
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(func(im *v1beta2.InstanceManager) bool {
+				return runs(*im)
+			}), r.onManager),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 			loop.WatchingChanges(&storagev1.VolumeAttachment{}, func(_, _ *storagev1.VolumeAttachment) bool { return false },
 				r.onPublished),
@@ -94,7 +100,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.VolumeAttachment, see
 }
 
 func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (seen, error) {
-	s := seen{Nodes: map[string]*v1beta2.Node{}}
+	s := seen{Nodes: map[string]*v1beta2.Node{}, Runs: map[string]bool{}}
 	name := a.Spec.Volume
 	if name == "" {
 		name = a.Name
@@ -119,6 +125,12 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 		case !apierrors.IsNotFound(err):
 			return s, fmt.Errorf("get node %s: %w", t.NodeID, err)
 		}
+		var managers v1beta2.InstanceManagerList
+		if err := r.client.List(ctx, &managers, client.InNamespace(a.Namespace), index.OnNode(t.NodeID),
+			client.UnsafeDisableDeepCopy); err != nil {
+			return s, fmt.Errorf("list instance managers of node %s: %w", t.NodeID, err)
+		}
+		s.Runs[t.NodeID] = slices.ContainsFunc(managers.Items, runs)
 	}
 	if err := r.gatherAbandoned(ctx, time.Now(), a, &s); err != nil {
 		return s, err
@@ -130,6 +142,15 @@ func (r *Reconciler) gather(ctx context.Context, a *v1beta2.VolumeAttachment) (s
 
 // onNode wakes the attachments with a ticket for the node.
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.withTicketFor(n.Name) }
+
+// onManager does it for the node of an instance manager.
+func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
+	return r.withTicketFor(im.Spec.NodeID)
+}
+
+func runs(im v1beta2.InstanceManager) bool {
+	return im.Status.CurrentState == v1beta2.InstanceManagerStateRunning
+}
 
 // onKubeNode does it for the node as Kubernetes has it.
 func (r *Reconciler) onKubeNode(n *corev1.Node) []string { return r.withTicketFor(n.Name) }

@@ -259,15 +259,14 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 	case v.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
 		c.Message = faultedText(v)
 	case v.Spec.NodeID == t.NodeID:
-		c.Message = "volume " + v.Name + " is being attached to node " + t.NodeID
-		if w := v1beta2.FindCondition(v.Status.Conditions, waitForReplicas); w.Status == v1beta2.ConditionTrue {
-			c.Message += ": " + w.Message
-		}
+		c.Reason, c.Message = underWay(t, s)
 	case v.Spec.MigrationNodeID == t.NodeID && t.NodeID != "":
+		c.Reason = v1beta2.AttachmentReasonUnderWay
 		c.Message = "volume " + v.Name + " is about to be offered on node " + t.NodeID + ", to which it migrates"
 	case v.Spec.NodeID != "":
 		c.Message = "volume " + v.Name + " belongs to node " + v.Spec.NodeID + heldBy(t, a, v)
 	case v.Status.State != v1beta2.VolumeStateDetached:
+		c.Reason = v1beta2.AttachmentReasonUnderWay
 		c.Message = "volume " + v.Name + " is not detached yet, it is " + string(v.Status.State)
 	case undecided(a, v):
 		c.Message = "two nodes claim volume " + v.Name + ", whose migration has failed: detach it from one of them"
@@ -277,6 +276,19 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 		}
 	}
 	return c
+}
+
+// underWay says of a volume that is being attached to the node of a ticket what that waits for.
+func underWay(t v1beta2.AttachmentTicket, s seen) (reason, message string) {
+	message = "volume " + s.Volume.Name + " is being attached to node " + t.NodeID
+	wait := v1beta2.FindCondition(s.Volume.Status.Conditions, waitForReplicas)
+	switch {
+	case wait.Status == v1beta2.ConditionTrue:
+		return "", message + ": " + wait.Message
+	case !s.Runs[t.NodeID]:
+		return "", message + ", where no instance manager runs; see why with: ankole instance-manager list"
+	}
+	return v1beta2.AttachmentReasonUnderWay, message
 }
 
 // faultedText says what a volume that no replica can serve lacks, and what to do.

@@ -25,7 +25,7 @@ func fixture() (*v1beta2.VolumeAttachment, seen) {
 	v.Status.State, v.Status.Robustness = v1beta2.VolumeStateDetached, v1beta2.VolumeRobustnessUnknown
 	a := &v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v", Finalizers: []string{v1beta2.Finalizer}}}
 	a.Spec.Volume, a.Spec.AttachmentTickets = "v", map[string]v1beta2.AttachmentTicket{}
-	return a, seen{Volume: v, Nodes: map[string]*v1beta2.Node{
+	return a, seen{Volume: v, Runs: map[string]bool{"n1": true, "n2": true}, Nodes: map[string]*v1beta2.Node{
 		"n1": node("n1", v1beta2.ConditionTrue, ""), "n2": node("n2", v1beta2.ConditionTrue, ""),
 		"n3": node("n3", v1beta2.ConditionFalse, v1beta2.NodeReasonKubernetesNodeNotReady),
 	}}

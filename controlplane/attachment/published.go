@@ -32,8 +32,8 @@ func ofKubernetes(t v1beta2.AttachmentTicket, volume string) bool {
 }
 
 // gatherAbandoned notes which tickets of the driver have no VolumeAttachment of Kubernetes, and
-// have had none for long. The cache says when to look; only the API server says that one is not there.
-// A cluster that has no CSIDriver of ours is none whose Kubernetes attaches volumes.
+// have had none for long. The cache says when to look; only the API server says that one is not
+// there. A cluster that has no CSIDriver of ours is none whose Kubernetes attaches volumes.
 func (r *Reconciler) gatherAbandoned(ctx context.Context, now time.Time, a *v1beta2.VolumeAttachment, s *seen) error {
 	if s.Volume == nil {
 		return nil

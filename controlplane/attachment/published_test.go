@@ -17,6 +17,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/firstseen"
+	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -30,7 +31,11 @@ func kubernetes(t *testing.T, fails error, objects ...client.Object) client.Clie
 			t.Fatal(err)
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	b := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...)
+	for _, i := range index.All() {
+		b.WithIndex(i.Object, i.Field, i.Of)
+	}
+	return b.WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
 			if fails != nil {

@@ -35,10 +35,12 @@ const (
 	AttachmentParameterAny = "any"
 )
 
-// Condition type and reason of the status of a ticket.
+// Condition type and reasons of the status of a ticket. AttachmentReasonUnderWay, our addition, is
+// that of a ticket that nothing is known to hold up.
 const (
 	AttachmentConditionSatisfied                   = "Satisfied"
 	AttachmentReasonAttachedIncompatibleParameters = "AttachedWithIncompatibleParameters"
+	AttachmentReasonUnderWay                       = "UnderWay"
 )
 
 // Priority orders tickets: the highest one wins a free volume. An unknown attacher has priority 0.
