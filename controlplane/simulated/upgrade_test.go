@@ -330,6 +330,19 @@ func TestAutomaticUpgrade(t *testing.T) {
 		w.expect(`attached healthy at "n2"`)
 		w.expectImage(nextImage)
 	}))
+	t.Run("E11 comes back at once", inScene(4, 3, func(t *testing.T, w *world) {
+		begin(w, func() {
+			ei := get[*v1beta2.EngineImage](w, naming.EngineImageName(nextImage))
+			ei.Status.ControllerAPIVersion, ei.Status.ControllerAPIMinVersion = 9, 9
+			w.write(ei)
+		})
+		unchanged(w)
+		w.tickets("ui", "", "") // its workload moves: nobody waits for the detachment
+		w.tickets("ui", "n2", v1beta2.AttacherTypeLonghornAPI)
+		w.settle()
+		w.expect(`attached healthy at "n2"`)
+		w.expectImage(nextImage)
+	}))
 }
 
 // readiness makes an engine image ready, or not.
