@@ -48,7 +48,7 @@ type Config struct {
 	AttachLimit, TakeLimit time.Duration
 	// TurnLimit is how long a volume that is waited for keeps its turn.
 	TurnLimit time.Duration
-	// Every is the pause between two looks at what is waited for.
+	// Every is the first pause between two looks at what is waited for; later ones are longer.
 	Every time.Duration
 }
 
@@ -60,8 +60,8 @@ const (
 	// turnLimit is how long others wait for a volume that something is in the way of: longer than it
 	// takes to attach one and to take its snapshot where nothing is.
 	turnLimit = time.Minute
-	// every is the pause between two looks.
-	every = time.Second
+	// every is the first pause between two looks: most of what is waited for takes less than a second.
+	every = 200 * time.Millisecond
 )
 
 func orDefault(d *time.Duration, value time.Duration) {
