@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -34,6 +35,8 @@ func (r request[T]) deleted() bool { return r.op == admissionv1.Delete }
 // handler answers reviews of one kind.
 type handler interface {
 	rule() Rule
+	// covers says whether an object is of the kind.
+	covers(o client.Object) bool
 	// mutate completes the object; nil leaves it as it is.
 	mutate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) (*completion, error)
 	validate(ctx context.Context, w world, op admissionv1.Operation, old, new []byte) error
@@ -151,7 +154,8 @@ func addFinalizer(o client.Object) {
 	}
 }
 
-// addLabels puts labels on an object; an empty value takes the label away.
+// addLabels puts labels on an object; an empty value takes the label away. One that is being
+// deleted goes without a label whose value would be refused, and keep it for ever.
 func addLabels(o client.Object, labels map[string]string) {
 	have := o.GetLabels()
 	if have == nil {
@@ -160,6 +164,9 @@ func addLabels(o client.Object, labels map[string]string) {
 	for k, v := range labels {
 		if v == "" {
 			delete(have, k)
+			continue
+		}
+		if o.GetDeletionTimestamp() != nil && len(validation.IsValidLabelValue(v)) > 0 {
 			continue
 		}
 		have[k] = v

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,10 @@ func leaderCache(cfg Config) cache.Options {
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
+			&admissionregistrationv1.ValidatingWebhookConfiguration{}: {
+				Field: fields.OneTermEqualSelector("metadata.name", naming.WebhookValidatorConfiguration)},
+			&admissionregistrationv1.MutatingWebhookConfiguration{}: {
+				Field: fields.OneTermEqualSelector("metadata.name", naming.WebhookMutatorConfiguration)},
 			&corev1.Pod{}: {
 				Namespaces: map[string]cache.Config{cache.AllNamespaces: {}},
 				Transform:  claim.Outline(cfg.Namespace),

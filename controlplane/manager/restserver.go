@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/hostpath"
 	"ankole.storage/metrics"
@@ -21,7 +22,8 @@ import (
 func (p *process) newREST(relay http.RoundTripper, ready func() error) (*rest.Server, error) {
 	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
 	return rest.New(rest.Config{
-		Client: p.live, Live: p.live, Reader: reader{p},
+		// REST judges by itself what it writes, as the webhooks do.
+		Client: admission.Judged(p.live, p.live, settingsReader{p}, p.cfg.Namespace), Live: p.live, Reader: reader{p},
 		Namespace:   p.cfg.Namespace,
 		EngineImage: p.cfg.EngineImage,
 		Ready:       ready,

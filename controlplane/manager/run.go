@@ -272,6 +272,10 @@ func (p *process) lead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register the look for managers of another system: %w", err)
 	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return p.keepRegistered(ctx, mgr.GetCache()) }))
+	if err != nil {
+		return fmt.Errorf("register who keeps the webhooks registered: %w", err)
+	}
 	return start(ctx, mgr, parts)
 }
 
