@@ -10,8 +10,8 @@ import (
 // A StorageClass, and a PersistentVolume that somebody has made by hand, name arguments of mkfs and
 // mount options, with which root of the node calls programs. Those that say how the file system is
 // laid out or used are allowed. Those that name another file or another device are not: -d of
-// mkfs.ext4 copies a folder of the node into the volume, -p of mkfs.xfs files, journals and logs can
-// lie on any device. Sources: mke2fs(8), mkfs.xfs(8), mount(8), ext4(5), xfs(5).
+// mkfs.ext4 copies a folder of the node into the volume, -p of mkfs.xfs files, journals and logs
+// can lie on any device. Sources: mke2fs(8), mkfs.xfs(8), mount(8), ext4(5), xfs(5).
 
 // mkfsRules are what may be given to a program.
 type mkfsRules struct {

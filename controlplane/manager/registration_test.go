@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,10 +52,8 @@ func TestWebhooksAreRegisteredAgain(t *testing.T) {
 		read := func(o client.Object, name string) error {
 			return c.Get(t.Context(), client.ObjectKey{Name: name}, o)
 		}
-		if err := read(validating, naming.WebhookValidatorConfiguration); err != nil {
-			t.Fatal(err)
-		}
-		if err := read(mutating, naming.WebhookMutatorConfiguration); err != nil {
+		if err := errors.Join(read(validating, naming.WebhookValidatorConfiguration),
+			read(mutating, naming.WebhookMutatorConfiguration)); err != nil {
 			t.Fatal(err)
 		}
 		rules := len(validating.Webhooks[0].Rules)
