@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -126,6 +127,43 @@ func (c Config) persistentVolumes(ctx context.Context) ([]string, error) {
 		}
 	}
 	return nil, nil // those that are bound go with their claims
+}
+
+// contentKind is that of what the snapshotter makes for a snapshot; a cluster may not have it.
+var contentKind = schema.GroupVersionKind{
+	Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshotContent"}
+
+// snapshotContents removes those of the driver, whose snapshots are gone, with the finalizers of
+// the snapshot controllers: the sidecar that acts on them goes with the driver. VolumeSnapshots
+// that are bound to them are lost.
+func (c Config) snapshotContents(ctx context.Context) ([]string, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(contentKind.GroupVersion().WithKind(contentKind.Kind + "List"))
+	if err := c.Client.List(ctx, list); gone(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("list contents of volume snapshots: %w", err)
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		if driver, _, _ := unstructured.NestedString(o.Object, "spec", "driver"); driver != naming.CSIDriver {
+			continue
+		}
+		if err := c.remove(ctx, o); err != nil { // first: what is being deleted gets no new finalizers
+			return nil, err
+		}
+		before := o.DeepCopy()
+		o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool {
+			return strings.HasPrefix(f, "snapshot.storage.kubernetes.io/")
+		}))
+		if len(o.GetFinalizers()) == len(before.GetFinalizers()) {
+			continue
+		}
+		if err := c.Client.Patch(ctx, o, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // managers ends them.

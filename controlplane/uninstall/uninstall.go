@@ -55,6 +55,7 @@ func Run(ctx context.Context, c Config) error {
 	for _, s := range []step{
 		{"volumes and their data", c.volumes},
 		{"persistent volumes", c.persistentVolumes},
+		{"contents of volume snapshots", c.snapshotContents},
 		{"managers", c.managers},
 		{"webhooks", c.webhooks},
 		{"objects", c.objects},

@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,6 +69,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			t.Fatal(err)
 		}
 	}
+	scheme.AddKnownTypeWithName(contentKind, &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(contentKind.GroupVersion().WithKind(contentKind.Kind+"List"),
+		&unstructured.UnstructuredList{})
 	w := &world{t: t}
 	inner := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	w.Client = interceptor.NewClient(inner, interceptor.Funcs{
@@ -143,7 +147,15 @@ func installed(t *testing.T) (ours, others []client.Object) {
 		p.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}
 		return p
 	}
+	content := func(name, driver string) client.Object {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"driver": driver}}}
+		o.SetGroupVersionKind(contentKind)
+		o.SetName(name)
+		o.SetFinalizers([]string{"snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"})
+		return o
+	}
 	ours = []client.Object{
+		content("snapcontent-1", naming.CSIDriver),
 		confirmed("true"), managers(), &v1beta2.Volume{ObjectMeta: named("one")}, &v1beta2.Replica{ObjectMeta: named("one")},
 		ticket(v1beta2.AttacherTypeSnapshot), &v1beta2.Node{ObjectMeta: named("node-1")},
 		&v1beta2.EngineImage{ObjectMeta: named("ei")}, &v1beta2.InstanceManager{ObjectMeta: named("im")},
@@ -172,7 +184,7 @@ func installed(t *testing.T) (ours, others []client.Object) {
 		ours = append(ours, d)
 	}
 	others = []client.Object{
-		pv("other", "other.example.com"),
+		pv("other", "other.example.com"), content("snapcontent-2", "other.example.com"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "user"}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "user"}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "user"}},
@@ -254,7 +266,7 @@ func TestEverythingIsRemoved(t *testing.T) {
 	}
 	w.check(ours, false)
 	w.check(others, true)
-	want := []string{"Volume", "PersistentVolume", "DaemonSet", "ValidatingWebhookConfiguration",
+	want := []string{"Volume", "PersistentVolume", "VolumeSnapshotContent", "DaemonSet", "ValidatingWebhookConfiguration",
 		"MutatingWebhookConfiguration"}
 	if len(w.log) < len(want) || !slices.Equal(w.log[:len(want)], want) ||
 		!slices.Equal(w.log[len(w.log)-3:], []string{"Secret", "Lease", "CustomResourceDefinition"}) {
@@ -267,7 +279,8 @@ func TestEverythingIsRemoved(t *testing.T) {
 
 // TestInterrupted: an uninstallation that ends at any step is completed by the next one.
 func TestInterrupted(t *testing.T) {
-	for _, kind := range []string{"Volume", "PersistentVolume", "DaemonSet", "ValidatingWebhookConfiguration",
+	for _, kind := range []string{"Volume", "PersistentVolume", "VolumeSnapshotContent", "DaemonSet",
+		"ValidatingWebhookConfiguration",
 		"MutatingWebhookConfiguration", "Setting", "EngineImage", "Node", "Secret", "Lease", "CustomResourceDefinition"} {
 		t.Run(kind, func(t *testing.T) {
 			ours, others := installed(t)

@@ -111,6 +111,7 @@ func validatingWebhook(present []admissionregistrationv1.ValidatingWebhook) admi
 	}
 	w.Name = naming.WebhookValidator
 	w.FailurePolicy, w.MatchPolicy, w.SideEffects = policies()
+	w.MatchConditions = conditions()
 	w.AdmissionReviewVersions = []string{"v1"}
 	w.TimeoutSeconds = seconds(reviewTimeout)
 	return w
@@ -123,9 +124,24 @@ func mutatingWebhook(present []admissionregistrationv1.MutatingWebhook) admissio
 	}
 	w.Name = naming.WebhookMutator
 	w.FailurePolicy, w.MatchPolicy, w.SideEffects = policies()
+	w.MatchConditions = conditions()
 	w.AdmissionReviewVersions = []string{"v1"}
 	w.TimeoutSeconds = seconds(reviewTimeout)
 	return w
+}
+
+// conditions leave out what has to be possible when nobody answers any more, as when the namespace
+// is deleted and the managers with it: the last finalizer of an object that is being deleted comes
+// off, and settings, which nobody else may delete, go with their namespace.
+func conditions() []admissionregistrationv1.MatchCondition {
+	return []admissionregistrationv1.MatchCondition{
+		{Name: "last-finalizer-stays", Expression: "request.operation != 'UPDATE' || " +
+			"!has(oldObject.metadata.deletionTimestamp) || " +
+			"(has(object.metadata.finalizers) && size(object.metadata.finalizers) > 0)"},
+		{Name: "not-settings-with-their-namespace", Expression: "request.operation != 'DELETE' || " +
+			"request.resource.resource != 'settings' || " +
+			"request.userInfo.username != 'system:serviceaccount:kube-system:namespace-controller'"},
+	}
 }
 
 func policies() (*admissionregistrationv1.FailurePolicyType, *admissionregistrationv1.MatchPolicyType,
