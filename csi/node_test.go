@@ -349,7 +349,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("%+v, %v", at, err)
 	}
 	b.must(b.unstage())
-	err = b.stage(capability("ext4", once, "nonsense"))
+	err = b.stage(capability("ext4", once, "data=nonsense"))
 	wants(t, err, codes.Internal)
 	says(t, err, "mounting volume "+b.volume+" ", " on "+devicePath(b.volume)+")", "nonsense")
 }
