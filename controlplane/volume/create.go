@@ -73,7 +73,7 @@ func (p *pass) newAttachment() *v1beta2.VolumeAttachment {
 
 func (p *pass) newSecret() *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: p.meta(naming.VolumeSecretName(p.v.Name), true),
+		ObjectMeta: p.meta(naming.VolumeSecretName(p.v.Name), false),
 		Type:       corev1.SecretTypeOpaque,
 		Data:       map[string][]byte{naming.VolumeSecretKey: []byte(p.s.Secret)},
 	}

@@ -21,7 +21,7 @@ func TestObjectsOfANewVolume(t *testing.T) {
 	v.Status = v1beta2.VolumeStatus{}
 	v.Spec.UnmapMarkSnapChainRemoved, v.Spec.SnapshotMaxCount, v.Spec.BackingImage = "enabled", 77, "base"
 	s.Settings["default-engine-image"] = "img:2"
-	s.Attachment, s.SecretObject, s.Engine, s.Engines, s.Replicas = nil, nil, nil, nil, nil
+	s.Attachment, s.HasSecret, s.Engine, s.Engines, s.Replicas = nil, false, nil, nil, nil
 	var made []client.Object
 	for range 6 {
 		p := newPass(now, v, *s)
@@ -34,7 +34,7 @@ func TestObjectsOfANewVolume(t *testing.T) {
 		case *v1beta2.VolumeAttachment:
 			s.Attachment = o
 		case *corev1.Secret:
-			s.SecretObject = o
+			s.HasSecret = true
 		case *v1beta2.Engine:
 			s.Engine, s.Engines = o, []v1beta2.Engine{*o}
 		case *v1beta2.Replica:
@@ -55,7 +55,11 @@ func TestObjectsOfANewVolume(t *testing.T) {
 		if o.GetLabels()["longhornvolume"] != "v" || o.GetNamespace() != "ns" {
 			t.Errorf("%s/%s has labels %v", o.GetNamespace(), o.GetName(), o.GetLabels())
 		}
-		if !slices.Equal(o.GetFinalizers(), []string{"longhorn.io"}) {
+		want := []string{"longhorn.io"}
+		if _, secret := o.(*corev1.Secret); secret {
+			want = nil
+		}
+		if !slices.Equal(o.GetFinalizers(), want) {
 			t.Errorf("%s has finalizers %v", o.GetName(), o.GetFinalizers())
 		}
 	}

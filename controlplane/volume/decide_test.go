@@ -46,7 +46,7 @@ func fixture() (*v1beta2.Volume, *seen) {
 		Attachment: &v1beta2.VolumeAttachment{Spec: v1beta2.VolumeAttachmentSpec{
 			AttachmentTickets: map[string]v1beta2.AttachmentTicket{
 				"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
-			}}}, SecretObject: secretOfV(), ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
+			}}}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
 		Suffixes: [2]string{"11111111", "22222222"}, Secret: strings.Repeat("0", 64),
 		Allocator: allocator.New("ns", nil), Slots: map[string]bool{"n1": true, "n2": true, "n3": true},
 	}
@@ -106,7 +106,7 @@ func TestOneStep(t *testing.T) {
 		{"no attachment object", func(_ *v1beta2.Volume, s *seen) {
 			s.Attachment = nil
 		}, "create *v1beta2.VolumeAttachment ns/v"},
-		{"no secret, processes run", func(_ *v1beta2.Volume, s *seen) { s.SecretObject = nil }, ""},
+		{"no secret, processes run", func(_ *v1beta2.Volume, s *seen) { s.HasSecret = false }, ""},
 		{"no engine", func(_ *v1beta2.Volume, s *seen) { s.Engine = nil }, "create *v1beta2.Engine ns/v-e-0"},
 		{"new volume", func(v *v1beta2.Volume, s *seen) {
 			v.Status.State, s.Replicas = "", nil

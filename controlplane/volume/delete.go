@@ -9,9 +9,9 @@ import (
 )
 
 // delete removes a volume's objects: snapshots, then engines, then replicas, then the claim that is
-// bound to it and its PersistentVolume, then the attachment object, then the finalizers of the
-// secret, which goes with its owner, and of the volume. Nobody waits for claim and
-// PersistentVolume: Kubernetes keeps them as long as Pods use them.
+// bound to it and its PersistentVolume, then the attachment object, then the volume's own
+// finalizer. The secret goes with its owner. Nobody waits for claim and PersistentVolume:
+// Kubernetes keeps them as long as Pods use them.
 //
 // Crash windows: every step is repeated until the objects are gone. A replica's data is removed
 // before its object is.
@@ -47,9 +47,6 @@ func (p *pass) delete() loop.Change {
 	}
 	if a := p.s.Attachment; a != nil && a.DeletionTimestamp == nil {
 		return loop.Delete{Object: a}
-	}
-	if change := p.releaseSecret(); change != nil {
-		return change
 	}
 	c := p.v.DeepCopy()
 	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {

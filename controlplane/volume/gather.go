@@ -43,10 +43,10 @@ type seen struct {
 	// volumes that are or were filled from this one.
 	Source *v1beta2.Volume
 	Clones []v1beta2.Volume
-	// SecretObject is what its processes show each other; nil if there is none.
-	SecretObject *corev1.Secret
-	Nodes        []v1beta2.Node
-	Managers     []v1beta2.InstanceManager
+	// HasSecret: there is what its processes show each other.
+	HasSecret bool
+	Nodes     []v1beta2.Node
+	Managers  []v1beta2.InstanceManager
 	// ImageOn are the nodes that have the image of the volume's replicas.
 	ImageOn map[string]bool
 	// Images are all engine images.
@@ -178,7 +178,7 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.VolumeSecretName(v.Name)}
 	switch err := r.client.Get(ctx, key, &secret, client.UnsafeDisableDeepCopy); {
 	case err == nil:
-		s.SecretObject = &secret
+		s.HasSecret = true
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("get secret of volume %s: %w", v.Name, err)
 	}

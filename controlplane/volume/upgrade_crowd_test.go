@@ -214,8 +214,7 @@ func (f *fleet) add(i int) {
 	e.Spec.DesireState, e.Status.CurrentState = state, state
 	f.put(e)
 	f.put(&v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.VolumeSecretName(name),
-		Finalizers: []string{v1beta2.Finalizer}}})
+	f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.VolumeSecretName(name)}})
 	f.put(v)
 	f.allocator.ObserveVolume(v)
 }
