@@ -27,8 +27,8 @@ func (p *pass) keepSecret() loop.Change {
 		return loop.Create{Object: p.newSecret()}
 	}
 	p.setCondition(v1beta2.Condition{Type: ConditionSecretPresent, Status: v1beta2.ConditionFalse,
-		Reason: ReasonSecretGone, Message: "Secret " + naming.VolumeSecretName(p.v.Name) + " is gone, and processes of volume " +
-			p.v.Name + " run that have it: no replica can be rebuilt, and no engine started, until the volume is detached and " +
+		Reason: ReasonSecretGone, Message: "Secret " + naming.VolumeSecretName(p.v.Name) + " is gone, and processes of " +
+			"volume " + p.v.Name + " run that have it: no replica can be rebuilt, and no engine started, until the volume is detached and " +
 			"attached again; put the Secret back if you have a copy of it"})
 	return nil
 }

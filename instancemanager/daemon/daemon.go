@@ -63,7 +63,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		Gone:         func(name string) { kept.Abandon(name); left.remove(name) },
 		Kept:         kept.HeldElsewhere,
 		EnginesEnded: release, // the next ones wait for their devices
-		LogsDir:      hostpath.Resolve(cfg.LogsDir), Binaries: binariesDir,
+		LogsDir:      hostpath.Resolve(cfg.LogsDir), Binaries: binariesDirs,
 		Output:       cfg.Output,
 		Ports:        ports,
 		PodIP:        cfg.PodIP,

@@ -14,8 +14,9 @@ import (
 // deviceDir is where engines make nodes of block devices, as the Pod sees it.
 const deviceDir = "/dev/longhorn"
 
-// binariesDir has a folder for each engine image of the node, as the Pod sees it.
-const binariesDir = "/engine-binaries"
+// binariesDirs are the paths, as the Pod sees it, of the folder that has one for each engine image
+// of the node: managers name engines by the first and replicas by the second.
+var binariesDirs = []string{"/engine-binaries", "/host/var/lib/longhorn/engine-binaries"}
 
 // lookAgain is how often devices are looked for that have ended since the last look.
 const lookAgain = 5 * time.Minute

@@ -18,10 +18,10 @@ import (
 type Config struct {
 	// LogsDir receives <process name>.log; it is created.
 	LogsDir string
-	// Binaries is the folder, as the Pod sees it, that has a folder for each engine image of the
-	// node: nothing but an engine of one of them is started, with variables of ours alone. Empty:
-	// anything is.
-	Binaries string
+	// Binaries are the paths, as the Pod sees it, of the folder that has a folder for each engine
+	// image of the node: nothing but an engine of one of them is started, with variables of ours
+	// alone. Empty: anything is.
+	Binaries []string
 	// Output shows the lines of all instances, prefixed with [<name>].
 	Output io.Writer
 	// Ports is where instances get their ports from.

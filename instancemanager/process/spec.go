@@ -66,11 +66,11 @@ const (
 )
 
 // checkOrigin finds what is no engine of an image, or would be something else than that.
-func (s *Spec) checkOrigin(binaries string) error {
+func (s *Spec) checkOrigin(binaries []string) error {
 	folder := path.Dir(path.Dir(s.Binary))
-	if s.Binary != path.Clean(s.Binary) || folder != path.Clean(binaries) || path.Base(s.Binary) != engineBinary {
+	if s.Binary != path.Clean(s.Binary) || !slices.Contains(binaries, folder) || path.Base(s.Binary) != engineBinary {
 		return fmt.Errorf("%w: process %s: binary %q is not that of an engine image, %s", ErrInvalid, s.Name, s.Binary,
-			path.Join(binaries, "IMAGE", engineBinary))
+			path.Join(binaries[0], "IMAGE", engineBinary))
 	}
 	for key := range s.Environment {
 		if !strings.HasPrefix(key, ownVariables) {
@@ -81,8 +81,8 @@ func (s *Spec) checkOrigin(binaries string) error {
 	return nil
 }
 
-// check finds what can never be started, and with the folder of engine images what may not be.
-func (s *Spec) check(binaries string) error {
+// check finds what can never be started, and with the folders of engine images what may not be.
+func (s *Spec) check(binaries []string) error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("%w: process name is missing", ErrInvalid)
@@ -120,7 +120,7 @@ func (s *Spec) check(binaries string) error {
 			return fmt.Errorf("%w: process %s: environment variable %s is set by the instance manager", ErrInvalid, s.Name, key)
 		}
 	}
-	if binaries == "" {
+	if len(binaries) == 0 {
 		return nil
 	}
 	return s.checkOrigin(binaries)

@@ -9,11 +9,15 @@ import (
 
 // TestSpecOrigin: an instance manager starts engines of images and nothing else, whoever asks.
 func TestSpecOrigin(t *testing.T) {
-	const folder = "/engine-binaries/"
+	folder := []string{"/engine-binaries", "/host/var/lib/longhorn/engine-binaries"}
 	good := Spec{Name: "demo-r-1a2b3c4d", Binary: "/engine-binaries/ankole-engine-dev/longhorn",
 		Environment: map[string]string{"ANKOLE_VOLUME_UUID": "u"}}
-	if err := good.check(folder); err != nil {
-		t.Fatal(err)
+	onHost := good
+	onHost.Binary = "/host/var/lib/longhorn/engine-binaries/ankole-engine-dev/longhorn"
+	for _, s := range []Spec{good, onHost} {
+		if err := s.check(folder); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, change := range map[string]func(*Spec){
 		"a shell":              func(s *Spec) { s.Binary = "/bin/sh" },
@@ -38,7 +42,7 @@ func TestSpecOrigin(t *testing.T) {
 
 func TestSpecCheck(t *testing.T) {
 	good := Spec{Name: "demo-r-1a2b3c4d", Binary: "/bin/true"}
-	if err := good.check(""); err != nil {
+	if err := good.check(nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Spec){
@@ -62,7 +66,7 @@ func TestSpecCheck(t *testing.T) {
 	} {
 		s := good
 		change(&s)
-		if err := s.check(""); !errors.Is(err, ErrInvalid) {
+		if err := s.check(nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
