@@ -18,6 +18,8 @@ type Result struct {
 	Hash                    uint64
 	Operations, Faults      int
 	Dropped, Rebuilt, Steps int
+	// Followed counts snapshots that were taken while a replica was rebuilt.
+	Followed int
 	// Simulated is how much time passed in it.
 	Simulated time.Duration
 	// Log counts how often dirty logs were too small.
@@ -109,7 +111,7 @@ func (p Plan) Play() Result {
 	r.v.Alone = p.Seed%3 == 1 // then directories that are closed are sealed
 	defer r.v.Close()
 	r.check.Oldest, r.check.Pins = r.oldestRead, r.pins
-	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.unrot
+	r.v.Serves, r.v.Gone, r.v.Scrubbed, r.v.Rebuilds = r.settle, r.engineGone, r.scrubbed, r.rebuilds
 	for i, n := range r.v.Nodes {
 		n.drift = p.Drift[i]
 		n.epoch = clock.Ticks(i) * clock.Ticks(time.Hour)
@@ -121,7 +123,8 @@ func (p Plan) Play() Result {
 	err := r.guarded()
 	res := Result{Plan: p, Hash: w.Hash(), Operations: r.check.Reads + r.check.Writes + r.check.Flushes, By: r.faults,
 		Chores: r.managed, Steps: w.Steps,
-		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Log: r.v.LogUse,
+		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Followed: r.v.Followed,
+		Log:       r.v.LogUse,
 		Ends:      r.v.Ends,
 		MapsTaken: r.v.MapsTaken, Midway: w.Midway, Adopted: r.v.Adopted, DevicesEnded: r.v.Ended, Err: err, At: -1}
 	for _, n := range r.faults {
@@ -343,6 +346,21 @@ func (r *run) chores() {
 	}
 }
 
+// rebuilds is called when a replica begins to be rebuilt. An operator who does anything takes
+// snapshots soon after.
+func (r *run) rebuilds() {
+	r.unrot()
+	rnd := stream(r.plan.Seed, 12+uint64(r.v.Rebuilt+r.v.Dropped)<<8)
+	for range min(r.plan.Chores, rnd.IntN(4)) {
+		at, own := time.Microsecond<<rnd.IntN(16), stream(rnd.Uint64(), 3)
+		r.w.After(at, func() {
+			if r.faulting && r.plan.OnlyChore == "" && r.w.Now() >= r.busyUntil {
+				r.begin(&Chore{Do: (*run).takeSnapshot}, own)
+			}
+		})
+	}
+}
+
 // chore lets an operator do something if it is at leisure.
 func (r *run) chore(rnd *rand.Rand) {
 	if r.w.Now() < r.busyUntil || !r.faulting || len(Chores) == 0 {
@@ -354,6 +372,10 @@ func (r *run) chore(rnd *rand.Rand) {
 		}
 		return c.Weight
 	})
+	r.begin(c, rnd)
+}
+
+func (r *run) begin(c *Chore, rnd *rand.Rand) {
 	r.busyUntil = r.w.Now().Add(choreTime)
 	if !c.Do(r, rnd, func() { r.busyUntil = 0 }) {
 		r.busyUntil = 0

@@ -54,9 +54,11 @@ func TestSeeds(t *testing.T) {
 	t.Logf("faults: %v", total.by)
 	t.Logf("sum: seeds %d to %d: %v", first, first+n-1, total)
 	summary = total.String()
-	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.log.Shrinks == 0 || total.log.Waits == 0) {
+	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.followed == 0 ||
+		total.log.Shrinks == 0 || total.log.Waits == 0) {
 		t.Errorf(
-			"not everything was tried in any seed: faults, rebuilds, dirty logs that shrink (%d) and are full (%d)",
+			"not everything was tried in any seed: faults, rebuilds, snapshots during them (%d), dirty logs that shrink (%d) "+
+				"and are full (%d)", total.followed,
 			total.log.Shrinks, total.log.Waits)
 	}
 	for i := range Atlas {
@@ -67,14 +69,14 @@ func TestSeeds(t *testing.T) {
 }
 
 type totals struct {
-	seeds, operations, faults, rebuilt, violations int
-	by                                             map[string]int
-	log                                            engine.LogUse
+	seeds, operations, faults, rebuilt, followed, violations int
+	by                                                       map[string]int
+	log                                                      engine.LogUse
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d shrinks of dirty logs, %d violations",
-		s.seeds, s.operations, s.faults, s.rebuilt,
+	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d snapshots during them, %d shrinks of dirty logs, %d "+
+		"violations", s.seeds, s.operations, s.faults, s.rebuilt, s.followed,
 		s.log.Shrinks, s.violations)
 }
 
@@ -122,6 +124,7 @@ func (s *totals) add(t *testing.T, r *Result) {
 	s.operations += r.Operations
 	s.faults += r.Faults
 	s.rebuilt += r.Rebuilt
+	s.followed += r.Followed
 	s.log.Shrinks += r.Log.Shrinks
 	s.log.Waits += r.Log.Waits
 	for k, n := range r.By {

@@ -84,6 +84,8 @@ type Volume struct {
 	// a start made the same. Unequal those rebuilds that ended in other content than their
 	// source's.
 	Dropped, Rebuilt, Repaired, Unequal int
+	// Followed counts snapshots that the target of a rebuild has taken too.
+	Followed int
 	// Ends of replicas that were asked to end.
 	Ends Ends
 	// LogUse counts how often dirty logs were too small.
@@ -338,6 +340,8 @@ func (v *Volume) event(name string, e engine.Event) {
 		}
 	case "rebuilt":
 		v.Rebuilt++
+	case "snapshot-followed":
+		v.Followed++
 	case "rebuild-differs":
 		v.Unequal++
 	}

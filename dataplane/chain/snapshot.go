@@ -78,8 +78,24 @@ func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created str
 	if err := errors.Join(s.usable(), c.CheckSnapshot(name)); err != nil {
 		return Change{}, err
 	}
+	if err := c.provideHeadWhiteouts(); err != nil {
+		return Change{}, err
+	}
 	snap := &DiskMeta{UserCreated: userCreated, Created: created, Labels: maps.Clone(labels)}
 	return c.rotate(s, snapshotFile(name), snap, c.vm.Size, created)
+}
+
+// provideHeadWhiteouts gives the head of a rebuild target a file for whiteouts: when it is a layer
+// the rebuild sets in it those that the source's layer has.
+func (c *Files) provideHeadWhiteouts() error {
+	if !c.vm.Rebuilding || c.head().whiteouts != nil {
+		return nil
+	}
+	w, err := c.addWhiteouts(c.head().name)
+	if err == nil {
+		c.head().whiteouts = w
+	}
+	return err
 }
 
 // Snapshot is Files.Snapshot with its Change applied.

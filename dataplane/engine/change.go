@@ -37,8 +37,12 @@ type change struct {
 	checkOnly bool
 	// notFound: who does not know what it is about has nothing to do.
 	notFound bool
+	// beside: it can be made while a replica is rebuilt, and the target makes it too.
+	beside bool
 	// own: it is a part of the import under way, during which nobody else may change anything.
 	own bool
+	// followed runs after made if the target of a rebuild has made the change too.
+	followed func(j *rebuildJob)
 	// made runs when the outcome is known and a replica has made the change, before writes go on.
 	made func()
 	// done gets the outcome.
@@ -92,28 +96,60 @@ func (e *Engine) leavingReason() error {
 
 // mayChangeContent is mayChange for an import.
 func (e *Engine) mayChangeContent() error {
-	switch err := e.unavailable(); {
-	case err != nil:
+	if err := e.unavailable(); err != nil {
 		return err
-	case e.rebuilding() != nil:
-		return fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrBusy, e.rebuilding().target.addr)
-	case e.changing != "":
+	}
+	if j := e.rebuilding(); j != nil {
+		return j.inTheWay()
+	}
+	return e.changingReason()
+}
+
+// changingReason refuses what cannot be done beside a change.
+func (e *Engine) changingReason() error {
+	if e.changing != "" {
 		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changing)
 	}
 	return nil
 }
 
+// mayMake tells whether c can be made now.
+func (e *Engine) mayMake(c *change) error {
+	switch {
+	case c.beside:
+		for _, reason := range []func() error{e.importReason, e.leavingReason, e.unavailable, e.changingReason} {
+			if err := reason(); err != nil {
+				return err
+			}
+		}
+		return nil
+	case c.own:
+		return e.mayChangeContent()
+	}
+	return e.mayChange()
+}
+
 // change makes c, or tells why not.
 func (e *Engine) change(c *change) {
-	err := e.mayChangeContent()
-	if !c.own {
-		err = e.mayChange()
-	}
-	if err != nil {
+	if err := e.mayMake(c); err != nil {
 		c.done(err)
 		return
 	}
 	e.changing = c.what
+	if !c.beside {
+		e.makeChange(c)
+		return
+	}
+	done := c.done
+	c.done = func(err error) {
+		e.resumeRebuild()
+		done(err)
+	}
+	e.pauseRebuild(func() { e.makeChange(c) })
+}
+
+// makeChange stops writes where c wants that, and goes on.
+func (e *Engine) makeChange(c *change) {
 	if !c.between {
 		e.checkAll(c)
 		return
@@ -166,7 +202,7 @@ func (e *Engine) checkAll(c *change) {
 	}
 	q := *c.request
 	q.Check = true
-	e.askAll(&q, func(verdicts []verdict) {
+	e.askAll(&q, nil, func(verdicts []verdict) {
 		for _, v := range verdicts {
 			if isRefusal(v.err) {
 				e.changing = ""
@@ -184,8 +220,10 @@ func (e *Engine) checkAll(c *change) {
 
 // verdict is one replica's answer.
 type verdict struct {
-	l   *link
-	err error
+	l *link
+	// follower: it is the target of a rebuild, whose answer decides nothing.
+	follower bool
+	err      error
 }
 
 // isRefusal tells a refusal that is the caller's to deal with from a failure that is the replica's
@@ -202,17 +240,25 @@ func isRefusal(err error) bool {
 // changeAll makes every RW replica do it, when no drop is open.
 func (e *Engine) changeAll(c *change) {
 	e.whenNoDropIsOpen(func() {
-		e.askAll(c.request, func(verdicts []verdict) { e.changeDone(c, verdicts) })
+		var follower *link
+		if j := e.rebuilding(); c.beside && j != nil && j.stage == stageCopying {
+			follower = j.target
+		}
+		e.askAll(c.request, follower, func(verdicts []verdict) { e.changeDone(c, verdicts) })
 	})
 }
 
-// askAll sends a request to every RW replica.
-func (e *Engine) askAll(q *wire.ControlRequest, done func(verdicts []verdict)) {
+// askAll sends a request to every RW replica, and to follower if it is not nil. If there is no RW
+// replica nobody is asked.
+func (e *Engine) askAll(q *wire.ControlRequest, follower *link, done func(verdicts []verdict)) {
 	var all []*link
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {
 			all = append(all, l)
 		}
+	}
+	if len(all) > 0 && follower != nil {
+		all = append(all, follower)
 	}
 	if len(all) == 0 {
 		done(nil)
@@ -221,7 +267,7 @@ func (e *Engine) askAll(q *wire.ControlRequest, done func(verdicts []verdict)) {
 	var verdicts []verdict
 	for _, l := range all {
 		e.control(l, q, func(code block.Code, r *wire.ControlReply) {
-			v := verdict{l: l}
+			v := verdict{l: l, follower: l == follower}
 			if code != block.OK {
 				v.err = refusal(code, r.Error)
 			}
@@ -237,6 +283,9 @@ func (e *Engine) askAll(q *wire.ControlRequest, done func(verdicts []verdict)) {
 // is no reason where others do.
 func outcome(verdicts []verdict, notFound bool) (made bool, err error) {
 	for _, v := range verdicts {
+		if v.follower {
+			continue
+		}
 		made = made || v.err == nil
 		if v.err != nil && (err == nil || errors.Is(err, block.Unavailable)) {
 			err = v.err
@@ -276,6 +325,13 @@ func (e *Engine) changeDone(c *change, verdicts []verdict) {
 		e.changes++
 		if c.made != nil {
 			c.made()
+		}
+	}
+	for _, v := range verdicts {
+		if j := v.l.joining; v.follower && v.err == nil && j != nil && !made {
+			v.l.fail(c.what + " was carried out there, and on no replica that counts")
+		} else if v.follower && v.err == nil && j != nil && c.followed != nil {
+			c.followed(j)
 		}
 	}
 	e.changing = ""

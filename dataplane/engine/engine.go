@@ -190,6 +190,8 @@ type Engine struct {
 	resync    *resync
 	frozen    int // holders of the write stop (snapshot, rebuild start)
 	onQuiet   []func()
+	// onRebuildPaused is the change that waits for the rebuild under way, nil if none does.
+	onRebuildPaused func()
 	// onDropClosed waits until no drop is open.
 	onDropClosed []func()
 	// changing is the change of the replicas' chains that is under way, empty for none; purge the

@@ -325,12 +325,6 @@ func TestRebuild(t *testing.T) {
 	if last := target.log[len(target.log)-1]; last != "write 65536+4096" {
 		t.Errorf("the target was sent %q", last)
 	}
-	snap := make(chan error, 1)
-	g.proc.Post(engine.TakeSnapshot{Request: wire.SnapshotRequest{Name: "s"}, Reply: func(err error) { snap <- err }})
-	g.until("snapshot refused during a rebuild", func() bool { return len(snap) == 1 })
-	if err := <-snap; err == nil {
-		t.Error("a snapshot was taken during a rebuild")
-	}
 	target.release()
 	g.until("x is RW", func() bool { return g.modes() == "a=RW x=RW" })
 	for _, off := range []int64{0, 65536} {

@@ -246,7 +246,7 @@ func (j *importJob) prepare() {
 // then.
 func (j *importJob) checkName() {
 	q := &wire.ControlRequest{Check: true, Snapshot: &wire.SnapshotRequest{Name: j.mark.Name}}
-	j.e.askAll(q, func(verdicts []verdict) {
+	j.e.askAll(q, nil, func(verdicts []verdict) {
 		for _, v := range verdicts {
 			if isRefusal(v.err) {
 				j.fail(v.err)

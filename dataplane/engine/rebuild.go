@@ -21,8 +21,12 @@ type rebuildJob struct {
 	// shape is what the source's chain was at the beginning: whoever takes over must have the same.
 	shape *wire.ChainDescription
 	// same: source and target can differ in known regions only.
-	same   bool
-	stage  rebuildStage
+	same  bool
+	stage rebuildStage
+	// paused: a change of the chain is made, or waits for what is under way. lost is what is to be
+	// done then about the source, which was lost meanwhile.
+	paused bool
+	lost   func()
 	dead   bool
 	status *Rebuild
 	reply  func(error)
@@ -420,6 +424,15 @@ func (j *rebuildJob) takeOver(reason string) {
 	old := j.source
 	j.tried |= old.bit()
 	j.source = nil
+	if j.paused {
+		j.lost = func() { j.replace(old, reason) } // the chain of who takes over is about to change
+		return
+	}
+	j.replace(old, reason)
+}
+
+// replace looks for another source.
+func (j *rebuildJob) replace(old *link, reason string) {
 	for _, l := range j.e.links {
 		if l == nil || l.mode != RW || l.phase != sessionReady || j.tried&l.bit() != 0 {
 			continue

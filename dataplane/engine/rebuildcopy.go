@@ -19,7 +19,7 @@ const rebuildWidthBusy = 2
 func (j *rebuildJob) width() int {
 	busy := rebuildWidthBusy * max(1, j.e.options.RebuildConcurrency)
 	switch {
-	case j.dead || j.source == nil || j.stage != stageCopying:
+	case j.dead || j.paused || j.source == nil || j.stage != stageCopying:
 		return 0
 	case j.e.foreground > 0:
 		return busy
@@ -36,6 +36,7 @@ func (j *rebuildJob) progress(percent int, done, total int64) {
 // rebuildMore is called at the end of every step: the budget or the user may have left room, a
 // purge may have paused.
 func (e *Engine) rebuildMore() {
+	e.rebuildPaused()
 	j := e.rebuilding()
 	switch {
 	case j == nil:
@@ -47,9 +48,9 @@ func (e *Engine) rebuildMore() {
 }
 
 // filesAtRest reports that nothing of the engine's own changes the files: no piece of a purge, no
-// repair of a torn region.
+// repair of a torn region, no change of the chain.
 func (e *Engine) filesAtRest() bool {
-	return (e.purge == nil || e.purge.waiting == 0) && e.repairing == nil
+	return e.changing == "" && (e.purge == nil || e.purge.waiting == 0) && e.repairing == nil
 }
 
 // rebuildDue is when the budget lets the rebuild go on.

@@ -45,9 +45,10 @@ func (e *Engine) takeSnapshot(m TakeSnapshot) {
 		m.Reply(err)
 		return
 	}
-	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true,
-		request: &wire.ControlRequest{Snapshot: &m.Request},
-		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
+	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true, beside: true,
+		request:  &wire.ControlRequest{Snapshot: &m.Request},
+		followed: func(j *rebuildJob) { j.rotated(&m.Request) },
+		made:     e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }
 
 func (e *Engine) removeSnapshot(m RemoveSnapshot) {
@@ -55,7 +56,7 @@ func (e *Engine) removeSnapshot(m RemoveSnapshot) {
 		m.Reply(fmt.Errorf("%w: %s is what the volume holds now, not a snapshot", block.Invalid, HeadName))
 		return
 	}
-	e.change(&change{what: "removal of snapshot " + m.Name, notFound: true,
+	e.change(&change{what: "removal of snapshot " + m.Name, notFound: true, beside: true,
 		request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
 		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
 }

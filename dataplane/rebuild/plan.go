@@ -73,6 +73,8 @@ type Plan struct {
 	done   int64
 	total  int64
 	verify int64 // number of the next piece to verify
+	// recheck are pieces that may have changed after they were verified; nil: none.
+	recheck pieceSet
 	// sources counts those that have taken over. mixed: one has when everything was brought.
 	sources int
 	mixed   bool
@@ -140,10 +142,47 @@ func (p *Plan) Differs(off, n int64) {
 	}
 }
 
+// verifyAgain has what was verified of a range verified once more, after everything else.
+func (p *Plan) verifyAgain(off, n int64) {
+	for k := off / PieceSize; k*PieceSize < off+n && k < p.verify; k++ {
+		if p.recheck == nil {
+			p.recheck = newPieceSet(p.size)
+		}
+		p.recheck.add(k*PieceSize, 1)
+	}
+}
+
+// Rotated is called when a snapshot has turned the heads of source and target into layers, each
+// below an empty head, and no piece is under way. The layer that was the head goes on as it is; the
+// new head can differ only in what Differs was told of, so that it is made equal there when all
+// else is complete. Branches are numbered behind it.
+func (p *Plan) Rotated() {
+	head := *p.head()
+	for p.agains > 0 {
+		piece, _ := p.takeAgain()
+		p.retry = append(p.retry, piece)
+	}
+	for i := range p.layers {
+		if p.layers[i].Branch {
+			p.layers[i].number++
+		}
+	}
+	for i := range p.retry {
+		if p.retry[i].Layer > head.number {
+			p.retry[i].Layer++
+		}
+	}
+	p.layers = append(p.layers, Layer{Mode: Regions, Size: p.size, number: head.number + 1})
+	for k := p.delta.from(0); k >= 0; k = p.delta.from(k + 1) {
+		p.total += PieceSize
+	}
+}
+
 // Again adds a range in which the target's head has what the source's has not, whether or not it
 // was copied: these pieces are handed out next, to be compared. CopyDone may become false by it.
 func (p *Plan) Again(off, n int64) {
 	p.Differs(off, n)
+	p.verifyAgain(off, min(n, p.size-off))
 	if p.mixed { // the head alone cannot be made equal to that of another source
 		p.TakeOver()
 		return
@@ -202,6 +241,9 @@ func (p *Plan) Begin() {
 	switch l.Mode {
 	case Regions:
 		p.pieces = append(pieceSet(nil), p.delta...)
+		for k := p.delta.from(0); k >= 0; k = p.delta.from(k + 1) {
+			p.verifyAgain(k*PieceSize, 1)
+		}
 	case Compare:
 		p.pieces, p.next = newPieceSet(p.size), 0
 	case Copy:
@@ -267,13 +309,8 @@ func (p *Plan) take() (piece Piece, ok bool) {
 		p.retry = p.retry[:n-1]
 		return piece, true
 	}
-	if p.agains > 0 {
-		n := p.again.from(0)
-		p.again[n/64] &^= 1 << (n % 64)
-		p.agains--
-		off := n * PieceSize
-		return Piece{Layer: p.head().number, Off: off, Len: min(PieceSize, p.head().Size-off), Locked: true,
-			Compare: true}, true
+	if piece, ok := p.takeAgain(); ok {
+		return piece, true
 	}
 	if !p.begun {
 		return Piece{}, false
@@ -305,6 +342,19 @@ func (p *Plan) take() (piece Piece, ok bool) {
 			return Piece{Layer: p.layers[p.layer].number, Off: off, Len: end - off, Locked: locked, Compare: true}, true
 		}
 	}
+}
+
+// takeAgain returns a piece of the head to be compared once more.
+func (p *Plan) takeAgain() (piece Piece, ok bool) {
+	if p.agains == 0 {
+		return piece, false
+	}
+	n := p.again.from(0)
+	p.again[n/64] &^= 1 << (n % 64)
+	p.agains--
+	off := n * PieceSize
+	return Piece{Layer: p.head().number, Off: off, Len: min(PieceSize, p.head().Size-off), Locked: true,
+		Compare: true}, true
 }
 
 // Retry hands a piece out again, unless it is to be copied as another source had it: its layer is
@@ -364,11 +414,16 @@ func (p *Plan) NextVerify() (off, n int64, ok bool) {
 		}
 	}
 	off = p.verify * PieceSize
-	if off >= p.size {
+	if off < p.size {
+		p.verify++
+		return off, min(PieceSize, p.size-off), true
+	}
+	k := p.recheck.from(0)
+	if k < 0 {
 		return 0, 0, false
 	}
-	p.verify++
-	return off, min(PieceSize, p.size-off), true
+	p.recheck[k/64] &^= 1 << (k % 64)
+	return k * PieceSize, min(PieceSize, p.size-k*PieceSize), true
 }
 
 // verifyShare is the part of the progress bar that stands for the final comparison, in percent.
