@@ -110,3 +110,52 @@ func TestAttachmentDeletion(t *testing.T) {
 		expect(t, tt.name, asked(t, worldOf(t, objects...), "volumeattachments", tt.attachment, nil), tt.want)
 	}
 }
+
+// TestInstanceManagerDeletion: an instance manager in whose Pod processes run stays, unless its
+// node is lost.
+func TestInstanceManagerDeletion(t *testing.T) {
+	process := func(state v1beta2.InstanceState) map[string]v1beta2.InstanceProcess {
+		return map[string]v1beta2.InstanceProcess{"v-e-0": {Status: v1beta2.InstanceProcessStatus{State: state}}}
+	}
+	manager := func(status v1beta2.InstanceManagerStatus) *v1beta2.InstanceManager {
+		return named(&v1beta2.InstanceManager{}, "im", nil, func(im *v1beta2.InstanceManager) {
+			im.Spec.NodeID, im.Status = "n-one", status
+		})
+	}
+	running := process(v1beta2.InstanceStateRunning)
+	serves := manager(v1beta2.InstanceManagerStatus{InstanceEngines: running})
+	leaving := deleting(serves.DeepCopy())
+	leaving.Finalizers = finalizer
+	up := named(nodeWith(), "n-one", nil, nil)
+	down := named(nodeWith(), "n-one", nil, func(n *v1beta2.Node) {
+		n.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionFalse,
+			Reason: v1beta2.NodeReasonKubernetesNodeGone}}
+	})
+	const refused = "serves engines and replicas (v-e-0)"
+	for _, tt := range []struct {
+		name string
+		im   *v1beta2.InstanceManager
+		node *v1beta2.Node
+		want string
+	}{
+		{"an engine runs", serves, up, refused},
+		{"a replica starts", manager(v1beta2.InstanceManagerStatus{
+			InstanceReplicas: process(v1beta2.InstanceStateStarting)}), up, refused},
+		{"of an older kind", manager(v1beta2.InstanceManagerStatus{
+			LegacyInstanceManagerStatus: v1beta2.LegacyInstanceManagerStatus{Instances: running}}), up, refused},
+		{"nobody hears from it", manager(v1beta2.InstanceManagerStatus{
+			CurrentState: v1beta2.InstanceManagerStateUnknown, InstanceEngines: running}), up, refused},
+		{"its processes have ended", manager(v1beta2.InstanceManagerStatus{
+			InstanceEngines: process(v1beta2.InstanceStateError)}), up, ""},
+		{"nothing runs", manager(v1beta2.InstanceManagerStatus{}), up, ""},
+		{"its node is lost", serves, down, ""},
+		{"its node is gone", serves, nil, ""},
+		{"asked for again", leaving, up, ""},
+	} {
+		var objects []client.Object
+		if tt.node != nil {
+			objects = append(objects, tt.node)
+		}
+		expect(t, tt.name, asked(t, worldOf(t, objects...), "instancemanagers", tt.im, nil), tt.want)
+	}
+}

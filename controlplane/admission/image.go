@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -56,12 +57,19 @@ func CheckEngineImageDeletion(ei *v1beta2.EngineImage, defaultImage string) erro
 var instanceManagers = kind[*v1beta2.InstanceManager]{
 	plural:     "instancemanagers",
 	create:     func() *v1beta2.InstanceManager { return &v1beta2.InstanceManager{} },
-	onValidate: createUpdate,
+	onValidate: allThree,
 	onMutate:   createUpdate,
 	mutator:    mutateInstanceManager,
-	checker: func(_ context.Context, _ world, r request[*v1beta2.InstanceManager]) error {
-		if r.created() {
+	checker: func(ctx context.Context, w world, r request[*v1beta2.InstanceManager]) error {
+		switch {
+		case r.created():
 			return CheckInstanceManager(r.new)
+		case r.deleted():
+			node, err := find(ctx, w, r.old.Spec.NodeID, &v1beta2.Node{})
+			if err != nil {
+				return err
+			}
+			return CheckInstanceManagerDeletion(r.old, node)
 		}
 		if CheckInstanceManager(r.old) != nil {
 			return nil // one of an older version, which has to be changed and deleted all the same
@@ -108,4 +116,27 @@ func CheckInstanceManager(im *v1beta2.InstanceManager) error {
 		return invalid("instance manager %s has no data engine", im.Name)
 	}
 	return nil
+}
+
+// CheckInstanceManagerDeletion refuses to delete an instance manager whose Pod has processes: they
+// would count as ended while they serve until the Pod has followed. node is nil if it is gone.
+func CheckInstanceManagerDeletion(im *v1beta2.InstanceManager, node *v1beta2.Node) error {
+	if im.DeletionTimestamp != nil || condition.NodeDown(node) {
+		return nil
+	}
+	var serving []string
+	for _, list := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas,
+		im.Status.Instances} {
+		for name, p := range list {
+			if p.Status.State != v1beta2.InstanceStateError && p.Status.State != v1beta2.InstanceStateStopped {
+				serving = append(serving, name)
+			}
+		}
+	}
+	if len(serving) == 0 {
+		return nil
+	}
+	return forbidden("instance manager %s serves engines and replicas (%s): to start it anew delete its Pod "+
+		"(kubectl -n %s delete pod %s), volumes go on; one that is not used any more goes by itself",
+		im.Name, some(serving), im.Namespace, im.Name)
 }

@@ -17,7 +17,7 @@ func TestRules(t *testing.T) {
 	const three, two, ends = "[CREATE UPDATE DELETE]", "[CREATE UPDATE]", "[CREATE DELETE]"
 	want := []struct{ kind, checked, completed string }{
 		{"volumes", three, two}, {"engines", three, two}, {"replicas", three, two}, {"engineimages", ends, two},
-		{"instancemanagers", two, two}, {"nodes", three, two}, {"settings", three, two},
+		{"instancemanagers", three, two}, {"nodes", three, two}, {"settings", three, two},
 		{"volumeattachments", three, two}, {"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
 		{"backuptargets", three, two},
 	}
@@ -58,12 +58,6 @@ func TestUnreadableObjectsAreRefused(t *testing.T) {
 	if _, err := byPlural("pods"); err == nil {
 		t.Error("there are rules for Pods")
 	}
-}
-
-// TestInstanceManagerDeletion: an instance manager can be deleted always, as its Pod can.
-func TestInstanceManagerDeletion(t *testing.T) {
-	im := named(&v1beta2.InstanceManager{}, "im", nil, nil)
-	expect(t, "instance manager", asked(t, worldOf(t, standing()...), "instancemanagers", im, nil), "")
 }
 
 // TestChangesUnderDeletion: the finalizer of a node and of an attachment can be taken away whatever
