@@ -125,6 +125,9 @@ func upgrade(now time.Time, e *v1beta2.Engine, im *v1beta2.InstanceManager, s se
 	case known && !errors.Is(h.err, instance.ErrUnsettled):
 		return notHandedOver(now, e, h.err)
 	}
+	if im.Status.ClosedPod != "" {
+		return loop.Decision{} // whoever took over would end with the Pod
+	}
 	if err := cannotHandOver(im); err != nil {
 		return notHandedOver(now, e, err)
 	}

@@ -63,6 +63,7 @@ func TestHandOverOfAnEngine(t *testing.T) {
 		{"another attempt", func(e *v1beta2.Engine, _ *seen) {
 			e.Spec.UpgradeAttempt, e.Status.FailedUpgradeAttempt = 2, 1
 		}, order, 1},
+		{"its Pod is about to end", func(_ *v1beta2.Engine, s *seen) { s.Managers[0].Status.ClosedPod = "pod-uid" }, "", 0},
 		{"its process has ended while it is replaced", func(_ *v1beta2.Engine, s *seen) {
 			s.HandOverKnown = true
 			s.Managers[0].Status.InstanceEngines = nil
