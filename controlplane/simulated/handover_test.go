@@ -44,6 +44,9 @@ const (
 	newDies
 	// oldDies: the old engine dies before it gives the volume away.
 	oldDies
+	// takesBack: the old engine has stopped serving when it learns that the new one does not take the
+	// volume, and serves again.
+	takesBack
 )
 
 // image makes an engine image that is on every node.
@@ -99,6 +102,10 @@ func (w *world) replace(im *v1beta2.InstanceManager, p instance.Process) error {
 		w.end(old, "killed while it hands over")
 		return fmt.Errorf("the old engine has ended")
 	}
+	if how == takesBack && old.alive() && old.engine != nil && old.engine.contact {
+		old.engine.takeBack()
+		return fmt.Errorf("the old engine has taken the volume back")
+	}
 	next := w.newProcess(at, p)
 	next.state = v1beta2.InstanceStateRunning
 	if !old.alive() || old.engine == nil || old.engine.ended || how == refuses || !w.takeOver(old.engine, next) {
@@ -117,6 +124,19 @@ func (w *world) replace(im *v1beta2.InstanceManager, p instance.Process) error {
 		return fmt.Errorf("%w: the answer is lost", instance.ErrUnsettled)
 	}
 	return nil
+}
+
+// takeBack has an engine begin anew, as after its start: it knows its replicas' states a moment
+// later.
+func (s *serving) takeBack() {
+	s.told.Replicas = nil
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.w.after(s.w.between(time.Second, 3*time.Second), func() {
+		if !s.ended {
+			s.publish()
+		}
+	})
 }
 
 // takeOver makes p the engine of a volume, if it reaches exactly the members.

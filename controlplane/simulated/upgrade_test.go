@@ -154,9 +154,15 @@ func TestLiveUpgradeIsNotBegun(t *testing.T) {
 // TestLiveUpgradeIsGivenUp: an engine that refuses all the time keeps the volume, and the wish is
 // taken back.
 func TestLiveUpgradeIsGivenUp(t *testing.T) {
+	for _, how := range []outcome{refuses, takesBack} {
+		givenUp(t, how)
+	}
+}
+
+func givenUp(t *testing.T, how outcome) {
 	scene(t, 3, func(t *testing.T, w *world) {
 		w.attached(3)
-		w.outcomes = func() outcome { return refuses }
+		w.outcomes = func() outcome { return how }
 		w.wantImage(nextImage)
 		w.run(10 * time.Minute)
 		w.expect(`attached healthy at "n1"`)
@@ -205,7 +211,7 @@ func TestAnyUpgradeEndsOnOneImage(t *testing.T) {
 // upgradedAmongFaults draws what becomes of a volume whose image is changed.
 func (w *world) upgradedAmongFaults() {
 	w.attached(1 + w.rng.IntN(3))
-	w.outcomes = func() outcome { return outcome(w.rng.IntN(int(oldDies) + 1)) }
+	w.outcomes = func() outcome { return outcome(w.rng.IntN(int(takesBack) + 1)) }
 	for range 2 + w.rng.IntN(10) {
 		switch w.rng.IntN(6) {
 		case 0, 1:

@@ -97,7 +97,12 @@ func (p *pass) upgrade() loop.Change {
 		if why == "" && (!p.synced() || p.rebuilding()) {
 			why = "a replica is not in sync"
 		}
-		if why != "" {
+		switch {
+		case why == "":
+		case have.Status == v1beta2.ConditionTrue: // its time goes on
+			p.noteUpgrade(v1beta2.ConditionTrue, ReasonUpgradeRuns, "the upgrade to "+p.image+" was interrupted: "+why)
+			return p.endUpgrade()
+		default:
 			p.noteUpgrade(v1beta2.ConditionUnknown, ReasonUpgradeWaits, "waits for an upgrade to "+p.image+": "+why)
 			return p.endUpgrade()
 		}
