@@ -60,6 +60,8 @@ type seen struct {
 	// DefaultImage is the image new instances use.
 	DefaultImage string
 	Settings     PodSettings
+	// Plaintext is read while there is no Pod.
+	Plaintext Plaintext
 	// Refused is what the API server says against the next Pod, which was tried and not made; empty
 	// if nothing.
 	Refused string
@@ -147,7 +149,7 @@ func observe(now time.Time, im *v1beta2.InstanceManager, s seen) {
 		condition(v1beta2.InstanceManagerConditionNodeReady, v1beta2.ConditionTrue, "", "")
 	}
 	observeDrain(condition, st, s)
-	observeCertificates(condition, st, s.CertificateProblem)
+	observeCertificates(condition, st, s)
 	p := stateOf(s, st)
 	st.CurrentState = p.state
 	noteClosed(im, s)
@@ -250,13 +252,17 @@ func notAnswering(im *v1beta2.InstanceManager, pod *corev1.Pod) string {
 // observeCertificates tells of a secret that cannot be used: connections are then plaintext, or go
 // on with what it was before.
 func observeCertificates(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
-	st *v1beta2.InstanceManagerStatus, problem error) {
+	st *v1beta2.InstanceManagerStatus, s seen) {
 	const kind = v1beta2.InstanceManagerConditionCertificateUsable
 	told := slices.ContainsFunc(st.Conditions, func(c v1beta2.Condition) bool { return c.Type == kind })
 	switch {
-	case problem != nil:
+	case s.CertificateProblem != nil:
 		condition(kind, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonBadSecret,
-			"Secret "+naming.SecretGRPCTLS+" cannot be used; correct it or delete it: "+problem.Error())
+			"Secret "+naming.SecretGRPCTLS+" cannot be used; correct it or delete it: "+s.CertificateProblem.Error())
+	case s.Plaintext.Wait:
+		condition(kind, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonNoCertificate,
+			"there is no Secret "+naming.SecretGRPCTLS+" yet, without which nobody is answered: the Pod is made when there is; the "+
+				"leading manager makes the Secret, and its log says what is in the way")
 	case told:
 		condition(kind, v1beta2.ConditionTrue, "", "")
 	}
@@ -302,6 +308,8 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 		return loop.Decision{}, im.Status.CurrentState != v1beta2.InstanceManagerStateRunning
 	case s.cordoned():
 		return loop.Decision{}, true
+	case s.Plaintext.Wait:
+		return loop.Decision{After: certificateRetry}, true
 	case now.Before(s.StartNotBefore):
 		return loop.Decision{After: s.StartNotBefore.Sub(now)}, true
 	case s.Refused != "":
@@ -316,6 +324,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 // nextPod is the Pod to make.
 func nextPod(im *v1beta2.InstanceManager, s seen) *corev1.Pod {
 	pod := podFor(im, s.Settings, s.cpu(im.Spec.Type).millis)
+	s.Plaintext.apply(pod)
 	if u := evictable(pod, s.Autoscaler); u != nil {
 		pod = u
 	}

@@ -1,7 +1,6 @@
 package instancemanager
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -470,27 +469,5 @@ func TestStorageIP(t *testing.T) {
 		if got := StorageIP(pod); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-	}
-}
-
-// TestCertificates: a secret that cannot be used is told, and so is that it can be again; nothing
-// is said without a secret.
-func TestCertificates(t *testing.T) {
-	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
-	find := func() v1beta2.Condition {
-		decide(now, im, s)
-		return v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionCertificateUsable)
-	}
-	if c := find(); c.Status != v1beta2.ConditionUnknown {
-		t.Errorf("without a secret: %+v", c)
-	}
-	s.CertificateProblem = errors.New("ca.crt holds no certificate")
-	if c := find(); c.Status != v1beta2.ConditionFalse || c.Reason != "BadSecret" ||
-		!strings.Contains(c.Message, "longhorn-grpc-tls") || !strings.Contains(c.Message, "ca.crt") {
-		t.Errorf("bad: %+v", c)
-	}
-	s.CertificateProblem = nil
-	if c := find(); c.Status != v1beta2.ConditionTrue || c.Message != "" {
-		t.Errorf("good again: %+v", c)
 	}
 }

@@ -45,6 +45,9 @@ type Config struct {
 	// Certificates, unless nil, says why the certificates for talking to instance managers cannot
 	// be used.
 	Certificates func() error
+	// Plaintext says what managers and a new instance manager have to do without certificates; nil:
+	// nothing.
+	Plaintext func(context.Context) (Plaintext, error)
 	// Budgets releases the disruption budgets of nodes that are drained.
 	Budgets *allocator.Budgets
 }
@@ -286,6 +289,11 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	r.gatherSettings(&s, values)
 	if err := r.gatherRemoval(ctx, im, &s); err != nil {
 		return seen{}, err
+	}
+	if s.Pod == nil && r.cfg.Plaintext != nil {
+		if s.Plaintext, err = r.cfg.Plaintext(ctx); err != nil {
+			return seen{}, err
+		}
 	}
 	if s.Refused, err = r.tryNext(ctx, im, s); err != nil {
 		return seen{}, err

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,4 +63,28 @@ func (p *Pods) NoteSecured(ctx context.Context, seen mtls.Pod) error {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name = p.Namespace, seen.Name
 	return p.Client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch))
+}
+
+// certificateRetry is how soon a Pod that waits for a certificate is decided again: a Secret wakes
+// nobody.
+const certificateRetry = 5 * time.Second
+
+// Plaintext says what a new instance manager does while there is no certificate.
+type Plaintext struct {
+	// For names those for whom it has to speak plaintext: images of managers that look for no
+	// certificate. Empty: it answers nobody before there is one.
+	For string
+	// Wait: there will be a certificate soon, and it is of no use to start before.
+	Wait bool
+}
+
+// apply has a Pod speak plaintext, or never: managers do not speak plaintext to it from the
+// beginning, as to one that has shown a certificate.
+func (p Plaintext) apply(pod *corev1.Pod) {
+	if p.For == "" {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, naming.AnnotationTLSSeen, "true")
+		return
+	}
+	c := &pod.Spec.Containers[0]
+	c.Args = append(c.Args, "--allow-plaintext", p.For)
 }

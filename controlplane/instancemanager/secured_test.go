@@ -2,6 +2,8 @@ package instancemanager
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/instancemanager/mtls"
 )
@@ -60,5 +64,57 @@ func TestPodsAt(t *testing.T) {
 	}
 	if err := pods.NoteSecured(t.Context(), mtls.Pod{Name: "gone", UID: "uid-gone"}); err == nil {
 		t.Error("a Pod that is gone has a note")
+	}
+}
+
+// TestCertificates: a secret that cannot be used is told, and so is that it can be again; nothing
+// is said without a secret.
+func TestCertificates(t *testing.T) {
+	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+	find := func() v1beta2.Condition {
+		decide(now, im, s)
+		return v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionCertificateUsable)
+	}
+	if c := find(); c.Status != v1beta2.ConditionUnknown {
+		t.Errorf("without a secret: %+v", c)
+	}
+	s.CertificateProblem = errors.New("ca.crt holds no certificate")
+	if c := find(); c.Status != v1beta2.ConditionFalse || c.Reason != "BadSecret" ||
+		!strings.Contains(c.Message, "longhorn-grpc-tls") || !strings.Contains(c.Message, "ca.crt") {
+		t.Errorf("bad: %+v", c)
+	}
+	s.CertificateProblem = nil
+	if c := find(); c.Status != v1beta2.ConditionTrue || c.Message != "" {
+		t.Errorf("good again: %+v", c)
+	}
+}
+
+// TestPodsWaitForACertificate: an instance manager is made when there is a certificate, or when
+// managers run that look for none; only then it may speak plaintext.
+func TestPodsWaitForACertificate(t *testing.T) {
+	next := func(p Plaintext) (*corev1.Pod, loop.Decision, v1beta2.Condition) {
+		im, s := manager(v1beta2.InstanceManagerStateStopped), world()
+		s.Pod, s.Processes, s.Plaintext = nil, nil, p
+		d := decide(now, im, s)
+		c := v1beta2.FindCondition(im.Status.Conditions, v1beta2.InstanceManagerConditionCertificateUsable)
+		create, ok := d.Do.(loop.Create)
+		if !ok {
+			return nil, d, c
+		}
+		return create.Object.(*corev1.Pod), d, c
+	}
+	const flag = "--allow-plaintext"
+	if pod, d, c := next(Plaintext{Wait: true}); pod != nil || d.After != certificateRetry || c.Reason != "NoCertificate" {
+		t.Errorf("there is none yet: %+v, condition %+v", d, c)
+	}
+	pod, _, _ := next(Plaintext{})
+	if pod == nil || slices.Contains(pod.Spec.Containers[0].Args, flag) ||
+		pod.Annotations[naming.AnnotationTLSSeen] != "true" {
+		t.Errorf("with a certificate: %+v", pod)
+	}
+	pod, _, _ = next(Plaintext{For: "ankole/manager:1"})
+	if pod == nil || !strings.Contains(strings.Join(pod.Spec.Containers[0].Args, " "), flag+" ankole/manager:1") ||
+		pod.Annotations[naming.AnnotationTLSSeen] != "" {
+		t.Errorf("beside older managers: %+v", pod)
 	}
 }

@@ -62,7 +62,7 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
-	keys := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Pod: cfg.PodName, Make: cfg.MutualTLS}
+	keys := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Make: cfg.MutualTLS}
 	if err := mgr.Add(keys); err != nil {
 		return nil, fmt.Errorf("register who renews certificates: %w", err)
 	}
@@ -85,8 +85,8 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 		instancemanager.New(instancemanager.Config{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
 			Close: processes.CloseIdle, Proxies: proxies,
-			Certificates: p.certificates.Problem,
-			Budgets:      allocator.NewBudgets(nil),
+			Certificates: p.certificates.Problem, Plaintext: p.plaintext,
+			Budgets: allocator.NewBudgets(nil),
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),

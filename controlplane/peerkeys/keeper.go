@@ -5,9 +5,9 @@
 // every Pod of a manager or instance manager; the authority's key is in longhorn-grpc-ca, which is
 // mounted nowhere.
 //
-// Nobody loses contact. The Secret is made when managers of this version run everywhere: these read
-// it by the API server where they have no file yet, so that an instance manager that has the file
-// already finds no manager without. What is renewed later works with what it replaces: a
+// Nobody loses contact. The Secret is made when all managers look for it: these read it by the API
+// server where they have no file yet, so that an instance manager that has the file already finds
+// no manager without. What is renewed later works with what it replaces: a
 // certificate by the same authority, and an authority after a time in which everybody has come to
 // trust both.
 package peerkeys
@@ -17,9 +17,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +30,9 @@ import (
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/instancemanager/mtls"
 )
+
+// FlagMutualTLS is the managers' flag that has them look for the Secret, and make it.
+const FlagMutualTLS = "mutual-tls"
 
 const (
 	// lookEvery is how often what is there is looked at; waitEvery, while it is not there.
@@ -46,8 +52,6 @@ type Keeper struct {
 	// Client reads and writes past every cache.
 	Client    client.Client
 	Namespace string
-	// Pod is the one of this manager.
-	Pod string
 	// Make has the Secret made where there is none. One that was made is renewed in any case.
 	Make bool
 
@@ -116,34 +120,65 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 	return true, k.write(ctx, peers)
 }
 
-// everywhere tells whether every manager is of this one's version: an older one would have to wait
-// for its node to have the Secret.
+// everywhere tells whether every manager finds the Secret by itself: another one would have to wait
+// for its node to have it.
 func (k *Keeper) everywhere(ctx context.Context) (bool, error) {
-	var pods corev1.PodList
-	if err := k.Client.List(ctx, &pods, client.InNamespace(k.Namespace),
-		client.MatchingLabels{"app": naming.AppManager}); err != nil {
-		return false, fmt.Errorf("list managers: %w", err)
+	images, err := Without(ctx, k.Client, k.Namespace)
+	if err != nil {
+		return false, err
 	}
-	images, ended := map[string]string{}, ""
-	for _, p := range pods.Items {
-		if p.DeletionTimestamp != nil {
-			ended = p.Name
-		}
-		for _, c := range p.Spec.Containers {
-			images[p.Name] = c.Image // as the cluster has it, which may differ from what was asked for
-		}
-	}
-	waiting := ended
-	for name, image := range images {
-		if image != images[k.Pod] {
-			waiting = name
-		}
-	}
+	waiting := strings.Join(images, ", ")
 	if waiting != "" && k.Make && waiting != k.waiting {
-		slog.Info("the Secret of managers and instance managers is made when all managers are of this version", "now", waiting)
+		slog.Info("the Secret of managers and instance managers is made when all managers look for it", "do not", waiting)
 	}
 	k.waiting = waiting
-	return waiting == "" && images[k.Pod] != "", nil
+	return waiting == "", nil
+}
+
+// Without returns the images of managers that do not look for the Secret by themselves, without
+// repetition: those of older versions, and those that were not told to (FlagMutualTLS). A manager
+// that has ended, or whose node is lost, speaks to nobody.
+func Without(ctx context.Context, c client.Reader, namespace string) (images []string, err error) {
+	var pods corev1.PodList
+	which := client.MatchingLabels{"app": naming.AppManager}
+	if err := c.List(ctx, &pods, client.InNamespace(namespace), which); err != nil {
+		return nil, fmt.Errorf("list managers: %w", err)
+	}
+	for _, p := range pods.Items {
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if ended || len(p.Spec.Containers) == 0 || looks(&p.Spec.Containers[0]) {
+			continue
+		}
+		lost, err := nodeLost(ctx, c, p.Spec.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		if !lost {
+			images = append(images, p.Spec.Containers[0].Image)
+		}
+	}
+	slices.Sort(images)
+	return slices.Compact(images), nil
+}
+
+// looks tells whether a manager's container is told to look for the Secret.
+func looks(c *corev1.Container) bool {
+	flag := "--" + FlagMutualTLS
+	return slices.Contains(c.Command, flag) || slices.Contains(c.Args, flag)
+}
+
+// nodeLost tells whether Kubernetes has lost contact with a node, or it is gone.
+func nodeLost(ctx context.Context, c client.Reader, name string) (bool, error) {
+	node := &corev1.Node{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("read node %s: %w", name, err)
+	}
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	}), nil
 }
 
 // stored is a Secret and what it was when it was read.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,10 +21,45 @@ import (
 
 const image = "ankole/manager:2"
 
-func manager(name, image string) *corev1.Pod {
+// manager is the Pod of a manager on a node, with these arguments.
+func manager(name, node, image string, args ...string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: name,
 		Labels: map[string]string{"app": naming.AppManager}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Image: image, Command: args}}}}
+}
+
+// nodeOf is a node whose condition Ready is this.
+func nodeOf(name string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+}
+
+// TestWithout is the table of managers that look for no Secret.
+func TestWithout(t *testing.T) {
+	ended := func(p *corev1.Pod) *corev1.Pod { p.Status.Phase = corev1.PodFailed; return p }
+	up := nodeOf("n", corev1.ConditionTrue)
+	for _, row := range []struct {
+		name    string
+		objects []client.Object
+		want    string
+	}{
+		{"all look", []client.Object{up, manager("a", "n", image, "--mutual-tls")}, "[]"},
+		{"one of another image looks too", []client.Object{up, manager("a", "n", image, "--mutual-tls"),
+			manager("b", "n", "ankole/manager:1", "daemon", "--mutual-tls")}, "[]"},
+		{"older ones", []client.Object{up, manager("a", "n", "ankole/manager:1"), manager("b", "n", "ankole/manager:1"),
+			manager("c", "n", "ankole/manager:0")}, "[ankole/manager:0 ankole/manager:1]"},
+		{"it has ended", []client.Object{up, ended(manager("a", "n", "ankole/manager:1"))}, "[]"},
+		{"its node is lost", []client.Object{nodeOf("n", corev1.ConditionUnknown),
+			manager("a", "n", "ankole/manager:1")}, "[]"},
+		{"its node is gone", []client.Object{manager("a", "n", "ankole/manager:1")}, "[]"},
+		{"its node is not ready", []client.Object{nodeOf("n", corev1.ConditionFalse), manager("a", "n", "ankole/manager:1")},
+			"[ankole/manager:1]"},
+	} {
+		c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(row.objects...).Build()
+		if got, err := Without(t.Context(), c, naming.Namespace); err != nil || fmt.Sprint(got) != row.want {
+			t.Errorf("%s: %v, %v, want %s", row.name, got, err, row.want)
+		}
+	}
 }
 
 // cluster is an API server with a clock; failing writes of a Secret of this name fail.
@@ -43,7 +79,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		return nil
 	}
 	inner := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
-	c.k = &Keeper{Namespace: naming.Namespace, Pod: "new", Make: true, now: func() time.Time { return c.at },
+	c.k = &Keeper{Namespace: naming.Namespace, Make: true, now: func() time.Time { return c.at },
 		Client: interceptor.NewClient(inner, interceptor.Funcs{
 			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				return errors.Join(refuse(o), orNil(refuse(o) == nil, func() error { return w.Create(ctx, o, opts...) }))
@@ -96,19 +132,14 @@ func (c *cluster) seen() state {
 
 // TestMadeWhenAllManagersAreNew: not while an older manager runs, nor where it is switched off.
 func TestMadeWhenAllManagersAreNew(t *testing.T) {
-	old := manager("old", "ankole/manager:1")
-	c := newCluster(t, manager("new", image), old)
+	old := manager("old", "n", "ankole/manager:1")
+	c := newCluster(t, nodeOf("n", corev1.ConditionTrue), manager("new", "n", image, "--mutual-tls"), old)
 	if c.look() {
 		t.Error("made while an older manager runs")
 	}
 	if err := c.k.Client.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	c.k.Pod = "unknown"
-	if c.look() {
-		t.Error("made though this manager does not know its own version")
-	}
-	c.k.Pod = "new"
 	c.k.Make = false
 	if c.look() {
 		t.Error("made though switched off")
@@ -130,7 +161,8 @@ func TestMadeWhenAllManagersAreNew(t *testing.T) {
 
 // TestUsersSecretStays: one that a user has made is never touched.
 func TestUsersSecretStays(t *testing.T) {
-	c := newCluster(t, manager("new", image), &corev1.Secret{Data: map[string][]byte{"tls.crt": []byte("x")},
+	c := newCluster(t, manager("new", "n", image, "--mutual-tls"), &corev1.Secret{
+		Data:       map[string][]byte{"tls.crt": []byte("x")},
 		ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: naming.SecretGRPCTLS}})
 	if !c.look() || string(c.secret(naming.SecretGRPCTLS).Data["tls.crt"]) != "x" {
 		t.Error("a user's Secret was changed")
@@ -140,7 +172,7 @@ func TestUsersSecretStays(t *testing.T) {
 // TestEveryWriteMayFail: for decades, with writes of either Secret that fail for days, processes
 // accept each other whatever of the last day they have seen.
 func TestEveryWriteMayFail(t *testing.T) {
-	c := newCluster(t, manager("new", image))
+	c := newCluster(t, manager("new", "n", image, "--mutual-tls"))
 	c.look()
 	var h history
 	h.add(t, c.seen(), c.at)
@@ -164,7 +196,7 @@ func TestEveryWriteMayFail(t *testing.T) {
 
 // TestAuthoritysSecretIsLost: it is made anew, and nobody is refused meanwhile.
 func TestAuthoritysSecretIsLost(t *testing.T) {
-	c := newCluster(t, manager("new", image))
+	c := newCluster(t, manager("new", "n", image, "--mutual-tls"))
 	c.look()
 	before := c.seen()
 	if err := c.k.Client.Delete(t.Context(), c.secret(naming.SecretGRPCCA)); err != nil {

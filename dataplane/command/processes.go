@@ -129,7 +129,11 @@ func certificates(log *slog.Logger) *mtls.Source {
 	if dir == "" {
 		return nil
 	}
-	return mtls.Open(hostpath.Resolve(dir), log)
+	source := mtls.Open(hostpath.Resolve(dir), log)
+	if os.Getenv("ANKOLE_TLS") == "required" {
+		source.Require()
+	}
+	return source
 }
 
 func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {

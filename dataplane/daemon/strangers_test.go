@@ -39,14 +39,9 @@ func TestStrangersAtAControlInterface(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	dir, foreign := t.TempDir(), t.TempDir()
 	mtlstest.NewAuthority(t).Write(t, foreign, mtlstest.Named(mtls.PeerName, ""))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	e := &counting{}
-	s, err := serveControl(address, identity{"vol", "e"}, mtls.Open(dir, quiet), true, func(s *grpc.Server) {
+	e, address := &counting{}, freeAddress(t)
+	source := mtls.Open(dir, quiet)
+	s, err := serveControl(address, identity{"vol", "e"}, source, true, func(s *grpc.Server) {
 		enginev1.RegisterEngineServer(s, e)
 	})
 	if err != nil {
@@ -82,6 +77,13 @@ func TestStrangersAtAControlInterface(t *testing.T) {
 		t.Fatal("without certificates everybody is answered: ", err)
 	}
 	before := *e
+	source.Require() // as an engine is told that must not speak plaintext
+	for _, how := range []func(context.Context, string) (net.Conn, error){plain, source.DialInstance,
+		mtls.Open(foreign, quiet).DialInstance} {
+		if err := ask(dial(how)); status.Code(err) != codes.Unavailable {
+			t.Error("before there is a certificate: ", err)
+		}
+	}
 	mtlstest.NewAuthority(t).Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 	for name, c := range map[string]enginev1.EngineClient{
 		"in plaintext": dial(plain), "with a certificate of his own": dial(mtls.Open(foreign, quiet).DialInstance),

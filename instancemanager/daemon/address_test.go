@@ -33,8 +33,8 @@ func TestC15(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cmd := exec.Command(instancetest.Binary(t), "daemon", "--logs-dir", dir, "--witness-socket",
-		filepath.Join(dir, "s.sock"))
+	cmd := exec.Command(instancetest.Binary(t), "daemon", "--allow-plaintext", "tests", "--logs-dir", dir,
+		"--witness-socket", filepath.Join(dir, "s.sock"))
 	cmd.Env = append(os.Environ(), daemonMarker+"=1")
 	var said strings.Builder
 	cmd.Stderr = &said

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/logwriter"
 )
@@ -27,8 +29,11 @@ type Config struct {
 	LogsDir string
 	// PortRange is FIRST-LAST, where instances get their ports from.
 	PortRange string
-	// TLSDir holds ca.crt, tls.crt and tls.key; empty or without them: plaintext.
+	// TLSDir holds ca.crt, tls.crt and tls.key. Before they are there nobody is answered, but see
+	// AllowPlaintext.
 	TLSDir string
+	// AllowPlaintext has connections be plaintext while there is no certificate; it says for whom.
+	AllowPlaintext string
 	// WitnessSocket is the unix socket for engines; empty: one in the directory for temporary
 	// files, named by the address the instance manager listens at.
 	WitnessSocket string
@@ -68,11 +73,26 @@ func (c *Config) validate() (process.PortRange, error) {
 	if c.LogsDir == "" {
 		return process.PortRange{}, fmt.Errorf("--logs-dir is empty: name the directory for instance logs")
 	}
+	if c.TLSDir == "" && c.AllowPlaintext == "" {
+		return process.PortRange{}, fmt.Errorf("no certificate: name its directory (--tls-dir, environment TLS_DIR), or for whom " +
+			"connections may be plaintext (--allow-plaintext)")
+	}
 	ports, err := process.ParsePortRange(c.PortRange)
 	if err != nil {
 		return process.PortRange{}, fmt.Errorf("--port-range: %w", err)
 	}
 	return ports, nil
+}
+
+// certificates are required, unless plaintext is allowed.
+func (c *Config) certificates(log *slog.Logger) *mtls.Source {
+	s := mtls.Open(hostpath.Resolve(c.TLSDir), log)
+	if c.AllowPlaintext == "" {
+		s.Require()
+	} else {
+		log.Warn("connections are plaintext while there is no certificate", "for", c.AllowPlaintext)
+	}
+	return s
 }
 
 // instanceEnvironment is what every instance gets on top of the inherited variables.
@@ -81,6 +101,9 @@ func (c *Config) instanceEnvironment(socket string) []string {
 		"ANKOLE_HANDOVER=" + handOverDir(socket)}
 	if c.TLSDir != "" {
 		env = append(env, "ANKOLE_TLS_DIR="+c.TLSDir)
+	}
+	if c.AllowPlaintext == "" {
+		env = append(env, "ANKOLE_TLS=required")
 	}
 	if c.PodIP != "" {
 		env = append(env, "POD_IP="+c.PodIP)
@@ -122,7 +145,7 @@ func Command() *cobra.Command {
 	}
 	root.PersistentFlags().BoolVar(&cfg.Debug, "debug", false, "log more")
 	root.PersistentFlags().StringVar(&cfg.TLSDir, "tls-dir", os.Getenv("TLS_DIR"),
-		"directory with ca.crt, tls.crt and tls.key (environment TLS_DIR); without them: plaintext")
+		"directory with ca.crt, tls.crt and tls.key (environment TLS_DIR); before they are there nobody is answered")
 	daemon := &cobra.Command{
 		Use:   "daemon",
 		Short: "Serve until SIGINT or SIGTERM, then stop all instances",
@@ -140,6 +163,8 @@ func Command() *cobra.Command {
 		"address to serve at; a wildcard host means the Pod's address (POD_IP)")
 	flags.StringVar(&cfg.LogsDir, "logs-dir", defaultLogsDir, "directory for the logs of instances")
 	flags.StringVar(&cfg.PortRange, "port-range", defaultPortRange, "ports for instances, FIRST-LAST")
+	flags.StringVar(&cfg.AllowPlaintext, "allow-plaintext", "",
+		"speak plaintext while there is no certificate, and for whom: the images of managers that have none")
 	flags.StringVar(&cfg.WitnessSocket, "witness-socket", "",
 		"unix socket where engines ask the witness (default: in the directory for temporary files)")
 	root.AddCommand(daemon)

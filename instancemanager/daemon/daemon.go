@@ -18,7 +18,6 @@ import (
 
 	"ankole.storage/hostpath"
 	"ankole.storage/instancemanager/keeper"
-	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/proxy"
 	"ankole.storage/instancemanager/server"
@@ -58,7 +57,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	left := newLeftovers(hostpath.Resolve(deviceDir), log)
 	defer left.close()
-	certificates := mtls.Open(hostpath.Resolve(cfg.TLSDir), log)
+	certificates := cfg.certificates(log)
 	processes, err := process.New(process.Config{
 		Gone:         func(name string) { kept.Abandon(name); left.remove(name) },
 		Kept:         kept.HeldElsewhere,

@@ -91,6 +91,25 @@ func launchAt(t *testing.T, ip string, d *mtls.Dialer, flags []string, env ...st
 // launchWriting is launchAt, with an output of the caller's choice, nil for the test's log.
 func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, flags []string, env ...string) *program {
 	t.Helper()
+	p := begin(t, output, ip, append([]string{"--allow-plaintext", "tests"}, flags...), env...)
+	p.dial(t, d)
+	return p
+}
+
+// dial waits until the instance manager serves, by d.
+func (p *program) dial(t *testing.T, d *mtls.Dialer) {
+	t.Helper()
+	var err error
+	if p.client, err = client.Dial(p.ip+":8500", d); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.client.Close() })
+	wait.Until(t, "the instance manager serves", func() bool { return p.client.Check(t.Context()) == nil })
+}
+
+// begin starts the instance manager, and does not wait until it serves.
+func begin(t *testing.T, output *os.File, ip string, flags []string, env ...string) *program {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "im") // short: unix sockets have short paths
 	if err != nil {
 		t.Fatal(err)
@@ -132,11 +151,6 @@ func launchWriting(t *testing.T, output *os.File, ip string, d *mtls.Dialer, fla
 			t.Errorf("the instance manager wrote what no process may: %v, %v", faults, err)
 		}
 	})
-	if p.client, err = client.Dial(p.ip+":8500", d); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.client.Close() })
-	wait.Until(t, "the instance manager serves", func() bool { return p.client.Check(t.Context()) == nil })
 	return p
 }
 
@@ -285,13 +299,15 @@ func TestStopped(t *testing.T) {
 func TestSecondDaemon(t *testing.T) {
 	p := launch(t)
 	p.create(t, "demo-r-1", instancetest.Serve)
-	second := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8500", "--logs-dir", t.TempDir())
+	second := exec.Command(instancetest.Binary(t), "daemon", "--allow-plaintext", "tests", "--listen", "0.0.0.0:8500",
+		"--logs-dir", t.TempDir())
 	second.Env = append(os.Environ(), daemonMarker+"=1", "POD_IP="+p.ip)
 	out, err := second.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "listen at "+p.ip+":8500: ") {
 		t.Errorf("%v: %s", err, out)
 	}
-	third := exec.Command(instancetest.Binary(t), "daemon", "--listen", "0.0.0.0:8510", "--logs-dir", t.TempDir(),
+	third := exec.Command(instancetest.Binary(t), "daemon", "--allow-plaintext", "tests",
+		"--listen", "0.0.0.0:8510", "--logs-dir", t.TempDir(),
 		"--witness-socket", p.socket)
 	third.Env = second.Env
 	out, err = third.CombinedOutput()
@@ -310,10 +326,11 @@ func TestBadFlags(t *testing.T) {
 		env  string
 		says string
 	}{
-		{[]string{"daemon", "--port-range", "9-1"}, "", "port range \"9-1\""},
-		{[]string{"daemon", "--listen", "nowhere"}, "", "want HOST:PORT"},
-		{[]string{"daemon", "--logs-dir", "/dev/null/x", "--listen", "127.0.0.1:0"}, "", "--logs-dir"},
+		{[]string{"daemon", "--port-range", "9-1"}, "TLS_DIR=/none", "port range \"9-1\""},
+		{[]string{"daemon", "--listen", "nowhere"}, "TLS_DIR=/none", "want HOST:PORT"},
+		{[]string{"daemon", "--logs-dir", "/dev/null/x", "--listen", "127.0.0.1:0"}, "TLS_DIR=/none", "--logs-dir"},
 		{[]string{"daemon", "--logs-dir", ""}, "", "--logs-dir is empty"},
+		{[]string{"daemon"}, "TLS_DIR=", "no certificate: name its directory"},
 		{[]string{"daemon"}, "POD_IP=here", "POD_IP \"here\""},
 		{[]string{"daemon"}, "ANKOLE_MOUNTS=x", "ANKOLE_MOUNTS is not a JSON object"},
 		{[]string{"daemon", "extra"}, "", "unknown command"},
@@ -368,21 +385,27 @@ func TestMounts(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	for _, want := range []string{mounts, "POD_IP=" + p.ip, "POD_NAME=im-test", "ANKOLE_WITNESS=unix:" + p.socket} {
-		wait.Until(t, want, func() bool {
-			found := false
-			if err := p.client.ProcessLog(t.Context(), "demo-e-0", client.LogOptions{}, func(l string) error {
-				found = found || l == want
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			return found
-		})
+		p.awaitLine(t, "demo-e-0", want)
 	}
 	// Without --logs-dir the logs go below the node's root, not to the machine's own directory.
 	if _, err := os.Stat(filepath.Join(real, "root/var/log/instances/demo-e-0.log")); err != nil {
 		t.Error(err)
 	}
+}
+
+// awaitLine waits until an instance has written a line.
+func (p *program) awaitLine(t *testing.T, name, want string) {
+	t.Helper()
+	wait.Until(t, want, func() bool {
+		found := false
+		if err := p.client.ProcessLog(t.Context(), name, client.LogOptions{}, func(l string) error {
+			found = found || l == want
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	})
 }
 
 // TestUnusableCertificates: managers of the same cluster have the same broken secret, so plaintext

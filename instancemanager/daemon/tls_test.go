@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"strings"
 	"testing"
 
@@ -155,4 +156,47 @@ func TestSecretAppears(t *testing.T) {
 			t.Errorf("%s service: %v", service, err)
 		}
 	}
+}
+
+// TestNobodyIsAnsweredBeforeThereIsACertificate: an instance manager that may not speak plaintext
+// serves nobody, neither in plaintext nor by any certificate, until it has its own; what it starts
+// then speaks no plaintext either.
+func TestNobodyIsAnsweredBeforeThereIsACertificate(t *testing.T) {
+	t.Parallel()
+	ours, stranger, dir := mtlstest.NewAuthority(t), t.TempDir(), t.TempDir()
+	mtlstest.NewAuthority(t).Write(t, stranger, mtlstest.Named(mtls.PeerName, ""))
+	p := begin(t, nil, instancetest.Host(), []string{"--logs-dir", t.TempDir(), "--port-range", "11200-11299"},
+		"TLS_DIR="+dir)
+	wait.For(t, "somebody listens", func() error { return touch(t, p.ip+":8503") })
+	for service, port := range services {
+		if err := mtlstest.Call(t, p.ip+port, insecure.NewCredentials()); err == nil {
+			t.Errorf("%s service serves plaintext", service)
+		}
+		for name, dir := range map[string]string{"without a certificate": dir, "with one of his own": stranger} {
+			if err := askBy(t, p.ip+port, dir); err == nil {
+				t.Errorf("%s service serves a client %s", service, name)
+			}
+		}
+	}
+	ours.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
+	p.dial(t, mtlstest.Dialer(dir))
+	for service, port := range services {
+		if err := askBy(t, p.ip+port, dir); err != nil {
+			t.Errorf("%s service: %v", service, err)
+		}
+	}
+	if _, err := p.client.ProcessCreate(t.Context(), p.spec(t, "demo-e-0", instancetest.Env, "", 0)); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitLine(t, "demo-e-0", "ANKOLE_TLS=required")
+}
+
+// touch connects and says nothing, as a liveness probe does.
+func touch(t *testing.T, address string) error {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
 }

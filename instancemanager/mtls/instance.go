@@ -43,6 +43,13 @@ func (s *Source) dialInstance(ctx context.Context, address string) (conn net.Con
 	}
 	m := s.current()
 	if m == nil {
+		s.mu.Lock()
+		err = s.lacking()
+		s.mu.Unlock()
+		if err != nil {
+			_ = raw.Close() // nothing was said on it
+			return nil, false, err
+		}
 		return raw, false, nil
 	}
 	conn, err = handshake(ctx, raw, m)

@@ -9,7 +9,8 @@
 //     one. What it once had it keeps: a secret that is taken away, or half written, changes
 //     nothing.
 //   - A server (Source.Server) takes nothing but TLS from the moment it has a certificate, and ends
-//     the connections that were made before. Without one it serves plaintext.
+//     the connections that were made before. Without one it serves nobody if one is required
+//     (Source.Require), else plaintext.
 //   - A client (Dialer) speaks TLS first. It goes on in plaintext only with a peer that does not
 //     speak TLS, as old instance managers without the secret, and never with a Pod that has once
 //     shown a certificate, to it or to any other. That is noted where all clients look (Pods),

@@ -39,7 +39,11 @@ type serverCredentials struct{ *Source }
 
 // ServerHandshake begins a connection.
 func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if c, plain := s.admit(raw); plain {
+	c, err := s.admit(raw)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case c != nil:
 		return insecure.NewCredentials().ServerHandshake(c)
 	}
 	conn, info, err := credentials.NewTLS(s.current().server()).ServerHandshake(raw)
@@ -50,18 +54,21 @@ func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return conn, info, err
 }
 
-// admit tells whether a connection may speak plaintext; it is then known, to be ended when there is
-// a certificate.
-func (s *serverCredentials) admit(raw net.Conn) (net.Conn, bool) {
+// admit returns the connection that may speak plaintext, nil if it has to speak TLS. One in
+// plaintext is known, to be ended when there is a certificate.
+func (s *serverCredentials) admit(raw net.Conn) (net.Conn, error) {
 	s.current()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held != nil {
-		return nil, false
+		return nil, nil
+	}
+	if err := s.lacking(); err != nil {
+		return nil, err
 	}
 	c := &plainConn{raw, s.Source}
 	s.plain[c] = struct{}{}
-	return c, true
+	return c, nil
 }
 
 // plainConn is a connection without TLS.

@@ -43,7 +43,12 @@ type Source struct {
 	fetch   Fetch
 	fetched bool
 	plain   map[*plainConn]struct{} // served before there was a certificate
+	// required: without a certificate nobody is served or dialled; waiting: that has been said.
+	required, waiting bool
 }
+
+// ErrNoCertificate: there is no certificate yet, and without one nobody is served or dialled.
+var ErrNoCertificate = errors.New("mtls: no certificate yet, and plaintext is not allowed")
 
 // stamp tells one content of a file from the next.
 type stamp struct {
@@ -56,6 +61,25 @@ func Open(dir string, log *slog.Logger) *Source {
 	s := &Source{dir: dir, log: log, plain: map[*plainConn]struct{}{}}
 	s.current()
 	return s
+}
+
+// Require has s serve and dial nobody before there is a certificate.
+func (s *Source) Require() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.required = true
+}
+
+// lacking refuses what is not to be plaintext; it says so once. The caller holds the lock.
+func (s *Source) lacking() error {
+	if !s.required {
+		return nil
+	}
+	if !s.waiting {
+		s.log.Warn("there is no certificate yet: nobody is answered before there is one", "dir", s.dir)
+	}
+	s.waiting = true
+	return fmt.Errorf("%w (%s)", ErrNoCertificate, s.dir)
 }
 
 // FetchWith has a client of s ask fetch before it speaks plaintext. Files come later to some Pods
@@ -72,6 +96,12 @@ func (s *Source) Problem() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problem
+}
+
+// Present tells whether there is a certificate, here or where it is fetched from.
+func (s *Source) Present(ctx context.Context) (bool, error) {
+	m, err := s.fetchCurrent(ctx)
+	return m != nil, err
 }
 
 // Keep looks for a secret that has appeared, so that connections made before end soon, until ctx
@@ -153,8 +183,11 @@ func (s *Source) fetchCurrent(ctx context.Context) (*material, error) {
 func (s *Source) refuse(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
 		now := "plaintext goes on"
-		if s.held != nil {
+		switch {
+		case s.held != nil:
 			now = "the certificate before stays in use"
+		case s.required:
+			now = "nobody is answered"
 		}
 		s.log.Error("certificate is not usable; "+now, "dir", s.dir, "err", err)
 	}

@@ -55,7 +55,7 @@ const orderVariable = "ANKOLE_ORDER"
 
 // reservedVariables are set by the instance manager for each instance.
 var reservedVariables = []string{orderVariable, "ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS",
-	"ANKOLE_TLS_DIR", "POD_IP", "POD_NAME", strayVariable}
+	"ANKOLE_TLS_DIR", "ANKOLE_TLS", "POD_IP", "POD_NAME", strayVariable}
 
 const (
 	// engineBinary is the name of the program in the folder of an engine image.

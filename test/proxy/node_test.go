@@ -84,7 +84,8 @@ func start(t *testing.T, transport string) *node {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	n.cmd = exec.Command(instancetest.Binary(t), "daemon", "--listen", n.ip+":8500", "--logs-dir",
+	n.cmd = exec.Command(instancetest.Binary(t), "daemon", "--allow-plaintext", "tests",
+		"--listen", n.ip+":8500", "--logs-dir",
 		filepath.Join(dir, "logs"), "--witness-socket", filepath.Join(dir, "w.sock"))
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	n.cmd.Env = append(os.Environ(), marker+"=1", "POD_IP="+n.ip, "POD_NAME=im-test", "ANKOLE_BLOCK_TRANSPORT="+transport,

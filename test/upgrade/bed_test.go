@@ -106,7 +106,8 @@ func (b *bed) startManager() {
 		b.t.Fatal(err)
 	}
 	defer log.Close()
-	b.cmd = exec.Command(rig.Program(b.t, "instance-manager"), "daemon", "--listen", "0.0.0.0:8500", "--logs-dir",
+	b.cmd = exec.Command(rig.Program(b.t, "instance-manager"), "daemon", "--allow-plaintext", "tests",
+		"--listen", "0.0.0.0:8500", "--logs-dir",
 		filepath.Join(b.dir, "logs"),
 		"--witness-socket", filepath.Join(b.dir, "w", "s.sock"))
 	b.cmd.Env = append(os.Environ(), "POD_IP="+b.ip, "POD_NAME=im-test", "ANKOLE_MOUNTS="+string(mounts))

@@ -47,6 +47,7 @@ const (
 	InstanceManagerReasonPodRunning        = "Running"
 	InstanceManagerReasonSettingNotSynced  = "SettingNotSynced"
 	InstanceManagerReasonBadSecret         = "BadSecret"
+	InstanceManagerReasonNoCertificate     = "NoCertificate"
 	InstanceManagerReasonIncompatible      = "Incompatible"
 	InstanceManagerReasonNotAnswering      = "NotAnswering"
 	InstanceManagerReasonEngineOnNode      = "EngineOnNode"

@@ -1,0 +1,26 @@
+package manager
+
+import (
+	"context"
+	"strings"
+
+	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/peerkeys"
+)
+
+// plaintext says what new instance managers do while there is no certificate. They answer nobody,
+// unless managers run that look for none, which then have to be answered in plaintext.
+func (p *process) plaintext(ctx context.Context) (instancemanager.Plaintext, error) {
+	present, err := p.certificates.Present(ctx)
+	switch {
+	case err != nil || present:
+		return instancemanager.Plaintext{}, err
+	case !p.cfg.MutualTLS:
+		return instancemanager.Plaintext{For: "managers without --" + peerkeys.FlagMutualTLS}, nil
+	}
+	images, err := peerkeys.Without(ctx, p.live, p.cfg.Namespace)
+	if err != nil || len(images) > 0 {
+		return instancemanager.Plaintext{For: strings.Join(images, ",")}, err
+	}
+	return instancemanager.Plaintext{Wait: true}, nil
+}
