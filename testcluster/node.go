@@ -25,6 +25,13 @@ func (c *Cluster) KillNode(t testing.TB, k int) { t.Helper(); c.command(t, "node
 // StopNode ends the Pods of node k with their grace and then the node; they stay in the API.
 func (c *Cluster) StopNode(t testing.TB, k int) { t.Helper(); c.command(t, "node-stop", k) }
 
+// HangNode has a node's kubelet neither start nor end anything until ResumeNode: its containers run
+// on.
+func (c *Cluster) HangNode(t testing.TB, k int) { t.Helper(); c.command(t, "node-hang", k) }
+
+// ResumeNode ends HangNode.
+func (c *Cluster) ResumeNode(t testing.TB, k int) { t.Helper(); c.command(t, "node-resume", k) }
+
 // StartNode brings a lost or stopped node back.
 func (c *Cluster) StartNode(t testing.TB, k int) { t.Helper(); c.command(t, "node-start", k) }
 

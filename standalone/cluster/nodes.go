@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,15 +118,21 @@ func (c *Cluster) command(ctx context.Context, r control.Request) error {
 		return fmt.Errorf("node %s is running", r.Node)
 	case r.Command == control.NodeStart:
 		return c.startNode(ctx, k)
-	case r.Command != control.NodeStop && r.Command != control.NodeKill:
-		return fmt.Errorf("unknown command %q; known are %s, %s and %s", r.Command, control.NodeStop, control.NodeKill,
-			control.NodeStart)
+	case !slices.Contains(commands, r.Command):
+		return fmt.Errorf("unknown command %q; known are %s", r.Command, strings.Join(commands, ", "))
 	case a == nil:
 		return fmt.Errorf("node %s is not running", r.Node)
 	case r.Command == control.NodeStop:
 		a.Stop(c.cfg.StopGrace)
+	case r.Command == control.NodeHang:
+		a.Hang()
+	case r.Command == control.NodeResume:
+		a.Resume()
 	default:
 		a.Kill()
 	}
 	return nil
 }
+
+// commands are those that this cluster knows.
+var commands = []string{control.NodeStop, control.NodeKill, control.NodeStart, control.NodeHang, control.NodeResume}

@@ -23,6 +23,10 @@ const (
 	NodeStop  = "node-stop"  // end the node's Pods with their grace, then the node
 	NodeKill  = "node-kill"  // SIGKILL everything of the node, as a power failure
 	NodeStart = "node-start" // bring a stopped or killed node back
+	// NodeHang has the node's kubelet neither start nor end anything, while its containers and its
+	// lease live on; NodeResume lets it go on.
+	NodeHang   = "node-hang"
+	NodeResume = "node-resume"
 )
 
 const (

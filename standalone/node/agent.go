@@ -39,6 +39,7 @@ type Agent struct {
 	admitted map[types.UID]v1.ResourceList
 	address  map[types.UID]int // of Pods that do not have the shared one, see takeAddress
 	stopping bool
+	hung     chan struct{} // not nil while the agent hangs; closed when it goes on
 }
 
 // Start brings a node up: leftovers of an earlier life are killed, the Node object is registered,
@@ -94,6 +95,7 @@ const agentsGrace = 5 * time.Second
 // is cached of those devices would be lost. Without one they end in order.
 func (a *Agent) Stop(grace time.Duration) {
 	began := time.Now()
+	a.Resume()
 	a.mu.Lock()
 	a.stopping = true
 	agents, others := a.byDaemonSet()
@@ -140,6 +142,40 @@ func waitWorkers(workers []*worker, most time.Duration) {
 		case <-bound.C:
 			return
 		}
+	}
+}
+
+// Hang has the agent neither start nor end a container, nor report one, until Resume: a kubelet
+// that is late. Containers run on, and the node's lease is renewed.
+func (a *Agent) Hang() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.hung == nil {
+		a.hung = make(chan struct{})
+	}
+}
+
+// Resume ends a Hang.
+func (a *Agent) Resume() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.hung != nil {
+		close(a.hung)
+		a.hung = nil
+	}
+}
+
+// awaitResume waits until the agent does not hang, or until ctx ends.
+func (a *Agent) awaitResume(ctx context.Context) {
+	a.mu.Lock()
+	hung := a.hung
+	a.mu.Unlock()
+	if hung == nil {
+		return
+	}
+	select {
+	case <-hung:
+	case <-ctx.Done():
 	}
 }
 

@@ -124,7 +124,11 @@ func (w *worker) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for ctx.Err() == nil {
+	for {
+		w.a.awaitResume(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		wake, done := w.step(inner)
 		if done {
 			return
