@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ankole.storage/cli"
+	"ankole.storage/testcluster"
 )
 
 // ankole runs a command line against the cluster.
@@ -20,7 +21,8 @@ func (c *cluster) ankole(t *testing.T, args ...string) (status int, out, err str
 // TestCommandLine is what a user does first, in the user's words: the demonstration, again after a
 // restart of everything, and the life of a volume of one's own.
 func TestCommandLine(t *testing.T) {
-	c := start(t)
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
+		Args: []string{"--manager-arg=--mutual-tls"}})
 	demo := func(t *testing.T, wanted ...string) {
 		t.Helper()
 		status, out, stderr := c.ankole(t, "demo")
@@ -35,6 +37,7 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 	t.Run("demonstration", func(t *testing.T) { demo(t, "Creating volume demo", "Writing a tree of files") })
+	t.Run("nobody is answered in plaintext", func(t *testing.T) { c.answersNobodyInPlaintext(t) })
 	t.Run("demonstration after a restart", func(t *testing.T) {
 		c.Stop(t)
 		c.Restart(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/mtls/mtlstest"
 	"ankole.storage/test/rig"
@@ -84,6 +86,27 @@ func scenarioC9(t *testing.T, c *cluster) {
 	}
 	c.detach("c9")
 	c.remove("c9")
+}
+
+// answersNobodyInPlaintext: with a certificate from the beginning no instance manager may speak
+// plaintext, and none does.
+func (c *cluster) answersNobodyInPlaintext(t *testing.T) {
+	t.Helper()
+	pods, err := kubernetesOf(t, c).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{
+		LabelSelector: naming.LabelComponent + "=" + naming.ComponentInstanceManager})
+	if err != nil || len(pods.Items) != len(c.Nodes) {
+		t.Fatalf("%d instance managers on %d nodes: %v", len(pods.Items), len(c.Nodes), err)
+	}
+	for _, p := range pods.Items {
+		if slices.Contains(p.Spec.Containers[0].Args, "--allow-plaintext") {
+			t.Errorf("%s may speak plaintext", p.Name)
+		}
+		for _, port := range []string{"8500", "8501", "8503"} {
+			if address := net.JoinHostPort(p.Status.PodIP, port); askPlain(t.Context(), address) == nil {
+				t.Errorf("%s serves plaintext at %s", p.Name, address)
+			}
+		}
+	}
 }
 
 // strangersReachNoInstance: engine and replicas of an attached volume answer nobody in plaintext.
