@@ -98,7 +98,9 @@ func (o *older) age(volumes ...string) {
 		o.stopProcesses(v, processes)
 	}
 	for _, m := range o.instanceManagers() {
-		if err := o.kube.Delete(context.Background(), &m); err != nil {
+		m.Status.InstanceEngines, m.Status.InstanceReplicas = nil, nil // nobody follows them any more
+		err := o.kube.Status().Update(context.Background(), &m)
+		if err = errors.Join(err, o.kube.Delete(context.Background(), &m)); err != nil {
 			o.t.Fatal(err)
 		}
 	}
