@@ -23,7 +23,7 @@ import (
 func TestLegacy(t *testing.T) {
 	t.Parallel()
 	o := startOlder(t)
-	o.addEngineImage(engineOlder)
+	o.addEngineImages(engineOlder)
 	o.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	o.setting("replica-replenishment-wait-interval", "5")
 	for _, share := range legacyShares {

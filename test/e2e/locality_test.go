@@ -20,11 +20,11 @@ import (
 type localityTest struct {
 	*cluster
 	log *replicaLog
-	// full and untagged are attached where they can have no replica, from since in D6 until D13; disk
-	// is the small one of full's node.
-	full, untagged *used
-	since          int
-	disk           *brokenDisk
+	// full, untagged and plain (by the tag of a node, of a disk) are attached where they can have no
+	// replica, from since in D6 until D13; disk is the small one of full's node.
+	full, untagged, plain *used
+	since                 int
+	disk                  *brokenDisk
 }
 
 // TestLocality runs the scenarios of data locality on one cluster. In each, content is compared
@@ -42,9 +42,9 @@ func TestLocality(t *testing.T) {
 		return func(t *testing.T, _ *cluster) { run(t) }
 	}
 	l.each(t, []scenario{
-		{"D1", of(l.scenarioD1)}, {"D3", of(l.scenarioD3)}, {"D4", of(l.scenarioD4)}, {"D6", of(l.scenarioD6)},
-		{"D13", of(l.scenarioD13)}, {"D7", of(l.scenarioD7)}, {"D8", of(l.scenarioD8)}, {"D11", of(l.scenarioD11)},
-		{"D12", of(l.scenarioD12)}, {"D10", of(l.scenarioD10)}, {"C14", of(l.scenarioC14)},
+		{"D1", of(l.scenarioD1)}, {"D2", of(l.scenarioD2)}, {"D3", of(l.scenarioD3)}, {"D4", of(l.scenarioD4)},
+		{"D6", of(l.scenarioD6)}, {"D13", of(l.scenarioD13)}, {"D7", of(l.scenarioD7)}, {"D8", of(l.scenarioD8)},
+		{"D11", of(l.scenarioD11)}, {"D12", of(l.scenarioD12)}, {"D10", of(l.scenarioD10)}, {"C14", of(l.scenarioC14)},
 	})
 }
 
@@ -207,6 +207,23 @@ func (l *localityTest) scenarioD1(*testing.T) {
 		l.t.Errorf("the replica on %s was removed; there were some on %v", gone.Spec.NodeID, before)
 	}
 	u.leave(2)
+	l.remove(u.name)
+}
+
+// scenarioD2: attached to a node without a replica, a volume that says disabled keeps those it has,
+// while another one, which was attached there later, moves; and also when it comes back.
+func (l *localityTest) scenarioD2(*testing.T) {
+	u := l.make("d2", 2, "disabled", nil)
+	u.placed(2)
+	since := l.log.mark()
+	for range 2 {
+		node := u.lacking()
+		u.use(node, 2)
+		l.witnessMove(node)
+		u.still(since)
+		u.leave(2)
+	}
+	u.still(since)
 	l.remove(u.name)
 }
 

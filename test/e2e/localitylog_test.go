@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,36 +30,43 @@ type replicaEvent struct {
 // recordReplicas begins a log, which ends with the test.
 func (c *cluster) recordReplicas() *replicaLog {
 	c.t.Helper()
+	l := &replicaLog{}
+	c.follow(&longhorn.ReplicaList{}, func(kind watch.EventType, o runtime.Object) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if r, ok := o.(*longhorn.Replica); ok {
+			l.events = append(l.events, replicaEvent{kind, *r})
+		} else {
+			l.ended = true
+		}
+	})
+	return l
+}
+
+// follow tells every change of the objects of a kind, in the order of the API server, until the
+// test ends. An object of another kind, or none, says that there is a gap.
+func (c *cluster) follow(list client.ObjectList, note func(watch.EventType, runtime.Object)) {
+	c.t.Helper()
 	watcher, err := client.NewWithWatch(c.RESTConfig(c.t), client.Options{Scheme: c.kube.Scheme()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	stream, err := watcher.Watch(context.Background(), &longhorn.ReplicaList{}, client.InNamespace(namespace))
+	stream, err := watcher.Watch(context.Background(), list, client.InNamespace(namespace))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	l := &replicaLog{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for e := range stream.ResultChan() {
-			l.mu.Lock()
-			if r, ok := e.Object.(*longhorn.Replica); ok {
-				l.events = append(l.events, replicaEvent{e.Type, *r})
-			} else {
-				l.ended = true
-			}
-			l.mu.Unlock()
+			note(e.Type, e.Object)
 		}
-		l.mu.Lock()
-		l.ended = true
-		l.mu.Unlock()
+		note(watch.Error, nil)
 	}()
 	c.t.Cleanup(func() {
 		stream.Stop()
 		<-done
 	})
-	return l
 }
 
 // check fails the test if the log has a gap.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,45 +78,63 @@ func (l *localityTest) needsDisks() {
 	}
 }
 
-// scenarioD6: where there is no room for a local replica, or where the node has not the volume's
-// tag, the volume works, a condition says why, and no replica comes and goes.
+// tagDisks gives all disks of a node these tags.
+func (l *localityTest) tagDisks(node string, tags ...string) {
+	l.t.Helper()
+	disks := map[string]any{}
+	for name := range l.node(node).Spec.Disks {
+		disks[name] = map[string]any{"tags": append([]string{}, tags...)}
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"disks": disks}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.patchNode(node, string(patch))
+}
+
+// scenarioD6: where there is no room for a local replica, or where the node or its disks have not
+// the volume's tag, the volume works, a condition says why, and no replica comes and goes.
 func (l *localityTest) scenarioD6(t *testing.T) {
 	l.needsDisks()
 	for _, node := range []string{"node-1", "node-2", "node-3"} {
 		l.patchNode(node, `{"spec":{"tags":["fast"]}}`)
+		l.tagDisks(node, "ssd")
 	}
 	l.disk.fill()
 	l.disk.await("full", longhorn.DiskConditionSchedulable, longhorn.DiskReasonDiskPressure, "free")
 	full := l.make("d6-room", 2, "best-effort", nil)
 	untagged := l.make("d6-tags", 2, "best-effort", func(s *restclient.VolumeSpec) { s.NodeSelector = []string{"fast"} })
-	for _, u := range []*used{full, untagged} {
+	plain := l.make("d6-disks", 2, "best-effort", func(s *restclient.VolumeSpec) { s.DiskSelector = []string{"ssd"} })
+	for _, u := range []*used{full, untagged, plain} {
 		u.use("node-1", 2)
 		u.leave(2)
 	}
 	l.since = l.log.mark()
 	full.use(smallNode, 2)
 	untagged.use("node-5", 2)
+	plain.use("node-6", 2)
 	full.awaitNoPlace(smallNode, "storage")
 	untagged.awaitNoPlace("node-5", "tags")
+	plain.awaitNoPlace("node-6", "tags")
 	status, out, stderr := l.ankole(t, "volume", "set-locality", full.name, "best-effort")
 	if status != 0 || !strings.Contains(stderr, "warning: there is no replica on "+smallNode+" yet: ") {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 	for i := range 5 {
-		for _, u := range []*used{full, untagged} {
+		for _, u := range []*used{full, untagged, plain} {
 			if err := l.patchVolume(u.name, fmt.Sprintf(`{"metadata":{"labels":{"looked":"%d"}}}`, i)); err != nil {
 				t.Fatal(err)
 			}
 			u.w.AwaitMore(t, 20)
 		}
 	}
-	for _, u := range []*used{full, untagged} {
+	for _, u := range []*used{full, untagged, plain} {
 		u.still(l.since)
 		if v := l.volume(u.name); v.State != "attached" || v.Robustness != "healthy" {
 			t.Errorf("%s is %s, %s", u.name, v.State, v.Robustness)
 		}
 	}
-	l.full, l.untagged = full, untagged
+	l.full, l.untagged, l.plain = full, untagged, plain
 }
 
 // awaitNoPlace waits until the volume says that there is no place for a replica on the node, and
@@ -135,13 +154,14 @@ func (u *used) awaitNoPlace(node, why string) {
 // scenarioD13: once there is room, or the tag, the local replica appears, and the condition goes.
 func (l *localityTest) scenarioD13(t *testing.T) {
 	l.needsDisks()
-	if l.full == nil || l.untagged == nil {
+	if l.full == nil || l.untagged == nil || l.plain == nil {
 		t.Fatal("D6 has left no volume without a local replica")
 	}
 	l.disk.empty()
 	l.disk.await("empty", longhorn.DiskConditionSchedulable, "", "")
 	l.patchNode("node-5", `{"spec":{"tags":["fast"]}}`)
-	for u, node := range map[*used]string{l.full: smallNode, l.untagged: "node-5"} {
+	l.tagDisks("node-6", "ssd")
+	for u, node := range map[*used]string{l.full: smallNode, l.untagged: "node-5", l.plain: "node-6"} {
 		u.moved(l.since, node, 2)
 		l.eventually(u.name+" says that all replicas have a place", func(context.Context) error {
 			if cond := l.volume(u.name).Conditions[longhorn.VolumeConditionScheduled]; cond.Status != "True" {
@@ -153,6 +173,9 @@ func (l *localityTest) scenarioD13(t *testing.T) {
 		l.remove(u.name)
 	}
 	l.patchNodes(`{"spec":{"tags":[]}}`)
+	for _, n := range l.Nodes {
+		l.tagDisks(n.Name)
+	}
 }
 
 // scenarioD7: a volume from before data locality existed is treated as one of mode disabled,

@@ -34,6 +34,7 @@ func TestCluster(t *testing.T) {
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
 		Args: []string{"--node-cpu", nodeCPUs}, PodNetworks: storageNetworks})
 	c.managersRun() // each scenario finds the cluster as the ones before it leave it
+	orphans := &orphanTest{}
 	c.each(t, []scenario{
 		{"A1", scenarioA1}, {"A13", scenarioA13}, {"A3", scenarioA3},
 		{"B1", onCPU((*cpuTest).scenarioB1)}, {"B2", onCPU((*cpuTest).scenarioB2)},
@@ -47,7 +48,8 @@ func TestCluster(t *testing.T) {
 		{"A2", scenarioA2}, {"F1", scenarioF1},
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
 		{"F10", scenarioF10}, {"F10Clock", scenarioF10Clock},
-		{"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss}, {"Orphans", orphanedData},
+		{"OrphansLeft", orphans.leave}, {"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss},
+		{"Orphans", orphans.found},
 		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem},
 		{"Metrics", metrics},
 		{"Mounted", mountedVolume}, {"P7", promiseP7},

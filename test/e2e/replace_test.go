@@ -206,7 +206,25 @@ func (c *cluster) offerImage(ks kubernetes.Interface, image string) {
 		name("ankole/instance-manager:dev")))); err != nil {
 		c.t.Fatal(err)
 	}
-	ctx, old := c.t.Context(), "ankole/instance-manager:dev"
+	c.tellManagers(ks, "ankole/instance-manager:dev", image)
+	c.eventually("each node has an instance manager of image "+image, func(context.Context) error {
+		n := 0
+		for _, m := range c.instanceManagers() {
+			if m.Spec.Image == image {
+				n++
+			}
+		}
+		if n != len(c.Nodes) {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+}
+
+// tellManagers changes an image in the managers' command, and waits until all are rolled.
+func (c *cluster) tellManagers(ks kubernetes.Interface, old, image string) {
+	c.t.Helper()
+	ctx := c.t.Context()
 	c.eventually("managers are told of image "+image, func(context.Context) error {
 		set, err := ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
 		if err != nil {
@@ -230,18 +248,6 @@ func (c *cluster) offerImage(ks kubernetes.Interface, image string) {
 		if n := st.DesiredNumberScheduled; st.ObservedGeneration != set.Generation || st.UpdatedNumberScheduled != n ||
 			st.CurrentNumberScheduled != n || st.NumberAvailable != n {
 			return fmt.Errorf("%+v", st)
-		}
-		return nil
-	})
-	c.eventually("each node has an instance manager of image "+image, func(context.Context) error {
-		n := 0
-		for _, m := range c.instanceManagers() {
-			if m.Spec.Image == image {
-				n++
-			}
-		}
-		if n != len(c.Nodes) {
-			return fmt.Errorf("%d have", n)
 		}
 		return nil
 	})

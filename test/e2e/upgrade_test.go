@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,9 +41,7 @@ func TestE10UpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
 	c.managersRun()
-	for _, image := range []string{engineNext, engineFar, engineCrashing} {
-		c.addEngineImage(image)
-	}
+	c.addEngineImages(engineNext, engineFar, engineCrashing)
 	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	volumes := []string{"up1", "up2", "up3"}
 	loads := c.openForUpgrade(volumes)
@@ -64,14 +63,13 @@ func TestE10UpgradeUnderLoad(t *testing.T) {
 	}
 	check("by hand")
 
-	c.setting("concurrent-automatic-engine-upgrade-per-node-limit", "1")
-	c.awaitWithinLimit(volumes, engineDefault, 1)
+	c.upgradesWithin(1, volumes, engineDefault)
 	check("automatically")
 	if _, err := c.rest.UpgradeEngine(context.Background(), "up1", engineNext); err == nil ||
 		!strings.Contains(err.Error(), "the default engine image") {
 		t.Errorf("by hand to another image while automatic upgrades are on: %v", err)
 	}
-	c.setting("concurrent-automatic-engine-upgrade-per-node-limit", "0")
+	c.setting(autoUpgrade, "0")
 	c.awaitReferences(engineNext, 0)
 
 	c.upgradeInVain("up1", engineCrashing)
@@ -118,10 +116,14 @@ func (c *cluster) upgradeInVain(name, image string) {
 // device engines hand over a socket.
 func (c *cluster) openForUpgrade(volumes []string) map[string]*rig.Load {
 	c.t.Helper()
-	loads := map[string]*rig.Load{}
+	loads, at := map[string]*rig.Load{}, map[string]string{}
 	for _, name := range volumes {
 		c.create(name, 64*mib, 3)
-		endpoint := c.attach(name, "node-1", 3)
+		at[name] = "node-1"
+	}
+	c.attachAll(at)
+	for _, name := range volumes {
+		endpoint := c.awaitUsable(name, "node-1", 3)
 		if strings.HasPrefix(endpoint, "nbd+unix:") {
 			lack.Less(c.t, "engines hand over a socket here, not a block device: the endpoint is ", endpoint)
 		}
@@ -195,22 +197,31 @@ exec BUILT "$@"
 	return dir
 }
 
-// addEngineImage installs an engine image on all nodes.
-func (c *cluster) addEngineImage(image string) {
+// addEngineImages installs engine images on all nodes, at the same time.
+func (c *cluster) addEngineImages(images ...string) {
 	c.t.Helper()
-	ei := &longhorn.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.EngineImageName(image)},
-		Spec: longhorn.EngineImageSpec{Image: image}}
-	if err := c.kube.Create(context.Background(), ei); err != nil {
-		c.t.Fatal(err)
+	for _, image := range images {
+		ei := &longhorn.EngineImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.EngineImageName(image)},
+			Spec: longhorn.EngineImageSpec{Image: image}}
+		if err := c.kube.Create(context.Background(), ei); err != nil {
+			c.t.Fatal(err)
+		}
 	}
+	for _, image := range images {
+		c.awaitDeployed(image)
+	}
+}
+
+// awaitDeployed waits until all nodes have an engine image.
+func (c *cluster) awaitDeployed(image string) {
+	c.t.Helper()
 	c.eventually(image+" is deployed", func(ctx context.Context) error {
-		if err := c.kube.Get(ctx, client.ObjectKeyFromObject(ei), ei); err != nil {
-			return err
+		var ei longhorn.EngineImage
+		err := c.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: naming.EngineImageName(image)}, &ei)
+		if err == nil && !longhorn.IsConditionTrue(ei.Status.Conditions, longhorn.EngineImageConditionReady) {
+			err = fmt.Errorf("%+v", ei.Status)
 		}
-		if !longhorn.IsConditionTrue(ei.Status.Conditions, longhorn.EngineImageConditionReady) {
-			return fmt.Errorf("%+v", ei.Status)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -252,36 +263,17 @@ func (c *cluster) awaitEngineImage(name, image string) {
 	})
 }
 
-// awaitWithinLimit waits until volumes have an image, and looks how many of a node are upgraded at
-// once meanwhile.
-func (c *cluster) awaitWithinLimit(volumes []string, image string, limit int) {
+// upgradesWithin sets the limit of automatic upgrades, waits until volumes have an image, and
+// judges by every change of every Volume how many of a node were upgraded at once.
+func (c *cluster) upgradesWithin(limit int, volumes []string, image string) {
 	c.t.Helper()
-	c.eventually("all volumes have image "+image, func(ctx context.Context) error {
-		var list longhorn.VolumeList
-		if err := c.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return err
-		}
-		on, done := map[string]int{}, 0
-		for _, v := range list.Items {
-			if v.Spec.Image != v.Status.CurrentImage {
-				on[v.Status.OwnerID]++
-			} else if v.Spec.Image == image {
-				done++
-			}
-		}
-		for node, n := range on {
-			if n > limit {
-				c.t.Errorf("%d volumes of %s are upgraded at once, the limit is %d", n, node, limit)
-			}
-		}
-		if done < len(volumes) {
-			return fmt.Errorf("%d of %d have it", done, len(volumes))
-		}
-		return nil
-	})
+	log := c.recordVolumes()
+	c.setting(autoUpgrade, strconv.Itoa(limit))
 	for _, name := range volumes {
 		c.awaitEngineImage(name, image)
 	}
+	log.check(c.t)
+	log.within(c.t, 0, limit)
 }
 
 // awaitReferences waits until an image is referred to by so many objects.

@@ -41,7 +41,7 @@ func TestE10Cases(t *testing.T) {
 	k := &casesTest{cluster: startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
 		Images: engineImages(t)}), loads: map[string]*rig.Load{}, devices: map[string]userDevice{}}
 	k.managersRun()
-	k.addEngineImage(engineNext)
+	k.addEngineImages(engineNext)
 	k.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	k.volumes = k.createMany("vol", 10, caseSize, 2)
 	for _, name := range k.volumes[:attachedOf] {
@@ -100,8 +100,7 @@ func (k *casesTest) concurrent() {
 	k.byHand(engineNext, k.volumes...)
 	k.awaitReferences(engineDefault, 0)
 	began := time.Now()
-	k.setting(autoUpgrade, fmt.Sprint(limitOfCase))
-	k.awaitWithinLimit(k.volumes, engineDefault, limitOfCase)
+	k.upgradesWithin(limitOfCase, k.volumes, engineDefault)
 	k.t.Logf("ten volumes, five of them in use, within a limit of %d: %.1f s", limitOfCase, time.Since(began).Seconds())
 	for _, name := range k.volumes[:attachedOf] {
 		k.awaitUsable(name, caseNode, 2)
@@ -200,7 +199,7 @@ func (k *casesTest) degraded() {
 // and the volume can go back.
 func (k *casesTest) hanging() {
 	k.setting(autoUpgrade, "0")
-	k.addEngineImage(engineHanging)
+	k.addEngineImages(engineHanging)
 	k.upgradeInVain("vol-0", engineHanging)
 	k.awaitUsable("vol-0", caseNode, 2)
 }

@@ -28,7 +28,7 @@ func TestE9(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
 	c.managersRun()
-	c.addEngineImage(engineNext)
+	c.addEngineImages(engineNext)
 	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	names := c.createMany("many", manyVolumes, manyVolumeSize, 2)
 	at := map[string]string{}
@@ -56,8 +56,7 @@ func TestE9(t *testing.T) {
 	t.Logf("by hand, all at once: %.1f s", time.Since(began).Seconds())
 
 	began = time.Now()
-	c.setting(autoUpgrade, fmt.Sprint(manyLimit))
-	c.awaitWithinLimit(names, engineDefault, manyLimit)
+	c.upgradesWithin(manyLimit, names, engineDefault)
 	check()
 	c.awaitReferences(engineNext, 0)
 	t.Logf("by themselves, at most %d of a node at once: %.1f s", manyLimit, time.Since(began).Seconds())

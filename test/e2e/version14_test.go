@@ -62,7 +62,7 @@ type version14 struct {
 func TestObjectsOfVersion14(t *testing.T) {
 	t.Parallel()
 	v := &version14{older: startOlder(t), loads: map[string]*rig.Load{}}
-	v.addEngineImage(engineOlder)
+	v.addEngineImages(engineOlder)
 	v.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	for _, name := range []string{volumeByUser, volumeByCSI} {
 		v.createOlder(restclient.VolumeSpec{Name: name, NumberOfReplicas: 2})
