@@ -99,6 +99,7 @@ do_scenarios() {
 	slow=$work/slow.$current
 	: >"$slow"
 	final=0
+	gotest . -count=1 -run "$cut" ./test/crash || final=1
 	for pattern in $scenarios; do
 		told=$(wc -l <"$slow")
 		gotest . -count=1 -parallel 1 -run "$pattern" -skip "$waits" ./test/e2e || [ "$(wc -l <"$slow")" -gt "$told" ] || final=1
@@ -119,12 +120,16 @@ do_scenarios() {
 
 # What users do first, and what was promised to them: create, attach, write, move; snapshots; expansion; clones; a replica,
 # an engine, an instance manager, a node and everything killed under I/O; upgrades of engines; eviction; drains;
-# wrong input; a folder of an earlier build.
-scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster)$
+# wrong input; a folder of an earlier build. What the five proposals promise stands in TestProposalsTour, together on one
+# cluster with a storage network and writers.
+scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster|TestProposalsTour)$
 	^TestPlaces$/^F18$'
+# Hosts in namespaces: bytes on either network counted; a node that is cut off from the others.
+cut='^(TestC7|TestD9)$'
 # Nearly a minute until I/O that waits for all replicas ends; 20 s of a frozen API server, during which leases that last five
-# times as long do not end; up to a minute until a CronJob's time has come: make hunt runs them.
-waits='^TestF2$/^F15$|^TestCluster$/^(P7APIServer|F10Clock)$'
+# times as long do not end; up to a minute until a CronJob's time has come; a minute until a tour gives up: make hunt runs
+# them.
+waits='^TestF2$/^F15$|^TestCluster$/^(P7APIServer|F10Clock)$|^TestProposalsTour$/^NotSeen$'
 
 do_sanity() {
 	need_sanity || return 1
