@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"ankole.storage/clock"
@@ -70,6 +71,7 @@ type conn struct {
 	p       *Process
 	h       loop.Handle
 	peer    *conn
+	at      string // the address it has come in at
 	inbox   [][]byte
 	head    int         // bytes of inbox[0] taken already
 	arrival clock.Ticks // of the last chunk on its way to this end
@@ -116,7 +118,7 @@ func (p *Process) connect(o loop.Op) {
 			fail(errnoRefused)
 		default:
 			finished = true
-			a, b := p.newConn(), &conn{p: server}
+			a, b := p.newConn(), &conn{p: server, at: strings.TrimPrefix(o.Addr, "tcp:")}
 			a.peer, b.peer = b, a
 			p.done(loop.Done{Kind: loop.Connect, Tag: o.Tag, New: a.h})
 			server.pending = append(server.pending, b)
@@ -144,7 +146,7 @@ func (p *Process) matchAccepts() {
 		p.next++
 		c.h = p.next
 		p.conns[c.h] = c
-		p.done(loop.Done{Kind: loop.Accept, Handle: o.Handle, Tag: o.Tag, New: c.h})
+		p.done(loop.Done{Kind: loop.Accept, Handle: o.Handle, Tag: o.Tag, New: c.h, Value: c.at})
 	}
 }
 

@@ -38,7 +38,8 @@ const (
 	FileSync
 	// FilePunch makes [Off, Off+Len) a hole and keeps the size.
 	FilePunch
-	// Accept waits for one connection on a listener; Done.New is its handle, ready for use.
+	// Accept waits for one connection on a listener; Done.New is its handle, ready for use, and
+	// Done.Value the address ("ip:port") at which it has come in, "" on a socket in a file system.
 	Accept
 	// Connect opens a connection to Addr ("tcp:ip:port" or "unix:path"); Done.New is its handle.
 	Connect
@@ -125,7 +126,7 @@ type Done struct {
 	// N counts bytes.
 	N   int
 	Tag uint64
-	// Value is the result of Call, or the posted message.
+	// Value is the result of Call, the address of Accept, or the posted message.
 	Value any
 }
 

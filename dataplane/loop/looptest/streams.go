@@ -1,6 +1,10 @@
 package looptest
 
-import "ankole.storage/dataplane/loop"
+import (
+	"strings"
+
+	"ankole.storage/dataplane/loop"
+)
 
 // pair returns the two ends of a connection.
 func (d *driver) pair() (server, client loop.Handle) {
@@ -10,6 +14,11 @@ func (d *driver) pair() (server, client loop.Handle) {
 	a, c := d.wait(tags[0]), d.wait(tags[1])
 	if a.Errno != 0 || c.Errno != 0 || a.New < 0 || c.New < 0 || a.New == c.New {
 		d.Fatalf("accept gave %+v, connect %+v", a, c)
+	}
+	// The address at which it has come in: that which was connected to, if it has a host and a port.
+	at, _ := a.Value.(string)
+	if want, tcp := strings.CutPrefix(addr, "tcp:"); tcp && at != want || !tcp && at != "" {
+		d.Fatalf("accept at %q tells %q", addr, at)
 	}
 	return a.New, c.New
 }

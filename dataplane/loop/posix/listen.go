@@ -61,6 +61,11 @@ func bindAndListen(fd, family int, addr string, sa unix.Sockaddr) (string, error
 	if err := unix.Listen(fd, backlog); err != nil {
 		return "", err
 	}
+	return localAddress(fd)
+}
+
+// localAddress is what a TCP socket is bound to, "" for a socket of another kind.
+func localAddress(fd int) (string, error) {
 	got, err := unix.Getsockname(fd)
 	if err != nil {
 		return "", err
@@ -71,5 +76,5 @@ func bindAndListen(fd, family int, addr string, sa unix.Sockaddr) (string, error
 	case *unix.SockaddrInet6:
 		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)).String(), nil
 	}
-	return addr, nil
+	return "", nil
 }

@@ -160,6 +160,8 @@ func (l *Loop) accept(h *handle) {
 			tuneTCP(fd)
 			d := h.recv.done(h, 0, 0)
 			d.New = loop.Handle(fd)
+			at, _ := localAddress(fd) // "" if the connection has ended already
+			d.Value = at
 			l.ready.push(d)
 			return
 		case unix.EINTR, unix.ECONNABORTED:
