@@ -20,6 +20,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/quorum"
+	"ankole.storage/dataplane/wire"
 )
 
 // Owners of operation tags.
@@ -135,8 +136,10 @@ type Event struct {
 type Engine struct {
 	cfg   Config
 	arena *loop.Arena
-	now   clock.Ticks
-	out   *[]loop.Op
+	// digester is for payloads of all replicas of the volume.
+	digester *wire.Digester
+	now      clock.Ticks
+	out      *[]loop.Op
 	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a
 	// standstill is allowed for again.
 	wakeAt, nextGrace clock.Ticks
@@ -262,7 +265,8 @@ type Engine struct {
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, arena: cfg.Arena, byName: map[string]*link{}, compareInFull: map[string]bool{},
+		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), byName: map[string]*link{},
+		compareInFull: map[string]bool{},
 		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
 		voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}

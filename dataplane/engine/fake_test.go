@@ -30,6 +30,8 @@ type fake struct {
 	arena *loop.Arena
 	conn  *wire.Conn
 	nonce []byte
+	// greeting is what it has said first on the present connection.
+	greeting []byte
 	// script decides the result of a request; hold keeps it unanswered until release.
 	script func(h *wire.Header) (code block.Code, hold bool)
 	held   []func(out *[]loop.Op)
@@ -118,9 +120,9 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 			if f.mute {
 				continue
 			}
-			f.send(wire.Header{Type: wire.Greeting},
-				wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce,
-					Member: cmp.Or(f.member, f.name)}))
+			f.greeting = wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce,
+				Member: cmp.Or(f.member, f.name)})
+			f.send(wire.Header{Type: wire.Greeting}, f.greeting)
 		case f.conn == nil || d.Tag>>8 != uint64(f.conn.Handle):
 		case d.Kind == loop.Recv:
 			f.conn.Received(d, f, out)
@@ -146,20 +148,24 @@ func (f *fake) send(h wire.Header, p []byte) {
 // Frame implements wire.Handler.
 func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 	if h.Type == wire.Hello {
-		var m wire.HelloMessage
-		if err := wire.Unmarshal(p, &m); err != nil {
+		m, bound, err := wire.ReadHello(p)
+		if err != nil {
 			f.t.Error(err)
+		}
+		var proof []byte
+		if bound == nil {
+			proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
+		} else if !f.conn.Secured() {
+			f.conn.Secure(bound.Keys(f.secret, f.greeting, wire.NewDigester(f.secret)))
 		}
 		if m.Prepared {
 			r := f.reply
-			r.Promised, r.PromisedTo, r.Record = f.promised, f.promisedTo, f.record
-			r.Proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
+			r.Promised, r.PromisedTo, r.Record, r.Proof = f.promised, f.promisedTo, f.record, proof
 			f.send(h.Answer(block.OK), wire.Marshal(r))
 			return
 		}
 		if m.Epoch <= f.promised && m.Reader == nil {
-			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised,
-				Proof: wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)}))
+			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised, Proof: proof}))
 			return
 		}
 		r := f.reply
@@ -167,8 +173,7 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 			f.marked[n] = true
 		}
 		f.allMarked = r.DirtyAll
-		r.Promised, r.Record = m.Epoch, f.record
-		r.Proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
+		r.Promised, r.Record, r.Proof = m.Epoch, f.record, proof
 		hdr := *h
 		f.held = append(f.held, func(*[]loop.Op) { f.send(hdr.Answer(block.OK), wire.Marshal(r)) })
 		if f.hellos++; !f.slowHello {

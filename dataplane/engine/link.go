@@ -276,13 +276,12 @@ func (l *link) sayHello() {
 	l.lost = ""
 	m := wire.HelloMessage{Notices: true, Version: l.version,
 		VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
-		InstanceManager: c.InstanceManager, Epoch: epoch, Prepared: l.probing, Nonce: l.nonce,
-		Proof: wire.EngineProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce)}
+		InstanceManager: c.InstanceManager, Epoch: epoch, Prepared: l.probing, Nonce: l.nonce}
 	if l.version >= wire.BuildVersion {
 		m.Build = c.Build
 	}
 	l.helloAt = l.e.now
-	l.hello(epoch, &m)
+	l.hello(&m, c.Secret, l.e.digester, wire.EngineProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce))
 }
 
 // probeAnswered handles the answer to a hello that promises nothing.
@@ -323,7 +322,7 @@ func (e *Engine) otherLink(member string, l *link) *link {
 // that a replica had could otherwise drive the epoch up, or have the witness taken for void.
 func (l *link) proved(h *wire.Header, r *wire.HelloReply) error {
 	c, epoch := &l.e.cfg, l.e.quorum.Epoch()
-	known := wire.SameProof(r.Proof, wire.ReplicaProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce))
+	known := l.known(h, r, epoch, wire.ReplicaProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce))
 	switch {
 	case h.Code == block.Fenced && known && l.e.quorum.Phase() != quorum.Serving:
 		l.e.quorum.Outbid(r.Promised)

@@ -45,8 +45,10 @@ type session struct {
 	run    uint64
 	conn   *wire.Conn
 	handle loop.Handle
-	// nonce and theirs are this side's and the replica's random bytes of the handshake, version is
-	// what both speak.
+	// greeting is what the replica has said first, and greeter the name in it. nonce and theirs are
+	// this side's and the replica's random bytes of the handshake, version is what both speak.
+	greeting      []byte
+	greeter       string
 	nonce, theirs []byte
 	version       int
 	// heard is when anything was received last, or when the first request after idleness was sent;
@@ -182,10 +184,31 @@ func (s *session) flush() {
 	}
 }
 
-// hello says m, whose proof is filled in by who made it.
-func (s *session) hello(epoch uint64, m *wire.HelloMessage) {
+// hello says m. key is what both sides know, d is made from it, and old is the proof for a replica
+// that speaks a version in which the hello is not bound to the peer.
+func (s *session) hello(m *wire.HelloMessage, key []byte, d *wire.Digester, old []byte) {
 	s.phase, s.heard, s.began = sessionHello, s.e.now, s.e.now
-	s.conn.SendMessage(&wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
+	h := wire.Header{Type: wire.Hello, Epoch: m.Epoch}
+	if s.version < wire.BoundVersion {
+		m.Proof = old
+		s.conn.SendMessage(&h, wire.Marshal(m))
+		return
+	}
+	m.Address, m.Member = dataAddress(s.addr), s.greeter
+	p, keys := m.Bind(key, s.greeting, d)
+	s.conn.SendMessage(&h, p)
+	if !s.conn.Secured() {
+		s.conn.Secure(keys)
+	}
+}
+
+// known reports whether the answer to the hello of an epoch shows that the replica knows the key;
+// old is the proof that an earlier version sends.
+func (s *session) known(h *wire.Header, r *wire.HelloReply, epoch uint64, old []byte) bool {
+	if s.version < wire.BoundVersion {
+		return wire.SameProof(r.Proof, old)
+	}
+	return s.conn.Proved() && h.Epoch == epoch
 }
 
 // PlacePayload implements wire.Handler: a payload goes to its place, which it has to fill, or is a
@@ -243,6 +266,9 @@ func (s *session) greeted(p []byte) error {
 	if len(g.Nonce) != wire.NonceSize {
 		return fmt.Errorf("%w: greeting with a nonce of %d bytes", wire.ErrFrame, len(g.Nonce))
 	}
-	s.theirs, s.version = g.Nonce, v
+	if err := wire.CheckDowngrade(g.Nonce, v); err != nil {
+		return err
+	}
+	s.greeting, s.greeter, s.theirs, s.version = p, g.Member, g.Nonce, v
 	return s.peer.greeted(&g)
 }

@@ -133,9 +133,9 @@ func (s *source) greeted(*wire.GreetingMessage) error {
 	s.nonce = s.e.cfg.Nonce()
 	m := wire.HelloMessage{Version: s.version, VolumeName: s.from.VolumeName, VolumeUUID: s.from.VolumeUUID,
 		Engine:          s.e.identity,
-		InstanceManager: s.e.cfg.InstanceManager, Reader: &s.from.Grant, Nonce: s.nonce,
-		Proof: wire.ReaderProof(s.from.Key, s.from.VolumeUUID, s.theirs, s.nonce)}
-	s.hello(0, &m)
+		InstanceManager: s.e.cfg.InstanceManager, Reader: &s.from.Grant, Nonce: s.nonce}
+	s.hello(&m, s.from.Key, wire.NewDigester(s.from.Key),
+		wire.ReaderProof(s.from.Key, s.from.VolumeUUID, s.theirs, s.nonce))
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (s *source) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	if h.Code != block.OK {
 		return fmt.Errorf("replica %s refuses: %w", s.addr, refusal(h.Code, r.Error))
 	}
-	if !wire.SameProof(r.Proof, wire.ReplicaProof(s.from.Key, s.from.VolumeUUID, 0, s.theirs, s.nonce)) {
+	if !s.known(h, r, 0, wire.ReplicaProof(s.from.Key, s.from.VolumeUUID, 0, s.theirs, s.nonce)) {
 		return fmt.Errorf("replica %s does not know its volume's secret", s.addr)
 	}
 	if r.Size <= 0 || r.Size%block.Size != 0 {

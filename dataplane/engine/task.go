@@ -144,11 +144,7 @@ func (e *Engine) send(t *task, mask uint32) {
 		message = nil // it is in there
 	}
 	payload := !t.reads() && seg.Len > 0
-	inHeadroom := false
-	if payload {
-		wire.Prepare(e.arena, &h, seg)
-		inHeadroom = wire.EncodeInHeadroom(e.arena, &h, seg)
-	}
+	data := wire.NewPayload(e.arena, seg)
 	e.unwritten.note(t)
 	t.sent = e.now
 	t.asked |= mask
@@ -163,7 +159,7 @@ func (e *Engine) send(t *task, mask uint32) {
 		l.load++
 		if payload {
 			e.arena.Retain(seg.Buf)
-			l.conn.SendPayload(&h, seg, inHeadroom)
+			l.conn.SendPayload(&h, &data, mask == l.bit())
 		} else {
 			l.conn.SendMessage(&h, message)
 		}

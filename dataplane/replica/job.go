@@ -64,8 +64,8 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 		r.release(seg)
 	case seg.Len > 0 && code == block.OK:
 		a := j.h.Answer(code)
-		wire.Prepare(r.arena, &a, seg)
-		s.conn.SendPayload(&a, seg, wire.EncodeInHeadroom(r.arena, &a, seg))
+		p := wire.NewPayload(r.arena, seg)
+		s.conn.SendPayload(&a, &p, true)
 	case code == block.OK:
 		s.send(j.h.Answer(code), j.answer)
 	default:

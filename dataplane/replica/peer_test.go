@@ -55,6 +55,12 @@ type peer struct {
 	conn   *wire.Conn
 	nonce  []byte
 	theirs []byte
+	// greeting is what the replica has said first; addr is where the connection was made to.
+	greeting []byte
+	addr     string
+	// key is what it proves to know; tamper changes its hello after the proof was made.
+	key    []byte
+	tamper func(b *wire.BoundHello)
 	epoch  uint64
 	nextID uint64
 	open   map[uint64]*answer
@@ -83,13 +89,14 @@ func (g *rig) connect() *peer {
 	if _, err := fmt.Sscanf(g.r.Addr()[i+1:], "%d", &port); err != nil {
 		g.t.Fatal(err)
 	}
-	p := &peer{g: g, arena: loop.NewArena(64 << 20), open: map[uint64]*answer{}, nonce: []byte("0123456789abcdef")}
+	p := &peer{g: g, arena: loop.NewArena(64 << 20), open: map[uint64]*answer{}, nonce: []byte("0123456789abcdef"),
+		addr: fmt.Sprintf("%s:%d", host, port+1), key: secret}
 	p.arena.SetAside(loop.Connections, wire.ConnMemory)
 	g.t.Cleanup(func() { _ = p.arena.Close() })
 	p.proc = g.w.Spawn("peer", p.arena, nil)
 	p.proc.Run(p)
 	p.proc.Post(func(out *[]loop.Op) {
-		*out = append(*out, loop.Op{Kind: loop.Connect, Addr: fmt.Sprintf("tcp:%s:%d", host, port+1), Tag: tagConnect})
+		*out = append(*out, loop.Op{Kind: loop.Connect, Addr: "tcp:" + p.addr, Tag: tagConnect})
 	})
 	return p
 }
@@ -137,7 +144,7 @@ func (p *peer) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, data []byte) {
 		if err := wire.Unmarshal(data, &m); err != nil {
 			p.g.t.Error(err)
 		}
-		p.theirs = m.Nonce
+		p.theirs, p.greeting = m.Nonce, data
 	case h.Type == wire.Hello:
 		*p.hello = answer{true, *h, data}
 	case h.Type == wire.Notice:
@@ -207,13 +214,40 @@ func (p *peer) beginHello(epoch uint64, engine string, change func(*wire.HelloMe
 	p.g.until("greeting", func() bool { return p.theirs != nil || p.gone })
 	p.epoch = epoch
 	m := wire.HelloMessage{Version: wire.Version, VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine,
-		Epoch: epoch, Nonce: p.nonce,
-		Proof: wire.EngineProof(secret, volumeUUID, epoch, p.theirs, p.nonce)}
+		Epoch: epoch, Nonce: p.nonce, Address: p.addr, Member: p.g.r.Name}
 	if change != nil {
 		change(&m)
 	}
 	p.hello = &answer{}
-	p.send(wire.Header{Type: wire.Hello, Epoch: epoch}, wire.Marshal(m))
+	h := wire.Header{Type: wire.Hello, Epoch: epoch}
+	if m.Version < wire.BoundVersion {
+		m.Proof = wire.EngineProof(p.key, volumeUUID, epoch, p.theirs, p.nonce)
+		if m.Reader != nil {
+			m.Proof = wire.ReaderProof(p.key, volumeUUID, p.theirs, p.nonce)
+		}
+		p.send(h, wire.Marshal(m))
+		return
+	}
+	payload, keys := m.Bind(p.key, p.greeting, wire.NewDigester(p.key))
+	if p.tamper != nil {
+		var b wire.BoundHello
+		if err := wire.Unmarshal(payload, &b); err != nil {
+			p.g.t.Fatal(err)
+		}
+		p.tamper(&b)
+		payload = wire.Marshal(b)
+	}
+	p.send(h, payload)
+	p.proc.Post(func(*[]loop.Op) {
+		if p.conn != nil && !p.conn.Secured() {
+			p.conn.Secure(keys)
+		}
+	})
+}
+
+// known reports whether the answer to the hello is that of somebody who knows the key.
+func (p *peer) known(r *wire.HelloReply) bool {
+	return p.conn.Proved() || wire.SameProof(r.Proof, wire.ReplicaProof(p.key, volumeUUID, p.epoch, p.theirs, p.nonce))
 }
 
 // engine connects and is answered.
@@ -224,7 +258,7 @@ func (g *rig) engine(epoch uint64, name string) *peer {
 	if !ok || code != block.OK {
 		g.t.Fatalf("epoch %d of %s: %s %s", epoch, name, code, r.Error)
 	}
-	if !wire.SameProof(r.Proof, wire.ReplicaProof(secret, volumeUUID, epoch, p.theirs, p.nonce)) {
+	if !p.known(&r) {
 		g.t.Fatal("the replica cannot prove that it knows the secret")
 	}
 	return p

@@ -85,7 +85,7 @@ func (c *client) get() (h wire.Header, payload []byte, err error) {
 	if _, err = io.ReadFull(c.conn, b[:]); err != nil {
 		return h, nil, err
 	}
-	if err = h.Decode(b[:]); err != nil {
+	if _, err = h.Decode(b[:]); err != nil {
 		return h, nil, err
 	}
 	payload = make([]byte, h.Payload)
@@ -196,6 +196,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// hello speaks the last version without tags: what is tested here is the disk's side.
 func (c *client) hello() {
 	_, p, err := c.get()
 	must(c.t, err)
@@ -203,7 +204,7 @@ func (c *client) hello() {
 	must(c.t, wire.Unmarshal(p, &g))
 	nonce := make([]byte, wire.NonceSize)
 	must(c.t, c.put(wire.Header{Type: wire.Hello, Epoch: 1},
-		wire.Marshal(wire.HelloMessage{Version: wire.Version, VolumeName: "v", VolumeUUID: volumeUUID,
+		wire.Marshal(wire.HelloMessage{Version: wire.BoundVersion - 1, VolumeName: "v", VolumeUUID: volumeUUID,
 			Engine: "e", Epoch: 1, Nonce: nonce, Proof: wire.EngineProof(secret, volumeUUID, 1, g.Nonce, nonce)})))
 	h, p, err := c.get()
 	must(c.t, err)

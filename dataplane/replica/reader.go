@@ -17,15 +17,17 @@ const maxReaders = 8
 // is read.
 
 // admitReader checks a reader's grant and opens the snapshot.
-func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
+func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage, bound *wire.BoundHello) {
 	c, g := &s.r.cfg, m.Reader
 	key := g.Key(c.Secret, c.VolumeUUID)
 	switch {
 	case m.Version < wire.ReaderVersion:
 		s.refuse(h, block.Invalid, fmt.Sprintf("read-only sessions need protocol version %d", wire.ReaderVersion))
 		return
-	case !wire.SameProof(m.Proof, wire.ReaderProof(key, c.VolumeUUID, s.nonce, m.Nonce)):
+	case !s.proved(m, bound, key, wire.NewDigester(key), wire.ReaderProof(key, c.VolumeUUID, s.nonce, m.Nonce)):
 		s.refuse(h, block.Refused, "the grant does not hold here: it is for something else, or of another volume")
+		return
+	case s.ledHere(h, m):
 		return
 	case c.Unix == nil || c.Unix() > g.Expires:
 		s.refuse(h, block.Refused,
@@ -37,7 +39,7 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
 		return
 	}
 	s.phase, s.reader = sessionOpening, true
-	hdr, nonce := *h, m.Nonce
+	hdr, proof := *h, s.proof(key, m)
 	id, snapshot := s.run, g.Snapshot
 	s.r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.openReader(id, snapshot) }, done: func(v any) {
 		res := v.(readerView)
@@ -51,8 +53,7 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage) {
 		default:
 			s.phase, s.epoch = sessionReading, 0
 			s.r.cfg.Event("reader", fmt.Sprintf("volume %s reads snapshot %s", g.For, g.Snapshot))
-			s.send(hdr.Answer(block.OK), wire.Marshal(wire.HelloReply{Size: res.view.Size(),
-				Proof: wire.ReplicaProof(key, c.VolumeUUID, 0, s.nonce, nonce)}))
+			s.send(hdr.Answer(block.OK), wire.Marshal(wire.HelloReply{Size: res.view.Size(), Proof: proof}))
 		}
 	}})
 }

@@ -19,10 +19,9 @@ func (g *rig) readerHello(grant wire.Grant, change func(*wire.HelloMessage)) (*p
 	bool) {
 	g.t.Helper()
 	p := g.connect()
-	g.until("greeting", func() bool { return p.theirs != nil || p.gone })
+	p.key = grant.Key(secret, volumeUUID)
 	code, r, ok := p.sayHello(0, "", func(m *wire.HelloMessage) {
 		m.Reader = &grant
-		m.Proof = wire.ReaderProof(grant.Key(secret, volumeUUID), volumeUUID, p.theirs, p.nonce)
 		if change != nil {
 			change(m)
 		}
@@ -37,7 +36,7 @@ func (g *rig) reader(snapshot string) *peer {
 	if !ok || code != block.OK || r.Size != volumeSize {
 		g.t.Fatalf("%v %s: %+v", ok, code, r)
 	}
-	if !wire.SameProof(r.Proof, wire.ReplicaProof(grant.Key(secret, volumeUUID), volumeUUID, 0, p.theirs, p.nonce)) {
+	if !p.known(&r) {
 		g.t.Fatal("the replica cannot prove that it knows the secret")
 	}
 	return p
@@ -118,7 +117,6 @@ func TestReaderIsRefused(t *testing.T) {
 		"another volume": {change: func(m *wire.HelloMessage) {
 			m.Reader.For = "x"
 		}, code: block.Refused, says: "grant"},
-		"no proof":  {change: func(m *wire.HelloMessage) { m.Proof = nil }, code: block.Refused, says: "grant"},
 		"version 1": {change: func(m *wire.HelloMessage) { m.Version = 1 }, code: block.Invalid, says: "version"},
 		"a replica elsewhere": {change: func(m *wire.HelloMessage) {
 			m.VolumeUUID = "x"
@@ -148,12 +146,12 @@ func TestGrantMakesNoEngine(t *testing.T) {
 	g, _ := snapshotted(t)
 	grant := g.grant("a")
 	p := g.connect()
-	g.until("greeting", func() bool { return p.theirs != nil })
-	code, _, ok := p.sayHello(7, "intruder", func(m *wire.HelloMessage) {
-		m.Proof = wire.EngineProof(grant.Key(secret, volumeUUID), volumeUUID, 7, p.theirs, p.nonce)
-	})
-	if !ok || code != block.Refused {
-		t.Fatalf("%v %s", ok, code)
+	for _, version := range []int{wire.BoundVersion - 1, wire.Version} {
+		p.key = grant.Key(secret, volumeUUID)
+		code, _, ok := p.sayHello(7, "intruder", func(m *wire.HelloMessage) { m.Version = version })
+		if !ok || code != block.Refused {
+			t.Fatalf("version %d: %v %s", version, ok, code)
+		}
 	}
 }
 

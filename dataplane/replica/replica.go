@@ -100,8 +100,10 @@ type Replica struct {
 	// blocks is nil in a standby.
 	blocks *chain.Blocks
 	uuid   chain.UUID
-	now    clock.Ticks
-	out    *[]loop.Op
+	// digester is for payloads of sessions with engines.
+	digester *wire.Digester
+	now      clock.Ticks
+	out      *[]loop.Op
 
 	conns     []*session
 	accepted  uint64
@@ -177,7 +179,7 @@ func New(cfg Config) (*Replica, error) {
 	if cfg.Directory == nil {
 		return nil, errors.New("replica: no way to its directory")
 	}
-	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, writable: true}
+	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, digester: wire.NewDigester(cfg.Secret), writable: true}
 	var present *opened
 	r.worker, r.sidecarSet, present = newWorker(&cfg, uuid)
 	r.setAside()

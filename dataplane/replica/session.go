@@ -38,9 +38,12 @@ type session struct {
 	phase  sessionPhase
 	conn   *wire.Conn
 	handle loop.Handle
-	nonce  []byte
-	epoch  uint64
-	engine string // who said hello, once it has been taken in
+	// at is the address at which it has come in; greeting is what it was told first.
+	at       string
+	greeting []byte
+	nonce    []byte
+	epoch    uint64
+	engine   string // who said hello, once it has been taken in
 	// version of the protocol that the engine speaks.
 	version int
 	closed  bool // the close has completed
@@ -103,9 +106,11 @@ func (r *Replica) acceptDone(d *loop.Done) {
 	}
 	r.conns[index] = s
 	r.limitStrangers()
-	s.nonce = r.cfg.Nonce()
-	s.send(wire.Header{Type: wire.Greeting}, wire.Marshal(wire.GreetingMessage{
-		MinVersion: wire.MinVersion, Version: wire.Version, Nonce: s.nonce, Member: r.cfg.Member}))
+	s.at, _ = d.Value.(string)
+	s.nonce = wire.MarkNonce(r.cfg.Nonce())
+	s.greeting = wire.Marshal(wire.GreetingMessage{MinVersion: wire.MinVersion, Version: wire.Version, Nonce: s.nonce,
+		Member: r.cfg.Member, Salt: r.cfg.Nonce()})
+	s.send(wire.Header{Type: wire.Greeting}, s.greeting)
 	s.conn.Start(r.out)
 }
 
@@ -330,84 +335,6 @@ func (s *session) answer(h *wire.Header, code block.Code) {
 	s.conn.Send(&a)
 }
 
-// hello checks who is there, and on success takes the session over: see the package comment.
-func (s *session) hello(h *wire.Header, p []byte) {
-	var m wire.HelloMessage
-	if err := wire.Unmarshal(p, &m); err != nil {
-		s.conn.Fail(err)
-		return
-	}
-	c := &s.r.cfg
-	switch {
-	case m.Version < wire.MinVersion || m.Version > wire.Version:
-		s.refuse(h, block.Invalid, fmt.Sprintf("protocol version %d is not spoken here", m.Version))
-	case len(m.Nonce) != wire.NonceSize:
-		s.refuse(h, block.Invalid, fmt.Sprintf("nonce of %d bytes", len(m.Nonce)))
-	case m.VolumeUUID != c.VolumeUUID:
-		s.refuse(h, block.Refused, fmt.Sprintf("this is a replica of volume %s (%s), not of %s (%s)", c.VolumeName,
-			c.VolumeUUID, m.VolumeName, m.VolumeUUID))
-	case m.Reader != nil:
-		s.admitReader(h, &m)
-	case !wire.SameProof(m.Proof, wire.EngineProof(c.Secret, c.VolumeUUID, m.Epoch, s.nonce, m.Nonce)):
-		s.refuse(h, block.Refused, "the volume's secret does not match")
-	case m.Prepared:
-		s.prepare(h, &m)
-	case s.r.blocks != nil && promisedToNewer(&s.r.record, &m):
-		s.refuseOlder(h, &m, s.r.record.Promised, s.r.record.Engine)
-	default:
-		if o := s.r.promising(); o != nil && isOlder(o.epoch, o.engine, &m) {
-			// It is as good as promised. Ending that session for one that is refused a moment later
-			// would leave nobody.
-			s.refuseOlder(h, &m, o.epoch, o.engine)
-			return
-		}
-		for _, o := range s.r.conns {
-			if o != nil && o != s && (o.phase == sessionOpen || o.phase == sessionPromising || o.released) {
-				o.end(fmt.Sprintf("engine %s takes over with epoch %d", m.Engine, m.Epoch))
-			}
-		}
-		s.phase, s.released = sessionPromising, false
-		s.epoch, s.engine, s.version, s.notices = m.Epoch, m.Engine, m.Version, m.Notices
-		hdr := *h
-		s.r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.promise(l, &m) },
-			done: func(v any) { s.promised(&hdr, &m, v) }})
-	}
-}
-
-func (s *session) refuse(h *wire.Header, code block.Code, text string) {
-	s.r.cfg.Event("refused", text)
-	s.send(h.Answer(code), wire.Marshal(wire.HelloReply{Error: text}))
-	s.phase = sessionGreeted
-}
-
-// promising returns the session whose promise is on its way to the disk, nil if there is none.
-func (r *Replica) promising() *session {
-	for _, s := range r.conns {
-		if s != nil && s.phase == sessionPromising {
-			return s
-		}
-	}
-	return nil
-}
-
-// promisedToNewer reports that a newer engine, or another of the same epoch, has been promised
-// already.
-func promisedToNewer(rec *chain.Record, m *wire.HelloMessage) bool {
-	return isOlder(rec.Promised, rec.Engine, m)
-}
-
-func isOlder(epoch uint64, engine string, m *wire.HelloMessage) bool {
-	return m.Epoch < epoch || (m.Epoch == epoch && engine != m.Engine && engine != "")
-}
-
-// refuseOlder refuses an engine because of the one that has the promise. The proof says that it is
-// this replica's word.
-func (s *session) refuseOlder(h *wire.Header, m *wire.HelloMessage, epoch uint64, engine string) {
-	s.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: epoch,
-		Proof: wire.ReplicaProof(s.r.cfg.Secret, s.r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce),
-		Error: fmt.Sprintf("epoch %d is promised to engine %s", epoch, engine)}))
-}
-
 // promiseResult is what promise brings back.
 type promiseResult struct {
 	// opened is the directory if it was opened for this.
@@ -459,7 +386,7 @@ func (s *session) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	r := s.r
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
 		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), Closed: marks.wasClosed, Counter: marks.counter,
-		Proof: wire.ReplicaProof(r.cfg.Secret, r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
+		Proof: s.proof(r.cfg.Secret, m)}
 	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll, reply.PowerLost = marks.dirty, marks.dirtyAll, marks.powerLost

@@ -76,7 +76,7 @@ func inspect(w *worker, l *sidecarSet) any {
 // describeStandby is welcome for a directory that is not open here.
 func (s *session) describeStandby(m *wire.HelloMessage, info *chain.Info) wire.HelloReply {
 	reply := wire.HelloReply{Standby: true, Size: info.SizeBytes, Rebuilding: info.Rebuilding, DirtyAll: true,
-		Proof: wire.ReplicaProof(s.r.cfg.Secret, s.r.cfg.VolumeUUID, m.Epoch, s.nonce, m.Nonce)}
+		Proof: s.proof(s.r.cfg.Secret, m)}
 	if info.RecordValid {
 		reply.Promised, reply.PromisedTo = info.Record.Promised, info.Record.Engine
 		reply.Record = s.r.recordMessage(&info.Record)

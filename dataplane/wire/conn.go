@@ -56,6 +56,8 @@ type Conn struct {
 	rx           loop.Buf
 	rxBeg, rxEnd int
 	want         Header
+	wantRaw      [HeaderSize]byte // want as received, if it is tagged
+	wantTagged   bool
 	haveWant     bool
 	placed       bool
 	dst          loop.Seg
@@ -63,6 +65,11 @@ type Conn struct {
 	got          int32
 	// whole is the header of the frame that is being delivered.
 	whole Header
+
+	// keys authenticate frames in both directions, nil before the proof and in sessions of versions
+	// before BoundVersion.
+	keys   *Keys
+	digest [TagSize]byte
 
 	// Sending, see send.go: the first inFlight frames of the queue leave with the send that is
 	// outstanding, whose headers and messages are in tx.
@@ -117,6 +124,17 @@ func (c *Conn) Free() {
 	}
 	c.placed, c.message = false, nil
 }
+
+// Secure gives the connection the keys of its session: what is queued from now on has a tag, and so
+// must have what is received. Only the refusal of who has found no proof may have none.
+func (c *Conn) Secure(k *Keys) { c.keys = k }
+
+// Secured reports whether the connection has keys.
+func (c *Conn) Secured() bool { return c.keys != nil }
+
+// Proved reports whether a frame of the peer has had a right tag: it knows the secret, and has
+// said and heard in the handshake what this side has. From then on no other frame is delivered.
+func (c *Conn) Proved() bool { return c.keys != nil && c.keys.fromPeer }
 
 func (c *Conn) recv(out *[]loop.Op) {
 	if c.receiving || c.paused || c.err != nil {
@@ -186,7 +204,7 @@ func (c *Conn) step(h Handler) bool {
 		if c.rxEnd-c.rxBeg < HeaderSize {
 			return false
 		}
-		if err := c.want.Decode(c.arena.Bytes(c.rx)[c.rxBeg:]); err != nil {
+		if err := c.header(c.arena.Bytes(c.rx)[c.rxBeg:][:HeaderSize]); err != nil {
 			c.Fail(err)
 			return false
 		}
@@ -218,6 +236,46 @@ func (c *Conn) step(h Handler) bool {
 	return c.deliver(h)
 }
 
+// header takes the header of the next frame. Nothing may follow from one that is tagged before its
+// payload is there and the tag is checked, but where the payload goes.
+func (c *Conn) header(p []byte) (err error) {
+	if c.wantTagged, err = c.want.Decode(p); err != nil {
+		return err
+	}
+	switch {
+	case c.wantTagged && c.keys == nil:
+		return fmt.Errorf("%w: %s with a tag before the handshake", ErrFrame, c.want.Type)
+	case c.wantTagged:
+		copy(c.wantRaw[:], p)
+	case c.keys != nil && !c.keys.mayBeOpen(&c.want):
+		return fmt.Errorf("%w: %s without a tag in an authenticated session", ErrFrame, c.want.Type)
+	}
+	return nil
+}
+
+// check checks a frame that is there in full.
+func (c *Conn) check() error {
+	switch {
+	case c.wantTagged:
+		var digest *[TagSize]byte
+		if c.placed {
+			c.digest = c.keys.digester.sum(c.place())
+			digest = &c.digest
+		}
+		switch ok := c.keys.open(c.wantRaw[:], digest); {
+		case !ok && !c.keys.fromPeer:
+			return ErrPeer
+		case !ok:
+			return fmt.Errorf("%w: tag of %s: it was changed, repeated or moved on its way, or one before it was left out",
+				ErrFrame, c.want.Type)
+		}
+		c.keys.fromPeer = true
+	case c.placed && Sum(c.place()) != c.want.Sum:
+		return fmt.Errorf("%w: payload checksum of %s", ErrFrame, c.want.Type)
+	}
+	return nil
+}
+
 // place is where the payload goes that is being received.
 func (c *Conn) place() []byte {
 	if c.dst.Buf != 0 {
@@ -227,8 +285,8 @@ func (c *Conn) place() []byte {
 }
 
 func (c *Conn) deliver(h Handler) bool {
-	if c.placed && Sum(c.place()) != c.want.Sum {
-		c.Fail(fmt.Errorf("%w: payload checksum of %s", ErrFrame, c.want.Type))
+	if err := c.check(); err != nil {
+		c.Fail(err)
 		return false
 	}
 	payload, message := c.dst, c.message

@@ -4,8 +4,10 @@
 // A connection carries frames of a 64-byte header and an optional payload in both directions. The
 // replica greets, the engine proves that it knows the volume's secret, the replica proves the same,
 // and from then on the engine sends requests with identifiers of its choice and the replica answers
-// each once, in any order. Header and payload carry CRC-32C checksums: a mismatch ends the
-// connection, since nothing after it can be trusted. docs/format-wire.md has the format in full.
+// each once, in any order. Before the proof header and payload carry CRC-32C checksums, after it a
+// tag under a key of the session (session.go); a session with a peer of an earlier version keeps
+// the checksums. A mismatch ends the connection, since nothing after it can be trusted.
+// docs/format-wire.md has the format in full.
 //
 // Frame (this file) is the codec, Conn (conn.go) the part of a step core that receives and sends
 // frames in batches, the handshake is in hello.go and the rare control messages in control.go.
@@ -22,17 +24,21 @@ import (
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the
 // highest both know. Version 3 added the engine's build to its hello, and read-only sessions
-// (reader.go); 4 the whiteouts of layers.
+// (reader.go); 4 the whiteouts of layers; 5 a hello
+// that is bound to the peer, and frames with tags instead of checksums (session.go).
 const (
-	Version    = 4
+	Version    = 5
 	MinVersion = 1
 )
 
 // HeaderSize is the size of an encoded header.
 const HeaderSize = 64
 
-// magic opens every frame: "AnkW".
-const magic = 0x576b6e41
+// magic opens every frame without a tag, "AnkW"; taggedMagic every frame with one, "AnkS".
+const (
+	magic       = 0x576b6e41
+	taggedMagic = 0x536b6e41
+)
 
 // MaxPayload bounds the payload of a frame: one block.MaxTransfer. Control payloads are bounded by
 // the same.
@@ -116,7 +122,8 @@ type Header struct {
 	// Off and Len are the range in bytes. Len of a read is the number of bytes wanted.
 	Off int64
 	Len int64
-	// Payload is the number of payload bytes that follow; Sum is their CRC-32C.
+	// Payload is the number of payload bytes that follow; Sum is their CRC-32C in a frame without a
+	// tag.
 	Payload uint32
 	Sum     uint32
 	// Layer is the chain index in LayerRead, LayerWrite, LayerHash and LayerPunch, bottom layer 0.
@@ -131,8 +138,8 @@ func Sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 // ErrFrame says that received bytes are no valid frame; the connection must be closed.
 var ErrFrame = errors.New("wire: invalid frame")
 
-// Encode writes h into p, which must have HeaderSize bytes.
-func (h *Header) Encode(p []byte) {
+// encode writes what frames with and without a tag have at the same place.
+func (h *Header) encode(p []byte, magic uint32) {
 	_ = p[HeaderSize-1]
 	le := binary.LittleEndian
 	le.PutUint32(p[0:], magic)
@@ -142,38 +149,54 @@ func (h *Header) Encode(p []byte) {
 	le.PutUint64(p[24:], uint64(h.Off))
 	le.PutUint64(p[32:], uint64(h.Len))
 	le.PutUint32(p[40:], h.Payload)
+}
+
+// Encode writes h with its checksum into p, which must have HeaderSize bytes.
+func (h *Header) Encode(p []byte) {
+	h.encode(p, magic)
+	le := binary.LittleEndian
 	le.PutUint32(p[44:], h.Sum)
 	le.PutUint32(p[48:], h.Layer)
 	le.PutUint64(p[52:], 0)
 	le.PutUint32(p[60:], Sum(p[:60]))
 }
 
+// EncodeTagged writes h into p, all but the tag.
+func (h *Header) EncodeTagged(p []byte) {
+	h.encode(p, taggedMagic)
+	binary.LittleEndian.PutUint32(p[44:], h.Layer)
+}
+
 // Decode reads a header from p. It checks everything that does not depend on the session: magic,
-// checksum, type, ranges and sizes.
-func (h *Header) Decode(p []byte) error {
+// checksum, type, ranges and sizes. The tag of one that is tagged is not looked at.
+func (h *Header) Decode(p []byte) (tagged bool, err error) {
 	_ = p[HeaderSize-1]
 	le := binary.LittleEndian
-	if m := le.Uint32(p[0:]); m != magic {
-		return fmt.Errorf("%w: magic %#x", ErrFrame, m)
-	}
-	if le.Uint32(p[60:]) != Sum(p[:60]) {
-		return fmt.Errorf("%w: header checksum", ErrFrame)
-	}
 	*h = Header{
 		Type: Type(p[4]), Flags: p[5], Code: block.Code(p[6]),
 		ID: le.Uint64(p[8:]), Epoch: le.Uint64(p[16:]),
 		Off: int64(le.Uint64(p[24:])), Len: int64(le.Uint64(p[32:])),
-		Payload: le.Uint32(p[40:]), Sum: le.Uint32(p[44:]), Layer: le.Uint32(p[48:]),
+		Payload: le.Uint32(p[40:]),
+	}
+	switch m := le.Uint32(p[0:]); {
+	case m == taggedMagic:
+		h.Layer = le.Uint32(p[44:])
+	case m != magic:
+		return false, fmt.Errorf("%w: magic %#x", ErrFrame, m)
+	case le.Uint32(p[60:]) != Sum(p[:60]):
+		return false, fmt.Errorf("%w: header checksum", ErrFrame)
+	default:
+		h.Sum, h.Layer = le.Uint32(p[44:]), le.Uint32(p[48:])
 	}
 	switch {
 	case h.Type == 0 || h.Type >= typeEnd:
-		return fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
+		err = fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
 	case h.Payload > MaxPayload:
-		return fmt.Errorf("%w: %s payload of %d bytes", ErrFrame, h.Type, h.Payload)
+		err = fmt.Errorf("%w: %s payload of %d bytes", ErrFrame, h.Type, h.Payload)
 	case h.Off < 0 || h.Len < 0 || h.Off+h.Len < 0:
-		return fmt.Errorf("%w: %s range %d+%d", ErrFrame, h.Type, h.Off, h.Len)
+		err = fmt.Errorf("%w: %s range %d+%d", ErrFrame, h.Type, h.Off, h.Len)
 	}
-	return nil
+	return le.Uint32(p[0:]) == taggedMagic, err
 }
 
 // IsResponse reports whether the frame is an answer.

@@ -34,8 +34,13 @@ func TestHeaderRoundTrip(t *testing.T) {
 		var p [HeaderSize]byte
 		h.Encode(p[:])
 		var got Header
-		if err := got.Decode(p[:]); err != nil || got != h {
+		if tagged, err := got.Decode(p[:]); err != nil || got != h || tagged {
 			t.Fatalf("%+v came back as %+v, %v", h, got, err)
+		}
+		h.EncodeTagged(p[:])
+		h.Sum = 0 // the tag has its place
+		if tagged, err := got.Decode(p[:]); err != nil || got != h || !tagged {
+			t.Fatalf("%+v with a tag came back as %+v, %v", h, got, err)
 		}
 	})
 }
@@ -64,7 +69,7 @@ func TestHeaderAnyFlippedBitIsNoticed(t *testing.T) {
 		bit := rapid.IntRange(0, HeaderSize*8-1).Draw(t, "bit")
 		p[bit/8] ^= 1 << (bit % 8)
 		var got Header
-		if err := got.Decode(p[:]); !errors.Is(err, ErrFrame) {
+		if _, err := got.Decode(p[:]); !errors.Is(err, ErrFrame) {
 			t.Fatalf("bit %d flipped: %+v, %v", bit, got, err)
 		}
 	})
@@ -82,7 +87,7 @@ func TestHeaderRefused(t *testing.T) {
 		var p [HeaderSize]byte
 		h.Encode(p[:])
 		var got Header
-		if err := got.Decode(p[:]); !errors.Is(err, ErrFrame) {
+		if _, err := got.Decode(p[:]); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -118,6 +123,8 @@ func FuzzHeader(f *testing.F) {
 		h := Header{Type: typ, ID: 1, Off: 4096, Len: 4096, Payload: 4096}
 		h.Encode(p[:])
 		f.Add(p[:])
+		h.EncodeTagged(p[:])
+		f.Add(p[:])
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) < HeaderSize {
@@ -128,7 +135,8 @@ func FuzzHeader(f *testing.F) {
 			fixSum(p)
 		}
 		var h Header
-		if err := h.Decode(p); err != nil {
+		tagged, err := h.Decode(p)
+		if err != nil {
 			if !errors.Is(err, ErrFrame) {
 				t.Fatalf("error of another kind: %v", err)
 			}
@@ -138,9 +146,11 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("%+v was taken", h)
 		}
 		var again [HeaderSize]byte
-		h.Encode(again[:])
+		if h.Encode(again[:]); tagged {
+			h.EncodeTagged(again[:])
+		}
 		var h2 Header
-		if err := h2.Decode(again[:]); err != nil || h2 != h {
+		if same, err := h2.Decode(again[:]); err != nil || h2 != h || same != tagged {
 			t.Fatalf("%+v encodes to %+v, %v", h, h2, err)
 		}
 	})

@@ -21,10 +21,12 @@ type GreetingMessage struct {
 	Nonce      []byte `json:"nonce"`
 	// Member is the data directory name the replica serves.
 	Member string `json:"member"`
+	// Salt is more random bytes, since BoundVersion: half of the nonce is the mark of the version.
+	Salt []byte `json:"salt,omitempty"`
 }
 
-// HelloMessage is the engine's word: which volume, which epoch, and the proof that it knows the
-// secret.
+// HelloMessage is the engine's word: which volume, which epoch, to whom, and before BoundVersion
+// the proof that it knows the secret.
 type HelloMessage struct {
 	Version    int    `json:"version"`
 	VolumeName string `json:"volumeName"`
@@ -45,7 +47,12 @@ type HelloMessage struct {
 	// Notices: the engine takes Notice frames.
 	Notices bool   `json:"notices,omitempty"`
 	Nonce   []byte `json:"nonce"`
-	Proof   []byte `json:"proof"`
+	// Address is what the engine has connected to, host and port, and Member who it has been
+	// greeted by; since BoundVersion.
+	Address string `json:"address,omitempty"`
+	Member  string `json:"member,omitempty"`
+	// Proof is that of versions before BoundVersion; see BoundHello.
+	Proof []byte `json:"proof,omitempty"`
 }
 
 // NoticeMessage is what a replica tells by itself.
@@ -59,7 +66,8 @@ const BuildVersion = 3
 
 // HelloReply is the replica's answer. On Fenced the record tells the newer epoch.
 type HelloReply struct {
-	Proof []byte `json:"proof"`
+	// Proof is that of versions before BoundVersion, since which the frame's tag proves it.
+	Proof []byte `json:"proof,omitempty"`
 	// Promised is the newest epoch the replica has made durable.
 	Promised uint64 `json:"promised"`
 	// PromisedTo is the engine process it was promised to, as HelloMessage.Engine; only in the
@@ -110,8 +118,8 @@ type RecordMessage struct {
 	Accepted bool `json:"accepted,omitempty"`
 }
 
-// proof is HMAC-SHA-256 over role, volume, epoch and both nonces: neither side can replay or
-// reflect the other's.
+// proof is that of versions before BoundVersion, HMAC-SHA-256 over role, volume, epoch and both
+// nonces: neither side can replay or reflect the other's, but who passes it on has the session.
 func proof(secret []byte, role, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte("ankole wire 1 " + role + " "))

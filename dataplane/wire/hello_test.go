@@ -126,9 +126,14 @@ func FuzzMessages(f *testing.F) {
 	f.Add(Marshal(HelloReply{Trial: true}))
 	f.Add(Marshal(ControlRequest{Release: &ReleaseRequest{}}))
 	f.Add(Marshal(ControlRequest{Keep: &KeepRequest{}}))
+	f.Add(Marshal(BoundHello{Said: Marshal(HelloMessage{Version: BoundVersion}), Proof: []byte("proof")}))
+	f.Add([]byte(`{"said":"","proof":""}`))
 	f.Add([]byte(`{"nonce":"`))
 	f.Add([]byte(`[[[[[[`))
 	f.Fuzz(func(t *testing.T, p []byte) {
+		if m, b, err := ReadHello(p); err != nil && !errors.Is(err, ErrFrame) || err == nil && b == nil && !json.Valid(p) {
+			t.Fatalf("%q was read as %+v, %v", p, m, err)
+		}
 		for _, v := range []any{&GreetingMessage{}, &HelloMessage{}, &HelloReply{}, &ControlRequest{}, &ControlReply{}} {
 			err := Unmarshal(p, v)
 			if err != nil && !errors.Is(err, ErrFrame) {

@@ -12,11 +12,14 @@ import (
 // carries, which is there already.
 type outgoing struct {
 	h Header
-	// seg is a payload in the arena; with inHeadroom the encoded header lies directly before it.
-	// message is one outside.
+	// seg is a payload in the arena; with inHeadroom the header goes directly before it. message is
+	// one outside.
 	seg        loop.Seg
 	inHeadroom bool
 	message    []byte
+	// tagged: it was queued after Secure; digest is that of seg then.
+	tagged bool
+	digest [TagSize]byte
 	// begun: the header has left; message is what has not.
 	begun bool
 }
@@ -29,41 +32,70 @@ func (c *Conn) SendMessage(h *Header, p []byte) {
 	if c.err != nil {
 		return
 	}
-	h.Payload, h.Sum = uint32(len(p)), 0
+	f := outgoing{h: *h, message: p, tagged: c.keys != nil}
+	f.h.Payload, f.h.Sum = uint32(len(p)), 0
 	if len(p) > 0 {
-		h.Sum = Sum(p)
+		if f.tagged {
+			f.digest = c.keys.digester.sum(p)
+		} else {
+			f.h.Sum = Sum(p)
+		}
 	}
 	c.unsent += HeaderSize + len(p)
-	c.queue = append(c.queue, outgoing{h: *h, message: p})
+	c.queue = append(c.queue, f)
 }
 
-// SendPayload queues a frame whose payload is seg; h.Payload and h.Sum must be set (see Prepare).
-// The reference to the buffer is taken over. When the payload starts at offset 0 of its buffer the
-// header is expected to be encoded in the headroom already (EncodeInHeadroom) and both leave in one
-// segment.
-func (c *Conn) SendPayload(h *Header, seg loop.Seg, inHeadroom bool) {
+// Payload is a payload in the arena that goes to one or more peers.
+type Payload struct {
+	arena *loop.Arena
+	seg   loop.Seg
+	// sum and digest are computed when a connection first needs them; digest is by a digester.
+	sum    uint32
+	summed bool
+	digest [TagSize]byte
+	by     *Digester
+}
+
+// NewPayload returns the payload in seg.
+func NewPayload(a *loop.Arena, seg loop.Seg) Payload { return Payload{arena: a, seg: seg} }
+
+// SendPayload queues a frame whose payload is p. A reference to the buffer is taken over. alone:
+// nobody else sends the buffer, so the header may be put before the payload, in room that only a
+// segment at the start of its buffer has.
+func (c *Conn) SendPayload(h *Header, p *Payload, alone bool) {
 	if c.err != nil {
-		c.arena.Release(seg.Buf)
+		c.arena.Release(p.seg.Buf)
 		return
 	}
-	c.unsent += HeaderSize
-	c.queue = append(c.queue, outgoing{h: *h, seg: seg, inHeadroom: inHeadroom})
-}
-
-// Prepare fills in payload size and checksum.
-func Prepare(a *loop.Arena, h *Header, seg loop.Seg) {
-	h.Payload = uint32(seg.Len)
-	h.Sum = Sum(a.Seg(seg))
-}
-
-// EncodeInHeadroom writes the prepared header directly before the payload and reports whether there
-// was room: only a segment at the start of its buffer has bytes before it that nobody else owns.
-func EncodeInHeadroom(a *loop.Arena, h *Header, seg loop.Seg) bool {
-	if seg.Off != 0 {
-		return false
+	f := outgoing{h: *h, seg: p.seg, inHeadroom: alone && p.seg.Off == 0, tagged: c.keys != nil}
+	f.h.Payload, f.h.Sum = uint32(p.seg.Len), 0
+	switch {
+	case !f.tagged:
+		if !p.summed {
+			p.sum, p.summed = Sum(p.arena.Seg(p.seg)), true
+		}
+		f.h.Sum = p.sum
+	case p.by != c.keys.digester:
+		p.by = c.keys.digester
+		p.digest = p.by.sum(p.arena.Seg(p.seg))
 	}
-	h.Encode(a.Seg(loop.Seg{Buf: seg.Buf, Off: -HeaderSize, Len: HeaderSize}))
-	return true
+	f.digest = p.digest
+	c.unsent += HeaderSize
+	c.queue = append(c.queue, f)
+}
+
+// encode writes the header of a frame, which is the next one to leave.
+func (c *Conn) encode(f *outgoing, p []byte) {
+	if !f.tagged {
+		f.h.Encode(p)
+		return
+	}
+	f.h.EncodeTagged(p)
+	if f.h.Payload > 0 {
+		c.keys.seal(p, &f.digest)
+	} else {
+		c.keys.seal(p, nil)
+	}
 }
 
 // batch is a send that is being put together. [beg, end) of the connection's buffer is not a
@@ -91,12 +123,13 @@ func (b *batch) segs() int {
 }
 
 // add puts a frame into the batch, as far as there is room, and reports whether all of it is there.
-func (b *batch) add(f *outgoing, p []byte) bool {
+func (c *Conn) add(b *batch, f *outgoing, p []byte) bool {
 	if f.inHeadroom {
 		if b.segs() == loop.MaxSegs {
 			return false
 		}
 		b.seal()
+		c.encode(f, c.arena.Seg(loop.Seg{Buf: f.seg.Buf, Off: -HeaderSize, Len: HeaderSize}))
 		b.op.Add(loop.Seg{Buf: f.seg.Buf, Off: f.seg.Off - HeaderSize, Len: f.seg.Len + HeaderSize})
 		return true
 	}
@@ -114,7 +147,7 @@ func (b *batch) add(f *outgoing, p []byte) bool {
 		if len(p)-int(b.end) < HeaderSize {
 			return false
 		}
-		f.h.Encode(p[b.end:])
+		c.encode(f, p[b.end:])
 		b.end += HeaderSize
 		f.begun = true
 	}
@@ -137,7 +170,7 @@ func (c *Conn) Flush(out *[]loop.Op) {
 	}
 	b := batch{op: loop.Op{Kind: loop.Send, Handle: c.Handle, Tag: c.tagSend}, tx: c.tx}
 	p := c.arena.Bytes(c.tx)[:txSize]
-	for c.inFlight < len(c.queue) && b.add(&c.queue[c.inFlight], p) {
+	for c.inFlight < len(c.queue) && c.add(&b, &c.queue[c.inFlight], p) {
 		c.inFlight++
 	}
 	b.seal()

@@ -70,8 +70,8 @@ func (p *pair) send(f frame) {
 	}
 	seg := loop.Seg{Buf: b, Off: lead, Len: int32(len(f.payload))}
 	copy(p.arena.Seg(seg), f.payload)
-	Prepare(p.arena, &h, seg)
-	p.tx.SendPayload(&h, seg, EncodeInHeadroom(p.arena, &h, seg))
+	data := NewPayload(p.arena, seg)
+	p.tx.SendPayload(&h, &data, rapid.Bool().Draw(p.t, "alone"))
 }
 
 func TestWhatIsSentArrives(t *testing.T) {
@@ -79,6 +79,11 @@ func TestWhatIsSentArrives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &pair{t: t, arena: arena, tx: open(1, arena, 3, 4), rx: newReceiver(arena)}
 		frames := drawFrames(t)
+		if rapid.Bool().Draw(t, "tags") {
+			here, there := testKeys()
+			p.tx.Secure(here)
+			p.rx.conn.Secure(there)
+		}
 		// Many small frames fill header buffers.
 		for range rapid.IntRange(0, 200).Draw(t, "small") {
 			h := drawHeader(t)
@@ -191,8 +196,20 @@ func TestFullArena(t *testing.T) {
 
 // TestHotPathAllocatesNothing: neither sending nor receiving requests and answers.
 func TestHotPathAllocatesNothing(t *testing.T) {
+	t.Run("checksums", func(t *testing.T) { hotPath(t, func(tx, rx *Conn) {}) })
+	t.Run("tags", func(t *testing.T) {
+		hotPath(t, func(tx, rx *Conn) {
+			here, there := testKeys()
+			tx.Secure(here)
+			rx.Secure(there)
+		})
+	})
+}
+
+func hotPath(t *testing.T, secure func(tx, rx *Conn)) {
 	arena := newArena(8<<20, 2)
 	tx, rx := open(0, arena, 1, 2), open(1, arena, 3, 4)
+	secure(tx, rx)
 	var out, in []loop.Op
 	rx.Start(&in)
 	payload, _ := arena.Get(64 << 10)
@@ -202,30 +219,13 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	round := func() {
 		for i := range 32 {
 			h = Header{Type: Write, ID: uint64(i)}
-			Prepare(arena, &h, seg)
+			p := NewPayload(arena, seg)
 			arena.Retain(payload)
-			tx.SendPayload(&h, seg, EncodeInHeadroom(arena, &h, seg))
+			tx.SendPayload(&h, &p, false)
 			h = Header{Type: Write, Flags: Response, ID: uint64(i)}
 			tx.Send(&h)
 		}
-		out = out[:0]
-		for tx.Flush(&out); len(out) > 0; {
-			op := out[0]
-			out = out[:0]
-			for _, from := range op.Vec[:op.Segs] {
-				for p := arena.Seg(from); len(p) > 0; {
-					recv := in[0]
-					in = in[:0]
-					n := 0
-					for _, to := range recv.Vec[:recv.Segs] {
-						k := copy(arena.Seg(to), p)
-						p, n = p[k:], n+k
-					}
-					rx.Received(&loop.Done{Kind: loop.Recv, N: n}, place, &in)
-				}
-			}
-			tx.Sent(&loop.Done{Kind: loop.Send}, &out)
-		}
+		carry(arena, tx, rx, place, &out, &in)
 	}
 	if n := testing.AllocsPerRun(100, round); n > 0 {
 		t.Errorf("%.1f allocations for 64 frames", n)
