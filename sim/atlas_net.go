@@ -3,6 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"ankole.storage/dataplane/engine"
@@ -66,6 +67,32 @@ func netCut(r *run, rnd *rand.Rand) (func(), bool) {
 	c.cut()
 	return nil, true
 }
+
+// attacked has an attacker in the network who acts a few times.
+func (r *run) attacked(rnd *rand.Rand, k *attack) (func(), bool) {
+	if r.w.attacker != nil {
+		return nil, false
+	}
+	a, stop := r.w.Attack(rnd, k, 1+rnd.IntN(3))
+	return func() {
+		stop()
+		r.v.log("an attacker did: %s", strings.Join(a.acted, ", "))
+	}, true
+}
+
+// netForged changes frames, sends them to where they came from, or lowers the version in a
+// greeting.
+func netForged(r *run, rnd *rand.Rand) (func(), bool) {
+	return r.attacked(rnd, &forgeries[rnd.IntN(len(forgeries))])
+}
+
+// netReplayed repeats, leaves out or moves frames.
+func netReplayed(r *run, rnd *rand.Rand) (func(), bool) {
+	return r.attacked(rnd, &replays[rnd.IntN(len(replays))])
+}
+
+// netRelayed leads connections to other replicas than they are meant for.
+func netRelayed(r *run, rnd *rand.Rand) (func(), bool) { return r.attacked(rnd, &relayed) }
 
 // isolateNode takes a node out of the reach of all others and of the control plane, which replaces
 // its engine after a while. What runs there goes on.

@@ -97,6 +97,7 @@ func (p *Process) newConn() *conn {
 
 func (p *Process) connect(o loop.Op) {
 	w := p.w
+	addr := w.attacker.lead(o.Addr)
 	finished := false
 	fail := func(e loop.Errno) {
 		if !finished {
@@ -109,8 +110,8 @@ func (p *Process) connect(o loop.Op) {
 		if !p.alive || finished {
 			return
 		}
-		server := w.listeners[o.Addr]
-		node := w.nodeAt(o.Addr)
+		server := w.listeners[addr]
+		node := w.nodeAt(addr)
 		switch {
 		case node != nil && (!w.reachable(p.node, node) || !w.reachable(node, p.node)):
 			w.After(200*time.Millisecond, try) // the next SYN
@@ -118,7 +119,7 @@ func (p *Process) connect(o loop.Op) {
 			fail(errnoRefused)
 		default:
 			finished = true
-			a, b := p.newConn(), &conn{p: server, at: strings.TrimPrefix(o.Addr, "tcp:")}
+			a, b := p.newConn(), &conn{p: server, at: strings.TrimPrefix(addr, "tcp:")}
 			a.peer, b.peer = b, a
 			p.done(loop.Done{Kind: loop.Connect, Tag: o.Tag, New: a.h})
 			server.pending = append(server.pending, b)
@@ -230,7 +231,10 @@ func (c *conn) send(o loop.Op) {
 			chunk = append(chunk, c.p.arena.Seg(s)...)
 		}
 		d.N = n
-		c.transmit(func(peer *conn) { peer.inbox = append(peer.inbox, chunk) })
+		chunk = w.attacker.pass(c, chunk)
+		if len(chunk) > 0 {
+			c.transmit(func(peer *conn) { peer.inbox = append(peer.inbox, chunk) })
+		}
 		c.p.done(d)
 	})
 }

@@ -36,6 +36,7 @@ type World struct {
 	nodes     []*Node
 	ways      map[[2]int]*way
 	listeners map[string]*Process
+	attacker  *attacker
 	spawned   uint64
 	fiber     *fiber // the one that runs
 	chunks    [maxChunkClass][][]byte
