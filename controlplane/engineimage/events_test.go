@@ -31,3 +31,14 @@ func TestLabels(t *testing.T) {
 		}
 	}
 }
+
+// TestANewImageIsNoWarning: until its DaemonSet is there and ready there is nothing to tell.
+func TestANewImageIsNoWarning(t *testing.T) {
+	ei := object()
+	s := world(ei)
+	s.DaemonSet = nil
+	decide(now, ei, s)
+	if got := conditions(ei); len(got) != 1 || got[0].Status != "False" || !got[0].Expected {
+		t.Errorf("conditions %+v, want ready, False, expected", got)
+	}
+}

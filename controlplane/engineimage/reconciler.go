@@ -73,7 +73,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // conditions lists what events are recorded about.
 func conditions(ei *v1beta2.EngineImage) []loop.Condition {
-	return loop.Conditions(ei.Status.Conditions)
+	return loop.Expect(loop.Conditions(ei.Status.Conditions), v1beta2.EngineImageConditionReady,
+		v1beta2.EngineImageReasonDaemonSet)
 }
 
 // countWithin is how long a new reference to an image may go uncounted: a hundred new volumes are

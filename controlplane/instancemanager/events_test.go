@@ -21,3 +21,21 @@ func TestConditionsThatAreTold(t *testing.T) {
 		}
 	}
 }
+
+// TestANewInstanceManagerIsNoWarning: until its Pod runs for the first time nothing is told.
+func TestANewInstanceManagerIsNoWarning(t *testing.T) {
+	im, s := manager(""), world()
+	im.Status = v1beta2.InstanceManagerStatus{}
+	s.Pod, s.Processes = nil, nil
+	decide(now, im, s)
+	found := false
+	for _, c := range conditions(im) {
+		found = found || c.Type == "PodReady" && c.Status == "False"
+		if c.Type == "PodReady" && !c.Expected {
+			t.Errorf("a new instance manager warns: %+v", c)
+		}
+	}
+	if !found {
+		t.Errorf("conditions %+v lack PodReady False", conditions(im))
+	}
+}

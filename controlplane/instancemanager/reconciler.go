@@ -161,7 +161,8 @@ func (r *Reconciler) watchCertificates(ctx context.Context) error {
 }
 
 func conditions(im *v1beta2.InstanceManager) []loop.Condition {
-	return loop.Conditions(im.Status.Conditions)
+	return loop.Expect(loop.Conditions(im.Status.Conditions), v1beta2.InstanceManagerConditionPodReady,
+		v1beta2.InstanceManagerReasonPodNotFound, v1beta2.InstanceManagerReasonPodStarting)
 }
 
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {

@@ -77,3 +77,37 @@ func TestRepeatedEventsAreCounted(t *testing.T) {
 	want := fmt.Sprintf("Normal Ready: %d,Warning Ready: %[1]d", flips)
 	wait.Until(t, "events "+want, func() bool { return strings.Join(k.all(), ",") == want })
 }
+
+// TestWhatIsExpectedIsNoNews: a condition that begins as expected is told of when it becomes True,
+// or is not True for another reason.
+func TestWhatIsExpectedIsNoNews(t *testing.T) {
+	of := func(status, reason string) []Condition {
+		return Expect([]Condition{{Type: "Ready", Status: status, Reason: reason}}, "Ready", "Starting", "Missing")
+	}
+	isTrue, failed := of("True", ""), of("False", "Failed")
+	starting, missing := of("False", "Starting"), of("False", "Missing")
+	for _, tt := range []struct {
+		name          string
+		before, after []Condition
+		want          string // the type of the event
+	}{
+		{"appears", nil, starting, ""},
+		{"goes on", starting, missing, ""},
+		{"goes well", starting, isTrue, "Normal"},
+		{"goes wrong", starting, failed, "Warning"},
+		{"goes wrong at once", nil, failed, "Warning"},
+		{"stays wrong", failed, failed, ""},
+		{"stays wrong as expected", failed, missing, ""},
+		{"was well", isTrue, missing, "Warning"},
+		{"of another type", nil,
+			Expect([]Condition{{Type: "Other", Status: "False", Reason: "Starting"}}, "Ready", "Starting"), "Warning"},
+	} {
+		var got []string
+		for _, e := range conditionEvents(tt.before, tt.after) {
+			got = append(got, e.kind())
+		}
+		if strings.Join(got, ",") != tt.want {
+			t.Errorf("%s: events %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

@@ -173,7 +173,7 @@ func judgeDisk(name string, d v1beta2.DiskStatus, f DiskFacts, n *v1beta2.Node,
 		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared, and its configuration file "+
 			"cannot be written: "+f.Unprepared+"; see that the directory can be written and has room; it is tried again")
 	case !f.HasConfig:
-		return no(v1beta2.DiskReasonNoDiskInfo, "disk "+name+" at "+path+" is being prepared")
+		return no(v1beta2.DiskReasonPreparing, "disk "+name+" at "+path+" is being prepared")
 	case f.DiskUUID == "":
 		return no(v1beta2.DiskReasonNoDiskInfo, "the configuration file of disk "+name+" at "+path+" has no diskUUID; "+
 			mendConfig)

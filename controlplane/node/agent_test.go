@@ -63,7 +63,7 @@ func TestAgentJudgesDisks(t *testing.T) {
 		{name: "configuration without UUID", a: DiskFacts{HasConfig: true, FilesystemID: "1"}, b: facts("ub", "2"),
 			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "NoDiskInfo"},
 		{name: "fresh", a: facts("", "1"), b: facts("ub", "2"),
-			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "NoDiskInfo", prepare: "a"},
+			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "Preparing", prepare: "a"},
 		{name: "fresh, but on the file system of another disk", a: facts("", "2"), b: facts("ub", "2"),
 			edit: func(n *v1beta2.Node) { n.Status.DiskStatus["a"] = v1beta2.DiskStatus{} }, reason: "DiskFilesystemChanged"},
 		{name: "adopted", a: facts("u-old", "1"), b: facts("ub", "2"),

@@ -118,18 +118,22 @@ func schedulability(kube *corev1.Node, disableOnCordon bool, drainPolicy string)
 	return c
 }
 
-// conditions lists node and disk conditions, for events.
+// conditions lists node and disk conditions, for events. A node is new until its manager runs and
+// its disks are prepared, and may lack for good what no volume, or none so far, has any use for.
 func conditions(n *v1beta2.Node) []loop.Condition {
-	var out []loop.Condition
-	add := func(of string, list []v1beta2.Condition) {
-		for _, c := range list {
-			out = append(out, loop.Condition{Of: of, Type: c.Type, Status: string(c.Status), Reason: c.Reason,
-				Message: c.Message})
-		}
-	}
-	add("", n.Status.Conditions)
+	out := loop.Conditions(n.Status.Conditions)
+	loop.Expect(out, v1beta2.NodeConditionReady, v1beta2.NodeReasonManagerPodMissing, v1beta2.NodeReasonManagerPodDown)
+	loop.Expect(out, v1beta2.NodeConditionKernelModulesLoaded, v1beta2.NodeReasonKernelModulesNotLoaded)
+	loop.Expect(out, v1beta2.NodeConditionNFSClientInstalled, v1beta2.NodeReasonNFSClientIsNotFound)
 	for _, name := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
-		add("disk "+name, n.Status.DiskStatus[name].Conditions)
+		disk := loop.Conditions(n.Status.DiskStatus[name].Conditions)
+		loop.Expect(disk, v1beta2.DiskConditionReady, v1beta2.DiskReasonPreparing, v1beta2.DiskReasonNodeNotReady)
+		loop.Expect(disk, v1beta2.DiskConditionSchedulable, v1beta2.DiskReasonDiskNotReady,
+			v1beta2.DiskReasonNodeNotReady)
+		for i := range disk {
+			disk[i].Of = "disk " + name
+		}
+		out = append(out, disk...)
 	}
 	return out
 }

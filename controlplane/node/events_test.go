@@ -59,3 +59,50 @@ func TestConditionsThatAreTold(t *testing.T) {
 		t.Errorf("conditions %q, want %q", got, want)
 	}
 }
+
+// TestANewNodeIsNoWarning: what a node lacks at its beginning, or what no volume has a use for, is
+// expected; what keeps it from work is not.
+func TestANewNodeIsNoWarning(t *testing.T) {
+	unexpected := func(n *v1beta2.Node) (out []string) {
+		for _, c := range conditions(n) {
+			if c.Status != "True" && !c.Expected {
+				out = append(out, strings.TrimSpace(c.Of+" "+c.Type)+" "+c.Reason)
+			}
+		}
+		return out
+	}
+	// fresh is a node of which leader and agent have seen this for the first time.
+	fresh := func(f DiskFacts, edit func(*seen)) *v1beta2.Node {
+		n, s := storageNode(), healthy()
+		n.Status = v1beta2.NodeStatus{}
+		edit(&s)
+		decide(now, n, s)
+		decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{"d": f}, Host: []v1beta2.Condition{
+			lacking(v1beta2.NodeConditionKernelModulesLoaded, v1beta2.NodeReasonKernelModulesNotLoaded, ""),
+			lacking(v1beta2.NodeConditionNFSClientInstalled, v1beta2.NodeReasonNFSClientIsNotFound, ""),
+		}})
+		decide(now, n, s)
+		return n
+	}
+	unprepared := DiskFacts{FilesystemID: "1"}
+	full := DiskFacts{FilesystemID: "1", Unprepared: "no space left on device"}
+	for _, tt := range []struct {
+		name  string
+		facts DiskFacts
+		edit  func(*seen)
+		want  string
+	}{
+		{"new", unprepared, func(*seen) {}, ""},
+		{"its manager is not there yet", unprepared, func(s *seen) { s.ManagerPod = nil }, ""},
+		{"gone", unprepared, func(s *seen) { s.KubeNode = nil }, "Ready KubernetesNodeGone"},
+		{"a disk cannot be prepared", full, func(*seen) {}, "disk d Ready NoDiskInfo"},
+	} {
+		n := fresh(tt.facts, tt.edit)
+		if got := strings.Join(unexpected(n), ","); got != tt.want {
+			t.Errorf("%s: warns of %q, want %q; conditions %+v", tt.name, got, tt.want, conditions(n))
+		}
+		if len(conditions(n)) != 6 {
+			t.Errorf("%s: conditions %+v, want those of node, host and disk", tt.name, conditions(n))
+		}
+	}
+}

@@ -2,8 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/cli"
 	"ankole.storage/testcluster"
@@ -36,6 +41,7 @@ func TestCommandLine(t *testing.T) {
 			}
 		}
 	}
+	t.Run("no warning", func(t *testing.T) { quietStart(t, c) })
 	t.Run("demonstration", func(t *testing.T) { demo(t, "Creating volume demo", "Writing a tree of files") })
 	t.Run("nobody is answered in plaintext", func(t *testing.T) { c.answersNobodyInPlaintext(t) })
 	t.Run("demonstration after a restart", func(t *testing.T) {
@@ -67,6 +73,40 @@ func TestCommandLine(t *testing.T) {
 		status, out, stderr := c.ankole(t, strings.Fields(step.args)...)
 		if status != step.status || !strings.Contains(out+stderr, step.text) {
 			t.Errorf("ankole %s: status %d, want %d and %q\n%s%s", step.args, status, step.status, step.text, out, stderr)
+		}
+	}
+}
+
+// quietStart: a fresh cluster on which nothing is wrong, with a volume that is made, attached,
+// detached and deleted, warns of nothing, neither by events nor in the status.
+func quietStart(t *testing.T, c *cluster) {
+	c.managersRun()
+	c.eventually("the cluster is healthy", func(context.Context) error {
+		if status, out, stderr := c.ankole(t, "status", "--check"); status != 0 {
+			return fmt.Errorf("status %d\n%s\n%s", status, out, stderr)
+		}
+		return nil
+	})
+	for _, step := range []string{"create quiet --size 64Mi", "attach quiet", "detach quiet", "delete quiet --yes"} {
+		if status, out, stderr := c.ankole(t, append([]string{"volume"}, strings.Fields(step)...)...); status != 0 {
+			t.Fatalf("volume %s: status %d\n%s\n%s", step, status, out, stderr)
+		}
+	}
+	if _, out, _ := c.ankole(t, "status"); strings.Contains(out, "Recent warnings") {
+		t.Errorf("the status of a healthy cluster warns:\n%s", out)
+	}
+	events, err := kubernetesOf(t, c).CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(events.Items) == 0 {
+		t.Error("there is no event at all: this shows nothing")
+	}
+	for _, e := range events.Items {
+		// The kubelet says so of every container that is not ready at its first probe.
+		if e.Type == corev1.EventTypeWarning && e.Reason != "Unhealthy" {
+			t.Errorf("%s %s of %s warns: %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Source.Component, e.Reason,
+				e.Message)
 		}
 	}
 }

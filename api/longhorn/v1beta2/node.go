@@ -81,6 +81,8 @@ const (
 	DiskReasonDiskServiceUnreachable = "DiskServiceUnreachable"
 	DiskReasonDiskPressure           = "DiskPressure"
 	DiskReasonDiskNotReady           = "DiskNotReady"
+	// DiskReasonPreparing: the disk is new and gets its configuration file.
+	DiskReasonPreparing = "Preparing"
 	// DiskReasonDuplicateUUID: another disk with the same UUID was there at the same time.
 	DiskReasonDuplicateUUID = "DuplicateUUID"
 	// DiskReasonUUIDOfOtherDisk: another disk has the same UUID, and nobody knows whether it is there.
