@@ -1,10 +1,15 @@
 package instancemanager
 
 import (
+	"errors"
+	"net"
 	"slices"
 	"testing"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
+	imclient "ankole.storage/instancemanager/client"
 )
 
 // TestConditionsThatAreTold: a flip of each of these conditions gives an event.
@@ -37,5 +42,24 @@ func TestANewInstanceManagerIsNoWarning(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("conditions %+v lack PodReady False", conditions(im))
+	}
+}
+
+// TestAnInstanceManagerThatIsAwayIsToldOnce: an order to one whose Pod is being replaced fails
+// without an event of its own; condition ProcessesConfirmed tells of it.
+func TestAnInstanceManagerThatIsAwayIsToldOnce(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	callers := NewCallers(func(string) (*imclient.Client, error) { return imclient.Dial(gone.Addr().String(), nil) })
+	im := manager(v1beta2.InstanceManagerStateRunning)
+	im.Status.IP = "127.0.0.1"
+	im.Status.APIVersion, im.Status.APIMinVersion = 4, 1
+	if err := callers.Create(t.Context(), im, instance.Process{Name: "v-e-0"}); !errors.Is(err, loop.ErrTold) {
+		t.Errorf("%v, want it marked", err)
 	}
 }

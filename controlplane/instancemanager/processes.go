@@ -13,6 +13,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/patience"
@@ -90,6 +91,8 @@ func (c *Callers) Create(ctx context.Context, im *v1beta2.InstanceManager, p ins
 		answer, err = sameOrder(ctx, cl, p, err)
 	}
 	switch {
+	case errors.Is(err, imclient.ErrUnavailable): // condition ProcessesConfirmed tells of it
+		return fmt.Errorf("%w: %w", loop.ErrTold, err)
 	case err != nil:
 		return err
 	case answer.GetStatus().GetState() == string(v1beta2.InstanceStateError):

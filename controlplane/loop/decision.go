@@ -21,7 +21,8 @@ type Decision struct {
 	// Events are recorded on the object once Do succeeded, or, when Do is nil, once the status was
 	// written (never if neither happened, so a settled object stays quiet).
 	Events []Event
-	// FailureReason, if set, is the reason of the Warning event recorded when Do fails.
+	// FailureReason, if set, is the reason of the Warning event recorded when Do fails, but for
+	// ErrTold.
 	FailureReason string
 	// After asks to look again after this time even without an event; 0 waits for events only.
 	After time.Duration
@@ -87,6 +88,10 @@ type Reserving struct {
 	// Done is told how the change ended. It is called once after each Reserve that said true.
 	Done func(err error)
 }
+
+// ErrTold marks a failure of which a condition of another object tells, and which passes by itself,
+// such as that an instance manager does not answer while its Pod is replaced.
+var ErrTold = errors.New("told of elsewhere")
 
 // errNotReserved says that what a change needs is not there any more; errInterrupted is what Done
 // is told if the change did not return.

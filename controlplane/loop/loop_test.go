@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -276,6 +277,7 @@ func TestCalls(t *testing.T) {
 		{"succeeds", nil, 0, callSettle, "Normal Start done"},
 		{"succeeds with own delay", nil, time.Hour, time.Hour, "Normal Start done"},
 		{"fails", fail, 0, 0, "Warning FailedStarting connection refused"},
+		{"fails for what is told of elsewhere", fmt.Errorf("%w: %w", ErrTold, fail), 0, 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, func(time.Time, *corev1.Pod, int) Decision {

@@ -78,7 +78,7 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 		return r.pace(object, mem, retry), nil
 	}
 	if err != nil {
-		if d.FailureReason != "" {
+		if d.FailureReason != "" && !errors.Is(err, ErrTold) {
 			r.record(object, Event{Warning: true, Reason: d.FailureReason, Message: err.Error()})
 		}
 		return ctrl.Result{}, fmt.Errorf("%s: %w", d.Do, err)

@@ -117,7 +117,7 @@ func (d *Dialer) at(ctx context.Context, address string) (Pod, error) {
 	defer cancel()
 	pod, err := d.pods.At(ctx, ip)
 	if err != nil {
-		return Pod{}, fmt.Errorf("may %s be spoken to in plaintext? %w", address, err)
+		return Pod{}, fmt.Errorf("which Pod has %s: %w", address, err)
 	}
 	return pod, nil
 }
