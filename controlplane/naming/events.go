@@ -57,7 +57,8 @@ const (
 	EventFailedUpgradePostCheck                 = "FailedUpgradePostCheck"
 	EventPassedUpgradeCheck                     = "PassedUpgradeCheck"
 	EventMigrationFailed                        = "MigrationFailed"
-	EventWaiting                                = "Waiting" // ours, not the reference's
+	EventDefaultIgnored                         = "DefaultIgnored" // ours, not the reference's
+	EventWaiting                                = "Waiting"        // ours, not the reference's
 	EventOrphanCleanupCompleted                 = "OrphanCleanupCompleted"
 )
 

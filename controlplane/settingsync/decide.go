@@ -15,6 +15,9 @@ type seen struct {
 	// there is no ConfigMap. HasOverride: the ConfigMap names this setting.
 	Override, OverrideVersion string
 	HasOverride               bool
+	// Refused is why the API server would refuse the override, and RefusedFor how long it has.
+	Refused    string
+	RefusedFor time.Duration
 	// Fixed is the value from the manager's flags, if HasFixed.
 	Fixed    string
 	HasFixed bool
@@ -53,7 +56,9 @@ func decide(_ time.Time, s *v1beta2.Setting, in seen) loop.Decision {
 	if d, due := handOver(s, in.Nodes); due {
 		return d
 	}
-	if u := overridden(s, in); u != nil {
+	if u := overridden(s, in); u != nil && in.Refused != "" {
+		return refused(s, u, in)
+	} else if u != nil {
 		return loop.Decision{Do: loop.Update{Object: u}}
 	}
 	return loop.Decision{}
@@ -74,6 +79,22 @@ func overridden(s *v1beta2.Setting, in seen) *v1beta2.Setting {
 	annotate(u, naming.AnnotationConfigMapValue, in.Override)
 	annotate(u, naming.AnnotationConfigMapResourceVersion, in.OverrideVersion)
 	return u
+}
+
+// refusedLongest is how long a value of the ConfigMap is tried that the API server refuses: it may
+// contradict another setting, whose value comes from the ConfigMap too and is taken over meanwhile.
+const refusedLongest = 5 * time.Second
+
+// refused leaves a value of the ConfigMap alone, and says so, as one that was taken over and changed
+// since: it is not tried again until the ConfigMap has another one.
+func refused(s, u *v1beta2.Setting, in seen) loop.Decision {
+	if in.RefusedFor < refusedLongest {
+		return loop.Decision{After: time.Second}
+	}
+	u.Value = s.Value
+	return loop.Decision{Do: loop.Update{Object: u}, Events: []loop.Event{{Warning: true,
+		Reason: naming.EventDefaultIgnored, Message: "ConfigMap " + naming.ConfigMapDefaultSetting + ": value " +
+			in.Override + " is refused, and " + s.Value + " stays: " + in.Refused}}}
 }
 
 func marker(s *v1beta2.Setting) bool {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -149,7 +150,7 @@ func TestEnsureExist(t *testing.T) {
 			t.Errorf("%s = %q, want %q (%v)", name, s.Value, want, err)
 		}
 	}
-	if _, err := parseOverrides("- a\n- b"); err == nil {
+	if _, ignored := parseOverrides("- a\n- b"); ignored[""] == nil {
 		t.Error("a list counts as a map of settings")
 	}
 }
@@ -276,7 +277,8 @@ func TestConfigMapLeavesWhatUsersSet(t *testing.T) {
 	if err := c.Update(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{cfg: Config{Namespace: "ns"}, client: c}
+	r := New(Config{Namespace: "ns"})
+	r.client, r.events = c, record.NewFakeRecorder(10)
 	for _, step := range []struct{ change, text, salvage, count string }{
 		{"an annotation", both, "true", `{"v1":"2","v2":"2"}`},
 		{"another setting", "auto-salvage: false\ndefault-replica-count: 1\n", "true", `{"v1":"1","v2":"1"}`},

@@ -2,7 +2,6 @@ package settingsync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -26,10 +25,12 @@ import (
 type overrides struct {
 	values  map[string]string
 	version string // resource version of the ConfigMap; "" if there is none
+	// ignored are the reasons why values are left out, by setting; "" is all of them.
+	ignored map[string]error
 }
 
-// readOverrides parses the ConfigMap. A value that its setting cannot take is left out with a
-// warning: one typing error must not keep the system from starting.
+// readOverrides parses the ConfigMap. A value that its setting cannot take is left out: one
+// typing error must not keep the system from starting.
 func readOverrides(ctx context.Context, r client.Reader, namespace string) (overrides, error) {
 	var cm corev1.ConfigMap
 	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: naming.ConfigMapDefaultSetting}, &cm)
@@ -39,38 +40,33 @@ func readOverrides(ctx context.Context, r client.Reader, namespace string) (over
 	if err != nil {
 		return overrides{}, fmt.Errorf("read ConfigMap %s: %w", naming.ConfigMapDefaultSetting, err)
 	}
-	values, problems := parseOverrides(cm.Data[naming.DefaultSettingKey])
-	if problems != nil {
-		slog.Warn("default settings from the ConfigMap are partly ignored",
-			"configMap", naming.ConfigMapDefaultSetting, "err", problems)
-	}
-	return overrides{values: values, version: cm.ResourceVersion}, nil
+	values, ignored := parseOverrides(cm.Data[naming.DefaultSettingKey])
+	return overrides{values: values, version: cm.ResourceVersion, ignored: ignored}, nil
 }
 
 // parseOverrides reads a flat YAML map from setting to value and keeps what is valid.
-func parseOverrides(text string) (map[string]string, error) {
+func parseOverrides(text string) (values map[string]string, ignored map[string]error) {
 	var raw map[string]any
 	if err := yaml.Unmarshal([]byte(text), &raw); err != nil {
-		return nil, fmt.Errorf("not a YAML map from setting to value: %w", err)
+		return nil, map[string]error{"": fmt.Errorf("not a YAML map from setting to value: %w", err)}
 	}
-	values := map[string]string{}
-	var problems []error
+	values, ignored = map[string]string{}, map[string]error{}
 	for name, v := range raw {
 		value := fmt.Sprint(v)
 		if v == nil {
 			value = ""
 		}
 		if d, err := setting.Lookup(name); err == nil && d.ReadOnly {
-			problems = append(problems, fmt.Errorf("setting %s is read-only", name))
+			ignored[name] = fmt.Errorf("setting %s is read-only", name)
 			continue
 		}
 		if err := setting.Validate(name, value); err != nil {
-			problems = append(problems, err)
+			ignored[name] = err
 			continue
 		}
 		values[name] = setting.Normalize(name, value)
 	}
-	return values, errors.Join(problems...)
+	return values, ignored
 }
 
 // EnsureExist creates the missing Setting objects. fixed are values known from the manager's flags.
