@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,38 @@ func TestNodeChanges(t *testing.T) {
 	}
 	if out := b.ok("node", "evict", "--wait=false", "node-2"); out != "node node-2 is being evicted\n" {
 		t.Errorf("%q", out)
+	}
+}
+
+// TestCancelledExpansionIsFollowed: what was asked of the engine before it was taken back may still
+// be done. What the volume has then is told, and too late is a failure.
+func TestCancelledExpansionIsFollowed(t *testing.T) {
+	const has, larger = 1 << 30, 2 << 30
+	for name, want := range map[string]struct {
+		becomes int64
+		result
+	}{
+		"in time":  {has, result{exitOK, "the expansion of volume demo was cancelled; it has 1073741824 bytes\n", ""}},
+		"too late": {larger, result{exitError, "", "has 2147483648 bytes"}},
+	} {
+		b := newBed(t, cluster()...)
+		var v lh.Volume
+		var e lh.Engine
+		b.change("demo", &v, func() { v.Spec.Size, v.Status.ExpansionRequired = larger, true })
+		b.change("demo-e-0", &e, func() { e.Spec.VolumeSize, e.Status.CurrentSize = larger, has })
+		var engine sync.WaitGroup
+		engine.Go(func() { // the controllers
+			for stored[lh.Volume](b, "demo").Spec.Size != has && t.Context().Err() == nil {
+				runtime.Gosched()
+			}
+			b.change("demo-e-0", &e, func() { e.Spec.VolumeSize, e.Status.CurrentSize = want.becomes, want.becomes })
+			b.change("demo", &v, func() { v.Spec.Size, v.Status.ExpansionRequired = want.becomes, false })
+		})
+		if r := b.run("volume", "expand", "demo", "--cancel", "--timeout", "30s"); r.status != want.status ||
+			r.out != want.out || !strings.Contains(r.err, want.err) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		engine.Wait()
 	}
 }
 

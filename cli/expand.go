@@ -31,7 +31,7 @@ func (a *app) volumeExpand() *cobra.Command {
 			}
 			return a.each(args, func(name string) error {
 				if cancel {
-					return a.cancelExpansion(cmd.Context(), api, name)
+					return a.cancelExpansion(cmd.Context(), api, name, w)
 				}
 				return a.expandVolume(cmd.Context(), api, name, size, w)
 			})
@@ -42,10 +42,23 @@ func (a *app) volumeExpand() *cobra.Command {
 	return c
 }
 
-func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name string) error {
+// cancelExpansion takes back a wish for a larger size, and tells what has become of it: the engine
+// may have been about to fulfil it.
+func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name string, w waiting) error {
 	v, err := api.CancelExpansion(ctx, name)
 	if err != nil {
 		return named("volume", name, err)
+	}
+	if !w.wait {
+		fmt.Fprintf(a.out, "the expansion of volume %s is being cancelled\n", name)
+		return nil
+	}
+	wanted := v.Size
+	if v, err = a.await(ctx, api, name, w.timeout, "of a settled size", hasSettled); err != nil {
+		return err
+	}
+	if v.Size != wanted {
+		return fmt.Errorf("the expansion of volume %s was complete before it was cancelled; it has %s bytes", name, v.Size)
 	}
 	fmt.Fprintf(a.out, "the expansion of volume %s was cancelled; it has %s bytes\n", name, v.Size)
 	return nil
@@ -76,4 +89,15 @@ func hasSize(v *resource.Volume) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// hasSettled says whether the volume has the size that is wanted of it, and nothing is under way
+// that would give it another one.
+func hasSettled(v *resource.Volume) (bool, error) {
+	for _, e := range v.Controllers {
+		if e.IsExpanding || e.Size != v.Size && e.Size != "0" {
+			return false, nil
+		}
+	}
+	return !v.ExpansionRequired, nil
 }

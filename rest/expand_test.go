@@ -102,6 +102,7 @@ func TestExpansionRequired(t *testing.T) {
 		{"it has the size", gib, gib, gib, false, false},
 		{"it starts to grow", 2 * gib, gib, gib, false, true},
 		{"it grows", 2 * gib, 2 * gib, gib, false, true},
+		{"cancelled, and it may grow yet", gib, 2 * gib, gib, false, true},
 		{"it has grown", 2 * gib, 2 * gib, 2 * gib, false, false},
 		{"cancelled too late", gib, gib, 2 * gib, false, false},
 		{"encrypted", gib, gib + lh.LUKSHeaderBytes, 0, true, false},

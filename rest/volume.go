@@ -47,10 +47,13 @@ func (q *request) volume(name string) (*resource.Volume, error) {
 	view := volumeView(q, p)
 	// Not in lists and streams, which say nothing of changes that show nowhere else.
 	view.ResourceVersion = p.volume.ResourceVersion
-	// By the sizes, since the Volume's status follows a wish some time later.
+	// By the sizes, since the Volume's status follows a wish some time later, and an engine may still
+	// do what it was asked for when a wish is taken back.
 	for i := range p.engines {
-		has := p.engines[i].SizeBytes() // 0 of an object that says nothing
-		view.ExpansionRequired = view.ExpansionRequired || 0 < has && has < p.volume.DeviceBytes()
+		e := &p.engines[i]
+		has := e.SizeBytes() // 0 of an object that says nothing
+		view.ExpansionRequired = view.ExpansionRequired ||
+			0 < has && has < max(p.volume.DeviceBytes(), e.Spec.VolumeSize)
 	}
 	return view, nil
 }

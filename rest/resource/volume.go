@@ -51,8 +51,9 @@ type Volume struct {
 	// shown, and no later one. It is our addition, and in answers about one volume only.
 	ResourceVersion string `json:"resourceVersion,omitempty" schema:"-"`
 	// ExpansionRequired is the field of that name of the Volume object, of the sizes that are shown
-	// here: an engine that has not run yet (size 0 of its controller) is to grow first. It is our
-	// addition, and in answers about one volume only.
+	// here: an engine that has not run yet (size 0 of its controller) is to grow first, and one may
+	// grow yet whose volume's wish was taken back. It is our addition, and in answers about one volume
+	// only.
 	ExpansionRequired bool `json:"expansionRequired,omitempty" schema:"-"`
 
 	DataLayout   VolumeDataLayout `json:"dataLayout" api:"create" schema:"VolumeDataLayout"`
