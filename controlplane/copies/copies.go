@@ -73,11 +73,14 @@ func (s Set) Serves(r *v1beta2.Replica) string {
 		return fmt.Sprintf("no recorded member of volume %s is left, and replica %s may hold its last data",
 			s.volume.Name, r.Name)
 	}
-	others := s.others(r)
+	others, why := s.others(r)
 	switch {
+	case others == 0 && len(why) == 0:
+		return fmt.Sprintf("no other healthy replica available: replica %s is the last copy of volume %s, the only one "+
+			"that its record of members has now", r.Name, s.volume.Name)
 	case others == 0:
-		return fmt.Sprintf("no other healthy replica available: replica %s is the last copy of volume %s in its "+
-			"recorded members", r.Name, s.volume.Name)
+		return fmt.Sprintf("no other healthy replica available: none of the other recorded members of volume %s can "+
+			"take the place of replica %s now: %s", s.volume.Name, r.Name, strings.Join(why, ", "))
 	case !s.engineWanted() && others*2 < members:
 		return fmt.Sprintf("volume %s is detached and was last served by %d replicas, of which %d would be left, "+
 			"too few to start from: attach it first", s.volume.Name, members, others)
@@ -110,21 +113,38 @@ func SameDirectory(a, b *v1beta2.Replica) bool {
 		a.Spec.DiskID == b.Spec.DiskID
 }
 
-// others counts the members besides r that can take its place.
-func (s Set) others(r *v1beta2.Replica) int {
-	n := 0
+// others counts the members besides r that can take its place, and says of each that cannot why.
+func (s Set) others(r *v1beta2.Replica) (n int, why []string) {
 	for _, o := range s.replicas {
-		switch {
-		case o.Name == r.Name, o.DeletionTimestamp != nil, !s.member(o), o.Spec.FailedAt != "":
-		case SameDirectory(o, r), s.Duplicate(o):
-		case o.Spec.EvictionRequested && !r.Spec.EvictionRequested:
-		case s.engineWanted() && s.engine.Status.ReplicaModeMap[o.Name] != v1beta2.ReplicaModeRW:
-		case s.engine.Status.CurrentState != v1beta2.InstanceStateRunning && !s.there(o):
-		default:
-			n++
+		if o.Name == r.Name || !s.member(o) || SameDirectory(o, r) || s.Duplicate(o) {
+			continue
 		}
+		if not := s.lack(o, r); not != "" {
+			why = append(why, o.Name+" "+not)
+			continue
+		}
+		n++
 	}
-	return n
+	return n, why
+}
+
+// lack says why a member cannot take the place of r; empty if it can.
+func (s Set) lack(o, r *v1beta2.Replica) string {
+	switch mode := s.engine.Status.ReplicaModeMap[o.Name]; {
+	case o.DeletionTimestamp != nil:
+		return "is being deleted"
+	case o.Spec.FailedAt != "":
+		return "has failed"
+	case o.Spec.EvictionRequested && !r.Spec.EvictionRequested:
+		return "is being evicted"
+	case s.engineWanted() && mode == "":
+		return "is not known to be in sync (the engine does not tell of it yet)"
+	case s.engineWanted() && mode != v1beta2.ReplicaModeRW:
+		return "is not in sync (mode " + string(mode) + ")"
+	case s.engine.Status.CurrentState != v1beta2.InstanceStateRunning && !s.there(o):
+		return "is away"
+	}
+	return ""
 }
 
 // unrecorded judges by the marks alone, before there is a record.

@@ -84,7 +84,7 @@ func empty(r *v1beta2.Replica)    { r.Spec.HealthyAt, r.Spec.LastHealthyAt = "",
 
 func TestWhichCopiesMayGo(t *testing.T) {
 	const (
-		last    = "the last copy"
+		last    = "no other healthy replica available"
 		few     = "too few to start from"
 		counted = "still counts replica"
 	)
@@ -168,6 +168,32 @@ func TestWhichCopiesMayGo(t *testing.T) {
 				t.Errorf("Holds: %q, want %q", got, c.holds)
 			}
 		})
+	}
+}
+
+// TestLastCopyIsSaidInTrueWords: what is refused is refused for what is so. One of three is no last
+// copy because the engine does not tell of the others, as in the moment of an upgrade.
+func TestLastCopyIsSaidInTrueWords(t *testing.T) {
+	upgraded := volumeOf("abc", "abc", "a=RW")
+	upgraded.engines[0].Status.ReplicaModeMap = nil
+	for _, c := range []struct {
+		w    *world
+		want []string
+	}{
+		{upgraded, []string{"none of the other recorded members of volume v can take the place of replica a now: ",
+			"b is not known to be in sync", "c is not known to be in sync"}},
+		{volumeOf("abcd", "abcd", "a=RW b=WO c=ERR d=RW").edit("d", evicting),
+			[]string{"b is not in sync (mode WO)", "c is not in sync (mode ERR)", "d is being evicted"}},
+		{volumeOf("abc", "abc", "").dead("c").edit("b", failed), []string{"b has failed", "c is away"}},
+		{volumeOf("abc", "ab", "").edit("b", deleting), []string{"now: b is being deleted"}},
+		{volumeOf("abc", "a", "a=RW b=WO c=WO"), []string{"the only one that its record of members has now"}},
+	} {
+		got := c.w.set().Serves(c.w.replica("a"))
+		for _, want := range c.want {
+			if !strings.Contains(got, want) || strings.Contains(got, "last copy") != strings.HasPrefix(want, "the only one") {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
 	}
 }
 
