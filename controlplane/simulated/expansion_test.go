@@ -141,8 +141,8 @@ func TestCancelledTooLate(t *testing.T) {
 		w.wantSize(volumeSize)
 		w.settle()
 		w.expectSize(2 * volumeSize)
-		if n := w.told("CanceledExpansion"); n != 1 {
-			t.Errorf("told %d times", n)
+		if n := w.eventsOf("CanceledExpansion", "Normal "); n != 1 {
+			t.Errorf("told %d times, as no warning", n)
 		}
 	})
 }

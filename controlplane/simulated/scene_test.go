@@ -352,8 +352,8 @@ type recorder struct {
 	w *world
 }
 
-func (r recorder) Event(_ runtime.Object, _, reason, message string) {
-	r.w.events = append(r.w.events, reason+" "+message)
+func (r recorder) Event(_ runtime.Object, kind, reason, message string) {
+	r.w.events = append(r.w.events, kind+" "+reason+" "+message)
 }
 
 func (r recorder) Eventf(o runtime.Object, kind, reason, format string, args ...any) {

@@ -110,7 +110,7 @@ func (p *pass) grow() loop.Change {
 	}
 	if p.v.DeviceBytes() < size {
 		user := p.v.UserBytes(size)
-		p.changeEvents = append(p.changeEvents, loop.Event{Warning: true, Reason: naming.EventCanceledExpansion,
+		p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventCanceledExpansion,
 			Message: fmt.Sprintf("The volume had %d bytes before its expansion was cancelled, which stays its size", user)})
 		c := p.v.DeepCopy()
 		c.Spec.Size = user
