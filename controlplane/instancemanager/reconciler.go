@@ -161,8 +161,9 @@ func (r *Reconciler) watchCertificates(ctx context.Context) error {
 }
 
 func conditions(im *v1beta2.InstanceManager) []loop.Condition {
-	return loop.Expect(loop.Conditions(im.Status.Conditions), v1beta2.InstanceManagerConditionPodReady,
+	all := loop.Expect(loop.Conditions(im.Status.Conditions), v1beta2.InstanceManagerConditionPodReady,
 		v1beta2.InstanceManagerReasonPodNotFound, v1beta2.InstanceManagerReasonPodStarting)
+	return loop.Expect(all, v1beta2.InstanceManagerConditionCertificateUsable, v1beta2.InstanceManagerReasonNoCertificate)
 }
 
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
