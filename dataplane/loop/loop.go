@@ -73,9 +73,9 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// MaxSegs bounds the scatter-gather list of one operation: enough to batch eight frames into one
-// system call.
-const MaxSegs = 8
+// MaxSegs bounds the scatter-gather list of one operation: enough to batch eight frames, of a
+// header and a payload each, into one system call.
+const MaxSegs = 16
 
 // Seg is a piece of an arena buffer. Off is relative to the aligned start of the buffer's payload
 // and may reach back to -Headroom.

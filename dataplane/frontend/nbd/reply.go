@@ -92,7 +92,7 @@ func (c *client) flushTx(op *loop.Op) bool {
 	}
 	if last := int(op.Segs) - 1; last >= 0 && op.Vec[last].Buf == c.tx {
 		op.Vec[last].Len += int32(n)
-	} else if op.Segs == loop.MaxSegs {
+	} else if op.Segs == maxPieces {
 		return false
 	} else {
 		op.Add(loop.Seg{Buf: c.tx, Off: int32(c.posted), Len: int32(n)})
@@ -121,7 +121,7 @@ func (c *client) reply(op *loop.Op, slot uint32) bool {
 		return true
 	}
 	for ; r.sent < r.pieces(); r.sent++ {
-		if op.Segs == loop.MaxSegs {
+		if op.Segs == maxPieces {
 			return false
 		}
 		seg := loop.Seg{Buf: r.bufs[r.sent], Len: int32(r.pieceLen(r.sent))}

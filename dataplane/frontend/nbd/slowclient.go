@@ -12,6 +12,10 @@ import (
 // is well takes for either, and shorter than users wait for I/O before they give up.
 const clientTimeout = 30 * time.Second
 
+// maxPieces bounds the pieces of data in one send, of block.MaxTransfer at most: a client that
+// takes that much within clientTimeout goes on. Every piece is a part of an operation's vector.
+const maxPieces = 8
+
 // slowClients is the part of a Server that ends clients who keep others waiting. shortSince is when
 // somebody began to wait for memory, as far as Expire has seen; Never while nobody does.
 type slowClients struct{ shortSince clock.Ticks }
