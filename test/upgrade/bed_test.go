@@ -291,7 +291,7 @@ func (b *bed) upgrade(binary string) {
 	if err != nil {
 		b.t.Fatalf("upgrade %d: %v\n%s", b.generation-1, err, b.log(engineName))
 	}
-	if s := process.State(p.Status.State); s != process.Running || p.Spec.Binary != binary {
+	if s := process.State(p.Status.State); s != process.Running || p.Spec.Binary != b.installed(binary) {
 		b.t.Fatalf("upgrade %d: engine of %s is %s: %s\n%s", b.generation-1, p.Spec.Binary, s, p.Status.ErrorMsg,
 			b.log(engineName))
 	}
