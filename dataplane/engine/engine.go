@@ -267,7 +267,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), byName: map[string]*link{},
 		compareInFull: map[string]bool{},
-		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
+		wakeAt:        clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
 		voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
