@@ -82,11 +82,11 @@ func overridden(s *v1beta2.Setting, in seen) *v1beta2.Setting {
 }
 
 // refusedLongest is how long a value of the ConfigMap is tried that the API server refuses: it may
-// contradict another setting, whose value comes from the ConfigMap too and is taken over meanwhile.
+// contradict another setting, whose value comes from the ConfigMap too and is taken over soon.
 const refusedLongest = 5 * time.Second
 
-// refused leaves a value of the ConfigMap alone, and says so, as one that was taken over and changed
-// since: it is not tried again until the ConfigMap has another one.
+// refused leaves a value of the ConfigMap alone, and says so, as one that was taken over and then
+// changed: it is not tried again until the ConfigMap has another one.
 func refused(s, u *v1beta2.Setting, in seen) loop.Decision {
 	if in.RefusedFor < refusedLongest {
 		return loop.Decision{After: time.Second}
