@@ -66,6 +66,17 @@ type Values struct {
 	// DeployCSI adds the CSI driver, its sidecars and the StorageClasses. A standalone cluster has no
 	// kubelet that would call them.
 	DeployCSI bool
+	// Persistence is about the StorageClass longhorn. It is made at the installation; an upgrade
+	// leaves it as it is then, whoever has changed it, also deleted and made again.
+	Persistence Persistence
+	// Csi says how many Pods each sidecar of the CSI driver has.
+	Csi Csi
+	// SidecarResources are the requests and limits of each sidecar of the CSI driver.
+	SidecarResources map[string]any
+	// ManagerResources are the requests and limits of the manager.
+	ManagerResources map[string]any
+	// Metrics is about who collects the metrics.
+	Metrics Metrics
 	// DriverImage is the image of the CSI driver.
 	DriverImage string
 	// AttacherImage is the image of Kubernetes' sidecar that attaches volumes.
@@ -89,6 +100,76 @@ type Values struct {
 	NodeSelector map[string]string
 }
 
+// Persistence is about the StorageClass longhorn.
+type Persistence struct {
+	// DefaultClass makes it the class of claims that name none.
+	DefaultClass bool
+	// DefaultClassReplicaCount is how many replicas its volumes have.
+	DefaultClassReplicaCount int
+	// DefaultFsType is the file system of its volumes: ext4 or xfs.
+	DefaultFsType string
+	// DefaultMkfsParams are options of the program that makes the file system.
+	DefaultMkfsParams string
+	// DefaultDataLocality is disabled, best-effort or strict-local.
+	DefaultDataLocality string
+	// ReclaimPolicy is Delete or Retain.
+	ReclaimPolicy string
+	// VolumeBindingMode is Immediate or WaitForFirstConsumer.
+	VolumeBindingMode string
+	// Migratable has volumes of mode ReadWriteMany and volume mode Block migrate live.
+	Migratable bool
+	// DefaultNodeSelector restricts its replicas to nodes with tags.
+	DefaultNodeSelector Selector
+	// DefaultDiskSelector restricts its replicas to disks with tags.
+	DefaultDiskSelector Selector
+	// RecurringJobSelector gives its volumes recurring jobs.
+	RecurringJobSelector JobSelector
+}
+
+// Selector names tags.
+type Selector struct {
+	// Enable it.
+	Enable bool
+	// Selector is the tags, separated by commas.
+	Selector string
+}
+
+// JobSelector names recurring jobs and groups of them.
+type JobSelector struct {
+	// Enable it.
+	Enable bool
+	// JobList is in JSON, such as [{"name":"nightly","isGroup":true}].
+	JobList string
+}
+
+// Csi is how many Pods each sidecar has.
+type Csi struct {
+	// AttacherReplicaCount is the number of Pods of the attacher.
+	AttacherReplicaCount int
+	// ProvisionerReplicaCount is the number of Pods of the provisioner.
+	ProvisionerReplicaCount int
+	// ResizerReplicaCount is the number of Pods of the resizer.
+	ResizerReplicaCount int
+	// SnapshotterReplicaCount is the number of Pods of the snapshotter.
+	SnapshotterReplicaCount int
+}
+
+// Metrics is about who collects the metrics.
+type Metrics struct {
+	// ServiceMonitor is for the Prometheus operator.
+	ServiceMonitor ServiceMonitor
+}
+
+// ServiceMonitor is an object of the Prometheus operator.
+type ServiceMonitor struct {
+	// Enabled makes it; the operator's kinds must be there.
+	Enabled bool
+	// AdditionalLabels are those by which the operator finds it.
+	AdditionalLabels map[string]string
+	// Interval is how often metrics are read, such as 30s; empty: as the operator has it.
+	Interval string
+}
+
 // DefaultValues are those of an installation that asks its users who they are.
 func DefaultValues() Values {
 	return Values{
@@ -102,12 +183,16 @@ func DefaultValues() Values {
 		NetworkPolicies:      true,
 		AnonymousAccess:      "none",
 		DeployCSI:            true,
-		DriverImage:          "ankole/csi:dev",
-		AttacherImage:        "registry.k8s.io/sig-storage/csi-attacher:v4.13.0",
-		ProvisionerImage:     "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0",
-		ResizerImage:         "registry.k8s.io/sig-storage/csi-resizer:v2.3.0",
-		SnapshotterImage:     "registry.k8s.io/sig-storage/csi-snapshotter:v8.7.0",
-		KubeletDir:           "/var/lib/kubelet",
+		Persistence: Persistence{DefaultClass: true, DefaultClassReplicaCount: 3, DefaultFsType: "ext4",
+			DefaultDataLocality: "disabled", ReclaimPolicy: "Delete", VolumeBindingMode: "Immediate"},
+		Csi: Csi{AttacherReplicaCount: 3, ProvisionerReplicaCount: 3, ResizerReplicaCount: 3,
+			SnapshotterReplicaCount: 3},
+		DriverImage:      "ankole/csi:dev",
+		AttacherImage:    "registry.k8s.io/sig-storage/csi-attacher:v4.13.0",
+		ProvisionerImage: "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0",
+		ResizerImage:     "registry.k8s.io/sig-storage/csi-resizer:v2.3.0",
+		SnapshotterImage: "registry.k8s.io/sig-storage/csi-snapshotter:v8.7.0",
+		KubeletDir:       "/var/lib/kubelet",
 	}
 }
 

@@ -57,6 +57,7 @@ func TestLint(t *testing.T) {
 			{"--set", "webhookURL=https://127.0.0.1:1,portForward=false,anonymousAccess=all"},
 			{"--set", "imagePullPolicy=Always,imagePullSecrets={registry,other}", "--set", "storageCapacity=true",
 				"--set-json", `tolerations=[{"key":"storage","operator":"Exists"}]`, "--set", "nodeSelector.kind=storage",
+				"--set", "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.additionalLabels.release=x",
 				"--set", "managerArgs={--log-level,debug}", "--set", "defaultSettings.storage-network=kube-system/storage"},
 		} {
 			if _, err := helm(append([]string{"lint", "--strict", chart}, values...)...); err != nil {
@@ -78,6 +79,10 @@ func TestWrongValues(t *testing.T) {
 			{"--set", "deployCSI=perhaps", "'/deployCSI': got string, want boolean"},
 			{"--set", "tolerations=storage", "'/tolerations': got string, want array"},
 			{"--set", "tolerations={storage}", "'/tolerations/0': got string, want object"},
+			{"--set", "persistence.reclaimPolicy=Keep", "'/persistence/reclaimPolicy': value must be one of 'Delete', 'Retain'"},
+			{"--set", "persistence.replicas=2", "'/persistence': additional properties 'replicas' not allowed"},
+			{"--set", "persistence.defaultClassReplicaCount=21", "'/persistence/defaultClassReplicaCount': maximum: got 21, want 20"},
+			{"--set", "csi.attacherReplicaCount=0", "'/csi/attacherReplicaCount': minimum: got 0, want 1"},
 			{"--set-json", "imagePullSecrets=[1]", "'/imagePullSecrets/0': got number, want string"},
 			{"--set", "kubeletDir=var/lib/kubelet", "'/kubeletDir': 'var/lib/kubelet' does not match pattern"},
 			{"--set", "defaultSettings.default-replica-count=2", "'/defaultSettings/default-replica-count': got number, want string"},
