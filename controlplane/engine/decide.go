@@ -73,13 +73,13 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	case instance.DeleteOther:
 		return stopOther(e, im, found, s)
 	}
-	if deleting && e.Status.CurrentState == v1beta2.InstanceStateStopped {
-		return release(e)
+	if d := releaseDevice(e, s); d.Do != nil {
+		return d
 	}
-	if !want && e.Status.CurrentState == v1beta2.InstanceStateStopping {
-		return loop.Decision{After: stopAgainAfter}
+	if !want {
+		return ending(e)
 	}
-	running := want && e.Status.CurrentState == v1beta2.InstanceStateRunning
+	running := e.Status.CurrentState == v1beta2.InstanceStateRunning
 	switch {
 	case running && upgrading(e):
 		return upgrade(now, e, im, s)
@@ -89,8 +89,14 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	return loop.Decision{}
 }
 
-// release ends the deletion of a stopped engine.
-func release(e *v1beta2.Engine) loop.Decision {
+// ending waits for the end of an engine, and ends the deletion of one that has stopped.
+func ending(e *v1beta2.Engine) loop.Decision {
+	switch {
+	case e.Status.CurrentState == v1beta2.InstanceStateStopping:
+		return loop.Decision{After: stopAgainAfter}
+	case e.DeletionTimestamp == nil || e.Status.CurrentState != v1beta2.InstanceStateStopped:
+		return loop.Decision{}
+	}
 	c := e.DeepCopy()
 	if controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
 		return loop.Decision{Do: loop.Update{Object: c}}

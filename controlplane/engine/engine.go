@@ -62,6 +62,7 @@ type Reconciler struct {
 	monitor   *Monitor
 	handOvers *handOvers
 	logs      *instance.Logs
+	released  released
 }
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
@@ -113,6 +114,8 @@ type seen struct {
 	// HandOver is the attempt to hand the volume over that is asked for, or under way.
 	HandOver      handOver
 	HandOverKnown bool
+	// Released knows who has been told that no engine follows.
+	Released *released
 
 	// Log is what has become of a request for the engine's log.
 	Log instance.LogAnswer
@@ -147,6 +150,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 			r.monitor.Drop(key.Name)
 			r.handOvers.forget(key.Name)
 			r.logs.Forget(key.Name)
+			r.released.forget(key.Name)
 		},
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
@@ -168,7 +172,8 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		Owner: r.cfg.NodeName, Processes: r.processes,
 		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand, HandOn: r.handOn,
 		SetLimits: r.setLimits, SetPace: r.setPace, FetchLog: r.logs.Fetch,
-		Log: r.logs.Answer(e.Name, string(e.UID), e.Spec.LogRequested),
+		Released: &r.released,
+		Log:      r.logs.Answer(e.Name, string(e.UID), e.Spec.LogRequested),
 	}
 	s.HandOver, s.HandOverKnown = r.handOvers.of(e)
 	settings, err := stored.Read(ctx, r.client, e.Namespace)

@@ -34,7 +34,7 @@ func running() (*v1beta2.Engine, seen) {
 		State: v1beta2.InstanceStateRunning, PortStart: 10100, UUID: "run-1",
 	}}}
 	s := seen{
-		Managers: []v1beta2.InstanceManager{im}, Owner: "n9", Processes: &instance.Fake{},
+		Managers: []v1beta2.InstanceManager{im}, Owner: "n9", Processes: &instance.Fake{}, Released: &released{},
 		State: &engineclient.State{
 			SizeBytes: 1 << 30, FrontendUp: true, Endpoint: "/dev/longhorn/v", DeviceID: "device-1",
 			Replicas: []engineclient.Replica{{Address: "10.0.0.1:10000", Mode: engineclient.ModeRW},
@@ -432,56 +432,6 @@ func TestTrimMarksTheChain(t *testing.T) {
 		s.State.Options.UnmapMarkSnapChainRemoved = &on
 		if settle(e, s); e.Status.UnmapMarkSnapChainRemovedEnabled != on {
 			t.Errorf("%v: status %v", on, e.Status.UnmapMarkSnapChainRemovedEnabled)
-		}
-	}
-}
-
-// TestLastProcessOnANode: the instance manager keeps the block device of an engine that dies for
-// the next one, until it is told that there will be none: the volume is detached, deleted, or
-// attached elsewhere. Each order names the process that was seen.
-func TestLastProcessOnANode(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(e *v1beta2.Engine, s *seen)
-		order  string
-	}{
-		"to be started again": {func(e *v1beta2.Engine, _ *seen) {
-			e.Spec.DesireState = v1beta2.InstanceStateStopped
-		}, "delete im-1/v-e-0@run-1"},
-		"detached": {func(e *v1beta2.Engine, _ *seen) {
-			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
-		}, "delete last im-1/v-e-0@run-1"},
-		"detached after it was killed": {func(e *v1beta2.Engine, s *seen) {
-			e.Spec.DesireState, e.Spec.NodeID = v1beta2.InstanceStateStopped, ""
-			p := s.Managers[0].Status.InstanceEngines["v-e-0"]
-			p.Status.State = v1beta2.InstanceStateError
-			s.Managers[0].Status.InstanceEngines["v-e-0"] = p
-		}, "delete last im-1/v-e-0@run-1"},
-		"deleted": {func(e *v1beta2.Engine, _ *seen) {
-			e.DeletionTimestamp = &metav1.Time{Time: now}
-		}, "delete last im-1/v-e-0@run-1"},
-		"attached elsewhere": {func(e *v1beta2.Engine, s *seen) {
-			e.Spec.NodeID = "n2"
-			other := *s.Managers[0].DeepCopy()
-			other.Name, other.Spec.NodeID, other.Status.InstanceEngines = "im-2", "n2", nil
-			s.Managers = append(s.Managers, other)
-			e.Status.InstanceManagerName = "im-2"
-		}, "delete last im-1/v-e-0@run-1"},
-	} {
-		e, s := running()
-		fake := &instance.Fake{}
-		s.Processes = fake
-		settle(e, s)
-		c.change(e, &s)
-		_, d := settle(e, s)
-		if d.Do == nil {
-			t.Errorf("%s: nothing is done", name)
-			continue
-		}
-		if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := fake.Orders(); !slices.Equal(got, []string{c.order}) {
-			t.Errorf("%s: orders %q, want %s", name, got, c.order)
 		}
 	}
 }

@@ -50,6 +50,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	st.Endpoint, st.DeviceID = "", ""
 	if s.State.FrontendUp {
 		st.Endpoint, st.DeviceID = s.State.Endpoint, s.State.DeviceID
+		noteDevice(e, s)
 	}
 	st.CloneStatus = cloneStatus(e, s)
 	events = append(events, followSnapshots(e, s.State)...)

@@ -59,7 +59,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	defer left.close()
 	certificates := cfg.certificates(log)
 	processes, err := process.New(process.Config{
-		Gone:         func(name string) { kept.Abandon(name); left.remove(name) },
+		Gone:         func(name string) { endDevice(name, kept, left) },
 		Kept:         kept.HeldElsewhere,
 		EnginesEnded: release, // the next ones wait for their devices
 		LogsDir:      hostpath.Resolve(cfg.LogsDir), Binaries: binariesDirs,

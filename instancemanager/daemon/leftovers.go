@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/instancemanager/process"
 )
 
@@ -69,12 +70,19 @@ func (l *leftovers) run(list func() ([]process.Status, int64)) {
 	})
 }
 
+// endDevice gives up what is kept of an engine that has ended for good, and removes what it has
+// left.
+func endDevice(engine string, kept *keeper.Server, left *leftovers) {
+	if process.IsEngine(engine) {
+		kept.Abandon(volumeOf(engine), engine)
+		left.remove(engine)
+	}
+}
+
 // remove removes what an engine has left, which has ended for good. It does not wait for that.
 func (l *leftovers) remove(engine string) {
-	if process.IsEngine(engine) {
-		cfg := blockdev.Config{Volume: volumeOf(engine), DeviceDir: l.dir}
-		l.do(func() error { return blockdev.RemoveDead(l.ctx, cfg) })
-	}
+	cfg := blockdev.Config{Volume: volumeOf(engine), DeviceDir: l.dir}
+	l.do(func() error { return blockdev.RemoveDead(l.ctx, cfg) })
 }
 
 // volumeOf is the volume of an engine's name.

@@ -68,7 +68,7 @@ func lastWords(t *testing.T, orders ...string) (l listener.Unix, r *os.File) {
 func TestAbandonedBeforeItIsRead(t *testing.T) {
 	l, r := lastWords(t, opKeep)
 	s := NewServer(slog.New(slog.DiscardHandler), time.Hour)
-	s.Abandon("v-e-0") // process.Config.Gone
+	s.Abandon("v", "v-e-0") // process.Config.Gone
 	serveOn(t, s, l)
 	endsWithin(t, r, "abandoned before the keeper has read its message")
 }
@@ -111,10 +111,33 @@ func TestAbandonedWhileItComesFromTheSecondHolder(t *testing.T) {
 		return false
 	}
 	wait.Until(t, "the second holder is asked", asked)
-	conn.Close()         // the engine is killed
-	s.Abandon("v-e-0")   // and deleted for good
-	serveOn(t, other, l) // the second holder goes on
+	conn.Close()            // the engine is killed
+	s.Abandon("v", "v-e-0") // and deleted for good
+	serveOn(t, other, l)    // the second holder goes on
 	endsWithin(t, r, "abandoned while it came from the second holder")
+}
+
+// TestAbandonedWithTheSecondHolder: an instance manager was started anew, and no engine has asked
+// it for the device, which the second holder alone has, before the volume is detached.
+func TestAbandonedWithTheSecondHolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "second")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := NewServer(slog.New(slog.DiscardHandler), time.Hour)
+	w, r := pipe(t)
+	fd, err := unix.FcntlInt(w.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	other.kept["v"] = &device{fds: []int{fd}, state: json.RawMessage(`1`), engine: "v-e-0", wait: time.Hour}
+	serveOn(t, other, l)
+	s := NewServer(slog.New(slog.DiscardHandler), time.Hour).WithSecond(path)
+	serve(t, s)
+	s.Abandon("v", "v-e-0")
+	endsWithin(t, r, "abandoned while the second holder alone has it")
 }
 
 func serveOn(t *testing.T, s *Server, l listener.Unix) {

@@ -327,11 +327,11 @@ func TestAbandon(t *testing.T) {
 	next.conn.Close()
 	for volume := range readers {
 		if volume != "other" {
-			s.Abandon(volume + "-e-0")
+			s.Abandon(volume, volume+"-e-0")
 		}
 	}
 	// The last one to take it was engine "e".
-	s.Abandon("e")
+	s.Abandon("orphan", "e")
 	eof(t, readers["orphan"])
 	eof(t, readers["owned"])
 	if _, _, _, err := Take(socket, Owner{Volume: "other", Engine: "e"}); !errors.Is(err, ErrInUse) {

@@ -231,7 +231,7 @@ func TestOrderlyEndLeavesDevicesToTheSecondHolder(t *testing.T) {
 	if err := dropped.Drop(); err != nil {
 		t.Fatal(err)
 	}
-	s.Abandon("abandoned-e-0")
+	s.Abandon("abandoned", "abandoned-e-0")
 	end()
 	holds(t, other, "serves", `2`)
 	holds(t, other, "orphan", `1`)

@@ -292,9 +292,10 @@ func (s *Server) overFor(conn *net.UnixConn, engine string) bool {
 // than this process stands still on a busy node.
 const abandonedFor = 10 * time.Minute
 
-// Abandon gives up the device of an engine that has ended and that no other one follows here: its
-// I/O fails now, and so does that of a device of which it has spoken last and nobody has heard yet.
-func (s *Server) Abandon(engine string) {
+// Abandon gives up the device of a volume's engine that has ended and that no other one follows
+// here: its I/O fails now, and so does that of a device of which it has spoken last and nobody has
+// heard yet, and of one that the second holder alone has.
+func (s *Server) Abandon(volume, engine string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -312,13 +313,15 @@ func (s *Server) Abandon(engine string) {
 		}
 	})
 	s.abandoned[engine] = t
-	for volume, d := range s.kept {
-		if d.engine == engine {
-			// Its connection may not have been seen to end yet, but the process has.
-			s.log.Warn("engine has ended for good without taking its block device down: I/O fails now", "volume",
-				volume, "engine", engine)
-			s.forget(volume)
-		}
+	switch d := s.kept[volume]; {
+	case d == nil && s.second != nil:
+		s.second.told[volume] = 0
+		s.changed(nil)
+	case d != nil && d.engine == engine:
+		// Its connection may not have been seen to end yet, but the process has.
+		s.log.Warn("engine has ended for good without taking its block device down: I/O fails now", "volume",
+			volume, "engine", engine)
+		s.forget(volume)
 	}
 }
 

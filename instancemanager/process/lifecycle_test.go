@@ -407,3 +407,34 @@ func TestGone(t *testing.T) {
 		t.Errorf("%s is gone too", <-gone)
 	}
 }
+
+// TestGoneOfOneNotListed: a process that has ended and left the list may have left something for
+// the next one, which does not come after all. An order for what is kept alone ends no process of
+// that name that has come meanwhile, and takes nothing from it.
+func TestGoneOfOneNotListed(t *testing.T) {
+	gone := make(chan string, 10)
+	m := newManager(t, func(c *Config) { c.Gone = func(name string) { gone <- name } })
+	if _, err := m.DeleteLast("left-e-0", "none"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := m.DeleteLast("../left-e-0", "none"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := m.Create(spec(t, "present-e-0", instancetest.Serve, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "present-e-0", Running)
+	if _, err := m.DeleteLast("present-e-0", "none"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if p, err := m.Get("present-e-0"); err != nil || p.State != Running {
+		t.Errorf("%+v, %v", p, err)
+	}
+	var names []string
+	for len(gone) > 0 {
+		names = append(names, <-gone)
+	}
+	if !slices.Equal(names, []string{"left-e-0"}) {
+		t.Errorf("gone: %q", names)
+	}
+}

@@ -39,8 +39,8 @@ type Config struct {
 	Owner string
 	// Resolve turns a path of the Pod into the one to open.
 	Resolve func(string) string
-	// Gone is called when a process deleted by DeleteLast has ended and left the list, before
-	// another one of its name can be made. It must not block. May be nil.
+	// Gone is called when a process deleted by DeleteLast has ended and left the list, or had left it
+	// before, before another one of its name can be made. It must not block. May be nil.
 	Gone func(name string)
 	// Kept names the engines that Close kills instead of stopping them in order: what they serve
 	// outlives them and waits for the engines that follow them, which a stop in order would end. It
@@ -240,7 +240,8 @@ func (m *Manager) CloseIdle() (closed bool) {
 // after the stop timeout it kills again. uuid may be empty. Errors: ErrNotFound.
 func (m *Manager) Delete(name, uuid string) (Status, error) { return m.delete(name, uuid, false) }
 
-// DeleteLast is Delete for a process that no other one of its name follows here.
+// DeleteLast is Delete for a process that no other one of its name follows here. Where none is
+// listed what it may have left is given up all the same, and the error is ErrNotFound.
 func (m *Manager) DeleteLast(name, uuid string) (Status, error) { return m.delete(name, uuid, true) }
 
 func (m *Manager) delete(name, uuid string, last bool) (Status, error) {
@@ -248,6 +249,9 @@ func (m *Manager) delete(name, uuid string, last bool) (Status, error) {
 	defer m.mu.Unlock()
 	p, err := m.find(name, uuid)
 	if err != nil {
+		if last && m.listed[name] == nil && validName.MatchString(name) && m.cfg.Gone != nil {
+			m.cfg.Gone(name)
+		}
 		return Status{}, err
 	}
 	p.last = p.last || last

@@ -2,6 +2,7 @@ package upgrade_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,15 +13,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/instancemanager/client"
 	"ankole.storage/test/wait"
 )
 
 // TestNothingIsLeftOfAKilledEngine: an engine is killed, and no other one follows on the node,
-// since the volume is detached; or all are killed with their instance manager, and it is started
-// again. Node, loop device and mount go.
+// since the volume is detached, also when that is known after the process was deleted; or all are
+// killed with their instance manager, and it is started again. Node, loop device and mount go.
 func TestNothingIsLeftOfAKilledEngine(t *testing.T) {
 	_, present := builds(t)
-	for _, how := range []string{"detached", "with the instance manager"} {
+	for _, how := range []string{"detached", "detached after it was deleted", "with the instance manager"} {
 		t.Run(how, func(t *testing.T) {
 			b := newBed(t, "fuse-loop", 1)
 			node := b.attach(present)
@@ -34,14 +36,23 @@ func TestNothingIsLeftOfAKilledEngine(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := strings.TrimSpace(string(text))
-			if how == "detached" {
+			ctx, cancel := b.ctx()
+			defer cancel()
+			switch how {
+			case "detached":
 				b.killEngine()
-				ctx, cancel := b.ctx()
-				defer cancel()
 				if _, err := b.client.ProcessDeleteLast(ctx, engineName, ""); err != nil {
 					t.Fatal(err)
 				}
-			} else {
+			case "detached after it was deleted":
+				b.killEngine()
+				if _, err := b.client.ProcessDelete(ctx, engineName, ""); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := b.client.ProcessDeleteLast(ctx, engineName, "none"); !errors.Is(err, client.ErrNotFound) {
+					t.Fatal(err)
+				}
+			default:
 				if err := b.cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}

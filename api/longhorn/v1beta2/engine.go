@@ -168,6 +168,10 @@ type EngineStatus struct {
 	// the device goes on in another process.
 	// +optional
 	DeviceID string `json:"deviceID,omitempty"`
+	// DeviceIn is our addition: the instance manager in which the engine has had its block device, which is kept there for
+	// the next one if the engine dies. Empty when it is told that none follows.
+	// +optional
+	DeviceIn string `json:"deviceIn,omitempty"`
 	// IsExpanding is true while the engine grows its replicas.
 	// +optional
 	IsExpanding bool `json:"isExpanding"`

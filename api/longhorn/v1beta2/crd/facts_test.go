@@ -58,6 +58,7 @@ var differences = map[string]string{
 	"Volume spec.replicaRebuildingBandwidthLimit":          "a bound of rebuilds of data engine v1, which setting replica-rebuilding-bandwidth-limit has too",
 	"Engine spec.restartAfter":                             "the next process follows the failed one that is named at once",
 	"Engine status.deviceID":                               "tells the block device from others at the same path",
+	"Engine status.deviceIn":                               "where it is kept for the next engine",
 	"Volume status.deviceID":                               "the one that users of the attached volume have",
 	"Engine status.membership":                             "the witness record of the replication protocol is kept in the Engine object",
 
