@@ -90,20 +90,26 @@ func NoManager(ready v1beta2.Condition) bool {
 		(ready.Reason == v1beta2.NodeReasonManagerPodMissing || ready.Reason == v1beta2.NodeReasonManagerPodDown)
 }
 
-// ManagerGone says whether a node that is not down has been without a working manager Pod for so
-// long that nobody waits for what only that Pod can do. Otherwise again is when to ask once more; 0
-// if a change of the node will tell.
-func ManagerGone(now time.Time, n *v1beta2.Node) (gone bool, again time.Duration) {
+// ManagerStamp tells the time without a working manager Pod of a node that is not down from others,
+// by the clock of the leader of then; empty if it has one.
+func ManagerStamp(n *v1beta2.Node) string {
 	if n == nil {
-		return false, 0
+		return ""
 	}
 	ready := v1beta2.FindCondition(n.Status.Conditions, v1beta2.NodeConditionReady)
 	if !NoManager(ready) {
-		return false, 0
+		return ""
 	}
-	since, err := time.Parse(time.RFC3339, ready.LastTransitionTime)
-	if err != nil {
-		return false, managerWait
+	return "since " + ready.LastTransitionTime
+}
+
+// ManagerGone says whether a node that is not down has been without a working manager Pod for so
+// long that nobody waits for what only that Pod can do: since is when this process has seen
+// ManagerStamp first. Otherwise again is when to ask once more; 0 if a change of the node will
+// tell.
+func ManagerGone(now time.Time, n *v1beta2.Node, since time.Time) (gone bool, again time.Duration) {
+	if ManagerStamp(n) == "" {
+		return false, 0
 	}
 	if rest := since.Add(managerWait).Sub(now); rest > 0 {
 		return false, rest

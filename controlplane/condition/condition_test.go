@@ -41,15 +41,32 @@ func TestNodes(t *testing.T) {
 		"manager failed":         {node(no, v1beta2.NodeReasonManagerPodDown, short), false, false, false, false, soon},
 		"ready, with old reason": {node(yes, v1beta2.NodeReasonManagerPodMissing, long), false, true, false, false, 0},
 	} {
-		gone, again := ManagerGone(now, c.n)
+		since, err := time.Parse(time.RFC3339, c.n.Status.Conditions[0].LastTransitionTime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, again := ManagerGone(now, c.n, since)
 		if NodeDown(c.n) != c.down || NodeReady(c.n) != c.ready || NodeRemovable(c.n) != c.removable ||
 			gone != c.noManagers || again != c.again {
 			t.Errorf("%s: down %v, ready %v, removable %v, no manager %v (again in %s); want %+v", name, NodeDown(c.n),
 				NodeReady(c.n), NodeRemovable(c.n), gone, again, c)
 		}
 	}
-	if gone, _ := ManagerGone(now, nil); !NodeDown(nil) || gone {
+	if gone, _ := ManagerGone(now, nil, time.Time{}); !NodeDown(nil) || gone {
 		t.Error("a node without an object is down, whatever its manager")
+	}
+}
+
+// TestManagerGoneByOneClock: the leader that has stamped it may have another clock.
+func TestManagerGoneByOneClock(t *testing.T) {
+	for _, stamped := range []time.Duration{-time.Hour, time.Hour} {
+		n := node(v1beta2.ConditionFalse, v1beta2.NodeReasonManagerPodMissing, stamped)
+		if gone, again := ManagerGone(now, n, now); gone || again != managerWait {
+			t.Errorf("stamped %s ago, seen now: %v, again in %s", stamped, gone, again)
+		}
+		if gone, _ := ManagerGone(now, n, now.Add(-managerWait)); !gone {
+			t.Errorf("stamped %s ago, seen long ago: not gone", stamped)
+		}
 	}
 }
 

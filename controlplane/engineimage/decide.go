@@ -12,6 +12,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/version"
@@ -55,8 +56,10 @@ type seen struct {
 	VersionsProblem string
 	// References is the number of volumes, engines and replicas that use the image.
 	References int
-	Default    bool
-	Settings   podSettings
+	// UnusedSince is when this process has seen first that status.noRefSince is what it is.
+	UnusedSince time.Time
+	Default     bool
+	Settings    podSettings
 	// Owner is the node whose manager decides.
 	Owner string
 }
@@ -104,7 +107,7 @@ func unused(now time.Time, ei *v1beta2.EngineImage, s seen) (loop.Decision, bool
 	if err != nil {
 		return loop.Decision{}, false // written by observe, so never
 	}
-	if rest := since.Add(removeAfter).Sub(now); rest > 0 {
+	if rest := firstseen.Left(now, since, s.UnusedSince, removeAfter); rest > 0 {
 		if s.VersionsProblem != "" {
 			rest = min(rest, versionRetry)
 		}

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/firstseen"
+	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/version"
@@ -193,6 +195,38 @@ func TestReferencesAreCountedAndDated(t *testing.T) {
 		s.References = 1
 		if decide(now, ei, s); ei.Status.NoRefSince != "" {
 			t.Errorf("default %t: with a reference, none since %q", def, ei.Status.NoRefSince)
+		}
+	}
+}
+
+// TestUnusedByOneClock: the leader that has written since when an image is not used may have
+// another clock. It is no less than firstseen.Least that this one has to see of it.
+func TestUnusedByOneClock(t *testing.T) {
+	for _, tt := range []struct {
+		stamped, seen time.Duration // so long ago
+		want          time.Duration // until it goes
+	}{
+		{2 * time.Hour, 0, firstseen.Least},
+		{2 * time.Hour, firstseen.Least, 0},
+		{30 * time.Minute, 0, 30 * time.Minute}, // of another leader
+		{-time.Hour, removeAfter, 2 * time.Hour},
+	} {
+		ei := object()
+		s := world(ei)
+		s.Default, s.References, s.UnusedSince = false, 0, now.Add(-tt.seen)
+		ei.Status.NoRefSince = now.Add(-tt.stamped).Format(time.RFC3339)
+		d := decide(now, ei, s)
+		_, goes := d.Do.(loop.Delete)
+		for range 5 {
+			if goes || tt.want > 0 || d.Do == nil {
+				break
+			}
+			d = decide(now, ei, s)
+			_, goes = d.Do.(loop.Delete)
+		}
+		if goes != (tt.want == 0) || !goes && d.After != tt.want {
+			t.Errorf("stamped %s ago, seen for %s: goes %v, again after %s, want %s", tt.stamped, tt.seen, goes, d.After,
+				tt.want)
 		}
 	}
 }

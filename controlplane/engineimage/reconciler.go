@@ -17,6 +17,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -44,10 +45,13 @@ type Reconciler struct {
 	mu sync.Mutex
 	// versions remembers what binaries said, by object UID.
 	versions map[string]*Versions
+	unused   *firstseen.Stamps
 }
 
 // New returns the reconciler; SetupWithManager puts it to work.
-func New(cfg Config) *Reconciler { return &Reconciler{cfg: cfg, versions: map[string]*Versions{}} }
+func New(cfg Config) *Reconciler {
+	return &Reconciler{cfg: cfg, versions: map[string]*Versions{}, unused: firstseen.New()}
+}
 
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -57,6 +61,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		New:        func() *v1beta2.EngineImage { return &v1beta2.EngineImage{} },
 		Gather:     r.gather,
 		Decide:     decide,
+		Gone:       func(_ context.Context, key client.ObjectKey) { r.unused.At(time.Time{}, key.Name, "") },
 		Conditions: conditions,
 		Watches: []loop.Watch{
 			loop.Watching(&appsv1.DaemonSet{}, loop.ByOwner[*appsv1.DaemonSet]("EngineImage")),
@@ -138,10 +143,11 @@ func (r *Reconciler) gather(ctx context.Context, ei *v1beta2.EngineImage) (seen,
 		return seen{}, err
 	}
 	s := seen{
-		Default:   values.String(setting.DefaultEngineImage) == ei.Spec.Image,
-		Settings:  settingsFrom(values, r.cfg.ServiceAccount),
-		Owner:     r.cfg.NodeName,
-		KubeNodes: map[string]*corev1.Node{},
+		Default:     values.String(setting.DefaultEngineImage) == ei.Spec.Image,
+		Settings:    settingsFrom(values, r.cfg.ServiceAccount),
+		Owner:       r.cfg.NodeName,
+		KubeNodes:   map[string]*corev1.Node{},
+		UnusedSince: r.unused.At(time.Now(), ei.Name, ei.Status.NoRefSince),
 	}
 	ds := &appsv1.DaemonSet{}
 	key := client.ObjectKey{Namespace: ei.Namespace, Name: naming.EngineImageDaemonSetName(ei.Name)}

@@ -5,7 +5,10 @@
 // of the API server, or of this machine before it was suspended. Two clocks may be minutes apart,
 // and a wait that is judged by both ends at once, or never. So a wait after which something is
 // ended or deleted begins when this process first sees the stamp, and is measured by its own
-// clock. It lives in memory: a process that takes over waits anew.
+// clock. It lives in memory: a process that takes over waits anew. Of a wait that is longer than
+// Least it sees no more than that itself, and takes the stamp's word for the rest, or a process
+// that is replaced now and then would never come to an end of it: a stamp of a clock that is ahead
+// then makes the wait longer, and one of a clock that is behind no shorter than Least.
 package firstseen
 
 import (
@@ -49,4 +52,17 @@ func (s *Stamps) At(now time.Time, subject, text string) time.Time {
 	}
 	s.of[subject] = stamp{text, now}
 	return now
+}
+
+// Least is how much of a long wait a process has to see itself.
+const Least = 10 * time.Minute
+
+// Left is what is left of a wait that began at stamped, by another clock, and that this process
+// sees since seen; it is over at 0 or below.
+func Left(now, stamped, seen time.Time, wait time.Duration) time.Duration {
+	left := seen.Add(min(wait, Least)).Sub(now)
+	if wait > Least {
+		left = max(left, stamped.Add(wait).Sub(now))
+	}
+	return left
 }

@@ -31,3 +31,30 @@ func TestAt(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftByOneClock: a clock that is an hour away, in either direction, makes no wait shorter than
+// what this process has to see of it, and a short one no longer either.
+func TestLeftByOneClock(t *testing.T) {
+	const short, long = 2 * time.Minute, 24 * time.Hour
+	now := time.Now()
+	for _, tt := range []struct {
+		name               string
+		wait, stamped, ago time.Duration // stamped and seen so long ago
+		want               time.Duration
+	}{
+		{"short, seen now", short, 0, 0, short},
+		{"short, by a clock behind", short, time.Hour, 0, short},
+		{"short, by a clock ahead", short, -time.Hour, 0, short},
+		{"short, over", short, time.Hour, short, 0},
+		{"short, over by a clock ahead", short, -time.Hour, short, 0},
+		{"long, one clock", long, 3 * time.Hour, 3 * time.Hour, 21 * time.Hour},
+		{"long, by another leader", long, 23 * time.Hour, 0, time.Hour},
+		{"long, over for another leader", long, 25 * time.Hour, 0, firstseen.Least},
+		{"long, by a clock ahead", long, 22 * time.Hour, 23 * time.Hour, 2 * time.Hour},
+		{"long, by a clock behind", long, 24 * time.Hour, 23 * time.Hour, 0},
+	} {
+		if got := firstseen.Left(now, now.Add(-tt.stamped), now.Add(-tt.ago), tt.wait); got != tt.want {
+			t.Errorf("%s: %s left, want %s", tt.name, got, tt.want)
+		}
+	}
+}

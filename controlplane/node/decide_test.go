@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/schedule"
 )
@@ -406,7 +407,7 @@ func TestSchedulable(t *testing.T) {
 // with what the node suffered from before: of a node under pressure whose manager was restarted the
 // data of deleted replicas would be left after seconds.
 func TestManagerIsMissedFromItsLossOn(t *testing.T) {
-	n, s := storageNode(), healthy()
+	n, s, stamps := storageNode(), healthy(), firstseen.New()
 	for _, step := range []struct {
 		at      time.Duration
 		node    corev1.ConditionStatus // Ready
@@ -428,7 +429,8 @@ func TestManagerIsMissedFromItsLossOn(t *testing.T) {
 		s.KubeNode = kube(with(corev1.NodeReady, step.node, at), with(corev1.NodeDiskPressure, step.trouble, at))
 		s.ManagerPod = step.manager
 		decide(at, n, s)
-		if gone, again := condition.ManagerGone(at, n); gone != step.gone || again != step.again {
+		since := stamps.At(at, n.Name, condition.ManagerStamp(n))
+		if gone, again := condition.ManagerGone(at, n, since); gone != step.gone || again != step.again {
 			t.Errorf("after %s: gone %v, again in %s; want %v, %s", step.at, gone, again, step.gone, step.again)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
@@ -43,6 +44,7 @@ type Agent struct {
 	wakeups chan event.GenericEvent
 	// asked says when a claim on a directory was found that only the API server or the lock tells.
 	asked map[string]time.Time
+	since *firstseen.Stamps
 
 	mu sync.Mutex
 	// failures are why the last removal failed, by the name of the orphan.
@@ -52,7 +54,7 @@ type Agent struct {
 // NewAgent returns the agent of a node.
 func NewAgent(cfg AgentConfig) *Agent {
 	return &Agent{cfg: cfg, wakeups: make(chan event.GenericEvent, mostOrphans), asked: map[string]time.Time{},
-		failures: map[string]string{}}
+		failures: map[string]string{}, since: firstseen.New()}
 }
 
 // SetupWithManager registers it with the manager of the node's own objects.
@@ -73,9 +75,12 @@ func (a *Agent) controller() loop.Controller[*v1beta2.Orphan, dataSeen] {
 		Gather:     a.gather,
 		Decide:     decideData,
 		Conditions: cleanable,
-		Gone:       func(_ context.Context, key client.ObjectKey) { a.failed(key.Name, nil) },
-		Workers:    1, // a removal asks for all replicas
-		Wakeups:    a.wakeups,
+		Gone: func(_ context.Context, key client.ObjectKey) {
+			a.failed(key.Name, nil)
+			a.since.At(time.Time{}, key.Name, "")
+		},
+		Workers: 1, // a removal asks for all replicas
+		Wakeups: a.wakeups,
 		Watches: []loop.Watch{
 			loop.WatchingChanges(&v1beta2.Node{}, nodeChanged, func(n *v1beta2.Node) []string {
 				return a.names(n.Namespace, func(*v1beta2.Orphan) bool { return true })
@@ -175,7 +180,7 @@ func readNode(ctx context.Context, c client.Reader, key client.ObjectKey) (*v1be
 func (a *Agent) open(path string) string { return a.cfg.Resolve(naming.InHostMount(path)) }
 
 func (a *Agent) gather(ctx context.Context, o *v1beta2.Orphan) (dataSeen, error) {
-	var s dataSeen
+	s := dataSeen{Since: a.since.At(time.Now(), o.Name, stampOf(o))}
 	n, err := a.node(ctx)
 	if err != nil || !a.has(o) || n == nil || !condition.NodeReady(n) {
 		return s, err

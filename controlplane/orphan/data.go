@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -106,6 +107,8 @@ type dataSeen struct {
 	// Auto: orphaned data is deleted when it is Grace old.
 	Auto  bool
 	Grace time.Duration
+	// Since is when this process has seen it first, or that it is deleted.
+	Since time.Time
 	// Remove deletes the directory.
 	Remove func(ctx context.Context) error
 }
@@ -134,7 +137,7 @@ func decideData(now time.Time, o *v1beta2.Orphan, s dataSeen) loop.Decision {
 	case !s.Auto:
 		return loop.Decision{}
 	}
-	if wait := s.Grace - now.Sub(o.CreationTimestamp.Time); wait > 0 {
+	if wait := firstseen.Left(now, o.CreationTimestamp.Time, s.Since, s.Grace); wait > 0 {
 		return loop.Decision{After: wait}
 	}
 	return loop.Decision{Do: loop.Delete{Object: o}}
@@ -142,7 +145,7 @@ func decideData(now time.Time, o *v1beta2.Orphan, s dataSeen) loop.Decision {
 
 func decideDataDeletion(now time.Time, o *v1beta2.Orphan, s dataSeen) loop.Decision {
 	switch {
-	case s.Standing.Passes && now.Sub(o.DeletionTimestamp.Time) < diskWait:
+	case s.Standing.Passes && now.Sub(s.Since) < diskWait:
 		return loop.Decision{After: diskRetry}
 	case s.Standing.Reason != "":
 		return letGo(o, "DataCleanable is False: "+s.Standing.Reason)
@@ -168,7 +171,7 @@ func decideAway(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 	}
 	observeData(now, o, s.Owner, v1beta2.OrphanReasonNodeUnavailable)
 	if o.DeletionTimestamp != nil {
-		wait := diskWait - now.Sub(o.DeletionTimestamp.Time)
+		wait := diskWait - now.Sub(s.Since)
 		if condition.NodeDown(s.Node) || wait <= 0 {
 			return letGo(o, "node "+o.Spec.NodeID+" is not ready")
 		}

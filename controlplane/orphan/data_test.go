@@ -178,6 +178,7 @@ func TestDecideData(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := dataOrphan(row.deleted)
+			row.seen.Since = now
 			d := decideData(now.Add(row.after), o, row.seen)
 			if do := outcome(t, d); do != row.do || d.After != row.again {
 				t.Errorf("does %q after %v, want %q after %v", do, d.After, row.do, row.again)
@@ -222,7 +223,7 @@ func TestDecideAway(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := dataOrphan(row.deleted)
 			d := decide(now.Add(row.after), o, seen{Node: row.node, NodeDown: condition.NodeDown(row.node), Owner: "leader",
-				Auto: true})
+				Auto: true, Since: now})
 			if do := outcome(t, d); do != row.do || d.After != row.again || o.Status.OwnerID != row.owner {
 				t.Errorf("does %q after %v, owner %q", do, d.After, o.Status.OwnerID)
 			}
@@ -242,5 +243,49 @@ func TestFailureIsTold(t *testing.T) {
 	}
 	if err := a.failed("o", nil); err != nil || a.failure("o") != "" {
 		t.Errorf("%v, %q", err, a.failure("o"))
+	}
+}
+
+// TestWaitsByOneClock: the clock of the API server, which stamps, is an hour away in either
+// direction. Nothing is deleted or left before this process has seen the whole wait, or later.
+func TestWaitsByOneClock(t *testing.T) {
+	const grace = 5 * time.Minute
+	passes := dataSeen{Mine: true, Exists: true, Standing: standing{Reason: "DiskInvalid", Passes: true}, Since: now}
+	auto := dataSeen{Mine: true, Exists: true, Auto: true, Grace: grace, Since: now}
+	away := seen{Node: notReadyNode(v1beta2.NodeReasonManagerPodDown), Owner: "leader", Since: now}
+	process := seen{Manager: manager(v1beta2.InstanceManagerStateRunning),
+		Process: process(v1beta2.InstanceStateRunning), Auto: true, Grace: grace, Since: now}
+	for name, row := range map[string]struct {
+		deleted bool
+		wait    time.Duration
+		decide  func(now time.Time, o *v1beta2.Orphan) loop.Decision
+	}{
+		"grace of data": {false, grace, func(now time.Time, o *v1beta2.Orphan) loop.Decision {
+			return decideData(now, o, auto)
+		}},
+		"grace of a process": {false, grace, func(now time.Time, o *v1beta2.Orphan) loop.Decision {
+			o.Spec.OrphanType = v1beta2.OrphanTypeEngineInstance
+			return decide(now, o, process)
+		}},
+		"a disk that is not ready": {true, diskWait, func(now time.Time, o *v1beta2.Orphan) loop.Decision {
+			return decideData(now, o, passes)
+		}},
+		"a node that is not ready": {true, diskWait, func(now time.Time, o *v1beta2.Orphan) loop.Decision {
+			return decide(now, o, away)
+		}},
+	} {
+		for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+			o := dataOrphan(row.deleted)
+			o.CreationTimestamp = metav1.NewTime(now.Add(ahead))
+			if row.deleted {
+				o.DeletionTimestamp = &metav1.Time{Time: now.Add(ahead)}
+			}
+			if d := row.decide(now.Add(row.wait-time.Second), o); d.Do != nil || d.After <= 0 {
+				t.Errorf("%s, stamped by a clock %s ahead: too early: %v, again after %s", name, ahead, d.Do, d.After)
+			}
+			if d := row.decide(now.Add(row.wait), o); d.Do == nil {
+				t.Errorf("%s, stamped by a clock %s ahead: nothing is done, again after %s", name, ahead, d.After)
+			}
+		}
 	}
 }

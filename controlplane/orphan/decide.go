@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -48,7 +49,7 @@ func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 	if is == away || !s.Auto {
 		return loop.Decision{}
 	}
-	if wait := s.Grace - now.Sub(o.CreationTimestamp.Time); wait > 0 {
+	if wait := firstseen.Left(now, o.CreationTimestamp.Time, s.Since, s.Grace); wait > 0 {
 		return loop.Decision{After: wait}
 	}
 	return loop.Decision{Do: loop.Delete{Object: o}}

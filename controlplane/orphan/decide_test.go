@@ -85,7 +85,7 @@ func TestDecide(t *testing.T) {
 			if tt.deleting {
 				o.DeletionTimestamp = &metav1.Time{Time: now}
 			}
-			tt.seen.Owner = "leader"
+			tt.seen.Owner, tt.seen.Since = "leader", now.Add(-tt.age)
 			d := decide(now, o, tt.seen)
 			do := ""
 			if d.Do != nil {

@@ -23,6 +23,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -44,11 +45,12 @@ type Reconciler struct {
 	client    client.Client
 	live      client.Reader
 	processes instance.Processes
+	since     *firstseen.Stamps
 }
 
 // New returns the reconciler; processes reaches the instance managers.
 func New(cfg Config, processes instance.Processes) *Reconciler {
-	return &Reconciler{cfg: cfg, processes: processes}
+	return &Reconciler{cfg: cfg, processes: processes, since: firstseen.New()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -70,6 +72,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Orphan, seen] {
 		New:    func() *v1beta2.Orphan { return &v1beta2.Orphan{} },
 		Gather: r.gather,
 		Decide: decide,
+		Gone:   func(_ context.Context, key client.ObjectKey) { r.since.At(time.Time{}, key.Name, "") },
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.InstanceManager{}, func(im *v1beta2.InstanceManager) []string {
 				return r.names(client.MatchingLabels{naming.LabelInstanceManager: im.Name})
@@ -156,6 +159,8 @@ type seen struct {
 	// Auto: orphaned processes are deleted when they are Grace old.
 	Auto  bool
 	Grace time.Duration
+	// Since is when this process has seen it first, or that it is deleted.
+	Since time.Time
 	// Owner of an orphan whose node is down.
 	Owner string
 	// End ends the process, unless it has an object again.
@@ -163,7 +168,7 @@ type seen struct {
 }
 
 func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName}
+	s := seen{Owner: r.cfg.NodeName, Since: r.since.At(time.Now(), o.Name, stampOf(o))}
 	var err error
 	s.Node, err = readNode(ctx, r.client, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.NodeID})
 	if err != nil || !ofProcess(o) {
@@ -205,4 +210,13 @@ func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error
 // ofProcess tells an orphan of this package from one of data.
 func ofProcess(o *v1beta2.Orphan) bool {
 	return o.Spec.OrphanType == v1beta2.OrphanTypeEngineInstance || o.Spec.OrphanType == v1beta2.OrphanTypeReplicaInstance
+}
+
+// stampOf tells an orphan from one of its name before it, and from itself before it was deleted.
+func stampOf(o *v1beta2.Orphan) string {
+	stamp := string(o.UID) + " made " + o.CreationTimestamp.String()
+	if o.DeletionTimestamp != nil {
+		stamp = string(o.UID) + " deleted " + o.DeletionTimestamp.String()
+	}
+	return stamp
 }

@@ -16,6 +16,7 @@ import (
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/directory"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 )
@@ -33,10 +34,11 @@ type Agent struct {
 	cfg    AgentConfig
 	client client.Client
 	live   client.Reader
+	since  *firstseen.Stamps
 }
 
 // NewAgent returns the agent of a node.
-func NewAgent(cfg AgentConfig) *Agent { return &Agent{cfg: cfg} }
+func NewAgent(cfg AgentConfig) *Agent { return &Agent{cfg: cfg, since: firstseen.New()} }
 
 // SetupWithManager registers it with the manager of the node's own objects.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
@@ -57,6 +59,7 @@ func (a *Agent) Controller() loop.Controller[*v1beta2.Replica, onDisk] {
 		New:    func() *v1beta2.Replica { return &v1beta2.Replica{} },
 		Gather: a.gather,
 		Decide: decideRemoval,
+		Gone:   func(_ context.Context, key client.ObjectKey) { a.since.At(time.Time{}, key.Name, "") },
 	}
 }
 
@@ -74,6 +77,8 @@ type onDisk struct {
 	// MayPass: the disk is one of the node's and only not ready at the moment, so the reason may go
 	// away.
 	MayPass bool
+	// Since is when this process has seen first that the replica is deleted.
+	Since time.Time
 	// Exists says whether it is there.
 	Exists bool
 	Path   string
@@ -90,7 +95,8 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 	if err != nil {
 		return onDisk{}, err
 	}
-	s := onDisk{Mine: true, Holds: set.Holds(rep), Path: naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)}
+	s := onDisk{Mine: true, Since: a.since.At(time.Now(), rep.Name, string(rep.UID)),
+		Holds: set.Holds(rep), Path: naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)}
 	if rep.Spec.DataDirectoryName == "" || s.Holds != "" {
 		return s, nil // it never had one, or keeps it
 	}
@@ -191,7 +197,7 @@ func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision 
 	case s.Before != "":
 		return loop.Decision{After: diskRetry} // it goes first
 	}
-	if s.Keep != "" && s.MayPass && now.Sub(rep.DeletionTimestamp.Time) < diskWait {
+	if s.Keep != "" && s.MayPass && now.Sub(s.Since) < diskWait {
 		return loop.Decision{After: diskRetry}
 	}
 	if s.Keep == "" && s.Exists {

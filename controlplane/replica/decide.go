@@ -84,7 +84,7 @@ func release(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	if rep.Spec.NodeID == "" || s.NodeDown {
 		return removeFinalizer(rep)
 	}
-	gone, again := condition.ManagerGone(now, s.Node)
+	gone, again := condition.ManagerGone(now, s.Node, s.ManagerLostSince)
 	if !gone {
 		return loop.Decision{After: again}
 	}

@@ -25,6 +25,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/copies"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/live"
@@ -51,11 +52,13 @@ type Reconciler struct {
 	live      client.Reader
 	processes instance.Processes
 	logs      *instance.Logs
+	// managerLost are nodes without a working manager Pod.
+	managerLost *firstseen.Stamps
 }
 
 // New returns the reconciler; processes reaches the instance managers.
 func New(cfg Config, processes instance.Processes) *Reconciler {
-	return &Reconciler{cfg: cfg, processes: processes, logs: instance.NewLogs(cfg.Logs)}
+	return &Reconciler{cfg: cfg, processes: processes, logs: instance.NewLogs(cfg.Logs), managerLost: firstseen.New()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -68,8 +71,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 type seen struct {
 	Managers []v1beta2.InstanceManager
 	// Node is the replica's node, nil if it has none or that is gone; NodeDown: it is down or gone.
-	Node     *v1beta2.Node
-	NodeDown bool
+	Node *v1beta2.Node
+	// ManagerLostSince is when this process has seen first that the node has no working manager Pod.
+	ManagerLostSince time.Time
+	NodeDown         bool
 	// InUse: an engine has the replica among its own, as far as is known, or the volume of a deleted
 	// replica cannot do without it.
 	InUse bool
@@ -142,6 +147,7 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 			s.NodeDown = true
 		default:
 			s.Node, s.NodeDown = &node, condition.NodeDown(&node)
+			s.ManagerLostSince = r.managerLost.At(time.Now(), node.Name, condition.ManagerStamp(&node))
 		}
 	}
 	if rep.DeletionTimestamp == nil {

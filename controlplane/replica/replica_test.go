@@ -102,6 +102,13 @@ func TestDecide(t *testing.T) {
 				tt.edit(r)
 			}
 			got := ""
+			if n := tt.seen.Node; n != nil {
+				since, err := time.Parse(time.RFC3339, n.Status.Conditions[0].LastTransitionTime)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tt.seen.ManagerLostSince = since
+			}
 			if d := decide(now, r, tt.seen); d.Do != nil {
 				got = d.Do.String()
 			}
@@ -302,14 +309,15 @@ func TestRemovalThenFinalizer(t *testing.T) {
 	if d := decideRemoval(now, r, s); d.Do == nil || !strings.HasPrefix(d.Do.String(), "update") || len(d.Events) != 1 {
 		t.Errorf("with a reason to keep: %+v", d)
 	}
-	s.MayPass = true
-	deleted := metav1.NewTime(now.Add(-time.Second))
-	r.DeletionTimestamp = &deleted
-	if d := decideRemoval(now, r, s); d.Do != nil || d.After == 0 {
-		t.Errorf("with a disk that is not ready yet: %+v", d)
-	}
-	if d := decideRemoval(now.Add(time.Hour), r, s); d.Do == nil {
-		t.Error("a disk that stays away holds the deletion up for ever")
+	s.MayPass, s.Since = true, now.Add(-time.Second)
+	for _, stamped := range []time.Duration{-time.Hour, 0, time.Hour} { // by the API server's clock
+		r.DeletionTimestamp = &metav1.Time{Time: now.Add(stamped)}
+		if d := decideRemoval(now, r, s); d.Do != nil || d.After == 0 {
+			t.Errorf("with a disk that is not ready yet, deleted at %s: %+v", stamped, d)
+		}
+		if d := decideRemoval(now.Add(diskWait), r, s); d.Do == nil {
+			t.Errorf("a disk that stays away holds the deletion up for ever, deleted at %s", stamped)
+		}
 	}
 	if d := decideRemoval(now, r, onDisk{}); d.Do != nil {
 		t.Errorf("a replica that is not ours: %v", d.Do)
