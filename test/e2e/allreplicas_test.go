@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,9 +16,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/wait"
+	"ankole.storage/testcluster"
 )
 
 // scenarioAllReplicas: all replicas of an attached volume are killed at once under the load of F3.
@@ -48,6 +51,81 @@ func (c *cluster) killReplicas(volume string) {
 			}
 		}
 	}
+}
+
+// TestDetachedWhileIOWaits: an attached volume has lost all its replicas, its engine has ended and
+// cannot be started again, and the instance manager was killed: the next one lists no engine, and
+// the node's manager has its block device. When the volume is detached no engine follows: what
+// waits fails, and the host's loop devices can be listed, long before block-device-wait is over.
+func TestDetachedWhileIOWaits(t *testing.T) {
+	const volume = "given-up"
+	c := start(t)
+	c.create(volume, 64*mib, 2)
+	c.eventually("replicas have their places", func(context.Context) error {
+		if n := len(c.replicaDirs(volume)); n != 2 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	node, away := c.withoutReplica(volume)
+	endpoint := c.attach(volume, node, 2)
+	if strings.HasPrefix(endpoint, "nbd+unix:") {
+		lack.Skip(t, "only a block device outlives its engine, and this host offers none: the endpoint is ", endpoint)
+	}
+	d := c.device(endpoint)
+	w := rig.NewWriter(d, 64*mib, 12)
+	for _, k := range away {
+		c.KillNode(t, k)
+	}
+	failed := untilError(w, 0)
+	c.eventually("the engine has ended", func(context.Context) error {
+		if e := c.engine(volume); e.Status.CurrentState != longhorn.InstanceStateError {
+			return fmt.Errorf("it is %s", e.Status.CurrentState)
+		}
+		return nil
+	})
+	i := slices.IndexFunc(c.Nodes, func(n testcluster.Node) bool { return n.Name == node })
+	c.kill("daemon\x00--listen\x00" + c.Nodes[i].Address)
+	c.eventually("the next instance manager runs without the engine", func(ctx context.Context) error {
+		var all longhorn.InstanceManagerList
+		if err := c.kube.List(ctx, &all); err != nil {
+			return err
+		}
+		for _, im := range all.Items {
+			if im.Spec.NodeID == node && (im.Status.CurrentState != longhorn.InstanceManagerStateRunning ||
+				len(im.Status.InstanceEngines) > 0) {
+				return fmt.Errorf("%s is %s and lists %d", im.Name, im.Status.CurrentState, len(im.Status.InstanceEngines))
+			}
+		}
+		return nil
+	})
+	select {
+	case err := <-failed:
+		t.Fatalf("I/O fails before the volume is detached: %v", err)
+	default:
+	}
+	began := time.Now()
+	c.detach(volume)
+	select {
+	case err := <-failed:
+		if !errors.Is(err, unix.EIO) {
+			t.Errorf("what waited ends with %v, want EIO", err)
+		}
+	case <-time.After(longest):
+		wait.RanOut(t, "the end of I/O of a detached volume")
+		t.Fatalf("I/O of a detached volume still waits after %s", longest)
+	}
+	t.Logf("I/O failed %s after the volume was detached", time.Since(began).Round(time.Millisecond))
+	_ = d.Close() // its device is gone
+	if out, err := exec.Command("losetup", "-a").CombinedOutput(); err != nil {
+		t.Errorf("losetup -a: %v: %s", err, out)
+	}
+	for _, k := range away {
+		c.StartNode(t, k)
+	}
+	c.attach(volume, node, 2)
+	c.detach(volume)
+	c.remove(volume)
 }
 
 // boundWait is how long I/O waits in scenarioBound: the least that the setting allows.
