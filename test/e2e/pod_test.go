@@ -162,6 +162,10 @@ func takeOff(pod *corev1.Pod) error {
 	pod.Annotations = map[string]string{
 		"longhorn.io/last-applied-tolerations": pod.Annotations["longhorn.io/last-applied-tolerations"]}
 	c := &pod.Spec.Containers[0]
+	// The managers of this cluster look for no certificate.
+	if n := len(c.Args); n > 2 && c.Args[n-2] == "--allow-plaintext" {
+		c.Args = c.Args[:n-2]
+	}
 	// It listens on the Pod's address instead of on all.
 	if last := len(c.Args) - 1; last < 0 || c.Args[last] != "$(POD_IP):8500" {
 		return fmt.Errorf("arguments %q", c.Args)
