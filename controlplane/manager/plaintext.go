@@ -11,9 +11,10 @@ import (
 // plaintext says what new instance managers do while there is no certificate. They answer nobody,
 // unless managers run that look for none, which then have to be answered in plaintext.
 func (p *process) plaintext(ctx context.Context) (instancemanager.Plaintext, error) {
-	present, err := p.certificates.Present(ctx)
+	// What this process holds says nothing: its Secret may have been deleted since.
+	_, cert, _, err := peerkeys.Read(p.live, p.cfg.Namespace)(ctx)
 	switch {
-	case err != nil || present:
+	case err != nil || len(cert) > 0:
 		return instancemanager.Plaintext{}, err
 	case !p.cfg.MutualTLS:
 		return instancemanager.Plaintext{For: "managers without --" + peerkeys.FlagMutualTLS}, nil

@@ -11,14 +11,14 @@ import (
 
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/peerkeys"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/mtls/mtlstest"
 )
 
 // TestPlaintext is the table of what new instance managers may do without a certificate.
 func TestPlaintext(t *testing.T) {
-	files := mtlstest.NewAuthority(t).Files(t, mtlstest.Named(mtls.PeerName, ""))
+	authority := mtlstest.NewAuthority(t)
+	files := authority.Files(t, mtlstest.Named(mtls.PeerName, ""))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: naming.SecretGRPCTLS},
 		Data: files}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
@@ -31,26 +31,29 @@ func TestPlaintext(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		on      bool
+		holds   bool // the process still has a certificate
 		objects []client.Object
 		want    instancemanager.Plaintext
 	}{
-		{"switched off", false, []client.Object{node, older},
+		{"switched off", false, false, []client.Object{node, older},
 			instancemanager.Plaintext{For: "managers without --mutual-tls"}},
-		{"about to be made", true, []client.Object{node, looks}, instancemanager.Plaintext{Wait: true}},
-		{"beside an older manager", true, []client.Object{node, looks, older},
+		{"about to be made", true, false, []client.Object{node, looks}, instancemanager.Plaintext{Wait: true}},
+		{"beside an older manager", true, false, []client.Object{node, looks, older},
 			instancemanager.Plaintext{For: "ankole/manager:1"}},
-		{"there", true, []client.Object{node, looks, older, secret}, instancemanager.Plaintext{}},
+		{"there", true, false, []client.Object{node, looks, older, secret}, instancemanager.Plaintext{}},
+		{"deleted since", true, true, []client.Object{node, looks}, instancemanager.Plaintext{Wait: true}},
 	} {
 		scheme, err := newScheme()
 		if err != nil {
 			t.Fatal(err)
 		}
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(row.objects...).Build()
-		p := &process{live: live, certificates: mtls.Open(t.TempDir(), slog.New(slog.DiscardHandler))}
-		p.cfg.Namespace, p.cfg.MutualTLS = naming.Namespace, row.on
-		if row.on {
-			p.certificates.FetchWith(peerkeys.Read(live, naming.Namespace))
+		dir := t.TempDir()
+		if row.holds {
+			authority.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 		}
+		p := &process{live: live, certificates: mtls.Open(dir, slog.New(slog.DiscardHandler))}
+		p.cfg.Namespace, p.cfg.MutualTLS = naming.Namespace, row.on
 		if got, err := p.plaintext(t.Context()); err != nil || got != row.want {
 			t.Errorf("%s: %+v, %v, want %+v", row.name, got, err, row.want)
 		}

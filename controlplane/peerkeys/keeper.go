@@ -35,8 +35,9 @@ import (
 const FlagMutualTLS = "mutual-tls"
 
 const (
-	// lookEvery is how often what is there is looked at; waitEvery, while it is not there.
-	lookEvery = time.Hour
+	// lookEvery is how often what is there is looked at: somebody may delete it, and instance managers
+	// that start then answer nobody before there is another one. waitEvery, while it is not there.
+	lookEvery = 15 * time.Second
 	waitEvery = 5 * time.Second
 
 	// Keys of the authority's Secret beside those of its certificate.

@@ -98,12 +98,6 @@ func (s *Source) Problem() error {
 	return s.problem
 }
 
-// Present tells whether there is a certificate, here or where it is fetched from.
-func (s *Source) Present(ctx context.Context) (bool, error) {
-	m, err := s.fetchCurrent(ctx)
-	return m != nil, err
-}
-
 // Keep looks for a secret that has appeared, so that connections made before end soon, until ctx
 // ends.
 func (s *Source) Keep(ctx context.Context) {

@@ -50,6 +50,7 @@ func TestCommandLine(t *testing.T) {
 		c.connect()
 		demo(t, "is there from an earlier time", "Files of an earlier time are on it")
 	})
+	t.Run("deleted certificate", func(t *testing.T) { c.certificateIsMadeAgain(t) })
 	for _, step := range []struct {
 		args   string
 		status int

@@ -109,6 +109,36 @@ func (c *cluster) answersNobodyInPlaintext(t *testing.T) {
 	}
 }
 
+// certificateIsMadeAgain: the Secret is deleted, and then the Pod of an instance manager. Its next
+// Pod finds a certificate again, and volumes attach on its node.
+func (c *cluster) certificateIsMadeAgain(t *testing.T) {
+	t.Helper()
+	ks, pod := kubernetesOf(t, c), c.instanceManagerOf("node-1")
+	before, err := ks.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = ks.CoreV1().Secrets(namespace).Delete(t.Context(), naming.SecretGRPCTLS, metav1.DeleteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ks.CoreV1().Pods(namespace).Delete(t.Context(), pod, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("another Pod runs", func(ctx context.Context) error {
+		p, err := ks.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
+		if err == nil && p.UID == before.UID {
+			err = errors.New("the one before is still there")
+		}
+		return err
+	})
+	c.create("secured", 64*mib, 3)
+	c.attach("secured", "node-1", 3)
+	c.answersNobodyInPlaintext(t)
+	c.detach("secured")
+	c.remove("secured")
+}
+
 // strangersReachNoInstance: engine and replicas of an attached volume answer nobody in plaintext.
 func (c *cluster) strangersReachNoInstance(t *testing.T, volume string) {
 	e := c.engine(volume)
