@@ -158,6 +158,7 @@ func TestAClosedInstanceManagerIsLeft(t *testing.T) {
 			t.Fatalf("while it runs: %v, %s", a, status.CurrentState)
 		}
 		closed.Status.InstanceEngines["x"] = *made("a/1", end)
+		closed.Status.CurrentState = v1beta2.InstanceManagerStateUnknown // it is not ready while it ends
 		if a := step(true, ""); a != None || status.CurrentState != v1beta2.InstanceStateError {
 			t.Fatalf("ended: %v, %s", a, status.CurrentState)
 		}

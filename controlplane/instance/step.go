@@ -115,12 +115,16 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 	}
 	switch im.Status.CurrentState {
 	case v1beta2.InstanceManagerStateUnknown:
-		if seen.Process != nil {
+		switch {
+		case seen.Process == nil:
+			return ifStarted(unknown, stopped)
+		case !ended(seen.Process):
 			// The node is up: what was known last is confirmed or refuted soon. Only a node that is
 			// down lets a process that nobody can stop count as stopped.
 			return unknown
 		}
-		return ifStarted(unknown, stopped)
+		// A process that has ended stays so, whatever becomes of its instance manager: that of one
+		// which is told to end is not ready before its last process has ended.
 	case v1beta2.InstanceManagerStateStarting:
 		if status.Started {
 			return failed
