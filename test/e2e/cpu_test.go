@@ -304,7 +304,7 @@ func (k *cpuTest) scenarioB9(t *testing.T) {
 	before := k.await("100m on node-1", 100, 480, 960)
 	free := k.fill(k.ks, "node-1", "1850m")
 	k.field("node-1", 300)
-	k.refusedOn("node-1", 300, 1850)
+	k.refusedOn("node-1", 300, 1850, 2000)
 	free()
 	after := k.await("300m on node-1", 300, 480, 960)
 	if after["node-2"] != before["node-2"] || after["node-3"] != before["node-3"] {
@@ -391,9 +391,9 @@ func (c *cluster) fill(ks kubernetes.Interface, node, cpu string) (free func()) 
 }
 
 // refusedOn waits until an instance manager of a node says that the node has no room for its Pod.
-func (c *cluster) refusedOn(node string, asked, used int) {
+func (c *cluster) refusedOn(node string, asked, used, capacity int64) {
 	c.t.Helper()
-	want := fmt.Sprintf("requested: %d, used: %d, capacity: 2000", asked, used)
+	want := fmt.Sprintf("requested: %d, used: %d, capacity: %d", asked, used, capacity)
 	c.eventually("an instance manager on "+node+" says that there is no room", func(context.Context) error {
 		var seen []string
 		for _, m := range c.instanceManagers() {

@@ -34,6 +34,7 @@ func TestLegacy(t *testing.T) {
 	u := &attachedUpgrade{older: o}
 	u.prepare()
 	o.scenario("A5", u.inUseKeepServing)
+	o.scenario("A9", u.drained)
 	o.scenario("A12", u.oldField)
 	o.scenario("B6", u.legacyRequests)
 	o.scenario("B8", u.migratedRequests)

@@ -23,11 +23,12 @@ import (
 // CPU requests of TestLegacy. A person had chosen shares of the older instance managers, whose Pods
 // were made with them, and long before that engineCPU for each of them.
 const (
-	legacyNodeCPU  = 2000 // of each node, in thousandths
-	engineCPU      = "0.35"
-	migratedMillis = 350 // of fields that engineCPU has moved into
-	// aioPercent is the share that aio instance managers are given later, aioMillis what it comes to.
-	aioPercent, aioMillis = "40", 800
+	// engineCPU is more than a node field may have on the smallest node, and is taken over all the
+	// same.
+	engineCPU      = "0.9"
+	migratedMillis = 900 // of fields that engineCPU has moved into
+	// aioPercent is the share that aio instance managers are given later.
+	aioPercent = 40
 	// secondHalf is where the second half of a volume begins.
 	secondHalf = 32 * mib
 )
@@ -49,11 +50,17 @@ func (u *attachedUpgrade) requests(what string) (pods map[string]types.UID) {
 	for _, n := range u.Nodes {
 		millis := int64(migratedMillis)
 		if slices.Contains(u.cleared, n.Name) {
-			millis = aioMillis
+			millis = u.onCPUs(n.Name, aioPercent)
 		}
 		want = append(want, millis)
 	}
 	return (&cpuTest{u.cluster, u.ks}).await(what, want...)
+}
+
+// onCPUs is a share of the CPUs of a node, in thousandths of one.
+func (u *attachedUpgrade) onCPUs(node string, percent int64) int64 {
+	share := u.cpuShare(u.ks, node, percent)
+	return share.MilliValue()
 }
 
 // clearFields sets the CPU requests of a node to 0, so that settings rule.
@@ -96,7 +103,7 @@ func (u *attachedUpgrade) stays(before map[string]types.UID, now map[string]stri
 // The fields that the migration has set win: nothing is made again, then or later.
 func (u *attachedUpgrade) settingsUnderFields(t *testing.T) {
 	u.aio = u.requests("of the migration")
-	u.setting(cpuSetting, aioPercent)
+	u.setting(cpuSetting, strconv.Itoa(aioPercent))
 	for kind, percent := range map[longhorn.InstanceManagerType]string{longhorn.InstanceManagerTypeEngine: "10",
 		longhorn.InstanceManagerTypeReplica: "20"} {
 		u.setting(legacyShares[kind].setting, percent)
@@ -123,11 +130,11 @@ func (u *attachedUpgrade) noRoom(t *testing.T) {
 	d := u.cluster.device(u.attach(volume, u.far, 3))
 	w := rig.StartLoad(t, d, 64*mib, 9)
 	u.offerImage(u.ks, nextImage)
-	used := aioMillis
+	percent := int64(aioPercent)
 	for _, share := range legacyShares {
-		used += share.percent * legacyNodeCPU / 100
+		percent += int64(share.percent)
 	}
-	u.refusedOn(u.far, aioMillis, used)
+	u.refusedOn(u.far, u.onCPUs(u.far, aioPercent), u.onCPUs(u.far, percent), u.onCPUs(u.far, 100))
 	u.triedAgain(nextImage)
 	u.runsOn(volumeA16, longhorn.InstanceManagerTypeEngine, longhorn.InstanceManagerTypeReplica)
 	u.runsOn(volume, longhorn.InstanceManagerTypeAllInOne, longhorn.InstanceManagerTypeAllInOne)
@@ -218,7 +225,7 @@ func (u *attachedUpgrade) startsOnFar(image string) {
 			return err
 		}
 		got, _, err := (&cpuTest{u.cluster, u.ks}).requestOf(ctx, im)
-		if err == nil && got != aioMillis {
+		if err == nil && got != u.onCPUs(u.far, aioPercent) {
 			err = fmt.Errorf("it requests %dm", got)
 		}
 		return err

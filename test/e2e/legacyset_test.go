@@ -61,13 +61,10 @@ func startOlder(t *testing.T) *older {
 			makeImage(t, images, naming.CanonicalImage(image), program, command)
 		}
 	}
-	engine, err := filepath.Abs(rig.Program(t, "engine"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := filepath.Join(rig.Frozen(t, rig.FirstHandOver, "engine"), "engine")
 	makeImage(t, images, naming.CanonicalImage(engineOlder), engine, "engine")
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: images,
-		Args: []string{"--node-cpu", strconv.Itoa(legacyNodeCPU / 1000)}})
+		Args: []string{"--node-cpu", nodeCPUs}})
 	ks := kubernetesOf(t, c)
 	c.managersRun()
 	return &older{cluster: c, ks: ks, image: map[string]string{}}

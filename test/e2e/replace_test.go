@@ -56,7 +56,7 @@ func TestReplaceInstanceManagers(t *testing.T) {
 		{"Pod deleted", c.Nodes[:1], func() {}, deletePod},
 		{"another image", c.Nodes, func() {
 			c.offerImage(ks, nextImage)
-			c.refusedOn("node-1", 800, 1300)
+			c.refusedOn("node-1", 800, 1300, 2000)
 		}, deletePod},
 	} {
 		way.prepare()

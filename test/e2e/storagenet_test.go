@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -272,6 +273,36 @@ func connectionsOf(t *testing.T, pid int) (to []string) {
 	return to
 }
 
+// stays: the instance manager of a cordoned node stays on the network of before, since nothing is
+// started there, and the setting is seen to wait for it; then the node is uncordoned.
+func (n *networkTest) stays(node, before, network string) {
+	n.t.Helper()
+	d := &drainer{cluster: n.cluster, ks: n.ks}
+	d.cordon(node, true)
+	n.set(network)
+	n.eventually("all but "+node+" have followed", func(ctx context.Context) error {
+		for _, m := range n.instanceManagers() {
+			pod, err := n.ks.CoreV1().Pods(namespace).Get(ctx, m.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			want := network
+			if m.Spec.NodeID == node {
+				want = before
+			}
+			if err := n.onNetwork(&m, pod, want); err != nil {
+				return err
+			}
+		}
+		s, err := n.rest.Setting(ctx, networkSetting)
+		if err == nil && s.Applied {
+			err = errors.New("the setting says that it is applied")
+		}
+		return err
+	})
+	d.cordon(node, false)
+}
+
 // scenarioC16: with another network the storage IPs are of that one; with none, the annotation is
 // gone and they are the Pods' own.
 func (n *networkTest) scenarioC16(t *testing.T) {
@@ -279,6 +310,9 @@ func (n *networkTest) scenarioC16(t *testing.T) {
 	n.create(volume, 32*mib, 2)
 	var sum [32]byte
 	for i, network := range append(storageNetworks, "") {
+		if i == 1 {
+			n.stays("node-3", storageNetworks[0], network)
+		}
 		n.set(network)
 		n.await("chosen", network)
 		endpoint := n.attach(volume, n.Nodes[i].Name, 2)
