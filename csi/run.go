@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,28 +127,12 @@ func logged(log *slog.Logger) grpc.UnaryServerInterceptor {
 // serveHealth answers GET /healthz with 200 while the services answer on their own socket. It says
 // nothing about the manager: a driver that is restarted because the manager is away helps nobody.
 func serveHealth(ctx context.Context, cfg *Config) error {
-	l, err := listener.Listen(ctx, "tcp", cfg.health())
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), probePatience)
+	err := listener.ServeHealth(ctx, cfg.health(), "/healthz", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, probePatience)
 		defer cancel()
-		if err := probe(ctx, hostpath.Resolve(cfg.Endpoint)); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
+		return probe(ctx, hostpath.Resolve(cfg.Endpoint))
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: probePatience,
-		BaseContext: func(net.Listener) context.Context {
-			return ctx
-		}}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving /healthz: %w", err)
-	}
-	return ctx.Err()
+	return errors.Join(err, ctx.Err())
 }
 
 // probe asks the identity service on a socket whether it answers.

@@ -138,9 +138,16 @@ func TestServicesLeadToReadyPods(t *testing.T) {
 			break
 		}
 	}
-	probe := managers.Spec.Template.Spec.Containers[0].ReadinessProbe
+	container := managers.Spec.Template.Spec.Containers[0]
+	probe := container.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != naming.HealthPath || probe.PeriodSeconds != 1 {
 		t.Errorf("readiness of managers is told by %+v, want GET %s every second", probe, naming.HealthPath)
+	}
+	at := slices.IndexFunc(container.Ports, func(p corev1.ContainerPort) bool {
+		return p.Name == probe.HTTPGet.Port.StrVal
+	})
+	if at < 0 || container.Ports[at].ContainerPort == 9500 || container.Ports[at].ContainerPort == 9502 {
+		t.Errorf("health is asked for at port %s, want one of its own: others may be filled by anybody", &probe.HTTPGet.Port)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 // listenExceptions listen without package listener.
 var listenExceptions = exceptions{
-	"controlplane/manager/run.go":                  "an HTTP server waits out a lack of descriptors itself",
 	"standalone/node/server.go":                    "an HTTP server waits out a lack of descriptors itself",
 	"standalone/statedir/statedir.go":              "looks whether a port is free",
 	"instancemanager/instancetest/instancetest.go": "plays instances in tests",

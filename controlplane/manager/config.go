@@ -21,9 +21,9 @@ type Config struct {
 	// WebhookURL is the base the API server reaches the webhooks at, e.g. "https://127.0.1.1:9502";
 	// empty: through the Service.
 	WebhookURL string
-	// Listen is the address of REST and metrics, WebhookListen that of the webhooks. Both default
-	// to the Pod's address: a manager never listens on a wildcard.
-	Listen, WebhookListen string
+	// Listen is the address of REST and metrics, WebhookListen that of the webhooks, HealthListen that
+	// of health checks. All default to the Pod's address: a manager never listens on a wildcard.
+	Listen, WebhookListen, HealthListen string
 	// ListenAlso is a further address of REST; empty: none. In a container it is one of the loopback
 	// interface, which is where `kubectl port-forward` connects to.
 	ListenAlso string
@@ -45,6 +45,7 @@ type Config struct {
 const (
 	defaultRESTPort    = "9500"
 	defaultWebhookPort = "9502"
+	defaultHealthPort  = "9504"
 )
 
 // Complete fills in what follows from the rest and refuses what cannot work.
@@ -70,8 +71,12 @@ func (c Config) Complete() (Config, error) {
 	if c.WebhookListen == "" {
 		c.WebhookListen = net.JoinHostPort(c.PodIP, defaultWebhookPort)
 	}
+	if c.HealthListen == "" {
+		c.HealthListen = net.JoinHostPort(c.PodIP, defaultHealthPort)
+	}
 	for flag, address := range map[string]string{
 		"--listen": c.Listen, "--webhook-listen": c.WebhookListen, "--listen-also": c.ListenAlso,
+		"--health-listen": c.HealthListen,
 	} {
 		if address == "" {
 			continue // only a further address may be missing

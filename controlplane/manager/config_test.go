@@ -12,7 +12,8 @@ func TestConfig(t *testing.T) {
 		PodName: "p", Namespace: "ns", PodIP: "127.0.1.1", NodeName: "n",
 	}
 	c, err := good.Complete()
-	if err != nil || c.Listen != "127.0.1.1:9500" || c.WebhookListen != "127.0.1.1:9502" {
+	if err != nil || c.Listen != "127.0.1.1:9500" || c.WebhookListen != "127.0.1.1:9502" ||
+		c.HealthListen != "127.0.1.1:9504" {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	for _, tt := range []struct {

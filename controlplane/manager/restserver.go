@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"net"
 	"net/http"
 
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -39,11 +40,7 @@ func (p *process) newREST(relay http.RoundTripper, ready func() error) (*rest.Se
 }
 
 // serveREST serves it on every node.
-func (p *process) serveREST(ctx context.Context, s *rest.Server) error {
-	listeners, err := p.listen(ctx)
-	if err != nil {
-		return err
-	}
+func (p *process) serveREST(ctx context.Context, s *rest.Server, listeners []net.Listener) error {
 	defer p.exporter.Close()
 	return s.Serve(ctx, listeners...)
 }

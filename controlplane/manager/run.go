@@ -35,6 +35,7 @@ import (
 	"ankole.storage/hostpath"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/listener"
 	"ankole.storage/metrics"
 )
 
@@ -163,9 +164,17 @@ func (p *process) run(ctx context.Context) error {
 	group.Go(func() error { return p.keepKeys(ctx, hooks) })
 	group.Go(func() error { p.certificates.Keep(ctx); return nil })
 	group.Go(func() error { p.holdDevices(ctx); return nil })
-	// REST answers health checks from here on, for as long as the webhooks listen: only a ready Pod
-	// gets reviews, those of the next steps included.
-	group.Go(func() error { return p.serveREST(ctx, api) })
+	// Health checks are answered from here on, for as long as REST and the webhooks listen: only a
+	// ready Pod gets reviews, those of the next steps included.
+	listeners, err := p.listen(ctx)
+	if err != nil {
+		return err
+	}
+	group.Go(func() error { return p.serveREST(ctx, api, listeners) })
+	group.Go(func() error {
+		ready := func(context.Context) error { return hooks.Ready() }
+		return listener.ServeHealth(ctx, p.cfg.HealthListen, naming.HealthPath, ready)
+	})
 	group.Go(func() error { return p.afterWebhooks(ctx, keys) })
 	return ended(ctx, group.Wait())
 }
@@ -303,15 +312,14 @@ func start(ctx context.Context, mgr ctrl.Manager, parts []Reconciler) error {
 // listen binds the addresses of REST. Without the further one everything works but what connects to
 // it, so that a manager which cannot have it says so and goes on.
 func (p *process) listen(ctx context.Context) ([]net.Listener, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", p.cfg.Listen)
+	l, err := listener.Listen(ctx, "tcp", p.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for REST: %w", err)
 	}
 	if p.cfg.ListenAlso == "" {
 		return []net.Listener{l}, nil
 	}
-	also, err := lc.Listen(ctx, "tcp", p.cfg.ListenAlso)
+	also, err := listener.Listen(ctx, "tcp", p.cfg.ListenAlso)
 	if err != nil {
 		slog.Warn("REST is not served at its further address: kubectl port-forward may not reach this manager",
 			"address", p.cfg.ListenAlso, "error", err)

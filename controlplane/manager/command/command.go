@@ -82,6 +82,7 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 	f.StringVar(&cfg.ListenAlso, "listen-also", "",
 		"further address of REST and metrics, such as 127.0.0.1:9500 for kubectl port-forward (default none)")
 	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
+	f.StringVar(&cfg.HealthListen, "health-listen", "", "address of health checks (default ${POD_IP}:9504)")
 	f.BoolVar(&cfg.MutualTLS, peerkeys.FlagMutualTLS, false,
 		"make the certificate by which managers and instance managers know each other, where there is none")
 	f.StringVar(&level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")
