@@ -22,7 +22,7 @@ import (
 // and under a writer. Each part finds the cluster as the one before has left it.
 func TestLegacy(t *testing.T) {
 	t.Parallel()
-	o := startOlder(t)
+	o := startOlder(t, false)
 	o.addEngineImages(engineOlder)
 	o.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	o.setting("replica-replenishment-wait-interval", "5")
@@ -88,18 +88,24 @@ func (o *older) detachedUpgrade(t *testing.T) {
 		t.Fatalf("instance managers before the upgrade: %v", kinds)
 	}
 	o.upgradeSystem()
-	o.eventually("one aio instance manager on each node, and no other one", func(context.Context) error {
-		if kinds := o.kinds(); kinds["aio"] != 3 || len(kinds) != 1 {
-			return fmt.Errorf("%v", kinds)
-		}
-		return nil
-	})
+	o.aioAlone()
 	o.noLegacyPods()
 	o.upgrade(volume, engineDefault)
 	holds(t, o.cluster, o.attach(volume, "node-1", 2), before, "the content has changed with the upgrade")
 	o.runsOn(volume, longhorn.InstanceManagerTypeAllInOne, longhorn.InstanceManagerTypeAllInOne)
 	o.detach(volume)
 	o.identical(volume, 2)
+}
+
+// aioAlone waits until older instance managers have gone.
+func (o *older) aioAlone() {
+	o.t.Helper()
+	o.eventually("one aio instance manager on each node, and no other one", func(context.Context) error {
+		if kinds := o.kinds(); kinds["aio"] != 3 || len(kinds) != 1 {
+			return fmt.Errorf("%v", kinds)
+		}
+		return nil
+	})
 }
 
 // kinds counts the instance managers of each type.

@@ -33,8 +33,8 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// Images of a cluster that an older version has left behind. The older engine is today's under
-// another name. The older instance manager is one that hands engines over, and knows neither the
+// Images of a cluster that an older version has left behind. The older engine can
+// be migrated and handed over. The older instance manager hands engines over, and knows neither the
 // orders of processes nor how to be closed; the oldest one has no proxy and no hand-over either.
 const (
 	engineOlder   = "ankole/engine:older"
@@ -51,8 +51,9 @@ type older struct {
 	image map[string]string
 }
 
-// startOlder starts a cluster that has the images of an older version too.
-func startOlder(t *testing.T) *older {
+// startOlder starts a cluster that has the images of an older version too, and managerWithout if
+// wanted.
+func startOlder(t *testing.T, without bool) *older {
 	t.Helper()
 	images := t.TempDir()
 	for image, commit := range map[string]string{managerOlder: rig.FirstHandOver, managerOldest: rig.BeforeProxy} {
@@ -61,8 +62,11 @@ func startOlder(t *testing.T) *older {
 			makeImage(t, images, naming.CanonicalImage(image), program, command)
 		}
 	}
-	engine := filepath.Join(rig.Frozen(t, rig.FirstHandOver, "engine"), "engine")
+	engine := filepath.Join(rig.Frozen(t, rig.FirstMigration, "engine"), "engine")
 	makeImage(t, images, naming.CanonicalImage(engineOlder), engine, "engine")
+	if without {
+		makeManagerWithout(t, images)
+	}
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: images,
 		Args: []string{"--node-cpu", nodeCPUs}})
 	ks := kubernetesOf(t, c)

@@ -104,6 +104,13 @@ func keptBy(ctx context.Context, ks *kubernetes.Clientset) error {
 // giveUp is what the page has people do, in its order.
 func (c *cluster) giveUp(t *testing.T, ks *kubernetes.Clientset) {
 	t.Helper()
+	hooks, now := ks.AdmissionregistrationV1(), metav1.DeleteOptions{}
+	if err := errors.Join(
+		hooks.ValidatingWebhookConfigurations().Delete(t.Context(), naming.WebhookValidatorConfiguration, now),
+		hooks.MutatingWebhookConfigurations().Delete(t.Context(), naming.WebhookMutatorConfiguration, now),
+	); err != nil {
+		t.Fatal(err)
+	}
 	all, err := dynamic.NewForConfig(c.RESTConfig(t))
 	if err != nil {
 		t.Fatal(err)
@@ -131,12 +138,5 @@ func (c *cluster) giveUp(t *testing.T, ks *kubernetes.Clientset) {
 				t.Errorf("%s %s: %v", resource.Resource, o.GetName(), err)
 			}
 		}
-	}
-	hooks := ks.AdmissionregistrationV1()
-	if err := errors.Join(
-		hooks.ValidatingWebhookConfigurations().Delete(t.Context(), naming.WebhookValidatorConfiguration, metav1.DeleteOptions{}),
-		hooks.MutatingWebhookConfigurations().Delete(t.Context(), naming.WebhookMutatorConfiguration, metav1.DeleteOptions{}),
-	); err != nil {
-		t.Fatal(err)
 	}
 }

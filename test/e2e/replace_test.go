@@ -239,6 +239,13 @@ func (c *cluster) tellManagers(ks kubernetes.Interface, old, image string) {
 		_, err = ks.AppsV1().DaemonSets(namespace).Update(ctx, set, metav1.UpdateOptions{})
 		return err
 	})
+	c.managersRolled(ks)
+}
+
+// managersRolled waits until all managers are those of their DaemonSet, and ready.
+func (c *cluster) managersRolled(ks kubernetes.Interface) {
+	c.t.Helper()
+	ctx := c.t.Context()
 	c.eventually("the managers are rolled", func(context.Context) error {
 		set, err := ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
 		if err != nil {

@@ -61,7 +61,7 @@ type version14 struct {
 // settings add up to the most that they may, and one node has requests of its own.
 func TestObjectsOfVersion14(t *testing.T) {
 	t.Parallel()
-	v := &version14{older: startOlder(t), loads: map[string]*rig.Load{}}
+	v := &version14{older: startOlder(t, false), loads: map[string]*rig.Load{}}
 	v.addEngineImages(engineOlder)
 	v.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	for _, name := range []string{volumeByUser, volumeByCSI} {
