@@ -50,7 +50,7 @@ func (l *localityTest) makeDisks() {
 	for _, name := range []string{"second", "third"} {
 		b := &brokenDisk{cluster: l.cluster, node: manyDisks, at: filepath.Join(root(manyDisks), name), room: 256 * mib}
 		b.mount(b.loopDevice(l.t.TempDir()))
-		disks[name] = resource.DiskUpdate{Path: "/" + name, DiskType: "filesystem", AllowScheduling: true}
+		disks[name] = resource.DiskUpdate{Path: "/mnt/" + name, DiskType: "filesystem", AllowScheduling: true}
 	}
 	l.eventually("three disks of "+manyDisks, func(ctx context.Context) error {
 		_, err := l.rest.UpdateDisks(ctx, manyDisks, resource.DiskUpdateInput{Disks: disks})

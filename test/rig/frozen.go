@@ -22,8 +22,8 @@ const (
 	// FirstHandOver is the first commit whose engines hand volumes over with all they offer. They
 	// speak version 2 of the protocol between engine and replica.
 	FirstHandOver = "cb04e5d6acbd359b79893113941ba40b26a6b84f"
-	// FirstMigration is the first commit whose engines stand in for one of another node.
-	FirstMigration = "13bfc83bd2a657ace8abac82a91cab896f8df560"
+	// FirstMigration is the first commit whose engines migrate as today's managers order it.
+	FirstMigration = "ae23fcdaf4a79a3d859433e59d59cceb525ef318"
 )
 
 // exitUnavailable is tools/frozen.sh's way to say that this clone cannot give a commit.
