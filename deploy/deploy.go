@@ -58,6 +58,13 @@ type Values struct {
 	// AnonymousAccess is setting api-anonymous-access: what the REST API does for callers without a
 	// token.
 	AnonymousAccess string
+	// AllowedImageRegistries are registries, or paths in them, from which images of engines and
+	// instance managers may be, such as registry.example.com/storage. Empty: those of the images
+	// above.
+	AllowedImageRegistries []string
+	// AllowedDiskPaths are directories of nodes in which disks may be. Disks that are known already
+	// stay. Empty: any.
+	AllowedDiskPaths []string
 	// DefaultSettings are values of other settings for a new installation, such as
 	// storage-network: kube-system/storage. What is set later stands.
 	DefaultSettings map[string]string
@@ -182,6 +189,7 @@ func DefaultValues() Values {
 		MutualTLS:            true,
 		NetworkPolicies:      true,
 		AnonymousAccess:      "none",
+		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
 		DeployCSI:            true,
 		Persistence: Persistence{DefaultClass: true, DefaultClassReplicaCount: 3, DefaultFsType: "ext4",
 			DefaultDataLocality: "disabled", ReclaimPolicy: "Delete", VolumeBindingMode: "Immediate"},

@@ -265,14 +265,19 @@ func TestManagerCommand(t *testing.T) {
 	for _, tc := range []struct {
 		url              string
 		portForward, tls bool
+		registries       []string
+		paths            []string
 		args             []string
 		want             string
 	}{
-		{"", true, true, nil, base + loopback + " --mutual-tls"},
-		{"https://127.0.0.1:1", false, false, nil, base + " --webhook-url https://127.0.0.1:1"},
-		{"", true, false, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
+		{"", true, true, nil, nil, nil, base + loopback + " --mutual-tls"},
+		{"https://127.0.0.1:1", false, false, nil, nil, nil, base + " --webhook-url https://127.0.0.1:1"},
+		{"", true, false, nil, nil, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
+		{"", true, false, []string{"a.example/b"}, []string{"/a", "/b"}, nil,
+			base + loopback + " --allowed-image-registries=a.example/b --allowed-disk-paths=/a --allowed-disk-paths=/b"},
 	} {
 		v.WebhookURL, v.PortForward, v.MutualTLS, v.ManagerArgs = tc.url, tc.portForward, tc.tls, tc.args
+		v.AllowedImageRegistries, v.AllowedDiskPaths = tc.registries, tc.paths
 		spec := daemonSet(t, render(t, v)).Spec.Template.Spec
 		if got := strings.Join(spec.Containers[0].Command, " "); got != tc.want {
 			t.Errorf("command\n%s\nwant\n%s", got, tc.want)

@@ -158,7 +158,7 @@ func reviewOf(t *testing.T, c client.Client, plural string, old, o client.Object
 	asked := httptest.NewRequest("POST", "/", bytes.NewReader(body))
 	asked.Header.Set("Content-Type", "application/json")
 	answered := httptest.NewRecorder()
-	admission.NewServer(c, c, lh.Namespace).Validation.ServeHTTP(answered, asked)
+	admission.NewServer(c, c, lh.Namespace, admission.Origins{}).Validation.ServeHTTP(answered, asked)
 	var answer admissionv1.AdmissionReview
 	if err := json.Unmarshal(answered.Body.Bytes(), &answer); err != nil || answer.Response == nil {
 		return fmt.Errorf("no answer: %s (%w)", answered.Body, err)

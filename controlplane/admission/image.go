@@ -31,7 +31,7 @@ var engineImages = kind[*v1beta2.EngineImage]{
 			if err := naming.CheckImage(r.new.Spec.Image); err != nil {
 				return invalid("%v", err)
 			}
-			return nil
+			return w.origins.checkImage(r.new.Spec.Image)
 		}
 		values, err := w.settings(ctx)
 		if err != nil {
@@ -63,13 +63,19 @@ var instanceManagers = kind[*v1beta2.InstanceManager]{
 	checker: func(ctx context.Context, w world, r request[*v1beta2.InstanceManager]) error {
 		switch {
 		case r.created():
-			return CheckInstanceManager(r.new)
+			return firstOf(func() error { return CheckInstanceManager(r.new) },
+				func() error { return w.origins.checkImage(r.new.Spec.Image) })
 		case r.deleted():
 			node, err := find(ctx, w, r.old.Spec.NodeID, &v1beta2.Node{})
 			if err != nil {
 				return err
 			}
 			return CheckInstanceManagerDeletion(r.old, node)
+		}
+		if r.old.Spec.Image != r.new.Spec.Image {
+			if err := w.origins.checkImage(r.new.Spec.Image); err != nil {
+				return err
+			}
 		}
 		if CheckInstanceManager(r.old) != nil {
 			return nil // one of an older version, which has to be changed and deleted all the same

@@ -18,8 +18,8 @@ import (
 // before it is sent: whoever serves strangers does not depend on the API server's asking, which it
 // does not where the configurations of the webhooks are gone. live reads past every cache; settings
 // may be a cache.
-func Judged(c client.Client, live, settings client.Reader, namespace string) client.Client {
-	return judged{Client: c, w: world{Reader: live, cached: settings, namespace: namespace}}
+func Judged(c client.Client, live, settings client.Reader, namespace string, origins Origins) client.Client {
+	return judged{Client: c, w: world{Reader: live, cached: settings, namespace: namespace, origins: origins}}
 }
 
 type judged struct {

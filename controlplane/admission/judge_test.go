@@ -19,7 +19,7 @@ import (
 // API server asks a webhook.
 func TestJudgedWithoutWebhooks(t *testing.T) {
 	b := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(standing()...).Build()
-	c := Judged(b, b, b, namespace)
+	c := Judged(b, b, b, namespace, Origins{})
 	ctx := t.Context()
 	fresh := func(name string) *v1beta2.Volume {
 		v := named(&v1beta2.Volume{}, name, nil, nil)

@@ -308,7 +308,12 @@ func checkNodeRequest(ctx context.Context, w world, r request[*v1beta2.Node]) er
 			return err
 		}
 	}
-	return CheckNode(r.old, r.new, f)
+	was := r.old
+	if r.created() {
+		was = nil
+	}
+	return firstOf(func() error { return CheckNode(r.old, r.new, f) },
+		func() error { return w.origins.checkDisks(was, r.new) })
 }
 
 // replicasOn lists the replicas on a node that are not deleted.

@@ -20,8 +20,8 @@ import (
 // NewServer returns the webhook server. live must read past every cache: a rule judged on
 // yesterday's objects is no rule. settings may be a cache; it is asked where only the controllers'
 // own work is judged, or a field that was left empty for long is filled in.
-func NewServer(live, settings client.Reader, namespace string) *serving.Server {
-	w := world{Reader: live, cached: settings, namespace: namespace}
+func NewServer(live, settings client.Reader, namespace string, origins Origins) *serving.Server {
+	w := world{Reader: live, cached: settings, namespace: namespace, origins: origins}
 	return &serving.Server{
 		Validation: &webhook.Webhook{Handler: webhook.HandlerFunc(w.reviewValidation)},
 		Mutation:   &webhook.Webhook{Handler: webhook.HandlerFunc(w.reviewMutation)},

@@ -19,6 +19,7 @@ type world struct {
 	// cached reads settings that may be a moment old.
 	cached    client.Reader
 	namespace string
+	origins   Origins
 }
 
 // settings reads live: a user who has changed a default gets it with the next volume.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,8 @@ func fixedSettings(cfg Config) map[string]string {
 		setting.DefaultInstanceManagerImage: cfg.InstanceManagerImage,
 		setting.CurrentLonghornVersion:      cfg.Version,
 		setting.CRDAPIVersion:               "longhorn.io/v1beta2",
+		setting.AllowedImageRegistries:      strings.Join(cfg.Origins.Images, ";"),
+		setting.AllowedDiskPaths:            strings.Join(cfg.Origins.DiskPaths, ";"),
 	}
 }
 

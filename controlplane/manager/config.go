@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"path"
 	"time"
 
+	"ankole.storage/controlplane/admission"
 	"ankole.storage/patience"
 )
 
@@ -31,6 +33,9 @@ type Config struct {
 	// MutualTLS has the leader make the certificate of managers and instance managers where there is
 	// none. One that was made is renewed in any case.
 	MutualTLS bool
+
+	// Origins are where images and disks may be. No image place: those of the default images.
+	Origins admission.Origins
 
 	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
 	PodName, Namespace, PodIP, NodeName string
@@ -85,6 +90,14 @@ func (c Config) Complete() (Config, error) {
 			errs = append(errs, fmt.Errorf("%s %q is not host:port", flag, address))
 		} else if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
 			errs = append(errs, fmt.Errorf("%s %q is a wildcard; give the Pod's own address", flag, address))
+		}
+	}
+	if len(c.Origins.Images) == 0 {
+		c.Origins.Images = admission.OriginsOf(c.EngineImage, c.InstanceManagerImage)
+	}
+	for _, dir := range c.Origins.DiskPaths {
+		if !path.IsAbs(dir) {
+			errs = append(errs, fmt.Errorf("--allowed-disk-paths: %q is not absolute", dir))
 		}
 	}
 	if c.WebhookURL != "" {

@@ -22,9 +22,10 @@ import (
 // managers that this is one; ready tells why the other server of this process does not serve.
 func (p *process) newREST(relay http.RoundTripper, ready func() error) (*rest.Server, error) {
 	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
+	// REST judges by itself what it writes, as the webhooks do.
+	judged := admission.Judged(p.live, p.live, settingsReader{p}, p.cfg.Namespace, p.cfg.Origins)
 	return rest.New(rest.Config{
-		// REST judges by itself what it writes, as the webhooks do.
-		Client: admission.Judged(p.live, p.live, settingsReader{p}, p.cfg.Namespace), Live: p.live, Reader: reader{p},
+		Client: judged, Live: p.live, Reader: reader{p},
 		Namespace:   p.cfg.Namespace,
 		EngineImage: p.cfg.EngineImage,
 		Ready:       ready,

@@ -143,7 +143,7 @@ func (p *process) run(ctx context.Context) error {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	hooks := admission.NewServer(p.live, settingsReader{p}, p.cfg.Namespace)
+	hooks := admission.NewServer(p.live, settingsReader{p}, p.cfg.Namespace, p.cfg.Origins)
 	p.managers = hooks.ManagerClient()
 	defer p.managers.CloseIdleConnections()
 	relay := hooks.ManagerTransport()

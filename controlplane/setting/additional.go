@@ -6,6 +6,9 @@ const (
 	BlockDeviceWait      = "block-device-wait"
 	APIAnonymousAccess   = "api-anonymous-access"
 	APIHostNames         = "api-host-names"
+	// AllowedImageRegistries and AllowedDiskPaths show what the managers were given at their start.
+	AllowedImageRegistries = "allowed-image-registries"
+	AllowedDiskPaths       = "allowed-disk-paths"
 	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
 	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
 )
@@ -56,6 +59,19 @@ var additionalDefinitions = []Definition{
 			"addresses, localhost, the Services of the system and the host in manager-url. A name that is not known may be " +
 			"one that a page of another site lets point to this server. An asterisk stands for every name.",
 		Category: CategoryGeneral, Type: TypeString,
+	},
+	{
+		Name: AllowedImageRegistries, DisplayName: "Allowed Image Registries",
+		Description: "Registries, or paths in them, from which images of engines and instance managers may be: what they " +
+			"hold runs as root on nodes. It is given to the managers at their start, in the chart by value " +
+			"allowedImageRegistries, and nobody can change it here. Images that are known already stay.",
+		Category: CategorySystemInfo, Type: TypeString, ReadOnly: true,
+	},
+	{
+		Name: AllowedDiskPaths, DisplayName: "Allowed Disk Paths",
+		Description: "Directories of nodes in which disks may be; empty: any. It is given to the managers at their start, in " +
+			"the chart by value allowedDiskPaths, and nobody can change it here. Disks that are known already stay.",
+		Category: CategorySystemInfo, Type: TypeString, ReadOnly: true,
 	},
 	{
 		Name: ReplicaRebuildingBandwidthLimit, DisplayName: "Replica Rebuilding Bandwidth Limit",

@@ -32,6 +32,8 @@ var notDescribed = map[string]string{
 	BlockDeviceWait:                 "addition: how long the block device waits without an engine",
 	APIAnonymousAccess:              "addition: what callers without a token may do",
 	APIHostNames:                    "addition: names by which such callers may ask",
+	AllowedImageRegistries:          "addition: where what runs on nodes may come from",
+	AllowedDiskPaths:                "addition: where disks may be",
 	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
 }
 
@@ -106,7 +108,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 117 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 119 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {

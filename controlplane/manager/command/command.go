@@ -85,6 +85,9 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 	f.StringVar(&cfg.HealthListen, "health-listen", "", "address of health checks (default ${POD_IP}:9504)")
 	f.BoolVar(&cfg.MutualTLS, peerkeys.FlagMutualTLS, false,
 		"make the certificate by which managers and instance managers know each other, where there is none")
+	f.StringSliceVar(&cfg.Origins.Images, "allowed-image-registries", nil, "registries, or paths in them, from which "+
+		"images of engines and instance managers may be (default those of the images above)")
+	f.StringSliceVar(&cfg.Origins.DiskPaths, "allowed-disk-paths", nil, "directories in which disks may be (default any)")
 	f.StringVar(&level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")
 	return c
 }
