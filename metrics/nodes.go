@@ -79,7 +79,7 @@ func healthOf(devices map[string]lh.DiskHealth) (passed, known bool) {
 	return passed, known
 }
 
-// gatherPods reports what instance managers request, and tells the managers of their nodes of them.
+// gatherPods reports the conditions of instance managers and what they request, and tells the managers of their nodes of them.
 func (g *gathering) gatherPods() {
 	pods := map[string]*corev1.Pod{}
 	for i := range g.pods.Items {
@@ -95,6 +95,7 @@ func (g *gathering) gatherPods() {
 		if p.Type == "" {
 			p.Type = string(lh.InstanceManagerTypeAllInOne)
 		}
+		conditions(s, "ankole_instance_manager_status", im.Status.Conditions, im.Spec.NodeID, p.Name, p.Type)
 		pod := pods[im.Name]
 		if pod == nil {
 			continue

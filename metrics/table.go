@@ -164,6 +164,8 @@ var diskTable = []Definition{
 }
 
 var podTable = []Definition{
+	{"ankole_instance_manager_status", Gauge, with(labelsPod, "condition", "condition_reason"), "0/1", ofNode,
+		"InstanceManager", "1 for a condition that is true"},
 	{"longhorn_instance_manager_cpu_usage_millicpu", Gauge, labelsPod, "milli-CPU", ofNode, fromUsage,
 		"CPU that the instance manager uses"},
 	{"longhorn_instance_manager_cpu_requests_millicpu", Gauge, labelsPod, "milli-CPU", ofNode, fromPod,

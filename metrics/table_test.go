@@ -263,6 +263,8 @@ func TestUnits(t *testing.T) {
 		`longhorn_disk_health_attribute_raw{attribute="Temperature_Celsius",attribute_id="194",`+
 			`disk="disk-1",node="node-1"} 31`,
 		`longhorn_disk_health_attribute_raw{attribute="percentage_used",attribute_id="",disk="disk-1",node="node-1"} 0`,
+		`ankole_instance_manager_status{condition="certificateusable",condition_reason="NoCertificate",`+
+			`instance_manager="instance-manager-node-1",instance_manager_type="aio",node="node-1"} 0`,
 		"longhorn_instance_manager_cpu_usage_millicpu"+im+"250", "longhorn_instance_manager_cpu_requests_millicpu"+im+"1500",
 		"longhorn_instance_manager_memory_usage_bytes"+im+"1.048576e+08",
 		"longhorn_instance_manager_memory_requests_bytes"+im+"1.34217728e+08",

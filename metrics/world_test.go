@@ -70,6 +70,8 @@ func nodeObjects(name string) []client.Object {
 		corev1.ResourceMemory: resource.MustParse("8Gi")}
 	m := &lh.InstanceManager{ObjectMeta: meta(im), Spec: lh.InstanceManagerSpec{NodeID: name,
 		Type: lh.InstanceManagerTypeAllInOne}}
+	m.Status.Conditions = []lh.Condition{{Type: lh.InstanceManagerConditionCertificateUsable,
+		Status: lh.ConditionFalse, Reason: lh.InstanceManagerReasonNoCertificate}}
 	m.Status.CurrentState, m.Status.IP, m.Status.ProxyAPIVersion = lh.InstanceManagerStateRunning, "ip-of-"+name, 6
 	pod := &corev1.Pod{ObjectMeta: meta(im)}
 	pod.Labels = map[string]string{naming.LabelComponent: naming.ComponentInstanceManager}
