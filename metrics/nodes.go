@@ -79,7 +79,8 @@ func healthOf(devices map[string]lh.DiskHealth) (passed, known bool) {
 	return passed, known
 }
 
-// gatherPods reports the conditions of instance managers and what they request, and tells the managers of their nodes of them.
+// gatherPods reports the conditions of instance managers and what they request, and tells the
+// managers of their nodes of them.
 func (g *gathering) gatherPods() {
 	pods := map[string]*corev1.Pod{}
 	for i := range g.pods.Items {
