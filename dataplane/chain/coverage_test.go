@@ -18,7 +18,7 @@ Chain.OpenView Chain.PowerLost Chain.Record Chain.Remap Chain.RevisionCounter Ch
 Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WasClosed Chain.WriteAllowed Chain.Abandon Chain.Sync Purge.Next
 Chain.Lost Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close View.Verify View.Pin Chain.ImportMark
 Chain.Unlinked Chain.CheckMap Chain.MapTaken Chain.OpenBranches Chain.File Chain.SizeBytes Chain.Broken Chain.HasWhiteouts
-Chain.Hides Chain.BeginRestore Chain.Sound View.Sound Chain.MetaStale Purge.Fail Purge.Retry Purge.Err`
+Chain.Hides Chain.BeginRestore Chain.Sound View.Sound Chain.MetaStale Chain.TrimLayers Purge.Fail Purge.Retry Purge.Err`
 
 // crashed says which test crashes a method before each of its changes, with any choice of lost
 // writes.
@@ -29,6 +29,8 @@ var crashed = map[string]string{
 	"Chain.PrepareRevert":      "TestCrashDuringRevert",
 	"Chain.DropRevert":         "TestCrashDuringRevert",
 	"Chain.MarkRemoved":        "TestCrashDuringMarkRemoved",
+	"Chain.NoteTrim":           "TestCrashDuringTrim",
+	"Chain.Trim":               "TestCrashDuringTrim",
 	"Chain.Purge":              "TestCrashDuringPurge",
 	"Purge.Note":               "TestCrashDuringPurge",
 	"Purge.Work":               "TestCrashDuringPurge",

@@ -45,6 +45,7 @@ func TestChainAgainstModel(t *testing.T) {
 			"expand":   m.opExpand,
 			"remove":   m.opMarkRemoved,
 			"revert":   m.opRevert,
+			"trim":     func(*rapid.T) { m.must(trimAll(m.world)) },
 			"purge":    m.opPurge,
 			"reopen":   func(*rapid.T) { m.reopen() },
 			"handover": m.opHandOver,

@@ -319,14 +319,19 @@ func (s *PurgeStep) pruneHidden(f disk.File, durable DurableWhiteouts) (done boo
 	if err != nil {
 		return false, err
 	}
-	durable.bits.runs(func(first, last int64) {
-		off, end := durable.Page*whiteoutSpan+first*blockSize, min(durable.Page*whiteoutSpan+last*blockSize, info.Size)
+	s.page = durable.Page + 1
+	return false, durable.punch(f, info.Size)
+}
+
+// punch makes holes of what the whiteouts cover in a file of a size.
+func (d *DurableWhiteouts) punch(f disk.File, size int64) (err error) {
+	d.bits.runs(func(first, last int64) {
+		off, end := d.Page*whiteoutSpan+first*blockSize, min(d.Page*whiteoutSpan+last*blockSize, size)
 		if err == nil && off < end {
 			err = f.Punch(off, end-off)
 		}
 	})
-	s.page = durable.Page + 1
-	return false, err
+	return err
 }
 
 // replaceChild gives the source's file, into which the child was copied, the child's place. The

@@ -25,8 +25,8 @@ type headWhiteouts struct {
 	pages map[int64]*headPage
 	// changed are those with bits that are not in the file yet, unsynced those with bits there that
 	// no sync has covered, single those whose durable bits are in one slot only, failed those whose
-	// last write has failed.
-	changed, unsynced, single, failed map[int64]bool
+	// last write has failed, untrimmed those with bits that no trim has seen.
+	changed, unsynced, single, failed, untrimmed map[int64]bool
 }
 
 // headPage is one of them.
@@ -42,9 +42,10 @@ type headPage struct {
 func (h *headWhiteouts) put(number int64, p *headPage) {
 	if h.pages == nil {
 		*h = headWhiteouts{pages: map[int64]*headPage{}, changed: map[int64]bool{}, unsynced: map[int64]bool{},
-			single: map[int64]bool{}, failed: map[int64]bool{}}
+			single: map[int64]bool{}, failed: map[int64]bool{}, untrimmed: map[int64]bool{}}
 	}
 	h.pages[number] = p
+	h.untrimmed[number] = true // since this process does not know what trims have seen
 }
 
 func (h *headWhiteouts) has(block int64) bool {
@@ -63,7 +64,7 @@ func (h *headWhiteouts) set(first, last int64, on bool) {
 			panic(fmt.Sprintf("chain: whiteout of block %d without room for it", first))
 		}
 		if p != nil && p.bits.set(first%whiteoutBlocks, (end-1)%whiteoutBlocks+1, on) {
-			h.changed[number] = true
+			h.changed[number], h.untrimmed[number] = true, true
 		}
 		first = end
 	}

@@ -41,7 +41,8 @@ type (
 		Address string
 		Reply   func(error)
 	}
-	// Refresh asks for fresh snapshot sizes; the state has them when it replies.
+	// Refresh asks for fresh snapshot sizes; the state has them when it replies. What was discarded
+	// with UnmapMarkSnapChainRemoved is given back first, if it can be now.
 	Refresh struct{ Reply func(error) }
 	// Shutdown ends the engine cleanly: frontend, flush, marks, connections.
 	Shutdown struct{ Reply func(error) }
@@ -115,7 +116,7 @@ func (e *Engine) posted(v any) {
 	case CancelClone:
 		e.cancelClone(m.Reply)
 	case Refresh:
-		e.refreshThen(m.Reply)
+		e.whenTrimmed(func() { e.refreshThen(m.Reply) })
 	case HandOver:
 		e.handOver(m)
 	case Stay:

@@ -330,6 +330,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.rebuildMore()
 	e.repairMore()
 	e.purgeMore()
+	e.marksMore()
 	e.scrubMore()
 	e.importMore()
 	e.memoryMore()
@@ -469,7 +470,7 @@ func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
 	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
 	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.voteAt)))
-	w = clock.Min(w, clock.Min(e.releaseDue(), e.feDue))
+	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {
 		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))

@@ -314,6 +314,8 @@ func (f *fake) control(p []byte) []byte {
 				r.Purge.Done = true
 			}
 		}
+	case q.Trim != nil:
+		r.Trim = &wire.TrimReply{Next: -1}
 	case q.SetRecord != nil:
 		f.record = q.SetRecord
 	case q.ClearDirty != nil:

@@ -158,6 +158,8 @@ func (e *Engine) passing() string {
 		return e.changing + " is under way"
 	case e.purge != nil && e.purge.waiting > 0:
 		return "a piece of a purge of snapshots is under way"
+	case e.chainMarks.trimming > 0:
+		return "a piece of a trim of snapshots is under way"
 	}
 	return ""
 }

@@ -22,6 +22,8 @@ type request struct {
 	// kind is how [next, end), which is not begun, is zeroed or discarded.
 	kind      wire.Type
 	next, end int64
+	// trims: it is a discard that the chain is to be trimmed for (chainMarks).
+	trims bool
 	// done, unless nil, gets the result instead of the frontend: a request of the engine's own.
 	done func(code block.Code)
 }
@@ -48,7 +50,7 @@ func (e *Engine) carryOut(r *request) {
 	case block.WriteZeroes:
 		e.beginZeroes(r)
 		if r.Trim && r.pieces > 1 { // not of what was never written
-			e.markChain()
+			e.markChain(r)
 		}
 	case block.Discard:
 		// Only whole blocks are given back; the edges keep their content, which discard allows.
@@ -56,7 +58,7 @@ func (e *Engine) carryOut(r *request) {
 		if beg < end {
 			r.kind, r.next, r.end = wire.Discard, beg, end
 			e.moreZeroes(r)
-			e.markChain()
+			e.markChain(r)
 		}
 	default:
 		r.code = block.Invalid
@@ -90,6 +92,9 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 	r.pieces--
 	if r.pieces > 0 {
 		return
+	}
+	if r.trims {
+		e.trimChain()
 	}
 	if r.done != nil {
 		r.done(r.code)

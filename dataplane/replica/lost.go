@@ -160,7 +160,7 @@ func (l *losing) text() string {
 // keepsChain refuses what would change the chain, or give it away, while a file has no name.
 func (r *Replica) keepsChain(s *session, h *wire.Header, m *wire.ControlRequest) bool {
 	if len(r.losing.names) == 0 || m.Snapshot == nil && m.Revert == nil && m.Expand == nil && m.Purge == nil &&
-		m.BeginRebuild == nil && m.FinishRebuild == nil && m.Release == nil {
+		m.Trim == nil && m.BeginRebuild == nil && m.FinishRebuild == nil && m.Release == nil {
 		return false
 	}
 	r.reply(s, h, block.Invalid, wire.ControlReply{Error: "not now: " + r.losing.told})

@@ -207,8 +207,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	case m.ViewExtents != nil:
 		r.viewExtents(s, &hdr, m.ViewExtents)
 	case m.ImportMark != nil:
-		what := m.ImportMark.What
-		r.blocking(s, &hdr, func(w *worker) error { return w.files.SetImportMark(what) })
+		r.blocking(s, &hdr, func(w *worker) error { return w.files.SetImportMark(m.ImportMark.What) })
 	case m.Snapshot != nil && m.Snapshot.Check() != nil:
 		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: m.Snapshot.Check().Error()})
 	case m.SetRecord != nil:
@@ -236,6 +235,8 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 		r.removeSnapshot(s, &hdr, *m.RemoveSnapshot)
 	case m.Purge != nil:
 		r.purgePiece(s, &hdr, m.Purge)
+	case m.Trim != nil:
+		r.trim(s, &hdr, m.Trim.From)
 	case m.Revert != nil:
 		r.revert(s, &hdr, m.Revert)
 	case m.Expand != nil:

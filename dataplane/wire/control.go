@@ -29,9 +29,10 @@ type ControlRequest struct {
 	FinishRebuild *FinishRebuild `json:"finishRebuild,omitempty"`
 	// ClearDirty replaces the dirty log by the listed regions.
 	ClearDirty *ClearDirty `json:"clearDirty,omitempty"`
-	// RemoveSnapshot, Purge, Revert and Expand change the chain: see snapshot.go.
+	// RemoveSnapshot, Purge, Trim, Revert and Expand change the chain: see snapshot.go.
 	RemoveSnapshot *RemoveSnapshot `json:"removeSnapshot,omitempty"`
 	Purge          *PurgeRequest   `json:"purge,omitempty"`
+	Trim           *TrimRequest    `json:"trim,omitempty"`
 	Revert         *RevertRequest  `json:"revert,omitempty"`
 	Expand         *ExpandRequest  `json:"expand,omitempty"`
 	// OpenView to HashLock serve scrubs and checksums: see scrub.go.
@@ -64,6 +65,7 @@ type ControlReply struct {
 	Snapshots []Layer           `json:"snapshots,omitempty"`
 	Extents   *ExtentsReply     `json:"extents,omitempty"`
 	Purge     *PurgeReply       `json:"purge,omitempty"`
+	Trim      *TrimReply        `json:"trim,omitempty"`
 	View      *ViewReply        `json:"view,omitempty"`
 	Verify    *VerifyReply      `json:"verify,omitempty"`
 	Hash      *HashReply        `json:"hash,omitempty"`

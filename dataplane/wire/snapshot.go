@@ -23,6 +23,19 @@ type PurgeReply struct {
 	Progress int `json:"progress"`
 }
 
+// TrimRequest is one bounded piece of a trim: what the head's whiteouts hide is given back out of
+// the snapshots below it that are marked as removed. It is beside I/O.
+type TrimRequest struct {
+	// From is 0, or Next of the piece before.
+	From int64 `json:"from,omitempty"`
+}
+
+// TrimReply answers a piece.
+type TrimReply struct {
+	// Next is where to go on, -1 if nothing is left.
+	Next int64 `json:"next"`
+}
+
 // RevertRequest makes the volume's content what it was at a snapshot. The engine has no request in
 // flight.
 type RevertRequest struct {

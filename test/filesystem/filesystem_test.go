@@ -49,13 +49,13 @@ type mounted struct {
 }
 
 // mount makes a volume with n replicas and a file system, or skips where that one is not known.
-func mount(t *testing.T, fs fileSystem, n int) *mounted {
+func mount(t *testing.T, fs fileSystem, n int, engineFlags ...string) *mounted {
 	t.Helper()
 	needDevices(t)
 	if _, err := exec.LookPath(fs.make[0]); err != nil {
 		lack.Skip(t, err)
 	}
-	v, err := rig.Open(t, rig.Config{Replicas: n, Size: fs.size, Transport: "fuse-loop"})
+	v, err := rig.Open(t, rig.Config{Replicas: n, Size: fs.size, Transport: "fuse-loop", EngineFlags: engineFlags})
 	if err != nil {
 		t.Fatal(err)
 	}
