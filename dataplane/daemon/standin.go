@@ -291,8 +291,8 @@ func (c *standInCore) forward() {
 		c.number++
 		c.open[c.number] = r
 		c.bytes += n
-		m := &enginev1.StandInRequest{Id: c.number, Kind: uint32(r.Kind), Fua: r.FUA, Unmap: r.Unmap, Offset: r.Off,
-			Length: r.Len}
+		m := &enginev1.StandInRequest{Id: c.number, Kind: uint32(r.Kind), Fua: r.FUA, Unmap: r.Unmap, Trim: r.Trim,
+			Offset: r.Off, Length: r.Len}
 		if r.Kind == block.Write {
 			m.Data = append([]byte(nil), c.arena.Seg(loop.Seg{Buf: r.Buf, Len: int32(r.Len)})...)
 		}

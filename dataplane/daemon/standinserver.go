@@ -267,8 +267,9 @@ func (c *standInCall) receive(stream standInStream, l *life, slots chan<- struct
 		}
 		c.open.Add(1)
 		l.loop.Post(engine.Outside{
-			Request: frontend.Request{Kind: block.Kind(m.Kind), FUA: m.Fua, Unmap: m.Unmap, Off: m.Offset, Len: m.Length},
-			Data:    data,
+			Request: frontend.Request{Kind: block.Kind(m.Kind), FUA: m.Fua, Unmap: m.Unmap, Trim: m.Trim,
+				Off: m.Offset, Len: m.Length},
+			Data: data,
 			Done: func(code block.Code) {
 				a := &enginev1.StandInAnswer{Id: m.Id, Code: uint32(code)}
 				if block.Kind(m.Kind) == block.Read && code == block.OK {

@@ -2962,7 +2962,9 @@ type StandInRequest struct {
 	Data     []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
 	Checksum uint32 `protobuf:"fixed32,9,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// Referred, in the first message: the caller goes to data_address if the answer has one.
-	Referred      bool `protobuf:"varint,10,opt,name=referred,proto3" json:"referred,omitempty"`
+	Referred bool `protobuf:"varint,10,opt,name=referred,proto3" json:"referred,omitempty"`
+	// Trim: the write of zeroes may be a discard; the frontend cannot tell.
+	Trim          bool `protobuf:"varint,11,opt,name=trim,proto3" json:"trim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3063,6 +3065,13 @@ func (x *StandInRequest) GetChecksum() uint32 {
 func (x *StandInRequest) GetReferred() bool {
 	if x != nil {
 		return x.Referred
+	}
+	return false
+}
+
+func (x *StandInRequest) GetTrim() bool {
+	if x != nil {
+		return x.Trim
 	}
 	return false
 }
@@ -3458,7 +3467,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x16controller_api_version\x18\x06 \x01(\x03R\x14controllerApiVersion\x12;\n" +
 	"\x1acontroller_api_min_version\x18\a \x01(\x03R\x17controllerApiMinVersion\x12.\n" +
 	"\x13data_format_version\x18\b \x01(\x03R\x11dataFormatVersion\x125\n" +
-	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\xee\x01\n" +
+	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\x82\x02\n" +
 	"\x0eStandInRequest\x12\x14\n" +
 	"\x05proof\x18\x01 \x01(\fR\x05proof\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x12\n" +
@@ -3470,7 +3479,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x04data\x18\b \x01(\fR\x04data\x12\x1a\n" +
 	"\bchecksum\x18\t \x01(\aR\bchecksum\x12\x1a\n" +
 	"\breferred\x18\n" +
-	" \x01(\bR\breferred\"\x80\x02\n" +
+	" \x01(\bR\breferred\x12\x12\n" +
+	"\x04trim\x18\v \x01(\bR\x04trim\"\x80\x02\n" +
 	"\rStandInAnswer\x12\x1c\n" +
 	"\tchallenge\x18\x01 \x01(\fR\tchallenge\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
