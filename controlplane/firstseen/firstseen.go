@@ -21,6 +21,8 @@ import (
 type Stamps struct {
 	mu sync.Mutex
 	of map[string]stamp
+	// parts are those of subjects that have several, by subject and part.
+	parts map[string]map[string]stamp
 }
 
 type stamp struct {
@@ -29,13 +31,16 @@ type stamp struct {
 }
 
 // New returns none.
-func New() *Stamps { return &Stamps{of: map[string]stamp{}} }
+func New() *Stamps {
+	return &Stamps{of: map[string]stamp{}, parts: map[string]map[string]stamp{}}
+}
 
 // Keep forgets the subjects of which ok does not hold.
 func (s *Stamps) Keep(ok func(subject string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.of, func(subject string, _ stamp) bool { return !ok(subject) })
+	maps.DeleteFunc(s.parts, func(subject string, _ map[string]stamp) bool { return !ok(subject) })
 }
 
 // At is when a subject's stamp was first seen: now, if it had another one or none when it was asked
@@ -52,6 +57,28 @@ func (s *Stamps) At(now time.Time, subject, text string) time.Time {
 	}
 	s.of[subject] = stamp{text, now}
 	return now
+}
+
+// Each is At for the parts of a subject, by their stamps: those that are not named are forgotten,
+// and the subject with the last one.
+func (s *Stamps) Each(now time.Time, subject string, texts map[string]string) map[string]time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had, have, at := s.parts[subject], map[string]stamp{}, map[string]time.Time{}
+	for part, text := range texts {
+		if text == "" {
+			continue
+		}
+		have[part] = stamp{text, now}
+		if had[part].text == text {
+			have[part] = had[part]
+		}
+		at[part] = have[part].at
+	}
+	if s.parts[subject] = have; len(have) == 0 {
+		delete(s.parts, subject)
+	}
+	return at
 }
 
 // Least is how much of a long wait a process has to see itself.

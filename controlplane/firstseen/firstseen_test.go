@@ -58,3 +58,33 @@ func TestLeftByOneClock(t *testing.T) {
 		}
 	}
 }
+
+// TestEach: each part has a time of its own, and what is not named any more is forgotten.
+func TestEach(t *testing.T) {
+	s, begin := firstseen.New(), time.Now()
+	for i, tt := range []struct {
+		subject string
+		stamps  map[string]string
+		want    map[string]int // minutes after the beginning
+	}{
+		{"v", map[string]string{"a": "1", "b": ""}, map[string]int{"a": 0}},
+		{"v", map[string]string{"a": "1", "b": "1"}, map[string]int{"a": 0, "b": 1}},
+		{"w", map[string]string{"a": "1"}, map[string]int{"a": 2}},
+		{"v", map[string]string{"a": "2", "b": "1"}, map[string]int{"a": 3, "b": 1}},
+		{"v", map[string]string{"a": "2"}, map[string]int{"a": 3}},
+		{"v", map[string]string{"a": "2", "b": "1"}, map[string]int{"a": 3, "b": 5}},
+		{"v", nil, nil},
+		{"v", map[string]string{"a": "2"}, map[string]int{"a": 7}},
+		{"w", map[string]string{"a": "1"}, map[string]int{"a": 2}},
+	} {
+		got := s.Each(begin.Add(time.Duration(i)*time.Minute), tt.subject, tt.stamps)
+		if len(got) != len(tt.want) {
+			t.Errorf("%d: %v, want %v", i, got, tt.want)
+		}
+		for part, minutes := range tt.want {
+			if want := begin.Add(time.Duration(minutes) * time.Minute); !got[part].Equal(want) {
+				t.Errorf("%d: %s was seen at %s, want %s", i, part, got[part], want)
+			}
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -32,15 +33,21 @@ const (
 	lostAfter = time.Minute
 )
 
-// isForeign says whether a Pod may be a manager of another system that still acts. now is for Pods
-// that should have ended.
-func isForeign(pod *corev1.Pod, now time.Time) bool {
+// foreigners tells managers of another system from others. One lives as long as the process, for
+// all that look.
+type foreigners struct{ ending *firstseen.Stamps }
+
+func newForeigners() foreigners { return foreigners{firstseen.New()} }
+
+// is says whether a Pod may be a manager of another system that still acts. now is for Pods that
+// should have ended: their time is stamped by the API server's clock.
+func (f foreigners) is(pod *corev1.Pod, now time.Time) bool {
 	switch {
 	case pod.Labels[naming.LabelApp] != naming.AppManager || pod.Spec.NodeName == "":
 		return false
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return false
-	case pod.DeletionTimestamp != nil && now.Sub(pod.DeletionTimestamp.Time) > lostAfter:
+	case f.lost(pod, now):
 		return false
 	}
 	for _, c := range pod.Spec.Containers {
@@ -51,8 +58,22 @@ func isForeign(pod *corev1.Pod, now time.Time) bool {
 	return true
 }
 
+// lost says whether this process has seen a Pod end for longer than it may take.
+func (f foreigners) lost(pod *corev1.Pod, now time.Time) bool {
+	if pod.DeletionTimestamp == nil {
+		return false
+	}
+	var grace time.Duration
+	if s := pod.DeletionGracePeriodSeconds; s != nil {
+		grace = time.Duration(*s) * time.Second
+	}
+	end := pod.DeletionTimestamp.Time
+	seen := f.ending.At(now, pod.Namespace+"/"+pod.Name, string(pod.UID)+end.UTC().String())
+	return firstseen.Left(now, end.Add(-grace), seen, grace+lostAfter) < 0
+}
+
 // awaitAlone returns when no manager of another system runs, or ctx ends.
-func awaitAlone(ctx context.Context, c client.Client, cfg Config) error {
+func (f foreigners) awaitAlone(ctx context.Context, c client.Client, cfg Config) error {
 	var told types.UID
 	for {
 		var pods corev1.PodList
@@ -62,7 +83,7 @@ func awaitAlone(ctx context.Context, c client.Client, cfg Config) error {
 		}); err != nil {
 			return err
 		}
-		other := firstForeign(pods.Items, time.Now())
+		other := f.first(pods.Items, time.Now())
 		if other == nil {
 			return nil
 		}
@@ -80,9 +101,9 @@ func awaitAlone(ctx context.Context, c client.Client, cfg Config) error {
 	}
 }
 
-func firstForeign(pods []corev1.Pod, now time.Time) *corev1.Pod {
+func (f foreigners) first(pods []corev1.Pod, now time.Time) *corev1.Pod {
 	for i := range pods {
-		if isForeign(&pods[i], now) {
+		if f.is(&pods[i], now) {
 			return &pods[i]
 		}
 	}
@@ -99,14 +120,14 @@ func podReference(pod *corev1.Pod) corev1.ObjectReference {
 }
 
 // whileAlone returns nil when ctx ends, and an error as soon as a manager of another system runs.
-func whileAlone(ctx context.Context, informers cache.Informers, namespace string) error {
+func (f foreigners) whileAlone(ctx context.Context, informers cache.Informers, namespace string) error {
 	pods, err := informers.GetInformer(ctx, &corev1.Pod{})
 	if err != nil {
 		return fmt.Errorf("follow the Pods of managers: %w", err)
 	}
 	seen := make(chan error, 1)
 	look := func(o any) {
-		if pod, ok := o.(*corev1.Pod); ok && pod.Namespace == namespace && isForeign(pod, time.Now()) {
+		if pod, ok := o.(*corev1.Pod); ok && pod.Namespace == namespace && f.is(pod, time.Now()) {
 			select {
 			case seen <- errForeign(pod):
 			default: // one is enough

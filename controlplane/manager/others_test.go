@@ -31,6 +31,7 @@ func TestWhichManagersAreForeign(t *testing.T) {
 	ending := func(ago time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now.Add(-ago)} }
 	}
+	f := newForeigners()
 	for _, tt := range []struct {
 		name    string
 		edit    func(*corev1.Pod)
@@ -46,13 +47,37 @@ func TestWhichManagersAreForeign(t *testing.T) {
 		{"not on a node yet", func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
 		{"ended", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
 		{"failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
-		{"in its grace period", ending(-20 * time.Second), true},
-		{"just after it", ending(lostAfter), true},
-		{"lost with its node", ending(lostAfter + time.Second), false},
+		{"ending", ending(-20 * time.Second), true},
 		{"another Pod", func(p *corev1.Pod) { p.Labels["app"] = "longhorn-ui" }, false},
 	} {
-		if got := isForeign(managerPod(tt.edit), now); got != tt.foreign {
+		if got := f.is(managerPod(tt.edit), now); got != tt.foreign {
 			t.Errorf("%s: foreign %v, want %v", tt.name, got, tt.foreign)
+		}
+	}
+}
+
+// TestLostManagerByOneClock: a Pod that is to end counts as lost when this process has seen it end
+// for its grace period and lostAfter, whatever the API server's clock says.
+func TestLostManagerByOneClock(t *testing.T) {
+	const grace = 30 * time.Second
+	seconds := int64(grace / time.Second)
+	for _, away := range []time.Duration{0, time.Hour, -time.Hour} {
+		now, f := time.Now(), newForeigners()
+		pod := managerPod(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: now.Add(grace - away)}, &seconds
+		})
+		for _, after := range []time.Duration{0, grace, grace + lostAfter} {
+			if !f.is(pod, now.Add(after)) {
+				t.Errorf("a clock that is %s away: lost after %s", away, after)
+			}
+		}
+		if f.is(pod, now.Add(grace+lostAfter+time.Second)) {
+			t.Errorf("a clock that is %s away: never lost", away)
+		}
+		another := pod.DeepCopy()
+		another.UID = "another"
+		if !f.is(another, now.Add(grace+lostAfter+time.Second)) {
+			t.Errorf("a clock that is %s away: another Pod of the name is lost at once", away)
 		}
 	}
 }
@@ -69,7 +94,7 @@ func TestWaitsForTheEndOfAnotherManager(t *testing.T) {
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod, elsewhere).Build()
 		cfg := Config{Namespace: "ns", NodeName: "n1"}
 		over := make(chan error, 1)
-		go func() { over <- awaitAlone(t.Context(), c, cfg) }()
+		go func() { over <- newForeigners().awaitAlone(t.Context(), c, cfg) }()
 		<-time.After(3*aloneRetry + time.Second)
 		synctest.Wait()
 		select {
@@ -104,7 +129,7 @@ func TestEndOfTheWaitForAnotherManager(t *testing.T) {
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(managerPod(func(*corev1.Pod) {})).Build()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := awaitAlone(ctx, c, Config{Namespace: "ns"}); err == nil || ctx.Err() == nil {
+		if err := newForeigners().awaitAlone(ctx, c, Config{Namespace: "ns"}); err == nil || ctx.Err() == nil {
 			t.Errorf("%v, %v", err, ctx.Err())
 		}
 	})
@@ -124,7 +149,7 @@ func TestGivesUpBesideAnotherManager(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan error, 1)
-		go func() { over <- whileAlone(t.Context(), informers, "ns") }()
+		go func() { over <- newForeigners().whileAlone(t.Context(), informers, "ns") }()
 		synctest.Wait()
 		own := managerPod(func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"manager", "daemon"} })
 		pending := managerPod(func(p *corev1.Pod) { p.Spec.NodeName = "" })
@@ -144,7 +169,7 @@ func TestGivesUpBesideAnotherManager(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := whileAlone(ctx, &informertest.FakeInformers{Scheme: scheme}, "ns"); err != nil {
+		if err := newForeigners().whileAlone(ctx, &informertest.FakeInformers{Scheme: scheme}, "ns"); err != nil {
 			t.Errorf("the end of the process is told as %v", err)
 		}
 	})

@@ -55,6 +55,8 @@ type process struct {
 	// live reads and writes past every cache.
 	live client.WithWatch
 	who  *Leadership
+	// others are managers of another system, beside which nothing is done.
+	others foreigners
 	// connect opens clients to instance managers.
 	connect func(address string) (*imclient.Client, error)
 	// dial opens connections to their other services.
@@ -114,7 +116,7 @@ func newProcess(cfg Config) (*process, error) {
 	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: live, Namespace: cfg.Namespace}, slog.Default())
 	return &process{
 		cfg: cfg, api: api, scheme: scheme, live: live, certificates: certificates,
-		who: &Leadership{self: cfg.PodName},
+		who: &Leadership{self: cfg.PodName}, others: newForeigners(),
 		connect: func(address string) (*imclient.Client, error) {
 			return imclient.Dial(address, dialer)
 		},
@@ -191,7 +193,7 @@ func (p *process) afterWebhooks(ctx context.Context, keys serving.Keys) error {
 	if err := p.serveRegistered(ctx, keys); err != nil {
 		return err
 	}
-	if err := awaitAlone(ctx, p.live, p.cfg); err != nil {
+	if err := p.others.awaitAlone(ctx, p.live, p.cfg); err != nil {
 		return err
 	}
 	if err := p.registerWebhooks(ctx, keys); err != nil {
@@ -246,7 +248,7 @@ func (p *process) runNode(ctx context.Context) error {
 
 // lead runs the controllers until ctx ends.
 func (p *process) lead(ctx context.Context) error {
-	if err := awaitAlone(ctx, p.live, p.cfg); err != nil {
+	if err := p.others.awaitAlone(ctx, p.live, p.cfg); err != nil {
 		return ended(ctx, err)
 	}
 	options := p.options()
@@ -276,7 +278,7 @@ func (p *process) lead(ctx context.Context) error {
 		return fmt.Errorf("register the cache for REST: %w", err)
 	}
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		return whileAlone(ctx, mgr.GetCache(), p.cfg.Namespace)
+		return p.others.whileAlone(ctx, mgr.GetCache(), p.cfg.Namespace)
 	}))
 	if err != nil {
 		return fmt.Errorf("register the look for managers of another system: %w", err)

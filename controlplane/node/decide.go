@@ -33,6 +33,9 @@ type seen struct {
 	// Others are the other nodes that report a disk with the UUID of one of this node, and those that
 	// the Replicas name; by name.
 	Others map[string]*v1beta2.Node
+	// TwinsSince is since when this process has seen disks of this node be ready beside another one
+	// with the same UUID; see twinStamps.
+	TwinsSince map[string]time.Time
 	// DefaultManager is the instance manager for the default image on this node, nil if there is
 	// none yet.
 	DefaultManager *v1beta2.InstanceManager

@@ -30,11 +30,13 @@ type Reconciler struct {
 	client    client.Client
 	// unready is when this process has first seen that a kubelet says its node is not ready.
 	unready *firstseen.Stamps
+	// twins is the same of disks that are ready at once and have one UUID.
+	twins *firstseen.Stamps
 }
 
 // New returns the reconciler; SetupWithManager puts it to work.
 func New(namespace string) *Reconciler {
-	return &Reconciler{namespace: namespace, unready: firstseen.New()}
+	return &Reconciler{namespace: namespace, unready: firstseen.New(), twins: firstseen.New()}
 }
 
 // SetupWithManager registers the controller.
@@ -289,6 +291,7 @@ func (r *Reconciler) gatherReplicas(ctx context.Context, n *v1beta2.Node, s *see
 	if s.Others, err = r.others(ctx, n, s.Replicas); err != nil {
 		return err
 	}
+	s.TwinsSince = r.twins.Each(time.Now(), n.Name, twinStamps(n, *s))
 	if s.KubeNode == nil || !s.KubeNode.Spec.Unschedulable {
 		return nil // only for a cordoned node the drain policy is asked
 	}

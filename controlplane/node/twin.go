@@ -88,6 +88,20 @@ func twinsOf(n *v1beta2.Node, name string, s seen) (out []twin) {
 	return out
 }
 
+// twinStamps says of the disks that are ready, and that have the UUID of another one that is there,
+// since when both are, by the clocks of their nodes.
+func twinStamps(n *v1beta2.Node, s seen) map[string]string {
+	stamps := map[string]string{}
+	for name, d := range n.Status.DiskStatus {
+		if twins := twinsOf(n, name, s); len(twins) > 0 && twins[0].presence == there && condition.DiskReady(d) {
+			own := v1beta2.FindCondition(d.Conditions, v1beta2.DiskConditionReady)
+			stamps[name] = strings.Join([]string{d.DiskUUID, own.LastTransitionTime, twins[0].what,
+				twins[0].ready.LastTransitionTime}, " ")
+		}
+	}
+	return stamps
+}
+
 // twinProblem is why a disk may not take replicas because of another one with its UUID; the reason
 // is empty if there is none. Disks that were seen at the same time are copies until one of them is
 // taken off, whatever becomes of the other one.
@@ -100,8 +114,7 @@ func twinProblem(now time.Time, n *v1beta2.Node, name string, s seen) (c v1beta2
 		return c, 0
 	}
 	if !marked && twins[0].presence == there {
-		own := v1beta2.FindCondition(d.Conditions, v1beta2.DiskConditionReady)
-		recheck = max(graceLeft(now, own), graceLeft(now, twins[0].ready))
+		recheck = s.TwinsSince[name].Add(twinGrace).Sub(now)
 		marked = recheck <= 0
 	}
 	var names []string
@@ -124,15 +137,6 @@ func twinProblem(now time.Time, n *v1beta2.Node, name string, s seen) (c v1beta2
 		"or have that node say that the disk is not mounted there any more, and the replicas follow; if it is a copy, " +
 		remedy
 	return c, max(recheck, 0)
-}
-
-// graceLeft is how long a disk has to be ready until it counts as one that stays.
-func graceLeft(now time.Time, ready v1beta2.Condition) time.Duration {
-	since, err := time.Parse(time.RFC3339, ready.LastTransitionTime)
-	if err != nil {
-		return 0 // nobody knows, so it was long ago
-	}
-	return since.Add(twinGrace).Sub(now)
 }
 
 // movedReplica returns a corrected copy of a replica whose disk now belongs to this node, nil if

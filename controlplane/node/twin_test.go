@@ -60,7 +60,7 @@ func TestDisksWithOneUUID(t *testing.T) {
 	}{
 		"both ready": {func(*world) {}, v1beta2.DiskReasonDuplicateUUID, false},
 		"both ready, one just now": {func(w *world) {
-			setDisk(w.other, "o", "/data", "uuid-d", "True", "", now.Add(-time.Second))
+			w.s.TwinsSince = map[string]time.Time{"d": now.Add(-time.Second)}
 		}, v1beta2.DiskReasonUUIDOfOtherDisk, false},
 		"node of the other silent": {func(w *world) {
 			setNodeReady(w.other, "False", silent)
@@ -166,7 +166,7 @@ func TestDuplicateIsRemembered(t *testing.T) {
 	n, s := storageNode(), healthy()
 	setDisk(n, "d", "/data", "uuid-d", "True", "", now.Add(-time.Hour))
 	other := otherNode("True", "")
-	other.Status.DiskStatus["o"].Conditions[0].LastTransitionTime = now.Add(-10 * time.Second).Format(time.RFC3339)
+	s.TwinsSince = map[string]time.Time{"d": now.Add(-10 * time.Second)}
 	s.Others = map[string]*v1beta2.Node{"n2": other}
 	reason := func() string { return diskCondition(n, "d", v1beta2.DiskConditionSchedulable).Reason }
 	if d := decide(now, n, s); d.After != 50*time.Second || reason() != v1beta2.DiskReasonUUIDOfOtherDisk {
@@ -198,6 +198,38 @@ func TestDuplicateIsRemembered(t *testing.T) {
 	decide(later, n, s)
 	if reason() != "" {
 		t.Errorf("with the other one taken off: %s", reason())
+	}
+}
+
+// TestTwinsByOneClock: two disks are copies when this process has seen both ready at once for the
+// grace, whatever the clocks of their nodes say, and anew when one of them was away.
+func TestTwinsByOneClock(t *testing.T) {
+	for _, stamped := range []time.Duration{0, time.Hour, -time.Hour} {
+		for seenFor, marked := range map[time.Duration]bool{0: false, twinGrace - time.Second: false, twinGrace: true} {
+			n, s := storageNode(), healthy()
+			setDisk(n, "d", "/data", "uuid-d", "True", "", now.Add(-stamped))
+			s.Others = map[string]*v1beta2.Node{"n2": otherNode("True", "")}
+			s.TwinsSince = map[string]time.Time{"d": now.Add(-seenFor)}
+			decide(now, n, s)
+			got := diskCondition(n, "d", v1beta2.DiskConditionSchedulable).Reason == v1beta2.DiskReasonDuplicateUUID
+			if got != marked {
+				t.Errorf("stamped %s ago, seen for %s: copies %v", stamped, seenFor, got)
+			}
+		}
+	}
+	stamp := func(other *v1beta2.Node) string {
+		n, s := storageNode(), healthy()
+		setDisk(n, "d", "/data", "uuid-d", "True", "", now)
+		s.Others = map[string]*v1beta2.Node{"n2": other}
+		return twinStamps(n, s)["d"]
+	}
+	back := otherNode("True", "")
+	setDisk(back, "o", "/data", "uuid-d", "True", "", now)
+	if a, b := stamp(otherNode("True", "")), stamp(back); a == "" || a == b || a != stamp(otherNode("True", "")) {
+		t.Errorf("stamps %q and %q", a, b)
+	}
+	if got := stamp(otherNode("False", v1beta2.DiskReasonDiskFilesystemChanged)); got != "" {
+		t.Errorf("beside one that is away: %q", got)
 	}
 }
 

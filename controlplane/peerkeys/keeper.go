@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/controlplane/certificate"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/instancemanager/mtls"
 )
@@ -57,6 +58,8 @@ type Keeper struct {
 	Make bool
 
 	now func() time.Time
+	// changed is since when this process has seen the present authorities.
+	changed *firstseen.Stamps
 	// waiting is what was said last of why the Secret is not made yet.
 	waiting string
 }
@@ -105,6 +108,10 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 	if !there && len(s.next.Cert)+len(s.former) > 0 {
 		s.since = now()
 	}
+	if k.changed == nil {
+		k.changed = firstseen.New()
+	}
+	s.seen = k.changed.At(now(), "", peers.Annotations[annotationSince])
 	// A change of authorities counts from when peers are told of it, so the one before must have
 	// been written.
 	if !there || bytes.Equal(s.trusted(), peers.Data[authoritiesFile]) {
@@ -115,6 +122,7 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 		s.since = now()
 	}
 	s.encode(authority, peers)
+	k.changed.At(now(), "", peers.Annotations[annotationSince])
 	if err := k.write(ctx, authority); err != nil { // first: no certificate without its authority
 		return there, err
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/naming"
 )
 
@@ -214,5 +215,29 @@ func TestAuthoritysSecretIsLost(t *testing.T) {
 	}
 	if bytes.Equal(before.peer.Cert, after.peer.Cert) {
 		t.Error("still the certificate of the authority that was lost")
+	}
+}
+
+// TestAuthoritiesChangeByOneClock: another leader, whose clock is a day ahead, takes no authority's
+// place before it has seen for ten minutes that everybody is told of the next one.
+func TestAuthoritiesChangeByOneClock(t *testing.T) {
+	c := newCluster(t, manager("new", "n", image, "--mutual-tls"))
+	c.look()
+	c.at = c.at.Add(authorityLife - replaceBefore)
+	c.look() // the next authority
+	told := c.secret(naming.SecretGRPCTLS).Data["ca.crt"]
+	c.k = &Keeper{Namespace: c.k.Namespace, Make: true, Client: c.k.Client, now: c.k.now}
+	c.at = c.at.Add(spread + time.Hour)
+	for range 2 {
+		c.look()
+		if !bytes.Equal(c.secret(naming.SecretGRPCTLS).Data["ca.crt"], told) {
+			t.Fatal("the next authority took the place at once")
+		}
+		c.at = c.at.Add(firstseen.Least - time.Second)
+	}
+	c.at = c.at.Add(time.Second)
+	c.look()
+	if bytes.Equal(c.secret(naming.SecretGRPCTLS).Data["ca.crt"], told) {
+		t.Error("the next authority never takes the place")
 	}
 }

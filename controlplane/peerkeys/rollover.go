@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ankole.storage/controlplane/certificate"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/instancemanager/mtls"
 )
 
@@ -36,8 +37,9 @@ type state struct {
 	// taken, and that is trusted until nobody shows what it signed. One of them is set at most.
 	next   certificate.Pair
 	former []byte
-	// since is when next or former was set.
-	since time.Time
+	// since is when next or former was set, by the clock of whoever did it; seen, since when this
+	// process has seen it.
+	since, seen time.Time
 	// peer is what managers and instance managers show.
 	peer certificate.Pair
 }
@@ -53,7 +55,7 @@ func (s state) trusted() []byte {
 func (s state) advance(now time.Time) (state, error) {
 	var err error
 	switch {
-	case !s.since.IsZero() && now.Before(s.since.Add(spread)):
+	case !s.since.IsZero() && firstseen.Left(now, s.since, s.seen, spread) > 0:
 		// the last change of authorities may not have arrived everywhere
 	case len(s.next.Cert) > 0:
 		s.former, s.authority, s.next, s.since = s.authority.Cert, s.next, certificate.Pair{}, now

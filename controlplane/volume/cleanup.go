@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/schedule"
@@ -65,7 +66,7 @@ func (p *pass) stale(r *v1beta2.Replica) bool {
 	if timeout <= 0 || err != nil {
 		return false
 	}
-	if wait := failedAt.Add(timeout).Sub(p.now); wait > 0 {
+	if wait := firstseen.Left(p.now, failedAt, p.s.FailedSince[r.Name], timeout); wait > 0 {
 		p.wakeIn(wait)
 		return false
 	}

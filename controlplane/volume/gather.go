@@ -64,6 +64,8 @@ type seen struct {
 	// WaitsSince is since when this process has seen condition WaitForReplicas be true, zero while it
 	// is not; UpgradeSince the same of what condition EngineUpgrade is.
 	WaitsSince, UpgradeSince time.Time
+	// FailedSince is since when it has seen the present failure of each replica that has failed.
+	FailedSince map[string]time.Time
 	// Run is what is remembered of the engine's failed runs.
 	Run run
 	// StandInRun is the same of the process that stands in for it where the volume migrates to.
@@ -134,6 +136,11 @@ func (r *Reconciler) gatherSince(v *v1beta2.Volume, s *seen) {
 	}
 	s.WaitsSince = stamp(ConditionWaitForReplicas, v1beta2.ConditionTrue)
 	s.UpgradeSince = stamp(ConditionEngineUpgrade, v1beta2.ConditionTrue, v1beta2.ConditionUnknown)
+	failures := map[string]string{}
+	for i := range s.Replicas {
+		failures[s.Replicas[i].Name] = s.Replicas[i].Spec.FailedAt
+	}
+	s.FailedSince = r.since.Each(r.cfg.Now(), v.Name, failures)
 }
 
 // gatherOwn reads the volume's own objects.

@@ -191,6 +191,55 @@ func TestSinceIsThatOfThisProcess(t *testing.T) {
 	}
 }
 
+// TestStaleByOneClock: a failed replica that another leader has stamped, whose clock is away, goes
+// when this process has seen the failure for the timeout, or for ten minutes of a long one.
+func TestStaleByOneClock(t *testing.T) {
+	for _, tt := range []struct {
+		timeout       int // minutes
+		stamped, seen time.Duration
+		gone          bool
+		after         time.Duration
+	}{
+		{5, 5 * time.Hour, 0, false, 5 * time.Minute},
+		{5, -5 * time.Hour, 0, false, 5 * time.Minute},
+		{5, 5 * time.Hour, 5 * time.Minute, true, 0},
+		{5, -5 * time.Hour, 5 * time.Minute, true, 0},
+		{2880, 5000 * time.Hour, 0, false, 10 * time.Minute},
+		{2880, 5000 * time.Hour, 10 * time.Minute, true, 0},
+		{2880, 47 * time.Hour, 10 * time.Minute, false, time.Hour},
+		{2880, 48 * time.Hour, 10 * time.Minute, true, 0},
+	} {
+		v, s := fixture()
+		third(s)
+		v.Spec.StaleReplicaTimeout = tt.timeout
+		r := &s.Replicas[2]
+		r.Spec.FailedAt, r.Spec.DesireState, r.Status.CurrentState = ago(tt.stamped), stopped, stopped
+		s.FailedSince = map[string]time.Time{r.Name: now.Add(-tt.seen)}
+		d := settle(v, s)
+		if gone := describe(d) == "delete *v1beta2.Replica c"; gone != tt.gone || !gone && d.After != tt.after {
+			t.Errorf("%+v: does %q, looks again after %s", tt, describe(d), d.After)
+		}
+	}
+}
+
+// TestFailuresAreSeenOnce: each failure of a replica is seen since the first look at it.
+func TestFailuresAreSeenOnce(t *testing.T) {
+	at := now
+	r := New(Config{Now: func() time.Time { return at }})
+	v, s := fixture()
+	s.Replicas[0].Spec.FailedAt = ago(time.Hour)
+	for range 2 {
+		if r.gatherSince(v, s); len(s.FailedSince) != 1 || !s.FailedSince[s.Replicas[0].Name].Equal(now) {
+			t.Errorf("seen since %v, want only the failed one, since %s", s.FailedSince, now)
+		}
+		at = at.Add(time.Minute)
+	}
+	s.Replicas[0].Spec.FailedAt = ago(time.Minute)
+	if r.gatherSince(v, s); !s.FailedSince[s.Replicas[0].Name].Equal(at) {
+		t.Errorf("another failure is seen since %v, want %s", s.FailedSince, at)
+	}
+}
+
 // TestDiskThatIsAwayIsNamed: an attachment that waits for a replica whose disk is not mounted says
 // so.
 func TestDiskThatIsAwayIsNamed(t *testing.T) {
