@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -35,6 +36,10 @@ type Values struct {
 	InstanceManagerImage string
 	// ImagePullPolicy of all Pods: IfNotPresent, Always or Never.
 	ImagePullPolicy string
+	// Global is what a chart may share with others of an installation.
+	Global Global
+	// PrivateRegistry is a registry of one's own, with the same images under the same paths.
+	PrivateRegistry PrivateRegistry
 	// ImagePullSecrets names the secrets for a private registry. Pods that the manager makes follow
 	// setting registry-secret.
 	ImagePullSecrets []string
@@ -55,6 +60,9 @@ type Values struct {
 	// [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}].
 	// Empty: everybody; whoever asks shows a token in any case, but for health and metrics.
 	RestFrom []map[string]any
+	// Ingress is a way to the REST API from outside of the cluster. With restFrom its controller must
+	// be among those. Whoever comes by it shows a token, as everybody.
+	Ingress Ingress
 	// AnonymousAccess is setting api-anonymous-access: what the REST API does for callers without a
 	// token.
 	AnonymousAccess string
@@ -105,6 +113,55 @@ type Values struct {
 	// NodeSelector of the Pods of the manager and of the CSI sidecars; those of the driver are on
 	// every node. Pods that the manager makes follow setting system-managed-components-node-selector.
 	NodeSelector map[string]string
+}
+
+// Global is what a chart may share with others.
+type Global struct {
+	// Cattle is what Rancher sets.
+	Cattle Cattle
+}
+
+// Cattle is what Rancher sets.
+type Cattle struct {
+	// SystemDefaultRegistry takes the place of the registry in the names of all images, where
+	// privateRegistry.registryUrl is empty.
+	SystemDefaultRegistry string
+}
+
+// PrivateRegistry is a registry of one's own.
+type PrivateRegistry struct {
+	// RegistryUrl takes the place of the registry in the names of all images, such as
+	// registry.example:5000/mirror.
+	RegistryUrl string
+	// RegistrySecret names the secret for it, beside imagePullSecrets. It becomes setting
+	// registry-secret of a new installation.
+	RegistrySecret string
+	// CreateSecret makes that secret, of the user and the password; otherwise it must be there.
+	CreateSecret bool
+	// RegistryUser is the user's name.
+	RegistryUser string
+	// RegistryPasswd is the user's password.
+	RegistryPasswd string
+}
+
+// Ingress is a way to the REST API from outside of the cluster.
+type Ingress struct {
+	// Enabled makes Ingress longhorn-ingress.
+	Enabled bool
+	// IngressClassName is whose it is; empty: the cluster's default.
+	IngressClassName string
+	// Host is the name under which it is reached; empty: any.
+	Host string
+	// Path is which paths it passes on; the API does not expect a prefix.
+	Path string
+	// PathType says how path is compared: Prefix, Exact or ImplementationSpecific.
+	PathType string
+	// Tls has it answer by TLS, with the certificate of tlsSecret.
+	Tls bool
+	// TlsSecret names the secret with the certificate.
+	TlsSecret string
+	// Annotations are for its controller.
+	Annotations map[string]string
 }
 
 // Persistence is about the StorageClass longhorn.
@@ -188,6 +245,7 @@ func DefaultValues() Values {
 		PortForward:          true,
 		MutualTLS:            true,
 		NetworkPolicies:      true,
+		Ingress:              Ingress{Path: "/", PathType: "Prefix"},
 		AnonymousAccess:      "none",
 		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
 		DeployCSI:            true,
@@ -246,7 +304,7 @@ func renderFiles(v Values, which func(file string) bool) ([][]byte, error) {
 			continue
 		}
 		t, err := template.New(name).Option("missingkey=error").
-			Funcs(template.FuncMap{"quote": quote, "toJson": toJSON}).Parse(files[name])
+			Funcs(template.FuncMap{"quote": quote, "toJson": toJSON, "image": image}).Parse(files[name])
 		if err != nil {
 			return nil, fmt.Errorf("deploy: %w", err)
 		}
@@ -262,6 +320,23 @@ func renderFiles(v Values, which func(file string) bool) ([][]byte, error) {
 	}
 	return docs, nil
 }
+
+// image is the quoted name of an image, in the registry that the values name.
+func image(v Values, name string) string {
+	registry := v.PrivateRegistry.RegistryUrl
+	if registry == "" {
+		registry = v.Global.Cattle.SystemDefaultRegistry
+	}
+	if registry != "" {
+		name = strings.TrimSuffix(registry, "/") + "/" + host.ReplaceAllString(name, "")
+	}
+	return quote(name)
+}
+
+// Registry is a regular expression of the registry in an image's name, if it has one.
+const Registry = `^([^/]*[.:][^/]*|localhost)/`
+
+var host = regexp.MustCompile(Registry)
 
 // quote and toJSON are the functions of that name that charts have.
 func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -101,6 +101,7 @@ func generate(root string) (map[string][]byte, error) {
 	for name, text := range templates {
 		files["chart/templates/"+name] = []byte(chartTemplate(text))
 	}
+	files["chart/templates/_image.tpl"] = []byte(imageTemplate)
 	notes, err := os.ReadFile(filepath.Join(root, "deploy/NOTES.txt"))
 	if err != nil {
 		return nil, err
@@ -108,6 +109,20 @@ func generate(root string) (map[string][]byte, error) {
 	files["chart/templates/NOTES.txt"] = notes
 	return files, addValues(root, files)
 }
+
+// imageTemplate is function image of the templates, for the chart.
+const imageTemplate = `{{- define "image" }}
+{{- $values := index . 0 }}
+{{- $name := index . 1 }}
+{{- $registry := default $values.global.cattle.systemDefaultRegistry $values.privateRegistry.registryUrl }}
+{{- if $registry }}
+{{- $name = printf "%s/%s" (trimSuffix "/" $registry) (regexReplaceAll "` + deploy.Registry + `" $name "") }}
+{{- end }}
+{{- quote $name }}
+{{- end }}
+`
+
+var imageOf = regexp.MustCompile(`\{\{ image (\S+ \S+) \}\}`)
 
 var value = regexp.MustCompile(`\.Values(\.[A-Z][A-Za-z]*)+`)
 
@@ -128,6 +143,7 @@ func chartTemplate(text string) string {
 	text = value.ReplaceAllStringFunc(text, func(path string) string {
 		return ".Values" + segment.ReplaceAllStringFunc(strings.TrimPrefix(path, ".Values"), strings.ToLower)
 	})
+	text = imageOf.ReplaceAllString(text, `{{ include "image" (list $1) }}`)
 	docs := strings.Split(text, "\n---\n")
 	docs = slices.DeleteFunc(docs, func(d string) bool { return strings.Contains(d, "\nkind: Namespace\n") })
 	for i, d := range docs {
@@ -244,7 +260,13 @@ func limits(field string) map[string]any {
 		return map[string]any{"enum": []string{"Delete", "Retain"}}
 	case field == "VolumeBindingMode":
 		return map[string]any{"enum": []string{"Immediate", "WaitForFirstConsumer"}}
-	case field == "KubeletDir":
+	case field == "PathType":
+		return map[string]any{"enum": []string{"Prefix", "Exact", "ImplementationSpecific"}}
+	case field == "PrivateRegistry":
+		return needs("createSecret", "registryUrl", "registrySecret")
+	case field == "Ingress":
+		return needs("tls", "tlsSecret")
+	case field == "KubeletDir", field == "Path":
 		return map[string]any{"pattern": "^/"}
 	case field == "DefaultSettings":
 		return map[string]any{"properties": settings(), "additionalProperties": false}
@@ -252,6 +274,16 @@ func limits(field string) map[string]any {
 		return map[string]any{"minLength": 1}
 	}
 	return nil
+}
+
+// needs says that what is switched on has no effect without others.
+func needs(on string, others ...string) map[string]any {
+	there := map[string]any{}
+	for _, name := range others {
+		there[name] = map[string]any{"minLength": 1}
+	}
+	return map[string]any{"if": map[string]any{"properties": map[string]any{on: map[string]any{"const": true}}},
+		"then": map[string]any{"properties": there}}
 }
 
 // settings are those that a user may choose in defaultSettings, with their schema.

@@ -58,6 +58,8 @@ func TestLint(t *testing.T) {
 			{"--set", "imagePullPolicy=Always,imagePullSecrets={registry,other}", "--set", "storageCapacity=true",
 				"--set-json", `tolerations=[{"key":"storage","operator":"Exists"}]`, "--set", "nodeSelector.kind=storage",
 				"--set", "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.additionalLabels.release=x",
+				"--set", "ingress.enabled=true,ingress.tls=true,ingress.tlsSecret=x,ingress.host=s.example",
+				"--set", "privateRegistry.createSecret=true,privateRegistry.registryUrl=r,privateRegistry.registrySecret=s",
 				"--set", "managerArgs={--log-level,debug}", "--set", "defaultSettings.storage-network=kube-system/storage"},
 		} {
 			if _, err := helm(append([]string{"lint", "--strict", chart}, values...)...); err != nil {
