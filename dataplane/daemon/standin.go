@@ -86,16 +86,9 @@ func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.Cance
 	defer late.Stop()
 	ctx = metadata.AppendToOutgoingContext(ctx, "volume-name", p.cfg.VolumeName)
 	stream, err := c.StandIn(ctx, grpc.WaitForReady(true)) // it may be about to listen
-	var first, greeting *enginev1.StandInAnswer
+	var greeting *enginev1.StandInAnswer
 	if err == nil {
-		first, err = stream.Recv()
-	}
-	if err == nil {
-		err = stream.Send(&enginev1.StandInRequest{Proof: standInProof(p.cfg.Secret, first.Challenge),
-			Referred: address == p.cfg.StandInFor})
-	}
-	if err == nil {
-		greeting, err = stream.Recv()
+		greeting, err = p.askToStandIn(stream, address)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("stand-in: the engine at %s does not answer as it should: %w", address, err)

@@ -2,9 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -29,14 +26,6 @@ import (
 const standInRequests = 64
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// standInProof shows that whoever sends it knows the volume's secret.
-func standInProof(secret, challenge []byte) []byte {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte("ankole stand-in "))
-	h.Write(challenge)
-	return h.Sum(nil)
-}
 
 // standIns are the stand-ins of an engine process: one at a time. A request of an earlier one must
 // not land after a later one was greeted: it may have been sent again, answered, and followed by
@@ -105,21 +94,21 @@ func (s *service) StandIn(stream standInStream) error {
 	if s.p.cfg.StandInFor != "" {
 		return status.Error(codes.FailedPrecondition, errStandIn.Error())
 	}
-	proof, err := s.p.admitStandIn(stream)
+	hello, err := s.p.admitStandIn(stream)
 	if err != nil {
 		return err
 	}
-	if !proof.Referred {
-		return s.p.serveStandIn(stream) // it knows no other address, or there is none
+	if !hello.referred {
+		return s.p.serveStandIn(stream, hello) // it knows no other address, or there is none
 	}
 	address, err := s.p.dataAddress()
 	switch {
 	case err != nil:
 		return status.Error(codes.Unavailable, err.Error())
 	case address != "":
-		return stream.Send(&enginev1.StandInAnswer{DataAddress: address})
+		return s.p.sendProved(stream, hello, &enginev1.StandInAnswer{DataAddress: address})
 	}
-	return s.p.serveStandIn(stream)
+	return s.p.serveStandIn(stream, hello)
 }
 
 // standInService serves stand-ins, and nothing else, on the storage network.
@@ -130,10 +119,11 @@ type standInService struct {
 
 // StandIn implements enginev1.EngineServer.
 func (s *standInService) StandIn(stream standInStream) error {
-	if _, err := s.p.admitStandIn(stream); err != nil {
+	hello, err := s.p.admitStandIn(stream)
+	if err != nil {
 		return err
 	}
-	return s.p.serveStandIn(stream)
+	return s.p.serveStandIn(stream, hello)
 }
 
 // dataAddress is where stand-ins bring their requests, on the storage network; "" if the volume has
@@ -169,7 +159,7 @@ func (p *engineProcess) endDataServer(end func(*server)) {
 }
 
 // serveStandIn greets a caller that was let in, and carries its requests out.
-func (p *engineProcess) serveStandIn(stream standInStream) error {
+func (p *engineProcess) serveStandIn(stream standInStream, hello *standInHello) error {
 	l := p.current()
 	if l == nil {
 		return status.Error(codes.Unavailable, errBetween.Error())
@@ -187,28 +177,12 @@ func (p *engineProcess) serveStandIn(stream standInStream) error {
 		return errReplacedStandIn
 	}
 	v, _ := p.state.get()
-	if err := stream.Send(&enginev1.StandInAnswer{Epoch: int64(v.engine.Epoch), Follows: int64(l.follows),
-		Size: v.engine.Size, Epochs: l.epochs}); err != nil {
+	err = p.sendProved(stream, hello, &enginev1.StandInAnswer{Epoch: int64(v.engine.Epoch), Follows: int64(l.follows),
+		Size: v.engine.Size, Epochs: l.epochs})
+	if err != nil {
 		return err
 	}
 	return call.serve(stream, l)
-}
-
-// admitStandIn lets in who knows the volume's secret, and returns the message that proves it.
-func (p *engineProcess) admitStandIn(stream standInStream) (*enginev1.StandInRequest, error) {
-	challenge := make([]byte, sha256.Size)
-	_, _ = rand.Read(challenge) // never fails: the runtime aborts instead
-	if err := stream.Send(&enginev1.StandInAnswer{Challenge: challenge}); err != nil {
-		return nil, err
-	}
-	m, err := stream.Recv()
-	if err != nil {
-		return nil, err
-	}
-	if !hmac.Equal(m.Proof, standInProof(p.cfg.Secret, challenge)) {
-		return nil, status.Error(codes.Unauthenticated, "the proof does not fit the secret of this volume")
-	}
-	return m, nil
 }
 
 var errReplacedStandIn = status.Error(codes.Aborted, "another process stands in for this engine now")

@@ -15,21 +15,20 @@ import (
 	waits "ankole.storage/test/wait"
 )
 
-// greeter is an engine that greets a stand-in, after it has called before.
+// greeter is an engine of volume u and secret s that greets a stand-in, after it has called before.
 type greeter struct {
 	enginev1.UnimplementedEngineServer
 	before func()
 }
 
 func (g *greeter) StandIn(stream standInStream) error {
-	if err := stream.Send(&enginev1.StandInAnswer{Challenge: []byte("c")}); err != nil {
-		return err
-	}
-	if _, err := stream.Recv(); err != nil {
+	p := &engineProcess{cfg: EngineConfig{VolumeUUID: "u", Secret: []byte("s")}}
+	hello, err := p.admitStandIn(stream)
+	if err != nil {
 		return err
 	}
 	g.before()
-	_ = stream.Send(&enginev1.StandInAnswer{Epoch: 5, Follows: 4, Size: 1 << 20}) // it may have left
+	_ = p.sendProved(stream, hello, &enginev1.StandInAnswer{Epoch: 5, Follows: 4, Size: 1 << 20}) // it may have left
 	<-stream.Context().Done()
 	return nil
 }

@@ -2948,7 +2948,8 @@ func (x *VersionResponse) GetDataFormatMinVersion() int64 {
 
 type StandInRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Proof is HMAC-SHA256 of the challenge with the volume's secret; in the first message.
+	// Proof that the caller knows the volume's secret, over the challenge and all of the first message, in which it is. See
+	// docs/migration.md.
 	Proof []byte `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
 	// Id comes back in the answer.
 	Id uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
@@ -2964,7 +2965,10 @@ type StandInRequest struct {
 	// Referred, in the first message: the caller goes to data_address if the answer has one.
 	Referred bool `protobuf:"varint,10,opt,name=referred,proto3" json:"referred,omitempty"`
 	// Trim: the write of zeroes may be a discard; the frontend cannot tell.
-	Trim          bool `protobuf:"varint,11,opt,name=trim,proto3" json:"trim,omitempty"`
+	Trim bool `protobuf:"varint,11,opt,name=trim,proto3" json:"trim,omitempty"`
+	// Nonce, 32 random bytes, and the "ip:port" to which the caller has connected; in the first message.
+	Nonce         []byte `protobuf:"bytes,12,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Address       string `protobuf:"bytes,13,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3076,6 +3080,20 @@ func (x *StandInRequest) GetTrim() bool {
 	return false
 }
 
+func (x *StandInRequest) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *StandInRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 type StandInAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Challenge, 32 random bytes, in the first message.
@@ -3094,7 +3112,10 @@ type StandInAnswer struct {
 	DataAddress string `protobuf:"bytes,9,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
 	// Epochs, in the second message: those of engines that served the volume through the block device that the engine has
 	// taken over, or not at all, the newest last. A device of one of them goes on too.
-	Epochs        []uint64 `protobuf:"varint,10,rep,packed,name=epochs,proto3" json:"epochs,omitempty"`
+	Epochs []uint64 `protobuf:"varint,10,rep,packed,name=epochs,proto3" json:"epochs,omitempty"`
+	// Proof, in the second message, that the engine knows the volume's secret, over the challenge, the caller's first message and
+	// all of this one.
+	Proof         []byte `protobuf:"bytes,11,opt,name=proof,proto3" json:"proof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3195,6 +3216,13 @@ func (x *StandInAnswer) GetDataAddress() string {
 func (x *StandInAnswer) GetEpochs() []uint64 {
 	if x != nil {
 		return x.Epochs
+	}
+	return nil
+}
+
+func (x *StandInAnswer) GetProof() []byte {
+	if x != nil {
+		return x.Proof
 	}
 	return nil
 }
@@ -3467,7 +3495,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x16controller_api_version\x18\x06 \x01(\x03R\x14controllerApiVersion\x12;\n" +
 	"\x1acontroller_api_min_version\x18\a \x01(\x03R\x17controllerApiMinVersion\x12.\n" +
 	"\x13data_format_version\x18\b \x01(\x03R\x11dataFormatVersion\x125\n" +
-	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\x82\x02\n" +
+	"\x17data_format_min_version\x18\t \x01(\x03R\x14dataFormatMinVersion\"\xb2\x02\n" +
 	"\x0eStandInRequest\x12\x14\n" +
 	"\x05proof\x18\x01 \x01(\fR\x05proof\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x12\n" +
@@ -3480,7 +3508,9 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\bchecksum\x18\t \x01(\aR\bchecksum\x12\x1a\n" +
 	"\breferred\x18\n" +
 	" \x01(\bR\breferred\x12\x12\n" +
-	"\x04trim\x18\v \x01(\bR\x04trim\"\x80\x02\n" +
+	"\x04trim\x18\v \x01(\bR\x04trim\x12\x14\n" +
+	"\x05nonce\x18\f \x01(\fR\x05nonce\x12\x18\n" +
+	"\aaddress\x18\r \x01(\tR\aaddress\"\x96\x02\n" +
 	"\rStandInAnswer\x12\x1c\n" +
 	"\tchallenge\x18\x01 \x01(\fR\tchallenge\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
@@ -3492,7 +3522,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\bchecksum\x18\b \x01(\aR\bchecksum\x12!\n" +
 	"\fdata_address\x18\t \x01(\tR\vdataAddress\x12\x16\n" +
 	"\x06epochs\x18\n" +
-	" \x03(\x04R\x06epochs*D\n" +
+	" \x03(\x04R\x06epochs\x12\x14\n" +
+	"\x05proof\x18\v \x01(\fR\x05proof*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +

@@ -109,10 +109,10 @@ type EngineClient interface {
 	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
 	SnapshotCloneCancel(ctx context.Context, in *SnapshotCloneCancelRequest, opts ...grpc.CallOption) (*State, error)
 	// StandIn carries out requests of users on another node, for the process that offers the volume there while it migrates. The
-	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting; then come requests, and
-	// answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one has asked for is done.
-	// UNAUTHENTICATED: wrong proof. UNAVAILABLE: the engine does not serve the volume, or not any more; what was not answered may be
-	// sent again to the engine that follows. See docs/migration.md.
+	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting with its own proof;
+	// then come requests, and answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one
+	// has asked for is done. UNAUTHENTICATED: wrong proof, or one for another process. UNAVAILABLE: the engine does not serve the
+	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/migration.md.
 	StandIn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StandInRequest, StandInAnswer], error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
@@ -446,10 +446,10 @@ type EngineServer interface {
 	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
 	SnapshotCloneCancel(context.Context, *SnapshotCloneCancelRequest) (*State, error)
 	// StandIn carries out requests of users on another node, for the process that offers the volume there while it migrates. The
-	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting; then come requests, and
-	// answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one has asked for is done.
-	// UNAUTHENTICATED: wrong proof. UNAVAILABLE: the engine does not serve the volume, or not any more; what was not answered may be
-	// sent again to the engine that follows. See docs/migration.md.
+	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting with its own proof;
+	// then come requests, and answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one
+	// has asked for is done. UNAUTHENTICATED: wrong proof, or one for another process. UNAVAILABLE: the engine does not serve the
+	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/migration.md.
 	StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
