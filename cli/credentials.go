@@ -30,6 +30,9 @@ func (c credentials) source() (client.Tokens, error) {
 	if token := os.Getenv(EnvToken); token != "" {
 		return client.Token(token), nil
 	}
+	if path := os.Getenv(EnvTokenFile); path != "" {
+		return client.TokenFile(path), nil
+	}
 	return nil, nil
 }
 

@@ -105,4 +105,17 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	golden(t, "errors-of-credentials", refused.String())
+	t.Setenv(EnvToken, "")
+	t.Setenv(EnvTokenFile, in("@none"))
+	if r := b.run("volume", "list"); r.status != exitError || !strings.Contains(r.err, in("@none")) {
+		t.Errorf("a file that is not there: status %d\n%s%s", r.status, r.out, r.err)
+	}
+	t.Setenv(EnvTokenFile, in("@token"))
+	if r := b.run("volume", "list"); r.status != exitOK {
+		t.Errorf("the file that is named: status %d\n%s%s", r.status, r.out, r.err)
+	}
+	t.Setenv(EnvToken, "wrong")
+	if r := b.run("volume", "list"); r.status != exitError {
+		t.Errorf("a token comes before a file that is named: status %d\n%s", r.status, r.out)
+	}
 }

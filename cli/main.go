@@ -37,6 +37,8 @@ const (
 	// EnvToken holds the bearer token, which is no flag's value: arguments are visible to other
 	// users.
 	EnvToken = "ANKOLE_TOKEN"
+	// EnvTokenFile names a file with the token, where neither that nor a flag gives one.
+	EnvTokenFile = "ANKOLE_TOKEN_FILE"
 )
 
 // completionTimeout bounds what a press of the tabulator key may cost.
@@ -124,7 +126,8 @@ func (a *app) root() *cobra.Command {
 		Long: `Replicated block storage for Kubernetes.
 
 The command talks to a cluster's API: ` + client.DefaultServer + ` unless --server or ` + EnvServer + ` say otherwise.
-Where a Kubernetes token is needed, it is that of --token-file, of --kubeconfig, or in ` + EnvToken + `.
+Where a Kubernetes token is needed, it is that of --token-file, of --kubeconfig, in ` + EnvToken + `,
+or in the file that ` + EnvTokenFile + ` names.
 With --port-forward it goes through the Kubernetes API server instead, with the user's kubeconfig; so it does
 by itself as kubectl plugin: put it on the PATH as kubectl-ankole, and type kubectl ankole.`,
 		SilenceErrors: true,
@@ -286,8 +289,9 @@ func (a *app) explain(err error) error {
 			"no answer from %s (%w)\nstart a cluster with: ankole standalone, or name another one with --server or %s",
 			a.server, err, EnvServer)
 	case client.IsUnauthenticated(err):
-		return fmt.Errorf("%w\nsend a token: set %s, or give --token-file or --kubeconfig; make one with: "+
-			"kubectl -n longhorn-system create token ACCOUNT", err, EnvToken)
+		return fmt.Errorf("%w\nsend a token: set %s or %s, or give --token-file or --kubeconfig; make one with: "+
+			"kubectl -n longhorn-system create token ACCOUNT; a standalone cluster has one in its folder, file rest-token",
+			err, EnvToken, EnvTokenFile)
 	}
 	return err
 }
