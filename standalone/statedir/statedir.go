@@ -60,6 +60,9 @@ func Open(path string) (*Dir, error) {
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
+	if err := ours(abs); err != nil {
+		return nil, err
+	}
 	f, holder, err := Lock(abs)
 	if errors.Is(err, ErrInUse) {
 		pid := "unknown"
@@ -74,6 +77,27 @@ func Open(path string) (*Dir, error) {
 		return nil, fmt.Errorf("state folder: %w (choose another with --dir)", err)
 	}
 	return &Dir{path: abs, lock: f}, nil
+}
+
+// ours refuses a folder of root that somebody else can enter or change: it holds keys, and
+// directories of replicas. One of another user is that user's business.
+func ours(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if st.Uid != 0 {
+		return fmt.Errorf("state folder %s belongs to user %d, who could change what root runs from it: chown root %[1]s, "+
+			"or choose another folder with --dir", dir, st.Uid)
+	}
+	if mode := st.Mode & 0o777; mode&0o077 != 0 {
+		return fmt.Errorf("state folder %s is open to others (mode %03o): chmod 700 %[1]s, or choose another folder with --dir",
+			dir, mode)
+	}
+	return nil
 }
 
 // Lock locks a folder for this process, and notes the process in it. The kernel drops the lock when

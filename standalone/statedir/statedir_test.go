@@ -8,10 +8,58 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"ankole.storage/test/lack"
 )
 
-func TestOnlyOne(t *testing.T) {
+// folder is one that nobody else enters.
+func folder(t *testing.T) string {
+	t.Helper()
 	path := t.TempDir()
+	if err := os.Chmod(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestNobodyElseEnters: root keeps nothing in a folder that others can enter, or whose owner can
+// change what is in it.
+func TestNobodyElseEnters(t *testing.T) {
+	if os.Geteuid() != 0 {
+		lack.Less(t, "only root is asked for this")
+		return
+	}
+	for _, c := range []struct {
+		mode os.FileMode
+		uid  int
+		good bool
+		tell string
+	}{
+		{0o700, 0, true, ""}, {0o755, 0, false, "chmod 700"}, {0o710, 0, false, "chmod 700"}, {0o701, 0, false, "chmod 700"},
+		{0o702, 0, false, "chmod 700"}, {0o777 | os.ModeSticky, 0, false, "chmod 700"}, {0o700, 65534, false, "chown root"},
+	} {
+		path := t.TempDir()
+		if err := errors.Join(os.Chown(path, c.uid, -1), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(path)
+		switch {
+		case c.good && err != nil:
+			t.Errorf("mode %v of %d: %v", c.mode, c.uid, err)
+		case !c.good && (err == nil || !strings.Contains(err.Error(), c.tell) || !strings.Contains(err.Error(), "--dir")):
+			t.Errorf("mode %v of %d: %v, want it refused with %q", c.mode, c.uid, err, c.tell)
+		}
+		if err != nil {
+			continue
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOnlyOne(t *testing.T) {
+	path := folder(t)
 	d, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +89,7 @@ func TestOnlyOne(t *testing.T) {
 
 // TestHolder: whoever finds a folder locked is told by whom, also before that one has noted itself.
 func TestHolder(t *testing.T) {
-	dir := t.TempDir()
+	dir := folder(t)
 	f, _, err := Lock(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +110,7 @@ func TestHolder(t *testing.T) {
 }
 
 func TestPortsAreKept(t *testing.T) {
-	path := t.TempDir()
+	path := folder(t)
 	d, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
