@@ -65,6 +65,9 @@ type Options struct {
 	Images  string // directory of images, default those made of the built programs
 	// PodNetworks are the names (namespace/name) of further networks for Pods that ask for one.
 	PodNetworks []string
+	// Plaintext has the managers make no certificate, as outside of clusters of root: for instance
+	// managers that know none, and tests of a certificate that comes later.
+	Plaintext bool
 	// NodeGrace without heartbeat until a node is NotReady; default 20 s.
 	NodeGrace time.Duration
 	// StopGrace bounds Pod termination at stop; default 10 s.
@@ -88,11 +91,13 @@ type Node struct {
 
 // Info is what the program says when it is ready.
 type Info struct {
-	PID            int     `json:"pid"`
-	Dir            string  `json:"dir"`
-	Kubeconfig     string  `json:"kubeconfig"`
-	KubeAPI        string  `json:"kubeAPI"`
-	API            string  `json:"api"`
+	PID        int    `json:"pid"`
+	Dir        string `json:"dir"`
+	Kubeconfig string `json:"kubeconfig"`
+	KubeAPI    string `json:"kubeAPI"`
+	API        string `json:"api"`
+	// TokenFile has the token for the REST API; empty without a manager.
+	TokenFile      string  `json:"tokenFile"`
 	Nodes          []Node  `json:"nodes"`
 	StartupSeconds float64 `json:"startupSeconds"`
 }
@@ -214,6 +219,9 @@ func (o *Options) arguments(dir string) []string {
 	}
 	if !o.Manager {
 		args = append(args, "--no-manager")
+	}
+	if o.Plaintext {
+		args = append(args, "--manager-arg=--mutual-tls=false")
 	}
 	if o.Images != "" {
 		args = append(args, "--images", o.Images)

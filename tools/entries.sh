@@ -136,7 +136,7 @@ try_clean() {
 steps() {
 	without='^$'
 	command -v kubectl >/dev/null || [ -n "$ci" ] || without='^kubectl '
-	sed -n '/^## First steps/,/^And on the day/s/^    //p' README.md | sed -e "s|\$PWD/.ankole|$work/cluster|" -e "s|127.0.0.1:9500|127.0.0.1:$port|" \
+	sed -n '/^## First steps/,/^And on the day/s/^    //p' README.md | sed -e "s|\$PWD/.ankole|$work/cluster|g" -e "s|127.0.0.1:9500|127.0.0.1:$port|" \
 		-e 's|^\(ankole .* watch [^#]*\)|timeout --preserve-status -s INT 3 \1|' -e 's|^\(ankole .* delete [^#]*\)|\1--yes |' | grep -v "$without"
 }
 

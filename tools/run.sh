@@ -15,6 +15,7 @@ set -eu
 demo=${DEMO:-1}
 dir=${DIR:-$root/.ankole}
 port=${API_PORT:-9500}
+export ANKOLE_TOKEN_FILE=$dir/rest-token
 cluster=
 show=
 work=
@@ -93,10 +94,11 @@ main() {
 	fi
 	cat <<END
 The cluster is up. In another terminal:
-  export PATH=$bin:\$PATH KUBECONFIG=$dir/kubeconfig
+  export PATH=$bin:\$PATH KUBECONFIG=$dir/kubeconfig ANKOLE_TOKEN_FILE=$dir/rest-token
 What the five proposals promised, shown on this cluster in two minutes:
   ankole$([ "$port" = 9500 ] || echo " --server http://127.0.0.1:$port") demo proposals
-REST API http://127.0.0.1:$port/v1, state in $dir. Ctrl-C stops everything; the volumes' data stays.
+REST API: curl -H @$dir/rest-header http://127.0.0.1:$port/v1
+State in $dir. Ctrl-C stops everything; the volumes' data stays.
 END
 	wait "$cluster"
 	exit

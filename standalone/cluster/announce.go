@@ -43,7 +43,8 @@ type Ready struct {
 	Dir            string  `json:"dir"`
 	Kubeconfig     string  `json:"kubeconfig"`
 	KubeAPI        string  `json:"kubeAPI"`
-	API            string  `json:"api"` // empty without a manager
+	API            string  `json:"api"`       // empty without a manager
+	TokenFile      string  `json:"tokenFile"` // has the token for it; empty without a manager
 	Nodes          []Node  `json:"nodes"`
 	StartupSeconds float64 `json:"startupSeconds"`
 }
@@ -65,6 +66,7 @@ func (c *Cluster) announce() error {
 	}
 	if c.manager {
 		r.API = "http://" + net.JoinHostPort(host, strconv.Itoa(c.cfg.APIPort))
+		r.TokenFile = c.dir.Path(tokenFile)
 	}
 	for k := 1; k <= c.cfg.Nodes; k++ {
 		r.Nodes = append(r.Nodes, Node{
@@ -86,10 +88,20 @@ func (c *Cluster) announce() error {
 		_, err := c.out.w.Write(data)
 		return err
 	}
+	c.tell(&r)
+	return nil
+}
+
+// tell shows a person what there is, and how to begin.
+func (c *Cluster) tell(r *Ready) {
 	c.out.line("ready in %.1f s", r.StartupSeconds)
 	c.out.line("")
 	if r.API != "" {
-		c.out.line("  REST API     %s/v1  (open to every program on this machine; setting api-anonymous-access)", r.API)
+		who := "open to every program on this machine"
+		if guarded() {
+			who = "asks for the token in " + r.TokenFile
+		}
+		c.out.line("  REST API     %s/v1  (%s; setting api-anonymous-access)", r.API, who)
 	}
 	c.out.line("  Kubernetes   %s", r.KubeAPI)
 	c.out.line("  kubeconfig   %s", r.Kubeconfig)
@@ -99,8 +111,9 @@ func (c *Cluster) announce() error {
 	c.out.line("  export KUBECONFIG=%s", r.Kubeconfig)
 	c.out.line("  kubectl get nodes,pods -A")
 	if r.API != "" {
+		c.out.line("  export ANKOLE_TOKEN_FILE=%s", r.TokenFile)
 		c.out.line("  ankole volume create demo --size 1Gi --replicas 3")
+		c.out.line("  curl -H @%s %s/v1/volumes", c.dir.Path(headerFile), r.API)
 	}
 	c.out.line("Stop with Ctrl-C.")
-	return nil
 }

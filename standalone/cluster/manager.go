@@ -50,12 +50,18 @@ func (c *Cluster) startManager(ctx context.Context) error {
 		c.cfg.ManagerImage, c.cfg.EngineImage, c.cfg.InstanceManagerImage
 	values.WebhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(c.ports.webhook))
 	values.ManagerArgs = c.cfg.ManagerArgs
-	values.AnonymousAccess, values.DefaultSettings = anonymousAccess, defaultSettings
-	values.DeployCSI, values.PortForward, values.MutualTLS, values.NetworkPolicies = false, false, false, false
+	var err error
+	if values.DefaultSettings, err = c.defaults(ctx, values.Namespace); err != nil {
+		return err
+	}
+	values.DeployCSI, values.PortForward, values.NetworkPolicies = false, false, false
+	values.AnonymousAccess, values.MutualTLS = anonymousAccess(), guarded()
 	if err := c.apply(ctx, values); err != nil {
 		return err
 	}
-	var err error
+	if err := c.makeToken(ctx, values.Namespace); err != nil {
+		return err
+	}
 	if c.pods, err = watchManagers(c.watches, c, values.Namespace); err != nil {
 		return err
 	}

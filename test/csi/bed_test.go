@@ -58,7 +58,7 @@ func newBed(t *testing.T) *bed {
 	}
 	b := &bed{Cluster: testcluster.Start(t, testcluster.Options{Manager: true})}
 	var err error
-	if b.rest, err = restclient.New(strings.TrimSuffix(b.API, "/v1"), ""); err != nil {
+	if b.rest, err = b.REST(); err != nil {
 		t.Fatal(err)
 	}
 	// Not t.TempDir: the path of a socket has 107 bytes.
@@ -122,7 +122,8 @@ func (b *bed) start(t *testing.T, k int, stopAt string) *driver {
 	}
 	d := &driver{bed: b, node: node.Name, socket: filepath.Join(b.dir, node.Name+".sock"), output: &bytes.Buffer{},
 		ended: make(chan struct{})}
-	d.cmd = exec.Command(path, "--node-id", node.Name, "--manager-url", b.API, "--endpoint", d.socket)
+	d.cmd = exec.Command(path, "--node-id", node.Name, "--manager-url", b.API, "--token-file", b.TokenFile,
+		"--endpoint", d.socket)
 	d.cmd.Env = append(os.Environ(), hostpath.Variable+"="+string(mounts), "ANKOLE_CSI_STOP_AT="+stopAt)
 	d.cmd.Stdout, d.cmd.Stderr = d.output, d.output
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -58,7 +58,7 @@ func badInput(t *testing.T, c *cluster) {
 		{"read-only setting", "PUT", "/settings/current-longhorn-version", `{"value":"9"}`, "read-only"},
 	} {
 		t.Run(r.name, func(t *testing.T) {
-			status, body := call(t, r.method, base+r.path, strings.NewReader(r.body))
+			status, body := c.call(t, r.method, base+r.path, strings.NewReader(r.body))
 			if status < 400 {
 				t.Fatalf("accepted with %d: %s", status, body)
 			}
@@ -68,7 +68,7 @@ func badInput(t *testing.T, c *cluster) {
 		})
 	}
 	t.Run("100 MB body", func(t *testing.T) {
-		status, body := call(t, "POST", base+"/volumes", io.LimitReader(zeroes{}, 100<<20))
+		status, body := c.call(t, "POST", base+"/volumes", io.LimitReader(zeroes{}, 100<<20))
 		if status < 400 {
 			t.Errorf("accepted with %d: %.200s", status, body)
 		}
@@ -128,10 +128,14 @@ func (zeroes) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func call(t *testing.T, method, url string, body io.Reader) (int, string) {
+// call sends a request with the token of an administrator.
+func (c *cluster) call(t *testing.T, method, url string, body io.Reader) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, url, body)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Authorize(req); err != nil {
 		t.Fatal(err)
 	}
 	res, err := http.DefaultClient.Do(req)

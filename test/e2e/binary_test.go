@@ -32,7 +32,7 @@ func TestC3(t *testing.T) {
 	images := t.TempDir()
 	makeImage(t, images, "ankole-instance-manager-dev", filepath.Join(frozen, "instance-manager"), "instance-manager")
 	c := &cluster{Cluster: testcluster.Start(t,
-		testcluster.Options{Manager: true, Images: images, NodeGrace: nodeGrace}), t: t}
+		testcluster.Options{Manager: true, Plaintext: true, Images: images, NodeGrace: nodeGrace}), t: t}
 	c.connect()
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -18,7 +18,7 @@ import (
 func (c *cluster) ankole(t *testing.T, args ...string) (status int, out, err string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status = cli.Main(append([]string{"--server", strings.TrimSuffix(c.API, "/v1")}, args...), strings.NewReader(""),
+	status = cli.Main(append([]string{"--server", c.API, "--token-file", c.TokenFile}, args...), strings.NewReader(""),
 		&stdout, &stderr)
 	return status, stdout.String(), stderr.String()
 }
@@ -26,8 +26,7 @@ func (c *cluster) ankole(t *testing.T, args ...string) (status int, out, err str
 // TestCommandLine is what a user does first, in the user's words: the demonstration, again after a
 // restart of everything, and the life of a volume of one's own.
 func TestCommandLine(t *testing.T) {
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
-		Args: []string{"--manager-arg=--mutual-tls"}})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace})
 	demo := func(t *testing.T, wanted ...string) {
 		t.Helper()
 		status, out, stderr := c.ankole(t, "demo")
@@ -44,6 +43,7 @@ func TestCommandLine(t *testing.T) {
 	t.Run("no warning", func(t *testing.T) { quietStart(t, c) })
 	t.Run("demonstration", func(t *testing.T) { demo(t, "Creating volume demo", "Writing a tree of files") })
 	t.Run("nobody is answered in plaintext", func(t *testing.T) { c.answersNobodyInPlaintext(t) })
+	t.Run("strangers get nothing", func(t *testing.T) { c.strangerGetsNothing(t, "demo") })
 	t.Run("demonstration after a restart", func(t *testing.T) {
 		c.Stop(t)
 		c.Restart(t)

@@ -75,7 +75,7 @@ func startWith(t *testing.T, o testcluster.Options) *cluster {
 func (c *cluster) connect() {
 	c.t.Helper()
 	var err error
-	if c.rest, err = restclient.New(strings.TrimSuffix(c.API, "/v1"), ""); err != nil {
+	if c.rest, err = c.REST(); err != nil {
 		c.t.Fatal(err)
 	}
 	s := runtime.NewScheme()

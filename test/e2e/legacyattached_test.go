@@ -137,16 +137,15 @@ func (u *attachedUpgrade) undisturbed() {
 // oldField (A12): the API shows what an older instance manager has in its one field.
 func (u *attachedUpgrade) oldField(t *testing.T) {
 	name, _ := u.legacyName(u.home, longhorn.InstanceManagerTypeEngine)
-	answer, err := http.Get(u.API + "/v1/instancemanagers/" + name)
-	if err != nil {
-		t.Fatal(err)
+	status, text := u.call(t, http.MethodGet, u.API+"/v1/instancemanagers/"+name, nil)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
 	}
-	defer answer.Body.Close()
 	var shown struct {
 		ManagerType, CurrentState                    string
 		Instances, InstanceEngines, InstanceReplicas map[string]any
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&shown); err != nil {
+	if err := json.Unmarshal([]byte(text), &shown); err != nil {
 		t.Fatal(err)
 	}
 	engine := u.engineOf(volumeA5).Name

@@ -67,7 +67,7 @@ func startOlder(t *testing.T, without bool) *older {
 	if without {
 		makeManagerWithout(t, images)
 	}
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: images,
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Plaintext: true, Images: images,
 		Args: []string{"--node-cpu", nodeCPUs}})
 	ks := kubernetesOf(t, c)
 	c.managersRun()

@@ -320,7 +320,7 @@ func (l *localityTest) scenarioD8(t *testing.T) {
 	l.remove(later.name)
 	refused := func(path, body string) {
 		t.Helper()
-		status, text := call(t, "POST", l.API+"/v1/volumes"+path, strings.NewReader(body))
+		status, text := l.call(t, "POST", l.API+"/v1/volumes"+path, strings.NewReader(body))
 		if status != 500 || !strings.Contains(text, "invalid data locality mode") {
 			t.Errorf("REST, %s%s: %d %s", path, body, status, text)
 		}

@@ -31,7 +31,7 @@ import (
 // Each makes its own volumes and can run alone.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Plaintext: true,
 		Args: []string{"--node-cpu", nodeCPUs}, PodNetworks: storageNetworks})
 	c.managersRun() // each scenario finds the cluster as the ones before it leave it
 	orphans := &orphanTest{}

@@ -15,7 +15,7 @@ import (
 // act sends an action of a volume and decodes its answer.
 func (c *cluster) act(volume, action, body string, into any) {
 	c.t.Helper()
-	status, text := call(c.t, "POST", strings.TrimSuffix(c.API, "/v1")+"/v1/volumes/"+volume+"?action="+action,
+	status, text := c.call(c.t, "POST", strings.TrimSuffix(c.API, "/v1")+"/v1/volumes/"+volume+"?action="+action,
 		strings.NewReader(body))
 	if status != 200 {
 		c.t.Fatalf("%s %s of %s: %d %s", action, body, volume, status, text)
@@ -187,7 +187,7 @@ func objectsByREST(t *testing.T, c *cluster) {
 		{"DELETE", "/backuptargets/second", "", 200, ""},
 		{"GET", "/backuptargets/second", "", 404, "not found"},
 	} {
-		status, text := call(t, r.method, base+r.path, strings.NewReader(r.body))
+		status, text := c.call(t, r.method, base+r.path, strings.NewReader(r.body))
 		if status != r.status || !strings.Contains(text, r.want) {
 			t.Errorf("%s %s: %d %s, want %d with %q", r.method, r.body, status, text, r.status, r.want)
 		}
