@@ -65,8 +65,8 @@ type Options struct {
 	Images  string // directory of images, default those made of the built programs
 	// PodNetworks are the names (namespace/name) of further networks for Pods that ask for one.
 	PodNetworks []string
-	// Plaintext has the managers make no certificate, as outside of clusters of root: for instance
-	// managers that know none, and tests of a certificate that comes later.
+	// Plaintext has the managers make no certificate: for instance managers that know none, and tests
+	// of a certificate that comes later.
 	Plaintext bool
 	// NodeGrace without heartbeat until a node is NotReady; default 20 s.
 	NodeGrace time.Duration

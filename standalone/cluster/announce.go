@@ -97,11 +97,7 @@ func (c *Cluster) tell(r *Ready) {
 	c.out.line("ready in %.1f s", r.StartupSeconds)
 	c.out.line("")
 	if r.API != "" {
-		who := "open to every program on this machine"
-		if guarded() {
-			who = "asks for the token in " + r.TokenFile
-		}
-		c.out.line("  REST API     %s/v1  (%s; setting api-anonymous-access)", r.API, who)
+		c.out.line("  REST API     %s/v1  (asks for the token in %s; setting api-anonymous-access)", r.API, r.TokenFile)
 	}
 	c.out.line("  Kubernetes   %s", r.KubeAPI)
 	c.out.line("  kubeconfig   %s", r.Kubeconfig)

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"os"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,19 +17,9 @@ import (
 // then no volume could be placed.
 var defaultSettings = map[string]string{"storage-minimal-available-percentage": "5"}
 
-// guarded says whether the cluster is guarded from other users of the machine as a real one is from
-// the network. One of root is: it has what they have not. One of any other user can do no more than
-// that user, whose programs are kept from nothing.
-func guarded() bool { return os.Geteuid() == 0 }
-
-// anonymousAccess of a standalone cluster: what callers without a token may do. Pages of other
-// sites in a browser here may do nothing: see docs/authentication.md.
-func anonymousAccess() string {
-	if guarded() {
-		return "none"
-	}
-	return "all"
-}
+// anonymousAccess of a standalone cluster: what callers without a token may do. Loopback is open to
+// every user of the machine, who through a cluster could do what its owner can.
+const anonymousAccess = "none"
 
 // defaults are the settings for ConfigMap longhorn-default-setting, but for anonymousAccess. Those
 // of a cluster that is there stay as it was made with, or go, where anonymous access becomes
@@ -49,7 +38,7 @@ func (c *Cluster) defaults(ctx context.Context, namespace string) (map[string]st
 	if err != nil {
 		return nil, fmt.Errorf("ConfigMap %s: %w", name, err)
 	}
-	if there[anonymous] != anonymousAccess() {
+	if there[anonymous] != anonymousAccess {
 		return nil, nil
 	}
 	delete(there, anonymous)

@@ -55,7 +55,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 		return err
 	}
 	values.DeployCSI, values.PortForward, values.NetworkPolicies = false, false, false
-	values.AnonymousAccess, values.MutualTLS = anonymousAccess(), guarded()
+	values.AnonymousAccess = anonymousAccess
 	if err := c.apply(ctx, values); err != nil {
 		return err
 	}

@@ -79,19 +79,16 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path: abs, lock: f}, nil
 }
 
-// ours refuses a folder of root that somebody else can enter or change: it holds keys, and
-// directories of replicas. One of another user is that user's business.
+// ours refuses a folder that somebody else can enter or change: it holds keys, and directories of
+// replicas.
 func ours(dir string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
 	var st syscall.Stat_t
 	if err := syscall.Stat(dir, &st); err != nil {
 		return fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	if st.Uid != 0 {
-		return fmt.Errorf("state folder %s belongs to user %d, who could change what root runs from it: chown root %[1]s, "+
-			"or choose another folder with --dir", dir, st.Uid)
+	if me := os.Geteuid(); int(st.Uid) != me {
+		return fmt.Errorf("state folder %s belongs to user %d, who could change what user %d runs from it: "+
+			"choose another folder with --dir", dir, st.Uid, me)
 	}
 	if mode := st.Mode & 0o777; mode&0o077 != 0 {
 		return fmt.Errorf("state folder %s is open to others (mode %03o): chmod 700 %[1]s, or choose another folder with --dir",

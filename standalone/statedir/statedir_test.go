@@ -36,7 +36,8 @@ func TestNobodyElseEnters(t *testing.T) {
 		tell string
 	}{
 		{0o700, 0, true, ""}, {0o755, 0, false, "chmod 700"}, {0o710, 0, false, "chmod 700"}, {0o701, 0, false, "chmod 700"},
-		{0o702, 0, false, "chmod 700"}, {0o777 | os.ModeSticky, 0, false, "chmod 700"}, {0o700, 65534, false, "chown root"},
+		{0o702, 0, false, "chmod 700"}, {0o777 | os.ModeSticky, 0, false, "chmod 700"},
+		{0o700, 65534, false, "belongs to user 65534"},
 	} {
 		path := t.TempDir()
 		if err := errors.Join(os.Chown(path, c.uid, -1), os.Chmod(path, c.mode)); err != nil {

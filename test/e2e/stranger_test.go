@@ -59,7 +59,7 @@ func init() {
 }
 
 // strangerGetsNothing: whoever is on the machine, but for its owner and root, gets no more of a
-// cluster of root than its health.
+// cluster than its health.
 func (c *cluster) strangerGetsNothing(t *testing.T, volume string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
