@@ -109,6 +109,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, t *route) {
 			return
 		}
 	}
+	if t.stream && !forwarded {
+		ctx, end := s.whileAllowed(q, t, operation)
+		defer end()
+		q.Request = q.WithContext(ctx)
+	}
 	q.limit = timeLimit(operation)
 	if q.limit > requestTimeout { // whoever asks for it may do it
 		control, end := http.NewResponseController(w), time.Now().Add(q.limit+answerTimeout)

@@ -46,6 +46,8 @@ const (
 type Limits struct {
 	// Header is the time for the header of a request, Body that for the rest of it.
 	Header, Body time.Duration
+	// Judged is how often the caller of a stream or log is judged again.
+	Judged time.Duration
 	// Bounds are those of each listener.
 	listener.Bounds
 }
@@ -152,6 +154,7 @@ func New(cfg Config) (*Server, error) {
 
 func (l Limits) complete() Limits {
 	return Limits{Header: cmp.Or(l.Header, readHeaderTimeout), Body: cmp.Or(l.Body, requestTimeout),
+		Judged: cmp.Or(l.Judged, judgedAgain),
 		Bounds: cmp.Or(l.Bounds, listener.Bounds{Connections: maxConnections, OfAddress: maxAddressConnections})}
 }
 

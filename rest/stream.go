@@ -27,9 +27,6 @@ const (
 	// a browser page has about eight.
 	maxStreams     = 512
 	maxStreamsEach = 128
-	// maxStreamLife ends the stream of a caller who has shown credentials: whoever opens it again is
-	// judged again.
-	maxStreamLife = 15 * time.Minute
 	// maxClientFrame bounds what a client may send; it has nothing to say.
 	maxClientFrame = 4 << 10
 	// paceFactor is how many times as long as its last message took, from the look at the objects to
@@ -161,9 +158,6 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	conn.SetReadLimit(maxClientFrame)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if !q.caller.Anonymous {
-		defer time.AfterFunc(maxStreamLife, cancel).Stop()
-	}
 	q.Request = r.WithContext(ctx)
 	f := &follower{server: s, q: q, conn: conn, which: which, period: streamPeriod(q.params["period"]),
 		deltas: r.URL.Query().Get(deltasParameter) == "true", informers: s.informers()}

@@ -18,8 +18,8 @@ type Reviews struct {
 	// Rights has "verb resource" or "verb resource/name" by user; "*" stands for every verb with
 	// every resource.
 	Rights map[string][]string
-	// Away makes every question fail.
-	Away atomic.Bool
+	// Away makes every question fail, Revoked has every token and right refused.
+	Away, Revoked atomic.Bool
 }
 
 // Funcs intercepts the questions.
@@ -32,6 +32,7 @@ func (r *Reviews) Funcs() interceptor.Funcs {
 				return errors.New("connection refused")
 			}
 			o.Status.User.Username, o.Status.Authenticated = strings.CutPrefix(o.Spec.Token, "of-")
+			o.Status.Authenticated = o.Status.Authenticated && !r.Revoked.Load()
 			return nil
 		case *authorizationv1.SubjectAccessReview:
 			if r.Away.Load() {
