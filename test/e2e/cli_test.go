@@ -26,7 +26,6 @@ func (c *cluster) ankole(t *testing.T, args ...string) (status int, out, err str
 // TestCommandLine is what a user does first, in the user's words: the demonstration, again after a
 // restart of everything, and the life of a volume of one's own.
 func TestCommandLine(t *testing.T) {
-	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace})
 	demo := func(t *testing.T, wanted ...string) {
 		t.Helper()
