@@ -53,7 +53,7 @@ func TestUnstageUnderADevice(t *testing.T) {
 	b.sys = t.TempDir()
 	d, err := lookup(b.volume)
 	b.must(err)
-	hold, err := os.OpenFile(b.loop, os.O_RDONLY|os.O_EXCL, 0)
+	hold, err := claim(b.loop)
 	b.must(err)
 	defer hold.Close()
 	pool, lv := unix.Mkdev(253, 0), unix.Mkdev(253, 1)
@@ -119,7 +119,7 @@ func TestHolders(t *testing.T) {
 		t.Errorf("nothing stands on it, yet: %v, %v", above, err)
 	}
 	s.put(d.number, "loop0p1", "md0", unix.Mkdev(9, 0), "")
-	hold, err := os.OpenFile(b.loop, os.O_RDONLY|os.O_EXCL, 0)
+	hold, err := claim(b.loop)
 	b.must(err)
 	defer hold.Close()
 	err = b.unstage()

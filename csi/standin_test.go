@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/exec"
 
 	"ankole.storage/test/lack"
@@ -205,10 +206,7 @@ func (s *standIn) connect(path, volume, key string) ([]byte, error) {
 	if err := s.fits(path, key); err != nil {
 		return nil, err
 	}
-	if used, err := (device{path: path}).inUse(); err != nil || used {
-		return nil, cmp.Or(err, error(exitStatus(cryptsetupBusy)))
-	}
-	hold, err := os.OpenFile(path, os.O_RDONLY|os.O_EXCL, 0)
+	hold, err := claim(path)
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +215,20 @@ func (s *standIn) connect(path, volume, key string) ([]byte, error) {
 	s.open[volume] = o
 	s.bed.must(s.describe(o, volume))
 	return nil, nil
+}
+
+// claim opens a device for nobody else. A program that another test is starting has a copy of what
+// this process has open, a claim too, until it runs: what is busy for that long is not in use.
+func claim(path string) (hold *os.File, err error) {
+	// What it returns says no more than err does.
+	_ = wait.ExponentialBackoff(busy, func() (bool, error) {
+		hold, err = os.OpenFile(path, os.O_RDONLY|os.O_EXCL, 0)
+		return !errors.Is(err, unix.EBUSY), nil
+	})
+	if errors.Is(err, unix.EBUSY) {
+		err = exitStatus(cryptsetupBusy)
+	}
+	return hold, err
 }
 
 // describe puts the mapper device where the kernel would have it.
