@@ -72,7 +72,7 @@ func troubled() []client.Object {
 				o.Status.Conditions = append(o.Status.Conditions, lh.Condition{Type: lh.VolumeConditionDeviceKept,
 					Status: lh.ConditionTrue, Message: "its file system is still mounted on node node-1 by process x (1)"},
 					lh.Condition{Type: lh.VolumeConditionNoSpace, Status: lh.ConditionTrue, Message: "no space on disk d"},
-					lh.Condition{Type: "SecretPresent", Status: lh.ConditionFalse, Message: "Secret longhorn-volume-demo is gone"})
+					lh.Condition{Type: "SecretPresent", Status: lh.ConditionFalse, Message: "key 20261128T184457Z of Secret longhorn-volume-keys is gone"})
 				o.Status.KubernetesStatus = lh.KubernetesStatus{PVName: "pv-demo", PVStatus: "Bound", Namespace: "shop",
 					PVCName: "db", WorkloadsStatus: []lh.WorkloadStatus{{PodName: "db-0", PodStatus: "Running",
 						WorkloadName: "db", WorkloadType: "StatefulSet"}}}

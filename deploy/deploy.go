@@ -73,6 +73,9 @@ type Values struct {
 	// AllowedDiskPaths are directories of nodes in which disks may be. Disks that are known already
 	// stay. Empty: any.
 	AllowedDiskPaths []string
+	// BackupTargetSecrets are the Secrets of this namespace that backup targets may name for their
+	// credentials. Managers read no other Secret of users.
+	BackupTargetSecrets []string
 	// DefaultSettings are values of other settings for a new installation, such as
 	// storage-network: kube-system/storage. What is set later stands.
 	DefaultSettings map[string]string
@@ -248,6 +251,7 @@ func DefaultValues() Values {
 		Ingress:              Ingress{Path: "/", PathType: "Prefix"},
 		AnonymousAccess:      "none",
 		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
+		BackupTargetSecrets:  []string{"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
 		DeployCSI:            true,
 		Persistence: Persistence{DefaultClass: true, DefaultClassReplicaCount: 3, DefaultFsType: "ext4",
 			DefaultDataLocality: "disabled", ReclaimPolicy: "Delete", VolumeBindingMode: "Immediate"},

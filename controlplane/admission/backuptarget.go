@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -59,9 +60,21 @@ func (w world) targetFacts(ctx context.Context, r request[*v1beta2.BackupTarget]
 		if f.Others, err = w.otherTargets(ctx, r.new.Name); err != nil {
 			return f, err
 		}
-		f.Secret, err = find(ctx, w, r.new.Spec.CredentialSecret, &corev1.Secret{})
+		f.Secret, err = w.credentials(ctx, r.new)
 	}
 	return f, err
+}
+
+// credentials reads the Secret that a target names, nil if there is none yet. The installation says
+// which ones managers may read.
+func (w world) credentials(ctx context.Context, t *v1beta2.BackupTarget) (*corev1.Secret, error) {
+	name := t.Spec.CredentialSecret
+	secret, err := find(ctx, w, name, &corev1.Secret{})
+	if apierrors.IsForbidden(err) {
+		return nil, invalid("backup target %s: the managers may not read Secret %s: name it in value backupTargetSecrets of the chart, "+
+			"or in rule \"secrets\" of Role longhorn-role", t.Name, name)
+	}
+	return secret, err
 }
 
 func (w world) otherTargets(ctx context.Context, name string) ([]v1beta2.BackupTarget, error) {

@@ -1,10 +1,16 @@
 package admission
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
 )
@@ -80,6 +86,22 @@ func TestBackupTargets(t *testing.T) {
 	}
 	bad := targetAt("mine", "backups", "")
 	expect(t, "under deletion", asked(t, w, plural, same, deleting(bad)), "")
+}
+
+// TestSecretsThatManagersMayNotRead: a target that names one is refused, and told what to do.
+func TestSecretsThatManagersMayNotRead(t *testing.T) {
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme(t)).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.Secret); ok && key.Name == "theirs" {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no right"))
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	w := world{Reader: c, cached: c, namespace: namespace}
+	expect(t, "ours", asked(t, w, "backuptargets", nil, targetAt("new", "s3://b@r/", "ours")), "")
+	expect(t, "theirs", asked(t, w, "backuptargets", nil, targetAt("new", "s3://b@r/", "theirs")),
+		"may not read Secret theirs: name it in value backupTargetSecrets")
 }
 
 // TestBackupTargetsInUse: where a standby volume reads from stays; the default target, too.

@@ -35,6 +35,7 @@ import (
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volumekey"
 )
 
 // Config of the reconciler.
@@ -48,6 +49,8 @@ type Config struct {
 	RewatchMost time.Duration
 	// Logs reads the logs of engines; nil: none is read.
 	Logs instance.LogReader
+	// Keys yield what the processes of a volume show each other.
+	Keys *volumekey.Keys
 	// Purge has an engine begin to purge its snapshots (engineclient.EngineClient.SnapshotPurge); nil:
 	// nothing is purged after a rebuild.
 	Purge func(ctx context.Context, t engineclient.Target, skipIfInProgress bool) error
@@ -248,7 +251,7 @@ func Target(e *v1beta2.Engine) (t engineclient.Target, ok bool) {
 }
 
 func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error {
-	secret, err := replica.VolumeSecret(ctx, r.client, r.cfg.Namespace, e.Spec.VolumeName)
+	secret, err := r.cfg.Keys.Named(ctx, r.client, e.Spec.VolumeName)
 	if err != nil {
 		return err
 	}

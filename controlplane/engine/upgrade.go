@@ -14,7 +14,6 @@ import (
 	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/setting/stored"
 )
 
@@ -143,7 +142,7 @@ func upgrade(now time.Time, e *v1beta2.Engine, im *v1beta2.InstanceManager, s se
 // handOn begins to replace the engine's process in its instance manager. What the process is
 // started with is read here, before the call that goes on by itself.
 func (r *Reconciler) handOn(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error {
-	secret, err := replica.VolumeSecret(ctx, r.client, r.cfg.Namespace, e.Spec.VolumeName)
+	secret, err := r.cfg.Keys.Named(ctx, r.client, e.Spec.VolumeName)
 	if err != nil {
 		return err
 	}

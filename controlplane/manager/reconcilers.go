@@ -25,6 +25,7 @@ import (
 	"ankole.storage/controlplane/settingsync"
 	"ankole.storage/controlplane/snapshot"
 	"ankole.storage/controlplane/volume"
+	"ankole.storage/controlplane/volumekey"
 	"ankole.storage/controlplane/workload"
 	"ankole.storage/hostpath"
 )
@@ -43,7 +44,7 @@ type Reconciler interface {
 
 // reconcilers lists everybody's reconcilers, in the order they are set up. A new kind is added here
 // and nowhere else.
-func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
+func (p *process) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconciler, error) {
 	cfg := p.cfg
 	processes := instancemanager.NewCallers(p.connect)
 	if err := mgr.Add(processes); err != nil {
@@ -62,16 +63,18 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
-	keys := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Make: cfg.MutualTLS}
-	if err := mgr.Add(keys); err != nil {
+	if err := mgr.Add(&peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Make: cfg.MutualTLS}); err != nil {
 		return nil, fmt.Errorf("register who renews certificates: %w", err)
+	}
+	if err := mgr.Add(keys); err != nil {
+		return nil, fmt.Errorf("register who keeps the master keys of volumes: %w", err)
 	}
 	//lint:ignore SA1019 clients of the reference read core/v1 events, which only the old recorder writes
 	events := mgr.GetEventRecorderFor(naming.EventSource("engine"))
 	p.who.calls.Store(&snapshot.Calls{Engines: engines, Events: events})
 	limits := allocator.New(cfg.Namespace, nil)
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
-		Purge: engines.SnapshotPurge}, processes, engines)
+		Keys: keys, Purge: engines.SnapshotPurge}, processes, engines)
 	p.who.streams.Store(running.Monitor())
 	return []Reconciler{
 		limits,
@@ -88,13 +91,14 @@ func (p *process) reconcilers(mgr ctrl.Manager) ([]Reconciler, error) {
 			Certificates: p.certificates.Problem, Plaintext: p.plaintext,
 			Budgets: allocator.NewBudgets(nil),
 		}),
-		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits}),
+		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits, Keys: keys}),
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
 		running,
 		snapshot.New(snapshot.Config{Namespace: cfg.Namespace}, engines),
 		integrity.New(cfg.Namespace, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
-		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes}, processes),
+		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes, Keys: keys},
+			processes),
 		recurringjob.New(recurringjob.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Image: cfg.ManagerImage,
 			ServiceAccount: cfg.ServiceAccount}),
 		workload.New(cfg.Namespace),

@@ -31,6 +31,7 @@ import (
 	"ankole.storage/controlplane/orphan"
 	"ankole.storage/controlplane/peerkeys"
 	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/volumekey"
 	"ankole.storage/controlplane/witness"
 	"ankole.storage/hostpath"
 	imclient "ankole.storage/instancemanager/client"
@@ -260,7 +261,12 @@ func (p *process) lead(ctx context.Context) error {
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	parts, err := p.reconcilers(mgr)
+	keys := &volumekey.Keys{Client: p.live, Namespace: p.cfg.Namespace,
+		Used: volumekey.UsedBy(mgr.GetClient(), p.cfg.Namespace)}
+	if err := persist(ctx, "read the master keys of volumes", keys.Load); err != nil {
+		return ended(ctx, err)
+	}
+	parts, err := p.reconcilers(mgr, keys)
 	if err != nil {
 		return err
 	}

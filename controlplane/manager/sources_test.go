@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/volumekey"
 )
 
 // sources notes under which name each controller records events on the objects of its kind.
@@ -39,7 +40,7 @@ func TestEventSources(t *testing.T) {
 	s := &sources{client: fake.NewClientBuilder().WithScheme(scheme).Build(), asked: map[string]bool{},
 		of: map[string]string{}}
 	p := &process{cfg: Config{Namespace: "ns", NodeName: "n1"}, who: &Leadership{}}
-	parts, err := p.reconcilers(s)
+	parts, err := p.reconcilers(s, &volumekey.Keys{})
 	if err != nil {
 		t.Fatal(err)
 	}

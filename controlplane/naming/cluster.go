@@ -52,12 +52,14 @@ const (
 )
 
 // Secrets. SecretGRPCTLS may be a user's; else it is made by the authority in SecretGRPCCA, ours.
+// SecretVolumeKeys is ours too.
 const (
 	SecretWebhookCA   = "longhorn-webhook-ca"
 	SecretWebhookTLS  = "longhorn-webhook-tls"
 	SecretRESTSession = "longhorn-rest-session"
 	SecretGRPCTLS     = "longhorn-grpc-tls"
 	SecretGRPCCA      = "longhorn-grpc-ca"
+	SecretVolumeKeys  = "longhorn-volume-keys"
 	// GRPCTLSPeerName is the name peers must have in their certificates.
 	GRPCTLSPeerName = "longhorn-backend.longhorn-system"
 )

@@ -90,7 +90,6 @@ func TestDerivedNames(t *testing.T) {
 			"longhorn-support-bundle-manager-support-bundle-x"},
 		{"default disk", DefaultDiskName("7f1c0a"), "default-disk-7f1c0a"},
 		{"ticket", AttachmentTicketID("longhorn-api", ""), "longhorn-api-"},
-		{"secret", VolumeSecretName("demo"), "longhorn-volume-demo"},
 	}
 	for _, test := range tests {
 		if test.got != test.want {

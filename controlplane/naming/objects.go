@@ -281,10 +281,3 @@ func CSIAttachment(volume, node string) string { return "csi-" + sha256Hex(volum
 
 // maxTicketID is the length limit of Kubernetes object names, which tickets were keyed by once.
 const maxTicketID = 253
-
-// VolumeSecretName returns the name of the Secret that holds what the engine of a volume and its
-// replicas show each other.
-func VolumeSecretName(volume string) string { return "longhorn-volume-" + volume }
-
-// VolumeSecretKey is the key of that Secret whose value is 64 hex digits.
-const VolumeSecretKey = "data-secret"

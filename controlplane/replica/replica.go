@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,6 +32,7 @@ import (
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volumekey"
 )
 
 // Config of the reconciler.
@@ -43,6 +43,8 @@ type Config struct {
 	NodeName string
 	// Logs reads the logs of replicas; nil: none is read.
 	Logs instance.LogReader
+	// Keys yield what the processes of a volume show each other.
+	Keys *volumekey.Keys
 }
 
 // Reconciler runs replica processes. Use New.
@@ -225,7 +227,7 @@ func readCopies(ctx context.Context, c client.Reader, rep *v1beta2.Replica) (cop
 }
 
 func (r *Reconciler) secret(ctx context.Context, volume string) (string, error) {
-	return VolumeSecret(ctx, r.client, r.cfg.Namespace, volume)
+	return r.cfg.Keys.Named(ctx, r.client, volume)
 }
 
 func (r *Reconciler) encrypted(ctx context.Context, volume string) (bool, error) {
@@ -233,24 +235,6 @@ func (r *Reconciler) encrypted(ctx context.Context, volume string) (bool, error)
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: volume}, &v)
 	return v.Spec.Encrypted, client.IgnoreNotFound(err)
 }
-
-// VolumeSecret reads what the engine and the replicas of a volume show each other: 64 hex digits.
-func VolumeSecret(ctx context.Context, c client.Reader, namespace, volume string) (string, error) {
-	var secret corev1.Secret
-	name := naming.VolumeSecretName(volume)
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret); err != nil {
-		return "", fmt.Errorf("read secret %s of volume %s: %w", name, volume, err)
-	}
-	value := string(secret.Data[naming.VolumeSecretKey])
-	if len(value) != volumeSecretDigits {
-		return "", fmt.Errorf("secret %s of volume %s: key %s has %d characters, want %d hex digits",
-			name, volume, naming.VolumeSecretKey, len(value), volumeSecretDigits)
-	}
-	return value, nil
-}
-
-// volumeSecretDigits is the length of the secret: 256 bits in hex.
-const volumeSecretDigits = 64
 
 // onManager wakes the replicas on the instance manager's node.
 func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {

@@ -94,7 +94,7 @@ func (w *world) act() {
 		return
 	}
 	v := w.volumes[pick(w, names)]
-	switch w.rng.IntN(28) {
+	switch w.rng.IntN(29) {
 	case 0, 1, 2:
 		w.attach(v, h.name)
 	case 3, 4:
@@ -133,6 +133,8 @@ func (w *world) act() {
 	case 27:
 		w.note("user: %s as large as it is", v.name)
 		w.cancelGrowth(v.name)
+	case 28:
+		w.meddle()
 	case 24:
 		w.network(h, w.rng.IntN(2) == 0)
 	case 14, 15:

@@ -162,7 +162,7 @@ func (w *world) rebuildsWithin(h *host) {
 	n := 0
 	for _, s := range w.servings() {
 		for _, r := range s.replicas {
-			if p := w.replicaAt(r.address, s.p.pod.host); r.mode == engineclient.ModeWO && p != nil && p.pod.host == h {
+			if p := w.replicaAt(r.address, s.p); r.mode == engineclient.ModeWO && p != nil && p.pod.host == h {
 				n++
 			}
 		}

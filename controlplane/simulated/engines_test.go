@@ -74,10 +74,11 @@ func (w *world) newServing(p *proc) *serving {
 	return s
 }
 
-// replicaAt is the process that an engine reaches at an address, if it has its directory.
-func (w *world) replicaAt(address string, from *host) *proc {
-	p := w.processAt(address, from)
-	if p == nil || w.lockedOut(p) {
+// replicaAt is the process that an engine reaches at an address, if it has its directory and they
+// have the same secret.
+func (w *world) replicaAt(address string, engine *proc) *proc {
+	p := w.processAt(address, engine.pod.host)
+	if p == nil || p.secret != engine.secret || w.lockedOut(p) {
 		return nil
 	}
 	w.copies[p.directory()].holder = p
@@ -157,7 +158,7 @@ func (s *serving) check() {
 	}
 	again := false
 	for _, r := range s.replicas {
-		if p := s.w.replicaAt(r.address, s.p.pod.host); p != nil {
+		if p := s.w.replicaAt(r.address, s.p); p != nil {
 			r.silent, r.dir = time.Time{}, p.directory()
 		} else if r.mode != engineclient.ModeERR && r.silent.IsZero() {
 			r.silent = time.Now()
@@ -332,7 +333,7 @@ func (e *engines) ReplicaAdd(_ context.Context, t engineclient.Target, address s
 	if r := s.find(address); r != nil && r.mode != engineclient.ModeERR {
 		return s.told, nil
 	}
-	p := w.replicaAt(address, s.p.pod.host)
+	p := w.replicaAt(address, s.p)
 	if p == nil || !s.contact || s.source() == "" || slices.Contains(s.has.members, p.directory()) ||
 		w.copies[p.directory()].promised > s.epoch {
 		return engineclient.State{}, fmt.Errorf("%w: nothing to be rebuilt at %s", engineclient.ErrPrecondition, address)

@@ -47,7 +47,7 @@ type proc struct {
 	port              int
 	args              []string
 	binary            string
-	volumeUID         string
+	volumeUID, secret string
 	engine            *serving
 }
 
@@ -275,13 +275,14 @@ func (w *world) startProcess(at *pod, p instance.Process) error {
 func (w *world) newProcess(at *pod, p instance.Process) *proc {
 	w.ids, w.starts = w.ids+1, w.starts+1
 	n := &proc{pod: at, name: p.Name, order: p.Order, uuid: fmt.Sprintf("run-%d", w.ids), args: p.Args, binary: p.Binary,
-		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"]}
+		state: v1beta2.InstanceStateStarting, port: at.nextPort, volumeUID: p.Environment["ANKOLE_VOLUME_UUID"],
+		secret: p.Environment["ANKOLE_VOLUME_SECRET"]}
 	if at.old {
 		n.order = ""
 	}
 	at.nextPort += 10
 	listen := "--listen," + strings.TrimSuffix(n.address(), strconv.Itoa(n.port))
-	if len(p.Environment["ANKOLE_VOLUME_SECRET"]) != 64 || n.volumeUID == "" ||
+	if len(n.secret) != 64 || n.volumeUID == "" ||
 		!slices.Equal(p.PortArgs, []string{listen}) {
 		w.failf("process %s has environment %v, and is to listen at %v, want %s", p.Name, p.Environment, p.PortArgs, listen)
 	}

@@ -30,6 +30,7 @@ import (
 	"ankole.storage/controlplane/settingsync"
 	"ankole.storage/controlplane/snapshot"
 	"ankole.storage/controlplane/volume"
+	"ankole.storage/controlplane/volumekey"
 )
 
 const (
@@ -65,6 +66,8 @@ type site struct {
 	// orders to start one.
 	logsRead      []string
 	starts, tries int
+	// keys are the leader's master keys.
+	keys *volumekey.Keys
 	// endGranted is how many starts of engines end as soon as the witness has granted an epoch, bug a
 	// rule that engines break.
 	endGranted int
@@ -223,6 +226,9 @@ func (w *world) newLeader() {
 	}
 	w.streams = &streams{w: w, wakeups: make(chan event.GenericEvent, 1000), known: map[client.ObjectKey]*known{}}
 	limits := allocator.New(namespace, nil)
+	w.keys = &volumekey.Keys{Client: &api{w: w}, Namespace: namespace,
+		Used: volumekey.UsedBy(&api{w: w}, namespace)}
+	w.lookAtKeys()
 	leads := w.nodes[0].name
 	engines := &engines{w: w}
 	w.leader = w.start(func(client.Object) bool { return true },
@@ -231,14 +237,36 @@ func (w *world) newLeader() {
 		node.New(namespace),
 		instancemanager.New(instancemanager.Config{Namespace: namespace, NodeName: leads, Close: w.closeIdle,
 			Follower: w.streams, Proxies: engineclient.NewProxies(dialProxy), Budgets: allocator.NewBudgets(nil)}),
-		volume.New(volume.Config{Namespace: namespace, NodeName: leads, Allocator: limits}),
+		volume.New(volume.Config{Namespace: namespace, NodeName: leads, Allocator: limits, Keys: w.keys}),
 		attachment.New(attachment.Config{Namespace: namespace}),
-		engine.New(engine.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Purge: engines.SnapshotPurge},
-			&orders{w: w}, engines),
+		engine.New(engine.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Keys: w.keys,
+			Purge: engines.SnapshotPurge}, &orders{w: w}, engines),
 		snapshot.New(snapshot.Config{Namespace: namespace}, engines),
 		orphan.New(orphan.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
-		replica.New(replica.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}}, &orders{w: w}),
+		replica.New(replica.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Keys: w.keys},
+			&orders{w: w}),
 	)
+}
+
+// lookAtKeys has the leader compare the master keys with the Secret.
+func (w *world) lookAtKeys() {
+	for w.keys.Load(w.t.Context()) != nil {
+	}
+}
+
+// meddle has somebody ask for another master key, or delete them all, and the leader notice.
+func (w *world) meddle() {
+	secret := get[*corev1.Secret](w, naming.SecretVolumeKeys)
+	if w.rng.IntN(2) == 0 {
+		w.note("user: another master key")
+		edit(w, secret.Name, func(s *corev1.Secret) {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, volumekey.AnnotationRotate, "")
+		})
+	} else {
+		w.note("user: delete Secret %s", secret.Name)
+		must(w, w.store.delete(secret, client.DeleteOptions{}))
+	}
+	w.lookAtKeys()
 }
 
 // startAgent starts the manager process of a node, with the agent that removes data.

@@ -253,7 +253,8 @@ func (c Config) unowned(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := []string{naming.SecretWebhookCA, naming.SecretWebhookTLS, naming.SecretRESTSession, naming.SecretGRPCCA}
+	names := []string{naming.SecretWebhookCA, naming.SecretWebhookTLS, naming.SecretRESTSession, naming.SecretGRPCCA,
+		naming.SecretVolumeKeys}
 	for _, s := range list {
 		if s.Name == naming.SecretGRPCTLS && s.Labels[naming.LabelManagedBy] == naming.ManagedByManager {
 			names = append(names, s.Name) // that of a user stays

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/volumekey"
 )
 
 // TestWhatConcernsVolumes: what happens to a node, an instance manager, an image or an attachment a
@@ -88,7 +89,7 @@ func TestVolumeHearsOfWhatChangesMeanwhile(t *testing.T) {
 	}
 	v, s := fixture()
 	v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State = "", "", v1beta2.VolumeStateDetached
-	r := New(Config{Namespace: v.Namespace, Allocator: allocator.New(v.Namespace, nil)})
+	r := New(Config{Namespace: v.Namespace, Allocator: allocator.New(v.Namespace, nil), Keys: &volumekey.Keys{}})
 	r.cfg.Allocator.MarkSynced()
 	looks := 0
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v)

@@ -3,7 +3,6 @@ package volume
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -13,11 +12,11 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// ensureObjects makes what every volume has: finalizer, attachment object, secret, engine, and on a
-// new volume its replicas.
+// ensureObjects makes what every volume has: finalizer, attachment object, master key, engine, and
+// on a new volume its replicas.
 //
 // Crash windows: after each creation the next pass finds the object and makes the next one. Names
-// of engine, attachment and secret are fixed, so nothing is made twice; replicas are counted, and
+// of engine and attachment are fixed, so nothing is made twice; replicas are counted, and
 // the loop never counts in a cache older than its own last write.
 func (p *pass) ensureObjects() loop.Change {
 	v := p.v
@@ -34,9 +33,7 @@ func (p *pass) ensureObjects() loop.Change {
 	if p.s.Attachment == nil {
 		return loop.Create{Object: p.newAttachment()}
 	}
-	if change := p.keepSecret(); change != nil {
-		return change
-	}
+	p.keepKey()
 	if p.engine == nil {
 		return loop.Create{Object: p.newEngine()}
 	}
@@ -68,14 +65,6 @@ func (p *pass) newAttachment() *v1beta2.VolumeAttachment {
 	return &v1beta2.VolumeAttachment{
 		ObjectMeta: p.meta(p.v.Name, true),
 		Spec:       v1beta2.VolumeAttachmentSpec{Volume: p.v.Name, AttachmentTickets: p.heldTickets()},
-	}
-}
-
-func (p *pass) newSecret() *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: p.meta(naming.VolumeSecretName(p.v.Name), false),
-		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{naming.VolumeSecretKey: []byte(p.s.Secret)},
 	}
 }
 

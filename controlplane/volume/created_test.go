@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,7 +20,7 @@ func TestObjectsOfANewVolume(t *testing.T) {
 	v.Status = v1beta2.VolumeStatus{}
 	v.Spec.UnmapMarkSnapChainRemoved, v.Spec.SnapshotMaxCount, v.Spec.BackingImage = "enabled", 77, "base"
 	s.Settings["default-engine-image"] = "img:2"
-	s.Attachment, s.HasSecret, s.Engine, s.Engines, s.Replicas = nil, false, nil, nil, nil
+	s.Attachment, s.HasKey, s.Engine, s.Engines, s.Replicas = nil, false, nil, nil, nil
 	var made []client.Object
 	for range 6 {
 		p := newPass(now, v, *s)
@@ -33,14 +32,15 @@ func TestObjectsOfANewVolume(t *testing.T) {
 		switch o := change.Object.(type) {
 		case *v1beta2.VolumeAttachment:
 			s.Attachment = o
-		case *corev1.Secret:
-			s.HasSecret = true
 		case *v1beta2.Engine:
 			s.Engine, s.Engines = o, []v1beta2.Engine{*o}
 		case *v1beta2.Replica:
 			s.Replicas = append(s.Replicas, *o)
 			s.Suffixes[0] = "33333333"
 		}
+	}
+	if v.Status.ProcessKey != "k2" {
+		t.Errorf("its processes have key %q", v.Status.ProcessKey)
 	}
 	if v.Status.State != "creating" || v.Status.Robustness != "unknown" {
 		t.Errorf("a new volume is %q, %q", v.Status.State, v.Status.Robustness)
@@ -55,22 +55,18 @@ func TestObjectsOfANewVolume(t *testing.T) {
 		if o.GetLabels()["longhornvolume"] != "v" || o.GetNamespace() != "ns" {
 			t.Errorf("%s/%s has labels %v", o.GetNamespace(), o.GetName(), o.GetLabels())
 		}
-		want := []string{"longhorn.io"}
-		if _, secret := o.(*corev1.Secret); secret {
-			want = nil
-		}
-		if !slices.Equal(o.GetFinalizers(), want) {
+		if !slices.Equal(o.GetFinalizers(), []string{"longhorn.io"}) {
 			t.Errorf("%s has finalizers %v", o.GetName(), o.GetFinalizers())
 		}
 	}
-	if want := []string{"v", "longhorn-volume-v", "v-e-0", "v-r-11111111", "v-r-33333333"}; !slices.Equal(names, want) {
+	if want := []string{"v", "v-e-0", "v-r-11111111", "v-r-33333333"}; !slices.Equal(names, want) {
 		t.Fatalf("made are %v, want %v", names, want)
 	}
-	e := made[2].(*v1beta2.Engine).Spec
+	e := made[1].(*v1beta2.Engine).Spec
 	if !e.Active || !e.UnmapMarkSnapChainRemovedEnabled || e.SnapshotMaxCount != 77 || e.DesireState != "stopped" {
 		t.Errorf("engine %+v", e)
 	}
-	r := made[3].(*v1beta2.Replica).Spec
+	r := made[2].(*v1beta2.Replica).Spec
 	if !r.Active || r.EngineName != "v-e-0" || !r.UnmapMarkDiskChainRemovedEnabled || r.RebuildRetryCount != 0 ||
 		r.DataDirectoryName != "" || r.NodeID != "" || r.BackingImage != "base" || r.DesireState != "stopped" {
 		t.Errorf("replica %+v", r)

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +28,7 @@ func fixture() (*v1beta2.Volume, *seen) {
 		"n1", 30
 	v.Spec.Frontend = v1beta2.VolumeFrontendBlockDev
 	v.Status.State, v.Status.CurrentNodeID, v.Status.CurrentImage = v1beta2.VolumeStateAttached, "n1", "img:1"
-	v.Status.Robustness, v.Status.OwnerID = v1beta2.VolumeRobustnessHealthy, "n1"
+	v.Status.Robustness, v.Status.OwnerID, v.Status.ProcessKey = v1beta2.VolumeRobustnessHealthy, "n1", "k1"
 	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionScheduled, Status: v1beta2.ConditionTrue}}
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Name: "v-e-0"}}
 	e.Spec.Active, e.Spec.NodeID, e.Spec.DesireState, e.Spec.Image = true, "n1", running, "img:1"
@@ -46,8 +45,8 @@ func fixture() (*v1beta2.Volume, *seen) {
 		Attachment: &v1beta2.VolumeAttachment{Spec: v1beta2.VolumeAttachmentSpec{
 			AttachmentTickets: map[string]v1beta2.AttachmentTicket{
 				"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
-			}}}, HasSecret: true, ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
-		Suffixes: [2]string{"11111111", "22222222"}, Secret: strings.Repeat("0", 64),
+			}}}, HasKey: true, NewestKey: "k2", ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
+		Suffixes:  [2]string{"11111111", "22222222"},
 		Allocator: allocator.New("ns", nil), Slots: map[string]bool{"n1": true, "n2": true, "n3": true},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
@@ -106,7 +105,7 @@ func TestOneStep(t *testing.T) {
 		{"no attachment object", func(_ *v1beta2.Volume, s *seen) {
 			s.Attachment = nil
 		}, "create *v1beta2.VolumeAttachment ns/v"},
-		{"no secret, processes run", func(_ *v1beta2.Volume, s *seen) { s.HasSecret = false }, ""},
+		{"no master key, processes run", func(_ *v1beta2.Volume, s *seen) { s.HasKey = false }, ""},
 		{"no engine", func(_ *v1beta2.Volume, s *seen) { s.Engine = nil }, "create *v1beta2.Engine ns/v-e-0"},
 		{"new volume", func(v *v1beta2.Volume, s *seen) {
 			v.Status.State, s.Replicas = "", nil

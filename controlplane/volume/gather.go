@@ -2,8 +2,6 @@ package volume
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,8 +41,10 @@ type seen struct {
 	// volumes that are or were filled from this one.
 	Source *v1beta2.Volume
 	Clones []v1beta2.Volume
-	// HasSecret: there is what its processes show each other.
-	HasSecret bool
+	// HasKey: there is the master key of what its processes show each other. NewestKey is the one for
+	// processes that are started when none runs.
+	HasKey    bool
+	NewestKey string
 	Nodes     []v1beta2.Node
 	Managers  []v1beta2.InstanceManager
 	// ImageOn are the nodes that have the image of the volume's replicas.
@@ -78,15 +78,13 @@ type seen struct {
 	Claim   func(context.Context) error
 	// Owner is the node of last resort for status.ownerID.
 	Owner string
-	// Suffixes are fresh random name suffixes, Secret a fresh secret: decide draws no random
-	// numbers itself.
+	// Suffixes are fresh random name suffixes: decide draws no random numbers itself.
 	Suffixes [2]string
-	Secret   string
 }
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error) {
 	s := seen{Owner: r.cfg.NodeName, Suffixes: [2]string{naming.RandomSuffix(), naming.RandomSuffix()},
-		Secret: freshSecret()}
+		HasKey: r.cfg.Keys.Has(v.Status.ProcessKey), NewestKey: r.cfg.Keys.Newest()}
 	// Before anything is read: what changes after that is not in what decide sees.
 	r.idle.note(v.Name, true)
 	r.unplaced.note(v.Name, true)
@@ -178,18 +176,7 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	if err := r.gatherPublished(ctx, v, s); err != nil {
 		return err
 	}
-	if err := r.gatherClaimed(ctx, v, s); err != nil {
-		return err
-	}
-	var secret corev1.Secret
-	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.VolumeSecretName(v.Name)}
-	switch err := r.client.Get(ctx, key, &secret, client.UnsafeDisableDeepCopy); {
-	case err == nil:
-		s.HasSecret = true
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("get secret of volume %s: %w", v.Name, err)
-	}
-	return nil
+	return r.gatherClaimed(ctx, v, s)
 }
 
 // gatherCluster reads nodes, instance managers and the volume's image.
@@ -256,11 +243,4 @@ func imageOf(v *v1beta2.Volume, settings setting.Values) string {
 		return v.Spec.Image
 	}
 	return settings.String(setting.DefaultEngineImage)
-}
-
-// freshSecret draws what a volume's engine and replicas show each other: 256 bits in hex.
-func freshSecret() string {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: the runtime aborts instead
-	return hex.EncodeToString(b[:])
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/volume"
+	"ankole.storage/controlplane/volumekey"
 	"ankole.storage/test/seeded"
 )
 
@@ -135,6 +137,7 @@ const (
 	fleetSize  = int64(1) << 30
 	image      = "ankole/engine:test"
 	nextImage  = "ankole/engine:next"
+	masterKey  = "20260102T030405Z"
 )
 
 func conditions(kind string) []v1beta2.Condition {
@@ -177,7 +180,13 @@ func newFleet(t *testing.T, rng *rand.Rand, volumes int) *fleet {
 		f.add(i)
 	}
 	f.allocator.MarkSynced()
-	r := volume.New(volume.Config{Namespace: ns, NodeName: "n0", Allocator: f.allocator}).WithClient(f)
+	f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.SecretVolumeKeys},
+		Data: map[string][]byte{masterKey: []byte(strings.Repeat("ab", 32))}})
+	keys := &volumekey.Keys{Client: f, Namespace: ns, Now: func() time.Time {
+		return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	}}
+	must(t, keys.Load(t.Context()))
+	r := volume.New(volume.Config{Namespace: ns, NodeName: "n0", Allocator: f.allocator, Keys: keys}).WithClient(f)
 	var err error
 	f.loop, err = loop.NewReconciler(r.Controller(), f, record.NewFakeRecorder(1<<20))
 	must(t, err)
@@ -191,7 +200,8 @@ func (f *fleet) add(i int) {
 		Finalizers: []string{v1beta2.Finalizer}},
 		Spec: v1beta2.VolumeSpec{Size: fleetSize, NumberOfReplicas: 2, Image: image, Frontend: v1beta2.VolumeFrontendNone},
 		Status: v1beta2.VolumeStatus{State: v1beta2.VolumeStateDetached, CurrentImage: image, OwnerID: node,
-			Robustness: v1beta2.VolumeRobustnessUnknown, Conditions: conditions(v1beta2.VolumeConditionScheduled)}}
+			ProcessKey: masterKey, Robustness: v1beta2.VolumeRobustnessUnknown,
+			Conditions: conditions(v1beta2.VolumeConditionScheduled)}}
 	const state = v1beta2.InstanceStateStopped
 	e := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.EngineName(name, 0),
 		Labels: naming.VolumeLabels(name)}}
@@ -214,7 +224,6 @@ func (f *fleet) add(i int) {
 	e.Spec.DesireState, e.Status.CurrentState = state, state
 	f.put(e)
 	f.put(&v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: naming.VolumeSecretName(name)}})
 	f.put(v)
 	f.allocator.ObserveVolume(v)
 }

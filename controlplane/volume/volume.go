@@ -21,7 +21,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +32,7 @@ import (
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volumekey"
 )
 
 // Config of the reconciler.
@@ -43,6 +43,8 @@ type Config struct {
 	NodeName string
 	// Allocator owns the slots for rebuilds and the room on disks.
 	Allocator *allocator.Allocator
+	// Keys are the master keys of what processes show each other.
+	Keys *volumekey.Keys
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -115,7 +117,6 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false },
 				func(s *v1beta2.Snapshot) []string { return []string{s.Spec.Volume} }),
 			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, loop.BySameName[*v1beta2.VolumeAttachment]()),
-			loop.Watching(&corev1.Secret{}, loop.ByLabel[*corev1.Secret](naming.LabelVolume)),
 			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, managerChanged,
 				func(*v1beta2.InstanceManager) []string { return r.unsettled() }),

@@ -338,6 +338,10 @@ type VolumeStatus struct {
 	// has another one, they have to mount again.
 	// +optional
 	DeviceID string `json:"deviceID,omitempty"`
+	// ProcessKey is our addition: the master key, of Secret longhorn-volume-keys, from which the processes of the volume
+	// have what they prove to each other. It changes only while none of them runs.
+	// +optional
+	ProcessKey string `json:"processKey,omitempty"`
 	// RestoreInitiated is true once the restore has been prepared.
 	// +optional
 	RestoreInitiated bool `json:"restoreInitiated"`

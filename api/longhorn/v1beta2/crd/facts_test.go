@@ -59,6 +59,7 @@ var differences = map[string]string{
 	"Engine spec.restartAfter":                             "the next process follows the failed one that is named at once",
 	"Engine status.deviceID":                               "tells the block device from others at the same path",
 	"Engine status.deviceIn":                               "where it is kept for the next engine",
+	"Volume status.processKey":                             "which master key the secret of its processes is derived from",
 	"Volume status.deviceID":                               "the one that users of the attached volume have",
 	"Engine status.membership":                             "the witness record of the replication protocol is kept in the Engine object",
 
