@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,10 @@ import (
 
 // Config is what a driver process is told.
 type Config struct {
-	// NodeID is the name of this node, which is its Kubernetes node's too.
+	// Services are those that are served beside the identity service: ServiceNode, which mounts, and
+	// ServiceController, which only asks the manager and needs no right on its node.
+	Services []string
+	// NodeID is the name of this node, which is its Kubernetes node's too; the node service has it.
 	NodeID string
 	// ManagerURL is where the manager's API is.
 	ManagerURL string
@@ -39,6 +43,12 @@ type Config struct {
 	Patience time.Duration
 }
 
+// The services.
+const (
+	ServiceNode       = "node"
+	ServiceController = "controller"
+)
+
 // Defaults of the installation's manifests.
 const (
 	DefaultManagerURL      = "http://longhorn-backend:9500/v1"
@@ -50,8 +60,15 @@ const (
 
 // Validate says what is wrong with a configuration.
 func (c *Config) Validate() error {
+	for _, s := range c.Services {
+		if s != ServiceNode && s != ServiceController {
+			return fmt.Errorf("--service %q is none of %s, %s", s, ServiceNode, ServiceController)
+		}
+	}
 	switch {
-	case c.NodeID == "":
+	case len(c.Services) == 0:
+		return errors.New("--service is empty: name node, controller, or both")
+	case c.serves(ServiceNode) && c.NodeID == "":
 		return errors.New("the name of the node is missing: set NODE_NAME or --node-id")
 	case !path.IsAbs(c.Endpoint):
 		return fmt.Errorf("endpoint %q is no absolute path of a unix socket", c.Endpoint)
@@ -67,6 +84,8 @@ func (c *Config) Validate() error {
 	}
 	return hostpath.Check()
 }
+
+func (c *Config) serves(service string) bool { return slices.Contains(c.Services, service) }
 
 // health is where GET /healthz is served, empty for nowhere. Without an address of the Pod it is
 // all of them.
@@ -85,6 +104,8 @@ func Command() *cobra.Command {
 		Short: "CSI driver " + DriverName + ": volumes for claims, and into Pods",
 		Long: `Serve the identity, controller and node services of the Container Storage Interface until SIGTERM.
 
+The controller service runs beside each sidecar, and the node service on every node.
+
 The environment says which node this is, NODE_NAME, and which address it has, POD_IP (downward API).`,
 		Version:       version.Version,
 		Args:          cobra.NoArgs,
@@ -96,6 +117,8 @@ The environment says which node this is, NODE_NAME, and which address it has, PO
 		},
 	}
 	f := c.Flags()
+	f.StringSliceVar(&cfg.Services, "service", []string{ServiceNode, ServiceController},
+		"services to serve: node, controller, or both")
 	f.StringVar(&cfg.NodeID, "node-id", os.Getenv("NODE_NAME"), "name of this node")
 	f.StringVar(&cfg.ManagerURL, "manager-url", DefaultManagerURL, "where the manager's API is")
 	f.StringVar(&cfg.TokenFile, "token-file", "", "file with the bearer token for the manager, read for each request")

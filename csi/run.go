@@ -49,16 +49,20 @@ func Run(ctx context.Context, cfg Config) error {
 	log := slog.Default().With("driver", DriverName, "node", cfg.NodeID)
 	server := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.UnaryInterceptor(logged(log)))
 	spec.RegisterIdentityServer(server, &identity{manager: m})
-	spec.RegisterControllerServer(server, &controller{manager: m, patience: cfg.Patience, log: log})
-	n := newNode(cfg.NodeID, m, cfg.Patience, log)
-	n.place.file = filepath.Join(filepath.Dir(hostpath.Resolve(cfg.Endpoint)), placeFile)
-	spec.RegisterNodeServer(server, n)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve(ctx, server, hostpath.Resolve(cfg.Endpoint)) })
-	if cfg.RegistrationDir != "" {
-		group.Go(func() error { return register(ctx, &cfg, n.place.changed, log) })
-		group.Go(func() error { return n.place.review(ctx, askPause) })
+	if cfg.serves(ServiceController) {
+		spec.RegisterControllerServer(server, &controller{manager: m, patience: cfg.Patience, log: log})
 	}
+	if cfg.serves(ServiceNode) {
+		n := newNode(cfg.NodeID, m, cfg.Patience, log)
+		n.place.file = filepath.Join(filepath.Dir(hostpath.Resolve(cfg.Endpoint)), placeFile)
+		spec.RegisterNodeServer(server, n)
+		if cfg.RegistrationDir != "" {
+			group.Go(func() error { return register(ctx, &cfg, n.place.changed, log) })
+			group.Go(func() error { return n.place.review(ctx, askPause) })
+		}
+	}
+	group.Go(func() error { return serve(ctx, server, hostpath.Resolve(cfg.Endpoint)) })
 	if cfg.health() != "" {
 		group.Go(func() error { return serveHealth(ctx, &cfg) })
 	}

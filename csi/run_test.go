@@ -15,7 +15,9 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"ankole.storage/test/wait"
@@ -51,7 +53,8 @@ func TestRegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	cfg := Config{NodeID: "node-1", ManagerURL: "http://127.0.0.1:1/v1", Endpoint: filepath.Join(dir, "csi", "csi.sock"),
+	cfg := Config{Services: []string{ServiceNode}, NodeID: "node-1", ManagerURL: "http://127.0.0.1:1/v1",
+		Endpoint:        filepath.Join(dir, "csi", "csi.sock"),
 		RegistrationDir: filepath.Join(dir, "registry"), KubeletEndpoint: DefaultKubeletEndpoint,
 		PodIP: "127.0.0.1", HealthPort: freePort(t), Patience: time.Second}
 	for _, refused := range []bool{false, true} {
@@ -103,15 +106,58 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+// TestServices: a process serves what it is told to, and a controller needs no node.
+func TestServices(t *testing.T) {
+	dir, err := os.MkdirTemp("", "csi-run-") // the path of a socket has 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for _, services := range [][]string{{ServiceNode}, {ServiceController}, {ServiceNode, ServiceController}} {
+		cfg := Config{Services: services, ManagerURL: "http://127.0.0.1:1/v1", Patience: time.Second,
+			Endpoint: filepath.Join(dir, strings.Join(services, "-"), "csi.sock")}
+		if cfg.serves(ServiceNode) {
+			cfg.NodeID = "node-1"
+		}
+		ctx, end := context.WithTimeout(context.Background(), time.Minute)
+		defer end()
+		done := make(chan error, 1)
+		go func() { done <- Run(ctx, cfg) }()
+		conn := dial(t, cfg.Endpoint)
+		if _, err := spec.NewIdentityClient(conn).Probe(ctx, &spec.ProbeRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		_, errNode := spec.NewNodeClient(conn).NodeGetCapabilities(ctx, &spec.NodeGetCapabilitiesRequest{})
+		_, errController := spec.NewControllerClient(conn).ControllerGetCapabilities(ctx,
+			&spec.ControllerGetCapabilitiesRequest{})
+		for service, err := range map[string]error{ServiceNode: errNode, ServiceController: errController} {
+			want := codes.Unimplemented
+			if cfg.serves(service) {
+				want = codes.OK
+			}
+			if status.Code(err) != want {
+				t.Errorf("%v: service %s answers %v", services, service, err)
+			}
+		}
+		end()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestConfig: what a program cannot run with is said before it serves.
 func TestConfig(t *testing.T) {
-	good := Config{NodeID: "node-1", ManagerURL: DefaultManagerURL, Endpoint: DefaultEndpoint,
+	good := Config{Services: []string{ServiceNode}, NodeID: "node-1", ManagerURL: DefaultManagerURL,
+		Endpoint:        DefaultEndpoint,
 		RegistrationDir: "/registration",
 		KubeletEndpoint: DefaultKubeletEndpoint, Patience: DefaultPatience}
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}
 	for words, change := range map[string]func(c *Config){
+		"--service":          func(c *Config) { c.Services = nil },
+		"is none of":         func(c *Config) { c.Services = []string{"nodes"} },
 		"NODE_NAME":          func(c *Config) { c.NodeID = "" },
 		"csi.sock":           func(c *Config) { c.Endpoint = "csi.sock" },
 		"--kubelet-endpoint": func(c *Config) { c.KubeletEndpoint = "" },

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/csi"
+	"ankole.storage/rest/access"
 )
 
 // csiObjects are the documents of the CSI driver, by kind and name.
@@ -47,7 +49,7 @@ func part(t *testing.T, o any, path ...any) any {
 }
 
 // TestSidecarsLetNodesGo: the cluster autoscaler may take a node on which a sidecar runs, whose
-// host path would hold it.
+// folder for a socket would hold it.
 func TestSidecarsLetNodesGo(t *testing.T) {
 	n := 0
 	for name, o := range csiObjects(t, DefaultValues()) {
@@ -83,7 +85,8 @@ func TestCSIObjects(t *testing.T) {
 	found := csiObjects(t, v)
 	for _, want := range []string{
 		"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
-		"ServiceAccount/longhorn-csi", "ServiceAccount/longhorn-csi-sidecars",
+		"ServiceAccount/longhorn-csi", "ServiceAccount/longhorn-csi-attacher", "ServiceAccount/longhorn-csi-provisioner",
+		"ServiceAccount/longhorn-csi-resizer", "ServiceAccount/longhorn-csi-snapshotter",
 		"DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher", "Deployment/csi-provisioner", "Deployment/csi-resizer",
 		"Deployment/csi-snapshotter",
 	} {
@@ -148,52 +151,106 @@ func TestSidecarImages(t *testing.T) {
 	}
 }
 
-// TestSidecarsHaveTheirRights: what the sidecars of these versions do, by their own manifests.
+// TestSidecarsHaveTheirRights: each account may do what the sidecar of this version does, by its
+// own manifest, and nothing of another one.
 func TestSidecarsHaveTheirRights(t *testing.T) {
-	rules := part(t, csiObjects(t, DefaultValues())["ClusterRole/longhorn-csi-sidecars"], "rules").([]any)
-	has := func(rule any, key, what string) bool { return slices.Contains(part(t, rule, key).([]any), any(what)) }
+	v := DefaultValues()
+	v.StorageCapacity = true
+	found := csiObjects(t, v)
 	const snapshots, storage = "snapshot.storage.k8s.io", "storage.k8s.io"
-	for _, tc := range []struct{ sidecar, group, resource, verbs string }{
-		// Those of controller-publish; provisioner; controller-expand and -modify; snapshotter.
-		{"csi-attacher", "", "secrets", "get"},
-		{"csi-provisioner", "", "secrets", "get"},
-		{"csi-resizer", "", "secrets", "get"},
-		{"csi-snapshotter", "", "secrets", "get"},
-		{"csi-attacher", "", "persistentvolumes", "get list watch patch"},
-		{"csi-attacher", storage, "csinodes", "get list watch"},
-		{"csi-attacher", storage, "volumeattachments", "get list watch patch"},
-		{"csi-attacher", storage, "volumeattachments/status", "patch"},
-		{"csi-provisioner", "", "persistentvolumes", "get list watch create patch delete"},
-		{"csi-provisioner", "", "persistentvolumeclaims", "get list watch update"},
-		{"csi-provisioner", "", "events", "list watch create update patch"},
-		{"csi-provisioner", "", "nodes", "get list watch"},
-		{"csi-provisioner", storage, "storageclasses", "get list watch"},
-		{"csi-provisioner", storage, "csinodes", "get list watch"},
-		{"csi-provisioner", storage, "volumeattachments", "get list watch"},
-		{"csi-provisioner", storage, "csistoragecapacities", "get list watch create update patch delete"},
+	var needed []string
+	for _, tc := range []struct{ sidecar, group, resources, verbs string }{
+		{"attacher", "", "persistentvolumes", "get list watch patch"},
+		{"attacher", storage, "csinodes", "get list watch"},
+		{"attacher", storage, "volumeattachments", "get list watch patch"},
+		{"attacher", storage, "volumeattachments/status", "patch"},
+		{"provisioner", "", "persistentvolumes", "get list watch create patch delete"},
+		{"provisioner", "", "persistentvolumeclaims", "get list watch update"},
+		{"provisioner", "", "events", "get list watch create update patch"},
+		{"provisioner", "", "nodes", "get list watch"},
+		{"provisioner", storage, "storageclasses csinodes volumeattachments volumeattributesclasses", "get list watch"},
+		{"provisioner", storage, "csistoragecapacities", "get list watch create update patch delete"},
 		// Without update a snapshot can be deleted while it is being restored.
-		{"csi-provisioner", snapshots, "volumesnapshots", "get list watch update"},
-		{"csi-provisioner", snapshots, "volumesnapshotcontents", "get list"},
-		{"csi-resizer", "", "persistentvolumes", "get list watch patch"},
-		{"csi-resizer", "", "persistentvolumeclaims", "get list watch"},
-		{"csi-resizer", "", "persistentvolumeclaims/status", "patch"},
-		{"csi-resizer", "", "pods", "get list watch"},
-		{"csi-resizer", storage, "volumeattributesclasses", "get list watch"},
-		{"csi-snapshotter", snapshots, "volumesnapshotclasses", "get list watch"},
-		{"csi-snapshotter", snapshots, "volumesnapshotcontents", "get list watch update patch"},
-		{"csi-snapshotter", snapshots, "volumesnapshotcontents/status", "update patch"},
+		{"provisioner", snapshots, "volumesnapshots", "get list watch update"},
+		{"provisioner", snapshots, "volumesnapshotcontents", "get list watch"},
+		{"resizer", "", "persistentvolumes", "get list watch update patch"},
+		{"resizer", "", "persistentvolumeclaims pods", "get list watch"},
+		{"resizer", "", "persistentvolumeclaims/status", "update patch"},
+		{"resizer", "", "events", "get list watch create update patch"},
+		{"resizer", storage, "storageclasses volumeattributesclasses", "get list watch"},
+		{"snapshotter", "", "events", "get list watch create update patch"},
+		{"snapshotter", snapshots, "volumesnapshotclasses", "get list watch"},
+		{"snapshotter", snapshots, "volumesnapshotcontents", "get list watch update patch"},
+		{"snapshotter", snapshots, "volumesnapshotcontents/status", "update patch"},
 	} {
-		for verb := range strings.FieldsSeq(tc.verbs) {
-			if !slices.ContainsFunc(rules, func(r any) bool {
-				return has(r, "apiGroups", tc.group) && has(r, "resources", tc.resource) && has(r, "verbs", verb)
-			}) {
-				t.Errorf("%s may not %s %s of group %q", tc.sidecar, verb, tc.resource, tc.group)
+		for resource := range strings.FieldsSeq(tc.resources) {
+			for verb := range strings.FieldsSeq(tc.verbs) {
+				needed = append(needed, strings.Join([]string{tc.sidecar, verb, resource, tc.group}, " "))
 			}
 		}
 	}
-	for _, r := range rules {
-		if has(r, "resources", "secrets") && len(part(t, r, "verbs").([]any)) != 1 {
-			t.Errorf("the sidecars read Secrets that are named to them, and do nothing else with Secrets: %v", r)
+	var given []string
+	for _, sidecar := range []string{"attacher", "provisioner", "resizer", "snapshotter"} {
+		for _, rule := range part(t, found["ClusterRole/longhorn-csi-"+sidecar], "rules").([]any) {
+			for _, group := range part(t, rule, "apiGroups").([]any) {
+				for _, resource := range part(t, rule, "resources").([]any) {
+					for _, verb := range part(t, rule, "verbs").([]any) {
+						given = append(given, fmt.Sprintf("%s %s %s %s", sidecar, verb, resource, group))
+					}
+				}
+			}
+		}
+		account := part(t, found["Deployment/csi-"+sidecar], "spec", "template", "spec", "serviceAccountName")
+		if account != "longhorn-csi-"+sidecar {
+			t.Errorf("csi-%s runs as %s", sidecar, account)
+		}
+	}
+	slices.Sort(needed)
+	slices.Sort(given)
+	if !slices.Equal(needed, given) {
+		t.Errorf("given are\n%s\nneeded are\n%s", strings.Join(given, "\n"), strings.Join(needed, "\n"))
+	}
+}
+
+// TestDriverAsksKubernetesNothing: the driver of a node has a token for the managers alone, and the
+// sidecars speak to a driver of their own Pod.
+func TestDriverAsksKubernetesNothing(t *testing.T) {
+	found := csiObjects(t, DefaultValues())
+	const plugin = "DaemonSet/longhorn-csi-plugin"
+	if part(t, found[plugin], "spec", "template", "spec", "automountServiceAccountToken") != false {
+		t.Error("the driver of a node has a token for the API server")
+	}
+	for name, service := range map[string]string{plugin: "node", "Deployment/csi-attacher": "controller",
+		"Deployment/csi-provisioner": "controller", "Deployment/csi-resizer": "controller",
+		"Deployment/csi-snapshotter": "controller"} {
+		spec := part(t, found[name], "spec", "template", "spec")
+		containers := part(t, spec, "containers").([]any)
+		var flags []string
+		for _, arg := range part(t, containers[len(containers)-1], "command").([]any)[1:] {
+			flags = append(flags, arg.(string))
+		}
+		command := csi.Command()
+		if err := command.ParseFlags(flags); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		serves, _ := command.Flags().GetStringSlice("service")
+		token, _ := command.Flags().GetString("token-file")
+		if !slices.Equal(serves, []string{service}) || token != "/var/run/secrets/longhorn/token" {
+			t.Errorf("%s serves %v, with the token in %s", name, serves, token)
+		}
+		audience := ""
+		for _, volume := range part(t, spec, "volumes").([]any) {
+			switch part(t, volume, "name") {
+			case "token":
+				audience, _ = part(t, volume, "projected", "sources", 0, "serviceAccountToken", "audience").(string)
+			case "socket":
+				if own := part(t, volume, "emptyDir") != nil; own != (service == "controller") {
+					t.Errorf("%s: the socket is in %v", name, volume)
+				}
+			}
+		}
+		if audience != access.Audience {
+			t.Errorf("%s: the token is for %q", name, audience)
 		}
 	}
 }

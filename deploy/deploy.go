@@ -87,7 +87,7 @@ type Values struct {
 	// Persistence is about the StorageClass longhorn. It is made at the installation; an upgrade
 	// leaves it as it is then, whoever has changed it, also deleted and made again.
 	Persistence Persistence
-	// Csi says how many Pods each sidecar of the CSI driver has.
+	// Csi is about the sidecars of the CSI driver.
 	Csi Csi
 	// SidecarResources are the requests and limits of each sidecar of the CSI driver.
 	SidecarResources map[string]any
@@ -219,6 +219,10 @@ type Csi struct {
 	ResizerReplicaCount int
 	// SnapshotterReplicaCount is the number of Pods of the snapshotter.
 	SnapshotterReplicaCount int
+	// SecretsOfAllNamespaces lets the provisioner read Secrets anywhere, for classes that name one of
+	// another namespace by csi.storage.k8s.io/provisioner-secret-namespace. False: those of the
+	// system's namespace alone.
+	SecretsOfAllNamespaces bool
 }
 
 // Metrics is about who collects the metrics.

@@ -83,10 +83,14 @@ func TestObjects(t *testing.T) {
 	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-manager",
 		"NetworkPolicy/longhorn-csi"}
 	driver := []string{"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
-		"ServiceAccount/longhorn-csi", "ServiceAccount/longhorn-csi-sidecars", "ClusterRole/longhorn-csi-sidecars",
-		"ClusterRoleBinding/longhorn-csi-sidecars", "Role/longhorn-csi-sidecars", "RoleBinding/longhorn-csi-sidecars",
-		"Role/longhorn-csi", "RoleBinding/longhorn-csi", "DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher",
-		"Deployment/csi-provisioner", "Deployment/csi-resizer", "Deployment/csi-snapshotter"}
+		"ServiceAccount/longhorn-csi", "Role/longhorn-csi", "RoleBinding/longhorn-csi"}
+	for _, sidecar := range []string{"attacher", "provisioner", "resizer", "snapshotter"} {
+		for _, kind := range []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} {
+			driver = append(driver, kind+"/longhorn-csi-"+sidecar)
+		}
+	}
+	driver = append(driver, "DaemonSet/longhorn-csi-plugin", "Deployment/csi-attacher", "Deployment/csi-provisioner",
+		"Deployment/csi-resizer", "Deployment/csi-snapshotter")
 	for name, tc := range map[string]struct {
 		values Values
 		want   []string

@@ -12,8 +12,20 @@ import (
 // TestRightsOnSecrets: who may read Secrets may read those that the system has made, by name, and
 // those that the installation names. The uninstallation lists the namespace's, to find its own.
 func TestRightsOnSecrets(t *testing.T) {
+	system := []string{"longhorn-grpc-ca", "longhorn-grpc-tls", "longhorn-rest-session", "longhorn-volume-keys",
+		"longhorn-webhook-ca", "longhorn-webhook-tls", "aws-secret", "azblob-secret", "cifs-secret", "minio-secret"}
+	v := DefaultValues()
+	// Secrets of one namespace, whichever a class names.
+	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system, "Role longhorn-csi-provisioner": {"any"}})
+	v.Csi.SecretsOfAllNamespaces, v.BackupTargetSecrets = true, nil
+	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system[:6],
+		"ClusterRole longhorn-csi-provisioner": {"any"}})
+}
+
+func secretsMayBeRead(t *testing.T, v Values, want map[string][]string) {
+	t.Helper()
 	may := map[string][]string{}
-	docs, err := Render(DefaultValues())
+	docs, err := Render(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +57,6 @@ func TestRightsOnSecrets(t *testing.T) {
 			}
 			may[kind.Kind+" "+role.Name] = append(may[kind.Kind+" "+role.Name], names...)
 		}
-	}
-	want := map[string][]string{
-		"Role longhorn-role": {"longhorn-grpc-ca", "longhorn-grpc-tls", "longhorn-rest-session", "longhorn-volume-keys",
-			"longhorn-webhook-ca", "longhorn-webhook-tls", "aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
-		"ClusterRole longhorn-csi-sidecars": {"any"},
 	}
 	for role, names := range may {
 		if !slices.Equal(names, want[role]) {

@@ -34,7 +34,7 @@ GET /v1/volumes/{name}: get volumes/{name}
 DELETE /v1/volumes/{name}: delete volumes/{name}
 GET /v1/dataloss/{name}: get volumes/{name}
 POST /v1/dataloss/{name}: update volumes/{name}
-POST /v1/devicekeepers/{name}: update volumes/{name}
+POST /v1/devicekeepers/{name}: update volumes/status/{name}
 attach /v1/volumes/{name}: update volumeattachments/{name}
 detach /v1/volumes/{name}: update volumeattachments/{name}
 salvage /v1/volumes/{name}: update volumes/{name}
@@ -162,7 +162,11 @@ func parseRight(right string) (n access.Need) {
 	}
 	verb, kind, _ := strings.Cut(right, " ")
 	n.Verb, n.Group = verb, lh.Group
+	// A part of an object, as in volumes/status, comes with the kind.
 	n.Resource, n.Name, _ = strings.Cut(kind, "/")
+	if part, name, ok := strings.Cut(n.Name, "/"); ok {
+		n.Resource, n.Name = n.Resource+"/"+part, name
+	}
 	if other, ok := otherKinds[n.Resource]; ok {
 		n.Group, n.Everywhere = other.Group, other.Everywhere
 	}

@@ -31,7 +31,8 @@ const sometimes = "sometimes: "
 const probe = "volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io list"
 
 // accounts are those of the system.
-var accounts = []string{"longhorn-service-account", "longhorn-csi", "longhorn-csi-sidecars"}
+var accounts = []string{"longhorn-service-account", "longhorn-csi", "longhorn-csi-attacher",
+	"longhorn-csi-provisioner", "longhorn-csi-resizer", "longhorn-csi-snapshotter"}
 
 // review is what the API servers' audit logs say of the system's accounts: they must have been
 // refused nothing during all scenarios, and may do nothing that nobody needs.

@@ -209,10 +209,11 @@ func (j *Judge) reviewRight(ctx context.Context, c Caller, n Need) (verdict, err
 	if n.Everywhere {
 		namespace = ""
 	}
+	kind, part, _ := strings.Cut(n.Resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: c.User, UID: c.UID, Groups: c.Groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: n.Verb, Group: n.Group,
-			Resource: n.Resource, Name: n.Name},
+			Resource: kind, Subresource: part, Name: n.Name},
 	}}
 	for k, v := range c.Extra {
 		if review.Spec.Extra == nil {

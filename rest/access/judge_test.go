@@ -64,7 +64,7 @@ func (a *apiServer) client() client.Client {
 			case *authorizationv1.SubjectAccessReview:
 				a.rights.Add(1)
 				r := o.Spec.ResourceAttributes
-				o.Status.Allowed = r.Verb == "list" && r.Namespace == "ns"
+				o.Status.Allowed = r.Verb == "list" && r.Namespace == "ns" || r.Resource == "volumes" && r.Subresource == "status"
 				o.Status.Reason = "a test"
 			}
 			return nil
@@ -116,6 +116,7 @@ func TestRights(t *testing.T) {
 	}{
 		{alice, Need{Verb: "list", Group: "longhorn.io", Resource: "volumes"}, ""},
 		{alice, Need{}, ""},
+		{alice, Need{Verb: "update", Group: "longhorn.io", Resource: "volumes/status"}, ""},
 		{alice, Need{Verb: "get", Group: "longhorn.io", Resource: "volumes", Name: "demo"},
 			`user "alice" may not get volumes.longhorn.io "demo" in namespace ns (a test); grant it with: kubectl -n ns ` +
 				`create rolebinding NAME --clusterrole=longhorn-view --user="alice"`},
