@@ -29,6 +29,26 @@ type key struct {
 	value string
 	// format are the arguments of luksFormat.
 	format []string
+	// asked are their values by name.
+	asked map[string]string
+}
+
+// Options of luksFormat that a header is compared with.
+const (
+	optionCipher     = "cipher"
+	optionSize       = "key-size"
+	optionPBKDF      = "pbkdf"
+	optionIterations = "pbkdf-force-iterations"
+	optionMemory     = "pbkdf-memory"
+)
+
+// number is the value of an option that may be missing, which is 0.
+func (k *key) number(option string) int64 {
+	n, err := strconv.ParseInt(k.asked[option], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // cipherName is what cryptsetup takes for a cipher or a hash, such as
@@ -45,13 +65,14 @@ func readKey(secrets map[string]string) (k key, err error) {
 	if provider := cmp.Or(secrets[secretProvider], "secret"); provider != "secret" {
 		return k, refuse("%s of the Secret: %q is not known; use secret", secretProvider, provider)
 	}
+	k.asked = map[string]string{}
 	for _, o := range []struct {
 		name, option, fallback string
 		judge                  func(string) error
 	}{
-		{secretCipher, "cipher", "aes-xts-plain64", isCipher}, {secretHash, "hash", "sha256", isCipher},
-		{secretSize, "key-size", "256", isKeySize}, {secretPBKDF, "pbkdf", "argon2i", isPBKDF},
-		{secretIterations, "pbkdf-force-iterations", "", isCount}, {secretMemory, "pbkdf-memory", "", isCount},
+		{secretCipher, optionCipher, "aes-xts-plain64", isCipher}, {secretHash, "hash", "sha256", isCipher},
+		{secretSize, optionSize, "256", isKeySize}, {secretPBKDF, optionPBKDF, "argon2i", isPBKDF},
+		{secretIterations, optionIterations, "", isCount}, {secretMemory, optionMemory, "", isCount},
 	} {
 		value := cmp.Or(strings.TrimSpace(secrets[o.name]), o.fallback)
 		if value == "" {
@@ -60,6 +81,7 @@ func readKey(secrets map[string]string) (k key, err error) {
 		if err := o.judge(value); err != nil {
 			return k, refuse("%s of the Secret: %v", o.name, err)
 		}
+		k.asked[o.option] = value
 		k.format = append(k.format, "--"+o.option+"="+value)
 	}
 	return k, nil
@@ -68,6 +90,9 @@ func readKey(secrets map[string]string) (k key, err error) {
 func isCipher(value string) error {
 	if !cipherName.MatchString(value) {
 		return fmt.Errorf("%q is no name of a cipher or hash", value)
+	}
+	if isNull(value) {
+		return fmt.Errorf("%q encrypts nothing", value)
 	}
 	return nil
 }
@@ -80,7 +105,7 @@ func isKeySize(value string) error {
 }
 
 func isPBKDF(value string) error {
-	all := []string{"argon2i", "argon2id", "pbkdf2"}
+	all := []string{"argon2i", "argon2id", kindPBKDF2}
 	if !slices.Contains(all, value) {
 		return fmt.Errorf("%q is not one of %s", value, strings.Join(all, ", "))
 	}

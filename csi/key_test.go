@@ -31,6 +31,7 @@ func TestSecrets(t *testing.T) {
 		{secretCipher, "serpent-xts-plain64", "", []string{"--cipher=serpent-xts-plain64", usual[1], usual[2], usual[3]}},
 		{secretCipher, "capi:xts(aes)-plain64", "", []string{"--cipher=capi:xts(aes)-plain64", usual[1], usual[2], usual[3]}},
 		{secretCipher, "--force-password", secretCipher, nil}, {secretCipher, "aes xts", secretCipher, nil},
+		{secretCipher, "cipher_null-ecb", "encrypts nothing", nil},
 		{secretHash, "sha512", "", []string{usual[0], "--hash=sha512", usual[2], usual[3]}},
 		{secretHash, "/etc/passwd", secretHash, nil},
 		{secretSize, "512\n", "", []string{usual[0], usual[1], "--key-size=512", usual[3]}},

@@ -1,11 +1,9 @@
 package csi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/exec"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
 )
 
 // formatLUKS is what blkid calls a device with a LUKS header, of any version.
@@ -55,10 +55,15 @@ func (n *node) luksFormat(own device, k key) error {
 	return nil
 }
 
-// luksOpen makes the mapper device of a volume.
+// luksOpen makes the mapper device of a volume, with a header that is what was asked for.
 func (n *node) luksOpen(own device, k key) error {
-	_, exit, err := n.cryptsetup(k.value, "open", "--type", "luks2", "--allow-discards", "--key-file", "-", own.path,
-		own.name())
+	header, err := n.checkedHeader(own, k)
+	if err != nil {
+		return err
+	}
+	defer header.Close()
+	_, exit, err := n.cryptsetup(k.value, "open", "--type", "luks2", "--allow-discards", "--key-file", "-", "--header",
+		headerPath(header), own.path, own.name())
 	switch {
 	case exit == cryptsetupNoPermission:
 		return status.Errorf(codes.PermissionDenied, "the key in the Secret does not open encrypted volume %s: nothing is "+
@@ -88,8 +93,14 @@ func (n *node) luksClose(volume string) (err error) {
 }
 
 // luksResize has the mapper device of a volume take all of the device below.
-func (n *node) luksResize(volume string, k key) error {
-	_, exit, err := n.cryptsetup(k.value, "resize", "--key-file", "-", volume)
+func (n *node) luksResize(own device, k key) error {
+	header, err := n.checkedHeader(own, k)
+	if err != nil {
+		return err
+	}
+	defer header.Close()
+	volume := own.name()
+	_, exit, err := n.cryptsetup(k.value, "resize", "--key-file", "-", "--header", headerPath(header), volume)
 	switch {
 	case exit == cryptsetupNoPermission:
 		return status.Errorf(codes.PermissionDenied, "the key in the Secret is not that of encrypted volume %s, which does "+
@@ -99,34 +110,6 @@ func (n *node) luksResize(volume string, k key) error {
 	}
 	n.step("luks-resized")
 	return nil
-}
-
-// luksHeader is what a LUKS2 header says.
-type luksHeader struct {
-	// keys that open it; none: luksFormat was cut short, or somebody has erased them.
-	keys int
-	// data is where ciphertext begins, in bytes.
-	data int64
-}
-
-func (n *node) luksDump(own device) (h luksHeader, err error) {
-	out, _, err := n.cryptsetup("", "luksDump", "--dump-json-metadata", own.path)
-	if err != nil {
-		return h, err
-	}
-	var dump struct {
-		Keyslots map[string]json.RawMessage
-		Segments map[string]struct{ Offset string }
-	}
-	if err := json.Unmarshal(out, &dump); err != nil {
-		return h, fmt.Errorf("LUKS2 header of %s: %w", own.path, err)
-	}
-	h.keys = len(dump.Keyslots)
-	h.data, err = strconv.ParseInt(dump.Segments["0"].Offset, 10, 64)
-	if err != nil || h.data <= 0 || h.data%directAlign != 0 {
-		return h, fmt.Errorf("LUKS2 header of %s: ciphertext begins at %q", own.path, dump.Segments["0"].Offset)
-	}
-	return h, nil
 }
 
 // directAlign is what reads past the cache of the kernel are aligned to, in bytes.
@@ -140,13 +123,14 @@ type ciphertext struct{ first, last []byte }
 func (c *ciphertext) unwritten() bool { return zero(c.first) && zero(c.last) }
 
 // readCiphertext reads past the cache of the kernel: dm_crypt writes past it.
-func readCiphertext(own device, data int64) (c ciphertext, err error) {
+func readCiphertext(own device) (c ciphertext, err error) {
+	const data = lh.LUKSHeaderBytes
 	size, err := own.size()
 	if err != nil {
 		return c, err
 	}
 	if size < data+headBytes {
-		return c, fmt.Errorf("%s has %d bytes, and ciphertext from %d on", own.path, size, data)
+		return c, fmt.Errorf("%s has %d bytes, and ciphertext from %d on", own.path, size, int64(data))
 	}
 	f, err := os.OpenFile(own.path, os.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -74,6 +75,14 @@ func TestEncryptedLife(t *testing.T) {
 	}
 }
 
+// otherKey is a Secret with another value.
+func otherKey(secrets map[string]string, value string) map[string]string {
+	other := map[string]string{}
+	maps.Copy(other, secrets)
+	other[secretValue] = value
+	return other
+}
+
 // TestWrongKey: without the key that a volume has nothing is opened or changed.
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
@@ -89,7 +98,7 @@ func TestWrongKey(t *testing.T) {
 	b.content("ext4", 1, "kept")
 	b.must(b.unpublish(1), b.unstage())
 	before := b.sum("80M")
-	b.secrets = map[string]string{secretValue: "guessed"}
+	b.secrets = otherKey(right, "guessed")
 	err = b.stage(c)
 	wants(t, err, codes.PermissionDenied)
 	says(t, err, b.volume, "nothing is changed")
@@ -234,7 +243,7 @@ func TestEncryptedGrowth(t *testing.T) {
 			_, err := b.NodeExpandVolume(context.Background(), r)
 			wants(t, err, codes.InvalidArgument)
 			says(t, err, "node-expand-secret-name")
-			r.Secrets = map[string]string{secretValue: "guessed"}
+			r.Secrets = otherKey(b.secrets, "guessed")
 			_, err = b.NodeExpandVolume(context.Background(), r)
 			wants(t, err, codes.PermissionDenied)
 			for _, r.Secrets = range []map[string]string{b.secrets, nil} { // the second has nothing to do

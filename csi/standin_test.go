@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +39,8 @@ type standIn struct {
 	calls [][]string
 	open  map[string]*opened // by volume
 	aside []*opened
+	// dumped is what happens after luksDump of a copy, if anything.
+	dumped func()
 }
 
 // opened is a mapper device: its loop device, and the hold on the device below.
@@ -125,23 +129,34 @@ func (c *standInCall) CombinedOutput() ([]byte, error) {
 	last := c.args[len(c.args)-1]
 	switch c.args[0] {
 	case "luksFormat":
-		return c.s.format(last, key)
+		return c.s.format(last, key, c.args)
+	case "luksAddKey":
+		return c.s.addSlot(c.args[len(c.args)-2])
 	case "luksErase":
-		return c.s.write(last, keyAt, make([]byte, len(key)))
+		return c.s.write(last, keyAt, make([]byte, 2*len(key))) // and the slots
 	case "luksDump":
 		return c.s.dump(last)
 	case "open":
-		return c.s.connect(c.args[len(c.args)-2], last, key)
+		return c.s.connect(c.args[len(c.args)-2], last, c.header(), key)
 	case "close":
 		return c.s.close(last)
 	case "resize":
-		return c.s.resize(last, key)
+		return c.s.resize(last, c.header(), key)
 	}
 	return nil, fmt.Errorf("cryptsetup %q", c.args)
 }
 
-// keyAt is where the stand-in has the key's sum, in the header.
-const keyAt = 4096
+// header is the file with the header that a call is given.
+func (c *standInCall) header() string { return c.args[slices.Index(c.args, "--header")+1] }
+
+// Where the stand-in has the key's sum, in the header, and what it says of itself: the number of
+// key slots, and options of luksFormat.
+const (
+	keyAt     = 4096
+	slotsAt   = keyAt + 64
+	optionsAt = keyAt + 128
+	lastBytes = 8192
+)
 
 func (s *standIn) write(device string, at int64, p []byte) ([]byte, error) {
 	f, err := os.OpenFile(device, os.O_WRONLY, 0)
@@ -152,28 +167,48 @@ func (s *standIn) write(device string, at int64, p []byte) ([]byte, error) {
 	return nil, errors.Join(err, f.Sync(), f.Close())
 }
 
-func (s *standIn) format(device, key string) ([]byte, error) {
-	header := make([]byte, 8192)
+func (s *standIn) format(device, key string, args []string) ([]byte, error) {
+	header := make([]byte, lastBytes)
 	copy(header, "LUKS\xba\xbe\x00\x02")
 	copy(header[keyAt:], key)
+	header[slotsAt] = 1
+	copy(header[optionsAt:], strings.Join(args, "\n"))
 	return s.write(device, 0, header)
 }
 
-// key that a device has; empty: its keys are erased.
-func (s *standIn) key(device string) (string, error) {
-	f, err := os.Open(device)
+// addSlot adds a key slot; what opens it is not kept.
+func (s *standIn) addSlot(device string) ([]byte, error) {
+	h, err := s.header(device)
+	if err != nil {
+		return nil, err
+	}
+	return s.write(device, slotsAt, []byte{h[slotsAt] + 1})
+}
+
+// header of a device or a file.
+func (s *standIn) header(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p := make([]byte, lastBytes)
+	if _, err := f.ReadAt(p, 0); err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(p, []byte("LUKS\xba\xbe\x00\x02")) {
+		return nil, exitStatus(1)
+	}
+	return p, nil
+}
+
+// key that a header has; empty: its keys are erased.
+func (s *standIn) key(path string) (string, error) {
+	h, err := s.header(path)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	p := make([]byte, 8192)
-	if _, err := f.ReadAt(p, 0); err != nil {
-		return "", err
-	}
-	if !bytes.HasPrefix(p, []byte("LUKS\xba\xbe\x00\x02")) {
-		return "", exitStatus(1)
-	}
-	return string(bytes.TrimRight(p[keyAt:keyAt+64], "\x00")), nil
+	return string(bytes.TrimRight(h[keyAt:keyAt+64], "\x00")), nil
 }
 
 // fits fails unless a key is that of a device.
@@ -185,16 +220,35 @@ func (s *standIn) fits(device, key string) error {
 	return err
 }
 
-func (s *standIn) dump(device string) ([]byte, error) {
-	key, err := s.key(device)
-	slots := `{"0":{"type":"luks2"}}`
-	if key == "" {
-		slots = `{}`
+func (s *standIn) dump(path string) ([]byte, error) {
+	h, err := s.header(path)
+	if err != nil {
+		return nil, err
 	}
-	return []byte(`{"keyslots":` + slots + `,"segments":{"0":{"type":"crypt","offset":"16777216","size":"dynamic"}}}`), err
+	options := map[string]string{}
+	for _, o := range strings.Split(string(bytes.TrimRight(h[optionsAt:], "\x00")), "\n") {
+		name, value, _ := strings.Cut(o, "=")
+		options[name] = value
+	}
+	cipher := options["--cipher"]
+	bits, err := strconv.Atoi(options["--key-size"])
+	iterations := cmp.Or(options["--pbkdf-force-iterations"], "4")
+	if s.dumped != nil && strings.HasPrefix(path, "/proc/") {
+		defer s.dumped()
+	}
+	slots := map[string]any{}
+	for i := range int(h[slotsAt]) {
+		slots[strconv.Itoa(i)] = map[string]any{"type": "luks2", "key_size": bits / 8,
+			"area": map[string]any{"encryption": cipher, "key_size": bits / 8},
+			"kdf": map[string]any{"type": options["--pbkdf"], "iterations": json.Number(iterations),
+				"time": json.Number(iterations), "memory": json.Number(cmp.Or(options["--pbkdf-memory"], "0"))}}
+	}
+	out, failed := json.Marshal(map[string]any{"keyslots": slots, "segments": map[string]any{"0": map[string]any{
+		"type": "crypt", "offset": "16777216", "size": "dynamic", "iv_tweak": "0", "encryption": cipher}}})
+	return out, errors.Join(err, failed)
 }
 
-func (s *standIn) connect(path, volume, key string) ([]byte, error) {
+func (s *standIn) connect(path, volume, header, key string) ([]byte, error) {
 	if s.open[volume] != nil {
 		return nil, exitStatus(cryptsetupBusy)
 	}
@@ -203,7 +257,7 @@ func (s *standIn) connect(path, volume, key string) ([]byte, error) {
 			return nil, cmp.Or(err, error(exitStatus(4)))
 		}
 	}
-	if err := s.fits(path, key); err != nil {
+	if err := s.fits(header, key); err != nil {
 		return nil, err
 	}
 	hold, err := claim(path)
@@ -265,12 +319,12 @@ func (s *standIn) close(volume string) ([]byte, error) {
 	return nil, errors.Join(err, os.Remove(filepath.Join(mappers, volume)), os.RemoveAll(o.dir), o.hold.Close())
 }
 
-func (s *standIn) resize(volume, key string) ([]byte, error) {
+func (s *standIn) resize(volume, header, key string) ([]byte, error) {
 	o := s.open[volume]
 	if o == nil {
 		return nil, exitStatus(4)
 	}
-	if err := s.fits(o.hold.Name(), key); err != nil {
+	if err := s.fits(header, key); err != nil {
 		return nil, err
 	}
 	s.bed.command("losetup", "--set-capacity", o.loop)

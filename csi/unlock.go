@@ -84,11 +84,11 @@ func (n *node) prepareLUKS(own device, s *staging) error {
 // luksCutShort reports whether luksFormat has ended between the header and its key: nothing can
 // open it, and nothing was ever written behind it.
 func (n *node) luksCutShort(own device) (bool, error) {
-	h, err := n.luksDump(own)
-	if err != nil || h.keys > 0 {
+	h, err := n.luksDump(own.path)
+	if err != nil || len(h.Keyslots) > 0 {
 		return false, err
 	}
-	below, err := readCiphertext(own, h.data)
+	below, err := readCiphertext(own)
 	if err == nil && !below.unwritten() {
 		err = errors.New("its LUKS2 header has no key any more, and data lie behind it")
 	}
@@ -97,14 +97,10 @@ func (n *node) luksCutShort(own device) (bool, error) {
 
 // lookBehind says what a mapper device holds. Zeros that were never encrypted read as noise.
 func (n *node) lookBehind(own, mapper device) (c content, err error) {
-	h, err := n.luksDump(own)
-	if err != nil {
-		return c, err
-	}
 	if err := mapper.sync(); err != nil { // a mkfs that was cut short may have left it in the cache
 		return c, err
 	}
-	below, err := readCiphertext(own, h.data)
+	below, err := readCiphertext(own)
 	if err != nil || below.unwritten() {
 		return c, err
 	}
@@ -124,7 +120,7 @@ func (n *node) fit(own, mapper device, k key, keyless error) (have int64, err er
 		if keyless != nil {
 			return have, keyless
 		}
-		if err := n.luksResize(own.name(), k); err != nil {
+		if err := n.luksResize(own, k); err != nil {
 			return have, err
 		}
 		have, err = mapper.size()

@@ -35,7 +35,7 @@ var folders = []string{"kernel/drivers/md", "kernel/drivers/block", "kernel/fs/x
 // has to grow ext4 while it is mounted.
 const wanted = "^(TestGrowth|TestEncryptedLife|TestEncryptedByAnyone|TestWrongKey|TestEncryptedEndAtEachStep|" +
 	"TestEncryptedKeepsWhatIsThere|TestNoFormatBehindLUKS|TestLUKSFormatCutShort|TestEncryptedGrowth|" +
-	"TestStaleMapping|TestUnstageWithoutADevice|TestRealDeviceMapper)$"
+	"TestStaleMapping|TestUnstageWithoutADevice|TestRealDeviceMapper|TestPlantedHeader)$"
 
 // slow are cases that show no more here than those of ext4: emulation makes a call of cryptsetup
 // take seconds.
