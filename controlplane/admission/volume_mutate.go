@@ -3,7 +3,9 @@ package admission
 import (
 	"context"
 	"fmt"
+	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -125,6 +127,9 @@ func completeNewVolume(v *v1beta2.Volume, s setting.Values) {
 	}
 	if v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
 		v.Spec.RevisionCounterDisabled = true
+	}
+	if n := s.Int(setting.SnapshotSpaceFactor); n > 0 && v.Annotations[naming.AnnotationSnapshotSpace] == "" {
+		metav1.SetMetaDataAnnotation(&v.ObjectMeta, naming.AnnotationSnapshotSpace, strconv.Itoa(n))
 	}
 	if source, _, ok := naming.ParseCloneSource(v.Spec.DataSource); ok {
 		addLabels(v, map[string]string{naming.LabelCloneSourceVolume: source})

@@ -71,7 +71,9 @@ func TestVolumeMutation(t *testing.T) {
 func TestVolumesAreCompleted(t *testing.T) {
 	w := worldOf(t, valueOf("default-engine-image", "engine:1"), valueOf("default-replica-count", `{"v1":"2"}`),
 		valueOf("default-data-locality", "best-effort"), valueOf("snapshot-max-count", "7"),
-		valueOf("backup-compression-method", "none"), valueOf("default-backup-block-size", "16"))
+		valueOf("backup-compression-method", "none"), valueOf("default-backup-block-size", "16"),
+		valueOf("default-snapshot-space-factor", "5"))
+	space := map[string]string{"longhorn.io/snapshot-space-factor": "5"}
 	var none *v1beta2.Volume
 	volume := func(name string, edit func(*v1beta2.Volume)) *v1beta2.Volume {
 		return named(&v1beta2.Volume{}, name, nil, edit)
@@ -101,6 +103,7 @@ func TestVolumesAreCompleted(t *testing.T) {
 		v.Name, v.Labels, v.Spec.Size = "fresh", labels("fresh", "default"), 4<<20
 		v.Spec.NumberOfReplicas, v.Spec.DataLocality, v.Spec.BackupTargetName = 2, "best-effort", "default"
 		v.Spec.Image, v.Spec.EngineImage, v.Spec.BackupCompressionMethod = "engine:1", "engine:1", "none"
+		v.Annotations = space
 	})
 	completes(t, "changed and empty", w, "volumes", empty, empty, func(v *v1beta2.Volume) {
 		filled(v, "ignored")
@@ -122,6 +125,7 @@ func TestVolumesAreCompleted(t *testing.T) {
 	})
 	completes(t, "new and full", w, "volumes", none, full, func(v *v1beta2.Volume) {
 		v.Spec.Image, v.Spec.EngineImage = "engine:1", "engine:1" // whatever was wanted
+		v.Annotations = space
 		v.Labels["longhorn.io/clone-source-volume"] = "one"
 	})
 	completes(t, "changed and full", w, "volumes", full, full, func(*v1beta2.Volume) {})
@@ -260,6 +264,31 @@ func TestDefaultGroup(t *testing.T) {
 			if _, got := v.Labels[inDefault]; got != want {
 				t.Errorf("label %q: in group default: %v", label, got)
 			}
+		}
+	}
+}
+
+// TestSnapshotSpaceOfNewVolumes: the default is written down with a volume that is created, beside
+// the field that clients read, and with no other one.
+func TestSnapshotSpaceOfNewVolumes(t *testing.T) {
+	const key = "longhorn.io/snapshot-space-factor"
+	for factor, want := range map[string]string{"": "10", "4": "4", "0": ""} {
+		values := setting.Values{}
+		if factor != "" {
+			values[setting.SnapshotSpaceFactor] = factor
+		}
+		v := &v1beta2.Volume{}
+		MutateVolume(nil, v, values)
+		if got := v.Annotations[key]; got != want || v.Spec.SnapshotMaxSize != 0 {
+			t.Errorf("setting %q: %q, want %q; snapshotMaxSize %d", factor, got, want, v.Spec.SnapshotMaxSize)
+		}
+		v = &v1beta2.Volume{}
+		if MutateVolume(v.DeepCopy(), v, values); v.Annotations != nil {
+			t.Errorf("a volume that is there is given %v", v.Annotations)
+		}
+		restored := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "3"}}}
+		if MutateVolume(nil, restored, values); restored.Annotations[key] != "3" {
+			t.Errorf("an object that was put away comes back with %v", restored.Annotations)
 		}
 	}
 }

@@ -122,6 +122,9 @@ const (
 	// AnnotationInstalledBy is our addition, on definitions of kinds: the version of the manager that
 	// installed them.
 	AnnotationInstalledBy = LabelPrefix + "installed-by"
+	// AnnotationSnapshotSpace is our addition, on Volumes: what setting default-snapshot-space-factor
+	// was when the volume was created.
+	AnnotationSnapshotSpace = LabelPrefix + "snapshot-space-factor"
 	// AnnotationTLSSeen is on the Pod of an instance manager that has shown a certificate, with the
 	// value "true"; ours, not the reference's.
 	AnnotationTLSSeen = LabelPrefix + "grpc-tls-seen"

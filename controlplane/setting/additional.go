@@ -9,6 +9,7 @@ const (
 	// AllowedImageRegistries and AllowedDiskPaths show what the managers were given at their start.
 	AllowedImageRegistries = "allowed-image-registries"
 	AllowedDiskPaths       = "allowed-disk-paths"
+	SnapshotSpaceFactor    = "default-snapshot-space-factor"
 	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
 	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
 )
@@ -72,6 +73,14 @@ var additionalDefinitions = []Definition{
 		Description: "Directories of nodes in which disks may be; empty: any. It is given to the managers at their start, in " +
 			"the chart by value allowedDiskPaths, and nobody can change it here. Disks that are known already stay.",
 		Category: CategorySystemInfo, Type: TypeString, ReadOnly: true,
+	},
+	{
+		Name: SnapshotSpaceFactor, DisplayName: "Default Snapshot Space Factor",
+		Description: "How many times the size of a volume its snapshots may occupy in each replica, if the volume has no " +
+			"snapshotMaxSize; 0 sets no limit. Beyond it no snapshot is taken until some are deleted. It is written down with a " +
+			"volume when that is created; volumes that are there keep what they have.",
+		Category: CategorySnapshot, Type: TypeInt, Required: true,
+		Default: "10", Range: between(0, 1000),
 	},
 	{
 		Name: ReplicaRebuildingBandwidthLimit, DisplayName: "Replica Rebuilding Bandwidth Limit",

@@ -34,6 +34,7 @@ var notDescribed = map[string]string{
 	APIHostNames:                    "addition: names by which such callers may ask",
 	AllowedImageRegistries:          "addition: where what runs on nodes may come from",
 	AllowedDiskPaths:                "addition: where disks may be",
+	SnapshotSpaceFactor:             "addition: what snapshots of a new volume may occupy",
 	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
 }
 
@@ -108,7 +109,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 119 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 120 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {
@@ -247,6 +248,8 @@ func TestValidate(t *testing.T) {
 		{APIHostNames, "a.example; b.example;*", ""},
 		{APIHostNames, "", ""},
 		{APIHostNames, "a.example:80", "should be a host name without a port"},
+		{SnapshotSpaceFactor, "0", ""},
+		{SnapshotSpaceFactor, "1001", "should be less than or equal to 1000"},
 		{BlockDeviceWait, "9", "should be greater than or equal to 10"},
 		{BlockDeviceTransport, "ublk", "should be one of auto, fuse-loop, nbd-unix"},
 		{RegistrySecret, strings.Repeat("x", maxValueLength+1), "bytes"},

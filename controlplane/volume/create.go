@@ -73,7 +73,7 @@ func (p *pass) instanceSpec() v1beta2.InstanceSpec {
 	return v1beta2.InstanceSpec{
 		VolumeName: v.Name, VolumeSize: v.DeviceBytes(), Image: p.image, DesireState: v1beta2.InstanceStateStopped,
 		RevisionCounterDisabled: v.Spec.RevisionCounterDisabled, SnapshotMaxCount: p.snapshotMaxCount(),
-		SnapshotMaxSize: v.Spec.SnapshotMaxSize, DataEngine: v1beta2.DataEngineTypeV1,
+		SnapshotMaxSize: p.snapshotMaxSize(), DataEngine: v1beta2.DataEngineTypeV1,
 	}
 }
 

@@ -283,7 +283,7 @@ func (p *pass) startEngine(replicas map[string]string, after string) loop.Change
 		s.LogRequested = after != ""
 		s.NodeID, s.ReplicaAddressMap, s.RestartAfter = p.v.Spec.NodeID, replicas, after
 		s.Frontend, s.DisableFrontend = p.v.Spec.Frontend, p.v.Spec.DisableFrontend
-		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
+		s.SnapshotMaxCount, s.SnapshotMaxSize = p.snapshotMaxCount(), p.snapshotMaxSize()
 		s.RebuildConcurrentSyncLimit = p.rebuildConcurrency()
 		s.ReplicaRebuildingBandwidthLimit = p.v.Spec.ReplicaRebuildingBandwidthLimit
 		s.UnmapMarkSnapChainRemovedEnabled = p.trimMarksRemoved()

@@ -2,10 +2,12 @@ package volume
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -30,7 +32,7 @@ func (p *pass) limits() loop.Change {
 			s.RebuildConcurrentSyncLimit, s.ReplicaRebuildingBandwidthLimit = steps, bandwidth
 		})
 	}
-	count, size := p.snapshotMaxCount(), p.v.Spec.SnapshotMaxSize
+	count, size := p.snapshotMaxCount(), p.snapshotMaxSize()
 	if p.engine.Spec.SnapshotMaxCount != count || p.engine.Spec.SnapshotMaxSize != size {
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.SnapshotMaxCount, s.SnapshotMaxSize = count, size })
 	}
@@ -40,6 +42,24 @@ func (p *pass) limits() loop.Change {
 		}
 	}
 	return nil
+}
+
+// snapshotMaxSize is what snapshots may occupy in bytes; 0 sets no limit. The field has 0 where
+// nobody has chosen anything, as clients expect; the default of the time when the volume was
+// created is beside it.
+func (p *pass) snapshotMaxSize() int64 {
+	v := p.v
+	if v.Spec.SnapshotMaxSize != 0 {
+		return v.Spec.SnapshotMaxSize
+	}
+	factor, err := strconv.ParseInt(v.Annotations[naming.AnnotationSnapshotSpace], 10, 32)
+	if err != nil || factor <= 0 || v.Spec.Size <= 0 {
+		return 0
+	}
+	if v.Spec.Size > math.MaxInt64/factor {
+		return math.MaxInt64
+	}
+	return v.Spec.Size * factor
 }
 
 // noteFilesLost tells that files were removed under the volume's only replica, as its engine says.
@@ -82,7 +102,7 @@ func (p *pass) noteSnapshots() {
 	}
 	most := min(p.s.Settings.Int(setting.SnapshotCountWarningThreshold), p.snapshotMaxCount())
 	c := v1beta2.Condition{Type: v1beta2.VolumeConditionTooManySnapshots, Status: v1beta2.ConditionFalse}
-	switch most64 := p.v.Spec.SnapshotMaxSize; {
+	switch most64 := p.snapshotMaxSize(); {
 	case count >= most:
 		// Clients compare these words and figures.
 		c.Message = fmt.Sprintf("Snapshots count is %d at or over the warning threshold %d", count, most)

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -65,5 +66,41 @@ func TestTooManySnapshots(t *testing.T) {
 				t.Errorf("%q, events %+v", got, p.events)
 			}
 		})
+	}
+}
+
+// TestSnapshotSpace: what snapshots may occupy is what the volume says, else the multiple of its
+// size that was written down when it was created; its processes and its condition follow.
+func TestSnapshotSpace(t *testing.T) {
+	for _, tt := range []struct {
+		field  int64
+		factor string
+		size   int64
+		want   int64
+	}{
+		{0, "", 100, 0}, {0, "10", 100, 1000}, {0, "10", 200, 2000}, {300, "10", 100, 300}, {300, "", 100, 300},
+		{0, "none", 100, 0}, {0, "-1", 100, 0}, {0, "0", 100, 0}, {0, "1000", math.MaxInt64 / 2, math.MaxInt64},
+	} {
+		v := &v1beta2.Volume{}
+		v.Spec.Size, v.Spec.SnapshotMaxSize, v.Spec.SnapshotMaxCount = tt.size, tt.field, 9
+		if tt.factor != "" {
+			v.Annotations = map[string]string{"longhorn.io/snapshot-space-factor": tt.factor}
+		}
+		e := &v1beta2.Engine{}
+		e.Spec.SnapshotMaxCount = 9
+		e.Status.Snapshots = map[string]v1beta2.SnapshotInfo{"s": {Size: fmt.Sprint(tt.want)}}
+		p := newPass(now, v, seen{Engine: e, Settings: setting.Values{}})
+		e.Spec.RebuildConcurrentSyncLimit = p.rebuildConcurrency()
+		if got := p.instanceSpec().SnapshotMaxSize; got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
+		}
+		if changed := p.limits() != nil; changed != (tt.want != 0) {
+			t.Errorf("%+v: the engine is told: %t", tt, changed)
+		}
+		p.noteSnapshots()
+		full := v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionTooManySnapshots)
+		if full != (tt.want != 0) {
+			t.Errorf("%+v: TooManySnapshots %t", tt, full)
+		}
 	}
 }
