@@ -28,6 +28,8 @@ import (
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
 )
 
 // Reconciler keeps the status. Use New.
@@ -62,6 +64,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.WatchingChanges(&corev1.PersistentVolume{}, pvChanged, index.VolumeOf),
 			loop.WatchingChanges(&corev1.Pod{}, podChanged, r.volumesOf).Elsewhere(),
 			loop.WatchingChanges(&corev1.PersistentVolumeClaim{}, labelsChanged, r.volumesOfClaim).Elsewhere(),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
 }
@@ -92,6 +95,22 @@ func (r *Reconciler) volumesOfClaim(c *corev1.PersistentVolumeClaim) []string {
 	return r.claimed(c.Namespace, c.Name)
 }
 
+// onSetting names the volumes of all sources when what they may do has changed.
+func (r *Reconciler) onSetting(s *v1beta2.Setting) (volumes []string) {
+	if s.Name != setting.ClaimsLeaveDefaultJobs {
+		return nil
+	}
+	var list corev1.PersistentVolumeClaimList
+	if err := r.client.List(context.Background(), &list, client.MatchingLabelsSelector{Selector: Sources()},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache is stopping
+	}
+	for i := range list.Items {
+		volumes = append(volumes, r.volumesOfClaim(&list.Items[i])...)
+	}
+	return volumes
+}
+
 // claimed names the volumes that are bound to a claim.
 func (r *Reconciler) claimed(namespace, name string) (volumes []string) {
 	var list corev1.PersistentVolumeList
@@ -113,6 +132,8 @@ type seen struct {
 	Pods []*corev1.Pod
 	// Source is that claim if its labels say which recurring jobs the volume follows; nil otherwise.
 	Source *corev1.PersistentVolumeClaim
+	// MayLeave: it may take the volume out of group default.
+	MayLeave bool
 }
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (g seen, err error) {
@@ -145,6 +166,11 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (g seen, err
 		return g, fmt.Errorf("get claim %s/%s: %w", ref.Namespace, ref.Name, err)
 	case IsSource(&c, g.PV):
 		g.Source = &c
+		values, err := stored.Read(ctx, r.client, v.Namespace)
+		if err != nil {
+			return g, err
+		}
+		g.MayLeave = values.Bool(setting.ClaimsLeaveDefaultJobs)
 	}
 	return g, nil
 }

@@ -17,6 +17,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
 )
 
 var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -158,17 +159,29 @@ func TestSchedulingErrorOnThePV(t *testing.T) {
 func TestJobsOfAClaim(t *testing.T) {
 	const jobs, groups = "recurring-job.longhorn.io/", "recurring-job-group.longhorn.io/"
 	type set = map[string]string
-	for name, tt := range map[string]struct{ source, has, want set }{
-		"taken over": {set{jobs + "source": "enabled", jobs + "a": "enabled", groups + "g": "enabled",
-			jobs + "off": "disabled", "app": "web"}, set{"mine": "x", jobs + "b": "enabled", groups + "default": "enabled"},
-			set{"mine": "x", jobs + "a": "enabled", groups + "g": "enabled"}},
-		"none":             {set{jobs + "source": "enabled"}, set{jobs + "b": "enabled"}, set{groups + "default": "enabled"}},
-		"no source":        {nil, set{jobs + "b": "enabled"}, set{jobs + "b": "enabled"}},
-		"no labels so far": {set{jobs + "source": "enabled", jobs + "a": "enabled"}, nil, set{jobs + "a": "enabled"}},
+	for name, tt := range map[string]struct {
+		source, has, want set
+		leave             bool
+	}{
+		"taken over": {source: set{jobs + "source": "enabled", jobs + "a": "enabled", groups + "g": "enabled",
+			jobs + "off": "disabled", "app": "web"}, has: set{"mine": "x", jobs + "b": "enabled", groups + "default": "enabled"},
+			want: set{"mine": "x", jobs + "a": "enabled", groups + "g": "enabled"}, leave: true},
+		"none": {source: set{jobs + "source": "enabled"}, has: set{jobs + "b": "enabled"},
+			want: set{groups + "default": "enabled"}},
+		"no source": {has: set{jobs + "b": "enabled"}, want: set{jobs + "b": "enabled"}},
+		"no labels so far": {source: set{jobs + "source": "enabled", jobs + "a": "enabled"}, want: set{jobs + "a": "enabled"},
+			leave: true},
+		"default stays": {source: set{jobs + "source": "enabled", jobs + "a": "enabled", groups + "default": "disabled"},
+			has:  set{groups + "default": "enabled", jobs + "b": "enabled"},
+			want: set{groups + "default": "enabled", jobs + "a": "enabled"}},
+		"default without a label stays": {source: set{jobs + "source": "enabled", jobs + "a": "enabled"},
+			want: set{groups + "default": "enabled", jobs + "a": "enabled"}},
+		"not in default": {source: set{jobs + "source": "enabled", jobs + "a": "enabled"}, has: set{groups + "g": "enabled"},
+			want: set{jobs + "a": "enabled"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: tt.has}}
-			g := seen{PV: testPV("pv", "v", corev1.VolumeBound, "data")}
+			g := seen{PV: testPV("pv", "v", corev1.VolumeBound, "data"), MayLeave: tt.leave}
 			if tt.source != nil {
 				g.Source = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Labels: tt.source}}
 			}
@@ -236,11 +249,25 @@ func TestGather(t *testing.T) {
 	r := New("ns").WithClient(b.Build())
 	g, err := r.gather(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}})
 	if err != nil || g.PV == nil || g.PV.Name != "b" || len(g.Pods) != 1 || g.Pods[0].Name != "p" ||
-		g.Source == nil {
+		g.Source == nil || g.MayLeave {
+		t.Errorf("%+v, %v", g, err)
+	}
+	allow := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: setting.ClaimsLeaveDefaultJobs},
+		Value: "true"}
+	if err := r.client.Create(context.Background(), allow); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = r.gather(context.Background(), &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns",
+		Name: "v"}}); err != nil || !g.MayLeave {
 		t.Errorf("%+v, %v", g, err)
 	}
 	if got := r.volumesOf(pod); len(got) != 1 || got[0] != "v" {
 		t.Errorf("the Pod wakes %v", got)
+	}
+	for name, want := range map[string]int{setting.ClaimsLeaveDefaultJobs: 1, setting.SnapshotMaxCount: 0} {
+		if got := r.onSetting(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: name}}); len(got) != want {
+			t.Errorf("setting %s wakes %v", name, got)
+		}
 	}
 	if got := r.volumesOfClaim(source); len(got) != 1 || got[0] != "v" {
 		t.Errorf("the claim wakes %v", got)

@@ -44,7 +44,7 @@ func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 		k.LastPodRefAt = at
 	}
 	noteContent(now, v, g)
-	if followed := followClaim(v, g.Source); followed != nil {
+	if followed := followClaim(v, g.Source, g.MayLeave); followed != nil {
 		return loop.Decision{Do: loop.Update{Object: followed}}
 	}
 	return tellPV(v, g.PV)
@@ -52,16 +52,17 @@ func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 
 // followClaim returns the volume with the recurring jobs and groups that its claim chooses; nil if
 // it has them, or the claim is no source. Whoever chooses none is in group default, as admission
-// has it.
-func followClaim(v *v1beta2.Volume, source *corev1.PersistentVolumeClaim) *v1beta2.Volume {
+// has it; whoever is in it stays there, unless the claim may leave.
+func followClaim(v *v1beta2.Volume, source *corev1.PersistentVolumeClaim, mayLeave bool) *v1beta2.Volume {
 	if source == nil || v.DeletionTimestamp != nil {
 		return nil
 	}
-	wants := chosen(source.Labels)
-	if !naming.ChoosesJobs(wants) {
-		wants[naming.LabelRecurringJobGroupPrefix+v1beta2.RecurringJobGroupDefault] = naming.Enabled
+	const inDefault = naming.LabelRecurringJobGroupPrefix + v1beta2.RecurringJobGroupDefault
+	wants, has := chosen(source.Labels), chosen(v.Labels)
+	stays := !mayLeave && (len(has) == 0 || has[inDefault] != "")
+	if len(wants) == 0 || stays {
+		wants[inDefault] = naming.Enabled
 	}
-	has := chosen(v.Labels)
 	if maps.Equal(has, wants) {
 		return nil
 	}

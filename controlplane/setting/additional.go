@@ -10,6 +10,7 @@ const (
 	AllowedImageRegistries = "allowed-image-registries"
 	AllowedDiskPaths       = "allowed-disk-paths"
 	SnapshotSpaceFactor    = "default-snapshot-space-factor"
+	ClaimsLeaveDefaultJobs = "allow-claims-to-leave-default-jobs"
 	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
 	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
 )
@@ -81,6 +82,13 @@ var additionalDefinitions = []Definition{
 			"volume when that is created; volumes that are there keep what they have.",
 		Category: CategorySnapshot, Type: TypeInt, Required: true,
 		Default: "10", Range: between(0, 1000),
+	},
+	{
+		Name: ClaimsLeaveDefaultJobs, DisplayName: "Allow Claims to Leave Default Jobs",
+		Description: "Whether a PersistentVolumeClaim that is the source of its volume's recurring jobs can take the volume " +
+			"out of group default. If not, its labels add jobs and groups to those of the group.",
+		Category: CategorySnapshot, Type: TypeBool, Required: true,
+		Default: "false",
 	},
 	{
 		Name: ReplicaRebuildingBandwidthLimit, DisplayName: "Replica Rebuilding Bandwidth Limit",

@@ -35,6 +35,7 @@ var notDescribed = map[string]string{
 	AllowedImageRegistries:          "addition: where what runs on nodes may come from",
 	AllowedDiskPaths:                "addition: where disks may be",
 	SnapshotSpaceFactor:             "addition: what snapshots of a new volume may occupy",
+	ClaimsLeaveDefaultJobs:          "addition: whether a claim takes its volume out of group default",
 	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
 }
 
@@ -109,7 +110,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 120 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 121 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {
