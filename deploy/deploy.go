@@ -40,6 +40,8 @@ type Values struct {
 	Global Global
 	// PrivateRegistry is a registry of one's own, with the same images under the same paths.
 	PrivateRegistry PrivateRegistry
+	// PreUpgradeChecker is about what is judged before an upgrade or a rollback by Helm.
+	PreUpgradeChecker PreUpgradeChecker
 	// ImagePullSecrets names the secrets for a private registry. Pods that the manager makes follow
 	// setting registry-secret.
 	ImagePullSecrets []string
@@ -147,6 +149,17 @@ type PrivateRegistry struct {
 	RegistryPasswd string
 }
 
+// PreUpgradeChecker is about what is judged before an upgrade.
+type PreUpgradeChecker struct {
+	// JobEnabled runs a Job before anything is changed, which fails where the managers' image is of a
+	// version that the installation cannot go to. Switch it off where an installer runs hooks at other
+	// times, as Argo CD does.
+	JobEnabled bool
+	// UpgradeVersionCheck is what the Job judges by: the version. Without it there is no Job either.
+	// Managers that are older than the newest that has led end by themselves in any case.
+	UpgradeVersionCheck bool
+}
+
 // Ingress is a way to the REST API from outside of the cluster.
 type Ingress struct {
 	// Enabled makes Ingress longhorn-ingress.
@@ -249,6 +262,7 @@ func DefaultValues() Values {
 		EngineImage:          "ankole/engine:dev",
 		InstanceManagerImage: "ankole/instance-manager:dev",
 		ImagePullPolicy:      "IfNotPresent",
+		PreUpgradeChecker:    PreUpgradeChecker{JobEnabled: true, UpgradeVersionCheck: true},
 		PortForward:          true,
 		MutualTLS:            true,
 		NetworkPolicies:      true,
@@ -287,18 +301,26 @@ func Templates() (map[string]string, error) {
 	return files, nil
 }
 
-// uninstallation is the file with what removes an installation.
-const uninstallation = "90-uninstall.yaml"
+// Files with what is no part of an installation.
+const (
+	uninstallation = "90-uninstall.yaml"   // what removes one
+	preUpgrade     = "80-pre-upgrade.yaml" // what Helm runs before it upgrades one
+)
 
 // Render returns one YAML document per object of an installation, in the order in which they must
 // be applied.
 func Render(v Values) ([][]byte, error) {
-	return renderFiles(v, func(file string) bool { return file != uninstallation })
+	return renderFiles(v, func(file string) bool { return file != uninstallation && file != preUpgrade })
 }
 
 // RenderUninstallation returns the objects that remove an installation, in the same form.
 func RenderUninstallation(v Values) ([][]byte, error) {
 	return renderFiles(v, func(file string) bool { return file == uninstallation })
+}
+
+// RenderPreUpgrade returns the objects that judge an upgrade before it is begun, in the same form.
+func RenderPreUpgrade(v Values) ([][]byte, error) {
+	return renderFiles(v, func(file string) bool { return file == preUpgrade })
 }
 
 func renderFiles(v Values, which func(file string) bool) ([][]byte, error) {

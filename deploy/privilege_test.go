@@ -48,11 +48,15 @@ func TestWhoIsRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	check, err := RenderPreUpgrade(DefaultValues())
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := map[string]privilege{"longhorn-manager": privileged, "longhorn-csi-plugin": privileged,
 		"csi-attacher": asNobody, "csi-provisioner": asNobody, "csi-resizer": asNobody, "csi-snapshotter": asNobody,
-		"longhorn-csi-controller": asNobody, "uninstall": asNobody}
+		"longhorn-csi-controller": asNobody, "uninstall": asNobody, "pre-upgrade": asNobody}
 	seen := map[string]bool{}
-	for _, doc := range slices.Concat(docs, removal) {
+	for _, doc := range slices.Concat(docs, removal, check) {
 		var kind metav1.TypeMeta
 		var o batchv1.Job // whatever has a template of Pods has it at the same place
 		if err := yaml.Unmarshal(doc, &kind); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +43,32 @@ func Uninstall(ctx context.Context, namespace string) error {
 		return err
 	}
 	return uninstall.Run(ctx, uninstall.Config{Client: c, Namespace: namespace})
+}
+
+// preUpgradeLimit bounds how long the judgement of an upgrade waits for the API server. Helm waits
+// for five minutes by default, in which a second try has room.
+const preUpgradeLimit = time.Minute
+
+// PreUpgrade judges whether the installation in a namespace may go to the version of this program.
+// It changes nothing.
+func PreUpgrade(ctx context.Context, namespace, mine string) error {
+	if namespace == "" {
+		return errors.New("environment variable POD_NAMESPACE is not set")
+	}
+	_, c, err := jobClient()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, preUpgradeLimit,
+		fmt.Errorf("the API server has not answered within %s", preUpgradeLimit))
+	defer cancel()
+	if err := checkUpgrade(ctx, c, namespace, mine); ctx.Err() != nil {
+		return fmt.Errorf("it is not known whether version %s may follow: %w", mine, context.Cause(ctx))
+	} else if err != nil {
+		return err
+	}
+	slog.Info("the managers of this version may follow those that have led", "version", mine)
+	return nil
 }
 
 // jobClient is the API server's client of a process that runs once.

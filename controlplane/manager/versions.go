@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -45,14 +46,47 @@ func ledBy(ctx context.Context, c client.Reader, namespace string) (s *v1beta2.S
 // anything but the event that says so.
 func refuseOlder(ctx context.Context, c client.Client, cfg Config) error {
 	s, err := ledBy(ctx, c, cfg.Namespace)
-	if err != nil || s == nil || !setting.Later(s.Value, cfg.Version) {
+	if err != nil {
 		return err
 	}
-	err = fmt.Errorf("this manager is version %s, and the cluster has been led by version %s, whose objects it does not "+
-		"know: install version %s or a later one; going back is not supported", cfg.Version, s.Value, s.Value)
+	if err = older(s, cfg.Version); err == nil {
+		return nil
+	}
 	tell(ctx, c, settingReference(s), corev1.EventTypeWarning, naming.EventFailedUpgradePreCheck,
 		"On node "+cfg.NodeName+": "+err.Error())
 	return err
+}
+
+// older is why a manager of a version may not begin: a later one has led.
+func older(led *v1beta2.Setting, mine string) error {
+	if led == nil || !setting.Later(led.Value, mine) {
+		return nil
+	}
+	return fmt.Errorf("this manager is version %s, and the cluster has been led by version %s, whose objects it does not "+
+		"know: install version %s or a later one; going back is not supported", mine, led.Value, led.Value)
+}
+
+// ErrUpgradeRefused: managers of this version would not begin.
+var ErrUpgradeRefused = errors.New("refused before anything was changed")
+
+// checkUpgrade judges as the managers of a version will when they start, and changes nothing.
+func checkUpgrade(ctx context.Context, c client.Reader, namespace, mine string) error {
+	if err := refuseLegacy(ctx, c, namespace); err != nil {
+		return refusedUnless(ctx, err)
+	}
+	s, err := ledBy(ctx, c, namespace)
+	if err != nil {
+		return err
+	}
+	return refusedUnless(ctx, older(s, mine))
+}
+
+// refusedUnless marks a verdict; that the API server has not answered in time is none.
+func refusedUnless(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUpgradeRefused, err)
 }
 
 // noteUpgrade tells of the first time that a version leads: whether every engine image in use can

@@ -51,6 +51,11 @@ func TestVersionsFollowEachOther(t *testing.T) {
 			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 			cfg := Config{Namespace: "ns", NodeName: "n1", Version: tt.mine}
+			// Asked before the upgrade, the verdict is the same, and nothing is told.
+			err = checkUpgrade(t.Context(), c, "ns", tt.mine)
+			if errors.Is(err, ErrUpgradeRefused) != tt.refused || err != nil && !strings.Contains(err.Error(), tt.says) {
+				t.Fatalf("before the upgrade: %v, want it refused: %v", err, tt.refused)
+			}
 			for range 2 { // as a container that is started again does
 				err := refuseOlder(t.Context(), c, cfg)
 				if (err != nil) != tt.refused {
@@ -97,6 +102,9 @@ func TestVersionIsReadUntilItIsKnown(t *testing.T) {
 	c := lost{fake.NewClientBuilder().WithScheme(scheme).Build()}
 	if err := refuseOlder(ctx, c, Config{Namespace: "ns"}); err == nil {
 		t.Error("it begins")
+	}
+	if err := checkUpgrade(ctx, c, "ns", "v1.0.0"); err == nil || errors.Is(err, ErrUpgradeRefused) {
+		t.Errorf("the verdict on an upgrade is %v, want none: to try again helps", err)
 	}
 }
 

@@ -75,8 +75,10 @@ func startWith(t *testing.T, o testcluster.Options) *cluster {
 func (c *cluster) connect() {
 	c.t.Helper()
 	var err error
-	if c.rest, err = c.REST(); err != nil {
-		c.t.Fatal(err)
+	if c.API != "" { // else there is no manager
+		if c.rest, err = c.REST(); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	s := runtime.NewScheme()
 	if err := longhorn.AddToScheme(s); err != nil {

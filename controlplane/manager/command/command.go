@@ -16,8 +16,8 @@ import (
 	"ankole.storage/version"
 )
 
-// statusRefused is the exit status of an uninstallation that waits for a person: it is of no use to
-// try again before.
+// statusRefused is the exit status of an uninstallation or an upgrade that waits for a person: it
+// is of no use to try again before.
 const statusRefused = 2
 
 // Status is the exit status of a process whose command ended with err.
@@ -25,7 +25,7 @@ func Status(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, uninstall.ErrRefused):
+	case errors.Is(err, uninstall.ErrRefused), errors.Is(err, manager.ErrUpgradeRefused):
 		return statusRefused
 	}
 	return 1
@@ -40,7 +40,7 @@ func New() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(daemon(), recurringJob(), uninstallation())
+	root.AddCommand(daemon(), recurringJob(), preUpgrade(), uninstallation())
 	return root
 }
 
@@ -103,6 +103,22 @@ The Pods of the job's CronJob run it. The environment says who this process is: 
 		RunE: func(c *cobra.Command, args []string) error {
 			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 			return manager.RunJob(c.Context(), args[0], os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME"))
+		},
+	}
+}
+
+func preUpgrade() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pre-upgrade",
+		Short: "Judge whether the installation may go to this version",
+		Long: `Judge whether the installation may go to the version of this program, as its managers would when they
+start, and change nothing.
+
+Exit status 2 says that they would end again, and the error why. The environment says where: POD_NAMESPACE.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			return manager.PreUpgrade(c.Context(), os.Getenv("POD_NAMESPACE"), version.Version)
 		},
 	}
 }
