@@ -15,8 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/bed/cluster"
 	"ankole.storage/bed/plan"
 	"ankole.storage/standalone/control"
 	"ankole.storage/test/rig"
@@ -277,6 +280,7 @@ func nodeLost(b *bed) {
 	// The manager that watched the volume may have been on that node: until another one does, the
 	// volume looks as before.
 	b.degraded("power")
+	b.webhooksAnswer()
 	began := time.Now()
 	if err := control.Call(ctx, b.Dir, control.Request{Command: control.NodeStart, Node: "node-3"}); err != nil {
 		b.t.Fatal(err)
@@ -292,6 +296,36 @@ func nodeLost(b *bed) {
 	b.detach("power")
 	b.identical("power", 3)
 	b.remove("power")
+}
+
+// webhooksAnswer opens a hundred new connections to the Service of the webhooks, from a node as the
+// API server does, and writes a hundred times: none leads to the node that is lost.
+func (b *bed) webhooksAnswer() {
+	b.t.Helper()
+	ctx := context.Background()
+	service, err := b.ks.CoreV1().Services(namespace).Get(ctx, "longhorn-admission-webhook", metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	// The port wants TLS and says so at once.
+	const times = 100
+	call, err := cluster.Inside(ctx, b.Plan, 1, "bash", "-c", fmt.Sprintf("for i in $(seq %d); do timeout 3 bash -c "+
+		`'exec 3<>/dev/tcp/%s/9502; printf "GET / HTTP/1.0\r\n\r\n" >&3; cat <&3'; done; true`, times,
+		service.Spec.ClusterIP))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	said, err := call.CombinedOutput()
+	if answers := strings.Count(string(said), "400 Bad Request"); answers != times {
+		b.t.Errorf("of %d connections to the webhooks %d were answered (%v):\n%s", times, answers, err, said)
+	}
+	for range times {
+		o := &longhorn.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "auto-salvage"}}
+		if err := b.kube.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"value":"false"}`)),
+			client.DryRunAll); err != nil {
+			b.t.Fatalf("a write is refused: %v", err)
+		}
+	}
 }
 
 // scenarioC5: with a storage network instance managers have an address on it, and data goes over
