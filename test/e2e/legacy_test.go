@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"testing"
 
@@ -30,6 +31,7 @@ func TestLegacy(t *testing.T) {
 		o.setting(share.setting, strconv.Itoa(share.percent))
 	}
 	o.scenario("A4", o.detachedUpgrade)
+	o.scenario("A5Listing", o.oneVolume)
 
 	u := &attachedUpgrade{older: o}
 	u.prepare()
@@ -97,15 +99,55 @@ func (o *older) detachedUpgrade(t *testing.T) {
 	o.identical(volume, 2)
 }
 
-// aioAlone waits until older instance managers have gone.
-func (o *older) aioAlone() {
+// oneVolume (A5 to A7 as the proposal lists them): one volume of the cluster is attached. The two
+// engine managers that are not used go with the upgrade, the replica managers with the live upgrade
+// of the engine, and the last engine manager with the detachment.
+func (o *older) oneVolume(t *testing.T) {
+	const volume, home = "a5-listing", "node-1"
+	o.createOlder(restclient.VolumeSpec{Name: volume, NumberOfReplicas: 3})
+	before := fillDevice(t, o.cluster, o.attach(volume, home, 3))
+	o.age(volume)
+	if kinds := o.kinds(); !maps.Equal(kinds, map[string]int{"engine": 3, "replica": 3}) {
+		t.Fatalf("instance managers before the upgrade: %v", kinds)
+	}
+	pids := o.pidsOf(volume)
+	o.upgradeSystem()
+	o.lists("the system is upgraded", map[string]int{"engine": 1, "replica": 3, "aio": 3})
+	o.gone("node-2", longhorn.InstanceManagerTypeEngine)
+	o.gone("node-3", longhorn.InstanceManagerTypeEngine)
+	o.runsOn(volume, longhorn.InstanceManagerTypeEngine, longhorn.InstanceManagerTypeReplica)
+	if left := o.pidsOf(volume); len(pids) != 4 || !maps.Equal(left, pids) {
+		t.Errorf("the processes %v became %v with the upgrade", pids, left)
+	}
+	o.upgrade(volume, engineDefault)
+	o.awaitEngineImage(volume, engineDefault)
+	o.lists("the engine is upgraded", map[string]int{"engine": 1, "aio": 3})
+	o.detach(volume)
+	o.aioAlone()
+	o.noLegacyPods()
+	holds(t, o.cluster, o.attach(volume, home, 3), before, "the content has changed with the upgrade")
+	o.runsOn(volume, longhorn.InstanceManagerTypeAllInOne, longhorn.InstanceManagerTypeAllInOne)
+	o.lists("the volume is attached again", map[string]int{"aio": 3})
+	o.detach(volume)
+	o.identical(volume, 3)
+	o.remove(volume)
+}
+
+// lists waits until there are so many instance managers of each type.
+func (o *older) lists(when string, want map[string]int) {
 	o.t.Helper()
-	o.eventually("one aio instance manager on each node, and no other one", func(context.Context) error {
-		if kinds := o.kinds(); kinds["aio"] != 3 || len(kinds) != 1 {
+	o.eventually(fmt.Sprintf("%s: instance managers are %v", when, want), func(context.Context) error {
+		if kinds := o.kinds(); !maps.Equal(kinds, want) {
 			return fmt.Errorf("%v", kinds)
 		}
 		return nil
 	})
+}
+
+// aioAlone waits until older instance managers have gone.
+func (o *older) aioAlone() {
+	o.t.Helper()
+	o.lists("no volume is attached", map[string]int{"aio": 3})
 }
 
 // kinds counts the instance managers of each type.
