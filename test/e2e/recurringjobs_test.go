@@ -134,6 +134,23 @@ func (j *jobTest) taken(volume, job string) (made, all []string) {
 	return made, all
 }
 
+// settled waits until the snapshots of a volume are as wanted, and returns those that a job made. A
+// run orders deletions and does not wait for them.
+func (j *jobTest) settled(what, job string, wanted func(made, all []string) bool) (made []string) {
+	j.t.Helper()
+	j.eventually(what, func(context.Context) error {
+		var all []string
+		if made, all = j.taken(f10, job); !wanted(made, all) {
+			return fmt.Errorf("there are %v of %v", made, all)
+		}
+		return nil
+	})
+	return made
+}
+
+// two is what a job leaves that retains two snapshots.
+func two(made, _ []string) bool { return len(made) == 2 }
+
 // scenarioF10Clock: what goes by the clock, a minute at the longest: a job takes a snapshot, and
 // the data of a snapshot is checked by the schedule.
 func scenarioF10Clock(t *testing.T, c *cluster) {
@@ -177,17 +194,16 @@ func (j *jobTest) retained() {
 		"--label", "of=f10")
 	j.command("recurring-job", "attach", f10, "f10-snap")
 	j.finish(j.run("f10-snap"))
-	first, _ := j.taken(f10, "f10-snap")
-	if len(first) != 1 {
-		j.t.Fatalf("after the first run there are %v", first)
-	}
+	first := j.settled("the first run leaves one snapshot", "f10-snap", func(made, _ []string) bool {
+		return len(made) == 1
+	})
 	var content [32]byte
 	for seed := range byte(2) {
 		content = fillWith(j.t, j.cluster, endpoint, seed)
 		j.finish(j.run("f10-snap"))
 	}
-	made, all := j.taken(f10, "f10-snap")
-	if len(made) != 2 || slices.Contains(made, first[0]) || !slices.Contains(all, "keep") {
+	made := j.settled("two runs more leave their snapshots", "f10-snap", two)
+	if _, all := j.taken(f10, ""); slices.Contains(made, first[0]) || !slices.Contains(all, "keep") {
 		j.t.Errorf("after two runs more than %v there are %v of %v", first, made, all)
 	}
 	s, err := j.rest.SnapshotObject(context.Background(), f10, made[1])
@@ -213,9 +229,9 @@ func (j *jobTest) detached() {
 	}
 	j.setting(whileDetached, "true")
 	j.finish(j.run("f10-snap"))
-	if after, _ := j.taken(f10, "f10-snap"); len(after) != 2 || after[0] != before[1] {
-		j.t.Errorf("snapshots %v of the detached volume became %v", before, after)
-	}
+	j.settled("the detached volume's oldest snapshot gives way to a new one", "f10-snap", func(after, _ []string) bool {
+		return len(after) == 2 && after[0] == before[1]
+	})
 	j.free()
 }
 
@@ -268,9 +284,7 @@ func (j *jobTest) killed() {
 	}
 	j.finish(run)
 	j.free()
-	if made, _ := j.taken(f10, "f10-snap"); len(made) != 2 {
-		j.t.Errorf("snapshots %v", made)
-	}
+	j.settled("the run that was killed leaves two snapshots", "f10-snap", two)
 }
 
 // cleanup: what is marked as removed goes, and gives its space back.
@@ -288,12 +302,15 @@ func (j *jobTest) cleanup() {
 	j.command("recurring-job", "create", "f10-clean", "--task", "snapshot-cleanup", "--cron", "0 0 29 2 *")
 	j.command("recurring-job", "attach", f10, "f10-clean")
 	j.finish(j.run("f10-clean"))
-	if _, all := j.taken(f10, ""); slices.Contains(all, "above") || !slices.Contains(all, "marked") {
-		j.t.Errorf("after the clean-up there are %v", all)
-	}
-	if after := j.allocated(f10); before-after < 2*24*mib {
-		j.t.Errorf("two replicas took %d bytes before the clean-up of 32 MiB, %d after it", before, after)
-	}
+	j.settled("the clean-up removes what was deleted, and nothing else", "", func(_, all []string) bool {
+		return !slices.Contains(all, "above") && slices.Contains(all, "marked")
+	})
+	j.eventually("the clean-up of 32 MiB gives space back", func(context.Context) error {
+		if after := j.allocated(f10); before-after < 2*24*mib {
+			return fmt.Errorf("two replicas took %d bytes before and take %d", before, after)
+		}
+		return nil
+	})
 	holds(j.t, j.cluster, endpoint, content, "the content has changed with the clean-up")
 }
 
@@ -304,10 +321,8 @@ func (j *jobTest) delete() {
 		"--group", "rare")
 	j.command("recurring-job", "attach", f10, "rare", "--group")
 	j.finish(j.run("f10-del"))
-	if _, all := j.taken(f10, ""); !slices.Equal(all, []string{"top"}) {
-		j.t.Errorf("after the deletion there are %v", all)
-	}
-	// The run orders deletions and does not wait for them; a merge takes more before it takes less.
+	j.settled("one snapshot is left", "", func(_, all []string) bool { return slices.Equal(all, []string{"top"}) })
+	// A merge takes more before it takes less.
 	j.eventually("the deletion of all snapshots but one gives space back", func(context.Context) error {
 		if after := j.allocated(f10); after >= before {
 			return fmt.Errorf("the replicas took %d bytes before and take %d", before, after)
