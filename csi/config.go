@@ -29,6 +29,9 @@ type Config struct {
 	ManagerURL string
 	// TokenFile has the bearer token for the manager; empty: none is sent.
 	TokenFile string
+	// CAFile has the authority by which the manager is known where its URL is https://; empty: those
+	// of this machine.
+	CAFile string
 	// Endpoint is the path of the unix socket on which the services are served.
 	Endpoint string
 	// RegistrationDir is the kubelet's folder for sockets of plugins; empty: no registration.
@@ -122,6 +125,8 @@ The environment says which node this is, NODE_NAME, and which address it has, PO
 	f.StringVar(&cfg.NodeID, "node-id", os.Getenv("NODE_NAME"), "name of this node")
 	f.StringVar(&cfg.ManagerURL, "manager-url", DefaultManagerURL, "where the manager's API is")
 	f.StringVar(&cfg.TokenFile, "token-file", "", "file with the bearer token for the manager, read for each request")
+	f.StringVar(&cfg.CAFile, "ca-file", "", "file with the authority of the manager's certificate, read for each connection "+
+		"(default the authorities of this machine)")
 	f.StringVar(&cfg.Endpoint, "endpoint", DefaultEndpoint, "path of the unix socket to serve on")
 	f.StringVar(&cfg.RegistrationDir, "registration-dir", "",
 		"kubelet's folder for sockets of plugins; empty: no registration")

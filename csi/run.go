@@ -38,11 +38,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	var tokens client.Tokens
+	var o client.Options
 	if cfg.TokenFile != "" {
-		tokens = client.TokenFile(hostpath.Resolve(cfg.TokenFile))
+		o.Tokens = client.TokenFile(hostpath.Resolve(cfg.TokenFile))
 	}
-	m, err := client.NewWith(cfg.ManagerURL, tokens)
+	if cfg.CAFile != "" {
+		o.TLS = client.Authorities(hostpath.Resolve(cfg.CAFile))
+	}
+	m, err := client.NewOptions(cfg.ManagerURL, o)
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,9 @@ type Values struct {
 	// PortForward has managers listen at the loopback address of their Pod too, which is where kubectl
 	// port-forward connects to. Nodes of a standalone cluster share the machine's.
 	PortForward bool
+	// RestPlaintext has the REST API answer requests without TLS from anywhere, for clients that know
+	// none: their tokens can be read on the way. Metrics and health need no TLS in any case.
+	RestPlaintext bool
 	// MutualTLS has the managers make the certificate by which they and instance managers know each
 	// other, Secret longhorn-grpc-tls, unless there is one.
 	MutualTLS bool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/listener"
 	"ankole.storage/rest/access"
@@ -33,6 +35,21 @@ func refuse(err error) error {
 		}
 	}
 	return err
+}
+
+// mayTravel refuses requests in plaintext that might have credentials in them: those that are meant
+// for this server, and a token that was sent already is known to whoever was on the way.
+func (s *Server) mayTravel(r *http.Request, t *route) error {
+	switch {
+	case r.TLS != nil || s.cfg.TLS == nil || s.cfg.Plaintext, t.open && !t.local:
+		return nil
+	}
+	if ip := net.ParseIP(listener.Host(r.RemoteAddr)); ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return Refuse(http.StatusForbidden, errors.New("this server takes requests by https:// alone, so that tokens are not "+
+		"read on the way; its authority is in ConfigMap "+naming.ConfigMapAuthority+" (value restPlaintext of the chart has it "+
+		"take others; a token that was sent in plaintext should be replaced)"))
 }
 
 var errBody = errors.New("this request has no body; send none")
@@ -84,7 +101,7 @@ func (s *Server) callerOf(q *request) (access.Caller, error) {
 		return access.Caller{}, fmt.Errorf("%w: credentials of scheme %q; send a Kubernetes token as \"Authorization: "+
 			"Bearer …\"", access.ErrUnauthenticated, shorten(scheme))
 	}
-	cookie, err := q.Cookie(sessionCookie)
+	cookie, err := q.Cookie(q.cookieName())
 	if err != nil {
 		return access.Nobody, nil
 	}

@@ -175,6 +175,16 @@ func TestSession(t *testing.T) {
 	if plain := f.login("admin"); plain.Secure {
 		t.Error("over plain HTTP a browser would not send the cookie back")
 	}
+	if c.Name != "__Host-ankole-session" {
+		t.Errorf("by TLS the cookie is %s", c.Name)
+	}
+	byTLS := []string{"X-Forwarded-Proto", "https", "Cookie"}
+	if s := f.do("GET", "/v1/session", "", append(byTLS, c.Name+"="+c.Value)...).json; s["user"] != "admin" {
+		t.Errorf("by TLS: %v", s)
+	}
+	if s := f.do("GET", "/v1/session", "", append(byTLS, "ankole-session="+c.Value)...).json; s["user"] == "admin" {
+		t.Error("by TLS a cookie is believed that a server without it, or of another host of the domain, may have set")
+	}
 	cookie := []string{"Cookie", "ankole-session=" + c.Value}
 	if s := f.do("GET", "/v1/session", "", cookie...).json; s["user"] != "admin" || s["expires"] == "" {
 		t.Errorf("after: %v", s)

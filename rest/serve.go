@@ -81,6 +81,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, t *route) {
 	q := &request{Request: r, server: s, params: params, writer: w}
 	q.base, q.self = s.baseURL(r)
 	q.setDeadlines(t.stream)
+	if err := s.mayTravel(r, t); err != nil {
+		q.fail(err)
+		return
+	}
 	caller, forwarded := r.Context().Value(callerKey{}).(access.Caller)
 	if forwarded {
 		q.caller = caller // the manager that forwards has let it in

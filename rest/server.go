@@ -3,6 +3,7 @@ package rest
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -84,6 +85,11 @@ type Config struct {
 	// Relay carries requests to the Forwarded handlers of other managers, and proves to them that a
 	// manager sends them. It must speak HTTP/1.1, since streams change the protocol.
 	Relay http.RoundTripper
+	// TLS is for connections that begin with a handshake; nil: none is answered.
+	TLS *tls.Config
+	// Plaintext has requests answered that come without TLS, from anywhere. Otherwise, with TLS, only
+	// the loopback interface may send what is not open to everybody: credentials do not travel.
+	Plaintext bool
 	// Limits bound what clients can hold. Default: those of this package.
 	Limits Limits
 	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil:
@@ -180,7 +186,11 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		wg.Go(func() {
-			err := server.Serve(listener.Bounded(l, s.cfg.Limits.Bounds, s.cfg.Logger))
+			l = listener.Bounded(l, s.cfg.Limits.Bounds, s.cfg.Logger)
+			if s.cfg.TLS != nil {
+				l = listener.Either(l, s.cfg.TLS, s.cfg.Limits.Header)
+			}
+			err := server.Serve(l)
 			if !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("rest: serving on %s: %w", l.Addr(), err)
 			}

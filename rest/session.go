@@ -12,8 +12,21 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// sessionCookie holds the session of a browser.
-const sessionCookie = "ankole-session"
+// sessionCookie holds the session of a browser. Behind TLS its name has a prefix by which browsers
+// take it from this host alone, with Secure and for all paths (RFC 6265bis, 4.1.3.2).
+const (
+	sessionCookie = "ankole-session"
+	hostPrefix    = "__Host-"
+)
+
+// cookieName is that of the cookie in answers to a request. One that was set under another scheme
+// counts for nothing.
+func (q *request) cookieName() string {
+	if strings.HasPrefix(q.base, "https://") {
+		return hostPrefix + sessionCookie
+	}
+	return sessionCookie
+}
 
 // getSession tells a page who its user is, and what is possible without one.
 func getSession(q *request) (any, error) {
@@ -26,7 +39,7 @@ func getSession(q *request) (any, error) {
 		return nil, refuse(err)
 	}
 	out.AnonymousAccess, out.User, out.Groups = string(mode), q.caller.User, q.caller.Groups
-	if cookie, err := q.Cookie(sessionCookie); err == nil && q.caller.Session {
+	if cookie, err := q.Cookie(q.cookieName()); err == nil && q.caller.Session {
 		if _, end, err := q.server.cfg.Sessions.Token(q.Context(), cookie.Value); err == nil {
 			out.Expires = end.UTC().Format(time.RFC3339)
 		}
@@ -65,7 +78,7 @@ func beginSession(q *request) (any, error) {
 // endSession ends a session everywhere, not only in the browser.
 func endSession(q *request) (any, error) {
 	q.setSession("", time.Unix(1, 0))
-	cookie, err := q.Cookie(sessionCookie)
+	cookie, err := q.Cookie(q.cookieName())
 	if err != nil || q.server.cfg.Open {
 		return nil, nil
 	}
@@ -77,7 +90,7 @@ func endSession(q *request) (any, error) {
 
 func (q *request) setSession(value string, end time.Time) {
 	http.SetCookie(q.writer, &http.Cookie{
-		Name: sessionCookie, Value: value, Path: "/", Expires: end,
+		Name: q.cookieName(), Value: value, Path: "/", Expires: end,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: strings.HasPrefix(q.base, "https://"),
 	})
 }

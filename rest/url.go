@@ -35,6 +35,9 @@ func first(h http.Header, name string) string {
 func (s *Server) baseURL(r *http.Request) (base, self string) {
 	f := forwarded{first(r.Header, headerRequestURL), first(r.Header, headerProto), first(r.Header, headerHost),
 		first(r.Header, headerPort)}
+	if f.proto == "" && r.TLS != nil {
+		f.proto = "https"
+	}
 	if u, err := url.Parse(s.managerURL(r.Context())); err == nil && u.Host != "" {
 		f = forwarded{requestURL: f.requestURL, proto: u.Scheme, host: u.Hostname(), port: u.Port()}
 	}

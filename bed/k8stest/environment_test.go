@@ -1,10 +1,14 @@
 package k8stest
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resource"
@@ -37,4 +41,18 @@ func environment(conditions map[string]resource.Condition) error {
 		}
 	}
 	return nil
+}
+
+// authority is a file with that of the managers.
+func (b *bed) authority() string {
+	b.t.Helper()
+	m, err := b.ks.CoreV1().ConfigMaps(namespace).Get(context.Background(), "longhorn-ca", metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	file := filepath.Join(b.Dir, "longhorn-ca.crt")
+	if err := os.WriteFile(file, []byte(m.Data["ca.crt"]), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	return file
 }

@@ -345,7 +345,11 @@ func (b *bed) reach(not string) {
 		if p.Spec.NodeName == not || p.Status.PodIP == "" || p.DeletionTimestamp != nil {
 			continue
 		}
-		if b.rest, err = restclient.New(net.JoinHostPort(p.Status.PodIP, "9500"), b.token); err != nil {
+		secure := restclient.Authorities(b.authority())
+		secure.ServerName = "longhorn-backend." + namespace // its address is not in the certificate
+		b.rest, err = restclient.NewOptions("https://"+net.JoinHostPort(p.Status.PodIP, "9500"),
+			restclient.Options{Tokens: restclient.Token(b.token), TLS: secure})
+		if err != nil {
 			b.t.Fatal(err)
 		}
 		return

@@ -30,6 +30,9 @@ type Config struct {
 	// interface, which is where `kubectl port-forward` connects to.
 	ListenAlso string
 
+	// PlaintextREST has REST answer requests without TLS from anywhere.
+	PlaintextREST bool
+
 	// MutualTLS has the leader make the certificate of managers and instance managers where there is
 	// none. One that was made is renewed in any case.
 	MutualTLS bool

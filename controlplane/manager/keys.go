@@ -5,8 +5,14 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
+	"ankole.storage/controlplane/naming"
 )
 
 // keysInterval is how often the webhook keys are looked at. They are renewed a month before their
@@ -27,11 +33,33 @@ func (p *process) webhookKeys(ctx context.Context) (keys serving.Keys, err error
 	return keys, err
 }
 
-// registerWebhooks tells the API server about them.
+// registerWebhooks tells the API server about them, and clients of REST by which authority they
+// know it.
 func (p *process) registerWebhooks(ctx context.Context, keys serving.Keys) error {
+	err := persist(ctx, "publish the authority of REST", func(ctx context.Context) error {
+		return publishAuthority(ctx, p.live, p.cfg.Namespace, keys.AuthorityPEM)
+	})
+	if err != nil {
+		return err
+	}
 	return persist(ctx, "register the webhooks", func(ctx context.Context) error {
 		return serving.Register(ctx, p.live, p.cfg.Namespace, p.cfg.WebhookURL, keys.AuthorityPEM, admission.Rules())
 	})
+}
+
+// publishAuthority writes the ConfigMap by which clients of REST know managers, where it differs.
+func publishAuthority(ctx context.Context, c client.Client, namespace string, authority []byte) error {
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.ConfigMapAuthority}}
+	err := c.Get(ctx, client.ObjectKeyFromObject(m), m)
+	if apierrors.IsNotFound(err) {
+		m.Data = map[string]string{naming.AuthorityKey: string(authority)}
+		return c.Create(ctx, m)
+	}
+	if err != nil || m.Data[naming.AuthorityKey] == string(authority) {
+		return err
+	}
+	m.Data = map[string]string{naming.AuthorityKey: string(authority)}
+	return c.Update(ctx, m)
 }
 
 // serveRegistered has the API server ask this manager too, where the webhooks are this system's

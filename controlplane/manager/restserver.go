@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 
@@ -10,6 +11,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/admission/serving"
 	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/hostpath"
 	"ankole.storage/metrics"
@@ -19,8 +21,8 @@ import (
 
 // newREST returns the server of /v1, metrics and health. Requests go to the leader, whose cache
 // answers them; while nobody leads they are answered here from live reads. relay proves to other
-// managers that this is one; ready tells why the other server of this process does not serve.
-func (p *process) newREST(relay http.RoundTripper, ready func() error) (*rest.Server, error) {
+// managers that this is one; hooks is the other server of this process, whose certificate it shows.
+func (p *process) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest.Server, error) {
 	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
 	// REST judges by itself what it writes, as the webhooks do.
 	judged := admission.Judged(p.live, p.live, settingsReader{p}, p.cfg.Namespace, p.cfg.Origins)
@@ -28,7 +30,9 @@ func (p *process) newREST(relay http.RoundTripper, ready func() error) (*rest.Se
 		Client: judged, Live: p.live, Reader: reader{p},
 		Namespace:   p.cfg.Namespace,
 		EngineImage: p.cfg.EngineImage,
-		Ready:       ready,
+		Ready:       hooks.Ready,
+		TLS:         &tls.Config{GetCertificate: hooks.Certificate, MinVersion: tls.VersionTLS12},
+		Plaintext:   p.cfg.PlaintextREST,
 		Metrics:     p.exporter,
 		Judge:       access.NewJudge(p.live, p.cfg.Namespace, nil),
 		Sessions:    &access.Sessions{Keys: keys},

@@ -154,7 +154,7 @@ func (p *process) run(ctx context.Context) error {
 	if p.board, p.exporter, err = p.newMetrics(); err != nil {
 		return err
 	}
-	api, err := p.newREST(relay, hooks.Ready)
+	api, err := p.newREST(relay, hooks)
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,13 @@ const (
 	GRPCTLSPeerName = "longhorn-backend.longhorn-system"
 )
 
+// ConfigMapAuthority has the certificates of the authority by which the managers' REST API and
+// webhooks are known, in AuthorityKey.
+const (
+	ConfigMapAuthority = "longhorn-ca"
+	AuthorityKey       = "ca.crt"
+)
+
 // Other objects with fixed names.
 const (
 	ConfigMapDefaultSetting  = "longhorn-default-setting"

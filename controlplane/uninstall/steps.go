@@ -266,6 +266,10 @@ func (c Config) unowned(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 	}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: naming.ConfigMapAuthority}}
+	if err := c.remove(ctx, m); err != nil {
+		return nil, err
+	}
 	return nil, c.remove(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: naming.LeaderElectionLease}})
 }

@@ -25,7 +25,7 @@ func TestRegistryAndIngress(t *testing.T) {
 			"Deployment/longhorn-system/csi-attacher":       {"image:r.example:5000/sig-storage/csi-attacher:v4.13.0"},
 			"Job/longhorn-system/longhorn-uninstall":        {"image:r.example:5000/ankole/manager:dev"},
 			"Job/longhorn-system/longhorn-pre-upgrade":      {"image:r.example:5000/ankole/manager:dev"},
-			ingress:                                         nil,
+			ingress: nil,
 		}},
 		{`global.cattle.systemDefaultRegistry=r.example,imagePullSecrets={other},privateRegistry.registryUrl=p.example/mirror/,` +
 			`privateRegistry.registrySecret=pull,privateRegistry.createSecret=true,` +

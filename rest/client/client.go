@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -149,6 +150,33 @@ func TokenFile(path string) Tokens {
 		}
 		return token, nil
 	}
+}
+
+// Authorities has servers with https:// be known by the certificates in a file, which is read for
+// each connection: the kubelet renews it.
+func Authorities(path string) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // verified below, by the file as it is
+		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, path) },
+	}
+}
+
+// verify judges a server's certificate by the authorities in a file.
+func verify(s tls.ConnectionState, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("authority of the managers: %w", err)
+	}
+	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), DNSName: s.ServerName}
+	if !o.Roots.AppendCertsFromPEM(text) {
+		return fmt.Errorf("authority of the managers: %s has no certificate", path)
+	}
+	for _, c := range s.PeerCertificates[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err = s.PeerCertificates[0].Verify(o)
+	return err
 }
 
 // New returns a client of a server, given as URL (a "/v1" at its end is taken off) or as host:port.

@@ -18,12 +18,15 @@ import (
 // reviewTimeout in seconds bounds a review; rules read a few objects.
 const reviewTimeout = 10
 
-// Names returns what the server's certificate must be valid for.
+// Names returns what the server's certificate must be valid for: the webhooks, and the REST API of
+// the same process, by its Service and through a forwarded port.
 func Names(namespace, webhookURL string) []string {
-	names := []string{
-		naming.ServiceAdmissionWebhook + "." + namespace + ".svc",
-		naming.ServiceAdmissionWebhook,
+	names := []string{naming.ServiceAdmissionWebhook + "." + namespace + ".svc"}
+	for _, service := range []string{naming.ServiceAdmissionWebhook, naming.ServiceBackend} {
+		names = append(names, service, service+"."+namespace)
 	}
+	names = append(names, naming.ServiceBackend+"."+namespace+".svc",
+		naming.ServiceBackend+"."+namespace+".svc.cluster.local", "localhost", "127.0.0.1", "::1")
 	if u, err := url.Parse(webhookURL); err == nil && u.Hostname() != "" {
 		names = append(names, u.Hostname())
 	}

@@ -57,6 +57,15 @@ func (s *Server) SetKeys(keys Keys) error {
 	return nil
 }
 
+// Certificate is that of the present keys, for tls.Config. The REST API of the process shows it too.
+func (s *Server) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	i := s.identity.Load()
+	if i == nil {
+		return nil, errors.New("there is no certificate yet")
+	}
+	return &i.certificate, nil
+}
+
 // Listen binds address (host:port) and prepares TLS. The listener queues requests until Start.
 func (s *Server) Listen(address string, keys Keys) error {
 	if err := s.SetKeys(keys); err != nil {
@@ -68,7 +77,7 @@ func (s *Server) Listen(address string, keys Keys) error {
 		return fmt.Errorf("listen for webhooks: %w", err)
 	}
 	s.listener = tls.NewListener(listener.Bounded(l, connections, slog.Default()), &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &s.identity.Load().certificate, nil },
+		GetCertificate: s.Certificate,
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
 		ClientAuth:     tls.RequestClientCert, // the API server shows none, managers do; see onlyManagers

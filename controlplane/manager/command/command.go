@@ -83,6 +83,8 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`,
 		"further address of REST and metrics, such as 127.0.0.1:9500 for kubectl port-forward (default none)")
 	f.StringVar(&cfg.WebhookListen, "webhook-listen", "", "address of the webhooks (default ${POD_IP}:9502)")
 	f.StringVar(&cfg.HealthListen, "health-listen", "", "address of health checks (default ${POD_IP}:9504)")
+	f.BoolVar(&cfg.PlaintextREST, "rest-plaintext", false, "answer REST requests without TLS from anywhere, for clients that "+
+		"know none; otherwise only the loopback interface may send them")
 	f.BoolVar(&cfg.MutualTLS, peerkeys.FlagMutualTLS, false,
 		"make the certificate by which managers and instance managers know each other, where there is none")
 	f.StringSliceVar(&cfg.Origins.Images, "allowed-image-registries", nil, "registries, or paths in them, from which "+
