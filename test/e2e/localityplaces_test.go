@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +49,8 @@ func (l *localityTest) makeDisks() {
 			AllowScheduling: true}
 	}
 	for _, name := range []string{"second", "third"} {
-		b := &brokenDisk{cluster: l.cluster, node: manyDisks, at: filepath.Join(root(manyDisks), name), room: 256 * mib}
+		b := &brokenDisk{cluster: l.cluster, node: manyDisks, at: filepath.Join(root(manyDisks), "mnt", name),
+			room: 256 * mib}
 		b.mount(b.loopDevice(l.t.TempDir()))
 		disks[name] = resource.DiskUpdate{Path: "/mnt/" + name, DiskType: "filesystem", AllowScheduling: true}
 	}
@@ -213,29 +215,20 @@ func (l *localityTest) scenarioD7(t *testing.T) {
 }
 
 // makeOlder takes from a stored volume what the first versions had not, for which the webhooks are
-// away meanwhile.
+// taken away: the leader makes them again at once.
 func (l *localityTest) makeOlder(t *testing.T, volume string) {
 	t.Helper()
-	ks := kubernetesOf(t, l.cluster)
-	validators, mutators := ks.AdmissionregistrationV1().ValidatingWebhookConfigurations(),
-		ks.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	v, err := validators.Get(t.Context(), naming.WebhookValidatorConfiguration, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := mutators.Get(t.Context(), naming.WebhookMutatorConfiguration, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validators.Delete(t.Context(), v.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := mutators.Delete(t.Context(), m.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	hooks, now := kubernetesOf(t, l.cluster).AdmissionregistrationV1(), metav1.DeleteOptions{}
+	validators, mutators := hooks.ValidatingWebhookConfigurations(), hooks.MutatingWebhookConfigurations()
 	stored := &longhorn.Volume{}
 	stored.Namespace, stored.Name = namespace, volume
 	l.eventually("the volume lacks what is new", func(ctx context.Context) error {
+		if err := errors.Join(
+			client.IgnoreNotFound(validators.Delete(ctx, naming.WebhookValidatorConfiguration, now)),
+			client.IgnoreNotFound(mutators.Delete(ctx, naming.WebhookMutatorConfiguration, now)),
+		); err != nil {
+			return err
+		}
 		err := l.kube.Patch(ctx, stored, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"dataLocality":null,
 			"backupTargetName":null,"backupBlockSize":null,"backupCompressionMethod":null,"replicaAutoBalance":null,
 			"snapshotMaxCount":null,"freezeFilesystemForSnapshot":null,"offlineRebuilding":null,"accessMode":null}}`)))
@@ -244,13 +237,6 @@ func (l *localityTest) makeOlder(t *testing.T, volume string) {
 		}
 		return err
 	})
-	v.ResourceVersion, v.UID, m.ResourceVersion, m.UID = "", "", "", ""
-	if _, err := validators.Create(t.Context(), v, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := mutators.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	l.eventually("the webhooks are asked again", func(ctx context.Context) error {
 		tried := stored.DeepCopy()
 		err := l.kube.Patch(ctx, tried, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"dataSource":"vol://x"}}`)),
