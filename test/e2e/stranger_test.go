@@ -63,7 +63,7 @@ func init() {
 func (c *cluster) strangerGetsNothing(t *testing.T, volume string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		lack.Less(t, "only root can be another user, and a cluster of somebody else promises nothing of this")
+		lack.Less(t, "only root can be another user")
 		return
 	}
 	endpoint := c.attach(volume, "node-1", 3)
