@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,13 +13,16 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engine"
 	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/peerkeys"
+	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/test/rig"
 	"ankole.storage/testcluster"
 )
@@ -196,11 +200,24 @@ func (n onNodes) Run(ctx context.Context, node string, r enginebinary.Request) (
 	return l.Run(ctx, r)
 }
 
+// dialer reaches instance managers as managers do, with the certificate of a cluster that has one.
+func (c *cluster) dialer() *mtls.Dialer {
+	c.t.Helper()
+	kube, err := client.New(c.RESTConfig(c.t), client.Options{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	source := mtls.Open("", slog.Default())
+	source.FetchWith(peerkeys.Read(kube, namespace))
+	return mtls.NewDialer(source, &instancemanager.Pods{Client: kube, Namespace: namespace}, slog.Default())
+}
+
 // engineClient returns what managers use, and the engine of a volume.
 func (c *cluster) engineClient(volume string) (engineclient.EngineClient, engineclient.Target) {
 	c.t.Helper()
+	dialer := c.dialer()
 	proxies := engineclient.NewProxies(func(address string) (*grpc.ClientConn, error) {
-		return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		return imclient.Conn(address, dialer)
 	})
 	c.t.Cleanup(proxies.Close)
 	for _, m := range c.managers() {

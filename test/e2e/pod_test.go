@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -156,8 +157,12 @@ func sameAsProposal(pod *corev1.Pod, m *longhorn.InstanceManager, cpu resource.Q
 // takeOff removes what Ankole's Pod has beyond the proposal's, each of which is documented, and
 // what the cluster adds under a name of its own choice.
 func takeOff(pod *corev1.Pod) error {
-	if _, ok := pod.Annotations["longhorn.io/last-applied-priority-class"]; !ok || len(pod.Annotations) != 2 {
-		return fmt.Errorf("annotations %v", pod.Annotations)
+	own := maps.Clone(pod.Annotations)
+	for _, name := range []string{networksAsked, networksGot, "longhorn.io/grpc-tls-seen"} {
+		delete(own, name) // of a cluster with a storage network or certificates; scenarios of these judge them
+	}
+	if _, ok := own["longhorn.io/last-applied-priority-class"]; !ok || len(own) != 2 {
+		return fmt.Errorf("annotations %v", own)
 	}
 	pod.Annotations = map[string]string{
 		"longhorn.io/last-applied-tolerations": pod.Annotations["longhorn.io/last-applied-tolerations"]}

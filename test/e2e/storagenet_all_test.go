@@ -28,9 +28,11 @@ func TestC14(t *testing.T) {
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, PodNetworks: storageNetworks})
 	c.useStorageNetwork()
 	c.each(t, []scenario{
-		{"A1", scenarioA1}, {"A2", scenarioA2}, {"A13", scenarioA13}, {"F1", scenarioF1}, {"F3", scenarioF3},
+		{"A1", scenarioA1}, {"A2", scenarioA2}, {"A3", scenarioA3}, {"A13", scenarioA13},
+		{"F1", scenarioF1}, {"F3", scenarioF3},
 		{"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
-		{"F15", scenarioAllReplicas}, {"A9", scenarioA9}, {"D4", scenarioD4},
+		{"F10", scenarioF10}, {"F10Clock", scenarioF10Clock},
+		{"F15", scenarioAllReplicas}, {"A9", scenarioA9}, {"A10", scenarioA10}, {"D4", scenarioD4},
 		{"C7", func(t *testing.T, c *cluster) {
 			n := &networkTest{c, kubernetesOf(t, c)}
 			n.create("c14", 32*mib, 3)
