@@ -56,7 +56,7 @@ func TestReplacementIsNotReadyAtFirst(t *testing.T) {
 }
 
 // freeAddress returns an address at which nobody listens.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := listener.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
