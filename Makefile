@@ -2,7 +2,7 @@
 # a small form.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test hunt sim fuzz e2e e2e-k8s e2e-upstream soak bench scale lint generate images cluster-up cluster-down frozen clean
+.PHONY: help build run test hunt sim fuzz attack e2e e2e-k8s e2e-upstream soak bench scale lint generate images cluster-up cluster-down frozen clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,6 +36,9 @@ e2e-upstream: ## Kubernetes' own tests of storage drivers on such a cluster (FOC
 
 fuzz: ## fuzz every decoder for a while (FUZZTIME=10s each, FUZZ=pattern of folder:target)
 	@exec tools/fuzz.sh
+
+attack: ## attack a cluster of real processes as somebody without credentials, as root (ANKOLE_BIN=programs of another commit)
+	@exec tools/attack.sh
 
 bench: ## measure volumes against the raw disk, side by side, or beside those of an earlier commit: COMMIT=… (BENCH="-size 4096 -time 10s -dir /srv")
 	@exec tools/bench.sh $(BENCH)

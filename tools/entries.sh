@@ -74,6 +74,8 @@ try_sim() {
 
 try_fuzz() { make fuzz FUZZTIME=1s FUZZ=^hostpath:; }
 
+try_attack() { make -n attack | grep -q "tools/attack.sh"; }
+
 try_bench() {
 	make bench BENCH="-size 64 -time 200ms -results $work/results" >"$work/out" || return 1
 	grep -c '^|' "$work/out"

@@ -24,6 +24,7 @@
 #   stubborn         an engine that ignores every signal, and an instance manager that runs for long
 #   mutations        planted bugs that a test must notice, and small changes all over the packages that decide
 #   fuzz             every decoder, for some seconds
+#   attack           what strangers do to a cluster, as root
 #   ended            scenarios that are ended from outside at any moment: nothing is left
 #   vm               encrypted volumes with the real dm_crypt, in an emulated machine
 #   entries          every entry point of Makefile and README in a small form
@@ -128,6 +129,8 @@ do_upstream() {
 	need_bed && tools/upstream.sh || return 1
 	gotest bed -count=1 -vet=off -run '^TestUpstream$' ./k8stest
 }
+
+do_attack() { (unset ANKOLE_BIN && tools/attack.sh); }
 
 do_entries() { tools/entries.sh; }
 

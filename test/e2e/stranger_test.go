@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,8 +25,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/test/lack"
 )
@@ -38,11 +43,23 @@ const (
 
 // doors are what a stranger on the machine tries.
 type doors struct {
-	Open    []string          // URLs that everybody may ask for
-	HTTP    []string          // method and URL
-	GRPC    map[string]string // by address and method: what it is
+	Open    []string // URLs that everybody may ask for
+	HTTP    []string // method and URL
+	GRPC    []call
+	Data    []string // addresses of replicas for engines
 	Files   []string
 	Sockets []string
+	Flood   *flood // instead of all of these
+	All     bool   // what was refused is told too
+}
+
+// call is a method at an address, and what is there.
+type call struct{ Address, Method, Of string }
+
+// attempt is one thing that a stranger has tried. It is a line of what he prints.
+type attempt struct {
+	Goal, Answer string
+	In           bool
 }
 
 func init() {
@@ -54,6 +71,9 @@ func init() {
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	if d.Flood != nil {
+		os.Exit(d.Flood.hold())
 	}
 	os.Exit(d.try())
 }
@@ -67,28 +87,36 @@ func (c *cluster) strangerGetsNothing(t *testing.T, volume string) {
 		return
 	}
 	endpoint := c.attach(volume, "node-1", 3)
-	data, err := json.Marshal(c.doors(t, volume, endpoint))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	// By this link the program is reached although its folder is root's.
-	stranger := exec.CommandContext(ctx, "/proc/self/exe")
-	stranger.Dir, stranger.Env = "/", []string{strangerVariable + "=" + string(data)}
-	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	if out, err := stranger.CombinedOutput(); err != nil {
+	if out, err := strangers(ctx, t, c.doors(t, volume, endpoint)).CombinedOutput(); err != nil {
 		t.Errorf("a stranger: %v\n%s", err, out)
 	}
 	c.detach(volume)
 }
 
+// strangers is this program as another user.
+func strangers(ctx context.Context, t *testing.T, d doors) *exec.Cmd {
+	t.Helper()
+	data, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// By this link the program is reached although its folder is root's.
+	stranger := exec.CommandContext(ctx, "/proc/self/exe")
+	stranger.Dir, stranger.Env = "/", []string{strangerVariable + "=" + string(data)}
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return stranger
+}
+
 // doors lists everything at which a cluster with an attached volume answers.
 func (c *cluster) doors(t *testing.T, volume, endpoint string) doors {
 	d := doors{
-		GRPC:    map[string]string{},
-		Files:   []string{c.Dir, c.TokenFile, c.Kubeconfig, endpoint},
+		Files:   []string{c.Dir, c.Kubeconfig, endpoint},
 		Sockets: []string{filepath.Join(c.Dir, "control.sock")},
+	}
+	if c.TokenFile != "" { // programs of before there was one
+		d.Files = append(d.Files, c.TokenFile)
 	}
 	for _, name := range []string{"rest-header", "pki/ca.key"} {
 		d.Files = append(d.Files, filepath.Join(c.Dir, name))
@@ -102,11 +130,10 @@ func (c *cluster) doors(t *testing.T, volume, endpoint string) doors {
 			"POST https://"+net.JoinHostPort(n.Address, "9502")+"/v1/manager/engine-binary",
 			"GET https://"+net.JoinHostPort(n.Address, "9502")+"/v1/manager/rest/v1/volumes",
 			"GET https://"+net.JoinHostPort(n.Address, "9502")+"/v1/manager/metrics")
-		for _, method := range []string{"ProcessManagerService/ProcessList", "ProcessManagerService/ProcessCreate"} {
-			d.GRPC[net.JoinHostPort(n.Address, "8500")+"/"+method] = "instance manager of " + n.Name
-		}
-		d.GRPC[net.JoinHostPort(n.Address, "8501")+"/imrpc.ProxyEngineService/VolumeGet"] = "proxy of " + n.Name
-		d.GRPC[net.JoinHostPort(n.Address, "8503")+"/imrpc.InstanceService/InstanceList"] = "instances of " + n.Name
+		d.calls(net.JoinHostPort(n.Address, "8500"), "instance manager of "+n.Name, "ProcessManagerService/ProcessList",
+			"ProcessManagerService/ProcessCreate")
+		d.calls(net.JoinHostPort(n.Address, "8501"), "proxy of "+n.Name, "imrpc.ProxyEngineService/VolumeGet")
+		d.calls(net.JoinHostPort(n.Address, "8503"), "instances of "+n.Name, "imrpc.InstanceService/InstanceList")
 	}
 	for _, s := range servers {
 		d.HTTP = append(d.HTTP, "GET "+s+"/v1/volumes", "POST "+s+"/v1/volumes", "GET "+s+"/v1/settings",
@@ -124,77 +151,135 @@ func (c *cluster) doors(t *testing.T, volume, endpoint string) doors {
 		t.Fatalf("ports %v: %v", ports, err)
 	}
 	etcd := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports["etcd"]))
-	d.GRPC[etcd+"/etcdserverpb.KV/Range"] = "etcd"
+	d.calls(etcd, "etcd", "etcdserverpb.KV/Range")
 	d.HTTP = append(d.HTTP, "GET https://"+etcd+"/version",
 		"GET https://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(ports["etcd-peer"]))+"/members")
 	e := c.engine(volume)
 	at := net.JoinHostPort(e.Status.StorageIP, strconv.Itoa(e.Status.Port))
-	for _, method := range []string{"Get", "SnapshotCreate", "StandIn"} {
-		d.GRPC[at+"/ankole.engine.v1.Engine/"+method] = "engine"
+	for _, method := range []string{"Get", "Watch", "SnapshotCreate", "CloneSource", "SnapshotPurge", "ReplicaRemove",
+		"Expand", "StandIn", "FrontendShutdown"} { // in this order: a grant needs a snapshot, and all an engine
+		d.calls(at, "engine", "ankole.engine.v1.Engine/"+method)
 	}
 	for _, r := range c.replicasOf(volume) {
 		at := net.JoinHostPort(r.Status.StorageIP, strconv.Itoa(r.Status.Port))
-		d.GRPC[at+"/grpc.health.v1.Health/Check"] = "replica " + r.Name
+		d.calls(at, "replica "+r.Name, "grpc.health.v1.Health/Check")
+		d.Data = append(d.Data, net.JoinHostPort(r.Status.StorageIP, strconv.Itoa(r.Status.Port+1)))
 	}
 	return d
+}
+
+func (d *doors) calls(address, of string, methods ...string) {
+	for _, method := range methods {
+		d.GRPC = append(d.GRPC, call{address, method, of})
+	}
 }
 
 // try asks at every door, says which are open that should not be, or closed that should not be,
 // and returns the status with which this program ends.
 func (d *doors) try() (code int) {
-	say := func(format string, args ...any) {
-		fmt.Printf(format+"\n", args...)
-		code = 1
-	}
-	anyServer := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a stranger has no authority
-	asked := http.Client{Timeout: strangerTimeout, Transport: &http.Transport{TLSClientConfig: anyServer}}
-	ask := func(method, url string) (int, error) {
-		req, err := http.NewRequest(method, url, strings.NewReader(`{"name":"stranger","size":"1Gi"}`))
-		if err != nil {
-			return 0, err
+	d.each(func(a attempt) {
+		if a.In {
+			code = 1
 		}
-		resp, err := asked.Do(req)
-		if err != nil {
-			return 0, err
+		if a.In || d.All {
+			line, _ := json.Marshal(a) // it has text and a bool
+			fmt.Println(string(line))
 		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		return resp.StatusCode, errors.Join(err, resp.Body.Close())
-	}
-	for _, url := range d.Open {
-		if status, err := ask(http.MethodGet, url); status != http.StatusOK {
-			say("%s: status %d, %v: whether others are closed shows nothing", url, status, err)
-		}
-	}
-	for _, request := range d.HTTP {
-		method, url, _ := strings.Cut(request, " ")
-		status, err := ask(method, url)
-		var handshake *net.OpError // the server's alert: it wants a certificate
-		refused := errors.As(err, &handshake) && handshake.Op == "remote error"
-		if !refused && status != http.StatusUnauthorized && status != http.StatusForbidden {
-			say("%s: status %d, %v", request, status, err)
-		}
-	}
-	for where, what := range d.GRPC {
-		address, method, _ := strings.Cut(where, "/")
-		for way, c := range map[string]credentials.TransportCredentials{
-			"plaintext": insecure.NewCredentials(), "TLS": credentials.NewTLS(anyServer)} {
-			if err := knock(address, "/"+method, c); status.Code(err) != codes.Unavailable ||
-				strings.Contains(err.Error(), "connection refused") {
-				say("%s, %s at %s by %s: %v", what, method, address, way, err)
-			}
-		}
-	}
-	for _, path := range d.Files {
-		if f, err := os.Open(path); !errors.Is(err, os.ErrPermission) {
-			say("%s: %v %v", path, f, err)
-		}
-	}
-	for _, path := range d.Sockets {
-		if _, err := net.Dial("unix", path); !errors.Is(err, os.ErrPermission) {
-			say("%s: %v", path, err)
-		}
-	}
+	})
 	return code
+}
+
+// each tells of every door how it was found.
+func (d *doors) each(tell func(attempt)) {
+	anyServer := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a stranger has no authority
+	visitor := http.Client{Timeout: strangerTimeout, Transport: &http.Transport{TLSClientConfig: anyServer}}
+	for _, url := range d.Open {
+		status, err := request(&visitor, http.MethodGet, url, nil)
+		tell(attempt{"find out whether it is there: GET " + url, fmt.Sprintf("status %d, %v", status, err),
+			status != http.StatusOK})
+	}
+	for _, c := range d.GRPC {
+		for _, way := range []credentials.TransportCredentials{insecure.NewCredentials(), credentials.NewTLS(anyServer)} {
+			err := knock(c.Address, "/"+c.Method, way)
+			tell(attempt{fmt.Sprintf("%s, %s at %s by %s", c.Of, c.Method, c.Address, way.Info().SecurityProtocol),
+				fmt.Sprint(err), status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "connection refused")})
+		}
+	}
+	for _, address := range d.Data {
+		answer, in := listen(address)
+		tell(attempt{"data of a replica at " + address, answer, in})
+	}
+	for _, name := range d.Files {
+		f, err := os.Open(name)
+		tell(attempt{"open " + name, fmt.Sprint(f, err), !errors.Is(err, os.ErrPermission)})
+	}
+	for _, name := range d.Sockets {
+		_, err := net.Dial("unix", name)
+		tell(attempt{"connect to " + name, fmt.Sprint(err), !errors.Is(err, os.ErrPermission)})
+	}
+	for _, what := range d.HTTP {
+		method, url, _ := strings.Cut(what, " ")
+		for from, header := range map[string]http.Header{"": nil, " for the page of another site": {
+			"Origin": {"http://evil.example"}, "Host": {"evil.example"}, "Sec-Fetch-Site": {"cross-site"}}} {
+			status, err := request(&visitor, method, url, header)
+			var handshake *net.OpError // the server's alert: it wants a certificate
+			refused := errors.As(err, &handshake) && handshake.Op == "remote error"
+			tell(attempt{what + from, fmt.Sprintf("status %d, %v", status, err),
+				!refused && status != http.StatusUnauthorized && status != http.StatusForbidden})
+		}
+	}
+}
+
+func request(c *http.Client, method, url string, header http.Header) (int, error) {
+	r, err := http.NewRequest(method, url, strings.NewReader(`{"name":"stranger","size":"1Gi"}`))
+	if err != nil {
+		return 0, err
+	}
+	maps.Copy(r.Header, header)
+	r.Host = header.Get("Host")
+	resp, err := c.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, errors.Join(err, resp.Body.Close())
+}
+
+// strangerBytes is the most that a replica says to whoever has proved nothing: a greeting, and why
+// it ends the session.
+const strangerBytes = 4096
+
+// listen says what a replica answers to somebody who gives its greeting back as his own, and then
+// asks for data: in, if that is more than an end.
+func listen(address string) (answer string, in bool) {
+	c, err := net.DialTimeout("tcp", address, strangerTimeout)
+	if err != nil {
+		return err.Error(), true
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(strangerTimeout)); err != nil {
+		return err.Error(), true
+	}
+	greeting := make([]byte, strangerBytes)
+	n, err := c.Read(greeting)
+	if err != nil {
+		return err.Error(), false
+	}
+	// The end may come before all is written.
+	_, _ = c.Write(greeting[:n])
+	_, _ = c.Write(make([]byte, strangerBytes))
+	more, err := io.Copy(io.Discard, c)
+	var late net.Error
+	open := errors.As(err, &late) && late.Timeout()
+	return fmt.Sprintf("a greeting of %d bytes, then %d and %v", n, more, err), int64(n)+more > strangerBytes || open
+}
+
+// asked is what is asked of methods that do nothing if they are asked for nothing.
+var asked = map[string]proto.Message{
+	"ProcessCreate": &imrpc.ProcessCreateRequest{Spec: &imrpc.ProcessSpec{Name: "stranger", Binary: "/bin/sh",
+		Args: []string{"-c", "exec sleep 60"}}},
+	"SnapshotCreate": &enginev1.SnapshotCreateRequest{Name: "stranger", UserCreated: true},
+	"CloneSource":    &enginev1.CloneSourceRequest{Snapshot: "stranger", ForVolumeUuid: "stranger"},
 }
 
 // knock calls a method without anything that shows who asks.
@@ -206,5 +291,9 @@ func knock(address, method string, c credentials.TransportCredentials) error {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), strangerTimeout)
 	defer cancel()
-	return conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{})
+	var asks proto.Message = &emptypb.Empty{}
+	if r := asked[path.Base(method)]; r != nil {
+		asks = r
+	}
+	return conn.Invoke(ctx, method, asks, &emptypb.Empty{})
 }
