@@ -50,6 +50,7 @@ type doors struct {
 	Files   []string
 	Sockets []string
 	Flood   *flood // instead of all of these
+	Awaits  bool   // the end of its input: what it needs is made until then
 	All     bool   // what was refused is told too
 }
 
@@ -71,6 +72,12 @@ func init() {
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	if d.Awaits {
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	}
 	if d.Flood != nil {
 		os.Exit(d.Flood.hold())
