@@ -48,8 +48,8 @@ func (s *Server) mayTravel(r *http.Request, t *route) error {
 		return nil
 	}
 	return Refuse(http.StatusForbidden, errors.New("this server takes requests by https:// alone, so that tokens are not "+
-		"read on the way; its authority is in ConfigMap "+naming.ConfigMapAuthority+" (value restPlaintext of the chart has it "+
-		"take others; a token that was sent in plaintext should be replaced)"))
+		"read on the way; its authority is in ConfigMap "+naming.ConfigMapAuthority+" (value restPlaintext of the chart has "+
+		"it take others; a token that was sent in plaintext should be replaced)"))
 }
 
 var errBody = errors.New("this request has no body; send none")

@@ -203,6 +203,7 @@ func (h *helm) upgrade() {
 	began := time.Now()
 	h.ok(append(values, "upgrade", "longhorn", chart, "--namespace", namespace, "--wait", "--timeout", "6m")...)
 	h.took("helm upgrade, until the workloads are ready", began)
+	h.refusedNothing("longhorn-pre-upgrade")
 	h.reach("")
 	volumes := []string{"raw", h.volumeOf("written")}
 	for _, v := range volumes {

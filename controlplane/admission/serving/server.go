@@ -57,7 +57,7 @@ func (s *Server) SetKeys(keys Keys) error {
 	return nil
 }
 
-// Certificate is that of the present keys, for tls.Config. The REST API of the process shows it too.
+// Certificate is that of the present keys, for tls.Config. REST of the same process shows it too.
 func (s *Server) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i := s.identity.Load()
 	if i == nil {
