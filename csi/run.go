@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg Config) error {
 		o.Tokens = client.TokenFile(hostpath.Resolve(cfg.TokenFile))
 	}
 	if cfg.CAFile != "" {
-		o.TLS = client.Authorities(hostpath.Resolve(cfg.CAFile))
+		o.TLS = client.AuthorityFile(hostpath.Resolve(cfg.CAFile))
 	}
 	m, err := client.NewOptions(cfg.ManagerURL, o)
 	if err != nil {

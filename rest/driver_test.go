@@ -26,7 +26,7 @@ var driverCalls = map[string][]string{
 	"longhorn-csi":          {"Node", "Setting", "TellDeviceKeepers"},
 	"longhorn-csi-attacher": {"Setting", "Node", "Volume", "Volumes", "AttachVolume", "DetachVolume"},
 	"longhorn-csi-provisioner": {"Setting", "Nodes", "Volume", "CreateVolume", "DeleteVolumeAt", "SnapshotObject",
-		"SnapshotObjects"},
+		"SnapshotObjects", "ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
 	"longhorn-csi-resizer": {"Setting", "Volume", "ExpandVolume", "CancelExpansion", "UpdateVolume"},
 	"longhorn-csi-snapshotter": {"Setting", "Volume", "Volumes", "OrderSnapshot", "SnapshotObject", "SnapshotObjects",
 		"DeleteSnapshotObject"},

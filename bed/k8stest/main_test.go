@@ -345,7 +345,7 @@ func (b *bed) reach(not string) {
 		if p.Spec.NodeName == not || p.Status.PodIP == "" || p.DeletionTimestamp != nil {
 			continue
 		}
-		secure := restclient.Authorities(b.authority())
+		secure := restclient.AuthorityFile(b.authority())
 		secure.ServerName = "longhorn-backend." + namespace // its address is not in the certificate
 		b.rest, err = restclient.NewOptions("https://"+net.JoinHostPort(p.Status.PodIP, "9500"),
 			restclient.Options{Tokens: restclient.Token(b.token), TLS: secure})

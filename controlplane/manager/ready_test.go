@@ -97,7 +97,7 @@ func answersByTLS(t *testing.T, address string, authority []byte) {
 		if err := os.WriteFile(file, tt.authority, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := &http.Client{Transport: &http.Transport{TLSClientConfig: restclient.Authorities(file)}}
+		c := &http.Client{Transport: &http.Transport{TLSClientConfig: restclient.AuthorityFile(file)}}
 		answer, err := c.Get("https://" + address + naming.HealthPath)
 		if err == nil {
 			_ = answer.Body.Close()

@@ -152,30 +152,37 @@ func TokenFile(path string) Tokens {
 	}
 }
 
-// Authorities has servers with https:// be known by the certificates in a file, which is read for
+// AuthorityFile has servers with https:// be known by the certificates in a file, which is read for
 // each connection: the kubelet renews it.
-func Authorities(path string) *tls.Config {
+func AuthorityFile(path string) *tls.Config {
+	return Authority(path, func() ([]byte, error) { return os.ReadFile(path) })
+}
+
+// Authority has servers with https:// be known by the certificates, PEM, that read returns for each
+// connection; from is where they are, for messages.
+func Authority(from string, read func() ([]byte, error)) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // verified below, by the file as it is
-		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, path) },
+		InsecureSkipVerify: true, // verified below, by the authority as it is
+		VerifyConnection: func(s tls.ConnectionState) error {
+			text, err := read()
+			if err != nil {
+				return fmt.Errorf("authority of the managers: %w", err)
+			}
+			o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), DNSName: s.ServerName}
+			if !o.Roots.AppendCertsFromPEM(text) {
+				return fmt.Errorf("authority of the managers: %s has no certificate", from)
+			}
+			return verify(s, o)
+		},
 	}
 }
 
-// verify judges a server's certificate by the authorities in a file.
-func verify(s tls.ConnectionState, path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("authority of the managers: %w", err)
-	}
-	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), DNSName: s.ServerName}
-	if !o.Roots.AppendCertsFromPEM(text) {
-		return fmt.Errorf("authority of the managers: %s has no certificate", path)
-	}
+func verify(s tls.ConnectionState, o x509.VerifyOptions) error {
 	for _, c := range s.PeerCertificates[1:] {
 		o.Intermediates.AddCert(c)
 	}
-	_, err = s.PeerCertificates[0].Verify(o)
+	_, err := s.PeerCertificates[0].Verify(o)
 	return err
 }
 

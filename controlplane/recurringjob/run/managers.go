@@ -34,6 +34,12 @@ func (m Managers) Trim(ctx context.Context, volume string) error {
 		client.MatchingLabels{naming.LabelApp: naming.AppManager}); err != nil {
 		return fmt.Errorf("list managers: %w", err)
 	}
+	secure := restclient.Authority("ConfigMap "+naming.ConfigMapAuthority, func() ([]byte, error) {
+		var authority corev1.ConfigMap
+		err := m.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: naming.ConfigMapAuthority}, &authority)
+		return []byte(authority.Data[naming.AuthorityKey]), err
+	})
+	secure.ServerName = naming.ServiceBackend + "." + m.Namespace // Pods' addresses are in no certificate
 	err := errors.New("no manager is ready")
 	for i := range pods.Items {
 		p := &pods.Items[i]
@@ -41,7 +47,8 @@ func (m Managers) Trim(ctx context.Context, volume string) error {
 			continue
 		}
 		var api *restclient.Client
-		api, err = restclient.NewWith(net.JoinHostPort(p.Status.PodIP, strconv.Itoa(naming.PortManager)), m.Tokens)
+		api, err = restclient.NewOptions("https://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(naming.PortManager)),
+			restclient.Options{Tokens: m.Tokens, TLS: secure})
 		if err != nil {
 			return err
 		}
