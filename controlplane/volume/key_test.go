@@ -43,11 +43,18 @@ func TestKeyStaysWhileProcessesRun(t *testing.T) {
 		{"gone, the engine has ended", gone, engineEnded, "k1", true},
 		{"gone, of one replica nobody knows", gone, last, "k1", true},
 		{"gone, none runs", gone, ended, "k2", false},
+		{"gone, none runs, and all are to", gone, func(_ *v1beta2.Volume, s *seen) {
+			for i := range s.Replicas {
+				s.Replicas[i].Status.CurrentState = "stopped"
+			}
+			s.Engine.Status.CurrentState = failed
+		}, "k2", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v, s := fixture()
 			c.keys(s)
 			c.process(v, s)
+			s.Engines = []v1beta2.Engine{*s.Engine}
 			newPass(now, v, *s).ensureObjects()
 			present := v1beta2.FindCondition(v.Status.Conditions, ConditionSecretPresent)
 			if v.Status.ProcessKey != c.want || (present.Status == v1beta2.ConditionFalse) != c.told {
@@ -57,6 +64,14 @@ func TestKeyStaysWhileProcessesRun(t *testing.T) {
 				strings.Contains(present.Message, "detach")
 			if c.told && !names {
 				t.Errorf("the message %q does not say what is gone and what to do", present.Message)
+			}
+			if c.told {
+				v.Status.ProcessKey = ""
+				newPass(now, v, *s).ensureObjects()
+				earlier := v1beta2.FindCondition(v.Status.Conditions, ConditionSecretPresent)
+				if !strings.Contains(earlier.Message, "an earlier version") {
+					t.Errorf("of processes without a key it says %q", earlier.Message)
+				}
 			}
 			s.HasKey = true
 			newPass(now, v, *s).ensureObjects()
