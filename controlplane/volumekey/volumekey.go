@@ -30,7 +30,7 @@ const (
 	AnnotationRotate = naming.LabelPrefix + "rotate"
 
 	// lookEvery is how often the Secret is compared with what this process knows.
-	lookEvery = 15 * time.Second
+	lookEvery = 5 * time.Second
 	// life of a master key until the next one is made: that of a certificate of the same system.
 	life = 365 * 24 * time.Hour
 	// nameLayout is the time at which a key was made, in UTC; a data key of a Secret has no colon.
@@ -146,12 +146,10 @@ func (k *Keys) look(ctx context.Context) error {
 			return err
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	_, rotate := secret.Annotations[AnnotationRotate]
 	master, changed := k.wanted(secret.Data, rotate, used)
 	if !changed && there && !rotate {
-		k.master = master
+		k.set(master)
 		return nil
 	}
 	secret.Namespace, secret.Name, secret.Type = k.Namespace, naming.SecretVolumeKeys, corev1.SecretTypeOpaque
@@ -172,14 +170,23 @@ func (k *Keys) look(ctx context.Context) error {
 		return fmt.Errorf("write Secret %s: %w", naming.SecretVolumeKeys, err)
 	}
 	slog.Info("wrote the master keys of volumes", "secret", naming.SecretVolumeKeys, "newest", newest(master))
-	k.master = master
+	k.set(master)
 	return nil
+}
+
+// set takes over what is stored. The map is never changed afterwards.
+func (k *Keys) set(master map[string]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.master = master
 }
 
 // wanted is what the Secret should hold, and whether that is something else than it does.
 func (k *Keys) wanted(data map[string][]byte, rotate bool, used map[string]bool) (master map[string]string,
 	changed bool) {
+	k.mu.RLock()
 	master = maps.Clone(k.master)
+	k.mu.RUnlock()
 	if master == nil {
 		master = map[string]string{}
 	}
