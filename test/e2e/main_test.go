@@ -49,6 +49,7 @@ func TestCluster(t *testing.T) {
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
 		{"F10", scenarioF10}, {"F10Clock", scenarioF10Clock},
 		{"OrphansLeft", orphans.leave}, {"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss},
+		{"VolumeKeys", volumeKeys},
 		{"Orphans", orphans.found},
 		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem},
 		{"Metrics", metrics},
