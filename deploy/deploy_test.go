@@ -77,7 +77,10 @@ func TestObjects(t *testing.T) {
 	standalone.WebhookURL = "https://127.0.0.1:1"
 	first := []string{"Namespace/elsewhere", "PriorityClass/longhorn-critical", "ServiceAccount/longhorn-service-account",
 		"ClusterRole/longhorn-role", "ClusterRoleBinding/longhorn-bind", "Role/longhorn-role", "RoleBinding/longhorn-bind",
-		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin"}
+		"ServiceAccount/longhorn-recurring-job", "Role/longhorn-recurring-job", "RoleBinding/longhorn-recurring-job",
+		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin", "ServiceAccount/longhorn-view",
+		"RoleBinding/longhorn-view",
+		"ServiceAccount/longhorn-admin", "RoleBinding/longhorn-admin"}
 	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager"}
 	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-manager",
