@@ -42,7 +42,7 @@ func kubeconfigToken(path, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	token, err := k.Token(context.Background())
+	token, err := k.UserToken(context.Background())
 	if err == nil && token == "" {
 		err = fmt.Errorf("the user of kubeconfig %s has no token: a client certificate counts at the Kubernetes API server only. "+
 			"Make a token, for example with: kubectl --kubeconfig %s -n longhorn-system create token ACCOUNT, and pass it in %s, "+

@@ -274,8 +274,6 @@ func (a *app) explain(err error) error {
 		return fmt.Errorf("%s: %w; name the authorities of the server with --ca-file", a.server, unknown)
 	case errors.As(err, &reaching):
 		return reaching
-	case a.reach.tunnel != nil && client.IsUnauthenticated(err):
-		return fmt.Errorf("%w\n%s", err, noTokenHint)
 	case errors.Is(err, client.ErrUnreachable):
 		if a.reach.tunnel != nil {
 			return fmt.Errorf("no answer from the managers through %s: %w; try again, or look at them with: "+

@@ -21,11 +21,6 @@ const EnvCA = "ANKOLE_CA_FILE"
 // EnvAccount names the account of --account when that is not given.
 const EnvAccount = "ANKOLE_ACCOUNT"
 
-// noTokenHint is what to do where a kubeconfig has no token.
-const noTokenHint = "the kubeconfig's user has no token that the managers understand: a client certificate counts at the " +
-	"Kubernetes API server only. Name a ServiceAccount of the namespace with --account, or in " + EnvAccount + ": a token of " +
-	"it is asked for and sent. It needs ClusterRole longhorn-view or longhorn-admin, and you the right to create its tokens"
-
 // reach is how a server is reached.
 type reach struct {
 	// caFile holds the authorities that an https server may have; empty: those of this machine.
@@ -67,7 +62,7 @@ func (a *app) addServerFlags(f *pflag.FlagSet) {
 	f.StringVarP(&a.reach.namespace, "namespace", "n", kube.DefaultNamespace,
 		"namespace of the system, for --port-forward")
 	f.StringVar(&a.reach.account, "account", os.Getenv(EnvAccount),
-		"ServiceAccount whose token to send with --port-forward (default: the kubeconfig's user)")
+		"ServiceAccount whose token to send with --port-forward (default "+kube.DefaultAccount+")")
 }
 
 // client returns the client of the server asked for.

@@ -45,7 +45,7 @@ func TestPlugin(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"volume get nope":                       "volume nope not found; list volumes with: kubectl ankole volume list\n",
-		"volume list --context weak":            "needs the right to create pods/portforward in namespace longhorn-system",
+		"volume list --context weak":            "needs the right to create serviceaccounts/token of longhorn-admin",
 		"volume list --namespace other":         "namespace other of context admin has no managers; name another namespace",
 		"volume list --context none":            `kubeconfig: context "none" does not exist`,
 		"volume list --account gone":            "serviceaccounts gone not found",
@@ -88,7 +88,9 @@ func TestPortForward(t *testing.T) {
 		want        string
 	}{
 		{"", "", exitOK, "busy"},
+		{" --context nobody", "", exitOK, "busy"},
 		{" --context nobody --account viewer", "", exitOK, "busy"},
+		{" --context weak", "", exitError, "needs the right to create serviceaccounts/token of longhorn-admin"},
 		{" --context nobody", "of-admin", exitOK, "busy"},
 	} {
 		t.Setenv(EnvToken, tt.token)
@@ -98,8 +100,8 @@ func TestPortForward(t *testing.T) {
 		}
 	}
 	t.Setenv(EnvToken, "")
-	r := runArgs(t.Context(), "--port-forward", "--kubeconfig", file, "--context", "nobody", "volume", "list")
-	golden(t, "errors-of-tokens", fmt.Sprintf("$ ankole --port-forward --context nobody volume list\n%s[%d]\n", r.err, r.status))
+	r := runArgs(t.Context(), "--port-forward", "--kubeconfig", file, "--account", "gone", "volume", "list")
+	golden(t, "errors-of-tokens", fmt.Sprintf("$ ankole --port-forward --account gone volume list\n%s[%d]\n", r.err, r.status))
 	for _, flag := range []string{"--namespace", "--account"} {
 		if r := runArgs(t.Context(), "volume", "list", flag, "x"); r.status != exitUsage ||
 			!strings.Contains(r.err, "parts of --port-forward, which is missing") {

@@ -34,6 +34,8 @@ const (
 	// managerSelector selects the Pods that serve the API, at managerPort.
 	managerSelector = "app=longhorn-manager"
 	managerPort     = 9500
+	// DefaultAccount is the ServiceAccount of an installation for those who may do everything.
+	DefaultAccount = "longhorn-admin"
 	// audience is what tokens are asked for: they are good at the managers only.
 	audience = "longhorn-backend"
 	// tokenSeconds is the life of a token: the shortest that API servers give.
@@ -53,8 +55,7 @@ type Config struct {
 	Context string
 	// Namespace is that of the system.
 	Namespace string
-	// Account is a ServiceAccount of that namespace whose token to send instead of the user's;
-	// empty for none.
+	// Account is a ServiceAccount of that namespace whose token to send; empty: DefaultAccount.
 	Account string
 }
 
@@ -99,6 +100,9 @@ func Open(c Config) (*Tunnel, error) {
 	cfg.UserAgent = "ankole"
 	if c.Namespace == "" {
 		c.Namespace = DefaultNamespace
+	}
+	if c.Account == "" {
+		c.Account = DefaultAccount
 	}
 	t := &Tunnel{cfg: c, rest: cfg}
 	t.ctx, t.stop = context.WithCancel(context.Background())
@@ -277,13 +281,10 @@ func (c *capture) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r, Header: http.Header{}}, nil
 }
 
-// Token is what to show to the managers: that of the account, or the user's own bearer token,
-// however the kubeconfig gets it. It is empty for a user with a client certificate only, which the
-// API server alone can check.
-func (t *Tunnel) Token(ctx context.Context) (string, error) {
-	if t.cfg.Account != "" {
-		return t.accountToken(ctx)
-	}
+// UserToken is the user's own bearer token, however the kubeconfig gets it. It is empty for a user
+// with a client certificate only, which the API server alone can check. It is good for everything
+// that the user may do in the cluster, so nobody is shown it on the way of a tunnel.
+func (t *Tunnel) UserToken(ctx context.Context) (string, error) {
 	var c capture
 	transport, err := rest.HTTPWrappersForConfig(t.rest, &c)
 	if err != nil {
@@ -305,9 +306,9 @@ func (t *Tunnel) Token(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// accountToken asks the API server for a short-lived token of the account, and for another one
-// before it ends.
-func (t *Tunnel) accountToken(ctx context.Context) (string, error) {
+// Token is what to show to the managers: a short-lived token of the account, that is good at the
+// managers only. The API server is asked for it, and for another one before it ends.
+func (t *Tunnel) Token(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()

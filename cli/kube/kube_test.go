@@ -117,24 +117,27 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// TestTokens: the user's own, however the kubeconfig gets it; that of an account, asked for once.
+// TestTokens: that of an account, asked for once; the user's own, however the kubeconfig gets it.
 func TestTokens(t *testing.T) {
 	s := kubetest.New(t, backend(t).URL)
 	file := s.Kubeconfig()
 	for context, want := range map[string]string{"": kubetest.UserToken, "plugin": kubetest.UserToken, "nobody": "",
 		"weak": kubetest.WeakToken} {
-		if got, err := open(t, Config{Kubeconfig: file, Context: context}).Token(t.Context()); got != want || err != nil {
+		if got, err := open(t, Config{Kubeconfig: file, Context: context}).UserToken(t.Context()); got != want || err != nil {
 			t.Errorf("context %q: %q, %v", context, got, err)
 		}
 	}
-	tunnel := open(t, Config{Kubeconfig: file, Account: "viewer"})
-	for range 3 {
-		if got, err := tunnel.Token(t.Context()); got != kubetest.AccountToken || err != nil {
-			t.Errorf("%q, %v", got, err)
+	for account, want := range map[string]string{"": kubetest.AdminToken, "viewer": kubetest.AccountToken} {
+		before := s.Tokens()
+		tunnel := open(t, Config{Kubeconfig: file, Account: account})
+		for range 3 {
+			if got, err := tunnel.Token(t.Context()); got != want || err != nil {
+				t.Errorf("account %q: %q, %v", account, got, err)
+			}
 		}
-	}
-	if n := s.Tokens(); n != 1 {
-		t.Errorf("%d tokens were asked for", n)
+		if n := s.Tokens() - before; n != 1 {
+			t.Errorf("account %q: %d tokens were asked for", account, n)
+		}
 	}
 	_, err := open(t, Config{Kubeconfig: file, Account: "gone"}).Token(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "not found") {

@@ -24,12 +24,13 @@ import (
 
 // Tokens that the server knows.
 const (
-	// UserToken may do everything.
-	UserToken = "of-admin"
+	// UserToken may do everything here, and is to be shown to nobody else.
+	UserToken = "of-user"
 	// WeakToken may only list Pods.
 	WeakToken = "of-weak"
-	// AccountToken is what it gives for ServiceAccount "viewer".
+	// AccountToken is what it gives for ServiceAccount "viewer", AdminToken for "longhorn-admin".
 	AccountToken = "of-viewer"
+	AdminToken   = "of-admin"
 )
 
 // Server is the API server. Its fields may be set before it is used.
@@ -176,7 +177,8 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	if !s.admit(w, r, false) {
 		return
 	}
-	if r.PathValue("account") != "viewer" {
+	given, ok := map[string]string{"viewer": AccountToken, "longhorn-admin": AdminToken}[r.PathValue("account")]
+	if !ok {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprintf(w, `{"kind":"Status","message":"serviceaccounts %s not found","code":404}`, r.PathValue("account"))
 		return
@@ -195,7 +197,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	s.tokens++
 	s.mu.Unlock()
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"status":{"token":%q,"expirationTimestamp":%q}}`, AccountToken,
+	fmt.Fprintf(w, `{"status":{"token":%q,"expirationTimestamp":%q}}`, given,
 		time.Now().Add(10*time.Minute).Format(time.RFC3339))
 }
 
