@@ -96,7 +96,7 @@ func (s *Server) callerOf(q *request) (access.Caller, error) {
 	scheme, rest, _ := strings.Cut(header, " ")
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
-		return s.cfg.Judge.Token(q.Context(), from, strings.TrimSpace(rest))
+		return s.callerBy(q.Context(), from, strings.TrimSpace(rest))
 	case header != "" && !strings.EqualFold(scheme, "Basic"):
 		return access.Caller{}, fmt.Errorf("%w: credentials of scheme %q; send a Kubernetes token as \"Authorization: "+
 			"Bearer …\"", access.ErrUnauthenticated, shorten(scheme))
@@ -109,9 +109,24 @@ func (s *Server) callerOf(q *request) (access.Caller, error) {
 	if err != nil {
 		return access.Caller{}, err
 	}
-	caller, err := s.cfg.Judge.Token(q.Context(), from, token)
+	caller, err := s.callerBy(q.Context(), from, token)
 	caller.Session = true
 	return caller, err
+}
+
+// callerBy asks who shows a token, if it is one that may be shown here.
+func (s *Server) callerBy(ctx context.Context, from, token string) (access.Caller, error) {
+	if !access.Aimed(token) {
+		audience, err := s.settingValue(ctx, setting.APITokenAudience)
+		if err != nil {
+			return access.Caller{}, fmt.Errorf("%w: %w", access.ErrUnavailable, err)
+		}
+		if audience != setting.AudienceAny {
+			return access.Caller{}, fmt.Errorf("%w: setting %s wants tokens for audience %s; make one with: kubectl -n %s create token "+
+				"ACCOUNT --audience %s", access.ErrUnauthenticated, setting.APITokenAudience, audience, s.cfg.Namespace, audience)
+		}
+	}
+	return s.cfg.Judge.Token(ctx, from, token)
 }
 
 // authorize refuses an operation that the caller has no right to. What callers may do who show

@@ -58,7 +58,7 @@ func beginSession(q *request) (any, error) {
 		return nil, errors.New("this server knows no users, and answers everybody")
 	}
 	token := strings.TrimSpace(in.Token)
-	caller, err := q.server.cfg.Judge.Token(q.Context(), listener.Host(q.RemoteAddr), token)
+	caller, err := q.server.callerBy(q.Context(), listener.Host(q.RemoteAddr), token)
 	if err != nil {
 		return nil, refuse(fmt.Errorf("cannot log in: %w", err))
 	}

@@ -153,7 +153,8 @@ func (s *Server) checkReadOnly(ctx context.Context, d setting.Definition, value 
 }
 
 // admitting are the settings that say who is let in without a token: under which names, too.
-var admitting = []string{setting.APIAnonymousAccess, setting.APIHostNames, setting.ManagerURL}
+var admitting = []string{setting.APIAnonymousAccess, setting.APIHostNames, setting.ManagerURL,
+	setting.APITokenAudience}
 
 // fixed says whether a setting is not the caller's to change. Callers who show nothing may not
 // change what such callers may do: a client that writes all defaults back would lock itself out,

@@ -2,13 +2,41 @@ package rest
 
 import (
 	"crypto/tls"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
 )
+
+// TestAudienceOfTokens: a setting has tokens refused that are good for others too, at once and in
+// sessions; it is asked before the API server is.
+func TestAudienceOfTokens(t *testing.T) {
+	aimed := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"aud":["longhorn-backend"]}`)) + ".of-admin"
+	for audience, want := range map[string][2]int{"any": {200, 401}, "longhorn-backend": {401, 401}} {
+		reviews := &resttest.Reviews{Rights: users}
+		f := guarded(t, reviews, "none", same)
+		if err := f.client.Create(t.Context(), &lh.Setting{ObjectMeta: resttest.Meta("api-token-audience"),
+			Value: audience}); err != nil {
+			t.Fatal(err)
+		}
+		if a := f.do("GET", "/v1/volumes", "", "Authorization", "Bearer of-admin"); a.status != want[0] {
+			t.Errorf("%s: a token for the API server: %d %s", audience, a.status, a.text)
+		}
+		a := f.do("POST", "/v1/session", `{"token":"of-admin"}`)
+		if a.status != want[0] || want[0] != 200 && !strings.Contains(a.text, "--audience longhorn-backend") {
+			t.Errorf("%s: a session with it: %d %s", audience, a.status, a.text)
+		}
+		// The fake API server does not know it; that it was asked shows that the setting let it pass.
+		if a := f.do("GET", "/v1/volumes", "", "Authorization", "Bearer "+aimed); a.status != want[1] ||
+			strings.Contains(a.text, "api-token-audience") {
+			t.Errorf("%s: a token for the managers: %d %s", audience, a.status, a.text)
+		}
+	}
+}
 
 // TestCredentialsDoNotTravel: without TLS a server answers what is open to everybody, and its own
 // machine; with TLS, or where it is told so, everybody.

@@ -64,6 +64,9 @@ const (
 	GRPCTLSPeerName = "longhorn-backend.longhorn-system"
 )
 
+// TokenAudience is that of tokens that are good at the managers alone.
+const TokenAudience = "longhorn-backend"
+
 // ConfigMapAuthority has the certificates of the authority by which the managers' REST API and
 // webhooks are known, in AuthorityKey.
 const (
@@ -90,6 +93,7 @@ const (
 	DeploymentCSISnapshotter = "csi-snapshotter"
 
 	ServiceAccount        = "longhorn-service-account"
+	ServiceAccountJobs    = "longhorn-recurring-job"
 	PriorityClass         = "longhorn-critical"
 	StorageClass          = "longhorn"
 	StaticStorageClass    = "longhorn-static"

@@ -6,6 +6,7 @@ const (
 	BlockDeviceWait      = "block-device-wait"
 	APIAnonymousAccess   = "api-anonymous-access"
 	APIHostNames         = "api-host-names"
+	APITokenAudience     = "api-token-audience"
 	// AllowedImageRegistries and AllowedDiskPaths show what the managers were given at their start.
 	AllowedImageRegistries = "allowed-image-registries"
 	AllowedDiskPaths       = "allowed-disk-paths"
@@ -13,6 +14,12 @@ const (
 	ClaimsLeaveDefaultJobs = "allow-claims-to-leave-default-jobs"
 	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
 	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
+)
+
+// Values of APITokenAudience.
+const (
+	AudienceAny = "any"
+	AudienceOwn = "longhorn-backend"
 )
 
 // Values of APIAnonymousAccess.
@@ -54,6 +61,15 @@ var additionalDefinitions = []Definition{
 			"Callers without a token cannot change this setting.",
 		Category: CategoryGeneral, Type: TypeString, Required: true,
 		Default: AnonymousNone, Options: []string{AnonymousNone, AnonymousReadOnly, AnonymousAll},
+	},
+	{
+		Name: APITokenAudience, DisplayName: "Audience of Tokens for the API",
+		Description: "Which Kubernetes tokens the REST API takes: those for the API server of the cluster too (any), or only " +
+			"those that are for nobody else (longhorn-backend): kubectl create token ACCOUNT --audience longhorn-backend. The " +
+			"former are good for all that their user may do in the cluster, wherever they get to. Callers without a token " +
+			"cannot change this setting.",
+		Category: CategoryGeneral, Type: TypeString, Required: true,
+		Default: AudienceAny, Options: []string{AudienceAny, AudienceOwn},
 	},
 	{
 		Name: APIHostNames, DisplayName: "Host Names of the API",

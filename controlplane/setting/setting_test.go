@@ -32,6 +32,7 @@ var notDescribed = map[string]string{
 	BlockDeviceWait:                 "addition: how long the block device waits without an engine",
 	APIAnonymousAccess:              "addition: what callers without a token may do",
 	APIHostNames:                    "addition: names by which such callers may ask",
+	APITokenAudience:                "addition: which tokens callers may show",
 	AllowedImageRegistries:          "addition: where what runs on nodes may come from",
 	AllowedDiskPaths:                "addition: where disks may be",
 	SnapshotSpaceFactor:             "addition: what snapshots of a new volume may occupy",
@@ -110,7 +111,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 121 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 122 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {
@@ -245,6 +246,7 @@ func TestValidate(t *testing.T) {
 		{BlockDeviceTransport, "nbd-unix", ""},
 		{BlockDeviceWait, "10", ""},
 		{APIAnonymousAccess, "read-only", ""},
+		{APITokenAudience, "longhorn-backend", ""}, {APITokenAudience, "vault", "should be one of any, longhorn-backend"},
 		{APIAnonymousAccess, "some", "should be one of none, read-only, all"},
 		{APIHostNames, "a.example; b.example;*", ""},
 		{APIHostNames, "", ""},

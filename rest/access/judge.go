@@ -17,11 +17,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/controlplane/naming"
 )
 
 // Audience is what a token may be issued for to be good here and nowhere else. Tokens for the API
 // server are good here too, since Pods have no others unless somebody asks for them.
-const Audience = "longhorn-backend"
+const Audience = naming.TokenAudience
 
 // Bounds of what callers can cause.
 const (
@@ -173,7 +175,7 @@ func (j *Judge) mayAsk(who string) bool {
 
 func (j *Judge) reviewToken(ctx context.Context, token string) (verdict, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if slices.Contains(audiences(token), Audience) {
+	if Aimed(token) {
 		review.Spec.Audiences = []string{Audience}
 	}
 	if err := j.client.Create(ctx, review); err != nil {
@@ -266,6 +268,10 @@ func subject(user string) string {
 	}
 	return fmt.Sprintf("--user=%q", user)
 }
+
+// Aimed tells whether a token says that it is for the managers. Whether that is true the API server
+// judges.
+func Aimed(token string) bool { return slices.Contains(audiences(token), Audience) }
 
 // audiences reads what a token says it is for, unverified: it only chooses what the API server is
 // asked. Tokens that are no JWT say nothing.
