@@ -65,6 +65,7 @@ func daemonSetFor(ei *v1beta2.EngineImage, s podSettings) *appsv1.DaemonSet {
 	privileged, create := true, corev1.HostPathDirectoryOrCreate
 	pod := corev1.PodSpec{
 		ServiceAccountName:            s.serviceAccount,
+		AutomountServiceAccountToken:  new(bool), // it asks the API server nothing
 		PriorityClassName:             s.priorityClass,
 		Tolerations:                   s.tolerations,
 		NodeSelector:                  s.nodeSelector,

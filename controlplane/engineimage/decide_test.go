@@ -313,6 +313,9 @@ func TestDaemonSetSettlesOnServerDefaults(t *testing.T) {
 	if got := ds.Spec.Template.Spec.Volumes[0].HostPath.Path; got != want {
 		t.Errorf("installs into %s", got)
 	}
+	if *ds.Spec.Template.Spec.AutomountServiceAccountToken {
+		t.Error("its Pods have a token that they do not need")
+	}
 }
 
 func TestVersionIsAskedOfTheBinary(t *testing.T) {

@@ -389,7 +389,7 @@ func TestPodIsTheOneOfTheProposal(t *testing.T) {
 	im := manager("")
 	pod := podFor(im, PodSettings{ServiceAccount: naming.ServiceAccount, ImagePullPolicy: corev1.PullIfNotPresent}, 960)
 	if pod.Name != im.Name || pod.Spec.NodeName != "n1" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever ||
-		pod.Spec.ServiceAccountName != "longhorn-service-account" {
+		pod.Spec.ServiceAccountName != "longhorn-service-account" || *pod.Spec.AutomountServiceAccountToken {
 		t.Errorf("Pod %+v", pod.Spec)
 	}
 	if got := pod.Annotations["longhorn.io/last-applied-tolerations"]; got != "[]" {

@@ -78,10 +78,12 @@ func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1
 			NodeName:           im.Spec.NodeID,
 			RestartPolicy:      corev1.RestartPolicyNever,
 			ServiceAccountName: s.ServiceAccount,
-			PriorityClassName:  s.PriorityClass,
-			Tolerations:        slices.Concat(s.Tolerations, untilItIsBack()),
-			NodeSelector:       s.NodeSelector,
-			Volumes:            podVolumes(),
+			// It asks the API server nothing.
+			AutomountServiceAccountToken: new(bool),
+			PriorityClassName:            s.PriorityClass,
+			Tolerations:                  slices.Concat(s.Tolerations, untilItIsBack()),
+			NodeSelector:                 s.NodeSelector,
+			Volumes:                      podVolumes(),
 			Containers: []corev1.Container{{
 				Name:            naming.InstanceManagerContainer,
 				Image:           im.Spec.Image,

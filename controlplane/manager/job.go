@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/recurringjob/run"
 	"ankole.storage/controlplane/uninstall"
 	"ankole.storage/hostpath"
@@ -25,12 +25,13 @@ func RunJob(ctx context.Context, job, namespace, pod string) error {
 	if err := hostpath.Check(); err != nil {
 		return err
 	}
-	api, c, err := jobClient()
+	c, err := jobClient()
 	if err != nil {
 		return err
 	}
 	return run.Run(ctx, run.Config{Job: job, Namespace: namespace, Pod: pod, Client: c,
-		Trim: run.Managers{Client: c, Namespace: namespace, Tokens: tokensOf(api)}.Trim})
+		Trim: run.Managers{Client: c, Namespace: namespace,
+			Tokens: restclient.TokenFile(hostpath.Resolve(recurringjob.TokenFile))}.Trim})
 }
 
 // Uninstall removes the installation in a namespace.
@@ -38,7 +39,7 @@ func Uninstall(ctx context.Context, namespace string) error {
 	if namespace == "" {
 		return errors.New("environment variable POD_NAMESPACE is not set")
 	}
-	_, c, err := jobClient()
+	c, err := jobClient()
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func PreUpgrade(ctx context.Context, namespace, mine string) error {
 	if namespace == "" {
 		return errors.New("environment variable POD_NAMESPACE is not set")
 	}
-	_, c, err := jobClient()
+	c, err := jobClient()
 	if err != nil {
 		return err
 	}
@@ -72,28 +73,19 @@ func PreUpgrade(ctx context.Context, namespace, mine string) error {
 }
 
 // jobClient is the API server's client of a process that runs once.
-func jobClient() (*rest.Config, client.Client, error) {
+func jobClient() (client.Client, error) {
 	api, err := config.GetConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the API server: %w", err)
+		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	api.QPS, api.Burst = apiQPS, apiBurst
 	scheme, err := newScheme()
 	if err != nil {
-		return nil, nil, fmt.Errorf("register kinds: %w", err)
+		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return api, c, nil
-}
-
-// tokensOf gives the token by which this process is known. That of a Pod's account is renewed in
-// its file, and the run of a job may outlive one.
-func tokensOf(api *rest.Config) restclient.Tokens {
-	if api.BearerTokenFile != "" {
-		return restclient.TokenFile(api.BearerTokenFile)
-	}
-	return restclient.Token(api.BearerToken)
+	return c, nil
 }

@@ -100,7 +100,7 @@ func (p *process) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes, Keys: keys},
 			processes),
 		recurringjob.New(recurringjob.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Image: cfg.ManagerImage,
-			ServiceAccount: cfg.ServiceAccount}),
+			ServiceAccount: naming.ServiceAccountJobs}),
 		workload.New(cfg.Namespace),
 		claim.New(cfg.Namespace),
 	}, nil

@@ -2,6 +2,7 @@ package recurringjob
 
 import (
 	"encoding/json"
+	"path"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -89,11 +90,21 @@ func cronJobFor(j *v1beta2.RecurringJob, s podSettings) *batchv1.CronJob {
 	return c
 }
 
+// TokenFile has what the Pods of jobs show the managers: a token that is of no use to anybody else.
+const (
+	TokenFile   = "/var/run/secrets/longhorn/token"
+	tokenVolume = "token"
+)
+
+// nobodyID is the user of Pods that need no right on their node.
+const nobodyID = 65534
+
 func podFor(j *v1beta2.RecurringJob, s podSettings) corev1.PodSpec {
 	field := func(name, path string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 	}
+	no, yes, nobody := false, true, int64(nobodyID)
 	pod := corev1.PodSpec{
 		// The container is started again in its Pod: a run is repeated under the name it began with.
 		RestartPolicy:      corev1.RestartPolicyOnFailure,
@@ -107,8 +118,20 @@ func podFor(j *v1beta2.RecurringJob, s podSettings) corev1.PodSpec {
 			ImagePullPolicy: s.imagePullPolicy,
 			Command:         []string{"longhorn-manager", "recurring-job", j.Name},
 			Env:             []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace")},
+			// It talks to the API server and to managers.
+			SecurityContext: &corev1.SecurityContext{
+				RunAsNonRoot: &yes, RunAsUser: &nobody, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+				Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
 		}},
 	}
+	pod.Containers[0].VolumeMounts = []corev1.VolumeMount{
+		{Name: tokenVolume, MountPath: path.Dir(TokenFile), ReadOnly: true}}
+	token := &corev1.ServiceAccountTokenProjection{Path: path.Base(TokenFile), Audience: naming.TokenAudience}
+	pod.Volumes = []corev1.Volume{{Name: tokenVolume, VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: token}}},
+	}}}
 	if s.registrySecret != "" {
 		pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s.registrySecret}}
 	}

@@ -176,6 +176,15 @@ func TestCronJob(t *testing.T) {
 		strings.Join(run.Command, " ") != "longhorn-manager recurring-job hourly.snap" {
 		t.Errorf("container %+v", run)
 	}
+	token := p.Volumes[0].Projected.Sources[0].ServiceAccountToken
+	file := run.VolumeMounts[0].MountPath + "/" + token.Path
+	if file != TokenFile || token.Audience != "longhorn-backend" {
+		t.Errorf("it has a token for %s in %s", token.Audience, file)
+	}
+	if c := run.SecurityContext; !*c.RunAsNonRoot || *c.RunAsUser == 0 || *c.AllowPrivilegeEscalation ||
+		!*c.ReadOnlyRootFilesystem || len(c.Capabilities.Drop) != 1 || c.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("it may on its node: %+v", c)
+	}
 }
 
 // TestFollows: labels choose jobs and groups; without any a volume is in group default.
