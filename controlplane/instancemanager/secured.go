@@ -67,7 +67,7 @@ func (p *Pods) NoteSecured(ctx context.Context, seen mtls.Pod) error {
 
 // certificateRetry is how soon a Pod that waits for a certificate is decided again: a Secret wakes
 // nobody.
-const certificateRetry = 5 * time.Second
+const certificateRetry = 2 * time.Second
 
 // Plaintext says what a new instance manager does while there is no certificate.
 type Plaintext struct {

@@ -23,5 +23,9 @@ func (p *process) plaintext(ctx context.Context) (instancemanager.Plaintext, err
 	if err != nil || len(images) > 0 {
 		return instancemanager.Plaintext{For: strings.Join(images, ",")}, err
 	}
+	select {
+	case p.certificateWanted <- struct{}{}:
+	default: // it is told already
+	}
 	return instancemanager.Plaintext{Wait: true}, nil
 }

@@ -52,10 +52,14 @@ func TestPlaintext(t *testing.T) {
 		if row.holds {
 			authority.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 		}
-		p := &process{live: live, certificates: mtls.Open(dir, slog.New(slog.DiscardHandler))}
+		p := &process{live: live, certificates: mtls.Open(dir, slog.New(slog.DiscardHandler)),
+			certificateWanted: make(chan struct{}, 1)}
 		p.cfg.Namespace, p.cfg.MutualTLS = naming.Namespace, row.on
 		if got, err := p.plaintext(t.Context()); err != nil || got != row.want {
 			t.Errorf("%s: %+v, %v, want %+v", row.name, got, err, row.want)
+		}
+		if told := len(p.certificateWanted) == 1; told != row.want.Wait {
+			t.Errorf("%s: whoever makes the certificate is told of it: %v", row.name, told)
 		}
 	}
 }

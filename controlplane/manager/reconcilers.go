@@ -63,7 +63,9 @@ func (p *process) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	if err != nil {
 		return nil, fmt.Errorf("register the clients of engines: %w", err)
 	}
-	if err := mgr.Add(&peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Make: cfg.MutualTLS}); err != nil {
+	certificates := &peerkeys.Keeper{Client: p.live, Namespace: cfg.Namespace, Make: cfg.MutualTLS,
+		Wanted: p.certificateWanted}
+	if err := mgr.Add(certificates); err != nil {
 		return nil, fmt.Errorf("register who renews certificates: %w", err)
 	}
 	if err := mgr.Add(keys); err != nil {

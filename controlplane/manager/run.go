@@ -65,8 +65,10 @@ type process struct {
 	agent node.AgentConfig
 	// nodeAgent is the agent once it has been made.
 	nodeAgent atomic.Pointer[node.Agent]
-	// certificates secure both.
-	certificates *mtls.Source
+	// certificates secure both. certificateWanted has at most one notice that an instance manager
+	// waits for a certificate.
+	certificates      *mtls.Source
+	certificateWanted chan struct{}
 	// managers asks the managers of other nodes.
 	managers *http.Client
 	// settings reads the settings, and what else nodeCache has, from the cache of the node's objects;
@@ -117,7 +119,8 @@ func newProcess(cfg Config) (*process, error) {
 	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: live, Namespace: cfg.Namespace}, slog.Default())
 	return &process{
 		cfg: cfg, api: api, scheme: scheme, live: live, certificates: certificates,
-		who: &Leadership{self: cfg.PodName}, others: newForeigners(),
+		certificateWanted: make(chan struct{}, 1),
+		who:               &Leadership{self: cfg.PodName}, others: newForeigners(),
 		connect: func(address string) (*imclient.Client, error) {
 			return imclient.Dial(address, dialer)
 		},

@@ -56,6 +56,8 @@ type Keeper struct {
 	Namespace string
 	// Make has the Secret made where there is none. One that was made is renewed in any case.
 	Make bool
+	// Wanted, if it is not nil, has the Secrets looked at without delay: somebody waits for one.
+	Wanted <-chan struct{}
 
 	now func() time.Time
 	// changed is since when this process has seen the present authorities.
@@ -80,6 +82,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			pause.Stop()
 			return nil
+		case <-k.Wanted:
+			pause.Stop()
 		case <-pause.C:
 		}
 	}
