@@ -242,27 +242,18 @@ type checkResult struct {
 func (a *app) replicaCheck() *cobra.Command {
 	var f offlineFlags
 	var other string
-	var r repairFlags
-	c := &cobra.Command{Use: "check DIR [--compare DIR | --repair-from DIR]",
-		Short: "Check a replica directory, compare it with another one, repair it",
+	c := &cobra.Command{Use: "check DIR [--compare DIR]",
+		Short: "Check a replica directory, compare it with another one",
 		Long: `Check a replica directory: its form, that every file can be read, and checksums where they are recorded. With --compare also
 whether another replica has the same content at every snapshot that both have. The exit status is 1 if something is wrong.
 
-Nothing is changed, but with --repair-from: then what differs is shown and, when that was agreed to, copied from the other
-directory into this one.`,
+Nothing is changed. An engine rebuilds a damaged replica from a sound one; without engines, export a sound one and import it.`,
 		Args: exactly("the replica's directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.from != "" {
-				return a.repair(cmd.Context(), cmd.InOrStdin(), &f, args[0], r)
-			}
 			return a.check(cmd.Context(), &f, args[0], other)
 		}}
 	f.add(c)
 	c.Flags().StringVar(&other, "compare", "", "another replica of the same volume")
-	c.Flags().StringVar(&r.from, "repair-from", "", "a sound replica of the same volume, from which to copy what differs")
-	r.addTo(c)
-	c.Flags().BoolVar(&r.force, "force", false, "repair from a replica that may lack acknowledged writes")
-	c.MarkFlagsMutuallyExclusive("compare", "repair-from")
 	a.structured(c)
 	return c
 }

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -152,119 +150,6 @@ func TestReplicaCheck(t *testing.T) {
 	stop()
 	if r := runArgs(ctx, "replica", "check", dir); r.status != exitError || !strings.Contains(r.err, "interrupted") {
 		t.Errorf("stopped: status %d, %s", r.status, r.err)
-	}
-}
-
-func TestReplicaRepair(t *testing.T) {
-	dir, source := replicaDirectory(t), replicaDirectory(t)
-	f, err := os.OpenFile(dir+"/volume-snap-before-upgrade.img", os.O_RDWR, 0)
-	must(t, err)
-	_, err = f.WriteAt([]byte("rot"), 12345)
-	must(t, err)
-	must(t, f.Close())
-	must(t, os.Rename(source, filepath.Join(filepath.Dir(dir), "source")))
-	run := func(more ...string) result {
-		return runIn(t, filepath.Dir(dir), append([]string{"replica", "check", replicaName, "--repair-from", "source"},
-			more...)...)
-	}
-	r := run()
-	if r.status != exitError || !strings.Contains(r.err, "nothing was changed") {
-		t.Errorf("without consent: status %d, %s", r.status, r.err)
-	}
-	golden(t, "replica-repair", r.out)
-	before, err := os.ReadFile(dir + "/volume-snap-before-upgrade.img")
-	must(t, err)
-	if dry := run("--yes", "--dry-run"); dry.status != exitOK || dry.out != r.out {
-		t.Errorf("a dry run: status %d, %s%s", dry.status, dry.out, dry.err)
-	}
-	after, err := os.ReadFile(dir + "/volume-snap-before-upgrade.img")
-	must(t, err)
-	if !bytes.Equal(before, after) {
-		t.Error("a dry run wrote")
-	}
-	if r := run("--yes"); r.status != exitOK || !strings.Contains(r.out, "repaired") {
-		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
-	}
-	if r := run("-o", "json"); r.status != exitOK || !strings.Contains(r.out, `"items": []`) {
-		t.Errorf("nothing to do: status %d, %s%s", r.status, r.out, r.err)
-	}
-	if r := runIn(t, filepath.Dir(dir), "replica", "check", replicaName, "--compare", "source"); r.status != exitOK {
-		t.Errorf("afterwards: status %d, %s%s", r.status, r.out, r.err)
-	}
-}
-
-// onWrite is a writer that does something once, as soon as a text is written.
-type onWrite struct {
-	bytes.Buffer
-	text string
-	do   func()
-}
-
-func (w *onWrite) Write(p []byte) (int, error) {
-	if w.do != nil && strings.Contains(string(p), w.text) {
-		w.do()
-		w.do = nil
-	}
-	return w.Buffer.Write(p)
-}
-
-// A repair that fails half-way says what has to be done before the directory is used.
-func TestReplicaRepairFails(t *testing.T) {
-	dir, source := replicaDirectory(t), replicaDirectory(t)
-	f, err := os.OpenFile(dir+"/volume-snap-before-upgrade.img", os.O_RDWR, 0)
-	must(t, err)
-	_, err = f.WriteAt([]byte("rot"), 12345)
-	must(t, errors.Join(err, f.Close()))
-	var said bytes.Buffer
-	a := newApp(&onWrite{text: "differ from", do: func() { must(t, os.RemoveAll(dir)) }}, &said)
-	args := []string{"replica", "check", dir, "--repair-from", source, "--yes"}
-	status := a.run(t.Context(), args, strings.NewReader(""))
-	if status != exitError {
-		t.Errorf("status %d", status)
-	}
-	golden(t, "replica-repair-fails", strings.NewReplacer(dir, "DIR", source, "SOURCE").Replace(said.String()))
-}
-
-// What the source's checksums speak against is left as it is, and told; the rest is repaired.
-func TestReplicaRepairKeeps(t *testing.T) {
-	make := func() string {
-		dir := replicaDirectory(t)
-		c, err := chain.Open(osdisk.New(nil), dir, chain.Options{})
-		must(t, err)
-		must(t, c.WriteHead(bytes.Repeat([]byte{7}, 4096), 8192))
-		must(t, c.Snapshot("kept", true, "2026-11-21T11:00:00Z", nil))
-		_, err = c.Hash("kept", false, "2026-11-21T12:00:00Z")
-		must(t, err)
-		must(t, c.Close())
-		return dir
-	}
-	rot := func(file string, off int64) {
-		f, err := os.OpenFile(file, os.O_RDWR, 0)
-		must(t, err)
-		_, err = f.WriteAt([]byte("rot"), off)
-		must(t, errors.Join(err, f.Close()))
-	}
-	dir, source := make(), make()
-	rot(source+"/volume-snap-kept.img", 8200)
-	rot(dir+"/volume-snap-before-upgrade.img", 1<<20+12345)
-	must(t, os.Rename(source, filepath.Join(filepath.Dir(dir), "source")))
-	r := runIn(t, filepath.Dir(dir), "replica", "check", replicaName, "--repair-from", "source", "--yes")
-	if r.status != exitError || !strings.Contains(r.err, errKept.Error()) ||
-		!strings.Contains(r.out, "not repaired: 4Ki of kept: the source's does not match") {
-		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
-	}
-	for file, want := range map[string]string{"kept.img": "\a\a\a", "before-upgrade.img": "\x00\x00\x00"} {
-		f, err := os.Open(dir + "/volume-snap-" + file)
-		must(t, err)
-		got, off := [3]byte{}, int64(8200)
-		if file != "kept.img" {
-			off = 1<<20 + 12345
-		}
-		_, err = f.ReadAt(got[:], off)
-		must(t, errors.Join(err, f.Close()))
-		if string(got[:]) != want {
-			t.Errorf("%s holds %q", file, got)
-		}
 	}
 }
 

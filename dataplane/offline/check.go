@@ -123,7 +123,7 @@ func (rd *reader) sumsAt(ctx context.Context, c *chain.Chain, name string, seen 
 			if key := fmt.Sprint(bad.Snapshot, bad.Off); !seen[key] {
 				seen[key] = true
 				rd.add(Error, chain.SnapshotFile(bad.Snapshot),
-					"%d bytes at %d do not match their checksum: the disk has rotted; repair it from another replica",
+					"%d bytes at %d do not match their checksum: the disk has rotted; rebuild it from another replica",
 					bad.Len, bad.Off)
 			}
 		}
@@ -162,7 +162,7 @@ func (rd *reader) file(ctx context.Context, file string) error {
 		if recorded {
 			fc.Checksum = ChecksumUnreadable
 		}
-		rd.add(Error, file, "cannot be read: %v; repair it from another replica", err)
+		rd.add(Error, file, "cannot be read: %v; rebuild it from another replica", err)
 	case recorded:
 		fc.Checksum = rd.judge(file, record, fmt.Sprintf("%016x", sum.Sum64()))
 	}
@@ -190,7 +190,7 @@ func (rd *reader) checksum(file string, fc *FileCheck) (checksumRecord, bool) {
 	}
 	if record.Corrupted {
 		rd.add(Error, file,
-			"an engine found earlier that the content no longer matches its checksum; repair it from another replica")
+			"an engine found earlier that the content no longer matches its checksum; rebuild it from another replica")
 	}
 	return record, true
 }
@@ -203,7 +203,7 @@ func (rd *reader) judge(file string, record checksumRecord, have string) Checksu
 	info, err := rd.d.fs.Stat(rd.d.file(file))
 	if err == nil && sameTime(record.ChangeTime, info.CTime) {
 		rd.add(Error, file, "the content does not match its checksum (%s, recorded %s) although the file was not "+
-			"changed since: the disk has rotted; repair it from another replica",
+			"changed since: the disk has rotted; rebuild it from another replica",
 			have, record.Checksum)
 		return ChecksumWrong
 	}

@@ -47,14 +47,6 @@ const (
 // Compare compares what two directories hold of every snapshot that both have, and of the head.
 // Only content counts: the replicas may have it in different files.
 func Compare(ctx context.Context, a, b *Directory, progress Progress) ([]Comparison, error) {
-	return compare(ctx, a, b, progress, nil)
-}
-
-// onDifference looks at what differs of one snapshot: piece is called for each piece
-// (chain.SumPiece) with a difference and tells which of its blocks differ, end at the end.
-type onDifference func(name string, a, b *chain.Chain) (piece func(off int64, differ []bool) error, end func() error)
-
-func compare(ctx context.Context, a, b *Directory, progress Progress, on onDifference) ([]Comparison, error) {
 	ca, err := a.open()
 	if err != nil {
 		return nil, err
@@ -72,7 +64,7 @@ func compare(ctx context.Context, a, b *Directory, progress Progress, on onDiffe
 			out = append(out, Comparison{Snapshot: name, In: InFirst, Ranges: []Range{}})
 			continue
 		}
-		one, err := compareAt(ctx, ca, cb, name, share(progress, i, len(names)), on)
+		one, err := compareAt(ctx, ca, cb, name, share(progress, i, len(names)))
 		if err != nil {
 			return nil, fmt.Errorf("comparing %s and %s at %s: %w", a.Path, b.Path, name, err)
 		}
@@ -108,9 +100,8 @@ func share(p Progress, i, n int) Progress {
 	return func(done, total int64) { p(int64(i)*total+done, int64(n)*total) }
 }
 
-func compareAt(ctx context.Context, a, b *chain.Chain, name string, progress Progress, on onDifference) (c Comparison,
-	err error) {
-	c = Comparison{Snapshot: name, In: InBoth, Ranges: []Range{}}
+func compareAt(ctx context.Context, a, b *chain.Chain, name string, progress Progress) (Comparison, error) {
+	c := Comparison{Snapshot: name, In: InBoth, Ranges: []Range{}}
 	va, err := a.At(name)
 	if err != nil {
 		return c, err
@@ -124,21 +115,9 @@ func compareAt(ctx context.Context, a, b *chain.Chain, name string, progress Pro
 	c.SizeBytes, c.OtherSizeBytes = va.Size(), vb.Size()
 	explained := name == Head
 	dirty := dirtyTest(a, b)
-	look := func(int64, []bool) error { return nil }
-	if on != nil {
-		var end func() error
-		look, end = on(name, va, vb)
-		defer func() { err = errors.Join(err, end()) }()
-	}
-	err = differingPieces(ctx, va, vb, progress, func(off int64, _ []byte, differ []bool) error {
-		if err := look(off, differ); err != nil {
-			return err
-		}
-		return runsOf(off, differ, func(r Range) error {
-			c.add(r)
-			explained = explained && dirty(r)
-			return nil
-		})
+	err = differences(ctx, va, vb, progress, func(r Range) {
+		c.add(r)
+		explained = explained && dirty(r)
 	})
 	c.Equal = c.DifferingBytes == 0 && c.SizeBytes == c.OtherSizeBytes
 	c.Explained = !c.Equal && explained && c.SizeBytes == c.OtherSizeBytes
@@ -177,17 +156,9 @@ func dirtyTest(a, b *chain.Chain) func(Range) bool {
 	}
 }
 
-// differences calls fn for runs of blocks that differ within the size both have, with b's content.
-// What cannot be read in a differs; b must be readable.
-func differences(ctx context.Context, a, b *chain.Chain, progress Progress, fn func(r Range, want []byte) error) error {
-	return differingPieces(ctx, a, b, progress, func(off int64, want []byte, differ []bool) error {
-		return runsOf(off, differ, func(r Range) error { return fn(r, want[r.Off-off:][:r.Len]) })
-	})
-}
-
-// differingPieces is differences by pieces (chain.SumPiece) in which some block differs.
-func differingPieces(ctx context.Context, a, b *chain.Chain, progress Progress,
-	fn func(off int64, want []byte, differ []bool) error) error {
+// differences calls fn for runs of blocks that differ within the size both have. What cannot be
+// read in a differs; b must be readable.
+func differences(ctx context.Context, a, b *chain.Chain, progress Progress, fn func(Range)) error {
 	size := min(a.Size(), b.Size())
 	other := make([]byte, min(chunk, size))
 	return eachChunk(ctx, size, progress, func(off int64, p []byte) error {
@@ -206,33 +177,23 @@ func differingPieces(ctx context.Context, a, b *chain.Chain, progress Progress,
 			at := i * block.Size
 			differ[i] = differ[i] || !bytes.Equal(p[at:at+block.Size], q[at:at+block.Size])
 		}
-		for beg := 0; beg < len(p); beg += chain.SumPiece {
-			end := min(beg+chain.SumPiece, len(p))
-			if d := differ[beg/block.Size : end/block.Size]; slices.Contains(d, true) {
-				if err := fn(off+int64(beg), q[beg:end], d); err != nil {
-					return err
-				}
-			}
-		}
+		runsOf(off, differ, fn)
 		return nil
 	})
 }
 
 // runsOf calls fn for each run of blocks that differ.
-func runsOf(off int64, differ []bool, fn func(r Range) error) error {
+func runsOf(off int64, differ []bool, fn func(Range)) {
 	for i := 0; i < len(differ); {
 		end := i
 		for end < len(differ) && differ[end] {
 			end++
 		}
 		if end > i {
-			if err := fn(Range{off + int64(i)*block.Size, int64(end-i) * block.Size}); err != nil {
-				return err
-			}
+			fn(Range{off + int64(i)*block.Size, int64(end-i) * block.Size})
 		}
 		i = end + 1
 	}
-	return nil
 }
 
 // readWhatCan fills p and tells which of its blocks the disk does not give back.

@@ -181,19 +181,14 @@ func (d *Directory) anyAt(snapshot string) (*chain.Chain, error) {
 	return d.viewOf(c, snapshot)
 }
 
-// at opens what the volume was at a snapshot.
+// at opens what the volume was at a snapshot: an error if the directory is known to show other
+// content than it should.
 func (d *Directory) at(snapshot string) (*chain.Chain, error) {
 	c, err := d.open()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close() // read-only: nothing to lose
-	return d.soundAt(c, snapshot)
-}
-
-// soundAt is viewOf for content that is taken as it is: an error if the directory is known to show
-// other content than it should.
-func (d *Directory) soundAt(c *chain.Chain, snapshot string) (*chain.Chain, error) {
 	v, err := d.viewOf(c, snapshot)
 	if err != nil {
 		return nil, err
@@ -268,15 +263,6 @@ func parentsIn(c *chain.Chain) map[string]string {
 		parents[s.Name] = s.Parent
 	}
 	return parents
-}
-
-func (d *Directory) parents() (map[string]string, error) {
-	c, err := d.open()
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close() // read-only: nothing to lose
-	return parentsIn(c), nil
 }
 
 // eachChunk calls fn for one piece of [0, size) after the other, with a buffer of the piece's

@@ -83,6 +83,25 @@ func change(t testing.TB, fs disk.Meta, name string, fn func(disk.File) error) {
 	}
 }
 
+// record replaces the membership record.
+func record(fs *memdisk.FS, r chain.Record) error {
+	c, err := chain.Open(fs, "/r", chain.Options{AsItIs: true})
+	if err != nil {
+		return err
+	}
+	r.State = chain.MemberRW
+	return errors.Join(c.WriteRecord(r), c.Close())
+}
+
+// member is the record of v-1 in a set.
+func member(epoch, generation uint64, members ...string) chain.Record {
+	r := chain.Record{VolumeUUID: ownUUID, Epoch: epoch, Generation: generation, Self: "v-1"}
+	for _, name := range members {
+		r.Members = append(r.Members, chain.Member{Name: name})
+	}
+	return r
+}
+
 // Whatever is the matter with a directory, the report names the state, the object and what to do.
 func TestStatesAndDamage(t *testing.T) {
 	for _, c := range []struct {

@@ -1,7 +1,0 @@
-package offline
-
-// Why blocks are left as they are.
-const (
-	SourceRotten = sourceRotten
-	TargetRight  = targetRight
-)
