@@ -93,8 +93,6 @@ setting list --filter nothing=1
 snapshot get demo
 snapshot delete demo
 snapshot delete nope s --yes
-apply
-apply -f /nowhere/at.yaml
 status --nope
 status extra
 version extra

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -196,13 +195,6 @@ func TestErrorsOfTheWay(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	long, err := os.Create(filepath.Join(dir, "long"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(long.Truncate(maxManifest+1), long.Close()); err != nil {
-		t.Fatal(err)
-	}
 	pairs := []string{"LOST", lost.Kubeconfig(), "SILENT", silent.Kubeconfig(), "KUBECONFIG", s.Kubeconfig(), "FOREIGN",
 		strings.TrimPrefix(foreign.URL, "http://"), "NOBODY", nobody, "DIR", dir, "API", s.URL}
 	there, back := strings.NewReplacer(pairs...), slices.Clone(pairs)
@@ -216,8 +208,6 @@ func TestErrorsOfTheWay(t *testing.T) {
 		"volume list --server http://FOREIGN",
 		"node list --server http://FOREIGN",
 		"event list --server http://FOREIGN",
-		"apply -f /proc/self/mem --server http://NOBODY",
-		"apply -f DIR/long --server http://NOBODY",
 		"volume list --port-forward --kubeconfig LOST",
 		"volume list --port-forward --kubeconfig SILENT",
 		"volume list --port-forward --kubeconfig DIR/none",
