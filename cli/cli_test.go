@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +33,11 @@ type bed struct {
 	t      *testing.T
 	client client.WithWatch
 	url    string
+}
+
+// run is the program with other streams.
+func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	return newApp(out, errOut).run(ctx, args, in)
 }
 
 // cluster is the objects the tables are made of: one volume detached, one attached and rebuilding.

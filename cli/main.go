@@ -82,10 +82,6 @@ func Main(args []string, in io.Reader, out, err io.Writer) int {
 	return a.run(ctx, args, in)
 }
 
-func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	return newApp(out, errOut).run(ctx, args, in)
-}
-
 func newApp(out, errOut io.Writer) *app {
 	a := &app{out: out, err: errOut, now: time.Now}
 	if f, ok := errOut.(*os.File); ok {

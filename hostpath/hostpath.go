@@ -76,18 +76,6 @@ func Parse(text string) (Mounts, error) {
 	return m, nil
 }
 
-// Text returns the form that Parse reads, empty for no mounts. Equal mounts have equal texts.
-func (m Mounts) Text() string {
-	if len(m.real) == 0 {
-		return ""
-	}
-	text, err := json.Marshal(m.real)
-	if err != nil {
-		panic(err) // A map of strings always has a JSON form.
-	}
-	return string(text)
-}
-
 // Resolve returns the path to open for a path as a Pod sees it. The path is cleaned first, so that
 // no .. leads out of a mount unseen. A relative path is returned as it is: it is relative to the
 // same working directory in either view.

@@ -1,6 +1,7 @@
 package hostpath
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path"
@@ -133,6 +134,18 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("with %s: %v\n%s", text, err, out)
 		}
 	}
+}
+
+// Text returns the form that Parse reads, empty for no mounts. Equal mounts have equal texts.
+func (m Mounts) Text() string {
+	if len(m.real) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(m.real)
+	if err != nil {
+		panic(err) // A map of strings always has a JSON form.
+	}
+	return string(text)
 }
 
 func FuzzParse(f *testing.F) {

@@ -164,7 +164,7 @@ func TestBadVolumesAreRefused(t *testing.T) {
 
 // A denial by a webhook reaches the client with its text and status 500.
 func TestDenialsArePassedOn(t *testing.T) {
-	denial := apierrors.NewForbidden(lh.Resource("volumes"), "demo", errors.New("no"))
+	denial := apierrors.NewForbidden(lh.GroupVersion.WithResource("volumes").GroupResource(), "demo", errors.New("no"))
 	denial.ErrStatus.Message =
 		`admission webhook "validator.longhorn.io" denied the request: replica count 21 must between 1 to 20`
 	f := newFixtureWith(t,

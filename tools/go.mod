@@ -4,6 +4,7 @@ go 1.26.0
 
 tool (
 	github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
+	golang.org/x/tools/cmd/deadcode
 	golang.org/x/vuln/cmd/govulncheck
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	google.golang.org/protobuf/cmd/protoc-gen-go

@@ -8,6 +8,7 @@
 # phases:
 #   build            the programs; always the first
 #   vulnerabilities  govulncheck, where its database can be had
+#   dead             functions of programs that only tests call
 #   rotation         every test of the gate's phase unit, with what the gate leaves out and other seeds of property tests
 #   sim              simulators of the data path and the control plane, seeds that were not played before
 #   e2e              clusters of real processes: every test
@@ -65,6 +66,14 @@ do_vulnerabilities() {
 		"$bin/tools/govulncheck" -C "$module" -db "$database" ./... || failed=1
 	done
 	return $failed
+}
+
+# do_dead lists functions that no program calls. Not looked at are packages and files for tests, what module standalone calls,
+# methods that an interface asks for, and the client of binaries' backup verbs, which waits for backups.
+do_dead() {
+	go -C tools build -buildvcs=false -o "$bin/tools/" golang.org/x/tools/cmd/deadcode || return 1
+	"$bin/tools/deadcode" -tags grpcnotrace ./cmd/... ./bench/... >"$work/dead" || return 1
+	! grep -vE '^(sim|test|disk/memdisk|dataplane/chain/chainref|[a-z/]*test)/|/fake\.go:|: Kinds$|: Unix\.Addr$|backuptarget\.go:' "$work/dead"
 }
 
 # What has a phase of its own.
@@ -271,7 +280,7 @@ main() {
 		exit 2
 		;;
 	esac
-	[ $# -gt 0 ] || set -- vulnerabilities rotation sim e2e csi k8s upstream race crash powerloss filesystem upgrade handover \
+	[ $# -gt 0 ] || set -- vulnerabilities dead rotation sim e2e csi k8s upstream race crash powerloss filesystem upgrade handover \
 		enginekill stubborn mutations fuzz ended vm entries
 	known "$@"
 	start=$(now)

@@ -62,9 +62,6 @@ const (
 	EventOrphanCleanupCompleted                 = "OrphanCleanupCompleted"
 )
 
-// EventRolloutSkipped returns the reason of the event for an object a system restore left out.
-func EventRolloutSkipped(kind, name string) string { return "RolloutSkipped: " + kind + " " + name }
-
 // EventSource returns the name under which a controller records events, for example
 // EventSource("engine-image").
 func EventSource(controller string) string { return "longhorn-" + controller + "-controller" }

@@ -50,9 +50,6 @@ func TestEventReasons(t *testing.T) {
 	if all := slices.Sorted(maps.Keys(got)); !slices.Equal(all, want) {
 		t.Errorf("reasons\n%q, want\n%q", all, want)
 	}
-	if got := EventRolloutSkipped("DaemonSet", "csi"); got != "RolloutSkipped: DaemonSet csi" {
-		t.Errorf("reason of what a restore leaves out: %q", got)
-	}
 }
 
 // notRaised are reasons that nothing of this system records, and why.

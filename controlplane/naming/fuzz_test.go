@@ -16,7 +16,7 @@ func FuzzParseCloneSource(f *testing.F) {
 		if !ok {
 			return
 		}
-		back := CloneFromVolume(volume)
+		back := "vol://" + volume
 		if snapshot != "" {
 			back = CloneFromSnapshot(volume, snapshot)
 		}

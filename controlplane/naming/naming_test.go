@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
@@ -61,7 +60,6 @@ func TestDerivedNames(t *testing.T) {
 			"instance-manager-8f81ca7c3bf95bbbf656be6ac2d1b7c4"},
 		{"image label", InstanceManagerImageLabel("c3y1huang/research:175-lh-im"), "imi-8d41c3a4"},
 		{"image label of an older image", InstanceManagerImageLabel("c3y1huang/research:174-lh-im"), "imi-a1873aa3"},
-		{"share manager image label", ShareManagerImageLabel("ankole/share-manager:dev"), "smi-6b0f4930"},
 		{"PDB", PodDisruptionBudgetName("instance-manager-1"), "instance-manager-1"},
 		{"first engine", EngineName("demo", 0), "demo-e-0"},
 		{"next engine", NextEngineName("demo", "demo-e-9"), "demo-e-10"},
@@ -69,14 +67,6 @@ func TestDerivedNames(t *testing.T) {
 		{"next engine after a random name of decimal digits", NextEngineName("demo", "demo-e-12345678"), "demo-e-1"},
 		{"replica", ReplicaName("demo", "ca78cab4"), "demo-r-ca78cab4"},
 		{"data directory", ReplicaDataDirectory("demo", "1a2b3c4d"), "demo-1a2b3c4d"},
-		{"share manager Pod", ShareManagerPodName("demo"), "share-manager-demo"},
-		{"share manager ConfigMap", ShareManagerConfigMapName("demo"), "recovery-backend-share-manager-demo"},
-		{"backup volume", BackupVolumeName("demo", "default"), "demo-7ad4b6dd"},
-		{"backing image manager", BackingImageManagerName("ankole/backing-image-manager:dev", uuid),
-			"bim-ea2e71b92102337fe8f78cc7f5b2da0bfeafb66aa9fbea6ce90ba13b"},
-		{"backing image data source", BackingImageDataSourcePodName("iso"), "backing-image-ds-iso"},
-		{"backing image directory", BackingImageDirectory("iso", "01234567"), "iso-01234567"},
-		{"backup of a backing image", BackupBackingImageName("iso", "01234567"), "iso-01234567"},
 		{"orphaned data", OrphanDataName("node-1", "disk-1", "/var/lib/longhorn", uuid, "demo-1a2b3c4d"),
 			"orphan-70f442b50855f12253e5d708ab7aaf69d180575973aef3f7d1e9bc2e64b80ec1"},
 		{"orphaned instance", OrphanInstanceName("demo-e-0", "3f2a9c54", "instance-manager-abc", "v1"),
@@ -84,10 +74,6 @@ func TestDerivedNames(t *testing.T) {
 		{"recurring snapshot", RecurringSnapshotName("daily-job", uuid), "daily-jo-" + uuid},
 		{"recurring snapshot of a short job", RecurringSnapshotName("a", uuid), "a-c-" + uuid},
 		{"recurring snapshot of a job with a dot", RecurringSnapshotName("nightly.job", uuid), "nightly-" + uuid},
-		{"support bundle", SupportBundleName(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
-			"support-bundle-2026-03-04t05-06-07z"},
-		{"support bundle manager", SupportBundleManagerName("support-bundle-x"),
-			"longhorn-support-bundle-manager-support-bundle-x"},
 		{"default disk", DefaultDiskName("7f1c0a"), "default-disk-7f1c0a"},
 		{"ticket", AttachmentTicketID("longhorn-api", ""), "longhorn-api-"},
 	}
@@ -149,10 +135,8 @@ func TestCheckVolumeName(t *testing.T) {
 
 func TestRandomNames(t *testing.T) {
 	patterns := map[string]func() string{
-		`^[0-9a-f]{8}$`:                RandomSuffix,
-		`^backup-[0-9a-f]{16}$`:        RandomBackupName,
-		`^system-backup-[0-9a-f]{16}$`: RandomSystemBackupName,
-		`^snap-[0-9a-f]{16}$`:          RandomSnapshotName,
+		`^[0-9a-f]{8}$`:       RandomSuffix,
+		`^snap-[0-9a-f]{16}$`: RandomSnapshotName,
 	}
 	for pattern, name := range patterns {
 		a, b := name(), name()
@@ -181,12 +165,7 @@ func TestPaths(t *testing.T) {
 		{"replica", InHostMount(ReplicaPath("/var/lib/longhorn/", "demo-1a2b3c4d")),
 			"/host/var/lib/longhorn/replicas/demo-1a2b3c4d"},
 		{"disk configuration", DiskConfigPath("/mnt/disk/"), "/mnt/disk/longhorn-disk.cfg"},
-		{"backing image", BackingImagePath("/mnt/disk", "iso", "01234567"), "/mnt/disk/backing-images/iso-01234567"},
-		{"device", DevicePath("demo"), "/dev/longhorn/demo"},
 		{"decrypted device", MappedDevicePath("demo"), "/dev/mapper/demo"},
-		{"iscsi", ISCSIEndpoint("10.0.0.1", "demo"), "iscsi://10.0.0.1:3260/iqn.2019-10.io.longhorn:demo/1"},
-		{"share", ShareEndpoint("10.0.0.1", "demo"), "nfs://10.0.0.1/demo"},
-		{"backup", BackupURL("s3://b@r/", "backup-1", "demo"), "s3://b@r/?backup=backup-1&volume=demo"},
 		{"frontend", EngineFrontend("blockdev"), "tgt-blockdev"},
 		{"frontend iscsi", EngineFrontend("iscsi"), "tgt-iscsi"},
 		{"no frontend", EngineFrontend(""), ""},
@@ -203,7 +182,7 @@ func TestParseCloneSource(t *testing.T) {
 		source, volume, snapshot string
 		ok                       bool
 	}{
-		{CloneFromVolume("demo"), "demo", "", true},
+		{"vol://demo", "demo", "", true},
 		{CloneFromSnapshot("demo", "snap-1"), "demo", "snap-1", true},
 		{"vol://", "", "", false},
 		{"vol://a/b", "a", "", false},

@@ -1,13 +1,10 @@
 package naming
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -185,73 +182,17 @@ func InstanceManagerImageLabel(image string) string {
 // PodDisruptionBudgetName returns the name of the PDB of an instance manager.
 func PodDisruptionBudgetName(instanceManager string) string { return instanceManager }
 
-// ShareManagerImageLabel returns the value of the label that names the image of a share manager.
-func ShareManagerImageLabel(image string) string {
-	return "smi-" + sha512Prefix(CanonicalImage(strings.TrimSpace(image)), suffixDigits)
-}
-
-// ShareManagerPodName returns the name of the Pod that exports a volume.
-func ShareManagerPodName(volume string) string { return "share-manager-" + volume }
-
-// ShareManagerConfigMapName returns the name of the ConfigMap with the NFS recovery state of a
-// volume.
-func ShareManagerConfigMapName(volume string) string {
-	return "recovery-backend-share-manager-" + volume
-}
-
-// BackingImageManagerName returns the name of the backing image manager of a disk, and of its Pod.
-func BackingImageManagerName(image, diskUUID string) string {
-	sum := sha256.Sum224([]byte(image + "-" + diskUUID))
-	return "bim-" + hex.EncodeToString(sum[:])
-}
-
-// BackingImageDataSourcePodName returns the name of the Pod that makes the first copy of a backing
-// image.
-func BackingImageDataSourcePodName(backingImage string) string {
-	return "backing-image-ds-" + backingImage
-}
-
-// BackingImageDirectory returns the name of the directory of a copy below <disk>/backing-images.
-func BackingImageDirectory(backingImage, uuid string) string { return backingImage + "-" + uuid }
-
-// BackupVolumeName returns the name of the object for a volume of a backup store.
-func BackupVolumeName(volume, backupTarget string) string {
-	return volume + "-" + sha256Hex(volume + "-" + backupTarget)[:suffixDigits]
-}
-
-// longRandomDigits is the length of the random part of names of backups and snapshots made by the
-// system.
+// longRandomDigits is the length of the random part of names of snapshots made by the system.
 const longRandomDigits = 16
-
-// RandomBackupName returns a new name for a backup ordered without one.
-func RandomBackupName() string { return "backup-" + RandomHex(longRandomDigits) }
-
-// RandomSystemBackupName returns a new name for the backup of a volume that is part of a system
-// backup.
-func RandomSystemBackupName() string { return "system-backup-" + RandomHex(longRandomDigits) }
 
 // RandomSnapshotName returns a new name for a snapshot ordered without one.
 func RandomSnapshotName() string { return "snap-" + RandomHex(longRandomDigits) }
-
-// BackupBackingImageName returns the name of the backup of a backing image, given a RandomSuffix.
-func BackupBackingImageName(backingImage, suffix string) string { return backingImage + "-" + suffix }
 
 // RecurringSnapshotName returns the name of a snapshot made by a recurring job, given a UUID. A dot
 // at the end of what is left of the job's name is left out: no object could have the name.
 func RecurringSnapshotName(job, uuid string) string {
 	prefix := job + "-c"
 	return strings.TrimRight(prefix[:min(len(prefix), suffixDigits)], ".") + "-" + uuid
-}
-
-// SupportBundleName returns the name of a bundle ordered at a time.
-func SupportBundleName(at time.Time) string {
-	stamp := strings.ToLower(at.UTC().Format(time.RFC3339))
-	return "support-bundle-" + strings.ReplaceAll(stamp, ":", "-")
-}
-
-// SupportBundleManagerName returns the name of the Deployment that collects a bundle.
-func SupportBundleManagerName(bundle string) string {
-	return "longhorn-support-bundle-manager-" + bundle
 }
 
 // OrphanDataName returns the name of the Orphan object for a replica directory nobody owns.

@@ -2,7 +2,6 @@ package naming
 
 import (
 	"path"
-	"strconv"
 	"strings"
 )
 
@@ -61,41 +60,10 @@ func ReplicaPath(diskPath, dataDirectory string) string {
 	return path.Join(diskPath, ReplicaDirectory, dataDirectory)
 }
 
-// BackingImagePath returns the path of the directory of a copy of a backing image.
-func BackingImagePath(diskPath, backingImage, uuid string) string {
-	return path.Join(diskPath, BackingImageSubfolder, BackingImageDirectory(backingImage, uuid))
-}
-
-// DevicePath returns the path of the block device of an attached volume, which is also its
-// endpoint.
-func DevicePath(volume string) string { return path.Join(DeviceDirectory, volume) }
-
 // MappedDevicePath returns the path of the decrypted device of an attached encrypted volume.
 func MappedDevicePath(volume string) string { return path.Join(MapperDirectory, volume) }
 
-// iqnPrefix begins the iSCSI name of a volume.
-const iqnPrefix = "iqn.2019-10.io.longhorn:"
-
-// IQN returns the iSCSI name of a volume.
-func IQN(volume string) string { return iqnPrefix + volume }
-
-// ISCSIEndpoint returns the URL of a volume with frontend iscsi.
-func ISCSIEndpoint(ip, volume string) string {
-	return "iscsi://" + ip + ":" + strconv.Itoa(PortISCSI) + "/" + IQN(volume) + "/1"
-}
-
-// ShareEndpoint returns the URL of the NFS share of a volume.
-func ShareEndpoint(ip, volume string) string { return "nfs://" + ip + "/" + volume }
-
-// BackupURL returns the URL of a backup in a backup store.
-func BackupURL(targetURL, backup, volume string) string {
-	return targetURL + "?backup=" + backup + "&volume=" + volume
-}
-
-// CloneFromVolume and CloneFromSnapshot return values of a volume's spec.dataSource.
-func CloneFromVolume(volume string) string { return volumeScheme + volume }
-
-// CloneFromSnapshot names a snapshot as the source of a clone; see CloneFromVolume.
+// CloneFromSnapshot returns the value of a volume's spec.dataSource that names a snapshot.
 func CloneFromSnapshot(volume, snapshot string) string {
 	return snapshotScheme + volume + "/" + snapshot
 }

@@ -55,9 +55,9 @@ func TestClone(t *testing.T) {
 		name, source, used string
 	}{
 		{"of a snapshot of a volume at rest", naming.CloneFromSnapshot("src", "s"), ""},
-		{"of a volume at rest", naming.CloneFromVolume("src"), ""},
+		{"of a volume at rest", "vol://src", ""},
 		{"of a snapshot of a volume in use", naming.CloneFromSnapshot("src", "s"), "n3"},
-		{"of a volume in use", naming.CloneFromVolume("src"), "n3"},
+		{"of a volume in use", "vol://src", "n3"},
 	} {
 		t.Run(row.name, inScene(3, 0, func(t *testing.T, w *world) {
 			w.withClone(row.source)
@@ -68,7 +68,7 @@ func TestClone(t *testing.T) {
 			w.cloneIs(v1beta2.VolumeCloneStateInitiated, time.Minute)
 			st := w.volume("v").Status.CloneStatus
 			snapshot := "s"
-			if row.source == naming.CloneFromVolume("src") {
+			if row.source == "vol://src" {
 				snapshot = clone.SnapshotName(string(w.volume("src").UID), string(w.volume("v").UID))
 			}
 			if st.SourceVolume != "src" || st.Snapshot != snapshot {
@@ -112,7 +112,7 @@ func TestClone(t *testing.T) {
 func TestManyClones(t *testing.T) {
 	for _, used := range []string{"", "n3"} {
 		scene(t, 3, func(t *testing.T, w *world) {
-			w.withClone(naming.CloneFromVolume("src"))
+			w.withClone("vol://src")
 			w.lineOf("src").add(engineclient.Snapshot{Name: "old", UserCreated: true, Removed: true,
 				Labels: map[string]string{naming.LabelForCloningVolume: "gone"}})
 			if used != "" {
@@ -122,7 +122,7 @@ func TestManyClones(t *testing.T) {
 			for n := range 4 {
 				if n > 0 {
 					w.makeVolume(1, func(s *v1beta2.VolumeSpec) {
-						s.DataSource, s.CloneMode = naming.CloneFromVolume("src"), v1beta2.CloneModeFullCopy
+						s.DataSource, s.CloneMode = "vol://src", v1beta2.CloneModeFullCopy
 					})
 				}
 				w.cloneIs(v1beta2.VolumeCloneStateCompleted, 5*time.Minute)
@@ -243,7 +243,7 @@ func TestCloneIsTriedAgain(t *testing.T) {
 func TestCloneSourceIsDeleted(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		scene(t, 3, func(t *testing.T, w *world) {
-			w.withClone(naming.CloneFromVolume("src"))
+			w.withClone("vol://src")
 			if !early {
 				w.cloneIs(v1beta2.VolumeCloneStateInitiated, time.Minute)
 				w.settle()
@@ -268,7 +268,7 @@ func TestCloneSourceIsDeleted(t *testing.T) {
 // soon as the source has an engine.
 func TestCloneIsDeleted(t *testing.T) {
 	scene(t, 3, func(t *testing.T, w *world) {
-		w.withClone(naming.CloneFromVolume("src"))
+		w.withClone("vol://src")
 		w.cloneIs(v1beta2.VolumeCloneStateInitiated, time.Minute)
 		w.settle()
 		w.deleteVolume(w.volumes["v"])
@@ -291,7 +291,7 @@ func TestCloneIsDeleted(t *testing.T) {
 // happens, the checks hold, and once the faults are over the clone is completed.
 func TestAnyFaultsOfAClone(t *testing.T) {
 	drawn(t, 10, 3, func(w *world) {
-		w.withClone(pick(w, []string{naming.CloneFromVolume("src"), naming.CloneFromSnapshot("src", "s")}))
+		w.withClone(pick(w, []string{"vol://src", naming.CloneFromSnapshot("src", "s")}))
 		w.pause()
 		for range 1 + w.rng.IntN(6) {
 			w.fault(pick(w, w.nodes), pick(w, []string{"v", "src"}))

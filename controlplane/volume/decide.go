@@ -55,14 +55,9 @@ type pass struct {
 	noRepair string
 }
 
-// decide judges a volume. The steps run in order; the first that wants a change ends the pass, and
-// the next pass sees its effect. Steps before it have brought their part of the status up to date.
-func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
-	_, d := judge(now, v, s)
-	return d
-}
-
-// judge is decide with what else the pass has found.
+// judge runs a pass over a volume. The steps run in order; the first that wants a change ends the
+// pass, and the next pass sees its effect. Steps before it have brought their part of the status up
+// to date.
 func judge(now time.Time, v *v1beta2.Volume, s seen) (*pass, loop.Decision) {
 	p := newPass(now, v, s)
 	return p, p.run()

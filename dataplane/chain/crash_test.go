@@ -393,41 +393,6 @@ func TestCrashDuringSkeleton(t *testing.T) {
 	}
 }
 
-// Removal leaves the old replica or nothing, and what is left of the files is never taken for a
-// replica.
-func TestCrashDuringRemove(t *testing.T) {
-	base := crashBase(t)
-	reference := base.copyOf()
-	reference.open()
-	old := viewOf(t, reference.fs, reference.c)
-	for step, done := int64(0), false; !done; step++ {
-		w := base.copyOf()
-		w.mem().CrashAfter(step)
-		done = chain.Remove(w.fs, w.dir) == nil
-		for seed := range uint64(crashSeeds) {
-			fs := w.mem().Crash(outcome(step, seed))
-			info, err := chain.Inspect(fs, "/r")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.State != chain.StateInitial {
-				x := *w
-				x.fs, x.opts = fs, testOptions()
-				x.open()
-				if got := viewOf(t, fs, x.c); !reflect.DeepEqual(got, old) {
-					t.Fatalf("step %d, seed %d: %+v\nwant %+v", step, seed, got, old)
-				}
-				x.must(x.c.Close())
-			} else if c, err := chain.Open(fs, "/r", chain.Options{Size: crashSize}); err == nil {
-				t.Fatalf("step %d, seed %d: what is left opens as a replica in state %s", step, seed, c.State())
-			}
-			if done && info.State != chain.StateInitial {
-				t.Fatalf("seed %d: still %s", seed, info.State)
-			}
-		}
-	}
-}
-
 // Flushed content survives a crash under writes, whatever becomes of the writes after it; in the
 // head's interrupted writes the snapshot below shows through, never zeroes that nobody wrote.
 func TestCrashUnderWrites(t *testing.T) {

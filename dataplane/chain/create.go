@@ -312,39 +312,3 @@ func ownedName(name string) bool {
 	}
 	return false
 }
-
-// Remove removes every file of the format from a closed directory, durably, and the directory if
-// nothing else is in it.
-func Remove(fs disk.Meta, dir string) error {
-	lock, err := fs.Lock(dir)
-	if err != nil {
-		return fmt.Errorf("remove replica directory %s: %w", dir, err)
-	}
-	defer lock.Close() // releases the lock; nothing to lose
-	if err := removeAll(fs, dir); err != nil {
-		return fmt.Errorf("remove replica directory %s: %w", dir, err)
-	}
-	return nil
-}
-
-func removeAll(fs disk.Meta, dir string) error {
-	if err := markIncomplete(fs, dir, blockSize); err != nil {
-		return err
-	}
-	if err := wipe(fs, dir); err != nil {
-		return err
-	}
-	if err := fs.Remove(dir + "/" + volumeMetaName); err != nil {
-		return err
-	}
-	if err := fs.SyncDir(dir); err != nil {
-		return err
-	}
-	if names, err := fs.List(dir); err != nil || len(names) > 0 {
-		return err
-	}
-	if err := fs.Remove(dir); err != nil {
-		return err
-	}
-	return fs.SyncDir(path.Dir(dir))
-}

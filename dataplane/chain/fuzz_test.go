@@ -76,14 +76,14 @@ func FuzzDiskMeta(f *testing.F) {
 
 func FuzzSlots(f *testing.F) {
 	stamp := Stamp{1}
-	f.Add(encodeSlot(memberMagic, stamp, 2, []byte("x")), uint16(0), byte(0))
-	f.Add(append(encodeSlot(memberMagic, stamp, 2, []byte("old")), encodeSlot(memberMagic, stamp, 3, []byte("new"))...),
-		uint16(9000), byte(1))
+	f.Add(encodeSlotOf(slotSize, memberMagic, stamp, 2, []byte("x")), uint16(0), byte(0))
+	f.Add(append(encodeSlotOf(slotSize, memberMagic, stamp, 2, []byte("old")),
+		encodeSlotOf(slotSize, memberMagic, stamp, 3, []byte("new"))...), uint16(9000), byte(1))
 	f.Fuzz(func(t *testing.T, data []byte, at uint16, flip byte) {
 		newestSlot(memberMagic, stamp, data)
 		// One changed bit in a good pair of slots never goes unnoticed.
-		good := append(encodeSlot(memberMagic, stamp, 2, data[:min(len(data), maxSlotPayload)]),
-			encodeSlot(memberMagic, stamp, 3, []byte("new"))...)
+		good := append(encodeSlotOf(slotSize, memberMagic, stamp, 2, data[:min(len(data), maxSlotPayload)]),
+			encodeSlotOf(slotSize, memberMagic, stamp, 3, []byte("new"))...)
 		good[int(at)%len(good)] ^= flip
 		seq, payload, ok := newestSlot(memberMagic, stamp, good)
 		if !ok || seq == 3 && string(payload) != "new" ||
@@ -192,7 +192,7 @@ func TestSidecarLayout(t *testing.T) {
 		[]byte{0, 0, 64, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0}; !bytes.Equal(got, want) {
 		t.Errorf("regions %x, want %x", got, want)
 	}
-	slot := encodeSlot(memberMagic, Stamp{0xaa, 15: 0xbb}, 5, []byte("pay"))
+	slot := encodeSlotOf(slotSize, memberMagic, Stamp{0xaa, 15: 0xbb}, 5, []byte("pay"))
 	head := []byte(
 		"ANKMEMBR\x01\x00\x00\x00\x03\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb")
 	if !bytes.Equal(slot[:slotSumAt], head) || string(slot[slotPayloadAt:slotPayloadAt+4]) != "pay\x00" ||

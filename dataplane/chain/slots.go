@@ -52,11 +52,6 @@ type slotFile struct {
 	twice bool
 }
 
-// encodeSlot returns a whole slot of the usual size.
-func encodeSlot(magic string, stamp Stamp, seq uint64, payload []byte) []byte {
-	return encodeSlotOf(slotSize, magic, stamp, seq, payload)
-}
-
 func encodeSlotOf(size int, magic string, stamp Stamp, seq uint64, payload []byte) []byte {
 	if len(magic) != 8 || len(payload) > size-slotPayloadAt {
 		panic(fmt.Sprintf("chain: slot %q with a payload of %d bytes", magic, len(payload)))

@@ -57,11 +57,6 @@ func Open(dir string, o Options) (*Directory, error) {
 	return &Directory{Path: dir, fs: osdisk.New(nil), opts: o, lock: lock}, nil
 }
 
-// On is Open without holding anything, on any file system: for tests.
-func On(fs disk.Meta, dir string, o Options) *Directory {
-	return &Directory{Path: dir, fs: fs, opts: o}
-}
-
 // Close lets engines in again.
 func (d *Directory) Close() error {
 	if d.lock == nil {

@@ -163,13 +163,6 @@ func membershipOf(s *chain.Survey) Membership {
 	return m
 }
 
-// compare orders two records as engines do: a later epoch's set was proposed by an engine that had
-// heard of all that were agreed before, whatever their generations.
-func (m *Membership) compare(o Membership) int {
-	return quorum.Record{Epoch: m.Epoch, Generation: m.Generation}.Compare(
-		quorum.Record{Epoch: o.Epoch, Generation: o.Generation})
-}
-
 // replaced reports that the record is of a set without this replica, which others have gone on as.
 func (m *Membership) replaced() bool {
 	return m.Known && m.Generation > 0 && !slices.ContainsFunc(m.Members, func(o Member) bool { return o.Name == m.Self })

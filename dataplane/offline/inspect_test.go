@@ -83,6 +83,15 @@ func change(t testing.TB, fs disk.Meta, name string, fn func(disk.File) error) {
 	}
 }
 
+// emptied removes the directory.
+func emptied(fs *memdisk.FS) error {
+	names, err := fs.List("/r")
+	for _, name := range names {
+		err = errors.Join(err, fs.Remove("/r/"+name))
+	}
+	return errors.Join(err, fs.Remove("/r"))
+}
+
 // record replaces the membership record.
 func record(fs *memdisk.FS, r chain.Record) error {
 	c, err := chain.Open(fs, "/r", chain.Options{AsItIs: true})
@@ -147,7 +156,7 @@ func TestStatesAndDamage(t *testing.T) {
 		}, offline.StateClean, []string{"both copies in ankole.member are damaged"}},
 		{"replaced", func(fs *memdisk.FS) error { return record(fs, member(3, 7, "v-2", "v-3")) }, offline.StateClean,
 			[]string{"It was replaced: generation 7 of epoch 3 has v-2 and v-3, not v-1", "lacks what was written since"}},
-		{"empty", func(fs *memdisk.FS) error { return chain.Remove(fs, "/r") }, "", nil},
+		{"empty", emptied, "", nil},
 		{"volume.meta lost", func(fs *memdisk.FS) error { return fs.Remove("/r/volume.meta") }, offline.StateDamaged,
 			[]string{"volume.meta", "--size (the largest image has 65536)"}},
 		{"volume.meta no JSON", func(fs *memdisk.FS) error { return fs.WriteFileAtomic("/r/volume.meta", []byte("{")) },

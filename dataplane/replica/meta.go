@@ -2,7 +2,6 @@ package replica
 
 import (
 	"encoding/binary"
-	"path"
 	"slices"
 	"strings"
 
@@ -449,6 +448,3 @@ func (w *worker) branches(all []wire.Layer) ([]wire.Layer, error) {
 	}
 	return out, err
 }
-
-// Base returns the member name of a replica directory: the last element of its path.
-func Base(dir string) string { return path.Base(dir) }

@@ -354,13 +354,19 @@ func (o *older) upgradeSystem() {
 // legacyName is the name of a node's instance manager of an older type.
 func (o *older) legacyName(node string, kind longhorn.InstanceManagerType) (name, image string) {
 	if kind == longhorn.InstanceManagerTypeReplica {
-		return naming.LegacyReplicaManagerName(node, managerOlder), managerOlder
+		return legacyManagerName("r", node, managerOlder), managerOlder
 	}
 	image = managerOlder
 	if other := o.image[node]; other != "" {
 		image = other
 	}
-	return naming.LegacyEngineManagerName(node, image), image
+	return legacyManagerName("e", node, image), image
+}
+
+// legacyManagerName is the name of type aio with a letter of the type before the hash of node and
+// image.
+func legacyManagerName(letter, node, image string) string {
+	return strings.Replace(naming.InstanceManagerName(node, image), "manager-", "manager-"+letter+"-", 1)
 }
 
 // makeManagers makes the instance managers of an older version on every node, each with its Pod,
@@ -412,9 +418,9 @@ func (o *older) makeManagers() map[string]*longhorn.InstanceManager {
 // listens at its own address and not at all, as everything on a process node, and it mounts the
 // devices of volumes by a path of their own.
 func (o *older) legacyPod(im *longhorn.InstanceManager) *corev1.Pod {
-	container, command := naming.LegacyEngineManagerContainer, "engine-manager"
+	container, command := "engine-manager", "engine-manager"
 	if im.Spec.Type == longhorn.InstanceManagerTypeReplica {
-		container, command = naming.LegacyReplicaManagerContainer, "longhorn-instance-manager"
+		container, command = "replica-manager", "longhorn-instance-manager"
 	}
 	yes, follow := true, corev1.MountPropagationHostToContainer
 	var volumes []corev1.Volume

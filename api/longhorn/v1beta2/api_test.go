@@ -205,7 +205,4 @@ func TestKindsGivesCopies(t *testing.T) {
 	if got := v1beta2.Kinds()[0].Name; got != "Volume" {
 		t.Errorf("the table was changed through a copy: %s", got)
 	}
-	if got := v1beta2.Resource("volumes").String(); got != "volumes.longhorn.io" {
-		t.Errorf("resource %s", got)
-	}
 }

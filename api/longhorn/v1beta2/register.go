@@ -29,11 +29,6 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Resource returns the group resource of a plural name.
-func Resource(plural string) schema.GroupResource {
-	return schema.GroupResource{Group: Group, Resource: plural}
-}
-
 // Kind describes one kind of the group. Object and List are empty prototypes: copy them before use.
 //
 // +kubebuilder:object:generate=false
