@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,8 @@ const partPattern = ".ankole-export-*.part"
 
 // ExportOptions say how an image is written.
 type ExportOptions struct {
-	// Format is FormatRaw, also for "", or FormatQCOW2.
+	// Format is FormatRaw, also for "", or FormatQCOW2, which takes program qemu-img and room for a
+	// raw image besides.
 	Format string
 	// Force replaces a file that is there, and takes content that is known to be damaged as it is.
 	Force    bool
@@ -60,7 +62,14 @@ func (d *Directory) Export(ctx context.Context, snapshot, file string, o ExportO
 	switch done.Format {
 	case FormatRaw:
 	case FormatQCOW2:
-		write = writeQCOW2
+		program, err := exec.LookPath("qemu-img")
+		if err != nil {
+			return done, errors.New("qemu-img, which makes images of format qcow2, is not installed: install package " +
+				"qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, SUSE), or export with --format raw")
+		}
+		write = func(ctx context.Context, f *os.File, c *chain.Chain, progress Progress) error {
+			return writeQCOW2(ctx, program, f, c, progress)
+		}
 	default:
 		return done, fmt.Errorf("unknown image format %q; use raw or qcow2", o.Format)
 	}
@@ -208,6 +217,24 @@ func writeRaw(ctx context.Context, f *os.File, c *chain.Chain, progress Progress
 		return err
 	}
 	return copyData(ctx, c, progress, func(p []byte, off int64) error { return writeSparse(f, p, off) })
+}
+
+// writeQCOW2 has qemu-img make the image of a raw one, which lies beside it until then.
+func writeQCOW2(ctx context.Context, program string, f *os.File, c *chain.Chain, progress Progress) (err error) {
+	raw, err := os.CreateTemp(filepath.Dir(f.Name()), partPattern)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, raw.Close(), os.Remove(raw.Name())) }()
+	if err := writeRaw(ctx, raw, c, progress); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, program, "convert", "-f", "raw", "-O", "qcow2", raw.Name(),
+		f.Name()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("qemu-img convert: %w: %s", errors.Join(ctx.Err(), err), bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // writeSparse writes p but for its blocks of zeroes.

@@ -404,6 +404,35 @@ func TestExportQCOW2(t *testing.T) {
 	}
 }
 
+// Without qemu-img an export to qcow2 says what to install, and leaves nothing.
+func TestExportQCOW2WithoutTheProgram(t *testing.T) {
+	d, out := open(t, ownDirectory(t, "r")), t.TempDir()
+	t.Setenv("PATH", t.TempDir())
+	o := offline.ExportOptions{Format: offline.FormatQCOW2}
+	_, err := d.Export(t.Context(), offline.Head, filepath.Join(out, "i"), o)
+	if err == nil || !strings.Contains(err.Error(), "qemu-utils") || !strings.Contains(err.Error(), "--format raw") {
+		t.Errorf("without qemu-img: %v", err)
+	}
+	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A program that fails is told with what it has said, and its halves are removed.
+func TestExportQCOW2ThatFails(t *testing.T) {
+	d, out, programs := open(t, ownDirectory(t, "r")), t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(programs, "qemu-img"), []byte("#!/bin/sh\necho no room >&2\nexit 1\n"), 0o700))
+	t.Setenv("PATH", programs)
+	o := offline.ExportOptions{Format: offline.FormatQCOW2}
+	_, err := d.Export(t.Context(), offline.Head, filepath.Join(out, "i"), o)
+	if err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("qemu-img has failed: %v", err)
+	}
+	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func emptyDirectory(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "e")
 	must(t, chain.Create(osdisk.New(nil), dir, chain.Spec{Size: 4096}, chain.Options{}))
