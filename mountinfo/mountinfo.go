@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // Mount is a line of the table. A mount has options of its own, as they were asked for, and those
@@ -90,28 +92,13 @@ func Table(read func() ([]byte, error)) (all []Mount, err error) {
 }
 
 func parse(line string) (m Mount, ok bool) {
-	mount, system, ok := strings.Cut(line, " - ")
-	a, b := strings.Split(mount, " "), strings.Split(system, " ")
-	if !ok || len(a) < 6 || len(b) < 3 {
+	all, err := mountinfo.GetMountsFromReader(strings.NewReader(line), nil)
+	number, _, _ := strings.Cut(line, " ")
+	if _, bad := strconv.Atoi(number); bad != nil || err != nil || len(all) != 1 {
 		return m, false
 	}
-	id, err := strconv.Atoi(a[0])
-	return Mount{ID: id, Device: a[2], Root: unescape(a[3]), Target: unescape(a[4]), Source: unescape(b[1]), Type: b[0],
-		Options: strings.Split(a[5], ","), Super: strings.Split(b[2], ",")}, err == nil
-}
-
-// unescape turns the kernel's \ooo for blanks back.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
+	i := all[0]
+	return Mount{ID: i.ID, Device: fmt.Sprintf("%d:%d", i.Major, i.Minor), Root: i.Root, Target: i.Mountpoint,
+		Source: i.Source, Type: i.FSType, Options: strings.Split(i.Options, ","),
+		Super: strings.Split(i.VFSOptions, ",")}, true
 }

@@ -13,7 +13,7 @@ func TestEach(t *testing.T) {
 	table := strings.Join([]string{
 		"30 1 7:0 / /mnt rw,relatime shared:5 - ext4 /dev/longhorn/a rw,errors=remount-ro",
 		`31 30 7:1 /a\040b /my\040mount ro master:2 shared:1 - xfs /dev/b\040c ro,attr2`,
-		"nonsense", "32 1 7:0 / /mnt rw - ext4", "", "x 1 7:0 / /mnt rw - ext4 /dev/a rw",
+		"nonsense", `35 1 7:0 / /half\04 rw - ext4 /dev/a rw`, "36 1 7 / /mnt rw - ext4 /dev/a rw", "32 1 7:0 / /mnt rw - ext4", "", "x 1 7:0 / /mnt rw - ext4 /dev/a rw",
 		"33 1 7:2 / /long rw - overlay overlay rw,lowerdir=" + strings.Repeat("/layer:", maxLine/7),
 		"34 1 7:2 / /last rw - ext4 /dev/c rw,emergency_ro",
 	}, "\n")

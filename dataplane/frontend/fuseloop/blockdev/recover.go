@@ -14,6 +14,7 @@ import (
 
 	"ankole.storage/barethread"
 	"ankole.storage/block"
+	"ankole.storage/mountinfo"
 )
 
 // Recover removes node, loop device and mount of a volume whose server died. It returns ErrInUse if
@@ -371,10 +372,10 @@ func isMounted(dir string, list func() ([]byte, error)) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		for line := range bytes.Lines(text) {
-			if f := bytes.Fields(line); len(f) > 4 && unescape(string(f[4])) == dir {
-				return true, nil
-			}
+		found := false
+		err = mountinfo.Each(bytes.NewReader(text), func(m *mountinfo.Mount) { found = found || m.Target == dir })
+		if found || err != nil {
+			return found, err
 		}
 		if before != nil && bytes.Equal(text, before) {
 			break
@@ -382,9 +383,4 @@ func isMounted(dir string, list func() ([]byte, error)) (bool, error) {
 		before = text
 	}
 	return false, nil
-}
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
