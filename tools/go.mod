@@ -16,7 +16,6 @@ require (
 	github.com/google/go-containerregistry v0.20.6
 	github.com/prometheus/common v0.67.5
 	github.com/prometheus/prometheus v0.312.0
-	golang.org/x/tools v0.51.0
 )
 
 require (
@@ -93,6 +92,7 @@ require (
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
 	golang.org/x/vuln v1.1.4 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	google.golang.org/grpc v1.83.1 // indirect
