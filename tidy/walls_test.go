@@ -71,6 +71,10 @@ var walls = []wall{
 	{from: []string{"dataplane/replica"}, far: true,
 		forbid: []string{"github.com/aws", "github.com/Azure", "cloud.google.com"},
 		why:    "replicas run by the hundred and touch no backup target"},
+	{from: []string{"backup/..."}, far: true, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"},
+		but: []string{"ours/backup"},
+		why: "a backup store outlives clusters and engines: what is backed up and where it is restored to are interfaces, " +
+			"and whoever has the store can read it"},
 	{from: []string{"cmd/engine", "cmd/instance-manager", "cmd/manager", "cmd/ankole"}, far: true,
 		forbid: []string{"testing"},
 		why:    "test support does not belong into programs"},

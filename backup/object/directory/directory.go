@@ -1,0 +1,357 @@
+// Package directory keeps a backup store in a directory of a mounted file system (vfs://).
+//
+// An object is a file. Put writes a temporary file beside it, syncs that, renames it and syncs the
+// folder, so that a file under its own name is whole whatever crashes. A temporary file that a
+// crash left is no object: lists leave it out, and a later Put to its folder removes it.
+package directory
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"ankole.storage/backup/object"
+)
+
+// Modes of what is made here. What is backed up is nobody else's business.
+const (
+	folderMode = 0o700
+	fileMode   = 0o600
+)
+
+// temporary marks names of files that are being written. The reference leaves files with the first
+// of the two marks, and ignores both.
+const temporary = ".tmp."
+
+// leftoverAge is how old a temporary file is before it is taken for a leftover of a crash: longer
+// than any object takes to be written.
+const leftoverAge = time.Hour
+
+// Store is a directory. Make one with Open.
+type Store struct {
+	dir string
+	// mu guards made against the removal of folders by Delete.
+	mu sync.RWMutex
+	// known are folders that exist durably.
+	known sync.Map
+}
+
+var _ object.Store = (*Store)(nil)
+
+// Open returns the store in a directory, which must exist: one that is not there may be a file
+// system that is not mounted.
+func Open(dir string) (*Store, error) {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("backup store %s: %w: create the directory, or mount its file system", dir, err)
+	}
+	if !fi.IsDir() {
+		return nil, fmt.Errorf("backup store %s is not a directory", dir)
+	}
+	return &Store{dir: filepath.Clean(dir)}, nil
+}
+
+func (s *Store) String() string { return "vfs://" + s.dir }
+
+// begin checks name and context and returns the path of the file.
+func (s *Store) begin(ctx context.Context, name string) (string, error) {
+	if err := object.CheckName(name); err != nil {
+		return "", err
+	}
+	return filepath.Join(s.dir, filepath.FromSlash(name)), ctx.Err()
+}
+
+// wrap marks the errors that callers tell apart.
+func (s *Store) wrap(err error, doing, name string) error {
+	var mark error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
+		mark = object.ErrNotFound
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		mark = object.ErrNoSpace
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		mark = object.ErrRefused
+	default:
+		return fmt.Errorf("%s: %s %s: %w", s, doing, name, err)
+	}
+	return fmt.Errorf("%s: %s %s: %w (%w)", s, doing, name, mark, err)
+}
+
+// Get is that of object.Store.
+func (s *Store) Get(ctx context.Context, name string, buf []byte, limitBytes int64) ([]byte, error) {
+	file, err := s.begin(ctx, name)
+	if err != nil {
+		return buf, err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return buf, s.wrap(err, "reading", name)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return buf, s.wrap(err, "reading", name)
+	}
+	if fi.IsDir() {
+		return buf, s.wrap(syscall.EISDIR, "reading", name)
+	}
+	if fi.Size() > limitBytes {
+		return buf, fmt.Errorf("%s: %s has %d bytes, more than %d", s, name, fi.Size(), limitBytes)
+	}
+	// A file never changes under its name, so its size is that of the content.
+	start, size := len(buf), int(fi.Size())
+	if cap(buf)-start < size {
+		buf = append(make([]byte, 0, start+size), buf...)
+	}
+	buf = buf[:start+size]
+	if _, err := io.ReadFull(f, buf[start:]); err != nil {
+		return buf[:start], s.wrap(err, "reading", name)
+	}
+	return buf, nil
+}
+
+// Put is that of object.Store.
+func (s *Store) Put(ctx context.Context, name string, data []byte) error {
+	file, err := s.begin(ctx, name)
+	if err != nil {
+		return err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	dir := filepath.Dir(file)
+	if err := s.makeFolders(dir); err != nil {
+		return s.wrap(err, "making the folder of", name)
+	}
+	if err := writeFile(file, data); err != nil {
+		s.known.Clear() // another process may have removed the folder
+		if err := s.makeFolders(dir); err != nil {
+			return s.wrap(err, "making the folder of", name)
+		}
+		if err := writeFile(file, data); err != nil {
+			return notAbsent(s.wrap(err, "writing", name))
+		}
+	}
+	return s.wrap(syncFolder(dir), "syncing the folder of", name)
+}
+
+// notAbsent takes the mark ErrNotFound from an error of Put, which callers do not expect there.
+func notAbsent(err error) error {
+	if errors.Is(err, object.ErrNotFound) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// writeFile writes a file under a temporary name, syncs it and renames it.
+func writeFile(file string, data []byte) (err error) {
+	var random [8]byte
+	rand.Read(random[:])
+	name := file + temporary + hex.EncodeToString(random[:])
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(name) // what stays is a leftover
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(name, file)
+}
+
+// syncFolder makes what happened in a folder durable.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// makeFolders makes a folder of the store and those above it, durably.
+func (s *Store) makeFolders(dir string) error {
+	if dir == s.dir {
+		return nil
+	}
+	if _, ok := s.known.Load(dir); ok {
+		return nil
+	}
+	above := filepath.Dir(dir)
+	if err := s.makeFolders(above); err != nil {
+		return err
+	}
+	switch err := os.Mkdir(dir, folderMode); {
+	case err == nil:
+		if err := syncFolder(above); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return err
+	default:
+		if err := removeLeftovers(dir); err != nil {
+			return err
+		}
+		// Whoever made it may have crashed before it was durable.
+		if err := syncFolder(above); err != nil {
+			return err
+		}
+	}
+	s.known.Store(dir, true)
+	return nil
+}
+
+// removeLeftovers removes temporary files of crashed processes from a folder. Their age is told by
+// the clock of the file system against that of this machine, hence the long time.
+func removeLeftovers(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.Contains(e.Name(), temporary) {
+			continue
+		}
+		fi, err := e.Info()
+		if err == nil && fi.Mode().IsRegular() && time.Since(fi.ModTime()) > leftoverAge {
+			err = os.Remove(filepath.Join(dir, e.Name()))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stat is that of object.Store.
+func (s *Store) Stat(ctx context.Context, name string) (object.Info, error) {
+	file, err := s.begin(ctx, name)
+	if err != nil {
+		return object.Info{}, err
+	}
+	fi, err := os.Stat(file)
+	if err == nil && fi.IsDir() {
+		err = syscall.EISDIR
+	}
+	if err != nil {
+		return object.Info{}, s.wrap(err, "looking at", name)
+	}
+	return object.Info{Name: name, SizeBytes: fi.Size(), Modified: fi.ModTime()}, nil
+}
+
+// Delete is that of object.Store. It also removes the folders that become empty.
+func (s *Store) Delete(ctx context.Context, name string) error {
+	file, err := s.begin(ctx, name)
+	if err != nil {
+		return err
+	}
+	fi, err := os.Lstat(file)
+	if err == nil && fi.IsDir() {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(file))
+	}
+	if err = s.wrap(err, "deleting", name); errors.Is(err, object.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	s.removeEmpty(path.Dir(name))
+	return nil
+}
+
+// removeEmpty removes a folder, and those above it, as long as they are empty. A folder that stays
+// is no object and does no harm, so nothing fails here.
+func (s *Store) removeEmpty(folder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; folder != "."; folder = path.Dir(folder) {
+		dir := filepath.Join(s.dir, filepath.FromSlash(folder))
+		if os.Remove(dir) != nil {
+			return
+		}
+		s.known.Delete(dir)
+	}
+}
+
+// List is that of object.Store.
+func (s *Store) List(ctx context.Context, folder string, deep bool) iter.Seq2[object.Info, error] {
+	return func(yield func(object.Info, error) bool) {
+		if err := object.CheckFolder(folder); err != nil {
+			yield(object.Info{}, err)
+			return
+		}
+		s.list(ctx, folder, deep, yield)
+	}
+}
+
+func (s *Store) list(ctx context.Context, folder string, deep bool, yield func(object.Info, error) bool) bool {
+	if err := ctx.Err(); err != nil {
+		yield(object.Info{}, err)
+		return false
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, filepath.FromSlash(folder)))
+	if err = s.wrap(err, "listing", folder); errors.Is(err, object.ErrNotFound) {
+		return true
+	} else if err != nil {
+		yield(object.Info{}, err)
+		return false
+	}
+	for _, e := range entries {
+		name := folder + e.Name()
+		switch {
+		case e.IsDir() && deep:
+			if !s.list(ctx, name+"/", deep, yield) {
+				return false
+			}
+			continue
+		case e.IsDir():
+			if !yield(object.Info{Name: name + "/"}, nil) {
+				return false
+			}
+			continue
+		case !e.Type().IsRegular() || strings.Contains(e.Name(), temporary):
+			continue
+		}
+		fi, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		info := object.Info{Name: name}
+		if err == nil {
+			info.SizeBytes, info.Modified = fi.Size(), fi.ModTime()
+		}
+		if !yield(info, s.wrap(err, "listing", name)) || err != nil {
+			return false
+		}
+	}
+	return true
+}
