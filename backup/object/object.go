@@ -25,6 +25,8 @@ var (
 	ErrNoSpace = errors.New("the backup store has no space left: free some, or enlarge it")
 	// ErrRefused: the store refuses the credentials or the operation. A repetition does not help.
 	ErrRefused = errors.New("the backup store refuses access: check the credentials and the rights they give")
+	// ErrTooLong: the object is longer than the caller takes.
+	ErrTooLong = errors.New("an object of the backup store is longer than it can be")
 	// ErrName: the name is not that of an object. The caller has a defect, or a record is damaged.
 	ErrName = errors.New("not a name of an object")
 )
@@ -43,8 +45,8 @@ type Info struct {
 // Store is a back end. All methods may be called concurrently. All return when the context ends.
 type Store interface {
 	// Get appends the content of an object to buf and returns the result. It returns ErrNotFound,
-	// and never part of a content without an error. limitBytes bounds the content: a longer one is
-	// an error, and no more than that is read.
+	// and never part of a content without an error. A content longer than limitBytes is
+	// ErrTooLong, and no more than that is read.
 	Get(ctx context.Context, name string, buf []byte, limitBytes int64) ([]byte, error)
 	// Put stores an object, or replaces it. The content is durable when Put returns nil. Whoever
 	// reads meanwhile gets the old content or the new one, whole; the same is there after a crash.

@@ -110,7 +110,7 @@ func (s *Store) Get(ctx context.Context, name string, buf []byte, limitBytes int
 		return buf, s.wrap(syscall.EISDIR, "reading", name)
 	}
 	if fi.Size() > limitBytes {
-		return buf, fmt.Errorf("%s: %s has %d bytes, more than %d", s, name, fi.Size(), limitBytes)
+		return buf, fmt.Errorf("%s: %s has %d bytes, more than %d: %w", s, name, fi.Size(), limitBytes, object.ErrTooLong)
 	}
 	// A file never changes under its name, so its size is that of the content.
 	start, size := len(buf), int(fi.Size())

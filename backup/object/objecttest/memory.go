@@ -80,7 +80,7 @@ func (m *Memory) Get(ctx context.Context, name string, buf []byte, limitBytes in
 		return buf, fmt.Errorf("%s: %w", name, object.ErrNotFound)
 	}
 	if int64(len(o.data)) > limitBytes {
-		return buf, fmt.Errorf("%s has %d bytes, more than %d", name, len(o.data), limitBytes)
+		return buf, fmt.Errorf("%s has %d bytes, more than %d: %w", name, len(o.data), limitBytes, object.ErrTooLong)
 	}
 	return append(buf, o.data...), nil
 }
