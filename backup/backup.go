@@ -1,0 +1,257 @@
+// Package backup makes backups of volumes in a backup store, restores, deletes and verifies them.
+//
+// A backup is a record that lists blocks, and blocks are objects named by the checksum of their
+// content, which the backups of a volume share. An incremental backup reads what changed since the
+// last one and lists the rest again; every backup can be restored by itself. What an operation
+// leaves when it crashes, and why no operation loses another's blocks, is in docs/backup-store.md.
+//
+// The package knows nothing of engines and clusters: a Source is read, a Target is written.
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"path"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"ankole.storage/backup/format"
+	"ankole.storage/backup/object"
+)
+
+// Errors, marked where they arise.
+var (
+	// ErrNotFound: the store has no such volume or backup.
+	ErrNotFound = errors.New("not in the backup store")
+	// ErrExists: there is another backup of that name.
+	ErrExists = errors.New("there is a backup of this name already: choose another name")
+	// ErrInProgress: the backup is not complete, and has no content yet.
+	ErrInProgress = errors.New("the backup is not complete: wait for it, or delete it if its process is gone")
+	// ErrNoBase: there is nothing that what is asked for could be an increment of.
+	ErrNoBase = errors.New("no base for an increment: do it in full")
+)
+
+// Extent is a range of a volume, in bytes.
+type Extent struct{ Offset, Length int64 }
+
+// Source is a snapshot that is backed up. Its methods may be called concurrently.
+type Source interface {
+	// SizeBytes is the size of the volume at the snapshot.
+	SizeBytes() int64
+	// Changed yields the ranges that were written after the snapshot since and up to this one, those
+	// written at all if since is "". Ranges may overlap and come in any order. An error is the last
+	// thing that is yielded; it is ErrNoBase if the volume has no such snapshot below this one.
+	Changed(ctx context.Context, since string) iter.Seq2[Extent, error]
+	// ReadAt fills p with the content of the volume at the snapshot. What was never written is zero.
+	ReadAt(ctx context.Context, p []byte, offset int64) error
+}
+
+// Target is what a backup is restored to. Its methods may be called concurrently, for ranges that
+// do not overlap.
+type Target interface {
+	io.WriterAt
+	// ZeroAt makes a range read zero, whatever lies below it.
+	ZeroAt(offset, length int64) error
+}
+
+// arenaBytes bounds the buffers of one operation. Two blocks of the larger size, each with its
+// compressed form, do not fit twice into the 64 MiB that a process may take for a backup.
+const arenaBytes = 48 << 20
+
+// workersFor returns how many workers have room, at least one, when each has buffers of so many
+// bytes. A limit of 0 means two for each processor: one computes while another waits.
+func workersFor(limit int, bufferBytes int64) int {
+	if limit <= 0 {
+		limit = 2 * runtime.GOMAXPROCS(0)
+	}
+	return max(1, min(limit, int(arenaBytes/bufferBytes)))
+}
+
+// each calls do for 0 … n-1 in that many workers, each with what begin made for it, and returns the
+// first error, after all have ended.
+func each[W any](ctx context.Context, workers, n int, begin func() W,
+	do func(ctx context.Context, w W, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range min(workers, n) {
+		group.Go(func() error {
+			w := begin()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				if err := ctx.Err(); err != nil {
+					return context.Cause(ctx)
+				}
+				if err := do(ctx, w, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return group.Wait()
+}
+
+// whyEnded replaces the error of an operation whose context ended by the reason for that.
+func whyEnded(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// checkNames checks the names that a caller gives, before they become names of objects.
+func checkNames(volume string, backups ...string) error {
+	if err := format.CheckName(volume); err != nil {
+		return fmt.Errorf("volume %w", err)
+	}
+	for _, b := range backups {
+		if err := format.CheckName(b); err != nil {
+			return fmt.Errorf("backup %w", err)
+		}
+	}
+	return nil
+}
+
+// LoadVolume reads the record of a volume. It returns ErrNotFound or format.ErrCorrupt, or an error
+// of the store.
+func LoadVolume(ctx context.Context, store object.Store, volume string) (*format.Volume, error) {
+	if err := checkNames(volume); err != nil {
+		return nil, err
+	}
+	data, err := store.Get(ctx, format.VolumeRecord(volume), nil, format.MaxVolumeRecordBytes)
+	if errors.Is(err, object.ErrNotFound) {
+		return nil, fmt.Errorf("cannot find volume %s in %s: %w", volume, store, ErrNotFound)
+	} else if err != nil {
+		return nil, err
+	}
+	return format.ParseVolume(data, volume)
+}
+
+func storeVolume(ctx context.Context, store object.Store, v *format.Volume) error {
+	data, err := v.Marshal()
+	if err != nil {
+		return err
+	}
+	return store.Put(ctx, format.VolumeRecord(v.Name), data)
+}
+
+// LoadBackup reads the record of a backup, complete or not. It returns ErrNotFound or
+// format.ErrCorrupt, or an error of the store.
+func LoadBackup(ctx context.Context, store object.Store, volume, backup string) (*format.Backup, error) {
+	if err := checkNames(volume, backup); err != nil {
+		return nil, err
+	}
+	data, err := store.Get(ctx, format.BackupRecord(volume, backup), nil, format.MaxBackupRecordBytes)
+	if errors.Is(err, object.ErrNotFound) {
+		return nil, fmt.Errorf("cannot find backup %s of volume %s in %s: %w", backup, volume, store, ErrNotFound)
+	} else if err != nil {
+		return nil, err
+	}
+	return format.ParseBackup(data, volume, backup)
+}
+
+// loadComplete reads the record of a backup that must be complete.
+func loadComplete(ctx context.Context, store object.Store, volume, backup string) (*format.Backup, error) {
+	b, err := LoadBackup(ctx, store, volume, backup)
+	if err == nil && b.InProgress() {
+		return nil, fmt.Errorf("backup %s of volume %s in %s: %w", backup, volume, store, ErrInProgress)
+	}
+	return b, err
+}
+
+func storeBackup(ctx context.Context, store object.Store, b *format.Backup) error {
+	data, err := b.Marshal()
+	if err != nil {
+		return err
+	}
+	return store.Put(ctx, format.BackupRecord(b.Volume, b.Name), data)
+}
+
+// Volumes returns the names of the volumes in a store, sorted. One whose record is missing is among
+// them.
+func Volumes(ctx context.Context, store object.Store) ([]string, error) {
+	folders := []string{format.VolumesFolder()}
+	for range 3 { // two levels of hashes, and the volume
+		var below []string
+		for _, folder := range folders {
+			for info, err := range store.List(ctx, folder, false) {
+				if err != nil {
+					return nil, err
+				}
+				if info.Name[len(info.Name)-1] == '/' {
+					below = append(below, info.Name)
+				}
+			}
+		}
+		folders = below
+	}
+	var names []string
+	for _, folder := range folders {
+		// Folders that no volume has are another program's.
+		if name := path.Base(folder); format.CheckName(name) == nil && format.VolumeFolder(name) == folder {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Backups returns the names of the backups of a volume, complete or not, sorted.
+func Backups(ctx context.Context, store object.Store, volume string) ([]string, error) {
+	if err := checkNames(volume); err != nil {
+		return nil, err
+	}
+	var names []string
+	for info, err := range store.List(ctx, format.BackupsFolder(volume), false) {
+		if err != nil {
+			return nil, err
+		}
+		if name, ok := format.BackupOf(info.Name); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// listBlocks returns the blocks of a volume that are in the store, sorted; at most limit of them
+// unless that is 0. whole reports whether these are all.
+func listBlocks(ctx context.Context, store object.Store, volume string, limit int) (all checksums, whole bool,
+	err error) {
+	for info, err := range store.List(ctx, format.BlocksFolder(volume), true) {
+		if err != nil {
+			return nil, false, err
+		}
+		if c, ok := format.BlockOf(info.Name); ok && format.BlockObject(volume, c) == info.Name {
+			all = append(all, c)
+		}
+		if limit > 0 && len(all) == limit {
+			return all.sorted(), false, nil
+		}
+	}
+	return all.sorted(), true, nil
+}
+
+// checksums is a set of them, sorted and each once after sorted.
+type checksums []format.Checksum
+
+func compare(a, b format.Checksum) int { return bytes.Compare(a[:], b[:]) }
+
+func (s checksums) sorted() checksums {
+	slices.SortFunc(s, compare)
+	return slices.Compact(s)
+}
+
+func (s checksums) has(c format.Checksum) bool {
+	_, ok := slices.BinarySearchFunc(s, c, compare)
+	return ok
+}

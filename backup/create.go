@@ -1,0 +1,403 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"ankole.storage/backup/format"
+	"ankole.storage/backup/lock"
+	"ankole.storage/backup/object"
+)
+
+// maxListed bounds the blocks that are listed before a backup: 8 requests of 1000 each to S3, so
+// that a small change of a large volume does not pay for its size.
+const maxListed = 8000
+
+// CreateOptions say what is backed up, and how.
+type CreateOptions struct {
+	// Volume, Backup and Snapshot are names. Backup is unique within the volume.
+	Volume, Backup, Snapshot string
+	SnapshotCreated          time.Time
+	Labels                   map[string]string
+	// Parameters are recorded; those of package format for mode and size of blocks are set here.
+	Parameters map[string]string
+	// Full reads all that is used, and writes every block even if the store has it.
+	Full bool
+	// BlockBytes is the size of blocks: format.DefaultBlockBytes if 0, or format.LargeBlockBytes.
+	// The size of the volume is a multiple of it.
+	BlockBytes int64
+	// Compression is that of a volume's first backup, format.CompressionLZ4 if "". Later ones use that
+	// of the volume.
+	Compression format.Compression
+	// Workers bounds how many blocks are worked on at a time; 0 means two for each processor. There
+	// are fewer if their buffers would exceed 48 MiB.
+	Workers int
+	// BackingImage is what the volume lies on, "" for nothing.
+	BackingImage, BackingImageChecksum string
+	StorageClass                       string
+	// Damaged are blocks that the store has and that are not sound, by a verification. They are
+	// written again where the volume still has their content.
+	Damaged []format.Checksum
+	// Progress is called, one call at a time, with the number of blocks that are done. Nil: nobody
+	// wants to know.
+	Progress func(done, total int)
+}
+
+// creation is a backup that is being made.
+type creation struct {
+	CreateOptions
+	store  object.Store
+	source Source
+
+	volume *format.Volume
+	base   *format.Backup // nil: nothing is taken over
+	last   []format.Block // those of the last backup, base or not
+	record *format.Backup
+	// present are blocks that the store had at the beginning, as far as is known; whole: that is all
+	// of them.
+	present checksums
+	whole   bool
+	damaged checksums
+	// read are the numbers of the blocks to read, as a bitmap.
+	read bitmap
+
+	mu        sync.Mutex
+	stored    map[format.Checksum]bool // taken by a worker in this run
+	fresh     []format.Block
+	newBlocks int64
+	done      int
+}
+
+// Create backs up a snapshot, and returns the record of the backup when it is complete in the
+// store. If a run with the same options crashed, or was ended, the next one goes on: blocks that
+// are in the store are not sent again. It returns ErrExists if there is another backup of that
+// name, lock.ErrLost if the store did not answer for long, object.ErrNoSpace if it is full.
+func Create(ctx context.Context, store object.Store, source Source, o CreateOptions) (*format.Backup, error) {
+	if o.BlockBytes == 0 {
+		o.BlockBytes = format.DefaultBlockBytes
+	}
+	if o.Compression == "" {
+		o.Compression = format.CompressionLZ4
+	}
+	c := &creation{CreateOptions: o, store: store, source: source, stored: map[format.Checksum]bool{},
+		damaged: checksums(slices.Clone(o.Damaged)).sorted()}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("backup %s of volume %s: %w", o.Backup, o.Volume, err)
+	}
+	l, err := lock.Acquire(ctx, store, o.Volume, format.LockShared)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	if err := whyEnded(l.Context(), c.run(l.Context())); err != nil {
+		return nil, fmt.Errorf("backup %s of volume %s to %s: %w", o.Backup, o.Volume, store, err)
+	}
+	return c.record, nil
+}
+
+func (c *creation) check() error {
+	if err := checkNames(c.Volume, c.Backup); err != nil {
+		return err
+	}
+	if err := c.Compression.Check(); err != nil {
+		return err
+	}
+	if _, err := format.ParseBlockBytes(strconv.FormatInt(c.BlockBytes, 10)); err != nil {
+		return err
+	}
+	if size := c.source.SizeBytes(); size%c.BlockBytes != 0 {
+		return fmt.Errorf("the size of the volume, %d bytes, is no multiple of %d: choose smaller blocks, or expand it", size,
+			c.BlockBytes)
+	}
+	return nil
+}
+
+// run makes the backup under the lock. The steps are those of docs/backup-store.md.
+func (c *creation) run(ctx context.Context) error {
+	if err := c.openVolume(ctx); err != nil {
+		return err
+	}
+	earlier, err := LoadBackup(ctx, c.store, c.Volume, c.Backup)
+	switch {
+	case err == nil && !earlier.InProgress():
+		if earlier.Snapshot != c.Snapshot {
+			return ErrExists
+		}
+		c.record = earlier // a run crashed behind it, or did not
+		if !c.volume.LastBackupAt.Before(earlier.SnapshotCreated.Time) {
+			return nil
+		}
+		return c.finish(ctx)
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return err
+	}
+	crashed := err == nil
+	if err := c.chooseBase(ctx); err != nil {
+		return err
+	}
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	limit := maxListed
+	if crashed {
+		limit = 0
+	}
+	if c.present, c.whole, err = listBlocks(ctx, c.store, c.Volume, limit); err != nil {
+		return err
+	}
+	c.readAgain()
+	if err := c.copyBlocks(ctx); err != nil {
+		return err
+	}
+	c.record.Blocks = c.merge()
+	c.record.Created = format.Time{Time: time.Now()}
+	if err := storeBackup(ctx, c.store, c.record); err != nil {
+		return err
+	}
+	return c.finish(ctx)
+}
+
+// openVolume reads the record of the volume, or makes it.
+func (c *creation) openVolume(ctx context.Context) (err error) {
+	c.volume, err = LoadVolume(ctx, c.store, c.Volume)
+	if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	c.volume = &format.Volume{Name: c.Volume, SizeBytes: c.source.SizeBytes(), Labels: c.Labels,
+		Created: format.Time{Time: time.Now()}, BackingImage: c.BackingImage,
+		BackingImageChecksum: c.BackingImageChecksum, Compression: c.Compression, StorageClass: c.StorageClass,
+		DataEngine: "v1"}
+	return storeVolume(ctx, c.store, c.volume)
+}
+
+// chooseBase finds what is to be read, and the backup that the rest is taken from.
+func (c *creation) chooseBase(ctx context.Context) error {
+	if last := c.volume.LastBackup; last != "" && !c.Full {
+		base, err := loadComplete(ctx, c.store, c.Volume, last)
+		if err == nil {
+			c.last = base.Blocks
+		}
+		switch {
+		case err == nil && base.Snapshot != c.Snapshot && base.BlockBytes == c.BlockBytes:
+			err := c.changed(ctx, base.Snapshot)
+			if err == nil {
+				c.base = base
+				return nil
+			}
+			if !errors.Is(err, ErrNoBase) {
+				return err
+			}
+		case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInProgress) &&
+			!errors.Is(err, format.ErrCorrupt):
+			return err
+		}
+	}
+	return c.changed(ctx, "")
+}
+
+// changed sets the blocks to read.
+func (c *creation) changed(ctx context.Context, since string) error {
+	c.read = newBitmap(c.source.SizeBytes() / c.BlockBytes)
+	for e, err := range c.source.Changed(ctx, since) {
+		if err != nil {
+			return err
+		}
+		if e.Offset < 0 || e.Length < 0 || e.Length > c.source.SizeBytes()-e.Offset {
+			return fmt.Errorf("extent of %d bytes at %d of a volume of %d bytes", e.Length, e.Offset, c.source.SizeBytes())
+		}
+		if e.Length == 0 {
+			continue
+		}
+		for i := e.Offset / c.BlockBytes; i <= (e.Offset+e.Length-1)/c.BlockBytes; i++ {
+			c.read.set(i)
+		}
+	}
+	return nil
+}
+
+// begin writes the marker of a backup in progress, before anything is taken for present.
+func (c *creation) begin(ctx context.Context) error {
+	parameters := maps.Clone(c.Parameters)
+	if parameters == nil {
+		parameters = map[string]string{}
+	}
+	parameters[format.ModeParameter] = format.ModeIncremental
+	if c.Full {
+		parameters[format.ModeParameter] = format.ModeFull
+	}
+	c.record = &format.Backup{Name: c.Backup, Volume: c.Volume, Snapshot: c.Snapshot,
+		SnapshotCreated: format.Time{Time: c.SnapshotCreated}, Labels: c.Labels, Parameters: parameters,
+		Incremental: c.base != nil, Compression: c.volume.Compression, BlockBytes: c.BlockBytes}
+	return storeBackup(ctx, c.store, c.record)
+}
+
+// readAgain adds blocks of the base that the store has lost or that are known to be damaged, and
+// takes blocks of the last backup for present if the list does not tell.
+func (c *creation) readAgain() {
+	if c.base != nil {
+		for _, b := range c.base.Blocks {
+			bad := c.damaged.has(b.Checksum) || c.whole && !c.present.has(b.Checksum)
+			if i := b.Offset / c.BlockBytes; bad && i < c.read.n {
+				c.read.set(i)
+			}
+		}
+	}
+	if !c.whole {
+		for _, b := range c.last {
+			c.present = append(c.present, b.Checksum)
+		}
+		c.present = c.present.sorted()
+	}
+}
+
+// copier is what one worker owns.
+type copier struct {
+	block, stored []byte
+	codec         format.Codec
+}
+
+// copyBlocks reads the blocks and stores those that the store has not.
+func (c *creation) copyBlocks(ctx context.Context) error {
+	list := c.read.list()
+	workers := workersFor(c.Workers, c.BlockBytes+format.MaxStoredBytes(c.BlockBytes))
+	begin := func() *copier {
+		return &copier{block: make([]byte, c.BlockBytes), stored: make([]byte, 0, format.MaxStoredBytes(c.BlockBytes))}
+	}
+	return each(ctx, workers, len(list), begin, func(ctx context.Context, w *copier, i int) error {
+		offset := list[i] * c.BlockBytes
+		if err := c.source.ReadAt(ctx, w.block, offset); err != nil {
+			return fmt.Errorf("reading %d bytes at %d: %w", c.BlockBytes, offset, err)
+		}
+		kept := c.volume.BackingImage != "" || c.BackingImage != "" || !isZero(w.block)
+		sum := format.Checksum{}
+		if kept {
+			sum = format.Sum(w.block)
+			if err := c.storeBlock(ctx, w, sum); err != nil {
+				return err
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if kept {
+			c.fresh = append(c.fresh, format.Block{Offset: offset, Checksum: sum})
+		}
+		if c.done++; c.Progress != nil {
+			c.Progress(c.done, len(list))
+		}
+		return nil
+	})
+}
+
+// zeroes is compared with; long enough that a comparison costs nothing but the reading.
+var zeroes [64 << 10]byte
+
+func isZero(p []byte) bool {
+	for len(p) > 0 {
+		n := min(len(p), len(zeroes))
+		if !bytes.Equal(p[:n], zeroes[:n]) {
+			return false
+		}
+		p = p[n:]
+	}
+	return true
+}
+
+// storeBlock sees to it that the store has the worker's block.
+func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksum) error {
+	c.mu.Lock()
+	taken := c.stored[sum]
+	c.stored[sum] = true
+	c.mu.Unlock()
+	if taken {
+		return nil // if that worker fails the backup does
+	}
+	name, present := format.BlockObject(c.Volume, sum), c.present.has(sum)
+	if present && !c.Full && !c.damaged.has(sum) {
+		data, err := c.store.Get(ctx, name, w.stored[:0], int64(cap(w.stored)))
+		if err == nil {
+			err = w.codec.Check(c.volume.Compression, data, c.BlockBytes, sum)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, object.ErrNotFound):
+			present = false
+		case !errors.Is(err, format.ErrCorrupt) && !errors.Is(err, object.ErrTooLong):
+			return err
+		}
+	}
+	data, err := w.codec.Encode(c.volume.Compression, w.block, w.stored)
+	if err != nil {
+		return err
+	}
+	if err := c.store.Put(ctx, name, data); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if present {
+		c.record.RewrittenBytes += int64(len(data))
+	} else {
+		c.record.NewBytes += int64(len(data))
+		c.newBlocks++
+	}
+	return nil
+}
+
+// merge returns the blocks of the backup: those that were read, and those of the base elsewhere.
+func (c *creation) merge() []format.Block {
+	all := c.fresh
+	if c.base != nil {
+		for _, b := range c.base.Blocks {
+			if i := b.Offset / c.BlockBytes; i < c.read.n && !c.read.has(i) {
+				all = append(all, b)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b format.Block) int { return int((a.Offset - b.Offset) / c.BlockBytes) })
+	return all
+}
+
+// finish names the backup in the record of the volume, which another backup may have changed.
+func (c *creation) finish(ctx context.Context) error {
+	v, err := LoadVolume(ctx, c.store, c.Volume)
+	if err != nil {
+		return err
+	}
+	v.LastBackup, v.LastBackupAt = c.record.Name, c.record.SnapshotCreated
+	v.SizeBytes, v.Labels = c.source.SizeBytes(), c.record.Labels
+	v.BlockCount += c.newBlocks
+	v.BackingImage, v.BackingImageChecksum = c.BackingImage, c.BackingImageChecksum
+	if c.StorageClass != "" {
+		v.StorageClass = c.StorageClass
+	}
+	return storeVolume(ctx, c.store, v)
+}
+
+// bitmap is a set of the numbers below n.
+type bitmap struct {
+	n    int64
+	bits []uint64
+}
+
+func newBitmap(n int64) bitmap { return bitmap{n, make([]uint64, (n+63)/64)} }
+
+func (b bitmap) set(i int64)      { b.bits[i/64] |= 1 << (i % 64) }
+func (b bitmap) has(i int64) bool { return b.bits[i/64]&(1<<(i%64)) != 0 }
+
+func (b bitmap) list() (all []int64) {
+	for i, word := range b.bits {
+		for ; word != 0; word &= word - 1 {
+			all = append(all, int64(i)*64+int64(bits.TrailingZeros64(word)))
+		}
+	}
+	return all
+}

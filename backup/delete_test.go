@@ -1,0 +1,184 @@
+package backup_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ankole.storage/backup"
+	"ankole.storage/backup/format"
+	"ankole.storage/backup/lock"
+	"ankole.storage/backup/object/objecttest"
+)
+
+// TestDelete collects what no backup lists, and nothing else.
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := &objecttest.Memory{}, draw(20)
+		one := empty(6).next("one", r, 1, 0, 1, 2)
+		two := one.next("two", r, 2, 2, 3)
+		three := two.next("three", r, 3, 3)
+		for _, snap := range []*snapshot{one, two, three} {
+			mustCreate(t, s, snap)
+		}
+		orphan := format.BlockObject(name, format.Sum([]byte("orphan")))
+		if err := s.Put(t.Context(), orphan, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		d, err := backup.Delete(t.Context(), s, name, "b-two")
+		if err != nil || d.Blocks != 2 || d.Kept != "" { // block 3 of two, and the orphan
+			t.Errorf("%+v, %v", d, err)
+		}
+		mustHold(t, s, one)
+		mustHold(t, s, three)
+		if d, err = backup.Delete(t.Context(), s, name, "b-three"); err != nil || d.Blocks != 2 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		v, err := backup.LoadVolume(t.Context(), s, name)
+		if err != nil || v.LastBackup != "b-one" || v.BlockCount != 3 || !v.LastBackupAt.Equal(epoch.Add(2*time.Minute)) {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if _, err := backup.Delete(t.Context(), s, name, "b-three"); !errors.Is(err, backup.ErrNotFound) {
+			t.Errorf("%v", err)
+		}
+		if d, err = backup.Delete(t.Context(), s, name, "b-one"); err != nil || d.Blocks != 3 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if got := objects(t, s, ""); !slices.Equal(got, []string{format.VolumeRecord(name)}) {
+			t.Errorf("%v", got)
+		}
+		mustCreate(t, s, three)
+		mustHold(t, s, three)
+	})
+}
+
+// TestDeleteKeepsWhatIsUnknown: a backup whose blocks are not known holds off the collection.
+func TestDeleteKeepsWhatIsUnknown(t *testing.T) {
+	t.Parallel()
+	for what, record := range map[string]string{
+		"in progress": `{"Name":"b-x","VolumeName":"vol1","CreatedTime":"","Size":"0","NewlyUploadedDataSize":"0",` +
+			`"ReUploadedDataSize":"0"}`,
+		"damaged": `{"Name":"b-x"`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &objecttest.Memory{}
+			mustCreate(t, s, empty(6).next("one", draw(21), 1, 0, 1, 2))
+			if err := s.Put(t.Context(), format.BackupRecord(name, "b-x"), []byte(record)); err != nil {
+				t.Fatal(err)
+			}
+			d, err := backup.Delete(t.Context(), s, name, "b-one")
+			if err != nil || d.Blocks != 0 || !strings.Contains(d.Kept, "b-x") {
+				t.Errorf("%s: %+v, %v", what, d, err)
+			}
+			v, err := backup.LoadVolume(t.Context(), s, name)
+			if err != nil || v.LastBackup != "" || v.BlockCount != 3 {
+				t.Errorf("%s: %+v, %v", what, v, err)
+			}
+			if d, err = backup.Delete(t.Context(), s, name, "b-x"); err != nil || d.Blocks != 3 || d.Kept != "" {
+				t.Errorf("%s: %+v, %v", what, d, err)
+			}
+		})
+	}
+}
+
+// TestDeleteBesideBackup: a deletion and a backup of the same volume, in every order: both end, and
+// what is there is whole.
+func TestDeleteBesideBackup(t *testing.T) {
+	t.Parallel()
+	for delay := -8 * time.Second; delay <= 8*time.Second; delay += 700 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			// Each operation takes time, so that the two are interleaved.
+			s := &objecttest.Memory{Before: func(string, string) error { <-time.After(300 * time.Millisecond); return nil }}
+			r := draw(22)
+			one := empty(6).next("one", r, 1, 0, 1, 2)
+			two := one.next("two", r, 2, 0, 3)
+			copy(two.content[3*block:4*block], one.content[:block]) // a block that the deletion is after
+			three := two.next("three", r, 3, 1)
+			copy(three.content[4*block:5*block], one.content[block:2*block])
+			three.written = append(three.written, 4)
+			mustCreate(t, s, one)
+			mustCreate(t, s, two)
+			ended := make(chan error, 2)
+			go func() {
+				<-time.After(max(0, delay))
+				_, err := create(t.Context(), s, three)
+				ended <- err
+			}()
+			go func() {
+				<-time.After(max(0, -delay))
+				_, err := backup.Delete(t.Context(), s, name, "b-one")
+				ended <- err
+			}()
+			for range 2 {
+				if err := <-ended; err != nil {
+					t.Errorf("delay %v: %v", delay, err)
+				}
+			}
+			s.Before = nil
+			mustHold(t, s, two)
+			mustHold(t, s, three)
+			mustCollect(t, s)
+		})
+	}
+}
+
+// A client whose store does not answer loses its lock: nothing it does later counts.
+func TestBackupEndsWithItsLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &objecttest.Memory{}
+		slow := empty(4).next("one", draw(23), 1, 0, 1, 2)
+		var down atomic.Bool
+		s.Before = func(op, object string) error {
+			switch {
+			case strings.HasSuffix(object, ".lck") && op == "put" && down.Load():
+				return errCrash
+			case strings.HasSuffix(object, ".blk") && op == "put":
+				down.Store(true)
+				<-time.After(100 * time.Second)
+			}
+			return nil
+		}
+		_, err := create(t.Context(), s, slow, func(o *backup.CreateOptions) { o.Workers = 1 })
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("%v", err)
+		}
+		if b, err := backup.LoadBackup(t.Context(), s, name, "b-one"); err != nil || !b.InProgress() {
+			t.Errorf("%+v, %v", b, err)
+		}
+	})
+}
+
+func TestVolumes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &objecttest.Memory{}
+		one := empty(1).next("one", draw(24), 1, 0)
+		for _, v := range []string{"vol2", "vol1", "a.b"} {
+			o := backup.CreateOptions{Volume: v, Backup: "b1", Snapshot: "one"}
+			if _, err := backup.Create(t.Context(), s, one, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Delete(t.Context(), format.VolumeRecord("vol2")); err != nil { // still seen
+			t.Fatal(err)
+		}
+		if err := s.Put(t.Context(), "backupstore/volumes/00/00/.snapshot/x", bytes.Repeat([]byte("x"), 3)); err != nil {
+			t.Fatal(err)
+		}
+		v, err := backup.Volumes(t.Context(), s)
+		if err != nil || !slices.Equal(v, []string{"a.b", "vol1", "vol2"}) {
+			t.Errorf("%v, %v", v, err)
+		}
+		b, err := backup.Backups(t.Context(), s, "vol1")
+		if err != nil || !slices.Equal(b, []string{"b1"}) {
+			t.Errorf("%v, %v", b, err)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"ankole.storage/backup/format"
+	"ankole.storage/backup/lock"
+	"ankole.storage/backup/object"
+)
+
+// RestoreOptions say what is restored, and how.
+type RestoreOptions struct {
+	Volume, Backup string
+	// From is the backup that the target holds already; "" if it is new and reads zero.
+	From string
+	// Workers bounds how many blocks are worked on at a time, as for a backup.
+	Workers int
+	// AcceptDamage: ranges whose blocks are damaged or missing become zero, and the restore succeeds.
+	AcceptDamage bool
+	// Progress is called, one call at a time, with the number of blocks that are done; nil: nobody
+	// wants to know.
+	Progress func(done, total int)
+}
+
+// Damage is a range of a volume whose content the store does not have.
+type Damage struct {
+	Extent
+	Checksum format.Checksum
+	// Missing: there is no such block; otherwise there is one with another content.
+	Missing bool
+}
+
+// DamageError says that ranges of a backup could not be restored; all others were.
+type DamageError struct {
+	Volume, Backup string
+	Damage         []Damage // by offset
+}
+
+// shown bounds the ranges that the text of an error names.
+const shown = 10
+
+func (e *DamageError) Error() string {
+	text := fmt.Sprintf("backup %s of volume %s: %d blocks are damaged or missing in the store:", e.Backup, e.Volume, len(e.Damage))
+	for i, d := range e.Damage {
+		if i == shown {
+			text += " …"
+			break
+		}
+		text += fmt.Sprintf(" [%d, %d)", d.Offset, d.Offset+d.Length)
+	}
+	return text + ": restore another backup, or accept that these ranges become zero"
+}
+
+// Restored is what a restore did.
+type Restored struct {
+	// SizeBytes is the size of the volume, which the target has at least.
+	SizeBytes int64
+	// Damage are the ranges that were zeroed because damage was accepted, by offset.
+	Damage []Damage
+}
+
+// restoration is a restore under way.
+type restoration struct {
+	RestoreOptions
+	store  object.Store
+	target Target
+	backup *format.Backup
+
+	mu     sync.Mutex
+	damage []Damage
+	done   int
+}
+
+// Restore writes a backup to a target. It returns a *DamageError if blocks are damaged or missing
+// and that is not accepted, ErrNoBase if the step from From is not possible and nothing was
+// written, ErrNotFound, ErrInProgress, lock.ErrLost, or an error of store or target. After any
+// error but ErrNoBase the target holds neither backup, and the restore has to be repeated in full.
+func Restore(ctx context.Context, store object.Store, target Target, o RestoreOptions) (*Restored, error) {
+	if err := checkNames(o.Volume, o.Backup); err != nil {
+		return nil, err
+	}
+	l, err := lock.Acquire(ctx, store, o.Volume, format.LockShared)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	r := &restoration{RestoreOptions: o, store: store, target: target}
+	size, err := r.run(l.Context())
+	if err = whyEnded(l.Context(), err); err != nil {
+		return nil, fmt.Errorf("restoring backup %s of volume %s from %s: %w", o.Backup, o.Volume, store, err)
+	}
+	if len(r.damage) > 0 && !o.AcceptDamage {
+		return nil, &DamageError{o.Volume, o.Backup, r.damage}
+	}
+	return &Restored{size, r.damage}, nil
+}
+
+// run returns the size of the volume.
+func (r *restoration) run(ctx context.Context) (int64, error) {
+	volume, err := LoadVolume(ctx, r.store, r.Volume)
+	if err != nil {
+		return 0, err
+	}
+	if r.backup, err = loadComplete(ctx, r.store, r.Volume, r.Backup); err != nil {
+		return 0, err
+	}
+	size := volume.SizeBytes
+	if n := len(r.backup.Blocks); n > 0 {
+		size = max(size, r.backup.Blocks[n-1].Offset+r.backup.BlockBytes)
+	}
+	write, zero := r.backup.Blocks, []int64(nil)
+	if r.From != "" {
+		if write, zero, err = r.difference(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for _, offset := range zero {
+		if err := r.target.ZeroAt(offset, r.backup.BlockBytes); err != nil {
+			return 0, fmt.Errorf("zeroing %d bytes at %d: %w", r.backup.BlockBytes, offset, err)
+		}
+	}
+	err = r.writeBlocks(ctx, write)
+	slices.SortFunc(r.damage, func(a, b Damage) int { return int((a.Offset - b.Offset) / r.backup.BlockBytes) })
+	return size, err
+}
+
+// difference returns what the backup has and From has not at the same offset, and the offsets that
+// only From has.
+func (r *restoration) difference(ctx context.Context) (write []format.Block, zero []int64, err error) {
+	from, err := loadComplete(ctx, r.store, r.Volume, r.From)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, ErrInProgress) {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNoBase, err)
+	} else if err != nil {
+		return nil, nil, err
+	}
+	if from.BlockBytes != r.backup.BlockBytes {
+		return nil, nil, fmt.Errorf("backup %s has blocks of %d bytes, not %d: %w", r.From, from.BlockBytes,
+			r.backup.BlockBytes, ErrNoBase)
+	}
+	a, b := from.Blocks, r.backup.Blocks
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].Offset < b[0].Offset:
+			zero, a = append(zero, a[0].Offset), a[1:]
+		case len(a) == 0 || b[0].Offset < a[0].Offset:
+			write, b = append(write, b[0]), b[1:]
+		default:
+			if a[0].Checksum != b[0].Checksum {
+				write = append(write, b[0])
+			}
+			a, b = a[1:], b[1:]
+		}
+	}
+	return write, zero, nil
+}
+
+// sameContent returns the blocks in groups of the same content, each sorted by offset; the groups
+// are sorted by their first offset.
+func sameContent(blocks []format.Block) [][]format.Block {
+	sorted := slices.Clone(blocks)
+	slices.SortStableFunc(sorted, func(a, b format.Block) int { return compare(a.Checksum, b.Checksum) })
+	var groups [][]format.Block
+	for len(sorted) > 0 {
+		n := 1
+		for n < len(sorted) && sorted[n].Checksum == sorted[0].Checksum {
+			n++
+		}
+		groups, sorted = append(groups, sorted[:n]), sorted[n:]
+	}
+	slices.SortFunc(groups, func(a, b []format.Block) int {
+		if a[0].Offset < b[0].Offset {
+			return -1
+		}
+		return 1
+	})
+	return groups
+}
+
+func (r *restoration) writeBlocks(ctx context.Context, blocks []format.Block) error {
+	groups, size := sameContent(blocks), r.backup.BlockBytes
+	workers := workersFor(r.Workers, size+format.MaxStoredBytes(size))
+	begin := func() *copier {
+		return &copier{block: make([]byte, size), stored: make([]byte, 0, format.MaxStoredBytes(size))}
+	}
+	return each(ctx, workers, len(groups), begin, func(ctx context.Context, w *copier, i int) error {
+		sum := groups[i][0].Checksum
+		data, err := r.store.Get(ctx, format.BlockObject(r.Volume, sum), w.stored[:0], int64(cap(w.stored)))
+		if err == nil {
+			err = w.codec.Decode(r.backup.Compression, data, w.block, sum)
+		}
+		missing := errors.Is(err, object.ErrNotFound)
+		damaged := missing || errors.Is(err, format.ErrCorrupt) || errors.Is(err, object.ErrTooLong)
+		if err != nil && !damaged {
+			return err
+		}
+		for _, b := range groups[i] {
+			switch {
+			case !damaged:
+				_, err = r.target.WriteAt(w.block, b.Offset)
+			case r.AcceptDamage:
+				err = r.target.ZeroAt(b.Offset, size)
+			default:
+				err = nil
+			}
+			if err != nil {
+				return fmt.Errorf("writing %d bytes at %d: %w", size, b.Offset, err)
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, b := range groups[i] {
+			if damaged {
+				r.damage = append(r.damage, Damage{Extent{b.Offset, size}, sum, missing})
+			}
+		}
+		if r.done += len(groups[i]); r.Progress != nil {
+			r.Progress(r.done, len(blocks))
+		}
+		return nil
+	})
+}
