@@ -65,13 +65,16 @@ type Target interface {
 // compressed form, do not fit twice into the 64 MiB that a process may take for a backup.
 const arenaBytes = 48 << 20
 
+// codecBytes is what a worker needs for the state of compression and decompression.
+const codecBytes = 2 << 20
+
 // workersFor returns how many workers have room, at least one, when each has buffers of so many
 // bytes. A limit of 0 means two for each processor: one computes while another waits.
 func workersFor(limit int, bufferBytes int64) int {
 	if limit <= 0 {
 		limit = 2 * runtime.GOMAXPROCS(0)
 	}
-	return max(1, min(limit, int(arenaBytes/bufferBytes)))
+	return max(1, min(limit, int(arenaBytes/(bufferBytes+codecBytes))))
 }
 
 // each calls do for 0 … n-1 in that many workers, each with what begin made for it, and returns the

@@ -91,7 +91,7 @@ func TestDeleteKeepsWhatIsUnknown(t *testing.T) {
 // what is there is whole.
 func TestDeleteBesideBackup(t *testing.T) {
 	t.Parallel()
-	for delay := -8 * time.Second; delay <= 8*time.Second; delay += 700 * time.Millisecond {
+	for delay := -8 * time.Second; delay <= 8*time.Second; delay += 1300 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			// Each operation takes time, so that the two are interleaved.
 			s := &objecttest.Memory{Before: func(string, string) error { <-time.After(300 * time.Millisecond); return nil }}

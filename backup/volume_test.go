@@ -110,7 +110,8 @@ func (s *snapshot) ZeroAt(offset, length int64) error {
 
 func create(ctx context.Context, s object.Store, snap *snapshot, change ...func(*backup.CreateOptions)) (*format.Backup,
 	error) {
-	o := backup.CreateOptions{Volume: name, Backup: "b-" + snap.name, Snapshot: snap.name, SnapshotCreated: epoch}
+	o := backup.CreateOptions{Volume: name, Backup: "b-" + snap.name, Snapshot: snap.name, SnapshotCreated: epoch,
+		Workers: 2}
 	for at := snap; at != nil; at = at.before {
 		o.SnapshotCreated = o.SnapshotCreated.Add(time.Minute)
 	}
@@ -133,7 +134,8 @@ func mustCreate(t *testing.T, s object.Store, snap *snapshot, change ...func(*ba
 func mustHold(t *testing.T, s object.Store, snap *snapshot) {
 	t.Helper()
 	target := &snapshot{content: make([]byte, len(snap.content))}
-	r, err := backup.Restore(t.Context(), s, target, backup.RestoreOptions{Volume: name, Backup: "b-" + snap.name})
+	r, err := backup.Restore(t.Context(), s, target, backup.RestoreOptions{Volume: name, Backup: "b-" + snap.name,
+		Workers: 2})
 	if err != nil || r.SizeBytes < snap.SizeBytes() || !bytes.Equal(target.content, snap.content) {
 		t.Fatalf("restored %s: %+v, %v; equal: %v", snap.name, r, err, bytes.Equal(target.content, snap.content))
 	}
