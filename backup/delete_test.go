@@ -93,14 +93,20 @@ func TestDeleteBesideBackup(t *testing.T) {
 	t.Parallel()
 	for delay := -8 * time.Second; delay <= 8*time.Second; delay += 1300 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			// Each operation takes time, so that the two are interleaved.
-			s := &objecttest.Memory{Before: func(string, string) error { <-time.After(300 * time.Millisecond); return nil }}
+			// Each operation takes time, so that the two are interleaved; a block goes late.
+			s := &objecttest.Memory{Before: func(op, object string) error {
+				pause := 300 * time.Millisecond
+				if op == "delete" && strings.HasSuffix(object, ".blk") {
+					pause *= 10
+				}
+				<-time.After(pause)
+				return nil
+			}}
 			r := draw(22)
 			one := empty(6).next("one", r, 1, 0, 1, 2)
 			two := one.next("two", r, 2, 0, 3)
-			copy(two.content[3*block:4*block], one.content[:block]) // a block that the deletion is after
 			three := two.next("three", r, 3, 1)
-			copy(three.content[4*block:5*block], one.content[block:2*block])
+			copy(three.content[4*block:5*block], one.content[:block]) // the block that the deletion is after
 			three.written = append(three.written, 4)
 			mustCreate(t, s, one)
 			mustCreate(t, s, two)
