@@ -25,7 +25,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 
 	"ankole.storage/backup/object"
 )
@@ -136,6 +135,12 @@ func (s *Store) key(ctx context.Context, name string) (*string, error) {
 // Codes of servers that are full: of Ceph, MinIO and others.
 var fullCodes = []string{"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"}
 
+// coded is an error of the server, as the SDK gives it.
+type coded interface {
+	error
+	ErrorCode() string
+}
+
 // wrap marks the errors that callers tell apart.
 func (s *Store) wrap(ctx context.Context, err error, doing, name string) error {
 	if err == nil {
@@ -149,7 +154,7 @@ func (s *Store) wrap(ctx context.Context, err error, doing, name string) error {
 		status = response.HTTPStatusCode()
 	}
 	var code string
-	if api := smithy.APIError(nil); errors.As(err, &api) {
+	if api := coded(nil); errors.As(err, &api) {
 		code = api.ErrorCode()
 	}
 	var mark error
