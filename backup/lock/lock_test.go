@@ -160,7 +160,6 @@ func TestLockIsLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
 		<-time.After(50 * time.Second)
 		down = errors.New("no answer")
 		<-time.After(30 * time.Second) // a short silence does not matter
@@ -169,7 +168,8 @@ func TestLockIsLost(t *testing.T) {
 		if l.Context().Err() != nil {
 			t.Errorf("lost after a short silence: %v", context.Cause(l.Context()))
 		}
-		down, began = errors.New("no answer"), time.Now()
+		down = errors.New("no answer")
+		began := time.Now()
 		<-l.Context().Done()
 		if took := time.Since(began); took > 149*time.Second || !errors.Is(context.Cause(l.Context()), lock.ErrLost) {
 			t.Errorf("%v after %v", context.Cause(l.Context()), took)
