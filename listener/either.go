@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"sync"
@@ -15,8 +16,9 @@ const handshakeRecord = 22
 // are: a server sees from a request which it was. A connection on which nothing comes for the time
 // of patience is closed.
 func Either(l net.Listener, secure *tls.Config, patience time.Duration) net.Listener {
-	return &either{Listener: l, secure: secure, patience: patience, begun: make(chan net.Conn),
-		over: make(chan struct{})}
+	e := &either{Listener: l, secure: secure, patience: patience, begun: make(chan net.Conn)}
+	e.over, e.end = context.WithCancel(context.Background())
+	return e
 }
 
 type either struct {
@@ -26,8 +28,9 @@ type either struct {
 	start    sync.Once
 	// begun are connections of which the first byte is known.
 	begun chan net.Conn
-	// over is closed when l accepts nothing any more.
-	over chan struct{}
+	// over ends when l accepts nothing any more, and with it the connections on which nothing came.
+	over context.Context
+	end  context.CancelFunc
 }
 
 // Accept implements net.Listener. It fails with net.ErrClosed after Close.
@@ -36,13 +39,13 @@ func (e *either) Accept() (net.Conn, error) {
 	select {
 	case conn := <-e.begun:
 		return conn, nil
-	case <-e.over:
+	case <-e.over.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 func (e *either) run() {
-	defer close(e.over)
+	defer e.end()
 	for {
 		conn, err := e.Listener.Accept()
 		if err != nil {
@@ -56,7 +59,9 @@ func (e *either) run() {
 func (e *either) look(conn net.Conn) {
 	first := make([]byte, 1)
 	_ = conn.SetReadDeadline(time.Now().Add(e.patience)) // fails on what is closed, as the read does
-	if _, err := conn.Read(first); err != nil {
+	stop := context.AfterFunc(e.over, func() { _ = conn.Close() })
+	_, err := conn.Read(first)
+	if !stop() || err != nil {
 		_ = conn.Close()
 		return
 	}
@@ -67,7 +72,7 @@ func (e *either) look(conn net.Conn) {
 	}
 	select {
 	case e.begun <- c:
-	case <-e.over:
+	case <-e.over.Done():
 		_ = conn.Close()
 	}
 }
