@@ -84,7 +84,9 @@ type Values struct {
 	// DefaultSettings are values of other settings for a new installation, such as
 	// storage-network: kube-system/storage. What is set later stands.
 	DefaultSettings map[string]string
-	// ManagerArgs are appended to the manager's command line.
+	// Controller is about the Pods of the controllers, of REST and of the webhooks.
+	Controller Controller
+	// ManagerArgs are appended to the command lines of agents and controllers.
 	ManagerArgs []string
 	// DeployCSI adds the CSI driver, its sidecars and the StorageClasses. A standalone cluster has no
 	// kubelet that would call them.
@@ -96,7 +98,7 @@ type Values struct {
 	Csi Csi
 	// SidecarResources are the requests and limits of each sidecar of the CSI driver.
 	SidecarResources map[string]any
-	// ManagerResources are the requests and limits of the manager.
+	// ManagerResources are the requests and limits of the agent of a node.
 	ManagerResources map[string]any
 	// Metrics is about who collects the metrics.
 	Metrics Metrics
@@ -150,6 +152,14 @@ type PrivateRegistry struct {
 	RegistryUser string
 	// RegistryPasswd is the user's password.
 	RegistryPasswd string
+}
+
+// Controller is about the Pods of the controllers.
+type Controller struct {
+	// Replicas is their number. One leads; all answer REST and reviews.
+	Replicas int
+	// Resources are the requests and limits of each.
+	Resources map[string]any
 }
 
 // PreUpgradeChecker is about what is judged before an upgrade.
@@ -273,6 +283,7 @@ func DefaultValues() Values {
 		AnonymousAccess:      "none",
 		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
 		BackupTargetSecrets:  []string{"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
+		Controller:           Controller{Replicas: 3},
 		DeployCSI:            true,
 		Persistence: Persistence{DefaultClass: true, DefaultClassReplicaCount: 3, DefaultFsType: "ext4",
 			DefaultDataLocality: "disabled", ReclaimPolicy: "Delete", VolumeBindingMode: "Immediate"},

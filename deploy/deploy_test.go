@@ -55,15 +55,15 @@ func render(t *testing.T, v Values) []object {
 	return out
 }
 
-// daemonSet is the manager's.
-func daemonSet(t *testing.T, objects []object) object {
+// objectNamed is the one of a kind and name.
+func objectNamed(t *testing.T, objects []object, kind, name string) object {
 	t.Helper()
 	for _, o := range objects {
-		if o.Kind == "DaemonSet" && o.Metadata.Name == "longhorn-manager" {
+		if o.Kind == kind && o.Metadata.Name == name {
 			return o
 		}
 	}
-	t.Fatal("no DaemonSet longhorn-manager")
+	t.Fatalf("no %s %s", kind, name)
 	return object{}
 }
 
@@ -75,16 +75,20 @@ func TestObjects(t *testing.T) {
 	standalone := bare
 	standalone.NetworkPolicies = false
 	standalone.WebhookURL = "https://127.0.0.1:1"
-	first := []string{"Namespace/elsewhere", "PriorityClass/longhorn-critical", "ServiceAccount/longhorn-service-account",
+	first := []string{"Namespace/elsewhere", "PriorityClass/longhorn-critical",
+		"ServiceAccount/longhorn-service-account", "ClusterRole/longhorn-agent", "ClusterRoleBinding/longhorn-agent",
+		"Role/longhorn-agent", "RoleBinding/longhorn-agent",
+		"ServiceAccount/longhorn-controller",
 		"ClusterRole/longhorn-role", "ClusterRoleBinding/longhorn-bind", "Role/longhorn-role", "RoleBinding/longhorn-bind",
 		"ServiceAccount/longhorn-recurring-job", "Role/longhorn-recurring-job", "RoleBinding/longhorn-recurring-job",
 		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin", "ServiceAccount/longhorn-view",
 		"RoleBinding/longhorn-view",
-		"ServiceAccount/longhorn-admin", "RoleBinding/longhorn-admin"}
-	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook"}
-	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager"}
-	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-manager",
-		"NetworkPolicy/longhorn-csi"}
+		"ServiceAccount/longhorn-admin", "RoleBinding/longhorn-admin",
+		"ValidatingAdmissionPolicy/longhorn-agent", "ValidatingAdmissionPolicyBinding/longhorn-agent"}
+	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook", "Service/longhorn-agent"}
+	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager", "Deployment/longhorn-controller"}
+	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-controller",
+		"NetworkPolicy/longhorn-agent", "NetworkPolicy/longhorn-csi"}
 	driver := []string{"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
 		"ServiceAccount/longhorn-csi", "Role/longhorn-csi", "RoleBinding/longhorn-csi"}
 	for _, sidecar := range []string{"attacher", "provisioner", "resizer", "snapshotter"} {
@@ -115,8 +119,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestServicesLeadToReadyPods: a Service leads to ready managers only, since an API server waits
-// for the webhooks of a dead node until the limit of a review. Readiness is what the manager says.
+// TestServicesLeadToReadyPods: a Service leads to ready Pods only, since an API server waits
+// for the webhooks of a dead node until the limit of a review. Readiness is what the process says.
 func TestServicesLeadToReadyPods(t *testing.T) {
 	docs, err := Render(DefaultValues())
 	if err != nil {
@@ -133,12 +137,12 @@ func TestServicesLeadToReadyPods(t *testing.T) {
 			t.Errorf("Service %s leads to Pods that are not ready too: %+v", s.Name, s.Spec)
 		}
 	}
-	if services != 2 {
-		t.Errorf("%d Services, want those of REST and of the webhooks", services)
+	if services != 3 {
+		t.Errorf("%d Services, want those of REST, of the webhooks and of agents", services)
 	}
-	var managers appsv1.DaemonSet
+	var managers appsv1.Deployment
 	for _, d := range docs {
-		if strings.Contains(string(d), "kind: DaemonSet") && strings.Contains(string(d), "name: longhorn-manager\n") {
+		if strings.Contains(string(d), "kind: Deployment") && strings.Contains(string(d), "name: longhorn-controller\n") {
 			if err := yaml.Unmarshal(d, &managers); err != nil {
 				t.Fatal(err)
 			}
@@ -259,14 +263,14 @@ func TestPlacement(t *testing.T) {
 			t.Errorf("%s %s has the secrets %v for its registry", o.Kind, o.Metadata.Name, pod.ImagePullSecrets)
 		}
 	}
-	if workloads != 6 {
-		t.Errorf("%d objects have Pods, want the manager, the driver and four sidecars", workloads)
+	if workloads != 7 {
+		t.Errorf("%d objects have Pods, want agents, controllers, the driver and four sidecars", workloads)
 	}
 }
 
 func TestManagerCommand(t *testing.T) {
 	v := DefaultValues()
-	base := "manager daemon --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
+	base := "manager control --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
 		"--manager-image ankole/manager:dev --service-account longhorn-service-account"
 	const loopback = " --listen-also 127.0.0.1:9500"
 	for _, tc := range []struct {
@@ -276,20 +280,28 @@ func TestManagerCommand(t *testing.T) {
 		paths            []string
 		args             []string
 		want             string
+		agent            string
 	}{
-		{"", true, true, nil, nil, nil, base + loopback + " --mutual-tls"},
-		{"https://127.0.0.1:1", false, false, nil, nil, nil, base + " --webhook-url https://127.0.0.1:1"},
-		{"", true, false, nil, nil, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`},
+		{"", true, true, nil, nil, nil, base + loopback + " --mutual-tls", " --mutual-tls"},
+		{"https://127.0.0.1:1", false, false, nil, nil, nil, base + " --webhook-url https://127.0.0.1:1", ""},
+		{"", true, false, nil, nil, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`,
+			` --flag quoted "value": x`},
 		{"", true, false, []string{"a.example/b"}, []string{"/a", "/b"}, nil,
-			base + loopback + " --allowed-image-registries=a.example/b --allowed-disk-paths=/a --allowed-disk-paths=/b"},
+			base + loopback + " --allowed-image-registries=a.example/b --allowed-disk-paths=/a --allowed-disk-paths=/b", ""},
 	} {
 		v.WebhookURL, v.PortForward, v.MutualTLS, v.ManagerArgs = tc.url, tc.portForward, tc.tls, tc.args
 		v.AllowedImageRegistries, v.AllowedDiskPaths = tc.registries, tc.paths
-		spec := daemonSet(t, render(t, v)).Spec.Template.Spec
+		objects := render(t, v)
+		spec := objectNamed(t, objects, "Deployment", "longhorn-controller").Spec.Template.Spec
 		if got := strings.Join(spec.Containers[0].Command, " "); got != tc.want {
 			t.Errorf("command\n%s\nwant\n%s", got, tc.want)
 		}
-		if spec.ServiceAccountName != "longhorn-service-account" || spec.PriorityClassName != "longhorn-critical" {
+		agent := objectNamed(t, objects, "DaemonSet", "longhorn-manager").Spec.Template.Spec
+		if got := strings.Join(agent.Containers[0].Command, " "); got != "manager daemon"+tc.agent ||
+			agent.ServiceAccountName != "longhorn-service-account" {
+			t.Errorf("the agent of account %s: %s", agent.ServiceAccountName, got)
+		}
+		if spec.ServiceAccountName != "longhorn-controller" || spec.PriorityClassName != "longhorn-critical" {
 			t.Errorf("account %q, class %q", spec.ServiceAccountName, spec.PriorityClassName)
 		}
 		env := ""

@@ -97,7 +97,7 @@ func TestNetworkPolicies(t *testing.T) {
 	v := DefaultValues()
 	app := func(name string) pod { return pod{v.Namespace, labels.Set{"app": name}} }
 	volumes := pod{v.Namespace, naming.InstanceManagerLabels("node-1", "image", "aio")}
-	manager, driver := app(naming.AppManager), app("longhorn-csi-plugin")
+	manager, agent, driver := app(naming.AppController), app(naming.AppManager), app("longhorn-csi-plugin")
 	user, monitoring := pod{"default", labels.Set{"app": naming.AppManager}}, pod{"monitoring", nil}
 	restricted := v
 	restricted.RestFrom = []map[string]any{{"namespaceSelector": map[string]any{
@@ -112,7 +112,10 @@ func TestNetworkPolicies(t *testing.T) {
 	}{
 		{"managers control processes", v, &manager, volumes,
 			[]int32{naming.PortProcessManager, naming.PortProxy, naming.PortInstanceService}, true},
-		{"managers ask engines", v, &manager, volumes, []int32{naming.InstancePortMin, naming.InstancePortMax}, true},
+		{"agents relay the witness", v, &agent, volumes, []int32{naming.PortProcessManager}, true},
+		{"neither asks engines", v, &manager, volumes, []int32{naming.InstancePortMin, naming.InstancePortMax}, false},
+		{"everybody may ask an agent for its figures", v, &user, agent, []int32{naming.PortManager}, true},
+		{"and nothing else", v, &user, agent, []int32{naming.PortAdmissionWebhook, 22}, false},
 		{"engines reach replicas", v, &volumes, volumes, []int32{naming.InstancePortMin, naming.InstancePortMax}, true},
 		{"processes of volumes control no processes", v, &volumes, volumes, []int32{naming.PortProcessManager,
 			naming.PortProxy, naming.PortInstanceService}, false},

@@ -54,7 +54,7 @@ func TestWhoIsRoot(t *testing.T) {
 	}
 	want := map[string]privilege{"longhorn-manager": privileged, "longhorn-csi-plugin": privileged,
 		"csi-attacher": asNobody, "csi-provisioner": asNobody, "csi-resizer": asNobody, "csi-snapshotter": asNobody,
-		"longhorn-csi-controller": asNobody, "uninstall": asNobody, "pre-upgrade": asNobody}
+		"longhorn-csi-controller": asNobody, "longhorn-controller": asNobody, "uninstall": asNobody, "pre-upgrade": asNobody}
 	seen := map[string]bool{}
 	for _, doc := range slices.Concat(docs, removal, check) {
 		var kind metav1.TypeMeta

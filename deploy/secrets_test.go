@@ -16,10 +16,11 @@ func TestRightsOnSecrets(t *testing.T) {
 		"longhorn-webhook-ca", "longhorn-webhook-tls", "aws-secret", "azblob-secret", "cifs-secret", "minio-secret"}
 	v := DefaultValues()
 	// Secrets of one namespace, whichever a class names.
-	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system, "Role longhorn-csi-provisioner": {"any"}})
+	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system, "Role longhorn-csi-provisioner": {"any"},
+		"Role longhorn-agent": {"longhorn-grpc-tls"}})
 	v.Csi.SecretsOfAllNamespaces, v.BackupTargetSecrets = true, nil
 	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system[:6],
-		"ClusterRole longhorn-csi-provisioner": {"any"}})
+		"ClusterRole longhorn-csi-provisioner": {"any"}, "Role longhorn-agent": {"longhorn-grpc-tls"}})
 }
 
 func secretsMayBeRead(t *testing.T, v Values, want map[string][]string) {

@@ -29,7 +29,7 @@ func code[S ~string](codes map[S]float64, state, unknown S) float64 {
 }
 
 // size adds a sample of a size that an object has as text; none while it is not known.
-func size(s *Share, metric, text string, labels ...string) {
+func size(s *Figures, metric, text string, labels ...string) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		s.add(metric, float64(n), labels...)
 	}
@@ -51,21 +51,19 @@ func (g *gathering) gatherBackups() {
 			job = b.Spec.Labels[naming.LabelRecurringJob]
 		}
 		labels := []string{volume, b.Name, job}
-		s := g.shares[g.owner(b.Status.OwnerID)]
-		size(s, "longhorn_backup_actual_size_bytes", b.Status.Size, labels...)
-		size(s, "longhorn_backup_uploaded_data_size_bytes", b.Status.NewlyUploadDataSize, labels...)
-		s.add("longhorn_backup_state", code(backupCodes, b.Status.State, lh.BackupStateUnknown), labels...)
+		size(g.Figures, "longhorn_backup_actual_size_bytes", b.Status.Size, labels...)
+		size(g.Figures, "longhorn_backup_uploaded_data_size_bytes", b.Status.NewlyUploadDataSize, labels...)
+		g.add("longhorn_backup_state", code(backupCodes, b.Status.State, lh.BackupStateUnknown), labels...)
 	}
 	for i := range g.backupVolumes.Items {
 		v := &g.backupVolumes.Items[i]
 		volumes[v.Spec.BackupTargetName]++
-		g.shares[g.owner(v.Status.OwnerID)].add("longhorn_backup_volume_backups_count",
+		g.add("longhorn_backup_volume_backups_count",
 			float64(backups[key{v.Spec.BackupTargetName, v.Spec.VolumeName}]), v.Name)
 	}
 	for i := range g.targets.Items {
 		t := &g.targets.Items[i]
-		g.shares[g.owner(t.Status.OwnerID)].add("longhorn_backup_target_backup_volume_count", float64(volumes[t.Name]),
-			t.Name)
+		g.add("longhorn_backup_target_backup_volume_count", float64(volumes[t.Name]), t.Name)
 	}
 }
 
@@ -87,16 +85,14 @@ func (g *gathering) gatherImages() {
 		}
 		for _, disk := range slices.Sorted(maps.Keys(b.Status.DiskFileStatusMap)) {
 			node := g.owner(nodes[disk], b.Status.OwnerID)
-			s := g.shares[node]
-			s.add("longhorn_backing_image_actual_size_bytes", float64(bytes), node, disk, b.Name)
-			s.add("longhorn_backing_image_state",
+			g.add("longhorn_backing_image_actual_size_bytes", float64(bytes), node, disk, b.Name)
+			g.add("longhorn_backing_image_state",
 				code(imageCodes, b.Status.DiskFileStatusMap[disk].State, lh.BackingImageStateUnknown), node, disk, b.Name)
 		}
 	}
 	for i := range g.imageBackups.Items {
 		b := &g.imageBackups.Items[i]
-		s := g.shares[g.owner(b.Status.OwnerID)]
-		s.add("longhorn_backup_backing_image_actual_size_bytes", float64(b.Status.Size), b.Name)
-		s.add("longhorn_backup_backing_image_state", code(backupCodes, b.Status.State, lh.BackupStateUnknown), b.Name)
+		g.add("longhorn_backup_backing_image_actual_size_bytes", float64(b.Status.Size), b.Name)
+		g.add("longhorn_backup_backing_image_state", code(backupCodes, b.Status.State, lh.BackupStateUnknown), b.Name)
 	}
 }

@@ -47,8 +47,8 @@ func listOf(t testing.TB, all []client.Object) *listed {
 	return out
 }
 
-// thousand is 1,000 volumes with three replicas and two snapshots each, spread over three nodes, of
-// which the leader is one. Its engines answer at once.
+// thousand is 1,000 volumes with three replicas and two snapshots each, spread over three nodes.
+// Its engines answer at once.
 func thousand(b *testing.B) (x *Exporter, board *Board, pass func()) {
 	var all []client.Object
 	for n := range 3 {
@@ -71,7 +71,7 @@ func thousand(b *testing.B) (x *Exporter, board *Board, pass func()) {
 	bed := newBed(b, nil, nodeObjects("node-1")...)
 	cache := listOf(b, slices.Clip(all))
 	bed.board.Reader = func() client.Reader { return cache }
-	return bed.Exporter, bed.board, func() { bed.clock.pass(shareLife) }
+	return bed.Exporter, bed.board, func() { bed.clock.pass(figuresLife) }
 }
 
 type sized struct {
@@ -84,8 +84,8 @@ func (s *sized) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkScrape is one scrape of one of three managers of a cluster with 1,000 volumes: the
-// leader, which makes the shares, asks 334 engines for their rates and writes the answer.
+// BenchmarkScrape is one scrape of the leader of a cluster with 1,000 volumes: it makes the
+// figures, asks 1,000 engines for their rates and writes the answer.
 func BenchmarkScrape(b *testing.B) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		b.Run(encoding, func(b *testing.B) {
@@ -105,43 +105,14 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// BenchmarkShares is what the leader does once in shareLife while anybody scrapes.
-func BenchmarkShares(b *testing.B) {
+// BenchmarkFigures is what the leader does once in figuresLife while anybody scrapes.
+func BenchmarkFigures(b *testing.B) {
 	_, board, pass := thousand(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		pass()
-		if _, _, err := board.Share(b.Context(), "node-1"); err != nil {
+		if _, err := board.Figures(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
-}
-
-// BenchmarkFetch is what another manager adds: its share made, written, compressed and read.
-func BenchmarkFetch(b *testing.B) {
-	_, board, _ := thousand(b)
-	bytes := 0
-	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := &counted{ResponseWriter: w}
-		board.ServeHTTP(s, r)
-		bytes = s.bytes
-	}))
-	defer web.Close()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := fetch(b.Context(), web.Client(), web.Listener.Addr().String(), "node-2"); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(bytes), "bytes")
-}
-
-type counted struct {
-	http.ResponseWriter
-	bytes int
-}
-
-func (c *counted) Write(p []byte) (int, error) {
-	c.bytes += len(p)
-	return c.ResponseWriter.Write(p)
 }

@@ -3,11 +3,9 @@ package metrics
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,10 +19,9 @@ import (
 	"ankole.storage/listener"
 )
 
-// Bounds of a scrape, which Prometheus gives 10 s by default. The share comes first, the rates and
-// the usage beside each other.
+// Bounds of a scrape, which Prometheus gives 10 s by default. The figures of objects come first,
+// the rates and the usage beside each other.
 const (
-	fetchTimeout = 2 * time.Second
 	ratesTimeout = 3 * time.Second
 	usageTimeout = 3 * time.Second
 	// maxScrapes are made at once; /metrics is open to everybody. Others are refused.
@@ -35,46 +32,31 @@ const (
 	sendTimeout = 10 * time.Second
 )
 
-// Config is what a manager's metrics need.
+// Config is what the metrics of a process need.
 type Config struct {
-	// NodeName, PodName and Namespace say who reports; Version is its program's.
-	NodeName, PodName, Namespace, Version string
-	// Board makes the shares while this manager leads. Required.
+	// NodeName and Namespace say who reports; Version is its program's.
+	NodeName, Namespace, Version string
+	// Board makes the figures of objects while this process leads. Nil: the process reports itself
+	// only.
 	Board *Board
-	// Leader returns "ip:port" of the leading manager, without asking the API server; Client proves to
-	// it that a manager asks.
-	Leader func(ctx context.Context) (address string, err error)
-	Client *http.Client
 	// Dial opens a connection to a proxy. Nil: no engine is asked.
 	Dial func(address string) (*grpc.ClientConn, error)
 	// Usage reads a path of the API server; nil: nothing is reported of what is used. UsageWanted says
 	// whether the setting allows it.
 	Usage       func(ctx context.Context, path string) ([]byte, error)
 	UsageWanted func(ctx context.Context) bool
-	// Attributes are the SMART attributes of the node's disks; may be nil.
-	Attributes func() []Attribute
 	// Internals gathers what the process counts about itself. Default: controller-runtime's registry.
 	Internals prometheus.Gatherer
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
 
-// Attribute is a SMART attribute of a device below a disk.
-type Attribute struct {
-	// Disk is its name on the node, Name that of the attribute; ID is 0 where it has none.
-	Disk, Name string
-	ID         int
-	// Raw is the value as the device counts.
-	Raw float64
-}
-
 // Exporter answers scrapes.
 type Exporter struct {
-	cfg    Config
-	shares holder
-	rates  *performance
-	usage  usage
-	slots  chan struct{}
+	cfg   Config
+	rates *performance
+	usage usage
+	slots chan struct{}
 
 	mu sync.Mutex
 	// rebuilding are the rebuilds that a scrape has seen under way, by their labels.
@@ -83,16 +65,10 @@ type Exporter struct {
 	unsent map[string]int
 }
 
-// New checks the configuration.
-func New(cfg Config) (*Exporter, error) {
-	if cfg.Board == nil || cfg.Board.Reader == nil {
-		return nil, errors.New("metrics: no board configured")
-	}
+// New returns an exporter. Close ends it.
+func New(cfg Config) *Exporter {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-	if cfg.Leader == nil {
-		cfg.Leader = func(context.Context) (string, error) { return "", errNotLeading }
 	}
 	if cfg.Internals == nil {
 		cfg.Internals = metrics.Registry
@@ -102,12 +78,11 @@ func New(cfg Config) (*Exporter, error) {
 	}
 	x := &Exporter{cfg: cfg, slots: make(chan struct{}, maxScrapes), unsent: map[string]int{},
 		rebuilding: map[string]bool{}}
-	x.shares.cfg = &x.cfg
 	x.usage = usage{get: cfg.Usage, now: cfg.Now}
 	if cfg.Dial != nil {
 		x.rates = newPerformance(cfg.Dial, cfg.Now)
 	}
-	return x, nil
+	return x
 }
 
 // Close closes the connections to instance managers.
@@ -193,62 +168,60 @@ type logged struct{}
 func (logged) Println(v ...any) { slog.Warn("metrics", "problem", v) }
 
 // look asks everybody for what one scrape reports, apart from what the process counts about itself.
-func (x *Exporter) look(ctx context.Context) *Share {
-	cfg := &x.cfg
-	out := &Share{}
-	share, age := x.shares.get(ctx)
-	out.add("ankole_manager_up", one(share != nil), cfg.NodeName, cfg.Version)
-	var work sync.WaitGroup
-	var pods []Pod
-	if share != nil {
-		pods = share.Pods
-		out.add("ankole_manager_share_age_seconds", age.Seconds(), cfg.NodeName)
+func (x *Exporter) look(ctx context.Context) *Figures {
+	cfg, out := &x.cfg, &Figures{}
+	if cfg.Board == nil {
+		return out
 	}
+	figures, err := cfg.Board.Figures(ctx)
+	out.add("ankole_controller_leads", one(err == nil), cfg.NodeName, cfg.Version)
+	if err != nil {
+		x.rest()
+		return out
+	}
+	var work sync.WaitGroup
 	// Each part has its own points: they are asked beside each other.
-	var rates, used Share
-	if share != nil && x.rates != nil {
-		work.Go(func() { x.lookAtRates(ctx, share, &rates) })
+	var rates, used Figures
+	if x.rates != nil {
+		work.Go(func() { x.lookAtRates(ctx, figures, &rates) })
 	}
 	if cfg.Usage != nil {
-		work.Go(func() { x.lookAtUsage(ctx, pods, &used) })
+		work.Go(func() { x.lookAtUsage(ctx, figures, &used) })
 	}
-	if share != nil {
-		out.take(share)
-		x.lookAtRebuilds(share, out)
-	}
-	if cfg.Attributes != nil {
-		for _, a := range cfg.Attributes() {
-			id := ""
-			if a.ID != 0 {
-				id = strconv.Itoa(a.ID)
-			}
-			out.add("longhorn_disk_health_attribute_raw", a.Raw, cfg.NodeName, a.Disk, a.Name, id)
-		}
-	}
+	out.take(figures)
+	x.lookAtRebuilds(figures, out)
 	work.Wait()
 	out.take(&rates)
 	out.take(&used)
 	return out
 }
 
+// rest lets go what is held while this process leads.
+func (x *Exporter) rest() {
+	if x.rates != nil {
+		x.rates.close()
+	}
+	x.usage.forget()
+}
+
 // lookAtRates reports what the users of the volumes do.
-func (x *Exporter) lookAtRates(ctx context.Context, share *Share, out *Share) {
-	answers := x.rates.ask(ctx, share.Engines)
-	for i := range share.Engines {
-		e := &share.Engines[i]
+func (x *Exporter) lookAtRates(ctx context.Context, figures *Figures, out *Figures) {
+	answers := x.rates.ask(ctx, figures.Engines)
+	for i := range figures.Engines {
+		e := &figures.Engines[i]
 		if m := answers[e.target()]; m != nil {
 			addRates(out, m, e.Labels)
 		}
 	}
-	for _, p := range share.Pods {
+	for _, p := range figures.Pods {
 		if engineOnly(p.Type) {
 			out.add("longhorn_instance_manager_proxy_grpc_connection", float64(x.rates.connections(p.Proxy)),
-				x.cfg.NodeName, p.Name, p.Type)
+				p.Node, p.Name, p.Type)
 		}
 	}
 }
 
-func addRates(out *Share, m *ptypes.Metrics, labels []string) {
+func addRates(out *Figures, m *ptypes.Metrics, labels []string) {
 	for metric, value := range map[string]uint64{
 		"longhorn_volume_read_throughput": m.GetReadThroughput(), "longhorn_volume_write_throughput": m.GetWriteThroughput(),
 		"longhorn_volume_read_iops": m.GetReadIOPS(), "longhorn_volume_write_iops": m.GetWriteIOPS(),
@@ -258,40 +231,39 @@ func addRates(out *Share, m *ptypes.Metrics, labels []string) {
 	}
 }
 
-// lookAtUsage reports what the node and the Pods on it use.
-func (x *Exporter) lookAtUsage(ctx context.Context, pods []Pod, out *Share) {
-	cfg := &x.cfg
-	if !cfg.UsageWanted(ctx) {
+// lookAtUsage reports what the nodes, the managers and the instance managers use.
+func (x *Exporter) lookAtUsage(ctx context.Context, figures *Figures, out *Figures) {
+	if !x.cfg.UsageWanted(ctx) {
 		x.usage.forget()
 		return
 	}
-	names := []string{cfg.PodName}
-	for _, p := range pods {
-		names = append(names, p.Name)
+	nodes, pods := x.usage.ask(ctx, x.cfg.Namespace)
+	for _, name := range figures.Nodes {
+		if u, ok := nodes[name]; ok {
+			out.add("longhorn_node_cpu_usage_millicpu", u.MilliCPU, name)
+			out.add("longhorn_node_memory_usage_bytes", u.Bytes, name)
+		}
 	}
-	node, byPod := x.usage.ask(ctx, cfg.Namespace, cfg.NodeName, names)
-	if node != nil {
-		out.add("longhorn_node_cpu_usage_millicpu", node.MilliCPU, cfg.NodeName)
-		out.add("longhorn_node_memory_usage_bytes", node.Bytes, cfg.NodeName)
-	}
-	if u, ok := byPod[cfg.PodName]; ok {
-		out.add("longhorn_manager_cpu_usage_millicpu", u.MilliCPU, cfg.NodeName, cfg.PodName)
-		out.add("longhorn_manager_memory_usage_bytes", u.Bytes, cfg.NodeName, cfg.PodName)
-	}
-	for _, p := range pods {
-		if u, ok := byPod[p.Name]; ok {
-			out.add("longhorn_instance_manager_cpu_usage_millicpu", u.MilliCPU, cfg.NodeName, p.Name, p.Type)
-			out.add("longhorn_instance_manager_memory_usage_bytes", u.Bytes, cfg.NodeName, p.Name, p.Type)
+	for _, p := range figures.Pods {
+		u, ok := pods[p.Name]
+		switch {
+		case !ok:
+		case p.Type == "":
+			out.add("longhorn_manager_cpu_usage_millicpu", u.MilliCPU, p.Node, p.Name)
+			out.add("longhorn_manager_memory_usage_bytes", u.Bytes, p.Node, p.Name)
+		default:
+			out.add("longhorn_instance_manager_cpu_usage_millicpu", u.MilliCPU, p.Node, p.Name, p.Type)
+			out.add("longhorn_instance_manager_memory_usage_bytes", u.Bytes, p.Node, p.Name, p.Type)
 		}
 	}
 }
 
 // lookAtRebuilds reports rebuilds under way, and once more those that have ended since.
-func (x *Exporter) lookAtRebuilds(share *Share, out *Share) {
+func (x *Exporter) lookAtRebuilds(figures *Figures, out *Figures) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	seen := map[string]bool{}
-	for _, r := range share.Rebuilds {
+	for _, r := range figures.Rebuilds {
 		key := strings.Join(r.Labels, "\x00")
 		switch {
 		case r.Running:
@@ -305,23 +277,16 @@ func (x *Exporter) lookAtRebuilds(share *Share, out *Share) {
 }
 
 // collector hands a scrape to the library.
-type collector struct{ *Share }
+type collector struct{ *Figures }
 
 // Describe makes the collector an unchecked one: what it has depends on the objects.
 func (c collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect hands over the points. Those that a manager of another version knows and this one does
-// not are left out.
+// Collect hands over the points.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	for metric, points := range c.Points {
-		d, desc := definitions[metric], descriptions[metric]
-		if d == nil || d.Type != Gauge {
-			continue
-		}
+		desc := descriptions[metric]
 		for _, p := range points {
-			if len(p.Labels) != len(d.Labels) {
-				continue
-			}
 			for i, l := range p.Labels {
 				if valid := strings.ToValidUTF8(l, "\uFFFD"); valid != l {
 					p.Labels = with(p.Labels)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,8 +19,8 @@ import (
 	"ankole.storage/test/wait"
 )
 
-// TestOneReporter: each object is reported by one manager, that of its node; what no node owns is
-// the leader's. Sums over all managers count nothing twice.
+// TestOneReporter: the leader reports every object once; what no node owns under its own node.
+// Other controllers report none, and agents nothing but themselves.
 func TestOneReporter(t *testing.T) {
 	unowned := volumeObjects("new", "")
 	unowned[0].(*lh.Volume).Status = lh.VolumeStatus{}
@@ -27,34 +28,41 @@ func TestOneReporter(t *testing.T) {
 	away := volumeObjects("away", "node-9") // a node without an object
 	b := newBed(t, nil, slices.Concat(nodeObjects("node-1"), nodeObjects("node-2"), volumeObjects("demo", "node-1"),
 		volumeObjects("other", "node-2"), unowned, away, backupObjects("node-2"))...)
-	first := b.text()
-	x, _ := b.follower("node-2")
-	second := scrapeOf(t, x)
-	for metric, want := range map[string][2]int{
-		"longhorn_volume_capacity_bytes": {3, 1}, "longhorn_volume_state": {18, 6}, "longhorn_engine_info": {3, 1},
-		"longhorn_engine_state": {18, 6}, "longhorn_replica_info": {3, 1}, "longhorn_snapshot_actual_size_bytes": {3, 1},
-		"longhorn_backup_state": {0, 1}, "longhorn_backup_target_backup_volume_count": {1, 0},
-		"longhorn_backing_image_state": {0, 1}, "longhorn_disk_capacity_bytes": {1, 1}, "longhorn_node_count_total": {1, 1},
-		"longhorn_instance_manager_cpu_requests_millicpu": {1, 1},
+	text := b.text()
+	for metric, want := range map[string]int{
+		"longhorn_volume_capacity_bytes": 4, "longhorn_volume_state": 24, "longhorn_engine_info": 4,
+		"longhorn_engine_state": 24, "longhorn_replica_info": 4, "longhorn_snapshot_actual_size_bytes": 4,
+		"longhorn_backup_state": 1, "longhorn_backup_target_backup_volume_count": 1,
+		"longhorn_backing_image_state": 1, "longhorn_disk_capacity_bytes": 2, "longhorn_node_count_total": 1,
+		"longhorn_instance_manager_cpu_requests_millicpu": 2, "longhorn_disk_health_attribute_raw": 4,
 	} {
-		if got := [2]int{len(lines(first, metric)), len(lines(second, metric))}; got != want {
+		if got := len(lines(text, metric)); got != want {
 			t.Errorf("%s: %v samples, want %v", metric, got, want)
 		}
 	}
-	expect(t, second,
+	expect(t, text,
 		`longhorn_volume_capacity_bytes{node="node-2",pvc="claim-other",pvc_namespace="users",volume="other"} 1.073741824e+09`,
-		`longhorn_node_count_total 2`)
-	expect(t, first, `longhorn_volume_state{node="node-1",pvc="",pvc_namespace="",state="creating",volume="new"} 1`,
+		`longhorn_node_count_total 2`, `ankole_controller_leads{node="node-1",version="v1"} 1`,
+		`longhorn_volume_state{node="node-1",pvc="",pvc_namespace="",state="creating",volume="new"} 1`,
 		`longhorn_volume_robustness{node="node-1",pvc="",pvc_namespace="",state="unknown",volume="new"} 1`,
 		`longhorn_engine_state{engine="new-e-0",node="node-1",state="stopped",volume="new"} 1`)
+	follower := New(Config{NodeName: "node-2", Namespace: lh.Namespace,
+		Board: &Board{Reader: func() client.Reader { return nil }}})
+	text = scrapeOf(t, follower)
+	expect(t, text, `ankole_controller_leads{node="node-2",version=""} 0`)
+	agent := scrapeOf(t, New(Config{}))
+	if strings.Contains(text, "longhorn_volume") || strings.Contains(agent, "leads") ||
+		!strings.Contains(agent, "process_cpu_seconds_total") {
+		t.Errorf("of a follower %s\nof an agent %s", text, agent)
+	}
 }
 
 // TestOddLabels: whatever is in a name arrives as it is.
 func TestOddLabels(t *testing.T) {
 	odd := "a\"b\\c\nd{e=\"f\"} é 世\t"
 	all := slices.Concat(nodeObjects("node-1"), volumeObjects("demo", "node-1"))
-	all[4].(*lh.Volume).Status.KubernetesStatus.PVCName = odd
-	all[5].(*lh.Engine).Status.ReplicaModeMap = map[string]lh.ReplicaMode{"bad \xff byte": lh.ReplicaModeERR}
+	all[5].(*lh.Volume).Status.KubernetesStatus.PVCName = odd
+	all[6].(*lh.Engine).Status.ReplicaModeMap = map[string]lh.ReplicaMode{"bad \xff byte": lh.ReplicaModeERR}
 	served := samples(t, newBed(t, nil, all...).text())
 	value := func(metric, label string) string {
 		for _, l := range served[metric].GetMetric()[0].GetLabel() {
@@ -125,7 +133,7 @@ func TestWhoDoesNotAnswerHasNoSample(t *testing.T) {
 // TestOneEngineOfAVolumeIsAsked: in a migration there are two, and the volume has one sample.
 func TestOneEngineOfAVolumeIsAsked(t *testing.T) {
 	all := slices.Concat(nodeObjects("node-1"), volumeObjects("demo", "node-1"))
-	second := all[5].DeepCopyObject().(*lh.Engine)
+	second := all[6].DeepCopyObject().(*lh.Engine)
 	second.Name, second.Spec.StandInFor = "demo-e-1", "demo-e-0"
 	b := newBed(t, nil, append(all, second)...)
 	if got := lines(b.text(), "longhorn_volume_read_iops"); len(got) != 1 || b.engine.asked["demo-e-0"] != 1 {
@@ -133,48 +141,38 @@ func TestOneEngineOfAVolumeIsAsked(t *testing.T) {
 	}
 }
 
-// TestWithoutALeader: while nobody leads a manager goes on with what it had, for a while, and then
-// reports nothing of objects and says so.
-func TestWithoutALeader(t *testing.T) {
-	b := newBed(t, nil, slices.Concat(nodeObjects("node-1"), nodeObjects("node-2"), volumeObjects("other", "node-2"))...)
-	x, web := b.follower("node-2")
-	expect(t, scrapeOf(t, x), `ankole_manager_up{node="node-2",version=""} 1`,
-		`ankole_manager_share_age_seconds{node="node-2"} 0`)
+// TestEndOfLeadership: a controller that does not lead any more reports no objects, and holds no
+// connection.
+func TestEndOfLeadership(t *testing.T) {
 	leads := true
+	b := newBed(t, nil, slices.Concat(nodeObjects("node-1"), volumeObjects("demo", "node-1"))...)
 	b.board.Reader = func() client.Reader {
 		if leads {
 			return b.client
 		}
 		return nil
 	}
+	if b.text(); len(b.rates.conns) != 1 {
+		t.Fatalf("%d connections", len(b.rates.conns))
+	}
 	leads = false
-	b.clock.pass(10 * time.Second)
-	expect(t, scrapeOf(t, x), `ankole_manager_share_age_seconds{node="node-2"} 10`)
-	b.clock.pass(shareKept)
-	text := scrapeOf(t, x)
-	expect(t, text, `ankole_manager_up{node="node-2",version=""} 0`)
-	if strings.Contains(text, "longhorn_volume") || strings.Contains(text, "longhorn_node") {
-		t.Error("figures of objects that nobody knows any more")
+	if text := b.text(); strings.Contains(text, "longhorn_volume") || len(b.rates.conns) != 0 {
+		t.Errorf("%d connections; %s", len(b.rates.conns), text)
 	}
 	leads = true
-	b.clock.pass(shareLife)
-	expect(t, scrapeOf(t, x), `ankole_manager_up{node="node-2",version=""} 1`)
-	web.Close()
-	b.clock.pass(shareLife)
-	expect(t, scrapeOf(t, x), `ankole_manager_share_age_seconds{node="node-2"} 2`)
+	expect(t, b.text(), `ankole_controller_leads{node="node-1",version="v1"} 1`, "longhorn_node_count_total 1")
+	b.board.Reader = func() client.Reader { return failing{} }
+	expect(t, b.text(), `ankole_controller_leads{node="node-1",version="v1"} 0`)
 }
 
-// TestSharesAreMadeOnce: however many managers ask, the leader looks at its cache once in
-// shareLife.
-func TestSharesAreMadeOnce(t *testing.T) {
+// TestFiguresAreMadeOnce: however many ask, the leader looks at its cache once in figuresLife.
+func TestFiguresAreMadeOnce(t *testing.T) {
 	b := newBed(t, nil, slices.Concat(nodeObjects("node-1"), nodeObjects("node-2"))...)
 	counting := &countingReader{Reader: b.client}
 	b.board.Reader = func() client.Reader { return counting }
 	for range 5 {
-		for _, node := range []string{"node-1", "node-2"} {
-			if _, _, err := b.board.Share(t.Context(), node); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := b.board.Figures(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if counting.lists != 13 {
@@ -183,7 +181,7 @@ func TestSharesAreMadeOnce(t *testing.T) {
 	// Another leadership has another cache.
 	again := &countingReader{Reader: b.client}
 	b.board.Reader = func() client.Reader { return again }
-	if _, _, err := b.board.Share(t.Context(), "node-1"); err != nil || again.lists != 13 {
+	if _, err := b.board.Figures(t.Context()); err != nil || again.lists != 13 {
 		t.Errorf("%d lists, %v", again.lists, err)
 	}
 }
@@ -196,31 +194,6 @@ type countingReader struct {
 func (c *countingReader) List(ctx context.Context, l client.ObjectList, o ...client.ListOption) error {
 	c.lists++
 	return c.Reader.List(ctx, l, o...)
-}
-
-// TestBoardRefuses: a manager that does not lead makes no shares, and one whose cache fails
-// neither.
-func TestBoardRefuses(t *testing.T) {
-	b := newBed(t, nil, nodeObjects("node-1")...)
-	ask := func(method string) int {
-		w := httptest.NewRecorder()
-		b.board.ServeHTTP(w, httptest.NewRequest(method, Path+"?node=node-1", nil))
-		return w.Code
-	}
-	if got := ask(http.MethodGet); got != 200 {
-		t.Errorf("%d", got)
-	}
-	if got := ask(http.MethodPost); got != 405 {
-		t.Errorf("%d", got)
-	}
-	b.board.Reader = func() client.Reader { return failing{} }
-	if got := ask(http.MethodGet); got != 503 {
-		t.Errorf("%d", got)
-	}
-	b.board.Reader = func() client.Reader { return nil }
-	if got := ask(http.MethodGet); got != 503 {
-		t.Errorf("%d", got)
-	}
 }
 
 type failing struct{ client.Reader }
@@ -288,7 +261,7 @@ func TestUsage(t *testing.T) {
 	}
 	has(1, b.text())
 	has(1, b.text())
-	if asked != 3 { // node, manager, instance manager
+	if asked != 2 { // nodes, Pods
 		t.Errorf("asked %d times", asked)
 	}
 	wanted = false
@@ -307,41 +280,21 @@ func TestUsage(t *testing.T) {
 }
 
 func TestUsageIsRead(t *testing.T) {
-	for text, want := range map[string]*used{
-		`{"usage":{"cpu":"1","memory":"1Ki"}}`:                                                     {1000, 1024},
-		`{"containers":[{"usage":{"cpu":"1m","memory":"1"}},{"usage":{"cpu":"2m","memory":"2"}}]}`: {3, 3},
-		`{}`:                                   nil,
-		`{"containers":[]}`:                    nil,
-		`{"usage":{"cpu":"1"}}`:                nil,
-		`{"usage":{"cpu":"x","memory":"1Ki"}}`: nil,
-		`<html>`:                               nil,
+	for text, want := range map[string]map[string]used{
+		`{"items":[{"metadata":{"name":"a"},"usage":{"cpu":"1","memory":"1Ki"}},{"metadata":{"name":"b"}}]}`: {
+			"a": {1000, 1024}},
+		`{"items":[{"metadata":{"name":"a"},"containers":[{"usage":{"cpu":"1m","memory":"1"}},
+			{"usage":{"cpu":"2m","memory":"2"}}]}]}`: {"a": {3, 3}},
+		`{"items":[{"metadata":{"name":"a"},"containers":[{"usage":{"cpu":"1m"}}]}]}`: {},
+		`{}`: {},
+		`{"items":[{"metadata":{"name":"a"},"usage":{"cpu":"x","memory":"1Ki"}}]}`: nil,
+		`<html>`: nil,
 	} {
 		u := usage{get: func(context.Context, string) ([]byte, error) { return []byte(text), nil }}
 		got, err := u.read(t.Context(), "path")
-		if (err != nil) != (want == nil) || want != nil && got != *want {
+		if (err != nil) != (want == nil) || !maps.Equal(got, want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
-	}
-}
-
-// TestOtherVersions: a share of another version may have metrics that this one does not know, and
-// other labels.
-func TestOtherVersions(t *testing.T) {
-	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"later":1,"points":{"longhorn_later_bytes":[{"v":1}],"longhorn_volume_encrypted":[{"l":["a"],"v":1}],
-			"longhorn_workqueue_adds_total":[{"l":["a"],"v":1}],"longhorn_node_count_total":[{"v":4}]}}`)
-	}))
-	defer web.Close()
-	x, err := New(Config{NodeName: "n", Client: web.Client(), Board: &Board{Reader: func() client.Reader { return nil }},
-		Leader: func(context.Context) (string, error) { return web.Listener.Addr().String(), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := scrapeOf(t, x)
-	expect(t, text, "longhorn_node_count_total 4")
-	if strings.Contains(text, "later") || strings.Contains(text, "longhorn_volume_encrypted") ||
-		strings.Contains(text, `"a"`) {
-		t.Error(text)
 	}
 }
 
@@ -409,7 +362,6 @@ func TestSlowScrapesKeepNobodyOut(t *testing.T) {
 // TestScrapeWhileTheCacheChanges is for the race detector, and shows that no scrape fails.
 func TestScrapeWhileTheCacheChanges(t *testing.T) {
 	b := newBed(t, nil, slices.Concat(nodeObjects("node-1"), nodeObjects("node-2"))...)
-	x, _ := b.follower("node-2")
 	done := make(chan struct{})
 	var changes, scrapes sync.WaitGroup
 	changes.Go(func() {
@@ -426,7 +378,7 @@ func TestScrapeWhileTheCacheChanges(t *testing.T) {
 			}
 		}
 	})
-	for _, h := range []http.Handler{b, b, x} {
+	for _, h := range []http.Handler{b, b, b} {
 		scrapes.Go(func() {
 			for range 30 {
 				b.clock.pass(time.Second)

@@ -25,7 +25,7 @@ type world struct {
 	backups       lh.BackupList
 	images        lh.BackingImageList
 	imageBackups  lh.BackupBackingImageList
-	// pods are those of instance managers, machines the nodes of Kubernetes.
+	// pods are those of instance managers and managers, machines the nodes of Kubernetes.
 	pods     corev1.PodList
 	machines corev1.NodeList
 }
@@ -44,8 +44,7 @@ func read(ctx context.Context, r client.Reader, namespace string) (*world, error
 		{&w.targets, []client.ListOption{in}}, {&w.backupVolumes, []client.ListOption{in}},
 		{&w.backups, []client.ListOption{in}}, {&w.images, []client.ListOption{in}},
 		{&w.imageBackups, []client.ListOption{in}},
-		{&w.pods, []client.ListOption{in,
-			client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager}}},
+		{&w.pods, []client.ListOption{in, client.HasLabels{naming.LabelComponent}}},
 		{&w.machines, nil},
 	} {
 		if err := r.List(ctx, l.list, append(l.options, client.UnsafeDisableDeepCopy)...); err != nil {
@@ -55,33 +54,34 @@ func read(ctx context.Context, r client.Reader, namespace string) (*world, error
 	return w, nil
 }
 
-// gathering divides a world into shares.
+// gathering makes figures of a world.
 type gathering struct {
 	*world
-	// leader is the node of the leader, which reports what no node owns.
+	*Figures
+	// leader is the node of the leader, which stands for what no node owns.
 	leader string
 	// states are the newest of engines; may be nil.
 	states States
-	shares map[string]*Share
+	// known are the names of the nodes.
+	known map[string]bool
 	// proxies are the addresses of the instance managers' proxies, by name.
 	proxies map[string]string
-	// owners are the nodes that report the volumes, by name of the volume.
-	owners map[string]string
 	// claims are the values of pvc and pvc_namespace, by name of the volume.
 	claims map[string][2]string
 }
 
-// gather reads the objects and returns the share of each node, and of the leader's. It is called
-// with the leader's cache: the objects are not copied.
-func gather(ctx context.Context, r client.Reader, namespace, leader string, states States) (map[string]*Share, error) {
+// gather reads the objects and returns what is reported about them. It is called with the leader's
+// cache: the objects are not copied.
+func gather(ctx context.Context, r client.Reader, namespace, leader string, states States) (*Figures, error) {
 	w, err := read(ctx, r, namespace)
 	if err != nil {
 		return nil, err
 	}
-	g := &gathering{world: w, leader: leader, states: states, shares: map[string]*Share{leader: {}},
-		owners: map[string]string{}, claims: map[string][2]string{}}
+	g := &gathering{world: w, Figures: &Figures{}, leader: leader, states: states, known: map[string]bool{},
+		claims: map[string][2]string{}}
 	for i := range w.nodes.Items {
-		g.shares[w.nodes.Items[i].Name] = &Share{}
+		g.known[w.nodes.Items[i].Name] = true
+		g.Nodes = append(g.Nodes, w.nodes.Items[i].Name)
 	}
 	g.proxies = g.proxyAddresses()
 	g.gatherVolumes()
@@ -92,17 +92,14 @@ func gather(ctx context.Context, r client.Reader, namespace, leader string, stat
 	g.gatherPods()
 	g.gatherBackups()
 	g.gatherImages()
-	for _, s := range g.shares {
-		s.add("longhorn_node_count_total", float64(len(w.nodes.Items)))
-	}
-	return g.shares, nil
+	g.add("longhorn_node_count_total", float64(len(w.nodes.Items)))
+	return g.Figures, nil
 }
 
-// owner returns the first of the nodes that there is; objects that no node owns are the leader's,
-// so that each is reported, by one manager.
+// owner returns the first of the nodes that there is; the leader's for objects that no node owns.
 func (g *gathering) owner(nodes ...string) string {
 	for _, n := range nodes {
-		if n != "" && g.shares[n] != nil {
+		if g.known[n] {
 			return n
 		}
 	}

@@ -21,25 +21,25 @@ func (g *gathering) gatherEngines() {
 	for i := range g.engines.Items {
 		e := &g.engines.Items[i]
 		node, volume := g.owner(e.Status.OwnerID, e.Spec.NodeID), e.Spec.VolumeName
-		s := g.shares[node]
-		s.add("longhorn_engine_info", 1, e.Name, volume, node, string(dataEngine(e.Spec.DataEngine)),
+		g.add("longhorn_engine_info", 1, e.Name, volume, node, string(dataEngine(e.Spec.DataEngine)),
 			string(e.Spec.Frontend), cmp.Or(e.Status.CurrentImage, e.Spec.Image))
-		oneOf(s, "longhorn_engine_state", stateOfInstance(e.Status.CurrentState), instanceStates, e.Name, volume, node)
+		oneOf(g.Figures, "longhorn_engine_state", stateOfInstance(e.Status.CurrentState), instanceStates,
+			e.Name, volume, node)
 		for _, replica := range slices.Sorted(maps.Keys(e.Status.ReplicaModeMap)) {
-			s.add("longhorn_engine_replica_mode", 1, e.Name, volume, replica, string(e.Status.ReplicaModeMap[replica]))
+			g.add("longhorn_engine_replica_mode", 1, e.Name, volume, replica, string(e.Status.ReplicaModeMap[replica]))
 		}
 		for _, c := range e.Status.Conditions {
 			if c.Type == engine.ConditionIOReady {
-				s.add("ankole_engine_suspended", one(c.Status == lh.ConditionFalse), node, e.Name, volume)
+				g.add("ankole_engine_suspended", one(c.Status == lh.ConditionFalse), node, e.Name, volume)
 			}
 		}
-		g.gatherRebuilds(s, e, node)
-		g.gatherState(s, e, node)
+		g.gatherRebuilds(e, node)
+		g.gatherState(e, node)
 	}
 }
 
 // gatherRebuilds reports the rebuilds that an Engine object tells of.
-func (g *gathering) gatherRebuilds(s *Share, e *lh.Engine, node string) {
+func (g *gathering) gatherRebuilds(e *lh.Engine, node string) {
 	claim := g.claims[e.Spec.VolumeName]
 	for _, to := range slices.Sorted(maps.Keys(e.Status.RebuildStatus)) {
 		r := e.Status.RebuildStatus[to]
@@ -47,13 +47,13 @@ func (g *gathering) gatherRebuilds(s *Share, e *lh.Engine, node string) {
 			continue
 		}
 		from := cmp.Or(strings.Join(r.FromReplicaAddressList, ","), r.FromReplicaAddress)
-		s.Rebuilds = append(s.Rebuilds, Rebuild{Percent: r.Progress, Running: r.IsRebuilding,
+		g.Rebuilds = append(g.Rebuilds, Rebuild{Percent: r.Progress, Running: r.IsRebuilding,
 			Labels: []string{node, e.Name, from, to, claim[0], claim[1]}})
 	}
 }
 
 // gatherState reports what only the engine's stream tells.
-func (g *gathering) gatherState(s *Share, e *lh.Engine, node string) {
+func (g *gathering) gatherState(e *lh.Engine, node string) {
 	state := g.stateOf(e)
 	if state == nil {
 		return
@@ -63,11 +63,11 @@ func (g *gathering) gatherState(s *Share, e *lh.Engine, node string) {
 			continue
 		}
 		labels := []string{node, e.Name, e.Spec.VolumeName, r.Address}
-		s.add("ankole_rebuild_done_bytes", float64(r.Rebuild.DoneBytes), labels...)
-		s.add("ankole_rebuild_total_bytes", float64(r.Rebuild.TotalBytes), labels...)
+		g.add("ankole_rebuild_done_bytes", float64(r.Rebuild.DoneBytes), labels...)
+		g.add("ankole_rebuild_total_bytes", float64(r.Rebuild.TotalBytes), labels...)
 	}
 	if state.UpgradePause > 0 {
-		s.add("ankole_upgrade_pause_seconds", state.UpgradePause.Seconds(), node, e.Name, e.Spec.VolumeName)
+		g.add("ankole_upgrade_pause_seconds", state.UpgradePause.Seconds(), node, e.Name, e.Spec.VolumeName)
 	}
 }
 
@@ -76,10 +76,9 @@ func (g *gathering) gatherReplicas() {
 	for i := range g.replicas.Items {
 		r := &g.replicas.Items[i]
 		node := g.owner(r.Status.OwnerID, r.Spec.NodeID)
-		s := g.shares[node]
-		s.add("longhorn_replica_info", 1, r.Name, r.Spec.VolumeName, node, r.Spec.DiskPath,
+		g.add("longhorn_replica_info", 1, r.Name, r.Spec.VolumeName, node, r.Spec.DiskPath,
 			string(dataEngine(r.Spec.DataEngine)))
-		oneOf(s, "longhorn_replica_state", stateOfInstance(r.Status.CurrentState), instanceStates, r.Name,
+		oneOf(g.Figures, "longhorn_replica_state", stateOfInstance(r.Status.CurrentState), instanceStates, r.Name,
 			r.Spec.VolumeName, node)
 	}
 }

@@ -3,11 +3,13 @@ package metrics
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 )
 
 // allowScheduling is the condition that stands for the user's switch.
@@ -21,7 +23,7 @@ func (g *gathering) gatherNodes() {
 	}
 	for i := range g.nodes.Items {
 		n := &g.nodes.Items[i]
-		s := g.shares[n.Name]
+		s := g.Figures
 		conditions(s, "longhorn_node_status", n.Status.Conditions, n.Name)
 		s.add("longhorn_node_status", one(n.Spec.AllowScheduling), n.Name, allowScheduling, "")
 		if m := machines[n.Name]; m != nil {
@@ -32,7 +34,7 @@ func (g *gathering) gatherNodes() {
 	}
 }
 
-func conditions(s *Share, metric string, all []lh.Condition, labels ...string) {
+func conditions(s *Figures, metric string, all []lh.Condition, labels ...string) {
 	for _, c := range all {
 		s.add(metric, one(c.Status == lh.ConditionTrue), with(labels, strings.ToLower(c.Type), c.Reason)...)
 	}
@@ -40,7 +42,7 @@ func conditions(s *Share, metric string, all []lh.Condition, labels ...string) {
 
 // gatherDisks reports the disks that a node has, and their sums. A disk that nobody has looked at
 // yet has no size.
-func gatherDisks(s *Share, n *lh.Node) {
+func gatherDisks(s *Figures, n *lh.Node) {
 	var capacity, used, reserved, scheduled int64
 	for _, name := range slices.Sorted(maps.Keys(n.Status.DiskStatus)) {
 		spec, ok := n.Spec.Disks[name]
@@ -56,6 +58,7 @@ func gatherDisks(s *Share, n *lh.Node) {
 		if passed, known := healthOf(d.HealthData); known {
 			s.add("longhorn_disk_health", one(passed), n.Name, name)
 		}
+		gatherAttributes(s, d.HealthData, n.Name, name)
 		capacity, used = capacity+d.StorageMaximum, used+inUse
 		reserved, scheduled = reserved+spec.StorageReserved, scheduled+d.StorageScheduled
 	}
@@ -79,35 +82,62 @@ func healthOf(devices map[string]lh.DiskHealth) (passed, known bool) {
 	return passed, known
 }
 
-// gatherPods reports the conditions of instance managers and what they request, and tells the
-// managers of their nodes of them.
+// gatherAttributes reports what the devices below a disk count: of several the largest value.
+func gatherAttributes(s *Figures, devices map[string]lh.DiskHealth, labels ...string) {
+	type attribute struct {
+		id   int
+		name string
+	}
+	most := map[attribute]int64{}
+	for _, d := range devices {
+		for _, a := range d.Attributes {
+			k := attribute{a.ID, a.Name}
+			if raw, ok := most[k]; !ok || a.RawValue > raw {
+				most[k] = a.RawValue
+			}
+		}
+	}
+	for a, raw := range most {
+		id := ""
+		if a.id != 0 {
+			id = strconv.Itoa(a.id)
+		}
+		s.add("longhorn_disk_health_attribute_raw", float64(raw), with(labels, a.name, id)...)
+	}
+}
+
+// gatherPods reports the conditions of instance managers and what they request, and notes the Pods
+// whose use is asked for.
 func (g *gathering) gatherPods() {
 	pods := map[string]*corev1.Pod{}
 	for i := range g.pods.Items {
-		pods[g.pods.Items[i].Name] = &g.pods.Items[i]
+		p := &g.pods.Items[i]
+		pods[p.Name] = p
+		if c := p.Labels[naming.LabelComponent]; c == naming.ComponentManager || c == naming.ComponentController {
+			g.Pods = append(g.Pods, Pod{Name: p.Name, Node: p.Spec.NodeName})
+		}
 	}
 	for i := range g.managers.Items {
 		im := &g.managers.Items[i]
-		s := g.shares[im.Spec.NodeID]
-		if s == nil {
+		if !g.known[im.Spec.NodeID] {
 			continue // of a node that is gone, with the Pod
 		}
-		p := Pod{Name: im.Name, Type: string(im.Spec.Type), Proxy: g.proxies[im.Name]}
+		p := Pod{Name: im.Name, Node: im.Spec.NodeID, Type: string(im.Spec.Type), Proxy: g.proxies[im.Name]}
 		if p.Type == "" {
 			p.Type = string(lh.InstanceManagerTypeAllInOne)
 		}
-		conditions(s, "ankole_instance_manager_status", im.Status.Conditions, im.Spec.NodeID, p.Name, p.Type)
+		conditions(g.Figures, "ankole_instance_manager_status", im.Status.Conditions, im.Spec.NodeID, p.Name, p.Type)
 		pod := pods[im.Name]
 		if pod == nil {
 			continue
 		}
-		s.Pods = append(s.Pods, p)
+		g.Pods = append(g.Pods, p)
 		var cpu, memory int64
 		for _, c := range pod.Spec.Containers {
 			cpu += c.Resources.Requests.Cpu().MilliValue()
 			memory += c.Resources.Requests.Memory().Value()
 		}
-		s.add("longhorn_instance_manager_cpu_requests_millicpu", float64(cpu), im.Spec.NodeID, p.Name, p.Type)
-		s.add("longhorn_instance_manager_memory_requests_bytes", float64(memory), im.Spec.NodeID, p.Name, p.Type)
+		g.add("longhorn_instance_manager_cpu_requests_millicpu", float64(cpu), im.Spec.NodeID, p.Name, p.Type)
+		g.add("longhorn_instance_manager_memory_requests_bytes", float64(memory), im.Spec.NodeID, p.Name, p.Type)
 	}
 }

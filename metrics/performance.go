@@ -17,7 +17,7 @@ const (
 	// ratesLife is how long an answer is used, or the lack of one: engines tell the last whole second.
 	ratesLife = 2 * time.Second
 	// maxRates engines are asked at once.
-	maxRates = 16
+	maxRates = 64
 )
 
 // performance asks engines for their rates, through the proxies of their instance managers. It

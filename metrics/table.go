@@ -12,25 +12,19 @@ const (
 	Histogram Type = "histogram"
 )
 
-// Owner says which manager reports a sample.
+// Owner says which process reports a sample.
 type Owner string
 
 // Owners.
 const (
-	// ofObject: the manager of the node that owns the object; see owner.
-	ofObject Owner = "owner of the object"
-	// ofVolume: the manager that reports the volume.
-	ofVolume Owner = "owner of the volume"
-	// ofNode: the manager on the node.
-	ofNode Owner = "the node's manager"
-	// ofCopy: the manager of the node that has the disk.
-	ofCopy Owner = "node of the copy"
-	// ofEach: every manager, about itself.
-	ofEach Owner = "every manager"
-	// ofAll: every manager, the same value.
-	ofAll Owner = "every manager, the same"
-	// ofLeader: the manager whose controllers run.
+	// ofLeader: the controller that leads, which reports all objects.
 	ofLeader Owner = "the leader"
+	// ofEach: every process about itself, agents of nodes too.
+	ofEach Owner = "every process"
+	// ofControllers: every controller.
+	ofControllers Owner = "every controller"
+	// ofAgent: the agent of the node.
+	ofAgent Owner = "the node's agent"
 )
 
 // Definition describes one metric.
@@ -86,141 +80,141 @@ const (
 	fromClient   = "client-go"
 	fromQueue    = "client-go, controller-runtime"
 	fromNobody   = "never: data engine v2"
-	fromHealth   = "smartctl of the node, once an hour"
+	fromHealth   = "Node, from smartctl, once an hour"
 	fromManagers = "the manager itself"
 )
 
 var volumeTable = []Definition{
-	{"longhorn_volume_capacity_bytes", Gauge, labelsVolume, "bytes", ofVolume, fromVolume,
+	{"longhorn_volume_capacity_bytes", Gauge, labelsVolume, "bytes", ofLeader, fromVolume,
 		"Configured size of the volume"},
-	{"longhorn_volume_actual_size_bytes", Gauge, labelsVolume, "bytes", ofVolume, fromVolume,
+	{"longhorn_volume_actual_size_bytes", Gauge, labelsVolume, "bytes", ofLeader, fromVolume,
 		"Space that the head and the snapshots take on each replica"},
-	{"longhorn_volume_state", Gauge, with(labelsVolume, "state"), "0/1", ofVolume, fromVolume,
+	{"longhorn_volume_state", Gauge, with(labelsVolume, "state"), "0/1", ofLeader, fromVolume,
 		"1 for the state the volume is in"},
-	{"longhorn_volume_robustness", Gauge, with(labelsVolume, "state"), "0/1", ofVolume, fromVolume,
+	{"longhorn_volume_robustness", Gauge, with(labelsVolume, "state"), "0/1", ofLeader, fromVolume,
 		"1 for the robustness the volume has"},
-	{"longhorn_volume_read_throughput", Gauge, labelsVolume, "bytes/s", ofVolume, fromRates,
+	{"longhorn_volume_read_throughput", Gauge, labelsVolume, "bytes/s", ofLeader, fromRates,
 		"Bytes read in the last whole second"},
-	{"longhorn_volume_write_throughput", Gauge, labelsVolume, "bytes/s", ofVolume, fromRates,
+	{"longhorn_volume_write_throughput", Gauge, labelsVolume, "bytes/s", ofLeader, fromRates,
 		"Bytes written in the last whole second"},
-	{"longhorn_volume_read_iops", Gauge, labelsVolume, "ops/s", ofVolume, fromRates,
+	{"longhorn_volume_read_iops", Gauge, labelsVolume, "ops/s", ofLeader, fromRates,
 		"Reads in the last whole second"},
-	{"longhorn_volume_write_iops", Gauge, labelsVolume, "ops/s", ofVolume, fromRates,
+	{"longhorn_volume_write_iops", Gauge, labelsVolume, "ops/s", ofLeader, fromRates,
 		"Writes in the last whole second"},
-	{"longhorn_volume_read_latency", Gauge, labelsVolume, "ns", ofVolume, fromRates,
+	{"longhorn_volume_read_latency", Gauge, labelsVolume, "ns", ofLeader, fromRates,
 		"Mean time of the reads of the last whole second, 0 without one"},
-	{"longhorn_volume_write_latency", Gauge, labelsVolume, "ns", ofVolume, fromRates,
+	{"longhorn_volume_write_latency", Gauge, labelsVolume, "ns", ofLeader, fromRates,
 		"Mean time of the writes of the last whole second, 0 without one"},
-	{"longhorn_volume_file_system_read_only", Gauge, labelsVolume, "1", ofVolume, fromEngine,
+	{"longhorn_volume_file_system_read_only", Gauge, labelsVolume, "1", ofLeader, fromEngine,
 		"1 while the file system mounted on the volume has gone read-only"},
-	{"longhorn_volume_last_backup_at", Gauge, labelsVolume, "Unix seconds", ofVolume, fromVolume,
+	{"longhorn_volume_last_backup_at", Gauge, labelsVolume, "Unix seconds", ofLeader, fromVolume,
 		"Time of the newest backup that has ended well, 0 if there is none"},
-	{"longhorn_volume_encrypted", Gauge, labelsVolume, "0/1", ofVolume, fromVolume, "1 if the volume is encrypted"},
+	{"longhorn_volume_encrypted", Gauge, labelsVolume, "0/1", ofLeader, fromVolume, "1 if the volume is encrypted"},
 }
 
 var nodeTable = []Definition{
-	{"longhorn_node_status", Gauge, with(labelsNode, "condition", "condition_reason"), "0/1", ofNode, fromNode,
+	{"longhorn_node_status", Gauge, with(labelsNode, "condition", "condition_reason"), "0/1", ofLeader, fromNode,
 		"1 for a condition that is true"},
-	{"longhorn_node_count_total", Gauge, nil, "count", ofAll, fromNode, "Number of nodes known"},
-	{"longhorn_node_cpu_usage_millicpu", Gauge, labelsNode, "milli-CPU", ofNode, fromUsage, "CPU that the node uses"},
-	{"longhorn_node_cpu_capacity_millicpu", Gauge, labelsNode, "milli-CPU", ofNode, "Kubernetes Node",
+	{"longhorn_node_count_total", Gauge, nil, "count", ofLeader, fromNode, "Number of nodes known"},
+	{"longhorn_node_cpu_usage_millicpu", Gauge, labelsNode, "milli-CPU", ofLeader, fromUsage, "CPU that the node uses"},
+	{"longhorn_node_cpu_capacity_millicpu", Gauge, labelsNode, "milli-CPU", ofLeader, "Kubernetes Node",
 		"CPU of the node that Pods may use"},
-	{"longhorn_node_memory_usage_bytes", Gauge, labelsNode, "bytes", ofNode, fromUsage, "Memory that the node uses"},
-	{"longhorn_node_memory_capacity_bytes", Gauge, labelsNode, "bytes", ofNode, "Kubernetes Node",
+	{"longhorn_node_memory_usage_bytes", Gauge, labelsNode, "bytes", ofLeader, fromUsage, "Memory that the node uses"},
+	{"longhorn_node_memory_capacity_bytes", Gauge, labelsNode, "bytes", ofLeader, "Kubernetes Node",
 		"Memory of the node that Pods may use"},
-	{"longhorn_node_storage_capacity_bytes", Gauge, labelsNode, "bytes", ofNode, fromNode,
+	{"longhorn_node_storage_capacity_bytes", Gauge, labelsNode, "bytes", ofLeader, fromNode,
 		"Size of the node's disks"},
-	{"longhorn_node_storage_usage_bytes", Gauge, labelsNode, "bytes", ofNode, fromNode,
+	{"longhorn_node_storage_usage_bytes", Gauge, labelsNode, "bytes", ofLeader, fromNode,
 		"Space in use on the node's disks, by whomever"},
-	{"longhorn_node_storage_reservation_bytes", Gauge, labelsNode, "bytes", ofNode, fromNode,
+	{"longhorn_node_storage_reservation_bytes", Gauge, labelsNode, "bytes", ofLeader, fromNode,
 		"Space reserved for others on the node's disks"},
-	{"longhorn_node_storage_scheduled_bytes", Gauge, labelsNode, "bytes", ofNode, fromNode,
+	{"longhorn_node_storage_scheduled_bytes", Gauge, labelsNode, "bytes", ofLeader, fromNode,
 		"Sizes of the replicas scheduled to the node's disks"},
 }
 
 var diskTable = []Definition{
-	{"longhorn_disk_capacity_bytes", Gauge, labelsDisk, "bytes", ofNode, fromNode, "Size of the disk"},
-	{"longhorn_disk_usage_bytes", Gauge, labelsDisk, "bytes", ofNode, fromNode,
+	{"longhorn_disk_capacity_bytes", Gauge, labelsDisk, "bytes", ofLeader, fromNode, "Size of the disk"},
+	{"longhorn_disk_usage_bytes", Gauge, labelsDisk, "bytes", ofLeader, fromNode,
 		"Space in use on the disk, by whomever"},
-	{"longhorn_disk_reservation_bytes", Gauge, labelsDisk, "bytes", ofNode, fromNode,
+	{"longhorn_disk_reservation_bytes", Gauge, labelsDisk, "bytes", ofLeader, fromNode,
 		"Space reserved for others on the disk"},
-	{"longhorn_disk_status", Gauge, with(labelsDisk, "condition", "condition_reason"), "0/1", ofNode, fromNode,
+	{"longhorn_disk_status", Gauge, with(labelsDisk, "condition", "condition_reason"), "0/1", ofLeader, fromNode,
 		"1 for a condition that is true"},
-	{"longhorn_disk_health", Gauge, labelsDisk, "0/1", ofNode, fromNode,
+	{"longhorn_disk_health", Gauge, labelsDisk, "0/1", ofLeader, fromNode,
 		"1 if all devices below the disk that say how they are have passed their own test"},
 	{"longhorn_disk_health_attribute_raw", Gauge, with(labelsDisk, "attribute", "attribute_id"),
-		"raw", ofNode, fromHealth,
+		"raw", ofLeader, fromHealth,
 		"Raw value of a SMART attribute"},
-	{"longhorn_disk_read_throughput", Gauge, labelsDiskIO, "bytes/s", ofNode, fromNobody,
+	{"longhorn_disk_read_throughput", Gauge, labelsDiskIO, "bytes/s", ofLeader, fromNobody,
 		"Bytes read from a block disk"},
-	{"longhorn_disk_write_throughput", Gauge, labelsDiskIO, "bytes/s", ofNode, fromNobody,
+	{"longhorn_disk_write_throughput", Gauge, labelsDiskIO, "bytes/s", ofLeader, fromNobody,
 		"Bytes written to a block disk"},
-	{"longhorn_disk_read_iops", Gauge, labelsDiskIO, "ops/s", ofNode, fromNobody, "Reads from a block disk"},
-	{"longhorn_disk_write_iops", Gauge, labelsDiskIO, "ops/s", ofNode, fromNobody, "Writes to a block disk"},
-	{"longhorn_disk_read_latency", Gauge, labelsDiskIO, "ns", ofNode, fromNobody,
+	{"longhorn_disk_read_iops", Gauge, labelsDiskIO, "ops/s", ofLeader, fromNobody, "Reads from a block disk"},
+	{"longhorn_disk_write_iops", Gauge, labelsDiskIO, "ops/s", ofLeader, fromNobody, "Writes to a block disk"},
+	{"longhorn_disk_read_latency", Gauge, labelsDiskIO, "ns", ofLeader, fromNobody,
 		"Mean time of reads from a block disk"},
-	{"longhorn_disk_write_latency", Gauge, labelsDiskIO, "ns", ofNode, fromNobody,
+	{"longhorn_disk_write_latency", Gauge, labelsDiskIO, "ns", ofLeader, fromNobody,
 		"Mean time of writes to a block disk"},
 }
 
 var podTable = []Definition{
-	{"ankole_instance_manager_status", Gauge, with(labelsPod, "condition", "condition_reason"), "0/1", ofNode,
+	{"ankole_instance_manager_status", Gauge, with(labelsPod, "condition", "condition_reason"), "0/1", ofLeader,
 		"InstanceManager", "1 for a condition that is true"},
-	{"longhorn_instance_manager_cpu_usage_millicpu", Gauge, labelsPod, "milli-CPU", ofNode, fromUsage,
+	{"longhorn_instance_manager_cpu_usage_millicpu", Gauge, labelsPod, "milli-CPU", ofLeader, fromUsage,
 		"CPU that the instance manager uses"},
-	{"longhorn_instance_manager_cpu_requests_millicpu", Gauge, labelsPod, "milli-CPU", ofNode, fromPod,
+	{"longhorn_instance_manager_cpu_requests_millicpu", Gauge, labelsPod, "milli-CPU", ofLeader, fromPod,
 		"CPU that the instance manager requests"},
-	{"longhorn_instance_manager_memory_usage_bytes", Gauge, labelsPod, "bytes", ofNode, fromUsage,
+	{"longhorn_instance_manager_memory_usage_bytes", Gauge, labelsPod, "bytes", ofLeader, fromUsage,
 		"Memory that the instance manager uses"},
-	{"longhorn_instance_manager_memory_requests_bytes", Gauge, labelsPod, "bytes", ofNode, fromPod,
+	{"longhorn_instance_manager_memory_requests_bytes", Gauge, labelsPod, "bytes", ofLeader, fromPod,
 		"Memory that the instance manager requests"},
-	{"longhorn_instance_manager_proxy_grpc_connection", Gauge, labelsPod, "count", ofNode,
+	{"longhorn_instance_manager_proxy_grpc_connection", Gauge, labelsPod, "count", ofLeader,
 		"the manager itself; instance managers of type `engine` only",
-		"Connections for rates from this manager to the proxy of an instance manager of type engine"},
-	{"longhorn_manager_cpu_usage_millicpu", Gauge, labelsManager, "milli-CPU", ofEach, fromUsage,
-		"CPU that the manager uses"},
-	{"longhorn_manager_memory_usage_bytes", Gauge, labelsManager, "bytes", ofEach, fromUsage,
-		"Memory that the manager uses"},
+		"Connections for rates from the leader to the proxy of an instance manager of type engine"},
+	{"longhorn_manager_cpu_usage_millicpu", Gauge, labelsManager, "milli-CPU", ofLeader, fromUsage,
+		"CPU that the Pod of a controller or an agent uses"},
+	{"longhorn_manager_memory_usage_bytes", Gauge, labelsManager, "bytes", ofLeader, fromUsage,
+		"Memory that the Pod of a controller or an agent uses"},
 }
 
 var instanceTable = []Definition{
 	{"longhorn_engine_info", Gauge, []string{"engine", "volume", "node", "data_engine", "frontend", "image"},
-		"1", ofObject,
+		"1", ofLeader,
 		fromEngine, "1 for each engine"},
-	{"longhorn_engine_state", Gauge, []string{"engine", "volume", "node", "state"}, "0/1", ofObject, fromEngine,
+	{"longhorn_engine_state", Gauge, []string{"engine", "volume", "node", "state"}, "0/1", ofLeader, fromEngine,
 		"1 for the state the engine is in"},
 	{"longhorn_engine_replica_mode", Gauge, []string{"engine", "volume", "replica", "mode"},
-		"1", ofObject, fromEngine,
+		"1", ofLeader, fromEngine,
 		"1 for the mode that a replica has in its engine"},
 	{"longhorn_engine_rebuild_progress", Gauge,
-		[]string{"node", "engine", "rebuild_src", "rebuild_dst", "pvc", "pvc_namespace"}, "percent", ofObject, fromEngine,
+		[]string{"node", "engine", "rebuild_src", "rebuild_dst", "pvc", "pvc_namespace"}, "percent", ofLeader, fromEngine,
 		"How much of a replica is rebuilt; one last sample of 100 when that is done"},
-	{"longhorn_replica_info", Gauge, []string{"replica", "volume", "node", "disk_path", "data_engine"}, "1", ofObject,
+	{"longhorn_replica_info", Gauge, []string{"replica", "volume", "node", "disk_path", "data_engine"}, "1", ofLeader,
 		fromReplica, "1 for each replica"},
-	{"longhorn_replica_state", Gauge, []string{"replica", "volume", "node", "state"}, "0/1", ofObject, fromReplica,
+	{"longhorn_replica_state", Gauge, []string{"replica", "volume", "node", "state"}, "0/1", ofLeader, fromReplica,
 		"1 for the state the replica is in"},
-	{"longhorn_snapshot_actual_size_bytes", Gauge, []string{"snapshot", "volume", "user_created"}, "bytes", ofVolume,
+	{"longhorn_snapshot_actual_size_bytes", Gauge, []string{"snapshot", "volume", "user_created"}, "bytes", ofLeader,
 		"Snapshot", "Space that the snapshot takes on each replica"},
 }
 
 var backupTable = []Definition{
-	{"longhorn_backup_actual_size_bytes", Gauge, labelsBackup, "bytes", ofObject, "Backup", "Size of the backup"},
-	{"longhorn_backup_state", Gauge, labelsBackup, "code", ofObject, "Backup",
+	{"longhorn_backup_actual_size_bytes", Gauge, labelsBackup, "bytes", ofLeader, "Backup", "Size of the backup"},
+	{"longhorn_backup_state", Gauge, labelsBackup, "code", ofLeader, "Backup",
 		"0 new, 1 Pending, 2 InProgress, 3 Completed, 4 Error, 5 Unknown"},
-	{"longhorn_backup_uploaded_data_size_bytes", Gauge, labelsBackup, "bytes", ofObject, "Backup",
+	{"longhorn_backup_uploaded_data_size_bytes", Gauge, labelsBackup, "bytes", ofLeader, "Backup",
 		"Data of the backup that its target did not have"},
-	{"longhorn_backup_volume_backups_count", Gauge, []string{"backup_volume"}, "count", ofObject,
+	{"longhorn_backup_volume_backups_count", Gauge, []string{"backup_volume"}, "count", ofLeader,
 		"BackupVolume, Backup",
 		"Backups of the backup volume"},
-	{"longhorn_backup_target_backup_volume_count", Gauge, []string{"backup_target"}, "count", ofObject,
+	{"longhorn_backup_target_backup_volume_count", Gauge, []string{"backup_target"}, "count", ofLeader,
 		"BackupTarget, BackupVolume", "Backup volumes on the target"},
-	{"longhorn_backing_image_actual_size_bytes", Gauge, []string{"node", "disk", "backing_image"}, "bytes", ofCopy,
+	{"longhorn_backing_image_actual_size_bytes", Gauge, []string{"node", "disk", "backing_image"}, "bytes", ofLeader,
 		"BackingImage", "Size of a copy of the backing image; disk is the UUID"},
-	{"longhorn_backing_image_state", Gauge, []string{"node", "disk", "backing_image"}, "code", ofCopy, "BackingImage",
+	{"longhorn_backing_image_state", Gauge, []string{"node", "disk", "backing_image"}, "code", ofLeader, "BackingImage",
 		"0 pending, 1 starting, 2 in-progress, 3 ready-for-transfer, 4 ready, 5 failed, 6 failed-and-cleanup, 7 unknown"},
-	{"longhorn_backup_backing_image_actual_size_bytes", Gauge, []string{"backup_backing_image"}, "bytes", ofObject,
+	{"longhorn_backup_backing_image_actual_size_bytes", Gauge, []string{"backup_backing_image"}, "bytes", ofLeader,
 		"BackupBackingImage", "Size of the backup of a backing image"},
-	{"longhorn_backup_backing_image_state", Gauge, []string{"backup_backing_image"}, "code", ofObject,
+	{"longhorn_backup_backing_image_state", Gauge, []string{"backup_backing_image"}, "code", ofLeader,
 		"BackupBackingImage",
 		"0 new, 1 Pending, 2 InProgress, 3 Completed, 4 Error, 5 Unknown"},
 }
@@ -251,10 +245,8 @@ var clientTable = []Definition{
 }
 
 var ownTable = []Definition{
-	{"ankole_manager_up", Gauge, []string{"node", "version"}, "0/1", ofEach, fromManagers,
-		"1 while the manager knows the objects that it reports"},
-	{"ankole_manager_share_age_seconds", Gauge, labelsNode, "seconds", ofEach, fromManagers,
-		"How old the figures of objects are"},
+	{"ankole_controller_leads", Gauge, []string{"node", "version"}, "0/1", ofControllers, fromManagers,
+		"1 for the controller that leads and reports the objects"},
 	{"ankole_manager_api_requests_total", Counter, []string{"client", "verb", "resource"},
 		"count", ofEach, fromManagers,
 		"Requests to the API server by the part of the manager that sent them, verb and resource"},
@@ -263,19 +255,19 @@ var ownTable = []Definition{
 	{"ankole_queue_depth", Gauge, []string{"controller"}, "count", ofEach, fromQueue,
 		"Objects that wait for their controller"},
 	{"ankole_rebuild_done_bytes", Gauge, []string{"node", "engine", "volume", "rebuild_dst"},
-		"bytes", ofObject, fromStream,
+		"bytes", ofLeader, fromStream,
 		"What the rebuild under way has done"},
 	{"ankole_rebuild_total_bytes", Gauge, []string{"node", "engine", "volume", "rebuild_dst"},
-		"bytes", ofObject, fromStream,
+		"bytes", ofLeader, fromStream,
 		"What the rebuild under way has to do"},
-	{"ankole_engine_suspended", Gauge, []string{"node", "engine", "volume"}, "0/1", ofObject, fromEngine,
+	{"ankole_engine_suspended", Gauge, []string{"node", "engine", "volume"}, "0/1", ofLeader, fromEngine,
 		"1 while the engine holds I/O back"},
-	{"ankole_upgrade_pause_seconds", Gauge, []string{"node", "engine", "volume"}, "seconds", ofObject, fromStream,
+	{"ankole_upgrade_pause_seconds", Gauge, []string{"node", "engine", "volume"}, "seconds", ofLeader, fromStream,
 		"How long users of the volume waited in the live upgrade by which the engine's process came"},
 	{"ankole_scrub_checks_total", Counter, []string{"result"}, "count", ofLeader, "the controller of integrity",
 		"Checks of snapshots that have ended: good, damaged, or void (without a result)"},
 	{"ankole_scrub_findings_total", Counter, []string{"outcome"}, "count", ofLeader, "the controller of integrity",
 		"Damage that checks of snapshots have found: pieces that were repaired, copies that are left damaged"},
-	{"ankole_witness_answer_seconds", Histogram, []string{"call", "code"}, "seconds", ofEach, "the witness relay",
+	{"ankole_witness_answer_seconds", Histogram, []string{"call", "code"}, "seconds", ofAgent, "the witness relay",
 		"Time that answers to engines take, by call and gRPC code"},
 }

@@ -120,12 +120,7 @@ func fullBed(t *testing.T) *bed {
 	t.Helper()
 	all := slices.Concat(nodeObjects("node-1"), nodeObjects("node-2"), volumeObjects("demo", "node-1"),
 		volumeObjects("other", "node-2"), backupObjects("node-1"), legacyObjects("node-1"))
-	b := newBed(t, func(c *Config) {
-		c.Attributes = func() []Attribute {
-			return []Attribute{{Disk: "disk-1", Name: "Temperature_Celsius", ID: 194, Raw: 31},
-				{Disk: "disk-1", Name: "percentage_used"}}
-		}
-	}, all...)
+	b := newBed(t, nil, all...)
 	b.change("demo-e-0", func(e *lh.Engine) {
 		e.Status.Conditions = append(e.Status.Conditions, condition(lh.EngineConditionFilesystemReadOnly, true, ""))
 		e.Status.RebuildStatus = map[string]lh.RebuildStatus{"tcp://10.0.0.3:10015": {IsRebuilding: true, Progress: 40,
@@ -260,16 +255,15 @@ func TestUnits(t *testing.T) {
 		`longhorn_disk_usage_bytes{disk="disk-1",node="node-1"} 4.294967296e+10`,
 		`longhorn_disk_status{condition="schedulable",condition_reason="DiskPressure",disk="disk-1",node="node-1"} 0`,
 		`longhorn_disk_health{disk="disk-1",node="node-1"} 1`,
-		`longhorn_disk_health_attribute_raw{attribute="Temperature_Celsius",attribute_id="194",`+
-			`disk="disk-1",node="node-1"} 31`,
-		`longhorn_disk_health_attribute_raw{attribute="percentage_used",attribute_id="",disk="disk-1",node="node-1"} 0`,
+		`longhorn_disk_health_attribute_raw{attribute="Power_On_Hours",attribute_id="9",disk="disk-1",node="node-1"} 7`,
+		`longhorn_disk_health_attribute_raw{attribute="temperature",attribute_id="",disk="disk-1",node="node-1"} 40`,
 		`ankole_instance_manager_status{condition="certificateusable",condition_reason="NoCertificate",`+
 			`instance_manager="instance-manager-node-1",instance_manager_type="aio",node="node-1"} 0`,
 		"longhorn_instance_manager_cpu_usage_millicpu"+im+"250", "longhorn_instance_manager_cpu_requests_millicpu"+im+"1500",
 		"longhorn_instance_manager_memory_usage_bytes"+im+"1.048576e+08",
 		"longhorn_instance_manager_memory_requests_bytes"+im+"1.34217728e+08",
-		`longhorn_manager_cpu_usage_millicpu{manager="longhorn-manager-1",node="node-1"} 21`,
-		`longhorn_manager_memory_usage_bytes{manager="longhorn-manager-1",node="node-1"} 3.3554432e+07`,
+		`longhorn_manager_cpu_usage_millicpu{manager="longhorn-manager-node-1",node="node-1"} 21`,
+		`longhorn_manager_memory_usage_bytes{manager="longhorn-manager-node-1",node="node-1"} 3.3554432e+07`,
 		`longhorn_engine_info{data_engine="v1",engine="demo-e-0",frontend="blockdev",image="engine:1",`+
 			`node="node-1",volume="demo"} 1`,
 		`longhorn_engine_state{engine="demo-e-0",node="node-1",state="running",volume="demo"} 1`,
@@ -292,7 +286,7 @@ func TestUnits(t *testing.T) {
 		`ankole_rebuild_total_bytes{engine="demo-e-0",node="node-1",rebuild_dst="10.0.0.3:10015",volume="demo"} 100`,
 		`ankole_upgrade_pause_seconds{engine="demo-e-0",node="node-1",volume="demo"} 0.12`,
 		`ankole_engine_suspended{engine="demo-e-0",node="node-1",volume="demo"} 1`,
-		`ankole_manager_up{node="node-1",version="v1"} 1`,
+		`ankole_controller_leads{node="node-1",version="v1"} 1`,
 	)
 }
 

@@ -27,51 +27,48 @@ type used struct {
 	MilliCPU, Bytes float64
 }
 
-// usage asks the metrics API of the cluster what the own node, the own Pod and the instance
-// managers of the node use. It is safe for concurrent use.
+// usage asks the metrics API of the cluster what its nodes and the Pods of the namespace use. It is
+// safe for concurrent use.
 type usage struct {
 	get func(ctx context.Context, path string) ([]byte, error)
 	now func() time.Time
 
-	mu    sync.Mutex
-	next  time.Time
-	node  *used
-	byPod map[string]used
+	mu          sync.Mutex
+	next        time.Time
+	nodes, pods map[string]used
 }
 
-// ask returns what the node and the Pods use: nil, or without an entry, where that is not known.
-func (u *usage) ask(ctx context.Context, namespace, node string, pods []string) (*used, map[string]used) {
+// ask returns what is used by name; without an entry what is not known.
+func (u *usage) ask(ctx context.Context, namespace string) (nodes, pods map[string]used) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if now := u.now(); !now.Before(u.next) {
-		u.refresh(ctx, namespace, node, pods)
+		u.refresh(ctx, namespace)
 	}
-	return u.node, u.byPod
+	return u.nodes, u.pods
 }
 
 // forget drops the figures (the setting is off).
 func (u *usage) forget() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.node, u.byPod, u.next = nil, nil, time.Time{}
+	u.nodes, u.pods, u.next = nil, nil, time.Time{}
 }
 
-func (u *usage) refresh(ctx context.Context, namespace, node string, pods []string) {
+func (u *usage) refresh(ctx context.Context, namespace string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTimeout)
 	defer cancel()
-	u.node, u.byPod = nil, map[string]used{}
-	of, err := u.read(ctx, metricsAPI+"nodes/"+node)
+	u.nodes, u.pods = nil, nil
+	nodes, err := u.read(ctx, metricsAPI+"nodes")
 	at := u.now()
 	if err != nil {
 		slog.Debug("no figures of the metrics API", "err", err)
 		u.next = at.Add(usageAgain)
 		return
 	}
-	u.node, u.next = &of, at.Add(usageLife)
-	for _, pod := range pods {
-		if of, err := u.read(ctx, metricsAPI+"namespaces/"+namespace+"/pods/"+pod); err == nil {
-			u.byPod[pod] = of
-		}
+	u.nodes, u.next = nodes, at.Add(usageLife)
+	if u.pods, err = u.read(ctx, metricsAPI+"namespaces/"+namespace+"/pods"); err != nil {
+		slog.Debug("no figures of Pods of the metrics API", "err", err)
 	}
 }
 
@@ -81,38 +78,50 @@ type amounts struct {
 	Memory *resource.Quantity `json:"memory"`
 }
 
-// read asks for one node or Pod.
-func (u *usage) read(ctx context.Context, path string) (used, error) {
+// read asks for all nodes or Pods. One without figures has no entry.
+func (u *usage) read(ctx context.Context, path string) (map[string]used, error) {
 	text, err := u.get(ctx, path)
 	if err != nil {
-		return used{}, err
+		return nil, err
 	}
 	var answer struct {
-		Usage      *amounts `json:"usage"`
-		Containers []struct {
-			Usage amounts `json:"usage"`
-		} `json:"containers"`
+		Items []struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+			Usage      *amounts `json:"usage"`
+			Containers []struct {
+				Usage amounts `json:"usage"`
+			} `json:"containers"`
+		} `json:"items"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return used{}, fmt.Errorf("answer of the metrics API: %w", err)
+		return nil, fmt.Errorf("answer of the metrics API: %w", err)
 	}
-	var parts []amounts
-	if answer.Usage != nil {
-		parts = append(parts, *answer.Usage)
-	}
-	for _, c := range answer.Containers {
-		parts = append(parts, c.Usage)
-	}
-	if len(parts) == 0 {
-		return used{}, fmt.Errorf("answer of the metrics API to %s has no figures", path)
-	}
-	var out used
-	for _, p := range parts {
-		if p.CPU == nil || p.Memory == nil {
-			return used{}, fmt.Errorf("answer of the metrics API to %s has no CPU or memory", path)
+	out := map[string]used{}
+	for _, item := range answer.Items {
+		var parts []amounts
+		if item.Usage != nil {
+			parts = append(parts, *item.Usage)
 		}
-		out.MilliCPU += float64(p.CPU.MilliValue())
-		out.Bytes += float64(p.Memory.Value())
+		for _, c := range item.Containers {
+			parts = append(parts, c.Usage)
+		}
+		if sum, known := add(parts); known {
+			out[item.Metadata.Name] = sum
+		}
 	}
 	return out, nil
+}
+
+// add is the sum of the parts; known is false if one is missing, or all are.
+func add(parts []amounts) (sum used, known bool) {
+	for _, p := range parts {
+		if p.CPU == nil || p.Memory == nil {
+			return used{}, false
+		}
+		sum.MilliCPU += float64(p.CPU.MilliValue())
+		sum.Bytes += float64(p.Memory.Value())
+	}
+	return sum, len(parts) > 0
 }

@@ -26,35 +26,34 @@ func stateOfVolume(v *lh.Volume) lh.VolumeState {
 	return v.Status.State
 }
 
-// gatherVolumes reports volumes, and notes who reports which.
+// gatherVolumes reports volumes.
 func (g *gathering) gatherVolumes() {
 	current, readOnly := g.currentEngines()
 	for i := range g.volumes.Items {
 		v := &g.volumes.Items[i]
 		owner := g.owner(v.Status.OwnerID, v.Status.CurrentNodeID)
-		s, k := g.shares[owner], &v.Status.KubernetesStatus
-		g.owners[v.Name] = owner
+		k := &v.Status.KubernetesStatus
 		g.claims[v.Name] = [2]string{k.PVCName, k.Namespace}
 		labels := []string{owner, v.Name, k.PVCName, k.Namespace}
-		s.add("longhorn_volume_capacity_bytes", float64(v.Spec.Size), labels...)
-		s.add("longhorn_volume_actual_size_bytes", float64(v.Status.ActualSize), labels...)
-		s.add("longhorn_volume_last_backup_at", unix(v.Status.LastBackupAt), labels...)
-		s.add("longhorn_volume_encrypted", one(v.Spec.Encrypted), labels...)
-		oneOf(s, "longhorn_volume_state", stateOfVolume(v), volumeStates, labels...)
+		g.add("longhorn_volume_capacity_bytes", float64(v.Spec.Size), labels...)
+		g.add("longhorn_volume_actual_size_bytes", float64(v.Status.ActualSize), labels...)
+		g.add("longhorn_volume_last_backup_at", unix(v.Status.LastBackupAt), labels...)
+		g.add("longhorn_volume_encrypted", one(v.Spec.Encrypted), labels...)
+		oneOf(g.Figures, "longhorn_volume_state", stateOfVolume(v), volumeStates, labels...)
 		robust := v.Status.Robustness
 		if robust == "" {
 			robust = lh.VolumeRobustnessUnknown
 		}
-		oneOf(s, "longhorn_volume_robustness", robust, robustnesses, labels...)
+		oneOf(g.Figures, "longhorn_volume_robustness", robust, robustnesses, labels...)
 		if readOnly[v.Name] {
-			s.add("longhorn_volume_file_system_read_only", 1, labels...)
+			g.add("longhorn_volume_file_system_read_only", 1, labels...)
 		}
 		e := current[v.Name]
 		if e == nil || e.Status.CurrentState != lh.InstanceStateRunning || e.Status.IP == "" || e.Status.Port == 0 {
 			continue
 		}
 		if proxy := g.proxies[e.Status.InstanceManagerName]; proxy != "" {
-			s.Engines = append(s.Engines, Engine{Volume: v.Name, Name: e.Name, Proxy: proxy, Labels: labels,
+			g.Engines = append(g.Engines, Engine{Volume: v.Name, Name: e.Name, Proxy: proxy, Labels: labels,
 				Address: net.JoinHostPort(e.Status.IP, strconv.Itoa(e.Status.Port))})
 		}
 	}
@@ -94,8 +93,7 @@ func (g *gathering) proxyAddresses() map[string]string {
 func (g *gathering) gatherSnapshots() {
 	for i := range g.snapshots.Items {
 		o := &g.snapshots.Items[i]
-		owner := g.owner(g.owners[o.Spec.Volume], o.Status.OwnerID)
-		g.shares[owner].add("longhorn_snapshot_actual_size_bytes", float64(o.Status.Size), o.Name, o.Spec.Volume,
+		g.add("longhorn_snapshot_actual_size_bytes", float64(o.Status.Size), o.Name, o.Spec.Volume,
 			strconv.FormatBool(o.Status.UserCreated))
 	}
 }

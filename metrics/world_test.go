@@ -61,7 +61,9 @@ func nodeObjects(name string) []client.Object {
 		condition(lh.NodeConditionMountPropagation, true, "")}
 	n.Status.DiskStatus = map[string]lh.DiskStatus{"disk-1": {DiskUUID: "uuid-" + name, StorageMaximum: 100 << 30,
 		StorageAvailable: 60 << 30, StorageScheduled: 5 << 30,
-		HealthData: map[string]lh.DiskHealth{"sda": {HealthStatus: lh.HealthStatusPassed}},
+		HealthData: map[string]lh.DiskHealth{"sda": {HealthStatus: lh.HealthStatusPassed, Attributes: []lh.HealthAttribute{
+			{Name: "Power_On_Hours", ID: 9, RawValue: 5}, {Name: "temperature", RawValue: 40}}},
+			"sdb": {Attributes: []lh.HealthAttribute{{Name: "Power_On_Hours", ID: 9, RawValue: 7}}}},
 		Conditions: []lh.Condition{condition(lh.DiskConditionReady, true, ""),
 			condition(lh.DiskConditionSchedulable, false, lh.DiskReasonDiskPressure)}},
 		"gone": {DiskUUID: "u", StorageMaximum: 1 << 40}}
@@ -73,6 +75,8 @@ func nodeObjects(name string) []client.Object {
 	m.Status.Conditions = []lh.Condition{{Type: lh.InstanceManagerConditionCertificateUsable,
 		Status: lh.ConditionFalse, Reason: lh.InstanceManagerReasonNoCertificate}}
 	m.Status.CurrentState, m.Status.IP, m.Status.ProxyAPIVersion = lh.InstanceManagerStateRunning, "ip-of-"+name, 6
+	agent := &corev1.Pod{ObjectMeta: meta("longhorn-manager-" + name), Spec: corev1.PodSpec{NodeName: name}}
+	agent.Labels = map[string]string{naming.LabelComponent: naming.ComponentManager}
 	pod := &corev1.Pod{ObjectMeta: meta(im)}
 	pod.Labels = map[string]string{naming.LabelComponent: naming.ComponentInstanceManager}
 	for _, cpu := range []string{"1200m", "300m"} {
@@ -80,7 +84,7 @@ func nodeObjects(name string) []client.Object {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
 				corev1.ResourceMemory: resource.MustParse("64Mi")}}})
 	}
-	return []client.Object{n, machine, m, pod}
+	return []client.Object{n, machine, m, pod, agent}
 }
 
 // volumeObjects are a volume attached to a node, its engine, replica and snapshot.
@@ -177,25 +181,20 @@ func newBed(t testing.TB, change func(*Config), all ...client.Object) *bed {
 		States: func(engine string) *engineclient.State { return b.states[engine] }}
 	var dial func(string) (*grpc.ClientConn, error)
 	b.engine, dial = newEngineServer(t)
-	cfg := Config{NodeName: "node-1", PodName: "longhorn-manager-1", Namespace: lh.Namespace, Version: "v1",
-		Board: b.board,
-		Dial:  dial, Now: b.clock.now, Usage: usageOf(t)}
+	cfg := Config{NodeName: "node-1", Namespace: lh.Namespace, Version: "v1", Board: b.board,
+		Dial: dial, Now: b.clock.now, Usage: usageOf(t)}
 	if change != nil {
 		change(&cfg)
 	}
-	x, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(x.Close)
-	b.Exporter = x
+	b.Exporter = New(cfg)
+	t.Cleanup(b.Close)
 	return b
 }
 
 // text is one scrape, once everything held for a while has gone stale.
 func (b *bed) text() string {
 	b.t.Helper()
-	b.clock.pass(shareLife)
+	b.clock.pass(figuresLife)
 	w := httptest.NewRecorder()
 	b.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
@@ -276,36 +275,22 @@ func (e *engineServer) MetricsGet(ctx context.Context, q *imrpc.ProxyEngineReque
 		ReadLatency: 3, WriteLatency: 4, ReadIOPS: 5, WriteIOPS: 6}}, nil
 }
 
-// usageOf is a metrics API that knows node-1 and two Pods on it.
+// usageOf is a metrics API that knows node-1 and two Pods on it, and others that are not reported.
 func usageOf(t testing.TB) func(context.Context, string) ([]byte, error) {
 	return func(_ context.Context, path string) ([]byte, error) {
 		switch strings.TrimPrefix(path, "/apis/metrics.k8s.io/v1beta1/") {
-		case "nodes/node-1":
-			return []byte(`{"usage":{"cpu":"1500000000n","memory":"2Gi"}}`), nil
-		case "namespaces/longhorn-system/pods/longhorn-manager-1":
-			return []byte(`{"containers":[{"usage":{"cpu":"20m","memory":"30Mi"}},{"usage":{"cpu":"1m","memory":"2Mi"}}]}`), nil
-		case "namespaces/longhorn-system/pods/instance-manager-node-1":
-			return []byte(`{"containers":[{"usage":{"cpu":"250m","memory":"100Mi"}}]}`), nil
-		case "namespaces/longhorn-system/pods/instance-manager-e-1":
-			return nil, errors.New("not found")
+		case "nodes":
+			return []byte(`{"items":[{"metadata":{"name":"node-1"},"usage":{"cpu":"1500000000n","memory":"2Gi"}},
+				{"metadata":{"name":"of-others"},"usage":{"cpu":"1","memory":"1"}}]}`), nil
+		case "namespaces/longhorn-system/pods":
+			return []byte(`{"items":[{"metadata":{"name":"longhorn-manager-node-1"},
+				"containers":[{"usage":{"cpu":"20m","memory":"30Mi"}},{"usage":{"cpu":"1m","memory":"2Mi"}}]},
+				{"metadata":{"name":"instance-manager-node-1"},"containers":[{"usage":{"cpu":"250m","memory":"100Mi"}}]},
+				{"metadata":{"name":"csi"},"containers":[{"usage":{"cpu":"1m","memory":"1"}}]}]}`), nil
 		}
 		t.Errorf("asked for %s", path)
 		return nil, errors.New("not found")
 	}
-}
-
-// follower is the manager of another node, which fetches its share from the leader's board.
-func (b *bed) follower(node string) (*Exporter, *httptest.Server) {
-	b.t.Helper()
-	web := httptest.NewTLSServer(http.StripPrefix("", b.board))
-	b.t.Cleanup(web.Close)
-	x, err := New(Config{NodeName: node, Namespace: lh.Namespace, Now: b.clock.now, Client: web.Client(),
-		Board:  &Board{Reader: func() client.Reader { return nil }},
-		Leader: func(context.Context) (string, error) { return web.Listener.Addr().String(), nil }})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return x, web
 }
 
 func scrapeOf(t testing.TB, h http.Handler) string {

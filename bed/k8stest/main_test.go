@@ -25,6 +25,7 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/bed/cluster"
 	"ankole.storage/bed/plan"
+	"ankole.storage/controlplane/condition"
 	"ankole.storage/patience"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
@@ -276,6 +277,13 @@ func (b *bed) installed() {
 		if d.Status.NumberReady != int32(b.Nodes) {
 			return fmt.Errorf("ready on %d of %d nodes", d.Status.NumberReady, b.Nodes)
 		}
+		controllers, err := b.ks.AppsV1().Deployments(namespace).Get(ctx, "longhorn-controller", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if controllers.Status.ReadyReplicas < *controllers.Spec.Replicas {
+			return fmt.Errorf("%d of %d controllers are ready", controllers.Status.ReadyReplicas, *controllers.Spec.Replicas)
+		}
 		return nil
 	})
 	if b.token == "" {
@@ -333,16 +341,16 @@ func (b *bed) administrator() string {
 	return strings.TrimSpace(out)
 }
 
-// reach points the client at a manager that is on none of these nodes.
+// reach points the client at a controller that is ready, and not on that node.
 func (b *bed) reach(not string) {
 	b.t.Helper()
 	pods, err := b.ks.CoreV1().Pods(namespace).List(context.Background(),
-		metav1.ListOptions{LabelSelector: "app=longhorn-manager"})
+		metav1.ListOptions{LabelSelector: "app=longhorn-controller"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for _, p := range pods.Items {
-		if p.Spec.NodeName == not || p.Status.PodIP == "" || p.DeletionTimestamp != nil {
+		if p.Spec.NodeName == not || p.Status.PodIP == "" || p.DeletionTimestamp != nil || !condition.PodReady(&p) {
 			continue
 		}
 		secure := restclient.AuthorityFile(b.authority())
@@ -354,7 +362,7 @@ func (b *bed) reach(not string) {
 		}
 		return
 	}
-	b.t.Fatal("no manager to talk to")
+	b.t.Fatal("no controller to talk to")
 }
 
 // await waits until cond returns nil.

@@ -23,6 +23,11 @@ import (
 //go:embed testdata/unseen-rights.txt
 var unseen string
 
+// thieves is the part of docs/rights.md that no audit log tells.
+//
+//go:embed testdata/thieves.md
+var thieves string
+
 // sometimes begins the reason for a right that a run may use or not, such as after a conflict.
 const sometimes = "sometimes: "
 
@@ -31,8 +36,8 @@ const sometimes = "sometimes: "
 const probe = "volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io list"
 
 // accounts are those of the system.
-var accounts = []string{"longhorn-service-account", "longhorn-csi", "longhorn-csi-attacher",
-	"longhorn-csi-provisioner", "longhorn-csi-resizer", "longhorn-csi-snapshotter"}
+var accounts = []string{"longhorn-controller", "longhorn-service-account", "longhorn-recurring-job", "longhorn-csi",
+	"longhorn-csi-attacher", "longhorn-csi-provisioner", "longhorn-csi-resizer", "longhorn-csi-snapshotter"}
 
 // review is what the API servers' audit logs say of the system's accounts: they must have been
 // refused nothing during all scenarios, and may do nothing that nobody needs.
@@ -98,7 +103,7 @@ func rightsPage(lines string, granted, used map[string]map[rights.Right]bool) st
 	reasons, _ := excuses(lines)
 	var out strings.Builder
 	out.WriteString("# Rights of the system's accounts\n\nWritten by `RIGHTS=docs/rights.md make e2e-k8s`, from the audit logs of " +
-		"its clusters: what the accounts used there, and why they have\nthe rest (`bed/k8stest/testdata/unseen-rights.txt`).\n")
+		"its clusters: what the accounts used there, and why they have\nthe rest (`bed/k8stest/testdata/unseen-rights.txt`).\n" + thieves)
 	for _, account := range slices.Sorted(maps.Keys(granted)) {
 		fmt.Fprintf(&out, "\n## %s\n\n| objects | used | not used, and why |\n| --- | --- | --- |\n", account)
 		all := rights.Sorted(granted[account])

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/controlplane/enginebinary"
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
+	"ankole.storage/controlplane/naming"
 )
 
 // BackupTargetBinaryClient browses and removes what a backup target holds, by the engine binary: no
@@ -78,18 +79,19 @@ func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credentia
 	defer cancel()
 	verb = append([]string{"backups"}, verb...)
 	what := strings.Join(verb, " ")
-	r, err := b.Runner.Run(ctx, b.Node, enginebinary.Request{Image: b.Image, Verb: verb, Environment: credential})
+	r, err := b.Runner.Run(ctx, b.Node, &enginebinaryv1.RunRequest{Binary: naming.EngineBinaryInPod(b.Image), Verb: verb,
+		Environment: credential})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", what, kindOfRun(err), err)
+		return nil, fmt.Errorf("%s: %w: %w", what, kindOfRun(err), whyNotRun(b.Node, b.Image, err))
 	}
-	if r.Status != 0 {
+	if r.GetStatus() != 0 {
 		why, kind := reason(r)
 		if strings.Contains(why, "cannot find ") { // what binaries of every age say of a backup or volume that is not there
 			kind = ErrNotFound
 		}
 		return nil, fmt.Errorf("%s: %w: %s", what, kind, why)
 	}
-	return r.Output, nil
+	return r.GetOutput(), nil
 }
 
 func browse[T any](ctx context.Context, b *TargetBinary, credential map[string]string, verb ...string) (T, error) {

@@ -7,18 +7,21 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/controlplane/enginebinary"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
 	"ankole.storage/controlplane/engineclient"
 )
 
 // store is an engine binary that knows one thing to print.
 type store struct {
-	result enginebinary.Result
+	result *enginebinaryv1.RunResponse
 	err    error
-	got    enginebinary.Request
+	got    *enginebinaryv1.RunRequest
 }
 
-func (s *store) Run(_ context.Context, _ string, r enginebinary.Request) (enginebinary.Result, error) {
+func (s *store) Run(_ context.Context, _ string, r *enginebinaryv1.RunRequest) (*enginebinaryv1.RunResponse, error) {
 	s.got = r
 	return s.result, s.err
 }
@@ -55,7 +58,7 @@ func TestBackupTarget(t *testing.T) {
 				return nil, b.BackupVolumeDelete(c, target, "v", secret)
 			}, nil},
 	} {
-		s := &store{result: enginebinary.Result{Output: []byte(row.prints)}}
+		s := &store{result: &enginebinaryv1.RunResponse{Output: []byte(row.prints)}}
 		b := &engineclient.TargetBinary{Runner: s, Node: "node-1", Image: "img"}
 		got, err := row.do(t.Context(), b)
 		if err != nil || !reflect.DeepEqual(got, row.want) {
@@ -68,13 +71,13 @@ func TestBackupTarget(t *testing.T) {
 			"error: cannot find backup.cfg": engineclient.ErrNotFound, "error: no route to host": engineclient.ErrUnavailable,
 			"error: unknown command \"backups\" for \"longhorn\"": engineclient.ErrInvalid,
 		} {
-			s.result = enginebinary.Result{Status: 1, Message: message}
+			s.result = &enginebinaryv1.RunResponse{Status: 1, Message: message}
 			if _, err := row.do(t.Context(), b); !errors.Is(err, want) || !strings.Contains(err.Error(), message[7:]) {
 				t.Errorf("%s: %s gives %v, want %v", row.verb, message, err, want)
 			}
 		}
 	}
-	s := &store{result: enginebinary.Result{Output: []byte(`{"ModificationTime":"2026-01-02T03:04:05Z"}`)}}
+	s := &store{result: &enginebinaryv1.RunResponse{Output: []byte(`{"ModificationTime":"2026-01-02T03:04:05Z"}`)}}
 	b := &engineclient.TargetBinary{Runner: s, Node: "node-1", Image: "img"}
 	m, err := b.BackupConfigMetaGet(t.Context(), "URL", nil)
 	if err != nil || m.ModificationTime.Unix() != 1767323045 {
@@ -84,10 +87,11 @@ func TestBackupTarget(t *testing.T) {
 	if _, err := b.BackupNameList(t.Context(), target, "v", nil); !errors.Is(err, engineclient.ErrNotFound) {
 		t.Errorf("a volume the target does not know: %v", err)
 	}
-	for run, want := range map[error]error{enginebinary.ErrInvalid: engineclient.ErrInvalid,
-		enginebinary.ErrBusy: engineclient.ErrUnavailable} {
+	for run, want := range map[error]error{status.Error(codes.InvalidArgument, "no"): engineclient.ErrInvalid,
+		status.Error(codes.ResourceExhausted, "busy"): engineclient.ErrUnavailable} {
 		s.err = run
-		if _, err := b.BackupGet(t.Context(), "URL", nil); !errors.Is(err, want) || !errors.Is(err, run) {
+		if _, err := b.BackupGet(t.Context(), "URL", nil); !errors.Is(err, want) ||
+			!strings.Contains(err.Error(), status.Convert(run).Message()) {
 			t.Errorf("not run: %v, want %v", err, want)
 		}
 	}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
-	"ankole.storage/controlplane/enginebinary"
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
+	"ankole.storage/controlplane/naming"
 )
 
 const (
@@ -27,11 +29,6 @@ const (
 	settledEvery   = 5 * time.Second
 	unsettledEvery = time.Second
 )
-
-// Runner has an engine binary run on a node; enginebinary.Remote.
-type Runner interface {
-	Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error)
-}
 
 // Binary asks engines by running the binary of their image on their node: for instance managers
 // without a proxy. It sees an engine's state only when it asks, so Watch asks again and again.
@@ -93,25 +90,29 @@ func (b *Binary) runImage(ctx context.Context, t Target, image, what string, ver
 	if image == "" {
 		return nil, failed(t, what, ErrUnavailable, "the image of the engine is not known yet")
 	}
-	r, err := b.runner.Run(ctx, m.Node, enginebinary.Request{
-		Image: image, Volume: t.Volume, Engine: t.Engine, Address: t.Address, Verb: verb,
+	r, err := b.runner.Run(ctx, m.Node, &enginebinaryv1.RunRequest{
+		Binary: naming.EngineBinaryInPod(image), Volume: t.Volume, Engine: t.Engine, Address: t.Address, Verb: verb,
 	})
 	switch {
 	case err != nil:
-		return nil, failed(t, what, kindOfRun(err), err.Error())
-	case r.Status != 0:
+		return nil, failed(t, what, kindOfRun(err), whyNotRun(m.Node, image, err).Error())
+	case r.GetStatus() != 0:
 		why, kind := reason(r)
 		return nil, fmt.Errorf("%s on engine %s of volume %s at %s: %w: %s", what, t.Engine, t.Volume, t.Address, kind, why)
 	}
-	return r.Output, nil
+	return r.GetOutput(), nil
 }
 
 // kindOfRun is the kind of the error of a binary that was not run.
 func kindOfRun(err error) error {
-	if errors.Is(err, enginebinary.ErrInvalid) {
+	if status.Code(err) == codes.InvalidArgument {
 		return ErrInvalid
 	}
 	return ErrUnavailable
+}
+
+func whyNotRun(node, image string, err error) error {
+	return fmt.Errorf("run the engine binary of %s on node %s: %s", image, node, status.Convert(err).Message())
 }
 
 // simple is run with a deadline.
@@ -123,10 +124,10 @@ func (b *Binary) simple(ctx context.Context, t Target, what string, verb ...stri
 
 // reason reads why a binary failed: its last lines are `code: NAME`, where it knows one, and
 // `error: TEXT`. Without a code, only what no engine was asked for can be told apart.
-func reason(r enginebinary.Result) (why string, kind error) {
-	why = fmt.Sprintf("exit status %d", r.Status)
+func reason(r *enginebinaryv1.RunResponse) (why string, kind error) {
+	why = fmt.Sprintf("exit status %d", r.GetStatus())
 	kind = ErrUnavailable
-	for line := range strings.Lines(r.Message) {
+	for line := range strings.Lines(r.GetMessage()) {
 		if text, found := strings.CutPrefix(line, "error: "); found {
 			why = strings.TrimSpace(text)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -11,7 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/controlplane/enginebinary"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
 	"ankole.storage/controlplane/engineclient"
 )
 
@@ -21,7 +25,7 @@ type printer struct {
 
 	mu     sync.Mutex
 	runs   []string
-	failed map[string]enginebinary.Result // by verb
+	failed map[string]*enginebinaryv1.RunResponse // by verb
 	err    error
 	// adding holds add-replica back until it is closed.
 	adding chan struct{}
@@ -34,11 +38,13 @@ var printed = map[string]string{
 	"snapshots clone-status": "clone-status.json",
 }
 
-func (p *printer) Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error) {
+func (p *printer) Run(
+	ctx context.Context, node string, r *enginebinaryv1.RunRequest,
+) (*enginebinaryv1.RunResponse, error) {
 	verb := strings.Join(r.Verb, " ")
 	p.mu.Lock()
 	p.runs = append(p.runs, verb)
-	failed, fails := p.failed[verb+" by "+r.Image]
+	failed, fails := p.failed[verb+" by "+path.Base(path.Dir(r.GetBinary()))]
 	err := p.err
 	p.mu.Unlock()
 	if node != "node-1" || r.Volume != "demo" || r.Engine != "demo-e-0" || r.Address != "10.0.0.7:10015" {
@@ -51,15 +57,15 @@ func (p *printer) Run(ctx context.Context, node string, r enginebinary.Request) 
 		select {
 		case <-p.adding:
 		case <-ctx.Done():
-			return enginebinary.Result{}, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 	file := printed[verb]
 	if file == "" {
-		return enginebinary.Result{}, nil
+		return &enginebinaryv1.RunResponse{}, nil
 	}
 	out, err := os.ReadFile(filepath.Join("../../dataplane/command/testdata", file))
-	return enginebinary.Result{Output: out}, err
+	return &enginebinaryv1.RunResponse{Output: out}, err
 }
 
 // asked are the runs that change something.
@@ -152,7 +158,7 @@ func TestBinaryClone(t *testing.T) {
 	source := engineclient.Target{Address: "10.0.1.7:10015", Volume: "other", Engine: "other-e-1"}
 	verb := "snapshots clone --snapshot-name=s8 --from-controller-address=10.0.1.7:10015 --from-volume-name=other " +
 		"--from-controller-instance-name=other-e-1"
-	p.failed = map[string]enginebinary.Result{verb +
+	p.failed = map[string]*enginebinaryv1.RunResponse{verb +
 		" by old": {Status: 1, Message: "code: FailedPrecondition\nerror: the volume is not empty\n"}}
 	if err := b.SnapshotClone(t.Context(), target, source, "s8"); !errors.Is(err, engineclient.ErrPrecondition) ||
 		!strings.Contains(err.Error(), "not empty") {
@@ -255,29 +261,30 @@ func TestBinaryOrders(t *testing.T) {
 // TestBinaryErrors: the codes the binary prints become the same errors as the proxy's.
 func TestBinaryErrors(t *testing.T) {
 	for _, row := range []struct {
-		result enginebinary.Result
+		result *enginebinaryv1.RunResponse
 		err    error
 		want   error
 		says   string
 	}{
-		{enginebinary.Result{Status: 1,
+		{&enginebinaryv1.RunResponse{Status: 1,
 			Message: "level=INFO msg=x\ncode: NotFound\nerror: engine at a: no snapshot s\n"}, nil,
 			engineclient.ErrNotFound, "no snapshot s"},
-		{enginebinary.Result{Status: 1, Message: "code: FailedPrecondition\nerror: not now\n"}, nil,
+		{&enginebinaryv1.RunResponse{Status: 1, Message: "code: FailedPrecondition\nerror: not now\n"}, nil,
 			engineclient.ErrPrecondition, "not now"},
-		{enginebinary.Result{Status: 1, Message: "code: Unimplemented\nerror: cannot\n"}, nil, engineclient.ErrInvalid,
-			"cannot"},
-		{enginebinary.Result{Status: 1, Message: "code: Unavailable\nerror: refused\n"}, nil,
+		{&enginebinaryv1.RunResponse{Status: 1, Message: "code: Unimplemented\nerror: cannot\n"}, nil,
+			engineclient.ErrInvalid, "cannot"},
+		{&enginebinaryv1.RunResponse{Status: 1, Message: "code: Unavailable\nerror: refused\n"}, nil,
 			engineclient.ErrUnavailable, "refused"},
-		{enginebinary.Result{Status: 1, Message: "code: Sleepy\nerror: who knows\n"}, nil, engineclient.ErrUnavailable,
-			"who knows"},
-		{enginebinary.Result{Status: 1, Message: "error: an older binary gives no code\n"}, nil,
+		{&enginebinaryv1.RunResponse{Status: 1, Message: "code: Sleepy\nerror: who knows\n"}, nil,
+			engineclient.ErrUnavailable, "who knows"},
+		{&enginebinaryv1.RunResponse{Status: 1, Message: "error: an older binary gives no code\n"}, nil,
 			engineclient.ErrUnavailable, "gives no code"},
-		{enginebinary.Result{Status: -1}, nil, engineclient.ErrUnavailable, "exit status -1"},
-		{enginebinary.Result{}, enginebinary.ErrNoBinary, engineclient.ErrUnavailable, "not on the node"},
-		{enginebinary.Result{}, enginebinary.ErrInvalid, engineclient.ErrInvalid, "invalid order"},
+		{&enginebinaryv1.RunResponse{Status: -1}, nil, engineclient.ErrUnavailable, "exit status -1"},
+		{nil, status.Error(codes.NotFound, "it is not on the node"), engineclient.ErrUnavailable, "not on the node"},
+		{nil, status.Error(codes.InvalidArgument, "invalid order"), engineclient.ErrInvalid, "invalid order"},
 	} {
-		p := &printer{t: t, err: row.err, failed: map[string]enginebinary.Result{"snapshots rm -- s by old": row.result}}
+		failed := map[string]*enginebinaryv1.RunResponse{"snapshots rm -- s by old": row.result}
+		p := &printer{t: t, err: row.err, failed: failed}
 		target, b := oldManager(t, p)
 		err := b.SnapshotRemove(t.Context(), target, "s")
 		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) ||
@@ -290,8 +297,8 @@ func TestBinaryErrors(t *testing.T) {
 // TestOlderBinary: a binary that does not know the verb is replaced by this release's; if that does
 // not know it either, the error says so.
 func TestOlderBinary(t *testing.T) {
-	unknown := enginebinary.Result{Status: 1, Message: "error: unknown command \"info\" for \"longhorn\"\n"}
-	p := &printer{t: t, failed: map[string]enginebinary.Result{"info by old": unknown}}
+	unknown := &enginebinaryv1.RunResponse{Status: 1, Message: "error: unknown command \"info\" for \"longhorn\"\n"}
+	p := &printer{t: t, failed: map[string]*enginebinaryv1.RunResponse{"info by old": unknown}}
 	target, b := oldManager(t, p)
 	if s, err := b.Get(t.Context(), target); err != nil || s.SizeBytes != 1<<30 {
 		t.Errorf("%+v %v", s, err)
@@ -315,7 +322,7 @@ func TestBinaryAdd(t *testing.T) {
 		t.Fatalf("%+v %v", s, err)
 	}
 	b.Close() // ends the binary that is left; hangs if nothing does
-	refused := &printer{t: t, failed: map[string]enginebinary.Result{
+	refused := &printer{t: t, failed: map[string]*enginebinaryv1.RunResponse{
 		"add-replica tcp://10.0.0.9:1 by old": {Status: 1, Message: "code: FailedPrecondition\nerror: of another volume\n"}}}
 	target, b = oldManager(t, refused)
 	if _, err := b.ReplicaAdd(t.Context(), target, "10.0.0.9:1"); !errors.Is(err, engineclient.ErrPrecondition) {

@@ -22,7 +22,7 @@ const (
 	// removeAfter is how long an image nobody uses is kept.
 	removeAfter = time.Hour
 	// versionRetry is how soon a binary that did not tell its version is asked again.
-	versionRetry = 10 * time.Second
+	versionRetry = 2 * time.Second
 )
 
 // Understood says whether this manager can work with an engine binary whose command line has a

@@ -1,13 +1,14 @@
 package engineimage
 
 import (
+	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
 	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -318,26 +320,46 @@ func TestDaemonSetSettlesOnServerDefaults(t *testing.T) {
 	}
 }
 
+// answers is what the binaries of nodes print; a node that is not in it runs none.
+type answers map[string]*enginebinaryv1.RunResponse
+
+func (a answers) Run(
+	_ context.Context, node string, r *enginebinaryv1.RunRequest,
+) (*enginebinaryv1.RunResponse, error) {
+	if a[node] == nil {
+		return nil, status.Error(codes.Unavailable, "nothing runs there")
+	}
+	if r.GetBinary() != "/engine-binaries/ankole-engine-dev/longhorn" ||
+		strings.Join(r.GetVerb(), " ") != "version --client-only" {
+		return nil, status.Errorf(codes.InvalidArgument, "%v", r)
+	}
+	return a[node], nil
+}
+
+// TestVersionIsAskedOfTheBinary: of the nodes that have it, the first that can be asked tells.
 func TestVersionIsAskedOfTheBinary(t *testing.T) {
-	script := func(text string) string {
-		path := filepath.Join(t.TempDir(), "longhorn")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	said := func(output string, exit int32) answers {
+		return answers{"n2": {Output: []byte(output), Status: exit, Message: "no"}}
 	}
-	v, err := askVersion(t.Context(),
-		script(
-			`[ "$*" = "version --client-only" ] && echo '{"clientVersion":{"version":"v9","cliAPIVersion":12},"serverVersion":null}'`))
-	if err != nil || v.Version != "v9" || v.CLIAPIVersion != 12 {
-		t.Fatalf("%+v, %v", v, err)
-	}
-	for name, path := range map[string]string{
-		"not there": filepath.Join(t.TempDir(), "none"), "fails": script("exit 3"), "garbage": script("echo hello"),
-		"empty": script("true"), "nothing of the client": script("echo '{}'"),
+	good := `{"clientVersion":{"version":"v9","cliAPIVersion":12},"serverVersion":null}`
+	for name, row := range map[string]struct {
+		answers
+		problem string
+	}{
+		"tells": {said(good, 0), ""}, "fails": {said(good, 3), "exit status 3: no"},
+		"garbage": {said("hello", 0), "not JSON"}, "empty": {said("", 0), "not JSON"},
+		"nothing of the client": {said("{}", 0), "no clientVersion"},
+		"nobody can be asked":   {answers{}, "nothing runs there"},
 	} {
-		if v, err := askVersion(t.Context(), path); err == nil {
-			t.Errorf("%s: %+v", name, v)
+		r := New(Config{Runner: row.answers})
+		s := seen{Pods: []corev1.Pod{podOn("n1", corev1.ConditionTrue), podOn("n2", corev1.ConditionTrue)}}
+		for _, name := range []string{"n0", "n1", "n2"} {
+			s.Nodes = append(s.Nodes, node(name, v1beta2.ConditionTrue))
+		}
+		r.gatherVersions(t.Context(), object(), &s)
+		if row.problem == "" && (s.Versions == nil || s.Versions.CLIAPIVersion != 12 || s.VersionsProblem != "") ||
+			row.problem != "" && (s.Versions != nil || !strings.Contains(s.VersionsProblem, row.problem)) {
+			t.Errorf("%s: %+v, %q", name, s.Versions, s.VersionsProblem)
 		}
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
 	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/naming"
@@ -29,12 +34,10 @@ const versionTimeout = 10 * time.Second
 
 // Config is what the reconciler is told.
 type Config struct {
-	Namespace string
-	// NodeName is the node this manager runs on, whose copy of a binary is asked for its version.
-	NodeName       string
-	ServiceAccount string
-	// Resolve turns a path as the Pod sees it into the one to open (hostpath.Resolve).
-	Resolve func(path string) string
+	// NodeName is the node this manager runs on.
+	Namespace, NodeName, ServiceAccount string
+	// Runner runs binaries on the nodes that have them, to ask for their versions.
+	Runner engineclient.Runner
 }
 
 // Reconciler looks after EngineImage objects.
@@ -207,7 +210,7 @@ func (r *Reconciler) gatherLists(ctx context.Context, ei *v1beta2.EngineImage, s
 	return nil
 }
 
-// gatherVersions asks the binary once it is installed on this node.
+// gatherVersions asks the binary once a node that has it can be asked.
 func (r *Reconciler) gatherVersions(ctx context.Context, ei *v1beta2.EngineImage, s *seen) {
 	r.mu.Lock()
 	s.Versions = r.versions[string(ei.UID)]
@@ -215,30 +218,43 @@ func (r *Reconciler) gatherVersions(ctx context.Context, ei *v1beta2.EngineImage
 	if s.Versions != nil {
 		return
 	}
-	if !deploymentMap(*s)[r.cfg.NodeName] {
-		s.VersionsProblem = "it is not yet on node " + r.cfg.NodeName
+	s.VersionsProblem = "it is not yet on any node"
+	deployed := deploymentMap(*s)
+	for _, node := range slices.Sorted(maps.Keys(deployed)) {
+		if !deployed[node] {
+			continue
+		}
+		v, err := askVersion(ctx, r.cfg.Runner, node, ei.Spec.Image)
+		if status.Code(err) == codes.Unavailable && ctx.Err() == nil {
+			s.VersionsProblem = err.Error()
+			continue // perhaps the next node can be asked
+		}
+		if err != nil {
+			s.VersionsProblem = err.Error()
+			return
+		}
+		s.Versions, s.VersionsProblem = v, ""
+		r.mu.Lock()
+		r.versions[string(ei.UID)] = v
+		r.mu.Unlock()
 		return
 	}
-	v, err := askVersion(ctx, r.cfg.Resolve(naming.InHostMount(naming.EngineBinaryOnHost(ei.Spec.Image))))
-	if err != nil {
-		s.VersionsProblem = err.Error()
-		return
-	}
-	s.Versions = v
-	r.mu.Lock()
-	r.versions[string(ei.UID)] = v
-	r.mu.Unlock()
 }
 
-// askVersion runs `binary version --client-only`.
-func askVersion(ctx context.Context, binary string) (*Versions, error) {
+// askVersion runs `version --client-only` of the image's binary on a node.
+func askVersion(ctx context.Context, on engineclient.Runner, node, image string) (*Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, "version", "--client-only").Output()
+	r, err := on.Run(ctx, node, &enginebinaryv1.RunRequest{Binary: naming.EngineBinaryInPod(image),
+		Verb: []string{"version", "--client-only"}})
 	if err != nil {
-		return nil, fmt.Errorf("%s version --client-only: %w", binary, err)
+		return nil, fmt.Errorf("ask engine image %s on node %s for its version: %w", image, node, err)
 	}
-	return parseVersions(out)
+	if r.GetStatus() != 0 {
+		return nil, fmt.Errorf("engine image %s on node %s does not tell its version: exit status %d: %s", image, node,
+			r.GetStatus(), r.GetMessage())
+	}
+	return parseVersions(r.GetOutput())
 }
 
 func parseVersions(out []byte) (*Versions, error) {

@@ -2,12 +2,10 @@ package manager
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,7 +13,6 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engineimage"
 	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/node"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/settingsync"
 )
@@ -60,14 +57,13 @@ func fixedSettings(cfg Config) map[string]string {
 	}
 }
 
-// bootstrap creates what every cluster needs and whoever comes first makes: settings, the default
-// engine image, this node's own object. The webhooks must be up.
-func bootstrap(ctx context.Context, c client.Client, cfg Config, agent node.AgentConfig) error {
+// bootstrap creates what every cluster needs and the first process makes: settings and the default
+// engine image. The webhooks must be up.
+func bootstrap(ctx context.Context, c client.Client, cfg Config) error {
 	steps := []struct {
 		what string
 		do   func(context.Context) error
 	}{
-		{"mark the manager Pod", func(ctx context.Context) error { return markPod(ctx, c, cfg) }},
 		{"create settings", func(ctx context.Context) error {
 			return settingsync.EnsureExist(ctx, c, cfg.Namespace, cfg.PodName, fixedSettings(cfg))
 		}},
@@ -79,7 +75,6 @@ func bootstrap(ctx context.Context, c client.Client, cfg Config, agent node.Agen
 				Namespace: cfg.Namespace, Name: naming.BackupTarget, Finalizers: []string{v1beta2.Finalizer},
 			}})
 		}},
-		{"join the node", func(ctx context.Context) error { return node.Join(ctx, c, agent) }},
 	}
 	for _, s := range steps {
 		if err := persist(ctx, s.what, s.do); err != nil {
@@ -96,24 +91,4 @@ func createIfMissing(ctx context.Context, c client.Client, o client.Object) erro
 		err = client.IgnoreAlreadyExists(c.Create(ctx, o))
 	}
 	return err
-}
-
-// markPod gives this Pod the label by which the Service of the webhooks finds it, now that it
-// serves, and the one by which the other managers do.
-func markPod(ctx context.Context, c client.Client, cfg Config) error {
-	pod := &corev1.Pod{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: cfg.PodName}, pod); err != nil {
-		return fmt.Errorf("read own Pod %s: %w", cfg.PodName, err)
-	}
-	if pod.Labels[naming.LabelAdmissionWebhook] == naming.ServiceAdmissionWebhook &&
-		pod.Labels[naming.LabelComponent] == naming.ComponentManager {
-		return nil
-	}
-	before := pod.DeepCopy()
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	pod.Labels[naming.LabelAdmissionWebhook] = naming.ServiceAdmissionWebhook
-	pod.Labels[naming.LabelComponent] = naming.ComponentManager
-	return c.Patch(ctx, pod, client.MergeFrom(before))
 }

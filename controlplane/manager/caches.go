@@ -53,10 +53,22 @@ func leaderCache(cfg Config) cache.Options {
 	}
 }
 
-// nodeCache holds the objects of one node, the settings, and of the Pods of all managers and
-// instance managers what the witness relay asks. With it the memory of a follower grows with the
-// number of nodes by some hundred bytes each, and not with that of volumes.
-func nodeCache(cfg Config) cache.Options {
+// controlCache holds the settings, and the Pods of the controllers.
+func controlCache(namespace string) cache.Options {
+	return cache.Options{
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Namespaces: map[string]cache.Config{
+				namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{naming.LabelApp: naming.AppController})},
+			}},
+		},
+	}
+}
+
+// nodeCache holds the objects of one node, the settings, and of the Pods of all agents and instance
+// managers what the witness relay asks. With it the memory of an agent grows with the number of
+// nodes by some hundred bytes each, and not with that of volumes.
+func nodeCache(cfg Common) cache.Options {
 	here := func(label labels.Selector, field fields.Selector) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
 			cfg.Namespace: {LabelSelector: label, FieldSelector: field},
@@ -78,7 +90,7 @@ func nodeCache(cfg Config) cache.Options {
 	}
 }
 
-// witnessPods selects the Pods of managers and instance managers.
+// witnessPods selects the Pods of agents and instance managers.
 var witnessPods = func() labels.Selector {
 	r, err := labels.NewRequirement(naming.LabelComponent, selection.In,
 		[]string{naming.ComponentManager, naming.ComponentInstanceManager})

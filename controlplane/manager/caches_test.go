@@ -15,7 +15,7 @@ import (
 func TestNodeCacheHoldsItsObjects(t *testing.T) {
 	for _, node := range []string{"n1", strings.Repeat("n", 70)} {
 		held := 0
-		for object, by := range nodeCache(Config{Namespace: "ns", NodeName: node}).ByObject {
+		for object, by := range nodeCache(Common{Namespace: "ns", NodeName: node}).ByObject {
 			var mine, other map[string]string
 			switch object.(type) {
 			case *v1beta2.Replica:

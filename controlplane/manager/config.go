@@ -1,53 +1,57 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"path"
+	"slices"
 	"time"
 
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/patience"
 )
 
-// Config is everything the process is told from outside.
+// Common is what every process of the control plane is told from outside.
+type Common struct {
+	// Listen is the address of metrics, and of REST where that is served; HealthListen that of health
+	// checks. Both default to the Pod's address: no process listens on a wildcard.
+	Listen, HealthListen string
+	// MutualTLS: the process looks for the certificate of managers and instance managers by itself,
+	// and the leader makes it where there is none. One that was made is renewed in any case.
+	MutualTLS bool
+	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
+	PodName, Namespace, PodIP, NodeName string
+	// LogLevel, if not nil, is made to follow setting log-level.
+	LogLevel *slog.LevelVar
+	// Version is the version of this program, for setting current-longhorn-version.
+	Version string
+}
+
+// Config is what a process of the controllers is told besides.
 type Config struct {
+	Common
 	// EngineImage, InstanceManagerImage and ManagerImage are the default images, e.g.
 	// "ankole/engine:dev".
 	EngineImage, InstanceManagerImage, ManagerImage string
-	// ServiceAccount runs the Pods the manager creates.
+	// ServiceAccount runs the Pods the controllers create.
 	ServiceAccount string
 	// WebhookURL is the base the API server reaches the webhooks at, e.g. "https://127.0.1.1:9502";
 	// empty: through the Service.
 	WebhookURL string
-	// Listen is the address of REST and metrics, WebhookListen that of the webhooks, HealthListen that
-	// of health checks. All default to the Pod's address: a manager never listens on a wildcard.
-	Listen, WebhookListen, HealthListen string
+	// WebhookListen is the address of the webhooks; default as the others.
+	WebhookListen string
 	// ListenAlso is a further address of REST; empty: none. In a container it is one of the loopback
 	// interface, which is where `kubectl port-forward` connects to.
 	ListenAlso string
-
 	// PlaintextREST has REST answer requests without TLS from anywhere.
 	PlaintextREST bool
-
-	// MutualTLS has the leader make the certificate of managers and instance managers where there is
-	// none. One that was made is renewed in any case.
-	MutualTLS bool
-
 	// Origins are where images and disks may be. No image place: those of the default images.
 	Origins admission.Origins
-
-	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
-	PodName, Namespace, PodIP, NodeName string
-
-	// LogLevel, if not nil, is made to follow setting log-level.
-	LogLevel *slog.LevelVar
-
-	// Version is the version of this program, for setting current-longhorn-version.
-	Version string
 }
 
 const (
@@ -56,38 +60,22 @@ const (
 	defaultHealthPort  = "9504"
 )
 
-// Complete fills in what follows from the rest and refuses what cannot work.
-func (c Config) Complete() (Config, error) {
-	var errs []error
-	need := func(value, flag string) {
-		if value == "" {
-			errs = append(errs, fmt.Errorf("%s is not set", flag))
+// needs collects what is not set.
+func needs(values map[string]string) (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if values[name] == "" {
+			errs = append(errs, fmt.Errorf("%s is not set", name))
 		}
 	}
-	need(c.EngineImage, "--engine-image")
-	need(c.InstanceManagerImage, "--instance-manager-image")
-	need(c.ManagerImage, "--manager-image")
-	need(c.PodName, "environment variable POD_NAME")
-	need(c.Namespace, "environment variable POD_NAMESPACE")
-	need(c.NodeName, "environment variable NODE_NAME")
-	if net.ParseIP(c.PodIP) == nil {
-		errs = append(errs, fmt.Errorf("environment variable POD_IP is %q, which is not an IP address", c.PodIP))
-	}
-	if c.Listen == "" {
-		c.Listen = net.JoinHostPort(c.PodIP, defaultRESTPort)
-	}
-	if c.WebhookListen == "" {
-		c.WebhookListen = net.JoinHostPort(c.PodIP, defaultWebhookPort)
-	}
-	if c.HealthListen == "" {
-		c.HealthListen = net.JoinHostPort(c.PodIP, defaultHealthPort)
-	}
-	for flag, address := range map[string]string{
-		"--listen": c.Listen, "--webhook-listen": c.WebhookListen, "--listen-also": c.ListenAlso,
-		"--health-listen": c.HealthListen,
-	} {
+	return errs
+}
+
+// addresses finds those, by flag, at which nobody may listen; an empty one is none.
+func addresses(all map[string]string) (errs []error) {
+	for _, flag := range slices.Sorted(maps.Keys(all)) {
+		address := all[flag]
 		if address == "" {
-			continue // only a further address may be missing
+			continue
 		}
 		if host, _, err := net.SplitHostPort(address); err != nil {
 			errs = append(errs, fmt.Errorf("%s %q is not host:port", flag, address))
@@ -95,6 +83,31 @@ func (c Config) Complete() (Config, error) {
 			errs = append(errs, fmt.Errorf("%s %q is a wildcard; give the Pod's own address", flag, address))
 		}
 	}
+	return errs
+}
+
+// Complete fills in what follows from the rest and refuses what cannot work.
+func (c Common) Complete() (Common, error) {
+	errs := needs(map[string]string{"environment variable POD_NAME": c.PodName,
+		"environment variable POD_NAMESPACE": c.Namespace, "environment variable NODE_NAME": c.NodeName})
+	if net.ParseIP(c.PodIP) == nil {
+		errs = append(errs, fmt.Errorf("environment variable POD_IP is %q, which is not an IP address", c.PodIP))
+	}
+	c.Listen = cmp.Or(c.Listen, net.JoinHostPort(c.PodIP, defaultRESTPort))
+	c.HealthListen = cmp.Or(c.HealthListen, net.JoinHostPort(c.PodIP, defaultHealthPort))
+	errs = append(errs, addresses(map[string]string{"--listen": c.Listen, "--health-listen": c.HealthListen})...)
+	return c, errors.Join(errs...)
+}
+
+// Complete fills in what follows from the rest and refuses what cannot work.
+func (c Config) Complete() (Config, error) {
+	common, err := c.Common.Complete()
+	c.Common = common
+	errs := append([]error{err}, needs(map[string]string{"--engine-image": c.EngineImage,
+		"--instance-manager-image": c.InstanceManagerImage, "--manager-image": c.ManagerImage})...)
+	c.WebhookListen = cmp.Or(c.WebhookListen, net.JoinHostPort(c.PodIP, defaultWebhookPort))
+	listens := map[string]string{"--webhook-listen": c.WebhookListen, "--listen-also": c.ListenAlso}
+	errs = append(errs, addresses(listens)...)
 	if len(c.Origins.Images) == 0 {
 		c.Origins.Images = admission.OriginsOf(c.EngineImage, c.InstanceManagerImage)
 	}

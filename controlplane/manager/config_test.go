@@ -9,7 +9,7 @@ import (
 func TestConfig(t *testing.T) {
 	good := Config{
 		EngineImage: "e", InstanceManagerImage: "i", ManagerImage: "m",
-		PodName: "p", Namespace: "ns", PodIP: "127.0.1.1", NodeName: "n",
+		Common: Common{PodName: "p", Namespace: "ns", PodIP: "127.0.1.1", NodeName: "n"},
 	}
 	c, err := good.Complete()
 	if err != nil || c.Listen != "127.0.1.1:9500" || c.WebhookListen != "127.0.1.1:9502" ||

@@ -10,13 +10,13 @@ import (
 	"ankole.storage/listener"
 )
 
-// holdAgain is when a manager that could not listen for its node's instance managers tries again:
-// another manager of the node may be ending.
+// holdAgain is when an agent that could not listen for its node's instance managers tries again:
+// another agent of the node may be ending.
 const holdAgain = time.Second
 
 // holdDevices keeps what the instance managers of the node keep of block devices too, so that the
 // devices outlive the end of an instance manager. Without it everything else works as well.
-func (p *process) holdDevices(ctx context.Context) {
+func holdDevices(ctx context.Context) {
 	socket := hostpath.Resolve(keeper.SecondSocket)
 	told := false
 	for ctx.Err() == nil {

@@ -19,27 +19,26 @@ import (
 	"ankole.storage/metrics"
 )
 
-// newMetrics returns what serves /metrics, and the shares of other managers while this one leads.
-func (p *process) newMetrics() (*metrics.Board, *metrics.Exporter, error) {
+// newMetrics makes what serves /metrics.
+func (p *control) newMetrics() error {
 	api, err := kubernetes.NewForConfig(counted(p.api, "usage"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("client of the metrics API: %w", err)
+		return fmt.Errorf("client of the metrics API: %w", err)
 	}
-	board := &metrics.Board{Namespace: p.cfg.Namespace, Node: p.cfg.NodeName, Reader: p.leaderReader,
+	p.board = &metrics.Board{Namespace: p.cfg.Namespace, Node: p.cfg.NodeName, Reader: p.leaderReader,
 		States: p.stateOf}
-	exporter, err := metrics.New(metrics.Config{
-		NodeName: p.cfg.NodeName, PodName: p.cfg.PodName, Namespace: p.cfg.Namespace, Version: p.cfg.Version,
-		Board: board, Leader: p.leaderAddress, Client: p.managers, Dial: p.dial,
+	p.exporter = metrics.New(metrics.Config{
+		NodeName: p.cfg.NodeName, Namespace: p.cfg.Namespace, Version: p.cfg.Version, Board: p.board, Dial: p.dial,
 		Usage: func(ctx context.Context, path string) ([]byte, error) {
 			return api.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
 		},
-		UsageWanted: p.usageWanted, Attributes: p.attributes,
+		UsageWanted: p.usageWanted,
 	})
-	return board, exporter, err
+	return nil
 }
 
 // leaderReader is the cache of all objects, nil while this process does not lead.
-func (p *process) leaderReader() client.Reader {
+func (p *control) leaderReader() client.Reader {
 	if c := p.who.cached.Load(); c != nil {
 		return c
 	}
@@ -47,18 +46,18 @@ func (p *process) leaderReader() client.Reader {
 }
 
 // stateOf is the newest state that an engine has told the leader.
-func (p *process) stateOf(engine string) *engineclient.State {
+func (p *control) stateOf(engine string) *engineclient.State {
 	if streams := p.who.streams.Load(); streams != nil {
 		return streams.Latest(engine)
 	}
 	return nil
 }
 
-// errNoCache: the manager has just started.
-var errNoCache = errors.New("the cache of the node's objects is not filled yet")
+// errNoCache: the process has just started.
+var errNoCache = errors.New("the cache of settings is not filled yet")
 
-// leaderAddress is where the leading manager answers others, from the cache of the node's objects.
-func (p *process) leaderAddress(ctx context.Context) (string, error) {
+// leaderAddress is where the leader answers others, from the cache that every controller has.
+func (p *control) leaderAddress(ctx context.Context) (string, error) {
 	name := p.who.Leader()
 	if name == "" || name == p.cfg.PodName {
 		return "", errors.New("no manager leads yet")
@@ -78,25 +77,11 @@ func (p *process) leaderAddress(ctx context.Context) (string, error) {
 }
 
 // usageWanted says whether the metrics API may be asked.
-func (p *process) usageWanted(ctx context.Context) bool {
+func (p *control) usageWanted(ctx context.Context) bool {
 	cached := p.settings.Load()
 	if cached == nil {
 		return false
 	}
 	values, err := stored.Read(ctx, *cached, p.cfg.Namespace)
 	return err == nil && values.Bool(setting.KubernetesMetricsServerMetricsEnabled)
-}
-
-// attributes are what the devices below the node's disks count.
-func (p *process) attributes() []metrics.Attribute {
-	agent := p.nodeAgent.Load()
-	if agent == nil {
-		return nil
-	}
-	all := agent.Attributes()
-	out := make([]metrics.Attribute, len(all))
-	for i, a := range all {
-		out[i] = metrics.Attribute(a)
-	}
-	return out
 }

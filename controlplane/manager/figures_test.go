@@ -32,7 +32,7 @@ func TestLeaderIsFoundInTheCache(t *testing.T) {
 	var objects client.Reader = fake.NewClientBuilder().WithScheme(scheme).WithObjects(off,
 		pod("ready", "10.0.0.1", corev1.ConditionTrue), pod("ending", "10.0.0.2", corev1.ConditionFalse),
 		pod("early", "", corev1.ConditionTrue)).Build()
-	p := &process{cfg: Config{Namespace: "ns", PodName: "own"}, who: &Leadership{self: "own"}}
+	p := &control{cfg: Config{Common: Common{Namespace: "ns", PodName: "own"}}, who: &Leadership{self: "own"}}
 	for _, filled := range []bool{false, true} {
 		if filled {
 			p.settings.Store(&objects)
@@ -59,7 +59,7 @@ func TestLeaderIsFoundInTheCache(t *testing.T) {
 	if p.usageWanted(t.Context()) {
 		t.Error("nobody knows the setting")
 	}
-	if p.leaderReader() != nil || p.stateOf("demo-e-0") != nil || p.attributes() != nil {
+	if p.leaderReader() != nil || p.stateOf("demo-e-0") != nil {
 		t.Error("a manager that does not lead has objects")
 	}
 	p.who.cached.Store(&cached{Reader: objects})

@@ -24,7 +24,7 @@ const keysInterval = 12 * time.Hour
 const keysPause = time.Minute
 
 // webhookKeys returns the keys to serve webhooks with, renewed where they must be.
-func (p *process) webhookKeys(ctx context.Context) (keys serving.Keys, err error) {
+func (p *control) webhookKeys(ctx context.Context) (keys serving.Keys, err error) {
 	err = persist(ctx, "make keys for the webhooks", func(ctx context.Context) (err error) {
 		names := serving.Names(p.cfg.Namespace, p.cfg.WebhookURL)
 		keys, err = serving.EnsureKeys(ctx, p.live, p.cfg.Namespace, names, time.Now())
@@ -35,7 +35,7 @@ func (p *process) webhookKeys(ctx context.Context) (keys serving.Keys, err error
 
 // registerWebhooks tells the API server about them, and clients of REST by which authority they
 // know it.
-func (p *process) registerWebhooks(ctx context.Context, keys serving.Keys) error {
+func (p *control) registerWebhooks(ctx context.Context, keys serving.Keys) error {
 	err := persist(ctx, "publish the authority of REST", func(ctx context.Context) error {
 		return publishAuthority(ctx, p.live, p.cfg.Namespace, keys.AuthorityPEM)
 	})
@@ -62,20 +62,18 @@ func publishAuthority(ctx context.Context, c client.Client, namespace string, au
 	return c.Update(ctx, m)
 }
 
-// serveRegistered has the API server ask this manager too, where the webhooks are this system's
-// already: a manager that waits judges all the same, so that users can write.
-func (p *process) serveRegistered(ctx context.Context, keys serving.Keys) error {
+// serveRegistered has the API server ask this process too, where the webhooks are this system's
+// already: a controller that waits judges all the same, so that users can write.
+func (p *control) serveRegistered(ctx context.Context, keys serving.Keys) error {
 	return persist(ctx, "serve the webhooks that are registered", func(ctx context.Context) error {
 		ours, err := serving.Registered(ctx, p.live, keys.AuthorityPEM)
-		if err != nil || !ours {
-			return err
-		}
-		return markPod(ctx, p.live, p.cfg)
+		p.admits.Store(err == nil && ours)
+		return err
 	})
 }
 
 // keepKeys renews the keys of a manager that runs for years.
-func (p *process) keepKeys(ctx context.Context, hooks *serving.Server) error {
+func (p *control) keepKeys(ctx context.Context, hooks *serving.Server) error {
 	tick := time.NewTicker(keysInterval)
 	defer tick.Stop()
 	for {

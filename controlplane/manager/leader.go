@@ -50,7 +50,7 @@ func (l *Leadership) IsLeader() bool { return l.Leader() == l.self }
 // elect takes part in the election until ctx ends. While this Pod leads, lead runs; its context
 // ends when the lease is lost, and the lease is released only after lead has returned. A lead that
 // fails gives the lease up to somebody else.
-func elect(ctx context.Context, cfg Config, api *rest.Config, who *Leadership, lead func(context.Context) error) error {
+func elect(ctx context.Context, cfg Common, api *rest.Config, who *Leadership, lead func(context.Context) error) error {
 	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(counted(api, "election"), "leader-election"))
 	if err != nil {
 		return fmt.Errorf("client for leader election: %w", err)

@@ -23,7 +23,7 @@ func TestListenAlso(t *testing.T) {
 		{"taken", taken.Addr().String(), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &process{cfg: Config{Listen: "127.0.0.1:0", ListenAlso: tt.also}}
+			p := &control{cfg: Config{Common: Common{Listen: "127.0.0.1:0"}, ListenAlso: tt.also}}
 			listeners, err := p.listen(t.Context())
 			if err != nil || len(listeners) != tt.want {
 				t.Errorf("%d listeners, %v; want %d", len(listeners), err, tt.want)
@@ -33,7 +33,7 @@ func TestListenAlso(t *testing.T) {
 			}
 		})
 	}
-	p := &process{cfg: Config{Listen: taken.Addr().String()}}
+	p := &control{cfg: Config{Common: Common{Listen: taken.Addr().String()}}}
 	if _, err := p.listen(t.Context()); err == nil {
 		t.Error("an own address that is taken is no error")
 	}

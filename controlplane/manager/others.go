@@ -72,8 +72,9 @@ func (f foreigners) lost(pod *corev1.Pod, now time.Time) bool {
 	return firstseen.Left(now, end.Add(-grace), seen, grace+lostAfter) < 0
 }
 
-// awaitAlone returns when no manager of another system runs, or ctx ends.
-func (f foreigners) awaitAlone(ctx context.Context, c client.Client, cfg Config) error {
+// awaitAlone returns when no manager of another system runs, or ctx ends. waits, if it is not nil,
+// is called while one does.
+func (f foreigners) awaitAlone(ctx context.Context, c client.Client, cfg Common, waits func()) error {
 	var told types.UID
 	for {
 		var pods corev1.PodList
@@ -86,6 +87,9 @@ func (f foreigners) awaitAlone(ctx context.Context, c client.Client, cfg Config)
 		other := f.first(pods.Items, time.Now())
 		if other == nil {
 			return nil
+		}
+		if waits != nil {
+			waits()
 		}
 		if other.UID != told {
 			told = other.UID

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,15 +93,19 @@ func TestWaitsForTheEndOfAnotherManager(t *testing.T) {
 		elsewhere := managerPod(func(p *corev1.Pod) { p.Namespace = "other" })
 		pod := managerPod(func(*corev1.Pod) {})
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod, elsewhere).Build()
-		cfg := Config{Namespace: "ns", NodeName: "n1"}
+		cfg := Common{Namespace: "ns", NodeName: "n1"}
 		over := make(chan error, 1)
-		go func() { over <- newForeigners().awaitAlone(t.Context(), c, cfg) }()
+		var waits atomic.Bool
+		go func() { over <- newForeigners().awaitAlone(t.Context(), c, cfg, func() { waits.Store(true) }) }()
 		<-time.After(3*aloneRetry + time.Second)
 		synctest.Wait()
 		select {
 		case err := <-over:
 			t.Fatalf("goes on beside the Pod: %v", err)
 		default:
+		}
+		if !waits.Load() {
+			t.Error("nobody is told of the wait")
 		}
 		var events corev1.EventList
 		if err := c.List(t.Context(), &events, client.InNamespace("ns")); err != nil {
@@ -129,7 +134,7 @@ func TestEndOfTheWaitForAnotherManager(t *testing.T) {
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(managerPod(func(*corev1.Pod) {})).Build()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := newForeigners().awaitAlone(ctx, c, Config{Namespace: "ns"}); err == nil || ctx.Err() == nil {
+		if err := newForeigners().awaitAlone(ctx, c, Common{Namespace: "ns"}, nil); err == nil || ctx.Err() == nil {
 			t.Errorf("%v, %v", err, ctx.Err())
 		}
 	})

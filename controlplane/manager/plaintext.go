@@ -10,7 +10,7 @@ import (
 
 // plaintext says what new instance managers do while there is no certificate. They answer nobody,
 // unless managers run that look for none, which then have to be answered in plaintext.
-func (p *process) plaintext(ctx context.Context) (instancemanager.Plaintext, error) {
+func (p *control) plaintext(ctx context.Context) (instancemanager.Plaintext, error) {
 	// What this process holds says nothing: its Secret may have been deleted since.
 	_, cert, _, err := peerkeys.Read(p.live, p.cfg.Namespace)(ctx)
 	switch {

@@ -30,8 +30,9 @@ func TestReadyWhileRESTAndWebhooksListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).Build()
-	p := &process{cfg: Config{Namespace: "ns"}, live: c, who: &Leadership{}, api: &rest.Config{Host: "127.0.0.1:1"}}
-	if p.board, p.exporter, err = p.newMetrics(); err != nil {
+	p := &control{base: base{live: c, api: &rest.Config{Host: "127.0.0.1:1"}},
+		cfg: Config{Common: Common{Namespace: "ns"}}, who: &Leadership{}}
+	if err := p.newMetrics(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.exporter.Close)
@@ -66,6 +67,10 @@ func TestReadyWhileRESTAndWebhooksListen(t *testing.T) {
 	if err := hooks.Listen("127.0.0.1:0", keys); err != nil {
 		t.Fatal(err)
 	}
+	if code := ready(); code != http.StatusServiceUnavailable {
+		t.Errorf("before they are registered: %d, want 503", code)
+	}
+	p.admits.Store(true)
 	if code := ready(); code != http.StatusOK {
 		t.Errorf("while both listen: %d, want 200", code)
 	}

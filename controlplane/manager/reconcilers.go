@@ -11,7 +11,6 @@ import (
 	"ankole.storage/controlplane/attachment"
 	"ankole.storage/controlplane/claim"
 	"ankole.storage/controlplane/engine"
-	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/engineimage"
 	"ankole.storage/controlplane/instancemanager"
@@ -27,7 +26,6 @@ import (
 	"ankole.storage/controlplane/volume"
 	"ankole.storage/controlplane/volumekey"
 	"ankole.storage/controlplane/workload"
-	"ankole.storage/hostpath"
 )
 
 // Reconciler looks after one kind. Every package of a kind has
@@ -44,15 +42,14 @@ type Reconciler interface {
 
 // reconcilers lists everybody's reconcilers, in the order they are set up. A new kind is added here
 // and nowhere else.
-func (p *process) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconciler, error) {
+func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconciler, error) {
 	cfg := p.cfg
 	processes := instancemanager.NewCallers(p.connect)
 	if err := mgr.Add(processes); err != nil {
 		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
 	}
 	proxies := engineclient.NewProxies(p.dial)
-	binary := engineclient.NewBinary(&enginebinary.Remote{Client: p.managers,
-		Address: managerOn(mgr.GetClient(), cfg.Namespace)}, proxies, cfg.EngineImage)
+	binary := engineclient.NewBinary(proxies, proxies, cfg.EngineImage)
 	engines := engineclient.NewRouter(proxies, binary)
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
@@ -85,7 +82,7 @@ func (p *process) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 		}),
 		node.New(cfg.Namespace),
 		engineimage.New(engineimage.Config{
-			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Resolve: hostpath.Resolve,
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Runner: proxies,
 		}),
 		instancemanager.New(instancemanager.Config{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,

@@ -13,7 +13,7 @@ import (
 
 // keepRegistered has the webhooks registered again when somebody has deleted or changed their
 // configurations, until ctx ends. Only the leader does: of managers of two versions one decides.
-func (p *process) keepRegistered(ctx context.Context, informers cache.Informers) error {
+func (p *control) keepRegistered(ctx context.Context, informers cache.Informers) error {
 	return onRegistration(ctx, informers, func(ctx context.Context) error {
 		// Read anew: another manager may have renewed the authority, and registered it.
 		keys, err := p.webhookKeys(ctx)

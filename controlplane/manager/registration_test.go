@@ -40,7 +40,7 @@ func TestWebhooksAreRegisteredAgain(t *testing.T) {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	validators, mutators := follow(validating), follow(mutating)
 	c := fake.NewClientBuilder().WithScheme(scheme).Build()
-	p := &process{cfg: Config{Namespace: "ns"}, live: c}
+	p := &control{base: base{live: c}, cfg: Config{Common: Common{Namespace: "ns"}}}
 	synctest.Test(t, func(t *testing.T) {
 		keys, err := serving.EnsureKeys(t.Context(), c, "ns", serving.Names("ns", ""), time.Now())
 		if err != nil {

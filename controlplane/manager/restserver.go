@@ -12,9 +12,6 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
-	"ankole.storage/controlplane/enginebinary"
-	"ankole.storage/hostpath"
-	"ankole.storage/metrics"
 	"ankole.storage/rest"
 	"ankole.storage/rest/access"
 )
@@ -22,7 +19,7 @@ import (
 // newREST returns the server of /v1, metrics and health. Requests go to the leader, whose cache
 // answers them; while nobody leads they are answered here from live reads. relay proves to other
 // managers that this is one; hooks is the other server of this process, whose certificate it shows.
-func (p *process) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest.Server, error) {
+func (p *control) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest.Server, error) {
 	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
 	// REST judges by itself what it writes, as the webhooks do.
 	judged := admission.Judged(p.live, p.live, settingsReader{p}, p.cfg.Namespace, p.cfg.Origins)
@@ -30,7 +27,7 @@ func (p *process) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest
 		Client: judged, Live: p.live, Reader: reader{p},
 		Namespace:   p.cfg.Namespace,
 		EngineImage: p.cfg.EngineImage,
-		Ready:       hooks.Ready,
+		Ready:       func() error { return p.ready(hooks) },
 		TLS:         &tls.Config{GetCertificate: hooks.Certificate, MinVersion: tls.VersionTLS12},
 		Plaintext:   p.cfg.PlaintextREST,
 		Metrics:     p.exporter,
@@ -45,22 +42,20 @@ func (p *process) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest
 }
 
 // serveREST serves it on every node.
-func (p *process) serveREST(ctx context.Context, s *rest.Server, listeners []net.Listener) error {
+func (p *control) serveREST(ctx context.Context, s *rest.Server, listeners []net.Listener) error {
 	defer p.exporter.Close()
 	return s.Serve(ctx, listeners...)
 }
 
-// forManagers is what managers answer each other and nobody else.
-func (p *process) forManagers(s *rest.Server) http.Handler {
+// forControllers is what controllers answer each other and nobody else.
+func forControllers(s *rest.Server) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(enginebinary.Path, enginebinary.Handler(enginebinary.NewLocal(hostpath.Resolve)))
 	mux.Handle(rest.ForwardPath+"/", s.Forwarded())
-	mux.Handle(metrics.Path, p.board)
 	return mux
 }
 
 // leaderFor names the manager that should serve a request; nil for this one.
-func (p *process) leaderFor(r *http.Request) *rest.Target {
+func (p *control) leaderFor(r *http.Request) *rest.Target {
 	host, err := p.leaderAddress(r.Context())
 	if err != nil {
 		return nil // the leader has just died: live reads serve as well until there is a new one
@@ -70,7 +65,7 @@ func (p *process) leaderFor(r *http.Request) *rest.Target {
 
 // snapshots has engines work on snapshots, while this process leads: only the leader knows the way
 // to every engine.
-func (p *process) snapshots() rest.Snapshots {
+func (p *control) snapshots() rest.Snapshots {
 	calls := p.who.calls.Load()
 	if p.who.cached.Load() == nil || calls == nil {
 		return nil
@@ -79,7 +74,7 @@ func (p *process) snapshots() rest.Snapshots {
 }
 
 // informers tell the streams of REST about changes, on the leader.
-func (p *process) informers() cache.Informers {
+func (p *control) informers() cache.Informers {
 	if c := p.who.cached.Load(); c != nil {
 		return c.informers
 	}
@@ -87,8 +82,8 @@ func (p *process) informers() cache.Informers {
 }
 
 // reader reads from the leader's cache while this process leads, else live; settings from the cache
-// that every manager has.
-type reader struct{ p *process }
+// that every controller has.
+type reader struct{ p *control }
 
 func (r reader) now(o any) client.Reader {
 	if c := r.p.who.cached.Load(); c != nil {
@@ -111,8 +106,8 @@ func (r reader) List(ctx context.Context, list client.ObjectList, opts ...client
 	return r.now(list).List(ctx, list, opts...)
 }
 
-// settingsReader reads settings from the cache of the node's objects, or live until that is filled.
-type settingsReader struct{ p *process }
+// settingsReader reads settings from the cache of them, or live until that is filled.
+type settingsReader struct{ p *control }
 
 func (r settingsReader) now() client.Reader {
 	if c := r.p.settings.Load(); c != nil {

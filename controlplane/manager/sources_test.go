@@ -39,7 +39,7 @@ func TestEventSources(t *testing.T) {
 	}
 	s := &sources{client: fake.NewClientBuilder().WithScheme(scheme).Build(), asked: map[string]bool{},
 		of: map[string]string{}}
-	p := &process{cfg: Config{Namespace: "ns", NodeName: "n1"}, who: &Leadership{}}
+	p := &control{cfg: Config{Common: Common{Namespace: "ns", NodeName: "n1"}}, who: &Leadership{}}
 	parts, err := p.reconcilers(s, &volumekey.Keys{})
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func ledBy(ctx context.Context, c client.Reader, namespace string) (s *v1beta2.S
 
 // refuseOlder ends a manager that is older than one that has led the cluster, before it has written
 // anything but the event that says so.
-func refuseOlder(ctx context.Context, c client.Client, cfg Config) error {
+func refuseOlder(ctx context.Context, c client.Client, cfg Common) error {
 	s, err := ledBy(ctx, c, cfg.Namespace)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func refusedUnless(ctx context.Context, err error) error {
 
 // noteUpgrade tells of the first time that a version leads: whether every engine image in use can
 // still be worked with. The setting is brought up to date afterwards, by its controller.
-func noteUpgrade(ctx context.Context, c client.Client, cfg Config) error {
+func noteUpgrade(ctx context.Context, c client.Client, cfg Common) error {
 	s, err := ledBy(ctx, c, cfg.Namespace)
 	if err != nil || s == nil || !setting.Later(cfg.Version, s.Value) {
 		return err

@@ -50,7 +50,7 @@ func TestVersionsFollowEachOther(t *testing.T) {
 					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "current-longhorn-version", UID: "u"}})
 			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-			cfg := Config{Namespace: "ns", NodeName: "n1", Version: tt.mine}
+			cfg := Common{Namespace: "ns", NodeName: "n1", Version: tt.mine}
 			// Asked before the upgrade, the verdict is the same, and nothing is told.
 			err = checkUpgrade(t.Context(), c, "ns", tt.mine)
 			if errors.Is(err, ErrUpgradeRefused) != tt.refused || err != nil && !strings.Contains(err.Error(), tt.says) {
@@ -100,7 +100,7 @@ func TestVersionIsReadUntilItIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := lost{fake.NewClientBuilder().WithScheme(scheme).Build()}
-	if err := refuseOlder(ctx, c, Config{Namespace: "ns"}); err == nil {
+	if err := refuseOlder(ctx, c, Common{Namespace: "ns"}); err == nil {
 		t.Error("it begins")
 	}
 	if err := checkUpgrade(ctx, c, "ns", "v1.0.0"); err == nil || errors.Is(err, ErrUpgradeRefused) {
@@ -120,7 +120,7 @@ func TestUpgradeThatCannotBeTold(t *testing.T) {
 			...client.CreateOption) error {
 			return errors.New("exceeded quota: count/events")
 		}}).Build()
-	if err := noteUpgrade(t.Context(), c, Config{Namespace: "ns", Version: "v1.1.0"}); err != nil {
+	if err := noteUpgrade(t.Context(), c, Common{Namespace: "ns", Version: "v1.1.0"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -81,7 +81,8 @@ const (
 	ConfigMapStorageClass    = "longhorn-storageclass"
 	DefaultSettingKey        = "default-setting.yaml"
 
-	DaemonSetManager = "longhorn-manager"
+	DaemonSetManager     = "longhorn-manager"
+	DeploymentController = "longhorn-controller"
 	// ProgramManager is the program of the DaemonSet's Pods.
 	ProgramManager           = "manager"
 	DaemonSetCSIPlugin       = "longhorn-csi-plugin"
@@ -94,6 +95,7 @@ const (
 
 	ServiceAccount        = "longhorn-service-account"
 	ServiceAccountJobs    = "longhorn-recurring-job"
+	ServiceAccountControl = "longhorn-controller"
 	PriorityClass         = "longhorn-critical"
 	StorageClass          = "longhorn"
 	StaticStorageClass    = "longhorn-static"

@@ -19,9 +19,11 @@ const (
 	LabelBackedUpImage = "backing-image"
 	// LabelCRD marks our CustomResourceDefinitions; its value is empty.
 	LabelCRD = "longhorn-manager"
-	// LabelApp selects the manager Pods, with value AppManager.
-	LabelApp   = "app"
-	AppManager = "longhorn-manager"
+	// LabelApp selects the agents' Pods with value AppManager, those of the controllers with
+	// AppController.
+	LabelApp      = "app"
+	AppManager    = "longhorn-manager"
+	AppController = "longhorn-controller"
 )
 
 // Labels with prefix longhorn.io.
@@ -64,7 +66,9 @@ const (
 const (
 	ManagedByManager = "longhorn-manager"
 
-	// ComponentManager is put on its Pod by a manager that has started; ours, not the reference's.
+	// ComponentManager is that of the agents' Pods, ComponentController of the controllers'; ours, not
+	// the reference's.
+	ComponentController             = "controller"
 	ComponentManager                = "manager"
 	ComponentInstanceManager        = "instance-manager"
 	ComponentEngineImage            = "engine-image"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,8 +33,6 @@ type Agent struct {
 	cfg    AgentConfig
 	client client.Client
 	health *healthWatch
-	// attributes are what the devices below the disks count, as told last.
-	attributes atomic.Pointer[[]Attribute]
 	// unprepared is, by the path of a disk, why its last preparation failed.
 	unprepared sync.Map
 }
@@ -121,7 +118,6 @@ func (a *Agent) prepare(_ context.Context, path, diskName string) error {
 func (a *Agent) healthOf(n *v1beta2.Node, wanted bool) map[string]Health {
 	if !wanted {
 		a.health.Forget()
-		a.attributes.Store(nil)
 		return nil
 	}
 	out := map[string]Health{}
@@ -130,10 +126,16 @@ func (a *Agent) healthOf(n *v1beta2.Node, wanted bool) map[string]Health {
 			out[name] = a.health.Of(n.Name, path, d.HealthDataLastCollectedAt.Time)
 		}
 	}
-	all := attributesOf(out)
-	a.attributes.Store(&all)
 	return out
 }
+
+// joinSettings are those that rulesFrom reads.
+var joinSettings = []string{setting.CreateDefaultDiskLabeledNodes, setting.DefaultDataPath,
+	setting.StorageReservedPercentageForDefaultDisk}
+
+// ErrNoSettings: the controllers have not made the settings yet. A node that joins by their
+// defaults may get a disk that its administrator does not want.
+var ErrNoSettings = errors.New("no controller has made the setting yet")
 
 func rulesFrom(v setting.Values) joinRules {
 	return joinRules{
@@ -156,6 +158,11 @@ func Join(ctx context.Context, c client.Client, cfg AgentConfig) error {
 	values, err := stored.Read(ctx, c, cfg.Namespace)
 	if err != nil {
 		return err
+	}
+	for _, name := range joinSettings {
+		if _, there := values[name]; !there {
+			return fmt.Errorf("%w: %s", ErrNoSettings, name)
+		}
 	}
 	j, err := joinFor(kube, rulesFrom(values), cfg.Host.Look)
 	if err != nil {

@@ -382,6 +382,15 @@ func TestANodeJoinsEvenIfWhatItAsksForIsRefused(t *testing.T) {
 	cfg := AgentConfig{Namespace: "ns", NodeName: "n", Host: Host{Resolve: func(p string) string {
 		return filepath.Join(root, p)
 	}}}
+	if err := Join(t.Context(), c, cfg); !errors.Is(err, ErrNoSettings) {
+		t.Errorf("without settings: %v", err)
+	}
+	for _, name := range joinSettings {
+		s := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Value: "/data"}
+		if err := c.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range 2 { // the second time finds it
 		if err := Join(t.Context(), c, cfg); err != nil {
 			t.Fatal(err)

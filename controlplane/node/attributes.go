@@ -3,60 +3,18 @@ package node
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
+
+	"ankole.storage/api/longhorn/v1beta2"
 )
 
 // maxAttributes bounds what is kept of one device; those of today have some thirty.
 const maxAttributes = 256
 
-// Attribute is something that a device counts: hours, temperature, errors.
-type Attribute struct {
-	// Disk is its name on the node. Empty in the answer of a device.
-	Disk string
-	// Name is what smartctl calls it. ID is the number of an ATA attribute, else 0.
-	Name string
-	ID   int
-	// Raw is the value as the device counts; the unit depends on device and attribute.
-	Raw float64
-}
-
-// Attributes are what the devices below the node's disks count, for metrics; none while the setting
-// is off or before they have answered this process. Of several devices below a disk it is the
-// largest value.
-func (a *Agent) Attributes() []Attribute {
-	if all := a.attributes.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
-
-// attributesOf are those of all disks, in order.
-func attributesOf(disks map[string]Health) []Attribute {
-	type key struct {
-		name string
-		id   int
-	}
-	var out []Attribute
-	for _, disk := range slices.Sorted(maps.Keys(disks)) {
-		at := map[key]int{}
-		for _, a := range disks[disk].Attributes {
-			k := key{a.Name, a.ID}
-			i, ok := at[k]
-			if !ok {
-				a.Disk = disk
-				at[k] = len(out)
-				out = append(out, a)
-				continue
-			}
-			out[i].Raw = max(out[i].Raw, a.Raw)
-		}
-	}
-	return out
-}
-
 // smartAttributes reads the attributes in what smartctl prints: the table of an ATA device, or the
 // numbers of an NVMe device's log.
-func smartAttributes(text []byte) []Attribute {
+func smartAttributes(text []byte) []v1beta2.HealthAttribute {
 	var r struct {
 		ATA struct {
 			Table []struct {
@@ -72,14 +30,22 @@ func smartAttributes(text []byte) []Attribute {
 	if len(text) > maxHealthText || json.Unmarshal(text, &r) != nil {
 		return nil
 	}
-	var out []Attribute
+	var out []v1beta2.HealthAttribute
 	for _, a := range r.ATA.Table {
-		out = append(out, Attribute{Name: a.Name, ID: a.ID, Raw: a.Raw.Value})
+		out = append(out, v1beta2.HealthAttribute{Name: a.Name, ID: a.ID, RawValue: whole(a.Raw.Value)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.NVMe)) {
 		if v, ok := r.NVMe[name].(float64); ok {
-			out = append(out, Attribute{Name: name, Raw: v})
+			out = append(out, v1beta2.HealthAttribute{Name: name, RawValue: whole(v)})
 		}
 	}
 	return out[:min(len(out), maxAttributes)]
+}
+
+// whole is a count of a device; those beyond 63 bits are the largest there is.
+func whole(v float64) int64 {
+	if v >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(v)
 }

@@ -2,17 +2,17 @@ package node
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
 )
 
 // TestSmartAttributes is the table from what smartctl prints to attributes.
 func TestSmartAttributes(t *testing.T) {
-	for text, want := range map[string][]Attribute{
+	for text, want := range map[string][]v1beta2.HealthAttribute{
 		``:                             nil,
 		`no JSON`:                      nil,
 		`{"smart_status":{}}`:          nil,
@@ -20,10 +20,12 @@ func TestSmartAttributes(t *testing.T) {
 		`{"ata_smart_attributes":[1]}`: nil,
 		`{"ata_smart_attributes":{"table":[{"id":9,"name":"Power_On_Hours","value":90,"raw":{"value":1234,"string":"1234"}},
 			{"id":194,"name":"Temperature_Celsius","raw":{"value":31}}]}}`: {
-			{Name: "Power_On_Hours", ID: 9, Raw: 1234}, {Name: "Temperature_Celsius", ID: 194, Raw: 31}},
+			{Name: "Power_On_Hours", ID: 9, RawValue: 1234}, {Name: "Temperature_Celsius", ID: 194, RawValue: 31}},
+		`{"nvme_smart_health_information_log":{"data_units_read":1e30,"unsafe_shutdowns":-1}}`: {
+			{Name: "data_units_read", RawValue: math.MaxInt64}, {Name: "unsafe_shutdowns", RawValue: -1}},
 		`{"nvme_smart_health_information_log":{"temperature":40,"percentage_used":3,
 			"temperature_sensors":[40,41],"x":"y"}}`: {
-			{Name: "percentage_used", Raw: 3}, {Name: "temperature", Raw: 40}},
+			{Name: "percentage_used", RawValue: 3}, {Name: "temperature", RawValue: 40}},
 	} {
 		if got := smartAttributes([]byte(text)); !slices.Equal(got, want) {
 			t.Errorf("%s: %+v", text, got)
@@ -36,30 +38,5 @@ func TestSmartAttributes(t *testing.T) {
 	}
 	if got := smartAttributes(fmt.Appendf(nil, many, args...)); len(got) != maxAttributes {
 		t.Errorf("%d attributes", len(got))
-	}
-}
-
-// TestAttributesOfTheAgent: by disk, the largest of several devices, and none once the setting is
-// off.
-func TestAttributesOfTheAgent(t *testing.T) {
-	a := NewAgent(AgentConfig{})
-	if got := a.Attributes(); got != nil {
-		t.Errorf("%v", got)
-	}
-	n := readyNode()
-	n.Spec.Disks = map[string]v1beta2.DiskSpec{"a": {Path: "/a"}, "b": {Path: "/b"}}
-	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"a": {}, "b": {}}
-	hours := func(h float64) Attribute { return Attribute{Name: "Power_On_Hours", ID: 9, Raw: h} }
-	a.health.answers = map[string]Health{
-		"/b": {time.Now(), HealthReport{Attributes: []Attribute{hours(5), hours(7), hours(6)}}},
-		"/a": {time.Now(), HealthReport{Attributes: []Attribute{hours(1)}}}}
-	a.healthOf(n, true)
-	want := []Attribute{{"a", "Power_On_Hours", 9, 1}, {"b", "Power_On_Hours", 9, 7}}
-	if got := a.Attributes(); !slices.Equal(got, want) {
-		t.Errorf("%v", got)
-	}
-	a.healthOf(n, false)
-	if got := a.Attributes(); got != nil {
-		t.Errorf("%v", got)
 	}
 }

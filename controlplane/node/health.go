@@ -39,16 +39,16 @@ var smartPrograms = []string{"/usr/sbin/smartctl", "/sbin/smartctl", "/usr/bin/s
 // host's smartctl says; on a host without that program, and of a device that has no such report,
 // the answer is UNKNOWN. A file system that is on no device of its own (memory, an overlay, a
 // network) has none.
-func (h Host) Health(ctx context.Context, path string) (HealthReport, error) {
+func (h Host) Health(ctx context.Context, path string) (map[string]v1beta2.DiskHealth, error) {
 	devices, err := h.devicesOf(path)
 	if err != nil {
-		return HealthReport{}, err
+		return nil, err
 	}
-	out := HealthReport{Devices: map[string]v1beta2.DiskHealth{}}
+	out := map[string]v1beta2.DiskHealth{}
 	for _, device := range devices {
 		text := h.smart(ctx, device)
-		out.Devices[device] = v1beta2.DiskHealth{Source: v1beta2.HealthSourceSMART, HealthStatus: smartVerdict(text)}
-		out.Attributes = append(out.Attributes, smartAttributes(text)...)
+		out[device] = v1beta2.DiskHealth{Source: v1beta2.HealthSourceSMART, HealthStatus: smartVerdict(text),
+			Attributes: smartAttributes(text)}
 	}
 	return out, nil
 }

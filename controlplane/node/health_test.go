@@ -93,8 +93,8 @@ func TestHostWithoutTheProgram(t *testing.T) {
 // TestHealthReachesTheDisk: what the devices say is in the disk's status while the setting is on.
 func TestHealthReachesTheDisk(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
-	health := map[string]Health{"a": {at, HealthReport{
-		Devices: map[string]v1beta2.DiskHealth{"sda": {HealthStatus: "WARNING", Source: "SMART"}}}}, "b": {}}
+	health := map[string]Health{"a": {at,
+		map[string]v1beta2.DiskHealth{"sda": {HealthStatus: "WARNING", Source: "SMART"}}}, "b": {}}
 	n := readyNode()
 	s := agentSeen{Facts: map[string]DiskFacts{"a": facts("ua", "1"), "b": facts("ub", "2")}, Health: health}
 	check := func(what string, want v1beta2.HealthStatus, dated bool) {
@@ -117,13 +117,13 @@ func TestHealthReachesTheDisk(t *testing.T) {
 func TestDevicesAreAskedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, fails, hang, clock := 0, true, make(chan struct{}), time.Unix(1e9, 0)
-		w := newHealthWatch(func(context.Context, string) (HealthReport, error) {
+		w := newHealthWatch(func(context.Context, string) (map[string]v1beta2.DiskHealth, error) {
 			asked++
 			if fails {
-				return HealthReport{}, errors.New("no")
+				return nil, errors.New("no")
 			}
 			<-hang
-			return HealthReport{Devices: map[string]v1beta2.DiskHealth{"sda": {HealthStatus: "PASSED"}}}, nil
+			return map[string]v1beta2.DiskHealth{"sda": {HealthStatus: "PASSED"}}, nil
 		}, func() time.Time { return clock })
 		if w.Of("n1", "/a", time.Time{}); asked != 0 {
 			t.Error("asks before it is started")

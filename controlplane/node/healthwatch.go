@@ -16,22 +16,15 @@ import (
 type Health struct {
 	// At is when they were asked; zero: never.
 	At time.Time
-	HealthReport
-}
-
-// HealthReport is one answer of the devices below a disk.
-type HealthReport struct {
 	// Devices is what each one says, by name.
 	Devices map[string]v1beta2.DiskHealth
-	// Attributes are what they count, of all of them.
-	Attributes []Attribute
 }
 
 // healthWatch asks devices about their health beside the agent's loop: one that does not answer
 // holds up nobody. The agent's manager runs it as a Runnable.
 type healthWatch struct {
 	// ask is Host.Health.
-	ask func(ctx context.Context, path string) (HealthReport, error)
+	ask func(ctx context.Context, path string) (map[string]v1beta2.DiskHealth, error)
 	now func() time.Time
 	// wakeups wake the agent when there is an answer.
 	wakeups chan event.GenericEvent
@@ -43,7 +36,7 @@ type healthWatch struct {
 	answers map[string]Health    // by path
 }
 
-func newHealthWatch(ask func(ctx context.Context, path string) (HealthReport, error),
+func newHealthWatch(ask func(ctx context.Context, path string) (map[string]v1beta2.DiskHealth, error),
 	now func() time.Time) *healthWatch {
 	return &healthWatch{ask: ask, now: now, wakeups: make(chan event.GenericEvent, 1),
 		asked: map[string]time.Time{}, answers: map[string]Health{}}
@@ -77,13 +70,13 @@ func (w *healthWatch) Of(node, path string, last time.Time) Health {
 	ctx := w.ctx
 	w.asked[path] = w.now()
 	w.work.Go(func() {
-		report, err := w.ask(ctx, path)
+		devices, err := w.ask(ctx, path)
 		if err != nil {
 			slog.Info("cannot ask the devices of a disk about their health", "path", path, "err", err)
 			return // asked again in healthEvery
 		}
 		w.mu.Lock()
-		w.answers[path] = Health{w.now(), report}
+		w.answers[path] = Health{w.now(), devices}
 		w.mu.Unlock()
 		select {
 		case w.wakeups <- event.GenericEvent{Object: &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}:

@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,7 +90,7 @@ func (c Config) volumes(ctx context.Context) ([]string, error) {
 	if len(left) == 0 {
 		return nil, nil
 	}
-	err := c.Client.Get(ctx, c.key(naming.DaemonSetManager), &appsv1.DaemonSet{})
+	err := c.Client.Get(ctx, c.key(naming.DeploymentController), &appsv1.Deployment{})
 	if apierrors.IsNotFound(err) {
 		return nil, refuse("there are no managers any more to remove %s; install them again first", some(left))
 	}
@@ -166,14 +168,23 @@ func (c Config) snapshotContents(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// managers ends them.
+// managers ends controllers and agents.
 func (c Config) managers(ctx context.Context) ([]string, error) {
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: naming.DaemonSetManager}}
-	if err := c.remove(ctx, d); err != nil {
+	for _, o := range []client.Object{
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: naming.DeploymentController}},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: naming.DaemonSetManager}},
+	} {
+		if err := c.remove(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	of, err := labels.NewRequirement(naming.LabelApp, selection.In, []string{naming.AppController, naming.AppManager})
+	if err != nil {
 		return nil, err
 	}
 	var pods corev1.PodList
-	err := c.Client.List(ctx, &pods, client.InNamespace(c.Namespace), client.MatchingLabels{"app": naming.AppManager})
+	err = c.Client.List(ctx, &pods, client.InNamespace(c.Namespace),
+		client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*of)})
 	var left []string
 	for _, p := range pods.Items {
 		left = append(left, p.Name)

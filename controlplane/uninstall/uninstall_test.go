@@ -39,8 +39,8 @@ func confirmed(value string) *v1beta2.Setting {
 		Value: value}
 }
 
-func managers() *appsv1.DaemonSet {
-	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.DaemonSetManager}}
+func managers() *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.DeploymentController}}
 }
 
 // ticket is an attachment of volume "one" by somebody.
@@ -99,7 +99,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// act does what managers, the controller of DaemonSets and the garbage collector do.
+// act does what managers, the controllers of Kubernetes and the garbage collector do.
 func (w *world) act(c client.Client) {
 	w.t.Helper()
 	ctx := context.Background()
@@ -108,7 +108,7 @@ func (w *world) act(c client.Client) {
 			w.t.Fatal(err)
 		}
 	}
-	alive := c.Get(ctx, client.ObjectKeyFromObject(managers()), &appsv1.DaemonSet{}) == nil
+	alive := c.Get(ctx, client.ObjectKeyFromObject(managers()), &appsv1.Deployment{}) == nil
 	var volumes v1beta2.VolumeList
 	must(c.List(ctx, &volumes))
 	for _, v := range volumes.Items {
@@ -131,7 +131,7 @@ func (w *world) act(c client.Client) {
 	for _, p := range pods.Items {
 		lost := len(p.OwnerReferences) > 0 &&
 			c.Get(ctx, client.ObjectKeyFromObject(&p), &v1beta2.InstanceManager{}) != nil
-		if lost || !alive && p.Labels["app"] == naming.AppManager {
+		if lost || !alive && p.Labels["app"] != "" {
 			must(c.Delete(ctx, &p))
 		}
 	}
@@ -156,6 +156,7 @@ func installed(t *testing.T) (ours, others []client.Object) {
 	}
 	ours = []client.Object{
 		content("snapcontent-1", naming.CSIDriver),
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: naming.DaemonSetManager}},
 		confirmed("true"), managers(), &v1beta2.Volume{ObjectMeta: named("one")}, &v1beta2.Replica{ObjectMeta: named("one")},
 		ticket(v1beta2.AttacherTypeSnapshot), &v1beta2.Node{ObjectMeta: named("node-1")},
 		&v1beta2.EngineImage{ObjectMeta: named("ei")}, &v1beta2.InstanceManager{ObjectMeta: named("im")},
@@ -164,6 +165,8 @@ func installed(t *testing.T) (ours, others []client.Object) {
 		&corev1.Pod{ObjectMeta: owned},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m",
 			Labels: map[string]string{"app": naming.AppManager}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c",
+			Labels: map[string]string{"app": naming.AppController}}},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: naming.WebhookValidatorConfiguration}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{
@@ -266,7 +269,8 @@ func TestEverythingIsRemoved(t *testing.T) {
 	}
 	w.check(ours, false)
 	w.check(others, true)
-	want := []string{"Volume", "PersistentVolume", "VolumeSnapshotContent", "DaemonSet", "ValidatingWebhookConfiguration",
+	want := []string{"Volume", "PersistentVolume", "VolumeSnapshotContent", "Deployment", "DaemonSet",
+		"ValidatingWebhookConfiguration",
 		"MutatingWebhookConfiguration"}
 	if len(w.log) < len(want) || !slices.Equal(w.log[:len(want)], want) ||
 		!slices.Equal(w.log[len(w.log)-3:], []string{"Secret", "Lease", "CustomResourceDefinition"}) {
@@ -279,7 +283,7 @@ func TestEverythingIsRemoved(t *testing.T) {
 
 // TestInterrupted: an uninstallation that ends at any step is completed by the next one.
 func TestInterrupted(t *testing.T) {
-	for _, kind := range []string{"Volume", "PersistentVolume", "VolumeSnapshotContent", "DaemonSet",
+	for _, kind := range []string{"Volume", "PersistentVolume", "VolumeSnapshotContent", "Deployment", "DaemonSet",
 		"ValidatingWebhookConfiguration",
 		"MutatingWebhookConfiguration", "Setting", "EngineImage", "Node", "Secret", "Lease", "CustomResourceDefinition"} {
 		t.Run(kind, func(t *testing.T) {

@@ -160,13 +160,17 @@ func TestValuesReachTheObjects(t *testing.T) {
 					t.Errorf("settings: %s", text)
 				}
 			case "DaemonSet/elsewhere/longhorn-manager":
+				if strings.Count(text, "registry/manager:1") != 1 {
+					t.Errorf("agent: %s", text)
+				}
+			case "Deployment/elsewhere/longhorn-controller":
 				if strings.Count(text, "registry/manager:1") != 2 { // its own image, and that of Pods it makes
-					t.Errorf("manager: %s", text)
+					t.Errorf("controller: %s", text)
 				}
 			}
 		}
-		if placed != 7 {
-			t.Errorf("%d workloads are placed, want the manager, four sidecars and the Jobs before upgrade and removal", placed)
+		if placed != 8 {
+			t.Errorf("%d workloads are placed, want agents, controllers, four sidecars and the Jobs before upgrade and removal", placed)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 // TestRegistryAndIngress: values by which users of the reference's chart know registries of their
 // own, and the way to the REST API from outside, arrive where they are meant.
 func TestRegistryAndIngress(t *testing.T) {
-	const manager = "DaemonSet/longhorn-system/longhorn-manager"
+	const manager = "Deployment/longhorn-system/longhorn-controller"
 	const settings = "ConfigMap/longhorn-system/longhorn-default-setting"
 	const ingress = "Ingress/longhorn-system/longhorn-ingress"
 	for _, tt := range []struct {
@@ -21,6 +21,7 @@ func TestRegistryAndIngress(t *testing.T) {
 		{"global.cattle.systemDefaultRegistry=r.example:5000,engineImage=localhost/e:1", map[string][]string{
 			manager: {"image:r.example:5000/ankole/manager:dev", "--engine-image r.example:5000/e:1",
 				"--instance-manager-image r.example:5000/ankole/instance-manager:dev", "--manager-image r.example:5000/ankole/manager:dev"},
+			"DaemonSet/longhorn-system/longhorn-manager":    {"image:r.example:5000/ankole/manager:dev"},
 			"DaemonSet/longhorn-system/longhorn-csi-plugin": {"image:r.example:5000/ankole/csi:dev"},
 			"Deployment/longhorn-system/csi-attacher":       {"image:r.example:5000/sig-storage/csi-attacher:v4.13.0"},
 			"Job/longhorn-system/longhorn-uninstall":        {"image:r.example:5000/ankole/manager:dev"},

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"ankole.storage/hostpath"
+	"ankole.storage/instancemanager/enginebinary"
 	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/proxy"
@@ -63,9 +64,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		Kept:         kept.HeldElsewhere,
 		EnginesEnded: release, // the next ones wait for their devices
 		LogsDir:      hostpath.Resolve(cfg.LogsDir), Binaries: binariesDirs,
-		Output:       cfg.Output,
-		Ports:        ports,
-		PodIP:        cfg.PodIP,
+		Output: cfg.Output,
+		Ports:  ports, PodIP: cfg.PodIP,
 		Environment:  cfg.instanceEnvironment(socket),
 		Certificates: certificates,
 		Owner:        cfg.owner(listeners[0].Addr()),
@@ -81,7 +81,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	defer engines.Close()
 	s, secure := &servers{log: log, failed: make(chan error, 1)}, certificates.Server()
 	s.serve(server.New(secure, server.Processes(processes, cfg.PodName), relay.RegisterRelay), listeners[0])
-	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register), listeners[1])
+	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register,
+		enginebinary.New(binariesDirs, hostpath.Resolve).Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
 	s.keep(func(context.Context) { kept.Serve(keeping, devices) }, certificates.Keep, systems.readOnly(processes, log).Run,

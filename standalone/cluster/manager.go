@@ -31,16 +31,25 @@ import (
 
 const (
 	fieldManager = "ankole-standalone"
-	managerName  = "longhorn-manager"
-	managerPort  = 9500
-	webhookPort  = 9502
-	// managerTimeout for the manager to be ready on every node.
+	// agentName and controllerName are the DaemonSet and the Deployment, and values of label app.
+	agentName      = "longhorn-manager"
+	controllerName = "longhorn-controller"
+	managerPort    = 9500
+	webhookPort    = 9502
+	healthPort     = 9504
+	// mostControllers there are; fewer on fewer nodes.
+	mostControllers = 3
+	// managerTimeout for controllers and agents to be ready.
 	managerTimeout = 3 * time.Minute
-	// healthTimeout of one question to a manager.
+	// healthTimeout of one question to one of them.
 	healthTimeout = 2 * time.Second
 )
 
-// startManager applies the installation's objects, opens the forwarders and waits for the manager.
+// controllers is how many there are.
+func (c *Cluster) controllers() int { return min(c.cfg.Nodes, mostControllers) }
+
+// startManager applies the installation's objects, opens the forwarders and waits for controllers
+// and agents.
 func (c *Cluster) startManager(ctx context.Context) error {
 	if !c.manager {
 		return nil
@@ -56,6 +65,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	}
 	values.DeployCSI, values.PortForward, values.NetworkPolicies = false, false, false
 	values.AnonymousAccess = anonymousAccess
+	values.Controller.Replicas = c.controllers()
 	if err := c.apply(ctx, values); err != nil {
 		return err
 	}
@@ -135,40 +145,69 @@ func applyOne(ctx context.Context, dyn dynamic.Interface, mapper meta.RESTMapper
 	return nil
 }
 
-// waitManager waits until the manager answers on all nodes, with the command line it was given
-// last. The API's word alone does not do: right after a restart it is that of before.
+// waitManager waits until the agents of all nodes and the controllers answer, with the command line
+// they were given last. The API's word alone does not do: right after a restart it is that of
+// before.
 func (c *Cluster) waitManager(ctx context.Context, namespace string) error {
 	dyn, err := dynamic.NewForConfig(c.rest)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
 	err = c.poll(ctx, managerTimeout, func(ctx context.Context) (string, error) {
-		ds, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, managerName, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		if s := ds.Status; s.ObservedGeneration < ds.Generation || int(s.UpdatedNumberScheduled) < c.cfg.Nodes {
-			return fmt.Sprintf("manager started on %d of %d nodes", s.UpdatedNumberScheduled, c.cfg.Nodes), nil
-		}
-		for k := 1; k <= c.cfg.Nodes; k++ {
-			if !c.pods.readyOn(nodeName(k)) || !healthy(ctx, c.cfg.nodeAddress(k)) {
-				return "manager not ready on " + nodeName(k), nil
-			}
+		if missing, err := c.managerMissing(ctx, namespace); missing != "" || err != nil {
+			return missing, err
 		}
 		return c.storageMissing(ctx, dyn, namespace)
 	})
 	if err != nil {
-		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs ds/%s`", err, c.dir.Path("kubeconfig"),
-			namespace, managerName)
+		return fmt.Errorf("%w; see `kubectl --kubeconfig %s -n %s logs deployment/%s` and `… logs daemonset/%s`", err,
+			c.dir.Path("kubeconfig"), namespace, controllerName, agentName)
 	}
 	return nil
 }
 
-// healthy asks the manager on a node's address.
+func (c *Cluster) managerMissing(ctx context.Context, namespace string) (string, error) {
+	apps := c.client.AppsV1()
+	ds, err := apps.DaemonSets(namespace).Get(ctx, agentName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if s := ds.Status; s.ObservedGeneration < ds.Generation || int(s.UpdatedNumberScheduled) < c.cfg.Nodes {
+		return fmt.Sprintf("agent started on %d of %d nodes", s.UpdatedNumberScheduled, c.cfg.Nodes), nil
+	}
+	d, err := apps.Deployments(namespace).Get(ctx, controllerName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if s := d.Status; s.ObservedGeneration < d.Generation || int(s.UpdatedReplicas) < c.controllers() {
+		return fmt.Sprintf("%d of %d controllers started", s.UpdatedReplicas, c.controllers()), nil
+	}
+	agents, controllers := map[string]bool{}, 0
+	for _, p := range c.pods.ready() {
+		switch {
+		case !healthy(ctx, p.Status.PodIP):
+		case p.Labels["app"] == agentName:
+			agents[p.Spec.NodeName] = true
+		default:
+			controllers++
+		}
+	}
+	if controllers < c.controllers() {
+		return fmt.Sprintf("%d of %d controllers ready", controllers, c.controllers()), nil
+	}
+	for k := 1; k <= c.cfg.Nodes; k++ {
+		if !agents[nodeName(k)] {
+			return "agent not ready on " + nodeName(k), nil
+		}
+	}
+	return "", nil
+}
+
+// healthy asks the process at a Pod's address.
 func healthy(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	url := "http://" + net.JoinHostPort(addr, strconv.Itoa(managerPort)) + "/v1/healthz"
+	url := "http://" + net.JoinHostPort(addr, strconv.Itoa(healthPort)) + "/v1/healthz"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false
@@ -181,7 +220,7 @@ func healthy(ctx context.Context, addr string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// managerPods is a watched list of the manager's Pods.
+// managerPods is a watched list of the Pods of agents and controllers.
 type managerPods struct {
 	factory informers.SharedInformerFactory
 	lister  corelisters.PodNamespaceLister
@@ -189,7 +228,9 @@ type managerPods struct {
 
 func watchManagers(ctx context.Context, c *Cluster, namespace string) (*managerPods, error) {
 	f := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + managerName }))
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = "app in (" + agentName + "," + controllerName + ")"
+		}))
 	m := &managerPods{factory: f, lister: f.Core().V1().Pods().Lister().Pods(namespace)}
 	f.Start(ctx.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
@@ -202,8 +243,8 @@ func watchManagers(ctx context.Context, c *Cluster, namespace string) (*managerP
 
 func (m *managerPods) wait() { m.factory.Shutdown() }
 
-// addresses lists where a port of the manager is served, ready Pods first. Others come after: while
-// the first manager starts, it needs its own webhooks before it is ready.
+// addresses lists where a port of the controllers is served, ready Pods first. Others come after:
+// while the first one starts, it needs its own webhooks before it is ready.
 func (m *managerPods) addresses(port int) []string {
 	pods, err := m.lister.List(labels.Everything())
 	if err != nil {
@@ -221,23 +262,23 @@ func (m *managerPods) addresses(port int) []string {
 	})
 	var out []string
 	for _, p := range pods {
-		if p.Status.PodIP != "" && p.Status.Phase == v1.PodRunning {
+		if p.Labels["app"] == controllerName && p.Status.PodIP != "" && p.Status.Phase == v1.PodRunning {
 			out = append(out, net.JoinHostPort(p.Status.PodIP, strconv.Itoa(port)))
 		}
 	}
 	return out
 }
 
-// readyOn says whether a Pod on the node is ready.
-func (m *managerPods) readyOn(node string) bool {
+// ready lists the Pods that are ready and are not being deleted.
+func (m *managerPods) ready() (out []*v1.Pod) {
 	pods, err := m.lister.List(labels.Everything())
 	if err != nil {
-		return false
+		return nil
 	}
 	for _, p := range pods {
-		if p.Spec.NodeName == node && podutil.IsPodReady(p) && p.DeletionTimestamp == nil {
-			return true
+		if podutil.IsPodReady(p) && p.DeletionTimestamp == nil {
+			out = append(out, p)
 		}
 	}
-	return false
+	return out
 }

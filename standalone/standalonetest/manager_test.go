@@ -17,7 +17,8 @@ import (
 	"ankole.storage/testcluster"
 )
 
-// serveManager plays the manager: it answers on the Pod's address and says on which node it is.
+// serveManager plays a controller or an agent: it answers on the Pod's address and says on which
+// node it is.
 func serveManager(args []string) int {
 	fmt.Println("manager", strings.Join(args, " "))
 	mux := http.NewServeMux()
@@ -25,12 +26,13 @@ func serveManager(args []string) int {
 	mux.HandleFunc("/where", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, os.Getenv("NODE_NAME"))
 	})
+	go func() { fmt.Println(http.ListenAndServe(os.Getenv("POD_IP")+":9504", mux)) }()
 	fmt.Println(http.ListenAndServe(os.Getenv("POD_IP")+":9500", mux))
 	return 1
 }
 
-// TestManager: the cluster deploys the manager on every node, is ready when all answer, and keeps
-// one address in front of them whichever of them lives.
+// TestManager: the cluster deploys agents on every node and controllers, is ready when all answer,
+// and keeps one address in front of the controllers whichever of them lives.
 func TestManager(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,8 +91,8 @@ func TestManager(t *testing.T) {
 	client := clientOf(t, c)
 	wait.For(t, "every manager has logged how it was started", func() error {
 		pods, err := client.CoreV1().Pods("longhorn-system").List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(pods.Items) != 2 {
-			return fmt.Errorf("%d manager Pods, %v", len(pods.Items), err)
+		if err != nil || len(pods.Items) != 4 {
+			return fmt.Errorf("%d Pods of agents and controllers, %v", len(pods.Items), err)
 		}
 		for i := range pods.Items {
 			if err := startedAsManager(c.Dir, &pods.Items[i]); err != nil {
@@ -101,12 +103,16 @@ func TestManager(t *testing.T) {
 	})
 }
 
-// startedAsManager says by its log whether a Pod was started with the manager's arguments.
+// startedAsManager says by its log whether a Pod was started with the arguments of an agent or a
+// controller.
 func startedAsManager(dir string, pod *corev1.Pod) error {
 	log, err := os.ReadFile(filepath.Join(dir, "nodes", pod.Spec.NodeName, "logs",
-		"longhorn-system_"+pod.Name, "longhorn-manager.log"))
-	want := "manager daemon --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
-		"--manager-image ankole/manager:dev --service-account longhorn-service-account --webhook-url https://127.0.0.1:"
+		"longhorn-system_"+pod.Name, pod.Labels["app"]+".log"))
+	want := "manager daemon --mutual-tls\n"
+	if pod.Labels["app"] == "longhorn-controller" {
+		want = "manager control --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
+			"--manager-image ankole/manager:dev --service-account longhorn-service-account --webhook-url https://127.0.0.1:"
+	}
 	if err == nil && !strings.Contains(string(log), want) {
 		err = fmt.Errorf("%s was started as %q", pod.Name, log)
 	}

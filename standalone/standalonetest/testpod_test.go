@@ -70,7 +70,7 @@ func testpod(args []string) int {
 		return spawn()
 	case "api": // ask the API server with the Pod's own credentials
 		return askAPI()
-	case "daemon": // play the manager
+	case "daemon", "control": // play the manager
 		return serveManager(args)
 	case "linger": // keep running as grandchild
 		forever()

@@ -64,7 +64,7 @@ func TestAccess(t *testing.T) {
 func (a *accessTest) ask(node int, method, path, body string, header http.Header) (status int, text string,
 	answer http.Header) {
 	a.t.Helper()
-	r, err := http.NewRequestWithContext(a.t.Context(), method, "http://"+a.Nodes[node].Address+":9500"+path,
+	r, err := http.NewRequestWithContext(a.t.Context(), method, "http://"+a.controllers()[node]+":9500"+path,
 		strings.NewReader(body))
 	if err != nil {
 		a.t.Fatal(err)
@@ -254,9 +254,9 @@ func (a *accessTest) testForged(t *testing.T) {
 	a.everywhere(t, "a caller that names itself", forged, 401)
 	by := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer by.CloseIdleConnections()
-	for _, n := range a.Nodes {
+	for _, address := range a.controllers() {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"https://"+n.Address+":9502/v1/manager/rest/v1/volumes", nil)
+			"https://"+address+":9502/v1/manager/rest/v1/volumes", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func (a *accessTest) testForged(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || resp.StatusCode != 403 || !strings.Contains(string(text), "managers only") {
-			t.Errorf("at the port of managers on %s: %d %s %v", n.Name, resp.StatusCode, text, err)
+			t.Errorf("at the port of managers at %s: %d %s %v", address, resp.StatusCode, text, err)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (a *accessTest) testSession(t *testing.T) {
 	}
 	a.everywhere(t, "still a session", with, 200)
 	own := maps.Clone(with)
-	own.Set("Origin", "http://"+a.Nodes[1].Address+":9500")
+	own.Set("Origin", "http://"+a.controllers()[1]+":9500")
 	if status, text, _ := a.ask(1, http.MethodDelete, "/v1/session", "", own); status != 200 {
 		t.Errorf("logging out: %d %s", status, text)
 	}
@@ -314,8 +314,8 @@ func (a *accessTest) testLeaderKnows(t *testing.T) {
 		}
 	}
 	a.eventually("both changes are in the leader's log", func(context.Context) error {
-		logs, err := filepath.Glob(filepath.Join(a.Dir, "nodes", "*", "logs", "*longhorn-manager*", "*", "*.log"))
-		more, err2 := filepath.Glob(filepath.Join(a.Dir, "nodes", "*", "logs", "*longhorn-manager*", "*.log"))
+		logs, err := filepath.Glob(filepath.Join(a.Dir, "nodes", "*", "logs", "*longhorn-controller*", "*", "*.log"))
+		more, err2 := filepath.Glob(filepath.Join(a.Dir, "nodes", "*", "logs", "*longhorn-controller*", "*.log"))
 		if err != nil || err2 != nil {
 			return fmt.Errorf("%w, %w", err, err2)
 		}

@@ -77,7 +77,7 @@ func TestAttack(t *testing.T) {
 		fmt.Printf("%s | %s | %s | %.160s\n", verdict, who, a.Goal, answer)
 	}
 	node := c.Nodes[1].Address
-	for _, f := range floods(node) {
+	for _, f := range floods(node, c.controllers()[1]) {
 		tell("uid 65534, "+f.goal, c.flooded(t, f.flood, node))
 	}
 	each := func(who string, out []byte) {
@@ -160,8 +160,13 @@ type namedFlood struct {
 }
 
 // floods are what holds a server up.
-func floods(node string) []namedFlood {
-	at := func(port string) string { return net.JoinHostPort(node, port) }
+func floods(node, controller string) []namedFlood {
+	at := func(port string) string {
+		if strings.HasPrefix(port, "9") {
+			return net.JoinHostPort(controller, port)
+		}
+		return net.JoinHostPort(node, port)
+	}
 	post := func(path, host string) string {
 		return "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\nContent-Length: " +
 			strconv.Itoa(stalledBytes+1000) + "\r\n\r\n"

@@ -17,7 +17,6 @@ import (
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/engine"
-	"ankole.storage/controlplane/enginebinary"
 	"ankole.storage/controlplane/engineclient"
 	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/peerkeys"
@@ -189,17 +188,6 @@ func makeImage(t *testing.T, images, name, program, command string) {
 	}
 }
 
-// onNodes runs engine binaries as the managers of a cluster's nodes do.
-type onNodes map[string]*enginebinary.Local
-
-func (n onNodes) Run(ctx context.Context, node string, r enginebinary.Request) (enginebinary.Result, error) {
-	l := n[node]
-	if l == nil {
-		return enginebinary.Result{}, fmt.Errorf("there is no node %q", node)
-	}
-	return l.Run(ctx, r)
-}
-
 // dialer reaches instance managers as managers do, with the certificate of a cluster that has one.
 func (c *cluster) dialer() *mtls.Dialer {
 	c.t.Helper()
@@ -227,11 +215,7 @@ func (c *cluster) engineClient(volume string) (engineclient.EngineClient, engine
 			c.t.Fatal(err)
 		}
 	}
-	runner := onNodes{}
-	for _, n := range c.Nodes {
-		runner[n.Name] = enginebinary.NewLocal(func(path string) string { return filepath.Join(n.Root, path) })
-	}
-	binary := engineclient.NewBinary(runner, proxies, "ankole/engine:dev")
+	binary := engineclient.NewBinary(proxies, proxies, "ankole/engine:dev")
 	c.t.Cleanup(binary.Close)
 	var list longhorn.EngineList
 	if err := c.kube.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {

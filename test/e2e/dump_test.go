@@ -37,9 +37,11 @@ func (c *cluster) dump() {
 	c.dumpInstanceManagers(ctx)
 	c.dumpEvents(ctx, names)
 	for _, n := range c.Nodes {
-		managers := filepath.Join(filepath.Dir(n.Root), "logs/*_longhorn-manager-*/*.log")
-		c.dumpLogs(n.Name, managers, nil)
-		c.dumpLines(n.Name, managers, names)
+		for _, of := range []string{"controller", "manager"} {
+			managers := filepath.Join(filepath.Dir(n.Root), "logs/*_longhorn-"+of+"-*/*.log")
+			c.dumpLogs(n.Name, managers, nil)
+			c.dumpLines(n.Name, managers, names)
+		}
 		c.dumpLogs(n.Name, filepath.Join(n.Root, "var/log/instances/*.log"), names)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -313,21 +312,8 @@ func (o *older) takeLead() {
 		if len(next) < len(killed) {
 			return fmt.Errorf("%d managers run, %d were killed", len(next), len(killed))
 		}
-		for _, n := range o.Nodes {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Address+":9500/v1/healthz", nil)
-			if err != nil {
-				return err
-			}
-			answer, err := http.DefaultClient.Do(r)
-			if err != nil {
-				return err
-			}
-			answer.Body.Close()
-			if answer.StatusCode != http.StatusOK {
-				return errors.New(answer.Status)
-			}
-		}
-		return nil
+		_, err := o.rest.Settings(ctx)
+		return err
 	})
 }
 

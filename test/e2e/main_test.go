@@ -49,7 +49,7 @@ func TestCluster(t *testing.T) {
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
 		{"F10", scenarioF10}, {"F10Clock", scenarioF10Clock},
 		{"OrphansLeft", orphans.leave}, {"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss},
-		{"VolumeKeys", volumeKeys},
+		{"VolumeKeys", volumeKeys}, {"Agents", agents},
 		{"Orphans", orphans.found},
 		{"F15", scenarioAllReplicas}, {"FilesystemReadOnly", readOnlyFileSystem},
 		{"Metrics", metrics},
@@ -205,17 +205,18 @@ func promiseP7(t *testing.T, c *cluster) {
 }
 
 // managersRestart is what a cluster's log says of managers that were killed or gave up.
-const managersRestart = testcluster.Restarts + `.* container=(longhorn-manager|f10-[a-z]+) ` // F10 kills a run
+const managersRestart = testcluster.Restarts + `.* container=(longhorn-manager|longhorn-controller|f10-[a-z]+) ` // F10 kills a run
 
 // pauseBound is for I/O in which no process took part that was killed.
 var pauseBound = rig.Bound{Promised: time.Second, Ratio: 25}
 
-// managerProcesses returns the processes of this cluster's managers.
+// managerProcesses returns the processes of this cluster's controllers and agents.
 func (c *cluster) managerProcesses() []int {
-	return holding(c.Info.Dir, "manager\x00daemon\x00--engine-image")
+	return append(holding(c.Info.Dir, "manager\x00control\x00"), holding(c.Info.Dir, "manager\x00daemon\x00")...)
 }
 
-// killManagers kills every manager that runs, which must be one at least, and returns whom.
+// killManagers kills every controller and agent that runs, which must be one at least, and returns
+// whom.
 func (c *cluster) killManagers() (killed []int) {
 	c.t.Helper()
 	for _, pid := range c.managerProcesses() {

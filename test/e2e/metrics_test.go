@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"ankole.storage/controlplane/naming"
 )
 
 // samples are the lines of a metric about a volume, of any if it is empty, that the manager at an
@@ -36,8 +38,8 @@ func (c *cluster) samples(ctx context.Context, address, metric, volume string) (
 	return out, nil
 }
 
-// metrics: every manager reports the objects of its node, and nobody those of another. The rates
-// come from the engine, and the series go with the volume.
+// metrics: the leader reports all objects, other controllers and agents nothing but themselves. The
+// rates come from the engine, and the series go with the volume.
 func metrics(t *testing.T, c *cluster) {
 	c.create("measured", 64*mib, 2)
 	c.attach("measured", "node-3", 2)
@@ -47,31 +49,49 @@ func metrics(t *testing.T, c *cluster) {
 			c.remove("measured")
 		}
 	}()
-	one := func(ctx context.Context, node int, metric, volume string, want int) error {
-		n := c.Nodes[node-1]
-		found, err := c.samples(ctx, n.Address, metric, volume)
-		if err == nil && len(found) != want {
-			err = fmt.Errorf("node %d has %d samples of %s, want %d: %v", node, len(found), metric, want, found)
+	sum := func(ctx context.Context, metric, volume string, want int) error {
+		n := 0
+		controllers, err := c.addresses(ctx, naming.AppController)
+		if err != nil {
+			return err
 		}
-		return err
+		for _, address := range controllers {
+			found, err := c.samples(ctx, address, metric, volume)
+			if err != nil {
+				return err
+			}
+			n += len(found)
+		}
+		if n != want {
+			c.t.Logf("DBG %d samples of %s, want %d", n, metric, want)
+			return fmt.Errorf("%d samples of %s, want %d", n, metric, want)
+		}
+		return nil
 	}
-	c.eventually("each manager reports its own, and nothing twice", func(ctx context.Context) error {
-		for node := 1; node <= 3; node++ {
-			owns := 0
-			if node == 3 {
-				owns = 1
+	c.eventually("everything is reported once, and agents report themselves", func(ctx context.Context) error {
+		for metric, want := range map[string]int{"longhorn_volume_capacity_bytes": 1, "longhorn_engine_info": 1,
+			"longhorn_volume_read_iops": 1, "longhorn_volume_state": 6} {
+			if err := sum(ctx, metric, "measured", want); err != nil {
+				return err
 			}
-			for metric, want := range map[string]int{"longhorn_volume_capacity_bytes": owns, "longhorn_engine_info": owns,
-				"longhorn_volume_read_iops": owns, "longhorn_volume_state": 6 * owns} {
-				if err := one(ctx, node, metric, "measured", want); err != nil {
-					return err
-				}
+		}
+		for metric, want := range map[string]int{"longhorn_node_count_total": 1, "longhorn_disk_capacity_bytes": 3,
+			"longhorn_instance_manager_cpu_requests_millicpu": 3, "ankole_controller_leads": 3} {
+			if err := sum(ctx, metric, "", want); err != nil {
+				return err
 			}
-			for metric, want := range map[string]int{"longhorn_node_count_total": 1, "longhorn_disk_capacity_bytes": 1,
-				"longhorn_instance_manager_cpu_requests_millicpu": 1, "ankole_manager_up": 1} {
-				if err := one(ctx, node, metric, "", want); err != nil {
-					return err
-				}
+		}
+		agents, err := c.addresses(ctx, naming.AppManager)
+		if err != nil {
+			return err
+		}
+		for _, address := range agents {
+			if own, err := c.samples(ctx, address, "process_cpu_seconds_total", ""); err != nil || len(own) != 1 {
+				c.t.Logf("DBG agent at %s: %v, %v", address, own, err)
+				return fmt.Errorf("agent at %s: %v, %w", address, own, err)
+			}
+			if others, err := c.samples(ctx, address, "longhorn_volume_capacity_bytes", ""); err != nil || len(others) != 0 {
+				return fmt.Errorf("agent at %s: %v, %w", address, others, err)
 			}
 		}
 		return nil
@@ -79,11 +99,6 @@ func metrics(t *testing.T, c *cluster) {
 	c.remove("measured")
 	removed = true
 	c.eventually("the series go with the volume", func(ctx context.Context) error {
-		for node := 1; node <= 3; node++ {
-			if err := one(ctx, node, "longhorn_volume_capacity_bytes", "measured", 0); err != nil {
-				return err
-			}
-		}
-		return nil
+		return sum(ctx, "longhorn_volume_capacity_bytes", "measured", 0)
 	})
 }

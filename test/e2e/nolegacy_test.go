@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ankole.storage/controlplane/naming"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/rig"
@@ -72,17 +73,17 @@ func TestNoLegacy(t *testing.T) {
 	holds(t, o.cluster, o.attach(volume, "node-2", 3), sum, "the volume has other content")
 }
 
-// managersOf changes the managers' image, and returns the one of before.
+// managersOf changes the controllers' image, and returns the one of before.
 func (o *older) managersOf(image string) (before string) {
 	o.t.Helper()
 	o.eventually("managers have image "+image, func(ctx context.Context) error {
-		set, err := o.ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
+		set, err := o.ks.AppsV1().Deployments(namespace).Get(ctx, naming.DeploymentController, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		of := &set.Spec.Template.Spec.Containers[0].Image
 		before, *of = *of, image
-		_, err = o.ks.AppsV1().DaemonSets(namespace).Update(ctx, set, metav1.UpdateOptions{})
+		_, err = o.ks.AppsV1().Deployments(namespace).Update(ctx, set, metav1.UpdateOptions{})
 		return err
 	})
 	return before
@@ -90,7 +91,7 @@ func (o *older) managersOf(image string) (before string) {
 
 // logOf is what the container of a manager of an image has written.
 func (o *older) logOf(ctx context.Context, image string) (string, error) {
-	pods, err := o.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-manager"})
+	pods, err := o.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-controller"})
 	if err != nil {
 		return "", err
 	}

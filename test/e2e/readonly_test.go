@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/test/lack"
 )
 
@@ -58,8 +59,12 @@ func readOnlyFileSystem(t *testing.T, c *cluster) {
 		return nil
 	})
 	c.eventually("the metrics tell of it", func(ctx context.Context) error {
-		for _, n := range c.Nodes {
-			found, err := c.samples(ctx, n.Address, "longhorn_volume_file_system_read_only", "readonly")
+		controllers, err := c.addresses(ctx, naming.AppController)
+		if err != nil {
+			return err
+		}
+		for _, address := range controllers {
+			found, err := c.samples(ctx, address, "longhorn_volume_file_system_read_only", "readonly")
 			if err != nil || len(found) > 0 {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/testcluster"
@@ -226,7 +227,7 @@ func (c *cluster) tellManagers(ks kubernetes.Interface, old, image string) {
 	c.t.Helper()
 	ctx := c.t.Context()
 	c.eventually("managers are told of image "+image, func(context.Context) error {
-		set, err := ks.AppsV1().DaemonSets(namespace).Get(ctx, "longhorn-manager", metav1.GetOptions{})
+		set, err := ks.AppsV1().Deployments(namespace).Get(ctx, naming.DeploymentController, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -236,13 +237,14 @@ func (c *cluster) tellManagers(ks kubernetes.Interface, old, image string) {
 			return fmt.Errorf("the managers' command does not name %s: %q", old, args)
 		}
 		args[at] = image
-		_, err = ks.AppsV1().DaemonSets(namespace).Update(ctx, set, metav1.UpdateOptions{})
+		_, err = ks.AppsV1().Deployments(namespace).Update(ctx, set, metav1.UpdateOptions{})
 		return err
 	})
 	c.managersRolled(ks)
 }
 
-// managersRolled waits until all managers are those of their DaemonSet, and ready.
+// managersRolled waits until agents and controllers are those of their DaemonSet and Deployment,
+// and ready.
 func (c *cluster) managersRolled(ks kubernetes.Interface) {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -254,7 +256,16 @@ func (c *cluster) managersRolled(ks kubernetes.Interface) {
 		st := set.Status
 		if n := st.DesiredNumberScheduled; st.ObservedGeneration != set.Generation || st.UpdatedNumberScheduled != n ||
 			st.CurrentNumberScheduled != n || st.NumberAvailable != n {
-			return fmt.Errorf("%+v", st)
+			return fmt.Errorf("agents: %+v", st)
+		}
+		d, err := ks.AppsV1().Deployments(namespace).Get(ctx, naming.DeploymentController, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		now := d.Status
+		if n := *d.Spec.Replicas; now.ObservedGeneration != d.Generation || now.UpdatedReplicas != n || now.Replicas != n ||
+			now.AvailableReplicas != n {
+			return fmt.Errorf("controllers: %+v", now)
 		}
 		return nil
 	})

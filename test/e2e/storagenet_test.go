@@ -460,7 +460,7 @@ func (n *networkTest) scenarioC13(t *testing.T) {
 	}
 	for _, m := range n.instanceManagers() {
 		for _, what := range []string{"connection to an instance manager", "connection to the proxy of an instance manager"} {
-			n.logged("longhorn-manager-", `msg="`+what+`" instanceManager=`+m.Name, management)
+			n.logged("longhorn-controller-", `msg="`+what+`" instanceManager=`+m.Name, management)
 		}
 	}
 	n.detach(volume)

@@ -131,15 +131,16 @@ func (c *cluster) doors(t *testing.T, volume, endpoint string) doors {
 	server := strings.TrimSuffix(c.API, "/v1")
 	d.Open = append(d.Open, server+naming.HealthPath, c.KubeAPI+"/readyz")
 	servers := []string{server}
+	for _, address := range c.controllers() {
+		servers = append(servers, "http://"+net.JoinHostPort(address, "9500"))
+		d.HTTP = append(d.HTTP, "GET https://"+net.JoinHostPort(address, "9502")+"/v1/manager/rest/v1/volumes")
+	}
 	for _, n := range c.Nodes {
-		servers = append(servers, "http://"+net.JoinHostPort(n.Address, "9500"))
-		d.HTTP = append(d.HTTP, "GET https://"+net.JoinHostPort(n.Address, "10250")+"/pods",
-			"POST https://"+net.JoinHostPort(n.Address, "9502")+"/v1/manager/engine-binary",
-			"GET https://"+net.JoinHostPort(n.Address, "9502")+"/v1/manager/rest/v1/volumes",
-			"GET https://"+net.JoinHostPort(n.Address, "9502")+"/v1/manager/metrics")
+		d.HTTP = append(d.HTTP, "GET https://"+net.JoinHostPort(n.Address, "10250")+"/pods")
 		d.calls(net.JoinHostPort(n.Address, "8500"), "instance manager of "+n.Name, "ProcessManagerService/ProcessList",
 			"ProcessManagerService/ProcessCreate")
-		d.calls(net.JoinHostPort(n.Address, "8501"), "proxy of "+n.Name, "imrpc.ProxyEngineService/VolumeGet")
+		d.calls(net.JoinHostPort(n.Address, "8501"), "proxy of "+n.Name, "imrpc.ProxyEngineService/VolumeGet",
+			"ankole.enginebinary.v1.EngineBinary/Run")
 		d.calls(net.JoinHostPort(n.Address, "8503"), "instances of "+n.Name, "imrpc.InstanceService/InstanceList")
 	}
 	for _, s := range servers {

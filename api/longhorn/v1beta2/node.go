@@ -227,6 +227,21 @@ type DiskHealth struct {
 	// +optional
 	// +kubebuilder:validation:Enum=SMART
 	Source HealthSource `json:"source,omitempty"`
+	// Attributes are what the device counts: hours, temperature, errors.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	Attributes []HealthAttribute `json:"attributes,omitempty"`
+}
+
+// HealthAttribute is something that a device counts.
+type HealthAttribute struct {
+	// Name is what smartctl calls it.
+	Name string `json:"name"`
+	// ID is the number of an ATA attribute; 0 for others.
+	// +optional
+	ID int `json:"id,omitempty"`
+	// RawValue is the value as the device counts; its unit depends on device and attribute.
+	RawValue int64 `json:"rawValue"`
 }
 
 // SnapshotCheckStatus says when checksums of snapshots were last checked.

@@ -89,16 +89,9 @@ const (
 	managerConnections = 16
 )
 
-// ManagerClient returns a client for other managers' servers, by whatever address. It shows the
-// certificate that s has at the time, and accepts servers with one of the same authority.
-func (s *Server) ManagerClient() *http.Client {
-	t := s.ManagerTransport()
-	t.ForceAttemptHTTP2 = true
-	return &http.Client{Transport: t}
-}
-
-// ManagerTransport is the transport of ManagerClient, with HTTP/1.1 only: a connection can become a
-// websocket.
+// ManagerTransport reaches other managers' servers, by whatever address. It shows the certificate
+// that s has at the time, and accepts servers with one of the same authority. It speaks HTTP/1.1
+// only: a connection can become a websocket.
 func (s *Server) ManagerTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:     (&net.Dialer{Timeout: managerDial}).DialContext,

@@ -31,7 +31,7 @@ func TestStopEndsWhatManagersAskFor(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()
 	asked := make(chan error, 1)
-	c := s.ManagerClient()
+	c := &http.Client{Transport: s.ManagerTransport()}
 	go func() {
 		answer, err := c.Get("https://" + s.listener.Addr().String() + "/v1/manager/x")
 		if err == nil {
@@ -74,19 +74,20 @@ func TestOnlyManagers(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	liar := stranger.ManagerClient()
-	liar.Transport.(*http.Transport).TLSClientConfig.VerifyConnection = nil
+	credulous := stranger.ManagerTransport()
+	credulous.TLSClientConfig.VerifyConnection = nil
+	liar := &http.Client{Transport: credulous}
 	for _, row := range []struct {
 		name   string
 		client *http.Client
 		want   string // of the answer, or of the error
 		ok     bool
 	}{
-		{"a manager", peer.ManagerClient(), "reached", true},
+		{"a manager", &http.Client{Transport: peer.ManagerTransport()}, "reached", true},
 		{"without a certificate", nobody, "managers only", true},
 		{"with a certificate of another authority", liar, "not the certificate of a manager", true},
-		{"a manager of another cluster, which does not believe us either", stranger.ManagerClient(),
-			"not the certificate of a manager", false},
+		{"a manager of another cluster, which does not believe us either",
+			&http.Client{Transport: stranger.ManagerTransport()}, "not the certificate of a manager", false},
 	} {
 		answer, err := row.client.Get(url)
 		text := ""

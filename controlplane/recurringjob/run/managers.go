@@ -31,7 +31,7 @@ type Managers struct {
 func (m Managers) Trim(ctx context.Context, volume string) error {
 	var pods corev1.PodList
 	if err := m.Client.List(ctx, &pods, client.InNamespace(m.Namespace),
-		client.MatchingLabels{naming.LabelApp: naming.AppManager}); err != nil {
+		client.MatchingLabels{naming.LabelApp: naming.AppController}); err != nil {
 		return fmt.Errorf("list managers: %w", err)
 	}
 	secure := restclient.Authority("ConfigMap "+naming.ConfigMapAuthority, func() ([]byte, error) {
@@ -40,7 +40,7 @@ func (m Managers) Trim(ctx context.Context, volume string) error {
 		return []byte(authority.Data[naming.AuthorityKey]), err
 	})
 	secure.ServerName = naming.ServiceBackend + "." + m.Namespace // Pods' addresses are in no certificate
-	err := errors.New("no manager is ready")
+	err := errors.New("no controller is ready")
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if !condition.PodReady(p) || p.DeletionTimestamp != nil {

@@ -46,7 +46,7 @@ func TestTrimsThatWereNotDone(t *testing.T) {
 // TestTrimWithoutManagers: without a manager that is ready nothing was trimmed.
 func TestTrimWithoutManagers(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m",
-		Labels: map[string]string{naming.LabelApp: naming.AppManager}}}
+		Labels: map[string]string{naming.LabelApp: naming.AppController}}}
 	m := Managers{Client: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pod).Build(), Namespace: "ns"}
 	if err := m.Trim(t.Context(), "v"); err == nil {
 		t.Error("a manager that is not ready has trimmed")

@@ -70,11 +70,16 @@ var differences = map[string]string{
 	"InstanceManager status.closedPod": "what is about to be removed is closed first: nothing is started there any more",
 	"InstanceManager status.storageIP": "the address for data outlives the Pod's annotation, and engines and replicas copy it",
 
-	"Engine spec.storageNetwork":            "the network that the volume's processes are to run on",
-	"Replica spec.storageNetwork":           "the network that the volume's processes are to run on",
-	"InstanceManager status.storageNetwork": "the network that its Pod was made for; no process starts on another one",
-	"Snapshot status.blocked":               "an order that cannot be carried out now can be withdrawn by who gave it",
-	"RecurringJob status.conditions":        "why a job does not run, such as backups that are not there yet",
+	"Engine spec.storageNetwork":                                  "the network that the volume's processes are to run on",
+	"Replica spec.storageNetwork":                                 "the network that the volume's processes are to run on",
+	"InstanceManager status.storageNetwork":                       "the network that its Pod was made for; no process starts on another one",
+	"Node status.diskStatus.*.healthData.*.attributes":            "SMART's, which the description leaves open",
+	"Node status.diskStatus.*.healthData.*.attributes[].id":       "SMART's, which the description leaves open",
+	"Node status.diskStatus.*.healthData.*.attributes[].name":     "SMART's, which the description leaves open",
+	"Node status.diskStatus.*.healthData.*.attributes[].rawValue": "SMART's, which the description leaves open",
+
+	"Snapshot status.blocked":        "an order that cannot be carried out now can be withdrawn by who gave it",
+	"RecurringJob status.conditions": "why a job does not run, such as backups that are not there yet",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",
 	"Engine status.membership.epoch":           "part of the witness record",

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,40 +11,50 @@ import (
 	"syscall"
 	"time"
 
-	"ankole.storage/controlplane/naming"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
 	"ankole.storage/hostpath"
 )
 
-// killWait is how long a killed binary may keep its output open before that is closed.
+// killWait is how long a binary that was killed may hold its output open.
 const killWait = 5 * time.Second
 
-// Local runs binaries on this node. Use NewLocal.
-type Local struct {
+// Server runs binaries of this node. Whoever serves it admits controllers only.
+type Server struct {
+	enginebinaryv1.UnimplementedEngineBinaryServer
+	folders []string
 	resolve func(string) string
 	running chan struct{}
 }
 
-// NewLocal returns a runner; resolve is hostpath.Resolve, or a test's.
-func NewLocal(resolve func(string) string) *Local {
-	return &Local{resolve: resolve, running: make(chan struct{}, maxRunning)}
+// New returns a server of the images in folders, paths as the Pod sees them; resolve returns where
+// such a path is.
+func New(folders []string, resolve func(string) string) *Server {
+	return &Server{folders: folders, resolve: resolve, running: make(chan struct{}, maxRunning)}
 }
 
-// Run runs a binary to its end. The end of ctx kills it. An exit status other than 0 is a result
-// and no error.
-func (l *Local) Run(ctx context.Context, r Request) (Result, error) {
-	if err := r.check(); err != nil {
-		return Result{}, err
+// Register adds the service to a server.
+func (l *Server) Register(s grpc.ServiceRegistrar) { enginebinaryv1.RegisterEngineBinaryServer(s, l) }
+
+// Run implements the service.
+func (l *Server) Run(ctx context.Context, r *enginebinaryv1.RunRequest) (*enginebinaryv1.RunResponse, error) {
+	if err := check(r, l.folders); err != nil {
+		return nil, err
 	}
 	select {
 	case l.running <- struct{}{}:
 		defer func() { <-l.running }()
 	default:
-		return Result{}, fmt.Errorf("%w (%d); one of them may wait for a rebuild", ErrBusy, maxRunning)
+		return nil, status.Errorf(codes.ResourceExhausted, "too many engine binaries run on the node (%d); one of them may "+
+			"wait for a rebuild", maxRunning)
 	}
-	path := naming.EngineBinaryOnHost(r.Image)
+	path, verb := r.GetBinary(), r.GetVerb()[0]
 	out, message := &head{most: MaxOutputBytes}, &tail{most: maxMessageBytes}
-	cmd := exec.CommandContext(ctx, l.resolve(path), r.arguments()...)
-	cmd.Env = variables(r.Environment)
+	cmd := exec.CommandContext(ctx, l.resolve(path), arguments(r)...)
+	cmd.Env = variables(r.GetEnvironment())
 	cmd.Stdout, cmd.Stderr = out, message
 	// Nobody would end a binary that waits for a rebuild once this process is gone. The signal
 	// comes at the end of the thread that started the child, so it must not end before.
@@ -57,19 +66,20 @@ func (l *Local) Run(ctx context.Context, r Request) (Result, error) {
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return Result{}, fmt.Errorf("%s of %s was stopped: %w", r.Verb[0], path, context.Cause(ctx))
+		return nil, status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, fs.ErrNotExist):
-		return Result{}, fmt.Errorf("%w: %s of image %s", ErrNoBinary, path, r.Image)
+		return nil, status.Errorf(codes.NotFound, "engine binary %s is not on the node", path)
 	case out.cut:
-		return Result{}, fmt.Errorf("%w: %s of %s: more than %d bytes", ErrOutput, r.Verb[0], path, MaxOutputBytes)
+		return nil, status.Errorf(codes.OutOfRange, "%s of %s printed more than %d bytes", verb, path, MaxOutputBytes)
 	case err != nil && !errors.As(err, &exit):
-		return Result{}, fmt.Errorf("run %s: %w", path, err)
+		return nil, status.Errorf(codes.Unavailable, "run %s: %v", path, err)
 	}
-	return Result{Output: out.kept.Bytes(), Message: message.String(), Status: cmd.ProcessState.ExitCode()}, nil
+	return &enginebinaryv1.RunResponse{Output: out.kept.Bytes(), Message: message.String(),
+		Status: int32(cmd.ProcessState.ExitCode())}, nil
 }
 
-// variables are the child's: what the programs of the system look at, and what the request adds.
-// The manager's own credentials are not handed on.
+// variables are those of this process that the binary needs, and those of the request. The rest
+// may hold secrets.
 func variables(added map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", hostpath.Variable} {

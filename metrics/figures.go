@@ -7,66 +7,64 @@ import (
 	"ankole.storage/controlplane/engineclient"
 )
 
-// Share is what the manager of one node reports about objects. The leader makes it; it travels as
-// JSON between managers, which may be of different versions: whoever reads one leaves out what is
-// not in its own Definitions.
-type Share struct {
-	// AgeMillis is how old it was when it was sent, in milliseconds: clocks of nodes differ.
-	AgeMillis int64 `json:"ageMillis"`
+// Figures are what is reported about objects.
+type Figures struct {
 	// Points by metric.
-	Points map[string][]Point `json:"points"`
+	Points map[string][]Point
 	// Engines are the running ones whose rates are to be asked for.
-	Engines []Engine `json:"engines,omitempty"`
+	Engines []Engine
 	// Rebuilds are those under way, and those that have ended well.
-	Rebuilds []Rebuild `json:"rebuilds,omitempty"`
-	// Pods are the instance managers on the node.
-	Pods []Pod `json:"pods,omitempty"`
+	Rebuilds []Rebuild
+	// Pods are those of instance managers and managers, Nodes the names of all nodes.
+	Pods  []Pod
+	Nodes []string
 }
 
 // Point is one sample: the values of the metric's labels in their order, and its value.
 type Point struct {
-	Labels []string `json:"l,omitempty"`
-	Value  float64  `json:"v"`
+	Labels []string
+	Value  float64
 }
 
 // Engine is a running engine of a volume.
 type Engine struct {
-	Volume string `json:"volume"`
-	Name   string `json:"name"`
+	Volume string
+	Name   string
 	// Address is "ip:port" of the engine, Proxy that of the proxy in its instance manager.
-	Address string `json:"address"`
-	Proxy   string `json:"proxy"`
+	Address string
+	Proxy   string
 	// Labels are the values of labelsVolume.
-	Labels []string `json:"labels"`
+	Labels []string
 }
 
 // Rebuild is a replica that is made equal to the others.
 type Rebuild struct {
 	// Labels are those of longhorn_engine_rebuild_progress.
-	Labels []string `json:"labels"`
+	Labels []string
 	// Percent is 0 to 100. Running: it is under way; otherwise it has ended well.
-	Percent int  `json:"percent"`
-	Running bool `json:"running,omitempty"`
+	Percent int
+	Running bool
 }
 
-// Pod is an instance manager.
+// Pod is one of an instance manager, or of a manager.
 type Pod struct {
-	Name string `json:"name"`
-	Type string `json:"type"`
+	Name, Node string
+	// Type is that of the instance manager, empty for a manager.
+	Type string
 	// Proxy is "ip:port" of its proxy; empty while it does not run.
-	Proxy string `json:"proxy,omitempty"`
+	Proxy string
 }
 
 // add notes a sample.
-func (s *Share) add(metric string, value float64, labels ...string) {
+func (s *Figures) add(metric string, value float64, labels ...string) {
 	if s.Points == nil {
 		s.Points = map[string][]Point{}
 	}
 	s.Points[metric] = append(s.Points[metric], Point{labels, value})
 }
 
-// take adds the points of another share, which is not changed.
-func (s *Share) take(from *Share) {
+// take adds the points of others, which are not changed.
+func (s *Figures) take(from *Figures) {
 	for metric, points := range from.Points {
 		if s.Points == nil {
 			s.Points = map[string][]Point{}
@@ -76,7 +74,7 @@ func (s *Share) take(from *Share) {
 }
 
 // oneOf notes a sample for each of the possible values of the last label, 1 for the present one.
-func oneOf[S ~string](s *Share, metric string, present S, possible []S, labels ...string) {
+func oneOf[S ~string](s *Figures, metric string, present S, possible []S, labels ...string) {
 	for _, p := range possible {
 		s.add(metric, one(p == present), with(labels, string(p))...)
 	}
