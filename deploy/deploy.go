@@ -54,8 +54,9 @@ type Values struct {
 	// RestPlaintext has the REST API answer requests without TLS from anywhere, for clients that know
 	// none: their tokens can be read on the way. Metrics and health need no TLS in any case.
 	RestPlaintext bool
-	// MutualTLS has the managers make the certificate by which they and instance managers know each
-	// other, Secret longhorn-grpc-tls, unless there is one.
+	// MutualTLS has the controllers make the certificates by which they and instance managers know
+	// each other, Secrets longhorn-grpc-control and longhorn-grpc-tls, unless a user has made the
+	// latter.
 	MutualTLS bool
 	// NetworkPolicies restricts who reaches the Pods: those of volumes are reached by managers and by
 	// each other only, those of the CSI driver by nobody.

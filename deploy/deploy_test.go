@@ -282,7 +282,7 @@ func TestManagerCommand(t *testing.T) {
 		want             string
 		agent            string
 	}{
-		{"", true, true, nil, nil, nil, base + loopback + " --mutual-tls", " --mutual-tls"},
+		{"", true, true, nil, nil, nil, base + loopback + " --mutual-tls", ""},
 		{"https://127.0.0.1:1", false, false, nil, nil, nil, base + " --webhook-url https://127.0.0.1:1", ""},
 		{"", true, false, nil, nil, []string{"--flag", `quoted "value": x`}, base + loopback + ` --flag quoted "value": x`,
 			` --flag quoted "value": x`},

@@ -12,15 +12,15 @@ import (
 // TestRightsOnSecrets: who may read Secrets may read those that the system has made, by name, and
 // those that the installation names. The uninstallation lists the namespace's, to find its own.
 func TestRightsOnSecrets(t *testing.T) {
-	system := []string{"longhorn-grpc-ca", "longhorn-grpc-tls", "longhorn-rest-session", "longhorn-volume-keys",
-		"longhorn-webhook-ca", "longhorn-webhook-tls", "aws-secret", "azblob-secret", "cifs-secret", "minio-secret"}
+	system := []string{"longhorn-grpc-ca", "longhorn-grpc-control", "longhorn-grpc-tls", "longhorn-rest-session",
+		"longhorn-volume-keys", "longhorn-webhook-ca", "longhorn-webhook-tls",
+		"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"}
 	v := DefaultValues()
 	// Secrets of one namespace, whichever a class names.
-	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system, "Role longhorn-csi-provisioner": {"any"},
-		"Role longhorn-agent": {"longhorn-grpc-tls"}})
+	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system, "Role longhorn-csi-provisioner": {"any"}})
 	v.Csi.SecretsOfAllNamespaces, v.BackupTargetSecrets = true, nil
-	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system[:6],
-		"ClusterRole longhorn-csi-provisioner": {"any"}, "Role longhorn-agent": {"longhorn-grpc-tls"}})
+	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system[:7],
+		"ClusterRole longhorn-csi-provisioner": {"any"}})
 }
 
 func secretsMayBeRead(t *testing.T, v Values, want map[string][]string) {

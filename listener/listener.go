@@ -116,6 +116,20 @@ func (l Unix) Close() error {
 	return err
 }
 
+// Streams is l for servers whose connections carry no descriptors.
+func (l Unix) Streams() net.Listener { return streams{l} }
+
+type streams struct{ Unix }
+
+// Accept implements net.Listener.
+func (l streams) Accept() (net.Conn, error) {
+	conn, err := l.Unix.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
 // KeepPath has Close leave the socket at its path.
 func (l Unix) KeepPath() { l.l.SetUnlinkOnClose(false) }
 

@@ -1,7 +1,9 @@
 package listener
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,4 +25,14 @@ func Reach(path string) (name string, release func(), err error) {
 	}
 	name = "/proc/self/fd/" + strconv.Itoa(int(folder.Fd())) + "/" + filepath.Base(path)
 	return name, func() { _ = folder.Close() }, nil
+}
+
+// DialUnix connects to the stream socket at a path of any length.
+func DialUnix(ctx context.Context, path string) (net.Conn, error) {
+	name, release, err := Reach(path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return new(net.Dialer).DialContext(ctx, "unix", name)
 }

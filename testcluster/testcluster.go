@@ -221,7 +221,7 @@ func (o *Options) arguments(dir string) []string {
 		args = append(args, "--no-manager")
 	}
 	if o.Plaintext {
-		args = append(args, "--manager-arg=--mutual-tls=false")
+		args = append(args, "--mutual-tls=false")
 	}
 	if o.Images != "" {
 		args = append(args, "--images", o.Images)

@@ -24,8 +24,6 @@ type Pods struct {
 	// Client reads live: what another manager noted a moment ago counts.
 	Client    client.Client
 	Namespace string
-	// ReadOnly: nothing is noted. The controllers do; who has a right to patch Pods has any Pod run.
-	ReadOnly bool
 }
 
 var _ mtls.Pods = (*Pods)(nil)
@@ -56,9 +54,6 @@ func (p *Pods) At(ctx context.Context, ip string) (mtls.Pod, error) {
 // NoteSecured implements mtls.Pods. The API server refuses it if a Pod of another UID has taken the
 // name.
 func (p *Pods) NoteSecured(ctx context.Context, seen mtls.Pod) error {
-	if p.ReadOnly {
-		return nil
-	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": seen.UID, "annotations": map[string]string{naming.AnnotationTLSSeen: "true"},
 	}})

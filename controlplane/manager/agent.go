@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -19,12 +21,15 @@ import (
 	"ankole.storage/controlplane/replica"
 	"ankole.storage/controlplane/witness"
 	"ankole.storage/hostpath"
+	imclient "ankole.storage/instancemanager/client"
+	imwitness "ankole.storage/instancemanager/witness"
 	"ankole.storage/listener"
 	"ankole.storage/metrics"
 )
 
-// agent is the process of one node: it looks after the node's disks and directories, relays the
-// witness for its instance managers, and keeps their block devices while they are replaced.
+// agent is the process of one node: it looks after the node's disks and directories, answers the
+// engines of its node in place of the witness, and keeps block devices while instance managers are
+// replaced.
 type agent struct {
 	base
 	// started is whether it works, or waits for the end of a manager of another system: a rolling
@@ -39,7 +44,7 @@ func RunAgent(ctx context.Context, cfg Common) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBase(cfg, true)
+	b, err := newBase(cfg)
 	if err != nil {
 		return err
 	}
@@ -48,7 +53,6 @@ func RunAgent(ctx context.Context, cfg Common) error {
 		return ended(ctx, err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { a.certificates.Keep(ctx); return nil })
 	group.Go(func() error { holdDevices(ctx); return nil })
 	group.Go(func() error { return listener.ServeHealth(ctx, cfg.HealthListen, naming.HealthPath, a.ready) })
 	group.Go(func() error {
@@ -97,9 +101,11 @@ func (a *agent) work(ctx context.Context) error {
 		replica.NewAgent(replica.AgentConfig{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Resolve: hostpath.Resolve}),
 		orphan.NewAgent(orphan.AgentConfig{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Resolve: hostpath.Resolve}),
 		&witness.Relay{
-			Name: cfg.PodName, NodeName: cfg.NodeName,
+			Name:    cfg.PodName,
 			Handler: witness.Handler{Client: a.live, Namespace: cfg.Namespace},
-			Connect: a.connect,
+			Connect: func(pod *corev1.Pod) (*grpc.ClientConn, error) {
+				return imclient.Local(hostpath.Resolve(imwitness.RelaySocket(pod.Name)))
+			},
 		}))
 }
 

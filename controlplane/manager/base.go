@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -16,12 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"ankole.storage/controlplane/instancemanager"
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/peerkeys"
 	"ankole.storage/hostpath"
-	imclient "ankole.storage/instancemanager/client"
-	"ankole.storage/instancemanager/mtls"
 )
 
 const (
@@ -41,15 +35,9 @@ type base struct {
 	live client.WithWatch
 	// others are managers of another system, beside which nothing is done.
 	others foreigners
-	// connect opens clients to instance managers, dial connections to their other services.
-	connect func(address string) (*imclient.Client, error)
-	dial    func(address string) (*grpc.ClientConn, error)
-	// certificates secure both.
-	certificates *mtls.Source
 }
 
-// newBase makes it; readOnly is for who may not patch Pods.
-func newBase(c Common, readOnly bool) (base, error) {
+func newBase(c Common) (base, error) {
 	if err := hostpath.Check(); err != nil {
 		return base{}, err
 	}
@@ -69,19 +57,7 @@ func newBase(c Common, readOnly bool) (base, error) {
 	if err != nil {
 		return base{}, fmt.Errorf("client of the API server: %w", err)
 	}
-	certificates := mtls.Open(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
-	if c.MutualTLS {
-		certificates.FetchWith(peerkeys.Read(live, c.Namespace))
-	}
-	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: live, Namespace: c.Namespace,
-		ReadOnly: readOnly}, slog.Default())
-	return base{
-		common: c, api: api, scheme: scheme, live: live, certificates: certificates, others: newForeigners(),
-		connect: func(address string) (*imclient.Client, error) {
-			return imclient.Dial(address, dialer)
-		},
-		dial: func(address string) (*grpc.ClientConn, error) { return imclient.Conn(address, dialer) },
-	}, nil
+	return base{common: c, api: api, scheme: scheme, live: live, others: newForeigners()}, nil
 }
 
 func (p *base) options() ctrl.Options {

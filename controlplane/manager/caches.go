@@ -53,21 +53,24 @@ func leaderCache(cfg Config) cache.Options {
 	}
 }
 
-// controlCache holds the settings, and the Pods of the controllers.
+// controlCache holds the settings, the Pods of the controllers, and of those of instance managers
+// what the witness relay asks.
 func controlCache(namespace string) cache.Options {
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Namespaces: map[string]cache.Config{
-				namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{naming.LabelApp: naming.AppController})},
-			}},
+			&corev1.Pod{}: {
+				Namespaces: map[string]cache.Config{
+					namespace: {LabelSelector: components(naming.ComponentController, naming.ComponentInstanceManager)},
+				},
+				Transform: outline,
+			},
 		},
 	}
 }
 
-// nodeCache holds the objects of one node, the settings, and of the Pods of all agents and instance
-// managers what the witness relay asks. With it the memory of an agent grows with the number of
-// nodes by some hundred bytes each, and not with that of volumes.
+// nodeCache holds the objects of one node and the settings. With it the memory of an agent grows
+// neither with the number of nodes nor with that of volumes.
 func nodeCache(cfg Common) cache.Options {
 	here := func(label labels.Selector, field fields.Selector) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
@@ -76,8 +79,8 @@ func nodeCache(cfg Common) cache.Options {
 	}
 	byName := fields.OneTermEqualSelector("metadata.name", cfg.NodeName)
 	labelled := labels.SelectorFromSet(labels.Set{naming.LabelNode: naming.NodeLabel(cfg.NodeName)})
-	pods := here(witnessPods, nil)
-	pods.Transform = outline(cfg.PodName)
+	pods := here(components(naming.ComponentManager, naming.ComponentInstanceManager),
+		fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName))
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{cfg.Namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
@@ -90,29 +93,27 @@ func nodeCache(cfg Common) cache.Options {
 	}
 }
 
-// witnessPods selects the Pods of agents and instance managers.
-var witnessPods = func() labels.Selector {
-	r, err := labels.NewRequirement(naming.LabelComponent, selection.In,
-		[]string{naming.ComponentManager, naming.ComponentInstanceManager})
+// components selects the Pods of some parts of the system.
+func components(names ...string) labels.Selector {
+	r, err := labels.NewRequirement(naming.LabelComponent, selection.In, names)
 	if err != nil {
 		panic(err) // constants
 	}
 	return labels.NewSelector().Add(*r)
-}()
+}
 
-// outline keeps of every Pod but the own one what says where it is and whether it is ready.
-func outline(own string) func(any) (any, error) {
-	return func(o any) (any, error) {
-		p, ok := o.(*corev1.Pod)
-		if !ok || p.Name == own {
-			return o, nil
-		}
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
-				DeletionTimestamp: p.DeletionTimestamp,
-				Labels:            map[string]string{naming.LabelComponent: p.Labels[naming.LabelComponent]}},
-			Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName},
-			Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, Conditions: p.Status.Conditions},
-		}, nil
+// outline keeps of the Pods of instance managers, of which there are many, what says where they are
+// and whether they run.
+func outline(o any) (any, error) {
+	p, ok := o.(*corev1.Pod)
+	if !ok || p.Labels[naming.LabelComponent] != naming.ComponentInstanceManager {
+		return o, nil
 	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
+			DeletionTimestamp: p.DeletionTimestamp,
+			Labels:            map[string]string{naming.LabelComponent: p.Labels[naming.LabelComponent]}},
+		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP},
+	}, nil
 }

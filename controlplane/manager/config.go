@@ -21,9 +21,6 @@ type Common struct {
 	// Listen is the address of metrics, and of REST where that is served; HealthListen that of health
 	// checks. Both default to the Pod's address: no process listens on a wildcard.
 	Listen, HealthListen string
-	// MutualTLS: the process looks for the certificate of managers and instance managers by itself,
-	// and the leader makes it where there is none. One that was made is renewed in any case.
-	MutualTLS bool
 	// PodName, Namespace, PodIP and NodeName say who this process is (downward API).
 	PodName, Namespace, PodIP, NodeName string
 	// LogLevel, if not nil, is made to follow setting log-level.
@@ -38,6 +35,9 @@ type Config struct {
 	// EngineImage, InstanceManagerImage and ManagerImage are the default images, e.g.
 	// "ankole/engine:dev".
 	EngineImage, InstanceManagerImage, ManagerImage string
+	// MutualTLS: the process looks for the certificate by which instance managers know it, and the
+	// leader makes it where there is none. One that was made is renewed in any case.
+	MutualTLS bool
 	// ServiceAccount runs the Pods the controllers create.
 	ServiceAccount string
 	// WebhookURL is the base the API server reaches the webhooks at, e.g. "https://127.0.1.1:9502";

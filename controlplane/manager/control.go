@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,8 +20,14 @@ import (
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/admission/serving"
 	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/peerkeys"
 	"ankole.storage/controlplane/volumekey"
+	"ankole.storage/controlplane/witness"
+	"ankole.storage/hostpath"
+	imclient "ankole.storage/instancemanager/client"
+	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/listener"
 	"ankole.storage/metrics"
 )
@@ -30,6 +38,11 @@ type control struct {
 	base
 	cfg Config
 	who *Leadership
+	// connect opens clients to instance managers, dial connections to their other services.
+	connect func(address string) (*imclient.Client, error)
+	dial    func(address string) (*grpc.ClientConn, error)
+	// certificates secure both.
+	certificates *mtls.Source
 	// admits is whether the API server may ask this process: the webhooks are registered as this
 	// system's.
 	admits atomic.Bool
@@ -49,12 +62,33 @@ func RunControl(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBase(cfg.Common, false)
+	b, err := newBase(cfg.Common)
 	if err != nil {
 		return err
 	}
-	p := &control{base: b, cfg: cfg, certificateWanted: make(chan struct{}, 1), who: &Leadership{self: cfg.PodName}}
+	certificates := mtls.Open(hostpath.Resolve(naming.TLSFilesInPod), slog.Default())
+	if cfg.MutualTLS {
+		certificates.FetchWith(peerkeys.Read(b.live, cfg.Namespace, naming.SecretGRPCControl, naming.SecretGRPCTLS))
+	}
+	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: b.live, Namespace: cfg.Namespace}, slog.Default())
+	p := &control{base: b, cfg: cfg, certificates: certificates, certificateWanted: make(chan struct{}, 1),
+		who:     &Leadership{self: cfg.PodName},
+		connect: func(address string) (*imclient.Client, error) { return imclient.Dial(address, dialer) },
+		dial:    func(address string) (*grpc.ClientConn, error) { return imclient.Conn(address, dialer) },
+	}
 	return p.run(ctx)
+}
+
+// relay answers questions of engines on all nodes, beside the agents, whether this process leads
+// or not.
+func (p *control) relay() *witness.Relay {
+	return &witness.Relay{
+		Name:    p.cfg.PodName,
+		Handler: witness.Handler{Client: p.live, Namespace: p.cfg.Namespace},
+		Connect: func(pod *corev1.Pod) (*grpc.ClientConn, error) {
+			return p.dial(net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortProcessManager)))
+		},
+	}
 }
 
 // run starts the parts in the order in which they need each other.
@@ -146,7 +180,7 @@ func (p *control) afterWebhooks(ctx context.Context, keys serving.Keys) error {
 	return group.Wait()
 }
 
-// followSettings keeps a cache of what a process needs that does not lead.
+// followSettings keeps a cache of what a process needs that does not lead, and does its work.
 func (p *control) followSettings(ctx context.Context) error {
 	options := p.options()
 	options.Cache = controlCache(p.cfg.Namespace)
@@ -169,7 +203,7 @@ func (p *control) followSettings(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register the cache of settings: %w", err)
 	}
-	return start(ctx, mgr, p.logLevel())
+	return start(ctx, mgr, append(p.logLevel(), p.relay()))
 }
 
 // lead runs the controllers until ctx ends.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/naming"
 	"ankole.storage/controlplane/peerkeys"
 )
 
@@ -12,7 +13,7 @@ import (
 // unless managers run that look for none, which then have to be answered in plaintext.
 func (p *control) plaintext(ctx context.Context) (instancemanager.Plaintext, error) {
 	// What this process holds says nothing: its Secret may have been deleted since.
-	_, cert, _, err := peerkeys.Read(p.live, p.cfg.Namespace)(ctx)
+	_, cert, _, err := peerkeys.Read(p.live, p.cfg.Namespace, naming.SecretGRPCTLS)(ctx)
 	switch {
 	case err != nil || len(cert) > 0:
 		return instancemanager.Plaintext{}, err

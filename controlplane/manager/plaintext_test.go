@@ -52,7 +52,7 @@ func TestPlaintext(t *testing.T) {
 		if row.holds {
 			authority.Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 		}
-		p := &control{base: base{live: live, certificates: mtls.Open(dir, slog.New(slog.DiscardHandler))},
+		p := &control{base: base{live: live}, certificates: mtls.Open(dir, slog.New(slog.DiscardHandler)),
 			certificateWanted: make(chan struct{}, 1)}
 		p.cfg.Namespace, p.cfg.MutualTLS = naming.Namespace, row.on
 		if got, err := p.plaintext(t.Context()); err != nil || got != row.want {

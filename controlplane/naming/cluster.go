@@ -51,13 +51,15 @@ const (
 	ManagerPath = "/v1/manager/"
 )
 
-// Secrets. SecretGRPCTLS may be a user's; else it is made by the authority in SecretGRPCCA, ours.
-// SecretVolumeKeys is ours too.
+// Secrets. SecretGRPCTLS may be a user's, for nodes and controllers; else it is made for nodes by
+// the authority in SecretGRPCCA. SecretGRPCControl is what controllers show. All but a user's are
+// ours.
 const (
 	SecretWebhookCA   = "longhorn-webhook-ca"
 	SecretWebhookTLS  = "longhorn-webhook-tls"
 	SecretRESTSession = "longhorn-rest-session"
 	SecretGRPCTLS     = "longhorn-grpc-tls"
+	SecretGRPCControl = "longhorn-grpc-control"
 	SecretGRPCCA      = "longhorn-grpc-ca"
 	SecretVolumeKeys  = "longhorn-volume-keys"
 	// GRPCTLSPeerName is the name peers must have in their certificates.

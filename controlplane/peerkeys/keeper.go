@@ -1,15 +1,15 @@
-// Package peerkeys makes and renews the Secret by which managers and instance managers know each
-// other (package mtls), unless a user has made it.
+// Package peerkeys makes and renews the Secrets by which controllers and instance managers know
+// each other (package mtls), unless a user has made one.
 //
-// The leader does so. The peers' certificate is in Secret longhorn-grpc-tls, which is mounted into
-// every Pod of a manager or instance manager; the authority's key is in longhorn-grpc-ca, which is
-// mounted nowhere.
+// The leader does so. The certificate of nodes is in Secret longhorn-grpc-tls, which is mounted
+// into the Pods of instance managers; that of controllers in longhorn-grpc-control, mounted into
+// theirs alone; the authority's key in longhorn-grpc-ca, which is mounted nowhere. What a user puts
+// into longhorn-grpc-tls is copied to longhorn-grpc-control.
 //
-// Nobody loses contact. The Secret is made when all managers look for it: these read it by the API
-// server where they have no file yet, so that an instance manager that has the file already finds
-// no manager without. What is renewed later works with what it replaces: a
-// certificate by the same authority, and an authority after a time in which everybody has come to
-// trust both.
+// Nobody loses contact. The Secrets are made when all managers look for them: these read them by
+// the API server where they have no file yet, so that an instance manager that has the file already
+// finds no manager without. What is renewed later works with what it replaces: a certificate by the
+// same authority, and an authority after a time in which everybody has come to trust both.
 package peerkeys
 
 import (
@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/controlplane/certificate"
@@ -96,8 +97,19 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 		now = k.now
 	}
 	peers, there, err := k.secret(ctx, naming.SecretGRPCTLS)
-	if err != nil || there && peers.Labels[naming.LabelManagedBy] != naming.ManagedByManager {
-		return there, err // a user's is the user's business
+	if err != nil {
+		return there, err
+	}
+	control, _, err := k.secret(ctx, naming.SecretGRPCControl)
+	if err != nil {
+		return there, err
+	}
+	if there && peers.Labels[naming.LabelManagedBy] != naming.ManagedByManager {
+		control.Data = map[string][]byte{}
+		for _, name := range []string{authoritiesFile, corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
+			control.Data[name] = peers.Data[name]
+		}
+		return true, k.write(ctx, control) // a user's is the user's business
 	}
 	if !there {
 		if everywhere, err := k.everywhere(ctx); err != nil || !k.Make || !everywhere {
@@ -108,7 +120,7 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 	if err != nil {
 		return there, err
 	}
-	s := decode(authority, peers)
+	s := decode(authority, peers, control)
 	if !there && len(s.next.Cert)+len(s.former) > 0 {
 		s.since = now()
 	}
@@ -125,10 +137,14 @@ func (k *Keeper) look(ctx context.Context) (present bool, err error) {
 	} else {
 		s.since = now()
 	}
-	s.encode(authority, peers)
+	s.encode(authority, peers, control)
 	k.changed.At(now(), "", peers.Annotations[annotationSince])
-	if err := k.write(ctx, authority); err != nil { // first: no certificate without its authority
-		return there, err
+	// The authority first: no certificate without it. Who gives orders next: nodes that have a
+	// certificate take none from others.
+	for _, secret := range []*stored{authority, control} {
+		if err := k.write(ctx, secret); err != nil {
+			return there, err
+		}
 	}
 	return true, k.write(ctx, peers)
 }
@@ -149,12 +165,17 @@ func (k *Keeper) everywhere(ctx context.Context) (bool, error) {
 }
 
 // Without returns the images of managers that do not look for the Secret by themselves, without
-// repetition: those of older versions, and those that were not told to (FlagMutualTLS). A manager
-// that has ended, or whose node is lost, speaks to nobody.
+// repetition: those of older versions, and controllers that were not told to (FlagMutualTLS). A
+// manager that has ended, or whose node is lost, speaks to nobody, and neither do agents.
 func Without(ctx context.Context, c client.Reader, namespace string) (images []string, err error) {
 	var pods corev1.PodList
-	which := client.MatchingLabels{"app": naming.AppManager}
-	if err := c.List(ctx, &pods, client.InNamespace(namespace), which); err != nil {
+	which, err := labels.Parse(naming.LabelApp + " in (" + naming.AppManager + "," + naming.AppController + ")," +
+		naming.LabelComponent + "!=" + naming.ComponentManager)
+	if err != nil {
+		return nil, err
+	}
+	err = c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: which})
+	if err != nil {
 		return nil, fmt.Errorf("list managers: %w", err)
 	}
 	for _, p := range pods.Items {
@@ -232,6 +253,9 @@ func (k *Keeper) write(ctx context.Context, s *stored) error {
 	if same {
 		return nil
 	}
+	if s.before.Labels[naming.LabelManagedBy] != naming.ManagedByManager {
+		return fmt.Errorf("Secret %s was made by somebody else, and is in the way of the system's: delete it", s.Name)
+	}
 	if err := k.Client.Update(ctx, &s.Secret); err != nil {
 		return fmt.Errorf("renew Secret %s: %w", s.Name, err)
 	}
@@ -240,12 +264,13 @@ func (k *Keeper) write(ctx context.Context, s *stored) error {
 }
 
 // decode reads the state. Where the authority's key is lost its certificate is trusted on.
-func decode(authority, peers *stored) state {
+func decode(authority, peers, control *stored) state {
 	s := state{
 		authority: certificate.Pair{Cert: authority.Data[corev1.TLSCertKey], Key: authority.Data[corev1.TLSPrivateKeyKey]},
 		next:      certificate.Pair{Cert: authority.Data[nextCert], Key: authority.Data[nextKey]},
 		former:    authority.Data[formerCert],
 		peer:      certificate.Pair{Cert: peers.Data[corev1.TLSCertKey], Key: peers.Data[corev1.TLSPrivateKeyKey]},
+		control:   certificate.Pair{Cert: control.Data[corev1.TLSCertKey], Key: control.Data[corev1.TLSPrivateKeyKey]},
 	}
 	if authority.before == nil {
 		s.authority.Cert = peers.Data[authoritiesFile]
@@ -255,28 +280,36 @@ func decode(authority, peers *stored) state {
 }
 
 // encode puts the state into the Secrets.
-func (s state) encode(authority, peers *stored) {
+func (s state) encode(authority, peers, control *stored) {
 	authority.Data = map[string][]byte{corev1.TLSCertKey: s.authority.Cert, corev1.TLSPrivateKeyKey: s.authority.Key}
 	for name, data := range map[string][]byte{nextCert: s.next.Cert, nextKey: s.next.Key, formerCert: s.former} {
 		if len(data) > 0 {
 			authority.Data[name] = data
 		}
 	}
-	peers.Data = map[string][]byte{authoritiesFile: s.trusted(), corev1.TLSCertKey: s.peer.Cert,
-		corev1.TLSPrivateKeyKey: s.peer.Key}
+	for secret, pair := range map[*stored]certificate.Pair{peers: s.peer, control: s.control} {
+		secret.Data = map[string][]byte{authoritiesFile: s.trusted(), corev1.TLSCertKey: pair.Cert,
+			corev1.TLSPrivateKeyKey: pair.Key}
+	}
 	delete(peers.Annotations, annotationSince)
 	if !s.since.IsZero() {
 		metav1.SetMetaDataAnnotation(&peers.ObjectMeta, annotationSince, s.since.UTC().Format(time.RFC3339))
 	}
 }
 
-// Read returns a function by which managers get the Secret from the API server.
-func Read(c client.Client, namespace string) mtls.Fetch {
+// Read returns a function that gets the first of these Secrets which is there from the API server.
+func Read(c client.Client, namespace string, names ...string) mtls.Fetch {
 	return func(ctx context.Context) (authorities, cert, key []byte, err error) {
-		s := &corev1.Secret{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: naming.SecretGRPCTLS}, s); err != nil {
-			return nil, nil, nil, client.IgnoreNotFound(err)
+		for _, name := range names {
+			s := &corev1.Secret{}
+			err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
+			if client.IgnoreNotFound(err) != nil {
+				return nil, nil, nil, err
+			}
+			if err == nil {
+				return s.Data[authoritiesFile], s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], nil
+			}
 		}
-		return s.Data[authoritiesFile], s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], nil
+		return nil, nil, nil, nil
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,13 @@ func manager(name, node, image string, args ...string) *corev1.Pod {
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Image: image, Command: args}}}}
 }
 
+// part is another Pod of this release: of an agent, or of a controller.
+func part(app, component string, args ...string) *corev1.Pod {
+	p := manager("part", "n", image, args...)
+	p.Labels = map[string]string{naming.LabelApp: app, naming.LabelComponent: component}
+	return p
+}
+
 // nodeOf is a node whose condition Ready is this.
 func nodeOf(name string, ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
@@ -49,6 +57,11 @@ func TestWithout(t *testing.T) {
 			manager("b", "n", "ankole/manager:1", "daemon", "--mutual-tls")}, "[]"},
 		{"older ones", []client.Object{up, manager("a", "n", "ankole/manager:1"), manager("b", "n", "ankole/manager:1"),
 			manager("c", "n", "ankole/manager:0")}, "[ankole/manager:0 ankole/manager:1]"},
+		{"agents speak to none", []client.Object{up, part(naming.AppManager, naming.ComponentManager, "daemon")}, "[]"},
+		{"controllers look", []client.Object{up,
+			part(naming.AppController, naming.ComponentController, "control", "--mutual-tls")}, "[]"},
+		{"controllers do not", []client.Object{up, part(naming.AppController, naming.ComponentController, "control")},
+			"[ankole/manager:2]"},
 		{"it has ended", []client.Object{up, ended(manager("a", "n", "ankole/manager:1"))}, "[]"},
 		{"its node is lost", []client.Object{nodeOf("n", corev1.ConditionUnknown),
 			manager("a", "n", "ankole/manager:1")}, "[]"},
@@ -120,15 +133,18 @@ func (c *cluster) secret(name string) *corev1.Secret {
 // seen is what a process has after it has read the peers' Secret.
 func (c *cluster) seen() state {
 	c.t.Helper()
-	s := c.secret(naming.SecretGRPCTLS)
-	if _, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"]); err != nil {
-		c.t.Fatal(err)
+	peers, control := c.secret(naming.SecretGRPCTLS), c.secret(naming.SecretGRPCControl)
+	for _, s := range []*corev1.Secret{peers, control} {
+		if _, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"]); err != nil {
+			c.t.Fatal(err)
+		}
+		if key := c.secret(naming.SecretGRPCCA).Data["tls.key"]; len(s.Data) != 3 ||
+			len(key) > 0 && bytes.Contains(s.Data["tls.key"], key) {
+			c.t.Errorf("the authority's key is in Secret %s", s.Name)
+		}
 	}
-	if key := c.secret(naming.SecretGRPCCA).Data["tls.key"]; len(s.Data) != 3 ||
-		len(key) > 0 && bytes.Contains(s.Data["tls.key"], key) {
-		c.t.Error("the authority's key is in the Secret of the peers")
-	}
-	return state{former: s.Data["ca.crt"], peer: decode(&stored{}, &stored{Secret: *s}).peer}
+	s := decode(&stored{}, &stored{Secret: *peers}, &stored{Secret: *control})
+	return state{former: peers.Data["ca.crt"], peer: s.peer, control: s.control}
 }
 
 // TestMadeWhenAllManagersAreNew: not while an older manager runs, nor where it is switched off.
@@ -160,13 +176,30 @@ func TestMadeWhenAllManagersAreNew(t *testing.T) {
 	}
 }
 
-// TestUsersSecretStays: one that a user has made is never touched.
+// TestUsersSecretStays: one that a user has made is never touched, and controllers show what it
+// has. What a user has made for controllers is not replaced.
 func TestUsersSecretStays(t *testing.T) {
-	c := newCluster(t, manager("new", "n", image, "--mutual-tls"), &corev1.Secret{
-		Data:       map[string][]byte{"tls.crt": []byte("x")},
-		ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: naming.SecretGRPCTLS}})
-	if !c.look() || string(c.secret(naming.SecretGRPCTLS).Data["tls.crt"]) != "x" {
-		t.Error("a user's Secret was changed")
+	users := func(name, cert string) *corev1.Secret {
+		return &corev1.Secret{Data: map[string][]byte{"tls.crt": []byte(cert)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: name}}
+	}
+	c := newCluster(t, manager("new", "n", image, "--mutual-tls"), users(naming.SecretGRPCTLS, "x"))
+	for _, cert := range []string{"x", "y"} {
+		s := c.secret(naming.SecretGRPCTLS)
+		s.Data["tls.crt"] = []byte(cert)
+		if err := c.k.Client.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if !c.look() || string(c.secret(naming.SecretGRPCTLS).Data["tls.crt"]) != cert {
+			t.Error("a user's Secret was changed")
+		}
+		if got := string(c.secret(naming.SecretGRPCControl).Data["tls.crt"]); got != cert {
+			t.Errorf("controllers show %q, the user has made %q", got, cert)
+		}
+	}
+	c = newCluster(t, manager("new", "n", image, "--mutual-tls"), users(naming.SecretGRPCControl, "x"))
+	if _, err := c.k.look(t.Context()); err == nil || !strings.Contains(err.Error(), "delete it") {
+		t.Errorf("somebody else's Secret in the way: %v", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"slices"
 	"time"
 
 	"ankole.storage/controlplane/certificate"
@@ -29,9 +30,9 @@ const (
 	clockSkew = 24 * time.Hour
 )
 
-// state is all that the two Secrets hold.
+// state is all that the Secrets hold.
 type state struct {
-	// authority signs the peers' certificate.
+	// authority signs the other certificates.
 	authority certificate.Pair // its key may be missing: then it signs nothing more
 	// next takes the place of the authority when everybody trusts it; former is one whose place was
 	// taken, and that is trusted until nobody shows what it signed. One of them is set at most.
@@ -40,8 +41,8 @@ type state struct {
 	// since is when next or former was set, by the clock of whoever did it; seen, since when this
 	// process has seen it.
 	since, seen time.Time
-	// peer is what managers and instance managers show.
-	peer certificate.Pair
+	// peer is what instance managers, engines and replicas show, control what controllers show.
+	peer, control certificate.Pair
 }
 
 // trusted is what peers are told to trust.
@@ -73,10 +74,18 @@ func (s state) advance(now time.Time) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	if len(s.authority.Key) > 0 && !serves(s.peer, s.authority, now) {
-		s.peer, err = issue(s.authority, now)
+	if len(s.authority.Key) == 0 {
+		return s, nil
 	}
-	return s, err
+	for role, pair := range map[string]*certificate.Pair{mtls.NodeName: &s.peer, mtls.ControllerName: &s.control} {
+		if serves(*pair, s.authority, role, now) {
+			continue
+		}
+		if *pair, err = issue(s.authority, role, now); err != nil {
+			return state{}, err
+		}
+	}
+	return s, nil
 }
 
 // lasts tells whether a pair can sign for so long yet.
@@ -95,10 +104,11 @@ func trustworthy(p certificate.Pair, now time.Time) bool {
 	return err == nil && now.Before(cert.NotAfter)
 }
 
-// serves tells whether a pair is one of the authority's and valid for some time yet.
-func serves(p, authority certificate.Pair, now time.Time) bool {
+// serves tells whether a pair is one of the authority's for a role, and valid for some time yet.
+func serves(p, authority certificate.Pair, role string, now time.Time) bool {
 	cert, err := p.Certificate()
-	if err != nil || now.Before(cert.NotBefore) || !now.Add(renewBefore).Before(cert.NotAfter) {
+	if err != nil || now.Before(cert.NotBefore) || !now.Add(renewBefore).Before(cert.NotAfter) ||
+		!slices.Contains(cert.DNSNames, role) {
 		return false
 	}
 	parent, err := authority.Certificate()
@@ -120,11 +130,11 @@ func newAuthority(now time.Time) (certificate.Pair, error) {
 	}, nil)
 }
 
-// issue makes the peers' certificate.
-func issue(authority certificate.Pair, now time.Time) (certificate.Pair, error) {
+// issue makes the certificate of a role.
+func issue(authority certificate.Pair, role string, now time.Time) (certificate.Pair, error) {
 	return certificate.Sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: mtls.PeerName},
-		DNSNames:    []string{mtls.PeerName},
+		DNSNames:    []string{mtls.PeerName, role},
 		NotBefore:   now.Add(-clockSkew),
 		NotAfter:    now.Add(peerLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,

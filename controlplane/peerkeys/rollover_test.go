@@ -3,6 +3,8 @@ package peerkeys
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,17 +15,20 @@ import (
 
 var began = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// accepts tells why a process that has seen one state would refuse the certificate of another.
+// accepts tells why a process that has seen one state would refuse a certificate of another.
 func accepts(seen, shown state, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(seen.trusted())
-	cert, err := shown.peer.Certificate()
-	if err != nil {
-		return err
+	var all error
+	for _, pair := range []certificate.Pair{shown.peer, shown.control} {
+		cert, err := pair.Certificate()
+		if err == nil {
+			_, err = cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: mtls.PeerName, CurrentTime: now,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		}
+		all = errors.Join(all, err)
 	}
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: mtls.PeerName, CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return err
+	return all
 }
 
 func advance(t interface{ Fatal(...any) }, s state, now time.Time) state {
@@ -140,7 +145,33 @@ func TestLongAway(t *testing.T) {
 // TestAuthorityCannotBeShown: what is trusted to sign does not pass for a peer.
 func TestAuthorityCannotBeShown(t *testing.T) {
 	s := advance(t, state{}, began)
-	if err := accepts(s, state{peer: certificate.Pair{Cert: s.authority.Cert}}, began); err == nil {
+	if err := accepts(s, state{peer: certificate.Pair{Cert: s.authority.Cert}, control: s.control}, began); err == nil {
 		t.Error("an authority's certificate is accepted as a peer's")
 	}
+}
+
+// TestRoles: nodes and controllers have a certificate each, and one that names no role, or another
+// one, is replaced.
+func TestRoles(t *testing.T) {
+	s := advance(t, state{}, began)
+	names := func(p certificate.Pair) []string {
+		cert, err := p.Certificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert.DNSNames
+	}
+	told := func(s state) {
+		t.Helper()
+		if got := names(s.peer); !slices.Equal(got, []string{mtls.PeerName, mtls.NodeName}) {
+			t.Errorf("nodes show %q", got)
+		}
+		if got := names(s.control); !slices.Equal(got, []string{mtls.PeerName, mtls.ControllerName}) {
+			t.Errorf("controllers show %q", got)
+		}
+	}
+	told(s)
+	swapped := s
+	swapped.peer, swapped.control = s.control, s.peer
+	told(advance(t, swapped, began))
 }

@@ -265,7 +265,7 @@ func (c Config) unowned(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	names := []string{naming.SecretWebhookCA, naming.SecretWebhookTLS, naming.SecretRESTSession, naming.SecretGRPCCA,
-		naming.SecretVolumeKeys}
+		naming.SecretGRPCControl, naming.SecretVolumeKeys}
 	for _, s := range list {
 		if s.Name == naming.SecretGRPCTLS && s.Labels[naming.LabelManagedBy] == naming.ManagedByManager {
 			names = append(names, s.Name) // that of a user stays

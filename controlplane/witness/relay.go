@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,9 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/naming"
-	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/witness/relayclient"
 )
 
@@ -30,16 +27,16 @@ import (
 // only a few seconds.
 const attachPause = 250 * time.Millisecond
 
-// Relay keeps a stream to every instance manager that this manager serves, and answers the
-// questions that come in: to the one of its own node, and to those of other nodes for which it
-// stands in (ring). So the witness is there for a node whose own manager is away. The relay follows
-// Pods, not InstanceManager objects, so it needs no leader.
+// Relay keeps a stream to every instance manager that it sees a Pod of, and answers the questions
+// that come in. An agent sees those of its node, so that an engine which is cut off from all other
+// nodes is answered; a controller sees all, so that the witness is there while an agent is away.
+// The relay follows Pods, not InstanceManager objects, so it needs no leader.
 type Relay struct {
-	// Name is this manager's Pod name, NodeName its node.
-	Name, NodeName string
-	Handler        relayclient.Handler
-	// Connect opens a client to an instance manager at host:port.
-	Connect func(address string) (*imclient.Client, error)
+	// Name is this process's Pod name.
+	Name    string
+	Handler relayclient.Handler
+	// Connect opens a connection to the relay of an instance manager.
+	Connect func(*corev1.Pod) (*grpc.ClientConn, error)
 
 	client client.Reader
 
@@ -54,8 +51,8 @@ type attachment struct {
 	cancel context.CancelFunc
 }
 
-// SetupWithManager registers the relay with the manager of the node's own objects, whose cache has
-// the Pods of all managers and instance managers.
+// SetupWithManager registers the relay with a manager whose cache has the Pods of the instance
+// managers that are to be answered.
 func (r *Relay) SetupWithManager(mgr ctrl.Manager) error {
 	r.client = mgr.GetClient()
 	r.streams = map[client.ObjectKey]*attachment{}
@@ -71,7 +68,6 @@ func (r *Relay) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("register witness relay: %w", err)
 	}
 	skip := true
-	// One look for all Pods: whom this manager serves depends on which managers there are.
 	all := enqueue.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
 	})
@@ -92,8 +88,7 @@ func (r *Relay) SetupWithManager(mgr ctrl.Manager) error {
 func matters(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
 	return before.UID != after.UID || before.Status.Phase != after.Status.Phase ||
-		before.Status.PodIP != after.Status.PodIP || before.Spec.NodeName != after.Spec.NodeName ||
-		condition.PodReady(before) != condition.PodReady(after) ||
+		before.Status.PodIP != after.Status.PodIP ||
 		before.Labels[naming.LabelComponent] != after.Labels[naming.LabelComponent]
 }
 
@@ -116,13 +111,26 @@ func (r *Relay) end() {
 	r.work.Wait()
 }
 
-// follow connects to the Pods that this manager serves and disconnects from all others.
+// served are the Pods of instance managers that can be connected to.
+func served(pods []corev1.Pod) map[client.ObjectKey]*corev1.Pod {
+	out := map[client.ObjectKey]*corev1.Pod{}
+	for i := range pods {
+		p := &pods[i]
+		if p.Labels[naming.LabelComponent] == naming.ComponentInstanceManager && p.Status.Phase == corev1.PodRunning &&
+			p.Status.PodIP != "" {
+			out[client.ObjectKeyFromObject(p)] = p
+		}
+	}
+	return out
+}
+
+// follow connects to the Pods that are to be answered and disconnects from all others.
 func (r *Relay) follow(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Pods: %w", err)
 	}
-	wanted := served(r.NodeName, pods.Items)
+	wanted := served(pods.Items)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, have := range r.streams {
@@ -140,25 +148,21 @@ func (r *Relay) follow(ctx context.Context) error {
 		}
 		attached, cancel := context.WithCancel(r.ctx)
 		r.streams[key] = &attachment{pod: pod.UID, cancel: cancel}
-		address := net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(naming.PortProcessManager))
-		r.work.Add(1)
-		go func() {
-			defer r.work.Done()
-			r.keep(attached, key.Name, address)
-		}()
+		pod := pod.DeepCopy() // the cache's
+		r.work.Go(func() { r.keep(attached, pod) })
 	}
 	return nil
 }
 
-func (r *Relay) keep(ctx context.Context, name, address string) {
-	log := slog.With("instanceManager", name, "address", address)
-	c, err := r.Connect(address)
+func (r *Relay) keep(ctx context.Context, pod *corev1.Pod) {
+	log := slog.With("instanceManager", pod.Name, "address", pod.Status.PodIP)
+	c, err := r.Connect(pod)
 	if err != nil {
 		log.Error("cannot answer witness questions of the instance manager", "err", err)
 		return
 	}
 	defer c.Close()
-	relayclient.Keep(ctx, c.Conn(), r.Name, timed{r.Handler}, attachPause, func(err error) {
+	relayclient.Keep(ctx, c, r.Name, timed{r.Handler}, attachPause, func(err error) {
 		log.Debug("witness relay lost, attaching again", "err", err)
 	})
 }

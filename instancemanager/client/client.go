@@ -23,6 +23,7 @@ import (
 
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/listener"
 )
 
 // Kinds of failure; test with errors.Is. The gRPC status stays reachable with status.FromError.
@@ -96,6 +97,9 @@ func Dial(address string, d *mtls.Dialer) (*Client, error) {
 
 // Conn prepares a connection to any service of an instance manager; as Dial.
 func Conn(address string, d *mtls.Dialer) (*grpc.ClientConn, error) { return connTo(address, d.Dial) }
+
+// Local prepares a connection to a unix socket of an instance manager on this node.
+func Local(path string) (*grpc.ClientConn, error) { return connTo(path, listener.DialUnix) }
 
 func connTo(address string, dial func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address,

@@ -79,12 +79,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	relay, systems := witness.NewRelay(log), newFileSystems(log)
 	engines := &proxy.Engines{Systems: systems, Certificates: certificates, Log: log}
 	defer engines.Close()
-	s, secure := &servers{log: log, failed: make(chan error, 1)}, certificates.Server()
+	s, secure := &servers{log: log, failed: make(chan error, 1)}, certificates.OrderServer()
 	s.serve(server.New(secure, server.Processes(processes, cfg.PodName), relay.RegisterRelay), listeners[0])
 	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register,
 		enginebinary.New(binariesDirs, hostpath.Resolve).Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
-	s.serve(server.New(nil, relay.RegisterWitness), witnessListener)
+	cfg.serveWitness(s, relay, witnessListener)
 	s.keep(func(context.Context) { kept.Serve(keeping, devices) }, certificates.Keep, systems.readOnly(processes, log).Run,
 		systems.thawLeft)
 	log.Info("instance manager serves", "address", listeners[0].Addr(), "proxy", listeners[1].Addr(), "instances",
@@ -97,6 +97,23 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	s.stop()
 	log.Info("instance manager has stopped")
 	return err
+}
+
+// serveWitness serves the engines here at l, and takes in the agent of this node to answer them.
+// Without it the controllers do.
+func (c *Config) serveWitness(s *servers, relay *witness.Relay, l net.Listener) {
+	s.serve(server.New(nil, relay.RegisterWitness), l)
+	if c.PodName == "" {
+		return
+	}
+	path := witness.RelaySocket(c.PodName)
+	l, err := witness.ListenRelay(hostpath.Resolve(path))
+	if err != nil {
+		s.log.Warn("the agent of this node cannot attach: engines ask the controllers; see that the host's directory of the "+
+			"socket can be written", "socket", path, "err", err)
+		return
+	}
+	s.serve(server.New(nil, relay.RegisterRelay), l)
 }
 
 // servers runs gRPC servers; one that ends takes the instance manager with it.

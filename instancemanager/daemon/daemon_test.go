@@ -26,6 +26,7 @@ import (
 	"ankole.storage/instancemanager/daemon"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/instancemanager/witness"
 	"ankole.storage/instancemanager/witness/relayclient"
 	"ankole.storage/test/logs"
 	"ankole.storage/test/wait"
@@ -432,26 +433,36 @@ func (oneRecord) CompareAndSwap(_ context.Context,
 	return &witnessv1.CompareAndSwapResponse{Swapped: true, Current: r.GetNext()}, nil
 }
 
-// TestWitness: a question on the socket that instances are given reaches a manager attached at
-// 8500.
+// TestWitness: a question on the socket that instances are given reaches a controller attached at
+// 8500, and the node's agent attached at the socket on the host.
 func TestWitness(t *testing.T) {
-	p := launch(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- relayclient.Serve(ctx, p.client.Conn(), "manager-1", oneRecord{}) }()
-	defer func() {
-		cancel()
-		<-ended
-	}()
+	dir := t.TempDir()
+	p := launch(t, instancetest.Installed(t, filepath.Dir(witness.RelaySocket("")), dir))
+	agent, err := client.Local(filepath.Join(dir, filepath.Base(witness.RelaySocket("im-test"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
 	conn, err := grpc.NewClient("unix:"+p.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	m, err := witnessv1.NewWitnessClient(conn).Get(t.Context(),
-		&witnessv1.GetRequest{VolumeName: "demo", EngineName: "demo-e-0"})
-	if err != nil || m.GetEpoch() != 7 || m.GetEngine() != "demo-e-0" {
-		t.Errorf("%v %v", m, err)
+	for name, attached := range map[string]*grpc.ClientConn{"controller": p.client.Conn(), "agent": agent} {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- relayclient.Serve(ctx, attached, name, oneRecord{}) }()
+		m, err := witnessv1.NewWitnessClient(conn).Get(t.Context(),
+			&witnessv1.GetRequest{VolumeName: "demo", EngineName: "demo-e-0"})
+		if err != nil || m.GetEpoch() != 7 || m.GetEngine() != "demo-e-0" {
+			t.Errorf("%s: %v %v", name, m, err)
+		}
+		cancel()
+		<-ended
+	}
+	if _, err := imrpc.NewProcessManagerServiceClient(agent).ProcessList(t.Context(),
+		&imrpc.ProcessListRequest{}); err == nil {
+		t.Error("processes can be listed on the agent's socket")
 	}
 	// The process service is not offered on the socket, nor the witness on the network.
 	if _, err := imrpc.NewProcessManagerServiceClient(conn).ProcessList(t.Context(),

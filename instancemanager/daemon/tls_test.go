@@ -81,6 +81,39 @@ func TestC9(t *testing.T) {
 	}
 }
 
+// TestRoles: where certificates tell controllers from nodes, none of the three services takes
+// orders from a node, be it another one or this one.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	authority, dir := mtlstest.NewAuthority(t), t.TempDir()
+	of := func(roles ...string) *x509.Certificate {
+		return &x509.Certificate{DNSNames: append([]string{mtls.PeerName}, roles...)}
+	}
+	authority.Write(t, dir, of(mtls.NodeName))
+	control := t.TempDir()
+	authority.Write(t, control, of(mtls.ControllerName))
+	node := launchSecured(t, mtlstest.Dialer(control), []string{"--logs-dir", t.TempDir()}, "TLS_DIR="+dir)
+	for _, row := range []struct {
+		name  string
+		shown *x509.Certificate
+		ok    bool
+	}{
+		{"a controller", of(mtls.ControllerName), true},
+		{"a node", of(mtls.NodeName), false},
+		{"a certificate without a role", of(), false},
+		{"a controller of another kind", &x509.Certificate{DNSNames: []string{mtls.ControllerName}}, false},
+		{"a role that is only claimed", mtlstest.Named(mtls.PeerName, mtls.ControllerName), false},
+	} {
+		mine := t.TempDir()
+		authority.Write(t, mine, row.shown)
+		for service, port := range services {
+			if err := askBy(t, node.ip+port, mine); (err == nil) != row.ok {
+				t.Errorf("%s service, %s: %v", service, row.name, err)
+			}
+		}
+	}
+}
+
 // TestRotation: the secret is replaced, its authority too, under a running watch. The watch goes
 // on; new connections are by the new secret alone.
 func TestRotation(t *testing.T) {

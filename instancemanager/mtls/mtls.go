@@ -25,8 +25,15 @@ import (
 	"slices"
 )
 
-// PeerName is what every certificate of the system names, whichever Pod shows it.
-const PeerName = "longhorn-backend.longhorn-system"
+const (
+	// PeerName is what every certificate of the system names, whichever Pod shows it.
+	PeerName = "longhorn-backend.longhorn-system"
+	// NodeName is what those of nodes name besides, where the system makes them. A user's Secret has
+	// one certificate for all, which names no role.
+	NodeName = "longhorn-node.longhorn-system"
+	// ControllerName is what those of controllers name.
+	ControllerName = "longhorn-controller.longhorn-system"
+)
 
 // material is what the files held at one time.
 type material struct {
@@ -34,15 +41,19 @@ type material struct {
 	roots *x509.CertPool
 }
 
-// server is the configuration for one connection.
-func (m *material) server() *tls.Config {
+// server is the configuration for one connection. orders: who connects may give orders to a node.
+func (m *material) server(orders bool) *tls.Config {
+	verify := m.verifyPeer
+	if orders && slices.Contains(m.cert.Leaf.DNSNames, NodeName) {
+		verify = m.verifyController
+	}
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		NextProtos:   []string{"h2"},
 		Certificates: []tls.Certificate{m.cert},
 		// Verified by verifyPeer, which knows the common name rule.
 		ClientAuth:       tls.RequireAnyClientCert,
-		VerifyConnection: m.verifyPeer,
+		VerifyConnection: verify,
 	}
 }
 
@@ -80,6 +91,17 @@ func (m *material) verifyPeer(state tls.ConnectionState) error {
 	if leaf.Subject.CommonName != PeerName && !slices.Contains(leaf.DNSNames, PeerName) {
 		return fmt.Errorf("mtls: certificate of the peer is for %q %q, not for %s",
 			leaf.Subject.CommonName, leaf.DNSNames, PeerName)
+	}
+	return nil
+}
+
+// verifyController refuses the certificate of another node: a node gives no orders.
+func (m *material) verifyController(state tls.ConnectionState) error {
+	if err := m.verifyPeer(state); err != nil {
+		return err
+	}
+	if names := state.PeerCertificates[0].DNSNames; !slices.Contains(names, ControllerName) {
+		return fmt.Errorf("mtls: certificate of the peer is for %q; orders are taken from %s alone", names, ControllerName)
 	}
 	return nil
 }

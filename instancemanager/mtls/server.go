@@ -20,7 +20,16 @@ func (s *Source) Server() credentials.TransportCredentials {
 	if s == nil {
 		return insecure.NewCredentials()
 	}
-	return &serverCredentials{s}
+	return &serverCredentials{Source: s}
+}
+
+// OrderServer is Server for what gives its client the node: where certificates tell controllers
+// from nodes, only controllers connect.
+func (s *Source) OrderServer() credentials.TransportCredentials {
+	if s == nil {
+		return insecure.NewCredentials()
+	}
+	return &serverCredentials{Source: s, orders: true}
 }
 
 // Permit refuses a call on a plaintext connection that was made before there was a certificate. It
@@ -35,7 +44,10 @@ func (s *Source) Permit(ctx context.Context) error {
 	return status.Error(codes.Unavailable, "there is a certificate now: connect again, with TLS")
 }
 
-type serverCredentials struct{ *Source }
+type serverCredentials struct {
+	*Source
+	orders bool
+}
 
 // ServerHandshake begins a connection.
 func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -46,7 +58,7 @@ func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	case c != nil:
 		return insecure.NewCredentials().ServerHandshake(c)
 	}
-	conn, info, err := credentials.NewTLS(s.current().server()).ServerHandshake(raw)
+	conn, info, err := credentials.NewTLS(s.current().server(s.orders)).ServerHandshake(raw)
 	// Liveness probes connect and say nothing.
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		s.log.Warn("refused a connection", "peer", raw.RemoteAddr(), "err", err)

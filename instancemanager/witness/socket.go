@@ -36,3 +36,25 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	return l, nil
 }
+
+// RelaySocket is where the instance manager of a Pod takes in the agent of its node, as Pods see
+// it. Only processes of the node reach it.
+func RelaySocket(pod string) string {
+	return "/host/var/lib/longhorn/unix-domain-socket/witness-" + pod + ".sock"
+}
+
+// ListenRelay opens it. Its directory is there, and root's.
+func ListenRelay(path string) (net.Listener, error) {
+	if err := listener.RemoveStale(path); err != nil {
+		return nil, err
+	}
+	l, err := listener.ListenUnix("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l.Streams(), nil
+}

@@ -52,6 +52,7 @@ type Config struct {
 
 	ManagerImage, EngineImage, InstanceManagerImage string
 	ManagerArgs                                     []string
+	MutualTLS                                       bool
 	NoManager                                       bool
 	NoKinds                                         bool // the manager is none that has objects
 
@@ -73,8 +74,8 @@ func Defaults() Config {
 	return Config{
 		Dir: ".ankole", Nodes: 3, APIPort: 9500, KubeletPort: DefaultKubeletPort, NodeNetwork: "127.0.1.0",
 		ManagerImage: "ankole/manager:dev", EngineImage: "ankole/engine:dev",
-		InstanceManagerImage: "ankole/instance-manager:dev",
-		NodeGrace:            20 * time.Second, StopGrace: 25 * time.Second, Output: "text",
+		InstanceManagerImage: "ankole/instance-manager:dev", MutualTLS: true,
+		NodeGrace: 20 * time.Second, StopGrace: 25 * time.Second, Output: "text",
 	}
 }
 
@@ -105,6 +106,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.InstanceManagerImage, "instance-manager-image", c.InstanceManagerImage,
 		"image of the instance managers")
 	fs.StringArrayVar(&c.ManagerArgs, "manager-arg", c.ManagerArgs, "further argument of the manager (repeatable)")
+	fs.BoolVar(&c.MutualTLS, "mutual-tls", c.MutualTLS, "connections between the parts of the system have certificates")
 	fs.BoolVar(&c.NoManager, "no-manager", c.NoManager, "start Kubernetes and the nodes only")
 	fs.BoolVar(&c.NoKinds, "no-kinds", c.NoKinds,
 		"define no kinds of objects, and wait for none of the manager's (tests of other managers)")

@@ -58,7 +58,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	values.ManagerImage, values.EngineImage, values.InstanceManagerImage =
 		c.cfg.ManagerImage, c.cfg.EngineImage, c.cfg.InstanceManagerImage
 	values.WebhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(c.ports.webhook))
-	values.ManagerArgs = c.cfg.ManagerArgs
+	values.ManagerArgs, values.MutualTLS = c.cfg.ManagerArgs, c.cfg.MutualTLS
 	var err error
 	if values.DefaultSettings, err = c.defaults(ctx, values.Namespace); err != nil {
 		return err

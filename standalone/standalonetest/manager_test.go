@@ -108,7 +108,7 @@ func TestManager(t *testing.T) {
 func startedAsManager(dir string, pod *corev1.Pod) error {
 	log, err := os.ReadFile(filepath.Join(dir, "nodes", pod.Spec.NodeName, "logs",
 		"longhorn-system_"+pod.Name, pod.Labels["app"]+".log"))
-	want := "manager daemon --mutual-tls\n"
+	want := "manager daemon\n"
 	if pod.Labels["app"] == "longhorn-controller" {
 		want = "manager control --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
 			"--manager-image ankole/manager:dev --service-account longhorn-service-account --webhook-url https://127.0.0.1:"

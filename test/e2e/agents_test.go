@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,10 +62,9 @@ func rewrites[T client.Object](object T, name string, change func(T)) write {
 	}
 }
 
-// reads a Secret. In a cluster that speaks plaintext there is no certificate.
 func reads(secret string) write {
 	return func(ctx context.Context, as client.Client) error {
-		return client.IgnoreNotFound(as.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret}, &corev1.Secret{}))
+		return as.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret}, &corev1.Secret{})
 	}
 }
 
@@ -79,25 +80,60 @@ func makesOrphan(on string) write {
 	}
 }
 
-// agents: what the account of one node's agent may write is of that node, and it reads no Secret
-// but the certificate; a token that names no node writes nothing.
+// agentsAreWitnesses looks into the log of the instance manager on each node: it has taken in the
+// agent of its node, and no other one.
+func (c *cluster) agentsAreWitnesses() {
+	c.t.Helper()
+	pods := c.podsByNode(naming.AppManager)
+	for _, n := range c.Nodes {
+		logs, err := filepath.Glob(filepath.Join(c.Dir, "nodes", n.Name, "logs", "*_instance-manager-*", "*.log"))
+		if err != nil || len(logs) == 0 {
+			c.t.Fatalf("no log of an instance manager on %s: %v", n.Name, err)
+		}
+		said := ""
+		for _, path := range logs {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			said += string(text)
+		}
+		for node, pod := range pods {
+			if took := strings.Contains(said, "manager="+pod.Name+" "); took != (node == n.Name) {
+				c.t.Errorf("the witness on %s has taken in the agent of %s: %t", n.Name, node, took)
+			}
+		}
+	}
+}
+
+// podsByNode are the Pods with a value of label app.
+func (c *cluster) podsByNode(app string) map[string]*corev1.Pod {
+	c.t.Helper()
+	pods, err := kubernetesOf(c.t, c).CoreV1().Pods(namespace).List(c.t.Context(),
+		metav1.ListOptions{LabelSelector: naming.LabelApp + "=" + app})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out := map[string]*corev1.Pod{}
+	for i := range pods.Items {
+		out[pods.Items[i].Spec.NodeName] = &pods.Items[i]
+	}
+	return out
+}
+
+// agents: what the account of one node's agent may write is of that node, and it reads no Secret; a
+// token that names no node writes nothing.
 func agents(t *testing.T, c *cluster) {
 	const name = "agents"
 	c.create(name, 64*mib, 3)
 	defer c.remove(name)
 	c.attach(name, "node-1", 3)
-	pods, err := kubernetesOf(t, c).CoreV1().Pods(namespace).List(t.Context(),
-		metav1.ListOptions{LabelSelector: naming.LabelApp + "=" + naming.AppManager})
-	if err != nil {
-		t.Fatal(err)
+	of := map[string]client.Client{}
+	for node, pod := range c.podsByNode(naming.AppManager) {
+		of[node] = c.agentOf(pod)
 	}
-	var pod *corev1.Pod
-	for i := range pods.Items {
-		if pods.Items[i].Spec.NodeName == "node-1" {
-			pod = &pods.Items[i]
-		}
-	}
-	own, any := c.agentOf(pod), c.agentOf(&corev1.Pod{})
+	own, other, any := of["node-1"], of["node-2"], c.agentOf(&corev1.Pod{})
+	c.agentsAreWitnesses()
 	replicas := map[string]string{}
 	for _, r := range c.replicasOf(name) {
 		replicas[r.Spec.NodeID] = r.Name
@@ -137,10 +173,12 @@ func agents(t *testing.T, c *cluster) {
 		{"an orphan of its node", own, makesOrphan("node-1"), ""},
 		{"an orphan of another", own, makesOrphan("node-2"), "no orphan"},
 		{"who belongs to a volume", own, status(func(e *longhorn.Engine) { e.Status.Membership.Generation++ }), ""},
+		{"who belongs to a volume, by the agent of another node", other,
+			status(func(e *longhorn.Engine) { e.Status.Membership.Generation++ }), "not to run there"},
 		{"where an engine is", own, status(func(e *longhorn.Engine) { e.Status.IP = "10.0.0.1" }), "and nothing else"},
 		{"an engine that has no state", own, status(func(e *longhorn.Engine) { e.Status.CurrentState = "" }),
 			"and nothing else"},
-		{"the certificate", own, reads(naming.SecretGRPCTLS), ""},
+		{"the certificate", own, reads(naming.SecretGRPCTLS), "cannot get resource"},
 		{"the keys of volumes", own, reads(naming.SecretVolumeKeys), "cannot get resource"},
 		{"the key of the certificates", own, reads(naming.SecretGRPCCA), "cannot get resource"},
 		{"a Pod", own, func(ctx context.Context, as client.Client) error {

@@ -53,9 +53,6 @@ The API server is found as usual: KUBECONFIG, else the Pod's service account.`
 // common are the flags of every process of the control plane.
 func common(f *pflag.FlagSet, cfg *manager.Common, level *string) {
 	f.StringVar(&cfg.HealthListen, "health-listen", "", "address of health checks (default ${POD_IP}:9504)")
-	f.BoolVar(&cfg.MutualTLS, peerkeys.FlagMutualTLS, false,
-		"look for the certificate by which managers and instance managers know each other; controllers make it where there "+
-			"is none")
 	f.StringVar(level, "log-level", "", "debug, info, warn or error; empty: follow setting log-level")
 }
 
@@ -115,6 +112,8 @@ on its node.
 	f := c.Flags()
 	f.StringVar(&cfg.Listen, "listen", "", "address of REST and metrics (default ${POD_IP}:9500)")
 	common(f, &cfg.Common, &level)
+	f.BoolVar(&cfg.MutualTLS, peerkeys.FlagMutualTLS, false,
+		"look for the certificate by which instance managers know the controllers, and make it where there is none")
 	f.StringVar(&cfg.EngineImage, "engine-image", "", "default engine image")
 	f.StringVar(&cfg.InstanceManagerImage, "instance-manager-image", "", "image of instance managers")
 	f.StringVar(&cfg.ManagerImage, "manager-image", "", "image of this program")
