@@ -84,7 +84,8 @@ func TestObjects(t *testing.T) {
 		"ClusterRole/longhorn-view", "ClusterRole/longhorn-admin", "ServiceAccount/longhorn-view",
 		"RoleBinding/longhorn-view",
 		"ServiceAccount/longhorn-admin", "RoleBinding/longhorn-admin",
-		"ValidatingAdmissionPolicy/longhorn-agent", "ValidatingAdmissionPolicyBinding/longhorn-agent"}
+		"ValidatingAdmissionPolicy/longhorn-agent", "ValidatingAdmissionPolicyBinding/longhorn-agent",
+		"ValidatingAdmissionPolicy/longhorn-controller", "ValidatingAdmissionPolicyBinding/longhorn-controller"}
 	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook", "Service/longhorn-agent"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager", "Deployment/longhorn-controller"}
 	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-controller",

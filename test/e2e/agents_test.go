@@ -7,11 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,8 +24,8 @@ import (
 	"ankole.storage/controlplane/naming"
 )
 
-// agentOf asks with a token of the agents' account; of a Pod if that has a name.
-func (c *cluster) agentOf(pod *corev1.Pod) client.Client {
+// accountOf asks with a token of an account; of a Pod if that has a name.
+func (c *cluster) accountOf(account string, pod *corev1.Pod) client.Client {
 	c.t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if pod.Name != "" {
@@ -28,14 +33,15 @@ func (c *cluster) agentOf(pod *corev1.Pod) client.Client {
 			UID: pod.UID}
 	}
 	token, err := kubernetesOf(c.t, c).CoreV1().ServiceAccounts(namespace).CreateToken(c.t.Context(),
-		naming.ServiceAccount, request, metav1.CreateOptions{})
+		account, request, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	cfg := rest.AnonymousClientConfig(c.RESTConfig(c.t))
 	cfg.BearerToken = token.Status.Token
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, longhorn.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
+		longhorn.AddToScheme} {
 		if err := add(scheme); err != nil {
 			c.t.Fatal(err)
 		}
@@ -130,9 +136,9 @@ func agents(t *testing.T, c *cluster) {
 	c.attach(name, "node-1", 3)
 	of := map[string]client.Client{}
 	for node, pod := range c.podsByNode(naming.AppManager) {
-		of[node] = c.agentOf(pod)
+		of[node] = c.accountOf(naming.ServiceAccount, pod)
 	}
-	own, other, any := of["node-1"], of["node-2"], c.agentOf(&corev1.Pod{})
+	own, other, any := of["node-1"], of["node-2"], c.accountOf(naming.ServiceAccount, &corev1.Pod{})
 	c.agentsAreWitnesses()
 	replicas := map[string]string{}
 	for _, r := range c.replicasOf(name) {
@@ -155,12 +161,7 @@ func agents(t *testing.T, c *cluster) {
 		return rewrites(&longhorn.Node{}, name, func(n *longhorn.Node) { n.Spec.Name = name })
 	}
 	end := func(r *longhorn.Replica) { r.Finalizers = nil }
-	for _, row := range []struct {
-		what string
-		as   client.Client
-		do   write
-		want string // of the refusal; empty: it may
-	}{
+	judged(t, []tried{
 		{"its own node", own, node("node-1"), ""},
 		{"another node", own, node("node-2"), "the agent of node node-1 may write no other Node object"},
 		{"its own node without a node in the token", any, node("node-1"), "has to name its node"},
@@ -184,7 +185,82 @@ func agents(t *testing.T, c *cluster) {
 		{"a Pod", own, func(ctx context.Context, as client.Client) error {
 			return as.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x"}}, client.DryRunAll)
 		}, "cannot create resource"},
-	} {
+	})
+	controllers(t, c)
+}
+
+// controllers: outside of the namespace their account writes what is of this system.
+func controllers(t *testing.T, c *cluster) {
+	as := c.accountOf(naming.ServiceAccountControl, &corev1.Pod{})
+	creates := func(o client.Object) write {
+		return func(ctx context.Context, as client.Client) error {
+			return as.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll)
+		}
+	}
+	kind := func(group string) *apiextensionsv1.CustomResourceDefinition {
+		preserve := true
+		return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things." + group},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: group, Scope: apiextensionsv1.ClusterScoped,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing",
+					ListKind: "ThingList"},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+						Type: "object", XPreserveUnknownFields: &preserve}}}}}}
+	}
+	volume := func(source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "agents"}, Spec: corev1.PersistentVolumeSpec{
+			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			PersistentVolumeSource: source}}
+	}
+	driver := func(name string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: name, VolumeHandle: "v"}}
+	}
+	class := func(provisioner string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "agents"}, Provisioner: provisioner}
+	}
+	of := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	webhook := func(change func(*admissionregistrationv1.ValidatingWebhookConfiguration)) write {
+		o := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		return func(ctx context.Context, as client.Client) error {
+			if err := as.Get(ctx, client.ObjectKey{Name: naming.WebhookValidatorConfiguration}, o); err != nil {
+				return err
+			}
+			change(o)
+			return as.Update(ctx, o, client.DryRunAll)
+		}
+	}
+	judged(t, []tried{
+		{"a kind of the system", as, creates(kind("longhorn.io")), ""},
+		{"a kind of another", as, creates(kind("example.com")), "longhorn.io alone"},
+		{"a webhook of another name", as, creates(&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: of("longhorn-webhook-other")}), "their own webhooks alone"},
+		{"a mutating one", as, creates(&admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: of("longhorn-webhook-other")}), "their own webhooks alone"},
+		{"its own webhook", as, webhook(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) {}), ""},
+		{"its own webhook for everything", as, webhook(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) {
+			o.Webhooks[0].Rules[0].APIGroups = []string{"*"}
+		}), "their own webhooks alone"},
+		{"a volume of the driver", as, creates(volume(driver(naming.CSIDriver))), ""},
+		{"a volume of another driver", as, creates(volume(driver("example.com"))), "driver.longhorn.io alone"},
+		{"a directory of a node", as, creates(volume(corev1.PersistentVolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}})), "driver.longhorn.io alone"},
+		{"a class of the driver", as, creates(class(naming.CSIDriver)), ""},
+		{"a class of another driver", as, creates(class("example.com")), "driver.longhorn.io alone"},
+	})
+}
+
+// tried is a write that somebody tries; want is in the refusal, and empty if it may be done.
+type tried struct {
+	what string
+	as   client.Client
+	do   write
+	want string
+}
+
+func judged(t *testing.T, attempts []tried) {
+	t.Helper()
+	for _, row := range attempts {
 		err := row.do(t.Context(), row.as)
 		switch {
 		case row.want == "" && err != nil:
