@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/listener"
 )
@@ -33,6 +36,31 @@ func (id identity) check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// admission is who may call the control interface of a process. Once there are certificates nobody
+// is answered without one of the same authority. Where they tell nodes from controllers, the
+// processes of another node call nothing but what they prove themselves for: whoever has the
+// certificate of one node gives no orders on others.
+type admission struct {
+	id           identity
+	certificates *mtls.Source
+}
+
+// fromAfar are the calls of other nodes: health, and a stand-in, who is asked for a proof.
+var fromAfar = []string{healthv1.Health_Check_FullMethodName, healthv1.Health_Watch_FullMethodName,
+	enginev1.Engine_StandIn_FullMethodName}
+
+func (a admission) admit(ctx context.Context, method string) error {
+	if err := a.certificates.Permit(ctx); err != nil {
+		return err
+	}
+	if p, _ := peer.FromContext(ctx); p != nil && a.certificates.OfNode() && !slices.Contains(fromAfar, method) &&
+		!mtls.Near(p.LocalAddr, p.Addr) {
+		return status.Errorf(codes.PermissionDenied, "%s is on another node: this process takes orders from the instance manager "+
+			"of its own node alone", p.Addr)
+	}
+	return a.id.check(ctx)
 }
 
 // server is the control interface on an instance's first port.
@@ -65,32 +93,28 @@ const handshakeTime = 10 * time.Second
 // stopWait bounds how long calls may go on when the process ends.
 const stopWait = 2 * time.Second
 
-// serveControl serves health, and what register adds, on addr. Once there are certificates it
-// answers nobody without one of the same authority. Whether it is ready is said before the first
-// question can be answered: an instance manager acts on a single answer.
+// serveControl serves health, and what register adds, on addr, to whom admission admits. Whether it
+// is ready is said before the first question can be answered: an instance manager acts on a single
+// answer.
 func serveControl(addr string, id identity, certificates *mtls.Source, ready bool,
 	register func(*grpc.Server)) (*server, error) {
 	lis, err := listener.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control interface: %w", err)
 	}
-	admit := func(ctx context.Context) error {
-		if err := certificates.Permit(ctx); err != nil {
-			return err
-		}
-		return id.check(ctx)
-	}
+	who := admission{id, certificates}
 	s := &server{done: make(chan struct{}), health: health.NewServer(), grpc: grpc.NewServer(
 		grpc.Creds(certificates.Server()),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any,
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any,
 			error) {
-			if err := admit(ctx); err != nil {
+			if err := who.admit(ctx, info.FullMethod); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		}),
-		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := admit(ss.Context()); err != nil {
+		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
+			next grpc.StreamHandler) error {
+			if err := who.admit(ss.Context(), info.FullMethod); err != nil {
 				return err
 			}
 			return next(srv, ss)

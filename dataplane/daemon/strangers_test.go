@@ -2,13 +2,17 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
@@ -102,5 +106,42 @@ func TestStrangersAtAControlInterface(t *testing.T) {
 	peer := dial(mtls.Open(dir, quiet).DialInstance)
 	if err := ask(peer); err != nil || watch(peer) != nil {
 		t.Errorf("whoever belongs to the installation: %v", err)
+	}
+}
+
+// TestOrdersOfAnotherNode is the table of what the processes of other nodes may call.
+func TestOrdersOfAnotherNode(t *testing.T) {
+	authority := mtlstest.NewAuthority(t)
+	of := func(names ...string) *mtls.Source {
+		dir := t.TempDir()
+		authority.Write(t, dir, &x509.Certificate{DNSNames: names})
+		return mtls.Open(dir, slog.New(slog.DiscardHandler))
+	}
+	node, users := of(mtls.PeerName, mtls.NodeName), of(mtls.PeerName)
+	own := &net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 10000}
+	at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000} }
+	for _, row := range []struct {
+		name   string
+		has    *mtls.Source
+		from   net.Addr
+		method string
+		ok     bool
+	}{
+		{"this Pod", node, at("10.0.0.1"), enginev1.Engine_SnapshotCreate_FullMethodName, true},
+		{"this machine", node, at("127.0.0.1"), enginev1.Engine_SnapshotCreate_FullMethodName, true},
+		{"another node", node, at("10.0.0.2"), enginev1.Engine_SnapshotCreate_FullMethodName, false},
+		{"another node reads", node, at("10.0.0.2"), enginev1.Engine_CloneSource_FullMethodName, false},
+		{"another node watches", node, at("10.0.0.2"), enginev1.Engine_Watch_FullMethodName, false},
+		{"another node asks for health", node, at("10.0.0.2"), healthv1.Health_Check_FullMethodName, true},
+		{"a stand-in", node, at("10.0.0.2"), enginev1.Engine_StandIn_FullMethodName, true},
+		{"an address of another kind", node, &net.UnixAddr{Name: "x"}, enginev1.Engine_Get_FullMethodName, false},
+		{"a user's certificate, which is one for all", users, at("10.0.0.2"), enginev1.Engine_Get_FullMethodName, true},
+		{"without certificates", nil, at("10.0.0.2"), enginev1.Engine_Get_FullMethodName, true},
+	} {
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: row.from, LocalAddr: own, AuthInfo: credentials.TLSInfo{}})
+		err := admission{identity{"vol", "e"}, row.has}.admit(ctx, row.method)
+		if row.ok && err != nil || !row.ok && status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v, want it admitted: %t", row.name, err, row.ok)
+		}
 	}
 }

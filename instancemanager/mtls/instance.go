@@ -67,8 +67,11 @@ func (s *Source) dialInstance(ctx context.Context, address string) (conn net.Con
 
 // sameHost says whether the peer of a connection is in this network namespace. A variable for
 // tests.
-var sameHost = func(conn net.Conn) bool {
-	peer, ok := conn.RemoteAddr().(*net.TCPAddr)
-	own, also := conn.LocalAddr().(*net.TCPAddr)
-	return ok && also && (peer.IP.IsLoopback() || peer.IP.Equal(own.IP))
+var sameHost = func(conn net.Conn) bool { return Near(conn.LocalAddr(), conn.RemoteAddr()) }
+
+// Near says whether the peer of a connection is in the network namespace of its own end.
+func Near(own, peer net.Addr) bool {
+	p, ok := peer.(*net.TCPAddr)
+	o, also := own.(*net.TCPAddr)
+	return ok && also && (p.IP.IsLoopback() || p.IP.Equal(o.IP))
 }

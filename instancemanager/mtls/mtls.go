@@ -44,7 +44,7 @@ type material struct {
 // server is the configuration for one connection. orders: who connects may give orders to a node.
 func (m *material) server(orders bool) *tls.Config {
 	verify := m.verifyPeer
-	if orders && slices.Contains(m.cert.Leaf.DNSNames, NodeName) {
+	if orders && m.ofNode() {
 		verify = m.verifyController
 	}
 	return &tls.Config{
@@ -56,6 +56,8 @@ func (m *material) server(orders bool) *tls.Config {
 		VerifyConnection: verify,
 	}
 }
+
+func (m *material) ofNode() bool { return slices.Contains(m.cert.Leaf.DNSNames, NodeName) }
 
 // client is the configuration for one connection.
 func (m *material) client() *tls.Config {

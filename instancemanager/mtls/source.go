@@ -90,6 +90,15 @@ func (s *Source) FetchWith(fetch Fetch) {
 	s.fetch = fetch
 }
 
+// OfNode says whether s has the certificate of a node, which tells nodes from controllers.
+func (s *Source) OfNode() bool {
+	if s == nil {
+		return false
+	}
+	m := s.current()
+	return m != nil && m.ofNode()
+}
+
 // Problem returns why the files that are there cannot be used, nil if they can or there are none.
 func (s *Source) Problem() error {
 	s.current()
