@@ -1,5 +1,10 @@
 package chain
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Pin keeps purges from giving the view's snapshot up, even if it is marked removed meanwhile,
 // until the view is closed: a purge leaves it for the next one. It must not run beside a metadata
 // operation.
@@ -31,6 +36,22 @@ const rangesLook = 16 << 20
 // where there is much to look at. next is where the rest begins, which may be in the middle of a
 // range; -1: there is none. It looks at memory only.
 func (b *Blocks) Ranges(off int64, most int) (ranges [][2]int64, next int64) {
+	return b.rangesAbove(inNone, off, most)
+}
+
+// RangesSince is Ranges of what lies in the files above that of the snapshot since: blocks that were
+// written after it. ViewFiles.HiddenSince has those that were given back. ok is false if the chain
+// has no such snapshot.
+func (b *Blocks) RangesSince(since string, off int64, most int) (ranges [][2]int64, next int64, ok bool) {
+	floor := b.layerIndex(snapshotFile(since))
+	if floor == 0 {
+		return nil, 0, false
+	}
+	ranges, next = b.rangesAbove(byte(floor), off, most)
+	return ranges, next, true
+}
+
+func (b *Blocks) rangesAbove(floor byte, off int64, most int) (ranges [][2]int64, next int64) {
 	at, looked := max(off, 0)/blockSize, 0
 	for end := int64(len(b.m.b)); at < end; {
 		switch {
@@ -41,7 +62,7 @@ func (b *Blocks) Ranges(off int64, most int) (ranges [][2]int64, next int64) {
 			return ranges, at * blockSize
 		}
 		looked++
-		if b.readFrom(at) != inNone {
+		if b.readFrom(at) > floor {
 			if n := len(ranges); n > 0 && ranges[n-1][1] == at*blockSize {
 				ranges[n-1][1] += blockSize
 			} else if n == most {
@@ -53,4 +74,52 @@ func (b *Blocks) Ranges(off int64, most int) (ranges [][2]int64, next int64) {
 		at++
 	}
 	return ranges, -1
+}
+
+// HiddenSince adds to a page of RangesSince, which begins at off and ends at next or with the
+// volume, what whiteouts above the snapshot since hide: blocks that read otherwise since, or may. It
+// cuts the page where that is more than most ranges, and where it has to. disk.ErrIO if it is not
+// known which whiteouts there are. It must not run beside a metadata operation.
+func (v *ViewFiles) HiddenSince(since string, page [][2]int64, off, next int64, most int) ([][2]int64, int64, error) {
+	floor := v.at.layerIndex(snapshotFile(since))
+	if floor == 0 {
+		return nil, 0, fmt.Errorf("%w: there is no snapshot %q below this one", ErrNotFound, since)
+	}
+	end := next
+	if next < 0 {
+		end = v.at.size
+	}
+	whole := end
+	page = slices.Clone(page)
+	for i := floor + 1; i < len(v.at.layers); i++ {
+		hidden, stop, err := v.at.Hides(i-v.at.bottomIndex(), blockSize, off, end, most)
+		if err != nil {
+			return nil, 0, err
+		}
+		page, end = union(append(page, hidden...), min(end, stop), most)
+	}
+	if end == whole {
+		return page, next, nil
+	}
+	return page, end, nil
+}
+
+// union joins ranges and cuts them at end, or earlier where they are more than most. It returns
+// where that is.
+func union(ranges [][2]int64, end int64, most int) (out [][2]int64, cut int64) {
+	slices.SortFunc(ranges, func(a, b [2]int64) int { return int(a[0]/blockSize - b[0]/blockSize) })
+	for _, r := range ranges {
+		if r[1] = min(r[1], end); r[0] >= r[1] {
+			continue
+		}
+		switch n := len(out); {
+		case n > 0 && out[n-1][1] >= r[0]:
+			out[n-1][1] = max(out[n-1][1], r[1])
+		case n == most:
+			return out, r[0]
+		default:
+			out = append(out, r)
+		}
+	}
+	return out, end
 }

@@ -169,3 +169,78 @@ func TestCrashDuringSetImportMark(t *testing.T) {
 		return w.c.Snapshot("three", false, "", nil)
 	})
 }
+
+// TestRangesSince compares what was changed since each older snapshot with what differs: every
+// block that does is listed, and none that nobody has touched since.
+func TestRangesSince(t *testing.T) {
+	const blocks = mib / 4096
+	rapid.Check(t, func(rt *rapid.T) {
+		w, _ := newWorld(t, mib)
+		defer func() { w.must(w.c.Close()) }()
+		var touched [][blocks]bool // by the step that ends in a snapshot
+		var names []string
+		for i := range rapid.IntRange(2, 5).Draw(rt, "snapshots") {
+			var in [blocks]bool
+			for range rapid.IntRange(0, 6).Draw(rt, "changes") {
+				n := rapid.Int64Range(1, 9).Draw(rt, "blocks")
+				at := rapid.Int64Range(0, blocks-n).Draw(rt, "block")
+				if rapid.Bool().Draw(rt, "discard") {
+					w.must(w.c.Discard(at*4096, n*4096))
+				} else {
+					w.fill(at*4096, n*4096, byte(i+1))
+				}
+				for k := at; k < at+n; k++ {
+					in[k] = true
+				}
+			}
+			names, touched = append(names, string(rune('a'+i))), append(touched, in)
+			w.snapshot(names[i])
+			if rapid.Bool().Draw(rt, "reopen") {
+				w.reopen()
+			}
+		}
+		last := len(names) - 1
+		since := rapid.IntRange(0, last-1).Draw(rt, "since")
+		before, after := w.at(names[since]), w.at(names[last])
+		v := w.view(names[last])
+		defer func() { w.must(v.Close()) }()
+		most := rapid.IntRange(1, 5).Draw(rt, "ranges of a page")
+		var listed [blocks]bool
+		for off := int64(0); off >= 0; {
+			page, next, ok := v.RangesSince(names[since], off, most)
+			if !ok {
+				rt.Fatal("the snapshot is not found")
+			}
+			page, next, err := v.HiddenSince(names[since], page, off, next, most)
+			w.must(err)
+			if len(page) > most || next >= 0 && next <= off {
+				rt.Fatalf("from %d: %v, next %d", off, page, next)
+			}
+			for _, r := range page {
+				if r[0] < off || r[0] >= r[1] || next >= 0 && r[1] > next || (r[0]|r[1])%4096 != 0 {
+					rt.Fatalf("from %d: %v, next %d", off, page, next)
+				}
+				for k := r[0] / 4096; k < r[1]/4096; k++ {
+					listed[k] = true
+				}
+			}
+			off = next
+		}
+		for k := range int64(blocks) {
+			changed := !bytes.Equal(before[k*4096:][:4096], after[k*4096:][:4096])
+			ever := false
+			for _, in := range touched[since+1:] {
+				ever = ever || in[k]
+			}
+			if changed && !listed[k] || listed[k] && !ever {
+				rt.Fatalf("block %d: changed %v, touched since %v, listed %v", k, changed, ever, listed[k])
+			}
+		}
+		if _, _, ok := v.RangesSince("none", 0, most); ok {
+			rt.Error("a snapshot that is not there has ranges")
+		}
+		if _, _, err := v.HiddenSince("none", nil, 0, -1, most); err == nil {
+			rt.Error("a snapshot that is not there has whiteouts")
+		}
+	})
+}

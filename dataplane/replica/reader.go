@@ -96,13 +96,43 @@ func readerMay(h *wire.Header) bool {
 	return false
 }
 
-// viewExtents lists where a reader's snapshot has data, from the map that its reads use: nothing is
-// kept between two pages.
+// viewExtents lists where a reader's snapshot has data, or what was changed since an older one, from
+// the map that its reads use: nothing is kept between two pages.
 func (r *Replica) viewExtents(s *session, h *wire.Header, m *wire.ViewExtents) {
 	if !s.reader {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this session is not a reader's"})
 		return
 	}
+	if m.Since != "" {
+		r.viewChanges(s, h, m)
+		return
+	}
 	ranges, next := s.view.Ranges(m.Off, maxRanges)
 	r.reply(s, h, block.OK, wire.ControlReply{Extents: &wire.ExtentsReply{Ranges: ranges, Next: next}})
+}
+
+// viewChanges lists what was written since an older snapshot, by the map, and what was discarded,
+// by whiteouts, which are in files.
+func (r *Replica) viewChanges(s *session, h *wire.Header, m *wire.ViewExtents) {
+	ranges, next, ok := s.view.RangesSince(m.Since, m.Off, maxRanges)
+	if !ok {
+		r.reply(s, h, block.NotFound,
+			wire.ControlReply{Error: fmt.Sprintf("there is no snapshot %.255q below the one that is read", m.Since)})
+		return
+	}
+	off, since, id := max(0, m.Off), m.Since, s.run
+	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		v := w.views[id]
+		if v == nil {
+			return listed{err: chain.ErrInvalid} // the session has ended
+		}
+		ranges, next, err := v.HiddenSince(since, ranges, off, next, maxRanges)
+		return listed{&wire.ExtentsReply{Ranges: ranges, Next: next, Since: since}, err}
+	}, done: func(v any) {
+		if res := v.(listed); res.err != nil {
+			r.replyErr(s, h, res.err)
+		} else {
+			r.reply(s, h, block.OK, wire.ControlReply{Extents: res.page})
+		}
+	}})
 }

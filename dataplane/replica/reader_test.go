@@ -95,6 +95,23 @@ func TestReader(t *testing.T) {
 	}
 }
 
+// A reader lists what was changed since an older snapshot, discarded blocks among it.
+func TestReaderListsChanges(t *testing.T) {
+	g, e := snapshotted(t)
+	e.mustAsk(wire.Header{Type: wire.Write, Off: 5 * block.Size, Len: block.Size}, filled(4, block.Size))
+	e.mustAsk(wire.Header{Type: wire.Discard, Off: 2 * block.Size, Len: block.Size}, nil)
+	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b"}})
+	p := g.reader("b")
+	r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Since: "a"}})
+	if want := [][2]int64{{0, block.Size}, {2 * block.Size, 3 * block.Size}, {5 * block.Size, 6 * block.Size}}; !slices.Equal(
+		r.Extents.Ranges, want) || r.Extents.Next != -1 || r.Extents.Since != "a" {
+		t.Errorf("%+v, want %v", r.Extents, want)
+	}
+	if code, _ := p.control(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Since: "z"}}); code != block.NotFound {
+		t.Errorf("changes since a snapshot that is not there: %s", code)
+	}
+}
+
 // A reader is let in by its grant and by nothing else, and learns nothing before.
 func TestReaderIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -166,4 +166,6 @@ type ExtentsReply struct {
 	// Hides are ranges, multiples of block.MaxTransfer, in which the layer has whiteouts.
 	Hides [][2]int64 `json:"hides,omitempty"`
 	Next  int64      `json:"next"`
+	// Since is that of ViewExtents.
+	Since string `json:"since,omitempty"`
 }

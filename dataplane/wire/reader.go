@@ -42,6 +42,10 @@ func ReaderProof(key []byte, volumeUUID string, replicaNonce, readerNonce []byte
 // ViewExtents asks for where the snapshot that the session has open holds data, from byte Off on.
 type ViewExtents struct {
 	Off int64 `json:"off"`
+	// Since asks instead for what was written or discarded after the snapshot of that name, which is
+	// below the one that is open; NotFound if it is not. ExtentsReply repeats it: a replica that does
+	// not know the field lists everything, and leaves out what was discarded.
+	Since string `json:"since,omitempty"`
 }
 
 // ImportMark marks the head as content that is being brought in from outside and is not complete;
