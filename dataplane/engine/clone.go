@@ -21,6 +21,8 @@ type CloneSource struct {
 	Replicas []string
 	// Size of the volume in bytes as its engine knows it.
 	Size int64
+	// Created is the time that is recorded with the snapshot.
+	Created string
 }
 
 type (
@@ -78,7 +80,9 @@ func (e *Engine) grantClone(m GrantClone) {
 						ErrState, m.Snapshot, e.cfg.VolumeName))
 					return
 				default:
-					m.Reply(e.grantFor(m), nil)
+					s := e.grantFor(m)
+					s.Created = l.Created
+					m.Reply(s, nil)
 					return
 				}
 			}
@@ -193,18 +197,27 @@ func (o *cloneOrigin) ask(h wire.Header, p []byte, seg loop.Seg, done func(p []b
 }
 
 func (o *cloneOrigin) list(off int64, done func(ranges [][2]int64, next int64, err error)) {
-	o.ask(wire.Header{Type: wire.Control}, wire.Marshal(&wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: off}}),
-		loop.Seg{}, func(p []byte, err error) {
-			var r wire.ControlReply
-			if err == nil {
-				err = wire.Unmarshal(p, &r)
-			}
-			if err != nil || r.Extents == nil {
-				done(nil, 0, errors.Join(err, errors.New("the replica cannot list what its snapshot holds: "+r.Error)))
-				return
-			}
+	o.listSince(off, "", done)
+}
+
+// listSince is list, or lists what was changed since an older snapshot. block.NotFound: the replica
+// does not know that one, or is of a version that lists no changes.
+func (o *cloneOrigin) listSince(off int64, since string, done func(ranges [][2]int64, next int64, err error)) {
+	q := &wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: off, Since: since}}
+	o.ask(wire.Header{Type: wire.Control}, wire.Marshal(q), loop.Seg{}, func(p []byte, err error) {
+		var r wire.ControlReply
+		if err == nil {
+			err = wire.Unmarshal(p, &r)
+		}
+		switch {
+		case err != nil || r.Extents == nil:
+			done(nil, 0, errors.Join(err, errors.New("the replica cannot list what its snapshot holds: "+r.Error)))
+		case r.Extents.Since != since:
+			done(nil, 0, block.NotFound)
+		default:
 			done(r.Extents.Ranges, r.Extents.Next, nil)
-		})
+		}
+	})
 }
 
 func (o *cloneOrigin) read(off int64, seg loop.Seg, done func(err error)) {

@@ -63,7 +63,7 @@ var (
 
 func (e *Engine) posted(v any) {
 	switch v.(type) {
-	case Refresh, AskHash, HashLocks, Measure: // change nothing
+	case Refresh, AskHash, HashLocks, Measure, OpenSnapshot, ListSnapshot, ReadSnapshot, CloseSnapshot: // change nothing
 	default:
 		e.changed = true
 	}
@@ -115,6 +115,14 @@ func (e *Engine) posted(v any) {
 		e.startClone(m)
 	case CancelClone:
 		e.cancelClone(m.Reply)
+	case OpenSnapshot:
+		e.openSnapshot(m)
+	case ListSnapshot:
+		e.listSnapshot(m)
+	case ReadSnapshot:
+		e.readSnapshot(m)
+	case CloseSnapshot:
+		e.closeSnapshot(m.ID)
 	case Refresh:
 		e.whenTrimmed(func() { e.refreshThen(m.Reply) })
 	case HandOver:

@@ -36,7 +36,7 @@ const (
 const (
 	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
 	maxLinks = 32
-	// maxSources bounds the connections to other volumes' replicas: a clone has one, and those that
+	// maxSources bounds the connections of readers: a clone has one, a snapshot that is read, and those that
 	// it has given up take a moment.
 	maxSources = 4
 	// witnessRetry is how often an unanswered question to the witness is repeated.
@@ -217,11 +217,13 @@ type Engine struct {
 	// importing is the import under way, imported what is known about it or the last one;
 	// incomplete is what the replicas hold a part of only, nil where they do not. sources are
 	// sessions with replicas of other volumes.
-	importing                 *importJob
-	imported                  *Importing
-	incomplete                *importMark
-	sources                   []*source
-	sourceRuns                uint64
+	importing  *importJob
+	imported   *Importing
+	incomplete *importMark
+	sources    []*source
+	sourceRuns uint64
+	// snapshotReaders are snapshots of this volume that are read.
+	snapshotReaders           []*snapshotReader
 	writes                    int // mirrored writes in flight
 	edges, transfers, imports bufferQueue
 	outsides                  bufferQueue
@@ -333,6 +335,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.marksMore()
 	e.scrubMore()
 	e.importMore()
+	e.snapshotsMore()
 	e.memoryMore()
 	for _, l := range e.links {
 		if l != nil {
