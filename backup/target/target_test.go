@@ -55,7 +55,8 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, url := range []string{"", "s3", "s3:bucket", "s3://", "s3:///path", "s3://b:80/", "s3://b@r:80/p",
-		"ftp://server/p", "nfs://", "nfs:///p", "nfs://server:2049/p", "nfs://user@server:/p", "nfs://server:/p?cifsOptions=a",
+		"ftp://server/p", "nfs://", "nfs:///p", "nfs://server:2049/p", "nfs://user@server:/p",
+		"nfs://server:/p?cifsOptions=a",
 		"cifs://server", "cifs://server/", "azblob:///p", "vfs://", "vfs:///", "vfs://host/p", "vfs://relative",
 		"vfs:///p?x=1", "s3://b@r/p?nfsOptions=soft", "s3://b@r/%zz", "nfs://server:/p?nfsOptions=%zz", "s3://b@r/#f",
 		"vfs:///a%00b", "s3://AKIA:hunter2@region/p", "vfs:///" + strings.Repeat("a", 5000)} {

@@ -39,9 +39,9 @@ func (b *Blocks) Ranges(off int64, most int) (ranges [][2]int64, next int64) {
 	return b.rangesAbove(inNone, off, most)
 }
 
-// RangesSince is Ranges of what lies in the files above that of the snapshot since: blocks that were
-// written after it. ViewFiles.HiddenSince has those that were given back. ok is false if the chain
-// has no such snapshot.
+// RangesSince is Ranges of what lies in the files above that of the snapshot since: blocks that
+// were written after it. ViewFiles.HiddenSince has those that were given back. ok is false if the
+// chain has no such snapshot.
 func (b *Blocks) RangesSince(since string, off int64, most int) (ranges [][2]int64, next int64, ok bool) {
 	floor := b.layerIndex(snapshotFile(since))
 	if floor == 0 {
@@ -77,9 +77,9 @@ func (b *Blocks) rangesAbove(floor byte, off int64, most int) (ranges [][2]int64
 }
 
 // HiddenSince adds to a page of RangesSince, which begins at off and ends at next or with the
-// volume, what whiteouts above the snapshot since hide: blocks that read otherwise since, or may. It
-// cuts the page where that is more than most ranges, and where it has to. disk.ErrIO if it is not
-// known which whiteouts there are. It must not run beside a metadata operation.
+// volume, what whiteouts above the snapshot since hide: blocks that read otherwise since, or may.
+// It cuts the page where that is more than most ranges, and where it has to. disk.ErrIO if it is
+// not known which whiteouts there are. It must not run beside a metadata operation.
 func (v *ViewFiles) HiddenSince(since string, page [][2]int64, off, next int64, most int) ([][2]int64, int64, error) {
 	floor := v.at.layerIndex(snapshotFile(since))
 	if floor == 0 {

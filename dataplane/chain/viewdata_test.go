@@ -228,10 +228,7 @@ func TestRangesSince(t *testing.T) {
 		}
 		for k := range int64(blocks) {
 			changed := !bytes.Equal(before[k*4096:][:4096], after[k*4096:][:4096])
-			ever := false
-			for _, in := range touched[since+1:] {
-				ever = ever || in[k]
-			}
+			ever := slices.ContainsFunc(touched[since+1:], func(in [blocks]bool) bool { return in[k] })
 			if changed && !listed[k] || listed[k] && !ever {
 				rt.Fatalf("block %d: changed %v, touched since %v, listed %v", k, changed, ever, listed[k])
 			}

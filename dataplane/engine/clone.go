@@ -230,3 +230,17 @@ func (o *cloneOrigin) read(off int64, seg loop.Seg, done func(err error)) {
 func (o *cloneOrigin) hash(off, n int64, done func(sum []byte, err error)) {
 	o.ask(wire.Header{Type: wire.Hash, Flags: wire.AtView, Off: off, Len: n}, nil, loop.Seg{}, done)
 }
+
+// CancelClone ends a clone that is under way. What was copied stays, marked as incomplete.
+type CancelClone struct{ Reply func(error) }
+
+var errCancelled = errors.New("cancelled")
+
+func (e *Engine) cancelClone(reply func(error)) {
+	if e.importing == nil {
+		reply(fmt.Errorf("%w: no clone is under way", ErrNotFound))
+		return
+	}
+	e.importing.fail(errCancelled)
+	reply(nil)
+}

@@ -109,20 +109,6 @@ func (e *Engine) posted(v any) {
 		e.hashLocks(m)
 	case Measure:
 		e.measure(m)
-	case GrantClone:
-		e.grantClone(m)
-	case Clone:
-		e.startClone(m)
-	case CancelClone:
-		e.cancelClone(m.Reply)
-	case OpenSnapshot:
-		e.openSnapshot(m)
-	case ListSnapshot:
-		e.listSnapshot(m)
-	case ReadSnapshot:
-		e.readSnapshot(m)
-	case CloseSnapshot:
-		e.closeSnapshot(m.ID)
 	case Refresh:
 		e.whenTrimmed(func() { e.refreshThen(m.Reply) })
 	case HandOver:
@@ -137,6 +123,34 @@ func (e *Engine) posted(v any) {
 		e.own()
 	case Shutdown:
 		e.shutdown(m.Reply)
+	default:
+		e.postedContent(v)
+	}
+}
+
+// postedContent takes messages about content that leaves the volume, or comes from outside.
+func (e *Engine) postedContent(v any) {
+	switch m := v.(type) {
+	case GrantClone:
+		e.grantClone(m)
+	case Clone:
+		e.startClone(m)
+	case CancelClone:
+		e.cancelClone(m.Reply)
+	case OpenSnapshot:
+		e.openSnapshot(m)
+	case ListSnapshot:
+		e.listSnapshot(m)
+	case ReadSnapshot:
+		e.readSnapshot(m)
+	case CloseSnapshot:
+		e.closeSnapshot(m.ID)
+	case BeginRestore:
+		e.beginRestore(m)
+	case RestoreProgress:
+		e.restoreProgress(m)
+	case EndRestore:
+		e.endRestore(m)
 	}
 }
 

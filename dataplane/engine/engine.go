@@ -36,8 +36,8 @@ const (
 const (
 	// maxLinks bounds the replicas of a volume: 20 by the API, and room for one being rebuilt.
 	maxLinks = 32
-	// maxSources bounds the connections of readers: a clone has one, a snapshot that is read, and those that
-	// it has given up take a moment.
+	// maxSources bounds the connections of readers: a clone has one, as has each snapshot that is
+	// read, and those that were given up take a moment.
 	maxSources = 4
 	// witnessRetry is how often an unanswered question to the witness is repeated.
 	witnessRetry = time.Second
@@ -358,9 +358,12 @@ func (e *Engine) Stopped() bool { return e.stopped }
 
 func (e *Engine) handle(d *loop.Done) {
 	if d.Kind == loop.Posted {
-		if m, ok := d.Value.(Outside); ok {
+		switch m := d.Value.(type) {
+		case Outside:
 			e.outside(m)
-		} else {
+		case RestoreIO:
+			e.restoreIO(m)
+		default:
 			e.posted(d.Value)
 		}
 		return

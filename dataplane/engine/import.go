@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"ankole.storage/block"
@@ -13,11 +12,11 @@ import (
 )
 
 // An import fills an empty volume with content from outside: a clone with a snapshot of another
-// volume. It goes through ordinary mirrored writes, so that everything that holds for those holds
-// for it: a replica that fails is dropped and rebuilt later, dirty regions are marked, full disks
-// are judged. Before the first one the head of every replica is marked as incomplete
-// (chain.SetImportMark); the snapshot that ends the import takes the mark away in the same step. As
-// long as it is there no frontend is served.
+// volume, a restore with a backup. It goes through ordinary mirrored writes, so that everything
+// that holds for those holds for it: a replica that fails is dropped and rebuilt later, dirty
+// regions are marked, full disks are judged. Before the first one the head of every replica is
+// marked as incomplete (chain.SetImportMark); the snapshot that ends the import takes the mark away
+// in the same step. As long as it is there no frontend is served.
 
 // origin is where the content of an import comes from. Every done is called once.
 type origin interface {
@@ -71,6 +70,9 @@ func (m importMark) same(o importMark) bool {
 
 // String names the content for people.
 func (m importMark) String() string {
+	if m.Kind == kindRestore {
+		return fmt.Sprintf("restore of backup %s of volume %s", m.Snapshot, m.Volume)
+	}
 	return fmt.Sprintf("%s of snapshot %s of volume %s", m.Kind, m.Snapshot, m.Volume)
 }
 
@@ -81,8 +83,9 @@ type Importing struct {
 	State    string
 	Progress int
 	Error    string
-	// From is the address read from, Volume and Snapshot what is read.
-	From, Volume, Snapshot string
+	// Kind is "clone" or "restore". From is the address read from, Volume and Snapshot what is read,
+	// where Snapshot is the name of a backup for a restore.
+	Kind, From, Volume, Snapshot string
 	// Name is the snapshot that holds the content at the end.
 	Name string
 	// Done and Total count bytes to copy; Sent those that were written: less where an interrupted
@@ -160,8 +163,8 @@ func (e *Engine) startImport(j *importJob) {
 		j.reply(err)
 		return
 	}
-	j.status = &Importing{Running: true, State: "in_progress", Volume: j.mark.Volume, Snapshot: j.mark.Snapshot,
-		Name: j.mark.Name}
+	j.status = &Importing{Running: true, State: "in_progress", Kind: j.mark.Kind, Volume: j.mark.Volume,
+		Snapshot: j.mark.Snapshot, Name: j.mark.Name}
 	e.importing, e.imported, e.changed = j, j.status, true
 	j.open()
 }
@@ -299,13 +302,23 @@ func (j *importJob) setMark() {
 				if err != nil {
 					j.fail(err)
 				} else if !j.dead {
-					j.answer(nil)
 					e.event("importing", j.status.From, j.mark.String())
-					j.stage = importListing
-					j.listAll()
+					j.begun()
 				}
 			}, err)
 		}})
+}
+
+// begun answers the caller and begins to read what is not pushed.
+func (j *importJob) begun() {
+	j.stage = importListing
+	if j.mark.Kind == kindRestore {
+		j.stage = importCopying
+	}
+	j.answer(nil)
+	if j.stage == importListing {
+		j.listAll()
+	}
 }
 
 // listAll looks where the origin has data, for what there is to do and to compare at the end. The
@@ -450,20 +463,6 @@ func (j *importJob) end(state, reason string) {
 	j.origin.close()
 }
 
-// CancelClone ends a clone that is under way. What was copied stays, marked as incomplete.
-type CancelClone struct{ Reply func(error) }
-
-var errCancelled = errors.New("cancelled")
-
-func (e *Engine) cancelClone(reply func(error)) {
-	if e.importing == nil {
-		reply(fmt.Errorf("%w: no clone is under way", ErrNotFound))
-		return
-	}
-	e.importing.fail(errCancelled)
-	reply(nil)
-}
-
 // write makes a mirrored write of the engine's own; done is called when it is acknowledged. The
 // buffer stays the caller's.
 func (e *Engine) write(off int64, seg loop.Seg, done func(code block.Code)) {
@@ -484,6 +483,6 @@ func (e *Engine) foundImport(v *view) {
 	case v.label == "":
 		return
 	}
-	s.Volume, s.Snapshot, s.Name = m.Volume, m.Snapshot, m.Name
+	s.Kind, s.Volume, s.Snapshot, s.Name = m.Kind, m.Volume, m.Snapshot, m.Name
 	e.imported, e.changed = s, true
 }

@@ -28,6 +28,11 @@ func (e *Engine) outside(m Outside) {
 		m.Done(block.Invalid)
 		return
 	}
+	e.takeIn(m)
+}
+
+// takeIn carries out a request that is let in.
+func (e *Engine) takeIn(m Outside) {
 	r := &request{Request: m.Request}
 	if len(m.Data) == 0 {
 		r.done = func(code block.Code) { e.outsideDone(r, m, code) }

@@ -298,8 +298,8 @@ func (e *Engine) closeSnapshot(id uint64) {
 	}
 }
 
-// snapshotsMore is called at the end of every step: the user may have left room, the engine may have
-// come to its end.
+// snapshotsMore is called at the end of every step: the user may have left room, the engine may
+// have come to its end.
 func (e *Engine) snapshotsMore() {
 	for _, r := range append([]*snapshotReader(nil), e.snapshotReaders...) {
 		switch {

@@ -96,8 +96,8 @@ func readerMay(h *wire.Header) bool {
 	return false
 }
 
-// viewExtents lists where a reader's snapshot has data, or what was changed since an older one, from
-// the map that its reads use: nothing is kept between two pages.
+// viewExtents lists where a reader's snapshot has data, or what was changed since an older one,
+// from the map that its reads use: nothing is kept between two pages.
 func (r *Replica) viewExtents(s *session, h *wire.Header, m *wire.ViewExtents) {
 	if !s.reader {
 		r.reply(s, h, block.Invalid, wire.ControlReply{Error: "this session is not a reader's"})

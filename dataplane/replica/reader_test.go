@@ -103,8 +103,8 @@ func TestReaderListsChanges(t *testing.T) {
 	e.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b"}})
 	p := g.reader("b")
 	r := p.mustControl(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Since: "a"}})
-	if want := [][2]int64{{0, block.Size}, {2 * block.Size, 3 * block.Size}, {5 * block.Size, 6 * block.Size}}; !slices.Equal(
-		r.Extents.Ranges, want) || r.Extents.Next != -1 || r.Extents.Since != "a" {
+	want := [][2]int64{{0, block.Size}, {2 * block.Size, 3 * block.Size}, {5 * block.Size, 6 * block.Size}}
+	if !slices.Equal(r.Extents.Ranges, want) || r.Extents.Next != -1 || r.Extents.Since != "a" {
 		t.Errorf("%+v, want %v", r.Extents, want)
 	}
 	if code, _ := p.control(wire.ControlRequest{ViewExtents: &wire.ViewExtents{Since: "z"}}); code != block.NotFound {
