@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"ankole.storage/backup"
+	"ankole.storage/backup/format"
+	"ankole.storage/backup/object"
+	"ankole.storage/backup/target"
+)
+
+// Results of orders, in the form in which clients of the reference read them.
+type (
+	// VolumeInfo describes a volume of a store.
+	VolumeInfo struct {
+		Name                 string
+		Size                 int64 `json:",string"`
+		Labels               map[string]string
+		Created              format.Time
+		LastBackupName       string
+		LastBackupAt         format.Time
+		DataStored           int64 `json:",string"`
+		Messages             map[string]string
+		Backups              map[string]*BackupInfo `json:",omitempty"`
+		BackingImageName     string
+		BackingImageChecksum string
+		StorageClassname     string
+		DataEngine           string
+	}
+	// BackupInfo describes a backup.
+	BackupInfo struct {
+		Name                   string
+		URL                    string
+		SnapshotName           string
+		SnapshotCreated        format.Time
+		Created                format.Time
+		Size                   int64 `json:",string"`
+		Labels                 map[string]string
+		Parameters             map[string]string
+		IsIncremental          bool
+		CompressionMethod      string
+		NewlyUploadedDataSize  int64 `json:",string"`
+		ReUploadedDataSize     int64 `json:",string"`
+		VolumeName             string
+		VolumeSize             int64 `json:",string"`
+		VolumeCreated          format.Time
+		VolumeBackingImageName string
+		Messages               map[string]string
+	}
+	// HeadInfo is when the record of a volume or a backup was written, by the clock of the store.
+	HeadInfo struct{ ModificationTime format.Time }
+)
+
+// errorMessage is the key of Messages under which an error stands.
+const errorMessage = "error"
+
+// browse carries out an order that concerns the store alone.
+func browse(ctx context.Context, store object.Store, t *target.Target, o *Order) (any, error) {
+	switch o.Do {
+	case List:
+		return list(ctx, store, o)
+	case Inspect:
+		return inspect(ctx, store, t, o)
+	case InspectOf:
+		v, err := backup.LoadVolume(ctx, store, o.Volume)
+		if err != nil {
+			return nil, err
+		}
+		return volumeInfo(v), nil
+	case Head:
+		name := format.VolumeRecord(o.Volume)
+		if o.Backup != "" {
+			name = format.BackupRecord(o.Volume, o.Backup)
+		}
+		info, err := store.Stat(ctx, name)
+		if errors.Is(err, object.ErrNotFound) {
+			err = fmt.Errorf("cannot find %s in %s: %w", name, t, backup.ErrNotFound)
+		}
+		return HeadInfo{format.Time{Time: info.Modified}}, err
+	case Delete:
+		d, err := backup.Delete(ctx, store, o.Volume, o.Backup)
+		return d, err
+	case DeleteVolume:
+		return nil, backup.DeleteVolume(ctx, store, o.Volume)
+	}
+	return nil, fmt.Errorf("a backup worker does not know the order %q", o.Do)
+}
+
+// list names volumes and backups. Of their records it says nothing but that one is missing.
+func list(ctx context.Context, store object.Store, o *Order) (map[string]*VolumeInfo, error) {
+	names := []string{o.Volume}
+	if o.Volume == "" {
+		var err error
+		if names, err = backup.Volumes(ctx, store); err != nil {
+			return nil, err
+		}
+	} else if err := format.CheckName(o.Volume); err != nil {
+		return nil, err
+	}
+	all := map[string]*VolumeInfo{}
+	for _, name := range names {
+		v := &VolumeInfo{Messages: map[string]string{}}
+		_, err := store.Stat(ctx, format.VolumeRecord(name))
+		if errors.Is(err, object.ErrNotFound) {
+			v.Messages[errorMessage] = fmt.Sprintf("cannot find %s in backupstore", format.VolumeRecord(name))
+		} else if err != nil {
+			return nil, err
+		}
+		if !o.VolumeOnly {
+			backups, err := backup.Backups(ctx, store, name)
+			if err != nil {
+				return nil, err
+			}
+			v.Backups = map[string]*BackupInfo{}
+			for _, b := range backups {
+				v.Backups[b] = &BackupInfo{Messages: map[string]string{}}
+			}
+		}
+		all[name] = v
+	}
+	return all, nil
+}
+
+func volumeInfo(v *format.Volume) *VolumeInfo {
+	return &VolumeInfo{Name: v.Name, Size: v.SizeBytes, Labels: v.Labels, Created: v.Created,
+		LastBackupName: v.LastBackup, LastBackupAt: v.LastBackupAt, Messages: map[string]string{},
+		DataStored: v.BlockCount * format.DefaultBlockBytes, BackingImageName: v.BackingImage,
+		BackingImageChecksum: v.BackingImageChecksum, StorageClassname: v.StorageClass, DataEngine: v.DataEngine}
+}
+
+func inspect(ctx context.Context, store object.Store, t *target.Target, o *Order) (*BackupInfo, error) {
+	b, err := backup.LoadBackup(ctx, store, o.Volume, o.Backup)
+	if err != nil {
+		return nil, err
+	}
+	v, err := backup.LoadVolume(ctx, store, o.Volume)
+	if err != nil {
+		return nil, err
+	}
+	parameters := map[string]string{format.BlockSizeParameter: strconv.FormatInt(b.BlockBytes, 10)}
+	for k, p := range b.Parameters {
+		parameters[k] = p
+	}
+	return &BackupInfo{Name: b.Name, URL: target.Object{Target: t, Volume: o.Volume, Backup: o.Backup}.URL(),
+		SnapshotName: b.Snapshot, SnapshotCreated: b.SnapshotCreated, Created: b.Created,
+		Size: int64(len(b.Blocks)) * b.BlockBytes, Labels: b.Labels, Parameters: parameters, IsIncremental: b.Incremental,
+		CompressionMethod: string(b.Compression), NewlyUploadedDataSize: b.NewBytes,
+		ReUploadedDataSize: b.RewrittenBytes, VolumeName: v.Name, VolumeSize: v.SizeBytes, VolumeCreated: v.Created,
+		VolumeBackingImageName: v.BackingImage, Messages: map[string]string{}}, nil
+}

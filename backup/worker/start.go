@@ -1,0 +1,287 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/backup"
+)
+
+// Descriptor is where a worker process finds its end of the pair of sockets.
+const Descriptor = 3
+
+const (
+	// DefaultGiveUp is how long a store may leave a request without an answer: longer than a server
+	// of NFS or S3 takes to be replaced, and than all attempts of a request to S3.
+	DefaultGiveUp = 10 * time.Minute
+	// silence is how long a worker may tell nothing; it tells something each second.
+	silence = time.Minute
+	// endWait is how long a worker may take to end when it is killed.
+	endWait = 5 * time.Second
+)
+
+// ErrGivenUp: the store of a worker does not answer, or the worker does not.
+var ErrGivenUp = errors.New("the backup target does not answer")
+
+// Volume is what a worker reads or writes. The methods of a backup's are Changed and ReadAt, those
+// of a restore's are WriteAt and ZeroAt. At most 8 calls of at most 1 MiB are under way. When ctx
+// ends a method may return before the volume has done what it was asked for.
+type Volume interface {
+	// Changed lists the ranges that were written or discarded after the snapshot since, or with "" all
+	// that hold data, from offset on; next is where to go on, -1 at the end. It returns
+	// backup.ErrNoBase if there is no such snapshot below the one that is read.
+	Changed(ctx context.Context, since string, offset int64) (extents []backup.Extent, next int64, err error)
+	ReadAt(ctx context.Context, p []byte, offset int64) error
+	WriteAt(ctx context.Context, p []byte, offset int64) error
+	ZeroAt(ctx context.Context, offset, length int64) error
+}
+
+// Job is what is given to a worker.
+type Job struct {
+	// Command starts a worker process: a program and its arguments.
+	Command []string
+	Order   Order
+	// Volume is nil where the order concerns the store alone.
+	Volume Volume
+	// Report is called, one call at a time, with what the worker tells; an error ends the work. Nil:
+	// nobody wants to know.
+	Report func(ctx context.Context, r Report) error
+
+	// kill replaces the end of a process in tests.
+	kill func(*os.Process) error
+}
+
+// Run has a worker carry a job out and returns its result, JSON. It returns ErrGivenUp, and leaves
+// the worker behind if that cannot be ended, when the store does not answer; otherwise the error of
+// the order, marked as it was.
+func Run(ctx context.Context, j Job) ([]byte, error) {
+	if j.Order.GiveUp == 0 {
+		j.Order.GiveUp = DefaultGiveUp
+	}
+	if j.kill == nil {
+		j.kill = (*os.Process).Kill
+	}
+	conn, cmd, err := j.start()
+	if err != nil {
+		return nil, fmt.Errorf("backup worker cannot be started: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // it outlives Run if the process does
+	calls, stop := context.WithCancelCause(ctx)
+	p := &parent{job: &j, ctx: calls, stop: stop, heard: make(chan struct{}, 1)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s := rpc.NewServer()
+		_ = s.RegisterName("Parent", p) // its methods are those that it has
+		s.ServeConn(conn)
+	}()
+	why := p.watch(calls, ended)
+	if why != nil {
+		stop(why)
+		why = j.end(cmd.Process, ended, why)
+	}
+	stop(nil)
+	_ = conn.Close() // nothing is to be sent any more
+	<-served
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.end != nil:
+		return p.end.Result, p.end.error()
+	case why != nil:
+		return nil, why
+	}
+	return nil, fmt.Errorf("the backup worker has ended: %s", cmd.ProcessState)
+}
+
+// start starts the process.
+func (j *Job) start() (net.Conn, *exec.Cmd, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "worker"), os.NewFile(uintptr(pair[1]), "parent")
+	defer theirs.Close()
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.Command(j.Command[0], j.Command[1:]...)
+	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, cmd, nil
+}
+
+// watch returns nil when the worker has said what became of its order or has ended by itself,
+// otherwise why it has to be ended.
+func (p *parent) watch(ctx context.Context, ended chan error) error {
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	for {
+		select {
+		case err := <-ended:
+			ended <- err
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-quiet.C:
+			return fmt.Errorf("%w: its worker has told nothing for %s", ErrGivenUp, silence)
+		case <-p.heard:
+			quiet.Reset(silence)
+		}
+	}
+}
+
+// end ends the process, and says if that is not possible.
+func (j *Job) end(process *os.Process, ended <-chan error, why error) error {
+	_ = j.kill(process) // it may have ended
+	wait := time.NewTimer(endWait)
+	defer wait.Stop()
+	select {
+	case <-ended:
+		return why
+	case <-wait.C:
+		return fmt.Errorf("%w; process %d cannot be ended while the kernel waits for the target: it is left, and no "+
+			"other one is let in there before it has ended", why, process.Pid)
+	}
+}
+
+// parent serves a worker.
+type parent struct {
+	job  *Job
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	// heard has an element when the worker has told something.
+	heard chan struct{}
+
+	mu  sync.Mutex
+	end *End
+}
+
+// Order tells the worker what to do.
+func (p *parent) Order(_ struct{}, o *Order) error {
+	*o = p.job.Order
+	return nil
+}
+
+// Tell takes a report.
+func (p *parent) Tell(r Report, _ *struct{}) error {
+	select {
+	case p.heard <- struct{}{}:
+	default:
+	}
+	if r.Waits > p.job.Order.GiveUp {
+		p.stop(fmt.Errorf("%w: no answer for %s", ErrGivenUp, p.job.Order.GiveUp))
+	}
+	if p.job.Report == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
+		return nil
+	}
+	err := p.job.Report(p.ctx, r)
+	if err != nil {
+		p.stop(err)
+	}
+	return err
+}
+
+// End takes what became of the order.
+func (p *parent) End(e End, _ *struct{}) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end = &e
+	return nil
+}
+
+func (p *parent) volume() (Volume, error) {
+	if p.job.Volume == nil {
+		return nil, errors.New("the order concerns no volume")
+	}
+	return p.job.Volume, nil
+}
+
+// Changed lists a page of ranges.
+func (p *parent) Changed(q Page, page *Extents) error {
+	v, err := p.volume()
+	if err == nil {
+		page.Extents, page.Next, err = v.Changed(p.ctx, q.Since, q.Offset)
+	}
+	if errors.Is(err, backup.ErrNoBase) {
+		page.NoBase, err = true, nil
+	}
+	return err
+}
+
+// Read reads a piece.
+func (p *parent) Read(r Range, piece *Piece) error {
+	v, err := p.volume()
+	if err != nil {
+		return err
+	}
+	if r.Length < 0 || r.Length > pieceBytes {
+		return fmt.Errorf("a piece of %d bytes", r.Length)
+	}
+	data := make([]byte, r.Length)
+	if err := v.ReadAt(p.ctx, data, r.Offset); err != nil {
+		return err
+	}
+	piece.Offset, piece.Data = r.Offset, data
+	return nil
+}
+
+// Write writes a piece.
+func (p *parent) Write(piece Piece, _ *struct{}) error {
+	v, err := p.volume()
+	if err == nil {
+		err = v.WriteAt(p.ctx, piece.Data, piece.Offset)
+	}
+	return err
+}
+
+// Zero zeroes a range.
+func (p *parent) Zero(r Range, _ *struct{}) error {
+	v, err := p.volume()
+	if err == nil {
+		err = v.ZeroAt(p.ctx, r.Offset, r.Length)
+	}
+	return err
+}
+
+// told is an error that a worker has told: its text, and what it is.
+type told struct {
+	text string
+	mark error
+}
+
+func (t *told) Error() string { return t.text }
+
+func (t *told) Unwrap() error { return t.mark }
+
+func (e *End) error() error {
+	switch {
+	case e.Error == "":
+		return nil
+	case len(e.Damage) > 0:
+		return &told{e.Error, &backup.DamageError{Damage: e.Damage}}
+	case e.Mark >= 0 && e.Mark < len(marks):
+		return &told{e.Error, marks[e.Mark]}
+	}
+	return errors.New(e.Error)
+}
