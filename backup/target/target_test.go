@@ -4,13 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
-
-	"ankole.storage/backup/object"
 )
-
-func asItIs(path string) string { return path }
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
@@ -91,81 +85,6 @@ func TestObjectURL(t *testing.T) {
 		if o, err := ParseObject(url); !errors.Is(err, ErrURL) {
 			t.Errorf("%s: %+v, %v", url, o, err)
 		}
-	}
-}
-
-// TestNothingSecretIsTold opens targets with all sorts of credentials and options that are secret.
-func TestNothingSecretIsTold(t *testing.T) {
-	const secret = "hunter2"
-	rapid.Check(t, func(t *rapid.T) {
-		url := rapid.SampledFrom([]string{"s3://" + secret + ":" + secret + "@r/p", "s3://u:" + secret + "@%zz/p",
-			"cifs://s/p?cifsOptions=password%3D" + secret, "cifs://s/p?cifsOptions=password=" + secret + "%zz",
-			"nfs://s:/p?nfsOptions=" + secret + "&other=" + secret, "azblob://c@h/p", "s3://b@r/p",
-			"vfs:///nowhere"}).Draw(t, "url")
-		c := Credentials{}
-		for _, k := range keys {
-			c[k] = rapid.SampledFrom([]string{"", secret, "http://" + secret, "-----BEGIN CERTIFICATE-----\n" + secret,
-				secret + "\x00"}).Draw(t, k)
-		}
-		told := func(text string) {
-			if strings.Contains(text, secret) {
-				t.Fatalf("told: %s", text)
-			}
-		}
-		target, err := Parse(url)
-		if err == nil {
-			told(target.String())
-			var store object.Store
-			if store, err = Open(target, c, asItIs); err == nil {
-				told(store.String())
-			}
-		}
-		if err != nil {
-			told(err.Error())
-		}
-		if _, err := ParseObject(url); err != nil {
-			told(err.Error())
-		}
-	})
-}
-
-func TestOpen(t *testing.T) {
-	all := Environ([]string{"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=a=b", "PATH=/bin", "VIRTUAL_HOSTED_STYLE=true",
-		"AWS_ENDPOINTS=https://minio:9000", "AWS_CERT"})
-	if len(all) != 4 || all["AWS_SECRET_ACCESS_KEY"] != "a=b" {
-		t.Errorf("the environment has %v", all)
-	}
-	target, err := Parse("s3://b@r/p/q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := target.s3Config(all)
-	if err != nil || config.Prefix != "p/q/" || !config.VirtualHosted || config.Endpoint != "https://minio:9000" ||
-		config.SecretAccessKey != "a=b" || config.Region != "r" || config.Bucket != "b" {
-		t.Errorf("%+v, %v", config, err)
-	}
-	for _, c := range []Credentials{{}, {keyAccessKeyID: "id"}, {keyAccessKeyID: "i", keySecretAccessKey: "s",
-		keyVirtualHosted: "maybe"}, {keyAccessKeyID: "i", keySecretAccessKey: "s", keyEndpoints: "minio"},
-		{keyAccessKeyID: "i", keySecretAccessKey: "s", keyCert: "none"}} {
-		if _, err := Open(target, c, asItIs); err == nil {
-			t.Errorf("%v opens a bucket", c)
-		}
-	}
-	for _, url := range []string{"nfs://s:/p", "cifs://s/p", "azblob://c@h/p"} {
-		target, err := Parse(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Open(target, all, asItIs); !errors.Is(err, ErrNotBuilt) {
-			t.Errorf("%s: %v", url, err)
-		}
-	}
-	target, err = Parse("vfs://" + t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(target, nil, asItIs); err != nil {
-		t.Error(err)
 	}
 }
 

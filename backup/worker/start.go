@@ -8,6 +8,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -32,6 +33,24 @@ const (
 // ErrGivenUp: the store of a worker does not answer, or the worker does not.
 var ErrGivenUp = errors.New("the backup target does not answer")
 
+// Program is the name of the program that is a worker.
+const Program = "backup-worker"
+
+// programVariable names where it is, if that is not beside the program that starts it.
+const programVariable = "ANKOLE_BACKUP_WORKER"
+
+// Command is how a worker is started.
+func Command() []string {
+	if p := os.Getenv(programVariable); p != "" {
+		return []string{p}
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return []string{Program}
+	}
+	return []string{filepath.Join(filepath.Dir(own), Program)}
+}
+
 // Volume is what a worker reads or writes. The methods of a backup's are Changed and ReadAt, those
 // of a restore's are WriteAt and ZeroAt. At most 8 calls of at most 1 MiB are under way. When ctx
 // ends a method may return before the volume has done what it was asked for.
@@ -47,17 +66,19 @@ type Volume interface {
 
 // Job is what is given to a worker.
 type Job struct {
-	// Command starts a worker process: a program and its arguments.
+	// Command starts a worker process: a program and its arguments; nil: as Command says.
 	Command []string
-	Order   Order
+	// Env is the environment of the process; nil: that of this one.
+	Env   []string
+	Order Order
 	// Volume is nil where the order concerns the store alone.
 	Volume Volume
 	// Report is called, one call at a time, with what the worker tells; an error ends the work. Nil:
 	// nobody wants to know.
 	Report func(ctx context.Context, r Report) error
 
-	// kill replaces the end of a process in tests.
-	kill func(*os.Process) error
+	// Kill replaces the end of a process in tests; nil: SIGKILL.
+	Kill func(*os.Process) error
 }
 
 // Run has a worker carry a job out and returns its result, JSON. It returns ErrGivenUp, and leaves
@@ -67,8 +88,11 @@ func Run(ctx context.Context, j Job) ([]byte, error) {
 	if j.Order.GiveUp == 0 {
 		j.Order.GiveUp = DefaultGiveUp
 	}
-	if j.kill == nil {
-		j.kill = (*os.Process).Kill
+	if len(j.Command) == 0 {
+		j.Command = Command()
+	}
+	if j.Kill == nil {
+		j.Kill = (*os.Process).Kill
 	}
 	conn, cmd, err := j.start()
 	if err != nil {
@@ -118,7 +142,7 @@ func (j *Job) start() (net.Conn, *exec.Cmd, error) {
 		return nil, nil, err
 	}
 	cmd := exec.Command(j.Command[0], j.Command[1:]...)
-	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs}
+	cmd.Env, cmd.Stderr, cmd.ExtraFiles = j.Env, os.Stderr, []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -148,7 +172,7 @@ func (p *parent) watch(ctx context.Context, ended chan error) error {
 
 // end ends the process, and says if that is not possible.
 func (j *Job) end(process *os.Process, ended <-chan error, why error) error {
-	_ = j.kill(process) // it may have ended
+	_ = j.Kill(process) // it may have ended
 	wait := time.NewTimer(endWait)
 	defer wait.Stop()
 	select {
@@ -235,7 +259,7 @@ func (p *parent) Read(r Range, piece *Piece) error {
 	if err != nil {
 		return err
 	}
-	if r.Length < 0 || r.Length > pieceBytes {
+	if r.Length < 0 || r.Length > PieceBytes {
 		return fmt.Errorf("a piece of %d bytes", r.Length)
 	}
 	data := make([]byte, r.Length)
@@ -280,8 +304,8 @@ func (e *End) error() error {
 		return nil
 	case len(e.Damage) > 0:
 		return &told{e.Error, &backup.DamageError{Damage: e.Damage}}
-	case e.Mark >= 0 && e.Mark < len(marks):
-		return &told{e.Error, marks[e.Mark]}
+	case e.Mark >= 0 && e.Mark < len(Marks):
+		return &told{e.Error, Marks[e.Mark]}
 	}
 	return errors.New(e.Error)
 }

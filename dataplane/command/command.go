@@ -77,7 +77,8 @@ func Main(args []string) int {
 	f.StringVar(&g.instance, "engine-instance-name", "", "engine instance the call is for")
 	f.StringVar(&g.url, "url", "http://localhost:9501", "address of the engine")
 	f.BoolVar(&g.debug, "debug", false, "log more")
-	root.AddCommand(replicaCommand(g), controllerCommand(g), versionCommand(g), installCommand(), snapshotCommands(g))
+	root.AddCommand(replicaCommand(g), controllerCommand(g), versionCommand(g), installCommand(), snapshotCommands(g),
+		backupCommands(g))
 	root.AddCommand(volumeCommands(g)...)
 	root.AddCommand(replicaCommands(g)...)
 	root.SetArgs(args)

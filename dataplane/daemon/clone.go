@@ -99,9 +99,9 @@ func cloneMessage(s *engine.Importing) *enginev1.Clone {
 func (p *engineProcess) mayOffer() error {
 	v, _ := p.state.get()
 	if i := v.engine.Import; i != nil && (i.Incomplete || i.Running) {
-		return fmt.Errorf(
-			"%w: the volume holds a part of snapshot %s of volume %s only: let the clone end, or ask for it again",
-			engine.ErrState, i.Snapshot, i.Volume)
+		what := map[bool]string{true: "backup", false: "snapshot"}[i.Kind == engine.KindRestore]
+		return fmt.Errorf("%w: the volume holds a part of %s %s of volume %s only: let the %s end, or ask for it again",
+			engine.ErrState, what, i.Snapshot, i.Volume, i.Kind)
 	}
 	return nil
 }

@@ -116,6 +116,8 @@ type engineProcess struct {
 	standIns standIns
 	// dataSrv is where they bring their requests, nil until the first one has asked.
 	dataSrv *server
+	// backups are those under way and their results.
+	backups backups
 	// upgradePause is how long users of the volume waited when it was taken over, in nanoseconds; 0 if
 	// it was not.
 	upgradePause atomic.Int64
@@ -126,6 +128,7 @@ type engineProcess struct {
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
 	p.state.init()
+	p.backups.init(p)
 	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, cfg.Certificates, !cfg.Upgrade,
 		func(s *grpc.Server) { enginev1.RegisterEngineServer(s, &service{p: p}) })
 	if err != nil {
@@ -135,6 +138,7 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 	p.srv = srv
 	defer p.endDataServer((*server).stop)
 	defer p.end()
+	defer p.backups.end()
 	if cfg.StandInFor != "" {
 		switch err := p.beginStandIn(ctx); {
 		case ctx.Err() != nil && p.current() == nil:

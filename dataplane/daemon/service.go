@@ -182,11 +182,14 @@ func statusOf(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
 	}
-	text := err.Error()
+	return status.Error(code, bounded(err.Error()))
+}
+
+func bounded(text string) string {
 	if len(text) > maxErrorText {
 		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 	}
-	return status.Error(code, text)
+	return text
 }
 
 // maxErrorText bounds what is told of an error: it may quote names that were sent to us, of any

@@ -55,7 +55,13 @@ func (p *engineProcess) message(v published) *enginev1.State {
 			WriteBytes: s.Counters.WriteBytes, Flushes: s.Counters.Flushes, Discards: s.Counters.Discards,
 			ReadNanos: s.Counters.ReadNanos, WriteNanos: s.Counters.WriteNanos},
 	}
-	m.VolumeUuid, m.Clone = p.cfg.VolumeUUID, cloneMessage(s.Import)
+	m.VolumeUuid = p.cfg.VolumeUUID
+	if i := s.Import; i != nil && i.Kind == engine.KindRestore {
+		m.Restore = cloneMessage(i)
+	} else {
+		m.Clone = cloneMessage(i)
+	}
+	p.backups.show(m)
 	m.UpgradePauseNanos, m.DeviceId = p.upgradePause.Load(), v.device
 	m.SuspendedReason, m.Scrub = s.Reason, scrubMessage(s.Scrub)
 	m.Hashes = map[string]*enginev1.SnapshotHashState{}

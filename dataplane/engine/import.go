@@ -70,7 +70,7 @@ func (m importMark) same(o importMark) bool {
 
 // String names the content for people.
 func (m importMark) String() string {
-	if m.Kind == kindRestore {
+	if m.Kind == KindRestore {
 		return fmt.Sprintf("restore of backup %s of volume %s", m.Snapshot, m.Volume)
 	}
 	return fmt.Sprintf("%s of snapshot %s of volume %s", m.Kind, m.Snapshot, m.Volume)
@@ -312,7 +312,7 @@ func (j *importJob) setMark() {
 // begun answers the caller and begins to read what is not pushed.
 func (j *importJob) begun() {
 	j.stage = importListing
-	if j.mark.Kind == kindRestore {
+	if j.mark.Kind == KindRestore {
 		j.stage = importCopying
 	}
 	j.answer(nil)

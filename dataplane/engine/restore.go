@@ -27,7 +27,7 @@ type (
 	}
 	// RestoreIO is a write of the restore under way. Unavailable: none is.
 	RestoreIO struct{ Outside }
-	// RestoreProgress tells how many bytes of all are done.
+	// RestoreProgress tells how many parts of all are done.
 	RestoreProgress struct{ Done, Total int64 }
 	// EndRestore ends it: whole, or for a reason, with what was written staying, marked. Reply gets
 	// what became of it.
@@ -37,8 +37,8 @@ type (
 	}
 )
 
-// kindRestore is the kind of a restore's mark.
-const kindRestore = "restore"
+// KindRestore is the kind of a restore's mark.
+const KindRestore = "restore"
 
 // pushed is the origin of a restore: there is nothing to be read from.
 type pushed struct{ size int64 }
@@ -56,7 +56,7 @@ func (p *pushed) hash(_, _ int64, done func([]byte, error)) { done(nil, block.In
 func (p *pushed) close() {}
 
 func (e *Engine) beginRestore(m BeginRestore) {
-	what := importMark{Kind: kindRestore, Volume: m.Volume, VolumeUUID: m.Store, Snapshot: m.Backup, Name: m.Name}
+	what := importMark{Kind: KindRestore, Volume: m.Volume, VolumeUUID: m.Store, Snapshot: m.Backup, Name: m.Name}
 	switch {
 	case m.Backup == "" || m.Volume == "" || m.Size <= 0:
 		m.Reply(false, fmt.Errorf("%w: a restore of backup %q of volume %q with %d bytes", block.Invalid, m.Backup,
@@ -74,7 +74,7 @@ func (e *Engine) beginRestore(m BeginRestore) {
 
 // restoring returns the restore that takes writes, nil if there is none.
 func (e *Engine) restoring() *importJob {
-	if j := e.importing; j != nil && j.mark.Kind == kindRestore && j.stage == importCopying {
+	if j := e.importing; j != nil && j.mark.Kind == KindRestore && j.stage == importCopying {
 		return j
 	}
 	return nil
@@ -95,7 +95,7 @@ func (e *Engine) restoreIO(m RestoreIO) {
 func (e *Engine) restoreProgress(m RestoreProgress) {
 	if j := e.restoring(); j != nil && m.Total > 0 {
 		// The last percent is what makes the content durable and whole.
-		j.progress(int(99*m.Done/m.Total), m.Done, m.Total)
+		j.progress(int(99*m.Done/m.Total), j.status.Sent, j.size)
 	}
 }
 

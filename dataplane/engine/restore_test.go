@@ -106,7 +106,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("begun again: %v", err)
 	}
 	g.proc.Post(engine.RestoreProgress{Done: 1, Total: 2})
-	g.until("progress", func() bool { return g.state.Import.Progress == 49 && g.state.Import.Total == 2 })
+	g.until("progress", func() bool { return g.state.Import.Progress == 49 && g.state.Import.Total == scrubSize })
 	g.damage(g.end(nil))
 	g.whole()
 }

@@ -155,6 +155,13 @@ type State struct {
 	VolumeUuid string `protobuf:"bytes,33,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
 	// How long users waited in the live upgrade by which this process got the volume; 0: it came otherwise.
 	UpgradePauseNanos int64 `protobuf:"varint,34,opt,name=upgrade_pause_nanos,json=upgradePauseNanos,proto3" json:"upgrade_pause_nanos,omitempty"`
+	// Backups by name: those in progress, and the last five that have ended well and ten that have not. Of this process only.
+	Backups map[string]*Backup `protobuf:"bytes,36,rep,name=backups,proto3" json:"backups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The restore under way or the last one, in the terms of a clone: volume and snapshot are the names of the backup's volume and of
+	// the backup. Absent: there was none.
+	Restore *Clone `protobuf:"bytes,37,opt,name=restore,proto3" json:"restore,omitempty"`
+	// URL of the backup that is restored, or was last; of this process only.
+	RestoreUrl string `protobuf:"bytes,38,opt,name=restore_url,json=restoreUrl,proto3" json:"restore_url,omitempty"`
 	// Which block device is up, empty without one. It stays when the device goes on in another process; another ID is another
 	// device, and who has mounted the former one gets errors.
 	DeviceId      string `protobuf:"bytes,35,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
@@ -351,6 +358,27 @@ func (x *State) GetUpgradePauseNanos() int64 {
 		return x.UpgradePauseNanos
 	}
 	return 0
+}
+
+func (x *State) GetBackups() map[string]*Backup {
+	if x != nil {
+		return x.Backups
+	}
+	return nil
+}
+
+func (x *State) GetRestore() *Clone {
+	if x != nil {
+		return x.Restore
+	}
+	return nil
+}
+
+func (x *State) GetRestoreUrl() string {
+	if x != nil {
+		return x.RestoreUrl
+	}
+	return ""
 }
 
 func (x *State) GetDeviceId() string {
@@ -2802,6 +2830,310 @@ func (x *Clone) GetInterrupted() bool {
 	return false
 }
 
+type BackupCreateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: one is chosen.
+	Name     string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Snapshot string `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// URL of the target, and the keys of its Secret.
+	Target      string            `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	Credentials map[string]string `protobuf:"bytes,4,rep,name=credentials,proto3" json:"credentials,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels      map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// As backup-mode and backup-block-size.
+	Parameters map[string]string `protobuf:"bytes,6,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// "lz4", "gzip" or "none"; only for the first backup of a volume.
+	CompressionMethod string `protobuf:"bytes,7,opt,name=compression_method,json=compressionMethod,proto3" json:"compression_method,omitempty"`
+	// Blocks at a time; 0: two for each processor.
+	ConcurrentLimit      int32  `protobuf:"varint,8,opt,name=concurrent_limit,json=concurrentLimit,proto3" json:"concurrent_limit,omitempty"`
+	StorageClassName     string `protobuf:"bytes,9,opt,name=storage_class_name,json=storageClassName,proto3" json:"storage_class_name,omitempty"`
+	BackingImageName     string `protobuf:"bytes,10,opt,name=backing_image_name,json=backingImageName,proto3" json:"backing_image_name,omitempty"`
+	BackingImageChecksum string `protobuf:"bytes,11,opt,name=backing_image_checksum,json=backingImageChecksum,proto3" json:"backing_image_checksum,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *BackupCreateRequest) Reset() {
+	*x = BackupCreateRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupCreateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupCreateRequest) ProtoMessage() {}
+
+func (x *BackupCreateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupCreateRequest.ProtoReflect.Descriptor instead.
+func (*BackupCreateRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *BackupCreateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackupCreateRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *BackupCreateRequest) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *BackupCreateRequest) GetCredentials() map[string]string {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
+func (x *BackupCreateRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *BackupCreateRequest) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *BackupCreateRequest) GetCompressionMethod() string {
+	if x != nil {
+		return x.CompressionMethod
+	}
+	return ""
+}
+
+func (x *BackupCreateRequest) GetConcurrentLimit() int32 {
+	if x != nil {
+		return x.ConcurrentLimit
+	}
+	return 0
+}
+
+func (x *BackupCreateRequest) GetStorageClassName() string {
+	if x != nil {
+		return x.StorageClassName
+	}
+	return ""
+}
+
+func (x *BackupCreateRequest) GetBackingImageName() string {
+	if x != nil {
+		return x.BackingImageName
+	}
+	return ""
+}
+
+func (x *BackupCreateRequest) GetBackingImageChecksum() string {
+	if x != nil {
+		return x.BackingImageChecksum
+	}
+	return ""
+}
+
+// Backup is the progress and result of a backup.
+type Backup struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Url      string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Snapshot string                 `protobuf:"bytes,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// "in_progress", "complete", "error"
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// 0..100
+	Progress int32  `protobuf:"varint,5,opt,name=progress,proto3" json:"progress,omitempty"`
+	Error    string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// Only what has changed since the last backup is read.
+	Incremental bool `protobuf:"varint,7,opt,name=incremental,proto3" json:"incremental,omitempty"`
+	// tcp://ip:port of the replica that is read from.
+	FromAddress   string `protobuf:"bytes,8,opt,name=from_address,json=fromAddress,proto3" json:"from_address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backup) Reset() {
+	*x = Backup{}
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backup) ProtoMessage() {}
+
+func (x *Backup) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backup.ProtoReflect.Descriptor instead.
+func (*Backup) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Backup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Backup) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Backup) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *Backup) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Backup) GetProgress() int32 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *Backup) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Backup) GetIncremental() bool {
+	if x != nil {
+		return x.Incremental
+	}
+	return false
+}
+
+func (x *Backup) GetFromAddress() string {
+	if x != nil {
+		return x.FromAddress
+	}
+	return ""
+}
+
+type BackupRestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// URL of the backup, and the keys of the Secret of its target.
+	Url             string            `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	Credentials     map[string]string `protobuf:"bytes,2,rep,name=credentials,proto3" json:"credentials,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ConcurrentLimit int32             `protobuf:"varint,3,opt,name=concurrent_limit,json=concurrentLimit,proto3" json:"concurrent_limit,omitempty"`
+	// The snapshot that holds the content at the end; empty: a UUID is chosen.
+	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRestoreRequest) Reset() {
+	*x = BackupRestoreRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRestoreRequest) ProtoMessage() {}
+
+func (x *BackupRestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRestoreRequest.ProtoReflect.Descriptor instead.
+func (*BackupRestoreRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *BackupRestoreRequest) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *BackupRestoreRequest) GetCredentials() map[string]string {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
+func (x *BackupRestoreRequest) GetConcurrentLimit() int32 {
+	if x != nil {
+		return x.ConcurrentLimit
+	}
+	return 0
+}
+
+func (x *BackupRestoreRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type VersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2810,7 +3142,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +3154,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +3167,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 type VersionResponse struct {
@@ -2855,7 +3187,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3199,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3212,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -2975,7 +3307,7 @@ type StandInRequest struct {
 
 func (x *StandInRequest) Reset() {
 	*x = StandInRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3319,7 @@ func (x *StandInRequest) String() string {
 func (*StandInRequest) ProtoMessage() {}
 
 func (x *StandInRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3332,7 @@ func (x *StandInRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInRequest.ProtoReflect.Descriptor instead.
 func (*StandInRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StandInRequest) GetProof() []byte {
@@ -3122,7 +3454,7 @@ type StandInAnswer struct {
 
 func (x *StandInAnswer) Reset() {
 	*x = StandInAnswer{}
-	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3466,7 @@ func (x *StandInAnswer) String() string {
 func (*StandInAnswer) ProtoMessage() {}
 
 func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3479,7 @@ func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInAnswer.ProtoReflect.Descriptor instead.
 func (*StandInAnswer) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StandInAnswer) GetChallenge() []byte {
@@ -3233,7 +3565,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\x96\t\n" +
+	"GetRequest\"\x80\v\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -3263,14 +3595,21 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x05clone\x18  \x01(\v2\x17.ankole.engine.v1.CloneR\x05clone\x12\x1f\n" +
 	"\vvolume_uuid\x18! \x01(\tR\n" +
 	"volumeUuid\x12.\n" +
-	"\x13upgrade_pause_nanos\x18\" \x01(\x03R\x11upgradePauseNanos\x12\x1b\n" +
+	"\x13upgrade_pause_nanos\x18\" \x01(\x03R\x11upgradePauseNanos\x12>\n" +
+	"\abackups\x18$ \x03(\v2$.ankole.engine.v1.State.BackupsEntryR\abackups\x121\n" +
+	"\arestore\x18% \x01(\v2\x17.ankole.engine.v1.CloneR\arestore\x12\x1f\n" +
+	"\vrestore_url\x18& \x01(\tR\n" +
+	"restoreUrl\x12\x1b\n" +
 	"\tdevice_id\x18# \x01(\tR\bdeviceId\x1aX\n" +
 	"\x0eSnapshotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
 	"\x05value\x18\x02 \x01(\v2\x1a.ankole.engine.v1.SnapshotR\x05value:\x028\x01\x1a^\n" +
 	"\vHashesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x129\n" +
-	"\x05value\x18\x02 \x01(\v2#.ankole.engine.v1.SnapshotHashStateR\x05value:\x028\x01\"\xf5\x01\n" +
+	"\x05value\x18\x02 \x01(\v2#.ankole.engine.v1.SnapshotHashStateR\x05value:\x028\x01\x1aT\n" +
+	"\fBackupsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.ankole.engine.v1.BackupR\x05value:\x028\x01\"\xf5\x01\n" +
 	"\aReplica\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12*\n" +
@@ -3482,7 +3821,48 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"incomplete\x18\f \x01(\bR\n" +
 	"incomplete\x12 \n" +
-	"\vinterrupted\x18\r \x01(\bR\vinterrupted\"\x10\n" +
+	"\vinterrupted\x18\r \x01(\bR\vinterrupted\"\xff\x05\n" +
+	"\x13BackupCreateRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12X\n" +
+	"\vcredentials\x18\x04 \x03(\v26.ankole.engine.v1.BackupCreateRequest.CredentialsEntryR\vcredentials\x12I\n" +
+	"\x06labels\x18\x05 \x03(\v21.ankole.engine.v1.BackupCreateRequest.LabelsEntryR\x06labels\x12U\n" +
+	"\n" +
+	"parameters\x18\x06 \x03(\v25.ankole.engine.v1.BackupCreateRequest.ParametersEntryR\n" +
+	"parameters\x12-\n" +
+	"\x12compression_method\x18\a \x01(\tR\x11compressionMethod\x12)\n" +
+	"\x10concurrent_limit\x18\b \x01(\x05R\x0fconcurrentLimit\x12,\n" +
+	"\x12storage_class_name\x18\t \x01(\tR\x10storageClassName\x12,\n" +
+	"\x12backing_image_name\x18\n" +
+	" \x01(\tR\x10backingImageName\x124\n" +
+	"\x16backing_image_checksum\x18\v \x01(\tR\x14backingImageChecksum\x1a>\n" +
+	"\x10CredentialsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x01\n" +
+	"\x06Backup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\tR\bsnapshot\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1a\n" +
+	"\bprogress\x18\x05 \x01(\x05R\bprogress\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\x12 \n" +
+	"\vincremental\x18\a \x01(\bR\vincremental\x12!\n" +
+	"\ffrom_address\x18\b \x01(\tR\vfromAddress\"\x82\x02\n" +
+	"\x14BackupRestoreRequest\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12Y\n" +
+	"\vcredentials\x18\x02 \x03(\v27.ankole.engine.v1.BackupRestoreRequest.CredentialsEntryR\vcredentials\x12)\n" +
+	"\x10concurrent_limit\x18\x03 \x01(\x05R\x0fconcurrentLimit\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x1a>\n" +
+	"\x10CredentialsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
 	"\x0eVersionRequest\"\x9a\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -3528,7 +3908,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xd9\x10\n" +
+	"\bMODE_ERR\x10\x032\xfc\x11\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -3555,7 +3935,9 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\vCloneSource\x12$.ankole.engine.v1.CloneSourceRequest\x1a\x1c.ankole.engine.v1.CloneGrant\x12P\n" +
 	"\rSnapshotClone\x12&.ankole.engine.v1.SnapshotCloneRequest\x1a\x17.ankole.engine.v1.State\x12\\\n" +
 	"\x13SnapshotCloneCancel\x12,.ankole.engine.v1.SnapshotCloneCancelRequest\x1a\x17.ankole.engine.v1.State\x12P\n" +
-	"\aStandIn\x12 .ankole.engine.v1.StandInRequest\x1a\x1f.ankole.engine.v1.StandInAnswer(\x010\x01\x12N\n" +
+	"\aStandIn\x12 .ankole.engine.v1.StandInRequest\x1a\x1f.ankole.engine.v1.StandInAnswer(\x010\x01\x12O\n" +
+	"\fBackupCreate\x12%.ankole.engine.v1.BackupCreateRequest\x1a\x18.ankole.engine.v1.Backup\x12P\n" +
+	"\rBackupRestore\x12&.ankole.engine.v1.BackupRestoreRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponse\x12c\n" +
 	"\x0eFilesystemTrim\x12'.ankole.engine.v1.FilesystemTrimRequest\x1a(.ankole.engine.v1.FilesystemTrimResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
@@ -3572,7 +3954,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
@@ -3615,99 +3997,118 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*SnapshotCloneRequest)(nil),          // 38: ankole.engine.v1.SnapshotCloneRequest
 	(*SnapshotCloneCancelRequest)(nil),    // 39: ankole.engine.v1.SnapshotCloneCancelRequest
 	(*Clone)(nil),                         // 40: ankole.engine.v1.Clone
-	(*VersionRequest)(nil),                // 41: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),               // 42: ankole.engine.v1.VersionResponse
-	(*StandInRequest)(nil),                // 43: ankole.engine.v1.StandInRequest
-	(*StandInAnswer)(nil),                 // 44: ankole.engine.v1.StandInAnswer
-	nil,                                   // 45: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 46: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 47: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 48: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 49: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 50: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 51: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 52: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 53: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	(*BackupCreateRequest)(nil),           // 41: ankole.engine.v1.BackupCreateRequest
+	(*Backup)(nil),                        // 42: ankole.engine.v1.Backup
+	(*BackupRestoreRequest)(nil),          // 43: ankole.engine.v1.BackupRestoreRequest
+	(*VersionRequest)(nil),                // 44: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 45: ankole.engine.v1.VersionResponse
+	(*StandInRequest)(nil),                // 46: ankole.engine.v1.StandInRequest
+	(*StandInAnswer)(nil),                 // 47: ankole.engine.v1.StandInAnswer
+	nil,                                   // 48: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 49: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 50: ankole.engine.v1.State.BackupsEntry
+	nil,                                   // 51: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 52: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 53: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 54: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 55: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 56: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 57: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	nil,                                   // 58: ankole.engine.v1.BackupCreateRequest.CredentialsEntry
+	nil,                                   // 59: ankole.engine.v1.BackupCreateRequest.LabelsEntry
+	nil,                                   // 60: ankole.engine.v1.BackupCreateRequest.ParametersEntry
+	nil,                                   // 61: ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	45, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	48, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
 	26, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	46, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	49, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
 	40, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
-	0,  // 7: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
-	6,  // 8: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
-	4,  // 9: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	47, // 10: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	48, // 11: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	49, // 12: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	27, // 13: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	50, // 14: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	51, // 15: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	52, // 16: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	53, // 17: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
-	37, // 18: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
-	7,  // 19: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	34, // 20: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
-	28, // 21: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
-	35, // 22: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
-	1,  // 23: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
-	1,  // 24: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
-	11, // 25: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
-	12, // 26: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
-	13, // 27: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	17, // 28: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	18, // 29: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	19, // 30: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	20, // 31: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	21, // 32: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	22, // 33: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	23, // 34: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	24, // 35: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
-	25, // 36: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
-	29, // 37: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
-	30, // 38: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
-	31, // 39: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
-	32, // 40: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
-	9,  // 41: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
-	36, // 42: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
-	38, // 43: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
-	39, // 44: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
-	43, // 45: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
-	41, // 46: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	15, // 47: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
-	2,  // 48: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 49: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 50: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 51: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	14, // 52: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 53: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 54: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 55: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 56: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 57: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 58: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 59: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 60: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 61: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	34, // 62: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	34, // 63: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	34, // 64: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	33, // 65: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	10, // 66: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
-	37, // 67: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
-	2,  // 68: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
-	2,  // 69: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
-	44, // 70: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
-	42, // 71: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	16, // 72: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
-	48, // [48:73] is the sub-list for method output_type
-	23, // [23:48] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	50, // 7: ankole.engine.v1.State.backups:type_name -> ankole.engine.v1.State.BackupsEntry
+	40, // 8: ankole.engine.v1.State.restore:type_name -> ankole.engine.v1.Clone
+	0,  // 9: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
+	6,  // 10: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
+	4,  // 11: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
+	51, // 12: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	52, // 13: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	53, // 14: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	27, // 15: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	54, // 16: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	55, // 17: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	56, // 18: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	57, // 19: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	37, // 20: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
+	58, // 21: ankole.engine.v1.BackupCreateRequest.credentials:type_name -> ankole.engine.v1.BackupCreateRequest.CredentialsEntry
+	59, // 22: ankole.engine.v1.BackupCreateRequest.labels:type_name -> ankole.engine.v1.BackupCreateRequest.LabelsEntry
+	60, // 23: ankole.engine.v1.BackupCreateRequest.parameters:type_name -> ankole.engine.v1.BackupCreateRequest.ParametersEntry
+	61, // 24: ankole.engine.v1.BackupRestoreRequest.credentials:type_name -> ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
+	7,  // 25: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
+	34, // 26: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
+	42, // 27: ankole.engine.v1.State.BackupsEntry.value:type_name -> ankole.engine.v1.Backup
+	28, // 28: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	35, // 29: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
+	1,  // 30: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
+	1,  // 31: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
+	11, // 32: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
+	12, // 33: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
+	13, // 34: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
+	17, // 35: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	18, // 36: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	19, // 37: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	20, // 38: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	21, // 39: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	22, // 40: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	23, // 41: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	24, // 42: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	25, // 43: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	29, // 44: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
+	30, // 45: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
+	31, // 46: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
+	32, // 47: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
+	9,  // 48: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
+	36, // 49: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
+	38, // 50: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
+	39, // 51: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
+	46, // 52: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
+	41, // 53: ankole.engine.v1.Engine.BackupCreate:input_type -> ankole.engine.v1.BackupCreateRequest
+	43, // 54: ankole.engine.v1.Engine.BackupRestore:input_type -> ankole.engine.v1.BackupRestoreRequest
+	44, // 55: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	15, // 56: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
+	2,  // 57: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 58: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 59: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 60: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	14, // 61: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 62: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 63: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 64: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 65: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 66: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 67: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 68: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 69: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 70: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	34, // 71: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	34, // 72: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	34, // 73: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	33, // 74: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	10, // 75: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	37, // 76: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
+	2,  // 77: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
+	2,  // 78: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
+	47, // 79: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
+	42, // 80: ankole.engine.v1.Engine.BackupCreate:output_type -> ankole.engine.v1.Backup
+	2,  // 81: ankole.engine.v1.Engine.BackupRestore:output_type -> ankole.engine.v1.State
+	45, // 82: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	16, // 83: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
+	57, // [57:84] is the sub-list for method output_type
+	30, // [30:57] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_engine_v1_engine_proto_init() }
@@ -3722,7 +4123,7 @@ func file_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   53,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

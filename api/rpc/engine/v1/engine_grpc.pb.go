@@ -50,6 +50,8 @@ const (
 	Engine_SnapshotClone_FullMethodName         = "/ankole.engine.v1.Engine/SnapshotClone"
 	Engine_SnapshotCloneCancel_FullMethodName   = "/ankole.engine.v1.Engine/SnapshotCloneCancel"
 	Engine_StandIn_FullMethodName               = "/ankole.engine.v1.Engine/StandIn"
+	Engine_BackupCreate_FullMethodName          = "/ankole.engine.v1.Engine/BackupCreate"
+	Engine_BackupRestore_FullMethodName         = "/ankole.engine.v1.Engine/BackupRestore"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 	Engine_FilesystemTrim_FullMethodName        = "/ankole.engine.v1.Engine/FilesystemTrim"
 )
@@ -114,6 +116,13 @@ type EngineClient interface {
 	// has asked for is done. UNAUTHENTICATED: wrong proof, or one for another process. UNAVAILABLE: the engine does not serve the
 	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/migration.md.
 	StandIn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StandInRequest, StandInAnswer], error)
+	// BackupCreate begins to back a snapshot up, and answers when it is known what is to be read; progress is in State. ALREADY_EXISTS:
+	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/backup.md.
+	BackupCreate(ctx context.Context, in *BackupCreateRequest, opts ...grpc.CallOption) (*Backup, error)
+	// BackupRestore begins to fill this volume, which is empty and has no frontend, with a backup, and answers when the volume is marked
+	// for it; progress is in State. Until it is complete the volume is offered to nobody. Asked again it begins again where it was
+	// interrupted. ALREADY_EXISTS: the volume holds that backup already.
+	BackupRestore(ctx context.Context, in *BackupRestoreRequest, opts ...grpc.CallOption) (*State, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
@@ -371,6 +380,26 @@ func (c *engineClient) StandIn(ctx context.Context, opts ...grpc.CallOption) (gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Engine_StandInClient = grpc.BidiStreamingClient[StandInRequest, StandInAnswer]
 
+func (c *engineClient) BackupCreate(ctx context.Context, in *BackupCreateRequest, opts ...grpc.CallOption) (*Backup, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Backup)
+	err := c.cc.Invoke(ctx, Engine_BackupCreate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) BackupRestore(ctx context.Context, in *BackupRestoreRequest, opts ...grpc.CallOption) (*State, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(State)
+	err := c.cc.Invoke(ctx, Engine_BackupRestore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -451,6 +480,13 @@ type EngineServer interface {
 	// has asked for is done. UNAUTHENTICATED: wrong proof, or one for another process. UNAVAILABLE: the engine does not serve the
 	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/migration.md.
 	StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error
+	// BackupCreate begins to back a snapshot up, and answers when it is known what is to be read; progress is in State. ALREADY_EXISTS:
+	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/backup.md.
+	BackupCreate(context.Context, *BackupCreateRequest) (*Backup, error)
+	// BackupRestore begins to fill this volume, which is empty and has no frontend, with a backup, and answers when the volume is marked
+	// for it; progress is in State. Until it is complete the volume is offered to nobody. Asked again it begins again where it was
+	// interrupted. ALREADY_EXISTS: the volume holds that backup already.
+	BackupRestore(context.Context, *BackupRestoreRequest) (*State, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
@@ -534,6 +570,12 @@ func (UnimplementedEngineServer) SnapshotCloneCancel(context.Context, *SnapshotC
 }
 func (UnimplementedEngineServer) StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error {
 	return status.Error(codes.Unimplemented, "method StandIn not implemented")
+}
+func (UnimplementedEngineServer) BackupCreate(context.Context, *BackupCreateRequest) (*Backup, error) {
+	return nil, status.Error(codes.Unimplemented, "method BackupCreate not implemented")
+}
+func (UnimplementedEngineServer) BackupRestore(context.Context, *BackupRestoreRequest) (*State, error) {
+	return nil, status.Error(codes.Unimplemented, "method BackupRestore not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -958,6 +1000,42 @@ func _Engine_StandIn_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Engine_StandInServer = grpc.BidiStreamingServer[StandInRequest, StandInAnswer]
 
+func _Engine_BackupCreate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackupCreateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).BackupCreate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_BackupCreate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).BackupCreate(ctx, req.(*BackupCreateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_BackupRestore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackupRestoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).BackupRestore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_BackupRestore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).BackupRestore(ctx, req.(*BackupRestoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -1084,6 +1162,14 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SnapshotCloneCancel",
 			Handler:    _Engine_SnapshotCloneCancel_Handler,
+		},
+		{
+			MethodName: "BackupCreate",
+			Handler:    _Engine_BackupCreate_Handler,
+		},
+		{
+			MethodName: "BackupRestore",
+			Handler:    _Engine_BackupRestore_Handler,
 		},
 		{
 			MethodName: "Version",

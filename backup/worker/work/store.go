@@ -1,4 +1,4 @@
-package worker
+package work
 
 import (
 	"context"
@@ -14,10 +14,8 @@ import (
 
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
+	"ankole.storage/backup/worker"
 )
-
-// ErrHeld: another worker waits for the target, which does not answer it.
-var ErrHeld = errors.New("the backup target does not answer")
 
 const (
 	// enterWait is how long a worker waits at most for another one that looks whether the target
@@ -33,7 +31,7 @@ const (
 
 // enter opens the store of a target. Where the kernel may wait for it, one worker at a time looks
 // whether it answers, so that of any number that begin while it does not only one waits for it.
-func (w *worker) enter(ctx context.Context, t *target.Target, resolve func(string) string) (*watched, error) {
+func (w *process) enter(ctx context.Context, t *target.Target, resolve func(string) string) (*watched, error) {
 	s := &watched{began: map[uint64]time.Time{}}
 	s.guard.of(t)
 	w.mu.Lock()
@@ -44,7 +42,7 @@ func (w *worker) enter(ctx context.Context, t *target.Target, resolve func(strin
 	}
 	defer s.guard.leave()
 	var err error
-	s.timed(func() { s.Store, err = target.Open(t, w.order.Credentials, resolve) })
+	s.timed(func() { s.Store, err = open(t, w.order.Credentials, resolve) })
 	if err == nil && s.guard.name != "" {
 		if _, err = s.Stat(ctx, probe); errors.Is(err, object.ErrNotFound) {
 			err = nil
@@ -138,7 +136,7 @@ func (g *guard) enter(ctx context.Context, name string, wait time.Duration) erro
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w: %s waits for it, and no other one is let in before that has ended: "+
-				"look after the file system", name, ErrHeld, g.holder())
+				"look after the file system", name, worker.ErrHeld, g.holder())
 		case <-tick.C:
 		}
 	}

@@ -1,11 +1,6 @@
-// Package worker touches backup stores in a process of its own.
-//
-// A store may stop to answer, and a process that waits for a file system of the kernel cannot
-// always be ended. So neither an engine nor a command touches a store: it starts a worker, which
-// asks it, over a pair of sockets, for what it is to do and for the content of a volume, and tells
-// how far it is. A worker that is not answered by its store is ended, and left where that is not
-// possible; for that target no second one is let in beside it. See docs/backup.md.
-package worker
+// Package work is what a backup worker does: the other side of package worker. It is apart, because
+// the programs that start workers are many, and are to have nothing of the clients of stores.
+package work
 
 import (
 	"context"
@@ -25,97 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup"
-	"ankole.storage/backup/format"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
+	"ankole.storage/backup/worker"
 )
-
-// What a worker can be told to do.
-const (
-	Create       = "create"
-	Restore      = "restore"
-	List         = "list"
-	Inspect      = "inspect"
-	InspectOf    = "inspect-volume"
-	Head         = "head"
-	Delete       = "delete"
-	DeleteVolume = "delete-volume"
-)
-
-// Order is what a worker is to do.
-type Order struct {
-	Do string
-	// Target is its URL, Credentials are those for it.
-	Target      string
-	Credentials target.Credentials
-	// Create and Restore are for those two. SizeBytes is that of the snapshot to back up.
-	Create    backup.CreateOptions
-	Restore   backup.RestoreOptions
-	SizeBytes int64
-	// Volume and Backup are for the others; Volume "" lists all. VolumeOnly leaves out their backups.
-	Volume, Backup string
-	VolumeOnly     bool
-	// GiveUp is how long the store may leave one request without an answer.
-	GiveUp time.Duration
-}
-
-// Created is the result of a backup.
-type Created struct {
-	Incremental              bool
-	NewBytes, RewrittenBytes int64
-}
-
-// Report is what a worker tells while it works.
-type Report struct {
-	// Begun: it is known what there is to do. Incremental: a backup reads what has changed only.
-	// SizeBytes is the size of the volume of a backup that is restored.
-	Begun, Incremental bool
-	SizeBytes          int64
-	// Done and Total count blocks.
-	Done, Total int
-	// Waits is how long the store has left a request without an answer.
-	Waits time.Duration
-}
-
-// Messages of the two processes. The worker asks.
-type (
-	// Page asks for what was changed after the snapshot Since, from Offset on.
-	Page struct {
-		Since  string
-		Offset int64
-	}
-	// Extents answers it. Next is where the next page begins, -1 at the end. NoBase: there is no such
-	// snapshot.
-	Extents struct {
-		Extents []backup.Extent
-		Next    int64
-		NoBase  bool
-	}
-	// Range asks for content, or for zeroes.
-	Range struct{ Offset, Length int64 }
-	// Piece is content.
-	Piece struct {
-		Offset int64
-		Data   []byte
-	}
-	// End is what became of the order: JSON, or an error.
-	End struct {
-		Result []byte
-		Error  string
-		// Mark is the number of what the error is, in marks, -1 for none of them.
-		Mark int
-		// Damage is that of a *backup.DamageError.
-		Damage []backup.Damage
-	}
-)
-
-// marks are errors that are told apart on the other side.
-var marks = []error{backup.ErrNotFound, backup.ErrExists, backup.ErrInProgress, backup.ErrNoBase, format.ErrCorrupt,
-	object.ErrNoSpace, object.ErrRefused, target.ErrURL, target.ErrNotBuilt, ErrHeld}
 
 const (
-	// pieceBytes is the most that one message carries of a volume.
-	pieceBytes = 1 << 20
 	// pieces is how many of them are under way.
 	pieces = 8
 	// tellEvery is how often a worker tells that it is there.
@@ -126,14 +36,14 @@ const (
 	memoryLimit = 60 << 20
 )
 
-// worker is this process while it works.
-type worker struct {
+// process is this process while it works.
+type process struct {
 	parent *rpc.Client
-	order  Order
+	order  worker.Order
 	slots  chan struct{}
 	mu     sync.Mutex // guards the fields below
 	store  *watched   // nil before it is known
-	report Report
+	report worker.Report
 }
 
 // Main is a worker process. It returns when the order is carried out, or the other process is gone.
@@ -141,7 +51,7 @@ type worker struct {
 func Main(ctx context.Context, conn io.ReadWriteCloser, resolve func(string) string) error {
 	debug.SetMemoryLimit(memoryLimit)
 	beNice()
-	w := &worker{parent: rpc.NewClient(conn), slots: make(chan struct{}, pieces)}
+	w := &process{parent: rpc.NewClient(conn), slots: make(chan struct{}, pieces)}
 	defer w.parent.Close()
 	if err := w.parent.Call("Parent.Order", struct{}{}, &w.order); err != nil {
 		return fmt.Errorf("backup worker: %w", err)
@@ -153,14 +63,14 @@ func Main(ctx context.Context, conn io.ReadWriteCloser, resolve func(string) str
 		defer close(told)
 		w.tellAlways(ctx, cancel)
 	}()
-	end := End{Mark: -1}
+	end := worker.End{Mark: -1}
 	result, err := w.carryOut(ctx, resolve)
 	if err == nil {
 		end.Result, err = json.Marshal(result)
 	}
 	if err != nil {
 		end.Error = err.Error()
-		for i, m := range marks {
+		for i, m := range worker.Marks {
 			if errors.Is(err, m) {
 				end.Mark = i
 			}
@@ -191,7 +101,7 @@ func beNice() {
 var errAlone = errors.New("the process that has started this backup worker is gone")
 
 // tellAlways tells how the work stands until ctx ends. It ends the work when nobody hears it.
-func (w *worker) tellAlways(ctx context.Context, cancel context.CancelCauseFunc) {
+func (w *process) tellAlways(ctx context.Context, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
 	for {
@@ -215,7 +125,7 @@ func (w *worker) tellAlways(ctx context.Context, cancel context.CancelCauseFunc)
 }
 
 // tell changes the report; what is begun is told at once.
-func (w *worker) tell(change func(*Report)) error {
+func (w *process) tell(change func(*worker.Report)) error {
 	w.mu.Lock()
 	before := w.report
 	change(&w.report)
@@ -228,7 +138,7 @@ func (w *worker) tell(change func(*Report)) error {
 }
 
 // carryOut opens the store and does what was ordered.
-func (w *worker) carryOut(ctx context.Context, resolve func(string) string) (any, error) {
+func (w *process) carryOut(ctx context.Context, resolve func(string) string) (any, error) {
 	o := &w.order
 	for _, k := range target.ProxyKeys {
 		if v := o.Credentials[k]; v != "" {
@@ -246,38 +156,39 @@ func (w *worker) carryOut(ctx context.Context, resolve func(string) string) (any
 		return nil, err
 	}
 	switch o.Do {
-	case Create:
+	case worker.Create:
 		o.Create.Progress = func(done, total int) {
-			_ = w.tell(func(r *Report) { r.Done, r.Total = done, total }) // the next report says it
+			_ = w.tell(func(r *worker.Report) { r.Done, r.Total = done, total }) // the next report says it
 		}
 		record, err := backup.Create(ctx, store, &source{w}, o.Create)
 		if err != nil {
 			return nil, err
 		}
-		return Created{record.Incremental, record.NewBytes, record.RewrittenBytes}, nil
-	case Restore:
+		return worker.Created{Incremental: record.Incremental, NewBytes: record.NewBytes,
+			RewrittenBytes: record.RewrittenBytes}, nil
+	case worker.Restore:
 		return w.restore(ctx, store)
 	}
 	return browse(ctx, store, t, o)
 }
 
-func (w *worker) restore(ctx context.Context, store object.Store) (any, error) {
+func (w *process) restore(ctx context.Context, store object.Store) (any, error) {
 	o := w.order.Restore
 	v, err := backup.LoadVolume(ctx, store, o.Volume)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.tell(func(r *Report) { r.Begun, r.SizeBytes = true, v.SizeBytes }); err != nil {
+	if err := w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes = true, v.SizeBytes }); err != nil {
 		return nil, err
 	}
 	o.Progress = func(done, total int) {
-		_ = w.tell(func(r *Report) { r.Done, r.Total = done, total }) // the next report says it
+		_ = w.tell(func(r *worker.Report) { r.Done, r.Total = done, total }) // the next report says it
 	}
 	return backup.Restore(ctx, store, &volume{w}, o)
 }
 
 // source is the snapshot, which the other process reads.
-type source struct{ *worker }
+type source struct{ *process }
 
 // SizeBytes implements backup.Source.
 func (s *source) SizeBytes() int64 { return s.order.SizeBytes }
@@ -286,8 +197,8 @@ func (s *source) SizeBytes() int64 { return s.order.SizeBytes }
 func (s *source) Changed(ctx context.Context, since string) iter.Seq2[backup.Extent, error] {
 	return func(yield func(backup.Extent, error) bool) {
 		for offset := int64(0); offset >= 0; {
-			var page Extents
-			err := s.parent.Call("Parent.Changed", Page{since, offset}, &page)
+			var page worker.Extents
+			err := s.parent.Call("Parent.Changed", worker.Page{Since: since, Offset: offset}, &page)
 			if err == nil && page.NoBase {
 				err = backup.ErrNoBase
 			}
@@ -305,7 +216,7 @@ func (s *source) Changed(ctx context.Context, since string) iter.Seq2[backup.Ext
 			}
 			offset = page.Next
 		}
-		if err := s.tell(func(r *Report) { r.Begun, r.Incremental = true, since != "" }); err != nil {
+		if err := s.tell(func(r *worker.Report) { r.Begun, r.Incremental = true, since != "" }); err != nil {
 			yield(backup.Extent{}, err)
 		}
 	}
@@ -314,8 +225,8 @@ func (s *source) Changed(ctx context.Context, since string) iter.Seq2[backup.Ext
 // ReadAt implements backup.Source.
 func (s *source) ReadAt(ctx context.Context, p []byte, offset int64) error {
 	return s.inPieces(ctx, int64(len(p)), func(off, n int64) error {
-		var got Piece
-		err := s.parent.Call("Parent.Read", Range{offset + off, n}, &got)
+		var got worker.Piece
+		err := s.parent.Call("Parent.Read", worker.Range{Offset: offset + off, Length: n}, &got)
 		if err == nil && copy(p[off:off+n], got.Data) != int(n) {
 			err = fmt.Errorf("%d bytes were read, not %d", len(got.Data), n)
 		}
@@ -324,14 +235,14 @@ func (s *source) ReadAt(ctx context.Context, p []byte, offset int64) error {
 }
 
 // inPieces calls do for pieces of n bytes, so that a message is never larger.
-func (w *worker) inPieces(ctx context.Context, n int64, do func(off, n int64) error) error {
-	for off := int64(0); off < n; off += pieceBytes {
+func (w *process) inPieces(ctx context.Context, n int64, do func(off, n int64) error) error {
+	for off := int64(0); off < n; off += worker.PieceBytes {
 		select {
 		case w.slots <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		err := do(off, min(pieceBytes, n-off))
+		err := do(off, min(worker.PieceBytes, n-off))
 		<-w.slots
 		if err != nil {
 			return err
@@ -341,12 +252,12 @@ func (w *worker) inPieces(ctx context.Context, n int64, do func(off, n int64) er
 }
 
 // volume is what is restored to, which the other process writes.
-type volume struct{ *worker }
+type volume struct{ *process }
 
 // WriteAt implements io.WriterAt.
 func (v *volume) WriteAt(p []byte, offset int64) (int, error) {
 	err := v.inPieces(context.Background(), int64(len(p)), func(off, n int64) error {
-		return v.parent.Call("Parent.Write", Piece{offset + off, p[off : off+n]}, &struct{}{})
+		return v.parent.Call("Parent.Write", worker.Piece{Offset: offset + off, Data: p[off : off+n]}, &struct{}{})
 	})
 	if err != nil {
 		return 0, err
@@ -356,5 +267,5 @@ func (v *volume) WriteAt(p []byte, offset int64) (int, error) {
 
 // ZeroAt implements backup.Target.
 func (v *volume) ZeroAt(offset, length int64) error {
-	return v.parent.Call("Parent.Zero", Range{offset, length}, &struct{}{})
+	return v.parent.Call("Parent.Zero", worker.Range{Offset: offset, Length: length}, &struct{}{})
 }

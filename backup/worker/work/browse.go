@@ -1,4 +1,4 @@
-package worker
+package work
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
+	"ankole.storage/backup/worker"
 )
 
 // Results of orders, in the form in which clients of the reference read them.
@@ -58,19 +59,19 @@ type (
 const errorMessage = "error"
 
 // browse carries out an order that concerns the store alone.
-func browse(ctx context.Context, store object.Store, t *target.Target, o *Order) (any, error) {
+func browse(ctx context.Context, store object.Store, t *target.Target, o *worker.Order) (any, error) {
 	switch o.Do {
-	case List:
+	case worker.List:
 		return list(ctx, store, o)
-	case Inspect:
+	case worker.Inspect:
 		return inspect(ctx, store, t, o)
-	case InspectOf:
+	case worker.InspectOf:
 		v, err := backup.LoadVolume(ctx, store, o.Volume)
 		if err != nil {
 			return nil, err
 		}
 		return volumeInfo(v), nil
-	case Head:
+	case worker.Head:
 		name := format.VolumeRecord(o.Volume)
 		if o.Backup != "" {
 			name = format.BackupRecord(o.Volume, o.Backup)
@@ -80,17 +81,17 @@ func browse(ctx context.Context, store object.Store, t *target.Target, o *Order)
 			err = fmt.Errorf("cannot find %s in %s: %w", name, t, backup.ErrNotFound)
 		}
 		return HeadInfo{format.Time{Time: info.Modified}}, err
-	case Delete:
+	case worker.Delete:
 		d, err := backup.Delete(ctx, store, o.Volume, o.Backup)
 		return d, err
-	case DeleteVolume:
+	case worker.DeleteVolume:
 		return nil, backup.DeleteVolume(ctx, store, o.Volume)
 	}
 	return nil, fmt.Errorf("a backup worker does not know the order %q", o.Do)
 }
 
 // list names volumes and backups. Of their records it says nothing but that one is missing.
-func list(ctx context.Context, store object.Store, o *Order) (map[string]*VolumeInfo, error) {
+func list(ctx context.Context, store object.Store, o *worker.Order) (map[string]*VolumeInfo, error) {
 	names := []string{o.Volume}
 	if o.Volume == "" {
 		var err error
@@ -131,7 +132,7 @@ func volumeInfo(v *format.Volume) *VolumeInfo {
 		BackingImageChecksum: v.BackingImageChecksum, StorageClassname: v.StorageClass, DataEngine: v.DataEngine}
 }
 
-func inspect(ctx context.Context, store object.Store, t *target.Target, o *Order) (*BackupInfo, error) {
+func inspect(ctx context.Context, store object.Store, t *target.Target, o *worker.Order) (*BackupInfo, error) {
 	b, err := backup.LoadBackup(ctx, store, o.Volume, o.Backup)
 	if err != nil {
 		return nil, err

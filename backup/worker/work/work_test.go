@@ -1,4 +1,4 @@
-package worker
+package work
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/format"
+	"ankole.storage/backup/worker"
 )
 
 // TestMain plays the worker where a test has started it as one.
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
-	f := os.NewFile(Descriptor, "parent")
+	f := os.NewFile(worker.Descriptor, "parent")
 	if err := Main(context.Background(), f, func(p string) string { return p }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -76,7 +77,7 @@ func (m *memory) Changed(_ context.Context, since string, offset int64) ([]backu
 	return all[i : i+1], all[i+1].Offset, nil // a page of one
 }
 
-// ReadAt implements Volume.
+// ReadAt implements worker.Volume.
 func (m *memory) ReadAt(ctx context.Context, p []byte, offset int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,26 +107,26 @@ func (m *memory) ZeroAt(_ context.Context, offset, length int64) error {
 	return m.fails
 }
 
-func job(dir string, v Volume) Job {
-	return Job{Command: []string{"/proc/self/exe"}, Volume: v, Order: Order{Target: "vfs://" + dir}}
+func job(dir string, v worker.Volume) worker.Job {
+	return worker.Job{Command: []string{"/proc/self/exe"}, Volume: v, Order: worker.Order{Target: "vfs://" + dir}}
 }
 
 func create(t *testing.T, dir string, v *memory, name, snapshot string) ([]byte, error) {
 	t.Helper()
 	j := job(dir, v)
-	j.Order.Do, j.Order.SizeBytes = Create, volumeBytes
+	j.Order.Do, j.Order.SizeBytes = worker.Create, volumeBytes
 	j.Order.Create = backup.CreateOptions{Volume: "vol", Backup: name, Snapshot: snapshot,
 		SnapshotCreated: time.Unix(1e9, 0)}
-	return Run(t.Context(), j)
+	return worker.Run(t.Context(), j)
 }
 
-func restore(t *testing.T, dir, name string, report func(context.Context, Report) error) (*memory, error) {
+func restore(t *testing.T, dir, name string, report func(context.Context, worker.Report) error) (*memory, error) {
 	t.Helper()
 	m := &memory{data: make([]byte, volumeBytes)}
 	j := job(dir, m)
-	j.Report, j.Order.Do = report, Restore
+	j.Report, j.Order.Do = report, worker.Restore
 	j.Order.Restore = backup.RestoreOptions{Volume: "vol", Backup: name}
-	_, err := Run(t.Context(), j)
+	_, err := worker.Run(t.Context(), j)
 	return m, err
 }
 
@@ -146,13 +147,13 @@ func TestWorker(t *testing.T) {
 	if err != nil || v.read != format.DefaultBlockBytes {
 		t.Fatalf("%d bytes were read: %v", v.read, err)
 	}
-	var made Created
+	var made worker.Created
 	if err := json.Unmarshal(result, &made); err != nil || !made.Incremental {
 		t.Errorf("%s: %v", result, err)
 	}
 	for name, want := range map[string][]byte{"first": first, "second": v.data} {
-		var last Report
-		got, err := restore(t, dir, name, func(_ context.Context, r Report) error { last = r; return nil })
+		var last worker.Report
+		got, err := restore(t, dir, name, func(_ context.Context, r worker.Report) error { last = r; return nil })
 		if err != nil || !bytes.Equal(got.data, want) {
 			t.Errorf("%s is restored otherwise, or not: %v", name, err)
 		}
@@ -177,7 +178,7 @@ func TestErrorsOfAWorker(t *testing.T) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	refusal := errors.New("the volume is not empty")
-	_, err := restore(t, dir, "first", func(context.Context, Report) error { return refusal })
+	_, err := restore(t, dir, "first", func(context.Context, worker.Report) error { return refusal })
 	if !errors.Is(err, refusal) {
 		t.Errorf("refused: %v", err)
 	}
@@ -197,12 +198,12 @@ func TestErrorsOfAWorker(t *testing.T) {
 		t.Errorf("a block is damaged: %v", err)
 	}
 	j := job(filepath.Join(dir, "nowhere"), v)
-	j.Order.Do = List
-	if _, err := Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "mount its file system") {
+	j.Order.Do = worker.List
+	if _, err := worker.Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "mount its file system") {
 		t.Errorf("no directory: %v", err)
 	}
 	j.Command = []string{"/bin/false"}
-	if _, err := Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "exit status 1") {
+	if _, err := worker.Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "exit status 1") {
 		t.Errorf("a worker that dies: %v", err)
 	}
 }
@@ -214,14 +215,14 @@ func TestWorkerIsEnded(t *testing.T) {
 	waits := make(chan struct{})
 	v.waits = waits
 	j := job(dir, v)
-	j.Order.Do, j.Order.SizeBytes = Create, volumeBytes
+	j.Order.Do, j.Order.SizeBytes = worker.Create, volumeBytes
 	j.Order.Create = backup.CreateOptions{Volume: "vol", Backup: "first", Snapshot: "s1"}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-waits
 		cancel()
 	}()
-	if _, err := Run(ctx, j); !errors.Is(err, context.Canceled) {
+	if _, err := worker.Run(ctx, j); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -232,38 +233,38 @@ func TestBrowse(t *testing.T) {
 	if _, err := create(t, dir, v, "first", "s1"); err != nil {
 		t.Fatal(err)
 	}
-	do := func(o Order) string {
+	do := func(o worker.Order) string {
 		t.Helper()
 		o.Target = "vfs://" + dir
 		j := job(dir, nil)
 		j.Order = o
-		out, err := Run(t.Context(), j)
+		out, err := worker.Run(t.Context(), j)
 		if err != nil {
 			return err.Error()
 		}
 		return string(out)
 	}
 	for _, c := range []struct {
-		order Order
+		order worker.Order
 		says  []string
 	}{
-		{Order{Do: List}, []string{`{"vol":{"Name":"","Size":"0"`, `"Backups":{"first":{"Name":"","URL":""`}},
-		{Order{Do: List, Volume: "vol"}, []string{`"first"`}},
-		{Order{Do: List, VolumeOnly: true}, []string{`"Messages":{},"BackingImageName"`}},
-		{Order{Do: List, Volume: "none"}, []string{`"error":"cannot find backupstore/volumes/`}},
-		{Order{Do: List, Volume: "../x"}, []string{"name"}},
-		{Order{Do: Inspect, Volume: "vol", Backup: "first"}, []string{`"Name":"first","URL":"vfs://` + dir +
+		{worker.Order{Do: worker.List}, []string{`{"vol":{"Name":"","Size":"0"`, `"Backups":{"first":{"Name":"","URL":""`}},
+		{worker.Order{Do: worker.List, Volume: "vol"}, []string{`"first"`}},
+		{worker.Order{Do: worker.List, VolumeOnly: true}, []string{`"Messages":{},"BackingImageName"`}},
+		{worker.Order{Do: worker.List, Volume: "none"}, []string{`"error":"cannot find backupstore/volumes/`}},
+		{worker.Order{Do: worker.List, Volume: "../x"}, []string{"name"}},
+		{worker.Order{Do: worker.Inspect, Volume: "vol", Backup: "first"}, []string{`"Name":"first","URL":"vfs://` + dir +
 			`?backup=first\u0026volume=vol","SnapshotName":"s1"`, `"Size":"8388608"`, `"VolumeSize":"8388608"`,
 			`"backup-block-size":"2097152"`, `"CompressionMethod":"lz4"`, `"IsIncremental":false`}},
-		{Order{Do: InspectOf, Volume: "vol"}, []string{`"Name":"vol","Size":"8388608"`, `"LastBackupName":"first"`,
+		{worker.Order{Do: worker.InspectOf, Volume: "vol"}, []string{`"Name":"vol","Size":"8388608"`, `"LastBackupName":"first"`,
 			`"DataStored":"8388608"`, `"DataEngine":"v1"`, `"StorageClassname":""`}},
-		{Order{Do: Head, Volume: "vol", Backup: "first"}, []string{`{"ModificationTime":"20`}},
-		{Order{Do: Head, Volume: "vol", Backup: "none"}, []string{"cannot find"}},
-		{Order{Do: Inspect, Volume: "vol", Backup: "none"}, []string{"cannot find backup none"}},
-		{Order{Do: "dance"}, []string{"does not know"}},
-		{Order{Do: Delete, Volume: "vol", Backup: "first"}, []string{"4"}},
-		{Order{Do: DeleteVolume, Volume: "vol"}, []string{"null"}},
-		{Order{Do: List}, []string{"{}"}},
+		{worker.Order{Do: worker.Head, Volume: "vol", Backup: "first"}, []string{`{"ModificationTime":"20`}},
+		{worker.Order{Do: worker.Head, Volume: "vol", Backup: "none"}, []string{"cannot find"}},
+		{worker.Order{Do: worker.Inspect, Volume: "vol", Backup: "none"}, []string{"cannot find backup none"}},
+		{worker.Order{Do: "dance"}, []string{"does not know"}},
+		{worker.Order{Do: worker.Delete, Volume: "vol", Backup: "first"}, []string{"4"}},
+		{worker.Order{Do: worker.DeleteVolume, Volume: "vol"}, []string{"null"}},
+		{worker.Order{Do: worker.List}, []string{"{}"}},
 	} {
 		out := do(c.order)
 		for _, s := range c.says {
@@ -292,46 +293,46 @@ func TestStoreHangs(t *testing.T) {
 	dir := t.TempDir()
 	hanging(t, dir)
 	inspect := job(dir, nil)
-	inspect.Order.Do, inspect.Order.Volume, inspect.Order.GiveUp = InspectOf, "vol", 2*time.Second
-	if _, err := Run(t.Context(), inspect); !errors.Is(err, ErrGivenUp) {
+	inspect.Order.Do, inspect.Order.Volume, inspect.Order.GiveUp = worker.InspectOf, "vol", 2*time.Second
+	if _, err := worker.Run(t.Context(), inspect); !errors.Is(err, worker.ErrGivenUp) {
 		t.Fatal(err)
 	}
 	list := listing(dir)
-	if _, err := Run(t.Context(), list); err != nil {
+	if _, err := worker.Run(t.Context(), list); err != nil {
 		t.Errorf("the worker has ended, and nobody else gets in: %v", err)
 	}
 
 	var left *os.Process
-	inspect.kill = func(p *os.Process) error { left = p; return nil } // as the kernel does where it waits itself
-	_, err := Run(t.Context(), inspect)
-	if !errors.Is(err, ErrGivenUp) || left == nil ||
+	inspect.Kill = func(p *os.Process) error { left = p; return nil } // as the kernel does where it waits itself
+	_, err := worker.Run(t.Context(), inspect)
+	if !errors.Is(err, worker.ErrGivenUp) || left == nil ||
 		!strings.Contains(err.Error(), fmt.Sprintf("process %d cannot be ended", left.Pid)) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			_, err := Run(t.Context(), list)
-			if !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d ", left.Pid)) {
+			_, err := worker.Run(t.Context(), list)
+			if !errors.Is(err, worker.ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d ", left.Pid)) {
 				t.Errorf("beside a worker that hangs: %v", err)
 			}
 		})
 	}
 	wg.Wait()
-	if _, err := Run(t.Context(), listing(t.TempDir())); err != nil {
+	if _, err := worker.Run(t.Context(), listing(t.TempDir())); err != nil {
 		t.Errorf("another target: %v", err)
 	}
 	if err := left.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), list); err != nil {
+	if _, err := worker.Run(t.Context(), list); err != nil {
 		t.Errorf("after its end: %v", err)
 	}
 }
 
 // listing lists a store.
-func listing(dir string) Job {
+func listing(dir string) worker.Job {
 	j := job(dir, nil)
-	j.Order.Do, j.Order.GiveUp = List, 5*time.Second
+	j.Order.Do, j.Order.GiveUp = worker.List, 5*time.Second
 	return j
 }

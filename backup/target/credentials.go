@@ -1,0 +1,44 @@
+package target
+
+import (
+	"errors"
+	"strings"
+)
+
+// Keys of a Secret for S3, which are names of variables where credentials come by the environment.
+const (
+	KeyAccessKeyID     = "AWS_ACCESS_KEY_ID"
+	KeySecretAccessKey = "AWS_SECRET_ACCESS_KEY"
+	KeySessionToken    = "AWS_SESSION_TOKEN"
+	KeyEndpoints       = "AWS_ENDPOINTS"
+	KeyCert            = "AWS_CERT"
+	KeyVirtualHosted   = "VIRTUAL_HOSTED_STYLE"
+)
+
+// ProxyKeys are those that HTTP clients look for in the environment.
+var ProxyKeys = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+
+// Keys are all that a target can be given.
+var Keys = append([]string{KeyAccessKeyID, KeySecretAccessKey, KeySessionToken, KeyEndpoints, KeyCert,
+	KeyVirtualHosted, "AWS_SIGN_ACCEPT_ENCODING", "CIFS_USERNAME", "CIFS_PASSWORD", "AZBLOB_ACCOUNT_NAME",
+	"AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT"}, ProxyKeys...)
+
+// Credentials are the keys of a Secret that are known, with their values.
+type Credentials map[string]string
+
+// Environ picks the credentials out of an environment, "KEY=value" each.
+func Environ(environ []string) Credentials {
+	c := Credentials{}
+	for _, e := range environ {
+		name, value, ok := strings.Cut(e, "=")
+		for _, k := range Keys {
+			if ok && name == k {
+				c[k] = value
+			}
+		}
+	}
+	return c
+}
+
+// ErrNotBuilt: this version cannot use targets of the kind.
+var ErrNotBuilt = errors.New("this version cannot use targets of this kind yet: use s3:// or vfs://")

@@ -1,0 +1,49 @@
+package work
+
+import (
+	"fmt"
+	"strings"
+
+	"ankole.storage/backup/object"
+	"ankole.storage/backup/object/directory"
+	"ankole.storage/backup/object/s3"
+	"ankole.storage/backup/target"
+)
+
+// open returns the store of a target. It asks no server; of a directory it looks whether it is
+// there, which may take forever. resolve turns the path of a directory into the one to open.
+func open(t *target.Target, c target.Credentials, resolve func(string) string) (object.Store, error) {
+	switch t.Kind {
+	case target.S3:
+		config, err := s3Config(t, c)
+		if err != nil {
+			return nil, err
+		}
+		return s3.New(config)
+	case target.VFS:
+		return directory.Open(resolve(t.Path))
+	}
+	return nil, fmt.Errorf("%s: %w", t, target.ErrNotBuilt)
+}
+
+func s3Config(t *target.Target, c target.Credentials) (s3.Config, error) {
+	config := s3.Config{Bucket: t.Bucket, Region: t.Region, Endpoint: strings.TrimSpace(c[target.KeyEndpoints]),
+		AccessKeyID: c[target.KeyAccessKeyID], SecretAccessKey: c[target.KeySecretAccessKey],
+		SessionToken: c[target.KeySessionToken],
+		CA:           []byte(c[target.KeyCert])}
+	if prefix := strings.Trim(t.Path, "/"); prefix != "" {
+		config.Prefix = prefix + "/"
+	}
+	switch v := strings.ToLower(strings.TrimSpace(c[target.KeyVirtualHosted])); v {
+	case "true":
+		config.VirtualHosted = true
+	case "", "false":
+	default:
+		return s3.Config{}, fmt.Errorf("%s: %s of the Secret is neither true nor false", t, target.KeyVirtualHosted)
+	}
+	if e := config.Endpoint; e != "" && !strings.HasPrefix(e, "http://") && !strings.HasPrefix(e, "https://") {
+		return s3.Config{}, fmt.Errorf("%s: %s of the Secret does not begin with http:// or https://", t,
+			target.KeyEndpoints)
+	}
+	return config, nil
+}
