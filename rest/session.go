@@ -3,7 +3,9 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +33,9 @@ func (q *request) cookieName() string {
 // getSession tells a page who its user is, and what is possible without one.
 func getSession(q *request) (any, error) {
 	out := resource.Session{Type: resource.TypeSession, AnonymousAccess: string(access.ModeAll)}
-	if q.server.cfg.Open {
-		return out, nil
+	var err error
+	if out.Operations, err = q.changes(); err != nil || q.server.cfg.Open {
+		return out, err
 	}
 	mode, err := q.server.anonymousAccess(q.Context())
 	if err != nil {
@@ -71,8 +74,28 @@ func beginSession(q *request) (any, error) {
 	if err != nil {
 		return nil, refuse(err)
 	}
+	q.caller = caller
+	operations, err := q.changes()
 	return resource.Session{Type: resource.TypeSession, User: caller.User, Groups: caller.Groups,
-		Expires: end.UTC().Format(time.RFC3339), AnonymousAccess: string(mode)}, nil
+		Expires: end.UTC().Format(time.RFC3339), AnonymousAccess: string(mode), Operations: operations}, err
+}
+
+// changes are the operations that change something and that the caller may do, whatever the object:
+// what a page offers. It asks for each right once, and answers are remembered.
+func (q *request) changes() ([]string, error) {
+	may := []string{}
+	for _, operation := range slices.Sorted(maps.Keys(rights)) {
+		if rights[operation][0].Reads() {
+			continue
+		}
+		switch err := q.server.authorize(q, operation); {
+		case err == nil:
+			may = append(may, operation)
+		case !refusesCaller(err):
+			return nil, err
+		}
+	}
+	return may, nil
 }
 
 // endSession ends a session everywhere, not only in the browser.

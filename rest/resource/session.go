@@ -19,4 +19,7 @@ type Session struct {
 	Expires string `json:"expires"`
 	// AnonymousAccess is setting api-anonymous-access: none, read-only or all.
 	AnonymousAccess string `json:"anonymousAccess"`
+	// Operations are those that change something and that the caller may do on every object, as the
+	// table of rights names them: "POST /v1/volumes", "attach /v1/volumes/{name}". Never null.
+	Operations []string `json:"operations"`
 }
