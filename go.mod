@@ -2,6 +2,8 @@ module ankole.storage
 
 go 1.26.0
 
+ignore ./ui/node_modules
+
 require (
 	github.com/aws/aws-sdk-go-v2 v1.48.0
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.10

@@ -60,6 +60,10 @@ func (q *request) answer(object any) {
 		q.writer.WriteHeader(http.StatusOK)
 		return
 	}
+	if page, ok := object.(http.Handler); ok {
+		page.ServeHTTP(q.writer, q.Request)
+		return
+	}
 	body, err := encode(object)
 	if err != nil {
 		q.fail(fmt.Errorf("encoding the answer: %w", err))

@@ -8,6 +8,7 @@ import (
 	"ankole.storage/controlplane/naming"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resource"
+	"ankole.storage/ui"
 )
 
 // handler answers one request with an object to encode, or nil for an empty answer.
@@ -54,9 +55,9 @@ const healthPath = naming.HealthPath
 func (s *Server) table() []route {
 	get := func(h handler) map[string]handler { return map[string]handler{http.MethodGet: h} }
 	return []route{
-		{path: "/{$}", methods: get(listVersions), open: true},
-		{path: "/v1", methods: get(getVersion)},
-		{path: "/v1/apiversions", methods: get(listVersions)},
+		{path: "/{$}", methods: get(getRoot), open: true},
+		{path: "/" + ui.Folder + "/{file}", methods: get(getUIFile), open: true},
+		{path: "/v1", methods: get(getVersion)}, {path: "/v1/apiversions", methods: get(listVersions)},
 		{path: "/v1/apiversions/v1", methods: get(getVersion)},
 		{path: "/v1/schemas", methods: get(listSchemas)},
 		{path: "/v1/schemas/{name}", methods: get(getSchema)},

@@ -134,6 +134,7 @@ main() {
 		*) ours="$ours $program" ;;
 		esac
 	done
+	case " $ours " in *" manager "*) "$root/tools/ui.sh" ;; esac
 	[ -z "$ours" ] || build . "$ldflags" $ours
 	[ -z "$standalone" ] || build standalone "$ldflags $(kubernetes)" "$standalone"
 	[ -z "$bed" ] || build bed "$ldflags $(kubernetes)" "$bed"

@@ -1,0 +1,30 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+
+	"ankole.storage/ui"
+)
+
+// getRoot answers browsers with the web UI and programs with the versions of the API. The page
+// holds nobody's data, but it asks for tokens: it comes the way that they may go.
+func getRoot(q *request) (any, error) {
+	if !wantsHTML(q.Request) || q.URL.Query().Has("_format") {
+		return listVersions(q)
+	}
+	if err := q.server.mayTravel(q.Request, &route{}); err != nil {
+		return nil, err
+	}
+	return ui.Page(), nil
+}
+
+// getUIFile answers with a file of the web UI. The files are the same for everybody.
+func getUIFile(q *request) (any, error) {
+	file, ok := ui.File(q.params["file"])
+	if !ok {
+		return nil, Refuse(http.StatusNotFound, fmt.Errorf("the web UI of this version has no file %s; load the page again",
+			q.params["file"]))
+	}
+	return file, nil
+}

@@ -1,0 +1,243 @@
+// Uses the web UI in a real browser against a real cluster, and ends with status 1 at the first thing that is not as it must be.
+// test/e2e starts it (WebUI) and says in the environment:
+//
+//   URL      address of the REST API
+//   TOKEN    token of an administrator
+//   VIEWER   token of somebody who may only read
+//   CHROME   the browser's program
+//   SHOTS    folder for pictures of every page, may be empty
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { chromium } from 'playwright-core';
+
+const { URL: address, TOKEN: token, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const limit = Number(process.env.LIMIT || 60) * 1000;
+const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
+
+const browser = await chromium.launch({
+  executablePath: chrome,
+  args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync'],
+});
+const complaints = [];
+const sockets = new Set(); // of streams that are open
+let cut = false; // no stream is opened
+let allowed; // a pattern of console errors that a step causes
+
+async function open(size = { width: 1440, height: 900 }) {
+  const context = await browser.newContext({ viewport: size, reducedMotion: 'reduce' });
+  context.setDefaultTimeout(limit);
+  const page = await context.newPage();
+  await page.routeWebSocket(/\/v1\/ws\//, (socket) => {
+    if (cut) {
+      socket.close();
+      return;
+    }
+    const server = socket.connectToServer();
+    sockets.add(socket);
+    socket.onClose(() => { sockets.delete(socket); server.close(); });
+  });
+  page.on('console', (m) => {
+    if (m.type() === 'error' && !allowed?.test(m.text())) complaints.push(`console: ${m.text()} (${page.url()})`);
+  });
+  page.on('pageerror', (e) => complaints.push(`error: ${e.message} (${page.url()})`));
+  page.on('request', (r) => {
+    if (!r.url().startsWith(address) && !r.url().startsWith('data:')) complaints.push(`asks another host: ${r.url()}`);
+    if (r.url().includes(token)) complaints.push(`the token is in the address ${r.url()}`);
+  });
+  return page;
+}
+
+const told = (text) => console.log(text);
+const must = (ok, what) => {
+  if (!ok) throw new Error(what);
+};
+async function step(name, f) {
+  const began = Date.now();
+  await f();
+  must(complaints.length === 0, `${name}: ${complaints.join('\n')}`);
+  told(`${name}: ${Date.now() - began} ms`);
+}
+
+// Findings of axe. Scripts of others are refused by the page's policy; the debugger's are not.
+async function findings(page, where, only) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate((rules) => window.axe.run(document, { resultTypes: ['violations'],
+    ...(rules && { runOnly: { type: 'rule', values: rules } }) }), only);
+  must(violations.length === 0, `axe on ${where}:\n${violations.map((v) =>
+    `  ${v.id}: ${v.help}\n${v.nodes.slice(0, 5).map((n) => `    ${n.target} ${n.html.slice(0, 200)}`).join('\n')}`).join('\n')}`);
+}
+
+const go = (page, place) => page.evaluate((p) => { location.hash = `#/${p}`; }, place);
+const heading = (page, name) => page.getByRole('heading', { level: 1, name }).waitFor();
+const titles = { recurringjobs: 'Recurring jobs', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
+const titleOf = (p) => titles[p] ?? p.charAt(0).toUpperCase() + p.slice(1);
+const picture = (page, name) => shots && page.screenshot({ path: `${shots}/${name}.png` });
+const button = (page, name, exact = true) => page.getByRole('button', { name, exact });
+const dialog = (page) => page.getByRole('dialog');
+const ready = (page) => page.locator('text=Loading…').first().waitFor({ state: 'detached' });
+
+async function choose(page, entry, menu = 'Actions') {
+  await button(page, menu).click();
+  await page.getByRole('menuitem', { name: entry }).click();
+}
+async function confirm(page, label) {
+  await dialog(page).getByRole('button', { name: label, exact: true }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+}
+const state = (page, text) => page.locator('.ak-bar').getByText(text, { exact: true }).first().waitFor();
+
+async function everyPage(page, volume) {
+  const wrong = [];
+  for (const look of ['light', 'dark']) {
+    if (look === 'dark') await button(page, 'Dark').click();
+    for (const p of [...pages, `volumes/${volume}`]) {
+      await go(page, p);
+      await heading(page, p.includes('/') ? volume : titleOf(p));
+      await ready(page);
+      await findings(page, `${p}, ${look}`, look === 'dark' ? ['color-contrast'] : undefined).catch((e) => wrong.push(e.message));
+      await picture(page, `${p.replace('/', '-')}-${look}`);
+    }
+  }
+  await button(page, 'Light').click();
+  must(wrong.length === 0, wrong.join('\n'));
+}
+
+async function main() {
+  const page = await open();
+  await step('a link with a token logs in', async () => {
+    await page.goto(`${address}/#token=${encodeURIComponent(token)}`);
+    await heading(page, 'Dashboard');
+    must(!page.url().includes('token'), `the address keeps the token: ${page.url()}`);
+  });
+  const name = 'webui';
+  await step('create', async () => {
+    await go(page, 'volumes');
+    await button(page, 'Create volume').click();
+    await dialog(page).locator('#name').fill(name);
+    await page.getByLabel('Size, such as 20Gi').fill('64Mi');
+    await page.getByLabel('Replicas (empty: as the setting says)').fill('2');
+    await findings(page, 'the dialog of a new volume');
+    await picture(page, 'create');
+    await confirm(page, 'Create');
+    await page.getByRole('link', { name, exact: true }).click();
+    await heading(page, name);
+    await state(page, 'detached');
+  });
+  await step('time to the first row', async () => {
+    await page.goto(`${address}/#/volumes`);
+    await page.reload();
+    await page.getByRole('link', { name, exact: true }).waitFor();
+    told(`  ${Math.round(await page.evaluate(() => performance.now()))} ms after the address was entered`);
+    await page.getByRole('link', { name, exact: true }).click();
+    await heading(page, name);
+  });
+  await step('attach in maintenance', async () => {
+    await page.getByText('no place').first().waitFor({ state: 'detached' });
+    await choose(page, 'Attach…');
+    await dialog(page).getByLabel('Maintenance').check();
+    await confirm(page, 'Attach');
+    await state(page, 'healthy');
+    await page.getByText('maintenance', { exact: true }).waitFor();
+  });
+  await step('snapshot', async () => {
+    await button(page, 'Take snapshot').click();
+    await dialog(page).getByRole('textbox').fill('first');
+    await confirm(page, 'Take snapshot');
+    await page.getByRole('row', { name: /^first/ }).waitFor();
+  });
+  await step('revert', async () => {
+    await page.getByRole('row', { name: /^first/ }).getByRole('button', { name: 'Revert' }).click();
+    await confirm(page, 'Revert');
+    await page.getByText(`${name} has the content of first`).waitFor();
+  });
+  await step('every page, light and dark, and axe', () => everyPage(page, name));
+  await step('a refused setting says why, and what was typed stays', async () => {
+    allowed = /status of 500/;
+    await go(page, 'settings?q=default-replica-count');
+    const field = page.locator('#default-replica-count');
+    await field.fill('99');
+    await page.getByRole('button', { name: /^Save/ }).click();
+    await page.getByText('Refused').waitFor();
+    must((await field.inputValue()) === '99', 'what was typed is gone');
+    await picture(page, 'refused');
+    await button(page, 'Undo').click();
+    allowed = undefined;
+  });
+  await step('a session that ends keeps the form', async () => {
+    await go(page, 'volumes');
+    await heading(page, 'Volumes');
+    await button(page, 'Create volume').click();
+    await dialog(page).locator('#name').fill('kept');
+    allowed = /status of 401|WebSocket/;
+    await page.context().clearCookies();
+    await dialog(page).getByRole('button', { name: 'Create', exact: true }).click();
+    await page.getByText('Your session has ended').waitFor();
+    await page.getByLabel('Kubernetes token').fill(token);
+    await button(page, 'Log in').click();
+    await page.getByText('Your session has ended').waitFor({ state: 'detached' });
+    allowed = undefined;
+    must((await dialog(page).locator('#name').inputValue()) === 'kept', 'the form is gone');
+    await button(page, 'Cancel').click();
+  });
+  await step('a cut is told, and what was missed comes', async () => {
+    await heading(page, 'Volumes');
+    cut = true;
+    sockets.forEach((s) => s.close());
+    await page.getByText('Not live since').waitFor();
+    await picture(page, 'cut');
+    const made = await fetch(`${address}/v1/volumes`, { method: 'POST', headers: { Authorization: `Bearer ${token}` },
+      body: JSON.stringify({ name: 'missed', size: '16Mi', numberOfReplicas: 1 }) });
+    must(made.ok, `POST: ${made.status}`);
+    cut = false;
+    await page.getByRole('link', { name: 'missed', exact: true }).waitFor();
+    await page.getByText('Not live since').waitFor({ state: 'detached' });
+    await fetch(`${address}/v1/volumes/missed`, { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } });
+  });
+  await step('delete', async () => {
+    await go(page, 'volumes');
+    await page.getByLabel(`Select ${name}`).check();
+    await choose(page, 'Delete…');
+    must((await dialog(page).innerText()).includes(name), 'the dialog does not say what is lost');
+    await picture(page, 'delete');
+    await confirm(page, 'Delete');
+    await page.getByRole('link', { name, exact: true }).waitFor({ state: 'detached' });
+  });
+  await step('log out', async () => {
+    allowed = /status of 401|WebSocket/;
+    await button(page, 'Log out').click();
+    await page.getByLabel('Kubernetes token').waitFor();
+    await findings(page, 'the page for logging in');
+    await picture(page, 'login');
+    allowed = undefined;
+  });
+  if (viewer) {
+    await step('who may only read sees no buttons that change', async () => {
+      await page.getByLabel('Kubernetes token').fill(viewer);
+      await button(page, 'Log in').click();
+      await page.getByText('read-only').waitFor();
+      for (const p of ['volumes', 'nodes', 'recurringjobs', 'engineimages', 'orphans', 'settings']) {
+        await go(page, p);
+        await heading(page, titleOf(p));
+        await ready(page);
+        const offered = await page.locator('main').getByRole('button', { name: /create|delete|add|edit|remove|actions|save/i }).count();
+        must(offered === 0, `${p} offers ${offered} changes`);
+      }
+    });
+  }
+}
+
+try {
+  await main();
+} catch (e) {
+  console.log(`FAILED: ${e.message}\n${complaints.join('\n')}`);
+  for (const context of browser.contexts()) {
+    for (const page of context.pages()) {
+      await picture(page, 'failed')?.catch(() => undefined);
+      console.log((await page.locator('body').innerText().catch(() => '')).slice(0, 3000));
+    }
+  }
+  process.exitCode = 1;
+}
+await browser.close();

@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest';
+import { bytes, local, parseTime, percent, words } from './format';
+
+test('sizes are said as they are typed', () => {
+  expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined].map(bytes)).toEqual(
+    ['0 B', '20 GiB', '1.5 KiB', '4.66 GiB', '1 TiB', '0 B']);
+});
+
+test('both forms of time are read, and what is no time is none', () => {
+  const want = Date.UTC(2023, 4, 3, 9, 57, 48);
+  expect(parseTime('2023-05-03 09:57:48 +0000 UTC')?.getTime()).toBe(want);
+  expect(parseTime('2023-05-03T09:57:48Z')?.getTime()).toBe(want);
+  expect([parseTime(''), parseTime('soon'), parseTime('0001-01-01T00:00:00Z')]).toEqual([undefined, undefined, undefined]);
+  expect(local(new Date(2023, 4, 3, 9, 7, 8))).toBe('2023-05-03 09:07:08');
+});
+
+test('a share of nothing is none, and a small one is not nothing', () => {
+  expect([percent(1, 3), percent(1, 0), percent(1, 1000), percent(0, 5)]).toEqual(['33 %', '–', '< 1 %', '0 %']);
+});
+
+test('words are divided by blanks and commas', () => {
+  expect(words(' ssd,  fast\nx ')).toEqual(['ssd', 'fast', 'x']);
+});

@@ -1,0 +1,39 @@
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
+
+/** bytes says a size as people type it: whole where it is whole, else with three digits. */
+export function bytes(size: string | number | undefined | null): string {
+  let n = Number(size ?? 0);
+  if (!Number.isFinite(n)) return String(size);
+  let unit = 0;
+  while (Math.abs(n) >= 1024 && unit < units.length - 1) {
+    n /= 1024;
+    unit++;
+  }
+  return `${Number.isInteger(n) ? n : n.toPrecision(Math.abs(n) >= 100 ? 4 : 3).replace(/\.?0+$/, '')} ${units[unit]}`;
+}
+
+/** parseTime reads both forms of /v1: RFC 3339, and "2006-01-02 15:04:05 +0000 UTC". */
+export function parseTime(text: string | undefined | null): Date | undefined {
+  if (!text) return undefined;
+  const date = new Date(text.replace(/^(\S+) (\S+) \+0000 UTC$/, '$1T$2Z'));
+  return Number.isNaN(date.getTime()) || date.getTime() <= 0 ? undefined : date;
+}
+
+/** local is a time in the zone of the browser. */
+export function local(date: Date): string {
+  const two = (n: number) => String(n).padStart(2, '0');
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ` +
+    `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** percent says a share; what is little is not nothing. */
+export function percent(part: number, whole: number): string {
+  if (whole <= 0) return '–';
+  const share = (100 * part) / whole;
+  return share > 0 && share < 1 ? '< 1 %' : `${Math.round(share)} %`;
+}
+
+export const plural = (n: number, one: string, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
+
+/** words reads what people type into a field for a list of words. */
+export const words = (text: string) => text.split(/[\s,]+/).filter(Boolean);

@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest';
+import type { Node, Volume } from './api/wire';
+import { healthOf, nodeState, replicaSizes, spaceOf, whyOf } from './health';
+
+test('each volume is in one class', () => {
+  const of = (state: string, robustness: string) => healthOf({ state, robustness });
+  expect([of('attached', 'healthy'), of('attached', 'degraded'), of('attached', 'unknown'), of('attaching', 'healthy'),
+    of('detached', 'faulted'), of('attached', 'faulted'), of('detached', 'unknown')]).toEqual(
+    ['Healthy', 'Degraded', 'In progress', 'In progress', 'Faulted', 'Faulted', 'Detached']);
+});
+
+const yes = { status: 'True' };
+const disk = (more: object) => ({ allowScheduling: true, conditions: { Schedulable: yes }, ...more });
+const node = (more: object) => ({ allowScheduling: true, conditions: { Ready: yes, Schedulable: yes }, disks: { d: disk({}) }, ...more }) as unknown as Node;
+
+test('states of nodes', () => {
+  expect([node({}), node({ allowScheduling: false }), node({ conditions: {} }), node({ disks: { d: disk({ allowScheduling: false }) } }),
+    node({ disks: { d: disk({ conditions: {} }) } }), node({ disks: null })].map(nodeState)).toEqual(
+    ['Schedulable', 'Disabled', 'Down', 'Disabled', 'Unschedulable', 'Unschedulable']);
+});
+
+test('the parts of the space add up to the whole', () => {
+  const volumes = [{ controllers: [{ actualSize: '30' }], replicas: [{ diskID: 'a', failedAt: '' }, { diskID: 'b', failedAt: 'x' }] }] as unknown as Volume[];
+  const nodes = [node({ disks: { d: disk({ diskUUID: 'a', storageMaximum: 100, storageAvailable: 40, storageReserved: 10, storageScheduled: 500 }),
+    e: disk({ diskUUID: 'b', storageMaximum: 50, storageAvailable: 70, storageReserved: 5, storageScheduled: 0 }) } })];
+  const s = spaceOf(nodes, replicaSizes(volumes));
+  expect(s).toEqual({ maximum: 150, used: 60, available: 90, reserved: 15, allocated: 500, volumes: 30, others: 30 });
+  expect(s.volumes + s.others + s.available).toBe(s.maximum);
+});
+
+test('why a volume waits', () => {
+  const v = { state: 'attached', ready: false, notReadyMessage: 'it is faulted', controllers: null, replicas: [], rebuildStatus: [{ replica: 'r', isRebuilding: true, progress: 7 }],
+    conditions: { Scheduled: { status: 'False', reason: 'NoRoom', message: 'no disk has room' }, Restore: { status: 'False', message: '' } },
+    volumeAttachment: { attachments: { t: { nodeID: 'n', satisfied: false, conditions: [{ message: 'the node is gone' }] } } } } as unknown as Volume;
+  expect(whyOf(v).map((r) => r.what)).toEqual(['Not ready', 'Scheduled: NoRoom', 'Rebuild of r', 'Attachment to n']);
+});

@@ -1,0 +1,99 @@
+import type { Condition, Node, Volume } from './api/wire';
+
+export type Health = 'Healthy' | 'Degraded' | 'In progress' | 'Faulted' | 'Detached';
+export const healths: Health[] = ['Healthy', 'Degraded', 'In progress', 'Faulted', 'Detached'];
+
+/** healthOf puts each volume into exactly one class, so that the classes add up to all. */
+export function healthOf(v: Pick<Volume, 'state' | 'robustness'>): Health {
+  if (v.state === 'detached') return v.robustness === 'faulted' ? 'Faulted' : 'Detached';
+  if (v.state !== 'attached') return 'In progress';
+  if (v.robustness === 'healthy') return 'Healthy';
+  if (v.robustness === 'degraded') return 'Degraded';
+  return v.robustness === 'faulted' ? 'Faulted' : 'In progress';
+}
+
+const isTrue = (c: Condition | undefined) => c?.status === 'True';
+
+export type NodeState = 'Schedulable' | 'Unschedulable' | 'Disabled' | 'Down';
+export const nodeStates: NodeState[] = ['Schedulable', 'Unschedulable', 'Disabled', 'Down'];
+
+export function nodeState(n: Pick<Node, 'conditions' | 'allowScheduling' | 'disks'>): NodeState {
+  if (!isTrue(n.conditions?.Ready)) return 'Down';
+  const disks = Object.values(n.disks ?? {});
+  const allowed = disks.filter((d) => d.allowScheduling);
+  if (!n.allowScheduling || (disks.length > 0 && allowed.length === 0)) return 'Disabled';
+  if (!isTrue(n.conditions?.Schedulable) || !allowed.some((d) => isTrue(d.conditions?.Schedulable))) return 'Unschedulable';
+  return 'Schedulable';
+}
+
+/** Space is what disks have, in bytes. used and available are all of maximum; what is reserved and what is allocated is promised
+ * and lies across both. */
+export interface Space {
+  maximum: number;
+  used: number;
+  available: number;
+  reserved: number;
+  allocated: number;
+  /** volumes is the part of used that the engines say their replicas take, others is the rest. */
+  volumes: number;
+  others: number;
+}
+
+/** replicaSizes is what the copies on each disk take, by the disk's UUID: engines tell it of volumes, each copy has it all. */
+export function replicaSizes(volumes: readonly Volume[]): Map<string, number> {
+  const sizes = new Map<string, number>();
+  for (const v of volumes) {
+    const size = Math.max(0, ...(v.controllers ?? []).map((c) => Number(c.actualSize) || 0));
+    for (const r of v.replicas ?? []) if (r.diskID && !r.failedAt) sizes.set(r.diskID, (sizes.get(r.diskID) ?? 0) + size);
+  }
+  return sizes;
+}
+
+export function spaceOf(nodes: readonly Pick<Node, 'disks'>[], sizes: Map<string, number>): Space {
+  const sum: Space = { maximum: 0, used: 0, available: 0, reserved: 0, allocated: 0, volumes: 0, others: 0 };
+  for (const n of nodes) {
+    for (const d of Object.values(n.disks ?? {})) {
+      const used = Math.max(0, d.storageMaximum - d.storageAvailable);
+      const volumes = Math.min(used, sizes.get(d.diskUUID) ?? 0);
+      sum.maximum += d.storageMaximum;
+      sum.available += d.storageMaximum - used;
+      sum.used += used;
+      sum.volumes += volumes;
+      sum.others += used - volumes;
+      sum.reserved += d.storageReserved;
+      sum.allocated += d.storageScheduled;
+    }
+  }
+  return sum;
+}
+
+/** Reason is why something is not as it should be. */
+export interface Reason {
+  what: string;
+  text: string;
+  since?: string;
+}
+
+/** whyOf collects what the conditions, the engine and the tickets of a volume say of what it waits for. */
+export function whyOf(v: Volume): Reason[] {
+  const out: Reason[] = [];
+  if (v.state === 'attached' && !v.ready && v.notReadyMessage) out.push({ what: 'Not ready', text: v.notReadyMessage });
+  for (const [name, c] of Object.entries(v.conditions ?? {})) {
+    const wrong = name === 'Scheduled' ? c.status !== 'True' : c.status === 'True' || c.status === 'False';
+    if (wrong && c.message) out.push({ what: c.reason ? `${name}: ${c.reason}` : name, text: c.message, since: c.lastTransitionTime });
+  }
+  for (const c of v.controllers ?? []) {
+    if (c.lastExpansionError) out.push({ what: 'Expansion', text: c.lastExpansionError, since: c.lastExpansionFailedAt });
+  }
+  for (const r of v.rebuildStatus ?? []) {
+    if (r.error) out.push({ what: `Rebuild of ${r.replica}`, text: r.error });
+    else if (r.isRebuilding) out.push({ what: `Rebuild of ${r.replica}`, text: `${r.progress} % are copied` });
+  }
+  for (const r of v.replicas ?? []) if (r.failedAt) out.push({ what: `Replica ${r.name}`, text: 'has failed', since: r.failedAt });
+  for (const t of Object.values(v.volumeAttachment?.attachments ?? {})) {
+    for (const c of t.satisfied ? [] : (t.conditions ?? [])) {
+      if (c.message) out.push({ what: `Attachment to ${t.nodeID}`, text: c.message, since: c.lastTransitionTime });
+    }
+  }
+  return out;
+}

@@ -1,0 +1,49 @@
+import '@patternfly/react-core/dist/styles/base.css';
+import './styles.css';
+import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
+import { createRoot } from 'react-dom/client';
+import { createHashRouter, Navigate, RouterProvider } from 'react-router';
+import { Refused } from './api/client';
+import { Tellings } from './components/basics';
+import { Dashboard } from './pages/dashboard';
+import { EngineImages, Events, InstanceManagers, NotFound, Orphans, RecurringJobs } from './pages/lists';
+import { Nodes } from './pages/nodes';
+import { Settings } from './pages/settings';
+import { VolumePage } from './pages/volume';
+import { Volumes } from './pages/volumes';
+import { begin, SessionGate, tokenOfAddress } from './session';
+import { Shell } from './shell';
+
+async function start() {
+  const token = tokenOfAddress();
+  let failure: string | undefined;
+  if (token) await begin(token).catch((e: Error) => (failure = e.message));
+  const client = new QueryClient({
+    defaultOptions: { queries: { retry: (n, e) => n < 2 && !(e instanceof Refused && e.status >= 400 && e.status < 500), staleTime: 2000 } },
+  });
+  const router = createHashRouter([{
+    path: '/', element: <Shell />, children: [
+      { index: true, element: <Navigate to="/dashboard" replace /> },
+      { path: 'dashboard', element: <Dashboard /> },
+      { path: 'volumes', element: <Volumes /> },
+      { path: 'volumes/:name', element: <VolumePage /> },
+      { path: 'nodes', element: <Nodes /> },
+      { path: 'recurringjobs', element: <RecurringJobs /> },
+      { path: 'engineimages', element: <EngineImages /> },
+      { path: 'instancemanagers', element: <InstanceManagers /> },
+      { path: 'orphans', element: <Orphans /> },
+      { path: 'events', element: <Events /> },
+      { path: 'settings', element: <Settings /> },
+      { path: '*', element: <NotFound /> },
+    ],
+  }]);
+  const root = document.getElementById('root');
+  if (!root) throw new Error('the page has no root');
+  createRoot(root).render(
+    <QueryClientProvider client={client}>
+      <Tellings><SessionGate failure={failure}><RouterProvider router={router} /></SessionGate></Tellings>
+    </QueryClientProvider>,
+  );
+}
+
+void start();

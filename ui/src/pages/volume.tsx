@@ -1,0 +1,209 @@
+import { Alert, Button, Checkbox, FormGroup, Label, Progress, TextInput, Title } from '@patternfly/react-core';
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useState } from 'react';
+import { Link, useNavigate, useParams } from 'react-router';
+import { act, type Collection } from '../api/client';
+import { useStream } from '../api/stream';
+import type * as gen from '../api/types.gen';
+import type { Condition, Event, Snapshot, Volume } from '../api/wire';
+import { Bytes, Dialog, Facts, Quiet, Section, State, Time } from '../components/basics';
+import { Menu } from '../components/choice';
+import { type Column, DataTable } from '../components/table';
+import { whyOf } from '../health';
+import { head, type Layer, order } from '../tree';
+import { eventColumns, newest } from './lists';
+import { type Doing, useCan, useEntries, VolumeDialog } from './volumeactions';
+import { HealthLabel } from './volumes';
+
+/** layersOf asks the engine, which knows the head and sizes, and where none runs for the Snapshot objects. */
+async function layersOf(v: Volume): Promise<Layer[]> {
+  if (v.state === 'attached') {
+    const { data } = await act<Collection<Snapshot>>('volumes', v.id, 'snapshotList');
+    return data.map((s) => ({ name: s.name, parent: s.parent, removed: s.removed, byUser: s.usercreated, created: s.created, size: Number(s.size),
+      labels: s.labels ?? {} }));
+  }
+  const { data } = await act<Collection<gen.SnapshotCR>>('volumes', v.id, 'snapshotCRList');
+  return data.map((s) => ({ name: s.name, parent: s.parent, removed: s.markRemoved, byUser: s.userCreated, created: s.creationTime || s.crCreationTime,
+    size: s.size, labels: s.labels ?? {}, note: s.error || (s.readyToUse ? '' : 'not taken yet') }));
+}
+
+type Step = { what: 'revert' | 'delete'; layer: Layer };
+
+function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void }) {
+  const can = useCan();
+  const client = useQueryClient();
+  const key = ['snapshots', v.id];
+  const { data, error } = useQuery({ queryKey: [...key, v.state], queryFn: () => layersOf(v), refetchInterval: 10_000 });
+  const [step, setStep] = useState<Step>();
+  const [system, setSystem] = useState(true);
+  const refresh = () => client.invalidateQueries({ queryKey: key });
+  const purging = (v.purgeStatus ?? []).filter((p) => p.isPurging);
+  const canDelete = v.state === 'attached' ? can(v, 'snapshotDelete') : can(v, 'snapshotCRDelete');
+  const rows = data && order(data.filter((l) => system || l.byUser || l.name === head));
+  const columns: Column<Layer & { depth: number }>[] = [
+    { title: 'Snapshot', cell: (l) => (
+      <span style={{ paddingInlineStart: `${l.depth * 1.5}rem` }} title={l.name}>{l.depth > 0 && '└ '}{l.name === head ? <strong>Volume head (now)</strong> : l.name}</span>
+    ) },
+    { title: 'State', width: 12, cell: (l) => (l.removed ? <Label isCompact color="orange" title="Its space comes back when it is merged into its neighbour">being removed</Label>
+      : l.note ? <span title={l.note}>{l.note}</span> : l.name === head ? '–' : l.byUser ? 'by a user' : 'by the system') },
+    { title: 'Takes', width: 7, cell: (l) => <Bytes of={l.size} /> },
+    { title: 'Created', width: 12, cell: (l) => <Time at={l.created} /> },
+    { title: 'Labels', cell: (l) => Object.entries(l.labels).map(([k, x]) => `${k}=${x}`).join(', ') || '–' },
+    { title: 'Actions', width: 10, cell: (l) => l.name !== head && (
+      <>
+        {can(v, 'snapshotRevert') && !l.removed && (
+          <Button variant="link" isInline isAriaDisabled={!v.disableFrontend || v.state !== 'attached'}
+            title={v.disableFrontend ? undefined : 'Attach the volume in maintenance mode to revert it'} onClick={() => setStep({ what: 'revert', layer: l })}>Revert</Button>
+        )}{' '}
+        {canDelete && <Button variant="link" isInline isDanger onClick={() => setStep({ what: 'delete', layer: l })}>Delete</Button>}
+      </>
+    ) },
+  ];
+  const remove = async (l: Layer) => {
+    if (v.state !== 'attached') await act('volumes', v.id, 'snapshotCRDelete', { name: l.name });
+    else {
+      if (!l.removed) await act('volumes', v.id, 'snapshotDelete', { name: l.name });
+      await act('volumes', v.id, 'snapshotPurge');
+    }
+    await refresh();
+  };
+  return (
+    <Section title="Snapshots" actions={
+      <>
+        <Checkbox id="system" label="Those of the system" isChecked={system} onChange={(_, on) => setSystem(on)} />
+        <span className="ak-grow" />
+        {can(v, 'snapshotCRCreate') && <Button variant="secondary" size="sm" onClick={() => start('snapshot')}>Take snapshot</Button>}
+      </>
+    }>
+      {purging.map((p) => <Progress key={p.replica} measureLocation="outside" size="sm" title={`Space of removed snapshots comes back on ${p.replica}`} value={p.progress} />)}
+      <DataTable label="Snapshots" columns={columns} rows={rows} keyOf={(l) => l.name} failure={error?.message} empty="There is no snapshot yet." />
+      {step?.what === 'revert' && (
+        <Dialog danger title={`Revert ${v.name} to ${step.layer.name}?`} label="Revert" done={`${v.name} has the content of ${step.layer.name}`} onClose={() => setStep(undefined)}
+          run={() => act('volumes', v.id, 'snapshotRevert', { name: step.layer.name }).then(refresh)}>
+          What was written after it and is in no other snapshot is lost. Take a snapshot first to keep it.
+        </Dialog>
+      )}
+      {step?.what === 'delete' && (
+        <Dialog danger title={`Delete snapshot ${step.layer.name}?`} label="Delete" done={`Snapshot ${step.layer.name} is being removed`} onClose={() => setStep(undefined)} run={() => remove(step.layer)}>
+          The volume cannot be reverted to it any more. Its space comes back when it is merged; until then it stays in this list.
+        </Dialog>
+      )}
+    </Section>
+  );
+}
+
+function Replicas({ of: v }: { of: Volume }) {
+  const can = useCan();
+  const [removing, setRemoving] = useState<gen.Replica>();
+  const [sure, setSure] = useState('');
+  const columns: Column<gen.Replica>[] = [
+    { title: 'Replica', cell: (r) => <span title={r.name}>{r.name}</span>, by: (r) => r.name },
+    { title: 'Mode', width: 8, cell: (r) => (r.failedAt ? <State of="ERR" title={`failed at ${r.failedAt}`} /> : r.mode ? <State of={r.mode} /> : r.running ? 'running' : 'stopped') },
+    { title: 'Progress', width: 12, cell: (r) => {
+      const p = v.rebuildStatus?.find((s) => s.replica === r.name);
+      if (p?.error) return <span title={p.error}>{p.error}</span>;
+      return p?.isRebuilding ? <Progress aria-label={`Rebuild of ${r.name}`} size="sm" value={p.progress} title={`copied from ${(p.fromReplicaList ?? []).join(', ')}`} /> : '–';
+    } },
+    { title: 'Node', width: 9, cell: (r) => r.hostId || <Quiet>no place</Quiet>, by: (r) => r.hostId },
+    { title: 'Disk', cell: (r) => <span title={r.dataPath}>{r.diskPath || '–'}</span> },
+    { title: 'Instance manager', cell: (r) => r.instanceManagerName || '–' },
+    { title: 'Failed', width: 12, cell: (r) => <Time at={r.failedAt} /> },
+    { title: 'Actions', width: 7, cell: (r) => can(v, 'replicaRemove') && <Button variant="link" isInline isDanger onClick={() => { setSure(''); setRemoving(r); }}>Remove</Button> },
+  ];
+  const good = (v.replicas ?? []).filter((r) => !r.failedAt && r.name !== removing?.name);
+  return (
+    <Section title="Replicas">
+      <DataTable label="Replicas" columns={columns} rows={v.replicas ?? []} keyOf={(r) => r.name} empty="The volume has no replica." sortKey="replicas" />
+      {removing && (
+        <Dialog danger title={`Remove replica ${removing.name}?`} label="Remove" ready={good.length > 0 || sure === v.name} done="The replica is being removed" onClose={() => setRemoving(undefined)}
+          run={() => act('volumes', v.id, 'replicaRemove', { name: removing.name })}>
+          {good.length > 0 ? `Its copy on ${removing.hostId || 'no node'} is lost. ${good.length} other ${good.length === 1 ? 'copy is' : 'copies are'} left; a new one is built elsewhere.`
+            : <FormGroup label={`It is the only copy that is left: all data of ${v.name} are lost. Type the volume's name`} fieldId="sure"><TextInput id="sure" value={sure} onChange={(_, x) => setSure(x)} /></FormGroup>}
+        </Dialog>
+      )}
+    </Section>
+  );
+}
+
+const conditionColumns: Column<[string, Condition]>[] = [
+  { title: 'Condition', width: 14, cell: ([name]) => name },
+  { title: 'Status', width: 6, cell: ([, c]) => c.status },
+  { title: 'Reason', width: 12, cell: ([, c]) => c.reason || '–' },
+  { title: 'Message', wrap: true, cell: ([, c]) => c.message || '–' },
+  { title: 'Since', width: 12, cell: ([, c]) => <Time at={c.lastTransitionTime} /> },
+];
+
+const ticketColumns: Column<gen.Attachment>[] = [
+  { title: 'Ticket', cell: (t) => <span title={t.attachmentID}>{t.attachmentID || '(plain)'}</span> },
+  { title: 'Type', width: 12, cell: (t) => t.attachmentType },
+  { title: 'Node', width: 9, cell: (t) => t.nodeID },
+  { title: 'Satisfied', width: 7, cell: (t) => (t.satisfied ? 'yes' : 'no') },
+  { title: 'Waits for', wrap: true, cell: (t) => (t.conditions ?? []).map((c) => c.message).filter(Boolean).join('; ') || '–' },
+];
+
+export function VolumePage() {
+  const { name = '' } = useParams();
+  const { list: all, failure } = useStream<Volume>('volumes');
+  const events = useStream<Event>('events').list;
+  const [doing, setDoing] = useState<Doing>();
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const entries = useEntries();
+  const v = all?.find((o) => o.name === name);
+  if (!v) {
+    return (
+      <>
+        <Title headingLevel="h1" size="xl">{name}</Title>
+        <p role="status">{all ? <>There is no volume of this name; it may have been deleted. <Link to="/volumes">To the volumes</Link></> : (failure ?? 'Loading…')}</p>
+      </>
+    );
+  }
+  const why = whyOf(v);
+  const engine = (v.controllers ?? []).find((c) => c.endpoint) ?? v.controllers?.[0];
+  const k = v.kubernetesStatus;
+  const own = newest(events?.filter(({ event: { involvedObject: o } }) => o.name === v.name || o.name.startsWith(`${v.name}-e-`) || o.name.startsWith(`${v.name}-r-`)));
+  return (
+    <>
+      <div className="ak-bar">
+        <Title headingLevel="h1" size="xl">{v.name}</Title>
+        <HealthLabel of={v} />
+        {v.disableFrontend && v.state === 'attached' && <Label isCompact color="orange">maintenance</Label>}
+        <span className="ak-grow" />
+        <Menu label="Actions" entries={entries([v], setDoing)} />
+      </div>
+      {why.length > 0 && (
+        <Alert component="div" isInline variant={v.robustness === 'faulted' ? 'danger' : 'warning'} title="Why?" className="ak-section">
+          <ul className="ak-list">{why.map((r) => <li key={r.what + r.text}><strong>{r.what}:</strong> {r.text}{r.since && <Quiet> (since <Time at={r.since} />)</Quiet>}</li>)}</ul>
+          <Quiet>The same on a terminal: <span className="ak-mono">ankole volume describe {v.name}</span></Quiet>
+        </Alert>
+      )}
+      <Section title="Volume">
+        <Facts of={[['Size', <Bytes of={v.size} />], ['Takes on each replica', <Bytes of={engine?.actualSize} />], ['Attached to', engine?.hostId], ['Endpoint', <span className="ak-mono">{engine?.endpoint || '–'}</span>],
+          ['Frontend', v.disableFrontend ? 'none (maintenance)' : v.frontend], ['Replicas wanted', v.numberOfReplicas], ['Data locality', v.dataLocality], ['Access mode', v.accessMode],
+          ['Ready for workloads', v.ready ? 'yes' : 'no'], ['Engine image', <span title={v.currentImage}>{v.currentImage || v.image}{v.image !== v.currentImage && v.currentImage ? ` → ${v.image}` : ''}</span>],
+          ['Claim', k?.pvcName && `${k.namespace}/${k.pvcName}`], ['PersistentVolume', k?.pvName && `${k.pvName} (${k.pvStatus})`],
+          [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${w.podStatus})`).join(', ')],
+          ['Node tags', (v.nodeSelector ?? []).join(', ')], ['Disk tags', (v.diskSelector ?? []).join(', ')], ['Auto balance', v.replicaAutoBalance],
+          ['Snapshots at most', v.snapshotMaxCount], ['Snapshot data integrity', v.snapshotDataIntegrity], ['Encrypted', v.encrypted ? 'yes' : 'no'],
+          ['Backup target', v.backupTargetName], ['Last backup', <Time at={v.lastBackupAt} />], ['Created', <Time at={v.created} />]]} />
+      </Section>
+      <Replicas of={v} />
+      <Snapshots of={v} start={setDoing} />
+      <Section title="Attachment tickets">
+        <DataTable label="Attachment tickets" columns={ticketColumns} rows={Object.values(v.volumeAttachment?.attachments ?? {})} keyOf={(t) => t.attachmentID} empty="Nobody wants the volume on a node." />
+      </Section>
+      <Section title="Conditions">
+        <DataTable label="Conditions" columns={conditionColumns} rows={Object.entries(v.conditions ?? {}).sort()} keyOf={([n]) => n} empty="The volume has no condition." />
+      </Section>
+      <Section title="Events of the last hour">
+        <DataTable label="Events" columns={eventColumns} rows={own} keyOf={(e) => e.id} empty="There is no event about it." sortKey="events" />
+      </Section>
+      {doing && (
+        <VolumeDialog what={doing} volumes={[v]} onClose={() => setDoing(undefined)} after={() => {
+          void client.invalidateQueries({ queryKey: ['snapshots', v.id] });
+          if (doing === 'delete') void navigate('/volumes');
+        }} />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,196 @@
+import { Checkbox, FormGroup, TextInput } from '@patternfly/react-core';
+import { useState } from 'react';
+import { act, call, path } from '../api/client';
+import { useStream } from '../api/stream';
+import type { EngineImage, Node, Volume } from '../api/wire';
+import { Dialog, Quiet } from '../components/basics';
+import { Choice, type Entry } from '../components/choice';
+import { bytes, plural, words } from '../format';
+import { nodeState } from '../health';
+import { useAccess } from '../session';
+
+export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'replicas' | 'expand' | 'locality' | 'upgrade' | 'salvage' | 'trim';
+
+/** can tells whether a volume takes an action now, and the user may do it. */
+export function useCan() {
+  const { may } = useAccess();
+  return (v: Volume, action: string) => action in (v.actions ?? {}) && may(action, 'volumes');
+}
+
+const doings: [Doing, string, string][] = [['attach', 'attach', 'Attach…'], ['detach', 'detach', 'Detach…'], ['snapshot', 'snapshotCRCreate', 'Take snapshot…'],
+  ['replicas', 'updateReplicaCount', 'Change replica count…'], ['expand', 'expand', 'Expand…'], ['locality', 'updateDataLocality', 'Change data locality…'],
+  ['upgrade', 'engineUpgrade', 'Upgrade engine…'], ['trim', 'trimFilesystem', 'Trim file system…'], ['salvage', 'salvage', 'Salvage…']];
+
+/** useEntries are the actions of a menu that all of the volumes take. */
+export function useEntries() {
+  const can = useCan();
+  const { may } = useAccess();
+  return (volumes: Volume[], start: (what: Doing) => void): Entry[] => {
+    const entries: Entry[] = doings.filter(([, action]) => volumes.length > 0 && volumes.every((v) => can(v, action)))
+      .filter(([what]) => what !== 'attach' || volumes.every((v) => v.state === 'detached'))
+      .filter(([what]) => what !== 'detach' || volumes.every((v) => v.state !== 'detached'))
+      .filter(([what]) => volumes.length === 1 || what !== 'salvage')
+      .map(([what, , name]) => ({ name, run: () => start(what) }));
+    if (volumes.length > 0 && may('DELETE', 'volumes')) entries.push({ name: 'Delete…', danger: true, run: () => start('delete') });
+    return entries;
+  };
+}
+
+/** Using names who uses a volume. */
+function Using({ of }: { of: Volume[] }) {
+  const lines = of.flatMap((v) => {
+    const k = v.kubernetesStatus;
+    const pods = k?.lastPodRefAt ? [] : (k?.workloadsStatus ?? []).map((w) => `Pod ${k.namespace}/${w.podName}${w.workloadName ? ` of ${w.workloadType} ${w.workloadName}` : ''}`);
+    const claim = k?.pvcName && !k.lastPVCRefAt ? [`claim ${k.namespace}/${k.pvcName}`] : [];
+    const pv = k?.pvName ? [`PersistentVolume ${k.pvName}`] : [];
+    const node = v.state === 'attached' ? [`attached to ${v.controllers?.[0]?.hostId ?? 'a node'}`] : [];
+    return [`${v.name} (${bytes(v.size)}${[...node, ...pods, ...claim, ...pv].map((t) => `, ${t}`).join('')})`];
+  });
+  return <ul className="ak-list">{lines.map((l) => <li key={l}>{l}</li>)}</ul>;
+}
+
+interface Props {
+  what: Doing;
+  volumes: Volume[];
+  onClose: () => void;
+  after?: () => void;
+}
+
+/** VolumeDialog asks for what an action of volumes needs, and does it on each of them. */
+export function VolumeDialog({ what, volumes, onClose, after }: Props) {
+  const nodes = useStream<Node>('nodes').list ?? [];
+  const images = useStream<EngineImage>('engineimages').list ?? [];
+  const one = volumes[0];
+  const [node, setNode] = useState('');
+  const [flag, setFlag] = useState(false);
+  const [text, setText] = useState(what === 'replicas' ? String(one?.numberOfReplicas ?? 3) : what === 'expand' ? bytes(one?.size).replace(/ (.)iB/, '$1i').replace(' B', '')
+    : what === 'locality' ? (one?.dataLocality ?? '') : '');
+  const whom = volumes.length === 1 ? `volume ${one?.name}` : plural(volumes.length, 'volume');
+  // One after the other: the first refusal stops it, and names the volume.
+  const each = (f: (v: Volume) => Promise<unknown>) => async () => {
+    for (const v of volumes) {
+      await f(v).catch((e: Error) => {
+        throw volumes.length > 1 ? new Error(`${v.name}: ${e.message}`) : e;
+      });
+    }
+    after?.();
+  };
+  const common = { onClose };
+  switch (what) {
+    case 'attach': {
+      const ready = nodes.filter((n) => nodeState(n) !== 'Down').map((n) => n.name);
+      const chosen = node || ready[0] || '';
+      return (
+        <Dialog {...common} title={`Attach ${whom}`} label="Attach" ready={!!chosen} done={`${whom} is being attached to ${chosen}`}
+          run={each((v) => act('volumes', v.id, 'attach', { hostId: chosen, disableFrontend: flag, attachmentID: '' }))}>
+          <Choice id="node" label="Node" value={chosen} options={ready} onChange={setNode} />
+          <Checkbox id="maintenance" label="Maintenance: without a block device, as reverting to a snapshot wants it" isChecked={flag} onChange={(_, on) => setFlag(on)} />
+        </Dialog>
+      );
+    }
+    case 'detach': {
+      const used = volumes.some((v) => Object.values(v.volumeAttachment?.attachments ?? {}).some((t) => t.attachmentType === 'csi-attacher'));
+      return (
+        <Dialog {...common} danger title={`Detach ${whom}?`} label="Detach" done={`${whom} is being detached`}
+          run={each((v) => act('volumes', v.id, 'detach', { attachmentID: '', hostId: '', forceDetach: flag }))}>
+          {used && <p>Kubernetes has attached it for a Pod: the plain ticket is withdrawn, and the volume stays attached as long as Kubernetes wants it.</p>}
+          <Using of={volumes} />
+          <Checkbox id="force" label="Withdraw every ticket, those of Kubernetes too: what writes to the volume gets I/O errors" isChecked={flag} onChange={(_, on) => setFlag(on)} />
+        </Dialog>
+      );
+    }
+    case 'delete':
+      return (
+        <Dialog {...common} danger title={`Delete ${whom}?`} label="Delete" done={`${whom} is being deleted`} run={each((v) => call('DELETE', path('volumes', v)))}>
+          <p>All data and all snapshots of these are lost, on every replica:</p>
+          <Using of={volumes} />
+          {volumes.some((v) => v.kubernetesStatus?.pvName) && <p>PersistentVolumes and claims that stand for them are deleted, too.</p>}
+        </Dialog>
+      );
+    case 'snapshot':
+      return (
+        <Dialog {...common} title={`Take a snapshot of ${whom}`} label="Take snapshot" done={`A snapshot of ${whom} is ordered`}
+          run={each((v) => act('volumes', v.id, v.state === 'attached' ? 'snapshotCreate' : 'snapshotCRCreate', text && volumes.length === 1 ? { name: text } : {}))}>
+          {volumes.length === 1 && <FormGroup label="Name (empty: one is made up)" fieldId="name"><TextInput id="name" autoFocus value={text} onChange={(_, v) => setText(v)} /></FormGroup>}
+          <Quiet>The content as it is now stays readable; the volume goes on.</Quiet>
+        </Dialog>
+      );
+    case 'replicas':
+      return (
+        <Dialog {...common} title={`Replicas of ${whom}`} label="Change" ready={Number(text) > 0} done="The replica count is changed"
+          run={each((v) => act('volumes', v.id, 'updateReplicaCount', { replicaCount: Number(text) }))}>
+          <FormGroup label="Number of replicas" fieldId="count"><TextInput id="count" type="number" autoFocus value={text} onChange={(_, v) => setText(v)} /></FormGroup>
+        </Dialog>
+      );
+    case 'expand':
+      return (
+        <Dialog {...common} title={`Expand ${whom}`} label="Expand" ready={!!text} done="The expansion is ordered" run={each((v) => act('volumes', v.id, 'expand', { size: text }))}>
+          <FormGroup label="New size, such as 20Gi" fieldId="size"><TextInput id="size" autoFocus value={text} onChange={(_, v) => setText(v)} /></FormGroup>
+        </Dialog>
+      );
+    case 'locality':
+      return (
+        <Dialog {...common} title={`Data locality of ${whom}`} label="Change" done="The data locality is changed"
+          run={each((v) => act('volumes', v.id, 'updateDataLocality', { dataLocality: text }))}>
+          <Choice id="locality" label="Data locality" value={text} options={['disabled', 'best-effort', 'strict-local']} onChange={setText} />
+        </Dialog>
+      );
+    case 'upgrade': {
+      const others = images.filter((i) => i.state === 'deployed').map((i) => i.image);
+      const chosen = text || images.find((i) => i.default)?.image || '';
+      return (
+        <Dialog {...common} title={`Upgrade the engine of ${whom}`} label="Upgrade" ready={!!chosen} done="The upgrade is ordered"
+          run={each((v) => act('volumes', v.id, 'engineUpgrade', { image: chosen }))}>
+          <Choice id="image" label="Engine image" value={chosen} options={others} onChange={setText} />
+          <Quiet>An attached volume is upgraded while it is in use.</Quiet>
+        </Dialog>
+      );
+    }
+    case 'trim':
+      return (
+        <Dialog {...common} title={`Trim the file system of ${whom}`} label="Trim" done="The file system gave back what it does not use"
+          run={each((v) => act('volumes', v.id, 'trimFilesystem'))}>
+          It can take minutes; this dialog may be left.
+        </Dialog>
+      );
+    case 'salvage': {
+      const failed = (one?.replicas ?? []).filter((r) => r.failedAt);
+      const picked = text ? words(text) : failed.map((r) => r.name);
+      return (
+        <Dialog {...common} danger title={`Salvage ${whom}`} label="Salvage" ready={picked.length > 0} done="The replicas are used again" run={each((v) => act('volumes', v.id, 'salvage', { names: picked }))}>
+          <p>The volume goes on with the content of these replicas; what others have and they do not is lost.</p>
+          {failed.map((r) => (
+            <Checkbox key={r.name} id={r.name} label={`${r.name} on ${r.hostId}, failed ${r.failedAt}`} isChecked={picked.includes(r.name)}
+              onChange={(_, on) => setText((on ? [...picked, r.name] : picked.filter((n) => n !== r.name)).join(' '))} />
+          ))}
+        </Dialog>
+      );
+    }
+  }
+}
+
+export function CreateVolume({ onClose }: { onClose: () => void }) {
+  const [name, setName] = useState('');
+  const [size, setSize] = useState('20Gi');
+  const [replicas, setReplicas] = useState('');
+  const [locality, setLocality] = useState('');
+  const [mode, setMode] = useState('rwo');
+  const [nodeTags, setNodeTags] = useState('');
+  const [diskTags, setDiskTags] = useState('');
+  const [source, setSource] = useState('');
+  return (
+    <Dialog title="Create volume" label="Create" ready={!!name && !!size} done={`Volume ${name} is created`} onClose={onClose}
+      run={() => call('POST', 'volumes', { name, size, numberOfReplicas: Number(replicas), dataLocality: locality, accessMode: mode,
+        nodeSelector: words(nodeTags), diskSelector: words(diskTags), dataSource: source })}>
+      <FormGroup label="Name" fieldId="name" isRequired><TextInput id="name" isRequired autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>
+      <FormGroup label="Size, such as 20Gi" fieldId="size" isRequired><TextInput id="size" isRequired value={size} onChange={(_, v) => setSize(v)} /></FormGroup>
+      <FormGroup label="Replicas (empty: as the setting says)" fieldId="replicas"><TextInput id="replicas" type="number" value={replicas} onChange={(_, v) => setReplicas(v)} /></FormGroup>
+      <Choice id="locality" label="Data locality" value={locality} onChange={setLocality}
+        options={[['', 'as the setting says'], 'disabled', 'best-effort', 'strict-local']} />
+      <Choice id="mode" label="Access mode" value={mode} onChange={setMode} options={[['rwo', 'one node (rwo)'], ['rwop', 'one Pod (rwop)']]} />
+      <FormGroup label="Node tags" fieldId="nodetags"><TextInput id="nodetags" value={nodeTags} onChange={(_, v) => setNodeTags(v)} /></FormGroup>
+      <FormGroup label="Disk tags" fieldId="disktags"><TextInput id="disktags" value={diskTags} onChange={(_, v) => setDiskTags(v)} /></FormGroup>
+      <FormGroup label="Copy of (vol://VOLUME or snap://VOLUME/SNAPSHOT)" fieldId="source"><TextInput id="source" value={source} onChange={(_, v) => setSource(v)} /></FormGroup>
+    </Dialog>
+  );
+}

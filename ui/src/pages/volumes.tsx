@@ -1,0 +1,92 @@
+import { Button, Title } from '@patternfly/react-core';
+import { useState } from 'react';
+import { Link, useSearchParams } from 'react-router';
+import { useStream } from '../api/stream';
+import type { Volume } from '../api/wire';
+import { Bytes, Quiet, State, Time } from '../components/basics';
+import { Menu } from '../components/choice';
+import { type Column, DataTable } from '../components/table';
+import { healthOf, healths, whyOf } from '../health';
+import { useAccess } from '../session';
+import { Filter, Pick } from './lists';
+import { CreateVolume, type Doing, useEntries, VolumeDialog } from './volumeactions';
+
+const colour: Record<string, string> = { Healthy: 'healthy', Degraded: 'degraded', Faulted: 'faulted', Detached: 'detached' };
+
+/** progress of the rebuilds of a volume, undefined without one. */
+const progress = (v: Volume) => {
+  const running = (v.rebuildStatus ?? []).filter((r) => r.isRebuilding);
+  return running.length ? Math.round(running.reduce((sum, r) => sum + r.progress, 0) / running.length) : undefined;
+};
+
+export function HealthLabel({ of: v }: { of: Volume }) {
+  const health = healthOf(v);
+  const copied = progress(v);
+  const why = whyOf(v).map((r) => `${r.what}: ${r.text}`).join('\n');
+  return (
+    <>
+      <State of={colour[health] ?? v.state} title={why || undefined} />
+      {copied !== undefined && <Quiet> rebuilding {copied} %</Quiet>}
+      {v.image !== v.currentImage && v.currentImage && <Quiet> upgrading</Quiet>}
+    </>
+  );
+}
+
+const running = (v: Volume) => (v.replicas ?? []).filter((r) => r.mode === 'RW' || (v.state === 'detached' && !r.failedAt && r.hostId)).length;
+const actual = (v: Volume) => Math.max(0, ...(v.controllers ?? []).map((c) => Number(c.actualSize) || 0));
+const nodeOf = (v: Volume) => (v.controllers ?? []).find((c) => c.hostId)?.hostId ?? '';
+const claimOf = (v: Volume) => (v.kubernetesStatus?.pvcName ? `${v.kubernetesStatus.namespace}/${v.kubernetesStatus.pvcName}` : '');
+const podsOf = (v: Volume) => (v.kubernetesStatus?.lastPodRefAt ? [] : (v.kubernetesStatus?.workloadsStatus ?? [])).map((w) => w.podName).join(', ');
+
+const columns: Column<Volume>[] = [
+  { title: 'Name', cell: (v) => <Link to={`/volumes/${encodeURIComponent(v.name)}`} title={v.name}>{v.name}</Link>, by: (v) => v.name },
+  { title: 'State', width: 12, cell: (v) => <HealthLabel of={v} />, by: (v) => healths.indexOf(healthOf(v)) },
+  { title: 'Size', width: 6.5, cell: (v) => <Bytes of={v.size} />, by: (v) => Number(v.size) },
+  { title: 'Takes', width: 6.5, cell: (v) => <Bytes of={actual(v)} />, by: actual },
+  { title: 'Replicas', width: 7.5, cell: (v) => `${running(v)} of ${v.numberOfReplicas}`, by: (v) => v.numberOfReplicas },
+  { title: 'Attached to', width: 9, cell: (v) => nodeOf(v) || '–', by: nodeOf },
+  { title: 'Locality', width: 8, cell: (v) => v.dataLocality, by: (v) => v.dataLocality },
+  { title: 'Claim', cell: (v) => <span title={claimOf(v)}>{claimOf(v) || '–'}</span>, by: claimOf },
+  { title: 'Pods', cell: (v) => <span title={podsOf(v)}>{podsOf(v) || '–'}</span>, by: podsOf },
+  { title: 'Created', width: 12, cell: (v) => <Time at={v.created} />, by: (v) => v.created },
+];
+
+const text = (v: Volume) => [v.name, claimOf(v), podsOf(v), v.kubernetesStatus?.pvName, ...(v.replicas ?? []).map((r) => r.hostId),
+  ...(v.nodeSelector ?? []), ...(v.diskSelector ?? [])].join(' ').toLowerCase();
+
+export function Volumes() {
+  const { list: all, failure } = useStream<Volume>('volumes');
+  const { may } = useAccess();
+  const [params] = useSearchParams();
+  const [selected, setSelected] = useState<Set<string>>(new Set());
+  const [doing, setDoing] = useState<Doing>();
+  const [creating, setCreating] = useState(false);
+  const entries = useEntries();
+  const word = (params.get('q') ?? '').toLowerCase();
+  const state = params.get('state'), node = params.get('node'), namespace = params.get('namespace');
+  const rows = all?.filter((v) => (!word || text(v).includes(word)) && (!state || healthOf(v) === state) && (!node || nodeOf(v) === node) &&
+    (!namespace || v.kubernetesStatus?.namespace === namespace));
+  const picked = (all ?? []).filter((v) => selected.has(v.id));
+  const distinct = (f: (v: Volume) => string | undefined) => [...new Set((all ?? []).map(f).filter((x): x is string => !!x))].sort();
+  const actions = entries(picked, setDoing);
+  return (
+    <>
+      <div className="ak-bar">
+        <Title headingLevel="h1" size="xl">Volumes</Title>
+        <Filter label="Name, claim, Pod, node, tag" />
+        <Pick name="state" label="State" options={healths} />
+        <Pick name="node" label="Node" options={distinct(nodeOf)} />
+        <Pick name="namespace" label="Namespace" options={distinct((v) => v.kubernetesStatus?.namespace)} />
+        <Quiet>{rows && <span role="status">{rows.length === all?.length ? rows.length : `${rows.length} of ${all?.length}`} shown</span>}</Quiet>
+        <span className="ak-grow" />
+        {picked.length > 0 && <Quiet>{picked.length} selected</Quiet>}
+        <Menu label="Actions" entries={actions} />
+        {may('POST', 'volumes') && <Button onClick={() => setCreating(true)}>Create volume</Button>}
+      </div>
+      <DataTable label="Volumes" columns={columns} rows={rows} keyOf={(v) => v.id} failure={failure} selected={{ keys: selected, onChange: setSelected }}
+        empty={all?.length ? 'No volume fits the filters.' : 'There is no volume. Kubernetes makes them for claims of a StorageClass, or create one here.'} />
+      {creating && <CreateVolume onClose={() => setCreating(false)} />}
+      {doing && picked.length > 0 && <VolumeDialog what={doing} volumes={picked} onClose={() => setDoing(undefined)} />}
+    </>
+  );
+}

@@ -1,0 +1,85 @@
+import { Alert, Button, Masthead, MastheadBrand, MastheadContent, MastheadMain, Nav, NavItem, NavList, Page, PageSection, PageSidebar, PageSidebarBody,
+  SkipToContent } from '@patternfly/react-core';
+import { useEffect, useState } from 'react';
+import { NavLink, Outlet, useLocation } from 'react-router';
+import { useCut } from './api/stream';
+import { local } from './format';
+import { useAccess } from './session';
+import { useTell } from './components/basics';
+
+const menu: [string, string][] = [['dashboard', 'Dashboard'], ['volumes', 'Volumes'], ['nodes', 'Nodes'], ['recurringjobs', 'Recurring jobs'],
+  ['engineimages', 'Engine images'], ['instancemanagers', 'Instance managers'], ['orphans', 'Orphans'], ['events', 'Events'], ['settings', 'Settings']];
+
+const dark = 'pf-v6-theme-dark';
+
+function Theme() {
+  const [on, setOn] = useState(() => {
+    const kept = localStorage.getItem('theme');
+    return kept ? kept === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  });
+  useEffect(() => void document.documentElement.classList.toggle(dark, on), [on]);
+  return (
+    <Button variant="plain" aria-pressed={on} onClick={() => { localStorage.setItem('theme', on ? 'light' : 'dark'); setOn(!on); }}>
+      {on ? 'Light' : 'Dark'}
+    </Button>
+  );
+}
+
+/** Stale says that the page is not what is, once that has lasted longer than a change of the leading manager's stream. */
+function Stale() {
+  const since = useCut();
+  const [late, setLate] = useState<number>();
+  useEffect(() => {
+    if (since === undefined) return;
+    const timer = setTimeout(() => setLate(since), 1500);
+    return () => clearTimeout(timer);
+  }, [since]);
+  if (since === undefined || late !== since) return null;
+  return (
+    <Alert component="div" isInline variant="warning" title={`Not live since ${local(new Date(since))}`}>
+      What you see may be old. The page connects again by itself and then shows what it has missed.
+    </Alert>
+  );
+}
+
+export function Shell() {
+  const { session, logIn, logOut } = useAccess();
+  const { pathname } = useLocation();
+  const tell = useTell();
+  return (
+    <Page isContentFilled mainContainerId="main" skipToContent={<SkipToContent href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</SkipToContent>}
+      masthead={
+        <Masthead>
+          <MastheadMain><MastheadBrand><strong>Ankole</strong></MastheadBrand></MastheadMain>
+          <MastheadContent>
+            <div className="ak-bar" style={{ width: '100%', margin: 0 }}>
+              <span className="ak-grow" />
+              <Theme />
+              <span>{session.user || 'not logged in'}{session.operations.length === 0 && ' · read-only'}</span>
+              {session.user
+                ? <Button variant="link" onClick={() => logOut().catch((e: Error) => tell('danger', 'Not logged out', e.message))}>Log out</Button>
+                : <Button variant="link" onClick={logIn}>Log in</Button>}
+            </div>
+          </MastheadContent>
+        </Masthead>
+      }
+      sidebar={
+        <PageSidebar>
+          <PageSidebarBody>
+            <Nav aria-label="Pages">
+              <NavList>
+                {menu.map(([path, name]) => (
+                  <NavItem key={path} isActive={pathname.startsWith(`/${path}`)}><NavLink to={`/${path}`}>{name}</NavLink></NavItem>
+                ))}
+              </NavList>
+            </Nav>
+          </PageSidebarBody>
+        </PageSidebar>
+      }>
+      <PageSection isFilled>
+        <Stale />
+        <Outlet />
+      </PageSection>
+    </Page>
+  );
+}
