@@ -90,17 +90,21 @@ const state = (page, text) => page.locator('.ak-bar').getByText(text, { exact: t
 
 async function everyPage(page, volume) {
   const wrong = [];
+  const took = [];
   for (const look of ['light', 'dark']) {
     if (look === 'dark') await button(page, 'Dark').click();
     for (const p of [...pages, `volumes/${volume}`]) {
+      const began = Date.now();
       await go(page, p);
       await heading(page, p.includes('/') ? volume : titleOf(p));
       await ready(page);
       await findings(page, `${p}, ${look}`, look === 'dark' ? ['color-contrast'] : undefined).catch((e) => wrong.push(e.message));
       await picture(page, `${p.replace('/', '-')}-${look}`);
+      took.push(`${p} ${Date.now() - began}`);
     }
   }
   await button(page, 'Light').click();
+  told(`  ${took.join(', ')}`);
   must(wrong.length === 0, wrong.join('\n'));
 }
 
