@@ -55,7 +55,7 @@ need_toolbox() {
 need_tests() {
 	need_programs curl=curl git=git mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs \
 		mkfs.btrfs=btrfs-progs losetup=mount ip=iproute2 nft=nftables prlimit=util-linux qemu-img=qemu-utils \
-		nbdinfo=libnbd-bin fio=fio kubectl=kubernetes-client || [ -z "${ANKOLE_CI:-}" ]
+		nbdinfo=libnbd-bin chromium=chromium fio=fio kubectl=kubernetes-client || [ -z "${ANKOLE_CI:-}" ]
 }
 
 # need_bed: what a cluster of real nodes takes: programs of the distribution, those of the system, images.

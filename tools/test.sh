@@ -12,6 +12,7 @@
 #   staticcheck      staticcheck of the same, version pinned in tools/go.mod
 #   tidy             rules about the repository itself
 #   unit             tests of the main module that start no cluster and do not measure real time
+#   ui               linter, type check and unit tests of the web UI
 #   modules          the same of the nested modules (tools, standalone, bed), and the chart through Helm
 #   nolegacy         tests of the main module without support for older instance managers
 #   simulation       simulators of the data path and of the control plane: the same seeds each time
@@ -68,6 +69,20 @@ elsewhere='/(tidy|sim|controlplane/simulated|test/(e2e|csi|crash|powerloss|files
 do_unit() {
 	packages=$(go list ./... | grep -Ev "$elsewhere") || return 1
 	gotest . $packages
+}
+
+do_ui() {
+	command -v npm >/dev/null || {
+		echo "skipped: Node and npm are missing, so nothing of the web UI is checked"
+		[ -z "${ANKOLE_CI:-}" ]
+		return
+	}
+	tools/ui.sh packages || return 1
+	failed=0
+	for script in lint check test; do
+		(cd ui && npm run -s "$script") || failed=1
+	done
+	return $failed
 }
 
 do_modules() {
@@ -139,7 +154,7 @@ do_sanity() {
 # Read to its end before it runs, so that editing the script does not disturb a run.
 main() {
 	[ $# -gt 0 ] || need_tests
-	[ $# -gt 0 ] || set -- build format vet staticcheck tidy unit modules nolegacy simulation scenarios sanity
+	[ $# -gt 0 ] || set -- build format vet staticcheck tidy unit ui modules nolegacy simulation scenarios sanity
 	known "$@"
 	start=$(now)
 	echo "gate of $(git rev-parse --short HEAD): $*"
