@@ -7,7 +7,9 @@
 //   CHROME   the browser's program
 //   SHOTS    folder for pictures of every page, may be empty
 import { readFileSync } from 'node:fs';
+import { createServer, request } from 'node:http';
 import { createRequire } from 'node:module';
+import { connect } from 'node:net';
 import { chromium } from 'playwright-core';
 
 const { URL: address, TOKEN: token, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
@@ -20,9 +22,11 @@ const browser = await chromium.launch({
   args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
     '--disable-component-update', '--disable-sync'],
 });
+const hosts = [address]; // of what the page may ask
 const complaints = [];
 const sockets = new Set(); // of streams that are open
 let cut = false; // no stream is opened
+let modelled; // what the stream of volumes says instead of the server
 let allowed; // a pattern of console errors that a step causes
 
 async function open(size = { width: 1440, height: 900 }) {
@@ -34,6 +38,11 @@ async function open(size = { width: 1440, height: 900 }) {
       socket.close();
       return;
     }
+    if (modelled && socket.url().includes('/volumes')) {
+      socket.send(JSON.stringify(modelled));
+      modelled.socket = socket;
+      return;
+    }
     const server = socket.connectToServer();
     sockets.add(socket);
     socket.onClose(() => { sockets.delete(socket); server.close(); });
@@ -43,7 +52,7 @@ async function open(size = { width: 1440, height: 900 }) {
   });
   page.on('pageerror', (e) => complaints.push(`error: ${e.message} (${page.url()})`));
   page.on('request', (r) => {
-    if (!r.url().startsWith(address) && !r.url().startsWith('data:')) complaints.push(`asks another host: ${r.url()}`);
+    if (!hosts.some((h) => r.url().startsWith(h)) && !r.url().startsWith('data:')) complaints.push(`asks another host: ${r.url()}`);
     if (r.url().includes(token)) complaints.push(`the token is in the address ${r.url()}`);
   });
   return page;
@@ -87,6 +96,35 @@ async function confirm(page, label) {
   await dialog(page).waitFor({ state: 'detached' });
 }
 const state = (page, text) => page.locator('.ak-bar').getByText(text, { exact: true }).first().waitFor();
+
+// A proxy that takes a prefix away, as an ingress does.
+async function below(prefix) {
+  const to = new URL(address);
+  const cut = (path) => (path.startsWith(prefix) ? path.slice(prefix.length) : undefined);
+  const server = createServer((q, a) => {
+    const path = cut(q.url);
+    if (path === undefined) {
+      complaints.push(`asks beside the prefix: ${q.url}`);
+      a.writeHead(404).end();
+      return;
+    }
+    q.pipe(request({ host: to.hostname, port: to.port, path, method: q.method, headers: q.headers }, (r) => {
+      a.writeHead(r.statusCode, r.rawHeaders);
+      r.pipe(a);
+    }));
+  });
+  server.on('upgrade', (q, socket) => {
+    const up = connect(to.port, to.hostname, () => {
+      up.write(`GET ${cut(q.url)} HTTP/1.1\r\n`);
+      for (let i = 0; i < q.rawHeaders.length; i += 2) up.write(`${q.rawHeaders[i]}: ${q.rawHeaders[i + 1]}\r\n`);
+      up.write('\r\n');
+      up.pipe(socket).pipe(up);
+    });
+    for (const s of [up, socket]) s.on('error', () => { up.destroy(); socket.destroy(); });
+  });
+  await new Promise((done) => { server.listen(0, '127.0.0.1', done); });
+  return { server, address: `http://127.0.0.1:${server.address().port}${prefix}` };
+}
 
 async function everyPage(page, volume) {
   const wrong = [];
@@ -169,6 +207,15 @@ async function main() {
     await button(page, 'Undo').click();
     allowed = undefined;
   });
+  await step('deprecated settings are not shown', async () => {
+    await go(page, 'settings?q=cpu');
+    await page.locator('.ak-setting').first().waitFor();
+    const all = await (await fetch(`${address}/v1/settings`, { headers: { Authorization: `Bearer ${token}` } })).json();
+    const old = all.data.filter((s) => s.definition.type === 'deprecated');
+    must(old.length > 0, 'no setting is deprecated');
+    await go(page, `settings?q=${old[0].name}`);
+    must(await page.locator(`[id="${old[0].name}"]`).count() === 0, `${old[0].name} is shown`);
+  });
   await step('a session that ends keeps the form', async () => {
     await go(page, 'volumes');
     await heading(page, 'Volumes');
@@ -198,6 +245,65 @@ async function main() {
     await page.getByRole('link', { name: 'missed', exact: true }).waitFor();
     await page.getByText('Not live since').waitFor({ state: 'detached' });
     await fetch(`${address}/v1/volumes/missed`, { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } });
+  });
+  await step('a filter is in the address', async () => {
+    await page.getByLabel('Name, claim, Pod, tag').fill('nothing-has-this');
+    await page.getByText('No volume fits the filters.').waitFor();
+    must(page.url().endsWith('#/volumes?q=nothing-has-this'), page.url());
+    await go(page, `volumes?q=${name}&state=Healthy`);
+    await page.getByRole('link', { name, exact: true }).waitFor();
+    await go(page, 'volumes');
+  });
+  await step('a CPU request of a node', async () => {
+    await go(page, 'nodes');
+    const first = page.getByRole('row', { name: /node-1/ }).first();
+    for (const [value, shown] of [['250', '250m'], ['0', 'setting']]) {
+      await choose(page, 'Edit node…', 'Actions of node-1');
+      for (const of of ['Engine', 'Replica']) await dialog(page).getByLabel(`${of} Manager CPU (Milli)`).waitFor();
+      await dialog(page).getByLabel('Instance Manager CPU (Milli)').fill(value);
+      await confirm(page, 'Save');
+      await first.getByText(shown, { exact: true }).waitFor();
+    }
+  });
+  await step('detach', async () => {
+    await go(page, `volumes/${name}`);
+    await choose(page, 'Detach…');
+    await confirm(page, 'Detach');
+    await state(page, 'detached');
+    await go(page, 'volumes');
+  });
+  await step('1,000 volumes are a list of which few are drawn', async () => {
+    const real = await (await fetch(`${address}/v1/volumes/${name}`, { headers: { Authorization: `Bearer ${token}` } })).json();
+    const id = (i) => `model-${String(i).padStart(4, '0')}`;
+    modelled = { type: 'collection', resourceType: 'volume', data: Array.from({ length: 1000 }, (_, i) => ({ ...real, id: id(i), name: id(i) })) };
+    await page.reload();
+    await page.getByText('1000 shown').waitFor();
+    await page.getByRole('link', { name: id(0) }).waitFor();
+    const rows = await page.getByRole('row').count();
+    must(rows > 10 && rows < 100, `${rows} rows are drawn`);
+    await findings(page, 'a list that scrolls');
+    await page.locator('.ak-scroll').evaluate((e) => { e.scrollTop = e.scrollHeight; });
+    await page.getByRole('link', { name: id(999) }).waitFor();
+    modelled.socket.send(JSON.stringify({ type: 'changes', resourceType: 'volume', removed: [id(999)], data: [{ ...real, id: id(998), name: id(998), state: 'attaching' }] }));
+    await page.getByText('999 shown').waitFor();
+    await page.getByRole('row', { name: id(998) }).getByText('attaching').waitFor();
+    await picture(page, 'many');
+    modelled = undefined;
+    await page.reload();
+    await heading(page, 'Volumes');
+  });
+  await step('below a prefix', async () => {
+    const proxy = await below('/some/prefix');
+    hosts.push(proxy.address);
+    const other = await open();
+    await other.goto(`${proxy.address}/#token=${encodeURIComponent(token)}`);
+    await heading(other, 'Dashboard');
+    await go(other, 'volumes');
+    await heading(other, 'Volumes');
+    await other.getByRole('link', { name, exact: true }).waitFor();
+    await other.context().close();
+    proxy.server.closeAllConnections();
+    proxy.server.close();
   });
   await step('delete', async () => {
     await go(page, 'volumes');
@@ -245,3 +351,4 @@ try {
   process.exitCode = 1;
 }
 await browser.close();
+process.exit(); // a proxy may still listen

@@ -2,7 +2,7 @@ import { Alert, Button, Form, FormGroup, Modal, ModalBody, ModalHeader, TextInpu
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from 'react';
 import { call, onSignedOut } from './api/client';
-import { forget } from './api/stream';
+import { forget, reopen } from './api/stream';
 
 export interface Session {
   user: string;
@@ -96,6 +96,7 @@ export function SessionGate({ failure, children }: { failure?: string; children:
   const done = () => {
     setExpired(false);
     setAsked(false);
+    reopen();
     void client.invalidateQueries();
   };
   if (!access) {

@@ -36,7 +36,7 @@ function Stale() {
   }, [since]);
   if (since === undefined || late !== since) return null;
   return (
-    <Alert component="div" isInline variant="warning" title={`Not live since ${local(new Date(since))}`}>
+    <Alert component="div" isInline variant="warning" className="ak-section" title={`Not live since ${local(new Date(since))}`}>
       What you see may be old. The page connects again by itself and then shows what it has missed.
     </Alert>
   );

@@ -70,6 +70,13 @@ class Stream {
     }
   }
 
+  /** reopen connects at once where it waits to. */
+  reopen() {
+    if (!this.timer) return;
+    clearTimeout(this.timer);
+    this.open();
+  }
+
   close() {
     clearTimeout(this.timer);
     this.timer = undefined;
@@ -107,6 +114,11 @@ export function useCut(): number | undefined {
     () => [...streams.values()].reduce<number | undefined>((since, s) =>
       s.used && s.state.cutSince !== undefined ? Math.min(since ?? Infinity, s.state.cutSince) : since, undefined),
   );
+}
+
+/** reopen has every stream that was cut connect at once, as after logging in. */
+export function reopen() {
+  streams.forEach((s) => s.reopen());
 }
 
 /** forget closes every stream and drops what it held, as at the end of a session. */

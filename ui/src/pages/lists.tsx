@@ -14,7 +14,7 @@ import { useAccess } from '../session';
 export function Filter({ name = 'q', label = 'Filter' }: { name?: string; label?: string }) {
   const [params, setParams] = useSearchParams();
   return (
-    <div style={{ width: '15rem' }}>
+    <div style={{ width: '13rem' }}>
       <TextInput type="search" aria-label={label} placeholder={label} value={params.get(name) ?? ''}
         onChange={(_, v) => setParams((p) => (v ? p.set(name, v) : p.delete(name), p), { replace: true })} />
     </div>
@@ -25,7 +25,7 @@ export function Filter({ name = 'q', label = 'Filter' }: { name?: string; label?
 export function Pick({ name, label, options }: { name: string; label: string; options: readonly string[] }) {
   const [params, setParams] = useSearchParams();
   return (
-    <div style={{ width: '9.5rem' }}>
+    <div style={{ width: '9rem' }}>
       <FormSelect aria-label={label} value={params.get(name) ?? ''} onChange={(_, v) => setParams((p) => (v ? p.set(name, v) : p.delete(name), p), { replace: true })}>
         <FormSelectOption value="" label={`${label}: any`} />
         {options.map((o) => <FormSelectOption key={o} value={o} label={o} />)}

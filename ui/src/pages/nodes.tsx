@@ -39,9 +39,10 @@ function NodeDialog({ node, onClose }: { node: Node; onClose: () => void }) {
       <Checkbox id="scheduling" label="New replicas may be placed here" isChecked={scheduling} onChange={(_, on) => setScheduling(on)} />
       <Checkbox id="eviction" label="Evict: rebuild every replica elsewhere" isChecked={eviction} onChange={(_, on) => setEviction(on)} />
       <FormGroup label="Tags" fieldId="tags"><TextInput id="tags" value={tags} onChange={(_, v) => setTags(v)} /></FormGroup>
-      {milli('im', 'CPU request of instance managers, in thousandths (0: as the setting says)', im, setIM)}
-      {milli('engine', 'The same for those of type engine', engine, setEngine)}
-      {milli('replica', 'The same for those of type replica', replica, setReplica)}
+      {milli('im', 'Instance Manager CPU (Milli)', im, setIM)}
+      {milli('engine', 'Engine Manager CPU (Milli)', engine, setEngine)}
+      {milli('replica', 'Replica Manager CPU (Milli)', replica, setReplica)}
+      <Quiet>0 leaves it to the setting. A change restarts the instance managers of the node when no volume uses them.</Quiet>
     </Dialog>
   );
 }

@@ -73,7 +73,7 @@ export function Volumes() {
     <>
       <div className="ak-bar">
         <Title headingLevel="h1" size="xl">Volumes</Title>
-        <Filter label="Name, claim, Pod, node, tag" />
+        <Filter label="Name, claim, Pod, tag" />
         <Pick name="state" label="State" options={healths} />
         <Pick name="node" label="Node" options={distinct(nodeOf)} />
         <Pick name="namespace" label="Namespace" options={distinct((v) => v.kubernetesStatus?.namespace)} />
