@@ -153,6 +153,17 @@ async function main() {
     await heading(page, 'Dashboard');
     must(!page.url().includes('token'), `the address keeps the token: ${page.url()}`);
   });
+  await step('so does one in a page that is there, and one that is wrong changes nothing', async () => {
+    for (const [link, error] of [[token, undefined], ['%E0%A4%A', /status of 401/]]) {
+      allowed = error;
+      const loaded = page.waitForEvent('load');
+      await page.evaluate((t) => { location.hash = `#token=${t}`; }, link);
+      await loaded;
+      await heading(page, 'Dashboard');
+      must(!page.url().includes('token'), `the address keeps the token: ${page.url()}`);
+    }
+    allowed = undefined;
+  });
   const name = 'webui';
   await step('create', async () => {
     await go(page, 'volumes');

@@ -34,3 +34,10 @@ test('why a volume waits', () => {
     volumeAttachment: { attachments: { t: { nodeID: 'n', satisfied: false, conditions: [{ message: 'the node is gone' }] } } } } as unknown as Volume;
   expect(whyOf(v).map((r) => r.what)).toEqual(['Not ready', 'Scheduled: NoRoom', 'Rebuild of r', 'Attachment to n']);
 });
+
+test('what only tells something is no reason', () => {
+  const v = { state: 'attached', ready: true, controllers: [], replicas: [], rebuildStatus: [], volumeAttachment: { attachments: {} },
+    conditions: { HasContent: { status: 'True', reason: 'PodRan', message: 'a Pod has run with it' }, TooManySnapshots: { status: 'False', message: 'few' },
+      NoSpace: { status: 'True', message: 'the disk is full' } } } as unknown as Volume;
+  expect(whyOf(v).map((r) => r.what)).toEqual(['NoSpace']);
+});

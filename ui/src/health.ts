@@ -74,13 +74,20 @@ export interface Reason {
   since?: string;
 }
 
+/** The status in which a condition of a volume says that something is wrong, or awaited. Others only tell something. */
+const wrong: Record<string, 'True' | 'False'> = {
+  Scheduled: 'False', SecretPresent: 'False', Start: 'False', Eviction: 'False',
+  WaitForReplicas: 'True', WaitForExpansion: 'True', WaitForBackingImage: 'True', BackingImageIncompatible: 'True', TooManySnapshots: 'True', DeviceKept: 'True',
+  NoSpace: 'True', ReplicaFilesLost: 'True', OfflineRebuilding: 'True', Restore: 'True',
+};
+
 /** whyOf collects what the conditions, the engine and the tickets of a volume say of what it waits for. */
 export function whyOf(v: Volume): Reason[] {
   const out: Reason[] = [];
   if (v.state === 'attached' && !v.ready && v.notReadyMessage) out.push({ what: 'Not ready', text: v.notReadyMessage });
   for (const [name, c] of Object.entries(v.conditions ?? {})) {
-    const wrong = name === 'Scheduled' ? c.status !== 'True' : c.status === 'True' || c.status === 'False';
-    if (wrong && c.message) out.push({ what: c.reason ? `${name}: ${c.reason}` : name, text: c.message, since: c.lastTransitionTime });
+    const upgrading = name === 'EngineUpgrade' && v.currentImage !== '' && v.currentImage !== v.image;
+    if ((c.status === wrong[name] || upgrading) && c.message) out.push({ what: c.reason ? `${name}: ${c.reason}` : name, text: c.message, since: c.lastTransitionTime });
   }
   for (const c of v.controllers ?? []) {
     if (c.lastExpansionError) out.push({ what: 'Expansion', text: c.lastExpansionError, since: c.lastExpansionFailedAt });

@@ -11,13 +11,14 @@ import { Nodes } from './pages/nodes';
 import { Settings } from './pages/settings';
 import { VolumePage } from './pages/volume';
 import { Volumes } from './pages/volumes';
-import { begin, SessionGate, tokenOfAddress } from './session';
+import { begin, followLinks, SessionGate, tokenOfAddress } from './session';
 import { Shell } from './shell';
 
 async function start() {
   const token = tokenOfAddress();
   let failure: string | undefined;
   if (token) await begin(token).catch((e: Error) => (failure = e.message));
+  followLinks();
   const client = new QueryClient({
     defaultOptions: { queries: { retry: (n, e) => n < 2 && !(e instanceof Refused && e.status >= 400 && e.status < 500), staleTime: 2000 } },
   });

@@ -34,7 +34,19 @@ export function tokenOfAddress(): string | undefined {
   const found = /^#\/?token=(.+)$/.exec(location.hash);
   if (!found?.[1]) return undefined;
   history.replaceState(null, '', location.pathname + location.search);
-  return decodeURIComponent(found[1]);
+  try {
+    return decodeURIComponent(found[1]);
+  } catch {
+    return found[1]; // it is no token either, which the server says
+  }
+}
+
+/** followLinks logs in by a link that is opened where the page already is: then only the fragment changes. */
+export function followLinks() {
+  window.addEventListener('hashchange', () => {
+    const token = tokenOfAddress();
+    if (token) void begin(token).finally(() => location.reload());
+  });
 }
 
 export const begin = (token: string) => call<Session>('POST', 'session', { token });
