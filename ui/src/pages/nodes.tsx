@@ -81,19 +81,19 @@ type Doing = { what: 'node' | 'disk' | 'add' | 'remove' | 'delete'; node: Node; 
 function Disks({ node, sizes, edit, start }: { node: Node; sizes: Map<string, number>; edit: boolean; start: (d: Doing) => void }) {
   const columns: Column<[string, gen.DiskInfo]>[] = [
     { title: 'Disk', cell: ([name, d]) => <span title={`UUID ${d.diskUUID}`}>{name}</span> },
-    { title: 'State', width: 10, cell: ([, d]) => {
+    { title: 'State', width: 9, cell: ([, d]) => {
       const wrong = Object.values(d.conditions ?? {}).filter((c) => c.status !== 'True');
       return <State of={wrong.length ? 'Unschedulable' : d.allowScheduling ? 'Schedulable' : 'Disabled'} title={wrong.map((c) => `${c.type}: ${c.message}`).join('\n') || undefined} />;
     } },
     { title: 'Path', cell: ([, d]) => <span className="ak-mono" title={d.path}>{d.path}</span> },
     { title: 'Replicas', width: 6, cell: ([, d]) => Object.keys(d.scheduledReplica ?? {}).length },
-    { title: 'Used', width: 7, cell: ([, d]) => <span title={explained(spaceOf([{ disks: { d } }], sizes))}>{bytes(d.storageMaximum - d.storageAvailable)}</span> },
-    { title: 'Free', width: 7, cell: ([, d]) => <Bytes of={d.storageAvailable} /> },
-    { title: 'Size', width: 7, cell: ([, d]) => <Bytes of={d.storageMaximum} /> },
-    { title: 'Reserved', width: 7, cell: ([, d]) => <Bytes of={d.storageReserved} /> },
-    { title: 'Allocated', width: 7, cell: ([, d]) => <Bytes of={d.storageScheduled} /> },
-    { title: 'Tags', width: 8, cell: ([, d]) => (d.tags ?? []).join(', ') || '–' },
-    { title: 'Actions', width: 8.5, cell: ([name, d]) => edit && (
+    { title: 'Used', width: 6.5, cell: ([, d]) => <span title={explained(spaceOf([{ disks: { d } }], sizes))}>{bytes(d.storageMaximum - d.storageAvailable)}</span> },
+    { title: 'Free', width: 6.5, cell: ([, d]) => <Bytes of={d.storageAvailable} /> },
+    { title: 'Size', width: 6.5, cell: ([, d]) => <Bytes of={d.storageMaximum} /> },
+    { title: 'Reserved', width: 6.5, cell: ([, d]) => <Bytes of={d.storageReserved} /> },
+    { title: 'Allocated', width: 6.5, cell: ([, d]) => <Bytes of={d.storageScheduled} /> },
+    { title: 'Tags', width: 5, cell: ([, d]) => (d.tags ?? []).join(', ') || '–' },
+    { title: 'Actions', width: 8, cell: ([name, d]) => edit && (
       <>
         <Button variant="link" isInline aria-label={`Edit disk ${name}`} onClick={() => start({ what: 'disk', node, disk: name })}>Edit</Button>{' '}
         {!d.allowScheduling && Object.keys(d.scheduledReplica ?? {}).length === 0 &&
@@ -132,14 +132,14 @@ export function Nodes() {
       const wrong = Object.values(n.conditions ?? {}).filter((c) => c.status !== 'True' && c.message);
       return <State of={nodeState(n)} title={wrong.map((c) => `${c.type}: ${c.message}`).join('\n') || undefined} />;
     }, by: (n) => nodeStates.indexOf(nodeState(n)) },
-    { title: 'Zone', width: 8, cell: (n) => [n.region, n.zone].filter(Boolean).join(' / ') || '–', by: (n) => n.zone },
-    { title: 'Replicas', width: 6, cell: copies, by: copies },
-    { title: 'Used', width: 9, cell: (n) => <span title={explained(space(n))}>{bytes(space(n).used)} ({percent(space(n).used, space(n).maximum)})</span>, by: (n) => space(n).used },
+    { title: 'Zone', width: 6, cell: (n) => [n.region, n.zone].filter(Boolean).join(' / ') || '–', by: (n) => n.zone },
+    { title: 'Replicas', width: 7, cell: copies, by: copies },
+    { title: 'Used', width: 11, cell: (n) => <span title={explained(space(n))}>{bytes(space(n).used)} ({percent(space(n).used, space(n).maximum)})</span>, by: (n) => space(n).used },
     { title: 'Size', width: 7, cell: (n) => <Bytes of={space(n).maximum} />, by: (n) => space(n).maximum },
     { title: 'Allocated', width: 9, cell: (n) => <span title="Allocated of what is not reserved">{bytes(space(n).allocated)} ({overcommit(space(n))})</span>, by: (n) => space(n).allocated },
-    { title: 'CPU request', width: 8, cell: (n) => cpu(n) || <Quiet>setting</Quiet> },
-    { title: 'Tags', width: 8, cell: (n) => (n.tags ?? []).join(', ') || '–' },
-    { title: 'Actions', width: 6.5, cell: (n) => <Menu label={`Actions of ${n.name}`} icon="⋮" entries={entries(n)} /> },
+    { title: 'CPU request', width: 7.5, cell: (n) => cpu(n) || <Quiet>setting</Quiet> },
+    { title: 'Tags', width: 5, cell: (n) => (n.tags ?? []).join(', ') || '–' },
+    { title: 'Actions', width: 5.5, cell: (n) => <Menu label={`Actions of ${n.name}`} icon="⋮" entries={entries(n)} /> },
   ];
   return (
     <>
