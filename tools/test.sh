@@ -139,8 +139,8 @@ do_scenarios() {
 # cluster with a storage network and writers.
 scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster|TestProposalsTour)$
 	^TestPlaces$/^F18$'
-# Hosts in namespaces: bytes on either network counted; a node that is cut off from the others.
-cut='^(TestC7|TestD9)$'
+# Hosts in namespaces: bytes on either network counted; a node that is cut off from the others; a backup and what is restored of it.
+cut='^(TestC7|TestD9|TestBackup)$'
 # Nearly a minute until I/O that waits for all replicas ends; 20 s of a frozen API server, during which leases that last five
 # times as long do not end; up to a minute until a CronJob's time has come; a minute until a tour gives up: make hunt runs
 # them.

@@ -254,7 +254,7 @@ func (k *Keeper) write(ctx context.Context, s *stored) error {
 		return nil
 	}
 	if s.before.Labels[naming.LabelManagedBy] != naming.ManagedByManager {
-		return fmt.Errorf("Secret %s was made by somebody else, and is in the way of the system's: delete it", s.Name)
+		return fmt.Errorf("the Secret %s was made by somebody else, and is in the way of the system's: delete it", s.Name)
 	}
 	if err := k.Client.Update(ctx, &s.Secret); err != nil {
 		return fmt.Errorf("renew Secret %s: %w", s.Name, err)
