@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,14 +42,22 @@ var (
 // Extent is a range of a volume, in bytes.
 type Extent struct{ Offset, Length int64 }
 
+// Base is a snapshot that a backup was made of. Its name alone does not tell it: a name can be
+// given again.
+type Base struct {
+	Snapshot string
+	Created  time.Time
+}
+
 // Source is a snapshot that is backed up. Its methods may be called concurrently.
 type Source interface {
 	// SizeBytes is the size of the volume at the snapshot.
 	SizeBytes() int64
 	// Changed yields the ranges that were written after the snapshot since and up to this one, those
-	// written at all if since is "". Ranges may overlap and come in any order. An error is the last
-	// thing that is yielded; it is ErrNoBase if the volume has no such snapshot below this one.
-	Changed(ctx context.Context, since string) iter.Seq2[Extent, error]
+	// written at all if since is zero. Ranges may overlap and come in any order. An error is the last
+	// thing that is yielded; it is ErrNoBase if the volume has no such snapshot below this one, or one
+	// of its name that was made at another time.
+	Changed(ctx context.Context, since Base) iter.Seq2[Extent, error]
 	// ReadAt fills p with the content of the volume at the snapshot. What was never written is zero.
 	ReadAt(ctx context.Context, p []byte, offset int64) error
 }

@@ -187,7 +187,7 @@ func (c *creation) chooseBase(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && base.Snapshot != c.Snapshot && base.BlockBytes == c.BlockBytes:
-			err := c.changed(ctx, base.Snapshot)
+			err := c.changed(ctx, Base{base.Snapshot, base.SnapshotCreated.Time})
 			if err == nil {
 				c.base = base
 				return nil
@@ -200,11 +200,11 @@ func (c *creation) chooseBase(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.changed(ctx, "")
+	return c.changed(ctx, Base{})
 }
 
 // changed sets the blocks to read.
-func (c *creation) changed(ctx context.Context, since string) error {
+func (c *creation) changed(ctx context.Context, since Base) error {
 	c.read = newBitmap(c.source.SizeBytes() / c.BlockBytes)
 	for e, err := range c.source.Changed(ctx, since) {
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/format"
@@ -58,6 +59,9 @@ func TestFullWhenThereIsNoBase(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, s object.Store, two *snapshot, o *backup.CreateOptions){
 		"snapshot is gone": func(_ *testing.T, _ object.Store, two *snapshot, _ *backup.CreateOptions) {
 			two.before.name = "other"
+		},
+		"another snapshot has its name": func(_ *testing.T, _ object.Store, two *snapshot, _ *backup.CreateOptions) {
+			two.before.at = epoch.Add(time.Hour)
 		},
 		"other block size": func(_ *testing.T, _ object.Store, _ *snapshot, o *backup.CreateOptions) {
 			o.BlockBytes = 16 << 20

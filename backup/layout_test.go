@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pierrec/lz4/v4"
 
@@ -244,7 +245,12 @@ func TestStoreOfTheReference(t *testing.T) {
 		if err != nil || len(v.Faults) > 0 || v.Blocks != 24 || v.Backups != 3 {
 			t.Errorf("%+v, %v", v, err)
 		}
-		last := &snapshot{name: "snap-2", content: bytes.Clone(standby.content), before: empty(12)}
+		newest, err := backup.LoadVolume(t.Context(), s, "backed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := &snapshot{name: "snap-2", content: bytes.Clone(standby.content), before: empty(12),
+			at: newest.LastBackupAt.Time}
 		next := last.next("next", draw(31), 1, 3)
 		o := backup.CreateOptions{Volume: "backed", Backup: "b-next", Snapshot: "next",
 			SnapshotCreated: epoch.AddDate(1, 0, 0)}
@@ -303,7 +309,8 @@ func TestOldStore(t *testing.T) {
 		if err != nil || r.SizeBytes != 8<<20 || !bytes.Equal(target.content[4<<20:6<<20], content) {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		next := (&snapshot{name: "s", content: target.content, before: empty(4)}).next("t", draw(32), 1, 0)
+		next := (&snapshot{name: "s", content: target.content, before: empty(4),
+			at: time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)}).next("t", draw(32), 1, 0)
 		b, err := backup.Create(t.Context(), s, next, backup.CreateOptions{Volume: "old-1", Backup: "b-t", Snapshot: "t",
 			SnapshotCreated: epoch})
 		if err != nil || b.Compression != "gzip" || !b.Incremental {

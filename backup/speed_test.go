@@ -38,7 +38,7 @@ func newMade(sizeBytes int64) *made {
 
 func (m *made) SizeBytes() int64 { return m.sizeBytes }
 
-func (m *made) Changed(context.Context, string) iter.Seq2[backup.Extent, error] {
+func (m *made) Changed(context.Context, backup.Base) iter.Seq2[backup.Extent, error] {
 	return func(yield func(backup.Extent, error) bool) { yield(backup.Extent{Length: m.sizeBytes}, nil) }
 }
 

@@ -29,6 +29,7 @@ type snapshot struct {
 	// written are the blocks that were written since the one before.
 	written []int64
 	before  *snapshot
+	at      time.Time // when it was made, unless it is zero
 
 	mu   sync.Mutex
 	read []int64 // offsets that were read
@@ -58,13 +59,28 @@ func draw(seed uint64) *rand.PCG {
 	return rand.NewPCG(seed, 1)
 }
 
+// created is a minute after the snapshot before where nothing else is said.
+func (s *snapshot) created() time.Time {
+	if !s.at.IsZero() {
+		return s.at
+	}
+	at := epoch
+	for ; s != nil; s = s.before {
+		at = at.Add(time.Minute)
+	}
+	return at
+}
+
 func (s *snapshot) SizeBytes() int64 { return int64(len(s.content)) }
 
-func (s *snapshot) Changed(_ context.Context, since string) iter.Seq2[backup.Extent, error] {
+func (s *snapshot) Changed(_ context.Context, since backup.Base) iter.Seq2[backup.Extent, error] {
 	return func(yield func(backup.Extent, error) bool) {
-		for at := s; at != nil && at.name != since; at = at.before {
+		for at := s; at != nil; at = at.before {
+			if at.name == since.Snapshot && (at.name == "" || at.created().Equal(since.Created)) {
+				return
+			}
 			if at.name == "" {
-				yield(backup.Extent{}, fmt.Errorf("snapshot %s: %w", since, backup.ErrNoBase))
+				yield(backup.Extent{}, fmt.Errorf("snapshot %s: %w", since.Snapshot, backup.ErrNoBase))
 				return
 			}
 			for _, i := range at.written { // part of the block is enough
@@ -110,11 +126,8 @@ func (s *snapshot) ZeroAt(offset, length int64) error {
 
 func create(ctx context.Context, s object.Store, snap *snapshot, change ...func(*backup.CreateOptions)) (*format.Backup,
 	error) {
-	o := backup.CreateOptions{Volume: name, Backup: "b-" + snap.name, Snapshot: snap.name, SnapshotCreated: epoch,
-		Workers: 2}
-	for at := snap; at != nil; at = at.before {
-		o.SnapshotCreated = o.SnapshotCreated.Add(time.Minute)
-	}
+	o := backup.CreateOptions{Volume: name, Backup: "b-" + snap.name, Snapshot: snap.name,
+		SnapshotCreated: snap.created(), Workers: 2}
 	for _, c := range change {
 		c(&o)
 	}

@@ -68,7 +68,7 @@ type Report struct {
 type (
 	// Page asks for what was changed after the snapshot Since, from Offset on.
 	Page struct {
-		Since  string
+		Since  backup.Base
 		Offset int64
 	}
 	// Extents answers it. Next is where the next page begins, -1 at the end. NoBase: there is no such

@@ -58,7 +58,7 @@ type Volume interface {
 	// Changed lists the ranges that were written or discarded after the snapshot since, or with "" all
 	// that hold data, from offset on; next is where to go on, -1 at the end. It returns
 	// backup.ErrNoBase if there is no such snapshot below the one that is read.
-	Changed(ctx context.Context, since string, offset int64) (extents []backup.Extent, next int64, err error)
+	Changed(ctx context.Context, since backup.Base, offset int64) (extents []backup.Extent, next int64, err error)
 	ReadAt(ctx context.Context, p []byte, offset int64) error
 	WriteAt(ctx context.Context, p []byte, offset int64) error
 	ZeroAt(ctx context.Context, offset, length int64) error

@@ -18,7 +18,7 @@ Chain.OpenView Chain.PowerLost Chain.Record Chain.Remap Chain.RevisionCounter Ch
 Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WasClosed Chain.WriteAllowed Chain.Abandon Chain.Sync Purge.Next
 Chain.Lost Purge.Progress Hash.Close Hash.Position Hash.Progress View.Close View.Verify View.Pin Chain.ImportMark
 Chain.Unlinked Chain.CheckMap Chain.MapTaken Chain.OpenBranches Chain.File Chain.SizeBytes Chain.Broken Chain.HasWhiteouts
-Chain.Hides Chain.BeginRestore Chain.Sound View.Sound Chain.MetaStale Chain.TrimLayers Purge.Fail Purge.Retry Purge.Err`
+Chain.Hides Chain.BeginRestore Chain.Sound View.Sound Chain.MetaStale Chain.TrimLayers Purge.Fail Purge.Retry Purge.Err View.HiddenSince`
 
 // crashed says which test crashes a method before each of its changes, with any choice of lost
 // writes.

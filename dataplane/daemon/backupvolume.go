@@ -51,21 +51,25 @@ func (v *snapshotVolume) close() {
 }
 
 // Changed implements worker.Volume.
-func (v *snapshotVolume) Changed(ctx context.Context, since string, offset int64) ([]backup.Extent, int64, error) {
+func (v *snapshotVolume) Changed(ctx context.Context, since backup.Base, offset int64) ([]backup.Extent, int64,
+	error) {
+	if since.Snapshot != "" && v.opened.Snapshots[since.Snapshot] != since.Created.UTC().Format(time.RFC3339) {
+		return nil, 0, backup.ErrNoBase
+	}
 	type page struct {
 		ranges [][2]int64
 		next   int64
 	}
 	got := make(chan page, 1)
 	err := v.p.ask(ctx, func(reply func(error)) any {
-		return engine.ListSnapshot{ID: v.opened.ID, Since: since, Off: offset,
+		return engine.ListSnapshot{ID: v.opened.ID, Since: since.Snapshot, Off: offset,
 			Reply: func(ranges [][2]int64, next int64, err error) {
 				got <- page{ranges, next}
 				reply(err)
 			}}
 	})
 	switch {
-	case since != "" && errors.Is(err, engine.ErrNotFound):
+	case since.Snapshot != "" && errors.Is(err, engine.ErrNotFound):
 		return nil, 0, backup.ErrNoBase
 	case err != nil:
 		return nil, 0, err
@@ -99,7 +103,7 @@ type restoredVolume struct{ p *engineProcess }
 var errWriteOnly = errors.New("a restore reads nothing of the volume")
 
 // Changed implements worker.Volume.
-func (v *restoredVolume) Changed(context.Context, string, int64) ([]backup.Extent, int64, error) {
+func (v *restoredVolume) Changed(context.Context, backup.Base, int64) ([]backup.Extent, int64, error) {
 	return nil, 0, errWriteOnly
 }
 

@@ -21,8 +21,10 @@ type CloneSource struct {
 	Replicas []string
 	// Size of the volume in bytes as its engine knows it.
 	Size int64
-	// Created is the time that is recorded with the snapshot.
-	Created string
+	// Created is the time that is recorded with the snapshot, Snapshots those of all snapshots of the
+	// volume, by name.
+	Created   string
+	Snapshots map[string]string
 }
 
 type (
@@ -72,6 +74,10 @@ func (e *Engine) grantClone(m GrantClone) {
 				fail(refusal(code, r.Error))
 				return
 			}
+			made := map[string]string{}
+			for _, l := range r.Snapshots {
+				made[l.Name] = l.Created
+			}
 			for _, l := range r.Snapshots {
 				switch {
 				case l.Name != m.Snapshot:
@@ -81,7 +87,7 @@ func (e *Engine) grantClone(m GrantClone) {
 					return
 				default:
 					s := e.grantFor(m)
-					s.Created = l.Created
+					s.Created, s.Snapshots = l.Created, made
 					m.Reply(s, nil)
 					return
 				}

@@ -28,6 +28,9 @@ type OpenedSnapshot struct {
 	Size int64
 	// Created is the time that is recorded with the snapshot.
 	Created string
+	// Snapshots are all of the volume when it was opened: the times that are recorded with them, by
+	// name.
+	Snapshots map[string]string
 	// From is the address of the replica that is read from.
 	From string
 }
@@ -100,7 +103,7 @@ func (e *Engine) openSnapshot(m OpenSnapshot) {
 				}
 				m.Reply(r.opened, err)
 			})
-			r.opened.Created = from.Created
+			r.opened.Created, r.opened.Snapshots = from.Created, from.Snapshots
 		}})
 }
 

@@ -67,7 +67,8 @@ func (g *scrubRig) contentAt(snapshot string) []byte {
 func TestSnapshotIsRead(t *testing.T) {
 	g := newScrubRig(t, 2)
 	o, err := g.openSnapshot("b")
-	if err != nil || o.Size != g.size || o.Created == "" || o.From == "" {
+	if err != nil || o.Size != g.size || o.Created == "" || o.From == "" || o.Snapshots["b"] != o.Created ||
+		o.Snapshots["a"] == "" {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	want := g.contentAt("b")

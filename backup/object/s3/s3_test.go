@@ -203,7 +203,7 @@ type volume []byte
 
 func (v volume) SizeBytes() int64 { return int64(len(v)) }
 
-func (v volume) Changed(context.Context, string) iter.Seq2[backup.Extent, error] {
+func (v volume) Changed(context.Context, backup.Base) iter.Seq2[backup.Extent, error] {
 	return func(yield func(backup.Extent, error) bool) { yield(backup.Extent{Length: int64(len(v))}, nil) }
 }
 

@@ -194,7 +194,7 @@ type source struct{ *process }
 func (s *source) SizeBytes() int64 { return s.order.SizeBytes }
 
 // Changed implements backup.Source.
-func (s *source) Changed(ctx context.Context, since string) iter.Seq2[backup.Extent, error] {
+func (s *source) Changed(ctx context.Context, since backup.Base) iter.Seq2[backup.Extent, error] {
 	return func(yield func(backup.Extent, error) bool) {
 		for offset := int64(0); offset >= 0; {
 			var page worker.Extents
@@ -216,7 +216,7 @@ func (s *source) Changed(ctx context.Context, since string) iter.Seq2[backup.Ext
 			}
 			offset = page.Next
 		}
-		if err := s.tell(func(r *worker.Report) { r.Begun, r.Incremental = true, since != "" }); err != nil {
+		if err := s.tell(func(r *worker.Report) { r.Begun, r.Incremental = true, since.Snapshot != "" }); err != nil {
 			yield(backup.Extent{}, err)
 		}
 	}

@@ -60,10 +60,10 @@ func newMemory() *memory {
 }
 
 // Changed implements Volume.
-func (m *memory) Changed(_ context.Context, since string, offset int64) ([]backup.Extent, int64, error) {
+func (m *memory) Changed(_ context.Context, since backup.Base, offset int64) ([]backup.Extent, int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all, ok := m.changed[since]
+	all, ok := m.changed[since.Snapshot]
 	if !ok {
 		return nil, 0, backup.ErrNoBase
 	}
