@@ -2,13 +2,16 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/backup/worker"
 	"ankole.storage/hostpath"
 )
 
@@ -34,18 +37,28 @@ func installCommand() *cobra.Command {
 	return c
 }
 
-// install copies the running binary in one step: a process that is being started sees the old file
-// or the new one.
-func install(dir string) (err error) {
+// install copies the worker of backups, if it lies beside the running binary, and then that one, by
+// which managers see that a node has the image.
+func install(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	src, err := os.Open("/proc/self/exe")
+	err := installProgram(worker.Command()[0], dir, worker.Program)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return installProgram("/proc/self/exe", dir, binaryName)
+}
+
+// installProgram copies a program in one step: a process that is being started sees the old file or
+// the new one.
+func installProgram(path, dir, name string) (err error) {
+	src, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	tmp, err := os.CreateTemp(dir, "."+binaryName+"-*")
+	tmp, err := os.CreateTemp(dir, "."+name+"-*")
 	if err != nil {
 		return err
 	}
@@ -69,5 +82,5 @@ func install(dir string) (err error) {
 	if err := tmp.Close(); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), filepath.Join(dir, binaryName))
+	return os.Rename(tmp.Name(), filepath.Join(dir, name))
 }
