@@ -23,8 +23,8 @@ const (
 	ofEach Owner = "every process"
 	// ofControllers: every controller.
 	ofControllers Owner = "every controller"
-	// ofAgent: the agent of the node.
-	ofAgent Owner = "the node's agent"
+	// ofWitness: the agent or the controller that answers an engine.
+	ofWitness Owner = "the process that answers"
 )
 
 // Definition describes one metric.
@@ -268,6 +268,6 @@ var ownTable = []Definition{
 		"Checks of snapshots that have ended: good, damaged, or void (without a result)"},
 	{"ankole_scrub_findings_total", Counter, []string{"outcome"}, "count", ofLeader, "the controller of integrity",
 		"Damage that checks of snapshots have found: pieces that were repaired, copies that are left damaged"},
-	{"ankole_witness_answer_seconds", Histogram, []string{"call", "code"}, "seconds", ofAgent, "the witness relay",
+	{"ankole_witness_answer_seconds", Histogram, []string{"call", "code"}, "seconds", ofWitness, "the witness relay",
 		"Time that answers to engines take, by call and gRPC code"},
 }

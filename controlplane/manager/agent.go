@@ -102,7 +102,7 @@ func (a *agent) work(ctx context.Context) error {
 		orphan.NewAgent(orphan.AgentConfig{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Resolve: hostpath.Resolve}),
 		&witness.Relay{
 			Name:    cfg.PodName,
-			Handler: witness.Handler{Client: a.live, Namespace: cfg.Namespace},
+			Handler: witness.Handler{Client: a.live, Namespace: cfg.Namespace, Node: cfg.NodeName},
 			Connect: func(pod *corev1.Pod) (*grpc.ClientConn, error) {
 				return imclient.Local(hostpath.Resolve(imwitness.RelaySocket(pod.Name)))
 			},

@@ -35,6 +35,9 @@ const swapAttempts = 8
 type Handler struct {
 	Client    client.Client
 	Namespace string
+	// Node, unless it is empty, is the one whose engines have their swaps carried out; others are told
+	// PERMISSION_DENIED, and the relay asks somebody else. The API server refuses an agent more.
+	Node string
 }
 
 // Get returns the record; NOT_FOUND if there is none.
@@ -62,6 +65,10 @@ func (h Handler) CompareAndSwap(ctx context.Context,
 		e, err := h.engine(ctx, q.GetEngineName(), q.GetVolumeName())
 		if err != nil {
 			return nil, err
+		}
+		if h.Node != "" && e.Spec.NodeID != h.Node {
+			return nil, status.Errorf(codes.PermissionDenied, "engine %s is not to run on node %s, whose agent this is",
+				e.Name, h.Node)
 		}
 		if instance.Superseded(string(e.UID), e.Status.Order, q.GetOrder()) {
 			return nil, status.Errorf(codes.OutOfRange, "this process of engine %s was made for order %s, and order %s is the newest",

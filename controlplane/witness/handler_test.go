@@ -290,3 +290,27 @@ func TestQuestionsAboutNoSuchEngine(t *testing.T) {
 		t.Errorf("engine of another volume: %v", err)
 	}
 }
+
+// TestSwapByTheAgentOfANode: an agent records members of engines that are to run on its node; of
+// others it changes nothing and says so, which leaves the question to a controller.
+func TestSwapByTheAgentOfANode(t *testing.T) {
+	for node, want := range map[string]codes.Code{"": codes.OK, "n1": codes.OK, "n2": codes.PermissionDenied} {
+		h := handler(t, fromWire(record("u", 3, 5, "a", "b")), interceptor.Funcs{})
+		e := &v1beta2.Engine{}
+		if err := h.Client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-e-0"}, e); err != nil {
+			t.Fatal(err)
+		}
+		e.Spec.NodeID = "n1"
+		if err := h.Client.Update(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		h.Node = node
+		if _, err := swap(h, record("u", 3, 5), record("u", 3, 6, "a")); status.Code(err) != want {
+			t.Errorf("by the agent of %q: %v, want %s", node, err, want)
+		}
+		got, err := h.Get(t.Context(), &witnessv1.GetRequest{VolumeName: "v", EngineName: "v-e-0"})
+		if err != nil || (got.GetGeneration() == 6) != (want == codes.OK) {
+			t.Errorf("by the agent of %q: the record is %v, %v", node, got, err)
+		}
+	}
+}
