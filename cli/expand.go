@@ -43,8 +43,13 @@ func (a *app) volumeExpand() *cobra.Command {
 }
 
 // cancelExpansion takes back a wish for a larger size, and tells what has become of it: the engine
-// may have been about to fulfil it.
+// may have been about to fulfil it, and that may already be seen in the answer. What was wished for
+// is therefore looked up before.
 func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name string, w waiting) error {
+	before, err := api.Volume(ctx, name)
+	if err != nil {
+		return named("volume", name, err)
+	}
 	v, err := api.CancelExpansion(ctx, name)
 	if err != nil {
 		return named("volume", name, err)
@@ -53,11 +58,10 @@ func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name stri
 		fmt.Fprintf(a.out, "the expansion of volume %s is being cancelled\n", name)
 		return nil
 	}
-	wanted := v.Size
 	if v, err = a.await(ctx, api, name, w.timeout, "of a settled size", hasSettled); err != nil {
 		return err
 	}
-	if v.Size != wanted {
+	if v.Size == before.Size {
 		return fmt.Errorf("the expansion of volume %s was complete before it was cancelled; it has %s bytes", name, v.Size)
 	}
 	fmt.Fprintf(a.out, "the expansion of volume %s was cancelled; it has %s bytes\n", name, v.Size)
