@@ -65,4 +65,4 @@ frozen: ## build programs as they were at an earlier commit, into bin/frozen: CO
 	@tools/frozen.sh $(COMMIT)
 
 clean: ## remove what was built and measured (the cluster's state in .ankole stays)
-	rm -rf bin bench/results
+	rm -rf bin test/bench/results

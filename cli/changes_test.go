@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/test/lack"
 )

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/offline"
-	"ankole.storage/disk"
 )
 
 // The commands of this file need no cluster: they read replica directories.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/offline"
-	"ankole.storage/disk/osdisk"
 )
 
 const replicaName = "demo-1a2b3c4d"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ankole.storage/version"
+	"ankole.storage/host/version"
 )
 
 // standaloneProgram is the program that runs a cluster on one machine. It is one of its own so that

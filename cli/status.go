@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/host/version"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
-	"ankole.storage/version"
 )
 
 // Words for the health of a cluster.

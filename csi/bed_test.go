@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/hostpath"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/hostpath"
 	"ankole.storage/test/lack"
 )
 

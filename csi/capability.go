@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // Access modes of volumes as the manager calls them.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/version"
 	"ankole.storage/rest/client"
-	"ankole.storage/version"
 )
 
 // Config is what a driver process is told.

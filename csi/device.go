@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/hostpath"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/hostpath"
 )
 
 // deviceDir has the block devices of the volumes that are attached to a node.

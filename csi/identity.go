@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/version"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/version"
 )
 
 // DriverName is what StorageClasses, PersistentVolumes and CSIDriver objects call the driver.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/csi/helper"
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 	"ankole.storage/rest/resource"
 )
 

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/hostpath"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/hostpath"
 )
 
 // luksUUID begins the UUID of a device of device-mapper that cryptsetup has made for LUKS.

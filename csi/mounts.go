@@ -13,7 +13,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"ankole.storage/csi/helper"
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 )
 
 // maxStacked bounds how many mounts of one path are taken away: one after another that was cut

@@ -10,7 +10,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // hostProcesses is where the Pod has the processes of its node.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )

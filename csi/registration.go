@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // registrar tells the kubelet of this node that there is the driver: the kubelet watches a folder,

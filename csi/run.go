@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"ankole.storage/hostpath"
-	"ankole.storage/listener"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/listener"
 	"ankole.storage/rest/client"
 )
 

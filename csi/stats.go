@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/mount-utils"
 
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 )
 
 // NodeGetVolumeStats implements the node service.

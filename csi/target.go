@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 )
 
 // publication is a NodePublishVolume call, judged.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // unlock returns the mapper device of an encrypted volume. If need be a LUKS2 header is written on

@@ -12,7 +12,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 	"ankole.storage/test/wait"
 )
 

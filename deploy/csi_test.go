@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/csi"
 	"ankole.storage/rest/access"
 )

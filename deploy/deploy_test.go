@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ankole.storage/api/longhorn/v1beta2/crd"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // object is the part of every document that the tests look at.

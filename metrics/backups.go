@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // backupCodes are the values of longhorn_backup_state. A backup that is being deleted is in none of

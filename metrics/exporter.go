@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"ankole.storage/api/rpc/ptypes"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // Bounds of a scrape, which Prometheus gives 10 s by default. The figures of objects come first,

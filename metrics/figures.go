@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
 )
 
 // Figures are what is reported about objects.

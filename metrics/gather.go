@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineclient"
 )
 
 // world is everything that is reported, as the leader's cache has it. Nothing in it may be changed.

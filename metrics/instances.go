@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engine"
+	"ankole.storage/controlplane/process/engine"
 )
 
 var instanceStates = []lh.InstanceState{lh.InstanceStateRunning, lh.InstanceStateStopped, lh.InstanceStateError,

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
 )
 
 // fact is a line of testdata/reference.txt.

@@ -31,9 +31,9 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/api/rpc/ptypes"
-	"ankole.storage/controlplane/engine"
-	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engine"
+	"ankole.storage/controlplane/process/engineclient"
 )
 
 func keyOf(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 	"ankole.storage/rest/access"
 )
 

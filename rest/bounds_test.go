@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"

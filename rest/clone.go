@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resource"
 )
 

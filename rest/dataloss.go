@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/conflict"
-	"ankole.storage/controlplane/dataloss"
+	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/volume/dataloss"
 	"ankole.storage/rest/resource"
 )
 

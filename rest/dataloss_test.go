@@ -6,7 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/dataloss"
+	"ankole.storage/controlplane/volume/dataloss"
 	"ankole.storage/rest/resttest"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
-	"ankole.storage/controlplane/conflict"
+	"ankole.storage/controlplane/object/conflict"
 	"ankole.storage/rest/resource"
 )
 

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"strings"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/access"
 )
 

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/conflict"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resource"
 )
 

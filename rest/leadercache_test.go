@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/object/index"
 	"ankole.storage/rest/resttest"
 )
 

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/rest/resource"
 )

@@ -12,8 +12,8 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
-	"ankole.storage/controlplane/conflict"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resource"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resource"
 	"ankole.storage/ui"

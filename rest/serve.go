@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/access"
 )
 

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/host/listener"
 	imclient "ankole.storage/instancemanager/client"
-	"ankole.storage/listener"
 	"ankole.storage/rest/access"
 )
 

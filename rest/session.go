@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resource"
 )

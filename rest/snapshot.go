@@ -14,10 +14,10 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
-	"ankole.storage/controlplane/clone"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volume/clone"
 	"ankole.storage/rest/resource"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/conflict"
-	"ankole.storage/controlplane/engineupgrade"
+	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/process/engineupgrade"
 	"ankole.storage/controlplane/setting/stored"
 	"ankole.storage/rest/resource"
 )

@@ -18,8 +18,8 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
-	"ankole.storage/controlplane/index"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/index"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resource"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/conflict"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/conflict"
 	"ankole.storage/rest/resource"
 )
 

@@ -14,7 +14,7 @@ postgres="busybox-static postgresql-15 postgresql-client-15 libpq5 libzstd1 libl
 	libp11-kit0 libidn2-0 libunistring2 libtasn1-6 libnettle8 libhogweed6 libgmp10 libffi8 libreadline8 libtinfo6 tzdata"
 
 # folder <module>: where its source is.
-folder() { go -C "$root/bed/addons" list -m -f '{{.Dir}}' "$1"; }
+folder() { go -C "$root/test/bed/addons" list -m -f '{{.Dir}}' "$1"; }
 
 main() {
 	need_go
@@ -22,13 +22,13 @@ main() {
 	printf 'building sidecars and the server of names (minutes the first time)'
 	snapshots=$bin/addons/snapshots
 	mkdir -p "$snapshots"
-	go -C "$root/bed/addons" build -buildvcs=false -ldflags "-s -w" -o "$bin/addons/" tool ./cmd/...
+	go -C "$root/test/bed/addons" build -buildvcs=false -ldflags "-s -w" -o "$bin/addons/" tool ./cmd/...
 	printf ' %s\n' "$(seconds "$began")"
 	kinds=$(folder github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
 	cp "$kinds"/snapshot.storage.k8s.io_*.yaml "$snapshots/"
 	chmod u+w "$snapshots"/* # files of the module cache are read-only
 	controller=$(folder github.com/kubernetes-csi/external-snapshotter/v8)/deploy/kubernetes/snapshot-controller
-	image=$(sed -n 's/.*"\(.*snapshot-controller:[^"]*\)".*/\1/p' "$root/bed/addons/Dockerfile")
+	image=$(sed -n 's/.*"\(.*snapshot-controller:[^"]*\)".*/\1/p' "$root/test/bed/addons/Dockerfile")
 	for part in rbac setup; do
 		sed "s|image: .*snapshot-controller:.*|image: $image|" "$controller/$part-snapshot-controller.yaml" \
 			>"$snapshots/$part.yaml"
@@ -36,7 +36,7 @@ main() {
 	"$root/tools/unpack.sh" postgres $postgres
 	go -C "$root/tools" build -buildvcs=false -o "$bin/tools/" ./images
 	cd "$root"
-	exec "$bin/tools/images" -f bed/addons/Dockerfile
+	exec "$bin/tools/images" -f test/bed/addons/Dockerfile
 }
 
 main

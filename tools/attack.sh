@@ -13,9 +13,9 @@ cd "$root"
 tests() {
 	cat <<END
 stranger to whom a live upgrade is led | the engine's or the target's place, by relay | ./dataplane/daemon | TestStandInIsNotRelayed
-stranger in the middle of a session | change, repeat, reorder or drop frames | ./sim | TestAttacker
-stranger in the middle of a handshake | be the engine by relay, reflection or replay | ./sim | TestRelayedHandshake
-stranger in the middle of a handshake | lower the version | ./sim | TestLoweredGreeting
+stranger in the middle of a session | change, repeat, reorder or drop frames | ./test/sim | TestAttacker
+stranger in the middle of a handshake | be the engine by relay, reflection or replay | ./test/sim | TestRelayedHandshake
+stranger in the middle of a handshake | lower the version | ./test/sim | TestLoweredGreeting
 holder of a foreign certificate | give orders to an engine | ./dataplane/daemon | TestStrangersAtAControlInterface
 anybody, before there is a certificate | be answered by an instance manager | ./instancemanager/daemon | TestNobodyIsAnsweredBeforeThereIsACertificate
 holder of the system's certificate | start another program than an engine | ./instancemanager/daemon | TestStartsEnginesAlone
@@ -24,7 +24,7 @@ author of a StorageClass | mkfs with files of the node (-d DIR) | ./csi | TestMk
 author of a StorageClass | mount options that give rights | ./csi | TestMountOptions
 author of a StorageClass | another one's content by dataSource | ./csi | TestBadParameters
 user of a claim | fill disks with snapshots | ./controlplane/volume | TestSnapshotSpace
-user of a claim | leave the default jobs | ./controlplane/claim | TestJobsOfAClaim
+user of a claim | leave the default jobs | ./controlplane/volume/claim | TestJobsOfAClaim
 holder of longhorn-admin | run an image, or use a directory, of his own | ./controlplane/admission | TestOriginsAreKept
 END
 }

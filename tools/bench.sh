@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures volumes against the raw disk and writes a table, also into bench/results. With COMMIT: beside those of the engine as
+# Measures volumes against the raw disk and writes a table, also into test/bench/results. With COMMIT: beside those of the engine as
 # it was at an earlier commit, in alternating rounds.
 #
 # Usage: [COMMIT=…] tools/bench.sh [flags of bench]      such as -size 4096 (MiB), -time 10s, -dir /srv; -rounds 9, -only 'random read'
@@ -15,5 +15,5 @@ tools/build.sh engine >&2
 	set -- -against "$frozen/engine" "$@"
 }
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-go build -buildvcs=false -ldflags "-X ankole.storage/version.GitCommit=$commit" -o bin/tools/bench ./bench
-ANKOLE_ENGINE=$bin/engine exec bin/tools/bench -results bench/results "$@"
+go build -buildvcs=false -ldflags "-X ankole.storage/host/version.GitCommit=$commit" -o bin/tools/bench ./test/bench
+ANKOLE_ENGINE=$bin/engine exec bin/tools/bench -results test/bench/results "$@"

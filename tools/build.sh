@@ -11,10 +11,10 @@ set -eu
 programs=${*:-engine backup-worker instance-manager manager csi ankole ankole-standalone}
 mkdir -p "$bin"
 
-ldflags="-X ankole.storage/version.Version=${VERSION:-dev}"
+ldflags="-X ankole.storage/host/version.Version=${VERSION:-dev}"
 if commit=$(git -C "$root" rev-parse HEAD 2>/dev/null); then
 	date=$(TZ=UTC git -C "$root" log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
-	ldflags="$ldflags -X ankole.storage/version.GitCommit=$commit -X ankole.storage/version.BuildDate=$date"
+	ldflags="$ldflags -X ankole.storage/host/version.GitCommit=$commit -X ankole.storage/host/version.BuildDate=$date"
 fi
 
 # What the Kubernetes components linked into standalone say of themselves; without it they are v0.0.0-master, which

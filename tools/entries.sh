@@ -129,8 +129,8 @@ try_frozen() {
 }
 
 try_clean() {
-	copy && mkdir -p "$work/copy/bin" "$work/copy/bench/results" "$work/copy/.ankole" && make -C "$work/copy" clean || return 1
-	[ ! -e "$work/copy/bin" ] && [ ! -e "$work/copy/bench/results" ] && [ -d "$work/copy/.ankole" ] && [ -f "$work/copy/go.mod" ]
+	copy && mkdir -p "$work/copy/bin" "$work/copy/test/bench/results" "$work/copy/.ankole" && make -C "$work/copy" clean || return 1
+	[ ! -e "$work/copy/bin" ] && [ ! -e "$work/copy/test/bench/results" ] && [ -d "$work/copy/.ankole" ] && [ -f "$work/copy/go.mod" ]
 }
 
 # steps prints the commands of README.md's first steps that need the cluster, made for this one. What runs until Ctrl-C is

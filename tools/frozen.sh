@@ -44,7 +44,8 @@ build() {
 		return 1
 	}
 	date=$(TZ=UTC git -C "$root" log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd "$1")
-	v=ankole.storage/version
+	v=ankole.storage/host/version
+	[ -d "$work/src/host/version" ] || v=ankole.storage/version
 	go -C "$work/src" build -buildvcs=false -o "$work/$2" \
 		-ldflags "-X $v.Version=frozen-$(echo "$1" | cut -b1-12) -X $v.GitCommit=$1 -X $v.BuildDate=$date" "./cmd/$2" >&2
 	mv "$work/$2" "$dir/$2" # whole or not at all, should two of us build it

@@ -72,12 +72,12 @@ do_vulnerabilities() {
 # methods that an interface asks for, and the client of binaries' backup verbs, which waits for backups.
 do_dead() {
 	go -C tools build -buildvcs=false -o "$bin/tools/" golang.org/x/tools/cmd/deadcode || return 1
-	"$bin/tools/deadcode" -tags grpcnotrace ./cmd/... ./bench/... >"$work/dead" || return 1
-	! grep -vE '^(sim|test|disk/memdisk|dataplane/chain/chainref|[a-z/]*test)/|/fake\.go:|: Kinds$|: Unix\.Addr$|backuptarget\.go:' "$work/dead"
+	"$bin/tools/deadcode" -tags grpcnotrace ./cmd/... ./test/bench/... >"$work/dead" || return 1
+	! grep -vE '^(test|dataplane/disk/memdisk|dataplane/chain/chainref|[a-z/]*test)/|/fake\.go:|: Kinds$|: Unix\.Addr$|backuptarget\.go:' "$work/dead"
 }
 
 # What has a phase of its own.
-phased='/(tidy|sim|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|mutation|vm))$'
+phased='/(test/(tidy|sim|e2e|csi|crash|powerloss|filesystem|upgrade|handover|mutation|vm))$'
 
 do_rotation() {
 	failed=0
@@ -91,8 +91,8 @@ do_sim() {
 	from=${FROM:-$((key * 1000 + 100000))}
 	seeds=${SEEDS:-$(of 2000 100000)}
 	echo "simulating $seeds seeds from $from on"
-	SEEDS=$seeds FROM=$from gotest . -count=1 -run 'TestSeeds$' ./sim || failed=1
-	OPERATOR_SEEDS=$(of 40 1000) OPERATOR_FROM=$from gotest . -count=1 -run 'TestOperatorWithCrashes$' ./sim || failed=1
+	SEEDS=$seeds FROM=$from gotest . -count=1 -run 'TestSeeds$' ./test/sim || failed=1
+	OPERATOR_SEEDS=$(of 40 1000) OPERATOR_FROM=$from gotest . -count=1 -run 'TestOperatorWithCrashes$' ./test/sim || failed=1
 	gotest . -count=1 -run 'TestWorld$' ./controlplane/simulated -first "$from" -seeds "$(of 40 500)" || failed=1
 	[ "$size" != night ] || gotest . -count=1 ./dataplane/quorum -long || failed=1
 	return $failed
@@ -120,10 +120,10 @@ do_k8s() {
 	[ "$size" != night ] && [ -z "${RUN:-}" ] || skip='^TestUpstream$'
 	[ "$size" = night ] || timeout=60m
 	# To vet a test is to vet all of kubelet first.
-	gotest bed -count=1 -vet=off -parallel 2 -run "${RUN:-.}" -skip "$skip" ./k8stest || return 1
+	gotest test/bed -count=1 -vet=off -parallel 2 -run "${RUN:-.}" -skip "$skip" ./k8stest || return 1
 	[ "$size" = night ] || return 0
 	go -C tools build -buildvcs=false -o "$bin/tools/" honnef.co/go/tools/cmd/staticcheck || return 1
-	go -C bed vet ./... && (cd bed && "$bin/tools/staticcheck" ./...)
+	go -C test/bed vet ./... && (cd test/bed && "$bin/tools/staticcheck" ./...)
 }
 
 # The packages of a kernel and of an emulator are not on every machine; the test says what it leaves out.
@@ -136,7 +136,7 @@ do_vm() {
 # With SIZE=night the slow cases too.
 do_upstream() {
 	need_bed && tools/upstream.sh || return 1
-	gotest bed -count=1 -vet=off -run '^TestUpstream$' ./k8stest
+	gotest test/bed -count=1 -vet=off -run '^TestUpstream$' ./k8stest
 }
 
 do_attack() { (unset ANKOLE_BIN && tools/attack.sh); }
@@ -239,7 +239,7 @@ do_mutations() {
 # Those of rest need half a minute once, to have Kubernetes' packages compiled for fuzzing. The other targets need more of
 # them, which takes longer than all of these.
 do_fuzz() {
-	FUZZTIME=${FUZZTIME:-$(of 5s 1m)} FUZZ=${FUZZ:-^(dataplane|hostpath|instancemanager|rest)} tools/fuzz.sh
+	FUZZTIME=${FUZZTIME:-$(of 5s 1m)} FUZZ=${FUZZ:-^(dataplane|host/|instancemanager|rest)} tools/fuzz.sh
 }
 
 # hunted <name…>: the phases in the order that the key chooses, until the time is over.

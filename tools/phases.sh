@@ -8,7 +8,7 @@ parallel=${PARALLEL:-2}
 # timeout guards against tests that hang, which are then ended with the stacks of their goroutines. It judges nothing else.
 timeout=30m
 modules=". standalone tools deploy/helm"
-# What of module bed does not have kubelet linked in. The rest takes minutes to compile and to check: phase k8s does both.
+# What of module test/bed does not have kubelet linked in. The rest takes minutes to compile and to check: phase k8s does both.
 bed="./cmd/ankole-pause ./host ./networks ./node ./plan"
 . tools/sweep.sh
 sweep_dead

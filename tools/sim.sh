@@ -10,5 +10,5 @@ cd "$root"
 need_go
 export SEEDS="${SEEDS:-1000}" FROM="${FROM:-1}" SEED="${SEED:-}"
 mkdir -p "$bin"
-go test -c -o "$bin/sim.test" ./sim
+go test -c -o "$bin/sim.test" ./test/sim
 exec "$bin/sim.test" -test.run '^TestSeeds$' -test.timeout 0

@@ -46,7 +46,7 @@ do_vet() {
 	for module in $modules; do
 		go -C "$module" vet ./... || failed=1
 	done
-	go -C bed vet $bed || failed=1
+	go -C test/bed vet $bed || failed=1
 	go vet $nolegacy ./... || failed=1
 	return $failed
 }
@@ -57,14 +57,14 @@ do_staticcheck() {
 	for module in $modules; do
 		(cd "$module" && "$bin/tools/staticcheck" ./...) || failed=1
 	done
-	(cd bed && "$bin/tools/staticcheck" $bed) || failed=1
+	(cd test/bed && "$bin/tools/staticcheck" $bed) || failed=1
 	return $failed
 }
 
-do_tidy() { gotest . -count=1 ./tidy/...; }
+do_tidy() { gotest . -count=1 ./test/tidy/...; }
 
 # Packages that the hunt runs whole, or that have a phase of their own.
-elsewhere='/(tidy|sim|controlplane/simulated|test/(e2e|csi|crash|powerloss|filesystem|upgrade|handover|proxy|scale|vm))$'
+elsewhere='/(controlplane/simulated|test/(tidy|sim|e2e|csi|crash|powerloss|filesystem|upgrade|handover|proxy|scale|vm))$'
 
 do_unit() {
 	packages=$(go list ./... | grep -Ev "$elsewhere") || return 1
@@ -89,19 +89,19 @@ do_modules() {
 	failed=0
 	gotest tools ./... || failed=1
 	gotest standalone $(go -C standalone list ./... | grep -v '/standalonetest$') || failed=1
-	gotest bed $bed || failed=1
+	gotest test/bed $bed || failed=1
 	gotest deploy/helm -count=1 ./... || failed=1 # a result that is kept would not see what Helm reads
 	return $failed
 }
 
-without="./controlplane/admission ./controlplane/instance ./controlplane/instancemanager ./controlplane/manager \
-	./controlplane/naming ./controlplane/setting ./controlplane/settingsync"
+without="./controlplane/admission ./controlplane/process/instance ./controlplane/node/instancemanager ./manager \
+	./controlplane/object/naming ./controlplane/setting ./controlplane/node/settingsync"
 
 do_nolegacy() { gotest . -short $nolegacy $without; }
 
 do_simulation() {
 	failed=0
-	gotest . -count=1 ./sim || failed=1
+	gotest . -count=1 ./test/sim || failed=1
 	gotest . -count=1 ./controlplane/simulated || failed=1
 	return $failed
 }

@@ -11,8 +11,8 @@ main() {
 	began=$(now)
 	printf "building Kubernetes' tests of storage drivers (minutes the first time)"
 	mkdir -p "$bin/upstream"
-	go -C "$root/bed" build -buildvcs=false -ldflags "-s -w" -o "$bin/upstream/" tool
-	go -C "$root/bed" test -c -vet=off -buildvcs=false -ldflags "-s -w" -o "$bin/upstream/upstream.test" ./upstream
+	go -C "$root/test/bed" build -buildvcs=false -ldflags "-s -w" -o "$bin/upstream/" tool
+	go -C "$root/test/bed" test -c -vet=off -buildvcs=false -ldflags "-s -w" -o "$bin/upstream/upstream.test" ./upstream
 	printf ' %s\n' "$(seconds "$began")"
 	"$root/tools/unpack.sh" busybox busybox-static
 	"$root/tools/unpack.sh" coreutils busybox-static coreutils dash libc6 libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0
@@ -23,7 +23,7 @@ main() {
 	done
 	go -C "$root/tools" build -buildvcs=false -o "$bin/tools/" ./images
 	cd "$root"
-	exec "$bin/tools/images" -f bed/upstream/Dockerfile -out bin/upstream
+	exec "$bin/tools/images" -f test/bed/upstream/Dockerfile -out bin/upstream
 }
 
 main

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/bench/nbdclient"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"ankole.storage/backup/worker"
 	"ankole.storage/backup/worker/work"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 func main() {

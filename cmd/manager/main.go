@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"ankole.storage/controlplane/manager/command"
+	"ankole.storage/manager/command"
 )
 
 func main() {

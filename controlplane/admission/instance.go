@@ -7,10 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/copies"
-	"ankole.storage/controlplane/live"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/live"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/copies"
 )
 
 var engines = kind[*v1beta2.Engine]{

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // Judged returns a client that completes and judges what is written through it as the webhooks do,

@@ -10,7 +10,7 @@ import (
 	webhook "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // TestLostWithVolume: who deletes a volume by kubectl is told which snapshots that VolumeSnapshots

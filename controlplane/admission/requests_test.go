@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 const namespace = "longhorn-system"

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 )

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/patience"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/host/patience"
 )
 
 // kubeletGrace is how long a kubelet may miss its heartbeat before the node counts as down: a

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/firstseen"
-	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/firstseen"
 	"ankole.storage/controlplane/schedule"
 )
 

@@ -2,10 +2,10 @@ package node
 
 import (
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/instancemanager"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // evictor says who wants a replica to leave its node.

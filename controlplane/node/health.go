@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 const (

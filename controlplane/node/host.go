@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/mountinfo"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/mountinfo"
 )
 
 // Host is the machine the agent runs on, seen through the mount of its root directory.

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/object/index"
 )
 
 // pens draws a node, what the leader sees of it and what its agent sees.

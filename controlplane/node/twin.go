@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // The UUID of a disk is in a file on it, so that a copy of the disk, as of a cloned machine or a

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/object/index"
 )
 
 // setDisk puts a disk into a node: its UUID, and a condition Ready since a time.

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/object/condition"
 )
 
 // TestWhatConcernsANode: of what happens to a replica, and of a kubelet's reports, a node is woken

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/instancemanager"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
 

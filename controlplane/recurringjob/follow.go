@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // Follows says whether a volume follows a job: by the job's own label, by that of one of its

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/object/index"
 )
 
 // view is the cache of one manager process: of each kind it has shown the changes up to some point.

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
-	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // withClone makes volume src, which has snapshot s, and volume v, to be filled from it.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/dataloss"
 	"ankole.storage/controlplane/volume"
+	"ankole.storage/controlplane/volume/dataloss"
 )
 
 const spoilt = "exit status 65: open replica directory /r: corrupt replica directory: volume-snap-a.img.meta is " +

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
 )
 
 const (

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/instance"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/process/instance"
 )
 
 // nextImage is another engine image than the one that volumes begin with.

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/instance"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
 )
 

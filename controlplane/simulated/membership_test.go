@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/replica"
+	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/process/replica"
 )
 
 // The membership protocol of docs/quorum.md without its messages. An engine is granted an epoch by

@@ -20,8 +20,8 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/controlplane/instance"
-	"ankole.storage/controlplane/instancemanager"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/process/instance"
 )
 
 // pod is an instance manager that runs. refuses: it takes no process any more. ending: it was told

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
 

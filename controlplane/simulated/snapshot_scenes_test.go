@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
 	"ankole.storage/controlplane/setting"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // line is what a volume has of snapshots: they are one line, from the oldest to the newest, and the

@@ -26,7 +26,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // world is a cluster in simulated time: an API server, manager processes with the controllers of

@@ -3,7 +3,7 @@ package volume
 import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 )

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/object/index"
 )
 
 // gatherClaimed reads what stands for a deleted volume in Kubernetes, by the names that the

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/firstseen"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/firstseen"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
 )
 

@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
-	"ankole.storage/controlplane/index"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/index"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // gatherClone reads the volume that this one is filled from, and the volumes filled from this one.

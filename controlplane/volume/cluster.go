@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 )

@@ -15,8 +15,8 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 const (

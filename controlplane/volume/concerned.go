@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/instance"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/process/instance"
 )
 
 // This file says which changes of other objects concern a volume, so that what a change costs does

@@ -14,8 +14,8 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
-	"ankole.storage/controlplane/index"
-	"ankole.storage/controlplane/volumekey"
+	"ankole.storage/controlplane/keys/volumekey"
+	"ankole.storage/controlplane/object/index"
 )
 
 // TestWhatConcernsVolumes: what happens to a node, an instance manager, an image or an attachment a

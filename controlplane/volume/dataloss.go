@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/dataloss"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/volume/dataloss"
 )
 
 // lossAccepted are the data directories that a person has decided to go on with; none without such

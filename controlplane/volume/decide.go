@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/copies"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/schedule"
+	"ankole.storage/controlplane/volume/copies"
 )
 
 // pass is one judgement of a volume.

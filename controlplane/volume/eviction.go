@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // ConditionEviction of a Volume is our addition: False while replicas of it are to leave their disk

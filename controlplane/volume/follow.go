@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/instance"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
 )
 

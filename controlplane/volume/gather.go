@@ -13,8 +13,8 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
-	"ankole.storage/controlplane/index"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/index"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 )

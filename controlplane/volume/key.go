@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // ConditionSecretPresent of a Volume is False while the master key is gone from which its processes

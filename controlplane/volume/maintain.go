@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
-	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,

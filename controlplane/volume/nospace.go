@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
+	"ankole.storage/controlplane/object/condition"
 )
 
 // noteNoSpace has the volume's users mount its file system again after its disks were full. ext4

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // placeAgainAfter is when a volume with replicas without a place is looked at again even if nothing

@@ -14,7 +14,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
-	"ankole.storage/controlplane/index"
+	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/setting"
 )
 

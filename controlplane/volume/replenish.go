@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/clone"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/clone"
 )
 
 // replenish brings an attached volume back to its number of replicas: a failed replica is rebuilt

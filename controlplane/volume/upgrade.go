@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/copies"
-	"ankole.storage/controlplane/engineupgrade"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineupgrade"
+	"ankole.storage/controlplane/volume/copies"
 )
 
 // This file brings an attached volume to another engine image while it is in use: a second process

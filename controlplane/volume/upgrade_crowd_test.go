@@ -23,10 +23,10 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/keys/volumekey"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/volume"
-	"ankole.storage/controlplane/volumekey"
 	"ankole.storage/test/seeded"
 )
 

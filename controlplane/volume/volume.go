@@ -27,12 +27,12 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
-	"ankole.storage/controlplane/firstseen"
+	"ankole.storage/controlplane/keys/volumekey"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/firstseen"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
-	"ankole.storage/controlplane/volumekey"
 )
 
 // Config of the reconciler.

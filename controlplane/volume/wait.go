@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/condition"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/setting"
 )
 

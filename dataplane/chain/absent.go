@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A replica that was dropped comes back with the content it had. What has changed since is known by

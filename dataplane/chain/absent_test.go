@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // absentSize is 16 regions.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // An account of an absent member that takes more than its share of the file is damage: with it

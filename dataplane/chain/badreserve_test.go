@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A metadata file with a bad sector becomes the reserve of a full disk, since it is replaced

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 const blockSize = block.Size

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // layer is an open file of the chain. It is never changed in place where others can see it: tables

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A revert leaves the newer snapshots as a branch: files that the live chain does not go through. A

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // branchBase is reshapeBase after a revert to a: b, which holds 2, is off the live chain, and the

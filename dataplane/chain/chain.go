@@ -7,7 +7,7 @@ import (
 	"io"
 	"log/slog"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // maxChain bounds the live chain and the number of disks in a directory, head included.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Checksum is the content of a snapshot's .checksum file, which other engines read and write too.

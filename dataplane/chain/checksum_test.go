@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 const hashedAt = "2026-11-21T11:00:00Z"

@@ -11,8 +11,8 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/chain/chainref"
-	"ankole.storage/disk"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/test/seeded"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Spec describes a replica directory to make.

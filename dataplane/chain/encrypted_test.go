@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // TestEncryptedIsNoted: whoever reads a directory without its volume is told that a LUKS header

@@ -3,7 +3,7 @@ package chain
 import (
 	"errors"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Errors that callers tell apart with errors.Is. Those of package disk keep their identity.

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // faultyModel is a pieceModel on a disk that fails now and then, in the middle of anything.

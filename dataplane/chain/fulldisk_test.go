@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // On a full disk a replica can be made into a rebuild target of another shape: this gives space

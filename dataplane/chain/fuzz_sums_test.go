@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // Whatever a .checksum file holds, it is taken for a checksum only if it is one, and is written

@@ -3,7 +3,7 @@ package chain_test
 import (
 	"testing"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // The disk was full in the middle of a page of whiteouts that was given its space. It is none that

@@ -11,7 +11,7 @@ import (
 	"io"
 	"math/bits"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // In a live upgrade the process that has a directory gives the next one its block map, because

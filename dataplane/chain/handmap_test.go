@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // handOver closes the chain for another process and returns the map for it.

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // hashChunk is how much HashAt and ReadAt read at a time.

@@ -6,7 +6,7 @@ import (
 	"hash/crc64"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Computing a snapshot's checksums goes step by step beside I/O, as a purge does:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // One file at a time is read for its checksums on a disk: several would take the disk from its

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // checkHead refuses a directory whose files do not agree on which head is the volume's, or how long

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A process that is killed leaves what it has not synced in the system's memory: the next one sees

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // LayerInfo describes a file of the live chain, for a rebuild.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A file that somebody removes while the directory is open, or in whose place he puts another one,

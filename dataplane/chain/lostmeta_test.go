@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // TestLostVolumeMeta: a crash of an engine that does not sync it may leave volume.meta empty, or

@@ -3,7 +3,7 @@ package chain
 import (
 	"errors"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // What the copy of the metadata says of a file holds until the next copy, or until volume.meta is

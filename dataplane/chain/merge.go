@@ -4,7 +4,7 @@ import (
 	"errors"
 	"math"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A merge copies a child's blocks into its parent's file, piece by piece, and carries the sums

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // mergeWorld has snapshots a and b to be merged: pieces 0 (some blocks of both), 1 (b hides a), 5

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // In a merge the child's whiteouts hide what the source holds, and go on hiding what is below the

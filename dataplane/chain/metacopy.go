@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // volume.meta and the layers' .meta are files of other engines' format: each is there once, and has

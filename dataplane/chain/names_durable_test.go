@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A process that is killed leaves names that only the system's memory has, and the next one sees

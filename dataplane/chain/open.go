@@ -6,7 +6,7 @@ import (
 	"path"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Open opens a replica directory, clears what a crash left behind, builds the block map from

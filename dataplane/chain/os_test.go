@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/test/lack"
 )
 

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // pieceModel is a chain whose operations go on in pieces, in any order: what a replica's queue of

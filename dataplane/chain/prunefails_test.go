@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A prune makes some of its holes and fails; then the directory is closed in order. What is zeroed

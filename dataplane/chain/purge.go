@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Removing snapshots takes two phases: marking them, and purging, which merges the marked ones into

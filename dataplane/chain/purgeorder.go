@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Next returns the next step, false when nothing is left to do: then Err says what was left out.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A merge takes space before it gives any back: the child's blocks are there twice until the source

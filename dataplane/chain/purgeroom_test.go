@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/wait"

@@ -2,7 +2,7 @@ package chain_test
 
 import (
 	"ankole.storage/dataplane/chain/chainref"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // readRaw reads a directory with the independent reader. After a crash strays are legal until the

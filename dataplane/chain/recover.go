@@ -3,7 +3,7 @@ package chain
 import (
 	"fmt"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // doubts are the parts of the head that need not be what they read as.

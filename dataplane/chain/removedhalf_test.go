@@ -3,8 +3,8 @@ package chain_test
 import (
 	"testing"
 
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A snapshot whose image is gone and whose metadata could not be removed is none: the others are

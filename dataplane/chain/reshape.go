@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Shape is what a rebuild target's files are to become: the chain of Spec, with what can be kept of

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // reshapeBase is a member whose layers a, b and head hold 1, 2 and 3 in blocks of their own.

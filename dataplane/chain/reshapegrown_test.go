@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // TestCrashDuringReshapeOfAGrownVolume: the volume has grown while the replica was away. Whenever

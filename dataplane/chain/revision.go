@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // revisionSize is the length of revision.counter: decimal digits, then NUL bytes.

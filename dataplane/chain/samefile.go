@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A merged file has two names for a moment: the child's, whose place it takes, and the source's. A

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Whoever opens a directory sees what was changed by somebody who is no engine. It is refused,

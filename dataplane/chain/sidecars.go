@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // reserveSize is the reserve file: one JSON file of any size the metadata of a healthy directory

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"path"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Sidecar records are overwritten in place, in two slots by turns, so that neither a full file

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A process that is killed between writing a slot and syncing it leaves one that a loss of power

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // expansionLabel is how other engines recognise the snapshots that expansions make.

@@ -3,7 +3,7 @@ package chain
 import (
 	"errors"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Removing a large file can take a file system seconds, since every extent is given back on its own

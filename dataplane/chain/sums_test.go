@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A run of zeroes costs nothing, but counts as if every one of them had been read.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Survey is what the files of a directory say, read as far as they can be read: for tools that

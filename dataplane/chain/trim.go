@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A trim gives back, without a purge, what was discarded: what the head's whiteouts hide is punched

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A page of whiteouts is durable in one slot, and the disk cannot write the other one. Flushes,

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // A sidecar that could not be read counts as void. That another process can read it again later

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // View is the content at a snapshot as one thread has it, for tools and tests.

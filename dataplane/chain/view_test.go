@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 func (w *world) view(name string) *chain.View {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // However much was discarded since the last flush, or snapshot: a flush, the one after it and a

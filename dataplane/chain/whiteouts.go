@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // A layer's .meta names its whiteout file by a random number. A rotation gives the snapshot the

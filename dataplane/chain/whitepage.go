@@ -8,7 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Whiteouts. A block that the head does not hold, and a layer below it does, can be discarded

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/test/seeded"
 )
 

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mtls"
 )
 
 // askTimeout bounds a simple call, as the reference's clients do.

@@ -24,16 +24,16 @@ import (
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/daemon"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/hostpath"
-	"ankole.storage/logwriter"
-	"ankole.storage/version"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/logwriter"
+	"ankole.storage/host/version"
 )
 
 // exitNoReplica is the exit status of an engine that found no usable replica (ENODATA).
 const exitNoReplica = 61
 
 // exitDamaged is the exit status of a replica whose directory is not what an engine left
-// (EX_DATAERR). Trying again does not help. controlplane/instance knows it.
+// (EX_DATAERR). Trying again does not help. controlplane/process/instance knows it.
 const exitDamaged = 65
 
 // globals are the flags before the verb.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ankole.storage/backup/worker"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // binaryName is what instance managers start.

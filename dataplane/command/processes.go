@@ -13,9 +13,9 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/daemon"
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/patience"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mtls"
+	"ankole.storage/host/patience"
 )
 
 func replicaCommand(g *globals) *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"ankole.storage/backup"
 	backuptarget "ankole.storage/backup/target"
 	"ankole.storage/backup/worker"
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 )

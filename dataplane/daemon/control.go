@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
+	"ankole.storage/host/mtls"
 )
 
 // identity is what callers may name in the metadata keys "volume-name" and "instance-name". A call

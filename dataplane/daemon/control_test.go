@@ -12,7 +12,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/dataplane/handover"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // TestReplacementIsNotReadyAtFirst: an engine that is to take a volume over is not ready from its

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/instancemanager/mtls/mtlstest"
+	"ankole.storage/host/mtls"
+	"ankole.storage/host/mtls/mtlstest"
 )
 
 const (

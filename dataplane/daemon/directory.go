@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/standby"
-	"ankole.storage/disk"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/host/mtls"
 )
 
 // engineArena bounds an engine's buffers: the deepest queue a kernel keeps, with the largest

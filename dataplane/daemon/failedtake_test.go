@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/quorum"
-	"ankole.storage/disk/osdisk"
-	"ankole.storage/instancemanager/keeper"
 	waits "ankole.storage/test/wait"
 )
 

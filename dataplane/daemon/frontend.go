@@ -15,14 +15,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/dataplane/frontend/nbd"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/hostpath"
-	"ankole.storage/listener"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/listener"
 )
 
 // Frontends by the names the control plane uses.

@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/journal"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/frontend/fuseloop/journal"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/host/hostpath"
 )
 
 // deviceDir is where users find block devices, as the Pod sees it.

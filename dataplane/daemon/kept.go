@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/instancemanager/keeper"
 )
 
 // This file takes the block device of an engine that was killed over to this one, if package kept

@@ -10,9 +10,9 @@ import (
 	"reflect"
 	"testing"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 )
 
 // TestKeptStateIsBounded, and arrives as it was sent.

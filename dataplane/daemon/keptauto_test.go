@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
+	"ankole.storage/host/hostpath"
 	"ankole.storage/test/lack"
 )
 

@@ -8,9 +8,9 @@ import (
 	"os"
 	"testing"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 )
 
 // TestKeptDeviceOfAFencedEngine: an engine has taken a kept device over, and cannot go on before it

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/keeper"
 )
 
 // TestKeptDeviceGetsAnID: a device that was made by a program that gave none has one from the next

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/handover"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 	waits "ankole.storage/test/wait"
 )
 

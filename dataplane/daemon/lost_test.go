@@ -9,7 +9,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/dataplane/handover"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 	waits "ankole.storage/test/wait"
 )
 

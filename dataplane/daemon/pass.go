@@ -9,15 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
 	"ankole.storage/dataplane/frontend/nbd"
-	"ankole.storage/dataplane/kept"
 	"ankole.storage/dataplane/quorum"
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/host/hostpath"
 )
 
 // This file passes frontends between engine processes: what the blocking half adds to an export,

@@ -19,14 +19,14 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/dataplane/replica"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
-	"ankole.storage/disk/osdisk"
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mtls"
 )
 
 // replicaArena bounds a replica's buffers: 64 requests of the largest size in flight.

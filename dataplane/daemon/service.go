@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/version"
+	"ankole.storage/host/version"
 )
 
 // refreshWait bounds how long Get waits for a replica to tell its sizes.

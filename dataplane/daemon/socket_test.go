@@ -12,7 +12,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/nbd"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // TestShortSocketPath: where a volume's socket has too long a path, its short one is in a folder of

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"

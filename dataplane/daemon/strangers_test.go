@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/instancemanager/mtls/mtlstest"
+	"ankole.storage/host/mtls"
+	"ankole.storage/host/mtls/mtlstest"
 )
 
 // counting is an engine that counts what reaches it.

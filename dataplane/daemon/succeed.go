@@ -9,7 +9,7 @@ import (
 
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/handover"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // errTakenBack: the engine that has offered the volume takes it back.

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 	waits "ankole.storage/test/wait"
 )
 

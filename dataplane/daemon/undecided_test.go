@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/dataplane/kept"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/dataplane/device/kept"
 )
 
 // TestKeptDeviceThatCannotBeTaken: where the keeper has a device and cannot give it now, the engine

@@ -16,8 +16,8 @@ import (
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/handover"
-	"ankole.storage/hostpath"
-	"ankole.storage/version"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/version"
 )
 
 // This file is the old engine's side of a live upgrade; succeed.go is the new one's,

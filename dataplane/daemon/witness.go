@@ -16,7 +16,7 @@ import (
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/quorum"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // witnessTimeout bounds one question; the instance manager answers within its own shorter bound.

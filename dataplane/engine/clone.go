@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
 )
 
 // A clone has the content of the snapshot while the source goes on being written, and is

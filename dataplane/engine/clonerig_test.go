@@ -7,7 +7,7 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/sim"
+	"ankole.storage/test/sim"
 )
 
 const cloneUUID = "9d7a1c0e-5c1b-4a52-8d5e-0c8f4ec1a4b2"

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // What was written is read again before it counts: a copy that has rotted meanwhile is found, its

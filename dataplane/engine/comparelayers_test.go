@@ -4,7 +4,7 @@ import (
 	"crypto/md5"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/test/seeded"

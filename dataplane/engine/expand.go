@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 )
 
 // expireAfter is how long a region must have been left alone before its mark is taken away although

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"testing"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/sim"
+	"ankole.storage/test/sim"
 )
 
 // fake is a replica whose every answer a test decides. It keeps its content in memory, and checks

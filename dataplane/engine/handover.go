@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/disk"
 )
 
 func (g *scrubRig) askHash(name string, rehash bool) error {

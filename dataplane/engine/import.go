@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/rebuild"

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/rebuild"
 	"ankole.storage/dataplane/wire"

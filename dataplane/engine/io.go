@@ -4,8 +4,8 @@ import (
 	"errors"
 	"math/bits"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"

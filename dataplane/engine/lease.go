@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 )

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"

@@ -3,8 +3,8 @@ package engine
 import (
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 )
 
 // What users of the volume do is counted twice: since the start, for who computes rates himself,

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/loop"
 )

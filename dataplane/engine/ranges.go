@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // rangeLocks orders requests that touch the same 4 KiB blocks: a write excludes everything that

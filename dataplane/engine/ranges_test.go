@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // lockModel is the rule said plainly: requests in order of arrival, each granted as soon as none

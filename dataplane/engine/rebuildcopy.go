@@ -5,8 +5,8 @@ import (
 	"errors"
 	"strconv"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/rebuild"
 	"ankole.storage/dataplane/wire"
 )

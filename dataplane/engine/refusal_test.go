@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // TestRefusalSaysItsCodeOnce: a replica's text may begin with that of its code.

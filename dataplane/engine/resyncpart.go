@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/sim"
+	"ankole.storage/test/sim"
 )
 
 const volumeUUID = "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88"

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/wire"
 )
 

@@ -3,7 +3,7 @@ package engine
 import (
 	"bytes"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

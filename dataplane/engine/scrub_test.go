@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk/memdisk"
-	"ankole.storage/sim"
+	"ankole.storage/test/sim"
 )
 
 const scrubSize = 4 << 20

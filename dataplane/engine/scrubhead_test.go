@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 )
 

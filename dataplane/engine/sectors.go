@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // A sector that a disk cannot read any more is usually well again when it is written: the disk puts

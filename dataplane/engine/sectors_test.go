@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 )
 
 // headImage is the file of replica i's head.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/engine"
 )

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
 )
 
 // healed makes replica i have a block of the removed snapshot b in its head, and no longer in the

@@ -1,6 +1,6 @@
 package engine
 
-import "ankole.storage/clock"
+import "ankole.storage/dataplane/clock"
 
 // Process or machine may stand still: SIGSTOP, a paused virtual machine, a scheduler that runs
 // others. Nothing was received meanwhile, which is no failure of a replica. What has arrived is

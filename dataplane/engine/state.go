@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
 )

@@ -3,8 +3,8 @@ package engine
 import (
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 )
 
 // sweep makes room in a log in which every region is torn, or written to all the time: the torn

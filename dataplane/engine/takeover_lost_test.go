@@ -3,7 +3,7 @@ package engine_test
 import (
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

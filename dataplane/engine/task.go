@@ -3,8 +3,8 @@ package engine
 import (
 	"fmt"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )

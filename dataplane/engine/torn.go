@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // A write that failed leaves its region torn: replicas may differ there, so the region is read from

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
 )

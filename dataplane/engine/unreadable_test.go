@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
 )

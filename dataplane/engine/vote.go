@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 )
 
 // While a record that replaces members waits to be agreed everything is held. If the witness is

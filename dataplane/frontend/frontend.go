@@ -7,8 +7,8 @@
 package frontend
 
 import (
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 )
 

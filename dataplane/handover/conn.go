@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 const (

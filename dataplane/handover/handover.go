@@ -30,7 +30,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 )
 
 // Version is the newest version of the messages this code speaks, MinVersion the oldest.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // Listener is where an engine can be asked to hand over.

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 )
 
 // Handle names a file, device, listener or connection of a loop. In production it is the file

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // CheckReport is what Check found.

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // maxListedRanges bounds the differing ranges a report lists: enough to see a pattern.

@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/osdisk"
 )
 
 // Head is how the head, which has no snapshot name, is called.

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Formats of exported images.

@@ -1,6 +1,6 @@
 package offline
 
-import "ankole.storage/disk"
+import "ankole.storage/dataplane/disk"
 
 // On is Open without holding anything, on any file system.
 func On(fs disk.Meta, dir string, o Options) *Directory {

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // maxShownCommand keeps a process's command line from filling an error message.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/quorum"
-	"ankole.storage/disk"
 )
 
 // State is what a directory is, in one word.

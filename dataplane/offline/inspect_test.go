@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/offline"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
 )
 
 // small is a closed directory of ours in memory, /r: 64 KiB, snapshots "a" and "b", a record of

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/offline"
-	"ankole.storage/disk"
-	"ankole.storage/disk/osdisk"
 	"ankole.storage/test/lack"
 )
 

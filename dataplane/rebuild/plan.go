@@ -17,7 +17,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // PieceSize is the most that is copied or compared at once.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
 	"ankole.storage/test/seeded"
 )
 

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
 )
 
 // A discard that failed, and is asked for again, is answered when it outlives the process: the

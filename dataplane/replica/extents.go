@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
 )
 
 // maxRanges bounds an answer to Extents.

@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
 )
 
 // scattered is a file that has every second block.

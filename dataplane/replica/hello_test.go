@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

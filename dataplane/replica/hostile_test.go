@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
-	"ankole.storage/disk/memdisk"
 )
 
 // A failed sync says that the disk's content is no longer known: the flush fails, the replica ends,

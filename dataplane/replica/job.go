@@ -3,7 +3,7 @@ package replica
 import (
 	"github.com/zeebo/xxh3"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/wire"
 )
 

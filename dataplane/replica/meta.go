@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"

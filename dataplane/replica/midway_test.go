@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 

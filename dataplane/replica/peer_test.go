@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/sim"
+	"ankole.storage/test/sim"
 )
 
 // The identity of the simulator's volume.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/test/wait"

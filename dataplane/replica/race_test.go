@@ -15,14 +15,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/clock"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/dataplane/replica"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk/osdisk"
 	"ankole.storage/test/wait"
 )
 

@@ -1,11 +1,11 @@
 package replica
 
 import (
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
 )
 
 // absence is what this replica knows about a member that is not there, but for the regions; nil if

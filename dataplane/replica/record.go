@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"

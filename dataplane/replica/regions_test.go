@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/wire"
 )

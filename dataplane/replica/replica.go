@@ -20,9 +20,9 @@ import (
 	"fmt"
 	"strings"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )

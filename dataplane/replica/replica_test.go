@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"

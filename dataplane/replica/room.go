@@ -3,7 +3,7 @@ package replica
 import (
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 )
 

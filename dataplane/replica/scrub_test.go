@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk/memdisk"
 )
 
 func filled(fill byte, n int) []byte { return bytes.Repeat([]byte{fill}, n) }

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/wire"
-	"ankole.storage/disk"
 )
 
 // purging is a purge of the chain, one piece at a time. It is touched by metadata operations only,

@@ -3,7 +3,7 @@ package replica
 import (
 	"slices"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/wire"
 )

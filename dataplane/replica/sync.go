@@ -1,7 +1,7 @@
 package replica
 
 import (
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/loop"
 )
 

@@ -3,7 +3,7 @@ package wire
 import (
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/loop"
 )
 

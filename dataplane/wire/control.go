@@ -3,7 +3,7 @@ package wire
 import (
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // ControlRequest is the payload of a Control frame: exactly one field is set, Check aside. Control

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // The longest description there can be fits into a frame: 250 snapshots with the longest names and

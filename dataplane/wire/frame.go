@@ -19,7 +19,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the

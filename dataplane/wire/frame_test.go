@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // drawHeader returns any header that may be sent.

@@ -1,6 +1,6 @@
 package wire
 
-import "ankole.storage/block"
+import "ankole.storage/dataplane/block"
 
 // LayerSums is the layout of an answer to LayerHash: a bitmap with a bit for each 4 KiB block of a
 // MaxTransfer that the file holds, and a hash of each chunk of SumChunk bytes, in which blocks that

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/loop"
 )
 

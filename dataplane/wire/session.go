@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // BoundVersion is the first protocol version whose hello is bound to the peer, and whose frames are

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // bound is a hello as it is sent, for changes.

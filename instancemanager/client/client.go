@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
+	"ankole.storage/host/mtls"
 )
 
 // Kinds of failure; test with errors.Is. The gRPC status stays reachable with status.FromError.

@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ankole.storage/hostpath"
-	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/logwriter"
+	"ankole.storage/host/mtls"
 	"ankole.storage/instancemanager/process"
-	"ankole.storage/logwriter"
 )
 
 // Config is everything the instance manager can be told.

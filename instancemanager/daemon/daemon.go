@@ -16,14 +16,14 @@ import (
 
 	"google.golang.org/grpc"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/listener"
 	"ankole.storage/instancemanager/enginebinary"
-	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/instancemanager/process"
 	"ankole.storage/instancemanager/proxy"
 	"ankole.storage/instancemanager/server"
 	"ankole.storage/instancemanager/witness"
-	"ankole.storage/listener"
 )
 
 // Run serves until ctx ends or a server fails, stops all instances and returns. A nil error is an

@@ -22,10 +22,10 @@ import (
 
 	"ankole.storage/api/rpc/imrpc"
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
+	"ankole.storage/host/mtls"
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/daemon"
 	"ankole.storage/instancemanager/instancetest"
-	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/instancemanager/witness"
 	"ankole.storage/instancemanager/witness/relayclient"
 	"ankole.storage/test/logs"

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/instancemanager/process"
 )
 

@@ -6,9 +6,9 @@ import (
 	"syscall"
 	"testing"
 
+	"ankole.storage/host/logwriter/logwritertest"
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/instancetest"
-	"ankole.storage/logwriter/logwritertest"
 	"ankole.storage/test/wait"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/instancemanager/instancetest"
-	"ankole.storage/instancemanager/keeper"
 	"ankole.storage/test/wait"
 )
 

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"ankole.storage/host/mtls"
+	"ankole.storage/host/mtls/mtlstest"
 	"ankole.storage/instancemanager/client"
 	"ankole.storage/instancemanager/instancetest"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/instancemanager/mtls/mtlstest"
 	"ankole.storage/test/wait"
 )
 

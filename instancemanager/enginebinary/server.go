@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // killWait is how long a binary that was killed may hold its output open.

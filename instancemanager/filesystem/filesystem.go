@@ -21,9 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/barethread"
-	"ankole.storage/hostpath"
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/barethread"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mountinfo"
 )
 
 // Errors for errors.Is.

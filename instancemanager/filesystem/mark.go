@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 )
 
 // mark is the file that says that a volume's file systems may be frozen. Who has frozen them, or is

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/hostpath"
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mountinfo"
 	"ankole.storage/test/lack"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 )
 
 // A path of the list of mounts leads to what is mounted on top there, which may be another volume's

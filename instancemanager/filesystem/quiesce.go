@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/barethread"
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/barethread"
+	"ankole.storage/host/mountinfo"
 )
 
 // The kernel's FIFREEZE and FITHAW of linux/fs.h.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/hostpath"
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mountinfo"
 )
 
 // Recover thaws what killed processes have left frozen, now and at every tick from then on: of two

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 )
 
 // Remount makes the mounted file system of a volume writable. It blocks as long as the volume's I/O

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/mountinfo"
+	"ankole.storage/host/mountinfo"
 )
 
 // fitrim is the kernel's FITRIM of linux/fs.h, _IOWR('X', 121, struct fstrim_range).

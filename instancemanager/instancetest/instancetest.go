@@ -26,7 +26,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 	"ankole.storage/test/wait"
 )
 

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"ankole.storage/logwriter"
+	"ankole.storage/host/logwriter"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/patience"
+	"ankole.storage/host/mtls"
+	"ankole.storage/host/patience"
 )
 
 // Config of a Manager. Zero durations and sizes take the defaults.

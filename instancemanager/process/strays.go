@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/environ"
+	"ankole.storage/host/environ"
 )
 
 // strayVariable marks an instance and whatever it starts: "<owner>/<UUID>". The process group of an

@@ -27,7 +27,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"ankole.storage/instancemanager/mtls"
+	"ankole.storage/host/mtls"
 )
 
 const (

@@ -17,9 +17,9 @@ import (
 	"sync"
 	"time"
 
+	"ankole.storage/host/mountinfo"
 	"ankole.storage/instancemanager/filesystem"
 	"ankole.storage/instancemanager/process"
-	"ankole.storage/mountinfo"
 )
 
 // Condition is what is told of an engine whose volume has such a file system.

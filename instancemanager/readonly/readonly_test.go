@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"ankole.storage/host/mountinfo"
 	"ankole.storage/instancemanager/filesystem"
 	"ankole.storage/instancemanager/instancetest"
 	"ankole.storage/instancemanager/process"
-	"ankole.storage/mountinfo"
 	"ankole.storage/test/wait"
 )
 

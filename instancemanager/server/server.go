@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // ListenUnix opens the socket for engines: the owner's alone, in a directory of the owner's alone

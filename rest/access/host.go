@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // AnyHost in a list of names stands for every name.

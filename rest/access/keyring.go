@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"ankole.storage/controlplane/conflict"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/object/naming"
 )
 
 const (

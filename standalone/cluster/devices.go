@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 )
 
 // sweepWait bounds the search for block devices without a server; a user who keeps one open cannot

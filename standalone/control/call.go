@@ -8,7 +8,7 @@ import (
 	"net"
 	"path/filepath"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // Call sends one request to whoever serves a state folder, and waits for the answer. The cause of

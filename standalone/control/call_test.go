@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 	"ankole.storage/test/wait"
 )
 

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // Commands.

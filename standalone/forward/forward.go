@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 )
 
 // errConfig marks what a kubelet reports as CreateContainerConfigError: the Pod asks for something

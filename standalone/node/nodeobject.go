@@ -19,7 +19,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"ankole.storage/controlplane/conflict"
+	"ankole.storage/controlplane/object/conflict"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	httpprobe "k8s.io/kubernetes/pkg/probe/http"
 	tcpprobe "k8s.io/kubernetes/pkg/probe/tcp"
 
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 	"ankole.storage/standalone/process"
 )
 

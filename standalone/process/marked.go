@@ -5,7 +5,7 @@ import (
 	"strings"
 	"syscall"
 
-	"ankole.storage/environ"
+	"ankole.storage/host/environ"
 )
 
 // killPasses bounds the search for processes that fork while they are being killed. Each pass kills

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 // serveManager plays a controller or an agent: it answers on the Pod's address and says on which

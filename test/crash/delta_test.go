@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/bench/nbdclient"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/test/rig"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	"ankole.storage/test/rig"
 )
 

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/seeded"

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/wait"

@@ -4,7 +4,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/seeded"

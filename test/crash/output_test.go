@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"ankole.storage/logwriter/logwritertest"
+	"ankole.storage/host/logwriter/logwritertest"
 	"ankole.storage/test/rig"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/bench/nbdclient"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
 )

@@ -19,15 +19,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/hostpath"
-	"ankole.storage/mountinfo"
-	"ankole.storage/patience"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/mountinfo"
+	"ankole.storage/host/patience"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 const (

@@ -30,7 +30,7 @@ import (
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // accessTest is a cluster whose API asks who its callers are: each manager judges, by the real API

@@ -19,8 +19,8 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 // scenarioAllReplicas: all replicas of an attached volume are killed at once under the load of F3.

@@ -25,9 +25,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // attackVariable of the environment has TestAttack run: tools/attack.sh sets it.

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // TestReplaceBesideTheNext deletes the Pods of instance managers while those of the next image run

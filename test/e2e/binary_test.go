@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engine"
-	"ankole.storage/controlplane/engineclient"
-	"ankole.storage/controlplane/instancemanager"
-	"ankole.storage/controlplane/peerkeys"
+	"ankole.storage/controlplane/keys/peerkeys"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/process/engine"
+	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/host/mtls"
 	imclient "ankole.storage/instancemanager/client"
-	"ankole.storage/instancemanager/mtls"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // TestC3 runs instance managers of before the proxy under the present managers: volumes attach,

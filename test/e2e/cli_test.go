@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/cli"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // ankole runs a command line against the cluster.

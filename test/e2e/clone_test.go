@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/rig"

@@ -20,7 +20,7 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // ext4Shutdown is EXT4_IOC_SHUTDOWN, and shutdownNoLog makes it end at once, as when a disk is

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/bench/nbdclient"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"

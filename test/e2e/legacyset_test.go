@@ -27,9 +27,9 @@ import (
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // Images of a cluster that an older version has left behind. The older engine can

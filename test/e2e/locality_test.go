@@ -13,7 +13,7 @@ import (
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // localityTest is a cluster of nine nodes on which volumes follow their users.

@@ -23,8 +23,8 @@ import (
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 // TestCluster runs the scenarios that leave a cluster whole, one after the other on one cluster.

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ankole.storage/controlplane/condition"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/condition"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // addresses are those of the ready Pods of controllers or agents, by label app, in the order of

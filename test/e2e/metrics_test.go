@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // samples are the lines of a metric about a volume, of any if it is empty, that the manager at an

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
 )
 

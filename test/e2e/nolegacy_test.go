@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/rig"

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ankole.storage/controlplane/engineclient"
+	"ankole.storage/controlplane/process/engineclient"
 	"ankole.storage/test/wait"
 )
 

@@ -20,7 +20,7 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/longhorn/v1beta2/crd"
 	"ankole.storage/deploy"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 const (
@@ -36,8 +36,9 @@ func TestUpgradeIsJudgedBeforehand(t *testing.T) {
 	t.Parallel()
 	images := t.TempDir()
 	program := filepath.Join(t.TempDir(), "manager")
-	if out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-X ankole.storage/version.Version="+
-		versionNext, "-o", program, "ankole.storage/cmd/manager").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags",
+		"-X ankole.storage/host/version.Version="+versionNext, "-o", program, "ankole.storage/cmd/manager",
+	).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
 	makeImage(t, images, "ankole-manager-next", program, "manager")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // TestProposalsTour is the tour that users are offered, on a cluster with a storage network: what

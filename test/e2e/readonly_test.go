@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
 )
 

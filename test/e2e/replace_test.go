@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // nextImage is what instance managers are replaced by: the same program under another name.

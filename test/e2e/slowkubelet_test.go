@@ -16,7 +16,7 @@ import (
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // networkEverywhere: every new cluster whose test does not deal with storage networks itself gets

@@ -30,7 +30,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
 )
 

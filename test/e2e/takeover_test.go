@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	restclient "ankole.storage/rest/client"
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
-	"ankole.storage/testcluster"
 )
 
 // TestTakesOverAnEarlierCluster starts this build on the folders that earlier builds left: nothing

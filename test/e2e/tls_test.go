@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/instancemanager"
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/instancemanager/mtls"
-	"ankole.storage/instancemanager/mtls/mtlstest"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/mtls"
+	"ankole.storage/host/mtls/mtlstest"
 	"ankole.storage/test/rig"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // casesTest is the cluster of the integration cases of the proposal "Upgrade Volume's Engine Image

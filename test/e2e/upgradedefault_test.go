@@ -16,7 +16,7 @@ import (
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // engineNowhere is an image that no node can pull.

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/engineupgrade"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineupgrade"
 )
 
 // volumeLog is every change of every Volume of a cluster, in the order of the API server.

@@ -9,7 +9,7 @@ import (
 
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // Volumes of TestE9, each of two replicas; some are attached to each of the three nodes.

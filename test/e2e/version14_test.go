@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	restclient "ankole.storage/rest/client"
 	restresource "ankole.storage/rest/resource"
 	"ankole.storage/test/rig"

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/controlplane/volumekey"
+	"ankole.storage/controlplane/keys/volumekey"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // volumeKeys: somebody deletes the master keys of an attached volume, and a replica dies: it is

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 	"ankole.storage/test/fsx"
 	"ankole.storage/test/wait"
 )

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	"ankole.storage/test/rig"
 	"ankole.storage/test/wait"
 )

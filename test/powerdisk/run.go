@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 )
 
 // Variable is the environment variable by which the processes of a run are found when the run

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ankole.storage/hostpath"
+	"ankole.storage/host/hostpath"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 )

@@ -35,9 +35,9 @@ var mutations = []mutation{
 			"j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
 	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
 		old: "return c.breaks(c.dirty.write(payload))", new: "return nil"},
-	{name: "directories are not synced", file: "disk/osdisk/osdisk.go", fs: "ext4",
+	{name: "directories are not synced", file: "dataplane/disk/osdisk/osdisk.go", fs: "ext4",
 		old: "err := unix.Fsync(fd)\n", new: "err := error(nil)\n"},
-	{name: "metadata is renamed into place without a sync", file: "disk/osdisk/osdisk.go", fs: "xfs",
+	{name: "metadata is renamed into place without a sync", file: "dataplane/disk/osdisk/osdisk.go", fs: "xfs",
 		old: "err = f.Sync()", new: "err = nil"},
 }
 

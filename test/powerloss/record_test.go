@@ -12,9 +12,9 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
-	"ankole.storage/bench/nbdclient"
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk/osdisk"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/powerdisk"
 	"ankole.storage/test/rig"

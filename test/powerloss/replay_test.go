@@ -22,11 +22,11 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	witnessv1 "ankole.storage/api/rpc/witness/v1"
-	"ankole.storage/bench/nbdclient"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/daemon"
+	"ankole.storage/dataplane/disk/osdisk"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/dataplane/quorum"
-	"ankole.storage/disk/osdisk"
 	"ankole.storage/test/powerdisk"
 )
 

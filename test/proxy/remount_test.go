@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	"ankole.storage/test/lack"
 )
 

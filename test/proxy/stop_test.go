@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
+	"ankole.storage/dataplane/device/blockdev"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"

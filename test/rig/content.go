@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/chain/chainref"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk/osdisk"
 )
 
 // LayerHash is the content of a volume as one file of its chain and everything below it show it.

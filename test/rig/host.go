@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/dataplane/frontend/fuseloop/blockdev"
-	"ankole.storage/instancemanager/keeper"
+	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/keeper"
 )
 
 // Host is a node: a place for processes with an address of its own, a way to the witness, and block

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ankole.storage/dataplane/chain"
-	"ankole.storage/disk/osdisk"
+	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/test/wait"
 )
 

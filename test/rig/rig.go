@@ -26,7 +26,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 	"ankole.storage/test/logs"
 	"ankole.storage/test/wait"
 )

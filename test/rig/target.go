@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/bench/nbdclient"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 )
 
 // Target is a volume with everything its user can ask for. Buffers, offsets and sizes are whole

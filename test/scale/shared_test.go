@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
-	"ankole.storage/testcluster"
+	"ankole.storage/test/testcluster"
 )
 
 // TestNobodyEditsTheCache: controllers look at the objects in the cache itself, without copies.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/bench/nbdclient"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/test/rig"
 )
 

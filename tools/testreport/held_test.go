@@ -20,9 +20,9 @@ func TestFactsOfSkippedTests(t *testing.T) {
 		return name
 	}
 	write("a.txt", "# a table\na-1 | one | held: `e2e.TestA`, `e2e.TestB/D1`\na-2 | two | held: `e2e.TestB/D2`\n"+
-		"a-3 | three | later: `e2e.TestA`\na-4 | four | held: `cli.TestA`, `controlplane/engine.TestC`\n")
+		"a-3 | three | later: `e2e.TestA`\na-4 | four | held: `cli.TestA`, `controlplane/process/engine.TestC`\n")
 	skipped := write("skipped", "x/test/e2e TestA: a_test.go:7: no device\nx/test/e2e TestB/D1: no room\n"+
-		"x/controlplane/engine TestC: not in this form: make soak\nx/other TestB: no network\n"+
+		"x/controlplane/process/engine TestC: not in this form: make soak\nx/other TestB: no network\n"+
 		"x/test/e2e TestA: not in the gate, tools/hunt.sh runs it: real time\n")
 	var out strings.Builder
 	if err := printHeldBySkipped(&out, dir, skipped); err != nil {

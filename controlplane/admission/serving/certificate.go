@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"ankole.storage/controlplane/certificate"
+	"ankole.storage/controlplane/keys/certificate"
 )
 
 const (

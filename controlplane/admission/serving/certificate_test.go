@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/controlplane/certificate"
+	"ankole.storage/controlplane/keys/certificate"
 )
 
 func TestServerCertificateIsAcceptedOnlyForWhatItIsFor(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // Managers know each other by the webhooks' keys: nobody but a manager can read the Secrets, and

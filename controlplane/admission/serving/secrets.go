@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"ankole.storage/controlplane/certificate"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/keys/certificate"
+	"ankole.storage/controlplane/object/naming"
 )
 
 // Keys is what a manager serves with.

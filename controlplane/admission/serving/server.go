@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ankole.storage/controlplane/naming"
-	"ankole.storage/listener"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/host/listener"
 )
 
 const (

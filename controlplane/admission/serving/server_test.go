@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"ankole.storage/controlplane/certificate"
-	"ankole.storage/controlplane/naming"
+	"ankole.storage/controlplane/keys/certificate"
+	"ankole.storage/controlplane/object/naming"
 )
 
 func ensure(t *testing.T, c client.Client, now time.Time, names ...string) Keys {

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Options say what is let through.

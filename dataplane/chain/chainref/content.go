@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // Content reads what a reader sees at an image of the chain or of another branch.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"ankole.storage/disk"
+	"ankole.storage/dataplane/disk"
 )
 
 // checkWhiteouts wants a file for every layer that names one, no two layers with the same, and no

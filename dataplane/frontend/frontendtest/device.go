@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

@@ -9,7 +9,7 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/patience"
+	"ankole.storage/host/patience"
 	"ankole.storage/test/wait"
 )
 

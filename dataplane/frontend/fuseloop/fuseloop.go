@@ -33,10 +33,10 @@ package fuseloop
 import (
 	"fmt"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
+	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/dataplane/loop"
 )
 

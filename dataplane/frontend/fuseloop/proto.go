@@ -3,7 +3,7 @@ package fuseloop
 import (
 	"encoding/binary"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // Numbers of the kernel's FUSE interface (linux/fuse.h), version 7. Integers are in the machine's

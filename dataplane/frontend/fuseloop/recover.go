@@ -1,9 +1,9 @@
 package fuseloop
 
 import (
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/dataplane/loop"
 )
 

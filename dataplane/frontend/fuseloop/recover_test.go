@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/dataplane/frontend/fuseloop/journal"
 	"ankole.storage/dataplane/loop"
 )
 

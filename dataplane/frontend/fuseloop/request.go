@@ -3,7 +3,7 @@ package fuseloop
 import (
 	"bytes"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/bench/nbdclient"
 	"ankole.storage/dataplane/frontend/frontendtest"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/test/seeded"
 )
 

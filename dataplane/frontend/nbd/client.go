@@ -3,7 +3,7 @@ package nbd
 import (
 	"encoding/binary"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

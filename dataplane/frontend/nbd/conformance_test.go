@@ -4,10 +4,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ankole.storage/bench/nbdclient"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/frontendtest"
 	"ankole.storage/dataplane/frontend/nbd"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
 	"ankole.storage/dataplane/loop/posix"
 )
 

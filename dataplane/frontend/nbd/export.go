@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

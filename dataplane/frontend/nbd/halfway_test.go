@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 )
 
 // TestHandOverWithWritesHalfReceived: two clients are in the middle of the largest writes there can

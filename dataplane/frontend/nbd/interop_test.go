@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend/frontendtest"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/test/lack"

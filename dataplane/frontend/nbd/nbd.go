@@ -17,8 +17,8 @@ import (
 	"fmt"
 	"slices"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/block"
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 )
 
 // expire lets time pass for the server.

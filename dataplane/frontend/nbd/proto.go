@@ -1,6 +1,6 @@
 package nbd
 
-import "ankole.storage/block"
+import "ankole.storage/dataplane/block"
 
 // Numbers of the protocol (the NBD project's proto.md). All integers are big endian.
 const (

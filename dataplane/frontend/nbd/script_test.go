@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"ankole.storage/block"
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )

@@ -3,7 +3,7 @@ package nbd
 import (
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 )
 

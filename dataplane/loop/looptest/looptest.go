@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/loop"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // backlog is how many connections wait to be accepted: far more than an engine or replica ever has

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ankole.storage/clock"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/looptest"
 	"ankole.storage/dataplane/loop/posix"

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/loop"
-	"ankole.storage/listener"
+	"ankole.storage/host/listener"
 )
 
 // edge takes a report of epoll.

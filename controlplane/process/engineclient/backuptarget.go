@@ -1,0 +1,162 @@
+package engineclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	enginebinaryv1 "ankole.storage/api/rpc/enginebinary/v1"
+	"ankole.storage/controlplane/object/naming"
+)
+
+// BackupTargetBinaryClient browses and removes what a backup target holds, by the engine binary: no
+// engine takes part. Destinations are URLs of targets or of backups in them; credentials are the
+// environment variables of a backup target's Secret.
+type BackupTargetBinaryClient interface {
+	BackupGet(ctx context.Context, destURL string, credential map[string]string) (*Backup, error)
+	BackupVolumeGet(ctx context.Context, destURL string, credential map[string]string) (*BackupVolume, error)
+	BackupNameList(ctx context.Context, destURL, volumeName string, credential map[string]string) ([]string, error)
+	BackupVolumeNameList(ctx context.Context, destURL string, credential map[string]string) ([]string, error)
+	BackupDelete(ctx context.Context, destURL string, credential map[string]string) error
+	BackupVolumeDelete(ctx context.Context, destURL, volumeName string, credential map[string]string) error
+	BackupConfigMetaGet(ctx context.Context, destURL string, credential map[string]string) (*ConfigMetadata, error)
+}
+
+// Backup is one backup. Sizes are decimal numbers of bytes, times RFC 3339, as the binary prints
+// them.
+type Backup struct {
+	Name, URL, SnapshotName, SnapshotCreated, Created, Size string
+
+	Labels, Parameters                        map[string]string
+	IsIncremental                             bool
+	CompressionMethod                         string
+	NewlyUploadedDataSize, ReUploadedDataSize string
+	VolumeName, VolumeSize, VolumeCreated     string
+	VolumeBackingImageName                    string
+	// Messages by level, such as "error".
+	Messages map[string]string
+}
+
+// BackupVolume is what a target knows of a volume.
+type BackupVolume struct {
+	Name, Size, Created, LastBackupName, LastBackupAt, DataStored string
+
+	Labels, Messages                       map[string]string
+	Backups                                map[string]*Backup
+	BackingImageName, BackingImageChecksum string
+	// StorageClassname is spelled as the binary prints it.
+	StorageClassname, DataEngine string
+}
+
+// ConfigMetadata is about the object that describes a backup.
+type ConfigMetadata struct {
+	ModificationTime time.Time
+}
+
+const (
+	// browseTimeout bounds a look at a target: one that lies far away and has many backups takes
+	// its time.
+	browseTimeout = 5 * time.Minute
+	// removeTimeout bounds a removal, which looks through the blocks of every other backup of the
+	// volume.
+	removeTimeout = 24 * time.Hour
+)
+
+// TargetBinary is the BackupTargetBinaryClient that runs the binary of an engine image on a node.
+type TargetBinary struct {
+	// Runner has it run, on Node.
+	Runner      Runner
+	Node, Image string
+}
+
+var _ BackupTargetBinaryClient = (*TargetBinary)(nil)
+
+func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credential map[string]string,
+	verb ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	verb = append([]string{"backups"}, verb...)
+	what := strings.Join(verb, " ")
+	r, err := b.Runner.Run(ctx, b.Node, &enginebinaryv1.RunRequest{Binary: naming.EngineBinaryInPod(b.Image), Verb: verb,
+		Environment: credential})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", what, kindOfRun(err), whyNotRun(b.Node, b.Image, err))
+	}
+	if r.GetStatus() != 0 {
+		why, kind := reason(r)
+		if strings.Contains(why, "cannot find ") { // what binaries of every age say of a backup or volume that is not there
+			kind = ErrNotFound
+		}
+		return nil, fmt.Errorf("%s: %w: %s", what, kind, why)
+	}
+	return r.GetOutput(), nil
+}
+
+func browse[T any](ctx context.Context, b *TargetBinary, credential map[string]string, verb ...string) (T, error) {
+	var v T
+	out, err := b.run(ctx, browseTimeout, credential, verb...)
+	if err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(out, &v); err != nil {
+		return v, fmt.Errorf("backups %s: %w: the engine binary's answer cannot be read: %w", strings.Join(verb, " "),
+			ErrUnavailable, err)
+	}
+	return v, nil
+}
+
+// BackupGet reads one backup.
+func (b *TargetBinary) BackupGet(ctx context.Context, destURL string, credential map[string]string) (*Backup, error) {
+	return browse[*Backup](ctx, b, credential, "inspect", destURL)
+}
+
+// BackupVolumeGet reads one volume.
+func (b *TargetBinary) BackupVolumeGet(ctx context.Context, destURL string,
+	credential map[string]string) (*BackupVolume, error) {
+	return browse[*BackupVolume](ctx, b, credential, "inspect-volume", destURL)
+}
+
+// BackupNameList names the backups of a volume, sorted; ErrNotFound if the target does not know it.
+func (b *TargetBinary) BackupNameList(ctx context.Context, destURL, volumeName string,
+	credential map[string]string) ([]string, error) {
+	volumes, err := browse[map[string]*BackupVolume](ctx, b, credential, "ls", "--volume", volumeName, destURL)
+	if err != nil {
+		return nil, err
+	}
+	v := volumes[volumeName]
+	if v == nil {
+		return nil, fmt.Errorf("backups of volume %s: %w: the target does not know the volume", volumeName, ErrNotFound)
+	}
+	if m := v.Messages["error"]; m != "" {
+		return nil, fmt.Errorf("backups of volume %s: %w: %s", volumeName, ErrUnavailable, m)
+	}
+	return sortedKeys(v.Backups), nil
+}
+
+// BackupVolumeNameList names the volumes, sorted.
+func (b *TargetBinary) BackupVolumeNameList(ctx context.Context, destURL string,
+	credential map[string]string) ([]string, error) {
+	volumes, err := browse[map[string]*BackupVolume](ctx, b, credential, "ls", "--volume-only", destURL)
+	return sortedKeys(volumes), err
+}
+
+// BackupDelete removes one backup.
+func (b *TargetBinary) BackupDelete(ctx context.Context, destURL string, credential map[string]string) error {
+	_, err := b.run(ctx, removeTimeout, credential, "rm", destURL)
+	return err
+}
+
+// BackupVolumeDelete removes a volume with all its backups.
+func (b *TargetBinary) BackupVolumeDelete(ctx context.Context, destURL, volumeName string,
+	credential map[string]string) error {
+	_, err := b.run(ctx, removeTimeout, credential, "rm", "--volume", volumeName, destURL)
+	return err
+}
+
+// BackupConfigMetaGet says when the object that describes a backup or volume was written.
+func (b *TargetBinary) BackupConfigMetaGet(ctx context.Context, destURL string,
+	credential map[string]string) (*ConfigMetadata, error) {
+	return browse[*ConfigMetadata](ctx, b, credential, "head", destURL)
+}

@@ -1,0 +1,112 @@
+package osdisk_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/disktest"
+	"ankole.storage/dataplane/disk/osdisk"
+	"ankole.storage/test/lack"
+)
+
+func TestConformance(t *testing.T) {
+	disktest.Run(t, func(t *testing.T) disktest.Target {
+		dir := t.TempDir()
+		return disktest.Target{FS: osdisk.New(nil), Dir: dir, NoUnwritten: fsType(t, dir) == "tmpfs"}
+	})
+}
+
+func TestConformanceOnTmpfs(t *testing.T) {
+	const shm = "/dev/shm"
+	var st unix.Statfs_t
+	if err := unix.Statfs(shm, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		lack.Skip(t, "there is no tmpfs at "+shm)
+	}
+	disktest.Run(t, func(t *testing.T) disktest.Target {
+		dir, err := os.MkdirTemp(shm, "osdisk-test-")
+		if err != nil {
+			lack.Skip(t, fmt.Sprintf("%s cannot be written: %v", shm, err))
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		return disktest.Target{FS: osdisk.New(nil), Dir: dir, NoUnwritten: true}
+	})
+}
+
+func fsType(t *testing.T, dir string) string {
+	t.Helper()
+	info, err := osdisk.New(nil).Statfs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Type
+}
+
+// TestDirectoryIsNoFile: a directory in the place of a file is said to be one; the kernel's
+// answer is about direct I/O.
+func TestDirectoryIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	fs := osdisk.New(nil)
+	for _, mode := range []disk.Mode{disk.ReadOnly | disk.Direct, disk.Direct, disk.ReadOnly} {
+		f, err := fs.Open(dir, mode)
+		if err == nil && mode&disk.Direct == 0 {
+			_ = f.Close() // the kernel opens it
+			continue
+		}
+		if err == nil || errors.Is(err, disk.ErrUnsupported) || !errors.Is(err, unix.EISDIR) {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}
+
+// Paths are the caller's in every message and turned into the real ones only to open.
+func TestResolve(t *testing.T) {
+	dir := t.TempDir()
+	fs := osdisk.New(func(p string) string { return strings.Replace(p, "/host", dir, 1) })
+	if err := fs.WriteFileAtomic("/host/a", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(data) != "x" {
+		t.Fatalf("%q, %v", data, err)
+	}
+	_, err := fs.Open("/host/none", 0)
+	if !errors.Is(err, disk.ErrNotFound) || !strings.Contains(err.Error(), "/host/none") ||
+		strings.Contains(err.Error(), dir) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+// A lock is the process's: closing it, or dying, frees the directory; the handle can be passed on.
+func TestLockHandleKeepsLock(t *testing.T) {
+	dir := t.TempDir()
+	fs := osdisk.New(nil)
+	l, err := fs.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, err := unix.Dup(int(l.Handle()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fs.Lock(dir); !errors.Is(err, disk.ErrInUse) {
+		t.Fatalf("lock while a passed handle is open: %v", err)
+	}
+	if err := unix.Close(passed); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = fs.Lock(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

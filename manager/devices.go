@@ -1,0 +1,42 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"ankole.storage/dataplane/device/keeper"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/host/listener"
+)
+
+// holdAgain is when an agent that could not listen for its node's instance managers tries again:
+// another agent of the node may be ending.
+const holdAgain = time.Second
+
+// holdDevices keeps what the instance managers of the node keep of block devices too, so that the
+// devices outlive the end of an instance manager. Without it everything else works as well.
+func holdDevices(ctx context.Context) {
+	socket := hostpath.Resolve(keeper.SecondSocket)
+	told := false
+	for ctx.Err() == nil {
+		err := listener.RemoveStale(socket)
+		if err == nil {
+			var l listener.Unix
+			if l, err = keeper.Listen(socket); err == nil {
+				keeper.NewServer(slog.Default(), 0).Serve(ctx, l)
+				return
+			}
+		}
+		if !told {
+			slog.Warn("block devices of this node have no second holder: they fail when their instance manager ends; see "+
+				"that the host's directory of the socket can be written; it is tried again every second", "socket",
+				keeper.SecondSocket, "error", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(holdAgain):
+		}
+	}
+}
