@@ -137,7 +137,7 @@ main() {
 	case " $ours " in *" manager "*) "$root/tools/ui.sh" ;; esac
 	[ -z "$ours" ] || build . "$ldflags" $ours
 	[ -z "$standalone" ] || build standalone "$ldflags $(kubernetes)" "$standalone"
-	[ -z "$bed" ] || build bed "$ldflags $(kubernetes)" "$bed"
+	[ -z "$bed" ] || build test/bed "$ldflags $(kubernetes)" "$bed"
 	echo "built in $(seconds "$began_all"): $bin"
 	exit
 }

@@ -93,7 +93,7 @@ main() {
 		echo
 	fi
 	cat <<END
-The cluster is up. In another terminal:
+The cluster is up. Its web UI: open $dir/ui.html in a browser. In another terminal:
   export PATH=$bin:\$PATH KUBECONFIG=$dir/kubeconfig ANKOLE_TOKEN_FILE=$dir/rest-token
 What the five proposals promised, shown on this cluster in two minutes:
   ankole$([ "$port" = 9500 ] || echo " --server http://127.0.0.1:$port") demo proposals

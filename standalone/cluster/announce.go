@@ -45,6 +45,7 @@ type Ready struct {
 	KubeAPI        string  `json:"kubeAPI"`
 	API            string  `json:"api"`       // empty without a manager
 	TokenFile      string  `json:"tokenFile"` // has the token for it; empty without a manager
+	LoginPage      string  `json:"loginPage"` // logs a browser in; empty without a manager
 	Nodes          []Node  `json:"nodes"`
 	StartupSeconds float64 `json:"startupSeconds"`
 }
@@ -57,6 +58,11 @@ type Node struct {
 	Devices string `json:"devices"`
 }
 
+// api is the address of the REST API, and of the web UI.
+func (c *Cluster) api() string {
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(c.cfg.APIPort))
+}
+
 // announce tells people and programs that the cluster is ready.
 func (c *Cluster) announce() error {
 	r := Ready{
@@ -65,8 +71,7 @@ func (c *Cluster) announce() error {
 		StartupSeconds: time.Since(c.out.began).Seconds(),
 	}
 	if c.manager {
-		r.API = "http://" + net.JoinHostPort(host, strconv.Itoa(c.cfg.APIPort))
-		r.TokenFile = c.dir.Path(tokenFile)
+		r.API, r.TokenFile, r.LoginPage = c.api(), c.dir.Path(tokenFile), c.dir.Path(pageFile)
 	}
 	for k := 1; k <= c.cfg.Nodes; k++ {
 		r.Nodes = append(r.Nodes, Node{
@@ -97,6 +102,7 @@ func (c *Cluster) tell(r *Ready) {
 	c.out.line("ready in %.1f s", r.StartupSeconds)
 	c.out.line("")
 	if r.API != "" {
+		c.out.line("  web UI       open %s in a browser: it logs in", r.LoginPage)
 		c.out.line("  REST API     %s/v1  (asks for the token in %s; setting api-anonymous-access)", r.API, r.TokenFile)
 	}
 	c.out.line("  Kubernetes   %s", r.KubeAPI)

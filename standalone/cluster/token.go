@@ -16,9 +16,11 @@ import (
 
 const (
 	// tokenFile in the state folder holds the token for the REST API, headerFile the header with it,
-	// for curl: a token on a command line would be seen by every user of the machine.
+	// for curl, and pageFile a page that logs a browser in: a token on a command line would be seen by
+	// every user of the machine.
 	tokenFile  = "rest-token"
 	headerFile = "rest-header"
+	pageFile   = "ui.html"
 	// tokenAccount is the service account of the token, and the name of the Secret that the token
 	// ends with.
 	tokenAccount = "ankole-standalone"
@@ -27,6 +29,14 @@ const (
 	// tokenLife is longer than a cluster runs: the next start makes another token.
 	tokenLife = 10 * 365 * 24 * time.Hour
 )
+
+// loginPage sends the browser that opens it to a link. The page there takes the token out of the
+// address (docs/ui.md).
+func loginPage(link string) string {
+	return `<!doctype html><meta charset="utf-8"><title>Ankole</title><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url=` + link + `"><a href="` + link + `">Web UI of the cluster</a>
+`
+}
 
 // makeToken writes a new token of an administrator for the REST API. The kubeconfig beside it gives
 // as much. Earlier tokens end: while the cluster was down, a program of somebody else may have
@@ -69,8 +79,10 @@ func (c *Cluster) makeToken(ctx context.Context, namespace string) error {
 	if err != nil {
 		return fail(err)
 	}
-	token := answer.Status.Token + "\n"
-	for file, text := range map[string]string{tokenFile: token, headerFile: "Authorization: Bearer " + token} {
+	token := answer.Status.Token
+	files := map[string]string{tokenFile: token + "\n", headerFile: "Authorization: Bearer " + token + "\n",
+		pageFile: loginPage(c.api() + "/#token=" + token)}
+	for file, text := range files {
 		if err := statedir.WriteFile(c.dir.Path(file), []byte(text), 0o600); err != nil {
 			return fail(err)
 		}

@@ -125,7 +125,7 @@ func (c *cluster) doors(t *testing.T, volume, endpoint string) doors {
 	if c.TokenFile != "" { // programs of before there was one
 		d.Files = append(d.Files, c.TokenFile)
 	}
-	for _, name := range []string{"rest-header", "pki/ca.key"} {
+	for _, name := range []string{"rest-header", "ui.html", "pki/ca.key"} {
 		d.Files = append(d.Files, filepath.Join(c.Dir, name))
 	}
 	server := strings.TrimSuffix(c.API, "/v1")

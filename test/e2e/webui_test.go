@@ -48,7 +48,8 @@ func webUI(t *testing.T, c *cluster) {
 	address := strings.TrimSuffix(strings.TrimSuffix(c.API, "/"), "/v1")
 	cmd := exec.CommandContext(t.Context(), node, "browser/run.mjs")
 	cmd.Dir = project
-	cmd.Env = append(os.Environ(), "URL="+address, "TOKEN="+strings.TrimSpace(string(token)), "VIEWER="+viewerToken(t, c),
+	cmd.Env = append(os.Environ(), "URL="+address, "TOKEN="+strings.TrimSpace(string(token)), "LOGIN="+c.LoginPage,
+		"VIEWER="+viewerToken(t, c),
 		"CHROME="+chrome, "SHOTS="+os.Getenv("ANKOLE_SHOTS"), fmt.Sprintf("LIMIT=%d", int(longest.Seconds())))
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -50,6 +50,8 @@ func BenchmarkVolumes(b *testing.B) {
 		fmt.Printf("idle with %d: %.2f requests and %.1f looks a second, CPU %.1f %% managers, %.1f %% cluster\n%s", n,
 			total(f.requests)/idle.Seconds(), total(f.looks)/idle.Seconds(), 100*f.managerCPU/idle.Seconds(),
 			100*f.clusterCPU/idle.Seconds(), most(f.requests, *listed))
+		fmt.Printf("memory: %.0f MB controller, %.0f MB agent\n", f.memory[naming.AppController]/1e6,
+			f.memory[naming.AppManager]/1e6)
 		bed.weighed(b, &v1beta2.InstanceManagerList{})
 		bed.weighed(b, &v1beta2.NodeList{})
 	}

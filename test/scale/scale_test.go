@@ -201,13 +201,25 @@ type figures struct {
 	looks map[string]float64
 	// managerCPU and clusterCPU are seconds, of all managers and of everything of Kubernetes.
 	managerCPU, clusterCPU float64
+	// memory is the largest resident size of a controller and of an agent, in bytes, by label app.
+	memory map[string]float64
 }
 
 func (b *bed) figures(t testing.TB) figures {
 	t.Helper()
-	f := figures{requests: map[string]float64{}, looks: map[string]float64{}, clusterCPU: cpuOf(t, b.c.PID)}
-	for _, n := range b.c.Nodes {
-		answer, err := http.Get("http://" + net.JoinHostPort(n.Address, strconv.Itoa(naming.PortManager)) + "/metrics")
+	f := figures{requests: map[string]float64{}, looks: map[string]float64{}, clusterCPU: cpuOf(t, b.c.PID),
+		memory: map[string]float64{}}
+	var pods corev1.PodList
+	if err := b.List(t.Context(), &pods, client.InNamespace(naming.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		app := p.Labels["app"]
+		if app != naming.AppController && app != naming.AppManager {
+			continue
+		}
+		answer, err := http.Get("http://" + net.JoinHostPort(p.Status.PodIP, strconv.Itoa(naming.PortManager)) + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,6 +231,8 @@ func (b *bed) figures(t testing.TB) figures {
 			case !ok || err != nil:
 			case name == "process_cpu_seconds_total":
 				f.managerCPU += x
+			case name == "process_resident_memory_bytes":
+				f.memory[app] = max(f.memory[app], x)
 			case strings.HasPrefix(name, "ankole_manager_api_requests_total{") && !strings.Contains(name, `verb="watch"`):
 				f.requests[strings.TrimPrefix(name, "ankole_manager_api_requests_total")] += x
 			case strings.HasPrefix(name, "controller_runtime_reconcile_total{"):
@@ -261,7 +275,7 @@ func cpuOf(t testing.TB, pid int) float64 {
 // since is what was used since before.
 func (f figures) since(before figures) figures {
 	return figures{requests: less(f.requests, before.requests), looks: less(f.looks, before.looks),
-		managerCPU: f.managerCPU - before.managerCPU, clusterCPU: f.clusterCPU - before.clusterCPU}
+		managerCPU: f.managerCPU - before.managerCPU, clusterCPU: f.clusterCPU - before.clusterCPU, memory: f.memory}
 }
 
 // less is by how much counters have grown.

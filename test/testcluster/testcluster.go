@@ -97,7 +97,9 @@ type Info struct {
 	KubeAPI    string `json:"kubeAPI"`
 	API        string `json:"api"`
 	// TokenFile has the token for the REST API; empty without a manager.
-	TokenFile      string  `json:"tokenFile"`
+	TokenFile string `json:"tokenFile"`
+	// LoginPage is the file of the page that logs a browser in.
+	LoginPage      string  `json:"loginPage"`
 	Nodes          []Node  `json:"nodes"`
 	StartupSeconds float64 `json:"startupSeconds"`
 }

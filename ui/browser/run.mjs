@@ -3,6 +3,7 @@
 //
 //   URL      address of the REST API
 //   TOKEN    token of an administrator
+//   LOGIN    file of the page that logs a browser in
 //   VIEWER   token of somebody who may only read
 //   CHROME   the browser's program
 //   SHOTS    folder for pictures of every page, may be empty
@@ -12,7 +13,7 @@ import { createRequire } from 'node:module';
 import { connect } from 'node:net';
 import { chromium } from 'playwright-core';
 
-const { URL: address, TOKEN: token, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
+const { URL: address, TOKEN: token, LOGIN: login, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const limit = Number(process.env.LIMIT || 60) * 1000;
 const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
@@ -22,7 +23,7 @@ const browser = await chromium.launch({
   args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
     '--disable-component-update', '--disable-sync'],
 });
-const hosts = [address]; // of what the page may ask
+const hosts = [address, 'file:']; // of what the page may ask
 const complaints = [];
 const sockets = new Set(); // of streams that are open
 let cut = false; // no stream is opened
@@ -150,6 +151,13 @@ async function everyPage(page, volume) {
 
 async function main() {
   const page = await open();
+  await step('the page in the folder of a standalone cluster logs in', async () => {
+    const other = await open();
+    await other.goto(`file://${login}`);
+    await heading(other, 'Dashboard');
+    must(other.url().startsWith(address) && !other.url().includes('token'), `the page ends at ${other.url()}`);
+    await other.context().close();
+  });
   await step('a link with a token logs in', async () => {
     await page.goto(`${address}/#token=${encodeURIComponent(token)}`);
     await heading(page, 'Dashboard');
