@@ -3,7 +3,8 @@
 // A backup is a record that lists blocks, and blocks are objects named by the checksum of their
 // content, which the backups of a volume share. An incremental backup reads what changed since the
 // last one and lists the rest again; every backup can be restored by itself. What an operation
-// leaves when it crashes, and why no operation loses another's blocks, is in docs/backup-store.md.
+// leaves when it crashes, and why no operation loses another's blocks, is in
+// docs/design/backup-store.md.
 //
 // The package knows nothing of engines and clusters: a Source is read, a Target is written.
 package backup

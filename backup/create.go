@@ -120,7 +120,7 @@ func (c *creation) check() error {
 	return nil
 }
 
-// run makes the backup under the lock. The steps are those of docs/backup-store.md.
+// run makes the backup under the lock. The steps are those of docs/design/backup-store.md.
 func (c *creation) run(ctx context.Context) error {
 	if err := c.openVolume(ctx); err != nil {
 		return err

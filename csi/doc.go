@@ -27,5 +27,5 @@
 // undone: it is done only on a device that holds nothing, or a file system of which mkfs itself has
 // left the mark that it was not completed.
 //
-// docs/csi.md lists each call, its steps and what is refused with which code.
+// docs/guide/csi.md lists each call, its steps and what is refused with which code.
 package csi

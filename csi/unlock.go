@@ -14,7 +14,7 @@ import (
 
 // unlock returns the mapper device of an encrypted volume. If need be a LUKS2 header is written on
 // a device that holds nothing, and a mapping that is left of an earlier device of the volume is put
-// away. docs/encryption.md has the table.
+// away. docs/guide/encryption.md has the table.
 func (n *node) unlock(own device, s *staging) (device, error) {
 	m, err := n.mapping(own.name())
 	if err != nil {

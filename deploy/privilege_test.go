@@ -38,7 +38,8 @@ func privilegeOf(c *corev1.SecurityContext) privilege {
 	return "not restricted"
 }
 
-// TestWhoIsRoot: each container has the least that it can work with; docs/kubernetes.md says why.
+// TestWhoIsRoot: each container has the least that it can work with; docs/guide/kubernetes.md says
+// why.
 func TestWhoIsRoot(t *testing.T) {
 	docs, err := Render(DefaultValues())
 	if err != nil {

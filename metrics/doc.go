@@ -9,5 +9,5 @@
 // the metrics API of the cluster (usage). Both are bounded in time and in number and are kept for a
 // few seconds. Whoever does not answer in time has no sample; it never gets a zero.
 //
-// Definitions is the table of all metrics. docs/metrics.md shows it.
+// Definitions is the table of all metrics. docs/guide/metrics.md shows it.
 package metrics

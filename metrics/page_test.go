@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// line is the line of docs/metrics.md for a metric.
+// line is the line of docs/guide/metrics.md for a metric.
 func (d *Definition) line() string {
 	labels := make([]string, len(d.Labels))
 	for i, l := range d.Labels {
@@ -19,10 +19,10 @@ func (d *Definition) line() string {
 		d.Owner, d.Source, d.Help)
 }
 
-// TestPage: docs/metrics.md shows the table, line by line and nothing else. What is wanted is
+// TestPage: docs/guide/metrics.md shows the table, line by line and nothing else. What is wanted is
 // printed.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../docs/metrics.md")
+	text, err := os.ReadFile("../docs/guide/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestPage(t *testing.T) {
 		want = append(want, Definitions[i].line())
 	}
 	if !slices.Equal(have, want) {
-		t.Errorf("docs/metrics.md has %d lines of metrics and should have\n%s", len(have), strings.Join(want, "\n"))
+		t.Errorf("docs/guide/metrics.md has %d lines of metrics and should have\n%s", len(have), strings.Join(want, "\n"))
 	}
 }
 

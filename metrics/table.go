@@ -55,7 +55,8 @@ var (
 // with is labels and more labels.
 func with(labels []string, more ...string) []string { return append(slices.Clone(labels), more...) }
 
-// Definitions are all metrics of our own and of the reference, in the order of docs/metrics.md.
+// Definitions are all metrics of our own and of the reference, in the order of
+// docs/guide/metrics.md.
 var Definitions = slices.Concat(volumeTable, nodeTable, diskTable, podTable, instanceTable, backupTable, clientTable,
 	ownTable)
 

@@ -14,10 +14,10 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-var writeRoutes = flag.Bool("write-routes", false, "write docs/rest-routes.md")
+var writeRoutes = flag.Bool("write-routes", false, "write docs/guide/rest-routes.md")
 
 // routePage is what people read of the table of routes, and of the reference's beside it.
-const routePage = "../docs/rest-routes.md"
+const routePage = "../docs/guide/rest-routes.md"
 
 const routePageHead = `# Routes and actions
 

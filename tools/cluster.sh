@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts a Kubernetes cluster of real nodes on this machine, with the images of the system on every node, and leaves it
-# running; or ends it, and removes all that it has on the machine. docs/kubernetes.md says how it works.
+# running; or ends it, and removes all that it has on the machine. docs/guide/kubernetes.md says how it works.
 #
 # Usage: tools/cluster.sh up|down
 #

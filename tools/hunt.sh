@@ -1,7 +1,7 @@
 #!/bin/sh
 # The hunt: looks for defects that nobody knows of, with other seeds each time, faults at any moment, planted bugs, fuzzing,
 # the race detector. It decides about no change. What it finds goes, with the command that repeats it, to hunt/<time>.txt,
-# and from there into docs/finds.md. docs/testing.md says more.
+# and from there into docs/finds.md. docs/design/testing.md says more.
 #
 # Usage: tools/hunt.sh [phase…]      default: all of them, in an order that KEY chooses
 #

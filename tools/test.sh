@@ -1,7 +1,7 @@
 #!/bin/sh
 # The gate: decides whether a change may go in. The same tree gets the same verdict, whatever the hour, the commit's hash or
 # the load of the machine; what fails names the command that repeats it. What searches for defects that nobody knows of is
-# tools/hunt.sh. docs/testing.md says more.
+# tools/hunt.sh. docs/design/testing.md says more.
 #
 # Usage: tools/test.sh [phase…]      default: all of them, one after the other
 #

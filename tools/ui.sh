@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the web UI into ui/dist, which the manager embeds; docs/ui.md says more. Nothing runs while nothing in ui/ has changed.
+# Builds the web UI into ui/dist, which the manager embeds; docs/design/ui.md says more. Nothing runs while nothing in ui/ has changed.
 # Without Node, or where its packages cannot be had, it says so, and the manager serves a page that says so, too.
 #
 # Usage: tools/ui.sh [packages]      packages: only install what the project needs

@@ -1,7 +1,7 @@
 // Package format is the layout of a backup store: names of objects, records, blocks.
 //
 // The layout is that of Longhorn's backup store, version 1 data, in both directions
-// (docs/backup-store.md). The package turns bytes into values and back, and does no I/O.
+// (docs/design/backup-store.md). The package turns bytes into values and back, and does no I/O.
 package format
 
 import (

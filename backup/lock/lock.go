@@ -2,8 +2,8 @@
 //
 // Clients that know nothing of each other share a store: two clusters, or this system and Longhorn.
 // A lock is an object in the volume's folder. Backups and restores share (format.LockShared), and a
-// deletion (format.LockDelete) excludes both: docs/backup-store.md has the protocol and how it
-// compares times. A client that dies leaves its lock behind, and it expires.
+// deletion (format.LockDelete) excludes both: docs/design/backup-store.md has the protocol and how
+// it compares times. A client that dies leaves its lock behind, and it expires.
 package lock
 
 import (

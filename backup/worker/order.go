@@ -4,7 +4,7 @@
 // always be ended. So neither an engine nor a command touches a store: it starts a worker, which
 // asks it, over a pair of sockets, for what it is to do and for the content of a volume, and tells
 // how far it is. A worker that is not answered by its store is ended, and left where that is not
-// possible; for that target no second one is let in beside it. See docs/backup.md.
+// possible; for that target no second one is let in beside it. See docs/design/backup.md.
 package worker
 
 import (

@@ -85,8 +85,8 @@ var (
 	errBroken = errors.New("the connection broke")
 )
 
-// TestAssumptions is the table of docs/allocator.md: what ends an assumption, after each end of the
-// call that ordered it.
+// TestAssumptions is the table of docs/design/allocator.md: what ends an assumption, after each end
+// of the call that ordered it.
 func TestAssumptions(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -59,7 +59,7 @@ type agentSeen struct {
 	Prepare func(ctx context.Context, path, diskName string) error
 }
 
-// decideAgent is the agent's part; docs/controlplane.md has its table.
+// decideAgent is the agent's part; docs/design/controlplane.md has its table.
 func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 	if n.DeletionTimestamp != nil {
 		return loop.Decision{}

@@ -46,7 +46,7 @@ type seen struct {
 	Policy          schedule.Policy
 }
 
-// decide is the leader's part; docs/controlplane.md has its table.
+// decide is the leader's part; docs/design/controlplane.md has its table.
 func decide(now time.Time, n *v1beta2.Node, s seen) loop.Decision {
 	if n.DeletionTimestamp != nil {
 		return decideDeletion(n)

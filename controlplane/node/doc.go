@@ -14,5 +14,5 @@
 // of the two writes it is thus in the object itself, and every write carries the version it is
 // based on.
 //
-// docs/controlplane.md has the table of fields.
+// docs/design/controlplane.md has the table of fields.
 package node

@@ -40,7 +40,7 @@ func (l Leftover) Without() loop.Change {
 	return loop.Update{Object: c}
 }
 
-// decide is the decision table of docs/recurring-jobs.md.
+// decide is the decision table of docs/guide/recurring-jobs.md.
 func decide(now time.Time, j *v1beta2.RecurringJob, s seen) loop.Decision {
 	if j.DeletionTimestamp != nil {
 		return loop.Decision{} // what it owns is collected

@@ -10,6 +10,6 @@
 // itself; those of a run whose Pod has ended otherwise are taken back here, so that a run that is
 // killed at any moment keeps no volume attached.
 //
-// Volumes follow jobs by their labels (Follows). decide is pure; docs/recurring-jobs.md has its
-// table.
+// Volumes follow jobs by their labels (Follows). decide is pure; docs/guide/recurring-jobs.md has
+// its table.
 package recurringjob

@@ -428,7 +428,7 @@ const modelled = 40000
 
 func TestPlaceFollowsTheModel(t *testing.T) {
 	placed, reasons := 0, map[string]bool{}
-	src := seeded.New(t, "a replica is placed where the rules of docs/volume.md say")
+	src := seeded.New(t, "a replica is placed where the rules of docs/design/volume.md say")
 	for seed := range src.Seeds(modelled) {
 		req := chance{src.Rand(1)}.request()
 		want, wantWhy := modelPlace(req)
@@ -454,7 +454,7 @@ func TestPlaceFollowsTheModel(t *testing.T) {
 
 func TestReuseFollowsTheModel(t *testing.T) {
 	reused := 0
-	src := seeded.New(t, "a failed replica is reused where the rules of docs/volume.md say")
+	src := seeded.New(t, "a failed replica is reused where the rules of docs/design/volume.md say")
 	for seed := range src.Seeds(modelled) {
 		req := chance{src.Rand(2)}.request()
 		want, got := modelReuse(req), Reuse(req)

@@ -1,5 +1,5 @@
 // Package simulated plays the controllers of production against a simulated cluster, to find waits
-// that nothing ends and promises that are broken (docs/testing.md). It has tests only.
+// that nothing ends and promises that are broken (docs/design/testing.md). It has tests only.
 //
 // The world steps an object only when something wakes it: an event that its controller's own
 // watches pass on, the time that its last step asked for, a stream, or the retry of a step that

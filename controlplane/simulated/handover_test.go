@@ -64,9 +64,9 @@ func (w *world) image(name string) {
 	w.create(ei)
 }
 
-// Replace implements instance.Processes: docs/upgrade.md in the small. The new engine has an epoch
-// of its own, and exactly the agreed members, each through a process that had no lock so far. It is
-// called from a goroutine of its own; the answer comes after the news of what has ended.
+// Replace implements instance.Processes: docs/design/upgrade.md in the small. The new engine has an
+// epoch of its own, and exactly the agreed members, each through a process that had no lock so far.
+// It is called from a goroutine of its own; the answer comes after the news of what has ended.
 func (o *orders) Replace(ctx context.Context, im *v1beta2.InstanceManager, p instance.Process) error {
 	answered := make(chan struct{})
 	o.w.mu.Lock()

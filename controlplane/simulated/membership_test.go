@@ -11,9 +11,9 @@ import (
 	"ankole.storage/controlplane/process/replica"
 )
 
-// The membership protocol of docs/quorum.md without its messages. An engine is granted an epoch by
-// the witness, begins with the highest record that it hears, needs half of that record's members,
-// drops whom it loses, and admits others only by copying everything.
+// The membership protocol of docs/design/quorum.md without its messages. An engine is granted an
+// epoch by the witness, begins with the highest record that it hears, needs half of that record's
+// members, drops whom it loses, and admits others only by copying everything.
 
 // memberSet is a record: a set of members that an engine has made durable.
 type memberSet struct {

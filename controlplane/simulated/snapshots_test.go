@@ -188,7 +188,7 @@ func (e *engines) OptionsSet(_ context.Context, t engineclient.Target, o enginec
 }
 
 // SnapshotClone implements engineclient.Client: the replicas hold a part of the snapshot until they
-// are made whole in one step (docs/clone.md).
+// are made whole in one step (docs/design/clone.md).
 func (e *engines) SnapshotClone(_ context.Context, t, source engineclient.Target, snapshot string) error {
 	s, err := e.changing(t, "clone into "+t.Engine)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // This file is live migration: the process that stands in for the engine on the target's node, and
-// the engine's move there. docs/migration.md has states, invariants and the decision table.
+// the engine's move there. docs/design/migration.md has states, invariants and the decision table.
 
 // standIn is the engine object of the process that offers the volume on the target's node, nil if
 // there is none.

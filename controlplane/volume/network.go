@@ -20,7 +20,7 @@ import (
 // a change while a volume is in another state than detached; the change is stored a moment after
 // the webhook has looked. So a volume whose state attaching is stored claims the network before its
 // first process is ordered: it makes sure that no change is under way that has not seen that state,
-// and then reads the setting. docs/storage-network.md says why that is enough.
+// and then reads the setting. docs/guide/storage-network.md says why that is enough.
 
 // claims remembers the networks that volumes have claimed, from the claim until the volume is
 // detached. It lives in memory only: claiming again costs one read.

@@ -7,7 +7,8 @@ import (
 )
 
 // advance is the state machine. What is wanted (spec.nodeID), where the volume is
-// (status.currentNodeID) and the state give either open or close; docs/volume.md has the table.
+// (status.currentNodeID) and the state give either open or close; docs/design/volume.md has the
+// table.
 func (p *pass) advance() loop.Change {
 	v := p.v
 	want, have := v.Spec.NodeID, v.Status.CurrentNodeID

@@ -15,8 +15,8 @@ import (
 
 // This file brings an attached volume to another engine image while it is in use: a second process
 // on each replica directory (a duplicate, spec.active false), then a hand-over from engine to
-// engine, then the duplicates take the place of the replicas. docs/upgrade.md, "Control plane", has
-// states, invariants and the decision table.
+// engine, then the duplicates take the place of the replicas. docs/design/upgrade.md, "Control
+// plane", has states, invariants and the decision table.
 
 // ConditionEngineUpgrade of a Volume is our addition: Unknown while another engine image is wanted
 // and the upgrade has not begun (the message says why), True while it is under way, False after it.

@@ -3,8 +3,8 @@
 // wants it.
 //
 // It reads what everybody reports and writes the specs of the volume's Engine and Replica objects;
-// it talks to no process. docs/volume.md has the states, the invariants, the decision table and who
-// owns which field.
+// it talks to no process. docs/design/volume.md has the states, the invariants, the decision table
+// and who owns which field.
 //
 // One rule stands above the others: which copy is up to date is decided by the engine, never here.
 // The engines of a volume run a membership protocol among the replicas; opening a volume gives the

@@ -10,7 +10,7 @@ import (
 // A merge takes one from every layer above the merged one, whatever the values beside it, and
 // leaves the special values alone.
 func TestMergeOfTheMap(t *testing.T) {
-	src := seeded.New(t, "a merge takes one from every layer above the merged one (docs/format-replica.md)")
+	src := seeded.New(t, "a merge takes one from every layer above the merged one (docs/design/format-replica.md)")
 	src.Seed(7)
 	r := src.Rand(7)
 	for index := 1; index < inVoid; index++ {

@@ -28,7 +28,7 @@ func TestFixturesWrittenOn(t *testing.T) {
 		w.must(err)
 		w.open()
 		defer func() { _ = w.c.Abandon() }()
-		src := seeded.New(t, "a directory reads and changes as docs/format-replica.md says, whoever made it")
+		src := seeded.New(t, "a directory reads and changes as docs/design/format-replica.md says, whoever made it")
 		src.Seed(5)
 		r := src.Rand(6)
 		write := func() {

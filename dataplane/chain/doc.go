@@ -6,7 +6,7 @@
 // file that has an extent there; a block no file has reads as zeroes (or from a backing file below
 // all of them). Taking a snapshot rotates the head: its file gets the snapshot's name and an empty
 // new head is put on top. volume.meta names the head and each file's .meta its parent; the format
-// is the one of docs/format-replica.md, shared with other engines in both directions.
+// is the one of docs/design/format-replica.md, shared with other engines in both directions.
 //
 // An open directory has three parts, which belong to different threads:
 //

@@ -31,8 +31,8 @@ import (
 //     are possible.
 //   - What the file system says of some pieces of the head is what the map says of them.
 //
-// docs/upgrade.md has the way it takes from one process to the other, docs/format-replica.md the
-// format.
+// docs/design/upgrade.md has the way it takes from one process to the other,
+// docs/design/format-replica.md the format.
 
 const (
 	// mapMagic begins a map that is handed over; its last byte is the version.

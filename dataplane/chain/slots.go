@@ -15,7 +15,7 @@ import (
 // system nor a torn write can cost the last good record. Both slots are written once when the file
 // is made: afterwards no write to them needs space. What is durable in one slot is written to the
 // other one too: were it damaged there, an older record would be taken for the last one, as after a
-// torn write. docs/format-replica.md has the byte offsets.
+// torn write. docs/design/format-replica.md has the byte offsets.
 
 // slotSize holds the largest record: 21 members with names of 250 bytes, or 1,024 dirty regions.
 const slotSize = 8192

@@ -12,7 +12,7 @@ import (
 
 // Sums of pieces. Beside a snapshot's image lies a file with a checksum for every piece of it that
 // holds a block, so that a scrub can tell which of two replicas is the one that rotted, and where.
-// docs/format-replica.md has the bytes.
+// docs/design/format-replica.md has the bytes.
 
 const (
 	// SumPiece is how much of a file one sum covers: 64 blocks, whose presence fits in a word.

@@ -19,8 +19,8 @@ import (
 // written by turns: between two syncs always the same one, so that a torn write leaves the page as
 // it was when it was last durable. What is durable in one slot is then written to the other one
 // too, so that a slot that rots or cannot be read loses nothing. A page takes space from the first
-// bit in it on, for both slots at once: afterwards writing it needs none. docs/format-replica.md
-// has the bytes.
+// bit in it on, for both slots at once: afterwards writing it needs none.
+// docs/design/format-replica.md has the bytes.
 
 // Geometry of a whiteout file.
 const (

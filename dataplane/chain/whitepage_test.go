@@ -10,7 +10,7 @@ import (
 	"ankole.storage/test/seeded"
 )
 
-// The layout, byte by byte, as docs/format-replica.md has it.
+// The layout, byte by byte, as docs/design/format-replica.md has it.
 func TestWhiteoutLayout(t *testing.T) {
 	id := whiteoutID{Stamp{1, 2, 3}, 0x1122334455667788}
 	var b whiteoutBits
@@ -43,7 +43,7 @@ func TestWhiteoutLayout(t *testing.T) {
 
 // Setting, clearing and listing bits against a plain slice.
 func TestWhiteoutBits(t *testing.T) {
-	src := seeded.New(t, "bits of a page of whiteouts are those that were set (docs/format-replica.md)")
+	src := seeded.New(t, "bits of a page of whiteouts are those that were set (docs/design/format-replica.md)")
 	src.Seed(1)
 	r := src.Rand(2)
 	for range 200 {

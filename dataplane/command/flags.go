@@ -10,9 +10,9 @@ import (
 )
 
 // inert is a flag that managers pass to engines of every kind and that changes nothing here.
-// docs/engine-cli.md has the reasons. The values that mean what this engine does anyway, or does in
-// its own way, are accepted; any other is refused: whoever asks for something must not be left to
-// believe that it happens.
+// docs/design/engine-cli.md has the reasons. The values that mean what this engine does anyway, or
+// does in its own way, are accepted; any other is refused: whoever asks for something must not be
+// left to believe that it happens.
 type inert struct {
 	name string
 	// value: nil for a switch.
@@ -64,7 +64,7 @@ var cloneInert = []inert{{"file-sync-http-client-timeout", number}, {"grpc-timeo
 // accept adds flags to a command.
 func accept(c *cobra.Command, flags []inert) {
 	for _, f := range flags {
-		c.Flags().Var(inertValue{f.value}, f.name, "accepted; docs/engine-cli.md says why it changes nothing")
+		c.Flags().Var(inertValue{f.value}, f.name, "accepted; docs/design/engine-cli.md says why it changes nothing")
 		flag := c.Flags().Lookup(f.name)
 		flag.Hidden = true
 		if f.value == nil || f.name == "sync-agent" {

@@ -24,7 +24,7 @@ import (
 // This file is a process that offers a volume on a node where its engine is not, while the volume
 // migrates to that node: every request goes to the engine. It talks to no replica and takes no
 // epoch. With its connection to the engine it ends, and leaves its block device to the next process
-// of the volume; docs/migration.md.
+// of the volume; docs/design/migration.md.
 
 // greetingTime bounds how long a stand-in waits for the engine to serve the volume.
 const greetingTime = 30 * time.Second

@@ -18,7 +18,7 @@ import (
 )
 
 // This file is how an engine and the process that stands in for it know each other;
-// docs/migration.md has why it is safe.
+// docs/design/migration.md has why it is safe.
 
 // standInNonce is the length of the challenge and of the nonce, in bytes.
 const standInNonce = 32

@@ -19,8 +19,8 @@ import (
 )
 
 // This file is the side of the engine that serves a volume for a process on another node, which
-// stands in for it there while the volume migrates; docs/migration.md has the protocol and why it
-// is safe.
+// stands in for it there while the volume migrates; docs/design/migration.md has the protocol and
+// why it is safe.
 
 // standInRequests bounds the requests of a stand-in that are under way.
 const standInRequests = 64

@@ -21,7 +21,7 @@ import (
 )
 
 // This file is the old engine's side of a live upgrade; succeed.go is the new one's,
-// docs/upgrade.md has both.
+// docs/design/upgrade.md has both.
 
 const (
 	// askWait bounds the wait for the first message on a connection.

@@ -13,8 +13,8 @@ import (
 // posted before AttachFrontend there). It loses its last replica while the shell is bringing the
 // device up (lock, list of mounts, loop devices; up to seconds on a busy node), and ends at once,
 // since the users wait for the next engine. Then the device is attached. What its users have sent
-// waits for the next engine, as docs/frontends.md says of an engine that loses its last replica,
-// and is not answered with an error by the core that has ended.
+// waits for the next engine, as docs/design/frontends.md says of an engine that loses its last
+// replica, and is not answered with an error by the core that has ended.
 func TestKeptDeviceIsAttachedToAnEngineThatHasEnded(t *testing.T) {
 	for _, upgrade := range []bool{false, true} {
 		name := map[bool]string{false: "of an engine that was killed", true: "in a live upgrade"}[upgrade]

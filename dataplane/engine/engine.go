@@ -9,7 +9,7 @@
 // comparing.
 //
 // The core is driven by a loop: see Step. Control reaches it as posted messages (control.go).
-// docs/engine.md has the states and invariants.
+// docs/design/engine.md has the states and invariants.
 package engine
 
 import (

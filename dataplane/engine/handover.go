@@ -13,11 +13,11 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// This file is an engine's part of a live upgrade, as docs/upgrade.md has it in whole. The one that
-// leaves is told HandOver: it lets its frontend pause, finishes what it has, leaves nothing to
-// compare, and has the replicas release their directories. The one that comes was made with
-// Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and Own
-// when the volume is its own for good.
+// This file is an engine's part of a live upgrade, as docs/design/upgrade.md has it in whole. The
+// one that leaves is told HandOver: it lets its frontend pause, finishes what it has, leaves
+// nothing to compare, and has the replicas release their directories. The one that comes was made
+// with Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and
+// Own when the volume is its own for good.
 
 // Messages of a live upgrade, posted to the core.
 type (

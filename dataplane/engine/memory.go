@@ -6,7 +6,7 @@ import (
 )
 
 // The engine's memory is divided by purpose, so that no purpose can take what another one needs to
-// go on: docs/memory.md has the parts, who waits for each, and why every wait ends.
+// go on: docs/design/memory.md has the parts, who waits for each, and why every wait ends.
 
 // Parts of the arena, as shares of its budget. Each has room for one block.MaxTransfer at least:
 // with that everybody gets a turn.

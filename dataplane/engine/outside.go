@@ -7,8 +7,8 @@ import (
 )
 
 // Outside is a message to the core: a request that comes from no frontend of this engine, but from
-// a device on another node, for which a process there stands in (docs/migration.md). It is carried
-// out like any other request.
+// a device on another node, for which a process there stands in (docs/design/migration.md). It is
+// carried out like any other request.
 type Outside struct {
 	// Request has neither ID nor Buf.
 	Request frontend.Request

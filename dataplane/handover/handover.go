@@ -19,7 +19,7 @@
 // volume.
 //
 // Beside that the replicas fence: whoever takes the volume does so with a higher epoch.
-// docs/upgrade.md has the sequence and what happens when either side dies at any step.
+// docs/design/upgrade.md has the sequence and what happens when either side dies at any step.
 package handover
 
 import (

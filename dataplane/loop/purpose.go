@@ -4,7 +4,7 @@ import "fmt"
 
 // Purpose is what a buffer is for. Each purpose has a part of the arena's budget to itself, so that
 // what waits for one purpose's memory waits for nobody but others of the same purpose;
-// docs/memory.md has the table, and why every wait ends.
+// docs/design/memory.md has the table, and why every wait ends.
 type Purpose uint8
 
 const (

@@ -4,9 +4,9 @@
 // directories.
 //
 // A directory here is one of ours or of a reference engine; the format is that of
-// docs/format-replica.md. Reading goes through package chain, so what comes out is what a replica
-// would serve. Explaining does not: Inspect takes a directory apart file by file and says what is
-// wrong with each, because the directories one wants explained are those that do not open.
+// docs/design/format-replica.md. Reading goes through package chain, so what comes out is what a
+// replica would serve. Explaining does not: Inspect takes a directory apart file by file and says
+// what is wrong with each, because the directories one wants explained are those that do not open.
 //
 // It only reads: it opens files read-only, holds a shared lock that keeps engines of this kind out,
 // and refuses a directory that somebody has open for writing.

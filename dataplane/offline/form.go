@@ -70,7 +70,7 @@ func (f *former) volume() {
 				f.d.sizeHint(f.s.Names))
 		} else {
 			f.add(Error, volumeMeta,
-				"%v; restore it from a backup, or write it anew after the model in docs/format-replica.md", f.s.VolumeError)
+				"%v; restore it from a backup, or write it anew after the model in docs/design/format-replica.md", f.s.VolumeError)
 		}
 		return
 	}

@@ -216,7 +216,7 @@ func (w *world) one(k int, a *Action) {
 		e.rw = set(a.Members)
 		for _, m := range a.Members {
 			// What a later engine has acknowledged this one need not have: it may serve stale reads
-			// until its lease ends (docs/quorum.md), but cannot acknowledge anything.
+			// until its lease ends (docs/design/quorum.md), but cannot acknowledge anything.
 			if missing := w.ackedBefore(e.core.Epoch()) &^ w.disks[replicaIndex(m)].has; missing != 0 {
 				w.fail("e%d starts from %s, which misses acknowledged writes %b", k, m, missing)
 			}

@@ -8,7 +8,7 @@
 // on the witness, or on a majority of the old set and of every other record that somebody may hold;
 // the first one of an epoch always needs the witness. Writes that a dropped member missed are
 // acknowledged only after the commit; so whoever starts later and hears at least half of the
-// highest recorded set, with the witness, knows every acknowledged write. docs/quorum.md has
+// highest recorded set, with the witness, knows every acknowledged write. docs/design/quorum.md has
 // states, invariants and the reasons; the scenarios in testdata read as a specification.
 package quorum
 

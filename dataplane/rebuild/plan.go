@@ -7,8 +7,8 @@
 // lock that orders writes. In the head a piece is either copied before a write to it, and the write
 // then goes to both, or after it. Layers below never change, but what zeroes and discards make of
 // the target's head depends on what lies below it, so that must not change meanwhile. At the end
-// content is compared as a reader sees it before the target may serve. docs/rebuild.md has the
-// states and the reasons.
+// content is compared as a reader sees it before the target may serve. docs/design/rebuild.md has
+// the states and the reasons.
 package rebuild
 
 import (

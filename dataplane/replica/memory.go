@@ -7,7 +7,7 @@ import (
 )
 
 // The replica's memory is divided by purpose, so that no purpose can take what another one needs to
-// go on: docs/memory.md has the parts, who waits for each, and why every wait ends.
+// go on: docs/design/memory.md has the parts, who waits for each, and why every wait ends.
 
 // Parts of the arena, as shares of its budget.
 const (

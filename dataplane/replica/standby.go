@@ -12,7 +12,7 @@ import (
 // without it is standby: it answers prepared hellos from what the directory says at that moment,
 // and an activating one makes it take the lock and open the directory. It has that on trial then:
 // unless the engine says keep, the directory is given back when the session ends, so that an
-// upgrade which is given up half way leaves nothing behind. docs/upgrade.md has the whole.
+// upgrade which is given up half way leaves nothing behind. docs/design/upgrade.md has the whole.
 
 // holding is how the process stands to its directory.
 type holding uint8

@@ -7,7 +7,7 @@
 // each once, in any order. Before the proof header and payload carry CRC-32C checksums, after it a
 // tag under a key of the session (session.go); a session with a peer of an earlier version keeps
 // the checksums. A mismatch ends the connection, since nothing after it can be trusted.
-// docs/format-wire.md has the format in full.
+// docs/design/format-wire.md has the format in full.
 //
 // Frame (this file) is the codec, Conn (conn.go) the part of a step core that receives and sends
 // frames in batches, the handshake is in hello.go and the rare control messages in control.go.

@@ -45,7 +45,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 	})
 }
 
-// The format is fixed: docs/format-wire.md shows these bytes. A change needs a new version.
+// The format is fixed: docs/design/format-wire.md shows these bytes. A change needs a new version.
 func TestHeaderBytes(t *testing.T) {
 	h := Header{Type: Write, Flags: FUA, ID: 0x0102030405060708, Epoch: 9, Off: 0x1000, Len: 0x2000, Payload: 0x2000,
 		Sum: 0xdeadbeef, Layer: 3}

@@ -74,7 +74,7 @@ func TestBoundProofsDiffer(t *testing.T) {
 	}
 }
 
-// Proof, keys and tags are part of the format: docs/format-wire.md shows these bytes.
+// Proof, keys and tags are part of the format: docs/design/format-wire.md shows these bytes.
 func TestSessionBytes(t *testing.T) {
 	secret, greeting := make([]byte, SecretSize), []byte(`{"minVersion":1,"version":5}`)
 	m := HelloMessage{Version: 5, VolumeUUID: "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", Engine: "e", Epoch: 2,

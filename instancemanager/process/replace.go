@@ -13,7 +13,7 @@ import (
 // same binary nothing happens and the present process is returned.
 //
 // An engine with --upgrade takes the volume over from the first one before it is running
-// (docs/upgrade.md): the signal only ends a process that has nothing left to do. Until it is
+// (docs/design/upgrade.md): the signal only ends a process that has nothing left to do. Until it is
 // running the first one may serve still, or again, so nothing but its running makes it take over:
 // not Config.ReplaceTimeout, after which it is stopped, and a caller who goes away cannot stop it
 // any more. Any other replacement that is still starting after Config.ReplaceTimeout takes over all

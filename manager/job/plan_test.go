@@ -46,7 +46,7 @@ func snap(name string, hours int, marks string) v1beta2.Snapshot {
 	return s
 }
 
-// TestPlan is the table of docs/recurring-jobs.md.
+// TestPlan is the table of docs/guide/recurring-jobs.md.
 func TestPlan(t *testing.T) {
 	four := []v1beta2.Snapshot{snap("j2", 2, "j"), snap("j4", 4, "j"), snap("user", 5, ""), snap("j3", 3, "j"),
 		snap("j1", 1, "j")}

@@ -10,7 +10,7 @@
 // from the first order to the last; it yields to workloads. See package recurringjob for what
 // becomes of it when the run is killed.
 //
-// planFor and unfit are pure; docs/recurring-jobs.md has their tables.
+// planFor and unfit are pure; docs/guide/recurring-jobs.md has their tables.
 package job
 
 import (

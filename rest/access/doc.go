@@ -14,7 +14,7 @@
 //   - When the API server does not answer, nobody is let in: ErrUnavailable.
 //   - A token that is not good is refused, never taken for no token.
 //
-// docs/authentication.md has the states, the table of rights and the attacks that were tried.
+// docs/guide/authentication.md has the states, the table of rights and the attacks that were tried.
 package access
 
 import "errors"

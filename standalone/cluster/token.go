@@ -31,7 +31,7 @@ const (
 )
 
 // loginPage sends the browser that opens it to a link. The page there takes the token out of the
-// address (docs/ui.md).
+// address (docs/design/ui.md).
 func loginPage(link string) string {
 	return `<!doctype html><meta charset="utf-8"><title>Ankole</title><meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0; url=` + link + `"><a href="` + link + `">Web UI of the cluster</a>

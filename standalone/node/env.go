@@ -59,7 +59,7 @@ func (e *environment) envVars() []kubecontainer.EnvVar {
 }
 
 // passedOn are this program's own variables that containers get as well: switches for tests, see
-// docs/frontends.md.
+// docs/design/frontends.md.
 var passedOn = []string{"ANKOLE_FUSE_RESEND", "ANKOLE_RUN", patience.Variable}
 
 // environment builds a container's variables: ours, the image's, those from ConfigMaps and Secrets

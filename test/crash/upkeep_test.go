@@ -18,7 +18,7 @@ import (
 
 // TestUpkeep measures what scrubs and purges cost those who use the volume meanwhile: UPKEEP is the
 // volume's size in MiB, TMPDIR says on which file system. Every second block is written, in two
-// snapshots and the head, so that files have as many extents as they can. docs/engine.md has
+// snapshots and the head, so that files have as many extents as they can. docs/design/engine.md has
 // figures.
 func TestUpkeep(t *testing.T) {
 	size, err := strconv.ParseInt(os.Getenv("UPKEEP"), 10, 32)

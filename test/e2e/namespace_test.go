@@ -25,8 +25,8 @@ import (
 )
 
 // TestNamespaceDeleted deletes the namespace with a volume in use in it. It hangs, and says where;
-// the commands of docs/kubernetes.md (Removing) end it. The replicas' directories are kept, and are
-// orphans of the next installation.
+// the commands of docs/guide/kubernetes.md (Removing) end it. The replicas' directories are kept,
+// and are orphans of the next installation.
 func TestNamespaceDeleted(t *testing.T) {
 	lack.RealTime(t, "a namespace that ends")
 	t.Parallel()

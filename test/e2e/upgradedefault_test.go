@@ -299,5 +299,5 @@ func (d *defaultTest) givenUp() {
 	}
 }
 
-// upgradeTime is how long an upgrade may last (docs/upgrade.md).
+// upgradeTime is how long an upgrade may last (docs/design/upgrade.md).
 const upgradeTime = 5 * time.Minute

@@ -28,7 +28,7 @@ const (
 	either    = "either"    // the old one, which may have noticed before it paused, or after
 )
 
-// Both engines at each step, as docs/upgrade.md has it.
+// Both engines at each step, as docs/design/upgrade.md has it.
 var failures = []struct {
 	side, place, what string
 	end               string

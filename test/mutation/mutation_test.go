@@ -19,11 +19,11 @@ import (
 	"ankole.storage/test/lack"
 )
 
-var update = flag.Bool("update", false, "write docs/mutations.md")
+var update = flag.Bool("update", false, "write docs/design/mutations.md")
 
 const (
 	root = "../.."
-	page = root + "/docs/mutations.md"
+	page = root + "/docs/design/mutations.md"
 	// bound is how long a test may take to notice, compilation included. It is far above what any
 	// needs, for slow machines.
 	bound = 8 * time.Minute
@@ -38,7 +38,7 @@ type mutation struct {
 	name string
 	// title says what is wrong, in the words of the promise it breaks.
 	title string
-	// promise is the line of docs/promise.md that would no longer hold.
+	// promise is the line of docs/guide/promise.md that would no longer hold.
 	promise string
 	// pkg and test are what must notice; says is a pattern of what the failing test prints.
 	pkg, test string
@@ -310,7 +310,7 @@ const (
 	tableEnds   = "<!-- end -->"
 )
 
-// TestPage compares docs/mutations.md with testdata.
+// TestPage compares docs/design/mutations.md with testdata.
 func TestPage(t *testing.T) {
 	data, err := os.ReadFile(page)
 	if err != nil {
@@ -327,6 +327,6 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(data) {
-		t.Errorf("docs/mutations.md is not what testdata says; write it with: go test ./test/mutation -run TestPage -update")
+		t.Errorf("docs/design/mutations.md is not what testdata says; write it with: go test ./test/mutation -run TestPage -update")
 	}
 }

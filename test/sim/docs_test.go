@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestPageListsTheTables keeps docs/simulation.md complete.
+// TestPageListsTheTables keeps docs/design/simulation.md complete.
 func TestPageListsTheTables(t *testing.T) {
-	data, err := os.ReadFile("../../docs/simulation.md")
+	data, err := os.ReadFile("../../docs/design/simulation.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestPageListsTheTables(t *testing.T) {
 	}
 	for _, n := range names {
 		if !strings.Contains(page, "\n| "+n+" |") {
-			t.Errorf("docs/simulation.md has no row for %q", n)
+			t.Errorf("docs/design/simulation.md has no row for %q", n)
 		}
 	}
 }

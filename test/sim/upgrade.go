@@ -210,8 +210,8 @@ func (u *upgrade) takeBack(left *engine.Left) {
 }
 
 // goesOn is what an engine's process does with the clients of a volume that it has taken back
-// (docs/frontends.md): they go on if nobody else has served since. If somebody has, what they have
-// asked for comes too late: the engine ends, and they are disconnected.
+// (docs/design/frontends.md): they go on if nobody else has served since. If somebody has, what
+// they have asked for comes too late: the engine ends, and they are disconnected.
 func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows, epoch uint64) bool {
 	v := u.r.v
 	ok := kept.GoesOnAfter(left.Epoch, follows)

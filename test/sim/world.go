@@ -8,7 +8,8 @@
 // same seed gives the same history, so a violation is a command that anyone can repeat.
 //
 // To add to it: Actions are what clients ask for, Chores what operators do beside them, Atlas what
-// goes wrong, Checks what must hold when all is healed. docs/simulation.md has them in tables.
+// goes wrong, Checks what must hold when all is healed. docs/design/simulation.md has them in
+// tables.
 package sim
 
 import (

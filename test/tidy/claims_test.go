@@ -112,7 +112,7 @@ func TestClaims(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			t.Errorf("%s is not what %s says; edit that, then: go test ./tidy -run TestClaims -update", name, claimsFile)
+			t.Errorf("%s is not what %s says; edit that, then: go test ./test/tidy -run TestClaims -update", name, claimsFile)
 		}
 	}
 	for v := range tables {
@@ -121,8 +121,8 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	for i := 1; i <= 7; i++ {
-		if p := fmt.Sprintf("P%d", i); shown[p] != "docs/promise.md" {
-			t.Errorf("promise %s is shown in %q, not in docs/promise.md", p, shown[p])
+		if p := fmt.Sprintf("P%d", i); shown[p] != "docs/guide/promise.md" {
+			t.Errorf("promise %s is shown in %q, not in docs/guide/promise.md", p, shown[p])
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestHoldersAreNamedWithTheirPackage(t *testing.T) {
 	t.Parallel()
 	all := tests(t)
 	named := 0
-	for _, name := range []string{claimsFile, "docs/promise.md", "docs/acceptance.md", "docs/mutations.md"} {
+	for _, name := range []string{claimsFile, "docs/guide/promise.md", "docs/acceptance.md", "docs/design/mutations.md"} {
 		for line := range strings.Lines(read(t, name)) {
 			if !strings.Contains(line, "|") {
 				continue

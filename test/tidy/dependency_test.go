@@ -87,7 +87,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// TestDirectDependencies compares docs/dependencies.md with what the code imports.
+// TestDirectDependencies compares docs/design/dependencies.md with what the code imports.
 func TestDirectDependencies(t *testing.T) {
 	t.Parallel()
 	packages := graph(t, mainTestGraph)
@@ -108,20 +108,20 @@ func TestDirectDependencies(t *testing.T) {
 	}
 	row := regexp.MustCompile("^\\| `([^`]+)` \\| ([^ ]+) \\| (.+) \\|$")
 	listed := map[string]string{}
-	for line := range strings.Lines(read(t, "docs/dependencies.md")) {
+	for line := range strings.Lines(read(t, "docs/design/dependencies.md")) {
 		if m := row.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
 			listed[m[1]] = m[2]
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(direct)) {
 		if listed[name] != direct[name] {
-			t.Errorf("docs/dependencies.md: want a row | `%s` | %s | what for |, licence there is %q", name,
+			t.Errorf("docs/design/dependencies.md: want a row | `%s` | %s | what for |, licence there is %q", name,
 				direct[name], listed[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(listed)) {
 		if _, ok := direct[name]; !ok {
-			t.Errorf("docs/dependencies.md lists %s, which nothing imports any more", name)
+			t.Errorf("docs/design/dependencies.md lists %s, which nothing imports any more", name)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestFuzzTargets compares docs/fuzzing.md with the targets there are.
+// TestFuzzTargets compares docs/design/fuzzing.md with the targets there are.
 func TestFuzzTargets(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}
@@ -28,17 +28,17 @@ func TestFuzzTargets(t *testing.T) {
 	}
 	listed := map[string]bool{}
 	row := regexp.MustCompile("\\| `([^`]+)` `(Fuzz[A-Za-z0-9_]*)` \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, "docs/fuzzing.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(read(t, "docs/design/fuzzing.md"), -1) {
 		listed[m[1]+" "+m[2]] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		if !listed[name] {
-			t.Errorf("docs/fuzzing.md does not list %s: say what it decodes", name)
+			t.Errorf("docs/design/fuzzing.md does not list %s: say what it decodes", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(listed)) {
 		if !have[name] {
-			t.Errorf("docs/fuzzing.md lists %s, which is not there", name)
+			t.Errorf("docs/design/fuzzing.md lists %s, which is not there", name)
 		}
 	}
 }

@@ -16,7 +16,7 @@ const (
 	// proposalsFile says of every statement of the five proposals what holds it; proposalsPage is made
 	// of it.
 	proposalsFile = factsDir + "/proposals.txt"
-	proposalsPage = "docs/proposals.md"
+	proposalsPage = "docs/design/proposals.md"
 )
 
 // laterFeatures are the features that a statement of a proposal may belong to and that are not
@@ -102,7 +102,7 @@ func renderProposals(all []section) string {
 	b.WriteString(`# The five proposals, sentence by sentence
 
 What the proposals state, and what holds it. Made of ` + "`" + proposalsFile + "`" + `, which says how;
-scenario by scenario see [acceptance.md](acceptance.md).
+scenario by scenario see [acceptance.md](../acceptance.md).
 
 Each line quotes the proposal, and each sentence of a proposal has a line. *Held*: by tests, of which one runs the programs.
 *Partly*: what no test of running programs shows. *Later*: a feature that is not built yet, or a scenario on real Kubernetes
@@ -149,7 +149,7 @@ func TestProposals(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s is not what %s says; edit that, then: go test ./tidy -run TestProposals -update", proposalsPage,
+		t.Errorf("%s is not what %s says; edit that, then: go test ./test/tidy -run TestProposals -update", proposalsPage,
 			proposalsFile)
 	}
 }

@@ -127,7 +127,7 @@ func writeSentences(t *testing.T, folder string) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("# The sentences of the five proposals: kind, and a hash of each word. Made by:\n" +
-		"# go test ./tidy -run TestSentencesAreQuoted -update -originals <folder of the proposals>\n")
+		"# go test ./test/tidy -run TestSentencesAreQuoted -update -originals <folder of the proposals>\n")
 	for _, name := range originalFiles {
 		text, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 const settingDir = "controlplane/setting"
 
-// settingRow is a line of a table of docs/settings.md.
+// settingRow is a line of a table of docs/guide/settings.md.
 var settingRow = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (.*) \\|$")
 
 // settingNames returns the constants of package setting that are names of settings.
@@ -62,14 +62,14 @@ func settingsRead(t *testing.T) map[string]bool {
 	return found
 }
 
-// TestSettingsAreRead: a setting does something and a test holds that, or docs/settings.md and
-// docs/limitations.md say that it does nothing, and why.
+// TestSettingsAreRead: a setting does something and a test holds that, or docs/guide/settings.md
+// and docs/guide/limitations.md say that it does nothing, and why.
 func TestSettingsAreRead(t *testing.T) {
 	t.Parallel()
-	rows, limits := map[string]string{}, read(t, "docs/limitations.md")
-	for _, m := range settingRow.FindAllStringSubmatch(read(t, "docs/settings.md"), -1) {
+	rows, limits := map[string]string{}, read(t, "docs/guide/limitations.md")
+	for _, m := range settingRow.FindAllStringSubmatch(read(t, "docs/guide/settings.md"), -1) {
 		if rows[m[1]] != "" {
-			t.Errorf("docs/settings.md has two rows of %s", m[1])
+			t.Errorf("docs/guide/settings.md has two rows of %s", m[1])
 		}
 		rows[m[1]] = m[2]
 	}
@@ -80,22 +80,22 @@ func TestSettingsAreRead(t *testing.T) {
 		delete(rows, d.Name)
 		switch {
 		case row == "":
-			t.Errorf("docs/settings.md has no row of %s", d.Name)
+			t.Errorf("docs/guide/settings.md has no row of %s", d.Name)
 		case idle && isRead[d.Name]:
-			t.Errorf("%s is read, and docs/settings.md says that it has no effect", d.Name)
+			t.Errorf("%s is read, and docs/guide/settings.md says that it has no effect", d.Name)
 		case idle && len(why) < len(": none"):
-			t.Errorf("docs/settings.md does not say why %s has no effect", d.Name)
+			t.Errorf("docs/guide/settings.md does not say why %s has no effect", d.Name)
 		case idle && !strings.Contains(limits, "`"+d.Name+"`"):
-			t.Errorf("docs/limitations.md does not name %s, which has no effect", d.Name)
+			t.Errorf("docs/guide/limitations.md does not name %s, which has no effect", d.Name)
 		case !idle && !isRead[d.Name]:
-			t.Errorf("nothing reads %s, and docs/settings.md does not say that it has no effect", d.Name)
+			t.Errorf("nothing reads %s, and docs/guide/settings.md does not say that it has no effect", d.Name)
 		case !idle && len(references(row)) == 0:
-			t.Errorf("docs/settings.md names no test of what %s does", d.Name)
+			t.Errorf("docs/guide/settings.md names no test of what %s does", d.Name)
 		case !idle && strings.Contains(limits, "`"+d.Name+"`,"):
-			t.Errorf("docs/limitations.md has %s among settings without an effect", d.Name)
+			t.Errorf("docs/guide/limitations.md has %s among settings without an effect", d.Name)
 		}
 	}
 	for name := range rows {
-		t.Errorf("docs/settings.md has a row of %s, which is no setting", name)
+		t.Errorf("docs/guide/settings.md has a row of %s, which is no setting", name)
 	}
 }

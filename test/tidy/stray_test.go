@@ -57,7 +57,7 @@ var unwelcome = []struct {
 	{regexp.MustCompile(`\b(DESIGN|ACCEPTANCE|STYLE|READINGS|TESTBEDS)(\.md\b| §)`),
 		"a document that is not in the repository; say what holds, or link to a page of docs/"},
 	{regexp.MustCompile(`(?i)\b(issue|ticket|task|phase) #?[0-9]+\b(?: of the plan)?`),
-		"how the work was organised; say what is missing, and list it in docs/limitations.md"},
+		"how the work was organised; say what is missing, and list it in docs/guide/limitations.md"},
 	{regexp.MustCompile(`(?i)\b(a|the|my) colleagues?\b|\bsub-?agents?\b|\bcoding assistant\b`), "who did the work"},
 	{regexp.MustCompile(`(?m)^(<{7}|>{7}) `), "an unresolved conflict"},
 	{regexp.MustCompile(`(?i)\bhttps?://[\w.-]*(artifactory|nexus|mirror|goproxy|verdaccio)[\w.-]*`),

@@ -12,7 +12,7 @@ import (
 )
 
 // troubleshootingPage has, by symptom, what a user does.
-const troubleshootingPage = "docs/troubleshooting.md"
+const troubleshootingPage = "docs/guide/troubleshooting.md"
 
 // saidByOthers are states, reasons of events and messages in the first columns of that page that
 // Kubernetes and its parts show, each with who says it.

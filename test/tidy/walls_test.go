@@ -39,7 +39,7 @@ var walls = []wall{
 	{from: []string{"cmd/ankole", "cli/..."}, far: true,
 		forbid: []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/discovery",
 			"k8s.io/apiserver", "sigs.k8s.io/controller-runtime", "ours/api/longhorn", "ours/controlplane"},
-		why: "the way through a Kubernetes API server is a kubeconfig and a forwarded port (docs/decisions/001): clients of " +
+		why: "the way through a Kubernetes API server is a kubeconfig and a forwarded port (docs/design/decisions/001): clients of " +
 			"its objects would make the program several times as large, and objects are the API's business"},
 	{from: []string{"rest/resource"}, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"},
 		but: []string{"ours/rest/resource"},

@@ -17,7 +17,7 @@ import (
 const (
 	rulesFile     = "../../deploy/monitoring/alerts.yaml"
 	dashboardFile = "../../deploy/monitoring/dashboard.json"
-	pageFile      = "../../docs/metrics.md"
+	pageFile      = "../../docs/guide/metrics.md"
 )
 
 var promql = parser.NewParser(parser.Options{})

@@ -1,6 +1,6 @@
 // Package volumekey derives what the processes of a volume prove to each other from a master key.
 //
-// Format, rules of rotation and what happens when the Secret is lost: docs/volume-keys.md.
+// Format, rules of rotation and what happens when the Secret is lost: docs/design/volume-keys.md.
 package volumekey
 
 import (

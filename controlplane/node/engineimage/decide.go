@@ -64,7 +64,7 @@ type seen struct {
 	Owner string
 }
 
-// decide is the state machine; docs/controlplane.md has its table.
+// decide is the state machine; docs/design/controlplane.md has its table.
 func decide(now time.Time, ei *v1beta2.EngineImage, s seen) loop.Decision {
 	if ei.DeletionTimestamp != nil {
 		return release(ei)

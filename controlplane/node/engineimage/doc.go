@@ -10,6 +10,6 @@
 // installed on every node, so the leader's is as good as any, and it works for images of every
 // origin.
 //
-// Images nobody uses are removed after an hour, except the default one. docs/controlplane.md has
-// the decision table.
+// Images nobody uses are removed after an hour, except the default one. docs/design/controlplane.md
+// has the decision table.
 package engineimage

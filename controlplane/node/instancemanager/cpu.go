@@ -19,7 +19,8 @@ func CPURequest(nodeMillis int, percent float64, allocatableMillis int64) int64 
 	return int64(math.Round(float64(allocatableMillis) * percent / 100))
 }
 
-// cpuRequest is what the Pod of an instance manager should request; docs/cpu.md has the rules.
+// cpuRequest is what the Pod of an instance manager should request; docs/guide/cpu.md has the
+// rules.
 type cpuRequest struct {
 	millis int64
 	// setting is the one that rules it.

@@ -93,7 +93,7 @@ func (s seen) removable(im *v1beta2.InstanceManager) bool {
 		s.Pod != nil && len(drift(s.Pod, s.Settings, s.cpu(im.Spec.Type))) > 0
 }
 
-// decide is the state machine; docs/controlplane.md has its table.
+// decide is the state machine; docs/design/controlplane.md has its table.
 func decide(now time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	if im.DeletionTimestamp != nil {
 		return loop.Decision{} // no finalizer: the Pod follows its owner

@@ -8,5 +8,5 @@
 // condition SettingSynced says what waits.
 //
 // The objects themselves are made by package node, one per node for the default image.
-// docs/controlplane.md has the states, the invariants and the decision table.
+// docs/design/controlplane.md has the states, the invariants and the decision table.
 package instancemanager

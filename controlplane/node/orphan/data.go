@@ -113,7 +113,7 @@ type dataSeen struct {
 	Remove func(ctx context.Context) error
 }
 
-// decideData is the node's part of the decision table of docs/controlplane.md.
+// decideData is the node's part of the decision table of docs/design/controlplane.md.
 func decideData(now time.Time, o *v1beta2.Orphan, s dataSeen) loop.Decision {
 	if !s.Mine {
 		return loop.Decision{}

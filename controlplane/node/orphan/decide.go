@@ -33,7 +33,7 @@ func presenceOf(s seen) presence {
 	return gone
 }
 
-// decide is the decision table of docs/controlplane.md.
+// decide is the decision table of docs/design/controlplane.md.
 func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 	if !ofProcess(o) {
 		return decideAway(now, o, s)

@@ -9,7 +9,7 @@
 //
 // Deleting the Orphan ends the process, or removes the directory. That is done by a person, or by
 // this package where setting orphan-resource-auto-deletion names the kind, after the grace period.
-// docs/controlplane.md has the decision tables.
+// docs/design/controlplane.md has the decision tables.
 package orphan
 
 import (

@@ -16,8 +16,8 @@ import (
 )
 
 // handOver moves the value of setting guaranteed-engine-cpu into the nodes, one after the other,
-// and empties it then; due is false of any other setting, and when that is done. docs/cpu.md has
-// the table.
+// and empties it then; due is false of any other setting, and when that is done. docs/guide/cpu.md
+// has the table.
 //
 // Crash window: between two nodes, or before the setting is emptied, the value is still there and
 // the nodes that have it already are passed over.

@@ -109,7 +109,7 @@ func wantedReplicas(e *v1beta2.Engine) map[string]string {
 }
 
 // upgrade has a running engine hand its volume over to a process of spec.image, once for each
-// spec.upgradeAttempt. docs/upgrade.md, "Control plane", has the table.
+// spec.upgradeAttempt. docs/design/upgrade.md, "Control plane", has the table.
 func upgrade(now time.Time, e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
 	st := &e.Status
 	if st.FailedUpgradeAttempt >= e.Spec.UpgradeAttempt {

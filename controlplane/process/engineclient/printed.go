@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// What the verbs of the engine binary print; docs/engine-cli.md has the shapes. Keys that are not
-// named here are of no use.
+// What the verbs of the engine binary print; docs/design/engine-cli.md has the shapes. Keys that
+// are not named here are of no use.
 
 type printedInfo struct {
 	Name                      string `json:"name"`

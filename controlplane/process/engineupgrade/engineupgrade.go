@@ -3,7 +3,7 @@
 // functions.
 //
 // An upgrade is wanted when a Volume's spec.image differs from its status.currentImage.
-// docs/upgrade.md, "Control plane", has states and tables. The package is pure.
+// docs/design/upgrade.md, "Control plane", has states and tables. The package is pure.
 package engineupgrade
 
 import (

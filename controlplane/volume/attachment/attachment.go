@@ -6,7 +6,7 @@
 // spec.lastAttachedBy: the volume follows the best ticket that can be satisfied, and detaches when
 // no ticket wants it where it is. It also tells every ticket whether it is satisfied.
 //
-// decide is pure. docs/volume.md has the rules.
+// decide is pure. docs/design/volume.md has the rules.
 package attachment
 
 import (

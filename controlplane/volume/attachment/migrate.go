@@ -7,7 +7,7 @@ import (
 )
 
 // This file is the part of live migration that follows from tickets: when one begins, is confirmed
-// or rolled back. docs/migration.md has the table.
+// or rolled back. docs/design/migration.md has the table.
 
 // migrate decides about a volume's migration; ok is false where the ordinary rules decide.
 func migrate(a *v1beta2.VolumeAttachment, s seen) (d loop.Decision, ok bool) {

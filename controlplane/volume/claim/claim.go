@@ -8,7 +8,7 @@
 //
 // It watches PersistentVolumes and Pods of all namespaces, and claims that are such a source; of
 // Pods outside the system's namespace the cache keeps only what is needed here (Outline). decide is
-// pure; docs/claims-of-volumes.md has its table.
+// pure; docs/guide/claims-of-volumes.md has its table.
 package claim
 
 import (

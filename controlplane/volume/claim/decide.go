@@ -20,7 +20,7 @@ import (
 // ReplicaSets.
 const templateHash = "pod-template-hash"
 
-// decide is the decision table of docs/claims-of-volumes.md.
+// decide is the decision table of docs/guide/claims-of-volumes.md.
 func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 	k, at := &v.Status.KubernetesStatus, now.UTC().Format(time.RFC3339)
 	k.PVName, k.PVStatus = "", ""

@@ -1,6 +1,6 @@
 // Package clone says what the spec and status of a volume mean that is filled with a snapshot of
 // another one: of which, whether the copy is still to be made, and what it takes meanwhile. The
-// controllers of volumes, engines and attachments read it; docs/clone.md has the states.
+// controllers of volumes, engines and attachments read it; docs/design/clone.md has the states.
 //
 // All functions are pure.
 package clone

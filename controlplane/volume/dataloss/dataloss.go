@@ -1,7 +1,7 @@
 // Package dataloss is a person's decision to go on with copies of a volume that may lack
 // acknowledged writes, since those that have them are lost. The decision is an annotation of the
-// Volume; it names the copies and the member record that the person was shown. docs/volume.md has
-// the rules.
+// Volume; it names the copies and the member record that the person was shown.
+// docs/design/volume.md has the rules.
 //
 // All functions are pure.
 package dataloss

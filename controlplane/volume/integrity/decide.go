@@ -25,7 +25,7 @@ const (
 	tryAgain = time.Minute
 )
 
-// decide is the decision table of docs/snapshots.md, section Integrity.
+// decide is the decision table of docs/design/snapshots.md, section Integrity.
 func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 	if v.DeletionTimestamp != nil || !g.Reachable || v.Spec.MigrationNodeID != "" {
 		return loop.Decision{} // gather has forgotten a check under way; events of these objects wake

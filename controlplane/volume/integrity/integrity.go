@@ -3,7 +3,7 @@
 // package decides when, one snapshot at a time on a node, and writes the checksums into the
 // Snapshot objects. It reconciles Volumes.
 //
-// decide is pure; docs/snapshots.md, section Integrity, has the decision table.
+// decide is pure; docs/design/snapshots.md, section Integrity, has the decision table.
 package integrity
 
 import (

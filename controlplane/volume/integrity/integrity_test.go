@@ -62,7 +62,7 @@ func brief(d loop.Decision) string {
 	return strings.TrimSpace(out)
 }
 
-// TestDecide is the decision table of docs/snapshots.md, section Integrity.
+// TestDecide is the decision table of docs/design/snapshots.md, section Integrity.
 func TestDecide(t *testing.T) {
 	const first, second = "check the data of snapshot s1 after 2s", "check the data of snapshot s2 after 2s"
 	checked := func(g seen, i int) { g.Snapshots[i].Status.ChecksumCalculatedAt = at(-time.Hour) }

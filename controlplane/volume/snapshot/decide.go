@@ -28,7 +28,7 @@ const refusedFor = 30 * time.Second
 // lost is the error of an object whose snapshot the engine has no more; clients know the text.
 const lost = "lost track of the corresponding snapshot info inside volume engine"
 
-// decide is the decision table of docs/snapshots.md.
+// decide is the decision table of docs/design/snapshots.md.
 func decide(now time.Time, s *v1beta2.Snapshot, g seen) loop.Decision {
 	p := &pass{now: now, s: s, g: g}
 	if g.Volume == nil || g.Volume.DeletionTimestamp != nil {

@@ -75,7 +75,7 @@ func change(d loop.Decision) string {
 	return "something else"
 }
 
-// TestDecide is the decision table of docs/snapshots.md.
+// TestDecide is the decision table of docs/design/snapshots.md.
 func TestDecide(t *testing.T) {
 	const took = "2026-01-01T00:00:00Z"
 	deleted := func(s *v1beta2.Snapshot) { s.DeletionTimestamp = &metav1.Time{Time: testNow} }

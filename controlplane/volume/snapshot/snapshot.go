@@ -7,8 +7,8 @@
 // snapshot is marked as removed and the next purge merges its layer into the one above. A volume
 // that nobody uses is attached meanwhile, by a ticket for each object that needs its engine.
 //
-// decide is pure; docs/snapshots.md has the states, the decision table and what ends each wait.
-// Calls is how others, the REST server above all, have engines work on snapshots.
+// decide is pure; docs/design/snapshots.md has the states, the decision table and what ends each
+// wait. Calls is how others, the REST server above all, have engines work on snapshots.
 package snapshot
 
 import (

@@ -5,7 +5,7 @@
 // It reads Pods, PersistentVolumes and Kubernetes' VolumeAttachments from the API server when one
 // of these cases is there: without such a case it costs nothing. Of Pods it hears that they are
 // deleted, from the cache that package claim has of them. The decide functions are pure;
-// docs/workload.md has their tables.
+// docs/design/workload.md has their tables.
 package workload
 
 import (

@@ -168,8 +168,8 @@ func (w *world) pods() (names []string) {
 	return names
 }
 
-// TestPodsOfALostNode is the first table of docs/workload.md. The Pods are being deleted, and end
-// when told to do so at once.
+// TestPodsOfALostNode is the first table of docs/design/workload.md. The Pods are being deleted,
+// and end when told to do so at once.
 func TestPodsOfALostNode(t *testing.T) {
 	const set, dep = "delete Pod apps/set-0 by force", "delete Pod apps/dep-x by force"
 	const ofV, ofW = "delete VolumeAttachment a-v", "delete VolumeAttachment a-w"
@@ -309,7 +309,7 @@ func TestLostNodeIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestPodsMountAgain is the second table of docs/workload.md.
+// TestPodsMountAgain is the second table of docs/design/workload.md.
 func TestPodsMountAgain(t *testing.T) {
 	const set = "delete Pod apps/set-0"
 	volume := func(edit func(v *v1beta2.Volume)) func(client.Object) {

@@ -1,8 +1,8 @@
 // Package chainref reads replica directories a second time: it is written from the description of
-// the on-disk format (data format 1, docs/format-replica.md) and shares no code with package chain,
-// so that tests can say what any other engine would find in a directory, and that what we write
-// keeps to the format: every file has a name the format knows, every JSON file the right keys and
-// types on one line, every parent exists, sizes fit, and a checksum that claims to hold does.
+// the on-disk format (data format 1, docs/design/format-replica.md) and shares no code with package
+// chain, so that tests can say what any other engine would find in a directory, and that what we
+// write keeps to the format: every file has a name the format knows, every JSON file the right keys
+// and types on one line, every parent exists, sizes fit, and a checksum that claims to hold does.
 //
 // It reads everything the slow way and is for tests only.
 package chainref

@@ -18,8 +18,8 @@
 // data is not needed any more, and the answer may have been given.
 //
 // Each change is one atomic store after everything it speaks of, by one thread; a process that is
-// killed leaves a prefix of them. Format, states and invariants are in docs/frontends.md. The
-// successor relies on nothing: Open checks all of it.
+// killed leaves a prefix of them. Format, states and invariants are in docs/design/frontends.md.
+// The successor relies on nothing: Open checks all of it.
 package journal
 
 import (

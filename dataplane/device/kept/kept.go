@@ -1,8 +1,8 @@
 // Package kept decides whether what an engine left to its users, a block device or an open
-// connection, goes on in another engine of the volume; docs/frontends.md has the table. Those users
-// have seen what the first engine acknowledged, have written what nobody has answered yet, and hold
-// pages in memory that they think are on the volume. All of that is true only as long as nobody
-// else has served the volume, or put other content in its place.
+// connection, goes on in another engine of the volume; docs/design/frontends.md has the table.
+// Those users have seen what the first engine acknowledged, have written what nobody has answered
+// yet, and hold pages in memory that they think are on the volume. All of that is true only as long
+// as nobody else has served the volume, or put other content in its place.
 package kept
 
 import (

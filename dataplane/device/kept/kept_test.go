@@ -7,7 +7,7 @@ import (
 	"ankole.storage/dataplane/device/kept"
 )
 
-// TestWhoContinuesAKeptDevice is the table of docs/frontends.md.
+// TestWhoContinuesAKeptDevice is the table of docs/design/frontends.md.
 func TestWhoContinuesAKeptDevice(t *testing.T) {
 	of := func(epochs ...uint64) kept.Owners {
 		return kept.Owners{VolumeUUID: "u", Epochs: epochs}

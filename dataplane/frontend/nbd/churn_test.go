@@ -19,7 +19,7 @@ func TestClientsComeAndGo(t *testing.T) {
 	tr := &transport{network: "unix"}
 	r := frontendtest.Up(t, tr, 64<<20, nil)
 	path := strings.TrimPrefix(tr.addr, "unix:")
-	src := seeded.New(t, "every client is served, and none leaves its place taken (docs/frontends.md)")
+	src := seeded.New(t, "every client is served, and none leaves its place taken (docs/design/frontends.md)")
 	src.Seed(1)
 	rng := src.Rand(1)
 	for i := range 300 {

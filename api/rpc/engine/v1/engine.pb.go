@@ -564,7 +564,7 @@ type Options struct {
 	SnapshotMaxCount int32 `protobuf:"varint,1,opt,name=snapshot_max_count,json=snapshotMaxCount,proto3" json:"snapshot_max_count,omitempty"`
 	// Most bytes they may occupy, 0 for no limit.
 	SnapshotMaxSize int64 `protobuf:"varint,2,opt,name=snapshot_max_size,json=snapshotMaxSize,proto3" json:"snapshot_max_size,omitempty"`
-	// Kept and shown for the control plane; see docs/engine.md.
+	// Kept and shown for the control plane; see docs/design/engine.md.
 	UnmapMarkSnapChainRemoved bool `protobuf:"varint,3,opt,name=unmap_mark_snap_chain_removed,json=unmapMarkSnapChainRemoved,proto3" json:"unmap_mark_snap_chain_removed,omitempty"`
 	// What rebuilds send at most, bytes per second; 0: no bound.
 	RebuildBandwidth int64 `protobuf:"varint,4,opt,name=rebuild_bandwidth,json=rebuildBandwidth,proto3" json:"rebuild_bandwidth,omitempty"`
@@ -2488,7 +2488,7 @@ func (x *CloneSourceRequest) GetSeconds() int64 {
 	return 0
 }
 
-// CloneGrant allows whoever has the key to read one snapshot: see docs/format-wire.md.
+// CloneGrant allows whoever has the key to read one snapshot: see docs/design/format-wire.md.
 type CloneGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VolumeName    string                 `protobuf:"bytes,1,opt,name=volume_name,json=volumeName,proto3" json:"volume_name,omitempty"`
@@ -3281,7 +3281,7 @@ func (x *VersionResponse) GetDataFormatMinVersion() int64 {
 type StandInRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Proof that the caller knows the volume's secret, over the challenge and all of the first message, in which it is. See
-	// docs/migration.md.
+	// docs/design/migration.md.
 	Proof []byte `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
 	// Id comes back in the answer.
 	Id uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`

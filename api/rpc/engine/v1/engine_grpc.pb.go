@@ -89,7 +89,7 @@ type EngineClient interface {
 	ScrubStart(ctx context.Context, in *ScrubStartRequest, opts ...grpc.CallOption) (*State, error)
 	// ScrubCancel ends a scrub after the pieces under way. NOT_FOUND: none is under way.
 	ScrubCancel(ctx context.Context, in *ScrubCancelRequest, opts ...grpc.CallOption) (*State, error)
-	// SnapshotHash asks every RW replica for the checksum of its copy of a snapshot, in the background: see docs/engine.md. Asked
+	// SnapshotHash asks every RW replica for the checksum of its copy of a snapshot, in the background: see docs/design/engine.md. Asked
 	// again while it waits or is under way it succeeds and changes nothing. NOT_FOUND: no such snapshot, or it is marked removed.
 	// RESOURCE_EXHAUSTED: 250 wait already.
 	SnapshotHash(ctx context.Context, in *SnapshotHashRequest, opts ...grpc.CallOption) (*SnapshotHashState, error)
@@ -106,7 +106,7 @@ type EngineClient interface {
 	CloneSource(ctx context.Context, in *CloneSourceRequest, opts ...grpc.CallOption) (*CloneGrant, error)
 	// SnapshotClone fills this volume, which is empty and has no frontend, with a snapshot of another one, in the background; progress
 	// is in State. Until it is complete the volume is offered to nobody. Asked again it goes on where it was interrupted, and succeeds
-	// where it is complete. INVALID_ARGUMENT: the snapshot is larger than the volume, or the grant is not for it. See docs/clone.md.
+	// where it is complete. INVALID_ARGUMENT: the snapshot is larger than the volume, or the grant is not for it. See docs/design/clone.md.
 	SnapshotClone(ctx context.Context, in *SnapshotCloneRequest, opts ...grpc.CallOption) (*State, error)
 	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
 	SnapshotCloneCancel(ctx context.Context, in *SnapshotCloneCancelRequest, opts ...grpc.CallOption) (*State, error)
@@ -114,10 +114,10 @@ type EngineClient interface {
 	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting with its own proof;
 	// then come requests, and answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one
 	// has asked for is done. UNAUTHENTICATED: wrong proof, or one for another process. UNAVAILABLE: the engine does not serve the
-	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/migration.md.
+	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/design/migration.md.
 	StandIn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StandInRequest, StandInAnswer], error)
 	// BackupCreate begins to back a snapshot up, and answers when it is known what is to be read; progress is in State. ALREADY_EXISTS:
-	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/backup.md.
+	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/design/backup.md.
 	BackupCreate(ctx context.Context, in *BackupCreateRequest, opts ...grpc.CallOption) (*Backup, error)
 	// BackupRestore begins to fill this volume, which is empty and has no frontend, with a backup, and answers when the volume is marked
 	// for it; progress is in State. Until it is complete the volume is offered to nobody. Asked again it begins again where it was
@@ -453,7 +453,7 @@ type EngineServer interface {
 	ScrubStart(context.Context, *ScrubStartRequest) (*State, error)
 	// ScrubCancel ends a scrub after the pieces under way. NOT_FOUND: none is under way.
 	ScrubCancel(context.Context, *ScrubCancelRequest) (*State, error)
-	// SnapshotHash asks every RW replica for the checksum of its copy of a snapshot, in the background: see docs/engine.md. Asked
+	// SnapshotHash asks every RW replica for the checksum of its copy of a snapshot, in the background: see docs/design/engine.md. Asked
 	// again while it waits or is under way it succeeds and changes nothing. NOT_FOUND: no such snapshot, or it is marked removed.
 	// RESOURCE_EXHAUSTED: 250 wait already.
 	SnapshotHash(context.Context, *SnapshotHashRequest) (*SnapshotHashState, error)
@@ -470,7 +470,7 @@ type EngineServer interface {
 	CloneSource(context.Context, *CloneSourceRequest) (*CloneGrant, error)
 	// SnapshotClone fills this volume, which is empty and has no frontend, with a snapshot of another one, in the background; progress
 	// is in State. Until it is complete the volume is offered to nobody. Asked again it goes on where it was interrupted, and succeeds
-	// where it is complete. INVALID_ARGUMENT: the snapshot is larger than the volume, or the grant is not for it. See docs/clone.md.
+	// where it is complete. INVALID_ARGUMENT: the snapshot is larger than the volume, or the grant is not for it. See docs/design/clone.md.
 	SnapshotClone(context.Context, *SnapshotCloneRequest) (*State, error)
 	// SnapshotCloneCancel ends a clone; what was copied stays, incomplete. NOT_FOUND: none is under way.
 	SnapshotCloneCancel(context.Context, *SnapshotCloneCancelRequest) (*State, error)
@@ -478,10 +478,10 @@ type EngineServer interface {
 	// engine sends a challenge, the process its proof that it knows the volume's secret, the engine a greeting with its own proof;
 	// then come requests, and answers in any order. A later call ends an earlier one, and is greeted when all that the earlier one
 	// has asked for is done. UNAUTHENTICATED: wrong proof, or one for another process. UNAVAILABLE: the engine does not serve the
-	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/migration.md.
+	// volume, or not any more; what was not answered may be sent again to the engine that follows. See docs/design/migration.md.
 	StandIn(grpc.BidiStreamingServer[StandInRequest, StandInAnswer]) error
 	// BackupCreate begins to back a snapshot up, and answers when it is known what is to be read; progress is in State. ALREADY_EXISTS:
-	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/backup.md.
+	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/design/backup.md.
 	BackupCreate(context.Context, *BackupCreateRequest) (*Backup, error)
 	// BackupRestore begins to fill this volume, which is empty and has no frontend, with a backup, and answers when the volume is marked
 	// for it; progress is in State. Until it is complete the volume is offered to nobody. Asked again it begins again where it was
