@@ -56,7 +56,7 @@ func TestCluster(t *testing.T) {
 		{"Mounted", mountedVolume}, {"P7", promiseP7},
 		{"P7APIServer", promiseP7APIServer},
 		{"Updates", updates},
-		{"BadInput", badInput}, {"WebUI", webUI},
+		{"BadInput", badInput}, {"WebUI", webUI}, {"Guide", guidePages},
 		{"C2", scenarioC2}, {"C3", scenarioC3}, {"C9", scenarioC9}, {"A9", scenarioA9},
 		{"A10", scenarioA10},
 	})

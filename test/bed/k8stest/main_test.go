@@ -52,6 +52,7 @@ var scenarios = []struct {
 	{"Claims", []scenario{
 		{"A1", scenarioA1},
 		{"Plugin", kubectlPlugin},
+		{"Guide", guidePages},
 		{"BlockDeviceInPod", blockDeviceInPod},
 		{"F11", scenarioF11},
 		{"RawBlock", rawBlock},
