@@ -66,6 +66,8 @@ type Values struct {
 	// [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}].
 	// Empty: everybody; whoever asks shows a token in any case, but for health and metrics.
 	RestFrom []map[string]any
+	// Service is how the web UI is reached.
+	Service Service
 	// Ingress is a way to the REST API from outside of the cluster. With restFrom its controller must
 	// be among those. Whoever comes by it shows a token, as everybody.
 	Ingress Ingress
@@ -174,6 +176,23 @@ type PreUpgradeChecker struct {
 	UpgradeVersionCheck bool
 }
 
+// Service is how the web UI is reached.
+type Service struct {
+	// Ui is Service longhorn-frontend.
+	Ui UiService
+}
+
+// UiService is a Service that leads to the web UI, which the controllers serve beside the REST API.
+type UiService struct {
+	// Type says from where it is reached: ClusterIP, NodePort or LoadBalancer. Who comes from another
+	// machine has to come by https, unless restPlaintext is on.
+	Type string
+	// NodePort is the port of nodes with the other two types; 0: one that Kubernetes chooses.
+	NodePort int
+	// Annotations are for who makes load balancers.
+	Annotations map[string]string
+}
+
 // Ingress is a way to the REST API from outside of the cluster.
 type Ingress struct {
 	// Enabled makes Ingress longhorn-ingress.
@@ -280,6 +299,7 @@ func DefaultValues() Values {
 		PortForward:          true,
 		MutualTLS:            true,
 		NetworkPolicies:      true,
+		Service:              Service{Ui: UiService{Type: "ClusterIP"}},
 		Ingress:              Ingress{Path: "/", PathType: "Prefix"},
 		AnonymousAccess:      "none",
 		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},

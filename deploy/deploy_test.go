@@ -86,7 +86,7 @@ func TestObjects(t *testing.T) {
 		"ServiceAccount/longhorn-admin", "RoleBinding/longhorn-admin",
 		"ValidatingAdmissionPolicy/longhorn-agent", "ValidatingAdmissionPolicyBinding/longhorn-agent",
 		"ValidatingAdmissionPolicy/longhorn-controller", "ValidatingAdmissionPolicyBinding/longhorn-controller"}
-	services := []string{"Service/longhorn-backend", "Service/longhorn-admission-webhook", "Service/longhorn-agent"}
+	services := []string{"Service/longhorn-backend", "Service/longhorn-frontend", "Service/longhorn-admission-webhook", "Service/longhorn-agent"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager", "Deployment/longhorn-controller"}
 	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-controller",
 		"NetworkPolicy/longhorn-agent", "NetworkPolicy/longhorn-csi"}
@@ -138,8 +138,8 @@ func TestServicesLeadToReadyPods(t *testing.T) {
 			t.Errorf("Service %s leads to Pods that are not ready too: %+v", s.Name, s.Spec)
 		}
 	}
-	if services != 3 {
-		t.Errorf("%d Services, want those of REST, of the webhooks and of agents", services)
+	if services != 4 {
+		t.Errorf("%d Services, want those of REST, of the web UI, of the webhooks and of agents", services)
 	}
 	var managers appsv1.Deployment
 	for _, d := range docs {

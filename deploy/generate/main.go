@@ -260,6 +260,10 @@ func limits(field string) map[string]any {
 		return map[string]any{"enum": []string{"Delete", "Retain"}}
 	case field == "VolumeBindingMode":
 		return map[string]any{"enum": []string{"Immediate", "WaitForFirstConsumer"}}
+	case field == "NodePort":
+		return map[string]any{"minimum": 0, "maximum": 65535}
+	case field == "Type":
+		return map[string]any{"enum": []string{"ClusterIP", "NodePort", "LoadBalancer"}}
 	case field == "PathType":
 		return map[string]any{"enum": []string{"Prefix", "Exact", "ImplementationSpecific"}}
 	case field == "PrivateRegistry":

@@ -29,6 +29,8 @@ func TestValuesOfTheReference(t *testing.T) {
 		{"persistence.defaultDiskSelector.selector=ssd", class, "parameters diskSelector", ""},
 		{`persistence.recurringJobSelector.enable=true,persistence.recurringJobSelector.jobList=[{"name":"n"}]`, class,
 			"parameters recurringJobSelector", `[{"name":"n"}]`},
+		{"service.ui.type=NodePort,service.ui.nodePort=30080", "Service/longhorn-system/longhorn-frontend", "spec type",
+			"NodePort"},
 		{"csi.attacherReplicaCount=1", sidecar + "attacher", "spec replicas", "1"},
 		{"csi.provisionerReplicaCount=2", sidecar + "provisioner", "spec replicas", "2"},
 		{"csi.resizerReplicaCount=4", sidecar + "resizer", "spec replicas", "4"},

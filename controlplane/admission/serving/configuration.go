@@ -22,11 +22,13 @@ const reviewTimeout = 10
 // the same process, by its Service and through a forwarded port.
 func Names(namespace, webhookURL string) []string {
 	names := []string{naming.ServiceAdmissionWebhook + "." + namespace + ".svc"}
-	for _, service := range []string{naming.ServiceAdmissionWebhook, naming.ServiceBackend} {
+	for _, service := range []string{naming.ServiceAdmissionWebhook, naming.ServiceBackend, naming.ServiceFrontend} {
 		names = append(names, service, service+"."+namespace)
 	}
-	names = append(names, naming.ServiceBackend+"."+namespace+".svc",
-		naming.ServiceBackend+"."+namespace+".svc.cluster.local", "localhost", "127.0.0.1", "::1")
+	for _, service := range []string{naming.ServiceBackend, naming.ServiceFrontend} {
+		names = append(names, service+"."+namespace+".svc", service+"."+namespace+".svc.cluster.local")
+	}
+	names = append(names, "localhost", "127.0.0.1", "::1")
 	if u, err := url.Parse(webhookURL); err == nil && u.Hostname() != "" {
 		names = append(names, u.Hostname())
 	}
