@@ -43,6 +43,7 @@ func drainsAtOnce(b *bed) {
 		b.kubectlOK("uncordon", node)
 	}
 	b.managersRun()
+	b.spread()
 	b.usable("drains", "node-3", 2)
 	b.took("from two drains to two copies", began)
 	w.AwaitMore(b.t, 200)
@@ -54,6 +55,15 @@ func drainsAtOnce(b *bed) {
 	b.detach("drains")
 	b.identical("drains", 2)
 	b.remove("drains")
+}
+
+// spread has the controllers placed anew, as the guide says after a drain: they may all be on the
+// node that was not drained.
+func (b *bed) spread() {
+	b.t.Helper()
+	b.kubectlOK("-n", namespace, "rollout", "restart", "deployment/longhorn-controller")
+	b.kubectlOK("-n", namespace, "rollout", "status", "deployment/longhorn-controller", "--timeout=120s")
+	b.reach("")
 }
 
 // takesReplicas sets whether new replicas may be placed on a node.

@@ -215,9 +215,12 @@ func (b *bed) end(stdin io.Closer, done <-chan struct{}, out *bytes.Buffer) {
 	}
 	_ = stdin.Close()
 	<-done
+	if b.t.Failed() {
+		b.t.Logf("the cluster said:\n%s", out.String())
+	}
 	left, err := cluster.Left(b.Plan)
 	if err != nil || len(left) > 0 {
-		b.t.Errorf("left of the cluster: %v (%v)\n%s", left, err, out.String())
+		b.t.Errorf("left of the cluster: %v (%v)", left, err)
 	}
 	if os.Getenv("ANKOLE_KEEP") != "" {
 		b.t.Logf("the cluster's folder is kept: %s", b.Dir)
