@@ -140,7 +140,7 @@ func everyCrash(t *testing.T, prepare, op func(w *world) error, check func(w *wo
 		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 			t.Fatalf("step %d: %v", step, err)
 		}
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

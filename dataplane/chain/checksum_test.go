@@ -371,7 +371,7 @@ func TestCrashDuringHash(t *testing.T) {
 		w.mem().CrashAfter(step)
 		_, err := w.c.Hash("a", false, hashedAt)
 		done = err == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

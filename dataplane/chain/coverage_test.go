@@ -104,7 +104,7 @@ func TestCrashDuringSetRevisionCounter(t *testing.T) {
 		w.open()
 		w.mem().CrashAfter(step)
 		done = w.c.SetRevisionCounter(4711) == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			v := crashAndOpen(t, w, seed, step)
 			if seen[v.Revision]++; done && v.Revision != 4711 {
 				t.Fatalf("seed %d: %d after the end", seed, v.Revision)

@@ -33,7 +33,7 @@ func TestFullDiskCanBeEmptied(t *testing.T) {
 				if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 					t.Fatalf("step %d: %v", step, err)
 				}
-				for seed := range uint64(crashSeeds) {
+				for seed := range crashSeeds {
 					left := w.mem().Crash(outcome(step, seed))
 					left.SetCapacity(0)
 					info, err := chain.Inspect(left, "/r")

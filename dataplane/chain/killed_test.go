@@ -75,7 +75,7 @@ func TestZeroesStayAfterKillAndPowerLoss(t *testing.T) {
 				w.zero(0, w.c.Size())
 				w.must(w.c.CheckMap())
 				w.must(w.c.Sync())
-				for seed := range uint64(crashSeeds) {
+				for seed := range crashSeeds {
 					x := *w
 					x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 					x.open()
@@ -99,7 +99,7 @@ func TestNoTwoSnapshotsAreOneFile(t *testing.T) {
 		o := operations[name]
 		t.Run(name, func(t *testing.T) {
 			killed(t, o.prepare, o.op, func(w *world, step int64) {
-				for seed := range uint64(crashSeeds) {
+				for seed := range crashSeeds {
 					x := *w
 					x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 					x.open()

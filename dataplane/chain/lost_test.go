@@ -165,7 +165,7 @@ func testLostCrash(t *testing.T, op func(w *world) error) (whole int) {
 			if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 				t.Fatalf("%s, step %d: %v", name, step, err)
 			}
-			for seed := range uint64(crashSeeds) {
+			for seed := range crashSeeds {
 				x := *w
 				x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 				c, err := chain.Open(x.fs, x.dir, x.opts)

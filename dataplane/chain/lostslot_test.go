@@ -76,7 +76,7 @@ func TestCrashWhileTheLogIsCopied(t *testing.T) {
 				err = w.c.CopyLog()
 			}
 			fs.CrashAfter(-1)
-			for seed := range uint64(crashSeeds) {
+			for seed := range crashSeeds {
 				x := *w
 				x.fs, x.opts = fs.Crash(outcome(step, seed)), testOptions()
 				x.open()

@@ -146,7 +146,7 @@ func TestCrashDuringCopyMeta(t *testing.T) {
 		w.openOnly()
 		w.mem().CrashAfter(step)
 		done = w.c.CopyMeta() == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

@@ -15,7 +15,7 @@ import (
 
 // killSeeds is how many outcomes of each loss of power are looked at: there are two moments to
 // choose.
-const killSeeds = 3
+var killSeeds = crashSeeds / 4
 
 // What the next process concluded from names that were not on the disk must not have taken away
 // what the disk still needs.
@@ -45,7 +45,7 @@ func TestPowerLossWhileOpeningAfterAKill(t *testing.T) {
 					w.mem().CrashAfter(-1)
 					w.must(w.c.Abandon())
 					opened = openUntil(w, at)
-					for seed := range uint64(killSeeds) {
+					for seed := range killSeeds {
 						if got := found(w, outcome(step, uint64(at)<<16|seed)); !possible[got] {
 							t.Fatalf("killed before change %d, power lost before change %d of the next open (%d): "+
 								"what is found is neither old nor new: %s",
@@ -118,7 +118,7 @@ func TestPowerLossWhileCreatingAfterAKill(t *testing.T) {
 			done = chain.CreateSkeleton(w.fs, w.dir, spec, testOptions()) == nil
 			w.mem().CrashAfter(at)
 			created = chain.Create(w.fs, w.dir, testSpec(crashSize), testOptions()) == nil
-			for seed := range uint64(killSeeds) {
+			for seed := range killSeeds {
 				x := *w
 				x.fs, x.opts = w.mem().Crash(outcome(step, uint64(at)<<16|seed)), testOptions()
 				info, err := chain.Inspect(x.fs, x.dir)

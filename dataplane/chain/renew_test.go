@@ -88,7 +88,7 @@ func TestCrashWhileASidecarIsRenewed(t *testing.T) {
 					fs.CrashAfter(step)
 					done = change.do(w.c) == nil
 					fs.CrashAfter(-1)
-					for seed := range uint64(crashSeeds) {
+					for seed := range crashSeeds {
 						x := *w
 						x.fs, x.opts = fs.Crash(outcome(step, seed)), testOptions()
 						x.open()

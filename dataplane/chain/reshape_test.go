@@ -192,7 +192,7 @@ func TestCrashDuringReshape(t *testing.T) {
 		if done = err == nil; !done && !errors.Is(err, memdisk.ErrCrashed) {
 			t.Fatalf("step %d: %v", step, err)
 		}
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

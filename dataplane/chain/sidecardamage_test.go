@@ -51,7 +51,7 @@ func TestLostDirtyLog(t *testing.T) {
 				t.Fatalf("what the absent member misses: %+v %v", a, ok)
 			}
 			w.must(w.c.AddDirty([]chain.Region{9}))
-			for seed := range uint64(crashSeeds) {
+			for seed := range crashSeeds {
 				x := *w
 				x.fs, x.opts = fs.Crash(seed), testOptions()
 				x.open()
@@ -127,7 +127,7 @@ func TestReserveHasItsSpace(t *testing.T) {
 		w.open()
 		w.mem().CrashAfter(step)
 		done = w.c.WriteRecord(record) == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

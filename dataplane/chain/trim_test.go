@@ -172,7 +172,7 @@ func TestCrashDuringTrim(t *testing.T) {
 		if done = trimAll(w) == nil; done {
 			trimmed++
 		}
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

@@ -33,7 +33,7 @@ func TestASlotThatCannotBeWrittenEndsNothing(t *testing.T) {
 				w.must(w.c.Sync())
 				look(w)
 			}
-			for seed := range uint64(crashSeeds) {
+			for seed := range crashSeeds {
 				x := *w
 				x.fs, x.opts = fs.Crash(seed), testOptions()
 				x.open()
@@ -72,7 +72,7 @@ func TestALastWriteWithoutItsCopy(t *testing.T) {
 		w.wantByte(0, 4096, 0)
 		stop()
 		w.must(w.c.Discard(8192, 4096)) // goes to the slot that has no copy
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = fs.Crash(seed), testOptions()
 			x.open()

@@ -29,7 +29,7 @@ func TestSidecarThatWasVoidStaysVoid(t *testing.T) {
 				}
 				w.must(w.c.Abandon())
 				fs.Readable()
-				for seed := range uint64(crashSeeds) {
+				for seed := range crashSeeds {
 					x := *w
 					x.fs, x.opts = fs.Crash(seed), testOptions()
 					x.open()

@@ -238,7 +238,7 @@ func TestCrashDuringRepair(t *testing.T) {
 		w.mem().CrashAfter(step)
 		_, err := v.Repair(0, want[:mib])
 		done = err == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()

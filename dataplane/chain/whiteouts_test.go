@@ -148,7 +148,7 @@ func TestCrashDuringDiscard(t *testing.T) {
 			}
 		}
 		done = err == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()
@@ -430,7 +430,7 @@ func TestCrashDuringPunchLayer(t *testing.T) {
 			err = w.c.FinishRebuild()
 		}
 		done = err == nil
-		for seed := range uint64(crashSeeds) {
+		for seed := range crashSeeds {
 			x := *w
 			x.fs, x.opts = w.mem().Crash(outcome(step, seed)), testOptions()
 			x.open()
