@@ -204,7 +204,7 @@ func (h *helm) upgrade() {
 	h.ok(append(values, "upgrade", "longhorn", chart, "--namespace", namespace, "--wait", "--timeout", "6m")...)
 	h.took("helm upgrade, until the workloads are ready", began)
 	h.refusedNothing("longhorn-pre-upgrade")
-	h.reach("")
+	h.reach()
 	volumes := []string{"raw", h.volumeOf("written")}
 	for _, v := range volumes {
 		h.runsOn(v, "ankole/engine:next")

@@ -63,7 +63,7 @@ func (b *bed) spread() {
 	b.t.Helper()
 	b.kubectlOK("-n", namespace, "rollout", "restart", "deployment/longhorn-controller")
 	b.kubectlOK("-n", namespace, "rollout", "status", "deployment/longhorn-controller", "--timeout=120s")
-	b.reach("")
+	b.reach()
 }
 
 // takesReplicas sets whether new replicas may be placed on a node.

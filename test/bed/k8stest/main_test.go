@@ -3,6 +3,7 @@ package k8stest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -293,7 +295,7 @@ func (b *bed) installed() {
 	if b.token == "" {
 		b.token = b.administrator()
 	}
-	b.reach("")
+	b.reach()
 	b.managersRun()
 	b.driverRuns()
 }
@@ -345,28 +347,35 @@ func (b *bed) administrator() string {
 	return strings.TrimSpace(out)
 }
 
-// reach points the client at a controller that is ready, and not on that node.
-func (b *bed) reach(not string) {
+// reach makes a new client, each of whose connections goes to a controller that is ready by then,
+// and not on those nodes. What nodes without power say of themselves is old.
+func (b *bed) reach(not ...string) {
 	b.t.Helper()
-	pods, err := b.ks.CoreV1().Pods(namespace).List(context.Background(),
-		metav1.ListOptions{LabelSelector: "app=longhorn-controller"})
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		pods, err := b.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-controller"})
+		if err != nil {
+			return nil, err
+		}
+		err = errors.New("no controller to talk to")
+		for _, p := range pods.Items {
+			if slices.Contains(not, p.Spec.NodeName) || p.Status.PodIP == "" || p.DeletionTimestamp != nil ||
+				!condition.PodReady(&p) {
+				continue
+			}
+			var conn net.Conn
+			d := net.Dialer{Timeout: 3 * time.Second}
+			if conn, err = d.DialContext(ctx, network, net.JoinHostPort(p.Status.PodIP, "9500")); err == nil {
+				return conn, nil
+			}
+		}
+		return nil, err
+	}
+	var err error
+	b.rest, err = restclient.NewOptions("https://longhorn-backend."+namespace+":9500",
+		restclient.Options{Tokens: restclient.Token(b.token), TLS: restclient.AuthorityFile(b.authority()), Dial: dial})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, p := range pods.Items {
-		if p.Spec.NodeName == not || p.Status.PodIP == "" || p.DeletionTimestamp != nil || !condition.PodReady(&p) {
-			continue
-		}
-		secure := restclient.AuthorityFile(b.authority())
-		secure.ServerName = "longhorn-backend." + namespace // its address is not in the certificate
-		b.rest, err = restclient.NewOptions("https://"+net.JoinHostPort(p.Status.PodIP, "9500"),
-			restclient.Options{Tokens: restclient.Token(b.token), TLS: secure})
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		return
-	}
-	b.t.Fatal("no controller to talk to")
 }
 
 // await waits until cond returns nil.

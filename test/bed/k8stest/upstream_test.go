@@ -280,7 +280,7 @@ func (u *upstream) write(file string) {
 // nothingLeft: the suite removes what it makes, so that the managers have no volume any more.
 func (b *bed) nothingLeft() {
 	b.t.Helper()
-	b.reach("")
+	b.reach()
 	b.await("no volume is left", func(ctx context.Context) error {
 		list, err := b.rest.Volumes(ctx)
 		if err == nil && len(list) > 0 {
