@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -34,6 +35,18 @@ func TestAttachedElsewhere(t *testing.T) {
 		Type: lh.AttacherTypeCSI}}
 	b := newBed(t, resttest.Cluster(objects...)...)
 	if r := b.run("volume", "attach", "demo", "--node", "node-2", "--timeout", "1s"); r.status == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAttachedWithAnotherFrontend: a volume that another ticket has attached with its device is not
+// what was asked for.
+func TestAttachedWithAnotherFrontend(t *testing.T) {
+	objects := resttest.Volume("demo")
+	resttest.Attach(objects, "node-1", "/dev/longhorn/demo")
+	b := newBed(t, resttest.Cluster(objects...)...)
+	if r := b.run("volume", "attach", "demo", "--node", "node-1", "--disable-frontend", "--timeout", "1s"); r.status !=
+		exitError || !strings.Contains(r.err, "is not attached without a frontend after 1s") {
 		t.Errorf("%+v", r)
 	}
 }

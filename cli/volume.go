@@ -162,13 +162,18 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 	if err != nil || !w.wait {
 		return v, err
 	}
-	return a.await(ctx, api, name, w.timeout, "attached", func(v *resource.Volume) (bool, error) {
+	goal := "attached"
+	if noFrontend {
+		goal = "attached without a frontend"
+	}
+	return a.await(ctx, api, name, w.timeout, goal, func(v *resource.Volume) (bool, error) {
 		if v.Robustness == "faulted" {
 			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: " +
 				"ankole replica list " + name)
 		}
 		here := v.Migratable || attachedTo(*v) == node // a volume that migrates is on two nodes
-		return v.State == "attached" && here && (noFrontend || endpoint(*v) != ""), nil
+		// For another ticket the volume may be there already, with the frontend that this one is without.
+		return v.State == "attached" && here && (endpoint(*v) == "") == noFrontend, nil
 	})
 }
 
