@@ -16,7 +16,7 @@ import { chromium } from 'playwright-core';
 const { URL: address, TOKEN: token, LOGIN: login, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const limit = Number(process.env.LIMIT || 60) * 1000;
-const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
+const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'backups', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
 
 const browser = await chromium.launch({
   executablePath: chrome,
@@ -83,7 +83,7 @@ async function findings(page, where, only) {
 
 const go = (page, place) => page.evaluate((p) => { location.hash = `#/${p}`; }, place);
 const heading = (page, name) => page.getByRole('heading', { level: 1, name }).waitFor();
-const titles = { recurringjobs: 'Recurring jobs', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
+const titles = { recurringjobs: 'Recurring jobs', backuptargets: 'Backup targets', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
 const titleOf = (p) => titles[p] ?? p.charAt(0).toUpperCase() + p.slice(1);
 const picture = (page, name) => shots && page.screenshot({ path: `${shots}/${name}.png` });
 const button = (page, name, exact = true) => page.getByRole('button', { name, exact });
@@ -348,7 +348,7 @@ async function main() {
       await page.getByLabel('Kubernetes token').fill(viewer);
       await button(page, 'Log in').click();
       await page.getByText('read-only').waitFor();
-      for (const p of ['volumes', 'nodes', 'recurringjobs', 'engineimages', 'orphans', 'settings']) {
+      for (const p of ['volumes', 'nodes', 'recurringjobs', 'backups', 'backuptargets', 'engineimages', 'orphans', 'settings']) {
         await go(page, p);
         await heading(page, titleOf(p));
         await ready(page);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bytes, local, parseTime, percent, words } from './format';
+import { bytes, local, parseTime, percent, seconds, words } from './format';
 
 test('sizes are said as they are typed', () => {
   expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined].map(bytes)).toEqual(
@@ -16,6 +16,10 @@ test('both forms of time are read, and what is no time is none', () => {
 
 test('a share of nothing is none, and a small one is not nothing', () => {
   expect([percent(1, 3), percent(1, 0), percent(1, 1000), percent(0, 5)]).toEqual(['33 %', '–', '< 1 %', '0 %']);
+});
+
+test('durations are read in both forms', () => {
+  expect(['300', '5m0s', '1h0m0s', '0s', '1h5m7s', ''].map(seconds)).toEqual([300, 300, 3600, 0, 3907, 0]);
 });
 
 test('words are divided by blanks and commas', () => {

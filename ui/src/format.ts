@@ -33,6 +33,13 @@ export function percent(part: number, whole: number): string {
   return share > 0 && share < 1 ? '< 1 %' : `${Math.round(share)} %`;
 }
 
+/** seconds reads a duration as Go writes it ("1h5m0s"), or a number of seconds. */
+export function seconds(text: string): number {
+  if (/^\d+$/.test(text)) return Number(text);
+  const [, h, m, s] = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/.exec(text) ?? [];
+  return Number(h ?? 0) * 3600 + Number(m ?? 0) * 60 + Number(s ?? 0);
+}
+
 export const plural = (n: number, one: string, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 /** words reads what people type into a field for a list of words. */

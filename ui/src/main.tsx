@@ -5,6 +5,7 @@ import { createRoot } from 'react-dom/client';
 import { createHashRouter, Navigate, RouterProvider } from 'react-router';
 import { Refused } from './api/client';
 import { Tellings } from './components/basics';
+import { Backups, BackupTargets, BackupVolumes } from './pages/backups';
 import { Dashboard } from './pages/dashboard';
 import { EngineImages, Events, InstanceManagers, NotFound, Orphans, RecurringJobs } from './pages/lists';
 import { Nodes } from './pages/nodes';
@@ -29,6 +30,9 @@ async function start() {
       { path: 'volumes', element: <Volumes /> },
       { path: 'volumes/:name', element: <VolumePage /> },
       { path: 'nodes', element: <Nodes /> },
+      { path: 'backups', element: <BackupVolumes /> },
+      { path: 'backups/:name', element: <Backups /> },
+      { path: 'backuptargets', element: <BackupTargets /> },
       { path: 'recurringjobs', element: <RecurringJobs /> },
       { path: 'engineimages', element: <EngineImages /> },
       { path: 'instancemanagers', element: <InstanceManagers /> },

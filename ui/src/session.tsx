@@ -45,7 +45,7 @@ export function tokenOfAddress(): string | undefined {
 export function followLinks() {
   window.addEventListener('hashchange', () => {
     const token = tokenOfAddress();
-    if (token) void begin(token).finally(() => location.reload());
+    if (token) void begin(token).catch(() => undefined).finally(() => location.reload()); // a wrong one changes nothing
   });
 }
 

@@ -8,6 +8,7 @@ import { useAccess } from './session';
 import { useTell } from './components/basics';
 
 const menu: [string, string][] = [['dashboard', 'Dashboard'], ['volumes', 'Volumes'], ['nodes', 'Nodes'], ['recurringjobs', 'Recurring jobs'],
+  ['backups', 'Backups'], ['backuptargets', 'Backup targets'],
   ['engineimages', 'Engine images'], ['instancemanagers', 'Instance managers'], ['orphans', 'Orphans'], ['events', 'Events'], ['settings', 'Settings']];
 
 const dark = 'pf-v6-theme-dark';

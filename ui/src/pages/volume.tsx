@@ -27,7 +27,7 @@ async function layersOf(v: Volume): Promise<Layer[]> {
     size: s.size, labels: s.labels ?? {}, note: s.error || (s.readyToUse ? '' : 'not taken yet') }));
 }
 
-type Step = { what: 'revert' | 'delete'; layer: Layer };
+type Step = { what: 'revert' | 'delete' | 'backup'; layer: Layer };
 
 function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void }) {
   const can = useCan();
@@ -36,6 +36,7 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
   const { data, error } = useQuery({ queryKey: [...key, v.state], queryFn: () => layersOf(v), refetchInterval: 10_000 });
   const [step, setStep] = useState<Step>();
   const [system, setSystem] = useState(true);
+  const [full, setFull] = useState(false);
   const refresh = () => client.invalidateQueries({ queryKey: key });
   const purging = (v.purgeStatus ?? []).filter((p) => p.isPurging);
   const canDelete = v.state === 'attached' ? can(v, 'snapshotDelete') : can(v, 'snapshotCRDelete');
@@ -48,13 +49,19 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
       : l.note ? <span title={l.note}>{l.note}</span> : l.name === head ? '–' : l.byUser ? 'by a user' : 'by the system') },
     { title: 'Takes', width: 7, cell: (l) => <Bytes of={l.size} /> },
     { title: 'Created', width: 12, cell: (l) => <Time at={l.created} /> },
+    { title: 'Backup', width: 9, cell: (l) => {
+      const b = (v.backupStatus ?? []).filter((s) => s.snapshot === l.name).at(-1);
+      if (!b) return '–';
+      return b.error ? <State of="Error" title={b.error} /> : <State of={b.progress < 100 && b.state !== 'Completed' ? `${b.progress} %` : 'Completed'} />;
+    } },
     { title: 'Labels', cell: (l) => Object.entries(l.labels).map(([k, x]) => `${k}=${x}`).join(', ') || '–' },
-    { title: 'Actions', width: 10, cell: (l) => l.name !== head && (
+    { title: 'Actions', width: 14, cell: (l) => l.name !== head && (
       <>
         {can(v, 'snapshotRevert') && !l.removed && (
           <Button variant="link" isInline isAriaDisabled={!v.disableFrontend || v.state !== 'attached'}
             title={v.disableFrontend ? undefined : 'Attach the volume in maintenance mode to revert it'} onClick={() => setStep({ what: 'revert', layer: l })}>Revert</Button>
         )}{' '}
+        {can(v, 'snapshotBackup') && !l.removed && <Button variant="link" isInline onClick={() => setStep({ what: 'backup', layer: l })}>Back up</Button>}{' '}
         {canDelete && <Button variant="link" isInline isDanger onClick={() => setStep({ what: 'delete', layer: l })}>Delete</Button>}
       </>
     ) },
@@ -81,6 +88,13 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
         <Dialog danger title={`Revert ${v.name} to ${step.layer.name}?`} label="Revert" done={`${v.name} has the content of ${step.layer.name}`} onClose={() => setStep(undefined)}
           run={() => act('volumes', v.id, 'snapshotRevert', { name: step.layer.name }).then(refresh)}>
           What was written after it and is in no other snapshot is lost. Take a snapshot first to keep it.
+        </Dialog>
+      )}
+      {step?.what === 'backup' && (
+        <Dialog title={`Back up snapshot ${step.layer.name}?`} label="Back up" done={`Snapshot ${step.layer.name} is being backed up`} onClose={() => setStep(undefined)}
+          run={() => act('volumes', v.id, 'snapshotBackup', { name: step.layer.name, backupMode: full ? 'full' : 'incremental' })}>
+          <p>It goes to backup target {v.backupTargetName || 'default'}. What an earlier backup has there is not sent again.</p>
+          <Checkbox id="full" label="Send everything again" isChecked={full} onChange={(_, on) => setFull(on)} />
         </Dialog>
       )}
       {step?.what === 'delete' && (
@@ -185,7 +199,7 @@ export function VolumePage() {
           [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${w.podStatus})`).join(', ')],
           ['Node tags', (v.nodeSelector ?? []).join(', ')], ['Disk tags', (v.diskSelector ?? []).join(', ')], ['Auto balance', v.replicaAutoBalance],
           ['Snapshots at most', v.snapshotMaxCount], ['Snapshot data integrity', v.snapshotDataIntegrity], ['Encrypted', v.encrypted ? 'yes' : 'no'],
-          ['Backup target', v.backupTargetName], ['Last backup', <Time at={v.lastBackupAt} />], ['Created', <Time at={v.created} />]]} />
+          ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to="/backups">{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Created', <Time at={v.created} />]]} />
       </Section>
       <Replicas of={v} />
       <Snapshots of={v} start={setDoing} />
