@@ -13,6 +13,8 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
+
+	"ankole.storage/rest/resource"
 )
 
 // event is one about an object of the system, seen some days ago.
@@ -269,9 +271,11 @@ func TestDescribedAsJSON(t *testing.T) {
 // TestSorting: by numbers where the text has lost them, by runs of digits in names, several
 // columns.
 func TestSorting(t *testing.T) {
-	rows := []volumeRow{{Name: "v-10", Size: "1610612737", State: "attached"}, {Name: "v-2", Size: "1610612736",
-		State: "detached"},
-		{Name: "v-1", Size: "900", State: "attached"}}
+	row := func(name, size, state string) volumeRow {
+		return volumeRow{VolumeSpec: resource.VolumeSpec{Name: name, Size: size}, State: state}
+	}
+	rows := []volumeRow{row("v-10", "1610612737", "attached"), row("v-2", "1610612736", "detached"),
+		row("v-1", "900", "attached")}
 	k := volumeKind(time.Now)
 	for by, want := range map[string]string{"name": "v-1 v-2 v-10", "-name": "v-10 v-2 v-1", "size": "v-1 v-2 v-10",
 		"state,-name": "v-10 v-1 v-2", "-STATE,name": "v-2 v-1 v-10", "": "v-10 v-2 v-1"} {

@@ -217,9 +217,7 @@ func (f *fake) CreateVolume(_ context.Context, s client.VolumeSpec) (*resource.V
 			return nil, refusal("volume %s already exists", s.Name)
 		}
 		f.orders++
-		v := &resource.Volume{Name: s.Name, Size: s.Size, State: "creating", AccessMode: s.AccessMode,
-			Migratable: s.Migratable, Encrypted: s.Encrypted, DeleteSnapshotsWithVolume: s.DeleteSnapshotsWithVolume,
-			DataSource: s.DataSource, NumberOfReplicas: s.NumberOfReplicas, TopologyRequirement: s.TopologyRequirement,
+		v := &resource.Volume{VolumeSpec: s, State: "creating",
 			Controllers: []resource.Controller{{Size: s.Size}}}
 		v.VolumeAttachment.Attachments = map[string]resource.Attachment{}
 		f.volumes[s.Name] = v

@@ -30,7 +30,8 @@ const fieldsPage = "testdata/fields.txt"
 func TestEveryFieldIsConverted(t *testing.T) {
 	q := &request{Request: httptest.NewRequest("GET", "http://example/v1", nil), server: &Server{}}
 	var b strings.Builder
-	section(&b, "a client's volume, as an object", resource.Volume{Name: "demo", Size: "1Gi"},
+	wish := resource.VolumeSpec{Name: "demo", Size: "1Gi"}
+	section(&b, "a client's volume, as an object", resource.Volume{VolumeSpec: wish},
 		func(in resource.Volume) any {
 			v, err := newVolume("ns", in)
 			if err != nil {
@@ -203,6 +204,10 @@ func leaves(t reflect.Type, at []string) [][]string {
 			f := t.Field(i)
 			meta := t == reflect.TypeFor[metav1.ObjectMeta]() && !slices.Contains(kept, f.Name)
 			if meta || !f.IsExported() || f.Type == reflect.TypeFor[metav1.TypeMeta]() || f.Name == "Resource" {
+				continue
+			}
+			if f.Type == reflect.TypeFor[resource.VolumeSpec]() { // its fields are the volume's
+				all = append(all, leaves(f.Type, at)...)
 				continue
 			}
 			all = append(all, leaves(f.Type, below(f.Name))...)

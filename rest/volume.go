@@ -175,49 +175,16 @@ func newVolume(namespace string, in resource.Volume) (*lh.Volume, error) {
 	if err := naming.CheckVolumeName(name); err != nil {
 		return nil, err
 	}
-	size, err := parseSize("size", in.Size)
-	if err != nil {
+	v := &lh.Volume{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{}}}
+	if err := askedFields(&v.Spec, &in.VolumeSpec); err != nil {
 		return nil, err
 	}
-	if size == 0 && in.FromBackup == "" {
-		size = smallestVolume
+	if v.Spec.Size == 0 && in.FromBackup == "" {
+		v.Spec.Size = smallestVolume
 	}
-	snapshotMaxSize, err := parseSize("snapshotMaxSize", in.SnapshotMaxSize)
-	if err != nil {
-		return nil, err
+	if v.Spec.Frontend == lh.VolumeFrontendNone && !in.Standby {
+		v.Spec.Frontend = lh.VolumeFrontendBlockDev
 	}
-	blockSize, err := parseSize("backupBlockSize", in.BackupBlockSize)
-	if err != nil {
-		return nil, err
-	}
-	frontend := lh.VolumeFrontend(in.Frontend)
-	if frontend == lh.VolumeFrontendNone && !in.Standby {
-		frontend = lh.VolumeFrontendBlockDev
-	}
-	v := &lh.Volume{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{}},
-		Spec: lh.VolumeSpec{
-			Standby: in.Standby, AccessMode: lh.AccessMode(in.AccessMode), BackingImage: in.BackingImage,
-			BackupBlockSize: blockSize, BackupCompressionMethod: lh.BackupCompressionMethod(in.BackupCompressionMethod),
-			BackupTargetName: in.BackupTargetName, CloneMode: lh.CloneMode(in.CloneMode),
-			DataEngine:                lh.DataEngineType(in.DataEngine),
-			DeleteSnapshotsWithVolume: in.DeleteSnapshotsWithVolume,
-			DataLocality:              lh.DataLocality(in.DataLocality), DataSource: in.DataSource,
-			DiskSelector: in.DiskSelector,
-			Encrypted:    in.Encrypted, FreezeFilesystemForSnapshot: lh.Override(in.FreezeFilesystemForSnapshot),
-			FromBackup: in.FromBackup, Frontend: frontend, Migratable: in.Migratable, NodeSelector: in.NodeSelector,
-			NumberOfReplicas: in.NumberOfReplicas, OfflineRebuilding: lh.Override(in.OfflineRebuilding),
-			RebuildConcurrentSyncLimit:      in.RebuildConcurrentSyncLimit,
-			ReplicaRebuildingBandwidthLimit: in.ReplicaRebuildingBandwidthLimit,
-			ReplicaAutoBalance:              lh.ReplicaAutoBalance(in.ReplicaAutoBalance),
-			ReplicaSoftAntiAffinity:         lh.Override(in.ReplicaSoftAntiAffinity),
-			ReplicaZoneSoftAntiAffinity:     lh.Override(in.ReplicaZoneSoftAntiAffinity),
-			ReplicaDiskSoftAntiAffinity:     lh.Override(in.ReplicaDiskSoftAntiAffinity),
-			RestoreVolumeRecurringJob:       lh.Override(in.RestoreVolumeRecurringJob),
-			RevisionCounterDisabled:         in.RevisionCounterDisabled, Size: size,
-			SnapshotDataIntegrity: lh.SnapshotDataIntegrity(in.SnapshotDataIntegrity),
-			SnapshotMaxCount:      in.SnapshotMaxCount, SnapshotMaxSize: snapshotMaxSize,
-			StaleReplicaTimeout: in.StaleReplicaTimeout, UnmapMarkSnapChainRemoved: lh.Override(in.UnmapMarkSnapChainRemoved),
-		}}
 	for _, t := range in.TopologyRequirement {
 		v.Spec.TopologyRequirement = append(v.Spec.TopologyRequirement, lh.TopologyTerm{Region: t.Region, Zone: t.Zone})
 	}

@@ -75,43 +75,22 @@ func volumeView(q *request, p volumeParts) *resource.Volume {
 		robustness = string(lh.VolumeRobustnessUnknown)
 	}
 	out := &resource.Volume{
-		Resource: q.envelope(resource.TypeVolume, v.Name, resource.OfferedWhen(state, robustness)),
-		Name:     v.Name, Size: decimal(spec.Size), Frontend: string(spec.Frontend), DisableFrontend: status.FrontendDisabled,
-		FromBackup: spec.FromBackup, RestoreVolumeRecurringJob: string(spec.RestoreVolumeRecurringJob),
-		DataSource: spec.DataSource, CloneMode: string(spec.CloneMode), DataLocality: string(spec.DataLocality),
-		StaleReplicaTimeout: spec.StaleReplicaTimeout, State: state, Robustness: robustness,
-		Image: spec.Image, CurrentImage: status.CurrentImage, BackingImage: spec.BackingImage,
-		Created:    v.CreationTimestamp.UTC().Format(timeText),
+		Resource:   q.envelope(resource.TypeVolume, v.Name, resource.OfferedWhen(state, robustness)),
+		VolumeSpec: shownFields(spec), DisableFrontend: status.FrontendDisabled, State: state, Robustness: robustness,
+		Image: spec.Image, CurrentImage: status.CurrentImage, Created: v.CreationTimestamp.UTC().Format(timeText),
 		LastBackup: status.LastBackup, LastBackupAt: status.LastBackupAt, LastAttachedBy: spec.LastAttachedBy,
-		Standby:          status.IsStandby || spec.Standby && state == string(lh.VolumeStateCreating),
-		RestoreRequired:  status.RestoreRequired,
-		RestoreInitiated: status.RestoreInitiated, RevisionCounterDisabled: spec.RevisionCounterDisabled,
-		SnapshotDataIntegrity:       string(spec.SnapshotDataIntegrity),
-		UnmapMarkSnapChainRemoved:   string(spec.UnmapMarkSnapChainRemoved),
-		BackupCompressionMethod:     string(spec.BackupCompressionMethod),
-		BackupBlockSize:             decimal(spec.BackupBlockSize),
-		ReplicaSoftAntiAffinity:     string(spec.ReplicaSoftAntiAffinity),
-		ReplicaZoneSoftAntiAffinity: string(spec.ReplicaZoneSoftAntiAffinity),
-		ReplicaDiskSoftAntiAffinity: string(spec.ReplicaDiskSoftAntiAffinity),
-		DataEngine:                  string(spec.DataEngine), SnapshotMaxCount: spec.SnapshotMaxCount,
-		SnapshotMaxSize:             decimal(spec.SnapshotMaxSize),
-		FreezeFilesystemForSnapshot: string(spec.FreezeFilesystemForSnapshot), BackupTargetName: spec.BackupTargetName,
-		DiskSelector: orEmpty(spec.DiskSelector), NodeSelector: orEmpty(spec.NodeSelector),
-		NumberOfReplicas: spec.NumberOfReplicas, ReplicaAutoBalance: string(spec.ReplicaAutoBalance),
-		RebuildConcurrentSyncLimit:      spec.RebuildConcurrentSyncLimit,
-		ReplicaRebuildingBandwidthLimit: spec.ReplicaRebuildingBandwidthLimit,
-		Conditions:                      conditionMap(status.Conditions),
-		KubernetesStatus:                kubernetesView(status.KubernetesStatus),
-		CloneStatus:                     cloneView(p),
-		AccessMode:                      string(spec.AccessMode),
-		ShareEndpoint:                   status.ShareEndpoint, ShareState: string(status.ShareState),
-		DeleteSnapshotsWithVolume: spec.DeleteSnapshotsWithVolume,
-		OfflineRebuilding:         string(spec.OfflineRebuilding), Migratable: spec.Migratable, Encrypted: spec.Encrypted,
+		RestoreRequired: status.RestoreRequired, RestoreInitiated: status.RestoreInitiated,
+		Conditions:       conditionMap(status.Conditions),
+		KubernetesStatus: kubernetesView(status.KubernetesStatus),
+		CloneStatus:      cloneView(p),
+		ShareEndpoint:    status.ShareEndpoint, ShareState: string(status.ShareState),
 		Replicas: replicaViews(p), Controllers: controllerViews(p),
 		BackupStatus: []resource.BackupStatus{}, RestoreStatus: []resource.RestoreStatus{},
 		RebuildStatus:    []resource.RebuildStatus{},
 		VolumeAttachment: attachmentFields(v.Name, p.attachment),
 	}
+	out.Name = v.Name
+	out.Standby = status.IsStandby || spec.Standby && state == string(lh.VolumeStateCreating)
 	for _, t := range spec.TopologyRequirement {
 		out.TopologyRequirement = append(out.TopologyRequirement, resource.TopologyTerm{Zone: t.Zone, Region: t.Region})
 	}

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Regenerates everything that is generated from a source in this repository: protobuf and gRPC code of every .proto
-# under api/rpc, the deep copies of the API types, their CRDs, and of these and the templates in deploy/ the plain manifest
-# and the chart. The result depends on nothing but the sources, the versions pinned in tools/go.mod and the protoc of the
-# host, which is why api/rpc/generated.sum holds the sums of what it was given and what it made.
+# under api/rpc, the deep copies of the API types, their CRDs, REST types of the table of volume fields, and of the CRDs
+# and the templates in deploy/ the plain manifest and the chart. The result depends on nothing but the sources, the
+# versions pinned in tools/go.mod and the protoc of the host, which is why api/rpc/generated.sum holds the sums of what
+# it was given and what it made.
 #
-# Usage: tools/generate.sh [proto] [api] [deploy]   regenerate these parts; without an argument all
+# Usage: tools/generate.sh [proto] [api] [rest] [deploy]   regenerate these parts; without an argument all
 #        tools/generate.sh check           change nothing; fail and show the difference if a generated file is stale
 set -eu
 
@@ -63,15 +64,16 @@ check() { # Generates in a copy without any generated file, so that leftovers of
 }
 
 mkdir -p "$bin"
-[ $# -gt 0 ] || set -- proto api deploy
+[ $# -gt 0 ] || set -- proto api rest deploy
 for part; do
 	case $part in
 	proto) generate_proto "$root" ;;
 	api) generate_api "$root" ;;
+	rest) go -C "$root" run ./rest/resource/internal/fieldtypes rest/resource/zz_generated.volumefields.go ;; # as deploy
 	deploy) go -C "$root" run ./deploy/generate . ;; # whether it is fresh, its own test says
 	check) check ;;
 	*)
-		echo "generate: unknown part $part; known are proto, api, deploy and check" >&2
+		echo "generate: unknown part $part; known are proto, api, rest, deploy and check" >&2
 		exit 2
 		;;
 	esac

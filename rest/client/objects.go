@@ -8,56 +8,12 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// VolumeSpec is what is wanted of a new volume. What is left out is chosen by the server.
-type VolumeSpec struct {
-	Name string `json:"name"`
-	// Size is a Kubernetes quantity, for instance 20Gi.
-	Size string `json:"size"`
-	// NumberOfReplicas 0 means setting default-replica-count.
-	NumberOfReplicas    int      `json:"numberOfReplicas,omitempty"`
-	Frontend            string   `json:"frontend,omitempty"`
-	DataLocality        string   `json:"dataLocality,omitempty"`
-	AccessMode          string   `json:"accessMode,omitempty"`
-	StaleReplicaTimeout int      `json:"staleReplicaTimeout,omitempty"`
-	DiskSelector        []string `json:"diskSelector,omitempty"`
-	NodeSelector        []string `json:"nodeSelector,omitempty"`
-	// DataSource is what the volume is to hold: vol://volume or snap://volume/snapshot. The size is
-	// that volume's.
-	DataSource string `json:"dataSource,omitempty"`
-	// Migratable volumes of access mode rwx may be offered on two nodes while their user moves.
-	Migratable bool `json:"migratable,omitempty"`
-	// Encrypted volumes have LUKS between their device and its users; the node service makes it.
-	Encrypted bool `json:"encrypted,omitempty"`
-	// The fields below are those of resource.Volume.
-	CloneMode                       string             `json:"cloneMode,omitempty"`
-	DataEngine                      string             `json:"dataEngine,omitempty"`
-	RevisionCounterDisabled         bool               `json:"revisionCounterDisabled,omitempty"`
-	ReplicaAutoBalance              string             `json:"replicaAutoBalance,omitempty"`
-	ReplicaSoftAntiAffinity         string             `json:"replicaSoftAntiAffinity,omitempty"`
-	ReplicaZoneSoftAntiAffinity     string             `json:"replicaZoneSoftAntiAffinity,omitempty"`
-	ReplicaDiskSoftAntiAffinity     string             `json:"replicaDiskSoftAntiAffinity,omitempty"`
-	UnmapMarkSnapChainRemoved       string             `json:"unmapMarkSnapChainRemoved,omitempty"`
-	FreezeFilesystemForSnapshot     string             `json:"freezeFilesystemForSnapshot,omitempty"`
-	SnapshotDataIntegrity           string             `json:"snapshotDataIntegrity,omitempty"`
-	SnapshotMaxCount                int                `json:"snapshotMaxCount,omitempty"`
-	SnapshotMaxSize                 string             `json:"snapshotMaxSize,omitempty"`
-	OfflineRebuilding               string             `json:"offlineRebuilding,omitempty"`
-	DeleteSnapshotsWithVolume       bool               `json:"deleteSnapshotsWithVolume,omitempty"`
-	RebuildConcurrentSyncLimit      int                `json:"rebuildConcurrentSyncLimit,omitempty"`
-	ReplicaRebuildingBandwidthLimit int64              `json:"replicaRebuildingBandwidthLimit,omitempty"`
-	BackupTargetName                string             `json:"backupTargetName,omitempty"`
-	BackupBlockSize                 string             `json:"backupBlockSize,omitempty"`
-	BackupCompressionMethod         string             `json:"backupCompressionMethod,omitempty"`
-	RecurringJobSelector            []RecurringJobName `json:"recurringJobSelector,omitempty"`
-	// TopologyRequirement limits replicas to nodes of one of these failure domains.
-	TopologyRequirement []resource.TopologyTerm `json:"topologyRequirement,omitempty"`
-}
+// VolumeSpec is what is wanted of a new volume: its name, its size, and what else is not left to
+// the server.
+type VolumeSpec = resource.VolumeSpec
 
 // RecurringJobName names a recurring job, or a group of them, that a volume is to follow.
-type RecurringJobName struct {
-	Name    string `json:"name"`
-	IsGroup bool   `json:"isGroup"`
-}
+type RecurringJobName = resource.VolumeRecurringJob
 
 // Volumes lists all volumes.
 func (c *Client) Volumes(ctx context.Context) ([]resource.Volume, error) {

@@ -76,52 +76,6 @@ type EngineUpgradeInput struct {
 	Image string `json:"image"`
 }
 
-// UpdateReplicaCountInput is the wanted number of replicas, 1 to 20.
-type UpdateReplicaCountInput struct {
-	ReplicaCount int `json:"replicaCount"`
-}
-
-// UpdateReplicaAutoBalanceInput is the input of updateReplicaAutoBalance.
-type UpdateReplicaAutoBalanceInput struct {
-	ReplicaAutoBalance string `json:"replicaAutoBalance"`
-}
-
-// UpdateRebuildConcurrentSyncLimitInput is the input of updateRebuildConcurrentSyncLimit.
-type UpdateRebuildConcurrentSyncLimitInput struct {
-	RebuildConcurrentSyncLimit int `json:"rebuildConcurrentSyncLimit"`
-}
-
-// UpdateDataLocalityInput is the input of updateDataLocality.
-type UpdateDataLocalityInput struct {
-	DataLocality string `json:"dataLocality"`
-}
-
-// UpdateAccessModeInput is the input of updateAccessMode.
-type UpdateAccessModeInput struct {
-	AccessMode string `json:"accessMode"`
-}
-
-// UpdateSnapshotDataIntegrityInput is the input of updateSnapshotDataIntegrity.
-type UpdateSnapshotDataIntegrityInput struct {
-	SnapshotDataIntegrity string `json:"snapshotDataIntegrity"`
-}
-
-// UpdateSnapshotMaxCountInput is the input of updateSnapshotMaxCount.
-type UpdateSnapshotMaxCountInput struct {
-	SnapshotMaxCount int `json:"snapshotMaxCount"`
-}
-
-// UpdateSnapshotMaxSizeInput is the input of updateSnapshotMaxSize, a quantity.
-type UpdateSnapshotMaxSizeInput struct {
-	SnapshotMaxSize string `json:"snapshotMaxSize"`
-}
-
-// UpdateReplicaRebuildingBandwidthLimitInput is a quantity of MiB per second; 0 leaves it to the
-// setting.
-type UpdateReplicaRebuildingBandwidthLimitInput struct {
-	ReplicaRebuildingBandwidthLimit string `json:"replicaRebuildingBandwidthLimit"`
-}
-
 // UpdateUblkQueueDepthInput matters to the v2 data engine only.
 type UpdateUblkQueueDepthInput struct {
 	UblkQueueDepth int `json:"ublkQueueDepth"`
@@ -130,46 +84,6 @@ type UpdateUblkQueueDepthInput struct {
 // UpdateUblkNumberOfQueueInput matters to the v2 data engine only.
 type UpdateUblkNumberOfQueueInput struct {
 	UblkNumberOfQueue int `json:"ublkNumberOfQueue"`
-}
-
-// UpdateBackupCompressionInput is the input of updateBackupCompressionMethod.
-type UpdateBackupCompressionInput struct {
-	BackupCompressionMethod string `json:"backupCompressionMethod"`
-}
-
-// UpdateUnmapMarkSnapChainRemovedInput is the input of updateUnmapMarkSnapChainRemoved.
-type UpdateUnmapMarkSnapChainRemovedInput struct {
-	UnmapMarkSnapChainRemoved string `json:"unmapMarkSnapChainRemoved"`
-}
-
-// UpdateReplicaSoftAntiAffinityInput is the input of updateReplicaSoftAntiAffinity.
-type UpdateReplicaSoftAntiAffinityInput struct {
-	ReplicaSoftAntiAffinity string `json:"replicaSoftAntiAffinity"`
-}
-
-// UpdateReplicaZoneSoftAntiAffinityInput is the input of updateReplicaZoneSoftAntiAffinity.
-type UpdateReplicaZoneSoftAntiAffinityInput struct {
-	ReplicaZoneSoftAntiAffinity string `json:"replicaZoneSoftAntiAffinity"`
-}
-
-// UpdateReplicaDiskSoftAntiAffinityInput is the input of updateReplicaDiskSoftAntiAffinity.
-type UpdateReplicaDiskSoftAntiAffinityInput struct {
-	ReplicaDiskSoftAntiAffinity string `json:"replicaDiskSoftAntiAffinity"`
-}
-
-// UpdateFreezeFilesystemForSnapshotInput is the input of updateFreezeFilesystemForSnapshot.
-type UpdateFreezeFilesystemForSnapshotInput struct {
-	FreezeFilesystemForSnapshot string `json:"freezeFilesystemForSnapshot"`
-}
-
-// UpdateBackupTargetInput is the input of updateBackupTargetName.
-type UpdateBackupTargetInput struct {
-	BackupTargetName string `json:"backupTargetName"`
-}
-
-// UpdateOfflineRebuildingInput is the input of offlineReplicaRebuilding.
-type UpdateOfflineRebuildingInput struct {
-	OfflineRebuilding string `json:"offlineRebuilding"`
 }
 
 // VolumeRecurringJobInput names a job or group to add to or remove from a volume.

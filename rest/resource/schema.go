@@ -66,6 +66,9 @@ func (t Type) Schema(served func(action string) bool) Schema {
 func addFields(into map[string]SchemaField, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Anonymous && f.Type != reflect.TypeFor[Resource]() {
+			addFields(into, f.Type)
+		}
 		if f.Anonymous || f.Tag.Get("schema") == "-" {
 			continue
 		}

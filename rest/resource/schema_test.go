@@ -233,4 +233,11 @@ func TestTablesAreWellFormed(t *testing.T) {
 			seen[name] = true
 		}
 	}
+	// A field of the table that Volume has once more would be hidden by that.
+	volume := reflect.TypeFor[Volume]()
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[VolumeSpec]()) {
+		if shown, ok := volume.FieldByName(f.Name); !ok || len(shown.Index) != 2 {
+			t.Errorf("Volume hides %s of VolumeSpec", f.Name)
+		}
+	}
 }

@@ -1,5 +1,7 @@
 package resource
 
+import "ankole.storage/api/volumefield"
+
 // Type ties a Go struct to its schema id, its methods and its actions.
 type Type struct {
 	// ID is the schema id, in the spelling clients know.
@@ -25,25 +27,22 @@ type Action struct {
 	When When
 }
 
-// When is a set of volume states, see VolumeActions.
-type When uint8
+// When is a set of volume states.
+type When = volumefield.When
 
 // Sets of states in which an action of a volume is offered.
 const (
-	WhenDetached When = 1 << iota
-	WhenAttaching
-	WhenAttached
-	// WhenFaulted is robustness faulted, whatever the state.
-	WhenFaulted
-	// WhenOther is creating, detaching or deleting, and not faulted.
-	WhenOther
-
+	WhenDetached  = volumefield.WhenDetached
+	WhenAttaching = volumefield.WhenAttaching
+	WhenAttached  = volumefield.WhenAttached
+	WhenFaulted   = volumefield.WhenFaulted
+	WhenOther     = volumefield.WhenOther
 	// WhenSound is every state of a volume that is not faulted.
 	WhenSound = WhenDetached | WhenAttaching | WhenAttached | WhenOther
 	// WhenAlways is every state.
 	WhenAlways = WhenSound | WhenFaulted
-	whenAtRest = WhenDetached | WhenAttached
-	whenOpened = WhenDetached | WhenAttaching | WhenAttached
+	whenAtRest = volumefield.WhenAtRest
+	whenOpened = volumefield.WhenOpened
 )
 
 // Schema ids used outside this table.
@@ -115,7 +114,7 @@ var (
 	getPut        = []string{"GET", "PUT"}
 	getPutDelete  = []string{"GET", "PUT", "DELETE"}
 	getOnly       = []string{"GET"}
-	volumeActions = []Action{
+	volumeActions = append(fieldActions(), []Action{
 		{"attach", "attachInput", "volume", WhenAlways},
 		{"detach", "detachInput", "volume", WhenAlways},
 		{"salvage", "salvageInput", "volume", WhenFaulted},
@@ -125,23 +124,6 @@ var (
 		{ActionTrimFilesystem, "", "volume", WhenAttached},
 		{ActionEngineUpgrade, "engineUpgradeInput", "volume", whenAtRest},
 		{"replicaRemove", "replicaRemoveInput", "volume", whenAtRest},
-		{"updateReplicaCount", "UpdateReplicaCountInput", "volume", WhenAttached},
-		{"updateReplicaAutoBalance", "ReplicaAutoBalance", "volume", whenAtRest},
-		{"updateRebuildConcurrentSyncLimit", "UpdateRebuildConcurrentSyncLimitInput", "volume", whenAtRest},
-		{ActionUpdateDataLocality, "UpdateDataLocalityInput", "volume", whenAtRest},
-		{"updateAccessMode", "UpdateAccessModeInput", "volume", WhenDetached},
-		{"updateUnmapMarkSnapChainRemoved", "UpdateUnmapMarkSnapChainRemovedInput", "volume", whenAtRest},
-		{"updateSnapshotDataIntegrity", "UpdateSnapshotDataIntegrityInput", "volume", whenAtRest},
-		{"updateSnapshotMaxCount", "UpdateSnapshotMaxCountInput", "volume", whenAtRest},
-		{"updateSnapshotMaxSize", "UpdateSnapshotMaxSizeInput", "volume", whenAtRest},
-		{"updateBackupCompressionMethod", "UpdateBackupCompressionMethodInput", "volume", whenAtRest},
-		{"updateBackupTargetName", "UpdateBackupTargetInput", "volume", whenAtRest},
-		{"updateFreezeFilesystemForSnapshot", "UpdateFreezeFilesystemForSnapshotInput", "volume", whenAtRest},
-		{"updateReplicaSoftAntiAffinity", "UpdateReplicaSoftAntiAffinityInput", "volume", whenAtRest},
-		{"updateReplicaZoneSoftAntiAffinity", "UpdateReplicaZoneSoftAntiAffinityInput", "volume", whenAtRest},
-		{"updateReplicaDiskSoftAntiAffinity", "UpdateReplicaDiskSoftAntiAffinityInput", "volume", whenAtRest},
-		{"offlineReplicaRebuilding", "UpdateOfflineRebuildingInput", "volume", whenOpened},
-		{"updateReplicaRebuildingBandwidthLimit", "UpdateReplicaRebuildingBandwidthLimitInput", "volume", whenAtRest},
 		{"updateUblkQueueDepth", "UpdateUblkQueueDepthInput", "volume", WhenDetached},
 		{"updateUblkNumberOfQueue", "UpdateUblkNumberOfQueueInput", "volume", WhenDetached},
 		{ActionSnapshotPurge, "", "volume", WhenAttached},
@@ -160,7 +142,7 @@ var (
 		{ActionRecurringJobAdd, "volumeRecurringJobInput", TypeVolumeJob, whenOpened},
 		{ActionRecurringJobList, "", TypeVolumeJob, whenOpened},
 		{ActionRecurringJobDelete, "volumeRecurringJobInput", TypeVolumeJob, whenOpened},
-	}
+	}...)
 	backupTargetActions = []Action{
 		{"backupTargetSync", "syncBackupResource", "backupTargetListOutput", WhenAlways},
 		{ActionBackupTargetUpdate, "backupTarget", "backupTargetListOutput", WhenAlways},
@@ -179,6 +161,16 @@ var (
 		{"updateMinNumberOfCopies", "updateMinNumberOfCopiesInput", "backingImage", WhenAlways},
 	}
 )
+
+// fieldActions are those that change one field of a volume.
+func fieldActions() (all []Action) {
+	for i := range volumefield.All {
+		if f := &volumefield.All[i]; f.Change != nil {
+			all = append(all, Action{f.Change.Action, f.InputID(), TypeVolume, f.Change.When})
+		}
+	}
+	return all
+}
 
 // Types is every declared schema, in the order of the schema document.
 var Types = []Type{

@@ -6,47 +6,22 @@ import "encoding/json"
 // attachment.
 type Volume struct {
 	Resource
-	Name                      string `json:"name" api:"create,required,unique"`
-	Size                      string `json:"size" api:"create,required" default:"100G"`
-	Frontend                  string `json:"frontend" api:"create"`
-	DisableFrontend           bool   `json:"disableFrontend"`
-	FromBackup                string `json:"fromBackup" api:"create"`
-	RestoreVolumeRecurringJob string `json:"restoreVolumeRecurringJob"`
-	DataSource                string `json:"dataSource" api:"create"`
-	CloneMode                 string `json:"cloneMode" api:"create"`
-	DataLocality              string `json:"dataLocality" api:"create" default:"disabled"`
-	// StaleReplicaTimeout is in minutes.
-	StaleReplicaTimeout int    `json:"staleReplicaTimeout" api:"create" default:"2880"`
-	State               string `json:"state"`
-	Robustness          string `json:"robustness"`
-	Image               string `json:"image"`
-	CurrentImage        string `json:"currentImage"`
-	BackingImage        string `json:"backingImage" api:"create"`
+	VolumeSpec
+	DisableFrontend bool   `json:"disableFrontend"`
+	State           string `json:"state"`
+	Robustness      string `json:"robustness"`
+	Image           string `json:"image"`
+	CurrentImage    string `json:"currentImage"`
 	// Created has the form "2006-01-02 15:04:05 +0000 UTC".
-	Created                         string `json:"created"`
-	LastBackup                      string `json:"lastBackup"`
-	LastBackupAt                    string `json:"lastBackupAt"`
-	LastAttachedBy                  string `json:"lastAttachedBy"`
-	Standby                         bool   `json:"standby" api:"create" default:"false"`
-	RestoreRequired                 bool   `json:"restoreRequired"`
-	RestoreInitiated                bool   `json:"restoreInitiated"`
-	RevisionCounterDisabled         bool   `json:"revisionCounterDisabled" api:"create,required" default:"false"`
-	SnapshotDataIntegrity           string `json:"snapshotDataIntegrity" api:"create" default:"ignored"`
-	UnmapMarkSnapChainRemoved       string `json:"unmapMarkSnapChainRemoved" api:"create,required" default:"ignored"`
-	BackupCompressionMethod         string `json:"backupCompressionMethod" api:"create" default:"lz4"`
-	BackupBlockSize                 string `json:"backupBlockSize"`
-	ReplicaSoftAntiAffinity         string `json:"replicaSoftAntiAffinity" api:"create,required" default:"ignored"`
-	ReplicaZoneSoftAntiAffinity     string `json:"replicaZoneSoftAntiAffinity" api:"create,required" default:"ignored"`
-	ReplicaDiskSoftAntiAffinity     string `json:"replicaDiskSoftAntiAffinity" api:"create,required" default:"ignored"`
-	DataEngine                      string `json:"dataEngine" api:"create,required" default:"v1"`
-	SnapshotMaxCount                int    `json:"snapshotMaxCount"`
-	SnapshotMaxSize                 string `json:"snapshotMaxSize"`
-	ReplicaRebuildingBandwidthLimit int64  `json:"replicaRebuildingBandwidthLimit"`
-	UblkQueueDepth                  int    `json:"ublkQueueDepth"`
-	UblkNumberOfQueue               int    `json:"ublkNumberOfQueue"`
-	NvmeTCPNrIoQueues               int    `json:"nvmeTcpNrIoQueues"`
-	FreezeFilesystemForSnapshot     string `json:"freezeFilesystemForSnapshot"`
-	BackupTargetName                string `json:"backupTargetName"`
+	Created           string `json:"created"`
+	LastBackup        string `json:"lastBackup"`
+	LastBackupAt      string `json:"lastBackupAt"`
+	LastAttachedBy    string `json:"lastAttachedBy"`
+	RestoreRequired   bool   `json:"restoreRequired"`
+	RestoreInitiated  bool   `json:"restoreInitiated"`
+	UblkQueueDepth    int    `json:"ublkQueueDepth"`
+	UblkNumberOfQueue int    `json:"ublkNumberOfQueue"`
+	NvmeTCPNrIoQueues int    `json:"nvmeTcpNrIoQueues"`
 	// ResourceVersion is the Volume object's. A deletion that names it deletes the volume as it was
 	// shown, and no later one. It is our addition, and in answers about one volume only.
 	ResourceVersion string `json:"resourceVersion,omitempty" schema:"-"`
@@ -56,31 +31,15 @@ type Volume struct {
 	// only.
 	ExpansionRequired bool `json:"expansionRequired,omitempty" schema:"-"`
 
-	DataLayout   VolumeDataLayout `json:"dataLayout" api:"create" schema:"VolumeDataLayout"`
-	DiskSelector []string         `json:"diskSelector" api:"create"`
-	NodeSelector []string         `json:"nodeSelector" api:"create"`
-	// TopologyRequirement is a list of objects; the schema has always said strings.
-	TopologyRequirement  []TopologyTerm       `json:"topologyRequirement" schema:"array[string]"`
-	RecurringJobSelector []VolumeRecurringJob `json:"recurringJobSelector" api:"create"`
-
-	NumberOfReplicas           int    `json:"numberOfReplicas" api:"create,required" default:"2"`
-	ReplicaAutoBalance         string `json:"replicaAutoBalance"`
-	RebuildConcurrentSyncLimit int    `json:"rebuildConcurrentSyncLimit" api:"create" default:"0"`
-
+	DataLayout       VolumeDataLayout     `json:"dataLayout" api:"create" schema:"VolumeDataLayout"`
 	Conditions       map[string]Condition `json:"conditions" schema:"map[volumeCondition]"`
 	KubernetesStatus KubernetesStatus     `json:"kubernetesStatus"`
 	CloneStatus      CloneStatus          `json:"cloneStatus"`
 	// Ready says whether a workload may use the volume now; NotReadyMessage says why not.
-	Ready             bool   `json:"ready"`
-	NotReadyMessage   string `json:"notReadyMessage"`
-	AccessMode        string `json:"accessMode" api:"create" default:"rwo"`
-	ShareEndpoint     string `json:"shareEndpoint"`
-	ShareState        string `json:"shareState"`
-	OfflineRebuilding string `json:"offlineRebuilding"`
-	// DeleteSnapshotsWithVolume: the CSI driver deletes the volume though VolumeSnapshots stand on it.
-	DeleteSnapshotsWithVolume bool `json:"deleteSnapshotsWithVolume" api:"create" default:"false"`
-	Migratable                bool `json:"migratable"`
-	Encrypted                 bool `json:"encrypted"`
+	Ready           bool   `json:"ready"`
+	NotReadyMessage string `json:"notReadyMessage"`
+	ShareEndpoint   string `json:"shareEndpoint"`
+	ShareState      string `json:"shareState"`
 
 	Replicas      []Replica       `json:"replicas"`
 	Controllers   []Controller    `json:"controllers" api:"nullable"`
