@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/api/volumefield"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
 // localities are the modes of data locality.
-var localities = []string{"disabled", "best-effort", "strict-local"}
+var localities = volumefield.Get("dataLocality").Words
 
 // volumeSetLocality changes whether a volume has a replica on the node where it is attached.
 func (a *app) volumeSetLocality() *cobra.Command {

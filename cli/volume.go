@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/api/volumefield"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -54,23 +55,43 @@ func (a *app) volumeCreate() *cobra.Command {
 			if strings.TrimSpace(spec.Size) == "" && from == "" {
 				return usagef("the size is missing; add for instance --size 1Gi")
 			}
-			if cmd.Flags().Changed("replicas") && (spec.NumberOfReplicas < 1 || spec.NumberOfReplicas > 20) {
-				return usagef("--replicas %d: a volume has 1 to 20 replicas", spec.NumberOfReplicas)
+			n := volumefield.Get("numberOfReplicas")
+			if cmd.Flags().Changed("replicas") && !n.Within(int64(spec.NumberOfReplicas)) {
+				return usagef("--replicas %d: a volume has %d to %d replicas", spec.NumberOfReplicas, n.Least, n.Most)
 			}
 			return a.createVolume(cmd.Context(), spec, from, w)
 		}}
-	f := c.Flags()
-	f.StringVar(&spec.Size, "size", "", "size, for instance 20Gi (rounded up to 2Mi)")
-	f.StringVar(&from, "from", "", "VOLUME or VOLUME/SNAPSHOT whose content the volume is to have; its size is taken")
-	f.IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of copies, 1 to 20 (default: setting default-replica-count)")
-	f.StringVar(&spec.DataLocality, "data-locality", "", "disabled, best-effort or strict-local")
-	f.StringSliceVar(&spec.DiskSelector, "disk-tag", nil, "tag that the disks of all replicas carry; may be repeated")
-	f.StringSliceVar(&spec.NodeSelector, "node-tag", nil, "tag that the nodes of all replicas carry; may be repeated")
-	_ = c.RegisterFlagCompletionFunc("data-locality",
-		cobra.FixedCompletions(localities, cobra.ShellCompDirectiveNoFileComp))
+	addFieldFlags(c, &spec)
+	c.Flags().StringVar(&from, "from", "", "VOLUME or VOLUME/SNAPSHOT whose content the volume is to have; its size is taken")
 	w.addTo(c)
 	a.addOutput(c)
 	return c
+}
+
+// addFieldFlags adds the flags of the table of volume fields; what they are given goes to spec.
+func addFieldFlags(c *cobra.Command, spec *client.VolumeSpec) {
+	for i := range volumefield.All {
+		f := &volumefield.All[i]
+		if f.Flag == nil {
+			continue
+		}
+		switch field := f.In(spec).Addr().Interface().(type) {
+		case *string:
+			c.Flags().StringVar(field, f.Flag.Name, "", f.Flag.Usage)
+		case *int:
+			c.Flags().IntVar(field, f.Flag.Name, 0, f.Flag.Usage)
+		case *bool:
+			c.Flags().BoolVar(field, f.Flag.Name, false, f.Flag.Usage)
+		case *[]string:
+			c.Flags().StringSliceVar(field, f.Flag.Name, nil, f.Flag.Usage)
+		default:
+			panic("cli: no flag can set volume field " + f.Name)
+		}
+		if f.Words != nil {
+			_ = c.RegisterFlagCompletionFunc(f.Flag.Name,
+				cobra.FixedCompletions(f.Words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
 }
 
 // createVolume creates a volume; from is what it is a clone of, empty for none.

@@ -4,38 +4,33 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ankole.storage/api/volumefield"
 	"ankole.storage/rest/client"
-	restresource "ankole.storage/rest/resource"
 )
 
 // Names of parameters that more than the table knows.
 const (
-	paramFSType     = "fsType"
-	paramMkfs       = "mkfsParams"
-	paramExclusive  = "exclusive"
-	paramEncrypted  = "encrypted"
-	paramReplicas   = "numberOfReplicas"
-	paramDiskTags   = "diskSelector"
-	paramNodeTags   = "nodeSelector"
-	paramTopology   = "volumeTopology"
-	paramStrict     = "strictTopology"
-	paramCapacity   = "storageCapacityMode"
-	reservedPrefix  = "csi.storage.k8s.io/"
-	missingBackups  = "needs backups, which this version does not have"
-	missingImages   = "needs backing images, which this version does not have"
-	missingShares   = "needs shares, which this version does not have"
-	topologyAny     = "any"
-	topologyZonal   = "zonal"
-	topologyRegion  = "regional"
-	capacityOfNode  = "node"
-	capacityOfZone  = "zone"
-	defaultStaleMin = 2880
+	paramFSType    = "fsType"
+	paramMkfs      = "mkfsParams"
+	paramExclusive = "exclusive"
+	paramEncrypted = "encrypted"
+	paramTopology  = "volumeTopology"
+	paramStrict    = "strictTopology"
+	paramCapacity  = "storageCapacityMode"
+	reservedPrefix = "csi.storage.k8s.io/"
+	missingShares  = "needs shares, which this version does not have"
+	topologyAny    = "any"
+	topologyZonal  = "zonal"
+	topologyRegion = "regional"
+	capacityOfNode = "node"
+	capacityOfZone = "zone"
 )
 
 // wish is what a StorageClass and a claim ask for.
@@ -57,72 +52,15 @@ type parameter struct {
 	name string
 	// set judges a value and puts it into the wish; nil: it says nothing in this version.
 	set func(w *wish, value string) error
-	// action of the manager that changes it on a volume there is; empty: fixed at creation.
-	action string
-	// field of that action's input; empty: the name.
-	field string
-	// number: the input takes a number.
-	number bool
+	// field of a volume that it asks for; nil: it asks for something else.
+	field *volumefield.Field
 }
 
-// override is what most fields take that follow a setting.
-var override = []string{"ignored", "enabled", "disabled"}
-
-var localities = []string{"disabled", "best-effort", "strict-local"}
-
-// parameters of a StorageClass and, those with an action, of a VolumeAttributesClass.
-var parameters = []parameter{
-	{name: paramReplicas, set: number(1, 20, func(s *client.VolumeSpec) *int { return &s.NumberOfReplicas }),
-		action: restresource.ActionUpdateReplicaCount, field: "replicaCount", number: true},
-	{name: "staleReplicaTimeout", set: number(0, 1<<30,
-		func(s *client.VolumeSpec) *int { return &s.StaleReplicaTimeout })},
-	{name: "dataLocality", set: word(localities, func(s *client.VolumeSpec) *string { return &s.DataLocality }),
-		action: restresource.ActionUpdateDataLocality},
-	{name: "replicaAutoBalance", set: word([]string{"ignored", "disabled", "least-effort", "best-effort"},
-		func(s *client.VolumeSpec) *string { return &s.ReplicaAutoBalance }), action: "updateReplicaAutoBalance"},
-	{name: paramDiskTags, set: tags(func(s *client.VolumeSpec) *[]string { return &s.DiskSelector })},
-	{name: paramNodeTags, set: tags(func(s *client.VolumeSpec) *[]string { return &s.NodeSelector })},
-	{name: "migratable", set: truth(func(w *wish) *bool { return &w.volume.Migratable })},
-	{name: paramEncrypted, set: truth(func(w *wish) *bool { return &w.volume.Encrypted })},
+// parameters of a StorageClass and, those whose field an action changes, of a
+// VolumeAttributesClass.
+var parameters = append(ofFields(), []parameter{
 	{name: "share", set: never(missingShares)},
 	{name: paramExclusive, set: truth(func(w *wish) *bool { return &w.exclusive })},
-	{name: "disableRevisionCounter", set: truth(func(w *wish) *bool { return &w.volume.RevisionCounterDisabled })},
-	{name: "unmapMarkSnapChainRemoved", set: word(override,
-		func(s *client.VolumeSpec) *string { return &s.UnmapMarkSnapChainRemoved }),
-		action: "updateUnmapMarkSnapChainRemoved"},
-	{name: "replicaSoftAntiAffinity", set: word(override,
-		func(s *client.VolumeSpec) *string { return &s.ReplicaSoftAntiAffinity }), action: "updateReplicaSoftAntiAffinity"},
-	{name: "replicaZoneSoftAntiAffinity", set: word(override, func(s *client.VolumeSpec) *string {
-		return &s.ReplicaZoneSoftAntiAffinity
-	}), action: "updateReplicaZoneSoftAntiAffinity"},
-	{name: "replicaDiskSoftAntiAffinity", set: word(override, func(s *client.VolumeSpec) *string {
-		return &s.ReplicaDiskSoftAntiAffinity
-	}), action: "updateReplicaDiskSoftAntiAffinity"},
-	{name: "frontend", set: word([]string{"blockdev"}, func(s *client.VolumeSpec) *string { return &s.Frontend })},
-	{name: "freezeFilesystemForSnapshot", set: word(override, func(s *client.VolumeSpec) *string {
-		return &s.FreezeFilesystemForSnapshot
-	}), action: "updateFreezeFilesystemForSnapshot"},
-	{name: "snapshotDataIntegrity", set: word([]string{"ignored", "disabled", "enabled", "fast-check"},
-		func(s *client.VolumeSpec) *string { return &s.SnapshotDataIntegrity }), action: "updateSnapshotDataIntegrity"},
-	{name: "snapshotMaxCount", set: number(2, 250, func(s *client.VolumeSpec) *int { return &s.SnapshotMaxCount }),
-		action: "updateSnapshotMaxCount", number: true},
-	{name: "snapshotMaxSize", set: quantity(func(s *client.VolumeSpec) *string { return &s.SnapshotMaxSize }),
-		action: "updateSnapshotMaxSize"},
-	{name: "offlineRebuilding", set: word(override, func(s *client.VolumeSpec) *string { return &s.OfflineRebuilding }),
-		action: "offlineReplicaRebuilding"},
-	{name: "rebuildConcurrentSyncLimit", set: number(0, 5, func(s *client.VolumeSpec) *int {
-		return &s.RebuildConcurrentSyncLimit
-	}), action: "updateRebuildConcurrentSyncLimit", number: true},
-	{name: "backupTargetName", set: word(nil, func(s *client.VolumeSpec) *string { return &s.BackupTargetName }),
-		action: "updateBackupTargetName"},
-	{name: "backupBlockSize", set: quantity(func(s *client.VolumeSpec) *string { return &s.BackupBlockSize })},
-	{name: "fromBackup", set: never(missingBackups)},
-	{name: "dataSource", set: never("would give whoever uses the class the content of that volume: a claim names the source " +
-		"of its content itself, in spec.dataSource")},
-	{name: "cloneMode", set: word([]string{"full-copy"}, func(s *client.VolumeSpec) *string { return &s.CloneMode })},
-	{name: "recurringJobSelector", set: recurringJobs},
-	{name: "dataEngine", set: word([]string{"v1"}, func(s *client.VolumeSpec) *string { return &s.DataEngine })},
-	{name: "deleteSnapshotsWithVolume", set: truth(func(w *wish) *bool { return &w.volume.DeleteSnapshotsWithVolume })},
 	{name: paramFSType, set: fileSystem},
 	{name: reservedPrefix + "fstype", set: fileSystem},
 	{name: paramTopology, set: choice([]string{topologyAny, topologyZonal, topologyRegion},
@@ -133,13 +71,60 @@ var parameters = []parameter{
 	{name: paramMkfs, set: mkfsArguments},
 	// For shares only, and without one they say nothing.
 	{name: "nfsOptions"}, {name: "shareManagerNodeSelector"}, {name: "shareManagerTolerations"},
-	{name: "backingImage", set: never(missingImages)},
-	{name: "backingImageDataSourceType", set: never(missingImages)},
-	{name: "backingImageDataSourceParameters", set: never(missingImages)},
-	{name: "backingImageChecksum", set: never(missingImages)},
-	{name: "backingImageMinNumberOfCopies", set: never(missingImages)},
-	{name: "backingImageNodeSelector", set: never(missingImages)},
-	{name: "backingImageDiskSelector", set: never(missingImages)},
+	{name: "backingImageDataSourceType", set: never(volumefield.MissingImages)},
+	{name: "backingImageDataSourceParameters", set: never(volumefield.MissingImages)},
+	{name: "backingImageChecksum", set: never(volumefield.MissingImages)},
+	{name: "backingImageMinNumberOfCopies", set: never(volumefield.MissingImages)},
+	{name: "backingImageNodeSelector", set: never(volumefield.MissingImages)},
+	{name: "backingImageDiskSelector", set: never(volumefield.MissingImages)},
+}...)
+
+// ofFields are the parameters that ask for a field of the volume.
+func ofFields() (all []parameter) {
+	for i := range volumefield.All {
+		f := &volumefield.All[i]
+		if f.Parameter == nil {
+			continue
+		}
+		p := parameter{name: f.ParameterName(), field: f, set: func(w *wish, value string) error {
+			return setField(f, &w.volume, value)
+		}}
+		switch {
+		case f.Parameter.Refused != "":
+			p.set = never(f.Parameter.Refused)
+		case f.Kind == volumefield.Own: // the only one that a class can ask for
+			p.set = recurringJobs
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// setField judges a value and puts it into a field of a volume.
+func setField(f *volumefield.Field, s *client.VolumeSpec, value string) error {
+	into := f.In(s)
+	switch f.Kind {
+	case volumefield.Number:
+		n, err := strconv.Atoi(value)
+		if err != nil || !f.Within(int64(n)) {
+			return fmt.Errorf("%q is not a number from %d to %d", value, f.Least, f.Most)
+		}
+		into.SetInt(int64(n))
+		return nil
+	case volumefield.Flag:
+		yes, err := parseTruth(value)
+		into.SetBool(yes)
+		return err
+	case volumefield.Tags:
+		into.Set(reflect.ValueOf(tags(value)))
+		return nil
+	case volumefield.Size:
+		if n, err := resource.ParseQuantity(value); err != nil || n.Sign() < 0 {
+			return fmt.Errorf("%q is not a number of bytes or a quantity such as 2Mi", value)
+		}
+	}
+	into.SetString(value)
+	return oneOf(value, f.Words)
 }
 
 // find returns the row of a parameter; the reference's names are the same in any case.
@@ -156,7 +141,13 @@ func find(name string) (*parameter, bool) {
 // they are passed over.
 func parse(given map[string]string) (w wish, unknown []string, err error) {
 	w.topologyMode = topologyAny
-	w.volume.StaleReplicaTimeout, w.volume.RevisionCounterDisabled = defaultStaleMin, true
+	for _, p := range parameters {
+		if p.field != nil && p.field.Parameter.Default != "" {
+			if err := p.set(&w, p.field.Parameter.Default); err != nil {
+				panic("csi: the default of parameter " + p.name + " is none: " + err.Error())
+			}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		p, ok := find(name)
 		switch {
@@ -200,7 +191,7 @@ func parseMutable(given map[string]string) ([]change, error) {
 	var all []change
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		p, ok := find(name)
-		if !ok || p.action == "" {
+		if !ok || !p.mutable() {
 			return nil, refuse("parameter %s cannot be changed: use one of %s", name, strings.Join(mutable(), ", "))
 		}
 		var w wish
@@ -208,22 +199,21 @@ func parseMutable(given map[string]string) ([]change, error) {
 			return nil, refuse("parameter %s: %v", name, err)
 		}
 		var value any = given[name]
-		if p.number {
+		if p.field.Kind == volumefield.Number && !p.field.Change.Quantity {
 			value, _ = strconv.Atoi(given[name]) // it has been judged
 		}
-		field := p.field
-		if field == "" {
-			field = p.name
-		}
-		all = append(all, change{name, p.action, map[string]any{field: value}})
+		all = append(all, change{name, p.field.Change.Action, map[string]any{p.field.InputField(): value}})
 	}
 	return all, nil
 }
 
+// mutable says whether an action changes what the parameter asks for.
+func (p *parameter) mutable() bool { return p.field != nil && p.field.Change != nil }
+
 // mutable are the names of parameters that can be changed.
 func mutable() (names []string) {
 	for _, p := range parameters {
-		if p.action != "" {
+		if p.mutable() {
 			names = append(names, p.name)
 		}
 	}
@@ -237,7 +227,7 @@ func oneOf(value string, words []string) error {
 	return nil
 }
 
-// choice is one of some words, or with nil any.
+// choice is one of some words.
 func choice(words []string, field func(*wish) *string) func(*wish, string) error {
 	return func(w *wish, value string) error {
 		*field(w) = value
@@ -245,50 +235,29 @@ func choice(words []string, field func(*wish) *string) func(*wish, string) error
 	}
 }
 
-func word(words []string, field func(*client.VolumeSpec) *string) func(*wish, string) error {
-	return choice(words, func(w *wish) *string { return field(&w.volume) })
-}
-
-func number(least, most int, field func(*client.VolumeSpec) *int) func(*wish, string) error {
-	return func(w *wish, value string) error {
-		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
-			return fmt.Errorf("%q is not a number from %d to %d", value, least, most)
-		}
-		*field(&w.volume) = n
-		return nil
-	}
-}
-
 func truth(field func(*wish) *bool) func(*wish, string) error {
 	return func(w *wish, value string) (err error) {
-		if *field(w), err = strconv.ParseBool(value); err != nil {
-			return fmt.Errorf("%q is not true or false", value)
-		}
-		return nil
+		*field(w), err = parseTruth(value)
+		return err
 	}
+}
+
+func parseTruth(value string) (bool, error) {
+	yes, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, fmt.Errorf("%q is not true or false", value)
+	}
+	return yes, nil
 }
 
 // tags are separated by commas; blanks around them do not count.
-func tags(field func(*client.VolumeSpec) *[]string) func(*wish, string) error {
-	return func(w *wish, value string) error {
-		for tag := range strings.SplitSeq(value, ",") {
-			if tag = strings.TrimSpace(tag); tag != "" {
-				*field(&w.volume) = append(*field(&w.volume), tag)
-			}
+func tags(value string) (all []string) {
+	for tag := range strings.SplitSeq(value, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			all = append(all, tag)
 		}
-		return nil
 	}
-}
-
-func quantity(field func(*client.VolumeSpec) *string) func(*wish, string) error {
-	return func(w *wish, value string) error {
-		if n, err := resource.ParseQuantity(value); err != nil || n.Sign() < 0 {
-			return fmt.Errorf("%q is not a number of bytes or a quantity such as 2Mi", value)
-		}
-		*field(&w.volume) = value
-		return nil
-	}
+	return all
 }
 
 // never refuses what needs something that is not built; false asks for nothing.
@@ -317,7 +286,10 @@ func mkfsArguments(w *wish, value string) error {
 
 // recurringJobs is a JSON list of {name, isGroup}.
 func recurringJobs(w *wish, value string) error {
-	var jobs []client.RecurringJobName
+	var jobs []struct {
+		Name    string
+		IsGroup bool
+	}
 	decoder := json.NewDecoder(strings.NewReader(value))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&jobs); err != nil {
@@ -327,7 +299,8 @@ func recurringJobs(w *wish, value string) error {
 		if j.Name == "" {
 			return fmt.Errorf("%q has a job without a name", value)
 		}
+		w.volume.RecurringJobSelector = append(w.volume.RecurringJobSelector,
+			client.RecurringJobName{Name: j.Name, IsGroup: j.IsGroup})
 	}
-	w.volume.RecurringJobSelector = jobs
 	return nil
 }

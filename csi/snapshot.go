@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
@@ -24,7 +25,8 @@ type handle struct{ volume, snapshot string }
 func (h handle) String() string { return "snap://" + h.volume + "/" + h.snapshot }
 
 // otherHandles are ids that the reference gives out and this version cannot do anything with.
-var otherHandles = map[string]string{"bak://": missingBackups, "bs://": missingBackups, "bi://": missingImages}
+var otherHandles = map[string]string{"bak://": volumefield.MissingBackups, "bs://": volumefield.MissingBackups,
+	"bi://": volumefield.MissingImages}
 
 // parseHandle reads the id of a snapshot. What is no id names a snapshot that there is not.
 func parseHandle(id string) (handle, error) {
@@ -52,9 +54,9 @@ func snapshotType(given map[string]string) error {
 		return nil
 	case "", "bak", "bs":
 		return refuse("a VolumeSnapshotClass of type %q (bak where none is given) %s; use type: snap, which keeps the "+
-			"snapshot in the volume's replicas", kind, missingBackups)
+			"snapshot in the volume's replicas", kind, volumefield.MissingBackups)
 	case "bi":
-		return refuse("a VolumeSnapshotClass of type bi %s; use type: snap", missingImages)
+		return refuse("a VolumeSnapshotClass of type bi %s; use type: snap", volumefield.MissingImages)
 	}
 	return refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
 }
