@@ -110,7 +110,7 @@ func createVolume(q *request) (any, error) {
 	if err := q.checkTags(in); err != nil {
 		return nil, err
 	}
-	err = admission.Unnamed(admission.CheckChoices(v))
+	err = checkWords(&in.VolumeSpec)
 	if err == nil && v.Spec.NumberOfReplicas != 0 { // 0 is the setting's
 		err = admission.CheckReplicaCount(v)
 	}

@@ -54,6 +54,20 @@ func askedFields(object *lh.VolumeSpec, in *resource.VolumeSpec) error {
 	return nil
 }
 
+// checkWords refuses words that the fields of a new volume cannot have. Empty ones are filled in at
+// admission. The schema of the object refuses them too, in words that clients do not know.
+func checkWords(in *resource.VolumeSpec) error {
+	asked := reflect.ValueOf(in).Elem()
+	for _, p := range places {
+		if word := asked.Field(p.shown); p.field.Kind == volumefield.Word && word.String() != "" {
+			if err := p.field.Check(word.String()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // shownFields is what clients see of an object.
 func shownFields(object *lh.VolumeSpec) (out resource.VolumeSpec) {
 	from, to := reflect.ValueOf(object).Elem(), reflect.ValueOf(&out).Elem()

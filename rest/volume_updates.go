@@ -3,129 +3,107 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/object/conflict"
 	"ankole.storage/rest/resource"
 )
 
-// volumeUpdates are the actions that change one field of what is wanted of a volume.
-var volumeUpdates = map[string]handler{
-	resource.ActionUpdateReplicaCount: update("replica count", setReplicaCount),
-	"updateRebuildConcurrentSyncLimit": update("rebuild concurrent sync limit", func(v *lh.Volume,
-		in resource.UpdateRebuildConcurrentSyncLimitInput) error {
-		v.Spec.RebuildConcurrentSyncLimit = in.RebuildConcurrentSyncLimit
-		return admission.CheckRebuildLimits(v)
-	}),
-	"updateSnapshotMaxCount": update("snapshot max count", func(v *lh.Volume,
-		in resource.UpdateSnapshotMaxCountInput) error {
-		v.Spec.SnapshotMaxCount = in.SnapshotMaxCount
-		return nil
-	}),
-	"updateSnapshotMaxSize": update("snapshot max size", func(v *lh.Volume,
-		in resource.UpdateSnapshotMaxSizeInput) (err error) {
-		v.Spec.SnapshotMaxSize, err = parseSize("snapshotMaxSize", in.SnapshotMaxSize)
-		return err
-	}),
-	"updateBackupTargetName": update("backup target name", func(v *lh.Volume,
-		in resource.UpdateBackupTargetInput) error {
-		if in.BackupTargetName == "" {
-			return errors.New("no backup target named")
-		}
-		v.Spec.BackupTargetName = in.BackupTargetName // admission knows whether there is one
-		return nil
-	}),
-	"updateReplicaRebuildingBandwidthLimit": update("replica rebuilding bandwidth limit", func(v *lh.Volume,
-		in resource.UpdateReplicaRebuildingBandwidthLimitInput) (err error) {
-		v.Spec.ReplicaRebuildingBandwidthLimit, err = parseSize("replicaRebuildingBandwidthLimit",
-			in.ReplicaRebuildingBandwidthLimit)
-		if err != nil {
-			return err
-		}
-		return admission.CheckRebuildLimits(v)
-	}),
-	"updateUblkQueueDepth": update("ublk queue depth", func(_ *lh.Volume,
-		in resource.UpdateUblkQueueDepthInput) error {
+// volumeUpdates are the actions that change one field of what is wanted of a volume: those of the
+// table, and those of data engine v2.
+var volumeUpdates = fieldUpdates(map[string]handler{
+	"updateUblkQueueDepth": update("ublk queue depth", func(_ *lh.Volume, in *resource.UpdateUblkQueueDepthInput) error {
 		return onlyV2("ublkQueueDepth", int64(in.UblkQueueDepth))
 	}),
 	"updateUblkNumberOfQueue": update("ublk number of queues", func(_ *lh.Volume,
-		in resource.UpdateUblkNumberOfQueueInput) error {
+		in *resource.UpdateUblkNumberOfQueueInput) error {
 		return onlyV2("ublkNumberOfQueue", int64(in.UblkNumberOfQueue))
 	}),
-	resource.ActionUpdateDataLocality: choose(admission.LocalityChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateDataLocalityInput) (*lh.DataLocality, string) {
-		return &s.DataLocality, in.DataLocality
-	}, admission.CheckLocalityChange),
-	"updateAccessMode": choose(admission.AccessChoice, func(s *lh.VolumeSpec, in resource.UpdateAccessModeInput) (
-		*lh.AccessMode, string) {
-		return &s.AccessMode, in.AccessMode
-	}, admission.CheckAccessChange),
-	"updateReplicaAutoBalance": choose(admission.BalanceChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateReplicaAutoBalanceInput) (*lh.ReplicaAutoBalance, string) {
-		return &s.ReplicaAutoBalance, in.ReplicaAutoBalance
-	}),
-	"updateSnapshotDataIntegrity": choose(admission.IntegrityChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateSnapshotDataIntegrityInput) (*lh.SnapshotDataIntegrity, string) {
-		return &s.SnapshotDataIntegrity, in.SnapshotDataIntegrity
-	}),
-	"updateBackupCompressionMethod": choose(admission.CompressionChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateBackupCompressionInput) (*lh.BackupCompressionMethod, string) {
-		return &s.BackupCompressionMethod, in.BackupCompressionMethod
-	}),
-	"updateUnmapMarkSnapChainRemoved": choose(admission.UnmapChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateUnmapMarkSnapChainRemovedInput) (*lh.Override, string) {
-		return &s.UnmapMarkSnapChainRemoved, in.UnmapMarkSnapChainRemoved
-	}),
-	"updateReplicaSoftAntiAffinity": choose(admission.NodeAffinityChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateReplicaSoftAntiAffinityInput) (*lh.Override, string) {
-		return &s.ReplicaSoftAntiAffinity, in.ReplicaSoftAntiAffinity
-	}),
-	"updateReplicaZoneSoftAntiAffinity": choose(admission.ZoneAffinityChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateReplicaZoneSoftAntiAffinityInput) (*lh.Override, string) {
-		return &s.ReplicaZoneSoftAntiAffinity, in.ReplicaZoneSoftAntiAffinity
-	}),
-	"updateReplicaDiskSoftAntiAffinity": choose(admission.DiskAffinityChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateReplicaDiskSoftAntiAffinityInput) (*lh.Override, string) {
-		return &s.ReplicaDiskSoftAntiAffinity, in.ReplicaDiskSoftAntiAffinity
-	}),
-	"updateFreezeFilesystemForSnapshot": choose(admission.FreezeChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateFreezeFilesystemForSnapshotInput) (*lh.Override, string) {
-		return &s.FreezeFilesystemForSnapshot, in.FreezeFilesystemForSnapshot
-	}),
-	"offlineReplicaRebuilding": choose(admission.OfflineChoice, func(s *lh.VolumeSpec,
-		in resource.UpdateOfflineRebuildingInput) (*lh.Override, string) {
-		return &s.OfflineRebuilding, in.OfflineRebuilding
-	}),
+})
+
+// fieldRules are what an action asks, beyond what the table says of its field, before it sets it.
+var fieldRules = map[string]func(v *lh.Volume, to reflect.Value) error{
+	"numberOfReplicas": mayScale,
+	"dataLocality": func(v *lh.Volume, to reflect.Value) error {
+		return admission.CheckLocalityChange(v, lh.DataLocality(to.String()))
+	},
+	"accessMode": func(v *lh.Volume, to reflect.Value) error {
+		return admission.CheckAccessChange(v, lh.AccessMode(to.String()))
+	},
 }
 
-// choose is an action that sets a field, which of returns together with the word of the input, to
-// one of a choice. The checks are asked only for another word than there is.
-func choose[T any, F ~string](c admission.Choice, of func(*lh.VolumeSpec, T) (*F, string),
-	checks ...func(v *lh.Volume, word F) error) handler {
-	return update(c.What, func(v *lh.Volume, in T) error {
-		field, word := of(&v.Spec, in)
-		if err := c.Check(word); err != nil || *field == F(word) {
+// fieldUpdates adds the actions of the table.
+func fieldUpdates(all map[string]handler) map[string]handler {
+	for i := range volumefield.All {
+		f := &volumefield.All[i]
+		if f.Change == nil {
+			continue
+		}
+		input, ok := resource.Lookup(f.InputType())
+		if !ok {
+			panic("rest: no type " + f.InputType() + " is declared")
+		}
+		all[f.Change.Action] = updating(f.What, func() any { return reflect.New(reflect.TypeOf(input.Of)).Interface() },
+			func(v *lh.Volume, in any) error { return setField(f, v, reflect.ValueOf(in).Elem().Field(0)) })
+	}
+	return all
+}
+
+// setField judges the value of an action's input and makes it the one that is wanted.
+func setField(f *volumefield.Field, v *lh.Volume, value reflect.Value) error {
+	field := f.In(&v.Spec)
+	to := reflect.New(field.Type()).Elem()
+	switch {
+	case f.Kind == volumefield.Size || f.Change.Quantity:
+		n, err := parseSize(f.Name, value.String())
+		if err != nil {
 			return err
 		}
-		for _, check := range checks {
-			if err := check(v, F(word)); err != nil {
-				return err
-			}
+		to.SetInt(n)
+	default:
+		to.Set(value.Convert(to.Type()))
+	}
+	switch f.Kind {
+	case volumefield.Word:
+		if err := f.Check(to.String()); err != nil {
+			return err
 		}
-		*field = F(word)
-		return nil
-	})
+	case volumefield.Text:
+		if to.String() == "" {
+			return fmt.Errorf("no %s named", strings.TrimSuffix(f.What, " name"))
+		}
+	case volumefield.Number:
+		if f.Least == 0 && !f.Within(to.Int()) {
+			return fmt.Errorf("%s %d%s of volume %s should be between 0 (as the setting says) and %d", f.What, to.Int(), f.Unit,
+				v.Name, f.Most)
+		}
+	}
+	if rule := fieldRules[f.Name]; rule != nil {
+		if err := rule(v, to); err != nil {
+			return err
+		}
+	}
+	field.Set(to)
+	return nil
 }
 
 // update is an action that changes what is wanted of a volume: T is its input, edit judges and
 // makes the change.
-func update[T any](what string, edit func(v *lh.Volume, in T) error) handler {
+func update[T any](what string, edit func(v *lh.Volume, in *T) error) handler {
+	return updating(what, func() any { return new(T) }, func(v *lh.Volume, in any) error { return edit(v, in.(*T)) })
+}
+
+// updating is update for an input that only its pointer is known of.
+func updating(what string, input func() any, edit func(v *lh.Volume, in any) error) handler {
 	return func(q *request) (any, error) {
-		var in T
-		if err := q.decode(&in); err != nil {
+		in := input()
+		if err := q.decode(in); err != nil {
 			return nil, err
 		}
 		name := q.params["name"]
@@ -155,7 +133,8 @@ func (q *request) editVolume(name string, edit func(*lh.Volume) error) error {
 	})
 }
 
-func setReplicaCount(v *lh.Volume, in resource.UpdateReplicaCountInput) error {
+// mayScale judges another number of replicas. 0 would be taken for the setting's.
+func mayScale(v *lh.Volume, to reflect.Value) error {
 	switch {
 	case v.Status.State != lh.VolumeStateAttached:
 		return fmt.Errorf("invalid volume state to update replica count: the volume is %s, attach it first", volumeState(v))
@@ -164,8 +143,9 @@ func setReplicaCount(v *lh.Volume, in resource.UpdateReplicaCountInput) error {
 	case v.Spec.MigrationNodeID != "":
 		return errMigrating
 	}
-	v.Spec.NumberOfReplicas = in.ReplicaCount
-	return admission.CheckReplicaCount(v) // 0 would be taken for the setting's
+	scaled := v.DeepCopy()
+	scaled.Spec.NumberOfReplicas = int(to.Int())
+	return admission.CheckReplicaCount(scaled)
 }
 
 // onlyV2 refuses a value for a field that the v1 data engine has not. Zero is what every volume

@@ -27,7 +27,7 @@ var All = []Field{
 	{Name: "name", Type: "string", Kind: Own, API: "create,required,unique"},
 	{Name: "size", Kind: Size, Keeps: true, API: required, Shown: "100G", Doc: "a Kubernetes quantity, for instance 20Gi",
 		Flag: &Option{"size", "size, for instance 20Gi (rounded up to 2Mi)"}},
-	{Name: "numberOfReplicas", Kind: Number, What: "number of replicas", Least: 1, Most: 20,
+	{Name: "numberOfReplicas", Kind: Number, What: "replica count", Least: 1, Most: 20,
 		Setting: "default-replica-count", Keeps: true, API: required, Shown: "2",
 		Doc:       "0 means setting default-replica-count",
 		Change:    &Change{Action: "updateReplicaCount", Field: "replicaCount", When: WhenAttached},
