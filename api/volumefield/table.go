@@ -128,6 +128,6 @@ var All = []Field{
 		Change: &Change{Action: "updateAccessMode", When: WhenDetached}},
 	{Name: "backingImage", Kind: Text, API: created, Parameter: &Parameter{Refused: MissingImages}},
 	{Name: "standby", Kind: Flag, API: created, Shown: "false"},
-	{Name: "topologyRequirement", Kind: Own, Type: "[]TopologyTerm", Schema: "array[string]",
+	{Name: "topologyRequirement", Kind: Own, Type: "[]TopologyTerm", Schema: "array[string]", Keeps: true,
 		Doc: "a list of objects; the schema has always said strings"},
 }

@@ -42,7 +42,10 @@ func TestRows(t *testing.T) {
 		if f.Default != "" && f.Setting != "" || f.Kind == Word && f.Default != "" && f.Check(f.Default) != nil {
 			t.Errorf("%s: default %q, of setting %q", f.Name, f.Default, f.Setting)
 		}
-		if f.Kind == Own && (f.Type == "" || f.Change != nil || f.Default+f.Setting != "" || f.Keeps) {
+		if f.Default != "" && f.Kind != Word && f.Kind != Text || f.Setting != "" && f.Kind != Word && f.Kind != Number {
+			t.Errorf("%s: admission cannot fill in its default", f.Name)
+		}
+		if f.Kind == Own && (f.Type == "" || f.Change != nil || f.Default+f.Setting != "") {
 			t.Errorf("%s: nothing but its type and its doors is known of a field that is converted by hand", f.Name)
 		}
 		if f.Change != nil {

@@ -42,34 +42,20 @@ func alwaysRules() []always {
 	access := func(m v1beta2.AccessMode) func(*v1beta2.VolumeSpec) {
 		return func(s *v1beta2.VolumeSpec) { s.AccessMode = m }
 	}
-	locality := func(l v1beta2.DataLocality) func(*v1beta2.VolumeSpec) {
-		return func(s *v1beta2.VolumeSpec) { s.DataLocality = l }
-	}
 	block := func(n int64) func(*v1beta2.VolumeSpec) { return func(s *v1beta2.VolumeSpec) { s.BackupBlockSize = n } }
 	zone := func(o v1beta2.Override) func(*v1beta2.VolumeSpec) {
 		return func(s *v1beta2.VolumeSpec) { s.ReplicaZoneSoftAntiAffinity = o }
-	}
-	balance := func(b v1beta2.ReplicaAutoBalance) func(*v1beta2.VolumeSpec) {
-		return func(s *v1beta2.VolumeSpec) { s.ReplicaAutoBalance = b }
-	}
-	integrity := func(i v1beta2.SnapshotDataIntegrity) func(*v1beta2.VolumeSpec) {
-		return func(s *v1beta2.VolumeSpec) { s.SnapshotDataIntegrity = i }
 	}
 	migratable := func(yes bool) func(*v1beta2.VolumeSpec) { return func(s *v1beta2.VolumeSpec) { s.Migratable = yes } }
 	local := func(s *v1beta2.VolumeSpec) { s.DataLocality, s.NumberOfReplicas = v1beta2.DataLocalityStrictLocal, 1 }
 	localRWX := func(s *v1beta2.VolumeSpec) { local(s); s.AccessMode = v1beta2.AccessModeReadWriteMany }
 	pinned := func(s *v1beta2.VolumeSpec) { s.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "z"}, {Zone: "z"}} }
 	none := func(*v1beta2.VolumeSpec) {}
-	rules := []always{
+	return []always{
 		{"fewest replicas", none, replicas(1), replicas(0), "must between 1 to 20"},
 		{"most replicas", none, replicas(20), replicas(21), "must between 1 to 20"},
 		{"one local replica", local, replicas(1), replicas(2),
 			"replica count should be 1 when data locality is strict-local"},
-		{"locality", none, locality("best-effort"), locality("near"), "invalid data locality mode"},
-		{"no locality", none, locality("disabled"), locality(""), "invalid data locality mode"},
-		{"access once", none, access("rwo"), access("rox"), "invalid access mode"},
-		{"access by one Pod", none, access("rwop"), access(""), "invalid access mode"},
-		{"access by many", none, access("rwx"), access("RWX"), "invalid access mode"},
 		{"local and shared", local, access("rwo"), access("rwx"), "incompatible with data locality strict-local"},
 		{"local, shared and migratable", localRWX, migratable(true), migratable(false),
 			"incompatible with data locality strict-local"},
@@ -88,22 +74,6 @@ func alwaysRules() []always {
 		{"pinned, one replica", func(s *v1beta2.VolumeSpec) { pinned(s); s.ReplicaZoneSoftAntiAffinity = "disabled" },
 			replicas(1), replicas(2), "replicaZoneSoftAntiAffinity must be enabled"},
 	}
-	for _, value := range []v1beta2.ReplicaAutoBalance{"ignored", "disabled", "least-effort", "best-effort"} {
-		rules = append(rules, always{"balance " + string(value), none, balance(value), balance("x" + value),
-			"invalid replica auto balance option"})
-	}
-	for _, value := range []v1beta2.SnapshotDataIntegrity{"ignored", "disabled", "enabled", "fast-check"} {
-		rules = append(rules, always{"integrity " + string(value), none, integrity(value), integrity("x" + value),
-			"invalid snapshot data integrity"})
-	}
-	for field, of := range overrides {
-		for _, value := range []v1beta2.Override{"ignored", "enabled", "disabled"} {
-			rules = append(rules, always{field + " " + string(value), none,
-				func(s *v1beta2.VolumeSpec) { *of(s) = value }, func(s *v1beta2.VolumeSpec) { *of(s) = "x" + value },
-				"invalid " + field})
-		}
-	}
-	return rules
 }
 
 // TestRulesHoldAtCreationAndLater asks about every rule that may not be broken ever, on both ways

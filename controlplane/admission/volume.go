@@ -6,19 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
 
 // Bounds of a volume's fields.
 const (
-	minReplicas      = 1
-	maxReplicas      = 20
-	minSnapshotCount = 2
-	maxSnapshotCount = 250
-	// maxSyncLimit is in files at the same time, maxRebuildBandwidth in MiB per second.
-	maxSyncLimit        = 5
-	maxRebuildBandwidth = 1 << 20
 	// cliWithoutCounter is the command line version from which an engine can run without revision
 	// counter.
 	cliWithoutCounter = 4
@@ -65,8 +59,8 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 			}
 			return nil
 		},
-		func() error { return CheckChoices(v) },
 		func() error { return checkSize(v) },
+		func() error { return checkFrontend(v) },
 		func() error { return checkSelectors(&v1beta2.VolumeSpec{}, s) },
 		func() error { return checkFields(v, f) },
 		func() error {
@@ -82,12 +76,6 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 			}
 			return nil
 		},
-		func() error {
-			if s.Standby {
-				return nil
-			}
-			return chosen(v, FrontendChoice, string(s.Frontend))
-		},
 		func() error { return checkBackingImage(v, f) },
 		func() error { return checkSource(v, f) },
 		func() error {
@@ -101,6 +89,18 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 			return nil
 		},
 	)
+}
+
+// checkFrontend refuses what the schema takes and this version does not have. Only a standby volume
+// may have none.
+func checkFrontend(v *v1beta2.Volume) error {
+	if v.Spec.Standby && v.Spec.Frontend == v1beta2.VolumeFrontendNone {
+		return nil
+	}
+	if err := volumefield.Get("frontend").Check(string(v.Spec.Frontend)); err != nil {
+		return about("volume "+v.Name, invalid("%v", err))
+	}
+	return nil
 }
 
 func checkSize(v *v1beta2.Volume) error {
@@ -121,15 +121,14 @@ func checkSelectors(was, now *v1beta2.VolumeSpec) error {
 	)
 }
 
-// checkFields holds the rules that apply at creation and later.
+// checkFields holds the rules that apply at creation and later. Choices, and bounds that the schema
+// has, are the schema's alone.
 func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
 	s := &v.Spec
 	return firstOf(
 		func() error { return CheckReplicaCount(v) },
 		func() error { return checkModes(v) },
-		func() error { return checkOverrides(v) },
 		func() error { return checkSnapshotLimits(v) },
-		func() error { return CheckRebuildLimits(v) },
 		func() error {
 			switch {
 			case s.BackupTargetName == "":
@@ -153,9 +152,9 @@ func checkFields(v *v1beta2.Volume, f VolumeFacts) error {
 
 // CheckReplicaCount refuses a number of replicas that a volume cannot have.
 func CheckReplicaCount(v *v1beta2.Volume) error {
-	n := v.Spec.NumberOfReplicas
-	if n < minReplicas || n > maxReplicas {
-		return invalid("number of replicas %d of volume %s must between %d to %d", n, v.Name, minReplicas, maxReplicas)
+	n, f := v.Spec.NumberOfReplicas, volumefield.Get("numberOfReplicas")
+	if !f.Within(int64(n)) {
+		return invalid("number of replicas %d of volume %s must between %d to %d", n, v.Name, f.Least, f.Most)
 	}
 	if v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal && n != 1 {
 		return invalid("number of replica count should be 1 when data locality is strict-local: volume %s has %d", v.Name, n)
@@ -165,12 +164,6 @@ func CheckReplicaCount(v *v1beta2.Volume) error {
 
 func checkModes(v *v1beta2.Volume) error {
 	s := &v.Spec
-	if err := chosen(v, LocalityChoice, string(s.DataLocality)); err != nil {
-		return err
-	}
-	if err := chosen(v, AccessChoice, string(s.AccessMode)); err != nil {
-		return err
-	}
 	switch {
 	case s.DataLocality == v1beta2.DataLocalityStrictLocal && s.AccessMode == v1beta2.AccessModeReadWriteMany &&
 		!s.Migratable:
@@ -182,88 +175,15 @@ func checkModes(v *v1beta2.Volume) error {
 	return nil
 }
 
-// checkOverrides checks the fields that override settings. The schema does so too; objects written
-// before it, and callers that have no schema, are checked here.
-func checkOverrides(v *v1beta2.Volume) error {
-	for _, c := range overrideWords(&v.Spec) {
-		if err := chosen(v, c.of, c.word); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// choices are words of a volume, each with what it is one of.
-type choices []struct {
-	of   Choice
-	word string
-}
-
-// overrideWords are those of the fields that override settings.
-func overrideWords(s *v1beta2.VolumeSpec) choices {
-	return choices{
-		{BalanceChoice, string(s.ReplicaAutoBalance)},
-		{IntegrityChoice, string(s.SnapshotDataIntegrity)},
-		{UnmapChoice, string(s.UnmapMarkSnapChainRemoved)},
-		{NodeAffinityChoice, string(s.ReplicaSoftAntiAffinity)},
-		{ZoneAffinityChoice, string(s.ReplicaZoneSoftAntiAffinity)},
-		{DiskAffinityChoice, string(s.ReplicaDiskSoftAntiAffinity)},
-		{OfflineChoice, string(s.OfflineRebuilding)},
-		{RestoreJobsChoice, string(s.RestoreVolumeRecurringJob)},
-		{FreezeChoice, string(s.FreezeFilesystemForSnapshot)},
-	}
-}
-
-// CheckChoices refuses words that the fields of a new volume cannot have. Empty ones are filled in
-// later. The schema refuses them too, in words that clients do not know.
-func CheckChoices(v *v1beta2.Volume) error {
-	s := &v.Spec
-	all := append(choices{
-		{LocalityChoice, string(s.DataLocality)}, {AccessChoice, string(s.AccessMode)},
-		{FrontendChoice, string(s.Frontend)}, {CompressionChoice, string(s.BackupCompressionMethod)},
-		{EngineChoice, string(s.DataEngine)}, {CloneChoice, string(s.CloneMode)},
-	}, overrideWords(s)...)
-	for _, c := range all {
-		if c.word != "" {
-			if err := chosen(v, c.of, c.word); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// chosen refuses a word that a field of the volume cannot have.
-func chosen(v *v1beta2.Volume, c Choice, word string) error {
-	if err := c.Check(word); err != nil {
-		return about("volume "+v.Name, invalid("%v", err))
-	}
-	return nil
-}
-
 func checkSnapshotLimits(v *v1beta2.Volume) error {
-	s := &v.Spec
-	if s.SnapshotMaxCount < minSnapshotCount || s.SnapshotMaxCount > maxSnapshotCount {
-		return invalid("snapshot max count should be between %d to %d: volume %s has %d",
-			minSnapshotCount, maxSnapshotCount, v.Name, s.SnapshotMaxCount)
+	s, count := &v.Spec, volumefield.Get("snapshotMaxCount")
+	if !count.Within(int64(s.SnapshotMaxCount)) {
+		return invalid("snapshot max count should be between %d to %d: volume %s has %d", count.Least, count.Most, v.Name,
+			s.SnapshotMaxCount)
 	}
 	if s.SnapshotMaxSize != 0 && s.SnapshotMaxSize/2 < s.Size {
 		return invalid("snapshot max size %d of volume %s should be 0 or at least twice the volume size %d",
 			s.SnapshotMaxSize, v.Name, s.Size)
-	}
-	return nil
-}
-
-// CheckRebuildLimits refuses limits that rebuilds of a volume cannot have; 0 leaves each to its
-// setting. The schema does so too, in words that do not say what 0 is.
-func CheckRebuildLimits(v *v1beta2.Volume) error {
-	switch s := &v.Spec; {
-	case s.RebuildConcurrentSyncLimit < 0 || s.RebuildConcurrentSyncLimit > maxSyncLimit:
-		return invalid("rebuild concurrent sync limit %d of volume %s should be between 0 (as the setting says) and %d",
-			s.RebuildConcurrentSyncLimit, v.Name, maxSyncLimit)
-	case s.ReplicaRebuildingBandwidthLimit < 0 || s.ReplicaRebuildingBandwidthLimit > maxRebuildBandwidth:
-		return invalid("replica rebuilding bandwidth limit %d MiB per second of volume %s should be between 0 "+
-			"(as the setting says) and %d", s.ReplicaRebuildingBandwidthLimit, v.Name, maxRebuildBandwidth)
 	}
 	return nil
 }

@@ -3,12 +3,14 @@ package admission
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -77,9 +79,14 @@ func RoundSize(size int64) int64 {
 // MutateVolume completes a volume from the settings (old nil: creation).
 func MutateVolume(old, v *v1beta2.Volume, s setting.Values) {
 	if old == nil {
-		completeNewVolume(v, s)
+		v.Name = naming.CorrectName(v.Name)
+		v.Spec.Image = s.String(setting.DefaultEngineImage)
+		v.Spec.EngineImage = v.Spec.Image
 	}
 	completeVolume(old, v, s)
+	if old == nil {
+		completeNewVolume(v, s)
+	}
 	addLabels(v, map[string]string{
 		naming.LabelVolume:           v.Name,
 		naming.LabelBackupTarget:     v.Spec.BackupTargetName,
@@ -108,23 +115,8 @@ func ignoredLabel(override string) string {
 	return ""
 }
 
-// completeNewVolume fills in what is decided once, at creation.
+// completeNewVolume adds what is decided once, at creation.
 func completeNewVolume(v *v1beta2.Volume, s setting.Values) {
-	v.Name = naming.CorrectName(v.Name)
-	if v.Spec.NumberOfReplicas == 0 {
-		v.Spec.NumberOfReplicas = s.Int(setting.DefaultReplicaCount)
-	}
-	if v.Spec.DataLocality == "" {
-		v.Spec.DataLocality = v1beta2.DataLocality(s.String(setting.DefaultDataLocality))
-	}
-	if v.Spec.BackupTargetName == "" {
-		v.Spec.BackupTargetName = naming.BackupTarget
-	}
-	v.Spec.Image = s.String(setting.DefaultEngineImage)
-	v.Spec.EngineImage = v.Spec.Image
-	if v.Spec.BackupCompressionMethod == "" {
-		v.Spec.BackupCompressionMethod = v1beta2.BackupCompressionMethod(s.String(setting.BackupCompressionMethod))
-	}
 	if v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal {
 		v.Spec.RevisionCounterDisabled = true
 	}
@@ -147,40 +139,17 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 		completeOlder(&old.Spec, spec, s)
 		spec.Image = v1beta2.MergeImages(old.Spec.Image, spec.Image, spec.EngineImage)
 		spec.EngineImage = spec.Image
-		if spec.BackupCompressionMethod == "" {
-			spec.BackupCompressionMethod = v1beta2.BackupCompressionGzip
-		}
 		if spec.Size > old.Spec.Size && spec.SnapshotMaxSize != 0 {
 			spec.SnapshotMaxSize = max(spec.SnapshotMaxSize, 2*spec.Size)
 		}
 	}
-	orElse(&spec.AccessMode, v1beta2.AccessModeReadWriteOnce)
-	if spec.SnapshotMaxCount == 0 {
-		spec.SnapshotMaxCount = s.Int(setting.SnapshotMaxCount)
-	}
+	fillIn(old == nil, spec, s)
 	if spec.DataSource != "" {
 		orElse(&spec.CloneMode, v1beta2.CloneModeFullCopy)
 	}
-	orElse(&spec.ReplicaAutoBalance, v1beta2.ReplicaAutoBalanceIgnored)
-	orElse(&spec.SnapshotDataIntegrity, v1beta2.SnapshotDataIntegrityIgnored)
-	if pinsOneZone(spec.TopologyRequirement) &&
-		(spec.ReplicaZoneSoftAntiAffinity == "" || spec.ReplicaZoneSoftAntiAffinity == v1beta2.OverrideIgnored) {
+	if pinsOneZone(spec.TopologyRequirement) && spec.ReplicaZoneSoftAntiAffinity == v1beta2.OverrideIgnored {
 		spec.ReplicaZoneSoftAntiAffinity = v1beta2.OverrideEnabled
 	}
-	for _, o := range []*v1beta2.Override{
-		&spec.RestoreVolumeRecurringJob, &spec.UnmapMarkSnapChainRemoved, &spec.ReplicaSoftAntiAffinity,
-		&spec.ReplicaZoneSoftAntiAffinity, &spec.ReplicaDiskSoftAntiAffinity, &spec.FreezeFilesystemForSnapshot,
-		&spec.OfflineRebuilding,
-	} {
-		orElse(o, v1beta2.OverrideIgnored)
-	}
-	if spec.DiskSelector == nil {
-		spec.DiskSelector = []string{}
-	}
-	if spec.NodeSelector == nil {
-		spec.NodeSelector = []string{}
-	}
-	orElse(&spec.DataEngine, v1beta2.DataEngineTypeV1)
 	if spec.BackupBlockSize == 0 {
 		spec.BackupBlockSize = int64(s.Int(setting.DefaultBackupBlockSize)) << 20
 		if spec.Standby {
@@ -189,30 +158,38 @@ func completeVolume(old, v *v1beta2.Volume, s setting.Values) {
 	}
 }
 
+// fillIn gives the fields that nothing was said about what the table has for them.
+func fillIn(isNew bool, spec *v1beta2.VolumeSpec, s setting.Values) {
+	for i := range volumefield.All {
+		f := &volumefield.All[i]
+		if f.Kind == volumefield.Own {
+			continue
+		}
+		switch field := f.In(spec); {
+		case !field.IsZero():
+		case f.Kind == volumefield.Tags:
+			field.Set(reflect.ValueOf([]string{}))
+		case f.Default != "":
+			field.SetString(f.Default)
+		case f.Setting == "" || f.Keeps && !isNew:
+		case f.Kind == volumefield.Number:
+			field.SetInt(int64(s.Int(f.Setting)))
+		default:
+			field.SetString(s.String(f.Setting))
+		}
+	}
+}
+
 // keepAbsent leaves a volume what it had where a change says nothing, or null, about it: clients
 // that send whole objects do not know every field, and none of these can be nothing.
 func keepAbsent(old, spec *v1beta2.VolumeSpec) {
-	orElse(&spec.DataLocality, old.DataLocality)
-	orElse(&spec.BackupTargetName, old.BackupTargetName)
-	orElse(&spec.BackupCompressionMethod, old.BackupCompressionMethod)
-	orElse(&spec.AccessMode, old.AccessMode)
-	orElse(&spec.CloneMode, old.CloneMode)
-	orElse(&spec.DataSource, old.DataSource)
-	orElse(&spec.Frontend, old.Frontend)
+	for i := range volumefield.All {
+		if f := &volumefield.All[i]; f.Keeps && f.In(spec).IsZero() {
+			f.In(spec).Set(f.In(old))
+		}
+	}
 	if spec.Image == "" && spec.EngineImage == "" {
 		spec.Image = old.Image
-	}
-	if spec.Size == 0 {
-		spec.Size = old.Size
-	}
-	if spec.NumberOfReplicas == 0 {
-		spec.NumberOfReplicas = old.NumberOfReplicas
-	}
-	if spec.BackupBlockSize == 0 {
-		spec.BackupBlockSize = old.BackupBlockSize
-	}
-	if spec.TopologyRequirement == nil {
-		spec.TopologyRequirement = old.TopologyRequirement
 	}
 }
 
@@ -222,9 +199,7 @@ func completeOlder(old, spec *v1beta2.VolumeSpec, s setting.Values) {
 	if old.DataLocality == "" {
 		orElse(&spec.DataLocality, v1beta2.DataLocalityDisabled)
 	}
-	if old.BackupTargetName == "" {
-		orElse(&spec.BackupTargetName, naming.BackupTarget)
-	}
+	orElse(&spec.BackupCompressionMethod, v1beta2.BackupCompressionGzip)
 	block := int64(s.Int(setting.DefaultBackupBlockSize)) << 20
 	if old.BackupBlockSize == 0 && spec.BackupBlockSize == 0 && spec.Size%block != 0 {
 		spec.BackupBlockSize = v1beta2.BackupBlockSize2Mi

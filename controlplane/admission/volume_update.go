@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/schedule"
@@ -202,9 +203,6 @@ func CheckAccessChange(v *v1beta2.Volume, to v1beta2.AccessMode) error {
 	if was == "" || was == to {
 		return nil
 	}
-	if err := chosen(v, AccessChoice, string(to)); err != nil {
-		return err
-	}
 	switch {
 	case v.Status.State != v1beta2.VolumeStateDetached:
 		return forbidden("can only update volume access mode while volume is detached: volume %s is %s", v.Name, stateOf(v))
@@ -227,11 +225,6 @@ func stateOf(v *v1beta2.Volume) v1beta2.VolumeState {
 // engine runs.
 func CheckLocalityChange(v *v1beta2.Volume, to v1beta2.DataLocality) error {
 	was := v.Spec.DataLocality
-	if was != to {
-		if err := chosen(v, LocalityChoice, string(to)); err != nil {
-			return err
-		}
-	}
 	strict := was == v1beta2.DataLocalityStrictLocal || to == v1beta2.DataLocalityStrictLocal
 	if was == to || !strict || v.Status.State == v1beta2.VolumeStateDetached {
 		return nil
@@ -314,7 +307,8 @@ func checkSnapshotUse(old, v *v1beta2.Volume, f VolumeFacts) error {
 	if !countChanged && !sizeChanged {
 		return nil
 	}
-	upgrade := o.SnapshotMaxCount == 0 && n.SnapshotMaxCount == maxSnapshotCount && !sizeChanged
+	most := int(volumefield.Get("snapshotMaxCount").Most)
+	upgrade := o.SnapshotMaxCount == 0 && n.SnapshotMaxCount == most && !sizeChanged
 	if len(f.Engines) > 1 && !upgrade {
 		return forbidden("the snapshot limits of volume %s cannot be changed while it is migrating", v.Name)
 	}

@@ -309,7 +309,7 @@ func (l *localityTest) scenarioD4(t *testing.T) {
 	l.remove(u.name)
 }
 
-// scenarioD8: what is no mode is refused by REST and by the webhook, at creation and later, and
+// scenarioD8: what is no mode is refused by REST and by the schema, at creation and later, and
 // changes nothing; strict-local is one, and keeps its one replica where the volume is attached.
 func (l *localityTest) scenarioD8(t *testing.T) {
 	u, later := l.make("d8", 1, "strict-local", nil), l.make("d8-later", 1, "disabled", nil)
@@ -336,7 +336,7 @@ func (l *localityTest) scenarioD8(t *testing.T) {
 			"created": l.kube.Create(t.Context(), fresh),
 			"changed": l.patchVolume(u.name, fmt.Sprintf(`{"spec":{"dataLocality":%q}}`, bad)),
 		} {
-			if err == nil || !strings.Contains(err.Error(), "dataLocality") {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("spec.dataLocality: Unsupported value: %q", bad)) {
 				t.Errorf("object %s, %q: %v", what, bad, err)
 			}
 		}

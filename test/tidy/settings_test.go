@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -42,10 +43,14 @@ func settingNames(t *testing.T) map[string]string {
 	return names
 }
 
-// settingsRead returns the settings that code outside of the table names, by constant.
+// settingsRead returns the settings that code outside of the table names, by constant, and those
+// that are the default of a volume's field.
 func settingsRead(t *testing.T) map[string]bool {
 	t.Helper()
 	names, found := settingNames(t), map[string]bool{}
+	for _, f := range volumefield.All {
+		found[f.Setting] = true
+	}
 	for _, s := range sources(t) {
 		if s.test || strings.HasPrefix(s.dir(), settingDir) || strings.HasPrefix(path.Base(s.dir()), "test") {
 			continue
