@@ -44,6 +44,9 @@ var walls = []wall{
 	{from: []string{"rest/resource"}, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"},
 		but: []string{"ours/rest/resource", "ours/api/volumefield"},
 		why: "the shapes of the API are shared by server and clients, and clients stay small"},
+	{from: []string{"api/volumefield"}, far: true, forbid: []string{"k8s.io", "sigs.k8s.io", "ours"},
+		but: []string{"ours/api/volumefield"},
+		why: "the table of volume fields is read by clients of the API and by admission, and is at the bottom of both"},
 	{from: []string{"controlplane/..."}, far: true, forbid: []string{"ours/dataplane"},
 		why: "the control plane reaches a volume through the interface of its engine, so that both can be of " +
 			"different versions"},
