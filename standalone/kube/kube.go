@@ -23,20 +23,19 @@ import (
 	"sync"
 	"time"
 
-	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
+	"ankole.storage/standalone/boundedlog"
 	"ankole.storage/standalone/pki"
 )
 
 const (
-	// logMegabytes and logBackups bound each component log file.
-	logMegabytes = 20
-	logBackups   = 1
+	// logBytes bounds each component log file.
+	logBytes = 20 << 20
 	// readyTimeout for the API server: under a heavily loaded small machine it takes tens of seconds.
 	readyTimeout = 3 * time.Minute
 	// readyPoll between looks at /readyz.
@@ -206,8 +205,8 @@ func (c *ControlPlane) startLogs() error {
 }
 
 // RotatedLog is a log file with a bound on its size.
-func RotatedLog(path string) *lumberjack.Logger {
-	return &lumberjack.Logger{Filename: path, MaxSize: logMegabytes, MaxBackups: logBackups}
+func RotatedLog(path string) *boundedlog.File {
+	return &boundedlog.File{Path: path, MaxBytes: logBytes}
 }
 
 func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

@@ -4,16 +4,17 @@
 //	2026-01-02T15:04:05.999999999Z stdout F a whole line
 //	2026-01-02T15:04:05.999999999Z stderr P the beginning of a very long line
 //
-// A file is bounded: when it is full it is renamed to <name>.1, replacing the one before.
+// A file is bounded (package boundedlog).
 package podlog
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
+
+	"ankole.storage/standalone/boundedlog"
 )
 
 const (
@@ -25,56 +26,41 @@ const (
 
 // File is the log of one container.
 type File struct {
-	mu   sync.Mutex
-	path string
-	max  int64
-	f    *os.File
-	size int64
-	now  func() time.Time
+	mu     sync.Mutex
+	out    *boundedlog.File
+	closed bool
+	now    func() time.Time
 }
 
 // Create begins a new log at path. An existing one becomes <path>.previous, which `kubectl logs
 // --previous` shows.
 func Create(path string, maxBytes int64) (*File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("container log: %w", err)
-	}
 	if err := os.Rename(path, PreviousPath(path)); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("container log: %w", err)
 	}
-	l := &File{path: path, max: maxBytes, now: time.Now}
-	return l, l.open()
+	l := &File{out: &boundedlog.File{Path: path, MaxBytes: maxBytes}, now: time.Now}
+	if err := l.out.Open(); err != nil {
+		return nil, fmt.Errorf("container log: %w", err)
+	}
+	return l, nil
 }
 
 // PreviousPath is where the log of the container's former run is.
 func PreviousPath(path string) string { return path + ".previous" }
 
-func (l *File) open() error {
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-	if err != nil {
-		return fmt.Errorf("container log: %w", err)
-	}
-	l.f, l.size = f, 0
-	return nil
-}
-
-// Close ends the log. Streams must not be written to any more.
+// Close ends the log. What is written later is lost.
 func (l *File) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.f == nil {
-		return nil
-	}
-	err := l.f.Close()
-	l.f = nil
-	return err
+	l.closed = true
+	return l.out.Close()
 }
 
 // line writes one line; data has no newline.
 func (l *File) line(stream string, tag byte, data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.f == nil {
+	if l.closed {
 		return os.ErrClosed
 	}
 	b := make([]byte, 0, len(data)+48)
@@ -84,23 +70,8 @@ func (l *File) line(stream string, tag byte, data []byte) error {
 	b = append(b, ' ', tag, ' ')
 	b = append(b, data...)
 	b = append(b, '\n')
-	if l.size > 0 && l.size+int64(len(b)) > l.max {
-		if err := l.rotate(); err != nil {
-			return err
-		}
-	}
-	n, err := l.f.Write(b)
-	l.size += int64(n)
+	_, err := l.out.Write(b)
 	return err
-}
-
-func (l *File) rotate() error {
-	_ = l.f.Close()
-	l.f = nil
-	if err := os.Rename(l.path, l.path+".1"); err != nil {
-		return fmt.Errorf("container log: rotate: %w", err)
-	}
-	return l.open()
 }
 
 // Stream is the writer of one output of a container ("stdout" or "stderr"). It is not safe for use
