@@ -27,6 +27,12 @@ func checkVolumeUpdate(old, v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return checkResize(old, v, f) },
 		func() error { return CheckAccessChange(old, v.Spec.AccessMode) },
 		func() error { return CheckLocalityChange(old, v.Spec.DataLocality) },
+		func() error {
+			if old.Spec.Frontend == v.Spec.Frontend || v.Spec.Frontend == v1beta2.VolumeFrontendNone {
+				return nil // completion has left it what it had
+			}
+			return checkFrontend(v)
+		},
 		func() error { return checkSelectors(&old.Spec, &v.Spec) },
 		func() error { return checkFieldsIfChanged(old, v, f) },
 		func() error { return checkImageChange(old, v, f) },

@@ -138,6 +138,24 @@ func TestVolumePlaces(t *testing.T) {
 	}
 }
 
+// TestVolumeFrontend: the schema takes a frontend that this version does not have.
+func TestVolumeFrontend(t *testing.T) {
+	frontend := func(f v1beta2.VolumeFrontend) func(*v1beta2.Volume) {
+		return func(v *v1beta2.Volume) { v.Spec.Frontend = f }
+	}
+	standby := then(detachedVolume, func(v *v1beta2.Volume) { v.Spec.Standby, v.Spec.Frontend = true, "" })
+	for _, tt := range []change{
+		{"not built", detachedVolume, frontend("iscsi"), VolumeFacts{}, "this version has no iSCSI target"},
+		{"stored before, then changed otherwise", then(detachedVolume, frontend("iscsi")), func(v *v1beta2.Volume) {
+			v.Finalizers = nil
+		}, VolumeFacts{}, ""},
+		{"activated", standby, frontend("blockdev"), VolumeFacts{}, ""},
+		{"standby", standby, func(*v1beta2.Volume) {}, VolumeFacts{}, ""},
+	} {
+		tt.check(t)
+	}
+}
+
 func TestVolumeAccess(t *testing.T) {
 	mode := func(m v1beta2.AccessMode) func(*v1beta2.Volume) {
 		return func(v *v1beta2.Volume) { v.Spec.AccessMode = m }
