@@ -22,9 +22,9 @@ func TestAbsentFieldsStay(t *testing.T) {
 	w := worldOf(t, standing()...)
 	old := newVolume(func(v *v1beta2.Volume) {
 		p := &v.Spec
-		p.Size, p.NumberOfReplicas, p.DataLocality, p.BackupTargetName = 6<<20, 2, "best-effort", "mine"
-		p.BackupBlockSize, p.BackupCompressionMethod, p.SnapshotMaxCount = v1beta2.BackupBlockSize2Mi, "lz4", 7
-		p.DataSource, p.CloneMode, p.AccessMode, p.Frontend = "vol://a", "full-copy", "rwo", "blockdev"
+		p.Size, p.NumberOfReplicas, p.DataLocality, p.BackupTargetName = 32<<20, 2, "best-effort", "mine"
+		p.BackupBlockSize, p.BackupCompressionMethod, p.SnapshotMaxCount = v1beta2.BackupBlockSize16Mi, "lz4", 7
+		p.DataSource, p.CloneMode, p.AccessMode, p.Frontend = "vol://a", "full-copy", "rwx", "blockdev" // no defaults
 		p.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "z", Region: "r"}}
 		p.ReplicaZoneSoftAntiAffinity, p.Image, p.EngineImage = "enabled", "e", "e"
 		v.Status.State = v1beta2.VolumeStateAttached
