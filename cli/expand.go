@@ -50,15 +50,15 @@ func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name stri
 	if err != nil {
 		return named("volume", name, err)
 	}
-	v, err := api.CancelExpansion(ctx, name)
-	if err != nil {
+	if _, err := api.CancelExpansion(ctx, name); err != nil {
 		return named("volume", name, err)
 	}
 	if !w.wait {
 		fmt.Fprintf(a.out, "the expansion of volume %s is being cancelled\n", name)
 		return nil
 	}
-	if v, err = a.await(ctx, api, name, w.timeout, "of a settled size", hasSettled); err != nil {
+	v, err := a.await(ctx, api, name, w.timeout, "of a settled size", hasSettled)
+	if err != nil {
 		return err
 	}
 	if v.Size == before.Size {

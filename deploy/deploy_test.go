@@ -86,7 +86,8 @@ func TestObjects(t *testing.T) {
 		"ServiceAccount/longhorn-admin", "RoleBinding/longhorn-admin",
 		"ValidatingAdmissionPolicy/longhorn-agent", "ValidatingAdmissionPolicyBinding/longhorn-agent",
 		"ValidatingAdmissionPolicy/longhorn-controller", "ValidatingAdmissionPolicyBinding/longhorn-controller"}
-	services := []string{"Service/longhorn-backend", "Service/longhorn-frontend", "Service/longhorn-admission-webhook", "Service/longhorn-agent"}
+	services := []string{"Service/longhorn-backend", "Service/longhorn-frontend", "Service/longhorn-admission-webhook",
+		"Service/longhorn-agent"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager", "Deployment/longhorn-controller"}
 	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-controller",
 		"NetworkPolicy/longhorn-agent", "NetworkPolicy/longhorn-csi"}

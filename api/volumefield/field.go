@@ -1,6 +1,6 @@
 // Package volumefield has the one table of what a user can ask of a volume. A field has a row here and its place
 // in the Volume object (package v1beta2); the REST API and its client, the CSI driver, the command line and
-// admission are driven by the row. docs/volume-fields.md says what reads which column.
+// admission are driven by the row. docs/design/volume-fields.md says what reads which column.
 //
 // It imports neither Kubernetes nor anything else of ours, as clients of the REST API are built with it.
 package volumefield

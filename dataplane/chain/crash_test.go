@@ -22,8 +22,8 @@ import (
 // outcome makes every step's outcomes other ones.
 func outcome(step int64, seed uint64) uint64 { return uint64(step)<<32 | seed }
 
-// crashSeeds is how many outcomes of each crash are looked at: where tests decide about a change the
-// first few, always the same.
+// crashSeeds is how many outcomes of each crash are looked at: the first few, and always the same,
+// where tests decide about a change.
 var crashSeeds = func() uint64 {
 	if lack.Deciding() {
 		return 4
