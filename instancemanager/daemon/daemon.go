@@ -77,12 +77,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 	}
 	left.run(processes.List)
 	relay, systems := witness.NewRelay(log), newFileSystems(log)
-	engines := &proxy.Engines{Systems: systems, Certificates: certificates, Log: log}
+	binaries := enginebinary.New(binariesDirs, hostpath.Resolve)
+	engines := &proxy.Engines{Systems: systems, Binary: binaries, Certificates: certificates, Log: log}
 	defer engines.Close()
 	s, secure := &servers{log: log, failed: make(chan error, 1)}, certificates.OrderServer()
 	s.serve(server.New(secure, server.Processes(processes, cfg.PodName), relay.RegisterRelay), listeners[0])
-	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register,
-		enginebinary.New(binariesDirs, hostpath.Resolve).Register), listeners[1])
+	s.serve(server.NewWith(engines.ServerOptions(), secure, engines.Register, binaries.Register), listeners[1])
 	s.serve(server.New(secure, server.Instances(processes, level)), listeners[2])
 	cfg.serveWitness(s, relay, witnessListener)
 	s.keep(func(context.Context) { kept.Serve(keeping, devices) }, certificates.Keep, systems.readOnly(processes, log).Run,

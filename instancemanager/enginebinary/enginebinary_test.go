@@ -2,10 +2,12 @@ package enginebinary
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -143,5 +145,28 @@ func TestBounds(t *testing.T) {
 	}
 	if _, err := slow.run(t, t.Context(), order("info")); status.Code(err) != codes.ResourceExhausted {
 		t.Error(err)
+	}
+}
+
+// TestNewest: who names no image gets the one that was installed last.
+func TestNewest(t *testing.T) {
+	dir := t.TempDir()
+	s := New([]string{"/engine-binaries", "/other"}, func(p string) string { return filepath.Join(dir, p) })
+	if _, err := s.Newest(); status.Code(err) != codes.NotFound {
+		t.Errorf("no image: %v", err)
+	}
+	for i, name := range []string{"/other/new/longhorn", "/engine-binaries/old/longhorn"} {
+		file := filepath.Join(dir, name)
+		at := time.Unix(int64(2000-i), 0)
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o755), os.Chtimes(file, at, at))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "other/empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Newest(); got != "/other/new/longhorn" || err != nil {
+		t.Errorf("%s %v", got, err)
 	}
 }

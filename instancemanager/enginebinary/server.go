@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"runtime"
 	"syscall"
 	"time"
@@ -51,9 +52,9 @@ func (l *Server) Run(ctx context.Context, r *enginebinaryv1.RunRequest) (*engine
 		return nil, status.Errorf(codes.ResourceExhausted, "too many engine binaries run on the node (%d); one of them may "+
 			"wait for a rebuild", maxRunning)
 	}
-	path, verb := r.GetBinary(), r.GetVerb()[0]
+	binary, verb := r.GetBinary(), r.GetVerb()[0]
 	out, message := &head{most: MaxOutputBytes}, &tail{most: maxMessageBytes}
-	cmd := exec.CommandContext(ctx, l.resolve(path), arguments(r)...)
+	cmd := exec.CommandContext(ctx, l.resolve(binary), arguments(r)...)
 	cmd.Env = variables(r.GetEnvironment())
 	cmd.Stdout, cmd.Stderr = out, message
 	// Nobody would end a binary that waits for a rebuild once this process is gone. The signal
@@ -68,14 +69,35 @@ func (l *Server) Run(ctx context.Context, r *enginebinaryv1.RunRequest) (*engine
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, status.Errorf(codes.NotFound, "engine binary %s is not on the node", path)
+		return nil, status.Errorf(codes.NotFound, "engine binary %s is not on the node", binary)
 	case out.cut:
-		return nil, status.Errorf(codes.OutOfRange, "%s of %s printed more than %d bytes", verb, path, MaxOutputBytes)
+		return nil, status.Errorf(codes.OutOfRange, "%s of %s printed more than %d bytes", verb, binary, MaxOutputBytes)
 	case err != nil && !errors.As(err, &exit):
-		return nil, status.Errorf(codes.Unavailable, "run %s: %v", path, err)
+		return nil, status.Errorf(codes.Unavailable, "run %s: %v", binary, err)
 	}
 	return &enginebinaryv1.RunResponse{Output: out.kept.Bytes(), Message: message.String(),
 		Status: int32(cmd.ProcessState.ExitCode())}, nil
+}
+
+// Newest is the binary that was installed last: of who names no image.
+func (l *Server) Newest() (binary string, err error) {
+	var at time.Time
+	for _, folder := range l.folders {
+		images, err := os.ReadDir(l.resolve(folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", status.Errorf(codes.Unavailable, "read the engine images of the node: %v", err)
+		}
+		for _, image := range images {
+			name := path.Join(folder, image.Name(), program)
+			if info, err := os.Stat(l.resolve(name)); err == nil && (binary == "" || info.ModTime().After(at)) {
+				binary, at = name, info.ModTime()
+			}
+		}
+	}
+	if binary == "" {
+		return "", status.Error(codes.NotFound, "no engine image is installed on the node")
+	}
+	return binary, nil
 }
 
 // variables are those of this process that the binary needs, and those of the request. The rest

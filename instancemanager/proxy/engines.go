@@ -50,6 +50,8 @@ var reconnect = grpc.ConnectParams{MinConnectTimeout: 20 * time.Second,
 type Engines struct {
 	// Systems works on the file systems mounted from volumes. nil: nothing is mounted.
 	Systems Systems
+	// Binary looks into backup stores; nil: nobody does.
+	Binary Binary
 	// Certificates secure the connections; nil: they are plaintext.
 	Certificates *mtls.Source
 	// Log is told of connections; nil for nobody.

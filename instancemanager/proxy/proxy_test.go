@@ -319,10 +319,10 @@ func TestRefusals(t *testing.T) {
 			_, err := c.ReplicaAdd(ctx, &imrpc.EngineReplicaAddRequest{ProxyEngineRequest: e, ReplicaAddress: "10.0.0.1"})
 			return err
 		}, codes.InvalidArgument, "replica"},
-		{"backup", func(ctx context.Context) error {
+		{"a backup of no snapshot", func(ctx context.Context) error {
 			_, err := c.SnapshotBackup(ctx, &imrpc.EngineSnapshotBackupRequest{ProxyEngineRequest: e})
 			return err
-		}, codes.Unimplemented, "not built yet"},
+		}, codes.InvalidArgument, "snapshot_name"},
 		{"unknown method", func(ctx context.Context) error {
 			return r.conn.Invoke(ctx, "/imrpc.ProxyEngineService/Fly", &emptypb.Empty{}, &emptypb.Empty{})
 		}, codes.Unimplemented, "Fly"},

@@ -11,59 +11,12 @@ import (
 	"ankole.storage/api/rpc/imrpc"
 )
 
-// errBackup answers everything that needs a backup store.
-var errBackup = status.Error(codes.Unimplemented, "backup and restore are not built yet: no backup target can be used")
+// errRestore answers who would add a replica to a volume while that is restored.
+var errRestore = status.Error(codes.Unimplemented,
+	"a restore writes to all replicas at once: add the replica when it is complete")
 
 // errSPDK answers what only data engine v2 has.
 var errSPDK = status.Error(codes.Unimplemented, "backing images of data engine v2 are not supported")
-
-func (s *service) SnapshotBackup(context.Context,
-	*imrpc.EngineSnapshotBackupRequest) (*imrpc.EngineSnapshotBackupProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) SnapshotBackupStatus(context.Context,
-	*imrpc.EngineSnapshotBackupStatusRequest) (*imrpc.EngineSnapshotBackupStatusProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupRestore(context.Context,
-	*imrpc.EngineBackupRestoreRequest) (*imrpc.EngineBackupRestoreProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupRestoreStatus(context.Context,
-	*imrpc.ProxyEngineRequest) (*imrpc.EngineBackupRestoreStatusProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupVolumeList(context.Context,
-	*imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupVolumeGet(context.Context,
-	*imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupGet(context.Context, *imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse,
-	error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupConfigMetaGet(context.Context,
-	*imrpc.EngineBackupStoreRequest) (*imrpc.EngineBackupStoreProxyResponse, error) {
-	return nil, errBackup
-}
-
-func (s *service) BackupRemove(context.Context, *imrpc.EngineBackupStoreRequest) (*emptypb.Empty, error) {
-	return nil, errBackup
-}
-
-func (s *service) CleanupBackupMountPoints(context.Context, *emptypb.Empty) (*emptypb.Empty, error) {
-	return nil, errBackup
-}
 
 func (s *service) BackupRestoreFinish(context.Context, *imrpc.EngineBackupRestoreFinishRequest) (*emptypb.Empty,
 	error) {

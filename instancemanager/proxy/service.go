@@ -199,7 +199,7 @@ func (s *service) ReplicaAdd(ctx context.Context, r *imrpc.EngineReplicaAddReque
 	}
 	switch {
 	case r.GetRestore():
-		return nil, errBackup
+		return nil, errRestore
 	case r.GetLinkedCloneSource() != nil:
 		return nil, status.Error(codes.Unimplemented, "linked clones belong to data engine v2, which is not supported")
 	}
