@@ -143,6 +143,7 @@ type restoreOutput struct {
 	BackupURL              string `json:"backupURL"`
 	LastRestored           string `json:"lastRestored"`
 	CurrentRestoringBackup string `json:"currentRestoringBackup"`
+	Interrupted            bool   `json:"interrupted,omitempty"`
 }
 
 func backupRestoreStatusCommand(g *globals) *cobra.Command {
@@ -167,7 +168,7 @@ func restoreStatus(s *enginev1.State) map[string]restoreOutput {
 			m = nil // it has no part in it
 		}
 		o := restoreOutput{IsRestoring: m.GetRunning(), Progress: m.GetProgress(), Error: m.GetError(), State: m.GetState(),
-			BackupURL: s.GetRestoreUrl()}
+			BackupURL: s.GetRestoreUrl(), Interrupted: m.GetInterrupted()}
 		switch {
 		case m == nil:
 		case m.GetState() == "complete":

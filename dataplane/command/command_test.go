@@ -72,6 +72,11 @@ func state() *enginev1.State {
 			UnmapMarkSnapChainRemoved: true},
 		Clone: &enginev1.Clone{Running: true, State: "in_progress", Progress: 70, FromAddress: "tcp://10.0.1.1:10000",
 			Volume: "source", Snapshot: "s9"},
+		Restore: &enginev1.Clone{State: "error", Progress: 30, Error: "the engine has ended", Volume: "source",
+			Snapshot: "backup-1", Name: "s8", Interrupted: true},
+		RestoreUrl: "s3://b@r/?backup=backup-1&volume=source",
+		Backups: map[string]*enginev1.Backup{"backup-2": {Name: "backup-2", Url: "s3://b@r/?backup=backup-2&volume=demo",
+			Snapshot: "s1", State: "in_progress", Progress: 60, FromAddress: "tcp://10.0.0.1:10000"}},
 		Replicas: []*enginev1.Replica{
 			{Address: "tcp://10.0.0.1:10000", Member: "demo-a", Mode: enginev1.Mode_MODE_RW,
 				Purge: &enginev1.Purge{Running: true, Progress: 40, State: "in_progress"}},
@@ -230,6 +235,7 @@ func TestOutput(t *testing.T) {
 		"snapshot-ls.txt": "snapshot ls", "snapshot-info.json": "snapshots info",
 		"purge-status.json": "snapshots purge-status",
 		"hash-status.json":  "snapshots hash-status s1", "clone-status.json": "snapshots clone-status",
+		"backup-status.json": "backups status backup-2", "restore-status.json": "backups restore-status",
 	} {
 		out, errs, ok := run(t,
 			append([]string{"--volume-name", "demo", "--engine-instance-name", "demo-e-0", "--url", address},

@@ -75,14 +75,21 @@ var errUnknownVerb = errors.New("the engine image's binary does not know this")
 // release's binary: both speak the engine's own interface, of which the verbs are only a printed
 // form.
 func (b *Binary) run(ctx context.Context, t Target, what string, verb ...string) ([]byte, error) {
-	out, err := b.runImage(ctx, t, t.Image, what, verb)
+	return b.runWith(ctx, t, what, nil, verb...)
+}
+
+// runWith is run with variables of the environment: credentials.
+func (b *Binary) runWith(ctx context.Context, t Target, what string, environment map[string]string,
+	verb ...string) ([]byte, error) {
+	out, err := b.runImage(ctx, t, t.Image, what, environment, verb)
 	if errors.Is(err, errUnknownVerb) && b.image != t.Image {
-		return b.runImage(ctx, t, b.image, what, verb)
+		return b.runImage(ctx, t, b.image, what, environment, verb)
 	}
 	return out, err
 }
 
-func (b *Binary) runImage(ctx context.Context, t Target, image, what string, verb []string) ([]byte, error) {
+func (b *Binary) runImage(ctx context.Context, t Target, image, what string, environment map[string]string,
+	verb []string) ([]byte, error) {
 	m, err := b.proxies.find(t.InstanceManager)
 	if err != nil {
 		return nil, err
@@ -92,6 +99,7 @@ func (b *Binary) runImage(ctx context.Context, t Target, image, what string, ver
 	}
 	r, err := b.runner.Run(ctx, m.Node, &enginebinaryv1.RunRequest{
 		Binary: naming.EngineBinaryInPod(image), Volume: t.Volume, Engine: t.Engine, Address: t.Address, Verb: verb,
+		Environment: environment,
 	})
 	switch {
 	case err != nil:

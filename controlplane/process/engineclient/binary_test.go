@@ -36,6 +36,7 @@ var printed = map[string]string{
 	"snapshots info": "snapshot-info.json", "snapshots hash-status -- s1": "hash-status.json",
 	"snapshots purge-status": "purge-status.json",
 	"snapshots clone-status": "clone-status.json",
+	"backups restore-status": "restore-status.json", "backups status -- backup-2": "backup-status.json",
 }
 
 func (p *printer) Run(
@@ -126,6 +127,8 @@ func TestBinaryState(t *testing.T) {
 				Created: "2026-01-02T03:04:03Z", SizeBytes: 1 << 20,
 				Labels: map[string]string{}},
 		},
+		Restore: engineclient.RestoreProgress{State: "error", Error: "the engine has ended", Percent: 30, Backup: "backup-1",
+			URL: "s3://b@r/?backup=backup-1&volume=source", Interrupted: true},
 		Clone: engineclient.Clone{Running: true, Percent: 70, State: "in_progress", From: "10.0.1.1:10000", Snapshot: "s9"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
@@ -171,6 +174,26 @@ func TestBinaryClone(t *testing.T) {
 	b.Close() // ends the binary that is left; hangs if nothing does
 }
 
+// TestBinaryBackups: what the verbs print of backups and restores.
+func TestBinaryBackups(t *testing.T) {
+	target, b := oldManager(t, &printer{t: t})
+	got, err := b.SnapshotBackupStatus(t.Context(), target, "backup-2")
+	want := engineclient.BackupProgress{URL: "s3://b@r/?backup=backup-2&volume=demo", Snapshot: "s1",
+		State: "in_progress", Percent: 60, From: "10.0.0.1:10000"}
+	if err != nil || got != want {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+	restore := engineclient.RestoreProgress{State: "error", Error: "the engine has ended", Percent: 30,
+		Backup: "backup-1", URL: "s3://b@r/?backup=backup-1&volume=source", Interrupted: true}
+	if s, err := b.Get(t.Context(), target); err != nil || s.Restore != restore {
+		t.Errorf("%+v %v, want %+v", s.Restore, err, restore)
+	}
+	err = b.SnapshotBackup(t.Context(), target, engineclient.BackupRequest{Snapshot: "s", Full: true})
+	if !errors.Is(err, engineclient.ErrInvalid) {
+		t.Errorf("a full backup was taken, but there is no flag for it: %v", err)
+	}
+}
+
 // TestBinaryOrders is the table of what is run for each operation.
 func TestBinaryOrders(t *testing.T) {
 	yes, no, n := true, false, 5
@@ -210,6 +233,17 @@ func TestBinaryOrders(t *testing.T) {
 				_, err := b.SnapshotCreate(c, t, engineclient.SnapshotRequest{Name: "s3",
 					Labels: map[string]string{"b": "2", "a": "1"}})
 				return err
+			}},
+		{"backups create --dest=s3://b@r/ --backup-name=b --concurrent-limit=2 --storage-class-name=fast " +
+			"--compression-method=lz4 --backup-block-size=16 --label=a=1 -- s3",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.SnapshotBackup(c, t, engineclient.BackupRequest{Backup: "b", Snapshot: "s3", Target: "s3://b@r/",
+					Credentials: map[string]string{"AWS_ACCESS_KEY_ID": "k"}, Labels: map[string]string{"a": "1"},
+					BlockBytes: 16 << 20, Compression: "lz4", Concurrency: 2, StorageClass: "fast"})
+			}},
+		{"backups restore --concurrent-limit=3 -- s3://b@r/?backup=b&volume=v",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.BackupRestore(c, t, engineclient.RestoreRequest{URL: "s3://b@r/?backup=b&volume=v", Concurrency: 3})
 			}},
 		{"snapshots revert -- -s", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotRevert(c, t, "-s")

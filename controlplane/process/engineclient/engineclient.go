@@ -64,6 +64,10 @@ type Client interface {
 	// failure it goes on. State.Clone tells the progress. ErrNotFound: the source has no such
 	// snapshot.
 	SnapshotClone(ctx context.Context, t, source Target, snapshot string) error
+	// BackupRestore fills the volume, which is empty and has no frontend, with a backup. It returns
+	// when that is under way; State.Restore tells the progress. Asked for the same again after a
+	// failure it begins again.
+	BackupRestore(ctx context.Context, t Target, r RestoreRequest) error
 	// Expand makes the volume sizeBytes large; the present size changes nothing. A smaller one is
 	// ErrInvalid; ErrPrecondition while a replica is rebuilt or another change is under way.
 	Expand(ctx context.Context, t Target, sizeBytes int64) error
@@ -103,6 +107,13 @@ type EngineClient interface {
 	// SnapshotCloneStatus tells the progress or result of a clone, the zero Clone if none was asked
 	// for.
 	SnapshotCloneStatus(ctx context.Context, t Target) (Clone, error)
+	// SnapshotBackup begins to back a snapshot up; SnapshotBackupStatus tells the progress or result.
+	// ErrNotFound: no such snapshot; the engine does not know of the backup. ErrPrecondition: a backup
+	// of that name is in progress, or is in the store and of another snapshot.
+	SnapshotBackup(ctx context.Context, t Target, r BackupRequest) error
+	SnapshotBackupStatus(ctx context.Context, t Target, backup string) (BackupProgress, error)
+	// BackupRestoreStatus tells the progress or result of a restore, zero if none was asked for.
+	BackupRestoreStatus(ctx context.Context, t Target) (RestoreProgress, error)
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.
 	ReplicaVerifyRebuild(ctx context.Context, t Target, address string) error
 }
@@ -169,6 +180,11 @@ type State struct {
 	// knows; zero if there was none.
 	Clone    Clone
 	Counters Counters
+	// Backups are those of this process by name: in progress, and the last ones that have ended; nil
+	// where the engine does not say.
+	Backups map[string]BackupProgress
+	// Restore is the newest filling of the volume with a backup; zero if there was none.
+	Restore RestoreProgress
 	// UpgradePause is how long users of the volume waited in the live upgrade by which this process
 	// got it; 0 if it came otherwise, or does not say.
 	UpgradePause time.Duration

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -245,6 +246,20 @@ func (f *Fake) SnapshotClone(_ context.Context, t, source Target, snapshot strin
 			return fmt.Errorf("%w: a frontend is attached", ErrPrecondition)
 		}
 		s.Clone = Clone{Running: true, State: "in_progress", Snapshot: snapshot}
+		return nil
+	})
+	return err
+}
+
+// BackupRestore implements Client: it is under way until the test says otherwise.
+func (f *Fake) BackupRestore(_ context.Context, t Target, r RestoreRequest) error {
+	_, err := f.edit(t, "restore "+r.URL, func(s *State) error {
+		if s.FrontendUp {
+			return fmt.Errorf("%w: a frontend is attached", ErrPrecondition)
+		}
+		_, backup, _ := strings.Cut(r.URL, "backup=")
+		backup, _, _ = strings.Cut(backup, "&")
+		s.Restore = RestoreProgress{Running: true, State: "in_progress", Backup: backup, URL: r.URL}
 		return nil
 	})
 	return err

@@ -124,6 +124,9 @@ func (b *Binary) Get(ctx context.Context, t Target) (State, error) {
 	if s.Clone, err = b.SnapshotCloneStatus(ctx, t); err != nil {
 		return State{}, err
 	}
+	if s.Restore, err = b.BackupRestoreStatus(ctx, t); err != nil {
+		return State{}, err
+	}
 	if s.Replicas, err = replicasPrinted(table, rebuilds, purges); err != nil {
 		return State{}, failed(t, "ls-replica", ErrUnavailable, err.Error())
 	}

@@ -33,6 +33,9 @@ type engineStub struct {
 	// options are those that were set last; told are those that the engine tells of.
 	options *enginev1.OptionsSetRequest
 	told    *enginev1.Options
+	// backedUp and restored are the orders for backups.
+	backedUp *enginev1.BackupCreateRequest
+	restored *enginev1.BackupRestoreRequest
 }
 
 func (s *engineStub) note(ctx context.Context) error {
@@ -80,6 +83,9 @@ func (s *engineStub) Watch(_ *enginev1.GetRequest, stream grpc.ServerStreamingSe
 
 func full() *enginev1.State {
 	return &enginev1.State{
+		Backups:    map[string]*enginev1.Backup{"b": {Name: "b", Snapshot: "s", State: "in_progress", Progress: 300}},
+		Restore:    &enginev1.Clone{Running: true, State: "in_progress", Progress: 40, Snapshot: "b0", Volume: "w"},
+		RestoreUrl: "u0",
 		VolumeName: "v", InstanceName: "v-e-0", Size: 1 << 30, Frontend: "tgt-blockdev", FrontendState: "up",
 		Endpoint: "/dev/longhorn/v",
 		Replicas: []*enginev1.Replica{
@@ -263,5 +269,56 @@ func TestFakeBehavesAsAnEngine(t *testing.T) {
 	f.Break("a")
 	if _, err := f.Get(t.Context(), target); !errors.Is(err, engineclient.ErrUnavailable) {
 		t.Errorf("a broken engine answered: %v", err)
+	}
+}
+
+// BackupCreate and BackupRestore note what is asked for.
+func (s *engineStub) BackupCreate(ctx context.Context, r *enginev1.BackupCreateRequest) (*enginev1.Backup, error) {
+	s.backedUp = r
+	return &enginev1.Backup{Name: r.GetName()}, s.note(ctx)
+}
+
+func (s *engineStub) BackupRestore(ctx context.Context, r *enginev1.BackupRestoreRequest) (*enginev1.State, error) {
+	s.restored = r
+	return full(), s.note(ctx)
+}
+
+// TestBackups: orders, and what the state tells of them.
+func TestBackups(t *testing.T) {
+	s := &engineStub{}
+	g := grpc.NewServer()
+	enginev1.RegisterEngineServer(g, s)
+	engine, _ := serveGRPC(t, g, func() {})
+	address, _ := serveProxy(t)
+	proxies := engineclient.NewProxies((&managers{address: map[string]string{"10.0.0.1": address}}).dial)
+	defer proxies.Close()
+	if err := proxies.Ensure(t.Context(), engineclient.Manager{Name: "im", IP: "10.0.0.1",
+		ProxyAPIVersion: 5}); err != nil {
+		t.Fatal(err)
+	}
+	c := engineclient.NewRouter(proxies, &counted{})
+	target := engineclient.Target{Address: engine, Volume: "v", Engine: "v-e-0", InstanceManager: "im"}
+	secret := map[string]string{"AWS_SECRET_ACCESS_KEY": "k"}
+	err := c.SnapshotBackup(t.Context(), target, engineclient.BackupRequest{Backup: "b", Snapshot: "s", Target: "s3://b@r/",
+		Credentials: secret, Full: true, BlockBytes: 2 << 20, Compression: "gzip", Concurrency: 2})
+	if r := s.backedUp; err != nil || r.GetName() != "b" || r.GetParameters()["backup-mode"] != "full" ||
+		r.GetParameters()["backup-block-size"] != "2097152" || r.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
+		t.Errorf("%v %v", r, err)
+	}
+	if err := c.BackupRestore(t.Context(), target, engineclient.RestoreRequest{URL: "u", Credentials: secret}); err != nil ||
+		s.restored.GetUrl() != "u" || s.restored.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
+		t.Errorf("%v %v", s.restored, err)
+	}
+	b, err := c.SnapshotBackupStatus(t.Context(), target, "b")
+	if want := (engineclient.BackupProgress{Snapshot: "s", State: "in_progress", Percent: 100}); err != nil || b != want {
+		t.Errorf("%+v %v", b, err)
+	}
+	if _, err := c.SnapshotBackupStatus(t.Context(), target, "other"); !errors.Is(err, engineclient.ErrNotFound) {
+		t.Errorf("a backup that was not begun: %v", err)
+	}
+	r, err := c.BackupRestoreStatus(t.Context(), target)
+	want := engineclient.RestoreProgress{Running: true, State: "in_progress", Percent: 40, Backup: "b0", URL: "u0"}
+	if err != nil || r != want {
+		t.Errorf("%+v %v", r, err)
 	}
 }

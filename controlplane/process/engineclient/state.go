@@ -19,6 +19,7 @@ func stateFrom(s *enginev1.State) State {
 		Epoch: s.GetEpoch(), Generation: s.GetGeneration(),
 		Expanding: s.GetExpanding(), LastExpansionError: s.GetLastExpansionError(),
 		LastExpansionFailedAt: s.GetLastExpansionFailedAt(), Options: optionsFrom(s.GetOptions()),
+		Backups: backupsFrom(s.GetBackups()), Restore: restoreFrom(s),
 		Clone: cloneFrom(s.GetClone()), UpgradePause: time.Duration(s.GetUpgradePauseNanos()),
 		Counters: Counters{
 			Reads: c.GetReads(), Writes: c.GetWrites(), ReadBytes: c.GetReadBytes(), WriteBytes: c.GetWriteBytes(),
