@@ -30,6 +30,8 @@ type (
 		BackingImageChecksum string
 		StorageClassname     string
 		DataEngine           string
+		// ModificationTime is when the record of the volume was written, in lists of volumes only.
+		ModificationTime *format.Time `json:",omitempty"`
 	}
 	// BackupInfo describes a backup.
 	BackupInfo struct {
@@ -104,11 +106,13 @@ func list(ctx context.Context, store object.Store, o *worker.Order) (map[string]
 	all := map[string]*VolumeInfo{}
 	for _, name := range names {
 		v := &VolumeInfo{Messages: map[string]string{}}
-		_, err := store.Stat(ctx, format.VolumeRecord(name))
+		record, err := store.Stat(ctx, format.VolumeRecord(name))
 		if errors.Is(err, object.ErrNotFound) {
 			v.Messages[errorMessage] = fmt.Sprintf("cannot find %s in backupstore", format.VolumeRecord(name))
 		} else if err != nil {
 			return nil, err
+		} else if o.VolumeOnly {
+			v.ModificationTime = &format.Time{Time: record.Modified}
 		}
 		if !o.VolumeOnly {
 			backups, err := backup.Backups(ctx, store, name)

@@ -62,8 +62,8 @@ type (
 	}
 )
 
-// backupTimeout bounds the beginning of a backup or a restore: the store is asked what there is, and
-// locks of other clients are waited for.
+// backupTimeout bounds the beginning of a backup or a restore: the store is asked what there is,
+// and locks of other clients are waited for.
 const backupTimeout = 15 * time.Minute
 
 // Names of parameters of a backup.

@@ -19,6 +19,8 @@ type BackupTargetBinaryClient interface {
 	BackupVolumeGet(ctx context.Context, destURL string, credential map[string]string) (*BackupVolume, error)
 	BackupNameList(ctx context.Context, destURL, volumeName string, credential map[string]string) ([]string, error)
 	BackupVolumeNameList(ctx context.Context, destURL string, credential map[string]string) ([]string, error)
+	// BackupVolumeTimes says when each volume's record was written; zero where it has none.
+	BackupVolumeTimes(ctx context.Context, destURL string, credential map[string]string) (map[string]time.Time, error)
 	BackupDelete(ctx context.Context, destURL string, credential map[string]string) error
 	BackupVolumeDelete(ctx context.Context, destURL, volumeName string, credential map[string]string) error
 	BackupConfigMetaGet(ctx context.Context, destURL string, credential map[string]string) (*ConfigMetadata, error)
@@ -78,7 +80,7 @@ func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credentia
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	verb = append([]string{"backups"}, verb...)
-	what := strings.Join(verb, " ")
+	what := "backups " + verb[1] // URLs may have options that are nobody's business
 	r, err := b.Runner.Run(ctx, b.Node, &enginebinaryv1.RunRequest{Binary: naming.EngineBinaryInPod(b.Image), Verb: verb,
 		Environment: credential})
 	if err != nil {
@@ -101,8 +103,7 @@ func browse[T any](ctx context.Context, b *TargetBinary, credential map[string]s
 		return v, err
 	}
 	if err := json.Unmarshal(out, &v); err != nil {
-		return v, fmt.Errorf("backups %s: %w: the engine binary's answer cannot be read: %w", strings.Join(verb, " "),
-			ErrUnavailable, err)
+		return v, fmt.Errorf("backups %s: %w: the engine binary's answer cannot be read: %w", verb[0], ErrUnavailable, err)
 	}
 	return v, nil
 }
@@ -140,6 +141,21 @@ func (b *TargetBinary) BackupVolumeNameList(ctx context.Context, destURL string,
 	credential map[string]string) ([]string, error) {
 	volumes, err := browse[map[string]*BackupVolume](ctx, b, credential, "ls", "--volume-only", destURL)
 	return sortedKeys(volumes), err
+}
+
+// BackupVolumeTimes asks the store as often as there are volumes, and once for their names.
+func (b *TargetBinary) BackupVolumeTimes(ctx context.Context, destURL string,
+	credential map[string]string) (map[string]time.Time, error) {
+	volumes, err := browse[map[string]*struct{ ModificationTime time.Time }](ctx, b, credential, "ls", "--volume-only",
+		destURL)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]time.Time, len(volumes))
+	for name, v := range volumes {
+		out[name] = v.ModificationTime
+	}
+	return out, nil
 }
 
 // BackupDelete removes one backup.

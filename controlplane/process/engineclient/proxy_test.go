@@ -299,13 +299,14 @@ func TestBackups(t *testing.T) {
 	c := engineclient.NewRouter(proxies, &counted{})
 	target := engineclient.Target{Address: engine, Volume: "v", Engine: "v-e-0", InstanceManager: "im"}
 	secret := map[string]string{"AWS_SECRET_ACCESS_KEY": "k"}
-	err := c.SnapshotBackup(t.Context(), target, engineclient.BackupRequest{Backup: "b", Snapshot: "s", Target: "s3://b@r/",
-		Credentials: secret, Full: true, BlockBytes: 2 << 20, Compression: "gzip", Concurrency: 2})
+	err := c.SnapshotBackup(t.Context(), target, engineclient.BackupRequest{Backup: "b", Snapshot: "s",
+		Target: "s3://b@r/", Credentials: secret, Full: true, BlockBytes: 2 << 20, Compression: "gzip", Concurrency: 2})
 	if r := s.backedUp; err != nil || r.GetName() != "b" || r.GetParameters()["backup-mode"] != "full" ||
 		r.GetParameters()["backup-block-size"] != "2097152" || r.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
 		t.Errorf("%v %v", r, err)
 	}
-	if err := c.BackupRestore(t.Context(), target, engineclient.RestoreRequest{URL: "u", Credentials: secret}); err != nil ||
+	err = c.BackupRestore(t.Context(), target, engineclient.RestoreRequest{URL: "u", Credentials: secret})
+	if err != nil ||
 		s.restored.GetUrl() != "u" || s.restored.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
 		t.Errorf("%v %v", s.restored, err)
 	}
