@@ -81,6 +81,10 @@ type Values struct {
 	// AllowedDiskPaths are directories of nodes in which disks may be. Disks that are known already
 	// stay. Empty: any.
 	AllowedDiskPaths []string
+	// AllowedBackupDirectories are directories, as the Pods of instance managers see them, in which
+	// backup targets of kind vfs may be: a share that is mounted on every node, for instance. Empty:
+	// none.
+	AllowedBackupDirectories []string
 	// BackupTargetSecrets are the Secrets of this namespace that backup targets may name for their
 	// credentials. Managers read no other Secret of users.
 	BackupTargetSecrets []string

@@ -111,9 +111,12 @@ func (c Config) Complete() (Config, error) {
 	if len(c.Origins.Images) == 0 {
 		c.Origins.Images = admission.OriginsOf(c.EngineImage, c.InstanceManagerImage)
 	}
-	for _, dir := range c.Origins.DiskPaths {
-		if !path.IsAbs(dir) {
-			errs = append(errs, fmt.Errorf("--allowed-disk-paths: %q is not absolute", dir))
+	for flag, dirs := range map[string][]string{"--allowed-disk-paths": c.Origins.DiskPaths,
+		"--allowed-backup-directories": c.Origins.BackupDirectories} {
+		for _, dir := range dirs {
+			if !path.IsAbs(dir) {
+				errs = append(errs, fmt.Errorf("%s: %q is not absolute", flag, dir))
+			}
 		}
 	}
 	if c.WebhookURL != "" {

@@ -22,8 +22,13 @@ var backupTargets = kind[*v1beta2.BackupTarget]{
 	onValidate: allThree,
 	onMutate:   createUpdate,
 	mutator: func(_ context.Context, _ world, r request[*v1beta2.BackupTarget]) error {
-		if s := &r.new.Spec; r.created() || r.old.Spec.BackupTargetURL != s.BackupTargetURL {
+		s := &r.new.Spec
+		if r.created() || r.old.Spec.BackupTargetURL != s.BackupTargetURL {
 			s.BackupTargetURL = completeTargetURL(s.BackupTargetURL)
+		}
+		if r.new.DeletionTimestamp == nil {
+			addFinalizer(r.new)
+			orElse(&s.PollInterval, defaultPollInterval)
 		}
 		return nil
 	},
@@ -35,9 +40,15 @@ var backupTargets = kind[*v1beta2.BackupTarget]{
 		if r.deleted() {
 			return CheckTargetDeletion(r.old, facts)
 		}
-		return CheckBackupTarget(r.old, r.new, facts) // nothing is old at creation
+		if err := CheckBackupTarget(r.old, r.new, facts); err != nil { // nothing is old at creation
+			return err
+		}
+		return w.origins.checkDirectory(r.old, r.new)
 	},
 }
+
+// defaultPollInterval is how often a target is compared with its store where nobody says.
+const defaultPollInterval = "300s"
 
 // TargetFacts is what the cluster says about a backup target.
 type TargetFacts struct {
@@ -152,7 +163,10 @@ func checkPollInterval(t *v1beta2.BackupTarget) error {
 }
 
 // targetSchemes are the kinds of backup stores.
-var targetSchemes = []string{"s3", "nfs", "cifs", "azblob"}
+var targetSchemes = []string{"s3", "nfs", "cifs", "azblob", schemeDirectory}
+
+// schemeDirectory is that of a directory, which only an administrator of the cluster allows.
+const schemeDirectory = "vfs"
 
 func checkTargetURL(t *v1beta2.BackupTarget, others []v1beta2.BackupTarget) error {
 	text := t.Spec.BackupTargetURL
@@ -163,7 +177,8 @@ func checkTargetURL(t *v1beta2.BackupTarget, others []v1beta2.BackupTarget) erro
 	if err != nil {
 		return invalid("invalid URL %q of backup target %s: %v", text, t.Name, err)
 	}
-	if !slices.Contains(targetSchemes, u.Scheme) || u.Host == "" {
+	if !slices.Contains(targetSchemes, u.Scheme) ||
+		(u.Host == "") != (u.Scheme == schemeDirectory) || u.Scheme == schemeDirectory && strings.Trim(u.Path, "/") == "" {
 		return invalid("invalid URL %q of backup target %s: write s3://bucket@region/path, nfs://host:/path, cifs://host/share "+
 			"or azblob://container@endpoint/", text, t.Name)
 	}

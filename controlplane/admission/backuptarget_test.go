@@ -38,6 +38,23 @@ func standbyAt(name, target string, edit func(*v1beta2.Volume)) *v1beta2.Volume 
 	})
 }
 
+// TestDirectoryIsAllowed: a target is a directory only where an administrator has said so.
+func TestDirectoryIsAllowed(t *testing.T) {
+	const plural = "backuptargets"
+	w := worldOf(t)
+	expect(t, "none is allowed", asked(t, w, plural, nil, targetAt("new", "vfs:///backups/a", "")), "in none of those")
+	w.origins.BackupDirectories = []string{"/backups"}
+	for url, want := range map[string]string{"vfs:///backups": "", "vfs:///backups/a": "",
+		"vfs:///backupsx": "in none of those", "vfs:///backups/../etc": "in none of those",
+		"vfs://host/backups": "write s3://", "vfs:///": "write s3://"} {
+		expect(t, url, asked(t, w, plural, nil, targetAt("new", url, "")), want)
+	}
+	before := targetAt("new", "vfs:///elsewhere", "")
+	after := before.DeepCopy()
+	after.Spec.PollInterval = "1s"
+	expect(t, "one that is there already", asked(t, w, plural, before, after), "")
+}
+
 // TestBackupTargets has the rules of new and changed targets.
 func TestBackupTargets(t *testing.T) {
 	const plural, place = "backuptargets", "s3://b@r/p"
@@ -141,8 +158,8 @@ func TestBackupTargetsInUse(t *testing.T) {
 	expect(t, "another one is deleted", asked(t, w, plural, targetAt("second", "", ""), nil), "")
 }
 
-// TestBackupTargetsAreCompleted: an NFS store is not waited for without end. The finalizer comes
-// with what takes it off.
+// TestBackupTargetsAreCompleted: an NFS store is not waited for without end. An interval is never
+// empty.
 func TestBackupTargetsAreCompleted(t *testing.T) {
 	w := worldOf(t)
 	var none *v1beta2.BackupTarget
@@ -158,9 +175,18 @@ func TestBackupTargetsAreCompleted(t *testing.T) {
 		"s3://b@r/p?nfsOptions=hard":                       "s3://b@r/p?nfsOptions=hard",
 	} {
 		sent := targetAt("new", url, "")
-		completes(t, url, w, "backuptargets", none, sent, func(t *v1beta2.BackupTarget) { t.Spec.BackupTargetURL = want })
-		completes(t, url+", changed", w, "backuptargets", targetAt("new", "s3://b@r/old", ""), sent,
-			func(t *v1beta2.BackupTarget) { t.Spec.BackupTargetURL = want })
-		completes(t, url+", as it was", w, "backuptargets", sent, sent, func(*v1beta2.BackupTarget) {})
+		finalized := func(t *v1beta2.BackupTarget) { t.Finalizers = []string{v1beta2.Finalizer} }
+		completed := func(t *v1beta2.BackupTarget) {
+			finalized(t)
+			t.Spec.BackupTargetURL = want
+		}
+		completes(t, url, w, "backuptargets", none, sent, completed)
+		completes(t, url+", changed", w, "backuptargets", targetAt("new", "s3://b@r/old", ""), sent, completed)
+		completes(t, url+", as it was", w, "backuptargets", sent, sent, finalized)
 	}
+	silent := targetAt("new", "", "")
+	silent.Spec.PollInterval = ""
+	completes(t, "no interval", w, "backuptargets", none, silent, func(t *v1beta2.BackupTarget) {
+		t.Spec.PollInterval, t.Finalizers = "300s", []string{v1beta2.Finalizer}
+	})
 }

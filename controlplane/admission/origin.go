@@ -17,6 +17,9 @@ type Origins struct {
 	Images []string
 	// DiskPaths are directories in which disks may be. Empty: any.
 	DiskPaths []string
+	// BackupDirectories are directories, as instance managers see them, in which backup targets of
+	// kind vfs may be. Empty: none, since whoever makes a target has files written there.
+	BackupDirectories []string
 }
 
 // OriginsOf are those of images where nothing else is said: next to the images of the release.
@@ -52,6 +55,22 @@ func (o Origins) checkDisks(old, n *v1beta2.Node) error {
 			"directory to the chart's value allowedDiskPaths", name, n.Name, d.Path, strings.Join(o.DiskPaths, ", "))
 	}
 	return nil
+}
+
+// checkDirectory refuses a backup target in a directory that nobody has allowed (old nil:
+// creation).
+func (o Origins) checkDirectory(old, t *v1beta2.BackupTarget) error {
+	dir, found := strings.CutPrefix(t.Spec.BackupTargetURL, schemeDirectory+"://")
+	if !found || t.DeletionTimestamp != nil || old != nil && old.Spec.BackupTargetURL == t.Spec.BackupTargetURL {
+		return nil
+	}
+	dir, _, _ = strings.Cut(dir, "?")
+	if slices.ContainsFunc(o.BackupDirectories, func(d string) bool { return within(path.Clean(dir), path.Clean(d)) }) {
+		return nil
+	}
+	return forbidden("backup target %s is directory %s, which is in none of those that are allowed (%s): let an "+
+		"administrator of the cluster add it to the chart's value allowedBackupDirectories", t.Name, dir,
+		strings.Join(o.BackupDirectories, ", "))
 }
 
 // within tells whether a path is one, or below it. Both are clean.

@@ -79,6 +79,12 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return checkBackingImage(v, f) },
 		func() error { return checkSource(v, f) },
 		func() error {
+			if s.FromBackup != "" && s.DataSource != "" {
+				return invalid("volume %s cannot be filled from backup %s and from %s", v.Name, s.FromBackup, s.DataSource)
+			}
+			return nil
+		},
+		func() error {
 			switch {
 			case s.Encrypted && s.Size <= v1beta2.LUKSHeaderBytes:
 				return invalid("encrypted volume %s needs more than the %d bytes of its LUKS2 header size, not %d",

@@ -29,6 +29,11 @@ var volumes = kind[*v1beta2.Volume]{
 		if err != nil {
 			return err
 		}
+		if r.created() && r.new.Spec.FromBackup != "" {
+			if err := w.restoreFrom(ctx, r.new); err != nil {
+				return err
+			}
+		}
 		MutateVolume(r.old, r.new, values)
 		return nil
 	},

@@ -48,6 +48,8 @@ func checkFixed(old, v *v1beta2.Volume) error {
 	switch {
 	case o.DataSource != n.DataSource:
 		return invalid("the data source of volume %s cannot be changed", v.Name)
+	case o.FromBackup != n.FromBackup && (n.FromBackup != "" || old.Status.RestoreRequired):
+		return invalid("the backup that volume %s is restored from cannot be changed", v.Name)
 	case o.CloneMode != "" && o.CloneMode != n.CloneMode:
 		return invalid("the clone mode of volume %s cannot be changed", v.Name)
 	case !slices.Equal(o.TopologyRequirement, n.TopologyRequirement):

@@ -19,7 +19,7 @@ func TestRules(t *testing.T) {
 		{"volumes", three, two}, {"engines", three, two}, {"replicas", three, two}, {"engineimages", ends, two},
 		{"instancemanagers", three, two}, {"nodes", three, two}, {"settings", three, two},
 		{"volumeattachments", three, two}, {"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
-		{"backuptargets", three, two},
+		{"backuptargets", three, two}, {"backupvolumes", two, two}, {"backups", two, two},
 	}
 	rules := Rules()
 	if len(rules) != len(want) {

@@ -127,6 +127,8 @@ on its node.
 		"know none; otherwise only the loopback interface may send them")
 	f.StringSliceVar(&cfg.Origins.Images, "allowed-image-registries", nil, "registries, or paths in them, from which "+
 		"images of engines and instance managers may be (default those of the images above)")
+	f.StringSliceVar(&cfg.Origins.BackupDirectories, "allowed-backup-directories", nil,
+		"directories in which backup targets of kind vfs may be (default none)")
 	f.StringSliceVar(&cfg.Origins.DiskPaths, "allowed-disk-paths", nil, "directories in which disks may be (default any)")
 	return c
 }

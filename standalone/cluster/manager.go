@@ -65,6 +65,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	}
 	values.DeployCSI, values.PortForward, values.NetworkPolicies = false, false, false
 	values.AnonymousAccess = anonymousAccess
+	values.AllowedBackupDirectories = []string{"/"} // its processes have no more rights than who starts it
 	values.Controller.Replicas = c.controllers()
 	if err := c.apply(ctx, values); err != nil {
 		return err

@@ -195,6 +195,14 @@ func RecurringSnapshotName(job, uuid string) string {
 	return strings.TrimRight(prefix[:min(len(prefix), suffixDigits)], ".") + "-" + uuid
 }
 
+// RandomBackupName returns a new name for a backup ordered without one.
+func RandomBackupName() string { return "backup-" + RandomHex(longRandomDigits) }
+
+// BackupVolumeName returns the name of the BackupVolume of a volume on a backup target.
+func BackupVolumeName(volume, target string) string {
+	return volume + "-" + sha256Hex(volume + "-" + target)[:suffixDigits]
+}
+
 // OrphanDataName returns the name of the Orphan object for a replica directory nobody owns.
 func OrphanDataName(node, diskName, diskPath, diskUUID, directory string) string {
 	return "orphan-" + sha256Hex(strings.Join([]string{node, diskName, diskPath, diskUUID, directory}, "-"))
