@@ -75,6 +75,7 @@ func (p *pass) run() loop.Decision {
 	p.noteSnapshots()
 	p.noteFilesLost()
 	p.noteNoSpace()
+	p.noteBackups()
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.endDecision,   // a person's, about lost data, that was for an earlier start
@@ -83,6 +84,7 @@ func (p *pass) run() loop.Decision {
 		p.follow,     // what the engine says of the replicas
 		p.robustness, // and what that means for the volume
 		p.clone,      // its content, if it comes from another volume
+		p.restore,    // or from a backup
 		p.place,      // replicas without a place
 		p.grow,       // sizes, as the wanted one
 		p.salvage,

@@ -41,6 +41,8 @@ type seen struct {
 	// volumes that are or were filled from this one.
 	Source *v1beta2.Volume
 	Clones []v1beta2.Volume
+	// BackupVolume is what the volume's backup target has of it, nil if there is nothing.
+	BackupVolume *v1beta2.BackupVolume
 	// HasKey: there is the master key of what its processes show each other. NewestKey is the one for
 	// processes that are started when none runs.
 	HasKey    bool
@@ -99,6 +101,9 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return s, err
 	}
 	if err := r.gatherClone(ctx, v, &s); err != nil {
+		return s, err
+	}
+	if err := r.gatherBackups(ctx, v, &s); err != nil {
 		return s, err
 	}
 	if err := r.gatherCluster(ctx, v, &s); err != nil {

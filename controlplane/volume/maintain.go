@@ -12,6 +12,7 @@ import (
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/volume/clone"
+	"ankole.storage/controlplane/volume/restore"
 )
 
 // maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,
@@ -28,15 +29,17 @@ func (p *pass) maintain() loop.Change {
 	rebuild := p.offlineRebuilding()
 	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
 	cloned, alone := p.wantsClone()
+	restored := p.wantsRestore()
+	alone = alone || restore.Needed(p.v)
 	possible := p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && p.copies.Lacks() == ""
-	p.workWaits = p.anyEvicting() || expand || cloned || p.lacksReplicas()
+	p.workWaits = p.anyEvicting() || expand || cloned || restored || p.lacksReplicas()
 	for _, job := range []struct {
 		kind   v1beta2.AttacherType
 		wanted bool
 	}{
 		{v1beta2.AttacherTypeVolumeExpansion, expand && !alone},
 		{v1beta2.AttacherTypeVolumeEviction, evict && !alone}, {v1beta2.AttacherTypeVolumeRebuilding, rebuild && !alone},
-		{v1beta2.AttacherTypeVolumeClone, cloned},
+		{v1beta2.AttacherTypeVolumeClone, cloned}, {v1beta2.AttacherTypeVolumeRestore, restored},
 	} {
 		wanted := job.wanted && possible && (alone || !p.inUse())
 		if change := p.ticket(job.kind, wanted, alone); change != nil {
@@ -74,7 +77,7 @@ func (p *pass) inUse() bool {
 	for _, t := range p.s.Attachment.Spec.AttachmentTickets {
 		switch t.Type {
 		case v1beta2.AttacherTypeVolumeExpansion, v1beta2.AttacherTypeVolumeEviction, v1beta2.AttacherTypeVolumeRebuilding,
-			v1beta2.AttacherTypeVolumeClone:
+			v1beta2.AttacherTypeVolumeClone, v1beta2.AttacherTypeVolumeRestore:
 		default:
 			return true
 		}

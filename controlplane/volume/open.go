@@ -10,6 +10,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/volume/restore"
 )
 
 const (
@@ -348,6 +349,9 @@ func (p *pass) endLogRequest() loop.Change {
 func (p *pass) extend() loop.Change {
 	if change := p.dropAddresses(); change != nil {
 		return change
+	}
+	if restore.Needed(p.v) {
+		return nil // an engine that is being filled takes no replica
 	}
 	if change := p.startNew(); change != nil {
 		return change

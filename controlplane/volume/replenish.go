@@ -10,6 +10,7 @@ import (
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/volume/clone"
+	"ankole.storage/controlplane/volume/restore"
 )
 
 // replenish brings an attached volume back to its number of replicas: a failed replica is rebuilt
@@ -17,7 +18,7 @@ import (
 // made. One at a time.
 func (p *pass) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
-		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) ||
+		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) || restore.Needed(p.v) ||
 		p.migrating() ||
 		p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
 		return nil

@@ -190,6 +190,9 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 	if d := fill(e, s); d.Do != nil || d.After > 0 {
 		return d
 	}
+	if d := restore(e, s); d.Do != nil || d.After > 0 {
+		return d
+	}
 	if d := expand(e, s); d.Do != nil {
 		return d
 	}

@@ -54,6 +54,8 @@ type Config struct {
 	// Purge has an engine begin to purge its snapshots (engineclient.EngineClient.SnapshotPurge); nil:
 	// nothing is purged after a rebuild.
 	Purge func(ctx context.Context, t engineclient.Target, skipIfInProgress bool) error
+	// Credentials reads those of a backup target (store.Access.Credentials); nil: nothing is restored.
+	Credentials func(ctx context.Context, t *v1beta2.BackupTarget) (map[string]string, error)
 }
 
 // Reconciler runs engines. Use New.
@@ -66,13 +68,14 @@ type Reconciler struct {
 	handOvers *handOvers
 	logs      *instance.Logs
 	released  released
+	restores  *restores
 }
 
 // New returns the reconciler; processes reaches the instance managers, engines the engines.
 func New(cfg Config, processes instance.Processes, engines engineclient.Client) *Reconciler {
 	monitor := NewMonitor(engines, cfg.Namespace, cfg.RewatchMost)
 	return &Reconciler{cfg: cfg, processes: processes, engines: engines, monitor: monitor,
-		handOvers: newHandOvers(monitor.wake), logs: instance.NewLogs(cfg.Logs)}
+		handOvers: newHandOvers(monitor.wake), logs: instance.NewLogs(cfg.Logs), restores: newRestores(monitor.wake)}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -80,6 +83,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.client = mgr.GetClient()
 	if err := mgr.Add(r.monitor); err != nil {
 		return fmt.Errorf("add the engine monitor: %w", err)
+	}
+	if err := mgr.Add(r.restores.orders); err != nil {
+		return fmt.Errorf("add the orders to restore: %w", err)
 	}
 	if err := mgr.Add(r.handOvers); err != nil {
 		return fmt.Errorf("add the attempts to replace engines: %w", err)
@@ -137,6 +143,8 @@ type seen struct {
 	HandOn func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
 	// Clone is about the filling of the volume from another one.
 	Clone cloneSeen
+	// Restore is about the filling of the volume from a backup.
+	Restore restoreSeen
 	// Cleanup is about the snapshots that a rebuild leaves.
 	Cleanup cleanupSeen
 }
@@ -152,6 +160,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.monitor.Drop(key.Name)
 			r.handOvers.forget(key.Name)
+			r.restores.orders.Forget(key.Name)
 			r.logs.Forget(key.Name)
 			r.released.forget(key.Name)
 		},
@@ -219,7 +228,10 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	if s.Cleanup, err = r.gatherCleanup(ctx, e, s.State, settings); err != nil {
 		return s, err
 	}
-	s.Clone, err = r.gatherClone(ctx, e)
+	if s.Clone, err = r.gatherClone(ctx, e); err != nil {
+		return s, err
+	}
+	s.Restore, err = r.gatherRestore(ctx, e, settings)
 	return s, err
 }
 

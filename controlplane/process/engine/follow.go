@@ -30,6 +30,7 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 	if st.CurrentState != v1beta2.InstanceStateRunning {
 		st.ReplicaModeMap, st.ReplicaTransitionTimeMap, st.RebuildStatus = nil, nil, nil
 		st.CurrentReplicaAddressMap, st.Endpoint, st.IsExpanding, st.CloneStatus = nil, "", false, nil
+		st.BackupStatus, st.RestoreStatus = nil, nil
 		st.DeviceID = ""
 		st.PurgeStatus, st.SnapshotsError = nil, notListed
 		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1beta2.Condition) bool {
@@ -53,6 +54,12 @@ func follow(now time.Time, e *v1beta2.Engine, s seen) []loop.Event {
 		noteDevice(e, s)
 	}
 	st.CloneStatus = cloneStatus(e, s)
+	st.BackupStatus, st.RestoreStatus = backupStatus(s.State), restoreStatus(e, s)
+	for _, r := range st.RestoreStatus {
+		if r.LastRestored != "" {
+			st.LastRestoredBackup = r.LastRestored
+		}
+	}
 	events = append(events, followSnapshots(e, s.State)...)
 	setIOReady(now, st, s.State)
 	return slices.Concat(events, followReplicas(now, e, s), setReadOnly(now, e, s), setFilesLost(now, e, s.State))

@@ -239,6 +239,10 @@ func urgency(old, now *engineclient.State) (wait time.Duration, changed bool) {
 		return 0, true
 	case !maps.EqualFunc(old.Snapshots, now.Snapshots, sameSnapshot):
 		return 0, true
+	case !sameBackups(old, now):
+		return 0, true
+	case old.Restore.Percent != now.Restore.Percent || !maps.Equal(old.Backups, now.Backups):
+		return progressEvery, true
 	case old.Clone.Percent != now.Clone.Percent || !slices.EqualFunc(old.Replicas, now.Replicas, sameProgress):
 		return progressEvery, true
 	case !maps.EqualFunc(old.Snapshots, now.Snapshots, func(a, b engineclient.Snapshot) bool {
@@ -261,14 +265,25 @@ type shape struct {
 	expanding  bool
 	failed     string
 	clone      engineclient.Clone
+	restore    engineclient.RestoreProgress
 	limits     [4]int64
 }
 
 func outline(s *engineclient.State) shape {
 	clone := s.Clone
 	clone.Percent = 0
+	restore := s.Restore
+	restore.Percent = 0
 	return shape{s.SizeBytes, s.Endpoint, s.DeviceID, s.FrontendUp, s.Suspended, s.SuspendedReason, s.Generation,
-		s.Expanding, s.LastExpansionError + s.LastExpansionFailedAt, clone, limits(s.Options)}
+		s.Expanding, s.LastExpansionError + s.LastExpansionFailedAt, clone, restore, limits(s.Options)}
+}
+
+// sameBackups compares backups but for their progress.
+func sameBackups(old, now *engineclient.State) bool {
+	return maps.EqualFunc(old.Backups, now.Backups, func(a, b engineclient.BackupProgress) bool {
+		a.Percent, b.Percent = 0, 0
+		return a == b
+	})
 }
 
 func limits(o engineclient.Options) (out [4]int64) {

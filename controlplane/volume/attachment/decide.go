@@ -13,6 +13,7 @@ import (
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/volume/clone"
+	"ankole.storage/controlplane/volume/restore"
 )
 
 // decide sets the tickets' conditions, then attaches or detaches.
@@ -121,10 +122,11 @@ func shared(t v1beta2.AttachmentTicket, v *v1beta2.Volume) bool {
 	return t.Type == v1beta2.AttacherTypeCSI && v.Spec.AccessMode == v1beta2.AccessModeReadWriteMany && !v.Spec.Migratable
 }
 
-// early says whether a ticket has to wait until the volume holds the content of the one that it is
-// filled from.
+// early says whether a ticket has to wait until the volume holds the content of the volume or the
+// backup that it is filled from.
 func early(t v1beta2.AttachmentTicket, v *v1beta2.Volume) bool {
-	return clone.Copying(v) && t.Type != v1beta2.AttacherTypeVolumeClone
+	return clone.Copying(v) && t.Type != v1beta2.AttacherTypeVolumeClone ||
+		restore.Needed(v) && t.Type != v1beta2.AttacherTypeVolumeRestore
 }
 
 // free says whether the volume can take an order to attach.
@@ -240,6 +242,9 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 	}
 	if early(t, v) {
 		c.Message = "volume " + v.Name + " does not hold all of " + v.Spec.DataSource + " yet, from which it is cloned"
+		if restore.Needed(v) {
+			c.Message = "volume " + v.Name + " does not hold all of " + v.Spec.FromBackup + " yet, from which it is restored"
+		}
 		return c
 	}
 	// The target of a migration has its device before the engine moves there, and while it does.
