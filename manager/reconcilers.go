@@ -8,6 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/backup/backup"
+	"ankole.storage/controlplane/backup/backuptarget"
+	"ankole.storage/controlplane/backup/backupvolume"
+	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/keys/peerkeys"
 	"ankole.storage/controlplane/keys/volumekey"
 	"ankole.storage/controlplane/node"
@@ -72,8 +76,10 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	events := mgr.GetEventRecorderFor(naming.EventSource("engine"))
 	p.who.calls.Store(&snapshot.Calls{Engines: engines, Events: events})
 	limits := allocator.New(cfg.Namespace, nil)
+	stores := &store.Access{Namespace: cfg.Namespace, Image: cfg.EngineImage, Cached: mgr.GetClient(), Live: p.live,
+		Runner: proxies}
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
-		Keys: keys, Purge: engines.SnapshotPurge}, processes, engines)
+		Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
 	p.who.streams.Store(running.Monitor())
 	return []Reconciler{
 		limits,
@@ -94,6 +100,9 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 		attachment.New(attachment.Config{Namespace: cfg.Namespace}),
 		running,
 		snapshot.New(snapshot.Config{Namespace: cfg.Namespace}, engines),
+		backuptarget.New(backuptarget.Config{NodeName: cfg.NodeName, Access: stores}),
+		backupvolume.New(backupvolume.Config{NodeName: cfg.NodeName, Access: stores}),
+		backup.New(backup.Config{NodeName: cfg.NodeName, Access: stores, Engines: engines}),
 		integrity.New(cfg.Namespace, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
 		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes, Keys: keys},

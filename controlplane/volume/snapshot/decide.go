@@ -345,18 +345,25 @@ func (p *pass) finish() loop.Decision {
 
 // ticket puts this object's attachment ticket in, where the volume is or would be, or takes it out.
 func (p *pass) ticket(wanted bool) loop.Decision {
-	a := p.g.Attachment
+	return Ticket(p.g.Attachment, p.g.Volume, v1beta2.AttacherTypeSnapshot, p.s.Name,
+		Place{Node: p.g.Node, Down: p.g.Down}, wanted)
+}
+
+// Ticket puts the attachment ticket of an object that works on a volume in, where the volume is or
+// would be, or takes it out; nothing to do if it is as wanted.
+func Ticket(a *v1beta2.VolumeAttachment, v *v1beta2.Volume, kind v1beta2.AttacherType, object string, at Place,
+	wanted bool) loop.Decision {
 	if a == nil {
 		return loop.Decision{}
 	}
-	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeSnapshot), p.s.Name)
+	id := naming.AttachmentTicketID(string(kind), object)
 	have, there := a.Spec.AttachmentTickets[id]
-	node := p.g.Volume.Spec.NodeID
-	if node == "" && there && !p.g.Down(have.NodeID) {
+	node := v.Spec.NodeID
+	if node == "" && there && !at.Down(have.NodeID) {
 		node = have.NodeID
 	}
 	if node == "" {
-		node = p.g.Node
+		node = at.Node
 	}
 	if there == wanted && (!wanted || have.NodeID == node) || wanted && node == "" {
 		return loop.Decision{}
@@ -370,7 +377,7 @@ func (p *pass) ticket(wanted bool) loop.Decision {
 	if c.Spec.AttachmentTickets == nil {
 		c.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{}
 	}
-	c.Spec.AttachmentTickets[id] = v1beta2.AttachmentTicket{ID: id, NodeID: node, Type: v1beta2.AttacherTypeSnapshot,
+	c.Spec.AttachmentTickets[id] = v1beta2.AttachmentTicket{ID: id, NodeID: node, Type: kind,
 		Parameters: map[string]string{v1beta2.AttachmentParameterDisableFrontend: v1beta2.AttachmentParameterAny}}
 	return loop.Decision{Do: loop.Update{Object: c}}
 }

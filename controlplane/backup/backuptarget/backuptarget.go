@@ -1,0 +1,119 @@
+// Package backuptarget is the controller of BackupTarget objects. A backup target is a place
+// outside of the cluster that keeps backups of volumes; other clusters may write there too.
+//
+// Now and then, or when it is asked to, it lists the volumes that the store has. For each there is
+// a BackupVolume object, which goes when the volume is gone there; where the record of a volume has
+// changed its object is asked to look (package backupvolume). A poll of a store in which nothing
+// has changed costs a request for each volume, and no write here but the time of the poll.
+//
+// decide is pure; docs/backups.md has the decision table.
+package backuptarget
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/backup/store"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+// Config of the reconciler.
+type Config struct {
+	// NodeName is the leader's node, the owner of targets.
+	NodeName string
+	// Access reaches stores.
+	Access *store.Access
+}
+
+// listing is what a store has: volumes, and when the record of each was written.
+type listing = map[string]time.Time
+
+// Reconciler looks after backup targets. Use New.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+	looks  *store.Errands[listing]
+}
+
+// New returns the reconciler.
+func New(cfg Config) *Reconciler {
+	return &Reconciler{cfg: cfg, looks: store.NewErrands[listing]()}
+}
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	if err := mgr.Add(r.looks); err != nil {
+		return fmt.Errorf("add the looks at backup targets: %w", err)
+	}
+	return loop.Setup(mgr, r.cfg.Access.Namespace, r.Controller())
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupTarget, seen] {
+	return loop.Controller[*v1beta2.BackupTarget, seen]{
+		Name:   naming.EventSource("backup-target"),
+		New:    func() *v1beta2.BackupTarget { return &v1beta2.BackupTarget{} },
+		Gather: r.gather,
+		Decide: decide,
+		Gone:   func(_ context.Context, key client.ObjectKey) { r.looks.Forget(key.Name) },
+		// A target that is deleted waits for the end of its backup volumes.
+		Watches: []loop.Watch{loop.WatchingChanges(&v1beta2.BackupVolume{},
+			func(_, _ *v1beta2.BackupVolume) bool { return false },
+			loop.ByLabel[*v1beta2.BackupVolume](naming.LabelBackupTarget))},
+		Wakeups: r.looks.Wakeups(),
+	}
+}
+
+// seen is what decide looks at besides the target.
+type seen struct {
+	// Volumes are the target's backup volumes, by name.
+	Volumes []v1beta2.BackupVolume
+	// Look is the latest look at the store; Begin begins one.
+	Look  store.Errand[listing]
+	Begin func(order string) error
+	Owner string
+}
+
+func (r *Reconciler) gather(ctx context.Context, t *v1beta2.BackupTarget) (seen, error) {
+	s := seen{Look: r.looks.Of(t.Name), Owner: r.cfg.NodeName}
+	var all v1beta2.BackupVolumeList
+	if err := r.client.List(ctx, &all, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("list backup volumes: %w", err)
+	}
+	for i := range all.Items {
+		if all.Items[i].Spec.BackupTargetName == t.Name {
+			s.Volumes = append(s.Volumes, all.Items[i])
+		}
+	}
+	slices.SortFunc(s.Volumes, func(a, b v1beta2.BackupVolume) int { return strings.Compare(a.Name, b.Name) })
+	settings, err := stored.Read(ctx, r.client, t.Namespace)
+	if err != nil {
+		return s, err
+	}
+	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
+	t = t.DeepCopy() // the look outlives the step
+	s.Begin = func(order string) error {
+		r.looks.Begin(t.Name, order, func(ctx context.Context) (listing, error) {
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			st, err := r.cfg.Access.Open(ctx, t)
+			if err != nil {
+				return nil, err
+			}
+			return st.BackupVolumeTimes(ctx, st.URL, st.Credentials)
+		})
+		return nil
+	}
+	return s, nil
+}
