@@ -182,7 +182,7 @@ func TestBackupsOfAVolume(t *testing.T) {
 	f.refused(post("demo-1a2b3c4d", "backupGet", `{}`), 500, "empty backup name is not allowed")
 	f.refused(post("demo-1a2b3c4d", "backupGet", `{"name":"nope"}`), 404, "failed to get backup nope")
 	f.refused(post("demo-1a2b3c4d", "backupGet", ""), 500, "EOF")
-	if actions := f.get("/v1/backupvolumes/demo-1a2b3c4d")["actions"].(map[string]any); len(actions) != 3 {
+	if actions := f.get("/v1/backupvolumes/demo-1a2b3c4d")["actions"].(map[string]any); len(actions) != 5 {
 		t.Errorf("actions %v", actions)
 	}
 	// Clients that provision volumes read a backup volume before there is one.

@@ -145,6 +145,8 @@ var inputsOf = map[string]any{
 	"POST /v1/volumes":              resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
 	"PUT /v1/recurringjobs/{name}": resource.RecurringJob{}, "POST /v1/backuptargets": resource.BackupTarget{},
 	"POST /v1/engineimages":                            resource.EngineImage{},
+	"PUT /v1/backuptargets":                            resource.SyncBackupResource{},
+	"PUT /v1/backupvolumes":                            resource.SyncBackupResource{},
 	"updateReplicaAutoBalance /v1/volumes/{name}":      resource.UpdateReplicaAutoBalanceInput{},
 	"updateBackupCompressionMethod /v1/volumes/{name}": resource.UpdateBackupCompressionInput{},
 }
@@ -259,7 +261,8 @@ func TestWrongTypesEverywhere(t *testing.T) {
 // answeredAlways are operations that answer for an object which does not exist, as clients rely on.
 var answeredAlways = []string{"GET /v1/schemas/{name}", "GET /v1/backupvolumes/{name}",
 	"backupList /v1/backupvolumes/{name}",
-	"backupListByVolume /v1/backupvolumes/{name}", "DELETE /v1/engineimages/{name}"}
+	"backupListByVolume /v1/backupvolumes/{name}", "backupDelete /v1/backupvolumes/{name}",
+	"DELETE /v1/engineimages/{name}"}
 
 // TestUnknownObjectsAndActions: what does not exist is refused by each operation on it, under names
 // of every kind, and nothing comes into being.

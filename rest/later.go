@@ -9,11 +9,7 @@ import (
 // serves yet, by "METHOD path" or "action path", with what they need. Such a request is refused
 // with the name of what is missing, once its caller is known; no object offers it.
 var later = map[string]string{
-	"activate /v1/volumes/{name}": backupsLater, "snapshotBackup /v1/volumes/{name}": backupsLater,
-
-	"PUT /v1/backuptargets": backupsLater, "backupTargetSync /v1/backuptargets/{name}": backupsLater,
-	"PUT /v1/backupvolumes": backupsLater, "DELETE /v1/backupvolumes/{name}": backupsLater,
-	"backupDelete /v1/backupvolumes/{name}": backupsLater, "backupVolumeSync /v1/backupvolumes/{name}": backupsLater,
+	"activate /v1/volumes/{name}": standbyLater,
 
 	"POST /v1/backingimages": imagesLater, "DELETE /v1/backingimages/{name}": imagesLater,
 	"GET /v1/backingimages/{name}/download": imagesLater, "backingImageCleanup /v1/backingimages/{name}": imagesLater,
@@ -33,7 +29,7 @@ var later = map[string]string{
 
 // What operations need that are not served yet.
 const (
-	backupsLater      = "backups"
+	standbyLater      = "standby volumes"
 	imagesLater       = "backing images"
 	bundlesLater      = "support bundles"
 	systemBackupLater = "system backups"

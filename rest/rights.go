@@ -49,6 +49,7 @@ snapshotGet /v1/volumes/{name}: get snapshots
 snapshotDelete /v1/volumes/{name}: delete snapshots
 snapshotRevert /v1/volumes/{name}: update volumes/{name}
 snapshotPurge /v1/volumes/{name}: delete snapshots
+snapshotBackup /v1/volumes/{name}: create backups
 snapshotCRCreate /v1/volumes/{name}: create snapshots
 snapshotCRList /v1/volumes/{name}: list snapshots
 snapshotCRGet /v1/volumes/{name}: get snapshots
@@ -91,7 +92,13 @@ GET /v1/backuptargets: list backuptargets
 POST /v1/backuptargets: create backuptargets
 GET /v1/backuptargets/{name}: get backuptargets/{name}
 DELETE /v1/backuptargets/{name}: delete backuptargets/{name}
+PUT /v1/backuptargets: update backuptargets
 backupTargetUpdate /v1/backuptargets/{name}: update backuptargets
+backupTargetSync /v1/backuptargets/{name}: update backuptargets/{name}
+PUT /v1/backupvolumes: update backupvolumes
+DELETE /v1/backupvolumes/{name}: delete backupvolumes/{name}
+backupVolumeSync /v1/backupvolumes/{name}: update backupvolumes/{name}
+backupDelete /v1/backupvolumes/{name}: delete backups
 GET /v1/backupvolumes: list backupvolumes
 GET /v1/backupvolumes/{name}: get backupvolumes/{name}
 backupList /v1/backupvolumes/{name}: list backups

@@ -54,7 +54,7 @@ const healthPath = naming.HealthPath
 // table lists every route.
 func (s *Server) table() []route {
 	get := func(h handler) map[string]handler { return map[string]handler{http.MethodGet: h} }
-	return []route{
+	return append(backupRoutes(), []route{
 		{path: "/{$}", methods: get(getRoot), open: true},
 		{path: "/" + ui.Folder + "/{file}", methods: get(getUIFile), open: true},
 		{path: "/v1", methods: get(getVersion)}, {path: "/v1/apiversions", methods: get(listVersions)},
@@ -95,15 +95,6 @@ func (s *Server) table() []route {
 			http.MethodPost: createRecurringJob}},
 		{path: "/v1/recurringjobs/{name}", methods: map[string]handler{http.MethodGet: recurringJobs.one,
 			http.MethodPut: updateRecurringJob, http.MethodDelete: deleteRecurringJob}},
-		{path: "/v1/backuptargets", methods: map[string]handler{http.MethodGet: backupTargets.all,
-			http.MethodPost: createBackupTarget}},
-		{path: "/v1/backuptargets/{name}", methods: map[string]handler{http.MethodGet: backupTargets.one,
-			http.MethodDelete: deleteBackupTarget},
-			actions: map[string]handler{resource.ActionBackupTargetUpdate: updateBackupTarget}},
-		{path: "/v1/backupvolumes", methods: get(backupVolumes.all)},
-		{path: "/v1/backupvolumes/{name}", methods: get(getBackupVolume), actions: map[string]handler{
-			resource.ActionBackupList: listBackups, resource.ActionBackupListByVolume: listBackupsByVolume,
-			resource.ActionBackupGet: getBackup}},
 		{path: "/v1/backupbackingimages", methods: get(backupBackingImages.all)},
 		{path: "/v1/backupbackingimages/{name}", methods: get(backupBackingImages.one)},
 		{path: "/v1/backingimages", methods: get(backingImages.all)},
@@ -120,6 +111,25 @@ func (s *Server) table() []route {
 		{path: "/v1/events", methods: get(listEvents)},
 		{path: "/v1/ws/{stream}", raw: s.serveStream, stream: true},
 		{path: "/v1/ws/{period}/{stream}", raw: s.serveStream, stream: true},
+	}...)
+}
+
+// backupRoutes are those of what backup stores have.
+func backupRoutes() []route {
+	return []route{
+		{path: "/v1/backuptargets", methods: map[string]handler{http.MethodGet: backupTargets.all,
+			http.MethodPost: createBackupTarget, http.MethodPut: syncBackupTargets}},
+		{path: "/v1/backuptargets/{name}", methods: map[string]handler{http.MethodGet: backupTargets.one,
+			http.MethodDelete: deleteBackupTarget},
+			actions: map[string]handler{resource.ActionBackupTargetUpdate: updateBackupTarget,
+				resource.ActionBackupTargetSync: syncBackupTarget}},
+		{path: "/v1/backupvolumes", methods: map[string]handler{http.MethodGet: backupVolumes.all,
+			http.MethodPut: syncBackupVolumes}},
+		{path: "/v1/backupvolumes/{name}", methods: map[string]handler{http.MethodGet: getBackupVolume,
+			http.MethodDelete: deleteBackupVolume}, actions: map[string]handler{
+			resource.ActionBackupList: listBackups, resource.ActionBackupListByVolume: listBackupsByVolume,
+			resource.ActionBackupGet: getBackup, resource.ActionBackupDelete: deleteBackup,
+			resource.ActionBackupVolumeSync: syncBackupVolume}},
 	}
 }
 
@@ -139,6 +149,7 @@ var volumeHandlers = withUpdates(map[string]handler{
 	resource.ActionSnapshotDelete:     removeSnapshot,
 	resource.ActionSnapshotRevert:     revertSnapshot,
 	resource.ActionSnapshotPurge:      purgeSnapshots,
+	resource.ActionSnapshotBackup:     backUpSnapshot,
 	resource.ActionSnapshotCRCreate:   orderSnapshot,
 	resource.ActionSnapshotCRList:     listSnapshotObjects,
 	resource.ActionSnapshotCRGet:      getSnapshotObject,

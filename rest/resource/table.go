@@ -106,6 +106,10 @@ const (
 	ActionBackupListByVolume = "backupListByVolume"
 	ActionBackupTargetUpdate = "backupTargetUpdate"
 	ActionBackupGet          = "backupGet"
+	ActionBackupDelete       = "backupDelete"
+	ActionBackupTargetSync   = "backupTargetSync"
+	ActionBackupVolumeSync   = "backupVolumeSync"
+	ActionSnapshotBackup     = "snapshotBackup"
 )
 
 var (
@@ -132,7 +136,7 @@ var (
 		{ActionSnapshotGet, "snapshotInput", "snapshot", WhenAttached},
 		{ActionSnapshotDelete, "snapshotInput", "volume", WhenAttached},
 		{ActionSnapshotRevert, "snapshotInput", "snapshot", WhenAttached},
-		{"snapshotBackup", "snapshotInput", "volume", WhenSound},
+		{ActionSnapshotBackup, "snapshotInput", "volume", WhenSound},
 		{ActionSnapshotCRCreate, "snapshotCRInput", "snapshotCR", WhenSound},
 		{ActionSnapshotCRList, "", "snapshotCRListOutput", WhenSound},
 		{ActionSnapshotCRGet, "snapshotCRInput", "snapshotCR", WhenSound},
@@ -144,15 +148,15 @@ var (
 		{ActionRecurringJobDelete, "volumeRecurringJobInput", TypeVolumeJob, whenOpened},
 	}...)
 	backupTargetActions = []Action{
-		{"backupTargetSync", "syncBackupResource", "backupTargetListOutput", WhenAlways},
+		{ActionBackupTargetSync, "syncBackupResource", "backupTargetListOutput", WhenAlways},
 		{ActionBackupTargetUpdate, "backupTarget", "backupTargetListOutput", WhenAlways},
 	}
 	backupVolumeActions = []Action{
 		{ActionBackupList, "", "backupListOutput", WhenAlways},
 		{ActionBackupListByVolume, "volume", "backupListOutput", WhenAlways},
 		{ActionBackupGet, "backupInput", "backup", WhenAlways},
-		{"backupDelete", "backupInput", "backupVolume", WhenAlways},
-		{"backupVolumeSync", "syncBackupResource", "backupVolume", WhenAlways},
+		{ActionBackupDelete, "backupInput", "backupVolume", WhenAlways},
+		{ActionBackupVolumeSync, "syncBackupResource", "backupVolume", WhenAlways},
 	}
 	backingImageActions = []Action{
 		{"backingImageCleanup", "backingImageCleanupInput", "backingImage", WhenAlways},

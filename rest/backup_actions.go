@@ -1,0 +1,211 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/admission"
+	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest/resource"
+)
+
+// reservedLabels are labels of backups that the system sets.
+var reservedLabels = map[string]bool{naming.LabelKubernetesStatus: true, "ranchervm-base-image": true}
+
+// backUpSnapshot orders a backup of a snapshot. It is answered at once; the volume's backupStatus
+// has the progress.
+func backUpSnapshot(q *request) (any, error) {
+	var in resource.SnapshotInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	if err := q.server.backUp(q.Context(), name, in); err != nil {
+		return nil, fmt.Errorf("failed to create backup of snapshot %s for volume %s: %w", in.Name, name, err)
+	}
+	return q.volume(name)
+}
+
+func (s *Server) backUp(ctx context.Context, volume string, in resource.SnapshotInput) error {
+	if in.Name == "" {
+		return errors.New("empty snapshot name is not allowed")
+	}
+	for key, value := range in.Labels {
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 || value == "" || reservedLabels[key] {
+			return fmt.Errorf("label %q: a key is a qualified name that is not the system's, and a value is not empty", key)
+		}
+	}
+	var v lh.Volume
+	if err := s.get(ctx, volume, &v); err != nil {
+		return err
+	}
+	if err := maySnapshot(&v); err != nil {
+		return err
+	}
+	f := admission.BackupFacts{Volume: &v, Snapshot: &lh.Snapshot{}, Target: &lh.BackupTarget{}}
+	err := s.get(ctx, in.Name, f.Snapshot)
+	if apierrors.IsNotFound(err) || err == nil && f.Snapshot.Spec.Volume != volume {
+		return fmt.Errorf("cannot find snapshot '%s' for volume '%s'", in.Name, volume)
+	} else if err != nil {
+		return err
+	}
+	if err := s.get(ctx, v.Spec.BackupTargetName, f.Target); err != nil {
+		return fmt.Errorf("backup target %s is not available: %w", v.Spec.BackupTargetName, err)
+	}
+	b := &lh.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: s.cfg.Namespace, Name: naming.RandomBackupName(),
+		Labels: map[string]string{naming.LabelBackupVolume: v.Name, naming.LabelBackupTarget: v.Spec.BackupTargetName}},
+		Spec: lh.BackupSpec{SnapshotName: in.Name, Labels: in.Labels, BackupMode: lh.BackupMode(in.BackupMode),
+			BackupBlockSize: v.Spec.BackupBlockSize}}
+	if b.Spec.BackupMode == "" {
+		b.Spec.BackupMode = lh.BackupModeIncremental
+	}
+	if err := admission.CheckBackup(nil, b, f); err != nil {
+		return err
+	}
+	return s.create(ctx, b)
+}
+
+// syncPause is how soon after each other looks at a store can be asked for.
+const syncPause = 10 * time.Second
+
+// askSync stamps an object's request for a look; too soon is refused.
+func askSync(at *metav1.Time, what, name string) error {
+	if time.Since(at.Time) < syncPause {
+		return fmt.Errorf("cannot synchronize %s %s in %d seconds: it was asked for just now", what, name,
+			int(syncPause.Seconds()))
+	}
+	*at = metav1.Now()
+	return nil
+}
+
+// syncTarget has the controller look at a target.
+func (s *Server) syncTarget(ctx context.Context, name string) error {
+	return conflict.Retry(func() error {
+		var t lh.BackupTarget
+		if err := s.get(ctx, name, &t); err != nil {
+			return err
+		}
+		if err := askSync(&t.Spec.SyncRequestedAt, "backup target", name); err != nil {
+			return err
+		}
+		return s.cfg.Client.Update(ctx, &t)
+	})
+}
+
+// syncVolume has the controller look at a backup volume.
+func (s *Server) syncVolume(ctx context.Context, name string) error {
+	return conflict.Retry(func() error {
+		var v lh.BackupVolume
+		if err := s.get(ctx, name, &v); err != nil {
+			return err
+		}
+		if err := askSync(&v.Spec.SyncRequestedAt, "backup volume", name); err != nil {
+			return err
+		}
+		return s.cfg.Client.Update(ctx, &v)
+	})
+}
+
+func syncBackupTarget(q *request) (any, error) {
+	var in resource.SyncBackupResource
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	if in.SyncBackupTarget {
+		if err := q.server.syncTarget(q.Context(), name); err != nil {
+			return nil, fmt.Errorf("unable to synchronize backup target %s: %w", name, err)
+		}
+	}
+	return backupTargets.named(q, name)
+}
+
+func syncBackupVolume(q *request) (any, error) {
+	var in resource.SyncBackupResource
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	if in.SyncBackupVolume {
+		if err := q.server.syncVolume(q.Context(), name); err != nil {
+			return nil, fmt.Errorf("unable to synchronize backup volume %s: %w", name, err)
+		}
+	}
+	return backupVolumes.named(q, name)
+}
+
+// syncBackupTargets has the controller look at every target. One that fails does not stop the
+// others.
+func syncBackupTargets(q *request) (any, error) {
+	var in resource.SyncBackupResource
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if in.SyncAllBackupTargets {
+		var all lh.BackupTargetList
+		if err := q.server.list(q.Context(), &all); err != nil {
+			return nil, fmt.Errorf("listing backup targets: %w", err)
+		}
+		for i := range all.Items {
+			if err := q.server.syncTarget(q.Context(), all.Items[i].Name); err != nil {
+				slog.Info("backup target is not synchronized", "name", all.Items[i].Name, "err", err)
+			}
+		}
+	}
+	return backupTargets.all(q)
+}
+
+// syncBackupVolumes is the same of every backup volume.
+func syncBackupVolumes(q *request) (any, error) {
+	var in resource.SyncBackupResource
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if in.SyncAllBackupVolumes {
+		var all lh.BackupVolumeList
+		if err := q.server.list(q.Context(), &all); err != nil {
+			return nil, fmt.Errorf("listing backup volumes: %w", err)
+		}
+		for i := range all.Items {
+			if err := q.server.syncVolume(q.Context(), all.Items[i].Name); err != nil {
+				slog.Info("backup volume is not synchronized", "name", all.Items[i].Name, "err", err)
+			}
+		}
+	}
+	return backupVolumes.all(q)
+}
+
+// deleteBackupVolume deletes all backups of a volume, in the store too; it is answered before that.
+func deleteBackupVolume(q *request) (any, error) {
+	v := &lh.BackupVolume{ObjectMeta: metav1.ObjectMeta{Name: q.params["name"], Namespace: q.server.cfg.Namespace}}
+	if err := q.server.cfg.Client.Delete(q.Context(), v); err != nil {
+		return nil, fmt.Errorf("unable to delete backup volume %s: %w", v.Name, err)
+	}
+	return nil, nil
+}
+
+// deleteBackup deletes a backup, in the store too; it is answered before that.
+func deleteBackup(q *request) (any, error) {
+	var in resource.BackupInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if in.Name == "" {
+		return nil, errors.New("empty backup name is not allowed")
+	}
+	b := &lh.Backup{ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.server.cfg.Namespace}}
+	if err := q.server.cfg.Client.Delete(q.Context(), b); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("unable to delete backup %s: %w", in.Name, err)
+	}
+	return getBackupVolume(q)
+}

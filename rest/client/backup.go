@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"ankole.storage/rest/resource"
+)
+
+// BackupTargets lists the backup targets by name.
+func (c *Client) BackupTargets(ctx context.Context) ([]resource.BackupTarget, error) {
+	return list[resource.BackupTarget](ctx, c, resource.TypeBackupTarget)
+}
+
+// UpdateBackupTarget changes where a target is, by its name. PollInterval is a number of seconds.
+func (c *Client) UpdateBackupTarget(ctx context.Context, in resource.BackupTarget) (*resource.BackupTarget, error) {
+	return action[resource.BackupTarget](ctx, c, resource.TypeBackupTarget, in.Name, resource.ActionBackupTargetUpdate, in)
+}
+
+// SyncBackupTarget has a target compared with its store now.
+func (c *Client) SyncBackupTarget(ctx context.Context, name string) (*resource.BackupTarget, error) {
+	return action[resource.BackupTarget](ctx, c, resource.TypeBackupTarget, name, resource.ActionBackupTargetSync,
+		resource.SyncBackupResource{SyncBackupTarget: true})
+}
+
+// BackupVolumes lists the volumes that stores have backups of.
+func (c *Client) BackupVolumes(ctx context.Context) ([]resource.BackupVolume, error) {
+	return list[resource.BackupVolume](ctx, c, resource.TypeBackupVolume)
+}
+
+// DeleteBackupVolume deletes all backups of a volume, in the store too.
+func (c *Client) DeleteBackupVolume(ctx context.Context, name string) error {
+	u, err := c.object(resource.TypeBackupVolume, name)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, u, nil, nil)
+}
+
+// Backups lists the backups of a volume, by the volume's own name, on the target of a backup
+// volume; where that does not exist, on the volume's.
+func (c *Client) Backups(ctx context.Context, backupVolume, volume string) ([]resource.Backup, error) {
+	out, err := action[resource.Collection[resource.Backup]](ctx, c, resource.TypeBackupVolume, backupVolume,
+		resource.ActionBackupListByVolume, resource.Volume{Name: volume})
+	if err != nil {
+		return nil, err
+	}
+	return out.Data, nil
+}
+
+// Backup returns one backup.
+func (c *Client) Backup(ctx context.Context, name string) (*resource.Backup, error) {
+	return action[resource.Backup](ctx, c, resource.TypeBackupVolume, name, resource.ActionBackupGet,
+		resource.BackupInput{Name: name})
+}
+
+// DeleteBackup deletes a backup, in the store too; it returns before that.
+func (c *Client) DeleteBackup(ctx context.Context, name string) error {
+	_, err := action[resource.BackupVolume](ctx, c, resource.TypeBackupVolume, name, resource.ActionBackupDelete,
+		resource.BackupInput{Name: name})
+	return err
+}
+
+// BackUp orders a backup of a snapshot; it returns before that. The volume's backupStatus has the
+// progress.
+func (c *Client) BackUp(ctx context.Context, volume string, in resource.SnapshotInput) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, volume, resource.ActionSnapshotBackup, in)
+}
