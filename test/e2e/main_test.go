@@ -47,7 +47,7 @@ func TestCluster(t *testing.T) {
 		{"C10", onNetwork((*networkTest).scenarioC10)}, {"C13", onNetwork((*networkTest).scenarioC13)},
 		{"A2", scenarioA2}, {"F1", scenarioF1},
 		{"F3", scenarioF3}, {"F6", scenarioF6}, {"F7", scenarioF7}, {"A17", scenarioA17}, {"Snapshots", scenarioSnapshots},
-		{"F10", scenarioF10}, {"F10Clock", scenarioF10Clock},
+		{"Backup", scenarioBackup}, {"F10", scenarioF10}, {"F10Clock", scenarioF10Clock},
 		{"OrphansLeft", orphans.leave}, {"DataIntegrity", dataIntegrity}, {"DataLoss", acceptLoss},
 		{"VolumeKeys", volumeKeys}, {"Agents", agents},
 		{"Orphans", orphans.found},
