@@ -132,6 +132,15 @@ setting set nope 1
 setting set log-level
 setting set log-level Loud
 setting set replica-auto-balance sometimes
+backup create demo
+backup create demo none
+backup list
+backup get nope
+backup restore nope new
+backup delete nope --yes
+backup-target set nope --url s3://b@r/
+backup-target list --sort nothing
+backup-target sync nope
 snapshot create
 snapshot create nope
 snapshot create demo a b

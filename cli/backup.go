@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+type backupRow = resource.Backup
+
+func backupKind(now func() time.Time) kind[backupRow] {
+	return kind[backupRow]{
+		name: "backup", id: func(b backupRow) string { return b.Name },
+		none: "no backups; make one with: ankole backup create VOLUME SNAPSHOT",
+		columns: []column[backupRow]{
+			{header: "NAME", value: func(b backupRow) string { return b.Name }},
+			{header: "VOLUME", value: func(b backupRow) string { return b.VolumeName }},
+			{header: "SNAPSHOT", value: func(b backupRow) string { return b.SnapshotName }},
+			{header: "STATE", value: func(b backupRow) string { return b.State }},
+			{header: "PROGRESS", right: true, value: func(b backupRow) string { return strconv.Itoa(b.Progress) + " %" },
+				number: func(b backupRow) float64 { return float64(b.Progress) }},
+			{header: "AGE", value: func(b backupRow) string { return age(b.Created, now()) },
+				number: func(b backupRow) float64 { return ageSeconds(b.Created, now()) }},
+			{header: "NOTE", value: backupNote},
+			{header: "TARGET", wide: true, value: func(b backupRow) string { return b.BackupTargetName }},
+			{header: "URL", wide: true, value: func(b backupRow) string { return b.URL }},
+			{header: "LABELS", wide: true, value: func(b backupRow) string { return pairs(b.Labels) }},
+		},
+	}
+}
+
+// backupNote is what a person should know of a backup that is not complete.
+func backupNote(b backupRow) string {
+	if b.Error != "" {
+		return b.Error
+	}
+	return b.Messages["error"] + b.Messages["info"]
+}
+
+func (a *app) backupCommands() *cobra.Command {
+	c := &cobra.Command{Use: "backup", Aliases: []string{"backups"},
+		Short: "Back up snapshots of volumes, and restore volumes from backups"}
+	one := func(ctx context.Context, api *client.Client, name string) (*backupRow, error) {
+		return api.Backup(ctx, name)
+	}
+	get := getting(a, backupKind(a.now), "Show backups", "the backup's name", nobody, one)
+	get.Aliases = []string{"describe"}
+	remove := &cobra.Command{Use: "delete NAME…", Short: "Delete backups, in the store too",
+		Args: atLeast(1, "the backup's name")}
+	c.AddCommand(a.backupCreate(), a.backupList(), get, a.backupRestore(),
+		a.deleting(remove, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
+			b, err := api.Backup(ctx, t.name)
+			if err != nil {
+				return "", noBackup(t.name, err)
+			}
+			return fmt.Sprintf("backup %s of snapshot %s of volume %s", b.Name, b.SnapshotName, b.VolumeName), nil
+		}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+			return "backup " + t.name + " is being deleted", noBackup(t.name, api.DeleteBackup(ctx, t.name))
+		}))
+	return c
+}
+
+// noBackup says where to look for a backup that is not there.
+func noBackup(name string, err error) error {
+	if client.IsNotFound(err) {
+		return fmt.Errorf("backup %s not found; list backups with: ankole backup list VOLUME", name)
+	}
+	return err
+}
+
+// nobody completes no names.
+func nobody(context.Context, *client.Client) ([]string, error) { return nil, nil }
+
+func (a *app) backupCreate() *cobra.Command {
+	var in resource.SnapshotInput
+	var labels []string
+	c := &cobra.Command{Use: "create VOLUME SNAPSHOT", Short: "Back a snapshot up to the volume's backup target",
+		Long: "Back a snapshot up to the volume's backup target. It is ordered, and goes on when this command has ended:\n" +
+			"ankole backup list VOLUME shows how far it is.",
+		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if in.Labels, err = parsePairs("label", labels); err != nil {
+				return err
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			in.Name = args[1]
+			if _, err := api.BackUp(cmd.Context(), args[0], in); err != nil {
+				return named("volume", args[0], err)
+			}
+			fmt.Fprintf(a.out, "backup of snapshot %s of volume %s ordered\n", args[1], args[0])
+			return nil
+		}}
+	c.Flags().StringSliceVar(&labels, "label", nil, "label KEY=VALUE kept with the backup; may be repeated")
+	c.Flags().StringVar(&in.BackupMode, "mode", "incremental", "incremental or full: whether blocks are taken over")
+	return c
+}
+
+func (a *app) backupList() *cobra.Command {
+	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"},
+		Short: "List the backups of a volume, which need not be there any more",
+		Args:  exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
+	s := addSelection(c, backupKind(a.now))
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		api, err := a.client()
+		if err != nil {
+			return err
+		}
+		volumes, err := api.BackupVolumes(cmd.Context())
+		if err != nil {
+			return err
+		}
+		// A volume that has no backup volume yet may have a backup under way.
+		of, names := args[0], []string{}
+		for _, v := range volumes {
+			if v.VolumeName == of {
+				names = append(names, v.Name)
+			}
+		}
+		if len(names) == 0 {
+			names = []string{of}
+		}
+		var all []backupRow
+		for _, name := range names {
+			some, err := api.Backups(cmd.Context(), name, of)
+			if err != nil {
+				return err
+			}
+			all = append(all, some...)
+		}
+		return showSelected(a, backupKind(a.now), all, s)
+	}
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) backupRestore() *cobra.Command {
+	spec := client.VolumeSpec{}
+	c := &cobra.Command{Use: "restore BACKUP VOLUME", Short: "Make a new volume of a backup",
+		Long: "Make a new volume of a backup. It is ordered, and goes on when this command has ended; nobody can attach the\n" +
+			"volume before it is whole: ankole volume describe VOLUME shows condition Restore.",
+		Args: exactly("the backup's name", "the new volume's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			b, err := api.Backup(cmd.Context(), args[0])
+			if err != nil {
+				return noBackup(args[0], err)
+			}
+			spec.Name, spec.FromBackup = args[1], b.URL
+			if _, err := api.CreateVolume(cmd.Context(), spec); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "volume %s ordered, from backup %s of volume %s\n", args[1], b.Name, b.VolumeName)
+			return nil
+		}}
+	c.Flags().IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of replicas (default: setting default-replica-count)")
+	return c
+}
+
+type targetRow = resource.BackupTarget
+
+var targetKind = kind[targetRow]{
+	name: "backup-target", id: func(t targetRow) string { return t.Name }, none: "no backup targets",
+	columns: []column[targetRow]{
+		{header: "NAME", value: func(t targetRow) string { return t.Name }},
+		{header: "URL", value: func(t targetRow) string { return orDash(t.BackupTargetURL) }},
+		{header: "SECRET", value: func(t targetRow) string { return orDash(t.CredentialSecret) }},
+		{header: "INTERVAL", value: func(t targetRow) string { return t.PollInterval }},
+		{header: "AVAILABLE", value: func(t targetRow) string { return yesNo(t.Available) }},
+		{header: "NOTE", value: func(t targetRow) string { return t.Message }},
+	},
+}
+
+func (a *app) backupTargetCommands() *cobra.Command {
+	c := &cobra.Command{Use: "backup-target", Aliases: []string{"backup-targets"},
+		Short: "Say where backups are kept, and look there"}
+	c.AddCommand(listing(a, targetKind, "List backup targets",
+		func(ctx context.Context, api *client.Client) ([]targetRow, error) { return api.BackupTargets(ctx) }),
+		a.targetSet(), a.targetSync())
+	return c
+}
+
+func targetNames(ctx context.Context, c *client.Client) ([]string, error) {
+	all, err := c.BackupTargets(ctx)
+	return namesOf(all, func(t targetRow) string { return t.Name }), err
+}
+
+func (a *app) targetSet() *cobra.Command {
+	var in targetRow
+	interval := 0
+	c := &cobra.Command{Use: "set NAME", Short: "Say where a backup target is; without --url it is turned off",
+		Example: "  ankole backup-target set default --url s3://bucket@region/ --secret aws-secret",
+		Args:    exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			in.Name, in.PollInterval = args[0], strconv.Itoa(interval)
+			if _, err := api.UpdateBackupTarget(cmd.Context(), in); err != nil {
+				return named("backup-target", args[0], err)
+			}
+			fmt.Fprintf(a.out, "backup target %s set; see whether it is available with: ankole backup-target list\n", args[0])
+			return nil
+		}}
+	c.Flags().StringVar(&in.BackupTargetURL, "url", "", "s3://bucket@region/path, or vfs:///directory where that is allowed")
+	c.Flags().StringVar(&in.CredentialSecret, "secret", "", "the Secret with the credentials")
+	c.Flags().IntVar(&interval, "interval", 300, "seconds between two looks at the store; 0 for none")
+	return c
+}
+
+func (a *app) targetSync() *cobra.Command {
+	return &cobra.Command{Use: "sync NAME", Short: "Look at what a backup target has now",
+		Args: exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if _, err := api.SyncBackupTarget(cmd.Context(), args[0]); err != nil {
+				return named("backup-target", args[0], err)
+			}
+			fmt.Fprintf(a.out, "a look at backup target %s ordered\n", args[0])
+			return nil
+		}}
+}
