@@ -41,7 +41,7 @@ func (c *Client) DeleteBackupVolume(ctx context.Context, name string) error {
 // volume; where that does not exist, on the volume's.
 func (c *Client) Backups(ctx context.Context, backupVolume, volume string) ([]resource.Backup, error) {
 	out, err := action[resource.Collection[resource.Backup]](ctx, c, resource.TypeBackupVolume, backupVolume,
-		resource.ActionBackupListByVolume, resource.Volume{Name: volume})
+		resource.ActionBackupListByVolume, resource.Volume{VolumeSpec: resource.VolumeSpec{Name: volume}})
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,8 @@
 // Deleting an object deletes the backup in the store, unless label
 // longhorn.io/delete-custom-resource-only says otherwise.
 //
-// decide is pure; docs/backups.md has the states, the decision table and what ends each wait.
+// decide is pure; docs/design/backups.md has the states, the decision table and what ends each
+// wait.
 package backup
 
 import (

@@ -31,7 +31,7 @@ const (
 // named is an order for one object: another one of its name is not it.
 func named(b *v1beta2.Backup, order string) string { return string(b.UID) + " " + order }
 
-// decide is the third table of docs/backups.md.
+// decide is the third table of docs/design/backups.md.
 func decide(now time.Time, b *v1beta2.Backup, s seen) loop.Decision {
 	p := &pass{now: now, b: b, s: s}
 	if b.Status.OwnerID == "" {

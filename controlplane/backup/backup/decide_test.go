@@ -69,7 +69,7 @@ func says(state, why string) func(*seen) {
 	}
 }
 
-// TestDecide is the table of docs/backups.md.
+// TestDecide is the table of docs/design/backups.md.
 func TestDecide(t *testing.T) {
 	const attach, create = "update *v1beta2.VolumeAttachment v", "back up snapshot s as b"
 	const inspect = "read backup b in the store"

@@ -6,7 +6,7 @@
 // changed its object is asked to look (package backupvolume). A poll of a store in which nothing
 // has changed costs a request for each volume, and no write here but the time of the poll.
 //
-// decide is pure; docs/backups.md has the decision table.
+// decide is pure; docs/design/backups.md has the decision table.
 package backuptarget
 
 import (

@@ -23,7 +23,7 @@ const (
 	sameMoment = 2 * time.Second
 )
 
-// decide is the first table of docs/backups.md.
+// decide is the first table of docs/design/backups.md.
 func decide(now time.Time, t *v1beta2.BackupTarget, s seen) loop.Decision {
 	p := &pass{now: now, t: t, s: s}
 	switch {

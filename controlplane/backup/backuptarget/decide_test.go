@@ -62,7 +62,7 @@ func show(d loop.Decision) string {
 	return what
 }
 
-// TestDecide is the table of docs/backups.md.
+// TestDecide is the table of docs/design/backups.md.
 func TestDecide(t *testing.T) {
 	const list, m = "list the volumes of backup target default", time.Minute
 	off := func(t *v1beta2.BackupTarget) { t.Spec.PollInterval = "0" }

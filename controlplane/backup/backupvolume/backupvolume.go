@@ -6,7 +6,7 @@
 // backup. Deleting the object deletes all backups of the volume in the store, unless label
 // longhorn.io/delete-custom-resource-only says otherwise.
 //
-// decide is pure; docs/backups.md has the decision table.
+// decide is pure; docs/design/backups.md has the decision table.
 package backupvolume
 
 import (

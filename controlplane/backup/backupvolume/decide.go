@@ -19,7 +19,7 @@ const againAfter = time.Minute
 // named is an order for one object: another one of its name is not it.
 func named(v *v1beta2.BackupVolume, order string) string { return string(v.UID) + " " + order }
 
-// decide is the second table of docs/backups.md.
+// decide is the second table of docs/design/backups.md.
 func decide(now time.Time, v *v1beta2.BackupVolume, s seen) loop.Decision {
 	p := &pass{now: now, v: v, s: s}
 	if v.Status.OwnerID == "" {

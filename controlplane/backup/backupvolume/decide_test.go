@@ -43,7 +43,7 @@ func backup(name string, edit func(*v1beta2.Backup)) v1beta2.Backup {
 	return b
 }
 
-// TestDecide is the table of docs/backups.md.
+// TestDecide is the table of docs/design/backups.md.
 func TestDecide(t *testing.T) {
 	const look, remove = "read backup volume v-1", "remove the backups of volume v from backup target default"
 	const m = time.Minute

@@ -1,6 +1,6 @@
 // Package restore says what the spec and status of a volume mean that is filled from a backup:
 // whether it holds the content yet, and when a restore that has failed is tried again. The
-// controllers of volumes and attachments read it; docs/backups.md has the states.
+// controllers of volumes and attachments read it; docs/design/backups.md has the states.
 //
 // All functions are pure.
 package restore
