@@ -21,9 +21,10 @@ const routePage = "../docs/guide/rest-routes.md"
 
 const routePageHead = `# Routes and actions
 
-Written by ` + "`go test ./rest -run TestRoutePage -args -write-routes`" + ` from the table of routes, that of rights, the schema document
-and the tables of the reference. A line is an operation of the reference or of ours; *state* says whether it is served, what a
-refused one needs, or that it is ours ([additions.md](additions.md)). An action of a volume is offered in the states named.
+Written by ` + "`go test ./rest -run TestRoutePage -args -write-routes`" + ` from the table of routes, that of rights, the
+schema document and the tables of the reference. A line is an operation of the reference or of ours; *state* says
+whether it is served, what a refused one needs, or that it is ours ([additions.md](../additions.md)). An action of a
+volume is offered in the states named.
 
 | path | operation | input → output | offered | right | state |
 | --- | --- | --- | --- | --- | --- |

@@ -10,6 +10,15 @@ import (
 // maxFolders is how many folders a reader of the root meets.
 const maxFolders = 18
 
+// maxFiles is how many product files a package has whose parts can still be found by their names.
+const maxFiles = 30
+
+// flat are packages with more, and how many they may have: the numbers only fall.
+var flat = map[string]int{
+	"cli": 38, "controlplane/volume": 34, "csi": 37, "dataplane/chain": 53, "dataplane/engine": 54, "rest": 51,
+	"test/sim": 31,
+}
+
 // folder returns the top-level folder of a package of this module, "" if it is of another one.
 func folder(importPath string) string {
 	name, ours := strings.CutPrefix(importPath, module+"/")
@@ -87,4 +96,24 @@ func wayBack(edges map[string]map[string]string, at, to string, seen map[string]
 		}
 	}
 	return nil
+}
+
+func TestFlatPackages(t *testing.T) {
+	t.Parallel()
+	count := map[string]int{}
+	for _, s := range sources(t) {
+		if !s.test && !s.generated {
+			count[s.dir()]++
+		}
+	}
+	for dir, n := range count {
+		switch limit := max(flat[dir], maxFiles); {
+		case n > limit:
+			t.Errorf("%s has %d product files, more than %d: split it by theme", dir, n, limit)
+		case flat[dir] > max(n, maxFiles):
+			t.Errorf("%s has %d product files: write that into the list, where it has %d", dir, n, flat[dir])
+		case flat[dir] > 0 && n <= maxFiles:
+			t.Errorf("%s has %d product files: take it out of the list", dir, n)
+		}
+	}
 }

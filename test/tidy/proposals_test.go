@@ -104,10 +104,10 @@ func renderProposals(all []section) string {
 What the proposals state, and what holds it. Made of ` + "`" + proposalsFile + "`" + `, which says how;
 scenario by scenario see [acceptance.md](../acceptance.md).
 
-Each line quotes the proposal, and each sentence of a proposal has a line. *Held*: by tests, of which one runs the programs.
-*Partly*: what no test of running programs shows. *Later*: a feature that is not built yet, or a scenario on real Kubernetes
-nodes. *Other*: a non-goal that the proposal lists, a reading of a place where it leaves room, with what holds instead, or
-context that demands nothing.
+Each line quotes the proposal, and each sentence of a proposal has a line. *Held*: by tests, of which one runs the
+programs. *Partly*: what no test of running programs shows. *Later*: a feature that is not built yet, or a scenario on
+real Kubernetes nodes. *Other*: a non-goal that the proposal lists, a reading of a place where it leaves room, with what
+holds instead, or context that demands nothing.
 `)
 	for _, s := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%d statements: %s.\n\n| # | statement | state |\n| --- | --- | --- |\n", s.title,

@@ -44,6 +44,25 @@ func TestLineWidth(t *testing.T) {
 	}
 }
 
+// mdFixed are lines of pages that are not wrapped: tables, blocks, headings, comments.
+var mdFixed = regexp.MustCompile(`^(\||#|<|>|    |\t)`)
+
+// TestPagesAreWrapped: prose of pages is read in editors and in differences, too.
+func TestPagesAreWrapped(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t, ".md") {
+		if strings.Contains(name, "testdata/") {
+			continue
+		}
+		for line := range strings.Lines(mdFence.ReplaceAllString(read(t, name), "")) {
+			line = strings.TrimRight(line, "\n")
+			if n := utf8.RuneCountInString(line); n > codeColumns && !mdFixed.MatchString(line) && strings.Contains(line, " ") {
+				t.Errorf("%s: %d columns, more than %d: %.60s…", name, n, codeColumns, line)
+			}
+		}
+	}
+}
+
 type wide struct{ line, columns, allowed int }
 
 // tooWide returns the lines that could be wrapped and are wider than allowed.

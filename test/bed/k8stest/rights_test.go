@@ -103,7 +103,7 @@ func rightsPage(lines string, granted, used map[string]map[rights.Right]bool) st
 	reasons, _ := excuses(lines)
 	var out strings.Builder
 	out.WriteString("# Rights of the system's accounts\n\nWritten by `RIGHTS=docs/rights.md make e2e-k8s`, from the audit logs of " +
-		"its clusters: what the accounts used there, and why they have\nthe rest (`test/bed/k8stest/testdata/unseen-rights.txt`).\n" + thieves)
+		"its clusters: what the accounts\nused there, and why they have the rest (`test/bed/k8stest/testdata/unseen-rights.txt`).\n" + thieves)
 	for _, account := range slices.Sorted(maps.Keys(granted)) {
 		fmt.Fprintf(&out, "\n## %s\n\n| objects | used | not used, and why |\n| --- | --- | --- |\n", account)
 		all := rights.Sorted(granted[account])
