@@ -148,7 +148,7 @@ func TestReadyIsStable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"ready":false,"pid":0,"dir":"","kubeconfig":"","kubeAPI":"","api":"","tokenFile":"","nodes":[{"name":"","address":"","root":"","devices":""}],"startupSeconds":0}`
+	want := `{"ready":false,"pid":0,"dir":"","kubeconfig":"","kubeAPI":"","api":"","tokenFile":"","loginPage":"","nodes":[{"name":"","address":"","root":"","devices":""}],"startupSeconds":0}`
 	if string(data) != want {
 		t.Errorf("ready line %s, want %s", data, want)
 	}
