@@ -95,6 +95,12 @@ func (p *pass) ticket(wanted bool) loop.Decision {
 	return snapshot.Ticket(p.s.Attachment, p.s.Volume, v1beta2.AttacherTypeBackup, p.b.Name, p.s.At, wanted)
 }
 
+// attached says whether the volume is attached for this backup too.
+func (p *pass) attached() bool {
+	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeBackup), p.b.Name)
+	return p.s.Attachment != nil && p.s.Attachment.Status.AttachmentTicketStatuses[id].Satisfied
+}
+
 // progress is what the engine says of the backup, if it was told to make this one.
 func (p *pass) progress() (v1beta2.EngineBackupStatus, bool) {
 	if p.s.Engine == nil {
@@ -164,6 +170,10 @@ func (p *pass) order() loop.Decision {
 	// The ticket comes first: nobody else may have the volume attached for long.
 	if d := p.ticket(true); d.Do != nil || !s.Reachable {
 		return d
+	}
+	// An engine that runs for somebody who has just gone is about to end.
+	if !p.attached() {
+		return p.wait("waiting for volume " + s.Volume.Name + " to be attached for it")
 	}
 	return loop.Decision{Do: loop.Call{What: "back up snapshot " + b.Spec.SnapshotName + " as " + b.Name, Do: s.Create}}
 }

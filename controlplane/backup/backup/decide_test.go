@@ -58,7 +58,10 @@ func world(edit func(*seen)) seen {
 	return s
 }
 
-func ticketed(s *seen) { s.Attachment.Spec.AttachmentTickets = held }
+func ticketed(s *seen) {
+	s.Attachment.Spec.AttachmentTickets = held
+	s.Attachment.Status.AttachmentTicketStatuses = map[string]v1beta2.AttachmentTicketStatus{ticketID: {Satisfied: true}}
+}
 
 // says has the engine say how far the backup is.
 func says(state, why string) func(*seen) {
@@ -100,6 +103,9 @@ func TestDecide(t *testing.T) {
 		{name: "new", want: "", state: pending},
 		{name: "the ticket comes first", from: pending, want: attach, state: pending},
 		{name: "then the order", from: pending, world: ticketed, want: create, state: pending},
+		{name: "not to an engine that ends, whose user has just gone", from: pending, world: func(s *seen) {
+			s.Attachment.Spec.AttachmentTickets = held
+		}, state: pending},
 		{name: "no snapshot", from: pending, world: func(s *seen) { s.Snapshot = nil }, state: failed},
 		{name: "no volume", from: pending, world: func(s *seen) { s.Volume = nil }, state: failed},
 		{name: "no target", from: pending, world: func(s *seen) { s.Target = nil }, state: failed},
