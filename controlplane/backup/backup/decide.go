@@ -361,18 +361,35 @@ func (p *pass) failed() loop.Decision {
 	return loop.Decision{Do: loop.Delete{Object: p.b}}
 }
 
+// mayBeOrdered says whether the object leaves open that the engine was given the order: the answer
+// may be lost, and so is what a leader that has ended knew.
+func (p *pass) mayBeOrdered() bool {
+	_, begun := p.progress()
+	return p.b.Spec.SnapshotName != "" && p.b.Status.State == v1beta2.BackupStatePending && !begun
+}
+
+// neverOrdered says whether the store can have nothing of the backup: it is not asked then, and
+// may be away.
+func (p *pass) neverOrdered() bool {
+	e, engine := p.s.Errand, p.s.Engine
+	ended := engine == nil || !p.s.Reachable && engine.Status.CurrentState != v1beta2.InstanceStateUnknown
+	return p.b.Spec.SnapshotName != "" && p.b.Status.State == v1beta2.BackupStateNew ||
+		p.mayBeOrdered() && (e.Order == "" && ended ||
+			e.Is(named(p.b, orderFollow)) && errors.Is(e.Err, engineclient.ErrNotFound))
+}
+
 // giveUp removes the backup from the store, and lets the object go.
 //
 // Crash window: what is removed is removed again, which is no error.
 func (p *pass) giveUp() loop.Decision {
 	b, s, e := p.b, p.s, p.s.Errand
+	if p.mayBeOrdered() && s.Reachable && e.Order == "" {
+		return loop.Decision{Do: loop.Call{What: "ask for the progress of backup " + b.Name, Do: s.Follow}}
+	}
 	if d := p.ticket(false); d.Do != nil {
 		return d
 	}
-	// What was never ordered is not in the store. An order may be under way: its end is waited for.
-	never := b.Spec.SnapshotName != "" && e.Order == "" &&
-		(b.Status.State == v1beta2.BackupStateNew || b.Status.State == v1beta2.BackupStatePending)
-	stays := b.Labels[naming.LabelDeleteObjectOnly] != "" || s.Target == nil || never
+	stays := b.Labels[naming.LabelDeleteObjectOnly] != "" || s.Target == nil || p.neverOrdered()
 	removed := e.Is(named(b, orderRemove)) && e.Err == nil
 	switch {
 	case stays || removed:

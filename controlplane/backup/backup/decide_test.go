@@ -75,7 +75,8 @@ func says(state, why string) func(*seen) {
 // TestDecide is the table of docs/design/backups.md.
 func TestDecide(t *testing.T) {
 	const attach, create = "update *v1beta2.VolumeAttachment v", "back up snapshot s as b"
-	const inspect = "read backup b in the store"
+	const inspect, remove = "read backup b in the store", "remove backup b from the store"
+	const ask = "ask for the progress of backup b"
 	const pending, running, complete, failed, deleting = v1beta2.BackupStatePending, v1beta2.BackupStateInProgress,
 		v1beta2.BackupStateCompleted, v1beta2.BackupStateError, v1beta2.BackupStateDeleting
 	going := func(b *v1beta2.Backup) { b.DeletionTimestamp = &metav1.Time{Time: t0} }
@@ -135,7 +136,7 @@ func TestDecide(t *testing.T) {
 			world: errand(done(orderInspect, 0, engineclient.ErrUnavailable, outcome{}), says("complete", "")),
 			want:  " after 10s", state: running},
 		{name: "the engine's object says nothing", from: running, world: ticketed,
-			want: "ask for the progress of backup b", state: running},
+			want: ask, state: running},
 		{name: "the engine knows nothing", from: running, world: errand(done(orderFollow, 0, notFound, outcome{}), ticketed),
 			want: inspect, state: running},
 		{name: "the engine is gone", from: running, world: away, want: inspect, state: running},
@@ -162,9 +163,22 @@ func TestDecide(t *testing.T) {
 			b.Status.LastSyncedAt = metav1.NewTime(t0.Add(-time.Hour))
 		}, want: "delete *v1beta2.Backup b", state: failed},
 		{name: "deleted, the ticket goes", from: running, edit: going, world: ticketed, want: attach, state: running},
-		{name: "deleted", from: complete, edit: going, want: "remove backup b from the store", state: deleting},
-		{name: "deleted before it was ordered", from: pending, edit: going, want: "update *v1beta2.Backup b",
+		{name: "deleted", from: complete, edit: going, want: remove, state: deleting},
+		{name: "deleted before it was seen", edit: going, want: "update *v1beta2.Backup b"},
+		{name: "deleted, and perhaps ordered", from: pending, edit: going, world: ticketed, want: ask, state: pending},
+		{name: "the engine knows of no order", from: pending, edit: going,
+			world: errand(done(orderFollow, 0, notFound, outcome{})), want: "update *v1beta2.Backup b", state: pending},
+		{name: "the engine is at it", from: pending, edit: going, world: errand(done(orderFollow, 0, nil, outcome{})),
+			want: remove, state: deleting},
+		{name: "the engine does not say", from: pending, edit: going,
+			world: errand(done(orderFollow, 0, engineclient.ErrUnavailable, outcome{})), want: remove, state: deleting},
+		{name: "ordered by this leader", from: pending, edit: going, world: errand(done(orderCreate, 0, nil, outcome{})),
+			want: remove, state: deleting},
+		{name: "deleted, and no engine runs", from: pending, edit: going, world: away, want: "update *v1beta2.Backup b",
 			state: pending},
+		{name: "deleted, and whether an engine runs is unknown", from: pending, edit: going, world: func(s *seen) {
+			s.Reachable, s.Engine.Status.CurrentState = false, v1beta2.InstanceStateUnknown
+		}, want: remove, state: deleting},
 		{name: "deleted, the object only", from: complete, edit: func(b *v1beta2.Backup) {
 			going(b)
 			b.Labels[naming.LabelDeleteObjectOnly] = "true"
