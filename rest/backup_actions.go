@@ -59,8 +59,11 @@ func (s *Server) backUp(ctx context.Context, volume string, in resource.Snapshot
 	} else if err != nil {
 		return err
 	}
-	if err := s.get(ctx, v.Spec.BackupTargetName, f.Target); err != nil {
-		return fmt.Errorf("backup target %s is not available: %w", v.Spec.BackupTargetName, err)
+	if err := s.get(ctx, v.Spec.BackupTargetName, f.Target); apierrors.IsNotFound(err) {
+		// Not found is the target, and not what the request names.
+		return fmt.Errorf("volume %s has its backups in backup target %q, which does not exist", volume, v.Spec.BackupTargetName)
+	} else if err != nil {
+		return err
 	}
 	b := &lh.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: s.cfg.Namespace, Name: naming.RandomBackupName(),
 		Labels: map[string]string{naming.LabelBackupVolume: v.Name, naming.LabelBackupTarget: v.Spec.BackupTargetName}},
