@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,12 +80,19 @@ func noBackup(name string, err error) error {
 // nobody completes no names.
 func nobody(context.Context, *client.Client) ([]string, error) { return nil, nil }
 
+// backupTimeout is how long a backup or a restore is waited for.
+const backupTimeout = 24 * time.Hour
+
+// backupEvery is how often a backup under way is looked at.
+const backupEvery = 500 * time.Millisecond
+
 func (a *app) backupCreate() *cobra.Command {
 	var in resource.SnapshotInput
 	var labels []string
+	var w waiting
 	c := &cobra.Command{Use: "create VOLUME SNAPSHOT", Short: "Back a snapshot up to the volume's backup target",
-		Long: "Back a snapshot up to the volume's backup target. It is ordered, and goes on when this command has ended:\n" +
-			"ankole backup list VOLUME shows how far it is.",
+		Long: "Back a snapshot up to the volume's backup target, and wait until it is there. It goes on when this command\n" +
+			"is interrupted: ankole backup list VOLUME shows how far it is.",
 		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if in.Labels, err = parsePairs("label", labels); err != nil {
@@ -93,15 +103,88 @@ func (a *app) backupCreate() *cobra.Command {
 				return err
 			}
 			in.Name = args[1]
+			before, err := backupsOf(cmd.Context(), api, args[0])
+			if err != nil {
+				return err
+			}
 			if _, err := api.BackUp(cmd.Context(), args[0], in); err != nil {
 				return named("volume", args[0], err)
 			}
-			fmt.Fprintf(a.out, "backup of snapshot %s of volume %s ordered\n", args[1], args[0])
+			if !w.wait {
+				fmt.Fprintf(a.out, "backup of snapshot %s of volume %s ordered\n", args[1], args[0])
+				return nil
+			}
+			made, err := a.awaitBackup(cmd.Context(), api, args[0], args[1], before, w.timeout)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "backup %s of snapshot %s of volume %s is complete\n", made, args[1], args[0])
 			return nil
 		}}
+	w.addFor(c, backupTimeout)
 	c.Flags().StringSliceVar(&labels, "label", nil, "label KEY=VALUE kept with the backup; may be repeated")
 	c.Flags().StringVar(&in.BackupMode, "mode", "incremental", "incremental or full: whether blocks are taken over")
 	return c
+}
+
+// awaitBackup waits until a backup of a snapshot that was not there before is complete, and returns
+// its name.
+func (a *app) awaitBackup(ctx context.Context, api *client.Client, volume, snapshot string, before []backupRow,
+	timeout time.Duration) (name string, err error) {
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	why := "nothing is known of it yet"
+	err = poll(ctx, timeout, backupEvery, func(ctx context.Context) (bool, error) {
+		all, err := backupsOf(ctx, api, volume)
+		if err != nil {
+			return false, err
+		}
+		for _, b := range all {
+			old := slices.ContainsFunc(before, func(o backupRow) bool { return o.Name == b.Name })
+			switch {
+			case old || b.SnapshotName != snapshot:
+				continue
+			case b.State == "Completed":
+				name = b.Name
+				return true, nil
+			case b.State == "Error":
+				return false, fmt.Errorf("backup %s of snapshot %s has failed: %s", b.Name, snapshot, b.Error)
+			}
+			why = "it is " + cmp.Or(strings.ToLower(b.State), "new")
+			line.set(b.Progress, "backup %s: %s", b.Name, cmp.Or(b.Messages["info"], why))
+		}
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("snapshot %s is not backed up after %s: %s; follow it with: ankole backup list %s", snapshot, timeout,
+			why, volume)
+	})
+	return name, err
+}
+
+// backupsOf returns the backups of a volume, which need not be there any more.
+func backupsOf(ctx context.Context, api *client.Client, volume string) (all []backupRow, err error) {
+	volumes, err := api.BackupVolumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A volume that has no backup volume yet may have a backup under way.
+	names := []string{}
+	for _, v := range volumes {
+		if v.VolumeName == volume {
+			names = append(names, v.Name)
+		}
+	}
+	if len(names) == 0 {
+		names = []string{volume}
+	}
+	for _, name := range names {
+		some, err := api.Backups(ctx, name, volume)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 func (a *app) backupList() *cobra.Command {
@@ -114,27 +197,9 @@ func (a *app) backupList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		volumes, err := api.BackupVolumes(cmd.Context())
+		all, err := backupsOf(cmd.Context(), api, args[0])
 		if err != nil {
 			return err
-		}
-		// A volume that has no backup volume yet may have a backup under way.
-		of, names := args[0], []string{}
-		for _, v := range volumes {
-			if v.VolumeName == of {
-				names = append(names, v.Name)
-			}
-		}
-		if len(names) == 0 {
-			names = []string{of}
-		}
-		var all []backupRow
-		for _, name := range names {
-			some, err := api.Backups(cmd.Context(), name, of)
-			if err != nil {
-				return err
-			}
-			all = append(all, some...)
 		}
 		return showSelected(a, backupKind(a.now), all, s)
 	}
@@ -144,9 +209,10 @@ func (a *app) backupList() *cobra.Command {
 
 func (a *app) backupRestore() *cobra.Command {
 	spec := client.VolumeSpec{}
+	var w waiting
 	c := &cobra.Command{Use: "restore BACKUP VOLUME", Short: "Make a new volume of a backup",
-		Long: "Make a new volume of a backup. It is ordered, and goes on when this command has ended; nobody can attach the\n" +
-			"volume before it is whole: ankole volume describe VOLUME shows condition Restore.",
+		Long: "Make a new volume of a backup, and wait until it is whole. It goes on when this command is interrupted; nobody\n" +
+			"can attach the volume before: ankole volume describe VOLUME shows condition Restore.",
 		Args: exactly("the backup's name", "the new volume's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
@@ -161,11 +227,36 @@ func (a *app) backupRestore() *cobra.Command {
 			if _, err := api.CreateVolume(cmd.Context(), spec); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "volume %s ordered, from backup %s of volume %s\n", args[1], b.Name, b.VolumeName)
+			if !w.wait {
+				fmt.Fprintf(a.out, "volume %s ordered, from backup %s of volume %s\n", args[1], b.Name, b.VolumeName)
+				return nil
+			}
+			v, err := a.await(cmd.Context(), api, args[1], w.timeout, "restored", func(v *resource.Volume) (bool, error) {
+				return v.RestoreInitiated && !v.RestoreRequired && v.State == "detached", nil
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "volume %s restored from backup %s of volume %s (%s bytes)\n", args[1], b.Name, b.VolumeName, v.Size)
 			return nil
 		}}
+	w.addFor(c, backupTimeout)
 	c.Flags().IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of replicas (default: setting default-replica-count)")
 	return c
+}
+
+// restoreText says how far the slowest replica of a volume that is being restored is.
+func restoreText(v *resource.Volume) (percent int, text string) {
+	percent, text = unknownPercent, "being restored"
+	for i, r := range v.RestoreStatus {
+		if i == 0 || r.Progress < percent {
+			percent = r.Progress
+		}
+	}
+	if c := v.Conditions["Restore"]; c.Status == "False" && c.Message != "" {
+		text += " again, after: " + c.Message
+	}
+	return percent, text
 }
 
 type targetRow = resource.BackupTarget

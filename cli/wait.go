@@ -22,9 +22,12 @@ type waiting struct {
 	timeout time.Duration
 }
 
-func (w *waiting) addTo(c *cobra.Command) {
+func (w *waiting) addTo(c *cobra.Command) { w.addFor(c, defaultTimeout) }
+
+// addFor is addTo for what takes as long as there are data.
+func (w *waiting) addFor(c *cobra.Command, usual time.Duration) {
 	c.Flags().BoolVar(&w.wait, "wait", true, "stay until it is done; --wait=false returns when the order is given")
-	c.Flags().DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait")
+	c.Flags().DurationVar(&w.timeout, "timeout", usual, "how long to wait")
 }
 
 // poll looks again and again, with a pause every, until look has done or fails; one look that took
@@ -109,6 +112,9 @@ func (a *app) awaitGone(ctx context.Context, api *client.Client, name string, ti
 func describe(v *resource.Volume) (percent int, text string) {
 	if percent, text, ok := cloneText(v); ok {
 		return percent, text
+	}
+	if v.RestoreRequired {
+		return restoreText(v)
 	}
 	percent = unknownPercent
 	text = v.State
