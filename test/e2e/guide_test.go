@@ -30,8 +30,25 @@ func guidePages(t *testing.T, c *cluster) {
 	}
 	c.detach("rescued")
 	dirs := slices.Sorted(maps.Values(c.replicaDirs("rescued")))
-	script, err := guide.Script(filepath.Join("..", "..", "docs", "guide", "recover-data.md"),
-		map[string]string{"DIR": dirs[0], "OTHER": dirs[1]})
+	store := t.TempDir()
+	defer c.target("")
+	for _, page := range []struct {
+		name string
+		set  map[string]string
+	}{
+		{"recover-data.md", map[string]string{"DIR": dirs[0], "OTHER": dirs[1]}},
+		{"backup.md", map[string]string{"STORE": "vfs://" + store, "VOLUME": "rescued"}},
+	} {
+		typed(t, c, page.name, page.set)
+	}
+	c.holds("recovered", content)
+	c.holds("restored", content)
+}
+
+// typed runs the commands of a page of the guide.
+func typed(t *testing.T, c *cluster, page string, set map[string]string) {
+	t.Helper()
+	script, err := guide.Script(filepath.Join("..", "..", "docs", "guide", page), set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,22 +56,26 @@ func guidePages(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.remove("recovered")
 	sh := exec.CommandContext(t.Context(), "bash", "-c", script)
 	sh.Dir = t.TempDir()
 	sh.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"),
 		"ANKOLE_SERVER="+c.API, "ANKOLE_TOKEN_FILE="+c.TokenFile)
 	if out, err := sh.CombinedOutput(); err != nil {
-		t.Fatalf("recover-data.md: %v\n%s", err, out)
+		t.Fatalf("%s: %v\n%s", page, err, out)
 	}
-	device := c.attach("recovered", "node-2", 3)
-	got := make([]byte, len(content))
-	f, err := os.Open(device)
+}
+
+// holds attaches a volume, compares what it begins with, and removes it.
+func (c *cluster) holds(volume string, content []byte) {
+	c.t.Helper()
+	defer c.remove(volume)
+	f, err := os.Open(c.attach(volume, "node-2", 3))
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	defer f.Close()
+	got := make([]byte, len(content))
 	if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("the recovered volume has other content (%v)", err)
+		c.t.Errorf("volume %s has other content (%v)", volume, err)
 	}
 }
