@@ -33,7 +33,7 @@ func decide(now time.Time, t *v1beta2.BackupTarget, s seen) loop.Decision {
 		t.Status.OwnerID = s.Owner
 		p.available("the backup target has no URL: it is turned off")
 		t.Status.LastSyncedAt = metav1.Time{}
-		return loop.Decision{Do: p.drop(func(*v1beta2.BackupVolume) bool { return true })}
+		return loop.Decision{Do: store.Drop(p.s.Volumes, func(*v1beta2.BackupVolume) bool { return true })}
 	}
 	t.Status.OwnerID = s.Owner
 	if s.Look.Runs() {
@@ -116,7 +116,7 @@ func (p *pass) take() loop.Decision {
 	if l.Err != nil || p.t.Status.LastSyncedAt.Equal(&began) {
 		return loop.Decision{}
 	}
-	change := p.drop(func(v *v1beta2.BackupVolume) bool {
+	change := store.Drop(p.s.Volumes, func(v *v1beta2.BackupVolume) bool {
 		_, there := l.Result[v.Spec.VolumeName]
 		younger := !v.CreationTimestamp.Time.Before(began.Time) || !v.Spec.SyncRequestedAt.Time.Before(began.Time)
 		return !there && !younger // than the look
@@ -154,30 +154,10 @@ func (p *pass) follow(volume string, modified time.Time, began metav1.Time) loop
 	return loop.Update{Object: c}
 }
 
-// drop deletes the objects of volumes, and nothing in the store.
-func (p *pass) drop(which func(*v1beta2.BackupVolume) bool) loop.Change {
-	for i := range p.s.Volumes {
-		v := &p.s.Volumes[i]
-		switch {
-		case !which(v) || v.DeletionTimestamp != nil && v.Labels[naming.LabelDeleteObjectOnly] != "":
-			continue
-		case v.Labels[naming.LabelDeleteObjectOnly] == "":
-			c := v.DeepCopy()
-			if c.Labels == nil {
-				c.Labels = map[string]string{}
-			}
-			c.Labels[naming.LabelDeleteObjectOnly] = "true"
-			return loop.Update{Object: c}
-		}
-		return loop.Delete{Object: v}
-	}
-	return nil
-}
-
 // giveUp lets a deleted target go when its backup volumes are gone. The store keeps what it has.
 func (p *pass) giveUp() loop.Decision {
 	if len(p.s.Volumes) > 0 {
-		return loop.Decision{Do: p.drop(func(*v1beta2.BackupVolume) bool { return true })}
+		return loop.Decision{Do: store.Drop(p.s.Volumes, func(*v1beta2.BackupVolume) bool { return true })}
 	}
 	c := p.t.DeepCopy()
 	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {

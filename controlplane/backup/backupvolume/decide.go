@@ -128,31 +128,11 @@ func (p *pass) follow(name string, began metav1.Time) loop.Change {
 // forget deletes the objects of backups that the store has no more, and nothing in the store.
 // Backups of this cluster that are not complete are not in the store yet, or never will be.
 func (p *pass) forget(names []string, began metav1.Time) loop.Change {
-	return p.drop(func(b *v1beta2.Backup) bool {
+	return store.Drop(p.s.Backups, func(b *v1beta2.Backup) bool {
 		ours := b.Spec.SnapshotName != "" && b.Status.State != v1beta2.BackupStateCompleted
 		younger := !b.Status.LastSyncedAt.IsZero() && !b.Status.LastSyncedAt.Time.Before(began.Time)
 		return !ours && !younger && !slices.Contains(names, b.Name)
 	})
-}
-
-// drop deletes the objects of backups.
-func (p *pass) drop(which func(*v1beta2.Backup) bool) loop.Change {
-	for i := range p.s.Backups {
-		b := &p.s.Backups[i]
-		switch {
-		case !which(b) || b.DeletionTimestamp != nil && b.Labels[naming.LabelDeleteObjectOnly] != "":
-			continue
-		case b.Labels[naming.LabelDeleteObjectOnly] == "":
-			c := b.DeepCopy()
-			if c.Labels == nil {
-				c.Labels = map[string]string{}
-			}
-			c.Labels[naming.LabelDeleteObjectOnly] = "true"
-			return loop.Update{Object: c}
-		}
-		return loop.Delete{Object: b}
-	}
-	return nil
 }
 
 // giveUp removes what the store has of the volume, then the objects of its backups, and lets the
@@ -178,7 +158,7 @@ func (p *pass) giveUp() loop.Decision {
 			" from backup target " + v.Spec.BackupTargetName}}
 	}
 	if len(p.s.Backups) > 0 {
-		return loop.Decision{Do: p.drop(func(*v1beta2.Backup) bool { return true })}
+		return loop.Decision{Do: store.Drop(p.s.Backups, func(*v1beta2.Backup) bool { return true })}
 	}
 	c := v.DeepCopy()
 	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
