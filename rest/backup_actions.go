@@ -8,7 +8,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -147,45 +149,47 @@ func syncBackupVolume(q *request) (any, error) {
 	return backupVolumes.named(q, name)
 }
 
-// syncBackupTargets has the controller look at every target. One that fails does not stop the
-// others.
+// syncBackupTargets has the controller look at every target.
 func syncBackupTargets(q *request) (any, error) {
-	var in resource.SyncBackupResource
-	if err := q.decode(&in); err != nil {
+	var all lh.BackupTargetList
+	asked := func(in resource.SyncBackupResource) bool { return in.SyncAllBackupTargets }
+	if err := q.syncAll(asked, &all, q.server.syncTarget); err != nil {
 		return nil, err
-	}
-	if in.SyncAllBackupTargets {
-		var all lh.BackupTargetList
-		if err := q.server.list(q.Context(), &all); err != nil {
-			return nil, fmt.Errorf("listing backup targets: %w", err)
-		}
-		for i := range all.Items {
-			if err := q.server.syncTarget(q.Context(), all.Items[i].Name); err != nil {
-				slog.Info("backup target is not synchronized", "name", all.Items[i].Name, "err", err)
-			}
-		}
 	}
 	return backupTargets.all(q)
 }
 
 // syncBackupVolumes is the same of every backup volume.
 func syncBackupVolumes(q *request) (any, error) {
-	var in resource.SyncBackupResource
-	if err := q.decode(&in); err != nil {
+	var all lh.BackupVolumeList
+	asked := func(in resource.SyncBackupResource) bool { return in.SyncAllBackupVolumes }
+	if err := q.syncAll(asked, &all, q.server.syncVolume); err != nil {
 		return nil, err
 	}
-	if in.SyncAllBackupVolumes {
-		var all lh.BackupVolumeList
-		if err := q.server.list(q.Context(), &all); err != nil {
-			return nil, fmt.Errorf("listing backup volumes: %w", err)
-		}
-		for i := range all.Items {
-			if err := q.server.syncVolume(q.Context(), all.Items[i].Name); err != nil {
-				slog.Info("backup volume is not synchronized", "name", all.Items[i].Name, "err", err)
-			}
-		}
-	}
 	return backupVolumes.all(q)
+}
+
+// syncAll asks for a look at every object of a list, if the request's body asks for that. One that
+// fails does not stop the others.
+func (q *request) syncAll(asked func(resource.SyncBackupResource) bool, all client.ObjectList,
+	sync func(ctx context.Context, name string) error) error {
+	var in resource.SyncBackupResource
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if !asked(in) {
+		return nil
+	}
+	if err := q.server.list(q.Context(), all); err != nil {
+		return fmt.Errorf("listing what is to be synchronized: %w", err)
+	}
+	return meta.EachListItem(all, func(o runtime.Object) error {
+		name := o.(client.Object).GetName()
+		if err := sync(q.Context(), name); err != nil {
+			slog.Info("not synchronized", "kind", fmt.Sprintf("%T", o), "name", name, "err", err)
+		}
+		return nil
+	})
 }
 
 // deleteBackupVolume deletes all backups of a volume, in the store too; it is answered before that.
