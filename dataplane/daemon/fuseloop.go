@@ -147,6 +147,27 @@ func (p *engineProcess) holdFUSE(dev *fuseDevice) {
 	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
 	p.front.grown = dev.Resize
 	p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
+	time.AfterFunc(nodeLook, func() { p.lookForNode(dev) })
+}
+
+// nodeLook is how often an engine looks for the node of its device: whoever mounts the volume finds
+// it by the node, and anybody with the rights of root may remove it.
+const nodeLook = 5 * time.Second
+
+// lookForNode makes the node of a device that is up again if it is gone.
+func (p *engineProcess) lookForNode(dev *fuseDevice) {
+	p.front.mu.Lock()
+	defer p.front.mu.Unlock()
+	if p.front.device != dev || p.front.over {
+		return
+	}
+	switch restored, err := dev.RestoreNode(context.Background()); {
+	case err != nil:
+		p.cfg.Log.Error("the node of the block device is gone, and cannot be made again", "device", dev.Path(), "error", err)
+	case restored:
+		p.cfg.Log.Warn("the node of the block device was gone; it was made again", "device", dev.Path())
+	}
+	time.AfterFunc(nodeLook, func() { p.lookForNode(dev) })
 }
 
 // inheritJournal opens the journal that was kept beside a device, nil if the kernel sends again

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,10 +68,32 @@ func mountedVolume(t *testing.T, c *cluster) {
 			t.Fatalf("status %d: %s%s", status, out, stderr)
 		}
 	})
+	c.nodeComesBack(endpoint)
 	unmount()
 	if status, _, stderr := c.ankole(t, "volume", "trim", "mounted"); status == 0 ||
 		!strings.Contains(stderr, "not mounted on this node") {
 		t.Errorf("a trim of what is not mounted: status %d, %s", status, stderr)
+	}
+}
+
+// nodeComesBack removes the node of a block device that is up, waits for the engine to make it
+// again, and compares what it leads to.
+func (c *cluster) nodeComesBack(endpoint string) {
+	c.t.Helper()
+	node, err := filepath.EvalSymlinks(endpoint)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var before, after unix.Stat_t
+	if err := unix.Stat(node, &before); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Remove(node); err != nil {
+		c.t.Fatal(err)
+	}
+	c.eventually("the device's node is there again", func(context.Context) error { return unix.Stat(endpoint, &after) })
+	if after.Rdev != before.Rdev {
+		c.t.Errorf("the node is that of device %x, and was that of %x", after.Rdev, before.Rdev)
 	}
 }
 

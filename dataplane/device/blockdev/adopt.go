@@ -130,6 +130,17 @@ func (d *Device) checkKept() error {
 	return nil
 }
 
+// RestoreNode makes the node of an exposed device again if somebody has removed it, or has a
+// regular file there, and says whether it has.
+func (d *Device) RestoreNode(ctx context.Context) (restored bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(d.Path(), &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return false, nil
+	}
+	err = d.bounded(ctx, "create the device node", d.restoreNode)
+	return err == nil, err
+}
+
 // restoreNode makes the node again if somebody has removed it, or has a regular file there.
 func (d *Device) restoreNode() error {
 	var st unix.Stat_t
