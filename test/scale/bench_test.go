@@ -52,6 +52,7 @@ func BenchmarkVolumes(b *testing.B) {
 			100*f.clusterCPU/idle.Seconds(), most(f.requests, *listed))
 		fmt.Printf("memory: %.0f MB controller, %.0f MB agent\n", f.memory[naming.AppController]/1e6,
 			f.memory[naming.AppManager]/1e6)
+		fmt.Printf("most memory since the start, the largest of each: %s\n", peaks(b, bed.c.PID))
 		bed.weighed(b, &v1beta2.InstanceManagerList{})
 		bed.weighed(b, &v1beta2.NodeList{})
 	}

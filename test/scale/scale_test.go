@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,6 +271,39 @@ func cpuOf(t testing.TB, pid int) float64 {
 		ticks += x
 	}
 	return ticks / 100 // USER_HZ
+}
+
+// peaks says what the most memory was that a manager of each kind has had, of those that a cluster
+// runs: a limit has to allow for the peak of a start and of many changes at once.
+func peaks(t testing.TB, cluster int) string {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := map[string]int{}
+	for _, path := range processes {
+		text, err := os.ReadFile(path)
+		command, gone := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if err != nil || gone != nil || !strings.Contains(string(text), fmt.Sprintf("\nPPid:\t%d\n", cluster)) {
+			continue
+		}
+		words := strings.Split(string(command), "\x00")
+		_, line, there := strings.Cut(string(text), "\nVmHWM:")
+		if len(words) < 2 || words[0] != "manager" || !there {
+			continue
+		}
+		kib, err := strconv.Atoi(strings.Fields(line)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		most[words[1]] = max(most[words[1]], kib)
+	}
+	var said []string
+	for _, kind := range slices.Sorted(maps.Keys(most)) {
+		said = append(said, fmt.Sprintf("manager %s %d MB", kind, most[kind]*1024/1e6))
+	}
+	return strings.Join(said, ", ")
 }
 
 // since is what was used since before.
