@@ -23,6 +23,8 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/api/rpc/imrpc"
+	"ankole.storage/host/hostpath"
+	"ankole.storage/instancemanager/enginebinary"
 	"ankole.storage/instancemanager/server"
 )
 
@@ -68,11 +70,13 @@ func serveModel(args []string) error {
 	m := &model{port: 10000, processes: map[string]*imrpc.ProcessResponse{},
 		watchers: map[chan *imrpc.ProcessResponse]bool{}}
 	ended := make(chan error, 2)
+	binaries := enginebinary.New([]string{"/engine-binaries"}, hostpath.Resolve)
 	for port, register := range map[string]func(grpc.ServiceRegistrar){
 		"8500": func(s grpc.ServiceRegistrar) { imrpc.RegisterProcessManagerServiceServer(s, m) },
 		"8501": func(s grpc.ServiceRegistrar) {
 			imrpc.RegisterProxyEngineServiceServer(s, proxy{})
 			enginev1.RegisterEngineServer(s, engines{model: m})
+			binaries.Register(s)
 		},
 	} {
 		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(host, port))

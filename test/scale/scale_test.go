@@ -49,7 +49,8 @@ type bed struct {
 func newBed(t testing.TB, images string) *bed {
 	t.Helper()
 	log.SetLogger(logr.Discard()) // warnings of the API server
-	o := testcluster.Options{Nodes: 3, Manager: true, Images: images}
+	// The models of instance managers have no certificates.
+	o := testcluster.Options{Nodes: 3, Manager: true, Images: images, Plaintext: true}
 	if *folder != "" {
 		o.Args = []string{"--kube-apiserver-arg=--profiling=true"}
 	}
