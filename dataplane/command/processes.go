@@ -166,7 +166,6 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 			return fmt.Errorf("ANKOLE_DEVICE_WAIT: %w", err)
 		}
 	}
-	cfg.NoResend = os.Getenv("ANKOLE_FUSE_RESEND") == "off"
 	cfg.Handover = os.Getenv("ANKOLE_HANDOVER")
 	address := os.Getenv("ANKOLE_WITNESS")
 	if address == "" {

@@ -49,8 +49,6 @@ type EngineConfig struct {
 	// DeviceWait is how long a block device is kept after the engine until the next one takes it
 	// over; 0 is the keeper's own.
 	DeviceWait time.Duration
-	// NoResend: block devices do as on kernels that do not send requests again, for tests.
-	NoResend bool
 	// Handover is the instance manager's directory for sockets on which engines can be asked to
 	// hand over; empty: none can.
 	Handover string

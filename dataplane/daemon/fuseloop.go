@@ -32,7 +32,7 @@ type fuseDevice struct {
 	// epochs are those of the engines that served the volume through this device alone, this one's
 	// last.
 	epochs []uint64
-	// journal is where its requests are received if the kernel cannot send them again, else nil.
+	// journal is where its requests are received, nil if nobody keeps the device.
 	journal *journal.Journal
 }
 
@@ -170,18 +170,6 @@ func (p *engineProcess) lookForNode(dev *fuseDevice) {
 	time.AfterFunc(nodeLook, func() { p.lookForNode(dev) })
 }
 
-// inheritJournal opens the journal that was kept beside a device, nil if the kernel sends again
-// what nobody answered.
-func (p *engineProcess) inheritJournal(fds []int) (*journal.Journal, error) {
-	switch {
-	case p.kernelResends():
-		return nil, nil
-	case len(fds) == 0:
-		return nil, errors.New("it was kept without a journal of its requests, and this kernel does not send them again")
-	}
-	return journal.Open(fds[0])
-}
-
 func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
@@ -189,10 +177,9 @@ func closeAll(fds []int) {
 }
 
 // requestJournal returns a journal for a device's requests: the process's own, made at the first
-// need. nil: none is needed, since the kernel sends them again or nobody keeps the device, or none
-// can be had.
+// need. nil: none is needed, since nobody keeps the device, or none can be had.
 func (p *engineProcess) requestJournal() *journal.Journal {
-	if p.cfg.Keeper == "" || p.kernelResends() || !kernelAtLeast(4, 20) {
+	if p.cfg.Keeper == "" || !kernelAtLeast(4, 20) {
 		return nil
 	}
 	if j := p.front.journal; j != nil {
@@ -224,7 +211,7 @@ func (p *engineProcess) keepDevice(dev *fuseDevice) {
 	if p.cfg.Keeper == "" {
 		return
 	}
-	if dev.journal == nil && !p.kernelResends() {
+	if dev.journal == nil {
 		p.unkeep(dev) // what was kept for it has the journal of somebody else
 		return
 	}
@@ -273,10 +260,7 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 		return err
 	}
 	defer unix.Close(fd)
-	fds := []int{fd}
-	if dev.journal != nil {
-		fds = append(fds, dev.journal.FD())
-	}
+	fds := []int{fd, dev.journal.FD()}
 	state := keptState{Kept: dev.Kept(), Owners: kept.Owners{VolumeUUID: p.cfg.VolumeUUID, Epochs: dev.epochs}}
 	if dev.held != nil {
 		return dev.held.Keep(state.encode(), fds...)
@@ -284,10 +268,6 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 	dev.held, err = keeper.Keep(p.cfg.Keeper, p.deviceOwner(), state.encode(), fds...)
 	return err
 }
-
-// kernelResends tells whether a successor can ask the kernel for requests that were taken and not
-// answered: Linux 6.9 and later.
-func (p *engineProcess) kernelResends() bool { return !p.cfg.NoResend && kernelAtLeast(6, 9) }
 
 // kernelAtLeast compares the version of the kernel.
 func kernelAtLeast(major, minor int) bool {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
@@ -221,8 +222,7 @@ func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) (*fu
 	err := dev.adopt(ctx, p, cfg, k)
 	switch {
 	case err == nil:
-		p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path(), "journal",
-			dev.journal != nil)
+		p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path())
 		return dev, nil
 	case passes(err):
 		return nil, fmt.Errorf("engine: a block device is kept that cannot be taken over now; start it again: %w",
@@ -242,21 +242,18 @@ func passes(err error) bool {
 
 // adopt makes the device of what was kept. The descriptors are its own, or closed.
 func (d *fuseDevice) adopt(ctx context.Context, p *engineProcess, cfg blockdev.Config, k *keptDevice) (err error) {
-	if d.journal, err = p.inheritJournal(k.fds[1:]); d.journal == nil {
-		closeAll(k.fds[1:])
+	if len(k.fds) < 2 {
+		closeAll(k.fds)
+		return errors.New("it was kept without a journal of its requests")
 	}
-	if err != nil {
-		return errors.Join(err, unix.Close(k.fds[0]))
-	}
-	if d.Device, err = blockdev.Adopt(ctx, cfg, k.state.Kept, k.fds[0]); err != nil {
-		if d.journal != nil {
-			err = errors.Join(err, d.journal.Discard())
-		}
+	if d.journal, err = journal.Open(k.fds[1]); err != nil {
+		closeAll(k.fds)
 		return err
 	}
-	if d.journal != nil {
-		p.front.journal = d.journal
+	if d.Device, err = blockdev.Adopt(ctx, cfg, k.state.Kept, k.fds[0]); err != nil {
+		return errors.Join(err, d.journal.Discard())
 	}
+	p.front.journal = d.journal
 	return nil
 }
 

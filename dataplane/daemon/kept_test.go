@@ -71,7 +71,7 @@ func TestDeviceWithoutItsJournalIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := slowEngine(t)
-	s.p.cfg.Keeper, s.p.cfg.NoResend = socket, true
+	s.p.cfg.Keeper = socket
 	s.p.keepDevice(&fuseDevice{held: held})
 	if _, _, _, err := keeper.Take(socket, keeper.Owner{Volume: "vol", Engine: "e"}); !errors.Is(err, keeper.ErrNone) {
 		t.Errorf("what is kept: %v", err)

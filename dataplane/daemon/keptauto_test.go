@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/dataplane/device/blockdev"
+	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/host/hostpath"
@@ -26,7 +27,12 @@ func TestKeptDeviceWithTransportAuto(t *testing.T) {
 	socket, null := keeperHere(t)
 	owner := keeper.Owner{Volume: "vol", Engine: "e"}
 	state := keptState{Kept: blockdev.Kept{Loop: 3}, Owners: kept.Owners{VolumeUUID: "u", Epochs: []uint64{4}}}
-	before, err := keeper.Keep(socket, owner, state.encode(), int(null.Fd()))
+	requests, err := journal.Create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer requests.CloseFD()
+	before, err := keeper.Keep(socket, owner, state.encode(), int(null.Fd()), requests.FD())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (e *environment) envVars() []kubecontainer.EnvVar {
 
 // passedOn are this program's own variables that containers get as well: switches for tests, see
 // docs/design/frontends.md.
-var passedOn = []string{"ANKOLE_FUSE_RESEND", "ANKOLE_RUN", patience.Variable}
+var passedOn = []string{"ANKOLE_RUN", patience.Variable}
 
 // environment builds a container's variables: ours, the image's, those from ConfigMaps and Secrets
 // as a whole, then the ones listed one by one, each able to refer to those before it.

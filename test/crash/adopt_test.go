@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -81,45 +80,40 @@ func TestKeptDeviceEndsWithAnotherEngine(t *testing.T) {
 	if err := blockdev.Available(); err != nil {
 		lack.Skip(t, "no block devices here:", err)
 	}
-	for _, mode := range []string{"", "ANKOLE_FUSE_RESEND=off"} {
-		for _, between := range interludes {
-			t.Run(strings.TrimSpace(between.name+" "+mode), func(t *testing.T) {
-				t.Parallel()
-				v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 8 * mib, Transport: "fuse-loop", Keep: true,
-					EngineFlags: engineFlags})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if mode != "" {
-					v.EngineEnv = []string{mode}
-				}
-				old, waiting := killedWithAWritePending(t, v)
-				between.do(t, v)
-				v.StartEngine()
-				target, err := v.Engine().Target()
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := page(0)
-				if err := errors.Join(second(target.ReadAt(got, 0)), target.Close()); err != nil {
-					t.Fatal(err)
-				}
-				if got[0] != between.want {
-					t.Errorf("the first page holds %d, want %d: the write of the engine that was killed came after "+
-						"the one that followed", got[0], between.want)
-				}
-				if err := <-waiting; err == nil {
-					t.Error("the write that waited is said to be done")
-				}
-				if _, err := old.ReadAt(got, 0); err == nil {
-					t.Error("whoever had the old device open goes on")
-				}
-				if err := old.Close(); err != nil {
-					t.Error(err)
-				}
-				v.StopEngine()
-			})
-		}
+	for _, between := range interludes {
+		t.Run(between.name, func(t *testing.T) {
+			t.Parallel()
+			v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 8 * mib, Transport: "fuse-loop", Keep: true,
+				EngineFlags: engineFlags})
+			if err != nil {
+				t.Fatal(err)
+			}
+			old, waiting := killedWithAWritePending(t, v)
+			between.do(t, v)
+			v.StartEngine()
+			target, err := v.Engine().Target()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := page(0)
+			if err := errors.Join(second(target.ReadAt(got, 0)), target.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if got[0] != between.want {
+				t.Errorf("the first page holds %d, want %d: the write of the engine that was killed came after "+
+					"the one that followed", got[0], between.want)
+			}
+			if err := <-waiting; err == nil {
+				t.Error("the write that waited is said to be done")
+			}
+			if _, err := old.ReadAt(got, 0); err == nil {
+				t.Error("whoever had the old device open goes on")
+			}
+			if err := old.Close(); err != nil {
+				t.Error(err)
+			}
+			v.StopEngine()
+		})
 	}
 }
 

@@ -37,12 +37,6 @@ func TestDeviceStaysThroughKilledStarts(t *testing.T) {
 	stays{starts: 3}.run(t)
 }
 
-// TestF3DeviceStaysWithJournal is the same where the kernel does not send requests again: the
-// journal has them.
-func TestF3DeviceStaysWithJournal(t *testing.T) {
-	stays{env: []string{"ANKOLE_FUSE_RESEND=off"}}.run(t)
-}
-
 // TestF3DeviceStaysWithoutItsMount is the same where the mount of the device's file system ends
 // with the engine, as in a container, and the volume grows afterwards.
 func TestF3DeviceStaysWithoutItsMount(t *testing.T) { stays{apart: true}.run(t) }
@@ -51,7 +45,6 @@ func TestF3DeviceStaysWithoutItsMount(t *testing.T) { stays{apart: true}.run(t) 
 type stays struct {
 	// starts is how many engines are killed on their way after each one that serves.
 	starts int
-	env    []string
 	// apart: the mount of the device's file system ends with each engine.
 	apart bool
 }
@@ -74,7 +67,6 @@ func (s stays) run(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.EngineEnv = s.env
 	v.StartEngine()
 	target, err := v.Engine().Target()
 	if err != nil {

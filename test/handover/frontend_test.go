@@ -19,13 +19,7 @@ import (
 )
 
 // transports are the frontends that can be given away.
-var transports = []string{"nbd-unix", "fuse-loop", journaled}
-
-// journaled is a block device on a kernel that does not send requests again.
-const journaled = "fuse-loop with a journal"
-
-// noResend has an engine take the kernel for such a one.
-const noResend = "ANKOLE_FUSE_RESEND=off"
+var transports = []string{"nbd-unix", "fuse-loop"}
 
 // withFrontend prepares a volume that is offered by a transport, by an engine with env.
 func withFrontend(t *testing.T, transport string, env ...string) *place {
@@ -37,9 +31,6 @@ func withFrontend(t *testing.T, transport string, env ...string) *place {
 	}
 	cfg := rig.Config{Replicas: 2, Size: 64 << 20, Transport: transport, Keep: true}
 	cfg.EngineEnv = env
-	if transport == journaled {
-		cfg.Transport, cfg.EngineEnv = "fuse-loop", append(env, noResend)
-	}
 	return prepare(t, cfg)
 }
 
@@ -133,24 +124,9 @@ func TestFrontendsComeBack(t *testing.T) {
 }
 
 // After an upgrade the block device is kept for the new engine as it was for the old one: when that
-// is killed, the next one goes on with it. The two may be of different minds about the kernel: what
-// counts is what the one that was killed did.
+// is killed, the next one goes on with it.
 func TestDeviceIsKeptAfterHandOver(t *testing.T) {
-	for _, row := range []struct {
-		name     string
-		old, new string
-	}{
-		{"sent again", "fuse-loop", ""},
-		{"with a journal", journaled, noResend},
-		{"with a journal of the new engine", "fuse-loop", noResend},
-	} {
-		t.Run(row.name, func(t *testing.T) { keptAfterHandOver(t, row.old, row.new) })
-	}
-}
-
-func keptAfterHandOver(t *testing.T, old, env string) {
-	p := withFrontend(t, old)
-	p.v.EngineEnv = []string{env}
+	p := withFrontend(t, "fuse-loop")
 	p.old.AwaitUp()
 	d, err := p.old.Target()
 	if err != nil {
@@ -179,36 +155,28 @@ func keptAfterHandOver(t *testing.T, old, env string) {
 // its epoch and its first record and not the device yet. That is a record that the next engine
 // finds, of an engine that has served nobody in another way.
 func TestDeviceStaysThroughAKilledTakeBack(t *testing.T) {
-	for _, transport := range []string{"fuse-loop", journaled} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			var env []string
-			if transport == journaled {
-				env = []string{noResend}
-			}
-			p := withFrontend(t, transport, "ANKOLE_STOP_AT=taken-back:die")
-			p.v.EngineEnv = env
-			p.old.AwaitUp()
-			d, err := p.old.Target()
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := rig.StartLoad(t, d, p.v.Size, 1)
-			w.AwaitMore(t, 50)
-			p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=offered-to:die"}, p.next...)
-			if p.new.Exit() == 0 || p.old.Exit() == 0 {
-				t.Error("an engine ended with 0")
-			}
-			p.v.KillEngine()
-			p.v.StartEngine()
-			w.AwaitMore(t, 50)
-			w.Finish()
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
-			p.v.StopEngine()
-		})
+	t.Parallel()
+	p := withFrontend(t, "fuse-loop", "ANKOLE_STOP_AT=taken-back:die")
+	p.v.EngineEnv = nil
+	p.old.AwaitUp()
+	d, err := p.old.Target()
+	if err != nil {
+		t.Fatal(err)
 	}
+	w := rig.StartLoad(t, d, p.v.Size, 1)
+	w.AwaitMore(t, 50)
+	p.new = p.v.Upgrade([]string{"ANKOLE_STOP_AT=offered-to:die"}, p.next...)
+	if p.new.Exit() == 0 || p.old.Exit() == 0 {
+		t.Error("an engine ended with 0")
+	}
+	p.v.KillEngine()
+	p.v.StartEngine()
+	w.AwaitMore(t, 50)
+	w.Finish()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	p.v.StopEngine()
 }
 
 // TestGrowthBesideAHandOver: an upgrade waits for an expansion, and the volume is given away before

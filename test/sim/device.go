@@ -90,17 +90,17 @@ func (v *Volume) follow(e *EngineProcess, follows, epoch uint64) (continues bool
 // offer gives the users of a volume an engine that has begun to serve.
 func (v *Volume) offer(e *EngineProcess) {
 	if d := v.deviceOf(e); d != nil {
-		v.resend(d)
+		v.goOn(d)
 	} else {
 		v.keep(e)
 	}
 	e.attach()
 }
 
-// resend is what the kernel does when an engine that serves goes on with a kept device: it sends
-// again what nobody has answered, in any order. An engine that has taken the device over and never
-// serves, since another one follows it elsewhere, is sent nothing.
-func (v *Volume) resend(d *device) {
+// goOn has an engine that serves a kept device carry out what nobody has answered, in any order. An
+// engine that has taken the device over and never serves, since another one follows it elsewhere,
+// carries out nothing.
+func (v *Volume) goOn(d *device) {
 	v.Adopted += len(d.waiting)
 	v.W.Rand.Shuffle(len(d.waiting), func(i, j int) { d.waiting[i], d.waiting[j] = d.waiting[j], d.waiting[i] })
 	for _, c := range d.waiting {

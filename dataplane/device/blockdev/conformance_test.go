@@ -154,16 +154,22 @@ func TestConformanceWithoutItsMount(t *testing.T) {
 	})
 }
 
-// TestConformanceWithJournal is the same on a kernel that does not send requests again.
+// TestConformanceWithJournal is the same for a device that a successor may take over.
 func TestConformanceWithJournal(t *testing.T) {
 	needDevices(t)
 	frontendtest.Run(t, func(t *testing.T) frontendtest.Transport {
 		tr := newTransport(t)
-		var err error
-		if tr.journal, err = journal.Create(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { tr.journal.CloseFD() })
+		tr.journal = newJournal(t)
 		return tr
 	})
+}
+
+func newJournal(t *testing.T) *journal.Journal {
+	t.Helper()
+	j, err := journal.Create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.CloseFD() })
+	return j
 }

@@ -168,7 +168,7 @@ func (a *adopted) Frontend(t *testing.T, env frontendtest.Env) frontend.Frontend
 	}
 	a.exposed = true
 	f, err := fuseloop.New(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, Device: a.dev.Handle(), File: a.cfg.Volume,
-		Size: env.Size, Resume: true})
+		Size: env.Size, Resume: true, Journal: newJournal(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,12 +14,10 @@
 // loop devices; a new size is told.
 //
 // A server that was killed leaves requests behind that the kernel has handed out and nobody will
-// answer. Its successor on the same connection (Config.Resume) asks for them to be sent again
-// before anything else; they come with a mark in their identifiers, which is repeated in the
-// answers. Doing one of them a second time is harmless: it was never answered, so nothing later may
-// depend on it having been done only once, and the engine before can no longer write anywhere.
-// Where the kernel cannot send again, requests are received into a journal (Config.Journal) and the
-// successor finds them there, see recover.go.
+// answer. Where another server may follow on the same connection they are received into a journal
+// (Config.Journal), and the successor (Config.Resume) finds them there, see recover.go. Doing one
+// of them a second time is harmless: it was never answered, so nothing later may depend on it
+// having been done only once, and the engine before can no longer write anywhere.
 //
 // Buffers: each receive offers a small buffer with the request's header in its headroom and a large
 // one behind it. A write of up to 16 KiB is received where the engine can use it; one above 128 KiB
@@ -52,10 +50,10 @@ type Config struct {
 	// Size of the volume in bytes, a multiple of block.SectorSize.
 	Size int64
 	// Resume says that another server has had the connection before: it is set up, and what that
-	// one left is asked for.
+	// one left is in Journal.
 	Resume bool
-	// Journal is where requests are received and how a successor knows of them, for kernels that do
-	// not send again; nil: nowhere. With Resume it is the predecessor's.
+	// Journal is where requests are received and how a successor knows of them; nil: there will be
+	// none. With Resume it is the predecessor's.
 	Journal *journal.Journal
 	// MaxInFlight bounds unanswered requests. Default 256.
 	MaxInFlight int
@@ -96,7 +94,6 @@ type Frontend struct {
 	pending int // requests with the engine
 	sends   int
 	flags   uint64 // negotiated
-	resend  bool   // the kernel has not been asked yet for what a predecessor left
 	gone    bool   // the file system was unmounted, or the connection aborted
 	closing bool
 	closed  bool
@@ -135,11 +132,12 @@ func New(cfg Config) (*Frontend, error) {
 		return nil, fmt.Errorf("fuse file name of %d bytes: 1 to %d", len(cfg.File), maxFileName)
 	case cfg.Size <= 0 || cfg.Size%block.SectorSize != 0:
 		return nil, fmt.Errorf("fuse file %q: size %d is not a positive multiple of %d", cfg.File, cfg.Size, block.SectorSize)
+	case cfg.Resume && cfg.Journal == nil:
+		return nil, fmt.Errorf("fuse file %q: a server that follows another one needs the journal of its requests", cfg.File)
 	case cfg.MaxInFlight < receives || cfg.MaxInFlight*answerSize > block.MaxTransfer:
 		return nil, fmt.Errorf("fuse file %q: %d requests in flight is out of range", cfg.File, cfg.MaxInFlight)
 	}
-	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight),
-		resend: cfg.Resume && cfg.Journal == nil}
+	f := &Frontend{cfg: cfg, size: cfg.Size, slots: make([]request, cfg.MaxInFlight)}
 	for i := range f.slots {
 		f.free = append(f.free, uint32(i))
 	}
@@ -188,10 +186,6 @@ func (f *Frontend) receive(out *[]loop.Op) {
 		if f.answers, ok = f.cfg.Arena.Get(len(f.slots) * answerSize); !ok {
 			return
 		}
-	}
-	if f.resend {
-		f.resend = false
-		f.askAgain(out)
 	}
 	if len(f.left) > 0 {
 		return // first what a predecessor has received
@@ -254,17 +248,6 @@ func (f *Frontend) drop(r *intake) {
 			*b = 0
 		}
 	}
-}
-
-// askAgain has the kernel send again what a predecessor took and did not answer. A kernel that
-// cannot (before 6.9) refuses the message, and nothing else happens.
-func (f *Frontend) askAgain(out *[]loop.Op) {
-	slot := f.take(0)
-	p := f.answerBytes(slot)
-	ne.PutUint32(p, outHeader)
-	ne.PutUint32(p[4:], notifyResend)
-	ne.PutUint64(p[8:], 0) // a message of its own, no answer
-	f.send(slot, loop.Seg{Buf: f.answers, Off: int32(slot) * answerSize, Len: outHeader}, out)
 }
 
 // Handle implements frontend.Frontend.

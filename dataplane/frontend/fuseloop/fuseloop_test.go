@@ -349,26 +349,6 @@ func TestQuietFrontendKeepsOneReceive(t *testing.T) {
 	k.stop()
 }
 
-// TestSuccessorAsksAgain: before anything is received, and answers with the identifiers that come,
-// whatever is set in them.
-func TestSuccessorAsksAgain(t *testing.T) {
-	k := newScript(t, func(c *Config) { c.Resume = true })
-	if len(k.notices) != 1 || ne.Uint32(k.notices[0]) != outHeader || ne.Uint32(k.notices[0][4:]) != notifyResend ||
-		ne.Uint64(k.notices[0][8:]) != 0 {
-		t.Fatalf("the kernel was told %x", k.notices)
-	}
-	resent := uint64(1)<<63 | 6
-	k.queue = append(k.queue, message(opRead, resent, fileNode, readBody(0, 4096)))
-	k.run()
-	k.want(resent, 0)
-	k.stop()
-	if k := newScript(t, nil); len(k.notices) != 0 {
-		t.Error("a first server asks too")
-	} else {
-		k.stop()
-	}
-}
-
 func TestTheEndOfTheMountIsNoticed(t *testing.T) {
 	k := newScript(t, nil)
 	for _, r := range k.recvs {

@@ -33,7 +33,7 @@ const (
 	opFallocate   = 43
 
 	major = 7
-	// minor is the version answered: the one that brought resending. Older kernels get their own.
+	// minor is the version answered. Older kernels get their own.
 	minor = 40
 
 	initAsyncRead      = 1 << 0
@@ -42,15 +42,13 @@ const (
 	initParallelDirops = 1 << 18
 	initMaxPages       = 1 << 22
 	initExt            = 1 << 30
-	initHasResend      = 1 << 39
 	wantedFlags        = initAsyncRead | initBigWrites | initAsyncDIO | initParallelDirops | initMaxPages |
-		initExt | initHasResend
+		initExt
 	openDirectIO        = 1 << 0
 	openNoFlush         = 1 << 5
 	openParallelWrites  = 1 << 6
 	fileOpenFlags       = openDirectIO | openNoFlush | openParallelWrites
 	notifyStore         = 4
-	notifyResend        = 7
 	interruptBit        = 1 // of an identifier: the interruption of that request
 	setattrSize         = 1 << 3
 	fallocKeepSize      = 0x01

@@ -356,21 +356,6 @@ func TestTornRequestIsNotCarriedOut(t *testing.T) {
 	}
 }
 
-// TestJournalIsNotForKernelsThatResend: the kernel is not asked to send again what the journal has.
-func TestJournalIsNotForKernelsThatResend(t *testing.T) {
-	k := newJournaled(t)
-	k.ask(opInit, 0, words(7|44<<32, 1<<20|wantedFlags&0xffffffff<<32, wantedFlags>>32))
-	if k.f.Negotiated()&initHasResend != 0 {
-		t.Error("resending is asked for")
-	}
-	k.kill()
-	k.run()
-	if len(k.notices) > 0 {
-		t.Error("the kernel is asked to send again")
-	}
-	k.stop()
-}
-
 // TestSuspendedSuccessorFirstAnswersWhatWasLeft: it cannot be handed over before.
 func TestSuspendedSuccessorFirstAnswersWhatWasLeft(t *testing.T) {
 	k := newJournaled(t)

@@ -210,9 +210,6 @@ func (f *Frontend) init(in, out []byte) (int32, int) {
 		offered |= uint64(ne.Uint32(in[16:])) << 32
 	}
 	f.flags = offered & wantedFlags
-	if f.cfg.Journal != nil {
-		f.flags &^= initHasResend
-	}
 	putInit(out, ne.Uint32(in[4:]), ne.Uint32(in[8:]), f.flags)
 	return 0, 64
 }
