@@ -57,7 +57,7 @@ func Labels(job string) map[string]string {
 // cronJobFor returns the CronJob of a job. Its specification is noted beside it as it is asked for:
 // the API server fills in defaults.
 func cronJobFor(j *v1beta2.RecurringJob, s podSettings) *batchv1.CronJob {
-	yes, retries, suspended := true, int32(backoffLimit), j.Spec.Task.MakesBackups()
+	yes, retries, suspended := true, int32(backoffLimit), j.Spec.Task == v1beta2.RecurringJobTaskSystemBackup
 	c := &batchv1.CronJob{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: j.Namespace, Name: j.Name, Labels: Labels(j.Name),

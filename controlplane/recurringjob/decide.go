@@ -47,9 +47,9 @@ func decide(now time.Time, j *v1beta2.RecurringJob, s seen) loop.Decision {
 	}
 	j.Status.OwnerID = s.Owner
 	ready := v1beta2.Condition{Type: v1beta2.RecurringJobConditionReady, Status: v1beta2.ConditionTrue}
-	if j.Spec.Task.MakesBackups() {
-		ready.Status, ready.Reason = v1beta2.ConditionFalse, v1beta2.RecurringJobReasonBackupsMissing
-		ready.Message = "task " + string(j.Spec.Task) + " waits: backups are not there yet, so the CronJob is suspended"
+	if j.Spec.Task == v1beta2.RecurringJobTaskSystemBackup {
+		ready.Status, ready.Reason = v1beta2.ConditionFalse, v1beta2.RecurringJobReasonSystemBackupsMissing
+		ready.Message = "task " + string(j.Spec.Task) + " waits: this version has no system backups, so the CronJob is suspended"
 	}
 	change, obstacle := keepCronJob(j, s)
 	if obstacle != "" {

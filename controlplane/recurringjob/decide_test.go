@@ -98,7 +98,11 @@ func TestDecide(t *testing.T) {
 			reason: v1beta2.RecurringJobReasonNameTaken},
 		{name: "on its way out", have: ending, status: "True"},
 		{name: "backups", edit: func(j *v1beta2.RecurringJob, _ *seen) { j.Spec.Task = v1beta2.RecurringJobTaskBackup },
-			want: "create *v1.CronJob ns/hourly.snap", status: "False", reason: v1beta2.RecurringJobReasonBackupsMissing},
+			want: "create *v1.CronJob ns/hourly.snap", status: "True"},
+		{name: "system backups", edit: func(j *v1beta2.RecurringJob, _ *seen) {
+			j.Spec.Task = v1beta2.RecurringJobTaskSystemBackup
+		}, want: "create *v1.CronJob ns/hourly.snap", status: "False",
+			reason: v1beta2.RecurringJobReasonSystemBackupsMissing},
 		{name: "a run has left its ticket", have: cronJobFor(testJob(), testSettings()),
 			edit: func(_ *v1beta2.RecurringJob, s *seen) { s.Left = leftTicket() },
 			want: "update *v1beta2.VolumeAttachment ns/v", status: "True"},

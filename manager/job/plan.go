@@ -24,9 +24,7 @@ func (p plan) empty() bool { return len(p.remove) == 0 && p.create == "" }
 // that is repeated finds its own again, and takes no second one.
 func planFor(now time.Time, j *v1beta2.RecurringJob, mine string, snapshots []v1beta2.Snapshot) plan {
 	sorted := slices.Clone(snapshots)
-	slices.SortFunc(sorted, func(a, b v1beta2.Snapshot) int {
-		return cmp.Or(taken(&a).Compare(taken(&b)), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(sorted, byAge)
 	switch j.Spec.Task {
 	case v1beta2.RecurringJobTaskSnapshot, v1beta2.RecurringJobTaskSnapshotForceCreate:
 		return plan{create: mine, remove: outdated(now, j, mine, sorted)}
@@ -36,6 +34,11 @@ func planFor(now time.Time, j *v1beta2.RecurringJob, mine string, snapshots []v1
 		return plan{remove: surplus(sorted, max(j.Spec.Retain, 0))}
 	}
 	return plan{}
+}
+
+// byAge orders snapshots, the oldest first.
+func byAge(a, b v1beta2.Snapshot) int {
+	return cmp.Or(taken(&a).Compare(taken(&b)), cmp.Compare(a.Name, b.Name))
 }
 
 // outdated are the job's own snapshots that go before another one is taken: with that one as many

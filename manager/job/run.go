@@ -1,16 +1,18 @@
 // Package job is one run of a recurring job: the program that the Pods of its CronJob run.
 //
-// A run works through the Snapshot objects of the volumes that follow the job, as a user would:
-// objects are deleted and created, and their controller sees to the engines. So nothing is lost
-// when a run is killed; what it has ordered is done all the same, and a snapshot has the name that
-// the run's Pod and the volume give, so that a run that is repeated takes none twice. File systems
-// are trimmed through the REST API, since only the leading manager reaches every engine.
+// A run works through the Snapshot and Backup objects of the volumes that follow the job, as a user
+// would: objects are deleted and created, and their controllers see to the engines. So nothing is
+// lost when a run is killed; what it has ordered is done all the same, and what it makes has the
+// name that the run's Pod and the volume give, so that a run that is repeated makes nothing twice.
+// File systems are trimmed through the REST API, since only the leading manager reaches every
+// engine.
 //
 // A detached volume is attached by the orders themselves. The run's own ticket holds it attached
 // from the first order to the last; it yields to workloads. See package recurringjob for what
 // becomes of it when the run is killed.
 //
-// planFor and unfit are pure; docs/guide/recurring-jobs.md has their tables.
+// planFor, unfit, spent, outlived and unchanged are pure; docs/guide/recurring-jobs.md has their
+// tables.
 package job
 
 import (
@@ -18,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -57,6 +60,9 @@ const (
 	// both far above what they need unless something is in the way.
 	attachLimit = 5 * time.Minute
 	takeLimit   = 10 * time.Minute
+	// backupLimit is far above what a backup takes that has begun: its controller ends one that is
+	// lost.
+	backupLimit = 7 * 24 * time.Hour
 	// turnLimit is how long others wait for a volume that something is in the way of: longer than it
 	// takes to attach one and to take its snapshot where nothing is.
 	turnLimit = time.Minute
@@ -93,8 +99,8 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("begin recurring job %s: %w", cfg.Job, err)
 	}
 	task := r.job.Spec.Task
-	if task.MakesBackups() {
-		slog.Warn("backups are not there yet, nothing is done", "job", cfg.Job, "task", task)
+	if task == v1beta2.RecurringJobTaskSystemBackup {
+		slog.Warn("system backups are not there yet, nothing is done", "job", cfg.Job, "task", task)
 		return nil
 	}
 	volumes, err := r.volumes(ctx)
@@ -164,8 +170,10 @@ func (r *run) each(ctx context.Context, volumes []v1beta2.Volume) error {
 		release := sync.OnceFunc(func() { <-turns })
 		group.Go(func() {
 			defer release()
-			late := time.AfterFunc(r.TurnLimit, release)
-			defer late.Stop()
+			if !r.job.Spec.Task.MakesBackups() { // which may take hours, as many at a time as the job says
+				late := time.AfterFunc(r.TurnLimit, release)
+				defer late.Stop()
+			}
 			if err := r.volume(ctx, v); err != nil {
 				slog.Error("failed", "job", r.Job, "volume", v.Name, "err", err)
 				mu.Lock()
@@ -191,8 +199,11 @@ func (r *run) volume(ctx context.Context, listed *v1beta2.Volume) error {
 	if !r.fits(v) {
 		return nil
 	}
-	if r.job.Spec.Task == v1beta2.RecurringJobTaskFilesystemTrim {
+	switch {
+	case r.job.Spec.Task == v1beta2.RecurringJobTaskFilesystemTrim:
 		return r.Trim(ctx, v.Name)
+	case r.job.Spec.Task.MakesBackups():
+		return r.backUp(ctx, v)
 	}
 	all, err := r.snapshots(ctx, v.Name)
 	if err != nil {
@@ -218,7 +229,13 @@ func (r *run) volume(ctx context.Context, listed *v1beta2.Volume) error {
 var snapshotSpace = uuid.MustParse("7f7a4fc5-5a0e-4fd5-9d36-0d8f7d2a1f61")
 
 // snapshotOf is the name of this run's snapshot of a volume.
-func (r *run) snapshotOf(v *v1beta2.Volume) string {
-	id := uuid.NewSHA1(snapshotSpace, []byte(r.Pod+"/"+string(v.UID)))
-	return naming.RecurringSnapshotName(r.Job, id.String())
+func (r *run) snapshotOf(v *v1beta2.Volume) string { return r.nameOf(v, 0) }
+
+// nameOf is the name of what this run makes of a volume, at the try of a number.
+func (r *run) nameOf(v *v1beta2.Volume, try int) string {
+	seed := r.Pod + "/" + string(v.UID)
+	if try > 0 {
+		seed += "/" + strconv.Itoa(try)
+	}
+	return naming.RecurringSnapshotName(r.Job, uuid.NewSHA1(snapshotSpace, []byte(seed)).String())
 }

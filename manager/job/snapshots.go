@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,14 +75,9 @@ func (r *run) remove(ctx context.Context, volume string, names []string) error {
 // take orders a snapshot and waits until it is there. One that is not in time is not wanted any
 // more.
 func (r *run) take(ctx context.Context, volume, name string) error {
-	labels := maps.Clone(r.job.Spec.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[naming.LabelRecurringJob] = r.Job
 	s := &v1beta2.Snapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, Labels: naming.VolumeLabels(volume)},
-		Spec:       v1beta2.SnapshotSpec{Volume: volume, CreateSnapshot: true, Labels: labels},
+		Spec:       v1beta2.SnapshotSpec{Volume: volume, CreateSnapshot: true, Labels: r.labels()},
 	}
 	if err := r.Client.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("order snapshot %s: %w", name, err)

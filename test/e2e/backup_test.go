@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,6 +68,9 @@ func scenarioBackup(t *testing.T, c *cluster) {
 		return nil
 	})
 
+	t.Log("a recurring job backs it up")
+	scheduled(t, c, store)
+
 	t.Log("the engine is killed in the middle of a backup")
 	c.killedBackup(store)
 
@@ -77,6 +81,55 @@ func scenarioBackup(t *testing.T, c *cluster) {
 	c.restoreAndCompare("b3", earlier, old)
 
 	c.deleteBackups(store, first, second)
+}
+
+// scheduled: a recurring job makes a backup of what is new, none where nothing is, and keeps as
+// many as it retains, with the snapshot of the newest one.
+func scheduled(t *testing.T, c *cluster, store string) {
+	const job = "b1-job"
+	j := &jobTest{cluster: c, t: t, kube: kubernetesOf(t, c)}
+	defer j.undo(job)
+	d := c.device(c.attach("b1", "node-1", 2))
+	j.command("recurring-job", "create", job, "--task", "backup", "--cron", "0 0 29 2 *", "--retain", "1")
+	j.command("recurring-job", "attach", "b1", job)
+	var last string
+	for _, write := range []bool{true, false, true} {
+		if write {
+			if _, err := d.WriteAt([]byte(strings.Repeat("by the job", 409)), 8192); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j.finish(j.run(job))
+		j.eventually("one backup and one snapshot of the job are left", func(context.Context) error {
+			var made []string
+			for _, b := range c.backups("b1") {
+				if b.Labels["RecurringJob"] == job {
+					made = append(made, b.Name)
+				}
+			}
+			if snapshots, _ := j.taken("b1", job); len(made) != 1 || !slices.Equal(snapshots, made) {
+				return fmt.Errorf("backups %v, snapshots %v", made, snapshots)
+			}
+			if new := made[0] != last; new != write {
+				return fmt.Errorf("backup %s after %s, new data: %v", made[0], last, write)
+			}
+			last = made[0]
+			return nil
+		})
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.rest.DeleteBackup(context.Background(), last); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the store has nothing of the job any more, and no lock", func(context.Context) error {
+		if left := records(store); strings.Contains(left, last) || strings.Contains(left, ".lck") {
+			return errors.New(left)
+		}
+		return nil
+	})
+	c.detach("b1")
 }
 
 // deleteBackups deletes a backup, and then the backup volume with the other one.

@@ -34,15 +34,15 @@ const (
 const (
 	// RecurringJobConditionReady is True while the job is run on its schedule.
 	RecurringJobConditionReady = "Ready"
-	// RecurringJobReasonBackupsMissing: the task makes backups, which are not there yet.
-	RecurringJobReasonBackupsMissing = "BackupsNotAvailable"
+	// RecurringJobReasonSystemBackupsMissing: the task makes system backups, which are not there yet.
+	RecurringJobReasonSystemBackupsMissing = "SystemBackupsNotAvailable"
 	// RecurringJobReasonNameTaken: a CronJob of the name belongs to somebody else.
 	RecurringJobReasonNameTaken = "CronJobNameTaken"
 )
 
-// MakesBackups says whether a task needs backups.
+// MakesBackups says whether a task backs up volumes.
 func (t RecurringJobTask) MakesBackups() bool {
-	return t == RecurringJobTaskBackup || t == RecurringJobTaskBackupForceCreate || t == RecurringJobTaskSystemBackup
+	return t == RecurringJobTaskBackup || t == RecurringJobTaskBackupForceCreate
 }
 
 // RecurringJobGroupDefault is the group of all volumes without a job or group label.
