@@ -36,7 +36,8 @@ type Config struct {
 	Endpoint string
 	// RegistrationDir is the kubelet's folder for sockets of plugins; empty: no registration.
 	RegistrationDir string
-	// KubeletEndpoint is what the kubelet calls Endpoint, whose view of the file system is the host's.
+	// KubeletEndpoint is what the kubelet calls Endpoint, whose view of the file system is the
+	// host's.
 	KubeletEndpoint string
 	// HealthPort is where GET /healthz is served, on PodIP; 0: nowhere. An address of IPv6 cannot be
 	// joined with a port by the text of a manifest.

@@ -30,8 +30,8 @@ const (
 	minXFS  = 300 * mib
 	// maxExt4 is the largest file system that ext4 has with blocks of 4 KiB and 32-bit numbers.
 	maxExt4 = 16 << 40
-	// placePatience is how long a new volume may have no place before its caller is told that there is
-	// none: nodes and disks report what they have within seconds.
+	// placePatience is how long a new volume may have no place before its caller is told that there
+	// is none: nodes and disks report what they have within seconds.
 	placePatience = 5 * time.Second
 )
 
@@ -91,8 +91,10 @@ type order struct {
 	// required and limit in bytes; limit 0: none.
 	required, limit int64
 	content         *spec.VolumeContentSource
-	// accessible is where the volume is to be used, and offered everything that the claim takes, where
-	// that limits replicas.
+	// from is the backup that the class names; zero for none.
+	from handle
+	// accessible is where the volume is to be used, and offered everything that the claim takes,
+	// where that limits replicas.
 	accessible, offered []*spec.Topology
 }
 
@@ -129,7 +131,9 @@ func (c *controller) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 			return o, err
 		}
 	}
-	o.content = r.GetVolumeContentSource()
+	if err := o.judgeSource(r.GetVolumeContentSource()); err != nil {
+		return o, err
+	}
 	o.volume.Name = naming.CorrectName(r.GetName())
 	if err := naming.CheckVolumeName(o.volume.Name); err != nil {
 		return o, refuse("%v", err)
@@ -251,7 +255,7 @@ func (c *controller) finish(ctx context.Context, v **resource.Volume, o *order) 
 	name := (*v).Name
 	*v, err = c.awaitUsable(ctx, name)
 	// A call before this one may have ordered the growth of what was filled, and not have waited.
-	if err == nil && (size(*v) < o.required || (*v).DataSource != "" && !grown(*v)) {
+	if err == nil && (size(*v) < o.required || madeOf(*v) != "" && !grown(*v)) {
 		*v, err = c.growNew(ctx, *v, o.required)
 	}
 	var failure *unusable
@@ -336,7 +340,11 @@ func (c *controller) awaitUsable(ctx context.Context, name string) (v *resource.
 				scheduled.Message), v.ResourceVersion}
 		}
 		settled := v.State == stateDetached || v.State == stateAttached
-		return settled && v.Ready, "state " + v.State + ", " + v.NotReadyMessage, nil
+		why := "state " + v.State + ", " + v.NotReadyMessage
+		if text := v.Conditions[lh.VolumeConditionRestore].Message; v.RestoreRequired && text != "" {
+			why += " (" + text + ")"
+		}
+		return settled && v.Ready, why, nil
 	})
 	return v, err
 }
@@ -354,8 +362,8 @@ func (c *controller) same(o *order, v *resource.Volume) error {
 	switch {
 	case err != nil:
 		return err
-	case v.DataSource != source:
-		return differs("data source", v.DataSource, source)
+	case madeOf(v) != source:
+		return differs("data source", madeOf(v), source)
 	case source == "" && size(v) < o.required, o.limit > 0 && size(v) > o.limit:
 		return differs("size", size(v), o.required)
 	case v.AccessMode != o.volume.AccessMode:
@@ -446,7 +454,7 @@ func (c *controller) keepSnapshots(ctx context.Context, v *resource.Volume) erro
 	s := slices.MinFunc(all, func(a, b resource.SnapshotCR) int { return strings.Compare(a.Name, b.Name) })
 	return status.Errorf(codes.FailedPrecondition, "volume %s stays while there are snapshots of it (%d); delete the "+
 		"VolumeSnapshot of %s first, or if no VolumeSnapshotContent has that handle any more: ankole snapshot delete %s %s",
-		v.Name, len(all), handle{v.Name, s.Name}, v.Name, s.Name)
+		v.Name, len(all), handle{volume: v.Name, snapshot: s.Name}, v.Name, s.Name)
 }
 
 // awaitGone waits until a volume that is being deleted is gone.

@@ -162,7 +162,7 @@ func TestContent(t *testing.T) {
 		{"lost", snapshotSource("snap://source/other"), gib, "", codes.NotFound},
 		{"elsewhere", snapshotSource("snap://nobody/snapshot-1"), gib, "", codes.NotFound},
 		{"nonsense", snapshotSource("non-existing-snapshot-id"), gib, "", codes.NotFound},
-		{"backup", snapshotSource("bak://source/backup-1"), gib, "", codes.FailedPrecondition},
+		{"backup", snapshotSource("bak://source/backup-1"), gib, "", codes.NotFound},
 	} {
 		r := request(tc.name, tc.size)
 		r.VolumeContentSource = tc.from

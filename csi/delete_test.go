@@ -48,7 +48,7 @@ func TestDeleteWithSnapshots(t *testing.T) {
 			}
 			id = s.Snapshot.SnapshotId
 		} else if tc.there != nil {
-			id = handle{"vol-1", tc.there.Name}.String()
+			id = handle{volume: "vol-1", snapshot: tc.there.Name}.String()
 		}
 		remove := func() error {
 			_, err := c.DeleteVolume(background, &spec.DeleteVolumeRequest{VolumeId: "vol-1"})

@@ -26,6 +26,7 @@ type fake struct {
 	mu        sync.Mutex
 	volumes   map[string]*resource.Volume
 	snapshots map[string]*resource.SnapshotCR
+	backups   map[string]*resource.Backup
 	nodes     []resource.Node
 	settings  map[string]string
 	// looks is how often something must be looked at before it has what is wished.
@@ -44,13 +45,15 @@ type fake struct {
 	generation int64                         // of the last ticket
 	room       int64                         // largest size of a volume in bytes; 0: any
 	orders     int                           // volumes and snapshots that were ordered
+	noTarget   bool                          // no backup can be made
 	noGrowth   int                           // expansions that are refused
 	kept       []resource.DeviceKeepersInput // what was told of who keeps a volume
 }
 
 func newFake() *fake {
 	f := &fake{volumes: map[string]*resource.Volume{}, snapshots: map[string]*resource.SnapshotCR{},
-		seen: map[string]int{},
+		backups: map[string]*resource.Backup{},
+		seen:    map[string]int{},
 		settings: map[string]string{settingKeys: "", "storage-over-provisioning-percentage": "100",
 			"storage-minimal-available-percentage": "25", "default-replica-count": `{"v1":"3"}`,
 			"allow-empty-node-selector-volume": "true", "allow-empty-disk-selector-volume": "true",
@@ -361,6 +364,61 @@ func (f *fake) DeleteSnapshotObject(_ context.Context, volume, name string) erro
 			return nil, refusal("it is a snapshot of volume %s", s.Volume)
 		} else if s != nil {
 			s.MarkRemoved, s.ReadyToUse = true, false
+		}
+		return nil, nil
+	})
+	return err
+}
+
+func (f *fake) BackUp(_ context.Context, volume string, in resource.SnapshotInput) (*resource.Volume, error) {
+	return do(f, func() (*resource.Volume, error) {
+		if f.noTarget {
+			return nil, refusal("backup target default is not available")
+		}
+		f.orders++
+		name := fmt.Sprintf("backup-%d", f.orders)
+		f.backups[name] = &resource.Backup{Name: name, VolumeName: volume, SnapshotName: in.Name, State: "InProgress",
+			BackupMode: in.BackupMode}
+		return copied(f.volumes[volume]), nil
+	})
+}
+
+// progress completes a backup that was looked at often enough.
+func (f *fake) progress(b *resource.Backup) resource.Backup {
+	if b.State == "InProgress" && f.due("back up "+b.Name) {
+		b.State, b.URL = "Completed", "s3://b@r/?backup="+b.Name+"&volume="+b.VolumeName
+		b.SnapshotCreated, b.VolumeSize = "2026-01-02T03:04:05Z", f.volumes[b.VolumeName].Size
+	}
+	return *b
+}
+
+func (f *fake) Backup(_ context.Context, name string) (*resource.Backup, error) {
+	return do(f, func() (*resource.Backup, error) {
+		b := f.backups[name]
+		if b == nil || b.State == "Deleting" && f.due("delete backup "+name) {
+			delete(f.backups, name)
+			return nil, notFound(name)
+		}
+		out := f.progress(b)
+		return &out, nil
+	})
+}
+
+func (f *fake) Backups(_ context.Context, _, volume string) ([]resource.Backup, error) {
+	return do(f, func() (all []resource.Backup, _ error) {
+		for _, b := range f.backups {
+			if b.VolumeName == volume {
+				all = append(all, f.progress(b))
+			}
+		}
+		return all, nil
+	})
+}
+
+func (f *fake) DeleteBackup(_ context.Context, name string) error {
+	_, err := do(f, func() (any, error) {
+		if b := f.backups[name]; b != nil {
+			b.State = "Deleting"
 		}
 		return nil, nil
 	})

@@ -10,6 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
@@ -109,4 +112,83 @@ func volumeCondition(v *resource.Volume) *spec.VolumeCondition {
 			Message: fmt.Sprintf("degraded: %d of %d replicas are in sync", sync, v.NumberOfReplicas)}
 	}
 	return &spec.VolumeCondition{Message: "nothing is wrong"}
+}
+
+// ListSnapshots implements the controller service: one by its id, those of one volume, or all that
+// users have made, and all complete backups.
+func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsRequest) (*spec.ListSnapshotsResponse,
+	error) {
+	var all []*spec.Snapshot
+	switch {
+	case r.GetSnapshotId() != "":
+		s, err := c.snapshot(ctx, r.GetSnapshotId())
+		if status.Code(err) == codes.NotFound {
+			return &spec.ListSnapshotsResponse{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if from := r.GetSourceVolumeId(); from == "" || from == s.SourceVolumeId {
+			all = append(all, s)
+		}
+	case r.GetSourceVolumeId() != "":
+		of, err := c.snapshotsOf(ctx, r.GetSourceVolumeId())
+		if err != nil {
+			return nil, err
+		}
+		all = of
+	default:
+		volumes, err := c.manager.Volumes(ctx)
+		if err != nil {
+			return nil, fromManager(err, codes.Internal, "listing volumes")
+		}
+		for i := range volumes {
+			of, err := c.snapshotsOf(ctx, volumes[i].Name)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, of...)
+		}
+	}
+	id := (*spec.Snapshot).GetSnapshotId
+	slices.SortFunc(all, func(a, b *spec.Snapshot) int { return strings.Compare(id(a), id(b)) })
+	part, next, err := page(all, id, r.GetStartingToken(), r.GetMaxEntries())
+	if err != nil {
+		return nil, err
+	}
+	out := &spec.ListSnapshotsResponse{NextToken: next}
+	for _, s := range part {
+		out.Entries = append(out.Entries, &spec.ListSnapshotsResponse_Entry{Snapshot: s})
+	}
+	return out, nil
+}
+
+// snapshotsOf are the snapshots of a volume that users have made and that are taken, and its
+// backups that are complete.
+func (c *controller) snapshotsOf(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
+	if naming.CheckName(volume) != nil {
+		return nil, nil
+	}
+	all, err := c.manager.SnapshotObjects(ctx, volume)
+	if client.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fromManager(err, codes.Internal, "listing the snapshots of volume "+volume)
+	}
+	for i := range all {
+		if s := &all[i]; s.UserCreated && !s.MarkRemoved && s.CreationTime != "" {
+			out = append(out, taken(s))
+		}
+	}
+	backups, err := c.manager.Backups(ctx, anyBackupVolume, volume)
+	if err != nil {
+		return nil, fromManager(err, codes.Internal, "listing the backups of volume "+volume)
+	}
+	for i := range backups {
+		if b := &backups[i]; b.State == string(lh.BackupStateCompleted) {
+			out = append(out, backedUp(b, nil))
+		}
+	}
+	return out, nil
 }

@@ -20,8 +20,7 @@ func TestSnapshotClasses(t *testing.T) {
 			Parameters: map[string]string{"type": kind}})
 		return err
 	}
-	for kind, words := range map[string]string{"": "backups", "bak": "backups", "bs": "backups", "bi": "backing images",
-		"x": "snap"} {
+	for kind, words := range map[string]string{"bi": "backing images", "x": "snap"} {
 		err := create("vol-1", "snapshot-1", kind)
 		wants(t, err, codes.InvalidArgument)
 		says(t, err, words)
@@ -36,7 +35,9 @@ func TestSnapshotClasses(t *testing.T) {
 	for id, code := range map[string]codes.Code{"": codes.InvalidArgument, "nonsense": codes.OK,
 		"snap://vol-1/other":      codes.OK,
 		"snap://vol-2/snapshot-1": codes.OK, // one of vol-1, and no snapshot of vol-2
-		"bak://vol-1/backup-1":    codes.FailedPrecondition} {
+		"bi://backing?x=y":        codes.FailedPrecondition,
+		"bak://vol-1/backup-1":    codes.OK,
+		"bak://vol-1":             codes.OK} {
 		_, err := c.DeleteSnapshot(background, &spec.DeleteSnapshotRequest{SnapshotId: id})
 		wants(t, err, code)
 	}

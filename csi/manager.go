@@ -28,6 +28,11 @@ type Manager interface {
 	SnapshotObjects(ctx context.Context, volume string) ([]resource.SnapshotCR, error)
 	DeleteSnapshotObject(ctx context.Context, volume, name string) error
 
+	BackUp(ctx context.Context, volume string, in resource.SnapshotInput) (*resource.Volume, error)
+	Backup(ctx context.Context, name string) (*resource.Backup, error)
+	Backups(ctx context.Context, backupVolume, volume string) ([]resource.Backup, error)
+	DeleteBackup(ctx context.Context, name string) error
+
 	TellDeviceKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput) error
 
 	Node(ctx context.Context, name string) (*resource.Node, error)

@@ -32,8 +32,8 @@ type node struct {
 	// who keep a volume here, by volume.
 	proc string
 	told sync.Map
-	// sys is where sysfs is; unmap removes a device of device-mapper, by its number, and aside renames
-	// one that is in use.
+	// sys is where sysfs is; unmap removes a device of device-mapper, by its number, and aside
+	// renames one that is in use.
 	sys   string
 	unmap func(number uint64) error
 	aside func(name string, number uint64) error

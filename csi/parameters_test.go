@@ -65,7 +65,9 @@ func TestParameters(t *testing.T) {
 		{"freezeFilesystemForSnapshot", "enabled", func(w *wish) { w.volume.FreezeFilesystemForSnapshot = "enabled" }},
 		{"backupTargetName", "second", func(w *wish) { w.volume.BackupTargetName = "second" }},
 		{"backupBlockSize", "16Mi", func(w *wish) { w.volume.BackupBlockSize = "16Mi" }},
-		{"fromBackup", "", func(*wish) {}},
+		{"fromBackup", "s3://b@r/?backup=x&volume=y", func(w *wish) {
+			w.volume.FromBackup = "s3://b@r/?backup=x&volume=y"
+		}},
 		{"dataSource", "", func(*wish) {}},
 		{"cloneMode", "full-copy", func(w *wish) { w.volume.CloneMode = "full-copy" }},
 		{"recurringJobSelector", `[{"name":"daily","isGroup":false},{"name":"g","isGroup":true}]`, func(w *wish) {
@@ -105,8 +107,7 @@ func TestBadParameters(t *testing.T) {
 		{"numberOfReplicas", "0", "1 to 20"}, {"numberOfReplicas", "21", "1 to 20"}, {"numberOfReplicas", "three", "1 to 20"},
 		{"staleReplicaTimeout", "-1", "number"}, {"dataLocality", "sometimes", "best-effort"},
 		{"replicaAutoBalance", "yes", "least-effort"}, {"migratable", "maybe", "true or false"},
-		{"encrypted", "maybe", "true or false"}, {"share", "true", "shares"}, {"fromBackup", "s3://b?backup=x&volume=y",
-			"backups"},
+		{"encrypted", "maybe", "true or false"}, {"share", "true", "shares"},
 		{"dataSource", "vol://a", "spec.dataSource"},
 		{"backingImage", "image", "backing images"}, {"backupBlockSize", "much", "quantity"},
 		{"recurringJobSelector", "daily", "isGroup"}, {"recurringJobSelector", `[{"nam":"daily"}]`, "nam"},

@@ -1,9 +1,11 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,63 +14,95 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
-// handle is the id of a snapshot: what kind it is and where its content is.
-type handle struct{ volume, snapshot string }
+// handle is the id of a snapshot: where its content is, in the volume's replicas or in a backup.
+type handle struct {
+	volume string
+	// One of both: the snapshot of the volume, or its backup.
+	snapshot, backup string
+}
+
+// Schemes of ids; the reference has had another name for backups.
+const (
+	schemeSnapshot  = "snap://"
+	schemeBackup    = "bak://"
+	schemeOldBackup = "bs://"
+	schemeImage     = "bi://"
+)
 
 // String is the id.
-func (h handle) String() string { return "snap://" + h.volume + "/" + h.snapshot }
-
-// otherHandles are ids that the reference gives out and this version cannot do anything with.
-var otherHandles = map[string]string{"bak://": volumefield.MissingBackups, "bs://": volumefield.MissingBackups,
-	"bi://": volumefield.MissingImages}
+func (h handle) String() string {
+	if h.backup != "" {
+		return schemeBackup + h.volume + "/" + h.backup
+	}
+	return schemeSnapshot + h.volume + "/" + h.snapshot
+}
 
 // parseHandle reads the id of a snapshot. What is no id names a snapshot that there is not.
 func parseHandle(id string) (handle, error) {
 	if id == "" {
 		return handle{}, refuse("no snapshot id is given")
 	}
-	for scheme, why := range otherHandles {
-		if strings.HasPrefix(id, scheme) {
-			return handle{}, status.Errorf(codes.FailedPrecondition, "snapshot %s %s", id, why)
+	if strings.HasPrefix(id, schemeImage) {
+		return handle{}, status.Errorf(codes.FailedPrecondition, "snapshot %s %s", id, volumefield.MissingImages)
+	}
+	for _, scheme := range []string{schemeBackup, schemeOldBackup} {
+		rest, is := strings.CutPrefix(id, scheme)
+		if volume, backup, _ := strings.Cut(rest, "/"); is && naming.CheckName(volume) == nil &&
+			naming.CheckName(backup) == nil {
+			return handle{volume: volume, backup: backup}, nil
 		}
 	}
 	volume, snapshot, ok := naming.ParseCloneSource(id)
 	if !ok || snapshot == "" || naming.CheckName(volume) != nil {
-		return handle{}, status.Errorf(codes.NotFound, "there is no snapshot %q: ids look like snap://<volume>/<snapshot>",
-			id)
+		return handle{}, status.Errorf(codes.NotFound, "there is no snapshot %q: ids look like snap://<volume>/<snapshot> "+
+			"or bak://<volume>/<backup>", id)
 	}
-	return handle{volume, snapshot}, nil
+	return handle{volume: volume, snapshot: snapshot}, nil
 }
 
-// snapshotType judges the parameters of a VolumeSnapshotClass.
-func snapshotType(given map[string]string) error {
-	kind := given["type"]
+// snapshotClass is where a class of snapshots has their content kept.
+type snapshotClass struct {
+	// backup: in a backup, made in a mode. Else in the volume's replicas.
+	backup bool
+	mode   string
+}
+
+// parseSnapshotClass judges the parameters of a VolumeSnapshotClass.
+func parseSnapshotClass(given map[string]string) (class snapshotClass, err error) {
+	kind, mode := given["type"], given["backupMode"]
 	switch kind {
 	case "snap":
-		return nil
+		return snapshotClass{}, nil
 	case "", "bak", "bs":
-		return refuse("a VolumeSnapshotClass of type %q (bak where none is given) %s; use type: snap, which keeps the "+
-			"snapshot in the volume's replicas", kind, volumefield.MissingBackups)
+		class = snapshotClass{backup: true, mode: mode}
 	case "bi":
-		return refuse("a VolumeSnapshotClass of type bi %s; use type: snap", volumefield.MissingImages)
+		return class, refuse("a VolumeSnapshotClass of type bi %s; use type: snap or bak", volumefield.MissingImages)
+	default:
+		return class, refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
 	}
-	return refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
+	if mode != "" && mode != string(lh.BackupModeFull) && mode != string(lh.BackupModeIncremental) {
+		return class, refuse("backupMode %q of a VolumeSnapshotClass is neither full nor incremental", mode)
+	}
+	return class, nil
 }
 
-// CreateSnapshot implements the controller service. It answers when the snapshot is taken.
+// CreateSnapshot implements the controller service. It answers when the snapshot is taken, and with
+// a class of backups when its backup is ordered, which may take hours.
 func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotRequest) (*spec.CreateSnapshotResponse,
 	error) {
 	name, volume := r.GetName(), r.GetSourceVolumeId()
 	if name == "" || volume == "" {
 		return nil, refuse("a name and the id of the source volume are needed")
 	}
-	if err := snapshotType(r.GetParameters()); err != nil {
+	class, err := parseSnapshotClass(r.GetParameters())
+	if err != nil {
 		return nil, err
 	}
 	name = strings.ToLower(name)
@@ -84,7 +118,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 	wait := snapshotWait{volume: volume, name: name, again: err == nil}
 	switch {
 	case client.IsNotFound(err):
-		if s, err = c.orderSnapshot(ctx, volume, name); err != nil {
+		if s, err = c.orderSnapshot(ctx, volume, name, class); err != nil {
 			return nil, err
 		}
 	case err != nil: // whether a former call has ordered it is not known
@@ -97,15 +131,27 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 	if s, err = c.awaitTaken(ctx, &wait); err != nil {
 		return nil, err
 	}
-	return &spec.CreateSnapshotResponse{Snapshot: taken(s)}, nil
+	if !class.backup {
+		return &spec.CreateSnapshotResponse{Snapshot: taken(s)}, nil
+	}
+	b, err := c.orderBackup(ctx, s, class.mode)
+	if err != nil {
+		return nil, err
+	}
+	return &spec.CreateSnapshotResponse{Snapshot: backedUp(b, s)}, nil
 }
 
 // orderSnapshot has a snapshot taken of a volume that there is.
-func (c *controller) orderSnapshot(ctx context.Context, volume, name string) (*resource.SnapshotCR, error) {
+func (c *controller) orderSnapshot(ctx context.Context, volume, name string, class snapshotClass) (*resource.SnapshotCR,
+	error) {
 	if _, err := c.volume(ctx, volume); err != nil {
 		return nil, err
 	}
-	s, err := c.manager.OrderSnapshot(ctx, volume, resource.SnapshotCRInput{Name: name, Labels: naming.OrderedByCSI()})
+	labels := naming.OrderedByCSI()
+	if class.backup {
+		labels = naming.ForBackupByCSI()
+	}
+	s, err := c.manager.OrderSnapshot(ctx, volume, resource.SnapshotCRInput{Name: name, Labels: labels})
 	err = fromManager(err, codes.FailedPrecondition, "taking snapshot "+name+" of volume "+volume)
 	return s, refused(err, func() error {
 		_, err := c.manager.SnapshotObject(ctx, volume, name)
@@ -125,8 +171,8 @@ const (
 // snapshotWait is a wait for a snapshot that is ordered.
 type snapshotWait struct {
 	volume, name string
-	// again: an earlier call has ordered it. began is when this call did, blocked since when the order
-	// has been seen blocked, zero if it is not.
+	// again: an earlier call has ordered it. began is when this call did, blocked since when the
+	// order has been seen blocked, zero if it is not.
 	again          bool
 	began, blocked time.Time
 }
@@ -200,7 +246,7 @@ func reason(s *resource.SnapshotCR) string {
 
 // taken is a snapshot in the words of CSI.
 func taken(s *resource.SnapshotCR) *spec.Snapshot {
-	out := &spec.Snapshot{SnapshotId: handle{s.Volume, s.Name}.String(), SourceVolumeId: s.Volume,
+	out := &spec.Snapshot{SnapshotId: handle{volume: s.Volume, snapshot: s.Name}.String(), SourceVolumeId: s.Volume,
 		SizeBytes:  s.RestoreSize,
 		ReadyToUse: s.ReadyToUse}
 	if t, err := time.Parse(time.RFC3339, s.CreationTime); err == nil {
@@ -220,11 +266,17 @@ func (c *controller) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotR
 	if err != nil {
 		return nil, err
 	}
-	ctx, end, err := c.begin(ctx, "snapshot "+h.snapshot, "DeleteSnapshot")
+	ctx, end, err := c.begin(ctx, "snapshot "+h.snapshot+h.backup, "DeleteSnapshot")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	if h.backup != "" {
+		if err := c.deleteBackup(ctx, h); err != nil {
+			return nil, err
+		}
+		return &spec.DeleteSnapshotResponse{}, nil
+	}
 	// The manager refuses to delete a snapshot of another volume. There is none of this one then.
 	s, err := c.manager.SnapshotObject(ctx, h.volume, h.snapshot)
 	if client.IsNotFound(err) || err == nil && s.Volume != h.volume {
@@ -261,84 +313,165 @@ func (c *controller) GetSnapshot(ctx context.Context, r *spec.GetSnapshotRequest
 	if err != nil {
 		return nil, err
 	}
-	return &spec.GetSnapshotResponse{Snapshot: taken(s)}, nil
+	return &spec.GetSnapshotResponse{Snapshot: s}, nil
 }
 
 // snapshot reads a snapshot that a call is about.
-func (c *controller) snapshot(ctx context.Context, id string) (*resource.SnapshotCR, error) {
+func (c *controller) snapshot(ctx context.Context, id string) (*spec.Snapshot, error) {
 	h, err := parseHandle(id)
 	if err != nil {
 		return nil, err
+	}
+	if h.backup != "" {
+		return c.snapshotInBackup(ctx, h)
 	}
 	s, err := c.manager.SnapshotObject(ctx, h.volume, h.snapshot)
 	if err == nil && (s.Volume != h.volume || s.MarkRemoved) {
 		return nil, status.Errorf(codes.NotFound, "volume %s has no snapshot %s", h.volume, h.snapshot)
 	}
-	return s, fromManager(err, codes.Internal, "reading snapshot "+h.snapshot)
+	if err != nil {
+		return nil, fromManager(err, codes.Internal, "reading snapshot "+h.snapshot)
+	}
+	return taken(s), nil
 }
 
-// ListSnapshots implements the controller service: one by its id, those of one volume, or all that
-// users have made.
-func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsRequest) (*spec.ListSnapshotsResponse,
-	error) {
-	var all []resource.SnapshotCR
-	switch {
-	case r.GetSnapshotId() != "":
-		s, err := c.snapshot(ctx, r.GetSnapshotId())
-		if status.Code(err) == codes.NotFound {
-			return &spec.ListSnapshotsResponse{}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if from := r.GetSourceVolumeId(); from == "" || from == s.Volume {
-			all = append(all, *s)
-		}
-	case r.GetSourceVolumeId() != "":
-		of, err := c.snapshotsOf(ctx, r.GetSourceVolumeId())
-		if err != nil {
-			return nil, err
-		}
-		all = of
-	default:
-		volumes, err := c.manager.Volumes(ctx)
-		if err != nil {
-			return nil, fromManager(err, codes.Internal, "listing volumes")
-		}
-		for i := range volumes {
-			of, err := c.snapshotsOf(ctx, volumes[i].Name)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, of...)
-		}
-	}
-	id := func(s resource.SnapshotCR) string { return handle{s.Volume, s.Name}.String() }
-	slices.SortFunc(all, func(a, b resource.SnapshotCR) int { return strings.Compare(id(a), id(b)) })
-	part, next, err := page(all, id, r.GetStartingToken(), r.GetMaxEntries())
+// anyBackupVolume has the manager list the backups of a volume on the target of the volume.
+const anyBackupVolume = "none"
+
+// orderBackup has a snapshot backed up, unless that has been ordered already. A backup that has
+// failed is given up, and made anew by the caller's next call.
+func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mode string) (*resource.Backup, error) {
+	b, err := c.backupOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	out := &spec.ListSnapshotsResponse{NextToken: next}
-	for i := range part {
-		out.Entries = append(out.Entries, &spec.ListSnapshotsResponse_Entry{Snapshot: taken(&part[i])})
+	if b == nil {
+		_, err := c.manager.BackUp(ctx, s.Volume, resource.SnapshotInput{Name: s.Name, BackupMode: mode})
+		err = fromManager(err, codes.FailedPrecondition, "backing up snapshot "+s.Name+" of volume "+s.Volume)
+		err = refused(err, func() error {
+			b, err := c.backupOf(ctx, s)
+			if err == nil && b == nil {
+				return &client.Error{Status: http.StatusNotFound}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if b, err = c.backupOf(ctx, s); err != nil {
+			return nil, unfinished(err)
+		}
 	}
-	return out, nil
+	switch {
+	case b == nil:
+		return nil, status.Errorf(codes.Aborted, "the backup of snapshot %s was ordered and is not listed yet; retry", s.Name)
+	case b.State != string(lh.BackupStateError):
+		return b, nil
+	}
+	if err := c.manager.DeleteBackup(ctx, b.Name); err != nil && !client.IsNotFound(err) {
+		return nil, fromManager(err, codes.Unavailable, "giving up backup "+b.Name)
+	}
+	return nil, status.Errorf(codes.FailedPrecondition, "backup %s of snapshot %s has failed: %s; another one is ordered by "+
+		"the next try", b.Name, s.Name, b.Error)
 }
 
-// snapshotsOf are the snapshots of a volume that users have made and that are taken.
-func (c *controller) snapshotsOf(ctx context.Context, volume string) ([]resource.SnapshotCR, error) {
-	if naming.CheckName(volume) != nil {
-		return nil, nil
+// backupOf is the backup of a snapshot: a complete one before one under way before one that has
+// failed; nil if there is none.
+func (c *controller) backupOf(ctx context.Context, s *resource.SnapshotCR) (found *resource.Backup, err error) {
+	all, err := c.manager.Backups(ctx, anyBackupVolume, s.Volume)
+	if err != nil {
+		return nil, fromManager(err, codes.Unavailable, "listing the backups of volume "+s.Volume)
 	}
-	all, err := c.manager.SnapshotObjects(ctx, volume)
+	rank := func(b *resource.Backup) int {
+		switch lh.BackupState(b.State) {
+		case lh.BackupStateCompleted:
+			return 0
+		case lh.BackupStateError:
+			return 2
+		}
+		return 1
+	}
+	for i := range all {
+		b := &all[i]
+		if b.SnapshotName == s.Name && b.State != string(lh.BackupStateDeleting) &&
+			(found == nil || rank(b) < rank(found)) {
+			found = b
+		}
+	}
+	return found, nil
+}
+
+// backup reads the backup that an id names.
+func (c *controller) backup(ctx context.Context, h handle) (*resource.Backup, error) {
+	b, err := c.manager.Backup(ctx, h.backup)
+	if err == nil && (b.VolumeName != h.volume || b.State == string(lh.BackupStateDeleting)) {
+		return nil, status.Errorf(codes.NotFound, "volume %s has no backup %s", h.volume, h.backup)
+	}
+	return b, fromManager(err, codes.Internal, "reading backup "+h.backup)
+}
+
+// snapshotInBackup is a snapshot whose content is in a backup. One that has failed will not be
+// ready to use, and whoever asks is told why.
+func (c *controller) snapshotInBackup(ctx context.Context, h handle) (*spec.Snapshot, error) {
+	b, err := c.backup(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	switch lh.BackupState(b.State) {
+	case lh.BackupStateCompleted:
+		return backedUp(b, nil), nil
+	case lh.BackupStateError, lh.BackupStateUnknown:
+		return nil, status.Errorf(codes.FailedPrecondition, "backup %s of volume %s has failed: %s; delete the VolumeSnapshot "+
+			"and make another one", b.Name, h.volume, b.Error)
+	}
+	// When the content is from is known to its snapshot alone, until the backup is complete.
+	s, err := c.manager.SnapshotObject(ctx, h.volume, b.SnapshotName)
 	if client.IsNotFound(err) {
-		return nil, nil
+		s, err = nil, nil
 	}
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "listing the snapshots of volume "+volume)
+		return nil, fromManager(err, codes.Internal, "reading snapshot "+b.SnapshotName)
 	}
-	return slices.DeleteFunc(all, func(s resource.SnapshotCR) bool {
-		return !s.UserCreated || s.MarkRemoved || s.CreationTime == ""
-	}), nil
+	return backedUp(b, s), nil
+}
+
+// backedUp is a backup in the words of CSI. s is its snapshot, nil where that is not needed or
+// gone.
+func backedUp(b *resource.Backup, s *resource.SnapshotCR) *spec.Snapshot {
+	out := &spec.Snapshot{SnapshotId: handle{volume: b.VolumeName, backup: b.Name}.String(),
+		SourceVolumeId: b.VolumeName, ReadyToUse: b.State == string(lh.BackupStateCompleted)}
+	out.SizeBytes, _ = strconv.ParseInt(b.VolumeSize, 10, 64) // the manager writes decimal numbers, or nothing yet
+	created := b.SnapshotCreated
+	if s != nil {
+		created, out.SizeBytes = cmp.Or(created, s.CreationTime), cmp.Or(out.SizeBytes, s.RestoreSize)
+	}
+	if t, err := time.Parse(time.RFC3339, created); err == nil {
+		out.CreationTime = timestamppb.New(t)
+	}
+	return out
+}
+
+// deleteBackup deletes a backup, in the store too, and waits until it is gone. The snapshot that
+// was backed up stays.
+func (c *controller) deleteBackup(ctx context.Context, h handle) error {
+	b, err := c.manager.Backup(ctx, h.backup)
+	if client.IsNotFound(err) || err == nil && b.VolumeName != h.volume {
+		return nil
+	}
+	if err == nil {
+		err = c.manager.DeleteBackup(ctx, h.backup)
+	}
+	if err != nil && !client.IsNotFound(err) {
+		return fromManager(err, codes.FailedPrecondition, "deleting backup "+h.backup)
+	}
+	return await(ctx, "deleting backup "+h.backup, func() (bool, string, error) {
+		b, err := c.manager.Backup(ctx, h.backup)
+		if client.IsNotFound(err) {
+			return true, "", nil
+		}
+		if err != nil {
+			return false, "", fromManager(err, codes.Internal, "reading backup "+h.backup)
+		}
+		return b.VolumeName != h.volume, "state " + b.State + " " + b.Error, nil
+	})
 }

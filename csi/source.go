@@ -2,13 +2,17 @@ package csi
 
 import (
 	"context"
+	"net/url"
 	"strconv"
+	"strings"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest/resource"
 )
 
 // fill looks up what a volume is to hold, and gives it the size that goes with that: a volume is
@@ -18,6 +22,9 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 	source, err := o.source()
 	if err != nil || source == "" {
 		return err
+	}
+	if strings.HasPrefix(source, schemeBackup) {
+		return c.fillFromBackup(ctx, o, source)
 	}
 	volume, snapshot, ok := naming.ParseCloneSource(source)
 	if !ok {
@@ -49,11 +56,24 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 	return nil
 }
 
-// source is the data source in the manager's words, empty for none.
+// judgeSource reads where the content is to come from.
+func (o *order) judgeSource(content *spec.VolumeContentSource) (err error) {
+	o.content = content
+	o.from, err = backupAt(o.volume.FromBackup)
+	if err == nil && content.GetType() != nil && o.from.backup != "" {
+		err = refuse("parameter fromBackup does not go together with a claim that names a source")
+	}
+	return err
+}
+
+// source is where the content is to come from, in the words of ids; empty for none.
 func (o *order) source() (string, error) {
 	switch from := o.content.GetType().(type) {
 	case nil:
-		return "", nil
+		if o.from.backup == "" {
+			return "", nil
+		}
+		return o.from.String(), nil
 	case *spec.VolumeContentSource_Volume:
 		id := from.Volume.GetVolumeId()
 		return "vol://" + id, checkID(id)
@@ -63,4 +83,54 @@ func (o *order) source() (string, error) {
 	default:
 		return "", refuse("a volume can be made of a snapshot or of another volume, not of %T", from)
 	}
+}
+
+// backupAt reads the URL of a backup; none of no URL.
+func backupAt(at string) (h handle, err error) {
+	if at == "" {
+		return h, nil
+	}
+	u, err := url.Parse(at)
+	if err == nil {
+		h = handle{volume: u.Query().Get("volume"), backup: u.Query().Get("backup")}
+	}
+	if err != nil || naming.CheckName(h.volume) != nil || naming.CheckName(h.backup) != nil {
+		return handle{}, refuse("parameter fromBackup: write <backup target>?backup=<name>&volume=<name>")
+	}
+	return h, nil
+}
+
+// madeOf is the source of a volume's content, as order.source has it.
+func madeOf(v *resource.Volume) string {
+	if h, err := backupAt(v.FromBackup); err == nil && v.FromBackup != "" {
+		return h.String()
+	}
+	return v.DataSource
+}
+
+// fillFromBackup looks up the backup that a volume is to be restored from.
+func (c *controller) fillFromBackup(ctx context.Context, o *order, id string) error {
+	h, err := parseHandle(id)
+	if err != nil {
+		return err
+	}
+	b, err := c.backup(ctx, h)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(b.VolumeSize, 10, 64)
+	switch {
+	case b.State != string(lh.BackupStateCompleted):
+		return status.Errorf(codes.FailedPrecondition, "backup %s of volume %s cannot be restored: its state is %s %s", b.Name,
+			h.volume, b.State, b.Error)
+	case o.volume.FromBackup != "" && o.volume.FromBackup != b.URL:
+		return status.Errorf(codes.NotFound, "backup %s of volume %s is at %s, not at %s", b.Name, h.volume, b.URL,
+			o.volume.FromBackup)
+	case err != nil:
+		return status.Errorf(codes.Internal, "backup %s does not say how large its volume is: %q", b.Name, b.VolumeSize)
+	case n > o.required && o.limit > 0 && n > o.limit:
+		return status.Errorf(codes.OutOfRange, "the source %s has %d bytes, at most %d are wanted", id, n, o.limit)
+	}
+	o.volume.FromBackup, o.volume.Size = b.URL, b.VolumeSize
+	return nil
 }

@@ -26,10 +26,10 @@ var driverCalls = map[string][]string{
 	"longhorn-csi":          {"Node", "Setting", "TellDeviceKeepers"},
 	"longhorn-csi-attacher": {"Setting", "Node", "Volume", "Volumes", "AttachVolume", "DetachVolume"},
 	"longhorn-csi-provisioner": {"Setting", "Nodes", "Volume", "CreateVolume", "DeleteVolumeAt", "SnapshotObject",
-		"SnapshotObjects", "ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
+		"SnapshotObjects", "Backup", "ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
 	"longhorn-csi-resizer": {"Setting", "Volume", "ExpandVolume", "CancelExpansion", "UpdateVolume"},
 	"longhorn-csi-snapshotter": {"Setting", "Volume", "Volumes", "OrderSnapshot", "SnapshotObject", "SnapshotObjects",
-		"DeleteSnapshotObject"},
+		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "DeleteBackup"},
 }
 
 // driverOperations are what the CSI driver asks of the API: each method of csi.Manager is called on

@@ -18,8 +18,7 @@ const (
 
 // Why parameters are refused that need what is not built.
 const (
-	MissingBackups = "needs backups, which this version does not have"
-	MissingImages  = "needs backing images, which this version does not have"
+	MissingImages = "needs backing images, which this version does not have"
 )
 
 // All is the table, in the order in which parameters are listed.
@@ -109,7 +108,7 @@ var All = []Field{
 		Change: &Change{Action: "updateBackupCompressionMethod", Type: "UpdateBackupCompressionInput", When: WhenAtRest}},
 	{Name: "restoreVolumeRecurringJob", Kind: Word, What: "restore volume recurring job option", Words: override,
 		Default: ignored},
-	{Name: "fromBackup", Kind: Text, API: created, Parameter: &Parameter{Refused: MissingBackups}},
+	{Name: "fromBackup", Kind: Text, API: created, Parameter: same},
 	{Name: "dataSource", Kind: Text, Keeps: true, API: created,
 		Doc: "vol://volume or snap://volume/snapshot; the size is that volume's",
 		Parameter: &Parameter{Refused: "would give whoever uses the class the content of that volume: a " +

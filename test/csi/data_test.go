@@ -16,7 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/rest/resource"
 	"ankole.storage/test/lack"
+	"ankole.storage/test/wait"
 )
 
 // amount is how much each volume holds.
@@ -80,6 +82,7 @@ func TestVolumes(t *testing.T) {
 				life(t, first, second, &claim{name: "life-" + name, fs: fs, size: 320 * mib})
 			})
 		}
+		t.Run("Backup", func(t *testing.T) { t.Parallel(); throughBackup(t, b, first) })
 		t.Run("Modify", func(t *testing.T) { t.Parallel(); modify(t, b, first) })
 	})
 }
@@ -139,6 +142,45 @@ func taken(t *testing.T, d *driver, c *claim) (id string) {
 		return err
 	}})
 	return id
+}
+
+// throughBackup: a snapshot in a backup outlives its volume, is restored into a larger one, and
+// goes.
+func throughBackup(t *testing.T, b *bed, d *driver) {
+	_, err := b.rest.UpdateBackupTarget(context.Background(), resource.BackupTarget{Name: "default", PollInterval: "300",
+		BackupTargetURL: "vfs://" + t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &claim{name: "backed", size: 64 * mib}
+	d.all(t, c.provide(false)...)
+	want, id := c.write(t, d, 5), ""
+	d.all(t, call{"back up", func(ctx context.Context, d *driver) error {
+		r, err := d.CreateSnapshot(ctx, &spec.CreateSnapshotRequest{SourceVolumeId: c.name, Name: "snapshot-" + c.name})
+		id = r.GetSnapshot().GetSnapshotId()
+		return err
+	}})
+	wait.For(t, "the backup is complete", func() error {
+		r, err := d.ListSnapshots(context.Background(), &spec.ListSnapshotsRequest{SnapshotId: id})
+		if err != nil || len(r.Entries) != 1 || !r.Entries[0].Snapshot.ReadyToUse {
+			return fmt.Errorf("%v, %w", r, err)
+		}
+		return nil
+	})
+	d.all(t, append(c.release(), c.remove())...)
+	restored := &claim{name: "restored", size: 96 * mib, from: &spec.VolumeContentSource{
+		Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}}
+	d.all(t, restored.provide(false)...)
+	d.has(t, restored, want)
+	d.all(t, append(restored.release(), restored.remove())...)
+	d.all(t, call{"delete the backup", func(ctx context.Context, d *driver) error {
+		_, err := d.DeleteSnapshot(ctx, &spec.DeleteSnapshotRequest{SnapshotId: id})
+		return err
+	}})
+	if r, err := d.ListSnapshots(context.Background(), &spec.ListSnapshotsRequest{SnapshotId: id}); err != nil ||
+		len(r.Entries) != 0 {
+		t.Errorf("%v, %v", r, err)
+	}
 }
 
 // grow makes a volume larger while it is used.
