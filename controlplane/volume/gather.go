@@ -43,6 +43,10 @@ type seen struct {
 	Clones []v1beta2.Volume
 	// BackupVolume is what the volume's backup target has of it, nil if there is nothing.
 	BackupVolume *v1beta2.BackupVolume
+	// BackedJobs is what the backup that the volume is made of has of recurring jobs, and Jobs are
+	// those that there are: read before the restore begins, and where they are wanted.
+	BackedJobs string
+	Jobs       []v1beta2.RecurringJob
 	// HasKey: there is the master key of what its processes show each other. NewestKey is the one for
 	// processes that are started when none runs.
 	HasKey    bool

@@ -4,15 +4,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/recurringjob"
+	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/volume/restore"
 )
 
@@ -26,7 +30,47 @@ func (r *Reconciler) gatherBackups(ctx context.Context, v *v1beta2.Volume, s *se
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("get backup volume %s: %w", key.Name, err)
 	}
+	if !restore.TakesJobs(v, s.Settings.Bool(setting.RestoreVolumeRecurringJobs)) {
+		return nil
+	}
+	var of v1beta2.Backup
+	_, key.Name = store.Named(v.Spec.FromBackup)
+	if err := r.client.Get(ctx, key, &of, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get backup %s: %w", key.Name, err)
+	}
+	var jobs v1beta2.RecurringJobList
+	if err := r.client.List(ctx, &jobs, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list recurring jobs: %w", err)
+	}
+	s.BackedJobs, s.Jobs = of.Status.Labels[naming.LabelVolumeRecurringJobInfo], jobs.Items
 	return nil
+}
+
+// restoreJobs has the recurring jobs back that the volume followed which was backed up, before its
+// content is restored: the jobs that are missing, one after the other, and then the labels.
+func (p *pass) restoreJobs() loop.Change {
+	if p.v.Status.RestoreInitiated || p.s.BackedJobs == "" {
+		return nil
+	}
+	missing, labels, err := recurringjob.Restored(p.s.BackedJobs, p.s.Jobs,
+		p.s.Settings.Int(setting.RecurringJobMaxRetention))
+	if err != nil {
+		p.tell(true, naming.EventFailedRestore, "volume %s does not get the recurring jobs of backup %s: %v", p.v.Name,
+			p.v.Spec.FromBackup, err)
+		return nil
+	}
+	if len(missing) > 0 {
+		missing[0].Namespace = p.v.Namespace
+		return loop.Create{Object: missing[0]}
+	}
+	c := p.v.DeepCopy()
+	for key, value := range labels {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, key, value)
+	}
+	if maps.Equal(c.Labels, p.v.Labels) {
+		return nil
+	}
+	return loop.Update{Object: c}
 }
 
 // newestBackup is what of a backup volume its volume shows.
@@ -47,6 +91,9 @@ func (p *pass) restore() loop.Change {
 	v := p.v
 	if !restore.Needed(v) {
 		return nil
+	}
+	if change := p.restoreJobs(); change != nil {
+		return change
 	}
 	v.Status.RestoreInitiated, v.Status.RestoreRequired = true, true
 	failed, next := restore.Failed(v)

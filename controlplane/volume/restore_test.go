@@ -7,7 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/volume/restore"
 )
 
@@ -75,5 +77,53 @@ func TestFailedRestoreIsTriedAgain(t *testing.T) {
 	}
 	if !wants(now.Add(10 * time.Minute)) {
 		t.Error("it is not tried again")
+	}
+}
+
+// TestRestoredJobs: before the content is restored the volume gets the recurring jobs that its
+// backup has, the objects first; once, and not again afterwards.
+func TestRestoredJobs(t *testing.T) {
+	v, s := restoring("", "", "")
+	job := v1beta2.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: "nightly"},
+		Spec: v1beta2.RecurringJobSpec{Name: "nightly", Task: v1beta2.RecurringJobTaskSnapshot, Cron: "@daily"}}
+	const label = naming.LabelRecurringJobPrefix + "nightly"
+	source := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{label: naming.Enabled}}}
+	s.BackedJobs = recurringjob.Record(source, []v1beta2.RecurringJob{job})
+	for _, want := range []string{"create *v1beta2.RecurringJob ns/nightly", "update *v1beta2.Volume ns/v",
+		"update *v1beta2.Engine " + s.Engine.Name} {
+		p, _ := judge(now, v, *s)
+		p.v.Status.RestoreInitiated = v.Labels[label] != "" // as the former step has left it
+		change := p.restore()
+		if change == nil || change.String() != want {
+			t.Fatalf("%v, want %s", change, want)
+		}
+		switch c := change.(type) {
+		case loop.Create:
+			s.Jobs = []v1beta2.RecurringJob{*c.Object.(*v1beta2.RecurringJob)}
+		case loop.Update:
+			if o, ok := c.Object.(*v1beta2.Volume); ok {
+				v.Labels = o.Labels
+			}
+		}
+	}
+	if v.Labels[label] != naming.Enabled {
+		t.Errorf("labels %v", v.Labels)
+	}
+	v, s = restoring("", "", "")
+	s.BackedJobs = "{"
+	if d := decide(now, v, *s); len(told(d, naming.EventFailedRestore)) != 1 || !v.Status.RestoreInitiated {
+		t.Errorf("what cannot be read holds the restore up: %+v", d)
+	}
+	for _, tt := range []struct {
+		all  bool
+		own  v1beta2.Override
+		want bool
+	}{{true, "", true}, {false, "", false}, {true, v1beta2.OverrideDisabled, false},
+		{false, v1beta2.OverrideEnabled, true}} {
+		v, _ := restoring("", "", "")
+		v.Spec.RestoreVolumeRecurringJob = tt.own
+		if restore.TakesJobs(v, tt.all) != tt.want {
+			t.Errorf("%+v", tt)
+		}
 	}
 }

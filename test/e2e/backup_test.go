@@ -120,6 +120,7 @@ func scheduled(t *testing.T, c *cluster, store string) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
+	j.restored(job, c.backup(last).URL)
 	if err := c.rest.DeleteBackup(context.Background(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +131,34 @@ func scheduled(t *testing.T, c *cluster, store string) {
 		return nil
 	})
 	c.detach("b1")
+}
+
+// restored: a job that is deleted comes back with a volume that is restored from a backup of one
+// that followed it.
+func (j *jobTest) restored(job, url string) {
+	const name = "b1-job-back"
+	j.command("recurring-job", "delete", job, "--yes")
+	if _, err := j.rest.CreateVolume(context.Background(), restclient.VolumeSpec{Name: name, NumberOfReplicas: 1,
+		FromBackup: url, RestoreVolumeRecurringJob: "enabled"}); err != nil {
+		j.t.Fatal(err)
+	}
+	defer j.remove(name)
+	j.eventually("the restored volume follows the job again", func(context.Context) error {
+		status, out, text := j.ankole(j.t, "recurring-job", "of", name, "-o", "name")
+		if status != 0 || !strings.Contains(out, "recurring-job/"+job) {
+			return fmt.Errorf("%s%s", out, text)
+		}
+		if v := j.volume(name); v.RestoreRequired || v.State != "detached" {
+			return fmt.Errorf("%s, restore required %v", v.State, v.RestoreRequired)
+		}
+		return nil
+	})
+	list, err := j.rest.RecurringJobs(context.Background())
+	if err != nil || !slices.ContainsFunc(list, func(r resource.RecurringJob) bool {
+		return r.Name == job && r.Task == "backup" && r.Retain == 1
+	}) {
+		j.t.Errorf("%+v, %v", list, err)
+	}
 }
 
 // deleteBackups deletes a backup, and then the backup volume with the other one.

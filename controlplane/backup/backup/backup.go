@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,8 +30,10 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engine"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volume/claim"
 	"ankole.storage/controlplane/volume/copies"
 	"ankole.storage/controlplane/volume/snapshot"
 )
@@ -151,7 +154,9 @@ type seen struct {
 	Snapshot   *v1beta2.Snapshot
 	Volume     *v1beta2.Volume
 	Attachment *v1beta2.VolumeAttachment
-	Engine     *v1beta2.Engine
+	// Jobs are all recurring jobs.
+	Jobs   []v1beta2.RecurringJob
+	Engine *v1beta2.Engine
 	// Reachable says whether orders reach the engine. Lacks says why no engine could serve the volume
 	// now; empty if one could.
 	Reachable bool
@@ -233,6 +238,11 @@ func (r *Reconciler) gatherVolume(ctx context.Context, b *v1beta2.Backup, volume
 	var engines v1beta2.EngineList
 	var replicas v1beta2.ReplicaList
 	var nodes v1beta2.NodeList
+	var jobs v1beta2.RecurringJobList
+	if err := r.client.List(ctx, &jobs, client.InNamespace(b.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list recurring jobs: %w", err)
+	}
+	s.Jobs = jobs.Items
 	for _, list := range []client.ObjectList{&engines, &replicas} {
 		if err := r.client.List(ctx, list, mine...); err != nil {
 			return fmt.Errorf("list %T of volume %s: %w", list, volume, err)
@@ -270,7 +280,7 @@ func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.V
 			return outcome{}, err
 		}
 		return outcome{}, r.create(ctx, e, engineclient.BackupRequest{Backup: b.Name, Snapshot: b.Spec.SnapshotName,
-			Target: target.Spec.BackupTargetURL, Credentials: credentials, Labels: labelsOf(b, v),
+			Target: target.Spec.BackupTargetURL, Credentials: credentials, Labels: labelsOf(b, v, s.Jobs),
 			Full: b.Spec.BackupMode == v1beta2.BackupModeFull, BlockBytes: max(b.Spec.BackupBlockSize, 0),
 			Compression: string(v.Spec.BackupCompressionMethod), Concurrency: settings.Int(setting.BackupConcurrentLimit)})
 	})
@@ -329,10 +339,14 @@ func (r *Reconciler) create(ctx context.Context, e *v1beta2.Engine, q engineclie
 }
 
 // labelsOf are the labels that are stored with a backup.
-func labelsOf(b *v1beta2.Backup, v *v1beta2.Volume) map[string]string {
+func labelsOf(b *v1beta2.Backup, v *v1beta2.Volume, jobs []v1beta2.RecurringJob) map[string]string {
 	out := map[string]string{}
-	for key, value := range b.Spec.Labels {
-		out[key] = value
+	maps.Copy(out, b.Spec.Labels)
+	for key, value := range map[string]string{naming.LabelVolumeRecurringJobInfo: recurringjob.Record(v, jobs),
+		naming.LabelKubernetesStatus: claim.Record(v)} {
+		if value != "" {
+			out[key] = value
+		}
 	}
 	if out[naming.LabelVolumeAccessMode] == "" {
 		out[naming.LabelVolumeAccessMode] = cmp.Or(string(v.Spec.AccessMode), string(v1beta2.AccessModeReadWriteOnce))

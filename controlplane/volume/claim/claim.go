@@ -134,9 +134,14 @@ type seen struct {
 	Source *corev1.PersistentVolumeClaim
 	// MayLeave: it may take the volume out of group default.
 	MayLeave bool
+	// Backed is whose the volume was of whose backup this one is made; nil: that is not needed.
+	Backed *v1beta2.KubernetesStatus
 }
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (g seen, err error) {
+	if g.Backed, err = r.gatherBackup(ctx, v); err != nil {
+		return g, err
+	}
 	var pvs corev1.PersistentVolumeList
 	if err := r.client.List(ctx, &pvs, index.StandsFor(v.Name), client.UnsafeDisableDeepCopy); err != nil {
 		return g, fmt.Errorf("list PersistentVolumes of volume %s: %w", v.Name, err)

@@ -68,6 +68,12 @@ func TestDecide(t *testing.T) {
 		want string
 	}{
 		{name: "nothing", want: "pv  , claim / , pods"},
+		{name: "restored", g: seen{Backed: &used}, want: "pv  , claim app/data " + testNow.Format(time.RFC3339) +
+			", pods web-0:Running:/ " + testNow.Format(time.RFC3339)},
+		{name: "restored, of one whose claim was gone", g: seen{Backed: &gone},
+			want: "pv  , claim app/data before, pods web-0:Running:/ before"},
+		{name: "restored, and used since", g: seen{Backed: &used, PV: testPV("pv", "v", corev1.VolumeBound, "other")},
+			want: "pv pv Bound, claim app/other , pods"},
 		{name: "available", g: seen{PV: testPV("pv", "v", corev1.VolumeAvailable, "")},
 			want: "pv pv Available, claim / , pods"},
 		{name: "bound", g: seen{PV: testPV("pv", "v", corev1.VolumeBound, "data")},
@@ -294,5 +300,39 @@ func TestOutline(t *testing.T) {
 	}
 	if own, err := Outline("app")(p); err != nil || own != any(p) {
 		t.Errorf("a Pod of the own namespace becomes %v, %v", own, err)
+	}
+}
+
+// TestRecord: what a backup keeps of whose its volume is is read for a volume that is made of it,
+// until something is known of that one.
+func TestRecord(t *testing.T) {
+	of := &v1beta2.Volume{}
+	if r := Record(of); r != "" {
+		t.Errorf("nobody is known, and %s is kept", r)
+	}
+	of.Status.KubernetesStatus = v1beta2.KubernetesStatus{PVName: "pv", Namespace: "app", PVCName: "data"}
+	s := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	b := &v1beta2.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b1"}}
+	b.Status.Labels = map[string]string{"KubernetesStatus": Record(of)}
+	r := New("ns").WithClient(fake.NewClientBuilder().WithScheme(s).WithObjects(b).Build())
+	v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+	for _, tt := range []struct {
+		from string
+		k    v1beta2.KubernetesStatus
+		want bool
+	}{
+		{from: "s3://b@r/?backup=b1&volume=xx", want: true},
+		{from: "s3://b@r/?backup=b2&volume=xx"},
+		{from: ""},
+		{from: "s3://b@r/?backup=b1&volume=xx", k: v1beta2.KubernetesStatus{PVCName: "mine"}},
+	} {
+		v.Spec.FromBackup, v.Status.KubernetesStatus = tt.from, tt.k
+		got, err := r.gatherBackup(context.Background(), v)
+		if err != nil || (got != nil) != tt.want || got != nil && got.PVCName != "data" {
+			t.Errorf("%+v: %+v, %v", tt, got, err)
+		}
 	}
 }

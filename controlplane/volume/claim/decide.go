@@ -23,6 +23,7 @@ const templateHash = "pod-template-hash"
 // decide is the decision table of docs/guide/claims-of-volumes.md.
 func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 	k, at := &v.Status.KubernetesStatus, now.UTC().Format(time.RFC3339)
+	inherit(k, g.Backed, at)
 	k.PVName, k.PVStatus = "", ""
 	if g.PV != nil {
 		k.PVName, k.PVStatus = g.PV.Name, string(g.PV.Status.Phase)

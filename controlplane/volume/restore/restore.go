@@ -23,6 +23,12 @@ func Needed(v *v1beta2.Volume) bool {
 	return v.Spec.FromBackup != "" && !v.Spec.Standby && (!v.Status.RestoreInitiated || v.Status.RestoreRequired)
 }
 
+// TakesJobs says whether the recurring jobs that a backup has are still to be given to a volume
+// that is made of it. all is setting restore-volume-recurring-jobs.
+func TakesJobs(v *v1beta2.Volume, all bool) bool {
+	return Needed(v) && !v.Status.RestoreInitiated && v.Spec.RestoreVolumeRecurringJob.Or(all)
+}
+
 // Failed says whether the last attempt has failed, and when the next one is due: after as long as
 // the volume was there when it failed, so that the pauses double.
 func Failed(v *v1beta2.Volume) (failed bool, next time.Time) {
