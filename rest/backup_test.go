@@ -215,3 +215,37 @@ func TestBackupFaults(t *testing.T) {
 	g.refused(g.do("POST", of+"?action=backupList", ""), 500, "listing backups: down")
 	g.refused(g.do("GET", "/v1/backingimages", ""), 500, "listing backing images: down")
 }
+
+// TestLooksThatAreAskedFor: an action has a backup target or a backup volume compared with its
+// store, once in ten seconds; a look at all of them leaves out those that were looked at just now.
+func TestLooksThatAreAskedFor(t *testing.T) {
+	f := newFixture(t, oneOfEach()...)
+	asked := func() (target, volume bool) {
+		var b lh.BackupTarget
+		var v lh.BackupVolume
+		f.read("default", &b)
+		f.read("demo-1a2b3c4d", &v)
+		return !b.Spec.SyncRequestedAt.IsZero(), !v.Spec.SyncRequestedAt.IsZero()
+	}
+	for _, tt := range []struct {
+		method, path, body, refusal string
+		target, volume              bool
+	}{
+		{"POST", "/v1/backuptargets/default?action=backupTargetSync", `{"syncBackupTarget":false}`, "", false, false},
+		{"POST", "/v1/backuptargets/default?action=backupTargetSync", `{"syncBackupTarget":true}`, "", true, false},
+		{"POST", "/v1/backuptargets/default?action=backupTargetSync", `{"syncBackupTarget":true}`,
+			"cannot synchronize backup target default in 10 seconds", true, false},
+		{"PUT", "/v1/backuptargets", `{"syncAllBackupTargets":true}`, "", true, false},
+		{"PUT", "/v1/backupvolumes", `{"syncAllBackupVolumes":true}`, "", true, true},
+		{"POST", "/v1/backupvolumes/demo-1a2b3c4d?action=backupVolumeSync", `{"syncBackupVolume":true}`,
+			"cannot synchronize backup volume demo-1a2b3c4d in 10 seconds", true, true},
+	} {
+		a := f.do(tt.method, tt.path, tt.body)
+		if (a.status == http.StatusOK) != (tt.refusal == "") || !strings.Contains(a.text, tt.refusal) {
+			t.Errorf("%s %s: %d %s", tt.method, tt.path, a.status, a.text)
+		}
+		if target, volume := asked(); target != tt.target || volume != tt.volume {
+			t.Errorf("%s %s: asked for looks at the target %v, at the backup volume %v", tt.method, tt.path, target, volume)
+		}
+	}
+}

@@ -30,7 +30,16 @@ func TestBackups(t *testing.T) {
 		v.Spec.AccessMode = v1beta2.AccessModeReadWriteMany
 	})
 	snapshot := named(&v1beta2.Snapshot{}, "s", nil, func(s *v1beta2.Snapshot) { s.Spec.Volume = "v" })
-	w := worldOf(t, v, snapshot, availableTarget("default"), targetAt("off", "", ""), targetAt("away", "s3://b@r/x", ""))
+	busy := namedVolume("moving", func(v *v1beta2.Volume) {
+		v.Spec.Size, v.Spec.BackupTargetName, v.Spec.MigrationNodeID = 2<<20, "default", "n2"
+	})
+	standby := namedVolume("standby", func(v *v1beta2.Volume) {
+		v.Spec.Size, v.Spec.BackupTargetName, v.Spec.Standby = 2<<20, "default", true
+	})
+	ofBusy := named(&v1beta2.Snapshot{}, "m", nil, func(s *v1beta2.Snapshot) { s.Spec.Volume = "moving" })
+	ofStandby := named(&v1beta2.Snapshot{}, "d", nil, func(s *v1beta2.Snapshot) { s.Spec.Volume = "standby" })
+	w := worldOf(t, v, snapshot, busy, standby, ofBusy, ofStandby, availableTarget("default"), targetAt("off", "", ""),
+		targetAt("away", "s3://b@r/x", ""))
 	label := func(key, value string) func(*v1beta2.Backup) {
 		return func(b *v1beta2.Backup) { b.Labels = map[string]string{key: value} }
 	}
@@ -42,6 +51,8 @@ func TestBackups(t *testing.T) {
 		{"whole", backupOf("b1", "s", nil), ""},
 		{"a name", backupOf("B", "s", nil), "invalid name B for backup"},
 		{"a mode", backupOf("b1", "s", func(b *v1beta2.Backup) { b.Spec.BackupMode = "some" }), "neither full nor"},
+		{"of a volume that is migrated", backupOf("b1", "m", nil), "cannot be backed up during its migration"},
+		{"of a standby volume", backupOf("b1", "d", nil), "failed to create backup for standby volume standby"},
 		{"no snapshot of the name", backupOf("b1", "none", label(naming.LabelBackupTarget, "default")), "does not exist"},
 		{"another target than the volume's", backupOf("b1", "s", label(naming.LabelBackupTarget, "off")), "has no URL"},
 		{"a target that is away", backupOf("b1", "s", label(naming.LabelBackupTarget, "away")), "is not available"},
