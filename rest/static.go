@@ -78,6 +78,23 @@ func createPV(q *request) (any, error) {
 	return q.volume(name)
 }
 
+// classFor is the StorageClass of a PersistentVolume for which none is named: that of the volume
+// which was backed up, else the one of the setting.
+func (s *Server) classFor(ctx context.Context, v *lh.Volume) (string, error) {
+	if v.Spec.FromBackup != "" {
+		var of lh.BackupVolume
+		err := s.get(ctx, naming.BackupVolumeName(v.Labels[naming.LabelBackupVolume], v.Spec.BackupTargetName), &of)
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("reading the backup volume of %s: %w", v.Spec.FromBackup, err)
+		}
+		if of.Status.StorageClassName != "" {
+			return of.Status.StorageClassName, nil
+		}
+	}
+	values, err := stored.Read(ctx, s.cfg.Live, s.cfg.Namespace)
+	return values.String(setting.DefaultLonghornStaticStorageClass), err
+}
+
 func (s *Server) createPV(ctx context.Context, v *lh.Volume, in restresource.PVCreateInput) error {
 	if v.Spec.AccessMode == lh.AccessModeReadWriteMany && !v.Spec.Migratable {
 		return errors.New("no Pod could use it: a file system on several nodes (access mode rwx) needs shares, which " +
@@ -109,11 +126,9 @@ func (s *Server) createPV(ctx context.Context, v *lh.Volume, in restresource.PVC
 		return fmt.Errorf("a file system of type %s needs 300 MiB, the volume has %d bytes", fsXFS, v.Spec.Size)
 	}
 	if in.StorageClassName == "" {
-		values, err := stored.Read(ctx, s.cfg.Live, s.cfg.Namespace)
-		if err != nil {
+		if in.StorageClassName, err = s.classFor(ctx, v); err != nil {
 			return err
 		}
-		in.StorageClassName = values.String(setting.DefaultLonghornStaticStorageClass)
 	}
 	if in.StorageClassName == naming.StaticStorageClass {
 		if err := client.IgnoreAlreadyExists(s.cfg.Client.Create(ctx, staticClass())); err != nil {

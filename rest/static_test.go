@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resttest"
 )
 
@@ -98,6 +99,23 @@ func TestStaticClassFollowsItsSetting(t *testing.T) {
 	}
 	if a := f.do("POST", pvCreate, "{}"); a.status != 200 || f.pv("demo").Spec.StorageClassName != "gold" {
 		t.Errorf("%d %s, %+v", a.status, a.text, f.pv("demo"))
+	}
+}
+
+// TestClassOfABackup: a volume that is made of a backup has the class of the one that was backed
+// up, if that is known.
+func TestClassOfABackup(t *testing.T) {
+	for recorded, want := range map[string]string{"gold": "gold", "": "longhorn-static"} {
+		objects := resttest.Volume("demo")
+		v := objects[0].(*lh.Volume)
+		v.Spec.FromBackup, v.Spec.BackupTargetName = "s3://b@r/?backup=b-1&volume=other", "default"
+		v.Labels = map[string]string{naming.LabelBackupVolume: "other"}
+		of := &lh.BackupVolume{ObjectMeta: metav1.ObjectMeta{Namespace: lh.Namespace,
+			Name: naming.BackupVolumeName("other", "default")}, Status: lh.BackupVolumeStatus{StorageClassName: recorded}}
+		f := newFixture(t, resttest.Cluster(append(objects, of)...)...)
+		if a := f.do("POST", pvCreate, "{}"); a.status != 200 || f.pv("demo").Spec.StorageClassName != want {
+			t.Errorf("recorded %q: %d %s, class %s", recorded, a.status, a.text, f.pv("demo").Spec.StorageClassName)
+		}
 	}
 }
 

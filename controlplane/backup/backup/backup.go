@@ -19,6 +19,7 @@ import (
 	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -154,6 +155,8 @@ type seen struct {
 	Snapshot   *v1beta2.Snapshot
 	Volume     *v1beta2.Volume
 	Attachment *v1beta2.VolumeAttachment
+	// Class is the StorageClass of the volume's PersistentVolume; empty if it has none.
+	Class string
 	// Jobs are all recurring jobs.
 	Jobs   []v1beta2.RecurringJob
 	Engine *v1beta2.Engine
@@ -234,6 +237,15 @@ func (r *Reconciler) gatherVolume(ctx context.Context, b *v1beta2.Backup, volume
 	if s.Attachment, err = get(ctx, r.client, b.Namespace, volume, &v1beta2.VolumeAttachment{}); err != nil {
 		return err
 	}
+	if name := s.Volume.Status.KubernetesStatus.PVName; name != "" {
+		pv, err := get(ctx, r.client, "", name, &corev1.PersistentVolume{})
+		if err != nil {
+			return err
+		}
+		if pv != nil {
+			s.Class = pv.Spec.StorageClassName
+		}
+	}
 	mine := []client.ListOption{client.InNamespace(b.Namespace), index.OfVolume(volume), client.UnsafeDisableDeepCopy}
 	var engines v1beta2.EngineList
 	var replicas v1beta2.ReplicaList
@@ -266,7 +278,7 @@ func (r *Reconciler) gatherVolume(ctx context.Context, b *v1beta2.Backup, volume
 
 // orders are the errands that decide may begin.
 func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.Values, s *seen) {
-	target, v, e := s.Target, s.Volume, s.Engine
+	target, v, e, jobs, class := s.Target, s.Volume, s.Engine, s.Jobs, s.Class
 	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
 	errand := func(order string, do func(ctx context.Context) (outcome, error)) func(context.Context) error {
 		return func(context.Context) error {
@@ -280,8 +292,9 @@ func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.V
 			return outcome{}, err
 		}
 		return outcome{}, r.create(ctx, e, engineclient.BackupRequest{Backup: b.Name, Snapshot: b.Spec.SnapshotName,
-			Target: target.Spec.BackupTargetURL, Credentials: credentials, Labels: labelsOf(b, v, s.Jobs),
-			Full: b.Spec.BackupMode == v1beta2.BackupModeFull, BlockBytes: max(b.Spec.BackupBlockSize, 0),
+			Target: target.Spec.BackupTargetURL, Credentials: credentials, Labels: labelsOf(b, v, jobs),
+			StorageClass: class,
+			Full:         b.Spec.BackupMode == v1beta2.BackupModeFull, BlockBytes: max(b.Spec.BackupBlockSize, 0),
 			Compression: string(v.Spec.BackupCompressionMethod), Concurrency: settings.Int(setting.BackupConcurrentLimit)})
 	})
 	s.Follow = errand(orderFollow, func(ctx context.Context) (outcome, error) {
