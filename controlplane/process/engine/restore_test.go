@@ -6,9 +6,13 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/setting"
 )
 
 // TestRestoreIsOrdered: once in a run that accepts it; again where the process has found a part, or
@@ -57,6 +61,48 @@ func TestRestoreIsOrdered(t *testing.T) {
 		all := restoreStatus(e, s)
 		if got := all["tcp://10.0.0.1:1"].State; got != c.status || len(all) > 1 {
 			t.Errorf("%s: %+v, want %q of the replica that takes part", c.name, all, c.status)
+		}
+	}
+}
+
+// TestRestoresOnANode: no more volumes are restored on a node at a time than the setting says.
+func TestRestoresOnANode(t *testing.T) {
+	for _, tt := range []struct {
+		most, other     string
+		restoring, want bool
+	}{
+		{"1", "n1", true, false}, {"2", "n1", true, true}, {"1", "n2", true, true}, {"1", "n1", false, true},
+		{"0", "n2", false, false},
+	} {
+		v := &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+		var f engineclient.Fake
+		r, e := cloning(t, &f, v)
+		r.cfg.Credentials = func(context.Context, *v1beta2.BackupTarget) (map[string]string, error) { return nil, nil }
+		var src v1beta2.Engine
+		if err := r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "src-e-0"}, &src); err != nil {
+			t.Fatal(err)
+		}
+		src.Spec.NodeID = tt.other
+		src.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{"tcp://1": {IsRestoring: tt.restoring}}
+		if err := r.client.Update(t.Context(), &src); err != nil {
+			t.Fatal(err)
+		}
+		e.Spec.NodeID, e.Spec.RequestedBackupRestore, e.Spec.BackupVolume = "n1", "b", "w"
+		s, err := r.gatherRestore(t.Context(), e, setting.Values{
+			setting.ConcurrentVolumeBackupRestorePerNodeLimit: tt.most})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if began := r.restores.orders.Of(e.Name).Order != ""; began != tt.want {
+			t.Errorf("%+v: begun %v", tt, began)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := r.restores.orders.Start(ended); err != nil { // waits for the order that was begun
+			t.Error(err)
 		}
 	}
 }
