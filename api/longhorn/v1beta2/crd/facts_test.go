@@ -79,7 +79,7 @@ var differences = map[string]string{
 	"Node status.diskStatus.*.healthData.*.attributes[].rawValue": "SMART's, which the description leaves open",
 
 	"Snapshot status.blocked":        "an order that cannot be carried out now can be withdrawn by who gave it",
-	"RecurringJob status.conditions": "why a job does not run, such as backups that are not there yet",
+	"RecurringJob status.conditions": "why a job does not run, such as system backups that are not there yet",
 
 	"Engine status.membership.volumeUUID":      "part of the witness record",
 	"Engine status.membership.epoch":           "part of the witness record",
