@@ -93,11 +93,18 @@ func scheduled(t *testing.T, c *cluster, store string) {
 	j.command("recurring-job", "create", job, "--task", "backup", "--cron", "0 0 29 2 *", "--retain", "1")
 	j.command("recurring-job", "attach", "b1", job)
 	var last string
-	for _, write := range []bool{true, false, true} {
+	for n, write := range []bool{true, false, true} {
 		if write {
 			if _, err := d.WriteAt([]byte(strings.Repeat("by the job", 409)), 8192); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if n == 2 { // of the volume at rest
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.detach("b1")
+			j.setting(whileDetached, "true")
 		}
 		j.finish(j.run(job))
 		j.eventually("one backup and one snapshot of the job are left", func(context.Context) error {
@@ -117,9 +124,7 @@ func scheduled(t *testing.T, c *cluster, store string) {
 			return nil
 		})
 	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	j.awaitDetached("b1")
 	j.restored(job, c.backup(last).URL)
 	if err := c.rest.DeleteBackup(context.Background(), last); err != nil {
 		t.Fatal(err)
@@ -130,7 +135,6 @@ func scheduled(t *testing.T, c *cluster, store string) {
 		}
 		return nil
 	})
-	c.detach("b1")
 }
 
 // restored: a job that is deleted comes back with a volume that is restored from a backup of one
