@@ -60,7 +60,13 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 			return nil
 		},
 		func() error { return checkSize(v) },
-		func() error { return checkFrontend(v) },
+		func() error {
+			if s.Standby {
+				return invalid("volume %s: this version has no standby volumes, and would not fill one; restore a backup without standby",
+					v.Name)
+			}
+			return checkFrontend(v)
+		},
 		func() error { return checkSelectors(&v1beta2.VolumeSpec{}, s) },
 		func() error { return checkFields(v, f) },
 		func() error {

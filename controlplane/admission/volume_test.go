@@ -90,7 +90,8 @@ func TestNewVolumes(t *testing.T) {
 		{"migratable rwx", set(func(s *v1beta2.VolumeSpec) { s.Migratable, s.AccessMode = true, "rwx" }), nil, ""},
 		{"frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "nvmf" }), nil, "invalid volume frontend specified"},
 		{"no frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "" }), nil, "invalid volume frontend specified"},
-		{"standby without frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil, ""},
+		{"standby", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil,
+			"this version has no standby volumes"},
 		{"most files of a rebuild", set(func(s *v1beta2.VolumeSpec) {
 			s.RebuildConcurrentSyncLimit, s.ReplicaRebuildingBandwidthLimit = 5, 1<<20
 		}), nil, ""},
