@@ -321,6 +321,7 @@ func TestResyncEndsWithTheLastButOne(t *testing.T) {
 	b.script = holding(wire.Hash)
 	g.launch()
 	g.until("they are compared", func() bool { return len(b.held) > 0 })
+	g.pass(100 * time.Millisecond) // what was asked of both has come to both
 	asked := a.seen(wire.Hash)
 	b.proc.Kill()
 	g.until("engine serves", func() bool { return g.state.Serving })
