@@ -59,7 +59,7 @@ func init() {
 		{"witness-slow", 1, 5 * second, witnessSlow, "what needs the witness is held"},
 		{"witness-lossy", 2, 5 * second, witnessLossy,
 			"a swap that was carried out shows when it is asked for again; a late one is refused"},
-		{"rot", 2, 0, rot, "older content below it is what it was: a scrub puts it right from the other replicas, and " +
+		{"rot", 4, 0, rot, "older content below it is what it was: a scrub puts it right from the other replicas, and " +
 			"nobody reads it meanwhile"},
 		{"disk-unreadable", 2, second, diskUnreadable,
 			"another replica has the data, and it is written again; on the last one reads fail"},
