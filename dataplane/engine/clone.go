@@ -207,7 +207,7 @@ func (o *cloneOrigin) list(off int64, done func(ranges [][2]int64, next int64, e
 }
 
 // listSince is list, or lists what was changed since an older snapshot. block.NotFound: the replica
-// does not know that one, or is of a version that lists no changes.
+// does not know that one.
 func (o *cloneOrigin) listSince(off int64, since string, done func(ranges [][2]int64, next int64, err error)) {
 	q := &wire.ControlRequest{ViewExtents: &wire.ViewExtents{Off: off, Since: since}}
 	o.ask(wire.Header{Type: wire.Control}, wire.Marshal(q), loop.Seg{}, func(p []byte, err error) {
@@ -218,8 +218,6 @@ func (o *cloneOrigin) listSince(off int64, since string, done func(ranges [][2]i
 		switch {
 		case err != nil || r.Extents == nil:
 			done(nil, 0, errors.Join(err, errors.New("the replica cannot list what its snapshot holds: "+r.Error)))
-		case r.Extents.Since != since:
-			done(nil, 0, block.NotFound)
 		default:
 			done(r.Extents.Ranges, r.Extents.Next, nil)
 		}

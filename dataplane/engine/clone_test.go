@@ -78,16 +78,21 @@ func TestCloneRefuses(t *testing.T) {
 		"another's grant": {change: func(c *engine.Clone) {
 			c.From.Grant.For = "x"
 		}, is: block.Invalid, says: "is for volume x"},
-		"a wrong key": {change: func(c *engine.Clone) { c.From.Key[3]++ }, is: block.Refused, says: "grant"},
+		"a wrong key": {change: func(c *engine.Clone) { c.From.Key[3]++ }, says: "does not take the secret or the grant"},
+		"a grant that was changed": {change: func(c *engine.Clone) {
+			c.From.Grant.Expires++
+		}, says: "does not take the secret or the grant"},
 		"an expired grant": {change: func(c *engine.Clone) {
 			c.From.Grant.Expires = 1
-		}, is: block.Refused, says: "grant"},
+			c.From.Key = c.From.Grant.Key(secret, c.From.VolumeUUID)
+		}, is: block.Refused, says: "has expired"},
 		"nobody there": {change: func(c *engine.Clone) {
 			c.From.Replicas = []string{"r9:10"}
 		}, says: "cannot connect"},
 		"an unknown snapshot": {change: func(c *engine.Clone) {
 			c.From.Grant.Snapshot = "z"
-		}, is: block.Refused, says: "grant"},
+			c.From.Key = c.From.Grant.Key(secret, c.From.VolumeUUID)
+		}, is: block.NotFound, says: "no snapshot"},
 		"a snapshot's bad name": {change: func(c *engine.Clone) { c.Name = "../x" }, is: block.Invalid, says: "name"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -68,12 +68,12 @@ func TestReplicaThatGreetsByBytesIsGivenUp(t *testing.T) {
 	}
 }
 
-// cloneFrom begins a clone of a snapshot that a fake has.
-func (g *rig) cloneFrom(s *fake, key []byte) error {
+// cloneFrom begins a clone of a snapshot that a fake has, a replica of a volume of another secret.
+func (g *rig) cloneFrom(s *fake, secret []byte) error {
 	return g.ask(func(reply func(error)) any {
-		from := engine.CloneSource{VolumeName: "o", VolumeUUID: cloneUUID, Key: key, Size: g.size,
-			Grant:    wire.Grant{Snapshot: "x", For: volumeUUID, Expires: g.w.Unix() + 3600},
-			Replicas: []string{s.addr()}}
+		grant := wire.Grant{Snapshot: "x", For: volumeUUID, Expires: g.w.Unix() + 3600}
+		from := engine.CloneSource{VolumeName: "o", VolumeUUID: cloneUUID, Key: grant.Key(secret, cloneUUID), Size: g.size,
+			Grant: grant, Replicas: []string{s.addr()}}
 		return engine.Clone{From: from, Name: "copy", Created: "2026-11-21T12:00:00Z", Reply: reply}
 	})
 }

@@ -212,9 +212,8 @@ func TestStartRefused(t *testing.T) {
 		spoil func(f *fake)
 		says  string
 	}{
-		"wrong secret":    {func(f *fake) { f.secret = []byte("another") }, "no replica answered"},
+		"wrong secret":    {func(f *fake) { f.impostor = true }, "no replica answered"},
 		"smaller":         {func(f *fake) { f.reply.Size, f.reply.Blank = 4096, false }, "every replica has 4096 bytes"},
-		"short nonce":     {func(f *fake) { f.nonce = []byte("x") }, "no replica answered"},
 		"nobody is there": {func(f *fake) { f.proc.Kill() }, "no replica answered"},
 	} {
 		t.Run(name, func(t *testing.T) {

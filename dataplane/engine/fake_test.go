@@ -29,9 +29,8 @@ type fake struct {
 	proc  *sim.Process
 	arena *loop.Arena
 	conn  *wire.Conn
-	nonce []byte
-	// greeting is what it has said first on the present connection.
-	greeting []byte
+	// handshake is that of the present connection.
+	handshake *wire.Handshake
 	// script decides the result of a request; hold keeps it unanswered until release.
 	script func(h *wire.Header) (code block.Code, hold bool)
 	held   []func(out *[]loop.Op)
@@ -57,10 +56,12 @@ type fake struct {
 	keepsFailed bool
 	// judge decides the result of a control message by what it asks for, after script.
 	judge func(q *wire.ControlRequest) (code block.Code, hold bool)
-	// Answers to hello and greeting may be spoilt.
-	secret []byte
-	reply  wire.HelloReply
-	spoil  func(h *wire.Header)
+	// secret is that of the volume of which it is a replica; impostor does not know it, and goes on
+	// all the same. Answers to hello and greeting may be spoilt.
+	secret   []byte
+	impostor bool
+	reply    wire.HelloReply
+	spoil    func(h *wire.Header)
 
 	pages      map[int64][]byte
 	record     *wire.RecordMessage
@@ -79,12 +80,12 @@ type fake struct {
 	heldCode   block.Code // what held requests are answered with, once it is set
 	log        []string
 	promisedTo string
-	version    int // of the protocol
+	// greets spoils its greeting.
+	greets func(h *wire.Header, g *wire.GreetingMessage)
 }
 
 func newFake(g *rig, name string) *fake {
-	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret, version: wire.Version,
-		nonce: make([]byte, wire.NonceSize),
+	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret,
 		pages: map[int64][]byte{}, marked: map[uint32]bool{}, lastWrite: map[uint32]int{}}
 	f.arena.SetAside(loop.Connections, 64*wire.ConnMemory)
 	g.t.Cleanup(func() { _ = f.arena.Close() })
@@ -117,12 +118,6 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 				*out = append(*out, loop.Op{Kind: loop.Close, Handle: d.New, Tag: 4 | uint64(d.New)<<8})
 				continue
 			}
-			if f.mute {
-				continue
-			}
-			f.greeting = wire.Marshal(wire.GreetingMessage{MinVersion: 1, Version: f.version, Nonce: f.nonce,
-				Member: cmp.Or(f.member, f.name)})
-			f.send(wire.Header{Type: wire.Greeting}, f.greeting)
 		case f.conn == nil || d.Tag>>8 != uint64(f.conn.Handle):
 		case d.Kind == loop.Recv:
 			f.conn.Received(d, f, out)
@@ -145,40 +140,78 @@ func (f *fake) send(h wire.Header, p []byte) {
 	f.conn.SendMessage(&h, p)
 }
 
+// greet answers an initiation.
+func (f *fake) greet(p []byte) {
+	if f.mute {
+		return
+	}
+	_, hs, err := wire.Accept(p, f.secret, cloneUUID, wire.NewDigester(f.secret))
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	h := wire.Header{Type: wire.Greeting}
+	g := wire.GreetingMessage{Version: wire.Version, Nonce: make([]byte, wire.NonceSize), Member: cmp.Or(f.member, f.name)}
+	if f.greets != nil {
+		f.greets(&h, &g)
+	}
+	greeting := wire.Marshal(g)
+	f.handshake = hs
+	hs.Greet(greeting)
+	f.send(h, greeting)
+}
+
+// hello answers a hello.
+func (f *fake) hello(h *wire.Header, p []byte) {
+	m, keys, err := f.handshake.ReadHello(p)
+	if err != nil {
+		f.t.Error(err)
+	}
+	if f.impostor {
+		keys = strangersKeys()
+	}
+	if !f.conn.Secured() {
+		f.conn.Secure(keys)
+	}
+	if m.Prepared {
+		r := f.reply
+		r.Promised, r.PromisedTo, r.Record = f.promised, f.promisedTo, f.record
+		f.send(h.Answer(block.OK), wire.Marshal(r))
+		return
+	}
+	if m.Epoch <= f.promised && !f.handshake.Reader() {
+		f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised}))
+		return
+	}
+	r := f.reply
+	for _, n := range r.Dirty {
+		f.marked[n] = true
+	}
+	f.allMarked = r.DirtyAll
+	r.Promised, r.Record = m.Epoch, f.record
+	hdr := *h
+	f.held = append(f.held, func(*[]loop.Op) { f.send(hdr.Answer(block.OK), wire.Marshal(r)) })
+	if f.hellos++; !f.slowHello {
+		f.let(len(f.held) - 1)
+	}
+}
+
+// strangersKeys are keys of a session that follow from another secret.
+func strangersKeys() *wire.Keys {
+	another := []byte("another")
+	h, _ := wire.Initiate(&wire.InitiationMessage{}, another, wire.NewDigester(another))
+	_, keys := h.Hello(&wire.HelloMessage{})
+	return keys
+}
+
 // Frame implements wire.Handler.
 func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
-	if h.Type == wire.Hello {
-		m, bound, err := wire.ReadHello(p)
-		if err != nil {
-			f.t.Error(err)
-		}
-		var proof []byte
-		if bound == nil {
-			proof = wire.ReplicaProof(f.secret, m.VolumeUUID, m.Epoch, f.nonce, m.Nonce)
-		} else if !f.conn.Secured() {
-			f.conn.Secure(bound.Keys(f.secret, f.greeting, wire.NewDigester(f.secret)))
-		}
-		if m.Prepared {
-			r := f.reply
-			r.Promised, r.PromisedTo, r.Record, r.Proof = f.promised, f.promisedTo, f.record, proof
-			f.send(h.Answer(block.OK), wire.Marshal(r))
-			return
-		}
-		if m.Epoch <= f.promised && m.Reader == nil {
-			f.send(h.Answer(block.Fenced), wire.Marshal(wire.HelloReply{Promised: f.promised, Proof: proof}))
-			return
-		}
-		r := f.reply
-		for _, n := range r.Dirty {
-			f.marked[n] = true
-		}
-		f.allMarked = r.DirtyAll
-		r.Promised, r.Record, r.Proof = m.Epoch, f.record, proof
-		hdr := *h
-		f.held = append(f.held, func(*[]loop.Op) { f.send(hdr.Answer(block.OK), wire.Marshal(r)) })
-		if f.hellos++; !f.slowHello {
-			f.let(len(f.held) - 1)
-		}
+	switch h.Type {
+	case wire.Initiation:
+		f.greet(p)
+		return
+	case wire.Hello:
+		f.hello(h, p)
 		return
 	}
 	f.log = append(f.log, fmt.Sprintf("%s %d+%d", h.Type, h.Off, h.Len))

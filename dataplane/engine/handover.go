@@ -115,12 +115,6 @@ func (e *Engine) cannotLeave(members []string) error {
 		return fmt.Errorf(
 			"%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
 	}
-	for _, l := range e.links {
-		if l != nil && l.mode == RW && l.version < wire.ReleaseVersion {
-			return fmt.Errorf(
-				"%w: replica %s runs a program that knows no live upgrade: detach the volume to upgrade it", ErrState, l.addr)
-		}
-	}
 	theirs := slices.Sorted(slices.Values(members))
 	if ours := e.quorum.Record().Members; !slices.Equal(ours, theirs) || e.count(RW) != len(ours) {
 		return fmt.Errorf("%w: the volume's members are %s, the new engine has reached %s", ErrState, listed(ours),

@@ -49,9 +49,6 @@ func TestHandOverRefused(t *testing.T) {
 			says: "the volume's members are a, b, the new engine has reached a"},
 		"somebody else was too": {members: []string{"a", "b", "c"}, says: "has reached a, b, c"},
 		"nobody was reached":    {says: "has reached nobody"},
-		"an old replica": {before: func(g *rig) {
-			g.fakes[1].version = 1
-		}, members: both, says: "detach the volume"},
 		"a frontend that stays": {before: func(g *rig) { g.giving = nil }, members: both, says: "frontend"},
 		"no replica is left":    {after: (*rig).loseAll, members: both, says: "no replica left"},
 	} {

@@ -269,19 +269,19 @@ func (l *link) greeted(g *wire.GreetingMessage) error {
 	return nil
 }
 
+// initiate implements sessionPeer.
+func (l *link) initiate(m *wire.InitiationMessage) (*wire.Handshake, []byte) {
+	return wire.Initiate(m, l.e.cfg.Secret, l.e.digester)
+}
+
 // sayHello asks for the promise of this engine's epoch, or only for what the replica has promised.
 func (l *link) sayHello() {
-	c, epoch := &l.e.cfg, l.e.quorum.Epoch()
-	l.nonce = c.Nonce()
+	c := &l.e.cfg
 	l.lost = ""
-	m := wire.HelloMessage{Notices: true, Version: l.version,
-		VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
-		InstanceManager: c.InstanceManager, Epoch: epoch, Prepared: l.probing, Nonce: l.nonce}
-	if l.version >= wire.BuildVersion {
-		m.Build = c.Build
-	}
 	l.helloAt = l.e.now
-	l.hello(&m, c.Secret, l.e.digester, wire.EngineProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce))
+	l.hello(&wire.HelloMessage{Notices: true, VolumeName: c.VolumeName, VolumeUUID: c.VolumeUUID, Engine: l.e.identity,
+		InstanceManager: c.InstanceManager, Epoch: l.e.quorum.Epoch(), Prepared: l.probing, Build: c.Build,
+		Member: l.member})
 }
 
 // probeAnswered handles the answer to a hello that promises nothing.
@@ -317,27 +317,25 @@ func (e *Engine) otherLink(member string, l *link) *link {
 	return nil
 }
 
-// proved checks that the answer to the hello is a replica's of this volume, and lets it in. What is
-// promised to another engine counts only from who knows the secret: whoever listens at an address
+// allowed checks that the answer to the hello is one to a hello of the present epoch, and lets the
+// replica in. That it knows the secret, the answer's tag has shown: whoever listens at an address
 // that a replica had could otherwise drive the epoch up, or have the witness taken for void.
-func (l *link) proved(h *wire.Header, r *wire.HelloReply) error {
-	c, epoch := &l.e.cfg, l.e.quorum.Epoch()
-	known := l.known(h, r, epoch, wire.ReplicaProof(c.Secret, c.VolumeUUID, epoch, l.theirs, l.nonce))
+func (l *link) allowed(h *wire.Header, r *wire.HelloReply) error {
 	switch {
-	case h.Code == block.Fenced && known && l.e.quorum.Phase() != quorum.Serving:
+	case h.Epoch != l.e.quorum.Epoch():
+		return fmt.Errorf("the answer is to a hello of epoch %d, and the engine's is %d now", h.Epoch, l.e.quorum.Epoch())
+	case h.Code == block.Fenced && l.e.quorum.Phase() != quorum.Serving:
 		l.e.quorum.Outbid(r.Promised)
 		return fmt.Errorf("replica has promised epoch %d", r.Promised)
 	case h.Code != block.OK:
 		return fmt.Errorf("refused: %s: %s", h.Code, r.Error)
-	case !known:
-		return fmt.Errorf("replica does not know the volume's secret")
 	}
 	return nil
 }
 
 // welcomed implements sessionPeer: the replica has promised the epoch and told its record.
 func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
-	if err := l.proved(h, r); err != nil {
+	if err := l.allowed(h, r); err != nil {
 		return err
 	}
 	if o := l.e.otherLink(l.member, l); o != nil && l.probing {

@@ -270,9 +270,6 @@ func side(r *wire.ControlReply, entry bool) rebuild.Side {
 func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 	j.status.From = j.source.addr
 	j.shape = from.Chain
-	if to.Chain.Branches == nil || from.Chain.Branches == nil {
-		j.shape.Branches = nil // one of the two is older than they are: what is off the live chain is not brought over
-	}
 	h := &j.target.helloReply
 	source, target := side(from, true), side(to, !j.target.named())
 	target.Blank = h.Blank
@@ -467,5 +464,5 @@ func (j *rebuildJob) replace(old *link, reason string) {
 func sameShape(a, b *wire.ChainDescription) bool {
 	same := func(a, b wire.Layer) bool { return a.Name == b.Name && a.Size == b.Size && a.Parent == b.Parent }
 	return a.Size == b.Size && slices.EqualFunc(a.Layers, b.Layers, same) &&
-		(b.Branches == nil || slices.EqualFunc(a.Branches, b.Branches, same))
+		slices.EqualFunc(a.Branches, b.Branches, same)
 }

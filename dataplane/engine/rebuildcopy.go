@@ -157,26 +157,17 @@ func (w *work) compare() {
 		code := t.code
 		e.freeOf(t)
 		switch {
-		case !isLayerSums(sums[source]):
+		case len(sums[source]) != wire.LayerSumsSize:
 			w.sourceFailed(code)
-		case !isLayerSums(sums[target]) && code != block.IOError:
+		case len(sums[target]) != wire.LayerSumsSize && code != block.IOError:
 			w.j.fail("cannot be compared: %s", code)
 			w.end(false)
 		default:
 			// A target that cannot read what it holds gets the whole piece: a write makes a sector readable.
 			w.differences = compareLayers(w.p.Off, w.p.Len, sums[source], sums[target])
-			if len(w.hidden) > 0 && w.j.target.version < wire.WhiteoutVersion {
-				w.j.fail("speaks version %d of the protocol; discarded blocks need %d: upgrade it", w.j.target.version,
-					wire.WhiteoutVersion)
-			}
 			w.next()
 		}
 	})
-}
-
-// isLayerSums tells whether an answer to LayerHash is whole, from whichever version.
-func isLayerSums(p []byte) bool {
-	return len(p) == wire.LayerSumsSize || len(p) == wire.LayerWhiteoutsSize
 }
 
 // layerSums is an answer to LayerHash; nil is that of somebody who cannot read: any block may be
@@ -188,7 +179,7 @@ func (s layerSums) has(b int64) bool { return s == nil || s[b/8]&(1<<(b%8)) != 0
 // hides tells whether the layer hides block b of the layers below: if it holds it, whiteouts count
 // for nothing.
 func (s layerSums) hides(b int64) bool {
-	return len(s) == wire.LayerWhiteoutsSize && !s.has(b) && s[wire.LayerSumsSize:][b/8]&(1<<(b%8)) != 0
+	return s != nil && !s.has(b) && s[wire.WhiteoutsAt:][b/8]&(1<<(b%8)) != 0
 }
 
 func (s layerSums) chunk(at int64) []byte {

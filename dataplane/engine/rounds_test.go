@@ -68,7 +68,7 @@ func TestStrangerDoesNotDriveTheEpochUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := agreedRig(t, "a", "b")
 			x := newFake(g, "x")
-			x.secret, x.promised = []byte("another one"), promised
+			x.impostor, x.promised = true, promised
 			g.real = []string{x.addr()}
 			g.start()
 			w, err := g.witness.Read()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ type sessionPhase uint8
 const (
 	sessionIdle sessionPhase = iota
 	sessionConnecting
-	sessionGreeting // connected, waiting for the greeting
+	sessionGreeting // initiation sent, waiting for the greeting
 	sessionHello    // hello sent
 	sessionProbed   // told what it has promised; nothing is promised to this engine
 	sessionReady
@@ -33,9 +34,9 @@ const (
 	tagClose
 )
 
-// session is the client's side of a data connection: it connects, takes the greeting, says hello,
-// passes answers on, and ends. A link to a replica of this volume has one, and so has a source, a
-// replica of another volume.
+// session is the client's side of a data connection: it connects, shows that it knows the secret,
+// takes the greeting, says hello, passes answers on, and ends. A link to a replica of this volume
+// has one, and so has a source, a replica of another volume.
 type session struct {
 	e     *Engine
 	peer  sessionPeer
@@ -45,12 +46,8 @@ type session struct {
 	run    uint64
 	conn   *wire.Conn
 	handle loop.Handle
-	// greeting is what the replica has said first, and greeter the name in it. nonce and theirs are
-	// this side's and the replica's random bytes of the handshake, version is what both speak.
-	greeting      []byte
-	greeter       string
-	nonce, theirs []byte
-	version       int
+	// handshake is the present connection's.
+	handshake *wire.Handshake
 	// heard is when anything was received last, or when the first request after idleness was sent;
 	// began is when the handshake did, or the present part of it.
 	heard, began clock.Ticks
@@ -62,6 +59,8 @@ type sessionPeer interface {
 	tag(what uint64) uint64
 	// lane tells the connections of a core apart.
 	lane() int
+	// initiate begins the handshake, as an engine or a reader.
+	initiate(m *wire.InitiationMessage) (h *wire.Handshake, payload []byte)
 	// greeted takes the greeting, which has been checked, and says hello.
 	greeted(g *wire.GreetingMessage) error
 	// welcomed takes the answer to the hello.
@@ -112,9 +111,19 @@ func (s *session) completed(d *loop.Done, what uint64) {
 		s.phase = sessionClosed
 	}
 	if s.conn != nil && s.conn.Err() != nil {
-		s.peer.broken(s.conn.Err())
+		s.peer.broken(s.why(s.conn.Err()))
 	}
 	s.checkDown()
+}
+
+// why explains the end of a connection: a replica says nothing to who has not proved that it knows
+// the secret.
+func (s *session) why(err error) error {
+	if (s.phase == sessionGreeting || s.phase == sessionHello) && errors.Is(err, wire.ErrClosed) {
+		return fmt.Errorf("%w in the middle of the handshake; its log says why, unless it has ended: it does not take the "+
+			"secret or the grant, or addresses are translated on the way", err)
+	}
+	return err
 }
 
 func (s *session) connected(d *loop.Done) {
@@ -137,6 +146,10 @@ func (s *session) connected(d *loop.Done) {
 	}
 	s.conn = conn
 	s.conn.Start(s.e.out)
+	var p []byte
+	s.handshake, p = s.peer.initiate(&wire.InitiationMessage{MinVersion: wire.MinVersion, Version: wire.Version,
+		Nonce: s.e.cfg.Nonce(), Address: dataAddress(s.addr)})
+	s.conn.SendMessage(&wire.Header{Type: wire.Initiation}, p)
 }
 
 // close begins the end of the session; down follows.
@@ -184,31 +197,14 @@ func (s *session) flush() {
 	}
 }
 
-// hello says m. key is what both sides know, d is made from it, and old is the proof for a replica
-// that speaks a version in which the hello is not bound to the peer.
-func (s *session) hello(m *wire.HelloMessage, key []byte, d *wire.Digester, old []byte) {
+// hello says m.
+func (s *session) hello(m *wire.HelloMessage) {
 	s.phase, s.heard, s.began = sessionHello, s.e.now, s.e.now
-	h := wire.Header{Type: wire.Hello, Epoch: m.Epoch}
-	if s.version < wire.BoundVersion {
-		m.Proof = old
-		s.conn.SendMessage(&h, wire.Marshal(m))
-		return
-	}
-	m.Address, m.Member = dataAddress(s.addr), s.greeter
-	p, keys := m.Bind(key, s.greeting, d)
-	s.conn.SendMessage(&h, p)
+	p, keys := s.handshake.Hello(m)
+	s.conn.SendMessage(&wire.Header{Type: wire.Hello, Epoch: m.Epoch}, p)
 	if !s.conn.Secured() {
 		s.conn.Secure(keys)
 	}
-}
-
-// known reports whether the answer to the hello of an epoch shows that the replica knows the key;
-// old is the proof that an earlier version sends.
-func (s *session) known(h *wire.Header, r *wire.HelloReply, epoch uint64, old []byte) bool {
-	if s.version < wire.BoundVersion {
-		return wire.SameProof(r.Proof, old)
-	}
-	return s.conn.Proved() && h.Epoch == epoch
 }
 
 // PlacePayload implements wire.Handler: a payload goes to its place, which it has to fill, or is a
@@ -237,7 +233,7 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, p []byte
 	var err error
 	switch {
 	case s.phase == sessionGreeting && h.Type == wire.Greeting:
-		err = s.greeted(p)
+		err = s.greeted(h, p)
 	case s.phase == sessionHello && h.Type == wire.Hello && h.IsResponse():
 		var r wire.HelloReply
 		if err = wire.Unmarshal(p, &r); err == nil {
@@ -253,22 +249,20 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, p []byte
 	}
 }
 
-// greeted chooses the version and takes the replica's random bytes.
-func (s *session) greeted(p []byte) error {
+// greeted checks what the replica says to an engine that it has taken for one. The version that it
+// has picked is one of those that were offered.
+func (s *session) greeted(h *wire.Header, p []byte) error {
 	var g wire.GreetingMessage
 	if err := wire.Unmarshal(p, &g); err != nil {
 		return err
 	}
-	v, err := wire.Pick(g.MinVersion, g.Version)
-	if err != nil {
-		return err
+	switch {
+	case h.Code != block.OK:
+		return fmt.Errorf("refused: %s: %s", h.Code, g.Error)
+	case g.Version < wire.MinVersion || g.Version > wire.Version:
+		return fmt.Errorf("%w: the greeting picks protocol version %d, of %d to %d: somebody has changed the greeting "+
+			"on its way", wire.ErrFrame, g.Version, wire.MinVersion, wire.Version)
 	}
-	if len(g.Nonce) != wire.NonceSize {
-		return fmt.Errorf("%w: greeting with a nonce of %d bytes", wire.ErrFrame, len(g.Nonce))
-	}
-	if err := wire.CheckDowngrade(g.Nonce, v); err != nil {
-		return err
-	}
-	s.greeting, s.greeter, s.theirs, s.version = p, g.Member, g.Nonce, v
+	s.handshake.Greet(p)
 	return s.peer.greeted(&g)
 }

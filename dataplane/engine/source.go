@@ -123,19 +123,16 @@ func (s *source) place(h *wire.Header) loop.Seg {
 	return loop.Seg{}
 }
 
+// initiate implements sessionPeer.
+func (s *source) initiate(m *wire.InitiationMessage) (*wire.Handshake, []byte) {
+	m.Reader = &s.from.Grant
+	return wire.Initiate(m, s.from.Key, wire.NewDigester(s.from.Key))
+}
+
 // greeted implements sessionPeer.
-func (s *source) greeted(*wire.GreetingMessage) error {
-	if s.version < wire.ReaderVersion {
-		return fmt.Errorf(
-			"replica %s speaks version %d of the protocol; a clone needs %d: upgrade the source volume's engine image",
-			s.addr, s.version, wire.ReaderVersion)
-	}
-	s.nonce = s.e.cfg.Nonce()
-	m := wire.HelloMessage{Version: s.version, VolumeName: s.from.VolumeName, VolumeUUID: s.from.VolumeUUID,
-		Engine:          s.e.identity,
-		InstanceManager: s.e.cfg.InstanceManager, Reader: &s.from.Grant, Nonce: s.nonce}
-	s.hello(&m, s.from.Key, wire.NewDigester(s.from.Key),
-		wire.ReaderProof(s.from.Key, s.from.VolumeUUID, s.theirs, s.nonce))
+func (s *source) greeted(g *wire.GreetingMessage) error {
+	s.hello(&wire.HelloMessage{VolumeName: s.from.VolumeName, VolumeUUID: s.from.VolumeUUID, Engine: s.e.identity,
+		InstanceManager: s.e.cfg.InstanceManager, Member: g.Member})
 	return nil
 }
 
@@ -143,9 +140,6 @@ func (s *source) greeted(*wire.GreetingMessage) error {
 func (s *source) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	if h.Code != block.OK {
 		return fmt.Errorf("replica %s refuses: %w", s.addr, refusal(h.Code, r.Error))
-	}
-	if !s.known(h, r, 0, wire.ReplicaProof(s.from.Key, s.from.VolumeUUID, 0, s.theirs, s.nonce)) {
-		return fmt.Errorf("replica %s does not know its volume's secret", s.addr)
 	}
 	if r.Size <= 0 || r.Size%block.Size != 0 {
 		return fmt.Errorf("%w: snapshot of %d bytes", wire.ErrFrame, r.Size)

@@ -184,11 +184,11 @@ func TestRebuildSetsWhiteouts(t *testing.T) {
 func (p *peer) hidden(layer uint32) (blocks []int) {
 	p.g.t.Helper()
 	sums := p.mustAsk(wire.Header{Type: wire.LayerHash, Layer: layer, Len: 1 << 20}, nil)
-	if len(sums) != wire.LayerWhiteoutsSize {
+	if len(sums) != wire.LayerSumsSize {
 		p.g.t.Fatalf("%d bytes", len(sums))
 	}
 	for i := range 256 {
-		if sums[wire.LayerSumsSize:][i/8]>>(i%8)&1 != 0 {
+		if sums[wire.WhiteoutsAt:][i/8]>>(i%8)&1 != 0 {
 			blocks = append(blocks, i)
 		}
 	}

@@ -126,7 +126,7 @@ func TestNobodyIsLetInWhileAReplicaEnds(t *testing.T) {
 	g := newRig(t)
 	e := g.founded()
 	idle := g.connect()
-	g.until("greeting", func() bool { return idle.theirs != nil })
+	g.until("greeting", func() bool { return idle.greeted })
 	g.r.Disk.Slow(time.Second)
 	e.request(wire.Header{Type: wire.Write, Len: 4096}, make([]byte, 4096))
 	g.w.Until(10*time.Millisecond, func() bool { return false })

@@ -1,19 +1,20 @@
 package replica_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 
-// A hello that is not proved, or is meant for another replica, is refused with the reason, and
-// disturbs nobody.
+// A hello that is not proved ends the connection, one that is meant for another replica is refused
+// with the reason; neither disturbs anybody.
 func TestHandshakeRefused(t *testing.T) {
-	old := func(m *wire.HelloMessage) { m.Version = wire.BoundVersion - 1 }
-	said := func(change func(m *wire.HelloMessage)) func(*wire.BoundHello) {
-		return func(b *wire.BoundHello) {
+	said := func(change func(m *wire.HelloMessage)) func(*wire.Proved) {
+		return func(b *wire.Proved) {
 			var m wire.HelloMessage
 			must(t, wire.Unmarshal(b.Said, &m))
 			change(&m)
@@ -22,90 +23,77 @@ func TestHandshakeRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*wire.HelloMessage)
-		tamper func(*wire.BoundHello)
-		key    []byte
-		code   block.Code
-		says   string
+		tamper func(*wire.Proved)
+		says   string // nothing: it is not answered
 	}{
-		"wrong secret":              {nil, nil, []byte("x"), block.Refused, "secret"},
-		"wrong secret, version 4":   {old, nil, []byte("x"), block.Refused, "secret"},
-		"no proof":                  {nil, func(b *wire.BoundHello) { b.Proof = nil }, nil, block.Refused, "secret"},
-		"a changed proof":           {nil, func(b *wire.BoundHello) { b.Proof[0] ^= 1 }, nil, block.Refused, "secret"},
-		"another epoch than proved": {nil, said(func(m *wire.HelloMessage) { m.Epoch++ }), nil, block.Refused, "secret"},
-		"prepared": {nil, said(func(m *wire.HelloMessage) { m.Prepared = true }), nil, block.Refused,
-			"secret"},
-		"another engine": {nil, said(func(m *wire.HelloMessage) { m.Engine = "me" }), nil, block.Refused,
-			"secret"},
-		"another manager": {nil, said(func(m *wire.HelloMessage) { m.InstanceManager = "me" }), nil, block.Refused,
-			"secret"},
-		"another address":  {nil, said(func(m *wire.HelloMessage) { m.Address = "x:1" }), nil, block.Refused, "secret"},
-		"another spelling": {nil, func(b *wire.BoundHello) { b.Said = append(b.Said, ' ') }, nil, block.Refused, "secret"},
-		"for another address": {func(m *wire.HelloMessage) { m.Address = "elsewhere:11" }, nil, nil, block.Refused,
-			`for a replica at "elsewhere:11"`},
-		"for no address":      {func(m *wire.HelloMessage) { m.Address = "" }, nil, nil, block.Refused, `for a replica at ""`},
-		"for another replica": {func(m *wire.HelloMessage) { m.Member = "b" }, nil, nil, block.Refused, `for replica "b"`},
+		"no proof":                  {nil, func(b *wire.Proved) { b.Proof = nil }, ""},
+		"a changed proof":           {nil, func(b *wire.Proved) { b.Proof[0] ^= 1 }, ""},
+		"another epoch than proved": {nil, said(func(m *wire.HelloMessage) { m.Epoch++ }), ""},
+		"prepared":                  {nil, said(func(m *wire.HelloMessage) { m.Prepared = true }), ""},
+		"another engine":            {nil, said(func(m *wire.HelloMessage) { m.Engine = "me" }), ""},
+		"another manager":           {nil, said(func(m *wire.HelloMessage) { m.InstanceManager = "me" }), ""},
+		"another spelling":          {nil, func(b *wire.Proved) { b.Said = append(b.Said, ' ') }, ""},
+		"for another replica":       {func(m *wire.HelloMessage) { m.Member = "b" }, nil, `for replica "b"`},
 		"wrong volume": {func(m *wire.HelloMessage) {
 			m.VolumeUUID = "00000000-93d3-4b7c-9a5e-2d1f0c6b7a88"
-		}, nil, nil, block.Refused, "replica of volume"},
-		"too new": {func(m *wire.HelloMessage) { m.Version = wire.Version + 1 }, nil, nil, block.Invalid, "version"},
-		"an old version in the new form": {nil, said(func(m *wire.HelloMessage) { m.Version = wire.BoundVersion - 1 }), nil,
-			block.Invalid, "form of another version"},
-		"short nonce": {func(m *wire.HelloMessage) { m.Nonce = m.Nonce[:3] }, nil, nil, block.Invalid, "nonce"},
+		}, nil, "replica of volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t)
 			// The engine that is there must not notice.
 			e := g.engine(1, "e1")
 			p := g.connect()
-			if p.tamper = c.tamper; c.key != nil {
-				p.key = c.key
-			}
+			p.tamper = c.tamper
+			g.until("greeting", func() bool { return p.greeted })
+			before := p.heard
 			code, r, ok := p.sayHello(5, "intruder", c.change)
-			if !ok || code != c.code || !strings.Contains(r.Error, c.says) || r.Proof != nil || r.Record != nil {
+			if ok != (c.says != "") || ok && (code != block.Refused || !strings.Contains(r.Error, c.says) || r.Record != nil) {
 				t.Errorf("%v %s: %+v", ok, code, r)
+			}
+			if !ok && (!p.gone || p.heard != before) {
+				t.Errorf("disconnected %v, %d bytes were said", p.gone, p.heard-before)
 			}
 			if a := e.ask(wire.Header{Type: wire.Read, Len: 4096}, nil); a.h.Code != block.OK || e.gone {
 				t.Errorf("the engine was disturbed: %s", a.h.Code)
 			}
+			g.alive(2) // nothing was promised to epoch 5
 		})
 	}
 }
 
-// A hello of the present version has to be bound to the peer, and one that is not is nothing on a
-// connection whose frames have tags, whatever version it says.
-func TestHelloInTheFormOfAnotherVersion(t *testing.T) {
-	g := newRig(t)
-	p := g.connect()
-	if code, _, ok := p.sayHello(0, "e", func(m *wire.HelloMessage) { m.Prepared = true }); !ok || code != block.OK {
-		t.Fatalf("%v %s", ok, code)
-	}
-	plain := g.connect()
-	g.until("greeting", func() bool { return plain.theirs != nil })
-	for _, c := range []struct {
-		p       *peer
-		version int
-	}{{plain, wire.Version}, {p, wire.Version}, {p, wire.BoundVersion - 1}} {
-		c.p.hello = &answer{}
-		c.p.send(wire.Header{Type: wire.Hello, Epoch: 1}, wire.Marshal(wire.HelloMessage{Version: c.version,
-			VolumeUUID: volumeUUID, Epoch: 1, Engine: "e", Nonce: c.p.nonce,
-			Proof: wire.EngineProof(secret, volumeUUID, 1, c.p.theirs, c.p.nonce)}))
-		g.until("answer", func() bool { return c.p.hello.done || c.p.gone })
-		if h := c.p.hello.h; !c.p.hello.done || h.Code != block.Invalid {
-			t.Errorf("version %d: answered %v, %s", c.version, c.p.hello.done, h.Code)
-		}
-	}
-	g.alive(2)
-}
-
-// TestEarlierEngineIsServed: with checksums, as before.
-func TestEarlierEngineIsServed(t *testing.T) {
-	g := newRig(t)
-	for version := wire.MinVersion; version < wire.BoundVersion; version++ {
-		p := g.connect()
-		code, r, ok := p.sayHello(uint64(version), "e", func(m *wire.HelloMessage) { m.Version = version })
-		if !ok || code != block.OK || p.conn.Secured() || !p.known(&r) {
-			t.Fatalf("version %d: %v %s %+v", version, ok, code, r)
-		}
-		p.mustAsk(wire.Header{Type: wire.Write, Len: block.Size}, filled(byte(version), block.Size))
+// Who knows the secret and speaks no version of this replica's is told to upgrade, and
+// disconnected. Of those that both speak the highest is picked.
+func TestVersionsAreNegotiated(t *testing.T) {
+	for name, c := range map[string]struct {
+		oldest, newest int
+		ok             bool
+	}{
+		"the same":            {wire.MinVersion, wire.Version, true},
+		"newer ones too":      {wire.Version, wire.Version + 4, true},
+		"older ones too":      {1, wire.Version, true},
+		"older and newer too": {1, wire.Version + 1, true},
+		"newer ones alone":    {wire.Version + 1, wire.Version + 4, false},
+		"older ones alone":    {1, wire.MinVersion - 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			p := g.connect()
+			p.initiation.MinVersion, p.initiation.Version = c.oldest, c.newest
+			g.until("greeting", func() bool { return p.greeted })
+			if c.ok {
+				if code, _, ok := p.sayHello(1, "e", nil); p.greeting.Version != wire.Version || !ok || code != block.OK {
+					t.Errorf("version %d, %v, %s", p.greeting.Version, ok, code)
+				}
+				return
+			}
+			says := fmt.Sprintf("peer speaks versions %d to %d, this binary %d to %d: upgrade the older one", c.oldest, c.newest,
+				wire.MinVersion, wire.Version)
+			if p.code != block.Invalid || !strings.Contains(p.greeting.Error, says) || p.greeting.Nonce != nil {
+				t.Errorf("%s, %+v", p.code, p.greeting)
+			}
+			if !g.w.Until(time.Second, func() bool { return p.gone }) {
+				t.Error("the connection does not end")
+			}
+		})
 	}
 }

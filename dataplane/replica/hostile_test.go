@@ -64,10 +64,11 @@ func TestPayloadWhereNoneBelongs(t *testing.T) {
 	}
 }
 
-// FuzzRequests sends one request with any fields and payload in a session that has said hello.
-// Whatever it is, the replica answers or ends the session, and goes on serving.
+// FuzzRequests sends one request with any fields and payload in a session that has said hello, and
+// the same as a stranger. Whatever it is, the replica answers or ends the session, says nothing to
+// the stranger, and goes on serving.
 func FuzzRequests(f *testing.F) {
-	for typ := wire.Read; typ <= wire.LayerPunch+1; typ++ {
+	for typ := wire.Read; typ <= wire.Initiation+1; typ++ {
 		f.Add(uint8(typ), uint8(0), int64(4096), int64(4096), uint32(0), []byte{})
 		f.Add(uint8(typ), uint8(wire.FUA), int64(512), int64(512), uint32(1), make([]byte, 512))
 	}
@@ -99,6 +100,12 @@ func FuzzRequests(f *testing.F) {
 		e := g.engine(1, "e")
 		a := e.request(wire.Header{Type: wire.Type(typ), Flags: flags, Off: off, Len: n, Layer: layer}, payload)
 		g.until("answer", func() bool { return a.done || e.gone || !g.r.Alive() })
+		s := g.stranger()
+		s.send(wire.Header{Type: wire.Type(typ), Flags: flags, Off: off, Len: n, Layer: layer}, payload)
+		g.until("the stranger is disconnected", func() bool { return s.gone || !g.r.Alive() })
+		if s.heard > 0 {
+			t.Errorf("the replica has said %d bytes to a stranger", s.heard)
+		}
 		g.alive(2)
 	})
 }
@@ -128,7 +135,7 @@ func TestConnectionsBeyondTheBound(t *testing.T) {
 	peers[0].proc.Kill()
 	g.until("there is room", func() bool {
 		p := g.connect()
-		g.until("greeted or turned away", func() bool { return p.theirs != nil || p.gone })
-		return p.theirs != nil
+		g.until("greeted or turned away", func() bool { return p.greeted || p.gone })
+		return p.greeted
 	})
 }

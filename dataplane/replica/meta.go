@@ -433,7 +433,7 @@ func labels(m map[string]string) map[string]string {
 func (w *worker) branches(all []wire.Layer) ([]wire.Layer, error) {
 	list, ch, err := w.files.OpenBranches()
 	err = w.change(ch, err)
-	out := make([]wire.Layer, 0, len(list)) // never nil: older replicas say nothing
+	out := make([]wire.Layer, 0, len(list))
 	for _, l := range list {
 		d := wire.Layer{Name: snapshotName(l.File), Size: l.Size, Parent: snapshotName(l.Meta.Parent),
 			Removed:     l.Meta.Removed,

@@ -49,18 +49,24 @@ func (g *rig) until(what string, cond func() bool) {
 
 // peer speaks the wire protocol by hand.
 type peer struct {
-	g      *rig
-	proc   *sim.Process
-	arena  *loop.Arena
-	conn   *wire.Conn
-	nonce  []byte
-	theirs []byte
-	// greeting is what the replica has said first; addr is where the connection was made to.
-	greeting []byte
-	addr     string
+	g     *rig
+	proc  *sim.Process
+	arena *loop.Arena
+	conn  *wire.Conn
+	// addr is where the connection was made to; initiate begins the handshake, nil: nothing is sent.
+	addr      string
+	initiate  func() []byte
+	handshake *wire.Handshake
+	// initiation is what it says first; greeting is what the replica has answered, with its code.
+	initiation wire.InitiationMessage
+	greeting   wire.GreetingMessage
+	greeted    bool
+	code       block.Code
+	// heard counts bytes.
+	heard int
 	// key is what it proves to know; tamper changes its hello after the proof was made.
 	key    []byte
-	tamper func(b *wire.BoundHello)
+	tamper func(b *wire.Proved)
 	epoch  uint64
 	nextID uint64
 	open   map[uint64]*answer
@@ -82,15 +88,35 @@ const (
 	tagSend
 )
 
+// connect connects as an engine, which begins the handshake when the connection is there.
 func (g *rig) connect() *peer {
+	p := g.dial()
+	p.initiate = func() (payload []byte) {
+		p.handshake, payload = wire.Initiate(&p.initiation, p.key, wire.NewDigester(p.key))
+		return payload
+	}
+	return p
+}
+
+// stranger connects and says nothing.
+func (g *rig) stranger() *peer {
+	g.t.Helper()
+	p := g.dial()
+	g.until("connection", func() bool { return p.conn != nil || p.gone })
+	return p
+}
+
+func (g *rig) dial() *peer {
 	host, port := "", 0
 	i := strings.LastIndexByte(g.r.Addr(), ':')
 	host = g.r.Addr()[:i]
 	if _, err := fmt.Sscanf(g.r.Addr()[i+1:], "%d", &port); err != nil {
 		g.t.Fatal(err)
 	}
-	p := &peer{g: g, arena: loop.NewArena(64 << 20), open: map[uint64]*answer{}, nonce: []byte("0123456789abcdef"),
-		addr: fmt.Sprintf("%s:%d", host, port+1), key: secret}
+	p := &peer{g: g, arena: loop.NewArena(64 << 20), open: map[uint64]*answer{}, key: secret,
+		addr: fmt.Sprintf("%s:%d", host, port+1)}
+	p.initiation = wire.InitiationMessage{MinVersion: wire.MinVersion, Version: wire.Version,
+		Nonce: []byte("0123456789abcdef"), Address: p.addr}
 	p.arena.SetAside(loop.Connections, wire.ConnMemory)
 	g.t.Cleanup(func() { _ = p.arena.Close() })
 	p.proc = g.w.Spawn("peer", p.arena, nil)
@@ -118,7 +144,11 @@ func (p *peer) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 				p.g.t.Fatal(err)
 			}
 			p.conn.Start(out)
+			if p.initiate != nil {
+				p.conn.SendMessage(&wire.Header{Type: wire.Initiation}, p.initiate())
+			}
 		case d.Tag == tagRecv:
+			p.heard += d.N
 			p.conn.Received(d, p, out)
 		case d.Tag == tagSend:
 			p.conn.Sent(d, out)
@@ -140,11 +170,13 @@ func (p *peer) PlacePayload(*wire.Conn, *wire.Header) (loop.Seg, bool) {
 func (p *peer) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, data []byte) {
 	switch {
 	case h.Type == wire.Greeting:
-		var m wire.GreetingMessage
-		if err := wire.Unmarshal(data, &m); err != nil {
+		if err := wire.Unmarshal(data, &p.greeting); err != nil {
 			p.g.t.Error(err)
 		}
-		p.theirs, p.greeting = m.Nonce, data
+		p.greeted, p.code = true, h.Code
+		if p.handshake != nil {
+			p.handshake.Greet(data)
+		}
 	case h.Type == wire.Hello:
 		*p.hello = answer{true, *h, data}
 	case h.Type == wire.Notice:
@@ -168,6 +200,20 @@ func (p *peer) send(h wire.Header, payload []byte) {
 			return
 		}
 		p.conn.SendMessage(&h, payload)
+	})
+}
+
+// sendRaw sends bytes as they are, as far as the replica takes them.
+func (p *peer) sendRaw(data []byte) {
+	p.proc.Post(func(out *[]loop.Op) {
+		if p.conn == nil || p.conn.Err() != nil || len(data) == 0 {
+			return
+		}
+		b, _ := p.arena.Get(len(data))
+		copy(p.arena.Bytes(b), data)
+		op := loop.Op{Kind: loop.Send, Handle: p.conn.Handle, Tag: 99}
+		op.Add(loop.Seg{Buf: b, Len: int32(len(data))})
+		*out = append(*out, op)
 	})
 }
 
@@ -211,26 +257,19 @@ func (p *peer) sayHello(epoch uint64, engine string, change func(*wire.HelloMess
 // beginHello sends the hello as soon as the replica has said its greeting.
 func (p *peer) beginHello(epoch uint64, engine string, change func(*wire.HelloMessage)) {
 	p.g.t.Helper()
-	p.g.until("greeting", func() bool { return p.theirs != nil || p.gone })
-	p.epoch = epoch
-	m := wire.HelloMessage{Version: wire.Version, VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine,
-		Epoch: epoch, Nonce: p.nonce, Address: p.addr, Member: p.g.r.Name}
+	p.g.until("greeting", func() bool { return p.greeted || p.gone })
+	p.epoch, p.hello = epoch, &answer{}
+	if p.gone {
+		return
+	}
+	m := wire.HelloMessage{VolumeName: "sim", VolumeUUID: volumeUUID, Engine: engine, Epoch: epoch, Member: p.g.r.Name}
 	if change != nil {
 		change(&m)
 	}
-	p.hello = &answer{}
 	h := wire.Header{Type: wire.Hello, Epoch: epoch}
-	if m.Version < wire.BoundVersion {
-		m.Proof = wire.EngineProof(p.key, volumeUUID, epoch, p.theirs, p.nonce)
-		if m.Reader != nil {
-			m.Proof = wire.ReaderProof(p.key, volumeUUID, p.theirs, p.nonce)
-		}
-		p.send(h, wire.Marshal(m))
-		return
-	}
-	payload, keys := m.Bind(p.key, p.greeting, wire.NewDigester(p.key))
+	payload, keys := p.handshake.Hello(&m)
 	if p.tamper != nil {
-		var b wire.BoundHello
+		var b wire.Proved
 		if err := wire.Unmarshal(payload, &b); err != nil {
 			p.g.t.Fatal(err)
 		}
@@ -245,11 +284,6 @@ func (p *peer) beginHello(epoch uint64, engine string, change func(*wire.HelloMe
 	})
 }
 
-// known reports whether the answer to the hello is that of somebody who knows the key.
-func (p *peer) known(r *wire.HelloReply) bool {
-	return p.conn.Proved() || wire.SameProof(r.Proof, wire.ReplicaProof(p.key, volumeUUID, p.epoch, p.theirs, p.nonce))
-}
-
 // engine connects and is answered.
 func (g *rig) engine(epoch uint64, name string) *peer {
 	g.t.Helper()
@@ -257,9 +291,6 @@ func (g *rig) engine(epoch uint64, name string) *peer {
 	code, r, ok := p.sayHello(epoch, name, nil)
 	if !ok || code != block.OK {
 		g.t.Fatalf("epoch %d of %s: %s %s", epoch, name, code, r.Error)
-	}
-	if !p.known(&r) {
-		g.t.Fatal("the replica cannot prove that it knows the secret")
 	}
 	return p
 }

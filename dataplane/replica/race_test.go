@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -62,87 +61,6 @@ func (held) Release(f *chain.Files, s *chain.Sidecars, m chain.Retired) error {
 	return errors.Join(f.Close(), s.Close())
 }
 
-// client speaks to a replica over TCP; any number of goroutines may ask at once.
-type client struct {
-	t    *testing.T
-	conn net.Conn
-	mu   sync.Mutex // guards what follows, and writing
-	next uint64
-	open map[uint64]chan answer
-}
-
-// exchange sends a frame; what comes back is read by the caller or by serve.
-func (c *client) put(h wire.Header, payload []byte) error {
-	h.Payload, h.Sum = uint32(len(payload)), wire.Sum(payload)
-	var b [wire.HeaderSize]byte
-	h.Encode(b[:])
-	_, err := c.conn.Write(append(b[:], payload...))
-	return err
-}
-
-func (c *client) get() (h wire.Header, payload []byte, err error) {
-	var b [wire.HeaderSize]byte
-	if _, err = io.ReadFull(c.conn, b[:]); err != nil {
-		return h, nil, err
-	}
-	if _, err = h.Decode(b[:]); err != nil {
-		return h, nil, err
-	}
-	payload = make([]byte, h.Payload)
-	_, err = io.ReadFull(c.conn, payload)
-	return h, payload, err
-}
-
-// serve hands answers to those who wait for them until the connection is closed.
-func (c *client) serve() {
-	for {
-		h, payload, err := c.get()
-		c.mu.Lock()
-		if err != nil {
-			for _, ch := range c.open {
-				close(ch)
-			}
-			c.open = nil
-			c.mu.Unlock()
-			return
-		}
-		ch := c.open[h.ID]
-		delete(c.open, h.ID)
-		c.mu.Unlock()
-		ch <- answer{true, h, payload}
-	}
-}
-
-func (c *client) ask(h wire.Header, payload []byte) answer {
-	ch := make(chan answer, 1)
-	c.mu.Lock()
-	c.next++
-	h.ID, h.Epoch = c.next, 1
-	if c.open != nil {
-		c.open[h.ID] = ch
-	} else {
-		close(ch)
-	}
-	err := c.put(h, payload)
-	c.mu.Unlock()
-	a, ok := <-ch
-	if err != nil || !ok {
-		c.t.Errorf("no answer to %s: %v", h.Type, err)
-	}
-	return a
-}
-
-func (c *client) control(q wire.ControlRequest) (block.Code, wire.ControlReply) {
-	a := c.ask(wire.Header{Type: wire.Control}, wire.Marshal(q))
-	var r wire.ControlReply
-	if a.done {
-		if err := wire.Unmarshal(a.payload, &r); err != nil {
-			c.t.Error(err)
-		}
-	}
-	return a.h.Code, r
-}
-
 // onLoop serves a replica of size bytes under the production loop, its core wrapped in another one,
 // and returns a session with it, and what ends it in order, which returns the closed directory.
 func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Core) (c *client, end func() string) {
@@ -170,9 +88,7 @@ func onLoop(t *testing.T, size int64, wrap func(loop.Core, loop.Poster) loop.Cor
 	}()
 	conn, err := net.Dial("tcp", addr)
 	must(t, err)
-	c = &client{t: t, conn: conn, open: map[uint64]chan answer{}}
-	c.hello()
-	go c.serve()
+	c = begin(t, conn, addr)
 	return c, func() string {
 		conn.Close()
 		l.Post(replica.End{})
@@ -193,23 +109,6 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// hello speaks the last version without tags: what is tested here is the disk's side.
-func (c *client) hello() {
-	_, p, err := c.get()
-	must(c.t, err)
-	var g wire.GreetingMessage
-	must(c.t, wire.Unmarshal(p, &g))
-	nonce := make([]byte, wire.NonceSize)
-	must(c.t, c.put(wire.Header{Type: wire.Hello, Epoch: 1},
-		wire.Marshal(wire.HelloMessage{Version: wire.BoundVersion - 1, VolumeName: "v", VolumeUUID: volumeUUID,
-			Engine: "e", Epoch: 1, Nonce: nonce, Proof: wire.EngineProof(secret, volumeUUID, 1, g.Nonce, nonce)})))
-	h, p, err := c.get()
-	must(c.t, err)
-	if h.Code != block.OK {
-		c.t.Fatalf("hello: %s %s", h.Code, p)
 	}
 }
 

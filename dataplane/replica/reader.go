@@ -16,19 +16,10 @@ const maxReaders = 8
 // change of epoch, and can change nothing. Its snapshot is pinned: a purge leaves it alone while it
 // is read.
 
-// admitReader checks a reader's grant and opens the snapshot.
-func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage, bound *wire.BoundHello) {
-	c, g := &s.r.cfg, m.Reader
-	key := g.Key(c.Secret, c.VolumeUUID)
+// admitReader checks a reader's grant, whose key it knows, and opens the snapshot.
+func (s *session) admitReader(h *wire.Header) {
+	c, g := &s.r.cfg, s.grant
 	switch {
-	case m.Version < wire.ReaderVersion:
-		s.refuse(h, block.Invalid, fmt.Sprintf("read-only sessions need protocol version %d", wire.ReaderVersion))
-		return
-	case !s.proved(m, bound, key, wire.NewDigester(key), wire.ReaderProof(key, c.VolumeUUID, s.nonce, m.Nonce)):
-		s.refuse(h, block.Refused, "the grant does not hold here: it is for something else, or of another volume")
-		return
-	case s.ledHere(h, m):
-		return
 	case c.Unix == nil || c.Unix() > g.Expires:
 		s.refuse(h, block.Refused,
 			fmt.Sprintf("the grant to read snapshot %s has expired: ask the volume's engine for another one", g.Snapshot))
@@ -39,7 +30,7 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage, bound *wire.
 		return
 	}
 	s.phase, s.reader = sessionOpening, true
-	hdr, proof := *h, s.proof(key, m)
+	hdr := *h
 	id, snapshot := s.run, g.Snapshot
 	s.r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.openReader(id, snapshot) }, done: func(v any) {
 		res := v.(readerView)
@@ -53,7 +44,7 @@ func (s *session) admitReader(h *wire.Header, m *wire.HelloMessage, bound *wire.
 		default:
 			s.phase, s.epoch = sessionReading, 0
 			s.r.cfg.Event("reader", fmt.Sprintf("volume %s reads snapshot %s", g.For, g.Snapshot))
-			s.send(hdr.Answer(block.OK), wire.Marshal(wire.HelloReply{Size: res.view.Size(), Proof: proof}))
+			s.send(hdr.Answer(block.OK), wire.Marshal(wire.HelloReply{Size: res.view.Size()}))
 		}
 	}})
 }
@@ -127,7 +118,7 @@ func (r *Replica) viewChanges(s *session, h *wire.Header, m *wire.ViewExtents) {
 			return listed{err: chain.ErrInvalid} // the session has ended
 		}
 		ranges, next, err := v.HiddenSince(since, ranges, off, next, maxRanges)
-		return listed{&wire.ExtentsReply{Ranges: ranges, Next: next, Since: since}, err}
+		return listed{&wire.ExtentsReply{Ranges: ranges, Next: next}, err}
 	}, done: func(v any) {
 		if res := v.(listed); res.err != nil {
 			r.replyErr(s, h, res.err)

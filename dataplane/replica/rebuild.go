@@ -196,13 +196,12 @@ func (r *Replica) layerHash(s *session, h *wire.Header, f disk.File) bool {
 	j.buf = b
 	off, p := h.Off, r.arena.Bytes(b)[:h.Len]
 	hides := r.blocks.Whiteouts(int(h.Layer), h.Off, h.Len)
-	told := s.version >= wire.WhiteoutVersion
 	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
 		sums, err := layerSums(f, off, p)
-		if err == nil && told {
+		if err == nil {
 			var hidden []byte
 			hidden, err = hides()
-			sums = append(append(sums, hidden...), make([]byte, wire.SumBlocks-len(hidden))...)
+			copy(sums[wire.WhiteoutsAt:], hidden)
 		}
 		return summed{sums, err}
 	}})
@@ -216,7 +215,7 @@ type summed struct {
 }
 
 // layerSums reads what the file holds of [off, off+len(p)) into p; the answer is laid out as
-// wire.LayerSumsSize says.
+// wire.LayerSumsSize says, without whiteouts.
 func layerSums(f disk.File, off int64, p []byte) ([]byte, error) {
 	clear(p)
 	sums := make([]byte, wire.LayerSumsSize)

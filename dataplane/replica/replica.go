@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
@@ -43,21 +44,23 @@ const (
 	// maxConns bounds connections: one engine, its predecessor during a take-over, and strangers
 	// who are refused.
 	maxConns = 32
-	// maxStrangers of them may be there without having said hello.
+	// maxStrangers of them may be there without having said hello, each for strangerTime: an engine
+	// says it as soon as it hears the greeting.
 	maxStrangers = 8
-	// maxHello bounds the first message of a peer that may be anybody.
-	maxHello = 16 << 10
+	strangerTime = 10 * time.Second
+	// maxInitiation bounds the first message of a peer that may be anybody: a grant has two UUIDs and
+	// the name of a snapshot. maxHello bounds that of one who has proved it.
+	maxInitiation = 4 << 10
+	maxHello      = 16 << 10
 	// maxBuild is how much of an engine's name for its program is told, in bytes.
 	maxBuild = 100
 	// maxJobs bounds requests being carried out; more wait in their connection.
 	maxJobs = 1024
 	// maxWaiting bounds the requests of one session that wait for memory, for the chain or for
 	// other changes of metadata, maxUnsent the bytes of answers without data that its peer has not
-	// taken. With more nothing is received from it. A peer that has not shown that it knows the
-	// secret gets less.
-	maxWaiting         = 4096
-	maxUnsent          = 4 << 20
-	maxUnsentStrangers = 32 << 10
+	// taken. With more nothing is received from it.
+	maxWaiting = 4096
+	maxUnsent  = 4 << 20
 )
 
 // Config is what a replica needs to know.
@@ -232,7 +235,7 @@ func (r *Replica) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ti
 		r.handle(&in[i])
 	}
 	r.retry()
-	due := r.lookDue()
+	due := clock.Min(r.lookDue(), r.endStrangers())
 	for _, s := range r.conns {
 		if s != nil && s.conn != nil {
 			s.conn.Flush(out)

@@ -7,6 +7,7 @@ import (
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
@@ -14,7 +15,11 @@ import (
 type sessionPhase uint8
 
 const (
-	sessionGreeted sessionPhase = iota
+	// sessionAccepted: nothing was proved; sessionTurnedAway: proved, and no version is spoken by both
+	// sides; it ends when that is sent.
+	sessionAccepted sessionPhase = iota
+	sessionTurnedAway
+	sessionGreeted
 	sessionPromising
 	sessionOpen
 	// sessionOpening: a reader's snapshot is being opened; sessionReading: it may be read.
@@ -38,18 +43,19 @@ type session struct {
 	phase  sessionPhase
 	conn   *wire.Conn
 	handle loop.Handle
-	// at is the address at which it has come in; greeting is what it was told first.
-	at       string
-	greeting []byte
-	nonce    []byte
-	epoch    uint64
-	engine   string // who said hello, once it has been taken in
-	// version of the protocol that the engine speaks.
-	version int
-	closed  bool // the close has completed
-	// prepared: it knows the secret and has asked what there is. released: it was open, and has
-	// given the directory up.
-	prepared, released bool
+	// at is the address at which it has come in, since when.
+	at    string
+	since clock.Ticks
+	// handshake is nil before the initiation; version is the protocol's in this session, grant what a
+	// reader may read.
+	handshake *wire.Handshake
+	version   int
+	grant     *wire.Grant
+	epoch     uint64
+	engine    string // who said hello, once it has been taken in
+	closed    bool   // the close has completed
+	// released: it was open, and has given the directory up.
+	released bool
 	// notices: the engine takes them.
 	notices bool
 	// hashed: it has asked for checksums, and may have left a computation behind.
@@ -89,7 +95,7 @@ func (r *Replica) acceptDone(d *loop.Done) {
 	if index < 0 {
 		index = len(r.conns)
 	}
-	s := &session{r: r, index: index, run: r.accepted, handle: d.New}
+	s := &session{r: r, index: index, run: r.accepted, handle: d.New, since: r.now}
 	err := errTooMany
 	if index < maxConns && !r.dead && !r.ending {
 		s.conn, err = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
@@ -107,20 +113,20 @@ func (r *Replica) acceptDone(d *loop.Done) {
 	r.conns[index] = s
 	r.limitStrangers()
 	s.at, _ = d.Value.(string)
-	s.nonce = wire.MarkNonce(r.cfg.Nonce())
-	s.greeting = wire.Marshal(wire.GreetingMessage{MinVersion: wire.MinVersion, Version: wire.Version, Nonce: s.nonce,
-		Member: r.cfg.Member, Salt: r.cfg.Nonce()})
-	s.send(wire.Header{Type: wire.Greeting}, s.greeting)
 	s.conn.Start(r.out)
 }
 
-// limitStrangers ends the oldest connection that has not shown that it knows the secret, if there
-// are too many: nobody can keep the engine out by holding connections open.
+// stranger reports whether nobody has said a hello that is proved. Who sends an initiation again
+// that somebody else has proved is one too.
+func (s *session) stranger() bool { return !s.conn.Secured() && !s.closing() }
+
+// limitStrangers ends the oldest stranger if there are too many: nobody can keep the engine out by
+// holding connections open.
 func (r *Replica) limitStrangers() {
 	var oldest *session
 	n := 0
 	for _, s := range r.conns {
-		if s == nil || s.phase != sessionGreeted || s.prepared {
+		if s == nil || !s.stranger() {
 			continue
 		}
 		n++
@@ -131,6 +137,22 @@ func (r *Replica) limitStrangers() {
 	if n > maxStrangers {
 		oldest.end("too many connections that have not said hello")
 	}
+}
+
+// endStrangers ends those whose time is over, and says when the next one's is.
+func (r *Replica) endStrangers() clock.Ticks {
+	next := clock.Never
+	for _, s := range r.conns {
+		if s == nil || !s.stranger() {
+			continue
+		}
+		if due := s.since.Add(strangerTime); due > r.now {
+			next = clock.Min(next, due)
+		} else {
+			s.end("has not said hello in time")
+		}
+	}
+	return next
 }
 
 func (s *session) tag(what uint64) uint64 {
@@ -148,6 +170,9 @@ func (r *Replica) connDone(v uint64, d *loop.Done) {
 		s.conn.Received(d, s, r.out)
 	case tagSend:
 		s.conn.Sent(d, r.out)
+		if s.phase == sessionTurnedAway {
+			s.end("speaks no version of the protocol that is spoken here")
+		}
 	case tagClose:
 		s.closed = true
 	}
@@ -189,11 +214,7 @@ func (s *session) goOn() {
 // behind reports that nothing more is to be received now: the session has enough to do, or its peer
 // to take.
 func (s *session) behind() bool {
-	unsent := maxUnsent
-	if s.phase == sessionGreeted {
-		unsent = maxUnsentStrangers
-	}
-	return len(s.waiting)+len(s.postponed)+s.queued >= maxWaiting || s.conn.Unsent() > unsent
+	return len(s.waiting)+len(s.postponed)+s.queued >= maxWaiting || s.conn.Unsent() > maxUnsent
 }
 
 // drop forgets what waits.
@@ -236,6 +257,9 @@ func (s *session) end(reason string) {
 // alignment in memory equals that on disk, with room for the whole blocks around it.
 func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	switch {
+	case s.phase == sessionAccepted && (h.Type != wire.Initiation || h.Payload > maxInitiation):
+		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes instead of an initiation", wire.ErrFrame, h.Type, h.Payload))
+		return loop.Seg{}, false
 	case s.phase == sessionGreeted && (h.Type != wire.Hello || h.Payload > maxHello):
 		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes instead of a hello", wire.ErrFrame, h.Type, h.Payload))
 		return loop.Seg{}, false
@@ -267,7 +291,7 @@ func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 // its buffer back.
 func carries(t wire.Type) bool {
 	switch t {
-	case wire.Hello, wire.Control, wire.MarkDirty, wire.Write, wire.LayerWrite:
+	case wire.Initiation, wire.Hello, wire.Control, wire.MarkDirty, wire.Write, wire.LayerWrite:
 		return true
 	}
 	return false
@@ -278,10 +302,14 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, message 
 	r := s.r
 	defer s.limit()
 	switch {
+	case s.phase == sessionAccepted && h.Type == wire.Initiation && len(message) > 0:
+		s.initiated(message)
+		return
 	case s.phase == sessionGreeted && h.Type == wire.Hello && len(message) > 0:
 		s.hello(h, message)
 		return
-	case (s.phase != sessionOpen && s.phase != sessionReading) || h.IsResponse() || h.Type == wire.Notice:
+	case (s.phase != sessionOpen && s.phase != sessionReading) || h.IsResponse() || h.Type == wire.Notice ||
+		h.Type == wire.Initiation:
 		s.conn.Fail(fmt.Errorf("%w: unexpected %s", wire.ErrFrame, h.Type))
 		r.release(payload)
 		return
@@ -365,15 +393,15 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 		return
 	case res.older:
 		s.phase = sessionGreeted
-		s.refuseOlder(h, m, r.record.Promised, r.record.Engine)
+		s.refuseOlder(h, r.record.Promised, r.record.Engine)
 		return
 	}
-	reply := s.welcome(m, &res.held)
+	reply := r.welcome(m, &res.held)
 	s.phase = sessionOpen
 	r.open++
 	r.cfg.Sessions(r.open)
 	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build,
-		m.Epoch, m.Version))
+		m.Epoch, s.version))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
 	if r.losing.told != "" {
 		s.tellLost()
@@ -382,11 +410,9 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 
 // welcome describes the directory to an engine. marks is what the dirty log said in the operation
 // that has just ended.
-func (s *session) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
-	r := s.r
+func (r *Replica) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
-		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), Closed: marks.wasClosed, Counter: marks.counter,
-		Proof: s.proof(r.cfg.Secret, m)}
+		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), Closed: marks.wasClosed, Counter: marks.counter}
 	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll, reply.PowerLost = marks.dirty, marks.dirtyAll, marks.powerLost

@@ -39,7 +39,6 @@ type Directory interface {
 // session keeps it; the caller can activate its connection with another hello.
 func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 	r, hdr, hello := s.r, *h, *m
-	s.prepared = true
 	r.enqueue(&metaOp{s: s, both: inspect, done: func(v any) {
 		if s.closing() {
 			return
@@ -49,9 +48,9 @@ func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 			s.refuse(&hdr, codeOf(seen.err), seen.err.Error())
 			return
 		}
-		reply := s.describeStandby(&hello, &seen.info)
+		reply := r.describeStandby(&seen.info)
 		if r.blocks != nil {
-			reply = s.welcome(&hello, &seen.held)
+			reply = r.welcome(&hello, &seen.held)
 			reply.Promised, reply.PromisedTo = r.record.Promised, r.record.Engine
 		}
 		s.send(hdr.Answer(block.OK), wire.Marshal(reply))
@@ -74,12 +73,11 @@ func inspect(w *worker, l *sidecarSet) any {
 }
 
 // describeStandby is welcome for a directory that is not open here.
-func (s *session) describeStandby(m *wire.HelloMessage, info *chain.Info) wire.HelloReply {
-	reply := wire.HelloReply{Standby: true, Size: info.SizeBytes, Rebuilding: info.Rebuilding, DirtyAll: true,
-		Proof: s.proof(s.r.cfg.Secret, m)}
+func (r *Replica) describeStandby(info *chain.Info) wire.HelloReply {
+	reply := wire.HelloReply{Standby: true, Size: info.SizeBytes, Rebuilding: info.Rebuilding, DirtyAll: true}
 	if info.RecordValid {
 		reply.Promised, reply.PromisedTo = info.Record.Promised, info.Record.Engine
-		reply.Record = s.r.recordMessage(&info.Record)
+		reply.Record = r.recordMessage(&info.Record)
 	}
 	return reply
 }
@@ -140,7 +138,7 @@ func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
 		if err == nil && !s.closing() {
 			r.open--
 			r.cfg.Sessions(r.open)
-			s.phase, s.prepared, s.released = sessionGreeted, true, true
+			s.phase, s.released = sessionGreeted, true
 			r.forgetRequests(s)
 			r.cfg.Event("standby", "the directory is released by "+s.engine)
 		}

@@ -118,7 +118,7 @@ func TestTrialIsForTheLastHello(t *testing.T) {
 		e1 := old.founded()
 		next := old.second()
 		first, second := next.connect(), next.connect()
-		old.until("greetings", func() bool { return first.theirs != nil && second.theirs != nil })
+		old.until("greetings", func() bool { return first.greeted && second.greeted })
 		e1.must(release)
 		first.beginHello(2, "e2#1@im", nil)
 		second.beginHello(3, "e2#1@im", nil)

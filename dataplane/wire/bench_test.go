@@ -10,21 +10,12 @@ import (
 // BenchmarkRead is what a read of 4 KiB costs in this package on both sides, 32 at once: the
 // request is sent and received, and so is the answer with the data.
 func BenchmarkRead(b *testing.B) {
-	b.Run("checksums", func(b *testing.B) { benchmarkRead(b, nil, nil) })
-	b.Run("tags", func(b *testing.B) {
-		here, there := testKeys()
-		benchmarkRead(b, here, there)
-	})
-}
-
-func benchmarkRead(b *testing.B, here, there *Keys) {
 	arena := newArena(8<<20, 2)
 	defer arena.Close()
 	engine, replica := open(0, arena, 1, 2), open(1, arena, 3, 4)
-	if here != nil {
-		engine.Secure(here)
-		replica.Secure(there)
-	}
+	here, there := testKeys()
+	engine.Secure(here)
+	replica.Secure(there)
 	var out, toEngine, toReplica []loop.Op
 	engine.Start(&toEngine)
 	replica.Start(&toReplica)

@@ -66,8 +66,7 @@ type Conn struct {
 	// whole is the header of the frame that is being delivered.
 	whole Header
 
-	// keys authenticate frames in both directions, nil before the proof and in sessions of versions
-	// before BoundVersion.
+	// keys authenticate frames in both directions, nil before the hello.
 	keys   *Keys
 	digest [TagSize]byte
 
@@ -126,15 +125,11 @@ func (c *Conn) Free() {
 }
 
 // Secure gives the connection the keys of its session: what is queued from now on has a tag, and so
-// must have what is received. Only the refusal of who has found no proof may have none.
+// must have what is received.
 func (c *Conn) Secure(k *Keys) { c.keys = k }
 
 // Secured reports whether the connection has keys.
 func (c *Conn) Secured() bool { return c.keys != nil }
-
-// Proved reports whether a frame of the peer has had a right tag: it knows the secret, and has
-// said and heard in the handshake what this side has. From then on no other frame is delivered.
-func (c *Conn) Proved() bool { return c.keys != nil && c.keys.fromPeer }
 
 func (c *Conn) recv(out *[]loop.Op) {
 	if c.receiving || c.paused || c.err != nil {
@@ -244,11 +239,11 @@ func (c *Conn) header(p []byte) (err error) {
 	}
 	switch {
 	case c.wantTagged && c.keys == nil:
-		return fmt.Errorf("%w: %s with a tag before the handshake", ErrFrame, c.want.Type)
+		return fmt.Errorf("%w: %s with a tag before the hello", ErrFrame, c.want.Type)
 	case c.wantTagged:
 		copy(c.wantRaw[:], p)
-	case c.keys != nil && !c.keys.mayBeOpen(&c.want):
-		return fmt.Errorf("%w: %s without a tag in an authenticated session", ErrFrame, c.want.Type)
+	case c.keys != nil:
+		return fmt.Errorf("%w: %s without a tag after the hello", ErrFrame, c.want.Type)
 	}
 	return nil
 }

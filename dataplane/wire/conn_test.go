@@ -120,13 +120,19 @@ func (r *receiver) end(arena *loop.Arena) error {
 
 // testKeys are the keys of the two sides of a session.
 func testKeys() (engine, replica *Keys) {
-	greeting, d := []byte(`{"version":5}`), NewDigester([]byte("secret"))
-	p, k := (&HelloMessage{Version: BoundVersion, Engine: "e"}).Bind([]byte("secret"), greeting, d)
-	_, b, err := ReadHello(p)
-	if err != nil || !b.Proved([]byte("secret"), greeting, false) {
+	secret := []byte("secret")
+	e, p := Initiate(&InitiationMessage{Nonce: make([]byte, NonceSize)}, secret, NewDigester(secret))
+	_, r, err := Accept(p, secret, "uuid", NewDigester(secret))
+	if err != nil {
+		panic("an initiation is not proved by its proof")
+	}
+	e.Greet([]byte(`{"version":6}`))
+	r.Greet([]byte(`{"version":6}`))
+	p, engine = e.Hello(&HelloMessage{Engine: "e"})
+	if _, replica, err = r.ReadHello(p); err != nil {
 		panic("a hello is not proved by its proof")
 	}
-	return k, b.Keys([]byte("secret"), greeting, NewDigester([]byte("secret")))
+	return engine, replica
 }
 
 // encodeTagged is what a side sends whose session has keys.

@@ -132,8 +132,8 @@ type ChainDescription struct {
 	// HeadEmpty: the head has no block yet.
 	HeadEmpty bool `json:"headEmpty,omitempty"`
 	// Branches are the snapshots off the live chain, parents first, if they were asked for: their
-	// numbers follow those of Layers. Nil instead of empty: the replica is older than they are.
-	Branches []Layer `json:"branches,omitzero"`
+	// numbers follow those of Layers.
+	Branches []Layer `json:"branches,omitempty"`
 }
 
 // Layer is one file of a chain.
@@ -166,6 +166,4 @@ type ExtentsReply struct {
 	// Hides are ranges, multiples of block.MaxTransfer, in which the layer has whiteouts.
 	Hides [][2]int64 `json:"hides,omitempty"`
 	Next  int64      `json:"next"`
-	// Since is that of ViewExtents.
-	Since string `json:"since,omitempty"`
 }

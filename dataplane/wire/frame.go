@@ -2,12 +2,11 @@
 // connection moves them.
 //
 // A connection carries frames of a 64-byte header and an optional payload in both directions. The
-// replica greets, the engine proves that it knows the volume's secret, the replica proves the same,
-// and from then on the engine sends requests with identifiers of its choice and the replica answers
-// each once, in any order. Before the proof header and payload carry CRC-32C checksums, after it a
-// tag under a key of the session (session.go); a session with a peer of an earlier version keeps
-// the checksums. A mismatch ends the connection, since nothing after it can be trusted.
-// docs/design/format-wire.md has the format in full.
+// engine proves that it knows the volume's secret, the replica greets, the engine says hello, and
+// from then on the engine sends requests with identifiers of its choice and the replica answers
+// each once, in any order. Up to the hello header and payload carry CRC-32C checksums, after it a
+// tag under a key of the session (session.go). A mismatch ends the connection, since nothing after
+// it can be trusted. docs/design/format-wire.md has the format in full.
 //
 // Frame (this file) is the codec, Conn (conn.go) the part of a step core that receives and sends
 // frames in batches, the handshake is in hello.go and the rare control messages in control.go.
@@ -22,13 +21,12 @@ import (
 	"ankole.storage/dataplane/block"
 )
 
-// Version is the newest protocol version this code speaks; MinVersion the oldest. A peer picks the
-// highest both know. Version 3 added the engine's build to its hello, and read-only sessions
-// (reader.go); 4 the whiteouts of layers; 5 a hello
-// that is bound to the peer, and frames with tags instead of checksums (session.go).
+// Version is the newest protocol version this code speaks; MinVersion the oldest. A replica picks
+// the highest that both know. Version 6, the first in which the engine begins, has no peers of
+// earlier versions.
 const (
-	Version    = 5
-	MinVersion = 1
+	Version    = 6
+	MinVersion = 6
 )
 
 // HeaderSize is the size of an encoded header.
@@ -49,9 +47,9 @@ type Type uint8
 
 // Frame types. Values are fixed by the format.
 const (
-	// Greeting is the replica's first frame; its payload is a Greeting message.
+	// Greeting is the replica's answer to an Initiation; its payload is a GreetingMessage.
 	Greeting Type = iota + 1
-	// Hello is the engine's answer and the replica's answer to it.
+	// Hello is the engine's answer to that, and the replica's answer to it.
 	Hello
 	Read
 	Write
@@ -77,12 +75,16 @@ const (
 	// Notice is a word of the replica that answers nothing, for an engine whose hello asked for it;
 	// its payload is a NoticeMessage.
 	Notice
+	// Initiation is the first frame of a connection, from the engine; its payload is an
+	// InitiationMessage with a proof. Its type, and all of a header with a checksum, are the same in
+	// every later version.
+	Initiation
 	typeEnd
 )
 
 var typeNames = [...]string{"?", "greeting", "hello", "read", "write", "write-zeroes", "discard", "flush", "mark-dirty",
 	"control", "layer-read", "layer-write", "hash", "layer-hash", "layer-punch",
-	"notice"}
+	"notice", "initiation"}
 
 // String names the type in traces and errors.
 func (t Type) String() string {

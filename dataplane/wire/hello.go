@@ -1,9 +1,6 @@
 package wire
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 )
@@ -14,45 +11,49 @@ const SecretSize = 32
 // NonceSize is the size of each side's nonce.
 const NonceSize = 16
 
-// GreetingMessage is the replica's first word: what it speaks and its nonce.
-type GreetingMessage struct {
+// InitiationMessage is the engine's first word, with its proof (Handshake.Initiate). Who cannot
+// prove it hears nothing, so replicas of all later versions have to read it: its layout is fixed.
+type InitiationMessage struct {
+	// MinVersion and Version are the oldest and the newest protocol version that the engine speaks.
 	MinVersion int    `json:"minVersion"`
 	Version    int    `json:"version"`
 	Nonce      []byte `json:"nonce"`
-	// Member is the data directory name the replica serves.
-	Member string `json:"member"`
-	// Salt is more random bytes, since BoundVersion: half of the nonce is the mark of the version.
-	Salt []byte `json:"salt,omitempty"`
+	// Address is what the engine has connected to, host and port.
+	Address string `json:"address"`
+	// Reader asks for a read-only session on one snapshot; without it the session is an engine's.
+	Reader *Grant `json:"reader,omitempty"`
 }
 
-// HelloMessage is the engine's word: which volume, which epoch, to whom, and before BoundVersion
-// the proof that it knows the secret.
+// GreetingMessage is the replica's answer to who has proved an initiation.
+type GreetingMessage struct {
+	// Version is the one that the session speaks.
+	Version int    `json:"version,omitempty"`
+	Nonce   []byte `json:"nonce,omitempty"`
+	// Member is the data directory name the replica serves.
+	Member string `json:"member,omitempty"`
+	// Error says why there is no session; nothing else is set then.
+	Error string `json:"error,omitempty"`
+}
+
+// HelloMessage is the engine's answer to the greeting: which volume, which epoch, to whom.
 type HelloMessage struct {
-	Version    int    `json:"version"`
 	VolumeName string `json:"volumeName"`
 	VolumeUUID string `json:"volumeUUID"`
 	// Engine names the engine's process: its instance name and something random. InstanceManager is
 	// where it runs.
 	Engine          string `json:"engine"`
 	InstanceManager string `json:"instanceManager,omitempty"`
-	// Epoch is made durable by the replica before it answers, unless Prepared.
+	// Epoch is made durable by the replica before it answers, unless Prepared; 0 of a reader.
 	Epoch uint64 `json:"epoch"`
 	// Prepared asks what the replica has promised and recorded, and promises nothing. A second
 	// hello on the same connection, with an epoch and without it, activates the session.
 	Prepared bool `json:"prepared,omitempty"`
-	// Reader asks for a read-only session on one snapshot instead; Epoch is 0 then.
-	Reader *Grant `json:"reader,omitempty"`
-	// Build says which program the engine is, since BuildVersion; for the log.
+	// Build says which program the engine is; for the log.
 	Build string `json:"build,omitempty"`
 	// Notices: the engine takes Notice frames.
-	Notices bool   `json:"notices,omitempty"`
-	Nonce   []byte `json:"nonce"`
-	// Address is what the engine has connected to, host and port, and Member who it has been
-	// greeted by; since BoundVersion.
-	Address string `json:"address,omitempty"`
-	Member  string `json:"member,omitempty"`
-	// Proof is that of versions before BoundVersion; see BoundHello.
-	Proof []byte `json:"proof,omitempty"`
+	Notices bool `json:"notices,omitempty"`
+	// Member is who the engine has been greeted by.
+	Member string `json:"member"`
 }
 
 // NoticeMessage is what a replica tells by itself.
@@ -61,13 +62,8 @@ type NoticeMessage struct {
 	Lost string `json:"lost,omitempty"`
 }
 
-// BuildVersion is the first protocol version in which an engine tells its build.
-const BuildVersion = 3
-
 // HelloReply is the replica's answer. On Fenced the record tells the newer epoch.
 type HelloReply struct {
-	// Proof is that of versions before BoundVersion, since which the frame's tag proves it.
-	Proof []byte `json:"proof,omitempty"`
 	// Promised is the newest epoch the replica has made durable.
 	Promised uint64 `json:"promised"`
 	// PromisedTo is the engine process it was promised to, as HelloMessage.Engine; only in the
@@ -117,33 +113,6 @@ type RecordMessage struct {
 	// the loss of what they have. Kept until the record is agreed.
 	Accepted bool `json:"accepted,omitempty"`
 }
-
-// proof is that of versions before BoundVersion, HMAC-SHA-256 over role, volume, epoch and both
-// nonces: neither side can replay or reflect the other's, but who passes it on has the session.
-func proof(secret []byte, role, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
-	m := hmac.New(sha256.New, secret)
-	m.Write([]byte("ankole wire 1 " + role + " "))
-	m.Write([]byte(volumeUUID))
-	var e [8]byte
-	binary.LittleEndian.PutUint64(e[:], epoch)
-	m.Write(e[:])
-	m.Write(replicaNonce)
-	m.Write(engineNonce)
-	return m.Sum(nil)
-}
-
-// EngineProof is what an engine sends in HelloMessage.Proof.
-func EngineProof(secret []byte, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
-	return proof(secret, "engine", volumeUUID, epoch, replicaNonce, engineNonce)
-}
-
-// ReplicaProof is what a replica sends in HelloReply.Proof.
-func ReplicaProof(secret []byte, volumeUUID string, epoch uint64, replicaNonce, engineNonce []byte) []byte {
-	return proof(secret, "replica", volumeUUID, epoch, replicaNonce, engineNonce)
-}
-
-// SameProof compares two proofs in constant time.
-func SameProof(a, b []byte) bool { return hmac.Equal(a, b) }
 
 // Pick returns the protocol version for a peer speaking [peerMin, peerMax], or an error that names
 // both sides' ranges.

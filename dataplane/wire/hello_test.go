@@ -28,55 +28,6 @@ func TestPickVersion(t *testing.T) {
 	}
 }
 
-// Two proofs are equal only if everything that they prove is.
-func TestProofsDiffer(t *testing.T) {
-	type input struct {
-		secret, uuid, theirs, mine string
-		epoch                      uint64
-	}
-	base := input{"secret", "uuid", "0123456789abcdef", "fedcba9876543210", 7}
-	engine := func(i input) string {
-		return hex.EncodeToString(EngineProof([]byte(i.secret), i.uuid, i.epoch, []byte(i.theirs), []byte(i.mine)))
-	}
-	replica := func(i input) string {
-		return hex.EncodeToString(ReplicaProof([]byte(i.secret), i.uuid, i.epoch, []byte(i.theirs), []byte(i.mine)))
-	}
-	seen := map[string]string{engine(base): "the engine's", replica(base): "the replica's"}
-	if len(seen) != 2 {
-		t.Error("a proof can be sent back to where it came from")
-	}
-	for name, change := range map[string]func(*input){
-		"another secret":        func(i *input) { i.secret = "Secret" },
-		"another volume":        func(i *input) { i.uuid = "uuiD" },
-		"another epoch":         func(i *input) { i.epoch++ },
-		"another replica nonce": func(i *input) { i.theirs = "0123456789abcdeF" },
-		"another engine nonce":  func(i *input) { i.mine = "Fedcba9876543210" },
-		"nonces swapped":        func(i *input) { i.theirs, i.mine = i.mine, i.theirs },
-	} {
-		i := base
-		change(&i)
-		for _, p := range []string{engine(i), replica(i)} {
-			if other, ok := seen[p]; ok {
-				t.Errorf("%s gives the same proof as %s", name, other)
-			}
-			seen[p] = name
-		}
-	}
-	if !SameProof([]byte("x"), []byte("x")) || SameProof([]byte("x"), []byte("y")) || SameProof(nil, []byte("x")) {
-		t.Error("SameProof does not compare")
-	}
-}
-
-// The proof is part of the format.
-func TestProofBytes(t *testing.T) {
-	got := hex.EncodeToString(EngineProof(make([]byte, SecretSize), "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", 2,
-		make([]byte, NonceSize), make([]byte, NonceSize)))
-	const want = "6761dcbdb1b96dbe7be6ea45d46756df6b311a0dee43f3e6c9e0b29ca2e14618"
-	if got != want {
-		t.Errorf("proof %s, the format says %s", got, want)
-	}
-}
-
 func roundTrip[T any](t *testing.T) {
 	t.Helper()
 	gen := rapid.Make[T]()
@@ -94,6 +45,7 @@ func roundTrip[T any](t *testing.T) {
 }
 
 func TestMessagesRoundTrip(t *testing.T) {
+	t.Run("initiation", roundTrip[InitiationMessage])
 	t.Run("greeting", roundTrip[GreetingMessage])
 	t.Run("hello", roundTrip[HelloMessage])
 	t.Run("reply", roundTrip[HelloReply])
@@ -104,7 +56,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 // An older peer does not know newer fields and must not stumble over them.
 func TestUnknownFieldsAreIgnored(t *testing.T) {
 	var m HelloMessage
-	if err := Unmarshal([]byte(`{"version":1,"epoch":3,"later":{"x":[1]}}`), &m); err != nil || m.Epoch != 3 {
+	if err := Unmarshal([]byte(`{"epoch":3,"later":{"x":[1]}}`), &m); err != nil || m.Epoch != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -119,22 +71,42 @@ func TestLargeNumbersKeepTheirDigits(t *testing.T) {
 }
 
 func FuzzMessages(f *testing.F) {
-	f.Add([]byte(`{"minVersion":1,"version":1,"nonce":"AAAA","member":"a"}`))
+	f.Add([]byte(`{"version":6,"nonce":"AAAA","member":"a"}`))
 	f.Add(Marshal(HelloReply{Record: &RecordMessage{Members: []string{"a"}}, Dirty: []uint32{1}}))
 	f.Add(Marshal(ControlRequest{Snapshot: &SnapshotRequest{Name: "s", Labels: map[string]string{"a": "b"}}}))
 	f.Add(Marshal(HelloReply{Standby: true, DirtyAll: true, Promised: 7, PromisedTo: "e@im"}))
 	f.Add(Marshal(HelloReply{Trial: true}))
 	f.Add(Marshal(ControlRequest{Release: &ReleaseRequest{}}))
 	f.Add(Marshal(ControlRequest{Keep: &KeepRequest{}}))
-	f.Add(Marshal(BoundHello{Said: Marshal(HelloMessage{Version: BoundVersion}), Proof: []byte("proof")}))
+	secret := make([]byte, SecretSize)
+	ours := NewDigester(secret)
+	for _, m := range []InitiationMessage{{Nonce: make([]byte, NonceSize)}, {Nonce: []byte("short")},
+		{Nonce: make([]byte, NonceSize), Reader: &Grant{Snapshot: "s", For: "target", Expires: 1}}} {
+		key, d := secret, ours
+		if m.Reader != nil {
+			key = m.Reader.Key(secret, "uuid")
+			d = NewDigester(key)
+		}
+		_, p := Initiate(&m, key, d)
+		f.Add(p)
+	}
+	known, _ := Initiate(&InitiationMessage{Nonce: make([]byte, NonceSize)}, secret, ours)
+	hello, _ := known.Hello(&HelloMessage{Epoch: 1, Member: "a"})
+	f.Add(hello)
 	f.Add([]byte(`{"said":"","proof":""}`))
 	f.Add([]byte(`{"nonce":"`))
 	f.Add([]byte(`[[[[[[`))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		if m, b, err := ReadHello(p); err != nil && !errors.Is(err, ErrFrame) || err == nil && b == nil && !json.Valid(p) {
+		if m, h, err := Accept(p, secret, "uuid", ours); err == nil && (h == nil || len(m.Nonce) != NonceSize) ||
+			err != nil && !errors.Is(err, ErrFrame) && !errors.Is(err, ErrPeer) {
+			t.Fatalf("%q was accepted as %+v, %v", p, m, err)
+		}
+		if m, k, err := known.ReadHello(p); err == nil && k == nil ||
+			err != nil && !errors.Is(err, ErrFrame) && !errors.Is(err, ErrPeer) {
 			t.Fatalf("%q was read as %+v, %v", p, m, err)
 		}
-		for _, v := range []any{&GreetingMessage{}, &HelloMessage{}, &HelloReply{}, &ControlRequest{}, &ControlReply{}} {
+		for _, v := range []any{&InitiationMessage{}, &GreetingMessage{}, &HelloMessage{}, &HelloReply{}, &ControlRequest{},
+			&ControlReply{}} {
 			err := Unmarshal(p, v)
 			if err != nil && !errors.Is(err, ErrFrame) {
 				t.Fatalf("error of another kind: %v", err)
@@ -146,7 +118,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// A grant's key depends on everything that it grants, and a reader's proof is nobody else's.
+// A grant's key depends on everything that it grants.
 func TestGrantKeysDiffer(t *testing.T) {
 	base := Grant{Snapshot: "s", For: "target", Expires: 100}
 	key := func(g Grant, secret, uuid string) string { return hex.EncodeToString(g.Key([]byte(secret), uuid)) }
@@ -165,22 +137,14 @@ func TestGrantKeysDiffer(t *testing.T) {
 		}
 		seen[k] = name
 	}
-	n1, n2 := []byte("0123456789abcdef"), []byte("fedcba9876543210")
-	k := base.Key([]byte("secret"), "uuid")
-	if p := ReaderProof(k, "uuid", n1, n2); SameProof(p, EngineProof(k, "uuid", 0, n1, n2)) ||
-		SameProof(p, ReplicaProof(k, "uuid", 0, n1, n2)) {
-		t.Error("a reader's proof is good for another role")
-	}
 }
 
-// Key and proof are part of the format.
+// The key is part of the format.
 func TestGrantBytes(t *testing.T) {
 	g := Grant{Snapshot: "snap", For: "9d7a1c0e-5c1b-4a52-8d5e-0c8f4ec1a4b2", Expires: 1790000000}
 	k := g.Key(make([]byte, SecretSize), "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88")
-	p := ReaderProof(k, "6f2c9a56-93d3-4b7c-9a5e-2d1f0c6b7a88", make([]byte, NonceSize), make([]byte, NonceSize))
-	const wantKey, wantProof = "6d320a78fb80193cbc88b85291002b05274047a47cc7ade0fe2c5dfe61952b60",
-		"4f56f945f242fe53d4dab3e18d70342bea05b70c7e081378799071a8663d621b"
-	if hex.EncodeToString(k) != wantKey || hex.EncodeToString(p) != wantProof {
-		t.Errorf("key %x, proof %x; the format says %s, %s", k, p, wantKey, wantProof)
+	const want = "6d320a78fb80193cbc88b85291002b05274047a47cc7ade0fe2c5dfe61952b60"
+	if hex.EncodeToString(k) != want {
+		t.Errorf("key %x; the format says %s", k, want)
 	}
 }

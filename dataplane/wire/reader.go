@@ -6,9 +6,6 @@ import (
 	"encoding/binary"
 )
 
-// ReaderVersion is the first protocol version with read-only sessions.
-const ReaderVersion = 3
-
 // Grant allows whoever holds its key to read one snapshot of a volume, and nothing else, until it
 // expires. The volume's engine gives it out; replicas need nothing but the volume's secret to check
 // it.
@@ -33,18 +30,11 @@ func (g *Grant) Key(secret []byte, volumeUUID string) []byte {
 	return m.Sum(nil)
 }
 
-// ReaderProof is what a reader sends in HelloMessage.Proof; key is the grant's. The replica answers
-// with ReplicaProof of that key and epoch 0.
-func ReaderProof(key []byte, volumeUUID string, replicaNonce, readerNonce []byte) []byte {
-	return proof(key, "reader", volumeUUID, 0, replicaNonce, readerNonce)
-}
-
 // ViewExtents asks for where the snapshot that the session has open holds data, from byte Off on.
 type ViewExtents struct {
 	Off int64 `json:"off"`
 	// Since asks instead for what was written or discarded after the snapshot of that name, which is
-	// below the one that is open; NotFound if it is not. ExtentsReply repeats it: a replica that does
-	// not know the field lists everything, and leaves out what was discarded.
+	// below the one that is open; NotFound if it is not.
 	Since string `json:"since,omitempty"`
 }
 

@@ -3,26 +3,22 @@ package wire
 import "ankole.storage/dataplane/block"
 
 // LayerSums is the layout of an answer to LayerHash: a bitmap with a bit for each 4 KiB block of a
-// MaxTransfer that the file holds, and a hash of each chunk of SumChunk bytes, in which blocks that
-// the file does not hold are zeroes. Since WhiteoutVersion another bitmap follows: blocks of the
-// layers below that this one hides, if the file does not hold them.
+// MaxTransfer that the file holds, a hash of each chunk of SumChunk bytes, in which blocks that the
+// file does not hold are zeroes, and another bitmap: blocks of the layers below that this one
+// hides, if the file does not hold them.
 const (
 	// SumChunk is what one hash covers: so little that a small write does not make much to copy.
 	SumChunk = 64 << 10
 	// SumSize is the size of a hash.
 	SumSize = 16
-	// SumBlocks is the size of the bitmap.
+	// SumBlocks is the size of a bitmap.
 	SumBlocks = block.MaxTransfer / block.Size / 8
-	// SumChunks is how many chunks there are, and LayerSumsSize the size of the whole answer.
-	SumChunks     = block.MaxTransfer / SumChunk
-	LayerSumsSize = SumBlocks + SumChunks*SumSize
-	// LayerWhiteoutsSize is the size of an answer with the second bitmap.
-	LayerWhiteoutsSize = LayerSumsSize + SumBlocks
+	// SumChunks is how many chunks there are.
+	SumChunks = block.MaxTransfer / SumChunk
+	// WhiteoutsAt is where the second bitmap begins, and LayerSumsSize the size of the whole answer.
+	WhiteoutsAt   = SumBlocks + SumChunks*SumSize
+	LayerSumsSize = WhiteoutsAt + SumBlocks
 )
-
-// WhiteoutVersion is the first protocol version in which replicas tell of the whiteouts of layers,
-// and take them.
-const WhiteoutVersion = 4
 
 // RecordRef names a membership record.
 type RecordRef struct {

@@ -49,9 +49,7 @@ func (c *Conn) SendMessage(h *Header, p []byte) {
 type Payload struct {
 	arena *loop.Arena
 	seg   loop.Seg
-	// sum and digest are computed when a connection first needs them; digest is by a digester.
-	sum    uint32
-	summed bool
+	// digest is by the digester of the connection that needed it last.
 	digest [TagSize]byte
 	by     *Digester
 }
@@ -59,23 +57,18 @@ type Payload struct {
 // NewPayload returns the payload in seg.
 func NewPayload(a *loop.Arena, seg loop.Seg) Payload { return Payload{arena: a, seg: seg} }
 
-// SendPayload queues a frame whose payload is p. A reference to the buffer is taken over. alone:
-// nobody else sends the buffer, so the header may be put before the payload, in room that only a
-// segment at the start of its buffer has.
+// SendPayload queues a frame whose payload is p, on a connection that has keys: nothing of the
+// arena is sent before. A reference to the buffer is taken over. alone: nobody else sends the
+// buffer, so the header may be put before the payload, in room that only a segment at the start of
+// its buffer has.
 func (c *Conn) SendPayload(h *Header, p *Payload, alone bool) {
 	if c.err != nil {
 		c.arena.Release(p.seg.Buf)
 		return
 	}
-	f := outgoing{h: *h, seg: p.seg, inHeadroom: alone && p.seg.Off == 0, tagged: c.keys != nil}
+	f := outgoing{h: *h, seg: p.seg, inHeadroom: alone && p.seg.Off == 0, tagged: true}
 	f.h.Payload, f.h.Sum = uint32(p.seg.Len), 0
-	switch {
-	case !f.tagged:
-		if !p.summed {
-			p.sum, p.summed = Sum(p.arena.Seg(p.seg)), true
-		}
-		f.h.Sum = p.sum
-	case p.by != c.keys.digester:
+	if p.by != c.keys.digester {
 		p.by = c.keys.digester
 		p.digest = p.by.sum(p.arena.Seg(p.seg))
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
@@ -10,81 +9,121 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-
-	"ankole.storage/dataplane/block"
 )
-
-// BoundVersion is the first protocol version whose hello is bound to the peer, and whose frames are
-// authenticated under a key of the session.
-const BoundVersion = 5
 
 // ErrPeer says that the other side of a connection does not hold the key of the session: it does
 // not know the secret, or what the two sides have said was changed between them.
 var ErrPeer = errors.New("wire: the peer does not know the volume's secret, or the handshake was changed on its way")
 
-// BoundHello is the payload of a hello since BoundVersion. Said is the HelloMessage as its sender
-// has written it; every byte of it is proved, and so is every byte of the greeting.
-type BoundHello struct {
+// Proved is the payload of an initiation and of a hello. Said is the message as its sender has
+// written it; every byte of it is proved.
+type Proved struct {
 	Said  []byte `json:"said"`
 	Proof []byte `json:"proof"`
 }
 
-// derive is HMAC-SHA-256 over a label, the greeting with its length, and what was said.
-func derive(key []byte, label string, greeting, said []byte) []byte {
+// Handshake is what one side of a connection knows before it has keys. What it proves, and the
+// keys, follow from all of it.
+type Handshake struct {
+	// key is the volume's secret, or the key of a reader's grant; digester is made from it.
+	key      []byte
+	digester *Digester
+	reader   bool
+	// initiation and greeting are the payloads of these frames.
+	initiation, greeting []byte
+}
+
+// derive is HMAC-SHA-256 over a label and parts, each preceded by its length.
+func derive(key []byte, label string, parts ...[]byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(label))
-	m.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(greeting))))
-	m.Write(greeting)
-	m.Write(said)
+	for _, p := range parts {
+		m.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(p))))
+		m.Write(p)
+	}
 	return m.Sum(nil)
 }
 
-// proofLabel tells the proofs of the roles apart.
-func proofLabel(reader bool) string {
-	if reader {
-		return "ankole wire 5 reader "
+// role tells the proofs of engines and readers apart.
+func (h *Handshake) role() string {
+	if h.reader {
+		return "reader "
 	}
-	return "ankole wire 5 engine "
+	return "engine "
 }
 
-// Bind returns m as the payload of a hello which answers a greeting, and the keys of the session if
-// it is the first one. key is the volume's secret, or the grant's key if m asks for a read-only
-// session; d is made from the same.
-func (m *HelloMessage) Bind(key, greeting []byte, d *Digester) (payload []byte, k *Keys) {
+// initiationProof has the same label in every version.
+func (h *Handshake) initiationProof(said []byte) []byte {
+	return derive(h.key, "ankole initiation "+h.role(), said)
+}
+
+func (h *Handshake) helloProof(said []byte) []byte {
+	return derive(h.key, "ankole wire 6 "+h.role(), h.initiation, h.greeting, said)
+}
+
+// Initiate begins a handshake; it returns the payload of the initiation. key is the volume's
+// secret, or the grant's key if m asks for a read-only session; d is made from the same.
+func Initiate(m *InitiationMessage, key []byte, d *Digester) (h *Handshake, payload []byte) {
+	h = &Handshake{key: key, digester: d, reader: m.Reader != nil}
 	said := Marshal(m)
-	send, recv := sessionKeys(key, greeting, said)
-	return Marshal(BoundHello{Said: said, Proof: derive(key, proofLabel(m.Reader != nil), greeting, said)}),
-		&Keys{send: send, recv: recv, digester: d}
+	h.initiation = Marshal(Proved{Said: said, Proof: h.initiationProof(said)})
+	return h, h.initiation
 }
 
-// ReadHello decodes the payload of a hello of any version; bound is nil before BoundVersion.
-func ReadHello(p []byte) (m HelloMessage, bound *BoundHello, err error) {
-	var b BoundHello
-	if err := Unmarshal(p, &b); err != nil {
+// Accept checks the payload of an initiation on the side of a replica: ErrPeer if the sender knows
+// neither the secret nor the grant's key. d is made from the secret.
+func Accept(payload, secret []byte, volumeUUID string, d *Digester) (m InitiationMessage, h *Handshake, err error) {
+	var p Proved
+	if err := Unmarshal(payload, &p); err != nil {
 		return m, nil, err
 	}
-	if b.Said == nil {
-		err = Unmarshal(p, &m)
+	if err := Unmarshal(p.Said, &m); err != nil {
 		return m, nil, err
 	}
-	err = Unmarshal(b.Said, &m)
-	return m, &b, err
+	h = &Handshake{key: secret, digester: d, reader: m.Reader != nil, initiation: payload}
+	if h.reader {
+		h.key = m.Reader.Key(secret, volumeUUID)
+		h.digester = NewDigester(h.key)
+	}
+	switch {
+	case !hmac.Equal(p.Proof, h.initiationProof(p.Said)):
+		return m, nil, ErrPeer
+	case len(m.Nonce) != NonceSize:
+		return m, nil, fmt.Errorf("%w: initiation with a nonce of %d bytes", ErrFrame, len(m.Nonce))
+	}
+	return m, h, nil
 }
 
-// Proved reports whether the sender of the hello knows key and has answered this greeting.
-func (b *BoundHello) Proved(key, greeting []byte, reader bool) bool {
-	return hmac.Equal(b.Proof, derive(key, proofLabel(reader), greeting, b.Said))
+// Greet adds the payload of the greeting, which was sent or received.
+func (h *Handshake) Greet(payload []byte) { h.greeting = payload }
+
+// Reader reports whether the session is to be a read-only one.
+func (h *Handshake) Reader() bool { return h.reader }
+
+// Hello returns m as the payload of a hello, and the keys of the session if it is the first one.
+func (h *Handshake) Hello(m *HelloMessage) (payload []byte, k *Keys) {
+	said := Marshal(m)
+	send, recv := h.sessionKeys(said)
+	return Marshal(Proved{Said: said, Proof: h.helloProof(said)}), &Keys{send: send, recv: recv, digester: h.digester}
 }
 
-// Keys returns the keys of the session for the side that has received the hello.
-func (b *BoundHello) Keys(key, greeting []byte, d *Digester) *Keys {
-	recv, send := sessionKeys(key, greeting, b.Said)
-	return &Keys{send: send, recv: recv, digester: d}
+// ReadHello checks the payload of a hello: ErrPeer if its sender is not who has sent the initiation
+// and got the greeting as they are here. k are the keys of the session if it is the first one.
+func (h *Handshake) ReadHello(payload []byte) (m HelloMessage, k *Keys, err error) {
+	var p Proved
+	if err := Unmarshal(payload, &p); err != nil {
+		return m, nil, err
+	}
+	if !hmac.Equal(p.Proof, h.helloProof(p.Said)) {
+		return m, nil, ErrPeer
+	}
+	recv, send := h.sessionKeys(p.Said)
+	return m, &Keys{send: send, recv: recv, digester: h.digester}, Unmarshal(p.Said, &m)
 }
 
 // sessionKeys are two keys for AES-128-GMAC: from who says hello, and to it.
-func sessionKeys(key, greeting, said []byte) (from, to cipher.AEAD) {
-	k := derive(key, "ankole wire 5 session ", greeting, said)
+func (h *Handshake) sessionKeys(said []byte) (from, to cipher.AEAD) {
+	k := derive(h.key, "ankole wire 6 session ", h.initiation, h.greeting, said)
 	return gmac(k[:16]), gmac(k[16:])
 }
 
@@ -108,7 +147,7 @@ type Keys struct {
 	sent, received uint64
 	nonce          [12]byte
 	tagged         [HeaderSize]byte
-	// fromPeer: a frame of the peer has had the right tag.
+	// fromPeer: a frame of the peer has had the right tag, so it has the same keys.
 	fromPeer bool
 }
 
@@ -158,35 +197,12 @@ type Digester struct {
 
 // NewDigester derives the key from the volume's secret, or from a grant's key.
 func NewDigester(key []byte) *Digester {
-	return &Digester{mac: gmac(derive(key, "ankole wire 5 payload ", nil, nil)[:16])}
+	return &Digester{mac: gmac(derive(key, "ankole wire 6 payload ")[:16])}
 }
 
 func (d *Digester) sum(p []byte) [TagSize]byte {
 	d.mac.Seal(d.digest[:0], d.nonce[:], nil, p)
 	return d.digest
-}
-
-// downgradeMark, followed by a version, ends the nonce of a replica that speaks BoundVersion or
-// later: the proofs of earlier versions cover the nonce, so an engine notices that somebody has
-// lowered the version in a greeting.
-var downgradeMark = []byte("ankole\x00")
-
-// MarkNonce puts the mark of Version into a replica's nonce.
-func MarkNonce(nonce []byte) []byte {
-	marked := append(bytes.Clone(nonce[:NonceSize-len(downgradeMark)-1]), downgradeMark...)
-	return append(marked, byte(Version))
-}
-
-// CheckDowngrade returns an error if version is lower than what both sides speak according to the
-// replica's nonce.
-func CheckDowngrade(nonce []byte, version int) error {
-	mark := nonce[NonceSize-len(downgradeMark)-1 : NonceSize-1]
-	speaks := int(nonce[NonceSize-1])
-	if !bytes.Equal(mark, downgradeMark) || version >= min(speaks, Version) {
-		return nil
-	}
-	return fmt.Errorf("%w: the greeting offers protocol version %d, but the replica's nonce says that it speaks %d: "+
-		"somebody has changed the greeting on its way", ErrFrame, version, speaks)
 }
 
 // SameAddress compares two addresses, host and port, in whatever way either is written.
@@ -199,21 +215,20 @@ func SameAddress(a, b string) bool {
 	return x.Port() == y.Port() && x.Addr().Unmap().WithZone("") == y.Addr().Unmap().WithZone("")
 }
 
-// Bound checks that a hello whose proof holds is meant for this replica, reached at this address.
-func (m *HelloMessage) Bound(member, address string) error {
-	switch {
-	case m.Member != member:
-		return fmt.Errorf("the hello is for replica %q, and this is %q: the connection was led here by somebody else",
-			m.Member, member)
-	case !SameAddress(m.Address, address):
-		return fmt.Errorf("the hello is for a replica at %q, and the connection has come in at %q: it was led here by "+
-			"somebody else, or addresses are translated between engine and replica", m.Address, address)
+// MeantFor checks that an initiation whose proof holds is meant for a replica at this address.
+func (m *InitiationMessage) MeantFor(address string) error {
+	if SameAddress(m.Address, address) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("the hello is for a replica at %q, and the connection has come in at %q: it was led here by "+
+		"somebody else, or addresses are translated between engine and replica", m.Address, address)
 }
 
-// mayBeOpen reports whether a frame without a tag may come in a session that has keys: only the
-// refusal of a replica that has not found the proof to hold, and so has no keys.
-func (k *Keys) mayBeOpen(h *Header) bool {
-	return !k.fromPeer && h.Type == Hello && h.IsResponse() && h.Code != block.OK
+// MeantFor checks that a hello is meant for this replica.
+func (m *HelloMessage) MeantFor(member string) error {
+	if m.Member == member {
+		return nil
+	}
+	return fmt.Errorf("the hello is for replica %q, and this is %q: the connection was led here by somebody else",
+		m.Member, member)
 }

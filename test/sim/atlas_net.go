@@ -80,8 +80,8 @@ func (r *run) attacked(rnd *rand.Rand, k *attack) (func(), bool) {
 	}, true
 }
 
-// netForged changes frames, sends them to where they came from, or lowers the version in a
-// greeting.
+// netForged changes frames, sends them to where they came from, or lowers the versions of an
+// initiation or a greeting.
 func netForged(r *run, rnd *rand.Rand) (func(), bool) {
 	return r.attacked(rnd, &forgeries[rnd.IntN(len(forgeries))])
 }

@@ -36,7 +36,8 @@ type attack struct {
 // relayed is the attack on connections themselves.
 var relayed = attack{"relay", nil}
 
-var forgeries = []attack{{"forge", forge}, {"move", moveWrite}, {"reflect", reflect}, {"downgrade", downgrade}}
+var forgeries = []attack{{"forge", forge}, {"move", moveWrite}, {"reflect", reflect}, {"narrow", narrow},
+	{"downgrade", downgrade}}
 
 var replays = []attack{{"repeat", repeat}, {"omit", omit}, {"reorder", reorder}}
 
@@ -162,7 +163,7 @@ func moveWrite(_ *attacker, _ *conn, frames [][]byte, i int, h *wire.Header) ([]
 
 // reflect sends a frame to its sender, besides.
 func reflect(_ *attacker, c *conn, frames [][]byte, i int, h *wire.Header) ([][]byte, bool) {
-	if h.Type == wire.Greeting {
+	if h.Type == wire.Initiation || h.Type == wire.Greeting {
 		return nil, false
 	}
 	back := bytes.Clone(frames[i])
@@ -170,22 +171,38 @@ func reflect(_ *attacker, c *conn, frames [][]byte, i int, h *wire.Header) ([][]
 	return frames, true
 }
 
-// downgrade has a replica offer no more than the last version without tags.
+// downgrade has a replica pick an earlier version than both sides speak.
 func downgrade(_ *attacker, _ *conn, frames [][]byte, i int, h *wire.Header) ([][]byte, bool) {
-	if h.Type != wire.Greeting {
-		return nil, false
-	}
 	var g wire.GreetingMessage
-	if wire.Unmarshal(frames[i][wire.HeaderSize:], &g) != nil {
+	if h.Type != wire.Greeting || wire.Unmarshal(frames[i][wire.HeaderSize:], &g) != nil {
 		return nil, false
 	}
-	g.Version = wire.BoundVersion - 1
-	said := wire.Marshal(g)
-	lowered := *h
-	lowered.Payload = uint32(len(said))
-	frames[i] = append(frames[i][:wire.HeaderSize], said...)
-	encode(frames[i], &lowered)
+	g.Version = wire.MinVersion - 1
+	frames[i] = replaced(frames[i], h, wire.Marshal(g))
 	return frames, true
+}
+
+// narrow has an engine offer earlier versions alone.
+func narrow(_ *attacker, _ *conn, frames [][]byte, i int, h *wire.Header) ([][]byte, bool) {
+	var p wire.Proved
+	var m wire.InitiationMessage
+	if h.Type != wire.Initiation || wire.Unmarshal(frames[i][wire.HeaderSize:], &p) != nil ||
+		wire.Unmarshal(p.Said, &m) != nil {
+		return nil, false
+	}
+	m.MinVersion, m.Version = m.MinVersion-1, m.MinVersion-1
+	p.Said = wire.Marshal(m)
+	frames[i] = replaced(frames[i], h, wire.Marshal(p))
+	return frames, true
+}
+
+// replaced is a frame with another payload.
+func replaced(frame []byte, h *wire.Header, payload []byte) []byte {
+	other := *h
+	other.Payload = uint32(len(payload))
+	frame = append(frame[:wire.HeaderSize], payload...)
+	encode(frame, &other)
+	return frame
 }
 
 // repeat sends an earlier write of the connection again.

@@ -16,7 +16,6 @@ func TestDrawnTestsCanBeRepeated(t *testing.T) {
 		"dataplane/engine/scrub_test.go":           content,
 		"dataplane/engine/zeroes_test.go":          content,
 		"dataplane/replica/race_test.go":           "the race detector looks at threads; what is drawn is the same in every run",
-		"dataplane/replica/replica_test.go":        content,
 		"dataplane/wire/conn_test.go":              content,
 		"test/crash/memory_test.go":                "a load; what it reads is not looked at",
 		"test/powerloss/record_test.go":            "of the history's seed, which the test names",
