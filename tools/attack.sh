@@ -13,6 +13,10 @@ cd "$root"
 tests() {
 	cat <<END
 stranger to whom a live upgrade is led | the engine's or the target's place, by relay | ./dataplane/daemon | TestStandInIsNotRelayed
+stranger at a data port | hear a byte, with a part of a proof or one for something else | ./dataplane/replica | TestInitiationRefused
+stranger at a data port | hear a byte, by anything else | ./dataplane/replica | TestStrangersHearNothing
+stranger at a data port | keep the engine out by connections | ./dataplane/replica | TestStrangersDoNotKeepTheEngineOut
+stranger who has listened | be the engine by what an engine has said | ./dataplane/replica | TestReplayedInitiation
 stranger in the middle of a session | change, repeat, reorder or drop frames | ./test/sim | TestAttacker
 stranger in the middle of a handshake | be the engine by relay, reflection or replay | ./test/sim | TestRelayedHandshake
 stranger in the middle of a handshake | lower the version | ./test/sim | TestLoweredGreeting

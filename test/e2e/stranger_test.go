@@ -31,6 +31,7 @@ import (
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/dataplane/wire"
 	"ankole.storage/test/lack"
 )
 
@@ -213,10 +214,7 @@ func (d *doors) each(tell func(attempt)) {
 				fmt.Sprint(err), status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "connection refused")})
 		}
 	}
-	for _, address := range d.Data {
-		answer, in := listen(address)
-		tell(attempt{"data of a replica at " + address, answer, in})
-	}
+	d.listens(tell)
 	for _, name := range d.Files {
 		f, err := os.Open(name)
 		tell(attempt{"open " + name, fmt.Sprint(f, err), !errors.Is(err, os.ErrPermission)})
@@ -253,33 +251,61 @@ func request(c *http.Client, method, url string, header http.Header) (int, error
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
 }
 
-// strangerBytes is the most that a replica says to whoever has proved nothing: a greeting, and why
-// it ends the session.
-const strangerBytes = 4096
+// unproved is what a stranger says at a data port of a replica.
+func unproved(address string) map[string][]byte {
+	frame := func(h wire.Header, payload []byte) []byte {
+		h.Payload, h.Sum = uint32(len(payload)), wire.Sum(payload)
+		var p [wire.HeaderSize]byte
+		h.Encode(p[:])
+		return append(p[:], payload...)
+	}
+	m := wire.InitiationMessage{MinVersion: wire.MinVersion, Version: wire.Version, Nonce: make([]byte, wire.NonceSize),
+		Address: address}
+	secret := make([]byte, wire.SecretSize)
+	_, initiation := wire.Initiate(&m, secret, wire.NewDigester(secret))
+	m.Reader = &wire.Grant{Snapshot: "stranger", For: "stranger", Expires: 1 << 40}
+	_, reader := wire.Initiate(&m, secret, wire.NewDigester(secret))
+	return map[string][]byte{"nothing": nil, "garbage": make([]byte, 4096),
+		"a read":                           frame(wire.Header{Type: wire.Read, Len: 4096}, nil),
+		"a hello":                          frame(wire.Header{Type: wire.Hello}, []byte("{}")),
+		"an initiation of another secret":  frame(wire.Header{Type: wire.Initiation}, initiation),
+		"an initiation of a made-up grant": frame(wire.Header{Type: wire.Initiation}, reader),
+		"the beginning of an initiation":   frame(wire.Header{Type: wire.Initiation}, initiation)[:wire.HeaderSize],
+	}
+}
 
-// listen says what a replica answers to somebody who gives its greeting back as his own, and then
-// asks for data: in, if that is more than an end.
-func listen(address string) (answer string, in bool) {
+// listens tells what replicas answer to that, which they take some seconds for: all at once.
+func (d *doors) listens(tell func(attempt)) {
+	told, n := make(chan attempt), 0
+	for _, address := range d.Data {
+		for what, say := range unproved(address) {
+			n++
+			go func() {
+				answer, in := listen(address, say)
+				told <- attempt{"hear of a replica at " + address + ", who says " + what, answer, in}
+			}()
+		}
+	}
+	for range n {
+		tell(<-told)
+	}
+}
+
+// listen says what a replica answers to somebody: in, if that is anything but an end.
+func listen(address string, say []byte) (answer string, in bool) {
 	c, err := net.DialTimeout("tcp", address, strangerTimeout)
 	if err != nil {
 		return err.Error(), true
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(strangerTimeout)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(6 * strangerTimeout)); err != nil {
 		return err.Error(), true
 	}
-	greeting := make([]byte, strangerBytes)
-	n, err := c.Read(greeting)
-	if err != nil {
-		return err.Error(), false
-	}
-	// The end may come before all is written.
-	_, _ = c.Write(greeting[:n])
-	_, _ = c.Write(make([]byte, strangerBytes))
-	more, err := io.Copy(io.Discard, c)
+	_, _ = c.Write(say) // the end may come before all is written
+	n, err := io.Copy(io.Discard, c)
 	var late net.Error
 	open := errors.As(err, &late) && late.Timeout()
-	return fmt.Sprintf("a greeting of %d bytes, then %d and %v", n, more, err), int64(n)+more > strangerBytes || open
+	return fmt.Sprintf("%d bytes, then %v", n, err), n > 0 || open
 }
 
 // asked is what is asked of methods that do nothing if they are asked for nothing.
