@@ -86,6 +86,10 @@ func TestVersionsAreNegotiated(t *testing.T) {
 				}
 				return
 			}
+			early := g.stranger()
+			early.sendRaw(append(frameOf(wire.Header{Type: wire.Initiation}, p.initiate()),
+				frameOf(wire.Header{Type: wire.Write, Len: 4096}, make([]byte, 4096))...))
+			g.until("who does not wait for the refusal is disconnected", func() bool { return early.gone })
 			says := fmt.Sprintf("peer speaks versions %d to %d, this binary %d to %d: upgrade the older one", c.oldest, c.newest,
 				wire.MinVersion, wire.Version)
 			if p.code != block.Invalid || !strings.Contains(p.greeting.Error, says) || p.greeting.Nonce != nil {

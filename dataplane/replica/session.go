@@ -257,7 +257,7 @@ func (s *session) end(reason string) {
 // alignment in memory equals that on disk, with room for the whole blocks around it.
 func (s *session) PlacePayload(_ *wire.Conn, h *wire.Header) (loop.Seg, bool) {
 	switch {
-	case s.phase == sessionAccepted && (h.Type != wire.Initiation || h.Payload > maxInitiation):
+	case s.phase < sessionGreeted && (h.Type != wire.Initiation || h.Payload > maxInitiation):
 		s.conn.Fail(fmt.Errorf("%w: %s of %d bytes instead of an initiation", wire.ErrFrame, h.Type, h.Payload))
 		return loop.Seg{}, false
 	case s.phase == sessionGreeted && (h.Type != wire.Hello || h.Payload > maxHello):
