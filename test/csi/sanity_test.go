@@ -49,8 +49,8 @@ func TestSanity(t *testing.T) {
 		suite = "../../bin/tools/csi-sanity"
 	}
 	if _, err := os.Stat(suite); err != nil {
-		t.Fatalf("the suite is not built: go -C tools build -o bin/tools/ github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity: %v",
-			err)
+		t.Fatalf("the suite is not built: go -C tools build -o ../bin/tools/ "+
+			"github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity: %v", err)
 	}
 	b := newBed(t)
 	d := b.start(t, 1, "")

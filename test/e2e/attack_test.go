@@ -78,7 +78,7 @@ func TestAttack(t *testing.T) {
 	}
 	node := c.Nodes[1].Address
 	for _, f := range floods(node, c.controllers()[1]) {
-		tell("uid 65534, "+f.goal, c.flooded(t, f.flood, node))
+		tell("uid 65534, "+f.goal, c.flooded(t, f.flood))
 	}
 	each := func(who string, out []byte) {
 		for line := range strings.Lines(string(out)) {
@@ -189,7 +189,7 @@ func floods(node, controller string) []namedFlood {
 }
 
 // flooded has a stranger hold up a server while somebody at another address uses it.
-func (c *cluster) flooded(t *testing.T, f flood, node string) attempt {
+func (c *cluster) flooded(t *testing.T, f flood) attempt {
 	t.Helper()
 	before := c.managersMemory(t)
 	stranger := strangers(t.Context(), t, doors{Flood: &f})
@@ -210,7 +210,7 @@ func (c *cluster) flooded(t *testing.T, f flood, node string) attempt {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	err = served(net.JoinHostPort(node, port), port == "9500")
+	err = served(f.Address, port == "9500")
 	took, more := time.Since(begun), c.managersMemory(t)-before
 	if err := in.Close(); err != nil {
 		t.Error(err)
