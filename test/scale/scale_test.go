@@ -178,9 +178,10 @@ func (b *bed) attach(t testing.TB, first int) (took []time.Duration) {
 			mu.Lock()
 			began[nameOf(i)] = time.Now()
 			mu.Unlock()
-			if err := b.Patch(t.Context(), a, client.MergeFrom(before)); err != nil {
-				t.Error(err)
-			}
+			// Of many at once some are not reviewed within the API server's 10 s.
+			wait.For(t, "a ticket for volume "+nameOf(i), func() error {
+				return b.Patch(t.Context(), a, client.MergeFrom(before))
+			})
 		})
 	}
 	work.Wait()
