@@ -105,7 +105,7 @@ type Values struct {
 	Csi Csi
 	// SidecarResources are the requests and limits of each sidecar of the CSI driver.
 	SidecarResources map[string]any
-	// ManagerResources are the requests and limits of the agent of a node.
+	// ManagerResources are the requests and limits of the agent of a node; measured likewise.
 	ManagerResources map[string]any
 	// Metrics is about who collects the metrics.
 	Metrics Metrics
@@ -165,7 +165,8 @@ type PrivateRegistry struct {
 type Controller struct {
 	// Replicas is their number. One leads; all answer REST and reviews.
 	Replicas int
-	// Resources are the requests and limits of each.
+	// Resources are the requests and limits of each. The limit is some times what the leader needed at
+	// most for 1,000 volumes (docs/benchmarks.md).
 	Resources map[string]any
 }
 
@@ -308,7 +309,8 @@ func DefaultValues() Values {
 		AnonymousAccess:      "none",
 		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
 		BackupTargetSecrets:  []string{"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
-		Controller:           Controller{Replicas: 3},
+		Controller:           Controller{Replicas: 3, Resources: memory("128Mi", "1Gi")},
+		ManagerResources:     memory("64Mi", "512Mi"),
 		DeployCSI:            true,
 		Persistence: Persistence{DefaultClass: true, DefaultClassReplicaCount: 3, DefaultFsType: "ext4",
 			DefaultDataLocality: "disabled", ReclaimPolicy: "Delete", VolumeBindingMode: "Immediate"},
@@ -321,6 +323,11 @@ func DefaultValues() Values {
 		SnapshotterImage: "registry.k8s.io/sig-storage/csi-snapshotter:v8.7.0",
 		KubeletDir:       "/var/lib/kubelet",
 	}
+}
+
+// memory are resources of a container.
+func memory(request, limit string) map[string]any {
+	return map[string]any{"requests": map[string]any{"memory": request}, "limits": map[string]any{"memory": limit}}
 }
 
 // Templates returns the template files by name.
