@@ -142,7 +142,7 @@ func BenchmarkDirectory(b *testing.B) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			b.Fatal(err)
 		}
-		s, err := directory.Open(dir)
+		s, err := directory.Open(dir, "vfs://"+dir)
 		if err != nil {
 			b.Fatal(err)
 		}

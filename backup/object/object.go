@@ -59,6 +59,9 @@ type Store interface {
 	// and its folders. An error is the last thing that is yielded. An object that is written or
 	// deleted meanwhile may be yielded or not; every other object is, once.
 	List(ctx context.Context, folder string, deep bool) iter.Seq2[Info, error]
+	// After describes the first objects below a folder whose names come after another name, in the
+	// order of bytes: as many as most, fewer where there are no more.
+	After(ctx context.Context, folder, after string, most int) ([]Info, error)
 	// Delete removes an object. It is no error that there is none. The removal is durable when it
 	// returns nil.
 	Delete(ctx context.Context, name string) error

@@ -1,4 +1,5 @@
-// Package directory keeps a backup store in a directory of a mounted file system (vfs://).
+// Package directory keeps a backup store in a directory of a mounted file system (vfs://,
+// nfs://, cifs://).
 //
 // An object is a file. Put writes a temporary file beside it, syncs that, renames it and syncs the
 // folder, so that a file under its own name is whole whatever crashes. A temporary file that a
@@ -41,7 +42,7 @@ const leftoverAge = time.Hour
 
 // Store is a directory. Make one with Open.
 type Store struct {
-	dir string
+	dir, name string
 	// mu guards made against the removal of folders by Delete.
 	mu sync.RWMutex
 	// known are folders that exist durably.
@@ -51,19 +52,19 @@ type Store struct {
 var _ object.Store = (*Store)(nil)
 
 // Open returns the store in a directory, which must exist: one that is not there may be a file
-// system that is not mounted.
-func Open(dir string) (*Store, error) {
+// system that is not mounted. name is what messages call it.
+func Open(dir, name string) (*Store, error) {
 	fi, err := os.Stat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("backup store %s: %w: create the directory, or mount its file system", dir, err)
+		return nil, fmt.Errorf("backup store %s: %w: create the directory, or mount its file system", name, err)
 	}
 	if !fi.IsDir() {
-		return nil, fmt.Errorf("backup store %s is not a directory", dir)
+		return nil, fmt.Errorf("backup store %s is not a directory", name)
 	}
-	return &Store{dir: filepath.Clean(dir)}, nil
+	return &Store{dir: filepath.Clean(dir), name: name}, nil
 }
 
-func (s *Store) String() string { return "vfs://" + s.dir }
+func (s *Store) String() string { return s.name }
 
 // begin checks name and context and returns the path of the file.
 func (s *Store) begin(ctx context.Context, name string) (string, error) {
@@ -190,7 +191,10 @@ func syncFolder(dir string) error {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil // its file system keeps nothing of a folder back: older kernels say so for cifs
 }
 
 // makeFolders makes a folder of the store and those above it, durably.
@@ -338,20 +342,26 @@ func (s *Store) list(ctx context.Context, folder string, deep bool, yield func(o
 				return false
 			}
 			continue
-		case !e.Type().IsRegular() || strings.Contains(e.Name(), temporary):
-			continue
 		}
-		fi, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted meanwhile
-		}
-		info := object.Info{Name: name}
-		if err == nil {
-			info.SizeBytes, info.Modified = fi.Size(), fi.ModTime()
-		}
-		if !yield(info, s.wrap(err, "listing", name)) || err != nil {
+		info, ok, err := s.describe(e, name)
+		if (ok || err != nil) && !yield(info, err) || err != nil {
 			return false
 		}
 	}
 	return true
+}
+
+// describe describes an object of a list, if the entry is one.
+func (s *Store) describe(e fs.DirEntry, name string) (info object.Info, ok bool, err error) {
+	if !e.Type().IsRegular() || strings.Contains(e.Name(), temporary) {
+		return info, false, nil
+	}
+	fi, err := e.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, false, nil // deleted meanwhile
+	}
+	if err != nil {
+		return info, false, s.wrap(err, "listing", name)
+	}
+	return object.Info{Name: name, SizeBytes: fi.Size(), Modified: fi.ModTime()}, true, nil
 }

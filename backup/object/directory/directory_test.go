@@ -16,7 +16,7 @@ import (
 
 func open(t *testing.T, dir string) *directory.Store {
 	t.Helper()
-	s, err := directory.Open(dir)
+	s, err := directory.Open(dir, "vfs://"+dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestDirectoryConforms(t *testing.T) {
 func TestDirectoryMustExist(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "absent")
-	if _, err := directory.Open(dir); err == nil {
+	if _, err := directory.Open(dir, "vfs://"+dir); err == nil {
 		t.Error("an absent directory was opened")
 	}
 	if _, err := os.Stat(dir); err == nil {

@@ -17,8 +17,9 @@ import (
 type Memory struct {
 	// Now is the clock of the store. Nil: that of the process.
 	Now func() time.Time
-	// Before is called with each operation ("get", "put", "stat", "list", "delete") before it takes
-	// place. If it returns an error the operation fails with that and has no effect.
+	// Before is called with each operation ("get", "put", "stat", "list", "after", "delete")
+	// before it takes place. If it returns an error the operation fails with that and has no
+	// effect.
 	Before func(op, name string) error
 
 	mu      sync.Mutex
@@ -38,7 +39,7 @@ func (m *Memory) String() string { return "memory" }
 // begin checks what is common to all operations.
 func (m *Memory) begin(ctx context.Context, op, name string) error {
 	check := object.CheckName
-	if op == "list" {
+	if op == "list" || op == "after" {
 		check = object.CheckFolder
 	}
 	if err := check(name); err != nil {
@@ -141,6 +142,15 @@ func (m *Memory) List(ctx context.Context, folder string, deep bool) iter.Seq2[o
 			}
 		}
 	}
+}
+
+// After is that of object.Store.
+func (m *Memory) After(ctx context.Context, folder, after string, most int) ([]object.Info, error) {
+	if err := m.begin(ctx, "after", folder); err != nil {
+		return nil, err
+	}
+	found := slices.DeleteFunc(m.below(folder, true), func(i object.Info) bool { return i.Name <= after })
+	return found[:min(most, len(found))], nil
 }
 
 func (m *Memory) below(folder string, deep bool) (found []object.Info) {

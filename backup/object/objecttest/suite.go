@@ -19,7 +19,7 @@ import (
 // Suite checks what package object promises of a back end. open returns an empty store.
 func Suite(t *testing.T, open func(t *testing.T) object.Store) {
 	for name, check := range map[string]func(*testing.T, object.Store){
-		"get what was put": getPut, "absent": absent, "replace": replace, "delete": remove, "list": list,
+		"get what was put": getPut, "absent": absent, "replace": replace, "delete": remove, "list": list, "after": after,
 		"many in a folder": many, "names": names, "limit": limit, "readers see whole objects": whole,
 		"canceled": canceled, "modified": modified,
 	} {
@@ -132,6 +132,39 @@ func list(t *testing.T, s object.Store) {
 	}
 }
 
+// after: names in the order of bytes, in which a slash comes after a dash.
+func after(t *testing.T, s object.Store) {
+	for _, name := range []string{"a/b/x", "a/b/y", "a/b-c/z", "a/bc/z", "a/w", "v"} {
+		put(t, s, name, name)
+	}
+	for _, c := range []struct {
+		folder, after string
+		most          int
+		want          []string
+	}{
+		{"", "", 10, []string{"a/b-c/z", "a/b/x", "a/b/y", "a/bc/z", "a/w", "v"}},
+		{"a/", "", 2, []string{"a/b-c/z", "a/b/x"}},
+		{"a/", "a/", 1, []string{"a/b-c/z"}},
+		{"a/", "a/b/x", 2, []string{"a/b/y", "a/bc/z"}},
+		{"a/", "a/b/w", 1, []string{"a/b/x"}},
+		{"a/", "a/b0", 10, []string{"a/bc/z", "a/w"}},
+		{"a/", "a/w", 10, nil},
+		{"nothing/", "", 10, nil},
+	} {
+		found, err := s.After(t.Context(), c.folder, c.after, c.most)
+		var got []string
+		for _, i := range found {
+			got = append(got, i.Name)
+			if i.Modified.IsZero() || i.SizeBytes != int64(len(i.Name)) {
+				t.Errorf("%+v", i)
+			}
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%d below %q after %q: %q, %v; want %q", c.most, c.folder, c.after, got, err, c.want)
+		}
+	}
+}
+
 // many: more than a back end may say in one answer.
 func many(t *testing.T, s object.Store) {
 	want := map[string]bool{}
@@ -206,7 +239,8 @@ func canceled(t *testing.T, s object.Store) {
 	cancel()
 	_, get := s.Get(ctx, "x", nil, limitBytes)
 	_, stat := s.Stat(ctx, "x")
-	for _, err := range []error{get, stat, s.Put(ctx, "x", nil), s.Delete(ctx, "x")} {
+	_, after := s.After(ctx, "", "", 1)
+	for _, err := range []error{get, stat, after, s.Put(ctx, "x", nil), s.Delete(ctx, "x")} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}

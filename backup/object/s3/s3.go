@@ -285,6 +285,24 @@ func (s *Store) List(ctx context.Context, folder string, deep bool) iter.Seq2[ob
 	}
 }
 
+// After is that of object.Store.
+func (s *Store) After(ctx context.Context, folder, after string, most int) ([]object.Info, error) {
+	if err := object.CheckFolder(folder); err != nil {
+		return nil, err
+	}
+	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + folder),
+		StartAfter: aws.String(s.prefix + after), MaxKeys: aws.Int32(int32(most))}
+	var found []object.Info
+	for pages := s3.NewListObjectsV2Paginator(s.client, in); pages.HasMorePages() && len(found) < most; {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, s.wrap(ctx, err, "listing", folder)
+		}
+		found = append(found, s.infos(page)...)
+	}
+	return found[:min(most, len(found))], nil
+}
+
 // infos returns what a page of a list describes. Keys that are no names are another program's.
 func (s *Store) infos(page *s3.ListObjectsV2Output) (all []object.Info) {
 	for _, o := range page.Contents {

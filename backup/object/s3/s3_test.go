@@ -15,10 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/format"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/object/objecttest"
 )
@@ -195,6 +198,50 @@ func TestS3Faults(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// TestS3Poll: a list of volumes takes a request for each, and one more, whatever they have; that of
+// the backups of one a request for each thousand.
+func TestS3Poll(t *testing.T) {
+	t.Parallel()
+	s := serve(t, httptest.NewServer)
+	store := open(t, s)
+	const volumes, backups = 7, 1205
+	put := func(name string) {
+		if err := store.Put(t.Context(), name, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range volumes {
+		v := fmt.Sprint("vol-", i)
+		put(format.VolumeRecord(v))
+		put(format.BackupRecord(v, "backup-1"))
+		put(format.BlocksFolder(v) + "aa/bb/cc.blk")
+	}
+	for i := range backups {
+		put(format.BackupRecord("vol-1", fmt.Sprint("backup-", i)))
+	}
+	// Consoles of S3 make such an object for a folder that somebody makes by hand.
+	_, err := store.client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &store.bucket,
+		Key: aws.String(store.prefix + format.VolumesFolder() + "ff/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.requests.Store(0)
+	all, err := backup.Volumes(t.Context(), store)
+	if n := s.requests.Load(); err != nil || len(all) != volumes || n > volumes+1 {
+		t.Errorf("%d requests for %+v, %v", n, all, err)
+	}
+	for _, v := range all {
+		if v.Modified.IsZero() {
+			t.Errorf("%+v", v)
+		}
+	}
+	s.requests.Store(0)
+	names, err := backup.Backups(t.Context(), store, "vol-1")
+	if n := s.requests.Load(); err != nil || len(names) != backups || n > 2 {
+		t.Errorf("%d requests for %d backups, %v", n, len(names), err)
 	}
 }
 
