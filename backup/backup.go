@@ -16,9 +16,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"path"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -189,33 +189,56 @@ func storeBackup(ctx context.Context, store object.Store, b *format.Backup) erro
 	return store.Put(ctx, format.BackupRecord(b.Volume, b.Name), data)
 }
 
-// Volumes returns the names of the volumes in a store, sorted. One whose record is missing is among
-// them.
-func Volumes(ctx context.Context, store object.Store) ([]string, error) {
-	folders := []string{format.VolumesFolder()}
-	for range 3 { // two levels of hashes, and the volume
-		var below []string
-		for _, folder := range folders {
-			for info, err := range store.List(ctx, folder, false) {
-				if err != nil {
-					return nil, err
-				}
-				if info.Name[len(info.Name)-1] == '/' {
-					below = append(below, info.Name)
-				}
+// Listed is a volume that a store has.
+type Listed struct {
+	Name string
+	// Modified is when its record was written, zero where it has none.
+	Modified time.Time
+}
+
+// Volumes returns the volumes in a store, sorted by their names, for a request each and one more:
+// that for a volume begins just before its record, and has the first object of the next one too.
+func Volumes(ctx context.Context, store object.Store) ([]Listed, error) {
+	var all []Listed
+	name, after := "", format.VolumesFolder() // of no volume yet
+	for {
+		found, err := store.After(ctx, format.VolumesFolder(), after, 2)
+		if err != nil {
+			return nil, err
+		}
+		if name != "" {
+			v := Listed{Name: name}
+			if len(found) > 0 && found[0].Name == format.VolumeRecord(name) {
+				v.Modified, found = found[0].Modified, found[1:]
 			}
+			all = append(all, v)
 		}
-		folders = below
-	}
-	var names []string
-	for _, folder := range folders {
-		// Folders that no volume has are another program's.
-		if name := path.Base(folder); format.CheckName(name) == nil && format.VolumeFolder(name) == folder {
-			names = append(names, name)
+		if len(found) == 0 {
+			slices.SortFunc(all, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+			return all, nil
+		}
+		before := after
+		if name, after = volumeOf(found[0].Name, name); after <= before {
+			return nil, fmt.Errorf("%s: its list does not go on after %s", store, before)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+}
+
+// volumeOf returns the volume that has an object, and a name before its record. If the object is
+// none of a volume's, or another one of the last volume, it returns a name after all of its kind.
+func volumeOf(object, last string) (volume, after string) {
+	parts := strings.SplitN(strings.TrimPrefix(object, format.VolumesFolder()), "/", 4)
+	if len(parts) < 4 {
+		return "", object
+	}
+	folder := format.VolumesFolder() + strings.Join(parts[:3], "/") + "/"
+	volume = parts[2]
+	// Folders that no volume has are another program's.
+	if format.CheckName(volume) != nil || format.VolumeFolder(volume) != folder || volume == last {
+		return "", strings.TrimSuffix(folder, "/") + "0" // 0 is behind the slash
+	}
+	record := format.VolumeRecord(volume)
+	return volume, record[:len(record)-1]
 }
 
 // Backups returns the names of the backups of a volume, complete or not, sorted.

@@ -1,7 +1,6 @@
 package backup_test
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -161,6 +160,12 @@ func TestBackupEndsWithItsLock(t *testing.T) {
 	})
 }
 
+// lists says whether a volume is among those of a store.
+func lists(volumes []backup.Listed, name string) bool {
+	return slices.ContainsFunc(volumes, func(v backup.Listed) bool { return v.Name == name })
+}
+
+// TestVolumes: those of a store are found, and nothing else, for a request each and one more.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,12 +180,25 @@ func TestVolumes(t *testing.T) {
 		if err := s.Delete(t.Context(), format.VolumeRecord("vol2")); err != nil { // still seen
 			t.Fatal(err)
 		}
-		if err := s.Put(t.Context(), "backupstore/volumes/00/00/.snapshot/x", bytes.Repeat([]byte("x"), 3)); err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"00/00/.snapshot/x", "00/00/.snapshot/y/z", "ff/ff/vol1/volume.cfg", "ff/ff/vol1/x"} {
+			if err := s.Put(t.Context(), "backupstore/volumes/"+name, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
 		}
+		s.Counts()
 		v, err := backup.Volumes(t.Context(), s)
-		if err != nil || !slices.Equal(v, []string{"a.b", "vol1", "vol2"}) {
+		if err != nil || len(v) != 3 || v[0].Name != "a.b" || v[1].Name != "vol1" || v[2].Name != "vol2" ||
+			!v[2].Modified.IsZero() {
 			t.Errorf("%v, %v", v, err)
+		}
+		for _, v := range v[:2] {
+			if info, err := s.Stat(t.Context(), format.VolumeRecord(v.Name)); err != nil || !info.Modified.Equal(v.Modified) {
+				t.Errorf("%+v, %v, want %+v", v, err, info)
+			}
+		}
+		// One for each volume, one more, and one for each kind of folder that is no volume's.
+		if c := s.Counts(); c["after"] != 3+1+2 || c["list"] != 0 {
+			t.Errorf("%v", c)
 		}
 		b, err := backup.Backups(t.Context(), s, "vol1")
 		if err != nil || !slices.Equal(b, []string{"b1"}) {

@@ -209,7 +209,7 @@ func fixture(t *testing.T) object.Store {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s, err := directory.Open(filepath.Join(dir, "backupstore"))
+	s, err := directory.Open(filepath.Join(dir, "backupstore"), "vfs://"+dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,8 @@ func TestStoreOfTheReference(t *testing.T) {
 		for _, f := range fixtureSums {
 			whole := &snapshot{content: make([]byte, 24<<20)}
 			for target, from := range map[*snapshot]string{whole: "", standby: from} {
-				o := backup.RestoreOptions{Volume: "backed", Backup: f.backup, From: from}
+				o := backup.RestoreOptions{Volume: "backed", Backup: f.backup, From: from,
+					FromCreated: madeAt(t, s, "backed", from)}
 				_, err := backup.Restore(t.Context(), s, target, o)
 				if sum := sha256.Sum256(target.content); err != nil || hex.EncodeToString(sum[:]) != f.sum {
 					t.Errorf("%s from %q: %x, %v", f.backup, from, sum, err)

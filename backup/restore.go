@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/lock"
@@ -15,12 +16,17 @@ import (
 // RestoreOptions say what is restored, and how.
 type RestoreOptions struct {
 	Volume, Backup string
-	// From is the backup that the target holds already; "" if it is new and reads zero.
-	From string
+	// From is the backup that the target holds already; "" if it is new and reads zero. FromCreated is
+	// when that was made: another one may have its name by now.
+	From        string
+	FromCreated time.Time
 	// Workers bounds how many blocks are worked on at a time, as for a backup.
 	Workers int
 	// AcceptDamage: ranges whose blocks are damaged or missing become zero, and the restore succeeds.
 	AcceptDamage bool
+	// Begin is called before anything is written, with the size of the volume and the time when the
+	// backup was made; its error ends the restore. nil: nobody wants to know.
+	Begin func(sizeBytes int64, created time.Time) error
 	// Progress is called, one call at a time, with the number of blocks that are done; nil: nobody
 	// wants to know.
 	Progress func(done, total int)
@@ -118,6 +124,11 @@ func (r *restoration) run(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 	}
+	if r.Begin != nil {
+		if err := r.Begin(size, r.backup.Created.Time); err != nil {
+			return 0, err
+		}
+	}
 	for _, offset := range zero {
 		if err := r.target.ZeroAt(offset, r.backup.BlockBytes); err != nil {
 			return 0, fmt.Errorf("zeroing %d bytes at %d: %w", r.backup.BlockBytes, offset, err)
@@ -136,6 +147,10 @@ func (r *restoration) difference(ctx context.Context) (write []format.Block, zer
 		return nil, nil, fmt.Errorf("%w: %w", ErrNoBase, err)
 	} else if err != nil {
 		return nil, nil, err
+	}
+	if !from.Created.Equal(r.FromCreated) {
+		return nil, nil, fmt.Errorf("backup %s was made at %s, and the one that was restored at %s: %w", r.From,
+			from.Created.UTC().Format(time.RFC3339Nano), r.FromCreated.UTC().Format(time.RFC3339Nano), ErrNoBase)
 	}
 	if from.BlockBytes != r.backup.BlockBytes {
 		return nil, nil, fmt.Errorf("backup %s has blocks of %d bytes, not %d: %w", r.From, from.BlockBytes,

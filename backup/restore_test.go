@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/format"
@@ -31,12 +32,42 @@ func TestRestoreStep(t *testing.T) {
 			write    []int64
 		}{{one, two, []int64{1, 7}}, {two, one, []int64{1, 5}}, {one, one, nil}} {
 			target := &snapshot{content: bytes.Clone(step.from.content)}
-			o := backup.RestoreOptions{Volume: name, Backup: "b-" + step.to.name, From: "b-" + step.from.name}
+			o := backup.RestoreOptions{Volume: name, Backup: "b-" + step.to.name, From: "b-" + step.from.name,
+				FromCreated: madeAt(t, s, name, "b-"+step.from.name)}
 			_, err := backup.Restore(t.Context(), s, target, o)
 			slices.Sort(target.written)
 			if err != nil || !bytes.Equal(target.content, step.to.content) || !slices.Equal(target.written, step.write) {
 				t.Errorf("from %s to %s: %v, wrote %v", step.from.name, step.to.name, err, target.written)
 			}
+		}
+	})
+}
+
+// TestRestoreFromAnotherOfTheName: a backup that has the name of the one that the target holds, and
+// was made later, is no base.
+func TestRestoreFromAnotherOfTheName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := &objecttest.Memory{}, draw(42)
+		one := empty(8).next("one", r, 1, 0, 1)
+		mustCreate(t, s, one)
+		mustCreate(t, s, one.next("two", r, 1, 1))
+		held := madeAt(t, s, name, "b-one").Add(-time.Second)
+		target, begun := &snapshot{content: bytes.Clone(one.content)}, 0
+		o := backup.RestoreOptions{Volume: name, Backup: "b-two", From: "b-one", FromCreated: held,
+			Begin: func(size int64, created time.Time) error {
+				if begun++; size != one.SizeBytes() || !created.Equal(madeAt(t, s, name, "b-two")) {
+					t.Errorf("begins with %d bytes, made at %s", size, created)
+				}
+				return errTarget
+			}}
+		if _, err := backup.Restore(t.Context(), s, target, o); !errors.Is(err, backup.ErrNoBase) || begun > 0 {
+			t.Errorf("%v", err)
+		}
+		o.From = ""
+		if _, err := backup.Restore(t.Context(), s, target, o); !errors.Is(err, errTarget) || begun != 1 ||
+			len(target.written) > 0 {
+			t.Errorf("an end that Begin wants: %v, wrote %v", err, target.written)
 		}
 	})
 }
@@ -62,7 +93,11 @@ func TestRestoreRefusals(t *testing.T) {
 		} {
 			target := &snapshot{content: make([]byte, 16<<20)}
 			_, err := backup.Restore(t.Context(), s, target,
-				backup.RestoreOptions{Volume: tt.volume, Backup: tt.backup, From: tt.from})
+				backup.RestoreOptions{Volume: tt.volume, Backup: tt.backup, From: tt.from,
+					FromCreated: madeAt(t, s, name, tt.from), Begin: func(int64, time.Time) error {
+						t.Errorf("%+v begins", tt)
+						return nil
+					}})
 			if !errors.Is(err, tt.want) || len(target.written) > 0 {
 				t.Errorf("%+v: %v", tt, err)
 			}

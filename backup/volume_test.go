@@ -143,6 +143,19 @@ func mustCreate(t *testing.T, s object.Store, snap *snapshot, change ...func(*ba
 	return b
 }
 
+// madeAt is when a backup was made, zero if there is none that is complete.
+func madeAt(t *testing.T, s object.Store, volume, backupName string) time.Time {
+	t.Helper()
+	if backupName == "" {
+		return time.Time{}
+	}
+	b, err := backup.LoadBackup(t.Context(), s, volume, backupName)
+	if err != nil {
+		return time.Time{}
+	}
+	return b.Created.Time
+}
+
 // mustHold restores the backup of a snapshot and compares the content.
 func mustHold(t *testing.T, s object.Store, snap *snapshot) {
 	t.Helper()

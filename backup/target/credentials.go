@@ -15,12 +15,18 @@ const (
 	KeyVirtualHosted   = "VIRTUAL_HOSTED_STYLE"
 )
 
+// Keys of a Secret for CIFS.
+const (
+	KeyCIFSUser     = "CIFS_USERNAME"
+	KeyCIFSPassword = "CIFS_PASSWORD"
+)
+
 // ProxyKeys are those that HTTP clients look for in the environment.
 var ProxyKeys = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 
 // Keys are all that a target can be given.
 var Keys = append([]string{KeyAccessKeyID, KeySecretAccessKey, KeySessionToken, KeyEndpoints, KeyCert,
-	KeyVirtualHosted, "AWS_SIGN_ACCEPT_ENCODING", "CIFS_USERNAME", "CIFS_PASSWORD", "AZBLOB_ACCOUNT_NAME",
+	KeyVirtualHosted, "AWS_SIGN_ACCEPT_ENCODING", KeyCIFSUser, KeyCIFSPassword, "AZBLOB_ACCOUNT_NAME",
 	"AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT"}, ProxyKeys...)
 
 // Credentials are the keys of a Secret that are known, with their values.
@@ -41,4 +47,4 @@ func Environ(environ []string) Credentials {
 }
 
 // ErrNotBuilt: this version cannot use targets of the kind.
-var ErrNotBuilt = errors.New("this version cannot use targets of this kind yet: use s3:// or vfs://")
+var ErrNotBuilt = errors.New("this version cannot use targets of this kind yet: use s3://, nfs:// or cifs://")

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/share"
+	"ankole.storage/backup/target"
 )
 
 // Descriptor is where a worker process finds its end of the pair of sockets.
@@ -143,8 +145,16 @@ func (j *Job) start() (net.Conn, *exec.Cmd, error) {
 	}
 	cmd := exec.Command(j.Command[0], j.Command[1:]...)
 	cmd.Env, cmd.Stderr, cmd.ExtraFiles = j.Env, os.Stderr, []*os.File{theirs}
+	t, err := target.Parse(j.Order.Target)
+	mounts := err == nil && share.Is(t) // a worker says what is wrong with a URL
+	if mounts {
+		cmd.SysProcAttr = share.Namespace()
+	}
 	if err := cmd.Start(); err != nil {
 		conn.Close()
+		if mounts && errors.Is(err, unix.EPERM) {
+			return nil, nil, fmt.Errorf("%s is a share, which takes a privileged instance manager to mount: %w", t, err)
+		}
 		return nil, nil, err
 	}
 	return conn, cmd, nil

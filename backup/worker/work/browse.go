@@ -94,28 +94,20 @@ func browse(ctx context.Context, store object.Store, t *target.Target, o *worker
 
 // list names volumes and backups. Of their records it says nothing but that one is missing.
 func list(ctx context.Context, store object.Store, o *worker.Order) (map[string]*VolumeInfo, error) {
-	names := []string{o.Volume}
-	if o.Volume == "" {
-		var err error
-		if names, err = backup.Volumes(ctx, store); err != nil {
-			return nil, err
-		}
-	} else if err := format.CheckName(o.Volume); err != nil {
+	volumes, err := listed(ctx, store, o.Volume)
+	if err != nil {
 		return nil, err
 	}
 	all := map[string]*VolumeInfo{}
-	for _, name := range names {
+	for _, listed := range volumes {
 		v := &VolumeInfo{Messages: map[string]string{}}
-		record, err := store.Stat(ctx, format.VolumeRecord(name))
-		if errors.Is(err, object.ErrNotFound) {
-			v.Messages[errorMessage] = fmt.Sprintf("cannot find %s in backupstore", format.VolumeRecord(name))
-		} else if err != nil {
-			return nil, err
+		if listed.Modified.IsZero() {
+			v.Messages[errorMessage] = fmt.Sprintf("cannot find %s in backupstore", format.VolumeRecord(listed.Name))
 		} else if o.VolumeOnly {
-			v.ModificationTime = &format.Time{Time: record.Modified}
+			v.ModificationTime = &format.Time{Time: listed.Modified}
 		}
 		if !o.VolumeOnly {
-			backups, err := backup.Backups(ctx, store, name)
+			backups, err := backup.Backups(ctx, store, listed.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -124,9 +116,24 @@ func list(ctx context.Context, store object.Store, o *worker.Order) (map[string]
 				v.Backups[b] = &BackupInfo{Messages: map[string]string{}}
 			}
 		}
-		all[name] = v
+		all[listed.Name] = v
 	}
 	return all, nil
+}
+
+// listed is one volume, or with "" all of the store.
+func listed(ctx context.Context, store object.Store, volume string) ([]backup.Listed, error) {
+	if volume == "" {
+		return backup.Volumes(ctx, store)
+	}
+	if err := format.CheckName(volume); err != nil {
+		return nil, err
+	}
+	record, err := store.Stat(ctx, format.VolumeRecord(volume))
+	if err != nil && !errors.Is(err, object.ErrNotFound) {
+		return nil, err
+	}
+	return []backup.Listed{{Name: volume, Modified: record.Modified}}, nil
 }
 
 func volumeInfo(v *format.Volume) *VolumeInfo {

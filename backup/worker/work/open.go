@@ -1,18 +1,22 @@
 package work
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/object/directory"
 	"ankole.storage/backup/object/s3"
+	"ankole.storage/backup/share"
 	"ankole.storage/backup/target"
 )
 
-// open returns the store of a target. It asks no server; of a directory it looks whether it is
-// there, which may take forever. resolve turns the path of a directory into the one to open.
-func open(t *target.Target, c target.Credentials, resolve func(string) string) (object.Store, error) {
+// open returns the store of a target. It asks no server of S3. A share it mounts, and of a
+// directory it looks whether it is there, either of which may take forever. resolve turns the path
+// of a directory into the one to open.
+func open(ctx context.Context, t *target.Target, c target.Credentials,
+	resolve func(string) string) (object.Store, error) {
 	switch t.Kind {
 	case target.S3:
 		config, err := s3Config(t, c)
@@ -21,7 +25,13 @@ func open(t *target.Target, c target.Credentials, resolve func(string) string) (
 		}
 		return s3.New(config)
 	case target.VFS:
-		return directory.Open(resolve(t.Path))
+		return directory.Open(resolve(t.Path), t.String())
+	case target.NFS, target.CIFS:
+		dir, err := share.Mount(ctx, t, c)
+		if err != nil {
+			return nil, err
+		}
+		return directory.Open(dir, t.String())
 	}
 	return nil, fmt.Errorf("%s: %w", t, target.ErrNotBuilt)
 }

@@ -42,7 +42,7 @@ func (w *process) enter(ctx context.Context, t *target.Target, resolve func(stri
 	}
 	defer s.guard.leave()
 	var err error
-	s.timed(func() { s.Store, err = open(t, w.order.Credentials, resolve) })
+	s.timed(func() { s.Store, err = open(ctx, t, w.order.Credentials, resolve) })
 	if err == nil && s.guard.name != "" {
 		if _, err = s.Stat(ctx, probe); errors.Is(err, object.ErrNotFound) {
 			err = nil
@@ -206,6 +206,12 @@ func (s *watched) Put(ctx context.Context, name string, data []byte) (err error)
 func (s *watched) Stat(ctx context.Context, name string) (info object.Info, err error) {
 	s.timed(func() { info, err = s.Store.Stat(ctx, name) })
 	return info, err
+}
+
+// After implements object.Store.
+func (s *watched) After(ctx context.Context, folder, after string, most int) (found []object.Info, err error) {
+	s.timed(func() { found, err = s.Store.After(ctx, folder, after, most) })
+	return found, err
 }
 
 // Delete implements object.Store.

@@ -174,12 +174,8 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 
 func (w *process) restore(ctx context.Context, store object.Store) (any, error) {
 	o := w.order.Restore
-	v, err := backup.LoadVolume(ctx, store, o.Volume)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes = true, v.SizeBytes }); err != nil {
-		return nil, err
+	o.Begin = func(size int64, created time.Time) error {
+		return w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes, r.Created = true, size, created })
 	}
 	o.Progress = func(done, total int) {
 		_ = w.tell(func(r *worker.Report) { r.Done, r.Total = done, total }) // the next report says it

@@ -19,6 +19,7 @@ import (
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/format"
+	"ankole.storage/backup/target"
 	"ankole.storage/backup/worker"
 )
 
@@ -107,8 +108,13 @@ func (m *memory) ZeroAt(_ context.Context, offset, length int64) error {
 	return m.fails
 }
 
-func job(dir string, v worker.Volume) worker.Job {
-	return worker.Job{Command: []string{"/proc/self/exe"}, Volume: v, Order: worker.Order{Target: "vfs://" + dir}}
+// job is one for the store in a directory, or at a URL with the credentials of the environment.
+func job(place string, v worker.Volume) worker.Job {
+	if !strings.Contains(place, "://") {
+		place = "vfs://" + place
+	}
+	return worker.Job{Command: []string{"/proc/self/exe"}, Volume: v,
+		Order: worker.Order{Target: place, Credentials: target.Environ(os.Environ())}}
 }
 
 func create(t *testing.T, dir string, v *memory, name, snapshot string) ([]byte, error) {

@@ -119,9 +119,9 @@ type EngineClient interface {
 	// BackupCreate begins to back a snapshot up, and answers when it is known what is to be read; progress is in State. ALREADY_EXISTS:
 	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/design/backup.md.
 	BackupCreate(ctx context.Context, in *BackupCreateRequest, opts ...grpc.CallOption) (*Backup, error)
-	// BackupRestore begins to fill this volume, which is empty and has no frontend, with a backup, and answers when the volume is marked
-	// for it; progress is in State. Until it is complete the volume is offered to nobody. Asked again it begins again where it was
-	// interrupted. ALREADY_EXISTS: the volume holds that backup already.
+	// BackupRestore begins to fill this volume, which has no frontend and is empty or holds a backup of the same volume, or a part of
+	// one, with a backup, and answers when the volume is marked for it; progress is in State. Until it is complete the volume is offered
+	// to nobody. ALREADY_EXISTS: the volume holds that backup already.
 	BackupRestore(ctx context.Context, in *BackupRestoreRequest, opts ...grpc.CallOption) (*State, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
@@ -483,9 +483,9 @@ type EngineServer interface {
 	// BackupCreate begins to back a snapshot up, and answers when it is known what is to be read; progress is in State. ALREADY_EXISTS:
 	// a backup of that name is in progress here. UNAVAILABLE: two are in progress already. See docs/design/backup.md.
 	BackupCreate(context.Context, *BackupCreateRequest) (*Backup, error)
-	// BackupRestore begins to fill this volume, which is empty and has no frontend, with a backup, and answers when the volume is marked
-	// for it; progress is in State. Until it is complete the volume is offered to nobody. Asked again it begins again where it was
-	// interrupted. ALREADY_EXISTS: the volume holds that backup already.
+	// BackupRestore begins to fill this volume, which has no frontend and is empty or holds a backup of the same volume, or a part of
+	// one, with a backup, and answers when the volume is marked for it; progress is in State. Until it is complete the volume is offered
+	// to nobody. ALREADY_EXISTS: the volume holds that backup already.
 	BackupRestore(context.Context, *BackupRestoreRequest) (*State, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
