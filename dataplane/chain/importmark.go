@@ -52,3 +52,17 @@ func (c *Files) ImportMark() string {
 	}
 	return ""
 }
+
+// passImportOn has the snapshot that a head becomes say which import it holds, where the layer
+// below says it and nothing was written to the head.
+func (c *Files) passImportOn(snap *DiskMeta) error {
+	below := c.disks[c.disks[c.vm.Head].Parent]
+	if below == nil || below.Labels[importLabel] == "" || c.head().whiteouts != nil {
+		return nil
+	}
+	extents, more, err := c.head().file.Extents(0, nil)
+	if err == nil && len(extents) == 0 && !more {
+		snap.Labels[importLabel] = below.Labels[importLabel]
+	}
+	return err
+}

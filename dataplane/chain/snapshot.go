@@ -109,12 +109,16 @@ func (c *Chain) Snapshot(name string, userCreated bool, created string, labels m
 }
 
 // Expand grows the volume to the size there is room for, by a rotation whose new head has that
-// size. The present size is no change; a smaller one is ErrInvalid.
+// size. The present size is no change; a smaller one is ErrInvalid. What the layer below an empty
+// head says of an import stays true of the snapshot that is made of that head.
 func (c *Files) Expand(s *Sidecars, room Room, created string) (Change, error) {
 	if err := errors.Join(s.usable(), c.CheckExpand(room.size)); err != nil || room.size == c.vm.Size {
 		return Change{}, err
 	}
 	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: strconv.FormatInt(room.size, 10)}}
+	if err := c.passImportOn(snap); err != nil {
+		return Change{}, err
+	}
 	return c.rotate(s, expansionFile(room.size), snap, room.size, created)
 }
 

@@ -116,7 +116,7 @@ type replicaError struct{ Address, Message string }
 
 func backupRestoreCommand(g *globals) *cobra.Command {
 	q := &enginev1.BackupRestoreRequest{}
-	c := &cobra.Command{Use: "restore URL", Short: "Begin to fill this empty volume with a backup",
+	c := &cobra.Command{Use: "restore URL", Short: "Begin to fill this volume with a backup",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Url, q.Credentials = args[0], target.Environ(os.Environ())

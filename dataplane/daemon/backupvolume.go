@@ -173,44 +173,95 @@ func (s *service) BackupRestore(ctx context.Context, r *enginev1.BackupRestoreRe
 	return s.Get(ctx, nil)
 }
 
-// restoreFrom has a worker restore a backup. begun is closed when the volume is marked for it.
+// restoreFrom has a worker restore a backup: the difference to the one that the volume holds, or
+// all of it where there is none, or it is not in the store any more. begun is closed when the
+// volume is marked for it.
 func (b *backups) restoreFrom(o backuptarget.Object, r *enginev1.BackupRestoreRequest, begun chan<- struct{}) error {
+	held, created, err := b.held(b.ctx, o)
+	switch {
+	case err != nil:
+		return err
+	case held == o.Backup:
+		return fmt.Errorf("%w %s", errRestored, o.Backup)
+	}
+	t := &restoring{b: b, of: o, from: held, name: r.Name, begun: begun}
 	order := worker.Order{Do: worker.Restore, Target: o.Target.URL(), Credentials: r.Credentials,
-		Restore: backup.RestoreOptions{Volume: o.Volume, Backup: o.Backup, Workers: int(r.ConcurrentLimit)}}
-	began := false
-	_, err := worker.Run(b.ctx, worker.Job{Env: workerEnvironment(), Order: order,
-		Volume: &restoredVolume{b.p}, Report: func(ctx context.Context, report worker.Report) error {
-			if report.Begun && !began {
-				if err := b.beginRestore(ctx, o, r.Name, report.SizeBytes); err != nil {
+		Restore: backup.RestoreOptions{Volume: o.Volume, Backup: o.Backup, From: held, FromCreated: created,
+			Workers: int(r.ConcurrentLimit)}}
+	if err = t.run(order); errors.Is(err, backup.ErrNoBase) {
+		b.p.cfg.Log.Info("the backup that the volume holds is no base", "backup", held, "error", err)
+		t.from, order.Restore.From = "", ""
+		err = t.run(order)
+	}
+	b.p.cfg.Log.Info("restore has ended", "backup", o.Backup, "of", o.Volume, "from", t.from, "error", err)
+	return err
+}
+
+// held is the backup that the volume holds, and when that was made; "" for none.
+func (b *backups) held(ctx context.Context, o backuptarget.Object) (string, time.Time, error) {
+	type answer struct{ backup, created string }
+	got := make(chan answer, 1)
+	err := b.p.ask(ctx, func(reply func(error)) any {
+		return engine.HeldBackup{Volume: o.Volume, Store: storeName(o.Target),
+			Reply: func(backup, created string, err error) {
+				got <- answer{backup, created}
+				reply(err)
+			}}
+	})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	a := <-got
+	at, err := time.Parse(time.RFC3339, a.created)
+	if err != nil && a.backup != o.Backup { // an engine before this rule has restored it
+		a.backup = ""
+	}
+	return a.backup, at, nil
+}
+
+// restoring is a restore that a worker carries out.
+type restoring struct {
+	b          *backups
+	of         backuptarget.Object
+	from, name string
+	began      bool
+	begun      chan<- struct{}
+}
+
+func (t *restoring) run(order worker.Order) error {
+	_, err := worker.Run(t.b.ctx, worker.Job{Env: workerEnvironment(), Order: order,
+		Volume: &restoredVolume{t.b.p}, Report: func(ctx context.Context, report worker.Report) error {
+			if report.Begun && !t.began {
+				if err := t.begin(ctx, report); err != nil {
 					return err
 				}
-				began = true
-				close(begun)
+				t.began = true
+				close(t.begun)
 			}
-			if l := b.p.current(); began && l != nil {
+			if l := t.b.p.current(); t.began && l != nil {
 				l.loop.Post(engine.RestoreProgress{Done: int64(report.Done), Total: int64(report.Total)})
 			}
 			return nil
 		}})
-	if began {
+	if t.began {
 		// Also where this process ends: the core is there for a moment.
-		err = b.p.ask(context.Background(), func(reply func(error)) any {
+		err = t.b.p.ask(context.Background(), func(reply func(error)) any {
 			return engine.EndRestore{Reason: err, Reply: reply}
 		})
 	}
-	b.p.cfg.Log.Info("restore has ended", "backup", o.Backup, "of", o.Volume, "error", err)
 	return err
 }
 
-func (b *backups) beginRestore(ctx context.Context, o backuptarget.Object, name string, size int64) error {
-	if name == "" {
-		name = uuid.NewString()
+func (t *restoring) begin(ctx context.Context, report worker.Report) error {
+	if t.name == "" {
+		t.name = uuid.NewString()
 	}
-	return b.p.ask(ctx, func(reply func(error)) any {
-		return engine.BeginRestore{Backup: o.Backup, Volume: o.Volume, Store: storeName(o.Target), Size: size, Name: name,
+	return t.b.p.ask(ctx, func(reply func(error)) any {
+		return engine.BeginRestore{Backup: t.of.Backup, BackupCreated: report.Created.UTC().Format(time.RFC3339),
+			From: t.from, Volume: t.of.Volume, Store: storeName(t.of.Target), Size: report.SizeBytes, Name: t.name,
 			Created: now(), Reply: func(whole bool, err error) {
 				if whole {
-					err = fmt.Errorf("%w %s", errRestored, o.Backup)
+					err = fmt.Errorf("%w %s", errRestored, t.of.Backup)
 				}
 				reply(err)
 			}}

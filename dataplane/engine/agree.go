@@ -117,7 +117,7 @@ func endImports(views []view, out []repair) bool {
 		}
 		found := false
 		for i, v := range views {
-			if v.mark == done.label && len(v.known) == 0 {
+			if _, has := v.known[done.below]; v.mark == done.label && !has {
 				out[i].request = &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: done.below,
 					UserCreated: done.last.UserCreated,
 					Created:     done.last.Created, Labels: done.last.Labels}}

@@ -147,6 +147,8 @@ func (e *Engine) postedContent(v any) {
 		e.closeSnapshot(m.ID)
 	case BeginRestore:
 		e.beginRestore(m)
+	case HeldBackup:
+		e.heldBackup(m)
 	case RestoreProgress:
 		e.restoreProgress(m)
 	case EndRestore:

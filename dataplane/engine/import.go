@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"ankole.storage/dataplane/block"
@@ -33,47 +32,6 @@ type origin interface {
 	// hash is the hash of a range as replicas compute it.
 	hash(off, n int64, done func(sum []byte, err error))
 	close()
-}
-
-// importMark is what the mark of an incomplete head, and the label of the snapshot that it becomes,
-// say: what is brought in, and the name of that snapshot.
-type importMark struct {
-	Kind       string `json:"kind"`
-	Volume     string `json:"volume"`
-	VolumeUUID string `json:"volumeUUID"`
-	Snapshot   string `json:"snapshot"`
-	Name       string `json:"name"`
-}
-
-// importLabel is the label that package chain gives a marked head; the finished snapshot keeps it.
-const importLabel = "ankole-import"
-
-func (m importMark) text() string {
-	p, err := json.Marshal(m)
-	if err != nil {
-		panic("engine: mark cannot be encoded: " + err.Error()) // plain strings
-	}
-	return string(p)
-}
-
-func parseMark(text string) (m importMark) {
-	if json.Unmarshal([]byte(text), &m) != nil {
-		return importMark{Kind: "import", Snapshot: text}
-	}
-	return m
-}
-
-// same reports whether two marks are about the same content.
-func (m importMark) same(o importMark) bool {
-	return m.Kind == o.Kind && m.VolumeUUID == o.VolumeUUID && m.Snapshot == o.Snapshot
-}
-
-// String names the content for people.
-func (m importMark) String() string {
-	if m.Kind == KindRestore {
-		return fmt.Sprintf("restore of backup %s of volume %s", m.Snapshot, m.Volume)
-	}
-	return fmt.Sprintf("%s of snapshot %s of volume %s", m.Kind, m.Snapshot, m.Volume)
 }
 
 // Importing is the progress of an import, kept after its end.
@@ -119,6 +77,11 @@ type importJob struct {
 	// size of the content; resumed: a part of it may be there already.
 	size    int64
 	resumed bool
+	// from is the backup that the volume holds and whose difference to this one is written, "" where
+	// all of this one is; over: something else is there then, and is zeroed before; merges: snapshots
+	// of earlier restores are below it.
+	from         string
+	over, merges bool
 	// opening: the origin is being opened, for the first time or after it failed.
 	opening bool
 	dead    bool
@@ -143,7 +106,7 @@ func (e *Engine) startImport(j *importJob) {
 		return
 	}
 	err := e.importReason()
-	if e.importing == nil && e.incomplete != nil && e.incomplete.same(j.mark) {
+	if e.importing == nil && e.incomplete != nil && (e.incomplete.same(j.mark) || j.mark.replaces(*e.incomplete)) {
 		err = nil
 	}
 	if err == nil {
@@ -230,12 +193,12 @@ func (j *importJob) prepare() {
 			j.finished("it was complete already")
 		default:
 			for i := range views {
-				if err := fillable(&views[i], j.mark); err != nil {
+				if err := j.fits(&views[i]); err != nil {
 					j.fail(fmt.Errorf("replica %s: %w", all[i].addr, err))
 					return
 				}
 			}
-			if views[0].mark != "" {
+			if views[0].mark != "" && j.mark.Kind != KindRestore {
 				j.resumed = true
 				j.mark.Name = parseMark(views[0].mark).Name
 			}
@@ -262,32 +225,6 @@ func (j *importJob) checkName() {
 	})
 }
 
-// complete reports that an earlier import of the same has ended well, and nothing has become of the
-// volume since.
-func complete(views []view, m importMark) bool {
-	for i := range views {
-		v := &views[i]
-		if v.mark != "" || v.label == "" || !v.headEmpty || !parseMark(v.label).same(m) {
-			return false
-		}
-	}
-	return true
-}
-
-// fillable is an error where a replica holds something of its own.
-func fillable(v *view, m importMark) error {
-	switch {
-	case len(v.known) > 0:
-		return fmt.Errorf("%w: the volume has %d snapshots; content from outside goes into an empty volume", ErrState,
-			len(v.known))
-	case v.mark != "" && !parseMark(v.mark).same(m):
-		return fmt.Errorf("%w: the volume holds a part of the %s", ErrState, parseMark(v.mark))
-	case v.mark == "" && !v.headEmpty:
-		return fmt.Errorf("%w: the volume is not empty; content from outside goes into an empty volume", ErrState)
-	}
-	return nil
-}
-
 // setMark marks every replica, and answers the caller when that is agreed: from here on only the
 // whole content ends it.
 func (j *importJob) setMark() {
@@ -303,9 +240,27 @@ func (j *importJob) setMark() {
 					j.fail(err)
 				} else if !j.dead {
 					e.event("importing", j.status.From, j.mark.String())
-					j.begun()
+					j.clear()
 				}
 			}, err)
+		}})
+}
+
+// clear zeroes what a whole restore goes over: it is marked, so that nobody reads it any more.
+func (j *importJob) clear() {
+	if !j.over {
+		j.begun()
+		return
+	}
+	j.e.carryOut(&request{Request: frontend.Request{Kind: block.WriteZeroes, Unmap: true, Len: j.e.agreedSize},
+		done: func(code block.Code) {
+			switch {
+			case j.dead:
+			case code != block.OK:
+				j.fail(fmt.Errorf("what the volume holds cannot be zeroed: %w", code))
+			default:
+				j.begun()
+			}
 		}})
 }
 
@@ -444,6 +399,9 @@ func (j *importJob) finished(text string) {
 	j.end("complete", "")
 	j.e.event("imported", j.status.From, j.mark.String()+": "+text)
 	j.answer(nil)
+	if j.merges {
+		j.e.mergeRestored()
+	}
 }
 
 // fail ends the import; what was copied stays, marked.

@@ -14,6 +14,12 @@ func TestRepairsOfImports(t *testing.T) {
 	done := view{size: 1, headEmpty: true, known: map[string]bool{"copy": false}, live: []string{"copy"}, below: "copy",
 		label: mark,
 		last:  wire.Layer{Name: "copy", Created: "then", Labels: map[string]string{importLabel: mark}}}
+	// A restore that goes on from an earlier one has the snapshot of that below it.
+	earlier := importMark{Kind: "restore", Volume: "v", VolumeUUID: "u", Snapshot: "one", Name: "before"}.text()
+	held := view{size: 1, headEmpty: true, known: map[string]bool{"before": true}, below: "before", label: earlier}
+	step := view{size: 1, mark: mark, known: map[string]bool{"before": true}, below: "before", label: earlier}
+	stepped := done
+	stepped.known = map[string]bool{"before": true, "copy": false}
 	for name, c := range map[string]struct {
 		views []view
 		// want is what each has to do: "", "mark" or "end".
@@ -24,6 +30,10 @@ func TestRepairsOfImports(t *testing.T) {
 		"begun at one":              {[]view{fresh, marked, fresh}, []string{"mark", "", "mark"}},
 		"ended at one":              {[]view{marked, done, marked}, []string{"end", "", "end"}},
 		"ended at all but one":      {[]view{done, done, marked}, []string{"", "", "end"}},
+		"step begun at one":         {[]view{held, step}, []string{"mark", ""}},
+		"step begun everywhere":     {[]view{step, step}, nil},
+		"step ended at one":         {[]view{step, stepped}, []string{"end", ""}},
+		"step ended everywhere":     {[]view{stepped, stepped}, nil},
 		"nothing to do with either": {[]view{fresh, fresh}, nil},
 	} {
 		got := repairs(c.views)

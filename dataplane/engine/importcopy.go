@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 
 	"ankole.storage/dataplane/block"
@@ -10,6 +11,103 @@ import (
 	"ankole.storage/dataplane/rebuild"
 	"ankole.storage/dataplane/wire"
 )
+
+// importMark is what the mark of an incomplete head, and the label of the snapshot that it becomes,
+// say: what is brought in, and the name of that snapshot.
+type importMark struct {
+	Kind       string `json:"kind"`
+	Volume     string `json:"volume"`
+	VolumeUUID string `json:"volumeUUID"`
+	Snapshot   string `json:"snapshot"`
+	Name       string `json:"name"`
+	// Created is when a backup that is restored was made: another one can get its name.
+	Created string `json:"created,omitempty"`
+}
+
+// importLabel is the label that package chain gives a marked head; the finished snapshot keeps it.
+const importLabel = "ankole-import"
+
+func (m importMark) text() string {
+	p, err := json.Marshal(m)
+	if err != nil {
+		panic("engine: mark cannot be encoded: " + err.Error()) // plain strings
+	}
+	return string(p)
+}
+
+func parseMark(text string) (m importMark) {
+	if json.Unmarshal([]byte(text), &m) != nil {
+		return importMark{Kind: "import", Snapshot: text}
+	}
+	return m
+}
+
+// same reports whether two marks are about the same content.
+func (m importMark) same(o importMark) bool {
+	return m.Kind == o.Kind && m.VolumeUUID == o.VolumeUUID && m.Volume == o.Volume && m.Snapshot == o.Snapshot
+}
+
+// replaces reports whether m may go over a part, or the whole, of o: nobody has written to a volume
+// that holds either, and every backup of the same volume is as good as another to whoever follows
+// them.
+func (m importMark) replaces(o importMark) bool {
+	return m.Kind == KindRestore && o.Kind == KindRestore && m.VolumeUUID == o.VolumeUUID && m.Volume == o.Volume
+}
+
+// String names the content for people.
+func (m importMark) String() string {
+	if m.Kind == KindRestore {
+		return fmt.Sprintf("restore of backup %s of volume %s", m.Snapshot, m.Volume)
+	}
+	return fmt.Sprintf("%s of snapshot %s of volume %s", m.Kind, m.Snapshot, m.Volume)
+}
+
+// complete reports that an earlier import of the same has ended well, and nothing has become of the
+// volume since.
+func complete(views []view, m importMark) bool {
+	for i := range views {
+		if h, ok := views[i].holds(); !ok || !h.same(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds is the import that has ended well in a chain, if nothing has become of it since.
+func (v *view) holds() (importMark, bool) {
+	return parseMark(v.label), v.mark == "" && v.label != "" && v.headEmpty
+}
+
+// fits is an error where a replica holds what the import must not go over, and notes what it may.
+func (j *importJob) fits(v *view) error {
+	h, whole := v.holds()
+	j.merges = j.merges || len(v.known) > 0
+	switch {
+	case j.from != "":
+		if was := j.mark; !whole || !h.replaces(was) || h.Snapshot != j.from {
+			return fmt.Errorf("%w: it does not hold backup %s of volume %s; ask again", ErrBusy, j.from, was.Volume)
+		}
+		return nil
+	case whole && j.mark.replaces(h), v.mark != "" && j.mark.replaces(parseMark(v.mark)):
+		j.over = true
+		return nil
+	}
+	return fillable(v, j.mark)
+}
+
+// fillable is an error where a replica holds something of its own.
+func fillable(v *view, m importMark) error {
+	switch {
+	case len(v.known) > 0:
+		return fmt.Errorf("%w: the volume has %d snapshots; content from outside goes into an empty volume", ErrState,
+			len(v.known))
+	case v.mark != "" && !parseMark(v.mark).same(m):
+		return fmt.Errorf("%w: the volume holds a part of the %s", ErrState, parseMark(v.mark))
+	case v.mark == "" && !v.headEmpty:
+		return fmt.Errorf("%w: the volume is not empty; content from outside goes into an empty volume", ErrState)
+	}
+	return nil
+}
 
 // width implements copyWork. Nobody else uses the volume.
 func (j *importJob) width() int {

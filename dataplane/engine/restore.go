@@ -12,18 +12,30 @@ import (
 // end by a snapshot and what a start finds are those of a clone.
 
 type (
-	// BeginRestore opens this volume, which has to be empty and without a frontend, for the content
-	// of a backup. Reply comes when RestoreIO is taken, or with whole set when an earlier restore of
-	// the same backup is complete already. One that was interrupted is begun again, and writes
-	// everything again.
+	// BeginRestore opens this volume, which has to be without a frontend, for the content of a
+	// backup. It is empty, or holds nothing but a backup of the same volume, or a part of one. Reply
+	// comes when RestoreIO is taken, or with whole set when an earlier restore of the same backup is
+	// complete already. Without From the volume reads zero then, whatever an earlier restore has
+	// left.
 	BeginRestore struct {
 		// Backup and Volume are names in a store; Store tells stores apart, without credentials.
 		Backup, Volume, Store string
+		// BackupCreated is when the backup was made, as HeldBackup is to tell it.
+		BackupCreated string
+		// From is the backup that HeldBackup has told of, to which only the difference is written; "":
+		// all of the backup is.
+		From string
 		// Size of the backup's volume, in bytes.
 		Size int64
 		// Name is the snapshot that holds the content at the end, Created the time to record with it.
 		Name, Created string
 		Reply         func(whole bool, err error)
+	}
+	// HeldBackup asks which backup of a volume this one holds, on every replica and unchanged since:
+	// the base of BeginRestore.From. "": none that is certain.
+	HeldBackup struct {
+		Volume, Store string
+		Reply         func(backup, created string, err error)
 	}
 	// RestoreIO is a write of the restore under way. Unavailable: none is.
 	RestoreIO struct{ Outside }
@@ -56,7 +68,8 @@ func (p *pushed) hash(_, _ int64, done func([]byte, error)) { done(nil, block.In
 func (p *pushed) close() {}
 
 func (e *Engine) beginRestore(m BeginRestore) {
-	what := importMark{Kind: KindRestore, Volume: m.Volume, VolumeUUID: m.Store, Snapshot: m.Backup, Name: m.Name}
+	what := importMark{Kind: KindRestore, Volume: m.Volume, VolumeUUID: m.Store, Snapshot: m.Backup, Name: m.Name,
+		Created: m.BackupCreated}
 	switch {
 	case m.Backup == "" || m.Volume == "" || m.Size <= 0:
 		m.Reply(false, fmt.Errorf("%w: a restore of backup %q of volume %q with %d bytes", block.Invalid, m.Backup,
@@ -66,10 +79,38 @@ func (e *Engine) beginRestore(m BeginRestore) {
 		m.Reply(false, fmt.Errorf("%w: the %s is already in progress", ErrBusy, what))
 		return
 	}
-	j := &importJob{origin: &pushed{size: m.Size}, mark: what, created: m.Created}
+	j := &importJob{origin: &pushed{size: m.Size}, mark: what, created: m.Created, from: m.From}
 	j.reply = func(err error) { m.Reply(err == nil && j.dead, err) }
 	j.copying = copying{e: e, work: j}
 	e.startImport(j)
+}
+
+func (e *Engine) heldBackup(m HeldBackup) {
+	if err := e.unavailable(); err != nil {
+		m.Reply("", "", err)
+		return
+	}
+	e.describeAll(func(all []*link, views []view) {
+		if len(all) == 0 {
+			m.Reply("", "", e.nobodyToAsk())
+			return
+		}
+		h, _ := views[0].holds()
+		if !complete(views, h) || !h.replaces(importMark{Kind: KindRestore, Volume: m.Volume, VolumeUUID: m.Store}) {
+			h = importMark{}
+		}
+		m.Reply(h.Snapshot, h.Created, nil)
+	})
+}
+
+// mergeRestored has the snapshots merged that earlier restores have left below the one that has
+// ended; the next restore waits for it.
+func (e *Engine) mergeRestored() {
+	e.startPurge(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {
+		if err != nil { // the end of the next restore merges them
+			e.event("purge-failed", "", "snapshots of earlier restores stay: "+err.Error())
+		}
+	}})
 }
 
 // restoring returns the restore that takes writes, nil if there is none.

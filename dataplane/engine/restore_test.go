@@ -16,17 +16,21 @@ import (
 type restoreRig struct {
 	*scrubRig
 	content []byte
+	// from is what the next restore begins from, name the snapshot that it ends with.
+	from, name string
 }
 
 func newRestoreRig(t *testing.T) *restoreRig {
-	return &restoreRig{newCloneRig(t, 1, 2, scrubSize).to, filled(7, 0, scrubSize)}
+	return &restoreRig{scrubRig: newCloneRig(t, 1, 2, scrubSize).to, content: filled(7, 0, scrubSize),
+		name: "copy"}
 }
 
 func (g *restoreRig) begin(backup string) (whole bool, err error) {
 	g.t.Helper()
 	done := false
-	g.proc.Post(engine.BeginRestore{Backup: backup, Volume: "old", Store: "store", Size: scrubSize, Name: "copy",
-		Created: "2026-11-21T12:00:00Z", Reply: func(w bool, e error) { whole, err, done = w, e, true }})
+	g.proc.Post(engine.BeginRestore{Backup: backup, Volume: "old", Store: "store", Size: scrubSize, Name: g.name,
+		From: g.from, BackupCreated: "made of " + backup, Created: "2026-11-21T12:00:00Z",
+		Reply: func(w bool, e error) { whole, err, done = w, e, true }})
 	g.until("the restore has begun, or cannot", func() bool { return done })
 	return whole, err
 }
@@ -68,10 +72,15 @@ func (g *restoreRig) whole() {
 	if i := g.state.Import; i.State != "complete" || i.Kind != "restore" || i.Progress != 100 || i.Incomplete {
 		g.t.Fatalf("%+v\n%s", i, strings.Join(g.events, "\n"))
 	}
-	if g.hashes("copy") != g.hashes(chain.HeadName) || !bytes.Equal(g.contentAt("copy"), g.content) {
-		g.t.Error("the volume does not hold what was restored")
-	}
+	g.same()
 	g.damage(g.attach())
+}
+
+func (g *restoreRig) same() {
+	g.t.Helper()
+	if g.hashes(g.name) != g.hashes(chain.HeadName) || !bytes.Equal(g.contentAt(g.name), g.content) {
+		g.t.Errorf("the volume does not hold what was restored\n%s", strings.Join(g.events, "\n"))
+	}
 }
 
 func TestRestore(t *testing.T) {
@@ -145,8 +154,8 @@ func TestRestoreIsInterrupted(t *testing.T) {
 			if err := g.attach(); err == nil {
 				t.Fatal("a part of a restore is offered")
 			}
-			if _, err := g.begin("another"); !errors.Is(err, engine.ErrState) {
-				t.Errorf("another backup goes over it: %v", err)
+			if err := g.beginOther(); !errors.Is(err, engine.ErrState) {
+				t.Errorf("a backup of another volume goes over it: %v", err)
 			}
 			whole, err := g.begin("backup")
 			if whole || err != nil {
@@ -168,9 +177,154 @@ func TestRestoreIsInterrupted(t *testing.T) {
 
 // A restore goes into an empty volume.
 func TestRestoreIntoAUsedVolume(t *testing.T) {
-	g := &restoreRig{newScrubRig(t, 1), nil}
+	g := &restoreRig{scrubRig: newScrubRig(t, 1), name: "copy"}
 	g.damage(g.ask(func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }))
 	if _, err := g.begin("backup"); !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), "empty volume") {
 		t.Errorf("%v", err)
+	}
+}
+
+// beginOther begins to restore a backup of another volume.
+func (g *restoreRig) beginOther() error {
+	g.t.Helper()
+	return g.ask(func(reply func(error)) any {
+		return engine.BeginRestore{Backup: "backup", Volume: "another", Store: "store", Size: scrubSize, Name: "other",
+			Created: "2026-11-21T12:00:00Z", Reply: func(_ bool, err error) { reply(err) }}
+	})
+}
+
+// held is what the volume says it holds.
+func (g *restoreRig) held(volume string) (backup string) {
+	g.t.Helper()
+	g.damage(g.ask(func(reply func(error)) any {
+		return engine.HeldBackup{Volume: volume, Store: "store", Reply: func(b, created string, err error) {
+			if backup = b; b != "" && created != "made of "+b {
+				g.t.Errorf("backup %s was made %q", b, created)
+			}
+			reply(err)
+		}}
+	}))
+	return backup
+}
+
+// restored restores a backup whole.
+func (g *restoreRig) restored(backup string) {
+	g.t.Helper()
+	_, err := g.begin(backup)
+	g.damage(err)
+	g.push(0, scrubSize)
+	g.damage(g.end(nil))
+	g.same()
+}
+
+// offered attaches a frontend, and reads the content by it. Every replica has the same.
+func (g *restoreRig) offered() {
+	g.t.Helper()
+	g.hashes(chain.HeadName)
+	g.damage(g.attach())
+	for off := int64(0); off < int64(len(g.content)); off += 1 << 19 {
+		c := g.rig.begin(block.Read, off, 1<<19, make([]byte, 1<<19))
+		if code := g.finish(c); code != block.OK || !bytes.Equal(c.data, g.content[off:off+1<<19]) {
+			g.t.Fatalf("at %d: %s, or other content\n%s", off, code, strings.Join(g.events, "\n"))
+		}
+	}
+}
+
+// step writes what backup two has and one has not.
+func (g *restoreRig) step() {
+	g.t.Helper()
+	copy(g.content[1<<20:], filled(8, 1<<20, 1<<19))
+	clear(g.content[2<<20 : 3<<20])
+	g.push(1<<20, 1<<20+1<<19)
+	if code := g.io(block.WriteZeroes, 2<<20, 1<<20, nil)(); code != block.OK {
+		g.t.Fatal(code)
+	}
+}
+
+// From the backup that a volume holds to the next one only what differs is written, also where the
+// volume grew in between, and where an engine has started; what is left of the former one is
+// merged.
+func TestRestoreStep(t *testing.T) {
+	g := newRestoreRig(t)
+	if b := g.held("old"); b != "" {
+		t.Errorf("an empty volume holds %s", b)
+	}
+	g.restored("one")
+	g.restart()
+	if b := g.held("another"); b != "" {
+		t.Errorf("it holds %s of another volume", b)
+	}
+	g.damage(g.ask(func(reply func(error)) any {
+		return engine.Expand{Size: scrubSize + 1<<20, Created: "2026-11-21T12:00:00Z", Reply: reply}
+	}))
+	if b := g.held("old"); b != "one" {
+		t.Fatalf("it holds %q", b)
+	}
+	g.from, g.name = "none", "two"
+	if _, err := g.begin("two"); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("from what it does not hold: %v", err)
+	}
+	g.from = "one"
+	_, err := g.begin("two")
+	g.damage(err)
+	g.step()
+	g.damage(g.end(nil))
+	if i := g.state.Import; i.Sent != 1<<19+1<<20 {
+		t.Errorf("%d bytes were written", i.Sent)
+	}
+	if b := g.held("old"); b != "two" {
+		t.Errorf("it holds %q", b)
+	}
+	g.until("the former snapshots are merged", func() bool {
+		g.damage(g.ask(func(reply func(error)) any { return engine.Refresh{Reply: reply} }))
+		return len(g.state.Snapshots) == 2 && !g.state.Replicas[0].Purge.Running && !g.state.Replicas[1].Purge.Running
+	})
+	g.content = append(g.content, make([]byte, 1<<20)...)
+	g.offered()
+	g.fill(0, 4096, 9)
+	g.damage(g.ask(func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }))
+	if b := g.held("old"); b != "" {
+		t.Errorf("a volume that was written holds %s", b)
+	}
+	if _, err := g.begin("three"); !errors.Is(err, engine.ErrState) {
+		t.Errorf("what was written is gone over: %v", err)
+	}
+}
+
+// A step that was interrupted leaves nothing certain: what follows, the same backup or another one,
+// is written whole over zeroes.
+func TestRestoreStepIsInterrupted(t *testing.T) {
+	for _, next := range []string{"two", "three"} {
+		for name, interrupt := range map[string]func(g *restoreRig){
+			"failed": func(g *restoreRig) { _ = g.end(errors.New("the store is gone")) },
+			"killed": func(g *restoreRig) { g.restart() },
+		} {
+			t.Run(next+" "+name, func(t *testing.T) {
+				g := newRestoreRig(t)
+				g.restored("one")
+				g.from, g.name = "one", "two"
+				_, err := g.begin("two")
+				g.damage(err)
+				g.step()
+				interrupt(g)
+				if b := g.held("old"); b != "" || !g.state.Import.Incomplete {
+					t.Fatalf("it holds %q", b)
+				}
+				if err := g.attach(); err == nil {
+					t.Fatal("a part of a restore is offered")
+				}
+				if _, err := g.begin("two"); !errors.Is(err, engine.ErrBusy) {
+					t.Errorf("it goes on from one: %v", err)
+				}
+				g.from, g.name = "", "again"
+				_, err = g.begin(next)
+				g.damage(err)
+				g.content = make([]byte, scrubSize) // but for a part, the backup is of zeroes
+				copy(g.content[3<<20:], filled(9, 3<<20, 1<<20))
+				g.push(3<<20, scrubSize)
+				g.damage(g.end(nil))
+				g.offered()
+			})
+		}
 	}
 }
