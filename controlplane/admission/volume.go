@@ -61,9 +61,8 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 		},
 		func() error { return checkSize(v) },
 		func() error {
-			if s.Standby {
-				return invalid("volume %s: this version has no standby volumes, and would not fill one; restore a backup without standby",
-					v.Name)
+			if s.Standby && s.FromBackup == "" {
+				return invalid("failed to create standby volume %s without field FromBackup: it follows the backups of one", v.Name)
 			}
 			return checkFrontend(v)
 		},
@@ -103,11 +102,14 @@ func checkNewVolume(v *v1beta2.Volume, f VolumeFacts) error {
 	)
 }
 
-// checkFrontend refuses what the schema takes and this version does not have. Only a standby volume
-// may have none.
+// checkFrontend refuses what the schema takes and this version does not have. A standby volume has
+// none, any other one has one.
 func checkFrontend(v *v1beta2.Volume) error {
-	if v.Spec.Standby && v.Spec.Frontend == v1beta2.VolumeFrontendNone {
+	switch {
+	case v.Spec.Standby && v.Spec.Frontend == v1beta2.VolumeFrontendNone:
 		return nil
+	case v.Spec.Standby:
+		return invalid("failed to set frontend for standby volume %s: it has none until it is activated", v.Name)
 	}
 	if err := volumefield.Get("frontend").Check(string(v.Spec.Frontend)); err != nil {
 		return about("volume "+v.Name, invalid("%v", err))

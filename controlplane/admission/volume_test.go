@@ -90,8 +90,14 @@ func TestNewVolumes(t *testing.T) {
 		{"migratable rwx", set(func(s *v1beta2.VolumeSpec) { s.Migratable, s.AccessMode = true, "rwx" }), nil, ""},
 		{"frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "nvmf" }), nil, "invalid volume frontend specified"},
 		{"no frontend", set(func(s *v1beta2.VolumeSpec) { s.Frontend = "" }), nil, "invalid volume frontend specified"},
-		{"standby", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil,
-			"this version has no standby volumes"},
+		{"standby of nothing", set(func(s *v1beta2.VolumeSpec) { s.Frontend, s.Standby = "", true }), nil,
+			"without field FromBackup"},
+		{"standby", set(func(s *v1beta2.VolumeSpec) {
+			s.Frontend, s.Standby, s.FromBackup = "", true, "vfs:///x?backup=b1&volume=w"
+		}), nil, ""},
+		{"standby with a frontend", set(func(s *v1beta2.VolumeSpec) {
+			s.Standby, s.FromBackup = true, "vfs:///x?backup=b1&volume=w"
+		}), nil, "failed to set frontend for standby volume"},
 		{"most files of a rebuild", set(func(s *v1beta2.VolumeSpec) {
 			s.RebuildConcurrentSyncLimit, s.ReplicaRebuildingBandwidthLimit = 5, 1<<20
 		}), nil, ""},

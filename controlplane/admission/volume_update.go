@@ -28,7 +28,8 @@ func checkVolumeUpdate(old, v *v1beta2.Volume, f VolumeFacts) error {
 		func() error { return CheckAccessChange(old, v.Spec.AccessMode) },
 		func() error { return CheckLocalityChange(old, v.Spec.DataLocality) },
 		func() error {
-			if old.Spec.Frontend == v.Spec.Frontend || v.Spec.Frontend == v1beta2.VolumeFrontendNone {
+			activated := old.Spec.Standby && !v.Spec.Standby
+			if !activated && (old.Spec.Frontend == v.Spec.Frontend || v.Spec.Frontend == v1beta2.VolumeFrontendNone) {
 				return nil // completion has left it what it had
 			}
 			return checkFrontend(v)
@@ -50,6 +51,8 @@ func checkFixed(old, v *v1beta2.Volume) error {
 		return invalid("the data source of volume %s cannot be changed", v.Name)
 	case o.FromBackup != n.FromBackup && (n.FromBackup != "" || old.Status.RestoreRequired):
 		return invalid("the backup that volume %s is restored from cannot be changed", v.Name)
+	case !o.Standby && n.Standby:
+		return invalid("volume %s cannot become a standby volume; make one from a backup", v.Name)
 	case o.CloneMode != "" && o.CloneMode != n.CloneMode:
 		return invalid("the clone mode of volume %s cannot be changed", v.Name)
 	case !slices.Equal(o.TopologyRequirement, n.TopologyRequirement):

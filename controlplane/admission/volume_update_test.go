@@ -149,7 +149,13 @@ func TestVolumeFrontend(t *testing.T) {
 		{"stored before, then changed otherwise", then(detachedVolume, frontend("iscsi")), func(v *v1beta2.Volume) {
 			v.Finalizers = nil
 		}, VolumeFacts{}, ""},
-		{"activated", standby, frontend("blockdev"), VolumeFacts{}, ""},
+		{"activated", standby, func(v *v1beta2.Volume) { v.Spec.Standby, v.Spec.Frontend = false, "blockdev" },
+			VolumeFacts{}, ""},
+		{"activated without a frontend", standby, func(v *v1beta2.Volume) { v.Spec.Standby = false }, VolumeFacts{},
+			"invalid volume frontend specified"},
+		{"not activated", standby, frontend("blockdev"), VolumeFacts{}, "failed to set frontend for standby volume"},
+		{"becomes standby", detachedVolume, func(v *v1beta2.Volume) { v.Spec.Standby = true }, VolumeFacts{},
+			"cannot become a standby volume"},
 		{"standby", standby, func(*v1beta2.Volume) {}, VolumeFacts{}, ""},
 	} {
 		tt.check(t)

@@ -106,6 +106,6 @@ func (h Host) checkNFS() v1beta2.Condition {
 		}
 	}
 	return lacking(kind, v1beta2.NodeReasonNFSClientIsNotFound,
-		"the kernel does not offer file system nfs4; only shares (ReadWriteMany by NFS) would need it, which this version "+
-			"does not have: no volume is affected")
+		"the kernel does not offer file system nfs4; only backup targets nfs:// need it: no volume is affected; before one is "+
+			"used run on the host: modprobe nfs")
 }

@@ -57,8 +57,9 @@ func text(o any) string {
 // Restored is what follows from such a record for a volume that is made of the backup: the jobs to
 // be made, of those in have that are not there, and the labels that the volume is to have. A job
 // that is there with another specification stays as it is, and the one of the record is made beside
-// it under a name of its own. Group default is not given to a job that is made: all volumes would
-// follow it. most is the largest retention that is allowed.
+// it under a name of its own. A job that is made is in no group, and is followed by its own label:
+// whoever can write to a store cannot give jobs to other volumes. most is the largest retention
+// that is allowed.
 func Restored(recorded string, have []v1beta2.RecurringJob, most int) (missing []*v1beta2.RecurringJob,
 	labels map[string]string, err error) {
 	var all map[string]record
@@ -95,15 +96,10 @@ func Restored(recorded string, have []v1beta2.RecurringJob, most int) (missing [
 	return missing, labels, nil
 }
 
-// made is the job of a record, in the groups that the volume was in.
+// made is the job of a record, in no group.
 func made(name string, r record, most int) *v1beta2.RecurringJob {
 	j := &v1beta2.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: r.JobSpec}
 	j.Spec.Name, j.Spec.Groups = name, []string{}
-	for _, group := range r.FromGroup {
-		if group != v1beta2.RecurringJobGroupDefault {
-			j.Spec.Groups = append(j.Spec.Groups, group)
-		}
-	}
 	if most > 0 {
 		j.Spec.Retain = min(j.Spec.Retain, most)
 	}

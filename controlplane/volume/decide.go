@@ -12,6 +12,7 @@ import (
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/volume/copies"
+	"ankole.storage/controlplane/volume/restore"
 )
 
 // pass is one judgement of a volume.
@@ -69,7 +70,7 @@ func (p *pass) run() loop.Decision {
 		return p.decision(p.delete())
 	}
 	v.Status.OwnerID = p.owner()
-	v.Status.IsStandby = v.Spec.Standby
+	v.Status.IsStandby = v.Spec.Standby || restore.Activating(v) && v.Status.RestoreRequired
 	p.noteExpansion()
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	p.noteSnapshots()

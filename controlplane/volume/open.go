@@ -350,7 +350,7 @@ func (p *pass) extend() loop.Change {
 	if change := p.dropAddresses(); change != nil {
 		return change
 	}
-	if restore.Needed(p.v) {
+	if restore.Filling(p.v) {
 		return nil // an engine that is being filled takes no replica
 	}
 	if change := p.startNew(); change != nil {

@@ -18,7 +18,7 @@ import (
 // made. One at a time.
 func (p *pass) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
-		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) || restore.Needed(p.v) ||
+		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) || restore.Filling(p.v) ||
 		p.migrating() ||
 		p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +24,8 @@ import (
 // gatherBackups reads what the volume's backup target has of it.
 func (r *Reconciler) gatherBackups(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	var b v1beta2.BackupVolume
-	key := client.ObjectKey{Namespace: v.Namespace, Name: naming.BackupVolumeName(v.Name, v.Spec.BackupTargetName)}
+	key := client.ObjectKey{Namespace: v.Namespace,
+		Name: naming.BackupVolumeName(backedVolume(v), v.Spec.BackupTargetName)}
 	switch err := r.client.Get(ctx, key, &b, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		s.BackupVolume = &b
@@ -73,17 +75,40 @@ func (p *pass) restoreJobs() loop.Change {
 	return loop.Update{Object: c}
 }
 
-// newestBackup is what of a backup volume its volume shows.
-func newestBackup(b *v1beta2.BackupVolume) [2]string {
-	return [2]string{b.Status.LastBackupName, b.Status.LastBackupAt}
+// backedVolume is the name in the store whose backups a volume shows: its own, and of a standby
+// volume the one that it follows.
+func backedVolume(v *v1beta2.Volume) string {
+	if v.Spec.Standby || v.Status.IsStandby {
+		name, _ := store.Named(v.Spec.FromBackup)
+		return name
+	}
+	return v.Name
+}
+
+// newestBackup is what of a backup volume its volume, and standby volumes, look at.
+func newestBackup(b *v1beta2.BackupVolume) [3]string {
+	return [3]string{b.Status.LastBackupName, b.Status.LastBackupAt, b.Status.Size}
+}
+
+// onBackupVolume wakes the volume that is backed up there, and those that follow it.
+func (r *Reconciler) onBackupVolume(b *v1beta2.BackupVolume) []string {
+	return append(r.names(func(v *v1beta2.Volume) bool {
+		return v.Name != b.Spec.VolumeName && backedVolume(v) == b.Spec.VolumeName
+	}), b.Spec.VolumeName)
 }
 
 // noteBackups tells of the newest backup.
 func (p *pass) noteBackups() {
-	p.v.Status.LastBackup, p.v.Status.LastBackupAt = "", ""
+	st := &p.v.Status
+	var now restore.Newest
 	if b := p.s.BackupVolume; b != nil && b.DeletionTimestamp == nil {
-		p.v.Status.LastBackup, p.v.Status.LastBackupAt = b.Status.LastBackupName, b.Status.LastBackupAt
+		now = restore.Newest{Backup: b.Status.LastBackupName, At: b.Status.LastBackupAt}
 	}
+	if st.IsStandby {
+		failed, _ := restore.Failed(p.v)
+		now = restore.Seen(restore.Newest{Backup: st.LastBackup, At: st.LastBackupAt}, now, failed)
+	}
+	st.LastBackup, st.LastBackupAt = now.Backup, now.At
 }
 
 // restore follows the filling of the volume from a backup, and has the engine begin it.
@@ -101,41 +126,96 @@ func (p *pass) restore() loop.Change {
 	if failed && !again {
 		return nil
 	}
-	if again || p.serving() {
-		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionTrue,
-			Reason: v1beta2.VolumeReasonRestoreInProgress, Message: "volume " + v.Name + " is being filled from " +
-				v.Spec.FromBackup})
+	volume, from := store.Named(v.Spec.FromBackup)
+	if again {
+		p.noteFilling(from)
 	}
 	if !p.serving() {
 		return nil
 	}
-	volume, backup := store.Named(v.Spec.FromBackup)
-	if p.engine.Spec.RequestedBackupRestore != backup || p.engine.Spec.BackupVolume != volume {
+	asked := p.engine.Spec.RequestedBackupRestore
+	backup := restore.Next(v, from, asked, p.runsRestore())
+	if p.holds(asked) || asked == "" {
+		if change, wait := p.growAsBackedUp(); change != nil || wait {
+			return change
+		}
+	}
+	if asked != backup || p.engine.Spec.BackupVolume != volume {
+		if v.Status.IsStandby && p.rebuilding() {
+			return nil // the engine takes one after the other
+		}
+		p.noteFilling(backup)
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.RequestedBackupRestore, s.BackupVolume = backup, volume })
 	}
 	p.followRestore(backup)
 	return nil
 }
 
+func (p *pass) noteFilling(backup string) {
+	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionTrue,
+		Reason: v1beta2.VolumeReasonRestoreInProgress, Message: "volume " + p.v.Name + " is being filled from backup " +
+			backup})
+}
+
+// runsRestore says whether the engine is at the backup that it was asked for.
+func (p *pass) runsRestore() bool {
+	for _, r := range p.engine.Status.RestoreStatus {
+		if r.IsRestoring {
+			return true
+		}
+	}
+	return false
+}
+
+// holds says whether every replica that takes part has a backup.
+func (p *pass) holds(backup string) bool {
+	for _, r := range p.engine.Status.RestoreStatus {
+		if r.State != v1beta2.ProcessStateComplete || r.LastRestored != backup {
+			return false
+		}
+	}
+	return len(p.engine.Status.RestoreStatus) > 0
+}
+
+// growAsBackedUp gives a standby volume the size of the one that it follows; wait: it is growing.
+func (p *pass) growAsBackedUp() (change loop.Change, wait bool) {
+	v := p.v
+	if !v.Status.IsStandby || p.s.BackupVolume == nil {
+		return nil, false
+	}
+	size, err := strconv.ParseInt(p.s.BackupVolume.Status.Size, 10, 64)
+	if err == nil && size > v.Spec.Size {
+		c := v.DeepCopy()
+		c.Spec.Size = size
+		return loop.Update{Object: c}, true
+	}
+	return nil, v.Status.ExpansionRequired
+}
+
 // followRestore reads what the engine says of the restore. While it says nothing it was not begun,
 // or its engine was killed: it is begun again, from the beginning.
 func (p *pass) followRestore(backup string) {
-	v, done := p.v, 0
+	v := p.v
 	for _, r := range p.engine.Status.RestoreStatus {
-		switch {
-		case r.State == v1beta2.ProcessStateError:
+		if r.State == v1beta2.ProcessStateError {
 			p.restoreFailed(cmp.Or(r.Error, "no reason given"))
 			return
-		case r.State == v1beta2.ProcessStateComplete && r.LastRestored == backup:
-			done++
 		}
 	}
-	if done == 0 || done < len(p.engine.Status.RestoreStatus) {
+	filling := restore.Filling(v)
+	if !p.holds(backup) {
+		if filling || len(p.engine.Status.RestoreStatus) > 0 { // else the engine of a volume at rest has just begun
+			p.noteFilling(backup)
+		}
 		return
 	}
-	v.Status.RestoreRequired = false
-	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionFalse})
-	p.tell(false, naming.EventRestored, "volume %s holds what backup %s held", v.Name, v.Spec.FromBackup)
+	if filling {
+		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionFalse})
+		p.tell(false, naming.EventRestored, "volume %s holds what backup %s held", v.Name, backup)
+	}
+	if !v.Spec.Standby {
+		v.Status.RestoreRequired, v.Status.IsStandby = false, false
+	}
 }
 
 // restoreFailed ends an attempt: the volume is detached, and the next one has another process of

@@ -138,10 +138,18 @@ const (
 	image      = "ankole/engine:test"
 	nextImage  = "ankole/engine:next"
 	masterKey  = "20260102T030405Z"
+	ns         = "longhorn-system"
 )
 
 func conditions(kind string) []v1beta2.Condition {
 	return []v1beta2.Condition{{Type: kind, Status: v1beta2.ConditionTrue}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newFleet(t *testing.T, rng *rand.Rand, volumes int) *fleet {

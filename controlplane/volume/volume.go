@@ -114,7 +114,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
 			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(viewForClones), r.onClone),
 			loop.WatchingChanges(&v1beta2.BackupVolume{}, loop.Changed(newestBackup),
-				func(b *v1beta2.BackupVolume) []string { return []string{b.Spec.VolumeName} }),
+				r.onBackupVolume),
 			// A deleted volume waits for the end of its snapshots.
 			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false },
 				func(s *v1beta2.Snapshot) []string { return []string{s.Spec.Volume} }),

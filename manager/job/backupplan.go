@@ -38,15 +38,9 @@ func outlived(now time.Time, j *v1beta2.RecurringJob, backups []v1beta2.Backup) 
 		}
 	}
 	slices.SortFunc(mine, func(a, b *v1beta2.Backup) int { return held(a).Compare(held(b)) })
-	for i, b := range mine[:max(len(mine)-1, 0)] {
-		old := len(mine)-i > j.Spec.Retain
-		if j.Spec.RetentionPolicy == v1beta2.RetentionPolicyAgeBased {
-			age, err := time.ParseDuration(j.Spec.RetainAge)
-			old = err == nil && now.Sub(held(b)) > age // without an age nothing is too old
-		}
-		if old {
-			remove = append(remove, b.Name)
-		}
+	n := min(expired(now, &j.Spec, j.Spec.Retain, mine, held), max(len(mine)-1, 0))
+	for _, b := range mine[:n] {
+		remove = append(remove, b.Name)
 	}
 	return remove
 }

@@ -55,17 +55,25 @@ func outdated(now time.Time, j *v1beta2.RecurringJob, mine string, sorted []v1be
 			keep = append(keep, s)
 		}
 	}
-	for i, s := range keep {
-		old := len(keep)-i > j.Spec.Retain-1
-		if j.Spec.RetentionPolicy == v1beta2.RetentionPolicyAgeBased {
-			age, err := time.ParseDuration(j.Spec.RetainAge)
-			old = err == nil && now.Sub(taken(s)) > age // without an age nothing is too old
-		}
-		if old {
-			remove = append(remove, s.Name)
-		}
+	n := expired(now, &j.Spec, j.Spec.Retain-1, keep, taken)
+	for _, s := range keep[:n] {
+		remove = append(remove, s.Name)
 	}
 	return remove
+}
+
+// expired is how many of a job's results, oldest first, the job does not retain: all but the newest
+// retain, or those that are too old.
+func expired[T any](now time.Time, j *v1beta2.RecurringJobSpec, retain int, results []T, at func(T) time.Time) int {
+	if j.RetentionPolicy != v1beta2.RetentionPolicyAgeBased {
+		return max(len(results)-max(retain, 0), 0)
+	}
+	age, err := time.ParseDuration(j.RetainAge)
+	n := 0
+	for err == nil && n < len(results) && now.Sub(at(results[n])) > age { // without an age nothing is too old
+		n++
+	}
+	return n
 }
 
 // surplus are the snapshots that a purge takes away anyway, and all but the newest retain of the

@@ -246,6 +246,8 @@ func (p *pass) inspect(lost string) loop.Decision {
 		return p.complete(e.Result.Info)
 	case lost != "" && (e.Err == nil || errors.Is(e.Err, engineclient.ErrNotFound)):
 		return p.fail(lost)
+	case errors.Is(e.Err, engineclient.ErrNotFound) && store.Elsewhere(b.Status.URL, s.Target.Spec.BackupTargetURL):
+		return p.fail("backup target " + s.Target.Name + " has another URL than when the backup began, whose store has it")
 	case p.now.Before(e.Ended.Add(againAfter)):
 		p.told(store.Refusal(e.Err))
 		return loop.Decision{After: e.Ended.Add(againAfter).Sub(p.now)}

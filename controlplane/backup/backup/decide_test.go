@@ -72,6 +72,16 @@ func says(state, why string) func(*seen) {
 	}
 }
 
+// made has the engine say that the backup is complete, in the store at a URL.
+func made(url string) func(*seen) {
+	return func(s *seen) {
+		says("complete", "")(s)
+		st := s.Engine.Status.BackupStatus["b"]
+		st.BackupURL = url + "?backup=b-1&volume=v-1"
+		s.Engine.Status.BackupStatus["b"] = st
+	}
+}
+
 // TestDecide is the table of docs/design/backups.md.
 func TestDecide(t *testing.T) {
 	const attach, create = "update *v1beta2.VolumeAttachment v", "back up snapshot s as b"
@@ -130,6 +140,10 @@ func TestDecide(t *testing.T) {
 		{name: "in progress", from: running, world: says("in_progress", ""), state: running},
 		{name: "the engine has failed", from: running, world: says("error", "no space"), state: failed},
 		{name: "the engine is done", from: running, world: says("complete", ""), want: inspect, state: running},
+		{name: "and the target has another URL now", from: running, world: errand(done(orderInspect, 0, notFound, outcome{}),
+			made("s3://b@r/before/")), state: failed},
+		{name: "and the store has it not yet", from: running, world: errand(done(orderInspect, 0, notFound, outcome{}),
+			made("s3://b@r/")), want: " after 10s", state: running},
 		{name: "and the store has it", from: running, world: errand(done(orderInspect, 0, nil, there), says("complete", "")),
 			state: complete},
 		{name: "the store does not answer", from: running,

@@ -136,6 +136,13 @@ func BackupURL(targetURL, volume, backup string) (string, error) {
 	return target.Object{Target: t, Volume: volume, Backup: backup}.URL(), nil
 }
 
+// Elsewhere says whether a backup lies in another store than that of a target.
+func Elsewhere(backupURL, targetURL string) bool {
+	o, err := target.ParseObject(backupURL)
+	t, at := target.Parse(targetURL)
+	return err == nil && at == nil && o.Target.String() != t.String()
+}
+
 // Named is a backup as the URL of a volume's source names it.
 func Named(url string) (volume, backup string) {
 	o, err := target.ParseObject(url)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -138,19 +139,30 @@ func (r *Reconciler) restore(ctx context.Context, e *v1beta2.Engine, from string
 	return out, err
 }
 
-// restore has the engine fill its volume from a backup, once in a run that accepts it.
+// restore has the engine fill its volume from a backup, once in a run that accepts it. What was
+// restored last counts only where the engine knows of none: a later restore may have been cut off.
 func restore(e *v1beta2.Engine, s seen) loop.Decision {
 	want, have, order := e.Spec.RequestedBackupRestore, &s.State.Restore, s.Restore.Order
 	begun := have.Backup == want && have.State != "" && !have.Interrupted
+	last := have.State == "" && e.Status.LastRestoredBackup == want
 	switch {
-	case want == "" || s.Restore.Begin == nil || begun || e.Status.LastRestoredBackup == want || order.Runs() ||
-		order.Over && order.Err == nil || order.Failures >= mostRestoreOrders:
+	case want == "" || s.Restore.Begin == nil || begun || last || order.Runs() ||
+		order.Over && order.Err == nil || order.Failures >= mostRestoreOrders || changesFiles(s.State):
 		return loop.Decision{}
 	case order.Over && s.Restore.Wait > 0:
 		return loop.Decision{After: s.Restore.Wait}
 	}
 	return loop.Decision{After: restoreAgainAfter, Do: loop.Call{
 		What: "restore backup " + want + " into engine " + e.Name, Do: s.Restore.Begin}}
+}
+
+// changesFiles says whether the engine is at something that it would refuse a restore for: a
+// replica that is judged or rebuilt, a purge, of what earlier restores have left, or an expansion.
+// Its next state wakes us.
+func changesFiles(s *engineclient.State) bool {
+	return s.Expanding || slices.ContainsFunc(s.Replicas, func(r engineclient.Replica) bool {
+		return r.Mode == engineclient.ModeWO || r.Mode == engineclient.ModePending || r.Purge != nil && r.Purge.Running
+	})
 }
 
 // restoreStatus is the progress of the restore that is wanted, by replica, each of which says the
@@ -166,8 +178,11 @@ func restoreStatus(e *v1beta2.Engine, s seen) map[string]v1beta2.RestoreStatus {
 	case have.Backup == want && have.State != "" && !have.Interrupted:
 		status.Error, status.IsRestoring, status.Progress, status.State = have.Error, have.Running, have.Percent, have.State
 		status.CurrentRestoringBackup = want
-		if have.State == v1beta2.ProcessStateComplete {
+		switch {
+		case have.State == v1beta2.ProcessStateComplete:
 			status.CurrentRestoringBackup, status.LastRestored = "", want
+		case have.Running:
+			status.LastRestored = e.Status.LastRestoredBackup
 		}
 	case order.Over && order.Failures >= mostRestoreOrders:
 		status.State, status.Error = v1beta2.ProcessStateError, store.Refusal(order.Err)

@@ -106,3 +106,37 @@ func TestRestoresOnANode(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreWaits: an order that the engine would refuse is not given, and what was restored last
+// is no reason to give none where a later restore was cut off.
+func TestRestoreWaits(t *testing.T) {
+	const rw = engineclient.ModeRW
+	of := func(r engineclient.Replica) engineclient.State {
+		return engineclient.State{Replicas: []engineclient.Replica{r}}
+	}
+	for name, c := range map[string]struct {
+		state engineclient.State
+		last  string
+		do    bool
+	}{
+		"nothing is under way":         {do: true},
+		"restored by a former process": {last: "b"},
+		"a later one was cut off": {last: "b", do: true, state: engineclient.State{
+			Restore: engineclient.RestoreProgress{Backup: "c", State: "error", Interrupted: true}}},
+		"held": {last: "a", state: engineclient.State{
+			Restore: engineclient.RestoreProgress{Backup: "b", State: "complete"}}},
+		"the former one is held": {last: "a", do: true, state: engineclient.State{
+			Restore: engineclient.RestoreProgress{Backup: "a", State: "complete"}}},
+		"a purge":        {state: of(engineclient.Replica{Mode: rw, Purge: &engineclient.Purge{Running: true}})},
+		"a former purge": {do: true, state: of(engineclient.Replica{Mode: rw, Purge: &engineclient.Purge{}})},
+		"a rebuild":      {state: of(engineclient.Replica{Mode: engineclient.ModeWO})},
+		"an expansion":   {state: engineclient.State{Expanding: true}},
+	} {
+		e := &v1beta2.Engine{Spec: v1beta2.EngineSpec{RequestedBackupRestore: "b"},
+			Status: v1beta2.EngineStatus{LastRestoredBackup: c.last}}
+		s := seen{State: &c.state, Restore: restoreSeen{Begin: func(context.Context) error { return nil }}}
+		if d := restore(e, s); (d.Do != nil) != c.do {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}

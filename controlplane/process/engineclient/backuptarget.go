@@ -143,7 +143,7 @@ func (b *TargetBinary) BackupVolumeNameList(ctx context.Context, destURL string,
 	return sortedKeys(volumes), err
 }
 
-// BackupVolumeTimes asks the store as often as there are volumes, and once for their names.
+// BackupVolumeTimes asks a store of S3 once for each volume, and once more.
 func (b *TargetBinary) BackupVolumeTimes(ctx context.Context, destURL string,
 	credential map[string]string) (map[string]time.Time, error) {
 	volumes, err := browse[map[string]*struct{ ModificationTime time.Time }](ctx, b, credential, "ls", "--volume-only",
