@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest/resource"
 )
 
 // backingUp asks for a snapshot of vol-1 in a backup.
@@ -32,6 +33,28 @@ func listed(c *controller, id string) (*spec.Snapshot, error) {
 		return nil, err
 	}
 	return resp.Entries[0].Snapshot, nil
+}
+
+// TestListBackups: lists have the backups of volumes that were, too.
+func TestListBackups(t *testing.T) {
+	f := newFake()
+	c := newController(f)
+	ordered(t, c, request("vol-1", gib))
+	snapshotted(t, c, "vol-1", "snapshot-1")
+	f.backups["backup-1"] = &resource.Backup{Name: "backup-1", VolumeName: "vol-1", State: "Completed"}
+	f.backups["backup-2"] = &resource.Backup{Name: "backup-2", VolumeName: "gone", State: "Completed"}
+	f.backups["backup-3"] = &resource.Backup{Name: "backup-3", VolumeName: "gone", State: "Error"}
+	for volume, want := range map[string]string{"": "bak://gone/backup-2 bak://vol-1/backup-1 snap://vol-1/snapshot-1",
+		"vol-1": "bak://vol-1/backup-1 snap://vol-1/snapshot-1", "gone": "bak://gone/backup-2", "nope": ""} {
+		resp, err := c.ListSnapshots(background, &spec.ListSnapshotsRequest{SourceVolumeId: volume})
+		var got []string
+		for _, e := range resp.GetEntries() {
+			got = append(got, e.Snapshot.SnapshotId)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("of volume %q: %v, %v", volume, got, err)
+		}
+	}
 }
 
 // TestBackupSnapshot: a snapshot in a backup is answered at once, is ready when the backup is

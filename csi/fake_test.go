@@ -404,10 +404,14 @@ func (f *fake) Backup(_ context.Context, name string) (*resource.Backup, error) 
 	})
 }
 
-func (f *fake) Backups(_ context.Context, _, volume string) ([]resource.Backup, error) {
+func (f *fake) Backups(ctx context.Context, _, volume string) ([]resource.Backup, error) {
+	return f.AllBackups(ctx, volume)
+}
+
+func (f *fake) AllBackups(_ context.Context, volume string) ([]resource.Backup, error) {
 	return do(f, func() (all []resource.Backup, _ error) {
 		for _, b := range f.backups {
-			if b.VolumeName == volume {
+			if volume == "" || b.VolumeName == volume {
 				all = append(all, f.progress(b))
 			}
 		}

@@ -138,17 +138,11 @@ func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsReq
 		}
 		all = of
 	default:
-		volumes, err := c.manager.Volumes(ctx)
+		of, err := c.everySnapshot(ctx)
 		if err != nil {
-			return nil, fromManager(err, codes.Internal, "listing volumes")
+			return nil, err
 		}
-		for i := range volumes {
-			of, err := c.snapshotsOf(ctx, volumes[i].Name)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, of...)
-		}
+		all = of
 	}
 	id := (*spec.Snapshot).GetSnapshotId
 	slices.SortFunc(all, func(a, b *spec.Snapshot) int { return strings.Compare(id(a), id(b)) })
@@ -163,12 +157,39 @@ func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsReq
 	return out, nil
 }
 
-// snapshotsOf are the snapshots of a volume that users have made and that are taken, and its
-// backups that are complete.
-func (c *controller) snapshotsOf(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
+// everySnapshot are the snapshots of all volumes, and the backups of those that are there and of
+// those that were.
+func (c *controller) everySnapshot(ctx context.Context) (out []*spec.Snapshot, err error) {
+	volumes, err := c.manager.Volumes(ctx)
+	if err != nil {
+		return nil, fromManager(err, codes.Internal, "listing volumes")
+	}
+	for i := range volumes {
+		of, err := c.inReplicas(ctx, volumes[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, of...)
+	}
+	backups, err := c.inBackups(ctx, "")
+	return append(out, backups...), err
+}
+
+// snapshotsOf are the snapshots of a volume and its backups.
+func (c *controller) snapshotsOf(ctx context.Context, volume string) ([]*spec.Snapshot, error) {
 	if naming.CheckName(volume) != nil {
 		return nil, nil
 	}
+	out, err := c.inReplicas(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	backups, err := c.inBackups(ctx, volume)
+	return append(out, backups...), err
+}
+
+// inReplicas are the snapshots of a volume that users have made and that are taken.
+func (c *controller) inReplicas(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
 	all, err := c.manager.SnapshotObjects(ctx, volume)
 	if client.IsNotFound(err) {
 		return nil, nil
@@ -181,9 +202,14 @@ func (c *controller) snapshotsOf(ctx context.Context, volume string) (out []*spe
 			out = append(out, taken(s))
 		}
 	}
-	backups, err := c.manager.Backups(ctx, anyBackupVolume, volume)
+	return out, nil
+}
+
+// inBackups are the complete backups of a volume, or of all.
+func (c *controller) inBackups(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
+	backups, err := c.manager.AllBackups(ctx, volume)
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "listing the backups of volume "+volume)
+		return nil, fromManager(err, codes.Internal, strings.TrimSpace("listing backups "+volume))
 	}
 	for i := range backups {
 		if b := &backups[i]; b.State == string(lh.BackupStateCompleted) {

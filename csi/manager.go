@@ -31,6 +31,7 @@ type Manager interface {
 	BackUp(ctx context.Context, volume string, in resource.SnapshotInput) (*resource.Volume, error)
 	Backup(ctx context.Context, name string) (*resource.Backup, error)
 	Backups(ctx context.Context, backupVolume, volume string) ([]resource.Backup, error)
+	AllBackups(ctx context.Context, volume string) ([]resource.Backup, error)
 	DeleteBackup(ctx context.Context, name string) error
 
 	TellDeviceKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput) error

@@ -29,7 +29,7 @@ var driverCalls = map[string][]string{
 		"SnapshotObjects", "Backup", "ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
 	"longhorn-csi-resizer": {"Setting", "Volume", "ExpandVolume", "CancelExpansion", "UpdateVolume"},
 	"longhorn-csi-snapshotter": {"Setting", "Volume", "Volumes", "OrderSnapshot", "SnapshotObject", "SnapshotObjects",
-		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "DeleteBackup"},
+		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "AllBackups", "DeleteBackup"},
 }
 
 // driverOperations are what the CSI driver asks of the API: each method of csi.Manager is called on

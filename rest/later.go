@@ -9,8 +9,6 @@ import (
 // serves yet, by "METHOD path" or "action path", with what they need. Such a request is refused
 // with the name of what is missing, once its caller is known; no object offers it.
 var later = map[string]string{
-	"activate /v1/volumes/{name}": standbyLater,
-
 	"POST /v1/backingimages": imagesLater, "DELETE /v1/backingimages/{name}": imagesLater,
 	"GET /v1/backingimages/{name}/download": imagesLater, "backingImageCleanup /v1/backingimages/{name}": imagesLater,
 	"upload /v1/backingimages/{name}": imagesLater, "backupBackingImageCreate /v1/backingimages/{name}": imagesLater,
@@ -29,7 +27,6 @@ var later = map[string]string{
 
 // What operations need that are not served yet.
 const (
-	standbyLater      = "standby volumes"
 	imagesLater       = "backing images"
 	bundlesLater      = "support bundles"
 	systemBackupLater = "system backups"

@@ -38,6 +38,7 @@ POST /v1/devicekeepers/{name}: update volumes/status/{name}
 attach /v1/volumes/{name}: update volumeattachments/{name}
 detach /v1/volumes/{name}: update volumeattachments/{name}
 salvage /v1/volumes/{name}: update volumes/{name}
+activate /v1/volumes/{name}: update volumes/{name}
 replicaRemove /v1/volumes/{name}: delete replicas
 expand /v1/volumes/{name}: update volumes/{name}
 cancelExpansion /v1/volumes/{name}: update volumes/{name}

@@ -138,6 +138,7 @@ var volumeHandlers = withUpdates(map[string]handler{
 	resource.ActionAttach:             attachVolume,
 	resource.ActionDetach:             detachVolume,
 	resource.ActionSalvage:            salvageVolume,
+	resource.ActionActivate:           activateVolume,
 	resource.ActionReplicaRemove:      removeReplica,
 	resource.ActionExpand:             expandVolume,
 	resource.ActionCancelExpansion:    cancelExpansion,

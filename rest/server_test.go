@@ -56,9 +56,9 @@ func TestSchemaDocument(t *testing.T) {
 	}
 	volume := f.get("/v1/schemas/VOLUME")
 	actions := volume["resourceActions"].(map[string]any)
-	if volume["id"] != "volume" || len(actions) != len(volumeHandlers)+1 || actions["attach"] == nil ||
+	if volume["id"] != "volume" || len(actions) != len(volumeHandlers) || actions["attach"] == nil ||
 		actions["snapshotBackup"] == nil {
-		t.Errorf("the volume schema lists actions %v; those that are built belong there, and activate", actions)
+		t.Errorf("the volume schema lists actions %v; those that are built belong there", actions)
 	}
 	size := volume["resourceFields"].(map[string]any)["size"].(map[string]any)
 	if fmt.Sprint(size) != "map[create:true default:100G required:true type:string]" {
@@ -80,7 +80,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/v1/volumes/", 301, ""},
 		{"GET", "/nothing", 404, "404 page not found"},
 		{"GET", "/v1/backups", 404, "404 page not found"},
-		{"POST", "/v1/volumes/demo?action=activate", 500, "needs standby volumes"},
+		{"POST", "/v1/backingimages", 500, "needs backing images"},
 		{"POST", "/v1/volumes/demo?action=nonsense", 404, "404 page not found"},
 		{"POST", "/v1/volumes/demo", 404, "404 page not found"},
 		{"PUT", "/v1/volumes/demo", 405, ""},

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/conflict"
@@ -50,6 +51,36 @@ func (s *Server) removeReplica(ctx context.Context, volume, name string) error {
 		return err
 	}
 	return s.cfg.Client.Delete(ctx, &r)
+}
+
+// activateVolume has a standby volume become an ordinary one, with the frontend that it is to have.
+// It is answered before that: the volume takes the newest backup first (docs/design/backups.md).
+func activateVolume(q *request) (any, error) {
+	var in resource.ActivateInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	err := conflict.Retry(func() error {
+		var v lh.Volume
+		if err := q.server.get(q.Context(), name, &v); err != nil {
+			return err
+		}
+		switch {
+		case !v.Status.IsStandby && !v.Spec.Standby:
+			return fmt.Errorf("volume %s is already in active mode", name)
+		case !v.Spec.Standby:
+			return fmt.Errorf("volume %s is being activated", name)
+		case in.Frontend == "" || volumefield.Get("frontend").Check(in.Frontend) != nil:
+			return fmt.Errorf("invalid frontend %q of volume %s", in.Frontend, name)
+		}
+		v.Spec.Standby, v.Spec.Frontend = false, lh.VolumeFrontend(in.Frontend)
+		return q.server.cfg.Client.Update(q.Context(), &v)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to activate volume %s: %w", name, err)
+	}
+	return q.volume(name)
 }
 
 func salvageVolume(q *request) (any, error) {

@@ -39,7 +39,7 @@ func TestVolumeView(t *testing.T) {
 		t.Errorf("replica: %v", r)
 	}
 	actions := v["actions"].(map[string]any)
-	if len(actions) != 34 || actions["snapshotBackup"] == nil || actions["updateReplicaCount"] != nil ||
+	if len(actions) != 35 || actions["snapshotBackup"] == nil || actions["updateReplicaCount"] != nil ||
 		actions["attach"] != f.url+"/v1/volumes/demo?action=attach" {
 		t.Errorf("actions: %v", actions)
 	}

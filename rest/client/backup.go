@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"ankole.storage/rest/resource"
 )
@@ -46,6 +47,29 @@ func (c *Client) Backups(ctx context.Context, backupVolume, volume string) ([]re
 		return nil, err
 	}
 	return out.Data, nil
+}
+
+// AllBackups lists the backups of a volume on all targets, of all volumes that have some if volume
+// is empty. The volume need not be there any more.
+func (c *Client) AllBackups(ctx context.Context, volume string) (all []resource.Backup, err error) {
+	backedUp, err := c.BackupVolumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if volume != "" {
+		backedUp = slices.DeleteFunc(backedUp, func(v resource.BackupVolume) bool { return v.VolumeName != volume })
+		if len(backedUp) == 0 { // its first backup may be under way
+			return c.Backups(ctx, volume, volume)
+		}
+	}
+	for i := range backedUp {
+		some, err := c.Backups(ctx, backedUp[i].Name, backedUp[i].VolumeName)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 // Backup returns one backup.

@@ -112,6 +112,12 @@ func (c *Client) RemoveReplica(ctx context.Context, volume, replica string) (*re
 		resource.ReplicaRemoveInput{Name: replica})
 }
 
+// ActivateVolume has a standby volume become an ordinary one with a frontend.
+func (c *Client) ActivateVolume(ctx context.Context, name, frontend string) (*resource.Volume, error) {
+	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionActivate,
+		resource.ActivateInput{Frontend: frontend})
+}
+
 // SalvageVolume lifts the failure marks of replicas of a faulted, detached volume.
 func (c *Client) SalvageVolume(ctx context.Context, name string, replicas []string) (*resource.Volume, error) {
 	return action[resource.Volume](ctx, c, resource.TypeVolume, name, resource.ActionSalvage,

@@ -79,6 +79,7 @@ const (
 	ActionAttach             = "attach"
 	ActionDetach             = "detach"
 	ActionSalvage            = "salvage"
+	ActionActivate           = "activate"
 	ActionReplicaRemove      = "replicaRemove"
 	ActionUpdateReplicaCount = "updateReplicaCount"
 	ActionUpdateDataLocality = "updateDataLocality"
@@ -122,7 +123,7 @@ var (
 		{"attach", "attachInput", "volume", WhenAlways},
 		{"detach", "detachInput", "volume", WhenAlways},
 		{"salvage", "salvageInput", "volume", WhenFaulted},
-		{"activate", "activateInput", "volume", whenAtRest},
+		{ActionActivate, "activateInput", "volume", whenAtRest},
 		{ActionExpand, "expandInput", "volume", whenAtRest},
 		{ActionCancelExpansion, "", "volume", whenOpened},
 		{ActionTrimFilesystem, "", "volume", WhenAttached},
