@@ -103,7 +103,7 @@ func (a *app) backupCreate() *cobra.Command {
 				return err
 			}
 			in.Name = args[1]
-			before, err := backupsOf(cmd.Context(), api, args[0])
+			before, err := api.AllBackups(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -135,25 +135,22 @@ func (a *app) awaitBackup(ctx context.Context, api *client.Client, volume, snaps
 	defer line.stop()
 	why := "nothing is known of it yet"
 	err = poll(ctx, timeout, backupEvery, func(ctx context.Context) (bool, error) {
-		all, err := backupsOf(ctx, api, volume)
-		if err != nil {
-			return false, err
-		}
-		for _, b := range all {
-			old := slices.ContainsFunc(before, func(o backupRow) bool { return o.Name == b.Name })
-			switch {
-			case old || b.SnapshotName != snapshot:
-				continue
-			case b.State == "Completed":
-				name = b.Name
-				return true, nil
-			case b.State == "Error":
-				return false, fmt.Errorf("backup %s of snapshot %s has failed: %s", b.Name, snapshot, b.Error)
+		if name == "" {
+			all, err := api.AllBackups(ctx, volume)
+			if name = newBackup(all, before, snapshot); name == "" {
+				return false, err
 			}
-			why = "it is " + cmp.Or(strings.ToLower(b.State), "new")
-			line.set(b.Progress, "backup %s: %s", b.Name, cmp.Or(b.Messages["info"], why))
 		}
-		return false, nil
+		b, err := api.Backup(ctx, name)
+		if err != nil {
+			return false, noBackup(name, err)
+		}
+		if b.State == "Error" {
+			return false, fmt.Errorf("backup %s of snapshot %s has failed: %s", b.Name, snapshot, b.Error)
+		}
+		why = "it is " + cmp.Or(strings.ToLower(b.State), "new")
+		line.set(b.Progress, "backup %s: %s", b.Name, cmp.Or(b.Messages["info"], why))
+		return b.State == "Completed", nil
 	}, func() error {
 		return fmt.Errorf("snapshot %s is not backed up after %s: %s; follow it with: ankole backup list %s", snapshot, timeout,
 			why, volume)
@@ -161,30 +158,14 @@ func (a *app) awaitBackup(ctx context.Context, api *client.Client, volume, snaps
 	return name, err
 }
 
-// backupsOf returns the backups of a volume, which need not be there any more.
-func backupsOf(ctx context.Context, api *client.Client, volume string) (all []backupRow, err error) {
-	volumes, err := api.BackupVolumes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// A volume that has no backup volume yet may have a backup under way.
-	names := []string{}
-	for _, v := range volumes {
-		if v.VolumeName == volume {
-			names = append(names, v.Name)
+// newBackup is a backup of a snapshot that was not there before; empty: there is none.
+func newBackup(all, before []backupRow, snapshot string) string {
+	for _, b := range all {
+		if b.SnapshotName == snapshot && !slices.ContainsFunc(before, func(o backupRow) bool { return o.Name == b.Name }) {
+			return b.Name
 		}
 	}
-	if len(names) == 0 {
-		names = []string{volume}
-	}
-	for _, name := range names {
-		some, err := api.Backups(ctx, name, volume)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
+	return ""
 }
 
 func (a *app) backupList() *cobra.Command {
@@ -197,7 +178,7 @@ func (a *app) backupList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all, err := backupsOf(cmd.Context(), api, args[0])
+		all, err := api.AllBackups(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -215,16 +196,8 @@ func (a *app) backupRestore() *cobra.Command {
 			"can attach the volume before: ankole volume describe VOLUME shows condition Restore.",
 		Args: exactly("the backup's name", "the new volume's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := a.client()
+			api, b, err := a.orderFrom(cmd.Context(), args[0], args[1], spec)
 			if err != nil {
-				return err
-			}
-			b, err := api.Backup(cmd.Context(), args[0])
-			if err != nil {
-				return noBackup(args[0], err)
-			}
-			spec.Name, spec.FromBackup = args[1], b.URL
-			if _, err := api.CreateVolume(cmd.Context(), spec); err != nil {
 				return err
 			}
 			if !w.wait {
@@ -243,6 +216,22 @@ func (a *app) backupRestore() *cobra.Command {
 	w.addFor(c, backupTimeout)
 	c.Flags().IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of replicas (default: setting default-replica-count)")
 	return c
+}
+
+// orderFrom orders a volume that is made of a backup, as spec says.
+func (a *app) orderFrom(ctx context.Context, backup, volume string, spec client.VolumeSpec) (*client.Client, *backupRow,
+	error) {
+	api, err := a.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := api.Backup(ctx, backup)
+	if err != nil {
+		return nil, nil, noBackup(backup, err)
+	}
+	spec.Name, spec.FromBackup = volume, b.URL
+	_, err = api.CreateVolume(ctx, spec)
+	return api, b, err
 }
 
 // restoreText says how far the slowest replica of a volume that is being restored is.
@@ -305,7 +294,8 @@ func (a *app) targetSet() *cobra.Command {
 			fmt.Fprintf(a.out, "backup target %s set; see whether it is available with: ankole backup-target list\n", args[0])
 			return nil
 		}}
-	c.Flags().StringVar(&in.BackupTargetURL, "url", "", "s3://bucket@region/path, or vfs:///directory where that is allowed")
+	c.Flags().StringVar(&in.BackupTargetURL, "url", "", "s3://bucket@region/path, nfs://server:/path, "+
+		"cifs://server/share/path, or vfs:///directory where that is allowed")
 	c.Flags().StringVar(&in.CredentialSecret, "secret", "", "the Secret with the credentials")
 	c.Flags().IntVar(&interval, "interval", 300, "seconds between two looks at the store; 0 for none")
 	return c

@@ -115,6 +115,20 @@ func TestCancelledExpansionIsFollowed(t *testing.T) {
 	}
 }
 
+// TestCancelledExpansionIsNotOver: while the engine may still do what it was asked for, nothing is
+// settled.
+func TestCancelledExpansionIsNotOver(t *testing.T) {
+	b := newBed(t, cluster()...)
+	var v lh.Volume
+	var e lh.Engine
+	b.change("demo", &v, func() { v.Spec.Size, v.Status.ExpansionRequired = 2<<30, true })
+	b.change("demo-e-0", &e, func() { e.Spec.VolumeSize, e.Status.CurrentSize = 2<<30, 1<<30 })
+	r := b.run("volume", "expand", "demo", "--cancel", "--timeout", "300ms")
+	if r.status != exitError || r.out != "" || !strings.Contains(r.err, "is not of a settled size after 300ms") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestEvictionIsFollowed: the wait ends when the last replica has left.
 func TestEvictionIsFollowed(t *testing.T) {
 	b := newBed(t, troubled()...)

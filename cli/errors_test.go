@@ -170,6 +170,10 @@ volume expand demo --size lots
 volume expand demo --size 512Mi
 volume expand nope --size 2Gi
 volume salvage nope
+standby create nope new
+standby activate
+standby activate nope
+standby activate demo
 volume scale demo
 volume scale demo --replicas 99
 volume scale nope --replicas 2

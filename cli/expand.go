@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +58,7 @@ func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name stri
 		fmt.Fprintf(a.out, "the expansion of volume %s is being cancelled\n", name)
 		return nil
 	}
-	v, err := a.await(ctx, api, name, w.timeout, "of a settled size", hasSettled)
+	v, err := a.awaitSettled(ctx, api, name, w.timeout)
 	if err != nil {
 		return err
 	}
@@ -66,6 +67,36 @@ func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name stri
 	}
 	fmt.Fprintf(a.out, "the expansion of volume %s was cancelled; it has %s bytes\n", name, v.Size)
 	return nil
+}
+
+// settledEvery is how often a volume is looked at whose expansion is being cancelled.
+const settledEvery = 200 * time.Millisecond
+
+// awaitSettled waits until nothing is under way that would give a volume another size. It asks for
+// the volume alone: lists and streams do not say what the engine was asked for and has not begun.
+func (a *app) awaitSettled(ctx context.Context, api *client.Client, name string, timeout time.Duration) (
+	v *resource.Volume, err error) {
+	line := newProgress(a.err, a.terminal)
+	defer line.stop()
+	text := "nothing is known of it yet"
+	err = poll(ctx, timeout, settledEvery, func(ctx context.Context) (bool, error) {
+		now, err := api.Volume(ctx, name)
+		if err != nil {
+			return false, named("volume", name, err)
+		}
+		v = now
+		if hasSettled(v) {
+			return true, nil
+		}
+		percent := unknownPercent
+		percent, text = describe(v)
+		line.set(percent, "volume %s: %s", name, text)
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("volume %s is not of a settled size after %s: it is %s; follow it with: ankole volume watch %s", name,
+			timeout, text, name)
+	})
+	return v, err
 }
 
 // expandVolume asks for a size of a volume and, if asked to, waits until it has it.
@@ -97,11 +128,11 @@ func hasSize(v *resource.Volume) (bool, error) {
 
 // hasSettled says whether the volume has the size that is wanted of it, and nothing is under way
 // that would give it another one.
-func hasSettled(v *resource.Volume) (bool, error) {
+func hasSettled(v *resource.Volume) bool {
 	for _, e := range v.Controllers {
 		if e.IsExpanding || e.Size != v.Size && e.Size != "0" {
-			return false, nil
+			return false
 		}
 	}
-	return !v.ExpansionRequired, nil
+	return !v.ExpansionRequired
 }

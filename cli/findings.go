@@ -188,8 +188,9 @@ func nodeProblems(n *resource.Node, encrypted bool) []finding {
 	return out
 }
 
-// needed says whether the cluster uses what a host lacks by a condition: shares by NFS are not
-// built, and encrypted volumes alone need the module that is not loaded.
+// needed says whether the cluster uses what a host lacks by a condition: backup targets
+// nfs:// alone need the client of NFS, and say so themselves; encrypted volumes alone need the
+// module that is not loaded.
 func needed(name string, c resource.Condition, encrypted bool) bool {
 	switch name {
 	case "NFSClientInstalled":

@@ -183,7 +183,7 @@ func TestProblemsOfHosts(t *testing.T) {
 		encrypted          bool
 		want               bool
 	}{
-		{"shares are not built", lh.NodeConditionNFSClientInstalled, lh.NodeReasonNFSClientIsNotFound, true, false},
+		{"no client of NFS", lh.NodeConditionNFSClientInstalled, lh.NodeReasonNFSClientIsNotFound, true, false},
 		{"no dm_crypt", lh.NodeConditionKernelModulesLoaded, lh.NodeReasonKernelModulesNotLoaded, false, false},
 		{"no dm_crypt, encrypted volumes", lh.NodeConditionKernelModulesLoaded, lh.NodeReasonKernelModulesNotLoaded, true,
 			true},

@@ -113,7 +113,7 @@ func describe(v *resource.Volume) (percent int, text string) {
 	if percent, text, ok := cloneText(v); ok {
 		return percent, text
 	}
-	if v.RestoreRequired {
+	if v.RestoreRequired && (!v.Standby || heldBackup(v) != v.LastBackup) {
 		return restoreText(v)
 	}
 	percent = unknownPercent
