@@ -1,104 +1,14 @@
-// Uses the web UI in a real browser against a real cluster, and ends with status 1 at the first thing that is not as it must be.
-// test/e2e starts it (WebUI) and says in the environment:
-//
-//   URL      address of the REST API
-//   TOKEN    token of an administrator
-//   LOGIN    file of the page that logs a browser in
-//   VIEWER   token of somebody who may only read
-//   CHROME   the browser's program
-//   SHOTS    folder for pictures of every page, may be empty
-import { readFileSync } from 'node:fs';
+// What a person does first with the web UI, and every page. browser.mjs says what it needs.
 import { createServer, request } from 'node:http';
-import { createRequire } from 'node:module';
 import { connect } from 'node:net';
-import { chromium } from 'playwright-core';
+import {
+  address, button, choose, complaints, confirm, dialog, findings, go, heading, hosts, login, must, open, picture, ready, run, sockets, state, step, told, token,
+  viewer, world,
+} from './browser.mjs';
 
-const { URL: address, TOKEN: token, LOGIN: login, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const limit = Number(process.env.LIMIT || 60) * 1000;
-const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'backups', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
-
-const browser = await chromium.launch({
-  executablePath: chrome,
-  args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync'],
-});
-const hosts = [address, 'file:']; // of what the page may ask
-const complaints = [];
-const sockets = new Set(); // of streams that are open
-let cut = false; // no stream is opened
-let modelled; // what the stream of volumes says instead of the server
-let allowed; // a pattern of console errors that a step causes
-
-async function open(size = { width: 1440, height: 900 }) {
-  const context = await browser.newContext({ viewport: size, reducedMotion: 'reduce' });
-  context.setDefaultTimeout(limit);
-  const page = await context.newPage();
-  await page.routeWebSocket(/\/v1\/ws\//, (socket) => {
-    if (cut) {
-      socket.close();
-      return;
-    }
-    if (modelled && socket.url().includes('/volumes')) {
-      socket.send(JSON.stringify(modelled));
-      modelled.socket = socket;
-      return;
-    }
-    const server = socket.connectToServer();
-    sockets.add(socket);
-    socket.onClose(() => { sockets.delete(socket); server.close(); });
-  });
-  page.on('console', (m) => {
-    // The page asks an engine for its snapshots until it is told that the volume is being detached.
-    if (m.type() === 'error' && m.location().url.includes('action=snapshotList')) return;
-    if (m.type() === 'error' && !allowed?.test(m.text())) complaints.push(`console: ${m.text()} ${m.location().url} (${page.url()})`);
-  });
-  page.on('pageerror', (e) => complaints.push(`error: ${e.message} (${page.url()})`));
-  page.on('request', (r) => {
-    if (!hosts.some((h) => r.url().startsWith(h)) && !r.url().startsWith('data:')) complaints.push(`asks another host: ${r.url()}`);
-    if (r.url().includes(token)) complaints.push(`the token is in the address ${r.url()}`);
-  });
-  return page;
-}
-
-const told = (text) => console.log(text);
-const must = (ok, what) => {
-  if (!ok) throw new Error(what);
-};
-async function step(name, f) {
-  const began = Date.now();
-  await f();
-  must(complaints.length === 0, `${name}: ${complaints.join('\n')}`);
-  told(`${name}: ${Date.now() - began} ms`);
-}
-
-// Findings of axe. Scripts of others are refused by the page's policy; the debugger's are not.
-async function findings(page, where, only) {
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate((rules) => window.axe.run(document, { resultTypes: ['violations'],
-    ...(rules && { runOnly: { type: 'rule', values: rules } }) }), only);
-  must(violations.length === 0, `axe on ${where}:\n${violations.map((v) =>
-    `  ${v.id}: ${v.help}\n${v.nodes.slice(0, 5).map((n) => `    ${n.target} ${n.html.slice(0, 200)}`).join('\n')}`).join('\n')}`);
-}
-
-const go = (page, place) => page.evaluate((p) => { location.hash = `#/${p}`; }, place);
-const heading = (page, name) => page.getByRole('heading', { level: 1, name }).waitFor();
-const titles = { recurringjobs: 'Recurring jobs', backuptargets: 'Backup targets', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
+const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'backups', 'backups-all', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
+const titles = { 'backups-all': 'All backups', recurringjobs: 'Recurring jobs', backuptargets: 'Backup targets', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
 const titleOf = (p) => titles[p] ?? p.charAt(0).toUpperCase() + p.slice(1);
-const picture = (page, name) => shots && page.screenshot({ path: `${shots}/${name}.png` });
-const button = (page, name, exact = true) => page.getByRole('button', { name, exact });
-const dialog = (page) => page.getByRole('dialog');
-const ready = (page) => page.locator('text=Loading…').first().waitFor({ state: 'detached' });
-
-async function choose(page, entry, menu = 'Actions') {
-  await button(page, menu).click();
-  await page.getByRole('menuitem', { name: entry }).click();
-}
-async function confirm(page, label) {
-  await dialog(page).getByRole('button', { name: label, exact: true }).click();
-  await dialog(page).waitFor({ state: 'detached' });
-}
-const state = (page, text) => page.locator('.ak-bar').getByText(text, { exact: true }).first().waitFor();
 
 // A proxy that takes a prefix away, as an ingress does.
 async function below(prefix) {
@@ -165,14 +75,14 @@ async function main() {
   });
   await step('so does one in a page that is there, and one that is wrong changes nothing', async () => {
     for (const [link, error] of [[token, undefined], ['%E0%A4%A', /status of 401/]]) {
-      allowed = error;
+      world.allowed = error;
       const loaded = page.waitForEvent('load');
       await page.evaluate((t) => { location.hash = `#token=${t}`; }, link);
       await loaded;
       await heading(page, 'Dashboard');
       must(!page.url().includes('token'), `the address keeps the token: ${page.url()}`);
     }
-    allowed = undefined;
+    world.allowed = undefined;
   });
   const name = 'webui';
   await step('create', async () => {
@@ -217,7 +127,7 @@ async function main() {
   });
   await step('every page, light and dark, and axe', () => everyPage(page, name));
   await step('a refused setting says why, and what was typed stays', async () => {
-    allowed = /status of 500/;
+    world.allowed = /status of 500/;
     await go(page, 'settings?q=default-replica-count');
     const field = page.locator('#default-replica-count');
     await field.fill('99');
@@ -226,7 +136,7 @@ async function main() {
     must((await field.inputValue()) === '99', 'what was typed is gone');
     await picture(page, 'refused');
     await button(page, 'Undo').click();
-    allowed = undefined;
+    world.allowed = undefined;
   });
   await step('deprecated settings are not shown', async () => {
     await go(page, 'settings?q=cpu');
@@ -242,27 +152,27 @@ async function main() {
     await heading(page, 'Volumes');
     await button(page, 'Create volume').click();
     await dialog(page).locator('#name').fill('kept');
-    allowed = /status of 401|WebSocket/;
+    world.allowed = /status of 401|WebSocket/;
     await page.context().clearCookies();
     await dialog(page).getByRole('button', { name: 'Create', exact: true }).click();
     await page.getByText('Your session has ended').waitFor();
     await page.getByLabel('Kubernetes token').fill(token);
     await button(page, 'Log in').click();
     await page.getByText('Your session has ended').waitFor({ state: 'detached' });
-    allowed = undefined;
+    world.allowed = undefined;
     must((await dialog(page).locator('#name').inputValue()) === 'kept', 'the form is gone');
     await button(page, 'Cancel').click();
   });
   await step('a cut is told, and what was missed comes', async () => {
     await heading(page, 'Volumes');
-    cut = true;
+    world.cut = true;
     sockets.forEach((s) => s.close());
     await page.getByText('Not live since').waitFor();
     await picture(page, 'cut');
     const made = await fetch(`${address}/v1/volumes`, { method: 'POST', headers: { Authorization: `Bearer ${token}` },
       body: JSON.stringify({ name: 'missed', size: '16Mi', numberOfReplicas: 1 }) });
     must(made.ok, `POST: ${made.status}`);
-    cut = false;
+    world.cut = false;
     await page.getByRole('link', { name: 'missed', exact: true }).waitFor();
     await page.getByText('Not live since').waitFor({ state: 'detached' });
     await fetch(`${address}/v1/volumes/missed`, { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } });
@@ -296,7 +206,7 @@ async function main() {
   await step('1,000 volumes are a list of which few are drawn', async () => {
     const real = await (await fetch(`${address}/v1/volumes/${name}`, { headers: { Authorization: `Bearer ${token}` } })).json();
     const id = (i) => `model-${String(i).padStart(4, '0')}`;
-    modelled = { type: 'collection', resourceType: 'volume', data: Array.from({ length: 1000 }, (_, i) => ({ ...real, id: id(i), name: id(i) })) };
+    world.modelled = { type: 'collection', resourceType: 'volume', data: Array.from({ length: 1000 }, (_, i) => ({ ...real, id: id(i), name: id(i) })) };
     await page.reload();
     await page.getByText('1000 shown').waitFor();
     await page.getByRole('link', { name: id(0) }).waitFor();
@@ -305,11 +215,11 @@ async function main() {
     await findings(page, 'a list that scrolls');
     await page.locator('.ak-scroll').evaluate((e) => { e.scrollTop = e.scrollHeight; });
     await page.getByRole('link', { name: id(999) }).waitFor();
-    modelled.socket.send(JSON.stringify({ type: 'changes', resourceType: 'volume', removed: [id(999)], data: [{ ...real, id: id(998), name: id(998), state: 'attaching' }] }));
+    world.modelled.socket.send(JSON.stringify({ type: 'changes', resourceType: 'volume', removed: [id(999)], data: [{ ...real, id: id(998), name: id(998), state: 'attaching' }] }));
     await page.getByText('999 shown').waitFor();
     await page.getByRole('row', { name: id(998) }).getByText('attaching').waitFor();
     await picture(page, 'many');
-    modelled = undefined;
+    world.modelled = undefined;
     await page.reload();
     await heading(page, 'Volumes');
   });
@@ -336,12 +246,12 @@ async function main() {
     await page.getByRole('link', { name, exact: true }).waitFor({ state: 'detached' });
   });
   await step('log out', async () => {
-    allowed = /status of 401|WebSocket/;
+    world.allowed = /status of 401|WebSocket/;
     await button(page, 'Log out').click();
     await page.getByLabel('Kubernetes token').waitFor();
     await findings(page, 'the page for logging in');
     await picture(page, 'login');
-    allowed = undefined;
+    world.allowed = undefined;
   });
   if (viewer) {
     await step('who may only read sees no buttons that change', async () => {
@@ -359,17 +269,4 @@ async function main() {
   }
 }
 
-try {
-  await main();
-} catch (e) {
-  console.log(`FAILED: ${e.message}\n${complaints.join('\n')}`);
-  for (const context of browser.contexts()) {
-    for (const page of context.pages()) {
-      await Promise.resolve(picture(page, 'failed')).catch(() => undefined);
-      console.log((await page.locator('body').innerText().catch(() => '')).slice(0, 3000));
-    }
-  }
-  process.exitCode = 1;
-}
-await browser.close();
-process.exit(); // a proxy may still listen
+await run(main);

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Node, Volume } from './api/wire';
-import { healthOf, nodeState, replicaSizes, spaceOf, whyOf } from './health';
+import { healthOf, nodeState, processesOf, replicaSizes, spaceOf, whyOf } from './health';
 
 test('each volume is in one class', () => {
   const of = (state: string, robustness: string) => healthOf({ state, robustness });
@@ -40,4 +40,19 @@ test('what only tells something is no reason', () => {
     conditions: { HasContent: { status: 'True', reason: 'PodRan', message: 'a Pod has run with it' }, TooManySnapshots: { status: 'False', message: 'few' },
       NoSpace: { status: 'True', message: 'the disk is full' } } } as unknown as Volume;
   expect(whyOf(v).map((r) => r.what)).toEqual(['NoSpace']);
+});
+
+test('a best-effort volume says that its node has no replica', () => {
+  const on = (dataLocality: string, hostId: string, mode: string) => whyOf({ state: 'attached', ready: true, dataLocality, controllers: [{ hostId: 'a' }],
+    replicas: [{ name: 'r', hostId, mode }] } as unknown as Volume).map((r) => r.what);
+  expect([on('best-effort', 'a', 'RW'), on('disabled', 'b', 'RW')]).toEqual([[], []]);
+  expect([on('best-effort', 'b', 'RW'), on('best-effort', 'a', 'WO')]).toEqual([['Data locality'], ['Data locality']]);
+});
+
+test('processes of an instance manager in both forms', () => {
+  const of = (m: object) => processesOf({ instanceEngines: null, instanceReplicas: null, instances: null, managerType: 'aio', ...m });
+  expect(of({ instanceEngines: { e: {} }, instanceReplicas: { r: {}, s: {} } })).toEqual({ engines: ['e'], replicas: ['r', 's'] });
+  expect(of({ managerType: 'engine', instances: { e: { status: { type: 'engine' } }, f: {} } })).toEqual({ engines: ['e', 'f'], replicas: [] });
+  expect(of({ managerType: 'replica', instances: { r: null } })).toEqual({ engines: [], replicas: ['r'] });
+  expect(of({})).toEqual({ engines: [], replicas: [] });
 });

@@ -1,4 +1,4 @@
-import type { Condition, Node, Volume } from './api/wire';
+import type { Condition, InstanceManager, Node, Volume } from './api/wire';
 
 export type Health = 'Healthy' | 'Degraded' | 'In progress' | 'Faulted' | 'Detached';
 export const healths: Health[] = ['Healthy', 'Degraded', 'In progress', 'Faulted', 'Detached'];
@@ -24,6 +24,13 @@ export function nodeState(n: Pick<Node, 'conditions' | 'allowScheduling' | 'disk
   if (!n.allowScheduling || (disks.length > 0 && allowed.length === 0)) return 'Disabled';
   if (!isTrue(n.conditions?.Schedulable) || !allowed.some((d) => isTrue(d.conditions?.Schedulable))) return 'Unschedulable';
   return 'Schedulable';
+}
+
+/** processesOf are the names of what runs in an instance manager. Older ones have all in field instances, of the manager's type where they say none. */
+export function processesOf(m: Pick<InstanceManager, 'instanceEngines' | 'instanceReplicas' | 'instances' | 'managerType'>): { engines: string[]; replicas: string[] } {
+  const old = Object.entries(m.instances ?? {}).map(([name, p]) => ({ name, type: (p as { status?: { type?: string } } | null)?.status?.type || m.managerType }));
+  const of = (now: object | null, type: string) => [...new Set([...Object.keys(now ?? {}), ...old.filter((p) => p.type === type).map((p) => p.name)])].sort();
+  return { engines: of(m.instanceEngines, 'engine'), replicas: of(m.instanceReplicas, 'replica') };
 }
 
 /** Space is what disks have, in bytes. used and available are all of maximum; what is reserved and what is allocated is promised
@@ -91,6 +98,10 @@ export function whyOf(v: Volume): Reason[] {
   }
   for (const c of v.controllers ?? []) {
     if (c.lastExpansionError) out.push({ what: 'Expansion', text: c.lastExpansionError, since: c.lastExpansionFailedAt });
+  }
+  const at = v.state === 'attached' ? (v.controllers ?? []).find((c) => c.hostId)?.hostId : undefined;
+  if (at && v.dataLocality === 'best-effort' && !(v.replicas ?? []).some((r) => r.hostId === at && r.mode === 'RW')) {
+    out.push({ what: 'Data locality', text: `no replica on ${at}, where the volume is attached, is in sync yet; reads go over the network` });
   }
   for (const r of v.rebuildStatus ?? []) {
     if (r.error) out.push({ what: `Rebuild of ${r.replica}`, text: r.error });

@@ -5,7 +5,8 @@ import { createRoot } from 'react-dom/client';
 import { createHashRouter, Navigate, RouterProvider } from 'react-router';
 import { Refused } from './api/client';
 import { Tellings } from './components/basics';
-import { Backups, BackupTargets, BackupVolumes } from './pages/backups';
+import { AllBackups, Backups, BackupVolumes } from './pages/backups';
+import { BackupTargets } from './pages/backuptargets';
 import { Dashboard } from './pages/dashboard';
 import { EngineImages, Events, InstanceManagers, NotFound, Orphans, RecurringJobs } from './pages/lists';
 import { Nodes } from './pages/nodes';
@@ -32,6 +33,7 @@ async function start() {
       { path: 'nodes', element: <Nodes /> },
       { path: 'backups', element: <BackupVolumes /> },
       { path: 'backups/:name', element: <Backups /> },
+      { path: 'backups-all', element: <AllBackups /> },
       { path: 'backuptargets', element: <BackupTargets /> },
       { path: 'recurringjobs', element: <RecurringJobs /> },
       { path: 'engineimages', element: <EngineImages /> },

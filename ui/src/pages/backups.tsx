@@ -1,170 +1,202 @@
-import { Button, FormGroup, TextInput, Title } from '@patternfly/react-core';
+import { Button, Title } from '@patternfly/react-core';
 import { useState } from 'react';
-import { Link, useParams } from 'react-router';
+import { Link, useParams, useSearchParams } from 'react-router';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
-import type { Backup, BackupTarget, BackupVolume } from '../api/wire';
-import { Bytes, Dialog, Quiet, State, Time } from '../components/basics';
-import { Choice } from '../components/choice';
+import type { Backup, BackupVolume } from '../api/wire';
+import { Bytes, Dialog, Quiet, State, Time, useTell } from '../components/basics';
+import { type Entry, Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
-import { plural, seconds } from '../format';
+import { plural } from '../format';
 import { useAccess } from '../session';
-import { Head, usePicked } from './lists';
+import { type Claimed, claimedOf } from '../usage';
+import { Filter, Pick, usePicked } from './lists';
+import { RestoreDialog } from './restore';
 
 const id = (o: { id: string }) => o.id;
 
-function TargetDialog({ target, onClose }: { target?: BackupTarget; onClose: () => void }) {
-  const [name, setName] = useState(target?.name ?? '');
-  const [url, setURL] = useState(target?.backupTargetURL ?? '');
-  const [secret, setSecret] = useState(target?.credentialSecret ?? '');
-  const [poll, setPoll] = useState(String(seconds(target?.pollInterval ?? '300')));
-  const wanted = { name: name.trim(), backupTargetURL: url.trim(), credentialSecret: secret.trim(), pollInterval: poll };
+/** usages remembers what labels say, which is JSON: rows are sorted and filtered by it. */
+const usages = new WeakMap<object, Claimed>();
+function usageOf(o: { labels?: Record<string, string> | null }): Claimed {
+  const known = usages.get(o) ?? claimedOf(o.labels);
+  usages.set(o, known);
+  return known;
+}
+
+/** Tabs lead from the volumes that have backups to all backups and back. */
+const Tabs = ({ all }: { all?: boolean }) => (
+  <span>{all ? <Link to="/backups">By volume</Link> : <Link to="/backups-all">All backups</Link>}</span>
+);
+
+interface BarProps<T> {
+  title: string;
+  all?: readonly T[];
+  rows?: readonly T[];
+  children: React.ReactNode;
+}
+
+function Bar<T extends { backupTargetName: string; labels?: Record<string, string> | null }>({ title, all, rows, children }: BarProps<T>) {
+  const distinct = (f: (o: T) => string) => [...new Set((all ?? []).map(f).filter(Boolean))].sort();
   return (
-    <Dialog title={target ? `Edit backup target ${target.name}` : 'Create backup target'} label={target ? 'Save' : 'Create'} ready={!!wanted.name}
-      done={`Backup target ${wanted.name} is saved`} onClose={onClose}
-      run={() => (target ? act('backuptargets', target.id, 'backupTargetUpdate', wanted) : call('POST', 'backuptargets', wanted))}>
-      {!target && <FormGroup label="Name" fieldId="name"><TextInput id="name" autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>}
-      <FormGroup label="URL, such as s3://bucket@region/path" fieldId="url"><TextInput id="url" value={url} onChange={(_, v) => setURL(v)} /></FormGroup>
-      <FormGroup label="Secret with the credentials, in the system's namespace" fieldId="secret"><TextInput id="secret" value={secret} onChange={(_, v) => setSecret(v)} /></FormGroup>
-      <FormGroup label="Look every so many seconds (0: never)" fieldId="poll"><TextInput id="poll" type="number" value={poll} onChange={(_, v) => setPoll(v)} /></FormGroup>
-    </Dialog>
+    <div className="ak-bar">
+      <Title headingLevel="h1" size="xl">{title}</Title>
+      <Filter label="Volume, claim, Pod" />
+      <Pick name="target" label="Target" options={distinct((o) => o.backupTargetName)} />
+      <Pick name="namespace" label="Namespace" options={distinct((o) => usageOf(o).namespace)} />
+      <Quiet>{rows && <span role="status">{rows.length} shown</span>}</Quiet>
+      <span className="ak-grow" />
+      {children}
+    </div>
   );
 }
 
-export function BackupTargets() {
-  const { list: all, failure } = useStream<BackupTarget>('backuptargets');
+/** useFitting keeps what fits the filters of the bar. */
+function useFitting<T extends { backupTargetName: string; volumeName: string; labels?: Record<string, string> | null }>(all: readonly T[] | undefined, text: (o: T) => string) {
+  const [params] = useSearchParams();
+  const target = params.get('target'), namespace = params.get('namespace');
+  return usePicked(all, (o) => `${text(o)} ${usageOf(o).text}`)?.filter((o) => (!target || o.backupTargetName === target) &&
+    (!namespace || usageOf(o).namespace === namespace));
+}
+
+export function BackupVolumes() {
+  const { list: all, failure } = useStream<BackupVolume>('backupvolumes');
+  const backups = useStream<Backup>('backups').list;
   const { may } = useAccess();
-  const rows = usePicked(all, (t) => `${t.name} ${t.backupTargetURL}`);
-  const [editing, setEditing] = useState<BackupTarget | 'new'>();
-  const [deleting, setDeleting] = useState<BackupTarget>();
-  const [looking, setLooking] = useState<BackupTarget>();
-  const columns: Column<BackupTarget>[] = [
-    { title: 'Name', width: 12, cell: (t) => t.name, by: (t) => t.name },
-    { title: 'State', width: 10, cell: (t) => (t.backupTargetURL ? <State of={t.available ? 'available' : 'unavailable'} /> : <Quiet>no URL</Quiet>), by: (t) => String(t.available) },
-    { title: 'URL', cell: (t) => <span className="ak-mono" title={t.backupTargetURL}>{t.backupTargetURL || '–'}</span>, by: (t) => t.backupTargetURL },
-    { title: 'Secret', width: 12, cell: (t) => t.credentialSecret || '–' },
-    { title: 'Looks every', width: 8, cell: (t) => (seconds(t.pollInterval) ? t.pollInterval : 'never') },
-    { title: 'Why it is not available', wrap: true, cell: (t) => t.message || '–' },
-    { title: 'Actions', width: 13, cell: (t) => (
+  const rows = useFitting(all, (b) => `${b.volumeName} ${b.backupTargetName}`);
+  const [selected, setSelected] = useState<Set<string>>(new Set());
+  const [doing, setDoing] = useState<'restore' | 'standby' | 'look' | 'delete'>();
+  const picked = (all ?? []).filter((b) => selected.has(b.id));
+  const latest = picked.flatMap((v) => backups?.find((b) => b.name === v.lastBackupName && b.state === 'Completed') ?? []);
+  const entries: Entry[] = [];
+  if (picked.length > 0) {
+    const none = latest.length < picked.length ? 'one of them has no complete backup' : undefined;
+    if (may('POST', 'volumes')) {
+      entries.push({ name: 'Restore the latest backup…', run: () => setDoing('restore'), why: none },
+        { name: 'Create standby volume…', run: () => setDoing('standby'), why: none });
+    }
+    if (may('backupVolumeSync', 'backupvolumes')) entries.push({ name: 'Look now…', run: () => setDoing('look') });
+    if (may('DELETE', 'backupvolumes')) entries.push({ name: 'Delete all backups…', danger: true, run: () => setDoing('delete') });
+  }
+  const close = () => setDoing(undefined);
+  const columns: Column<BackupVolume>[] = [
+    { title: 'Volume', cell: (b) => <Link to={`/backups/${encodeURIComponent(b.id)}`}>{b.volumeName || b.name}</Link>, by: (b) => b.volumeName },
+    { title: 'Target', width: 10, cell: (b) => b.backupTargetName, by: (b) => b.backupTargetName },
+    { title: 'Size', width: 7, cell: (b) => <Bytes of={b.size} />, by: (b) => Number(b.size) },
+    { title: 'Stored', width: 7, cell: (b) => <Bytes of={b.dataStored} />, by: (b) => Number(b.dataStored) },
+    { title: 'Last backup', width: 12, cell: (b) => <Time at={b.lastBackupAt} />, by: (b) => b.lastBackupAt },
+    { title: 'Claim', cell: (b) => usageOf(b).claim || '–', by: (b) => usageOf(b).claim },
+    { title: 'Pods', cell: (b) => usageOf(b).pods || '–', by: (b) => usageOf(b).pods },
+    { title: 'Messages', wrap: true, cell: (b) => Object.values(b.messages ?? {}).join('; ') || '–' },
+  ];
+  return (
+    <>
+      <Bar title="Backups" all={all} rows={rows}><Tabs /><Menu label="Actions" entries={entries} /></Bar>
+      <DataTable label="Volumes with backups" columns={columns} rows={rows} keyOf={id} failure={failure} selected={{ keys: selected, onChange: setSelected }}
+        empty="There is no backup yet. Set the URL of a backup target, then back up a snapshot on a volume's page, or by a recurring job." />
+      {(doing === 'restore' || doing === 'standby') && <RestoreDialog backups={latest} standby={doing === 'standby'} onClose={close} />}
+      {doing === 'look' && (
+        <Dialog title={`Look for backups of ${plural(picked.length, 'volume')} now?`} label="Look" done="The list follows what is found" onClose={close}
+          run={() => Promise.all(picked.map((v) => act('backupvolumes', v.id, 'backupVolumeSync', { syncBackupVolume: true })))}>
+          Backups that other clusters have made appear, and what is gone from the store disappears.
+        </Dialog>
+      )}
+      {doing === 'delete' && (
+        <Dialog danger title={`Delete all backups of ${plural(picked.length, 'volume')}?`} label="Delete all" done="The backups are being deleted" onClose={close}
+          run={() => Promise.all(picked.map((v) => call('DELETE', path('backupvolumes', v))))}>
+          They are removed from their targets, and nothing can be restored from them any more. The volumes themselves stay, where they are there.
+          <ul className="ak-list">{picked.map((v) => <li key={v.id}>{v.volumeName} in {v.backupTargetName}, {plural((backups ?? []).filter((b) => belongs(b, v)).length, 'backup')}</li>)}</ul>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+/** says is what is told of a backup that is not complete. */
+const says = (b: Backup) => b.error || Object.values(b.messages ?? {}).join('; ');
+
+/** BackupTable is a list of backups with what can be done with them. */
+function BackupTable({ rows, failure, empty, withVolume, title, all, volumes }: { rows?: Backup[]; failure?: string; empty: string; withVolume?: boolean; title: string; all?: readonly Backup[];
+  volumes?: readonly BackupVolume[] }) {
+  const { may } = useAccess();
+  const tell = useTell();
+  const [selected, setSelected] = useState<Set<string>>(new Set());
+  const [doing, setDoing] = useState<{ what: 'restore' | 'delete'; backups: Backup[] }>();
+  const picked = (rows ?? []).filter((b) => selected.has(b.id));
+  const entries: Entry[] = [];
+  if (picked.length > 0) {
+    if (may('POST', 'volumes')) {
+      entries.push({ name: 'Restore…', run: () => setDoing({ what: 'restore', backups: picked }),
+        why: picked.every((b) => b.state === 'Completed') ? undefined : 'one of them is not complete' });
+    }
+    if (may('backupDelete', 'backupvolumes')) entries.push({ name: 'Delete…', danger: true, run: () => setDoing({ what: 'delete', backups: picked }) });
+  }
+  const copy = (b: Backup) => navigator.clipboard.writeText(b.url)
+    .then(() => tell('success', `The URL of ${b.name} is in the clipboard`), () => tell('danger', 'The browser does not give the clipboard', b.url));
+  const remove = (b: Backup) => {
+    const of = volumes?.find((v) => belongs(b, v));
+    return act('backupvolumes', of?.id ?? b.volumeName, 'backupDelete', { name: b.name });
+  };
+  const columns: Column<Backup>[] = [
+    { title: 'Backup', width: 13, cell: (b) => b.name, by: (b) => b.name },
+    ...(withVolume ? [{ title: 'Volume', cell: (b: Backup) => b.volumeName, by: (b: Backup) => b.volumeName },
+      { title: 'Target', width: 8, cell: (b: Backup) => b.backupTargetName, by: (b: Backup) => b.backupTargetName }] : []),
+    { title: 'State', width: 8, cell: (b) => <State of={b.state === 'InProgress' ? `${b.progress} %` : b.state} title={b.error} />, by: (b) => b.state },
+    { title: 'Snapshot', cell: (b) => <span title={b.snapshotName}>{b.snapshotName}</span>, by: (b) => b.snapshotName },
+    { title: 'Snapshot taken', width: 12, cell: (b) => <Time at={b.snapshotCreated} />, by: (b) => b.snapshotCreated },
+    { title: 'Mode', width: 8, cell: (b) => b.backupMode || '–', by: (b) => b.backupMode },
+    { title: 'Holds', width: 7, cell: (b) => <Bytes of={b.size} />, by: (b) => Number(b.size) },
+    { title: 'Sent', width: 7, cell: (b) => <span title={`${b.reUploadedDataSize || 0} bytes of it again`}><Bytes of={b.newlyUploadDataSize} /></span>, by: (b) => Number(b.newlyUploadDataSize) },
+    ...(withVolume ? [{ title: 'Claim', cell: (b: Backup) => usageOf(b).claim || '–', by: (b: Backup) => usageOf(b).claim }] : []),
+    { title: 'Labels', cell: (b) => usageOf(b).others || '–' },
+    ...(rows?.some(says) ? [{ title: 'Error', wrap: true, cell: (b: Backup) => says(b) || '–' }] : []),
+    { title: 'Actions', width: 14, cell: (b) => (
       <>
-        {may('backupTargetUpdate', 'backuptargets') && <Button variant="link" isInline onClick={() => setEditing(t)}>Edit</Button>}{' '}
-        {may('backupTargetSync', 'backuptargets') && t.backupTargetURL && <Button variant="link" isInline onClick={() => setLooking(t)}>Look now</Button>}{' '}
-        {may('DELETE', 'backuptargets') && t.name !== 'default' && <Button variant="link" isInline isDanger onClick={() => setDeleting(t)}>Delete</Button>}
+        {may('POST', 'volumes') && b.state === 'Completed' && <Button variant="link" isInline onClick={() => setDoing({ what: 'restore', backups: [b] })}>Restore</Button>}{' '}
+        {b.url && <Button variant="link" isInline onClick={() => void copy(b)}>Copy URL</Button>}{' '}
+        {may('backupDelete', 'backupvolumes') && <Button variant="link" isInline isDanger onClick={() => setDoing({ what: 'delete', backups: [b] })}>Delete</Button>}
       </>
     ) },
   ];
   return (
     <>
-      <Head title="Backup targets" of={rows}>{may('POST', 'backuptargets') && <Button onClick={() => setEditing('new')}>Create backup target</Button>}</Head>
-      <DataTable label="Backup targets" columns={columns} rows={rows} keyOf={id} failure={failure} empty="No backup target fits the filter." />
-      {editing && <TargetDialog target={editing === 'new' ? undefined : editing} onClose={() => setEditing(undefined)} />}
-      {looking && (
-        <Dialog title={`Look into ${looking.name} now?`} label="Look" done="The list of backups follows what is found" onClose={() => setLooking(undefined)}
-          run={() => act('backuptargets', looking.id, 'backupTargetSync', { syncBackupTarget: true })}>
-          Backups that other clusters have made there appear, and what is gone from there disappears.
-        </Dialog>
-      )}
-      {deleting && (
-        <Dialog danger title={`Delete backup target ${deleting.name}?`} label="Delete" done="The backup target is being deleted" onClose={() => setDeleting(undefined)}
-          run={() => call('DELETE', path('backuptargets', deleting))}>
-          What is stored there stays. Its backups disappear from the list until there is a target with this URL again.
+      <Bar title={title} all={all} rows={rows}><Tabs all />{picked.length > 0 && <Quiet>{picked.length} selected</Quiet>}<Menu label="Actions" entries={entries} /></Bar>
+      <DataTable label="Backups" columns={columns} rows={rows} keyOf={id} failure={failure} empty={empty} selected={{ keys: selected, onChange: setSelected }} />
+      {doing?.what === 'restore' && <RestoreDialog backups={doing.backups} onClose={() => setDoing(undefined)} />}
+      {doing?.what === 'delete' && (
+        <Dialog danger title={doing.backups.length === 1 ? `Delete backup ${doing.backups[0]?.name}?` : `Delete ${plural(doing.backups.length, 'backup')}?`} label="Delete"
+          done={doing.backups.length === 1 ? 'The backup is being deleted' : 'The backups are being deleted'} onClose={() => setDoing(undefined)} run={() => Promise.all(doing.backups.map(remove))}>
+          Removed from the backup target; blocks that other backups have too stay there:
+          <ul className="ak-list">{doing.backups.map((b) => <li key={b.id}>{b.name} of {b.volumeName}, snapshot {b.snapshotName}</li>)}</ul>
         </Dialog>
       )}
     </>
   );
 }
 
-export function BackupVolumes() {
-  const { list: all, failure } = useStream<BackupVolume>('backupvolumes');
-  const { may } = useAccess();
-  const rows = usePicked(all, (b) => `${b.volumeName} ${b.backupTargetName}`);
-  const [deleting, setDeleting] = useState<BackupVolume>();
-  const columns: Column<BackupVolume>[] = [
-    { title: 'Volume', cell: (b) => <Link to={`/backups/${encodeURIComponent(b.id)}`}>{b.volumeName || b.name}</Link>, by: (b) => b.volumeName },
-    { title: 'Target', width: 12, cell: (b) => b.backupTargetName, by: (b) => b.backupTargetName },
-    { title: 'Size', width: 8, cell: (b) => <Bytes of={b.size} />, by: (b) => Number(b.size) },
-    { title: 'Stored', width: 8, cell: (b) => <Bytes of={b.dataStored} />, by: (b) => Number(b.dataStored) },
-    { title: 'Last backup', width: 13, cell: (b) => <Time at={b.lastBackupAt} />, by: (b) => b.lastBackupAt },
-    { title: 'Messages', wrap: true, cell: (b) => Object.values(b.messages ?? {}).join('; ') || '–' },
-    { title: 'Actions', width: 9, cell: (b) => may('DELETE', 'backupvolumes') && <Button variant="link" isInline isDanger onClick={() => setDeleting(b)}>Delete all</Button> },
-  ];
-  return (
-    <>
-      <Head title="Backups" of={rows} />
-      <DataTable label="Volumes with backups" columns={columns} rows={rows} keyOf={id} failure={failure}
-        empty="There is no backup yet. Set the URL of a backup target, then back up a snapshot on a volume's page, or by a recurring job." />
-      {deleting && (
-        <Dialog danger title={`Delete all backups of ${deleting.volumeName}?`} label="Delete all" done="The backups are being deleted" onClose={() => setDeleting(undefined)}
-          run={() => call('DELETE', path('backupvolumes', deleting))}>
-          They are removed from {deleting.backupTargetName}, and nothing can be restored from them any more. The volume itself stays, if it is there.
-        </Dialog>
-      )}
-    </>
-  );
-}
+const belongs = (b: Backup, v: BackupVolume) => b.volumeName === v.volumeName && b.backupTargetName === v.backupTargetName;
+const newestFirst = (all: readonly Backup[] | undefined) => all && [...all].sort((a, b) => b.snapshotCreated.localeCompare(a.snapshotCreated));
 
-function RestoreDialog({ backup, onClose }: { backup: Backup; onClose: () => void }) {
-  const [name, setName] = useState(`${backup.volumeName}-restored`);
-  const [replicas, setReplicas] = useState('3');
-  const [locality, setLocality] = useState('disabled');
-  return (
-    <Dialog title={`Restore ${backup.name}`} label="Restore" ready={!!name.trim()} done={`${name} is being restored`} onClose={onClose}
-      run={() => call('POST', 'volumes', { name: name.trim(), size: backup.volumeSize, numberOfReplicas: Number(replicas), dataLocality: locality, frontend: 'blockdev',
-        fromBackup: backup.url })}>
-      <FormGroup label="Name of the new volume" fieldId="restored"><TextInput id="restored" autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>
-      <FormGroup label="Replicas" fieldId="replicas"><TextInput id="replicas" type="number" value={replicas} onChange={(_, v) => setReplicas(v)} /></FormGroup>
-      <Choice label="Data locality" id="locality" value={locality} options={['disabled', 'best-effort', 'strict-local']} onChange={setLocality} />
-    </Dialog>
-  );
+export function AllBackups() {
+  const { list: all, failure } = useStream<Backup>('backups');
+  const volumes = useStream<BackupVolume>('backupvolumes').list;
+  const rows = newestFirst(useFitting(all, (b) => `${b.name} ${b.volumeName} ${b.snapshotName} ${b.state}`));
+  return <BackupTable withVolume title="All backups" all={all} rows={rows} volumes={volumes} failure={failure} empty="No backup fits the filters." />;
 }
 
 export function Backups() {
   const { name = '' } = useParams();
   const volumes = useStream<BackupVolume>('backupvolumes').list;
   const { list: all, failure } = useStream<Backup>('backups');
-  const { may } = useAccess();
   const of = volumes?.find((b) => b.id === name);
-  const rows = of && usable(all, of);
-  const [restoring, setRestoring] = useState<Backup>();
-  const [deleting, setDeleting] = useState<Backup>();
-  const columns: Column<Backup>[] = [
-    { title: 'Backup', width: 14, cell: (b) => b.name, by: (b) => b.name },
-    { title: 'State', width: 9, cell: (b) => <State of={b.state === 'InProgress' ? `${b.progress} %` : b.state} title={b.error} />, by: (b) => b.state },
-    { title: 'Snapshot', cell: (b) => b.snapshotName, by: (b) => b.snapshotName },
-    { title: 'Snapshot taken', width: 13, cell: (b) => <Time at={b.snapshotCreated} />, by: (b) => b.snapshotCreated },
-    { title: 'Holds', width: 8, cell: (b) => <Bytes of={b.size} />, by: (b) => Number(b.size) },
-    { title: 'Sent', width: 8, cell: (b) => <Bytes of={b.newlyUploadDataSize} />, by: (b) => Number(b.newlyUploadDataSize) },
-    { title: 'Labels', cell: (b) => Object.entries(b.labels ?? {}).filter(([k]) => k !== 'KubernetesStatus').map(([k, v]) => `${k}=${v}`).join(', ') || '–' },
-    { title: 'Error', wrap: true, cell: (b) => b.error || Object.values(b.messages ?? {}).join('; ') || '–' },
-    { title: 'Actions', width: 11, cell: (b) => (
+  const own = of && all?.filter((b) => belongs(b, of));
+  const rows = newestFirst(useFitting(own, (b) => `${b.name} ${b.snapshotName} ${b.state}`));
+  if (volumes && !of) {
+    return (
       <>
-        {may('POST', 'volumes') && b.state === 'Completed' && <Button variant="link" isInline onClick={() => setRestoring(b)}>Restore</Button>}{' '}
-        {may('backupDelete', 'backupvolumes') && <Button variant="link" isInline isDanger onClick={() => setDeleting(b)}>Delete</Button>}
+        <Title headingLevel="h1" size="xl">Backups of {name}</Title>
+        <p role="status">There are no backups of it; they may have been deleted. <Link to="/backups">To the volumes that have backups</Link></p>
       </>
-    ) },
-  ];
-  return (
-    <>
-      <div className="ak-bar">
-        <Title headingLevel="h1" size="xl">Backups of {of?.volumeName ?? name}</Title>
-        <Quiet>{rows && <span role="status">{plural(rows.length, 'backup')}{of && ` in ${of.backupTargetName}`}</span>}</Quiet>
-        <span className="ak-grow" />
-        <Link to="/backups">All volumes</Link>
-      </div>
-      {volumes && !of ? <p role="status">There are no backups of it; they may have been deleted.</p> : (
-        <DataTable label="Backups" columns={columns} rows={rows} keyOf={id} failure={failure} empty="There is no backup of this volume." />
-      )}
-      {restoring && <RestoreDialog backup={restoring} onClose={() => setRestoring(undefined)} />}
-      {deleting && (
-        <Dialog danger title={`Delete backup ${deleting.name}?`} label="Delete" done="The backup is being deleted" onClose={() => setDeleting(undefined)}
-          run={() => act('backupvolumes', name, 'backupDelete', { name: deleting.name })}>
-          It is removed from the backup target; blocks that other backups have too stay there.
-        </Dialog>
-      )}
-    </>
-  );
+    );
+  }
+  return <BackupTable title={`Backups of ${of?.volumeName ?? name}`} all={own} rows={rows} volumes={volumes} failure={failure} empty="There is no backup of this volume." />;
 }
-
-/** usable are the backups of a volume in its target, the newest first. */
-const usable = (all: readonly Backup[] | undefined, of: BackupVolume) =>
-  all?.filter((b) => b.volumeName === of.volumeName && b.backupTargetName === of.backupTargetName).sort((a, b) => b.snapshotCreated.localeCompare(a.snapshotCreated));

@@ -8,6 +8,7 @@ import type { EngineImage, Event, InstanceManager, KubernetesEvent, Orphan, Recu
 import { Dialog, Quiet, State, Time } from '../components/basics';
 import { type Column, DataTable } from '../components/table';
 import { plural, words } from '../format';
+import { processesOf } from '../health';
 import { useAccess } from '../session';
 
 /** Filter is a field whose content is in the address. */
@@ -95,8 +96,8 @@ export function EngineImages() {
   );
 }
 
-const engines = (m: InstanceManager) => Object.keys(m.instanceEngines ?? {}).length;
-const replicas = (m: InstanceManager) => Object.keys(m.instanceReplicas ?? {}).length;
+const engines = (m: InstanceManager) => processesOf(m).engines.length;
+const replicas = (m: InstanceManager) => processesOf(m).replicas.length;
 
 export function InstanceManagers() {
   const { data, error } = useQuery({ queryKey: ['instancemanagers'], queryFn: () => list<InstanceManager>('instancemanagers'), refetchInterval: 5000 });
@@ -106,8 +107,8 @@ export function InstanceManagers() {
     { title: 'State', width: 8, cell: (m) => <State of={m.currentState} />, by: (m) => m.currentState },
     { title: 'Type', width: 6, cell: (m) => m.managerType, by: (m) => m.managerType },
     { title: 'Node', width: 10, cell: (m) => m.nodeID, by: (m) => m.nodeID },
-    { title: 'Engines', width: 7, cell: engines, by: engines },
-    { title: 'Replicas', width: 7, cell: replicas, by: replicas },
+    { title: 'Engines', width: 7, cell: (m) => <span title={processesOf(m).engines.join('\n')}>{engines(m)}</span>, by: engines },
+    { title: 'Replicas', width: 7, cell: (m) => <span title={processesOf(m).replicas.join('\n')}>{replicas(m)}</span>, by: replicas },
     { title: 'Waits for', wrap: true, cell: (m) => Object.values(m.conditions ?? {}).map((c) => c.message).filter(Boolean).join('; ') || '–' },
     { title: 'Image', cell: (m) => <span title={m.image}>{m.image}</span>, by: (m) => m.image },
   ];

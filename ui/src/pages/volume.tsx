@@ -13,6 +13,7 @@ import { whyOf } from '../health';
 import { head, type Layer, order } from '../tree';
 import { eventColumns, newest } from './lists';
 import { type Doing, useCan, useEntries, VolumeDialog } from './volumeactions';
+import { VolumeJobs } from './volumejobs';
 import { HealthLabel } from './volumes';
 
 /** layersOf asks the engine, which knows the head and sizes, and where none runs for the Snapshot objects. */
@@ -79,7 +80,7 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
       <>
         <Checkbox id="system" label="Those of the system" isChecked={system} onChange={(_, on) => setSystem(on)} />
         <span className="ak-grow" />
-        {can(v, 'snapshotCRCreate') && <Button variant="secondary" size="sm" onClick={() => start('snapshot')}>Take snapshot</Button>}
+        {can(v, 'snapshotCRCreate') && !v.standby && <Button variant="secondary" size="sm" onClick={() => start('snapshot')}>Take snapshot</Button>}
       </>
     }>
       {purging.map((p) => <Progress key={p.replica} measureLocation="outside" size="sm" title={`Space of removed snapshots comes back on ${p.replica}`} value={p.progress} />)}
@@ -181,7 +182,8 @@ export function VolumePage() {
       <div className="ak-bar">
         <Title headingLevel="h1" size="xl">{v.name}</Title>
         <HealthLabel of={v} />
-        {v.disableFrontend && v.state === 'attached' && <Label isCompact color="orange">maintenance</Label>}
+        {v.standby && <Label isCompact color="blue" title="It takes over the backups of another volume until it is activated">standby</Label>}
+        {v.disableFrontend && v.state === 'attached' && !v.standby && <Label isCompact color="orange">maintenance</Label>}
         <span className="ak-grow" />
         <Menu label="Actions" entries={entries([v], setDoing)} />
       </div>
@@ -203,6 +205,7 @@ export function VolumePage() {
       </Section>
       <Replicas of={v} />
       <Snapshots of={v} start={setDoing} />
+      <VolumeJobs of={v} />
       <Section title="Attachment tickets">
         <DataTable label="Attachment tickets" columns={ticketColumns} rows={Object.values(v.volumeAttachment?.attachments ?? {})} keyOf={(t) => t.attachmentID} empty="Nobody wants the volume on a node." />
       </Section>

@@ -2,14 +2,15 @@ import { Checkbox, FormGroup, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
-import type { EngineImage, Node, Volume } from '../api/wire';
+import type { BackupTarget, EngineImage, Node, Volume } from '../api/wire';
 import { Dialog, Quiet } from '../components/basics';
 import { Choice, type Entry } from '../components/choice';
 import { bytes, plural, words } from '../format';
 import { nodeState } from '../health';
 import { useAccess } from '../session';
+import { fields } from './fields';
 
-export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'replicas' | 'expand' | 'locality' | 'upgrade' | 'salvage' | 'trim';
+export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'replicas' | 'expand' | 'cancel' | 'locality' | 'change' | 'upgrade' | 'claim' | 'salvage' | 'activate' | 'trim';
 
 /** can tells whether a volume takes an action now, and the user may do it. */
 export function useCan() {
@@ -17,24 +18,38 @@ export function useCan() {
   return (v: Volume, action: string) => action in (v.actions ?? {}) && may(action, 'volumes');
 }
 
-const doings: [Doing, string, string][] = [['attach', 'attach', 'Attach…'], ['detach', 'detach', 'Detach…'], ['snapshot', 'snapshotCRCreate', 'Take snapshot…'],
-  ['replicas', 'updateReplicaCount', 'Change replica count…'], ['expand', 'expand', 'Expand…'], ['locality', 'updateDataLocality', 'Change data locality…'],
-  ['upgrade', 'engineUpgrade', 'Upgrade engine…'], ['trim', 'trimFilesystem', 'Trim file system…'], ['salvage', 'salvage', 'Salvage…']];
+const doings: [Doing, string, string][] = [['activate', 'activate', 'Activate…'], ['attach', 'attach', 'Attach…'], ['detach', 'detach', 'Detach…'],
+  ['snapshot', 'snapshotCRCreate', 'Take snapshot…'], ['replicas', 'updateReplicaCount', 'Change replica count…'], ['expand', 'expand', 'Expand…'],
+  ['cancel', 'cancelExpansion', 'Cancel expansion…'], ['locality', 'updateDataLocality', 'Change data locality…'], ['upgrade', 'engineUpgrade', 'Upgrade engine…'],
+  ['claim', 'pvCreate', 'Create PersistentVolume…'], ['trim', 'trimFilesystem', 'Trim file system…'], ['salvage', 'salvage', 'Salvage…']];
+
+/** shown are the conditions of an entry beside those of its action. */
+const shown: Partial<Record<Doing, (v: Volume, all: Volume[]) => boolean>> = {
+  activate: (v) => v.standby,
+  attach: (v) => v.state === 'detached' && !v.standby,
+  detach: (v) => v.state !== 'detached' && !v.standby,
+  snapshot: (v) => !v.standby,
+  expand: (v) => !v.standby,
+  cancel: (v) => (v.controllers ?? []).some((c) => c.isExpanding || c.lastExpansionError),
+  claim: (v) => !v.kubernetesStatus?.pvName && !v.standby,
+  salvage: (_, all) => all.length === 1,
+};
 
 /** useEntries are the actions of a menu that all of the volumes take. */
 export function useEntries() {
   const can = useCan();
   const { may } = useAccess();
   return (volumes: Volume[], start: (what: Doing) => void): Entry[] => {
-    const entries: Entry[] = doings.filter(([, action]) => volumes.length > 0 && volumes.every((v) => can(v, action)))
-      .filter(([what]) => what !== 'attach' || volumes.every((v) => v.state === 'detached'))
-      .filter(([what]) => what !== 'detach' || volumes.every((v) => v.state !== 'detached'))
-      .filter(([what]) => volumes.length === 1 || what !== 'salvage')
+    const entries: Entry[] = doings.filter(([what, action]) => volumes.length > 0 && volumes.every((v) => can(v, action) && (shown[what]?.(v, volumes) ?? true)))
       .map(([what, , name]) => ({ name, run: () => start(what) }));
+    if (changesOf(volumes, can).length > 0) entries.push({ name: 'Change…', run: () => start('change') });
     if (volumes.length > 0 && may('DELETE', 'volumes')) entries.push({ name: 'Delete…', danger: true, run: () => start('delete') });
     return entries;
   };
 }
+
+/** changesOf are the fields that can be changed of all of the volumes. */
+const changesOf = (volumes: Volume[], can: (v: Volume, action: string) => boolean) => fields.filter((f) => volumes.length > 0 && volumes.every((v) => can(v, f.action)));
 
 /** Using names who uses a volume. */
 function Using({ of }: { of: Volume[] }) {
@@ -75,13 +90,13 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
     }
     after?.();
   };
-  const common = { onClose };
+  const props = { onClose };
   switch (what) {
     case 'attach': {
       const ready = nodes.filter((n) => nodeState(n) !== 'Down').map((n) => n.name);
       const chosen = node || ready[0] || '';
       return (
-        <Dialog {...common} title={`Attach ${whom}`} label="Attach" ready={!!chosen} done={`${whom} is being attached to ${chosen}`}
+        <Dialog {...props} title={`Attach ${whom}`} label="Attach" ready={!!chosen} done={`${whom} is being attached to ${chosen}`}
           run={each((v) => act('volumes', v.id, 'attach', { hostId: chosen, disableFrontend: flag, attachmentID: '' }))}>
           <Choice id="node" label="Node" value={chosen} options={ready} onChange={setNode} />
           <Checkbox id="maintenance" label="Maintenance: without a block device, as reverting to a snapshot wants it" isChecked={flag} onChange={(_, on) => setFlag(on)} />
@@ -91,7 +106,7 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
     case 'detach': {
       const used = volumes.some((v) => Object.values(v.volumeAttachment?.attachments ?? {}).some((t) => t.attachmentType === 'csi-attacher'));
       return (
-        <Dialog {...common} danger title={`Detach ${whom}?`} label="Detach" done={`${whom} is being detached`}
+        <Dialog {...props} danger title={`Detach ${whom}?`} label="Detach" done={`${whom} is being detached`}
           run={each((v) => act('volumes', v.id, 'detach', { attachmentID: '', hostId: '', forceDetach: flag }))}>
           {used && <p>Kubernetes has attached it for a Pod: the plain ticket is withdrawn, and the volume stays attached as long as Kubernetes wants it.</p>}
           <Using of={volumes} />
@@ -101,7 +116,7 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
     }
     case 'delete':
       return (
-        <Dialog {...common} danger title={`Delete ${whom}?`} label="Delete" done={`${whom} is being deleted`} run={each((v) => call('DELETE', path('volumes', v)))}>
+        <Dialog {...props} danger title={`Delete ${whom}?`} label="Delete" done={`${whom} is being deleted`} run={each((v) => call('DELETE', path('volumes', v)))}>
           <p>All data and all snapshots of these are lost, on every replica:</p>
           <Using of={volumes} />
           {volumes.some((v) => v.kubernetesStatus?.pvName) && <p>PersistentVolumes and claims that stand for them are deleted, too.</p>}
@@ -109,7 +124,7 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
       );
     case 'snapshot':
       return (
-        <Dialog {...common} title={`Take a snapshot of ${whom}`} label="Take snapshot" done={`A snapshot of ${whom} is ordered`}
+        <Dialog {...props} title={`Take a snapshot of ${whom}`} label="Take snapshot" done={`A snapshot of ${whom} is ordered`}
           run={each((v) => act('volumes', v.id, v.state === 'attached' ? 'snapshotCreate' : 'snapshotCRCreate', text && volumes.length === 1 ? { name: text } : {}))}>
           {volumes.length === 1 && <FormGroup label="Name (empty: one is made up)" fieldId="name"><TextInput id="name" autoFocus value={text} onChange={(_, v) => setText(v)} /></FormGroup>}
           <Quiet>The content as it is now stays readable; the volume goes on.</Quiet>
@@ -117,20 +132,20 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
       );
     case 'replicas':
       return (
-        <Dialog {...common} title={`Replicas of ${whom}`} label="Change" ready={Number(text) > 0} done="The replica count is changed"
+        <Dialog {...props} title={`Replicas of ${whom}`} label="Change" ready={Number(text) > 0} done="The replica count is changed"
           run={each((v) => act('volumes', v.id, 'updateReplicaCount', { replicaCount: Number(text) }))}>
           <FormGroup label="Number of replicas" fieldId="count"><TextInput id="count" type="number" autoFocus value={text} onChange={(_, v) => setText(v)} /></FormGroup>
         </Dialog>
       );
     case 'expand':
       return (
-        <Dialog {...common} title={`Expand ${whom}`} label="Expand" ready={!!text} done="The expansion is ordered" run={each((v) => act('volumes', v.id, 'expand', { size: text }))}>
+        <Dialog {...props} title={`Expand ${whom}`} label="Expand" ready={!!text} done="The expansion is ordered" run={each((v) => act('volumes', v.id, 'expand', { size: text }))}>
           <FormGroup label="New size, such as 20Gi" fieldId="size"><TextInput id="size" autoFocus value={text} onChange={(_, v) => setText(v)} /></FormGroup>
         </Dialog>
       );
     case 'locality':
       return (
-        <Dialog {...common} title={`Data locality of ${whom}`} label="Change" done="The data locality is changed"
+        <Dialog {...props} title={`Data locality of ${whom}`} label="Change" done="The data locality is changed"
           run={each((v) => act('volumes', v.id, 'updateDataLocality', { dataLocality: text }))}>
           <Choice id="locality" label="Data locality" value={text} options={['disabled', 'best-effort', 'strict-local']} onChange={setText} />
         </Dialog>
@@ -139,16 +154,34 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
       const others = images.filter((i) => i.state === 'deployed').map((i) => i.image);
       const chosen = text || images.find((i) => i.default)?.image || '';
       return (
-        <Dialog {...common} title={`Upgrade the engine of ${whom}`} label="Upgrade" ready={!!chosen} done="The upgrade is ordered"
+        <Dialog {...props} title={`Upgrade the engine of ${whom}`} label="Upgrade" ready={!!chosen} done="The upgrade is ordered"
           run={each((v) => act('volumes', v.id, 'engineUpgrade', { image: chosen }))}>
           <Choice id="image" label="Engine image" value={chosen} options={others} onChange={setText} />
           <Quiet>An attached volume is upgraded while it is in use.</Quiet>
         </Dialog>
       );
     }
+    case 'cancel':
+      return (
+        <Dialog {...props} title={`Cancel the expansion of ${whom}`} label="Cancel it" done="The expansion is cancelled" run={each((v) => act('volumes', v.id, 'cancelExpansion'))}>
+          The volume keeps the size that it has, unless the expansion is over first.
+        </Dialog>
+      );
+    case 'activate':
+      return (
+        <Dialog {...props} title={`Activate ${whom}`} label="Activate" done={`${whom} is being activated`} run={each((v) => act('volumes', v.id, 'activate', { frontend: 'blockdev' }))}>
+          <p>The newest backup is restored first, if it is not there yet. From then on {volumes.length === 1 ? 'it is a volume' : 'they are volumes'} like others: newer backups are not taken over any more,
+            and there is no way back.</p>
+          <Using of={volumes} />
+        </Dialog>
+      );
+    case 'change':
+      return <ChangeDialog {...props} volumes={volumes} whom={whom} each={each} />;
+    case 'claim':
+      return <ClaimDialog {...props} volumes={volumes} whom={whom} each={each} />;
     case 'trim':
       return (
-        <Dialog {...common} title={`Trim the file system of ${whom}`} label="Trim" done="The file system gave back what it does not use"
+        <Dialog {...props} title={`Trim the file system of ${whom}`} label="Trim" done="The file system gave back what it does not use"
           run={each((v) => act('volumes', v.id, 'trimFilesystem'))}>
           It can take minutes; this dialog may be left.
         </Dialog>
@@ -157,7 +190,7 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
       const failed = (one?.replicas ?? []).filter((r) => r.failedAt);
       const picked = text ? words(text) : failed.map((r) => r.name);
       return (
-        <Dialog {...common} danger title={`Salvage ${whom}`} label="Salvage" ready={picked.length > 0} done="The replicas are used again" run={each((v) => act('volumes', v.id, 'salvage', { names: picked }))}>
+        <Dialog {...props} danger title={`Salvage ${whom}`} label="Salvage" ready={picked.length > 0} done="The replicas are used again" run={each((v) => act('volumes', v.id, 'salvage', { names: picked }))}>
           <p>The volume goes on with the content of these replicas; what others have and they do not is lost.</p>
           {failed.map((r) => (
             <Checkbox key={r.name} id={r.name} label={`${r.name} on ${r.hostId}, failed ${r.failedAt}`} isChecked={picked.includes(r.name)}
@@ -167,6 +200,61 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
       );
     }
   }
+}
+
+interface PartProps {
+  volumes: Volume[];
+  whom: string;
+  each: (f: (v: Volume) => Promise<unknown>) => () => Promise<void>;
+  onClose: () => void;
+}
+
+/** shared is a value that all have, else nothing. */
+function shared<T>(all: T[]): T | undefined {
+  return all.every((x) => x === all[0]) ? all[0] : undefined;
+}
+
+function ChangeDialog({ volumes, whom, each, onClose }: PartProps) {
+  const can = useCan();
+  const targets = useStream<BackupTarget>('backuptargets').list ?? [];
+  const possible = changesOf(volumes, can);
+  const [action, setAction] = useState('');
+  const [typed, setTyped] = useState<string>();
+  const f = possible.find((o) => o.action === action) ?? possible[0];
+  if (!f) return null;
+  const now = shared(volumes.map((v) => String(v[f.field] ?? '')));
+  const value = typed ?? now ?? '';
+  const choices = f.field === 'backupTargetName' ? targets.map((t) => t.name) : f.choices;
+  return (
+    <Dialog title={`Change ${whom}`} label="Change" ready={value !== '' && value !== now} done={`${f.label} is ${value} now`} onClose={onClose}
+      run={each((v) => act('volumes', v.id, f.action, { [f.field]: f.number ? Number(value) : value }))}>
+      <Choice id="what" label="What" value={f.action} options={possible.map((o): [string, string] => [o.action, o.label])} onChange={(a) => { setAction(a); setTyped(undefined); }} />
+      {choices ? <Choice id="value" label="Value" value={value} options={choices.includes(value) ? choices : [[value, value || 'not the same for all'], ...choices]} onChange={setTyped} />
+        : <FormGroup label="Value" fieldId="value"><TextInput id="value" type={f.number ? 'number' : 'text'} value={value} onChange={(_, v) => setTyped(v)} /></FormGroup>}
+    </Dialog>
+  );
+}
+
+function ClaimDialog({ volumes, whom, each, onClose }: PartProps) {
+  const one = volumes.length === 1 ? volumes[0] : undefined;
+  const [pv, setPV] = useState(one?.name ?? '');
+  const [fs, setFS] = useState('ext4');
+  const [claim, setClaim] = useState(true);
+  const [namespace, setNamespace] = useState(shared(volumes.map((v) => v.kubernetesStatus?.namespace ?? '')) || 'default');
+  const [pvc, setPVC] = useState(one?.kubernetesStatus?.pvcName || one?.name || '');
+  return (
+    <Dialog title={`PersistentVolume of ${whom}`} label="Create" ready={!claim || !!namespace} done={`${whom} can be used by Kubernetes`} onClose={onClose}
+      run={each(async (v) => {
+        await act('volumes', v.id, 'pvCreate', { pvName: one ? pv : v.name, fsType: fs });
+        if (claim) await act('volumes', v.id, 'pvcCreate', { namespace, pvcName: one ? pvc : v.kubernetesStatus?.pvcName || v.name });
+      })}>
+      {one && <FormGroup label="Name of the PersistentVolume" fieldId="pv"><TextInput id="pv" value={pv} onChange={(_, v) => setPV(v)} /></FormGroup>}
+      <Choice id="fs" label="File system, made where there is none" value={fs} options={['ext4', 'xfs']} onChange={setFS} />
+      <Checkbox id="claimed" label="With a claim, which Pods can use" isChecked={claim} onChange={(_, on) => setClaim(on)} />
+      {claim && <FormGroup label="Namespace of the claim" fieldId="namespace"><TextInput id="namespace" value={namespace} onChange={(_, v) => setNamespace(v)} /></FormGroup>}
+      {claim && one && <FormGroup label="Name of the claim" fieldId="pvc"><TextInput id="pvc" value={pvc} onChange={(_, v) => setPVC(v)} /></FormGroup>}
+    </Dialog>
+  );
 }
 
 export function CreateVolume({ onClose }: { onClose: () => void }) {

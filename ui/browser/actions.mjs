@@ -1,0 +1,221 @@
+// What people do with volumes, nodes and backups. browser.mjs says what it needs; beside that
+//
+//   KILL     address that ends the process of a replica: ?volume=NAME&node=NODE
+//   STORE    directory for backups
+//   IMAGE    another engine image, deployed
+import { address, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, run, state, step, told } from './browser.mjs';
+
+const { KILL: kill, STORE: store, IMAGE: image } = process.env;
+const name = 'acts';
+const row = (page, text) => page.getByRole('row', { name: text });
+const fact = (page, title) => page.locator('dt', { hasText: new RegExp(`^${title}$`) }).locator('xpath=following-sibling::dd');
+const facts = (page, title, text) => fact(page, title).getByText(text).first().waitFor();
+const nodes = async () => (await ask('GET', `volumes/${name}`)).replicas.filter((r) => r.mode === 'RW').map((r) => r.hostId);
+
+async function snapshot(page, called) {
+  await button(page, 'Take snapshot').click();
+  await dialog(page).getByRole('textbox').fill(called);
+  await confirm(page, 'Take snapshot');
+  await row(page, new RegExp(`^${called} `)).waitFor();
+}
+
+async function backUp(page, called) {
+  await row(page, new RegExp(`^${called} `)).getByRole('button', { name: 'Back up' }).click();
+  await confirm(page, 'Back up');
+  await row(page, new RegExp(`^${called} `)).getByText('Completed').waitFor();
+}
+
+async function change(page, what, value, write = false) {
+  await choose(page, 'Change…');
+  await dialog(page).getByLabel('What').selectOption(what);
+  const field = dialog(page).getByLabel('Value', { exact: true });
+  if (write) await field.fill(value);
+  else await field.selectOption(value);
+  await confirm(page, 'Change');
+}
+
+async function main() {
+  const page = await logIn();
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(address).origin });
+  const volume = () => go(page, `volumes/${name}`);
+  await step('the backup target', async () => {
+    await go(page, 'backuptargets');
+    await row(page, /^default/).getByRole('button', { name: 'Edit' }).click();
+    await dialog(page).locator('#url').fill(`vfs://${store}`);
+    await confirm(page, 'Save');
+    await row(page, /^default/).getByText('available', { exact: true }).waitFor();
+  });
+  await step('create and attach', async () => {
+    await go(page, 'volumes');
+    await button(page, 'Create volume').click();
+    await dialog(page).locator('#name').fill(name);
+    await page.getByLabel('Size, such as 20Gi').fill('64Mi');
+    await page.getByLabel('Replicas (empty: as the setting says)').fill('2');
+    await dialog(page).getByLabel('Data locality').selectOption('disabled');
+    await confirm(page, 'Create');
+    await volume();
+    await heading(page, name);
+    await facts(page, 'Data locality', /^disabled$/);
+    await page.getByText('no place').first().waitFor({ state: 'detached' });
+    await choose(page, 'Attach…');
+    await confirm(page, 'Attach');
+    await state(page, 'healthy');
+  });
+  await step('two snapshots and their backups', async () => {
+    for (const called of ['monday', 'tuesday']) {
+      await snapshot(page, called);
+      await backUp(page, called);
+    }
+  });
+  await step('backups of a volume, and their URL', async () => {
+    await go(page, 'backups');
+    await heading(page, 'Backups');
+    await page.getByRole('link', { name, exact: true }).click();
+    await heading(page, `Backups of ${name}`);
+    await row(page, /monday/).getByRole('button', { name: 'Copy URL' }).click();
+    await page.getByText('is in the clipboard').waitFor();
+    const url = await page.evaluate(() => navigator.clipboard.readText());
+    must(url.startsWith(`vfs://${store}?backup=`) && url.endsWith(`&volume=${name}`), `the clipboard has ${url}`);
+    await findings(page, 'backups of a volume');
+    await picture(page, 'backups-of');
+  });
+  await step('two backups restored at once', async () => {
+    await go(page, `backups-all?q=${name}`);
+    await heading(page, 'All backups');
+    await page.getByLabel('Select all').check();
+    await choose(page, 'Restore…');
+    const names = dialog(page).getByLabel(/^Name for/);
+    must(await names.count() === 2, `${await names.count()} names are asked for`);
+    await names.nth(0).fill('back-1');
+    await names.nth(1).fill('Back_2');
+    await findings(page, 'the dialog of a restore');
+    await picture(page, 'restore');
+    await dialog(page).getByRole('button', { name: 'Restore', exact: true }).click();
+    await dialog(page).getByText(/Back_2:.*1 volume made before it/).waitFor();
+    await names.nth(1).fill('back-2');
+    await confirm(page, 'Restore');
+    await go(page, 'volumes?q=back-');
+    for (const made of ['back-1', 'back-2']) await row(page, made).getByText('detached').waitFor();
+  }, /status of 500/);
+  await step('a standby volume is made, and activated', async () => {
+    await go(page, 'backups');
+    await heading(page, 'Backups');
+    await page.getByLabel('Select all').check();
+    await choose(page, 'Create standby volume…');
+    await confirm(page, 'Create');
+    await go(page, `volumes/${name}-standby`);
+    await heading(page, `${name}-standby`);
+    const label = page.locator('.ak-bar').getByText('standby', { exact: true });
+    await label.waitFor();
+    await facts(page, 'Frontend', '–');
+    await choose(page, 'Activate…');
+    await picture(page, 'activate');
+    await confirm(page, 'Activate');
+    await label.waitFor({ state: 'detached' });
+    await state(page, 'detached');
+    await facts(page, 'Frontend', 'blockdev');
+  });
+  await step('a backup is deleted', async () => {
+    await go(page, `backups-all?q=tuesday`);
+    await row(page, /tuesday/).getByRole('button', { name: 'Delete' }).click();
+    await confirm(page, 'Delete');
+    await page.getByText('No backup fits the filters.').waitFor();
+  });
+  await step('a replica is killed, and the page follows its rebuild', async () => {
+    await volume();
+    await state(page, 'healthy');
+    const [node] = await nodes();
+    must((await fetch(`${kill}?volume=${name}&node=${node}`)).ok, 'the replica is not killed');
+    // The rebuild may be over before the page has heard of it; its events stay.
+    await page.getByText(`volume ${name} is degraded`).first().waitFor();
+    await row(page, /has been rebuilt/).first().waitFor();
+    await state(page, 'healthy');
+  });
+  await step('more replicas, another size, other fields', async () => {
+    await choose(page, 'Expand…');
+    await dialog(page).locator('#size').fill('96Mi');
+    await confirm(page, 'Expand');
+    await facts(page, 'Size', '96 MiB');
+    await change(page, 'updateReplicaAutoBalance', 'best-effort');
+    await facts(page, 'Auto balance', 'best-effort');
+    await change(page, 'updateSnapshotMaxCount', '17', true);
+    await facts(page, 'Snapshots at most', '17');
+  });
+  await step('a volume away from its replicas says so until one is there', async () => {
+    const here = (await ask('GET', `volumes/${name}`)).controllers[0].hostId;
+    const all = (await ask('GET', 'nodes')).data.map((n) => n.name);
+    const away = all.find((n) => n !== here) ?? here;
+    const [free] = all.filter((n) => n !== here && n !== away);
+    told(`  from ${here} to ${away}, ${free} is the third`);
+    const scheduling = async (node, on) => {
+      await go(page, 'nodes');
+      await choose(page, 'Edit node…', `Actions of ${node}`);
+      await dialog(page).getByLabel('New replicas may be placed here').setChecked(on);
+      if (!on) await dialog(page).getByLabel(/^Evict/).check();
+      else await dialog(page).getByLabel(/^Evict/).uncheck();
+      await confirm(page, 'Save');
+      await volume();
+    };
+    await scheduling(away, false);
+    while ((await nodes()).includes(away) || (await nodes()).length < 2) await page.waitForTimeout(500);
+    await choose(page, 'Detach…');
+    await confirm(page, 'Detach');
+    await state(page, 'detached');
+    await choose(page, 'Attach…');
+    await dialog(page).getByLabel('Node').selectOption(away);
+    await confirm(page, 'Attach');
+    await state(page, 'healthy');
+    await choose(page, 'Change data locality…');
+    await dialog(page).getByLabel('Data locality').selectOption('best-effort');
+    await confirm(page, 'Change');
+    await facts(page, 'Data locality', /^best-effort$/);
+    await page.getByText(`no replica on ${away}`).waitFor();
+    await page.getByText('Scheduled: LocalReplicaSchedulingFailure').waitFor();
+    await picture(page, 'locality');
+    await scheduling(away, true);
+    await page.getByText(`no replica on ${away}`).waitFor({ state: 'detached' });
+  });
+  await step('the engine is upgraded while it is in use', async () => {
+    await choose(page, 'Upgrade engine…');
+    await dialog(page).getByLabel('Engine image').selectOption(image);
+    await confirm(page, 'Upgrade');
+    await facts(page, 'Engine image', new RegExp(`^${image}$`));
+    await state(page, 'healthy');
+  });
+  await step('a PersistentVolume and its claim', async () => {
+    await choose(page, 'Create PersistentVolume…');
+    await findings(page, 'the dialog of a PersistentVolume');
+    await confirm(page, 'Create');
+    await facts(page, 'Claim', `default/${name}`);
+    await button(page, 'Actions').click();
+    must(await page.getByRole('menuitem', { name: 'Create PersistentVolume…' }).count() === 0, 'another PersistentVolume is offered');
+    await page.keyboard.press('Escape');
+  });
+  await step('processes of an instance manager of an older version', async () => {
+    const all = await ask('GET', 'instancemanagers');
+    const old = { ...all.data[0], id: 'old', name: 'old', managerType: 'engine', instanceEngines: null, instanceReplicas: null,
+      instances: { 'v-e-0': { spec: { name: 'v-e-0' }, status: { type: 'engine', state: 'running' } } } };
+    await page.route('**/v1/instancemanagers', (r) => r.fulfill({ json: { ...all, data: [...all.data, old] } }));
+    await go(page, 'instancemanagers');
+    const engines = row(page, /^old/).locator('[data-label=Engines]');
+    must(await engines.innerText() === '1' && await engines.locator('span').getAttribute('title') === 'v-e-0', `${await engines.innerText()} engines`);
+    await page.unroute('**/v1/instancemanagers');
+  });
+  await step('a recurring job', async () => {
+    await go(page, 'recurringjobs');
+    await button(page, 'Create recurring job').click();
+    await dialog(page).locator('#name').fill('nightly');
+    await confirm(page, 'Create');
+    await row(page, /^nightly/).waitFor();
+    await volume();
+    await button(page, 'Follow a job').click();
+    await dialog(page).getByLabel('Job or group').selectOption('job nightly');
+    await confirm(page, 'Follow');
+    await row(page, /^nightly/).getByText('snapshot, 0 0 * * *').waitFor();
+    await row(page, /^nightly/).getByRole('button', { name: 'Leave' }).click();
+    await confirm(page, 'Leave');
+    await row(page, /^nightly/).waitFor({ state: 'detached' });
+  });
+}
+
+await run(main);
