@@ -130,6 +130,9 @@ do_k8s() {
 do_vm() {
 	need_programs qemu-system-x86_64=qemu-system-x86 && need_toolbox &&
 		"$root/tools/unpack.sh" vm "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"
+	"$root/tools/unpack.sh" shares nfs-ganesha nfs-ganesha-vfs libntirpc4.3 liburcu8 libnfsidmap1 libwbclient0 libkrb5-3 \
+		libgssapi-krb5-2 libk5crypto3 libkrb5support0 libkeyutils1 libdbus-1-3 libsystemd0 libcap2 libgcrypt20 liblz4-1 \
+		liblzma5 libzstd1 libgpg-error0 libacl1 libbsd0 libmd0 rpcbind libtirpc3 libnsl2 libwrap0
 	gotest . -count=1 ./test/vm
 }
 

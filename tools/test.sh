@@ -142,9 +142,9 @@ scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|T
 # Hosts in namespaces: bytes on either network counted; a node that is cut off from the others; a backup and what is restored of it.
 cut='^(TestC7|TestD9|TestBackup)$'
 # Nearly a minute until I/O that waits for all replicas ends; 20 s of a frozen API server, during which leases that last five
-# times as long do not end; up to a minute until a CronJob's time has come; a minute until a tour gives up: make hunt runs
-# them.
-waits='^TestF2$/^F15$|^TestCluster$/^(P7APIServer|F10Clock)$|^TestProposalsTour$/^NotSeen$'
+# times as long do not end; up to a minute until a CronJob's time has come; a minute until a tour gives up; polls of a store
+# that are waited for: make hunt runs them.
+waits='^TestF2$/^F15$|^TestCluster$/^(P7APIServer|F10Clock|BackupS3)$|^TestProposalsTour$/^NotSeen$'
 
 do_sanity() {
 	need_sanity || return 1

@@ -282,9 +282,6 @@ func (o *older) replicasOf(volume string) []longhorn.Replica {
 	return slices.DeleteFunc(list.Items, func(r longhorn.Replica) bool { return r.Spec.VolumeName != volume })
 }
 
-// lease is what the leading manager holds.
-var lease = client.ObjectKey{Namespace: namespace, Name: "longhorn-manager-leader"}
-
 // holdLease writes who leads, and for how long without a word from it.
 func (o *older) holdLease(holder string, seconds int32) {
 	o.t.Helper()

@@ -40,23 +40,11 @@ func TestF2(t *testing.T) {
 		w.AwaitMore(t, 300)
 		t.Logf("losing a %s after %d writes", loss.name, w.Ops())
 		loss.do()
-		c.eventually("volume is degraded after losing a "+loss.name, func(ctx context.Context) error {
-			v, err := c.rest.Volume(ctx, "f2")
-			if err == nil && v.Robustness != "degraded" {
-				err = fmt.Errorf("robustness %s", v.Robustness)
-			}
-			return err
-		})
+		c.eventually("volume is degraded after losing a "+loss.name, c.robustness("f2", "degraded"))
 		w.AwaitMore(t, 300)
 		loss.undo()
 		c.awaitUsable("f2", "node-1", 3)
-		c.eventually("volume is healthy after losing a "+loss.name, func(ctx context.Context) error {
-			v, err := c.rest.Volume(ctx, "f2")
-			if err == nil && v.Robustness != "healthy" {
-				err = fmt.Errorf("robustness %s", v.Robustness)
-			}
-			return err
-		})
+		c.eventually("volume is healthy after losing a "+loss.name, c.robustness("f2", "healthy"))
 	}
 	w.AwaitMore(t, 300)
 	w.Finish()
@@ -67,6 +55,44 @@ func TestF2(t *testing.T) {
 	c.identical("f2", 3)
 	t.Run("A11", func(t *testing.T) { scenarioA11(t, c) })
 	t.Run("F15", func(t *testing.T) { scenarioBound(t, c) })
+}
+
+// TestUsersNodeLost kills the node on which a volume is attached. The volume stays there until its
+// ticket is withdrawn, then goes to another node with all that was synced. The replica of the node
+// is rebuilt when that comes back.
+func TestUsersNodeLost(t *testing.T) {
+	t.Parallel()
+	const volume = "moved"
+	c := start(t)
+	c.create(volume, 64*mib, 3)
+	c.ticket(volume, "one", "node-1")
+	d := c.device(c.awaitUsable(volume, "node-1", 3))
+	w := rig.NewWriter(d, 64*mib, 14)
+	for version := range uint64(50) {
+		if err := w.Step(version + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := untilError(w, 50)
+	c.KillNode(t, 1)
+	t.Logf("I/O on the lost node: %v", <-failed)
+	_ = d.Close() // its device is gone
+	c.eventually("the volume's robustness is unknown", c.robustness(volume, "unknown"))
+	c.withdraw(volume, "one")
+	c.ticket(volume, "two", "node-2")
+	d = c.device(c.awaitUsable(volume, "node-2", 2))
+	w.Device = d
+	w.Verify(t, d)
+	c.StartNode(t, 1)
+	c.eventually("the volume is healthy again", c.robustness(volume, "healthy"))
+	w.Verify(t, d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.withdraw(volume, "two")
+	c.awaitDetached(volume)
+	c.identical(volume, 3)
+	c.remove(volume)
 }
 
 // directoryOn returns the data directory name of the volume's replica on a node.

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,13 +18,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/test/lack"
+	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
 	"ankole.storage/ui"
 )
 
-// webUI: what ui/browser/run.mjs does with the web UI in a browser holds on a cluster. Variable
-// ANKOLE_SHOTS names a folder for pictures of the pages.
-func webUI(t *testing.T, c *cluster) {
+// webUI: what ui/browser/run.mjs does with the web UI in a browser holds on a cluster.
+func webUI(t *testing.T, c *cluster) { browse(t, c, "run", "VIEWER="+viewerToken(t, c)) }
+
+// browse runs a script of ui/browser. Variable ANKOLE_SHOTS names a folder for pictures of the
+// pages.
+func browse(t *testing.T, c *cluster, script string, environment ...string) {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		lack.Skip(t, "the web UI in a browser: Node is missing")
@@ -46,11 +53,11 @@ func webUI(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	address := strings.TrimSuffix(strings.TrimSuffix(c.API, "/"), "/v1")
-	cmd := exec.CommandContext(t.Context(), node, "browser/run.mjs")
+	cmd := exec.CommandContext(t.Context(), node, "browser/"+script+".mjs")
 	cmd.Dir = project
 	cmd.Env = append(os.Environ(), "URL="+address, "TOKEN="+strings.TrimSpace(string(token)), "LOGIN="+c.LoginPage,
-		"VIEWER="+viewerToken(t, c),
 		"CHROME="+chrome, "SHOTS="+os.Getenv("ANKOLE_SHOTS"), fmt.Sprintf("LIMIT=%d", int(longest.Seconds())))
+	cmd.Env = append(cmd.Env, environment...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +79,24 @@ func webUI(t *testing.T, c *cluster) {
 		}
 		t.Fatal(cmp.Or(why, err.Error()))
 	}
+}
+
+// TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
+// locality of a volume among it. The test kills the process of a replica for it.
+func TestWebUIActions(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
+	c.managersRun()
+	c.addEngineImages(engineNext)
+	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
+	c.setting("replica-replenishment-wait-interval", "5")
+	helper := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		c.kill(c.directoryOn(r.URL.Query().Get("volume"), r.URL.Query().Get("node")))
+	}))
+	defer helper.Close()
+	t.Run("D14", func(t *testing.T) {
+		browse(t, c, "actions", "KILL="+helper.URL, "STORE="+t.TempDir(), "IMAGE="+engineNext)
+	})
 }
 
 // viewerToken is one of an account that may read and nothing else.

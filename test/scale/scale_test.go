@@ -163,6 +163,7 @@ func nameOf(i int) string { return fmt.Sprintf("scale-%04d", i) }
 func (b *bed) attach(t testing.TB, first int) (took []time.Duration) {
 	t.Helper()
 	began := map[string]time.Time{}
+	refused := map[string]func() error{}
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	for i := first; i < b.made; i++ {
@@ -175,16 +176,21 @@ func (b *bed) attach(t testing.TB, first int) (took []time.Duration) {
 			before := a.DeepCopy()
 			a.Spec.AttachmentTickets = map[string]v1beta2.AttachmentTicket{"scale": {ID: "scale",
 				NodeID: testcluster.NodeName(i%3 + 1), Type: v1beta2.AttacherTypeLonghornAPI}}
+			patch := func() error { return b.Patch(t.Context(), a, client.MergeFrom(before)) }
 			mu.Lock()
 			began[nameOf(i)] = time.Now()
 			mu.Unlock()
-			// Of many at once some are not reviewed within the API server's 10 s.
-			wait.For(t, "a ticket for volume "+nameOf(i), func() error {
-				return b.Patch(t.Context(), a, client.MergeFrom(before))
-			})
+			if patch() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				refused[nameOf(i)] = patch
+			}
 		})
 	}
 	work.Wait()
+	for name, patch := range refused { // of many at once some are not reviewed within the API server's 10 s
+		wait.For(t, "a ticket for volume "+name, patch)
+	}
 	when := b.wait(t, &v1beta2.VolumeList{}, b.made, func(o client.Object) bool {
 		v := o.(*v1beta2.Volume)
 		return v.Status.State == v1beta2.VolumeStateAttached && v.Status.Robustness == v1beta2.VolumeRobustnessHealthy
