@@ -39,7 +39,7 @@ func (c *controller) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest
 	}
 	var rooms []int64
 	for i := range nodes {
-		if w.within(&nodes[i], r.GetAccessibleTopology().GetSegments()) {
+		if within(&w, &nodes[i], r.GetAccessibleTopology().GetSegments()) {
 			if of := roomsOf(&nodes[i], &w, policy); soft {
 				rooms = append(rooms, of...)
 			} else if len(of) > 0 {
@@ -95,9 +95,9 @@ func (c *controller) policy(ctx context.Context, w *wish) (p schedule.Policy, so
 	return p, soft, fromManager(err, codes.Internal, "reading settings")
 }
 
-// within reports whether replicas on a node count for a topology segment. Where replicas may be
+// within reports whether replicas on a node count for a topology segment. Where a wish lets them be
 // anywhere, they count wherever the volume is used.
-func (w *wish) within(n *resource.Node, segment map[string]string) bool {
+func within(w *wish, n *resource.Node, segment map[string]string) bool {
 	matches := func(key, value string) bool { return segment[key] == "" || segment[key] == value }
 	zone, region := matches(keyZone, n.Zone), matches(keyRegion, n.Region)
 	switch {

@@ -17,7 +17,7 @@ import (
 const (
 	// edge is how much is read at both ends of a device before it counts as one without content: more
 	// than blkid reads there, in bytes.
-	edge = 2 * mib
+	edge = 2 << 20
 	// headBytes begin every file system, volume manager and data base that does without one. They are
 	// zero on a new device, and on one on which mkfs.ext4 was cut short: it clears them first and
 	// writes the superblock in them last.
@@ -187,9 +187,6 @@ func halfFormatted(first []byte) bool {
 }
 
 func zero(p []byte) bool { return len(bytes.Trim(p, "\x00")) == 0 }
-
-// contextContent is the key of the publish context that says why a volume is known to have content.
-const contextContent = "content"
 
 // mayFormat judges whether a device is one without content; nil: it is.
 func (c content) mayFormat(d device, known string) error {

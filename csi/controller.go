@@ -55,6 +55,11 @@ type controller struct {
 	locks    locks
 }
 
+// newService returns a controller service whose calls wait for patience at the longest.
+func newService(m Manager, patience time.Duration, log *slog.Logger) *controller {
+	return &controller{manager: m, patience: patience, log: log}
+}
+
 var controllerCapabilities = []spec.ControllerServiceCapability_RPC_Type{
 	spec.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 	spec.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
@@ -86,8 +91,7 @@ func (c *controller) ControllerGetCapabilities(context.Context, *spec.Controller
 // order is a CreateVolume call, judged.
 type order struct {
 	wish
-	changes []change
-	usage   usage
+	usage usage
 	// required and limit in bytes; limit 0: none.
 	required, limit int64
 	content         *spec.VolumeContentSource
@@ -113,14 +117,8 @@ func (c *controller) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 	for _, name := range unknown {
 		c.log.Warn("parameter of the StorageClass is not known and ignored", "volume", r.GetName(), "parameter", name)
 	}
-	if o.changes, err = parseMutable(r.GetMutableParameters()); err != nil {
+	if err := o.wish.override(r.GetMutableParameters()); err != nil {
 		return o, err
-	}
-	for _, ch := range o.changes {
-		p, _ := find(ch.name) // parseMutable has found it
-		if err := p.set(&o.wish, r.GetMutableParameters()[ch.name]); err != nil {
-			return o, refuse("parameter %s: %v", ch.name, err)
-		}
 	}
 	if err := o.judgeAccess(); err != nil {
 		return o, err

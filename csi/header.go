@@ -166,7 +166,6 @@ const (
 	leastTime       = 4
 	leastMemoryKiB  = 64 << 10
 	mostMemoryKiB   = 1 << 20
-	kindPBKDF2      = "pbkdf2"
 	changeKeyRemedy = "change the key with these numbers, cryptsetup luksChangeKey, or write those of the header into the " +
 		"Secret"
 )
@@ -198,9 +197,6 @@ func (s *keySlot) checkCost(k key) error {
 	}
 	return nil
 }
-
-// isNull: a cipher of the kernel that copies.
-func isNull(cipher string) bool { return strings.Contains(strings.ToLower(cipher), "null") }
 
 // fullCipher is what cryptsetup writes into a header for a cipher that it was given.
 func fullCipher(asked string) string {

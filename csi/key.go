@@ -21,6 +21,9 @@ const (
 	secretMemory     = "CRYPTO_PBKDF_MEMORY"
 )
 
+// kindPBKDF2 is the one kind of PBKDF that takes no memory.
+const kindPBKDF2 = "pbkdf2"
+
 // maxKeyBits bounds the size of a volume key; the largest of a cipher that the kernel has is 512.
 const maxKeyBits = 4096
 
@@ -96,6 +99,9 @@ func isCipher(value string) error {
 	}
 	return nil
 }
+
+// isNull: a cipher of the kernel that copies.
+func isNull(cipher string) bool { return strings.Contains(strings.ToLower(cipher), "null") }
 
 func isKeySize(value string) error {
 	if n, err := strconv.Atoi(value); err != nil || n <= 0 || n > maxKeyBits || n%8 != 0 {

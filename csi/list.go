@@ -218,3 +218,25 @@ func (c *controller) inBackups(ctx context.Context, volume string) (out []*spec.
 	}
 	return out, nil
 }
+
+// ValidateVolumeCapabilities implements the controller service.
+func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (
+	*spec.ValidateVolumeCapabilitiesResponse, error) {
+	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
+		return nil, refuse("a volume id and capabilities are needed")
+	}
+	v, err := c.volume(ctx, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	u, err := useAll(r.GetVolumeCapabilities())
+	switch {
+	case err != nil:
+		return &spec.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+	case u.mode == modeMany && !v.Migratable:
+		return &spec.ValidateVolumeCapabilitiesResponse{Message: "the volume is not migratable"}, nil
+	}
+	return &spec.ValidateVolumeCapabilitiesResponse{Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: r.GetVolumeContext(), VolumeCapabilities: r.GetVolumeCapabilities(), Parameters: r.GetParameters(),
+		MutableParameters: r.GetMutableParameters()}}, nil
+}

@@ -41,6 +41,8 @@ type node struct {
 	step func(name string)
 }
 
+// newNode returns the node service of a node, whose calls wait for patience at the longest. It
+// answers with the topology that the manager says, nil: none.
 func newNode(id string, m Manager, patience time.Duration, log *slog.Logger) *node {
 	return &node{id: id, place: newPlace(id, m, log), patience: patience, log: log, run: exec.New(),
 		mounts: mount.NewWithoutSystemd(""), proc: hostpath.Resolve(hostProcesses),

@@ -127,6 +127,14 @@ func setField(f *volumefield.Field, s *client.VolumeSpec, value string) error {
 	return oneOf(value, f.Words)
 }
 
+// Parameters returns the names of all parameters of a StorageClass that are known.
+func Parameters() (names []string) {
+	for _, p := range parameters {
+		names = append(names, p.name)
+	}
+	return names
+}
+
 // find returns the row of a parameter; the reference's names are the same in any case.
 func find(name string) (*parameter, bool) {
 	i := slices.IndexFunc(parameters, func(p parameter) bool { return strings.EqualFold(p.name, name) })
@@ -205,6 +213,18 @@ func parseMutable(given map[string]string) ([]change, error) {
 		all = append(all, change{name, p.field.Change.Action, map[string]any{p.field.InputField(): value}})
 	}
 	return all, nil
+}
+
+// override has the parameters of a VolumeAttributesClass replace those of the StorageClass.
+func (w *wish) override(given map[string]string) error {
+	changes, err := parseMutable(given)
+	for _, ch := range changes {
+		p, _ := find(ch.name) // parseMutable has found it
+		if err := p.set(w, given[ch.name]); err != nil {
+			return refuse("parameter %s: %v", ch.name, err)
+		}
+	}
+	return err
 }
 
 // mutable says whether an action changes what the parameter asks for.

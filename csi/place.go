@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
 )
 
 const (
@@ -68,6 +71,13 @@ func (p *place) ask(ctx context.Context) (map[string]string, error) {
 		return map[string]string{}, nil
 	}
 	return segments(known, keys), nil
+}
+
+// segments of a node, of the keys allowed.
+func segments(n *resource.Node, keys []string) map[string]string {
+	all := map[string]string{keyZone: n.Zone, keyRegion: n.Region, keyHost: n.Name}
+	maps.DeleteFunc(all, func(key, value string) bool { return value == "" || !slices.Contains(keys, key) })
+	return all
 }
 
 // errNoManager: no manager has ever run on the node, so that no volume can be attached to it.
@@ -172,6 +182,18 @@ func (p *place) recall() (segments map[string]string, err error) {
 	}
 	return segments, nil
 }
+
+// KeepTopology has what the manager says of the node's topology remembered in a directory, for the
+// time when it does not answer. It is called before the node service serves.
+func (n *node) KeepTopology(dir string) { n.place.file = filepath.Join(dir, placeFile) }
+
+// TopologyChanged receives when the kubelet was told another topology than the node has: the driver
+// is to be registered anew.
+func (n *node) TopologyChanged() <-chan struct{} { return n.place.changed }
+
+// ReviewTopology asks the manager for the topology again while it has not answered, until the
+// context ends, whose error it returns.
+func (n *node) ReviewTopology(ctx context.Context) error { return n.place.review(ctx, askPause) }
 
 // NodeGetInfo implements the node service. The kubelet asks when the driver registers, and without
 // an answer takes it for none that could be used: then no Pod with a volume starts or stops here.

@@ -22,14 +22,6 @@ const (
 	attacherUser = string(lh.AttacherTypeLonghornAPI)
 )
 
-// Keys of the publish context, beside contextContent.
-const (
-	// contextDevice has the device's path.
-	contextDevice = "devicePath"
-	// contextEncrypted is there if the volume is encrypted, whatever the PersistentVolume says.
-	contextEncrypted = "encrypted"
-)
-
 // ticketID names the ticket of a volume on a node as Kubernetes names its own VolumeAttachment, so
 // that tickets of an installation that was taken over are the same.
 func ticketID(volume, node string) string { return naming.CSIAttachment(volume, node) }
@@ -306,3 +298,13 @@ func gone(v *resource.Volume, node string) bool {
 	}
 	return true
 }
+
+// Keys of the publish context, by which the controller tells the node of a volume.
+const (
+	// contextDevice has the device's path.
+	contextDevice = "devicePath"
+	// contextEncrypted is there if the volume is encrypted, whatever the PersistentVolume says.
+	contextEncrypted = "encrypted"
+	// contextContent says why the volume is known to have content.
+	contextContent = "content"
+)

@@ -54,15 +54,15 @@ func Run(ctx context.Context, cfg Config) error {
 	spec.RegisterIdentityServer(server, &identity{manager: m})
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.serves(ServiceController) {
-		spec.RegisterControllerServer(server, &controller{manager: m, patience: cfg.Patience, log: log})
+		spec.RegisterControllerServer(server, newService(m, cfg.Patience, log))
 	}
 	if cfg.serves(ServiceNode) {
 		n := newNode(cfg.NodeID, m, cfg.Patience, log)
-		n.place.file = filepath.Join(filepath.Dir(hostpath.Resolve(cfg.Endpoint)), placeFile)
+		n.KeepTopology(filepath.Dir(hostpath.Resolve(cfg.Endpoint)))
 		spec.RegisterNodeServer(server, n)
 		if cfg.RegistrationDir != "" {
-			group.Go(func() error { return register(ctx, &cfg, n.place.changed, log) })
-			group.Go(func() error { return n.place.review(ctx, askPause) })
+			group.Go(func() error { return register(ctx, &cfg, n.TopologyChanged(), log) })
+			group.Go(func() error { return n.ReviewTopology(ctx) })
 		}
 	}
 	group.Go(func() error { return serve(ctx, server, hostpath.Resolve(cfg.Endpoint)) })

@@ -21,6 +21,21 @@ const (
 	settingKeys = setting.CSIAllowedTopologyKeys
 )
 
+// allowedKeys are the keys that volumes may be bound by, as the setting says; none by default.
+func allowedKeys(ctx context.Context, m Manager) ([]string, error) {
+	s, err := m.Setting(ctx, settingKeys)
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for key := range strings.SplitSeq(s.Value, ",") {
+		if key = strings.TrimSpace(key); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
 // place derives where replicas may be. A volume can be used from any node, wherever its replicas
 // are, so that nothing limits them unless the class asks for it.
 func (o *order) place(r *spec.TopologyRequirement) error {
@@ -82,28 +97,6 @@ func (o *order) settle(has []resource.TopologyTerm) bool {
 	}
 	o.accessible = there
 	return true
-}
-
-// allowedKeys are the keys that volumes may be bound by, as the setting says; none by default.
-func allowedKeys(ctx context.Context, m Manager) ([]string, error) {
-	s, err := m.Setting(ctx, settingKeys)
-	if err != nil {
-		return nil, err
-	}
-	var keys []string
-	for key := range strings.SplitSeq(s.Value, ",") {
-		if key = strings.TrimSpace(key); key != "" {
-			keys = append(keys, key)
-		}
-	}
-	return keys, nil
-}
-
-// segments of a node, of the keys allowed.
-func segments(n *resource.Node, keys []string) map[string]string {
-	all := map[string]string{keyZone: n.Zone, keyRegion: n.Region, keyHost: n.Name}
-	maps.DeleteFunc(all, func(key, value string) bool { return value == "" || !slices.Contains(keys, key) })
-	return all
 }
 
 // kept are the topologies with the allowed keys alone, each once.
