@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"ankole.storage/csi/csitest"
 )
 
 // TestPublishAfterALostDevice: the device ends while the volume is staged and published, and
@@ -18,7 +20,7 @@ func TestPublishAfterALostDevice(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.write(1, "kept")
 			b.shutdown(b.staging())
@@ -54,7 +56,7 @@ func TestPublishCutShort(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.write(1, "kept")
 			b.shutdown(b.staging())

@@ -1,13 +1,26 @@
 package csi
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
-	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/csi/csitest"
 )
+
+// judged is what is said to arguments of mkfs, separated by blanks, and to mount options.
+func judged(t *testing.T, fs, arguments string, options ...string) error {
+	t.Helper()
+	u, err := use(csitest.Capability(fs, csitest.Once, options...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, _, err := parse(map[string]string{paramMkfs: arguments})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.checkAllowed(fs, w.mkfs)
+}
 
 // TestMkfsArguments: what says how a file system is laid out is taken, what reads or writes
 // something else on the node is refused.
@@ -49,14 +62,11 @@ func TestMkfsArguments(t *testing.T) {
 		{"xfs", "-f", true},
 		{"xfs", "-N", true},
 	} {
-		r := request("vol-1", 2*minXFS)
-		r.VolumeCapabilities = []*spec.VolumeCapability{capability(tc.fs, once)}
-		r.Parameters = map[string]string{"mkfsParams": tc.arguments}
-		_, err := newController(newFake()).judge(r)
+		err := judged(t, tc.fs, tc.arguments)
 		if !tc.refused && err != nil {
 			t.Errorf("%s %q: %v", tc.fs, tc.arguments, err)
 		} else if tc.refused {
-			wants(t, err, codes.InvalidArgument)
+			csitest.Wants(t, err, codes.InvalidArgument)
 		}
 	}
 }
@@ -89,36 +99,11 @@ func TestMountOptions(t *testing.T) {
 		{"ext4", `noatime,context="a,b",bind`, true},
 		{"ext4", `context="a,bind`, true},
 	} {
-		c := capability(tc.fs, once, tc.option)
-		r := request("vol-1", 2*minXFS)
-		r.VolumeCapabilities = []*spec.VolumeCapability{c}
-		_, err := newController(newFake()).judge(r)
-		_, staging := judgeStaging(&spec.NodeStageVolumeRequest{VolumeId: "vol-1", StagingTargetPath: "/x",
-			VolumeCapability: c})
-		for _, err := range []error{err, staging} {
-			if !tc.refused && err != nil {
-				t.Errorf("%s %q: %v", tc.fs, tc.option, err)
-			} else if tc.refused {
-				wants(t, err, codes.InvalidArgument)
-			}
+		err := judged(t, tc.fs, "", tc.option)
+		if !tc.refused && err != nil {
+			t.Errorf("%s %q: %v", tc.fs, tc.option, err)
+		} else if tc.refused {
+			csitest.Wants(t, err, codes.InvalidArgument)
 		}
-	}
-}
-
-// TestNothingOfTheNodeIsCopied: a PersistentVolume that somebody has made by hand, whose attributes
-// no controller has seen, brings no file of the node into its volume.
-func TestNothingOfTheNodeIsCopied(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, 64*mib)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte("of the node"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.context = map[string]string{"mkfsParams": "-d " + dir}
-	wants(t, b.stage(capability("ext4", once)), codes.InvalidArgument)
-	b.context = nil
-	b.must(b.stage(capability("ext4", once)))
-	if _, err := os.Stat(filepath.Join(b.staging(), "secret")); err == nil {
-		t.Error("a file of the node is on the volume")
 	}
 }

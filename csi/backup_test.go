@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -39,7 +40,7 @@ func listed(c *controller, id string) (*spec.Snapshot, error) {
 func TestListBackups(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	snapshotted(t, c, "vol-1", "snapshot-1")
 	f.backups["backup-1"] = &resource.Backup{Name: "backup-1", VolumeName: "vol-1", State: "Completed"}
 	f.backups["backup-2"] = &resource.Backup{Name: "backup-2", VolumeName: "gone", State: "Completed"}
@@ -63,7 +64,7 @@ func TestBackupSnapshot(t *testing.T) {
 	f := newFake()
 	f.looks = 3
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	s, err := backingUp(c, "full")
 	if err != nil {
 		t.Fatal(err)
@@ -76,11 +77,11 @@ func TestBackupSnapshot(t *testing.T) {
 	if again, err := backingUp(c, "full"); err != nil || again.SnapshotId != s.SnapshotId || f.orders != 3 {
 		t.Errorf("asked again: %v, %v, %d orders", again, err, f.orders)
 	}
-	r := request("early", gib)
+	r := createRequest("early", gib)
 	r.VolumeContentSource = snapshotSource(s.SnapshotId)
 	_, err = c.CreateVolume(background, r)
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "InProgress")
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "InProgress")
 	for range f.looks {
 		if s, err = listed(c, s.SnapshotId); err != nil || s.CreationTime.GetSeconds() == 0 {
 			t.Fatalf("%v, %v", s, err)
@@ -94,7 +95,7 @@ func TestBackupSnapshot(t *testing.T) {
 		t.Errorf("%v, %v", all, err) // and the snapshot that was backed up
 	}
 	for name, size := range map[string]int64{"restored": gib, "larger": 2 * gib} {
-		r := request(name, size)
+		r := createRequest(name, size)
 		r.VolumeContentSource = snapshotSource(strings.Replace(s.SnapshotId, "bak", "bs", 1))
 		for range 2 {
 			if resp, err := c.CreateVolume(background, r); err != nil || resp.Volume.CapacityBytes != size ||
@@ -103,12 +104,12 @@ func TestBackupSnapshot(t *testing.T) {
 			}
 		}
 	}
-	_, err = c.CreateVolume(background, request("restored", gib))
-	wants(t, err, codes.AlreadyExists)
-	r = request("smaller", gib/2)
+	_, err = c.CreateVolume(background, createRequest("restored", gib))
+	csitest.Wants(t, err, codes.AlreadyExists)
+	r = createRequest("smaller", gib/2)
 	r.VolumeContentSource, r.CapacityRange.LimitBytes = snapshotSource(s.SnapshotId), gib/2
 	_, err = c.CreateVolume(background, r)
-	wants(t, err, codes.OutOfRange)
+	csitest.Wants(t, err, codes.OutOfRange)
 
 	// The source may go: the content is in the backup.
 	if _, err := c.DeleteVolume(background, &spec.DeleteVolumeRequest{VolumeId: "vol-1"}); err != nil {
@@ -131,11 +132,11 @@ func TestBackupSnapshotThatFails(t *testing.T) {
 	f := newFake()
 	f.looks = 5
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	f.noTarget = true
 	_, err := backingUp(c, "")
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "not available")
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "not available")
 	f.noTarget = false
 	s, err := backingUp(c, "")
 	if err != nil {
@@ -144,17 +145,17 @@ func TestBackupSnapshotThatFails(t *testing.T) {
 	name := strings.TrimPrefix(s.SnapshotId, "bak://vol-1/")
 	f.backups[name].State, f.backups[name].Error = "Error", "no space"
 	_, err = listed(c, s.SnapshotId)
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "no space")
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "no space")
 	_, err = backingUp(c, "")
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "no space")
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "no space")
 	if again, err := backingUp(c, ""); err != nil || again.SnapshotId == s.SnapshotId {
 		t.Errorf("%v, %v", again, err)
 	}
 	_, err = backingUp(c, "half")
-	wants(t, err, codes.InvalidArgument)
-	says(t, err, "incremental")
+	csitest.Wants(t, err, codes.InvalidArgument)
+	csitest.Says(t, err, "incremental")
 }
 
 // TestBackupAnswersLost: whichever call to the manager fails, the next call ends as if nothing had
@@ -164,7 +165,7 @@ func TestBackupAnswersLost(t *testing.T) {
 		for failAt := 1; ; failAt++ {
 			f := newFake()
 			c := newController(f)
-			ordered(t, c, request("vol-1", gib))
+			ordered(t, c, createRequest("vol-1", gib))
 			f.calls, f.failAt, f.lost, f.failure = 0, failAt, i < len(failures), failure
 			calls := []func() error{
 				func() error { _, err := backingUp(c, ""); return err },
@@ -197,7 +198,7 @@ func TestBackupAnswersLost(t *testing.T) {
 func TestRestoredByItsClass(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	if _, err := backingUp(c, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -208,16 +209,16 @@ func TestRestoredByItsClass(t *testing.T) {
 	for from, code := range map[string]codes.Code{at: codes.OK, "s3://x@r/?backup=backup-3&volume=vol-1": codes.NotFound,
 		"s3://b@r/?backup=other&volume=vol-1": codes.NotFound, "s3://b@r/": codes.InvalidArgument,
 		"%": codes.InvalidArgument} {
-		r := request("restored", gib)
+		r := createRequest("restored", gib)
 		r.Parameters = map[string]string{"fromBackup": from}
 		_, err := c.CreateVolume(background, r)
-		wants(t, err, code)
+		csitest.Wants(t, err, code)
 		delete(f.volumes, "restored")
 	}
-	r := request("both", gib)
+	r := createRequest("both", gib)
 	r.Parameters, r.VolumeContentSource = map[string]string{"fromBackup": at}, volumeSource("vol-1")
 	_, err := c.CreateVolume(background, r)
-	wants(t, err, codes.InvalidArgument)
+	csitest.Wants(t, err, codes.InvalidArgument)
 }
 
 // TestSnapshotForABackup: a volume may go while what was snapshotted for a backup is left in it.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,8 +15,6 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/host/hostpath"
@@ -51,8 +48,6 @@ func TestMain(m *testing.M) {
 		return m.Run()
 	}())
 }
-
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // bed is a node service with one volume, whose device is a loop device on a file.
 type bed struct {
@@ -99,7 +94,7 @@ func newBed(t *testing.T, sizeBytes int64) *bed {
 
 // restart is what a new process of the driver begins with.
 func (b *bed) restart() {
-	b.node = newNode("node-1", nil, b.patience, quiet())
+	b.node = newNode("node-1", nil, b.patience, slog.New(slog.DiscardHandler))
 	if b.fitted != nil {
 		b.fitted(b.node)
 	}
@@ -173,24 +168,6 @@ func (b *bed) staging() string { return filepath.Join(b.dir, "staging") }
 
 func (b *bed) target(n int) string { return filepath.Join(b.dir, fmt.Sprintf("pod-%d", n), "mount") }
 
-const (
-	once    = spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
-	oncePod = spec.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	readers = spec.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
-	many    = spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-)
-
-// capability of a file system, or with an empty name of a block volume.
-func capability(fs string, mode spec.VolumeCapability_AccessMode_Mode, flags ...string) *spec.VolumeCapability {
-	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: mode}}
-	if fs == "" {
-		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
-	} else {
-		c.AccessType = &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{FsType: fs, MountFlags: flags}}
-	}
-	return c
-}
-
 func (b *bed) stage(c *spec.VolumeCapability) error {
 	_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
 		StagingTargetPath: b.staging(), VolumeCapability: c, PublishContext: b.given, VolumeContext: b.context,
@@ -224,14 +201,6 @@ func (b *bed) must(errs ...error) {
 		if err != nil {
 			b.Fatalf("call %d: %v", i+1, err)
 		}
-	}
-}
-
-// wants fails the test unless an error has a code.
-func wants(t *testing.T, err error, code codes.Code) {
-	t.Helper()
-	if status.Code(err) != code {
-		t.Errorf("%v, want code %v", err, code)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
@@ -33,7 +34,7 @@ var wholeClass = map[string]string{
 	"snapshotMaxSize": "8Gi", "offlineRebuilding": "enabled", "rebuildConcurrentSyncLimit": "4",
 	"backupTargetName": "second", "backupBlockSize": "16Mi", "cloneMode": "full-copy",
 	"recurringJobSelector": `[{"name":"daily","isGroup":false},{"name":"weekly","isGroup":true}]`, "dataEngine": "v1",
-	"fsType": "xfs", reservedPrefix + "fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
+	"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
 	"storageCapacityMode": "zone", "mkfsParams": "-m bigtime=0", "nfsOptions": "vers=4.2",
 	"deleteSnapshotsWithVolume": "true",
 	"shareManagerNodeSelector":  "kind:storage", "shareManagerTolerations": "kind=storage:NoSchedule",
@@ -99,11 +100,11 @@ func (m *settling) Setting(context.Context, string) (*resource.Setting, error) {
 // TestWholeClass: every parameter of a class, all at once, reaches the manager, and the object that
 // the manager makes has all of them, and nothing else.
 func TestWholeClass(t *testing.T) {
-	for _, p := range parameters {
-		refuses := p.set != nil && p.set(&wish{}, "anything") != nil
+	for _, name := range Parameters() {
+		_, _, refusal := parse(map[string]string{name: "anything"})
 		// TestRestoredByItsClass has fromBackup, which does not go together with a source.
-		if _, given := wholeClass[p.name]; !given && !(refuses && missing(p)) && p.name != "fromBackup" {
-			t.Errorf("parameter %s is not in the class", p.name)
+		if _, given := wholeClass[name]; !given && !(refusal != nil && missing(name)) && name != "fromBackup" {
+			t.Errorf("parameter %s is not in the class", name)
 		}
 	}
 	source := resttest.Volume("source")
@@ -123,8 +124,9 @@ func TestWholeClass(t *testing.T) {
 	m := &settling{Manager: through}
 	c := newController(newFake())
 	c.manager = m
-	r := request("pvc-1", gib)
-	r.VolumeCapabilities, r.Parameters = []*spec.VolumeCapability{capability("", many)}, maps.Clone(wholeClass)
+	r := createRequest("pvc-1", gib)
+	r.VolumeCapabilities, r.Parameters = []*spec.VolumeCapability{csitest.Capability("", csitest.Many)},
+		maps.Clone(wholeClass)
 	r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: []*spec.Topology{
 		{Segments: map[string]string{keyZone: "zone-1"}}}}
 	o, err := c.judge(r)
@@ -152,6 +154,6 @@ func TestWholeClass(t *testing.T) {
 }
 
 // missing reports whether a parameter is for what this version does not have, or gives nobody.
-func missing(p parameter) bool {
-	return p.name == "dataSource" || strings.HasPrefix(p.name, "backingImage")
+func missing(name string) bool {
+	return name == "dataSource" || strings.HasPrefix(name, "backingImage")
 }

@@ -1,17 +1,14 @@
 package csi
 
 import (
-	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"k8s.io/utils/exec"
 
-	"ankole.storage/rest/resource"
+	"ankole.storage/csi/csitest"
 )
 
 // sum is what the backing file of the volume has, up to a size.
@@ -41,13 +38,13 @@ func TestNoFormatAfterReadError(t *testing.T) {
 			t.Run(k.name+", "+name, func(t *testing.T) {
 				t.Parallel()
 				b := newBed(t, k.size)
-				c := capability(k.fs, once)
+				c := csitest.Capability(k.fs, csitest.Once)
 				b.must(b.stage(c), b.publish(1, c, false))
 				b.write(1, "kept")
 				b.must(b.unpublish(1), b.unstage())
 				before := b.sum("32M")
 				damage(b)
-				wants(t, b.stage(c), codes.Internal)
+				csitest.Wants(t, b.stage(c), codes.Internal)
 				if b.sum("32M") != before {
 					t.Error("the volume was changed")
 				}
@@ -84,12 +81,12 @@ func (b *bed) put(at int64, text string) {
 func TestNoFormatOverContent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 16*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	refused := func(what string, code codes.Code) {
 		t.Helper()
 		before := b.sum("16M")
 		err := b.stage(c)
-		wants(t, err, code)
+		csitest.Wants(t, err, code)
 		if b.sum("16M") != before {
 			t.Errorf("%s: the volume was changed", what)
 		}
@@ -99,7 +96,7 @@ func TestNoFormatOverContent(t *testing.T) {
 	b.put(0, strings.Repeat("\x00", headBytes))
 	b.given = map[string]string{contextContent: "Pod app/web-0 has run with it"}
 	err := b.stage(c)
-	says(t, err, "Pod app/web-0")
+	csitest.Says(t, err, "Pod app/web-0")
 	refused("known content", codes.FailedPrecondition)
 	b.given = nil
 	b.run = blind{b.run}
@@ -107,38 +104,8 @@ func TestNoFormatOverContent(t *testing.T) {
 	for _, s := range append(zfs, signatures...) {
 		b.put(s.at, s.magic)
 		refused(s.format, codes.Internal)
-		says(t, b.stage(c), "if nothing on it is missed, make the file system there")
+		csitest.Says(t, b.stage(c), "if nothing on it is missed, make the file system there")
 		b.put(s.at, strings.Repeat("\x00", len(s.magic)))
 	}
 	b.must(b.stage(c)) // nothing of it is left
-}
-
-// TestContentIsTold: the node is told of a volume that has content.
-func TestContentIsTold(t *testing.T) {
-	for name, change := range map[string]func(v *resource.Volume){
-		"":             func(*resource.Volume) {},
-		"vol://source": func(v *resource.Volume) { v.DataSource = "vol://source"; v.CloneStatus.State = "completed" },
-		"s3://backup":  func(v *resource.Volume) { v.FromBackup = "s3://backup" },
-		"image":        func(v *resource.Volume) { v.BackingImage = "image" },
-		"Pod a/b has run": func(v *resource.Volume) {
-			v.Conditions = map[string]resource.Condition{"HasContent": {Status: "True", Message: "Pod a/b has run"}}
-		},
-	} {
-		f := newFake()
-		c := newController(f)
-		ordered(t, c, request("pvc-1", gib))
-		change(f.volumes["pvc-1"])
-		r, err := c.ControllerPublishVolume(context.Background(), &spec.ControllerPublishVolumeRequest{VolumeId: "pvc-1",
-			NodeId: "node-1", VolumeCapability: capability("ext4", once)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, told := r.PublishContext[contextContent]
-		if told != (name != "") || !strings.Contains(got, name) {
-			t.Errorf("%s: the node is told %q", name, got)
-		}
-		if r.PublishContext[contextDevice] != filepath.Join(deviceDir, "pvc-1") {
-			t.Errorf("%v", r.PublishContext)
-		}
-	}
 }

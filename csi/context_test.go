@@ -8,6 +8,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"k8s.io/mount-utils"
+
+	"ankole.storage/csi/csitest"
 )
 
 // spellings of a parameter that CreateVolume takes for the same one.
@@ -18,7 +20,7 @@ func spellings(name string) []string {
 // TestContextInAnyCase: the node finds each of its parameters by the names by which CreateVolume
 // finds it, and judges none of the others.
 func TestContextInAnyCase(t *testing.T) {
-	plain := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: once},
+	plain := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: csitest.Once},
 		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}
 	for i := range spellings("x") {
 		given := map[string]string{"NumberOfReplicas": "as an older version took it"}
@@ -42,11 +44,11 @@ func TestContextInAnyCase(t *testing.T) {
 func TestExclusiveInAnyCase(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("", once)
+	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	for _, name := range spellings(paramExclusive) {
 		b.context = map[string]string{name: "true"}
-		wants(t, b.publish(2, c, false), codes.FailedPrecondition)
+		csitest.Wants(t, b.publish(2, c, false), codes.FailedPrecondition)
 	}
 }
 
@@ -68,11 +70,11 @@ func TestEncryptedByAnyone(t *testing.T) {
 			t.Run(name+", "+k.name, func(t *testing.T) {
 				t.Parallel()
 				b := newEncryptedBed(t, k.size)
-				c, key := capability(k.fs, once), b.secrets
+				c, key := csitest.Capability(k.fs, csitest.Once), b.secrets
 				b.context, b.given, b.secrets = by.class, by.manager, nil
 				before := b.sum("80M")
-				wants(t, b.stage(c), codes.InvalidArgument)
-				wants(t, b.publish(1, c, false), codes.InvalidArgument)
+				csitest.Wants(t, b.stage(c), codes.InvalidArgument)
+				csitest.Wants(t, b.publish(1, c, false), codes.InvalidArgument)
 				b.locked()
 				if b.sum("80M") != before {
 					t.Error("the volume was changed without a key")
@@ -87,24 +89,6 @@ func TestEncryptedByAnyone(t *testing.T) {
 				b.must(b.unpublish(1), b.unstage())
 				b.locked()
 			})
-		}
-	}
-}
-
-// TestEncryptionIsTold: the node is told of a volume that is encrypted, and of no other.
-func TestEncryptionIsTold(t *testing.T) {
-	for _, is := range []bool{false, true} {
-		f := newFake()
-		c := newController(f)
-		ordered(t, c, request("pvc-1", gib))
-		f.volumes["pvc-1"].Encrypted = is
-		r, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "pvc-1",
-			NodeId: "node-1", VolumeCapability: capability("ext4", once)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if said, told := r.PublishContext[contextEncrypted]; told != is || (said == "true") != is {
-			t.Errorf("encrypted: %v; the node is told %v", is, r.PublishContext)
 		}
 	}
 }
@@ -132,7 +116,7 @@ func TestSecurityContext(t *testing.T) {
 			b := newBed(t, k.size)
 			m := &noted{Interface: b.mounts}
 			b.mounts = m
-			c := capability(k.fs, once, label, "noatime")
+			c := csitest.Capability(k.fs, csitest.Once, label, "noatime")
 			b.must(b.stage(c), b.stage(c), b.publish(1, c, false))
 			if len(m.arguments) != 2 || !strings.Contains(m.arguments[0], label) ||
 				!strings.Contains(m.arguments[0], "-t "+k.fs+" ") || !strings.Contains(m.arguments[0], "noatime") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -33,31 +35,35 @@ func TestAccessModes(t *testing.T) {
 		migratable bool
 		code       codes.Code
 	}{
-		{"ReadWriteOnce", capability("ext4", once), nil, "rwo", false, codes.OK},
-		{"ReadWriteOnce of an older provisioner", capability("xfs", spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+		{"ReadWriteOnce", csitest.Capability("ext4", csitest.Once), nil, "rwo", false, codes.OK},
+		{"ReadWriteOnce of an older provisioner",
+			csitest.Capability("xfs", spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
 			nil, "rwo",
 			false, codes.OK},
-		{"block", capability("", once), nil, "rwo", false, codes.OK},
-		{"ReadWriteOncePod", capability("ext4", oncePod), nil, "rwop", false, codes.OK},
-		{"exclusive", capability("ext4", once), map[string]string{"exclusive": "true"}, "rwop", false, codes.OK},
-		{"a reader", capability("ext4", readers), nil, "rwo", false, codes.OK},
-		{"migratable without ReadWriteMany", capability("", once), migratable, "rwo", false, codes.OK},
-		{"migratable block", capability("", many), migratable, "rwx", true, codes.OK},
-		{"ReadWriteMany block", capability("", many), nil, "", false, codes.InvalidArgument},
-		{"ReadWriteMany file system", capability("ext4", many), migratable, "", false, codes.InvalidArgument},
-		{"ReadOnlyMany", capability("ext4", multiReader), nil, "", false, codes.InvalidArgument},
-		{"exclusive and many", capability("", many), map[string]string{"migratable": "true", "exclusive": "true"}, "", false,
+		{"block", csitest.Capability("", csitest.Once), nil, "rwo", false, codes.OK},
+		{"ReadWriteOncePod", csitest.Capability("ext4", csitest.OncePod), nil, "rwop", false, codes.OK},
+		{"exclusive", csitest.Capability("ext4", csitest.Once), map[string]string{"exclusive": "true"}, "rwop", false,
+			codes.OK},
+		{"a reader", csitest.Capability("ext4", csitest.Readers), nil, "rwo", false, codes.OK},
+		{"migratable without ReadWriteMany", csitest.Capability("", csitest.Once), migratable, "rwo", false, codes.OK},
+		{"migratable block", csitest.Capability("", csitest.Many), migratable, "rwx", true, codes.OK},
+		{"ReadWriteMany block", csitest.Capability("", csitest.Many), nil, "", false, codes.InvalidArgument},
+		{"ReadWriteMany file system", csitest.Capability("ext4", csitest.Many), migratable, "", false, codes.InvalidArgument},
+		{"ReadOnlyMany", csitest.Capability("ext4", multiReader), nil, "", false, codes.InvalidArgument},
+		{"exclusive and many", csitest.Capability("", csitest.Many), map[string]string{"migratable": "true",
+			"exclusive": "true"}, "", false,
 			codes.InvalidArgument},
-		{"btrfs", capability("btrfs", once), nil, "", false, codes.InvalidArgument},
+		{"btrfs", csitest.Capability("btrfs", csitest.Once), nil, "", false, codes.InvalidArgument},
 		{"nothing", &spec.VolumeCapability{}, nil, "", false, codes.InvalidArgument},
-		{"no mode", capability("ext4", spec.VolumeCapability_AccessMode_UNKNOWN), nil, "", false, codes.InvalidArgument},
+		{"no mode", csitest.Capability("ext4", spec.VolumeCapability_AccessMode_UNKNOWN), nil, "", false,
+			codes.InvalidArgument},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFake()
-			r := request("vol-1", gib)
+			r := createRequest("vol-1", gib)
 			r.VolumeCapabilities, r.Parameters = []*spec.VolumeCapability{tc.capability}, tc.parameters
 			_, err := newController(f).CreateVolume(background, r)
-			wants(t, err, tc.code)
+			csitest.Wants(t, err, tc.code)
 			if v := f.volumes["vol-1"]; (v != nil) != (tc.code == codes.OK) ||
 				v != nil && (v.AccessMode != tc.mode || v.Migratable != tc.migratable) {
 				t.Errorf("%+v", v)
@@ -82,8 +88,9 @@ func TestSizes(t *testing.T) {
 		{16 << 40, 0, "ext4", 0, codes.OutOfRange}, {16 << 40, 0, "xfs", 16 << 40, codes.OK}, {16 << 40, 0, "", 16 << 40,
 			codes.OK},
 	} {
-		r := request("vol-1", tc.required)
-		r.CapacityRange.LimitBytes, r.VolumeCapabilities = tc.limit, []*spec.VolumeCapability{capability(tc.fs, once)}
+		r := createRequest("vol-1", tc.required)
+		r.CapacityRange.LimitBytes, r.VolumeCapabilities = tc.limit, []*spec.VolumeCapability{csitest.Capability(tc.fs,
+			csitest.Once)}
 		resp, err := newController(newFake()).CreateVolume(background, r)
 		if status.Code(err) != tc.code || resp.GetVolume().GetCapacityBytes() != tc.want {
 			t.Errorf("%d to %d bytes of %s: %d, %v", tc.required, tc.limit, tc.fs, resp.GetVolume().GetCapacityBytes(), err)
@@ -95,18 +102,18 @@ func TestSizes(t *testing.T) {
 func TestCreateTwice(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	r := request("vol-1", gib)
+	r := createRequest("vol-1", gib)
 	r.Parameters = map[string]string{"numberOfReplicas": "2"}
 	first, second := ordered(t, c, r), ordered(t, c, r)
 	if first.String() != second.String() || f.orders != 1 || first.VolumeContext["numberOfReplicas"] != "2" {
 		t.Errorf("%v, %v, %d orders", first, second, f.orders)
 	}
 	for name, other := range map[string]*spec.CreateVolumeRequest{
-		"larger": request("vol-1", 2*gib),
+		"larger": createRequest("vol-1", 2*gib),
 		"smaller": {Name: "vol-1", CapacityRange: &spec.CapacityRange{LimitBytes: gib / 2},
 			VolumeCapabilities: r.VolumeCapabilities},
 		"mode": {Name: "vol-1", CapacityRange: r.CapacityRange,
-			VolumeCapabilities: []*spec.VolumeCapability{capability("ext4", oncePod)}},
+			VolumeCapabilities: []*spec.VolumeCapability{csitest.Capability("ext4", csitest.OncePod)}},
 	} {
 		_, err := c.CreateVolume(background, other)
 		if status.Code(err) != codes.AlreadyExists {
@@ -141,7 +148,7 @@ func TestContent(t *testing.T) {
 	f := newFake()
 	f.looks = 2
 	c := newController(f)
-	ordered(t, c, request("source", gib))
+	ordered(t, c, createRequest("source", gib))
 	s := snapshotted(t, c, "source", "snapshot-1")
 	if s.SnapshotId != "snap://source/snapshot-1" || s.SizeBytes != gib || !s.ReadyToUse ||
 		s.CreationTime.GetSeconds() == 0 {
@@ -164,7 +171,7 @@ func TestContent(t *testing.T) {
 		{"nonsense", snapshotSource("non-existing-snapshot-id"), gib, "", codes.NotFound},
 		{"backup", snapshotSource("bak://source/backup-1"), gib, "", codes.NotFound},
 	} {
-		r := request(tc.name, tc.size)
+		r := createRequest(tc.name, tc.size)
 		r.VolumeContentSource = tc.from
 		for range 2 {
 			resp, err := c.CreateVolume(background, r)
@@ -177,8 +184,8 @@ func TestContent(t *testing.T) {
 			}
 		}
 	}
-	_, err := c.CreateVolume(background, request("clone", gib)) // the same without content
-	wants(t, err, codes.AlreadyExists)
+	_, err := c.CreateVolume(background, createRequest("clone", gib)) // the same without content
+	csitest.Wants(t, err, codes.AlreadyExists)
 }
 
 // TestAnyAnswerLost: whichever call to the manager fails, before or after its effect, the caller's
@@ -227,13 +234,13 @@ var failures = []error{
 
 // life is all that happens to a volume, its snapshot and its clone.
 func life(c *controller, call func(func() error)) {
-	clone := request("vol-2", 2*gib)
+	clone := createRequest("vol-2", 2*gib)
 	clone.VolumeContentSource = snapshotSource("snap://vol-1/snapshot-1")
-	call(func() error { _, err := c.CreateVolume(background, request("vol-1", gib)); return err })
+	call(func() error { _, err := c.CreateVolume(background, createRequest("vol-1", gib)); return err })
 	call(func() error {
 		_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
 			NodeId:           "node-1",
-			VolumeCapability: capability("ext4", once)})
+			VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 		return err
 	})
 	call(func() error {
@@ -271,11 +278,11 @@ func TestTimeIsUp(t *testing.T) {
 		f.looks = 20
 		c := newController(f)
 		c.patience = 3 * time.Second
-		_, err := c.CreateVolume(background, request("vol-1", gib))
-		wants(t, err, codes.DeadlineExceeded)
-		says(t, err, "vol-1", "creating")
+		_, err := c.CreateVolume(background, createRequest("vol-1", gib))
+		csitest.Wants(t, err, codes.DeadlineExceeded)
+		csitest.Says(t, err, "vol-1", "creating")
 		for range 10 {
-			if _, err = c.CreateVolume(background, request("vol-1", gib)); err == nil {
+			if _, err = c.CreateVolume(background, createRequest("vol-1", gib)); err == nil {
 				break
 			}
 		}
@@ -289,12 +296,12 @@ func TestTimeIsUp(t *testing.T) {
 func TestPublish(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	publish := func(volume, node string, u *spec.VolumeCapability) (*spec.ControllerPublishVolumeResponse, error) {
 		return c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: node,
 			VolumeCapability: u})
 	}
-	file := capability("ext4", once)
+	file := csitest.Capability("ext4", csitest.Once)
 	for range 2 {
 		resp, err := publish("vol-1", "node-1", file)
 		if err != nil || resp.PublishContext[contextDevice] != "/dev/longhorn/vol-1" {
@@ -305,22 +312,22 @@ func TestPublish(t *testing.T) {
 		t.Errorf("%d tickets", n)
 	}
 	_, err := publish("vol-1", "node-2", file)
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "volume vol-1 is published on node node-1; unpublish it there first: Kubernetes does that when no Pod",
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "volume vol-1 is published on node node-1; unpublish it there first: Kubernetes does that when no Pod",
 		"kubectl delete volumeattachments.storage.k8s.io "+ticketID("vol-1", "node-1"),
 		"ankole volume detach vol-1 --force")
 	_, err = publish("vol-1", "node-9", file)
-	wants(t, err, codes.NotFound)
+	csitest.Wants(t, err, codes.NotFound)
 	_, err = publish("nobody", "node-1", file)
-	wants(t, err, codes.NotFound)
-	_, err = publish("vol-1", "node-1", capability("", many))
-	wants(t, err, codes.InvalidArgument)
+	csitest.Wants(t, err, codes.NotFound)
+	_, err = publish("vol-1", "node-1", csitest.Capability("", csitest.Many))
+	csitest.Wants(t, err, codes.InvalidArgument)
 	_, err = c.DeleteVolume(background, &spec.DeleteVolumeRequest{VolumeId: "vol-1"})
-	wants(t, err, codes.FailedPrecondition)
+	csitest.Wants(t, err, codes.FailedPrecondition)
 	f.deviceless = true
 	_, err = publish("vol-1", "node-1", file)
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "no block device on node node-1 but nbd+unix:///vol-1: the instance manager there needs root, FUSE and loop "+
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "no block device on node node-1 but nbd+unix:///vol-1: the instance manager there needs root, FUSE and loop "+
 		"devices", "ankole node describe node-1 (condition KernelModulesLoaded), ankole engine logs vol-1")
 	f.deviceless = false
 	f.volumes["vol-1"].VolumeAttachment.Attachments["snapshot-controller-x"] = resource.Attachment{NodeID: "node-1",
@@ -334,13 +341,13 @@ func TestPublish(t *testing.T) {
 	}
 	f.volumes["vol-1"].Robustness = faulted
 	_, err = publish("vol-1", "node-1", file)
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "volume vol-1 is faulted: no replica can serve it; see which", "ankole volume describe vol-1",
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "volume vol-1 is faulted: no replica can serve it; see which", "ankole volume describe vol-1",
 		"then: ankole volume salvage vol-1")
 	f.volumes["vol-1"].Conditions = map[string]resource.Condition{"Start": {Status: "False", Message: "b is damaged"}}
 	_, err = publish("vol-1", "node-1", file)
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "no replica can serve it; b is damaged; see which")
+	csitest.Wants(t, err, codes.FailedPrecondition)
+	csitest.Says(t, err, "no replica can serve it; b is damaged; see which")
 }
 
 // TestTicketID: the name that Kubernetes gives its VolumeAttachment.
@@ -356,13 +363,14 @@ func TestTicketID(t *testing.T) {
 func TestMigration(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	r := request("vol-1", gib)
-	r.Parameters, r.VolumeCapabilities = map[string]string{"migratable": "true"}, []*spec.VolumeCapability{capability("",
-		many)}
+	r := createRequest("vol-1", gib)
+	r.Parameters, r.VolumeCapabilities = map[string]string{"migratable": "true"},
+		[]*spec.VolumeCapability{csitest.Capability("",
+			csitest.Many)}
 	ordered(t, c, r)
 	for _, node := range []string{"node-1", "node-2"} {
 		_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1", NodeId: node,
-			VolumeCapability: capability("", many)})
+			VolumeCapability: csitest.Capability("", csitest.Many)})
 		if err != nil {
 			t.Errorf("%s: %v", node, err)
 		}
@@ -376,7 +384,7 @@ func TestMigration(t *testing.T) {
 func TestCondition(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	for robustness, abnormal := range map[string]bool{"healthy": false, "unknown": false, "degraded": true,
 		"faulted": true} {
 		f.volumes["vol-1"].Robustness = robustness
@@ -411,7 +419,7 @@ func TestManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			_, err := c.CreateVolume(background, request("vol-1", gib))
+			_, err := c.CreateVolume(background, createRequest("vol-1", gib))
 			if code := status.Code(err); code != codes.OK && code != codes.Aborted {
 				t.Error(err)
 			}
@@ -427,20 +435,21 @@ func TestManyAtOnce(t *testing.T) {
 func TestModify(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
+	ordered(t, c, createRequest("vol-1", gib))
 	modify := func(volume string, p map[string]string) error {
 		_, err := c.ControllerModifyVolume(background, &spec.ControllerModifyVolumeRequest{VolumeId: volume,
 			MutableParameters: p})
 		return err
 	}
-	wants(t, modify("vol-1", map[string]string{"numberOfReplicas": "2", "replicaAutoBalance": "disabled"}), codes.OK)
+	csitest.Wants(t, modify("vol-1", map[string]string{"numberOfReplicas": "2", "replicaAutoBalance": "disabled"}),
+		codes.OK)
 	want := []string{"updateReplicaCountmap[replicaCount:2]", "updateReplicaAutoBalancemap[replicaAutoBalance:disabled]"}
 	if !slices.Equal(f.updates, want) {
 		t.Errorf("%q", f.updates)
 	}
-	wants(t, modify("vol-1", map[string]string{"XXX_FakeKey": "1"}), codes.InvalidArgument)
-	wants(t, modify("nobody", nil), codes.NotFound)
-	wants(t, modify("", nil), codes.InvalidArgument)
+	csitest.Wants(t, modify("vol-1", map[string]string{"XXX_FakeKey": "1"}), codes.InvalidArgument)
+	csitest.Wants(t, modify("nobody", nil), codes.NotFound)
+	csitest.Wants(t, modify("", nil), codes.InvalidArgument)
 }
 
 // silent is a manager that does not answer.
@@ -454,30 +463,16 @@ func (silent) Volume(ctx context.Context, _ string) (*resource.Volume, error) {
 // TestModifyEnds: a manager that does not answer costs the call its patience and no more.
 func TestModifyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &controller{manager: silent{}, patience: 3 * time.Second, log: quiet()}
+		c := &controller{manager: silent{}, patience: 3 * time.Second, log: slog.New(slog.DiscardHandler)}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(background, time.Hour)
 		defer cancel()
 		_, err := c.ControllerModifyVolume(ctx, &spec.ControllerModifyVolumeRequest{VolumeId: "vol-1"})
-		wants(t, err, codes.DeadlineExceeded)
+		csitest.Wants(t, err, codes.DeadlineExceeded)
 		if took := time.Since(began); took != c.patience {
 			t.Errorf("it took %v", took)
 		}
 	})
-}
-
-// TestErrorsOfTheManager: what each means to a caller.
-func TestErrorsOfTheManager(t *testing.T) {
-	for _, tc := range []struct {
-		err  error
-		code codes.Code
-	}{
-		{nil, codes.OK}, {notFound("x"), codes.NotFound}, {client.ErrUnreachable, codes.Unavailable},
-		{context.DeadlineExceeded, codes.DeadlineExceeded}, {context.Canceled, codes.Canceled},
-		{refusal("no"), codes.FailedPrecondition}, {status.Error(codes.OutOfRange, "x"), codes.OutOfRange},
-	} {
-		wants(t, fromManager(tc.err, codes.FailedPrecondition, "doing"), tc.code)
-	}
 }
 
 // overtaken is a manager whose next answer about a volume is held up while something else happens.

@@ -6,6 +6,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -32,7 +33,7 @@ func TestDeleteWithSnapshots(t *testing.T) {
 	} {
 		f := newFake()
 		c := newController(f)
-		r := request("vol-1", gib)
+		r := createRequest("vol-1", gib)
 		r.Parameters = tc.class
 		ordered(t, c, r)
 		if tc.there != nil {
@@ -61,8 +62,8 @@ func TestDeleteWithSnapshots(t *testing.T) {
 			}
 			continue
 		}
-		wants(t, err, codes.FailedPrecondition)
-		says(t, err, "vol-1", id, "ankole snapshot delete vol-1 ")
+		csitest.Wants(t, err, codes.FailedPrecondition)
+		csitest.Says(t, err, "vol-1", id, "ankole snapshot delete vol-1 ")
 		if f.volumes["vol-1"] == nil || f.volumes["vol-1"].State == stateDeleting {
 			t.Errorf("%s: the volume goes", name)
 		}

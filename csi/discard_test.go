@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"ankole.storage/csi/csitest"
 )
 
 // TestWithoutDiscard: what mkfs is told of discards is added to what the class wants of it, and
@@ -38,7 +40,7 @@ func TestFormattingDiscardsNothing(t *testing.T) {
 	for _, c := range []struct{ fs, params string }{{fsExt4, "-E stride=4"}, {fsXFS, "-m bigtime=0"}} {
 		b := newBed(t, 320*mib)
 		_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
-			StagingTargetPath: b.staging(), VolumeCapability: capability(c.fs, once),
+			StagingTargetPath: b.staging(), VolumeCapability: csitest.Capability(c.fs, csitest.Once),
 			VolumeContext: map[string]string{paramMkfs: c.params, "numberOfReplicas": "3"}})
 		b.must(err)
 		b.must(b.unstage())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -144,7 +146,8 @@ func (f *fake) settle(v *resource.Volume) {
 		}
 		if t.Satisfied = t.Satisfied || f.due("attach "+id); t.Satisfied {
 			v.State = stateAttached
-			e := resource.Controller{HostID: t.NodeID, Running: true, Endpoint: devicePath(v.Name), Size: v.Controllers[0].Size}
+			e := resource.Controller{HostID: t.NodeID, Running: true, Endpoint: "/dev/longhorn/" + v.Name,
+				Size: v.Controllers[0].Size}
 			if f.deviceless {
 				e.Endpoint = "nbd+unix:///" + v.Name
 			}
@@ -463,13 +466,13 @@ func (f *fake) Setting(_ context.Context, name string) (*resource.Setting, error
 }
 
 func newController(f *fake) *controller {
-	return &controller{manager: f, patience: 10 * time.Second, log: quiet()}
+	return &controller{manager: f, patience: 10 * time.Second, log: slog.New(slog.DiscardHandler)}
 }
 
-// request for a volume with a file system, of one node.
-func request(name string, sizeBytes int64) *spec.CreateVolumeRequest {
+// createRequest is for a volume with a file system, of one node.
+func createRequest(name string, sizeBytes int64) *spec.CreateVolumeRequest {
 	return &spec.CreateVolumeRequest{Name: name, CapacityRange: &spec.CapacityRange{RequiredBytes: sizeBytes},
-		VolumeCapabilities: []*spec.VolumeCapability{capability("ext4", once)}}
+		VolumeCapabilities: []*spec.VolumeCapability{csitest.Capability("ext4", csitest.Once)}}
 }
 
 // ordered is a volume that was created by the controller.
@@ -480,14 +483,4 @@ func ordered(t *testing.T, c *controller, r *spec.CreateVolumeRequest) *spec.Vol
 		t.Fatal(err)
 	}
 	return resp.Volume
-}
-
-// says fails the test unless an error has all of some words.
-func says(t *testing.T, err error, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("%v does not say %q", err, w)
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/test/lack"
 )
 
@@ -58,7 +59,7 @@ func TestChangedWhileItIsOpened(t *testing.T) {
 	s.dumped = func() {
 		b.cryptsetup("guessed", "luksFormat", "--cipher=cipher_null-ecb", "--key-size=256", b.loop)
 	}
-	b.must(b.stage(capability("ext4", once)), b.unstage())
+	b.must(b.stage(csitest.Capability("ext4", csitest.Once)), b.unstage())
 	b.refuses("encrypts nothing")
 	s.dumped = nil
 	b.restore(kept)
@@ -71,7 +72,7 @@ const headerBytes = 1 << 20
 // written has a Pod write to the volume, and returns its header.
 func (b *bed) written() []byte {
 	b.Helper()
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.content("ext4", 1, "kept")
 	b.must(b.unpublish(1), b.unstage())
@@ -94,7 +95,7 @@ func (b *bed) restore(header []byte) {
 // kept: the volume opens and has what written wrote.
 func (b *bed) kept() {
 	b.Helper()
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c), b.publish(2, c, false))
 	if got := b.content("ext4", 2, ""); got != "kept" {
 		b.Errorf("read %q", got)
@@ -107,12 +108,12 @@ func (b *bed) kept() {
 func (b *bed) refuses(words ...string) {
 	b.Helper()
 	before := b.sum("80M")
-	err := b.stage(capability("ext4", once))
-	if wants(b.T, err, codes.FailedPrecondition); err == nil {
+	err := b.stage(csitest.Capability("ext4", csitest.Once))
+	if csitest.Wants(b.T, err, codes.FailedPrecondition); err == nil {
 		b.must(b.unstage())
 		return
 	}
-	says(b.T, err, append(words, b.volume, "nothing is changed")...)
+	csitest.Says(b.T, err, append(words, b.volume, "nothing is changed")...)
 	b.locked()
 	if b.sum("80M") != before {
 		b.Error("the volume was changed")

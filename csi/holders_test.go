@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/csi/csitest"
 )
 
 // stack is a sysfs with devices that stand on each other. The kernel of a test machine may have no
@@ -47,7 +49,7 @@ func (s *stack) put(on uint64, partition, name string, number uint64, label stri
 func TestUnstageUnderADevice(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("", once)
+	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false), b.unpublish(1))
 	s := &stack{bed: b}
 	b.sys = t.TempDir()
@@ -75,8 +77,8 @@ func TestUnstageUnderADevice(t *testing.T) {
 	}
 	for range 2 {
 		err = b.unstage()
-		wants(t, err, codes.Internal)
-		says(t, err, "dm-0 (vg-pool)", "deactivate")
+		csitest.Wants(t, err, codes.Internal)
+		csitest.Says(t, err, "dm-0 (vg-pool)", "deactivate")
 	}
 	if len(s.removed) != 0 {
 		t.Errorf("removed under its user: %v", s.removed)
@@ -93,14 +95,14 @@ func TestUnstageUnderADevice(t *testing.T) {
 func TestUnstageWhilePublished(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("", once)
+	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	own := filepath.Join(b.dir, "volumeDevices/pv-1/dev/pod-1")
 	b.must(os.MkdirAll(filepath.Dir(own), 0o700), os.WriteFile(own, nil, 0o600))
 	b.command("mount", "--bind", b.target(1), own)
 	err := b.unstage()
-	wants(t, err, codes.Internal)
-	says(t, err, b.target(1))
+	csitest.Wants(t, err, codes.Internal)
+	csitest.Says(t, err, b.target(1))
 	b.content("", 1, "still there")
 	b.must(b.unpublish(1), b.unstage())
 	b.command("umount", own)
@@ -123,8 +125,8 @@ func TestHolders(t *testing.T) {
 	b.must(err)
 	defer hold.Close()
 	err = b.unstage()
-	wants(t, err, codes.Internal)
-	says(t, err, "md0 on this node")
+	csitest.Wants(t, err, codes.Internal)
+	csitest.Says(t, err, "md0 on this node")
 	hold.Close()
 	b.must(b.unstage())
 	s.sys = "/sys" // of the kernel: a loop device has an entry, and nothing stands on it

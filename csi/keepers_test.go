@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/test/lack"
 )
 
@@ -47,7 +48,7 @@ func TestUnstageUnderAContainer(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs"} {
 		b := newBed(t, minXFS)
 		b.proc = "/proc"
-		c := capability(kind, once)
+		c := csitest.Capability(kind, csitest.Once)
 		b.must(b.stage(c), b.publish(1, c, false))
 		b.write(1, "written")
 		end := b.container("true")
@@ -71,13 +72,13 @@ func TestUnstageUnderAWriter(t *testing.T) {
 	b := newBed(t, 64*mib)
 	f := newFake()
 	b.proc, b.place.manager = "/proc", f
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c))
 	end := b.container("exec 3>>" + filepath.Join(b.staging(), "log"))
 	for range 2 {
 		err := b.unstage()
-		wants(t, err, codes.Internal)
-		says(t, err, "still mounted by process sleep (", ") at "+b.staging(), "mountPropagation HostToContainer")
+		csitest.Wants(t, err, codes.Internal)
+		csitest.Says(t, err, "still mounted by process sleep (", ") at "+b.staging(), "mountPropagation HostToContainer")
 	}
 	if len(f.kept) != 1 || f.kept[0].NodeID != "node-1" || len(f.kept[0].Keepers) != 1 ||
 		f.kept[0].Keepers[0].Program != "sleep" || f.kept[0].Keepers[0].Path != b.staging() {
@@ -132,7 +133,7 @@ func TestKeepers(t *testing.T) {
 func TestPublishAfterNoSpace(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.write(1, "before")
 	b.command("sync")

@@ -7,14 +7,16 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/csi/csitest"
 )
 
 // TestSnapshotClasses: only snapshots in the replicas can be made; what others need is said.
 func TestSnapshotClasses(t *testing.T) {
 	f := newFake()
 	c := newController(f)
-	ordered(t, c, request("vol-1", gib))
-	ordered(t, c, request("vol-2", gib))
+	ordered(t, c, createRequest("vol-1", gib))
+	ordered(t, c, createRequest("vol-2", gib))
 	create := func(volume, name, kind string) error {
 		_, err := c.CreateSnapshot(background, &spec.CreateSnapshotRequest{SourceVolumeId: volume, Name: name,
 			Parameters: map[string]string{"type": kind}})
@@ -22,13 +24,13 @@ func TestSnapshotClasses(t *testing.T) {
 	}
 	for kind, words := range map[string]string{"bi": "backing images", "x": "snap"} {
 		err := create("vol-1", "snapshot-1", kind)
-		wants(t, err, codes.InvalidArgument)
-		says(t, err, words)
+		csitest.Wants(t, err, codes.InvalidArgument)
+		csitest.Says(t, err, words)
 	}
-	wants(t, create("vol-1", "snapshot-1", "snap"), codes.OK)
-	wants(t, create("vol-1", "snapshot-1", "snap"), codes.OK)
-	wants(t, create("vol-2", "snapshot-1", "snap"), codes.AlreadyExists)
-	wants(t, create("nobody", "snapshot-2", "snap"), codes.NotFound)
+	csitest.Wants(t, create("vol-1", "snapshot-1", "snap"), codes.OK)
+	csitest.Wants(t, create("vol-1", "snapshot-1", "snap"), codes.OK)
+	csitest.Wants(t, create("vol-2", "snapshot-1", "snap"), codes.AlreadyExists)
+	csitest.Wants(t, create("nobody", "snapshot-2", "snap"), codes.NotFound)
 	if f.orders != 3 {
 		t.Errorf("%d orders", f.orders)
 	}
@@ -39,7 +41,7 @@ func TestSnapshotClasses(t *testing.T) {
 		"bak://vol-1/backup-1":    codes.OK,
 		"bak://vol-1":             codes.OK} {
 		_, err := c.DeleteSnapshot(background, &spec.DeleteSnapshotRequest{SnapshotId: id})
-		wants(t, err, code)
+		csitest.Wants(t, err, code)
 	}
 }
 
@@ -48,7 +50,7 @@ func TestPages(t *testing.T) {
 	f := newFake()
 	c := newController(f)
 	for i := range 7 {
-		ordered(t, c, request(fmt.Sprintf("vol-%d", i), gib))
+		ordered(t, c, createRequest(fmt.Sprintf("vol-%d", i), gib))
 		snapshotted(t, c, fmt.Sprintf("vol-%d", i), fmt.Sprintf("snapshot-%d", i))
 	}
 	var names []string
@@ -70,10 +72,10 @@ func TestPages(t *testing.T) {
 	}
 	for _, token := range []string{"invalid-token", "5"} {
 		_, err := c.ListVolumes(background, &spec.ListVolumesRequest{StartingToken: token})
-		wants(t, err, codes.Aborted)
+		csitest.Wants(t, err, codes.Aborted)
 	}
 	_, err := c.ListVolumes(background, &spec.ListVolumesRequest{MaxEntries: -1})
-	wants(t, err, codes.InvalidArgument)
+	csitest.Wants(t, err, codes.InvalidArgument)
 	for want, r := range map[int]*spec.ListSnapshotsRequest{
 		6: {}, 1: {SnapshotId: "snap://vol-2/snapshot-2"}, 0: {SnapshotId: "snap://vol-2/snapshot-3"}} {
 		if resp, err := c.ListSnapshots(background, r); err != nil || len(resp.Entries) != want {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/csi/csitest"
 )
 
 func TestLocks(t *testing.T) {
@@ -13,7 +15,7 @@ func TestLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = l.take("a", "NodePublishVolume")
-	wants(t, err, codes.Aborted)
+	csitest.Wants(t, err, codes.Aborted)
 	other, err := l.take("b", "NodeStageVolume")
 	if err != nil {
 		t.Fatal(err)

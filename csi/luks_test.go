@@ -11,6 +11,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/test/lack"
 )
 
@@ -39,7 +40,7 @@ func TestEncryptedLife(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newEncryptedBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.unpublish(1), b.unstage()) // before there was anything
 			b.must(b.stage(c), b.stage(c), b.publish(1, c, false), b.publish(1, c, false), b.publish(2, c, false))
 			m, err := b.mapping(b.volume)
@@ -58,12 +59,12 @@ func TestEncryptedLife(t *testing.T) {
 				if got := b.stats(b.target(1)).Usage[0].Total; got != k.size {
 					t.Errorf("the block volume has %d bytes, %d are the user's", got, k.size)
 				}
-				wants(t, b.unstage(), codes.Internal) // still published
+				csitest.Wants(t, b.unstage(), codes.Internal) // still published
 			}
 			b.must(b.unpublish(1), b.unpublish(1), b.unpublish(2), b.unstage(), b.unstage())
 			b.locked()
 			b.detach()
-			wants(t, b.stage(c), codes.NotFound)
+			csitest.Wants(t, b.stage(c), codes.NotFound)
 			b.attach()
 			b.must(b.stage(c), b.publish(3, c, false))
 			if got := b.content(k.fs, 3, ""); got != "written by Pod 1" {
@@ -87,12 +88,12 @@ func otherKey(secrets map[string]string, value string) map[string]string {
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
 	b := newEncryptedBed(t, 64*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	right := b.secrets
 	b.secrets = nil
 	err := b.stage(c)
-	wants(t, err, codes.InvalidArgument)
-	says(t, err, secretValue, "node-stage-secret-name")
+	csitest.Wants(t, err, codes.InvalidArgument)
+	csitest.Says(t, err, secretValue, "node-stage-secret-name")
 	b.secrets = right
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.content("ext4", 1, "kept")
@@ -100,8 +101,8 @@ func TestWrongKey(t *testing.T) {
 	before := b.sum("80M")
 	b.secrets = otherKey(right, "guessed")
 	err = b.stage(c)
-	wants(t, err, codes.PermissionDenied)
-	says(t, err, b.volume, "nothing is changed")
+	csitest.Wants(t, err, codes.PermissionDenied)
+	csitest.Says(t, err, b.volume, "nothing is changed")
 	if strings.Contains(err.Error(), "guessed") {
 		t.Errorf("the key is in the error: %v", err)
 	}
@@ -129,7 +130,7 @@ func TestEncryptedEndAtEachStep(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newEncryptedBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			wrote := ""
 			for _, step := range steps[k.name] {
 				if slices.Contains([]string{"luks-formatted", "unlocked", "formatted"}, step) { // of a volume that is new
@@ -167,10 +168,10 @@ func TestEncryptedKeepsWhatIsThere(t *testing.T) {
 				b := newEncryptedBed(t, 64*mib)
 				spoil(b)
 				before := b.sum("80M")
-				err := b.stage(capability(fs, once))
-				wants(t, err, codes.FailedPrecondition)
+				err := b.stage(csitest.Capability(fs, csitest.Once))
+				csitest.Wants(t, err, codes.FailedPrecondition)
 				if name == "a file system" {
-					says(t, err, "holds ext4: nothing is changed", toDo)
+					csitest.Says(t, err, "holds ext4: nothing is changed", toDo)
 				}
 				b.locked()
 				if b.sum("80M") != before {
@@ -185,13 +186,13 @@ func TestEncryptedKeepsWhatIsThere(t *testing.T) {
 func TestNoFormatBehindLUKS(t *testing.T) {
 	t.Parallel()
 	b := newEncryptedBed(t, 64*mib)
-	block := capability("", once)
+	block := csitest.Capability("", csitest.Once)
 	b.must(b.stage(block), b.publish(1, block, false))
 	f, err := os.OpenFile(b.target(1), os.O_RDWR, 0)
 	b.must(err)
 	_, err = f.WriteAt([]byte("a data base of its own"), 0)
 	b.must(err, f.Sync(), f.Close(), b.unpublish(1))
-	wants(t, b.stage(capability("ext4", once)), codes.FailedPrecondition)
+	csitest.Wants(t, b.stage(csitest.Capability("ext4", csitest.Once)), codes.FailedPrecondition)
 	b.must(b.unstage())
 	b.locked()
 }
@@ -200,7 +201,7 @@ func TestNoFormatBehindLUKS(t *testing.T) {
 func TestLUKSFormatCutShort(t *testing.T) {
 	t.Parallel()
 	b := newEncryptedBed(t, 64*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	own, err := lookup(b.volume)
 	b.must(err)
 	k, err := readKey(b.secrets)
@@ -212,8 +213,8 @@ func TestLUKSFormatCutShort(t *testing.T) {
 	b.cryptsetup("", "luksErase", "--batch-mode", b.loop)
 	before := b.sum("80M")
 	err = b.stage(c)
-	wants(t, err, codes.Internal)
-	says(t, err, "no key any more")
+	csitest.Wants(t, err, codes.Internal)
+	csitest.Says(t, err, "no key any more")
 	if b.sum("80M") != before {
 		t.Error("the volume was changed")
 	}
@@ -229,7 +230,7 @@ func TestEncryptedGrowth(t *testing.T) {
 				lack.Skip(t, "CAP_SYS_RESOURCE: without it ext4 does not grow while it is mounted")
 			}
 			b := newEncryptedBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.content(k.fs, 1, "before")
 			before := b.stats(b.target(1)).Usage[0].Total
@@ -241,11 +242,11 @@ func TestEncryptedGrowth(t *testing.T) {
 			r := &spec.NodeExpandVolumeRequest{VolumeId: b.volume, VolumePath: b.target(1),
 				CapacityRange: &spec.CapacityRange{RequiredBytes: 2 * k.size}}
 			_, err := b.NodeExpandVolume(context.Background(), r)
-			wants(t, err, codes.InvalidArgument)
-			says(t, err, "node-expand-secret-name")
+			csitest.Wants(t, err, codes.InvalidArgument)
+			csitest.Says(t, err, "node-expand-secret-name")
 			r.Secrets = otherKey(b.secrets, "guessed")
 			_, err = b.NodeExpandVolume(context.Background(), r)
-			wants(t, err, codes.PermissionDenied)
+			csitest.Wants(t, err, codes.PermissionDenied)
 			for _, r.Secrets = range []map[string]string{b.secrets, nil} { // the second has nothing to do
 				got, err := b.NodeExpandVolume(context.Background(), r)
 				b.must(err)
@@ -277,13 +278,13 @@ func TestStaleMapping(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newEncryptedBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.content(k.fs, 1, "kept")
 			b.shutdown(b.staging())
 			b.anew(b.file)
-			wants(t, b.publish(2, c, false), codes.Internal) // Pod 1 has the former one
-			b.must(b.unpublish(1), b.publish(2, c, false))   // without NodeStageVolume
+			csitest.Wants(t, b.publish(2, c, false), codes.Internal) // Pod 1 has the former one
+			b.must(b.unpublish(1), b.publish(2, c, false))           // without NodeStageVolume
 			if got := b.content(k.fs, 2, ""); got != "kept" {
 				t.Errorf("read %q", got)
 			}
@@ -297,7 +298,7 @@ func TestStaleMapping(t *testing.T) {
 func TestUnstageWithoutADevice(t *testing.T) {
 	t.Parallel()
 	b := newEncryptedBed(t, 64*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c))
 	b.detach()
 	b.must(b.unstage(), b.unstage())

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/test/lack"
 )
 
@@ -60,7 +61,7 @@ func TestLifeOnANode(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.unpublish(1), b.unstage()) // before there was anything
 			b.must(b.stage(c), b.stage(c), b.publish(1, c, false), b.publish(1, c, false), b.publish(2, c, false))
 			if n := b.mountsOf(b.target(1)); n != 1 {
@@ -77,7 +78,7 @@ func TestLifeOnANode(t *testing.T) {
 				}
 			}
 			b.detach()
-			wants(t, b.stage(c), codes.NotFound)
+			csitest.Wants(t, b.stage(c), codes.NotFound)
 			b.attach()
 			b.must(b.stage(c), b.publish(3, c, false))
 			if got := b.content(k.fs, 3, ""); got != "written by Pod 1" {
@@ -124,7 +125,7 @@ func TestEndAtEachStep(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			wrote := ""
 			for _, step := range steps[k.name] {
 				if step == "formatted" { // only a volume that is new is
@@ -179,7 +180,7 @@ func TestFormattingCutShort(t *testing.T) {
 			if err := errors.Join(f.Sync(), f.Close()); err != nil {
 				t.Fatal(err)
 			}
-			b.must(b.stage(capability(spoil.fs, once)))
+			b.must(b.stage(csitest.Capability(spoil.fs, csitest.Once)))
 		})
 	}
 }
@@ -203,7 +204,7 @@ func TestWhatIsThereIsKept(t *testing.T) {
 			make(b)
 			b.command("sync", b.loop)
 			before := b.command("sha256sum", b.loop)
-			wants(t, b.stage(capability("xfs", once)), codes.FailedPrecondition)
+			csitest.Wants(t, b.stage(csitest.Capability("xfs", csitest.Once)), codes.FailedPrecondition)
 			if after := b.command("sha256sum", b.loop); after != before {
 				t.Error("the volume was changed")
 			}
@@ -218,14 +219,14 @@ func TestCheckBeforeMount(t *testing.T) {
 	b.command("mkfs.ext4", "-q", b.loop)
 	b.command("debugfs", "-w", "-R", "set_super_value free_blocks_count 7", b.loop)
 	b.command("debugfs", "-w", "-R", "set_super_value state 2", b.loop)
-	b.must(b.stage(capability("ext4", once)), b.unstage())
+	b.must(b.stage(csitest.Capability("ext4", csitest.Once)), b.unstage())
 	if out := b.command("dumpe2fs", "-h", b.loop); !strings.Contains(out, "Filesystem state:         clean") {
 		t.Errorf("the file system was not mended: %s", out)
 	}
 	b.command("debugfs", "-w", "-R", "clri <2>", b.loop) // the root directory
 	b.command("debugfs", "-w", "-R", "set_super_value state 2", b.loop)
-	err := b.stage(capability("ext4", once))
-	wants(t, err, codes.Internal)
+	err := b.stage(csitest.Capability("ext4", csitest.Once))
+	csitest.Wants(t, err, codes.Internal)
 	if !strings.Contains(status.Convert(err).Message(), "fsck") || b.mountsOf(b.staging()) != 0 {
 		t.Errorf("%v, %d mounts", err, b.mountsOf(b.staging()))
 	}
@@ -253,7 +254,7 @@ func TestBrokenMounts(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.write(1, "kept")
 			held, err := os.Open(filepath.Join(b.target(1), "data"))
@@ -296,7 +297,7 @@ func TestGrowth(t *testing.T) {
 				lack.Skip(t, "CAP_SYS_RESOURCE: without it ext4 does not grow while it is mounted")
 			}
 			b := newBed(t, k.size)
-			c := capability(k.fs, once)
+			c := csitest.Capability(k.fs, csitest.Once)
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.content(k.fs, 1, "before")
 			before := b.stats(b.target(1)).Usage[0].Total
@@ -337,7 +338,7 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
 	_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
-		StagingTargetPath: b.staging(), VolumeCapability: capability("ext4", once, "noatime", "data=journal"),
+		StagingTargetPath: b.staging(), VolumeCapability: csitest.Capability("ext4", csitest.Once, "noatime", "data=journal"),
 		VolumeContext: map[string]string{paramMkfs: "-b 1024 -O ^64bit", "numberOfReplicas": "3"}})
 	b.must(err)
 	if out := b.command("dumpe2fs", "-h", b.loop); !strings.Contains(out, "Block size:               1024") {
@@ -349,15 +350,15 @@ func TestOptions(t *testing.T) {
 		t.Errorf("%+v, %v", at, err)
 	}
 	b.must(b.unstage())
-	err = b.stage(capability("ext4", once, "data=nonsense"))
-	wants(t, err, codes.Internal)
-	says(t, err, "mounting volume "+b.volume+" ", " on "+devicePath(b.volume)+")", "nonsense")
+	err = b.stage(csitest.Capability("ext4", csitest.Once, "data=nonsense"))
+	csitest.Wants(t, err, codes.Internal)
+	csitest.Says(t, err, "mounting volume "+b.volume+" ", " on "+devicePath(b.volume)+")", "nonsense")
 }
 
 // TestTwins: a clone of an XFS volume, whose UUID is its source's, is used beside it.
 func TestTwins(t *testing.T) {
 	t.Parallel()
-	c := capability("xfs", once)
+	c := csitest.Capability("xfs", csitest.Once)
 	source := newBed(t, minXFS)
 	source.must(source.stage(c), source.publish(1, c, false))
 	source.write(1, "the same")
@@ -379,15 +380,15 @@ func TestTwins(t *testing.T) {
 func TestUnstageWhileMounted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c))
 	more := filepath.Join(b.dir, "somewhere")
 	b.must(os.Mkdir(more, 0o700))
 	b.command("mount", "--bind", b.staging(), more)
 	err := b.unstage()
-	wants(t, err, codes.Internal)
-	says(t, err, more)
-	wants(t, b.unstage(), codes.Internal) // again: nothing is at the staging path any more
+	csitest.Wants(t, err, codes.Internal)
+	csitest.Says(t, err, more)
+	csitest.Wants(t, b.unstage(), codes.Internal) // again: nothing is at the staging path any more
 	b.command("umount", more)
 	b.must(b.unstage())
 }
@@ -397,24 +398,24 @@ func TestUnstageWhileMounted(t *testing.T) {
 func TestOrderOfCalls(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("ext4", once)
-	wants(t, b.publish(1, c, false), codes.FailedPrecondition) // not staged
+	c := csitest.Capability("ext4", csitest.Once)
+	csitest.Wants(t, b.publish(1, c, false), codes.FailedPrecondition) // not staged
 	ctx := context.Background()
 	_, err := b.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{VolumeId: "elsewhere", StagingTargetPath: b.staging(),
 		VolumeCapability: c})
-	wants(t, err, codes.NotFound)
+	csitest.Wants(t, err, codes.NotFound)
 	_, err = b.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{VolumeId: "../../etc", StagingTargetPath: b.staging(),
 		VolumeCapability: c})
-	wants(t, err, codes.NotFound)
+	csitest.Wants(t, err, codes.NotFound)
 	_, err = b.NodeExpandVolume(ctx, &spec.NodeExpandVolumeRequest{VolumeId: b.volume, VolumePath: b.target(1)})
-	wants(t, err, codes.NotFound)
+	csitest.Wants(t, err, codes.NotFound)
 	_, err = b.NodeGetVolumeStats(ctx, &spec.NodeGetVolumeStatsRequest{VolumeId: b.volume, VolumePath: b.target(1)})
-	wants(t, err, codes.NotFound)
+	csitest.Wants(t, err, codes.NotFound)
 	// Something else at the target is nobody's to remove.
 	if err := os.MkdirAll(filepath.Join(b.target(1), "somebody's"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, b.unpublish(1), codes.Internal)
+	csitest.Wants(t, b.unpublish(1), codes.Internal)
 }
 
 // TestCallsAtOnce: of calls about one volume at the same time one works and the others come again;
@@ -422,7 +423,7 @@ func TestOrderOfCalls(t *testing.T) {
 func TestCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	var wg sync.WaitGroup
 	fails := make(chan error, 64)
 	for range 16 {

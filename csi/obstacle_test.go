@@ -10,6 +10,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -37,7 +38,7 @@ func TestAttachNamesAnObstacle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				ct := newController(f)
-				ordered(t, ct, request("vol-1", gib))
+				ordered(t, ct, createRequest("vol-1", gib))
 				ct.patience = 50 * time.Second
 				f.stuck = map[string]func() resource.Condition{}
 				began := time.Now()
@@ -48,9 +49,9 @@ func TestAttachNamesAnObstacle(t *testing.T) {
 					return c.then
 				}
 				_, err := ct.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
-					NodeId: node, VolumeCapability: capability("ext4", once)})
-				wants(t, err, codes.DeadlineExceeded)
-				says(t, err, c.says, "attaching volume vol-1 to node node-1", "retry")
+					NodeId: node, VolumeCapability: csitest.Capability("ext4", csitest.Once)})
+				csitest.Wants(t, err, codes.DeadlineExceeded)
+				csitest.Says(t, err, c.says, "attaching volume vol-1 to node node-1", "retry")
 				if took := time.Since(began); took < c.answered-time.Second || took > c.answered+2*time.Second {
 					t.Errorf("answered after %v, want %v", took, c.answered)
 				}
@@ -70,7 +71,7 @@ func TestOneBadNodeStarvesNobody(t *testing.T) {
 		c := newController(f)
 		const bad, workers = 12, 10
 		for i := range bad + 1 {
-			ordered(t, c, request(fmt.Sprint("vol-", i), gib))
+			ordered(t, c, createRequest(fmt.Sprint("vol-", i), gib))
 		}
 		c.patience = 110 * time.Second
 		f.stuck = map[string]func() resource.Condition{"node-1": func() resource.Condition {
@@ -88,7 +89,7 @@ func TestOneBadNodeStarvesNobody(t *testing.T) {
 						node = "node-2"
 					}
 					_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{
-						VolumeId: fmt.Sprint("vol-", i), NodeId: node, VolumeCapability: capability("ext4", once)})
+						VolumeId: fmt.Sprint("vol-", i), NodeId: node, VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 					if took := time.Since(began); i == bad && (err != nil || took > 15*time.Second) {
 						t.Errorf("the volume for the other node is attached after %v: %v", took, err)
 					}

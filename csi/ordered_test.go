@@ -9,6 +9,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -32,17 +33,17 @@ func TestCopyThatCannotGrow(t *testing.T) {
 				f := newFake()
 				c := newController(f)
 				c.patience = time.Minute
-				ordered(t, c, request("source", gib))
+				ordered(t, c, createRequest("source", gib))
 				snapshotted(t, c, "source", "snapshot-1")
 				f.room, f.noGrowth = tc.room, tc.refused
-				r := request("copy", 4*gib)
+				r := createRequest("copy", 4*gib)
 				r.VolumeContentSource = snapshotSource("snap://source/snapshot-1")
 				_, err := c.CreateVolume(background, r)
-				wants(t, err, tc.code)
+				csitest.Wants(t, err, tc.code)
 				if tc.code == codes.OK {
 					return
 				}
-				says(t, err, tc.says, "copy")
+				csitest.Says(t, err, tc.says, "copy")
 				if len(f.volumes) != 1 {
 					t.Errorf("nobody deletes what is left of the claim: %v", f.volumes)
 				}
@@ -65,9 +66,9 @@ func TestCopyInUseStays(t *testing.T) {
 				f := newFake()
 				c := newController(f)
 				c.patience = time.Minute
-				ordered(t, c, request("source", gib))
+				ordered(t, c, createRequest("source", gib))
 				f.noGrowth = refusals
-				r := request("copy", 4*gib)
+				r := createRequest("copy", 4*gib)
 				r.VolumeContentSource = volumeSource("source")
 				used := &changed{fake: f, volume: func(v *resource.Volume) {
 					if v.Name == "copy" && f.noGrowth <= since {
@@ -76,8 +77,8 @@ func TestCopyInUseStays(t *testing.T) {
 				}}
 				c.manager = used
 				_, err := c.CreateVolume(background, r)
-				wants(t, err, codes.Aborted)
-				says(t, err, "disk d of node-1 is full")
+				csitest.Wants(t, err, codes.Aborted)
+				csitest.Says(t, err, "disk d of node-1 is full")
 				if f.volumes["copy"] == nil {
 					t.Error("it was removed")
 				}
@@ -149,9 +150,9 @@ func TestRefusalsAfterTheOrder(t *testing.T) {
 			if err := call(); unfinished(err) != err || err == nil {
 				t.Errorf("%v says that nothing is under way", err)
 			}
-			wants(t, call(), codes.OK)
+			csitest.Wants(t, call(), codes.OK)
 		}
-		create := func() error { _, err := c.CreateVolume(background, request("vol-1", gib)); return err }
+		create := func() error { _, err := c.CreateVolume(background, createRequest("vol-1", gib)); return err }
 		snapshot := func() error {
 			_, err := c.CreateSnapshot(background, &spec.CreateSnapshotRequest{SourceVolumeId: "vol-1", Name: "snapshot-1",
 				Parameters: map[string]string{"type": "snap"}})
@@ -173,9 +174,9 @@ func TestRefusalsAfterTheOrder(t *testing.T) {
 	f := newFake()
 	c := newController(f)
 	f.failAt, f.failure = 2, refusal("no such tag")
-	_, err := c.CreateVolume(background, request("vol-1", gib))
-	wants(t, err, codes.Internal)
-	says(t, err, "no such tag")
+	_, err := c.CreateVolume(background, createRequest("vol-1", gib))
+	csitest.Wants(t, err, codes.Internal)
+	csitest.Says(t, err, "no such tag")
 }
 
 // TestSourceAfterTheOrder: what becomes of the source of a volume that is being filled is nothing
@@ -193,15 +194,15 @@ func TestSourceAfterTheOrder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				c := newController(f)
-				ordered(t, c, request("source", gib))
+				ordered(t, c, createRequest("source", gib))
 				snapshotted(t, c, "source", "snapshot-1")
 				f.looks = 20
-				r := request("copy", gib)
+				r := createRequest("copy", gib)
 				r.CapacityRange.LimitBytes, r.VolumeContentSource = 2*gib, source
 				ctx, cancel := context.WithTimeout(background, time.Second)
 				defer cancel()
 				_, err := c.CreateVolume(ctx, r)
-				wants(t, err, codes.DeadlineExceeded)
+				csitest.Wants(t, err, codes.DeadlineExceeded)
 				change(f)
 				c.patience = time.Minute
 				if _, err := c.CreateVolume(background, r); err != nil {
@@ -227,7 +228,7 @@ func TestSnapshotThatIsGone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			c := newController(f)
-			ordered(t, c, request("vol-1", gib))
+			ordered(t, c, createRequest("vol-1", gib))
 			f.looks = 5
 			began := time.Now()
 			looked := 0
@@ -241,14 +242,14 @@ func TestSnapshotThatIsGone(t *testing.T) {
 			}}
 			for range 2 {
 				err := create(c)
-				wants(t, err, codes.FailedPrecondition)
-				says(t, err, "deleted or lost")
+				csitest.Wants(t, err, codes.FailedPrecondition)
+				csitest.Says(t, err, "deleted or lost")
 			}
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("%s: told after %v", name, took)
 			}
 			delete(f.snapshots, "snapshot-1")
-			wants(t, create(c), codes.OK)
+			csitest.Wants(t, create(c), codes.OK)
 		})
 	}
 }

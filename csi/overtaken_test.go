@@ -8,6 +8,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -19,7 +20,7 @@ func TestOvertakenDeletion(t *testing.T) {
 		fast, slow := newController(f), newController(f)
 		behind := &overtaken{f, nil}
 		slow.manager = behind
-		r := request("vol-1", gib)
+		r := createRequest("vol-1", gib)
 		r.Parameters = map[string]string{paramTopology: topologyZonal}
 		r.AccessibilityRequirements = &spec.TopologyRequirement{Preferred: []*spec.Topology{
 			{Segments: map[string]string{keyZone: "zone-1"}}}}
@@ -27,13 +28,13 @@ func TestOvertakenDeletion(t *testing.T) {
 		r.AccessibilityRequirements.Preferred[0].Segments[keyZone] = "zone-2"
 		behind.meanwhile = func() {
 			if _, err := fast.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
-				NodeId: "node-1", VolumeCapability: capability("ext4", once)}); err != nil {
+				NodeId: "node-1", VolumeCapability: csitest.Capability("ext4", csitest.Once)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_, err := slow.CreateVolume(background, r)
-		wants(t, err, codes.Aborted)
-		says(t, err, "has changed meanwhile")
+		csitest.Wants(t, err, codes.Aborted)
+		csitest.Says(t, err, "has changed meanwhile")
 		if v := f.volumes["vol-1"]; v == nil || v.State != stateAttached {
 			t.Fatalf("a volume in use is deleted: %+v", v)
 		}
@@ -45,7 +46,7 @@ func TestOvertakenDeletion(t *testing.T) {
 func TestOvertakenBeforeItsTicket(t *testing.T) {
 	publish := func(c *controller) error {
 		_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
-			NodeId: "node-1", VolumeCapability: capability("ext4", once)})
+			NodeId: "node-1", VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 		return err
 	}
 	unpublish := func(c *controller, node string) error {
@@ -64,7 +65,7 @@ func TestOvertakenBeforeItsTicket(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				fast, slow := newController(f), newController(f)
-				ordered(t, fast, request("vol-1", gib))
+				ordered(t, fast, createRequest("vol-1", gib))
 				behind := &overtaken{f, nil}
 				slow.manager = behind
 				looked := func() {
@@ -80,8 +81,8 @@ func TestOvertakenBeforeItsTicket(t *testing.T) {
 				// The first look is for what the call may do at all, the second for the ticket.
 				behind.meanwhile = func() { behind.meanwhile = looked }
 				err := publish(slow)
-				wants(t, err, codes.Aborted)
-				says(t, err, "detached by another call")
+				csitest.Wants(t, err, codes.Aborted)
+				csitest.Says(t, err, "detached by another call")
 				if left := f.volumes["vol-1"].VolumeAttachment.Attachments; len(left) != 0 {
 					t.Errorf("%s, ready %v: a ticket is filed late: %v", name, ready, left)
 				}
@@ -102,10 +103,10 @@ func TestOvertakenCalls(t *testing.T) {
 		fast, slow := newController(f), newController(f)
 		behind := &overtaken{f, nil}
 		slow.manager = behind
-		ordered(t, fast, request("vol-1", gib))
+		ordered(t, fast, createRequest("vol-1", gib))
 		publish := func(c *controller) error {
 			_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
-				NodeId: "node-1", VolumeCapability: capability("ext4", once)})
+				NodeId: "node-1", VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 			return err
 		}
 		unpublish := func(c *controller) error {
@@ -121,7 +122,7 @@ func TestOvertakenCalls(t *testing.T) {
 		}
 		must(publish(fast))
 		behind.meanwhile = func() { must(unpublish(fast)); must(publish(fast)) }
-		wants(t, unpublish(slow), codes.Aborted)
+		csitest.Wants(t, unpublish(slow), codes.Aborted)
 		if len(f.volumes["vol-1"].VolumeAttachment.Attachments) != 1 {
 			t.Error("a newer ticket was withdrawn")
 		}
@@ -136,7 +137,7 @@ func TestOvertakenCalls(t *testing.T) {
 		behind.meanwhile = when(2, func() { must(unpublish(fast)) }) // when the ticket is filed
 		clear(f.seen)
 		f.looks = 9
-		wants(t, publish(slow), codes.Aborted)
+		csitest.Wants(t, publish(slow), codes.Aborted)
 		if len(f.volumes["vol-1"].VolumeAttachment.Attachments) != 0 {
 			t.Error("a ticket that was withdrawn is filed again")
 		}

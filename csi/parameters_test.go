@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/client"
 )
 
@@ -117,8 +118,8 @@ func TestBadParameters(t *testing.T) {
 		{"storageCapacityMode", "rack", "zone"}, {"strictTopology", "2", "true or false"},
 	} {
 		_, _, err := parse(map[string]string{tc.name: tc.value})
-		wants(t, err, codes.InvalidArgument)
-		says(t, err, tc.name, tc.words)
+		csitest.Wants(t, err, codes.InvalidArgument)
+		csitest.Says(t, err, tc.name, tc.words)
 	}
 }
 
@@ -141,6 +142,6 @@ func TestMutableParameters(t *testing.T) {
 	for _, bad := range []map[string]string{{"fsType": "xfs"}, {"nonsense": "1"}, {"numberOfReplicas": "0"},
 		{"migratable": "true"}} {
 		_, err := parseMutable(bad)
-		wants(t, err, codes.InvalidArgument)
+		csitest.Wants(t, err, codes.InvalidArgument)
 	}
 }

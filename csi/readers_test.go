@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+
+	"ankole.storage/csi/csitest"
 )
 
 // TestReadOnly: readers cannot write, a target that a killed call left writable is mended, and a
@@ -17,9 +19,9 @@ func TestReadOnly(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c, r := capability(k.fs, once), capability(k.fs, readers)
+			c, r := csitest.Capability(k.fs, csitest.Once), csitest.Capability(k.fs, csitest.Readers)
 			if k.fs != "" {
-				wants(t, b.stage(r), codes.FailedPrecondition)
+				csitest.Wants(t, b.stage(r), codes.FailedPrecondition)
 			}
 			b.must(b.stage(c), b.publish(1, c, false))
 			b.content(k.fs, 1, "for readers")
@@ -27,7 +29,7 @@ func TestReadOnly(t *testing.T) {
 			path := b.target(1)
 			if k.fs != "" {
 				path = filepath.Join(path, "data")
-				wants(t, b.publish(1, c, false), codes.AlreadyExists)
+				csitest.Wants(t, b.publish(1, c, false), codes.AlreadyExists)
 			}
 			f, err := os.OpenFile(path, os.O_WRONLY, 0)
 			if err == nil {
@@ -63,8 +65,8 @@ func TestReadOnlyByFlag(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			w, r := capability(k.fs, once, "ro", "rw"), capability(k.fs, once, "noatime,ro")
-			wants(t, b.stage(r), codes.FailedPrecondition)
+			w, r := csitest.Capability(k.fs, csitest.Once, "ro", "rw"), csitest.Capability(k.fs, csitest.Once, "noatime,ro")
+			csitest.Wants(t, b.stage(r), codes.FailedPrecondition)
 			for range 2 {
 				b.must(b.stage(w), b.publish(1, w, false))
 			}
@@ -77,7 +79,7 @@ func TestReadOnlyByFlag(t *testing.T) {
 				t.Errorf("a reader's write ends with %v", err)
 			}
 			b.must(b.unpublish(1), b.unstage())
-			byMode := capability(k.fs, readers, "rw")
+			byMode := csitest.Capability(k.fs, csitest.Readers, "rw")
 			for range 2 {
 				b.must(b.stage(byMode), b.publish(1, byMode, false))
 			}
@@ -91,9 +93,9 @@ func TestOnePod(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, k.size)
-			c := capability(k.fs, oncePod)
+			c := csitest.Capability(k.fs, csitest.OncePod)
 			b.must(b.stage(c), b.publish(1, c, false), b.publish(1, c, false))
-			wants(t, b.publish(2, c, false), codes.FailedPrecondition)
+			csitest.Wants(t, b.publish(2, c, false), codes.FailedPrecondition)
 			// The kubelet binds what is published once more, and asks again when it has been restarted.
 			from, more := b.target(1), filepath.Join(b.dir, "volumeDevices", "pv-1", "dev", "uid-1")
 			if k.fs != "" {
@@ -104,7 +106,7 @@ func TestOnePod(t *testing.T) {
 			}
 			b.command("mount", "--bind", from, more)
 			b.must(b.stage(c), b.publish(1, c, false))
-			wants(t, b.publish(2, c, false), codes.FailedPrecondition)
+			csitest.Wants(t, b.publish(2, c, false), codes.FailedPrecondition)
 			// What the kubelet has left when its Pod is gone keeps no other Pod from the volume.
 			b.must(b.unpublish(1), b.publish(2, c, false))
 		})
@@ -116,10 +118,10 @@ func TestOnePod(t *testing.T) {
 func TestExclusive(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("", once)
+	c := csitest.Capability("", csitest.Once)
 	b.context = map[string]string{paramExclusive: "true"}
 	b.must(b.stage(c), b.publish(1, c, false), b.publish(1, c, false))
-	wants(t, b.publish(2, c, false), codes.FailedPrecondition)
+	csitest.Wants(t, b.publish(2, c, false), codes.FailedPrecondition)
 	b.context = map[string]string{paramExclusive: "false"}
 	b.must(b.publish(2, c, false))
 }
@@ -129,7 +131,7 @@ func TestExclusive(t *testing.T) {
 func TestReadersDevice(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
-	c := capability("", once)
+	c := csitest.Capability("", csitest.Once)
 	writable := func() bool {
 		t.Helper()
 		f, err := os.OpenFile(b.loop, os.O_WRONLY, 0)
@@ -152,7 +154,7 @@ func TestReadersDevice(t *testing.T) {
 	if !writable() {
 		t.Error("nobody reads any more, and nobody can write")
 	}
-	r := capability("", readers)
+	r := csitest.Capability("", csitest.Readers)
 	b.must(b.stage(r), b.publish(1, r, false), b.unpublish(1))
 	b.must(b.unstage())
 	if !writable() {

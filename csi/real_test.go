@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/test/lack"
 )
 
@@ -17,7 +18,7 @@ func TestRealDeviceMapper(t *testing.T) {
 	if os.Getenv(realVariable) == "" {
 		lack.Later(t, "tools/hunt.sh vm has a kernel with dm_crypt")
 	}
-	c := capability("ext4", once)
+	c := csitest.Capability("ext4", csitest.Once)
 	t.Run("ciphertext", func(t *testing.T) {
 		b := newEncryptedBed(t, 64*mib)
 		b.must(b.stage(c), b.publish(1, c, false))
@@ -65,7 +66,7 @@ func TestRealDeviceMapper(t *testing.T) {
 	t.Run("another header", func(t *testing.T) {
 		b := newEncryptedBed(t, 64*mib)
 		b.command("sh", "-c", "echo words | cryptsetup luksFormat --batch-mode --type luks1 --iter-time 1 "+b.loop+" -")
-		wants(t, b.stage(c), codes.Internal)
+		csitest.Wants(t, b.stage(c), codes.Internal)
 		b.locked()
 	})
 	t.Run("a crypt device of the node", func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestRealDeviceMapper(t *testing.T) {
 		k, err := readKey(b.secrets)
 		b.must(err, b.luksFormat(own, k))
 		b.cryptsetup(k.value, "open", "--batch-mode", "--key-file", "-", other.loop, b.volume)
-		wants(t, b.stage(c), codes.FailedPrecondition)
+		csitest.Wants(t, b.stage(c), codes.FailedPrecondition)
 		b.must(b.unstage())
 		b.cryptsetup("", "close", b.volume) // it is still there
 		b.must(b.stage(c), b.unstage())

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/test/wait"
 )
 
@@ -167,7 +168,7 @@ func TestConfig(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		says(t, c.Validate(), words)
+		csitest.Says(t, c.Validate(), words)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -20,13 +21,13 @@ func TestNoPlace(t *testing.T) {
 		f := newFake()
 		u := &unplaced{f, nil}
 		c.manager = u
-		r := request("vol-1", gib)
+		r := createRequest("vol-1", gib)
 		r.Parameters = map[string]string{paramTopology: topologyZonal}
 		r.AccessibilityRequirements = &spec.TopologyRequirement{Preferred: []*spec.Topology{
 			{Segments: map[string]string{keyZone: "zone-1"}}}}
 		_, err := c.CreateVolume(background, r)
-		wants(t, err, codes.ResourceExhausted)
-		says(t, err, "insufficient storage")
+		csitest.Wants(t, err, codes.ResourceExhausted)
+		csitest.Says(t, err, "insufficient storage")
 		if len(f.volumes) != 0 {
 			t.Errorf("nobody deletes what is left of the claim: %v", f.volumes)
 		}
@@ -34,10 +35,10 @@ func TestNoPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(background, time.Second)
 		defer cancel()
 		_, err = c.CreateVolume(ctx, r)
-		wants(t, err, codes.DeadlineExceeded)
+		csitest.Wants(t, err, codes.DeadlineExceeded)
 		r.AccessibilityRequirements.Preferred[0].Segments[keyZone] = "zone-2"
 		_, err = c.CreateVolume(background, r)
-		wants(t, err, codes.Aborted)
+		csitest.Wants(t, err, codes.Aborted)
 		c.manager = f
 		if _, err = c.CreateVolume(background, r); err != nil {
 			t.Errorf("the claim has no volume in the other zone: %v", err)
@@ -46,7 +47,7 @@ func TestNoPlace(t *testing.T) {
 		u.replicas = []resource.Replica{{Name: "r-1", HostID: "node-1"}, {Name: "r-2"}}
 		c.manager = u
 		_, err = c.CreateVolume(background, r)
-		wants(t, err, codes.Aborted)
+		csitest.Wants(t, err, codes.Aborted)
 		if len(f.volumes) != 1 {
 			t.Errorf("%v", f.volumes)
 		}
@@ -58,13 +59,13 @@ func TestFailedCloneIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		c := newController(f)
-		ordered(t, c, request("vol-1", gib))
+		ordered(t, c, createRequest("vol-1", gib))
 		f.cloneFails = true
-		r := request("vol-2", gib)
+		r := createRequest("vol-2", gib)
 		r.VolumeContentSource = &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Volume{
 			Volume: &spec.VolumeContentSource_VolumeSource{VolumeId: "vol-1"}}}
 		_, err := c.CreateVolume(background, r)
-		wants(t, err, codes.Internal)
+		csitest.Wants(t, err, codes.Internal)
 		if len(f.volumes) != 1 {
 			t.Errorf("left: %v", f.volumes)
 		}
@@ -77,8 +78,8 @@ func TestCopyThatStillGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		c := newController(f)
-		ordered(t, c, request("vol-1", gib))
-		r := request("vol-2", 2*gib)
+		ordered(t, c, createRequest("vol-1", gib))
+		r := createRequest("vol-2", 2*gib)
 		r.VolumeContentSource = &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Volume{
 			Volume: &spec.VolumeContentSource_VolumeSource{VolumeId: "vol-1"}}}
 		f.looks = 20 // longer than either of the two calls
@@ -86,13 +87,13 @@ func TestCopyThatStillGrows(t *testing.T) {
 			ctx, cancel := context.WithTimeout(background, time.Second)
 			_, err := c.CreateVolume(ctx, r)
 			cancel()
-			wants(t, err, codes.DeadlineExceeded)
+			csitest.Wants(t, err, codes.DeadlineExceeded)
 		}
 		ctx, cancel := context.WithTimeout(background, time.Second)
 		defer cancel()
 		_, err := c.CreateVolume(ctx, r)
-		wants(t, err, codes.DeadlineExceeded)
-		says(t, err, "the engine has another size yet")
+		csitest.Wants(t, err, codes.DeadlineExceeded)
+		csitest.Says(t, err, "the engine has another size yet")
 		if _, err := c.CreateVolume(background, r); err != nil {
 			t.Error(err)
 		}
@@ -109,15 +110,15 @@ func TestSmallerAfterNoRoom(t *testing.T) {
 		f := newFake()
 		f.room = 4 * gib
 		c := newController(f)
-		ordered(t, c, request("vol-1", gib))
+		ordered(t, c, createRequest("vol-1", gib))
 		grow := func(sizeBytes int64) (int64, error) {
 			r, err := c.ControllerExpandVolume(background, &spec.ControllerExpandVolumeRequest{VolumeId: "vol-1",
 				CapacityRange: &spec.CapacityRange{RequiredBytes: sizeBytes}})
 			return r.GetCapacityBytes(), err
 		}
 		_, err := grow(8 * gib)
-		wants(t, err, codes.ResourceExhausted)
-		says(t, err, "no room on disk d")
+		csitest.Wants(t, err, codes.ResourceExhausted)
+		csitest.Says(t, err, "no room on disk d")
 		if got := f.volumes["vol-1"].Size; got != fmt.Sprint(gib) {
 			t.Errorf("the volume is still to have %s bytes", got)
 		}
@@ -138,7 +139,7 @@ func TestGrowthBeforeTheFirstAttachment(t *testing.T) {
 				v.ExpansionRequired = v.Controllers[0].Size != v.Size
 				v.Controllers[0].Size = "0"
 			}}
-			ordered(t, c, request("vol-1", gib))
+			ordered(t, c, createRequest("vol-1", gib))
 			f.room, f.looks = room, 20
 			grow := func() error {
 				ctx, cancel := context.WithTimeout(background, time.Second)
@@ -148,16 +149,16 @@ func TestGrowthBeforeTheFirstAttachment(t *testing.T) {
 				return err
 			}
 			if room > 0 {
-				wants(t, grow(), codes.ResourceExhausted)
+				csitest.Wants(t, grow(), codes.ResourceExhausted)
 				if got := f.volumes["vol-1"].Size; got != fmt.Sprint(gib) {
 					t.Errorf("the volume is still to have %s bytes", got)
 				}
 				return
 			}
-			wants(t, grow(), codes.DeadlineExceeded)
-			wants(t, grow(), codes.DeadlineExceeded) // nor does the next call, which orders nothing
+			csitest.Wants(t, grow(), codes.DeadlineExceeded)
+			csitest.Wants(t, grow(), codes.DeadlineExceeded) // nor does the next call, which orders nothing
 			f.looks = 0
-			wants(t, grow(), codes.OK)
+			csitest.Wants(t, grow(), codes.OK)
 		})
 	}
 }

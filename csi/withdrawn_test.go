@@ -10,6 +10,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -44,7 +45,7 @@ func TestSnapshotThatIsBlocked(t *testing.T) {
 				f := newFake()
 				c := newController(f)
 				c.patience = DefaultPatience
-				ordered(t, c, request("vol-1", gib))
+				ordered(t, c, createRequest("vol-1", gib))
 				f.looks = 1000
 				began := time.Now()
 				c.manager = &changed{fake: f, snapshot: func(s *resource.SnapshotCR) {
@@ -56,9 +57,9 @@ func TestSnapshotThatIsBlocked(t *testing.T) {
 				}}
 				for _, code := range tc.codes {
 					err := takeSnapshot(c)
-					wants(t, err, code)
+					csitest.Wants(t, err, code)
 					if code != codes.OK {
-						says(t, err, why, "snapshot-1")
+						csitest.Says(t, err, why, "snapshot-1")
 					}
 					if s := f.snapshots["snapshot-1"]; code == codes.FailedPrecondition && s != nil && !s.MarkRemoved {
 						t.Errorf("the order stays: %+v", s)
@@ -82,7 +83,7 @@ func TestWithdrawalThatFails(t *testing.T) {
 		f := newFake()
 		c := newController(f)
 		c.patience = DefaultPatience
-		ordered(t, c, request("vol-1", gib))
+		ordered(t, c, createRequest("vol-1", gib))
 		f.looks = 1000
 		deleting := false
 		w := &changed{fake: f, snapshot: func(s *resource.SnapshotCR) {
@@ -90,14 +91,14 @@ func TestWithdrawalThatFails(t *testing.T) {
 		}}
 		m := &keptOrders{changed: w, fails: errors.New("no manager answers")}
 		c.manager = m
-		wants(t, takeSnapshot(c), codes.Unavailable)
+		csitest.Wants(t, takeSnapshot(c), codes.Unavailable)
 		m.fails = nil
-		wants(t, takeSnapshot(c), codes.FailedPrecondition)
+		csitest.Wants(t, takeSnapshot(c), codes.FailedPrecondition)
 		deleting = true
 		began := time.Now()
 		err := takeSnapshot(c)
-		wants(t, err, codes.FailedPrecondition)
-		says(t, err, "withdrawn", "salvage it")
+		csitest.Wants(t, err, codes.FailedPrecondition)
+		csitest.Says(t, err, "withdrawn", "salvage it")
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("told after %v", took)
 		}

@@ -2,16 +2,14 @@ package csi
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"regexp"
-	"strings"
+	"log/slog"
 	"testing"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/host/mountinfo"
 	"ankole.storage/test/wait"
 )
@@ -20,17 +18,17 @@ import (
 // calls are told that one is under way, and its end is theirs. Other volumes are served.
 func TestNodeCallsEnd(t *testing.T) {
 	t.Parallel()
-	n := newNode("node-1", newFake(), 50*time.Millisecond, quiet())
+	n := newNode("node-1", newFake(), 50*time.Millisecond, slog.New(slog.DiscardHandler))
 	hang := make(chan struct{})
 	calls := map[string]func(volume string) error{
 		"NodeStageVolume": func(v string) error {
 			_, err := n.NodeStageVolume(background, &spec.NodeStageVolumeRequest{VolumeId: v, StagingTargetPath: "/none/s",
-				VolumeCapability: capability("ext4", once)})
+				VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 			return err
 		},
 		"NodePublishVolume": func(v string) error {
 			_, err := n.NodePublishVolume(background, &spec.NodePublishVolumeRequest{VolumeId: v, TargetPath: "/none/t",
-				VolumeCapability: capability("ext4", once)})
+				VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 			return err
 		},
 		"NodeUnpublishVolume": func(v string) error {
@@ -46,13 +44,13 @@ func TestNodeCallsEnd(t *testing.T) {
 			return err
 		},
 	}
-	wants(t, n.work(background, "vol-1", "a call", func() error { <-hang; return nil }), codes.DeadlineExceeded)
+	csitest.Wants(t, n.work(background, "vol-1", "a call", func() error { <-hang; return nil }), codes.DeadlineExceeded)
 	for name, call := range calls {
 		err := call("vol-1")
-		wants(t, err, codes.Aborted)
-		says(t, err, name, "a call of it is under way")
+		csitest.Wants(t, err, codes.Aborted)
+		csitest.Says(t, err, name, "a call of it is under way")
 		if err := call("vol-2"); err != nil {
-			wants(t, err, codes.NotFound) // no such device
+			csitest.Wants(t, err, codes.NotFound) // no such device
 		}
 	}
 	close(hang)
@@ -61,32 +59,7 @@ func TestNodeCallsEnd(t *testing.T) {
 	cancel()
 	release := make(chan struct{})
 	defer close(release)
-	wants(t, n.work(gone, "vol-3", "a call", func() error { <-release; return nil }), codes.DeadlineExceeded)
-}
-
-// TestHelperIsFirst: a helper does its work before the packages that take long are initialised.
-func TestHelperIsFirst(t *testing.T) {
-	t.Parallel()
-	initialised := func(args ...string) string {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Args = args
-		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "\ninit os @") {
-			t.Fatalf("%q: %v: %s", args, err, out)
-		}
-		return string(out)
-	}
-	late := regexp.MustCompile(`(?m)^init (k8s\.io/client-go|sigs\.k8s\.io)/.*`)
-	if whole := initialised(os.Args[0], "-test.list=^$"); !late.MatchString(whole) {
-		t.Fatalf("this program has no packages that would come late: %s", whole)
-	}
-	for _, found := range late.FindAllString(initialised("ankole-csi-helper", "look", t.TempDir(), "0"), -1) {
-		// Of the REST server, which these tests have and the program has not: it makes a channel.
-		if !strings.HasPrefix(found, "init sigs.k8s.io/controller-runtime/pkg/manager/signals @") {
-			t.Errorf("before a helper: %s", found)
-		}
-	}
+	csitest.Wants(t, n.work(gone, "vol-3", "a call", func() error { <-release; return nil }), codes.DeadlineExceeded)
 }
 
 // TestUnknownIsNotBroken: a mount at which no helper could look is not taken for broken.

@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/csi/csitest"
 	"ankole.storage/rest/resource"
-	"ankole.storage/test/wait"
 )
 
 func segment(zone, region, host string) *spec.Topology {
@@ -54,7 +53,7 @@ func TestTopology(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFake()
 			f.settings[settingKeys] = tc.keys
-			r := request("vol-1", gib)
+			r := createRequest("vol-1", gib)
 			r.Parameters, r.AccessibilityRequirements = tc.parameters, tc.from
 			resp, err := newController(f).CreateVolume(background, r)
 			if status.Code(err) != tc.code {
@@ -104,13 +103,13 @@ func TestTopologyChangesMeanwhile(t *testing.T) {
 			driver.manager = &changed{fake: f, volume: func(v *resource.Volume) {
 				v.Replicas = []resource.Replica{{Name: "r-1", HostID: "n1"}}
 			}}
-			r := request("vol-1", gib)
+			r := createRequest("vol-1", gib)
 			r.Parameters = tc.parameters
 			r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: tc.first, Preferred: tc.first}
 			ctx, cancel := context.WithTimeout(background, time.Second)
 			defer cancel()
 			_, err := driver.CreateVolume(ctx, r)
-			wants(t, err, codes.DeadlineExceeded)
+			csitest.Wants(t, err, codes.DeadlineExceeded)
 			driver.patience = time.Minute
 			r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: tc.then, Preferred: tc.then}
 			resp, err := driver.CreateVolume(background, r)
@@ -128,130 +127,18 @@ func TestTopologyChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNodeInfo: a node tells of itself what the setting allows.
-func TestNodeInfo(t *testing.T) {
-	for keys, want := range map[string]map[string]string{
-		"": nil, keyZone: {keyZone: "zone-1"}, keyZone + "," + keyHost + ",other": {keyZone: "zone-1", keyHost: "node-1"}} {
-		f := newFake()
-		f.settings[settingKeys] = keys
-		info, err := newNode("node-1", f, 1, quiet()).NodeGetInfo(context.Background(), &spec.NodeGetInfoRequest{})
-		if err != nil || info.NodeId != "node-1" || !reflect.DeepEqual(info.AccessibleTopology.GetSegments(), want) {
-			t.Errorf("%q: %v, %v", keys, info, err)
-		}
-		caps, err := (&identity{manager: f}).GetPluginCapabilities(background, &spec.GetPluginCapabilitiesRequest{})
-		topology := false
-		for _, c := range caps.GetCapabilities() {
-			topology = topology || c.GetService().GetType() == spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
-		}
-		if err != nil || topology != (keys != "") {
-			t.Errorf("%q: topology is offered: %v, %v", keys, topology, err)
-		}
-	}
-}
-
-// TestNodeInfoWithoutManager: the kubelet gets an answer although the manager is away, the last
-// one if there was one; when the manager is back and says something else, the driver is registered
-// again.
-func TestNodeInfoWithoutManager(t *testing.T) {
-	f := newFake()
-	f.settings[settingKeys] = keyZone
-	file := filepath.Join(t.TempDir(), placeFile)
-	ask := func(away bool) (map[string]string, *place) {
-		t.Helper()
-		n := newNode("node-1", f, time.Minute, quiet())
-		n.place.file, f.away = file, away
-		info, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})
-		if err != nil || info.NodeId != "node-1" {
-			t.Fatalf("%v, %v", info, err)
-		}
-		return info.AccessibleTopology.GetSegments(), n.place
-	}
-	again := func(p *place) bool {
-		t.Helper()
-		ctx, cancel := context.WithCancel(background)
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- p.review(ctx, time.Millisecond) }()
-		wait.Until(t, "the place is known for sure", func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return !p.unsure
-		})
-		cancel()
-		<-done
-		select {
-		case <-p.changed:
-			return true
-		default:
-			return false
-		}
-	}
-	got, p := ask(true)
-	if len(got) != 0 {
-		t.Errorf("nothing is known, yet: %v", got)
-	}
-	f.mu.Lock()
-	f.away = false
-	f.mu.Unlock()
-	if !again(p) {
-		t.Error("the zone is known, and the kubelet is not told")
-	}
-	if got, p = ask(true); got[keyZone] != "zone-1" {
-		t.Errorf("the last answer is forgotten: %v", got)
-	}
-	f.mu.Lock()
-	f.away = false
-	f.mu.Unlock()
-	if again(p) {
-		t.Error("nothing has changed, and the driver is registered again")
-	}
-	if got, _ = ask(false); got[keyZone] != "zone-1" {
-		t.Errorf("%v", got)
-	}
-}
-
-// TestNodeOfNoManager: the kubelet is refused the driver on a node that the managers do not know,
-// whatever was said before, and asked again when they know it; one that was told an old answer is
-// told so when the managers are back.
-func TestNodeOfNoManager(t *testing.T) {
-	f := newFake()
-	n := newNode("elsewhere", f, time.Minute, quiet())
-	n.place.file = filepath.Join(t.TempDir(), placeFile)
-	if err := n.place.remember(map[string]string{keyZone: "zone-1"}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})
-	wants(t, err, codes.FailedPrecondition)
-	says(t, err, "elsewhere", "longhorn-manager")
-	f.away = true
-	if _, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{}); err != nil {
-		t.Errorf("nobody says that there is none: %v", err)
-	}
-	f.away = false
-	ctx, cancel := context.WithCancel(background)
-	done := make(chan error, 1)
-	go func() { done <- n.place.review(ctx, time.Millisecond) }()
-	<-n.place.changed
-	cancel()
-	<-done
-	f.nodes = append(f.nodes, resource.Node{Name: "elsewhere"})
-	if _, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestSettingOfNoConcern: a volume for no place in particular needs no setting of keys.
 func TestSettingOfNoConcern(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		delete(f.settings, settingKeys)
 		c := newController(f)
-		ordered(t, c, request("vol-1", gib))
-		r := request("vol-2", gib)
+		ordered(t, c, createRequest("vol-1", gib))
+		r := createRequest("vol-2", gib)
 		r.AccessibilityRequirements = &spec.TopologyRequirement{
 			Requisite: []*spec.Topology{{Segments: map[string]string{keyZone: "z"}}}}
 		_, err := c.CreateVolume(background, r)
-		wants(t, err, codes.Unavailable)
-		says(t, err, settingKeys)
+		csitest.Wants(t, err, codes.Unavailable)
+		csitest.Says(t, err, settingKeys)
 	})
 }
