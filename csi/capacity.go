@@ -13,6 +13,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
@@ -20,18 +21,18 @@ import (
 // how large one volume may be, by the rules of the scheduler. A volume takes as many disks as it
 // has replicas, on nodes of their own unless soft anti-affinity lets them share.
 func (c *controller) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest) (*spec.GetCapacityResponse, error) {
-	w, _, err := parse(r.GetParameters())
+	w, _, err := request.ParseClass(r.GetParameters())
 	if err != nil {
 		return nil, err
 	}
 	if len(r.GetVolumeCapabilities()) > 0 {
-		if _, err := useAll(r.GetVolumeCapabilities()); err != nil {
+		if _, err := request.UsageOfAll(r.GetVolumeCapabilities()); err != nil {
 			return nil, err
 		}
 	}
 	nodes, err := c.manager.Nodes(ctx)
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "listing nodes")
+		return nil, request.FromManager(err, codes.Internal, "listing nodes")
 	}
 	policy, soft, err := c.policy(ctx, &w)
 	if err != nil {
@@ -53,19 +54,19 @@ func (c *controller) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest
 	for _, room := range rooms {
 		total = sum(total, room)
 	}
-	replicas := w.volume.NumberOfReplicas
+	replicas := w.Volume.NumberOfReplicas
 	if len(rooms) >= replicas {
 		largest = rooms[replicas-1]
 	}
 	available := max(total/int64(replicas), largest)
-	if w.volume.Encrypted {
+	if w.Volume.Encrypted {
 		largest = max(largest-lh.LUKSHeaderBytes, 0)
 	}
 	return &spec.GetCapacityResponse{AvailableCapacity: available, MaximumVolumeSize: wrapperspb.Int64(largest)}, nil
 }
 
 // policy reads what the scheduler judges by, and fills in what the class leaves to settings.
-func (c *controller) policy(ctx context.Context, w *wish) (p schedule.Policy, soft bool, err error) {
+func (c *controller) policy(ctx context.Context, w *request.Wish) (p schedule.Policy, soft bool, err error) {
 	value := func(name string) string {
 		if err != nil {
 			return ""
@@ -85,42 +86,42 @@ func (c *controller) policy(ctx context.Context, w *wish) (p schedule.Policy, so
 	p.MinimalAvailablePercent = number(setting.StorageMinimalAvailablePercentage)
 	p.AllowEmptyNodeSelector = truthOf(setting.AllowEmptyNodeSelectorVolume)
 	p.AllowEmptyDiskSelector = truthOf(setting.AllowEmptyDiskSelectorVolume)
-	if w.volume.NumberOfReplicas == 0 {
-		w.volume.NumberOfReplicas = int(max(number(setting.DefaultReplicaCount), 1))
+	if w.Volume.NumberOfReplicas == 0 {
+		w.Volume.NumberOfReplicas = int(max(number(setting.DefaultReplicaCount), 1))
 	}
-	soft = w.volume.ReplicaSoftAntiAffinity == "enabled"
-	if follows := w.volume.ReplicaSoftAntiAffinity; follows == "" || follows == "ignored" {
+	soft = w.Volume.ReplicaSoftAntiAffinity == "enabled"
+	if follows := w.Volume.ReplicaSoftAntiAffinity; follows == "" || follows == "ignored" {
 		soft = truthOf(setting.ReplicaSoftAntiAffinity)
 	}
-	return p, soft, fromManager(err, codes.Internal, "reading settings")
+	return p, soft, request.FromManager(err, codes.Internal, "reading settings")
 }
 
 // within reports whether replicas on a node count for a topology segment. Where a wish lets them be
 // anywhere, they count wherever the volume is used.
-func within(w *wish, n *resource.Node, segment map[string]string) bool {
+func within(w *request.Wish, n *resource.Node, segment map[string]string) bool {
 	matches := func(key, value string) bool { return segment[key] == "" || segment[key] == value }
-	zone, region := matches(keyZone, n.Zone), matches(keyRegion, n.Region)
+	zone, region := matches(request.LabelZone, n.Zone), matches(request.LabelRegion, n.Region)
 	switch {
-	case w.capacity == capacityOfNode:
-		return zone && region && matches(keyHost, n.Name)
-	case w.capacity == capacityOfZone, w.strict, w.topologyMode == topologyZonal:
+	case w.Capacity == request.CapacityOfNode:
+		return zone && region && matches(request.LabelHost, n.Name)
+	case w.Capacity == request.CapacityOfZone, w.Strict, w.TopologyMode == request.TopologyZonal:
 		return zone && region
-	case w.topologyMode == topologyRegion:
+	case w.TopologyMode == request.TopologyRegion:
 		return region
 	}
 	return true
 }
 
 // roomsOf are the largest replicas that the disks of a node take.
-func roomsOf(n *resource.Node, w *wish, p schedule.Policy) (rooms []int64) {
+func roomsOf(n *resource.Node, w *request.Wish, p schedule.Policy) (rooms []int64) {
 	if !n.AllowScheduling || n.EvictionRequested || !holds(n.Conditions, lh.NodeConditionReady) ||
 		!holds(n.Conditions, lh.NodeConditionSchedulable) ||
-		!schedule.TagsMatch(w.volume.NodeSelector, n.Tags, p.AllowEmptyNodeSelector) {
+		!schedule.TagsMatch(w.Volume.NodeSelector, n.Tags, p.AllowEmptyNodeSelector) {
 		return nil
 	}
 	for _, d := range n.Disks {
 		if !d.AllowScheduling || d.EvictionRequested || !holds(d.Conditions, lh.DiskConditionSchedulable) ||
-			!schedule.TagsMatch(w.volume.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+			!schedule.TagsMatch(w.Volume.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
 			continue
 		}
 		disk := schedule.Disk{Maximum: d.StorageMaximum, Available: d.StorageAvailable, Reserved: d.StorageReserved,

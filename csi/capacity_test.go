@@ -6,12 +6,15 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
 // TestCapacity: three nodes in zones of their own, with 100, 200 and 300 GiB.
 func TestCapacity(t *testing.T) {
-	zone := func(n string) *spec.Topology { return &spec.Topology{Segments: map[string]string{keyZone: n}} }
+	zone := func(n string) *spec.Topology {
+		return &spec.Topology{Segments: map[string]string{request.LabelZone: n}}
+	}
 	for _, tc := range []struct {
 		name       string
 		parameters map[string]string
@@ -26,7 +29,7 @@ func TestCapacity(t *testing.T) {
 		{"wherever it is used", map[string]string{"numberOfReplicas": "1"}, zone("zone-1"), nil, 600, 300},
 		{"zonal", map[string]string{"numberOfReplicas": "1", "volumeTopology": "zonal"}, zone("zone-2"), nil, 200, 200},
 		{"of a node", map[string]string{"numberOfReplicas": "1", "storageCapacityMode": "node"},
-			&spec.Topology{Segments: map[string]string{keyHost: "node-1"}}, nil, 100, 100},
+			&spec.Topology{Segments: map[string]string{request.LabelHost: "node-1"}}, nil, 100, 100},
 		{"tags", map[string]string{"numberOfReplicas": "1", "diskSelector": "ssd"}, nil, func(f *fake) {
 			d := f.nodes[0].Disks["d"]
 			d.Tags = []string{"ssd"}
@@ -69,7 +72,7 @@ func TestCapacity(t *testing.T) {
 // TestCapacityOfEncryptedVolumes: the header of the largest volume has its room too.
 func TestCapacityOfEncryptedVolumes(t *testing.T) {
 	got, err := newController(newFake()).GetCapacity(background, &spec.GetCapacityRequest{
-		Parameters: map[string]string{"numberOfReplicas": "1", paramEncrypted: "true"}})
+		Parameters: map[string]string{"numberOfReplicas": "1", request.ParamEncrypted: "true"}})
 	if err != nil || got.AvailableCapacity != 600*gib || got.MaximumVolumeSize.GetValue() != 300*gib-16*mib {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
@@ -41,8 +42,9 @@ var wholeClass = map[string]string{
 }
 
 // wholeWish is what that class asks for, of a claim of 1 GiB for block volumes on several nodes.
-func wholeWish() wish {
-	return wish{volume: client.VolumeSpec{Name: "pvc-1", Size: "1073741824", NumberOfReplicas: 2, Frontend: "blockdev",
+func wholeWish() request.Wish {
+	return request.Wish{Volume: client.VolumeSpec{Name: "pvc-1", Size: "1073741824", NumberOfReplicas: 2,
+		Frontend:     "blockdev",
 		DataLocality: "best-effort", AccessMode: "rwx", StaleReplicaTimeout: 31, DiskSelector: []string{"ssd"},
 		NodeSelector: []string{"fast"}, Migratable: true, Encrypted: true,
 		CloneMode: "full-copy", DataEngine: "v1", ReplicaAutoBalance: "least-effort",
@@ -52,7 +54,8 @@ func wholeWish() wish {
 		BackupTargetName: "second", BackupBlockSize: "16Mi", DeleteSnapshotsWithVolume: true,
 		RecurringJobSelector: []client.RecurringJobName{{Name: "daily"}, {Name: "weekly", IsGroup: true}},
 		TopologyRequirement:  []resource.TopologyTerm{{Zone: "zone-1"}}},
-		fsType: "xfs", mkfs: []string{"-m", "bigtime=0"}, topologyMode: topologyZonal, strict: true, capacity: capacityOfZone}
+		FSType: "xfs", Mkfs: []string{"-m", "bigtime=0"}, TopologyMode: request.TopologyZonal, Strict: true,
+		Capacity: request.CapacityOfZone}
 }
 
 // wholeVolume is the object that the manager makes of it.
@@ -74,7 +77,7 @@ func wholeVolume() lh.Volume {
 // settling is a manager's API behind which controllers have done at once what is to be done for a
 // new volume.
 type settling struct {
-	Manager
+	request.Manager
 	ordered []client.VolumeSpec
 }
 
@@ -94,14 +97,14 @@ func (m *settling) Volume(ctx context.Context, name string) (*resource.Volume, e
 
 // Setting: the one that is read is of the topology.
 func (m *settling) Setting(context.Context, string) (*resource.Setting, error) {
-	return &resource.Setting{Name: settingKeys, Value: keyZone}, nil
+	return &resource.Setting{Name: request.TopologySetting, Value: request.LabelZone}, nil
 }
 
 // TestWholeClass: every parameter of a class, all at once, reaches the manager, and the object that
 // the manager makes has all of them, and nothing else.
 func TestWholeClass(t *testing.T) {
-	for _, name := range Parameters() {
-		_, _, refusal := parse(map[string]string{name: "anything"})
+	for _, name := range request.Parameters() {
+		_, _, refusal := request.ParseClass(map[string]string{name: "anything"})
 		// TestRestoredByItsClass has fromBackup, which does not go together with a source.
 		if _, given := wholeClass[name]; !given && !(refusal != nil && missing(name)) && name != "fromBackup" {
 			t.Errorf("parameter %s is not in the class", name)
@@ -128,17 +131,17 @@ func TestWholeClass(t *testing.T) {
 	r.VolumeCapabilities, r.Parameters = []*spec.VolumeCapability{csitest.Capability("", csitest.Many)},
 		maps.Clone(wholeClass)
 	r.AccessibilityRequirements = &spec.TopologyRequirement{Requisite: []*spec.Topology{
-		{Segments: map[string]string{keyZone: "zone-1"}}}}
+		{Segments: map[string]string{request.LabelZone: "zone-1"}}}}
 	o, err := c.judge(r)
-	o.volume.Size = "1073741824" // which the source decides
-	if want := wholeWish(); err != nil || !reflect.DeepEqual(o.wish, want) {
-		t.Errorf("asked for\n%+v, %v; want\n%+v", o.wish, err, want)
+	o.Volume.Size = "1073741824" // which the source decides
+	if want := wholeWish(); err != nil || !reflect.DeepEqual(o.Wish, want) {
+		t.Errorf("asked for\n%+v, %v; want\n%+v", o.Wish, err, want)
 	}
 	v := ordered(t, c, r)
 	if !maps.Equal(v.VolumeContext, wholeClass) || v.CapacityBytes != gib || len(v.AccessibleTopology) != 1 {
 		t.Errorf("answered %+v", v)
 	}
-	if want := wholeWish().volume; len(m.ordered) != 1 || !reflect.DeepEqual(m.ordered[0], want) {
+	if want := wholeWish().Volume; len(m.ordered) != 1 || !reflect.DeepEqual(m.ordered[0], want) {
 		t.Errorf("ordered\n%+v, want\n%+v", m.ordered, want)
 	}
 	var got lh.Volume

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 )
 
 // sum is what the backing file of the volume has, up to a size.
@@ -94,7 +95,7 @@ func TestNoFormatOverContent(t *testing.T) {
 	b.put(0, "a data base of its own")
 	refused("raw data", codes.FailedPrecondition)
 	b.put(0, strings.Repeat("\x00", headBytes))
-	b.given = map[string]string{contextContent: "Pod app/web-0 has run with it"}
+	b.given = map[string]string{request.ContextContent: "Pod app/web-0 has run with it"}
 	err := b.stage(c)
 	csitest.Says(t, err, "Pod app/web-0")
 	refused("known content", codes.FailedPrecondition)

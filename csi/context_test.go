@@ -10,6 +10,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 )
 
 // spellings of a parameter that CreateVolume takes for the same one.
@@ -24,17 +25,18 @@ func TestContextInAnyCase(t *testing.T) {
 		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}
 	for i := range spellings("x") {
 		given := map[string]string{"NumberOfReplicas": "as an older version took it"}
-		for name, value := range map[string]string{paramFSType: "xfs", paramMkfs: "-m bigtime=0", paramEncrypted: "true",
-			paramExclusive: "true"} {
+		for name, value := range map[string]string{request.ParamFSType: "xfs", request.ParamMkfs: "-m bigtime=0",
+			request.ParamEncrypted: "true",
+			request.ParamExclusive: "true"} {
 			given[spellings(name)[i]] = value
 		}
 		s, err := judgeStaging(&spec.NodeStageVolumeRequest{VolumeId: "vol-1", StagingTargetPath: "/staging",
 			VolumeCapability: plain, VolumeContext: given})
-		if err != nil || !s.encrypted || s.keyless == nil || s.fsType != fsXFS ||
+		if err != nil || !s.encrypted || s.keyless == nil || s.FSType != request.XFS ||
 			!slices.Equal(s.mkfs, []string{"-m", "bigtime=0"}) {
 			t.Errorf("%v: %+v, %v", given, s, err)
 		}
-		if w, err := parseContext(given); err != nil || !w.exclusive {
+		if w, err := request.ParseContext(given); err != nil || !w.Exclusive {
 			t.Errorf("%v: %+v, %v", given, w, err)
 		}
 	}
@@ -46,7 +48,7 @@ func TestExclusiveInAnyCase(t *testing.T) {
 	b := newBed(t, 64*mib)
 	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
-	for _, name := range spellings(paramExclusive) {
+	for _, name := range spellings(request.ParamExclusive) {
 		b.context = map[string]string{name: "true"}
 		csitest.Wants(t, b.publish(2, c, false), codes.FailedPrecondition)
 	}
@@ -56,15 +58,15 @@ func TestExclusiveInAnyCase(t *testing.T) {
 // says is encrypted is used with a key, or not at all.
 func TestEncryptedByAnyone(t *testing.T) {
 	type says struct{ class, manager map[string]string }
-	told := map[string]says{"by the manager": {manager: map[string]string{contextEncrypted: "true"}},
-		"by the manager, whatever the class says": {map[string]string{paramEncrypted: "false"},
-			map[string]string{contextEncrypted: "true"}}}
-	for _, name := range spellings(paramEncrypted) {
+	told := map[string]says{"by the manager": {manager: map[string]string{request.ContextEncrypted: "true"}},
+		"by the manager, whatever the class says": {map[string]string{request.ParamEncrypted: "false"},
+			map[string]string{request.ContextEncrypted: "true"}}}
+	for _, name := range spellings(request.ParamEncrypted) {
 		told["by the class as "+name] = says{class: map[string]string{name: "true"}}
 	}
 	for name, by := range told {
 		for _, k := range kinds {
-			if k.fs == fsXFS {
+			if k.fs == request.XFS {
 				continue // nothing here depends on the kind of file system
 			}
 			t.Run(name+", "+k.name, func(t *testing.T) {

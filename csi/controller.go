@@ -16,6 +16,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -48,15 +49,15 @@ const (
 // controller serves the controller service. It keeps nothing but its locks.
 type controller struct {
 	spec.UnimplementedControllerServer
-	manager Manager
+	manager request.Manager
 	// patience bounds what a call waits for, whatever the caller's own bound.
 	patience time.Duration
 	log      *slog.Logger
-	locks    locks
+	locks    request.Locks
 }
 
 // newService returns a controller service whose calls wait for patience at the longest.
-func newService(m Manager, patience time.Duration, log *slog.Logger) *controller {
+func newService(m request.Manager, patience time.Duration, log *slog.Logger) *controller {
 	return &controller{manager: m, patience: patience, log: log}
 }
 
@@ -90,8 +91,8 @@ func (c *controller) ControllerGetCapabilities(context.Context, *spec.Controller
 
 // order is a CreateVolume call, judged.
 type order struct {
-	wish
-	usage usage
+	request.Wish
+	usage request.Usage
 	// required and limit in bytes; limit 0: none.
 	required, limit int64
 	content         *spec.VolumeContentSource
@@ -105,36 +106,36 @@ type order struct {
 // judge reads a CreateVolume call without asking anybody.
 func (c *controller) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 	if r.GetName() == "" {
-		return o, refuse("no name is given")
+		return o, request.Refuse("no name is given")
 	}
-	if o.usage, err = useAll(r.GetVolumeCapabilities()); err != nil {
+	if o.usage, err = request.UsageOfAll(r.GetVolumeCapabilities()); err != nil {
 		return o, err
 	}
 	var unknown []string
-	if o.wish, unknown, err = parse(r.GetParameters()); err != nil {
+	if o.Wish, unknown, err = request.ParseClass(r.GetParameters()); err != nil {
 		return o, err
 	}
 	for _, name := range unknown {
 		c.log.Warn("parameter of the StorageClass is not known and ignored", "volume", r.GetName(), "parameter", name)
 	}
-	if err := o.wish.override(r.GetMutableParameters()); err != nil {
+	if err := o.Wish.Override(r.GetMutableParameters()); err != nil {
 		return o, err
 	}
 	if err := o.judgeAccess(); err != nil {
 		return o, err
 	}
 	// A Secret that the class names for others only cannot be judged here.
-	if o.volume.Encrypted && len(r.GetSecrets()) > 0 {
-		if _, err := readKey(r.GetSecrets()); err != nil {
+	if o.Volume.Encrypted && len(r.GetSecrets()) > 0 {
+		if _, err := request.ReadKey(r.GetSecrets()); err != nil {
 			return o, err
 		}
 	}
 	if err := o.judgeSource(r.GetVolumeContentSource()); err != nil {
 		return o, err
 	}
-	o.volume.Name = naming.CorrectName(r.GetName())
-	if err := naming.CheckVolumeName(o.volume.Name); err != nil {
-		return o, refuse("%v", err)
+	o.Volume.Name = naming.CorrectName(r.GetName())
+	if err := naming.CheckVolumeName(o.Volume.Name); err != nil {
+		return o, request.Refuse("%v", err)
 	}
 	if err := o.place(r.GetAccessibilityRequirements()); err != nil {
 		return o, err
@@ -144,32 +145,32 @@ func (c *controller) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 
 // judgeAccess derives the access mode and the file system.
 func (o *order) judgeAccess() error {
-	o.volume.AccessMode = o.usage.mode
+	o.Volume.AccessMode = o.usage.Mode
 	switch {
-	case o.exclusive && o.usage.mode == modeMany:
-		return refuse("parameter exclusive does not go together with use on several nodes")
-	case o.exclusive:
-		o.volume.AccessMode = modeOncePod
-	case o.usage.mode == modeMany && !o.volume.Migratable:
-		return refuse("a block volume on several nodes needs parameter migratable: \"true\"; without it only shares would " +
+	case o.Exclusive && o.usage.Mode == request.ModeMany:
+		return request.Refuse("parameter exclusive does not go together with use on several nodes")
+	case o.Exclusive:
+		o.Volume.AccessMode = request.ModeOncePod
+	case o.usage.Mode == request.ModeMany && !o.Volume.Migratable:
+		return request.Refuse("a block volume on several nodes needs parameter migratable: \"true\"; without it only shares would " +
 			"serve several nodes, and this version does not have them")
 	}
 	// As in the reference: a class may say migratable for claims of every mode.
-	o.volume.Migratable = o.volume.Migratable && o.usage.mode == modeMany
-	if o.usage.fsType != "" {
-		o.fsType = o.usage.fsType
+	o.Volume.Migratable = o.Volume.Migratable && o.usage.Mode == request.ModeMany
+	if o.usage.FSType != "" {
+		o.FSType = o.usage.FSType
 	}
-	if o.fsType == "" {
-		o.fsType = fsExt4
+	if o.FSType == "" {
+		o.FSType = request.Ext4
 	}
-	return o.usage.checkAllowed(o.fsType, o.mkfs)
+	return o.usage.CheckAllowed(o.FSType, o.Mkfs)
 }
 
 // judgeSize derives the size.
 func (o *order) judgeSize(r *spec.CapacityRange) error {
 	o.required, o.limit = r.GetRequiredBytes(), r.GetLimitBytes()
 	if o.required < 0 || o.limit < 0 || o.limit > 0 && o.limit < o.required {
-		return refuse("%d to %d bytes is no range", o.required, o.limit)
+		return request.Refuse("%d to %d bytes is no range", o.required, o.limit)
 	}
 	size := o.required
 	if size == 0 {
@@ -183,12 +184,12 @@ func (o *order) judgeSize(r *spec.CapacityRange) error {
 	case o.limit > 0 && size > o.limit:
 		return status.Errorf(codes.OutOfRange,
 			"at most %d bytes are wanted; sizes are multiples of 2 MiB from 10 MiB on, so that it would have %d", o.limit, size)
-	case o.volume.Encrypted && size <= lh.LUKSHeaderBytes:
+	case o.Volume.Encrypted && size <= lh.LUKSHeaderBytes:
 		return status.Errorf(codes.OutOfRange, "an encrypted volume is larger than 16 MiB, %d bytes are wanted", size)
-	case o.usage.block:
-	case o.fsType == fsXFS && size < minXFS:
+	case o.usage.Block:
+	case o.FSType == request.XFS && size < minXFS:
 		return status.Errorf(codes.OutOfRange, "a file system xfs needs 300 MiB at least, %d bytes are wanted", size)
-	case o.fsType == fsExt4 && size >= maxExt4:
+	case o.FSType == request.Ext4 && size >= maxExt4:
 		return status.Errorf(codes.OutOfRange, "a file system ext4 is smaller than 16 TiB, %d bytes are wanted; use xfs",
 			size)
 	}
@@ -204,12 +205,12 @@ func (c *controller) CreateVolume(ctx context.Context, r *spec.CreateVolumeReque
 	if err != nil {
 		return nil, err
 	}
-	ctx, end, err := c.begin(ctx, o.volume.Name, "CreateVolume")
+	ctx, end, err := c.begin(ctx, o.Volume.Name, "CreateVolume")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	v, err := c.manager.Volume(ctx, o.volume.Name)
+	v, err := c.manager.Volume(ctx, o.Volume.Name)
 	switch {
 	case err == nil && c.movable(&o, v):
 		if err = c.discard(ctx, v.Name, v.ResourceVersion); err == nil {
@@ -222,12 +223,12 @@ func (c *controller) CreateVolume(ctx context.Context, r *spec.CreateVolumeReque
 			v, err = c.create(ctx, &o)
 		}
 	default: // whether a former call has ordered it is not known
-		err = fromManager(err, codes.Unavailable, "reading volume "+o.volume.Name)
+		err = request.FromManager(err, codes.Unavailable, "reading volume "+o.Volume.Name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	at("created")
+	request.Step("created")
 	keys, err := c.finish(ctx, &v, &o)
 	if err != nil {
 		return nil, err
@@ -239,9 +240,9 @@ func (c *controller) CreateVolume(ctx context.Context, r *spec.CreateVolumeReque
 
 // create orders a volume.
 func (c *controller) create(ctx context.Context, o *order) (*resource.Volume, error) {
-	v, err := c.manager.CreateVolume(ctx, o.volume)
-	return v, refused(fromManager(err, codes.Internal, "creating volume "+o.volume.Name), func() error {
-		_, err := c.manager.Volume(ctx, o.volume.Name)
+	v, err := c.manager.CreateVolume(ctx, o.Volume)
+	return v, request.Refused(request.FromManager(err, codes.Internal, "creating volume "+o.Volume.Name), func() error {
+		_, err := c.manager.Volume(ctx, o.Volume.Name)
 		return err
 	})
 }
@@ -264,11 +265,11 @@ func (c *controller) finish(ctx context.Context, v **resource.Volume, o *order) 
 		return nil, failure.told
 	}
 	if err == nil && len(o.accessible) > 0 {
-		if keys, err = allowedKeys(ctx, c.manager); err != nil {
-			err = fromManager(err, codes.Unavailable, "reading setting "+settingKeys)
+		if keys, err = request.TopologyKeys(ctx, c.manager); err != nil {
+			err = request.FromManager(err, codes.Unavailable, "reading setting "+request.TopologySetting)
 		}
 	}
-	return keys, unfinished(err)
+	return keys, request.Unfinished(err)
 }
 
 // unusable is why a new volume will not become one that can be used, by what was read of it at a
@@ -295,9 +296,9 @@ func neverUsed(v *resource.Volume) bool {
 // movable reports whether a volume that is there differs from an order by its topology alone, and
 // has no place yet: the scheduler of Pods has chosen another node for the claim since.
 func (c *controller) movable(o *order, v *resource.Volume) bool {
-	return fresh(v) && len(v.TopologyRequirement) > 0 && v.AccessMode == o.volume.AccessMode &&
-		v.Migratable == o.volume.Migratable &&
-		!slices.Equal(v.TopologyRequirement, o.volume.TopologyRequirement)
+	return fresh(v) && len(v.TopologyRequirement) > 0 && v.AccessMode == o.Volume.AccessMode &&
+		v.Migratable == o.Volume.Migratable &&
+		!slices.Equal(v.TopologyRequirement, o.Volume.TopologyRequirement)
 }
 
 // discard deletes a volume that will not be usable, by what was read of it at a version, and waits
@@ -309,18 +310,18 @@ func (c *controller) discard(ctx context.Context, name, version string) error {
 	case client.IsConflict(err):
 		return status.Errorf(codes.Aborted, "volume %s, which could not be made, has changed meanwhile; retry", name)
 	case err != nil && !client.IsNotFound(err):
-		return unfinished(fromManager(err, codes.Unavailable, "deleting volume "+name))
+		return request.Unfinished(request.FromManager(err, codes.Unavailable, "deleting volume "+name))
 	}
 	c.log.Info("a volume that cannot be made is removed", "volume", name)
-	return unfinished(c.awaitGone(ctx, name))
+	return request.Unfinished(c.awaitGone(ctx, name))
 }
 
 // awaitUsable waits until a workload may use a new volume.
 func (c *controller) awaitUsable(ctx context.Context, name string) (v *resource.Volume, err error) {
 	began := time.Now()
-	err = await(ctx, "creating volume "+name, func() (bool, string, error) {
+	err = request.Await(ctx, "creating volume "+name, func() (bool, string, error) {
 		if v, err = c.manager.Volume(ctx, name); err != nil {
-			return false, "", fromManager(err, codes.Unavailable, "reading volume "+name)
+			return false, "", request.FromManager(err, codes.Unavailable, "reading volume "+name)
 		}
 		scheduled := v.Conditions[lh.VolumeConditionScheduled]
 		switch {
@@ -364,14 +365,14 @@ func (c *controller) same(o *order, v *resource.Volume) error {
 		return differs("data source", madeOf(v), source)
 	case source == "" && size(v) < o.required, o.limit > 0 && size(v) > o.limit:
 		return differs("size", size(v), o.required)
-	case v.AccessMode != o.volume.AccessMode:
-		return differs("access mode", v.AccessMode, o.volume.AccessMode)
-	case v.Migratable != o.volume.Migratable:
-		return differs("word on migration", v.Migratable, o.volume.Migratable)
-	case v.Encrypted != o.volume.Encrypted:
-		return differs("word on encryption", v.Encrypted, o.volume.Encrypted)
+	case v.AccessMode != o.Volume.AccessMode:
+		return differs("access mode", v.AccessMode, o.Volume.AccessMode)
+	case v.Migratable != o.Volume.Migratable:
+		return differs("word on migration", v.Migratable, o.Volume.Migratable)
+	case v.Encrypted != o.Volume.Encrypted:
+		return differs("word on encryption", v.Encrypted, o.Volume.Encrypted)
 	case !o.settle(v.TopologyRequirement):
-		return differs("topology", v.TopologyRequirement, o.volume.TopologyRequirement)
+		return differs("topology", v.TopologyRequirement, o.Volume.TopologyRequirement)
 	}
 	return nil
 }
@@ -380,7 +381,7 @@ func (c *controller) same(o *order, v *resource.Volume) error {
 func (c *controller) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) (*spec.DeleteVolumeResponse,
 	error) {
 	name := r.GetVolumeId()
-	if err := checkID(name); err != nil {
+	if err := request.CheckID(name); err != nil {
 		if status.Code(err) == codes.NotFound {
 			return &spec.DeleteVolumeResponse{}, nil
 		}
@@ -391,11 +392,11 @@ func (c *controller) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeReque
 		return nil, err
 	}
 	defer end()
-	err = await(ctx, "deleting volume "+name, func() (bool, string, error) { return c.remove(ctx, name) })
+	err = request.Await(ctx, "deleting volume "+name, func() (bool, string, error) { return c.remove(ctx, name) })
 	if err != nil {
 		return nil, err
 	}
-	at("deleted")
+	request.Step("deleted")
 	if err := c.awaitGone(ctx, name); err != nil {
 		return nil, err
 	}
@@ -425,7 +426,7 @@ func (c *controller) remove(ctx context.Context, name string) (done bool, why st
 	case client.IsConflict(err):
 		return false, "it changes", nil
 	case err != nil && !client.IsNotFound(err):
-		return false, "", fromManager(err, codes.Internal, "deleting volume "+name)
+		return false, "", request.FromManager(err, codes.Internal, "deleting volume "+name)
 	}
 	return true, "", nil
 }
@@ -441,7 +442,7 @@ func (c *controller) keepSnapshots(ctx context.Context, v *resource.Volume) erro
 		return nil // so is the volume
 	}
 	if err != nil {
-		return fromManager(err, codes.Internal, "listing the snapshots of volume "+v.Name)
+		return request.FromManager(err, codes.Internal, "listing the snapshots of volume "+v.Name)
 	}
 	all = slices.DeleteFunc(all, func(s resource.SnapshotCR) bool {
 		return s.MarkRemoved || !naming.IsOrderedByCSI(s.Name, s.Labels)
@@ -457,13 +458,13 @@ func (c *controller) keepSnapshots(ctx context.Context, v *resource.Volume) erro
 
 // awaitGone waits until a volume that is being deleted is gone.
 func (c *controller) awaitGone(ctx context.Context, name string) error {
-	return await(ctx, "deleting volume "+name, func() (bool, string, error) {
+	return request.Await(ctx, "deleting volume "+name, func() (bool, string, error) {
 		v, err := c.manager.Volume(ctx, name)
 		if client.IsNotFound(err) {
 			return true, "", nil
 		}
 		if err != nil {
-			return false, "", fromManager(err, codes.Internal, "reading volume "+name)
+			return false, "", request.FromManager(err, codes.Internal, "reading volume "+name)
 		}
 		return false, "state " + v.State, nil
 	})
@@ -472,7 +473,7 @@ func (c *controller) awaitGone(ctx context.Context, name string) error {
 // begin holds the lock of what a call works on, and bounds the call by patience, until end is
 // called. ABORTED: another call works on it.
 func (c *controller) begin(ctx context.Context, about, call string) (_ context.Context, end func(), err error) {
-	release, err := c.locks.take(about, call)
+	release, err := c.locks.Take(about, call)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -482,11 +483,11 @@ func (c *controller) begin(ctx context.Context, about, call string) (_ context.C
 
 // volume reads a volume that a call is about.
 func (c *controller) volume(ctx context.Context, id string) (*resource.Volume, error) {
-	if err := checkID(id); err != nil {
+	if err := request.CheckID(id); err != nil {
 		return nil, err
 	}
 	v, err := c.manager.Volume(ctx, id)
-	return v, fromManager(err, codes.Internal, "reading volume "+id)
+	return v, request.FromManager(err, codes.Internal, "reading volume "+id)
 }
 
 // size of a volume in bytes.

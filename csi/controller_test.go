@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -89,8 +90,8 @@ func TestSizes(t *testing.T) {
 			codes.OK},
 	} {
 		r := createRequest("vol-1", tc.required)
-		r.CapacityRange.LimitBytes, r.VolumeCapabilities = tc.limit, []*spec.VolumeCapability{csitest.Capability(tc.fs,
-			csitest.Once)}
+		r.CapacityRange.LimitBytes = tc.limit
+		r.VolumeCapabilities = []*spec.VolumeCapability{csitest.Capability(tc.fs, csitest.Once)}
 		resp, err := newController(newFake()).CreateVolume(background, r)
 		if status.Code(err) != tc.code || resp.GetVolume().GetCapacityBytes() != tc.want {
 			t.Errorf("%d to %d bytes of %s: %d, %v", tc.required, tc.limit, tc.fs, resp.GetVolume().GetCapacityBytes(), err)
@@ -304,7 +305,7 @@ func TestPublish(t *testing.T) {
 	file := csitest.Capability("ext4", csitest.Once)
 	for range 2 {
 		resp, err := publish("vol-1", "node-1", file)
-		if err != nil || resp.PublishContext[contextDevice] != "/dev/longhorn/vol-1" {
+		if err != nil || resp.PublishContext[request.ContextDevice] != "/dev/longhorn/vol-1" {
 			t.Errorf("%v, %v", resp, err)
 		}
 	}
@@ -365,8 +366,7 @@ func TestMigration(t *testing.T) {
 	c := newController(f)
 	r := createRequest("vol-1", gib)
 	r.Parameters, r.VolumeCapabilities = map[string]string{"migratable": "true"},
-		[]*spec.VolumeCapability{csitest.Capability("",
-			csitest.Many)}
+		[]*spec.VolumeCapability{csitest.Capability("", csitest.Many)}
 	ordered(t, c, r)
 	for _, node := range []string{"node-1", "node-2"} {
 		_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1", NodeId: node,
@@ -453,7 +453,7 @@ func TestModify(t *testing.T) {
 }
 
 // silent is a manager that does not answer.
-type silent struct{ Manager }
+type silent struct{ request.Manager }
 
 func (silent) Volume(ctx context.Context, _ string) (*resource.Volume, error) {
 	<-ctx.Done()

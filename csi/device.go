@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/host/hostpath"
 )
 
@@ -54,7 +55,7 @@ func (d device) sync() error {
 
 // lookup finds the device of a volume. Without one the volume is not attached here: NOT_FOUND.
 func lookup(volume string) (device, error) {
-	if err := checkID(volume); err != nil {
+	if err := request.CheckID(volume); err != nil {
 		return device{}, err
 	}
 	d := device{path: hostpath.Resolve(devicePath(volume))}
@@ -111,7 +112,7 @@ func (d device) setReadOnly(on bool) error {
 // awaitSize waits until the device has a size: the engine tells the kernel a moment after it tells
 // the manager.
 func (d device) awaitSize(ctx context.Context, wanted int64) (have int64, err error) {
-	err = await(ctx, "expanding on the node", func() (bool, string, error) {
+	err = request.Await(ctx, "expanding on the node", func() (bool, string, error) {
 		if have, err = d.size(); err != nil {
 			return false, "", status.Errorf(codes.Internal, "%v", err)
 		}

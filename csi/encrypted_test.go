@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 )
 
 // TestEncryptedOrders: the manager is told, a bad Secret is refused before anything is made, and a
@@ -16,18 +17,18 @@ func TestEncryptedOrders(t *testing.T) {
 	f := newFake()
 	c := newController(f)
 	r := createRequest("pvc-1", gib)
-	r.Parameters = map[string]string{paramEncrypted: "true"}
-	r.Secrets = map[string]string{secretProvider: "vault", secretValue: "words"}
+	r.Parameters = map[string]string{request.ParamEncrypted: "true"}
+	r.Secrets = map[string]string{request.SecretProvider: "vault", request.SecretValue: "words"}
 	_, err := c.CreateVolume(background, r)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	r.Secrets = map[string]string{secretPBKDF: "pbkdf2"}
+	r.Secrets = map[string]string{request.SecretPBKDF: "pbkdf2"}
 	_, err = c.CreateVolume(background, r)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	csitest.Says(t, err, secretValue)
+	csitest.Says(t, err, request.SecretValue)
 	if len(f.volumes) != 0 {
 		t.Fatal("a volume was made")
 	}
-	r.Secrets = map[string]string{secretValue: "words"}
+	r.Secrets = map[string]string{request.SecretValue: "words"}
 	if v := ordered(t, c, r); v.CapacityBytes != gib || !f.volumes["pvc-1"].Encrypted ||
 		f.volumes["pvc-1"].Size != strconv.Itoa(gib) {
 		t.Errorf("%+v, %+v", v, f.volumes["pvc-1"])
@@ -40,7 +41,7 @@ func TestEncryptedOrders(t *testing.T) {
 	csitest.Says(t, err, "encryption")
 
 	small := createRequest("pvc-2", 16*mib)
-	small.Parameters = map[string]string{paramEncrypted: "true"}
+	small.Parameters = map[string]string{request.ParamEncrypted: "true"}
 	_, err = c.CreateVolume(background, small)
 	csitest.Wants(t, err, codes.OutOfRange)
 	csitest.Says(t, err, "16 MiB")

@@ -11,6 +11,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
@@ -20,7 +21,7 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, r *spec.Control
 	*spec.ControllerExpandVolumeResponse, error) {
 	name, limit := r.GetVolumeId(), r.GetCapacityRange().GetLimitBytes()
 	if name == "" || r.GetCapacityRange() == nil {
-		return nil, refuse("a volume id and a capacity range are needed")
+		return nil, request.Refuse("a volume id and a capacity range are needed")
 	}
 	ctx, end, err := c.begin(ctx, name, "ControllerExpandVolume")
 	if err != nil {
@@ -54,9 +55,9 @@ func (c *controller) grow(ctx context.Context, v *resource.Volume, wanted int64,
 		if err := c.orderGrowth(ctx, name, wanted, again); err != nil {
 			return nil, err
 		}
-		at("growth-ordered")
+		request.Step("growth-ordered")
 	}
-	err := await(ctx, "expanding volume "+name, func() (done bool, why string, err error) {
+	err := request.Await(ctx, "expanding volume "+name, func() (done bool, why string, err error) {
 		if v, err = c.volume(ctx, name); err != nil {
 			return false, "", err
 		}
@@ -71,9 +72,9 @@ func (c *controller) grow(ctx context.Context, v *resource.Volume, wanted int64,
 // orderGrowth asks for a larger size.
 func (c *controller) orderGrowth(ctx context.Context, name string, wanted int64, again time.Duration) error {
 	began := time.Now()
-	return await(ctx, "expanding volume "+name, func() (bool, string, error) {
+	return request.Await(ctx, "expanding volume "+name, func() (bool, string, error) {
 		_, err := c.manager.ExpandVolume(ctx, name, strconv.FormatInt(wanted, 10))
-		err = fromManager(err, codes.FailedPrecondition, "expanding volume "+name)
+		err = request.FromManager(err, codes.FailedPrecondition, "expanding volume "+name)
 		if status.Code(err) == codes.FailedPrecondition && time.Since(began) < again {
 			return false, status.Convert(err).Message(), nil
 		}
@@ -116,7 +117,8 @@ func (c *controller) withdrawGrowth(ctx context.Context, name, why string) error
 	told := status.Errorf(codes.ResourceExhausted, "volume %s cannot grow: %s", name, why)
 	_, err := c.manager.CancelExpansion(ctx, name)
 	// What the manager refuses has begun meanwhile, or is not there any more: the next call sees it.
-	if err := fromManager(err, codes.FailedPrecondition, "taking back the expansion of volume "+name); err != nil &&
+	if err := request.FromManager(err, codes.FailedPrecondition,
+		"taking back the expansion of volume "+name); err != nil &&
 		status.Code(err) != codes.FailedPrecondition {
 		return err
 	}
@@ -142,9 +144,9 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, r *spec.Control
 	*spec.ControllerModifyVolumeResponse, error) {
 	name := r.GetVolumeId()
 	if name == "" {
-		return nil, refuse("no volume id is given")
+		return nil, request.Refuse("no volume id is given")
 	}
-	changes, err := parseMutable(r.GetMutableParameters())
+	changes, err := request.ParseMutable(r.GetMutableParameters())
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +160,10 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, r *spec.Control
 	}
 	for _, ch := range changes {
 		// The value that a volume has changes nothing, so that a call that was cut short is repeated.
-		if _, err := c.manager.UpdateVolume(ctx, name, ch.action, ch.input); err != nil {
-			return nil, fromManager(err, codes.FailedPrecondition, "changing "+ch.name+" of volume "+name)
+		if _, err := c.manager.UpdateVolume(ctx, name, ch.Action, ch.Input); err != nil {
+			return nil, request.FromManager(err, codes.FailedPrecondition, "changing "+ch.Name+" of volume "+name)
 		}
-		at("modified")
+		request.Step("modified")
 	}
 	return &spec.ControllerModifyVolumeResponse{}, nil
 }

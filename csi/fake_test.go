@@ -19,6 +19,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -56,7 +57,7 @@ func newFake() *fake {
 	f := &fake{volumes: map[string]*resource.Volume{}, snapshots: map[string]*resource.SnapshotCR{},
 		backups: map[string]*resource.Backup{},
 		seen:    map[string]int{},
-		settings: map[string]string{settingKeys: "", "storage-over-provisioning-percentage": "100",
+		settings: map[string]string{request.TopologySetting: "", "storage-over-provisioning-percentage": "100",
 			"storage-minimal-available-percentage": "25", "default-replica-count": `{"v1":"3"}`,
 			"allow-empty-node-selector-volume": "true", "allow-empty-disk-selector-volume": "true",
 			"replica-soft-anti-affinity": "false"}}

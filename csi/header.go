@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/csi/request"
 )
 
 // luksHeader is what a LUKS2 header says, in the form of luksDump.
@@ -63,7 +64,7 @@ func (n *node) luksDump(path string) (h luksHeader, err error) {
 
 // checkedHeader is a copy of a device's header, in memory, that is what the Secret asks for.
 // cryptsetup is given the copy: whoever serves the device may give another header at the next read.
-func (n *node) checkedHeader(own device, k key) (*os.File, error) {
+func (n *node) checkedHeader(own device, k request.Key) (*os.File, error) {
 	header, err := copyHeader(own)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "reading the LUKS2 header of volume %s: %v", own.name(), err)
@@ -110,7 +111,7 @@ func copyHeader(own device) (*os.File, error) {
 const restore = "restore the volume from a backup or a snapshot of before, or remove the replicas that were changed"
 
 // check says what a header has that was not asked for, and what is to be done.
-func (h *luksHeader) check(k key) error {
+func (h *luksHeader) check(k request.Key) error {
 	s := h.Segments["0"]
 	switch {
 	case len(h.Segments) != 1 || s.Type != "crypt" || s.Size != "dynamic" || s.Tweak != "0" || len(s.Flags) > 0 ||
@@ -122,11 +123,11 @@ func (h *luksHeader) check(k key) error {
 		return fmt.Errorf("a segment with integrity %s, which no driver makes: %s", s.Integrity, restore)
 	case h.Config.Requirements != nil:
 		return fmt.Errorf("requirements %s: end the reencryption that was begun on it, or %s", h.Config.Requirements, restore)
-	case isNull(s.Encryption):
+	case request.IsNullCipher(s.Encryption):
 		return fmt.Errorf("cipher %s, which encrypts nothing: %s", s.Encryption, restore)
-	case s.Encryption != fullCipher(k.asked[optionCipher]):
+	case s.Encryption != fullCipher(k.Asked[request.OptionCipher]):
 		return fmt.Errorf("cipher %s, and the Secret asks for %s: if the volume was made with the former, write it as %s "+
-			"into the Secret; else %s", s.Encryption, fullCipher(k.asked[optionCipher]), secretCipher, restore)
+			"into the Secret; else %s", s.Encryption, fullCipher(k.Asked[request.OptionCipher]), request.SecretCipher, restore)
 	case len(h.Tokens) > 0:
 		return fmt.Errorf("tokens %v, and keys are in the Secret alone: cryptsetup token remove --token-id NUMBER DEVICE",
 			slices.Sorted(maps.Keys(h.Tokens)))
@@ -143,8 +144,8 @@ func (h *luksHeader) check(k key) error {
 // slotCipher is what cryptsetup encrypts a key slot with where the cipher of the data will not do.
 const slotCipher = "aes-xts-plain64"
 
-func (s *keySlot) checkArea(k key) error {
-	bits, err := strconv.Atoi(k.asked[optionSize])
+func (s *keySlot) checkArea(k request.Key) error {
+	bits, err := strconv.Atoi(k.Asked[request.OptionSize])
 	switch {
 	case err != nil:
 		return err
@@ -152,8 +153,8 @@ func (s *keySlot) checkArea(k key) error {
 		return fmt.Errorf("a key slot of type %q: %s", s.Type, restore)
 	case s.Size*8 != bits:
 		return fmt.Errorf("a key of %d bits, and the Secret asks for %d: if the volume was made with the former, write it "+
-			"as %s into the Secret; else %s", s.Size*8, bits, secretSize, restore)
-	case s.Area.Encryption != fullCipher(k.asked[optionCipher]) && s.Area.Encryption != slotCipher:
+			"as %s into the Secret; else %s", s.Size*8, bits, request.SecretSize, restore)
+	case s.Area.Encryption != fullCipher(k.Asked[request.OptionCipher]) && s.Area.Encryption != slotCipher:
 		return fmt.Errorf("a key slot that is encrypted with %q: %s", s.Area.Encryption, restore)
 	}
 	return nil
@@ -172,23 +173,23 @@ const (
 
 // checkCost has what a passphrase is worth not fall below what was asked for. Kinds of argon2 are
 // worth the same; they are above pbkdf2, which takes no memory.
-func (s *keySlot) checkCost(k key) error {
-	asked, kind := k.asked[optionPBKDF], s.KDF.Type
-	forced, most := k.number(optionIterations), max(k.number(optionMemory), mostMemoryKiB)
+func (s *keySlot) checkCost(k request.Key) error {
+	asked, kind := k.Asked[request.OptionPBKDF], s.KDF.Type
+	forced, most := k.Number(request.OptionIterations), max(k.Number(request.OptionMemory), mostMemoryKiB)
 	times, least := s.KDF.Time, int64(leastTime)
 	memory := int64(leastMemoryKiB)
-	if given := k.number(optionMemory); given > 0 {
+	if given := k.Number(request.OptionMemory); given > 0 {
 		memory = min(memory, given)
 	}
 	switch {
-	case isPBKDF(kind) != nil:
+	case request.CheckPBKDF(kind) != nil:
 		return fmt.Errorf("a key slot with PBKDF %q: %s", kind, restore)
-	case kind == kindPBKDF2 && asked != kindPBKDF2:
+	case kind == request.PBKDF2 && asked != request.PBKDF2:
 		return fmt.Errorf("PBKDF %s, and the Secret asks for %s: %s", kind, asked, changeKeyRemedy)
-	case kind == kindPBKDF2:
+	case kind == request.PBKDF2:
 		times, least, memory = s.KDF.Iterations, leastPBKDF2, 0
 	}
-	if (kind == kindPBKDF2) == (asked == kindPBKDF2) {
+	if (kind == request.PBKDF2) == (asked == request.PBKDF2) {
 		least = max(least, forced)
 	}
 	if times < least || s.KDF.Memory < memory || s.KDF.Memory > most {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/test/lack"
 )
 
@@ -144,17 +145,18 @@ func TestHeaderIsAsAsked(t *testing.T) {
 		{name: "changed key", change: []string{"argon2i", "argon2id"}},
 		{name: "short sectors", change: []string{`"sector_size":4096`, `"sector_size":512`}},
 		{name: "least cost", change: []string{memory, `"memory":65536`}},
-		{name: "less memory asked for", secrets: map[string]string{secretMemory: "32"}, change: []string{memory, `"memory":32`}},
-		{name: "more memory asked for", secrets: map[string]string{secretMemory: "2097152"},
+		{name: "less memory asked for", secrets: map[string]string{request.SecretMemory: "32"}, change: []string{memory, `"memory":32`}},
+		{name: "more memory asked for", secrets: map[string]string{request.SecretMemory: "2097152"},
 			change: []string{memory, `"memory":2097152`}},
-		{name: "pbkdf2", secrets: map[string]string{secretPBKDF: "pbkdf2"}, change: pbkdf2},
-		{name: "better than asked", secrets: map[string]string{secretPBKDF: "pbkdf2", secretIterations: "5000"}},
-		{name: "short cipher", secrets: map[string]string{secretCipher: "aes"},
+		{name: "pbkdf2", secrets: map[string]string{request.SecretPBKDF: "pbkdf2"}, change: pbkdf2},
+		{name: "better than asked", secrets: map[string]string{request.SecretPBKDF: "pbkdf2",
+			request.SecretIterations: "5000"}},
+		{name: "short cipher", secrets: map[string]string{request.SecretCipher: "aes"},
 			change: []string{"aes-xts-plain64", "aes-cbc-plain"}},
-		{name: "old mode", secrets: map[string]string{secretCipher: "aes-plain"},
+		{name: "old mode", secrets: map[string]string{request.SecretCipher: "aes-plain"},
 			change: []string{"aes-xts-plain64", "aes-cbc-plain"}},
-		{name: "long key", secrets: map[string]string{secretSize: "512"}, change: []string{`"key_size":32`, `"key_size":64`}},
-		{name: "slot with a cipher of its own", secrets: map[string]string{secretCipher: "capi:xts(aes)-plain64"},
+		{name: "long key", secrets: map[string]string{request.SecretSize: "512"}, change: []string{`"key_size":32`, `"key_size":64`}},
+		{name: "slot with a cipher of its own", secrets: map[string]string{request.SecretCipher: "capi:xts(aes)-plain64"},
 			change: []string{`"iv_tweak":"0","encryption":"aes-xts-plain64"`,
 				`"iv_tweak":"0","encryption":"capi:xts(aes)-plain64"`}},
 
@@ -163,7 +165,7 @@ func TestHeaderIsAsAsked(t *testing.T) {
 			words: "encrypts nothing"},
 		{name: "null slot", change: []string{`"encryption":"aes-xts-plain64","key_size":32}`,
 			`"encryption":"cipher_null-ecb","key_size":32}`}, words: `a key slot that is encrypted with "cipher_null-ecb"`},
-		{name: "another cipher", change: []string{"aes-xts-plain64", "aes-cbc-plain"}, words: secretCipher},
+		{name: "another cipher", change: []string{"aes-xts-plain64", "aes-cbc-plain"}, words: request.SecretCipher},
 		{name: "another size", change: []string{`"key_size":32`, `"key_size":16`}, words: "128 bits, and the Secret asks for 256"},
 		{name: "two slots", change: []string{slot, `"keyslots":{"1":{"type":"luks2"},"0":`}, words: "key slots [0 1]"},
 		{name: "reencryption slot", change: []string{`{"type":"luks2"`, `{"type":"reencrypt"`}, words: `type "reencrypt"`},
@@ -186,9 +188,10 @@ func TestHeaderIsAsAsked(t *testing.T) {
 		{name: "less memory", change: []string{memory, `"memory":32`}, words: "65536 KiB"},
 		{name: "no memory", change: []string{memory, `"memory":0`}, words: "65536 KiB"},
 		{name: "all memory", change: []string{memory, `"memory":4194304`}, words: "at most 1048576 KiB"},
-		{name: "fewer than asked", secrets: map[string]string{secretIterations: "9"}, words: "at least 9 iterations"},
-		{name: "fewer pbkdf2", secrets: map[string]string{secretPBKDF: "pbkdf2", secretIterations: "2000"}, change: pbkdf2,
-			words: "at least 2000 iterations"},
+		{name: "fewer than asked", secrets: map[string]string{request.SecretIterations: "9"}, words: "at least 9 iterations"},
+		{name: "fewer pbkdf2", secrets: map[string]string{request.SecretPBKDF: "pbkdf2", request.SecretIterations: "2000"},
+			change: pbkdf2,
+			words:  "at least 2000 iterations"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := strings.NewReplacer(tc.change...).Replace(usualHeader)
@@ -199,7 +202,7 @@ func TestHeaderIsAsAsked(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &h); err != nil {
 				t.Fatal(err)
 			}
-			k, err := readKey(otherKey(tc.secrets, "words"))
+			k, err := request.ReadKey(otherKey(tc.secrets, "words"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/host/version"
 )
 
@@ -17,7 +18,7 @@ const DriverName = naming.CSIDriver
 // identity serves the identity service.
 type identity struct {
 	spec.UnimplementedIdentityServer
-	manager Manager
+	manager request.Manager
 }
 
 // GetPluginInfo implements the identity service.
@@ -29,9 +30,9 @@ func (*identity) GetPluginInfo(context.Context, *spec.GetPluginInfoRequest) (*sp
 // names keys: without any, nothing limits where a volume is used.
 func (i *identity) GetPluginCapabilities(ctx context.Context, _ *spec.GetPluginCapabilitiesRequest) (
 	*spec.GetPluginCapabilitiesResponse, error) {
-	keys, err := allowedKeys(ctx, i.manager)
+	keys, err := request.TopologyKeys(ctx, i.manager)
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "reading setting "+settingKeys)
+		return nil, request.FromManager(err, codes.Internal, "reading setting "+request.TopologySetting)
 	}
 	services := []spec.PluginCapability_Service_Type{spec.PluginCapability_Service_CONTROLLER_SERVICE}
 	if len(keys) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -24,7 +25,7 @@ const tokenPrefix = "after/"
 // entries are in the order of their names, which are unique.
 func page[T any](all []T, name func(T) string, token string, most int32) (part []T, next string, err error) {
 	if most < 0 {
-		return nil, "", refuse("%d is no number of entries", most)
+		return nil, "", request.Refuse("%d is no number of entries", most)
 	}
 	if token != "" {
 		last, ok := strings.CutPrefix(token, tokenPrefix)
@@ -46,7 +47,7 @@ func page[T any](all []T, name func(T) string, token string, most int32) (part [
 func (c *controller) volumes(ctx context.Context, token string, most int32) ([]resource.Volume, string, error) {
 	all, err := c.manager.Volumes(ctx)
 	if err != nil {
-		return nil, "", fromManager(err, codes.Internal, "listing volumes")
+		return nil, "", request.FromManager(err, codes.Internal, "listing volumes")
 	}
 	slices.SortFunc(all, func(a, b resource.Volume) int { return strings.Compare(a.Name, b.Name) })
 	return page(all, func(v resource.Volume) string { return v.Name }, token, most)
@@ -162,7 +163,7 @@ func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsReq
 func (c *controller) everySnapshot(ctx context.Context) (out []*spec.Snapshot, err error) {
 	volumes, err := c.manager.Volumes(ctx)
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "listing volumes")
+		return nil, request.FromManager(err, codes.Internal, "listing volumes")
 	}
 	for i := range volumes {
 		of, err := c.inReplicas(ctx, volumes[i].Name)
@@ -195,7 +196,7 @@ func (c *controller) inReplicas(ctx context.Context, volume string) (out []*spec
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "listing the snapshots of volume "+volume)
+		return nil, request.FromManager(err, codes.Internal, "listing the snapshots of volume "+volume)
 	}
 	for i := range all {
 		if s := &all[i]; s.UserCreated && !s.MarkRemoved && s.CreationTime != "" {
@@ -209,7 +210,7 @@ func (c *controller) inReplicas(ctx context.Context, volume string) (out []*spec
 func (c *controller) inBackups(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
 	backups, err := c.manager.AllBackups(ctx, volume)
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, strings.TrimSpace("listing backups "+volume))
+		return nil, request.FromManager(err, codes.Internal, strings.TrimSpace("listing backups "+volume))
 	}
 	for i := range backups {
 		if b := &backups[i]; b.State == string(lh.BackupStateCompleted) {
@@ -217,26 +218,4 @@ func (c *controller) inBackups(ctx context.Context, volume string) (out []*spec.
 		}
 	}
 	return out, nil
-}
-
-// ValidateVolumeCapabilities implements the controller service.
-func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (
-	*spec.ValidateVolumeCapabilitiesResponse, error) {
-	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
-		return nil, refuse("a volume id and capabilities are needed")
-	}
-	v, err := c.volume(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	u, err := useAll(r.GetVolumeCapabilities())
-	switch {
-	case err != nil:
-		return &spec.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
-	case u.mode == modeMany && !v.Migratable:
-		return &spec.ValidateVolumeCapabilitiesResponse{Message: "the volume is not migratable"}, nil
-	}
-	return &spec.ValidateVolumeCapabilitiesResponse{Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeContext: r.GetVolumeContext(), VolumeCapabilities: r.GetVolumeCapabilities(), Parameters: r.GetParameters(),
-		MutableParameters: r.GetMutableParameters()}}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/exec"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/csi/request"
 )
 
 // formatLUKS is what blkid calls a device with a LUKS header, of any version.
@@ -45,10 +46,10 @@ func (n *node) cryptsetup(input, action string, args ...string) (out []byte, exi
 
 // luksFormat writes a LUKS2 header with one key. It refuses a device that somebody has for itself,
 // and no other one: whether the device holds anything has been looked at.
-func (n *node) luksFormat(own device, k key) error {
-	n.log.Info("making a LUKS2 header", "device", own.path, "arguments", k.format)
-	args := append([]string{"--type", "luks2", "--key-file", "-"}, k.format...)
-	if _, _, err := n.cryptsetup(k.value, "luksFormat", append(args, own.path)...); err != nil {
+func (n *node) luksFormat(own device, k request.Key) error {
+	n.log.Info("making a LUKS2 header", "device", own.path, "arguments", k.Format)
+	args := append([]string{"--type", "luks2", "--key-file", "-"}, k.Format...)
+	if _, _, err := n.cryptsetup(k.Value, "luksFormat", append(args, own.path)...); err != nil {
 		return status.Errorf(codes.Internal, "%v", err)
 	}
 	n.step("luks-formatted")
@@ -56,13 +57,13 @@ func (n *node) luksFormat(own device, k key) error {
 }
 
 // luksOpen makes the mapper device of a volume, with a header that is what was asked for.
-func (n *node) luksOpen(own device, k key) error {
+func (n *node) luksOpen(own device, k request.Key) error {
 	header, err := n.checkedHeader(own, k)
 	if err != nil {
 		return err
 	}
 	defer header.Close()
-	_, exit, err := n.cryptsetup(k.value, "open", "--type", "luks2", "--allow-discards", "--key-file", "-", "--header",
+	_, exit, err := n.cryptsetup(k.Value, "open", "--type", "luks2", "--allow-discards", "--key-file", "-", "--header",
 		headerPath(header), own.path, own.name())
 	switch {
 	case exit == cryptsetupNoPermission:
@@ -93,14 +94,14 @@ func (n *node) luksClose(volume string) (err error) {
 }
 
 // luksResize has the mapper device of a volume take all of the device below.
-func (n *node) luksResize(own device, k key) error {
+func (n *node) luksResize(own device, k request.Key) error {
 	header, err := n.checkedHeader(own, k)
 	if err != nil {
 		return err
 	}
 	defer header.Close()
 	volume := own.name()
-	_, exit, err := n.cryptsetup(k.value, "resize", "--key-file", "-", "--header", headerPath(header), volume)
+	_, exit, err := n.cryptsetup(k.Value, "resize", "--key-file", "-", "--header", headerPath(header), volume)
 	switch {
 	case exit == cryptsetupNoPermission:
 		return status.Errorf(codes.PermissionDenied, "the key in the Secret is not that of encrypted volume %s, which does "+

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/test/lack"
 )
 
@@ -80,7 +81,7 @@ func TestEncryptedLife(t *testing.T) {
 func otherKey(secrets map[string]string, value string) map[string]string {
 	other := map[string]string{}
 	maps.Copy(other, secrets)
-	other[secretValue] = value
+	other[request.SecretValue] = value
 	return other
 }
 
@@ -93,7 +94,7 @@ func TestWrongKey(t *testing.T) {
 	b.secrets = nil
 	err := b.stage(c)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	csitest.Says(t, err, secretValue, "node-stage-secret-name")
+	csitest.Says(t, err, request.SecretValue, "node-stage-secret-name")
 	b.secrets = right
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.content("ext4", 1, "kept")
@@ -160,7 +161,9 @@ func TestEncryptedKeepsWhatIsThere(t *testing.T) {
 	for name, spoil := range map[string]func(b *bed){
 		"a file system": func(b *bed) { b.command("mkfs.ext4", "-q", b.loop) },
 		"data":          func(b *bed) { b.put(0, "a data base of its own") },
-		"known content": func(b *bed) { b.given = map[string]string{contextContent: "Pod app/web-0 has run with it"} },
+		"known content": func(b *bed) {
+			b.given = map[string]string{request.ContextContent: "Pod app/web-0 has run with it"}
+		},
 	} {
 		for _, fs := range []string{"ext4", ""} {
 			t.Run(name+" "+fs, func(t *testing.T) {
@@ -204,7 +207,7 @@ func TestLUKSFormatCutShort(t *testing.T) {
 	c := csitest.Capability("ext4", csitest.Once)
 	own, err := lookup(b.volume)
 	b.must(err)
-	k, err := readKey(b.secrets)
+	k, err := request.ReadKey(b.secrets)
 	b.must(err, b.luksFormat(own, k))
 	b.cryptsetup("", "luksErase", "--batch-mode", b.loop)
 	b.must(b.stage(c), b.publish(1, c, false))
@@ -226,7 +229,7 @@ func TestEncryptedGrowth(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			if k.fs == fsExt4 && !lack.GrowingExt4(t) {
+			if k.fs == request.Ext4 && !lack.GrowingExt4(t) {
 				lack.Skip(t, "CAP_SYS_RESOURCE: without it ext4 does not grow while it is mounted")
 			}
 			b := newEncryptedBed(t, k.size)

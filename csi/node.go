@@ -10,6 +10,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 
+	"ankole.storage/csi/request"
 	"ankole.storage/host/hostpath"
 )
 
@@ -24,7 +25,7 @@ type node struct {
 	place    *place
 	patience time.Duration
 	log      *slog.Logger
-	locks    locks
+	locks    request.Locks
 	// run starts mkfs, fsck and the like, mounts the program mount.
 	run    exec.Interface
 	mounts mount.Interface
@@ -41,12 +42,12 @@ type node struct {
 	step func(name string)
 }
 
-// newNode returns the node service of a node, whose calls wait for patience at the longest. It
-// answers with the topology that the manager says, nil: none.
-func newNode(id string, m Manager, patience time.Duration, log *slog.Logger) *node {
+// newNode returns the node service of a node, whose calls wait for patience at the longest. m says
+// where the node is and hears who keeps volumes; nil: nobody does.
+func newNode(id string, m request.Manager, patience time.Duration, log *slog.Logger) *node {
 	return &node{id: id, place: newPlace(id, m, log), patience: patience, log: log, run: exec.New(),
 		mounts: mount.NewWithoutSystemd(""), proc: hostpath.Resolve(hostProcesses),
-		sys: "/sys", unmap: removeMapping, aside: setAside, step: at}
+		sys: "/sys", unmap: removeMapping, aside: setAside, step: request.Step}
 }
 
 var nodeCapabilities = []spec.NodeServiceCapability_RPC_Type{

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/test/lack"
 )
 
@@ -163,8 +164,8 @@ func TestFormattingCutShort(t *testing.T) {
 		bytes  []byte
 		reason string
 	}{
-		"xfs":  {fsXFS, 126, []byte{1}, "sb_inprogress is cleared last"},
-		"ext4": {fsExt4, 0, make([]byte, 4096), "the first block is written last"},
+		"xfs":  {request.XFS, 126, []byte{1}, "sb_inprogress is cleared last"},
+		"ext4": {request.Ext4, 0, make([]byte, 4096), "the first block is written last"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -293,7 +294,7 @@ func TestGrowth(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			if k.fs == fsExt4 && !lack.GrowingExt4(t) {
+			if k.fs == request.Ext4 && !lack.GrowingExt4(t) {
 				lack.Skip(t, "CAP_SYS_RESOURCE: without it ext4 does not grow while it is mounted")
 			}
 			b := newBed(t, k.size)
@@ -339,7 +340,7 @@ func TestOptions(t *testing.T) {
 	b := newBed(t, 64*mib)
 	_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
 		StagingTargetPath: b.staging(), VolumeCapability: csitest.Capability("ext4", csitest.Once, "noatime", "data=journal"),
-		VolumeContext: map[string]string{paramMkfs: "-b 1024 -O ^64bit", "numberOfReplicas": "3"}})
+		VolumeContext: map[string]string{request.ParamMkfs: "-b 1024 -O ^64bit", "numberOfReplicas": "3"}})
 	b.must(err)
 	if out := b.command("dumpe2fs", "-h", b.loop); !strings.Contains(out, "Block size:               1024") {
 		t.Errorf("mkfs did not get its arguments: %s", out)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -147,7 +148,7 @@ func TestRefusalsAfterTheOrder(t *testing.T) {
 		c.manager = w
 		again := func(call func() error) {
 			t.Helper()
-			if err := call(); unfinished(err) != err || err == nil {
+			if err := call(); request.Unfinished(err) != err || err == nil {
 				t.Errorf("%v says that nothing is under way", err)
 			}
 			csitest.Wants(t, call(), codes.OK)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
@@ -21,11 +22,11 @@ func TestOvertakenDeletion(t *testing.T) {
 		behind := &overtaken{f, nil}
 		slow.manager = behind
 		r := createRequest("vol-1", gib)
-		r.Parameters = map[string]string{paramTopology: topologyZonal}
+		r.Parameters = map[string]string{request.ParamTopology: request.TopologyZonal}
 		r.AccessibilityRequirements = &spec.TopologyRequirement{Preferred: []*spec.Topology{
-			{Segments: map[string]string{keyZone: "zone-1"}}}}
+			{Segments: map[string]string{request.LabelZone: "zone-1"}}}}
 		ordered(t, fast, r)
-		r.AccessibilityRequirements.Preferred[0].Segments[keyZone] = "zone-2"
+		r.AccessibilityRequirements.Preferred[0].Segments[request.LabelZone] = "zone-2"
 		behind.meanwhile = func() {
 			if _, err := fast.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
 				NodeId: "node-1", VolumeCapability: csitest.Capability("ext4", csitest.Once)}); err != nil {

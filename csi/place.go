@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -35,7 +36,7 @@ const (
 // file, since the kubelet asks whenever it or the driver starts, the manager being there or not.
 type place struct {
 	id      string
-	manager Manager
+	manager request.Manager
 	log     *slog.Logger
 	// file has the segments that were last known; empty: they are not kept.
 	file string
@@ -48,7 +49,7 @@ type place struct {
 	changed chan struct{}
 }
 
-func newPlace(id string, m Manager, log *slog.Logger) *place {
+func newPlace(id string, m request.Manager, log *slog.Logger) *place {
 	return &place{id: id, manager: m, log: log, changed: make(chan struct{}, 1)}
 }
 
@@ -63,9 +64,9 @@ func (p *place) ask(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading node %s: %w", p.id, err)
 	}
-	keys, err := allowedKeys(ctx, p.manager)
+	keys, err := request.TopologyKeys(ctx, p.manager)
 	if err != nil {
-		return nil, fmt.Errorf("reading setting %s: %w", settingKeys, err)
+		return nil, fmt.Errorf("reading setting %s: %w", request.TopologySetting, err)
 	}
 	if len(keys) == 0 {
 		return map[string]string{}, nil
@@ -75,7 +76,7 @@ func (p *place) ask(ctx context.Context) (map[string]string, error) {
 
 // segments of a node, of the keys allowed.
 func segments(n *resource.Node, keys []string) map[string]string {
-	all := map[string]string{keyZone: n.Zone, keyRegion: n.Region, keyHost: n.Name}
+	all := map[string]string{request.LabelZone: n.Zone, request.LabelRegion: n.Region, request.LabelHost: n.Name}
 	maps.DeleteFunc(all, func(key, value string) bool { return value == "" || !slices.Contains(keys, key) })
 	return all
 }

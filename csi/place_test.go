@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 	"ankole.storage/test/wait"
 )
@@ -19,9 +20,11 @@ import (
 // TestNodeInfo: a node tells of itself what the setting allows.
 func TestNodeInfo(t *testing.T) {
 	for keys, want := range map[string]map[string]string{
-		"": nil, keyZone: {keyZone: "zone-1"}, keyZone + "," + keyHost + ",other": {keyZone: "zone-1", keyHost: "node-1"}} {
+		"": nil, request.LabelZone: {request.LabelZone: "zone-1"},
+		request.LabelZone + "," + request.LabelHost + ",other": {
+			request.LabelZone: "zone-1", request.LabelHost: "node-1"}} {
 		f := newFake()
-		f.settings[settingKeys] = keys
+		f.settings[request.TopologySetting] = keys
 		info, err := newNode("node-1", f, 1, slog.New(slog.DiscardHandler)).NodeGetInfo(context.Background(),
 			&spec.NodeGetInfoRequest{})
 		if err != nil || info.NodeId != "node-1" || !reflect.DeepEqual(info.AccessibleTopology.GetSegments(), want) {
@@ -43,7 +46,7 @@ func TestNodeInfo(t *testing.T) {
 // again.
 func TestNodeInfoWithoutManager(t *testing.T) {
 	f := newFake()
-	f.settings[settingKeys] = keyZone
+	f.settings[request.TopologySetting] = request.LabelZone
 	file := filepath.Join(t.TempDir(), placeFile)
 	ask := func(away bool) (map[string]string, *place) {
 		t.Helper()
@@ -85,7 +88,7 @@ func TestNodeInfoWithoutManager(t *testing.T) {
 	if !again(p) {
 		t.Error("the zone is known, and the kubelet is not told")
 	}
-	if got, p = ask(true); got[keyZone] != "zone-1" {
+	if got, p = ask(true); got[request.LabelZone] != "zone-1" {
 		t.Errorf("the last answer is forgotten: %v", got)
 	}
 	f.mu.Lock()
@@ -94,7 +97,7 @@ func TestNodeInfoWithoutManager(t *testing.T) {
 	if again(p) {
 		t.Error("nothing has changed, and the driver is registered again")
 	}
-	if got, _ = ask(false); got[keyZone] != "zone-1" {
+	if got, _ = ask(false); got[request.LabelZone] != "zone-1" {
 		t.Errorf("%v", got)
 	}
 }
@@ -106,7 +109,7 @@ func TestNodeOfNoManager(t *testing.T) {
 	f := newFake()
 	n := newNode("elsewhere", f, time.Minute, slog.New(slog.DiscardHandler))
 	n.place.file = filepath.Join(t.TempDir(), placeFile)
-	if err := n.place.remember(map[string]string{keyZone: "zone-1"}); err != nil {
+	if err := n.place.remember(map[string]string{request.LabelZone: "zone-1"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})

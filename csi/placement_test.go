@@ -14,11 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
 func segment(zone, region, host string) *spec.Topology {
-	return &spec.Topology{Segments: map[string]string{keyZone: zone, keyRegion: region, keyHost: host}}
+	return &spec.Topology{Segments: map[string]string{request.LabelZone: zone, request.LabelRegion: region,
+		request.LabelHost: host}}
 }
 
 // TestTopology: where replicas may be, and where the volume is said to be usable.
@@ -35,24 +37,27 @@ func TestTopology(t *testing.T) {
 		code       codes.Code
 	}{
 		{"anywhere", nil, "", used, nil, nil, codes.OK},
-		{"keys allowed", nil, keyZone, used, nil, []map[string]string{{keyZone: "b"}, {keyZone: "a"}}, codes.OK},
-		{"zonal", map[string]string{"volumeTopology": "zonal"}, keyZone, used, []resource.TopologyTerm{{Zone: "b",
+		{"keys allowed", nil, request.LabelZone, used, nil, []map[string]string{{request.LabelZone: "b"},
+			{request.LabelZone: "a"}}, codes.OK},
+		{"zonal", map[string]string{"volumeTopology": "zonal"}, request.LabelZone, used, []resource.TopologyTerm{{Zone: "b",
 			Region: "r"}},
-			[]map[string]string{{keyZone: "b"}}, codes.OK},
+			[]map[string]string{{request.LabelZone: "b"}}, codes.OK},
 		{"zonal, no keys", map[string]string{"volumeTopology": "zonal"}, "", used,
 			[]resource.TopologyTerm{{Zone: "b", Region: "r"}}, nil, codes.OK},
-		{"regional", map[string]string{"volumeTopology": "regional"}, keyRegion + ", " + keyZone, used,
-			[]resource.TopologyTerm{{Region: "r"}}, []map[string]string{{keyZone: "b", keyRegion: "r"}}, codes.OK},
-		{"strict", map[string]string{"strictTopology": "true"}, keyZone, used,
+		{"regional", map[string]string{"volumeTopology": "regional"}, request.LabelRegion + ", " + request.LabelZone, used,
+			[]resource.TopologyTerm{{Region: "r"}}, []map[string]string{{request.LabelZone: "b", request.LabelRegion: "r"}},
+			codes.OK},
+		{"strict", map[string]string{"strictTopology": "true"}, request.LabelZone, used,
 			[]resource.TopologyTerm{{Zone: "a", Region: "r"}, {Zone: "b", Region: "r"}},
-			[]map[string]string{{keyZone: "a"}, {keyZone: "b"}}, codes.OK},
-		{"zonal of nothing", map[string]string{"volumeTopology": "zonal"}, keyZone, nil, nil, nil, codes.InvalidArgument},
-		{"zonal of a node without a zone", map[string]string{"volumeTopology": "zonal"}, keyZone,
+			[]map[string]string{{request.LabelZone: "a"}, {request.LabelZone: "b"}}, codes.OK},
+		{"zonal of nothing", map[string]string{"volumeTopology": "zonal"}, request.LabelZone, nil, nil, nil,
+			codes.InvalidArgument},
+		{"zonal of a node without a zone", map[string]string{"volumeTopology": "zonal"}, request.LabelZone,
 			&spec.TopologyRequirement{Preferred: []*spec.Topology{segment("", "", "n1")}}, nil, nil, codes.InvalidArgument},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFake()
-			f.settings[settingKeys] = tc.keys
+			f.settings[request.TopologySetting] = tc.keys
 			r := createRequest("vol-1", gib)
 			r.Parameters, r.AccessibilityRequirements = tc.parameters, tc.from
 			resp, err := newController(f).CreateVolume(background, r)
@@ -87,18 +92,21 @@ func TestTopologyChangesMeanwhile(t *testing.T) {
 		usable      string
 		code        codes.Code
 	}{
-		{"zonal, another is preferred", map[string]string{paramTopology: topologyZonal}, []*spec.Topology{a, b},
+		{"zonal, another is preferred", map[string]string{request.ParamTopology: request.TopologyZonal},
+			[]*spec.Topology{a, b},
 			[]*spec.Topology{c, a, b}, "a", codes.OK},
-		{"zonal, its zone is taken no more", map[string]string{paramTopology: topologyZonal}, []*spec.Topology{a, b},
+		{"zonal, its zone is taken no more", map[string]string{request.ParamTopology: request.TopologyZonal},
+			[]*spec.Topology{a, b},
 			[]*spec.Topology{c, b}, "", codes.AlreadyExists},
-		{"strict, a zone more", map[string]string{paramStrict: "true"}, []*spec.Topology{a, b},
+		{"strict, a zone more", map[string]string{request.ParamStrict: "true"}, []*spec.Topology{a, b},
 			[]*spec.Topology{a, b, c}, "a b", codes.OK},
-		{"strict, a zone less", map[string]string{paramStrict: "true"}, []*spec.Topology{a, b}, []*spec.Topology{b}, "b",
+		{"strict, a zone less", map[string]string{request.ParamStrict: "true"}, []*spec.Topology{a, b}, []*spec.Topology{b},
+			"b",
 			codes.OK},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			f.settings[settingKeys], f.looks = keyZone, 20
+			f.settings[request.TopologySetting], f.looks = request.LabelZone, 20
 			driver := newController(f)
 			driver.manager = &changed{fake: f, volume: func(v *resource.Volume) {
 				v.Replicas = []resource.Replica{{Name: "r-1", HostID: "n1"}}
@@ -118,7 +126,7 @@ func TestTopologyChangesMeanwhile(t *testing.T) {
 			}
 			var usable []string
 			for _, s := range resp.GetVolume().GetAccessibleTopology() {
-				usable = append(usable, s.Segments[keyZone])
+				usable = append(usable, s.Segments[request.LabelZone])
 			}
 			if want := strings.Fields(tc.usable); !slices.Equal(usable, want) {
 				t.Errorf("%s: usable in %q, want %q", tc.name, usable, want)
@@ -131,14 +139,14 @@ func TestTopologyChangesMeanwhile(t *testing.T) {
 func TestSettingOfNoConcern(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		delete(f.settings, settingKeys)
+		delete(f.settings, request.TopologySetting)
 		c := newController(f)
 		ordered(t, c, createRequest("vol-1", gib))
 		r := createRequest("vol-2", gib)
 		r.AccessibilityRequirements = &spec.TopologyRequirement{
-			Requisite: []*spec.Topology{{Segments: map[string]string{keyZone: "z"}}}}
+			Requisite: []*spec.Topology{{Segments: map[string]string{request.LabelZone: "z"}}}}
 		_, err := c.CreateVolume(background, r)
 		csitest.Wants(t, err, codes.Unavailable)
-		csitest.Says(t, err, settingKeys)
+		csitest.Says(t, err, request.TopologySetting)
 	})
 }

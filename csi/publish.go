@@ -12,6 +12,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -32,9 +33,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 	*spec.ControllerPublishVolumeResponse, error) {
 	name, node := r.GetVolumeId(), r.GetNodeId()
 	if name == "" || node == "" {
-		return nil, refuse("a volume id and a node id are needed")
+		return nil, request.Refuse("a volume id and a node id are needed")
 	}
-	u, err := use(r.GetVolumeCapability())
+	u, err := request.UsageOf(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
 	}
@@ -48,13 +49,13 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 		return nil, err
 	}
 	if _, err := c.manager.Node(ctx, node); err != nil {
-		return nil, fromManager(err, codes.Internal, "reading node "+node)
+		return nil, request.FromManager(err, codes.Internal, "reading node "+node)
 	}
-	if u.mode == modeMany && !v.Migratable {
-		return nil, refuse("volume %s is not migratable: it can be on one node only", name)
+	if u.Mode == request.ModeMany && !v.Migratable {
+		return nil, request.Refuse("volume %s is not migratable: it can be on one node only", name)
 	}
 	for id, t := range v.VolumeAttachment.Attachments {
-		if t.AttachmentType == attacherCSI && t.NodeID != node && u.mode != modeMany {
+		if t.AttachmentType == attacherCSI && t.NodeID != node && u.Mode != request.ModeMany {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published on node %s; unpublish it there first: "+
 				"Kubernetes does that when no Pod uses it there any more, and if that node is gone for good, after: "+
 				"kubectl delete volumeattachments.storage.k8s.io %s; where there is no such object, within two minutes, or "+
@@ -71,12 +72,12 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.Contro
 			"manager there needs root, FUSE and loop devices; these say what is missing: ankole node describe %s (condition "+
 			"KernelModulesLoaded), ankole engine logs %s", name, node, endpoint, node, name)
 	}
-	given := map[string]string{contextDevice: endpoint}
+	given := map[string]string{request.ContextDevice: endpoint}
 	if known != "" {
-		given[contextContent] = known
+		given[request.ContextContent] = known
 	}
 	if v.Encrypted {
-		given[contextEncrypted] = "true"
+		given[request.ContextEncrypted] = "true"
 	}
 	return &spec.ControllerPublishVolumeResponse{PublishContext: given}, nil
 }
@@ -107,7 +108,7 @@ func (c *controller) attach(ctx context.Context, name, node string) (endpoint st
 	// was overtaken, and its ticket would stay.
 	var withdrawals *int64
 	what := fmt.Sprintf("attaching volume %s to node %s", name, node)
-	err = await(ctx, what, func() (bool, string, error) {
+	err = request.Await(ctx, what, func() (bool, string, error) {
 		v, err := c.volume(ctx, name)
 		if err != nil {
 			return false, "", err
@@ -139,10 +140,10 @@ func (c *controller) attach(ctx context.Context, name, node string) (endpoint st
 				"shall be attached to node %s", name, node)
 		}
 		if err != nil {
-			return false, "", fromManager(err, codes.FailedPrecondition, "attaching volume "+name)
+			return false, "", request.FromManager(err, codes.FailedPrecondition, "attaching volume "+name)
 		}
 		ordered = true
-		at("ticket-filed")
+		request.Step("ticket-filed")
 		return false, "the ticket is filed", nil
 	})
 	return endpoint, err
@@ -202,7 +203,7 @@ func endpointOn(v *resource.Volume, node string) string {
 func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *spec.ControllerUnpublishVolumeRequest) (
 	*spec.ControllerUnpublishVolumeResponse, error) {
 	name, node := r.GetVolumeId(), r.GetNodeId()
-	if err := checkID(name); err != nil {
+	if err := request.CheckID(name); err != nil {
 		if status.Code(err) == codes.NotFound {
 			return &spec.ControllerUnpublishVolumeResponse{}, nil
 		}
@@ -214,9 +215,8 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *spec.Cont
 	}
 	defer end()
 	w := withdrawal{c: c, volume: name, node: node, meant: map[string]int64{}}
-	if err := await(ctx, fmt.Sprintf("detaching volume %s from node %s", name, node), func() (bool, string, error) {
-		return w.look(ctx)
-	}); err != nil {
+	what := fmt.Sprintf("detaching volume %s from node %s", name, node)
+	if err := request.Await(ctx, what, func() (bool, string, error) { return w.look(ctx) }); err != nil {
 		return nil, err
 	}
 	return &spec.ControllerUnpublishVolumeResponse{}, nil
@@ -240,7 +240,7 @@ func (w *withdrawal) look(ctx context.Context) (bool, string, error) {
 		return true, "", nil
 	}
 	if err != nil {
-		return false, "", fromManager(err, codes.Internal, "reading volume "+w.volume)
+		return false, "", request.FromManager(err, codes.Internal, "reading volume "+w.volume)
 	}
 	left := true
 	for id, t := range v.VolumeAttachment.Attachments {
@@ -257,9 +257,9 @@ func (w *withdrawal) look(ctx context.Context) (bool, string, error) {
 		_, err := w.c.manager.DetachVolume(ctx, w.volume, resource.DetachInput{AttachmentID: id, HostID: t.NodeID,
 			Generation: &t.Generation})
 		if err != nil && !client.IsNotFound(err) {
-			return false, "", fromManager(err, codes.FailedPrecondition, "detaching volume "+w.volume)
+			return false, "", request.FromManager(err, codes.FailedPrecondition, "detaching volume "+w.volume)
 		}
-		at("ticket-withdrawn")
+		request.Step("ticket-withdrawn")
 	}
 	if err := w.withdrawNone(ctx, v); err != nil {
 		return false, "", err
@@ -277,7 +277,7 @@ func (w *withdrawal) withdrawNone(ctx context.Context, v *resource.Volume) error
 	_, err := w.c.manager.DetachVolume(ctx, w.volume, resource.DetachInput{AttachmentID: ticketID(w.volume, w.node),
 		HostID: w.node, Generation: &none})
 	if err != nil && !client.IsNotFound(err) {
-		return fromManager(err, codes.FailedPrecondition, "detaching volume "+w.volume)
+		return request.FromManager(err, codes.FailedPrecondition, "detaching volume "+w.volume)
 	}
 	w.counted = true
 	return nil
@@ -298,13 +298,3 @@ func gone(v *resource.Volume, node string) bool {
 	}
 	return true
 }
-
-// Keys of the publish context, by which the controller tells the node of a volume.
-const (
-	// contextDevice has the device's path.
-	contextDevice = "devicePath"
-	// contextEncrypted is there if the volume is encrypted, whatever the PersistentVolume says.
-	contextEncrypted = "encrypted"
-	// contextContent says why the volume is known to have content.
-	contextContent = "content"
-)

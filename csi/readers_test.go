@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 )
 
 // TestReadOnly: readers cannot write, a target that a killed call left writable is mended, and a
@@ -119,10 +120,10 @@ func TestExclusive(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, 64*mib)
 	c := csitest.Capability("", csitest.Once)
-	b.context = map[string]string{paramExclusive: "true"}
+	b.context = map[string]string{request.ParamExclusive: "true"}
 	b.must(b.stage(c), b.publish(1, c, false), b.publish(1, c, false))
 	csitest.Wants(t, b.publish(2, c, false), codes.FailedPrecondition)
-	b.context = map[string]string{paramExclusive: "false"}
+	b.context = map[string]string{request.ParamExclusive: "false"}
 	b.must(b.publish(2, c, false))
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/test/lack"
 )
 
@@ -37,7 +38,8 @@ func TestRealDeviceMapper(t *testing.T) {
 	})
 	t.Run("argon2i", func(t *testing.T) {
 		b := newEncryptedBed(t, 64*mib)
-		b.secrets = map[string]string{secretValue: "a key\nof two lines\n", secretMemory: "65536", secretIterations: "4"}
+		b.secrets = map[string]string{request.SecretValue: "a key\nof two lines\n", request.SecretMemory: "65536",
+			request.SecretIterations: "4"}
 		b.must(b.stage(c), b.unstage(), b.stage(c), b.unstage())
 		if out := b.command("cryptsetup", "luksDump", b.loop); !strings.Contains(out, "argon2i\n") {
 			t.Errorf("the header says %s", out)
@@ -73,9 +75,9 @@ func TestRealDeviceMapper(t *testing.T) {
 		b, other := newEncryptedBed(t, 64*mib), newEncryptedBed(t, 64*mib)
 		own, err := lookup(other.volume)
 		b.must(err)
-		k, err := readKey(b.secrets)
+		k, err := request.ReadKey(b.secrets)
 		b.must(err, b.luksFormat(own, k))
-		b.cryptsetup(k.value, "open", "--batch-mode", "--key-file", "-", other.loop, b.volume)
+		b.cryptsetup(k.Value, "open", "--batch-mode", "--key-file", "-", other.loop, b.volume)
 		csitest.Wants(t, b.stage(c), codes.FailedPrecondition)
 		b.must(b.unstage())
 		b.cryptsetup("", "close", b.volume) // it is still there

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 )
 
 // TestNothingOfTheNodeIsAskedFor: a class and a claim bring no file of a node into a volume: such
@@ -15,10 +16,10 @@ func TestNothingOfTheNodeIsAskedFor(t *testing.T) {
 	f := newFake()
 	c := newController(f)
 	r := createRequest("vol-1", gib)
-	r.Parameters = map[string]string{paramMkfs: "-d /etc"}
+	r.Parameters = map[string]string{request.ParamMkfs: "-d /etc"}
 	_, err := c.CreateVolume(background, r)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	csitest.Says(t, err, paramMkfs)
+	csitest.Says(t, err, request.ParamMkfs)
 	r.Parameters = nil
 	r.VolumeCapabilities = []*spec.VolumeCapability{csitest.Capability("ext4", csitest.Once, "journal_path=/dev/sda")}
 	_, err = c.CreateVolume(background, r)

@@ -21,6 +21,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/test/wait"
 )
 
@@ -194,7 +195,7 @@ func TestLogged(t *testing.T) {
 		"Controller/ControllerPublishVolume": true, "Controller/DeleteSnapshot": true, "Node/NodeStageVolume": true,
 		"Node/NodeUnpublishVolume": true,
 	} {
-		for _, result := range []error{nil, refuse("nonsense")} {
+		for _, result := range []error{nil, request.Refuse("nonsense")} {
 			var out strings.Builder
 			_, err := logged(slog.New(slog.NewTextHandler(&out, nil)))(background, nil,
 				&grpc.UnaryServerInfo{FullMethod: "/csi.v1." + call},

@@ -17,6 +17,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -47,7 +48,7 @@ func (h handle) String() string {
 // parseHandle reads the id of a snapshot. What is no id names a snapshot that there is not.
 func parseHandle(id string) (handle, error) {
 	if id == "" {
-		return handle{}, refuse("no snapshot id is given")
+		return handle{}, request.Refuse("no snapshot id is given")
 	}
 	if strings.HasPrefix(id, schemeImage) {
 		return handle{}, status.Errorf(codes.FailedPrecondition, "snapshot %s %s", id, volumefield.MissingImages)
@@ -83,12 +84,12 @@ func parseSnapshotClass(given map[string]string) (class snapshotClass, err error
 	case "", "bak", "bs":
 		class = snapshotClass{backup: true, mode: mode}
 	case "bi":
-		return class, refuse("a VolumeSnapshotClass of type bi %s; use type: snap or bak", volumefield.MissingImages)
+		return class, request.Refuse("a VolumeSnapshotClass of type bi %s; use type: snap or bak", volumefield.MissingImages)
 	default:
-		return class, refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
+		return class, request.Refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
 	}
 	if mode != "" && mode != string(lh.BackupModeFull) && mode != string(lh.BackupModeIncremental) {
-		return class, refuse("backupMode %q of a VolumeSnapshotClass is neither full nor incremental", mode)
+		return class, request.Refuse("backupMode %q of a VolumeSnapshotClass is neither full nor incremental", mode)
 	}
 	return class, nil
 }
@@ -99,7 +100,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 	error) {
 	name, volume := r.GetName(), r.GetSourceVolumeId()
 	if name == "" || volume == "" {
-		return nil, refuse("a name and the id of the source volume are needed")
+		return nil, request.Refuse("a name and the id of the source volume are needed")
 	}
 	class, err := parseSnapshotClass(r.GetParameters())
 	if err != nil {
@@ -107,7 +108,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 	}
 	name = strings.ToLower(name)
 	if err := naming.CheckSnapshotName(name); err != nil {
-		return nil, refuse("%v", err)
+		return nil, request.Refuse("%v", err)
 	}
 	ctx, end, err := c.begin(ctx, "snapshot "+name, "CreateSnapshot")
 	if err != nil {
@@ -122,12 +123,12 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 			return nil, err
 		}
 	case err != nil: // whether a former call has ordered it is not known
-		return nil, fromManager(err, codes.Unavailable, "reading snapshot "+name)
+		return nil, request.FromManager(err, codes.Unavailable, "reading snapshot "+name)
 	}
 	if s.Volume != volume {
 		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists and is one of volume %s", name, s.Volume)
 	}
-	at("snapshot-ordered")
+	request.Step("snapshot-ordered")
 	if s, err = c.awaitTaken(ctx, &wait); err != nil {
 		return nil, err
 	}
@@ -152,8 +153,8 @@ func (c *controller) orderSnapshot(ctx context.Context, volume, name string, cla
 		labels = naming.ForBackupByCSI()
 	}
 	s, err := c.manager.OrderSnapshot(ctx, volume, resource.SnapshotCRInput{Name: name, Labels: labels})
-	err = fromManager(err, codes.FailedPrecondition, "taking snapshot "+name+" of volume "+volume)
-	return s, refused(err, func() error {
+	err = request.FromManager(err, codes.FailedPrecondition, "taking snapshot "+name+" of volume "+volume)
+	return s, request.Refused(err, func() error {
 		_, err := c.manager.SnapshotObject(ctx, volume, name)
 		return err
 	})
@@ -198,9 +199,9 @@ func (w *snapshotWait) hopeless(s *resource.SnapshotCR) bool {
 // an order may still be carried out.
 func (c *controller) awaitTaken(ctx context.Context, w *snapshotWait) (s *resource.SnapshotCR, err error) {
 	ended := error(nil)
-	err = await(ctx, "taking snapshot "+w.name, func() (done bool, why string, err error) {
+	err = request.Await(ctx, "taking snapshot "+w.name, func() (done bool, why string, err error) {
 		if s, err = c.manager.SnapshotObject(ctx, w.volume, w.name); err != nil {
-			return false, "", fromManager(err, codes.Unavailable, "reading snapshot "+w.name)
+			return false, "", request.FromManager(err, codes.Unavailable, "reading snapshot "+w.name)
 		}
 		why = reason(s)
 		switch {
@@ -217,7 +218,7 @@ func (c *controller) awaitTaken(ctx context.Context, w *snapshotWait) (s *resour
 		return s.ReadyToUse || ended != nil, why, err
 	})
 	if err != nil {
-		return nil, unfinished(err)
+		return nil, request.Unfinished(err)
 	}
 	return s, ended
 }
@@ -228,7 +229,7 @@ func (c *controller) awaitTaken(ctx context.Context, w *snapshotWait) (s *resour
 func (c *controller) withdraw(ctx context.Context, w *snapshotWait, why string) (ended, err error) {
 	err = c.manager.DeleteSnapshotObject(ctx, w.volume, w.name)
 	if err != nil && !client.IsNotFound(err) {
-		return nil, fromManager(err, codes.Unavailable, "withdrawing the order for snapshot "+w.name)
+		return nil, request.FromManager(err, codes.Unavailable, "withdrawing the order for snapshot "+w.name)
 	}
 	c.log.Info("a snapshot that cannot be taken is not ordered any more", "snapshot", w.name, "volume", w.volume,
 		"because", why)
@@ -286,16 +287,16 @@ func (c *controller) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotR
 		err = c.manager.DeleteSnapshotObject(ctx, h.volume, h.snapshot)
 	}
 	if err != nil && !client.IsNotFound(err) {
-		return nil, fromManager(err, codes.FailedPrecondition, fmt.Sprintf("deleting snapshot %s", h))
+		return nil, request.FromManager(err, codes.FailedPrecondition, fmt.Sprintf("deleting snapshot %s", h))
 	}
-	at("snapshot-deleted")
-	err = await(ctx, fmt.Sprintf("deleting snapshot %s", h), func() (bool, string, error) {
+	request.Step("snapshot-deleted")
+	err = request.Await(ctx, fmt.Sprintf("deleting snapshot %s", h), func() (bool, string, error) {
 		s, err := c.manager.SnapshotObject(ctx, h.volume, h.snapshot)
 		if client.IsNotFound(err) {
 			return true, "", nil
 		}
 		if err != nil {
-			return false, "", fromManager(err, codes.Internal, "reading snapshot "+h.snapshot)
+			return false, "", request.FromManager(err, codes.Internal, "reading snapshot "+h.snapshot)
 		}
 		// A mark is never taken back. The space comes later: what the head stands on goes when a newer
 		// snapshot has been taken.
@@ -330,7 +331,7 @@ func (c *controller) snapshot(ctx context.Context, id string) (*spec.Snapshot, e
 		return nil, status.Errorf(codes.NotFound, "volume %s has no snapshot %s", h.volume, h.snapshot)
 	}
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "reading snapshot "+h.snapshot)
+		return nil, request.FromManager(err, codes.Internal, "reading snapshot "+h.snapshot)
 	}
 	return taken(s), nil
 }
@@ -347,8 +348,8 @@ func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mo
 	}
 	if b == nil {
 		_, err := c.manager.BackUp(ctx, s.Volume, resource.SnapshotInput{Name: s.Name, BackupMode: mode})
-		err = fromManager(err, codes.FailedPrecondition, "backing up snapshot "+s.Name+" of volume "+s.Volume)
-		err = refused(err, func() error {
+		err = request.FromManager(err, codes.FailedPrecondition, "backing up snapshot "+s.Name+" of volume "+s.Volume)
+		err = request.Refused(err, func() error {
 			b, err := c.backupOf(ctx, s)
 			if err == nil && b == nil {
 				return &client.Error{Status: http.StatusNotFound}
@@ -359,7 +360,7 @@ func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mo
 			return nil, err
 		}
 		if b, err = c.backupOf(ctx, s); err != nil {
-			return nil, unfinished(err)
+			return nil, request.Unfinished(err)
 		}
 	}
 	switch {
@@ -369,7 +370,7 @@ func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mo
 		return b, nil
 	}
 	if err := c.manager.DeleteBackup(ctx, b.Name); err != nil && !client.IsNotFound(err) {
-		return nil, fromManager(err, codes.Unavailable, "giving up backup "+b.Name)
+		return nil, request.FromManager(err, codes.Unavailable, "giving up backup "+b.Name)
 	}
 	return nil, status.Errorf(codes.FailedPrecondition, "backup %s of snapshot %s has failed: %s; another one is ordered by "+
 		"the next try", b.Name, s.Name, b.Error)
@@ -380,7 +381,7 @@ func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mo
 func (c *controller) backupOf(ctx context.Context, s *resource.SnapshotCR) (found *resource.Backup, err error) {
 	all, err := c.manager.Backups(ctx, anyBackupVolume, s.Volume)
 	if err != nil {
-		return nil, fromManager(err, codes.Unavailable, "listing the backups of volume "+s.Volume)
+		return nil, request.FromManager(err, codes.Unavailable, "listing the backups of volume "+s.Volume)
 	}
 	rank := func(b *resource.Backup) int {
 		switch lh.BackupState(b.State) {
@@ -407,7 +408,7 @@ func (c *controller) backup(ctx context.Context, h handle) (*resource.Backup, er
 	if err == nil && (b.VolumeName != h.volume || b.State == string(lh.BackupStateDeleting)) {
 		return nil, status.Errorf(codes.NotFound, "volume %s has no backup %s", h.volume, h.backup)
 	}
-	return b, fromManager(err, codes.Internal, "reading backup "+h.backup)
+	return b, request.FromManager(err, codes.Internal, "reading backup "+h.backup)
 }
 
 // snapshotInBackup is a snapshot whose content is in a backup. One that has failed will not be
@@ -430,7 +431,7 @@ func (c *controller) snapshotInBackup(ctx context.Context, h handle) (*spec.Snap
 		s, err = nil, nil
 	}
 	if err != nil {
-		return nil, fromManager(err, codes.Internal, "reading snapshot "+b.SnapshotName)
+		return nil, request.FromManager(err, codes.Internal, "reading snapshot "+b.SnapshotName)
 	}
 	return backedUp(b, s), nil
 }
@@ -462,15 +463,15 @@ func (c *controller) deleteBackup(ctx context.Context, h handle) error {
 		err = c.manager.DeleteBackup(ctx, h.backup)
 	}
 	if err != nil && !client.IsNotFound(err) {
-		return fromManager(err, codes.FailedPrecondition, "deleting backup "+h.backup)
+		return request.FromManager(err, codes.FailedPrecondition, "deleting backup "+h.backup)
 	}
-	return await(ctx, "deleting backup "+h.backup, func() (bool, string, error) {
+	return request.Await(ctx, "deleting backup "+h.backup, func() (bool, string, error) {
 		b, err := c.manager.Backup(ctx, h.backup)
 		if client.IsNotFound(err) {
 			return true, "", nil
 		}
 		if err != nil {
-			return false, "", fromManager(err, codes.Internal, "reading backup "+h.backup)
+			return false, "", request.FromManager(err, codes.Internal, "reading backup "+h.backup)
 		}
 		return b.VolumeName != h.volume, "state " + b.State + " " + b.Error, nil
 	})

@@ -12,13 +12,14 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
 // fill looks up what a volume is to hold, and gives it the size that goes with that: a volume is
 // filled with the size of its source, and expanded afterwards if more is wanted.
 func (c *controller) fill(ctx context.Context, o *order) error {
-	o.volume.Size = strconv.FormatInt(o.required, 10)
+	o.Volume.Size = strconv.FormatInt(o.required, 10)
 	source, err := o.source()
 	if err != nil || source == "" {
 		return err
@@ -28,7 +29,7 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 	}
 	volume, snapshot, ok := naming.ParseCloneSource(source)
 	if !ok {
-		return refuse("data source %q is neither vol://<volume> nor snap://<volume>/<snapshot>", source)
+		return request.Refuse("data source %q is neither vol://<volume> nor snap://<volume>/<snapshot>", source)
 	}
 	v, err := c.volume(ctx, volume)
 	if err != nil {
@@ -37,31 +38,31 @@ func (c *controller) fill(ctx context.Context, o *order) error {
 	if snapshot != "" {
 		s, err := c.manager.SnapshotObject(ctx, volume, snapshot)
 		if err != nil {
-			return fromManager(err, codes.Internal, "reading snapshot "+snapshot)
+			return request.FromManager(err, codes.Internal, "reading snapshot "+snapshot)
 		}
 		if s.Volume != volume || s.MarkRemoved {
 			return status.Errorf(codes.NotFound, "volume %s has no snapshot %s", volume, snapshot)
 		}
 	}
 	switch {
-	case v.Encrypted != o.volume.Encrypted:
-		return refuse("the source %s is encrypted: %v, the volume is to be: %v; both are, or neither is", source, v.Encrypted,
-			o.volume.Encrypted)
+	case v.Encrypted != o.Volume.Encrypted:
+		return request.Refuse("the source %s is encrypted: %v, the volume is to be: %v; both are, or neither is", source, v.Encrypted,
+			o.Volume.Encrypted)
 	case size(v) > o.required && o.limit > 0 && size(v) > o.limit:
 		return status.Errorf(codes.OutOfRange, "the source %s has %d bytes, at most %d are wanted", source, size(v), o.limit)
 	case size(v) > o.required && snapshot == "":
 		return status.Errorf(codes.OutOfRange, "the source %s has %d bytes, only %d are wanted", source, size(v), o.required)
 	}
-	o.volume.DataSource, o.volume.Size = source, v.Size
+	o.Volume.DataSource, o.Volume.Size = source, v.Size
 	return nil
 }
 
 // judgeSource reads where the content is to come from.
 func (o *order) judgeSource(content *spec.VolumeContentSource) (err error) {
 	o.content = content
-	o.from, err = backupAt(o.volume.FromBackup)
+	o.from, err = backupAt(o.Volume.FromBackup)
 	if err == nil && content.GetType() != nil && o.from.backup != "" {
-		err = refuse("parameter fromBackup does not go together with a claim that names a source")
+		err = request.Refuse("parameter fromBackup does not go together with a claim that names a source")
 	}
 	return err
 }
@@ -76,12 +77,12 @@ func (o *order) source() (string, error) {
 		return o.from.String(), nil
 	case *spec.VolumeContentSource_Volume:
 		id := from.Volume.GetVolumeId()
-		return "vol://" + id, checkID(id)
+		return "vol://" + id, request.CheckID(id)
 	case *spec.VolumeContentSource_Snapshot:
 		h, err := parseHandle(from.Snapshot.GetSnapshotId())
 		return h.String(), err
 	default:
-		return "", refuse("a volume can be made of a snapshot or of another volume, not of %T", from)
+		return "", request.Refuse("a volume can be made of a snapshot or of another volume, not of %T", from)
 	}
 }
 
@@ -95,7 +96,7 @@ func backupAt(at string) (h handle, err error) {
 		h = handle{volume: u.Query().Get("volume"), backup: u.Query().Get("backup")}
 	}
 	if err != nil || naming.CheckName(h.volume) != nil || naming.CheckName(h.backup) != nil {
-		return handle{}, refuse("parameter fromBackup: write <backup target>?backup=<name>&volume=<name>")
+		return handle{}, request.Refuse("parameter fromBackup: write <backup target>?backup=<name>&volume=<name>")
 	}
 	return h, nil
 }
@@ -123,14 +124,14 @@ func (c *controller) fillFromBackup(ctx context.Context, o *order, id string) er
 	case b.State != string(lh.BackupStateCompleted):
 		return status.Errorf(codes.FailedPrecondition, "backup %s of volume %s cannot be restored: its state is %s %s", b.Name,
 			h.volume, b.State, b.Error)
-	case o.volume.FromBackup != "" && o.volume.FromBackup != b.URL:
+	case o.Volume.FromBackup != "" && o.Volume.FromBackup != b.URL:
 		return status.Errorf(codes.NotFound, "backup %s of volume %s is at %s, not at %s", b.Name, h.volume, b.URL,
-			o.volume.FromBackup)
+			o.Volume.FromBackup)
 	case err != nil:
 		return status.Errorf(codes.Internal, "backup %s does not say how large its volume is: %q", b.Name, b.VolumeSize)
 	case n > o.required && o.limit > 0 && n > o.limit:
 		return status.Errorf(codes.OutOfRange, "the source %s has %d bytes, at most %d are wanted", id, n, o.limit)
 	}
-	o.volume.FromBackup, o.volume.Size = b.URL, b.VolumeSize
+	o.Volume.FromBackup, o.Volume.Size = b.URL, b.VolumeSize
 	return nil
 }

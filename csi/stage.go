@@ -12,16 +12,18 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+
+	"ankole.storage/csi/request"
 )
 
 // staging is a NodeStageVolume call, judged.
 type staging struct {
-	usage
+	request.Usage
 	// device is the one with the file system: own, or the mapper device of an encrypted volume.
 	device, own device
 	path        string
 	encrypted   bool
-	key         key
+	key         request.Key
 	// keyless is why there is no key to an encrypted volume.
 	keyless error
 	// mkfs are further arguments of mkfs.
@@ -55,7 +57,7 @@ func (n *node) stageVolume(volume string, s staging) (err error) {
 		return err
 	}
 	n.step("stage-begun")
-	if err = n.open(&s); err == nil && s.encrypted && !s.readOnly {
+	if err = n.open(&s); err == nil && s.encrypted && !s.ReadOnly {
 		_, err = n.fit(s.own, s.device, s.key, s.keyless)
 	}
 	if err != nil {
@@ -65,12 +67,12 @@ func (n *node) stageVolume(volume string, s staging) (err error) {
 	// shall.
 	used, err := s.device.publications(s.path)
 	if err == nil && len(used) == 0 {
-		err = s.device.setReadOnly(s.readOnly && s.block)
+		err = s.device.setReadOnly(s.ReadOnly && s.Block)
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "%v", err)
 	}
-	if !s.block {
+	if !s.Block {
 		err = n.stage(s)
 	}
 	if err != nil {
@@ -91,28 +93,28 @@ func (n *node) open(s *staging) (err error) {
 
 func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
-		return s, refuse("a volume id and a staging path are needed")
+		return s, request.Refuse("a volume id and a staging path are needed")
 	}
-	if s.usage, err = use(r.GetVolumeCapability()); err != nil {
+	if s.Usage, err = request.UsageOf(r.GetVolumeCapability()); err != nil {
 		return s, err
 	}
-	w, err := parseContext(r.GetVolumeContext())
+	w, err := request.ParseContext(r.GetVolumeContext())
 	if err != nil {
 		return s, err
 	}
-	if s.fsType == "" {
-		s.fsType = w.fsType
+	if s.FSType == "" {
+		s.FSType = w.FSType
 	}
-	if s.fsType == "" {
-		s.fsType = fsExt4
+	if s.FSType == "" {
+		s.FSType = request.Ext4
 	}
-	if err := s.usage.checkAllowed(s.fsType, w.mkfs); err != nil {
+	if err := s.Usage.CheckAllowed(s.FSType, w.Mkfs); err != nil {
 		return s, err
 	}
-	s.path, s.mkfs = r.GetStagingTargetPath(), w.mkfs
-	s.content = r.GetPublishContext()[contextContent]
+	s.path, s.mkfs = r.GetStagingTargetPath(), w.Mkfs
+	s.content = r.GetPublishContext()[request.ContextContent]
 	if s.encrypted = isEncrypted(w, r.GetPublishContext()); s.encrypted {
-		s.key, s.keyless = readKey(r.GetSecrets())
+		s.key, s.keyless = request.ReadKey(r.GetSecrets())
 	}
 	return s, nil
 }
@@ -120,8 +122,8 @@ func judgeStaging(r *spec.NodeStageVolumeRequest) (s staging, err error) {
 // isEncrypted reports whether a volume is, by the class that it was made of or by the manager. A
 // PersistentVolume that a person has made may lack the parameter, and nothing may be written to
 // such a volume without a key.
-func isEncrypted(class wish, publishContext map[string]string) bool {
-	return class.volume.Encrypted || publishContext[contextEncrypted] != ""
+func isEncrypted(class request.Wish, publishContext map[string]string) bool {
+	return class.Volume.Encrypted || publishContext[request.ContextEncrypted] != ""
 }
 
 // stage mounts the file system, which is made first on a device that holds nothing.
@@ -137,22 +139,22 @@ func (n *node) stage(s staging) error {
 		if err := os.MkdirAll(s.path, 0o750); err != nil {
 			return status.Errorf(codes.Internal, "staging path: %v", err)
 		}
-		options := s.flags
-		if s.fsType == fsXFS {
+		options := s.Flags
+		if s.FSType == request.XFS {
 			// A clone has the UUID of its source, which may be mounted on this node too.
 			options = append([]string{"nouuid"}, options...)
 		}
-		if s.readOnly {
+		if s.ReadOnly {
 			options = append(slices.Clone(options), "ro") // the last one counts
 		}
-		if err := n.mounts.Mount(s.device.path, s.path, s.fsType, options); err != nil {
+		if err := n.mounts.Mount(s.device.path, s.path, s.FSType, options); err != nil {
 			return status.Errorf(codes.Internal,
 				"mounting volume %s (if its file system is damaged, run the check of %s on %s): %v",
-				s.device.name(), s.fsType, s.device.shown(), err)
+				s.device.name(), s.FSType, s.device.shown(), err)
 		}
 		n.step("staged-mounted")
 	}
-	if s.readOnly {
+	if s.ReadOnly {
 		return nil
 	}
 	return n.resize(s.device, s.path)
@@ -175,9 +177,9 @@ func (n *node) stagedAlready(s staging) (bool, error) {
 		case err != nil:
 			return false, status.Errorf(codes.Internal, "staging path: %v", err)
 		case dead:
-		case last.ReadOnly() != s.readOnly:
+		case last.ReadOnly() != s.ReadOnly:
 			return false, status.Errorf(codes.AlreadyExists, "the volume is staged at %s, read-only: %v, wanted: %v", s.path,
-				last.ReadOnly(), s.readOnly)
+				last.ReadOnly(), s.ReadOnly)
 		default:
 			return true, nil
 		}
@@ -197,7 +199,7 @@ func (n *node) prepare(s staging) error {
 		return status.Errorf(codes.Internal, "looking what is on %s: %v; nothing is changed", s.device.path, err)
 	}
 	switch {
-	case (c.format == "" || c.half) && s.readOnly:
+	case (c.format == "" || c.half) && s.ReadOnly:
 		return status.Errorf(codes.FailedPrecondition,
 			"the volume has no file system, and is to be read only: write to it first")
 	case c.format == "" || c.half:
@@ -205,10 +207,10 @@ func (n *node) prepare(s staging) error {
 			return err
 		}
 		return n.mkfs(s, c.half)
-	case c.format != s.fsType:
+	case c.format != s.FSType:
 		return status.Errorf(codes.FailedPrecondition, "the volume holds %s, wanted is a file system %s: nothing is changed",
-			c.format, s.fsType)
-	case s.readOnly:
+			c.format, s.FSType)
+	case s.ReadOnly:
 		return nil
 	}
 	return n.fsck(s)
@@ -226,18 +228,18 @@ func (n *node) lookAt(s staging) (content, error) {
 // mkfs.xfs one with content; it is forced only over what itself has left.
 func (n *node) mkfs(s staging, half bool) error {
 	wanted := s.mkfs
-	args := map[string][]string{fsExt4: {"-m0"}}[s.fsType]
+	args := map[string][]string{request.Ext4: {"-m0"}}[s.FSType]
 	switch {
 	case !half:
-		wanted = withoutDiscard(s.fsType, wanted) // nothing is there that could be given back
-	case s.fsType == fsXFS:
+		wanted = withoutDiscard(s.FSType, wanted) // nothing is there that could be given back
+	case s.FSType == request.XFS:
 		args = []string{"-f"}
 	}
 	args = append(append(slices.Clone(wanted), args...), s.device.path)
-	n.log.Info("making a file system", "device", s.device.path, "type", s.fsType, "arguments", args)
-	out, err := n.run.Command("mkfs."+s.fsType, args...).CombinedOutput()
+	n.log.Info("making a file system", "device", s.device.path, "type", s.FSType, "arguments", args)
+	out, err := n.run.Command("mkfs."+s.FSType, args...).CombinedOutput()
 	if err != nil {
-		return status.Errorf(codes.Internal, "mkfs.%s %s: %v: %s", s.fsType, strings.Join(args, " "), err, out)
+		return status.Errorf(codes.Internal, "mkfs.%s %s: %v: %s", s.FSType, strings.Join(args, " "), err, out)
 	}
 	n.step("formatted")
 	return nil
@@ -247,13 +249,13 @@ func (n *node) mkfs(s staging, half bool) error {
 // say something about it.
 func withoutDiscard(fsType string, wanted []string) []string {
 	args := slices.Clone(wanted)
-	if fsType == fsXFS {
+	if fsType == request.XFS {
 		if slices.Contains(args, "-K") {
 			return args
 		}
 		return append(args, "-K")
 	}
-	if fsType != fsExt4 || slices.Contains(args, "-K") {
+	if fsType != request.Ext4 || slices.Contains(args, "-K") {
 		return args
 	}
 	for i, a := range args { // mke2fs takes the last -E only
@@ -319,7 +321,7 @@ func (n *node) resize(d device, path string) error {
 func (n *node) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeRequest) (
 	*spec.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
-		return nil, refuse("a volume id and a staging path are needed")
+		return nil, request.Refuse("a volume id and a staging path are needed")
 	}
 	if err := n.work(ctx, r.GetVolumeId(), "NodeUnstageVolume", func() error {
 		return n.unstage(r.GetVolumeId(), r.GetStagingTargetPath())
@@ -415,7 +417,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeReq
 	error) {
 	path := r.GetVolumePath()
 	if r.GetVolumeId() == "" || path == "" {
-		return nil, refuse("a volume id and a volume path are needed")
+		return nil, request.Refuse("a volume id and a volume path are needed")
 	}
 	var have int64
 	if err := n.work(ctx, r.GetVolumeId(), "NodeExpandVolume", func() (err error) {
@@ -441,7 +443,7 @@ func (n *node) expand(r *spec.NodeExpandVolumeRequest) (have int64, err error) {
 		return 0, err
 	}
 	if d.mapped {
-		k, keyless := readKey(r.GetSecrets())
+		k, keyless := request.ReadKey(r.GetSecrets())
 		have, err = n.expandMapper(ctx, own, d, wanted, k, keyless)
 	} else {
 		have, err = d.awaitSize(ctx, wanted)

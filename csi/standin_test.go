@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/exec"
 
+	"ankole.storage/csi/request"
 	"ankole.storage/test/lack"
 )
 
@@ -53,8 +54,9 @@ type opened struct {
 func newEncryptedBed(t *testing.T, sizeBytes int64) *bed {
 	t.Helper()
 	b := newBed(t, sizeBytes+16*mib)
-	b.context = map[string]string{paramEncrypted: "true"}
-	b.secrets = map[string]string{secretValue: "a key of many words", secretPBKDF: "pbkdf2", secretIterations: "1000"}
+	b.context = map[string]string{request.ParamEncrypted: "true"}
+	b.secrets = map[string]string{request.SecretValue: "a key of many words", request.SecretPBKDF: "pbkdf2",
+		request.SecretIterations: "1000"}
 	if os.Getenv(realVariable) != "" {
 		if _, err := osexec.LookPath("cryptsetup"); err != nil {
 			lack.Skip(t, "cryptsetup is not installed")

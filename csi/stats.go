@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/mount-utils"
 
+	"ankole.storage/csi/request"
 	"ankole.storage/host/mountinfo"
 )
 
@@ -17,7 +18,7 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, r *spec.NodeGetVolumeStat
 	*spec.NodeGetVolumeStatsResponse, error) {
 	path := r.GetVolumePath()
 	if r.GetVolumeId() == "" || path == "" {
-		return nil, refuse("a volume id and a volume path are needed")
+		return nil, request.Refuse("a volume id and a volume path are needed")
 	}
 	// Beside other calls of the volume, but one look at a path at a time.
 	var out *spec.NodeGetVolumeStatsResponse

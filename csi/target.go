@@ -11,12 +11,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/csi/request"
 	"ankole.storage/host/mountinfo"
 )
 
 // publication is a NodePublishVolume call, judged.
 type publication struct {
-	usage
+	request.Usage
 	device          device
 	staging, target string
 	readOnly        bool
@@ -29,25 +30,25 @@ type publication struct {
 func (n *node) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (
 	*spec.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
-		return nil, refuse("a volume id and a target path are needed")
+		return nil, request.Refuse("a volume id and a target path are needed")
 	}
 	p := publication{staging: r.GetStagingTargetPath(), target: r.GetTargetPath(),
 		stagedBy: &spec.NodeStageVolumeRequest{VolumeId: r.GetVolumeId(), StagingTargetPath: r.GetStagingTargetPath(),
 			VolumeCapability: r.GetVolumeCapability(), VolumeContext: r.GetVolumeContext(),
 			PublishContext: r.GetPublishContext(), Secrets: r.GetSecrets()}}
 	var err error
-	if p.usage, err = use(r.GetVolumeCapability()); err != nil {
+	if p.Usage, err = request.UsageOf(r.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
-	p.readOnly = r.GetReadonly() || p.usage.readOnly
+	p.readOnly = r.GetReadonly() || p.Usage.ReadOnly
 	// The claim of such a volume may be for one node, and the kubelet knows nothing of the class.
-	class, err := parseContext(r.GetVolumeContext())
+	class, err := request.ParseContext(r.GetVolumeContext())
 	if err != nil {
 		return nil, err
 	}
 	p.encrypted = isEncrypted(class, r.GetPublishContext())
-	if class.exclusive {
-		p.mode = modeOncePod
+	if class.Exclusive {
+		p.Mode = request.ModeOncePod
 	}
 	if err := n.work(ctx, r.GetVolumeId(), "NodePublishVolume", func() error {
 		return n.publish(r.GetVolumeId(), p)
@@ -63,7 +64,7 @@ func (n *node) publish(volume string, p publication) (err error) {
 	}
 	// First what is there: a repeated call is answered whatever else has come to be meanwhile.
 	there, err := n.publishedAlready(p)
-	if err == nil && !there && p.singlePod() {
+	if err == nil && !there && p.SinglePod() {
 		err = p.alone()
 	}
 	if err != nil {
@@ -71,7 +72,7 @@ func (n *node) publish(volume string, p publication) (err error) {
 	}
 	switch {
 	case there:
-	case p.block:
+	case p.Block:
 		err = n.publishDevice(p)
 	default:
 		err = n.publishFileSystem(p)
@@ -132,7 +133,7 @@ func (n *node) publishedAlready(p publication) (bool, error) {
 	}
 	last := &at[len(at)-1]
 	stale := !p.device.holds(p.target, last)
-	if !stale && !p.block {
+	if !stale && !p.Block {
 		if stale, err = broken(p.target, last); err != nil {
 			return false, status.Errorf(codes.Internal, "target path: %v", err)
 		}
@@ -237,7 +238,7 @@ func (n *node) bind(p publication, from string) error {
 func (n *node) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishVolumeRequest) (
 	*spec.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
-		return nil, refuse("a volume id and a target path are needed")
+		return nil, request.Refuse("a volume id and a target path are needed")
 	}
 	if err := n.work(ctx, r.GetVolumeId(), "NodeUnpublishVolume", func() error {
 		return n.unpublish(r.GetVolumeId(), r.GetTargetPath())

@@ -8,6 +8,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
@@ -31,11 +32,11 @@ func TestContentIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, told := r.PublishContext[contextContent]
+		got, told := r.PublishContext[request.ContextContent]
 		if told != (name != "") || !strings.Contains(got, name) {
 			t.Errorf("%s: the node is told %q", name, got)
 		}
-		if r.PublishContext[contextDevice] != "/dev/longhorn/pvc-1" {
+		if r.PublishContext[request.ContextDevice] != "/dev/longhorn/pvc-1" {
 			t.Errorf("%v", r.PublishContext)
 		}
 	}
@@ -53,7 +54,7 @@ func TestEncryptionIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said, told := r.PublishContext[contextEncrypted]; told != is || (said == "true") != is {
+		if said, told := r.PublishContext[request.ContextEncrypted]; told != is || (said == "true") != is {
 			t.Errorf("encrypted: %v; the node is told %v", is, r.PublishContext)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/csi/request"
 )
 
 // unlock returns the mapper device of an encrypted volume. If need be a LUKS2 header is written on
@@ -72,7 +73,7 @@ func (n *node) prepareLUKS(own device, s *staging) error {
 	case c.format != "" && !cutShort:
 		return status.Errorf(codes.FailedPrecondition, "the volume is to be encrypted and holds %s: nothing is changed; "+
 			"it was used without encryption: copy what it holds into a new encrypted volume", c.format)
-	case s.readOnly:
+	case s.ReadOnly:
 		return status.Error(codes.FailedPrecondition, "the volume holds nothing, and is to be read only: write to it first")
 	}
 	if err := c.mayFormat(own, s.content); err != nil {
@@ -111,7 +112,7 @@ func (n *node) lookBehind(own, mapper device) (c content, err error) {
 
 // fit has the mapper device take all of the device below, which may have grown, and returns its
 // size.
-func (n *node) fit(own, mapper device, k key, keyless error) (have int64, err error) {
+func (n *node) fit(own, mapper device, k request.Key, keyless error) (have int64, err error) {
 	below, err := own.size()
 	if err == nil {
 		have, err = mapper.size()
@@ -193,7 +194,7 @@ func (n *node) lock(volume string, left bool) error {
 
 // expandMapper waits until the device of an encrypted volume has room for a size behind its header,
 // and has the mapper device take it.
-func (n *node) expandMapper(ctx context.Context, own, mapper device, wanted int64, k key, keyless error) (int64,
+func (n *node) expandMapper(ctx context.Context, own, mapper device, wanted int64, k request.Key, keyless error) (int64,
 	error) {
 	if wanted > 0 {
 		wanted += lh.LUKSHeaderBytes

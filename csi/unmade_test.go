@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
@@ -22,9 +23,9 @@ func TestNoPlace(t *testing.T) {
 		u := &unplaced{f, nil}
 		c.manager = u
 		r := createRequest("vol-1", gib)
-		r.Parameters = map[string]string{paramTopology: topologyZonal}
+		r.Parameters = map[string]string{request.ParamTopology: request.TopologyZonal}
 		r.AccessibilityRequirements = &spec.TopologyRequirement{Preferred: []*spec.Topology{
-			{Segments: map[string]string{keyZone: "zone-1"}}}}
+			{Segments: map[string]string{request.LabelZone: "zone-1"}}}}
 		_, err := c.CreateVolume(background, r)
 		csitest.Wants(t, err, codes.ResourceExhausted)
 		csitest.Says(t, err, "insufficient storage")
@@ -36,7 +37,7 @@ func TestNoPlace(t *testing.T) {
 		defer cancel()
 		_, err = c.CreateVolume(ctx, r)
 		csitest.Wants(t, err, codes.DeadlineExceeded)
-		r.AccessibilityRequirements.Preferred[0].Segments[keyZone] = "zone-2"
+		r.AccessibilityRequirements.Preferred[0].Segments[request.LabelZone] = "zone-2"
 		_, err = c.CreateVolume(background, r)
 		csitest.Wants(t, err, codes.Aborted)
 		c.manager = f

@@ -12,7 +12,7 @@ import (
 // touches the volume. The lock of the volume is held until the work has ended, so that there is one
 // at a time, however often the caller comes again.
 func (n *node) work(ctx context.Context, about, call string, do func() error) error {
-	release, err := n.locks.take(about, call)
+	release, err := n.locks.Take(about, call)
 	if err != nil {
 		return err
 	}

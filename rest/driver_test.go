@@ -13,14 +13,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
-	"ankole.storage/csi"
+	driver "ankole.storage/csi/request"
 	"ankole.storage/deploy"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
-// driverCalls are the methods of csi.Manager that the driver calls beside each sidecar, and on
+// driverCalls are the methods of driver.Manager that the driver calls beside each sidecar, and on
 // every node (longhorn-csi).
 var driverCalls = map[string][]string{
 	"longhorn-csi":          {"Node", "Setting", "TellDeviceKeepers"},
@@ -32,8 +32,8 @@ var driverCalls = map[string][]string{
 		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "AllBackups", "DeleteBackup"},
 }
 
-// driverOperations are what the CSI driver asks of the API: each method of csi.Manager is called on
-// a real client, and its request looked up in the routes. The result is by method.
+// driverOperations are what the CSI driver asks of the API: each method of driver.Manager is called
+// on a real client, and its request looked up in the routes. The result is by method.
 func driverOperations(t *testing.T) map[string][]string {
 	t.Helper()
 	f := newFixture(t)
@@ -58,7 +58,7 @@ func driverOperations(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for m := range reflect.TypeFor[csi.Manager]().Methods() {
+	for m := range reflect.TypeFor[driver.Manager]().Methods() {
 		before := len(seen)
 		call := reflect.ValueOf(c).MethodByName(m.Name)
 		args := []reflect.Value{reflect.ValueOf(context.Background())}

@@ -24,9 +24,9 @@ holder of a foreign certificate | give orders to an engine | ./dataplane/daemon 
 anybody, before there is a certificate | be answered by an instance manager | ./instancemanager/daemon | TestNobodyIsAnsweredBeforeThereIsACertificate
 holder of the system's certificate | start another program than an engine | ./instancemanager/daemon | TestStartsEnginesAlone
 whoever has a host of replicas | plant another LUKS header | ./csi | TestHeaderIsAsAsked
-author of a StorageClass | mkfs with files of the node (-d DIR) | ./csi | TestMkfsArguments
-author of a StorageClass | mount options that give rights | ./csi | TestMountOptions
-author of a StorageClass | another one's content by dataSource | ./csi | TestBadParameters
+author of a StorageClass | mkfs with files of the node (-d DIR) | ./csi/request | TestMkfsArguments
+author of a StorageClass | mount options that give rights | ./csi/request | TestMountOptions
+author of a StorageClass | another one's content by dataSource | ./csi/request | TestBadParameters
 user of a claim | fill disks with snapshots | ./controlplane/volume | TestSnapshotSpace
 user of a claim | leave the default jobs | ./controlplane/volume/claim | TestJobsOfAClaim
 holder of longhorn-admin | run an image, or use a directory, of his own | ./controlplane/admission | TestOriginsAreKept

@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"context"
@@ -24,6 +24,6 @@ func TestErrorsOfTheManager(t *testing.T) {
 		{&client.Error{Status: http.StatusInternalServerError, Message: "no"}, codes.FailedPrecondition},
 		{status.Error(codes.OutOfRange, "x"), codes.OutOfRange},
 	} {
-		csitest.Wants(t, fromManager(tc.err, codes.FailedPrecondition, "doing"), tc.code)
+		csitest.Wants(t, FromManager(tc.err, codes.FailedPrecondition, "doing"), tc.code)
 	}
 }

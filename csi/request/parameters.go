@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"encoding/json"
@@ -15,43 +15,48 @@ import (
 	"ankole.storage/rest/client"
 )
 
-// Names of parameters that more than the table knows.
+// Names of parameters that more than the table knows, and their values.
 const (
-	paramFSType    = "fsType"
-	paramMkfs      = "mkfsParams"
-	paramExclusive = "exclusive"
-	paramEncrypted = "encrypted"
-	paramTopology  = "volumeTopology"
-	paramStrict    = "strictTopology"
+	ParamFSType    = "fsType"
+	ParamMkfs      = "mkfsParams"
+	ParamExclusive = "exclusive"
+	ParamEncrypted = "encrypted"
+	ParamTopology  = "volumeTopology"
+	ParamStrict    = "strictTopology"
 	paramCapacity  = "storageCapacityMode"
 	reservedPrefix = "csi.storage.k8s.io/"
 	missingShares  = "needs shares, which this version does not have"
-	topologyAny    = "any"
-	topologyZonal  = "zonal"
-	topologyRegion = "regional"
-	capacityOfNode = "node"
-	capacityOfZone = "zone"
+	TopologyAny    = "any"
+	TopologyZonal  = "zonal"
+	TopologyRegion = "regional"
+	CapacityOfNode = "node"
+	CapacityOfZone = "zone"
 )
 
-// wish is what a StorageClass and a claim ask for.
-type wish struct {
-	// volume is what the manager is asked to make.
-	volume    client.VolumeSpec
-	fsType    string
-	exclusive bool
-	// mkfs are further arguments of mkfs.
-	mkfs []string
-	// topologyMode is how far replicas may spread; strict: only where the claim may be used.
-	topologyMode string
-	strict       bool
-	capacity     string
+// Wish is what a StorageClass and a claim ask for.
+type Wish struct {
+	// Volume is what the manager is asked to make.
+	Volume client.VolumeSpec
+	// FSType is Ext4 or XFS, empty: not given.
+	FSType string
+	// Exclusive: one Pod at a time may use the volume.
+	Exclusive bool
+	// Mkfs are further arguments of mkfs.
+	Mkfs []string
+	// TopologyMode is how far replicas may spread: TopologyAny, TopologyZonal or TopologyRegion.
+	// Strict: only where the claim may be used.
+	TopologyMode string
+	Strict       bool
+	// Capacity is whose room GetCapacity tells: CapacityOfNode or CapacityOfZone, empty: by
+	// TopologyMode.
+	Capacity string
 }
 
 // parameter is a row of the table of StorageClass parameters. The names are those of the reference.
 type parameter struct {
 	name string
 	// set judges a value and puts it into the wish; nil: it says nothing in this version.
-	set func(w *wish, value string) error
+	set func(w *Wish, value string) error
 	// field of a volume that it asks for; nil: it asks for something else.
 	field *volumefield.Field
 }
@@ -60,15 +65,15 @@ type parameter struct {
 // VolumeAttributesClass.
 var parameters = append(ofFields(), []parameter{
 	{name: "share", set: never(missingShares)},
-	{name: paramExclusive, set: truth(func(w *wish) *bool { return &w.exclusive })},
-	{name: paramFSType, set: fileSystem},
+	{name: ParamExclusive, set: truth(func(w *Wish) *bool { return &w.Exclusive })},
+	{name: ParamFSType, set: fileSystem},
 	{name: reservedPrefix + "fstype", set: fileSystem},
-	{name: paramTopology, set: choice([]string{topologyAny, topologyZonal, topologyRegion},
-		func(w *wish) *string { return &w.topologyMode })},
-	{name: paramStrict, set: truth(func(w *wish) *bool { return &w.strict })},
-	{name: paramCapacity, set: choice([]string{capacityOfNode, capacityOfZone},
-		func(w *wish) *string { return &w.capacity })},
-	{name: paramMkfs, set: mkfsArguments},
+	{name: ParamTopology, set: choice([]string{TopologyAny, TopologyZonal, TopologyRegion},
+		func(w *Wish) *string { return &w.TopologyMode })},
+	{name: ParamStrict, set: truth(func(w *Wish) *bool { return &w.Strict })},
+	{name: paramCapacity, set: choice([]string{CapacityOfNode, CapacityOfZone},
+		func(w *Wish) *string { return &w.Capacity })},
+	{name: ParamMkfs, set: mkfsArguments},
 	// For shares only, and without one they say nothing.
 	{name: "nfsOptions"}, {name: "shareManagerNodeSelector"}, {name: "shareManagerTolerations"},
 	{name: "backingImageDataSourceType", set: never(volumefield.MissingImages)},
@@ -86,8 +91,8 @@ func ofFields() (all []parameter) {
 		if f.Parameter == nil {
 			continue
 		}
-		p := parameter{name: f.ParameterName(), field: f, set: func(w *wish, value string) error {
-			return setField(f, &w.volume, value)
+		p := parameter{name: f.ParameterName(), field: f, set: func(w *Wish, value string) error {
+			return setField(f, &w.Volume, value)
 		}}
 		switch {
 		case f.Parameter.Refused != "":
@@ -144,11 +149,11 @@ func find(name string) (*parameter, bool) {
 	return &parameters[i], true
 }
 
-// parse reads the parameters of a StorageClass. An empty value is as good as none. unknown are
+// ParseClass reads the parameters of a StorageClass. An empty value is as good as none. unknown are
 // those that the table does not have: classes in use carry parameters of other versions, so that
-// they are passed over.
-func parse(given map[string]string) (w wish, unknown []string, err error) {
-	w.topologyMode = topologyAny
+// they are passed over. An error is INVALID_ARGUMENT and names the parameter.
+func ParseClass(given map[string]string) (w Wish, unknown []string, err error) {
+	w.TopologyMode = TopologyAny
 	for _, p := range parameters {
 		if p.field != nil && p.field.Parameter.Default != "" {
 			if err := p.set(&w, p.field.Parameter.Default); err != nil {
@@ -164,7 +169,7 @@ func parse(given map[string]string) (w wish, unknown []string, err error) {
 		case !ok || p.set == nil || given[name] == "":
 		default:
 			if err := p.set(&w, given[name]); err != nil {
-				return w, nil, refuse("parameter %s: %v", name, err)
+				return w, nil, Refuse("parameter %s: %v", name, err)
 			}
 		}
 	}
@@ -172,56 +177,59 @@ func parse(given map[string]string) (w wish, unknown []string, err error) {
 }
 
 // forNode are the parameters that the node looks at. It finds them in the volume context.
-var forNode = []string{paramFSType, paramMkfs, paramEncrypted, paramExclusive}
+var forNode = []string{ParamFSType, ParamMkfs, ParamEncrypted, ParamExclusive}
 
-// parseContext reads the parameters in a volume context that are for the node, by the same names as
-// parse: in any case. The others were judged when the volume was made.
-func parseContext(given map[string]string) (wish, error) {
+// ParseContext reads the parameters in a volume context that are for the node, by the same names as
+// ParseClass: in any case. The others were judged when the volume was made.
+func ParseContext(given map[string]string) (Wish, error) {
 	own := map[string]string{}
 	for name, value := range given {
 		if p, ok := find(name); ok && slices.Contains(forNode, p.name) {
 			own[name] = value
 		}
 	}
-	w, _, err := parse(own)
+	w, _, err := ParseClass(own)
 	return w, err
 }
 
-// change is an action of the manager that makes a volume what a VolumeAttributesClass asks for.
-type change struct {
-	name, action string
-	input        map[string]any
+// Change is an action of the manager that makes a volume what a VolumeAttributesClass asks for.
+type Change struct {
+	// Name of the parameter, and of the action.
+	Name, Action string
+	// Input of the action, by the names of its fields.
+	Input map[string]any
 }
 
-// parseMutable reads the parameters of a VolumeAttributesClass. Here nothing is passed over: what
-// is asked for would not be done.
-func parseMutable(given map[string]string) ([]change, error) {
-	var all []change
+// ParseMutable reads the parameters of a VolumeAttributesClass. Here nothing is passed over: what
+// is asked for would not be done. An error is INVALID_ARGUMENT and names the parameter.
+func ParseMutable(given map[string]string) ([]Change, error) {
+	var all []Change
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		p, ok := find(name)
 		if !ok || !p.mutable() {
-			return nil, refuse("parameter %s cannot be changed: use one of %s", name, strings.Join(mutable(), ", "))
+			return nil, Refuse("parameter %s cannot be changed: use one of %s", name, strings.Join(mutable(), ", "))
 		}
-		var w wish
+		var w Wish
 		if err := p.set(&w, given[name]); err != nil {
-			return nil, refuse("parameter %s: %v", name, err)
+			return nil, Refuse("parameter %s: %v", name, err)
 		}
 		var value any = given[name]
 		if p.field.Kind == volumefield.Number && !p.field.Change.Quantity {
 			value, _ = strconv.Atoi(given[name]) // it has been judged
 		}
-		all = append(all, change{name, p.field.Change.Action, map[string]any{p.field.InputField(): value}})
+		all = append(all, Change{name, p.field.Change.Action, map[string]any{p.field.InputField(): value}})
 	}
 	return all, nil
 }
 
-// override has the parameters of a VolumeAttributesClass replace those of the StorageClass.
-func (w *wish) override(given map[string]string) error {
-	changes, err := parseMutable(given)
+// Override has the parameters of a VolumeAttributesClass replace those of the StorageClass.
+// An error is INVALID_ARGUMENT and names the parameter.
+func (w *Wish) Override(given map[string]string) error {
+	changes, err := ParseMutable(given)
 	for _, ch := range changes {
-		p, _ := find(ch.name) // parseMutable has found it
-		if err := p.set(w, given[ch.name]); err != nil {
-			return refuse("parameter %s: %v", ch.name, err)
+		p, _ := find(ch.Name) // ParseMutable has found it
+		if err := p.set(w, given[ch.Name]); err != nil {
+			return Refuse("parameter %s: %v", ch.Name, err)
 		}
 	}
 	return err
@@ -248,15 +256,15 @@ func oneOf(value string, words []string) error {
 }
 
 // choice is one of some words.
-func choice(words []string, field func(*wish) *string) func(*wish, string) error {
-	return func(w *wish, value string) error {
+func choice(words []string, field func(*Wish) *string) func(*Wish, string) error {
+	return func(w *Wish, value string) error {
 		*field(w) = value
 		return oneOf(value, words)
 	}
 }
 
-func truth(field func(*wish) *bool) func(*wish, string) error {
-	return func(w *wish, value string) (err error) {
+func truth(field func(*Wish) *bool) func(*Wish, string) error {
+	return func(w *Wish, value string) (err error) {
 		*field(w), err = parseTruth(value)
 		return err
 	}
@@ -281,8 +289,8 @@ func tags(value string) (all []string) {
 }
 
 // never refuses what needs something that is not built; false asks for nothing.
-func never(why string) func(*wish, string) error {
-	return func(_ *wish, value string) error {
+func never(why string) func(*Wish, string) error {
+	return func(_ *Wish, value string) error {
 		if no, err := strconv.ParseBool(value); err == nil && !no {
 			return nil
 		}
@@ -290,22 +298,22 @@ func never(why string) func(*wish, string) error {
 	}
 }
 
-func fileSystem(w *wish, value string) error {
-	if w.fsType != "" && w.fsType != value {
-		return fmt.Errorf("%q differs from the other one given, %q", value, w.fsType)
+func fileSystem(w *Wish, value string) error {
+	if w.FSType != "" && w.FSType != value {
+		return fmt.Errorf("%q differs from the other one given, %q", value, w.FSType)
 	}
-	w.fsType = value
+	w.FSType = value
 	return oneOf(value, fileSystems)
 }
 
 // mkfsArguments are separated by blanks.
-func mkfsArguments(w *wish, value string) error {
-	w.mkfs = strings.Fields(value)
+func mkfsArguments(w *Wish, value string) error {
+	w.Mkfs = strings.Fields(value)
 	return nil
 }
 
 // recurringJobs is a JSON list of {name, isGroup}.
-func recurringJobs(w *wish, value string) error {
+func recurringJobs(w *Wish, value string) error {
 	var jobs []struct {
 		Name    string
 		IsGroup bool
@@ -319,7 +327,7 @@ func recurringJobs(w *wish, value string) error {
 		if j.Name == "" {
 			return fmt.Errorf("%q has a job without a name", value)
 		}
-		w.volume.RecurringJobSelector = append(w.volume.RecurringJobSelector,
+		w.Volume.RecurringJobSelector = append(w.Volume.RecurringJobSelector,
 			client.RecurringJobName{Name: j.Name, IsGroup: j.IsGroup})
 	}
 	return nil

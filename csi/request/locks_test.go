@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"testing"
@@ -9,20 +9,20 @@ import (
 )
 
 func TestLocks(t *testing.T) {
-	var l locks
-	release, err := l.take("a", "NodeStageVolume")
+	var l Locks
+	release, err := l.Take("a", "NodeStageVolume")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.take("a", "NodePublishVolume")
+	_, err = l.Take("a", "NodePublishVolume")
 	csitest.Wants(t, err, codes.Aborted)
-	other, err := l.take("b", "NodeStageVolume")
+	other, err := l.Take("b", "NodeStageVolume")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other()
 	release()
-	if again, err := l.take("a", "NodePublishVolume"); err != nil {
+	if again, err := l.Take("a", "NodePublishVolume"); err != nil {
 		t.Error(err)
 	} else {
 		again()

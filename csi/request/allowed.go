@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"fmt"
@@ -20,8 +20,8 @@ type mkfsRules struct {
 }
 
 var allowedMkfs = map[string]mkfsRules{
-	fsExt4: {valued: "bCEgGiIJLmNOTUe", plain: "jKDqv"},
-	fsXFS:  {valued: "bdilnsmL", plain: "Kq"},
+	Ext4: {valued: "bCEgGiIJLmNOTUe", plain: "jKDqv"},
+	XFS:  {valued: "bdilnsmL", plain: "Kq"},
 }
 
 // mkfsValue is how values look: suboptions with numbers, units and names, and nothing that could be
@@ -38,29 +38,29 @@ func checkMkfs(fsType string, args []string) error {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if len(arg) < 2 || arg[0] != '-' {
-			return refuse("parameter %s: %q is no option; of mkfs.%s these are allowed: %s", paramMkfs, arg, fsType, rules)
+			return Refuse("parameter %s: %q is no option; of mkfs.%s these are allowed: %s", ParamMkfs, arg, fsType, rules)
 		}
 		letter, value := arg[1:2], arg[2:]
 		switch {
 		case strings.Contains(rules.plain, letter) && value == "":
 			continue
 		case !strings.Contains(rules.valued, letter):
-			return refuse("parameter %s: option %q of mkfs.%s is not allowed; these are: %s", paramMkfs, arg, fsType, rules)
+			return Refuse("parameter %s: option %q of mkfs.%s is not allowed; these are: %s", ParamMkfs, arg, fsType, rules)
 		}
 		if value == "" {
 			if i++; i == len(args) {
-				return refuse("parameter %s: option %s has no value", paramMkfs, arg)
+				return Refuse("parameter %s: option %s has no value", ParamMkfs, arg)
 			}
 			value = args[i]
 		}
 		if !mkfsValue.MatchString(value) {
-			return refuse("parameter %s: the value %q of option -%s has other characters than letters, digits and =,^.:%%_-",
-				paramMkfs, value, letter)
+			return Refuse("parameter %s: the value %q of option -%s has other characters than letters, digits and =,^.:%%_-",
+				ParamMkfs, value, letter)
 		}
 		for sub := range strings.SplitSeq(value, ",") {
 			if key, _, _ := strings.Cut(sub, "="); letter != "L" && slices.Contains(elsewhere, key) {
-				return refuse("parameter %s: %s in option -%s is not allowed: a file system lies on its volume and nowhere else",
-					paramMkfs, key, letter)
+				return Refuse("parameter %s: %s in option -%s is not allowed: a file system lies on its volume and nowhere else",
+					ParamMkfs, key, letter)
 			}
 		}
 	}
@@ -84,13 +84,13 @@ var (
 		nomand discard nodiscard auto noauto _netdev nofail noquota quota usrquota grpquota prjquota context= fscontext=
 		defcontext= rootcontext= seclabel dax dax=`)
 	mountOptions = map[string][]string{
-		fsExt4: strings.Fields(`acl noacl user_xattr nouser_xattr barrier nobarrier barrier= commit= data= data_err= delalloc
+		Ext4: strings.Fields(`acl noacl user_xattr nouser_xattr barrier nobarrier barrier= commit= data= data_err= delalloc
 			nodelalloc errors= auto_da_alloc noauto_da_alloc auto_da_alloc= noload norecovery dioread_lock dioread_nolock
 			max_batch_time= min_batch_time= journal_checksum nojournal_checksum journal_async_commit journal_ioprio= stripe=
 			init_itable init_itable= noinit_itable inode_readahead_blks= i_version block_validity noblock_validity
 			max_dir_size_kb= prefetch_block_bitmaps no_prefetch_block_bitmaps mb_optimize_scan= resuid= resgid= bsddf minixdf
 			grpid bsdgroups nogrpid sysvgroups nombcache debug jqfmt= usrjquota= grpjquota= inlinecrypt`),
-		fsXFS: strings.Fields(`allocsize= attr2 noattr2 filestreams ikeep noikeep inode32 inode64 largeio nolargeio logbsize=
+		XFS: strings.Fields(`allocsize= attr2 noattr2 filestreams ikeep noikeep inode32 inode64 largeio nolargeio logbsize=
 			logbufs= noalign norecovery nouuid uquota gquota pquota uqnoenforce gqnoenforce pqnoenforce qnoenforce sunit=
 			swidth= swalloc wsync lifetime max_open_zones=`),
 	}
@@ -101,16 +101,16 @@ var (
 	mountOption = regexp.MustCompile(`(?:[^,"]|"[^"]*"?)+`)
 )
 
-// checkAllowed refuses what mkfs or mount would be told about another file system than that of the
-// volume.
-func (u *usage) checkAllowed(fsType string, mkfs []string) error {
-	if u.block {
+// CheckAllowed refuses what mkfs or mount would be told about another file system than that of the
+// volume: INVALID_ARGUMENT.
+func (u *Usage) CheckAllowed(fsType string, mkfs []string) error {
+	if u.Block {
 		return nil
 	}
 	if err := checkMkfs(fsType, mkfs); err != nil {
 		return err
 	}
-	return checkMountOptions(fsType, u.flags)
+	return checkMountOptions(fsType, u.Flags)
 }
 
 // checkMountOptions refuses mount options that may not be given.
@@ -123,7 +123,7 @@ func checkMountOptions(fsType string, flags []string) error {
 			}
 			known := slices.Contains(mountAnyway, key) || slices.Contains(mountOptions[fsType], key)
 			if !known || !mountValue.MatchString(value) && !mountLabel.MatchString(value) {
-				return refuse("mount option %q is none of a file system %s that says how the volume's own is used: it is not "+
+				return Refuse("mount option %q is none of a file system %s that says how the volume's own is used: it is not "+
 					"allowed", o, fsType)
 			}
 		}

@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"testing"
@@ -11,15 +11,15 @@ import (
 // judged is what is said to arguments of mkfs, separated by blanks, and to mount options.
 func judged(t *testing.T, fs, arguments string, options ...string) error {
 	t.Helper()
-	u, err := use(csitest.Capability(fs, csitest.Once, options...))
+	u, err := UsageOf(csitest.Capability(fs, csitest.Once, options...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, _, err := parse(map[string]string{paramMkfs: arguments})
+	w, _, err := ParseClass(map[string]string{ParamMkfs: arguments})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u.checkAllowed(fs, w.mkfs)
+	return u.CheckAllowed(fs, w.Mkfs)
 }
 
 // TestMkfsArguments: what says how a file system is laid out is taken, what reads or writes

@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"sync"
@@ -7,15 +7,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// locks are held per volume while a call works on it. Nobody waits for one: a caller that does not
+// Locks are held per volume while a call works on it. Nobody waits for one: a caller that does not
 // get it is told to come again, since its call may have been overtaken by then.
-type locks struct {
+type Locks struct {
 	mu   sync.Mutex
 	held map[string]string // what works on it
 }
 
-// take returns what releases the lock, or ABORTED if it is held.
-func (l *locks) take(name, call string) (release func(), err error) {
+// Take returns what releases the lock, or ABORTED if it is held.
+func (l *Locks) Take(name, call string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if by, ok := l.held[name]; ok {

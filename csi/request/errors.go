@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"context"
@@ -11,14 +11,15 @@ import (
 	"ankole.storage/rest/client"
 )
 
-// refuse is an error of a call that cannot succeed as it is.
-func refuse(format string, args ...any) error {
+// Refuse is an error of a call that cannot succeed as it is: INVALID_ARGUMENT.
+func Refuse(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// fromManager turns an error of the manager, or of waiting for it, into an answer of CSI. A refusal
+// FromManager turns an error of the manager, or of waiting for it, into an answer of CSI. A refusal
 // of the manager has one HTTP status whatever its cause; refusal is what it means to this call.
-func fromManager(err error, refusal codes.Code, doing string) error {
+// What is an answer of CSI already stays.
+func FromManager(err error, refusal codes.Code, doing string) error {
 	if err == nil {
 		return nil
 	}
@@ -51,9 +52,9 @@ func meaning(httpStatus int, refusal codes.Code) codes.Code {
 	return refusal
 }
 
-// unfinished is an error after something was ordered: no code may say that the call has ended,
+// Unfinished is an error after something was ordered: no code may say that the call has ended,
 // since the caller would forget what it has ordered. What is gone has to be ordered again.
-func unfinished(err error) error {
+func Unfinished(err error) error {
 	switch code := status.Code(err); code {
 	case codes.OK, codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
 		return err
@@ -64,10 +65,10 @@ func unfinished(err error) error {
 	}
 }
 
-// refused is a refusal to make something, or none. It counts if a look finds no such thing: a
+// Refused is a refusal to make something, or none. It counts if a look finds no such thing: a
 // manager may have failed after it had made it, and the caller would forget what it has ordered.
-func refused(refusal error, look func() error) error {
-	if told := unfinished(refusal); told != refusal && !client.IsNotFound(look()) {
+func Refused(refusal error, look func() error) error {
+	if told := Unfinished(refusal); told != refusal && !client.IsNotFound(look()) {
 		return told
 	}
 	return refusal

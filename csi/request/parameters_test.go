@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"reflect"
@@ -41,52 +41,52 @@ func TestEveryParameterIsKnown(t *testing.T) {
 func TestParameters(t *testing.T) {
 	for _, tc := range []struct {
 		name, value string
-		want        func(w *wish)
+		want        func(w *Wish)
 	}{
-		{"numberOfReplicas", "2", func(w *wish) { w.volume.NumberOfReplicas = 2 }},
-		{"NumberOfReplicas", "2", func(w *wish) { w.volume.NumberOfReplicas = 2 }},
-		{"staleReplicaTimeout", "30", func(w *wish) { w.volume.StaleReplicaTimeout = 30 }},
-		{"dataLocality", "best-effort", func(w *wish) { w.volume.DataLocality = "best-effort" }},
-		{"dataLocality", "disabled", func(w *wish) { w.volume.DataLocality = "disabled" }},
-		{"dataLocality", "", func(*wish) {}},
-		{"replicaAutoBalance", "least-effort", func(w *wish) { w.volume.ReplicaAutoBalance = "least-effort" }},
-		{"diskSelector", "ssd, fast,", func(w *wish) { w.volume.DiskSelector = []string{"ssd", "fast"} }},
-		{"nodeSelector", "storage", func(w *wish) { w.volume.NodeSelector = []string{"storage"} }},
-		{"migratable", "true", func(w *wish) { w.volume.Migratable = true }},
-		{"exclusive", "true", func(w *wish) { w.exclusive = true }},
-		{"encrypted", "false", func(*wish) {}},
-		{"encrypted", "true", func(w *wish) { w.volume.Encrypted = true }},
-		{"share", "false", func(*wish) {}},
-		{"disableRevisionCounter", "false", func(w *wish) { w.volume.RevisionCounterDisabled = false }},
-		{"unmapMarkSnapChainRemoved", "enabled", func(w *wish) { w.volume.UnmapMarkSnapChainRemoved = "enabled" }},
-		{"replicaSoftAntiAffinity", "enabled", func(w *wish) { w.volume.ReplicaSoftAntiAffinity = "enabled" }},
-		{"replicaZoneSoftAntiAffinity", "disabled", func(w *wish) { w.volume.ReplicaZoneSoftAntiAffinity = "disabled" }},
-		{"replicaDiskSoftAntiAffinity", "ignored", func(w *wish) { w.volume.ReplicaDiskSoftAntiAffinity = "ignored" }},
-		{"frontend", "blockdev", func(w *wish) { w.volume.Frontend = "blockdev" }},
-		{"freezeFilesystemForSnapshot", "enabled", func(w *wish) { w.volume.FreezeFilesystemForSnapshot = "enabled" }},
-		{"backupTargetName", "second", func(w *wish) { w.volume.BackupTargetName = "second" }},
-		{"backupBlockSize", "16Mi", func(w *wish) { w.volume.BackupBlockSize = "16Mi" }},
-		{"fromBackup", "s3://b@r/?backup=x&volume=y", func(w *wish) {
-			w.volume.FromBackup = "s3://b@r/?backup=x&volume=y"
+		{"numberOfReplicas", "2", func(w *Wish) { w.Volume.NumberOfReplicas = 2 }},
+		{"NumberOfReplicas", "2", func(w *Wish) { w.Volume.NumberOfReplicas = 2 }},
+		{"staleReplicaTimeout", "30", func(w *Wish) { w.Volume.StaleReplicaTimeout = 30 }},
+		{"dataLocality", "best-effort", func(w *Wish) { w.Volume.DataLocality = "best-effort" }},
+		{"dataLocality", "disabled", func(w *Wish) { w.Volume.DataLocality = "disabled" }},
+		{"dataLocality", "", func(*Wish) {}},
+		{"replicaAutoBalance", "least-effort", func(w *Wish) { w.Volume.ReplicaAutoBalance = "least-effort" }},
+		{"diskSelector", "ssd, fast,", func(w *Wish) { w.Volume.DiskSelector = []string{"ssd", "fast"} }},
+		{"nodeSelector", "storage", func(w *Wish) { w.Volume.NodeSelector = []string{"storage"} }},
+		{"migratable", "true", func(w *Wish) { w.Volume.Migratable = true }},
+		{"exclusive", "true", func(w *Wish) { w.Exclusive = true }},
+		{"encrypted", "false", func(*Wish) {}},
+		{"encrypted", "true", func(w *Wish) { w.Volume.Encrypted = true }},
+		{"share", "false", func(*Wish) {}},
+		{"disableRevisionCounter", "false", func(w *Wish) { w.Volume.RevisionCounterDisabled = false }},
+		{"unmapMarkSnapChainRemoved", "enabled", func(w *Wish) { w.Volume.UnmapMarkSnapChainRemoved = "enabled" }},
+		{"replicaSoftAntiAffinity", "enabled", func(w *Wish) { w.Volume.ReplicaSoftAntiAffinity = "enabled" }},
+		{"replicaZoneSoftAntiAffinity", "disabled", func(w *Wish) { w.Volume.ReplicaZoneSoftAntiAffinity = "disabled" }},
+		{"replicaDiskSoftAntiAffinity", "ignored", func(w *Wish) { w.Volume.ReplicaDiskSoftAntiAffinity = "ignored" }},
+		{"frontend", "blockdev", func(w *Wish) { w.Volume.Frontend = "blockdev" }},
+		{"freezeFilesystemForSnapshot", "enabled", func(w *Wish) { w.Volume.FreezeFilesystemForSnapshot = "enabled" }},
+		{"backupTargetName", "second", func(w *Wish) { w.Volume.BackupTargetName = "second" }},
+		{"backupBlockSize", "16Mi", func(w *Wish) { w.Volume.BackupBlockSize = "16Mi" }},
+		{"fromBackup", "s3://b@r/?backup=x&volume=y", func(w *Wish) {
+			w.Volume.FromBackup = "s3://b@r/?backup=x&volume=y"
 		}},
-		{"dataSource", "", func(*wish) {}},
-		{"cloneMode", "full-copy", func(w *wish) { w.volume.CloneMode = "full-copy" }},
-		{"recurringJobSelector", `[{"name":"daily","isGroup":false},{"name":"g","isGroup":true}]`, func(w *wish) {
-			w.volume.RecurringJobSelector = []client.RecurringJobName{{Name: "daily"}, {Name: "g", IsGroup: true}}
+		{"dataSource", "", func(*Wish) {}},
+		{"cloneMode", "full-copy", func(w *Wish) { w.Volume.CloneMode = "full-copy" }},
+		{"recurringJobSelector", `[{"name":"daily","isGroup":false},{"name":"g","isGroup":true}]`, func(w *Wish) {
+			w.Volume.RecurringJobSelector = []client.RecurringJobName{{Name: "daily"}, {Name: "g", IsGroup: true}}
 		}},
-		{"dataEngine", "v1", func(w *wish) { w.volume.DataEngine = "v1" }},
-		{"fsType", "xfs", func(w *wish) { w.fsType = "xfs" }},
-		{"csi.storage.k8s.io/fstype", "ext4", func(w *wish) { w.fsType = "ext4" }},
-		{"csi.storage.k8s.io/pvc/name", "claim", func(*wish) {}},
-		{"mkfsParams", "-b 1024  -O ^64bit", func(w *wish) { w.mkfs = []string{"-b", "1024", "-O", "^64bit"} }},
-		{"nfsOptions", "vers=4.2", func(*wish) {}},
-		{"volumeTopology", "zonal", func(w *wish) { w.topologyMode = "zonal" }},
-		{"strictTopology", "true", func(w *wish) { w.strict = true }},
-		{"storageCapacityMode", "node", func(w *wish) { w.capacity = "node" }},
+		{"dataEngine", "v1", func(w *Wish) { w.Volume.DataEngine = "v1" }},
+		{"fsType", "xfs", func(w *Wish) { w.FSType = "xfs" }},
+		{"csi.storage.k8s.io/fstype", "ext4", func(w *Wish) { w.FSType = "ext4" }},
+		{"csi.storage.k8s.io/pvc/name", "claim", func(*Wish) {}},
+		{"mkfsParams", "-b 1024  -O ^64bit", func(w *Wish) { w.Mkfs = []string{"-b", "1024", "-O", "^64bit"} }},
+		{"nfsOptions", "vers=4.2", func(*Wish) {}},
+		{"volumeTopology", "zonal", func(w *Wish) { w.TopologyMode = "zonal" }},
+		{"strictTopology", "true", func(w *Wish) { w.Strict = true }},
+		{"storageCapacityMode", "node", func(w *Wish) { w.Capacity = "node" }},
 	} {
-		want, _, _ := parse(nil)
+		want, _, _ := ParseClass(nil)
 		tc.want(&want)
-		got, unknown, err := parse(map[string]string{tc.name: tc.value})
+		got, unknown, err := ParseClass(map[string]string{tc.name: tc.value})
 		if err != nil || len(unknown) > 0 || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s=%s: %+v, unknown %v, %v; want %+v", tc.name, tc.value, got, unknown, err, want)
 		}
@@ -95,9 +95,9 @@ func TestParameters(t *testing.T) {
 
 // TestDefaults: what a class without parameters means, as in the reference.
 func TestDefaults(t *testing.T) {
-	w, _, err := parse(nil)
-	if err != nil || w.volume.StaleReplicaTimeout != 2880 || !w.volume.RevisionCounterDisabled ||
-		w.volume.NumberOfReplicas != 0 {
+	w, _, err := ParseClass(nil)
+	if err != nil || w.Volume.StaleReplicaTimeout != 2880 || !w.Volume.RevisionCounterDisabled ||
+		w.Volume.NumberOfReplicas != 0 {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
@@ -117,7 +117,7 @@ func TestBadParameters(t *testing.T) {
 		{"frontend", "iscsi", "blockdev"}, {"cloneMode", "linked-clone", "full-copy"}, {"volumeTopology", "local", "zonal"},
 		{"storageCapacityMode", "rack", "zone"}, {"strictTopology", "2", "true or false"},
 	} {
-		_, _, err := parse(map[string]string{tc.name: tc.value})
+		_, _, err := ParseClass(map[string]string{tc.name: tc.value})
 		csitest.Wants(t, err, codes.InvalidArgument)
 		csitest.Says(t, err, tc.name, tc.words)
 	}
@@ -125,7 +125,8 @@ func TestBadParameters(t *testing.T) {
 
 // TestUnknownParameters: classes in use have parameters of other versions.
 func TestUnknownParameters(t *testing.T) {
-	_, unknown, err := parse(map[string]string{"baseImage": "", "replicaCount": "3", "csi.storage.k8s.io/pv/name": "x"})
+	_, unknown, err := ParseClass(map[string]string{"baseImage": "", "replicaCount": "3",
+		"csi.storage.k8s.io/pv/name": "x"})
 	if err != nil || !slices.Equal(unknown, []string{"baseImage", "replicaCount"}) {
 		t.Errorf("%v, %v", unknown, err)
 	}
@@ -133,15 +134,15 @@ func TestUnknownParameters(t *testing.T) {
 
 // TestMutableParameters: what a VolumeAttributesClass may change, and by which action.
 func TestMutableParameters(t *testing.T) {
-	got, err := parseMutable(map[string]string{"numberOfReplicas": "2", "dataLocality": "best-effort"})
-	want := []change{{"dataLocality", "updateDataLocality", map[string]any{"dataLocality": "best-effort"}},
+	got, err := ParseMutable(map[string]string{"numberOfReplicas": "2", "dataLocality": "best-effort"})
+	want := []Change{{"dataLocality", "updateDataLocality", map[string]any{"dataLocality": "best-effort"}},
 		{"numberOfReplicas", "updateReplicaCount", map[string]any{"replicaCount": 2}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, bad := range []map[string]string{{"fsType": "xfs"}, {"nonsense": "1"}, {"numberOfReplicas": "0"},
 		{"migratable": "true"}} {
-		_, err := parseMutable(bad)
+		_, err := ParseMutable(bad)
 		csitest.Wants(t, err, codes.InvalidArgument)
 	}
 }

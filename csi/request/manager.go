@@ -1,4 +1,4 @@
-package csi
+package request
 
 import (
 	"context"
@@ -48,9 +48,9 @@ const (
 	longestPause = time.Second
 )
 
-// await repeats look, with growing pauses, until it says done, fails, or the context ends; why is
-// what the caller is told then.
-func await(ctx context.Context, what string, look func() (done bool, why string, err error)) error {
+// Await repeats look, with growing pauses, until it says done, fails, or the context ends; why is
+// what the caller is told then, with DEADLINE_EXCEEDED.
+func Await(ctx context.Context, what string, look func() (done bool, why string, err error)) error {
 	why := ""
 	for pause := firstPause; ; pause = min(pause*3/2, longestPause) {
 		done, reason, err := look()

@@ -1,7 +1,0 @@
-//go:build !stoppoints
-
-package csi
-
-// at marks a boundary between two steps of a call. Programs for tests, built with the tag
-// stoppoints, end there if they are told to.
-func at(string) {}
