@@ -21,6 +21,12 @@ import (
 	"ankole.storage/test/lack"
 )
 
+const (
+	mibOfBed = 1 << 20
+	// smallestXFS is what mkfs.xfs asks for.
+	smallestXFS = 300 * mibOfBed
+)
+
 // devices is where this test binary has /dev/longhorn, and mappers /dev/mapper unless it runs where
 // there is device-mapper (realVariable).
 var devices, mappers string

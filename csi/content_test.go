@@ -81,7 +81,7 @@ func (b *bed) put(at int64, text string) {
 // volumes that are known to have content are left alone.
 func TestNoFormatOverContent(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 16*mib)
+	b := newBed(t, 16*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	refused := func(what string, code codes.Code) {
 		t.Helper()

@@ -45,7 +45,7 @@ func TestContextInAnyCase(t *testing.T) {
 // TestExclusiveInAnyCase: a second Pod is refused, however the class spells the parameter.
 func TestExclusiveInAnyCase(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	for _, name := range spellings(request.ParamExclusive) {

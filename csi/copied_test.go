@@ -14,7 +14,7 @@ import (
 // no controller has seen, brings no file of the node into its volume.
 func TestNothingOfTheNodeIsCopied(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte("of the node"), 0o600); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func TestWithoutDiscard(t *testing.T) {
 func TestFormattingDiscardsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ fs, params string }{{request.Ext4, "-E stride=4"}, {request.XFS, "-m bigtime=0"}} {
-		b := newBed(t, 320*mib)
+		b := newBed(t, 320*mibOfBed)
 		_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
 			StagingTargetPath: b.staging(), VolumeCapability: csitest.Capability(c.fs, csitest.Once),
 			VolumeContext: map[string]string{request.ParamMkfs: c.params, "numberOfReplicas": "3"}})

@@ -26,12 +26,13 @@ import (
 
 // fake is a manager in memory whose controllers do at once, or after some looks, what is wished.
 type fake struct {
-	mu        sync.Mutex
-	volumes   map[string]*resource.Volume
-	snapshots map[string]*resource.SnapshotCR
-	backups   map[string]*resource.Backup
-	nodes     []resource.Node
-	settings  map[string]string
+	request.Manager // for what a node service tells, which is not asked for here
+	mu              sync.Mutex
+	volumes         map[string]*resource.Volume
+	snapshots       map[string]*resource.SnapshotCR
+	backups         map[string]*resource.Backup
+	nodes           []resource.Node
+	settings        map[string]string
 	// looks is how often something must be looked at before it has what is wished.
 	looks int
 	seen  map[string]int
@@ -45,12 +46,11 @@ type fake struct {
 	// stuck nodes take no volume; their tickets have this condition.
 	stuck      map[string]func() resource.Condition
 	updates    []string
-	generation int64                         // of the last ticket
-	room       int64                         // largest size of a volume in bytes; 0: any
-	orders     int                           // volumes and snapshots that were ordered
-	noTarget   bool                          // no backup can be made
-	noGrowth   int                           // expansions that are refused
-	kept       []resource.DeviceKeepersInput // what was told of who keeps a volume
+	generation int64 // of the last ticket
+	room       int64 // largest size of a volume in bytes; 0: any
+	orders     int   // volumes and snapshots that were ordered
+	noTarget   bool  // no backup can be made
+	noGrowth   int   // expansions that are refused
 }
 
 func newFake() *fake {
@@ -431,13 +431,6 @@ func (f *fake) DeleteBackup(_ context.Context, name string) error {
 		return nil, nil
 	})
 	return err
-}
-
-func (f *fake) TellDeviceKeepers(_ context.Context, volume string, in resource.DeviceKeepersInput) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.kept = append(f.kept, in)
-	return nil
 }
 
 func (f *fake) Node(_ context.Context, name string) (*resource.Node, error) {

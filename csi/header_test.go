@@ -30,7 +30,7 @@ func TestPlantedHeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newEncryptedBed(t, 64*mib)
+			b := newEncryptedBed(t, 64*mibOfBed)
 			kept := b.written()
 			b.cryptsetup(key, append(append(cheap, tc.options...), b.loop)...)
 			b.refuses(tc.words)
@@ -51,7 +51,7 @@ func TestPlantedHeader(t *testing.T) {
 // from the device a moment later.
 func TestChangedWhileItIsOpened(t *testing.T) {
 	t.Parallel()
-	b := newEncryptedBed(t, 64*mib)
+	b := newEncryptedBed(t, 64*mibOfBed)
 	s, ok := b.run.(*standIn)
 	if !ok {
 		lack.Skip(t, "only what stands for cryptsetup can be held between two of its calls")

@@ -48,7 +48,7 @@ func (s *stack) put(on uint64, partition, name string, number uint64, label stri
 // somebody has that open, and is told of what it is. What nobody has open is removed.
 func TestUnstageUnderADevice(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false), b.unpublish(1))
 	s := &stack{bed: b}
@@ -94,7 +94,7 @@ func TestUnstageUnderADevice(t *testing.T) {
 // kubelet has bound for itself does not count.
 func TestUnstageWhilePublished(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	own := filepath.Join(b.dir, "volumeDevices/pv-1/dev/pod-1")
@@ -111,7 +111,7 @@ func TestUnstageWhilePublished(t *testing.T) {
 // TestHolders: those on partitions count, and what is not of device-mapper is left alone.
 func TestHolders(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	s := &stack{bed: b}
 	b.sys = t.TempDir()
 	b.unmap = func(number uint64) error { t.Errorf("%s is removed", deviceText(number)); return nil }

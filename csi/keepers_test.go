@@ -46,7 +46,7 @@ func (b *bed) container(script string) (end func()) {
 // Not parallel, nor the next one: the container has the mounts of all beds.
 func TestUnstageUnderAContainer(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs"} {
-		b := newBed(t, minXFS)
+		b := newBed(t, smallestXFS)
 		b.proc = "/proc"
 		c := csitest.Capability(kind, csitest.Once)
 		b.must(b.stage(c), b.publish(1, c, false))
@@ -55,7 +55,7 @@ func TestUnstageUnderAContainer(t *testing.T) {
 		b.must(b.unpublish(1), b.unstage(), b.unstage())
 		end()
 		b.command("fsck."+kind, map[string][]string{"ext4": {"-fn", b.file}, "xfs": {b.file}}[kind]...)
-		again := newBed(t, minXFS)
+		again := newBed(t, smallestXFS)
 		again.detach()
 		again.command("cp", b.file, again.file)
 		again.attach()
@@ -69,8 +69,8 @@ func TestUnstageUnderAContainer(t *testing.T) {
 // TestUnstageUnderAWriter: a container that has a file open for writing keeps the volume; it is
 // named, to the kubelet and to the manager, which is told when it has gone, too.
 func TestUnstageUnderAWriter(t *testing.T) {
-	b := newBed(t, 64*mib)
-	f := newFake()
+	b := newBed(t, 64*mibOfBed)
+	f := newManager()
 	b.proc, b.place.manager = "/proc", f
 	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c))
@@ -132,7 +132,7 @@ func TestKeepers(t *testing.T) {
 // journal, is mounted anew for a new Pod, by NodePublishVolume alone too.
 func TestPublishAfterNoSpace(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.write(1, "before")

@@ -88,7 +88,7 @@ func otherKey(secrets map[string]string, value string) map[string]string {
 // TestWrongKey: without the key that a volume has nothing is opened or changed.
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
-	b := newEncryptedBed(t, 64*mib)
+	b := newEncryptedBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	right := b.secrets
 	b.secrets = nil
@@ -168,7 +168,7 @@ func TestEncryptedKeepsWhatIsThere(t *testing.T) {
 		for _, fs := range []string{"ext4", ""} {
 			t.Run(name+" "+fs, func(t *testing.T) {
 				t.Parallel()
-				b := newEncryptedBed(t, 64*mib)
+				b := newEncryptedBed(t, 64*mibOfBed)
 				spoil(b)
 				before := b.sum("80M")
 				err := b.stage(csitest.Capability(fs, csitest.Once))
@@ -188,7 +188,7 @@ func TestEncryptedKeepsWhatIsThere(t *testing.T) {
 // TestNoFormatBehindLUKS: data behind a header are not formatted over, whatever they are.
 func TestNoFormatBehindLUKS(t *testing.T) {
 	t.Parallel()
-	b := newEncryptedBed(t, 64*mib)
+	b := newEncryptedBed(t, 64*mibOfBed)
 	block := csitest.Capability("", csitest.Once)
 	b.must(b.stage(block), b.publish(1, block, false))
 	f, err := os.OpenFile(b.target(1), os.O_RDWR, 0)
@@ -203,7 +203,7 @@ func TestNoFormatBehindLUKS(t *testing.T) {
 // TestLUKSFormatCutShort: a header without a key is made anew if nothing lies behind it.
 func TestLUKSFormatCutShort(t *testing.T) {
 	t.Parallel()
-	b := newEncryptedBed(t, 64*mib)
+	b := newEncryptedBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	own, err := lookup(b.volume)
 	b.must(err)
@@ -238,7 +238,7 @@ func TestEncryptedGrowth(t *testing.T) {
 			b.content(k.fs, 1, "before")
 			before := b.stats(b.target(1)).Usage[0].Total
 			grow := func(to int64) {
-				b.must(os.Truncate(b.file, to+16*mib))
+				b.must(os.Truncate(b.file, to+16*mibOfBed))
 				b.command("losetup", "--set-capacity", b.loop)
 			}
 			grow(2 * k.size)
@@ -300,7 +300,7 @@ func TestStaleMapping(t *testing.T) {
 // TestUnstageWithoutADevice: a mapping whose device has gone is closed.
 func TestUnstageWithoutADevice(t *testing.T) {
 	t.Parallel()
-	b := newEncryptedBed(t, 64*mib)
+	b := newEncryptedBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c))
 	b.detach()

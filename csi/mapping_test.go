@@ -17,7 +17,7 @@ import (
 // TestKeyIsNoArgument: what processes are started with can be read by everybody on the node.
 func TestKeyIsNoArgument(t *testing.T) {
 	t.Parallel()
-	b := newEncryptedBed(t, 64*mib)
+	b := newEncryptedBed(t, 64*mibOfBed)
 	s, ok := b.run.(*standIn)
 	if !ok {
 		return // the arguments are the same where cryptsetup is the real one
@@ -54,7 +54,7 @@ func TestForeignMapping(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newEncryptedBed(t, 64*mib)
+			b := newEncryptedBed(t, 64*mibOfBed)
 			if _, ok := b.run.(*standIn); !ok {
 				return // sysfs is the kernel's
 			}

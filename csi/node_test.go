@@ -24,7 +24,7 @@ import (
 var kinds = []struct {
 	name, fs string
 	size     int64
-}{{"ext4", "ext4", 64 * mib}, {"xfs", "xfs", minXFS}, {"block", "", 64 * mib}}
+}{{"ext4", "ext4", 64 * mibOfBed}, {"xfs", "xfs", smallestXFS}, {"block", "", 64 * mibOfBed}}
 
 // content writes through a target, as the kind of volume needs it, and reads it back.
 func (b *bed) content(fs string, n int, write string) string {
@@ -169,7 +169,7 @@ func TestFormattingCutShort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, minXFS)
+			b := newBed(t, smallestXFS)
 			b.command("mkfs."+spoil.fs, b.loop)
 			f, err := os.OpenFile(b.loop, os.O_WRONLY, 0)
 			if err != nil {
@@ -201,7 +201,7 @@ func TestWhatIsThereIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, minXFS)
+			b := newBed(t, smallestXFS)
 			make(b)
 			b.command("sync", b.loop)
 			before := b.command("sha256sum", b.loop)
@@ -216,7 +216,7 @@ func TestWhatIsThereIsKept(t *testing.T) {
 // TestCheckBeforeMount: errors that can be mended safely are, others are left to a person.
 func TestCheckBeforeMount(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	b.command("mkfs.ext4", "-q", b.loop)
 	b.command("debugfs", "-w", "-R", "set_super_value free_blocks_count 7", b.loop)
 	b.command("debugfs", "-w", "-R", "set_super_value state 2", b.loop)
@@ -337,7 +337,7 @@ func TestGrowth(t *testing.T) {
 // TestOptions: arguments of mkfs and mount options reach their programs.
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	_, err := b.NodeStageVolume(context.Background(), &spec.NodeStageVolumeRequest{VolumeId: b.volume,
 		StagingTargetPath: b.staging(), VolumeCapability: csitest.Capability("ext4", csitest.Once, "noatime", "data=journal"),
 		VolumeContext: map[string]string{request.ParamMkfs: "-b 1024 -O ^64bit", "numberOfReplicas": "3"}})
@@ -360,12 +360,12 @@ func TestOptions(t *testing.T) {
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	c := csitest.Capability("xfs", csitest.Once)
-	source := newBed(t, minXFS)
+	source := newBed(t, smallestXFS)
 	source.must(source.stage(c), source.publish(1, c, false))
 	source.write(1, "the same")
 	source.must(source.unpublish(1), source.unstage())
 	source.command("sync")
-	twin := newBed(t, minXFS)
+	twin := newBed(t, smallestXFS)
 	twin.detach()
 	twin.command("cp", "--sparse=always", source.file, twin.file)
 	twin.attach()
@@ -380,7 +380,7 @@ func TestTwins(t *testing.T) {
 // it, whatever the table of mounts says about the staging path.
 func TestUnstageWhileMounted(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	b.must(b.stage(c))
 	more := filepath.Join(b.dir, "somewhere")
@@ -398,7 +398,7 @@ func TestUnstageWhileMounted(t *testing.T) {
 // code that tells the caller what to do.
 func TestOrderOfCalls(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	csitest.Wants(t, b.publish(1, c, false), codes.FailedPrecondition) // not staged
 	ctx := context.Background()
@@ -423,7 +423,7 @@ func TestOrderOfCalls(t *testing.T) {
 // whatever they are, nothing is done twice.
 func TestCallsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("ext4", csitest.Once)
 	var wg sync.WaitGroup
 	fails := make(chan error, 64)

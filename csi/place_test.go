@@ -23,20 +23,12 @@ func TestNodeInfo(t *testing.T) {
 		"": nil, request.LabelZone: {request.LabelZone: "zone-1"},
 		request.LabelZone + "," + request.LabelHost + ",other": {
 			request.LabelZone: "zone-1", request.LabelHost: "node-1"}} {
-		f := newFake()
+		f := newManager()
 		f.settings[request.TopologySetting] = keys
 		info, err := newNode("node-1", f, 1, slog.New(slog.DiscardHandler)).NodeGetInfo(context.Background(),
 			&spec.NodeGetInfoRequest{})
 		if err != nil || info.NodeId != "node-1" || !reflect.DeepEqual(info.AccessibleTopology.GetSegments(), want) {
 			t.Errorf("%q: %v, %v", keys, info, err)
-		}
-		caps, err := (&identity{manager: f}).GetPluginCapabilities(background, &spec.GetPluginCapabilitiesRequest{})
-		topology := false
-		for _, c := range caps.GetCapabilities() {
-			topology = topology || c.GetService().GetType() == spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
-		}
-		if err != nil || topology != (keys != "") {
-			t.Errorf("%q: topology is offered: %v, %v", keys, topology, err)
 		}
 	}
 }
@@ -45,14 +37,14 @@ func TestNodeInfo(t *testing.T) {
 // one if there was one; when the manager is back and says something else, the driver is registered
 // again.
 func TestNodeInfoWithoutManager(t *testing.T) {
-	f := newFake()
+	f := newManager()
 	f.settings[request.TopologySetting] = request.LabelZone
 	file := filepath.Join(t.TempDir(), placeFile)
 	ask := func(away bool) (map[string]string, *place) {
 		t.Helper()
 		n := newNode("node-1", f, time.Minute, slog.New(slog.DiscardHandler))
 		n.place.file, f.away = file, away
-		info, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})
+		info, err := n.NodeGetInfo(t.Context(), &spec.NodeGetInfoRequest{})
 		if err != nil || info.NodeId != "node-1" {
 			t.Fatalf("%v, %v", info, err)
 		}
@@ -60,7 +52,7 @@ func TestNodeInfoWithoutManager(t *testing.T) {
 	}
 	again := func(p *place) bool {
 		t.Helper()
-		ctx, cancel := context.WithCancel(background)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- p.review(ctx, time.Millisecond) }()
@@ -106,28 +98,28 @@ func TestNodeInfoWithoutManager(t *testing.T) {
 // whatever was said before, and asked again when they know it; one that was told an old answer is
 // told so when the managers are back.
 func TestNodeOfNoManager(t *testing.T) {
-	f := newFake()
+	f := newManager()
 	n := newNode("elsewhere", f, time.Minute, slog.New(slog.DiscardHandler))
 	n.place.file = filepath.Join(t.TempDir(), placeFile)
 	if err := n.place.remember(map[string]string{request.LabelZone: "zone-1"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{})
+	_, err := n.NodeGetInfo(t.Context(), &spec.NodeGetInfoRequest{})
 	csitest.Wants(t, err, codes.FailedPrecondition)
 	csitest.Says(t, err, "elsewhere", "longhorn-manager")
 	f.away = true
-	if _, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{}); err != nil {
+	if _, err := n.NodeGetInfo(t.Context(), &spec.NodeGetInfoRequest{}); err != nil {
 		t.Errorf("nobody says that there is none: %v", err)
 	}
 	f.away = false
-	ctx, cancel := context.WithCancel(background)
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- n.place.review(ctx, time.Millisecond) }()
 	<-n.place.changed
 	cancel()
 	<-done
 	f.nodes = append(f.nodes, resource.Node{Name: "elsewhere"})
-	if _, err := n.NodeGetInfo(background, &spec.NodeGetInfoRequest{}); err != nil {
+	if _, err := n.NodeGetInfo(t.Context(), &spec.NodeGetInfoRequest{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -118,7 +118,7 @@ func TestOnePod(t *testing.T) {
 // says.
 func TestExclusive(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("", csitest.Once)
 	b.context = map[string]string{request.ParamExclusive: "true"}
 	b.must(b.stage(c), b.publish(1, c, false), b.publish(1, c, false))
@@ -131,7 +131,7 @@ func TestExclusive(t *testing.T) {
 // is writable again when they have gone.
 func TestReadersDevice(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, 64*mib)
+	b := newBed(t, 64*mibOfBed)
 	c := csitest.Capability("", csitest.Once)
 	writable := func() bool {
 		t.Helper()

@@ -21,7 +21,7 @@ func TestRealDeviceMapper(t *testing.T) {
 	}
 	c := csitest.Capability("ext4", csitest.Once)
 	t.Run("ciphertext", func(t *testing.T) {
-		b := newEncryptedBed(t, 64*mib)
+		b := newEncryptedBed(t, 64*mibOfBed)
 		b.must(b.stage(c), b.publish(1, c, false))
 		b.content("ext4", 1, "a sentence that nobody shall read on a disk")
 		b.must(b.unpublish(1), b.unstage())
@@ -37,7 +37,7 @@ func TestRealDeviceMapper(t *testing.T) {
 		}
 	})
 	t.Run("argon2i", func(t *testing.T) {
-		b := newEncryptedBed(t, 64*mib)
+		b := newEncryptedBed(t, 64*mibOfBed)
 		b.secrets = map[string]string{request.SecretValue: "a key\nof two lines\n", request.SecretMemory: "65536",
 			request.SecretIterations: "4"}
 		b.must(b.stage(c), b.unstage(), b.stage(c), b.unstage())
@@ -46,9 +46,9 @@ func TestRealDeviceMapper(t *testing.T) {
 		}
 	})
 	t.Run("discards", func(t *testing.T) {
-		b := newEncryptedBed(t, 64*mib)
+		b := newEncryptedBed(t, 64*mibOfBed)
 		b.must(b.stage(c), b.publish(1, c, false))
-		b.must(os.WriteFile(filepath.Join(b.target(1), "big"), []byte(strings.Repeat("x", 32*mib)), 0o600))
+		b.must(os.WriteFile(filepath.Join(b.target(1), "big"), []byte(strings.Repeat("x", 32*mibOfBed)), 0o600))
 		b.command("sync")
 		blocks := func() int64 {
 			info, err := os.Stat(b.file)
@@ -60,19 +60,19 @@ func TestRealDeviceMapper(t *testing.T) {
 		b.command("sync") // blocks are free when the journal says so
 		b.command("fstrim", b.target(1))
 		b.command("sync")
-		if after := blocks(); after > before-24*mib {
+		if after := blocks(); after > before-24*mibOfBed {
 			t.Errorf("%d bytes before the trim and %d after", before, after)
 		}
 		b.must(b.unpublish(1), b.unstage())
 	})
 	t.Run("another header", func(t *testing.T) {
-		b := newEncryptedBed(t, 64*mib)
+		b := newEncryptedBed(t, 64*mibOfBed)
 		b.command("sh", "-c", "echo words | cryptsetup luksFormat --batch-mode --type luks1 --iter-time 1 "+b.loop+" -")
 		csitest.Wants(t, b.stage(c), codes.Internal)
 		b.locked()
 	})
 	t.Run("a crypt device of the node", func(t *testing.T) {
-		b, other := newEncryptedBed(t, 64*mib), newEncryptedBed(t, 64*mib)
+		b, other := newEncryptedBed(t, 64*mibOfBed), newEncryptedBed(t, 64*mibOfBed)
 		own, err := lookup(other.volume)
 		b.must(err)
 		k, err := request.ReadKey(b.secrets)

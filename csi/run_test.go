@@ -197,7 +197,7 @@ func TestLogged(t *testing.T) {
 	} {
 		for _, result := range []error{nil, request.Refuse("nonsense")} {
 			var out strings.Builder
-			_, err := logged(slog.New(slog.NewTextHandler(&out, nil)))(background, nil,
+			_, err := logged(slog.New(slog.NewTextHandler(&out, nil)))(t.Context(), nil,
 				&grpc.UnaryServerInfo{FullMethod: "/csi.v1." + call},
 				func(context.Context, any) (any, error) { return nil, result })
 			if !errors.Is(err, result) || strings.Contains(out.String(), path.Base(call)) != (told || result != nil) {

@@ -53,7 +53,7 @@ type opened struct {
 // newEncryptedBed is a bed whose volume has a device with room for a header and sizeBytes.
 func newEncryptedBed(t *testing.T, sizeBytes int64) *bed {
 	t.Helper()
-	b := newBed(t, sizeBytes+16*mib)
+	b := newBed(t, sizeBytes+16*mibOfBed)
 	b.context = map[string]string{request.ParamEncrypted: "true"}
 	b.secrets = map[string]string{request.SecretValue: "a key of many words", request.SecretPBKDF: "pbkdf2",
 		request.SecretIterations: "1000"}

@@ -14,6 +14,9 @@ import (
 	"ankole.storage/rest/resource"
 )
 
+// usualPatience is that of the program, csi.DefaultPatience.
+const usualPatience = 110 * time.Second
+
 func takeSnapshot(c *controller) error {
 	_, err := c.CreateSnapshot(background, &spec.CreateSnapshotRequest{SourceVolumeId: "vol-1", Name: "snapshot-1",
 		Parameters: map[string]string{"type": "snap"}})
@@ -44,7 +47,7 @@ func TestSnapshotThatIsBlocked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				c := newController(f)
-				c.patience = DefaultPatience
+				c.patience = usualPatience
 				ordered(t, c, createRequest("vol-1", gib))
 				f.looks = 1000
 				began := time.Now()
@@ -82,7 +85,7 @@ func TestWithdrawalThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		c := newController(f)
-		c.patience = DefaultPatience
+		c.patience = usualPatience
 		ordered(t, c, createRequest("vol-1", gib))
 		f.looks = 1000
 		deleting := false

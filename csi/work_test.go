@@ -18,33 +18,33 @@ import (
 // calls are told that one is under way, and its end is theirs. Other volumes are served.
 func TestNodeCallsEnd(t *testing.T) {
 	t.Parallel()
-	n := newNode("node-1", newFake(), 50*time.Millisecond, slog.New(slog.DiscardHandler))
+	n := newNode("node-1", newManager(), 50*time.Millisecond, slog.New(slog.DiscardHandler))
 	hang := make(chan struct{})
 	calls := map[string]func(volume string) error{
 		"NodeStageVolume": func(v string) error {
-			_, err := n.NodeStageVolume(background, &spec.NodeStageVolumeRequest{VolumeId: v, StagingTargetPath: "/none/s",
+			_, err := n.NodeStageVolume(t.Context(), &spec.NodeStageVolumeRequest{VolumeId: v, StagingTargetPath: "/none/s",
 				VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 			return err
 		},
 		"NodePublishVolume": func(v string) error {
-			_, err := n.NodePublishVolume(background, &spec.NodePublishVolumeRequest{VolumeId: v, TargetPath: "/none/t",
+			_, err := n.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{VolumeId: v, TargetPath: "/none/t",
 				VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 			return err
 		},
 		"NodeUnpublishVolume": func(v string) error {
-			_, err := n.NodeUnpublishVolume(background, &spec.NodeUnpublishVolumeRequest{VolumeId: v, TargetPath: "/none/t"})
+			_, err := n.NodeUnpublishVolume(t.Context(), &spec.NodeUnpublishVolumeRequest{VolumeId: v, TargetPath: "/none/t"})
 			return err
 		},
 		"NodeUnstageVolume": func(v string) error {
-			_, err := n.NodeUnstageVolume(background, &spec.NodeUnstageVolumeRequest{VolumeId: v, StagingTargetPath: "/none/s"})
+			_, err := n.NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: v, StagingTargetPath: "/none/s"})
 			return err
 		},
 		"NodeExpandVolume": func(v string) error {
-			_, err := n.NodeExpandVolume(background, &spec.NodeExpandVolumeRequest{VolumeId: v, VolumePath: "/none/t"})
+			_, err := n.NodeExpandVolume(t.Context(), &spec.NodeExpandVolumeRequest{VolumeId: v, VolumePath: "/none/t"})
 			return err
 		},
 	}
-	csitest.Wants(t, n.work(background, "vol-1", "a call", func() error { <-hang; return nil }), codes.DeadlineExceeded)
+	csitest.Wants(t, n.work(t.Context(), "vol-1", "a call", func() error { <-hang; return nil }), codes.DeadlineExceeded)
 	for name, call := range calls {
 		err := call("vol-1")
 		csitest.Wants(t, err, codes.Aborted)
@@ -55,7 +55,7 @@ func TestNodeCallsEnd(t *testing.T) {
 	}
 	close(hang)
 	wait.Until(t, "the lock is free again", func() bool { return calls["NodeUnstageVolume"]("vol-1") == nil })
-	gone, cancel := context.WithCancel(background)
+	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	release := make(chan struct{})
 	defer close(release)
