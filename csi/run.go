@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"ankole.storage/csi/controller"
 	"ankole.storage/host/hostpath"
 	"ankole.storage/host/listener"
 	"ankole.storage/rest/client"
@@ -54,7 +55,7 @@ func Run(ctx context.Context, cfg Config) error {
 	spec.RegisterIdentityServer(server, &identity{manager: m})
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.serves(ServiceController) {
-		spec.RegisterControllerServer(server, newService(m, cfg.Patience, log))
+		spec.RegisterControllerServer(server, controller.New(m, cfg.Patience, log))
 	}
 	if cfg.serves(ServiceNode) {
 		n := newNode(cfg.NodeID, m, cfg.Patience, log)

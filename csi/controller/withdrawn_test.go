@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // usualPatience is that of the program, csi.DefaultPatience.
 const usualPatience = 110 * time.Second
 
-func takeSnapshot(c *controller) error {
+func takeSnapshot(c *Server) error {
 	_, err := c.CreateSnapshot(background, &spec.CreateSnapshotRequest{SourceVolumeId: "vol-1", Name: "snapshot-1",
 		Parameters: map[string]string{"type": "snap"}})
 	return err

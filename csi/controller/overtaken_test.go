@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"errors"
@@ -45,22 +45,22 @@ func TestOvertakenDeletion(t *testing.T) {
 // TestOvertakenBeforeItsTicket: a driver that stands still between its look at a volume and its
 // ticket, while others detach the volume, files none; nor does one that waits for the volume then.
 func TestOvertakenBeforeItsTicket(t *testing.T) {
-	publish := func(c *controller) error {
+	publish := func(c *Server) error {
 		_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
 			NodeId: "node-1", VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 		return err
 	}
-	unpublish := func(c *controller, node string) error {
+	unpublish := func(c *Server, node string) error {
 		_, err := c.ControllerUnpublishVolume(background, &spec.ControllerUnpublishVolumeRequest{VolumeId: "vol-1",
 			NodeId: node})
 		return err
 	}
-	for name, meanwhile := range map[string]func(fast *controller) error{
-		"attached and detached": func(fast *controller) error {
+	for name, meanwhile := range map[string]func(fast *Server) error{
+		"attached and detached": func(fast *Server) error {
 			return errors.Join(publish(fast), unpublish(fast, "node-1"))
 		},
-		"detached, with nothing there": func(fast *controller) error { return unpublish(fast, "node-1") },
-		"detached from all nodes":      func(fast *controller) error { return unpublish(fast, "") },
+		"detached, with nothing there": func(fast *Server) error { return unpublish(fast, "node-1") },
+		"detached from all nodes":      func(fast *Server) error { return unpublish(fast, "") },
 	} {
 		for _, ready := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,12 +105,12 @@ func TestOvertakenCalls(t *testing.T) {
 		behind := &overtaken{f, nil}
 		slow.manager = behind
 		ordered(t, fast, createRequest("vol-1", gib))
-		publish := func(c *controller) error {
+		publish := func(c *Server) error {
 			_, err := c.ControllerPublishVolume(background, &spec.ControllerPublishVolumeRequest{VolumeId: "vol-1",
 				NodeId: "node-1", VolumeCapability: csitest.Capability("ext4", csitest.Once)})
 			return err
 		}
-		unpublish := func(c *controller) error {
+		unpublish := func(c *Server) error {
 			_, err := c.ControllerUnpublishVolume(background, &spec.ControllerUnpublishVolumeRequest{VolumeId: "vol-1",
 				NodeId: "node-1"})
 			return err

@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"cmp"
@@ -96,7 +96,7 @@ func parseSnapshotClass(given map[string]string) (class snapshotClass, err error
 
 // CreateSnapshot implements the controller service. It answers when the snapshot is taken, and with
 // a class of backups when its backup is ordered, which may take hours.
-func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotRequest) (*spec.CreateSnapshotResponse,
+func (c *Server) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotRequest) (*spec.CreateSnapshotResponse,
 	error) {
 	name, volume := r.GetName(), r.GetSourceVolumeId()
 	if name == "" || volume == "" {
@@ -143,7 +143,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotR
 }
 
 // orderSnapshot has a snapshot taken of a volume that there is.
-func (c *controller) orderSnapshot(ctx context.Context, volume, name string, class snapshotClass) (*resource.SnapshotCR,
+func (c *Server) orderSnapshot(ctx context.Context, volume, name string, class snapshotClass) (*resource.SnapshotCR,
 	error) {
 	if _, err := c.volume(ctx, volume); err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (w *snapshotWait) hopeless(s *resource.SnapshotCR) bool {
 // nothing is left of it that would have to be deleted. So may it when the order was withdrawn,
 // which is done where nothing but waiting would come of it: callers of CSI can delete nothing while
 // an order may still be carried out.
-func (c *controller) awaitTaken(ctx context.Context, w *snapshotWait) (s *resource.SnapshotCR, err error) {
+func (c *Server) awaitTaken(ctx context.Context, w *snapshotWait) (s *resource.SnapshotCR, err error) {
 	ended := error(nil)
 	err = request.Await(ctx, "taking snapshot "+w.name, func() (done bool, why string, err error) {
 		if s, err = c.manager.SnapshotObject(ctx, w.volume, w.name); err != nil {
@@ -226,7 +226,7 @@ func (c *controller) awaitTaken(ctx context.Context, w *snapshotWait) (s *resour
 // withdraw takes the order for a snapshot back; ended is what its caller is told. The order is void
 // once its object is deleted: should the engine carry it out all the same, it is told to remove the
 // snapshot, with nobody waiting for that.
-func (c *controller) withdraw(ctx context.Context, w *snapshotWait, why string) (ended, err error) {
+func (c *Server) withdraw(ctx context.Context, w *snapshotWait, why string) (ended, err error) {
 	err = c.manager.DeleteSnapshotObject(ctx, w.volume, w.name)
 	if err != nil && !client.IsNotFound(err) {
 		return nil, request.FromManager(err, codes.Unavailable, "withdrawing the order for snapshot "+w.name)
@@ -258,7 +258,7 @@ func taken(s *resource.SnapshotCR) *spec.Snapshot {
 
 // DeleteSnapshot implements the controller service. It answers when the snapshot is gone, or marked
 // as removed for good.
-func (c *controller) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotRequest) (*spec.DeleteSnapshotResponse,
+func (c *Server) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotRequest) (*spec.DeleteSnapshotResponse,
 	error) {
 	h, err := parseHandle(r.GetSnapshotId())
 	if status.Code(err) == codes.NotFound {
@@ -309,7 +309,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotR
 }
 
 // GetSnapshot implements the controller service.
-func (c *controller) GetSnapshot(ctx context.Context, r *spec.GetSnapshotRequest) (*spec.GetSnapshotResponse, error) {
+func (c *Server) GetSnapshot(ctx context.Context, r *spec.GetSnapshotRequest) (*spec.GetSnapshotResponse, error) {
 	s, err := c.snapshot(ctx, r.GetSnapshotId())
 	if err != nil {
 		return nil, err
@@ -318,7 +318,7 @@ func (c *controller) GetSnapshot(ctx context.Context, r *spec.GetSnapshotRequest
 }
 
 // snapshot reads a snapshot that a call is about.
-func (c *controller) snapshot(ctx context.Context, id string) (*spec.Snapshot, error) {
+func (c *Server) snapshot(ctx context.Context, id string) (*spec.Snapshot, error) {
 	h, err := parseHandle(id)
 	if err != nil {
 		return nil, err
@@ -341,7 +341,7 @@ const anyBackupVolume = "none"
 
 // orderBackup has a snapshot backed up, unless that has been ordered already. A backup that has
 // failed is given up, and made anew by the caller's next call.
-func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mode string) (*resource.Backup, error) {
+func (c *Server) orderBackup(ctx context.Context, s *resource.SnapshotCR, mode string) (*resource.Backup, error) {
 	b, err := c.backupOf(ctx, s)
 	if err != nil {
 		return nil, err
@@ -378,7 +378,7 @@ func (c *controller) orderBackup(ctx context.Context, s *resource.SnapshotCR, mo
 
 // backupOf is the backup of a snapshot: a complete one before one under way before one that has
 // failed; nil if there is none.
-func (c *controller) backupOf(ctx context.Context, s *resource.SnapshotCR) (found *resource.Backup, err error) {
+func (c *Server) backupOf(ctx context.Context, s *resource.SnapshotCR) (found *resource.Backup, err error) {
 	all, err := c.manager.Backups(ctx, anyBackupVolume, s.Volume)
 	if err != nil {
 		return nil, request.FromManager(err, codes.Unavailable, "listing the backups of volume "+s.Volume)
@@ -403,7 +403,7 @@ func (c *controller) backupOf(ctx context.Context, s *resource.SnapshotCR) (foun
 }
 
 // backup reads the backup that an id names.
-func (c *controller) backup(ctx context.Context, h handle) (*resource.Backup, error) {
+func (c *Server) backup(ctx context.Context, h handle) (*resource.Backup, error) {
 	b, err := c.manager.Backup(ctx, h.backup)
 	if err == nil && (b.VolumeName != h.volume || b.State == string(lh.BackupStateDeleting)) {
 		return nil, status.Errorf(codes.NotFound, "volume %s has no backup %s", h.volume, h.backup)
@@ -413,7 +413,7 @@ func (c *controller) backup(ctx context.Context, h handle) (*resource.Backup, er
 
 // snapshotInBackup is a snapshot whose content is in a backup. One that has failed will not be
 // ready to use, and whoever asks is told why.
-func (c *controller) snapshotInBackup(ctx context.Context, h handle) (*spec.Snapshot, error) {
+func (c *Server) snapshotInBackup(ctx context.Context, h handle) (*spec.Snapshot, error) {
 	b, err := c.backup(ctx, h)
 	if err != nil {
 		return nil, err
@@ -454,7 +454,7 @@ func backedUp(b *resource.Backup, s *resource.SnapshotCR) *spec.Snapshot {
 
 // deleteBackup deletes a backup, in the store too, and waits until it is gone. The snapshot that
 // was backed up stays.
-func (c *controller) deleteBackup(ctx context.Context, h handle) error {
+func (c *Server) deleteBackup(ctx context.Context, h handle) error {
 	b, err := c.manager.Backup(ctx, h.backup)
 	if client.IsNotFound(err) || err == nil && b.VolumeName != h.volume {
 		return nil

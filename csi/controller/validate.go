@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // ValidateVolumeCapabilities implements the controller service.
-func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (
+func (c *Server) ValidateVolumeCapabilities(ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (
 	*spec.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, request.Refuse("a volume id and capabilities are needed")

@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // fill looks up what a volume is to hold, and gives it the size that goes with that: a volume is
 // filled with the size of its source, and expanded afterwards if more is wanted.
-func (c *controller) fill(ctx context.Context, o *order) error {
+func (c *Server) fill(ctx context.Context, o *order) error {
 	o.Volume.Size = strconv.FormatInt(o.required, 10)
 	source, err := o.source()
 	if err != nil || source == "" {
@@ -110,7 +110,7 @@ func madeOf(v *resource.Volume) string {
 }
 
 // fillFromBackup looks up the backup that a volume is to be restored from.
-func (c *controller) fillFromBackup(ctx context.Context, o *order, id string) error {
+func (c *Server) fillFromBackup(ctx context.Context, o *order, id string) error {
 	h, err := parseHandle(id)
 	if err != nil {
 		return err

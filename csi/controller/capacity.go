@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // GetCapacity implements the controller service: how many bytes of volumes there is room for, and
 // how large one volume may be, by the rules of the scheduler. A volume takes as many disks as it
 // has replicas, on nodes of their own unless soft anti-affinity lets them share.
-func (c *controller) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest) (*spec.GetCapacityResponse, error) {
+func (c *Server) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest) (*spec.GetCapacityResponse, error) {
 	w, _, err := request.ParseClass(r.GetParameters())
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c *controller) GetCapacity(ctx context.Context, r *spec.GetCapacityRequest
 }
 
 // policy reads what the scheduler judges by, and fills in what the class leaves to settings.
-func (c *controller) policy(ctx context.Context, w *request.Wish) (p schedule.Policy, soft bool, err error) {
+func (c *Server) policy(ctx context.Context, w *request.Wish) (p schedule.Policy, soft bool, err error) {
 	value := func(name string) string {
 		if err != nil {
 			return ""

@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -134,7 +134,7 @@ func snapshotSource(id string) *spec.VolumeContentSource {
 		Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
 }
 
-func snapshotted(t *testing.T, c *controller, volume, name string) *spec.Snapshot {
+func snapshotted(t *testing.T, c *Server, volume, name string) *spec.Snapshot {
 	t.Helper()
 	resp, err := c.CreateSnapshot(background, &spec.CreateSnapshotRequest{SourceVolumeId: volume, Name: name,
 		Parameters: map[string]string{"type": "snap"}})
@@ -234,7 +234,7 @@ var failures = []error{
 }
 
 // life is all that happens to a volume, its snapshot and its clone.
-func life(c *controller, call func(func() error)) {
+func life(c *Server, call func(func() error)) {
 	clone := createRequest("vol-2", 2*gib)
 	clone.VolumeContentSource = snapshotSource("snap://vol-1/snapshot-1")
 	call(func() error { _, err := c.CreateVolume(background, createRequest("vol-1", gib)); return err })
@@ -463,7 +463,7 @@ func (silent) Volume(ctx context.Context, _ string) (*resource.Volume, error) {
 // TestModifyEnds: a manager that does not answer costs the call its patience and no more.
 func TestModifyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &controller{manager: silent{}, patience: 3 * time.Second, log: slog.New(slog.DiscardHandler)}
+		c := &Server{manager: silent{}, patience: 3 * time.Second, log: slog.New(slog.DiscardHandler)}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(background, time.Hour)
 		defer cancel()

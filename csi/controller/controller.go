@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -46,8 +46,8 @@ const (
 	cloneFailed   = string(lh.VolumeCloneStateFailed)
 )
 
-// controller serves the controller service. It keeps nothing but its locks.
-type controller struct {
+// Server serves the controller service. It keeps nothing but its locks.
+type Server struct {
 	spec.UnimplementedControllerServer
 	manager request.Manager
 	// patience bounds what a call waits for, whatever the caller's own bound.
@@ -56,9 +56,9 @@ type controller struct {
 	locks    request.Locks
 }
 
-// newService returns a controller service whose calls wait for patience at the longest.
-func newService(m request.Manager, patience time.Duration, log *slog.Logger) *controller {
-	return &controller{manager: m, patience: patience, log: log}
+// New returns a controller service whose calls wait for patience at the longest.
+func New(m request.Manager, patience time.Duration, log *slog.Logger) *Server {
+	return &Server{manager: m, patience: patience, log: log}
 }
 
 var controllerCapabilities = []spec.ControllerServiceCapability_RPC_Type{
@@ -79,7 +79,7 @@ var controllerCapabilities = []spec.ControllerServiceCapability_RPC_Type{
 }
 
 // ControllerGetCapabilities implements the controller service.
-func (c *controller) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (
+func (c *Server) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (
 	*spec.ControllerGetCapabilitiesResponse, error) {
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range controllerCapabilities {
@@ -104,7 +104,7 @@ type order struct {
 }
 
 // judge reads a CreateVolume call without asking anybody.
-func (c *controller) judge(r *spec.CreateVolumeRequest) (o order, err error) {
+func (c *Server) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 	if r.GetName() == "" {
 		return o, request.Refuse("no name is given")
 	}
@@ -199,7 +199,7 @@ func (o *order) judgeSize(r *spec.CapacityRange) error {
 
 // CreateVolume implements the controller service. It answers when the volume can be used: content
 // that it is to have is there.
-func (c *controller) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) (*spec.CreateVolumeResponse,
+func (c *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) (*spec.CreateVolumeResponse,
 	error) {
 	o, err := c.judge(r)
 	if err != nil {
@@ -239,7 +239,7 @@ func (c *controller) CreateVolume(ctx context.Context, r *spec.CreateVolumeReque
 }
 
 // create orders a volume.
-func (c *controller) create(ctx context.Context, o *order) (*resource.Volume, error) {
+func (c *Server) create(ctx context.Context, o *order) (*resource.Volume, error) {
 	v, err := c.manager.CreateVolume(ctx, o.Volume)
 	return v, request.Refused(request.FromManager(err, codes.Internal, "creating volume "+o.Volume.Name), func() error {
 		_, err := c.manager.Volume(ctx, o.Volume.Name)
@@ -250,7 +250,7 @@ func (c *controller) create(ctx context.Context, o *order) (*resource.Volume, er
 // finish waits until a volume that was ordered can be used. A volume that will not be is removed
 // before its caller is told so: nobody else would, since a claim without a volume that is deleted
 // leads to no call. Other errors say that the volume is still being made.
-func (c *controller) finish(ctx context.Context, v **resource.Volume, o *order) (keys []string, err error) {
+func (c *Server) finish(ctx context.Context, v **resource.Volume, o *order) (keys []string, err error) {
 	name := (*v).Name
 	*v, err = c.awaitUsable(ctx, name)
 	// A call before this one may have ordered the growth of what was filled, and not have waited.
@@ -295,7 +295,7 @@ func neverUsed(v *resource.Volume) bool {
 
 // movable reports whether a volume that is there differs from an order by its topology alone, and
 // has no place yet: the scheduler of Pods has chosen another node for the claim since.
-func (c *controller) movable(o *order, v *resource.Volume) bool {
+func (c *Server) movable(o *order, v *resource.Volume) bool {
 	return fresh(v) && len(v.TopologyRequirement) > 0 && v.AccessMode == o.Volume.AccessMode &&
 		v.Migratable == o.Volume.Migratable &&
 		!slices.Equal(v.TopologyRequirement, o.Volume.TopologyRequirement)
@@ -304,7 +304,7 @@ func (c *controller) movable(o *order, v *resource.Volume) bool {
 // discard deletes a volume that will not be usable, by what was read of it at a version, and waits
 // until it is gone. If it has changed since it stays: another driver may have completed it, and it
 // may be in use.
-func (c *controller) discard(ctx context.Context, name, version string) error {
+func (c *Server) discard(ctx context.Context, name, version string) error {
 	err := c.manager.DeleteVolumeAt(ctx, name, version)
 	switch {
 	case client.IsConflict(err):
@@ -317,7 +317,7 @@ func (c *controller) discard(ctx context.Context, name, version string) error {
 }
 
 // awaitUsable waits until a workload may use a new volume.
-func (c *controller) awaitUsable(ctx context.Context, name string) (v *resource.Volume, err error) {
+func (c *Server) awaitUsable(ctx context.Context, name string) (v *resource.Volume, err error) {
 	began := time.Now()
 	err = request.Await(ctx, "creating volume "+name, func() (bool, string, error) {
 		if v, err = c.manager.Volume(ctx, name); err != nil {
@@ -350,7 +350,7 @@ func (c *controller) awaitUsable(ctx context.Context, name string) (v *resource.
 
 // same refuses a volume of the wanted name that is not what is wanted. It does not look at the
 // source of its content, which may have grown since, or be gone when the volume has its content.
-func (c *controller) same(o *order, v *resource.Volume) error {
+func (c *Server) same(o *order, v *resource.Volume) error {
 	differs := func(what string, have, want any) error {
 		return status.Errorf(codes.AlreadyExists, "volume %s exists with another %s: %v, wanted %v", v.Name, what, have, want)
 	}
@@ -378,7 +378,7 @@ func (c *controller) same(o *order, v *resource.Volume) error {
 }
 
 // DeleteVolume implements the controller service. It answers when the volume is gone.
-func (c *controller) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) (*spec.DeleteVolumeResponse,
+func (c *Server) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) (*spec.DeleteVolumeResponse,
 	error) {
 	name := r.GetVolumeId()
 	if err := request.CheckID(name); err != nil {
@@ -405,7 +405,7 @@ func (c *controller) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeReque
 
 // remove orders the deletion of a volume that nobody uses. A volume that has changed since that was
 // seen is looked at again.
-func (c *controller) remove(ctx context.Context, name string) (done bool, why string, err error) {
+func (c *Server) remove(ctx context.Context, name string) (done bool, why string, err error) {
 	v, err := c.manager.Volume(ctx, name)
 	if err == nil {
 		for _, t := range v.VolumeAttachment.Attachments {
@@ -433,7 +433,7 @@ func (c *controller) remove(ctx context.Context, name string) (done bool, why st
 
 // keepSnapshots refuses to delete a volume of which there are snapshots that callers of
 // CreateSnapshot rely on, unless its class says that they go with it.
-func (c *controller) keepSnapshots(ctx context.Context, v *resource.Volume) error {
+func (c *Server) keepSnapshots(ctx context.Context, v *resource.Volume) error {
 	if v.DeleteSnapshotsWithVolume {
 		return nil
 	}
@@ -457,7 +457,7 @@ func (c *controller) keepSnapshots(ctx context.Context, v *resource.Volume) erro
 }
 
 // awaitGone waits until a volume that is being deleted is gone.
-func (c *controller) awaitGone(ctx context.Context, name string) error {
+func (c *Server) awaitGone(ctx context.Context, name string) error {
 	return request.Await(ctx, "deleting volume "+name, func() (bool, string, error) {
 		v, err := c.manager.Volume(ctx, name)
 		if client.IsNotFound(err) {
@@ -472,7 +472,7 @@ func (c *controller) awaitGone(ctx context.Context, name string) error {
 
 // begin holds the lock of what a call works on, and bounds the call by patience, until end is
 // called. ABORTED: another call works on it.
-func (c *controller) begin(ctx context.Context, about, call string) (_ context.Context, end func(), err error) {
+func (c *Server) begin(ctx context.Context, about, call string) (_ context.Context, end func(), err error) {
 	release, err := c.locks.Take(about, call)
 	if err != nil {
 		return nil, nil, err
@@ -482,7 +482,7 @@ func (c *controller) begin(ctx context.Context, about, call string) (_ context.C
 }
 
 // volume reads a volume that a call is about.
-func (c *controller) volume(ctx context.Context, id string) (*resource.Volume, error) {
+func (c *Server) volume(ctx context.Context, id string) (*resource.Volume, error) {
 	if err := request.CheckID(id); err != nil {
 		return nil, err
 	}

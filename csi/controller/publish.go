@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func ticketID(volume, node string) string { return naming.CSIAttachment(volume, 
 
 // ControllerPublishVolume implements the controller service: it files an attachment ticket and
 // waits until the volume has its device on the node.
-func (c *controller) ControllerPublishVolume(ctx context.Context, r *spec.ControllerPublishVolumeRequest) (
+func (c *Server) ControllerPublishVolume(ctx context.Context, r *spec.ControllerPublishVolumeRequest) (
 	*spec.ControllerPublishVolumeResponse, error) {
 	name, node := r.GetVolumeId(), r.GetNodeId()
 	if name == "" || node == "" {
@@ -100,7 +100,7 @@ func hasContent(v *resource.Volume) string {
 }
 
 // attach returns the endpoint of the volume on the node once it can be used there.
-func (c *controller) attach(ctx context.Context, name, node string) (endpoint string, err error) {
+func (c *Server) attach(ctx context.Context, name, node string) (endpoint string, err error) {
 	id := ticketID(name, node)
 	ordered := false // by this call
 	held := obstacle{since: time.Now()}
@@ -200,7 +200,7 @@ func endpointOn(v *resource.Volume, node string) string {
 
 // ControllerUnpublishVolume implements the controller service: it withdraws the ticket of a node,
 // or all of them without a node, and waits until the volume has left it.
-func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *spec.ControllerUnpublishVolumeRequest) (
+func (c *Server) ControllerUnpublishVolume(ctx context.Context, r *spec.ControllerUnpublishVolumeRequest) (
 	*spec.ControllerUnpublishVolumeResponse, error) {
 	name, node := r.GetVolumeId(), r.GetNodeId()
 	if err := request.CheckID(name); err != nil {
@@ -224,7 +224,7 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *spec.Cont
 
 // withdrawal is a ControllerUnpublishVolume call under way.
 type withdrawal struct {
-	c            *controller
+	c            *Server
 	volume, node string
 	// meant are the tickets that are withdrawn, by id their generations. One that was filed later is
 	// another call's: this one may have been overtaken, by a driver on another node.

@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 )
 
 // backingUp asks for a snapshot of vol-1 in a backup.
-func backingUp(c *controller, mode string) (*spec.Snapshot, error) {
+func backingUp(c *Server, mode string) (*spec.Snapshot, error) {
 	parameters := map[string]string{"type": "bak"}
 	if mode != "" {
 		parameters["backupMode"] = mode
@@ -28,7 +28,7 @@ func backingUp(c *controller, mode string) (*spec.Snapshot, error) {
 }
 
 // listed is what a list by an id has.
-func listed(c *controller, id string) (*spec.Snapshot, error) {
+func listed(c *Server, id string) (*spec.Snapshot, error) {
 	resp, err := c.ListSnapshots(background, &spec.ListSnapshotsRequest{SnapshotId: id})
 	if err != nil || len(resp.Entries) == 0 {
 		return nil, err

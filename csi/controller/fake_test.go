@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -459,8 +459,8 @@ func (f *fake) Setting(_ context.Context, name string) (*resource.Setting, error
 	})
 }
 
-func newController(f *fake) *controller {
-	return &controller{manager: f, patience: 10 * time.Second, log: slog.New(slog.DiscardHandler)}
+func newController(f *fake) *Server {
+	return &Server{manager: f, patience: 10 * time.Second, log: slog.New(slog.DiscardHandler)}
 }
 
 // createRequest is for a volume with a file system, of one node.
@@ -470,7 +470,7 @@ func createRequest(name string, sizeBytes int64) *spec.CreateVolumeRequest {
 }
 
 // ordered is a volume that was created by the controller.
-func ordered(t *testing.T, c *controller, r *spec.CreateVolumeRequest) *spec.Volume {
+func ordered(t *testing.T, c *Server, r *spec.CreateVolumeRequest) *spec.Volume {
 	t.Helper()
 	resp, err := c.CreateVolume(context.Background(), r)
 	if err != nil {

@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // ControllerExpandVolume implements the controller service. It answers when the volume has the
 // size, attached or not; the file system is the node's part.
-func (c *controller) ControllerExpandVolume(ctx context.Context, r *spec.ControllerExpandVolumeRequest) (
+func (c *Server) ControllerExpandVolume(ctx context.Context, r *spec.ControllerExpandVolumeRequest) (
 	*spec.ControllerExpandVolumeResponse, error) {
 	name, limit := r.GetVolumeId(), r.GetCapacityRange().GetLimitBytes()
 	if name == "" || r.GetCapacityRange() == nil {
@@ -48,7 +48,7 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, r *spec.Control
 
 // grow waits until a volume has a size, which it is asked for first if it is smaller. What refuses
 // that is asked again for so long.
-func (c *controller) grow(ctx context.Context, v *resource.Volume, wanted int64, again time.Duration) (
+func (c *Server) grow(ctx context.Context, v *resource.Volume, wanted int64, again time.Duration) (
 	*resource.Volume, error) {
 	name := v.Name
 	if size(v) < wanted {
@@ -70,7 +70,7 @@ func (c *controller) grow(ctx context.Context, v *resource.Volume, wanted int64,
 }
 
 // orderGrowth asks for a larger size.
-func (c *controller) orderGrowth(ctx context.Context, name string, wanted int64, again time.Duration) error {
+func (c *Server) orderGrowth(ctx context.Context, name string, wanted int64, again time.Duration) error {
 	began := time.Now()
 	return request.Await(ctx, "expanding volume "+name, func() (bool, string, error) {
 		_, err := c.manager.ExpandVolume(ctx, name, strconv.FormatInt(wanted, 10))
@@ -95,7 +95,7 @@ func growthFailure(v *resource.Volume) string {
 // growNew has a new volume, which has the size of what it was filled with, grow to what its claim
 // wants. One that cannot is as useless to the claim as one without a place. What refuses it for a
 // moment only, such as the end of the copy, is given time.
-func (c *controller) growNew(ctx context.Context, v *resource.Volume, wanted int64) (*resource.Volume, error) {
+func (c *Server) growNew(ctx context.Context, v *resource.Volume, wanted int64) (*resource.Volume, error) {
 	grown, err := c.grow(ctx, v, wanted, placePatience)
 	if code := status.Code(err); code != codes.FailedPrecondition && code != codes.ResourceExhausted {
 		return grown, err
@@ -113,7 +113,7 @@ func (c *controller) growNew(ctx context.Context, v *resource.Volume, wanted int
 // withdrawGrowth takes the wish for a larger size back before its caller is told that there is no
 // room: the claim may be made smaller, and a wish that stays would be fulfilled, or refused, for
 // ever.
-func (c *controller) withdrawGrowth(ctx context.Context, name, why string) error {
+func (c *Server) withdrawGrowth(ctx context.Context, name, why string) error {
 	told := status.Errorf(codes.ResourceExhausted, "volume %s cannot grow: %s", name, why)
 	_, err := c.manager.CancelExpansion(ctx, name)
 	// What the manager refuses has begun meanwhile, or is not there any more: the next call sees it.
@@ -140,7 +140,7 @@ func grown(v *resource.Volume) bool {
 }
 
 // ControllerModifyVolume implements the controller service: what a VolumeAttributesClass asks for.
-func (c *controller) ControllerModifyVolume(ctx context.Context, r *spec.ControllerModifyVolumeRequest) (
+func (c *Server) ControllerModifyVolume(ctx context.Context, r *spec.ControllerModifyVolumeRequest) (
 	*spec.ControllerModifyVolumeResponse, error) {
 	name := r.GetVolumeId()
 	if name == "" {

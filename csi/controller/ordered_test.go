@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -217,7 +217,7 @@ func TestSourceAfterTheOrder(t *testing.T) {
 // TestSnapshotThatIsGone: a snapshot that is deleted or lost while its CreateSnapshot waits, or
 // before it is repeated, is told as such at once. When its name is free it is taken again.
 func TestSnapshotThatIsGone(t *testing.T) {
-	create := func(c *controller) error {
+	create := func(c *Server) error {
 		_, err := c.CreateSnapshot(background, &spec.CreateSnapshotRequest{SourceVolumeId: "vol-1", Name: "snapshot-1",
 			Parameters: map[string]string{"type": "snap"}})
 		return err

@@ -1,4 +1,4 @@
-package csi
+package controller
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func page[T any](all []T, name func(T) string, token string, most int32) (part [
 	return all, "", nil
 }
 
-func (c *controller) volumes(ctx context.Context, token string, most int32) ([]resource.Volume, string, error) {
+func (c *Server) volumes(ctx context.Context, token string, most int32) ([]resource.Volume, string, error) {
 	all, err := c.manager.Volumes(ctx)
 	if err != nil {
 		return nil, "", request.FromManager(err, codes.Internal, "listing volumes")
@@ -54,7 +54,7 @@ func (c *controller) volumes(ctx context.Context, token string, most int32) ([]r
 }
 
 // ListVolumes implements the controller service.
-func (c *controller) ListVolumes(ctx context.Context, r *spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
+func (c *Server) ListVolumes(ctx context.Context, r *spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
 	part, next, err := c.volumes(ctx, r.GetStartingToken(), r.GetMaxEntries())
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (c *controller) ListVolumes(ctx context.Context, r *spec.ListVolumesRequest
 }
 
 // ControllerGetVolume implements the controller service.
-func (c *controller) ControllerGetVolume(ctx context.Context, r *spec.ControllerGetVolumeRequest) (
+func (c *Server) ControllerGetVolume(ctx context.Context, r *spec.ControllerGetVolumeRequest) (
 	*spec.ControllerGetVolumeResponse, error) {
 	v, err := c.volume(ctx, r.GetVolumeId())
 	if err != nil {
@@ -117,7 +117,7 @@ func volumeCondition(v *resource.Volume) *spec.VolumeCondition {
 
 // ListSnapshots implements the controller service: one by its id, those of one volume, or all that
 // users have made, and all complete backups.
-func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsRequest) (*spec.ListSnapshotsResponse,
+func (c *Server) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsRequest) (*spec.ListSnapshotsResponse,
 	error) {
 	var all []*spec.Snapshot
 	switch {
@@ -160,7 +160,7 @@ func (c *controller) ListSnapshots(ctx context.Context, r *spec.ListSnapshotsReq
 
 // everySnapshot are the snapshots of all volumes, and the backups of those that are there and of
 // those that were.
-func (c *controller) everySnapshot(ctx context.Context) (out []*spec.Snapshot, err error) {
+func (c *Server) everySnapshot(ctx context.Context) (out []*spec.Snapshot, err error) {
 	volumes, err := c.manager.Volumes(ctx)
 	if err != nil {
 		return nil, request.FromManager(err, codes.Internal, "listing volumes")
@@ -177,7 +177,7 @@ func (c *controller) everySnapshot(ctx context.Context) (out []*spec.Snapshot, e
 }
 
 // snapshotsOf are the snapshots of a volume and its backups.
-func (c *controller) snapshotsOf(ctx context.Context, volume string) ([]*spec.Snapshot, error) {
+func (c *Server) snapshotsOf(ctx context.Context, volume string) ([]*spec.Snapshot, error) {
 	if naming.CheckName(volume) != nil {
 		return nil, nil
 	}
@@ -190,7 +190,7 @@ func (c *controller) snapshotsOf(ctx context.Context, volume string) ([]*spec.Sn
 }
 
 // inReplicas are the snapshots of a volume that users have made and that are taken.
-func (c *controller) inReplicas(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
+func (c *Server) inReplicas(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
 	all, err := c.manager.SnapshotObjects(ctx, volume)
 	if client.IsNotFound(err) {
 		return nil, nil
@@ -207,7 +207,7 @@ func (c *controller) inReplicas(ctx context.Context, volume string) (out []*spec
 }
 
 // inBackups are the complete backups of a volume, or of all.
-func (c *controller) inBackups(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
+func (c *Server) inBackups(ctx context.Context, volume string) (out []*spec.Snapshot, err error) {
 	backups, err := c.manager.AllBackups(ctx, volume)
 	if err != nil {
 		return nil, request.FromManager(err, codes.Internal, strings.TrimSpace("listing backups "+volume))
