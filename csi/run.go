@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/csi/controller"
+	"ankole.storage/csi/node"
 	"ankole.storage/host/hostpath"
 	"ankole.storage/host/listener"
 	"ankole.storage/rest/client"
@@ -58,7 +59,7 @@ func Run(ctx context.Context, cfg Config) error {
 		spec.RegisterControllerServer(server, controller.New(m, cfg.Patience, log))
 	}
 	if cfg.serves(ServiceNode) {
-		n := newNode(cfg.NodeID, m, cfg.Patience, log)
+		n := node.New(cfg.NodeID, m, cfg.Patience, log)
 		n.KeepTopology(filepath.Dir(hostpath.Resolve(cfg.Endpoint)))
 		spec.RegisterNodeServer(server, n)
 		if cfg.RegistrationDir != "" {

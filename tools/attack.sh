@@ -23,7 +23,7 @@ stranger in the middle of a handshake | lower the version | ./test/sim | TestLow
 holder of a foreign certificate | give orders to an engine | ./dataplane/daemon | TestStrangersAtAControlInterface
 anybody, before there is a certificate | be answered by an instance manager | ./instancemanager/daemon | TestNobodyIsAnsweredBeforeThereIsACertificate
 holder of the system's certificate | start another program than an engine | ./instancemanager/daemon | TestStartsEnginesAlone
-whoever has a host of replicas | plant another LUKS header | ./csi | TestHeaderIsAsAsked
+whoever has a host of replicas | plant another LUKS header | ./csi/node | TestHeaderIsAsAsked
 author of a StorageClass | mkfs with files of the node (-d DIR) | ./csi/request | TestMkfsArguments
 author of a StorageClass | mount options that give rights | ./csi/request | TestMountOptions
 author of a StorageClass | another one's content by dataSource | ./csi/request | TestBadParameters

@@ -37,8 +37,8 @@ type machine struct {
 	setup string
 }
 
-// wanted are the tests of package csi that want device-mapper, and TestGrowth, for which the kernel
-// has to grow ext4 while it is mounted.
+// wanted are the tests of package csi/node that want device-mapper, and TestGrowth, for which the
+// kernel has to grow ext4 while it is mounted.
 const wanted = "^(TestGrowth|TestEncryptedLife|TestEncryptedByAnyone|TestWrongKey|TestEncryptedEndAtEachStep|" +
 	"TestEncryptedKeepsWhatIsThere|TestNoFormatBehindLUKS|TestLUKSFormatCutShort|TestEncryptedGrowth|" +
 	"TestStaleMapping|TestUnstageWithoutADevice|TestRealDeviceMapper|TestPlantedHeader)$"
@@ -47,10 +47,10 @@ const wanted = "^(TestGrowth|TestEncryptedLife|TestEncryptedByAnyone|TestWrongKe
 // take seconds.
 const slow = "^(TestEncryptedEndAtEachStep|TestEncryptedGrowth|TestGrowth)$/^xfs$"
 
-// TestEncryptedVolumes: what package csi does with encrypted volumes, with the kernel's dm_crypt
-// and the cryptsetup of the driver's image; and ext4 that grows while it is mounted.
+// TestEncryptedVolumes: what package csi/node does with encrypted volumes, with the kernel's
+// dm_crypt and the cryptsetup of the driver's image; and ext4 that grows while it is mounted.
 func TestEncryptedVolumes(t *testing.T) {
-	console := machine{payload: "csi", wanted: wanted, skip: slow, trees: []string{"toolbox"},
+	console := machine{payload: "csi/node", wanted: wanted, skip: slow, trees: []string{"toolbox"},
 		modules: []string{"loop", "dm_crypt", "xfs"},
 		folders: []string{"kernel/drivers/md", "kernel/drivers/block", "kernel/fs/xfs", "kernel/crypto",
 			"kernel/arch/x86/crypto", "kernel/lib"},
