@@ -8,6 +8,7 @@ import (
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/test/sim/register"
 )
 
 // trio is a volume of three replicas, b, a and x, in this order, without a control plane.
@@ -44,7 +45,7 @@ func (o *trio) pass(d time.Duration) {
 func (o *trio) write(n uint64, off int64) (answered func() bool) {
 	done := false
 	o.v.Current.front.Submit(&Call{Kind: block.Write, FUA: true, Off: off, Len: block.Size, Fill: func(p []byte) {
-		stamp(p, n, off/block.SectorSize)
+		register.Stamp(p, n, off/block.SectorSize)
 	},
 		Done: func(code block.Code, _ []byte) { done = code == block.OK }})
 	return func() bool { return done }
@@ -76,7 +77,7 @@ func (o *trio) holds(r *Replica, off int64) uint64 {
 	if _, err := r.Chain().ReadAt(p, off); err != nil {
 		o.t.Fatal(err)
 	}
-	n, _ := unstamp(p, off/block.SectorSize)
+	n, _ := register.Unstamp(p, off/block.SectorSize)
 	return n
 }
 

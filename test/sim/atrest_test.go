@@ -10,6 +10,7 @@ import (
 	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/wire"
+	"ankole.storage/test/sim/register"
 )
 
 // atRest is a volume that is attached and detached, and whose directories are changed in between.
@@ -119,7 +120,7 @@ func (o *atRest) reads(off int64) uint64 {
 		if code != block.OK {
 			o.t.Errorf("read at %d: %s", off, code)
 		} else {
-			n, _ = unstamp(data, off/block.SectorSize)
+			n, _ = register.Unstamp(data, off/block.SectorSize)
 		}
 		done = true
 	}})

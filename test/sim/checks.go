@@ -37,7 +37,7 @@ const checkPiece = 16 << 10
 func (r *run) pieces(fn func(off, n int64) error) error {
 	seen := map[int64]bool{}
 	at := []int64{0, r.size - 1}
-	for _, s := range r.check.touched {
+	for _, s := range r.check.Touched {
 		at = append(at, s*block.SectorSize)
 	}
 	for _, off := range at {
@@ -62,7 +62,7 @@ func (r *run) checkContent() error {
 		e.front.Submit(&Call{Kind: block.Read, Off: off, Len: n, Done: func(code block.Code, data []byte) {
 			done = true
 			if code != block.OK {
-				r.check.fail(off/block.SectorSize, "read at %d of a healthy volume: %s", off, code)
+				r.check.Fail(off/block.SectorSize, "read at %d of a healthy volume: %s", off, code)
 				return
 			}
 			r.check.Read(began, r.w.Now(), off, data)

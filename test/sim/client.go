@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"encoding/binary"
-
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/frontend"
@@ -122,30 +120,3 @@ func (f *Front) Stop(*[]loop.Op) { f.stop = true }
 
 // Stopped implements frontend.Frontend.
 func (f *Front) Stopped() bool { return f.stop && len(f.open) == 0 }
-
-// stamp makes sector content: every sector of a write carries the write's number and its own.
-func stamp(p []byte, write uint64, first int64) {
-	for i := 0; i+block.SectorSize <= len(p); i += block.SectorSize {
-		s := p[i : i+block.SectorSize]
-		for j := 0; j < len(s); j += 16 {
-			binary.LittleEndian.PutUint64(s[j:], write)
-			binary.LittleEndian.PutUint64(s[j+8:], uint64(first)+uint64(i/block.SectorSize))
-		}
-	}
-}
-
-// unstamp returns which write a sector holds, 0 for zeroes; ok is false for content nobody wrote.
-func unstamp(s []byte, sector int64) (write uint64, ok bool) {
-	write = binary.LittleEndian.Uint64(s)
-	n := uint64(sector)
-	if write == 0 {
-		n = 0
-	}
-	s = s[:block.SectorSize]
-	for j := 0; j < len(s); j += 16 {
-		if binary.LittleEndian.Uint64(s[j:]) != write || binary.LittleEndian.Uint64(s[j+8:]) != n {
-			return 0, false
-		}
-	}
-	return write, true
-}

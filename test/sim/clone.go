@@ -136,7 +136,7 @@ func (c *cloning) check() {
 	for _, x := range c.to.Replicas {
 		view, err := x.Chain().OpenView("copy")
 		if err != nil {
-			r.check.fail(-1, "the clone of %s is complete, and %s cannot open it: %v", c.name, x.Name, err)
+			r.check.Fail(-1, "the clone of %s is complete, and %s cannot open it: %v", c.name, x.Name, err)
 			return
 		}
 		defer view.Close()
@@ -144,9 +144,9 @@ func (c *cloning) check() {
 			want := c.held.pieces[off]
 			got := make([]byte, len(want))
 			if _, err := view.ReadAt(got, off); err != nil {
-				r.check.fail(-1, "the clone of %s is complete, and %s cannot read it: %v", c.name, x.Name, err)
+				r.check.Fail(-1, "the clone of %s is complete, and %s cannot read it: %v", c.name, x.Name, err)
 			} else if at := differ(want, got); at >= 0 {
-				r.check.fail((off+at)/block.SectorSize, "the clone of %s on %s differs at %d", c.name, x.Name, off+at)
+				r.check.Fail((off+at)/block.SectorSize, "the clone of %s on %s differs at %d", c.name, x.Name, off+at)
 			}
 		}
 	}

@@ -144,16 +144,3 @@ func (r *run) again(k int, e *EngineProcess) {
 	r.check.Again(r.w.Now(), next.Write, q.Write, from, to-from)
 	r.history = append(r.history, next)
 }
-
-// Again notes a write that is sent once more: it may have its effect twice. One that was over,
-// since another engine has served, is not sent again.
-func (c *Checker) Again(now clock.Ticks, write, before uint64, off, n int64) {
-	c.each(off, n, func(s *sector, i int64) {
-		e := s.find(before)
-		if e == nil || e.end != clock.Never {
-			c.fail(i, "sector %d: write %d is sent again, and it was over: another engine has served", i, before)
-			return
-		}
-		c.add(i, entry{write: write, value: e.value, begin: now, zero: e.zero})
-	})
-}

@@ -13,6 +13,7 @@ import (
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/test/sim/register"
 )
 
 // change is something that is done to the files of a directory at rest.
@@ -348,7 +349,7 @@ func snapshotHolds(c *chain.Chain, name string, where map[int64]uint64) map[int6
 	p := make([]byte, block.Size)
 	for off := range where {
 		if _, err := at.ReadAt(p, off); err == nil {
-			out[off], _ = unstamp(p, off/block.SectorSize)
+			out[off], _ = register.Unstamp(p, off/block.SectorSize)
 		}
 	}
 	return out

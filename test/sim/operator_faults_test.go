@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/block"
+	"ankole.storage/test/sim/register"
 )
 
 // What goes wrong while the operator does something, and what may become of writes then.
@@ -90,7 +91,7 @@ func (o *operator) begin(done func(code block.Code)) {
 	for most := 1 + o.rnd.IntN(4); n < most && at+n < len(o.head) && place(at+n) == place(at+n-1)+block.Size; n++ {
 	}
 	call := &Call{Kind: block.Write, FUA: o.rnd.IntN(2) == 0, Off: place(at), Len: int64(n) * block.Size,
-		Fill: func(p []byte) { stamp(p, made, place(at)/block.SectorSize) }}
+		Fill: func(p []byte) { register.Stamp(p, made, place(at)/block.SectorSize) }}
 	for i := at; i < at+n; i++ {
 		o.loose[i] = append(o.loose[i], o.head[i])
 		o.head[i] = made
@@ -143,7 +144,7 @@ func blockAt(read func(p []byte, off int64) (int, error), i int) (n uint64, sect
 		return 0, nil, err
 	}
 	for at := int64(0); at < block.Size; at += block.SectorSize {
-		w, ok := unstamp(p[at:], (place(i)+at)/block.SectorSize)
+		w, ok := register.Unstamp(p[at:], (place(i)+at)/block.SectorSize)
 		if !ok {
 			return 0, nil, fmt.Errorf("the sector at %d is of no write", place(i)+at)
 		}

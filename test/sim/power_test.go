@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/block"
+	"ankole.storage/test/sim/register"
 )
 
 // TestWhatWasReadElsewhereStays: a node loses power while a write is not flushed, the engine has
@@ -30,13 +31,13 @@ func TestWhatWasReadElsewhereStays(t *testing.T) {
 			}
 			return data
 		}
-		ask(&Call{Kind: block.Write, Len: block.Size, Fill: func(p []byte) { stamp(p, 7, 0) }})
+		ask(&Call{Kind: block.Write, Len: block.Size, Fill: func(p []byte) { register.Stamp(p, 7, 0) }})
 		v.PowerOff(v.Nodes[0])
 		// Reads go to each in turn; that of the node without power has no answer.
 		seen := false
 		for range 2 {
 			if p := ask(&Call{Kind: block.Read, Len: block.Size}); p != nil {
-				n, ok := unstamp(p, 0)
+				n, ok := register.Unstamp(p, 0)
 				seen = seen || ok && n == 7
 			}
 		}
@@ -50,7 +51,7 @@ func TestWhatWasReadElsewhereStays(t *testing.T) {
 		if _, err := v.Replicas[0].Chain().ReadAt(p, 0); err != nil {
 			t.Fatal(err)
 		}
-		if n, _ := unstamp(p, 0); n != 7 {
+		if n, _ := register.Unstamp(p, 0); n != 7 {
 			lost++
 		}
 		v.StartEngine(v.Nodes[2])
@@ -58,7 +59,7 @@ func TestWhatWasReadElsewhereStays(t *testing.T) {
 			t.Fatalf("does not start again\n%s", v.History())
 		}
 		for range 2 {
-			if n, ok := unstamp(ask(&Call{Kind: block.Read, Len: block.Size}), 0); n != 7 || !ok {
+			if n, ok := register.Unstamp(ask(&Call{Kind: block.Read, Len: block.Size}), 0); n != 7 || !ok {
 				t.Fatalf("seed %d: what was read is gone: %d %v\n%s", seed, n, ok, v.History())
 			}
 		}

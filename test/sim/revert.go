@@ -7,6 +7,7 @@ import (
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/test/sim/register"
 )
 
 func init() { Chores = append(Chores, Chore{"revert", 2, (*run).revertVolume}) }
@@ -61,7 +62,7 @@ func (r *run) revertTo(e *EngineProcess, name string, done func()) {
 		if at%checkPiece >= int64(len(p)) {
 			return 0 // nobody had written there, or the volume was smaller
 		}
-		n, _ := unstamp(p[at%checkPiece:], sector)
+		n, _ := register.Unstamp(p[at%checkPiece:], sector)
 		return n
 	})
 	r.v.log("revert to %s", name)

@@ -10,6 +10,7 @@ import (
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/test/sim/register"
 )
 
 // Result is what one play of a plan came to.
@@ -51,7 +52,7 @@ type run struct {
 	plan    Plan
 	w       *World
 	v       *Volume
-	check   *Checker
+	check   *register.Checker
 	clients []*client
 	writes  uint64
 	// requests counts what clients have asked for; history has all of it.
@@ -101,7 +102,7 @@ func Run(seed uint64) Result { return PlanFor(seed).Play() }
 // Play simulates a plan.
 func (p Plan) Play() Result {
 	w := NewWorld(p.Seed)
-	r := &run{plan: p, w: w, check: NewChecker(p.Size), faults: map[string]int{}, managed: map[string]int{},
+	r := &run{plan: p, w: w, check: register.New(p.Size), faults: map[string]int{}, managed: map[string]int{},
 		taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true, size: p.Size}
 	r.v = newVolume(w, Identity{volumeName, volumeUUID}, "", p.Replicas, p.Size)
 	r.v.Memory = p.Memory

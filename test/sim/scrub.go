@@ -53,7 +53,7 @@ func (r *run) scrubbed(_ *EngineProcess, s *engine.Scrubbing) {
 	}
 	for _, d := range r.rotten {
 		if d.there() {
-			r.check.fail(-1, "a scrub is complete, and snapshot %s is still rotten at %d on %s", d.snapshot, d.off, d.x.Name)
+			r.check.Fail(-1, "a scrub is complete, and snapshot %s is still rotten at %d on %s", d.snapshot, d.off, d.x.Name)
 			return
 		}
 		r.v.log("rot of snapshot %s on %s is repaired", d.snapshot, d.x.Name)

@@ -7,6 +7,7 @@ import (
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/test/seeded"
+	"ankole.storage/test/sim/register"
 )
 
 // Block maps are handed over in live upgrades, and every one that is used is compared with the
@@ -35,7 +36,7 @@ func TestTakenBackAfterAnotherEngine(t *testing.T) {
 		v := NewVolume(w, 3, 1<<20)
 		defer v.Close()
 		v.Witness.noOrders = true
-		r := &run{w: w, v: v, check: NewChecker(1 << 20)}
+		r := &run{w: w, v: v, check: register.New(1 << 20)}
 		until := func(what string, cond func() bool) {
 			t.Helper()
 			if !w.Until(time.Minute, cond) {

@@ -6,6 +6,7 @@ import (
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
+	"ankole.storage/test/sim/register"
 )
 
 // Action is a kind of request that clients make.
@@ -223,7 +224,7 @@ func (c *client) write(kind block.Kind, off, n int64, fua bool) {
 	call := &Call{Kind: kind, FUA: fua, Off: off, Len: n}
 	from, to := wrote(kind, off, n)
 	if kind == block.Write {
-		call.Fill = func(p []byte) { stamp(p, id, off/block.SectorSize) }
+		call.Fill = func(p []byte) { register.Stamp(p, id, off/block.SectorSize) }
 	}
 	if !c.leave {
 		r.check.Begin(began, id, from, to-from, kind != block.Write)

@@ -1,4 +1,4 @@
-package sim
+package register
 
 import (
 	"strings"
@@ -24,7 +24,7 @@ func (h history) read(from, to clock.Ticks, value uint64) { h.c.Read(from, to, 0
 func sectorOf(write uint64, sector int64) []byte {
 	p := make([]byte, block.SectorSize)
 	if write > 0 {
-		stamp(p, write, sector)
+		Stamp(p, write, sector)
 	}
 	return p
 }
@@ -246,7 +246,7 @@ func TestChecker(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := history{NewChecker(1024)}
+			h := history{New(1024)}
 			c.play(h)
 			switch {
 			case c.want == "" && h.c.Err != nil:
@@ -265,7 +265,7 @@ func TestCheckerSeesMixtures(t *testing.T) {
 		"another sector": sectorOf(1, 1),
 		"half zero":      append(sectorOf(1, 0)[:256], make([]byte, 256)...),
 	} {
-		c := NewChecker(1024)
+		c := New(1024)
 		history{c}.write(1, 2, 1)
 		history{c}.begin(1, 2)
 		c.Read(3, 4, 0, data)

@@ -1,4 +1,7 @@
-package sim
+// Package register judges what reads of a volume return, by the writes, flushes and losses of power
+// that came before: each sector is a register that is linearizable while power holds. It knows
+// nothing of engines and replicas.
+package register
 
 import (
 	"errors"
@@ -36,10 +39,11 @@ type sector struct {
 // while power holds. After a loss of power an unflushed write may be gone, a flushed one never.
 type Checker struct {
 	sectors []sector
-	// open lists the sectors that a flush concerns, touched all that were ever written: most of a
-	// volume never is.
-	open, touched []int64
-	powerLost     clock.Ticks // the last time
+	// open lists the sectors that a flush concerns.
+	open []int64
+	// Touched lists all sectors that were ever written: most of a volume never is.
+	Touched   []int64
+	powerLost clock.Ticks // the last time
 	// Oldest tells when the oldest read began that may still be answered: what it may return is not
 	// forgotten.
 	Oldest func() clock.Ticks
@@ -54,8 +58,8 @@ type Checker struct {
 	At  int64
 }
 
-// NewChecker returns a checker of a volume of zeroes.
-func NewChecker(size int64) *Checker {
+// New returns a checker of a volume of zeroes.
+func New(size int64) *Checker {
 	return &Checker{sectors: make([]sector, size/block.SectorSize), At: -1, powerLost: -1,
 		Oldest: func() clock.Ticks { return clock.Never }, Pins: func() bool { return true }}
 }
@@ -81,7 +85,7 @@ func (c *Checker) Begin(now clock.Ticks, write uint64, off, n int64, zero bool) 
 	c.each(off, n, func(s *sector, i int64) {
 		if s.entries == nil {
 			s.entries = append(make([]entry, 0, 4), initial)
-			c.touched = append(c.touched, i)
+			c.Touched = append(c.Touched, i)
 		}
 		c.add(i, entry{write: write, value: write, begin: now, zero: zero})
 	})
@@ -101,10 +105,23 @@ func (c *Checker) add(i int64, e entry) {
 // Revert notes a revert that is being asked for, as a write to every sector that was ever written.
 // value tells the number that a sector carries afterwards, 0 for zeroes.
 func (c *Checker) Revert(now clock.Ticks, write uint64, value func(sector int64) uint64) {
-	for _, i := range c.touched {
+	for _, i := range c.Touched {
 		v := value(i)
 		c.add(i, entry{write: write, value: v, begin: now, zero: v == 0})
 	}
+}
+
+// Again notes a write that is sent once more: it may have its effect twice. One that was over,
+// since another engine has served, is not sent again.
+func (c *Checker) Again(now clock.Ticks, write, before uint64, off, n int64) {
+	c.each(off, n, func(s *sector, i int64) {
+		e := s.find(before)
+		if e == nil || e.end != clock.Never {
+			c.Fail(i, "sector %d: write %d is sent again, and it was over: another engine has served", i, before)
+			return
+		}
+		c.add(i, entry{write: write, value: e.value, begin: now, zero: e.zero})
+	})
 }
 
 // End notes that it was acknowledged.
@@ -201,20 +218,20 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 	pins := began > c.powerLost && c.Pins()
 	c.each(off, int64(len(data)), func(s *sector, i int64) {
 		p := data[(i*block.SectorSize - off):][:block.SectorSize]
-		w, ok := unstamp(p, i)
+		w, ok := Unstamp(p, i)
 		if !ok {
-			c.fail(i, "sector %d holds a mixture that nobody wrote", i)
+			c.Fail(i, "sector %d holds a mixture that nobody wrote", i)
 			return
 		}
 		if s.entries == nil {
 			if w != 0 {
-				c.fail(i, "sector %d: read write %d, and nobody has written there", i, w)
+				c.Fail(i, "sector %d: read write %d, and nobody has written there", i, w)
 			}
 			return
 		}
 		e, only, err := s.read(w, began, now)
 		if err != nil {
-			c.fail(i, "sector %d: read write %d %v and before the read [%d,%d]", i, w, err, began, now)
+			c.Fail(i, "sector %d: read write %d %v and before the read [%d,%d]", i, w, err, began, now)
 			return
 		}
 		if pins && only {
@@ -270,7 +287,7 @@ func (s *sector) over(e *entry, began, now clock.Ticks) *entry {
 // forgets which reads have seen it.
 func (c *Checker) PowerLost(now clock.Ticks) {
 	c.powerLost = now
-	for _, i := range c.touched {
+	for _, i := range c.Touched {
 		s := &c.sectors[i]
 		for j := range s.entries {
 			e := &s.entries[j]
@@ -282,8 +299,8 @@ func (c *Checker) PowerLost(now clock.Ticks) {
 	}
 }
 
-// fail notes the first violation; at is the sector concerned, -1 for none.
-func (c *Checker) fail(at int64, format string, args ...any) {
+// Fail notes the first violation; at is the sector concerned, -1 for none.
+func (c *Checker) Fail(at int64, format string, args ...any) {
 	if c.Err == nil {
 		c.Err, c.At = fmt.Errorf(format, args...), at
 	}
