@@ -8,6 +8,7 @@ import (
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/schedule"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 // This file turns API objects into what the scheduler reads.
@@ -130,13 +131,8 @@ func (p *pass) scheduleDisks(n *v1beta2.Node) []schedule.Disk {
 // disk may not answer, which nothing else shows.
 func (p *pass) hung(disk string) bool {
 	return slices.ContainsFunc(p.replicas, func(r *v1beta2.Replica) bool {
-		return r.Spec.DiskID == disk && ending(r)
+		return r.Spec.DiskID == disk && runs.Ending(r)
 	})
-}
-
-// ending says of a replica whose rebuild has failed that its process is being ended.
-func ending(r *v1beta2.Replica) bool {
-	return r.Spec.FailedAt != "" && r.Spec.HealthyAt == "" && r.Status.CurrentState == v1beta2.InstanceStateStopping
 }
 
 // scheduleDisk describes a disk. scheduledBytes is what the allocator counts of replicas there: the

@@ -17,6 +17,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 // seen is everything decide looks at besides the volume. All objects belong to the cache and are
@@ -73,11 +74,11 @@ type seen struct {
 	// FailedSince is since when it has seen the present failure of each replica that has failed.
 	FailedSince map[string]time.Time
 	// Run is what is remembered of the engine's failed runs.
-	Run run
+	Run runs.Run
 	// StandInRun is the same of the process that stands in for it where the volume migrates to.
-	StandInRun run
+	StandInRun runs.Run
 	// ReplicaRuns is the same of the replicas, by name.
-	ReplicaRuns map[string]run
+	ReplicaRuns map[string]runs.Run
 	// Network is the storage network that processes of the volume are ordered for. Claim, if there
 	// is one, has to be called first: it makes sure that the setting does not change any more.
 	Network string
@@ -120,14 +121,14 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return s, err
 	}
 	r.gatherSince(v, &s)
-	s.Run = r.runs.engine(r.cfg.Now(), v.Name, s.Engine)
+	s.Run = r.runs.Engine(r.cfg.Now(), v.Name, s.Engine)
 	for i := range s.Engines {
 		if e := &s.Engines[i]; e.Spec.StandInFor != "" {
-			s.StandInRun = r.runs.observe(r.cfg.Now(), v.Name, e.Name, &e.Status.InstanceStatus, e.Status.Endpoint != "")
+			s.StandInRun = r.runs.Observe(r.cfg.Now(), v.Name, e.Name, &e.Status.InstanceStatus, e.Status.Endpoint != "")
 		}
 	}
 	if s.Engine != nil {
-		s.ReplicaRuns = r.runs.replicas(r.cfg.Now(), v.Name, s.Engine, s.Engines, s.Replicas)
+		s.ReplicaRuns = r.runs.Replicas(r.cfg.Now(), v.Name, s.Engine, s.Engines, s.Replicas)
 	}
 	return s, nil
 }

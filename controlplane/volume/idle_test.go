@@ -16,6 +16,7 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 // resting is the volume of fixture detached, with all its replicas in sync.
@@ -74,7 +75,7 @@ func TestOfflineRebuildOutlastsAnEndingProcess(t *testing.T) {
 		fail(s, 1, ends)
 		s.Replicas[1].Spec.HealthyAt, s.Replicas[1].Spec.RebuildRetryCount = "", 1
 		s.Replicas[1].Status.CurrentState = v1beta2.InstanceStateStopping
-		s.ReplicaRuns = map[string]run{"b": {Ending: now.Add(-ends)}}
+		s.ReplicaRuns = map[string]runs.Run{"b": {Ending: now.Add(-ends)}}
 		fillDisks(s)
 	}
 	attached := func(ends time.Duration) (*v1beta2.Volume, *seen) {
@@ -137,7 +138,7 @@ func TestOfflineRebuildDoesNotUndoItself(t *testing.T) {
 		if draw(2) > 0 {
 			s.Nodes[2].Spec.AllowScheduling = false
 		}
-		s.ReplicaRuns = newRuns().replicas(now, v.Name, s.Engine, s.Engines, s.Replicas)
+		s.ReplicaRuns = runs.New().Replicas(now, v.Name, s.Engine, s.Engines, s.Replicas)
 		told := fmt.Sprintf("%+v\n%s", r.Spec, r.Status.CurrentState)
 
 		stays := newPass(now, v, *s).offlineRebuilding()

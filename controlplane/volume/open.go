@@ -11,6 +11,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/volume/restore"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 const (
@@ -133,7 +134,7 @@ func (p *pass) engineFailed() loop.Change {
 }
 
 // retryIn is when a process that has failed may be started again.
-func (p *pass) retryIn(r run) time.Duration {
+func (p *pass) retryIn(r runs.Run) time.Duration {
 	wait := r.RetryAt.Sub(p.now)
 	if p.ioWaits() {
 		wait = min(wait, retryMostWithIO)

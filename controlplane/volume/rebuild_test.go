@@ -6,6 +6,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/schedule"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 // TestRebuildThatCannotBegin: a replica that is to be rebuilt gives its place up where nothing can
@@ -25,7 +26,7 @@ func TestRebuildThatCannotBegin(t *testing.T) {
 	}
 	network := func(name string) func(*seen) { return func(s *seen) { s.Managers[2].Status.StorageNetwork = name } }
 	awaited := func(d time.Duration) func(*seen) {
-		return func(s *seen) { s.ReplicaRuns = map[string]run{"c": {Awaited: now.Add(-d)}} }
+		return func(s *seen) { s.ReplicaRuns = map[string]runs.Run{"c": {Awaited: now.Add(-d)}} }
 	}
 	for _, tt := range []struct {
 		name string
@@ -118,74 +119,5 @@ func TestNewReplicasAvoidWhatDoesNotWork(t *testing.T) {
 		if place.NodeID != tt.want {
 			t.Errorf("%s: placed on %q, want %q (%s)", tt.name, place.NodeID, tt.want, why)
 		}
-	}
-}
-
-// TestAwaitedReplicas: how long a replica has been awaited begins when the engine runs and the
-// replica is to, and ends with its process.
-func TestAwaitedReplicas(t *testing.T) {
-	_, s := fixture()
-	r := newRuns()
-	look := func(after time.Duration) time.Time {
-		return r.replicas(now.Add(after), "v", s.Engine, s.Engines, s.Replicas)["b"].Awaited
-	}
-	b := &s.Replicas[1]
-	if got := look(0); !got.IsZero() {
-		t.Errorf("one that runs is awaited since %s", got)
-	}
-	b.Status.CurrentState = v1beta2.InstanceStateStarting
-	look(time.Minute)
-	b.Status.CurrentState = v1beta2.InstanceStateUnknown
-	if got := look(2 * time.Minute); !got.Equal(now.Add(time.Minute)) {
-		t.Errorf("awaited since %s", got)
-	}
-	for name, edit := range map[string]func(){
-		"it runs":               func() { b.Status.CurrentState = running },
-		"it has ended":          func() { b.Status.CurrentState = failed },
-		"it has failed":         func() { b.Status.CurrentState, b.Spec.FailedAt = stopped, "t" },
-		"it is not wanted":      func() { b.Spec.FailedAt, b.Spec.DesireState = "", stopped },
-		"the engine has ended":  func() { b.Spec.DesireState, s.Engine.Status.CurrentState = running, failed },
-		"there is no engine":    func() { s.Engine = nil },
-		"the engine is started": func() { _, s = fixture(); s.Engine.Status.ReplicaModeMap = nil },
-	} {
-		_, s = fixture()
-		b = &s.Replicas[1]
-		b.Status.CurrentState = v1beta2.InstanceStateStarting
-		look(3 * time.Minute)
-		edit()
-		if got := look(4 * time.Minute); !got.IsZero() {
-			t.Errorf("%s: awaited since %s", name, got)
-		}
-	}
-}
-
-// TestEndingReplicas: how long the process of a failed rebuild is being ended begins with the state
-// and ends with it.
-func TestEndingReplicas(t *testing.T) {
-	_, s := fixture()
-	r := newRuns()
-	look := func(after time.Duration) time.Time {
-		return r.replicas(now.Add(after), "v", s.Engine, s.Engines, s.Replicas)["b"].Ending
-	}
-	b := &s.Replicas[1]
-	b.Status.CurrentState = v1beta2.InstanceStateStopping
-	if got := look(0); !got.IsZero() {
-		t.Errorf("one in sync is being ended since %s", got)
-	}
-	b.Spec.FailedAt, b.Spec.HealthyAt = ago(0), ""
-	look(time.Minute)
-	s.Engine = nil
-	if got := look(2 * time.Minute); !got.Equal(now.Add(time.Minute)) {
-		t.Errorf("being ended since %s", got)
-	}
-	b.Status.CurrentState = stopped
-	if got := look(3 * time.Minute); !got.IsZero() {
-		t.Errorf("one that has ended is being ended since %s", got)
-	}
-	b.Status.CurrentState = v1beta2.InstanceStateStopping
-	look(4 * time.Minute)
-	r.forget("v")
-	if got := look(5 * time.Minute); !got.Equal(now.Add(5 * time.Minute)) {
-		t.Errorf("being ended since %s, which was forgotten", got)
 	}
 }

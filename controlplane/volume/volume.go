@@ -33,6 +33,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 // Config of the reconciler.
@@ -55,7 +56,7 @@ type Reconciler struct {
 	client client.Client
 	// live reads past the cache.
 	live client.Reader
-	runs *runs
+	runs *runs.Runs
 	// since is when this process has first seen conditions of volumes as they are.
 	since *firstseen.Stamps
 	// claims are the storage networks of volumes that are being attached, or are.
@@ -74,7 +75,7 @@ func New(cfg Config) *Reconciler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Reconciler{cfg: cfg, runs: newRuns(), since: firstseen.New(),
+	return &Reconciler{cfg: cfg, runs: runs.New(), since: firstseen.New(),
 		claims: newClaims(), idle: newNoted(), unplaced: newNoted()}
 }
 
@@ -100,7 +101,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Conditions: conditions,
 		Now:        r.cfg.Now,
 		Gone: func(_ context.Context, key client.ObjectKey) {
-			r.runs.forget(key.Name)
+			r.runs.Forget(key.Name)
 			r.gatherSince(&v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, &seen{}) // forgets
 			r.claims.forget(key.Name)
 			r.idle.note(key.Name, false)

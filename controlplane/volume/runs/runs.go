@@ -1,4 +1,6 @@
-package volume
+// Package runs remembers the failed runs of the processes of volumes, and decides by them when the
+// next one may start. It lives in memory only: forgetting it costs an early retry.
+package runs
 
 import (
 	"maps"
@@ -20,9 +22,8 @@ const (
 	steadyAfter = 5 * time.Second
 )
 
-// run is what is remembered of the failed runs of an engine or a replica. It lives in memory only:
-// forgetting it costs an early retry.
-type run struct {
+// Run is what is remembered of the failed runs of an engine or a replica.
+type Run struct {
 	// Failures in a row.
 	Failures int
 	// RetryAt is when the next start may be ordered.
@@ -35,11 +36,11 @@ type run struct {
 	Ending time.Time
 }
 
-// runs remembers failed runs by volume and instance.
-type runs struct {
+// Runs remembers failed runs by volume and instance. Use New. It may be used by several goroutines.
+type Runs struct {
 	mu   sync.Mutex
 	mine map[string]map[string]*history
-	// awaited and ending are run.Awaited and run.Ending.
+	// awaited and ending are Run.Awaited and Run.Ending.
 	awaited, ending clocks
 }
 
@@ -67,16 +68,18 @@ func (c clocks) keep(now time.Time, volume string, replicas []v1beta2.Replica,
 }
 
 type history struct {
-	run
+	Run
 	lastFailed string // UUID of the last run counted
 	goodSince  time.Time
 }
 
-func newRuns() *runs {
-	return &runs{mine: map[string]map[string]*history{}, awaited: clocks{}, ending: clocks{}}
+// New returns a memory without any.
+func New() *Runs {
+	return &Runs{mine: map[string]map[string]*history{}, awaited: clocks{}, ending: clocks{}}
 }
 
-func (r *runs) forget(volume string) {
+// Forget forgets a volume.
+func (r *Runs) Forget(volume string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.mine, volume)
@@ -84,22 +87,25 @@ func (r *runs) forget(volume string) {
 	delete(r.ending, volume)
 }
 
-// engine observes an engine. It serves as long as it has a replica in sync.
-func (r *runs) engine(now time.Time, volume string, e *v1beta2.Engine) run {
+// Engine observes an engine, nil if there is none, at now. It serves as long as it has a replica in
+// sync.
+func (r *Runs) Engine(now time.Time, volume string, e *v1beta2.Engine) Run {
 	if e == nil {
-		return run{}
+		return Run{}
 	}
 	serves := slices.Contains(slices.Collect(maps.Values(e.Status.ReplicaModeMap)), v1beta2.ReplicaModeRW)
-	return r.observe(now, volume, e.Name, &e.Status.InstanceStatus, serves)
+	return r.Observe(now, volume, e.Name, &e.Status.InstanceStatus, serves)
 }
 
-// replicas observes the replicas of a volume, and forgets those that are gone.
-func (r *runs) replicas(now time.Time, volume string, active *v1beta2.Engine, engines []v1beta2.Engine,
-	replicas []v1beta2.Replica) map[string]run {
-	out := map[string]run{}
+// Replicas observes the replicas of a volume at now, and forgets what is remembered of others, and
+// of other engines than its own. active is the volume's engine, nil if there is none. It returns
+// what is remembered by name.
+func (r *Runs) Replicas(now time.Time, volume string, active *v1beta2.Engine, engines []v1beta2.Engine,
+	replicas []v1beta2.Replica) map[string]Run {
+	out := map[string]Run{}
 	awaited, ends := r.times(now, volume, active, replicas)
 	for i := range replicas {
-		seen := r.observe(now, volume, replicas[i].Name, &replicas[i].Status.InstanceStatus, true)
+		seen := r.Observe(now, volume, replicas[i].Name, &replicas[i].Status.InstanceStatus, true)
 		seen.Awaited, seen.Ending = awaited[replicas[i].Name], ends[replicas[i].Name]
 		out[replicas[i].Name] = seen
 	}
@@ -117,7 +123,7 @@ func (r *runs) replicas(now time.Time, volume string, active *v1beta2.Engine, en
 
 // times notes since when the processes of replicas are awaited beside a running engine, and since
 // when those of failed rebuilds are being ended.
-func (r *runs) times(now time.Time, volume string, e *v1beta2.Engine,
+func (r *Runs) times(now time.Time, volume string, e *v1beta2.Engine,
 	replicas []v1beta2.Replica) (awaited, ends map[string]time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,12 +132,12 @@ func (r *runs) times(now time.Time, volume string, e *v1beta2.Engine,
 		return serves && o.Spec.DesireState == v1beta2.InstanceStateRunning && o.Spec.FailedAt == "" &&
 			o.Status.CurrentState != v1beta2.InstanceStateRunning && o.Status.CurrentState != v1beta2.InstanceStateError
 	})
-	return awaited, r.ending.keep(now, volume, replicas, ending)
+	return awaited, r.ending.keep(now, volume, replicas, Ending)
 }
 
-// observe counts a failed run once, by the identity of its process. good: the process does what it
+// Observe counts a failed run once, by the identity of its process. good: the process does what it
 // is for, if it runs.
-func (r *runs) observe(now time.Time, volume, name string, s *v1beta2.InstanceStatus, good bool) run {
+func (r *Runs) Observe(now time.Time, volume, name string, s *v1beta2.InstanceStatus, good bool) Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.mine[volume][name]
@@ -163,9 +169,9 @@ func (r *runs) observe(now time.Time, volume, name string, s *v1beta2.InstanceSt
 		}
 	}
 	if h == nil {
-		return run{}
+		return Run{}
 	}
-	return h.run
+	return h.Run
 }
 
 // pauseAfter is 0, 1 s, 2 s, 4 s, … up to retryMost.
@@ -178,4 +184,9 @@ func pauseAfter(failures int) time.Duration {
 		pause *= 2
 	}
 	return min(pause, retryMost)
+}
+
+// Ending says of a replica whose rebuild has failed that its process is being ended.
+func Ending(r *v1beta2.Replica) bool {
+	return r.Spec.FailedAt != "" && r.Spec.HealthyAt == "" && r.Status.CurrentState == v1beta2.InstanceStateStopping
 }

@@ -7,6 +7,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/runs"
 )
 
 // crashed is an engine whose process run-1 has failed.
@@ -44,7 +45,7 @@ func TestFailedEngine(t *testing.T) {
 		{"and again, but not at once", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
 			s.Replicas[1].Status.CurrentState = failed
-			s.ReplicaRuns = map[string]run{"b": {Failures: 2, RetryAt: now.Add(time.Second)}}
+			s.ReplicaRuns = map[string]runs.Run{"b": {Failures: 2, RetryAt: now.Add(time.Second)}}
 		}, ""},
 		{"engine crashed while a replica starts: that one is waited for", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
@@ -61,11 +62,11 @@ func TestFailedEngine(t *testing.T) {
 		}, "engine stopped on n1 with ab"},
 		{"engine crashed again: not at once", func(_ *v1beta2.Volume, s *seen) {
 			crashed(s)
-			s.Run = run{Failures: 2, RetryAt: now.Add(time.Second)}
+			s.Run = runs.Run{Failures: 2, RetryAt: now.Add(time.Second)}
 		}, ""},
 		{"engine crashes again and again while I/O waits", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
-			s.Run = run{Failures: 30}
+			s.Run = runs.Run{Failures: 30}
 			waitedFor(v, 5*time.Minute-time.Second)
 		}, "engine running on n1 with ab after run-1"},
 		{"and for longer than that may: faulted", func(v *v1beta2.Volume, s *seen) {
@@ -104,7 +105,7 @@ func TestFailedEngine(t *testing.T) {
 		{"engine crashes for ever in an attachment: faulted", func(v *v1beta2.Volume, s *seen) {
 			crashed(s)
 			v.Status.State, v.Status.CurrentNodeID = v1beta2.VolumeStateAttaching, ""
-			s.Run = run{Failures: 3}
+			s.Run = runs.Run{Failures: 3}
 		}, "replica a stopped failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -249,8 +250,8 @@ func TestDiskThatIsAwayIsNamed(t *testing.T) {
 	for i := range s.Replicas {
 		s.Replicas[i].Spec.DesireState, s.Replicas[i].Status.CurrentState = running, v1beta2.InstanceStateError
 	}
-	later := run{Failures: 3, RetryAt: now.Add(time.Hour)}
-	s.ReplicaRuns = map[string]run{"a": later, "b": later}
+	later := runs.Run{Failures: 3, RetryAt: now.Add(time.Hour)}
+	s.ReplicaRuns = map[string]runs.Run{"a": later, "b": later}
 	s.Replicas[1].Spec.DiskID = "disk-n2"
 	d := s.Nodes[1].Status.DiskStatus["d"]
 	d.Conditions = []v1beta2.Condition{{Type: "Ready", Status: v1beta2.ConditionFalse,
@@ -260,45 +261,5 @@ func TestDiskThatIsAwayIsNamed(t *testing.T) {
 	c := v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
 	if want := "waiting for the processes of replicas a, b (node n2: disk d is not mounted at /data)"; c.Message != want {
 		t.Errorf("condition %+v, want %q", c, want)
-	}
-}
-
-func TestFailedRunsAreCountedOnceAndForgottenInTime(t *testing.T) {
-	r, e := newRuns(), &v1beta2.Engine{}
-	at := now
-	crash := func(uuid string) run {
-		e.Status.CurrentState, e.Status.UUID = failed, uuid
-		return r.engine(at, "v", e)
-	}
-	if got := crash("1"); got.Failures != 1 || got.RetryAt.After(at) {
-		t.Errorf("first failure: %+v, want a retry at once", got)
-	}
-	if got := crash("1"); got.Failures != 1 {
-		t.Errorf("one run counted twice: %+v", got)
-	}
-	if got := crash("2"); got.Failures != 2 || got.RetryAt.Sub(at) != retryFirst {
-		t.Errorf("second failure: %+v", got)
-	}
-	if got := crash("3"); got.RetryAt.Sub(at) != 2*retryFirst {
-		t.Errorf("third failure: %+v", got)
-	}
-	e.Status.CurrentState = running
-	r.engine(at, "v", e)
-	at = at.Add(steadyAfter + time.Second)
-	if got := crash("4"); got.Failures != 4 {
-		t.Errorf("a run without a replica in sync counts as a steady one: %+v", got)
-	}
-	e.Status.CurrentState, e.Status.ReplicaModeMap = running, map[string]v1beta2.ReplicaMode{"a": v1beta2.ReplicaModeRW}
-	r.engine(at, "v", e)
-	at = at.Add(steadyAfter + time.Second)
-	if got := crash("5"); got.Failures != 1 {
-		t.Errorf("failures before a steady run still count: %+v", got)
-	}
-	if got := pauseAfter(1000); got != retryMost {
-		t.Errorf("pause %v, want at most %v", got, retryMost)
-	}
-	r.forget("v")
-	if got := crash("4"); got.Failures != 1 {
-		t.Errorf("after forgetting: %+v", got)
 	}
 }
