@@ -17,6 +17,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volume/claim"
 	"ankole.storage/controlplane/volume/runs"
 )
 
@@ -186,7 +187,13 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	if err := r.gatherPublished(ctx, v, s); err != nil {
 		return err
 	}
-	return r.gatherClaimed(ctx, v, s)
+	if v.DeletionTimestamp != nil {
+		var err error
+		if s.PV, s.PVC, err = claim.Standing(ctx, r.live, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gatherCluster reads nodes, instance managers and the volume's image.
