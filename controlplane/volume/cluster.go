@@ -89,7 +89,7 @@ func (p *pass) scheduleNodes() []schedule.Node {
 		node := schedule.Node{
 			Name: n.Name, Zone: n.Status.Zone, Region: n.Status.Region,
 			Ready:           condition.NodeReady(n),
-			Schedulable:     schedulable(n),
+			Schedulable:     condition.NodeSchedulable(n),
 			AllowScheduling: n.Spec.AllowScheduling && !n.Spec.EvictionRequested, Deleting: n.DeletionTimestamp != nil,
 			Tags: n.Spec.Tags, RunsInstances: runs[n.Name], HasImage: p.s.ImageOn[n.Name],
 		}

@@ -94,8 +94,8 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	s := seen{Owner: r.cfg.NodeName, Suffixes: [2]string{naming.RandomSuffix(), naming.RandomSuffix()},
 		HasKey: r.cfg.Keys.Has(v.Status.ProcessKey), NewestKey: r.cfg.Keys.Newest()}
 	// Before anything is read: what changes after that is not in what decide sees.
-	r.idle.note(v.Name, true)
-	r.unplaced.note(v.Name, true)
+	r.idle.Note(v.Name, true)
+	r.unplaced.Note(v.Name, true)
 	var err error
 	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
 		return s, err

@@ -33,6 +33,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	"ankole.storage/controlplane/volume/concern"
 	"ankole.storage/controlplane/volume/runs"
 )
 
@@ -63,11 +64,11 @@ type Reconciler struct {
 	claims *claims
 	// idle are the volumes with work that waits for a node or an instance manager, and those that are
 	// being looked at.
-	idle *noted
+	idle *concern.Noted
 	// unplaced are the volumes of which the last look found no place for some replica that is there or
 	// is to be made, or no room for a larger size, or whose file system takes no writes, and those
 	// that are being looked at.
-	unplaced *noted
+	unplaced *concern.Noted
 }
 
 // New returns the reconciler.
@@ -76,7 +77,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Now = time.Now
 	}
 	return &Reconciler{cfg: cfg, runs: runs.New(), since: firstseen.New(),
-		claims: newClaims(), idle: newNoted(), unplaced: newNoted()}
+		claims: newClaims(), idle: concern.NewNoted(), unplaced: concern.NewNoted()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -104,8 +105,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			r.runs.Forget(key.Name)
 			r.gatherSince(&v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, &seen{}) // forgets
 			r.claims.forget(key.Name)
-			r.idle.note(key.Name, false)
-			r.unplaced.note(key.Name, false)
+			r.idle.Note(key.Name, false)
+			r.unplaced.Note(key.Name, false)
 			r.cfg.Allocator.Wait(key.Name, nil)
 			r.cfg.Allocator.WaitUpgrade(key.Name, nil)
 		},
@@ -119,11 +120,12 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			// A deleted volume waits for the end of its snapshots.
 			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false },
 				func(s *v1beta2.Snapshot) []string { return []string{s.Spec.Volume} }),
-			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, ticketsChanged, loop.BySameName[*v1beta2.VolumeAttachment]()),
+			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, concern.TicketsChanged,
+				loop.BySameName[*v1beta2.VolumeAttachment]()),
 			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),
-			loop.WatchingChanges(&v1beta2.InstanceManager{}, managerChanged,
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, concern.ManagerChanged,
 				func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
-			loop.WatchingChanges(&v1beta2.EngineImage{}, deploymentChanged, r.onImage),
+			loop.WatchingChanges(&v1beta2.EngineImage{}, concern.DeploymentChanged, r.onImage),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}
@@ -145,8 +147,8 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 // one in force.
 func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
-	r.idle.note(v.Name, p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()))
-	r.unplaced.note(v.Name, p.lacksPlace() || p.lacksRoom || p.noRoom != "" || p.takesNoWrites())
+	r.idle.Note(v.Name, p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()))
+	r.unplaced.Note(v.Name, p.lacksPlace() || p.lacksRoom || p.noRoom != "" || p.takesNoWrites())
 	if p.slotsAsked || d.Do == nil {
 		r.cfg.Allocator.Wait(v.Name, p.slots)
 	}
@@ -177,6 +179,16 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	return r.unsettled()
 }
 
+// onNodeUpdate wakes every volume that is not settled when a node can be used otherwise than
+// before. Of its room, which changes with each replica that comes and goes, only those hear that
+// lack some.
+func (r *Reconciler) onNodeUpdate(before, after *v1beta2.Node) []string {
+	if concern.NodeChanged(before, after) {
+		return r.unsettled()
+	}
+	return r.unplaced.Names()
+}
+
 // unsettled names the volumes that a change of nodes, instance managers, images or settings may
 // concern. A detached volume with every replica placed has nothing to do with them, nor has an
 // attached healthy one, unless work of theirs waits: thousands of those cost nothing.
@@ -184,10 +196,10 @@ func (r *Reconciler) unsettled() []string {
 	return r.names(func(v *v1beta2.Volume) bool {
 		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
 			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
-			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.has(v.Name)
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.Has(v.Name)
 		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
 			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
-			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.has(v.Name)
+			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.Has(v.Name)
 		return !resting && !healthy || v.Spec.Image != v.Status.CurrentImage
 	})
 }

@@ -34,6 +34,11 @@ func NodeReady(n *v1beta2.Node) bool {
 	return v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionReady)
 }
 
+// NodeSchedulable says whether condition Schedulable of a node lets new replicas be put there.
+func NodeSchedulable(n *v1beta2.Node) bool {
+	return v1beta2.IsConditionTrue(n.Status.Conditions, v1beta2.NodeConditionSchedulable)
+}
+
 // CopyThere says whether the copy of a replica on its node can be counted on: the node is not down,
 // and the disk is not known to be away. While the manager of the node says nothing of the disk,
 // what it said last counts. A copy that names no disk is judged by its node alone.
