@@ -18,6 +18,7 @@ import (
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 	"ankole.storage/controlplane/volume/claim"
+	"ankole.storage/controlplane/volume/networkclaim"
 	"ankole.storage/controlplane/volume/runs"
 )
 
@@ -100,7 +101,12 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
 		return s, err
 	}
-	r.gatherNetwork(v, &s)
+	network, unclaimed := r.claims.Network(v, s.Settings)
+	if s.Network = network; unclaimed {
+		s.Claim = func(ctx context.Context) error {
+			return r.claims.Claim(ctx, networkclaim.API{Client: r.client, Live: r.live, Now: r.cfg.Now()}, v)
+		}
+	}
 	mine := []client.ListOption{client.InNamespace(v.Namespace), index.OfVolume(v.Name),
 		client.UnsafeDisableDeepCopy}
 	if err := r.gatherOwn(ctx, v, &s, mine); err != nil {

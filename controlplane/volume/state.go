@@ -41,6 +41,11 @@ func (p *pass) advance() loop.Change {
 	return p.closing()
 }
 
+// order has a process run, on the volume's storage network.
+func (p *pass) order(s *v1beta2.InstanceSpec) {
+	s.DesireState, s.StorageNetwork, s.LogRequested = v1beta2.InstanceStateRunning, p.s.Network, false
+}
+
 // closing walks towards detached and stays there.
 func (p *pass) closing() loop.Change {
 	v := p.v

@@ -34,6 +34,7 @@ import (
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 	"ankole.storage/controlplane/volume/concern"
+	"ankole.storage/controlplane/volume/networkclaim"
 	"ankole.storage/controlplane/volume/runs"
 )
 
@@ -61,7 +62,7 @@ type Reconciler struct {
 	// since is when this process has first seen conditions of volumes as they are.
 	since *firstseen.Stamps
 	// claims are the storage networks of volumes that are being attached, or are.
-	claims *claims
+	claims *networkclaim.Claims
 	// idle are the volumes with work that waits for a node or an instance manager, and those that are
 	// being looked at.
 	idle *concern.Noted
@@ -77,7 +78,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Now = time.Now
 	}
 	return &Reconciler{cfg: cfg, runs: runs.New(), since: firstseen.New(),
-		claims: newClaims(), idle: concern.NewNoted(), unplaced: concern.NewNoted()}
+		claims: networkclaim.New(), idle: concern.NewNoted(), unplaced: concern.NewNoted()}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -104,7 +105,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.runs.Forget(key.Name)
 			r.gatherSince(&v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, &seen{}) // forgets
-			r.claims.forget(key.Name)
+			r.claims.Forget(key.Name)
 			r.idle.Note(key.Name, false)
 			r.unplaced.Note(key.Name, false)
 			r.cfg.Allocator.Wait(key.Name, nil)
