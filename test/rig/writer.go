@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )
 
@@ -175,16 +176,29 @@ func (w *Writer) Settle() error {
 	return nil
 }
 
+// pace is the time between two writes of Run in the gate, whose scenarios need processors for what
+// happens beside the writes. The hunt writes as fast as the volume takes it.
+const pace = 2 * time.Millisecond
+
 // Run writes until stop is closed, flushes, and reports the first error.
 func (w *Writer) Run(stop <-chan struct{}) <-chan error {
 	done := make(chan error, 1)
 	go func() {
+		var due <-chan time.Time
+		if lack.Deciding() {
+			ticker := time.NewTicker(pace)
+			defer ticker.Stop()
+			due = ticker.C
+		}
 		for version := uint64(1); ; version++ {
 			select {
 			case <-stop:
 				done <- w.Device.Flush()
 				return
 			default:
+			}
+			if due != nil {
+				<-due
 			}
 			if err := w.Step(version); err != nil {
 				w.mu.Lock()
