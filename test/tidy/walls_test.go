@@ -57,7 +57,7 @@ var walls = []wall{
 		why: "REST is a view of objects; what it shares with controllers are tables and rules, not behaviour"},
 	{from: []string{"controlplane/...", "rest/...", "cmd/..."}, forbid: []string{"k8s.io/client-go/util/retry"},
 		why: "its RetryOnConflict says that a change was made when the time for it was up; controlplane/object/conflict does not"},
-	{from: []string{"dataplane/quorum", "controlplane/schedule"},
+	{from: []string{"dataplane/quorum", "controlplane/schedule", "dataplane/backingimage"},
 		forbid: []string{"net", "os", "io/fs", "syscall", "golang.org/x/sys"},
 		why:    "pure: what decides about data must be testable by tables and simulation"},
 	{from: []string{"dataplane/quorum"}, forbid: []string{"ours"},
