@@ -80,7 +80,7 @@ type outcome struct {
 // come.
 func NewReceiver(target Target, token string, size int64, told func(done, total int64)) *Receiver {
 	r := &Receiver{target: target, token: token, size: size, told: told, mux: http.NewServeMux(),
-		slots: make(chan struct{}, Workers), last: time.Now(), ended: make(chan outcome, 1)}
+		slots: make(chan struct{}, Workers), ended: make(chan outcome, 1)}
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + prefix + "open": r.open, "POST " + prefix + "sendHole": r.hole, "POST " + prefix + "writeData": r.data,
 		"POST " + prefix + "close": r.close,
@@ -159,6 +159,9 @@ func (r *Receiver) end(o outcome) {
 // Wait returns when the transfer is over: the checksum that the sender told, which may be empty, or
 // why it has failed. It returns once.
 func (r *Receiver) Wait(ctx context.Context, patience time.Duration) (string, error) {
+	r.mu.Lock()
+	r.last = time.Now() // the sender may have had other things to do before
+	r.mu.Unlock()
 	look := time.NewTicker(max(patience/10, time.Millisecond))
 	defer look.Stop()
 	for {
