@@ -8,7 +8,7 @@
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-programs=${*:-engine backup-worker instance-manager manager csi ankole ankole-standalone}
+programs=${*:-engine backup-worker backing-image-manager instance-manager manager csi ankole ankole-standalone}
 mkdir -p "$bin"
 
 ldflags="-X ankole.storage/host/version.Version=${VERSION:-dev}"

@@ -28,7 +28,7 @@ type wall struct {
 var kubernetes = []string{"k8s.io", "sigs.k8s.io", "ours/api/longhorn", "ours/controlplane"}
 
 var walls = []wall{
-	{from: []string{"cmd/engine", "cmd/instance-manager"}, far: true, forbid: kubernetes,
+	{from: []string{"cmd/engine", "cmd/instance-manager", "cmd/backing-image-manager"}, far: true, forbid: kubernetes,
 		why: "the data plane outlives the control plane: I/O goes on while Kubernetes is down or being upgraded, and " +
 			"an engine stays small"},
 	{from: []string{"rest/client", "cli/demo"}, far: true, forbid: kubernetes,
@@ -80,9 +80,9 @@ var walls = []wall{
 		but: []string{"ours/backup"},
 		why: "a backup store outlives clusters and engines: what is backed up and where it is restored to are interfaces, " +
 			"and whoever has the store can read it"},
-	{from: []string{"cmd/engine", "cmd/instance-manager", "cmd/manager", "cmd/ankole"}, far: true,
-		forbid: []string{"testing"},
-		why:    "test support does not belong into programs"},
+	{from: []string{"cmd/engine", "cmd/instance-manager", "cmd/backing-image-manager", "cmd/manager", "cmd/ankole"},
+		far: true, forbid: []string{"testing"},
+		why: "test support does not belong into programs"},
 }
 
 // expand turns the short names of a wall into import paths.
