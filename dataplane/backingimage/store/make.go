@@ -1,11 +1,8 @@
 package store
 
 import (
-	"crypto/sha512"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"path"
 
 	"ankole.storage/dataplane/backingimage"
@@ -27,11 +24,10 @@ type Making struct {
 	// limit is the size of the disk.
 	limit int64
 
-	// Of Append: what is not written yet, the bytes before it, their checksum.
-	pending []byte
-	used    int
-	size    int64
-	sum     hash.Hash
+	// Of Write: how much of the buffer to be filled is, the bytes before that, their checksum.
+	used   int
+	size   int64
+	hasher *hasher
 }
 
 // Create begins a file; it removes what an earlier attempt has left. A complete file there is
@@ -53,7 +49,7 @@ func (d *Disk) Create(p backingimage.Paths, uuid string) (*Making, error) {
 	if err := d.makeDir(p.Dir); err != nil {
 		return nil, err
 	}
-	m := &Making{d: d, paths: p, uuid: uuid, limit: space.SizeBytes, pending: buffer(), sum: sha512.New()}
+	m := &Making{d: d, paths: p, uuid: uuid, limit: space.SizeBytes, hasher: newHasher()}
 	if m.file, err = d.fs.Create(p.Tmp, disk.Direct); err != nil {
 		return nil, errors.Join(err, d.Erase(p))
 	}
@@ -74,9 +70,9 @@ func (m *Making) Fits(size int64) error {
 func (m *Making) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
-		n := copy(m.pending[m.used:], p[done:])
+		n := copy(m.hasher.fill[m.used:], p[done:])
 		done, m.used = done+n, m.used+n
-		if m.used == len(m.pending) {
+		if m.used == chunk {
 			if err := m.flush(); err != nil {
 				return done, err
 			}
@@ -93,16 +89,16 @@ func (m *Making) flush() error {
 	if err := m.Fits(m.size + int64(m.used)); err != nil {
 		return err
 	}
-	m.sum.Write(m.pending[:m.used])
 	n := (m.used + alignment - 1) / alignment * alignment // the end is cut off again
-	clear(m.pending[m.used:n])
+	clear(m.hasher.fill[m.used:n])
+	pending := m.hasher.add(m.used)[:n]
 	for at := 0; at < n; {
 		end := at
-		for end < n && !isZero(m.pending[end:min(end+grain, n)]) {
+		for end < n && !isZero(pending[end:min(end+grain, n)]) {
 			end = min(end+grain, n)
 		}
 		if end > at {
-			if _, err := m.file.WriteAt(m.pending[at:end], m.size+int64(at)); err != nil {
+			if _, err := m.file.WriteAt(pending[at:end], m.size+int64(at)); err != nil {
 				return noSpace(err)
 			}
 		}
@@ -186,7 +182,7 @@ func (m *Making) Publish(expected string, info content.Info) (backingimage.Recor
 	if err := m.file.Truncate(m.size); err != nil {
 		return backingimage.Record{}, errors.Join(err, m.Abort())
 	}
-	return m.publish(expected, hex.EncodeToString(m.sum.Sum(nil)), m.size, info)
+	return m.publish(expected, m.hasher.text(), m.size, info)
 }
 
 // PublishRead ends a file that was written at any place: what is on the disk is read for its
@@ -253,5 +249,6 @@ func (m *Making) name(expected, sum string, size int64, info content.Info) (r ba
 
 // Abort ends the file, and removes all of it.
 func (m *Making) Abort() error {
+	m.hasher.wait()
 	return errors.Join(m.file.Close(), m.d.Erase(m.paths))
 }

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"crypto/sha512"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -23,21 +21,22 @@ func readFull(f disk.File, p []byte, off int64) (int, error) {
 
 // checksum reads a whole file. progress is as PublishRead has it.
 func checksum(f disk.File, progress func(done int64) error) (sum string, size int64, err error) {
-	h, p := sha512.New(), buffer()
+	h := newHasher()
+	defer h.wait()
 	for {
-		n, err := readFull(f, p, size)
+		n, err := readFull(f, h.fill, size)
 		if err != nil {
 			return "", size, err
 		}
-		h.Write(p[:n])
+		h.add(n)
 		size += int64(n)
 		if progress != nil {
 			if err := progress(size); err != nil {
 				return "", size, err
 			}
 		}
-		if n < len(p) {
-			return hex.EncodeToString(h.Sum(nil)), size, nil
+		if n < chunk {
+			return h.text(), size, nil
 		}
 	}
 }
