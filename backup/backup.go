@@ -277,6 +277,19 @@ func listBlocks(ctx context.Context, store object.Store, volume string, limit in
 	return all.sorted(), true, nil
 }
 
+// listMarks returns the blocks of a volume that are marked as damaged or missing, sorted.
+func listMarks(ctx context.Context, store object.Store, volume string) (all checksums, err error) {
+	for info, err := range store.List(ctx, format.MarksFolder(volume), false) {
+		if err != nil {
+			return nil, err
+		}
+		if c, ok := format.MarkOf(info.Name); ok {
+			all = append(all, c)
+		}
+	}
+	return all.sorted(), nil
+}
+
 // checksums is a set of them, sorted and each once after sorted.
 type checksums []format.Checksum
 

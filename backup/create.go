@@ -43,9 +43,6 @@ type CreateOptions struct {
 	// BackingImage is what the volume lies on, "" for nothing.
 	BackingImage, BackingImageChecksum string
 	StorageClass                       string
-	// Damaged are blocks that the store has and that are not sound, by a verification. They are
-	// written again where the volume still has their content.
-	Damaged []format.Checksum
 	// Progress is called, one call at a time, with the number of blocks that are done. Nil: nobody
 	// wants to know.
 	Progress func(done, total int)
@@ -65,7 +62,8 @@ type creation struct {
 	// of them.
 	present checksums
 	whole   bool
-	damaged checksums
+	// marked are blocks that a verification has found damaged or missing.
+	marked checksums
 	// read are the numbers of the blocks to read, as a bitmap.
 	read bitmap
 
@@ -87,8 +85,7 @@ func Create(ctx context.Context, store object.Store, source Source, o CreateOpti
 	if o.Compression == "" {
 		o.Compression = format.CompressionLZ4
 	}
-	c := &creation{CreateOptions: o, store: store, source: source, stored: map[format.Checksum]bool{},
-		damaged: checksums(slices.Clone(o.Damaged)).sorted()}
+	c := &creation{CreateOptions: o, store: store, source: source, stored: map[format.Checksum]bool{}}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("backup %s of volume %s: %w", o.Backup, o.Volume, err)
 	}
@@ -151,6 +148,9 @@ func (c *creation) run(ctx context.Context) error {
 		limit = 0
 	}
 	if c.present, c.whole, err = listBlocks(ctx, c.store, c.Volume, limit); err != nil {
+		return err
+	}
+	if c.marked, err = listMarks(ctx, c.store, c.Volume); err != nil {
 		return err
 	}
 	c.readAgain()
@@ -239,12 +239,12 @@ func (c *creation) begin(ctx context.Context) error {
 	return storeBackup(ctx, c.store, c.record)
 }
 
-// readAgain adds blocks of the base that the store has lost or that are known to be damaged, and
+// readAgain adds blocks of the base that the store has lost or that are marked, and
 // takes blocks of the last backup for present if the list does not tell.
 func (c *creation) readAgain() {
 	if c.base != nil {
 		for _, b := range c.base.Blocks {
-			bad := c.damaged.has(b.Checksum) || c.whole && !c.present.has(b.Checksum)
+			bad := c.marked.has(b.Checksum) || c.whole && !c.present.has(b.Checksum)
 			if i := b.Offset / c.BlockBytes; bad && i < c.read.n {
 				c.read.set(i)
 			}
@@ -311,6 +311,8 @@ func isZero(p []byte) bool {
 }
 
 // storeBlock sees to it that the store has the worker's block.
+//
+// Crash window: a block that was written again keeps its mark, and is written once more.
 func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksum) error {
 	c.mu.Lock()
 	taken := c.stored[sum]
@@ -320,7 +322,7 @@ func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksu
 		return nil // if that worker fails the backup does
 	}
 	name, present := format.BlockObject(c.Volume, sum), c.present.has(sum)
-	if present && !c.Full && !c.damaged.has(sum) {
+	if present && !c.Full && !c.marked.has(sum) {
 		data, err := c.store.Get(ctx, name, w.stored[:0], int64(cap(w.stored)))
 		if err == nil {
 			err = w.codec.Check(c.volume.Compression, data, c.BlockBytes, sum)
@@ -340,6 +342,11 @@ func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksu
 	}
 	if err := c.store.Put(ctx, name, data); err != nil {
 		return err
+	}
+	if c.marked.has(sum) {
+		if err := c.store.Delete(ctx, format.MarkObject(c.Volume, sum)); err != nil {
+			return err
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

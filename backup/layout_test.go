@@ -243,7 +243,7 @@ func TestStoreOfTheReference(t *testing.T) {
 			from = f.backup
 		}
 		v, err := backup.Verify(t.Context(), s, "backed", backup.VerifyOptions{})
-		if err != nil || len(v.Faults) > 0 || v.Blocks != 24 || v.Backups != 3 {
+		if err != nil || len(v.Faults) > 0 || v.Blocks != 24 || len(v.Backups) != 3 {
 			t.Errorf("%+v, %v", v, err)
 		}
 		newest, err := backup.LoadVolume(t.Context(), s, "backed")

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"ankole.storage/backup/format"
+	"ankole.storage/backup/lock"
 	"ankole.storage/backup/object"
 )
 
@@ -41,23 +43,42 @@ type Fault struct {
 
 // VerifyOptions say how a store is verified.
 type VerifyOptions struct {
-	// BytesPerSecond bounds what is read; 0 is no bound.
+	// BytesPerSecond bounds what is read of blocks; 0 is no bound.
 	BytesPerSecond int64
 	// Workers bounds how many blocks are read at a time, as for a backup.
 	Workers int
+	// After is the block behind which the verification goes on, as Verified.Next of an earlier part
+	// says; zero: at the beginning.
+	After format.Checksum
+	// For is how long a part takes, about: longer where records and lists take long to read, so that
+	// these, which each part reads, are a tenth of it at most. 0: there is one part.
+	For time.Duration
 	// Progress is called, one call at a time, with the number of blocks that are done; nil: nobody
 	// wants to know.
 	Progress func(done, total int)
 }
 
-// Verified is what a verification looked at and found.
+// Verified is what a verification, or a part of one, looked at and found.
 type Verified struct {
-	Backups, Blocks int
-	// ReadBytes is what was read of blocks, as stored.
+	// Backups are the complete ones, sorted.
+	Backups []string
+	// Blocks is how many were read, ReadBytes how long these were, as stored.
+	Blocks    int
 	ReadBytes int64
+	// Done of Total blocks are behind it, those of earlier parts too.
+	Done, Total int
+	// Next is the last block that was read if there are more; zero: this was the last part.
+	Next format.Checksum
 	// Faults are sorted by object.
 	Faults []Fault
 }
+
+const (
+	// maxFaults is how many faults end a part: they are kept in memory.
+	maxFaults = 1000
+	// listShare is how much longer a part lasts than the reading of records and lists before it.
+	listShare = 10
+)
 
 // verification is that of one volume.
 type verification struct {
@@ -66,19 +87,28 @@ type verification struct {
 	volume  string
 	limiter *rate.Limiter
 	method  format.Compression
+	// sizes are those that blocks of the volume may have, the largest first.
+	sizes []int64
+	// marked are the blocks that were marked at the beginning.
+	marked checksums
+	// todo are the blocks of this part and of later ones; until is when this part ends, zero for
+	// never.
+	todo  checksums
+	until time.Time
 
-	backups []*format.Backup
-	mu      sync.Mutex
-	done    int
-	result  Verified
+	mu     sync.Mutex
+	stop   int // how many of todo are of this part
+	result Verified
 }
 
 // burstBytes is what a verification may read at once: the longest stored block.
 var burstBytes = int(format.MaxStoredBytes(format.LargeBlockBytes))
 
-// Verify reads every record and every block of a volume, and returns what is wrong with them. It
-// holds no lock, and what is deleted meanwhile is no fault. An error means that the store did not
-// answer, or that there is no such volume.
+// Verify reads every record and every block of a volume, and returns what is wrong with them. A
+// block that a backup lists and that is damaged or missing is marked in the store, so that the next
+// backup writes it again if the volume still holds it; a mark of a block that is sound, or that no
+// backup lists, is removed. While it reads it holds no lock, and what is deleted meanwhile is no
+// fault. An error means that the store did not answer, or that there is no such volume.
 func Verify(ctx context.Context, store object.Store, volume string, o VerifyOptions) (*Verified, error) {
 	if err := checkNames(volume); err != nil {
 		return nil, err
@@ -96,156 +126,284 @@ func Verify(ctx context.Context, store object.Store, volume string, o VerifyOpti
 }
 
 func (v *verification) run(ctx context.Context) error {
-	if err := v.records(ctx); err != nil {
+	began := time.Now()
+	if err := v.list(ctx); err != nil {
+		return err
+	}
+	if v.For > 0 {
+		v.until = time.Now().Add(max(v.For, listShare*time.Since(began)))
+	}
+	stored := format.MaxStoredBytes(v.sizes[0])
+	begin := func() *copier { return &copier{stored: make([]byte, 0, stored)} }
+	v.stop = len(v.todo)
+	before := v.result.Total - len(v.todo)
+	err := each(ctx, workersFor(v.Workers, stored), len(v.todo), begin,
+		func(ctx context.Context, w *copier, i int) error {
+			if v.over(i) {
+				return nil
+			}
+			return v.block(ctx, w, v.todo[i], before)
+		})
+	if err != nil {
+		return err
+	}
+	if v.result.Done = before + v.stop; v.stop < len(v.todo) {
+		v.result.Next = v.todo[v.stop-1]
+	}
+	if err := v.confirm(ctx, begin()); err != nil {
+		return err
+	}
+	return v.settle(ctx)
+}
+
+// list reads what there is: records, and names of blocks.
+func (v *verification) list(ctx context.Context) error {
+	listed, err := v.records(ctx)
+	if err != nil {
 		return err
 	}
 	present, _, err := listBlocks(ctx, v.store, v.volume, 0)
 	if err != nil {
 		return err
 	}
-	var listed checksums
-	for _, b := range v.backups {
-		for _, at := range b.Blocks {
-			listed = append(listed, at.Checksum)
-		}
+	if v.marked, err = listMarks(ctx, v.store, v.volume); err != nil {
+		return err
 	}
 	all := append(listed, present...).sorted()
-	if len(all) == 0 && len(v.backups) == 0 && len(v.result.Faults) == 0 {
+	if len(all) == 0 && len(v.result.Backups) == 0 && len(v.result.Faults) == 0 {
 		if _, err := LoadVolume(ctx, v.store, v.volume); err != nil {
 			return err
 		}
 	}
-	v.result.Blocks, v.result.Backups = len(all), len(v.backups)
-	sizes := v.blockSizes()
-	begin := func() *copier { return &copier{stored: make([]byte, 0, format.MaxStoredBytes(sizes[0]))} }
-	workers := workersFor(v.Workers, format.MaxStoredBytes(sizes[0]))
-	err = each(ctx, workers, len(all), begin, func(ctx context.Context, w *copier, i int) error {
-		return v.block(ctx, w, all[i], sizes, len(all))
-	})
-	if err != nil {
-		return err
+	first := 0
+	if v.After != (format.Checksum{}) {
+		found := false
+		if first, found = slices.BinarySearchFunc(all, v.After, compare); found {
+			first++
+		}
 	}
-	return v.confirm(ctx)
+	v.result.Total, v.todo = len(all), all[first:]
+	return nil
 }
 
-// records reads the records of the volume.
-func (v *verification) records(ctx context.Context) error {
-	volume, err := LoadVolume(ctx, v.store, v.volume)
+// records reads the records of the volume, and returns the blocks that backups list. What is wrong
+// with records is told by the first part.
+func (v *verification) records(ctx context.Context) (listed checksums, err error) {
+	volume, wrong := LoadVolume(ctx, v.store, v.volume)
 	switch {
-	case err == nil:
+	case wrong == nil:
 		v.method = volume.Compression
-	case errors.Is(err, format.ErrCorrupt), errors.Is(err, ErrNotFound):
+	case errors.Is(wrong, format.ErrCorrupt), errors.Is(wrong, ErrNotFound):
 		v.method = format.CompressionLZ4 // a hint; the first bytes of a block tell
 	default:
-		return err
+		return nil, wrong
 	}
-	names, err2 := Backups(ctx, v.store, v.volume)
-	if err2 != nil {
-		return err2
+	names, err := Backups(ctx, v.store, v.volume)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil && (errors.Is(err, format.ErrCorrupt) || len(names) > 0) {
-		v.fault(Fault{Kind: FaultRecord, Object: format.VolumeRecord(v.volume), Backups: names, Err: err})
+	if wrong != nil && (errors.Is(wrong, format.ErrCorrupt) || len(names) > 0) {
+		v.badRecord(format.VolumeRecord(v.volume), wrong, names)
 	}
+	v.sizes = []int64{format.DefaultBlockBytes}
 	for _, name := range names {
 		b, err := LoadBackup(ctx, v.store, v.volume, name)
 		switch {
 		case err == nil && !b.InProgress():
-			v.backups = append(v.backups, b)
+			v.result.Backups = append(v.result.Backups, name)
+			v.sizes = append(v.sizes, b.BlockBytes)
+			for _, at := range b.Blocks {
+				listed = append(listed, at.Checksum)
+			}
+			listed = listed.sorted() // backups share most of their blocks
 		case errors.Is(err, format.ErrCorrupt):
-			v.fault(Fault{Kind: FaultRecord, Object: format.BackupRecord(v.volume, name), Backups: []string{name}, Err: err})
+			v.badRecord(format.BackupRecord(v.volume, name), err, []string{name})
 		case err != nil && !errors.Is(err, ErrNotFound):
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	slices.Sort(v.sizes)
+	slices.Reverse(v.sizes)
+	v.sizes = slices.Compact(v.sizes)
+	return listed, nil
 }
 
-func (v *verification) fault(f Fault) {
-	f.Volume = v.volume
-	v.result.Faults = append(v.result.Faults, f)
-}
-
-// blockSizes are the sizes that blocks of the volume may have, the largest first.
-func (v *verification) blockSizes() []int64 {
-	sizes := []int64{format.DefaultBlockBytes}
-	for _, b := range v.backups {
-		sizes = append(sizes, b.BlockBytes)
+func (v *verification) badRecord(object string, err error, backups []string) {
+	if v.After == (format.Checksum{}) {
+		v.result.Faults = append(v.result.Faults, Fault{Kind: FaultRecord, Volume: v.volume, Object: object,
+			Backups: backups, Err: err})
 	}
-	slices.Sort(sizes)
-	slices.Reverse(sizes)
-	return slices.Compact(sizes)
 }
 
-// block reads one block.
-func (v *verification) block(ctx context.Context, w *copier, sum format.Checksum, sizes []int64, total int) error {
-	name := format.BlockObject(v.volume, sum)
-	data, err := v.store.Get(ctx, name, w.stored[:0], int64(cap(w.stored)))
+// over says whether block i is of a later part. The first one never is: each part gets on.
+func (v *verification) over(i int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	late := !v.until.IsZero() && !time.Now().Before(v.until)
+	if i > 0 && (i >= v.stop || late || len(v.result.Faults) >= maxFaults) {
+		v.stop = min(v.stop, i)
+		return true
+	}
+	return false
+}
+
+// read reads a block, and returns what is wrong with it: kind is "" if nothing is. An error is one
+// of the store.
+func (v *verification) read(ctx context.Context, w *copier, sum format.Checksum) (kind FaultKind, why, err error) {
+	data, err := v.store.Get(ctx, format.BlockObject(v.volume, sum), w.stored[:0], int64(cap(w.stored)))
 	if err == nil {
-		for _, size := range sizes {
+		for _, size := range v.sizes {
 			if err = w.codec.Check(v.method, data, size, sum); err == nil {
 				break
 			}
 		}
 	}
-	kind := FaultDamaged
 	switch {
+	case err == nil:
 	case errors.Is(err, object.ErrNotFound):
-		kind = FaultMissing
-	case err != nil && !errors.Is(err, format.ErrCorrupt) && !errors.Is(err, object.ErrTooLong):
-		return err
+		kind, why = FaultMissing, err
+	case errors.Is(err, format.ErrCorrupt), errors.Is(err, object.ErrTooLong):
+		kind, why = FaultDamaged, err
+	default:
+		return "", nil, err
 	}
 	if len(data) > 0 {
 		if err := v.limiter.WaitN(ctx, len(data)); err != nil {
-			return err
+			return "", nil, err
 		}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.result.ReadBytes += int64(len(data))
+	return kind, why, nil
+}
+
+// block verifies one block.
+func (v *verification) block(ctx context.Context, w *copier, sum format.Checksum, before int) error {
+	kind, why, err := v.read(ctx, w, sum)
 	if err != nil {
-		v.fault(Fault{Kind: kind, Object: name, Checksum: sum, Err: err})
+		return err
 	}
-	if v.done++; v.Progress != nil {
-		v.Progress(v.done, total)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if kind != "" {
+		v.result.Faults = append(v.result.Faults, Fault{Kind: kind, Volume: v.volume,
+			Object: format.BlockObject(v.volume, sum), Checksum: sum, Err: why})
+	}
+	if v.result.Blocks++; v.Progress != nil {
+		v.Progress(before+v.result.Blocks, v.result.Total)
 	}
 	return nil
 }
 
-// confirm looks at each fault again, and finds out which backups that are still there it hurts.
-func (v *verification) confirm(ctx context.Context) error {
+// confirm reads the blocks of faults once more, so that an error of the way is none. What is of the
+// next part that finds it again is left out.
+func (v *verification) confirm(ctx context.Context, w *copier) (err error) {
+	var faults []Fault
+	for _, f := range v.result.Faults {
+		if v.result.Next != (format.Checksum{}) && compare(f.Checksum, v.result.Next) > 0 {
+			continue
+		}
+		if f.Kind != FaultRecord {
+			if f.Kind, f.Err, err = v.read(ctx, w, f.Checksum); err != nil {
+				return err
+			}
+		}
+		if f.Kind != "" {
+			faults = append(faults, f)
+		}
+	}
+	v.result.Faults = faults
+	return nil
+}
+
+// settle finds out which backups the faults hurt, and marks blocks. The lock holds deletions off:
+// nothing is marked of a volume that is deleted meanwhile.
+func (v *verification) settle(ctx context.Context) error {
+	if len(v.result.Faults) == 0 && len(v.marked) == 0 {
+		return nil
+	}
+	l, err := lock.Acquire(ctx, v.store, v.volume, format.LockShared)
+	if err != nil {
+		return err
+	}
+	defer l.Release()
+	if err = v.hurt(l.Context()); err == nil {
+		err = v.mark(l.Context())
+	}
+	return whyEnded(l.Context(), err)
+}
+
+// hurt finds the backups that are there now and that faults hurt. What hurts none and is not there
+// any more was deleted with its backups.
+func (v *verification) hurt(ctx context.Context) error {
 	names, err := Backups(ctx, v.store, v.volume)
 	if err != nil {
 		return err
 	}
-	var faults []Fault
-	for _, f := range v.result.Faults {
-		_, err := v.store.Stat(ctx, f.Object)
-		gone := errors.Is(err, object.ErrNotFound)
-		if err != nil && !gone {
+	faults, at := v.result.Faults, map[format.Checksum]int{}
+	for i := range faults {
+		if faults[i].Kind != FaultRecord {
+			at[faults[i].Checksum] = i
+		}
+		faults[i].Backups = slices.DeleteFunc(faults[i].Backups, func(b string) bool { return !slices.Contains(names, b) })
+	}
+	for _, name := range names {
+		if len(at) == 0 {
+			break
+		}
+		b, err := LoadBackup(ctx, v.store, v.volume, name)
+		if errors.Is(err, format.ErrCorrupt) || errors.Is(err, ErrNotFound) {
+			continue
+		} else if err != nil {
 			return err
 		}
-		for _, b := range v.backups {
-			lists := func(at format.Block) bool { return at.Checksum == f.Checksum }
-			if f.Kind != FaultRecord && slices.ContainsFunc(b.Blocks, lists) {
-				f.Backups = append(f.Backups, b.Name)
+		for _, block := range b.Blocks {
+			i, bad := at[block.Checksum]
+			if bad && !slices.Contains(faults[i].Backups, name) {
+				faults[i].Backups = append(faults[i].Backups, name)
 			}
 		}
-		f.Backups = slices.DeleteFunc(f.Backups, func(b string) bool { return !slices.Contains(names, b) })
-		mended := f.Kind == FaultMissing && !gone
-		if mended || gone && len(f.Backups) == 0 {
-			continue
-		}
-		if gone && f.Kind == FaultDamaged {
-			f.Kind = FaultMissing
-		}
-		faults = append(faults, f)
 	}
-	slices.SortFunc(faults, func(a, b Fault) int {
-		if a.Object < b.Object {
-			return -1
+	v.result.Faults = nil
+	for _, f := range faults {
+		gone := f.Kind == FaultMissing
+		if f.Kind == FaultRecord {
+			_, err := v.store.Stat(ctx, f.Object)
+			if gone = errors.Is(err, object.ErrNotFound); err != nil && !gone {
+				return err
+			}
 		}
-		return 1
-	})
-	v.result.Faults = faults
+		if !gone || len(f.Backups) > 0 {
+			v.result.Faults = append(v.result.Faults, f)
+		}
+	}
+	slices.SortFunc(v.result.Faults, func(a, b Fault) int { return strings.Compare(a.Object, b.Object) })
+	return nil
+}
+
+// mark has the next backup know of blocks that are damaged or missing, and of those only. A backup
+// that writes one meanwhile leaves a mark too many: the block is written once more.
+func (v *verification) mark(ctx context.Context) error {
+	var bad checksums
+	for _, f := range v.result.Faults {
+		if f.Kind != FaultRecord && len(f.Backups) > 0 {
+			bad = append(bad, f.Checksum)
+		}
+	}
+	bad = bad.sorted()
+	for _, c := range bad {
+		if err := v.store.Put(ctx, format.MarkObject(v.volume, c), []byte("damaged or missing\n")); err != nil {
+			return err
+		}
+	}
+	for _, c := range v.marked {
+		here := compare(c, v.After) > 0 && (v.result.Next == (format.Checksum{}) || compare(c, v.result.Next) <= 0)
+		if here && !bad.has(c) {
+			if err := v.store.Delete(ctx, format.MarkObject(v.volume, c)); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }

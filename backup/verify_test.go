@@ -11,6 +11,7 @@ import (
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/format"
+	"ankole.storage/backup/object"
 	"ankole.storage/backup/object/objecttest"
 )
 
@@ -31,7 +32,7 @@ func TestVerifyFindsPlantedFaults(t *testing.T) {
 			mustCreate(t, s, snap)
 		}
 		if v, err := backup.Verify(t.Context(), s, name, backup.VerifyOptions{}); err != nil || len(v.Faults) > 0 ||
-			v.Backups != 3 || v.Blocks != 31 {
+			len(v.Backups) != 3 || v.Blocks != 31 || v.Done != 31 || v.Total != 31 {
 			t.Fatalf("a sound store: %+v, %v", v, err)
 		}
 		first, err := backup.LoadBackup(t.Context(), s, name, "b-one")
@@ -86,28 +87,40 @@ func TestVerifyFindsPlantedFaults(t *testing.T) {
 		if len(want) > 0 || len(v.Faults) != 20 {
 			t.Errorf("not found: %v", want)
 		}
-		mended(t, s, three, v.Faults)
+		mended(t, s, three)
 	})
 }
 
-// mended: a backup that is told what a verification found writes again what the volume holds.
-func mended(t *testing.T, s *objecttest.Memory, last *snapshot, faults []backup.Fault) {
+// mustVerify verifies all parts and returns the faults.
+func mustVerify(t *testing.T, s object.Store) (faults []backup.Fault) {
 	t.Helper()
-	four := last.next("four", draw(51), 4, 31)
-	mustCreate(t, s, four, func(o *backup.CreateOptions) {
-		for _, f := range faults {
-			if f.Kind == backup.FaultDamaged {
-				o.Damaged = append(o.Damaged, f.Checksum)
-			}
+	for o := (backup.VerifyOptions{}); ; {
+		v, err := backup.Verify(t.Context(), s, name, o)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		faults = append(faults, v.Faults...)
+		if o.After = v.Next; o.After == (format.Checksum{}) {
+			return faults
+		}
+	}
+}
+
+// mended: the next backup writes again what a verification has found and the volume holds. What the
+// volume holds no more stays marked.
+func mended(t *testing.T, s *objecttest.Memory, last *snapshot) {
+	t.Helper()
+	if marks := objects(t, s, format.MarksFolder(name)); len(marks) != 18 {
+		t.Errorf("%d blocks are marked, of 18 that backups list", len(marks))
+	}
+	four := last.next("four", draw(51), 4, 31)
+	mustCreate(t, s, four)
 	mustHold(t, s, four)
 	mustHold(t, s, last)
-	v, err := backup.Verify(t.Context(), s, name, backup.VerifyOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if marks := objects(t, s, format.MarksFolder(name)); len(marks) != 4 {
+		t.Errorf("%d blocks are marked, of 4 that the volume holds no more", len(marks))
 	}
-	for _, f := range v.Faults {
+	for _, f := range mustVerify(t, s) {
 		if len(f.Backups) > 0 && !slices.Equal(f.Backups, []string{"b-one"}) && f.Kind != backup.FaultRecord {
 			t.Errorf("not mended: %+v", f)
 		}
@@ -127,6 +140,80 @@ func TestVerifyRate(t *testing.T) {
 		if took := time.Since(began); err != nil || v.ReadBytes != 8*block || took < 16*time.Second || took > 17*time.Second {
 			t.Errorf("%+v in %v, %v", v, took, err)
 		}
+	})
+}
+
+// TestVerifyInParts: parts that go on where the one before has ended read each block once, and find
+// together what one finds.
+func TestVerifyInParts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &objecttest.Memory{}
+		mustCreate(t, s, empty(16).next("one", draw(54), 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
+			func(o *backup.CreateOptions) { o.Compression = format.CompressionNone })
+		b, err := backup.LoadBackup(t.Context(), s, name, "b-one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]bool{}
+		for _, i := range []int{0, 5, 11} {
+			object := format.BlockObject(name, b.Blocks[i].Checksum)
+			harm(t, s, object, nil)
+			want[object] = true
+		}
+		// Some marks are of an earlier verification: of a sound block, and of one that is no more.
+		for _, sum := range []format.Checksum{b.Blocks[3].Checksum, format.Sum([]byte("gone"))} {
+			if err := s.Put(t.Context(), format.MarkObject(name, sum), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o, parts, blocks := backup.VerifyOptions{BytesPerSecond: block, Workers: 2, For: 3 * time.Second}, 0, 0
+		for {
+			v, err := backup.Verify(t.Context(), s, name, o)
+			if err != nil || v.Total != 12 || v.Done < blocks {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			for _, f := range v.Faults {
+				if !want[f.Object] {
+					t.Errorf("%+v: it is sound, or was told already", f)
+				}
+				delete(want, f.Object)
+			}
+			parts++
+			if blocks = v.Done; v.Next == (format.Checksum{}) {
+				break
+			}
+			o.After = v.Next
+		}
+		if len(want) > 0 || parts < 3 || blocks != 12 {
+			t.Errorf("%d parts, %d blocks, not found: %v", parts, blocks, want)
+		}
+		if marks := objects(t, s, format.MarksFolder(name)); len(marks) != 3 {
+			t.Errorf("marks: %v", marks)
+		}
+	})
+}
+
+// TestMarksTellWhatTheListDoesNot: a store whose blocks are not listed whole has a block that does
+// not change and is missing written again, once that was found.
+func TestMarksTellWhatTheListDoesNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := &objecttest.Memory{}, draw(55)
+		one := empty(4).next("one", r, 1, 0, 1)
+		first := mustCreate(t, s, one)
+		for i := range 8000 { // what a backup lists at most; they come first
+			sum := format.Checksum{0, byte(i >> 8), byte(i)}
+			if err := s.Put(t.Context(), format.BlockObject(name, sum), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		harm(t, s, format.BlockObject(name, first.Blocks[1].Checksum), nil)
+		mustVerify(t, s)
+		two := one.next("two", r, 2, 3)
+		mustCreate(t, s, two)
+		mustHold(t, s, two)
+		mustHold(t, s, one)
 	})
 }
 

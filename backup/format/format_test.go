@@ -57,12 +57,18 @@ func TestNamesOfTheReference(t *testing.T) {
 	if l, ok := format.LockOf(format.LockObject("vol1", "lock-0123456789abcdef")); !ok || l != "lock-0123456789abcdef" {
 		t.Errorf("%v, %v", l, ok)
 	}
+	if c, ok := format.MarkOf(format.MarkObject("vol1", zero)); !ok || c != zero {
+		t.Errorf("%v, %v", c, ok)
+	}
 	for _, other := range []string{"a/.backup_x.cfg", "a/backup_.cfg", "a/backup_x.cfg.tmp.1", "a/73.blk", "a/x"} {
 		if _, ok := format.BackupOf(other); ok {
 			t.Errorf("%s is no backup", other)
 		}
 		if _, ok := format.BlockOf(other); ok {
 			t.Errorf("%s is no block", other)
+		}
+		if _, ok := format.MarkOf(other); ok {
+			t.Errorf("%s is no mark", other)
 		}
 	}
 }

@@ -102,6 +102,22 @@ func BlockOf(object string) (c Checksum, ok bool) {
 	return c, err == nil
 }
 
+// MarksFolder is the folder of the marks of a volume's blocks that are damaged or missing.
+func MarksFolder(volume string) string { return VolumeFolder(volume) + "damaged/" }
+
+// MarkObject is the object that marks a block as damaged or missing. Its content says nothing.
+func MarkObject(volume string, c Checksum) string { return MarksFolder(volume) + c.String() + ".mark" }
+
+// MarkOf returns the checksum of the block that the object marks; not ok if it is no mark.
+func MarkOf(object string) (c Checksum, ok bool) {
+	h, ok := strings.CutSuffix(path.Base(object), ".mark")
+	if !ok {
+		return c, false
+	}
+	c, err := ParseChecksum(h)
+	return c, err == nil
+}
+
 // LocksFolder is the folder of the locks of a volume.
 func LocksFolder(volume string) string { return VolumeFolder(volume) + "locks/" }
 
