@@ -27,6 +27,7 @@ const (
 	Head         = "head"
 	Delete       = "delete"
 	DeleteVolume = "delete-volume"
+	Verify       = "verify"
 )
 
 // Order is what a worker is to do.
@@ -39,6 +40,8 @@ type Order struct {
 	Create    backup.CreateOptions
 	Restore   backup.RestoreOptions
 	SizeBytes int64
+	// Verify is for that one, of Volume.
+	Verify backup.VerifyOptions
 	// Volume and Backup are for the others; Volume "" lists all. VolumeOnly leaves out their backups.
 	Volume, Backup string
 	VolumeOnly     bool

@@ -20,7 +20,7 @@ import (
 func backupCommands(g *globals) *cobra.Command {
 	c := group("backups", "Back up, restore, and look into backup stores", backupCreateCommand(g),
 		backupStatusCommand(g), backupRestoreCommand(g), backupRestoreStatusCommand(g), backupListCommand(),
-		backupRemoveCommand(),
+		backupRemoveCommand(), backupVerifyCommand(),
 		ofObject("inspect URL", "Show a backup as JSON", worker.Inspect, true),
 		ofObject("inspect-volume URL", "Show a volume of a store as JSON", worker.InspectOf, false),
 		ofObject("head URL", "Show when the record of a volume or a backup was written as JSON", worker.Head, false))
@@ -240,5 +240,33 @@ func backupRemoveCommand() *cobra.Command {
 			return look(cmd, worker.Order{Do: worker.Delete, Target: o.Target.URL(), Volume: o.Volume, Backup: o.Backup}, false)
 		}}
 	c.Flags().StringVar(&volume, "volume", "", "URL is that of a target: remove all of this volume there")
+	return c
+}
+
+// backupVerifyCommand is a verb that the reference has not.
+func backupVerifyCommand() *cobra.Command {
+	o := worker.Order{Do: worker.Verify}
+	after, mib := "", int64(0)
+	c := &cobra.Command{Use: "verify URL", Short: "Read what a store has of a volume, and show as JSON what is wrong",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, err := target.ParseObject(args[0])
+			if err != nil {
+				return err
+			}
+			if after != "" {
+				if o.Verify.After, err = format.ParseChecksum(after); err != nil {
+					return fmt.Errorf("--after: %w", err)
+				}
+			}
+			if mib < 0 || mib > 1<<20 || o.Verify.For < 0 {
+				return errors.New("--bandwidth and --for are not negative, and --bandwidth is at most 1048576")
+			}
+			o.Target, o.Volume, o.Verify.BytesPerSecond = of.Target.URL(), of.Volume, mib<<20
+			return look(cmd, o, true)
+		}}
+	c.Flags().StringVar(&after, "after", "", "go on behind this block, as an earlier part has said")
+	c.Flags().DurationVar(&o.Verify.For, "for", 0, "end after about so long, with the block to go on behind; 0: at the end")
+	c.Flags().Int64Var(&mib, "bandwidth", 0, "most MiB per second that are read of blocks; 0: no bound")
 	return c
 }

@@ -88,6 +88,12 @@ func browse(ctx context.Context, store object.Store, t *target.Target, o *worker
 		return d, err
 	case worker.DeleteVolume:
 		return nil, backup.DeleteVolume(ctx, store, o.Volume)
+	case worker.Verify:
+		v, err := backup.Verify(ctx, store, o.Volume, o.Verify)
+		if err != nil {
+			return nil, err
+		}
+		return verifyInfo(v), nil
 	}
 	return nil, fmt.Errorf("a backup worker does not know the order %q", o.Do)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,42 @@ type BackupTargetBinaryClient interface {
 	BackupDelete(ctx context.Context, destURL string, credential map[string]string) error
 	BackupVolumeDelete(ctx context.Context, destURL, volumeName string, credential map[string]string) error
 	BackupConfigMetaGet(ctx context.Context, destURL string, credential map[string]string) (*ConfigMetadata, error)
+	// BackupVerify reads a part of what the target has of a volume, whose URL is given.
+	BackupVerify(ctx context.Context, destURL string, part VerifyPart, credential map[string]string) (*Verified, error)
+}
+
+// VerifyPart says which part of a volume's blocks is read, and how fast.
+type VerifyPart struct {
+	// After is Verified.Next of the part before; empty: from the beginning.
+	After string
+	// BandwidthMiB is the most that is read in a second, in MiB.
+	BandwidthMiB int64
+	// For is how long it takes, about.
+	For time.Duration
+}
+
+// Verified is what was found in a part.
+type Verified struct {
+	// Backups are the complete backups of the volume, Hurt how many faults each has that has any.
+	Backups []string
+	Hurt    map[string]int
+	// Blocks were read. Done of Total are behind this part.
+	Blocks, Done, Total int
+	ReadBytes           int64 `json:",string"`
+	// Next is where the next part goes on; empty if this was the last.
+	Next string
+	// Faults are the first of FaultCount.
+	Faults     []StoreFault
+	FaultCount int
+}
+
+// StoreFault is something that is wrong in a store.
+type StoreFault struct {
+	// Kind is missing, damaged or record.
+	Kind, Object, Error string
+	// Backups are the first of BackupCount that cannot be restored whole because of it.
+	Backups     []string
+	BackupCount int
 }
 
 // Backup is one backup. Sizes are decimal numbers of bytes, times RFC 3339, as the binary prints
@@ -64,6 +101,9 @@ const (
 	// removeTimeout bounds a removal, which looks through the blocks of every other backup of the
 	// volume.
 	removeTimeout = 24 * time.Hour
+	// verifyTimeout bounds a part of a verification, which is longer than it was asked to be where
+	// records and lists of blocks are long.
+	verifyTimeout = 12 * time.Hour
 )
 
 // TargetBinary is the BackupTargetBinaryClient that runs the binary of an engine image on a node.
@@ -97,8 +137,13 @@ func (b *TargetBinary) run(ctx context.Context, timeout time.Duration, credentia
 }
 
 func browse[T any](ctx context.Context, b *TargetBinary, credential map[string]string, verb ...string) (T, error) {
+	return browseFor[T](ctx, browseTimeout, b, credential, verb...)
+}
+
+func browseFor[T any](ctx context.Context, timeout time.Duration, b *TargetBinary, credential map[string]string,
+	verb ...string) (T, error) {
 	var v T
-	out, err := b.run(ctx, browseTimeout, credential, verb...)
+	out, err := b.run(ctx, timeout, credential, verb...)
 	if err != nil {
 		return v, err
 	}
@@ -175,4 +220,14 @@ func (b *TargetBinary) BackupVolumeDelete(ctx context.Context, destURL, volumeNa
 func (b *TargetBinary) BackupConfigMetaGet(ctx context.Context, destURL string,
 	credential map[string]string) (*ConfigMetadata, error) {
 	return browse[*ConfigMetadata](ctx, b, credential, "head", destURL)
+}
+
+// BackupVerify is a verb that engine binaries of the reference have not: ErrInvalid.
+func (b *TargetBinary) BackupVerify(ctx context.Context, destURL string, part VerifyPart,
+	credential map[string]string) (*Verified, error) {
+	verb := []string{"verify", "--bandwidth", strconv.FormatInt(part.BandwidthMiB, 10), "--for", part.For.String()}
+	if part.After != "" {
+		verb = append(verb, "--after", part.After)
+	}
+	return browseFor[*Verified](ctx, verifyTimeout, b, credential, append(verb, destURL)...)
 }

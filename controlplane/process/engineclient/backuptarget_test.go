@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -57,6 +58,17 @@ func TestBackupTarget(t *testing.T) {
 			func(c context.Context, b client) (any, error) {
 				return nil, b.BackupVolumeDelete(c, target, "v", secret)
 			}, nil},
+		{"backups verify --bandwidth 7 --for 10s URL", `{"Backups":["b1"],"Done":3,"Total":4,"Next":"ab","FaultCount":1,` +
+			`"Hurt":{"b1":1},"ReadBytes":"5","Faults":[{"Kind":"missing","Object":"o","Backups":["b1"],"BackupCount":1}]}`,
+			func(c context.Context, b client) (any, error) {
+				return b.BackupVerify(c, "URL", engineclient.VerifyPart{BandwidthMiB: 7, For: 10 * time.Second}, secret)
+			}, &engineclient.Verified{Backups: []string{"b1"}, Done: 3, Total: 4, Next: "ab", FaultCount: 1,
+				Hurt: map[string]int{"b1": 1}, ReadBytes: 5, Faults: []engineclient.StoreFault{{Kind: "missing", Object: "o",
+					Backups: []string{"b1"}, BackupCount: 1}}}},
+		{"backups verify --bandwidth 0 --for 0s --after ab URL", `{}`,
+			func(c context.Context, b client) (any, error) {
+				return b.BackupVerify(c, "URL", engineclient.VerifyPart{After: "ab"}, secret)
+			}, &engineclient.Verified{}},
 	} {
 		s := &store{result: &enginebinaryv1.RunResponse{Output: []byte(row.prints)}}
 		b := &engineclient.TargetBinary{Runner: s, Node: "node-1", Image: "img"}
