@@ -12,6 +12,9 @@ const (
 	AllowedDiskPaths       = "allowed-disk-paths"
 	SnapshotSpaceFactor    = "default-snapshot-space-factor"
 	ClaimsLeaveDefaultJobs = "allow-claims-to-leave-default-jobs"
+	// BackupVerifyInterval is in hours, BackupVerifyBandwidthLimit in MiB per second.
+	BackupVerifyInterval       = "backup-verify-interval"
+	BackupVerifyBandwidthLimit = "backup-verify-bandwidth-limit"
 	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
 	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
 )
@@ -105,6 +108,20 @@ var additionalDefinitions = []Definition{
 			"out of group default. If not, its labels add jobs and groups to those of the group.",
 		Category: CategorySnapshot, Type: TypeBool, Required: true,
 		Default: "false",
+	},
+	{
+		Name: BackupVerifyInterval, DisplayName: "Backup Verify Interval",
+		Description: "Hours between the end of a verification of the backups of a volume and the next one, which reads every " +
+			"block that the backup target has of it; 0 means that only those take place that somebody asks for.",
+		Category: CategoryBackup, Type: TypeInt, Required: true,
+		Default: "0", Range: between(0, 8784),
+	},
+	{
+		Name: BackupVerifyBandwidthLimit, DisplayName: "Backup Verify Bandwidth Limit",
+		Description: "What verifications of backups read from a backup target at most, in MiB per second. One volume of a " +
+			"target is verified at a time.",
+		Category: CategoryBackup, Type: TypeInt, Required: true,
+		Default: "20", Range: between(1, 1<<20),
 	},
 	{
 		Name: ReplicaRebuildingBandwidthLimit, DisplayName: "Replica Rebuilding Bandwidth Limit",

@@ -37,6 +37,8 @@ var notDescribed = map[string]string{
 	AllowedDiskPaths:                "addition: where disks may be",
 	SnapshotSpaceFactor:             "addition: what snapshots of a new volume may occupy",
 	ClaimsLeaveDefaultJobs:          "addition: whether a claim takes its volume out of group default",
+	BackupVerifyInterval:            "addition: when backups are verified by themselves",
+	BackupVerifyBandwidthLimit:      "addition: how fast backups are verified",
 	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
 }
 
@@ -111,7 +113,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 122 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 124 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {

@@ -29,6 +29,13 @@ const (
 	BackupMessageError = "error"
 )
 
+// Condition type and reason of a Backup. The condition is True when all that the store has of the
+// backup was sound when it was verified, and False when not.
+const (
+	BackupConditionVerified = "Verified"
+	BackupReasonDamaged     = "Damaged"
+)
+
 // BackupSpec is what is wanted of a Backup.
 type BackupSpec struct {
 	// BackupBlockSize is the size in bytes of the blocks; -1 if it is not known.
@@ -60,6 +67,9 @@ type BackupStatus struct {
 	// BackupTargetName is the store.
 	// +optional
 	BackupTargetName string `json:"backupTargetName"`
+	// Conditions are the observations about the object.
+	// +optional
+	Conditions []Condition `json:"conditions,omitempty"`
 	// CompressionMethod is the codec of the blocks.
 	// +optional
 	CompressionMethod string `json:"compressionMethod"`

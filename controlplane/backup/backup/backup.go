@@ -102,9 +102,24 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Backup, seen] {
 			}), func(t *v1beta2.BackupTarget) []string {
 				return r.names(func(b *v1beta2.Backup) bool { return b.Labels[naming.LabelBackupTarget] == t.Name && !settled(b) })
 			}),
+			// A backup tells what a verification of its volume has found.
+			loop.WatchingChanges(&v1beta2.BackupVolume{}, loop.Changed(verifiedAt), func(v *v1beta2.BackupVolume) []string {
+				return r.names(func(b *v1beta2.Backup) bool {
+					return b.Labels[naming.LabelBackupVolume] == v.Spec.VolumeName &&
+						b.Labels[naming.LabelBackupTarget] == v.Spec.BackupTargetName
+				})
+			}),
 		},
 		Wakeups: r.errands.Wakeups(),
 	}
+}
+
+// verifiedAt is when the latest verification that is over was over, in seconds; 0: there is none.
+func verifiedAt(v *v1beta2.BackupVolume) int64 {
+	if ver := v.Status.Verification; ver != nil && ver.Ended() {
+		return ver.EndedAt.Unix()
+	}
+	return 0
 }
 
 // volumeShape is what of a volume a backup looks at.

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -41,6 +42,7 @@ func decide(now time.Time, b *v1beta2.Backup, s seen) loop.Decision {
 	if b.DeletionTimestamp != nil {
 		return p.giveUp()
 	}
+	p.noteVerified()
 	if b.Spec.SnapshotName == "" {
 		return p.mirror()
 	}
@@ -108,6 +110,30 @@ func (p *pass) progress() (v1beta2.EngineBackupStatus, bool) {
 	}
 	st, ok := p.s.Engine.Status.BackupStatus[p.b.Name]
 	return st, ok && st.SnapshotName == p.b.Spec.SnapshotName
+}
+
+// noteVerified tells what the latest verification that is over has found of the backup.
+func (p *pass) noteVerified() {
+	of := p.s.Of
+	if of == nil || of.Status.Verification == nil || !of.Status.Verification.Ended() ||
+		p.b.Status.State != v1beta2.BackupStateCompleted {
+		return
+	}
+	ver := of.Status.Verification
+	at := ver.EndedAt.UTC().Format(time.RFC3339)
+	for _, b := range ver.Backups {
+		if b.Name != p.b.Name || ver.Error != "" {
+			continue
+		}
+		c := v1beta2.Condition{Type: v1beta2.BackupConditionVerified, Status: v1beta2.ConditionTrue,
+			Message: "all that the store has of it was sound at " + at}
+		if b.Faults > 0 {
+			c.Status, c.Reason = v1beta2.ConditionFalse, v1beta2.BackupReasonDamaged
+			c.Message = fmt.Sprintf("%d of its blocks or records were damaged or missing in the store at %s: it cannot be "+
+				"restored whole; list them with: ankole backup verify %s", b.Faults, at, b.Name)
+		}
+		p.b.Status.Conditions, _ = v1beta2.SetCondition(p.b.Status.Conditions, c, p.now)
+	}
 }
 
 // impossible says why a backup can never be made.

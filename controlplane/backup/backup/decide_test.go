@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,5 +247,40 @@ func TestMirror(t *testing.T) {
 	s.Errand = store.Errand[outcome]{} // another leader
 	if d := decide(t0, b, s); d.Do != nil || d.After != 0 {
 		t.Fatalf("it is read again: %+v", d)
+	}
+}
+
+// TestVerifiedBackups: a complete backup tells what the latest verification that is over has found
+// of it, one that was not there then nothing.
+func TestVerifiedBackups(t *testing.T) {
+	ver := func(ended bool, why string, backups ...v1beta2.VerifiedBackup) *v1beta2.BackupVerification {
+		out := &v1beta2.BackupVerification{Backups: backups, Error: why}
+		if ended {
+			out.EndedAt = metav1.NewTime(t0)
+		}
+		return out
+	}
+	type found = v1beta2.VerifiedBackup
+	for name, c := range map[string]struct {
+		state v1beta2.BackupState
+		ver   *v1beta2.BackupVerification
+		want  string
+	}{
+		"never verified": {v1beta2.BackupStateCompleted, nil, "Unknown  "},
+		"under way":      {v1beta2.BackupStateCompleted, ver(false, "", found{Name: "b"}), "Unknown  "},
+		"failed":         {v1beta2.BackupStateCompleted, ver(true, "no", found{Name: "b"}), "Unknown  "},
+		"made since":     {v1beta2.BackupStateCompleted, ver(true, "", found{Name: "c"}), "Unknown  "},
+		"sound":          {v1beta2.BackupStateCompleted, ver(true, "", found{Name: "b"}), "True  all that"},
+		"damaged": {v1beta2.BackupStateCompleted, ver(true, "", found{Name: "b", Faults: 2}),
+			"False Damaged 2 of its"},
+		"not complete, somehow": {v1beta2.BackupStateError, ver(true, "", found{Name: "b", Faults: 2}), "Unknown  "},
+	} {
+		b := ordered(c.state, nil)
+		decide(t0, b, world(func(s *seen) { s.Of.Status.Verification = c.ver }))
+		got := v1beta2.FindCondition(b.Status.Conditions, v1beta2.BackupConditionVerified)
+		text := fmt.Sprintf("%s %s %s", got.Status, got.Reason, got.Message)
+		if !strings.HasPrefix(text, c.want) {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }

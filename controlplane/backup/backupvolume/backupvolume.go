@@ -6,6 +6,10 @@
 // backup. Deleting the object deletes all backups of the volume in the store, unless label
 // longhorn.io/delete-custom-resource-only says otherwise.
 //
+// When it is asked to, or when setting backup-verify-interval says so, it has all verified that the
+// store has of the volume, in parts: how far that is stands in the status after each, so that the
+// next leader goes on where one has ended.
+//
 // decide is pure; docs/design/backups.md has the decision table.
 package backupvolume
 
@@ -50,11 +54,19 @@ type Reconciler struct {
 	cfg     Config
 	client  client.Client
 	errands *store.Errands[content]
+	// parts are the parts of verifications, one at a time for each target, by its name.
+	parts *store.Errands[*engineclient.Verified]
 }
 
 // New returns the reconciler.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{cfg: cfg, errands: store.NewErrands[content]()}
+	r := &Reconciler{cfg: cfg, errands: store.NewErrands[content](), parts: store.NewErrands[*engineclient.Verified]()}
+	r.parts.Wake = func(ctx context.Context, target string) {
+		if of := partOf(r.parts.Of(target).Order); of != "" {
+			r.errands.Wake(ctx, of)
+		}
+	}
+	return r
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -62,6 +74,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.client = mgr.GetClient()
 	if err := mgr.Add(r.errands); err != nil {
 		return fmt.Errorf("add the looks at backup volumes: %w", err)
+	}
+	if err := mgr.Add(r.parts); err != nil {
+		return fmt.Errorf("add the verifications of backup volumes: %w", err)
 	}
 	return loop.Setup(mgr, r.cfg.Access.Namespace, r.Controller())
 }
@@ -78,9 +93,27 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupVolume, seen] {
 		Watches: []loop.Watch{loop.WatchingChanges(&v1beta2.Backup{}, func(_, _ *v1beta2.Backup) bool { return false },
 			func(b *v1beta2.Backup) []string {
 				return []string{naming.BackupVolumeName(b.Labels[naming.LabelBackupVolume], b.Labels[naming.LabelBackupTarget])}
-			})},
+			}),
+			loop.Watching(&v1beta2.Setting{}, r.onSetting)},
 		Wakeups: r.errands.Wakeups(),
 	}
+}
+
+// onSetting wakes all for the setting by which one at rest gets work.
+func (r *Reconciler) onSetting(s *v1beta2.Setting) (names []string) {
+	if s.Name != setting.BackupVerifyInterval {
+		return nil
+	}
+	var all v1beta2.BackupVolumeList
+	err := r.client.List(context.Background(), &all, client.InNamespace(r.cfg.Access.Namespace),
+		client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // the cache does not fail
+	}
+	for i := range all.Items {
+		names = append(names, all.Items[i].Name)
+	}
+	return names
 }
 
 // seen is what decide looks at besides the backup volume.
@@ -95,6 +128,12 @@ type seen struct {
 	Errand       store.Errand[content]
 	Look, Remove func(ctx context.Context) error
 	Owner        string
+	// Part is the latest part of a verification of the target, of this volume or another one; Verify
+	// begins the next part of this one's. Every is the pause between verifications that nobody asks
+	// for; 0: there are none.
+	Part   store.Errand[*engineclient.Verified]
+	Verify func(ctx context.Context) error
+	Every  time.Duration
 }
 
 // Orders of errands.
@@ -128,6 +167,9 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.BackupVolume) (seen,
 		return s, err
 	}
 	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
+	s.Part = r.parts.Of(v.Spec.BackupTargetName)
+	s.Every = time.Duration(settings.Int(setting.BackupVerifyInterval)) * time.Hour
+	s.Verify = r.part(v, s.Target, settings)
 	s.Look = r.errand(v, s.Target, orderLook, func(ctx context.Context, st *store.Store) (content, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()

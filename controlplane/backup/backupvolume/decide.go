@@ -28,6 +28,20 @@ func decide(now time.Time, v *v1beta2.BackupVolume, s seen) loop.Decision {
 	if v.DeletionTimestamp != nil {
 		return p.giveUp()
 	}
+	d := p.look()
+	if d.Do != nil {
+		return d
+	}
+	verify := p.verify()
+	if verify.After == 0 || d.After > 0 && d.After < verify.After {
+		verify.After = d.After
+	}
+	return verify
+}
+
+// look reads what the store has of the volume, if that is asked for.
+func (p *pass) look() loop.Decision {
+	v, s, now := p.v, p.s, p.now
 	if s.Errand.Runs() {
 		return loop.Decision{} // its end wakes
 	}

@@ -59,6 +59,8 @@ const (
 	EventMigrationFailed                        = "MigrationFailed"
 	EventDefaultIgnored                         = "DefaultIgnored" // ours, not the reference's
 	EventWaiting                                = "Waiting"        // ours, not the reference's
+	EventVerified                               = "Verified"       // ours, not the reference's
+	EventDamaged                                = "Damaged"        // ours, not the reference's
 	EventOrphanCleanupCompleted                 = "OrphanCleanupCompleted"
 )
 

@@ -25,7 +25,7 @@ AutoSalvaged Fetching Fetched Syncing Synced FailedSnapshotDataIntegrityCheck Fa
 FailedUpgradePreCheck FailedUpgradePostCheck PassedUpgradeCheck MigrationFailed OrphanCleanupCompleted`
 
 // ownReasons are of events that only we record (docs/additions.md).
-const ownReasons = "DataLossDecisionOver DefaultIgnored Waiting"
+const ownReasons = "Damaged DataLossDecisionOver DefaultIgnored Verified Waiting"
 
 // TestEventReasons: the constants of events.go are exactly the reasons that clients know.
 func TestEventReasons(t *testing.T) {
