@@ -60,6 +60,11 @@ func (g *gathering) gatherBackups() {
 		volumes[v.Spec.BackupTargetName]++
 		g.add("longhorn_backup_volume_backups_count",
 			float64(backups[key{v.Spec.BackupTargetName, v.Spec.VolumeName}]), v.Name)
+		if ver := v.Status.Verification; ver != nil && ver.Ended() && ver.Error == "" {
+			labels := []string{v.Name, v.Spec.BackupTargetName, v.Spec.VolumeName}
+			g.add("ankole_backup_volume_faults", float64(ver.FaultCount), labels...)
+			g.add("ankole_backup_volume_verified_at", float64(ver.EndedAt.Unix()), labels...)
+		}
 	}
 	for i := range g.targets.Items {
 		t := &g.targets.Items[i]

@@ -287,6 +287,8 @@ func TestUnits(t *testing.T) {
 		`ankole_upgrade_pause_seconds{engine="demo-e-0",node="node-1",volume="demo"} 0.12`,
 		`ankole_engine_suspended{engine="demo-e-0",node="node-1",volume="demo"} 1`,
 		`ankole_controller_leads{node="node-1",version="v1"} 1`,
+		`ankole_backup_volume_faults{backup_target="default",backup_volume="bv-1",volume="demo"} 3`,
+		`ankole_backup_volume_verified_at{backup_target="default",backup_volume="bv-1",volume="demo"} 1.767323045e+09`,
 	)
 }
 

@@ -114,6 +114,7 @@ func backupObjects(node string) []client.Object {
 	t := &lh.BackupTarget{ObjectMeta: meta("default")}
 	v := &lh.BackupVolume{ObjectMeta: meta("bv-1"), Spec: lh.BackupVolumeSpec{BackupTargetName: "default",
 		VolumeName: "demo"}}
+	v.Status.Verification = &lh.BackupVerification{EndedAt: metav1.Unix(1767323045, 0), FaultCount: 3}
 	b := &lh.Backup{ObjectMeta: meta("backup-1")}
 	b.Status = lh.BackupStatus{OwnerID: node, VolumeName: "demo", BackupTargetName: "default",
 		State: lh.BackupStateCompleted, Size: "2097152",
