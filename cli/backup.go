@@ -56,7 +56,7 @@ func (a *app) backupCommands() *cobra.Command {
 	get.Aliases = []string{"describe"}
 	remove := &cobra.Command{Use: "delete NAME…", Short: "Delete backups, in the store too",
 		Args: atLeast(1, "the backup's name")}
-	c.AddCommand(a.backupCreate(), a.backupList(), get, a.backupRestore(),
+	c.AddCommand(a.backupCreate(), a.backupList(), get, a.backupRestore(), a.backupVerify(),
 		a.deleting(remove, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
 			b, err := api.Backup(ctx, t.name)
 			if err != nil {

@@ -137,6 +137,11 @@ backup create demo none
 backup list
 backup get nope
 backup restore nope new
+backup verify nope
+backup verify demo --target second
+backup verify --target second
+backup verify a b
+backup verify demo --bandwidth -1
 backup delete nope --yes
 backup-target set nope --url s3://b@r/
 backup-target list --sort nothing

@@ -3,6 +3,7 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,13 +86,24 @@ func backupView(q *request, b *lh.Backup) resource.Backup {
 		State: string(s.State), Progress: s.Progress, Error: s.Error, URL: s.URL,
 		SnapshotName:    orText(s.SnapshotName, b.Spec.SnapshotName),
 		SnapshotCreated: s.SnapshotCreatedAt, Created: s.BackupCreatedAt, Size: s.Size, Labels: s.Labels,
-		BackupMode: string(b.Spec.BackupMode), Messages: s.Messages,
+		BackupMode: string(b.Spec.BackupMode), Messages: backupMessages(s),
 		VolumeName: orText(s.VolumeName, b.Labels[naming.LabelBackupVolume]), VolumeSize: s.VolumeSize,
 		VolumeCreated: s.VolumeCreated, VolumeBackingImageName: s.VolumeBackingImageName,
 		CompressionMethod: s.CompressionMethod, NewlyUploadedDataSize: s.NewlyUploadDataSize,
 		ReUploadedDataSize: s.ReUploadedDataSize,
 		BackupTargetName:   orText(s.BackupTargetName, b.Labels[naming.LabelBackupTarget]),
 		BlockSize:          decimal(b.Spec.BackupBlockSize)}
+}
+
+// backupMessages are those of a backup, and what a verification has found wrong with it.
+func backupMessages(s *lh.BackupStatus) map[string]string {
+	c := lh.FindCondition(s.Conditions, lh.BackupConditionVerified)
+	if c.Status != lh.ConditionFalse || s.Messages[lh.BackupMessageError] != "" {
+		return s.Messages
+	}
+	out := map[string]string{lh.BackupMessageError: c.Message}
+	maps.Copy(out, s.Messages)
+	return out
 }
 
 func backupBackingImageView(q *request, b *lh.BackupBackingImage) resource.BackupBackingImage {

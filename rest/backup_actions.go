@@ -216,3 +216,113 @@ func deleteBackup(q *request) (any, error) {
 	}
 	return getBackupVolume(q)
 }
+
+// mostBandwidth is what an order may name, in MiB per second.
+const mostBandwidth = 1 << 20
+
+// getVerification tells of the latest verification of a backup volume.
+func getVerification(q *request) (any, error) {
+	var v lh.BackupVolume
+	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+		return nil, err
+	}
+	return verificationView(&v), nil
+}
+
+// orderVerification orders one. It is answered at once. One that is asked for and not over yet is
+// taken for it, so that it does not begin again.
+func orderVerification(q *request) (any, error) {
+	var in resource.VerifyBackupsInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	if in.BandwidthLimit < 0 || in.BandwidthLimit > mostBandwidth {
+		return nil, fmt.Errorf("unable to verify backup volume %s: bandwidthLimit %d is not between 0 and %d MiB per second",
+			name, in.BandwidthLimit, mostBandwidth)
+	}
+	var v lh.BackupVolume
+	err := conflict.Retry(func() error {
+		if err := q.server.get(q.Context(), name, &v); err != nil {
+			return err
+		}
+		if err := q.server.verifiable(q.Context(), &v); err != nil {
+			return err
+		}
+		v.Spec.VerifyBandwidthLimit = in.BandwidthLimit
+		if state := verificationView(&v).State; state == resource.VerificationNone || state == resource.VerificationDone {
+			v.Spec.VerifyRequestedAt = after(v.Spec.VerifyRequestedAt, time.Now())
+		}
+		return q.server.cfg.Client.Update(q.Context(), &v)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to verify backup volume %s: %w", name, err)
+	}
+	return verificationView(&v), nil
+}
+
+// after is now in whole seconds, as objects have times, and later than before.
+func after(before metav1.Time, now time.Time) metav1.Time {
+	now = now.Truncate(time.Second)
+	if !now.After(before.Time) {
+		now = before.Add(time.Second)
+	}
+	return metav1.NewTime(now)
+}
+
+// verifiable refuses what could not begin.
+func (s *Server) verifiable(ctx context.Context, v *lh.BackupVolume) error {
+	var t lh.BackupTarget
+	err := s.get(ctx, v.Spec.BackupTargetName, &t)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("its backup target %q does not exist", v.Spec.BackupTargetName)
+	case err != nil:
+		return err
+	case v.DeletionTimestamp != nil:
+		return fmt.Errorf("the backup volume is being deleted")
+	case t.Spec.BackupTargetURL == "":
+		return fmt.Errorf("backup target %s has no URL: set it first", t.Name)
+	case !t.Status.Available:
+		return fmt.Errorf("backup target %s is not available: %s", t.Name,
+			lh.FindCondition(t.Status.Conditions, lh.BackupTargetConditionUnavailable).Message)
+	}
+	return nil
+}
+
+func verificationView(v *lh.BackupVolume) *resource.BackupVerification {
+	out := &resource.BackupVerification{BackupVolume: v.Name, Volume: v.Spec.VolumeName, Target: v.Spec.BackupTargetName,
+		State: resource.VerificationNone, RequestedAt: rfc3339(v.Spec.VerifyRequestedAt),
+		Backups: []resource.VerifiedBackup{}, Faults: []resource.BackupFault{}}
+	ver, asked := v.Status.Verification, v.Spec.VerifyRequestedAt
+	switch {
+	case !asked.IsZero() && (ver == nil || !ver.RequestedAt.Equal(&asked)):
+		out.State = resource.VerificationWaiting
+		return out
+	case ver == nil:
+		return out
+	case ver.Ended():
+		out.State = resource.VerificationDone
+	default:
+		out.State = resource.VerificationInProgress
+	}
+	out.StartedAt, out.EndedAt = rfc3339(ver.StartedAt), rfc3339(ver.EndedAt)
+	out.Progress, out.Blocks, out.ReadBytes = ver.Progress, ver.Blocks, ver.ReadBytes
+	out.FaultCount, out.Error = ver.FaultCount, ver.Error
+	for _, b := range ver.Backups {
+		out.Backups = append(out.Backups, resource.VerifiedBackup{Name: b.Name, Faults: b.Faults})
+	}
+	for _, f := range ver.Faults {
+		out.Faults = append(out.Faults, resource.BackupFault{Kind: f.Kind, Object: f.Object, Message: f.Message,
+			Backups: append([]string{}, f.Backups...), BackupCount: f.BackupCount})
+	}
+	return out
+}
+
+// rfc3339 is a time as text; empty: there is none.
+func rfc3339(t metav1.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}

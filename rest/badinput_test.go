@@ -61,7 +61,8 @@ func bedForBadInput(t *testing.T) *fixture {
 }
 
 // objectOf is the object that a path with a name is tried on.
-var objectOf = map[string]string{"volumes": "demo", "dataloss": "demo", "devicekeepers": "demo", "nodes": "node-1",
+var objectOf = map[string]string{"volumes": "demo", "dataloss": "demo", "devicekeepers": "demo",
+	"backupverifications": "demo-1a2b3c4d", "nodes": "node-1",
 	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly"}
 
 // requestOf is a request for an operation: method and path, for an object.
@@ -141,8 +142,9 @@ func difference(before, after string) string {
 var inputsOf = map[string]any{
 	"PUT /v1/nodes/{name}": resource.NodeInput{}, "PUT /v1/settings/{name}": resource.SettingInput{},
 	"POST /v1/session": resource.SessionInput{}, "POST /v1/dataloss/{name}": resource.AcceptDataLossInput{},
-	"POST /v1/devicekeepers/{name}": resource.DeviceKeepersInput{},
-	"POST /v1/volumes":              resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
+	"POST /v1/devicekeepers/{name}":       resource.DeviceKeepersInput{},
+	"POST /v1/backupverifications/{name}": resource.VerifyBackupsInput{},
+	"POST /v1/volumes":                    resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
 	"PUT /v1/recurringjobs/{name}": resource.RecurringJob{}, "POST /v1/backuptargets": resource.BackupTarget{},
 	"POST /v1/engineimages":                            resource.EngineImage{},
 	"PUT /v1/backuptargets":                            resource.SyncBackupResource{},
@@ -285,7 +287,7 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 		}
 	}
 	for path, object := range objectOf {
-		if slices.Contains([]string{"dataloss", "devicekeepers", "settings", "recurringjobs"}, path) {
+		if slices.Contains([]string{"dataloss", "devicekeepers", "backupverifications", "settings", "recurringjobs"}, path) {
 			continue // they have no actions
 		}
 		for _, action := range []string{"nope", "", "Attach", "attach%00", "attach&action=detach", "../attach"} {

@@ -105,6 +105,8 @@ GET /v1/backupvolumes/{name}: get backupvolumes/{name}
 backupList /v1/backupvolumes/{name}: list backups
 backupListByVolume /v1/backupvolumes/{name}: list backups
 backupGet /v1/backupvolumes/{name}: get backups
+GET /v1/backupverifications/{name}: get backupvolumes/{name}
+POST /v1/backupverifications/{name}: update backupvolumes/{name}
 GET /v1/backupbackingimages: list backupbackingimages
 GET /v1/backupbackingimages/{name}: get backupbackingimages/{name}
 GET /v1/backingimages: list backingimages

@@ -130,6 +130,8 @@ func backupRoutes() []route {
 			resource.ActionBackupList: listBackups, resource.ActionBackupListByVolume: listBackupsByVolume,
 			resource.ActionBackupGet: getBackup, resource.ActionBackupDelete: deleteBackup,
 			resource.ActionBackupVolumeSync: syncBackupVolume}},
+		{path: "/v1/backupverifications/{name}", methods: map[string]handler{http.MethodGet: getVerification,
+			http.MethodPost: orderVerification}},
 	}
 }
 

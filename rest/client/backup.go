@@ -90,3 +90,23 @@ func (c *Client) DeleteBackup(ctx context.Context, name string) error {
 func (c *Client) BackUp(ctx context.Context, volume string, in resource.SnapshotInput) (*resource.Volume, error) {
 	return action[resource.Volume](ctx, c, resource.TypeVolume, volume, resource.ActionSnapshotBackup, in)
 }
+
+// VerifyBackups has all verified that a store has of a volume, by the name of the backup volume; it
+// returns before that. One that is under way is taken for it.
+func (c *Client) VerifyBackups(ctx context.Context, backupVolume string, in resource.VerifyBackupsInput) (
+	*resource.BackupVerification, error) {
+	var out resource.BackupVerification
+	if err := c.call(ctx, http.MethodPost, c.url("backupverifications", backupVolume), in, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// BackupVerification tells of the latest verification of a backup volume.
+func (c *Client) BackupVerification(ctx context.Context, backupVolume string) (*resource.BackupVerification, error) {
+	var out resource.BackupVerification
+	if err := c.call(ctx, http.MethodGet, c.url("backupverifications", backupVolume), nil, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}

@@ -1,0 +1,140 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resttest"
+)
+
+// backedUp is a target, what it has of volume demo, and a backup of that.
+func backedUp(target func(*lh.BackupTarget), ver *lh.BackupVerification) []client.Object {
+	t := &lh.BackupTarget{ObjectMeta: resttest.Meta("default"), Spec: lh.BackupTargetSpec{BackupTargetURL: "s3://b@r/"},
+		Status: lh.BackupTargetStatus{Available: true}}
+	if target != nil {
+		target(t)
+	}
+	return []client.Object{t, &lh.BackupVolume{ObjectMeta: resttest.Meta("demo-1a2b3c4d"),
+		Spec:   lh.BackupVolumeSpec{VolumeName: "demo", BackupTargetName: "default"},
+		Status: lh.BackupVolumeStatus{Verification: ver}}}
+}
+
+// status writes an object with its status.
+func (f *fixture) status(o client.Object) {
+	f.t.Helper()
+	if err := f.client.Update(context.Background(), o); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+const verifications = "/v1/backupverifications/demo-1a2b3c4d"
+
+// TestVerificationIsOrdered: once, and then it is followed; the next order is another one.
+func TestVerificationIsOrdered(t *testing.T) {
+	f := newFixture(t, backedUp(nil, nil)...)
+	if got := f.get(verifications); got["state"] != "none" || got["volume"] != "demo" || got["requestedAt"] != "" {
+		t.Fatalf("%v", got)
+	}
+	order := func(body, state string) string {
+		t.Helper()
+		a := f.do("POST", verifications, body)
+		if a.status != 200 || a.json["state"] != state {
+			t.Fatalf("%d %s", a.status, a.text)
+		}
+		return fmt.Sprint(a.json["requestedAt"])
+	}
+	var v lh.BackupVolume
+	first := order(`{"bandwidthLimit":7}`, "waiting")
+	if f.read("demo-1a2b3c4d", &v); v.Spec.VerifyBandwidthLimit != 7 || first == "" {
+		t.Errorf("%q, %+v", first, v.Spec)
+	}
+	if again := order(`{}`, "waiting"); again != first {
+		t.Errorf("asked for twice: %s and %s", first, again)
+	}
+	f.read("demo-1a2b3c4d", &v)
+	v.Status.Verification = &lh.BackupVerification{RequestedAt: v.Spec.VerifyRequestedAt, StartedAt: metav1.Now(),
+		Progress: 40, Faults: []lh.BackupFault{{Kind: "missing", Object: "o", Backups: []string{"b"}, BackupCount: 1}},
+		FaultCount: 1, Backups: []lh.VerifiedBackup{{Name: "b", Faults: 1}}}
+	f.status(&v)
+	if again := order(`{"bandwidthLimit":9}`, "inProgress"); again != first {
+		t.Errorf("one that is under way begins again: %s after %s", again, first)
+	}
+	got := f.get(verifications)
+	fault := got["faults"].([]any)[0].(map[string]any)
+	if got["progress"] != 40.0 || fault["kind"] != "missing" || fault["backups"].([]any)[0] != "b" {
+		t.Errorf("%v", got)
+	}
+	f.read("demo-1a2b3c4d", &v)
+	if v.Spec.VerifyBandwidthLimit != 9 {
+		t.Errorf("its bandwidth stays %d", v.Spec.VerifyBandwidthLimit)
+	}
+	v.Status.Verification.EndedAt = metav1.Now()
+	f.status(&v)
+	if got := f.get(verifications); got["state"] != "done" || got["endedAt"] == "" {
+		t.Errorf("%v", got)
+	}
+	if again := order(`{}`, "waiting"); again <= first {
+		t.Errorf("asked for anew: %s after %s", again, first)
+	}
+}
+
+func TestVerificationIsRefused(t *testing.T) {
+	for want, edit := range map[string]func(*lh.BackupTarget){
+		"has no URL":               func(t *lh.BackupTarget) { t.Spec.BackupTargetURL = "" },
+		"is not available: it hid": unavailable,
+		"does not exist":           func(t *lh.BackupTarget) { t.Name = "other" },
+	} {
+		f := newFixture(t, backedUp(edit, nil)...)
+		f.refused(f.do("POST", verifications, `{}`), 500, want)
+	}
+	f := newFixture(t, backedUp(nil, nil)...)
+	f.refused(f.do("POST", verifications, `{"bandwidthLimit":-1}`), 500, "is not between 0 and 1048576")
+	f.refused(f.do("GET", verifications+"x", ""), 404, "not found")
+	var v lh.BackupVolume
+	if f.read("demo-1a2b3c4d", &v); !v.Spec.VerifyRequestedAt.IsZero() {
+		t.Errorf("a refused order is written down: %+v", v.Spec)
+	}
+}
+
+func unavailable(t *lh.BackupTarget) {
+	t.Status.Available = false
+	t.Status.Conditions = []lh.Condition{{Type: "Unavailable", Status: lh.ConditionTrue, Message: "it hid"}}
+}
+
+// TestRequestsHaveWholeSeconds: objects keep no more, and each order is later than the one before.
+func TestRequestsHaveWholeSeconds(t *testing.T) {
+	now := time.Date(2026, 5, 3, 10, 0, 0, 5e8, time.UTC)
+	for before, want := range map[metav1.Time]string{{}: "10:00:00", metav1.NewTime(now.Add(-time.Minute)): "10:00:00",
+		metav1.NewTime(now.Truncate(time.Second)):                "10:00:01",
+		metav1.NewTime(now.Truncate(time.Second).Add(time.Hour)): "11:00:01"} {
+		if got := after(before, now).Format("15:04:05"); got != want {
+			t.Errorf("after %s: %s, want %s", before, got, want)
+		}
+	}
+}
+
+// TestDamagedBackupsSaySo: what a verification has found is among the messages of a backup.
+func TestDamagedBackupsSaySo(t *testing.T) {
+	s := &lh.BackupStatus{Messages: map[string]string{"info": "i"}}
+	if got := backupMessages(s); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	s.Conditions = []lh.Condition{{Type: lh.BackupConditionVerified, Status: lh.ConditionTrue, Message: "sound"}}
+	if got := backupMessages(s); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	s.Conditions[0] = lh.Condition{Type: lh.BackupConditionVerified, Status: lh.ConditionFalse, Message: "3 blocks"}
+	if got := backupMessages(s); got["error"] != "3 blocks" || got["info"] != "i" || len(s.Messages) != 1 {
+		t.Errorf("%v", got)
+	}
+	s.Messages["error"] = "worse"
+	if got := backupMessages(s); got["error"] != "worse" {
+		t.Errorf("%v", got)
+	}
+}
