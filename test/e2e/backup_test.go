@@ -68,6 +68,9 @@ func scenarioBackup(t *testing.T, c *cluster) {
 		return nil
 	})
 
+	t.Log("its backups are damaged, verified and repaired")
+	c.verified(store, "b1", first, second)
+
 	t.Log("a recurring job backs it up")
 	scheduled(t, c, store)
 
