@@ -61,6 +61,36 @@ func (e *DamageError) Error() string {
 	return text + ": restore another backup, or accept that these ranges become zero"
 }
 
+// shownRanges bounds the ranges that RangesOf names.
+const shownRanges = 200
+
+// RangesOf names the ranges of damage, which is sorted by offset; neighbours are one range. Without
+// damage it is "".
+func RangesOf(damage []Damage) string {
+	var ranges []Extent
+	bytes := int64(0)
+	for _, d := range damage {
+		bytes += d.Length
+		if n := len(ranges); n > 0 && ranges[n-1].Offset+ranges[n-1].Length == d.Offset {
+			ranges[n-1].Length += d.Length
+			continue
+		}
+		ranges = append(ranges, d.Extent)
+	}
+	if len(ranges) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d bytes:", bytes)
+	for i, r := range ranges {
+		if i == shownRanges {
+			text += fmt.Sprintf(" and %d ranges more", len(ranges)-i)
+			break
+		}
+		text += fmt.Sprintf(" [%d, %d)", r.Offset, r.Offset+r.Length)
+	}
+	return text
+}
+
 // Restored is what a restore did.
 type Restored struct {
 	// SizeBytes is the size of the volume, which the target has at least.

@@ -195,3 +195,27 @@ func TestRestoreEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestRangesOf: neighbours are one range, and of very many not all are named.
+func TestRangesOf(t *testing.T) {
+	t.Parallel()
+	at := func(blocks ...int64) (all []backup.Damage) {
+		for _, i := range blocks {
+			all = append(all, backup.Damage{Extent: backup.Extent{Offset: i * block, Length: block}})
+		}
+		return all
+	}
+	for want, damage := range map[string][]backup.Damage{"": nil, "2097152 bytes: [0, 2097152)": at(0),
+		"8388608 bytes: [2097152, 6291456) [8388608, 12582912)": at(1, 2, 4, 5)} {
+		if got := backup.RangesOf(damage); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	var many []int64
+	for i := range int64(250) {
+		many = append(many, 2*i)
+	}
+	if got := backup.RangesOf(at(many...)); !strings.HasSuffix(got, ") and 50 ranges more") {
+		t.Error(got)
+	}
+}

@@ -130,6 +130,7 @@ func backupRestoreCommand(g *globals) *cobra.Command {
 			return nil
 		}}
 	c.Flags().Int32Var(&q.ConcurrentLimit, "concurrent-limit", 1, "most blocks that are worked on at a time")
+	c.Flags().BoolVar(&q.AcceptDamage, "accept-damage", false, "what the store does not have becomes zero")
 	return c
 }
 
@@ -144,6 +145,7 @@ type restoreOutput struct {
 	LastRestored           string `json:"lastRestored"`
 	CurrentRestoringBackup string `json:"currentRestoringBackup"`
 	Interrupted            bool   `json:"interrupted,omitempty"`
+	Damage                 string `json:"damage,omitempty"`
 }
 
 func backupRestoreStatusCommand(g *globals) *cobra.Command {
@@ -168,7 +170,7 @@ func restoreStatus(s *enginev1.State) map[string]restoreOutput {
 			m = nil // it has no part in it
 		}
 		o := restoreOutput{IsRestoring: m.GetRunning(), Progress: m.GetProgress(), Error: m.GetError(), State: m.GetState(),
-			BackupURL: s.GetRestoreUrl(), Interrupted: m.GetInterrupted()}
+			BackupURL: s.GetRestoreUrl(), Interrupted: m.GetInterrupted(), Damage: s.GetRestoreDamage()}
 		switch {
 		case m == nil:
 		case m.GetState() == "complete":

@@ -53,9 +53,10 @@ type backups struct {
 	jobs map[string]*enginev1.Backup
 	// ended are names, the oldest first.
 	ended []string
-	// restore is the URL of the backup that is restored, or was last; restoring: now.
-	restore   string
-	restoring bool
+	// restore is the URL of the backup that is restored, or was last; restoring: now. damage names the
+	// ranges of it that the store did not have, and that are zero.
+	restore, damage string
+	restoring       bool
 }
 
 var errEngineEnds = errors.New("the engine has ended; ask again, and what is in the store is not sent again")
@@ -85,7 +86,7 @@ func (b *backups) end() {
 func (b *backups) show(m *enginev1.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m.RestoreUrl, m.Backups = b.restore, map[string]*enginev1.Backup{}
+	m.RestoreUrl, m.RestoreDamage, m.Backups = b.restore, b.damage, map[string]*enginev1.Backup{}
 	for name, j := range b.jobs {
 		m.Backups[name] = proto.CloneOf(j)
 	}

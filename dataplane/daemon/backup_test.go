@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -67,5 +68,33 @@ func TestCodesOfBackups(t *testing.T) {
 		if got := status.Code(backupStatus(fmt.Errorf("x: %w", err))); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
+	}
+}
+
+// TestDamageOfARestoreIsKept: what the worker has left out is in the state, in words.
+func TestDamageOfARestoreIsKept(t *testing.T) {
+	p := &engineProcess{}
+	p.state.init()
+	p.backups.init(p)
+	r := &restoring{b: &p.backups}
+	lost := func(offset int64) backup.Damage {
+		return backup.Damage{Extent: backup.Extent{Offset: offset, Length: 2 << 20}, Missing: true}
+	}
+	for want, damage := range map[string][]backup.Damage{"": nil,
+		"6291456 bytes: [0, 4194304) [8388608, 10485760)": {lost(0), lost(2 << 20), lost(8 << 20)}} {
+		result, err := json.Marshal(backup.Restored{SizeBytes: 1 << 30, Damage: damage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s enginev1.State
+		if err := r.noteDamage(result); err != nil {
+			t.Error(err)
+		}
+		if p.backups.show(&s); s.RestoreDamage != want {
+			t.Errorf("%q, want %q", s.RestoreDamage, want)
+		}
+	}
+	if err := r.noteDamage([]byte("x")); err == nil {
+		t.Error("a result that cannot be read is taken for no damage")
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -151,7 +152,7 @@ func (s *service) BackupRestore(ctx context.Context, r *enginev1.BackupRestoreRe
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"cannot initiate backup restore as there is one already in progress: backup %s", b.restore)
 	}
-	b.restoring, b.restore = true, o.URL()
+	b.restoring, b.restore, b.damage = true, o.URL(), ""
 	b.mu.Unlock()
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	b.work.Go(func() {
@@ -187,7 +188,7 @@ func (b *backups) restoreFrom(o backuptarget.Object, r *enginev1.BackupRestoreRe
 	t := &restoring{b: b, of: o, from: held, name: r.Name, begun: begun}
 	order := worker.Order{Do: worker.Restore, Target: o.Target.URL(), Credentials: r.Credentials,
 		Restore: backup.RestoreOptions{Volume: o.Volume, Backup: o.Backup, From: held, FromCreated: created,
-			Workers: int(r.ConcurrentLimit)}}
+			Workers: int(r.ConcurrentLimit), AcceptDamage: r.AcceptDamage}}
 	if err = t.run(order); errors.Is(err, backup.ErrNoBase) {
 		b.p.cfg.Log.Info("the backup that the volume holds is no base", "backup", held, "error", err)
 		t.from, order.Restore.From = "", ""
@@ -229,7 +230,7 @@ type restoring struct {
 }
 
 func (t *restoring) run(order worker.Order) error {
-	_, err := worker.Run(t.b.ctx, worker.Job{Env: workerEnvironment(), Order: order,
+	result, err := worker.Run(t.b.ctx, worker.Job{Env: workerEnvironment(), Order: order,
 		Volume: &restoredVolume{t.b.p}, Report: func(ctx context.Context, report worker.Report) error {
 			if report.Begun && !t.began {
 				if err := t.begin(ctx, report); err != nil {
@@ -243,6 +244,9 @@ func (t *restoring) run(order worker.Order) error {
 			}
 			return nil
 		}})
+	if err == nil {
+		err = t.noteDamage(result)
+	}
 	if t.began {
 		// Also where this process ends: the core is there for a moment.
 		err = t.b.p.ask(context.Background(), func(reply func(error)) any {
@@ -250,6 +254,18 @@ func (t *restoring) run(order worker.Order) error {
 		})
 	}
 	return err
+}
+
+// noteDamage keeps what became zero, before the restore is told to be complete.
+func (t *restoring) noteDamage(result []byte) error {
+	var done backup.Restored
+	if err := json.Unmarshal(result, &done); err != nil {
+		return fmt.Errorf("the backup worker's result cannot be read: %w", err)
+	}
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	t.b.damage = backup.RangesOf(done.Damage)
+	return nil
 }
 
 func (t *restoring) begin(ctx context.Context, report worker.Report) error {

@@ -47,6 +47,8 @@ type (
 		Credentials map[string]string
 		// Concurrency is how many blocks are worked on at a time.
 		Concurrency int
+		// AcceptDamage: what the store does not have becomes zero.
+		AcceptDamage bool
 	}
 	// RestoreProgress is how far that is.
 	RestoreProgress struct {
@@ -59,6 +61,8 @@ type (
 		Backup, URL string
 		// Interrupted: the engine has found a part when it started, and was not asked to go on.
 		Interrupted bool
+		// Damage names the ranges that became zero because the store did not have them; empty: none.
+		Damage string
 	}
 )
 
@@ -116,7 +120,7 @@ func (d calls) BackupRestore(ctx context.Context, t Target, r RestoreRequest) er
 	_, err := callFor(ctx, backupTimeout, d, t, "restore a backup",
 		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
 			return c.BackupRestore(ctx, &enginev1.BackupRestoreRequest{Url: r.URL, Credentials: r.Credentials,
-				ConcurrentLimit: int32(r.Concurrency)})
+				ConcurrentLimit: int32(r.Concurrency), AcceptDamage: r.AcceptDamage})
 		})
 	return err
 }
@@ -146,7 +150,8 @@ func backupsFrom(all map[string]*enginev1.Backup) map[string]BackupProgress {
 func restoreFrom(s *enginev1.State) RestoreProgress {
 	r := s.GetRestore()
 	return RestoreProgress{Running: r.GetRunning(), Percent: int(min(max(r.GetProgress(), 0), 100)), State: r.GetState(),
-		Error: r.GetError(), Backup: r.GetSnapshot(), URL: s.GetRestoreUrl(), Interrupted: r.GetInterrupted()}
+		Error: r.GetError(), Backup: r.GetSnapshot(), URL: s.GetRestoreUrl(), Interrupted: r.GetInterrupted(),
+		Damage: s.GetRestoreDamage()}
 }
 
 // printedBackup is what `backups status` prints, printedRestore one replica in what `backups
@@ -169,6 +174,7 @@ type (
 		LastRestored           string `json:"lastRestored"`
 		CurrentRestoringBackup string `json:"currentRestoringBackup"`
 		Interrupted            bool   `json:"interrupted"`
+		Damage                 string `json:"damage"`
 	}
 )
 
@@ -207,8 +213,11 @@ func (b *Binary) SnapshotBackupStatus(ctx context.Context, t Target, backup stri
 func (b *Binary) BackupRestore(ctx context.Context, t Target, r RestoreRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
-	_, err := b.runWith(ctx, t, "restore a backup", r.Credentials, "backups", "restore",
-		"--concurrent-limit="+strconv.Itoa(r.Concurrency), "--", r.URL)
+	verb := []string{"backups", "restore", "--concurrent-limit=" + strconv.Itoa(r.Concurrency)}
+	if r.AcceptDamage { // binaries of before have no such flag, and refuse
+		verb = append(verb, "--accept-damage")
+	}
+	_, err := b.runWith(ctx, t, "restore a backup", r.Credentials, append(verb, "--", r.URL)...)
 	return err
 }
 
@@ -219,7 +228,7 @@ func (b *Binary) BackupRestoreStatus(ctx context.Context, t Target) (RestoreProg
 		if p := printed[address]; p.State != "" {
 			return RestoreProgress{Running: p.IsRestoring, Percent: min(max(p.Progress, 0), 100), State: p.State,
 				Error: p.Error, Backup: p.CurrentRestoringBackup + p.LastRestored, URL: p.BackupURL,
-				Interrupted: p.Interrupted}, err
+				Interrupted: p.Interrupted, Damage: p.Damage}, err
 		}
 	}
 	return RestoreProgress{}, err

@@ -245,6 +245,11 @@ func TestBinaryOrders(t *testing.T) {
 			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 				return b.BackupRestore(c, t, engineclient.RestoreRequest{URL: "s3://b@r/?backup=b&volume=v", Concurrency: 3})
 			}},
+		{"backups restore --concurrent-limit=1 --accept-damage -- s3://b@r/?backup=b&volume=v",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.BackupRestore(c, t, engineclient.RestoreRequest{URL: "s3://b@r/?backup=b&volume=v", Concurrency: 1,
+					AcceptDamage: true})
+			}},
 		{"snapshots revert -- -s", func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 			return b.SnapshotRevert(c, t, "-s")
 		}},

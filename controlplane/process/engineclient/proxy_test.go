@@ -305,8 +305,9 @@ func TestBackups(t *testing.T) {
 		r.GetParameters()["backup-block-size"] != "2097152" || r.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
 		t.Errorf("%v %v", r, err)
 	}
-	err = c.BackupRestore(t.Context(), target, engineclient.RestoreRequest{URL: "u", Credentials: secret})
-	if err != nil ||
+	err = c.BackupRestore(t.Context(), target, engineclient.RestoreRequest{URL: "u", Credentials: secret,
+		AcceptDamage: true})
+	if err != nil || !s.restored.GetAcceptDamage() ||
 		s.restored.GetUrl() != "u" || s.restored.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
 		t.Errorf("%v %v", s.restored, err)
 	}

@@ -162,6 +162,8 @@ type State struct {
 	Restore *Clone `protobuf:"bytes,37,opt,name=restore,proto3" json:"restore,omitempty"`
 	// URL of the backup that is restored, or was last; of this process only.
 	RestoreUrl string `protobuf:"bytes,38,opt,name=restore_url,json=restoreUrl,proto3" json:"restore_url,omitempty"`
+	// Which ranges of that backup the store did not have, and are zero, as text; of this process only. Empty: none.
+	RestoreDamage string `protobuf:"bytes,39,opt,name=restore_damage,json=restoreDamage,proto3" json:"restore_damage,omitempty"`
 	// Which block device is up, empty without one. It stays when the device goes on in another process; another ID is another
 	// device, and who has mounted the former one gets errors.
 	DeviceId      string `protobuf:"bytes,35,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
@@ -377,6 +379,13 @@ func (x *State) GetRestore() *Clone {
 func (x *State) GetRestoreUrl() string {
 	if x != nil {
 		return x.RestoreUrl
+	}
+	return ""
+}
+
+func (x *State) GetRestoreDamage() string {
+	if x != nil {
+		return x.RestoreDamage
 	}
 	return ""
 }
@@ -3071,7 +3080,9 @@ type BackupRestoreRequest struct {
 	Credentials     map[string]string `protobuf:"bytes,2,rep,name=credentials,proto3" json:"credentials,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ConcurrentLimit int32             `protobuf:"varint,3,opt,name=concurrent_limit,json=concurrentLimit,proto3" json:"concurrent_limit,omitempty"`
 	// The snapshot that holds the content at the end; empty: a UUID is chosen.
-	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// What the store does not have, or has damaged, becomes zero; State.restore_damage names it. Otherwise the restore fails.
+	AcceptDamage  bool `protobuf:"varint,5,opt,name=accept_damage,json=acceptDamage,proto3" json:"accept_damage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3132,6 +3143,13 @@ func (x *BackupRestoreRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *BackupRestoreRequest) GetAcceptDamage() bool {
+	if x != nil {
+		return x.AcceptDamage
+	}
+	return false
 }
 
 type VersionRequest struct {
@@ -3565,7 +3583,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\x80\v\n" +
+	"GetRequest\"\xa7\v\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -3599,7 +3617,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\abackups\x18$ \x03(\v2$.ankole.engine.v1.State.BackupsEntryR\abackups\x121\n" +
 	"\arestore\x18% \x01(\v2\x17.ankole.engine.v1.CloneR\arestore\x12\x1f\n" +
 	"\vrestore_url\x18& \x01(\tR\n" +
-	"restoreUrl\x12\x1b\n" +
+	"restoreUrl\x12%\n" +
+	"\x0erestore_damage\x18' \x01(\tR\rrestoreDamage\x12\x1b\n" +
 	"\tdevice_id\x18# \x01(\tR\bdeviceId\x1aX\n" +
 	"\x0eSnapshotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
@@ -3854,12 +3873,13 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\bprogress\x18\x05 \x01(\x05R\bprogress\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12 \n" +
 	"\vincremental\x18\a \x01(\bR\vincremental\x12!\n" +
-	"\ffrom_address\x18\b \x01(\tR\vfromAddress\"\x82\x02\n" +
+	"\ffrom_address\x18\b \x01(\tR\vfromAddress\"\xa7\x02\n" +
 	"\x14BackupRestoreRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12Y\n" +
 	"\vcredentials\x18\x02 \x03(\v27.ankole.engine.v1.BackupRestoreRequest.CredentialsEntryR\vcredentials\x12)\n" +
 	"\x10concurrent_limit\x18\x03 \x01(\x05R\x0fconcurrentLimit\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\x1a>\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12#\n" +
+	"\raccept_damage\x18\x05 \x01(\bR\facceptDamage\x1a>\n" +
 	"\x10CredentialsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
