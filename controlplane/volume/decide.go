@@ -80,6 +80,7 @@ func (p *pass) run() loop.Decision {
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.endDecision,   // a person's, about lost data, that was for an earlier start
+		p.endDamage,     // a person's, about a backup that the store has not whole
 		p.upgradeDetached,
 		p.upgrade,
 		p.follow,     // what the engine says of the replicas

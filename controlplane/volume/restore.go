@@ -18,6 +18,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/dataloss"
 	"ankole.storage/controlplane/volume/restore"
 )
 
@@ -211,11 +212,47 @@ func (p *pass) followRestore(backup string) {
 	}
 	if filling {
 		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionFalse})
-		p.tell(false, naming.EventRestored, "volume %s holds what backup %s held", v.Name, backup)
+		p.noteRestored(backup)
 	}
 	if !v.Spec.Standby {
 		v.Status.RestoreRequired, v.Status.IsStandby = false, false
 	}
+}
+
+// noteRestored tells that the volume holds its backup, but for what the store did not have, if a
+// person has accepted that.
+func (p *pass) noteRestored(backup string) {
+	damage := ""
+	for _, r := range p.engine.Status.RestoreStatus {
+		damage = cmp.Or(damage, r.Damage)
+	}
+	if damage == "" {
+		p.tell(false, naming.EventRestored, "volume %s holds what backup %s held", p.v.Name, backup)
+		return
+	}
+	c := v1beta2.Condition{Type: v1beta2.VolumeConditionBackupDamage, Status: v1beta2.ConditionTrue,
+		Message: "zero, and not what backup " + backup + " held, which the store did not have: " + damage}
+	p.setCondition(c)
+	p.tell(true, naming.EventDamaged, "volume %s was restored with damage accepted: %s", p.v.Name, c.Message)
+}
+
+// endDamage takes a person's decision about a damaged backup away that is over: the volume is
+// restored, or the person knows what is zero.
+func (p *pass) endDamage() loop.Change {
+	decision, there := p.v.Annotations[dataloss.DamageAnnotation]
+	switch {
+	case !there || decision == dataloss.DamageAccepted && restore.Needed(p.v) && dataloss.AcceptsDamage(p.v):
+		return nil
+	case decision == dataloss.DamageAcknowledged &&
+		v1beta2.IsConditionTrue(p.v.Status.Conditions, v1beta2.VolumeConditionBackupDamage):
+		p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionBackupDamage, Status: v1beta2.ConditionFalse})
+	case decision != dataloss.DamageAccepted && decision != dataloss.DamageAcknowledged || p.v.Spec.Standby:
+		p.changeEvents = append(p.changeEvents, loop.Event{Warning: true, Reason: naming.EventDataLossDecisionOver,
+			Message: "What was decided about a damaged backup is ignored: " + decision})
+	}
+	c := p.v.DeepCopy()
+	delete(c.Annotations, dataloss.DamageAnnotation)
+	return loop.Update{Object: c}
 }
 
 // restoreFailed ends an attempt: the volume is detached, and the next one has another process of

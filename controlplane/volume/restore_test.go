@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/recurringjob"
+	"ankole.storage/controlplane/volume/dataloss"
 	"ankole.storage/controlplane/volume/restore"
 )
 
@@ -124,6 +126,59 @@ func TestRestoredJobs(t *testing.T) {
 		v.Spec.RestoreVolumeRecurringJob = tt.own
 		if restore.TakesJobs(v, tt.all) != tt.want {
 			t.Errorf("%+v", tt)
+		}
+	}
+}
+
+// TestRestoreWithDamageAccepted: a volume that was restored so says what is zero, and not that it
+// holds its backup.
+func TestRestoreWithDamageAccepted(t *testing.T) {
+	v, s := restoring(v1beta2.ProcessStateComplete, "", "b1")
+	for replica, st := range s.Engine.Status.RestoreStatus {
+		st.Damage = "5 bytes: [0, 5)"
+		s.Engine.Status.RestoreStatus[replica] = st
+	}
+	v.Annotations = map[string]string{dataloss.DamageAnnotation: dataloss.DamageAccepted}
+	d := decide(now, v, *s)
+	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionBackupDamage)
+	if c.Status != v1beta2.ConditionTrue || !strings.Contains(c.Message, "backup b1 held") ||
+		!strings.HasSuffix(c.Message, "5 bytes: [0, 5)") || len(told(d, naming.EventDamaged)) != 1 ||
+		len(told(d, naming.EventRestored)) != 0 || restore.Needed(v) {
+		t.Errorf("%+v %+v", c, d)
+	}
+}
+
+// TestDecisionAboutDamageEnds is the table of what becomes of the annotation, and of the condition
+// of a volume that was restored with damage accepted.
+func TestDecisionAboutDamageEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		annotation         string
+		restored, standby  bool
+		ends, damage, told bool
+	}{
+		"nothing decided":          {damage: true},
+		"accepted, being restored": {annotation: dataloss.DamageAccepted, damage: true},
+		"accepted, restored":       {annotation: dataloss.DamageAccepted, restored: true, ends: true, damage: true},
+		"acknowledged":             {annotation: dataloss.DamageAcknowledged, restored: true, ends: true},
+		"accepted, of a standby volume": {annotation: dataloss.DamageAccepted, standby: true, ends: true, damage: true,
+			told: true},
+		"something that nobody may have said": {annotation: "yes", ends: true, damage: true, told: true},
+	} {
+		v, s := restoring("", "", "")
+		v.Status.RestoreInitiated, v.Status.RestoreRequired, v.Spec.Standby = true, !c.restored, c.standby
+		v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionBackupDamage,
+			Status: v1beta2.ConditionTrue}}
+		if c.annotation != "" {
+			v.Annotations = map[string]string{dataloss.DamageAnnotation: c.annotation, "x": "y"}
+		}
+		p := newPass(now, v, *s)
+		change := p.endDamage()
+		if (change != nil) != c.ends || (len(p.changeEvents) > 0) != c.told ||
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionBackupDamage) != c.damage {
+			t.Errorf("%s: %v, %v, %+v", name, change, p.changeEvents, v.Status.Conditions)
+		}
+		if u, ok := change.(loop.Update); ok && len(u.Object.GetAnnotations()) != 1 {
+			t.Errorf("%s: annotations %v", name, u.Object.GetAnnotations())
 		}
 	}
 }

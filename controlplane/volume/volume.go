@@ -139,7 +139,7 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 			c.Type == ConditionEngineUpgrade || c.Type == ConditionEviction ||
 			c.Type == v1beta2.VolumeConditionTooManySnapshots || c.Type == v1beta2.VolumeConditionHasContent ||
 			c.Type == v1beta2.ConditionReplicaFilesLost || c.Type == v1beta2.VolumeConditionDeviceKept ||
-			c.Type == v1beta2.VolumeConditionNoSpace
+			c.Type == v1beta2.VolumeConditionNoSpace || c.Type == v1beta2.VolumeConditionBackupDamage
 	}))
 }
 

@@ -331,6 +331,9 @@ type RestoreStatus struct {
 	// CurrentRestoringBackup is the backup being restored.
 	// +optional
 	CurrentRestoringBackup string `json:"currentRestoringBackup"`
+	// Damage names the ranges that are zero because the store did not have them, and a person has accepted that.
+	// +optional
+	Damage string `json:"damage,omitempty"`
 	// Error says what went wrong; the replica is then failed.
 	// +optional
 	Error string `json:"error"`

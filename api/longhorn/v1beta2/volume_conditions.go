@@ -12,10 +12,12 @@ const (
 	// such a volume was formatted, or written to as a block device.
 	VolumeConditionHasContent = "HasContent"
 	// Our additions, each True while: a disk has no room for the wanted size; somebody on the node has
-	// the file system mounted that is to leave it; the file system takes no writes and its disks are
-	// full. The message names the disks, or who that is.
+	// the file system mounted that is to leave it; ranges of the volume are zero that its backup had,
+	// and nobody has acknowledged that; the file system takes no writes and its disks are full. The
+	// message names the disks, who that is, or the ranges.
 	VolumeConditionWaitForExpansion = "WaitForExpansion"
 	VolumeConditionDeviceKept       = "DeviceKept"
+	VolumeConditionBackupDamage     = "BackupDamage"
 	VolumeConditionNoSpace          = "NoSpace"
 )
 

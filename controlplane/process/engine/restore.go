@@ -18,6 +18,7 @@ import (
 	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/process/engineclient"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/volume/dataloss"
 )
 
 const (
@@ -27,6 +28,8 @@ const (
 	mostRestoreOrders = 5
 	// alreadyRestored is what engines of every age say of an order to restore what they hold.
 	alreadyRestored = "already restored backup"
+	// damageUnknown is told where the process that has restored with damage accepted is gone.
+	damageUnknown = "ranges that are not known, since the engine that has restored them has ended; verify the backup"
 )
 
 // restores are the orders to restore that are under way.
@@ -51,6 +54,8 @@ type restoreSeen struct {
 	Order store.Errand[restored]
 	// Wait is how long one that has failed is not repeated yet.
 	Wait time.Duration
+	// Accepts says whether a person accepts that what the store does not have becomes zero.
+	Accepts bool
 	// Begin gives one, unless as many volumes are being restored on the node as may.
 	Begin func(ctx context.Context) error
 }
@@ -78,7 +83,9 @@ func (r *Reconciler) gatherRestore(ctx context.Context, e *v1beta2.Engine, setti
 		return s, fmt.Errorf("get volume %s: %w", e.Spec.VolumeName, err)
 	}
 	target, most := v.Spec.BackupTargetName, settings.Int(setting.ConcurrentVolumeBackupRestorePerNodeLimit)
-	concurrency := settings.Int(setting.RestoreConcurrentLimit)
+	order := restoreRequest{from: target, concurrency: settings.Int(setting.RestoreConcurrentLimit),
+		accepts: dataloss.AcceptsDamage(&v)}
+	s.Accepts = order.accepts
 	e = e.DeepCopy() // the order outlives the step
 	s.Begin = func(ctx context.Context) error {
 		r.restores.mu.Lock()
@@ -87,7 +94,7 @@ func (r *Reconciler) gatherRestore(ctx context.Context, e *v1beta2.Engine, setti
 			return err
 		}
 		r.restores.orders.Begin(e.Name, restoreOrder(e), func(ctx context.Context) (restored, error) {
-			return r.restore(ctx, e, target, concurrency)
+			return r.restore(ctx, e, order)
 		})
 		return nil
 	}
@@ -114,14 +121,21 @@ func (r *Reconciler) restoring(ctx context.Context, e *v1beta2.Engine) (n int, e
 	return n, nil
 }
 
+// restoreRequest is what an order to restore needs to know beside the engine.
+type restoreRequest struct {
+	// from is the backup target.
+	from        string
+	concurrency int
+	accepts     bool
+}
+
 // restore orders a restore. Credentials are read for the order, and are kept nowhere.
 //
 // Crash window: the answer may be lost; the state of the engine tells.
-func (r *Reconciler) restore(ctx context.Context, e *v1beta2.Engine, from string, concurrency int) (out restored,
-	err error) {
+func (r *Reconciler) restore(ctx context.Context, e *v1beta2.Engine, q restoreRequest) (out restored, err error) {
 	var t v1beta2.BackupTarget
-	if err := r.client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: from}, &t); err != nil {
-		return out, fmt.Errorf("get backup target %s: %w", from, err)
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: q.from}, &t); err != nil {
+		return out, fmt.Errorf("get backup target %s: %w", q.from, err)
 	}
 	credentials, err := r.cfg.Credentials(ctx, &t)
 	if err != nil {
@@ -129,10 +143,10 @@ func (r *Reconciler) restore(ctx context.Context, e *v1beta2.Engine, from string
 	}
 	url, err := store.BackupURL(t.Spec.BackupTargetURL, e.Spec.BackupVolume, e.Spec.RequestedBackupRestore)
 	if err != nil {
-		return out, fmt.Errorf("backup target %s: %w", from, err)
+		return out, fmt.Errorf("backup target %s: %w", q.from, err)
 	}
 	err = r.engines.BackupRestore(ctx, target(e), engineclient.RestoreRequest{URL: url, Credentials: credentials,
-		Concurrency: concurrency})
+		Concurrency: q.concurrency, AcceptDamage: q.accepts})
 	if errors.Is(err, engineclient.ErrPrecondition) && strings.Contains(err.Error(), alreadyRestored) {
 		return restored{Whole: true}, nil
 	}
@@ -175,12 +189,16 @@ func restoreStatus(e *v1beta2.Engine, s seen) map[string]v1beta2.RestoreStatus {
 		return nil
 	case order.Over && order.Result.Whole:
 		status.State, status.Progress, status.LastRestored = v1beta2.ProcessStateComplete, 100, want
+		status.Damage = earlierDamage(e, s)
 	case have.Backup == want && have.State != "" && !have.Interrupted:
 		status.Error, status.IsRestoring, status.Progress, status.State = have.Error, have.Running, have.Percent, have.State
 		status.CurrentRestoringBackup = want
 		switch {
 		case have.State == v1beta2.ProcessStateComplete:
-			status.CurrentRestoringBackup, status.LastRestored = "", want
+			status.CurrentRestoringBackup, status.LastRestored, status.Damage = "", want, have.Damage
+			if have.URL == "" { // the process has found it when it started
+				status.Damage = earlierDamage(e, s)
+			}
 		case have.Running:
 			status.LastRestored = e.Status.LastRestoredBackup
 		}
@@ -196,6 +214,20 @@ func restoreStatus(e *v1beta2.Engine, s seen) map[string]v1beta2.RestoreStatus {
 		}
 	}
 	return out
+}
+
+// earlierDamage is what a process of before has left out of the backup that the volume holds, if a
+// person has accepted that: a process knows only what it has left out itself.
+func earlierDamage(e *v1beta2.Engine, s seen) string {
+	if !s.Restore.Accepts {
+		return ""
+	}
+	for _, r := range e.Status.RestoreStatus {
+		if r.LastRestored == e.Spec.RequestedBackupRestore && r.Damage != "" {
+			return r.Damage
+		}
+	}
+	return damageUnknown
 }
 
 // backupStatus is what the engine tells of its backups.

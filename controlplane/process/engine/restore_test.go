@@ -140,3 +140,37 @@ func TestRestoreWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestDamageIsTold: what a restore has left out is told; where the process that has restored it is
+// gone, what it has told, or that it is not known.
+func TestDamageIsTold(t *testing.T) {
+	whole := store.Errand[restored]{Order: "x", Over: true, Result: restored{Whole: true}}
+	for name, c := range map[string]struct {
+		state, url string
+		order      store.Errand[restored]
+		accepts    bool
+		before     string
+		want       string
+	}{
+		"complete":                              {state: "complete", url: "u", accepts: true, want: "[0, 5)"},
+		"under way":                             {state: "in_progress", url: "u", accepts: true},
+		"held already":                          {order: whole},
+		"held already, and damage is accepted":  {order: whole, accepts: true, want: damageUnknown},
+		"found by the process":                  {state: "complete"},
+		"found, and damage is accepted":         {state: "complete", accepts: true, want: damageUnknown},
+		"found, and it was told":                {state: "complete", accepts: true, before: "[7, 9)", want: "[7, 9)"},
+		"found, and it was told and is decided": {state: "complete", before: "[7, 9)"},
+	} {
+		e := &v1beta2.Engine{Spec: v1beta2.EngineSpec{RequestedBackupRestore: "b"}}
+		e.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{"tcp://x": {LastRestored: "b", Damage: c.before}}
+		have := engineclient.RestoreProgress{State: c.state, Backup: "b", URL: c.url}
+		if c.url != "" {
+			have.Damage = "[0, 5)"
+		}
+		s := seen{State: &engineclient.State{Restore: have, Replicas: []engineclient.Replica{{Address: "10.0.0.1:1",
+			Mode: engineclient.ModeRW}}}, Restore: restoreSeen{Order: c.order, Accepts: c.accepts}}
+		if got := restoreStatus(e, s)["tcp://10.0.0.1:1"].Damage; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/volume/dataloss"
 )
 
 const (
@@ -86,8 +87,11 @@ func Failed(v *v1beta2.Volume) (failed bool, next time.Time) {
 		return true, time.Time{}
 	}
 	most := longest
-	if v.Status.IsStandby {
+	switch {
+	case v.Status.IsStandby:
 		most = longestOfStandby
+	case dataloss.AcceptsDamage(v): // decided since, or a person waits
+		most = shortest
 	}
 	return true, at.Add(min(max(at.Sub(v.CreationTimestamp.Time), shortest), most))
 }

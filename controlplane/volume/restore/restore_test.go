@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/volume/dataloss"
 )
 
 const (
@@ -105,5 +106,21 @@ func TestPauseOfAStandbyVolume(t *testing.T) {
 		Reason: v1beta2.VolumeReasonRestoreFailure, LastTransitionTime: monday}}
 	if failed, next := Failed(v); !failed || next.Format(time.RFC3339) != "2026-11-23T02:05:00Z" {
 		t.Errorf("%v %s", failed, next)
+	}
+}
+
+// TestPauseWhereDamageIsAccepted: who has decided does not wait for as long as the attempts without
+// that have made it.
+func TestPauseWhereDamageIsAccepted(t *testing.T) {
+	v := &v1beta2.Volume{Spec: v1beta2.VolumeSpec{FromBackup: "x"}}
+	v.CreationTimestamp = metav1.NewTime(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
+	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionFalse,
+		Reason: v1beta2.VolumeReasonRestoreFailure, LastTransitionTime: monday}}
+	for value, want := range map[string]string{"": "2026-11-23T03:00:00Z",
+		dataloss.DamageAccepted: "2026-11-23T02:00:30Z"} {
+		v.Annotations = map[string]string{dataloss.DamageAnnotation: value}
+		if failed, next := Failed(v); !failed || next.Format(time.RFC3339) != want {
+			t.Errorf("%q: %v %s", value, failed, next)
+		}
 	}
 }

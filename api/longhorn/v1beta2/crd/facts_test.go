@@ -61,6 +61,7 @@ var differences = map[string]string{
 	"Engine status.deviceIn":                               "where it is kept for the next engine",
 	"Volume status.processKey":                             "which master key the secret of its processes is derived from",
 	"Volume status.deviceID":                               "the one that users of the attached volume have",
+	"Engine status.restoreStatus.*.damage":                 "what is zero that the store did not have, in a restore with damage accepted",
 	"Engine status.membership":                             "the witness record of the replication protocol is kept in the Engine object",
 
 	"Engine status.order":                                 "tells the processes of one name apart by what they were made for",

@@ -1,0 +1,23 @@
+package dataloss
+
+import "ankole.storage/api/longhorn/v1beta2"
+
+// DamageAnnotation of a Volume is a person's decision about the backup that it is restored from,
+// where the store does not have all of that any more. Its value is DamageAccepted: what the store
+// does not have becomes zero, in this restore; or, when that is done, DamageAcknowledged: the
+// person knows what is zero. The controller takes it away when it is over.
+const DamageAnnotation = "ankole.storage/accept-backup-damage"
+
+// Values of DamageAnnotation.
+const (
+	DamageAccepted     = "accepted"
+	DamageAcknowledged = "acknowledged"
+)
+
+// AcceptsDamage says whether the restore that fills a volume may leave out what the store does not
+// have. That of a standby volume may not: later backups are restored by what differs, and would not
+// bring it.
+func AcceptsDamage(v *v1beta2.Volume) bool {
+	return v.Annotations[DamageAnnotation] == DamageAccepted && v.Spec.FromBackup != "" && !v.Spec.Standby &&
+		!v.Status.IsStandby
+}
