@@ -189,7 +189,7 @@ func (a *app) backupList() *cobra.Command {
 }
 
 func (a *app) backupRestore() *cobra.Command {
-	spec := client.VolumeSpec{}
+	spec, damaged := client.VolumeSpec{}, false
 	var w waiting
 	c := &cobra.Command{Use: "restore BACKUP VOLUME", Short: "Make a new volume of a backup",
 		Long: "Make a new volume of a backup, and wait until it is whole. It goes on when this command is interrupted; nobody\n" +
@@ -199,6 +199,11 @@ func (a *app) backupRestore() *cobra.Command {
 			api, b, err := a.orderFrom(cmd.Context(), args[0], args[1], spec)
 			if err != nil {
 				return err
+			}
+			if damaged {
+				if err := acceptDamage(cmd.Context(), api, args[1]); err != nil {
+					return err
+				}
 			}
 			if !w.wait {
 				fmt.Fprintf(a.out, "volume %s ordered, from backup %s of volume %s\n", args[1], b.Name, b.VolumeName)
@@ -211,10 +216,13 @@ func (a *app) backupRestore() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(a.out, "volume %s restored from backup %s of volume %s (%s bytes)\n", args[1], b.Name, b.VolumeName, v.Size)
+			a.tellDamage(v)
 			return nil
 		}}
 	w.addFor(c, backupTimeout)
 	c.Flags().IntVar(&spec.NumberOfReplicas, "replicas", 0, "number of replicas (default: setting default-replica-count)")
+	c.Flags().BoolVar(&damaged, "accept-damage", false,
+		"what the backup target does not have any more becomes zero; the volume tells which ranges that are")
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -129,4 +130,78 @@ func whatIsLost(shown *resource.DataLoss, members []string) string {
 		text += " Lost: writes that were acknowledged after " + oldest + " and that only they hold."
 	}
 	return text
+}
+
+// volumeAcceptBackupDamage shows what a volume lacks of its backup, and writes down that a person
+// accepts that, or knows it.
+func (a *app) volumeAcceptBackupDamage() *cobra.Command {
+	var yes bool
+	c := &cobra.Command{Use: "accept-backup-damage NAME",
+		Short: "Restore a volume though its backup is damaged, or acknowledge what is zero because of that",
+		Long: "Of a volume that is being restored: accept that what the backup target does not have any more becomes zero,\n" +
+			"in this restore. Without that the restore fails, and is tried again. Of a volume that was restored so: say that\n" +
+			"it is known which ranges are zero. The volume tells them until then.",
+		Example: "  ankole volume accept-backup-damage restored",
+		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			shown, err := api.BackupDamage(cmd.Context(), args[0])
+			if err != nil {
+				return named("volume", args[0], err)
+			}
+			return a.decideDamage(cmd.Context(), api, shown, cmd.InOrStdin(), yes)
+		}}
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
+}
+
+func (a *app) decideDamage(ctx context.Context, api *client.Client, shown *resource.BackupDamage, in io.Reader,
+	yes bool) error {
+	decision, done := resource.DecisionAcknowledge, "acknowledged"
+	switch {
+	case shown.Refused != "":
+		return fmt.Errorf("volume %s: %s", shown.Volume, shown.Refused)
+	case shown.Accepted:
+		fmt.Fprintf(a.out, "volume %s is being restored, and damage is accepted already\n", shown.Volume)
+		return nil
+	case shown.Restoring:
+		decision, done = resource.DecisionAccept, "accepted; follow the restore with: ankole volume watch "+shown.Volume
+		fmt.Fprintf(a.out, "volume %s is being restored; the last attempt: %s\nWhat the backup target does not have becomes "+
+			"zero.\n", shown.Volume, orDash(shown.Problem))
+	default:
+		fmt.Fprintf(a.out, "volume %s: %s\n", shown.Volume, shown.Damage)
+	}
+	if !yes {
+		fmt.Fprintf(a.out, "Type the volume's name to accept that: ")
+		line, _ := bufio.NewReader(in).ReadString('\n') // an end without a name is no
+		if strings.TrimSpace(line) != shown.Volume {
+			return fmt.Errorf("not accepted; nothing was changed")
+		}
+	}
+	if _, err := api.DecideBackupDamage(ctx, shown.Volume, resource.BackupDamageInput{Decision: decision}); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out, done)
+	return nil
+}
+
+// acceptDamage accepts it for a volume that was just ordered.
+func acceptDamage(ctx context.Context, api *client.Client, volume string) error {
+	_, err := api.DecideBackupDamage(ctx, volume, resource.BackupDamageInput{Decision: resource.DecisionAccept})
+	if err != nil {
+		return fmt.Errorf("volume %s is ordered, and damage is not accepted yet: %w; accept it with: ankole volume "+
+			"accept-backup-damage %s", volume, err, volume)
+	}
+	return nil
+}
+
+// tellDamage says what a volume that was restored lacks of its backup.
+func (a *app) tellDamage(v *resource.Volume) {
+	if c := v.Conditions["BackupDamage"]; c.Status == "True" {
+		fmt.Fprintf(a.out, "volume %s is not whole: %s\nacknowledge that with: ankole volume accept-backup-damage %s\n",
+			v.Name, c.Message, v.Name)
+	}
 }

@@ -156,6 +156,8 @@ snapshot purge demo
 snapshot revert demo
 snapshot revert nope s
 snapshot revert demo s
+volume accept-backup-damage demo
+volume accept-backup-damage nope
 volume accept-data-loss nope
 volume create
 volume create new

@@ -51,6 +51,9 @@ func volumeProblems(v *resource.Volume) []finding {
 	if c := v.Conditions["DeviceKept"]; c.Status == "True" {
 		add("it cannot leave its node: "+c.Message, "ankole volume describe "+v.Name)
 	}
+	if c := v.Conditions["BackupDamage"]; c.Status == "True" {
+		add(c.Message, "ankole volume accept-backup-damage "+v.Name)
+	}
 	if c := v.Conditions["NoSpace"]; c.Status == "True" {
 		add(c.Message, "ankole disk list")
 	}

@@ -22,7 +22,8 @@ func (a *app) volumeCommands() *cobra.Command {
 		a.describing("a volume", "the volume's name", volumeNames, describeVolume), a.volumeAttach(), a.volumeDetach(),
 		a.volumeDelete(),
 		a.volumeWatch(), a.volumeScale(), a.volumeSetLocality(), a.volumeExpand(), a.volumeTrim(),
-		a.volumeUpgrade(), a.volumeSalvage(), a.volumeAcceptDataLoss())
+		a.volumeUpgrade(), a.volumeSalvage(), a.volumeAcceptDataLoss(),
+		a.volumeAcceptBackupDamage())
 	return c
 }
 

@@ -62,7 +62,7 @@ func bedForBadInput(t *testing.T) *fixture {
 
 // objectOf is the object that a path with a name is tried on.
 var objectOf = map[string]string{"volumes": "demo", "dataloss": "demo", "devicekeepers": "demo",
-	"backupverifications": "demo-1a2b3c4d", "nodes": "node-1",
+	"backupverifications": "demo-1a2b3c4d", "backupdamage": "demo", "nodes": "node-1",
 	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly"}
 
 // requestOf is a request for an operation: method and path, for an object.
@@ -144,6 +144,7 @@ var inputsOf = map[string]any{
 	"POST /v1/session": resource.SessionInput{}, "POST /v1/dataloss/{name}": resource.AcceptDataLossInput{},
 	"POST /v1/devicekeepers/{name}":       resource.DeviceKeepersInput{},
 	"POST /v1/backupverifications/{name}": resource.VerifyBackupsInput{},
+	"POST /v1/backupdamage/{name}":        resource.BackupDamageInput{},
 	"POST /v1/volumes":                    resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
 	"PUT /v1/recurringjobs/{name}": resource.RecurringJob{}, "POST /v1/backuptargets": resource.BackupTarget{},
 	"POST /v1/engineimages":                            resource.EngineImage{},
@@ -287,7 +288,8 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 		}
 	}
 	for path, object := range objectOf {
-		if slices.Contains([]string{"dataloss", "devicekeepers", "backupverifications", "settings", "recurringjobs"}, path) {
+		if slices.Contains([]string{"dataloss", "devicekeepers", "backupverifications", "backupdamage", "settings",
+			"recurringjobs"}, path) {
 			continue // they have no actions
 		}
 		for _, action := range []string{"nope", "", "Attach", "attach%00", "attach&action=detach", "../attach"} {

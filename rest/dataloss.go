@@ -10,6 +10,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/conflict"
 	"ankole.storage/controlplane/volume/dataloss"
+	"ankole.storage/controlplane/volume/restore"
 	"ankole.storage/rest/resource"
 )
 
@@ -163,6 +164,86 @@ func checkDecision(shown *resource.DataLoss, in resource.AcceptDataLossInput) er
 func membersOf(copies []resource.DataCopy) (out []string) {
 	for _, c := range copies {
 		out = append(out, c.Member)
+	}
+	return out
+}
+
+// getBackupDamage tells what there is to decide about the backup of a volume. Nothing changes.
+func getBackupDamage(q *request) (any, error) {
+	var v lh.Volume
+	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+		return nil, err
+	}
+	return backupDamage(&v), nil
+}
+
+// decideBackupDamage writes a person's decision down.
+func decideBackupDamage(q *request) (any, error) {
+	var in resource.BackupDamageInput
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	name := q.params["name"]
+	var v lh.Volume
+	err := conflict.Retry(func() error {
+		if err := q.server.get(q.Context(), name, &v); err != nil {
+			return err
+		}
+		value, err := checkDamageDecision(backupDamage(&v), in.Decision)
+		if err != nil {
+			return err
+		}
+		if v.Annotations == nil {
+			v.Annotations = map[string]string{}
+		}
+		v.Annotations[dataloss.DamageAnnotation] = value
+		return q.server.cfg.Client.Update(q.Context(), &v)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to decide about the damaged backup of volume %s: %w", name, err)
+	}
+	return backupDamage(&v), nil
+}
+
+// checkDamageDecision is the value of the annotation for a decision, or why it is refused.
+func checkDamageDecision(shown *resource.BackupDamage, decision string) (value string, err error) {
+	switch {
+	case decision != resource.DecisionAccept && decision != resource.DecisionAcknowledge:
+		return "", fmt.Errorf("decision %q is none of %s, %s", decision, resource.DecisionAccept,
+			resource.DecisionAcknowledge)
+	case shown.Refused != "":
+		return "", errors.New(shown.Refused)
+	case decision == resource.DecisionAccept && !shown.Restoring:
+		return "", errors.New("the volume is restored already: acknowledge what is zero")
+	case decision == resource.DecisionAcknowledge && shown.Damage == "":
+		return "", errors.New("nothing is zero yet that the backup had: there is nothing to acknowledge")
+	case decision == resource.DecisionAccept:
+		return dataloss.DamageAccepted, nil
+	}
+	return dataloss.DamageAcknowledged, nil
+}
+
+func backupDamage(v *lh.Volume) *resource.BackupDamage {
+	out := &resource.BackupDamage{Volume: v.Name, FromBackup: v.Spec.FromBackup, Restoring: restore.Needed(v),
+		Accepted: dataloss.AcceptsDamage(v)}
+	c := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionRestore)
+	if out.Restoring && c.Status == lh.ConditionFalse && c.Reason == lh.VolumeReasonRestoreFailure {
+		out.Problem = c.Message
+	}
+	c = lh.FindCondition(v.Status.Conditions, lh.VolumeConditionBackupDamage)
+	if c.Status == lh.ConditionTrue && v.Annotations[dataloss.DamageAnnotation] != dataloss.DamageAcknowledged {
+		out.Damage = c.Message
+	}
+	switch {
+	case v.DeletionTimestamp != nil:
+		out.Refused = "the volume is being deleted"
+	case v.Spec.FromBackup == "":
+		out.Refused = "the volume is not made of a backup"
+	case v.Spec.Standby || v.Status.IsStandby:
+		out.Refused = "a standby volume takes no damaged backup: later ones would not bring what is zero; restore the backup " +
+			"into a volume of its own"
+	case !out.Restoring && out.Damage == "":
+		out.Refused = "the volume holds all of its backup, or what is zero was acknowledged"
 	}
 	return out
 }

@@ -34,6 +34,8 @@ GET /v1/volumes/{name}: get volumes/{name}
 DELETE /v1/volumes/{name}: delete volumes/{name}
 GET /v1/dataloss/{name}: get volumes/{name}
 POST /v1/dataloss/{name}: update volumes/{name}
+GET /v1/backupdamage/{name}: get volumes/{name}
+POST /v1/backupdamage/{name}: update volumes/{name}
 POST /v1/devicekeepers/{name}: update volumes/status/{name}
 attach /v1/volumes/{name}: update volumeattachments/{name}
 detach /v1/volumes/{name}: update volumeattachments/{name}

@@ -72,6 +72,8 @@ func (s *Server) table() []route {
 			actions: volumeHandlers},
 		{path: "/v1/dataloss/{name}", methods: map[string]handler{http.MethodGet: getDataLoss,
 			http.MethodPost: acceptDataLoss}},
+		{path: "/v1/backupdamage/{name}", methods: map[string]handler{http.MethodGet: getBackupDamage,
+			http.MethodPost: decideBackupDamage}},
 		{path: "/v1/devicekeepers/{name}", methods: map[string]handler{http.MethodPost: noteDeviceKeepers}},
 		{path: "/v1/volumeattachments", methods: get(attachments.all)},
 		{path: "/v1/volumeattachments/{name}", methods: get(attachments.one)},

@@ -232,3 +232,23 @@ func (c *Client) AcceptDataLoss(ctx context.Context, volume string, in resource.
 	}
 	return &out, nil
 }
+
+// BackupDamage tells what there is to decide about the backup that a volume is restored from.
+// DecideBackupDamage accepts that what the store does not have becomes zero, or acknowledges it.
+func (c *Client) BackupDamage(ctx context.Context, volume string) (*resource.BackupDamage, error) {
+	var out resource.BackupDamage
+	if err := c.call(ctx, http.MethodGet, c.url("backupdamage", volume), nil, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// DecideBackupDamage is described at BackupDamage.
+func (c *Client) DecideBackupDamage(ctx context.Context, volume string, in resource.BackupDamageInput) (
+	*resource.BackupDamage, error) {
+	var out resource.BackupDamage
+	if err := c.call(ctx, http.MethodPost, c.url("backupdamage", volume), in, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
