@@ -357,13 +357,19 @@ func holds(t *testing.T, c *cluster, endpoint string, want [32]byte, otherwise s
 
 func hashDevice(t *testing.T, c *cluster, endpoint string) [32]byte {
 	t.Helper()
+	return sha256.Sum256(c.content(endpoint))
+}
+
+// content is what a device of 32 MiB holds.
+func (c *cluster) content(endpoint string) []byte {
+	c.t.Helper()
 	d := c.device(endpoint)
 	defer d.Close()
 	p := make([]byte, 32*mib)
 	for off := 0; off < len(p); off += mib {
 		if _, err := d.ReadAt(p[off:off+mib], int64(off)); err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
 	}
-	return sha256.Sum256(p)
+	return p
 }
