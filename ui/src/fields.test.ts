@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import schemas from '../schemas.json?raw';
-import { elsewhere, fields } from './pages/fields';
+import { elsewhere, fields, isNumber } from './pages/fields';
 
 interface Schema {
   id: string;
@@ -20,5 +20,12 @@ test('the inputs of these actions have the fields', () => {
     const input = all.find((s) => s.id === volume?.resourceActions?.[action]?.input);
     // Some actions name an input that the document does not have, as clients know them.
     if (input) expect(Object.keys(input.resourceFields), action).toContain(field);
+  }
+});
+
+test('a new volume gets them as the schema has them', () => {
+  for (const f of fields) {
+    const { type } = volume?.resourceFields[f.field] as { type: string };
+    expect(!!isNumber(f), f.field).toBe(type === 'int');
   }
 });

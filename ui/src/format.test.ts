@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
-import { bytes, local, parseTime, percent, seconds, words } from './format';
+import { bytes, local, pairs, pairsOf, parseTime, percent, seconds, typed, words } from './format';
 
 test('sizes are said as they are typed', () => {
   expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined].map(bytes)).toEqual(
     ['0 B', '20 GiB', '1.5 KiB', '4.66 GiB', '1 TiB', '0 B']);
+  expect(['21474836480', 512, 1536].map(typed)).toEqual(['20Gi', '512', '1536']);
 });
 
 test('both forms of time are read, and what is no time is none', () => {
@@ -24,4 +25,11 @@ test('durations are read in both forms', () => {
 
 test('words are divided by blanks and commas', () => {
   expect(words(' ssd,  fast\nx ')).toEqual(['ssd', 'fast', 'x']);
+});
+
+test('labels are read as they are said', () => {
+  const labels = { app: 'web', note: 'a=b', bare: '' };
+  expect(pairs(labels)).toBe('app=web, note=a=b, bare=');
+  expect(pairsOf('app=web, note=a=b  bare')).toEqual(labels);
+  expect(pairs(undefined)).toBe('');
 });

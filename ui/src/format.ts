@@ -12,6 +12,12 @@ export function bytes(size: string | number | undefined | null): string {
   return `${Number.isInteger(n) ? n : n.toPrecision(Math.abs(n) >= 100 ? 4 : 3).replace(/\.?0+$/, '')} ${units[unit]}`;
 }
 
+/** typed says a size as the API reads it: 20Gi, or a number of bytes. */
+export const typed = (size: string | number | undefined) => {
+  const text = bytes(size);
+  return /\./.test(text) ? String(size) : text.replace(/ B$/, '').replace(/ (.i)B$/, '$1');
+};
+
 /** parseTime reads both forms of /v1: RFC 3339, and "2006-01-02 15:04:05 +0000 UTC". */
 export function parseTime(text: string | undefined | null): Date | undefined {
   if (!text) return undefined;
@@ -44,3 +50,12 @@ export const plural = (n: number, one: string, many = `${one}s`) => `${n} ${n ==
 
 /** words reads what people type into a field for a list of words. */
 export const words = (text: string) => text.split(/[\s,]+/).filter(Boolean);
+
+/** pairs says labels and the like as people type them. */
+export const pairs = (of: Record<string, string> | null | undefined) => Object.entries(of ?? {}).map(([k, v]) => `${k}=${v}`).join(', ');
+
+/** pairsOf reads them back; a name without a value has an empty one. */
+export const pairsOf = (text: string): Record<string, string> => Object.fromEntries(words(text).map((w) => {
+  const at = w.indexOf('=');
+  return at < 0 ? [w, ''] : [w.slice(0, at), w.slice(at + 1)];
+}));

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Node, Volume } from './api/wire';
-import { healthOf, nodeState, processesOf, replicaSizes, spaceOf, whyOf } from './health';
+import { healthOf, nodeState, processesOf, redundancyOf, replicaSizes, spaceOf, whyOf } from './health';
 
 test('each volume is in one class', () => {
   const of = (state: string, robustness: string) => healthOf({ state, robustness });
@@ -55,4 +55,15 @@ test('processes of an instance manager in both forms', () => {
   expect(of({ managerType: 'engine', instances: { e: { status: { type: 'engine' } }, f: {} } })).toEqual({ engines: ['e', 'f'], replicas: [] });
   expect(of({ managerType: 'replica', instances: { r: null } })).toEqual({ engines: [], replicas: ['r'] });
   expect(of({})).toEqual({ engines: [], replicas: [] });
+});
+
+test('redundancy counts nodes with copies that are in use', () => {
+  const r = (hostId: string, mode = 'RW', failedAt = '') => ({ hostId, mode, failedAt }) as Volume['replicas'][number];
+  const of = (state: string, numberOfReplicas: number, ...replicas: Volume['replicas']) => redundancyOf({ state, numberOfReplicas, replicas });
+  expect(of('attached', 2, r('a'), r('b'))).toBe('Full');
+  expect(of('attached', 1, r('a'))).toBe('Full');
+  expect(of('attached', 3, r('a'), r('b'), r('c', 'WO'))).toBe('Limited');
+  expect(of('attached', 3, r('a'), r('a'), r('a'))).toBe('One node');
+  expect(of('attached', 2, r('a', 'ERR'), r('', ''))).toBe('None');
+  expect(of('detached', 2, r('a', ''), r('b', '', '2026-01-01T00:00:00Z'))).toBe('One node');
 });

@@ -12,6 +12,18 @@ export function healthOf(v: Pick<Volume, 'state' | 'robustness'>): Health {
   return v.robustness === 'faulted' ? 'Faulted' : 'In progress';
 }
 
+export type Redundancy = 'Full' | 'Limited' | 'One node' | 'None';
+export const redundancies: Redundancy[] = ['Full', 'Limited', 'One node', 'None'];
+
+/** redundancyOf says on how many nodes the copies are that a volume can go on with: as many as it wants, fewer, one of several, or none. */
+export function redundancyOf(v: Pick<Volume, 'state' | 'replicas' | 'numberOfReplicas'>): Redundancy {
+  const good = (v.replicas ?? []).filter((r) => r.hostId && !r.failedAt && (v.state !== 'attached' || r.mode === 'RW'));
+  const nodes = new Set(good.map((r) => r.hostId)).size;
+  if (nodes === 0) return 'None';
+  if (nodes >= v.numberOfReplicas) return 'Full';
+  return nodes === 1 ? 'One node' : 'Limited';
+}
+
 const isTrue = (c: Condition | undefined) => c?.status === 'True';
 
 export type NodeState = 'Schedulable' | 'Unschedulable' | 'Disabled' | 'Down';

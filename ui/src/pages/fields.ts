@@ -13,6 +13,9 @@ export interface Field {
 
 const override = ['ignored', 'enabled', 'disabled'];
 
+/** The action takes text for this one, where a volume has a number. */
+export const isNumber = (f: Field) => f.number || f.field === 'replicaRebuildingBandwidthLimit';
+
 /** fields are those of Change… Others have an entry of their own. */
 export const fields: Field[] = [
   { action: 'updateReplicaAutoBalance', field: 'replicaAutoBalance', label: 'Auto balance of replicas', choices: ['ignored', 'disabled', 'least-effort', 'best-effort'] },

@@ -2,15 +2,17 @@ import { Checkbox, FormGroup, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
+import { useUpgradeLimit } from '../api/upgradelimit';
 import type { BackupTarget, EngineImage, Node, Volume } from '../api/wire';
 import { Dialog, Quiet } from '../components/basics';
 import { Choice, type Entry } from '../components/choice';
-import { bytes, plural, words } from '../format';
+import { bytes, plural, typed, words } from '../format';
 import { nodeState } from '../health';
 import { useAccess } from '../session';
+import { CreateVolume } from './createvolume';
 import { fields } from './fields';
 
-export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'replicas' | 'expand' | 'cancel' | 'locality' | 'change' | 'upgrade' | 'claim' | 'salvage' | 'activate' | 'trim';
+export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'replicas' | 'expand' | 'cancel' | 'locality' | 'change' | 'upgrade' | 'claim' | 'salvage' | 'activate' | 'trim' | 'copy';
 
 /** can tells whether a volume takes an action now, and the user may do it. */
 export function useCan() {
@@ -39,10 +41,22 @@ const shown: Partial<Record<Doing, (v: Volume, all: Volume[]) => boolean>> = {
 export function useEntries() {
   const can = useCan();
   const { may } = useAccess();
+  const images = useStream<EngineImage>('engineimages').list;
+  const limit = useUpgradeLimit();
+  /** why says why an entry that is there cannot be chosen now. */
+  const why: Partial<Record<Doing, (all: Volume[]) => string | undefined>> = {
+    upgrade: (all) => {
+      const deployed = (images ?? []).filter((i) => i.state === 'deployed');
+      if (all.every((v) => !deployed.some((i) => i.image !== v.image))) return 'No other engine image is deployed';
+      const now = images?.find((i) => i.default)?.image;
+      return limit && all.every((v) => v.image === now) ? 'The engine follows the default image by itself' : undefined;
+    },
+  };
   return (volumes: Volume[], start: (what: Doing) => void): Entry[] => {
     const entries: Entry[] = doings.filter(([what, action]) => volumes.length > 0 && volumes.every((v) => can(v, action) && (shown[what]?.(v, volumes) ?? true)))
-      .map(([what, , name]) => ({ name, run: () => start(what) }));
+      .map(([what, , name]) => ({ name, run: () => start(what), why: why[what]?.(volumes) }));
     if (changesOf(volumes, can).length > 0) entries.push({ name: 'Change…', run: () => start('change') });
+    if (volumes.length === 1 && !volumes[0]?.standby && may('POST', 'volumes')) entries.push({ name: 'Copy…', run: () => start('copy') });
     if (volumes.length > 0 && may('DELETE', 'volumes')) entries.push({ name: 'Delete…', danger: true, run: () => start('delete') });
     return entries;
   };
@@ -67,18 +81,20 @@ function Using({ of }: { of: Volume[] }) {
 interface Props {
   what: Doing;
   volumes: Volume[];
+  /** image is offered first where the engine is upgraded; the default one without it. */
+  image?: string;
   onClose: () => void;
   after?: () => void;
 }
 
 /** VolumeDialog asks for what an action of volumes needs, and does it on each of them. */
-export function VolumeDialog({ what, volumes, onClose, after }: Props) {
+export function VolumeDialog({ what, volumes, image, onClose, after }: Props) {
   const nodes = useStream<Node>('nodes').list ?? [];
   const images = useStream<EngineImage>('engineimages').list ?? [];
   const one = volumes[0];
   const [node, setNode] = useState('');
   const [flag, setFlag] = useState(false);
-  const [text, setText] = useState(what === 'replicas' ? String(one?.numberOfReplicas ?? 3) : what === 'expand' ? bytes(one?.size).replace(/ (.)iB/, '$1i').replace(' B', '')
+  const [text, setText] = useState(what === 'replicas' ? String(one?.numberOfReplicas ?? 3) : what === 'expand' ? typed(one?.size)
     : what === 'locality' ? (one?.dataLocality ?? '') : '');
   const whom = volumes.length === 1 ? `volume ${one?.name}` : plural(volumes.length, 'volume');
   // One after the other: the first refusal stops it, and names the volume.
@@ -152,7 +168,7 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
       );
     case 'upgrade': {
       const others = images.filter((i) => i.state === 'deployed').map((i) => i.image);
-      const chosen = text || images.find((i) => i.default)?.image || '';
+      const chosen = text || image || images.find((i) => i.default)?.image || '';
       return (
         <Dialog {...props} title={`Upgrade the engine of ${whom}`} label="Upgrade" ready={!!chosen} done="The upgrade is ordered"
           run={each((v) => act('volumes', v.id, 'engineUpgrade', { image: chosen }))}>
@@ -175,6 +191,8 @@ export function VolumeDialog({ what, volumes, onClose, after }: Props) {
           <Using of={volumes} />
         </Dialog>
       );
+    case 'copy':
+      return one ? <CreateVolume of={one} onClose={onClose} /> : null;
     case 'change':
       return <ChangeDialog {...props} volumes={volumes} whom={whom} each={each} />;
     case 'claim':
@@ -219,18 +237,18 @@ function ChangeDialog({ volumes, whom, each, onClose }: PartProps) {
   const targets = useStream<BackupTarget>('backuptargets').list ?? [];
   const possible = changesOf(volumes, can);
   const [action, setAction] = useState('');
-  const [typed, setTyped] = useState<string>();
+  const [entered, setEntered] = useState<string>();
   const f = possible.find((o) => o.action === action) ?? possible[0];
   if (!f) return null;
   const now = shared(volumes.map((v) => String(v[f.field] ?? '')));
-  const value = typed ?? now ?? '';
+  const value = entered ?? now ?? '';
   const choices = f.field === 'backupTargetName' ? targets.map((t) => t.name) : f.choices;
   return (
     <Dialog title={`Change ${whom}`} label="Change" ready={value !== '' && value !== now} done={`${f.label} is ${value} now`} onClose={onClose}
       run={each((v) => act('volumes', v.id, f.action, { [f.field]: f.number ? Number(value) : value }))}>
-      <Choice id="what" label="What" value={f.action} options={possible.map((o): [string, string] => [o.action, o.label])} onChange={(a) => { setAction(a); setTyped(undefined); }} />
-      {choices ? <Choice id="value" label="Value" value={value} options={choices.includes(value) ? choices : [[value, value || 'not the same for all'], ...choices]} onChange={setTyped} />
-        : <FormGroup label="Value" fieldId="value"><TextInput id="value" type={f.number ? 'number' : 'text'} value={value} onChange={(_, v) => setTyped(v)} /></FormGroup>}
+      <Choice id="what" label="What" value={f.action} options={possible.map((o): [string, string] => [o.action, o.label])} onChange={(a) => { setAction(a); setEntered(undefined); }} />
+      {choices ? <Choice id="value" label="Value" value={value} options={choices.includes(value) ? choices : [[value, value || 'not the same for all'], ...choices]} onChange={setEntered} />
+        : <FormGroup label="Value" fieldId="value"><TextInput id="value" type={f.number ? 'number' : 'text'} value={value} onChange={(_, v) => setEntered(v)} /></FormGroup>}
     </Dialog>
   );
 }
@@ -253,32 +271,6 @@ function ClaimDialog({ volumes, whom, each, onClose }: PartProps) {
       <Checkbox id="claimed" label="With a claim, which Pods can use" isChecked={claim} onChange={(_, on) => setClaim(on)} />
       {claim && <FormGroup label="Namespace of the claim" fieldId="namespace"><TextInput id="namespace" value={namespace} onChange={(_, v) => setNamespace(v)} /></FormGroup>}
       {claim && one && <FormGroup label="Name of the claim" fieldId="pvc"><TextInput id="pvc" value={pvc} onChange={(_, v) => setPVC(v)} /></FormGroup>}
-    </Dialog>
-  );
-}
-
-export function CreateVolume({ onClose }: { onClose: () => void }) {
-  const [name, setName] = useState('');
-  const [size, setSize] = useState('20Gi');
-  const [replicas, setReplicas] = useState('');
-  const [locality, setLocality] = useState('');
-  const [mode, setMode] = useState('rwo');
-  const [nodeTags, setNodeTags] = useState('');
-  const [diskTags, setDiskTags] = useState('');
-  const [source, setSource] = useState('');
-  return (
-    <Dialog title="Create volume" label="Create" ready={!!name && !!size} done={`Volume ${name} is created`} onClose={onClose}
-      run={() => call('POST', 'volumes', { name, size, numberOfReplicas: Number(replicas), dataLocality: locality, accessMode: mode,
-        nodeSelector: words(nodeTags), diskSelector: words(diskTags), dataSource: source })}>
-      <FormGroup label="Name" fieldId="name" isRequired><TextInput id="name" isRequired autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>
-      <FormGroup label="Size, such as 20Gi" fieldId="size" isRequired><TextInput id="size" isRequired value={size} onChange={(_, v) => setSize(v)} /></FormGroup>
-      <FormGroup label="Replicas (empty: as the setting says)" fieldId="replicas"><TextInput id="replicas" type="number" value={replicas} onChange={(_, v) => setReplicas(v)} /></FormGroup>
-      <Choice id="locality" label="Data locality" value={locality} onChange={setLocality}
-        options={[['', 'as the setting says'], 'disabled', 'best-effort', 'strict-local']} />
-      <Choice id="mode" label="Access mode" value={mode} onChange={setMode} options={[['rwo', 'one node (rwo)'], ['rwop', 'one Pod (rwop)']]} />
-      <FormGroup label="Node tags" fieldId="nodetags"><TextInput id="nodetags" value={nodeTags} onChange={(_, v) => setNodeTags(v)} /></FormGroup>
-      <FormGroup label="Disk tags" fieldId="disktags"><TextInput id="disktags" value={diskTags} onChange={(_, v) => setDiskTags(v)} /></FormGroup>
-      <FormGroup label="Copy of (vol://VOLUME or snap://VOLUME/SNAPSHOT)" fieldId="source"><TextInput id="source" value={source} onChange={(_, v) => setSource(v)} /></FormGroup>
     </Dialog>
   );
 }
