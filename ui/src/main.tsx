@@ -8,8 +8,11 @@ import { Tellings } from './components/basics';
 import { AllBackups, Backups, BackupVolumes } from './pages/backups';
 import { BackupTargets } from './pages/backuptargets';
 import { Dashboard } from './pages/dashboard';
-import { EngineImages, Events, InstanceManagers, NotFound, Orphans, RecurringJobs } from './pages/lists';
+import { EngineImagePage } from './pages/engineimage';
+import { EngineImages, Events, InstanceManagers, NotFound, Orphans } from './pages/lists';
+import { NodePage } from './pages/node';
 import { Nodes } from './pages/nodes';
+import { RecurringJobs } from './pages/recurringjobs';
 import { Settings } from './pages/settings';
 import { VolumePage } from './pages/volume';
 import { Volumes } from './pages/volumes';
@@ -31,12 +34,14 @@ async function start() {
       { path: 'volumes', element: <Volumes /> },
       { path: 'volumes/:name', element: <VolumePage /> },
       { path: 'nodes', element: <Nodes /> },
+      { path: 'nodes/:name', element: <NodePage /> },
       { path: 'backups', element: <BackupVolumes /> },
       { path: 'backups/:name', element: <Backups /> },
       { path: 'backups-all', element: <AllBackups /> },
       { path: 'backuptargets', element: <BackupTargets /> },
       { path: 'recurringjobs', element: <RecurringJobs /> },
       { path: 'engineimages', element: <EngineImages /> },
+      { path: 'engineimages/:name', element: <EngineImagePage /> },
       { path: 'instancemanagers', element: <InstanceManagers /> },
       { path: 'orphans', element: <Orphans /> },
       { path: 'events', element: <Events /> },

@@ -4,10 +4,10 @@ import { type ReactNode, useState } from 'react';
 import { Link, useSearchParams } from 'react-router';
 import { call, list, path } from '../api/client';
 import { useStream } from '../api/stream';
-import type { EngineImage, Event, InstanceManager, KubernetesEvent, Orphan, RecurringJob } from '../api/wire';
+import type { Condition, EngineImage, Event, InstanceManager, KubernetesEvent, Orphan } from '../api/wire';
 import { Dialog, Quiet, State, Time } from '../components/basics';
 import { type Column, DataTable } from '../components/table';
-import { plural, words } from '../format';
+import { plural } from '../format';
 import { processesOf } from '../health';
 import { useAccess } from '../session';
 
@@ -63,7 +63,7 @@ export function EngineImages() {
   const [image, setImage] = useState('');
   const [deleting, setDeleting] = useState<EngineImage>();
   const columns: Column<EngineImage>[] = [
-    { title: 'Image', cell: (i) => <>{i.image} {i.default && <State of="default" />}</>, by: (i) => i.image },
+    { title: 'Image', cell: (i) => <><Link to={`/engineimages/${encodeURIComponent(i.name)}`}>{i.image}</Link> {i.default && <State of="default" />}</>, by: (i) => i.image },
     { title: 'State', width: 9, cell: (i) => <State of={i.state} title={i.conditions?.map((c) => c.message).filter(Boolean).join('\n')} />, by: (i) => i.state },
     { title: 'Used by', width: 8, cell: (i) => i.refCount, by: (i) => i.refCount },
     { title: 'Unused since', width: 13, cell: (i) => <Time at={i.noRefSince} /> },
@@ -153,77 +153,19 @@ export function Orphans() {
   );
 }
 
-const tasks = ['snapshot', 'snapshot-force-create', 'snapshot-cleanup', 'snapshot-delete', 'backup', 'backup-force-create', 'filesystem-trim', 'system-backup'];
-
-function JobDialog({ job, onClose }: { job?: RecurringJob; onClose: () => void }) {
-  const [name, setName] = useState(job?.name ?? '');
-  const [task, setTask] = useState(job?.task ?? 'snapshot');
-  const [cron, setCron] = useState(job?.cron ?? '0 0 * * *');
-  const [groups, setGroups] = useState((job?.groups ?? []).join(' '));
-  const [retain, setRetain] = useState(String(job?.retain ?? 7));
-  const [concurrency, setConcurrency] = useState(String(job?.concurrency ?? 2));
-  const keeps = !['snapshot-cleanup', 'filesystem-trim'].includes(task);
-  const wanted = { ...job, name, task, cron, groups: words(groups), retain: keeps ? Number(retain) : 0, concurrency: Number(concurrency) };
-  return (
-    <Dialog title={job ? `Edit recurring job ${job.name}` : 'Create recurring job'} label={job ? 'Save' : 'Create'} ready={!!name} done={`Recurring job ${name} is saved`}
-      onClose={onClose} run={() => (job ? call('PUT', path('recurringjobs', job), wanted) : call('POST', 'recurringjobs', wanted))}>
-      {!job && <FormGroup label="Name" fieldId="name"><TextInput id="name" autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>}
-      {!job && (
-        <FormGroup label="Task" fieldId="task">
-          <FormSelect id="task" value={task} onChange={(_, v) => setTask(v)}>{tasks.map((t) => <FormSelectOption key={t} value={t} label={t} />)}</FormSelect>
-        </FormGroup>
-      )}
-      <FormGroup label="Schedule (cron)" fieldId="cron"><TextInput id="cron" value={cron} onChange={(_, v) => setCron(v)} /></FormGroup>
-      <FormGroup label="Groups (default: volumes without a job or group)" fieldId="groups"><TextInput id="groups" value={groups} onChange={(_, v) => setGroups(v)} /></FormGroup>
-      {keeps && <FormGroup label="Retain" fieldId="retain"><TextInput id="retain" type="number" value={retain} onChange={(_, v) => setRetain(v)} /></FormGroup>}
-      <FormGroup label="Volumes at a time" fieldId="concurrency"><TextInput id="concurrency" type="number" value={concurrency} onChange={(_, v) => setConcurrency(v)} /></FormGroup>
-    </Dialog>
-  );
-}
-
-export function RecurringJobs() {
-  const { list: all, failure } = useStream<RecurringJob>('recurringjobs');
-  const { may } = useAccess();
-  const rows = usePicked(all, (j) => `${j.name} ${j.task} ${(j.groups ?? []).join(' ')}`);
-  const [editing, setEditing] = useState<RecurringJob | 'new'>();
-  const [deleting, setDeleting] = useState<RecurringJob>();
-  const columns: Column<RecurringJob>[] = [
-    { title: 'Name', cell: (j) => j.name, by: (j) => j.name },
-    { title: 'Task', width: 13, cell: (j) => j.task, by: (j) => j.task },
-    { title: 'Schedule', width: 12, cell: (j) => <span className="ak-mono">{j.cron}</span>, by: (j) => j.cron },
-    { title: 'Groups', cell: (j) => (j.groups ?? []).join(', ') || '–' },
-    { title: 'Retain', width: 6, cell: (j) => j.retainAge || j.retain, by: (j) => j.retain },
-    { title: 'At a time', width: 7, cell: (j) => j.concurrency, by: (j) => j.concurrency },
-    { title: 'Runs', width: 6, cell: (j) => j.executionCount, by: (j) => j.executionCount },
-    { title: 'Labels', cell: (j) => Object.entries(j.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(', ') || '–' },
-    { title: 'Actions', width: 9, cell: (j) => (
-      <>
-        {may('PUT', 'recurringjobs') && <Button variant="link" isInline onClick={() => setEditing(j)}>Edit</Button>}{' '}
-        {may('DELETE', 'recurringjobs') && <Button variant="link" isInline isDanger onClick={() => setDeleting(j)}>Delete</Button>}
-      </>
-    ) },
-  ];
-  return (
-    <>
-      <Head title="Recurring jobs" of={rows}>{may('POST', 'recurringjobs') && <Button onClick={() => setEditing('new')}>Create recurring job</Button>}</Head>
-      <DataTable label="Recurring jobs" columns={columns} rows={rows} keyOf={id} failure={failure}
-        empty="There is no recurring job. One takes snapshots, cleans up or trims by the clock, for volumes in its groups." />
-      {editing && <JobDialog job={editing === 'new' ? undefined : editing} onClose={() => setEditing(undefined)} />}
-      {deleting && (
-        <Dialog danger title={`Delete recurring job ${deleting.name}?`} label="Delete" done={`Recurring job ${deleting.name} is deleted`} onClose={() => setDeleting(undefined)}
-          run={() => call('DELETE', path('recurringjobs', deleting))}>
-          It runs no more, and every volume that names it loses its label. Snapshots and backups that it has made stay.
-        </Dialog>
-      )}
-    </>
-  );
-}
-
 const last = (e: KubernetesEvent) => e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp;
 
 /** newest are events, the last first. */
 export const newest = (events: readonly Event[] | undefined) =>
   events && [...events].sort((a, b) => last(b.event).localeCompare(last(a.event)));
+
+export const conditionColumns: Column<[string, Condition]>[] = [
+  { title: 'Condition', width: 14, cell: ([name]) => name },
+  { title: 'Status', width: 6, cell: ([, c]) => c.status },
+  { title: 'Reason', width: 12, cell: ([, c]) => c.reason || '–' },
+  { title: 'Message', wrap: true, cell: ([, c]) => c.message || '–' },
+  { title: 'Since', width: 12, cell: ([, c]) => <Time at={c.lastTransitionTime} /> },
+];
 
 const place: Record<string, string> = { Volume: 'volumes', Engine: 'volumes', Replica: 'volumes' };
 

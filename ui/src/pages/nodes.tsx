@@ -1,6 +1,6 @@
 import { Button, Checkbox, FormGroup, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
-import { useSearchParams } from 'react-router';
+import { Link, useSearchParams } from 'react-router';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
 import type * as gen from '../api/types.gen';
@@ -9,7 +9,7 @@ import { Bytes, Dialog, Facts, Quiet, State } from '../components/basics';
 import { type Entry, Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { bytes, percent, words } from '../format';
-import { nodeState, nodeStates, replicaSizes, type Space, spaceOf } from '../health';
+import { nodeState, nodeStates, replicaSizes, type Space as Sums, spaceOf } from '../health';
 import { useAccess } from '../session';
 import { Head, Pick, usePicked } from './lists';
 
@@ -19,8 +19,11 @@ const cpu = (n: Node) => [n.instanceManagerCPURequest && `${n.instanceManagerCPU
 const copies = (n: Node) => Object.values(n.disks ?? {}).reduce((sum, d) => sum + Object.keys(d.scheduledReplica ?? {}).length, 0);
 
 /** explained says what a figure of the space is made of. */
-export const explained = (s: Space) => `${bytes(s.volumes)} by volumes, ${bytes(s.others)} by others, ${bytes(s.available)} free of ${bytes(s.maximum)}`;
-export const overcommit = (s: Space) => percent(s.allocated, s.maximum - s.reserved);
+export const explained = (s: Sums) => `${bytes(s.volumes)} by volumes, ${bytes(s.others)} by others, ${bytes(s.available)} free of ${bytes(s.maximum)}`;
+export const overcommit = (s: Sums) => percent(s.allocated, s.maximum - s.reserved);
+
+/** Space says the sums of a node. */
+export const Space = ({ of: s }: { of: Sums }) => <>{explained(s)}; {bytes(s.allocated)} allocated ({overcommit(s)}), {bytes(s.reserved)} reserved</>;
 
 function NodeDialog({ node, onClose }: { node: Node; onClose: () => void }) {
   const [scheduling, setScheduling] = useState(node.allowScheduling);
@@ -125,7 +128,7 @@ export function Nodes() {
       <>
         <Button variant="plain" size="sm" aria-expanded={!shut.has(n.name)} aria-label={`Disks of ${n.name}`}
           onClick={() => setShut((s) => { const next = new Set(s); if (!next.delete(n.name)) next.add(n.name); return next; })}>{shut.has(n.name) ? '▸' : '▾'}</Button>
-        {' '}{n.name} <Quiet>{n.address}</Quiet>
+        {' '}<Link to={`/nodes/${encodeURIComponent(n.name)}`}>{n.name}</Link> <Quiet>{n.address}</Quiet>
       </>
     ), by: (n) => n.name },
     { title: 'State', width: 10, cell: (n) => {

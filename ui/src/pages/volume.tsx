@@ -5,13 +5,14 @@ import { Link, useNavigate, useParams } from 'react-router';
 import { act, type Collection } from '../api/client';
 import { useStream } from '../api/stream';
 import type * as gen from '../api/types.gen';
-import type { Condition, Event, Snapshot, Volume } from '../api/wire';
+import type { Event, Snapshot, Volume } from '../api/wire';
 import { Bytes, Dialog, Facts, Quiet, Section, State, Time } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
+import { plural } from '../format';
 import { whyOf } from '../health';
 import { head, type Layer, order } from '../tree';
-import { eventColumns, newest } from './lists';
+import { conditionColumns, eventColumns, newest } from './lists';
 import { type Doing, useCan, useEntries, VolumeDialog } from './volumeactions';
 import { VolumeJobs } from './volumejobs';
 import { HealthLabel } from './volumes';
@@ -28,7 +29,7 @@ async function layersOf(v: Volume): Promise<Layer[]> {
     size: s.size, labels: s.labels ?? {}, note: s.error || (s.readyToUse ? '' : 'not taken yet') }));
 }
 
-type Step = { what: 'revert' | 'delete' | 'backup'; layer: Layer };
+type Step = { what: 'revert' | 'backup'; layer: Layer } | { what: 'delete'; layers: Layer[] };
 
 function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void }) {
   const can = useCan();
@@ -38,6 +39,7 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
   const [step, setStep] = useState<Step>();
   const [system, setSystem] = useState(true);
   const [full, setFull] = useState(false);
+  const [selected, setSelected] = useState<Set<string>>(new Set());
   const refresh = () => client.invalidateQueries({ queryKey: key });
   const purging = (v.purgeStatus ?? []).filter((p) => p.isPurging);
   const canDelete = v.state === 'attached' ? can(v, 'snapshotDelete') : can(v, 'snapshotCRDelete');
@@ -63,16 +65,18 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
             title={v.disableFrontend ? undefined : 'Attach the volume in maintenance mode to revert it'} onClick={() => setStep({ what: 'revert', layer: l })}>Revert</Button>
         )}{' '}
         {can(v, 'snapshotBackup') && !l.removed && <Button variant="link" isInline onClick={() => setStep({ what: 'backup', layer: l })}>Back up</Button>}{' '}
-        {canDelete && <Button variant="link" isInline isDanger onClick={() => setStep({ what: 'delete', layer: l })}>Delete</Button>}
+        {canDelete && <Button variant="link" isInline isDanger onClick={() => setStep({ what: 'delete', layers: [l] })}>Delete</Button>}
       </>
     ) },
   ];
-  const remove = async (l: Layer) => {
-    if (v.state !== 'attached') await act('volumes', v.id, 'snapshotCRDelete', { name: l.name });
-    else {
-      if (!l.removed) await act('volumes', v.id, 'snapshotDelete', { name: l.name });
-      await act('volumes', v.id, 'snapshotPurge');
+  const picked = (rows ?? []).filter((l) => selected.has(l.name) && l.name !== head);
+  const remove = async (layers: Layer[]) => {
+    for (const l of layers) {
+      if (v.state !== 'attached') await act('volumes', v.id, 'snapshotCRDelete', { name: l.name });
+      else if (!l.removed) await act('volumes', v.id, 'snapshotDelete', { name: l.name });
     }
+    if (v.state === 'attached') await act('volumes', v.id, 'snapshotPurge');
+    setSelected(new Set());
     await refresh();
   };
   return (
@@ -80,11 +84,13 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
       <>
         <Checkbox id="system" label="Those of the system" isChecked={system} onChange={(_, on) => setSystem(on)} />
         <span className="ak-grow" />
+        {canDelete && picked.length > 0 && <Button variant="danger" size="sm" onClick={() => setStep({ what: 'delete', layers: picked })}>Delete {plural(picked.length, 'snapshot')}…</Button>}
         {can(v, 'snapshotCRCreate') && !v.standby && <Button variant="secondary" size="sm" onClick={() => start('snapshot')}>Take snapshot</Button>}
       </>
     }>
       {purging.map((p) => <Progress key={p.replica} measureLocation="outside" size="sm" title={`Space of removed snapshots comes back on ${p.replica}`} value={p.progress} />)}
-      <DataTable label="Snapshots" columns={columns} rows={rows} keyOf={(l) => l.name} failure={error?.message} empty="There is no snapshot yet." />
+      <DataTable label="Snapshots" columns={columns} rows={rows} keyOf={(l) => l.name} failure={error?.message} empty="There is no snapshot yet."
+        selected={canDelete ? { keys: selected, onChange: setSelected } : undefined} />
       {step?.what === 'revert' && (
         <Dialog danger title={`Revert ${v.name} to ${step.layer.name}?`} label="Revert" done={`${v.name} has the content of ${step.layer.name}`} onClose={() => setStep(undefined)}
           run={() => act('volumes', v.id, 'snapshotRevert', { name: step.layer.name }).then(refresh)}>
@@ -99,8 +105,10 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
         </Dialog>
       )}
       {step?.what === 'delete' && (
-        <Dialog danger title={`Delete snapshot ${step.layer.name}?`} label="Delete" done={`Snapshot ${step.layer.name} is being removed`} onClose={() => setStep(undefined)} run={() => remove(step.layer)}>
-          The volume cannot be reverted to it any more. Its space comes back when it is merged; until then it stays in this list.
+        <Dialog danger title={step.layers.length === 1 ? `Delete snapshot ${step.layers[0]?.name}?` : `Delete ${plural(step.layers.length, 'snapshot')}?`} label="Delete"
+          done={step.layers.length === 1 ? `Snapshot ${step.layers[0]?.name} is being removed` : 'The snapshots are being removed'} onClose={() => setStep(undefined)} run={() => remove(step.layers)}>
+          The volume cannot be reverted to {step.layers.length === 1 ? 'it' : 'them'} any more. The space comes back when they are merged into their neighbours; until then they stay in this list.
+          {step.layers.length > 1 && <ul className="ak-list">{step.layers.map((l) => <li key={l.name}>{l.name}</li>)}</ul>}
         </Dialog>
       )}
     </Section>
@@ -139,14 +147,6 @@ function Replicas({ of: v }: { of: Volume }) {
     </Section>
   );
 }
-
-const conditionColumns: Column<[string, Condition]>[] = [
-  { title: 'Condition', width: 14, cell: ([name]) => name },
-  { title: 'Status', width: 6, cell: ([, c]) => c.status },
-  { title: 'Reason', width: 12, cell: ([, c]) => c.reason || '–' },
-  { title: 'Message', wrap: true, cell: ([, c]) => c.message || '–' },
-  { title: 'Since', width: 12, cell: ([, c]) => <Time at={c.lastTransitionTime} /> },
-];
 
 const ticketColumns: Column<gen.Attachment>[] = [
   { title: 'Ticket', cell: (t) => <span title={t.attachmentID}>{t.attachmentID || '(plain)'}</span> },
