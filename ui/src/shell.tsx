@@ -1,11 +1,14 @@
-import { Alert, Button, Masthead, MastheadBrand, MastheadContent, MastheadMain, Nav, NavItem, NavList, Page, PageSection, PageSidebar, PageSidebarBody,
-  SkipToContent } from '@patternfly/react-core';
+import { Alert, Button, Masthead, MastheadBrand, MastheadContent, MastheadMain, MastheadToggle, Nav, NavItem, NavList, Page, PageSection, PageSidebar, PageSidebarBody,
+  PageToggleButton, SkipToContent } from '@patternfly/react-core';
 import { useEffect, useState } from 'react';
 import { NavLink, Outlet, useLocation } from 'react-router';
+import { useQuery } from '@tanstack/react-query';
+import { call } from './api/client';
 import { useCut } from './api/stream';
+import type { Setting } from './api/wire';
 import { local } from './format';
 import { useAccess } from './session';
-import { useTell } from './components/basics';
+import { Quiet, useTell } from './components/basics';
 
 const menu: [string, string][] = [['dashboard', 'Dashboard'], ['volumes', 'Volumes'], ['nodes', 'Nodes'], ['recurringjobs', 'Recurring jobs'],
   ['backups', 'Backups'], ['backuptargets', 'Backup targets'],
@@ -43,15 +46,32 @@ function Stale() {
   );
 }
 
+/** Version is that of the system, as its managers say. */
+function Version() {
+  const { data } = useQuery({ queryKey: ['setting', 'current-longhorn-version'], queryFn: () => call<Setting>('GET', 'settings/current-longhorn-version'), staleTime: 60_000 });
+  return data?.value ? <Quiet>{data.value}</Quiet> : null;
+}
+
 export function Shell() {
   const { session, logIn, logOut } = useAccess();
   const { pathname } = useLocation();
   const tell = useTell();
+  // Where the screen is narrow the menu lies over the page, and goes when one of its pages is chosen.
+  const [narrow, setNarrow] = useState(false);
+  const [menuOpen, setMenuOpen] = useState(true);
+  const resized = (_: unknown, { mobileView }: { mobileView: boolean }) => {
+    if (mobileView === narrow) return;
+    setNarrow(mobileView);
+    setMenuOpen(!mobileView);
+  };
   return (
-    <Page isContentFilled mainContainerId="main" skipToContent={<SkipToContent href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</SkipToContent>}
+    <Page isContentFilled onPageResize={resized} mainContainerId="main" skipToContent={<SkipToContent href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</SkipToContent>}
       masthead={
         <Masthead>
-          <MastheadMain><MastheadBrand><strong>Ankole</strong></MastheadBrand></MastheadMain>
+          <MastheadMain>
+            <MastheadToggle><PageToggleButton isHamburgerButton aria-label="Pages" isSidebarOpen={menuOpen} onSidebarToggle={() => setMenuOpen(!menuOpen)} /></MastheadToggle>
+            <MastheadBrand><strong>Ankole</strong>&nbsp;<Version /></MastheadBrand>
+          </MastheadMain>
           <MastheadContent>
             <div className="ak-bar" style={{ width: '100%', margin: 0 }}>
               <span className="ak-grow" />
@@ -65,9 +85,9 @@ export function Shell() {
         </Masthead>
       }
       sidebar={
-        <PageSidebar>
+        <PageSidebar isSidebarOpen={menuOpen}>
           <PageSidebarBody>
-            <Nav aria-label="Pages">
+            <Nav aria-label="Pages" onSelect={() => { if (narrow) setMenuOpen(false); }}>
               <NavList>
                 {menu.map(([path, name]) => (
                   <NavItem key={path} isActive={pathname.startsWith(`/${path}`)}><NavLink to={`/${path}`}>{name}</NavLink></NavItem>
