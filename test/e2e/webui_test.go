@@ -82,7 +82,8 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 }
 
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
-// locality of a volume among it. The test kills the process of a replica for it.
+// locality of a volume among it, and what ui/browser/kind.mjs does without a mouse, on a narrow
+// screen and with long lists. The test kills the process of a replica for it.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
@@ -97,6 +98,7 @@ func TestWebUIActions(t *testing.T) {
 	t.Run("D14", func(t *testing.T) {
 		browse(t, c, "actions", "KILL="+helper.URL, "STORE="+t.TempDir(), "IMAGE="+engineNext)
 	})
+	t.Run("Kind", func(t *testing.T) { browse(t, c, "kind") })
 }
 
 // viewerToken is one of an account that may read and nothing else.
