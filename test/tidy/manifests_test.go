@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestManifestsInPages: what a page has a reader apply is YAML with a kind and a name, so that a line
-// that was wrapped or lost is seen here and not by the reader.
+// TestManifestsInPages: what a page has a reader apply is YAML with a kind and a name. A line that
+// was wrapped or lost is seen here, and not by the reader.
 func TestManifestsInPages(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<<EOF\n", "EOF"
