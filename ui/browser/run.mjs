@@ -118,10 +118,10 @@ async function main() {
     await button(page, 'Take snapshot').click();
     await dialog(page).getByRole('textbox').fill('first');
     await confirm(page, 'Take snapshot');
-    await page.getByRole('row', { name: /^first/ }).waitFor();
+    await page.getByRole('row', { name: /^Select first/ }).waitFor();
   });
   await step('revert', async () => {
-    await page.getByRole('row', { name: /^first/ }).getByRole('button', { name: 'Revert' }).click();
+    await page.getByRole('row', { name: /^Select first/ }).getByRole('button', { name: 'Revert' }).click();
     await confirm(page, 'Revert');
     await page.getByText(`${name} has the content of first`).waitFor();
   });
