@@ -16,13 +16,13 @@ async function snapshot(page, called) {
   await button(page, 'Take snapshot').click();
   await dialog(page).getByRole('textbox').fill(called);
   await confirm(page, 'Take snapshot');
-  await row(page, new RegExp(`^${called} `)).waitFor();
+  await row(page, new RegExp(`^Select ${called} `)).waitFor();
 }
 
 async function backUp(page, called) {
-  await row(page, new RegExp(`^${called} `)).getByRole('button', { name: 'Back up' }).click();
+  await row(page, new RegExp(`^Select ${called} `)).getByRole('button', { name: 'Back up' }).click();
   await confirm(page, 'Back up');
-  await row(page, new RegExp(`^${called} `)).getByText('Completed').waitFor();
+  await row(page, new RegExp(`^Select ${called} `)).getByText('Completed').waitFor();
 }
 
 async function change(page, what, value, write = false) {
