@@ -97,13 +97,12 @@ func describeManager(ctx context.Context, api *client.Client, name string) (*des
 			s.pair("Image", "%s", m.Image)
 			s.waitsFor()
 			var rows []processRow
-			for kind, processes := range map[string]map[string]resource.InstanceProcess{
-				"engine": m.InstanceEngines, "replica": m.InstanceReplicas} {
-				for _, p := range sortedKeys(processes) {
-					rows = append(rows, processRow{kind, processes[p]})
-				}
+			for _, p := range sortedKeys(m.InstanceEngines) {
+				rows = append(rows, processRow{"engine", m.InstanceEngines[p]})
 			}
-			sortBy(rows, func(p processRow) string { return p.kind + " " + p.Spec.Name })
+			for _, p := range sortedKeys(m.InstanceReplicas) {
+				rows = append(rows, processRow{"replica", m.InstanceReplicas[p]})
+			}
 			sheetTable(s, "Processes", processColumns, rows)
 			s.conditions("Conditions", m.Conditions)
 		}}, nil

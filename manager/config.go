@@ -111,20 +111,25 @@ func (c Config) Complete() (Config, error) {
 	if len(c.Origins.Images) == 0 {
 		c.Origins.Images = admission.OriginsOf(c.EngineImage, c.InstanceManagerImage)
 	}
-	for flag, dirs := range map[string][]string{"--allowed-disk-paths": c.Origins.DiskPaths,
-		"--allowed-backup-directories": c.Origins.BackupDirectories} {
-		for _, dir := range dirs {
-			if !path.IsAbs(dir) {
-				errs = append(errs, fmt.Errorf("%s: %q is not absolute", flag, dir))
-			}
-		}
-	}
+	errs = append(errs, absolute("--allowed-disk-paths", c.Origins.DiskPaths),
+		absolute("--allowed-backup-directories", c.Origins.BackupDirectories))
 	if c.WebhookURL != "" {
 		if u, err := url.Parse(c.WebhookURL); err != nil || u.Scheme != "https" || u.Host == "" {
 			errs = append(errs, fmt.Errorf("--webhook-url %q is not of the form https://host:port", c.WebhookURL))
 		}
 	}
 	return c, errors.Join(errs...)
+}
+
+// absolute refuses directories of a flag that are not absolute.
+func absolute(flag string, dirs []string) error {
+	var errs []error
+	for _, dir := range dirs {
+		if !path.IsAbs(dir) {
+			errs = append(errs, fmt.Errorf("%s: %q is not absolute", flag, dir))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // The lease: a leader that dies is replaced within leaseDuration plus one retry (up to 2.2 times

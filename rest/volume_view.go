@@ -39,10 +39,12 @@ func (s *Server) readParts(ctx context.Context) (*partsIndex, error) {
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
 	var attachments lh.VolumeAttachmentList
-	for what, list := range map[string]client.ObjectList{"engines": &engines, "replicas": &replicas,
-		"volume attachments": &attachments} {
-		if err := s.list(ctx, list); err != nil {
-			return nil, fmt.Errorf("listing %s: %w", what, err)
+	for _, part := range []struct {
+		what string
+		list client.ObjectList
+	}{{"engines", &engines}, {"replicas", &replicas}, {"volume attachments", &attachments}} {
+		if err := s.list(ctx, part.list); err != nil {
+			return nil, fmt.Errorf("listing %s: %w", part.what, err)
 		}
 	}
 	x := &partsIndex{map[string][]lh.Engine{}, map[string][]lh.Replica{}, map[string]*lh.VolumeAttachment{}}

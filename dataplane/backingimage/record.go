@@ -57,11 +57,10 @@ type ID struct{ Name, UUID string }
 
 // Check says what is wrong with an ID.
 func (id ID) Check() error {
-	for what, s := range map[string]string{"name": id.Name, "UUID": id.UUID} {
-		if len(s) > maxName || !nameForm.MatchString(s) {
+	for _, part := range [][2]string{{"name", id.Name}, {"UUID", id.UUID}} {
+		if len(part[1]) > maxName || !nameForm.MatchString(part[1]) {
 			return fmt.Errorf("%s %.160q of a backing image: letters, digits, \"-\", \"_\" and \".\" are allowed, %d at most",
-				what,
-				s, maxName)
+				part[0], part[1], maxName)
 		}
 	}
 	return nil

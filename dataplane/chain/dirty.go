@@ -186,11 +186,14 @@ func (c *Sidecars) copySlots() error {
 // removeVoid durably removes the log and the account if they are void.
 func (c *Sidecars) removeVoid() error {
 	removed := false
-	for name, file := range map[string]*slotFile{dirtyName: c.dirty, absentName: c.absentFile} {
-		if file != nil {
+	for _, slot := range []struct {
+		name string
+		file *slotFile
+	}{{dirtyName, c.dirty}, {absentName, c.absentFile}} {
+		if slot.file != nil {
 			continue
 		}
-		err := c.fs.Remove(c.path(name))
+		err := c.fs.Remove(c.path(slot.name))
 		if err != nil && !isNotFound(err) {
 			return err
 		}

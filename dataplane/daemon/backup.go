@@ -245,17 +245,20 @@ func workerEnvironment() []string {
 
 // backupStatus maps errors of backups to codes.
 func backupStatus(err error) error {
-	for code, marks := range map[codes.Code][]error{
-		codes.NotFound:           {backup.ErrNotFound},
-		codes.AlreadyExists:      {backup.ErrExists, errRestored},
-		codes.InvalidArgument:    {backuptarget.ErrURL},
-		codes.Unimplemented:      {backuptarget.ErrNotBuilt},
-		codes.FailedPrecondition: {backup.ErrInProgress, format.ErrCorrupt},
-		codes.Unavailable:        {worker.ErrHeld, worker.ErrGivenUp, errEngineEnds},
+	for _, rule := range []struct {
+		code  codes.Code
+		marks []error
+	}{
+		{codes.NotFound, []error{backup.ErrNotFound}},
+		{codes.AlreadyExists, []error{backup.ErrExists, errRestored}},
+		{codes.InvalidArgument, []error{backuptarget.ErrURL}},
+		{codes.Unimplemented, []error{backuptarget.ErrNotBuilt}},
+		{codes.FailedPrecondition, []error{backup.ErrInProgress, format.ErrCorrupt}},
+		{codes.Unavailable, []error{worker.ErrHeld, worker.ErrGivenUp, errEngineEnds}},
 	} {
-		for _, m := range marks {
+		for _, m := range rule.marks {
 			if errors.Is(err, m) {
-				return status.Error(code, bounded(err.Error()))
+				return status.Error(rule.code, bounded(err.Error()))
 			}
 		}
 	}

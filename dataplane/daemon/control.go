@@ -27,12 +27,13 @@ type identity struct{ volume, instance string }
 
 func (id identity) check(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	for key, mine := range map[string]string{"volume-name": id.volume, "instance-name": id.instance} {
-		if v := md.Get(key); len(v) > 0 && v[0] != "" && mine != "" && v[0] != mine {
+	for _, name := range []struct{ key, called, mine string }{
+		{"volume-name", "volume name", id.volume}, {"instance-name", "instance name", id.instance},
+	} {
+		if v := md.Get(name.key); len(v) > 0 && v[0] != "" && name.mine != "" && v[0] != name.mine {
 			return status.Errorf(codes.FailedPrecondition,
 				"incorrect %s %.128s; this process is %s of volume %s: check its address",
-				map[string]string{"volume-name": "volume name", "instance-name": "instance name"}[key], v[0],
-				id.instance, id.volume)
+				name.called, v[0], id.instance, id.volume)
 		}
 	}
 	return nil

@@ -212,15 +212,16 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 		Previous:   q.Get("previous") == "true",
 		Timestamps: q.Get("timestamps") == "true",
 	}
-	for name, dst := range map[string]**int64{
-		"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes,
-	} {
-		if s := q.Get(name); s != "" {
+	for _, number := range []struct {
+		name string
+		into **int64
+	}{{"sinceSeconds", &o.SinceSeconds}, {"tailLines", &o.TailLines}, {"limitBytes", &o.LimitBytes}} {
+		if s := q.Get(number.name); s != "" {
 			n, err := strconv.ParseInt(s, 10, 64)
 			if err != nil || n < 0 {
-				return nil, fmt.Errorf("%s=%q is not a whole number of zero or more", name, s)
+				return nil, fmt.Errorf("%s=%q is not a whole number of zero or more", number.name, s)
 			}
-			*dst = &n
+			*number.into = &n
 		}
 	}
 	if s := q.Get("sinceTime"); s != "" {

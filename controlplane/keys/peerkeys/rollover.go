@@ -77,15 +77,26 @@ func (s state) advance(now time.Time) (state, error) {
 	if len(s.authority.Key) == 0 {
 		return s, nil
 	}
-	for role, pair := range map[string]*certificate.Pair{mtls.NodeName: &s.peer, mtls.ControllerName: &s.control} {
-		if serves(*pair, s.authority, role, now) {
-			continue
-		}
-		if *pair, err = issue(s.authority, role, now); err != nil {
-			return state{}, err
-		}
+	if err := s.renew(&s.peer, mtls.NodeName, now); err != nil {
+		return state{}, err
+	}
+	if err := s.renew(&s.control, mtls.ControllerName, now); err != nil {
+		return state{}, err
 	}
 	return s, nil
+}
+
+// renew issues a certificate of a role anew where it does not serve.
+func (s *state) renew(pair *certificate.Pair, role string, now time.Time) error {
+	if serves(*pair, s.authority, role, now) {
+		return nil
+	}
+	fresh, err := issue(s.authority, role, now)
+	if err != nil {
+		return err
+	}
+	*pair = fresh
+	return nil
 }
 
 // lasts tells whether a pair can sign for so long yet.
