@@ -28,37 +28,46 @@ type Keys struct {
 // formerKey is where the authority's Secret keeps the certificate before the present one.
 const formerKey = "former.crt"
 
+// pair is a certificate with its key.
+type pair struct {
+	certificate.Pair
+	// former is the certificate that an authority took the place of; managers that have not seen the
+	// change yet serve with what it signed.
+	former []byte
+}
+
 // EnsureKeys returns keys for a server known under names, from the two Secrets; it writes them
 // where they are missing or do not serve. Names already covered stay covered, since other managers
 // may be known under them.
 func EnsureKeys(ctx context.Context, c client.Client, namespace string, names []string, now time.Time) (Keys, error) {
 	ca, err := ensureSecret(ctx, c, client.ObjectKey{Namespace: namespace, Name: naming.SecretWebhookCA},
 		func(present pair) (pair, error) {
-			if present.usable(now) {
+			if present.Lasts(now, certificate.ReplaceBefore) {
 				return present, nil
 			}
-			made, err := newAuthority(now)
-			if _, unreadable := present.Certificate(); unreadable == nil {
-				made.former = present.Cert
+			made, err := certificate.NewAuthority("longhorn-webhook-ca", now)
+			if _, unreadable := present.Certificate(); unreadable != nil {
+				return pair{Pair: made}, err
 			}
-			return made, err
+			return pair{Pair: made, former: present.Cert}, err
 		})
 	if err != nil {
 		return Keys{}, err
 	}
 	server, err := ensureSecret(ctx, c, client.ObjectKey{Namespace: namespace, Name: naming.SecretWebhookTLS},
 		func(present pair) (pair, error) {
-			if present.serves(names, ca, now) {
+			if present.Serves(names, ca.Pair, now) {
 				return present, nil
 			}
-			all := slices.Concat(names, present.names())
+			all := slices.Concat(names, present.Names())
 			slices.Sort(all)
-			return ca.issue(slices.Compact(all), now)
+			made, err := ca.Issue(slices.Compact(all), now)
+			return pair{Pair: made}, err
 		})
 	if err != nil {
 		return Keys{}, err
 	}
-	return Keys{AuthorityPEM: ca.trusted(), CertificatePEM: server.Cert, KeyPEM: server.Key}, nil
+	return Keys{AuthorityPEM: slices.Concat(ca.Cert, ca.former), CertificatePEM: server.Cert, KeyPEM: server.Key}, nil
 }
 
 // ensureSecret reads a pair from a Secret, asks make what it should be, and writes it if that

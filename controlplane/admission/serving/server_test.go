@@ -44,11 +44,11 @@ func TestKeysAreSharedAndRenewed(t *testing.T) {
 	if string(more.AuthorityPEM) != string(first.AuthorityPEM) {
 		t.Error("another name changed the authority, which the API server trusts")
 	}
-	both := pair{Pair: certificate.Pair{Cert: more.CertificatePEM, Key: more.KeyPEM}}
-	if !both.serves([]string{"a.svc", "127.0.0.1"}, pair{Pair: certificate.Pair{Cert: more.AuthorityPEM}}, now) {
-		t.Errorf("the new certificate is for %v only", both.names())
+	both := certificate.Pair{Cert: more.CertificatePEM, Key: more.KeyPEM}
+	if !both.Serves([]string{"a.svc", "127.0.0.1"}, certificate.Pair{Cert: more.AuthorityPEM}, now) {
+		t.Errorf("the new certificate is for %v only", both.Names())
 	}
-	later := ensure(t, c, now.Add(serverLife), "a.svc")
+	later := ensure(t, c, now.Add(certificate.Life), "a.svc")
 	if string(later.CertificatePEM) == string(more.CertificatePEM) ||
 		string(later.AuthorityPEM) != string(more.AuthorityPEM) {
 		t.Error("a certificate at its end: want a new one of the same authority")
@@ -73,8 +73,8 @@ func TestFormerAuthorityIsTrusted(t *testing.T) {
 	now := time.Now()
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
 	before := ensure(t, c, now, "a.svc")
-	after := ensure(t, c, now.Add(authorityLife-renewBefore), "a.svc")
-	again := ensure(t, c, now.Add(authorityLife-renewBefore), "a.svc")
+	after := ensure(t, c, now.Add(certificate.AuthorityLife-certificate.ReplaceBefore), "a.svc")
+	again := ensure(t, c, now.Add(certificate.AuthorityLife-certificate.ReplaceBefore), "a.svc")
 	if string(again.AuthorityPEM) != string(after.AuthorityPEM) ||
 		string(again.CertificatePEM) != string(after.CertificatePEM) {
 		t.Error("renewed twice")
@@ -82,7 +82,7 @@ func TestFormerAuthorityIsTrusted(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(after.AuthorityPEM)
 	for name, keys := range map[string]Keys{"former": before, "present": after} {
-		cert, err := (pair{Pair: certificate.Pair{Cert: keys.CertificatePEM}}).Certificate()
+		cert, err := certificate.Pair{Cert: keys.CertificatePEM}.Certificate()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,9 +91,9 @@ func TestFormerAuthorityIsTrusted(t *testing.T) {
 			t.Errorf("what is registered does not trust a server with the %s authority's certificate: %v", name, err)
 		}
 	}
-	served := pair{Pair: certificate.Pair{Cert: after.CertificatePEM, Key: after.KeyPEM}}
-	former := pair{Pair: certificate.Pair{Cert: before.AuthorityPEM}}
-	if served.serves([]string{"a.svc"}, former, now.Add(authorityLife-renewBefore)) {
+	served := certificate.Pair{Cert: after.CertificatePEM, Key: after.KeyPEM}
+	former := certificate.Pair{Cert: before.AuthorityPEM}
+	if served.Serves([]string{"a.svc"}, former, now.Add(certificate.AuthorityLife-certificate.ReplaceBefore)) {
 		t.Error("the new certificate is of the former authority")
 	}
 }
@@ -142,7 +142,7 @@ func TestServerAnswersOverTLSAndTakesNewKeys(t *testing.T) {
 		strings.Repeat("x", maxBodyBytes+1)); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("huge body: %d", code)
 	}
-	if err := s.SetKeys(ensure(t, c, time.Now().Add(serverLife), "127.0.0.1")); err != nil {
+	if err := s.SetKeys(ensure(t, c, time.Now().Add(certificate.Life), "127.0.0.1")); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := fresh().Get(base + naming.HealthPath); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"ankole.storage/controlplane/keys/certificate"
 	"ankole.storage/controlplane/object/firstseen"
 	"ankole.storage/controlplane/object/naming"
 )
@@ -169,7 +170,7 @@ func TestMadeWhenAllManagersAreNew(t *testing.T) {
 	if err := accepts(first, first, c.at); err != nil {
 		t.Error(err)
 	}
-	c.k.Make, c.at = false, c.at.Add(peerLife-time.Hour)
+	c.k.Make, c.at = false, c.at.Add(certificate.Life-time.Hour)
 	c.look()
 	if again := c.seen(); bytes.Equal(first.peer.Cert, again.peer.Cert) || accepts(first, again, c.at) != nil {
 		t.Error("not renewed after it was switched off, or not accepted then")
@@ -210,10 +211,10 @@ func TestEveryWriteMayFail(t *testing.T) {
 	c.look()
 	var h history
 	h.add(t, c.seen(), c.at)
-	for i := 0; c.at.Before(began.Add(10 * year)); i++ {
+	for i := 0; c.at.Before(began.Add(certificate.AuthorityLife)); i++ {
 		step := 5 * 24 * time.Hour
-		if of := c.at.Sub(began) % authorityLife; of > authorityLife-replaceBefore-24*time.Hour &&
-			of < authorityLife-replaceBefore+90*24*time.Hour {
+		of := c.at.Sub(began)%certificate.AuthorityLife - (certificate.AuthorityLife - certificate.ReplaceBefore)
+		if of > -24*time.Hour && of < 90*24*time.Hour {
 			step = 6 * time.Hour // authorities change
 		}
 		c.at = c.at.Add(step)
@@ -256,7 +257,7 @@ func TestAuthoritysSecretIsLost(t *testing.T) {
 func TestAuthoritiesChangeByOneClock(t *testing.T) {
 	c := newCluster(t, manager("new", "n", image, "--mutual-tls"))
 	c.look()
-	c.at = c.at.Add(authorityLife - replaceBefore)
+	c.at = c.at.Add(certificate.AuthorityLife - certificate.ReplaceBefore)
 	c.look() // the next authority
 	told := c.secret(naming.SecretGRPCTLS).Data["ca.crt"]
 	c.k = &Keeper{Namespace: c.k.Namespace, Make: true, Client: c.k.Client, now: c.k.now}

@@ -2,9 +2,6 @@ package peerkeys
 
 import (
 	"bytes"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"slices"
 	"time"
 
 	"ankole.storage/controlplane/keys/certificate"
@@ -12,23 +9,11 @@ import (
 	"ankole.storage/host/mtls"
 )
 
-const (
-	year          = 365 * 24 * time.Hour
-	authorityLife = 10 * year
-	peerLife      = year
-	// renewBefore is the rest of its life at which the peers' certificate is replaced: whoever looks
-	// after it may be away for weeks.
-	renewBefore = 60 * 24 * time.Hour
-	// replaceBefore is the rest of life at which an authority is replaced: longer than what it signs
-	// lives.
-	replaceBefore = 2 * year
-	// spread is how long every process is given to see a change. Kubelets bring a changed Secret into
-	// running Pods within two minutes; the rest is for nodes that are out of reach.
-	spread = 24 * time.Hour
-	// clockSkew lets a certificate be valid where the clock is behind that of the manager which made
-	// it.
-	clockSkew = 24 * time.Hour
-)
+// spread is how long every process is given to see a change. Kubelets bring a changed Secret into
+// running Pods within two minutes; the rest is for nodes that are out of reach.
+const spread = 24 * time.Hour
+
+const authorityName = "longhorn-grpc-ca"
 
 // state is all that the Secrets hold.
 type state struct {
@@ -66,9 +51,9 @@ func (s state) advance(now time.Time) (state, error) {
 	switch {
 	case !trustworthy(s.authority, now):
 		s = state{} // nobody trusts anything
-		s.authority, err = newAuthority(now)
-	case !lasts(s.authority, now, replaceBefore) && len(s.next.Cert) == 0 && len(s.former) == 0:
-		s.next, err = newAuthority(now)
+		s.authority, err = certificate.NewAuthority(authorityName, now)
+	case !s.authority.Lasts(now, certificate.ReplaceBefore) && len(s.next.Cert) == 0 && len(s.former) == 0:
+		s.next, err = certificate.NewAuthority(authorityName, now)
 		s.since = now
 	}
 	if err != nil {
@@ -88,10 +73,11 @@ func (s state) advance(now time.Time) (state, error) {
 
 // renew issues a certificate of a role anew where it does not serve.
 func (s *state) renew(pair *certificate.Pair, role string, now time.Time) error {
-	if serves(*pair, s.authority, role, now) {
+	names := []string{mtls.PeerName, role}
+	if pair.Serves(names, s.authority, now) {
 		return nil
 	}
-	fresh, err := issue(s.authority, role, now)
+	fresh, err := s.authority.Issue(names, now)
 	if err != nil {
 		return err
 	}
@@ -99,56 +85,8 @@ func (s *state) renew(pair *certificate.Pair, role string, now time.Time) error 
 	return nil
 }
 
-// lasts tells whether a pair can sign for so long yet.
-func lasts(p certificate.Pair, now time.Time, rest time.Duration) bool {
-	cert, err := p.Certificate()
-	if err != nil || !cert.IsCA || now.Before(cert.NotBefore) || !now.Add(rest).Before(cert.NotAfter) {
-		return false
-	}
-	_, err = p.PrivateKey()
-	return err == nil
-}
-
 // trustworthy tells whether an authority's time is not over.
 func trustworthy(p certificate.Pair, now time.Time) bool {
 	cert, err := p.Certificate()
 	return err == nil && now.Before(cert.NotAfter)
-}
-
-// serves tells whether a pair is one of the authority's for a role, and valid for some time yet.
-func serves(p, authority certificate.Pair, role string, now time.Time) bool {
-	cert, err := p.Certificate()
-	if err != nil || now.Before(cert.NotBefore) || !now.Add(renewBefore).Before(cert.NotAfter) ||
-		!slices.Contains(cert.DNSNames, role) {
-		return false
-	}
-	parent, err := authority.Certificate()
-	if err != nil || cert.CheckSignatureFrom(parent) != nil {
-		return false
-	}
-	key, err := p.PrivateKey()
-	return err == nil && key.PublicKey.Equal(cert.PublicKey)
-}
-
-func newAuthority(now time.Time) (certificate.Pair, error) {
-	return certificate.Sign(&x509.Certificate{
-		Subject:               pkix.Name{CommonName: "longhorn-grpc-ca"},
-		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              now.Add(authorityLife),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	}, nil)
-}
-
-// issue makes the certificate of a role.
-func issue(authority certificate.Pair, role string, now time.Time) (certificate.Pair, error) {
-	return certificate.Sign(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: mtls.PeerName},
-		DNSNames:    []string{mtls.PeerName, role},
-		NotBefore:   now.Add(-clockSkew),
-		NotAfter:    now.Add(peerLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, &authority)
 }

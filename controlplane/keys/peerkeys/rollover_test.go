@@ -100,7 +100,7 @@ func TestNobodyLosesContact(t *testing.T) {
 		random := src.Rand(0)
 		var s state
 		var h history
-		for now := began; now.Before(began.Add(25 * year)); {
+		for now := began; now.Before(began.Add(25 * certificate.Life)); {
 			s = advance(t, s, now)
 			h.add(t, s, now)
 			now = now.Add(time.Duration([]int64{1, 7, 24, 25, 24 * 30}[random.IntN(5)]) * time.Hour)
@@ -132,11 +132,11 @@ func TestAuthorityIsLost(t *testing.T) {
 // anew at once.
 func TestLongAway(t *testing.T) {
 	before := advance(t, state{}, began)
-	now := began.Add(authorityLife + time.Hour)
+	now := began.Add(certificate.AuthorityLife + time.Hour)
 	if s := advance(t, before, now); accepts(s, s, now) != nil || bytes.Equal(s.authority.Cert, before.authority.Cert) {
 		t.Error("the certificate is not accepted")
 	}
-	now = began.Add(peerLife + time.Hour)
+	now = began.Add(certificate.Life + time.Hour)
 	if s := advance(t, before, now); accepts(s, s, now) != nil || !bytes.Equal(s.authority.Cert, before.authority.Cert) {
 		t.Error("with a valid authority the certificate is not accepted")
 	}
