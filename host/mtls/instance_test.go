@@ -2,13 +2,19 @@ package mtls_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"ankole.storage/host/mtls"
 	"ankole.storage/host/mtls/mtlstest"
@@ -94,5 +100,41 @@ func TestPermit(t *testing.T) {
 	mtlstest.NewAuthority(t).Write(t, dir, mtlstest.Named(mtls.PeerName, ""))
 	if err := source.Permit(context.Background()); err == nil {
 		t.Error("a plaintext connection goes on")
+	}
+}
+
+// TestPermitOrder: where certificates tell nodes from controllers, who cannot show that he is a
+// controller gives no order.
+func TestPermitOrder(t *testing.T) {
+	authority := mtlstest.NewAuthority(t)
+	holding := func(names ...string) *mtls.Source {
+		dir := t.TempDir()
+		authority.Write(t, dir, &x509.Certificate{DNSNames: names})
+		return mtls.Open(dir, quiet)
+	}
+	by := func(names ...string) context.Context {
+		return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{
+			State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: names}}}}})
+	}
+	node, users := holding(mtls.PeerName, mtls.NodeName), holding(mtls.PeerName)
+	nameless := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{}})
+	for _, tt := range []struct {
+		name string
+		own  *mtls.Source
+		ctx  context.Context
+		want codes.Code
+	}{
+		{"a controller", node, by(mtls.PeerName, mtls.ControllerName), codes.OK},
+		{"another node", node, by(mtls.PeerName, mtls.NodeName), codes.PermissionDenied},
+		{"a user's certificate", node, by(mtls.PeerName), codes.PermissionDenied},
+		{"no certificate shown", node, nameless, codes.PermissionDenied},
+		{"a peer that is not known", node, t.Context(), codes.Unavailable},
+		{"a user's certificate for all", users, by(mtls.PeerName), codes.OK},
+		{"no certificate anywhere", mtls.Open(t.TempDir(), quiet), t.Context(), codes.OK},
+		{"nothing looked for", nil, t.Context(), codes.OK},
+	} {
+		if got := status.Code(tt.own.PermitOrder(tt.ctx)); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }

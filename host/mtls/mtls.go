@@ -102,7 +102,16 @@ func (m *material) verifyController(state tls.ConnectionState) error {
 	if err := m.verifyPeer(state); err != nil {
 		return err
 	}
-	if names := state.PeerCertificates[0].DNSNames; !slices.Contains(names, ControllerName) {
+	return ofController(state)
+}
+
+// ofController refuses a peer that is no controller.
+func ofController(state tls.ConnectionState) error {
+	var names []string
+	if len(state.PeerCertificates) > 0 {
+		names = state.PeerCertificates[0].DNSNames
+	}
+	if !slices.Contains(names, ControllerName) {
 		return fmt.Errorf("mtls: certificate of the peer is for %q; orders are taken from %s alone", names, ControllerName)
 	}
 	return nil

@@ -44,6 +44,22 @@ func (s *Source) Permit(ctx context.Context) error {
 	return status.Error(codes.Unavailable, "there is a certificate now: connect again, with TLS")
 }
 
+// PermitOrder is Permit for one order on a server that answers nodes as well: where certificates
+// tell controllers from nodes, only controllers give it.
+func (s *Source) PermitOrder(ctx context.Context) error {
+	if err := s.Permit(ctx); err != nil || !s.OfNode() {
+		return err
+	}
+	var shown credentials.TLSInfo // of nobody, where the peer is not known
+	if p, ok := peer.FromContext(ctx); ok {
+		shown, _ = p.AuthInfo.(credentials.TLSInfo)
+	}
+	if err := ofController(shown.State); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	return nil
+}
+
 type serverCredentials struct {
 	*Source
 	orders bool

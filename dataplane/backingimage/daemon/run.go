@@ -69,8 +69,8 @@ func (s *servers) stop() {
 
 // http serves a handler on connections that have shown who they are.
 func (s *servers) http(l net.Listener, secure credentials.TransportCredentials, h http.Handler) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	server := &http.Server{Handler: withPeer(h), ConnContext: withConnection, ReadHeaderTimeout: headerTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	s.run("files at "+l.Addr().String(), func() error { return server.Serve(&secured{l, secure}) }, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
@@ -138,8 +138,8 @@ func serveManager(ctx context.Context, cfg Config, m *service.Manager, certifica
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	s.work.Go(func() { certificates.Keep(keeping) })
-	server := grpc.NewServer(grpc.Creds(certificates.Server()), grpc.MaxRecvMsgSize(maxMessage),
-		grpc.ConnectionTimeout(handshakeTime), grpc.WaitForHandlers(true), service.OrdersOfControllers(certificates))
+	server := grpc.NewServer(append(service.OrdersOfControllers(certificates), grpc.Creds(certificates.Server()),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(handshakeTime), grpc.WaitForHandlers(true))...)
 	m.Register(server)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
@@ -183,7 +183,7 @@ func RunSource(ctx context.Context, cfg Config, log *slog.Logger) error {
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	s.work.Go(func() { certificates.Keep(keeping) })
-	s.http(orders, certificates.Server(), source.Handler())
+	s.http(orders, certificates.Server(), source.Handler(certificates.PermitOrder))
 	s.http(shown, certificates.OrderServer(), service.FileHandler(source.Files(), cfg.DiskUUID))
 	log.Info("data source serves", "address", orders.Addr(), "files", shown.Addr(), "image", cfg.id().String(), "disk",
 		cfg.DiskUUID)
@@ -203,81 +203,4 @@ func RunSource(ctx context.Context, cfg Config, log *slog.Logger) error {
 	s.stop()
 	log.Info("data source has stopped", "image", cfg.id().String())
 	return err
-}
-
-// secured is a listener whose connections show who they are before anything else is said.
-type secured struct {
-	net.Listener
-	secure credentials.TransportCredentials
-}
-
-// Accept implements net.Listener. The handshake is done by who uses the connection first: one that
-// says nothing holds nobody else up.
-func (s *secured) Accept() (net.Conn, error) {
-	raw, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &handshaking{Conn: raw, secure: s.secure}, nil
-}
-
-type handshaking struct {
-	net.Conn
-	secure credentials.TransportCredentials
-	once   sync.Once
-	inner  net.Conn
-	err    error
-	// readBy is what the server has set before the handshake was over.
-	mu     sync.Mutex
-	shaken bool
-	readBy time.Time
-}
-
-// SetReadDeadline implements net.Conn. During the handshake that of the handshake holds.
-func (h *handshaking) SetReadDeadline(t time.Time) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.shaken {
-		h.readBy = t
-		return nil
-	}
-	return h.Conn.SetReadDeadline(t)
-}
-
-func (h *handshaking) begin() error {
-	h.once.Do(func() {
-		_ = h.Conn.SetDeadline(time.Now().Add(handshakeTime))
-		h.inner, _, h.err = h.secure.ServerHandshake(h.Conn)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.shaken = true
-		_ = h.Conn.SetDeadline(time.Time{})
-		_ = h.Conn.SetReadDeadline(h.readBy)
-	})
-	return h.err
-}
-
-// Read implements net.Conn.
-func (h *handshaking) Read(p []byte) (int, error) {
-	if err := h.begin(); err != nil {
-		return 0, err
-	}
-	return h.inner.Read(p)
-}
-
-// Write implements net.Conn.
-func (h *handshaking) Write(p []byte) (int, error) {
-	if err := h.begin(); err != nil {
-		return 0, err
-	}
-	return h.inner.Write(p)
-}
-
-// Close implements net.Conn. One in plaintext is known to the certificates until it is closed.
-func (h *handshaking) Close() error {
-	h.once.Do(func() { h.err = net.ErrClosed })
-	if h.inner != nil {
-		return h.inner.Close()
-	}
-	return h.Conn.Close()
 }

@@ -159,15 +159,18 @@ func (s *Source) status() sourceStatus {
 	return sourceStatus{statusOf(i, s.cfg.DiskUUID), s.cfg.ID.Name, s.cfg.Type, s.cfg.Parameters}
 }
 
-// Handler serves the file to the control plane and to users who upload.
-func (s *Source) Handler() http.Handler {
+// Handler serves the file to the control plane and to users who upload. permit refuses who may give
+// no orders; the manager of the disk, which has a node's certificate, has the file transferred.
+func (s *Source) Handler(permit func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/file", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.status()) })
 	mux.HandleFunc("POST /v1/file", func(w http.ResponseWriter, q *http.Request) {
 		var err error
 		switch action := q.URL.Query().Get("action"); action {
 		case "upload":
-			err = s.upload(w, q)
+			if err = permit(q.Context()); err == nil {
+				err = s.upload(w, q)
+			}
 		case "transfer":
 			err = s.transfer(q.Context())
 		default:
@@ -225,7 +228,8 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// transfer forgets the file, which a manager has taken over, and ends the data source.
+// transfer forgets the file, which a manager has taken over, and ends the data source. A manager
+// that takes it over has removed its name here.
 func (s *Source) transfer(ctx context.Context) error {
 	i, err := s.files.Get(s.cfg.ID)
 	if err != nil {
@@ -233,6 +237,12 @@ func (s *Source) transfer(ctx context.Context) error {
 	}
 	if i.File.State != backingimage.ReadyForTransfer {
 		return fmt.Errorf("%w: it is %s", backingimage.ErrNotReady, i.File.State)
+	}
+	switch _, there, err := s.disk.Look(s.cfg.ID, backingimage.InSource(s.disk.Root(), s.cfg.ID)); {
+	case err != nil:
+		return err
+	case there:
+		return fmt.Errorf("%w: no manager has taken the file over", files.ErrConflict)
 	}
 	if err := s.files.Remove(ctx, s.cfg.ID, true); err != nil {
 		return err

@@ -32,7 +32,7 @@ func newSource(t *testing.T, d *store.Disk, cfg SourceConfig) (*Source, *httptes
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(s.Handler())
+	server := httptest.NewServer(s.Handler(func(context.Context) error { return nil }))
 	t.Cleanup(func() {
 		s.Close()
 		server.Close()

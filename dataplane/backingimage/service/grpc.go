@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -194,29 +192,27 @@ var open = []string{bimrpc.BackingImageManagerService_Send_FullMethodName,
 
 // OrdersOfControllers refuses the orders of other nodes where certificates tell nodes from
 // controllers: a node may have an image sent, and nothing else.
-func OrdersOfControllers(own *mtls.Source) grpc.ServerOption {
-	return grpc.UnaryInterceptor(func(ctx context.Context, q any, info *grpc.UnaryServerInfo,
-		handle grpc.UnaryHandler) (any, error) {
-		if err := permit(ctx, own, info.FullMethod); err != nil {
-			return nil, err
+func OrdersOfControllers(own *mtls.Source) []grpc.ServerOption {
+	permit := func(ctx context.Context, method string) error {
+		if slices.Contains(open, method) {
+			return own.Permit(ctx)
 		}
-		return handle(ctx, q)
-	})
-}
-
-func permit(ctx context.Context, own *mtls.Source, method string) error {
-	if slices.Contains(open, method) {
-		return nil
+		return own.PermitOrder(ctx)
 	}
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return nil
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, info *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (any, error) {
+			if err := permit(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return handle(ctx, q)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+			handle grpc.StreamHandler) error {
+			if err := permit(stream.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return handle(srv, stream)
+		}),
 	}
-	if shown, ok := p.AuthInfo.(credentials.TLSInfo); ok && own.OfNode() {
-		if names := shown.State.PeerCertificates[0].DNSNames; !slices.Contains(names, mtls.ControllerName) {
-			return status.Errorf(codes.PermissionDenied, "%s is an order; orders are taken from %s alone, not from %q", method,
-				mtls.ControllerName, names)
-		}
-	}
-	return nil
 }

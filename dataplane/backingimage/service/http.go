@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"ankole.storage/dataplane/backingimage"
 	"ankole.storage/dataplane/backingimage/files"
@@ -104,6 +106,8 @@ func fail(w http.ResponseWriter, err error) {
 		code = http.StatusConflict
 	case errors.Is(err, source.ErrRefused):
 		code = http.StatusBadRequest
+	case status.Code(err) == codes.PermissionDenied:
+		code = http.StatusForbidden
 	}
 	http.Error(w, err.Error(), code)
 }

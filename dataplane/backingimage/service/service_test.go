@@ -331,6 +331,9 @@ func TestFetch(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	awaitSource(t, server, "ready-for-transfer") // it was left alone
+	if r, err := http.Post(server.URL+"/v1/file?action=transfer", "", nil); err != nil || r.StatusCode != 409 {
+		t.Errorf("transferred before it was taken over: %v, %v", r, err)
+	}
 	fetch(sumOf(want))
 	if m.await(t, "ready"); !bytes.Equal(m.read(t), want) {
 		t.Error("other content")
