@@ -61,11 +61,12 @@ type Receiver struct {
 	slots chan struct{}
 	work  sync.WaitGroup
 
-	mu      sync.Mutex
-	opened  bool
-	done    int64
-	writing int
-	last    time.Time
+	mu sync.Mutex
+	// opened: the size is known; open: ranges may come.
+	opened, open bool
+	come         spans
+	writing      int
+	last         time.Time
 	// ended has the outcome, once.
 	ended   chan outcome
 	isEnded bool
@@ -82,7 +83,7 @@ func NewReceiver(target Target, token string, size int64, told func(done, total 
 	r := &Receiver{target: target, token: token, size: size, told: told, mux: http.NewServeMux(),
 		slots: make(chan struct{}, Workers), ended: make(chan outcome, 1)}
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET " + prefix + "open": r.open, "POST " + prefix + "sendHole": r.hole, "POST " + prefix + "writeData": r.data,
+		"GET " + prefix + "open": r.serveOpen, "POST " + prefix + "sendHole": r.hole, "POST " + prefix + "writeData": r.data,
 		"POST " + prefix + "close": r.close,
 		"GET " + prefix + "getChecksum": func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := io.WriteString(w, "null")
@@ -184,7 +185,7 @@ func (r *Receiver) silent(patience time.Duration) error {
 	if r.writing > 0 || time.Since(r.last) < patience {
 		return nil
 	}
-	return fmt.Errorf("%w: %d of %d bytes have come", ErrSilent, r.done, r.size)
+	return fmt.Errorf("%w: %d of %d bytes have come", ErrSilent, r.come.bytes(), r.size)
 }
 
 // span reads the range of a request.
@@ -198,30 +199,38 @@ func (r *Receiver) span(q *http.Request) (begin, end int64, err error) {
 	return int64(b), int64(e), nil
 }
 
-func (r *Receiver) open(w http.ResponseWriter, q *http.Request) error {
+func (r *Receiver) serveOpen(w http.ResponseWriter, q *http.Request) error {
 	begin, end, err := r.span(q)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	again, want := r.opened, r.size
-	r.mu.Unlock()
-	switch {
-	case again:
-		return fmt.Errorf("%w: opened already", errRequest)
-	case begin != 0 || end == 0:
-		return fmt.Errorf("%w: a file is opened from 0 to its size, not from %d to %d", errRequest, begin, end)
-	case want != 0 && end != want:
-		return fmt.Errorf("the sender has a file of %d bytes, and one of %d is expected", end, want)
+	if err := r.measure(begin, end); err != nil {
+		return err
 	}
 	if err := r.target.Resize(end); err != nil {
 		return err
 	}
 	r.mu.Lock()
-	r.opened, r.size = true, end
+	r.open = true
 	r.mu.Unlock()
 	_, err = io.WriteString(w, "false")
 	return err
+}
+
+// measure takes the size of the file, once.
+func (r *Receiver) measure(begin, end int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.opened:
+		return fmt.Errorf("%w: opened already", errRequest)
+	case begin != 0 || end == 0:
+		return fmt.Errorf("%w: a file is opened from 0 to its size, not from %d to %d", errRequest, begin, end)
+	case r.size != 0 && end != r.size:
+		return fmt.Errorf("the sender has a file of %d bytes, and one of %d is expected", end, r.size)
+	}
+	r.opened, r.size = true, end
+	return nil
 }
 
 // opening is the range of a request for a file that is open.
@@ -231,9 +240,9 @@ func (r *Receiver) opening(q *http.Request) (begin, end int64, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.opened || end > r.size || end == begin {
+	if !r.open || end > r.size || end == begin {
 		return 0, 0, fmt.Errorf("%w: range %d to %d of a file of %d bytes, open: %v", errRequest, begin, end, r.size,
-			r.opened)
+			r.open)
 	}
 	return begin, end, nil
 }
@@ -246,8 +255,7 @@ func (r *Receiver) hole(_ http.ResponseWriter, q *http.Request) error {
 	if err := r.target.Punch(begin, end-begin); err != nil {
 		return err
 	}
-	r.add(end - begin)
-	return nil
+	return r.add(begin, end)
 }
 
 func (r *Receiver) data(_ http.ResponseWriter, q *http.Request) error {
@@ -267,25 +275,25 @@ func (r *Receiver) data(_ http.ResponseWriter, q *http.Request) error {
 	if err := r.target.WriteAt(p, begin); err != nil {
 		return err
 	}
-	r.add(end - begin)
-	return nil
+	return r.add(begin, end)
 }
 
-func (r *Receiver) add(n int64) {
+func (r *Receiver) add(begin, end int64) error {
 	r.mu.Lock()
-	r.done += n
-	done, size := r.done, r.size
+	err := r.come.add(begin, end)
+	done, size := r.come.bytes(), r.size
 	r.mu.Unlock()
 	r.told(done, size)
+	return err
 }
 
 func (r *Receiver) close(_ http.ResponseWriter, q *http.Request) error {
 	r.mu.Lock()
-	opened, done, size, others := r.opened, r.done, r.size, r.writing-1
+	open, done, size, others := r.open, r.come.bytes(), r.size, r.writing-1
 	r.mu.Unlock()
 	method, sum := q.URL.Query().Get("checksumMethod"), q.URL.Query().Get("checksum")
 	switch {
-	case !opened || done != size || others > 0:
+	case !open || done != size || others > 0:
 		return fmt.Errorf("the sender closes the file after %d of %d bytes", done, size)
 	case sum != "" && method != Method:
 		return fmt.Errorf("the sender tells a checksum of method %.40q; %s is known", method, Method)

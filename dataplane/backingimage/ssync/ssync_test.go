@@ -273,6 +273,39 @@ func TestWrongRequests(t *testing.T) {
 	}
 }
 
+// TestARangeIsMissing: a range that comes twice does not stand for another one.
+func TestARangeIsMissing(t *testing.T) {
+	t.Parallel()
+	r := receive(t, 8192)
+	ask := func(method, request string) int {
+		t.Helper()
+		q, err := http.NewRequestWithContext(t.Context(), method, r.server.URL+"/v1-ssync/"+request, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Authorization", ssync.Authorization(token))
+		a, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Body.Close()
+		return a.StatusCode
+	}
+	for _, request := range []string{"GET open?begin=0&end=8192", "POST sendHole?begin=0&end=4096",
+		"POST sendHole?begin=0&end=4096"} {
+		method, request, _ := strings.Cut(request, " ")
+		if got := ask(method, request); got != http.StatusOK {
+			t.Fatalf("%s: %d", request, got)
+		}
+	}
+	if got := ask("POST", "close"); got != http.StatusInternalServerError {
+		t.Errorf("close: %d", got)
+	}
+	if _, err := r.finish(t.Context(), time.Minute); err == nil || !strings.Contains(err.Error(), "4096 of 8192") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestReceiverIsCanceled, also while a sender is at work; the sender notices.
 func TestReceiverIsCanceled(t *testing.T) {
 	t.Parallel()
