@@ -304,12 +304,16 @@ func (b *Blocks) Layer(i int) (file string, handle int32, size int64) {
 	return l.name, l.file.Handle(), l.size
 }
 
-// Empty tells whether nothing was ever written to the volume: there is no snapshot, no backing
-// file, and no block in the head, also none that was punched since Open. It does not block, and
-// does not look at the whole map.
+// Empty tells whether nothing was ever written to the volume: there is no snapshot, and no block in
+// the head, also none that was punched since Open. It does not block, and does not look at the
+// whole map.
 func (b *Blocks) Empty() bool {
-	return len(b.layers) == 2 && !b.backing && !slices.ContainsFunc(b.m.only, func(word uint64) bool { return word != 0 })
+	wasUsed := func(word uint64) bool { return word != 0 }
+	return len(b.layers) == b.bottomIndex()+1 && !slices.ContainsFunc(b.m.used, wasUsed)
 }
+
+// OnImage tells whether there is a backing file: an empty volume does not read as zeroes then.
+func (b *Blocks) OnImage() bool { return b.backing }
 
 // LayerHandle returns the loop handle of a file of the live chain for a rebuild's writes. Snapshots
 // can be written only while the chain is Rebuilding.

@@ -22,8 +22,8 @@ type Options struct {
 	Size int64
 	// VolumeUUID, unless zero, must equal the one in the member record if there is a valid record.
 	VolumeUUID UUID
-	// BackingFile is a raw file below the bottom layer, "" for none. It overrides the path in
-	// volume.meta.
+	// BackingFile is an image, raw or qcow2, below the bottom layer, "" for none. It overrides the
+	// path in volume.meta.
 	BackingFile string
 	// SnapshotMaxCount (2 to 250, 0 means 250) and SnapshotMaxSize (bytes, 0 means no limit) bound
 	// Snapshot.

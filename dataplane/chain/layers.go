@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 
 	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/qcow2"
 )
 
 // LayerInfo describes a file of the live chain, for a rebuild.
@@ -133,4 +135,93 @@ func (c *Files) finishRebuild(s *Sidecars) error {
 	vm := c.vm
 	vm.Rebuilding = false
 	return c.writeVolumeMeta(&vm)
+}
+
+// openBacking opens the backing file, or the only file in a directory.
+func (c *Files) openBacking() error {
+	name := c.opts.BackingFile
+	if name == "" {
+		return nil
+	}
+	info, err := c.fs.Stat(name)
+	if err != nil {
+		return fmt.Errorf("backing file: %w", err)
+	}
+	if info.Dir {
+		files, err := c.fs.List(name)
+		if err != nil {
+			return fmt.Errorf("backing file: %w", err)
+		}
+		if len(files) != 1 {
+			return fmt.Errorf("%w: backing directory %s has %d entries instead of one", ErrCorrupt, name, len(files))
+		}
+		name = path.Join(name, files[0])
+		if info, err = c.fs.Stat(name); err != nil {
+			return fmt.Errorf("backing file: %w", err)
+		}
+	}
+	l, err := c.openImage(name)
+	if err != nil {
+		return fmt.Errorf("backing file %s: %w", name, err)
+	}
+	l.inode = info.Inode
+	if l.size > c.vm.Size || l.size%metaSectorSize != 0 {
+		return errors.Join(fmt.Errorf("%w: backing file %s of %d bytes: at most the volume's %d and a multiple of %d are possible",
+			ErrInvalid, name, l.size, c.vm.Size, metaSectorSize), l.file.Close())
+	}
+	c.backing = true
+	c.layers = append(c.layers, l)
+	return nil
+}
+
+// openImage opens a backing file by what it begins with: a qcow2 image, or the content itself.
+func (c *Files) openImage(name string) (layer, error) {
+	f, err := c.fs.Open(name, disk.ReadOnly|disk.Direct)
+	if err != nil {
+		return layer{}, err
+	}
+	head := make([]byte, blockSize) // a whole block: direct reads need it on devices with 4 KiB sectors
+	info, err := f.Stat()
+	if err == nil {
+		err = readFull(f, head, 0)
+	}
+	if err == nil && !qcow2.IsImage(head) {
+		return layer{name: name, file: f, size: info.Size}, nil
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return layer{}, err
+	}
+	// What is in the image begins anywhere, and all volumes of the node read the same.
+	if f, err = c.fs.Open(name, disk.ReadOnly); err != nil {
+		return layer{}, err
+	}
+	image, err := qcow2.Open(f, info.Size)
+	if err != nil {
+		return layer{}, errors.Join(fmt.Errorf("%w: %w", disk.ErrUnsupported, err), f.Close())
+	}
+	return layer{name: name, file: &packedFile{f, image}, size: image.Size}, nil
+}
+
+// packedFile is a qcow2 image: its content is at other offsets than in the file, and may be
+// compressed.
+type packedFile struct {
+	disk.File
+	image *qcow2.Image
+}
+
+// Handle implements disk.File.
+func (p *packedFile) Handle() int32 { return PackedHandle }
+
+// ReadAt implements disk.File. A damaged image is disk.ErrIO.
+func (p *packedFile) ReadAt(b []byte, off int64) (int, error) {
+	n, err := p.image.ReadAt(b, off)
+	if errors.Is(err, qcow2.ErrCorrupt) {
+		err = fmt.Errorf("%w: %s: %w", disk.ErrIO, p.Path(), err)
+	}
+	return n, err
+}
+
+// Extents implements disk.File. Nobody asks where the file has space.
+func (p *packedFile) Extents(int64, []disk.Extent) ([]disk.Extent, bool, error) {
+	return nil, false, fmt.Errorf("%w: %s is a qcow2 image", disk.ErrUnsupported, p.Path())
 }

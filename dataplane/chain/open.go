@@ -3,7 +3,6 @@ package chain
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"ankole.storage/dataplane/disk"
@@ -297,55 +296,6 @@ func (c *Files) extendHead() error {
 	}
 	h.size = c.vm.Size
 	return c.syncFile(h.file)
-}
-
-// openBacking opens the backing file: a raw image, or a directory with exactly one file in it.
-func (c *Files) openBacking() error {
-	name := c.opts.BackingFile
-	if name == "" {
-		return nil
-	}
-	info, err := c.fs.Stat(name)
-	if err != nil {
-		return fmt.Errorf("backing file: %w", err)
-	}
-	if info.Dir {
-		files, err := c.fs.List(name)
-		if err != nil {
-			return fmt.Errorf("backing file: %w", err)
-		}
-		if len(files) != 1 {
-			return fmt.Errorf("%w: backing directory %s has %d entries instead of one", ErrCorrupt, name, len(files))
-		}
-		name = path.Join(name, files[0])
-		if info, err = c.fs.Stat(name); err != nil {
-			return fmt.Errorf("backing file: %w", err)
-		}
-	}
-	if info.Size > c.vm.Size || info.Size%metaSectorSize != 0 {
-		return fmt.Errorf("%w: backing file %s of %d bytes: at most the volume's %d and a multiple of %d are possible",
-			ErrInvalid, name, info.Size, c.vm.Size, metaSectorSize)
-	}
-	f, err := c.fs.Open(name, disk.ReadOnly|disk.Direct)
-	if err != nil {
-		return fmt.Errorf("backing file: %w", err)
-	}
-	c.backing = true
-	c.layers = append(c.layers, layer{name: name, file: f, size: info.Size, inode: info.Inode})
-	return c.checkRaw(f)
-}
-
-// checkRaw refuses an image in a format with a header, which would be served as if it were the
-// volume's content.
-func (c *Files) checkRaw(f disk.File) error {
-	head := make([]byte, blockSize) // a whole block: direct reads need it on devices with 4 KiB sectors
-	if err := readFull(f, head, 0); err != nil {
-		return err
-	}
-	if string(head[:4]) == "QFI\xfb" {
-		return fmt.Errorf("%w: backing file %s is a qcow2 image; only raw ones can be used", disk.ErrUnsupported, f.Path())
-	}
-	return nil
 }
 
 // buildMap makes b the blocks of the files: with what the process before has handed over, or from

@@ -1,6 +1,9 @@
 package chain
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+)
 
 // Extent is a contiguous piece of a read: bytes [Off, Off+Len) of the volume, found at the same
 // offset of one file.
@@ -10,8 +13,16 @@ type Extent struct {
 	Off, Len int64
 }
 
-// NoHandle marks an Extent that is in no file.
-const NoHandle int32 = -1
+const (
+	// NoHandle marks an Extent that is in no file.
+	NoHandle int32 = -1
+	// PackedHandle marks one of a backing file that no loop can read: Blocks.Packed does, which
+	// blocks.
+	PackedHandle int32 = -2
+)
+
+// Packed reads what extents with PackedHandle are in, as long as the chain is open.
+func (b *Blocks) Packed() io.ReaderAt { return b.layers[1].file }
 
 // Size returns the volume's size in bytes, a multiple of 4096.
 func (b *Blocks) Size() int64 { return b.size }

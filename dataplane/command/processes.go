@@ -36,7 +36,7 @@ func replicaCommand(g *globals) *cobra.Command {
 		"address of the control interface; data is served on the next port")
 	f.Var(&bytes, "size", "size of the volume; makes the directory if there is none")
 	f.StringVar(&cfg.Instance, "replica-instance-name", "", "name of this instance")
-	f.StringVar(&cfg.BackingFile, "backing-file", "", "raw file below the bottom layer")
+	f.StringVar(&cfg.BackingFile, "backing-file", "", "image, raw or qcow2, below the bottom layer")
 	f.IntVar(&cfg.SnapshotMaxCount, "snapshot-max-count", 250, "most snapshots, 2 to 250")
 	f.Var(&maxSize, "snapshot-max-size", "most bytes in snapshots, 0 for no limit")
 	f.BoolVar(&cfg.Standby, "standby", false,

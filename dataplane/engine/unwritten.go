@@ -4,11 +4,11 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
-// unwritten knows where nothing was ever written to the volume. A discard there changes nothing, so
-// no replica is asked and no region marked: what mkfs discards of a new volume would be as many
-// marks as the volume has regions. It is known from the start if every replica says that it is
-// empty, and of nothing otherwise. Whoever asks is answered as a reader is: under the lease, so
-// that no other engine has written there before.
+// unwritten knows where nothing was ever written to the volume, which reads as zeroes there. A
+// discard changes nothing then, so no replica is asked and no region marked: what mkfs discards of
+// a new volume would be as many marks as the volume has regions. It is known from the start if
+// every replica says that it is empty and on no image, and of nothing otherwise. Whoever asks is
+// answered as a reader is: under the lease, so that no other engine has written there before.
 type unwritten struct {
 	known bool
 	// written has a bit for each region that was written to; what is beyond it was.
@@ -20,7 +20,7 @@ func (u *unwritten) begin(e *Engine) {
 	*u = unwritten{}
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {
-			if !l.helloReply.Empty {
+			if !l.helloReply.Empty || l.helloReply.OnImage {
 				u.known = false
 				return
 			}

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"io"
+
 	"github.com/zeebo/xxh3"
 
 	"ankole.storage/dataplane/block"
@@ -155,7 +157,7 @@ func (r *Replica) read(s *session, h *wire.Header) bool {
 	j.buf, j.base = b, beg
 	j.next = r.readDone
 	j.pending++
-	r.readPlan(j, r.plan, b, 0)
+	r.readPlan(j, r.blocks, r.plan, b, 0)
 	r.step(j)
 	return true
 }
@@ -181,17 +183,35 @@ func (r *Replica) readDone(j *job) {
 	r.finish(j, block.OK, seg)
 }
 
-// readPlan starts the reads of a plan whose first byte goes to byte at of b.
-func (r *Replica) readPlan(j *job, plan []chain.Extent, b loop.Buf, at int64) {
+// readPlan starts the reads of a plan of some blocks whose first byte goes to byte at of b.
+func (r *Replica) readPlan(j *job, of *chain.Blocks, plan []chain.Extent, b loop.Buf, at int64) {
 	p := r.arena.Bytes(b)
 	for _, e := range plan {
-		if e.Handle == chain.NoHandle {
+		switch e.Handle {
+		case chain.NoHandle:
 			clear(p[at : at+e.Len])
-		} else {
+		case chain.PackedHandle:
+			r.readPacked(j, of.Packed(), p[at:at+e.Len], e.Off)
+		default:
 			r.fileOp(j, loop.FileRead, e.Handle, e.Off, loop.Seg{Buf: b, Off: int32(at), Len: int32(e.Len)})
 		}
 		at += e.Len
 	}
+}
+
+// unpacked is how a read of a packed backing file has ended.
+type unpacked struct{ err error }
+
+// readPacked starts a read of a backing file that the loop cannot read.
+func (r *Replica) readPacked(j *job, image io.ReaderAt, p []byte, off int64) {
+	j.pending++
+	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
+		n, err := image.ReadAt(p, off)
+		if n == len(p) {
+			err = nil
+		}
+		return unpacked{err}
+	}})
 }
 
 // fileOp starts one read or write of a file for a job.
@@ -237,6 +257,12 @@ func (r *Replica) jobDone(v uint64, d *loop.Done) {
 	switch v := d.Value.(type) {
 	case []byte:
 		r.hashed(j, v)
+	case unpacked:
+		if v.err != nil {
+			r.cfg.Event("io-error", v.err.Error())
+			j.code = block.IOError
+		}
+		r.step(j)
 	case summed:
 		r.summedUp(j, v)
 	case below:
@@ -324,10 +350,10 @@ func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
 	j.next = r.edgesRead
 	j.pending++
 	r.plan = r.blocks.ReadPlan(beg, block.Size, r.plan[:0])
-	r.readPlan(j, r.plan, b, 0)
+	r.readPlan(j, r.blocks, r.plan, b, 0)
 	if end-beg > block.Size {
 		r.plan = r.blocks.ReadPlan(end-block.Size, block.Size, r.plan[:0])
-		r.readPlan(j, r.plan, b, block.Size)
+		r.readPlan(j, r.blocks, r.plan, b, block.Size)
 	}
 	r.step(j)
 	return true

@@ -280,7 +280,7 @@ func (r *Replica) readView(s *session, h *wire.Header, v *chain.Blocks) bool {
 	j.buf, j.base = b, h.Off
 	j.next = r.readDone
 	j.pending++
-	r.readPlan(j, r.plan, b, 0)
+	r.readPlan(j, v, r.plan, b, 0)
 	r.step(j)
 	return true
 }

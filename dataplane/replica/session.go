@@ -412,7 +412,8 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 // that has just ended.
 func (r *Replica) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
-		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), Closed: marks.wasClosed, Counter: marks.counter}
+		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), OnImage: r.blocks.OnImage(), Closed: marks.wasClosed,
+		Counter: marks.counter}
 	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll, reply.PowerLost = marks.dirty, marks.dirtyAll, marks.powerLost

@@ -75,6 +75,8 @@ type HelloReply struct {
 	Blank bool `json:"blank,omitempty"`
 	// Empty: no data was ever written to the directory, whatever record it has.
 	Empty bool `json:"empty,omitempty"`
+	// OnImage: what was never written reads as an image, and not as zeroes.
+	OnImage bool `json:"onImage,omitempty"`
 	// Closed: whoever had the directory before this process closed it.
 	Closed bool `json:"closed,omitempty"`
 	// Counter is the revision counter of an engine that has kept one in the directory, 0 for none.

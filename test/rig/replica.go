@@ -29,6 +29,8 @@ type Replica struct {
 	Disk *Disk
 	// Env is added to the environment of processes started from now on.
 	Env []string
+	// Flags are added to the command line of processes started from now on.
+	Flags []string
 	// Standby lets processes started from now on be standby if another one has the directory.
 	Standby bool
 	proc    *process
@@ -89,6 +91,7 @@ func (r *Replica) Spawn(files int) {
 	if r.Standby {
 		args = append(args, "--standby")
 	}
+	args = append(args, r.Flags...)
 	r.proc = r.v.spawn(r.Host, r.Name, files, r.Env, args...)
 }
 

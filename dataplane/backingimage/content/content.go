@@ -17,6 +17,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/therootcompany/xz"
+
+	"ankole.storage/dataplane/qcow2"
 )
 
 // ErrRefused: the content can be no backing image. The message says why, and what to do.
@@ -72,7 +74,20 @@ type Reader struct {
 }
 
 // HeadSize is how many bytes of a file Describe looks at, at most.
-const HeadSize = 512
+const HeadSize = qcow2.HeadSize
+
+// Describe tells what a file is that begins so; at least HeadSize bytes of it, or all that there
+// are. A qcow2 file that is no disk by itself is ErrRefused.
+func Describe(head []byte) (Info, error) {
+	if !qcow2.IsImage(head) {
+		return Info{Format: Raw}, nil
+	}
+	h, err := qcow2.ParseHeader(head)
+	if err != nil {
+		return Info{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return Info{Format: QCOW2, VirtualSize: h.Size}, nil
+}
 
 // packings by the first bytes of their streams.
 var packings = []struct {

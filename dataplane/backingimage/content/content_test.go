@@ -143,10 +143,10 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// qcow2 is the beginning of a valid file.
-func qcow2(version uint32, size uint64, change func([]byte)) []byte {
+// header is the beginning of a valid file.
+func header(version uint32, size uint64, change func([]byte)) []byte {
 	p := make([]byte, HeadSize)
-	copy(p, qcow2Magic)
+	copy(p, "QFI\xfb")
 	binary.BigEndian.PutUint32(p[4:], version)
 	binary.BigEndian.PutUint32(p[20:], 16)
 	binary.BigEndian.PutUint64(p[24:], size)
@@ -168,17 +168,17 @@ func TestQCOW2(t *testing.T) {
 		head []byte
 		want string // what the refusal says; "" is none
 	}{
-		{"version 2", qcow2(2, 1<<30, nil), ""}, {"version 3", qcow2(3, 1<<30, nil), ""},
-		{"dirty, zstd, extended", qcow2(3, 1<<30, put64(72, 1|8|16)), ""},
-		{"version 1", qcow2(1, 1<<30, nil), "version is 1"}, {"version 4", qcow2(4, 1<<30, nil), "version is 4"},
-		{"cut", qcow2(2, 1<<30, nil)[:71], "within its header"}, {"cut 3", qcow2(3, 1<<30, nil)[:103], "within its header"},
-		{"base", qcow2(2, 1<<30, put64(8, 512)), "names another file"}, {"base 3", qcow2(3, 1<<30, put64(8, 512)),
+		{"version 2", header(2, 1<<30, nil), ""}, {"version 3", header(3, 1<<30, nil), ""},
+		{"dirty, zstd, extended", header(3, 1<<30, put64(72, 1|8|16)), ""},
+		{"version 1", header(1, 1<<30, nil), "version is 1"}, {"version 4", header(4, 1<<30, nil), "version is 4"},
+		{"cut", header(2, 1<<30, nil)[:71], "within its header"}, {"cut 3", header(3, 1<<30, nil)[:103], "within its header"},
+		{"base", header(2, 1<<30, put64(8, 512)), "names another file"}, {"base 3", header(3, 1<<30, put64(8, 512)),
 			"names another file"},
-		{"encrypted", qcow2(3, 1<<30, put32(32, 2)), "encrypted"}, {"clusters", qcow2(3, 1<<30, put32(20, 8)), "clusters"},
-		{"clusters", qcow2(3, 1<<30, put32(20, 22)), "clusters"}, {"size", qcow2(3, 1000, nil), "1000 bytes"},
-		{"no size", qcow2(3, 0, nil), "0 bytes"}, {"huge", qcow2(3, 1<<63, nil), "bytes"},
-		{"data file", qcow2(3, 1<<30, put64(72, 4)), "another file"}, {"corrupt", qcow2(3, 1<<30, put64(72, 2)), "corrupt"},
-		{"unknown", qcow2(3, 1<<30, put64(72, 1<<40)), "unknown here"},
+		{"encrypted", header(3, 1<<30, put32(32, 2)), "encrypted"}, {"clusters", header(3, 1<<30, put32(20, 8)), "clusters"},
+		{"clusters", header(3, 1<<30, put32(20, 22)), "clusters"}, {"size", header(3, 1000, nil), "1000 bytes"},
+		{"no size", header(3, 0, nil), "0 bytes"}, {"huge", header(3, 1<<63, nil), "bytes"},
+		{"data file", header(3, 1<<30, put64(72, 4)), "another file"}, {"corrupt", header(3, 1<<30, put64(72, 2)), "corrupt"},
+		{"unknown", header(3, 1<<30, put64(72, 1<<40)), "unknown here"},
 	} {
 		info, err := Describe(tt.head)
 		if tt.want == "" {
@@ -191,10 +191,11 @@ func TestQCOW2(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
-	if c, _, err := read(t, packGzip(t, qcow2(3, 1<<30, nil))); err != nil || c.Format != QCOW2 || c.VirtualSize != 1<<30 {
+	c, _, err := read(t, packGzip(t, header(3, 1<<30, nil)))
+	if err != nil || c.Format != QCOW2 || c.VirtualSize != 1<<30 {
 		t.Errorf("packed: %+v, %v", c, err)
 	}
-	if _, _, err := read(t, packZstd(t, qcow2(3, 1<<30, put64(8, 512)))); !errors.Is(err, ErrRefused) {
+	if _, _, err := read(t, packZstd(t, header(3, 1<<30, put64(8, 512)))); !errors.Is(err, ErrRefused) {
 		t.Errorf("packed, with a base: %v", err)
 	}
 }
@@ -217,8 +218,8 @@ func TestDiskSize(t *testing.T) {
 // FuzzHead: no beginning of a stream ends the process or holds it up, and what is accepted is a
 // disk.
 func FuzzHead(f *testing.F) {
-	f.Add(qcow2(2, 1<<30, nil))
-	f.Add(qcow2(3, 1<<30, nil))
+	f.Add(header(2, 1<<30, nil))
+	f.Add(header(3, 1<<30, nil))
 	f.Add(packGzip(f, disk(4096)))
 	f.Add(packZstd(f, disk(4096)))
 	f.Add(unhex(f, xzOfZeroes))

@@ -1,0 +1,119 @@
+package crash
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/dataplane/frontend/nbd/nbdclient"
+	"ankole.storage/dataplane/qcow2/qcow2test"
+	"ankole.storage/test/rig"
+	"ankole.storage/test/seeded"
+)
+
+// TestVolumeOnAnImage: a volume reads as the image below it where nothing was written, never again
+// as the image where it was written, zeroed or trimmed, and all of it on a copy that was rebuilt
+// and after everything was killed.
+func TestVolumeOnAnImage(t *testing.T) {
+	const imageSize, size = 6*mib + 512, 16 * mib
+	src := seeded.New(t, "a volume on an image reads as what was written, and the image where nothing was")
+	r := src.Rand(src.Seed(1))
+	image := make([]byte, imageSize)
+	for at := range image {
+		image[at] = byte(r.Uint32() >> (at / 65536 % 9)) // some of it can be compressed
+	}
+	packed := qcow2test.Image{Bits: 16, Version: 3, Size: imageSize}.Build(t, image, func(n int) qcow2test.Stored {
+		return qcow2test.Plain + qcow2test.Stored(n%2)
+	})
+	for name, file := range map[string][]byte{"raw": image, "qcow2": packed} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "backing")
+			if err := os.WriteFile(path, file, 0o400); err != nil {
+				t.Fatal(err)
+			}
+			v := rig.New(t, 0, size)
+			add := func(name string) *rig.Replica {
+				c := v.AddReplica(name)
+				c.Flags = []string{"--backing-file", path}
+				return c.Start()
+			}
+			a, b := add("a"), add("b")
+			v.StartEngine(a, b)
+			u := &imageUser{t: t, d: v.Dial(), want: append(bytes.Clone(image), make([]byte, size-imageSize)...), r: r}
+			u.same("at first")
+			u.use(200)
+			if _, err := v.Control().SnapshotCreate(t.Context(), &enginev1.SnapshotCreateRequest{Name: "s"}); err != nil {
+				t.Fatal(err)
+			}
+			u.use(200)
+			u.same("in use")
+			b.Kill()
+			u.use(50)
+			if err := os.RemoveAll(b.Dir); err != nil {
+				t.Fatal(err)
+			}
+			c := add("c")
+			v.Rebuild(c)
+			a.Kill()
+			u.same("on the copy that was rebuilt")
+			v.KillEngine()
+			c.Kill()
+			v.StartEngine(c.Start())
+			u.d = v.Dial()
+			u.same("after everything was killed")
+		})
+	}
+}
+
+// imageUser uses a volume and knows what it holds.
+type imageUser struct {
+	t    *testing.T
+	d    *nbdclient.Client
+	want []byte
+	r    *rand.Rand
+}
+
+func (u *imageUser) use(requests int) {
+	u.t.Helper()
+	for range requests {
+		off, n := int64(u.r.IntN(len(u.want)/512-256))*512, int64(1+u.r.IntN(256))*512
+		var err error
+		switch u.r.IntN(4) {
+		case 0, 1:
+			p := u.want[off : off+n]
+			for i := range p {
+				p[i] = byte(u.r.Uint32())
+			}
+			_, err = u.d.WriteAt(p, off)
+		case 2:
+			err = u.d.WriteZeroes(off, n)
+			clear(u.want[off : off+n])
+		case 3: // whole blocks are given back, and read as zeroes
+			off &^= 4095
+			n = min((n+4095)&^4095, int64(len(u.want))-off)
+			err = u.d.Trim(off, n)
+			clear(u.want[off : off+n])
+		}
+		if err != nil {
+			u.t.Fatal(err)
+		}
+	}
+}
+
+func (u *imageUser) same(when string) {
+	u.t.Helper()
+	got := make([]byte, len(u.want))
+	for off := int64(0); off < int64(len(got)); off += mib {
+		if _, err := u.d.ReadAt(got[off:off+mib], off); err != nil {
+			u.t.Fatalf("%s: %v", when, err)
+		}
+	}
+	for at := range got {
+		if got[at] != u.want[at] {
+			u.t.Fatalf("%s: byte %d is %d, want %d", when, at, got[at], u.want[at])
+		}
+	}
+}
