@@ -18,7 +18,9 @@ const (
 
 // Why parameters are refused that need what is not built.
 const (
-	MissingImages = "needs backing images, which this version does not have"
+	MissingSources = "has a backing image made, which this version does not do: make the image first, and name it in " +
+		"parameter backingImage"
+	MissingExports = "exports a volume to a backing image, which this version does not do"
 )
 
 // All is the table, in the order in which parameters are listed.
@@ -125,7 +127,9 @@ var All = []Field{
 	{Name: "accessMode", Kind: Word, What: "access mode", Words: []string{"rwo", "rwx", "rwop"}, Default: "rwo",
 		Keeps: true, API: created, Shown: "rwo",
 		Change: &Change{Action: "updateAccessMode", When: WhenDetached}},
-	{Name: "backingImage", Kind: Text, API: created, Parameter: &Parameter{Refused: MissingImages}},
+	{Name: "backingImage", Kind: Text, API: created, Doc: "the image below the volume; it must be there",
+		Parameter: same,
+		Flag:      &Option{"backing-image", "image that the volume is made from"}},
 	{Name: "standby", Kind: Flag, API: created, Shown: "false"},
 	{Name: "topologyRequirement", Kind: Own, Type: "[]TopologyTerm", Schema: "array[string]", Keeps: true,
 		Doc: "a list of objects; the schema has always said strings"},

@@ -26,6 +26,8 @@ type VolumeFacts struct {
 	// BackingImageVirtualSize of spec.backingImage; BackingImageMissing if there is no such image.
 	BackingImageVirtualSize int64
 	BackingImageMissing     bool
+	// BackingImageEncrypted: the image has a Secret.
+	BackingImageEncrypted bool
 	// Source is the volume spec.dataSource names, nil if there is none.
 	Source *v1beta2.Volume
 	// BackupTargetMissing: spec.backupTargetName names no object.
@@ -227,6 +229,9 @@ func checkBackingImage(v *v1beta2.Volume, f VolumeFacts) error {
 		return invalid(
 			"volume size should be larger than the backing image size: volume %s has %d bytes, backing image %s has %d",
 			v.Name, v.Spec.Size, v.Spec.BackingImage, f.BackingImageVirtualSize)
+	case v.Spec.BackingImage != "" && v.Spec.Encrypted && !f.BackingImageEncrypted:
+		return invalid("volume %s is to be encrypted, and backing image %s is not: its content would not be a LUKS volume",
+			v.Name, v.Spec.BackingImage)
 	}
 	return nil
 }
@@ -290,7 +295,7 @@ func (w world) newVolumeFacts(ctx context.Context, v *v1beta2.Volume) (f VolumeF
 		}
 		f.BackingImageMissing = bi == nil
 		if bi != nil {
-			f.BackingImageVirtualSize = bi.Status.VirtualSize
+			f.BackingImageVirtualSize, f.BackingImageEncrypted = bi.Status.VirtualSize, bi.Spec.Secret != ""
 		}
 	}
 	if name, _, ok := naming.ParseCloneSource(v.Spec.DataSource); ok {

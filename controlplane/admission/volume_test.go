@@ -159,6 +159,10 @@ func TestNewVolumes(t *testing.T) {
 			}, "volume size should be larger than the backing image size"},
 		{"backing image as large", set(func(s *v1beta2.VolumeSpec) { s.BackingImage = "iso" }),
 			func(f *VolumeFacts) { f.BackingImageVirtualSize = gib }, ""},
+		{"encrypted, on a plain image", set(func(s *v1beta2.VolumeSpec) { s.BackingImage, s.Encrypted = "bi", true }), nil,
+			"to be encrypted"},
+		{"encrypted, on an encrypted image", set(func(s *v1beta2.VolumeSpec) { s.BackingImage, s.Encrypted = "bi", true }),
+			func(f *VolumeFacts) { f.BackingImageEncrypted = true }, ""},
 		{"backup target unknown", nil, func(f *VolumeFacts) { f.BackupTargetMissing = true }, "does not exist"},
 		{"engine disabled", nil, func(f *VolumeFacts) {
 			f.Settings = setting.Values{setting.V1DataEngine: "false"}

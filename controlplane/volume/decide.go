@@ -77,6 +77,7 @@ func (p *pass) run() loop.Decision {
 	p.noteFilesLost()
 	p.noteNoSpace()
 	p.noteBackups()
+	p.noteBackingImage()
 	for _, step := range []func() loop.Change{
 		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
 		p.endDecision,   // a person's, about lost data, that was for an earlier start

@@ -149,3 +149,20 @@ func categories(message string) string {
 func (p *pass) setCondition(c v1beta2.Condition) {
 	p.v.Status.Conditions, _ = v1beta2.SetCondition(p.v.Status.Conditions, c, p.now)
 }
+
+// noteBackingImage keeps condition WaitForBackingImage: some replica is to be started, and its disk
+// does not have the image yet.
+func (p *pass) noteBackingImage() {
+	if p.v.Spec.BackingImage == "" {
+		return
+	}
+	c := v1beta2.Condition{Type: v1beta2.VolumeConditionWaitForBackingImage, Status: v1beta2.ConditionFalse}
+	for _, r := range p.live() {
+		of := v1beta2.FindCondition(r.Status.Conditions, v1beta2.ReplicaConditionWaitForBackingImage)
+		if of.Status == v1beta2.ConditionTrue {
+			c.Status, c.Reason, c.Message = v1beta2.ConditionTrue, of.Reason, "replica "+r.Name+": "+of.Message
+			break
+		}
+	}
+	p.setCondition(c)
+}

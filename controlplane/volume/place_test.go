@@ -240,3 +240,21 @@ func TestPlacement(t *testing.T) {
 		t.Errorf("without a place: %+v, condition %+v", d, cond)
 	}
 }
+
+// TestWaitsForItsImage: what a replica waits for is told by the volume, and taken back.
+func TestWaitsForItsImage(t *testing.T) {
+	v, s := fixture()
+	v.Spec.BackingImage = "cirros"
+	r := &s.Replicas[1]
+	for _, waits := range []v1beta2.ConditionStatus{v1beta2.ConditionTrue, v1beta2.ConditionFalse} {
+		r.Status.Conditions, _ = v1beta2.SetCondition(r.Status.Conditions, v1beta2.Condition{
+			Type: v1beta2.ReplicaConditionWaitForBackingImage, Status: waits, Reason: v1beta2.ReplicaReasonWaiting,
+			Message: "cirros is not there"}, now)
+		judge(now, v, *s)
+		c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionWaitForBackingImage)
+		if told := strings.Contains(c.Message, r.Name) && c.Reason == v1beta2.ReplicaReasonWaiting; c.Status != waits ||
+			told != (waits == v1beta2.ConditionTrue) {
+			t.Errorf("%s: %+v", waits, c)
+		}
+	}
+}

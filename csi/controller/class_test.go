@@ -33,7 +33,7 @@ var wholeClass = map[string]string{
 	"replicaZoneSoftAntiAffinity": "disabled", "replicaDiskSoftAntiAffinity": "enabled", "frontend": "blockdev",
 	"freezeFilesystemForSnapshot": "enabled", "snapshotDataIntegrity": "fast-check", "snapshotMaxCount": "50",
 	"snapshotMaxSize": "8Gi", "offlineRebuilding": "enabled", "rebuildConcurrentSyncLimit": "4",
-	"backupTargetName": "second", "backupBlockSize": "16Mi", "cloneMode": "full-copy",
+	"backingImage": "golden", "backupTargetName": "second", "backupBlockSize": "16Mi", "cloneMode": "full-copy",
 	"recurringJobSelector": `[{"name":"daily","isGroup":false},{"name":"weekly","isGroup":true}]`, "dataEngine": "v1",
 	"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
 	"storageCapacityMode": "zone", "mkfsParams": "-m bigtime=0", "nfsOptions": "vers=4.2",
@@ -51,7 +51,7 @@ func wholeWish() request.Wish {
 		ReplicaSoftAntiAffinity: "enabled", ReplicaZoneSoftAntiAffinity: "disabled", ReplicaDiskSoftAntiAffinity: "enabled",
 		UnmapMarkSnapChainRemoved: "enabled", FreezeFilesystemForSnapshot: "enabled", SnapshotDataIntegrity: "fast-check",
 		SnapshotMaxCount: 50, SnapshotMaxSize: "8Gi", OfflineRebuilding: "enabled", RebuildConcurrentSyncLimit: 4,
-		BackupTargetName: "second", BackupBlockSize: "16Mi", DeleteSnapshotsWithVolume: true,
+		BackingImage: "golden", BackupTargetName: "second", BackupBlockSize: "16Mi", DeleteSnapshotsWithVolume: true,
 		RecurringJobSelector: []client.RecurringJobName{{Name: "daily"}, {Name: "weekly", IsGroup: true}},
 		TopologyRequirement:  []resource.TopologyTerm{{Zone: "zone-1"}}},
 		FSType: "xfs", Mkfs: []string{"-m", "bigtime=0"}, TopologyMode: request.TopologyZonal, Strict: true,
@@ -62,7 +62,8 @@ func wholeWish() request.Wish {
 func wholeVolume() lh.Volume {
 	return lh.Volume{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"recurring-job.longhorn.io/daily": "enabled",
 		"recurring-job-group.longhorn.io/weekly": "enabled"}},
-		Spec: lh.VolumeSpec{AccessMode: "rwx", BackupBlockSize: 16 << 20, BackupTargetName: "second", CloneMode: "full-copy",
+		Spec: lh.VolumeSpec{AccessMode: "rwx", BackingImage: "golden",
+			BackupBlockSize: 16 << 20, BackupTargetName: "second", CloneMode: "full-copy",
 			DataEngine: "v1", DataLocality: "best-effort",
 			DeleteSnapshotsWithVolume: true, DiskSelector: []string{"ssd"},
 			Encrypted: true, FreezeFilesystemForSnapshot: "enabled", Frontend: "blockdev", Migratable: true,
@@ -112,7 +113,9 @@ func TestWholeClass(t *testing.T) {
 	}
 	source := resttest.Volume("source")
 	source[0].(*lh.Volume).Spec.Encrypted = true
-	api := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(source...)...)
+	golden := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Namespace: lh.Namespace, Name: "golden"},
+		Spec: lh.BackingImageSpec{Secret: "key"}}
+	api := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(append(source, golden)...)...)
 	server, err := rest.New(rest.Config{Client: api, Open: true, EngineImage: resttest.Image,
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -158,5 +161,5 @@ func TestWholeClass(t *testing.T) {
 
 // missing reports whether a parameter is for what this version does not have, or gives nobody.
 func missing(name string) bool {
-	return name == "dataSource" || strings.HasPrefix(name, "backingImage")
+	return name == "dataSource" || strings.HasPrefix(name, "backingImage") && name != "backingImage"
 }

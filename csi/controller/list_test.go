@@ -22,7 +22,7 @@ func TestSnapshotClasses(t *testing.T) {
 			Parameters: map[string]string{"type": kind}})
 		return err
 	}
-	for kind, words := range map[string]string{"bi": "backing images", "x": "snap"} {
+	for kind, words := range map[string]string{"bi": "backing image", "x": "snap"} {
 		err := create("vol-1", "snapshot-1", kind)
 		csitest.Wants(t, err, codes.InvalidArgument)
 		csitest.Says(t, err, words)

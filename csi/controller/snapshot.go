@@ -51,7 +51,7 @@ func parseHandle(id string) (handle, error) {
 		return handle{}, request.Refuse("no snapshot id is given")
 	}
 	if strings.HasPrefix(id, schemeImage) {
-		return handle{}, status.Errorf(codes.FailedPrecondition, "snapshot %s %s", id, volumefield.MissingImages)
+		return handle{}, status.Errorf(codes.FailedPrecondition, "snapshot %s %s", id, volumefield.MissingExports)
 	}
 	for _, scheme := range []string{schemeBackup, schemeOldBackup} {
 		rest, is := strings.CutPrefix(id, scheme)
@@ -84,7 +84,7 @@ func parseSnapshotClass(given map[string]string) (class snapshotClass, err error
 	case "", "bak", "bs":
 		class = snapshotClass{backup: true, mode: mode}
 	case "bi":
-		return class, request.Refuse("a VolumeSnapshotClass of type bi %s; use type: snap or bak", volumefield.MissingImages)
+		return class, request.Refuse("a VolumeSnapshotClass of type bi %s; use type: snap or bak", volumefield.MissingExports)
 	default:
 		return class, request.Refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
 	}

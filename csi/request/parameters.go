@@ -76,12 +76,12 @@ var parameters = append(ofFields(), []parameter{
 	{name: ParamMkfs, set: mkfsArguments},
 	// For shares only, and without one they say nothing.
 	{name: "nfsOptions"}, {name: "shareManagerNodeSelector"}, {name: "shareManagerTolerations"},
-	{name: "backingImageDataSourceType", set: never(volumefield.MissingImages)},
-	{name: "backingImageDataSourceParameters", set: never(volumefield.MissingImages)},
-	{name: "backingImageChecksum", set: never(volumefield.MissingImages)},
-	{name: "backingImageMinNumberOfCopies", set: never(volumefield.MissingImages)},
-	{name: "backingImageNodeSelector", set: never(volumefield.MissingImages)},
-	{name: "backingImageDiskSelector", set: never(volumefield.MissingImages)},
+	{name: "backingImageDataSourceType", set: never(volumefield.MissingSources)},
+	{name: "backingImageDataSourceParameters", set: never(volumefield.MissingSources)},
+	{name: "backingImageChecksum", set: never(volumefield.MissingSources)},
+	{name: "backingImageMinNumberOfCopies", set: never(volumefield.MissingSources)},
+	{name: "backingImageNodeSelector", set: never(volumefield.MissingSources)},
+	{name: "backingImageDiskSelector", set: never(volumefield.MissingSources)},
 }...)
 
 // ofFields are the parameters that ask for a field of the volume.

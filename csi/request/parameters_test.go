@@ -110,7 +110,7 @@ func TestBadParameters(t *testing.T) {
 		{"replicaAutoBalance", "yes", "least-effort"}, {"migratable", "maybe", "true or false"},
 		{"encrypted", "maybe", "true or false"}, {"share", "true", "shares"},
 		{"dataSource", "vol://a", "spec.dataSource"},
-		{"backingImage", "image", "backing images"}, {"backupBlockSize", "much", "quantity"},
+		{"backingImageChecksum", "sum", "make the image first"}, {"backupBlockSize", "much", "quantity"},
 		{"recurringJobSelector", "daily", "isGroup"}, {"recurringJobSelector", `[{"nam":"daily"}]`, "nam"},
 		{"recurringJobSelector", `[{"isGroup":true}]`, "without a name"}, {"dataEngine", "v2", "v1"}, {"fsType", "btrfs",
 			"ext4"},

@@ -60,6 +60,11 @@ func ReplicaPath(diskPath, dataDirectory string) string {
 	return path.Join(diskPath, ReplicaDirectory, dataDirectory)
 }
 
+// BackingImagePath returns the path of the copy of a backing image on a disk.
+func BackingImagePath(diskPath, name, uuid string) string {
+	return path.Join(diskPath, BackingImageSubfolder, name+"-"+uuid, BackingImageFile)
+}
+
 // MappedDevicePath returns the path of the decrypted device of an attached encrypted volume.
 func MappedDevicePath(volume string) string { return path.Join(MapperDirectory, volume) }
 

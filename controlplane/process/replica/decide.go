@@ -22,7 +22,7 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	deleting := rep.DeletionTimestamp != nil
 	// A deleted replica goes on serving until its engine has dropped it, so that the engine removes
 	// it from the membership in order instead of losing it.
-	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse)
+	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse) && !awaitsImage(now, rep, s)
 	im := instance.Choose(s.Managers, status.InstanceManagerName, rep.Spec.NodeID, s.Image)
 	found := instance.Find(im, rep.Name)
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
@@ -57,7 +57,7 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 				if err != nil {
 					return err
 				}
-				return s.Processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret, encrypted))
+				return s.Processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret, encrypted, s.Backing.Path))
 			}},
 			Events: []loop.Event{{Reason: naming.EventStart,
 				Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},

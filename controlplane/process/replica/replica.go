@@ -86,6 +86,8 @@ type seen struct {
 	Image string
 	// Owner of a replica without a place.
 	Owner string
+	// Backing is the image below the replica.
+	Backing backing
 	// Rebuild is what the volume's engines say of the replica's rebuild.
 	Rebuild rebuild
 	// Log is what has become of a request for the replica's log.
@@ -109,6 +111,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(readiness), r.onNode),
+			loop.WatchingChanges(&v1beta2.BackingImage{}, copiesChanged, r.onImage),
 			// A deleted replica waits until its engine has removed it from the set of replicas; of the
 			// others the engine tells how their rebuild ended.
 			loop.WatchingUpdates(&v1beta2.Engine{}, r.onEngine, func(before, after *v1beta2.Engine) []string {
@@ -138,6 +141,9 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
+	if s.Backing, err = r.backing(ctx, rep); err != nil {
+		return s, err
+	}
 	if rep.Spec.NodeID != "" {
 		var node v1beta2.Node
 		err := r.client.Get(ctx, client.ObjectKey{Namespace: rep.Namespace, Name: rep.Spec.NodeID}, &node,
@@ -285,9 +291,10 @@ func (r *Reconciler) names(which client.ListOption, ok func(*v1beta2.Replica) bo
 	return out
 }
 
-// process describes the process that serves a replica; see docs/architecture.md, "Instances". It
-// listens at the address for data alone: nobody but its engine and other replicas asks it anything.
-func process(rep *v1beta2.Replica, storageIP, secret string, encrypted bool) instance.Process {
+// process describes the process that serves a replica, on an image where image is its path; see
+// docs/architecture.md, "Instances". It listens at the address for data alone: nobody but its
+// engine and other replicas asks it anything.
+func process(rep *v1beta2.Replica, storageIP, secret string, encrypted bool, image string) instance.Process {
 	args := []string{
 		"--volume-name", rep.Spec.VolumeName,
 		"replica", naming.InHostMount(naming.ReplicaPath(rep.Spec.DiskPath, rep.Spec.DataDirectoryName)),
@@ -298,6 +305,9 @@ func process(rep *v1beta2.Replica, storageIP, secret string, encrypted bool) ins
 	}
 	if !rep.Spec.Active {
 		args = append(args, "--standby") // another process has the directory
+	}
+	if image != "" {
+		args = append(args, "--backing-file", naming.InHostMount(image))
 	}
 	if encrypted {
 		args = append(args, "--encrypted")

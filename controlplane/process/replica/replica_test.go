@@ -136,7 +136,7 @@ func TestOwnerOfAReplica(t *testing.T) {
 func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 	r := rep()
 	r.Spec.RevisionCounterDisabled, r.Spec.Active = true, true
-	p := process(r, "10.0.0.1", "secret", false)
+	p := process(r, "10.0.0.1", "secret", false, "")
 	want := []string{
 		"--volume-name", "v", "replica", "/host/data/replicas/v-22222222", "--size", "1073741824",
 		"--replica-instance-name", "v-r-11111111", "--snapshot-max-count", "250", "--snapshot-max-size", "0",
@@ -146,11 +146,11 @@ func TestProcessIsAsTheArchitectureSays(t *testing.T) {
 		p.PortCount != 15 {
 		t.Errorf("process %+v", p)
 	}
-	if p := process(r, "10.0.0.1", "secret", true); !slices.Contains(p.Args, "--encrypted") {
+	if p := process(r, "10.0.0.1", "secret", true, ""); !slices.Contains(p.Args, "--encrypted") {
 		t.Errorf("process of an encrypted volume %+v", p)
 	}
 	r.Spec.Active = false
-	if p := process(r, "10.0.0.1", "secret", false); !slices.Contains(p.Args, "--standby") {
+	if p := process(r, "10.0.0.1", "secret", false, ""); !slices.Contains(p.Args, "--standby") {
 		t.Errorf("process of a duplicate %+v", p)
 	}
 	if got := p.Environment["ANKOLE_DATA_NETWORK"]; got != "management network" {
