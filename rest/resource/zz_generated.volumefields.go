@@ -49,8 +49,9 @@ type VolumeSpec struct {
 	// DeleteSnapshotsWithVolume: the CSI driver deletes the volume though VolumeSnapshots stand on it.
 	DeleteSnapshotsWithVolume bool   `json:"deleteSnapshotsWithVolume" api:"create" default:"false"`
 	AccessMode                string `json:"accessMode" api:"create" default:"rwo"`
-	BackingImage              string `json:"backingImage" api:"create"`
-	Standby                   bool   `json:"standby" api:"create" default:"false"`
+	// BackingImage: the image below the volume; it must be there.
+	BackingImage string `json:"backingImage" api:"create"`
+	Standby      bool   `json:"standby" api:"create" default:"false"`
 	// TopologyRequirement: a list of objects; the schema has always said strings.
 	TopologyRequirement []TopologyTerm `json:"topologyRequirement" schema:"array[string]"`
 }
