@@ -257,6 +257,15 @@ func (c *Files) close(broken error) error {
 	return errors.Join(err, c.release())
 }
 
+// LockHandle is the handle of the file whose lock says that the directory is this process's;
+// NoHandle where it is only read.
+func (c *Files) LockHandle() int32 {
+	if c.lock == nil {
+		return NoHandle
+	}
+	return c.lock.Handle()
+}
+
 // release gives back handles, memory and the lock.
 func (c *Files) release() error {
 	c.closed = true

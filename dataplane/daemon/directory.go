@@ -7,6 +7,7 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/standby"
 	"ankole.storage/host/hostpath"
 )
@@ -31,6 +32,8 @@ type directory struct {
 	// warm: the directory was read once already.
 	warm bool
 	quit <-chan struct{}
+	// hold has the lock outlive the process for as long as operations of its loop are in flight.
+	hold func(loop.Handle) error
 	// listener is where others wait for the directory while this process has it, waiter where it
 	// waits itself. Either may be nil: then the next process builds its block map from the files.
 	listener *standby.Listener
@@ -112,6 +115,10 @@ func (d *directory) Acquire() (*chain.Chain, error) {
 	for {
 		c, err := d.open()
 		if err == nil {
+			err = d.hold(loop.Handle(c.LockHandle()))
+			if err != nil {
+				return nil, errors.Join(err, c.Abandon())
+			}
 			d.chain = c
 			d.endWait()
 			d.listen()

@@ -63,7 +63,7 @@ func newLife(p *engineProcess, l *posix.Loop, arena *loop.Arena) *life {
 func (p *engineProcess) begin(left *engine.Left) error {
 	cfg := &p.cfg
 	arena := loop.NewArena(engineArena)
-	l, err := posix.New(arena, memoryOptions(cfg.Log, engineWorkers))
+	l, err := posix.New(arena, engineOptions(cfg.Log))
 	if err != nil {
 		return errors.Join(err, arena.Close())
 	}

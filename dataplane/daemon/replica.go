@@ -72,7 +72,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	fs := osdisk.New(hostpath.Resolve)
 	opts := chain.Options{Size: cfg.Size, VolumeUUID: uuid, BackingFile: cfg.BackingFile,
 		SnapshotMaxCount: cfg.SnapshotMaxCount, SnapshotMaxSize: cfg.SnapshotMaxSize, Boot: boot(), Log: cfg.Log}
-	c, err := openDirectory(fs, &cfg, uuid, opts)
+	c, err := openDirectory(ctx, fs, &cfg, uuid, opts)
 	if cfg.Standby && errors.Is(err, disk.ErrInUse) {
 		cfg.Log.Info("another process has the directory: standby", "directory", cfg.Dir)
 		c, err = nil, nil
@@ -94,11 +94,16 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	sessions.set(0)
 	arena := loop.NewArena(replicaArena)
 	defer func() { _ = arena.Close() }() // after the loop, whose workers use it; a caller may run many
-	l, err := posix.New(arena, memoryOptions(cfg.Log, 0))
+	l, err := posix.New(arena, replicaOptions(cfg.Log))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	if dir.hold = l.Hold; c != nil {
+		if err := l.Hold(loop.Handle(c.LockHandle())); err != nil {
+			return err
+		}
+	}
 	data, err := nextPort(cfg.Listen)
 	if err != nil {
 		return err
@@ -130,7 +135,8 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		waitForEnd(run, &sessions.lost)
 		cancel(errNotEnded)
 	})()
-	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil)
+	files, why := l.Files()
+	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil, "files", files, "why", why)
 	return howEnded(&cfg, posix.Run(run, l, core), context.Cause(run))
 }
 
@@ -215,7 +221,26 @@ func (s *lingering) wait(ctx context.Context) {
 	}
 }
 
-func openDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.Options) (*chain.Chain, error) {
+// openDirectory opens the directory, and makes it where there is none. One that a process which was
+// killed has left may be in use for a moment yet: until its last operations have ended.
+func openDirectory(ctx context.Context, fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID,
+	opts chain.Options) (*chain.Chain, error) {
+	tick := time.NewTicker(acquirePoll)
+	defer tick.Stop()
+	for deadline := time.Now().Add(acquireWait); ; {
+		c, err := tryDirectory(fs, cfg, uuid, opts)
+		if cfg.Standby || !errors.Is(err, disk.ErrInUse) || time.Now().After(deadline) {
+			return c, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func tryDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.Options) (*chain.Chain, error) {
 	if cfg.Size > 0 {
 		spec := chain.Spec{Size: cfg.Size, VolumeUUID: uuid, Self: path.Base(cfg.Dir), BackingFile: cfg.BackingFile,
 			Created: now(), Encrypted: cfg.Encrypted}

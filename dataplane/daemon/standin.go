@@ -111,7 +111,7 @@ func (p *engineProcess) greetedStandIn(ctx context.Context, cancel context.Cance
 // startStandIn starts the core behind a greeted stream.
 func (p *engineProcess) startStandIn(stream standInClient, greeting *enginev1.StandInAnswer) (*life, error) {
 	arena := loop.NewArena(engineArena)
-	l, err := posix.New(arena, memoryOptions(p.cfg.Log, engineWorkers))
+	l, err := posix.New(arena, engineOptions(p.cfg.Log))
 	if err != nil {
 		return nil, errors.Join(err, arena.Close())
 	}

@@ -123,9 +123,10 @@ type File interface {
 
 // Lock is a held directory lock.
 type Lock interface {
-	// Handle can be passed to another process, which then holds the lock too.
+	// Handle is that of the file which is locked. Whoever keeps it open keeps the lock over the end
+	// of the process.
 	Handle() int32
-	// Close releases the lock; the end of the process does so as well.
+	// Close releases the lock, whoever has the file open yet; the end of the process does so as well.
 	Close() error
 }
 

@@ -304,7 +304,8 @@ func (l *lock) Close() error {
 	l.fs.mu.Lock()
 	defer l.fs.mu.Unlock()
 	delete(l.fs.locked, l.real)
-	return wrap("unlock", l.real, unix.Close(l.fd))
+	// Unlocked by name: others may have the file open yet (Loop.Hold).
+	return wrap("unlock", l.real, errors.Join(unix.Flock(l.fd, unix.LOCK_UN), unix.Close(l.fd)))
 }
 
 // Lock implements disk.Meta.

@@ -82,7 +82,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// A lock is the process's: closing it, or dying, frees the directory; the handle can be passed on.
+// A lock that is given up is gone, whoever has the file open yet; one that is not stays as long as
+// somebody has, for instance operations of a process that was killed.
 func TestLockHandleKeepsLock(t *testing.T) {
 	dir := t.TempDir()
 	fs := osdisk.New(nil)
@@ -90,21 +91,35 @@ func TestLockHandleKeepsLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	passed, err := unix.Dup(int(l.Handle()))
+	kept, err := unix.Dup(int(l.Handle()))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := fs.Lock(dir); !errors.Is(err, disk.ErrInUse) {
+		t.Fatalf("a second lock: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fs.Lock(dir); !errors.Is(err, disk.ErrInUse) {
-		t.Fatalf("lock while a passed handle is open: %v", err)
+	if l, err = fs.Lock(dir); err != nil {
+		t.Fatalf("after it was given up: %v", err)
 	}
-	if err := unix.Close(passed); err != nil {
+	unix.Close(kept)
+	if kept, err = unix.Dup(int(l.Handle())); err != nil {
+		t.Fatal(err)
+	}
+	// As a kill closes it: without a word.
+	if err := unix.Close(int(l.Handle())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fs.Lock(dir); !errors.Is(err, disk.ErrInUse) {
+		t.Fatalf("while the file is open: %v", err)
+	}
+	if err := unix.Close(kept); err != nil {
 		t.Fatal(err)
 	}
 	if l, err = fs.Lock(dir); err != nil {
-		t.Fatal(err)
+		t.Fatalf("when nobody has it open: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,12 @@
-// Package posix is the production loop: plain system calls, one thread for everything that can be
-// polled and a bounded pool of workers for what cannot.
+// Package posix is the production loop: one thread for everything that can be polled, and io_uring
+// for files; where the kernel lets this process have none, a bounded pool of workers.
 //
 // Sockets, listeners and the FUSE device are non-blocking. An operation on them is tried at once on
 // the loop's thread and, if the kernel is not ready, again when epoll reports an edge. Files always
-// look ready to epoll although they wait for the disk, so their operations go to workers, which
-// read and write while the loop's thread goes on. Completions of workers and posted messages meet
-// in one inbox; the loop is woken through an eventfd, and only when it really sleeps, so a burst of
-// completions costs one wake-up.
+// look ready to epoll although they wait for the disk. Their operations go into a ring, a batch by
+// one system call (ring), or to workers, which read and write while the loop's thread goes on.
+// Completions of workers and posted messages meet in one inbox; the loop is woken through an
+// eventfd, and only when it really sleeps, so a burst of completions costs one wake-up.
 //
 // The thread never spins: with nothing to do it sits in epoll_pwait2 until something happens or the
 // core's own deadline comes.
@@ -14,6 +14,7 @@ package posix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -28,6 +29,9 @@ import (
 
 // Options configure a Loop; the zero value means defaults.
 type Options struct {
+	// Files says how operations of files are done: FilesByRing, FilesByPool; "": by a ring where the
+	// kernel lets this process have one.
+	Files string
 	// Workers bounds the goroutines that do file operations, and so the queue depth at the disk.
 	// Default 16.
 	Workers int
@@ -44,6 +48,12 @@ type Options struct {
 	// follows a load by up to half a minute leaves something too. nil: nobody is told.
 	OnQuiet, OnRest func()
 }
+
+// Ways to do operations of files.
+const (
+	FilesByRing = "ring"
+	FilesByPool = "pool"
+)
 
 const (
 	defaultWorkers    = 16
@@ -83,6 +93,9 @@ type Loop struct {
 	inbox inbox
 	files *pool
 	calls *pool
+	// ring does the operations of files; nil: files does. noRing is why.
+	ring   *ring
+	noRing error
 
 	handles  []*handle // by descriptor
 	spare    []*handle
@@ -128,8 +141,62 @@ func New(arena *loop.Arena, opts Options) (*Loop, error) {
 	}
 	l.files = newPool(opts.Workers, opts.WorkerIdle, &l.inbox)
 	l.calls = newPool(opts.Callers, opts.WorkerIdle, &l.inbox)
-	reserveProcs(opts.Workers)
+	if err := l.openRing(opts.Files); err != nil {
+		l.Close()
+		return nil, err
+	}
+	if l.ring == nil {
+		reserveProcs(opts.Workers)
+	} else {
+		reserveProcs(opts.Callers)
+	}
 	return l, nil
+}
+
+// openRing makes the ring, if there is to be one.
+func (l *Loop) openRing(files string) (err error) {
+	switch files {
+	case FilesByPool:
+		l.noRing = errors.New("it was asked for")
+		return nil
+	case "", FilesByRing:
+	default:
+		return fmt.Errorf("loop: files are done by %q or %q, not by %q", FilesByRing, FilesByPool, files)
+	}
+	if l.ring, err = newRing(); err == nil {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: int32(l.ring.fd)}
+		if err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.ring.fd, &ev); err == nil {
+			return nil
+		}
+		err = errors.Join(err, l.ring.unmap())
+		l.ring = nil
+	}
+	if files == FilesByRing {
+		return fmt.Errorf("loop: %w", err)
+	}
+	l.noRing = err
+	return nil
+}
+
+// Hold keeps a file open, in place of the one before, until no operation of this loop is in flight
+// any more, even if the process is killed: then it is gone before its operations are. A lock on
+// that file says when others may have what they change. It may be called from any goroutine.
+func (l *Loop) Hold(fd loop.Handle) error {
+	if l.ring == nil {
+		return nil // the threads that are in system calls keep the process, and all that it has open
+	}
+	if err := l.ring.hold(int32(fd)); err != nil {
+		return fmt.Errorf("loop: file %d cannot be kept open: %w", fd, err)
+	}
+	return nil
+}
+
+// Files tells how operations of files are done; why is why not by a ring.
+func (l *Loop) Files() (how string, why error) {
+	if l.ring != nil {
+		return FilesByRing, nil
+	}
+	return FilesByPool, l.noRing
 }
 
 // Arena returns the arena given to New.
@@ -159,6 +226,9 @@ func reserveProcs(workers int) {
 func (l *Loop) Close() {
 	l.closeOnce.Do(func() {
 		l.quiet.told.Wait()
+		if l.ring != nil {
+			_ = l.ring.close() // nothing of it is used any more
+		}
 		l.files.close()
 		l.calls.close()
 		for _, h := range l.handles {
@@ -254,16 +324,28 @@ func (l *Loop) collect() {
 		*d = loop.Done{}
 	}
 	l.taken = l.taken[:0]
+	if l.ring != nil {
+		l.ring.reap(func(d loop.Done) {
+			l.fileDone(&d)
+			l.ready.push(d)
+		})
+	}
 }
 
 // stalledRetry is how often a listener that met a lack of descriptors or memory is tried again.
 const stalledRetry = 100 * time.Millisecond
+
+// stuckRetry is when operations of files are begun that the kernel had no memory for.
+const stuckRetry = time.Millisecond
 
 // poll asks epoll once, blocking up to wait (negative: without bound), and lets operations go on.
 // full: there may have been more to report.
 func (l *Loop) poll(wait time.Duration) (full bool) {
 	if len(l.stalled) > 0 && (wait < 0 || wait > stalledRetry) {
 		wait = stalledRetry
+	}
+	if l.ring != nil && l.ring.stuck() && (wait < 0 || wait > stuckRetry) {
+		wait = stuckRetry
 	}
 	if (l.arena.Slack() || l.quiet.due()) && (wait < 0 || wait > l.trim) {
 		wait = l.trim

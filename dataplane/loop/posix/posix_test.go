@@ -28,9 +28,15 @@ type world struct {
 	n   int
 }
 
-func newWorld(t *testing.T, tcp bool) *world {
-	l, err := posix.New(loop.NewArena(64<<20), posix.Options{})
+func newWorld(t *testing.T, tcp bool) *world { return newWorldBy(t, tcp, "") }
+
+// newWorldBy makes a loop that does operations of files in a certain way.
+func newWorldBy(t *testing.T, tcp bool, files string) *world {
+	l, err := posix.New(loop.NewArena(64<<20), posix.Options{Files: files})
 	if err != nil {
+		if files == posix.FilesByRing {
+			lack.Skip(t, fmt.Sprintf("no io_uring here: %v", err))
+		}
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)
@@ -67,9 +73,11 @@ func TestConformance(t *testing.T) {
 	t.Run("unix", func(t *testing.T) {
 		looptest.Run(t, func(t *testing.T) looptest.World { return newWorld(t, false) })
 	})
-	t.Run("tcp", func(t *testing.T) {
-		looptest.Run(t, func(t *testing.T) looptest.World { return newWorld(t, true) })
-	})
+	for _, files := range []string{posix.FilesByPool, posix.FilesByRing} {
+		t.Run("tcp, files by "+files, func(t *testing.T) {
+			looptest.Run(t, func(t *testing.T) looptest.World { return newWorldBy(t, true, files) })
+		})
+	}
 }
 
 // pinger is a core that counts its steps and wakes itself by its deadline.

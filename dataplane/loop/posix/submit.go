@@ -82,6 +82,9 @@ func (l *Loop) Submit(ops []loop.Op) {
 	for i := range ops {
 		l.submit(&ops[i])
 	}
+	if l.ring != nil {
+		l.ring.flush()
+	}
 }
 
 func (l *Loop) submit(op *loop.Op) {
@@ -107,7 +110,11 @@ func (l *Loop) submit(op *loop.Op) {
 		t := task{kind: op.Kind, handle: op.Handle, off: op.Off, size: op.Len, tag: op.Tag}
 		t.segs = l.resolve(op, &t.iov)
 		h.files++
-		l.files.submit(&t)
+		if l.ring != nil {
+			l.ring.submit(&t)
+		} else {
+			l.files.submit(&t)
+		}
 	case loop.Accept, loop.Recv:
 		if h.recv.active && h.known && !h.stream && op.Kind == loop.Recv {
 			l.queueRecv(h, op)
