@@ -100,8 +100,8 @@ type conditionRow struct {
 	resource.Condition
 }
 
-// conditions prints conditions by their names.
-func (s *sheet) conditions(title string, m map[string]resource.Condition) {
+// printConditions prints conditions by their names.
+func printConditions(s *sheet, title string, m map[string]resource.Condition) {
 	var rows []conditionRow
 	for _, name := range sortedKeys(m) {
 		rows = append(rows, conditionRow{name, m[name]})
@@ -196,7 +196,7 @@ func printVolume(s *sheet, v *resource.Volume) {
 		tickets = append(tickets, ticketRow{id, v.VolumeAttachment.Attachments[id]})
 	}
 	sheetTable(s, "Attachment tickets", ticketColumns, tickets)
-	s.conditions("Conditions", v.Conditions)
+	printConditions(s, "Conditions", v.Conditions)
 }
 
 func prefixed(prefix string, all []string) []string {
@@ -234,9 +234,9 @@ func describeNode(ctx context.Context, api *client.Client, name string) (*descri
 			}
 			s.waitsFor()
 			sheetTable(s, "Disks", diskKind.columns[1:], diskRows([]resource.Node{*n}))
-			s.conditions("Conditions", n.Conditions)
+			printConditions(s, "Conditions", n.Conditions)
 			for _, name := range sortedKeys(n.Disks) {
-				s.conditions("Conditions of disk "+name, n.Disks[name].Conditions)
+				printConditions(s, "Conditions of disk "+name, n.Disks[name].Conditions)
 			}
 		}}, nil
 }
@@ -386,7 +386,7 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 			rows = append(rows, deployment{node, i.NodeDeploymentMap[node]})
 		}
 		sheetTable(s, "Nodes", deploymentColumns, rows)
-		s.conditions("Conditions", conditions)
+		printConditions(s, "Conditions", conditions)
 	}}, nil
 }
 

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"ankole.storage/rest/resource"
 	"ankole.storage/test/lack"
 )
 
@@ -29,20 +29,86 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// thing is what the tests of this file list.
+type thing struct{ name, size, state string }
+
+var thingKind = kind[thing]{name: "thing", id: func(t thing) string { return t.name }, none: "no things",
+	columns: []column[thing]{
+		{header: "NAME", value: func(t thing) string { return t.name }},
+		{header: "SIZE", right: true, value: func(t thing) string { return sizeText(t.size) },
+			number: func(t thing) float64 { return bytesIn(t.size) }},
+		{header: "STATE", value: func(t thing) string { return t.state }}}}
+
 // Text from the cluster cannot drive the terminal or break a table.
 func TestTableEscapesControlCharacters(t *testing.T) {
 	var b bytes.Buffer
-	rows := []settingRow{{Name: "a", Value: "x\x1b[2Jy\nz"},
-		{Name: "日本", Value: "wide", Definition: resource.SettingDefinition{Category: "c"}}}
-	if err := table(&b, settingKind.columns, rows, false); err != nil {
+	rows := []thing{{"a", "7", "x\x1b[2Jy\nz"}, {"日本", "12", "wide"}}
+	if err := table(&b, thingKind.columns, rows, false); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(b.String(), "\x1b") || strings.Count(b.String(), "\n") != 3 {
 		t.Errorf("%q", b.String())
 	}
-	if !strings.Contains(b.String(), "日本   wide") {
+	if !strings.Contains(b.String(), "日本     12   wide") {
 		t.Errorf("wide characters are not aligned:\n%s", b.String())
 	}
+}
+
+// TestSorting: by numbers where the text has lost them, by runs of digits in names, several
+// columns.
+func TestSorting(t *testing.T) {
+	rows := []thing{{"v-10", "1610612737", "attached"}, {"v-2", "1610612736", "detached"}, {"v-1", "900", "attached"}}
+	for by, want := range map[string]string{"name": "v-1 v-2 v-10", "-name": "v-10 v-2 v-1", "size": "v-1 v-2 v-10",
+		"state,-name": "v-10 v-1 v-2", "-STATE,name": "v-2 v-1 v-10", "": "v-10 v-2 v-1"} {
+		s := &selection{}
+		if by != "" {
+			s.sort = strings.Split(by, ",")
+		}
+		got, err := selected(thingKind, rows, s)
+		var names []string
+		for _, r := range got {
+			names = append(names, r.name)
+		}
+		if names := strings.Join(names, " "); err != nil || names != want {
+			t.Errorf("by %q: %s, %v; want %s", by, names, err, want)
+		}
+	}
+	for _, c := range []struct {
+		x, y string
+		want int
+	}{{"a", "b", -1}, {"a2", "a10", -1}, {"a", "a", 0}, {"a1", "a", 1}, {"01", "1", -1},
+		{"99999999999999999999", "99999999999999999998", 1}} {
+		if got := naturally(c.x, c.y); got != c.want || naturally(c.y, c.x) != -c.want {
+			t.Errorf("%s to %s: %d, want %d", c.x, c.y, got, c.want)
+		}
+	}
+}
+
+// TestProgressWithoutATerminal: a log has one line for a change, not more than one in printEvery.
+func TestProgressWithoutATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := newProgress(&b, false)
+		defer p.stop()
+		p.set(unknownPercent, "begun")
+		p.set(10, "in the same second")
+		time.Sleep(printEvery)
+		p.set(20, "%d of %d", 2, 10)
+		time.Sleep(printEvery)
+		p.set(20, "%d of %d", 2, 10)
+		if got := b.String(); got != "begun\n[ 20%] 2 of 10\n" {
+			t.Errorf("%q", got)
+		}
+		if line := p.line(); line != "[██████░░░░░░░░░░░░░░░░░░░░░░░░]  20% 2 of 10 (2s)" {
+			t.Error(line)
+		}
+		quick := newSlow(&b, false)
+		b.Reset()
+		quick.set(50, "over before anybody waits")
+		if b.Len() > 0 {
+			t.Errorf("%q", b.String())
+		}
+	})
 }
 
 func TestStandaloneIsLookedForBesideTheProgram(t *testing.T) {

@@ -104,6 +104,6 @@ func describeManager(ctx context.Context, api *client.Client, name string) (*des
 				rows = append(rows, processRow{"replica", m.InstanceReplicas[p]})
 			}
 			sheetTable(s, "Processes", processColumns, rows)
-			s.conditions("Conditions", m.Conditions)
+			printConditions(s, "Conditions", m.Conditions)
 		}}, nil
 }

@@ -240,8 +240,8 @@ func (a *app) each(names []string, do func(string) error) error {
 		case errors.Is(err, context.Canceled):
 			return err
 		}
-		var usage *usageError
-		if errors.As(err, &usage) {
+		var mistyped *usageError
+		if errors.As(err, &mistyped) {
 			return err
 		}
 		failed++

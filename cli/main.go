@@ -99,11 +99,11 @@ func (a *app) run(ctx context.Context, args []string, in io.Reader) int {
 	root.SetErr(errOut)
 	which, err := root.ExecuteContextC(ctx)
 	a.reach.close()
-	var usage *usageError
+	var mistyped *usageError
 	switch {
 	case err == nil, errors.Is(err, client.ErrDryRun):
 		return exitOK
-	case errors.As(err, &usage):
+	case errors.As(err, &mistyped):
 		fmt.Fprintf(errOut, "error: %s\nusage: %s\nhelp: %s --help\n", a.spelled(err.Error()), which.UseLine(),
 			which.CommandPath())
 		return exitUsage

@@ -18,8 +18,10 @@ func (a *app) replicaCommands() *cobra.Command {
 			r, _, err := replicaByName(ctx, api, name)
 			return r, err
 		})
+	inspect, hash, export, check := replicaFileCommands(a.out, a.err, a.terminal)
+	a.noDryRun(export)
 	c.AddCommand(a.replicaList(), get, a.describing("a replica", "the replica's name", allReplicaNames, describeReplica),
-		a.replicaLogs(), a.replicaDelete(), a.replicaInspect(), a.replicaHash(), a.replicaExport(), a.replicaCheck())
+		a.replicaLogs(), a.replicaDelete(), inspect, hash, export, check)
 	return c
 }
 

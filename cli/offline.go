@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,21 @@ import (
 	"ankole.storage/dataplane/offline"
 )
 
-// The commands of this file need no cluster: they read replica directories.
+// replicaFiles are the commands that need no cluster: they read replica directories.
+type replicaFiles struct {
+	out, err io.Writer
+	// terminal says that err is a terminal, where progress can be drawn.
+	terminal bool
+	output   string
+}
+
+// replicaFileCommands are inspect, hash, export and check; export alone does more than read.
+func replicaFileCommands(out, err io.Writer, terminal bool) (inspect, hash, export, check *cobra.Command) {
+	a := &replicaFiles{out: out, err: err, terminal: terminal}
+	return a.inspect(), a.hash(), a.export(), a.check()
+}
+
+func (a *replicaFiles) encode(what any) error { return encode(a.out, a.output, what) }
 
 // offlineFlags are what all of them take.
 type offlineFlags struct {
@@ -65,20 +80,20 @@ func parseBytes(text string) (int64, error) {
 	return n * unit, nil
 }
 
-// structured adds -o json|yaml to a command whose table is no list of objects.
-func (a *app) structured(c *cobra.Command) {
+// addStructured adds -o json|yaml to a command whose table is no list of objects.
+func addStructured(c *cobra.Command, output *string) {
 	formats := []string{outputJSON, outputYAML}
-	c.Flags().StringVarP(&a.output, "output", "o", outputTable, "format: "+strings.Join(formats, ", ")+" (default text)")
+	c.Flags().StringVarP(output, "output", "o", outputTable, "format: "+strings.Join(formats, ", ")+" (default text)")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	c.PreRunE = func(*cobra.Command, []string) error {
-		if a.output != outputTable && !slices.Contains(formats, a.output) {
-			return usagef("unknown output format %q; use one of %s", a.output, strings.Join(formats, ", "))
+		if *output != outputTable && !slices.Contains(formats, *output) {
+			return usagef("unknown output format %q; use one of %s", *output, strings.Join(formats, ", "))
 		}
 		return nil
 	}
 }
 
-func (a *app) replicaInspect() *cobra.Command {
+func (a *replicaFiles) inspect() *cobra.Command {
 	var f offlineFlags
 	c := &cobra.Command{Use: "inspect DIR", Short: "Explain a replica directory, without a cluster",
 		Long: `Explain a replica directory: its chain of snapshots, what it remembers of the other replicas, and what is wrong with it.
@@ -100,11 +115,11 @@ Nothing is changed. The directory may be of a reference engine.`,
 			return writeReport(a.out, r)
 		}}
 	f.add(c)
-	a.structured(c)
+	addStructured(c, &a.output)
 	return c
 }
 
-func (a *app) replicaHash() *cobra.Command {
+func (a *replicaFiles) hash() *cobra.Command {
 	var f offlineFlags
 	var snapshot string
 	var all bool
@@ -143,12 +158,12 @@ func (a *app) replicaHash() *cobra.Command {
 	c.Flags().StringVar(&snapshot, "snapshot", offline.Head, "the snapshot to look at")
 	c.Flags().BoolVar(&all, "all", false, "every snapshot, and the head")
 	c.MarkFlagsMutuallyExclusive("snapshot", "all")
-	a.structured(c)
+	addStructured(c, &a.output)
 	return c
 }
 
-func (a *app) hashes(ctx context.Context, d *offline.Directory, names []string) ([]offline.Sum, error) {
-	p := a.slow()
+func (a *replicaFiles) hashes(ctx context.Context, d *offline.Directory, names []string) ([]offline.Sum, error) {
+	p := newSlow(a.err, a.terminal)
 	defer p.stop()
 	var sums []offline.Sum
 	for _, name := range names {
@@ -159,13 +174,6 @@ func (a *app) hashes(ctx context.Context, d *offline.Directory, names []string) 
 		sums = append(sums, one)
 	}
 	return sums, nil
-}
-
-// slow is a progress that says nothing before there is something to wait for.
-func (a *app) slow() *progress {
-	p := newProgress(a.err, a.terminal)
-	p.last = p.began
-	return p
 }
 
 // bytesOf shows a long operation's progress on p.
@@ -180,14 +188,14 @@ func bytesOf(p *progress, what string) offline.Progress {
 }
 
 // warnOfContent says on the error stream where a directory's content is not the volume's.
-func (a *app) warnOfContent(d *offline.Directory) {
+func (a *replicaFiles) warnOfContent(d *offline.Directory) {
 	if r, err := d.Inspect(); err == nil && (r.State == offline.StateRebuilding || r.Membership.State == "WO") {
 		fmt.Fprintf(a.err,
 			"warning: %s was being rebuilt and is not complete; what it holds is not the volume's content\n", d.Path)
 	}
 }
 
-func (a *app) replicaExport() *cobra.Command {
+func (a *replicaFiles) export() *cobra.Command {
 	var f offlineFlags
 	var snapshot string
 	var o offline.ExportOptions
@@ -204,7 +212,7 @@ func (a *app) replicaExport() *cobra.Command {
 			}
 			defer d.Close() // only a lock
 			a.warnOfContent(d)
-			p := a.slow()
+			p := newSlow(a.err, a.terminal)
 			defer p.stop()
 			o.Progress = bytesOf(p, "copying "+snapshot)
 			done, err := d.Export(cmd.Context(), snapshot, args[1], o)
@@ -224,8 +232,7 @@ func (a *app) replicaExport() *cobra.Command {
 	c.Flags().StringVar(&o.Format, "format", offline.FormatRaw, "format: "+strings.Join(offline.Formats, ", "))
 	c.Flags().BoolVar(&o.Force, "force", false, "replace a file that is there")
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(offline.Formats, cobra.ShellCompDirectiveNoFileComp))
-	a.structured(c)
-	a.noDryRun(c)
+	addStructured(c, &a.output)
 	return c
 }
 
@@ -239,7 +246,7 @@ type checkResult struct {
 	Compared []offline.Comparison `json:"compared,omitempty"`
 }
 
-func (a *app) replicaCheck() *cobra.Command {
+func (a *replicaFiles) check() *cobra.Command {
 	var f offlineFlags
 	var other string
 	c := &cobra.Command{Use: "check DIR [--compare DIR]",
@@ -250,21 +257,21 @@ whether another replica has the same content at every snapshot that both have. T
 Nothing is changed. An engine rebuilds a damaged replica from a sound one; without engines, export a sound one and import it.`,
 		Args: exactly("the replica's directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.check(cmd.Context(), &f, args[0], other)
+			return a.checkAll(cmd.Context(), &f, args[0], other)
 		}}
 	f.add(c)
 	c.Flags().StringVar(&other, "compare", "", "another replica of the same volume")
-	a.structured(c)
+	addStructured(c, &a.output)
 	return c
 }
 
-func (a *app) check(ctx context.Context, f *offlineFlags, dir, other string) error {
+func (a *replicaFiles) checkAll(ctx context.Context, f *offlineFlags, dir, other string) error {
 	d, err := f.open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close() // only a lock
-	p := a.slow()
+	p := newSlow(a.err, a.terminal)
 	defer p.stop()
 	var all checkResult
 	if all.CheckReport, err = d.Check(ctx, bytesOf(p, "reading "+dir)); err != nil {

@@ -92,8 +92,11 @@ func show[T any](a *app, k kind[T], objects []T, single bool) error {
 	return table(a.out, k.columns, objects, a.output == outputWide)
 }
 
+// encode prints an object in the format asked for, JSON or YAML.
+func (a *app) encode(what any) error { return encode(a.out, a.output, what) }
+
 // encode prints an object as JSON or YAML, with the fields in the order of the API.
-func (a *app) encode(what any) error {
+func encode(w io.Writer, format string, what any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -101,8 +104,8 @@ func (a *app) encode(what any) error {
 	if err := e.Encode(what); err != nil {
 		return err
 	}
-	if a.output == outputJSON {
-		_, err := a.out.Write(b.Bytes())
+	if format == outputJSON {
+		_, err := w.Write(b.Bytes())
 		return err
 	}
 	// JSON is YAML; taking the node tree over keeps the order of the fields.
@@ -111,7 +114,7 @@ func (a *app) encode(what any) error {
 		return err
 	}
 	blockStyle(&tree)
-	out := yaml.NewEncoder(a.out)
+	out := yaml.NewEncoder(w)
 	out.SetIndent(2)
 	if err := out.Encode(&tree); err != nil {
 		return err

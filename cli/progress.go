@@ -54,6 +54,14 @@ func newProgress(w io.Writer, terminal bool) *progress {
 	return p
 }
 
+// newSlow is newProgress for what is mostly quick: nothing is said before there is something to
+// wait for.
+func newSlow(w io.Writer, terminal bool) *progress {
+	p := newProgress(w, terminal)
+	p.last = p.began
+	return p
+}
+
 // set says where things stand; percent is unknownPercent or 0 to 100.
 func (p *progress) set(percent int, format string, args ...any) {
 	p.mu.Lock()

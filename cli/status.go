@@ -29,9 +29,10 @@ const (
 	recentWarnings = 5
 	// warningAge is how old a warning may be to be shown.
 	warningAge = time.Hour
-	// maxFindings is how many lines of one list are shown; the rest is counted.
-	maxFindings = 12
 )
+
+// maxFindings is how many lines of one list are shown; the rest is counted.
+const maxFindings = 12
 
 // errUnhealthy is the answer of --check.
 var errUnhealthy = errors.New("the cluster is not healthy")
@@ -273,8 +274,8 @@ func (a *app) showStatus(r *statusReport) error {
 	if len(r.Unseen) > 0 {
 		s.pair("Not shown", "%s: no right to list them", strings.Join(r.Unseen, ", "))
 	}
-	s.findings("Problems", r.Problems)
-	s.findings("Going on", r.GoingOn)
+	printFindings(s, "Problems", r.Problems)
+	printFindings(s, "Going on", r.GoingOn)
 	if len(r.warnings) > 0 {
 		s.title("Recent warnings")
 		return tableIn(a.out, "  ", eventKind(a.now).columns, r.warnings)
@@ -336,8 +337,11 @@ type sheet struct {
 	err     error
 }
 
-func (a *app) sheet(waits []string) *sheet {
-	return &sheet{w: a.out, now: a.now, waits: waits, spelled: a.spelled}
+func (a *app) sheet(waits []string) *sheet { return newSheet(a.out, a.now, waits, a.spelled) }
+
+// newSheet begins a sheet about a thing that waits for something, or for nothing.
+func newSheet(w io.Writer, now func() time.Time, waits []string, spelled func(string) string) *sheet {
+	return &sheet{w: w, now: now, waits: waits, spelled: spelled}
 }
 
 // pairWidth is the width of the words.
@@ -368,8 +372,8 @@ func (s *sheet) waitsFor() {
 
 func (s *sheet) title(name string) { s.printf("\n%s\n", name) }
 
-// findings prints a list with what to do, and says how many did not fit.
-func (s *sheet) findings(title string, all []finding) {
+// printFindings prints a list with what to do, and says how many did not fit.
+func printFindings(s *sheet, title string, all []finding) {
 	if len(all) == 0 {
 		return
 	}

@@ -13,8 +13,6 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resttest"
-
-	"ankole.storage/rest/resource"
 )
 
 // event is one about an object of the system, seen some days ago.
@@ -265,36 +263,5 @@ func TestDescribedAsJSON(t *testing.T) {
 	}
 	if r := b.run("node", "describe", "node-1", "-o", "name"); r.out != "node/node-1\n" {
 		t.Errorf("%+v", r)
-	}
-}
-
-// TestSorting: by numbers where the text has lost them, by runs of digits in names, several
-// columns.
-func TestSorting(t *testing.T) {
-	row := func(name, size, state string) volumeRow {
-		return volumeRow{VolumeSpec: resource.VolumeSpec{Name: name, Size: size}, State: state}
-	}
-	rows := []volumeRow{row("v-10", "1610612737", "attached"), row("v-2", "1610612736", "detached"),
-		row("v-1", "900", "attached")}
-	k := volumeKind(time.Now)
-	for by, want := range map[string]string{"name": "v-1 v-2 v-10", "-name": "v-10 v-2 v-1", "size": "v-1 v-2 v-10",
-		"state,-name": "v-10 v-1 v-2", "-STATE,name": "v-2 v-1 v-10", "": "v-10 v-2 v-1"} {
-		s := &selection{}
-		if by != "" {
-			s.sort = strings.Split(by, ",")
-		}
-		got, err := selected(k, rows, s)
-		if names := strings.Join(namesOf(got, func(v volumeRow) string { return v.Name }), " "); err != nil || names != want {
-			t.Errorf("by %q: %s, %v; want %s", by, names, err, want)
-		}
-	}
-	for _, c := range []struct {
-		x, y string
-		want int
-	}{{"a", "b", -1}, {"a2", "a10", -1}, {"a", "a", 0}, {"a1", "a", 1}, {"01", "1", -1},
-		{"99999999999999999999", "99999999999999999998", 1}} {
-		if got := naturally(c.x, c.y); got != c.want || naturally(c.y, c.x) != -c.want {
-			t.Errorf("%s to %s: %d, want %d", c.x, c.y, got, c.want)
-		}
 	}
 }
