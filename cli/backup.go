@@ -11,29 +11,31 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
 type backupRow = resource.Backup
 
-func backupKind(now func() time.Time) kind[backupRow] {
-	return kind[backupRow]{
-		name: "backup", id: func(b backupRow) string { return b.Name },
-		none: "no backups; make one with: ankole backup create VOLUME SNAPSHOT",
-		columns: []column[backupRow]{
-			{header: "NAME", value: func(b backupRow) string { return b.Name }},
-			{header: "VOLUME", value: func(b backupRow) string { return b.VolumeName }},
-			{header: "SNAPSHOT", value: func(b backupRow) string { return b.SnapshotName }},
-			{header: "STATE", value: func(b backupRow) string { return b.State }},
-			{header: "PROGRESS", right: true, value: func(b backupRow) string { return strconv.Itoa(b.Progress) + " %" },
-				number: func(b backupRow) float64 { return float64(b.Progress) }},
-			{header: "AGE", value: func(b backupRow) string { return age(b.Created, now()) },
-				number: func(b backupRow) float64 { return ageSeconds(b.Created, now()) }},
-			{header: "NOTE", value: backupNote},
-			{header: "TARGET", wide: true, value: func(b backupRow) string { return b.BackupTargetName }},
-			{header: "URL", wide: true, value: func(b backupRow) string { return b.URL }},
-			{header: "LABELS", wide: true, value: func(b backupRow) string { return pairs(b.Labels) }},
+func backupKind(now func() time.Time) output.Kind[backupRow] {
+	return output.Kind[backupRow]{
+		Name: "backup", Id: func(b backupRow) string { return b.Name },
+		None: "no backups; make one with: ankole backup create VOLUME SNAPSHOT",
+		Columns: []output.Column[backupRow]{
+			{Header: "NAME", Value: func(b backupRow) string { return b.Name }},
+			{Header: "VOLUME", Value: func(b backupRow) string { return b.VolumeName }},
+			{Header: "SNAPSHOT", Value: func(b backupRow) string { return b.SnapshotName }},
+			{Header: "STATE", Value: func(b backupRow) string { return b.State }},
+			{Header: "PROGRESS", Right: true, Value: func(b backupRow) string { return strconv.Itoa(b.Progress) + " %" },
+				Number: func(b backupRow) float64 { return float64(b.Progress) }},
+			{Header: "AGE", Value: func(b backupRow) string { return output.Age(b.Created, now()) },
+				Number: func(b backupRow) float64 { return output.AgeSeconds(b.Created, now()) }},
+			{Header: "NOTE", Value: backupNote},
+			{Header: "TARGET", Wide: true, Value: func(b backupRow) string { return b.BackupTargetName }},
+			{Header: "URL", Wide: true, Value: func(b backupRow) string { return b.URL }},
+			{Header: "LABELS", Wide: true, Value: func(b backupRow) string { return pairs(b.Labels) }},
 		},
 	}
 }
@@ -55,7 +57,7 @@ func (a *app) backupCommands() *cobra.Command {
 	get := getting(a, backupKind(a.now), "Show backups", "the backup's name", nobody, one)
 	get.Aliases = []string{"describe"}
 	remove := &cobra.Command{Use: "delete NAME…", Short: "Delete backups, in the store too",
-		Args: atLeast(1, "the backup's name")}
+		Args: usage.AtLeast(1, "the backup's name")}
 	c.AddCommand(a.backupCreate(), a.backupList(), get, a.backupRestore(), a.backupVerify(),
 		a.deleting(remove, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
 			b, err := api.Backup(ctx, t.name)
@@ -93,7 +95,7 @@ func (a *app) backupCreate() *cobra.Command {
 	c := &cobra.Command{Use: "create VOLUME SNAPSHOT", Short: "Back a snapshot up to the volume's backup target",
 		Long: "Back a snapshot up to the volume's backup target, and wait until it is there. It goes on when this command\n" +
 			"is interrupted: ankole backup list VOLUME shows how far it is.",
-		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
+		Args: usage.Exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if in.Labels, err = parsePairs("label", labels); err != nil {
 				return err
@@ -131,8 +133,8 @@ func (a *app) backupCreate() *cobra.Command {
 // its name.
 func (a *app) awaitBackup(ctx context.Context, api *client.Client, volume, snapshot string, before []backupRow,
 	timeout time.Duration) (name string, err error) {
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	why := "nothing is known of it yet"
 	err = poll(ctx, timeout, backupEvery, func(ctx context.Context) (bool, error) {
 		if name == "" {
@@ -149,7 +151,7 @@ func (a *app) awaitBackup(ctx context.Context, api *client.Client, volume, snaps
 			return false, fmt.Errorf("backup %s of snapshot %s has failed: %s", b.Name, snapshot, b.Error)
 		}
 		why = "it is " + cmp.Or(strings.ToLower(b.State), "new")
-		line.set(b.Progress, "backup %s: %s", b.Name, cmp.Or(b.Messages["info"], why))
+		line.Set(b.Progress, "backup %s: %s", b.Name, cmp.Or(b.Messages["info"], why))
 		return b.State == "Completed", nil
 	}, func() error {
 		return fmt.Errorf("snapshot %s is not backed up after %s: %s; follow it with: ankole backup list %s", snapshot, timeout,
@@ -171,8 +173,8 @@ func newBackup(all, before []backupRow, snapshot string) string {
 func (a *app) backupList() *cobra.Command {
 	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"},
 		Short: "List the backups of a volume, which need not be there any more",
-		Args:  exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
-	s := addSelection(c, backupKind(a.now))
+		Args:  usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
+	s := output.AddSelection(c, backupKind(a.now))
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := a.client()
 		if err != nil {
@@ -194,7 +196,7 @@ func (a *app) backupRestore() *cobra.Command {
 	c := &cobra.Command{Use: "restore BACKUP VOLUME", Short: "Make a new volume of a backup",
 		Long: "Make a new volume of a backup, and wait until it is whole. It goes on when this command is interrupted; nobody\n" +
 			"can attach the volume before: ankole volume describe VOLUME shows condition Restore.",
-		Args: exactly("the backup's name", "the new volume's name"),
+		Args: usage.Exactly("the backup's name", "the new volume's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, b, err := a.orderFrom(cmd.Context(), args[0], args[1], spec)
 			if err != nil {
@@ -242,31 +244,17 @@ func (a *app) orderFrom(ctx context.Context, backup, volume string, spec client.
 	return api, b, err
 }
 
-// restoreText says how far the slowest replica of a volume that is being restored is.
-func restoreText(v *resource.Volume) (percent int, text string) {
-	percent, text = unknownPercent, "being restored"
-	for i, r := range v.RestoreStatus {
-		if i == 0 || r.Progress < percent {
-			percent = r.Progress
-		}
-	}
-	if c := v.Conditions["Restore"]; c.Status == "False" && c.Message != "" {
-		text += " again, after: " + c.Message
-	}
-	return percent, text
-}
-
 type targetRow = resource.BackupTarget
 
-var targetKind = kind[targetRow]{
-	name: "backup-target", id: func(t targetRow) string { return t.Name }, none: "no backup targets",
-	columns: []column[targetRow]{
-		{header: "NAME", value: func(t targetRow) string { return t.Name }},
-		{header: "URL", value: func(t targetRow) string { return orDash(t.BackupTargetURL) }},
-		{header: "SECRET", value: func(t targetRow) string { return orDash(t.CredentialSecret) }},
-		{header: "INTERVAL", value: func(t targetRow) string { return t.PollInterval }},
-		{header: "AVAILABLE", value: func(t targetRow) string { return yesNo(t.Available) }},
-		{header: "NOTE", value: func(t targetRow) string { return t.Message }},
+var targetKind = output.Kind[targetRow]{
+	Name: "backup-target", Id: func(t targetRow) string { return t.Name }, None: "no backup targets",
+	Columns: []output.Column[targetRow]{
+		{Header: "NAME", Value: func(t targetRow) string { return t.Name }},
+		{Header: "URL", Value: func(t targetRow) string { return output.OrDash(t.BackupTargetURL) }},
+		{Header: "SECRET", Value: func(t targetRow) string { return output.OrDash(t.CredentialSecret) }},
+		{Header: "INTERVAL", Value: func(t targetRow) string { return t.PollInterval }},
+		{Header: "AVAILABLE", Value: func(t targetRow) string { return output.YesNo(t.Available) }},
+		{Header: "NOTE", Value: func(t targetRow) string { return t.Message }},
 	},
 }
 
@@ -289,7 +277,7 @@ func (a *app) targetSet() *cobra.Command {
 	interval := 0
 	c := &cobra.Command{Use: "set NAME", Short: "Say where a backup target is; without --url it is turned off",
 		Example: "  ankole backup-target set default --url s3://bucket@region/ --secret aws-secret",
-		Args:    exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
+		Args:    usage.Exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -311,7 +299,7 @@ func (a *app) targetSet() *cobra.Command {
 
 func (a *app) targetSync() *cobra.Command {
 	return &cobra.Command{Use: "sync NAME", Short: "Look at what a backup target has now",
-		Args: exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
+		Args: usage.Exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {

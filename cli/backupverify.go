@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -23,16 +25,16 @@ type faultRow struct {
 	resource.BackupFault
 }
 
-var faultKind = kind[faultRow]{
-	name: "fault", id: func(f faultRow) string { return path.Base(f.Object) }, none: "no faults",
-	columns: []column[faultRow]{
-		{header: "VOLUME", value: func(f faultRow) string { return f.Volume }},
-		{header: "KIND", value: func(f faultRow) string { return f.Kind }},
-		{header: "OBJECT", value: func(f faultRow) string { return path.Base(f.Object) }},
-		{header: "BACKUPS HURT", value: hurtText},
-		{header: "TARGET", wide: true, value: func(f faultRow) string { return f.Target }},
-		{header: "PATH", wide: true, value: func(f faultRow) string { return f.Object }},
-		{header: "NOTE", wide: true, value: func(f faultRow) string { return f.Message }},
+var faultKind = output.Kind[faultRow]{
+	Name: "fault", Id: func(f faultRow) string { return path.Base(f.Object) }, None: "no faults",
+	Columns: []output.Column[faultRow]{
+		{Header: "VOLUME", Value: func(f faultRow) string { return f.Volume }},
+		{Header: "KIND", Value: func(f faultRow) string { return f.Kind }},
+		{Header: "OBJECT", Value: func(f faultRow) string { return path.Base(f.Object) }},
+		{Header: "BACKUPS HURT", Value: hurtText},
+		{Header: "TARGET", Wide: true, Value: func(f faultRow) string { return f.Target }},
+		{Header: "PATH", Wide: true, Value: func(f faultRow) string { return f.Object }},
+		{Header: "NOTE", Wide: true, Value: func(f faultRow) string { return f.Message }},
 	},
 }
 
@@ -64,7 +66,7 @@ func (a *app) backupVerify() *cobra.Command {
 			"holds it. With --repair that backup is made at once, of a new snapshot, and all is verified again.",
 		Example: "  ankole backup verify demo --bandwidth 50\n  ankole backup verify --target default\n" +
 			"  ankole backup verify demo --repair",
-		Args: atMost(1), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args: usage.AtMost(1), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -78,7 +80,7 @@ func (a *app) backupVerify() *cobra.Command {
 			if !w.wait {
 				_, err := orderVerifications(cmd.Context(), api, v)
 				if err == nil {
-					fmt.Fprintf(a.out, "verification of %s ordered\n", count(len(v.volumes), "backup volume"))
+					fmt.Fprintf(a.out, "verification of %s ordered\n", output.Count(len(v.volumes), "backup volume"))
 				}
 				return err
 			}
@@ -161,8 +163,8 @@ func (a *app) verify(ctx context.Context, api *client.Client, v verifying, timeo
 	if err != nil {
 		return nil, err
 	}
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	for i, b := range v.volumes {
 		state := "not begun"
 		err := poll(ctx, timeout, backupEvery, func(ctx context.Context) (bool, error) {
@@ -179,7 +181,7 @@ func (a *app) verify(ctx context.Context, api *client.Client, v verifying, timeo
 				return true, nil
 			}
 			state = fmt.Sprintf("%d blocks read, %d faults", now.Blocks, now.FaultCount)
-			line.set(now.Progress, "volume %s (%d of %d): %s", b.VolumeName, i+1, len(v.volumes), state)
+			line.Set(now.Progress, "volume %s (%d of %d): %s", b.VolumeName, i+1, len(v.volumes), state)
 			return false, nil
 		}, func() error {
 			return fmt.Errorf("the backups of volume %s are not verified after %s: %s; it goes on, and the same command "+
@@ -263,9 +265,9 @@ func (a *app) showVerified(found []resource.BackupVerification, backup string) e
 			}
 		}
 	}
-	if faults == 0 && (a.output == outputTable || a.output == outputWide) {
-		fmt.Fprintf(a.out, "%s of %s: all sound, %s were read\n", count(backups, "backup"), count(len(found), "volume"),
-			count(int(blocks), "block"))
+	if faults == 0 && (a.output == output.Plain || a.output == output.Wide) {
+		fmt.Fprintf(a.out, "%s of %s: all sound, %s were read\n", output.Count(backups, "backup"),
+			output.Count(len(found), "volume"), output.Count(int(blocks), "block"))
 		return nil
 	}
 	if err := show(a, faultKind, rows, false); err != nil || faults == 0 {
@@ -276,5 +278,5 @@ func (a *app) showVerified(found []resource.BackupVerification, backup string) e
 		more = fmt.Sprintf(" (%d are not listed)", n)
 	}
 	return fmt.Errorf("%s damaged or missing%s; backups that are hurt: %d of %d; have written again what volumes still hold "+
-		"with: ankole backup verify --repair", count(int(faults), "object"), more, hurt, backups)
+		"with: ankole backup verify --repair", output.Count(int(faults), "object"), more, hurt, backups)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 )
 
@@ -42,10 +44,10 @@ func (a *app) confirm(in io.Reader, y confirming, question string, lines ...stri
 		if len(lines) > 1 {
 			more = fmt.Sprintf(" (and %d more)", len(lines)-1)
 		}
-		return fmt.Errorf("%s%s: %w", oneLine(lines[0]), more, errNotAsked)
+		return fmt.Errorf("%s%s: %w", output.OneLine(lines[0]), more, errNotAsked)
 	}
 	for _, l := range lines {
-		fmt.Fprintln(a.err, oneLine(l))
+		fmt.Fprintln(a.err, output.OneLine(l))
 	}
 	fmt.Fprintf(a.err, "%s Type yes: ", question)
 	line, err := bufio.NewReader(io.LimitReader(in, maxAnswer)).ReadString('\n')
@@ -64,7 +66,7 @@ func (a *app) noDryRun(c *cobra.Command) {
 	before := c.PreRunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
 		if a.dryRun {
-			return usagef("%s does more than send requests, so it cannot be a dry run", c.CommandPath())
+			return usage.Errorf("%s does more than send requests, so it cannot be a dry run", c.CommandPath())
 		}
 		if before != nil {
 			return before(c, args)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -25,7 +27,7 @@ func (a *app) volumeAcceptDataLoss() *cobra.Command {
 			"those: what was written since they were in sync is lost. Only the next start of the volume takes that, only if it\n" +
 			"cannot start otherwise, and only if no engine has served the volume since the copies were shown.",
 		Example: "  ankole volume accept-data-loss demo\n  ankole volume accept-data-loss demo --copy demo-1a2b3c4d",
-		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args:    usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -90,8 +92,8 @@ func (a *app) showCopies(shown *resource.DataLoss) {
 		if !c.NodeReady {
 			ready = "not ready"
 		}
-		fmt.Fprintf(a.out, "  %s  %s (%s)  %s  last in sync %s  failed at %s\n", c.Member, orDash(c.NodeID), ready, state,
-			orDash(c.LastInSync), orDash(c.FailedAt))
+		fmt.Fprintf(a.out, "  %s  %s (%s)  %s  last in sync %s  failed at %s\n", c.Member, output.OrDash(c.NodeID), ready,
+			state, output.OrDash(c.LastInSync), output.OrDash(c.FailedAt))
 		if c.Problem != "" {
 			fmt.Fprintf(a.out, "    what it holds is not known: %s\n", c.Problem)
 		}
@@ -142,7 +144,7 @@ func (a *app) volumeAcceptBackupDamage() *cobra.Command {
 			"in this restore. Without that the restore fails, and is tried again. Of a volume that was restored so: say that\n" +
 			"it is known which ranges are zero. The volume tells them until then.",
 		Example: "  ankole volume accept-backup-damage restored",
-		Args:    exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args:    usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -170,7 +172,7 @@ func (a *app) decideDamage(ctx context.Context, api *client.Client, shown *resou
 	case shown.Restoring:
 		decision, done = resource.DecisionAccept, "accepted; follow the restore with: ankole volume watch "+shown.Volume
 		fmt.Fprintf(a.out, "volume %s is being restored; the last attempt: %s\nWhat the backup target does not have becomes "+
-			"zero.\n", shown.Volume, orDash(shown.Problem))
+			"zero.\n", shown.Volume, output.OrDash(shown.Problem))
 	default:
 		fmt.Fprintf(a.out, "volume %s: %s\n", shown.Volume, shown.Damage)
 	}

@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -21,7 +24,7 @@ type described struct {
 	WaitsFor []string         `json:"waitsFor"`
 	Events   []resource.Event `json:"events"`
 	// print writes it for people; the events come after it.
-	print func(*sheet)
+	print func(*output.Sheet)
 	// of is the object of the events, KIND/NAME.
 	of string
 }
@@ -31,7 +34,7 @@ func (a *app) describing(kindWord, what string, names func(context.Context, *cli
 	read func(context.Context, *client.Client, string) (*described, error)) *cobra.Command {
 	c := &cobra.Command{Use: "describe NAME…", Short: "Show everything about " + kindWord +
 		": what it waits for, conditions, events",
-		Args: atLeast(1, what), ValidArgsFunction: a.completeNames(0, names)}
+		Args: usage.AtLeast(1, what), ValidArgsFunction: a.completeNames(0, names)}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := a.client()
 		if err != nil {
@@ -52,7 +55,7 @@ func (a *app) describing(kindWord, what string, names func(context.Context, *cli
 			for _, e := range rows {
 				d.Events = append(d.Events, e.Event)
 			}
-			if a.output == outputTable || a.output == outputWide {
+			if a.output == output.Plain || a.output == output.Wide {
 				if len(shown) > 0 {
 					fmt.Fprintln(a.out)
 				}
@@ -71,21 +74,21 @@ func (a *app) printDescribed(d *described, rows []eventRow, eventsErr error) {
 	s := a.sheet(d.WaitsFor)
 	d.print(s)
 	if eventsErr != nil {
-		s.printf("\nEvents are not shown: %s\n", oneLine(eventsErr.Error()))
+		s.Printf("\nEvents are not shown: %s\n", output.OneLine(eventsErr.Error()))
 		return
 	}
-	sheetTable(s, "Events", eventKind(a.now).columns, rows)
+	output.SheetTable(s, "Events", eventKind(a.now).Columns, rows)
 }
 
 func (a *app) encodeDescribed(shown []*described, single bool) error {
 	switch {
 	case len(shown) == 0:
 		return nil
-	case a.output == outputName:
+	case a.output == output.Name:
 		for _, d := range shown {
 			fmt.Fprintln(a.out, d.of)
 		}
-	case a.output == outputJSON || a.output == outputYAML:
+	case a.output == output.JSON || a.output == output.YAML:
 		if single {
 			return a.encode(shown[0])
 		}
@@ -94,34 +97,13 @@ func (a *app) encodeDescribed(shown []*described, single bool) error {
 	return nil
 }
 
-// conditionRow is a condition with its name.
-type conditionRow struct {
-	name string
-	resource.Condition
-}
-
-// printConditions prints conditions by their names.
-func printConditions(s *sheet, title string, m map[string]resource.Condition) {
-	var rows []conditionRow
-	for _, name := range sortedKeys(m) {
-		rows = append(rows, conditionRow{name, m[name]})
-	}
-	sheetTable(s, title, []column[conditionRow]{
-		{header: "CONDITION", value: func(c conditionRow) string { return c.name }},
-		{header: "STATUS", value: func(c conditionRow) string { return c.Status }},
-		{header: "SINCE", right: true, value: func(c conditionRow) string { return age(c.LastTransitionTime, s.now()) }},
-		{header: "REASON", value: func(c conditionRow) string { return c.Reason }},
-		{header: "MESSAGE", value: func(c conditionRow) string { return c.Message }},
-	}, rows)
-}
-
 // describeVolume is everything about a volume.
 func describeVolume(ctx context.Context, api *client.Client, name string) (*described, error) {
 	v, err := api.Volume(ctx, name)
 	if err != nil {
 		return nil, named("volume", name, err)
 	}
-	reasons := waits(volumeProblems(v), volumeActivity(v))
+	reasons := view.Waits(view.VolumeProblems(v), view.VolumeActivity(v))
 	if v.Robustness == "faulted" {
 		reasons = append(reasons, "a copy that can be used: ankole volume salvage "+name+
 			" tries failed ones again; ankole volume accept-data-loss "+name+" shows what each holds")
@@ -129,7 +111,8 @@ func describeVolume(ctx context.Context, api *client.Client, name string) (*desc
 	if v.NotReadyMessage != "" && len(reasons) == 0 && v.State != "detached" {
 		reasons = append(reasons, v.NotReadyMessage)
 	}
-	return &described{Object: v, WaitsFor: reasons, of: "volume/" + name, print: func(s *sheet) { printVolume(s, v) }}, nil
+	return &described{Object: v, WaitsFor: reasons, of: "volume/" + name,
+		print: func(s *output.Sheet) { printVolume(s, v) }}, nil
 }
 
 // ticketRow is who wants a volume where.
@@ -138,65 +121,65 @@ type ticketRow struct {
 	resource.Attachment
 }
 
-var ticketColumns = []column[ticketRow]{
-	{header: "TICKET", value: func(t ticketRow) string { return t.id }},
-	{header: "BY", value: func(t ticketRow) string { return t.AttachmentType }},
-	{header: "NODE", value: func(t ticketRow) string { return t.NodeID }},
-	{header: "SATISFIED", value: func(t ticketRow) string { return yesNo(t.Satisfied) }},
-	{header: "NOTE", value: func(t ticketRow) string { return strings.TrimPrefix(ticketReason(t.Attachment), ": ") }},
+var ticketColumns = []output.Column[ticketRow]{
+	{Header: "TICKET", Value: func(t ticketRow) string { return t.id }},
+	{Header: "BY", Value: func(t ticketRow) string { return t.AttachmentType }},
+	{Header: "NODE", Value: func(t ticketRow) string { return t.NodeID }},
+	{Header: "SATISFIED", Value: func(t ticketRow) string { return output.YesNo(t.Satisfied) }},
+	{Header: "NOTE", Value: func(t ticketRow) string { return strings.TrimPrefix(view.TicketReason(t.Attachment), ": ") }},
 }
 
-var engineColumns = []column[resource.Controller]{
-	{header: "ENGINE", value: func(e resource.Controller) string { return e.Name }},
-	{header: "NODE", value: func(e resource.Controller) string { return e.HostID }},
-	{header: "RUNNING", value: func(e resource.Controller) string { return yesNo(e.Running) }},
-	{header: "ENDPOINT", value: func(e resource.Controller) string { return e.Endpoint }},
-	{header: "IMAGE", value: func(e resource.Controller) string { return firstText(e.CurrentImage, e.Image) }},
+var engineColumns = []output.Column[resource.Controller]{
+	{Header: "ENGINE", Value: func(e resource.Controller) string { return e.Name }},
+	{Header: "NODE", Value: func(e resource.Controller) string { return e.HostID }},
+	{Header: "RUNNING", Value: func(e resource.Controller) string { return output.YesNo(e.Running) }},
+	{Header: "ENDPOINT", Value: func(e resource.Controller) string { return e.Endpoint }},
+	{Header: "IMAGE", Value: func(e resource.Controller) string { return output.FirstText(e.CurrentImage, e.Image) }},
 }
 
-func printVolume(s *sheet, v *resource.Volume) {
-	s.pair("Volume", "%s", v.Name)
+func printVolume(s *output.Sheet, v *resource.Volume) {
+	s.Pair("Volume", "%s", v.Name)
 	state := v.State
 	if v.State == "attached" {
 		state += ", " + v.Robustness
 	} else if v.Robustness == "faulted" {
 		state += ", faulted"
 	}
-	if at := attachedTo(*v); at != "" {
+	if at := view.AttachedTo(*v); at != "" {
 		state += ", on " + at
 	}
-	if e := endpoint(*v); e != "" {
+	if e := view.Endpoint(*v); e != "" {
 		state += ", " + e
 	}
-	s.pair("State", "%s", state)
-	s.pair("Size", "%s", strings.TrimSuffix(fmt.Sprintf("%s (%s bytes), used %s", sizeText(v.Size), v.Size,
-		usedText(*v)), ", used "))
-	s.pair("Replicas", "%s, data locality %s", replicasText(*v), orDash(v.DataLocality))
-	s.pair("Access", "%s, frontend %s", orDash(v.AccessMode), orDash(v.Frontend))
-	s.pair("Engine image", "%s", firstText(v.CurrentImage, v.Image))
+	s.Pair("State", "%s", state)
+	s.Pair("Size", "%s", strings.TrimSuffix(fmt.Sprintf("%s (%s bytes), used %s", output.SizeText(v.Size), v.Size,
+		view.UsedText(*v)), ", used "))
+	s.Pair("Replicas", "%s, data locality %s", view.ReplicasText(*v), output.OrDash(v.DataLocality))
+	s.Pair("Access", "%s, frontend %s", output.OrDash(v.AccessMode), output.OrDash(v.Frontend))
+	s.Pair("Engine image", "%s", output.FirstText(v.CurrentImage, v.Image))
 	if len(v.DiskSelector)+len(v.NodeSelector) > 0 {
-		s.pair("Only on", "%s", strings.Join(slices.Concat(prefixed("node tag ", v.NodeSelector),
+		s.Pair("Only on", "%s", strings.Join(slices.Concat(prefixed("node tag ", v.NodeSelector),
 			prefixed("disk tag ", v.DiskSelector)), ", "))
 	}
-	s.pair("Content of", "%s", v.DataSource)
+	s.Pair("Content of", "%s", v.DataSource)
 	if k := v.KubernetesStatus; k.PVName != "" {
-		s.pair("Volume of", "%s", strings.TrimSuffix(fmt.Sprintf("PersistentVolume %s (%s), claim %s/%s", k.PVName,
+		s.Pair("Volume of", "%s", strings.TrimSuffix(fmt.Sprintf("PersistentVolume %s (%s), claim %s/%s", k.PVName,
 			k.PVStatus,
 			k.Namespace, k.PVCName), ", claim /"))
 		for _, w := range k.WorkloadsStatus {
-			s.pair("Used by", "Pod %s (%s)%s", w.PodName, w.PodStatus, workload(w))
+			s.Pair("Used by", "Pod %s (%s)%s", w.PodName, w.PodStatus, workload(w))
 		}
 	}
-	s.pair("Created", "%s", v.Created)
-	s.waitsFor()
-	sheetTable(s, "Engines", engineColumns, v.Controllers)
-	sheetTable(s, "Replicas", replicaKind.columns[1:], replicaRows([]volumeRow{*v}))
+	s.Pair("Created", "%s", v.Created)
+	s.WaitsFor()
+	output.SheetTable(s, "Engines", engineColumns, v.Controllers)
+	output.SheetTable(s, "Replicas", view.ReplicaKind.Columns[1:], replicaRows([]view.VolumeRow{*v}))
 	var tickets []ticketRow
-	for _, id := range sortedKeys(v.VolumeAttachment.Attachments) {
+	for _, id := range output.SortedKeys(v.VolumeAttachment.Attachments) {
 		tickets = append(tickets, ticketRow{id, v.VolumeAttachment.Attachments[id]})
 	}
-	sheetTable(s, "Attachment tickets", ticketColumns, tickets)
-	printConditions(s, "Conditions", v.Conditions)
+	output.SheetTable(s, "Attachment tickets", ticketColumns, tickets)
+	view.PrintConditions(s, "Conditions", v.Conditions)
 }
 
 func prefixed(prefix string, all []string) []string {
@@ -220,23 +203,24 @@ func describeNode(ctx context.Context, api *client.Client, name string) (*descri
 	if err != nil {
 		return nil, named("node", name, err)
 	}
-	return &described{Object: n, WaitsFor: waits(nodeProblems(n, true), nodeActivity(n)), of: "node/" + name,
-		print: func(s *sheet) {
-			s.pair("Node", "%s", n.Name)
-			s.pair("Ready", "%s", conditionText(n.Conditions["Ready"]))
-			s.pair("Takes replicas", "%s", schedulable(*n))
-			s.pair("Address", "%s", n.Address)
-			s.pair("Tags", "%s", strings.Join(n.Tags, ","))
-			s.pair("Region, zone", "%s", strings.Trim(n.Region+", "+n.Zone, ", "))
-			s.pair("CPU request", "%s", cpuText(n))
+	waits := view.Waits(view.NodeProblems(n, true), view.NodeActivity(n))
+	return &described{Object: n, WaitsFor: waits, of: "node/" + name,
+		print: func(s *output.Sheet) {
+			s.Pair("Node", "%s", n.Name)
+			s.Pair("Ready", "%s", view.ConditionText(n.Conditions["Ready"]))
+			s.Pair("Takes replicas", "%s", view.Schedulable(*n))
+			s.Pair("Address", "%s", n.Address)
+			s.Pair("Tags", "%s", strings.Join(n.Tags, ","))
+			s.Pair("Region, zone", "%s", strings.Trim(n.Region+", "+n.Zone, ", "))
+			s.Pair("CPU request", "%s", cpuText(n))
 			if n.EvictionRequested || n.AutoEvicting {
-				s.pair("Evicted", "%s left", count(replicasOn(n), "replica"))
+				s.Pair("Evicted", "%s left", output.Count(view.ReplicasOn(n), "replica"))
 			}
-			s.waitsFor()
-			sheetTable(s, "Disks", diskKind.columns[1:], diskRows([]resource.Node{*n}))
-			printConditions(s, "Conditions", n.Conditions)
-			for _, name := range sortedKeys(n.Disks) {
-				printConditions(s, "Conditions of disk "+name, n.Disks[name].Conditions)
+			s.WaitsFor()
+			output.SheetTable(s, "Disks", diskKind.Columns[1:], diskRows([]resource.Node{*n}))
+			view.PrintConditions(s, "Conditions", n.Conditions)
+			for _, name := range output.SortedKeys(n.Disks) {
+				view.PrintConditions(s, "Conditions of disk "+name, n.Disks[name].Conditions)
 			}
 		}}, nil
 }
@@ -249,7 +233,7 @@ func cpuText(n *resource.Node) string {
 }
 
 // replicaByName finds a replica and its volume.
-func replicaByName(ctx context.Context, api *client.Client, name string) (*replicaRow, *resource.Volume, error) {
+func replicaByName(ctx context.Context, api *client.Client, name string) (*view.ReplicaRow, *resource.Volume, error) {
 	volumes, err := api.Volumes(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -257,7 +241,7 @@ func replicaByName(ctx context.Context, api *client.Client, name string) (*repli
 	for i := range volumes {
 		for _, r := range volumes[i].Replicas {
 			if r.Name == name {
-				return &replicaRow{volumes[i].Name, r}, &volumes[i], nil
+				return &view.ReplicaRow{Volume: volumes[i].Name, Replica: r}, &volumes[i], nil
 			}
 		}
 	}
@@ -277,24 +261,24 @@ func describeReplica(ctx context.Context, api *client.Client, name string) (*des
 	}
 	switch {
 	case r.HostID == "":
-		reasons = append(reasons, "a place: "+firstText(v.Conditions["Scheduled"].Message, "it is not scheduled yet")+
+		reasons = append(reasons, "a place: "+output.FirstText(v.Conditions["Scheduled"].Message, "it is not scheduled yet")+
 			"; see: ankole disk list")
 	case r.FailedAt != "":
 		reasons = append(reasons, "it has failed: the engine fills it again from another one when its node and disk are there")
 	}
-	return &described{Object: r, WaitsFor: reasons, of: "replica/" + name, print: func(s *sheet) {
-		s.pair("Replica", "%s", r.Name)
-		s.pair("Volume", "%s (%s, %s)", r.Volume, v.State, orDash(v.Robustness))
-		s.pair("Mode", "%s", firstText(r.Mode, "none: no engine has it open"))
-		s.pair("Running", "%s", yesNo(r.Running))
-		s.pair("Failed at", "%s", r.FailedAt)
-		s.pair("Node", "%s", firstText(r.HostID, "not scheduled"))
-		s.pair("Disk", "%s", strings.TrimSpace(r.DiskPath+" "+r.DiskID))
-		s.pair("Data", "%s", r.DataPath)
-		s.pair("Address", "%s", r.Address)
-		s.pair("Manager", "%s", r.InstanceManagerName)
-		s.pair("Engine image", "%s", firstText(r.CurrentImage, r.Image))
-		s.waitsFor()
+	return &described{Object: r, WaitsFor: reasons, of: "replica/" + name, print: func(s *output.Sheet) {
+		s.Pair("Replica", "%s", r.Name)
+		s.Pair("Volume", "%s (%s, %s)", r.Volume, v.State, output.OrDash(v.Robustness))
+		s.Pair("Mode", "%s", output.FirstText(r.Mode, "none: no engine has it open"))
+		s.Pair("Running", "%s", output.YesNo(r.Running))
+		s.Pair("Failed at", "%s", r.FailedAt)
+		s.Pair("Node", "%s", output.FirstText(r.HostID, "not scheduled"))
+		s.Pair("Disk", "%s", strings.TrimSpace(r.DiskPath+" "+r.DiskID))
+		s.Pair("Data", "%s", r.DataPath)
+		s.Pair("Address", "%s", r.Address)
+		s.Pair("Manager", "%s", r.InstanceManagerName)
+		s.Pair("Engine image", "%s", output.FirstText(r.CurrentImage, r.Image))
+		s.WaitsFor()
 	}}, nil
 }
 
@@ -332,9 +316,9 @@ type deployment struct {
 	done bool
 }
 
-var deploymentColumns = []column[deployment]{
-	{header: "NODE", value: func(d deployment) string { return d.node }},
-	{header: "DEPLOYED", value: func(d deployment) string { return yesNo(d.done) }},
+var deploymentColumns = []output.Column[deployment]{
+	{Header: "NODE", Value: func(d deployment) string { return d.node }},
+	{Header: "DEPLOYED", Value: func(d deployment) string { return output.YesNo(d.done) }},
 }
 
 func describeEngineImage(ctx context.Context, api *client.Client, name string) (*described, error) {
@@ -346,12 +330,12 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 	if err != nil {
 		return nil, err
 	}
-	problems := imageProblems(&i.EngineImage)
+	problems := view.ImageProblems(&i.EngineImage)
 	conditions := map[string]resource.Condition{}
 	for _, c := range i.Conditions {
 		conditions[c.ConditionType] = c
 		if c.Status == "False" {
-			problems = append(problems, finding{What: conditionLine(c.ConditionType, c)})
+			problems = append(problems, view.Finding{What: view.ConditionLine(c.ConditionType, c)})
 		}
 	}
 	var moving []string
@@ -361,32 +345,34 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 		}
 	}
 	if len(moving) > 0 {
-		problems = append(problems, finding{What: "upgrades of " + strings.Join(moving, ", ")})
+		problems = append(problems, view.Finding{What: "upgrades of " + strings.Join(moving, ", ")})
 	}
-	return &described{Object: i, WaitsFor: waits(problems), of: "engine-image/" + i.Name, print: func(s *sheet) {
-		s.pair("Engine image", "%s", i.Name)
-		s.pair("Image", "%s", i.Image)
-		s.pair("State", "%s, on %s nodes%s", orUnknown(i.State), deployedNodes(i.EngineImage),
+	waits := view.Waits(problems)
+	return &described{Object: i, WaitsFor: waits, of: "engine-image/" + i.Name, print: func(s *output.Sheet) {
+		s.Pair("Engine image", "%s", i.Name)
+		s.Pair("Image", "%s", i.Image)
+		s.Pair("State", "%s, on %s nodes%s", output.OrUnknown(i.State), view.DeployedNodes(i.EngineImage),
 			map[bool]string{true: ", the default one"}[i.Default])
-		s.pair("Volumes", "%d of %d have it; it is named by %d objects", i.Volumes, i.Total, i.RefCount)
+		s.Pair("Volumes", "%d of %d have it; it is named by %d objects", i.Volumes, i.Total, i.RefCount)
 		if i.NoRefSince != "" && i.RefCount == 0 {
-			s.pair("Unused since", "%s", i.NoRefSince)
+			s.Pair("Unused since", "%s", i.NoRefSince)
 		}
-		s.pair("Version", "%s, commit %s, built %s", orDash(i.Version), orDash(i.GitCommit), orDash(i.BuildDate))
-		s.pair("Interfaces", "command line %s, controller %s, data format %s", fromTo(i.CLIAPIMinVersion, i.CLIAPIVersion),
+		s.Pair("Version", "%s, commit %s, built %s", output.OrDash(i.Version), output.OrDash(i.GitCommit),
+			output.OrDash(i.BuildDate))
+		s.Pair("Interfaces", "command line %s, controller %s, data format %s", fromTo(i.CLIAPIMinVersion, i.CLIAPIVersion),
 			fromTo(i.ControllerAPIMinVersion, i.ControllerAPIVersion), fromTo(i.DataFormatMinVersion, i.DataFormatVersion))
 		if n := slices.IndexFunc(images, func(o resource.EngineImage) bool { return o.Default }); n >= 0 && i.Version != "" {
-			s.pair("Understood", "command line %s, that of the default engine image: %s",
+			s.Pair("Understood", "command line %s, that of the default engine image: %s",
 				fromTo(images[n].CLIAPIMinVersion, images[n].CLIAPIVersion), map[bool]string{true: "incompatible",
 					false: "compatible"}[i.Incompatible])
 		}
-		s.waitsFor()
+		s.WaitsFor()
 		var rows []deployment
-		for _, node := range sortedKeys(i.NodeDeploymentMap) {
+		for _, node := range output.SortedKeys(i.NodeDeploymentMap) {
 			rows = append(rows, deployment{node, i.NodeDeploymentMap[node]})
 		}
-		sheetTable(s, "Nodes", deploymentColumns, rows)
-		printConditions(s, "Conditions", conditions)
+		output.SheetTable(s, "Nodes", deploymentColumns, rows)
+		view.PrintConditions(s, "Conditions", conditions)
 	}}, nil
 }
 

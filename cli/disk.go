@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -20,26 +23,26 @@ type diskRow struct {
 	resource.DiskInfo
 }
 
-var diskKind = kind[diskRow]{
-	name: "disk", id: func(d diskRow) string { return d.Node + "/" + d.Name },
-	none: "no disks; add one with: ankole disk add NODE NAME --path /srv/ankole",
-	columns: []column[diskRow]{
-		{header: "NODE", value: func(d diskRow) string { return d.Node }},
-		{header: "DISK", value: func(d diskRow) string { return d.Name }},
-		{header: "PATH", value: func(d diskRow) string { return d.Path }},
-		{header: "READY", value: func(d diskRow) string { return conditionText(d.Conditions["Ready"]) }},
-		{header: "SCHEDULABLE", value: diskSchedulable},
-		{header: "REPLICAS", right: true, value: func(d diskRow) string { return strconv.Itoa(len(d.ScheduledReplica)) }},
-		{header: "SCHEDULED", right: true, value: func(d diskRow) string { return size(d.StorageScheduled) },
-			number: func(d diskRow) float64 { return float64(d.StorageScheduled) }},
-		{header: "AVAILABLE", right: true, value: func(d diskRow) string { return size(d.StorageAvailable) },
-			number: func(d diskRow) float64 { return float64(d.StorageAvailable) }},
-		{header: "SIZE", right: true, value: func(d diskRow) string { return size(d.StorageMaximum) },
-			number: func(d diskRow) float64 { return float64(d.StorageMaximum) }},
-		{header: "RESERVED", right: true, value: func(d diskRow) string { return size(d.StorageReserved) },
-			number: func(d diskRow) float64 { return float64(d.StorageReserved) }},
-		{header: "TAGS", value: func(d diskRow) string { return strings.Join(d.Tags, ",") }},
-		{header: "UUID", wide: true, value: func(d diskRow) string { return d.DiskUUID }},
+var diskKind = output.Kind[diskRow]{
+	Name: "disk", Id: func(d diskRow) string { return d.Node + "/" + d.Name },
+	None: "no disks; add one with: ankole disk add NODE NAME --path /srv/ankole",
+	Columns: []output.Column[diskRow]{
+		{Header: "NODE", Value: func(d diskRow) string { return d.Node }},
+		{Header: "DISK", Value: func(d diskRow) string { return d.Name }},
+		{Header: "PATH", Value: func(d diskRow) string { return d.Path }},
+		{Header: "READY", Value: func(d diskRow) string { return view.ConditionText(d.Conditions["Ready"]) }},
+		{Header: "SCHEDULABLE", Value: diskSchedulable},
+		{Header: "REPLICAS", Right: true, Value: func(d diskRow) string { return strconv.Itoa(len(d.ScheduledReplica)) }},
+		{Header: "SCHEDULED", Right: true, Value: func(d diskRow) string { return output.Size(d.StorageScheduled) },
+			Number: func(d diskRow) float64 { return float64(d.StorageScheduled) }},
+		{Header: "AVAILABLE", Right: true, Value: func(d diskRow) string { return output.Size(d.StorageAvailable) },
+			Number: func(d diskRow) float64 { return float64(d.StorageAvailable) }},
+		{Header: "SIZE", Right: true, Value: func(d diskRow) string { return output.Size(d.StorageMaximum) },
+			Number: func(d diskRow) float64 { return float64(d.StorageMaximum) }},
+		{Header: "RESERVED", Right: true, Value: func(d diskRow) string { return output.Size(d.StorageReserved) },
+			Number: func(d diskRow) float64 { return float64(d.StorageReserved) }},
+		{Header: "TAGS", Value: func(d diskRow) string { return strings.Join(d.Tags, ",") }},
+		{Header: "UUID", Wide: true, Value: func(d diskRow) string { return d.DiskUUID }},
 	},
 }
 
@@ -50,13 +53,13 @@ func diskSchedulable(d diskRow) string {
 	case !d.AllowScheduling:
 		return "no (disabled)"
 	}
-	return conditionText(d.Conditions["Schedulable"])
+	return view.ConditionText(d.Conditions["Schedulable"])
 }
 
 func diskRows(nodes []resource.Node) []diskRow {
 	var rows []diskRow
 	for _, n := range nodes {
-		for _, name := range sortedKeys(n.Disks) {
+		for _, name := range output.SortedKeys(n.Disks) {
 			rows = append(rows, diskRow{n.Name, name, n.Disks[name]})
 		}
 	}
@@ -74,7 +77,7 @@ func (a *app) diskCommands() *cobra.Command {
 func (a *app) diskList() *cobra.Command {
 	c := &cobra.Command{Use: "list [NODE…]", Aliases: []string{"ls"}, Short: "List the disks of nodes, or of all",
 		ValidArgsFunction: a.completeNames(0, nodeNames)}
-	s := addSelection(c, diskKind)
+	s := output.AddSelection(c, diskKind)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := a.client()
 		if err != nil {
@@ -86,11 +89,11 @@ func (a *app) diskList() *cobra.Command {
 		}
 		if len(args) > 0 {
 			for _, name := range args {
-				if !slices.ContainsFunc(nodes, func(n nodeRow) bool { return n.Name == name }) {
+				if !slices.ContainsFunc(nodes, func(n view.NodeRow) bool { return n.Name == name }) {
 					return &missing{"node", name}
 				}
 			}
-			nodes = slices.DeleteFunc(nodes, func(n nodeRow) bool { return !slices.Contains(args, n.Name) })
+			nodes = slices.DeleteFunc(nodes, func(n view.NodeRow) bool { return !slices.Contains(args, n.Name) })
 		}
 		return showSelected(a, diskKind, diskRows(nodes), s)
 	}
@@ -151,7 +154,7 @@ func (a *app) completeDisks() cobra.CompletionFunc {
 			if err != nil {
 				return nil, err
 			}
-			return sortedKeys(n.Disks), nil
+			return output.SortedKeys(n.Disks), nil
 		})(cmd, args, prefix)
 	}
 }
@@ -164,14 +167,14 @@ func (a *app) diskAdd() *cobra.Command {
 		Long: "Have a directory of a node take replicas. It must be on a file system of its own for its space to be counted once,\n" +
 			"ext4 or XFS, and be there already.",
 		Example: "  ankole disk add node-1 fast --path /mnt/nvme --tag ssd --reserve 10Gi",
-		Args:    exactly("the node's name", "a name for the disk"), ValidArgsFunction: a.completeNames(1, nodeNames),
+		Args:    usage.Exactly("the node's name", "a name for the disk"), ValidArgsFunction: a.completeNames(1, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if path == "" {
-				return usagef("the path is missing; add for instance --path /srv/ankole")
+				return usage.Errorf("the path is missing; add for instance --path /srv/ankole")
 			}
 			d := resource.DiskUpdate{Path: path, DiskType: "filesystem", AllowScheduling: !idle, Tags: tags}
 			if reserved != "" {
-				n, err := parseBytes(reserved)
+				n, err := output.ParseBytes(reserved)
 				if err != nil {
 					return err
 				}
@@ -209,7 +212,8 @@ func (a *app) diskRemove() *cobra.Command {
 	c := &cobra.Command{Use: "remove NODE DISK…", Short: "Have a directory of a node not be used any more",
 		Long: "Have a directory of a node not be used any more. The disk must hold no replicas: see ankole disk evict. What is in\n" +
 			"the directory stays there.",
-		Args: atLeast(2, "the node's name", "the disk's name"), ValidArgsFunction: a.completeDisks(), Aliases: []string{"rm"}}
+		Args: usage.AtLeast(2, "the node's name", "the disk's name"), ValidArgsFunction: a.completeDisks(),
+		Aliases: []string{"rm"}}
 	var y confirming
 	y.addTo(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -230,7 +234,7 @@ func (a *app) diskRemove() *cobra.Command {
 				return noDisk(args[0], name)
 			case len(d.ScheduledReplica) > 0:
 				return fmt.Errorf("disk %s of node %s holds %s; move them with: ankole disk evict %s %s", name, args[0],
-					count(len(d.ScheduledReplica), "replica"), args[0], name)
+					output.Count(len(d.ScheduledReplica), "replica"), args[0], name)
 			case d.AllowScheduling:
 				return fmt.Errorf("disk %s of node %s takes replicas; end that with: ankole disk scheduling off %s %s", name,
 					args[0], args[0], name)
@@ -255,7 +259,7 @@ func (a *app) diskRemove() *cobra.Command {
 func (a *app) diskScheduling() *cobra.Command {
 	return &cobra.Command{Use: "scheduling on|off NODE DISK…",
 		Short:             "Whether a disk takes new replicas; those on it stay",
-		Args:              atLeast(3, "on or off", "the node's name", "the disk's name"),
+		Args:              usage.AtLeast(3, "on or off", "the node's name", "the disk's name"),
 		ValidArgsFunction: a.afterOnOff(a.completeDisks()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			on, err := onOff(args[0])
@@ -300,7 +304,7 @@ func onOff(word string) (bool, error) {
 	case "off":
 		return false, nil
 	}
-	return false, usagef("%q is neither on nor off", word)
+	return false, usage.Errorf("%q is neither on nor off", word)
 }
 
 // afterOnOff completes on or off, then what the other completion says.
@@ -323,7 +327,7 @@ func (f *tagFlags) addTo(c *cobra.Command) {
 
 func (f *tagFlags) check() error {
 	if len(f.add)+len(f.remove) == 0 {
-		return usagef("nothing to change; add for instance --add ssd")
+		return usage.Errorf("nothing to change; add for instance --add ssd")
 	}
 	return nil
 }
@@ -343,7 +347,7 @@ func (a *app) diskTag() *cobra.Command {
 	var f tagFlags
 	c := &cobra.Command{Use: "tag NODE DISK… [--add TAG] [--remove TAG]",
 		Short: "Change the tags of disks, by which volumes choose them",
-		Args:  atLeast(2, "the node's name", "the disk's name"), ValidArgsFunction: a.completeDisks(),
+		Args:  usage.AtLeast(2, "the node's name", "the disk's name"), ValidArgsFunction: a.completeDisks(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -358,7 +362,7 @@ func (a *app) diskTag() *cobra.Command {
 				return err
 			}
 			for _, name := range args[1:] {
-				fmt.Fprintf(a.out, "disk %s of node %s has tags %s\n", name, args[0], orDash(strings.Join(tags[name], ",")))
+				fmt.Fprintf(a.out, "disk %s of node %s has tags %s\n", name, args[0], output.OrDash(strings.Join(tags[name], ",")))
 			}
 			return nil
 		}}
@@ -368,13 +372,14 @@ func (a *app) diskTag() *cobra.Command {
 
 func (a *app) diskReserve() *cobra.Command {
 	return &cobra.Command{Use: "reserve NODE DISK SIZE", Short: "Set the space of a disk that replicas leave free",
-		Example: "  ankole disk reserve node-1 disk-1 10Gi", Args: exactly("the node's name", "the disk's name", "the size"),
+		Example:           "  ankole disk reserve node-1 disk-1 10Gi",
+		Args:              usage.Exactly("the node's name", "the disk's name", "the size"),
 		ValidArgsFunction: a.completeDisks(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := int64(0)
 			var err error
 			if args[2] != "0" {
-				if n, err = parseBytes(args[2]); err != nil {
+				if n, err = output.ParseBytes(args[2]); err != nil {
 					return err
 				}
 			}
@@ -382,7 +387,7 @@ func (a *app) diskReserve() *cobra.Command {
 				d.StorageReserved = n
 				return nil
 			})
-			return a.told(err, args[1:2], "disk %s of node "+args[0]+" leaves "+size(n)+" free")
+			return a.told(err, args[1:2], "disk %s of node "+args[0]+" leaves "+output.Size(n)+" free")
 		}}
 }
 
@@ -392,7 +397,7 @@ func (a *app) diskEvict() *cobra.Command {
 	c := &cobra.Command{Use: "evict NODE DISK…", Short: "Move all replicas of disks to other ones",
 		Long: "Move all replicas of disks to other ones. The disks take no new replicas from then on; with --cancel the eviction\n" +
 			"ends, and ankole disk scheduling on has them take replicas again. A replica leaves when its copy elsewhere is whole.",
-		Args: atLeast(2, "the node's name", "the disk's name"), ValidArgsFunction: a.completeDisks(),
+		Args: usage.AtLeast(2, "the node's name", "the disk's name"), ValidArgsFunction: a.completeDisks(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.changeDisks(cmd.Context(), args[0], args[1:], func(_ string, d *resource.DiskUpdate) error {
 				d.EvictionRequested, d.AllowScheduling = !cancel, d.AllowScheduling && cancel

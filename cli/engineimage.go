@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -24,39 +27,28 @@ type engineImageRow struct {
 	Leaving int `json:"leaving"`
 }
 
-var engineImageKind = kind[engineImageRow]{
-	name: "engine-image", id: func(i engineImageRow) string { return i.Name },
-	none: "no engine images; the manager makes that of its default engine image by itself",
-	columns: []column[engineImageRow]{
-		{header: "IMAGE", value: func(i engineImageRow) string { return i.Image }},
-		{header: "DEFAULT", value: func(i engineImageRow) string { return yesNo(i.Default) }},
-		{header: "STATE", value: func(i engineImageRow) string { return i.State }},
-		{header: "NODES", right: true, value: func(i engineImageRow) string { return deployedNodes(i.EngineImage) }},
-		{header: "VOLUMES", right: true, value: func(i engineImageRow) string {
+var engineImageKind = output.Kind[engineImageRow]{
+	Name: "engine-image", Id: func(i engineImageRow) string { return i.Name },
+	None: "no engine images; the manager makes that of its default engine image by itself",
+	Columns: []output.Column[engineImageRow]{
+		{Header: "IMAGE", Value: func(i engineImageRow) string { return i.Image }},
+		{Header: "DEFAULT", Value: func(i engineImageRow) string { return output.YesNo(i.Default) }},
+		{Header: "STATE", Value: func(i engineImageRow) string { return i.State }},
+		{Header: "NODES", Right: true, Value: func(i engineImageRow) string { return view.DeployedNodes(i.EngineImage) }},
+		{Header: "VOLUMES", Right: true, Value: func(i engineImageRow) string {
 			return fmt.Sprintf("%d of %d", i.Volumes, i.Total)
 		}},
-		{header: "UPGRADING", value: underWay},
-		{header: "VERSION", wide: true, value: func(i engineImageRow) string { return i.Version }},
-		{header: "COMMIT", wide: true, value: func(i engineImageRow) string { return i.GitCommit }},
-		{header: "CONTROLLER API", wide: true, value: func(i engineImageRow) string {
+		{Header: "UPGRADING", Value: underWay},
+		{Header: "VERSION", Wide: true, Value: func(i engineImageRow) string { return i.Version }},
+		{Header: "COMMIT", Wide: true, Value: func(i engineImageRow) string { return i.GitCommit }},
+		{Header: "CONTROLLER API", Wide: true, Value: func(i engineImageRow) string {
 			return fmt.Sprintf("%d to %d", i.ControllerAPIMinVersion, i.ControllerAPIVersion)
 		}},
-		{header: "USED BY", wide: true, right: true, value: func(i engineImageRow) string {
+		{Header: "USED BY", Wide: true, Right: true, Value: func(i engineImageRow) string {
 			return strconv.Itoa(i.RefCount)
 		}},
-		{header: "NAME", value: func(i engineImageRow) string { return i.Name }},
+		{Header: "NAME", Value: func(i engineImageRow) string { return i.Name }},
 	},
-}
-
-// deployedNodes says on how many nodes an image can be started, of those that it is to be on.
-func deployedNodes(i resource.EngineImage) string {
-	ready := 0
-	for _, deployed := range i.NodeDeploymentMap {
-		if deployed {
-			ready++
-		}
-	}
-	return fmt.Sprintf("%d of %d", ready, len(i.NodeDeploymentMap))
 }
 
 // underWay says how many volumes come and go.
@@ -133,7 +125,7 @@ const imageEvery = 500 * time.Millisecond
 func (a *app) engineImageCreate() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "create IMAGE", Short: "Put an engine image on the nodes, so that volumes can be upgraded to it",
-		Args: exactly("the image"), Example: "  ankole engine-image create ankole/engine:v2",
+		Args: usage.Exactly("the image"), Example: "  ankole engine-image create ankole/engine:v2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -161,8 +153,8 @@ func (a *app) engineImageCreate() *cobra.Command {
 
 // awaitImage waits until an engine image is deployed.
 func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, timeout time.Duration) error {
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	why := "nothing is known of it yet"
 	return poll(ctx, timeout, imageEvery, func(ctx context.Context) (bool, error) {
 		i, err := findImage(ctx, api, name)
@@ -171,12 +163,12 @@ func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, t
 			return true, err
 		case i.State == "deployed" && i.Incompatible:
 			return true, fmt.Errorf("engine image %s is deployed, and no volume can have it: it is %s; see: "+
-				"ankole engine-image describe %s", name, incompatible, name)
+				"ankole engine-image describe %s", name, view.Incompatible, name)
 		case i.State == "deployed":
 			return true, nil
 		}
-		why = "it is " + orUnknown(i.State) + ", on " + deployedNodes(*i) + " nodes"
-		line.set(unknownPercent, "engine image %s: %s", name, why)
+		why = "it is " + output.OrUnknown(i.State) + ", on " + view.DeployedNodes(*i) + " nodes"
+		line.Set(output.UnknownPercent, "engine image %s: %s", name, why)
 		return false, nil
 	}, func() error {
 		return fmt.Errorf("engine image %s is not deployed after %s: %s; see why with: ankole engine-image describe %s",
@@ -186,7 +178,7 @@ func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, t
 
 func (a *app) engineImageDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME…", Short: "Take engine images that nothing uses off the nodes",
-		Args: atLeast(1, "the engine image's name"), ValidArgsFunction: a.completeNames(0, engineImageNames)}
+		Args: usage.AtLeast(1, "the engine image's name"), ValidArgsFunction: a.completeNames(0, engineImageNames)}
 	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		i, err := findImage(ctx, api, t.name)
 		if err != nil {

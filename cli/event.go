@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -48,11 +50,11 @@ func (e *eventFields) last() string {
 	if e.Series != nil && e.Series.LastObservedTime != "" {
 		return e.Series.LastObservedTime
 	}
-	return firstText(e.LastTimestamp, e.EventTime, e.FirstTimestamp)
+	return output.FirstText(e.LastTimestamp, e.EventTime, e.FirstTimestamp)
 }
 
 func (e *eventFields) first() string {
-	return firstText(e.FirstTimestamp, e.EventTime, e.LastTimestamp)
+	return output.FirstText(e.FirstTimestamp, e.EventTime, e.LastTimestamp)
 }
 
 func (e *eventFields) count() int {
@@ -67,15 +69,6 @@ func (e *eventFields) object() string {
 	return kebab(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 }
 
-func firstText(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 // kebab writes the name of a kind as commands do: InstanceManager is instance-manager.
 func kebab(kind string) string {
 	var b strings.Builder
@@ -88,23 +81,24 @@ func kebab(kind string) string {
 	return b.String()
 }
 
-func eventKind(now func() time.Time) kind[eventRow] {
-	return kind[eventRow]{
-		name: "event", id: func(r eventRow) string { return r.e.Metadata.Name },
-		none: "no events; Kubernetes forgets them after an hour",
-		columns: []column[eventRow]{
-			{header: "LAST SEEN", right: true, value: func(r eventRow) string { return age(r.e.last(), now()) },
-				number: func(r eventRow) float64 { return ageSeconds(r.e.last(), now()) }},
-			{header: "TYPE", value: func(r eventRow) string { return r.e.Type }},
-			{header: "REASON", value: func(r eventRow) string { return r.e.Reason }},
-			{header: "OBJECT", value: func(r eventRow) string { return r.e.object() }},
-			{header: "COUNT", right: true, value: func(r eventRow) string { return strconv.Itoa(r.e.count()) }},
-			{header: "FIRST SEEN", wide: true, right: true, value: func(r eventRow) string { return age(r.e.first(), now()) },
-				number: func(r eventRow) float64 { return ageSeconds(r.e.first(), now()) }},
-			{header: "FROM", wide: true, value: func(r eventRow) string {
-				return firstText(r.e.Source.Component, r.e.ReportingComponent)
+func eventKind(now func() time.Time) output.Kind[eventRow] {
+	return output.Kind[eventRow]{
+		Name: "event", Id: func(r eventRow) string { return r.e.Metadata.Name },
+		None: "no events; Kubernetes forgets them after an hour",
+		Columns: []output.Column[eventRow]{
+			{Header: "LAST SEEN", Right: true, Value: func(r eventRow) string { return output.Age(r.e.last(), now()) },
+				Number: func(r eventRow) float64 { return output.AgeSeconds(r.e.last(), now()) }},
+			{Header: "TYPE", Value: func(r eventRow) string { return r.e.Type }},
+			{Header: "REASON", Value: func(r eventRow) string { return r.e.Reason }},
+			{Header: "OBJECT", Value: func(r eventRow) string { return r.e.object() }},
+			{Header: "COUNT", Right: true, Value: func(r eventRow) string { return strconv.Itoa(r.e.count()) }},
+			{Header: "FIRST SEEN", Wide: true, Right: true,
+				Value:  func(r eventRow) string { return output.Age(r.e.first(), now()) },
+				Number: func(r eventRow) float64 { return output.AgeSeconds(r.e.first(), now()) }},
+			{Header: "FROM", Wide: true, Value: func(r eventRow) string {
+				return output.FirstText(r.e.Source.Component, r.e.ReportingComponent)
 			}},
-			{header: "MESSAGE", value: func(r eventRow) string { return r.e.Message }},
+			{Header: "MESSAGE", Value: func(r eventRow) string { return r.e.Message }},
 		},
 	}
 }
@@ -154,7 +148,7 @@ func eventsOf(rows []eventRow, object string) []eventRow {
 func newerThan(rows []eventRow, within time.Duration, now time.Time) []eventRow {
 	out := []eventRow{}
 	for _, r := range rows {
-		if ageSeconds(r.e.last(), now) <= within.Seconds() {
+		if output.AgeSeconds(r.e.last(), now) <= within.Seconds() {
 			out = append(out, r)
 		}
 	}
@@ -165,13 +159,14 @@ func (a *app) eventCommands() *cobra.Command {
 	c := &cobra.Command{Use: "event", Aliases: []string{"events"}, Short: "What the system has reported of its objects"}
 	var object, kindOfEvent string
 	var since time.Duration
-	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List events, the newest last", Args: exactly(),
+	list := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List events, the newest last",
+		Args: usage.Exactly(),
 		Long: "List events, the newest last. Kubernetes keeps them for an hour. Events of a volume include those of its engines\n" +
 			"and replicas.",
 		Example: "  ankole event list --for volume/demo\n  ankole event list --type Warning --since 10m\n" +
 			"  ankole event list --filter reason~Rebuild --sort count"}
 	k := eventKind(a.now)
-	s := addSelection(list, k)
+	s := output.AddSelection(list, k)
 	list.RunE = func(cmd *cobra.Command, _ []string) error {
 		api, err := a.client()
 		if err != nil {
@@ -183,7 +178,7 @@ func (a *app) eventCommands() *cobra.Command {
 		}
 		if object != "" {
 			rows = eventsOf(rows, object)
-			k.none = "no events of " + object + "; Kubernetes forgets them after an hour"
+			k.None = "no events of " + object + "; Kubernetes forgets them after an hour"
 		}
 		if since > 0 {
 			rows = newerThan(rows, since, a.now())

@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -21,10 +24,10 @@ func (a *app) volumeExpand() *cobra.Command {
 		Long: "Make a volume larger, attached or not. Its block device grows at once; a file system on it is grown with its own\n" +
 			"tool, such as resize2fs or xfs_growfs.",
 		Example: "  ankole volume expand demo --size 2Gi\n  ankole volume expand demo --cancel",
-		Args:    atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
+		Args:    usage.AtLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (size == "") == !cancel {
-				return usagef("name the new size, for instance --size 2Gi, or --cancel, and not both")
+				return usage.Errorf("name the new size, for instance --size 2Gi, or --cancel, and not both")
 			}
 			api, err := a.client()
 			if err != nil {
@@ -76,8 +79,8 @@ const settledEvery = 200 * time.Millisecond
 // the volume alone: lists and streams do not say what the engine was asked for and has not begun.
 func (a *app) awaitSettled(ctx context.Context, api *client.Client, name string, timeout time.Duration) (
 	v *resource.Volume, err error) {
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	text := "nothing is known of it yet"
 	err = poll(ctx, timeout, settledEvery, func(ctx context.Context) (bool, error) {
 		now, err := api.Volume(ctx, name)
@@ -88,9 +91,9 @@ func (a *app) awaitSettled(ctx context.Context, api *client.Client, name string,
 		if hasSettled(v) {
 			return true, nil
 		}
-		percent := unknownPercent
-		percent, text = describe(v)
-		line.set(percent, "volume %s: %s", name, text)
+		percent := output.UnknownPercent
+		percent, text = view.Describe(v)
+		line.Set(percent, "volume %s: %s", name, text)
 		return false, nil
 	}, func() error {
 		return fmt.Errorf("volume %s is not of a settled size after %s: it is %s; follow it with: ankole volume watch %s", name,
@@ -143,7 +146,7 @@ func (a *app) volumeTrim() *cobra.Command {
 		Long: "Give back space that the file system mounted from a volume does not use any more. The command ends when that is\n" +
 			"done, which takes a while for a large volume. What a snapshot holds stays until the snapshot is removed.",
 		Example: "  ankole volume trim demo",
-		Args:    atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
+		Args:    usage.AtLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -159,10 +162,10 @@ func (a *app) trim(ctx context.Context, api *client.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	line := newProgress(a.err, a.terminal)
-	line.set(unknownPercent, "trimming the file system on volume %s, %s", name, sizeText(v.Size))
+	line := output.NewLine(a.err, a.terminal)
+	line.Set(output.UnknownPercent, "trimming the file system on volume %s, %s", name, output.SizeText(v.Size))
 	_, err = api.TrimFilesystem(ctx, name)
-	line.stop()
+	line.Stop()
 	if err != nil {
 		return named("volume", name, err)
 	}

@@ -6,30 +6,32 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
 type managerRow = resource.InstanceManager
 
-var managerKind = kind[managerRow]{
-	name: "instance-manager", id: func(m managerRow) string { return m.Name },
-	none: "no instance managers; one comes up on each node that is ready",
-	columns: []column[managerRow]{
-		{header: "NAME", value: func(m managerRow) string { return m.Name }},
-		{header: "NODE", value: func(m managerRow) string { return m.NodeID }},
-		{header: "STATE", value: func(m managerRow) string { return m.CurrentState }},
-		{header: "ENGINES", right: true, value: func(m managerRow) string { return strconv.Itoa(len(m.InstanceEngines)) }},
-		{header: "REPLICAS", right: true, value: func(m managerRow) string { return strconv.Itoa(len(m.InstanceReplicas)) }},
-		{header: "IMAGE", value: func(m managerRow) string { return m.Image }},
-		{header: "TYPE", wide: true, value: func(m managerRow) string { return m.ManagerType }},
-		{header: "NOTE", value: managerNote},
+var managerKind = output.Kind[managerRow]{
+	Name: "instance-manager", Id: func(m managerRow) string { return m.Name },
+	None: "no instance managers; one comes up on each node that is ready",
+	Columns: []output.Column[managerRow]{
+		{Header: "NAME", Value: func(m managerRow) string { return m.Name }},
+		{Header: "NODE", Value: func(m managerRow) string { return m.NodeID }},
+		{Header: "STATE", Value: func(m managerRow) string { return m.CurrentState }},
+		{Header: "ENGINES", Right: true, Value: func(m managerRow) string { return strconv.Itoa(len(m.InstanceEngines)) }},
+		{Header: "REPLICAS", Right: true, Value: func(m managerRow) string { return strconv.Itoa(len(m.InstanceReplicas)) }},
+		{Header: "IMAGE", Value: func(m managerRow) string { return m.Image }},
+		{Header: "TYPE", Wide: true, Value: func(m managerRow) string { return m.ManagerType }},
+		{Header: "NOTE", Value: managerNote},
 	},
 }
 
 // managerNote is the first thing that is wrong with an instance manager.
 func managerNote(m managerRow) string {
-	for _, f := range managerProblems(&m) {
+	for _, f := range view.ManagerProblems(&m) {
 		if m.CurrentState == "running" {
 			return f.What
 		}
@@ -71,17 +73,17 @@ type processRow struct {
 	resource.InstanceProcess
 }
 
-var processColumns = []column[processRow]{
-	{header: "PROCESS", value: func(p processRow) string { return p.Spec.Name }},
-	{header: "KIND", value: func(p processRow) string { return p.kind }},
-	{header: "STATE", value: func(p processRow) string { return p.Status.State }},
-	{header: "PORTS", value: func(p processRow) string {
+var processColumns = []output.Column[processRow]{
+	{Header: "PROCESS", Value: func(p processRow) string { return p.Spec.Name }},
+	{Header: "KIND", Value: func(p processRow) string { return p.kind }},
+	{Header: "STATE", Value: func(p processRow) string { return p.Status.State }},
+	{Header: "PORTS", Value: func(p processRow) string {
 		if p.Status.PortStart == 0 {
 			return ""
 		}
 		return strconv.Itoa(int(p.Status.PortStart)) + "-" + strconv.Itoa(int(p.Status.PortEnd))
 	}},
-	{header: "ERROR", value: func(p processRow) string { return p.Status.ErrorMsg }},
+	{Header: "ERROR", Value: func(p processRow) string { return p.Status.ErrorMsg }},
 }
 
 func describeManager(ctx context.Context, api *client.Client, name string) (*described, error) {
@@ -89,21 +91,21 @@ func describeManager(ctx context.Context, api *client.Client, name string) (*des
 	if err != nil {
 		return nil, err
 	}
-	return &described{Object: m, WaitsFor: waits(managerProblems(m)), of: "instance-manager/" + name,
-		print: func(s *sheet) {
-			s.pair("Manager", "%s", m.Name)
-			s.pair("Node", "%s", m.NodeID)
-			s.pair("State", "%s, type %s", orUnknown(m.CurrentState), orDash(m.ManagerType))
-			s.pair("Image", "%s", m.Image)
-			s.waitsFor()
+	return &described{Object: m, WaitsFor: view.Waits(view.ManagerProblems(m)), of: "instance-manager/" + name,
+		print: func(s *output.Sheet) {
+			s.Pair("Manager", "%s", m.Name)
+			s.Pair("Node", "%s", m.NodeID)
+			s.Pair("State", "%s, type %s", output.OrUnknown(m.CurrentState), output.OrDash(m.ManagerType))
+			s.Pair("Image", "%s", m.Image)
+			s.WaitsFor()
 			var rows []processRow
-			for _, p := range sortedKeys(m.InstanceEngines) {
+			for _, p := range output.SortedKeys(m.InstanceEngines) {
 				rows = append(rows, processRow{"engine", m.InstanceEngines[p]})
 			}
-			for _, p := range sortedKeys(m.InstanceReplicas) {
+			for _, p := range output.SortedKeys(m.InstanceReplicas) {
 				rows = append(rows, processRow{"replica", m.InstanceReplicas[p]})
 			}
-			sheetTable(s, "Processes", processColumns, rows)
-			printConditions(s, "Conditions", m.Conditions)
+			output.SheetTable(s, "Processes", processColumns, rows)
+			view.PrintConditions(s, "Conditions", m.Conditions)
 		}}, nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ankole.storage/api/volumefield"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -29,7 +31,7 @@ func (a *app) volumeSetLocality() *cobra.Command {
 		Example: "  ankole volume set-locality demo best-effort",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return exactly("the volume's name", "the data locality")(cmd, args)
+				return usage.Exactly("the volume's name", "the data locality")(cmd, args)
 			}
 			return nil
 		},
@@ -43,7 +45,7 @@ func (a *app) volumeSetLocality() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names, locality := args[:len(args)-1], args[len(args)-1]
 			if !slices.Contains(localities, locality) {
-				return usagef("the data locality %q is none of %s", locality, strings.Join(localities, ", "))
+				return usage.Errorf("the data locality %q is none of %s", locality, strings.Join(localities, ", "))
 			}
 			api, err := a.client()
 			if err != nil {
@@ -67,7 +69,7 @@ func (a *app) setLocality(ctx context.Context, api *client.Client, name, localit
 		}
 	}
 	if why := v.Conditions["Scheduled"]; w.wait && cannotBeLocal(v) {
-		fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", attachedTo(*v), why.Message)
+		fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", view.AttachedTo(*v), why.Message)
 	}
 	fmt.Fprintf(a.out, "volume %s: data locality %s%s\n", name, v.DataLocality, whereReplicas(v))
 	return nil
@@ -82,13 +84,13 @@ func settledLocality(v *resource.Volume) (bool, error) {
 	if v.State != "attached" || v.DisableFrontend || cannotBeLocal(v) {
 		return v.State == "attached" || v.State == "detached", nil
 	}
-	return isLocal(v) && inSync(v) == v.NumberOfReplicas && len(v.Replicas) == v.NumberOfReplicas, nil
+	return isLocal(v) && view.InSync(v) == v.NumberOfReplicas && len(v.Replicas) == v.NumberOfReplicas, nil
 }
 
 // isLocal says whether a replica in sync is on the node where the volume is attached.
 func isLocal(v *resource.Volume) bool {
 	return slices.ContainsFunc(v.Replicas, func(r resource.Replica) bool {
-		return r.Mode == "RW" && r.HostID == attachedTo(*v)
+		return r.Mode == "RW" && r.HostID == view.AttachedTo(*v)
 	})
 }
 
@@ -110,5 +112,5 @@ func whereReplicas(v *resource.Volume) string {
 		return ""
 	}
 	slices.Sort(nodes)
-	return fmt.Sprintf("; attached to %s, replicas on %s", attachedTo(*v), strings.Join(nodes, ", "))
+	return fmt.Sprintf("; attached to %s, replicas on %s", view.AttachedTo(*v), strings.Join(nodes, ", "))
 }

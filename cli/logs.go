@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 )
 
@@ -27,14 +28,14 @@ func (a *app) replicaLogs() *cobra.Command {
 func (a *app) logs(use, short, argument string,
 	resolve func(context.Context, *client.Client, string) (string, error)) *cobra.Command {
 	var o client.LogOptions
-	c := &cobra.Command{Use: use, Short: short, Args: exactly(argument),
+	c := &cobra.Command{Use: use, Short: short, Args: usage.Exactly(argument),
 		Long: short + `.
 
 The log of a name goes on when its process is started again, so it also tells of earlier ones. It stays on the node after the
 process has ended: with --node it can be read when the volume is detached, or deleted.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("tail") && o.Tail < 1 {
-				return usagef("--tail %d: want a number of lines from 1 on", o.Tail)
+				return usage.Errorf("--tail %d: want a number of lines from 1 on", o.Tail)
 			}
 			api, err := a.client()
 			if err != nil {

@@ -19,6 +19,9 @@ import (
 	"golang.org/x/term"
 
 	"ankole.storage/cli/kube"
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -65,14 +68,6 @@ type app struct {
 	api *client.Client
 }
 
-// usageError is a command that was not understood.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
 // Main runs a command line and returns the exit status. SIGINT and SIGTERM end it.
 func Main(args []string, in io.Reader, out, err io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -99,7 +94,7 @@ func (a *app) run(ctx context.Context, args []string, in io.Reader) int {
 	root.SetErr(errOut)
 	which, err := root.ExecuteContextC(ctx)
 	a.reach.close()
-	var mistyped *usageError
+	var mistyped *usage.Error
 	switch {
 	case err == nil, errors.Is(err, client.ErrDryRun):
 		return exitOK
@@ -139,7 +134,7 @@ by itself as kubectl plugin: put it on the PATH as kubectl-ankole, and type kube
 		if errors.Is(err, pflag.ErrHelp) {
 			return err
 		}
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	})
 	a.addCommands(root)
 	rejectUnknownSubcommands(root)
@@ -210,7 +205,7 @@ func rejectUnknownSubcommands(c *cobra.Command) {
 			if len(args) == 0 {
 				return nil
 			}
-			return usagef("%q has no command %q%s", c.CommandPath(), args[0], nearest(c, args))
+			return usage.Errorf("%q has no command %q%s", c.CommandPath(), args[0], nearest(c, args))
 		}
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
@@ -219,32 +214,9 @@ func rejectUnknownSubcommands(c *cobra.Command) {
 	}
 }
 
-// exactly is the argument rule of commands that take a fixed number of arguments, given by name.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) < len(names) {
-			return usagef("%s is missing", names[len(args)])
-		}
-		if len(args) > len(names) {
-			return usagef("unexpected argument %q", args[len(names)])
-		}
-		return nil
-	}
-}
-
-// atMost is the argument rule of commands whose arguments are optional.
-func atMost(n int) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > n {
-			return usagef("unexpected argument %q", args[n])
-		}
-		return nil
-	}
-}
-
 // showRequest is what a dry run prints of a request.
 func (a *app) showRequest(method, path string, body []byte) {
-	fmt.Fprintf(a.out, "would send: %s %s %s\n", method, path, orDash(string(body)))
+	fmt.Fprintf(a.out, "would send: %s %s %s\n", method, path, output.OrDash(string(body)))
 }
 
 // missing is an object that does not exist, with the command that lists those that do.
@@ -321,7 +293,7 @@ func (a *app) completeNames(max int, names func(context.Context, *client.Client)
 
 func volumeNames(ctx context.Context, c *client.Client) ([]string, error) {
 	all, err := c.Volumes(ctx)
-	return namesOf(all, func(v volumeRow) string { return v.Name }), err
+	return namesOf(all, func(v view.VolumeRow) string { return v.Name }), err
 }
 
 // replicaNames gives the names of a volume's replicas.
@@ -337,12 +309,12 @@ func replicaNames(volume string) func(context.Context, *client.Client) ([]string
 
 func nodeNames(ctx context.Context, c *client.Client) ([]string, error) {
 	all, err := c.Nodes(ctx)
-	return namesOf(all, func(n nodeRow) string { return n.Name }), err
+	return namesOf(all, func(n view.NodeRow) string { return n.Name }), err
 }
 
 func settingNames(ctx context.Context, c *client.Client) ([]string, error) {
 	all, err := c.Settings(ctx)
-	return namesOf(all, func(s settingRow) string { return s.Name }), err
+	return namesOf(all, func(s view.SettingRow) string { return s.Name }), err
 }
 
 func namesOf[T any](all []T, name func(T) string) []string {

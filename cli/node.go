@@ -11,19 +11,22 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
 func (a *app) nodeCommands() *cobra.Command {
 	c := &cobra.Command{Use: "node", Aliases: []string{"nodes"}, Short: "Look at storage nodes and change them"}
-	one := func(ctx context.Context, api *client.Client, name string) (*nodeRow, error) {
+	one := func(ctx context.Context, api *client.Client, name string) (*view.NodeRow, error) {
 		n, err := api.Node(ctx, name)
 		return n, named("node", name, err)
 	}
-	c.AddCommand(listing(a, nodeKind, "List nodes and their disks",
-		func(ctx context.Context, api *client.Client) ([]nodeRow, error) { return api.Nodes(ctx) }),
-		getting(a, nodeKind, "Show nodes", "the node's name", nodeNames, one),
+	c.AddCommand(listing(a, view.NodeKind, "List nodes and their disks",
+		func(ctx context.Context, api *client.Client) ([]view.NodeRow, error) { return api.Nodes(ctx) }),
+		getting(a, view.NodeKind, "Show nodes", "the node's name", nodeNames, one),
 		a.describing("a node", "the node's name", nodeNames, describeNode),
 		a.nodeScheduling(), a.nodeTag(), a.nodeEvict(), a.nodeDelete(), a.nodeSetCPU())
 	return c
@@ -53,8 +56,9 @@ func changeNode(ctx context.Context, api *client.Client, name string,
 
 func (a *app) nodeScheduling() *cobra.Command {
 	return &cobra.Command{Use: "scheduling on|off NODE…", Short: "Whether a node takes new replicas; those on it stay",
-		Example: "  ankole node scheduling off node-1 node-2",
-		Args:    atLeast(2, "on or off", "the node's name"), ValidArgsFunction: a.afterOnOff(a.completeNames(0, nodeNames)),
+		Example:           "  ankole node scheduling off node-1 node-2",
+		Args:              usage.AtLeast(2, "on or off", "the node's name"),
+		ValidArgsFunction: a.afterOnOff(a.completeNames(0, nodeNames)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			on, err := onOff(args[0])
 			if err != nil {
@@ -81,7 +85,7 @@ func (a *app) nodeTag() *cobra.Command {
 	var f tagFlags
 	c := &cobra.Command{Use: "tag NODE… [--add TAG] [--remove TAG]",
 		Short: "Change the tags of nodes, by which volumes choose them",
-		Args:  atLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames),
+		Args:  usage.AtLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -96,7 +100,7 @@ func (a *app) nodeTag() *cobra.Command {
 					return nil
 				})
 				if err == nil {
-					fmt.Fprintf(a.out, "node %s has tags %s\n", name, orDash(strings.Join(n.Tags, ",")))
+					fmt.Fprintf(a.out, "node %s has tags %s\n", name, output.OrDash(strings.Join(n.Tags, ",")))
 				}
 				return err
 			})
@@ -112,7 +116,7 @@ func (a *app) nodeEvict() *cobra.Command {
 		Long: "Move all replicas of nodes to other ones. The nodes take no new replicas from then on; with --cancel the eviction\n" +
 			"ends, and ankole node scheduling on has them take replicas again. A replica leaves when its copy elsewhere is whole.",
 		Example: "  ankole node evict node-1 --timeout 2h",
-		Args:    atLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames),
+		Args:    usage.AtLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -154,8 +158,8 @@ const evictionEvery = 500 * time.Millisecond
 // awaitEmpty waits until nodes hold no replicas, or only the named disks of them, and shows how
 // many are left.
 func (a *app) awaitEmpty(ctx context.Context, api *client.Client, nodes, disks []string, timeout time.Duration) error {
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	what, most, left := strings.Join(nodes, ", "), 0, 0
 	return poll(ctx, timeout, evictionEvery, func(ctx context.Context) (bool, error) {
 		all, err := api.Nodes(ctx)
@@ -172,24 +176,24 @@ func (a *app) awaitEmpty(ctx context.Context, api *client.Client, nodes, disks [
 			return true, nil
 		}
 		most = max(most, left)
-		line.set((most-left)*100/most, "node %s: %s left", what, count(left, "replica"))
+		line.Set((most-left)*100/most, "node %s: %s left", what, output.Count(left, "replica"))
 		return false, nil
 	}, func() error {
 		return fmt.Errorf("node %s still holds %s after %s; the eviction goes on, see why they stay with: "+
-			"ankole node describe %s", what, count(left, "replica"), timeout, nodes[0])
+			"ankole node describe %s", what, output.Count(left, "replica"), timeout, nodes[0])
 	})
 }
 
 func (a *app) nodeDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME…", Short: "Forget nodes that are gone from Kubernetes and hold nothing",
-		Args: atLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames)}
+		Args: usage.AtLeast(1, "the node's name"), ValidArgsFunction: a.completeNames(0, nodeNames)}
 	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		n, err := api.Node(ctx, t.name)
 		if err != nil {
 			return "", named("node", t.name, err)
 		}
-		return fmt.Sprintf("node %s, ready: %s, with %s", t.name, conditionText(n.Conditions["Ready"]),
-			count(replicasOn(n), "replica")), nil
+		return fmt.Sprintf("node %s, ready: %s, with %s", t.name, view.ConditionText(n.Conditions["Ready"]),
+			output.Count(view.ReplicasOn(n), "replica")), nil
 	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		return "node " + t.name + " deleted", named("node", t.name, api.DeleteNode(ctx, t.name))
 	})
@@ -222,12 +226,12 @@ func (a *app) nodeSetCPU() *cobra.Command {
 			"replicas, and follow guaranteed-engine-manager-cpu and guaranteed-replica-manager-cpu.",
 		Example: "  ankole node set-cpu node-1 500m\n  ankole node set-cpu node-1 0\n" +
 			"  ankole node set-cpu node-1 200 --type engine",
-		Args:              exactly("the node's name", "thousandths of a CPU"),
+		Args:              usage.Exactly("the node's name", "thousandths of a CPU"),
 		ValidArgsFunction: a.completeNames(1, nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request, known := managerCPU[kind]
 			if !known {
-				return usagef("--type %q is none of %s", kind, strings.Join(sortedKeys(managerCPU), ", "))
+				return usage.Errorf("--type %q is none of %s", kind, strings.Join(output.SortedKeys(managerCPU), ", "))
 			}
 			millis, err := parseMillis(args[1])
 			if err != nil {
@@ -261,11 +265,11 @@ func (a *app) nodeSetCPU() *cobra.Command {
 }
 
 // listed leaves deprecated settings out of a list for people: nothing follows them.
-func (a *app) listed(all []settingRow) []settingRow {
-	if a.output != outputTable {
+func (a *app) listed(all []view.SettingRow) []view.SettingRow {
+	if a.output != output.Plain {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(s settingRow) bool {
+	return slices.DeleteFunc(slices.Clone(all), func(s view.SettingRow) bool {
 		return s.Definition.ValueType == "deprecated"
 	})
 }

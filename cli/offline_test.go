@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	commands "ankole.storage/cli/offline"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/offline"
@@ -142,7 +143,7 @@ func TestReplicaCheck(t *testing.T) {
 	must(t, os.Remove(other+"/ankole.reserve"))
 	must(t, os.Rename(other, filepath.Join(filepath.Dir(dir), "other")))
 	r := runIn(t, filepath.Dir(dir), "replica", "check", replicaName, "--compare", "other")
-	if r.status != exitError || !strings.Contains(r.err, errFound.Error()) {
+	if r.status != exitError || !strings.Contains(r.err, commands.ErrFound.Error()) {
 		t.Errorf("status %d, %s", r.status, r.err)
 	}
 	golden(t, "replica-check", aTime.ReplaceAllString(r.out, "2026-11-21T10:00:00.000Z"))
@@ -151,24 +152,4 @@ func TestReplicaCheck(t *testing.T) {
 	if r := runArgs(ctx, "replica", "check", dir); r.status != exitError || !strings.Contains(r.err, "interrupted") {
 		t.Errorf("stopped: status %d, %s", r.status, r.err)
 	}
-}
-
-func FuzzParseBytes(f *testing.F) {
-	for _, s := range []string{"1", "10Gi", "10GiB", "1.5Gi", "-1", "", "9223372036854775807", "8Ei", " 4 Ki "} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		n, err := parseBytes(text)
-		if err != nil {
-			return
-		}
-		if n <= 0 {
-			t.Errorf("%q is %d bytes", text, n)
-		}
-		if text := size(n); !strings.Contains(text, ".") && !strings.HasSuffix(text, "Ei") && !strings.HasSuffix(text, "Pi") {
-			if again, err := parseBytes(text); err != nil || again != n && size(again) != text {
-				t.Errorf("%d written as %s reads %d, %v", n, text, again, err)
-			}
-		}
-	})
 }

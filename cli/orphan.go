@@ -6,21 +6,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
 
 type orphanRow = resource.Orphan
 
-var orphanKind = kind[orphanRow]{
-	name: "orphan", id: func(o orphanRow) string { return o.Name },
-	none: "no orphans: everything on the nodes belongs to an object",
-	columns: []column[orphanRow]{
-		{header: "TYPE", value: func(o orphanRow) string { return o.OrphanType }},
-		{header: "NODE", value: func(o orphanRow) string { return o.NodeID }},
-		{header: "WHAT", value: what},
-		{header: "WHERE", value: where},
-		{header: "NAME", value: func(o orphanRow) string { return o.Name }},
+var orphanKind = output.Kind[orphanRow]{
+	Name: "orphan", Id: func(o orphanRow) string { return o.Name },
+	None: "no orphans: everything on the nodes belongs to an object",
+	Columns: []output.Column[orphanRow]{
+		{Header: "TYPE", Value: func(o orphanRow) string { return o.OrphanType }},
+		{Header: "NODE", Value: func(o orphanRow) string { return o.NodeID }},
+		{Header: "WHAT", Value: what},
+		{Header: "WHERE", Value: where},
+		{Header: "NAME", Value: func(o orphanRow) string { return o.Name }},
 	},
 }
 
@@ -62,7 +64,7 @@ func (a *app) orphanCommands() *cobra.Command {
 	}
 	remove := &cobra.Command{Use: "delete NAME…",
 		Short: "Remove orphans and what they stand for: a process is ended, a directory deleted",
-		Args:  atLeast(1, "the orphan's name"), ValidArgsFunction: a.completeNames(0, orphanNames)}
+		Args:  usage.AtLeast(1, "the orphan's name"), ValidArgsFunction: a.completeNames(0, orphanNames)}
 	c.AddCommand(listing(a, orphanKind, "List orphans",
 		func(ctx context.Context, api *client.Client) ([]orphanRow, error) { return api.Orphans(ctx) }),
 		getting(a, orphanKind, "Show orphans", "the orphan's name", orphanNames, one),

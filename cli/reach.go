@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,8 +13,50 @@ import (
 	"github.com/spf13/pflag"
 
 	"ankole.storage/cli/kube"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 )
+
+// credentials say where the bearer token comes from.
+type credentials struct{ tokenFile, kubeconfig, context string }
+
+// source returns what gives the token for each request; nil: none is sent. A kubeconfig is read
+// only when it is named: a token must not go to any server that somebody types.
+func (c credentials) source() (client.Tokens, error) {
+	switch {
+	case c.tokenFile != "" && c.kubeconfig != "":
+		return nil, errors.New("--token-file and --kubeconfig are two tokens; give one")
+	case c.context != "" && c.kubeconfig == "":
+		return nil, errors.New("--context is a part of --kubeconfig, which is missing")
+	case c.tokenFile != "":
+		return client.TokenFile(c.tokenFile), nil
+	case c.kubeconfig != "":
+		token, err := kubeconfigToken(c.kubeconfig, c.context)
+		return client.Token(token), err
+	}
+	if token := os.Getenv(EnvToken); token != "" {
+		return client.Token(token), nil
+	}
+	if path := os.Getenv(EnvTokenFile); path != "" {
+		return client.TokenFile(path), nil
+	}
+	return nil, nil
+}
+
+// kubeconfigToken returns the token of the user of a context; of the current one if name is empty.
+func kubeconfigToken(path, name string) (string, error) {
+	k, err := kube.Open(kube.Config{Kubeconfig: path, Context: name})
+	if err != nil {
+		return "", err
+	}
+	token, err := k.UserToken(context.Background())
+	if err == nil && token == "" {
+		err = fmt.Errorf("the user of kubeconfig %s has no token: a client certificate counts at the Kubernetes API server only. "+
+			"Make a token, for example with: kubectl --kubeconfig %s -n longhorn-system create token ACCOUNT, and pass it in %s, "+
+			"or go through the API server with --port-forward --account ACCOUNT", path, path, EnvToken)
+	}
+	return token, err
+}
 
 // EnvCA names the file of --ca-file when that is not given.
 const EnvCA = "ANKOLE_CA_FILE"
@@ -79,7 +122,7 @@ func (a *app) client() (*client.Client, error) {
 	}
 	c, err := client.NewOptions(server, o)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &usage.Error{Err: err}
 	}
 	a.api = c
 	return c, nil
@@ -90,7 +133,7 @@ func (a *app) options() (client.Options, string, error) {
 	given := a.reach.flags.Changed
 	if given("server") {
 		if given("port-forward") && a.reach.forward {
-			return client.Options{}, "", usagef("--server and --port-forward are two ways to the API; give one")
+			return client.Options{}, "", usage.Errorf("--server and --port-forward are two ways to the API; give one")
 		}
 		a.reach.forward = false
 	}
@@ -98,11 +141,11 @@ func (a *app) options() (client.Options, string, error) {
 		return a.tunnelOptions()
 	}
 	if given("namespace") || given("account") {
-		return client.Options{}, "", usagef("--namespace and --account are parts of --port-forward, which is missing")
+		return client.Options{}, "", usage.Errorf("--namespace and --account are parts of --port-forward, which is missing")
 	}
 	tokens, err := a.credentials.source()
 	if err != nil {
-		return client.Options{}, "", &usageError{err}
+		return client.Options{}, "", &usage.Error{Err: err}
 	}
 	t, err := a.tls()
 	return client.Options{Tokens: tokens, TLS: t}, a.server, err
@@ -122,7 +165,7 @@ func (a *app) tunnelOptions() (client.Options, string, error) {
 	c.kubeconfig, c.context = "", ""
 	named, err := c.source()
 	if err != nil {
-		return client.Options{}, "", &usageError{err}
+		return client.Options{}, "", &usage.Error{Err: err}
 	}
 	if named != nil && a.reach.account == "" {
 		tokens = named
@@ -137,17 +180,17 @@ func (a *app) tls() (*tls.Config, error) {
 	}
 	if !strings.HasPrefix(a.server, "https://") {
 		if a.reach.flags.Changed("ca-file") {
-			return nil, usagef("--ca-file is for a server with https://; %s is none", a.server)
+			return nil, usage.Errorf("--ca-file is for a server with https://; %s is none", a.server)
 		}
 		return nil, nil
 	}
 	text, err := os.ReadFile(a.reach.caFile)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("authorities: %w", err)}
+		return nil, &usage.Error{Err: fmt.Errorf("authorities: %w", err)}
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, &usageError{errors.New("authorities: " + a.reach.caFile + " holds no certificate in PEM form")}
+		return nil, &usage.Error{Err: errors.New("authorities: " + a.reach.caFile + " holds no certificate in PEM form")}
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -20,20 +22,20 @@ type recurringJobRow = resource.RecurringJob
 var jobTasks = []string{"snapshot", "snapshot-force-create", "snapshot-cleanup", "snapshot-delete", "filesystem-trim",
 	"backup", "backup-force-create", "system-backup"}
 
-var recurringJobKind = kind[recurringJobRow]{
-	name: "recurring-job", id: func(j recurringJobRow) string { return j.Name },
-	none: "no recurring jobs; create one with: ankole recurring-job create NAME --task snapshot --cron '@daily' --retain 7",
-	columns: []column[recurringJobRow]{
-		{header: "NAME", value: func(j recurringJobRow) string { return j.Name }},
-		{header: "TASK", value: func(j recurringJobRow) string { return j.Task }},
-		{header: "CRON", value: func(j recurringJobRow) string { return j.Cron }},
-		{header: "RETAIN", right: true, value: retained},
-		{header: "GROUPS", value: func(j recurringJobRow) string { return strings.Join(j.Groups, ",") }},
-		{header: "RUNS", right: true, value: func(j recurringJobRow) string { return strconv.Itoa(j.ExecutionCount) }},
-		{header: "CONCURRENCY", wide: true, right: true,
-			value: func(j recurringJobRow) string { return strconv.Itoa(j.Concurrency) }},
-		{header: "LABELS", wide: true, value: func(j recurringJobRow) string { return pairs(j.Labels) }},
-		{header: "PARAMETERS", wide: true, value: func(j recurringJobRow) string { return pairs(j.Parameters) }},
+var recurringJobKind = output.Kind[recurringJobRow]{
+	Name: "recurring-job", Id: func(j recurringJobRow) string { return j.Name },
+	None: "no recurring jobs; create one with: ankole recurring-job create NAME --task snapshot --cron '@daily' --retain 7",
+	Columns: []output.Column[recurringJobRow]{
+		{Header: "NAME", Value: func(j recurringJobRow) string { return j.Name }},
+		{Header: "TASK", Value: func(j recurringJobRow) string { return j.Task }},
+		{Header: "CRON", Value: func(j recurringJobRow) string { return j.Cron }},
+		{Header: "RETAIN", Right: true, Value: retained},
+		{Header: "GROUPS", Value: func(j recurringJobRow) string { return strings.Join(j.Groups, ",") }},
+		{Header: "RUNS", Right: true, Value: func(j recurringJobRow) string { return strconv.Itoa(j.ExecutionCount) }},
+		{Header: "CONCURRENCY", Wide: true, Right: true,
+			Value: func(j recurringJobRow) string { return strconv.Itoa(j.Concurrency) }},
+		{Header: "LABELS", Wide: true, Value: func(j recurringJobRow) string { return pairs(j.Labels) }},
+		{Header: "PARAMETERS", Wide: true, Value: func(j recurringJobRow) string { return pairs(j.Parameters) }},
 	},
 }
 
@@ -47,7 +49,7 @@ func retained(j recurringJobRow) string {
 
 func pairs(m map[string]string) string {
 	var out []string
-	for _, k := range sortedKeys(m) {
+	for _, k := range output.SortedKeys(m) {
 		out = append(out, k+"="+m[k])
 	}
 	return strings.Join(out, ",")
@@ -59,7 +61,7 @@ func parsePairs(flag string, texts []string) (map[string]string, error) {
 	for _, text := range texts {
 		k, v, ok := strings.Cut(text, "=")
 		if !ok || k == "" {
-			return nil, usagef("--%s %q: write KEY=VALUE", flag, text)
+			return nil, usage.Errorf("--%s %q: write KEY=VALUE", flag, text)
 		}
 		out[k] = v
 	}
@@ -67,13 +69,13 @@ func parsePairs(flag string, texts []string) (map[string]string, error) {
 }
 
 // volumeJobKind is the table of what a volume follows.
-func volumeJobKind(volume string) kind[resource.VolumeRecurringJob] {
-	return kind[resource.VolumeRecurringJob]{
-		name: "recurring-job", id: func(j resource.VolumeRecurringJob) string { return j.Name },
-		none: "volume " + volume + " follows no recurring job; add one with: ankole recurring-job attach " + volume + " JOB",
-		columns: []column[resource.VolumeRecurringJob]{
-			{header: "NAME", value: func(j resource.VolumeRecurringJob) string { return j.Name }},
-			{header: "KIND", value: func(j resource.VolumeRecurringJob) string { return jobOrGroup(j.IsGroup) }},
+func volumeJobKind(volume string) output.Kind[resource.VolumeRecurringJob] {
+	return output.Kind[resource.VolumeRecurringJob]{
+		Name: "recurring-job", Id: func(j resource.VolumeRecurringJob) string { return j.Name },
+		None: "volume " + volume + " follows no recurring job; add one with: ankole recurring-job attach " + volume + " JOB",
+		Columns: []output.Column[resource.VolumeRecurringJob]{
+			{Header: "NAME", Value: func(j resource.VolumeRecurringJob) string { return j.Name }},
+			{Header: "KIND", Value: func(j resource.VolumeRecurringJob) string { return jobOrGroup(j.IsGroup) }},
 		},
 	}
 }
@@ -156,7 +158,7 @@ func (f *jobFlags) over(c *cobra.Command, spec *client.RecurringJobSpec) error {
 		}
 	}
 	if given("retain") && given("retain-age") {
-		return usagef("--retain and --retain-age exclude each other")
+		return usage.Errorf("--retain and --retain-age exclude each other")
 	}
 	for _, m := range []struct {
 		flag  string
@@ -180,13 +182,13 @@ func (a *app) recurringJobCreate() *cobra.Command {
 		Example: "  ankole recurring-job create nightly --task snapshot --cron '0 3 * * *' --retain 7 --group default\n" +
 			"  ankole recurring-job create trim --task filesystem-trim --cron @weekly\n" +
 			"  ankole recurring-job attach demo trim",
-		Args: exactly("the job's name"),
+		Args: usage.Exactly("the job's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.Task == "":
-				return usagef("the task is missing; add for instance --task snapshot")
+				return usage.Errorf("the task is missing; add for instance --task snapshot")
 			case strings.TrimSpace(f.Cron) == "":
-				return usagef("the schedule is missing; add for instance --cron @daily")
+				return usage.Errorf("the schedule is missing; add for instance --cron @daily")
 			}
 			spec := client.RecurringJobSpec{Name: args[0], Task: f.Task}
 			if err := f.over(cmd, &spec); err != nil {
@@ -217,10 +219,10 @@ func (a *app) recurringJobCreate() *cobra.Command {
 func (a *app) recurringJobUpdate() *cobra.Command {
 	var f jobFlags
 	c := &cobra.Command{Use: "update NAME…", Short: "Change recurring jobs; what no flag names stays as it is",
-		Args: atLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames),
+		Args: usage.AtLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.ContainsFunc(jobFlagNames, cmd.Flags().Changed) {
-				return usagef("nothing to change; add for instance --retain 7")
+				return usage.Errorf("nothing to change; add for instance --retain 7")
 			}
 			api, err := a.client()
 			if err != nil {
@@ -253,7 +255,7 @@ func (a *app) updateJob(cmd *cobra.Command, api *client.Client, name string, f *
 
 func (a *app) recurringJobDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME…", Short: "Delete recurring jobs; the snapshots that they made stay",
-		Args: atLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames)}
+		Args: usage.AtLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames)}
 	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		j, err := recurringJobByName(ctx, api, t.name)
 		if err != nil {
@@ -267,7 +269,7 @@ func (a *app) recurringJobDelete() *cobra.Command {
 
 func (a *app) volumeJobs() *cobra.Command {
 	c := &cobra.Command{Use: "of VOLUME", Short: "List the jobs and groups that a volume follows",
-		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args: usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -287,7 +289,7 @@ func (a *app) volumeJobs() *cobra.Command {
 func (a *app) volumeJobChange(attach bool) *cobra.Command {
 	var isGroup bool
 	c := &cobra.Command{Use: "attach VOLUME JOB", Short: "Have a volume follow a job, or a group of jobs",
-		Args: exactly("the volume's name", "the job's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
+		Args: usage.Exactly("the volume's name", "the job's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {

@@ -6,6 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -15,14 +18,14 @@ func (a *app) volumeScale() *cobra.Command {
 	var count int
 	var w waiting
 	c := &cobra.Command{Use: "scale NAME… --replicas N", Short: "Change the number of copies of attached volumes",
-		Args:              atLeast(1, "the volume's name"),
+		Args:              usage.AtLeast(1, "the volume's name"),
 		ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("replicas") {
-				return usagef("the number of replicas is missing; add for instance --replicas 3")
+				return usage.Errorf("the number of replicas is missing; add for instance --replicas 3")
 			}
 			if count < 1 || count > 20 {
-				return usagef("--replicas %d: a volume has 1 to 20 replicas", count)
+				return usage.Errorf("--replicas %d: a volume has 1 to 20 replicas", count)
 			}
 			api, err := a.client()
 			if err != nil {
@@ -43,7 +46,7 @@ func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, 
 	}
 	if w.wait {
 		_, err := a.await(ctx, api, name, w.timeout, "in sync", func(v *resource.Volume) (bool, error) {
-			return v.State != "attached" || v.Robustness == "healthy" && inSync(v) >= count, nil
+			return v.State != "attached" || v.Robustness == "healthy" && view.InSync(v) >= count, nil
 		})
 		if err != nil {
 			return err
@@ -53,23 +56,13 @@ func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, 
 	return nil
 }
 
-func inSync(v *resource.Volume) int {
-	n := 0
-	for _, r := range v.Replicas {
-		if r.Mode == "RW" {
-			n++
-		}
-	}
-	return n
-}
-
 // volumeSalvage tries a faulted volume again.
 func (a *app) volumeSalvage() *cobra.Command {
 	return &cobra.Command{Use: "salvage NAME [REPLICA…]",
 		Short: "Try a faulted volume again with some of its replicas, or all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("the volume's name is missing")
+				return usage.Errorf("the volume's name is missing")
 			}
 			return nil
 		},
@@ -101,7 +94,7 @@ func (a *app) volumeSalvage() *cobra.Command {
 // replicaDelete gives copies up.
 func (a *app) replicaDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete VOLUME REPLICA…", Short: "Delete copies of a volume; others are built in their place",
-		Args: atLeast(2, "the volume's name", "the replica's name"),
+		Args: usage.AtLeast(2, "the volume's name", "the replica's name"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return a.completeNames(1, volumeNames)(cmd, args, prefix)
@@ -115,8 +108,8 @@ func (a *app) replicaDelete() *cobra.Command {
 		}
 		for _, r := range v.Replicas {
 			if r.Name == t.name {
-				return fmt.Sprintf("replica %s of volume %s (%d of %d in sync) on node %s, mode %s", r.Name, v.Name, inSync(v),
-					v.NumberOfReplicas, orDash(r.HostID), orDash(r.Mode)), nil
+				return fmt.Sprintf("replica %s of volume %s (%d of %d in sync) on node %s, mode %s", r.Name, v.Name, view.InSync(v),
+					v.NumberOfReplicas, output.OrDash(r.HostID), output.OrDash(r.Mode)), nil
 			}
 		}
 		return "", a.noReplica(ctx, api, v.Name, t.name)

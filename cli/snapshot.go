@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -27,23 +29,23 @@ func (a *app) snapshotCommands() *cobra.Command {
 // snapshotRow is a row of the table of snapshots.
 type snapshotRow = resource.SnapshotCR
 
-func snapshotKind(now func() time.Time, volume string) kind[snapshotRow] {
-	return kind[snapshotRow]{
-		name: "snapshot", id: func(s snapshotRow) string { return s.Name },
-		none: "no snapshots; take one with: ankole snapshot create " + volume,
-		columns: []column[snapshotRow]{
-			{header: "NAME", value: func(s snapshotRow) string { return s.Name }},
-			{header: "READY", value: func(s snapshotRow) string { return yesNo(s.ReadyToUse) }},
-			{header: "SIZE", right: true, value: func(s snapshotRow) string { return size(s.Size) },
-				number: func(s snapshotRow) float64 { return float64(s.Size) }},
-			{header: "PARENT", value: func(s snapshotRow) string { return s.Parent }},
-			{header: "BY", value: madeBy},
-			{header: "AGE", value: func(s snapshotRow) string { return age(s.CreationTime, now()) },
-				number: func(s snapshotRow) float64 { return ageSeconds(s.CreationTime, now()) }},
-			{header: "NOTE", value: func(s snapshotRow) string { return snapshotNote(s) }},
-			{header: "CREATED", wide: true, value: func(s snapshotRow) string { return s.CreationTime }},
-			{header: "CHECKSUM", wide: true, value: func(s snapshotRow) string { return s.Checksum }},
-			{header: "LABELS", wide: true, value: func(s snapshotRow) string { return pairs(s.Labels) }},
+func snapshotKind(now func() time.Time, volume string) output.Kind[snapshotRow] {
+	return output.Kind[snapshotRow]{
+		Name: "snapshot", Id: func(s snapshotRow) string { return s.Name },
+		None: "no snapshots; take one with: ankole snapshot create " + volume,
+		Columns: []output.Column[snapshotRow]{
+			{Header: "NAME", Value: func(s snapshotRow) string { return s.Name }},
+			{Header: "READY", Value: func(s snapshotRow) string { return output.YesNo(s.ReadyToUse) }},
+			{Header: "SIZE", Right: true, Value: func(s snapshotRow) string { return output.Size(s.Size) },
+				Number: func(s snapshotRow) float64 { return float64(s.Size) }},
+			{Header: "PARENT", Value: func(s snapshotRow) string { return s.Parent }},
+			{Header: "BY", Value: madeBy},
+			{Header: "AGE", Value: func(s snapshotRow) string { return output.Age(s.CreationTime, now()) },
+				Number: func(s snapshotRow) float64 { return output.AgeSeconds(s.CreationTime, now()) }},
+			{Header: "NOTE", Value: func(s snapshotRow) string { return snapshotNote(s) }},
+			{Header: "CREATED", Wide: true, Value: func(s snapshotRow) string { return s.CreationTime }},
+			{Header: "CHECKSUM", Wide: true, Value: func(s snapshotRow) string { return s.Checksum }},
+			{Header: "LABELS", Wide: true, Value: func(s snapshotRow) string { return pairs(s.Labels) }},
 		},
 	}
 }
@@ -68,8 +70,8 @@ func snapshotNote(s snapshotRow) string {
 
 func (a *app) snapshotList() *cobra.Command {
 	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"}, Short: "List the snapshots of a volume",
-		Args: exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
-	s := addSelection(c, snapshotKind(a.now, ""))
+		Args: usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
+	s := output.AddSelection(c, snapshotKind(a.now, ""))
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := a.client()
 		if err != nil {
@@ -87,7 +89,7 @@ func (a *app) snapshotList() *cobra.Command {
 
 func (a *app) snapshotGet() *cobra.Command {
 	c := &cobra.Command{Use: "get VOLUME SNAPSHOT…", Short: "Show snapshots",
-		Args: atLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0),
+		Args: usage.AtLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -133,9 +135,9 @@ func (a *app) snapshotCreate() *cobra.Command {
 		Example: "  ankole snapshot create demo before-upgrade --label why=upgrade",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("the volume's name is missing")
+				return usage.Errorf("the volume's name is missing")
 			}
-			return atMost(2)(nil, args)
+			return usage.AtMost(2)(nil, args)
 		},
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -174,15 +176,15 @@ func taken(s *resource.SnapshotCR) bool { return s != nil && s.ReadyToUse }
 func (a *app) snapshotDelete() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "delete VOLUME SNAPSHOT…", Short: "Delete snapshots and give their space back, of a detached volume too",
-		Args: atLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0)}
+		Args: usage.AtLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0)}
 	w.addTo(c)
 	return a.deleting(c, 1, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		s, err := snapshotOf(ctx, api, t.lead[0], t.name)
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("snapshot %s of volume %s, %s, taken %s", t.name, t.lead[0], size(s.Size),
-			orDash(s.CreationTime)), nil
+		return fmt.Sprintf("snapshot %s of volume %s, %s, taken %s", t.name, t.lead[0], output.Size(s.Size),
+			output.OrDash(s.CreationTime)), nil
 	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		if err := api.DeleteSnapshotObject(ctx, t.lead[0], t.name); err != nil {
 			return "", err
@@ -213,8 +215,8 @@ const volumeHead = "volume-head"
 // awaitSnapshot looks at a snapshot until done says so; it is given nil for one that is gone.
 func (a *app) awaitSnapshot(ctx context.Context, api *client.Client, volume, name, goal string, timeout time.Duration,
 	done func(*resource.SnapshotCR) bool) error {
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	why := "nothing is known of it yet"
 	return poll(ctx, timeout, snapshotEvery, func(ctx context.Context) (bool, error) {
 		s, err := api.SnapshotObject(ctx, volume, name)
@@ -230,7 +232,7 @@ func (a *app) awaitSnapshot(ctx context.Context, api *client.Client, volume, nam
 			return false, fmt.Errorf("snapshot %s was deleted before it was %s", name, goal)
 		case s.Error != "":
 			why = s.Error
-			line.set(unknownPercent, "snapshot %s: %s", name, why)
+			line.Set(output.UnknownPercent, "snapshot %s: %s", name, why)
 		}
 		return false, nil
 	}, func() error {
@@ -243,7 +245,7 @@ func (a *app) snapshotRevert() *cobra.Command {
 	c := &cobra.Command{Use: "revert VOLUME SNAPSHOT", Short: "Make the content of a volume what it was at a snapshot",
 		Long: "Make the content of a volume what it was at a snapshot. The volume must be attached for maintenance:\n" +
 			"ankole volume attach VOLUME --disable-frontend. What was written since is given up.",
-		Args: exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
+		Args: usage.Exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -276,7 +278,7 @@ func (a *app) attachedForSnapshots(ctx context.Context, api *client.Client, volu
 func (a *app) snapshotPurge() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "purge VOLUME…", Short: "Give the space of removed snapshots of attached volumes back",
-		Args: atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
+		Args: usage.AtLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -309,8 +311,8 @@ func (a *app) purge(ctx context.Context, api *client.Client, volume string, w wa
 
 // awaitPurge waits until nothing is left that the purge takes away, and shows its progress.
 func (a *app) awaitPurge(ctx context.Context, api *client.Client, volume string, timeout time.Duration) error {
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	why := "nothing is known of it yet"
 	return poll(ctx, timeout, snapshotEvery, func(ctx context.Context) (bool, error) {
 		left, err := purgeable(ctx, api, volume)
@@ -323,7 +325,7 @@ func (a *app) awaitPurge(ctx context.Context, api *client.Client, volume string,
 		}
 		var percent int
 		percent, why = purgeText(v, left)
-		line.set(percent, "volume %s: %s", volume, why)
+		line.Set(percent, "volume %s: %s", volume, why)
 		return false, nil
 	}, func() error {
 		return fmt.Errorf("volume %s is not purged after %s: %s; look at its snapshots with: ankole snapshot list %s",
@@ -345,12 +347,12 @@ func purgeable(ctx context.Context, api *client.Client, volume string) (n int, e
 
 // purgeText says how far the slowest replica is.
 func purgeText(v *resource.Volume, left int) (percent int, text string) {
-	percent, text = unknownPercent, count(left, "snapshot")+" to purge"
+	percent, text = output.UnknownPercent, output.Count(left, "snapshot")+" to purge"
 	for _, p := range v.PurgeStatus {
 		switch {
 		case p.Error != "":
 			text += fmt.Sprintf("; replica %s: %s", p.Replica, p.Error)
-		case p.IsPurging && (percent == unknownPercent || p.Progress < percent):
+		case p.IsPurging && (percent == output.UnknownPercent || p.Progress < percent):
 			percent = p.Progress
 		}
 	}

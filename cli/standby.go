@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -22,7 +24,7 @@ func (a *app) standbyCreate() *cobra.Command {
 		Long: "Make a standby volume, and wait until it holds the newest backup of the volume that BACKUP is of. It takes\n" +
 			"each later backup by itself, as soon as a poll of the backup target finds it. Nobody can use it before it is\n" +
 			"activated: ankole standby activate.",
-		Args: exactly("the backup's name", "the new volume's name"),
+		Args: usage.Exactly("the backup's name", "the new volume's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, b, err := a.orderFrom(cmd.Context(), args[0], args[1], spec)
 			if err != nil {
@@ -33,7 +35,7 @@ func (a *app) standbyCreate() *cobra.Command {
 				return nil
 			}
 			v, err := a.await(cmd.Context(), api, args[1], w.timeout, "filled", func(v *resource.Volume) (bool, error) {
-				return v.LastBackup != "" && heldBackup(v) == v.LastBackup, nil
+				return v.LastBackup != "" && view.HeldBackup(v) == v.LastBackup, nil
 			})
 			if err != nil {
 				return err
@@ -53,7 +55,7 @@ func (a *app) standbyActivate() *cobra.Command {
 		Long: "Make an ordinary volume of a standby volume. It takes the newest backup that the cluster knows of first, and\n" +
 			"goes on when this command is interrupted. A target that cannot be reached holds it up only where the volume does not\n" +
 			"hold that backup yet. Ask for a look into the store before: ankole backup-target sync.",
-		Args:              exactly("the volume's name"),
+		Args:              usage.Exactly("the volume's name"),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
@@ -74,20 +76,10 @@ func (a *app) standbyActivate() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(a.out, "volume %s is active, with what backup %s held; attach it with: ankole volume attach %s\n",
-				args[0], heldBackup(v), args[0])
+				args[0], view.HeldBackup(v), args[0])
 			return nil
 		}}
 	w.addFor(c, backupTimeout)
 	c.Flags().StringVar(&frontend, "frontend", "blockdev", "frontend that the volume gets")
 	return c
-}
-
-// heldBackup is the backup that a volume took last.
-func heldBackup(v *resource.Volume) string {
-	for _, c := range v.Controllers {
-		if c.LastRestoredBackup != "" {
-			return c.LastRestoredBackup
-		}
-	}
-	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/host/version"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
@@ -30,9 +32,6 @@ const (
 	// warningAge is how old a warning may be to be shown.
 	warningAge = time.Hour
 )
-
-// maxFindings is how many lines of one list are shown; the rest is counted.
-const maxFindings = 12
 
 // errUnhealthy is the answer of --check.
 var errUnhealthy = errors.New("the cluster is not healthy")
@@ -60,8 +59,8 @@ type statusReport struct {
 	Capacity capacity       `json:"capacity"`
 	Versions versions       `json:"versions"`
 	Orphans  int            `json:"orphans"`
-	Problems []finding      `json:"problems"`
-	GoingOn  []finding      `json:"goingOn"`
+	Problems []view.Finding `json:"problems"`
+	GoingOn  []view.Finding `json:"goingOn"`
 	Unseen   []string       `json:"unseen,omitempty"`
 	warnings []eventRow
 }
@@ -93,7 +92,7 @@ func (a *app) statusCommand() *cobra.Command {
 	c := &cobra.Command{Use: "status", Short: "Show the cluster on one screen: health, what is wrong and why, capacity, versions",
 		Long: "Show the cluster on one screen: its health, what is wrong and what to do about it, capacity, versions, what is\n" +
 			"going on, and recent warnings.",
-		Args: exactly(),
+		Args: usage.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			api, err := a.client()
 			if err != nil {
@@ -148,15 +147,15 @@ func readCluster(ctx context.Context, api *client.Client) (*clusterState, error)
 func report(s *clusterState, server string, now time.Time) *statusReport {
 	r := &statusReport{Server: server, Nodes: map[string]int{"all": len(s.nodes), "ready": 0},
 		Volumes: map[string]int{"all": len(s.volumes)}, Capacity: capacityOf(s), Versions: versionsOf(s),
-		Orphans: len(s.orphans), Problems: []finding{}, GoingOn: []finding{}, Unseen: s.unseen}
+		Orphans: len(s.orphans), Problems: []view.Finding{}, GoingOn: []view.Finding{}, Unseen: s.unseen}
 	for i := range s.volumes {
 		v := &s.volumes[i]
 		r.Volumes[v.State]++
 		if v.Robustness != "unknown" {
 			r.Volumes[v.Robustness]++
 		}
-		r.Problems = append(r.Problems, volumeProblems(v)...)
-		r.GoingOn = append(r.GoingOn, volumeActivity(v)...)
+		r.Problems = append(r.Problems, view.VolumeProblems(v)...)
+		r.GoingOn = append(r.GoingOn, view.VolumeActivity(v)...)
 	}
 	encrypted := slices.ContainsFunc(s.volumes, func(v resource.Volume) bool { return v.Encrypted })
 	for i := range s.nodes {
@@ -164,18 +163,18 @@ func report(s *clusterState, server string, now time.Time) *statusReport {
 		if n.Conditions["Ready"].Status == "True" {
 			r.Nodes["ready"]++
 		}
-		r.Problems = append(r.Problems, nodeProblems(n, encrypted)...)
-		r.GoingOn = append(r.GoingOn, nodeActivity(n)...)
+		r.Problems = append(r.Problems, view.NodeProblems(n, encrypted)...)
+		r.GoingOn = append(r.GoingOn, view.NodeActivity(n)...)
 	}
 	for i := range s.managers {
 		if !ofLostNode(s.nodes, s.managers[i].NodeID) {
-			r.Problems = append(r.Problems, managerProblems(&s.managers[i])...)
+			r.Problems = append(r.Problems, view.ManagerProblems(&s.managers[i])...)
 		}
 	}
 	for i := range s.images {
-		r.Problems = append(r.Problems, imageProblems(&s.images[i])...)
+		r.Problems = append(r.Problems, view.ImageProblems(&s.images[i])...)
 	}
-	r.Problems = append(r.Problems, settingProblems(s.settings)...)
+	r.Problems = append(r.Problems, view.SettingProblems(s.settings)...)
 	for _, e := range newerThan(s.events, warningAge, now) {
 		if e.e.Type == "Warning" {
 			r.warnings = append(r.warnings, e)
@@ -251,36 +250,36 @@ func versionsOf(s *clusterState) versions {
 
 func (a *app) showStatus(r *statusReport) error {
 	switch a.output {
-	case outputJSON, outputYAML:
+	case output.JSON, output.YAML:
 		return a.encode(r)
-	case outputName:
+	case output.Name:
 		fmt.Fprintln(a.out, r.Health)
 		return nil
 	}
 	s := a.sheet(nil)
 	text := r.Health
 	if len(r.Problems) > 0 {
-		text += ", " + count(len(r.Problems), "problem")
+		text += ", " + output.Count(len(r.Problems), "problem")
 	}
-	s.pair("Health", "%s", text)
-	s.pair("Server", "%s", r.Server)
-	s.pair("Nodes", "%d of %d ready", r.Nodes["ready"], r.Nodes["all"])
-	s.pair("Volumes", "%s", volumeCounts(r.Volumes))
-	s.pair("Capacity", "%s", r.Capacity)
-	s.pair("Versions", "%s", r.Versions.text(r.Volumes["all"]))
+	s.Pair("Health", "%s", text)
+	s.Pair("Server", "%s", r.Server)
+	s.Pair("Nodes", "%d of %d ready", r.Nodes["ready"], r.Nodes["all"])
+	s.Pair("Volumes", "%s", volumeCounts(r.Volumes))
+	s.Pair("Capacity", "%s", r.Capacity)
+	s.Pair("Versions", "%s", r.Versions.text(r.Volumes["all"]))
 	if r.Orphans > 0 {
-		s.pair("Orphans", "%d%s", r.Orphans, a.spelled("; look at them with: ankole orphan list"))
+		s.Pair("Orphans", "%d%s", r.Orphans, a.spelled("; look at them with: ankole orphan list"))
 	}
 	if len(r.Unseen) > 0 {
-		s.pair("Not shown", "%s: no right to list them", strings.Join(r.Unseen, ", "))
+		s.Pair("Not shown", "%s: no right to list them", strings.Join(r.Unseen, ", "))
 	}
-	printFindings(s, "Problems", r.Problems)
-	printFindings(s, "Going on", r.GoingOn)
+	view.PrintFindings(s, "Problems", r.Problems)
+	view.PrintFindings(s, "Going on", r.GoingOn)
 	if len(r.warnings) > 0 {
-		s.title("Recent warnings")
-		return tableIn(a.out, "  ", eventKind(a.now).columns, r.warnings)
+		s.Title("Recent warnings")
+		return output.WriteIn(a.out, "  ", eventKind(a.now).Columns, r.warnings)
 	}
-	return s.err
+	return s.Err
 }
 
 // volumeCounts counts volumes by their states, in a fixed order.
@@ -308,17 +307,18 @@ func volumeCounts(m map[string]int) string {
 }
 
 func (c capacity) String() string {
-	text := fmt.Sprintf("%s on %s, %s available", size(c.Size), count(c.Disks, "disk"), size(c.Available))
+	text := fmt.Sprintf("%s on %s, %s available", output.Size(c.Size), output.Count(c.Disks, "disk"),
+		output.Size(c.Available))
 	if c.Schedulable > 0 {
-		return text + fmt.Sprintf("; replicas may grow to %s of %s", size(c.Scheduled), size(c.Schedulable))
+		return text + fmt.Sprintf("; replicas may grow to %s of %s", output.Size(c.Scheduled), output.Size(c.Schedulable))
 	}
-	return text + fmt.Sprintf("; replicas may grow to %s", size(c.Scheduled))
+	return text + fmt.Sprintf("; replicas may grow to %s", output.Size(c.Scheduled))
 }
 
 func (v versions) text(volumes int) string {
-	text := fmt.Sprintf("cluster %s, this program %s", orUnknown(v.Cluster), v.Client)
+	text := fmt.Sprintf("cluster %s, this program %s", output.OrUnknown(v.Cluster), v.Client)
 	if v.EngineImage != "" {
-		text += fmt.Sprintf("; engine image %s (%d of %s)", v.EngineImage, v.Current, count(volumes, "volume"))
+		text += fmt.Sprintf("; engine image %s (%d of %s)", v.EngineImage, v.Current, output.Count(volumes, "volume"))
 	}
 	if len(v.InstanceManagers) > 1 {
 		text += "; instance managers of " + strings.Join(v.InstanceManagers, ", ")
@@ -326,76 +326,6 @@ func (v versions) text(volumes int) string {
 	return text
 }
 
-// sheet prints what is known of one thing: words with their values, then tables.
-type sheet struct {
-	w   io.Writer
-	now func() time.Time
-	// waits is what the thing waits for.
-	waits []string
-	// spelled writes the commands in a text as they are typed.
-	spelled func(string) string
-	err     error
-}
-
-func (a *app) sheet(waits []string) *sheet { return newSheet(a.out, a.now, waits, a.spelled) }
-
-// newSheet begins a sheet about a thing that waits for something, or for nothing.
-func newSheet(w io.Writer, now func() time.Time, waits []string, spelled func(string) string) *sheet {
-	return &sheet{w: w, now: now, waits: waits, spelled: spelled}
-}
-
-// pairWidth is the width of the words.
-const pairWidth = 16
-
-func (s *sheet) printf(format string, args ...any) {
-	if _, err := fmt.Fprintf(s.w, format, args...); err != nil && s.err == nil {
-		s.err = err
-	}
-}
-
-func (s *sheet) pair(name, format string, args ...any) {
-	text := oneLine(fmt.Sprintf(format, args...))
-	if text != "" {
-		s.printf("%-*s%s\n", pairWidth, name, text)
-	}
-}
-
-// waitsFor prints what the thing waits for; it comes between the words and the tables.
-func (s *sheet) waitsFor() {
-	if len(s.waits) > 0 {
-		s.title("Waits for")
-	}
-	for _, w := range s.waits {
-		s.printf("  %s\n", s.spelled(oneLine(w)))
-	}
-}
-
-func (s *sheet) title(name string) { s.printf("\n%s\n", name) }
-
-// printFindings prints a list with what to do, and says how many did not fit.
-func printFindings(s *sheet, title string, all []finding) {
-	if len(all) == 0 {
-		return
-	}
-	s.title(title)
-	for _, f := range all[:min(len(all), maxFindings)] {
-		s.printf("  %s: %s\n", oneLine(f.Object), oneLine(f.What))
-		if f.Do != "" {
-			s.printf("     %s\n", strings.TrimPrefix(s.spelled(": "+oneLine(f.Do)), ":"))
-		}
-	}
-	if more := len(all) - maxFindings; more > 0 {
-		s.printf("  and %d more; see them all with -o yaml\n", more)
-	}
-}
-
-// sheetTable prints a table below a title, or nothing if there are no rows.
-func sheetTable[T any](s *sheet, title string, columns []column[T], rows []T) {
-	if len(rows) == 0 {
-		return
-	}
-	s.title(title)
-	if err := tableIn(s.w, "  ", columns, rows); err != nil && s.err == nil {
-		s.err = err
-	}
+func (a *app) sheet(waits []string) *output.Sheet {
+	return output.NewSheet(a.out, a.now, waits, a.spelled)
 }

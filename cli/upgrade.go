@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/usage"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -19,7 +20,7 @@ func (a *app) volumeUpgrade() *cobra.Command {
 		Long: "Bring a volume to another engine image: without --image to the default one. An attached volume stays in use; its\n" +
 			"users notice a pause. While an upgrade is under way, naming the image that the volume had takes it back.",
 		Example: "  ankole volume upgrade demo\n  ankole volume upgrade demo --image ankole/engine:v2 --wait",
-		Args:    atLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
+		Args:    usage.AtLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
 			if err != nil {

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"ankole.storage/api/volumefield"
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -28,19 +31,19 @@ func (a *app) volumeCommands() *cobra.Command {
 }
 
 func (a *app) volumeList() *cobra.Command {
-	c := listing(a, volumeKind(a.now), "List volumes",
-		func(ctx context.Context, api *client.Client) ([]volumeRow, error) { return api.Volumes(ctx) })
+	c := listing(a, view.VolumeKind(a.now), "List volumes",
+		func(ctx context.Context, api *client.Client) ([]view.VolumeRow, error) { return api.Volumes(ctx) })
 	c.Example = "  ankole volume list --filter robustness=degraded --sort -size"
 	return c
 }
 
-func volumeByName(ctx context.Context, api *client.Client, name string) (*volumeRow, error) {
+func volumeByName(ctx context.Context, api *client.Client, name string) (*view.VolumeRow, error) {
 	v, err := api.Volume(ctx, name)
 	return v, named("volume", name, err)
 }
 
 func (a *app) volumeGet() *cobra.Command {
-	return getting(a, volumeKind(a.now), "Show volumes", "the volume's name", volumeNames, volumeByName)
+	return getting(a, view.VolumeKind(a.now), "Show volumes", "the volume's name", volumeNames, volumeByName)
 }
 
 func (a *app) volumeCreate() *cobra.Command {
@@ -48,17 +51,17 @@ func (a *app) volumeCreate() *cobra.Command {
 	var w waiting
 	var from string
 	c := &cobra.Command{Use: "create NAME --size SIZE", Short: "Create a volume, empty or as a clone",
-		Args: exactly("the volume's name"),
+		Args: usage.Exactly("the volume's name"),
 		Example: "  ankole volume create demo --size 1Gi --replicas 3\n" +
 			"  ankole volume create copy --from demo --timeout 1h\n  ankole volume create copy --from demo/snapshot",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Name = args[0]
 			if strings.TrimSpace(spec.Size) == "" && from == "" {
-				return usagef("the size is missing; add for instance --size 1Gi")
+				return usage.Errorf("the size is missing; add for instance --size 1Gi")
 			}
 			n := volumefield.Get("numberOfReplicas")
 			if cmd.Flags().Changed("replicas") && !n.Within(int64(spec.NumberOfReplicas)) {
-				return usagef("--replicas %d: a volume has %d to %d replicas", spec.NumberOfReplicas, n.Least, n.Most)
+				return usage.Errorf("--replicas %d: a volume has %d to %d replicas", spec.NumberOfReplicas, n.Least, n.Most)
 			}
 			return a.createVolume(cmd.Context(), spec, from, w)
 		}}
@@ -120,16 +123,16 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, from str
 		if err != nil {
 			return err
 		}
-		if n := note(*v); n != "" {
+		if n := view.Note(*v); n != "" {
 			fmt.Fprintf(a.err, "warning: %s\n", n)
 		}
 	}
-	if a.output == outputTable {
+	if a.output == output.Plain {
 		fmt.Fprintf(a.out, "volume %s created (%s, %d replicas); attach it with: ankole volume attach %s\n", v.Name,
-			sizeText(v.Size), v.NumberOfReplicas, v.Name)
+			output.SizeText(v.Size), v.NumberOfReplicas, v.Name)
 		return nil
 	}
-	return show(a, volumeKind(a.now), []volumeRow{*v}, true)
+	return show(a, view.VolumeKind(a.now), []view.VolumeRow{*v}, true)
 }
 
 func (a *app) volumeAttach() *cobra.Command {
@@ -137,7 +140,7 @@ func (a *app) volumeAttach() *cobra.Command {
 	var noFrontend bool
 	var w waiting
 	c := &cobra.Command{Use: "attach NAME…", Short: "Attach volumes to a node and print their endpoints",
-		Args:              atLeast(1, "the volume's name"),
+		Args:              usage.AtLeast(1, "the volume's name"),
 		Example:           "  ankole volume attach demo --node node-1",
 		ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -193,22 +196,22 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: " +
 				"ankole replica list " + name)
 		}
-		here := v.Migratable || attachedTo(*v) == node // a volume that migrates is on two nodes
+		here := v.Migratable || view.AttachedTo(*v) == node // a volume that migrates is on two nodes
 		// For another ticket the volume may be there already, with the frontend that this one is without.
-		return v.State == "attached" && here && (endpoint(*v) == "") == noFrontend, nil
+		return v.State == "attached" && here && (view.Endpoint(*v) == "") == noFrontend, nil
 	})
 }
 
 func (a *app) showAttached(v *resource.Volume) error {
-	if a.output != outputTable {
-		return show(a, volumeKind(a.now), []volumeRow{*v}, true)
+	if a.output != output.Plain {
+		return show(a, view.VolumeKind(a.now), []view.VolumeRow{*v}, true)
 	}
-	at := endpoint(*v)
+	at := view.Endpoint(*v)
 	if at == "" {
 		fmt.Fprintf(a.out, "volume %s is %s; follow it with: ankole volume watch %s\n", v.Name, v.State, v.Name)
 		return nil
 	}
-	fmt.Fprintf(a.out, "volume %s attached to %s, %s\n%s\n", v.Name, attachedTo(*v), v.Robustness, at)
+	fmt.Fprintf(a.out, "volume %s attached to %s, %s\n%s\n", v.Name, view.AttachedTo(*v), v.Robustness, at)
 	return nil
 }
 
@@ -241,7 +244,7 @@ func chooseNode(ctx context.Context, api *client.Client, v *resource.Volume) (st
 func (a *app) volumeDetach() *cobra.Command {
 	var in resource.DetachInput
 	var w waiting
-	c := &cobra.Command{Use: "detach NAME…", Short: "Detach volumes", Args: atLeast(1, "the volume's name"),
+	c := &cobra.Command{Use: "detach NAME…", Short: "Detach volumes", Args: usage.AtLeast(1, "the volume's name"),
 		ValidArgsFunction: a.completeNames(0, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
@@ -262,7 +265,7 @@ func (a *app) detachVolume(ctx context.Context, api *client.Client, name string,
 	if err != nil {
 		return named("volume", name, err)
 	}
-	if others := sortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
+	if others := output.SortedKeys(v.VolumeAttachment.Attachments); len(others) > 0 {
 		fmt.Fprintf(a.out, "volume %s is not attached by hand any more; it stays attached for %s; withdraw every ticket "+
 			"with --force\n", name, describeTickets(v))
 		return nil
@@ -280,7 +283,7 @@ func (a *app) detachVolume(ctx context.Context, api *client.Client, name string,
 
 func describeTickets(v *resource.Volume) string {
 	var who []string
-	for _, id := range sortedKeys(v.VolumeAttachment.Attachments) {
+	for _, id := range output.SortedKeys(v.VolumeAttachment.Attachments) {
 		t := v.VolumeAttachment.Attachments[id]
 		who = append(who, fmt.Sprintf("%s on %s", t.AttachmentType, t.NodeID))
 	}
@@ -289,7 +292,7 @@ func describeTickets(v *resource.Volume) string {
 
 func (a *app) volumeDelete() *cobra.Command {
 	var w waiting
-	c := &cobra.Command{Use: "delete NAME…", Short: "Delete volumes and all their data", Args: atLeast(1,
+	c := &cobra.Command{Use: "delete NAME…", Short: "Delete volumes and all their data", Args: usage.AtLeast(1,
 		"the volume's name"),
 		ValidArgsFunction: a.completeNames(0, volumeNames)}
 	w.addTo(c)
@@ -318,8 +321,8 @@ func (a *app) volumeDelete() *cobra.Command {
 
 // whatVolume says what is lost with a volume, and who still uses it.
 func whatVolume(v *resource.Volume) string {
-	text := sizeText(v.Size) + ", " + v.State
-	if at := attachedTo(*v); at != "" {
+	text := output.SizeText(v.Size) + ", " + v.State
+	if at := view.AttachedTo(*v); at != "" {
 		text += " to " + at
 	}
 	if k := v.KubernetesStatus; k.PVCName != "" {
@@ -349,7 +352,7 @@ func whatSnapshots(all []resource.SnapshotCR) string {
 }
 
 func (a *app) volumeWatch() *cobra.Command {
-	c := &cobra.Command{Use: "watch [NAME]", Short: "Print every change of a volume, or of all", Args: atMost(1),
+	c := &cobra.Command{Use: "watch [NAME]", Short: "Print every change of a volume, or of all", Args: usage.AtMost(1),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := a.client()
@@ -375,7 +378,7 @@ func (a *app) volumeWatch() *cobra.Command {
 // cloneFrom makes a volume's spec one of a clone: from is VOLUME or VOLUME/SNAPSHOT, or a data
 // source as the API has it. The size is the source's.
 func cloneFrom(ctx context.Context, api *client.Client, spec *client.VolumeSpec, from string) error {
-	source := sourceText(from)
+	source := view.SourceText(from)
 	volume, _, hasSnapshot := strings.Cut(source, "/")
 	spec.DataSource = "vol://" + source
 	if hasSnapshot {
@@ -391,36 +394,13 @@ func cloneFrom(ctx context.Context, api *client.Client, spec *client.VolumeSpec,
 	return nil
 }
 
-// sourceText is a data source as a person writes it: VOLUME or VOLUME/SNAPSHOT.
-func sourceText(source string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(source, "vol://"), "snap://")
-}
-
-// cloneText says how far the filling of a volume from another one is; ok is false if there is
-// nothing to be said.
-func cloneText(v *resource.Volume) (percent int, text string, ok bool) {
-	s := v.CloneStatus
-	if v.DataSource == "" || s.State == "completed" || s.State == "copy-completed-awaiting-healthy" {
-		return 0, "", false
-	}
-	text = "being cloned from " + sourceText(v.DataSource)
-	if s.State == "failed" {
-		text += fmt.Sprintf(", attempt %d has failed", s.AttemptCount)
-		if s.NextAllowedAttemptAt != "" {
-			text += ", the next one begins at " + s.NextAllowedAttemptAt
-		}
-		return unknownPercent, text, true
-	}
-	return s.Progress, text, true
-}
-
 // cloned says whether a clone holds its content.
 func cloned(v *resource.Volume) (bool, error) {
 	if v.CloneStatus.State == "failed" && v.CloneStatus.NextAllowedAttemptAt == "" {
 		return false, fmt.Errorf("volume %s could not be cloned from %s in %d attempts; look why with: ankole event list --for volume/%s, "+
-			"and delete it with: ankole volume delete %s", v.Name, sourceText(v.DataSource), v.CloneStatus.AttemptCount,
+			"and delete it with: ankole volume delete %s", v.Name, view.SourceText(v.DataSource), v.CloneStatus.AttemptCount,
 			v.Name, v.Name)
 	}
-	_, _, copying := cloneText(v)
+	_, _, copying := view.CloneText(v)
 	return !copying, nil
 }

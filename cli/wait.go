@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
@@ -60,8 +62,8 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 	done func(*resource.Volume) (bool, error)) (*resource.Volume, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	var last *resource.Volume
 	err := api.WaitVolume(ctx, name, func(v *resource.Volume) (bool, error) {
 		if v == nil {
@@ -74,8 +76,8 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 		last = v
 		ok, err := done(v)
 		if !ok && err == nil {
-			percent, text := describe(v)
-			line.set(percent, "volume %s: %s", name, text)
+			percent, text := view.Describe(v)
+			line.Set(percent, "volume %s: %s", name, text)
 		}
 		return ok, err
 	})
@@ -83,7 +85,7 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 		if last == nil {
 			return nil, fmt.Errorf("volume %s did not appear within %s; list volumes with: ankole volume list", name, timeout)
 		}
-		_, text := describe(last)
+		_, text := view.Describe(last)
 		return nil, fmt.Errorf("volume %s is not %s after %s: it is %s; follow it with: ankole volume watch %s", name,
 			goal, timeout, text, name)
 	}
@@ -94,11 +96,11 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 func (a *app) awaitGone(ctx context.Context, api *client.Client, name string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	line := newProgress(a.err, a.terminal)
-	defer line.stop()
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
 	err := api.WaitVolume(ctx, name, func(v *resource.Volume) (bool, error) {
 		if v != nil {
-			line.set(unknownPercent, "volume %s: %s", name, v.State)
+			line.Set(output.UnknownPercent, "volume %s: %s", name, v.State)
 		}
 		return v == nil, nil
 	})
@@ -106,42 +108,6 @@ func (a *app) awaitGone(ctx context.Context, api *client.Client, name string, ti
 		return fmt.Errorf("volume %s is not deleted after %s; follow it with: ankole volume watch %s", name, timeout, name)
 	}
 	return err
-}
-
-// describe says in a few words where a volume stands, and how far a rebuild is.
-func describe(v *resource.Volume) (percent int, text string) {
-	if percent, text, ok := cloneText(v); ok {
-		return percent, text
-	}
-	if v.RestoreRequired && (!v.Standby || heldBackup(v) != v.LastBackup) {
-		return restoreText(v)
-	}
-	percent = unknownPercent
-	text = v.State
-	switch v.State {
-	case "attached":
-		text += ", " + v.Robustness
-		if p, ok := rebuilding(*v); ok {
-			percent = p
-			text += ", rebuilding"
-		}
-		if v.CurrentImage != "" && v.Image != v.CurrentImage {
-			text += ", " + v.Conditions["EngineUpgrade"].Message
-		}
-	case "attaching":
-		running := 0
-		for _, r := range v.Replicas {
-			if r.Running {
-				running++
-			}
-		}
-		text += fmt.Sprintf(", %d of %d replicas running", running, v.NumberOfReplicas)
-	default:
-		if n := note(*v); n != "" {
-			text += ", " + n
-		}
-	}
-	return percent, text
 }
 
 // watch prints a line for every change of one volume, or of all if name is empty.
@@ -158,9 +124,9 @@ func (a *app) watch(ctx context.Context, api *client.Client, name string) error 
 				continue
 			}
 			seen[v.Name] = true
-			a.printChange(printed, v.Name, watchLine(v))
+			a.printChange(printed, v.Name, view.WatchLine(v))
 		}
-		for _, gone := range sortedKeys(printed) {
+		for _, gone := range output.SortedKeys(printed) {
 			if seen[gone] {
 				continue
 			}
@@ -179,19 +145,4 @@ func (a *app) printChange(printed map[string]string, name, text string) {
 		fmt.Fprintf(a.out, "%s  %s  %s\n", time.Now().Format(time.TimeOnly), name, text)
 	}
 	printed[name] = text
-}
-
-// watchLine is the state of a volume in one line.
-func watchLine(v resource.Volume) string {
-	text := fmt.Sprintf("%-9s  %-8s  replicas %s", v.State, v.Robustness, replicasText(v))
-	if at := attachedTo(v); at != "" {
-		text += "  on " + at
-	}
-	if e := endpoint(v); e != "" {
-		text += "  " + e
-	}
-	if n := note(v); n != "" {
-		text += "  (" + oneLine(n) + ")"
-	}
-	return text
 }

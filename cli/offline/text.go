@@ -1,4 +1,4 @@
-package cli
+package offline
 
 import (
 	"fmt"
@@ -10,20 +10,21 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"ankole.storage/cli/output"
 	"ankole.storage/dataplane/offline"
 )
 
 // textWidth is where sentences are broken.
 const textWidth = 100
 
-var layerColumns = []column[offline.Layer]{
-	{header: "LAYER", value: func(l offline.Layer) string { return l.Name }},
-	{header: "PARENT", value: func(l offline.Layer) string { return l.Parent }},
-	{header: "SIZE", right: true, value: func(l offline.Layer) string { return size(l.SizeBytes) }},
-	{header: "ALLOCATED", right: true, value: func(l offline.Layer) string { return size(l.AllocatedBytes) }},
-	{header: "CREATED", value: func(l offline.Layer) string { return l.Created }},
-	{header: "KIND", value: layerKind},
-	{header: "LABELS", value: func(l offline.Layer) string { return labelText(l.Labels) }},
+var layerColumns = []output.Column[offline.Layer]{
+	{Header: "LAYER", Value: func(l offline.Layer) string { return l.Name }},
+	{Header: "PARENT", Value: func(l offline.Layer) string { return l.Parent }},
+	{Header: "SIZE", Right: true, Value: func(l offline.Layer) string { return output.Size(l.SizeBytes) }},
+	{Header: "ALLOCATED", Right: true, Value: func(l offline.Layer) string { return output.Size(l.AllocatedBytes) }},
+	{Header: "CREATED", Value: func(l offline.Layer) string { return l.Created }},
+	{Header: "KIND", Value: layerKind},
+	{Header: "LABELS", Value: func(l offline.Layer) string { return labelText(l.Labels) }},
 }
 
 // layerKind says in a few words what a layer is.
@@ -59,12 +60,12 @@ func labelText(labels map[string]string) string {
 func writeReport(w io.Writer, r *offline.Report) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-18s%s\n", name, oneLine(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(&b, "%-18s%s\n", name, output.OneLine(fmt.Sprintf(format, args...)))
 	}
 	line("Directory", "%s", r.Directory)
 	line("State", "%s", r.State)
 	if r.VolumeSizeBytes > 0 {
-		line("Volume size", "%s (%d bytes)", size(r.VolumeSizeBytes), r.VolumeSizeBytes)
+		line("Volume size", "%s (%d bytes)", output.Size(r.VolumeSizeBytes), r.VolumeSizeBytes)
 		line("Head", "%s", r.Head)
 	}
 	if r.BackingFile != "" {
@@ -79,11 +80,11 @@ func writeReport(w io.Writer, r *offline.Report) error {
 	writeMembership(line, r)
 	b.WriteByte('\n')
 	for _, s := range r.Explanation {
-		b.WriteString(wrap(oneLine(s), "", textWidth))
+		b.WriteString(wrap(output.OneLine(s), "", textWidth))
 	}
 	if len(r.Layers) > 0 {
 		b.WriteByte('\n')
-		if err := table(&b, layerColumns, r.Layers, false); err != nil {
+		if err := output.Write(&b, layerColumns, r.Layers, false); err != nil {
 			return err
 		}
 	}
@@ -101,10 +102,10 @@ func writeMembership(line func(name, format string, args ...any), r *offline.Rep
 		line("Membership", "void")
 		return
 	}
-	line("Volume UUID", "%s", orDash(m.VolumeUUID))
+	line("Volume UUID", "%s", output.OrDash(m.VolumeUUID))
 	line("Generation", "%d, proposed in epoch %d", m.Generation, m.Epoch)
-	line("Promised epoch", "%d, to engine %s", m.Promised, orDash(m.Engine))
-	line("Own name", "%s (%s)", orDash(m.Self), m.State)
+	line("Promised epoch", "%d, to engine %s", m.Promised, output.OrDash(m.Engine))
+	line("Own name", "%s (%s)", output.OrDash(m.Self), m.State)
 	var names []string
 	for _, one := range m.Members {
 		text := one.Name
@@ -113,7 +114,7 @@ func writeMembership(line func(name, format string, args ...any), r *offline.Rep
 		}
 		names = append(names, text)
 	}
-	line("Members", "%s", orDash(strings.Join(names, ", ")))
+	line("Members", "%s", output.OrDash(strings.Join(names, ", ")))
 	if d := r.DirtyRegions; d.Known {
 		line("Dirty regions", "%d", len(d.Regions))
 	} else {
@@ -127,7 +128,7 @@ func writeProblems(b *strings.Builder, problems []offline.Problem) {
 	}
 	b.WriteByte('\n')
 	for _, p := range problems {
-		b.WriteString(wrap(oneLine(fmt.Sprintf("%s: %s: %s", p.Severity, p.Object, p.Text)), "    ", textWidth))
+		b.WriteString(wrap(output.OneLine(fmt.Sprintf("%s: %s: %s", p.Severity, p.Object, p.Text)), "    ", textWidth))
 	}
 }
 
@@ -154,22 +155,22 @@ func wrap(text, indent string, width int) string {
 	return b.String()
 }
 
-var fileColumns = []column[offline.FileCheck]{
-	{header: "LAYER", value: func(f offline.FileCheck) string { return f.Name }},
-	{header: "READ", right: true, value: func(f offline.FileCheck) string { return size(f.ReadBytes) }},
-	{header: "CHECKSUM", value: func(f offline.FileCheck) string { return string(f.Checksum) }},
+var fileColumns = []output.Column[offline.FileCheck]{
+	{Header: "LAYER", Value: func(f offline.FileCheck) string { return f.Name }},
+	{Header: "READ", Right: true, Value: func(f offline.FileCheck) string { return output.Size(f.ReadBytes) }},
+	{Header: "CHECKSUM", Value: func(f offline.FileCheck) string { return string(f.Checksum) }},
 }
 
-var comparedColumns = []column[offline.Comparison]{
-	{header: "SNAPSHOT", value: func(c offline.Comparison) string { return c.Snapshot }},
-	{header: "RESULT", value: comparisonText},
-	{header: "DIFFERING", right: true, value: func(c offline.Comparison) string {
+var comparedColumns = []output.Column[offline.Comparison]{
+	{Header: "SNAPSHOT", Value: func(c offline.Comparison) string { return c.Snapshot }},
+	{Header: "RESULT", Value: comparisonText},
+	{Header: "DIFFERING", Right: true, Value: func(c offline.Comparison) string {
 		if c.In != offline.InBoth {
 			return ""
 		}
-		return size(c.DifferingBytes)
+		return output.Size(c.DifferingBytes)
 	}},
-	{header: "FIRST AT", value: func(c offline.Comparison) string {
+	{Header: "FIRST AT", Value: func(c offline.Comparison) string {
 		if len(c.Ranges) == 0 {
 			return ""
 		}
@@ -186,7 +187,7 @@ func comparisonText(c offline.Comparison) string {
 	case c.Equal:
 		return "equal"
 	case c.SizeBytes != c.OtherSizeBytes:
-		return fmt.Sprintf("sizes differ: %s, %s", size(c.SizeBytes), size(c.OtherSizeBytes))
+		return fmt.Sprintf("sizes differ: %s, %s", output.Size(c.SizeBytes), output.Size(c.OtherSizeBytes))
 	case c.Explained:
 		return "differs, in unflushed writes only"
 	}
@@ -203,18 +204,18 @@ func writeCheck(w io.Writer, r checkResult) error {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		b.WriteString(oneLine(one.Directory) + ": " + verdict(one) + "\n")
+		b.WriteString(output.OneLine(one.Directory) + ": " + verdict(one) + "\n")
 		writeProblems(&b, one.Problems)
 		if len(one.Files) > 0 {
 			b.WriteByte('\n')
-			if err := table(&b, fileColumns, one.Files, false); err != nil {
+			if err := output.Write(&b, fileColumns, one.Files, false); err != nil {
 				return err
 			}
 		}
 	}
 	if len(r.Compared) > 0 {
 		b.WriteByte('\n')
-		if err := table(&b, comparedColumns, r.Compared, false); err != nil {
+		if err := output.Write(&b, comparedColumns, r.Compared, false); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package cli
+package output
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 // barWidth is the width of a progress bar in characters.
 const barWidth = 30
 
-// unknownPercent is a progress that cannot be measured; a spinner stands for it.
-const unknownPercent = -1
+// UnknownPercent is a progress that cannot be measured; a spinner stands for it.
+const UnknownPercent = -1
 
 // refreshEvery is how often a drawn line is drawn again: often enough for a spinner, seldom enough
 // to cost nothing.
@@ -25,9 +25,9 @@ const refreshEvery = 120 * time.Millisecond
 // course, not every count.
 const printEvery = time.Second
 
-// progress shows how far one thing is: a line that is drawn again and again on a terminal, and
+// Line shows how far one thing is: a line that is drawn again and again on a terminal, and
 // elsewhere one line per change.
-type progress struct {
+type Line struct {
 	w io.Writer
 
 	mu      sync.Mutex
@@ -43,9 +43,9 @@ type progress struct {
 	bar  *mpb.Bar
 }
 
-// newProgress starts a line. The caller calls stop.
-func newProgress(w io.Writer, terminal bool) *progress {
-	p := &progress{w: w, text: "looking", percent: unknownPercent, began: time.Now()}
+// NewLine starts a line. The caller calls stop.
+func NewLine(w io.Writer, terminal bool) *Line {
+	p := &Line{w: w, text: "looking", percent: UnknownPercent, began: time.Now()}
 	if terminal {
 		p.bars = mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refreshEvery), mpb.WithAutoRefresh())
 		p.bar = p.bars.New(1, mpb.NopStyle(), mpb.BarRemoveOnComplete(),
@@ -54,20 +54,20 @@ func newProgress(w io.Writer, terminal bool) *progress {
 	return p
 }
 
-// newSlow is newProgress for what is mostly quick: nothing is said before there is something to
+// NewSlowLine is newProgress for what is mostly quick: nothing is said before there is something to
 // wait for.
-func newSlow(w io.Writer, terminal bool) *progress {
-	p := newProgress(w, terminal)
+func NewSlowLine(w io.Writer, terminal bool) *Line {
+	p := NewLine(w, terminal)
 	p.last = p.began
 	return p
 }
 
-// set says where things stand; percent is unknownPercent or 0 to 100.
-func (p *progress) set(percent int, format string, args ...any) {
+// Set says where things stand; percent is unknownPercent or 0 to 100.
+func (p *Line) Set(percent int, format string, args ...any) {
 	p.mu.Lock()
 	p.text, p.percent = fmt.Sprintf(format, args...), percent
 	line := p.text
-	if percent != unknownPercent {
+	if percent != UnknownPercent {
 		line = fmt.Sprintf("[%3d%%] %s", percent, line)
 	}
 	due := line != p.printed && time.Since(p.last) >= printEvery
@@ -80,8 +80,8 @@ func (p *progress) set(percent int, format string, args ...any) {
 	}
 }
 
-// stop takes the line away.
-func (p *progress) stop() {
+// Stop takes the line away.
+func (p *Line) Stop() {
 	p.stopped.Do(func() {
 		if p.bars == nil {
 			return
@@ -94,12 +94,12 @@ func (p *progress) stop() {
 var spinner = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
 // line is what a terminal shows.
-func (p *progress) line() string {
+func (p *Line) line() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frame++
 	seconds := int(time.Since(p.began).Seconds())
-	if p.percent == unknownPercent {
+	if p.percent == UnknownPercent {
 		return fmt.Sprintf("%s %s (%ds)", spinner[p.frame%len(spinner)], p.text, seconds)
 	}
 	filled := min(max(p.percent, 0), 100) * barWidth / 100

@@ -1,4 +1,6 @@
-package cli
+// Package offline has the commands that need no cluster: they read the directories of replicas, and
+// print what is in them.
+package offline
 
 import (
 	"context"
@@ -6,11 +8,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
 	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/offline"
 )
@@ -23,13 +26,13 @@ type replicaFiles struct {
 	output   string
 }
 
-// replicaFileCommands are inspect, hash, export and check; export alone does more than read.
-func replicaFileCommands(out, err io.Writer, terminal bool) (inspect, hash, export, check *cobra.Command) {
+// Commands are inspect, hash, export and check; export alone does more than read.
+func Commands(out, err io.Writer, terminal bool) (inspect, hash, export, check *cobra.Command) {
 	a := &replicaFiles{out: out, err: err, terminal: terminal}
 	return a.inspect(), a.hash(), a.export(), a.check()
 }
 
-func (a *replicaFiles) encode(what any) error { return encode(a.out, a.output, what) }
+func (a *replicaFiles) encode(what any) error { return output.Encode(a.out, a.output, what) }
 
 // offlineFlags are what all of them take.
 type offlineFlags struct {
@@ -46,7 +49,7 @@ func (f *offlineFlags) add(c *cobra.Command) {
 func (f *offlineFlags) options() (offline.Options, error) {
 	o := offline.Options{BackingFile: f.backing, Head: f.head}
 	if f.size != "" {
-		n, err := parseBytes(f.size)
+		n, err := output.ParseBytes(f.size)
 		if err != nil {
 			return o, err
 		}
@@ -64,41 +67,12 @@ func (f *offlineFlags) open(dir string) (*offline.Directory, error) {
 	return offline.Open(dir, o)
 }
 
-// parseBytes reads a size such as 10Gi or 1073741824.
-func parseBytes(text string) (int64, error) {
-	number, unit := strings.TrimSpace(text), int64(1)
-	for i, u := range units[1:] {
-		if rest, ok := strings.CutSuffix(strings.TrimSuffix(number, "B"), u); ok {
-			number, unit = rest, int64(1)<<(10*(i+1))
-			break
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n <= 0 || n > (1<<63-1)/unit {
-		return 0, usagef("size %q: give bytes, or a whole number with Ki, Mi, Gi or Ti", text)
-	}
-	return n * unit, nil
-}
-
-// addStructured adds -o json|yaml to a command whose table is no list of objects.
-func addStructured(c *cobra.Command, output *string) {
-	formats := []string{outputJSON, outputYAML}
-	c.Flags().StringVarP(output, "output", "o", outputTable, "format: "+strings.Join(formats, ", ")+" (default text)")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	c.PreRunE = func(*cobra.Command, []string) error {
-		if *output != outputTable && !slices.Contains(formats, *output) {
-			return usagef("unknown output format %q; use one of %s", *output, strings.Join(formats, ", "))
-		}
-		return nil
-	}
-}
-
 func (a *replicaFiles) inspect() *cobra.Command {
 	var f offlineFlags
 	c := &cobra.Command{Use: "inspect DIR", Short: "Explain a replica directory, without a cluster",
 		Long: `Explain a replica directory: its chain of snapshots, what it remembers of the other replicas, and what is wrong with it.
 Nothing is changed. The directory may be of a reference engine.`,
-		Args: exactly("the replica's directory"),
+		Args: usage.Exactly("the replica's directory"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := f.open(args[0])
 			if err != nil {
@@ -109,13 +83,13 @@ Nothing is changed. The directory may be of a reference engine.`,
 			if err != nil {
 				return err
 			}
-			if a.output != outputTable {
+			if a.output != output.Plain {
 				return a.encode(r)
 			}
 			return writeReport(a.out, r)
 		}}
 	f.add(c)
-	addStructured(c, &a.output)
+	output.AddStructured(c, &a.output)
 	return c
 }
 
@@ -125,7 +99,7 @@ func (a *replicaFiles) hash() *cobra.Command {
 	var all bool
 	c := &cobra.Command{Use: "hash DIR [--snapshot NAME | --all]",
 		Short: "Print the SHA-256 of a volume's content, from a replica directory",
-		Args:  exactly("the replica's directory"),
+		Args:  usage.Exactly("the replica's directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := f.open(args[0])
 			if err != nil {
@@ -143,7 +117,7 @@ func (a *replicaFiles) hash() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.output != outputTable {
+			if a.output != output.Plain {
 				if all {
 					return a.encode(sums)
 				}
@@ -158,13 +132,13 @@ func (a *replicaFiles) hash() *cobra.Command {
 	c.Flags().StringVar(&snapshot, "snapshot", offline.Head, "the snapshot to look at")
 	c.Flags().BoolVar(&all, "all", false, "every snapshot, and the head")
 	c.MarkFlagsMutuallyExclusive("snapshot", "all")
-	addStructured(c, &a.output)
+	output.AddStructured(c, &a.output)
 	return c
 }
 
 func (a *replicaFiles) hashes(ctx context.Context, d *offline.Directory, names []string) ([]offline.Sum, error) {
-	p := newSlow(a.err, a.terminal)
-	defer p.stop()
+	p := output.NewSlowLine(a.err, a.terminal)
+	defer p.Stop()
 	var sums []offline.Sum
 	for _, name := range names {
 		one, err := d.Hash(ctx, name, bytesOf(p, "reading "+name))
@@ -177,13 +151,13 @@ func (a *replicaFiles) hashes(ctx context.Context, d *offline.Directory, names [
 }
 
 // bytesOf shows a long operation's progress on p.
-func bytesOf(p *progress, what string) offline.Progress {
+func bytesOf(p *output.Line, what string) offline.Progress {
 	return func(done, total int64) {
 		percent := 100
 		if total > 0 {
 			percent = int(float64(done) / float64(total) * 100)
 		}
-		p.set(percent, "%s, %s of %s", what, size(done), size(total))
+		p.Set(percent, "%s, %s of %s", what, output.Size(done), output.Size(total))
 	}
 }
 
@@ -201,10 +175,10 @@ func (a *replicaFiles) export() *cobra.Command {
 	var o offline.ExportOptions
 	c := &cobra.Command{Use: "export DIR [--snapshot NAME] FILE",
 		Short: "Copy a volume's content out of a replica directory, as an image",
-		Args:  exactly("the replica's directory", "the image to write"),
+		Args:  usage.Exactly("the replica's directory", "the image to write"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(offline.Formats, o.Format) {
-				return usagef("unknown image format %q; use one of %s", o.Format, strings.Join(offline.Formats, ", "))
+				return usage.Errorf("unknown image format %q; use one of %s", o.Format, strings.Join(offline.Formats, ", "))
 			}
 			d, err := f.open(args[0])
 			if err != nil {
@@ -212,19 +186,19 @@ func (a *replicaFiles) export() *cobra.Command {
 			}
 			defer d.Close() // only a lock
 			a.warnOfContent(d)
-			p := newSlow(a.err, a.terminal)
-			defer p.stop()
+			p := output.NewSlowLine(a.err, a.terminal)
+			defer p.Stop()
 			o.Progress = bytesOf(p, "copying "+snapshot)
 			done, err := d.Export(cmd.Context(), snapshot, args[1], o)
 			if err != nil {
 				return err
 			}
-			p.stop()
-			if a.output != outputTable {
+			p.Stop()
+			if a.output != output.Plain {
 				return a.encode(done)
 			}
 			fmt.Fprintf(a.out, "%s written: %s of %s, %s, occupies %s\n", done.File, done.Snapshot, d.Path,
-				size(done.SizeBytes), size(done.AllocatedBytes))
+				output.Size(done.SizeBytes), output.Size(done.AllocatedBytes))
 			return nil
 		}}
 	f.add(c)
@@ -232,12 +206,12 @@ func (a *replicaFiles) export() *cobra.Command {
 	c.Flags().StringVar(&o.Format, "format", offline.FormatRaw, "format: "+strings.Join(offline.Formats, ", "))
 	c.Flags().BoolVar(&o.Force, "force", false, "replace a file that is there")
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(offline.Formats, cobra.ShellCompDirectiveNoFileComp))
-	addStructured(c, &a.output)
+	output.AddStructured(c, &a.output)
 	return c
 }
 
-// errFound is the error of a check that found something: the report has said what.
-var errFound = errors.New("the check found errors")
+// ErrFound is the error of a check that found something: the report has said what.
+var ErrFound = errors.New("the check found errors")
 
 // checkResult is the structured output of a check.
 type checkResult struct {
@@ -255,13 +229,13 @@ func (a *replicaFiles) check() *cobra.Command {
 whether another replica has the same content at every snapshot that both have. The exit status is 1 if something is wrong.
 
 Nothing is changed. An engine rebuilds a damaged replica from a sound one; without engines, export a sound one and import it.`,
-		Args: exactly("the replica's directory"),
+		Args: usage.Exactly("the replica's directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.checkAll(cmd.Context(), &f, args[0], other)
 		}}
 	f.add(c)
 	c.Flags().StringVar(&other, "compare", "", "another replica of the same volume")
-	addStructured(c, &a.output)
+	output.AddStructured(c, &a.output)
 	return c
 }
 
@@ -271,8 +245,8 @@ func (a *replicaFiles) checkAll(ctx context.Context, f *offlineFlags, dir, other
 		return err
 	}
 	defer d.Close() // only a lock
-	p := newSlow(a.err, a.terminal)
-	defer p.stop()
+	p := output.NewSlowLine(a.err, a.terminal)
+	defer p.Stop()
 	var all checkResult
 	if all.CheckReport, err = d.Check(ctx, bytesOf(p, "reading "+dir)); err != nil {
 		return err
@@ -298,14 +272,14 @@ func (a *replicaFiles) checkAll(ctx context.Context, f *offlineFlags, dir, other
 			return c.In == offline.InBoth && !c.Equal && !c.Explained
 		})
 	}
-	p.stop()
-	if a.output != outputTable {
+	p.Stop()
+	if a.output != output.Plain {
 		err = a.encode(all)
 	} else {
 		err = writeCheck(a.out, all)
 	}
 	if err == nil && failed {
-		err = errFound
+		err = ErrFound
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"fmt"
@@ -6,11 +6,12 @@ import (
 	"strconv"
 	"strings"
 
+	"ankole.storage/cli/output"
 	"ankole.storage/rest/resource"
 )
 
-// finding is something about an object that a person should know.
-type finding struct {
+// Finding is something about an object that a person should know.
+type Finding struct {
 	// Object is KIND/NAME.
 	Object string `json:"object"`
 	What   string `json:"what"`
@@ -18,10 +19,10 @@ type finding struct {
 	Do string `json:"do,omitempty"`
 }
 
-// volumeProblems are why a volume is not as it is wanted.
-func volumeProblems(v *resource.Volume) []finding {
-	var out []finding
-	add := func(what, do string) { out = append(out, finding{"volume/" + v.Name, what, do}) }
+// VolumeProblems are why a volume is not as it is wanted.
+func VolumeProblems(v *resource.Volume) []Finding {
+	var out []Finding
+	add := func(what, do string) { out = append(out, Finding{"volume/" + v.Name, what, do}) }
 	failed := 0
 	for _, r := range v.Replicas {
 		if r.FailedAt != "" {
@@ -36,7 +37,7 @@ func volumeProblems(v *resource.Volume) []finding {
 		}
 		add(text, "ankole volume describe "+v.Name)
 	case "degraded":
-		text := fmt.Sprintf("degraded: %d of %d replicas are in sync", inSync(v), v.NumberOfReplicas)
+		text := fmt.Sprintf("degraded: %d of %d replicas are in sync", InSync(v), v.NumberOfReplicas)
 		if failed > 0 {
 			text += fmt.Sprintf(", %d failed", failed)
 		}
@@ -59,7 +60,7 @@ func volumeProblems(v *resource.Volume) []finding {
 	}
 	for _, bad := range []string{"TooManySnapshots", "BackingImageIncompatible"} {
 		if c := v.Conditions[bad]; c.Status == "True" {
-			add(conditionLine(bad, c), "ankole snapshot list "+v.Name)
+			add(ConditionLine(bad, c), "ankole snapshot list "+v.Name)
 		}
 	}
 	if c := v.Conditions["ReplicaFilesLost"]; c.Status == "True" {
@@ -71,22 +72,22 @@ func volumeProblems(v *resource.Volume) []finding {
 		}
 	}
 	if s := v.CloneStatus; s.State == "failed" {
-		_, text, _ := cloneText(v)
+		_, text, _ := CloneText(v)
 		add(text, "ankole event list --for volume/"+v.Name)
 	}
 	return out
 }
 
-// volumeActivity is what is going on with a volume, and so what it waits for.
-func volumeActivity(v *resource.Volume) []finding {
-	var out []finding
+// VolumeActivity is what is going on with a volume, and so what it waits for.
+func VolumeActivity(v *resource.Volume) []Finding {
+	var out []Finding
 	add := func(format string, args ...any) {
-		out = append(out, finding{Object: "volume/" + v.Name, What: fmt.Sprintf(format, args...)})
+		out = append(out, Finding{Object: "volume/" + v.Name, What: fmt.Sprintf(format, args...)})
 	}
 	if p, ok := rebuilding(*v); ok {
 		add("a replica is being rebuilt: %d%%", p)
 	}
-	if _, text, ok := cloneText(v); ok && v.CloneStatus.State != "failed" {
+	if _, text, ok := CloneText(v); ok && v.CloneStatus.State != "failed" {
 		add("%s: %d%%", text, v.CloneStatus.Progress)
 	}
 	if percent, ok := purging(v); ok {
@@ -98,7 +99,7 @@ func volumeActivity(v *resource.Volume) []finding {
 		}
 	}
 	if expanding(v) {
-		add("being expanded to %s", sizeText(v.Size))
+		add("being expanded to %s", output.SizeText(v.Size))
 	}
 	if v.CurrentImage != "" && v.CurrentImage != v.Image {
 		text := "being upgraded to " + v.Image
@@ -109,15 +110,15 @@ func volumeActivity(v *resource.Volume) []finding {
 	}
 	switch v.State {
 	case "attaching":
-		_, text := describe(v)
+		_, text := Describe(v)
 		add("%s", text)
 	case "detaching", "deleting", "creating":
 		add("%s", v.State)
 	}
-	for _, id := range sortedKeys(v.VolumeAttachment.Attachments) {
+	for _, id := range output.SortedKeys(v.VolumeAttachment.Attachments) {
 		t := v.VolumeAttachment.Attachments[id]
-		if !t.Satisfied && v.State != "attaching" && attachedTo(*v) != t.NodeID {
-			add("ticket %s waits for it on node %s%s", ticketName(id, t), t.NodeID, ticketReason(t))
+		if !t.Satisfied && v.State != "attaching" && AttachedTo(*v) != t.NodeID {
+			add("ticket %s waits for it on node %s%s", ticketName(id, t), t.NodeID, TicketReason(t))
 		}
 	}
 	return out
@@ -126,7 +127,7 @@ func volumeActivity(v *resource.Volume) []finding {
 // expanding reports whether an engine that runs has not got the wanted size yet.
 func expanding(v *resource.Volume) bool {
 	return slices.ContainsFunc(v.Controllers, func(c resource.Controller) bool {
-		return c.IsExpanding || bytesIn(c.Size) > 0 && bytesIn(c.Size) < bytesIn(v.Size)
+		return c.IsExpanding || output.BytesIn(c.Size) > 0 && output.BytesIn(c.Size) < output.BytesIn(v.Size)
 	})
 }
 
@@ -149,8 +150,8 @@ func ticketName(id string, t resource.Attachment) string {
 	return id
 }
 
-// ticketReason is why a ticket is not satisfied, if that is known.
-func ticketReason(t resource.Attachment) string {
+// TicketReason is why a ticket is not satisfied, if that is known.
+func TicketReason(t resource.Attachment) string {
 	for _, c := range t.Conditions {
 		if c.Status == "False" && c.Message != "" {
 			return ": " + c.Message
@@ -159,31 +160,31 @@ func ticketReason(t resource.Attachment) string {
 	return ""
 }
 
-// conditionLine is a condition in a line: what it is, why.
-func conditionLine(name string, c resource.Condition) string {
-	return name + ": " + firstText(c.Message, c.Reason, c.Status)
+// ConditionLine is a condition in a line: what it is, why.
+func ConditionLine(name string, c resource.Condition) string {
+	return name + ": " + output.FirstText(c.Message, c.Reason, c.Status)
 }
 
-// nodeProblems are why a node or one of its disks takes no part. What a person has turned off is
+// NodeProblems are why a node or one of its disks takes no part. What a person has turned off is
 // none, nor is what the host lacks for a feature that nobody uses; encrypted says whether encrypted
 // volumes are.
-func nodeProblems(n *resource.Node, encrypted bool) []finding {
-	var out []finding
-	add := func(what, do string) { out = append(out, finding{"node/" + n.Name, what, do}) }
+func NodeProblems(n *resource.Node, encrypted bool) []Finding {
+	var out []Finding
+	add := func(what, do string) { out = append(out, Finding{"node/" + n.Name, what, do}) }
 	if c := n.Conditions["Ready"]; c.Status != "True" {
-		add("not ready: "+firstText(c.Message, c.Reason, "nothing is known of it"), "kubectl describe node "+n.Name)
+		add("not ready: "+output.FirstText(c.Message, c.Reason, "nothing is known of it"), "kubectl describe node "+n.Name)
 		return out // What follows from that needs no lines of its own.
 	}
-	for _, name := range sortedKeys(n.Conditions) {
+	for _, name := range output.SortedKeys(n.Conditions) {
 		if c := n.Conditions[name]; name != "Ready" && name != "Schedulable" && c.Status == "False" &&
 			needed(name, c, encrypted) {
-			add(conditionLine(name, c), "ankole node describe "+n.Name)
+			add(ConditionLine(name, c), "ankole node describe "+n.Name)
 		}
 	}
 	if c := n.Conditions["Schedulable"]; n.AllowScheduling && c.Status == "False" {
-		add("takes no replicas: "+firstText(c.Message, c.Reason), "ankole node describe "+n.Name)
+		add("takes no replicas: "+output.FirstText(c.Message, c.Reason), "ankole node describe "+n.Name)
 	}
-	for _, name := range sortedKeys(n.Disks) {
+	for _, name := range output.SortedKeys(n.Disks) {
 		for _, text := range diskProblems(n.Disks[name]) {
 			add("disk "+name+" "+text, "ankole node describe "+n.Name)
 		}
@@ -207,28 +208,28 @@ func needed(name string, c resource.Condition, encrypted bool) bool {
 func diskProblems(d resource.DiskInfo) []string {
 	var out []string
 	if c := d.Conditions["Ready"]; c.Status == "False" {
-		out = append(out, "is not ready: "+firstText(c.Message, c.Reason))
+		out = append(out, "is not ready: "+output.FirstText(c.Message, c.Reason))
 	}
 	if c := d.Conditions["Error"]; c.Status == "True" {
-		out = append(out, "has an error: "+firstText(c.Message, c.Reason))
+		out = append(out, "has an error: "+output.FirstText(c.Message, c.Reason))
 	}
 	if c := d.Conditions["Schedulable"]; d.AllowScheduling && c.Status == "False" && len(out) == 0 {
-		out = append(out, "takes no replicas: "+firstText(c.Message, c.Reason))
+		out = append(out, "takes no replicas: "+output.FirstText(c.Message, c.Reason))
 	}
 	return out
 }
 
-// nodeActivity is what is going on on a node.
-func nodeActivity(n *resource.Node) []finding {
-	var out []finding
+// NodeActivity is what is going on on a node.
+func NodeActivity(n *resource.Node) []Finding {
+	var out []Finding
 	add := func(where string, left int) {
-		out = append(out, finding{Object: "node/" + n.Name, What: where + "being evicted: " + count(left, "replica") +
+		out = append(out, Finding{Object: "node/" + n.Name, What: where + "being evicted: " + output.Count(left, "replica") +
 			" left"})
 	}
 	if n.EvictionRequested || n.AutoEvicting {
-		add("", replicasOn(n))
+		add("", ReplicasOn(n))
 	}
-	for _, name := range sortedKeys(n.Disks) {
+	for _, name := range output.SortedKeys(n.Disks) {
 		if d := n.Disks[name]; d.EvictionRequested {
 			add("disk "+name+" ", len(d.ScheduledReplica))
 		}
@@ -236,8 +237,8 @@ func nodeActivity(n *resource.Node) []finding {
 	return out
 }
 
-// replicasOn counts the replicas that are scheduled to the disks of a node.
-func replicasOn(n *resource.Node) int {
+// ReplicasOn counts the replicas that are scheduled to the disks of a node.
+func ReplicasOn(n *resource.Node) int {
 	total := 0
 	for _, d := range n.Disks {
 		total += len(d.ScheduledReplica)
@@ -245,64 +246,55 @@ func replicasOn(n *resource.Node) int {
 	return total
 }
 
-// count is a number with its noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}
-
-// managerProblems are why an instance manager serves nothing, or waits.
-func managerProblems(m *resource.InstanceManager) []finding {
-	var out []finding
+// ManagerProblems are why an instance manager serves nothing, or waits.
+func ManagerProblems(m *resource.InstanceManager) []Finding {
+	var out []Finding
 	object, do := "instance-manager/"+m.Name, "ankole instance-manager describe "+m.Name
 	if m.CurrentState != "running" {
-		out = append(out, finding{object, fmt.Sprintf("in state %s, on node %s", orUnknown(m.CurrentState), m.NodeID), do})
+		out = append(out, Finding{object, fmt.Sprintf("in state %s, on node %s", output.OrUnknown(m.CurrentState),
+			m.NodeID), do})
 	}
-	for _, name := range sortedKeys(m.Conditions) {
+	for _, name := range output.SortedKeys(m.Conditions) {
 		// DrainAllowed says what a drain would meet; it is no fault.
 		if c := m.Conditions[name]; c.Status == "False" && name != "DrainAllowed" {
-			out = append(out, finding{object, conditionLine(name, c), do})
+			out = append(out, Finding{object, ConditionLine(name, c), do})
 		}
 	}
 	return out
 }
 
-func orUnknown(s string) string { return firstText(s, "unknown") }
-
-// incompatible is what is wrong with an image whose command line has other versions than the
+// Incompatible is what is wrong with an image whose command line has other versions than the
 // default one's.
-const incompatible = "not compatible with this release"
+const Incompatible = "not compatible with this release"
 
-// imageProblems are why an engine image cannot be used everywhere.
-func imageProblems(i *resource.EngineImage) []finding {
+// ImageProblems are why an engine image cannot be used everywhere.
+func ImageProblems(i *resource.EngineImage) []Finding {
 	object, do := "engine-image/"+i.Name, "ankole engine-image describe "+i.Name
-	var out []finding
+	var out []Finding
 	if i.Incompatible {
-		out = append(out, finding{object, incompatible, do})
+		out = append(out, Finding{object, Incompatible, do})
 	}
 	if i.State != "deployed" {
-		out = append(out, finding{object, fmt.Sprintf("in state %s: on %s nodes", orUnknown(i.State),
-			deployedNodes(*i)), do})
+		out = append(out, Finding{object, fmt.Sprintf("in state %s: on %s nodes", output.OrUnknown(i.State),
+			DeployedNodes(*i)), do})
 	}
 	return out
 }
 
-// settingProblems are settings whose value has no effect yet.
-func settingProblems(all []resource.Setting) []finding {
-	var out []finding
+// SettingProblems are settings whose value has no effect yet.
+func SettingProblems(all []resource.Setting) []Finding {
+	var out []Finding
 	for _, s := range all {
 		if !s.Applied && s.Definition.ValueType != "deprecated" {
-			out = append(out, finding{"setting/" + s.Name, "its value is not applied yet: " + orDash(s.Value),
+			out = append(out, Finding{"setting/" + s.Name, "its value is not applied yet: " + output.OrDash(s.Value),
 				"ankole setting get " + s.Name})
 		}
 	}
 	return out
 }
 
-// waits joins what an object waits for with what is wrong with it, each once.
-func waits(groups ...[]finding) []string {
+// Waits joins what an object waits for with what is wrong with it, each once.
+func Waits(groups ...[]Finding) []string {
 	var out []string
 	for _, f := range slices.Concat(groups...) {
 		text := f.What
