@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/object"
 )
@@ -181,7 +182,29 @@ func loadComplete(ctx context.Context, store object.Store, volume, backup string
 	return b, err
 }
 
-func storeBackup(ctx context.Context, store object.Store, b *format.Backup) error {
+// formOf returns how the blocks of a complete backup are stored. It returns encryption.ErrNoKey if
+// they are encrypted with a key that is not there, format.ErrCorrupt if somebody without the key has
+// changed the record.
+func formOf(keys encryption.Keys, b *format.Backup) (format.Form, error) {
+	f := format.Form{Compression: b.Compression}
+	if !b.Encrypted() {
+		return f, nil
+	}
+	key, err := keys.Of(b.Key)
+	if err != nil {
+		return f, fmt.Errorf("backup %s of volume %s is %w", b.Name, b.Volume, err)
+	}
+	f.Key = key.ForVolume(b.Volume)
+	return f, b.CheckAuthentic(f.Key)
+}
+
+// storeBackup stores a record, authenticated if its blocks are encrypted.
+func storeBackup(ctx context.Context, store object.Store, b *format.Backup, f format.Form) error {
+	if f.Key != nil {
+		if err := b.Authenticate(f.Key); err != nil {
+			return err
+		}
+	}
 	data, err := b.Marshal()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/lock"
 	"ankole.storage/backup/object"
@@ -35,8 +36,10 @@ type CreateOptions struct {
 	// The size of the volume is a multiple of it.
 	BlockBytes int64
 	// Compression is that of a volume's first backup, format.CompressionLZ4 if "". Later ones use that
-	// of the volume.
+	// of the volume. An encrypted one is an error without a current key.
 	Compression format.Compression
+	// Keys are those of the target. With a current one the backup is encrypted.
+	Keys encryption.Keys
 	// Workers bounds how many blocks are worked on at a time; 0 means two for each processor. There
 	// are fewer if their buffers would exceed 48 MiB.
 	Workers int
@@ -55,6 +58,7 @@ type creation struct {
 	source Source
 
 	volume *format.Volume
+	form   format.Form
 	base   *format.Backup // nil: nothing is taken over
 	last   []format.Block // those of the last backup, base or not
 	record *format.Backup
@@ -77,13 +81,19 @@ type creation struct {
 // Create backs up a snapshot, and returns the record of the backup when it is complete in the
 // store. If a run with the same options crashed, or was ended, the next one goes on: blocks that
 // are in the store are not sent again. It returns ErrExists if there is another backup of that
-// name, lock.ErrLost if the store did not answer for long, object.ErrNoSpace if it is full.
+// name, lock.ErrLost if the store did not answer for long, object.ErrNoSpace if it is full,
+// encryption.ErrNoKey if the last backup is encrypted with a key that is not there.
 func Create(ctx context.Context, store object.Store, source Source, o CreateOptions) (*format.Backup, error) {
 	if o.BlockBytes == 0 {
 		o.BlockBytes = format.DefaultBlockBytes
 	}
-	if o.Compression == "" {
+	encrypted := false
+	if o.Compression, encrypted = o.Compression.CutEncrypted(); o.Compression == "" {
 		o.Compression = format.CompressionLZ4
+	}
+	if encrypted && o.Keys.Current == nil {
+		return nil, fmt.Errorf("backup %s of volume %s is to be encrypted, and there is no key: set %s in the Secret of the "+
+			"backup target", o.Backup, o.Volume, encryption.Variable)
 	}
 	c := &creation{CreateOptions: o, store: store, source: source, stored: map[format.Checksum]bool{}}
 	if err := c.check(); err != nil {
@@ -122,6 +132,10 @@ func (c *creation) run(ctx context.Context) error {
 	if err := c.openVolume(ctx); err != nil {
 		return err
 	}
+	c.form.Compression = c.volume.Compression
+	if k := c.Keys.Current; k != nil {
+		c.form.Key = k.ForVolume(c.Volume)
+	}
 	earlier, err := LoadBackup(ctx, c.store, c.Volume, c.Backup)
 	switch {
 	case err == nil && !earlier.InProgress():
@@ -159,7 +173,7 @@ func (c *creation) run(ctx context.Context) error {
 	}
 	c.record.Blocks = c.merge()
 	c.record.Created = format.Time{Time: time.Now()}
-	if err := storeBackup(ctx, c.store, c.record); err != nil {
+	if err := storeBackup(ctx, c.store, c.record, c.form); err != nil {
 		return err
 	}
 	return c.finish(ctx)
@@ -180,27 +194,45 @@ func (c *creation) openVolume(ctx context.Context) (err error) {
 
 // chooseBase finds what is to be read, and the backup that the rest is taken from.
 func (c *creation) chooseBase(ctx context.Context) error {
-	if last := c.volume.LastBackup; last != "" && !c.Full {
-		base, err := loadComplete(ctx, c.store, c.Volume, last)
+	base, err := c.lastBackup(ctx)
+	if err != nil {
+		return err
+	}
+	if base == nil || c.Full {
+		return c.changed(ctx, Base{})
+	}
+	c.last = base.Blocks
+	if base.Snapshot != c.Snapshot && base.BlockBytes == c.BlockBytes && base.Key == c.form.Key.ID() {
+		err := c.changed(ctx, Base{base.Snapshot, base.SnapshotCreated.Time})
 		if err == nil {
-			c.last = base.Blocks
+			c.base = base
+			return nil
 		}
-		switch {
-		case err == nil && base.Snapshot != c.Snapshot && base.BlockBytes == c.BlockBytes:
-			err := c.changed(ctx, Base{base.Snapshot, base.SnapshotCreated.Time})
-			if err == nil {
-				c.base = base
-				return nil
-			}
-			if !errors.Is(err, ErrNoBase) {
-				return err
-			}
-		case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInProgress) &&
-			!errors.Is(err, format.ErrCorrupt):
+		if !errors.Is(err, ErrNoBase) {
 			return err
 		}
 	}
 	return c.changed(ctx, Base{})
+}
+
+// lastBackup returns the last backup of the volume; nil if there is none that is complete and
+// sound. One whose key is not there is an error: the Secret is another one than before, or has lost
+// its key, and what comes next would be encrypted with a wrong key, or not at all.
+func (c *creation) lastBackup(ctx context.Context) (*format.Backup, error) {
+	if c.volume.LastBackup == "" {
+		return nil, nil
+	}
+	b, err := loadComplete(ctx, c.store, c.Volume, c.volume.LastBackup)
+	if err == nil {
+		_, err = formOf(c.Keys, b)
+	}
+	switch {
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrInProgress), errors.Is(err, format.ErrCorrupt):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return b, nil
 }
 
 // changed sets the blocks to read.
@@ -235,8 +267,8 @@ func (c *creation) begin(ctx context.Context) error {
 	}
 	c.record = &format.Backup{Name: c.Backup, Volume: c.Volume, Snapshot: c.Snapshot,
 		SnapshotCreated: format.Time{Time: c.SnapshotCreated}, Labels: c.Labels, Parameters: parameters,
-		Incremental: c.base != nil, Compression: c.volume.Compression, BlockBytes: c.BlockBytes}
-	return storeBackup(ctx, c.store, c.record)
+		Incremental: c.base != nil, Compression: c.form.Compression, Key: c.form.Key.ID(), BlockBytes: c.BlockBytes}
+	return storeBackup(ctx, c.store, c.record, c.form)
 }
 
 // readAgain adds blocks of the base that the store has lost or that are marked, and
@@ -279,7 +311,7 @@ func (c *creation) copyBlocks(ctx context.Context) error {
 		kept := c.volume.BackingImage != "" || c.BackingImage != "" || !isZero(w.block)
 		sum := format.Checksum{}
 		if kept {
-			sum = format.Sum(w.block)
+			sum = c.form.Sum(w.block)
 			if err := c.storeBlock(ctx, w, sum); err != nil {
 				return err
 			}
@@ -325,7 +357,7 @@ func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksu
 	if present && !c.Full && !c.marked.has(sum) {
 		data, err := c.store.Get(ctx, name, w.stored[:0], int64(cap(w.stored)))
 		if err == nil {
-			err = w.codec.Check(c.volume.Compression, data, c.BlockBytes, sum)
+			err = w.codec.Check(c.form, data, sum, c.BlockBytes)
 		}
 		switch {
 		case err == nil:
@@ -336,7 +368,7 @@ func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksu
 			return err
 		}
 	}
-	data, err := w.codec.Encode(c.volume.Compression, w.block, w.stored)
+	data, err := w.codec.Encode(c.form, w.block, w.stored, sum)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/lock"
 	"ankole.storage/backup/object"
@@ -20,6 +21,8 @@ type RestoreOptions struct {
 	// when that was made: another one may have its name by now.
 	From        string
 	FromCreated time.Time
+	// Keys are those of the target.
+	Keys encryption.Keys
 	// Workers bounds how many blocks are worked on at a time, as for a backup.
 	Workers int
 	// AcceptDamage: ranges whose blocks are damaged or missing become zero, and the restore succeeds.
@@ -105,6 +108,7 @@ type restoration struct {
 	store  object.Store
 	target Target
 	backup *format.Backup
+	form   format.Form
 
 	mu     sync.Mutex
 	damage []Damage
@@ -113,8 +117,10 @@ type restoration struct {
 
 // Restore writes a backup to a target. It returns a *DamageError if blocks are damaged or missing
 // and that is not accepted, ErrNoBase if the step from From is not possible and nothing was
-// written, ErrNotFound, ErrInProgress, lock.ErrLost, or an error of store or target. After any
-// error but ErrNoBase the target holds neither backup, and the restore has to be repeated in full.
+// written, encryption.ErrNoKey if the key of the backup is not there and nothing was written,
+// ErrNotFound, ErrInProgress, lock.ErrLost, or an error of store or target. After any error but
+// ErrNoBase and ErrNoKey the target holds neither backup, and the restore has to be repeated in
+// full.
 func Restore(ctx context.Context, store object.Store, target Target, o RestoreOptions) (*Restored, error) {
 	if err := checkNames(o.Volume, o.Backup); err != nil {
 		return nil, err
@@ -142,6 +148,9 @@ func (r *restoration) run(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if r.backup, err = loadComplete(ctx, r.store, r.Volume, r.Backup); err != nil {
+		return 0, err
+	}
+	if r.form, err = formOf(r.Keys, r.backup); err != nil {
 		return 0, err
 	}
 	size := volume.SizeBytes
@@ -173,9 +182,15 @@ func (r *restoration) run(ctx context.Context) (int64, error) {
 // only From has.
 func (r *restoration) difference(ctx context.Context) (write []format.Block, zero []int64, err error) {
 	from, err := loadComplete(ctx, r.store, r.Volume, r.From)
-	if errors.Is(err, ErrNotFound) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, ErrInProgress) {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNoBase, err)
-	} else if err != nil {
+	if err == nil {
+		_, err = formOf(r.Keys, from)
+	}
+	for _, without := range []error{ErrNotFound, format.ErrCorrupt, ErrInProgress, encryption.ErrNoKey} {
+		if errors.Is(err, without) {
+			return nil, nil, fmt.Errorf("%w: %v", ErrNoBase, err) // it is nothing else to whoever asks what it is
+		}
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	if !from.Created.Equal(r.FromCreated) {
@@ -235,7 +250,7 @@ func (r *restoration) writeBlocks(ctx context.Context, blocks []format.Block) er
 		sum := groups[i][0].Checksum
 		data, err := r.store.Get(ctx, format.BlockObject(r.Volume, sum), w.stored[:0], int64(cap(w.stored)))
 		if err == nil {
-			err = w.codec.Decode(r.backup.Compression, data, w.block, sum)
+			err = w.codec.Decode(r.form, data, w.block, sum)
 		}
 		missing := errors.Is(err, object.ErrNotFound)
 		damaged := missing || errors.Is(err, format.ErrCorrupt) || errors.Is(err, object.ErrTooLong)

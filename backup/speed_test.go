@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/object/directory"
 	"ankole.storage/backup/object/objecttest"
@@ -73,14 +74,19 @@ func (n *nothing) Put(ctx context.Context, name string, data []byte) error {
 // TestMemoryIsBounded: a backup takes less than 64 MiB, whatever the volume, the size of blocks and
 // the number of workers that was asked for.
 func TestMemoryIsBounded(t *testing.T) { // not beside others: it looks at the memory of the process
-	for _, size := range []int64{format.DefaultBlockBytes, format.LargeBlockBytes} {
+	for _, tt := range []struct {
+		size int64
+		keys encryption.Keys
+	}{{size: format.DefaultBlockBytes}, {size: format.LargeBlockBytes}, {format.DefaultBlockBytes, withKeys(1)},
+		{format.LargeBlockBytes, withKeys(1)}} {
+		size := tt.size
 		var before runtime.MemStats
 		m := newMade(1 << 30)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		s := &nothing{Memory: &objecttest.Memory{}}
 		_, err := backup.Create(t.Context(), s, m, backup.CreateOptions{Volume: name, Backup: "b1", Snapshot: "s1",
-			BlockBytes: size, Workers: 1000})
+			BlockBytes: size, Workers: 1000, Keys: tt.keys})
 		took := int64(s.peak.Load()) - int64(before.HeapAlloc)
 		t.Logf("blocks of %d: %d MiB", size, took>>20)
 		if err != nil || s.puts.Load() != 1<<30/size || took > 64<<20 || took <= 0 {
@@ -97,7 +103,8 @@ func (f file) ZeroAt(offset, length int64) error {
 	return err
 }
 
-// BenchmarkDirectory backs up and restores 1 GiB that cannot be compressed, beside a copy of it.
+// BenchmarkDirectory backs up and restores 1 GiB that cannot be compressed, in the clear and
+// encrypted, beside a copy of it.
 func BenchmarkDirectory(b *testing.B) {
 	const size = 1 << 30
 	m, work := newMade(size), b.TempDir()
@@ -149,25 +156,31 @@ func BenchmarkDirectory(b *testing.B) {
 		return s
 	}
 	n := 0
-	b.Run("backup", func(b *testing.B) {
-		b.SetBytes(size)
-		for b.Loop() {
-			n++
-			o := backup.CreateOptions{Volume: name, Backup: "b1", Snapshot: "s1"}
-			if _, err := backup.Create(b.Context(), store(n), m, o); err != nil {
-				b.Fatal(err)
-			}
+	for _, keys := range []encryption.Keys{{}, withKeys(1)} {
+		form := ""
+		if keys.Current != nil {
+			form = ", encrypted"
 		}
-	})
-	b.Run("restore", func(b *testing.B) {
-		b.SetBytes(size)
-		s := store(n)
-		for b.Loop() {
-			f := target()
-			_, err := backup.Restore(b.Context(), s, f, backup.RestoreOptions{Volume: name, Backup: "b1"})
-			if err != nil || f.Sync() != nil || f.Close() != nil {
-				b.Fatal(err)
+		b.Run("backup"+form, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				n++
+				o := backup.CreateOptions{Volume: name, Backup: "b1", Snapshot: "s1", Keys: keys}
+				if _, err := backup.Create(b.Context(), store(n), m, o); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-	})
+		})
+		b.Run("restore"+form, func(b *testing.B) {
+			b.SetBytes(size)
+			s := store(n)
+			for b.Loop() {
+				f := target()
+				_, err := backup.Restore(b.Context(), s, f, backup.RestoreOptions{Volume: name, Backup: "b1", Keys: keys})
+				if err != nil || f.Sync() != nil || f.Close() != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

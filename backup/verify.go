@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/lock"
 	"ankole.storage/backup/object"
@@ -47,6 +48,8 @@ type VerifyOptions struct {
 	BytesPerSecond int64
 	// Workers bounds how many blocks are read at a time, as for a backup.
 	Workers int
+	// Keys are those of the target.
+	Keys encryption.Keys
 	// After is the block behind which the verification goes on, as Verified.Next of an earlier part
 	// says; zero: at the beginning.
 	After format.Checksum
@@ -89,8 +92,10 @@ type verification struct {
 	method  format.Compression
 	// sizes are those that blocks of the volume may have, the largest first.
 	sizes []int64
-	// marked are the blocks that were marked at the beginning.
-	marked checksums
+	// keys are those of the volume.
+	keys map[encryption.ID]*encryption.Volume
+	// marked are the blocks that were marked at the beginning, unlisted those that no backup lists.
+	marked, unlisted checksums
 	// todo are the blocks of this part and of later ones; until is when this part ends, zero for
 	// never.
 	todo  checksums
@@ -108,7 +113,8 @@ var burstBytes = int(format.MaxStoredBytes(format.LargeBlockBytes))
 // block that a backup lists and that is damaged or missing is marked in the store, so that the next
 // backup writes it again if the volume still holds it; a mark of a block that is sound, or that no
 // backup lists, is removed. While it reads it holds no lock, and what is deleted meanwhile is no
-// fault. An error means that the store did not answer, or that there is no such volume.
+// fault. An error means that the store did not answer, that there is no such volume, or that the key
+// of a backup is not there (encryption.ErrNoKey).
 func Verify(ctx context.Context, store object.Store, volume string, o VerifyOptions) (*Verified, error) {
 	if err := checkNames(volume); err != nil {
 		return nil, err
@@ -117,8 +123,12 @@ func Verify(ctx context.Context, store object.Store, volume string, o VerifyOpti
 	if o.BytesPerSecond > 0 {
 		limit = rate.Limit(o.BytesPerSecond)
 	}
-	v := &verification{VerifyOptions: o, store: store, volume: volume, limiter: rate.NewLimiter(limit, burstBytes)}
+	v := &verification{VerifyOptions: o, store: store, volume: volume, limiter: rate.NewLimiter(limit, burstBytes),
+		keys: map[encryption.ID]*encryption.Volume{}}
 	v.limiter.ReserveN(time.Now(), burstBytes) // the rate holds from the first byte on
+	for _, k := range o.Keys.All() {
+		v.keys[k.ID()] = k.ForVolume(volume)
+	}
 	if err := v.run(ctx); err != nil {
 		return nil, fmt.Errorf("verifying volume %s in %s: %w", volume, store, err)
 	}
@@ -169,6 +179,7 @@ func (v *verification) list(ctx context.Context) error {
 	if v.marked, err = listMarks(ctx, v.store, v.volume); err != nil {
 		return err
 	}
+	v.unlisted = slices.DeleteFunc(slices.Clone(present), listed.has)
 	all := append(listed, present...).sorted()
 	if len(all) == 0 && len(v.result.Backups) == 0 && len(v.result.Faults) == 0 {
 		if _, err := LoadVolume(ctx, v.store, v.volume); err != nil {
@@ -208,6 +219,9 @@ func (v *verification) records(ctx context.Context) (listed checksums, err error
 	v.sizes = []int64{format.DefaultBlockBytes}
 	for _, name := range names {
 		b, err := LoadBackup(ctx, v.store, v.volume, name)
+		if err == nil && !b.InProgress() {
+			_, err = formOf(v.Keys, b)
+		}
 		switch {
 		case err == nil && !b.InProgress():
 			v.result.Backups = append(v.result.Backups, name)
@@ -252,10 +266,12 @@ func (v *verification) over(i int) bool {
 func (v *verification) read(ctx context.Context, w *copier, sum format.Checksum) (kind FaultKind, why, err error) {
 	data, err := v.store.Get(ctx, format.BlockObject(v.volume, sum), w.stored[:0], int64(cap(w.stored)))
 	if err == nil {
-		for _, size := range v.sizes {
-			if err = w.codec.Check(v.method, data, size, sum); err == nil {
-				break
-			}
+		// All keys that backups name are there: where one is missing no backup lists the block, or its
+		// header is damaged.
+		id, encrypted := encryption.KeyOf(data)
+		form := format.Form{Compression: v.method, Key: v.keys[id]}
+		if !encrypted || form.Key != nil || !v.unlisted.has(sum) {
+			err = w.codec.Check(form, data, sum, v.sizes...)
 		}
 	}
 	switch {

@@ -2,15 +2,19 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha512"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"strconv"
 	"strings"
 
 	"github.com/pierrec/lz4/v4"
+
+	"ankole.storage/backup/encryption"
 )
 
 // Compression is how blocks are stored.
@@ -30,6 +34,49 @@ func (c Compression) Check() error {
 		return nil
 	}
 	return fmt.Errorf("compression %q is none of none, gzip, lz4", string(c))
+}
+
+// encryptedPrefix precedes the method where blocks are encrypted. Programs that cannot decrypt know
+// no such method, and so refuse the order to make such a backup, and what is in a store of it.
+const encryptedPrefix = "encrypted-"
+
+// Encrypted is the method that orders, and records, of encrypted backups name; CompressionLZ4 is
+// meant by "".
+func (c Compression) Encrypted() Compression { return encryptedPrefix + cmp.Or(c, CompressionLZ4) }
+
+// CutEncrypted returns the method of what is encrypted, and whether it is.
+func (c Compression) CutEncrypted() (inner Compression, encrypted bool) {
+	name, encrypted := strings.CutPrefix(string(c), encryptedPrefix)
+	return Compression(name), encrypted
+}
+
+// Form is how the blocks of a backup are named and stored.
+type Form struct {
+	Compression Compression
+	// Key encrypts them, and names them; nil: they are not encrypted.
+	Key *encryption.Volume
+}
+
+func (f Form) hash() hash.Hash {
+	if f.Key != nil {
+		return f.Key.Hash()
+	}
+	return sha512.New()
+}
+
+// Sum returns the checksum of a block: with a key nobody else can tell it from the content.
+func (f Form) Sum(block []byte) Checksum {
+	h := f.hash()
+	h.Write(block)
+	return Checksum(h.Sum(nil)[:len(Checksum{})])
+}
+
+// open decrypts a stored block in its place.
+func (f Form) open(stored []byte, want Checksum) ([]byte, error) {
+	if f.Key == nil {
+		return stored, nil
+	}
+	return f.Key.Open(stored, want)
 }
 
 // First bytes of compressed blocks.
@@ -76,10 +123,26 @@ type Codec struct {
 	lz4Reader  *lz4.Reader
 }
 
-// Encode returns the stored form of a block. It is block itself for CompressionNone, otherwise it
-// is made in buf.
-func (c *Codec) Encode(method Compression, block, buf []byte) ([]byte, error) {
-	out := bytes.NewBuffer(buf[:0])
+// Encode returns the stored form of a block whose checksum is sum. It is block itself where nothing
+// is done to it, otherwise it is made in buf.
+func (c *Codec) Encode(f Form, block, buf []byte, sum Checksum) ([]byte, error) {
+	if f.Key == nil {
+		return c.compress(f.Compression, block, buf[:0])
+	}
+	var header [encryption.HeaderBytes]byte // Seal fills it
+	out, err := c.compress(f.Compression, block, append(buf[:0], header[:]...))
+	if err != nil {
+		return nil, err
+	}
+	if f.Compression == CompressionNone {
+		out = append(append(buf[:0], header[:]...), block...)
+	}
+	return f.Key.Seal(out, sum), nil
+}
+
+// compress appends the compressed form of a block to buf, or returns block itself.
+func (c *Codec) compress(method Compression, block, buf []byte) ([]byte, error) {
+	out := bytes.NewBuffer(buf)
 	var w io.WriteCloser
 	switch method {
 	case CompressionNone:
@@ -112,28 +175,47 @@ func (c *Codec) Encode(method Compression, block, buf []byte) ([]byte, error) {
 }
 
 // Decode fills block with the content of a stored block, and returns ErrCorrupt unless it has
-// exactly that length and that checksum. method is that of the backup; where the first bytes are
-// those of the other method, that one is taken. block must not overlap data.
-func (c *Codec) Decode(method Compression, data, block []byte, want Checksum) error {
-	r, err := c.reader(method, data, int64(len(block)))
+// exactly that length and that checksum. f is that of the backup; where the first bytes are those
+// of another compression, that one is taken. block must not overlap data, which is lost if it is
+// encrypted.
+func (c *Codec) Decode(f Form, data, block []byte, want Checksum) error {
+	data, err := f.open(data, want)
+	var r io.Reader
+	if err == nil {
+		r, err = c.reader(f.Compression, data, int64(len(block)))
+	}
 	if err == nil {
 		_, err = io.ReadFull(r, block)
 	}
 	if err == nil {
 		err = ends(r)
 	}
-	if err == nil && Sum(block) != want {
+	if err == nil && f.Sum(block) != want {
 		err = errChecksum
 	}
 	return corrupt(err, want)
 }
 
-// Check is Decode without the content. It needs no room for a block of blockBytes.
-func (c *Codec) Check(method Compression, data []byte, blockBytes int64, want Checksum) error {
-	hash := sha512.New()
-	r, err := c.reader(method, data, blockBytes)
+// Check is Decode without the content, of a block of any of some sizes in bytes. It needs no room
+// for it.
+func (c *Codec) Check(f Form, data []byte, want Checksum, sizes ...int64) error {
+	data, err := f.open(data, want)
 	if err == nil {
-		_, err = io.CopyN(hash, r, blockBytes)
+		for _, size := range sizes {
+			if err = c.checkSize(f, data, want, size); err == nil {
+				return nil
+			}
+		}
+	}
+	return corrupt(err, want)
+}
+
+// checkSize checks a block that is decrypted.
+func (c *Codec) checkSize(f Form, data []byte, want Checksum, size int64) error {
+	hash := f.hash()
+	r, err := c.reader(f.Compression, data, size)
+	if err == nil {
+		_, err = io.CopyN(hash, r, size)
 	}
 	if err == nil {
 		err = ends(r)
@@ -141,7 +223,7 @@ func (c *Codec) Check(method Compression, data []byte, blockBytes int64, want Ch
 	if err == nil && Checksum(hash.Sum(nil)[:len(want)]) != want {
 		err = errChecksum
 	}
-	return corrupt(err, want)
+	return err
 }
 
 var errChecksum = errors.New("its content has another checksum")

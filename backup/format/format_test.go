@@ -202,6 +202,8 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
+func plain(method format.Compression) format.Form { return format.Form{Compression: method} }
+
 // TestBlocks: each method, each size, whatever the content; and every byte of what is stored
 // counts.
 func TestBlocks(t *testing.T) {
@@ -225,18 +227,18 @@ func TestBlocks(t *testing.T) {
 					}
 					sum := format.Sum(block)
 					for range 2 { // a codec is used again
-						data, err := c.Encode(method, block, make([]byte, 0, format.MaxStoredBytes(size)))
+						data, err := c.Encode(plain(method), block, make([]byte, 0, format.MaxStoredBytes(size)), sum)
 						if err != nil || int64(len(data)) > format.MaxStoredBytes(size) {
 							t.Fatalf("%d bytes, %v", len(data), err)
 						}
-						if err := c.Decode(method, data, got, sum); err != nil || !bytes.Equal(got, block) {
+						if err := c.Decode(plain(method), data, got, sum); err != nil || !bytes.Equal(got, block) {
 							t.Fatal(err)
 						}
 						for _, other := range []format.Compression{"none", "gzip", "lz4"} { // a volume may hold several
-							if err := c.Decode(other, data, got, sum); err != nil {
+							if err := c.Decode(plain(other), data, got, sum); err != nil {
 								t.Errorf("as %s: %v", other, err)
 							}
-							if err := c.Check(other, data, size, sum); err != nil {
+							if err := c.Check(plain(other), data, sum, size); err != nil {
 								t.Errorf("check as %s: %v", other, err)
 							}
 						}
@@ -247,10 +249,10 @@ func TestBlocks(t *testing.T) {
 							if what == "long" && method == "gzip" || what == "flipped" && bytes.Equal(bad, data) {
 								continue // a zero after a gzip stream is padding, and the content is checked
 							}
-							if err := c.Decode(method, bad, got, sum); !errors.Is(err, format.ErrCorrupt) {
+							if err := c.Decode(plain(method), bad, got, sum); !errors.Is(err, format.ErrCorrupt) {
 								t.Errorf("%s: %v", what, err)
 							}
-							if err := c.Check(method, bad, size, sum); !errors.Is(err, format.ErrCorrupt) {
+							if err := c.Check(plain(method), bad, sum, size); !errors.Is(err, format.ErrCorrupt) {
 								t.Errorf("check %s: %v", what, err)
 							}
 						}
@@ -280,7 +282,7 @@ func TestBlocksOfTheReference(t *testing.T) {
 		if !ok {
 			t.Errorf("%s is no block", name)
 		}
-		if err := c.Decode(format.CompressionLZ4, data, block, sum); err != nil {
+		if err := c.Decode(plain(format.CompressionLZ4), data, block, sum); err != nil {
 			t.Error(err)
 		}
 	}
@@ -318,15 +320,27 @@ func FuzzBlock(f *testing.F) {
 	block := bytes.Repeat([]byte("content "), 512)
 	sum := format.Sum(block)
 	for _, method := range []format.Compression{"none", "gzip", "lz4"} {
-		data, err := new(format.Codec).Encode(method, block, nil)
+		data, err := new(format.Codec).Encode(plain(method), block, nil, sum)
 		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		sealed := format.Form{Compression: method, Key: volumeKey(1)}
+		if data, err = new(format.Codec).Encode(sealed, block, nil, sealed.Sum(block)); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got := make([]byte, len(block))
-		err := new(format.Codec).Decode(format.CompressionLZ4, data, got, sum)
+		for _, method := range []format.Compression{"none", "lz4"} {
+			sealed := format.Form{Compression: method, Key: volumeKey(1)}
+			err := new(format.Codec).Decode(sealed, bytes.Clone(data), got, sealed.Sum(block))
+			if err == nil && !bytes.Equal(got, block) || err != nil && !errors.Is(err, format.ErrCorrupt) {
+				t.Fatal(err)
+			}
+		}
+		err := new(format.Codec).Decode(plain(format.CompressionLZ4), data, got, sum)
 		if err == nil && !bytes.Equal(got, block) || err != nil && !errors.Is(err, format.ErrCorrupt) {
 			t.Fatal(err)
 		}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ankole.storage/backup/encryption"
 )
 
 // Bounds of records that are read. A backup record has about 110 bytes for each block.
@@ -195,6 +197,8 @@ type Backup struct {
 	// Incremental: the blocks of an earlier backup were taken over.
 	Incremental bool
 	Compression Compression
+	// Key is the key that all blocks are encrypted with; zero: they are not encrypted.
+	Key encryption.ID
 	// NewBytes and RewrittenBytes are what was written: blocks that were not there, and blocks that
 	// were. As stored, so compressed.
 	NewBytes, RewrittenBytes int64
@@ -202,6 +206,9 @@ type Backup struct {
 	BlockBytes int64
 	// Blocks are sorted by offset.
 	Blocks []Block
+
+	// authentication is what the record was authenticated with, "" for nothing.
+	authentication string
 }
 
 // SizeBytes is what the backup refers to: whole blocks.
@@ -209,6 +216,32 @@ func (b *Backup) SizeBytes() int64 { return int64(len(b.Blocks)) * b.BlockBytes 
 
 // InProgress reports whether the backup is not complete, and may never be.
 func (b *Backup) InProgress() bool { return b.Created.IsZero() }
+
+// Encrypted reports whether the blocks are encrypted.
+func (b *Backup) Encrypted() bool { return b.Key != encryption.ID{} }
+
+// Authenticate has the record say what nobody can say without the key of its volume. It is the last
+// change of a record.
+func (b *Backup) Authenticate(key *encryption.Volume) error {
+	b.authentication = ""
+	data, err := b.Marshal()
+	if err == nil {
+		b.authentication = key.Authenticate(data)
+	}
+	return err
+}
+
+// CheckAuthentic returns ErrCorrupt unless the record is as it was when it was authenticated.
+func (b *Backup) CheckAuthentic(key *encryption.Volume) error {
+	plain := *b
+	plain.authentication = ""
+	data, err := plain.Marshal()
+	if err == nil && !key.Authentic(data, b.authentication) {
+		err = fmt.Errorf("record of backup %s of volume %s: %w: it was changed by somebody without its key", b.Name, b.Volume,
+			ErrCorrupt)
+	}
+	return err
+}
 
 // backupJSON are the fields of a backup record in the order in which they are written.
 type backupJSON struct {
@@ -223,6 +256,7 @@ type backupJSON struct {
 	ProcessingBlocks               json.RawMessage
 	Blocks                         []Block `json:",omitempty"`
 	SingleFile                     struct{ FilePath string }
+	EncryptionKey, Authentication  string `json:",omitempty"`
 }
 
 // MarshalJSON writes a block as in a record.
@@ -247,18 +281,26 @@ func (b *Block) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
+// encryptedSnapshot precedes the snapshot in records of encrypted backups. No chain has a snapshot
+// of such a name, so programs that cannot decrypt take the backup for no base of another one.
+const encryptedSnapshot = "encrypted/"
+
 // Marshal returns the record as it is stored.
 func (b *Backup) Marshal() ([]byte, error) {
+	snapshot, method, key := b.Snapshot, b.Compression, ""
+	if b.Encrypted() {
+		snapshot, method, key = encryptedSnapshot+snapshot, method.Encrypted(), b.Key.String()
+	}
 	parameters := maps.Clone(b.Parameters)
 	if parameters == nil {
 		parameters = map[string]string{}
 	}
 	parameters[BlockSizeParameter] = strconv.FormatInt(b.BlockBytes, 10)
-	return json.Marshal(backupJSON{Name: b.Name, VolumeName: b.Volume, SnapshotName: b.Snapshot,
+	return json.Marshal(backupJSON{Name: b.Name, VolumeName: b.Volume, SnapshotName: snapshot,
 		SnapshotCreatedAt: b.SnapshotCreated, CreatedTime: b.Created, Size: b.SizeBytes(), Labels: b.Labels,
-		Parameters: parameters, IsIncremental: b.Incremental, CompressionMethod: b.Compression,
+		Parameters: parameters, IsIncremental: b.Incremental, CompressionMethod: method,
 		NewlyUploadedDataSize: b.NewBytes, ReUploadedDataSize: b.RewrittenBytes,
-		ProcessingBlocks: json.RawMessage("{}"), Blocks: b.Blocks})
+		ProcessingBlocks: json.RawMessage("{}"), Blocks: b.Blocks, EncryptionKey: key, Authentication: b.authentication})
 }
 
 // ParseBackup reads the record of a backup of a volume, or returns ErrCorrupt.
@@ -273,11 +315,14 @@ func ParseBackup(data []byte, volume, name string) (*Backup, error) {
 	if f.CompressionMethod == "" {
 		f.CompressionMethod = CompressionGzip
 	}
+	key, err := f.decrypted()
+	if err != nil {
+		return broken(err)
+	}
 	b := &Backup{Name: f.Name, Volume: f.VolumeName, Snapshot: f.SnapshotName, SnapshotCreated: f.SnapshotCreatedAt,
 		Created: f.CreatedTime, Labels: f.Labels, Parameters: f.Parameters, Incremental: f.IsIncremental,
-		Compression: f.CompressionMethod, NewBytes: f.NewlyUploadedDataSize, RewrittenBytes: f.ReUploadedDataSize,
-		Blocks: f.Blocks}
-	var err error
+		Compression: f.CompressionMethod, Key: key, NewBytes: f.NewlyUploadedDataSize,
+		RewrittenBytes: f.ReUploadedDataSize, Blocks: f.Blocks, authentication: f.Authentication}
 	if b.BlockBytes, err = ParseBlockBytes(f.Parameters[BlockSizeParameter]); err != nil {
 		return broken(err)
 	}
@@ -295,6 +340,22 @@ func ParseBackup(data []byte, volume, name string) (*Backup, error) {
 		last = at.Offset
 	}
 	return b, nil
+}
+
+// decrypted turns the fields of an encrypted backup into those of what is encrypted, and returns the
+// id of its key; zero if it is not encrypted.
+func (f *backupJSON) decrypted() (key encryption.ID, err error) {
+	method, encrypted := f.CompressionMethod.CutEncrypted()
+	snapshot, prefixed := strings.CutPrefix(f.SnapshotName, encryptedSnapshot)
+	if encrypted != prefixed || encrypted != (f.EncryptionKey != "") {
+		return key, fmt.Errorf("compression %q, snapshot %q, key %q: it is not said whether it is encrypted",
+			f.CompressionMethod, f.SnapshotName, f.EncryptionKey)
+	}
+	if encrypted {
+		f.CompressionMethod, f.SnapshotName = method, snapshot
+		key, err = encryption.ParseID(f.EncryptionKey)
+	}
+	return key, err
 }
 
 // Lock types.

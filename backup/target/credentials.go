@@ -3,6 +3,8 @@ package target
 import (
 	"errors"
 	"strings"
+
+	"ankole.storage/backup/encryption"
 )
 
 // Keys of a Secret for S3, which are names of variables where credentials come by the environment.
@@ -27,7 +29,7 @@ var ProxyKeys = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 // Keys are all that a target can be given.
 var Keys = append([]string{KeyAccessKeyID, KeySecretAccessKey, KeySessionToken, KeyEndpoints, KeyCert,
 	KeyVirtualHosted, "AWS_SIGN_ACCEPT_ENCODING", KeyCIFSUser, KeyCIFSPassword, "AZBLOB_ACCOUNT_NAME",
-	"AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT"}, ProxyKeys...)
+	"AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT", encryption.Variable, encryption.OldVariable}, ProxyKeys...)
 
 // Credentials are the keys of a Secret that are known, with their values.
 type Credentials map[string]string

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
@@ -102,7 +103,8 @@ type (
 
 // Marks are errors that are told apart on the other side.
 var Marks = []error{backup.ErrNotFound, backup.ErrExists, backup.ErrInProgress, backup.ErrNoBase, format.ErrCorrupt,
-	object.ErrNoSpace, object.ErrRefused, target.ErrURL, target.ErrNotBuilt, ErrHeld}
+	object.ErrNoSpace, object.ErrRefused, target.ErrURL, target.ErrNotBuilt, ErrHeld,
+	encryption.ErrNoKey}
 
 // ErrHeld: another worker waits for the target, which does not answer it.
 var ErrHeld = errors.New("the backup target does not answer")

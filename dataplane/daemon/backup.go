@@ -21,6 +21,7 @@ import (
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
 	"ankole.storage/backup"
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	backuptarget "ankole.storage/backup/target"
 	"ankole.storage/backup/worker"
@@ -253,7 +254,7 @@ func backupStatus(err error) error {
 		{codes.AlreadyExists, []error{backup.ErrExists, errRestored}},
 		{codes.InvalidArgument, []error{backuptarget.ErrURL}},
 		{codes.Unimplemented, []error{backuptarget.ErrNotBuilt}},
-		{codes.FailedPrecondition, []error{backup.ErrInProgress, format.ErrCorrupt}},
+		{codes.FailedPrecondition, []error{backup.ErrInProgress, format.ErrCorrupt, encryption.ErrNoKey}},
 		{codes.Unavailable, []error{worker.ErrHeld, worker.ErrGivenUp, errEngineEnds}},
 	} {
 		for _, m := range rule.marks {

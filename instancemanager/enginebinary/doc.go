@@ -42,13 +42,13 @@ var verbs = []string{
 	"rm-replica", "update-replica", "replica-rebuild-status", "snapshots", "backups", "version",
 }
 
-// environment that a request may set, as the reference's proxy does.
+// environment that a request may set, as the reference's proxy does, and keys of encrypted backups.
 var environment = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINTS", "AWS_CERT",
 	"VIRTUAL_HOSTED_STYLE",
 	"AWS_SIGN_ACCEPT_ENCODING",
 	"CIFS_USERNAME", "CIFS_PASSWORD", "AZBLOB_ACCOUNT_NAME", "AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT",
-	"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY",
+	"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "BACKUP_ENCRYPTION_KEY", "BACKUP_ENCRYPTION_OLD_KEYS",
 }
 
 func invalid(format string, args ...any) error {

@@ -65,11 +65,11 @@ func (s *served) run(t *testing.T, ctx context.Context, r *request) (*enginebina
 // TestRun: arguments, environment, output, message and exit status.
 func TestRun(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_MANAGER", "x")
-	s := serve(t, `echo "$@"; echo "key=$AWS_ACCESS_KEY_ID,$SECRET_OF_THE_MANAGER" >&2; exit 7`)
+	s := serve(t, `echo "$@"; echo "key=$AWS_ACCESS_KEY_ID,$BACKUP_ENCRYPTION_KEY,$SECRET_OF_THE_MANAGER" >&2; exit 7`)
 	r, err := s.run(t, t.Context(), &request{Binary: binary, Volume: "v", Engine: "v-e-0", Address: "1.2.3.4:5",
 		Verb:        []string{"snapshots", "create", "--", "--help"},
-		Environment: map[string]string{"AWS_ACCESS_KEY_ID": "k"}})
-	if err != nil || r.GetStatus() != 7 || r.GetMessage() != "key=k,\n" ||
+		Environment: map[string]string{"AWS_ACCESS_KEY_ID": "k", "BACKUP_ENCRYPTION_KEY": "e"}})
+	if err != nil || r.GetStatus() != 7 || r.GetMessage() != "key=k,e,\n" ||
 		string(r.GetOutput()) != "--volume-name v --engine-instance-name v-e-0 --url 1.2.3.4:5 snapshots create -- --help\n" {
 		t.Errorf("%+v %v", r, err)
 	}

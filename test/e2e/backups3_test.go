@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,7 +28,8 @@ import (
 // "bucket".
 type s3Server struct {
 	*httptest.Server
-	mu sync.Mutex
+	backend gofakes3.Backend
+	mu      sync.Mutex
 	// polls counts lists of volumes that have begun, requests those below prefix.
 	polls, requests int
 	prefix          string
@@ -39,7 +43,7 @@ func serveS3(t *testing.T) *s3Server {
 		t.Fatal(err)
 	}
 	fake := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
-	s := &s3Server{}
+	s := &s3Server{backend: backend}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		held := s.count(r)
 		switch {
@@ -82,6 +86,32 @@ func (s *s3Server) counted() (polls, requests int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.polls, s.requests
+}
+
+// blocks counts the blocks below a prefix, each of which is to begin with some bytes.
+func (s *s3Server) blocks(t *testing.T, prefix string, begin []byte) (n int) {
+	t.Helper()
+	p := gofakes3.NewPrefix(&prefix, nil)
+	list, err := s.backend.ListBucket("bucket", &p, gofakes3.ListBucketPage{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list.Contents {
+		if !strings.HasSuffix(c.Key, ".blk") {
+			continue
+		}
+		n++
+		o, err := s.backend.GetObject("bucket", c.Key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(begin))
+		if _, err := io.ReadFull(o.Contents, got); err != nil || !bytes.Equal(got, begin) {
+			t.Errorf("%s begins with %q, %v", c.Key, got, err)
+		}
+		_ = o.Contents.Close() // nothing was written to it
+	}
+	return n
 }
 
 // hold calls f with each block that is sent; nil: none.
@@ -133,8 +163,47 @@ func scenarioBackupS3(t *testing.T, c *cluster) {
 	at.secret("right", at.ca())
 	c.complete("b5", c.order("b5", "s2"))
 
+	at.encrypted()
 	at.polls()
 	at.moved()
+}
+
+// encrypted: with a key in the Secret nothing is sent in the clear, and without that key nothing is
+// restored or made. After a rotation both are restored.
+func (at *s3Test) encrypted() {
+	at.t.Log("encrypted backups")
+	one, two := encryptionKey(1), encryptionKey(2)
+	at.secret("right", at.ca(), secretText)
+	at.says("g", "BACKUP_ENCRYPTION_KEY of the Secret is not 32 bytes in base64")
+	at.secret("right", at.ca(), one)
+	at.says("h", "")
+	first := at.complete("b5", at.order("b5", "s2"))
+	if first.CompressionMethod != "encrypted-lz4" || first.Labels["ankole.storage/encryption-key"] == "" {
+		at.t.Errorf("method %s, labels %v", first.CompressionMethod, first.Labels)
+	}
+	if n := at.server.blocks(at.t, "h/", []byte("\x89ANKBLK\x01")); n == 0 {
+		at.t.Error("there are no blocks")
+	}
+	want := hashDevice(at.t, at.cluster, at.volume("b5").Controllers[0].Endpoint)
+	at.secret("right", at.ca(), two)
+	refused := at.order("b5", "s1")
+	at.eventually("a backup after one whose key is gone is refused", func(context.Context) error {
+		b := at.backup(refused)
+		if b.State != "Error" || !strings.Contains(b.Error, "is encrypted with key "+
+			first.Labels["ankole.storage/encryption-key"]) {
+			return fmt.Errorf("%s: %s %v", b.State, b.Error, b.Messages)
+		}
+		return nil
+	})
+	at.secret("right", at.ca(), two, one)
+	second := at.complete("b5", at.order("b5", "s2"))
+	if key := second.Labels["ankole.storage/encryption-key"]; key == first.Labels["ankole.storage/encryption-key"] {
+		at.t.Errorf("key %s after the rotation", key)
+	}
+	at.restoreAndCompare("b5-first", first.URL, want)
+	at.noBackups("b5")
+	at.secret("right", at.ca())
+	at.says("e", "")
 }
 
 type s3Test struct {
@@ -146,19 +215,37 @@ func (at *s3Test) ca() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: at.server.Certificate().Raw}))
 }
 
-// secret writes the Secret of the target.
-func (at *s3Test) secret(user, ca string) {
+// secret writes the Secret of the target, with encryption keys if there are any.
+func (at *s3Test) secret(user, ca string, keys ...string) {
 	at.t.Helper()
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "aws-secret"},
-		StringData: map[string]string{"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": secretText,
-			"AWS_ENDPOINTS": at.server.URL, "AWS_CERT": strings.TrimSpace(ca)}}
-	ctx, secrets := context.Background(), kubernetesOf(at.t, at.cluster).CoreV1().Secrets(namespace)
-	if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		at.t.Fatal(err)
+	values := map[string]string{"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": secretText,
+		"AWS_ENDPOINTS": at.server.URL, "AWS_CERT": strings.TrimSpace(ca)}
+	if len(keys) > 0 {
+		values["BACKUP_ENCRYPTION_KEY"], values["BACKUP_ENCRYPTION_OLD_KEYS"] = keys[0], strings.Join(keys[1:], ",")
 	}
+	at.cluster.secret("aws-secret", values)
+}
+
+// secret writes a Secret of a backup target, and returns what deletes it.
+func (c *cluster) secret(name string, values map[string]string) (remove func()) {
+	c.t.Helper()
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, StringData: values}
+	ctx, secrets := context.Background(), kubernetesOf(c.t, c).CoreV1().Secrets(namespace)
+	remove = func() {
+		if err := secrets.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			c.t.Fatal(err)
+		}
+	}
+	remove()
 	if _, err := secrets.Create(ctx, s, metav1.CreateOptions{}); err != nil {
-		at.t.Fatal(err)
+		c.t.Fatal(err)
 	}
+	return remove
+}
+
+// encryptionKey is a key of equal bytes, as a Secret has it.
+func encryptionKey(b byte) string {
+	return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32))
 }
 
 // set gives the target a URL and its Secret.

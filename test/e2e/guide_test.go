@@ -32,12 +32,14 @@ func guidePages(t *testing.T, c *cluster) {
 	dirs := slices.Sorted(maps.Values(c.replicaDirs("rescued")))
 	store := t.TempDir()
 	defer c.target("")
+	defer c.secret("aws-secret", map[string]string{"BACKUP_ENCRYPTION_KEY": encryptionKey(1)})()
 	for _, page := range []struct {
 		name string
 		set  map[string]string
 	}{
 		{"recover-data.md", map[string]string{"DIR": dirs[0], "OTHER": dirs[1]}},
-		{"backup.md", map[string]string{"STORE": "vfs://" + store, "VOLUME": "rescued"}},
+		{"backup.md", map[string]string{"STORE": "vfs://" + store, "VOLUME": "rescued",
+			"SECRET": "aws-secret"}},
 	} {
 		typed(t, c, page.name, page.set)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"ankole.storage/backup"
@@ -56,6 +57,9 @@ type (
 	// HeadInfo is when the record of a volume or a backup was written, by the clock of the store.
 	HeadInfo struct{ ModificationTime format.Time }
 )
+
+// keyLabel is the label under which the id of a backup's key is shown; records have it elsewhere.
+const keyLabel = "ankole.storage/encryption-key"
 
 // errorMessage is the key of Messages under which an error stands.
 const errorMessage = "error"
@@ -159,13 +163,18 @@ func inspect(ctx context.Context, store object.Store, t *target.Target, o *worke
 		return nil, err
 	}
 	parameters := map[string]string{format.BlockSizeParameter: strconv.FormatInt(b.BlockBytes, 10)}
-	for k, p := range b.Parameters {
-		parameters[k] = p
+	maps.Copy(parameters, b.Parameters)
+	labels, method := maps.Clone(b.Labels), b.Compression
+	if b.Encrypted() {
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[keyLabel], method = b.Key.String(), method.Encrypted()
 	}
 	return &BackupInfo{Name: b.Name, URL: target.Object{Target: t, Volume: o.Volume, Backup: o.Backup}.URL(),
 		SnapshotName: b.Snapshot, SnapshotCreated: b.SnapshotCreated, Created: b.Created,
-		Size: int64(len(b.Blocks)) * b.BlockBytes, Labels: b.Labels, Parameters: parameters, IsIncremental: b.Incremental,
-		CompressionMethod: string(b.Compression), NewlyUploadedDataSize: b.NewBytes,
+		Size: int64(len(b.Blocks)) * b.BlockBytes, Labels: labels, Parameters: parameters, IsIncremental: b.Incremental,
+		CompressionMethod: string(method), NewlyUploadedDataSize: b.NewBytes,
 		ReUploadedDataSize: b.RewrittenBytes, VolumeName: v.Name, VolumeSize: v.SizeBytes, VolumeCreated: v.Created,
 		VolumeBackingImageName: v.BackingImage, Messages: map[string]string{}}, nil
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
 	"ankole.storage/backup/worker"
@@ -151,6 +152,11 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 	if err != nil {
 		return nil, err
 	}
+	keys, err := encryption.Parse(o.Credentials[encryption.Variable], o.Credentials[encryption.OldVariable])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t, err)
+	}
+	o.Create.Keys, o.Restore.Keys, o.Verify.Keys = keys, keys, keys
 	store, err := w.enter(ctx, t, resolve)
 	if err != nil {
 		return nil, err

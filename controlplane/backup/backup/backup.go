@@ -310,7 +310,7 @@ func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.V
 			Target: target.Spec.BackupTargetURL, Credentials: credentials, Labels: labelsOf(b, v, jobs),
 			StorageClass: class,
 			Full:         b.Spec.BackupMode == v1beta2.BackupModeFull, BlockBytes: max(b.Spec.BackupBlockSize, 0),
-			Compression: string(v.Spec.BackupCompressionMethod), Concurrency: settings.Int(setting.BackupConcurrentLimit)})
+			Compression: store.Compression(v, credentials), Concurrency: settings.Int(setting.BackupConcurrentLimit)})
 	})
 	s.Follow = errand(orderFollow, func(ctx context.Context) (outcome, error) {
 		t, ok := engine.Target(e)

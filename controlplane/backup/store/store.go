@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/backup/encryption"
+	"ankole.storage/backup/format"
 	"ankole.storage/backup/target"
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
@@ -94,6 +96,16 @@ func (a *Access) Credentials(ctx context.Context, t *v1beta2.BackupTarget) (map[
 		}
 	}
 	return out, nil
+}
+
+// Compression is the method of a backup of a volume. It says that the backup is encrypted where the
+// Secret has a key: an engine of before encryption refuses that, and would leave the key aside.
+func Compression(v *v1beta2.Volume, credentials map[string]string) string {
+	method := format.Compression(v.Spec.BackupCompressionMethod)
+	if credentials[encryption.Variable] != "" {
+		method = method.Encrypted()
+	}
+	return string(method)
 }
 
 // node is one that has the binary, and a running instance manager to run it: always the same one
