@@ -46,6 +46,9 @@ type Order struct {
 	// Volume and Backup are for the others; Volume "" lists all. VolumeOnly leaves out their backups.
 	Volume, Backup string
 	VolumeOnly     bool
+	// BytesPerSecond is what backups and restores of the node send and read at most, together; 0 is no
+	// bound.
+	BytesPerSecond int64
 	// GiveUp is how long the store may leave one request without an answer.
 	GiveUp time.Duration
 }

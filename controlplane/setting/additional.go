@@ -15,6 +15,8 @@ const (
 	// BackupVerifyInterval is in hours, BackupVerifyBandwidthLimit in MiB per second.
 	BackupVerifyInterval       = "backup-verify-interval"
 	BackupVerifyBandwidthLimit = "backup-verify-bandwidth-limit"
+	// BackupBandwidthLimit is in MiB per second, of a node.
+	BackupBandwidthLimit = "backup-bandwidth-limit"
 	// ReplicaRebuildingBandwidthLimit is known to clients as one of data engine v2.
 	ReplicaRebuildingBandwidthLimit = "replica-rebuilding-bandwidth-limit"
 )
@@ -122,6 +124,13 @@ var additionalDefinitions = []Definition{
 			"target is verified at a time.",
 		Category: CategoryBackup, Type: TypeInt, Required: true,
 		Default: "20", Range: between(1, 1<<20),
+	},
+	{
+		Name: BackupBandwidthLimit, DisplayName: "Backup Bandwidth Limit",
+		Description: "What all backups and restores on a node together send to backup targets and read from them at most, in " +
+			"MiB per second, as it is stored; 0 means no limit. It holds for those that begin after a change.",
+		Category: CategoryBackup, Type: TypeInt, Required: true,
+		Default: "0", Range: between(0, 1<<20),
 	},
 	{
 		Name: ReplicaRebuildingBandwidthLimit, DisplayName: "Replica Rebuilding Bandwidth Limit",

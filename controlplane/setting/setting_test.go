@@ -39,6 +39,7 @@ var notDescribed = map[string]string{
 	ClaimsLeaveDefaultJobs:          "addition: whether a claim takes its volume out of group default",
 	BackupVerifyInterval:            "addition: when backups are verified by themselves",
 	BackupVerifyBandwidthLimit:      "addition: how fast backups are verified",
+	BackupBandwidthLimit:            "addition: what backups of a node may take of its network",
 	ReplicaRebuildingBandwidthLimit: "addition: in the description it is one of data engine v2",
 }
 
@@ -113,7 +114,7 @@ func ownDefault(d Definition) string {
 
 func TestTableIsSound(t *testing.T) {
 	all := Definitions()
-	if want := 124 + len(legacyDefinitions); len(all) != want || len(byName) != want {
+	if want := 125 + len(legacyDefinitions); len(all) != want || len(byName) != want {
 		t.Errorf("%d settings with %d names, want %d of each", len(all), len(byName), want)
 	}
 	for _, d := range all {

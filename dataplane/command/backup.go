@@ -41,7 +41,7 @@ type createOutput struct {
 func backupCreateCommand(g *globals) *cobra.Command {
 	q := &enginev1.BackupCreateRequest{}
 	var pairs []string
-	blockMiB := 0
+	blockMiB, mib := 0, int64(0)
 	c := &cobra.Command{Use: "create SNAPSHOT", Short: "Begin to back a snapshot up", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if q.Target == "" {
@@ -52,6 +52,9 @@ func backupCreateCommand(g *globals) *cobra.Command {
 			}
 			if blockMiB != 0 {
 				q.Parameters = map[string]string{format.BlockSizeParameter: strconv.Itoa(blockMiB << 20)}
+			}
+			if q.NodeBandwidth, err = bandwidth(mib); err != nil {
+				return err
 			}
 			q.Snapshot, q.Credentials = args[0], target.Environ(os.Environ())
 			return g.ask(cmd, 0, func(ctx context.Context, to enginev1.EngineClient) error {
@@ -72,7 +75,21 @@ func backupCreateCommand(g *globals) *cobra.Command {
 	f.Int32Var(&q.ConcurrentLimit, "concurrent-limit", 1, "most blocks that are worked on at a time")
 	f.StringVar(&q.StorageClassName, "storage-class-name", "", "storage class of the volume")
 	f.IntVar(&blockMiB, "backup-block-size", 0, "size of blocks in MiB, 2 or 16")
+	f.Int64Var(&mib, bandwidthFlag, 0, bandwidthUsage)
 	return c
+}
+
+const (
+	bandwidthFlag  = "node-bandwidth"
+	bandwidthUsage = "most MiB per second that all backups and restores of the node send and read; 0: no bound"
+)
+
+// bandwidth is a number of MiB in bytes.
+func bandwidth(mib int64) (int64, error) {
+	if mib < 0 || mib > 1<<20 {
+		return 0, fmt.Errorf("--%s is at least 0 and at most 1048576", bandwidthFlag)
+	}
+	return mib << 20, nil
 }
 
 // statusOutput is the JSON of `backups status`.
@@ -115,12 +132,15 @@ type taskError struct {
 type replicaError struct{ Address, Message string }
 
 func backupRestoreCommand(g *globals) *cobra.Command {
-	q := &enginev1.BackupRestoreRequest{}
+	q, mib := &enginev1.BackupRestoreRequest{}, int64(0)
 	c := &cobra.Command{Use: "restore URL", Short: "Begin to fill this volume with a backup",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if q.NodeBandwidth, err = bandwidth(mib); err != nil {
+				return err
+			}
 			q.Url, q.Credentials = args[0], target.Environ(os.Environ())
-			err := g.ask(cmd, 0, func(ctx context.Context, to enginev1.EngineClient) error {
+			err = g.ask(cmd, 0, func(ctx context.Context, to enginev1.EngineClient) error {
 				_, err := to.BackupRestore(ctx, q)
 				return err
 			})
@@ -130,6 +150,7 @@ func backupRestoreCommand(g *globals) *cobra.Command {
 			return nil
 		}}
 	c.Flags().Int32Var(&q.ConcurrentLimit, "concurrent-limit", 1, "most blocks that are worked on at a time")
+	c.Flags().Int64Var(&mib, bandwidthFlag, 0, bandwidthUsage)
 	c.Flags().BoolVar(&q.AcceptDamage, "accept-damage", false, "what the store does not have becomes zero")
 	return c
 }

@@ -60,6 +60,8 @@ type backups struct {
 	restoring       bool
 }
 
+var errNegativeBandwidth = errors.New("the bandwidth of backups is negative; 0 means no bound")
+
 var errEngineEnds = errors.New("the engine has ended; ask again, and what is in the store is not sent again")
 
 func (b *backups) init(p *engineProcess) {
@@ -206,7 +208,11 @@ func (b *backups) createOrder(r *enginev1.BackupCreateRequest) (worker.Order, er
 	if o.BlockBytes, err = format.ParseBlockBytes(r.Parameters[format.BlockSizeParameter]); err != nil {
 		return refused(err)
 	}
-	return worker.Order{Do: worker.Create, Target: r.Target, Credentials: r.Credentials, Create: o}, nil
+	if r.NodeBandwidth < 0 {
+		return refused(errNegativeBandwidth)
+	}
+	return worker.Order{Do: worker.Create, Target: r.Target, Credentials: r.Credentials, Create: o,
+		BytesPerSecond: r.NodeBandwidth}, nil
 }
 
 // create has a worker make a backup. begun is called when it is known what there is to do.

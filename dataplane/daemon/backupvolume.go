@@ -142,6 +142,9 @@ func (s *service) BackupRestore(ctx context.Context, r *enginev1.BackupRestoreRe
 	if err == nil && o.Backup == "" {
 		err = fmt.Errorf("%w: %s names no backup", backuptarget.ErrURL, o)
 	}
+	if err == nil && r.NodeBandwidth < 0 {
+		err = errNegativeBandwidth
+	}
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -187,6 +190,7 @@ func (b *backups) restoreFrom(o backuptarget.Object, r *enginev1.BackupRestoreRe
 	}
 	t := &restoring{b: b, of: o, from: held, name: r.Name, begun: begun}
 	order := worker.Order{Do: worker.Restore, Target: o.Target.URL(), Credentials: r.Credentials,
+		BytesPerSecond: r.NodeBandwidth,
 		Restore: backup.RestoreOptions{Volume: o.Volume, Backup: o.Backup, From: held, FromCreated: created,
 			Workers: int(r.ConcurrentLimit), AcceptDamage: r.AcceptDamage}}
 	if err = t.run(order); errors.Is(err, backup.ErrNoBase) {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/budget"
 	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
@@ -157,10 +158,16 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 		return nil, fmt.Errorf("%s: %w", t, err)
 	}
 	o.Create.Keys, o.Restore.Keys, o.Verify.Keys = keys, keys, keys
-	store, err := w.enter(ctx, t, resolve)
+	limit, err := budget.Open(os.TempDir(), o.BytesPerSecond) // the mount of a share hides the folder
 	if err != nil {
 		return nil, err
 	}
+	defer limit.Close()
+	entered, err := w.enter(ctx, t, resolve)
+	if err != nil {
+		return nil, err
+	}
+	store := limit.Limit(entered)
 	switch o.Do {
 	case worker.Create:
 		o.Create.Progress = func(done, total int) {

@@ -306,11 +306,9 @@ func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.V
 		if err != nil {
 			return outcome{}, err
 		}
-		return outcome{}, r.create(ctx, e, engineclient.BackupRequest{Backup: b.Name, Snapshot: b.Spec.SnapshotName,
-			Target: target.Spec.BackupTargetURL, Credentials: credentials, Labels: labelsOf(b, v, jobs),
-			StorageClass: class,
-			Full:         b.Spec.BackupMode == v1beta2.BackupModeFull, BlockBytes: max(b.Spec.BackupBlockSize, 0),
-			Compression: store.Compression(v, credentials), Concurrency: settings.Int(setting.BackupConcurrentLimit)})
+		q := requestOf(b, v, credentials, settings)
+		q.Target, q.Labels, q.StorageClass = target.Spec.BackupTargetURL, labelsOf(b, v, jobs), class
+		return outcome{}, r.create(ctx, e, q)
 	})
 	s.Follow = errand(orderFollow, func(ctx context.Context) (outcome, error) {
 		t, ok := engine.Target(e)
@@ -347,6 +345,15 @@ func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.V
 		}
 		return outcome{}, err
 	}))
+}
+
+// requestOf is the order of a backup, as its volume and settings say.
+func requestOf(b *v1beta2.Backup, v *v1beta2.Volume, credentials map[string]string,
+	settings setting.Values) engineclient.BackupRequest {
+	return engineclient.BackupRequest{Backup: b.Name, Snapshot: b.Spec.SnapshotName, Credentials: credentials,
+		Full: b.Spec.BackupMode == v1beta2.BackupModeFull, BlockBytes: max(b.Spec.BackupBlockSize, 0),
+		Compression: store.Compression(v, credentials), Concurrency: settings.Int(setting.BackupConcurrentLimit),
+		BandwidthMiB: settings.Int(setting.BackupBandwidthLimit)}
 }
 
 // create orders a backup. An engine that is at it already, for an order whose answer was lost, has

@@ -83,8 +83,7 @@ func (r *Reconciler) gatherRestore(ctx context.Context, e *v1beta2.Engine, setti
 		return s, fmt.Errorf("get volume %s: %w", e.Spec.VolumeName, err)
 	}
 	target, most := v.Spec.BackupTargetName, settings.Int(setting.ConcurrentVolumeBackupRestorePerNodeLimit)
-	order := restoreRequest{from: target, concurrency: settings.Int(setting.RestoreConcurrentLimit),
-		accepts: dataloss.AcceptsDamage(&v)}
+	order := requestOf(&v, settings)
 	s.Accepts = order.accepts
 	e = e.DeepCopy() // the order outlives the step
 	s.Begin = func(ctx context.Context) error {
@@ -124,9 +123,15 @@ func (r *Reconciler) restoring(ctx context.Context, e *v1beta2.Engine) (n int, e
 // restoreRequest is what an order to restore needs to know beside the engine.
 type restoreRequest struct {
 	// from is the backup target.
-	from        string
-	concurrency int
-	accepts     bool
+	from         string
+	concurrency  int
+	bandwidthMiB int
+	accepts      bool
+}
+
+func requestOf(v *v1beta2.Volume, settings setting.Values) restoreRequest {
+	return restoreRequest{from: v.Spec.BackupTargetName, concurrency: settings.Int(setting.RestoreConcurrentLimit),
+		bandwidthMiB: settings.Int(setting.BackupBandwidthLimit), accepts: dataloss.AcceptsDamage(v)}
 }
 
 // restore orders a restore. Credentials are read for the order, and are kept nowhere.
@@ -146,7 +151,7 @@ func (r *Reconciler) restore(ctx context.Context, e *v1beta2.Engine, q restoreRe
 		return out, fmt.Errorf("backup target %s: %w", q.from, err)
 	}
 	err = r.engines.BackupRestore(ctx, target(e), engineclient.RestoreRequest{URL: url, Credentials: credentials,
-		Concurrency: q.concurrency, AcceptDamage: q.accepts})
+		Concurrency: q.concurrency, BandwidthMiB: q.bandwidthMiB, AcceptDamage: q.accepts})
 	if errors.Is(err, engineclient.ErrPrecondition) && strings.Contains(err.Error(), alreadyRestored) {
 		return restored{Whole: true}, nil
 	}

@@ -65,6 +65,18 @@ func TestRestoreIsOrdered(t *testing.T) {
 	}
 }
 
+// TestOrderOfARestore: what settings say of restores is in the order.
+func TestOrderOfARestore(t *testing.T) {
+	v := &v1beta2.Volume{Spec: v1beta2.VolumeSpec{BackupTargetName: "far"}}
+	if got, want := requestOf(v, setting.Values{}), (restoreRequest{from: "far", concurrency: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	got := requestOf(v, setting.Values{setting.BackupBandwidthLimit: "7", setting.RestoreConcurrentLimit: "3"})
+	if want := (restoreRequest{from: "far", concurrency: 3, bandwidthMiB: 7}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestRestoresOnANode: no more volumes are restored on a node at a time than the setting says.
 func TestRestoresOnANode(t *testing.T) {
 	for _, tt := range []struct {

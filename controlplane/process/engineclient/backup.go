@@ -29,6 +29,9 @@ type (
 		Concurrency int
 		// StorageClass is that of the volume's claim.
 		StorageClass string
+		// BandwidthMiB is what all backups and restores of the node send and read at most, in MiB per
+		// second; 0 is no bound.
+		BandwidthMiB int
 	}
 	// BackupProgress is how far a backup is.
 	BackupProgress struct {
@@ -49,6 +52,8 @@ type (
 		Concurrency int
 		// AcceptDamage: what the store does not have becomes zero.
 		AcceptDamage bool
+		// BandwidthMiB is as of a backup.
+		BandwidthMiB int
 	}
 	// RestoreProgress is how far that is.
 	RestoreProgress struct {
@@ -94,7 +99,8 @@ func (d calls) SnapshotBackup(ctx context.Context, t Target, r BackupRequest) er
 		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.Backup, error) {
 			return c.BackupCreate(ctx, &enginev1.BackupCreateRequest{Name: r.Backup, Snapshot: r.Snapshot, Target: r.Target,
 				Credentials: r.Credentials, Labels: r.Labels, Parameters: r.parameters(), CompressionMethod: r.Compression,
-				ConcurrentLimit: int32(r.Concurrency), StorageClassName: r.StorageClass})
+				ConcurrentLimit: int32(r.Concurrency), StorageClassName: r.StorageClass,
+				NodeBandwidth: int64(r.BandwidthMiB) << 20})
 		})
 	return err
 }
@@ -120,7 +126,7 @@ func (d calls) BackupRestore(ctx context.Context, t Target, r RestoreRequest) er
 	_, err := callFor(ctx, backupTimeout, d, t, "restore a backup",
 		func(ctx context.Context, c enginev1.EngineClient) (*enginev1.State, error) {
 			return c.BackupRestore(ctx, &enginev1.BackupRestoreRequest{Url: r.URL, Credentials: r.Credentials,
-				ConcurrentLimit: int32(r.Concurrency), AcceptDamage: r.AcceptDamage})
+				ConcurrentLimit: int32(r.Concurrency), AcceptDamage: r.AcceptDamage, NodeBandwidth: int64(r.BandwidthMiB) << 20})
 		})
 	return err
 }
@@ -196,6 +202,9 @@ func (b *Binary) SnapshotBackup(ctx context.Context, t Target, r BackupRequest) 
 	for _, key := range sortedKeys(r.Labels) {
 		verb = append(verb, "--label="+key+"="+r.Labels[key])
 	}
+	if r.BandwidthMiB > 0 { // binaries of before have no such flag, and refuse
+		verb = append(verb, "--node-bandwidth="+strconv.Itoa(r.BandwidthMiB))
+	}
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
 	_, err := b.runWith(ctx, t, what, r.Credentials, append(verb, "--", r.Snapshot)...)
@@ -216,6 +225,9 @@ func (b *Binary) BackupRestore(ctx context.Context, t Target, r RestoreRequest) 
 	verb := []string{"backups", "restore", "--concurrent-limit=" + strconv.Itoa(r.Concurrency)}
 	if r.AcceptDamage { // binaries of before have no such flag, and refuse
 		verb = append(verb, "--accept-damage")
+	}
+	if r.BandwidthMiB > 0 { // the same
+		verb = append(verb, "--node-bandwidth="+strconv.Itoa(r.BandwidthMiB))
 	}
 	_, err := b.runWith(ctx, t, "restore a backup", r.Credentials, append(verb, "--", r.URL)...)
 	return err

@@ -245,6 +245,16 @@ func TestBinaryOrders(t *testing.T) {
 			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 				return b.BackupRestore(c, t, engineclient.RestoreRequest{URL: "s3://b@r/?backup=b&volume=v", Concurrency: 3})
 			}},
+		{"backups create --dest=s3://b@r/ --backup-name=b --concurrent-limit=2 --storage-class-name= --node-bandwidth=7 -- s3",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.SnapshotBackup(c, t, engineclient.BackupRequest{Backup: "b", Snapshot: "s3", Target: "s3://b@r/",
+					Credentials: map[string]string{"AWS_ACCESS_KEY_ID": "k"}, Concurrency: 2, BandwidthMiB: 7})
+			}},
+		{"backups restore --concurrent-limit=1 --node-bandwidth=7 -- s3://b@r/?backup=b&volume=v",
+			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
+				return b.BackupRestore(c, t, engineclient.RestoreRequest{URL: "s3://b@r/?backup=b&volume=v", Concurrency: 1,
+					BandwidthMiB: 7})
+			}},
 		{"backups restore --concurrent-limit=1 --accept-damage -- s3://b@r/?backup=b&volume=v",
 			func(c context.Context, b *engineclient.Binary, t engineclient.Target) error {
 				return b.BackupRestore(c, t, engineclient.RestoreRequest{URL: "s3://b@r/?backup=b&volume=v", Concurrency: 1,

@@ -300,14 +300,16 @@ func TestBackups(t *testing.T) {
 	target := engineclient.Target{Address: engine, Volume: "v", Engine: "v-e-0", InstanceManager: "im"}
 	secret := map[string]string{"AWS_SECRET_ACCESS_KEY": "k"}
 	err := c.SnapshotBackup(t.Context(), target, engineclient.BackupRequest{Backup: "b", Snapshot: "s",
-		Target: "s3://b@r/", Credentials: secret, Full: true, BlockBytes: 2 << 20, Compression: "gzip", Concurrency: 2})
+		Target: "s3://b@r/", Credentials: secret, Full: true, BlockBytes: 2 << 20, Compression: "gzip", Concurrency: 2,
+		BandwidthMiB: 7})
 	if r := s.backedUp; err != nil || r.GetName() != "b" || r.GetParameters()["backup-mode"] != "full" ||
-		r.GetParameters()["backup-block-size"] != "2097152" || r.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
+		r.GetParameters()["backup-block-size"] != "2097152" || r.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" ||
+		r.GetNodeBandwidth() != 7<<20 {
 		t.Errorf("%v %v", r, err)
 	}
 	err = c.BackupRestore(t.Context(), target, engineclient.RestoreRequest{URL: "u", Credentials: secret,
-		AcceptDamage: true})
-	if err != nil || !s.restored.GetAcceptDamage() ||
+		AcceptDamage: true, BandwidthMiB: 7})
+	if err != nil || !s.restored.GetAcceptDamage() || s.restored.GetNodeBandwidth() != 7<<20 ||
 		s.restored.GetUrl() != "u" || s.restored.GetCredentials()["AWS_SECRET_ACCESS_KEY"] != "k" {
 		t.Errorf("%v %v", s.restored, err)
 	}
