@@ -40,6 +40,15 @@ type directory struct {
 	waiter   *standby.Waiter
 }
 
+// heldBy has hold keep the lock of the directory, now and whenever it is acquired.
+func (d *directory) heldBy(hold func(loop.Handle) error) error {
+	d.hold = hold
+	if d.chain == nil {
+		return nil
+	}
+	return hold(loop.Handle(d.chain.LockHandle()))
+}
+
 // listen lets other processes wait for the directory, which this one has.
 func (d *directory) listen() {
 	l, err := standby.Listen(d.path())
@@ -115,8 +124,7 @@ func (d *directory) Acquire() (*chain.Chain, error) {
 	for {
 		c, err := d.open()
 		if err == nil {
-			err = d.hold(loop.Handle(c.LockHandle()))
-			if err != nil {
+			if err := d.hold(loop.Handle(c.LockHandle())); err != nil {
 				return nil, errors.Join(err, c.Abandon())
 			}
 			d.chain = c

@@ -99,16 +99,10 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		return err
 	}
 	defer l.Close()
-	if dir.hold = l.Hold; c != nil {
-		if err := l.Hold(loop.Handle(c.LockHandle())); err != nil {
-			return err
-		}
-	}
-	data, err := nextPort(cfg.Listen)
-	if err != nil {
+	if err := dir.heldBy(l.Hold); err != nil {
 		return err
 	}
-	listener, bound, err := posix.Listen("tcp", data)
+	listener, bound, err := listenForData(cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -136,7 +130,8 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 		cancel(errNotEnded)
 	})()
 	files, why := l.Files()
-	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil, "files", files, "why", why)
+	cfg.Log.Info("replica is serving", "directory", cfg.Dir, "data", bound, "standby", c == nil, "files", files,
+		"why", why)
 	return howEnded(&cfg, posix.Run(run, l, core), context.Cause(run))
 }
 
@@ -249,6 +244,15 @@ func tryDirectory(fs disk.Meta, cfg *ReplicaConfig, uuid chain.UUID, opts chain.
 		}
 	}
 	return chain.Open(fs, cfg.Dir, opts)
+}
+
+// listenForData listens at the port after that of the control interface.
+func listenForData(listen string) (loop.Handle, string, error) {
+	data, err := nextPort(listen)
+	if err != nil {
+		return loop.None, "", err
+	}
+	return posix.Listen("tcp", data)
 }
 
 // nextPort returns listen with the port after it.

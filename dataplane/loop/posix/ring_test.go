@@ -46,7 +46,8 @@ func TestWaysForFiles(t *testing.T) {
 	}
 }
 
-// TestRingTakesMoreThanItHolds: operations beyond what may be in flight wait, and all complete once.
+// TestRingTakesMoreThanItHolds: operations beyond what may be in flight wait, and all complete,
+// once.
 func TestRingTakesMoreThanItHolds(t *testing.T) {
 	l := byRing(t)
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))

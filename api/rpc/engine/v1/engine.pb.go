@@ -2857,8 +2857,11 @@ type BackupCreateRequest struct {
 	StorageClassName     string `protobuf:"bytes,9,opt,name=storage_class_name,json=storageClassName,proto3" json:"storage_class_name,omitempty"`
 	BackingImageName     string `protobuf:"bytes,10,opt,name=backing_image_name,json=backingImageName,proto3" json:"backing_image_name,omitempty"`
 	BackingImageChecksum string `protobuf:"bytes,11,opt,name=backing_image_checksum,json=backingImageChecksum,proto3" json:"backing_image_checksum,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Bytes per second that all backups and restores of the node send and read at most, while they are of this mind; 0: no
+	// bound, negative: INVALID_ARGUMENT.
+	NodeBandwidth int64 `protobuf:"varint,12,opt,name=node_bandwidth,json=nodeBandwidth,proto3" json:"node_bandwidth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackupCreateRequest) Reset() {
@@ -2966,6 +2969,13 @@ func (x *BackupCreateRequest) GetBackingImageChecksum() string {
 		return x.BackingImageChecksum
 	}
 	return ""
+}
+
+func (x *BackupCreateRequest) GetNodeBandwidth() int64 {
+	if x != nil {
+		return x.NodeBandwidth
+	}
+	return 0
 }
 
 // Backup is the progress and result of a backup.
@@ -3082,7 +3092,9 @@ type BackupRestoreRequest struct {
 	// The snapshot that holds the content at the end; empty: a UUID is chosen.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// What the store does not have, or has damaged, becomes zero; State.restore_damage names it. Otherwise the restore fails.
-	AcceptDamage  bool `protobuf:"varint,5,opt,name=accept_damage,json=acceptDamage,proto3" json:"accept_damage,omitempty"`
+	AcceptDamage bool `protobuf:"varint,5,opt,name=accept_damage,json=acceptDamage,proto3" json:"accept_damage,omitempty"`
+	// As of a backup.
+	NodeBandwidth int64 `protobuf:"varint,6,opt,name=node_bandwidth,json=nodeBandwidth,proto3" json:"node_bandwidth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3150,6 +3162,13 @@ func (x *BackupRestoreRequest) GetAcceptDamage() bool {
 		return x.AcceptDamage
 	}
 	return false
+}
+
+func (x *BackupRestoreRequest) GetNodeBandwidth() int64 {
+	if x != nil {
+		return x.NodeBandwidth
+	}
+	return 0
 }
 
 type VersionRequest struct {
@@ -3840,7 +3859,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"incomplete\x18\f \x01(\bR\n" +
 	"incomplete\x12 \n" +
-	"\vinterrupted\x18\r \x01(\bR\vinterrupted\"\xff\x05\n" +
+	"\vinterrupted\x18\r \x01(\bR\vinterrupted\"\xa6\x06\n" +
 	"\x13BackupCreateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x16\n" +
@@ -3855,7 +3874,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x12storage_class_name\x18\t \x01(\tR\x10storageClassName\x12,\n" +
 	"\x12backing_image_name\x18\n" +
 	" \x01(\tR\x10backingImageName\x124\n" +
-	"\x16backing_image_checksum\x18\v \x01(\tR\x14backingImageChecksum\x1a>\n" +
+	"\x16backing_image_checksum\x18\v \x01(\tR\x14backingImageChecksum\x12%\n" +
+	"\x0enode_bandwidth\x18\f \x01(\x03R\rnodeBandwidth\x1a>\n" +
 	"\x10CredentialsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -3873,13 +3893,14 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\bprogress\x18\x05 \x01(\x05R\bprogress\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12 \n" +
 	"\vincremental\x18\a \x01(\bR\vincremental\x12!\n" +
-	"\ffrom_address\x18\b \x01(\tR\vfromAddress\"\xa7\x02\n" +
+	"\ffrom_address\x18\b \x01(\tR\vfromAddress\"\xce\x02\n" +
 	"\x14BackupRestoreRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12Y\n" +
 	"\vcredentials\x18\x02 \x03(\v27.ankole.engine.v1.BackupRestoreRequest.CredentialsEntryR\vcredentials\x12)\n" +
 	"\x10concurrent_limit\x18\x03 \x01(\x05R\x0fconcurrentLimit\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12#\n" +
-	"\raccept_damage\x18\x05 \x01(\bR\facceptDamage\x1a>\n" +
+	"\raccept_damage\x18\x05 \x01(\bR\facceptDamage\x12%\n" +
+	"\x0enode_bandwidth\x18\x06 \x01(\x03R\rnodeBandwidth\x1a>\n" +
 	"\x10CredentialsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
