@@ -82,7 +82,7 @@ func (r *Reconciler) gatherRestore(ctx context.Context, e *v1beta2.Engine, setti
 		}
 		return s, fmt.Errorf("get volume %s: %w", e.Spec.VolumeName, err)
 	}
-	target, most := v.Spec.BackupTargetName, settings.Int(setting.ConcurrentVolumeBackupRestorePerNodeLimit)
+	most := settings.Int(setting.ConcurrentVolumeBackupRestorePerNodeLimit)
 	order := requestOf(&v, settings)
 	s.Accepts = order.accepts
 	e = e.DeepCopy() // the order outlives the step
