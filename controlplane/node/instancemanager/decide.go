@@ -324,7 +324,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 // nextPod is the Pod to make.
 func nextPod(im *v1beta2.InstanceManager, s seen) *corev1.Pod {
 	pod := podFor(im, s.Settings, s.cpu(im.Spec.Type).millis)
-	s.Plaintext.apply(pod)
+	s.Plaintext.Apply(pod)
 	if u := evictable(pod, s.Autoscaler); u != nil {
 		pod = u
 	}

@@ -2,8 +2,6 @@ package instancemanager
 
 import (
 	"cmp"
-	"encoding/json"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,52 +56,24 @@ const (
 
 // podFor returns the Pod of an instance manager. cpuMillis is the CPU request, 0 for none.
 func podFor(im *v1beta2.InstanceManager, s PodSettings, cpuMillis int64) *corev1.Pod {
-	tolerations, _ := json.Marshal(emptyNotNull(s.Tolerations)) // plain structs always marshal
 	privileged, yes := true, true
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: im.Namespace,
-			Name:      im.Name,
-			Labels:    naming.InstanceManagerLabels(im.Spec.NodeID, im.Spec.Image, string(im.Spec.Type)),
-			Annotations: map[string]string{
-				naming.AnnotationLastTolerations: string(tolerations),
-				annotationPriorityClass:          s.PriorityClass,
-			},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: v1beta2.GroupVersion.String(), Kind: "InstanceManager",
-				Name: im.Name, UID: im.UID, Controller: &yes, BlockOwnerDeletion: &yes,
-			}},
-		},
-		Spec: corev1.PodSpec{
-			NodeName:           im.Spec.NodeID,
-			RestartPolicy:      corev1.RestartPolicyNever,
-			ServiceAccountName: s.ServiceAccount,
-			// It asks the API server nothing.
-			AutomountServiceAccountToken: new(bool),
-			PriorityClassName:            s.PriorityClass,
-			Tolerations:                  slices.Concat(s.Tolerations, untilItIsBack()),
-			NodeSelector:                 s.NodeSelector,
-			Volumes:                      podVolumes(),
-			Containers: []corev1.Container{{
-				Name:            naming.InstanceManagerContainer,
-				Image:           im.Spec.Image,
-				ImagePullPolicy: s.ImagePullPolicy,
-				// The reference listens on a wildcard; here a server listens on its Pod's address only.
-				Args: []string{"instance-manager", "--debug", "daemon", "--listen",
-					"$(POD_IP):" + strconv.Itoa(naming.PortProcessManager)},
-				Env:             podEnvironment(),
-				LivenessProbe:   livenessProbe(s.ProbeTimeout),
-				SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
-				VolumeMounts:    podMounts(),
-			}},
-		},
-	}
-	if networks := networksAnnotation(s.StorageNetwork); networks != "" {
-		pod.Annotations[naming.AnnotationNetworks] = networks
-	}
-	if s.RegistrySecret != "" {
-		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s.RegistrySecret}}
-	}
+	pod := s.Pod(Managed{Namespace: im.Namespace, Name: im.Name, Node: im.Spec.NodeID,
+		Labels: naming.InstanceManagerLabels(im.Spec.NodeID, im.Spec.Image, string(im.Spec.Type)),
+		Owner: metav1.OwnerReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "InstanceManager",
+			Name: im.Name, UID: im.UID, Controller: &yes, BlockOwnerDeletion: &yes}})
+	pod.Spec.Volumes = podVolumes()
+	pod.Spec.Containers = []corev1.Container{{
+		Name:            naming.InstanceManagerContainer,
+		Image:           im.Spec.Image,
+		ImagePullPolicy: s.ImagePullPolicy,
+		// The reference listens on a wildcard; here a server listens on its Pod's address only.
+		Args: []string{"instance-manager", "--debug", "daemon", "--listen",
+			"$(POD_IP):" + strconv.Itoa(naming.PortProcessManager)},
+		Env:             podEnvironment(),
+		LivenessProbe:   livenessProbe(s.ProbeTimeout),
+		SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
+		VolumeMounts:    podMounts(),
+	}}
 	if cpuMillis > 0 {
 		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 			corev1.ResourceCPU: *resource.NewMilliQuantity(cpuMillis, resource.DecimalSI),
@@ -161,16 +131,13 @@ func podVolumes() []corev1.Volume {
 			HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind},
 		}}
 	}
-	optional := true
 	return []corev1.Volume{
 		host(volumeHost, "/", corev1.HostPathUnset),
 		host(volumeBinaries, naming.EngineBinariesHost+"/", corev1.HostPathUnset),
 		host(volumeSockets, naming.UnixSocketsHost+"/", corev1.HostPathUnset),
 		// Device nodes of volumes; the reference reaches them through the host's root.
 		host(volumeDevices, naming.DeviceDirectory, corev1.HostPathDirectoryOrCreate),
-		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{SecretName: naming.SecretGRPCTLS, Optional: &optional},
-		}},
+		TLSVolume(),
 	}
 }
 
@@ -181,7 +148,7 @@ func podMounts() []corev1.VolumeMount {
 		{Name: volumeBinaries, MountPath: naming.EngineBinariesInPod, MountPropagation: &follow},
 		{Name: volumeSockets, MountPath: naming.InHostMount(naming.UnixSocketsHost) + "/"},
 		{Name: volumeDevices, MountPath: naming.DeviceDirectory},
-		{Name: volumeTLS, MountPath: naming.TLSFilesInPod},
+		TLSMount(),
 	}
 }
 
@@ -217,20 +184,13 @@ func SafeToEvict(o metav1.Object, safe bool) (changed bool) {
 // drift lists the settings whose value differs from what the Pod was made with.
 func drift(pod *corev1.Pod, s PodSettings, cpu cpuRequest) []string {
 	wanted := podFor(&v1beta2.InstanceManager{}, s, cpu.millis)
-	var settings []string
-	add := func(differs bool, setting string) {
-		if differs {
-			settings = append(settings, setting)
-		}
+	settings := s.Drift(pod)
+	if cpuOf(pod) != cpu.millis {
+		settings = append(settings, cpu.setting)
 	}
-	add(pod.Annotations[naming.AnnotationLastTolerations] != wanted.Annotations[naming.AnnotationLastTolerations],
-		setting.TaintToleration)
-	add(!sameSelector(pod.Spec.NodeSelector, s.NodeSelector), setting.SystemManagedComponentsNodeSelector)
-	add(cpuOf(pod) != cpu.millis, cpu.setting)
-	add(pod.Annotations[annotationPriorityClass] != s.PriorityClass, setting.PriorityClass)
-	add(pod.Annotations[naming.AnnotationNetworks] != wanted.Annotations[naming.AnnotationNetworks],
-		setting.StorageNetwork)
-	add(probeTimeoutOf(pod) != probeTimeoutOf(wanted), setting.InstanceManagerPodLivenessProbeTimeout)
+	if probeTimeoutOf(pod) != probeTimeoutOf(wanted) {
+		settings = append(settings, setting.InstanceManagerPodLivenessProbeTimeout)
+	}
 	return settings
 }
 

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,8 +20,9 @@ import (
 // podIPField is the field selector by which the API server finds Pods by address.
 const podIPField = "status.podIP"
 
-// Pods remembers on the Pods of instance managers that they have shown a certificate: the note is
-// there for every manager and every later leader, belongs to one UID, and goes with it.
+// Pods remembers on the Pods of instance managers, and of those that hold backing images, that they
+// have shown a certificate: the note is there for every manager and every later leader, belongs to
+// one UID, and goes with it.
 type Pods struct {
 	// Client reads live: what another manager noted a moment ago counts.
 	Client    client.Client
@@ -28,12 +31,24 @@ type Pods struct {
 
 var _ mtls.Pods = (*Pods)(nil)
 
+// answering selects the Pods that controllers connect to.
+var answering = labels.NewSelector().Add(component(naming.ComponentInstanceManager,
+	naming.ComponentBackingImageManager, naming.ComponentBackingImageDataSource))
+
+func component(names ...string) labels.Requirement {
+	r, err := labels.NewRequirement(naming.LabelComponent, selection.In, names)
+	if err != nil {
+		panic(err) // constants
+	}
+	return *r
+}
+
 // At implements mtls.Pods. On a node's own network an address is shared; the newest Pod there is
 // the one that serves.
 func (p *Pods) At(ctx context.Context, ip string) (mtls.Pod, error) {
 	var list corev1.PodList
-	err := p.Client.List(ctx, &list, client.InNamespace(p.Namespace),
-		client.MatchingLabels{naming.LabelComponent: naming.ComponentInstanceManager}, client.MatchingFields{podIPField: ip})
+	err := p.Client.List(ctx, &list, client.InNamespace(p.Namespace), client.MatchingLabelsSelector{Selector: answering},
+		client.MatchingFields{podIPField: ip})
 	if err != nil {
 		return mtls.Pod{}, fmt.Errorf("list Pods at %s: %w", ip, err)
 	}
@@ -45,7 +60,7 @@ func (p *Pods) At(ctx context.Context, ip string) (mtls.Pod, error) {
 		}
 	}
 	if found == nil {
-		return mtls.Pod{}, fmt.Errorf("no Pod of an instance manager runs at %s", ip)
+		return mtls.Pod{}, fmt.Errorf("no Pod of an instance manager or of backing images runs at %s", ip)
 	}
 	return mtls.Pod{Name: found.Name, UID: string(found.UID),
 		Secured: found.Annotations[naming.AnnotationTLSSeen] != ""}, nil
@@ -78,9 +93,9 @@ type Plaintext struct {
 	Wait bool
 }
 
-// apply has a Pod speak plaintext, or never: managers do not speak plaintext to it from the
+// Apply has a Pod speak plaintext, or never: managers do not speak plaintext to it from the
 // beginning, as to one that has shown a certificate.
-func (p Plaintext) apply(pod *corev1.Pod) {
+func (p Plaintext) Apply(pod *corev1.Pod) {
 	if p.For == "" {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, naming.AnnotationTLSSeen, "true")
 		return
