@@ -22,6 +22,7 @@ const (
 	disk   = "disk"
 	source = "source"
 	claim  = "claim"
+	image  = "backingImage"
 )
 
 // Index is one way to find objects of a kind.
@@ -50,6 +51,7 @@ func All() []Index {
 		of(&v1beta2.Replica{}, volume, func(r *v1beta2.Replica) []string { return []string{r.Spec.VolumeName} }),
 		of(&v1beta2.Replica{}, node, func(r *v1beta2.Replica) []string { return []string{r.Spec.NodeID} }),
 		of(&v1beta2.Replica{}, disk, func(r *v1beta2.Replica) []string { return []string{r.Spec.DiskID} }),
+		of(&v1beta2.Replica{}, image, func(r *v1beta2.Replica) []string { return []string{r.Spec.BackingImage} }),
 		of(&v1beta2.Engine{}, volume, func(e *v1beta2.Engine) []string { return []string{e.Spec.VolumeName} }),
 		of(&v1beta2.Snapshot{}, volume, func(s *v1beta2.Snapshot) []string { return []string{s.Spec.Volume} }),
 		// The node where it is to run, and the one where it runs still.
@@ -146,3 +148,6 @@ func ClaimedBy(namespace, name string) client.ListOption {
 
 // UsesClaim selects the Pods of a namespace that use a claim.
 func UsesClaim(name string) client.ListOption { return client.MatchingFields{claim: name} }
+
+// OnImage selects the Replicas that stand on a backing image.
+func OnImage(name string) client.ListOption { return client.MatchingFields{image: name} }

@@ -55,8 +55,8 @@ func TestEventReasons(t *testing.T) {
 // notRaised are reasons that nothing of this system records, and why.
 var notRaised = map[string]string{
 	"Created": "system backups", "Deleting": "system backups",
-	"Fetching": "backing images", "Ready": "backing images", "Failed": "backing images",
-	"Syncing": "system backups", "Synced": "system backups", "Uploaded": "system backups", "Fetched": "system backups",
+	"Ready":  "backing images",
+	"Synced": "system backups", "Uploaded": "system backups",
 	"TimeoutSnapshotPurge": "a purge has no bound of time",
 }
 

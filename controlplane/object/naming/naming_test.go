@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -254,5 +255,30 @@ func TestLabels(t *testing.T) {
 	replica := ReplicaLabels("demo", "", "", "")
 	if len(replica) != 1 || replica[LabelVolume] != "demo" {
 		t.Errorf("a replica without a place has labels %v", replica)
+	}
+}
+
+// TestBackingImageNames has names and labels of what keeps backing images.
+func TestBackingImageNames(t *testing.T) {
+	// printf '%s' image:1-d1 | sha224sum
+	const name = "bim-e3f90f96264b5743888509efdd1d1bec2fa342f76ce6d301e70c5daa"
+	if got := BackingImageManagerName("image:1", "d1"); got != name {
+		t.Errorf("%s, want %s", got, name)
+	}
+	if got := BackingImageDataSourcePodName("iso"); got != "backing-image-ds-iso" {
+		t.Error(got)
+	}
+	for _, tt := range []struct{ got, want map[string]string }{
+		{BackingImageLabels(), map[string]string{"longhorn.io/component": "backing-image",
+			"longhorn.io/managed-by": "longhorn-manager"}},
+		{BackingImageManagerLabels("n1", "d1"), map[string]string{"longhorn.io/component": "backing-image-manager",
+			"longhorn.io/managed-by": "longhorn-manager", "longhorn.io/node": "n1", "longhorn.io/disk-uuid": "d1"}},
+		{BackingImageDataSourceLabels("iso", "n1", "d1"), map[string]string{
+			"longhorn.io/component": "backing-image-data-source", "longhorn.io/managed-by": "longhorn-manager",
+			"longhorn.io/node": "n1", "longhorn.io/disk-uuid": "d1", "longhorn.io/backing-image-data-source": "iso"}},
+	} {
+		if !maps.Equal(tt.got, tt.want) {
+			t.Errorf("%v, want %v", tt.got, tt.want)
+		}
 	}
 }
