@@ -45,7 +45,7 @@ func (f failing) List(ctx context.Context, list client.ObjectList, opts ...clien
 // permission. Each request is asked with each of its reads failing in turn.
 func TestNobodyIsLetInUnseen(t *testing.T) {
 	plain := named(newVolume(), "fresh", nil, func(v *v1beta2.Volume) {
-		v.Spec.BackingImage, v.Spec.DataSource, v.Spec.CloneMode = "iso", "vol://one", "full-copy"
+		v.Spec.DataSource, v.Spec.CloneMode = "vol://one", "full-copy"
 	})
 	stored := namedVolume("one", nil)
 	changed := namedVolume("one", func(v *v1beta2.Volume) {
@@ -72,7 +72,7 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 		old, new     client.Object
 		reads        int
 	}{
-		{"new volume", "volumes", nil, plain, 6},
+		{"new volume", "volumes", nil, plain, 5},
 		{"changed volume", "volumes", stored, changed, 7},
 		{"new node", "nodes", nil, node, len(readForNodes)},
 		{"changed node", "nodes", node, node, len(readForNodes)},
@@ -94,6 +94,10 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 		{"new target", "backuptargets", nil, targetAt("new", "s3://b@r/new", "s"), 2},
 		{"changed target", "backuptargets", targetAt("second", "", ""), targetAt("second", "s3://b@r/new", "s"), 3},
 		{"deleted target", "backuptargets", targetAt("second", "", ""), nil, 1},
+		{"new backing image", "backingimages", nil, imageOf("disk", func(s *v1beta2.BackingImageSpec) {
+			s.MinNumberOfCopies = 0
+		}), 1},
+		{"deleted backing image", "backingimages", iso, nil, 1},
 		{"new job", "recurringjobs", nil, jobOf("job", nil), 1},
 		{"changed job", "recurringjobs", jobOf("job", nil), jobOf("job", func(s *v1beta2.RecurringJobSpec) {
 			s.Retain = 8

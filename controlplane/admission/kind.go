@@ -126,7 +126,7 @@ var (
 // handlers lists the kinds with rules, in the order of the webhook configuration.
 var handlers = []handler{
 	volumes, engines, replicas, engineImages, instanceManagers, nodes, settings, volumeAttachments, orphans, snapshots,
-	recurringJobs, backupTargets, backupVolumes, backups,
+	recurringJobs, backupTargets, backupVolumes, backups, backingImages, backingImageManagers, backingImageSources,
 }
 
 func byPlural(plural string) (handler, error) {
