@@ -48,12 +48,13 @@ func persist(ctx context.Context, what string, step func(context.Context) error)
 // fixedSettings are the settings whose value comes from the flags.
 func fixedSettings(cfg Config) map[string]string {
 	return map[string]string{
-		setting.DefaultEngineImage:          cfg.EngineImage,
-		setting.DefaultInstanceManagerImage: cfg.InstanceManagerImage,
-		setting.CurrentLonghornVersion:      cfg.Version,
-		setting.CRDAPIVersion:               "longhorn.io/v1beta2",
-		setting.AllowedImageRegistries:      strings.Join(cfg.Origins.Images, ";"),
-		setting.AllowedDiskPaths:            strings.Join(cfg.Origins.DiskPaths, ";"),
+		setting.DefaultEngineImage:              cfg.EngineImage,
+		setting.DefaultInstanceManagerImage:     cfg.InstanceManagerImage,
+		setting.DefaultBackingImageManagerImage: cfg.BackingImageManagerImage,
+		setting.CurrentLonghornVersion:          cfg.Version,
+		setting.CRDAPIVersion:                   "longhorn.io/v1beta2",
+		setting.AllowedImageRegistries:          strings.Join(cfg.Origins.Images, ";"),
+		setting.AllowedDiskPaths:                strings.Join(cfg.Origins.DiskPaths, ";"),
 	}
 }
 

@@ -35,6 +35,8 @@ type Config struct {
 	// EngineImage, InstanceManagerImage and ManagerImage are the default images, e.g.
 	// "ankole/engine:dev".
 	EngineImage, InstanceManagerImage, ManagerImage string
+	// BackingImageManagerImage runs what keeps backing images; empty: there can be none.
+	BackingImageManagerImage string
 	// MutualTLS: the process looks for the certificate by which instance managers know it, and the
 	// leader makes it where there is none. One that was made is renewed in any case.
 	MutualTLS bool

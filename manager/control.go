@@ -38,7 +38,9 @@ type control struct {
 	base
 	cfg Config
 	who *Leadership
-	// connect opens clients to instance managers, dial connections to their other services.
+	// dialer makes connections to Pods of instances and of backing images; connect opens clients to
+	// instance managers with it, dial connections to their other services.
+	dialer  *mtls.Dialer
 	connect func(address string) (*imclient.Client, error)
 	dial    func(address string) (*grpc.ClientConn, error)
 	// certificates secure both.
@@ -72,7 +74,7 @@ func RunControl(ctx context.Context, cfg Config) error {
 	}
 	dialer := mtls.NewDialer(certificates, &instancemanager.Pods{Client: b.live, Namespace: cfg.Namespace}, slog.Default())
 	p := &control{base: b, cfg: cfg, certificates: certificates, certificateWanted: make(chan struct{}, 1),
-		who:     &Leadership{self: cfg.PodName},
+		who: &Leadership{self: cfg.PodName}, dialer: dialer,
 		connect: func(address string) (*imclient.Client, error) { return imclient.Dial(address, dialer) },
 		dial:    func(address string) (*grpc.ClientConn, error) { return imclient.Conn(address, dialer) },
 	}

@@ -8,6 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"ankole.storage/controlplane/allocator"
+	"ankole.storage/controlplane/backingimage/image"
+	bimanager "ankole.storage/controlplane/backingimage/manager"
+	"ankole.storage/controlplane/backingimage/source"
 	"ankole.storage/controlplane/backup/backup"
 	"ankole.storage/controlplane/backup/backuptarget"
 	"ankole.storage/controlplane/backup/backupvolume"
@@ -81,7 +84,7 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
 		Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
 	p.who.streams.Store(running.Monitor())
-	return []Reconciler{
+	return append(p.imageReconcilers(),
 		limits,
 		settingsync.New(settingsync.Config{
 			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
@@ -111,5 +114,17 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 			ServiceAccount: naming.ServiceAccountJobs}),
 		workload.New(cfg.Namespace),
 		claim.New(cfg.Namespace),
-	}, nil
+	), nil
+}
+
+// imageReconcilers are those of backing images.
+func (p *control) imageReconcilers() []Reconciler {
+	cfg := p.cfg
+	return []Reconciler{
+		image.New(image.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
+		source.New(source.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount,
+			Dial: p.dialer.Dial, Plaintext: p.plaintext}),
+		bimanager.New(bimanager.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName,
+			ServiceAccount: cfg.ServiceAccount, Dial: p.dial, Plaintext: p.plaintext}),
+	}
 }

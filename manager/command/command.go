@@ -116,6 +116,8 @@ on its node.
 		"look for the certificate by which instance managers know the controllers, and make it where there is none")
 	f.StringVar(&cfg.EngineImage, "engine-image", "", "default engine image")
 	f.StringVar(&cfg.InstanceManagerImage, "instance-manager-image", "", "image of instance managers")
+	f.StringVar(&cfg.BackingImageManagerImage, "backing-image-manager-image", "",
+		"image of what keeps backing images (default none: there can be no backing images)")
 	f.StringVar(&cfg.ManagerImage, "manager-image", "", "image of this program")
 	f.StringVar(&cfg.ServiceAccount, "service-account", naming.ServiceAccount, "service account of the Pods it creates")
 	f.StringVar(&cfg.WebhookURL, "webhook-url", "",

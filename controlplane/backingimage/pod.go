@@ -1,0 +1,55 @@
+package backingimage
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/naming"
+)
+
+// diskInPod is where the processes of backing images have their disk.
+const diskInPod = "/data/"
+
+const volumeDisk = "disk"
+
+// liveness is how often, in seconds, a process is asked whether it listens, and how often it may
+// fail to.
+const (
+	probeDelay    = 3
+	probePeriod   = 5
+	probeTimeout  = 4
+	probeFailures = 3
+)
+
+// Run gives a Pod the one container of a process that works on a disk. It is root, since the disk
+// is root's, and has no other privilege of the node.
+func Run(pod *corev1.Pod, name, image, diskPath string, s instancemanager.PodSettings, args ...string) {
+	directory := corev1.HostPathDirectory // a disk that is not there is not made
+	follow := corev1.MountPropagationHostToContainer
+	root, yes, no := int64(0), true, false
+	port := func(name string, number int32) corev1.ContainerPort {
+		return corev1.ContainerPort{Name: name, ContainerPort: number, Protocol: corev1.ProtocolTCP}
+	}
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: volumeDisk, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: diskPath, Type: &directory}}},
+		instancemanager.TLSVolume(),
+	}
+	pod.Spec.Containers = []corev1.Container{{
+		Name: name, Image: image, ImagePullPolicy: s.ImagePullPolicy, Args: args, Env: instancemanager.PodEnvironment(),
+		Ports: []corev1.ContainerPort{port("orders", naming.PortBackingImage), port("files", naming.PortBackingImageSync)},
+		LivenessProbe: &corev1.Probe{
+			ProbeHandler: corev1.ProbeHandler{
+				TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(naming.PortBackingImage)}},
+			InitialDelaySeconds: probeDelay, PeriodSeconds: probePeriod, TimeoutSeconds: probeTimeout,
+			FailureThreshold: probeFailures,
+		},
+		SecurityContext: &corev1.SecurityContext{RunAsUser: &root, AllowPrivilegeEscalation: &no,
+			ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			// Directories of the node have types of their own where SELinux is enforced.
+			SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeDisk, MountPath: diskInPod, MountPropagation: &follow}, instancemanager.TLSMount()},
+	}}
+}

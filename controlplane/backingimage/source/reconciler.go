@@ -1,0 +1,201 @@
+// Package source is the controller of BackingImageDataSource objects. A data source makes the first
+// file of a backing image on one disk: a Pod downloads it, or waits for a user who uploads it. When
+// the file is complete the backing image manager of the disk takes it over (package manager orders
+// that), and the Pod goes. The object stays, as a record that the first file was made.
+//
+// The Pod is asked for its file while it runs. decide is pure; docs/design/backing-images.md has
+// the decision table.
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/backingimage"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/setting"
+	"ankole.storage/controlplane/setting/stored"
+)
+
+const (
+	// askTimeout bounds a question to a process.
+	askTimeout = 5 * time.Second
+	// mostAnswer bounds its answer, in bytes: a URL and a message are the longest parts.
+	mostAnswer = 64 << 10
+)
+
+// Config of the reconciler.
+type Config struct {
+	Namespace string
+	// NodeName is the leader's node, the owner of data sources.
+	NodeName string
+	// ServiceAccount runs the Pods.
+	ServiceAccount string
+	// Dial opens connections to their processes.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Plaintext says what a new process does without certificates; nil: nothing.
+	Plaintext func(context.Context) (instancemanager.Plaintext, error)
+}
+
+// Reconciler looks after data sources. Use New.
+type Reconciler struct {
+	cfg    Config
+	client client.Client
+	starts instancemanager.Starts
+	http   *http.Client
+}
+
+// New returns the reconciler.
+func New(cfg Config) *Reconciler {
+	// A Pod's address may be another one's soon: no connection is kept.
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn,
+		error) {
+		return cfg.Dial(ctx, address)
+	}}
+	return &Reconciler{cfg: cfg, starts: instancemanager.NewStarts(time.Now), http: &http.Client{Transport: t}}
+}
+
+// SetupWithManager registers it; it runs on the leader.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.client = mgr.GetClient()
+	return loop.Setup(mgr, r.cfg.Namespace, r.Controller())
+}
+
+// WithClient gives the reconciler its client where there is no manager (tests).
+func (r *Reconciler) WithClient(c client.Client) *Reconciler {
+	r.client = c
+	return r
+}
+
+// Controller describes the loop, for tests that step it by hand.
+func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageDataSource, seen] {
+	return loop.Controller[*v1beta2.BackingImageDataSource, seen]{
+		Name:   naming.EventSource("backing-image-data-source"),
+		New:    func() *v1beta2.BackingImageDataSource { return &v1beta2.BackingImageDataSource{} },
+		Gather: r.gather,
+		Decide: decide,
+		Gone:   func(_ context.Context, key client.ObjectKey) { r.starts.Forget(key) },
+		Watches: []loop.Watch{
+			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("BackingImageDataSource")),
+			loop.WatchingChanges(&v1beta2.Node{}, backingimage.DisksChanged, r.onNode),
+			loop.Watching(&v1beta2.BackingImageManager{}, onManager),
+		},
+	}
+}
+
+// onManager names the data sources of the images of a manager.
+func onManager(m *v1beta2.BackingImageManager) (names []string) {
+	for name := range m.Spec.BackingImages {
+		names = append(names, name)
+	}
+	return names
+}
+
+func (r *Reconciler) onNode(n *v1beta2.Node) (names []string) {
+	var list v1beta2.BackingImageDataSourceList
+	err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // the cache is stopping
+	}
+	for i := range list.Items {
+		if d := &list.Items[i]; !d.Spec.FileTransferred && d.Spec.NodeID == n.Name {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+func (r *Reconciler) gather(ctx context.Context, d *v1beta2.BackingImageDataSource) (seen, error) {
+	s := seen{Owner: r.cfg.NodeName}
+	var nodes v1beta2.NodeList
+	if err := r.client.List(ctx, &nodes, client.InNamespace(d.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("list nodes: %w", err)
+	}
+	if disk, ok := backingimage.Disks(nodes.Items)[d.Spec.DiskUUID]; ok {
+		s.Disk = &disk
+	}
+	values, err := stored.Read(ctx, r.client, d.Namespace)
+	if err != nil {
+		return s, err
+	}
+	s.Image = values.String(setting.DefaultBackingImageManagerImage)
+	s.Settings = instancemanager.SettingsFrom(values, r.cfg.ServiceAccount)
+	m := &v1beta2.BackingImageManager{}
+	name := naming.BackingImageManagerName(s.Image, d.Spec.DiskUUID)
+	if s.Manager, err = get(ctx, r.client, d.Namespace, name, m); err != nil {
+		return s, err
+	}
+	return s, r.gatherPod(ctx, d, &s)
+}
+
+func (r *Reconciler) gatherPod(ctx context.Context, d *v1beta2.BackingImageDataSource, s *seen) error {
+	var err error
+	name := naming.BackingImageDataSourcePodName(d.Name)
+	if s.Pod, err = get(ctx, r.client, d.Namespace, name, &corev1.Pod{}); err != nil {
+		return err
+	}
+	s.StartNotBefore = r.starts.Observe(client.ObjectKeyFromObject(d), s.Pod)
+	switch {
+	case d.Spec.FileTransferred || d.DeletionTimestamp != nil:
+	case s.Pod == nil && r.cfg.Plaintext != nil:
+		s.Plaintext, err = r.cfg.Plaintext(ctx)
+	case s.Pod != nil && s.Pod.DeletionTimestamp == nil && instancemanager.PodReady(s.Pod):
+		if s.File, err = r.ask(ctx, s.Pod.Status.PodIP); err != nil {
+			slog.Info("a data source does not answer, asking again", "backingImage", d.Name, "err", err)
+			err = nil
+		}
+	}
+	return err
+}
+
+// ask asks the process at ip for its file.
+func (r *Reconciler) ask(ctx context.Context, ip string) (*file, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	url := "http://" + net.JoinHostPort(ip, strconv.Itoa(naming.PortBackingImage)) + "/v1/file"
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	a, err := r.http.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", url, a.Status)
+	}
+	f := &file{}
+	if err := json.NewDecoder(io.LimitReader(a.Body, mostAnswer)).Decode(f); err != nil {
+		return nil, fmt.Errorf("GET %s: %w", url, err)
+	}
+	return f, nil
+}
+
+// get reads an object, nil if there is none of that name.
+func get[T client.Object](ctx context.Context, r client.Reader, namespace, name string, into T) (T, error) {
+	var none T
+	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read %T %s: %w", into, name, err)
+	}
+	return into, nil
+}
