@@ -34,6 +34,8 @@ type Values struct {
 	EngineImage string
 	// InstanceManagerImage is the image of the Pods in which engines and replicas run.
 	InstanceManagerImage string
+	// BackingImageManagerImage is the image of the Pods that keep backing images.
+	BackingImageManagerImage string
 	// ImagePullPolicy of all Pods: IfNotPresent, Always or Never.
 	ImagePullPolicy string
 	// Global is what a chart may share with others of an installation.
@@ -295,23 +297,24 @@ type ServiceMonitor struct {
 // DefaultValues are those of an installation that asks its users who they are.
 func DefaultValues() Values {
 	return Values{
-		Namespace:            "longhorn-system",
-		ManagerImage:         "ankole/manager:dev",
-		EngineImage:          "ankole/engine:dev",
-		InstanceManagerImage: "ankole/instance-manager:dev",
-		ImagePullPolicy:      "IfNotPresent",
-		PreUpgradeChecker:    PreUpgradeChecker{JobEnabled: true, UpgradeVersionCheck: true},
-		PortForward:          true,
-		MutualTLS:            true,
-		NetworkPolicies:      true,
-		Service:              Service{Ui: UiService{Type: "ClusterIP"}},
-		Ingress:              Ingress{Path: "/", PathType: "Prefix"},
-		AnonymousAccess:      "none",
-		AllowedDiskPaths:     []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
-		BackupTargetSecrets:  []string{"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
-		Controller:           Controller{Replicas: 3, Resources: memory("128Mi", "1Gi")},
-		ManagerResources:     memory("64Mi", "512Mi"),
-		DeployCSI:            true,
+		Namespace:                "longhorn-system",
+		ManagerImage:             "ankole/manager:dev",
+		EngineImage:              "ankole/engine:dev",
+		InstanceManagerImage:     "ankole/instance-manager:dev",
+		BackingImageManagerImage: "ankole/backing-image-manager:dev",
+		ImagePullPolicy:          "IfNotPresent",
+		PreUpgradeChecker:        PreUpgradeChecker{JobEnabled: true, UpgradeVersionCheck: true},
+		PortForward:              true,
+		MutualTLS:                true,
+		NetworkPolicies:          true,
+		Service:                  Service{Ui: UiService{Type: "ClusterIP"}},
+		Ingress:                  Ingress{Path: "/", PathType: "Prefix"},
+		AnonymousAccess:          "none",
+		AllowedDiskPaths:         []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
+		BackupTargetSecrets:      []string{"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
+		Controller:               Controller{Replicas: 3, Resources: memory("128Mi", "1Gi")},
+		ManagerResources:         memory("64Mi", "512Mi"),
+		DeployCSI:                true,
 		Persistence: Persistence{DefaultClass: true, DefaultClassReplicaCount: 3, DefaultFsType: "ext4",
 			DefaultDataLocality: "disabled", ReclaimPolicy: "Delete", VolumeBindingMode: "Immediate"},
 		Csi: Csi{AttacherReplicaCount: 3, ProvisionerReplicaCount: 3, ResizerReplicaCount: 3,

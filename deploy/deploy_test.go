@@ -89,7 +89,8 @@ func TestObjects(t *testing.T) {
 	services := []string{"Service/longhorn-backend", "Service/longhorn-frontend", "Service/longhorn-admission-webhook",
 		"Service/longhorn-agent"}
 	last := []string{"ConfigMap/longhorn-default-setting", "DaemonSet/longhorn-manager", "Deployment/longhorn-controller"}
-	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-controller",
+	policies := []string{"NetworkPolicy/longhorn-instance-manager", "NetworkPolicy/longhorn-backing-image",
+		"NetworkPolicy/longhorn-controller",
 		"NetworkPolicy/longhorn-agent", "NetworkPolicy/longhorn-csi"}
 	driver := []string{"CSIDriver/driver.longhorn.io", "StorageClass/longhorn", "StorageClass/longhorn-static",
 		"ServiceAccount/longhorn-csi", "Role/longhorn-csi", "RoleBinding/longhorn-csi"}
@@ -273,7 +274,8 @@ func TestPlacement(t *testing.T) {
 func TestManagerCommand(t *testing.T) {
 	v := DefaultValues()
 	base := "manager control --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
-		"--manager-image ankole/manager:dev --service-account longhorn-service-account"
+		"--backing-image-manager-image ankole/backing-image-manager:dev --manager-image ankole/manager:dev " +
+		"--service-account longhorn-service-account"
 	const loopback = " --listen-also 127.0.0.1:9500"
 	for _, tc := range []struct {
 		url              string

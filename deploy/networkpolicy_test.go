@@ -97,6 +97,8 @@ func TestNetworkPolicies(t *testing.T) {
 	v := DefaultValues()
 	app := func(name string) pod { return pod{v.Namespace, labels.Set{"app": name}} }
 	volumes := pod{v.Namespace, naming.InstanceManagerLabels("node-1", "image", "aio")}
+	images := pod{v.Namespace, naming.BackingImageManagerLabels("node-1", "disk")}
+	source := pod{v.Namespace, naming.BackingImageDataSourceLabels("image", "node-1", "disk")}
 	manager, agent, driver := app(naming.AppController), app(naming.AppManager), app("longhorn-csi-plugin")
 	user, monitoring := pod{"default", labels.Set{"app": naming.AppManager}}, pod{"monitoring", nil}
 	restricted := v
@@ -122,6 +124,14 @@ func TestNetworkPolicies(t *testing.T) {
 		{"others reach no volume", v, &user, volumes,
 			[]int32{naming.PortProcessManager, naming.PortProxy, naming.InstancePortMin, naming.InstancePortMax}, false},
 		{"nor does the driver", v, &driver, volumes, []int32{naming.PortProxy, naming.InstancePortMin}, false},
+		{"managers order images", v, &manager, images, []int32{naming.PortBackingImage, naming.PortBackingImageSync}, true},
+		{"managers pass uploads on", v, &manager, source, []int32{naming.PortBackingImage}, true},
+		{"images are copied", v, &images, images, []int32{naming.PortBackingImage, 30001, 31000}, true},
+		{"images are taken over", v, &images, source, []int32{naming.PortBackingImage}, true},
+		{"nobody else reaches images", v, &user, images, []int32{naming.PortBackingImage, naming.PortBackingImageSync, 30001},
+			false},
+		{"nor do processes of volumes", v, &volumes, images, []int32{naming.PortBackingImage, naming.PortBackingImageSync},
+			false},
 		{"everybody may ask", v, &user, manager, []int32{naming.PortManager}, true},
 		{"the API server calls webhooks", restricted, nil, manager, []int32{naming.PortAdmissionWebhook}, true},
 		{"managers ask each other", restricted, &manager, manager, []int32{naming.PortAdmissionWebhook}, true},

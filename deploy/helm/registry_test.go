@@ -20,7 +20,9 @@ func TestRegistryAndIngress(t *testing.T) {
 	}{
 		{"global.cattle.systemDefaultRegistry=r.example:5000,engineImage=localhost/e:1", map[string][]string{
 			manager: {"image:r.example:5000/ankole/manager:dev", "--engine-image r.example:5000/e:1",
-				"--instance-manager-image r.example:5000/ankole/instance-manager:dev", "--manager-image r.example:5000/ankole/manager:dev"},
+				"--instance-manager-image r.example:5000/ankole/instance-manager:dev",
+				"--backing-image-manager-image r.example:5000/ankole/backing-image-manager:dev",
+				"--manager-image r.example:5000/ankole/manager:dev"},
 			"DaemonSet/longhorn-system/longhorn-manager":    {"image:r.example:5000/ankole/manager:dev"},
 			"DaemonSet/longhorn-system/longhorn-csi-plugin": {"image:r.example:5000/ankole/csi:dev"},
 			"Deployment/longhorn-system/csi-attacher":       {"image:r.example:5000/sig-storage/csi-attacher:v4.13.0"},

@@ -50,11 +50,11 @@ type Config struct {
 	NodeCPU     string // quantity, or one for each node, separated by commas; empty for the machine's
 	NodeMemory  string
 
-	ManagerImage, EngineImage, InstanceManagerImage string
-	ManagerArgs                                     []string
-	MutualTLS                                       bool
-	NoManager                                       bool
-	NoKinds                                         bool // the manager is none that has objects
+	ManagerImage, EngineImage, InstanceManagerImage, BackingImageManagerImage string
+	ManagerArgs                                                               []string
+	MutualTLS                                                                 bool
+	NoManager                                                                 bool
+	NoKinds                                                                   bool // the manager is none that has objects
 
 	NodeGrace time.Duration // without heartbeat until a node is NotReady
 	StopGrace time.Duration // bound on every Pod's termination at stop
@@ -74,7 +74,8 @@ func Defaults() Config {
 	return Config{
 		Dir: ".ankole", Nodes: 3, APIPort: 9500, KubeletPort: DefaultKubeletPort, NodeNetwork: "127.0.1.0",
 		ManagerImage: "ankole/manager:dev", EngineImage: "ankole/engine:dev",
-		InstanceManagerImage: "ankole/instance-manager:dev", MutualTLS: true,
+		InstanceManagerImage:     "ankole/instance-manager:dev",
+		BackingImageManagerImage: "ankole/backing-image-manager:dev", MutualTLS: true,
 		NodeGrace: 20 * time.Second, StopGrace: 25 * time.Second, Output: "text",
 	}
 }
@@ -98,13 +99,16 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.DeviceDir, "device-dir", c.DeviceDir,
 		"directory of the volumes' block devices, in which each node has its own "+
 			"(default: /dev/longhorn as root, else nodes/<node>/dev in --dir)")
-	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU, "CPUs that each node offers, or a list such as 2,4,8: one for each node, the last one for the rest "+
-		"(default: the machine's)")
+	fs.StringVar(&c.NodeCPU, "node-cpu", c.NodeCPU,
+		"CPUs that each node offers, or a list such as 2,4,8: one for each node, the last one for the rest "+
+			"(default: the machine's)")
 	fs.StringVar(&c.NodeMemory, "node-memory", c.NodeMemory, "memory that each node offers (default: the machine's)")
 	fs.StringVar(&c.ManagerImage, "manager-image", c.ManagerImage, "image of the manager")
 	fs.StringVar(&c.EngineImage, "engine-image", c.EngineImage, "default engine image")
 	fs.StringVar(&c.InstanceManagerImage, "instance-manager-image", c.InstanceManagerImage,
 		"image of the instance managers")
+	fs.StringVar(&c.BackingImageManagerImage, "backing-image-manager-image", c.BackingImageManagerImage,
+		"image of what keeps backing images")
 	fs.StringArrayVar(&c.ManagerArgs, "manager-arg", c.ManagerArgs, "further argument of the manager (repeatable)")
 	fs.BoolVar(&c.MutualTLS, "mutual-tls", c.MutualTLS, "connections between the parts of the system have certificates")
 	fs.BoolVar(&c.NoManager, "no-manager", c.NoManager, "start Kubernetes and the nodes only")

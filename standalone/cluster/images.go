@@ -24,6 +24,8 @@ var builtIn = []struct {
 	{func(c *Config) string {
 		return c.InstanceManagerImage
 	}, "instance-manager", []string{"instance-manager", "longhorn-instance-manager"}},
+	{func(c *Config) string { return c.BackingImageManagerImage }, "backing-image-manager",
+		[]string{"backing-image-manager"}},
 }
 
 // nextEngine is appended to the engine image's name for a second image of the same program: without

@@ -57,6 +57,7 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	values := deploy.DefaultValues()
 	values.ManagerImage, values.EngineImage, values.InstanceManagerImage =
 		c.cfg.ManagerImage, c.cfg.EngineImage, c.cfg.InstanceManagerImage
+	values.BackingImageManagerImage = c.cfg.BackingImageManagerImage
 	values.WebhookURL = "https://" + net.JoinHostPort(host, strconv.Itoa(c.ports.webhook))
 	values.ManagerArgs, values.MutualTLS = c.cfg.ManagerArgs, c.cfg.MutualTLS
 	var err error

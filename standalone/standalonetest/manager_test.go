@@ -111,7 +111,8 @@ func startedAsManager(dir string, pod *corev1.Pod) error {
 	want := "manager daemon\n"
 	if pod.Labels["app"] == "longhorn-controller" {
 		want = "manager control --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
-			"--manager-image ankole/manager:dev --service-account longhorn-service-account --webhook-url https://127.0.0.1:"
+			"--backing-image-manager-image ankole/backing-image-manager:dev --manager-image ankole/manager:dev " +
+			"--service-account longhorn-service-account --webhook-url https://127.0.0.1:"
 	}
 	if err == nil && !strings.Contains(string(log), want) {
 		err = fmt.Errorf("%s was started as %q", pod.Name, log)
