@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
+	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/testcluster"
 )
@@ -27,7 +29,8 @@ import (
 const imageSize = 64 * mib
 
 // TestBackingImage: an image from a URL, on two disks; a manager is killed, a copy is lost, and
-// comes back; a changed number of copies; deleted, nothing is left. What cannot be is refused.
+// comes back; a changed number of copies; volumes made from it; deleted, nothing is left. What
+// cannot be is refused.
 func TestBackingImage(t *testing.T) {
 	web, content := serveImage(t)
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace})
@@ -73,11 +76,70 @@ func TestBackingImage(t *testing.T) {
 	at.killManager(second)
 	at.awaitCopies("golden", 2)
 
+	t.Log("volumes on it")
+	at.volumes("golden")
+
 	t.Log("deleted")
 	if err := c.kube.Delete(t.Context(), at.image("golden")); err != nil {
 		t.Fatal(err)
 	}
 	at.awaitNothing()
+}
+
+// volumes makes two volumes from an image at once. They read as the image where nothing was
+// written, and what was written stays over the end of the engine. The image stays as long as they
+// do.
+func (at *imageTest) volumes(image string) {
+	at.t.Helper()
+	const size = imageSize + 4*mib
+	names := []string{"made-1", "made-2"}
+	for _, name := range names {
+		_, err := at.rest.CreateVolume(at.t.Context(), restclient.VolumeSpec{Name: name, Size: strconv.Itoa(size),
+			NumberOfReplicas: 2, BackingImage: image})
+		if err != nil {
+			at.t.Fatal(err)
+		}
+	}
+	want := append(bytes.Clone(at.content), make([]byte, size-imageSize)...)
+	var endpoints []string
+	for _, name := range names {
+		endpoint := at.attach(name, "node-1", 2)
+		at.reads(endpoint, want)
+		endpoints = append(endpoints, endpoint)
+	}
+	written := []byte(strings.Repeat("written", 1000))
+	d := at.device(endpoints[0])
+	for _, off := range []int64{5*mib + 100, imageSize - 512} {
+		if _, err := d.WriteAt(written, off); err != nil {
+			at.t.Fatal(err)
+		}
+		copy(want[off:], written)
+	}
+	if err := errors.Join(d.Flush(), d.Close()); err != nil {
+		at.t.Fatal(err)
+	}
+	at.killEngine(names[0])
+	at.reads(at.awaitUsable(names[0], "node-1", 2), want)
+	if err := at.kube.Delete(at.t.Context(), at.image(image)); err == nil || !strings.Contains(err.Error(), names[0]) {
+		at.t.Errorf("an image in use is deleted: %v", err)
+	}
+	for _, name := range names {
+		at.detach(name)
+		at.remove(name)
+	}
+}
+
+// reads compares what a volume holds.
+func (at *imageTest) reads(endpoint string, want []byte) {
+	at.t.Helper()
+	d := at.device(endpoint)
+	defer d.Close() // it was only read
+	got := make([]byte, mib)
+	for off := 0; off < len(want); off += mib {
+		if _, err := d.ReadAt(got, int64(off)); err != nil || !bytes.Equal(got, want[off:off+mib]) {
+			at.t.Fatalf("%s has another content in the mebibyte at %d, %v", endpoint, off, err)
+		}
+	}
 }
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: namespace, Name: name} }

@@ -63,7 +63,7 @@ func decide(now time.Time, b *v1beta2.BackingImage, s seen) loop.Decision {
 	}
 	p.observe()
 	for _, step := range []func() (loop.Decision, bool){
-		p.convert, p.evictions, p.withdraw, p.engage, p.begin, p.recover, p.drop, p.replenish,
+		p.convert, p.follow, p.evictions, p.withdraw, p.engage, p.begin, p.recover, p.drop, p.replenish,
 	} {
 		if d, acts := step(); acts {
 			return d
@@ -163,6 +163,17 @@ func (p *pass) convert() (loop.Decision, bool) {
 	c := p.copyWith(slices.Sorted(maps.Keys(p.b.Spec.Disks))...)
 	c.Spec.Disks = nil
 	return does(loop.Update{Object: c})
+}
+
+// follow has the disks of replicas that stand on the image have a copy: they are started then.
+func (p *pass) follow() (loop.Decision, bool) {
+	for _, disk := range slices.Sorted(maps.Keys(p.s.Used)) {
+		_, wanted := p.b.Spec.DiskFileSpecMap[disk]
+		if _, known := p.s.Disks[disk]; known && !wanted {
+			return does(loop.Update{Object: p.copyWith(disk)})
+		}
+	}
+	return nothing()
 }
 
 // evictions marks the copies on disks that are to be emptied.
