@@ -37,6 +37,7 @@ func (p *control) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest
 		Relay:       relay,
 		Informers:   p.informers,
 		Connect:     p.connect,
+		DialPod:     p.dialer.Dial,
 		Snapshots:   p.snapshots,
 	})
 }

@@ -78,7 +78,7 @@ func TestKindsShownByThemselves(t *testing.T) {
 		if data, ok := none["data"].([]any); !ok || len(data) != 0 || none["resourceType"] != tt.kind {
 			t.Errorf("%s: %v, want an empty list", tt.path, none)
 		}
-		if tt.kind != resource.TypeBackupTarget {
+		if tt.kind != resource.TypeBackupTarget && tt.kind != resource.TypeBackingImage {
 			want := http.StatusMethodNotAllowed
 			if later["POST /v1/"+tt.path] != "" {
 				want = http.StatusInternalServerError // with the name of what is missing

@@ -63,7 +63,8 @@ func bedForBadInput(t *testing.T) *fixture {
 // objectOf is the object that a path with a name is tried on.
 var objectOf = map[string]string{"volumes": "demo", "dataloss": "demo", "devicekeepers": "demo",
 	"backupverifications": "demo-1a2b3c4d", "backupdamage": "demo", "nodes": "node-1",
-	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly"}
+	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly",
+	"backingimages": "image"}
 
 // requestOf is a request for an operation: method and path, for an object.
 func requestOf(operation, object string) (method, path string) {
@@ -93,7 +94,8 @@ func takesBody(operation string) bool {
 		return false
 	}
 	typeOf := map[string]string{"/v1/volumes/{name}": resource.TypeVolume, "/v1/nodes/{name}": resource.TypeNode,
-		"/v1/backuptargets/{name}": resource.TypeBackupTarget, "/v1/backupvolumes/{name}": resource.TypeBackupVolume}[path]
+		"/v1/backuptargets/{name}": resource.TypeBackupTarget, "/v1/backupvolumes/{name}": resource.TypeBackupVolume,
+		"/v1/backingimages/{name}": resource.TypeBackingImage}[path]
 	t, _ := resource.Lookup(typeOf)
 	for _, a := range t.Actions {
 		if a.Name == verb {
@@ -148,6 +150,7 @@ var inputsOf = map[string]any{
 	"POST /v1/volumes":                    resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
 	"PUT /v1/recurringjobs/{name}": resource.RecurringJob{}, "POST /v1/backuptargets": resource.BackupTarget{},
 	"POST /v1/engineimages":                            resource.EngineImage{},
+	"POST /v1/backingimages":                           resource.BackingImage{},
 	"PUT /v1/backuptargets":                            resource.SyncBackupResource{},
 	"PUT /v1/backupvolumes":                            resource.SyncBackupResource{},
 	"updateReplicaAutoBalance /v1/volumes/{name}":      resource.UpdateReplicaAutoBalanceInput{},
@@ -162,7 +165,7 @@ func inputs(t *testing.T, s *Server) map[string]reflect.Type {
 		all[operation] = reflect.TypeOf(of)
 	}
 	for _, typeID := range []string{resource.TypeVolume, resource.TypeNode, resource.TypeBackupTarget,
-		resource.TypeBackupVolume} {
+		resource.TypeBackupVolume, resource.TypeBackingImage} {
 		shown, _ := resource.Lookup(typeID)
 		for _, a := range shown.Actions {
 			operation := a.Name + " /v1/" + resource.Path(typeID) + "/{name}"

@@ -9,12 +9,9 @@ import (
 // serves yet, by "METHOD path" or "action path", with what they need. Such a request is refused
 // with the name of what is missing, once its caller is known; no object offers it.
 var later = map[string]string{
-	"POST /v1/backingimages": imagesLater, "DELETE /v1/backingimages/{name}": imagesLater,
-	"GET /v1/backingimages/{name}/download": imagesLater, "backingImageCleanup /v1/backingimages/{name}": imagesLater,
-	"upload /v1/backingimages/{name}": imagesLater, "backupBackingImageCreate /v1/backingimages/{name}": imagesLater,
-	"updateMinNumberOfCopies /v1/backingimages/{name}":         imagesLater,
-	"DELETE /v1/backupbackingimages/{name}":                    imagesLater,
-	"backupBackingImageRestore /v1/backupbackingimages/{name}": imagesLater,
+	"backupBackingImageCreate /v1/backingimages/{name}":        imageBackupsLater,
+	"DELETE /v1/backupbackingimages/{name}":                    imageBackupsLater,
+	"backupBackingImageRestore /v1/backupbackingimages/{name}": imageBackupsLater,
 
 	"POST /v1/supportbundles":                       bundlesLater,
 	"DELETE /v1/supportbundles/{node}/{name}":       bundlesLater,
@@ -27,7 +24,7 @@ var later = map[string]string{
 
 // What operations need that are not served yet.
 const (
-	imagesLater       = "backing images"
+	imageBackupsLater = "backups of backing images"
 	bundlesLater      = "support bundles"
 	systemBackupLater = "system backups"
 )

@@ -112,7 +112,13 @@ POST /v1/backupverifications/{name}: update backupvolumes/{name}
 GET /v1/backupbackingimages: list backupbackingimages
 GET /v1/backupbackingimages/{name}: get backupbackingimages/{name}
 GET /v1/backingimages: list backingimages
+POST /v1/backingimages: create backingimages
 GET /v1/backingimages/{name}: get backingimages/{name}
+DELETE /v1/backingimages/{name}: delete backingimages/{name}
+GET /v1/backingimages/{name}/download: get backingimages/{name}
+backingImageCleanup /v1/backingimages/{name}: update backingimages/{name}
+updateMinNumberOfCopies /v1/backingimages/{name}: update backingimages/{name}
+upload /v1/backingimages/{name}: update backingimages/{name}
 GET /v1/systembackups: list systembackups
 GET /v1/systembackups/{name}: get systembackups/{name}
 GET /v1/systemrestores: list systemrestores

@@ -95,6 +95,9 @@ type Config struct {
 	// Connect opens a client to the instance manager at an address, for the logs of instances. Nil:
 	// those are refused.
 	Connect func(address string) (*imclient.Client, error)
+	// DialPod connects to the processes of backing images, for uploads and downloads. Nil: those are
+	// refused.
+	DialPod func(ctx context.Context, address string) (net.Conn, error)
 	// Snapshots returns what has engines work on snapshots, nil while this process cannot reach them.
 	// Nil: such actions are refused.
 	Snapshots func() Snapshots

@@ -80,7 +80,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/v1/volumes/", 301, ""},
 		{"GET", "/nothing", 404, "404 page not found"},
 		{"GET", "/v1/backups", 404, "404 page not found"},
-		{"POST", "/v1/backingimages", 500, "needs backing images"},
+		{"POST", "/v1/systembackups", 500, "needs system backups"},
 		{"POST", "/v1/volumes/demo?action=nonsense", 404, "404 page not found"},
 		{"POST", "/v1/volumes/demo", 404, "404 page not found"},
 		{"PUT", "/v1/volumes/demo", 405, ""},

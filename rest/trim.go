@@ -12,7 +12,8 @@ import (
 const trimLimit = 24 * time.Hour
 
 // timeLimits are those of operations that do not answer at once.
-var timeLimits = map[string]time.Duration{resource.ActionTrimFilesystem + " /v1/volumes/{name}": trimLimit}
+var timeLimits = map[string]time.Duration{resource.ActionTrimFilesystem + " /v1/volumes/{name}": trimLimit,
+	resource.ActionUpload + " /v1/backingimages/{name}": imageLimit}
 
 // timeLimit is the time that an operation has.
 func timeLimit(operation string) time.Duration {

@@ -110,7 +110,11 @@ const (
 	ActionBackupDelete       = "backupDelete"
 	ActionBackupTargetSync   = "backupTargetSync"
 	ActionBackupVolumeSync   = "backupVolumeSync"
-	ActionSnapshotBackup     = "snapshotBackup"
+
+	ActionBackingImageCleanup     = "backingImageCleanup"
+	ActionUpload                  = "upload"
+	ActionUpdateMinNumberOfCopies = "updateMinNumberOfCopies"
+	ActionSnapshotBackup          = "snapshotBackup"
 )
 
 var (
@@ -160,10 +164,10 @@ var (
 		{ActionBackupVolumeSync, "syncBackupResource", "backupVolume", WhenAlways},
 	}
 	backingImageActions = []Action{
-		{"backingImageCleanup", "backingImageCleanupInput", "backingImage", WhenAlways},
-		{"upload", "", "", WhenAlways},
+		{ActionBackingImageCleanup, "backingImageCleanupInput", "backingImage", WhenAlways},
+		{ActionUpload, "", "", WhenAlways},
 		{"backupBackingImageCreate", "backupBackingImage", "backupBackingImage", WhenAlways},
-		{"updateMinNumberOfCopies", "updateMinNumberOfCopiesInput", "backingImage", WhenAlways},
+		{ActionUpdateMinNumberOfCopies, "updateMinNumberOfCopiesInput", "backingImage", WhenAlways},
 	}
 )
 

@@ -1,0 +1,227 @@
+package rest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/resource"
+	"ankole.storage/rest/resttest"
+)
+
+const imageUUID = "0a1b2c3d"
+
+// image is one with a copy in a state on each of some disks.
+func image(kind lh.BackingImageSourceType, copies int, states map[string]lh.BackingImageState) *lh.BackingImage {
+	b := &lh.BackingImage{ObjectMeta: resttest.Meta("iso"),
+		Spec: lh.BackingImageSpec{SourceType: kind, MinNumberOfCopies: copies, DataEngine: "v1",
+			DiskFileSpecMap: map[string]lh.BackingImageDiskFileSpec{}},
+		Status: lh.BackingImageStatus{UUID: imageUUID, DiskFileStatusMap: map[string]lh.BackingImageDiskFileStatus{}}}
+	if kind == lh.BackingImageSourceTypeDownload {
+		b.Spec.SourceParameters = map[string]string{"url": "http://h/i"}
+	}
+	for disk, state := range states {
+		b.Spec.DiskFileSpecMap[disk] = lh.BackingImageDiskFileSpec{}
+		b.Status.DiskFileStatusMap[disk] = lh.BackingImageDiskFileStatus{State: state}
+	}
+	return b
+}
+
+func imageSource(ip string, transferred bool) *lh.BackingImageDataSource {
+	return &lh.BackingImageDataSource{ObjectMeta: resttest.Meta("iso"),
+		Spec:   lh.BackingImageDataSourceSpec{UUID: imageUUID, DiskUUID: "d1", FileTransferred: transferred},
+		Status: lh.BackingImageDataSourceStatus{IP: ip}}
+}
+
+func TestBackingImageCreate(t *testing.T) {
+	f := newFixture(t)
+	a := f.do("POST", "/v1/backingimages",
+		`{"name":"iso","sourceType":"download","parameters":{"url":"https://example.org/i"},`+
+			`"minNumberOfCopies":2,"nodeSelector":["fast"]}`)
+	if a.status != http.StatusOK || a.json["type"] != resource.TypeBackingImage || a.json["name"] != "iso" ||
+		a.json["sourceType"] != "download" || a.json["minNumberOfCopies"] != 2.0 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	var b lh.BackingImage
+	f.read("iso", &b)
+	if b.Spec.SourceParameters["url"] != "https://example.org/i" || b.Spec.NodeSelector[0] != "fast" {
+		t.Errorf("%+v", b.Spec)
+	}
+	for body, why := range map[string]string{
+		`{"name":"iso","sourceType":"upload","parameters":{}}`:                              "already exists",
+		`{"name":"other","sourceType":"clone","parameters":{}}`:                             "source type clone is not built yet",
+		`{"name":"_","sourceType":"upload","parameters":{}}`:                                "invalid name _ for backing image",
+		`{"name":"other","sourceType":"download"}`:                                          "invalid parameter url for source type download",
+		`{"name":"other","sourceType":"upload","secret":"key"}`:                             "encrypted backing images are not built yet",
+		`{"name":"other","sourceType":"upload","expectedChecksum":"ab"}`:                    "give a SHA-512",
+		`{"name":"other","sourceType":"upload","minNumberOfCopies":-1}`:                     "should be at least 1",
+		`{"name":"other","sourceType":"download","parameters":{"url":"http://127.0.0.1/"}}`: "address of the node itself",
+		"": "EOF",
+	} {
+		a := f.do("POST", "/v1/backingimages", body)
+		if a.status < 400 || !strings.Contains(a.text, why) {
+			t.Errorf("%s: %d %s", body, a.status, a.text)
+		}
+	}
+}
+
+func TestBackingImageDelete(t *testing.T) {
+	used := &lh.Replica{ObjectMeta: resttest.Meta("v-r-1"), Spec: lh.ReplicaSpec{BackingImage: "iso"}}
+	f := newFixture(t, image("upload", 1, nil), used)
+	f.refused(f.do("DELETE", "/v1/backingimages/iso?action=backingImageCleanup", ""), 500,
+		"cannot delete backing image iso since there are replicas using it")
+	f = newFixture(t, image("upload", 1, nil))
+	if a := f.do("DELETE", "/v1/backingimages/iso?action=backingImageCleanup", ""); a.status != http.StatusOK ||
+		a.text != "" {
+		t.Errorf("%d %q", a.status, a.text)
+	}
+	f.refused(f.do("DELETE", "/v1/backingimages/iso", ""), 404, "unable to delete backing image iso")
+}
+
+func TestUpdateMinNumberOfCopies(t *testing.T) {
+	f := newFixture(t, image("upload", 1, nil))
+	post := func(body string) answer {
+		return f.do("POST", "/v1/backingimages/iso?action=updateMinNumberOfCopies", body)
+	}
+	if a := post(`{"minNumberOfCopies":3}`); a.status != http.StatusOK || a.json["minNumberOfCopies"] != 3.0 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	f.refused(post(`{"minNumberOfCopies":0}`), 500, "it should be at least 1")
+	f.refused(post(`{"minNumberOfCopies":"x"}`), 500, "minNumberOfCopies")
+	f.refused(f.do("POST", "/v1/backingimages/none?action=updateMinNumberOfCopies", `{"minNumberOfCopies":3}`), 404,
+		"none")
+}
+
+// TestBackingImageCleanup: all copies that are named go, or none.
+func TestBackingImageCleanup(t *testing.T) {
+	states := map[string]lh.BackingImageState{"d1": "ready", "d2": "ready", "d3": "failed", "d4": "ready"}
+	used := &lh.Replica{ObjectMeta: resttest.Meta("v-r-1"), Spec: lh.ReplicaSpec{BackingImage: "iso", DiskID: "d4"}}
+	for _, tt := range []struct {
+		name   string
+		copies int
+		source client.Object
+		disks  string
+		left   int
+		want   string
+	}{
+		{"one", 1, imageSource("", true), `["d1"]`, 3, ""},
+		{"none", 1, imageSource("", true), `[]`, 4, ""},
+		{"a failed one, of too few", 9, imageSource("", true), `["d3"]`, 3, ""},
+		{"as many as may go", 1, imageSource("", true), `["d1","d2"]`, 2, ""},
+		{"too many", 2, imageSource("", true), `["d1","d2"]`, 4, "1 of 3 copies would be left, which is fewer than its " +
+			"minNumberOfCopies, 2"},
+		{"one in use", 1, imageSource("", true), `["d1","d4"]`, 4, "there is at least one replica using it: v-r-1"},
+		{"one that is none", 1, imageSource("", true), `["d1","d9"]`, 4, "it has no copy on disk d9"},
+		{"the first one, which comes", 1, imageSource("10.0.0.1", false), `["d1"]`, 4, "its first file is made there"},
+	} {
+		f := newFixture(t, image("upload", tt.copies, states), used, tt.source)
+		a := f.do("POST", "/v1/backingimages/iso?action=backingImageCleanup", `{"disks":`+tt.disks+`}`)
+		if ok := a.status == http.StatusOK; ok != (tt.want == "") || !strings.Contains(a.text, tt.want) {
+			t.Errorf("%s: %d %s", tt.name, a.status, a.text)
+		}
+		var b lh.BackingImage
+		if f.read("iso", &b); len(b.Spec.DiskFileSpecMap) != tt.left {
+			t.Errorf("%s: %d copies are left, want %d", tt.name, len(b.Spec.DiskFileSpecMap), tt.left)
+		}
+	}
+}
+
+// pods plays the processes of backing images, at every address.
+func pods(t *testing.T, h http.HandlerFunc) func(*Config) {
+	t.Helper()
+	web := httptest.NewServer(h)
+	t.Cleanup(web.Close)
+	return func(c *Config) {
+		c.DialPod = func(ctx context.Context, address string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", web.Listener.Addr().String())
+		}
+	}
+}
+
+// TestBackingImageUpload: the body reaches the data source as it is, and its refusal the user.
+func TestBackingImageUpload(t *testing.T) {
+	var asked, got string
+	status := http.StatusOK
+	way := pods(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is missing is not equal
+		asked, got = r.Host+" "+r.URL.String()+" "+r.Header.Get("Content-Type"), string(body)
+		if status != http.StatusOK {
+			http.Error(w, "it has another checksum", status)
+		}
+	})
+	post := func(f *fixture, query string) answer {
+		return f.do("POST", "/v1/backingimages/iso?action=upload"+query, "the body", "Content-Type",
+			"multipart/form-data; boundary=x")
+	}
+	f := newFixtureWith(t, interceptor.Funcs{}, way, image("upload", 1, nil), imageSource("10.0.0.1", false))
+	if a := post(f, "&size=8"); a.status != http.StatusOK || a.text != "" || got != "the body" ||
+		asked != "10.0.0.1:8000 /v1/file?action=upload&size=8 multipart/form-data; boundary=x" {
+		t.Errorf("%d %s; asked %s, got %q", a.status, a.text, asked, got)
+	}
+	status = http.StatusInternalServerError
+	f.refused(post(f, "&size=8"), 500, "it has another checksum")
+	for _, size := range []string{"", "&size=", "&size=0", "&size=-1", "&size=x"} {
+		f.refused(post(f, size), 500, "is not its number of bytes")
+	}
+	for _, tt := range []struct {
+		image  *lh.BackingImage
+		source client.Object
+		want   string
+	}{
+		{image("download", 1, nil), imageSource("10.0.0.1", false), "its source type is download"},
+		{image("upload", 1, nil), imageSource("", false), "backing image data source pod is not ready for uploading"},
+		{image("upload", 1, nil), resttest.Volume("v")[0], "backing image data source pod is not ready for uploading"},
+		{image("upload", 1, nil), imageSource("", true), "it was uploaded before"},
+	} {
+		f := newFixtureWith(t, interceptor.Funcs{}, way, tt.image, tt.source)
+		f.refused(post(f, "&size=8"), 500, tt.want)
+	}
+	f = newFixture(t, image("upload", 1, nil), imageSource("10.0.0.1", false))
+	f.refused(post(f, "&size=8"), 500, "no way to the processes of backing images")
+}
+
+func imageManager(name, ip string, sending int, state lh.BackingImageState) *lh.BackingImageManager {
+	return &lh.BackingImageManager{ObjectMeta: resttest.Meta(name),
+		Status: lh.BackingImageManagerStatus{IP: ip, CurrentState: lh.BackingImageManagerStateRunning,
+			BackingImageFileMap: map[string]lh.BackingImageFileInfo{"iso": {UUID: imageUUID, State: state,
+				SendingReference: sending}}}}
+}
+
+// TestBackingImageDownload: the file comes from a manager that has it ready, as that sends it.
+func TestBackingImageDownload(t *testing.T) {
+	way := pods(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Host != "10.0.0.2:8001":
+			http.Error(w, "another manager", http.StatusTeapot)
+		case r.URL.Path == "/v1/files":
+			_, _ = io.WriteString(w, `[{"filePath":"/data/x","uuid":"11111111"},{"filePath":"/data/i","uuid":"0a1b2c3d"}]`)
+		case r.URL.EscapedPath() == "/v1/files/%2Fdata%2Fi/download":
+			w.Header().Set("Content-Disposition", `attachment; filename="iso.gz"`)
+			w.Header().Set("Content-Type", "application/octet-stream")
+			_, _ = io.WriteString(w, "packed")
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	b := image("upload", 1, map[string]lh.BackingImageState{"d1": "ready"})
+	f := newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("a", "10.0.0.1", 3, "ready"),
+		imageManager("b", "10.0.0.2", 1, "ready"), imageManager("c", "10.0.0.3", 0, "in-progress"))
+	a := f.do("GET", "/v1/backingimages/iso/download", "")
+	if a.status != http.StatusOK || a.text != "packed" || a.header.Get("Content-Type") != "application/octet-stream" ||
+		a.header.Get("Content-Disposition") != `attachment; filename="iso.gz"` {
+		t.Errorf("%d %q %v", a.status, a.text, a.header)
+	}
+	f = newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("c", "10.0.0.3", 0, "in-progress"))
+	f.refused(f.do("GET", "/v1/backingimages/iso/download", ""), 500, "failed to find a default backing image manager")
+	f.refused(f.do("GET", "/v1/backingimages/none/download", ""), 404, "none")
+	f = newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("a", "10.0.0.1", 0, "ready"))
+	f.refused(f.do("GET", "/v1/backingimages/iso/download", ""), 500, "another manager")
+}
