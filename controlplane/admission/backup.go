@@ -218,6 +218,12 @@ func (w world) restoreFrom(ctx context.Context, v *v1beta2.Volume) error {
 	case b.Spec.BackupBlockSize == v1beta2.BackupBlockSizeInvalid:
 		return invalid("backup %s of volume %s has blocks of a size that is not known: it cannot be restored", b.Name, v.Name)
 	}
+	// The backup lacks what its volume read from the image.
+	orElse(&v.Spec.BackingImage, b.Status.VolumeBackingImageName)
+	if v.Spec.BackingImage != b.Status.VolumeBackingImageName {
+		return invalid("backup %s is of a volume on backing image %q, and volume %s is to stand on %q: leave it out", b.Name,
+			b.Status.VolumeBackingImageName, v.Name, v.Spec.BackingImage)
+	}
 	size, err := strconv.ParseInt(b.Status.VolumeSize, 10, 64)
 	if err != nil {
 		return invalid("cannot get backup %s of volume %s: it does not say how large its volume is", b.Name, v.Name)

@@ -116,6 +116,9 @@ func TestVolumeFromBackup(t *testing.T) {
 			}
 		})
 	}
+	onImage := func(name string) func(*v1beta2.Backup) {
+		return func(b *v1beta2.Backup) { b.Status.VolumeBackingImageName = name }
+	}
 	for _, tt := range []struct {
 		name, from string
 		b          *v1beta2.Backup
@@ -126,14 +129,19 @@ func TestVolumeFromBackup(t *testing.T) {
 		{"another store", "s3://other@r/?backup=b1&volume=ww", made(nil), "cannot get backup"},
 		{"another backup", "s3://b@r/?backup=b2&volume=ww", made(nil), "cannot get backup"},
 		{"not complete", url, made(func(b *v1beta2.Backup) { b.Status.State = v1beta2.BackupStateInProgress }), "InProgress"},
+		{"of a volume on an image", url, made(onImage("iso")), ""},
+		{"of a volume on another image", url, made(onImage("other")), "on backing image \"other\""},
 		{"blocks of no known size", url, made(func(b *v1beta2.Backup) { b.Spec.BackupBlockSize = -1 }), "cannot be restored"},
 	} {
 		v := namedVolume("new", func(v *v1beta2.Volume) {
 			v.Spec.FromBackup, v.Spec.AccessMode, v.Spec.BackupBlockSize = tt.from, "", 0
+			if tt.b.Status.VolumeBackingImageName == "other" {
+				v.Spec.BackingImage = "iso"
+			}
 		})
 		err := worldOf(t, tt.b).restoreFrom(t.Context(), v)
 		expect(t, tt.name, err, tt.want)
-		if tt.want == "" && (v.Spec.Size != 32<<20 || v.Spec.BackupTargetName != "far" || v.Spec.AccessMode != "rwx" ||
+		if tt.want == "" && (v.Spec.BackingImage != tt.b.Status.VolumeBackingImageName || v.Spec.Size != 32<<20 || v.Spec.BackupTargetName != "far" || v.Spec.AccessMode != "rwx" ||
 			v.Spec.BackupBlockSize != v1beta2.BackupBlockSize16Mi || v.Labels[naming.LabelBackupVolume] != "ww") {
 			t.Errorf("%s: %+v", tt.name, v.Spec)
 		}
