@@ -12,7 +12,7 @@ import (
 
 // reads are the methods that change nothing on the disk, and those whose changes are made durable
 // by others. Those of Blocks need not be listed: it has no way to the disk.
-const reads = `Chain.Absent Chain.At Chain.Kept Chain.WriteHead Chain.CheckExpand Chain.CheckRevert Chain.CheckSnapshot
+const reads = `Chain.Absent Chain.At Chain.LockHandle Chain.Kept Chain.WriteHead Chain.CheckExpand Chain.CheckRevert Chain.CheckSnapshot
 Chain.Checksum Chain.Dirty Chain.HashAt Chain.HashLocked Chain.LayerExtents Chain.LayerList Chain.NewPurge
 Chain.OpenView Chain.PowerLost Chain.Record Chain.Remap Chain.RevisionCounter Chain.SetLimits Chain.Snapshots
 Chain.Spec Chain.State Chain.Structure Chain.Usage Chain.WasClosed Chain.WriteAllowed Chain.Abandon Chain.Sync Purge.Next

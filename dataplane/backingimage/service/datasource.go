@@ -210,7 +210,24 @@ func (s *Source) upload(w http.ResponseWriter, q *http.Request) error {
 	if !began {
 		return fmt.Errorf("%w: the file is being uploaded, or is there already", files.ErrConflict)
 	}
-	return <-done // the maker has the request's body until then
+	err = <-done // the maker has the request's body until then
+	s.told(q.Context())
+	return err
+}
+
+// told returns when what a run has led to can be seen: who has uploaded looks at once.
+func (s *Source) told(ctx context.Context) {
+	for {
+		changed := s.files.Changed()
+		if i, err := s.files.Get(s.cfg.ID); err != nil || !i.File.Running {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // patient gives a user some time for each read.
