@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net"
@@ -84,6 +86,71 @@ func TestBackingImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	at.awaitNothing()
+	at.uploaded()
+}
+
+// uploaded: an image that a user uploads by the REST API, downloads and deletes again.
+func (at *imageTest) uploaded() {
+	at.t.Helper()
+	at.t.Log("uploaded, and downloaded")
+	ctx, content := at.t.Context(), at.content[:8*mib]
+	if _, err := at.rest.CreateBackingImage(ctx, restclient.BackingImageSpec{Name: "mine", SourceType: "upload",
+		MinNumberOfCopies: 1}); err != nil {
+		at.t.Fatal(err)
+	}
+	at.eventually("the upload is taken", func(ctx context.Context) error {
+		return at.rest.UploadBackingImage(ctx, "mine", bytes.NewReader(content), int64(len(content)))
+	})
+	at.eventually("the upload is ready", func(ctx context.Context) error {
+		b, err := at.rest.BackingImage(ctx, "mine")
+		if err != nil {
+			return err
+		}
+		for _, f := range b.DiskFileStatusMap {
+			if f.State == "ready" && b.Size == int64(len(content)) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", b)
+	})
+	if got := at.download("mine"); !bytes.Equal(got, content) {
+		at.t.Errorf("%d bytes of another content were downloaded", len(got))
+	}
+	if err := at.rest.DeleteBackingImage(ctx, "mine"); err != nil {
+		at.t.Fatal(err)
+	}
+	at.awaitNothing()
+}
+
+// download reads an image by the REST API, and unpacks it.
+func (at *imageTest) download(name string) []byte {
+	at.t.Helper()
+	token, err := os.ReadFile(at.TokenFile)
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(at.t.Context(), http.MethodGet, at.API+"/v1/backingimages/"+name+"/download", nil)
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		at.t.Fatalf("download of %s: %s", name, a.Status)
+	}
+	z, err := gzip.NewReader(a.Body)
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	content, err := io.ReadAll(z)
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	return content
 }
 
 // volumes makes two volumes from an image at once. They read as the image where nothing was
