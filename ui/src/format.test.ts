@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import { bytes, local, pairs, pairsOf, parseTime, percent, seconds, typed, words } from './format';
 
 test('sizes are said as they are typed', () => {
-  expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined].map(bytes)).toEqual(
-    ['0 B', '20 GiB', '1.5 KiB', '4.66 GiB', '1 TiB', '0 B']);
+  expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined, 1000.3 * 2 ** 30].map(bytes)).toEqual(
+    ['0 B', '20 GiB', '1.5 KiB', '4.66 GiB', '1 TiB', '0 B', '1000 GiB']);
   expect(['21474836480', 512, 1536].map(typed)).toEqual(['20Gi', '512', '1536']);
 });
 

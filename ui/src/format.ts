@@ -9,7 +9,7 @@ export function bytes(size: string | number | undefined | null): string {
     n /= 1024;
     unit++;
   }
-  return `${Number.isInteger(n) ? n : n.toPrecision(Math.abs(n) >= 100 ? 4 : 3).replace(/\.?0+$/, '')} ${units[unit]}`;
+  return `${Number.isInteger(n) ? n : Number(n.toPrecision(Math.abs(n) >= 100 ? 4 : 3))} ${units[unit]}`;
 }
 
 /** typed says a size as the API reads it: 20Gi, or a number of bytes. */
