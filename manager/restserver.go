@@ -31,6 +31,7 @@ func (p *control) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest
 		TLS:         &tls.Config{GetCertificate: hooks.Certificate, MinVersion: tls.VersionTLS12},
 		Plaintext:   p.cfg.PlaintextREST,
 		Metrics:     p.exporter,
+		Rates:       p.exporter.Rates,
 		Judge:       access.NewJudge(p.live, p.cfg.Namespace, nil),
 		Sessions:    &access.Sessions{Keys: keys},
 		Leader:      p.leaderFor,

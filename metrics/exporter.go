@@ -231,6 +231,27 @@ func addRates(out *Figures, m *ptypes.Metrics, labels []string) {
 	}
 }
 
+// Rates are what the users of a volume do, as its running engine says; nil if it does not answer,
+// or this process does not lead.
+func (x *Exporter) Rates(ctx context.Context, volume string) *ptypes.Metrics {
+	if x.rates == nil || x.cfg.Board == nil {
+		return nil
+	}
+	figures, err := x.cfg.Board.Figures(ctx)
+	if err != nil {
+		x.rest()
+		return nil
+	}
+	for i := range figures.Engines {
+		if e := &figures.Engines[i]; e.Volume == volume {
+			if m := x.rates.one(ctx, e, figures.Engines); m != nil {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
 // lookAtUsage reports what the nodes, the managers and the instance managers use.
 func (x *Exporter) lookAtUsage(ctx context.Context, figures *Figures, out *Figures) {
 	if !x.cfg.UsageWanted(ctx) {

@@ -237,6 +237,36 @@ func TestLastRebuildSample(t *testing.T) {
 	}
 }
 
+// TestRatesOfOneVolume: its engine alone is asked, once in ratesLife; one that does not answer has
+// no rates, and nobody who does not lead tells any.
+func TestRatesOfOneVolume(t *testing.T) {
+	b := newBed(t, nil, slices.Concat(nodeObjects("node-1"), volumeObjects("demo", "node-1"),
+		volumeObjects("mute", "node-1"))...)
+	b.rates.limit = 200 * time.Millisecond
+	b.engine.silent["mute-e-0"] = true
+	for range 3 {
+		if m := b.Rates(t.Context(), "demo"); m.GetReadThroughput() != 1 || m.GetWriteIOPS() != 6 {
+			t.Fatalf("%v", m)
+		}
+	}
+	if asked := maps.Clone(b.engine.asked); asked["demo-e-0"] != 1 || asked["mute-e-0"] != 0 {
+		t.Errorf("asked: %v", asked)
+	}
+	b.clock.pass(ratesLife)
+	if m := b.Rates(t.Context(), "demo"); m == nil || b.engine.asked["demo-e-0"] != 2 {
+		t.Errorf("%v, asked: %v", m, b.engine.asked)
+	}
+	for _, volume := range []string{"mute", "nope"} {
+		if m := b.Rates(t.Context(), volume); m != nil {
+			t.Errorf("%s: %v", volume, m)
+		}
+	}
+	b.board.Reader = func() client.Reader { return nil }
+	if m := b.Rates(t.Context(), "demo"); m != nil || len(b.rates.conns)+len(b.rates.answers) != 0 {
+		t.Errorf("%v of who does not lead; %d connections, %v", m, len(b.rates.conns), b.rates.answers)
+	}
+}
+
 // TestUsage: what is used is asked for rarely, only where the setting allows it, and is missing
 // where nobody knows it.
 func TestUsage(t *testing.T) {

@@ -97,6 +97,29 @@ func (p *performance) ask(ctx context.Context, engines []Engine) map[Target]*pty
 	return out
 }
 
+// one is ask for a single one of the engines that there are; nobody else waits for its answer.
+func (p *performance) one(ctx context.Context, e *Engine, all []Engine) *ptypes.Metrics {
+	t := e.target()
+	wanted, proxies := map[Target]bool{}, map[string]bool{}
+	for i := range all {
+		wanted[all[i].target()], proxies[all[i].Proxy] = true, true
+	}
+	p.mu.Lock()
+	p.forget(wanted, proxies)
+	r, conn := p.answers[t], p.conn(t.Proxy)
+	p.mu.Unlock()
+	if age := p.now().Sub(r.at); age >= 0 && age < ratesLife || conn == nil {
+		return r.Metrics
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.limit)
+	defer cancel()
+	m := metricsOf(ctx, conn, t)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[t] = rates{m, p.now()}
+	return m
+}
+
 // metricsOf asks one engine; nil if it does not answer.
 func metricsOf(ctx context.Context, conn *grpc.ClientConn, t Target) *ptypes.Metrics {
 	if ctx.Err() != nil {

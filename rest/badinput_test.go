@@ -61,7 +61,7 @@ func bedForBadInput(t *testing.T) *fixture {
 }
 
 // objectOf is the object that a path with a name is tried on.
-var objectOf = map[string]string{"volumes": "demo", "dataloss": "demo", "devicekeepers": "demo",
+var objectOf = map[string]string{"volumes": "demo", "volumerates": "demo", "dataloss": "demo", "devicekeepers": "demo",
 	"backupverifications": "demo-1a2b3c4d", "backupdamage": "demo", "nodes": "node-1",
 	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly",
 	"backingimages": "image"}
@@ -291,8 +291,8 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 		}
 	}
 	for path, object := range objectOf {
-		if slices.Contains([]string{"dataloss", "devicekeepers", "backupverifications", "backupdamage", "settings",
-			"recurringjobs"}, path) {
+		if slices.Contains([]string{"volumerates", "dataloss", "devicekeepers", "backupverifications", "backupdamage",
+			"settings", "recurringjobs"}, path) {
 			continue // they have no actions
 		}
 		for _, action := range []string{"nope", "", "Attach", "attach%00", "attach&action=detach", "../attach"} {

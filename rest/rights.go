@@ -32,6 +32,7 @@ GET /v1/volumes: list volumes
 POST /v1/volumes: create volumes
 GET /v1/volumes/{name}: get volumes/{name}
 DELETE /v1/volumes/{name}: delete volumes/{name}
+GET /v1/volumerates/{name}: get volumes/{name}
 GET /v1/dataloss/{name}: get volumes/{name}
 POST /v1/dataloss/{name}: update volumes/{name}
 GET /v1/backupdamage/{name}: get volumes/{name}

@@ -70,6 +70,7 @@ func (s *Server) table() []route {
 		{path: "/v1/volumes/{name}",
 			methods: map[string]handler{http.MethodGet: getVolume, http.MethodDelete: deleteVolume},
 			actions: volumeHandlers},
+		{path: "/v1/volumerates/{name}", methods: get(getRates)},
 		{path: "/v1/dataloss/{name}", methods: map[string]handler{http.MethodGet: getDataLoss,
 			http.MethodPost: acceptDataLoss}},
 		{path: "/v1/backupdamage/{name}", methods: map[string]handler{http.MethodGet: getBackupDamage,

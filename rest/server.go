@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/ptypes"
 	"ankole.storage/host/listener"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/rest/access"
@@ -74,6 +75,9 @@ type Config struct {
 	Ready func() error
 	// Metrics answers /metrics. Nil: there are none.
 	Metrics http.Handler
+	// Rates asks the engine of a volume what its users do; nil if it does not answer. Nil: nobody is
+	// asked.
+	Rates func(ctx context.Context, volume string) *ptypes.Metrics
 	// Judge and Sessions say who callers are and what they may do. Required, unless Open.
 	Judge    *access.Judge
 	Sessions *access.Sessions

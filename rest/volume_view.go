@@ -262,3 +262,21 @@ func attachmentFields(volume string, a *lh.VolumeAttachment) resource.VolumeAtta
 	}
 	return out
 }
+
+// getRates tells what the users of a volume do.
+func getRates(q *request) (any, error) {
+	var v lh.Volume
+	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+		return nil, err
+	}
+	out := &resource.VolumeRates{Volume: v.Name}
+	if q.server.cfg.Rates == nil {
+		return out, nil
+	}
+	if m := q.server.cfg.Rates(q.Context(), v.Name); m != nil {
+		*out = resource.VolumeRates{Volume: v.Name, Known: true, ReadBytes: m.GetReadThroughput(),
+			WriteBytes: m.GetWriteThroughput(), Reads: m.GetReadIOPS(), Writes: m.GetWriteIOPS(),
+			ReadNanos: m.GetReadLatency(), WriteNanos: m.GetWriteLatency()}
+	}
+	return out, nil
+}
