@@ -6,11 +6,14 @@ import (
 	"flag"
 	"net/http/httptest"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/ui"
 )
@@ -127,5 +130,29 @@ func TestUITravelsAsTokensDo(t *testing.T) {
 	}
 	if w := ask("10.0.0.9"); w.Code != 200 || !strings.Contains(w.Body.String(), "apiVersion") {
 		t.Errorf("a program elsewhere gets %d %s", w.Code, w.Body)
+	}
+}
+
+// TestObjectsOfTheUI: the objects of ours that the schema document does not have are written by
+// hand in the web UI, and have the fields that are served.
+func TestObjectsOfTheUI(t *testing.T) {
+	text, err := os.ReadFile("../ui/src/api/wire.ts")
+	must(t, err)
+	for _, object := range []any{resource.BackupVerification{}, resource.VerifiedBackup{}, resource.BackupFault{},
+		resource.BackupDamage{}, resource.VolumeRates{}} {
+		served := reflect.TypeOf(object)
+		_, body, found := strings.Cut(string(text), "export interface "+served.Name()+" {\n")
+		body, _, _ = strings.Cut(body, "}")
+		var want, have []string
+		for i := range served.NumField() {
+			want = append(want, served.Field(i).Tag.Get("json"))
+		}
+		for line := range strings.Lines(body) {
+			name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+			have = append(have, name)
+		}
+		if !found || !slices.Equal(have, want) {
+			t.Errorf("%s has %v in the web UI, %v is served", served.Name(), have, want)
+		}
 	}
 }

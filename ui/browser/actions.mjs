@@ -3,7 +3,7 @@
 //   KILL     address that ends the process of a replica: ?volume=NAME&node=NODE
 //   STORE    directory for backups
 //   IMAGE    another engine image, deployed
-import { address, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, run, state, step, told } from './browser.mjs';
+import { address, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, run, state, step, told, world } from './browser.mjs';
 
 const { KILL: kill, STORE: store, IMAGE: image } = process.env;
 const name = 'acts';
@@ -79,6 +79,38 @@ async function main() {
     await findings(page, 'backups of a volume');
     await picture(page, 'backups-of');
   });
+  await step('the backups of a volume are verified, and those of a target', async () => {
+    await button(page, 'Verify…').click();
+    await dialog(page).getByLabel('MiB per second at most').fill('100');
+    await findings(page, 'the dialog of a verification');
+    await confirm(page, 'Verify');
+    await page.getByText('2 backups: all sound').waitFor();
+    await row(page, /monday/).getByText('sound', { exact: true }).waitFor();
+    await go(page, 'backuptargets');
+    await row(page, /^default/).getByRole('button', { name: 'Verify' }).click();
+    await confirm(page, 'Verify');
+    await heading(page, 'Verification of backups');
+    await row(page, new RegExp(`^Select .* ${name} default`)).getByText('2 backups: all sound').waitFor();
+    await findings(page, 'the page of verifications');
+    await picture(page, 'verification');
+  });
+  await step('what a verification has found is named with the backups that it hurts', async () => {
+    const [of] = (await ask('GET', 'backupvolumes')).data;
+    const hurt = { ...(await ask('GET', `backupverifications/${of.id}`)), faultCount: 3, error: '' };
+    hurt.backups[0].faults = 3;
+    hurt.faults = [{ kind: 'missing', object: 'volumes/ab/cd/acts/blocks/ef/01/ef01.blk', message: '', backups: [hurt.backups[0].name], backupCount: 1 }];
+    await page.route('**/v1/backupverifications/*', (r) => r.fulfill({ json: hurt }));
+    await go(page, `backups/${of.id}`);
+    await page.reload();
+    await page.getByText('3 objects damaged or missing; backups hurt: 1 of 2').waitFor();
+    await row(page, /^missing ef01.blk/).getByText(hurt.backups[0].name).waitFor();
+    await page.getByText('1 of 3 are listed').waitFor();
+    await findings(page, 'a verification that has found something');
+    await picture(page, 'verification-damaged');
+    await page.unroute('**/v1/backupverifications/*');
+    await page.reload();
+    await page.getByText('2 backups: all sound').waitFor();
+  });
   await step('two backups restored at once', async () => {
     await go(page, `backups-all?q=${name}`);
     await heading(page, 'All backups');
@@ -115,11 +147,82 @@ async function main() {
     await state(page, 'detached');
     await facts(page, 'Frontend', 'blockdev');
   });
+  await step('the latest restore point of a volume, restored though it may be damaged', async () => {
+    await volume();
+    await facts(page, 'Latest restore point', /ago/);
+    await fact(page, 'Latest restore point').getByRole('button', { name: 'Restore…' }).click();
+    await dialog(page).locator(`input[id^="name-"]`).fill('rescued');
+    await dialog(page).getByLabel('Also if it is damaged').check();
+    await confirm(page, 'Restore');
+    await go(page, 'volumes/rescued');
+    await heading(page, 'rescued');
+    await state(page, 'detached');
+  });
+  await step('a volume of a damaged backup asks for a decision', async () => {
+    const real = await ask('GET', 'volumes/rescued');
+    const condition = (status, message) => ({ type: '', status, reason: 'RestoreFailure', message, lastProbeTime: '', lastTransitionTime: '' });
+    let damage = { volume: 'rescued', fromBackup: real.fromBackup, restoring: true, problem: '2 blocks are damaged', accepted: false, damage: '', refused: '' };
+    const decided = [];
+    await page.route('**/v1/backupdamage/*', (r) => {
+      if (r.request().method() === 'POST') {
+        decided.push(r.request().postDataJSON().decision);
+        damage = { ...damage, accepted: true, damage: '', refused: damage.restoring ? '' : 'it was acknowledged' };
+      }
+      return r.fulfill({ json: damage });
+    });
+    const modelled = (conditions, restoreRequired) => {
+      world.modelled = { type: 'collection', resourceType: 'volume', data: [{ ...real, restoreRequired, conditions: { ...real.conditions, ...conditions } }] };
+      return page.reload();
+    };
+    const decide = async (label) => {
+      await button(page, `${label} the damage…`).click();
+      must(await dialog(page).getByRole('button', { name: `${label} the damage` }).isDisabled(), 'the name of the volume is not asked for');
+      await dialog(page).getByLabel("Type the volume's name").fill('rescued');
+      await findings(page, 'the dialog of a damaged backup');
+      await confirm(page, `${label} the damage`);
+    };
+    await modelled({ Restore: condition('False', '2 blocks are damaged') }, true);
+    await page.getByText('The backup is damaged').first().waitFor();
+    await picture(page, 'damage');
+    await decide('Accept');
+    await page.getByText('Damage of the backup is accepted').first().waitFor();
+    damage = { ...damage, restoring: false, problem: '', accepted: false, damage: 'zero: [0, 2097152)', refused: '' };
+    await modelled({ BackupDamage: condition('True', 'zero: [0, 2097152)') }, false);
+    await page.getByText('The volume is not whole').first().waitFor();
+    await page.getByText('zero: [0, 2097152)').first().waitFor();
+    await decide('Acknowledge');
+    await page.getByText('The volume is not whole').waitFor({ state: 'detached' });
+    must(decided.join() === 'accept,acknowledge', decided.join());
+    world.modelled = undefined;
+    await page.unroute('**/v1/backupdamage/*');
+    await ask('DELETE', 'volumes/rescued');
+    await page.reload();
+  });
   await step('a backup is deleted', async () => {
     await go(page, `backups-all?q=tuesday`);
     await row(page, /tuesday/).getByRole('button', { name: 'Delete' }).click();
     await confirm(page, 'Delete');
     await page.getByText('No backup fits the filters.').waitFor();
+  });
+  await step('the latest backup is restored, the target looked into, and all backups of a volume are deleted', async () => {
+    const chosen = async (entry) => {
+      await go(page, 'backups');
+      await heading(page, 'Backups');
+      await page.getByLabel('Select all').check();
+      await choose(page, entry);
+    };
+    await chosen('Restore the latest backup…');
+    await dialog(page).locator('input[id^="name-"]').fill('latest');
+    await confirm(page, 'Restore');
+    await go(page, 'volumes?q=latest');
+    await row(page, 'latest').getByText('detached').waitFor();
+    await chosen('Look now…');
+    await confirm(page, 'Look');
+    await page.getByText('The list follows what is found').waitFor();
+    await chosen('Delete all backups…');
+    must((await dialog(page).innerText()).includes(`${name} in default`), await dialog(page).innerText());
+    await confirm(page, 'Delete all');
+    await page.getByText('There is no backup yet.').waitFor();
   });
   await step('a replica is killed, and the page follows its rebuild', async () => {
     await volume();

@@ -1,7 +1,7 @@
 // The web UI without a mouse, on a narrow screen and with long lists. browser.mjs says what it needs.
 import { address, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, ready, run, state, step, told, token, world } from './browser.mjs';
 
-const pages = ['dashboard', 'volumes', 'volumes/kind', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups-all', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans',
+const pages = ['dashboard', 'volumes', 'volumes/kind', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans',
   'events', 'settings'];
 const narrow = { width: 390, height: 844 };
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bytes, local, pairs, pairsOf, parseTime, percent, seconds, typed, words } from './format';
+import { ago, bytes, local, pairs, pairsOf, parseTime, percent, seconds, typed, words } from './format';
 
 test('sizes are said as they are typed', () => {
   expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined, 1000.3 * 2 ** 30].map(bytes)).toEqual(
@@ -13,6 +13,12 @@ test('both forms of time are read, and what is no time is none', () => {
   expect(parseTime('2023-05-03T09:57:48Z')?.getTime()).toBe(want);
   expect([parseTime(''), parseTime('soon'), parseTime('0001-01-01T00:00:00Z')]).toEqual([undefined, undefined, undefined]);
   expect(local(new Date(2023, 4, 3, 9, 7, 8))).toBe('2023-05-03 09:07:08');
+});
+
+test('how long ago is said in the largest unit', () => {
+  const now = Date.UTC(2026, 4, 10);
+  const before = (s: number) => ago(new Date(now - s * 1000), now);
+  expect([0, 119, 120, 7199, 7200, 172799, 172800, -5].map(before)).toEqual(['0 s ago', '119 s ago', '2 min ago', '119 min ago', '2 h ago', '47 h ago', '2 d ago', '0 s ago']);
 });
 
 test('a share of nothing is none, and a small one is not nothing', () => {

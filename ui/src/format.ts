@@ -32,6 +32,13 @@ export function local(date: Date): string {
     `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+/** ago says how long before now a time was, in its largest unit that is not less than two. */
+export function ago(date: Date, now: number): string {
+  const s = Math.max(0, Math.floor((now - date.getTime()) / 1000));
+  const [n, unit] = s >= 2 * 86400 ? [s / 86400, 'd'] : s >= 2 * 3600 ? [s / 3600, 'h'] : s >= 2 * 60 ? [s / 60, 'min'] : [s, 's'];
+  return `${Math.floor(Number(n))} ${unit} ago`;
+}
+
 /** percent says a share; what is little is not nothing. */
 export function percent(part: number, whole: number): string {
   if (whole <= 0) return '–';

@@ -97,7 +97,7 @@ export interface Reason {
 const wrong: Record<string, 'True' | 'False'> = {
   Scheduled: 'False', SecretPresent: 'False', Start: 'False', Eviction: 'False',
   WaitForReplicas: 'True', WaitForExpansion: 'True', WaitForBackingImage: 'True', BackingImageIncompatible: 'True', TooManySnapshots: 'True', DeviceKept: 'True',
-  NoSpace: 'True', ReplicaFilesLost: 'True', OfflineRebuilding: 'True', Restore: 'True',
+  NoSpace: 'True', BackupDamage: 'True', ReplicaFilesLost: 'True', OfflineRebuilding: 'True', Restore: 'True',
 };
 
 /** whyOf collects what the conditions, the engine and the tickets of a volume say of what it waits for. */

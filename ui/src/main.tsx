@@ -14,6 +14,7 @@ import { NodePage } from './pages/node';
 import { Nodes } from './pages/nodes';
 import { RecurringJobs } from './pages/recurringjobs';
 import { Settings } from './pages/settings';
+import { Verifications } from './pages/verification';
 import { VolumePage } from './pages/volume';
 import { Volumes } from './pages/volumes';
 import { begin, followLinks, SessionGate, tokenOfAddress } from './session';
@@ -38,6 +39,7 @@ async function start() {
       { path: 'backups', element: <BackupVolumes /> },
       { path: 'backups/:name', element: <Backups /> },
       { path: 'backups-all', element: <AllBackups /> },
+      { path: 'backups-verification', element: <Verifications /> },
       { path: 'backuptargets', element: <BackupTargets /> },
       { path: 'recurringjobs', element: <RecurringJobs /> },
       { path: 'engineimages', element: <EngineImages /> },

@@ -32,3 +32,51 @@ export interface KubernetesEvent {
   metadata: { name: string; creationTimestamp: string };
 }
 export type Event = Exact<gen.Event, { event: KubernetesEvent }> & gen.Resource;
+
+// Objects of ours, which the document of schemas does not have (rest.TestObjectsOfTheUI).
+export interface BackupVerification {
+  backupVolume: string;
+  volume: string;
+  target: string;
+  state: 'none' | 'waiting' | 'inProgress' | 'done';
+  requestedAt: string;
+  startedAt: string;
+  endedAt: string;
+  progress: number;
+  blocks: number;
+  readBytes: number;
+  backups: VerifiedBackup[];
+  faults: BackupFault[];
+  faultCount: number;
+  error: string;
+}
+export interface VerifiedBackup {
+  name: string;
+  faults: number;
+}
+export interface BackupFault {
+  kind: string;
+  object: string;
+  message: string;
+  backups: string[];
+  backupCount: number;
+}
+export interface BackupDamage {
+  volume: string;
+  fromBackup: string;
+  restoring: boolean;
+  problem: string;
+  accepted: boolean;
+  damage: string;
+  refused: string;
+}
+export interface VolumeRates {
+  volume: string;
+  known: boolean;
+  readBytes: number;
+  writeBytes: number;
+  reads: number;
+  writes: number;
+  readNanos: number;
+  writeNanos: number;
+}

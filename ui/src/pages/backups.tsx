@@ -1,17 +1,19 @@
 import { Button, Title } from '@patternfly/react-core';
 import { useState } from 'react';
-import { Link, useParams, useSearchParams } from 'react-router';
+import { Link, useNavigate, useParams, useSearchParams } from 'react-router';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
-import type { Backup, BackupVolume } from '../api/wire';
+import type { Backup, BackupVerification, BackupVolume } from '../api/wire';
 import { Bytes, Dialog, Quiet, State, Time, useTell } from '../components/basics';
 import { type Entry, Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
 import { useAccess } from '../session';
 import { type Claimed, claimedOf } from '../usage';
+import { backupResult } from '../verification';
 import { Filter, Pick, usePicked } from './lists';
 import { RestoreDialog } from './restore';
+import { BackupTabs, useMayVerify, useVerification, Verification, VerifyDialog } from './verification';
 
 const id = (o: { id: string }) => o.id;
 
@@ -22,11 +24,6 @@ function usageOf(o: { labels?: Record<string, string> | null }): Claimed {
   usages.set(o, known);
   return known;
 }
-
-/** Tabs lead from the volumes that have backups to all backups and back. */
-const Tabs = ({ all }: { all?: boolean }) => (
-  <span>{all ? <Link to="/backups">By volume</Link> : <Link to="/backups-all">All backups</Link>}</span>
-);
 
 interface BarProps<T> {
   title: string;
@@ -62,11 +59,14 @@ export function BackupVolumes() {
   const { list: all, failure } = useStream<BackupVolume>('backupvolumes');
   const backups = useStream<Backup>('backups').list;
   const { may } = useAccess();
+  const mayVerify = useMayVerify();
+  const navigate = useNavigate();
   const rows = useFitting(all, (b) => `${b.volumeName} ${b.backupTargetName}`);
   const [selected, setSelected] = useState<Set<string>>(new Set());
-  const [doing, setDoing] = useState<'restore' | 'standby' | 'look' | 'delete'>();
+  const [doing, setDoing] = useState<'restore' | 'standby' | 'verify' | 'look' | 'delete'>();
   const picked = (all ?? []).filter((b) => selected.has(b.id));
-  const latest = picked.flatMap((v) => backups?.find((b) => b.name === v.lastBackupName && b.state === 'Completed') ?? []);
+  const latestOf = (v: BackupVolume) => backups?.find((b) => b.name === v.lastBackupName && belongs(b, v) && b.state === 'Completed');
+  const latest = picked.flatMap((v) => latestOf(v) ?? []);
   const entries: Entry[] = [];
   if (picked.length > 0) {
     const none = latest.length < picked.length ? 'one of them has no complete backup' : undefined;
@@ -74,6 +74,7 @@ export function BackupVolumes() {
       entries.push({ name: 'Restore the latest backup…', run: () => setDoing('restore'), why: none },
         { name: 'Create standby volume…', run: () => setDoing('standby'), why: none });
     }
+    if (mayVerify) entries.push({ name: 'Verify…', run: () => setDoing('verify') });
     if (may('backupVolumeSync', 'backupvolumes')) entries.push({ name: 'Look now…', run: () => setDoing('look') });
     if (may('DELETE', 'backupvolumes')) entries.push({ name: 'Delete all backups…', danger: true, run: () => setDoing('delete') });
   }
@@ -84,16 +85,18 @@ export function BackupVolumes() {
     { title: 'Size', width: 7, cell: (b) => <Bytes of={b.size} />, by: (b) => Number(b.size) },
     { title: 'Stored', width: 7, cell: (b) => <Bytes of={b.dataStored} />, by: (b) => Number(b.dataStored) },
     { title: 'Last backup', width: 12, cell: (b) => <Time at={b.lastBackupAt} />, by: (b) => b.lastBackupAt },
+    { title: 'Latest restore point', width: 13, cell: (b) => <Time at={latestOf(b)?.snapshotCreated} />, by: (b) => latestOf(b)?.snapshotCreated ?? '' },
     { title: 'Claim', cell: (b) => usageOf(b).claim || '–', by: (b) => usageOf(b).claim },
     { title: 'Pods', cell: (b) => usageOf(b).pods || '–', by: (b) => usageOf(b).pods },
     { title: 'Messages', wrap: true, cell: (b) => Object.values(b.messages ?? {}).join('; ') || '–' },
   ];
   return (
     <>
-      <Bar title="Backups" all={all} rows={rows}><Tabs /><Menu label="Actions" entries={entries} /></Bar>
+      <Bar title="Backups" all={all} rows={rows}><BackupTabs at="volumes" /><Menu label="Actions" entries={entries} /></Bar>
       <DataTable label="Volumes with backups" columns={columns} rows={rows} keyOf={id} failure={failure} selected={{ keys: selected, onChange: setSelected }}
         empty="There is no backup yet. Set the URL of a backup target, then back up a snapshot on a volume's page, or by a recurring job." />
       {(doing === 'restore' || doing === 'standby') && <RestoreDialog backups={latest} standby={doing === 'standby'} onClose={close} />}
+      {doing === 'verify' && <VerifyDialog volumes={picked} onClose={close} after={() => void navigate('/backups-verification')} />}
       {doing === 'look' && (
         <Dialog title={`Look for backups of ${plural(picked.length, 'volume')} now?`} label="Look" done="The list follows what is found" onClose={close}
           run={() => Promise.all(picked.map((v) => act('backupvolumes', v.id, 'backupVolumeSync', { syncBackupVolume: true })))}>
@@ -115,12 +118,14 @@ export function BackupVolumes() {
 const says = (b: Backup) => b.error || Object.values(b.messages ?? {}).join('; ');
 
 /** BackupTable is a list of backups with what can be done with them. */
-function BackupTable({ rows, failure, empty, withVolume, title, all, volumes }: { rows?: Backup[]; failure?: string; empty: string; withVolume?: boolean; title: string; all?: readonly Backup[];
-  volumes?: readonly BackupVolume[] }) {
+function BackupTable({ rows, failure, empty, withVolume, title, all, volumes, verified }: { rows?: Backup[]; failure?: string; empty: string; withVolume?: boolean; title: string; all?: readonly Backup[];
+  volumes?: readonly BackupVolume[]; verified?: BackupVerification }) {
   const { may } = useAccess();
+  const mayVerify = useMayVerify();
+  const navigate = useNavigate();
   const tell = useTell();
   const [selected, setSelected] = useState<Set<string>>(new Set());
-  const [doing, setDoing] = useState<{ what: 'restore' | 'delete'; backups: Backup[] }>();
+  const [doing, setDoing] = useState<{ what: 'restore' | 'verify' | 'delete'; backups: Backup[] }>();
   const picked = (rows ?? []).filter((b) => selected.has(b.id));
   const entries: Entry[] = [];
   if (picked.length > 0) {
@@ -132,15 +137,15 @@ function BackupTable({ rows, failure, empty, withVolume, title, all, volumes }: 
   }
   const copy = (b: Backup) => navigator.clipboard.writeText(b.url)
     .then(() => tell('success', `The URL of ${b.name} is in the clipboard`), () => tell('danger', 'The browser does not give the clipboard', b.url));
-  const remove = (b: Backup) => {
-    const of = volumes?.find((v) => belongs(b, v));
-    return act('backupvolumes', of?.id ?? b.volumeName, 'backupDelete', { name: b.name });
-  };
+  const of = (b: Backup) => volumes?.find((v) => belongs(b, v));
+  const remove = (b: Backup) => act('backupvolumes', of(b)?.id ?? b.volumeName, 'backupDelete', { name: b.name });
+  const verifying = doing?.what === 'verify' ? doing.backups.flatMap((b) => of(b) ?? []) : [];
   const columns: Column<Backup>[] = [
     { title: 'Backup', width: 13, cell: (b) => b.name, by: (b) => b.name },
     ...(withVolume ? [{ title: 'Volume', cell: (b: Backup) => b.volumeName, by: (b: Backup) => b.volumeName },
       { title: 'Target', width: 8, cell: (b: Backup) => b.backupTargetName, by: (b: Backup) => b.backupTargetName }] : []),
     { title: 'State', width: 8, cell: (b) => <State of={b.state === 'InProgress' ? `${b.progress} %` : b.state} title={b.error} />, by: (b) => b.state },
+    ...(verified ? [{ title: 'Verified', width: 8, cell: (b: Backup) => <State of={backupResult(verified, b.name)} />, by: (b: Backup) => backupResult(verified, b.name) }] : []),
     { title: 'Snapshot', cell: (b) => <span title={b.snapshotName}>{b.snapshotName}</span>, by: (b) => b.snapshotName },
     { title: 'Snapshot taken', width: 12, cell: (b) => <Time at={b.snapshotCreated} />, by: (b) => b.snapshotCreated },
     { title: 'Mode', width: 8, cell: (b) => b.backupMode || '–', by: (b) => b.backupMode },
@@ -149,19 +154,23 @@ function BackupTable({ rows, failure, empty, withVolume, title, all, volumes }: 
     ...(withVolume ? [{ title: 'Claim', cell: (b: Backup) => usageOf(b).claim || '–', by: (b: Backup) => usageOf(b).claim }] : []),
     { title: 'Labels', cell: (b) => usageOf(b).others || '–' },
     ...(rows?.some(says) ? [{ title: 'Error', wrap: true, cell: (b: Backup) => says(b) || '–' }] : []),
-    { title: 'Actions', width: 14, cell: (b) => (
+    { title: 'Actions', width: 17, cell: (b) => (
       <>
         {may('POST', 'volumes') && b.state === 'Completed' && <Button variant="link" isInline onClick={() => setDoing({ what: 'restore', backups: [b] })}>Restore</Button>}{' '}
         {b.url && <Button variant="link" isInline onClick={() => void copy(b)}>Copy URL</Button>}{' '}
+        {mayVerify && b.state === 'Completed' && of(b) && <Button variant="link" isInline onClick={() => setDoing({ what: 'verify', backups: [b] })}>Verify</Button>}{' '}
         {may('backupDelete', 'backupvolumes') && <Button variant="link" isInline isDanger onClick={() => setDoing({ what: 'delete', backups: [b] })}>Delete</Button>}
       </>
     ) },
   ];
   return (
     <>
-      <Bar title={title} all={all} rows={rows}><Tabs all />{picked.length > 0 && <Quiet>{picked.length} selected</Quiet>}<Menu label="Actions" entries={entries} /></Bar>
+      <Bar title={title} all={all} rows={rows}><BackupTabs at={withVolume ? 'all' : undefined} />{picked.length > 0 && <Quiet>{picked.length} selected</Quiet>}<Menu label="Actions" entries={entries} /></Bar>
       <DataTable label="Backups" columns={columns} rows={rows} keyOf={id} failure={failure} empty={empty} selected={{ keys: selected, onChange: setSelected }} />
       {doing?.what === 'restore' && <RestoreDialog backups={doing.backups} onClose={() => setDoing(undefined)} />}
+      {verifying.length > 0 && (
+        <VerifyDialog volumes={verifying} onClose={() => setDoing(undefined)} after={() => void navigate(`/backups/${encodeURIComponent(verifying[0]?.id ?? '')}`)} />
+      )}
       {doing?.what === 'delete' && (
         <Dialog danger title={doing.backups.length === 1 ? `Delete backup ${doing.backups[0]?.name}?` : `Delete ${plural(doing.backups.length, 'backup')}?`} label="Delete"
           done={doing.backups.length === 1 ? 'The backup is being deleted' : 'The backups are being deleted'} onClose={() => setDoing(undefined)} run={() => Promise.all(doing.backups.map(remove))}>
@@ -189,6 +198,7 @@ export function Backups() {
   const { list: all, failure } = useStream<Backup>('backups');
   const of = volumes?.find((b) => b.id === name);
   const own = of && all?.filter((b) => belongs(b, of));
+  const verified = useVerification(of).data;
   const rows = newestFirst(useFitting(own, (b) => `${b.name} ${b.snapshotName} ${b.state}`));
   if (volumes && !of) {
     return (
@@ -198,5 +208,10 @@ export function Backups() {
       </>
     );
   }
-  return <BackupTable title={`Backups of ${of?.volumeName ?? name}`} all={own} rows={rows} volumes={volumes} failure={failure} empty="There is no backup of this volume." />;
+  return (
+    <>
+      <BackupTable title={`Backups of ${of?.volumeName ?? name}`} all={own} rows={rows} volumes={volumes} verified={verified} failure={failure} empty="There is no backup of this volume." />
+      {of && <Verification of={of} />}
+    </>
+  );
 }

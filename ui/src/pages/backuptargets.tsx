@@ -1,13 +1,15 @@
 import { Button, FormGroup, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
+import { useNavigate } from 'react-router';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
-import type { BackupTarget } from '../api/wire';
+import type { BackupTarget, BackupVolume } from '../api/wire';
 import { Dialog, Quiet, State } from '../components/basics';
 import { type Column, DataTable } from '../components/table';
 import { seconds } from '../format';
 import { useAccess } from '../session';
 import { Head, usePicked } from './lists';
+import { useMayVerify, VerifyDialog } from './verification';
 
 const id = (o: { id: string }) => o.id;
 
@@ -31,11 +33,16 @@ function TargetDialog({ target, onClose }: { target?: BackupTarget; onClose: () 
 
 export function BackupTargets() {
   const { list: all, failure } = useStream<BackupTarget>('backuptargets');
+  const volumes = useStream<BackupVolume>('backupvolumes').list;
   const { may } = useAccess();
+  const mayVerify = useMayVerify();
+  const navigate = useNavigate();
+  const of = (t: BackupTarget) => (volumes ?? []).filter((v) => v.backupTargetName === t.name);
   const rows = usePicked(all, (t) => `${t.name} ${t.backupTargetURL}`);
   const [editing, setEditing] = useState<BackupTarget | 'new'>();
   const [deleting, setDeleting] = useState<BackupTarget>();
   const [looking, setLooking] = useState<BackupTarget>();
+  const [verifying, setVerifying] = useState<BackupTarget>();
   const columns: Column<BackupTarget>[] = [
     { title: 'Name', width: 12, cell: (t) => t.name, by: (t) => t.name },
     { title: 'State', width: 10, cell: (t) => (t.backupTargetURL ? <State of={t.available ? 'available' : 'unavailable'} /> : <Quiet>no URL</Quiet>), by: (t) => String(t.available) },
@@ -43,10 +50,11 @@ export function BackupTargets() {
     { title: 'Secret', width: 12, cell: (t) => t.credentialSecret || '–' },
     { title: 'Looks every', width: 8, cell: (t) => (seconds(t.pollInterval) ? t.pollInterval : 'never') },
     { title: 'Why it is not available', wrap: true, cell: (t) => t.message || '–' },
-    { title: 'Actions', width: 13, cell: (t) => (
+    { title: 'Actions', width: 16, cell: (t) => (
       <>
         {may('backupTargetUpdate', 'backuptargets') && <Button variant="link" isInline onClick={() => setEditing(t)}>Edit</Button>}{' '}
         {may('backupTargetSync', 'backuptargets') && t.backupTargetURL && <Button variant="link" isInline onClick={() => setLooking(t)}>Look now</Button>}{' '}
+        {mayVerify && t.available && of(t).length > 0 && <Button variant="link" isInline onClick={() => setVerifying(t)}>Verify</Button>}{' '}
         {may('DELETE', 'backuptargets') && t.name !== 'default' && <Button variant="link" isInline isDanger onClick={() => setDeleting(t)}>Delete</Button>}
       </>
     ) },
@@ -61,6 +69,9 @@ export function BackupTargets() {
           run={() => act('backuptargets', looking.id, 'backupTargetSync', { syncBackupTarget: true })}>
           Backups that other clusters have made there appear, and what is gone from there disappears.
         </Dialog>
+      )}
+      {verifying && (
+        <VerifyDialog volumes={of(verifying)} onClose={() => setVerifying(undefined)} after={() => void navigate(`/backups-verification?target=${encodeURIComponent(verifying.name)}`)} />
       )}
       {deleting && (
         <Dialog danger title={`Delete backup target ${deleting.name}?`} label="Delete" done="The backup target is being deleted" onClose={() => setDeleting(undefined)}

@@ -5,6 +5,8 @@ import type { Backup } from '../api/wire';
 import { Dialog, Quiet } from '../components/basics';
 import { Choice } from '../components/choice';
 import { bytes, plural, words } from '../format';
+import { useAccess } from '../session';
+import { decide } from './damage';
 
 interface Props {
   backups: Backup[];
@@ -23,20 +25,29 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
   const [jobs, setJobs] = useState('ignored');
   const [nodeTags, setNodeTags] = useState('');
   const [diskTags, setDiskTags] = useState('');
+  const [damaged, setDamaged] = useState(false);
   const [made] = useState(() => new Set<string>());
+  const [accepted] = useState(() => new Set<string>());
+  const { may } = useAccess();
   const nameOf = (b: Backup) => (previous ? b.volumeName : (names[b.id] ?? '').trim());
   const one = backups.length === 1 ? backups[0] : undefined;
   const what = one ? one.name : plural(backups.length, 'backup');
   const run = async () => {
     for (const b of backups) {
-      if (made.has(b.id)) continue;
-      await call('POST', 'volumes', {
-        name: nameOf(b), size: b.volumeSize, numberOfReplicas: Number(replicas), dataLocality: locality, fromBackup: b.url, standby: !!standby,
-        frontend: standby ? '' : 'blockdev', restoreVolumeRecurringJob: jobs, nodeSelector: words(nodeTags), diskSelector: words(diskTags),
-      }).catch((e: Error) => {
-        throw one ? e : new Error(`${nameOf(b)}: ${e.message}${made.size ? ` (${plural(made.size, 'volume')} made before it)` : ''}`);
+      if (!made.has(b.id)) {
+        await call('POST', 'volumes', {
+          name: nameOf(b), size: b.volumeSize, numberOfReplicas: Number(replicas), dataLocality: locality, fromBackup: b.url, standby: !!standby,
+          frontend: standby ? '' : 'blockdev', restoreVolumeRecurringJob: jobs, nodeSelector: words(nodeTags), diskSelector: words(diskTags),
+        }).catch((e: Error) => {
+          throw one ? e : new Error(`${nameOf(b)}: ${e.message}${made.size ? ` (${plural(made.size, 'volume')} made before it)` : ''}`);
+        });
+        made.add(b.id);
+      }
+      if (!damaged || accepted.has(b.id)) continue;
+      await decide(nameOf(b), 'accept').catch((e: Error) => {
+        throw new Error(`volume ${nameOf(b)} is being restored, and damage is not accepted yet: ${e.message}`);
       });
-      made.add(b.id);
+      accepted.add(b.id);
     }
   };
   return (
@@ -55,6 +66,10 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
         options={[['ignored', 'as the setting says'], ['enabled', 'given to the volume'], ['disabled', 'left out']]} />}
       <FormGroup label="Node tags" fieldId="nodetags"><TextInput id="nodetags" value={nodeTags} onChange={(_, v) => setNodeTags(v)} /></FormGroup>
       <FormGroup label="Disk tags" fieldId="disktags"><TextInput id="disktags" value={diskTags} onChange={(_, v) => setDiskTags(v)} /></FormGroup>
+      {!standby && may('POST', 'backupdamage/{name}') && (
+        <Checkbox id="damaged" label="Also if it is damaged: what the backup target does not have becomes zero" isChecked={damaged} onChange={(_, on) => setDamaged(on)}
+          description="Without it a restore of a damaged backup fails, and the volume's page says what is missing." />
+      )}
       <Quiet>{one ? `${bytes(one.volumeSize)} from ${one.backupTargetName}.` : `${bytes(backups.reduce((sum, b) => sum + Number(b.volumeSize), 0))} in all.`}</Quiet>
     </Dialog>
   );

@@ -12,7 +12,9 @@ import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
 import { whyOf } from '../health';
 import { head, type Layer, order } from '../tree';
+import { Damage } from './damage';
 import { conditionColumns, eventColumns, newest } from './lists';
+import { RestorePoint } from './restorepoint';
 import { type Doing, useCan, useEntries, VolumeDialog } from './volumeactions';
 import { VolumeJobs } from './volumejobs';
 import { HealthLabel } from './volumes';
@@ -193,6 +195,7 @@ export function VolumePage() {
           <Quiet>The same on a terminal: <span className="ak-mono">ankole volume describe {v.name}</span></Quiet>
         </Alert>
       )}
+      <Damage of={v} />
       <Section title="Volume">
         <Facts of={[['Size', <Bytes of={v.size} />], ['Takes on each replica', <Bytes of={engine?.actualSize} />], ['Attached to', engine?.hostId], ['Endpoint', <span className="ak-mono">{engine?.endpoint || '–'}</span>],
           ['Frontend', v.disableFrontend ? 'none (maintenance)' : v.frontend], ['Replicas wanted', v.numberOfReplicas], ['Data locality', v.dataLocality], ['Access mode', v.accessMode],
@@ -201,7 +204,7 @@ export function VolumePage() {
           [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${w.podStatus})`).join(', ')],
           ['Node tags', (v.nodeSelector ?? []).join(', ')], ['Disk tags', (v.diskSelector ?? []).join(', ')], ['Auto balance', v.replicaAutoBalance],
           ['Snapshots at most', v.snapshotMaxCount], ['Snapshot data integrity', v.snapshotDataIntegrity], ['Encrypted', v.encrypted ? 'yes' : 'no'],
-          ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to="/backups">{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Created', <Time at={v.created} />]]} />
+          ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to="/backups">{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Latest restore point', <RestorePoint of={v} />], ['Created', <Time at={v.created} />]]} />
       </Section>
       <Replicas of={v} />
       <Snapshots of={v} start={setDoing} />
