@@ -156,8 +156,3 @@ func digits(s string) int {
 	}
 	return n
 }
-
-// sortBy sorts rows by a text of theirs.
-func sortBy[T any](rows []T, text func(T) string) {
-	slices.SortStableFunc(rows, func(x, y T) int { return strings.Compare(text(x), text(y)) })
-}
