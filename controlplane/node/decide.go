@@ -27,6 +27,8 @@ type seen struct {
 	Replicas []v1beta2.Replica
 	// Siblings are all replicas of the volumes that have one in Replicas.
 	Siblings []v1beta2.Replica
+	// Images are the backing images on the node's disks, by the UUID of the disk.
+	Images map[string]imageBytes
 	// DrainPolicy is the value of node-drain-policy; Shelter is where a drain leaves copies alone.
 	DrainPolicy string
 	Shelter     instancemanager.Shelter
@@ -146,10 +148,7 @@ func syncDiskKeys(n *v1beta2.Node) {
 func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStatus, nodeReady bool,
 	s seen) (_ v1beta2.DiskStatus, recheck time.Duration) {
 	ready := condition.DiskReady(d)
-	d.StorageScheduled, d.ScheduledReplica = 0, map[string]int64{}
-	if d.ScheduledBackingImage == nil {
-		d.ScheduledBackingImage = map[string]int64{}
-	}
+	d.StorageScheduled, d.ScheduledReplica, d.ScheduledBackingImage = 0, map[string]int64{}, map[string]int64{}
 	if ready && d.DiskUUID != "" {
 		for i := range s.Replicas {
 			r := &s.Replicas[i]
@@ -159,7 +158,8 @@ func observeDisk(now time.Time, n *v1beta2.Node, name string, d v1beta2.DiskStat
 				d.StorageScheduled += r.Spec.VolumeSize
 			}
 		}
-		for _, size := range d.ScheduledBackingImage {
+		for image, size := range s.Images[d.DiskUUID] {
+			d.ScheduledBackingImage[image] = size
 			d.StorageScheduled += size
 		}
 	}

@@ -62,6 +62,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			// Whether there is one; what it says of its processes is no matter of the node.
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(existing),
 				loop.ByOwner[*v1beta2.InstanceManager]("Node")),
+			loop.WatchingChanges(&v1beta2.BackingImageManager{}, imagesChanged,
+				func(m *v1beta2.BackingImageManager) []string { return []string{m.Spec.NodeID} }).Within(countWithin),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 			loop.Watching(&policyv1.PodDisruptionBudget{}, func(*policyv1.PodDisruptionBudget) []string { return r.cordoned() }),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.CopiesView),
@@ -216,6 +218,9 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 			OverProvisioningPercent: int64(values.Int(setting.StorageOverProvisioningPercentage)),
 			MinimalAvailablePercent: int64(values.Int(setting.StorageMinimalAvailablePercentage)),
 		},
+	}
+	if s.Images, err = r.imagesOn(ctx, n); err != nil {
+		return seen{}, err
 	}
 	kube := &corev1.Node{}
 	switch err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, kube, client.UnsafeDisableDeepCopy); {
