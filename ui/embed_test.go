@@ -65,3 +65,29 @@ func TestFiles(t *testing.T) {
 		t.Errorf("headers %v", w.Header())
 	}
 }
+
+// maxFirst is what a browser may fetch before the first page is there, in bytes, compressed.
+const maxFirst = 400_000
+
+// TestFirstPageIsSmall: the page, and what it names; what pages fetch later is not among it.
+func TestFirstPageIsSmall(t *testing.T) {
+	if !Built() {
+		lack.Skip(t, "the size of the web UI: it is not built (make build)")
+	}
+	first, page := get(Page(), "gzip")
+	_, text := get(Page(), "")
+	size, names := len(page), 0
+	for _, part := range strings.Split(text, `="./`+Folder+"/")[1:] {
+		name, _, _ := strings.Cut(part, `"`)
+		h, ok := File(name)
+		if !ok {
+			t.Fatalf("the page names %q, which is not there", name)
+		}
+		_, packed := get(h, "gzip")
+		size, names = size+len(packed), names+1
+	}
+	if first.Header().Get("Content-Encoding") != "gzip" || names < 2 || size > maxFirst {
+		t.Errorf("the first page has %d files of %d bytes; %d at most", names, size, maxFirst)
+	}
+	t.Logf("%d bytes", size)
+}

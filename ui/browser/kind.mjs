@@ -143,6 +143,17 @@ async function main() {
     for (const name of ['one', 'two']) await page.getByLabel(`Select ${name}`, { exact: true }).waitFor({ state: 'detached' });
     await page.getByLabel('Select three', { exact: true }).waitFor();
   });
+  await step('charts of the cluster and of what the users of a volume do', async () => {
+    await go(page, 'volumes/kind');
+    await page.getByRole('heading', { name: 'Activity' }).waitFor();
+    for (const title of ['Throughput', 'Operations', 'Latency']) await page.getByRole('img', { name: title }).waitFor();
+    await page.getByText('0 B/s read, 0 B/s written').waitFor();
+    await findings(page, 'the charts of a volume');
+    await picture(page, 'activity');
+    await go(page, 'dashboard');
+    for (const title of ['Used and free storage', 'Promised storage', 'Storage of the nodes']) await page.getByRole('img', { name: title }).waitFor();
+    await findings(page, 'the charts of the dashboard');
+  });
   await step('a schedule in words', async () => {
     await go(page, 'recurringjobs');
     await heading(page, 'Recurring jobs');

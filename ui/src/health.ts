@@ -1,4 +1,5 @@
 import type { Condition, InstanceManager, Node, Volume } from './api/wire';
+import { bytes } from './format';
 
 export type Health = 'Healthy' | 'Degraded' | 'In progress' | 'Faulted' | 'Detached';
 export const healths: Health[] = ['Healthy', 'Degraded', 'In progress', 'Faulted', 'Detached'];
@@ -85,6 +86,9 @@ export function spaceOf(nodes: readonly Pick<Node, 'disks'>[], sizes: Map<string
   }
   return sum;
 }
+
+/** explained says what a figure of the space is made of. */
+export const explained = (s: Space) => `${bytes(s.volumes)} by volumes, ${bytes(s.others)} by others, ${bytes(s.available)} free of ${bytes(s.maximum)}`;
 
 /** Reason is why something is not as it should be. */
 export interface Reason {

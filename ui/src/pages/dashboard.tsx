@@ -2,7 +2,9 @@ import { Alert, Title } from '@patternfly/react-core';
 import { Link } from 'react-router';
 import { useStream } from '../api/stream';
 import type { Event, Node, Volume } from '../api/wire';
+import { fullest, type Line, mostNodes, promiseParts, spaceParts } from '../charts';
 import { Bytes, Quiet, Section, State } from '../components/basics';
+import { Bars, Donut } from '../components/lazycharts';
 import { type Column, DataTable } from '../components/table';
 import { bytes, percent } from '../format';
 import { healthOf, healths, nodeState, nodeStates, replicaSizes, type Space, spaceOf, whyOf } from '../health';
@@ -27,10 +29,6 @@ function Stack({ of: s }: { of: Space }) {
   );
 }
 
-interface Line extends Space {
-  name: string;
-}
-
 const key = (css: string, name: string) => <><span className={`ak-key ${css}`} />{name}</>;
 
 const columns: Column<Line>[] = [
@@ -51,8 +49,10 @@ export function Dashboard() {
   const events = useStream<Event>('events').list;
   const v = volumes.list ?? [], n = nodes.list ?? [];
   const sizes = replicaSizes(v);
-  const lines: Line[] = n.map((node) => ({ name: node.name, ...spaceOf([node], sizes) }));
-  if (lines.length > 1) lines.push({ name: 'All', ...spaceOf(n, sizes) });
+  const own: Line[] = n.map((node) => ({ name: node.name, ...spaceOf([node], sizes) }));
+  const sum = spaceOf(n, sizes);
+  const lines = [...own];
+  if (lines.length > 1) lines.push({ name: 'All', ...sum });
   const wrong = v.filter((x) => ['Faulted', 'Degraded', 'In progress'].includes(healthOf(x)) || (healthOf(x) === 'Detached' && whyOf(x).length > 0));
   return (
     <>
@@ -79,6 +79,14 @@ export function Dashboard() {
           {key('ak-c3', 'Free')}: the rest; the three are the size. Reserved is kept for others, allocated is promised to replicas that may not be full yet, and committed is
           allocated in per cent of what is not reserved.
         </p>
+        {sum.maximum > 0 && (
+          <div className="ak-charts">
+            <Donut name="space" title="Used and free storage" middle={percent(sum.used, sum.maximum)} below="used" parts={spaceParts(sum)} />
+            <Donut name="promises" title="Promised storage" middle={overcommit(sum)} below="committed" parts={promiseParts(sum)} />
+          </div>
+        )}
+        {own.length > 1 && <Bars lines={fullest(own)} />}
+        {own.length > mostNodes && <Quiet>The {mostNodes} fullest of {own.length} nodes.</Quiet>}
         <DataTable label="Storage" columns={columns} rows={nodes.list && lines} keyOf={(l) => l.name} empty="No node has a disk." />
         {lines.length > 0 && <Quiet>Of all, {percent(lines.at(-1)?.used ?? 0, lines.at(-1)?.maximum ?? 0)} are used.</Quiet>}
       </Section>

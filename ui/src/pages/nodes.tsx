@@ -9,7 +9,7 @@ import { Bytes, Dialog, Facts, Quiet, State } from '../components/basics';
 import { type Entry, Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { bytes, percent, words } from '../format';
-import { nodeState, nodeStates, replicaSizes, type Space as Sums, spaceOf } from '../health';
+import { explained, nodeState, nodeStates, replicaSizes, type Space as Sums, spaceOf } from '../health';
 import { useAccess } from '../session';
 import { Head, Pick, usePicked } from './lists';
 
@@ -18,8 +18,6 @@ const cpu = (n: Node) => [n.instanceManagerCPURequest && `${n.instanceManagerCPU
 
 const copies = (n: Node) => Object.values(n.disks ?? {}).reduce((sum, d) => sum + Object.keys(d.scheduledReplica ?? {}).length, 0);
 
-/** explained says what a figure of the space is made of. */
-export const explained = (s: Sums) => `${bytes(s.volumes)} by volumes, ${bytes(s.others)} by others, ${bytes(s.available)} free of ${bytes(s.maximum)}`;
 export const overcommit = (s: Sums) => percent(s.allocated, s.maximum - s.reserved);
 
 /** Space says the sums of a node. */

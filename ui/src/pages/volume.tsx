@@ -14,6 +14,7 @@ import { whyOf } from '../health';
 import { head, type Layer, order } from '../tree';
 import { Damage } from './damage';
 import { conditionColumns, eventColumns, newest } from './lists';
+import { Rates } from './rates';
 import { RestorePoint } from './restorepoint';
 import { type Doing, useCan, useEntries, VolumeDialog } from './volumeactions';
 import { VolumeJobs } from './volumejobs';
@@ -206,6 +207,7 @@ export function VolumePage() {
           ['Snapshots at most', v.snapshotMaxCount], ['Snapshot data integrity', v.snapshotDataIntegrity], ['Encrypted', v.encrypted ? 'yes' : 'no'],
           ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to="/backups">{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Latest restore point', <RestorePoint of={v} />], ['Created', <Time at={v.created} />]]} />
       </Section>
+      <Rates key={v.id} of={v} />
       <Replicas of={v} />
       <Snapshots of={v} start={setDoing} />
       <VolumeJobs of={v} />
