@@ -255,6 +255,28 @@ func TestPagesAreListed(t *testing.T) {
 	}
 }
 
+// Pictures of the web UI, which ui/browser/pictures.mjs takes, and the page that shows them.
+const (
+	pictures     = "docs/guide/ui/"
+	picturesPage = "docs/guide/ui.md"
+	maxPicture   = 60_000 // bytes
+)
+
+// TestPictures: a picture is small, and shown. That those which are shown are there is seen to by
+// TestLinks.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	text := read(t, picturesPage)
+	for _, name := range files(t, ".webp", ".png") {
+		if shown := "](" + strings.TrimPrefix(name, "docs/guide/") + ")"; !strings.Contains(text, shown) {
+			t.Errorf("%s does not show %s", picturesPage, name)
+		}
+		if n := len(read(t, name)); n >= maxPicture {
+			t.Errorf("%s has %d bytes, %d are too many", name, n, maxPicture)
+		}
+	}
+}
+
 // states that a scenario can have in docs/acceptance.md.
 const (
 	stateHolds  = "holds"

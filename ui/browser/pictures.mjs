@@ -1,0 +1,125 @@
+// Pictures of every page, light and dark, wide and narrow, of a small cluster in use; docs/guide/ui.md shows some of them. browser.mjs says
+// what it needs; beside that
+//
+//   STORE      directory for backups
+//   PICTURES   folder that the pictures are written to
+import { randomBytes } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { ask, button, go, limit, logIn, must, ready, run, step, told } from './browser.mjs';
+
+const { STORE: store, PICTURES: folder } = process.env;
+const pages = ['dashboard', 'volumes', 'volumes/orders', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups/orders', 'backups-all', 'backups-verification', 'backuptargets',
+  'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
+const sizes = { wide: { width: 1280, height: 800 }, narrow: { width: 390, height: 844 } };
+// A picture has so many bytes at most: everybody who clones the repository pays for those that are kept.
+const most = 60_000;
+
+// until asks again and again until what it is told holds.
+async function until(what, f) {
+  const end = Date.now() + limit;
+  for (let got = await f(); ; got = await f()) {
+    if (got) return got;
+    must(Date.now() < end, `Timeout ${limit} ms: ${what}`);
+    await new Promise((done) => { setTimeout(done, 300); });
+  }
+}
+
+const act = (kind, name, action, input = {}) => ask('POST', `${kind}/${name}?action=${action}`, input);
+
+async function attached(name, node) {
+  await until(`${name} is detached`, async () => (await ask('GET', `volumes/${name}`)).state === 'detached');
+  await act('volumes', name, 'attach', { hostId: node, disableFrontend: false, attachmentID: '' });
+  await until(`${name} is healthy`, async () => (await ask('GET', `volumes/${name}`)).robustness === 'healthy');
+}
+
+// fill makes what the pages show, and tells the name of what the target has of the volume.
+async function fill() {
+  const target = await ask('GET', 'backuptargets/default');
+  await act('backuptargets', 'default', 'backupTargetUpdate', { name: target.name, backupTargetURL: `vfs://${store}`, credentialSecret: '', pollInterval: '300' });
+  for (const [name, size, numberOfReplicas] of [['orders', 256, 3], ['images', 64, 2], ['scratch', 32, 1]]) {
+    await ask('POST', 'volumes', { name, size: String(size << 20), numberOfReplicas });
+  }
+  await attached('orders', 'node-1');
+  await attached('images', 'node-2');
+  await ask('POST', 'recurringjobs', { name: 'nightly', task: 'snapshot', cron: '0 2 * * *', retain: 7, concurrency: 2, groups: ['default'], labels: {} });
+  await until('the target is available', async () => (await ask('GET', 'backuptargets/default')).available);
+  for (const name of ['monday', 'tuesday']) {
+    await act('volumes', 'orders', 'snapshotCreate', { name });
+    await until(`snapshot ${name} is known`, () => act('volumes', 'orders', 'snapshotBackup', { name }).catch(() => undefined));
+  }
+  const of = await until('the target has the volume', async () => (await ask('GET', 'backupvolumes')).data.find((b) => b.volumeName === 'orders'));
+  await until('two backups are complete', async () => (await act('backupvolumes', of.id, 'backupList')).data.filter((b) => b.state === 'Completed').length === 2);
+  await ask('POST', `backupverifications/${of.id}`, {});
+  await until('the backups are verified', async () => (await ask('GET', `backupverifications/${of.id}`)).state === 'done');
+  return of.id;
+}
+
+async function empty(of) {
+  await ask('DELETE', 'recurringjobs/nightly');
+  for (const name of ['orders', 'images', 'scratch']) await ask('DELETE', `volumes/${name}`);
+  await ask('DELETE', `backupvolumes/${of}`);
+}
+
+// used writes to a volume until what it returns is called, where its endpoint is a file here.
+async function used(name) {
+  const { endpoint } = (await ask('GET', `volumes/${name}`)).controllers[0];
+  const device = endpoint.startsWith('/') ? await open(endpoint, 'r+').catch(() => undefined) : undefined;
+  if (!device) {
+    told(`  ${name} is not written to: its endpoint is ${endpoint}`);
+    return () => undefined;
+  }
+  let on = true;
+  const writing = (async () => {
+    for (let i = 0; on; i++) {
+      await device.write(randomBytes((1 + (i % 7)) << 16), 0, undefined, (i % 128) << 20);
+      await device.datasync();
+    }
+  })();
+  return async () => {
+    on = false;
+    await writing;
+    await device.close();
+  };
+}
+
+async function take(page, name) {
+  const session = await page.context().newCDPSession(page);
+  const { data } = await session.send('Page.captureScreenshot', { format: 'webp', quality: 70 });
+  await session.detach();
+  const picture = Buffer.from(data, 'base64');
+  must(picture.length < most, `the picture ${name} has ${picture.length} bytes, ${most} are too many`);
+  writeFileSync(`${folder}/${name}.webp`, picture);
+  return picture.length;
+}
+
+async function main() {
+  let of;
+  await step('a small cluster in use', async () => { of = await fill(); });
+  const over = await used('orders');
+  for (const [width, size] of Object.entries(sizes)) {
+    const page = await logIn(size);
+    for (const look of ['light', 'dark']) {
+      await step(`every page, ${look} and ${width}`, async () => {
+        if (look === 'dark') await button(page, 'Dark').click();
+        let all = 0;
+        for (const p of pages) {
+          await go(page, p === 'backups/orders' ? `backups/${of}` : p);
+          await page.getByRole('heading', { level: 1 }).waitFor();
+          await ready(page);
+          if (p === 'backups/orders') await page.getByRole('heading', { name: 'Verification' }).waitFor();
+          if (p === 'dashboard' || p === 'volumes/orders') await page.locator('.ak-chart svg').first().waitFor();
+          // One picture has some points of a line.
+          for (let i = 0; p === 'volumes/orders' && look === 'light' && width === 'wide' && i < 8; i++) await page.waitForResponse(/volumerates/);
+          all += await take(page, `${p.replace('/', '-')}-${look}-${width}`);
+        }
+        told(`  ${pages.length} pictures, ${Math.round(all / 1000)} kB`);
+      });
+    }
+    await page.context().close();
+  }
+  await over();
+  await step('the cluster is left empty', () => empty(of));
+}
+
+await run(main);
