@@ -52,7 +52,7 @@ func deleteBackup(ctx context.Context, store object.Store, volume, backup string
 	}
 	d, err := collect(ctx, store, volume)
 	if err == nil && found != nil {
-		err = ErrNotFound
+		err = fmt.Errorf("cannot find it: %w", ErrNotFound) // callers of the engine binary go by these words
 	}
 	return d, err
 }

@@ -269,6 +269,7 @@ func TestBrowse(t *testing.T) {
 		{worker.Order{Do: worker.Inspect, Volume: "vol", Backup: "none"}, []string{"cannot find backup none"}},
 		{worker.Order{Do: "dance"}, []string{"does not know"}},
 		{worker.Order{Do: worker.Delete, Volume: "vol", Backup: "first"}, []string{"4"}},
+		{worker.Order{Do: worker.Delete, Volume: "vol", Backup: "first"}, []string{"deleting backup first", "cannot find "}},
 		{worker.Order{Do: worker.DeleteVolume, Volume: "vol"}, []string{"null"}},
 		{worker.Order{Do: worker.List}, []string{"{}"}},
 	} {
