@@ -1,7 +1,6 @@
 package target
 
 import (
-	"errors"
 	"strings"
 
 	"ankole.storage/backup/encryption"
@@ -23,13 +22,21 @@ const (
 	KeyCIFSPassword = "CIFS_PASSWORD"
 )
 
+// Keys of a Secret for Azure Blob.
+const (
+	KeyAzureAccount  = "AZBLOB_ACCOUNT_NAME"
+	KeyAzureKey      = "AZBLOB_ACCOUNT_KEY"
+	KeyAzureEndpoint = "AZBLOB_ENDPOINT"
+	KeyAzureCert     = "AZBLOB_CERT"
+)
+
 // ProxyKeys are those that HTTP clients look for in the environment.
 var ProxyKeys = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 
 // Keys are all that a target can be given.
 var Keys = append([]string{KeyAccessKeyID, KeySecretAccessKey, KeySessionToken, KeyEndpoints, KeyCert,
-	KeyVirtualHosted, "AWS_SIGN_ACCEPT_ENCODING", KeyCIFSUser, KeyCIFSPassword, "AZBLOB_ACCOUNT_NAME",
-	"AZBLOB_ACCOUNT_KEY", "AZBLOB_ENDPOINT", "AZBLOB_CERT", encryption.Variable, encryption.OldVariable}, ProxyKeys...)
+	KeyVirtualHosted, "AWS_SIGN_ACCEPT_ENCODING", KeyCIFSUser, KeyCIFSPassword, KeyAzureAccount,
+	KeyAzureKey, KeyAzureEndpoint, KeyAzureCert, encryption.Variable, encryption.OldVariable}, ProxyKeys...)
 
 // Credentials are the keys of a Secret that are known, with their values.
 type Credentials map[string]string
@@ -47,6 +54,3 @@ func Environ(environ []string) Credentials {
 	}
 	return c
 }
-
-// ErrNotBuilt: this version cannot use targets of the kind.
-var ErrNotBuilt = errors.New("this version cannot use targets of this kind yet: use s3://, nfs:// or cifs://")

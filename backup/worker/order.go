@@ -106,7 +106,7 @@ type (
 
 // Marks are errors that are told apart on the other side.
 var Marks = []error{backup.ErrNotFound, backup.ErrExists, backup.ErrInProgress, backup.ErrNoBase, format.ErrCorrupt,
-	object.ErrNoSpace, object.ErrRefused, target.ErrURL, target.ErrNotBuilt, ErrHeld,
+	object.ErrNoSpace, object.ErrRefused, target.ErrURL, ErrHeld,
 	encryption.ErrNoKey}
 
 // ErrHeld: another worker waits for the target, which does not answer it.

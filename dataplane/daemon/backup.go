@@ -259,7 +259,6 @@ func backupStatus(err error) error {
 		{codes.NotFound, []error{backup.ErrNotFound}},
 		{codes.AlreadyExists, []error{backup.ErrExists, errRestored}},
 		{codes.InvalidArgument, []error{backuptarget.ErrURL}},
-		{codes.Unimplemented, []error{backuptarget.ErrNotBuilt}},
 		{codes.FailedPrecondition, []error{backup.ErrInProgress, format.ErrCorrupt, encryption.ErrNoKey}},
 		{codes.Unavailable, []error{worker.ErrHeld, worker.ErrGivenUp, errEngineEnds}},
 	} {

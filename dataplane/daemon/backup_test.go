@@ -61,7 +61,7 @@ func TestResultsOfBackupsAreBounded(t *testing.T) {
 func TestCodesOfBackups(t *testing.T) {
 	for err, want := range map[error]codes.Code{
 		backup.ErrNotFound: codes.NotFound, backup.ErrExists: codes.AlreadyExists, errRestored: codes.AlreadyExists,
-		backuptarget.ErrURL: codes.InvalidArgument, backuptarget.ErrNotBuilt: codes.Unimplemented,
+		backuptarget.ErrURL: codes.InvalidArgument,
 		worker.ErrHeld: codes.Unavailable, worker.ErrGivenUp: codes.Unavailable, errEngineEnds: codes.Unavailable,
 		errors.New("else"): codes.FailedPrecondition,
 	} {

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"ankole.storage/backup/object"
+	"ankole.storage/backup/object/azure"
 	"ankole.storage/backup/object/directory"
 	"ankole.storage/backup/object/s3"
 	"ankole.storage/backup/share"
 	"ankole.storage/backup/target"
 )
 
-// open returns the store of a target. It asks no server of S3. A share it mounts, and of a
+// open returns the store of a target. It asks no server of S3 or Azure. A share it mounts, and of a
 // directory it looks whether it is there, either of which may take forever. resolve turns the path
 // of a directory into the one to open.
 func open(ctx context.Context, t *target.Target, c target.Credentials,
@@ -33,7 +34,17 @@ func open(ctx context.Context, t *target.Target, c target.Credentials,
 		}
 		return directory.Open(dir, t.String())
 	}
-	return nil, fmt.Errorf("%s: %w", t, target.ErrNotBuilt)
+	return azure.New(azureConfig(t, c))
+}
+
+func azureConfig(t *target.Target, c target.Credentials) azure.Config {
+	config := azure.Config{Container: t.Bucket, Suffix: t.Region, Account: strings.TrimSpace(c[target.KeyAzureAccount]),
+		Key: strings.TrimSpace(c[target.KeyAzureKey]), Endpoint: strings.TrimSpace(c[target.KeyAzureEndpoint]),
+		CA: []byte(c[target.KeyAzureCert])}
+	if prefix := strings.Trim(t.Path, "/"); prefix != "" {
+		config.Prefix = prefix + "/"
+	}
+	return config
 }
 
 func s3Config(t *target.Target, c target.Credentials) (s3.Config, error) {

@@ -37,7 +37,15 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%v opens a bucket", c)
 		}
 	}
-	for url, says := range map[string]string{"azblob://c@h/p": target.ErrNotBuilt.Error(),
+	if place, err = target.Parse("azblob://c@core.windows.net/p/q/"); err != nil {
+		t.Fatal(err)
+	}
+	azure := azureConfig(place, target.Credentials{target.KeyAzureAccount: "a", target.KeyAzureKey: "a2V5\n"})
+	if azure.Container != "c" || azure.Suffix != "core.windows.net" || azure.Prefix != "p/q/" || azure.Account != "a" ||
+		azure.Key != "a2V5" {
+		t.Errorf("%+v", azure)
+	}
+	for url, says := range map[string]string{"azblob://c@h/p": "AZBLOB_ACCOUNT_NAME",
 		// This process has the mounts of whoever started it.
 		"nfs://s:/p": "no mount namespace of its own", "cifs://s/p": "no mount namespace of its own"} {
 		place, err := target.Parse(url)
