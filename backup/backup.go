@@ -183,8 +183,8 @@ func loadComplete(ctx context.Context, store object.Store, volume, backup string
 }
 
 // formOf returns how the blocks of a complete backup are stored. It returns encryption.ErrNoKey if
-// they are encrypted with a key that is not there, format.ErrCorrupt if somebody without the key has
-// changed the record.
+// they are encrypted with a key that is not there, format.ErrCorrupt if somebody without the key
+// has changed the record.
 func formOf(keys encryption.Keys, b *format.Backup) (format.Form, error) {
 	f := format.Form{Compression: b.Compression}
 	if !b.Encrypted() {
@@ -200,12 +200,11 @@ func formOf(keys encryption.Keys, b *format.Backup) (format.Form, error) {
 
 // storeBackup stores a record, authenticated if its blocks are encrypted.
 func storeBackup(ctx context.Context, store object.Store, b *format.Backup, f format.Form) error {
+	marshal := b.Marshal
 	if f.Key != nil {
-		if err := b.Authenticate(f.Key); err != nil {
-			return err
-		}
+		marshal = func() ([]byte, error) { return b.MarshalAuthentic(f.Key) }
 	}
-	data, err := b.Marshal()
+	data, err := marshal()
 	if err != nil {
 		return err
 	}

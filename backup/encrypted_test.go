@@ -247,7 +247,8 @@ func TestMissingKey(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		for what, k := range map[string]encryption.Keys{"none": {}, "another one": withKeys(2), "other old ones": withKeys(2, 3)} {
+		for what, k := range map[string]encryption.Keys{"none": {}, "another one": withKeys(2),
+			"other old ones": withKeys(2, 3)} {
 			got, err := restored(t, s, one, k)
 			refused(what+", restore", err)
 			if len(got.written) > 0 || got.name != "" {

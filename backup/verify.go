@@ -113,8 +113,8 @@ var burstBytes = int(format.MaxStoredBytes(format.LargeBlockBytes))
 // block that a backup lists and that is damaged or missing is marked in the store, so that the next
 // backup writes it again if the volume still holds it; a mark of a block that is sound, or that no
 // backup lists, is removed. While it reads it holds no lock, and what is deleted meanwhile is no
-// fault. An error means that the store did not answer, that there is no such volume, or that the key
-// of a backup is not there (encryption.ErrNoKey).
+// fault. An error means that the store did not answer, that there is no such volume, or that the
+// key of a backup is not there (encryption.ErrNoKey).
 func Verify(ctx context.Context, store object.Store, volume string, o VerifyOptions) (*Verified, error) {
 	if err := checkNames(volume); err != nil {
 		return nil, err

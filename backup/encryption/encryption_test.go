@@ -55,7 +55,8 @@ func TestIDs(t *testing.T) {
 	if again, err := encryption.ParseID(id.String()); err != nil || again != id || id == two.ID() {
 		t.Errorf("%s, %s, %v", id, again, err)
 	}
-	for _, bad := range []string{"", "00", strings.Repeat("0", 16), strings.ToUpper("abcdefabcdefabcd"), id.String() + "00"} {
+	for _, bad := range []string{"", "00", strings.Repeat("0", 16), strings.ToUpper("abcdefabcdefabcd"),
+		id.String() + "00"} {
 		if _, err := encryption.ParseID(bad); err == nil {
 			t.Errorf("%q is an id", bad)
 		}
@@ -161,7 +162,8 @@ func TestRecords(t *testing.T) {
 		t.Error("a record is not authentic")
 	}
 	if v.Authentic([]byte("other"), stored) || v.Authentic([]byte("record"), "") ||
-		one.ForVolume("vol2").Authentic([]byte("record"), stored) || two.ForVolume("vol1").Authentic([]byte("record"), stored) {
+		one.ForVolume("vol2").Authentic([]byte("record"), stored) ||
+		two.ForVolume("vol1").Authentic([]byte("record"), stored) {
 		t.Error("another record, volume or key is authentic")
 	}
 }

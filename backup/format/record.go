@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -207,8 +208,9 @@ type Backup struct {
 	// Blocks are sorted by offset.
 	Blocks []Block
 
-	// authentication is what the record was authenticated with, "" for nothing.
+	// authentication is what stood in a record that was read, covered a hash of what stood before it.
 	authentication string
+	covered        [sha512.Size]byte
 }
 
 // SizeBytes is what the backup refers to: whole blocks.
@@ -220,27 +222,29 @@ func (b *Backup) InProgress() bool { return b.Created.IsZero() }
 // Encrypted reports whether the blocks are encrypted.
 func (b *Backup) Encrypted() bool { return b.Key != encryption.ID{} }
 
-// Authenticate has the record say what nobody can say without the key of its volume. It is the last
-// change of a record.
-func (b *Backup) Authenticate(key *encryption.Volume) error {
-	b.authentication = ""
+// authenticated begins the last field of a record that is authenticated. It is bytes and not a
+// field of JSON: what is covered is what was written, however a later program would write it.
+const authenticated = `,"Authentication":"`
+
+// MarshalAuthentic returns the record as it is stored, with what nobody can say of it without the
+// key of its volume.
+func (b *Backup) MarshalAuthentic(key *encryption.Volume) ([]byte, error) {
 	data, err := b.Marshal()
-	if err == nil {
-		b.authentication = key.Authenticate(data)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	data = data[:len(data)-1]
+	sum := sha512.Sum512(data)
+	return append(data, authenticated+key.Authenticate(sum[:])+`"}`...), nil
 }
 
-// CheckAuthentic returns ErrCorrupt unless the record is as it was when it was authenticated.
+// CheckAuthentic returns ErrCorrupt unless the record was read as it was when it was authenticated.
 func (b *Backup) CheckAuthentic(key *encryption.Volume) error {
-	plain := *b
-	plain.authentication = ""
-	data, err := plain.Marshal()
-	if err == nil && !key.Authentic(data, b.authentication) {
-		err = fmt.Errorf("record of backup %s of volume %s: %w: it was changed by somebody without its key", b.Name, b.Volume,
+	if !key.Authentic(b.covered[:], b.authentication) {
+		return fmt.Errorf("record of backup %s of volume %s: %w: it was changed by somebody without its key", b.Name, b.Volume,
 			ErrCorrupt)
 	}
-	return err
+	return nil
 }
 
 // backupJSON are the fields of a backup record in the order in which they are written.
@@ -256,7 +260,7 @@ type backupJSON struct {
 	ProcessingBlocks               json.RawMessage
 	Blocks                         []Block `json:",omitempty"`
 	SingleFile                     struct{ FilePath string }
-	EncryptionKey, Authentication  string `json:",omitempty"`
+	EncryptionKey                  string `json:",omitempty"`
 }
 
 // MarshalJSON writes a block as in a record.
@@ -300,7 +304,7 @@ func (b *Backup) Marshal() ([]byte, error) {
 		SnapshotCreatedAt: b.SnapshotCreated, CreatedTime: b.Created, Size: b.SizeBytes(), Labels: b.Labels,
 		Parameters: parameters, IsIncremental: b.Incremental, CompressionMethod: method,
 		NewlyUploadedDataSize: b.NewBytes, ReUploadedDataSize: b.RewrittenBytes,
-		ProcessingBlocks: json.RawMessage("{}"), Blocks: b.Blocks, EncryptionKey: key, Authentication: b.authentication})
+		ProcessingBlocks: json.RawMessage("{}"), Blocks: b.Blocks, EncryptionKey: key})
 }
 
 // ParseBackup reads the record of a backup of a volume, or returns ErrCorrupt.
@@ -322,7 +326,11 @@ func ParseBackup(data []byte, volume, name string) (*Backup, error) {
 	b := &Backup{Name: f.Name, Volume: f.VolumeName, Snapshot: f.SnapshotName, SnapshotCreated: f.SnapshotCreatedAt,
 		Created: f.CreatedTime, Labels: f.Labels, Parameters: f.Parameters, Incremental: f.IsIncremental,
 		Compression: f.CompressionMethod, Key: key, NewBytes: f.NewlyUploadedDataSize,
-		RewrittenBytes: f.ReUploadedDataSize, Blocks: f.Blocks, authentication: f.Authentication}
+		RewrittenBytes: f.ReUploadedDataSize, Blocks: f.Blocks}
+	if i := bytes.LastIndex(data, []byte(authenticated)); i >= 0 && b.Encrypted() {
+		b.covered = sha512.Sum512(data[:i])
+		b.authentication = strings.TrimSuffix(string(bytes.TrimSpace(data[i+len(authenticated):])), `"}`)
+	}
 	if b.BlockBytes, err = ParseBlockBytes(f.Parameters[BlockSizeParameter]); err != nil {
 		return broken(err)
 	}
@@ -342,8 +350,8 @@ func ParseBackup(data []byte, volume, name string) (*Backup, error) {
 	return b, nil
 }
 
-// decrypted turns the fields of an encrypted backup into those of what is encrypted, and returns the
-// id of its key; zero if it is not encrypted.
+// decrypted turns the fields of an encrypted backup into those of what is encrypted, and returns
+// the id of its key; zero if it is not encrypted.
 func (f *backupJSON) decrypted() (key encryption.ID, err error) {
 	method, encrypted := f.CompressionMethod.CutEncrypted()
 	snapshot, prefixed := strings.CutPrefix(f.SnapshotName, encryptedSnapshot)

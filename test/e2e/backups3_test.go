@@ -88,30 +88,30 @@ func (s *s3Server) counted() (polls, requests int) {
 	return s.polls, s.requests
 }
 
-// blocks counts the blocks below a prefix, each of which is to begin with some bytes.
-func (s *s3Server) blocks(t *testing.T, prefix string, begin []byte) (n int) {
+// blocks are those that the server has, by their names, with what each begins with.
+func (s *s3Server) blocks(t *testing.T) map[string][]byte {
 	t.Helper()
-	p := gofakes3.NewPrefix(&prefix, nil)
-	list, err := s.backend.ListBucket("bucket", &p, gofakes3.ListBucketPage{})
+	list, err := s.backend.ListBucket("bucket", nil, gofakes3.ListBucketPage{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := map[string][]byte{}
 	for _, c := range list.Contents {
 		if !strings.HasSuffix(c.Key, ".blk") {
 			continue
 		}
-		n++
 		o, err := s.backend.GetObject("bucket", c.Key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make([]byte, len(begin))
-		if _, err := io.ReadFull(o.Contents, got); err != nil || !bytes.Equal(got, begin) {
-			t.Errorf("%s begins with %q, %v", c.Key, got, err)
+		begin := make([]byte, 16)
+		if _, err := io.ReadFull(o.Contents, begin); err != nil {
+			t.Fatal(err)
 		}
 		_ = o.Contents.Close() // nothing was written to it
+		all[c.Key] = begin
 	}
-	return n
+	return all
 }
 
 // hold calls f with each block that is sent; nil: none.
@@ -168,42 +168,54 @@ func scenarioBackupS3(t *testing.T, c *cluster) {
 	at.moved()
 }
 
-// encrypted: with a key in the Secret nothing is sent in the clear, and without that key nothing is
-// restored or made. After a rotation both are restored.
+// encrypted: with a key in the Secret nothing is sent in the clear, beside what is there, and
+// without that key nothing is made. After a rotation both are restored.
 func (at *s3Test) encrypted() {
 	at.t.Log("encrypted backups")
 	one, two := encryptionKey(1), encryptionKey(2)
-	at.secret("right", at.ca(), secretText)
-	at.says("g", "BACKUP_ENCRYPTION_KEY of the Secret is not 32 bytes in base64")
+	before := at.server.blocks(at.t)
 	at.secret("right", at.ca(), one)
-	at.says("h", "")
 	first := at.complete("b5", at.order("b5", "s2"))
-	if first.CompressionMethod != "encrypted-lz4" || first.Labels["ankole.storage/encryption-key"] == "" {
+	id := first.Labels["ankole.storage/encryption-key"]
+	if first.CompressionMethod != "encrypted-lz4" || id == "" {
 		at.t.Errorf("method %s, labels %v", first.CompressionMethod, first.Labels)
 	}
-	if n := at.server.blocks(at.t, "h/", []byte("\x89ANKBLK\x01")); n == 0 {
-		at.t.Error("there are no blocks")
+	after := at.server.blocks(at.t)
+	for name, begin := range after {
+		if before[name] == nil && !bytes.HasPrefix(begin, []byte("\x89ANKBLK\x01")) {
+			at.t.Errorf("%s begins with %q", name, begin)
+		}
+	}
+	if len(after) <= len(before) {
+		at.t.Errorf("%d blocks, and %d before", len(after), len(before))
 	}
 	want := hashDevice(at.t, at.cluster, at.volume("b5").Controllers[0].Endpoint)
 	at.secret("right", at.ca(), two)
 	refused := at.order("b5", "s1")
 	at.eventually("a backup after one whose key is gone is refused", func(context.Context) error {
 		b := at.backup(refused)
-		if b.State != "Error" || !strings.Contains(b.Error, "is encrypted with key "+
-			first.Labels["ankole.storage/encryption-key"]) {
+		if b.State != "Error" || !strings.Contains(b.Error, "is encrypted with key "+id) {
 			return fmt.Errorf("%s: %s %v", b.State, b.Error, b.Messages)
+		}
+		return nil
+	})
+	if err := at.rest.DeleteBackup(context.Background(), refused); err != nil {
+		at.t.Fatal(err)
+	}
+	at.eventually("what the store has never had can be deleted", func(ctx context.Context) error {
+		b, err := at.rest.Backup(ctx, refused)
+		if err == nil {
+			return fmt.Errorf("%s %v", b.State, b.Messages)
 		}
 		return nil
 	})
 	at.secret("right", at.ca(), two, one)
 	second := at.complete("b5", at.order("b5", "s2"))
-	if key := second.Labels["ankole.storage/encryption-key"]; key == first.Labels["ankole.storage/encryption-key"] {
-		at.t.Errorf("key %s after the rotation", key)
+	if second.Labels["ankole.storage/encryption-key"] == id {
+		at.t.Errorf("key %s after the rotation", id)
 	}
 	at.restoreAndCompare("b5-first", first.URL, want)
-	at.noBackups("b5")
-	at.secret("right", at.ca())
-	at.says("e", "")
+	at.secret("right", at.ca(), "", two, one) // the next ones are not encrypted
 }
 
 type s3Test struct {
@@ -299,6 +311,8 @@ func (at *s3Test) wrongSecrets() {
 	at.says("c", "certificate")
 	at.secret("wrong", at.ca())
 	at.says("d", "who is that")
+	at.secret("right", at.ca(), secretText)
+	at.says("g", "BACKUP_ENCRYPTION_KEY of the Secret is not 32 bytes in base64")
 	at.secret("right", at.ca())
 	at.says("e", "")
 }
@@ -391,7 +405,7 @@ func (c *cluster) noBackups(volume string) {
 	}
 	c.eventually("no backups are left", func(context.Context) error {
 		if left := c.backups(volume); len(left) > 0 {
-			return fmt.Errorf("%d are left", len(left))
+			return fmt.Errorf("%d are left, %s %s: %v", len(left), left[0].State, left[0].Name, left[0].Messages)
 		}
 		return nil
 	})

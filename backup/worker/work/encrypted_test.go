@@ -60,13 +60,14 @@ func TestEncryptedByTheSecret(t *testing.T) {
 		!strings.Contains(string(out), `"Faults":[]`) {
 		t.Errorf("%s, %v", out, err)
 	}
-	if _, err := worker.Run(t.Context(), with(worker.Restore, got, "", key)); err != nil || !bytes.Equal(got.data, v.data) {
+	_, err = worker.Run(t.Context(), with(worker.Restore, got, "", key))
+	if err != nil || !bytes.Equal(got.data, v.data) {
 		t.Errorf("with its key among the old ones: %v", err)
 	}
 }
 
-// TestBaseThatIsDamaged: a restore by what differs, whose earlier backup is damaged in the store, is
-// refused as one without a base, so that it is done in full.
+// TestBaseThatIsDamaged: a restore by what differs, whose earlier backup is damaged in the store,
+// is refused as one without a base, so that it is done in full.
 func TestBaseThatIsDamaged(t *testing.T) {
 	t.Parallel()
 	dir, v := t.TempDir(), newMemory()
