@@ -25,6 +25,9 @@ const (
 	certificateRetry = 2 * time.Second
 )
 
+// notStarted is what is told of a data source before it has a Pod.
+const notStarted = "the Pod that makes the file is not started yet"
+
 // seen is what decide looks at besides the data source.
 type seen struct {
 	// Disk is the disk of the data source; nil if no node reports it.
@@ -150,10 +153,13 @@ func (p *pass) start(taken v1beta2.BackingImageFileInfo) loop.Decision {
 	st := &p.d.Status
 	st.IP, st.StorageIP = "", ""
 	if st.CurrentState != v1beta2.BackingImageStateFailed {
-		st.CurrentState, st.Message, st.Progress = v1beta2.BackingImageStatePending, "", 0
+		// Who uploads waits until nothing is said here: then the process waits for him.
+		st.CurrentState, st.Message, st.Progress = v1beta2.BackingImageStatePending, notStarted, 0
 	}
 	running := p.s.Manager != nil && p.s.Manager.Status.CurrentState == v1beta2.BackingImageManagerStateRunning
 	switch {
+	case (!running || taken.UUID == "") && st.CurrentState == v1beta2.BackingImageStateFailed:
+		return loop.Decision{} // why it has failed stays to be seen
 	case !running || taken.UUID == "":
 		st.Message = "the backing image manager of disk " + p.d.Spec.DiskUUID + " is not ready yet"
 		return loop.Decision{}
@@ -179,7 +185,7 @@ func (p *pass) observe() loop.Decision {
 		return loop.Decision{} // its end wakes
 	case instancemanager.PodEnded(pod):
 		if st.CurrentState != v1beta2.BackingImageStateFailed {
-			st.CurrentState = v1beta2.BackingImageStatePending
+			st.CurrentState, st.Message = v1beta2.BackingImageStatePending, notStarted
 		}
 		return loop.Decision{Do: loop.Delete{Object: pod}}
 	case !ready:

@@ -86,7 +86,7 @@ func TestDecide(t *testing.T) {
 		state   v1beta2.BackingImageState
 		message string
 	}{
-		{"no Pod", []func(*scene){noPod}, "create the Pod", "pending", ""},
+		{"no Pod", []func(*scene){noPod}, "create the Pod", "pending", notStarted},
 		{"no Pod, no manager", []func(*scene){noPod, func(c *scene) { c.s.Manager = nil }}, "wait", "pending",
 			"the backing image manager of disk d1 is not ready yet"},
 		{"no Pod, the manager starts", []func(*scene){noPod, func(c *scene) {
@@ -95,12 +95,12 @@ func TestDecide(t *testing.T) {
 		{"no Pod, the manager does not know the image", []func(*scene){noPod, func(c *scene) {
 			c.s.Manager.Status.BackingImageFileMap = nil
 		}}, "wait", "pending", "the backing image manager of disk d1 is not ready yet"},
-		{"no Pod, the manager has a file", []func(*scene){noPod, taken("failed")}, "wait", "pending", ""},
-		{"no Pod, the manager takes it over", []func(*scene){noPod, taken("in-progress")}, "wait", "pending", ""},
+		{"no Pod, the manager has a file", []func(*scene){noPod, taken("failed")}, "wait", "pending", notStarted},
+		{"no Pod, the manager takes it over", []func(*scene){noPod, taken("in-progress")}, "wait", "pending", notStarted},
 		{"no Pod, no certificate", []func(*scene){noPod, func(c *scene) { c.s.Plaintext.Wait = true }}, "wait after 2s",
-			"pending", ""},
+			"pending", notStarted},
 		{"no Pod, too early", []func(*scene){noPod, func(c *scene) { c.s.StartNotBefore = t0.Add(time.Second) }},
-			"wait after 1s", "pending", ""},
+			"wait after 1s", "pending", notStarted},
 		{"no Pod, it had failed", []func(*scene){noPod, before("failed")}, "create the Pod", "failed", ""},
 		{"Pod starts", []func(*scene){func(c *scene) { c.s.Pod.Status.ContainerStatuses, c.s.File = nil, nil }}, "wait",
 			"starting", ""},
@@ -108,7 +108,7 @@ func TestDecide(t *testing.T) {
 		{"Pod being deleted", []func(*scene){func(c *scene) { c.s.Pod.DeletionTimestamp = &metav1.Time{Time: t0} }}, "wait",
 			"", ""},
 		{"Pod ended", []func(*scene){func(c *scene) { c.s.Pod.Status.Phase = corev1.PodSucceeded }}, "delete the Pod",
-			"pending", ""},
+			"pending", notStarted},
 		{"Pod ended, it had failed", []func(*scene){before("failed"), func(
 			c *scene) {
 			c.s.Pod.Status.Phase = corev1.PodFailed
