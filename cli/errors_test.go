@@ -86,6 +86,17 @@ engine-image delete nope --yes
 engine-image create
 orphan get nope
 orphan delete nope --yes
+backing-image list --filter nothing=1
+backing-image get nope
+backing-image describe nope
+backing-image delete nope --yes
+backing-image create
+backing-image create new
+backing-image create new --url http://h/i --file x
+backing-image create new --file nope
+backing-image create new --url http://127.0.0.1/i
+backing-image upload nope
+backing-image upload nope x
 recurring-job show nope
 recurring-job delete nope --yes
 setting get nope

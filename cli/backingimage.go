@@ -1,0 +1,324 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ankole.storage/cli/output"
+	"ankole.storage/cli/usage"
+	"ankole.storage/rest/client"
+	"ankole.storage/rest/resource"
+)
+
+// States of copies, as the server tells them.
+const (
+	copyPending = "pending"
+	copyReady   = "ready"
+	copyFailed  = "failed"
+)
+
+var backingImageKind = output.Kind[resource.BackingImage]{
+	Name: "backing-image", Id: func(b resource.BackingImage) string { return b.Name },
+	None: "no backing images; create one with: ankole backing-image create NAME --url URL",
+	Columns: []output.Column[resource.BackingImage]{
+		{Header: "NAME", Value: func(b resource.BackingImage) string { return b.Name }},
+		{Header: "STATE", Value: imageState},
+		{Header: "COPIES", Right: true, Value: func(b resource.BackingImage) string {
+			return fmt.Sprintf("%d of %d", copiesIn(b, copyReady), b.MinNumberOfCopies)
+		}},
+		{Header: "SIZE", Right: true, Value: func(b resource.BackingImage) string { return output.Size(b.Size) }},
+		{Header: "SOURCE", Value: func(b resource.BackingImage) string { return b.SourceType }},
+		{Header: "URL", Wide: true, Value: func(b resource.BackingImage) string { return b.Parameters["url"] }},
+		{Header: "UUID", Wide: true, Value: func(b resource.BackingImage) string { return b.UUID }},
+	},
+}
+
+// copiesIn is how many copies are in a state.
+func copiesIn(b resource.BackingImage, state string) (n int) {
+	for _, f := range b.DiskFileStatusMap {
+		if f.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// imageState is ready if there is a copy to use, else what the first copy that is not says.
+func imageState(b resource.BackingImage) string {
+	switch {
+	case b.DeletionTimestamp != "":
+		return "deleting"
+	case copiesIn(b, copyReady) > 0:
+		return copyReady
+	}
+	for _, disk := range output.SortedKeys(b.DiskFileStatusMap) {
+		if f := b.DiskFileStatusMap[disk]; f.State != "" {
+			return copyState(f)
+		}
+	}
+	return copyPending
+}
+
+func copyState(f resource.BackingImageDiskFileStatus) string {
+	if f.State == "in-progress" {
+		return fmt.Sprintf("%s, %d %%", f.State, f.Progress)
+	}
+	return f.State
+}
+
+func backingImageNames(ctx context.Context, api *client.Client) ([]string, error) {
+	all, err := api.BackingImages(ctx)
+	return namesOf(all, func(b resource.BackingImage) string { return b.Name }), err
+}
+
+func backingImageByName(ctx context.Context, api *client.Client, name string) (*resource.BackingImage, error) {
+	b, err := api.BackingImage(ctx, name)
+	return b, named("backing-image", name, err)
+}
+
+func (a *app) backingImageCommands() *cobra.Command {
+	c := &cobra.Command{Use: "backing-image", Aliases: []string{"backing-images"},
+		Short: "Golden images, of which volumes are made"}
+	c.AddCommand(a.backingImageCreate(), a.backingImageUpload(),
+		listing(a, backingImageKind, "List backing images",
+			func(ctx context.Context, api *client.Client) ([]resource.BackingImage, error) {
+				return api.BackingImages(ctx)
+			}),
+		getting(a, backingImageKind, "Show backing images", "the backing image's name", backingImageNames,
+			backingImageByName),
+		a.describing("a backing image", "the backing image's name", backingImageNames, describeBackingImage),
+		a.backingImageDelete())
+	return c
+}
+
+// imageWait is how long a first copy may take where nobody says.
+const imageWait = time.Hour
+
+func (a *app) backingImageCreate() *cobra.Command {
+	var w waiting
+	var spec client.BackingImageSpec
+	url, file := "", ""
+	c := &cobra.Command{Use: "create NAME (--url URL | --file FILE)",
+		Short: "Make a backing image from a URL, or from a file of this machine",
+		Example: "  ankole backing-image create debian --url https://example.org/debian.qcow2\n" +
+			"  ankole backing-image create golden --file disk.raw --copies 2",
+		Args: usage.Exactly("the backing image's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (url == "") == (file == "") {
+				return usage.Errorf("where the image comes from is missing, or said twice; add --url URL or --file FILE")
+			}
+			spec.Name, spec.SourceType = args[0], "upload"
+			if url != "" {
+				spec.SourceType, spec.Parameters = "download", map[string]string{"url": url}
+			} else if f, err := os.Stat(file); err != nil || !f.Mode().IsRegular() {
+				return usage.Errorf("--file %s is not a file that can be uploaded", file)
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			b, err := api.CreateBackingImage(cmd.Context(), spec)
+			if err != nil {
+				return err
+			}
+			if file != "" {
+				if err := a.upload(cmd.Context(), api, b.Name, file, w.timeout); err != nil {
+					return fmt.Errorf("backing image %s is there and has no content: %w; try again with: "+
+						"ankole backing-image upload %s %s", b.Name, err, b.Name, file)
+				}
+			}
+			return a.imageMade(cmd.Context(), api, b.Name, &w)
+		}}
+	fs := c.Flags()
+	fs.StringVar(&url, "url", "", "where it is downloaded from: http or https")
+	fs.StringVar(&file, "file", "", "file that is uploaded: raw, qcow2, or one of them packed by gzip, xz or zstd")
+	fs.StringVar(&spec.ExpectedChecksum, "checksum", "", "SHA-512 that the image must have, unpacked")
+	fs.IntVar(&spec.MinNumberOfCopies, "copies", 0,
+		"how many disks have a copy (default: setting default-min-number-of-backing-image-copies)")
+	fs.StringSliceVar(&spec.NodeSelector, "node-tag", nil, "tag of nodes that may have a copy; may be repeated")
+	fs.StringSliceVar(&spec.DiskSelector, "disk-tag", nil, "tag of disks that may have a copy; may be repeated")
+	w.addFor(c, imageWait)
+	return c
+}
+
+func (a *app) backingImageUpload() *cobra.Command {
+	var w waiting
+	c := &cobra.Command{Use: "upload NAME FILE", Short: "Upload the content of a backing image that waits for it",
+		Args: usage.Exactly("the backing image's name", "the file"), ValidArgsFunction: a.completeNames(0, backingImageNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			if _, err := backingImageByName(cmd.Context(), api, args[0]); err != nil {
+				return err
+			}
+			if err := a.upload(cmd.Context(), api, args[0], args[1], w.timeout); err != nil {
+				return err
+			}
+			return a.imageMade(cmd.Context(), api, args[0], &w)
+		}}
+	w.addFor(c, imageWait)
+	return c
+}
+
+// imageEach is the pause between two looks at an image that is being made.
+const imageEach = 500 * time.Millisecond
+
+// upload sends a file once the image waits for it.
+func (a *app) upload(ctx context.Context, api *client.Client, name, path string, timeout time.Duration) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	state := copyPending
+	err = poll(ctx, timeout, imageEach, func(ctx context.Context) (bool, error) {
+		b, err := api.BackingImage(ctx, name)
+		if err != nil {
+			return true, err
+		}
+		state = imageState(*b)
+		for _, c := range b.DiskFileStatusMap {
+			// While nobody can take it the message says why.
+			if c.State == copyPending && c.Message == "" || c.State == copyFailed {
+				return true, nil
+			}
+		}
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("backing image %s takes no upload after %s: it is %s", name, timeout, state)
+	})
+	if err != nil {
+		return err
+	}
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
+	sent := &counted{r: f, told: func(n int64) {
+		line.Set(int(n*100/max(1, info.Size())), "backing image %s: %s of %s sent", name, output.Size(n), output.Size(
+			info.Size()))
+	}}
+	return api.UploadBackingImage(ctx, name, sent, info.Size())
+}
+
+// counted tells how many bytes were read.
+type counted struct {
+	r    io.Reader
+	n    int64
+	told func(int64)
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	c.told(c.n)
+	return n, err
+}
+
+// imageMade waits until an image has a copy that is ready, unless the user does not.
+func (a *app) imageMade(ctx context.Context, api *client.Client, name string, w *waiting) error {
+	if !w.wait {
+		fmt.Fprintf(a.out, "backing image %s is being made; see how far it is with: ankole backing-image describe %s\n", name,
+			name)
+		return nil
+	}
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
+	state := copyPending
+	err := poll(ctx, w.timeout, imageEach, func(ctx context.Context) (bool, error) {
+		b, err := api.BackingImage(ctx, name)
+		if err != nil {
+			return true, err
+		}
+		if state = imageState(*b); state == copyReady {
+			return true, nil
+		}
+		for disk, f := range b.DiskFileStatusMap {
+			if f.State == copyFailed {
+				return true, fmt.Errorf("backing image %s has failed on disk %s: %s; see: ankole backing-image describe %s", name,
+					disk, output.OrUnknown(f.Message), name)
+			}
+		}
+		line.Set(output.UnknownPercent, "backing image %s: %s", name, state)
+		return false, nil
+	}, func() error {
+		return fmt.Errorf("backing image %s is not ready after %s: it is %s; see why with: ankole backing-image describe %s",
+			name, w.timeout, state, name)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "backing image %s is ready\n", name)
+	return nil
+}
+
+func (a *app) backingImageDelete() *cobra.Command {
+	c := &cobra.Command{Use: "delete NAME…", Short: "Delete backing images on which no volume stands, with all copies",
+		Args: usage.AtLeast(1, "the backing image's name"), ValidArgsFunction: a.completeNames(0, backingImageNames)}
+	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		b, err := backingImageByName(ctx, api, t.name)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("backing image %s: %s, %s", b.Name, output.Size(b.Size),
+			output.Count(len(b.DiskFileStatusMap), "copy")), nil
+	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
+		return "backing image " + t.name + " is being deleted", named("backing-image", t.name,
+			api.DeleteBackingImage(ctx, t.name))
+	})
+}
+
+// imageCopy is a row of a sheet.
+type imageCopy struct {
+	disk string
+	resource.BackingImageDiskFileStatus
+}
+
+var imageCopyColumns = []output.Column[imageCopy]{
+	{Header: "DISK", Value: func(c imageCopy) string { return c.disk }},
+	{Header: "STATE", Value: func(c imageCopy) string { return output.OrDash(copyState(c.BackingImageDiskFileStatus)) }},
+	{Header: "SINCE", Value: func(c imageCopy) string { return output.OrDash(c.LastStateTransitionTime) }},
+	{Header: "MESSAGE", Value: func(c imageCopy) string { return c.Message }},
+}
+
+func describeBackingImage(ctx context.Context, api *client.Client, name string) (*described, error) {
+	b, err := backingImageByName(ctx, api, name)
+	if err != nil {
+		return nil, err
+	}
+	var waits []string
+	var rows []imageCopy
+	for _, disk := range output.SortedKeys(b.DiskFileStatusMap) {
+		f := b.DiskFileStatusMap[disk]
+		rows = append(rows, imageCopy{disk, f})
+		if f.State != copyReady {
+			waits = append(waits, "copy on disk "+disk+": "+output.OrUnknown(copyState(f))+": "+output.OrDash(f.Message))
+		}
+	}
+	if n := b.MinNumberOfCopies - len(rows); n > 0 {
+		waits = append(waits, output.Count(n,
+			"more copy")+" to come: none is made before the first is ready, and then one at a time")
+	}
+	return &described{Object: b, WaitsFor: waits, of: "backing-image/" + b.Name, print: func(s *output.Sheet) {
+		s.Pair("Backing image", "%s", b.Name)
+		s.Pair("State", "%s", imageState(*b))
+		s.Pair("Source", "%s %s", b.SourceType, b.Parameters["url"])
+		s.Pair("Size", "%s, as a disk %s", output.Size(b.Size), output.Size(b.VirtualSize))
+		s.Pair("Checksum", "%s", output.OrDash(b.CurrentChecksum))
+		s.Pair("Expected", "%s", b.ExpectedChecksum)
+		s.Pair("Copies", "%s of %s ready", strconv.Itoa(copiesIn(*b, copyReady)), strconv.Itoa(b.MinNumberOfCopies))
+		s.WaitsFor()
+		output.SheetTable(s, "Copies", imageCopyColumns, rows)
+	}}, nil
+}

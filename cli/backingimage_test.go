@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest"
+	"ankole.storage/rest/resttest"
+)
+
+// imageOf is a backing image with a copy on each disk, in a state.
+func imageOf(name string, kind lh.BackingImageSourceType, copies map[string]lh.BackingImageDiskFileStatus,
+) *lh.BackingImage {
+	b := &lh.BackingImage{ObjectMeta: resttest.Meta(name),
+		Spec: lh.BackingImageSpec{SourceType: kind, MinNumberOfCopies: 2,
+			SourceParameters: map[string]string{"url": "https://example.org/i.raw"}},
+		Status: lh.BackingImageStatus{UUID: "0a1b2c3d", Size: 64 << 20, VirtualSize: 64 << 20, Checksum: "sum",
+			DiskFileStatusMap: copies}}
+	return b
+}
+
+// TestBackingImageList: what is ready, what comes, and what has failed.
+func TestBackingImageList(t *testing.T) {
+	type copies = map[string]lh.BackingImageDiskFileStatus
+	b := newBed(t, imageOf("ready", "download", copies{"d1": {State: "ready", Progress: 100}, "d2": {State: "starting"}}),
+		imageOf("coming", "download", copies{"d1": {State: "in-progress", Progress: 40}}),
+		imageOf("broken", "upload", copies{"d1": {State: "failed", Message: "damaged"}}), imageOf("new", "upload", nil))
+	for name, args := range map[string][]string{"backing-image-list": {"list"}, "describe-backing-image": {"describe",
+		"ready"},
+		"backing-image-get": {"get", "ready", "broken", "-o", "wide"}} {
+		golden(t, name, b.ok(append([]string{"backing-image"}, args...)...))
+	}
+	if out := b.ok("backing-image", "describe", "coming"); !strings.Contains(out, "1 more copy to come") {
+		t.Errorf("%s", out)
+	}
+	if out := b.ok("backing-image", "delete", "new", "--yes"); out != "backing image new is being deleted\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// TestBackingImageCreate: it is ordered, waited for, and a failure is told.
+func TestBackingImageCreate(t *testing.T) {
+	b := newBed(t)
+	const url = "https://example.org/i.raw"
+	if out := b.ok("backing-image", "create", "one", "--url", url, "--copies", "3", "--disk-tag", "ssd",
+		"--wait=false"); !strings.Contains(out, "backing image one is being made") {
+		t.Errorf("%q", out)
+	}
+	made := &lh.BackingImage{}
+	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: "longhorn-system", Name: "one"}, made); err != nil ||
+		made.Spec.MinNumberOfCopies != 3 || made.Spec.DiskSelector[0] != "ssd" || made.Spec.SourceParameters["url"] != url {
+		t.Errorf("%+v, %v", made.Spec, err)
+	}
+	if r := b.run("backing-image", "create", "two", "--url", url, "--timeout", "300ms"); r.status != exitError ||
+		!strings.Contains(r.err, "is not ready after 300ms: it is pending") {
+		t.Errorf("%+v", r)
+	}
+	fails := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+		opts ...client.GetOption) error {
+		err := c.Get(ctx, key, o, opts...)
+		if i, ok := o.(*lh.BackingImage); ok {
+			i.Status.DiskFileStatusMap = map[string]lh.BackingImageDiskFileStatus{"d1": {State: "failed", Message: "404"}}
+		}
+		return err
+	}
+	b = newBedOf(t, interceptor.Funcs{Get: fails})
+	if r := b.run("backing-image", "create", "three", "--url", url); r.status != exitError ||
+		!strings.Contains(r.err, "backing image three has failed on disk d1: 404") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestBackingImageUpload: the file is sent when the image waits for it.
+func TestBackingImageUpload(t *testing.T) {
+	got := ""
+	pod := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body) // what is missing is not found
+		got = string(text)
+	}))
+	defer pod.Close()
+	waits := imageOf("mine", "upload", map[string]lh.BackingImageDiskFileStatus{"d1": {State: "pending"}})
+	c := resttest.Client(t, interceptor.Funcs{}, waits, &lh.BackingImageDataSource{ObjectMeta: resttest.Meta("mine"),
+		Status: lh.BackingImageDataSourceStatus{IP: "10.0.0.1"}})
+	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image, Logger: slog.New(
+		slog.DiscardHandler),
+		DialPod: func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", pod.Listener.Addr().String())
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(s)
+	defer web.Close()
+	b := &bed{t, c, web.URL}
+	file := filepath.Join(t.TempDir(), "disk.raw")
+	if err := os.WriteFile(file, []byte("the content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := b.ok("backing-image", "upload", "mine", file, "--wait=false"); !strings.Contains(out, "is being made") ||
+		!strings.Contains(got, "the content") {
+		t.Errorf("%q, sent %q", out, got)
+	}
+	waits.Status.DiskFileStatusMap["d1"] = lh.BackingImageDiskFileStatus{State: "pending", Message: "no Pod yet"}
+	if err := c.Update(t.Context(), waits); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.run("backing-image", "upload", "mine", file, "--timeout", "300ms"); r.status != exitError ||
+		!strings.Contains(r.err, "takes no upload after 300ms: it is pending") {
+		t.Errorf("%+v", r)
+	}
+}
