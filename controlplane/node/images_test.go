@@ -62,7 +62,8 @@ func TestImagesOnANode(t *testing.T) {
 	progress.Status.BackingImageFileMap["coming"] = v1beta2.BackingImageFileInfo{Size: 9, Progress: 50}
 	larger := one.DeepCopy()
 	larger.Status.BackingImageFileMap["new"] = v1beta2.BackingImageFileInfo{Size: 1}
-	if imagesChanged(one, progress) || !imagesChanged(one, larger) || !imagesChanged(one, imagesOf("a", "n2", "d1", files)) {
+	moved := imagesOf("a", "n2", "d1", files)
+	if imagesChanged(one, progress) || !imagesChanged(one, larger) || !imagesChanged(one, moved) {
 		t.Error("changes of a manager are misjudged")
 	}
 }
