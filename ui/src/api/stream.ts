@@ -11,6 +11,8 @@ export interface State<T> {
 }
 
 const nothing: State<never> = { list: undefined, cutSince: undefined, failure: undefined };
+/** Lists that cannot be asked for by the name of their stream, with one that the same right is needed for. */
+const besides: Record<string, string> = { backups: 'backupvolumes' };
 const longestPause = 10_000;
 /** A stream that nobody shows any more stays open for so long: people go to and fro between pages. */
 const linger = 2_000;
@@ -64,7 +66,7 @@ class Stream {
   /** why asks for the list itself: a browser does not say why a stream was refused. */
   private async why() {
     try {
-      await call('GET', this.name);
+      await call('GET', besides[this.name] ?? this.name);
     } catch (e) {
       this.set({ failure: (e as Error).message });
     }
