@@ -62,7 +62,7 @@ func TestCodesOfBackups(t *testing.T) {
 	for err, want := range map[error]codes.Code{
 		backup.ErrNotFound: codes.NotFound, backup.ErrExists: codes.AlreadyExists, errRestored: codes.AlreadyExists,
 		backuptarget.ErrURL: codes.InvalidArgument,
-		worker.ErrHeld: codes.Unavailable, worker.ErrGivenUp: codes.Unavailable, errEngineEnds: codes.Unavailable,
+		worker.ErrHeld:      codes.Unavailable, worker.ErrGivenUp: codes.Unavailable, errEngineEnds: codes.Unavailable,
 		errors.New("else"): codes.FailedPrecondition,
 	} {
 		if got := status.Code(backupStatus(fmt.Errorf("x: %w", err))); got != want {
