@@ -20,6 +20,9 @@ const (
 	// stopWait is what processes of a node have to end by themselves when it is shut down.
 	stopWait = 10 * time.Second
 	pollWait = 50 * time.Millisecond
+	// kubelet is started again so many times, after againWait each.
+	kubeletAgain = 20
+	againWait    = time.Second
 )
 
 // Run is the first process of a node. It returns when the node was told to shut down, or one of its
@@ -46,7 +49,8 @@ func Run() error {
 			return err
 		}
 	}
-	ended, err := f.startAll(cfg)
+	stopping := make(chan struct{})
+	ended, err := f.startAll(cfg, stopping)
 	if err != nil {
 		return err
 	}
@@ -54,13 +58,16 @@ func Run() error {
 	case err := <-ended:
 		return err
 	case <-stop:
+		close(stopping)
 		shutDown()
 		return nil
 	}
 }
 
-// startAll starts the node's programs in their order.
-func (f *family) startAll(cfg Config) (<-chan error, error) {
+// startAll starts the node's programs in their order. One that ends ends the node, but for kubelet:
+// it ends if containerd is busy yet with what it had before, and is started again a few times, as
+// an init system does.
+func (f *family) startAll(cfg Config, stopping <-chan struct{}) (<-chan error, error) {
 	log := func(name string) string { return filepath.Join(cfg.Dir, name+".log") }
 	if err := f.run(log("mount"), "mount", "-o", "loop", cfg.Disk, "/var/lib/longhorn"); err != nil {
 		return nil, fmt.Errorf("the node's disk: %w", err)
@@ -69,15 +76,32 @@ func (f *family) startAll(cfg Config) (<-chan error, error) {
 		return nil, fmt.Errorf("the node's disk: %w", err)
 	}
 	ended := make(chan error, 3)
-	begin := func(name string, argv ...string) error {
+	begin := func(again int, name string, argv ...string) error {
 		_, end, err := f.start(log(name), argv...)
 		if err != nil {
 			return err
 		}
-		go func() { ended <- fmt.Errorf("%s ended with status %d; see %s", name, (<-end).ExitStatus(), log(name)) }()
+		go func() {
+			for {
+				status := (<-end).ExitStatus()
+				if again--; again < 0 {
+					ended <- fmt.Errorf("%s ended with status %d; see %s", name, status, log(name))
+					return
+				}
+				select {
+				case <-stopping:
+					return
+				case <-time.After(againWait):
+				}
+				if _, end, err = f.start(log(name), argv...); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
 		return nil
 	}
-	if err := begin("containerd", "containerd", "--config", filepath.Join(cfg.Dir, containerdFile)); err != nil {
+	if err := begin(0, "containerd", "containerd", "--config", filepath.Join(cfg.Dir, containerdFile)); err != nil {
 		return nil, err
 	}
 	if err := awaitSocket(ContainerdSocket, ended); err != nil {
@@ -86,12 +110,12 @@ func (f *family) startAll(cfg Config) (<-chan error, error) {
 	if err := f.run(log("ctr"), "ctr", "-n", "k8s.io", "images", "import", cfg.PauseImage); err != nil {
 		return nil, fmt.Errorf("the pause image: %w", err)
 	}
-	if err := begin("kubelet", cfg.Program, "kubelet", "--config", filepath.Join(cfg.Dir, kubeletFile),
+	if err := begin(kubeletAgain, "kubelet", cfg.Program, "kubelet", "--config", filepath.Join(cfg.Dir, kubeletFile),
 		"--kubeconfig", cfg.KubeletKubeconfig, "--hostname-override", cfg.Name, "--node-ip", cfg.Address,
 		"--root-dir", "/var/lib/kubelet"); err != nil {
 		return nil, err
 	}
-	return ended, begin("kube-proxy", cfg.Program, "kube-proxy", "--config", filepath.Join(cfg.Dir, proxyFile))
+	return ended, begin(0, "kube-proxy", cfg.Program, "kube-proxy", "--config", filepath.Join(cfg.Dir, proxyFile))
 }
 
 func awaitSocket(path string, ended <-chan error) error {
