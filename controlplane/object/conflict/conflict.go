@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// attempts bounds how often a change is tried: whoever is always faster is a loop that runs wild.
-var attempts = wait.Backoff{Steps: 5, Duration: 5 * time.Millisecond, Jitter: 1}
+// attempts bounds how often a change is tried, within a second or so: controllers write a new
+// object every few milliseconds, and whoever is faster for longer is a loop that runs wild.
+var attempts = wait.Backoff{Steps: 8, Duration: 5 * time.Millisecond, Factor: 2, Jitter: 1}
 
 // Retry runs change until it ends otherwise than with a conflict, and returns how it ended. change
 // reads the object anew each time, and returns the API server's error as it is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -24,7 +25,7 @@ func TestRetry(t *testing.T) {
 		"at once":        {[]error{nil}, nil, 1},
 		"after others":   {[]error{conflict, conflict, nil}, nil, 3},
 		"another error":  {[]error{conflict, other}, other, 2},
-		"always":         {[]error{conflict, conflict, conflict, conflict, conflict, nil}, conflict, attempts.Steps},
+		"always":         {append(slices.Repeat([]error{conflict}, attempts.Steps), nil), conflict, attempts.Steps},
 		"time is up":     {[]error{fmt.Errorf("put: %w", context.DeadlineExceeded)}, context.DeadlineExceeded, 1},
 		"caller is gone": {[]error{conflict, context.Canceled}, context.Canceled, 2},
 	} {
