@@ -314,7 +314,7 @@ func TestBackup(t *testing.T) {
 	}
 	for _, c := range []struct{ args, says string }{
 		{"create none --dest vfs://" + b.store, "none"}, {"create s1 --dest ftp://x", "begins with none of"},
-		{"create s1 --dest azblob://box@core.windows.net/", "cannot use targets of this kind"},
+		{"create s1 --dest azblob://box@core.windows.net/", "AZBLOB_ACCOUNT_NAME"},
 		{"create s1 --dest vfs:///nowhere", "mount its file system"}, {"inspect " + b.url("first"), "cannot find"},
 		{"restore " + b.url("second"), "frontend"}, {"status none", "cannot find"},
 		{"create s1 --backup-name second --dest vfs://" + b.store, "of this name"},

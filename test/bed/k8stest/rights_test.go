@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -91,6 +92,9 @@ func (r *review) add(b *bed) {
 		b.t.Logf("sum: %s has %d rights, of which %d were used", account, len(r.granted[account]), n)
 	}
 	if file := os.Getenv("RIGHTS"); file != "" {
+		if !filepath.IsAbs(file) { // from the root of the repository, as the page says
+			file = filepath.Join("..", "..", "..", file)
+		}
 		if err := os.WriteFile(file, []byte(rightsPage(unseen, r.granted, r.used)), 0o600); err != nil {
 			b.t.Error(err)
 		}
