@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +18,7 @@ import (
 	"ankole.storage/controlplane/process/engineclient"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
+	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/metrics"
 )
 
@@ -28,7 +31,7 @@ func (p *control) newMetrics() error {
 	p.board = &metrics.Board{Namespace: p.cfg.Namespace, Node: p.cfg.NodeName, Reader: p.leaderReader,
 		States: p.stateOf}
 	p.exporter = metrics.New(metrics.Config{
-		NodeName: p.cfg.NodeName, Namespace: p.cfg.Namespace, Version: p.cfg.Version, Board: p.board, Dial: p.dial,
+		NodeName: p.cfg.NodeName, Namespace: p.cfg.Namespace, Version: p.cfg.Version, Board: p.board, Dial: p.dialForRates,
 		Usage: func(ctx context.Context, path string) ([]byte, error) {
 			return api.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
 		},
@@ -84,4 +87,12 @@ func (p *control) usageWanted(ctx context.Context) bool {
 	}
 	values, err := stored.Read(ctx, *cached, p.cfg.Namespace)
 	return err == nil && values.Bool(setting.KubernetesMetricsServerMetricsEnabled)
+}
+
+// ratesIdle is after how long a connection to a proxy ends of which nobody asks rates any more.
+const ratesIdle = 20 * time.Second
+
+// dialForRates is dial for questions that come while somebody looks.
+func (p *control) dialForRates(address string) (*grpc.ClientConn, error) {
+	return imclient.Conn(address, p.dialer, grpc.WithIdleTimeout(ratesIdle))
 }

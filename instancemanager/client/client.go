@@ -96,19 +96,22 @@ func Dial(address string, d *mtls.Dialer) (*Client, error) {
 }
 
 // Conn prepares a connection to any service of an instance manager; as Dial.
-func Conn(address string, d *mtls.Dialer) (*grpc.ClientConn, error) { return connTo(address, d.Dial) }
+func Conn(address string, d *mtls.Dialer, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return connTo(address, d.Dial, more...)
+}
 
 // Local prepares a connection to a unix socket of an instance manager on this node.
 func Local(path string) (*grpc.ClientConn, error) { return connTo(path, listener.DialUnix) }
 
-func connTo(address string, dial func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+address,
+func connTo(address string, dial func(context.Context, string) (net.Conn, error),
+	more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+address, append(more,
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer's connections are secured already
 		grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
-		}))
+		}))...)
 	if err != nil {
 		return nil, fmt.Errorf("instance manager %s: %w", address, err)
 	}
