@@ -51,8 +51,10 @@ spec:
         - sh
         - -uc
         - |
-          until psql -h /tmp -U postgres -c 'select count(*) from pgbench_accounts' >/dev/null 2>&1; do
-            pgbench -h /tmp -U postgres -i -s 2 -q; sleep 1
+          while made=$(psql -h /tmp -U postgres -tAc "select to_regclass('pgbench_accounts') is not null"); [ "$made" != t ]; do
+            # a database that does not answer yet is not one without tables: -i begins with dropping them
+            [ "$made" != f ] || pgbench -h /tmp -U postgres -i -s 2 -q
+            sleep 1
           done
           while true; do
             pgbench -h /tmp -U postgres -n -c 2 -T 100000 --log --log-prefix=/tmp/acknowledged; sleep 1
