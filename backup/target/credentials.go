@@ -16,6 +16,10 @@ const (
 	KeyVirtualHosted   = "VIRTUAL_HOSTED_STYLE"
 )
 
+// KeyRole is the key of a Secret with the role of AWS that Pods are to have. It is none of Keys: a
+// store is asked by who has the role.
+const KeyRole = "AWS_IAM_ROLE_ARN"
+
 // Keys of a Secret for CIFS.
 const (
 	KeyCIFSUser     = "CIFS_USERNAME"

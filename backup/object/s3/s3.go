@@ -8,6 +8,7 @@ package s3
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -51,6 +52,7 @@ type Config struct {
 	// VirtualHosted: the bucket is part of the host's name, not of the path. Without Endpoint it is.
 	VirtualHosted bool
 	// AccessKeyID and SecretAccessKey are the credentials; SessionToken belongs to those that expire.
+	// Without both they are those of the role that this process has, see role.go.
 	AccessKeyID, SecretAccessKey, SessionToken string
 	// CA is the certificate of the authority of the server, in PEM; the system's if empty.
 	CA []byte
@@ -75,8 +77,13 @@ func New(c Config) (*Store, error) {
 	if err := object.CheckFolder(c.Prefix); err != nil {
 		return nil, fmt.Errorf("backup store s3://%s: prefix: %w", c.Bucket, err)
 	}
-	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
+	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
 		return nil, fmt.Errorf("backup store s3://%s: AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is missing", c.Bucket)
+	}
+	region := cmp.Or(c.Region, "us-east-1")
+	credentials := keys(c)
+	if c.AccessKeyID == "" {
+		credentials = aws.NewCredentialsCache(&role{region: region})
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() // it heeds HTTPS_PROXY and its like
 	transport.ResponseHeaderTimeout = answerTimeout
@@ -92,13 +99,9 @@ func New(c Config) (*Store, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	credentials := aws.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey,
-		SessionToken: c.SessionToken}
 	client := s3.New(s3.Options{
-		Region: cmpOr(c.Region, "us-east-1"),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return credentials, nil
-		}),
+		Region:       region,
+		Credentials:  credentials,
 		HTTPClient:   &http.Client{Transport: transport},
 		UsePathStyle: c.Endpoint != "" && !c.VirtualHosted,
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
@@ -113,13 +116,6 @@ func New(c Config) (*Store, error) {
 		}
 	})
 	return &Store{client: client, bucket: c.Bucket, prefix: c.Prefix}, nil
-}
-
-func cmpOr(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func (s *Store) String() string { return "s3://" + s.bucket + "/" + s.prefix }

@@ -136,7 +136,7 @@ func TestS3Credentials(t *testing.T) {
 		strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
 	}
-	for _, c := range []Config{{}, {Bucket: "b"}, {Bucket: "b", AccessKeyID: "i"},
+	for _, c := range []Config{{}, {Bucket: "b", SecretAccessKey: "s"}, {Bucket: "b", AccessKeyID: "i"},
 		{Bucket: "b", AccessKeyID: "i", SecretAccessKey: "s", Prefix: "/x"}} {
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v is taken", c)

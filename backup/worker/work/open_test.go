@@ -29,7 +29,7 @@ func TestOpen(t *testing.T) {
 		config.SecretAccessKey != "a=b" || config.Region != "r" || config.Bucket != "b" {
 		t.Errorf("%+v, %v", config, err)
 	}
-	for _, c := range []target.Credentials{{}, {target.KeyAccessKeyID: "id"},
+	for _, c := range []target.Credentials{{target.KeyAccessKeyID: "id"}, {target.KeySecretAccessKey: "s"},
 		{target.KeyAccessKeyID: "i", target.KeySecretAccessKey: "s", target.KeyVirtualHosted: "maybe"},
 		{target.KeyAccessKeyID: "i", target.KeySecretAccessKey: "s", target.KeyEndpoints: "minio"},
 		{target.KeyAccessKeyID: "i", target.KeySecretAccessKey: "s", target.KeyCert: "none"}} {

@@ -74,6 +74,28 @@ func (a *Access) Target(ctx context.Context, name string) (*v1beta2.BackupTarget
 // Credentials reads the Secret of a target, and of it the keys that stores know. Errors have none
 // of the values.
 func (a *Access) Credentials(ctx context.Context, t *v1beta2.BackupTarget) (map[string]string, error) {
+	data, err := a.secret(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, key := range target.Keys {
+		if value, ok := data[key]; ok {
+			out[key] = string(value)
+		}
+	}
+	return out, nil
+}
+
+// Role reads the role of AWS that the Secret of a target names, "" if none: Pods have it, and
+// stores are told nothing of it.
+func (a *Access) Role(ctx context.Context, t *v1beta2.BackupTarget) (string, error) {
+	data, err := a.secret(ctx, t)
+	return string(data[target.KeyRole]), err
+}
+
+// secret is what the Secret of a target has; nil if the target names none.
+func (a *Access) secret(ctx context.Context, t *v1beta2.BackupTarget) (map[string][]byte, error) {
 	name := t.Spec.CredentialSecret
 	if name == "" {
 		return nil, nil
@@ -89,13 +111,7 @@ func (a *Access) Credentials(ctx context.Context, t *v1beta2.BackupTarget) (map[
 	case err != nil:
 		return nil, fmt.Errorf("read secret %s of backup target %s: %w", name, t.Name, err)
 	}
-	out := map[string]string{}
-	for _, key := range target.Keys {
-		if value, ok := s.Data[key]; ok {
-			out[key] = string(value)
-		}
-	}
-	return out, nil
+	return s.Data, nil
 }
 
 // Compression is the method of a backup of a volume. It says that the backup is encrypted where the

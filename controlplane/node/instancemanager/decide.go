@@ -71,6 +71,8 @@ type seen struct {
 	// idle nodes.
 	DrainPolicy string
 	Autoscaler  bool
+	// Role is the role of AWS that the default backup target's Secret names; "" for none.
+	Role string
 	// Drained: the node is being emptied and, by the cache, the drain policy lets this instance
 	// manager go. Budgets releases its budget if MayDrain, which reads live, says so too.
 	Drained bool
@@ -302,7 +304,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 		if idle(s) && (closed || stale && s.Refused == "") {
 			return remove(im, s, s.Pod), true
 		}
-		if u := evictable(s.Pod, s.Autoscaler); u != nil {
+		if u := annotated(s.Pod, s); u != nil {
 			return loop.Decision{Do: loop.Update{Object: u}}, true
 		}
 		return loop.Decision{}, im.Status.CurrentState != v1beta2.InstanceManagerStateRunning
@@ -325,7 +327,7 @@ func decidePod(now time.Time, im *v1beta2.InstanceManager, s seen) (loop.Decisio
 func nextPod(im *v1beta2.InstanceManager, s seen) *corev1.Pod {
 	pod := podFor(im, s.Settings, s.cpu(im.Spec.Type).millis)
 	s.Plaintext.Apply(pod)
-	if u := evictable(pod, s.Autoscaler); u != nil {
+	if u := annotated(pod, s); u != nil {
 		pod = u
 	}
 	return pod

@@ -46,3 +46,39 @@ func TestPodTellsTheAutoscaler(t *testing.T) {
 		t.Errorf("a Pod that tells already is written: %v", u.Annotations)
 	}
 }
+
+// TestPodHasTheRoleOfBackups: the role of AWS that the Secret of the default backup target names is
+// the one of new Pods, and of Pods that run, which are not made anew for it.
+func TestPodHasTheRoleOfBackups(t *testing.T) {
+	const key = "iam.amazonaws.com/role"
+	im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+	running := s.Pod
+	for _, tt := range []struct {
+		name string
+		pod  *corev1.Pod
+		role string
+	}{{"a new Pod", nil, "arn:1"}, {"a Pod that runs", running, "arn:1"}} {
+		s.Pod, s.Role = tt.pod, tt.role
+		var got *corev1.Pod
+		switch do := decide(now, im, s).Do.(type) {
+		case loop.Create:
+			got = do.Object.(*corev1.Pod)
+		case loop.Update:
+			got = do.Object.(*corev1.Pod)
+		default:
+			t.Fatalf("%s: does %v", tt.name, do)
+		}
+		if got.Annotations[key] != tt.role {
+			t.Errorf("%s: %v", tt.name, got.Annotations)
+		}
+		s.Pod = got
+		if do := decide(now, im, s).Do; do != nil {
+			t.Errorf("%s that has it: does %v", tt.name, do)
+		}
+		s.Role = ""
+		u, ok := decide(now, im, s).Do.(loop.Update)
+		if _, there := u.Object.GetAnnotations()[key]; !ok || there {
+			t.Errorf("%s keeps a role that nobody names", tt.name)
+		}
+	}
+}

@@ -69,7 +69,7 @@ func decideLegacy(im *v1beta2.InstanceManager, s seen) loop.Decision {
 		return loop.Decision{Do: loop.Delete{Object: im}}
 	}
 	if s.Pod.DeletionTimestamp == nil {
-		if u := evictable(s.Pod, s.Autoscaler); u != nil {
+		if u := annotated(s.Pod, s); u != nil {
 			return loop.Decision{Do: loop.Update{Object: u}}
 		}
 	}

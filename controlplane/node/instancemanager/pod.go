@@ -152,11 +152,20 @@ func podMounts() []corev1.VolumeMount {
 	}
 }
 
-// evictable returns a copy of a Pod that tells the cluster autoscaler whether it may remove the
-// Pod's node, nil if the Pod tells that already. What is in use the disruption budget keeps.
-func evictable(pod *corev1.Pod, autoscaler bool) *corev1.Pod {
+// annotated returns a copy of a Pod with what others read in it: whether the cluster autoscaler may
+// remove its node, whose volumes in use the disruption budget keeps, and which role of AWS it has
+// before a backup store. It returns nil if the Pod tells that already.
+func annotated(pod *corev1.Pod, s seen) *corev1.Pod {
 	u := pod.DeepCopy()
-	if !SafeToEvict(u, autoscaler) {
+	changed := SafeToEvict(u, s.Autoscaler)
+	if u.Annotations[naming.AnnotationAWSRole] != s.Role {
+		changed = true
+		metav1.SetMetaDataAnnotation(&u.ObjectMeta, naming.AnnotationAWSRole, s.Role)
+		if s.Role == "" {
+			delete(u.Annotations, naming.AnnotationAWSRole)
+		}
+	}
+	if !changed {
 		return nil
 	}
 	return u

@@ -124,6 +124,7 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 			loop.WatchingChanges(&corev1.Node{}, condition.KubeNodeChanged,
 				func(n *corev1.Node) []string { return r.managersOn(n.Name) }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			loop.WatchingChanges(&v1beta2.BackupTarget{}, loop.Changed(roleOf), r.onTarget),
 			// An object that goes may leave its process behind; what else happens to it is no news.
 			loop.WatchingChanges(&v1beta2.Engine{}, func(*v1beta2.Engine, *v1beta2.Engine) bool { return false },
 				func(e *v1beta2.Engine) []string { return heldBy(&e.Status.InstanceStatus) }),
@@ -176,6 +177,17 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	}
 	return nil
 }
+
+// onTarget names all instance managers when their Pods are to have another role.
+func (r *Reconciler) onTarget(t *v1beta2.BackupTarget) []string {
+	if t.Name != naming.BackupTarget {
+		return nil
+	}
+	return r.managersOn("")
+}
+
+// roleOf is the role of AWS that a backup target's Secret names, which its controller notes.
+func roleOf(t *v1beta2.BackupTarget) string { return t.GetAnnotations()[naming.AnnotationAWSRole] }
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.managersOn(n.Name) }
 
@@ -289,6 +301,13 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 		return seen{}, err
 	}
 	r.gatherSettings(&s, values)
+	target, err := read(ctx, r.client, im.Namespace, naming.BackupTarget, &v1beta2.BackupTarget{})
+	if err != nil {
+		return seen{}, err
+	}
+	if target != nil {
+		s.Role = roleOf(target)
+	}
 	if err := r.gatherRemoval(ctx, im, &s); err != nil {
 		return seen{}, err
 	}
