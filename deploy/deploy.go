@@ -90,6 +90,10 @@ type Values struct {
 	// BackupTargetSecrets are the Secrets of this namespace that backup targets may name for their
 	// credentials. Managers read no other Secret of users.
 	BackupTargetSecrets []string
+	// DefaultBackupStore is where backup target default is. What is set later stands.
+	DefaultBackupStore DefaultBackupStore
+	// ServiceAccount is the one of agents and instance managers.
+	ServiceAccount ServiceAccount
 	// DefaultSettings are values of other settings for a new installation, such as
 	// storage-network: kube-system/storage. What is set later stands.
 	DefaultSettings map[string]string
@@ -181,6 +185,24 @@ type PreUpgradeChecker struct {
 	// UpgradeVersionCheck is what the Job judges by: the version. Without it there is no Job either.
 	// Managers that are older than the newest that has led end by themselves in any case.
 	UpgradeVersionCheck bool
+}
+
+// DefaultBackupStore is what backup target default is made with; it is taken over again when it
+// changes here.
+type DefaultBackupStore struct {
+	// BackupTarget is the URL of the store, such as s3://backups@eu-central-1/. Empty: none.
+	BackupTarget string
+	// BackupTargetCredentialSecret names the Secret with the credentials, one of backupTargetSecrets.
+	BackupTargetCredentialSecret string
+	// PollInterval is how often the store is looked at, in seconds; 0: when somebody asks.
+	PollInterval int
+}
+
+// ServiceAccount is the account of agents and instance managers.
+type ServiceAccount struct {
+	// Annotations may name its role before a backup store, such as eks.amazonaws.com/role-arn. Pods
+	// of instance managers that run already get it when they are made anew.
+	Annotations map[string]string
 }
 
 // Service is how the web UI is reached.
@@ -312,6 +334,7 @@ func DefaultValues() Values {
 		AnonymousAccess:          "none",
 		AllowedDiskPaths:         []string{"/var/lib/longhorn", "/mnt", "/media", "/srv", "/data", "/disks"},
 		BackupTargetSecrets:      []string{"aws-secret", "azblob-secret", "cifs-secret", "minio-secret"},
+		DefaultBackupStore:       DefaultBackupStore{PollInterval: 300},
 		Controller:               Controller{Replicas: 3, Resources: memory("128Mi", "1Gi")},
 		ManagerResources:         memory("64Mi", "512Mi"),
 		DeployCSI:                true,

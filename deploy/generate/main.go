@@ -262,6 +262,8 @@ func limits(field string) map[string]any {
 		return map[string]any{"enum": []string{"Immediate", "WaitForFirstConsumer"}}
 	case field == "NodePort":
 		return map[string]any{"minimum": 0, "maximum": 65535}
+	case field == "PollInterval":
+		return map[string]any{"minimum": 0}
 	case field == "Type":
 		return map[string]any{"enum": []string{"ClusterIP", "NodePort", "LoadBalancer"}}
 	case field == "PathType":

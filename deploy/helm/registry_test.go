@@ -9,7 +9,7 @@ import (
 )
 
 // TestRegistryAndIngress: values by which users of the reference's chart know registries of their
-// own, and the way to the REST API from outside, arrive where they are meant.
+// own, the way to the REST API from outside, and the store of backups arrive where they are meant.
 func TestRegistryAndIngress(t *testing.T) {
 	const manager = "Deployment/longhorn-system/longhorn-controller"
 	const settings = "ConfigMap/longhorn-system/longhorn-default-setting"
@@ -23,11 +23,12 @@ func TestRegistryAndIngress(t *testing.T) {
 				"--instance-manager-image r.example:5000/ankole/instance-manager:dev",
 				"--backing-image-manager-image r.example:5000/ankole/backing-image-manager:dev",
 				"--manager-image r.example:5000/ankole/manager:dev"},
-			"DaemonSet/longhorn-system/longhorn-manager":    {"image:r.example:5000/ankole/manager:dev"},
-			"DaemonSet/longhorn-system/longhorn-csi-plugin": {"image:r.example:5000/ankole/csi:dev"},
-			"Deployment/longhorn-system/csi-attacher":       {"image:r.example:5000/sig-storage/csi-attacher:v4.13.0"},
-			"Job/longhorn-system/longhorn-uninstall":        {"image:r.example:5000/ankole/manager:dev"},
-			"Job/longhorn-system/longhorn-pre-upgrade":      {"image:r.example:5000/ankole/manager:dev"},
+			"DaemonSet/longhorn-system/longhorn-manager":          {"image:r.example:5000/ankole/manager:dev"},
+			"DaemonSet/longhorn-system/longhorn-csi-plugin":       {"image:r.example:5000/ankole/csi:dev"},
+			"Deployment/longhorn-system/csi-attacher":             {"image:r.example:5000/sig-storage/csi-attacher:v4.13.0"},
+			"Job/longhorn-system/longhorn-uninstall":              {"image:r.example:5000/ankole/manager:dev"},
+			"Job/longhorn-system/longhorn-pre-upgrade":            {"image:r.example:5000/ankole/manager:dev"},
+			"ConfigMap/longhorn-system/longhorn-default-resource": nil,
 			ingress: nil,
 		}},
 		{`global.cattle.systemDefaultRegistry=r.example,imagePullSecrets={other},privateRegistry.registryUrl=p.example/mirror/,` +
@@ -44,6 +45,13 @@ func TestRegistryAndIngress(t *testing.T) {
 			"Secret/longhorn-system/pull": nil,
 			ingress: {"rules:[map[http:map[paths:[map[backend:map[service:map[name:longhorn-backend port:map[name:manager]]] " +
 				"path:/ pathType:Prefix]]]]]"},
+		}},
+		{`defaultBackupStore.backupTarget=s3://b@r/,defaultBackupStore.backupTargetCredentialSecret=aws-secret,` +
+			`serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:1`, map[string][]string{
+			"ConfigMap/longhorn-system/longhorn-default-resource": {`backup-target: "s3://b@r/"`,
+				`backup-target-credential-secret: "aws-secret"`, `backupstore-poll-interval: 300`},
+			"ServiceAccount/longhorn-system/longhorn-service-account": {"annotations:map[eks.amazonaws.com/role-arn:arn:1]"},
+			ingress: nil,
 		}},
 		{"ingress.enabled=true,ingress.ingressClassName=nginx,ingress.annotations.a=b,ingress.host=s.example," +
 			"ingress.path=/v1,ingress.pathType=Exact,ingress.tls=true,ingress.tlsSecret=cert", map[string][]string{

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,8 +36,13 @@ type Config struct {
 	Access *store.Access
 }
 
-// listing is what a store has: volumes, and when the record of each was written.
-type listing = map[string]time.Time
+// listing is what a look at a store has found.
+type listing struct {
+	// Volumes are those that the store has, and when the record of each was written.
+	Volumes map[string]time.Time
+	// Role is the role of AWS that the Secret names, "" for none; nil: the Secret could not be read.
+	Role *string
+}
 
 // Reconciler looks after backup targets. Use New.
 type Reconciler struct {
@@ -70,7 +76,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupTarget, seen] {
 		// A target that is deleted waits for the end of its backup volumes.
 		Watches: []loop.Watch{loop.WatchingChanges(&v1beta2.BackupVolume{},
 			func(_, _ *v1beta2.BackupVolume) bool { return false },
-			loop.ByLabel[*v1beta2.BackupVolume](naming.LabelBackupTarget))},
+			loop.ByLabel[*v1beta2.BackupVolume](naming.LabelBackupTarget)),
+			loop.Watching(&corev1.ConfigMap{}, onConfigMap)},
 		Wakeups: r.looks.Wakeups(),
 	}
 }
@@ -83,10 +90,21 @@ type seen struct {
 	Look  store.Errand[listing]
 	Begin func(order string) error
 	Owner string
+	// Default is what the installation says of the target named default; nil: nothing.
+	Default *defaults
 }
 
 func (r *Reconciler) gather(ctx context.Context, t *v1beta2.BackupTarget) (seen, error) {
 	s := seen{Look: r.looks.Of(t.Name), Owner: r.cfg.NodeName}
+	if t.Name == naming.BackupTarget {
+		var err error
+		if s.Default, err = readDefaults(ctx, r.client, t.Namespace); err != nil {
+			return s, err
+		}
+		if err := s.Default.try(ctx, r.client, t); err != nil {
+			return s, err
+		}
+	}
 	var all v1beta2.BackupVolumeList
 	if err := r.client.List(ctx, &all, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list backup volumes: %w", err)
@@ -107,13 +125,23 @@ func (r *Reconciler) gather(ctx context.Context, t *v1beta2.BackupTarget) (seen,
 		r.looks.Begin(t.Name, order, func(ctx context.Context) (listing, error) {
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
-			st, err := r.cfg.Access.Open(ctx, t)
-			if err != nil {
-				return nil, err
-			}
-			return st.BackupVolumeTimes(ctx, st.URL, st.Credentials)
+			return r.look(ctx, t)
 		})
 		return nil
 	}
 	return s, nil
+}
+
+func (r *Reconciler) look(ctx context.Context, t *v1beta2.BackupTarget) (found listing, err error) {
+	role, err := r.cfg.Access.Role(ctx, t)
+	if err != nil {
+		return found, err
+	}
+	found.Role = &role
+	st, err := r.cfg.Access.Open(ctx, t)
+	if err != nil {
+		return found, err
+	}
+	found.Volumes, err = st.BackupVolumeTimes(ctx, st.URL, st.Credentials)
+	return found, err
 }

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// againAfter is the pause after a look that has failed.
-	againAfter = time.Minute
+	// againFirst is the pause after a look that has failed, which doubles with each one up to
+	// againAfter: right after a start there may be no node yet that could look.
+	againFirst, againAfter = 2 * time.Second, time.Minute
 	// sameMoment is how near the writing of a record may be to the look at it for the look to have
 	// missed a change: times have whole seconds, and two clocks.
 	sameMoment = 2 * time.Second
@@ -26,10 +27,13 @@ const (
 // decide is the first table of docs/design/backups.md.
 func decide(now time.Time, t *v1beta2.BackupTarget, s seen) loop.Decision {
 	p := &pass{now: now, t: t, s: s}
-	switch {
-	case t.DeletionTimestamp != nil:
+	if t.DeletionTimestamp != nil {
 		return p.giveUp()
-	case t.Spec.BackupTargetURL == "":
+	}
+	if d := p.takeDefault(); d.Do != nil {
+		return d
+	}
+	if t.Spec.BackupTargetURL == "" {
 		t.Status.OwnerID = s.Owner
 		p.available("the backup target has no URL: it is turned off")
 		t.Status.LastSyncedAt = metav1.Time{}
@@ -89,13 +93,19 @@ func (p *pass) due() (left time.Duration, ever bool) {
 	case !l.Is(p.order()) && (asked || poll > 0 || !p.t.Status.Available):
 		return 0, true // of this URL, and by this process, there was none yet
 	case l.Is(p.order()) && l.Err != nil && (asked || poll > 0):
-		return l.Ended.Add(againAfter).Sub(p.now), true
+		return l.Ended.Add(again(l.Failures)).Sub(p.now), true
 	case l.Is(p.order()) && p.requested():
 		return l.Began.Add(time.Second).Sub(p.now), true // requests have whole seconds
 	case poll > 0:
 		return l.Began.Add(poll).Sub(p.now), true
 	}
 	return 0, false
+}
+
+// again is the pause after so many looks in a row that have failed.
+func again(failures int) time.Duration {
+	const most = 5 // doubles
+	return min(againFirst<<min(max(failures-1, 0), most), againAfter)
 }
 
 // available tells that the store can be used, or why not.
@@ -112,24 +122,41 @@ func (p *pass) available(problem string) {
 func (p *pass) take() loop.Decision {
 	l := p.s.Look
 	p.available(store.Refusal(l.Err))
+	if change := p.role(); change != nil {
+		return loop.Decision{Do: change} // without it there may be no other look that succeeds
+	}
 	began := metav1.NewTime(l.Began.Truncate(time.Second))
 	if l.Err != nil || p.t.Status.LastSyncedAt.Equal(&began) {
 		return loop.Decision{}
 	}
 	change := store.Drop(p.s.Volumes, func(v *v1beta2.BackupVolume) bool {
-		_, there := l.Result[v.Spec.VolumeName]
+		_, there := l.Result.Volumes[v.Spec.VolumeName]
 		younger := !v.CreationTimestamp.Time.Before(began.Time) || !v.Spec.SyncRequestedAt.Time.Before(began.Time)
 		return !there && !younger // than the look
 	})
-	for _, volume := range slices.Sorted(maps.Keys(l.Result)) {
+	for _, volume := range slices.Sorted(maps.Keys(l.Result.Volumes)) {
 		if change == nil {
-			change = p.follow(volume, l.Result[volume], began)
+			change = p.follow(volume, l.Result.Volumes[volume], began)
 		}
 	}
 	if change == nil {
 		p.t.Status.LastSyncedAt = began
 	}
 	return loop.Decision{Do: change}
+}
+
+// role notes which role of AWS the Secret names, for Pods that are to have it; nil if it is noted.
+func (p *pass) role() loop.Change {
+	role := p.s.Look.Result.Role
+	if role == nil || *role == p.t.Annotations[naming.AnnotationAWSRole] {
+		return nil
+	}
+	c := p.t.DeepCopy()
+	metav1.SetMetaDataAnnotation(&c.ObjectMeta, naming.AnnotationAWSRole, *role)
+	if *role == "" {
+		delete(c.Annotations, naming.AnnotationAWSRole)
+	}
+	return loop.Update{Object: c}
 }
 
 // follow makes the object of a volume that the store has, or has it look where the record has

@@ -31,12 +31,16 @@ func target(edit func(*v1beta2.BackupTarget)) *v1beta2.BackupTarget {
 
 // looked is the end of a look at the store of target(nil), ago before t0.
 func looked(ago time.Duration, err error, volumes ...string) store.Errand[listing] {
-	l := listing{}
+	l := listing{Volumes: map[string]time.Time{}}
 	for _, v := range volumes {
-		l[v] = written
+		l.Volumes[v] = written
+	}
+	failures := 0
+	if err != nil {
+		failures = 6
 	}
 	return store.Errand[listing]{Order: (&pass{t: target(nil)}).order(), Over: true, Began: t0.Add(-ago),
-		Ended: t0.Add(-ago), Result: l, Err: err}
+		Ended: t0.Add(-ago), Result: l, Err: err, Failures: failures}
 }
 
 // volume is a backup volume that was read ago before t0.
@@ -78,6 +82,15 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
+	role := func(arn string) func(*v1beta2.BackupTarget) {
+		return func(t *v1beta2.BackupTarget) { t.Annotations = map[string]string{naming.AnnotationAWSRole: arn} }
+	}
+	named := func(l store.Errand[listing], arn string) store.Errand[listing] { l.Result.Role = &arn; return l }
+	failed := func(times int) store.Errand[listing] {
+		l := looked(0, errors.New("no"))
+		l.Failures = times
+		return l
+	}
 	asked := func(t *v1beta2.BackupTarget) { t.Spec.SyncRequestedAt = metav1.NewTime(t0) }
 	labelled := func(v *v1beta2.BackupVolume) { v.Labels = map[string]string{naming.LabelDeleteObjectOnly: "true"} }
 	going := func(t *v1beta2.BackupTarget) { t.DeletionTimestamp = &metav1.Time{Time: t0} }
@@ -95,8 +108,16 @@ func TestDecide(t *testing.T) {
 		{name: "another URL", edit: synced(m), look: store.Errand[listing]{Order: "x", Over: true, Began: t0}, want: list,
 			available: true},
 		{name: "failed", look: looked(0, errors.New("no")), want: " after 1m0s"},
+		{name: "failed for the first time", look: failed(1), want: " after 2s"},
+		{name: "failed for the third time", look: failed(3), want: " after 8s"},
 		{name: "failed long ago", look: looked(m, errors.New("no")), want: list},
 		{name: "failed, without polls and wishes", edit: both(synced(m), off), look: looked(m, errors.New("no"))},
+		{name: "the Secret names a role", look: named(looked(0, errors.New("no")), "arn:1"),
+			want: "update *v1beta2.BackupTarget ns/default"},
+		{name: "which is noted", edit: role("arn:1"), look: named(looked(0, errors.New("no")), "arn:1"), want: " after 1m0s"},
+		{name: "the Secret names no role any more", edit: role("arn:1"), look: named(looked(0, nil), ""),
+			want: "update *v1beta2.BackupTarget ns/default", available: true},
+		{name: "the Secret cannot be read", edit: role("arn:1"), look: looked(0, errors.New("no")), want: " after 1m0s"},
 		{name: "a volume that has no object", look: looked(0, nil, "v"),
 			want: "create *v1beta2.BackupVolume ns/" + name, available: true},
 		{name: "a volume that is gone", look: looked(0, nil), volumes: []v1beta2.BackupVolume{volume("v", m, nil)},
