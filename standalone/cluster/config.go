@@ -49,6 +49,9 @@ type Config struct {
 	DeviceDir   string // what Pods see as /dev/longhorn
 	NodeCPU     string // quantity, or one for each node, separated by commas; empty for the machine's
 	NodeMemory  string
+	// BackupDir is the directory of the default backup target: "" for backups in Dir, NoBackups for
+	// none.
+	BackupDir string
 
 	ManagerImage, EngineImage, InstanceManagerImage, BackingImageManagerImage string
 	ManagerArgs                                                               []string
@@ -68,6 +71,9 @@ type Config struct {
 	APIServerArgs []string
 	ManagerKCMArg []string
 }
+
+// NoBackups is for a cluster without a backup target.
+const NoBackups = "none"
 
 // Defaults returns the configuration of a plain `ankole-standalone`.
 func Defaults() Config {
@@ -103,6 +109,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 		"CPUs that each node offers, or a list such as 2,4,8: one for each node, the last one for the rest "+
 			"(default: the machine's)")
 	fs.StringVar(&c.NodeMemory, "node-memory", c.NodeMemory, "memory that each node offers (default: the machine's)")
+	fs.StringVar(&c.BackupDir, "backup-directory", c.BackupDir,
+		"directory of the default backup target of a new cluster (default: backups in --dir; "+NoBackups+": there is no target)")
 	fs.StringVar(&c.ManagerImage, "manager-image", c.ManagerImage, "image of the manager")
 	fs.StringVar(&c.EngineImage, "engine-image", c.EngineImage, "default engine image")
 	fs.StringVar(&c.InstanceManagerImage, "instance-manager-image", c.InstanceManagerImage,

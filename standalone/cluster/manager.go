@@ -1,11 +1,15 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -67,6 +71,9 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	values.DeployCSI, values.PortForward, values.NetworkPolicies = false, false, false
 	values.AnonymousAccess = anonymousAccess
 	values.AllowedBackupDirectories = []string{"/"} // its processes have no more rights than who starts it
+	if values.DefaultBackupStore.BackupTarget, err = c.backupTarget(); err != nil {
+		return err
+	}
 	values.Controller.Replicas = c.controllers()
 	if err := c.apply(ctx, values); err != nil {
 		return err
@@ -94,6 +101,21 @@ func (c *Cluster) startManager(ctx context.Context) error {
 	}
 	c.out.step("manager")
 	return nil
+}
+
+// backupTarget makes the directory of the default backup target, and returns its URL; "" for none.
+func (c *Cluster) backupTarget() (string, error) {
+	if c.cfg.BackupDir == NoBackups {
+		return "", nil
+	}
+	dir, err := filepath.Abs(cmp.Or(c.cfg.BackupDir, filepath.Join(c.cfg.Dir, "backups")))
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", fmt.Errorf("directory of the default backup target: %w (see --backup-directory)", err)
+	}
+	return (&url.URL{Scheme: "vfs", Path: dir}).String(), nil
 }
 
 // apply brings the objects into the cluster by server-side apply, so that starting again changes

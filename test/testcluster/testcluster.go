@@ -68,6 +68,8 @@ type Options struct {
 	// Plaintext has the managers make no certificate: for instance managers that know none, and tests
 	// of a certificate that comes later.
 	Plaintext bool
+	// Backups has the default backup target be a directory of the cluster, as for users.
+	Backups bool
 	// NodeGrace without heartbeat until a node is NotReady; default 20 s.
 	NodeGrace time.Duration
 	// StopGrace bounds Pod termination at stop; default 10 s.
@@ -224,6 +226,9 @@ func (o *Options) arguments(dir string) []string {
 	}
 	if o.Plaintext {
 		args = append(args, "--mutual-tls=false")
+	}
+	if !o.Backups {
+		args = append(args, "--backup-directory", "none")
 	}
 	if o.Images != "" {
 		args = append(args, "--images", o.Images)
