@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"ankole.storage/rest/client"
@@ -26,7 +27,7 @@ const (
 	// sampleEvery is how often the tour looks while something short is under way.
 	sampleEvery = 50 * time.Millisecond
 	// tourSteps is how many steps are announced, tourVolumes how many volumes are upgraded.
-	tourSteps   = 8
+	tourSteps   = 9
 	tourVolumes = 3
 )
 
@@ -55,6 +56,8 @@ type tour struct {
 	// volumes of the upgrade are attached.
 	nodes []string
 	users map[string]*user
+	// stored is what is backed up, nil without a backup target.
+	stored *stored
 	// undo has what is to be done at the end, the last one first.
 	undo []undo
 }
@@ -97,7 +100,7 @@ func (t *tour) all(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func(context.Context) error{t.managers, t.useVolumes, t.cpuRequest, t.network, t.locality,
-		t.upgradeByHand, t.upgradeThemselves, t.cpuRequestApplied} {
+		t.backUp, t.upgradeByHand, t.upgradeThemselves, t.cpuRequestApplied} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -137,21 +140,37 @@ func (t *tour) clean(ctx context.Context) error {
 			all = append(all, err)
 		}
 	}
+	all = append(all, t.stored.end())
 	// Volumes first: an engine image goes when no volume has it.
 	all = append(all, t.takeBack(ctx, func(u undo) bool { return u.volume }),
 		t.takeBack(ctx, func(undo) bool { return true }))
 	return errors.Join(all...)
 }
 
-// takeBack takes some changes back, the last one first; the others stay to be taken back.
+// takeBack takes some changes back, the last one first, but volumes all at once; the others stay to
+// be taken back.
 func (t *tour) takeBack(ctx context.Context, which func(undo) bool) error {
 	var all []error
+	var volumes sync.WaitGroup
+	failed := make(chan error, len(t.undo))
 	for _, u := range slices.Backward(t.undo) {
-		if which(u) {
+		back := func() {
 			if err := u.do(ctx); err != nil {
-				all = append(all, fmt.Errorf("%s: %w", u.what, err))
+				failed <- fmt.Errorf("%s: %w", u.what, err)
 			}
 		}
+		switch {
+		case !which(u):
+		case u.volume:
+			volumes.Go(back)
+		default:
+			back()
+		}
+	}
+	volumes.Wait()
+	close(failed)
+	for err := range failed {
+		all = append(all, err)
 	}
 	t.undo = slices.DeleteFunc(t.undo, which)
 	return errors.Join(all...)
@@ -313,23 +332,28 @@ func (t *tour) remove(ctx context.Context, name string) error {
 
 // use attaches a volume and starts a writer on it.
 func (t *tour) use(ctx context.Context, name, node string) error {
+	d, err := t.open(ctx, name, node)
+	if err != nil {
+		return err
+	}
+	t.users[name] = &user{volume: name, device: d, writer: startWriter(context.WithoutCancel(ctx), d, 0, writerArea)}
+	return nil
+}
+
+// open attaches a volume and opens its device.
+func (t *tour) open(ctx context.Context, name, node string) (device, error) {
 	in := resource.AttachInput{HostID: node, AttachedBy: "ankole demo"}
 	if _, err := t.Client.AttachVolume(ctx, name, in); err != nil {
-		return err
+		return nil, err
 	}
 	v, err := follow(ctx, t.Client, t.NewProgress, name, "attached to "+node, readyTimeout, func(v *resource.Volume) bool {
 		return isAttached(v) && v.Robustness == "healthy"
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d, err := openDevice(ctx, endpointOf(v))
-	if err != nil {
-		return err
-	}
-	t.users[name] = &user{volume: name, device: d, writer: startWriter(context.WithoutCancel(ctx), d, 0, writerArea)}
 	t.tell("%s attached to %s, replicas on %s: %s", name, node, strings.Join(replicaNodes(v), " and "), endpointOf(v))
-	return nil
+	return openDevice(ctx, endpointOf(v))
 }
 
 // stop ends the writer of a volume, reads back everything it was told is written, and closes the

@@ -96,6 +96,9 @@ func (t *tour) cpuRequestApplied(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := t.stored.end(); err != nil {
+		return err
+	}
 	if err := t.takeBack(ctx, func(u undo) bool { return u.volume }); err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (t *tour) upgradeByHand(ctx context.Context) error {
 	}
 	t.tell("nothing limits these; the writers' longest waits:")
 	t.draw(spans)
-	return nil
+	return t.standbyByHand(ctx, other)
 }
 
 // upgradeThemselves has the volumes come back to the default image by themselves, one at a time.
@@ -159,7 +159,7 @@ func (t *tour) upgradeThemselves(ctx context.Context) error {
 	}
 	t.draw(spans)
 	t.tell("in %d looks never more than %d at once, and no writer saw an error", looks, most)
-	return nil
+	return t.standbyLeftAlone(ctx, def)
 }
 
 // takePauses forgets how long the writers have waited until now.

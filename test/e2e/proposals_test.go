@@ -16,7 +16,8 @@ import (
 // does not come, it says what, cleans up and ends with status 1.
 func TestProposalsTour(t *testing.T) {
 	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, PodNetworks: storageNetworks})
+	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, PodNetworks: storageNetworks,
+		Backups: true})
 	c.managersRun()
 	ks := kubernetesOf(t, c)
 	n, k := &networkTest{c, ks}, &cpuTest{c, ks}
@@ -34,7 +35,9 @@ func TestProposalsTour(t *testing.T) {
 	for _, want := range []string{
 		"type aio, running", "waiting for the last instance to stop before applying: " + cpuSetting,
 		"engines and replicas go on in the processes they had", "storage network " + storageNetworks[0] + ": ",
-		"its user moves to", "tour-3 |", "never more than 1 at once, and no writer saw an error",
+		"its user moves to", "which hurts backup-", "the next backup has written the block again",
+		"was left alone: it follows backups", "byte for byte, and came to the default image", "tour-3 |",
+		"never more than 1 at once, and no writer saw an error",
 		"every byte of the last", "was made again with the new request", "All of it was seen",
 	} {
 		if !strings.Contains(out, want) {
@@ -49,10 +52,12 @@ func TestProposalsTour(t *testing.T) {
 	c.asBefore(cpu)
 
 	t.Run("NotSeen", func(t *testing.T) { // waits a minute for what does not come
+		c.target("")
 		status, out, stderr := c.ankole(t, "demo", "proposals", "--prefix", "again", "--image", "ankole/engine:nowhere",
 			"--timeout", "60s")
 		if status != 1 || !strings.Contains(stderr, "not seen within") ||
-			!strings.Contains(stderr, "engine image ankole/engine:nowhere is on all nodes") {
+			!strings.Contains(stderr, "engine image ankole/engine:nowhere is on all nodes") ||
+			!strings.Contains(out, "left out: backup target default cannot be used") {
 			t.Errorf("with an engine image that is not there: status %d\n%s\n%s", status, out, stderr)
 		}
 		c.asBefore(cpu)
@@ -91,6 +96,9 @@ func (c *cluster) asBefore(cpu string) {
 		if got := c.settingValue(name); got != want {
 			c.t.Errorf("setting %s is %s, and was %s before the tour", name, got, want)
 		}
+	}
+	if left, err := c.rest.BackupVolumes(c.t.Context()); err != nil || len(left) != 0 {
+		c.t.Errorf("backups that the tour has left: %+v, %v", left, err)
 	}
 	c.eventually("no volume, no replica and one engine image are left", func(ctx context.Context) error {
 		volumes, err := c.rest.Volumes(ctx)
