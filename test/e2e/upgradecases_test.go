@@ -33,9 +33,9 @@ const (
 )
 
 // TestE10Cases runs the proposal's integration cases one after the other, as they are written: many
-// volumes at once, in use and at rest, an expanding volume, a degraded one. That of a standby
-// volume needs a backup; see volume.TestAutomaticUpgrade. Then a new image of the instance manager
-// comes too (E12), and a node with the former one is lost (A18).
+// volumes at once, in use and at rest, an expanding volume, a degraded one, one that follows
+// backups. Then a new image of the instance manager comes too (E12), and a node with the former one
+// is lost (A18).
 func TestE10Cases(t *testing.T) {
 	t.Parallel()
 	k := &casesTest{cluster: startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace,
@@ -59,7 +59,7 @@ func TestE10Cases(t *testing.T) {
 	}
 	k.each(t, []scenario{
 		{"Concurrent", of(k.concurrent)}, {"Expanding", of(k.expanding)}, {"Degraded", of(k.degraded)},
-		{"E8", of(k.hanging)}, {"E12", of(k.newManagers)}, {"A18", of(k.unknownStays)},
+		{"E4", of(k.standby)}, {"E8", of(k.hanging)}, {"E12", of(k.newManagers)}, {"A18", of(k.unknownStays)},
 	})
 }
 
