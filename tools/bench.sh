@@ -3,6 +3,7 @@
 # it was at an earlier commit, in alternating rounds.
 #
 # Usage: [COMMIT=…] tools/bench.sh [flags of bench]      such as -size 4096 (MiB), -time 10s, -dir /srv; -rounds 9, -only 'random read'
+#        tools/bench.sh -backups                         backups and restores, beside a copy and restic
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$root"

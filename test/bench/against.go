@@ -20,8 +20,8 @@ type side struct {
 // series are the results of one pattern on one volume of a side, one of each round.
 type series []result
 
-// median of what a result says.
-func median[T cmp.Ordered](s series, of func(result) T) T {
+// middle is the median of what results say.
+func middle[R any, T cmp.Ordered](s []R, of func(R) T) T {
 	all := make([]T, len(s))
 	for i, r := range s {
 		all[i] = of(r)
@@ -83,13 +83,13 @@ func runAgainst(ctx context.Context, cfg config, t *stand) error {
 
 // against is the row of a pattern.
 func (p pattern) against(volume string, before, now series) string {
-	first, second := result{perSecond: median(before, rate), typical: median(before, typicalOf)},
-		result{perSecond: median(now, rate), typical: median(now, typicalOf)}
+	first, second := result{perSecond: middle(before, rate), typical: middle(before, typicalOf)},
+		result{perSecond: middle(now, rate), typical: middle(now, typicalOf)}
 	change := ratio(first.perSecond, second.perSecond)
 	if p.latency {
 		change = ratio(float64(first.typical), float64(second.typical))
 	}
-	cpu := [2]time.Duration{median(before, processor), median(now, processor)}
+	cpu := [2]time.Duration{middle(before, processor), middle(now, processor)}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %.1f µs | %.1f µs | %s |", volume, p.name, p.text(first),
 		p.text(second), change, float64(cpu[0])/1e3, float64(cpu[1])/1e3, ratio(float64(cpu[0]), float64(cpu[1])))
 }

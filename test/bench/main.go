@@ -38,6 +38,8 @@ type config struct {
 	// disk.
 	against string
 	rounds  int
+	// backups has backups and restores measured instead, in rounds.
+	backups bool
 	// only are the patterns that are measured, by name.
 	only string
 }
@@ -55,7 +57,8 @@ func main() {
 	flag.StringVar(&cfg.dir, "dir", os.TempDir(), "folder on the disk to measure; needs five times the size")
 	flag.StringVar(&cfg.results, "results", "", "folder that also gets the table")
 	flag.StringVar(&cfg.against, "against", "", "another engine program that is measured beside this one, not the raw disk")
-	flag.IntVar(&cfg.rounds, "rounds", 5, "with -against: how often both are measured")
+	flag.BoolVar(&cfg.backups, "backups", false, "measure backups and restores to a directory, beside a copy and restic")
+	flag.IntVar(&cfg.rounds, "rounds", 5, "with -against and -backups: how often each is measured")
 	flag.StringVar(&cfg.only, "only", "", "regular expression of the patterns to measure, such as 'random read'")
 	flag.Parse()
 	cfg.size = *sizeMiB * mib
@@ -75,7 +78,7 @@ func (c *config) validate() error {
 	if c.size < minSize*mib {
 		return fmt.Errorf("-size %d MiB is less than %d", c.size/mib, minSize)
 	}
-	if c.rounds < 1 && c.against != "" {
+	if c.rounds < 1 && (c.against != "" || c.backups) {
 		return fmt.Errorf("-rounds %d measures nothing", c.rounds)
 	}
 	if _, err := regexp.Compile(c.only); err != nil {
@@ -108,7 +111,10 @@ func run(ctx context.Context, cfg config) (err error) {
 			err = errors.New(string(f))
 		}
 	}()
-	if cfg.against != "" {
+	switch {
+	case cfg.backups:
+		return backups(ctx, cfg, t)
+	case cfg.against != "":
 		return runAgainst(ctx, cfg, t)
 	}
 	r, err := newRaw(ctx, cfg)

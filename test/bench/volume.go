@@ -94,20 +94,29 @@ const tick = 10 * time.Millisecond
 func (v *volume) cpu() (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range v.pids() {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		used, err := cpuOf(pid)
 		if err != nil {
-			return 0, fmt.Errorf("processor time: %w", err)
+			return 0, err
 		}
-		// The second field, the name, may hold spaces; utime and stime are the 12th and 13th after
-		// it.
-		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-		for _, f := range fields[11:13] {
-			n, err := strconv.ParseInt(f, 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("processor time of %d: %w", pid, err)
-			}
-			sum += time.Duration(n) * tick
+		sum += used
+	}
+	return sum, nil
+}
+
+// cpuOf is the processor time that a process has used.
+func cpuOf(pid int) (sum time.Duration, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("processor time: %w", err)
+	}
+	// The second field, the name, may hold spaces; utime and stime are the 12th and 13th after it.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of %d: %w", pid, err)
 		}
+		sum += time.Duration(n) * tick
 	}
 	return sum, nil
 }

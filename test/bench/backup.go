@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	enginev1 "ankole.storage/api/rpc/engine/v1"
+	"ankole.storage/test/rig"
+)
+
+// changedShare is the part of a volume that is written anew before an incremental backup, and
+// changedRun how much of it lies together.
+const (
+	changedShare = 100
+	changedRun   = 2 * mib
+)
+
+// job is something that moves a volume's content, and what it took.
+type job struct {
+	name string
+	// of is how many bytes it is about, for a rate.
+	of int64
+	// took is from the order to the end, cpu what its processes used, memory the most that the one
+	// with the most had; 0: not known.
+	took, cpu time.Duration
+	memory    int64
+}
+
+// backups measures backups and restores of a volume of incompressible content to a directory, and
+// in the same rounds a copy of a file with the same content, and restic on it.
+func backups(ctx context.Context, cfg config, t *stand) error {
+	began, load := time.Now().UTC(), loadAverage()
+	b := &backupBench{cfg: cfg, t: t, results: map[string][]job{}}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	for round := range cfg.rounds {
+		for k := range 3 { // who is first changes with the round
+			do := []func(context.Context) error{b.copy, b.restic, b.volume}[(k+round)%3]
+			if err := do(ctx); err != nil {
+				return err
+			}
+		}
+		if err := os.RemoveAll(b.work); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("%s\nBackups of %d MiB of incompressible content to a directory, medians of %d rounds by turns.\n\n%s\n",
+		machine(began, load), cfg.size/mib, cfg.rounds, b.table())
+	fmt.Print(text)
+	return keep(cfg, began, text)
+}
+
+type backupBench struct {
+	cfg    config
+	t      *stand
+	v      *volume
+	file   string
+	work   string
+	worker string
+	seed   uint64
+	// names are the jobs in the order of their first run.
+	names   []string
+	results map[string][]job
+}
+
+func (b *backupBench) prepare(ctx context.Context) (err error) {
+	if b.worker, err = rig.Build("backup-worker"); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(b.cfg.dir, "bench-backup-")
+	if err != nil {
+		return err
+	}
+	b.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	b.file, b.work = filepath.Join(dir, "file"), filepath.Join(dir, "work")
+	if b.v, err = b.open(ctx, false); err != nil {
+		return err
+	}
+	f, err := os.Create(b.file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return b.fill(0, b.cfg.size, f)
+}
+
+// open starts a volume of one replica, whose workers are this build's.
+func (b *backupBench) open(ctx context.Context, restored bool) (*volume, error) {
+	r, err := rig.Open(b.t, rig.Config{Replicas: 1, Size: b.cfg.size, NoFrontend: restored,
+		EngineEnv: []string{"ANKOLE_BACKUP_WORKER=" + b.worker}})
+	if err != nil {
+		return nil, err
+	}
+	v := &volume{Volume: r, replicas: 1}
+	if !restored {
+		v.StartEngine()
+		return v, ctx.Err()
+	}
+	v.SpawnEngine()
+	v.Await("the volume serves", func(s *enginev1.State) bool {
+		return rig.Modes(s)[enginev1.Mode_MODE_RW] == 1 && s.GetSnapshots() != nil
+	})
+	return v, ctx.Err()
+}
+
+// fill writes content that cannot be compressed to the volume, and the same to a file.
+func (b *backupBench) fill(at, n int64, f io.WriterAt) error {
+	d := b.v.Dial()
+	p := make([]byte, mib)
+	for end := at + n; at < end; at += mib {
+		var seed [32]byte
+		b.seed++
+		seed[0], seed[1], seed[2], seed[3] = byte(b.seed), byte(b.seed>>8), byte(b.seed>>16), byte(b.seed>>24)
+		_, _ = rand.NewChaCha8(seed).Read(p)
+		if _, err := d.WriteAt(p, at); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(p, at); err != nil {
+			return err
+		}
+	}
+	return d.Flush()
+}
+
+func (b *backupBench) note(j job) {
+	if b.results[j.name] == nil {
+		b.names = append(b.names, j.name)
+	}
+	b.results[j.name] = append(b.results[j.name], j)
+	say("%s: %.2f s", j.name, j.took.Seconds())
+}
+
+// copy is what any program would have to do at least.
+func (b *backupBench) copy(context.Context) error {
+	if err := os.MkdirAll(b.work, 0o700); err != nil {
+		return err
+	}
+	began := time.Now()
+	in, err := os.Open(b.file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(filepath.Join(b.work, "copy"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	if err := out.Sync(); err != nil {
+		return err
+	}
+	b.note(job{name: "copy of the file, with fsync", of: b.cfg.size, took: time.Since(began)})
+	return nil
+}
+
+// restic backs the file up and restores it, where restic is installed.
+func (b *backupBench) restic(ctx context.Context) error {
+	program, err := exec.LookPath("restic")
+	if err != nil {
+		say("restic is not installed (Debian package restic): left out")
+		return nil
+	}
+	repository := filepath.Join(b.work, "restic")
+	run := func(name string, args ...string) error {
+		c := exec.CommandContext(ctx, program, append([]string{"--repo", repository, "--no-cache", "--quiet"}, args...)...)
+		c.Env = append(os.Environ(), "RESTIC_PASSWORD=measured")
+		began := time.Now()
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("restic %v: %w: %s", args, err, out)
+		}
+		if name != "" {
+			usage, _ := c.ProcessState.SysUsage().(*syscall.Rusage)
+			b.note(job{name: name, of: b.cfg.size, took: time.Since(began), memory: usage.Maxrss << 10,
+				cpu: c.ProcessState.UserTime() + c.ProcessState.SystemTime()})
+		}
+		return nil
+	}
+	if err := run("", "init"); err != nil {
+		return err
+	}
+	if err := run("restic backup", "backup", "--compression", "off", b.file); err != nil {
+		return err
+	}
+	return run("restic restore", "restore", "latest", "--target", filepath.Join(b.work, "restored"))
+}
+
+// volume backs the volume up, in full and after a change, and restores it.
+func (b *backupBench) volume(ctx context.Context) error {
+	store := "vfs://" + filepath.Join(b.work, "store")
+	if err := os.MkdirAll(filepath.Join(b.work, "store"), 0o700); err != nil {
+		return err
+	}
+	round := strconv.Itoa(len(b.results["restore of the volume"]))
+	if err := b.backUp("backup of the volume", "full"+round, store, b.cfg.size); err != nil {
+		return err
+	}
+	v, err := b.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	err = b.measure(v, "restore of the volume", b.cfg.size, func() error {
+		_, err := b.command(v, "restore", store+"?backup=full"+round+"&volume="+b.v.Name)
+		return err
+	}, func() (bool, error) {
+		s, err := v.State()
+		r := s.GetRestore()
+		if r.GetError() != "" {
+			err = fmt.Errorf("restore: %s", r.GetError())
+		}
+		return r != nil && !r.GetRunning(), err
+	})
+	if err != nil {
+		return err
+	}
+	v.StopEngine()
+	for _, r := range v.Replicas {
+		r.Kill()
+	}
+	f, err := os.OpenFile(b.file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for at := int64(0); at+changedRun <= b.cfg.size; at += changedRun * changedShare {
+		if err := b.fill(at, changedRun, f); err != nil {
+			return err
+		}
+	}
+	return b.backUp("backup after 1 % has changed", "next"+round, store, b.cfg.size/changedShare)
+}
+
+func (b *backupBench) backUp(name, backup, store string, of int64) error {
+	q := &enginev1.SnapshotCreateRequest{Name: backup}
+	if _, err := b.v.Control().SnapshotCreate(context.Background(), q); err != nil {
+		return err
+	}
+	return b.measure(b.v, name, of, func() error {
+		_, err := b.command(b.v, "create", backup, "--dest", store, "--backup-name", backup)
+		return err
+	}, func() (bool, error) {
+		var out struct{ State, Error string }
+		text, err := b.command(b.v, "status", backup)
+		if err == nil {
+			err = json.Unmarshal(text, &out)
+		}
+		if out.Error != "" {
+			err = fmt.Errorf("backup: %s", out.Error)
+		}
+		return out.State == "complete", err
+	})
+}
+
+// measure orders something of a volume's engine and waits until it is done. The processor time is
+// that of engine, replica and worker.
+func (b *backupBench) measure(v *volume, name string, of int64, order func() error, done func() (bool, error)) error {
+	before, err := v.cpu()
+	if err != nil {
+		return err
+	}
+	j := job{name: name, of: of}
+	began := time.Now()
+	if err := order(); err != nil {
+		return err
+	}
+	worker := time.Duration(0)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ended := false; !ended; <-tick.C {
+		j.took = time.Since(began)
+		for _, pid := range children(v.EnginePid()) {
+			if n, err := pss(pid); err == nil {
+				j.memory = max(j.memory, n)
+			}
+			if used, err := cpuOf(pid); err == nil {
+				worker = max(worker, used)
+			}
+		}
+		if ended, err = done(); err != nil {
+			return err
+		}
+	}
+	after, err := v.cpu()
+	if err != nil {
+		return err
+	}
+	j.cpu = after - before + worker
+	b.note(j)
+	return nil
+}
+
+// children are the processes that a process has started.
+func children(pid int) (pids []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is well formed
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for _, field := range strings.Fields(string(text)) {
+			if n, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// command runs a verb of the engine program.
+func (b *backupBench) command(v *volume, args ...string) ([]byte, error) {
+	program, err := rig.EngineProgram()
+	if err != nil {
+		return nil, err
+	}
+	var errs bytes.Buffer
+	c := exec.Command(program, append([]string{"--url", v.Addr, "--volume-name", v.Name, "backup"}, args...)...)
+	c.Env, c.Stderr = append(os.Environ(), "ANKOLE_BACKUP_WORKER="+b.worker), &errs
+	out, err := c.Output()
+	if err != nil {
+		err = fmt.Errorf("backup %v: %w: %s", args, err, errs.String())
+	}
+	return out, err
+}
+
+// table has a row for each job, with its rate against that of the copy.
+func (b *backupBench) table() string {
+	var out strings.Builder
+	fmt.Fprintln(&out, "| | time | MB/s | against the copy | CPU per MiB | most memory of a process |\n"+
+		"| --- | --- | --- | --- | --- | --- |")
+	rateOf := func(j job) float64 { return float64(j.of) / 1e6 / j.took.Seconds() }
+	base := 0.0
+	for _, name := range b.names {
+		if strings.HasPrefix(name, "copy") {
+			base = middle(b.results[name], rateOf)
+		}
+	}
+	for _, name := range b.names {
+		all := b.results[name]
+		seconds := middle(all, func(j job) float64 { return j.took.Seconds() })
+		row := fmt.Sprintf("| %s | %.2f s | %.0f | %.2f |", name, seconds, middle(all, rateOf),
+			middle(all, rateOf)/base)
+		cpu, memory := middle(all, func(j job) float64 { return j.cpu.Seconds() * 1e3 / (float64(j.of) / mib) }),
+			middle(all, func(j job) float64 { return float64(j.memory) / 1e6 })
+		if cpu > 0 {
+			row += fmt.Sprintf(" %.2f ms | %.0f MB |", cpu, memory)
+		} else {
+			row += " | |"
+		}
+		fmt.Fprintln(&out, row)
+	}
+	return out.String()
+}
