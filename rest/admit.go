@@ -39,7 +39,7 @@ func refuse(err error) error {
 
 // mayTravel refuses requests in plaintext that might have credentials in them: those that are meant
 // for this server, and a token that was sent already is known to whoever was on the way.
-func (s *Server) mayTravel(r *http.Request, t *route) error {
+func (s *Server) mayTravel(r *http.Request, t *Route) error {
 	switch {
 	case r.TLS != nil || s.cfg.TLS == nil || s.cfg.Plaintext, t.open && !t.local:
 		return nil
@@ -56,7 +56,7 @@ var errBody = errors.New("this request has no body; send none")
 
 // identify finds out who sends a request, and refuses what a page of another site makes a browser
 // send. That is judged first and by itself: it needs nobody's answer.
-func (s *Server) identify(q *request, t *route) error {
+func (s *Server) identify(q *Request, t *Route) error {
 	if err := s.sameSite(q.Request); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Server) identify(q *request, t *route) error {
 	}
 	if t.open && !t.local {
 		q.caller = access.Nobody
-		if t.path == healthPath {
+		if t.Path == healthPath {
 			return nil
 		}
 		return s.knownHost(q)
@@ -90,7 +90,7 @@ func (s *Server) identify(q *request, t *route) error {
 
 // callerOf reads the credentials of a request: a bearer token, else the cookie of a session, else
 // none. Basic credentials are ignored, as old clients always send some.
-func (s *Server) callerOf(q *request) (access.Caller, error) {
+func (s *Server) callerOf(q *Request) (access.Caller, error) {
 	from := listener.Host(q.RemoteAddr)
 	header := strings.TrimSpace(q.Header.Get("Authorization"))
 	scheme, rest, _ := strings.Cut(header, " ")
@@ -99,7 +99,7 @@ func (s *Server) callerOf(q *request) (access.Caller, error) {
 		return s.callerBy(q.Context(), from, strings.TrimSpace(rest))
 	case header != "" && !strings.EqualFold(scheme, "Basic"):
 		return access.Caller{}, fmt.Errorf("%w: credentials of scheme %q; send a Kubernetes token as \"Authorization: "+
-			"Bearer …\"", access.ErrUnauthenticated, shorten(scheme))
+			"Bearer …\"", access.ErrUnauthenticated, Shorten(scheme))
 	}
 	cookie, err := q.Cookie(q.cookieName())
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Server) callerOf(q *request) (access.Caller, error) {
 // callerBy asks who shows a token, if it is one that may be shown here.
 func (s *Server) callerBy(ctx context.Context, from, token string) (access.Caller, error) {
 	if !access.Aimed(token) {
-		audience, err := s.settingValue(ctx, setting.APITokenAudience)
+		audience, err := s.objects.Setting(ctx, setting.APITokenAudience)
 		if err != nil {
 			return access.Caller{}, fmt.Errorf("%w: %w", access.ErrUnavailable, err)
 		}
@@ -131,11 +131,11 @@ func (s *Server) callerBy(ctx context.Context, from, token string) (access.Calle
 
 // authorize refuses an operation that the caller has no right to. What callers may do who show
 // nothing, all may do.
-func (s *Server) authorize(q *request, operation string) error {
+func (s *Server) authorize(q *Request, operation string) error {
 	if s.cfg.Open {
 		return nil
 	}
-	needs, ok := needsOf(operation, q.params["name"])
+	needs, ok := s.table.Needs(operation, q.Params["name"])
 	if !ok { // TestEveryOperationNeedsARight: this is none that is served
 		return Refuse(http.StatusForbidden, fmt.Errorf("%s needs a right that is not declared", operation))
 	}
@@ -168,7 +168,7 @@ func describe(m access.Mode) string {
 
 // anonymousAccess is what callers may do who show nothing.
 func (s *Server) anonymousAccess(ctx context.Context) (access.Mode, error) {
-	value, err := s.settingValue(ctx, setting.APIAnonymousAccess)
+	value, err := s.objects.Setting(ctx, setting.APIAnonymousAccess)
 	if err != nil {
 		return access.ModeNone, fmt.Errorf("%w: %w", access.ErrUnavailable, err)
 	}
@@ -177,7 +177,7 @@ func (s *Server) anonymousAccess(ctx context.Context) (access.Mode, error) {
 
 // knownHost refuses a request without credentials for a host that this server does not know itself
 // as, see access.KnownHost. Requests with credentials need no such check: a foreign page has none.
-func (s *Server) knownHost(q *request) error {
+func (s *Server) knownHost(q *Request) error {
 	hosts := []string{q.Host}
 	if forwarded := first(q.Header, headerHost); forwarded != "" {
 		hosts = append(hosts, forwarded)
@@ -191,7 +191,7 @@ func (s *Server) knownHost(q *request) error {
 		if !access.KnownHost(host, s.cfg.Namespace, names) {
 			return Refuse(http.StatusForbidden, fmt.Errorf("this server is not known as %q, and who shows no token must "+
 				"ask for it by an address or a known name, since a page of another site could ask by its own; add the name "+
-				"to setting %s or to the URL in %s", shorten(host), setting.APIHostNames, setting.ManagerURL))
+				"to setting %s or to the URL in %s", Shorten(host), setting.APIHostNames, setting.ManagerURL))
 		}
 	}
 	return nil
@@ -199,7 +199,7 @@ func (s *Server) knownHost(q *request) error {
 
 // hostNames are those that settings give this server. What cannot be read gives none.
 func (s *Server) hostNames(ctx context.Context) []string {
-	value, err := s.settingValue(ctx, setting.APIHostNames)
+	value, err := s.objects.Setting(ctx, setting.APIHostNames)
 	if err != nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,38 +40,38 @@ func withdrawals(a *lh.VolumeAttachment) int64 {
 	return n
 }
 
-func attachVolume(q *request) (any, error) {
-	name := q.params["name"]
+func attachVolume(q *Request) (any, error) {
+	name := q.Params["name"]
 	var in resource.AttachInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	if err := q.server.attach(q.Context(), name, in); err != nil {
+	if err := fileTicket(q.Context(), q.Objects, name, in); err != nil {
 		return nil, fmt.Errorf("unable to attach volume %s to %s: %w", name, in.HostID, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // attach checks that the volume can go to the node and files a ticket for it. The controllers do
 // the rest.
-func (s *Server) attach(ctx context.Context, name string, in resource.AttachInput) error {
+func fileTicket(ctx context.Context, o *Objects, name string, in resource.AttachInput) error {
 	if in.HostID == "" {
 		return errors.New("no node given: set hostId to the name of a node")
 	}
-	p, err := s.volumeParts(ctx, name)
+	p, err := readVolume(ctx, o, name)
 	if err != nil {
 		return err
 	}
 	var node lh.Node
-	if err := s.get(ctx, in.HostID, &node); err != nil {
+	if err := o.Get(ctx, in.HostID, &node); err != nil {
 		return err
 	}
 	var images lh.EngineImageList
-	if err := s.list(ctx, &images); err != nil {
+	if err := o.List(ctx, &images); err != nil {
 		return fmt.Errorf("listing engine images: %w", err)
 	}
 	var nodes lh.NodeList
-	if err := s.list(ctx, &nodes); err != nil {
+	if err := o.List(ctx, &nodes); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
 	if err := checkAttach(p, &node, images.Items, nodes.Items); err != nil {
@@ -84,7 +85,7 @@ func (s *Server) attach(ctx context.Context, name string, in resource.AttachInpu
 	if ticket.Type == "" {
 		ticket.Type = lh.AttacherTypeLonghornAPI
 	}
-	return s.updateTickets(ctx, name, true, func(a *lh.VolumeAttachment) (bool, error) {
+	return updateTickets(ctx, o, name, true, func(a *lh.VolumeAttachment) (bool, error) {
 		old, exists := a.Spec.AttachmentTickets[ticket.ID]
 		if exists && old.NodeID != ticket.NodeID {
 			return false, fmt.Errorf("the volume is already attached to node %s by the same attachment ticket; detach "+
@@ -149,7 +150,7 @@ func checkAttach(p volumeParts, node *lh.Node, images []lh.EngineImage, nodes []
 	if len(placed) == 0 && !local {
 		scheduled := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionScheduled)
 		return fmt.Errorf("no replica of the volume is scheduled: %s",
-			orText(scheduled.Message, "the scheduler has not placed one yet, retry in a moment"))
+			cmp.Or(scheduled.Message, "the scheduler has not placed one yet, retry in a moment"))
 	}
 	if err := checkCopies(placed, nodes); err != nil {
 		return err
@@ -204,23 +205,23 @@ func checkImage(v *lh.Volume, node string, replicaNodes []string, images []lh.En
 	return fmt.Errorf("engine image %q does not exist", v.Spec.Image)
 }
 
-func detachVolume(q *request) (any, error) {
-	name := q.params["name"]
-	in, err := q.detachInput()
+func detachVolume(q *Request) (any, error) {
+	name := q.Params["name"]
+	in, err := detachInput(q)
 	if err != nil {
 		return nil, err
 	}
-	if err := q.server.detach(q.Context(), name, in); err != nil {
+	if err := withdraw(q.Context(), q.Objects, name, in); err != nil {
 		return nil, fmt.Errorf("unable to detach volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // detachInput is what a client wants detached. Without a JSON object that is the plain ticket: old
 // clients send nothing, or anything. An object that cannot be read is refused; it may name another
 // ticket.
-func (q *request) detachInput() (in resource.DetachInput, err error) {
-	body, err := q.body()
+func detachInput(q *Request) (in resource.DetachInput, err error) {
+	body, err := q.ReadBody()
 	if err != nil || !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return in, err
 	}
@@ -228,15 +229,15 @@ func (q *request) detachInput() (in resource.DetachInput, err error) {
 }
 
 // detach withdraws one ticket, or all of them.
-func (s *Server) detach(ctx context.Context, name string, in resource.DetachInput) error {
+func withdraw(ctx context.Context, o *Objects, name string, in resource.DetachInput) error {
 	var v lh.Volume
-	if err := s.get(ctx, name, &v); err != nil {
+	if err := o.Get(ctx, name, &v); err != nil {
 		return err
 	}
 	if v.Status.IsStandby {
 		return fmt.Errorf("cannot detach standby volume %s", name)
 	}
-	err := s.updateTickets(ctx, name, false, func(a *lh.VolumeAttachment) (bool, error) {
+	err := updateTickets(ctx, o, name, false, func(a *lh.VolumeAttachment) (bool, error) {
 		before := len(a.Spec.AttachmentTickets)
 		// Who names a ticket that is not there ends what may be about to file it.
 		_, there := a.Spec.AttachmentTickets[in.AttachmentID]
@@ -261,10 +262,10 @@ func (s *Server) detach(ctx context.Context, name string, in resource.DetachInpu
 
 // updateTickets changes the tickets of a volume. change says whether anything is to be written; it
 // runs again when somebody else wrote in between.
-func (s *Server) updateTickets(ctx context.Context, name string, await bool,
+func updateTickets(ctx context.Context, o *Objects, name string, await bool,
 	change func(*lh.VolumeAttachment) (bool, error)) error {
 	return conflict.Retry(func() error {
-		a, err := s.attachment(ctx, name, await)
+		a, err := attachmentOf(ctx, o, name, await)
 		if err != nil {
 			return err
 		}
@@ -272,21 +273,21 @@ func (s *Server) updateTickets(ctx context.Context, name string, await bool,
 		if err != nil || !changed {
 			return err
 		}
-		return s.cfg.Client.Update(ctx, a)
+		return o.Client.Update(ctx, a)
 	})
 }
 
 // attachment reads the attachment object of a volume, waiting for it for a bounded time if asked
 // to.
-func (s *Server) attachment(ctx context.Context, name string, await bool) (*lh.VolumeAttachment, error) {
+func attachmentOf(ctx context.Context, o *Objects, name string, await bool) (*lh.VolumeAttachment, error) {
 	var a lh.VolumeAttachment
-	err := s.get(ctx, name, &a)
+	err := o.Get(ctx, name, &a)
 	if !await || !apierrors.IsNotFound(err) {
 		return &a, err
 	}
 	err = wait.PollUntilContextTimeout(ctx, attachmentPeriod, attachmentTimeout, false,
 		func(ctx context.Context) (bool, error) {
-			err := s.get(ctx, name, &a)
+			err := o.Get(ctx, name, &a)
 			if apierrors.IsNotFound(err) {
 				return false, nil
 			}
@@ -298,26 +299,18 @@ func (s *Server) attachment(ctx context.Context, name string, await bool) (*lh.V
 	return &a, err
 }
 
-// orText returns the first text that is not empty.
-func orText(text, otherwise string) string {
-	if text != "" {
-		return text
-	}
-	return otherwise
-}
-
-var attachments = kind[lh.VolumeAttachment, *lh.VolumeAttachment, resource.VolumeAttachment]{
-	typeID: resource.TypeVolumeAttachment, what: "volume attachment", view: attachmentView,
-	list: func() (client.ObjectList, *[]lh.VolumeAttachment) {
+var attachments = Kind[lh.VolumeAttachment, *lh.VolumeAttachment, resource.VolumeAttachment]{
+	TypeID: resource.TypeVolumeAttachment, What: "volume attachment", View: attachmentView,
+	List: func() (client.ObjectList, *[]lh.VolumeAttachment) {
 		all := &lh.VolumeAttachmentList{}
 		return all, &all.Items
 	},
 }
 
 // attachmentView is an attachment as a resource of its own.
-func attachmentView(q *request, a *lh.VolumeAttachment) resource.VolumeAttachment {
+func attachmentView(q *Request, a *lh.VolumeAttachment) resource.VolumeAttachment {
 	view := attachmentFields(a.Spec.Volume, a)
 	view.Withdrawals = 0 // they are for who has read the volume
-	view.Resource = q.envelope(resource.TypeVolumeAttachment, a.Name, resource.WhenAlways)
+	view.Resource = q.Envelope(resource.TypeVolumeAttachment, a.Name, resource.WhenAlways)
 	return view
 }

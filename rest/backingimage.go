@@ -25,20 +25,46 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-var backingImages = kind[lh.BackingImage, *lh.BackingImage, resource.BackingImage]{
-	typeID: resource.TypeBackingImage, what: "backing image", view: backingImageView,
-	list: func() (client.ObjectList, *[]lh.BackingImage) {
+var backingImages = Kind[lh.BackingImage, *lh.BackingImage, resource.BackingImage]{
+	TypeID: resource.TypeBackingImage, What: "backing image", View: backingImageView,
+	List: func() (client.ObjectList, *[]lh.BackingImage) {
 		l := &lh.BackingImageList{}
 		return l, &l.Items
 	},
 }
 
+// imageAPI answers requests about backing images.
+type imageAPI struct {
+	// DialPod connects to the processes of backing images, for uploads and downloads. Nil: those are
+	// refused.
+	DialPod func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Routes are those of backing images.
+func (i *imageAPI) Routes() []Route {
+	return []Route{
+		{Path: "/v1/backingimages", Methods: map[string]Handler{http.MethodGet: backingImages.All,
+			http.MethodPost: createBackingImage}},
+		{Path: "/v1/backingimages/{name}", Methods: map[string]Handler{http.MethodGet: backingImages.One,
+			http.MethodDelete: deleteBackingImage}, Actions: map[string]Handler{
+			resource.ActionBackingImageCleanup: cleanUpBackingImage, resource.ActionUpload: i.uploadBackingImage,
+			resource.ActionUpdateMinNumberOfCopies: updateCopies},
+			Limits: map[string]time.Duration{resource.ActionUpload: imageLimit}},
+		{Path: "/v1/backingimages/{name}/download", Raw: i.serveImage, Stream: true},
+	}
+}
+
+// Streams are the lists of the same.
+func (i *imageAPI) Streams() map[string]Stream {
+	return map[string]Stream{"backingimages": backingImages.Stream()}
+}
+
 // fileNotStarted is what a client reads of a copy that is wanted and of which nothing is known yet.
 const fileNotStarted = "File processing is not started"
 
-func backingImageView(q *request, b *lh.BackingImage) resource.BackingImage {
+func backingImageView(q *Request, b *lh.BackingImage) resource.BackingImage {
 	spec, s := &b.Spec, &b.Status
-	out := resource.BackingImage{Resource: q.envelope(resource.TypeBackingImage, b.Name, resource.WhenAlways),
+	out := resource.BackingImage{Resource: q.Envelope(resource.TypeBackingImage, b.Name, resource.WhenAlways),
 		Name: b.Name, UUID: s.UUID, SourceType: string(spec.SourceType), Parameters: spec.SourceParameters,
 		ExpectedChecksum: spec.Checksum, CurrentChecksum: s.Checksum, MinNumberOfCopies: spec.MinNumberOfCopies,
 		NodeSelector: spec.NodeSelector, DiskSelector: spec.DiskSelector,
@@ -53,18 +79,18 @@ func backingImageView(q *request, b *lh.BackingImage) resource.BackingImage {
 			Message: f.Message, LastStateTransitionTime: f.LastStateTransitionTime, DataEngine: string(f.DataEngine)}
 	}
 	if b.DeletionTimestamp != nil {
-		out.DeletionTimestamp = b.DeletionTimestamp.UTC().Format(timeText)
+		out.DeletionTimestamp = b.DeletionTimestamp.UTC().Format(TimeText)
 	}
 	return out
 }
 
 // createBackingImage records the image; its first file is made afterwards.
-func createBackingImage(q *request) (any, error) {
+func createBackingImage(q *Request) (any, error) {
 	var in resource.BackingImage
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	b := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.server.cfg.Namespace},
+	b := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.Objects.Namespace},
 		Spec: lh.BackingImageSpec{SourceType: lh.BackingImageSourceType(in.SourceType), SourceParameters: in.Parameters,
 			Checksum: in.ExpectedChecksum, MinNumberOfCopies: in.MinNumberOfCopies, NodeSelector: in.NodeSelector,
 			DiskSelector: in.DiskSelector, Secret: in.Secret, SecretNamespace: in.SecretNamespace,
@@ -77,35 +103,35 @@ func createBackingImage(q *request) (any, error) {
 	admission.CompleteBackingImage(judged, true, copies)
 	err := admission.CheckBackingImage(nil, judged)
 	if err == nil {
-		err = q.server.create(q.Context(), b)
+		err = q.Objects.Create(q.Context(), b)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unable to create backing image %s: %w", in.Name, err)
 	}
-	return backingImages.named(q, b.Name)
+	return backingImages.Named(q, b.Name)
 }
 
 // deleteBackingImage has the copies of an image removed, in the background.
-func deleteBackingImage(q *request) (any, error) {
-	name := q.params["name"]
-	users, err := q.usersOfImage(name)
+func deleteBackingImage(q *Request) (any, error) {
+	name := q.Params["name"]
+	users, err := usersOfImage(q, name)
 	if err != nil {
 		return nil, err
 	}
 	if len(users) > 0 {
 		return nil, fmt.Errorf("cannot delete backing image %s since there are replicas using it", name)
 	}
-	b := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace}}
-	if err := q.server.cfg.Client.Delete(q.Context(), b); err != nil {
+	b := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.Objects.Namespace}}
+	if err := q.Objects.Client.Delete(q.Context(), b); err != nil {
 		return nil, fmt.Errorf("unable to delete backing image %s: %w", name, err)
 	}
 	return nil, nil
 }
 
 // usersOfImage are the replicas that stand on an image, by the UUID of their disk.
-func (q *request) usersOfImage(name string) (map[string][]string, error) {
+func usersOfImage(q *Request, name string) (map[string][]string, error) {
 	var all lh.ReplicaList
-	if err := q.server.list(q.Context(), &all); err != nil {
+	if err := q.Objects.List(q.Context(), &all); err != nil {
 		return nil, fmt.Errorf("listing replicas: %w", err)
 	}
 	users := map[string][]string{}
@@ -118,30 +144,30 @@ func (q *request) usersOfImage(name string) (map[string][]string, error) {
 }
 
 // changeBackingImage changes the image that the path names, and answers with it.
-func (q *request) changeBackingImage(what string, change func(*lh.BackingImage) error) (any, error) {
-	name := q.params["name"]
+func changeBackingImage(q *Request, what string, change func(*lh.BackingImage) error) (any, error) {
+	name := q.Params["name"]
 	err := conflict.Retry(func() error {
 		var b lh.BackingImage
-		if err := q.server.get(q.Context(), name, &b); err != nil {
+		if err := q.Objects.Get(q.Context(), name, &b); err != nil {
 			return err
 		}
 		if err := change(&b); err != nil {
 			return err
 		}
-		return q.server.cfg.Client.Update(q.Context(), &b)
+		return q.Objects.Client.Update(q.Context(), &b)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to %s of backing image %s: %w", what, name, err)
 	}
-	return backingImages.one(q)
+	return backingImages.One(q)
 }
 
-func updateCopies(q *request) (any, error) {
+func updateCopies(q *Request) (any, error) {
 	var in resource.UpdateMinNumberOfCopiesInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	return q.changeBackingImage("update the number of copies", func(b *lh.BackingImage) error {
+	return changeBackingImage(q, "update the number of copies", func(b *lh.BackingImage) error {
 		if in.MinNumberOfCopies < 1 {
 			return fmt.Errorf("minNumberOfCopies is %d, it should be at least 1", in.MinNumberOfCopies)
 		}
@@ -151,20 +177,20 @@ func updateCopies(q *request) (any, error) {
 }
 
 // cleanUpBackingImage removes copies, all of those that are named or none.
-func cleanUpBackingImage(q *request) (any, error) {
+func cleanUpBackingImage(q *Request) (any, error) {
 	var in resource.BackingImageCleanupInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	users, err := q.usersOfImage(q.params["name"])
+	users, err := usersOfImage(q, q.Params["name"])
 	if err != nil {
 		return nil, err
 	}
-	making, err := q.sourceOf(q.params["name"])
+	making, err := sourceOf(q, q.Params["name"])
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	return q.changeBackingImage("clean up copies", func(b *lh.BackingImage) error {
+	return changeBackingImage(q, "clean up copies", func(b *lh.BackingImage) error {
 		ready := func() (n int) {
 			for disk := range b.Spec.DiskFileSpecMap {
 				if b.Status.DiskFileStatusMap[disk].State == lh.BackingImageStateReady {
@@ -194,21 +220,21 @@ func cleanUpBackingImage(q *request) (any, error) {
 }
 
 // sourceOf is the data source of an image.
-func (q *request) sourceOf(name string) (*lh.BackingImageDataSource, error) {
+func sourceOf(q *Request, name string) (*lh.BackingImageDataSource, error) {
 	d := &lh.BackingImageDataSource{}
-	if err := q.server.get(q.Context(), name, d); err != nil {
+	if err := q.Objects.Get(q.Context(), name, d); err != nil {
 		return nil, fmt.Errorf("reading the data source of backing image %s: %w", name, err)
 	}
 	return d, nil
 }
 
 // imageServer is the running manager with the file of an image that is ready, which sends least.
-func (q *request) imageServer(b *lh.BackingImage) (*lh.BackingImageManager, error) {
+func imageServer(q *Request, b *lh.BackingImage) (*lh.BackingImageManager, error) {
 	var all lh.BackingImageManagerList
-	if err := q.server.list(q.Context(), &all); err != nil {
+	if err := q.Objects.List(q.Context(), &all); err != nil {
 		return nil, fmt.Errorf("listing backing image managers: %w", err)
 	}
-	byName(all.Items)
+	SortByName(all.Items)
 	all.Items = slices.DeleteFunc(all.Items, func(m lh.BackingImageManager) bool {
 		f := m.Status.BackingImageFileMap[b.Name]
 		return m.Status.CurrentState != lh.BackingImageManagerStateRunning || f.UUID != b.Status.UUID ||
@@ -234,9 +260,9 @@ const (
 )
 
 // askImages sends a request to a process of backing images, on a connection of its own.
-func (s *Server) askImages(ctx context.Context, method, ip string, port int, path string, body io.Reader, size int64,
+func (i *imageAPI) askImages(ctx context.Context, method, ip string, port int, path string, body io.Reader, size int64,
 	contentType string) (*http.Response, error) {
-	if s.cfg.DialPod == nil {
+	if i.DialPod == nil {
 		return nil, errors.New("this server has no way to the processes of backing images")
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+net.JoinHostPort(ip, strconv.Itoa(port))+path, body)
@@ -248,7 +274,7 @@ func (s *Server) askImages(ctx context.Context, method, ip string, port int, pat
 		r.Header.Set("Content-Type", contentType)
 	}
 	t := &http.Transport{DisableKeepAlives: true, DisableCompression: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return s.cfg.DialPod(ctx, address) }}
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return i.DialPod(ctx, address) }}
 	return t.RoundTrip(r)
 }
 
@@ -264,20 +290,20 @@ func saysNo(a *http.Response) error {
 //	POST /v1/backingimages/{name}?action=upload&size=BYTES
 //
 // The body is multipart/form-data with one part called chunk.
-func uploadBackingImage(q *request) (any, error) {
-	name, size := q.params["name"], q.URL.Query().Get("size")
+func (i *imageAPI) uploadBackingImage(q *Request) (any, error) {
+	name, size := q.Params["name"], q.URL.Query().Get("size")
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil || n <= 0 {
 		return nil, fmt.Errorf("cannot upload backing image %s: size=%q is not its number of bytes", name, size)
 	}
 	var b lh.BackingImage
-	if err := q.server.get(q.Context(), name, &b); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &b); err != nil {
 		return nil, fmt.Errorf("failed to get backing image %s: %w", name, err)
 	}
 	if b.Spec.SourceType != lh.BackingImageSourceTypeUpload {
 		return nil, fmt.Errorf("cannot upload backing image %s: its source type is %s", name, b.Spec.SourceType)
 	}
-	d, err := q.sourceOf(name)
+	d, err := sourceOf(q, name)
 	if err != nil || d.Status.IP == "" && !d.Spec.FileTransferred {
 		return nil, fmt.Errorf("cannot upload backing image %s: backing image data source pod is not ready for uploading",
 			name)
@@ -285,7 +311,7 @@ func uploadBackingImage(q *request) (any, error) {
 	if d.Spec.FileTransferred {
 		return nil, fmt.Errorf("cannot upload backing image %s: it was uploaded before; delete it to begin anew", name)
 	}
-	a, err := q.server.askImages(q.Context(), http.MethodPost, d.Status.IP, naming.PortBackingImage,
+	a, err := i.askImages(q.Context(), http.MethodPost, d.Status.IP, naming.PortBackingImage,
 		"/v1/file?action=upload&size="+strconv.FormatInt(n, 10), q.Body, q.ContentLength, q.Header.Get("Content-Type"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot upload backing image %s: %w", name, err)
@@ -299,19 +325,15 @@ func uploadBackingImage(q *request) (any, error) {
 
 // serveImage sends the file of an image, packed by gzip, from a disk where it is ready. A download
 // that breaks off ends the connection: nobody takes a part for the whole.
-func (s *Server) serveImage(w http.ResponseWriter, r *http.Request) {
-	q := r.Context().Value(requestKey{}).(*request)
-	q.Request = r
-	done, err := s.streams.add(q)
+func (i *imageAPI) serveImage(w http.ResponseWriter, q *Request) error {
+	done, err := q.KeepOpen()
 	if err != nil {
-		q.fail(err)
-		return
+		return err
 	}
 	defer done()
-	a, err := q.openImage()
+	a, err := i.openImage(q)
 	if err != nil {
-		q.fail(fmt.Errorf("cannot download backing image %s: %w", q.params["name"], err))
-		return
+		return fmt.Errorf("cannot download backing image %s: %w", q.Params["name"], err)
 	}
 	defer a.Body.Close()
 	for _, name := range []string{"Content-Type", "Content-Disposition", "Content-Length"} {
@@ -321,26 +343,27 @@ func (s *Server) serveImage(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if _, err := io.Copy(&unstalled{w, http.NewResponseController(w)}, a.Body); err != nil {
-		s.cfg.Logger.Info("a download of a backing image has ended early", "image", q.params["name"], "err", err)
+		q.Logger().Info("a download of a backing image has ended early", "image", q.Params["name"], "err", err)
 		panic(http.ErrAbortHandler)
 	}
+	return nil
 }
 
 // openImage asks a manager that has the image ready for its file.
-func (q *request) openImage() (*http.Response, error) {
+func (i *imageAPI) openImage(q *Request) (*http.Response, error) {
 	var b lh.BackingImage
-	if err := q.server.get(q.Context(), q.params["name"], &b); err != nil {
+	if err := q.Objects.Get(q.Context(), q.Params["name"], &b); err != nil {
 		return nil, err
 	}
-	m, err := q.imageServer(&b)
+	m, err := imageServer(q, &b)
 	if err != nil {
 		return nil, err
 	}
-	path, err := q.filePath(m.Status.IP, b.Status.UUID)
+	path, err := i.filePath(q, m.Status.IP, b.Status.UUID)
 	if err != nil {
 		return nil, err
 	}
-	a, err := q.server.askImages(q.Context(), http.MethodGet, m.Status.IP, naming.PortBackingImageSync,
+	a, err := i.askImages(q.Context(), http.MethodGet, m.Status.IP, naming.PortBackingImageSync,
 		"/v1/files/"+url.PathEscape(path)+"/download", http.NoBody, 0, "")
 	if err == nil && a.StatusCode != http.StatusOK {
 		err = saysNo(a)
@@ -350,8 +373,8 @@ func (q *request) openImage() (*http.Response, error) {
 }
 
 // filePath asks a manager where it has the file of an image, which is how the file is called there.
-func (q *request) filePath(ip, uuid string) (string, error) {
-	a, err := q.server.askImages(q.Context(), http.MethodGet, ip, naming.PortBackingImageSync, "/v1/files", http.NoBody, 0,
+func (i *imageAPI) filePath(q *Request, ip, uuid string) (string, error) {
+	a, err := i.askImages(q.Context(), http.MethodGet, ip, naming.PortBackingImageSync, "/v1/files", http.NoBody, 0,
 		"")
 	if err != nil {
 		return "", err

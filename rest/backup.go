@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,31 +17,31 @@ import (
 )
 
 var (
-	backupTargets = kind[lh.BackupTarget, *lh.BackupTarget, resource.BackupTarget]{
-		typeID: resource.TypeBackupTarget, what: "backup target", view: backupTargetView,
-		list: func() (client.ObjectList, *[]lh.BackupTarget) {
+	backupTargets = Kind[lh.BackupTarget, *lh.BackupTarget, resource.BackupTarget]{
+		TypeID: resource.TypeBackupTarget, What: "backup target", View: backupTargetView,
+		List: func() (client.ObjectList, *[]lh.BackupTarget) {
 			l := &lh.BackupTargetList{}
 			return l, &l.Items
 		},
 	}
-	backupVolumes = kind[lh.BackupVolume, *lh.BackupVolume, resource.BackupVolume]{
-		typeID: resource.TypeBackupVolume, what: "backup volume", view: backupVolumeView,
-		list: func() (client.ObjectList, *[]lh.BackupVolume) {
+	backupVolumes = Kind[lh.BackupVolume, *lh.BackupVolume, resource.BackupVolume]{
+		TypeID: resource.TypeBackupVolume, What: "backup volume", View: backupVolumeView,
+		List: func() (client.ObjectList, *[]lh.BackupVolume) {
 			l := &lh.BackupVolumeList{}
 			return l, &l.Items
 		},
 	}
 	// backups have no route of their own: actions of a backup volume list them, and a stream.
-	backups = kind[lh.Backup, *lh.Backup, resource.Backup]{
-		typeID: resource.TypeBackup, what: "backup", view: backupView,
-		list: func() (client.ObjectList, *[]lh.Backup) {
+	backups = Kind[lh.Backup, *lh.Backup, resource.Backup]{
+		TypeID: resource.TypeBackup, What: "backup", View: backupView,
+		List: func() (client.ObjectList, *[]lh.Backup) {
 			l := &lh.BackupList{}
 			return l, &l.Items
 		},
 	}
-	backupBackingImages = kind[lh.BackupBackingImage, *lh.BackupBackingImage, resource.BackupBackingImage]{
-		typeID: resource.TypeBackupBackingImage, what: "backup backing image", view: backupBackingImageView,
-		list: func() (client.ObjectList, *[]lh.BackupBackingImage) {
+	backupBackingImages = Kind[lh.BackupBackingImage, *lh.BackupBackingImage, resource.BackupBackingImage]{
+		TypeID: resource.TypeBackupBackingImage, What: "backup backing image", View: backupBackingImageView,
+		List: func() (client.ObjectList, *[]lh.BackupBackingImage) {
 			l := &lh.BackupBackingImageList{}
 			return l, &l.Items
 		},
@@ -47,20 +49,20 @@ var (
 )
 
 // backupTargetView shows the poll interval as a duration is written: "5m0s".
-func backupTargetView(q *request, t *lh.BackupTarget) resource.BackupTarget {
+func backupTargetView(q *Request, t *lh.BackupTarget) resource.BackupTarget {
 	interval := t.Spec.PollInterval
-	if d, err := time.ParseDuration(orText(interval, "0s")); err == nil {
+	if d, err := time.ParseDuration(cmp.Or(interval, "0s")); err == nil {
 		interval = d.String()
 	}
-	return resource.BackupTarget{Resource: q.envelope(resource.TypeBackupTarget, t.Name, resource.WhenAlways),
+	return resource.BackupTarget{Resource: q.Envelope(resource.TypeBackupTarget, t.Name, resource.WhenAlways),
 		Name: t.Name, BackupTargetURL: t.Spec.BackupTargetURL, CredentialSecret: t.Spec.CredentialSecret,
 		PollInterval: interval, Available: t.Status.Available,
 		Message: lh.FindCondition(t.Status.Conditions, lh.BackupTargetConditionUnavailable).Message}
 }
 
-func backupVolumeView(q *request, v *lh.BackupVolume) resource.BackupVolume {
+func backupVolumeView(q *Request, v *lh.BackupVolume) resource.BackupVolume {
 	s := &v.Status
-	return resource.BackupVolume{Resource: q.envelope(resource.TypeBackupVolume, v.Name, resource.WhenAlways),
+	return resource.BackupVolume{Resource: q.Envelope(resource.TypeBackupVolume, v.Name, resource.WhenAlways),
 		Name: v.Name, VolumeName: v.Spec.VolumeName, BackupTargetName: v.Spec.BackupTargetName, Size: s.Size,
 		Labels: s.Labels, Created: s.CreatedAt, LastBackupName: s.LastBackupName, LastBackupAt: s.LastBackupAt,
 		DataStored: s.DataStored, Messages: s.Messages, BackingImageName: s.BackingImageName,
@@ -69,30 +71,30 @@ func backupVolumeView(q *request, v *lh.BackupVolume) resource.BackupVolume {
 
 // getBackupVolume answers with an empty one for a name that does not exist: clients that provision
 // volumes look before there is a backup.
-func getBackupVolume(q *request) (any, error) {
-	answer, err := backupVolumes.one(q)
+func getBackupVolume(q *Request) (any, error) {
+	answer, err := backupVolumes.One(q)
 	if apierrors.IsNotFound(err) {
 		empty := &lh.BackupVolume{}
-		empty.Name = q.params["name"]
+		empty.Name = q.Params["name"]
 		return backupVolumeView(q, empty), nil
 	}
 	return answer, err
 }
 
 // backupView takes from the spec and the labels what the status has only when the backup is done.
-func backupView(q *request, b *lh.Backup) resource.Backup {
+func backupView(q *Request, b *lh.Backup) resource.Backup {
 	s := &b.Status
-	return resource.Backup{Resource: q.envelope(resource.TypeBackup, b.Name, resource.WhenAlways), Name: b.Name,
+	return resource.Backup{Resource: q.Envelope(resource.TypeBackup, b.Name, resource.WhenAlways), Name: b.Name,
 		State: string(s.State), Progress: s.Progress, Error: s.Error, URL: s.URL,
-		SnapshotName:    orText(s.SnapshotName, b.Spec.SnapshotName),
+		SnapshotName:    cmp.Or(s.SnapshotName, b.Spec.SnapshotName),
 		SnapshotCreated: s.SnapshotCreatedAt, Created: s.BackupCreatedAt, Size: s.Size, Labels: s.Labels,
 		BackupMode: string(b.Spec.BackupMode), Messages: backupMessages(s),
-		VolumeName: orText(s.VolumeName, b.Labels[naming.LabelBackupVolume]), VolumeSize: s.VolumeSize,
+		VolumeName: cmp.Or(s.VolumeName, b.Labels[naming.LabelBackupVolume]), VolumeSize: s.VolumeSize,
 		VolumeCreated: s.VolumeCreated, VolumeBackingImageName: s.VolumeBackingImageName,
 		CompressionMethod: s.CompressionMethod, NewlyUploadedDataSize: s.NewlyUploadDataSize,
 		ReUploadedDataSize: s.ReUploadedDataSize,
-		BackupTargetName:   orText(s.BackupTargetName, b.Labels[naming.LabelBackupTarget]),
-		BlockSize:          decimal(b.Spec.BackupBlockSize)}
+		BackupTargetName:   cmp.Or(s.BackupTargetName, b.Labels[naming.LabelBackupTarget]),
+		BlockSize:          strconv.FormatInt(b.Spec.BackupBlockSize, 10)}
 }
 
 // backupMessages are those of a backup, and what a verification has found wrong with it.
@@ -106,11 +108,11 @@ func backupMessages(s *lh.BackupStatus) map[string]string {
 	return out
 }
 
-func backupBackingImageView(q *request, b *lh.BackupBackingImage) resource.BackupBackingImage {
+func backupBackingImageView(q *Request, b *lh.BackupBackingImage) resource.BackupBackingImage {
 	s := &b.Status
 	return resource.BackupBackingImage{
-		Resource: q.envelope(resource.TypeBackupBackingImage, b.Name, resource.WhenAlways), Name: b.Name,
-		BackingImageName: orText(s.BackingImage, b.Spec.BackingImage), BackupTargetName: b.Spec.BackupTargetName,
+		Resource: q.Envelope(resource.TypeBackupBackingImage, b.Name, resource.WhenAlways), Name: b.Name,
+		BackingImageName: cmp.Or(s.BackingImage, b.Spec.BackingImage), BackupTargetName: b.Spec.BackupTargetName,
 		State: string(s.State), Progress: s.Progress, Error: s.Error, URL: s.URL, Created: s.BackupCreatedAt, Size: s.Size,
 		Labels: s.Labels, Messages: s.Messages, CompressionMethod: s.CompressionMethod, Secret: s.Secret,
 		SecretNamespace: s.SecretNamespace}
@@ -118,49 +120,49 @@ func backupBackingImageView(q *request, b *lh.BackupBackingImage) resource.Backu
 
 // listBackups lists the backups that a backup volume stands for; of one that does not exist there
 // are none.
-func listBackups(q *request) (any, error) {
+func listBackups(q *Request) (any, error) {
 	var v lh.BackupVolume
-	err := q.server.get(q.Context(), q.params["name"], &v)
+	err := q.Objects.Get(q.Context(), q.Params["name"], &v)
 	if apierrors.IsNotFound(err) {
-		return collection[resource.Backup](q, resource.TypeBackup, nil), nil
+		return Collection[resource.Backup](q, resource.TypeBackup, nil), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("failed to get backup volume %s: %w", q.params["name"], err)
+		return nil, fmt.Errorf("failed to get backup volume %s: %w", q.Params["name"], err)
 	}
-	return q.backupsOf(v.Spec.VolumeName, v.Spec.BackupTargetName)
+	return backupsOf(q, v.Spec.VolumeName, v.Spec.BackupTargetName)
 }
 
 // listBackupsByVolume lists the backups of a volume, by its own name, on the target of the backup
 // volume; where that does not exist, on the volume's.
-func listBackupsByVolume(q *request) (any, error) {
+func listBackupsByVolume(q *Request) (any, error) {
 	var in resource.Volume
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	if in.Name == "" {
 		return nil, errors.New("no volume named")
 	}
 	var of lh.BackupVolume
-	err := q.server.get(q.Context(), q.params["name"], &of)
+	err := q.Objects.Get(q.Context(), q.Params["name"], &of)
 	target := of.Spec.BackupTargetName
 	if apierrors.IsNotFound(err) {
 		var v lh.Volume
-		err = q.server.get(q.Context(), in.Name, &v)
+		err = q.Objects.Get(q.Context(), in.Name, &v)
 		target = v.Spec.BackupTargetName
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("failed to find the backup target of volume %s: %w", in.Name, err)
 	}
-	return q.backupsOf(in.Name, target)
+	return backupsOf(q, in.Name, target)
 }
 
 // backupsOf lists the backups of a volume on a target, by name.
-func (q *request) backupsOf(volume, target string) (any, error) {
+func backupsOf(q *Request, volume, target string) (any, error) {
 	var all lh.BackupList
-	if err := q.server.list(q.Context(), &all); err != nil {
+	if err := q.Objects.List(q.Context(), &all); err != nil {
 		return nil, fmt.Errorf("listing backups: %w", err)
 	}
-	byName(all.Items)
+	SortByName(all.Items)
 	var views []resource.Backup
 	for i := range all.Items {
 		b := &all.Items[i]
@@ -168,16 +170,16 @@ func (q *request) backupsOf(volume, target string) (any, error) {
 			views = append(views, backupView(q, b))
 		}
 	}
-	return collection(q, resource.TypeBackup, views), nil
+	return Collection(q, resource.TypeBackup, views), nil
 }
 
-func getBackup(q *request) (any, error) {
+func getBackup(q *Request) (any, error) {
 	var in resource.BackupInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	if in.Name == "" {
 		return nil, errors.New("empty backup name is not allowed")
 	}
-	return backups.named(q, in.Name)
+	return backups.Named(q, in.Name)
 }

@@ -111,7 +111,7 @@ func TestViewsThatSay(t *testing.T) {
 			}
 		}
 	}
-	q := &request{server: f.server}
+	q := f.request("", "")
 	for interval, want := range map[string]string{"": "0s", "0": "0s", "90s": "1m30s", "soon": "soon"} {
 		target := &lh.BackupTarget{Spec: lh.BackupTargetSpec{PollInterval: interval}}
 		if have := backupTargetView(q, target).PollInterval; have != want {

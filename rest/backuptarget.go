@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -27,36 +28,36 @@ func targetSpec(in *resource.BackupTarget) (lh.BackupTargetSpec, error) {
 }
 
 // createBackupTarget answers with the target there is if there is one of that name, unchanged.
-func createBackupTarget(q *request) (any, error) {
+func createBackupTarget(q *Request) (any, error) {
 	var in resource.BackupTarget
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	spec, err := targetSpec(&in)
-	t := &lh.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.server.cfg.Namespace}, Spec: spec}
+	t := &lh.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: in.Name, Namespace: q.Objects.Namespace}, Spec: spec}
 	if err == nil {
 		err = admission.CheckBackupTarget(nil, t, admission.TargetFacts{}) // what needs the cluster is left to admission
 	}
 	if err == nil {
-		err = q.server.create(q.Context(), t)
+		err = q.Objects.Create(q.Context(), t)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("unable to create backup target %s: %w", in.Name, err)
 	}
-	return backupTargets.named(q, in.Name)
+	return backupTargets.Named(q, in.Name)
 }
 
 // updateBackupTarget changes the target that the input names; the path's name does not count.
-func updateBackupTarget(q *request) (any, error) {
+func updateBackupTarget(q *Request) (any, error) {
 	var in resource.BackupTarget
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	spec, err := targetSpec(&in)
 	if err == nil {
 		err = conflict.Retry(func() error {
 			var t lh.BackupTarget
-			if err := q.server.get(q.Context(), in.Name, &t); err != nil {
+			if err := q.Objects.Get(q.Context(), in.Name, &t); err != nil {
 				return err
 			}
 			spec.SyncRequestedAt = t.Spec.SyncRequestedAt
@@ -64,27 +65,27 @@ func updateBackupTarget(q *request) (any, error) {
 				return nil
 			}
 			t.Spec = spec
-			return q.server.cfg.Client.Update(q.Context(), &t)
+			return q.Objects.Client.Update(q.Context(), &t)
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unable to update backup target %s: %w", in.Name, err)
 	}
-	return backupTargets.named(q, in.Name)
+	return backupTargets.Named(q, in.Name)
 }
 
 // samePlace says whether nothing differs, intervals however they are written.
 func samePlace(a, b lh.BackupTargetSpec) bool {
-	x, errX := time.ParseDuration(orText(a.PollInterval, "0"))
-	y, errY := time.ParseDuration(orText(b.PollInterval, "0"))
+	x, errX := time.ParseDuration(cmp.Or(a.PollInterval, "0"))
+	y, errY := time.ParseDuration(cmp.Or(b.PollInterval, "0"))
 	return a.BackupTargetURL == b.BackupTargetURL && a.CredentialSecret == b.CredentialSecret && errX == nil &&
 		errY == nil && x == y
 }
 
 // deleteBackupTarget leaves what is in the store.
-func deleteBackupTarget(q *request) (any, error) {
-	t := &lh.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: q.params["name"], Namespace: q.server.cfg.Namespace}}
-	if err := q.server.cfg.Client.Delete(q.Context(), t); err != nil {
+func deleteBackupTarget(q *Request) (any, error) {
+	t := &lh.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: q.Params["name"], Namespace: q.Objects.Namespace}}
+	if err := q.Objects.Client.Delete(q.Context(), t); err != nil {
 		return nil, fmt.Errorf("unable to delete backup target %s: %w", t.Name, err)
 	}
 	return nil, nil

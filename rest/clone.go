@@ -11,13 +11,13 @@ import (
 // checkSnapshot refuses a volume that is to be filled from a snapshot which its source does not
 // have. What else is wrong with a data source admission says, or the copy. A snapshot that was just
 // taken is in no object yet: a running engine is asked before it is said not to be there.
-func (q *request) checkSnapshot(v *lh.Volume) error {
+func (a *volumeAPI) checkSnapshot(q *Request, v *lh.Volume) error {
 	source, snapshot, ok := naming.ParseCloneSource(v.Spec.DataSource)
 	if !ok || snapshot == "" {
 		return nil
 	}
 	var engines lh.EngineList
-	if err := q.server.list(q.Context(), &engines); err != nil {
+	if err := q.Objects.List(q.Context(), &engines); err != nil {
 		return fmt.Errorf("failed to verify data source: listing engines: %w", err)
 	}
 	for i := range engines.Items {
@@ -28,7 +28,7 @@ func (q *request) checkSnapshot(v *lh.Volume) error {
 		have, there := e.Status.Snapshots[snapshot]
 		if !there && e.Status.CurrentState == lh.InstanceStateRunning {
 			var err error
-			if have, there, err = q.askForSnapshot(e, snapshot); err != nil {
+			if have, there, err = a.askForSnapshot(q, e, snapshot); err != nil {
 				return fmt.Errorf("failed to verify data source: asking volume %s for snapshot %s: %w", source, snapshot, err)
 			}
 		}
@@ -42,8 +42,8 @@ func (q *request) checkSnapshot(v *lh.Volume) error {
 	return nil
 }
 
-func (q *request) askForSnapshot(e *lh.Engine, name string) (s lh.SnapshotInfo, there bool, err error) {
-	calls, err := q.snapshotCalls()
+func (a *volumeAPI) askForSnapshot(q *Request, e *lh.Engine, name string) (s lh.SnapshotInfo, there bool, err error) {
+	calls, err := a.snapshotCalls()
 	if err != nil {
 		return s, false, err
 	}

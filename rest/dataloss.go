@@ -15,24 +15,24 @@ import (
 )
 
 // getDataLoss tells what there is of a volume. Nothing changes.
-func getDataLoss(q *request) (any, error) {
-	return q.server.dataLoss(q.Context(), q.params["name"])
+func getDataLoss(q *Request) (any, error) {
+	return dataLoss(q.Context(), q.Objects, q.Params["name"])
 }
 
 // acceptDataLoss writes a person's decision down. It is for the record that the person was shown:
 // if that is another one by now, nothing changes.
-func acceptDataLoss(q *request) (any, error) {
+func acceptDataLoss(q *Request) (any, error) {
 	var in resource.AcceptDataLossInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	err := conflict.Retry(func() error {
-		p, err := q.server.volumeParts(q.Context(), name)
+		p, err := readVolume(q.Context(), q.Objects, name)
 		if err != nil {
 			return err
 		}
-		shown, err := q.server.lossOf(q.Context(), p)
+		shown, err := lossOf(q.Context(), q.Objects, p)
 		if err != nil {
 			return err
 		}
@@ -45,25 +45,25 @@ func acceptDataLoss(q *request) (any, error) {
 		}
 		v.Annotations[dataloss.Annotation] = dataloss.Decision{Members: in.Members, RecordEpoch: in.RecordEpoch,
 			Generation: in.Generation}.Text()
-		return q.server.cfg.Client.Update(q.Context(), v)
+		return q.Objects.Client.Update(q.Context(), v)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to accept the loss of data of volume %s: %w", name, err)
 	}
-	return q.server.dataLoss(q.Context(), name)
+	return dataLoss(q.Context(), q.Objects, name)
 }
 
-func (s *Server) dataLoss(ctx context.Context, name string) (*resource.DataLoss, error) {
-	p, err := s.volumeParts(ctx, name)
+func dataLoss(ctx context.Context, o *Objects, name string) (*resource.DataLoss, error) {
+	p, err := readVolume(ctx, o, name)
 	if err != nil {
 		return nil, err
 	}
-	return s.lossOf(ctx, p)
+	return lossOf(ctx, o, p)
 }
 
-func (s *Server) lossOf(ctx context.Context, p volumeParts) (*resource.DataLoss, error) {
+func lossOf(ctx context.Context, o *Objects, p volumeParts) (*resource.DataLoss, error) {
 	var nodes lh.NodeList
-	if err := s.list(ctx, &nodes); err != nil {
+	if err := o.List(ctx, &nodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	ready := map[string]bool{}
@@ -169,24 +169,24 @@ func membersOf(copies []resource.DataCopy) (out []string) {
 }
 
 // getBackupDamage tells what there is to decide about the backup of a volume. Nothing changes.
-func getBackupDamage(q *request) (any, error) {
+func getBackupDamage(q *Request) (any, error) {
 	var v lh.Volume
-	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+	if err := q.Objects.Get(q.Context(), q.Params["name"], &v); err != nil {
 		return nil, err
 	}
 	return backupDamage(&v), nil
 }
 
 // decideBackupDamage writes a person's decision down.
-func decideBackupDamage(q *request) (any, error) {
+func decideBackupDamage(q *Request) (any, error) {
 	var in resource.BackupDamageInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	var v lh.Volume
 	err := conflict.Retry(func() error {
-		if err := q.server.get(q.Context(), name, &v); err != nil {
+		if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 			return err
 		}
 		value, err := checkDamageDecision(backupDamage(&v), in.Decision)
@@ -197,7 +197,7 @@ func decideBackupDamage(q *request) (any, error) {
 			v.Annotations = map[string]string{}
 		}
 		v.Annotations[dataloss.DamageAnnotation] = value
-		return q.server.cfg.Client.Update(q.Context(), &v)
+		return q.Objects.Client.Update(q.Context(), &v)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to decide about the damaged backup of volume %s: %w", name, err)

@@ -137,7 +137,7 @@ func TestDriverHasItsRights(t *testing.T) {
 		for _, m := range methods {
 			called[m] = true
 			for _, operation := range operations[m] {
-				needs, ok := needsOf(operation, "")
+				needs, ok := tables().Rights[operation]
 				if !ok {
 					t.Errorf("%q is not declared", operation)
 				}

@@ -14,21 +14,21 @@ import (
 // eventsPerPage bounds the events that are read at once. The API server forgets them after an hour.
 const eventsPerPage = 1000
 
-func listEvents(q *request) (any, error) {
-	views, err := q.eventViews()
+func listEvents(q *Request) (any, error) {
+	views, err := eventViews(q)
 	if err != nil {
 		return nil, err
 	}
-	return collection(q, resource.TypeEvent, views), nil
+	return Collection(q, resource.TypeEvent, views), nil
 }
 
 // eventViews lists the events about our own objects. They are read from the API server: caching
 // every event of a namespace would cost more than reading them when somebody looks.
-func (q *request) eventViews() ([]resource.Event, error) {
+func eventViews(q *Request) ([]resource.Event, error) {
 	var own []corev1.Event
 	for next := ""; ; {
 		var page corev1.EventList
-		if err := q.server.cfg.Live.List(q.Context(), &page, client.InNamespace(q.server.cfg.Namespace),
+		if err := q.Objects.Live.List(q.Context(), &page, client.InNamespace(q.Objects.Namespace),
 			client.Limit(eventsPerPage), client.Continue(next)); err != nil {
 			return nil, fmt.Errorf("listing events: %w", err)
 		}
@@ -41,11 +41,11 @@ func (q *request) eventViews() ([]resource.Event, error) {
 			break
 		}
 	}
-	byName(own)
+	SortByName(own)
 	views := []resource.Event{}
 	for _, e := range own {
 		e.ManagedFields = nil
-		views = append(views, resource.Event{Resource: q.envelope(resource.TypeEvent, e.Name, resource.WhenAlways),
+		views = append(views, resource.Event{Resource: q.Envelope(resource.TypeEvent, e.Name, resource.WhenAlways),
 			Event: e, EventType: e.Type})
 	}
 	return views, nil

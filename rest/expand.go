@@ -16,40 +16,40 @@ import (
 // expandVolume asks for a larger size, of the claim where the volume is bound to one. It returns
 // before the volume has it: isExpanding of the controller and size of the volume tell. The size
 // that the volume has, or a smaller one, changes nothing.
-func expandVolume(q *request) (any, error) {
+func expandVolume(q *Request) (any, error) {
 	var in resource.ExpandInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	bytes, err := parseSize("size", in.Size)
 	if err == nil && bytes == 0 {
 		err = errors.New("no size given: name one, such as 20Gi")
 	}
 	grown := false
 	if err == nil {
-		grown, err = q.growClaim(name, bytes)
+		grown, err = growClaim(q, name, bytes)
 	}
 	if err == nil && !grown {
-		err = q.resize(name, func(p volumeParts) (int64, error) {
+		err = resize(q, name, func(p volumeParts) (int64, error) {
 			return max(p.volume.Spec.Size, admission.RoundSize(bytes)), checkExpand(p.volume)
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unable to expand volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // growClaim asks for the size in the claim that the volume is bound to, if that asks for less: then
 // Kubernetes has the CSI driver expand the volume. So Pods see the size, and the claim tells it.
-func (q *request) growClaim(name string, bytes int64) (grown bool, err error) {
+func growClaim(q *Request, name string, bytes int64) (grown bool, err error) {
 	err = conflict.Retry(func() error {
-		p, err := q.server.volumeParts(q.Context(), name)
+		p, err := readVolume(q.Context(), q.Objects, name)
 		if err != nil {
 			return err
 		}
-		claim, grows, err := admission.BoundClaim(q.Context(), q.server.cfg.Live, p.volume)
+		claim, grows, err := admission.BoundClaim(q.Context(), q.Objects.Live, p.volume)
 		if err != nil || claim == nil || bytes <= p.volume.Spec.Size {
 			return err
 		}
@@ -62,7 +62,7 @@ func (q *request) growClaim(name string, bytes int64) (grown bool, err error) {
 		}
 		c := claim.DeepCopy()
 		c.Spec.Resources.Requests[corev1.ResourceStorage] = *quantity.NewQuantity(bytes, quantity.BinarySI)
-		if err := q.server.cfg.Client.Update(q.Context(), c); err != nil {
+		if err := q.Objects.Client.Update(q.Context(), c); err != nil {
 			return fmt.Errorf("expand claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
 		grown = true
@@ -72,18 +72,18 @@ func (q *request) growClaim(name string, bytes int64) (grown bool, err error) {
 }
 
 // cancelExpansion takes a wish for a larger size back, unless the engine has begun to fulfil it.
-func cancelExpansion(q *request) (any, error) {
-	name := q.params["name"]
-	if err := q.resize(name, checkCancelExpansion); err != nil {
+func cancelExpansion(q *Request) (any, error) {
+	name := q.Params["name"]
+	if err := resize(q, name, checkCancelExpansion); err != nil {
 		return nil, fmt.Errorf("unable to cancel the expansion of volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // resize gives a volume the size that judge returns.
-func (q *request) resize(name string, judge func(volumeParts) (int64, error)) error {
+func resize(q *Request, name string, judge func(volumeParts) (int64, error)) error {
 	return conflict.Retry(func() error {
-		p, err := q.server.volumeParts(q.Context(), name)
+		p, err := readVolume(q.Context(), q.Objects, name)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (q *request) resize(name string, judge func(volumeParts) (int64, error)) er
 		}
 		v := p.volume.DeepCopy()
 		v.Spec.Size = size
-		return q.server.cfg.Client.Update(q.Context(), v)
+		return q.Objects.Client.Update(q.Context(), v)
 	})
 }
 

@@ -28,7 +28,7 @@ const fieldsPage = "testdata/fields.txt"
 // TestEveryFieldIsConverted sets one field after the other, each alone, and compares what that
 // changes in the conversion with the page.
 func TestEveryFieldIsConverted(t *testing.T) {
-	q := &request{Request: httptest.NewRequest("GET", "http://example/v1", nil), server: &Server{}}
+	q := &Request{Request: httptest.NewRequest("GET", "http://example/v1", nil), server: &Server{}}
 	var b strings.Builder
 	wish := resource.VolumeSpec{Name: "demo", Size: "1Gi"}
 	section(&b, "a client's volume, as an object", resource.Volume{VolumeSpec: wish},
@@ -87,7 +87,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 }
 
 // kindSections writes the sections of kinds that are shown by themselves.
-func kindSections(b *strings.Builder, q *request) {
+func kindSections(b *strings.Builder, q *Request) {
 	section(b, "a recurring job, as a client sees it", lh.RecurringJob{}, func(j lh.RecurringJob) any {
 		return recurringJobView(q, &j)
 	})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -84,6 +85,26 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 		a.json = nil
 	}
 	return a
+}
+
+// tables are what every server serves.
+func tables() Table {
+	s, err := New(Config{Client: fake.NewFakeClient(), Open: true})
+	if err != nil {
+		panic(err)
+	}
+	return s.Table()
+}
+
+var (
+	streamTable    = tables().Streams
+	volumeHandlers = (&volumeAPI{}).actions()
+)
+
+// request is one that views are made for.
+func (f *fixture) request(base, self string) *Request {
+	return &Request{Request: (&http.Request{}).WithContext(f.t.Context()), Objects: &f.server.objects, server: f.server,
+		base: base, Self: self}
 }
 
 func (f *fixture) get(path string) map[string]any {

@@ -13,9 +13,9 @@ import (
 // has taken the last, of what is there by then.
 type follower struct {
 	server *Server
-	q      *request
+	q      *Request
 	conn   *websocket.Conn
-	which  stream
+	which  Stream
 	// period is how long after the beginning of a message the next one may begin.
 	period time.Duration
 	// deltas: the client takes changes.
@@ -24,22 +24,22 @@ type follower struct {
 	informers cache.Informers
 	news      *news
 	// sent is the list that the client has; nil at first.
-	sent *listing
+	sent *Listing
 }
 
 // messages are buffers for messages, which may have several megabytes.
 var messages = sync.Pool{New: func() any { return new([]byte) }}
 
 // look makes the list as it is now, of what was made before as far as possible.
-func (f *follower) look() (*listing, error) {
+func (f *follower) look() (*Listing, error) {
 	names, whole := f.news.take()
-	if f.sent != nil && f.which.since != nil && !whole {
-		if list, err := f.which.since(f.q, f.sent, names); err == nil {
+	if f.sent != nil && f.which.Since != nil && !whole {
+		if list, err := f.which.Since(f.q, f.sent, names); err == nil {
 			return list, nil
 		}
 		// The reader has no indexes, as while nobody leads, or it fails: then the list does, too.
 	}
-	answer, err := f.which.list(f.q)
+	answer, err := f.which.List(f.q)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (f *follower) send() bool {
 }
 
 // message adds what makes the client's list this one.
-func (f *follower) message(to []byte, list *listing) ([]byte, error) {
+func (f *follower) message(to []byte, list *Listing) ([]byte, error) {
 	if f.deltas && f.sent != nil && list.keyed() && f.sent.keyed() {
 		return list.appendChanges(to, f.sent)
 	}
@@ -109,7 +109,7 @@ func (f *follower) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ping.C:
-			if !f.alive() || len(f.which.kinds) == 0 && !send() {
+			if !f.alive() || len(f.which.Kinds) == 0 && !send() {
 				return
 			}
 		case <-f.news.told:

@@ -162,7 +162,7 @@ func TestStreamEndsWithTheLeadership(t *testing.T) {
 	s := &Server{cfg: Config{Informers: func() cache.Informers { return now }, Logger: slog.New(slog.DiscardHandler)}}
 	r, err := http.NewRequest(http.MethodGet, "/v1/ws/volumes", nil)
 	must(t, err)
-	f := &follower{server: s, q: &request{Request: r, server: s}, informers: first, conn: &websocket.Conn{}}
+	f := &follower{server: s, q: &Request{Request: r, server: s}, informers: first, conn: &websocket.Conn{}}
 	for _, now = range []cache.Informers{second, nil} {
 		if f.alive() {
 			t.Errorf("it goes on with %v", now)
@@ -181,7 +181,7 @@ func TestStreamThatBeganWithoutALeader(t *testing.T) {
 	})
 	r, err := http.NewRequest(http.MethodGet, "/v1/ws/volumes", nil)
 	must(t, err)
-	one := &follower{server: f.server, q: &request{Request: r, server: f.server}, conn: f.follow("/v1/ws/volumes")}
+	one := &follower{server: f.server, q: &Request{Request: r, server: f.server}, conn: f.follow("/v1/ws/volumes")}
 	if !one.alive() {
 		t.Error("it ends while nobody leads")
 	}
@@ -200,9 +200,8 @@ func TestStreamThatBeganWithoutALeader(t *testing.T) {
 func TestAllListsAsBefore(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	for name, which := range streamTable {
-		q := &request{Request: (&http.Request{}).WithContext(t.Context()), server: f.server, base: f.url,
-			self: f.url + "/v1/ws/" + name}
-		answer, err := which.list(q)
+		q := f.request(f.url, f.url+"/v1/ws/"+name)
+		answer, err := which.List(q)
 		must(t, err)
 		whole, err := encode(answer)
 		must(t, err)

@@ -41,7 +41,7 @@ func (s *Server) Forwarded() http.Handler {
 }
 
 // leader returns the manager that should serve the request, nil for this one.
-func (s *Server) leader(r *http.Request, t *route, forwarded bool) *Target {
+func (s *Server) leader(r *http.Request, t *Route, forwarded bool) *Target {
 	if s.cfg.Leader == nil || t.open || t.local || forwarded {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (s *Server) leader(r *http.Request, t *route, forwarded bool) *Target {
 // forward has another manager answer a request. The caller's name goes along, its credentials do
 // not. If that manager cannot be reached, a request that reads is served here, and one that is
 // certain not to have arrived and has no body; others cannot be sent twice and are refused.
-func (s *Server) forward(q *request, target *Target, here func()) {
+func (s *Server) forward(q *Request, target *Target, here func()) {
 	proxy := httputil.ReverseProxy{
 		Transport: s.cfg.Relay,
 		ErrorLog:  quiet(s.cfg.Logger),

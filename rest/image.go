@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -15,24 +16,24 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-func listEngineImages(q *request) (any, error) {
-	views, err := q.engineImageViews()
+func (a *nodeAPI) listEngineImages(q *Request) (any, error) {
+	views, err := a.engineImageViews(q)
 	if err != nil {
 		return nil, err
 	}
-	return collection(q, resource.TypeEngineImage, views), nil
+	return Collection(q, resource.TypeEngineImage, views), nil
 }
 
-func (q *request) engineImageViews() ([]resource.EngineImage, error) {
+func (a *nodeAPI) engineImageViews(q *Request) ([]resource.EngineImage, error) {
 	var images lh.EngineImageList
-	if err := q.server.list(q.Context(), &images); err != nil {
+	if err := q.Objects.List(q.Context(), &images); err != nil {
 		return nil, fmt.Errorf("listing engine images: %w", err)
 	}
-	def, err := q.server.defaultEngineImage(q.Context())
+	def, err := DefaultEngineImage(q.Context(), q.Objects, a.EngineImage)
 	if err != nil {
 		return nil, err
 	}
-	byName(images.Items)
+	SortByName(images.Items)
 	var views []resource.EngineImage
 	for i := range images.Items {
 		views = append(views, engineImageView(q, &images.Items[i], def))
@@ -40,34 +41,37 @@ func (q *request) engineImageViews() ([]resource.EngineImage, error) {
 	return views, nil
 }
 
-// defaultEngineImage returns the image new volumes get.
-func (s *Server) defaultEngineImage(ctx context.Context) (string, error) {
-	image, err := s.settingValue(ctx, setting.DefaultEngineImage)
+// DefaultEngineImage returns the image new volumes get: that of the setting, another one until the
+// setting is filled.
+func DefaultEngineImage(ctx context.Context, o *Objects, otherwise string) (string, error) {
+	image, err := o.Setting(ctx, setting.DefaultEngineImage)
 	if err != nil {
 		return "", err
 	}
-	return orText(image, s.cfg.EngineImage), nil
+	return cmp.Or(image, otherwise), nil
 }
 
-func getEngineImage(q *request) (any, error) { return q.engineImage(q.params["name"]) }
+func (a *nodeAPI) getEngineImage(q *Request) (any, error) {
+	return a.oneEngineImage(q, q.Params["name"])
+}
 
-func (q *request) engineImage(name string) (any, error) {
+func (a *nodeAPI) oneEngineImage(q *Request, name string) (any, error) {
 	var image lh.EngineImage
-	if err := q.server.get(q.Context(), name, &image); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &image); err != nil {
 		return nil, fmt.Errorf("failed to get engine image %s: %w", name, err)
 	}
-	def, err := q.server.defaultEngineImage(q.Context())
+	def, err := DefaultEngineImage(q.Context(), q.Objects, a.EngineImage)
 	if err != nil {
 		return nil, err
 	}
 	return engineImageView(q, &image, def), nil
 }
 
-func engineImageView(q *request, e *lh.EngineImage, defaultImage string) resource.EngineImage {
+func engineImageView(q *Request, e *lh.EngineImage, defaultImage string) resource.EngineImage {
 	s := &e.Status
-	return resource.EngineImage{Resource: q.envelope(resource.TypeEngineImage, e.Name, resource.WhenAlways), Name: e.Name,
+	return resource.EngineImage{Resource: q.Envelope(resource.TypeEngineImage, e.Name, resource.WhenAlways), Name: e.Name,
 		Image: e.Spec.Image, Default: e.Spec.Image == defaultImage, State: string(s.State), RefCount: s.RefCount,
-		NoRefSince: s.NoRefSince, Incompatible: s.Incompatible, Conditions: conditionList(s.Conditions),
+		NoRefSince: s.NoRefSince, Incompatible: s.Incompatible, Conditions: Conditions(s.Conditions),
 		NodeDeploymentMap: s.NodeDeploymentMap, OwnerID: s.OwnerID, Version: s.Version, GitCommit: s.GitCommit,
 		BuildDate:     s.BuildDate,
 		CLIAPIVersion: s.CLIAPIVersion, CLIAPIMinVersion: s.CLIAPIMinVersion, ControllerAPIVersion: s.ControllerAPIVersion,
@@ -75,9 +79,9 @@ func engineImageView(q *request, e *lh.EngineImage, defaultImage string) resourc
 		DataFormatMinVersion: s.DataFormatMinVersion}
 }
 
-func createEngineImage(q *request) (any, error) {
+func (a *nodeAPI) createEngineImage(q *Request) (any, error) {
 	var in resource.EngineImage
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	image := strings.TrimSpace(in.Image)
@@ -85,37 +89,37 @@ func createEngineImage(q *request) (any, error) {
 		return nil, fmt.Errorf("unable to create engine image: %w", err)
 	}
 	name := naming.EngineImageName(image)
-	e := &lh.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace,
+	e := &lh.EngineImage{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.Objects.Namespace,
 		Labels: naming.EngineImageLabels(name)},
 		Spec: lh.EngineImageSpec{Image: image}}
-	if err := q.server.create(q.Context(), e); err != nil {
+	if err := q.Objects.Create(q.Context(), e); err != nil {
 		return nil, fmt.Errorf("unable to create engine image %s: %w", image, err)
 	}
-	return q.engineImage(e.Name)
+	return a.oneEngineImage(q, e.Name)
 }
 
 // deleteEngineImage answers 200 for an image that does not exist, as clients that delete twice
 // expect.
-func deleteEngineImage(q *request) (any, error) {
-	name := q.params["name"]
-	err := q.server.deleteEngineImage(q.Context(), name)
+func (a *nodeAPI) deleteEngineImage(q *Request) (any, error) {
+	name := q.Params["name"]
+	err := a.removeEngineImage(q.Context(), q.Objects, name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("unable to delete engine image %s: %w", name, err)
 	}
 	return nil, nil
 }
 
-func (s *Server) deleteEngineImage(ctx context.Context, name string) error {
+func (a *nodeAPI) removeEngineImage(ctx context.Context, o *Objects, name string) error {
 	var e lh.EngineImage
-	if err := s.get(ctx, name, &e); err != nil {
+	if err := o.Get(ctx, name, &e); err != nil {
 		return err
 	}
-	def, err := s.defaultEngineImage(ctx)
+	def, err := DefaultEngineImage(ctx, o, a.EngineImage)
 	if err != nil {
 		return err
 	}
 	if err := admission.CheckEngineImageDeletion(&e, def); err != nil {
 		return err
 	}
-	return s.cfg.Client.Delete(ctx, &e)
+	return o.Client.Delete(ctx, &e)
 }

@@ -7,20 +7,20 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-var instanceManagers = kind[lh.InstanceManager, *lh.InstanceManager, resource.InstanceManager]{
-	typeID: resource.TypeInstanceManager, what: "instance manager", view: instanceManagerView,
-	list: func() (client.ObjectList, *[]lh.InstanceManager) {
+var instanceManagers = Kind[lh.InstanceManager, *lh.InstanceManager, resource.InstanceManager]{
+	TypeID: resource.TypeInstanceManager, What: "instance manager", View: instanceManagerView,
+	List: func() (client.ObjectList, *[]lh.InstanceManager) {
 		all := &lh.InstanceManagerList{}
 		return all, &all.Items
 	},
 }
 
-func instanceManagerView(q *request, im *lh.InstanceManager) resource.InstanceManager {
-	return resource.InstanceManager{Resource: q.envelope(resource.TypeInstanceManager, im.Name, resource.WhenAlways),
+func instanceManagerView(q *Request, im *lh.InstanceManager) resource.InstanceManager {
+	return resource.InstanceManager{Resource: q.Envelope(resource.TypeInstanceManager, im.Name, resource.WhenAlways),
 		CurrentState: string(im.Status.CurrentState), Image: im.Spec.Image, Name: im.Name, NodeID: im.Spec.NodeID,
 		ManagerType: string(im.Spec.Type), DataEngine: string(im.Spec.DataEngine),
 		InstanceEngines: processViews(im.Status.InstanceEngines), InstanceReplicas: processViews(im.Status.InstanceReplicas),
-		Instances: processViews(im.Status.Instances), Conditions: conditionMap(im.Status.Conditions)}
+		Instances: processViews(im.Status.Instances), Conditions: ConditionMap(im.Status.Conditions)}
 }
 
 // processViews converts processes; no map stays no map, which clients see as null.

@@ -15,7 +15,7 @@ const (
 )
 
 // whileAllowed has a request go on for as long as its caller may make it. end is called after it.
-func (s *Server) whileAllowed(q *request, t *route, operation string) (ctx context.Context, end func()) {
+func (s *Server) whileAllowed(q *Request, t *Route, operation string) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancel(q.Context())
 	again := *q // the request itself is its handler's
 	again.Request = q.WithContext(ctx)

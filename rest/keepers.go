@@ -24,17 +24,17 @@ const podsPerPage = 500
 
 // noteDeviceKeepers writes down who keeps a volume on a node, and tells it on the volume and on the
 // Pods. The same again changes nothing.
-func noteDeviceKeepers(q *request) (any, error) {
+func (a *volumeAPI) noteDeviceKeepers(q *Request) (any, error) {
 	var in resource.DeviceKeepersInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	in.Keepers = in.Keepers[:min(len(in.Keepers), maxKeepers)]
-	pods, err := q.server.podsOf(q.Context(), in.Keepers)
+	pods, err := podsOf(q.Context(), q.Objects, in.Keepers)
 	if err != nil {
 		return nil, err
 	}
-	v, changed, err := q.server.noteKeepers(q.Context(), q.params["name"], in, pods)
+	v, changed, err := a.noteKeepers(q.Context(), q.Objects, q.Params["name"], in, pods)
 	if err != nil || !changed {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func noteDeviceKeepers(q *request) (any, error) {
 	}
 	about := corev1.ObjectReference{APIVersion: lh.GroupVersion.String(), Kind: "Volume", Namespace: v.Namespace,
 		Name: v.Name, UID: v.UID}
-	if err := q.server.warn(q.Context(), about, "Volume "+v.Name+" cannot leave its node: "+c.Message); err != nil {
+	if err := a.warn(q.Context(), q.Objects, about, "Volume "+v.Name+" cannot leave its node: "+c.Message); err != nil {
 		return nil, err
 	}
 	for _, k := range in.Keepers {
@@ -52,7 +52,7 @@ func noteDeviceKeepers(q *request) (any, error) {
 		if !found {
 			continue
 		}
-		if err := q.server.warn(q.Context(), p, fmt.Sprintf("Volume %s cannot leave node %s: process %s (%d) of this Pod "+
+		if err := a.warn(q.Context(), q.Objects, p, fmt.Sprintf("Volume %s cannot leave node %s: process %s (%d) of this Pod "+
 			"still has its file system mounted at %s; %s", v.Name, in.NodeID, k.Program, k.PID, k.Path, endKeeper)); err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func noteDeviceKeepers(q *request) (any, error) {
 const endKeeper = "end it, or start it anew with mountPropagation HostToContainer where it mounts a directory of the host"
 
 // noteKeepers writes the condition. Who is found gone, of a volume that never had any, is no news.
-func (s *Server) noteKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput,
+func (a *volumeAPI) noteKeepers(ctx context.Context, o *Objects, volume string, in resource.DeviceKeepersInput,
 	pods map[types.UID]corev1.ObjectReference) (v *lh.Volume, changed bool, err error) {
 	c := lh.Condition{Type: lh.VolumeConditionDeviceKept, Status: lh.ConditionFalse}
 	if len(in.Keepers) > 0 {
@@ -72,7 +72,7 @@ func (s *Server) noteKeepers(ctx context.Context, volume string, in resource.Dev
 	}
 	err = conflict.Retry(func() error {
 		v = &lh.Volume{}
-		if err := s.get(ctx, volume, v); err != nil {
+		if err := o.Get(ctx, volume, v); err != nil {
 			return fmt.Errorf("failed to get volume %s: %w", volume, err)
 		}
 		have := lh.FindCondition(v.Status.Conditions, c.Type)
@@ -81,8 +81,8 @@ func (s *Server) noteKeepers(ctx context.Context, volume string, in resource.Dev
 		if changed = !stale && !none && (have.Status != c.Status || have.Message != c.Message); !changed {
 			return nil
 		}
-		v.Status.Conditions, _ = lh.SetCondition(v.Status.Conditions, c, s.cfg.Now())
-		return s.cfg.Client.Status().Update(ctx, v)
+		v.Status.Conditions, _ = lh.SetCondition(v.Status.Conditions, c, a.Now())
+		return o.Client.Status().Update(ctx, v)
 	})
 	return v, changed, err
 }
@@ -101,7 +101,7 @@ func keptBy(in resource.DeviceKeepersInput, pods map[types.UID]corev1.ObjectRefe
 }
 
 // podsOf finds the Pods of keepers.
-func (s *Server) podsOf(ctx context.Context, keepers []resource.DeviceKeeper) (map[types.UID]corev1.ObjectReference,
+func podsOf(ctx context.Context, o *Objects, keepers []resource.DeviceKeeper) (map[types.UID]corev1.ObjectReference,
 	error) {
 	found := map[types.UID]corev1.ObjectReference{}
 	wanted := map[types.UID]bool{}
@@ -115,7 +115,7 @@ func (s *Server) podsOf(ctx context.Context, keepers []resource.DeviceKeeper) (m
 	}
 	for next := ""; ; {
 		var page corev1.PodList
-		if err := s.cfg.Live.List(ctx, &page, client.Limit(podsPerPage), client.Continue(next)); err != nil {
+		if err := o.Live.List(ctx, &page, client.Limit(podsPerPage), client.Continue(next)); err != nil {
 			return nil, fmt.Errorf("listing Pods: %w", err)
 		}
 		for i := range page.Items {
@@ -131,9 +131,9 @@ func (s *Server) podsOf(ctx context.Context, keepers []resource.DeviceKeeper) (m
 }
 
 // warn records a warning about an object.
-func (s *Server) warn(ctx context.Context, about corev1.ObjectReference, message string) error {
-	now := metav1.NewTime(s.cfg.Now())
-	return s.cfg.Client.Create(ctx, &corev1.Event{
+func (a *volumeAPI) warn(ctx context.Context, o *Objects, about corev1.ObjectReference, message string) error {
+	now := metav1.NewTime(a.Now())
+	return o.Client.Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: about.Namespace, GenerateName: about.Name + "."},
 		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: naming.EventWaiting, Message: message,
 		Source: corev1.EventSource{Component: naming.EventSource("volume")}, Count: 1, FirstTimestamp: now,

@@ -8,48 +8,42 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// object is a pointer to an API object.
-type object[T any] interface {
-	*T
-	client.Object
+// Kind serves the objects of one kind, each shown by itself: no other object is a part of it.
+type Kind[T any, P Object[T], V any] struct {
+	// TypeID is the schema id, What the name of one in messages.
+	TypeID, What string
+	// List returns an empty list and where its items will be.
+	List func() (client.ObjectList, *[]T)
+	// View must not change the object, which is the reader's own.
+	View func(*Request, P) V
 }
 
-// kind serves the objects of one kind, each shown by itself: no other object is a part of it.
-type kind[T any, P object[T], V any] struct {
-	// typeID is the schema id, what the name of one in messages.
-	typeID, what string
-	// list returns an empty list and where its items will be.
-	list func() (client.ObjectList, *[]T)
-	// view must not change the object, which is the reader's own.
-	view func(*request, P) V
-}
-
-// all is every object, by name.
-func (k kind[T, P, V]) all(q *request) (any, error) {
-	list, items := k.list()
-	if err := q.server.listShared(q.Context(), list); err != nil {
-		return nil, fmt.Errorf("listing %ss: %w", k.what, err)
+// All is every object, by name.
+func (k Kind[T, P, V]) All(q *Request) (any, error) {
+	list, items := k.List()
+	if err := q.Objects.ListShared(q.Context(), list); err != nil {
+		return nil, fmt.Errorf("listing %ss: %w", k.What, err)
 	}
-	byName[T, P](*items)
+	SortByName[T, P](*items)
 	var views []V
 	for i := range *items {
-		views = append(views, k.view(q, &(*items)[i]))
+		views = append(views, k.View(q, &(*items)[i]))
 	}
-	return collection(q, k.typeID, views), nil
+	return Collection(q, k.TypeID, views), nil
 }
 
-// stream is the list that clients can follow. A change of an object encodes that one.
-func (k kind[T, P, V]) stream() stream {
-	return stream{list: k.all, kinds: []client.Object{P(new(T))}, of: client.Object.GetName, since: k.since}
+// Stream is the list that clients can follow. A change of an object encodes that one.
+func (k Kind[T, P, V]) Stream() Stream {
+	return Stream{List: k.All, Kinds: []client.Object{P(new(T))}, Of: client.Object.GetName, Since: k.since}
 }
 
 // since makes the list from the one before, reading the objects of some names.
-func (k kind[T, P, V]) since(q *request, before *listing, names []string) (*listing, error) {
-	texts := map[string]*text{}
+func (k Kind[T, P, V]) since(q *Request, before *Listing, names []string) (*Listing, error) {
+	texts := map[string]*Text{}
 	for _, name := range names {
 		o := P(new(T))
-		key := types.NamespacedName{Namespace: q.server.cfg.Namespace, Name: name}
-		err := q.server.cfg.Reader.Get(q.Context(), key, o, client.UnsafeDisableDeepCopy)
+		key := types.NamespacedName{Namespace: q.Objects.Namespace, Name: name}
+		err := q.Objects.Reader.Get(q.Context(), key, o, client.UnsafeDisableDeepCopy)
 		if apierrors.IsNotFound(err) {
 			texts[name] = nil
 			continue
@@ -57,22 +51,23 @@ func (k kind[T, P, V]) since(q *request, before *listing, names []string) (*list
 		if err != nil {
 			return nil, err
 		}
-		json, err := encode(k.view(q, o))
+		json, err := encode(k.View(q, o))
 		if err != nil {
 			return nil, err
 		}
-		texts[name] = &text{json: json}
+		texts[name] = &Text{json: json}
 	}
-	return before.with(texts), nil
+	return before.With(texts), nil
 }
 
-// one is the object that the path names.
-func (k kind[T, P, V]) one(q *request) (any, error) { return k.named(q, q.params["name"]) }
+// One is the object that the path names.
+func (k Kind[T, P, V]) One(q *Request) (any, error) { return k.Named(q, q.Params["name"]) }
 
-func (k kind[T, P, V]) named(q *request, name string) (any, error) {
+// Named is the object of a name.
+func (k Kind[T, P, V]) Named(q *Request, name string) (any, error) {
 	o := P(new(T))
-	if err := q.server.get(q.Context(), name, o); err != nil {
-		return nil, fmt.Errorf("failed to get %s %s: %w", k.what, name, err)
+	if err := q.Objects.Get(q.Context(), name, o); err != nil {
+		return nil, fmt.Errorf("failed to get %s %s: %w", k.What, name, err)
 	}
-	return k.view(q, o), nil
+	return k.View(q, o), nil
 }

@@ -44,7 +44,7 @@ func cachedKinds() []client.Object {
 	kinds := []client.Object{&lh.Engine{}, &lh.Replica{}, &lh.Volume{}, &corev1.Pod{}, &corev1.Event{}}
 	for name, which := range streamTable {
 		if name != "volumes" {
-			kinds = append(kinds, which.kinds...)
+			kinds = append(kinds, which.Kinds...)
 		}
 	}
 	return kinds

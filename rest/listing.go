@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -10,15 +11,15 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// text is an encoded member of a list. It belongs to all who hold it and is never changed.
-type text struct {
+// Text is an encoded member of a list. It belongs to all who hold it and is never changed.
+type Text struct {
 	json []byte
 	// cuts are the places in json, in order, where the base of the caller's URLs is left out.
 	cuts []int
 }
 
 // appendTo adds the text for a caller whose URLs begin with base, given as in JSON.
-func (t *text) appendTo(to []byte, base string) []byte {
+func (t *Text) appendTo(to []byte, base string) []byte {
 	at := 0
 	for _, cut := range t.cuts {
 		to = append(to, t.json[at:cut]...)
@@ -28,22 +29,57 @@ func (t *text) appendTo(to []byte, base string) []byte {
 	return append(to, t.json[at:]...)
 }
 
-func (t *text) equal(o *text) bool {
+// Equal tells whether two texts are the same.
+func (t *Text) Equal(o *Text) bool {
 	return t == o || bytes.Equal(t.json, o.json) && slices.Equal(t.cuts, o.cuts)
+}
+
+// linkStart is how a link of a resource begins in the encoded envelope, without the base. An id
+// cannot look like it: a quote in a string is escaped.
+var linkStart = []byte(`:"/v1/`)
+
+// NewText encodes what was made for a request without a base, with the envelope that it begins
+// with. The base is left out of the links, and added for each caller.
+func NewText(view any, of *resource.Resource) (*Text, error) {
+	json, err := encode(view)
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := encode(of)
+	if err != nil {
+		return nil, err
+	}
+	envelope = envelope[:len(envelope)-1]
+	if !bytes.HasPrefix(json, envelope) {
+		return nil, errors.New("it does not begin with its envelope")
+	}
+	t := &Text{json: json}
+	for at := 0; ; {
+		next := bytes.Index(envelope[at:], linkStart)
+		if next < 0 {
+			break
+		}
+		at += next + len(`:"`)
+		t.cuts = append(t.cuts, at)
+	}
+	if links := len(of.Links) + len(of.Actions); len(t.cuts) != links {
+		return nil, fmt.Errorf("%d of its %d links were found", len(t.cuts), links)
+	}
+	return t, nil
 }
 
 // member is one of a list, with its id.
 type member struct {
 	id string
-	*text
+	*Text
 }
 
 // emptyEnd is how a list without members ends; its last two bytes end every list.
 const emptyEnd = `[]}`
 
-// listing is a list of a caller as it is sent, cut into its members. It is not changed once it is
+// Listing is a list of a caller as it is sent, cut into its members. It is not changed once it is
 // made: streams compare it with the next one.
-type listing struct {
+type Listing struct {
 	typeID string
 	// head is what stands before the first member.
 	head []byte
@@ -59,8 +95,22 @@ type encoded interface {
 	MemberType() string
 }
 
+// NewListing makes a list from a collection without members; room is how many there will be. Its
+// members are those that Add gives it, in order of their ids.
+func NewListing(q *Request, of encoded, room int) (*Listing, error) {
+	l, err := newListing(of, q.base)
+	if err != nil {
+		return nil, err
+	}
+	l.members = make([]member, 0, room)
+	return l, nil
+}
+
+// Add adds a member.
+func (l *Listing) Add(id string, t *Text) { l.members = append(l.members, member{id, t}) }
+
 // newListing makes a list without members from a collection.
-func newListing(of encoded, base string) (*listing, error) {
+func newListing(of encoded, base string) (*Listing, error) {
 	head, err := encode(of.Bare())
 	if err != nil {
 		return nil, err
@@ -73,12 +123,12 @@ func newListing(of encoded, base string) (*listing, error) {
 	if !ok {
 		return nil, fmt.Errorf("a collection that does not end with its members: %s", head)
 	}
-	return &listing{typeID: of.MemberType(), head: append(head, '['), base: string(quoted[1 : len(quoted)-1])}, nil
+	return &Listing{typeID: of.MemberType(), head: append(head, '['), base: string(quoted[1 : len(quoted)-1])}, nil
 }
 
 // listingOf cuts the answer of a list into its members.
-func listingOf(answer any) (*listing, error) {
-	if l, ok := answer.(*listing); ok {
+func listingOf(answer any) (*Listing, error) {
+	if l, ok := answer.(*Listing); ok {
 		return l, nil
 	}
 	c, ok := answer.(encoded)
@@ -94,13 +144,13 @@ func listingOf(answer any) (*listing, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.members = append(l.members, member{id, &text{json: json}})
+		l.members = append(l.members, member{id, &Text{json: json}})
 	}
 	return l, nil
 }
 
 // size is how many bytes the list takes.
-func (l *listing) size() int {
+func (l *Listing) size() int {
 	n := len(l.head) + len(emptyEnd) - 1
 	if len(l.members) > 0 {
 		n-- // a comma less than members
@@ -112,13 +162,13 @@ func (l *listing) size() int {
 }
 
 // appendTo adds the whole list.
-func (l *listing) appendTo(to []byte) []byte {
+func (l *Listing) appendTo(to []byte) []byte {
 	to = append(slices.Grow(to, l.size()), l.head...)
 	return l.appendMembers(to, l.members)
 }
 
 // appendMembers adds members, and the end of the message.
-func (l *listing) appendMembers(to []byte, members []member) []byte {
+func (l *Listing) appendMembers(to []byte, members []member) []byte {
 	for i, m := range members {
 		if i > 0 {
 			to = append(to, ',')
@@ -129,14 +179,14 @@ func (l *listing) appendMembers(to []byte, members []member) []byte {
 }
 
 // equal tells whether two lists of the same caller are the same text.
-func (l *listing) equal(o *listing) bool {
+func (l *Listing) equal(o *Listing) bool {
 	return bytes.Equal(l.head, o.head) && slices.EqualFunc(l.members, o.members, func(a, b member) bool {
-		return a.id == b.id && a.text.equal(b.text)
+		return a.id == b.id && a.Text.Equal(b.Text)
 	})
 }
 
 // keyed tells whether the list is in order of ids that differ, as all lists of objects are.
-func (l *listing) keyed() bool {
+func (l *Listing) keyed() bool {
 	for i, m := range l.members {
 		if m.id == "" || i > 0 && m.id <= l.members[i-1].id {
 			return false
@@ -147,7 +197,7 @@ func (l *listing) keyed() bool {
 
 // since says what has become of the members since another list of the same caller: those that were
 // added or have changed, and the ids of those that are gone.
-func (l *listing) since(before *listing) (changed []member, removed []string) {
+func (l *Listing) since(before *Listing) (changed []member, removed []string) {
 	old := before.members
 	for _, m := range l.members {
 		for len(old) > 0 && old[0].id < m.id {
@@ -155,7 +205,7 @@ func (l *listing) since(before *listing) (changed []member, removed []string) {
 			old = old[1:]
 		}
 		if len(old) > 0 && old[0].id == m.id {
-			same := m.text.equal(old[0].text)
+			same := m.Text.Equal(old[0].Text)
 			old = old[1:]
 			if same {
 				continue
@@ -170,10 +220,10 @@ func (l *listing) since(before *listing) (changed []member, removed []string) {
 }
 
 // appendChanges adds the message that makes this list of another one of the same caller.
-func (l *listing) appendChanges(to []byte, before *listing) ([]byte, error) {
+func (l *Listing) appendChanges(to []byte, before *Listing) ([]byte, error) {
 	changed, removed := l.since(before)
 	head, err := encode(resource.Changes[struct{}]{Type: resource.ChangesType, ResourceType: l.typeID,
-		Removed: orEmpty(removed), Data: []struct{}{}})
+		Removed: append([]string{}, removed...), Data: []struct{}{}})
 	if err != nil {
 		return nil, err
 	}
@@ -181,8 +231,8 @@ func (l *listing) appendChanges(to []byte, before *listing) ([]byte, error) {
 	return l.appendMembers(to, changed), nil
 }
 
-// with is the list with other texts of some members; nil takes one away.
-func (l *listing) with(texts map[string]*text) *listing {
+// With is the list with other texts of some members; nil takes one away.
+func (l *Listing) With(texts map[string]*Text) *Listing {
 	after := *l
 	after.members = slices.Clone(l.members)
 	for id, t := range texts {
@@ -191,7 +241,7 @@ func (l *listing) with(texts map[string]*text) *listing {
 		})
 		switch {
 		case t != nil && have:
-			after.members[i].text = t
+			after.members[i].Text = t
 		case t != nil:
 			after.members = slices.Insert(after.members, i, member{id, t})
 		case have:

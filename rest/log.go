@@ -32,35 +32,29 @@ const (
 //
 // Without a node it is the one where the instance is, or was last. A log that breaks off tells why
 // in a trailer.
-func (s *Server) serveLog(w http.ResponseWriter, r *http.Request) {
-	q := r.Context().Value(requestKey{}).(*request)
-	q.Request = r
-	name := q.params["name"]
-	options, err := logOptions(r)
+func (a *nodeAPI) serveLog(w http.ResponseWriter, q *Request) error {
+	name := q.Params["name"]
+	options, err := logOptions(q.Request)
 	if err != nil {
-		q.fail(err)
-		return
+		return err
 	}
-	if s.cfg.Connect == nil {
-		q.fail(errors.New("this server has no way to instance managers"))
-		return
+	if a.Connect == nil {
+		return errors.New("this server has no way to instance managers")
 	}
-	done, err := s.streams.add(q)
+	done, err := q.KeepOpen()
 	if err != nil {
-		q.fail(err)
-		return
+		return err
 	}
 	defer done()
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := context.WithCancel(q.Context())
 	defer cancel()
-	managers, err := s.logManagers(ctx, name, r.URL.Query().Get("node"))
+	managers, err := logManagers(ctx, q.Objects, name, q.URL.Query().Get("node"))
 	if err != nil {
-		q.fail(err)
-		return
+		return err
 	}
 	out := &logWriter{w: w, control: http.NewResponseController(w)}
 	for _, m := range managers {
-		if err = s.copyLog(ctx, cancel, m, name, options, out); !errors.Is(err, imclient.ErrNotFound) {
+		if err = a.copyLog(ctx, cancel, m, name, options, out); !errors.Is(err, imclient.ErrNotFound) {
 			break
 		}
 	}
@@ -70,11 +64,12 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request) {
 	case out.begun:
 		w.Header().Set(resource.HeaderLogError, strings.Join(strings.Fields(err.Error()), " "))
 	case errors.Is(err, imclient.ErrNotFound):
-		q.fail(Refuse(http.StatusNotFound, fmt.Errorf("node %s has no log of %s; it is kept where the process ran",
-			managers[0].Spec.NodeID, name)))
+		return Refuse(http.StatusNotFound, fmt.Errorf("node %s has no log of %s; it is kept where the process ran",
+			managers[0].Spec.NodeID, name))
 	default:
-		q.fail(err)
+		return err
 	}
+	return nil
 }
 
 func logOptions(r *http.Request) (o imclient.LogOptions, err error) {
@@ -94,19 +89,19 @@ func logOptions(r *http.Request) (o imclient.LogOptions, err error) {
 
 // logManagers returns the instance managers that may have the log: those of the node, or of the
 // node of the engine or replica called so.
-func (s *Server) logManagers(ctx context.Context, name, node string) ([]lh.InstanceManager, error) {
+func logManagers(ctx context.Context, o *Objects, name, node string) ([]lh.InstanceManager, error) {
 	manager := ""
 	if node == "" {
 		var err error
-		if node, manager, err = s.placeOf(ctx, name); err != nil {
+		if node, manager, err = placeOf(ctx, o, name); err != nil {
 			return nil, err
 		}
 	}
 	var all lh.InstanceManagerList
-	if err := s.list(ctx, &all); err != nil {
+	if err := o.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing instance managers: %w", err)
 	}
-	byName(all.Items)
+	SortByName(all.Items)
 	var found []lh.InstanceManager
 	for _, m := range all.Items {
 		if (m.Name == manager || manager == "" && m.Spec.NodeID == node) && m.Status.IP != "" {
@@ -123,9 +118,9 @@ func (s *Server) logManagers(ctx context.Context, name, node string) ([]lh.Insta
 }
 
 // placeOf returns the node or the instance manager of an engine or replica.
-func (s *Server) placeOf(ctx context.Context, name string) (node, manager string, err error) {
+func placeOf(ctx context.Context, o *Objects, name string) (node, manager string, err error) {
 	var engine lh.Engine
-	err = s.get(ctx, name, &engine)
+	err = o.Get(ctx, name, &engine)
 	if err == nil && engine.Status.InstanceManagerName == "" && engine.Spec.NodeID == "" {
 		return "", "", fmt.Errorf("engine %s does not run: volume %s is not attached; name the node where it was, "+
 			"whose instance manager has the log",
@@ -138,7 +133,7 @@ func (s *Server) placeOf(ctx context.Context, name string) (node, manager string
 		return "", "", fmt.Errorf("reading engine %s: %w", name, err)
 	}
 	var replica lh.Replica
-	err = s.get(ctx, name, &replica)
+	err = o.Get(ctx, name, &replica)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", "", Refuse(http.StatusNotFound,
@@ -152,9 +147,9 @@ func (s *Server) placeOf(ctx context.Context, name string) (node, manager string
 }
 
 // copyLog sends what one instance manager has. The reading goroutine has ended when it returns.
-func (s *Server) copyLog(ctx context.Context, cancel context.CancelFunc, m lh.InstanceManager, name string,
+func (a *nodeAPI) copyLog(ctx context.Context, cancel context.CancelFunc, m lh.InstanceManager, name string,
 	o imclient.LogOptions, out *logWriter) error {
-	c, err := s.cfg.Connect(net.JoinHostPort(m.Status.IP, strconv.Itoa(naming.PortProcessManager)))
+	c, err := a.Connect(net.JoinHostPort(m.Status.IP, strconv.Itoa(naming.PortProcessManager)))
 	if err != nil {
 		return fmt.Errorf("instance manager %s on node %s: %w", m.Name, m.Spec.NodeID, err)
 	}

@@ -77,9 +77,9 @@ func (s *Server) informers() cache.Informers {
 
 // watch returns the news of a stream until the context ends. Where no informers tell of changes
 // there is news once a second.
-func (s *Server) watch(ctx context.Context, which stream, informers cache.Informers) *news {
+func (s *Server) watch(ctx context.Context, which Stream, informers cache.Informers) *news {
 	n := newNews()
-	if len(which.kinds) == 0 {
+	if len(which.Kinds) == 0 {
 		return n
 	}
 	if informers == nil || !s.subscribe(ctx, informers, which, n) {
@@ -91,20 +91,20 @@ func (s *Server) watch(ctx context.Context, which stream, informers cache.Inform
 // subscribe has changes of the stream's kinds noted until the context ends. It reports whether it
 // could. Objects that are there already are no news: the first list is read after this, from the
 // store that the informers fill.
-func (s *Server) subscribe(ctx context.Context, informers cache.Informers, which stream, n *news) bool {
+func (s *Server) subscribe(ctx context.Context, informers cache.Informers, which Stream, n *news) bool {
 	handler := toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
 			if !initial {
-				n.note(o, which.of)
+				n.note(o, which.Of)
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			n.note(before, which.of)
-			n.note(after, which.of)
+			n.note(before, which.Of)
+			n.note(after, which.Of)
 		},
-		DeleteFunc: func(o any) { n.note(o, which.of) },
+		DeleteFunc: func(o any) { n.note(o, which.Of) },
 	}
-	for _, kind := range which.kinds {
+	for _, kind := range which.Kinds {
 		informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		var registration toolscache.ResourceEventHandlerRegistration
 		if err == nil {

@@ -17,24 +17,24 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-func listNodes(q *request) (any, error) {
-	views, err := q.nodeViews()
+func listNodes(q *Request) (any, error) {
+	views, err := nodeViews(q)
 	if err != nil {
 		return nil, err
 	}
-	return collection(q, resource.TypeNode, views), nil
+	return Collection(q, resource.TypeNode, views), nil
 }
 
-func (q *request) nodeViews() ([]resource.Node, error) {
+func nodeViews(q *Request) ([]resource.Node, error) {
 	var nodes lh.NodeList
-	if err := q.server.list(q.Context(), &nodes); err != nil {
+	if err := q.Objects.List(q.Context(), &nodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	addresses, err := q.server.managerAddresses(q.Context())
+	addresses, err := managerAddresses(q.Context(), q.Objects)
 	if err != nil {
 		return nil, err
 	}
-	byName(nodes.Items)
+	SortByName(nodes.Items)
 	var views []resource.Node
 	for i := range nodes.Items {
 		views = append(views, nodeView(q, &nodes.Items[i], addresses))
@@ -42,12 +42,12 @@ func (q *request) nodeViews() ([]resource.Node, error) {
 	return views, nil
 }
 
-func getNode(q *request) (any, error) {
+func getNode(q *Request) (any, error) {
 	var n lh.Node
-	if err := q.server.get(q.Context(), q.params["name"], &n); err != nil {
-		return nil, fmt.Errorf("failed to get node %s: %w", q.params["name"], err)
+	if err := q.Objects.Get(q.Context(), q.Params["name"], &n); err != nil {
+		return nil, fmt.Errorf("failed to get node %s: %w", q.Params["name"], err)
 	}
-	addresses, err := q.server.managerAddresses(q.Context())
+	addresses, err := managerAddresses(q.Context(), q.Objects)
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +55,9 @@ func getNode(q *request) (any, error) {
 }
 
 // managerAddresses maps a node to the IP of the manager Pod on it.
-func (s *Server) managerAddresses(ctx context.Context) (map[string]string, error) {
+func managerAddresses(ctx context.Context, o *Objects) (map[string]string, error) {
 	var pods corev1.PodList
-	err := s.cfg.Reader.List(ctx, &pods, client.InNamespace(s.cfg.Namespace),
+	err := o.Reader.List(ctx, &pods, client.InNamespace(o.Namespace),
 		client.MatchingLabels{naming.LabelApp: naming.AppManager})
 	if err != nil {
 		return nil, fmt.Errorf("listing manager pods: %w", err)
@@ -71,11 +71,12 @@ func (s *Server) managerAddresses(ctx context.Context) (map[string]string, error
 	return out, nil
 }
 
-func nodeView(q *request, n *lh.Node, addresses map[string]string) resource.Node {
-	out := resource.Node{Resource: q.envelope(resource.TypeNode, n.Name, resource.WhenAlways), Name: n.Name,
+func nodeView(q *Request, n *lh.Node, addresses map[string]string) resource.Node {
+	out := resource.Node{Resource: q.Envelope(resource.TypeNode, n.Name, resource.WhenAlways), Name: n.Name,
 		Address:         addresses[n.Name],
 		AllowScheduling: n.Spec.AllowScheduling, EvictionRequested: n.Spec.EvictionRequested,
-		Disks: map[string]resource.DiskInfo{}, Conditions: conditionMap(n.Status.Conditions), Tags: orEmpty(n.Spec.Tags),
+		Disks: map[string]resource.DiskInfo{}, Conditions: ConditionMap(n.Status.Conditions),
+		Tags:   append([]string{}, n.Spec.Tags...),
 		Region: n.Status.Region, Zone: n.Status.Zone, InstanceManagerCPURequest: n.Spec.InstanceManagerCPURequest,
 		EngineManagerCPURequest: n.Spec.EngineManagerCPURequest, ReplicaManagerCPURequest: n.Spec.ReplicaManagerCPURequest,
 		AutoEvicting: n.Status.AutoEvicting}
@@ -88,7 +89,7 @@ func nodeView(q *request, n *lh.Node, addresses map[string]string) resource.Node
 func diskView(d lh.DiskSpec, s lh.DiskStatus) resource.DiskInfo {
 	out := resource.DiskInfo{Path: d.Path, DiskType: string(d.DiskType), DiskDriver: string(d.DiskDriver),
 		AllowScheduling: d.AllowScheduling, EvictionRequested: d.EvictionRequested, StorageReserved: d.StorageReserved,
-		Tags: orEmpty(d.Tags), Conditions: conditionMap(s.Conditions), StorageAvailable: s.StorageAvailable,
+		Tags: append([]string{}, d.Tags...), Conditions: ConditionMap(s.Conditions), StorageAvailable: s.StorageAvailable,
 		StorageScheduled: s.StorageScheduled, StorageMaximum: s.StorageMaximum, ScheduledReplica: s.ScheduledReplica,
 		ScheduledBackingImage: s.ScheduledBackingImage, DiskUUID: s.DiskUUID}
 	if len(s.HealthData) > 0 {
@@ -98,17 +99,17 @@ func diskView(d lh.DiskSpec, s lh.DiskStatus) resource.DiskInfo {
 		}
 	}
 	if !s.HealthDataLastCollectedAt.IsZero() {
-		out.HealthDataLastCollectedAt = s.HealthDataLastCollectedAt.UTC().Format(timeText)
+		out.HealthDataLastCollectedAt = s.HealthDataLastCollectedAt.UTC().Format(TimeText)
 	}
 	return out
 }
 
-func updateNode(q *request) (any, error) {
+func updateNode(q *Request) (any, error) {
 	var in resource.NodeInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	return q.changeNode("node", func(n *lh.Node) {
+	return changeNode(q, "node", func(n *lh.Node) {
 		n.Spec.AllowScheduling, n.Spec.EvictionRequested = in.AllowScheduling, in.EvictionRequested
 		n.Spec.Tags, n.Spec.InstanceManagerCPURequest = in.Tags, in.InstanceManagerCPURequest
 		if in.EngineManagerCPURequest != nil {
@@ -120,12 +121,12 @@ func updateNode(q *request) (any, error) {
 	})
 }
 
-func updateDisks(q *request) (any, error) {
+func updateDisks(q *Request) (any, error) {
 	var in resource.DiskUpdateInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	return q.changeNode("disks of node", func(n *lh.Node) {
+	return changeNode(q, "disks of node", func(n *lh.Node) {
 		n.Spec.Disks = map[string]lh.DiskSpec{}
 		for name, d := range in.Disks {
 			n.Spec.Disks[name] = lh.DiskSpec{Path: d.Path, DiskType: lh.DiskType(d.DiskType),
@@ -138,11 +139,11 @@ func updateDisks(q *request) (any, error) {
 // changeNode applies a change to the node of the path, again when somebody else wrote in between,
 // and answers with the node. what is changed as messages say it. Rules that need a look at the
 // cluster are left to admission.
-func (q *request) changeNode(what string, change func(*lh.Node)) (any, error) {
-	name := q.params["name"]
+func changeNode(q *Request, what string, change func(*lh.Node)) (any, error) {
+	name := q.Params["name"]
 	err := conflict.Retry(func() error {
 		var n lh.Node
-		if err := q.server.get(q.Context(), name, &n); err != nil {
+		if err := q.Objects.Get(q.Context(), name, &n); err != nil {
 			return err
 		}
 		old := n.DeepCopy()
@@ -151,7 +152,7 @@ func (q *request) changeNode(what string, change func(*lh.Node)) (any, error) {
 		if err := admission.CheckNode(old, &n, admission.NodeFacts{}); err != nil {
 			return admission.Unnamed(err)
 		}
-		return q.server.cfg.Client.Update(q.Context(), &n)
+		return q.Objects.Client.Update(q.Context(), &n)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("failed to update %s %s: %w", what, name, err)
@@ -159,9 +160,9 @@ func (q *request) changeNode(what string, change func(*lh.Node)) (any, error) {
 	return getNode(q)
 }
 
-func deleteNode(q *request) (any, error) {
-	name := q.params["name"]
-	err := q.server.deleteNode(q.Context(), name)
+func deleteNode(q *Request) (any, error) {
+	name := q.Params["name"]
+	err := removeNode(q.Context(), q.Objects, name)
 	if err != nil {
 		return nil, fmt.Errorf("failed to delete node %s: %w", name, err)
 	}
@@ -169,14 +170,14 @@ func deleteNode(q *request) (any, error) {
 }
 
 // deleteNode deletes a node that is gone, takes no replicas and has none.
-func (s *Server) deleteNode(ctx context.Context, name string) error {
+func removeNode(ctx context.Context, o *Objects, name string) error {
 	var n lh.Node
-	if err := s.get(ctx, name, &n); err != nil {
+	if err := o.Get(ctx, name, &n); err != nil {
 		return err
 	}
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
-	if err := errors.Join(s.list(ctx, &engines), s.list(ctx, &replicas)); err != nil {
+	if err := errors.Join(o.List(ctx, &engines), o.List(ctx, &replicas)); err != nil {
 		return err
 	}
 	var f admission.NodeFacts
@@ -184,16 +185,16 @@ func (s *Server) deleteNode(ctx context.Context, name string) error {
 	if err := admission.CheckNodeDeletion(&n, f); err != nil {
 		return err
 	}
-	return s.cfg.Client.Delete(ctx, &n)
+	return o.Client.Delete(ctx, &n)
 }
 
-// tags returns the distinct tags of disks and of nodes, in the order they are first seen.
-func (s *Server) tags(ctx context.Context) (disk, node []string, err error) {
+// Tags returns the distinct tags of disks and of nodes, in the order they are first seen.
+func Tags(ctx context.Context, o *Objects) (disk, node []string, err error) {
 	var nodes lh.NodeList
-	if err := s.list(ctx, &nodes); err != nil {
+	if err := o.List(ctx, &nodes); err != nil {
 		return nil, nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	byName(nodes.Items)
+	SortByName(nodes.Items)
 	add := func(into *[]string, tags []string) {
 		for _, t := range tags {
 			if !slices.Contains(*into, t) {
@@ -210,21 +211,21 @@ func (s *Server) tags(ctx context.Context) (disk, node []string, err error) {
 	return disk, node, nil
 }
 
-func listDiskTags(q *request) (any, error) {
-	disk, _, err := q.server.tags(q.Context())
+func listDiskTags(q *Request) (any, error) {
+	disk, _, err := Tags(q.Context(), q.Objects)
 	return tagList(q, "disk", disk), err
 }
 
-func listNodeTags(q *request) (any, error) {
-	_, node, err := q.server.tags(q.Context())
+func listNodeTags(q *Request) (any, error) {
+	_, node, err := Tags(q.Context(), q.Objects)
 	return tagList(q, "node", node), err
 }
 
-func tagList(q *request, kind string, tags []string) *resource.Collection[resource.Tag] {
+func tagList(q *Request, kind string, tags []string) *resource.Collection[resource.Tag] {
 	var views []resource.Tag
 	for _, t := range tags {
 		views = append(views, resource.Tag{Resource: resource.Resource{ID: t, Type: resource.TypeTag,
-			Links: map[string]string{"self": q.self}, Actions: map[string]string{}}, Name: t, TagType: kind})
+			Links: map[string]string{"self": q.Self}, Actions: map[string]string{}}, Name: t, TagType: kind})
 	}
-	return collection(q, resource.TypeTag, views)
+	return Collection(q, resource.TypeTag, views)
 }

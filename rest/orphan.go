@@ -10,24 +10,24 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-var orphans = kind[lh.Orphan, *lh.Orphan, resource.Orphan]{
-	typeID: resource.TypeOrphan, what: "orphan", view: orphanView,
-	list: func() (client.ObjectList, *[]lh.Orphan) {
+var orphans = Kind[lh.Orphan, *lh.Orphan, resource.Orphan]{
+	TypeID: resource.TypeOrphan, What: "orphan", View: orphanView,
+	List: func() (client.ObjectList, *[]lh.Orphan) {
 		all := &lh.OrphanList{}
 		return all, &all.Items
 	},
 }
 
-func orphanView(q *request, o *lh.Orphan) resource.Orphan {
-	return resource.Orphan{Resource: q.envelope(resource.TypeOrphan, o.Name, resource.WhenAlways), Name: o.Name,
+func orphanView(q *Request, o *lh.Orphan) resource.Orphan {
+	return resource.Orphan{Resource: q.Envelope(resource.TypeOrphan, o.Name, resource.WhenAlways), Name: o.Name,
 		NodeID: o.Spec.NodeID, OrphanType: string(o.Spec.OrphanType), DataEngine: string(o.Spec.DataEngine),
 		Parameters: o.Spec.Parameters}
 }
 
 // deleteOrphan has what the orphan stands for removed, in the background.
-func deleteOrphan(q *request) (any, error) {
-	o := &lh.Orphan{ObjectMeta: metav1.ObjectMeta{Name: q.params["name"], Namespace: q.server.cfg.Namespace}}
-	if err := q.server.cfg.Client.Delete(q.Context(), o); err != nil {
+func deleteOrphan(q *Request) (any, error) {
+	o := &lh.Orphan{ObjectMeta: metav1.ObjectMeta{Name: q.Params["name"], Namespace: q.Objects.Namespace}}
+	if err := q.Objects.Client.Delete(q.Context(), o); err != nil {
 		return nil, fmt.Errorf("failed to delete orphan %s: %w", o.Name, err)
 	}
 	return nil, nil

@@ -19,7 +19,7 @@ type population struct {
 }
 
 // many are so many objects, of which a text changes.
-func many[T any, P object[T]](count int, name string, fill func(P), text func(P) *string) population {
+func many[T any, P Object[T]](count int, name string, fill func(P), text func(P) *string) population {
 	p := population{change: func(o client.Object, n int) { *text(o.(P)) = fmt.Sprint("change-", n) }}
 	for i := range count {
 		o := P(new(T))

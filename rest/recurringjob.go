@@ -14,17 +14,17 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-var recurringJobs = kind[lh.RecurringJob, *lh.RecurringJob, resource.RecurringJob]{
-	typeID: resource.TypeRecurringJob, what: "recurring job", view: recurringJobView,
-	list: func() (client.ObjectList, *[]lh.RecurringJob) {
+var recurringJobs = Kind[lh.RecurringJob, *lh.RecurringJob, resource.RecurringJob]{
+	TypeID: resource.TypeRecurringJob, What: "recurring job", View: recurringJobView,
+	List: func() (client.ObjectList, *[]lh.RecurringJob) {
 		l := &lh.RecurringJobList{}
 		return l, &l.Items
 	},
 }
 
-func recurringJobView(q *request, j *lh.RecurringJob) resource.RecurringJob {
+func recurringJobView(q *Request, j *lh.RecurringJob) resource.RecurringJob {
 	s := &j.Spec
-	return resource.RecurringJob{Resource: q.envelope(resource.TypeRecurringJob, j.Name, resource.WhenAlways),
+	return resource.RecurringJob{Resource: q.Envelope(resource.TypeRecurringJob, j.Name, resource.WhenAlways),
 		Name: j.Name, Task: string(s.Task), Cron: s.Cron, Groups: s.Groups, Retain: s.Retain, Concurrency: s.Concurrency,
 		Labels: s.Labels, Parameters: s.Parameters, RetainAge: s.RetainAge, RetentionPolicy: string(s.RetentionPolicy),
 		ExecutionCount: j.Status.ExecutionCount}
@@ -37,37 +37,37 @@ func fillRecurringJob(s *lh.RecurringJobSpec, in *resource.RecurringJob) {
 	s.RetainAge, s.RetentionPolicy = in.RetainAge, lh.RetentionPolicy(in.RetentionPolicy)
 }
 
-func createRecurringJob(q *request) (any, error) {
+func createRecurringJob(q *Request) (any, error) {
 	var in resource.RecurringJob
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	name := naming.CorrectName(in.Name)
-	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace},
+	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.Objects.Namespace},
 		Spec: lh.RecurringJobSpec{Name: name, Task: lh.RecurringJobTask(in.Task)}}
 	fillRecurringJob(&j.Spec, &in)
 	admission.CompleteRecurringJob(j)
 	err := admission.CheckRecurringJob(nil, j, 0)
 	if err == nil {
-		err = q.server.create(q.Context(), j)
+		err = q.Objects.Create(q.Context(), j)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unable to create recurring job %s: %w", in.Name, err)
 	}
-	return recurringJobs.named(q, name)
+	return recurringJobs.Named(q, name)
 }
 
 // updateRecurringJob replaces everything but name and task, which the input may have and which are
 // ignored.
-func updateRecurringJob(q *request) (any, error) {
+func updateRecurringJob(q *Request) (any, error) {
 	var in resource.RecurringJob
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	err := conflict.Retry(func() error {
 		var j lh.RecurringJob
-		if err := q.server.get(q.Context(), name, &j); err != nil {
+		if err := q.Objects.Get(q.Context(), name, &j); err != nil {
 			return err
 		}
 		old := j.DeepCopy()
@@ -76,25 +76,25 @@ func updateRecurringJob(q *request) (any, error) {
 		if err := admission.CheckRecurringJob(old, &j, 0); err != nil {
 			return err
 		}
-		return q.server.cfg.Client.Update(q.Context(), &j)
+		return q.Objects.Client.Update(q.Context(), &j)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to update recurring job %s: %w", name, err)
 	}
-	return recurringJobs.named(q, name)
+	return recurringJobs.Named(q, name)
 }
 
 // deleteRecurringJob deletes a job and takes its label off the volumes that follow it. The job goes
 // first: where this is interrupted, labels of a job that does not exist are left, which mean
 // nothing. Asked again it takes them off, too.
-func deleteRecurringJob(q *request) (any, error) {
-	name := q.params["name"]
-	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.server.cfg.Namespace}}
-	missing := q.server.cfg.Client.Delete(q.Context(), j)
+func deleteRecurringJob(q *Request) (any, error) {
+	name := q.Params["name"]
+	j := &lh.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.Objects.Namespace}}
+	missing := q.Objects.Client.Delete(q.Context(), j)
 	if client.IgnoreNotFound(missing) != nil {
 		return nil, fmt.Errorf("unable to delete recurring job %s: %w", name, missing)
 	}
-	if err := q.dropJob(q.Context(), naming.LabelRecurringJobPrefix+name); err != nil {
+	if err := dropJob(q, q.Context(), naming.LabelRecurringJobPrefix+name); err != nil {
 		return nil, fmt.Errorf("recurring job %s is deleted; delete it again to take its label off all volumes: %w", name, err)
 	}
 	if missing != nil {
@@ -104,9 +104,9 @@ func deleteRecurringJob(q *request) (any, error) {
 }
 
 // dropJob takes a label off all volumes.
-func (q *request) dropJob(ctx context.Context, label string) error {
+func dropJob(q *Request, ctx context.Context, label string) error {
 	var volumes lh.VolumeList
-	err := q.server.cfg.Live.List(ctx, &volumes, client.InNamespace(q.server.cfg.Namespace), client.HasLabels{label})
+	err := q.Objects.Live.List(ctx, &volumes, client.InNamespace(q.Objects.Namespace), client.HasLabels{label})
 	if err != nil {
 		return fmt.Errorf("listing volumes: %w", err)
 	}
@@ -114,7 +114,7 @@ func (q *request) dropJob(ctx context.Context, label string) error {
 		if _, follows := v.Labels[label]; !follows {
 			continue // a name that cannot be a label selects everything
 		}
-		err := q.editVolume(v.Name, func(v *lh.Volume) error {
+		err := editVolume(q, v.Name, func(v *lh.Volume) error {
 			delete(v.Labels, label)
 			return nil
 		})

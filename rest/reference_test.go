@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,10 +50,10 @@ func TestRoutesOfTheReference(t *testing.T) {
 				if method == http.MethodPost && len(r.Actions) > 0 {
 					continue
 				}
-				check(method+" "+path, found != nil && (found.methods[method] != nil || found.raw != nil))
+				check(method+" "+path, found != nil && (found.Methods[method] != nil || found.Raw != nil))
 			}
 			for _, action := range r.Actions {
-				check(action+" "+path, found != nil && found.actions[action] != nil)
+				check(action+" "+path, found != nil && found.Actions[action] != nil)
 			}
 		}
 	}
@@ -71,7 +72,7 @@ func TestStreamsOfTheReference(t *testing.T) {
 	want := strings.Fields("settings volumes recurringjobs orphans nodes engineimages backingimages backupbackingimages " +
 		"backupvolumes backuptargets backups systembackups systemrestores events volumeattachments")
 	slices.Sort(want)
-	if have := sortedKeys(streamTable); !slices.Equal(have, want) {
+	if have := slices.Sorted(maps.Keys(streamTable)); !slices.Equal(have, want) {
 		t.Errorf("streams %v, want %v", have, want)
 	}
 	f := newFixture(t, oneOfEach()...)

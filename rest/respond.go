@@ -48,14 +48,17 @@ func (e *statusError) Unwrap() error { return e.err }
 // Refuse gives an error a status of its own.
 func Refuse(status int, err error) error { return &statusError{status: status, err: err} }
 
-// notFoundEmpty is the answer for a volume that does not exist: clients expect 404 with nothing in
+// NotFoundEmpty is the answer for a volume that does not exist: clients expect 404 with nothing in
 // it.
-func notFoundEmpty(err error) error {
+func NotFoundEmpty(err error) error {
 	return &statusError{status: http.StatusNotFound, empty: true, err: err}
 }
 
+// Warn adds a warning to the answer, as the API server gives them.
+func (q *Request) Warn(text string) { q.writer.Header().Set("Warning", fmt.Sprintf("299 - %q", text)) }
+
 // answer sends a successful result.
-func (q *request) answer(object any) {
+func (q *Request) answer(object any) {
 	if object == nil {
 		q.writer.WriteHeader(http.StatusOK)
 		return
@@ -74,7 +77,7 @@ func (q *request) answer(object any) {
 	if wantsHTML(q.Request) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", explorerPolicy)
-		_ = writeExplorer(q.writer, q.self, body)
+		_ = writeExplorer(q.writer, q.Self, body)
 		return
 	}
 	h.Set("Content-Type", "application/json")
@@ -83,7 +86,7 @@ func (q *request) answer(object any) {
 
 // encode writes JSON without HTML escaping, as clients compare texts.
 func encode(object any) ([]byte, error) {
-	if l, ok := object.(*listing); ok {
+	if l, ok := object.(*Listing); ok {
 		return l.appendTo(nil), nil
 	}
 	var b bytes.Buffer
@@ -96,7 +99,7 @@ func encode(object any) ([]byte, error) {
 }
 
 // fail sends a refusal. The content type is plain text, though the body is JSON: clients know.
-func (q *request) fail(err error) {
+func (q *Request) fail(err error) {
 	status := http.StatusInternalServerError
 	var refused *statusError
 	switch {
@@ -113,7 +116,7 @@ func (q *request) fail(err error) {
 	}
 	e := resource.Error{Status: status, Code: http.StatusText(status), Message: err.Error()}
 	e.Type = resource.TypeError
-	e.Links, e.Actions = map[string]string{"self": q.self}, map[string]string{}
+	e.Links, e.Actions = map[string]string{"self": q.Self}, map[string]string{}
 	body, encodeErr := encode(e)
 	if encodeErr != nil {
 		body = []byte(`{"type":"error"}`)
@@ -131,18 +134,18 @@ func (q *request) fail(err error) {
 	_, _ = q.writer.Write(body)
 }
 
-// decode reads the body as JSON into a pointer. Keys match whatever their case, unknown ones are
+// Decode reads the body as JSON into a pointer. Keys match whatever their case, unknown ones are
 // ignored and the content type does not matter. The memory used is bounded by maxBodyBytes.
-func (q *request) decode(into any) error {
-	body, err := q.body()
+func (q *Request) Decode(into any) error {
+	body, err := q.ReadBody()
 	if err != nil {
 		return err
 	}
 	return resource.Decode(body, into)
 }
 
-// body reads the request body; one that is too long is an error.
-func (q *request) body() ([]byte, error) {
+// ReadBody reads the request body; one that is too long is an error.
+func (q *Request) ReadBody() ([]byte, error) {
 	if q.ContentLength > maxBodyBytes {
 		return nil, q.tooLong()
 	}
@@ -157,7 +160,7 @@ func (q *request) body() ([]byte, error) {
 }
 
 // tooLong drains the body as far as is reasonable and returns the refusal.
-func (q *request) tooLong() error {
+func (q *Request) tooLong() error {
 	_ = http.NewResponseController(q.writer).SetReadDeadline(time.Now().Add(drainTimeout))
 	if !strings.EqualFold(q.Header.Get("Expect"), "100-continue") {
 		_, _ = io.CopyN(io.Discard, q.Body, maxDrainBytes)

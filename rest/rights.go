@@ -1,16 +1,12 @@
 package rest
 
 import (
-	"slices"
 	"strings"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resource"
 )
-
-// streamOperation begins the operation of a stream, and its name follows.
-const streamOperation = "stream "
 
 // rights is the one table of what callers need: for each method of a route ("GET /v1/volumes"),
 // each action ("attach /v1/volumes/{name}") and each stream ("stream volumes") the verb and the
@@ -153,9 +149,6 @@ var otherKinds = map[string]access.Need{
 	"persistentvolumeclaims": {Everywhere: true},
 }
 
-// namedObject stands for the object that the path names.
-const namedObject = "{name}"
-
 // parseRights reads the table. Each update of a volume is the right to update the volume.
 func parseRights(table string) map[string][]access.Need {
 	out := map[string][]access.Need{}
@@ -170,7 +163,7 @@ func parseRights(table string) map[string][]access.Need {
 	}
 	for action := range volumeUpdates {
 		out[action+" /v1/volumes/{name}"] = []access.Need{{Verb: "update", Group: lh.Group,
-			Resource: resource.Path(resource.TypeVolume), Name: namedObject}}
+			Resource: resource.Path(resource.TypeVolume), Name: NamedObject}}
 	}
 	return out
 }
@@ -190,20 +183,4 @@ func parseRight(right string) (n access.Need) {
 		n.Group, n.Everywhere = other.Group, other.Everywhere
 	}
 	return n
-}
-
-// needsOf returns the rights that an operation needs, on the object of a name where it is about
-// one. There is at least one; it may be that of everybody who is let in.
-func needsOf(operation, name string) ([]access.Need, bool) {
-	declared, ok := rights[operation]
-	if !ok && strings.HasPrefix(operation, streamOperation) && streamTable[operation[len(streamOperation):]].list == nil {
-		return []access.Need{{}}, true // there is no such stream, which the route says
-	}
-	needs := slices.Clone(declared)
-	for i := range needs {
-		if needs[i].Name == namedObject {
-			needs[i].Name = name
-		}
-	}
-	return needs, ok
 }

@@ -19,13 +19,13 @@ func operations(s *Server) (all []string) {
 		if t.open {
 			continue
 		}
-		for method := range t.methods {
+		for method := range t.Methods {
 			all = append(all, method+" "+path)
 		}
-		for action := range t.actions {
+		for action := range t.Actions {
 			all = append(all, action+" "+path)
 		}
-		if t.raw != nil && !strings.Contains(path, "{stream}") {
+		if t.Raw != nil && !strings.Contains(path, "{stream}") {
 			all = append(all, "GET "+path)
 		}
 	}
@@ -68,7 +68,7 @@ func TestEveryOperationNeedsARight(t *testing.T) {
 			if need.Verb != "" && need.Group == lh.Group && (!slices.Contains(kinds, kind) || part != "" && part != "status") {
 				t.Errorf("%s: there is no kind %q", operation, need.Resource)
 			}
-			if need.Name != "" && need.Name != namedObject || need.Name != "" && !strings.Contains(operation, namedObject) {
+			if need.Name != "" && need.Name != NamedObject || need.Name != "" && !strings.Contains(operation, NamedObject) {
 				t.Errorf("%s: name %q", operation, need.Name)
 			}
 			if need.Verb == "" && !strings.HasPrefix(operation, "GET /v1/schemas") &&
@@ -93,6 +93,7 @@ func plurals(t *testing.T) (out []string) {
 }
 
 func TestNeedsOf(t *testing.T) {
+	table := tables()
 	for operation, want := range map[string]access.Need{
 		"GET /v1/volumes":           {Verb: "list", Group: lh.Group, Resource: "volumes"},
 		"DELETE /v1/volumes/{name}": {Verb: "delete", Group: lh.Group, Resource: "volumes", Name: "demo"},
@@ -102,11 +103,11 @@ func TestNeedsOf(t *testing.T) {
 		"GET /v1/events": {Verb: "list", Resource: "events"},
 		"GET /v1":        {},
 	} {
-		if got, ok := needsOf(operation, "demo"); len(got) != 1 || got[0] != want || !ok {
+		if got, ok := table.Needs(operation, "demo"); len(got) != 1 || got[0] != want || !ok {
 			t.Errorf("%s: %+v", operation, got)
 		}
 	}
-	if _, ok := needsOf("PUT /v1/volumes/{name}", "demo"); ok {
+	if _, ok := table.Needs("PUT /v1/volumes/{name}", "demo"); ok {
 		t.Error("an operation that is not declared needs nothing")
 	}
 }

@@ -22,9 +22,9 @@ const (
 // checkRoom refuses a volume that no disk of the cluster could ever hold. One that merely has no
 // room now is accepted: its condition Scheduled says so, and it is placed when there is room. A
 // cluster without disks is not judged.
-func (s *Server) checkRoom(ctx context.Context, sizeBytes int64) error {
+func checkRoom(ctx context.Context, o *Objects, sizeBytes int64) error {
 	var nodes lh.NodeList
-	if err := s.list(ctx, &nodes); err != nil {
+	if err := o.List(ctx, &nodes); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
 	most, where := int64(-1), ""

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"log/slog"
 	"maps"
 	"net/http"
 	"time"
@@ -11,36 +12,66 @@ import (
 	"ankole.storage/ui"
 )
 
-// handler answers one request with an object to encode, or nil for an empty answer.
-type handler func(q *request) (any, error)
+// Handler answers one request with an object to encode, or nil for an empty answer.
+type Handler func(q *Request) (any, error)
 
-// route is one path, a pattern of http.ServeMux, with what can be done there. A segment in braces
+// Route is one path, a pattern of http.ServeMux, with what can be done there. A segment in braces
 // becomes a parameter.
-type route struct {
-	path    string
-	methods map[string]handler
-	// actions are what POST with ?action= can do.
-	actions map[string]handler
+type Route struct {
+	Path    string
+	Methods map[string]Handler
+	// Actions are what POST with ?action= can do.
+	Actions map[string]Handler
+	// Raw routes write their answer to GET themselves. An error is for one that has not begun.
+	Raw func(w http.ResponseWriter, q *Request) error
+	// Stream: the answer goes on as long as the client takes it, within bounds of its own.
+	Stream bool
+	// Limits are the times of actions that do not answer at once.
+	Limits map[string]time.Duration
 	// open routes answer everybody.
 	open bool
 	// local routes are answered by every manager itself.
 	local bool
-	// raw routes write their answer themselves.
-	raw http.HandlerFunc
-	// stream: the answer goes on as long as the client takes it, within bounds of its own.
-	stream bool
 }
 
-// request is what a handler knows about the request it serves.
-type request struct {
+// Get is the methods of a route that can only be read.
+func Get(h Handler) map[string]Handler { return map[string]Handler{http.MethodGet: h} }
+
+// Table is what a server serves besides its own routes, which are those of no object.
+type Table struct {
+	Routes []Route
+	// Streams are the lists that clients can follow, by name.
+	Streams map[string]Stream
+	// Rights are what callers need: for each method of a route ("GET /v1/volumes"), each action
+	// ("attach /v1/volumes/{name}") and each stream ("stream volumes"). Those of a server's own routes
+	// are here, too.
+	Rights map[string][]access.Need
+	// Later are operations that the schema document declares and that nobody serves yet, by "METHOD
+	// path" or "action path", with what they need.
+	Later map[string]string
+}
+
+// Add adds the routes and streams of another table.
+func (t *Table) Add(routes []Route, streams map[string]Stream) {
+	t.Routes = append(t.Routes, routes...)
+	if t.Streams == nil {
+		t.Streams = map[string]Stream{}
+	}
+	maps.Copy(t.Streams, streams)
+}
+
+// Request is what a handler knows about the request it serves.
+type Request struct {
 	*http.Request
+	// Objects are what is read and changed.
+	Objects *Objects
+	// Self is the URL of the request itself as the client sees it, without the query.
+	Self string
+	// Params are the values of the path's parameters; none of them is a path itself.
+	Params map[string]string
 	server *Server
 	// base is scheme, host and prefix in front of /v1, see baseURL.
-	base string
-	// self is the URL of the request itself as the client sees it, without the query.
-	self string
-	// params are the values of the path's parameters; none of them is a path itself.
-	params map[string]string
+	base   string
 	writer http.ResponseWriter
 	// caller is who asks.
 	caller access.Caller
@@ -48,138 +79,45 @@ type request struct {
 	limit time.Duration
 }
 
+// WithoutBase is a request for views whose links begin with the path: the base of each caller is
+// added to them, see NewText.
+func (q *Request) WithoutBase() *Request { return &Request{server: q.server, Objects: q.Objects} }
+
+// Logger takes what is worth a line.
+func (q *Request) Logger() *slog.Logger { return q.server.cfg.Logger }
+
+// Stranger tells whether the caller has shown nothing to a server that asks.
+func (q *Request) Stranger() bool { return !q.server.cfg.Open && q.caller.Anonymous }
+
 // healthPath is asked by the kubelet.
 const healthPath = naming.HealthPath
 
-// table lists every route.
-func (s *Server) table() []route {
-	get := func(h handler) map[string]handler { return map[string]handler{http.MethodGet: h} }
-	return append(backupRoutes(), []route{
-		{path: "/{$}", methods: get(getRoot), open: true},
-		{path: "/" + ui.Folder + "/{file}", methods: get(getUIFile), open: true},
-		{path: "/v1", methods: get(getVersion)}, {path: "/v1/apiversions", methods: get(listVersions)},
-		{path: "/v1/apiversions/v1", methods: get(getVersion)},
-		{path: "/v1/schemas", methods: get(listSchemas)},
-		{path: "/v1/schemas/{name}", methods: get(getSchema)},
-		{path: "/metrics", raw: s.cfg.Metrics.ServeHTTP, open: true},
-		{path: healthPath, methods: get(healthz), open: true},
-		{path: "/v1/session", open: true, local: true, methods: map[string]handler{http.MethodGet: getSession,
+// own are the routes of a server itself.
+func (s *Server) own() []Route {
+	metrics := func(w http.ResponseWriter, q *Request) error {
+		s.cfg.Metrics.ServeHTTP(w, q.Request)
+		return nil
+	}
+	return []Route{
+		{Path: "/{$}", Methods: Get(getRoot), open: true},
+		{Path: "/" + ui.Folder + "/{file}", Methods: Get(getUIFile), open: true},
+		{Path: "/v1", Methods: Get(getVersion)}, {Path: "/v1/apiversions", Methods: Get(listVersions)},
+		{Path: "/v1/apiversions/v1", Methods: Get(getVersion)},
+		{Path: "/v1/schemas", Methods: Get(listSchemas)},
+		{Path: "/v1/schemas/{name}", Methods: Get(getSchema)},
+		{Path: "/metrics", Raw: metrics, open: true},
+		{Path: healthPath, Methods: Get(healthz), open: true},
+		{Path: "/v1/session", open: true, local: true, Methods: map[string]Handler{http.MethodGet: getSession,
 			http.MethodPost: beginSession, http.MethodDelete: endSession}},
-
-		{path: "/v1/volumes", methods: map[string]handler{http.MethodGet: listVolumes, http.MethodPost: createVolume}},
-		{path: "/v1/volumes/{name}",
-			methods: map[string]handler{http.MethodGet: getVolume, http.MethodDelete: deleteVolume},
-			actions: volumeHandlers},
-		{path: "/v1/volumerates/{name}", methods: get(getRates)},
-		{path: "/v1/dataloss/{name}", methods: map[string]handler{http.MethodGet: getDataLoss,
-			http.MethodPost: acceptDataLoss}},
-		{path: "/v1/backupdamage/{name}", methods: map[string]handler{http.MethodGet: getBackupDamage,
-			http.MethodPost: decideBackupDamage}},
-		{path: "/v1/devicekeepers/{name}", methods: map[string]handler{http.MethodPost: noteDeviceKeepers}},
-		{path: "/v1/volumeattachments", methods: get(attachments.all)},
-		{path: "/v1/volumeattachments/{name}", methods: get(attachments.one)},
-		{path: "/v1/nodes", methods: get(listNodes)},
-		{path: "/v1/nodes/{name}",
-			methods: map[string]handler{http.MethodGet: getNode, http.MethodPut: updateNode, http.MethodDelete: deleteNode},
-			actions: map[string]handler{resource.ActionDiskUpdate: updateDisks}},
-		{path: "/v1/disktags", methods: get(listDiskTags)}, {path: "/v1/nodetags", methods: get(listNodeTags)},
-		{path: "/v1/settings", methods: get(listSettings)},
-		{path: "/v1/settings/{name}", methods: map[string]handler{http.MethodGet: getSetting, http.MethodPut: updateSetting}},
-		{path: "/v1/engineimages",
-			methods: map[string]handler{http.MethodGet: listEngineImages, http.MethodPost: createEngineImage}},
-		{path: "/v1/engineimages/{name}",
-			methods: map[string]handler{http.MethodGet: getEngineImage, http.MethodDelete: deleteEngineImage}},
-		{path: "/v1/instancemanagers", methods: get(instanceManagers.all)},
-		{path: "/v1/instancemanagers/{name}", methods: get(instanceManagers.one)},
-		{path: "/v1/orphans", methods: get(orphans.all)},
-		{path: "/v1/orphans/{name}",
-			methods: map[string]handler{http.MethodGet: orphans.one, http.MethodDelete: deleteOrphan}},
-		{path: "/v1/recurringjobs", methods: map[string]handler{http.MethodGet: recurringJobs.all,
-			http.MethodPost: createRecurringJob}},
-		{path: "/v1/recurringjobs/{name}", methods: map[string]handler{http.MethodGet: recurringJobs.one,
-			http.MethodPut: updateRecurringJob, http.MethodDelete: deleteRecurringJob}},
-		{path: "/v1/backupbackingimages", methods: get(backupBackingImages.all)},
-		{path: "/v1/backupbackingimages/{name}", methods: get(backupBackingImages.one)},
-		{path: "/v1/backingimages", methods: map[string]handler{http.MethodGet: backingImages.all,
-			http.MethodPost: createBackingImage}},
-		{path: "/v1/backingimages/{name}", methods: map[string]handler{http.MethodGet: backingImages.one,
-			http.MethodDelete: deleteBackingImage}, actions: map[string]handler{
-			resource.ActionBackingImageCleanup: cleanUpBackingImage, resource.ActionUpload: uploadBackingImage,
-			resource.ActionUpdateMinNumberOfCopies: updateCopies}},
-		{path: "/v1/backingimages/{name}/download", raw: s.serveImage, stream: true},
-		{path: "/v1/systembackups", methods: get(systemBackups.all)},
-		{path: "/v1/systembackups/{name}", methods: get(systemBackups.one)},
-		{path: "/v1/systemrestores", methods: get(systemRestores.all)},
-		{path: "/v1/systemrestores/{name}", methods: get(systemRestores.one)},
-		{path: "/v1/supportbundles", methods: get(supportBundles.all)},
-		{path: "/v1/supportbundles/{node}/{name}", methods: get(supportBundles.one)},
-		{path: "/v1/supportbundles/{node}/{name}/download"},
-		{path: "/v1/instancelogs/{name}", raw: s.serveLog, stream: true},
-		{path: "/v1/events", methods: get(listEvents)},
-		{path: "/v1/ws/{stream}", raw: s.serveStream, stream: true},
-		{path: "/v1/ws/{period}/{stream}", raw: s.serveStream, stream: true},
-	}...)
-}
-
-// backupRoutes are those of what backup stores have.
-func backupRoutes() []route {
-	return []route{
-		{path: "/v1/backuptargets", methods: map[string]handler{http.MethodGet: backupTargets.all,
-			http.MethodPost: createBackupTarget, http.MethodPut: syncBackupTargets}},
-		{path: "/v1/backuptargets/{name}", methods: map[string]handler{http.MethodGet: backupTargets.one,
-			http.MethodDelete: deleteBackupTarget},
-			actions: map[string]handler{resource.ActionBackupTargetUpdate: updateBackupTarget,
-				resource.ActionBackupTargetSync: syncBackupTarget}},
-		{path: "/v1/backupvolumes", methods: map[string]handler{http.MethodGet: backupVolumes.all,
-			http.MethodPut: syncBackupVolumes}},
-		{path: "/v1/backupvolumes/{name}", methods: map[string]handler{http.MethodGet: getBackupVolume,
-			http.MethodDelete: deleteBackupVolume}, actions: map[string]handler{
-			resource.ActionBackupList: listBackups, resource.ActionBackupListByVolume: listBackupsByVolume,
-			resource.ActionBackupGet: getBackup, resource.ActionBackupDelete: deleteBackup,
-			resource.ActionBackupVolumeSync: syncBackupVolume}},
-		{path: "/v1/backupverifications/{name}", methods: map[string]handler{http.MethodGet: getVerification,
-			http.MethodPost: orderVerification}},
+		{Path: "/v1/ws/{stream}", Raw: s.serveStream, Stream: true},
+		{Path: "/v1/ws/{period}/{stream}", Raw: s.serveStream, Stream: true},
 	}
 }
 
-// volumeHandlers are the actions of volumes that are built; those of volumeUpdates are added.
-var volumeHandlers = withUpdates(map[string]handler{
-	resource.ActionAttach:             attachVolume,
-	resource.ActionDetach:             detachVolume,
-	resource.ActionSalvage:            salvageVolume,
-	resource.ActionActivate:           activateVolume,
-	resource.ActionReplicaRemove:      removeReplica,
-	resource.ActionExpand:             expandVolume,
-	resource.ActionCancelExpansion:    cancelExpansion,
-	resource.ActionTrimFilesystem:     trimFilesystem,
-	resource.ActionEngineUpgrade:      upgradeEngine,
-	resource.ActionSnapshotCreate:     createSnapshot,
-	resource.ActionSnapshotList:       listSnapshots,
-	resource.ActionSnapshotGet:        getSnapshot,
-	resource.ActionSnapshotDelete:     removeSnapshot,
-	resource.ActionSnapshotRevert:     revertSnapshot,
-	resource.ActionSnapshotPurge:      purgeSnapshots,
-	resource.ActionSnapshotBackup:     backUpSnapshot,
-	resource.ActionSnapshotCRCreate:   orderSnapshot,
-	resource.ActionSnapshotCRList:     listSnapshotObjects,
-	resource.ActionSnapshotCRGet:      getSnapshotObject,
-	resource.ActionSnapshotCRDelete:   deleteSnapshotObject,
-	resource.ActionPVCreate:           createPV,
-	resource.ActionPVCCreate:          createPVC,
-	resource.ActionRecurringJobAdd:    addVolumeJob,
-	resource.ActionRecurringJobList:   listVolumeJobs,
-	resource.ActionRecurringJobDelete: removeVolumeJob,
-})
-
-func withUpdates(handlers map[string]handler) map[string]handler {
-	maps.Copy(handlers, volumeUpdates)
-	return handlers
-}
-
 // served returns the handlers of a type's actions; only such actions are offered.
-func (s *Server) served(typeID string) map[string]handler {
+func (s *Server) served(typeID string) map[string]Handler {
 	if t := s.routes[objectPath(typeID)]; t != nil {
-		return t.actions
+		return t.Actions
 	}
 	return nil
 }
@@ -189,33 +127,41 @@ func objectPath(typeID string) string { return "/v1/" + resource.Path(typeID) + 
 
 // handlerOf picks the handler for the method, and for POST the action, of a request, and says what
 // the rights call it.
-func (t *route) handlerOf(r *http.Request) (h handler, operation string, status int) {
+func (t *Route) handlerOf(r *http.Request) (h Handler, operation string, status int) {
 	action := r.URL.Query().Get("action")
 	switch {
-	case t.raw != nil && r.Method == http.MethodGet:
+	case t.Raw != nil && r.Method == http.MethodGet:
 		return nil, t.rawOperation(r), http.StatusOK
-	case r.Method == http.MethodPost && t.actions != nil:
-		if h := t.actions[action]; h != nil {
-			return h, action + " " + t.path, http.StatusOK
+	case r.Method == http.MethodPost && t.Actions != nil:
+		if h := t.Actions[action]; h != nil {
+			return h, action + " " + t.Path, http.StatusOK
 		}
 		return nil, "", http.StatusNotFound
 	}
-	if h := t.methods[r.Method]; h != nil {
-		return h, r.Method + " " + t.path, http.StatusOK
+	if h := t.Methods[r.Method]; h != nil {
+		return h, r.Method + " " + t.Path, http.StatusOK
 	}
 	return nil, "", http.StatusMethodNotAllowed
 }
 
+// limitOf is the time that a request for the route has.
+func (t *Route) limitOf(r *http.Request) time.Duration {
+	if d, ok := t.Limits[r.URL.Query().Get("action")]; ok && r.Method == http.MethodPost {
+		return d
+	}
+	return requestTimeout
+}
+
 // rawOperation is what the rights call a raw route: each stream has its own right.
-func (t *route) rawOperation(r *http.Request) string {
+func (t *Route) rawOperation(r *http.Request) string {
 	if stream := r.PathValue("stream"); stream != "" {
 		return streamOperation + stream
 	}
-	return http.MethodGet + " " + t.path
+	return http.MethodGet + " " + t.Path
 }
 
 // healthz answers health checks: a manager that is not ready gets no requests of Services.
-func healthz(r *request) (any, error) {
+func healthz(r *Request) (any, error) {
 	if ready := r.server.cfg.Ready; ready != nil {
 		if err := ready(); err != nil {
 			return nil, Refuse(http.StatusServiceUnavailable, err)

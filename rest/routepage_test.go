@@ -105,10 +105,10 @@ func TestRoutePage(t *testing.T) {
 		served[operation] = true
 	}
 	for path, r := range s.routes {
-		for method := range r.methods {
+		for method := range r.Methods {
 			served[method+" "+strings.TrimSuffix(path, "{$}")] = true
 		}
-		if r.raw != nil && !strings.Contains(path, "{stream}") {
+		if r.Raw != nil && !strings.Contains(path, "{stream}") {
 			served["GET "+path] = true
 		}
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func addDisk(d lh.DiskSpec) func(client.Object) {
 	return on(func(n *lh.Node) { n.Spec.Disks["d2"] = d })
 }
 
-func orElse[T ~string](value, otherwise T) T { return T(orText(string(value), string(otherwise))) }
+func orElse[T ~string](value, otherwise T) T { return T(cmp.Or(string(value), string(otherwise))) }
 
 const (
 	putNode    = "/v1/nodes/node-1"

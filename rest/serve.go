@@ -34,13 +34,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // register gives the table to the router of the standard library. Methods are not part of the
 // patterns: an action is one by its query, and clients know the reference's answers for a method
 // that is none.
-func (s *Server) register(routes []route) *http.ServeMux {
+func (s *Server) register() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { pageNotFound(w) })
-	for i := range routes {
-		t := &routes[i]
-		s.routes[t.path] = t
-		mux.HandleFunc(t.path, func(w http.ResponseWriter, r *http.Request) { s.route(w, r, t) })
+	for i := range s.table.Routes {
+		t := &s.table.Routes[i]
+		s.routes[t.Path] = t
+		mux.HandleFunc(t.Path, func(w http.ResponseWriter, r *http.Request) { s.route(w, r, t) })
 	}
 	return mux
 }
@@ -72,15 +72,15 @@ func parameters(pattern string, r *http.Request) (params map[string]string, ok b
 
 // route answers a request for a route: it lets the caller in, and has the leader answer or answers
 // itself.
-func (s *Server) route(w http.ResponseWriter, r *http.Request, t *route) {
-	params, ok := parameters(t.path, r)
+func (s *Server) route(w http.ResponseWriter, r *http.Request, t *Route) {
+	params, ok := parameters(t.Path, r)
 	if !ok {
 		pageNotFound(w)
 		return
 	}
-	q := &request{Request: r, server: s, params: params, writer: w}
-	q.base, q.self = s.baseURL(r)
-	q.setDeadlines(t.stream)
+	q := &Request{Request: r, Objects: &s.objects, server: s, Params: params, writer: w}
+	q.base, q.Self = s.baseURL(r)
+	q.setDeadlines(t.Stream)
 	if err := s.mayTravel(r, t); err != nil {
 		q.fail(err)
 		return
@@ -94,7 +94,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, t *route) {
 	}
 	h, operation, status := t.handlerOf(r)
 	if status != http.StatusOK {
-		if feature := t.missing(r); feature != "" {
+		if feature := s.missing(r, t); feature != "" {
 			q.refuseLater(feature)
 			return
 		}
@@ -113,12 +113,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, t *route) {
 			return
 		}
 	}
-	if t.stream && !forwarded {
+	if t.Stream && !forwarded {
 		ctx, end := s.whileAllowed(q, t, operation)
 		defer end()
 		q.Request = q.WithContext(ctx)
 	}
-	q.limit = timeLimit(operation)
+	q.limit = t.limitOf(r)
 	if q.limit > requestTimeout { // whoever asks for it may do it
 		control, end := http.NewResponseController(w), time.Now().Add(q.limit+answerTimeout)
 		_ = control.SetWriteDeadline(end)
@@ -133,7 +133,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, t *route) {
 
 // setDeadlines bounds how long a client may take to send the request and to take the answer.
 // Streams have bounds of their own.
-func (q *request) setDeadlines(stream bool) {
+func (q *Request) setDeadlines(stream bool) {
 	// A writer without deadlines is one of a test.
 	control := http.NewResponseController(q.writer)
 	now := time.Now()
@@ -147,14 +147,16 @@ func (q *request) setDeadlines(stream bool) {
 }
 
 // serve answers a request here.
-func (s *Server) serve(q *request, t *route, h handler) {
+func (s *Server) serve(q *Request, t *Route, h Handler) {
 	r := q.Request
-	if t.raw != nil {
-		if r.ContentLength != 0 {
-			q.fail(errBody)
-			return
+	if t.Raw != nil {
+		err := errBody
+		if r.ContentLength == 0 {
+			err = t.Raw(q.writer, q)
 		}
-		t.raw(q.writer, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
+		if err != nil {
+			q.fail(err)
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), q.limit)
@@ -171,9 +173,6 @@ func (s *Server) serve(q *request, t *route, h handler) {
 	}
 	q.answer(answer)
 }
-
-// requestKey carries the request to raw handlers.
-type requestKey struct{}
 
 // redirect answers with the path without its trailing slash. Only the path is given, so that the
 // host is the one the client used; a path of slashes alone becomes the root, never "//host".

@@ -119,19 +119,18 @@ type Target struct {
 
 // Server is the /v1 API of one manager.
 type Server struct {
-	cfg Config
-	// routes are the table by path; mux routes requests to them.
-	routes      map[string]*route
+	cfg     Config
+	objects Objects
+	table   Table
+	// routes are those of the table by path; mux routes requests to them.
+	routes      map[string]*Route
 	mux         *http.ServeMux
 	streams     streams
-	volumes     volumeCache
 	crossOrigin *http.CrossOriginProtection
-	// claims is held while a PersistentVolume is made: one at a time looks whether there is one.
-	claims sync.Mutex
 }
 
-// New checks the configuration and returns a server; Serve runs it.
-func New(cfg Config) (*Server, error) {
+// newServer checks the configuration and returns a server of a table; Serve runs it.
+func newServer(cfg Config, table Table) (*Server, error) {
 	if cfg.Client == nil {
 		return nil, errors.New("rest: no Kubernetes client configured")
 	}
@@ -160,10 +159,15 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, crossOrigin: http.NewCrossOriginProtection(), routes: map[string]*route{}}
-	s.mux = s.register(s.table())
+	s := &Server{cfg: cfg, table: table, crossOrigin: http.NewCrossOriginProtection(), routes: map[string]*Route{},
+		objects: Objects{Client: cfg.Client, Live: cfg.Live, Reader: cfg.Reader, Namespace: cfg.Namespace}}
+	s.table.Routes = append(s.own(), table.Routes...)
+	s.mux = s.register()
 	return s, nil
 }
+
+// Table is all that is served, the server's own routes included.
+func (s *Server) Table() Table { return s.table }
 
 func (l Limits) complete() Limits {
 	return Limits{Header: cmp.Or(l.Header, readHeaderTimeout), Body: cmp.Or(l.Body, requestTimeout),

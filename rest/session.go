@@ -23,7 +23,7 @@ const (
 
 // cookieName is that of the cookie in answers to a request. One that was set under another scheme
 // counts for nothing.
-func (q *request) cookieName() string {
+func (q *Request) cookieName() string {
 	if strings.HasPrefix(q.base, "https://") {
 		return hostPrefix + sessionCookie
 	}
@@ -31,7 +31,7 @@ func (q *request) cookieName() string {
 }
 
 // getSession tells a page who its user is, and what is possible without one.
-func getSession(q *request) (any, error) {
+func getSession(q *Request) (any, error) {
 	out := resource.Session{Type: resource.TypeSession, AnonymousAccess: string(access.ModeAll)}
 	var err error
 	if out.Operations, err = q.changes(); err != nil || q.server.cfg.Open {
@@ -52,9 +52,9 @@ func getSession(q *request) (any, error) {
 
 // beginSession exchanges a token for a cookie, which scripts cannot read and browsers send to this
 // server's own pages only.
-func beginSession(q *request) (any, error) {
+func beginSession(q *Request) (any, error) {
 	var in resource.SessionInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	if q.server.cfg.Open {
@@ -82,10 +82,10 @@ func beginSession(q *request) (any, error) {
 
 // changes are the operations that change something and that the caller may do, whatever the object:
 // what a page offers. It asks for each right once, and answers are remembered.
-func (q *request) changes() ([]string, error) {
+func (q *Request) changes() ([]string, error) {
 	may := []string{}
-	for _, operation := range slices.Sorted(maps.Keys(rights)) {
-		if rights[operation][0].Reads() {
+	for _, operation := range slices.Sorted(maps.Keys(q.server.table.Rights)) {
+		if q.server.table.Rights[operation][0].Reads() {
 			continue
 		}
 		switch err := q.server.authorize(q, operation); {
@@ -99,7 +99,7 @@ func (q *request) changes() ([]string, error) {
 }
 
 // endSession ends a session everywhere, not only in the browser.
-func endSession(q *request) (any, error) {
+func endSession(q *Request) (any, error) {
 	q.setSession("", time.Unix(1, 0))
 	cookie, err := q.Cookie(q.cookieName())
 	if err != nil || q.server.cfg.Open {
@@ -111,7 +111,7 @@ func endSession(q *request) (any, error) {
 	return nil, nil
 }
 
-func (q *request) setSession(value string, end time.Time) {
+func (q *Request) setSession(value string, end time.Time) {
 	http.SetCookie(q.writer, &http.Cookie{
 		Name: q.cookieName(), Value: value, Path: "/", Expires: end,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: strings.HasPrefix(q.base, "https://"),

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
@@ -19,20 +18,9 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// settingValue returns the value of a setting as it holds for the data engine: what is stored, or
-// the default.
-func (s *Server) settingValue(ctx context.Context, name string) (string, error) {
-	var stored lh.Setting
-	err := s.cfg.Reader.Get(ctx, types.NamespacedName{Namespace: s.cfg.Namespace, Name: name}, &stored)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("reading setting %s: %w", name, err)
-	}
-	return setting.String(name, stored.Value)
-}
-
-func listSettings(q *request) (any, error) {
+func listSettings(q *Request) (any, error) {
 	var stored lh.SettingList
-	if err := q.server.list(q.Context(), &stored); err != nil {
+	if err := q.Objects.List(q.Context(), &stored); err != nil {
 		return nil, fmt.Errorf("listing settings: %w", err)
 	}
 	byID := map[string]*lh.Setting{}
@@ -45,19 +33,19 @@ func listSettings(q *request) (any, error) {
 	for _, d := range definitions {
 		views = append(views, settingView(q, d, byID[d.Name]))
 	}
-	return collection(q, resource.TypeSetting, views), nil
+	return Collection(q, resource.TypeSetting, views), nil
 }
 
 // getSetting never answers 404 for a name that does not exist: clients tell old and new versions
 // apart by the text.
-func getSetting(q *request) (any, error) {
-	name := q.params["name"]
+func getSetting(q *Request) (any, error) {
+	name := q.Params["name"]
 	d, err := setting.Lookup(name)
 	if err != nil {
 		return nil, fmt.Errorf("failed to get setting %s: %w", name, err)
 	}
 	var stored lh.Setting
-	switch err := q.server.get(q.Context(), name, &stored); {
+	switch err := q.Objects.Get(q.Context(), name, &stored); {
 	case apierrors.IsNotFound(err):
 		return settingView(q, d, nil), nil
 	case err != nil:
@@ -68,12 +56,12 @@ func getSetting(q *request) (any, error) {
 
 // settingView shows a setting; one that is not stored has its default and nothing left to apply. It
 // is read-only for callers who may not change it.
-func settingView(q *request, d setting.Definition, stored *lh.Setting) resource.Setting {
-	out := resource.Setting{Resource: q.envelope(resource.TypeSetting, d.Name, resource.WhenAlways), Name: d.Name,
+func settingView(q *Request, d setting.Definition, stored *lh.Setting) resource.Setting {
+	out := resource.Setting{Resource: q.Envelope(resource.TypeSetting, d.Name, resource.WhenAlways), Name: d.Name,
 		Value:   d.Default,
 		Applied: true, Definition: resource.SettingDefinition{DisplayName: d.DisplayName, Description: d.Description,
 			Category: string(d.Category), ValueType: string(d.Type), Required: d.Required,
-			ReadOnly: d.ReadOnly || q.fixed(d.Name), Default: d.Default, DataEngineSpecific: d.DataEngineSpecific}}
+			ReadOnly: d.ReadOnly || fixed(q, d.Name), Default: d.Default, DataEngineSpecific: d.DataEngineSpecific}}
 	if stored != nil {
 		out.Value, out.Applied = stored.Value, stored.Status.Applied
 	}
@@ -105,10 +93,10 @@ func addRange(into *resource.SettingDefinition, d setting.Definition) {
 	}
 }
 
-func updateSetting(q *request) (any, error) {
-	name := q.params["name"]
+func updateSetting(q *Request) (any, error) {
+	name := q.Params["name"]
 	var in resource.SettingInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	if in.Value == nil {
@@ -121,27 +109,27 @@ func updateSetting(q *request) (any, error) {
 	value := strings.TrimSpace(*in.Value)
 	// What counts is the form that is stored; a refusal shows the one that was sent.
 	normal := setting.Normalize(name, value)
-	if err := q.server.checkReadOnly(q.Context(), d, normal); err != nil {
+	if err := checkReadOnly(q.Context(), q.Objects, d, normal); err != nil {
 		return nil, fmt.Errorf("failed to update setting %s: %w", name, err)
 	}
 	if err := setting.Validate(name, value); err != nil && setting.Validate(name, normal) != nil {
-		return nil, fmt.Errorf("failed to validate setting %s with invalid value %s: %w", name, shorten(value), err)
+		return nil, fmt.Errorf("failed to validate setting %s with invalid value %s: %w", name, Shorten(value), err)
 	}
-	if err := q.mayChange(name, normal); err != nil {
+	if err := mayChange(q, name, normal); err != nil {
 		return nil, fmt.Errorf("failed to update setting %s: %w", name, err)
 	}
-	stored, err := q.server.storeSetting(q.Context(), name, normal)
+	stored, err := storeSetting(q.Context(), q.Objects, name, normal)
 	if err != nil {
-		return nil, fmt.Errorf("failed to update setting %s with invalid value %s: %w", name, shorten(value), err)
+		return nil, fmt.Errorf("failed to update setting %s with invalid value %s: %w", name, Shorten(value), err)
 	}
 	return settingView(q, d, stored), nil
 }
 
 // checkReadOnly refuses to change what the system alone changes. A setting that is not stored has
 // its default.
-func (s *Server) checkReadOnly(ctx context.Context, d setting.Definition, value string) error {
+func checkReadOnly(ctx context.Context, o *Objects, d setting.Definition, value string) error {
 	old := &lh.Setting{}
-	switch err := s.get(ctx, d.Name, old); {
+	switch err := o.Get(ctx, d.Name, old); {
 	case apierrors.IsNotFound(err):
 		old = &lh.Setting{ObjectMeta: metav1.ObjectMeta{Name: d.Name}, Value: d.Default}
 	case err != nil:
@@ -159,51 +147,41 @@ var admitting = []string{setting.APIAnonymousAccess, setting.APIHostNames, setti
 // fixed says whether a setting is not the caller's to change. Callers who show nothing may not
 // change what such callers may do: a client that writes all defaults back would lock itself out,
 // and a stranger could let others in.
-func (q *request) fixed(name string) bool {
-	return !q.server.cfg.Open && q.caller.Anonymous && slices.Contains(admitting, name)
+func fixed(q *Request, name string) bool {
+	return q.Stranger() && slices.Contains(admitting, name)
 }
 
 // mayChange refuses another value of what is not the caller's to change.
-func (q *request) mayChange(name, value string) error {
-	if !q.fixed(name) {
+func mayChange(q *Request, name, value string) error {
+	if !fixed(q, name) {
 		return nil
 	}
-	have, err := q.server.settingValue(q.Context(), name)
+	have, err := q.Objects.Setting(q.Context(), name)
 	if err != nil || have == value {
 		return err
 	}
 	return Refuse(http.StatusForbidden, fmt.Errorf("callers without a token may not change it: send one, or use kubectl -n "+
-		"%s edit settings.longhorn.io %s", q.server.cfg.Namespace, name))
+		"%s edit settings.longhorn.io %s", q.Objects.Namespace, name))
 }
 
 // storeSetting writes a value, creating the object when the manager has not done so yet.
-func (s *Server) storeSetting(ctx context.Context, name, value string) (*lh.Setting, error) {
+func storeSetting(ctx context.Context, o *Objects, name, value string) (*lh.Setting, error) {
 	var stored *lh.Setting
 	err := conflict.Retry(func() error {
 		stored = &lh.Setting{}
-		err := s.get(ctx, name, stored)
+		err := o.Get(ctx, name, stored)
 		if apierrors.IsNotFound(err) {
-			stored = &lh.Setting{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.cfg.Namespace}, Value: value}
-			return s.cfg.Client.Create(ctx, stored)
+			stored = &lh.Setting{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: o.Namespace}, Value: value}
+			return o.Client.Create(ctx, stored)
 		}
 		if err != nil || stored.Value == value {
 			return err
 		}
 		stored.Value = value
-		return s.cfg.Client.Update(ctx, stored)
+		return o.Client.Update(ctx, stored)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return stored, nil
-}
-
-// maxShown bounds how much of a rejected value a message repeats.
-const maxShown = 256
-
-func shorten(value string) string {
-	if len(value) > maxShown {
-		return value[:maxShown] + "…"
-	}
-	return value
 }

@@ -44,7 +44,7 @@ var errMigrating = errors.New("cannot operate during migration")
 
 // snapshotted is a volume whose engine can be asked about snapshots.
 type snapshotted struct {
-	q      *request
+	q      *Request
 	volume *lh.Volume
 	engine *lh.Engine
 	calls  Snapshots
@@ -52,10 +52,10 @@ type snapshotted struct {
 }
 
 // withSnapshots is an action on all snapshots of a running engine. verb is what errors say.
-func withSnapshots(verb string, do func(p *snapshotted) (any, error)) handler {
-	return func(q *request) (any, error) {
-		name := q.params["name"]
-		p, err := q.snapshotted(name)
+func (a *volumeAPI) withSnapshots(verb string, do func(p *snapshotted) (any, error)) Handler {
+	return func(q *Request) (any, error) {
+		name := q.Params["name"]
+		p, err := a.askEngine(q, name)
 		var out any
 		if err == nil {
 			out, err = do(p)
@@ -68,18 +68,18 @@ func withSnapshots(verb string, do func(p *snapshotted) (any, error)) handler {
 }
 
 // withSnapshot is one on a snapshot that the input names.
-func withSnapshot(verb string, do func(p *snapshotted, in resource.SnapshotInput) (any, error)) handler {
-	return func(q *request) (any, error) {
+func (a *volumeAPI) withSnapshot(verb string, do func(p *snapshotted, in resource.SnapshotInput) (any, error)) Handler {
+	return func(q *Request) (any, error) {
 		var in resource.SnapshotInput
-		if err := q.decode(&in); err != nil {
+		if err := q.Decode(&in); err != nil {
 			return nil, err
 		}
-		return withSnapshots(verb, func(p *snapshotted) (any, error) { return do(p, in) })(q)
+		return a.withSnapshots(verb, func(p *snapshotted) (any, error) { return do(p, in) })(q)
 	}
 }
 
-func (q *request) snapshotted(name string) (*snapshotted, error) {
-	v, err := q.server.volumeParts(q.Context(), name)
+func (a *volumeAPI) askEngine(q *Request, name string) (*snapshotted, error) {
+	v, err := readVolume(q.Context(), q.Objects, name)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (q *request) snapshotted(name string) (*snapshotted, error) {
 	case p.engine.Status.CurrentState != lh.InstanceStateRunning:
 		return nil, errors.New("engine is not running; attach the volume")
 	}
-	if p.calls, err = q.snapshotCalls(); err != nil {
+	if p.calls, err = a.snapshotCalls(); err != nil {
 		return nil, err
 	}
 	p.has, err = p.calls.List(q.Context(), p.engine)
@@ -103,8 +103,8 @@ func (q *request) snapshotted(name string) (*snapshotted, error) {
 }
 
 // snapshotCalls is what has engines work on snapshots.
-func (q *request) snapshotCalls() (Snapshots, error) {
-	if have := q.server.cfg.Snapshots; have != nil {
+func (a *volumeAPI) snapshotCalls() (Snapshots, error) {
+	if have := a.Snapshots; have != nil {
 		if calls := have(); calls != nil {
 			return calls, nil
 		}
@@ -134,106 +134,109 @@ func (p *snapshotted) find(name string) (lh.SnapshotInfo, error) {
 	return s, nil
 }
 
-var (
-	createSnapshot = withSnapshot("create snapshot", func(p *snapshotted, in resource.SnapshotInput) (any, error) {
-		if in.Name == "" {
-			in.Name = naming.RandomSnapshotName()
-		}
-		if err := p.mayChange(); err != nil {
-			return nil, err
-		}
-		if err := naming.CheckSnapshotName(in.Name); err != nil {
-			return nil, err
-		}
-		if err := admission.CheckSnapshotLabels(in.Name, in.Labels); err != nil {
-			return nil, err
-		}
-		if _, ok := p.has[in.Name]; ok {
-			return nil, fmt.Errorf("snapshot %s exists already; choose another name", in.Name)
-		}
-		settings, err := stored.Read(p.q.Context(), p.q.server.cfg.Reader, p.q.server.cfg.Namespace)
-		if err != nil {
-			return nil, err
-		}
-		freeze := p.volume.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
-		if err := p.calls.Take(p.q.Context(), p.engine, in.Name, in.Labels, freeze); err != nil {
-			return nil, err
-		}
-		has, err := p.calls.List(p.q.Context(), p.engine)
-		if err != nil {
-			return nil, err
-		}
-		return snapshotView(p.q, has[in.Name], nil), nil
-	})
-	listSnapshots = withSnapshots("list snapshots", func(p *snapshotted) (any, error) {
-		sums, err := p.checksums()
-		if err != nil {
-			return nil, err
-		}
-		views := make([]*resource.Snapshot, 0, len(p.has))
-		for _, name := range slices.Sorted(maps.Keys(p.has)) {
-			views = append(views, snapshotView(p.q, p.has[name], sums))
-		}
-		return collection(p.q, resource.TypeSnapshot, views), nil
-	})
-	getSnapshot = withSnapshot("get snapshot", func(p *snapshotted, in resource.SnapshotInput) (any, error) {
-		s, ok := p.has[in.Name]
-		if !ok {
-			return nil, fmt.Errorf("cannot find snapshot '%s' for volume '%s'", in.Name, p.volume.Name)
-		}
-		sums, err := p.checksums()
-		return snapshotView(p.q, s, sums), err
-	})
-	removeSnapshot = withSnapshot("delete snapshot", func(p *snapshotted, in resource.SnapshotInput) (any, error) {
-		err := p.mayChange()
-		if err == nil {
-			_, err = p.find(in.Name)
-		}
-		if err == nil {
-			err = p.mayRemove(in.Name)
-		}
-		if err == nil {
-			err = p.calls.Remove(p.q.Context(), p.engine, in.Name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return p.q.volume(p.volume.Name)
-	})
-	purgeSnapshots = withSnapshots("purge snapshots", func(p *snapshotted) (any, error) {
-		err := p.mayPurge()
-		if err == nil {
-			err = p.calls.Purge(p.q.Context(), p.engine)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return p.q.volume(p.volume.Name)
-	})
-	// revertSnapshot answers with nothing, as the reference does.
-	revertSnapshot = withSnapshot("revert snapshot", func(p *snapshotted, in resource.SnapshotInput) (any, error) {
-		if err := p.mayChange(); err != nil {
-			return nil, err
-		}
-		if !p.volume.Spec.DisableFrontend || p.engine.Status.Endpoint != "" {
-			return nil, errors.New(
-				"failed to revert snapshot for volume " + p.volume.Name + " with frontend enabled; attach it for maintenance")
-		}
-		s, err := p.find(in.Name)
-		if err == nil && s.Removed {
-			err = fmt.Errorf("snapshot %s is marked as removed", in.Name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return nil, p.calls.Revert(p.q.Context(), p.engine, in.Name)
-	})
-)
+func createSnapshot(p *snapshotted, in resource.SnapshotInput) (any, error) {
+	if in.Name == "" {
+		in.Name = naming.RandomSnapshotName()
+	}
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	if err := naming.CheckSnapshotName(in.Name); err != nil {
+		return nil, err
+	}
+	if err := admission.CheckSnapshotLabels(in.Name, in.Labels); err != nil {
+		return nil, err
+	}
+	if _, ok := p.has[in.Name]; ok {
+		return nil, fmt.Errorf("snapshot %s exists already; choose another name", in.Name)
+	}
+	settings, err := stored.Read(p.q.Context(), p.q.Objects.Reader, p.q.Objects.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	freeze := p.volume.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
+	if err := p.calls.Take(p.q.Context(), p.engine, in.Name, in.Labels, freeze); err != nil {
+		return nil, err
+	}
+	has, err := p.calls.List(p.q.Context(), p.engine)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotView(p.q, has[in.Name], nil), nil
+}
+
+func listSnapshots(p *snapshotted) (any, error) {
+	sums, err := p.checksums()
+	if err != nil {
+		return nil, err
+	}
+	views := make([]*resource.Snapshot, 0, len(p.has))
+	for _, name := range slices.Sorted(maps.Keys(p.has)) {
+		views = append(views, snapshotView(p.q, p.has[name], sums))
+	}
+	return Collection(p.q, resource.TypeSnapshot, views), nil
+}
+
+func getSnapshot(p *snapshotted, in resource.SnapshotInput) (any, error) {
+	s, ok := p.has[in.Name]
+	if !ok {
+		return nil, fmt.Errorf("cannot find snapshot '%s' for volume '%s'", in.Name, p.volume.Name)
+	}
+	sums, err := p.checksums()
+	return snapshotView(p.q, s, sums), err
+}
+
+func removeSnapshot(p *snapshotted, in resource.SnapshotInput) (any, error) {
+	err := p.mayChange()
+	if err == nil {
+		_, err = p.find(in.Name)
+	}
+	if err == nil {
+		err = p.mayRemove(in.Name)
+	}
+	if err == nil {
+		err = p.calls.Remove(p.q.Context(), p.engine, in.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return show(p.q, p.volume.Name)
+}
+
+func purgeSnapshots(p *snapshotted) (any, error) {
+	err := p.mayPurge()
+	if err == nil {
+		err = p.calls.Purge(p.q.Context(), p.engine)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return show(p.q, p.volume.Name)
+}
+
+// revertSnapshot answers with nothing, as the reference does.
+func revertSnapshot(p *snapshotted, in resource.SnapshotInput) (any, error) {
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	if !p.volume.Spec.DisableFrontend || p.engine.Status.Endpoint != "" {
+		return nil, errors.New(
+			"failed to revert snapshot for volume " + p.volume.Name + " with frontend enabled; attach it for maintenance")
+	}
+	s, err := p.find(in.Name)
+	if err == nil && s.Removed {
+		err = fmt.Errorf("snapshot %s is marked as removed", in.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, p.calls.Revert(p.q.Context(), p.engine, in.Name)
+}
 
 // mayRemove refuses to remove what a volume is still to be filled with.
 func (p *snapshotted) mayRemove(name string) error {
 	var volumes lh.VolumeList
-	if err := p.q.server.list(p.q.Context(), &volumes); err != nil {
+	if err := p.q.Objects.List(p.q.Context(), &volumes); err != nil {
 		return fmt.Errorf("listing volumes: %w", err)
 	}
 	for i := range volumes.Items {
@@ -247,7 +250,7 @@ func (p *snapshotted) mayRemove(name string) error {
 
 // mayPurge judges by the settings and by what else the node is at.
 func (p *snapshotted) mayPurge() error {
-	settings, err := stored.Read(p.q.Context(), p.q.server.cfg.Reader, p.q.server.cfg.Namespace)
+	settings, err := stored.Read(p.q.Context(), p.q.Objects.Reader, p.q.Objects.Namespace)
 	if err != nil {
 		return err
 	}
@@ -258,7 +261,7 @@ func (p *snapshotted) mayPurge() error {
 		return errMigrating
 	}
 	var engines lh.EngineList
-	if err := p.q.server.list(p.q.Context(), &engines); err != nil {
+	if err := p.q.Objects.List(p.q.Context(), &engines); err != nil {
 		return fmt.Errorf("listing engines: %w", err)
 	}
 	limit := settings.Int(setting.SnapshotHeavyTaskConcurrentLimit)
@@ -272,7 +275,7 @@ func (p *snapshotted) mayPurge() error {
 // checksums are those of the volume's snapshot objects, by name.
 func (p *snapshotted) checksums() (map[string]string, error) {
 	var list lh.SnapshotList
-	if err := p.q.server.listSnapshotsOf(p.q.Context(), p.volume.Name, &list); err != nil {
+	if err := listSnapshotsOf(p.q.Context(), p.q.Objects, p.volume.Name, &list); err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
@@ -284,8 +287,8 @@ func (p *snapshotted) checksums() (map[string]string, error) {
 
 // listSnapshotsOf reads the snapshot objects of a volume live: a client that has just ordered one
 // finds it.
-func (s *Server) listSnapshotsOf(ctx context.Context, volume string, into *lh.SnapshotList) error {
-	err := s.cfg.Live.List(ctx, into, client.InNamespace(s.cfg.Namespace),
+func listSnapshotsOf(ctx context.Context, o *Objects, volume string, into *lh.SnapshotList) error {
+	err := o.Live.List(ctx, into, client.InNamespace(o.Namespace),
 		client.MatchingLabels(naming.VolumeLabels(volume)))
 	if err != nil {
 		return fmt.Errorf("listing the snapshots of volume %s: %w", volume, err)
@@ -293,27 +296,27 @@ func (s *Server) listSnapshotsOf(ctx context.Context, volume string, into *lh.Sn
 	return nil
 }
 
-func snapshotView(q *request, s lh.SnapshotInfo, checksums map[string]string) *resource.Snapshot {
-	return &resource.Snapshot{Resource: q.envelope(resource.TypeSnapshot, s.Name, resource.WhenAlways),
+func snapshotView(q *Request, s lh.SnapshotInfo, checksums map[string]string) *resource.Snapshot {
+	return &resource.Snapshot{Resource: q.Envelope(resource.TypeSnapshot, s.Name, resource.WhenAlways),
 		Name: s.Name, Parent: s.Parent, Children: s.Children, Removed: s.Removed, UserCreated: s.UserCreated,
 		Created: s.Created, Size: s.Size, Labels: s.Labels, Checksum: checksums[s.Name]}
 }
 
 // orderSnapshot makes a Snapshot object. It returns at once; readyToUse tells when it is taken.
-func orderSnapshot(q *request) (any, error) {
+func orderSnapshot(q *Request) (any, error) {
 	var in resource.SnapshotCRInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	if in.Name == "" {
 		in.Name = naming.RandomSnapshotName()
 	}
 	var v lh.Volume
-	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+	if err := q.Objects.Get(q.Context(), q.Params["name"], &v); err != nil {
 		return nil, err
 	}
 	s := &lh.Snapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: q.server.cfg.Namespace, Name: in.Name, Labels: naming.VolumeLabels(v.Name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: q.Objects.Namespace, Name: in.Name, Labels: naming.VolumeLabels(v.Name)},
 		Spec:       lh.SnapshotSpec{Volume: v.Name, CreateSnapshot: true, Labels: in.Labels},
 	}
 	err := maySnapshot(&v)
@@ -321,7 +324,7 @@ func orderSnapshot(q *request) (any, error) {
 		err = admission.CheckSnapshot(nil, s)
 	}
 	if err == nil {
-		err = q.server.cfg.Client.Create(q.Context(), s)
+		err = q.Objects.Client.Create(q.Context(), s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to create snapshot %s for volume %s: %w", in.Name, v.Name, err)
@@ -329,30 +332,30 @@ func orderSnapshot(q *request) (any, error) {
 	return snapshotCRView(q, s), nil
 }
 
-func listSnapshotObjects(q *request) (any, error) {
-	name := q.params["name"]
-	if err := q.server.get(q.Context(), name, &lh.Volume{}); err != nil {
+func listSnapshotObjects(q *Request) (any, error) {
+	name := q.Params["name"]
+	if err := q.Objects.Get(q.Context(), name, &lh.Volume{}); err != nil {
 		return nil, err
 	}
 	var list lh.SnapshotList
-	if err := q.server.listSnapshotsOf(q.Context(), name, &list); err != nil {
+	if err := listSnapshotsOf(q.Context(), q.Objects, name, &list); err != nil {
 		return nil, err
 	}
-	byName(list.Items)
+	SortByName(list.Items)
 	views := make([]*resource.SnapshotCR, 0, len(list.Items))
 	for i := range list.Items {
 		views = append(views, snapshotCRView(q, &list.Items[i]))
 	}
-	return collection(q, resource.TypeSnapshotCR, views), nil
+	return Collection(q, resource.TypeSnapshotCR, views), nil
 }
 
-func getSnapshotObject(q *request) (any, error) {
+func getSnapshotObject(q *Request) (any, error) {
 	var in resource.SnapshotCRInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	var s lh.Snapshot
-	if err := q.server.get(q.Context(), in.Name, &s); err != nil {
+	if err := q.Objects.Get(q.Context(), in.Name, &s); err != nil {
 		return nil, fmt.Errorf("failed to get snapshot %s: %w", in.Name, err)
 	}
 	return snapshotCRView(q, &s), nil
@@ -360,19 +363,19 @@ func getSnapshotObject(q *request) (any, error) {
 
 // deleteSnapshotObject deletes a Snapshot object, and with it the snapshot. One that does not exist
 // is deleted already.
-func deleteSnapshotObject(q *request) (any, error) {
+func deleteSnapshotObject(q *Request) (any, error) {
 	var in resource.SnapshotCRInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	var v lh.Volume
-	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+	if err := q.Objects.Get(q.Context(), q.Params["name"], &v); err != nil {
 		return nil, err
 	}
 	var s lh.Snapshot
 	err := errors.New("no snapshot named")
 	if in.Name != "" {
-		err = q.server.get(q.Context(), in.Name, &s)
+		err = q.Objects.Get(q.Context(), in.Name, &s)
 	}
 	if ordered := s.Spec.CreateSnapshot && s.Status.CreationTime == ""; !ordered { // an order can always be withdrawn
 		if may := maySnapshot(&v); may != nil {
@@ -383,21 +386,21 @@ func deleteSnapshotObject(q *request) (any, error) {
 		err = fmt.Errorf("it is a snapshot of volume %s", s.Spec.Volume)
 	}
 	if err == nil {
-		err = q.server.cfg.Client.Delete(q.Context(), &s)
+		err = q.Objects.Client.Delete(q.Context(), &s)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("failed to delete snapshot %s for volume %s: %w", in.Name, v.Name, err)
 	}
-	return &resource.Empty{Resource: q.envelope(resource.TypeEmpty, "", resource.WhenAlways)}, nil
+	return &resource.Empty{Resource: q.Envelope(resource.TypeEmpty, "", resource.WhenAlways)}, nil
 }
 
-func snapshotCRView(q *request, s *lh.Snapshot) *resource.SnapshotCR {
+func snapshotCRView(q *Request, s *lh.Snapshot) *resource.SnapshotCR {
 	labels := s.Spec.Labels
 	if len(labels) == 0 {
 		labels = s.Status.Labels
 	}
 	st := &s.Status
-	return &resource.SnapshotCR{Resource: q.envelope(resource.TypeSnapshotCR, s.Name, resource.WhenAlways),
+	return &resource.SnapshotCR{Resource: q.Envelope(resource.TypeSnapshotCR, s.Name, resource.WhenAlways),
 		Name: s.Name, CRCreationTime: s.CreationTimestamp.UTC().Format(time.RFC3339), Volume: s.Spec.Volume,
 		CreateSnapshot: s.Spec.CreateSnapshot, Parent: st.Parent, Children: st.Children, MarkRemoved: st.MarkRemoved,
 		UserCreated: st.UserCreated, CreationTime: st.CreationTime, Size: st.Size, Labels: labels, OwnerID: st.OwnerID,

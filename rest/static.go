@@ -38,9 +38,9 @@ const (
 
 // persistentVolumeOf finds the PersistentVolume that stands for a volume, besides one of some name;
 // nil if there is none.
-func (s *Server) persistentVolumeOf(ctx context.Context, volume, besides string) (*corev1.PersistentVolume, error) {
+func persistentVolumeOf(ctx context.Context, o *Objects, volume, besides string) (*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
-	if err := s.cfg.Live.List(ctx, &list); err != nil {
+	if err := o.Live.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
 	}
 	for i := range list.Items {
@@ -56,14 +56,14 @@ func (s *Server) persistentVolumeOf(ctx context.Context, volume, besides string)
 var errDeleting = errors.New("the volume is being deleted")
 
 // createPV makes a PersistentVolume for a volume that exists.
-func createPV(q *request) (any, error) {
+func (a *volumeAPI) createPV(q *Request) (any, error) {
 	var in restresource.PVCreateInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	var v lh.Volume
-	if err := q.server.get(q.Context(), name, &v); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 		return nil, fmt.Errorf("failed to create PV for volume %s: %w", name, err)
 	}
 	if v.Status.IsStandby {
@@ -72,18 +72,18 @@ func createPV(q *request) (any, error) {
 	if v.DeletionTimestamp != nil {
 		return nil, fmt.Errorf("failed to create PV for volume %s: %w", name, errDeleting)
 	}
-	if err := q.server.createPV(q.Context(), &v, in); err != nil {
+	if err := a.addPV(q.Context(), q.Objects, &v, in); err != nil {
 		return nil, fmt.Errorf("failed to create PV for volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // classFor is the StorageClass of a PersistentVolume for which none is named: that of the volume
 // which was backed up, else the one of the setting.
-func (s *Server) classFor(ctx context.Context, v *lh.Volume) (string, error) {
+func classFor(ctx context.Context, o *Objects, v *lh.Volume) (string, error) {
 	if v.Spec.FromBackup != "" {
 		var of lh.BackupVolume
-		err := s.get(ctx, naming.BackupVolumeName(v.Labels[naming.LabelBackupVolume], v.Spec.BackupTargetName), &of)
+		err := o.Get(ctx, naming.BackupVolumeName(v.Labels[naming.LabelBackupVolume], v.Spec.BackupTargetName), &of)
 		if client.IgnoreNotFound(err) != nil {
 			return "", fmt.Errorf("reading the backup volume of %s: %w", v.Spec.FromBackup, err)
 		}
@@ -91,18 +91,18 @@ func (s *Server) classFor(ctx context.Context, v *lh.Volume) (string, error) {
 			return of.Status.StorageClassName, nil
 		}
 	}
-	values, err := stored.Read(ctx, s.cfg.Live, s.cfg.Namespace)
+	values, err := stored.Read(ctx, o.Live, o.Namespace)
 	return values.String(setting.DefaultLonghornStaticStorageClass), err
 }
 
-func (s *Server) createPV(ctx context.Context, v *lh.Volume, in restresource.PVCreateInput) error {
+func (a *volumeAPI) addPV(ctx context.Context, o *Objects, v *lh.Volume, in restresource.PVCreateInput) error {
 	if v.Spec.AccessMode == lh.AccessModeReadWriteMany && !v.Spec.Migratable {
 		return errors.New("no Pod could use it: a file system on several nodes (access mode rwx) needs shares, which " +
 			"this version does not have; a block device on several nodes needs a migratable volume")
 	}
-	s.claims.Lock()
-	defer s.claims.Unlock()
-	have, err := s.persistentVolumeOf(ctx, v.Name, "")
+	a.claims.Lock()
+	defer a.claims.Unlock()
+	have, err := persistentVolumeOf(ctx, o, v.Name, "")
 	switch {
 	case err != nil:
 		return err
@@ -126,30 +126,30 @@ func (s *Server) createPV(ctx context.Context, v *lh.Volume, in restresource.PVC
 		return fmt.Errorf("a file system of type %s needs 300 MiB, the volume has %d bytes", fsXFS, v.Spec.Size)
 	}
 	if in.StorageClassName == "" {
-		if in.StorageClassName, err = s.classFor(ctx, v); err != nil {
+		if in.StorageClassName, err = classFor(ctx, o, v); err != nil {
 			return err
 		}
 	}
 	if in.StorageClassName == naming.StaticStorageClass {
-		if err := client.IgnoreAlreadyExists(s.cfg.Client.Create(ctx, staticClass())); err != nil {
+		if err := client.IgnoreAlreadyExists(o.Client.Create(ctx, staticClass())); err != nil {
 			return fmt.Errorf("create StorageClass %s: %w", in.StorageClassName, err)
 		}
 	}
-	return s.createOnly(ctx, persistentVolume(v, in), v.Name)
+	return createOnly(ctx, o, persistentVolume(v, in), v.Name)
 }
 
 // createOnly creates the PersistentVolume of a volume, unless somebody else has made one in
 // between, perhaps a manager that leads no longer: two would share one VolumeAttachment of
 // Kubernetes on a node, and the end of one's Pod would take the volume from the other's.
-func (s *Server) createOnly(ctx context.Context, pv *corev1.PersistentVolume, volume string) error {
-	if err := s.cfg.Client.Create(ctx, pv); err != nil {
+func createOnly(ctx context.Context, o *Objects, pv *corev1.PersistentVolume, volume string) error {
+	if err := o.Client.Create(ctx, pv); err != nil {
 		return err
 	}
-	other, err := s.persistentVolumeOf(ctx, volume, pv.Name)
+	other, err := persistentVolumeOf(ctx, o, volume, pv.Name)
 	if err == nil && other == nil {
 		return nil
 	}
-	if gone := client.IgnoreNotFound(s.cfg.Client.Delete(ctx, pv)); gone != nil {
+	if gone := client.IgnoreNotFound(o.Client.Delete(ctx, pv)); gone != nil {
 		return errors.Join(err, fmt.Errorf("PV %s may be a second one, delete it: %w", pv.Name, gone))
 	}
 	if err != nil {
@@ -226,14 +226,14 @@ func persistentVolume(v *lh.Volume, in restresource.PVCreateInput) *corev1.Persi
 }
 
 // createPVC makes a claim for the PersistentVolume of a volume.
-func createPVC(q *request) (any, error) {
+func createPVC(q *Request) (any, error) {
 	var in restresource.PVCCreateInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	var v lh.Volume
-	if err := q.server.get(q.Context(), name, &v); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 		return nil, fmt.Errorf("failed to create PVC for volume %s: %w", name, err)
 	}
 	if v.Status.IsStandby {
@@ -247,16 +247,16 @@ func createPVC(q *request) (any, error) {
 	}
 	err := errors.New("no namespace is named for it")
 	if in.Namespace != "" {
-		err = q.server.createPVC(q.Context(), &v, in)
+		err = addPVC(q.Context(), q.Objects, &v, in)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to create PVC for volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
-func (s *Server) createPVC(ctx context.Context, v *lh.Volume, in restresource.PVCCreateInput) error {
-	pv, err := s.claimable(ctx, v.Name)
+func addPVC(ctx context.Context, o *Objects, v *lh.Volume, in restresource.PVCCreateInput) error {
+	pv, err := claimable(ctx, o, v.Name)
 	if err != nil {
 		return err
 	}
@@ -267,11 +267,11 @@ func (s *Server) createPVC(ctx context.Context, v *lh.Volume, in restresource.PV
 		}
 	} else if ref != nil {
 		pv.Spec.ClaimRef = nil // of a claim that is gone
-		if err := s.cfg.Client.Update(ctx, pv); err != nil {
+		if err := o.Client.Update(ctx, pv); err != nil {
 			return fmt.Errorf("release PersistentVolume %s from its former claim: %w", pv.Name, err)
 		}
 	}
-	return s.cfg.Client.Create(ctx, &corev1.PersistentVolumeClaim{
+	return o.Client.Create(ctx, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: in.Namespace, Name: in.PVCName},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      accessModes(v),
@@ -284,9 +284,9 @@ func (s *Server) createPVC(ctx context.Context, v *lh.Volume, in restresource.PV
 }
 
 // claimable waits until the PersistentVolume of a volume can be claimed.
-func (s *Server) claimable(ctx context.Context, volume string) (*corev1.PersistentVolume, error) {
+func claimable(ctx context.Context, o *Objects, volume string) (*corev1.PersistentVolume, error) {
 	for range claimPolls {
-		pv, err := s.persistentVolumeOf(ctx, volume, "")
+		pv, err := persistentVolumeOf(ctx, o, volume, "")
 		switch {
 		case err != nil:
 			return nil, err

@@ -10,7 +10,6 @@ import (
 	"github.com/gorilla/websocket"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/host/listener"
 )
 
@@ -42,36 +41,16 @@ const (
 // deltasParameter is the query parameter by which a client asks for changes instead of whole lists.
 const deltasParameter = "deltas"
 
-// stream is a list that clients can follow.
-type stream struct {
-	list handler
-	// kinds are the objects whose changes can change the list. A list without kinds is looked at on
+// Stream is a list that clients can follow.
+type Stream struct {
+	List Handler
+	// Kinds are the objects whose changes can change the list. A list without kinds is looked at on
 	// every ping.
-	kinds []client.Object
-	// of names the member that an object of the kinds is seen in, and since makes the list from the
+	Kinds []client.Object
+	// Of names the member that an object of the kinds is seen in, and Since makes the list from the
 	// one before and the names of members that may have changed. Nil: the list is made whole.
-	of    func(client.Object) string
-	since func(q *request, before *listing, names []string) (*listing, error)
-}
-
-// streamTable gives the streams by name.
-var streamTable = map[string]stream{
-	"volumes": {list: listVolumes, of: volumeOf, since: volumesSince,
-		kinds: []client.Object{&lh.Volume{}, &lh.Engine{}, &lh.Replica{}, &lh.VolumeAttachment{}}},
-	"volumeattachments":   attachments.stream(),
-	"nodes":               {list: listNodes, kinds: []client.Object{&lh.Node{}}},
-	"settings":            {list: listSettings, kinds: []client.Object{&lh.Setting{}}},
-	"engineimages":        {list: listEngineImages, kinds: []client.Object{&lh.EngineImage{}}},
-	"orphans":             orphans.stream(),
-	"recurringjobs":       recurringJobs.stream(),
-	"backuptargets":       backupTargets.stream(),
-	"backupvolumes":       backupVolumes.stream(),
-	"backups":             backups.stream(),
-	"backupbackingimages": backupBackingImages.stream(),
-	"backingimages":       backingImages.stream(),
-	"systembackups":       systemBackups.stream(),
-	"systemrestores":      systemRestores.stream(),
-	"events":              {list: listEvents},
+	Of    func(client.Object) string
+	Since func(q *Request, before *Listing, names []string) (*Listing, error)
 }
 
 var upgrader = websocket.Upgrader{
@@ -93,8 +72,11 @@ type streams struct {
 	wg   sync.WaitGroup
 }
 
+// KeepOpen counts a request as a stream or log of its caller until done is called, or refuses it.
+func (q *Request) KeepOpen() (done func(), err error) { return q.server.streams.add(q) }
+
 // add opens a stream of a caller, which done ends, or refuses it.
-func (s *streams) add(q *request) (done func(), err error) {
+func (s *streams) add(q *Request) (done func(), err error) {
 	who := q.caller.String()
 	if q.caller.Anonymous {
 		who += " at " + listener.Host(q.RemoteAddr)
@@ -132,34 +114,31 @@ func (s *streams) wait() { s.wg.Wait() }
 
 // serveStream sends a list over a websocket: at once, and again whenever it changed, at most once a
 // period; whole, or what has changed of it where the client asks for that.
-func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
-	q := r.Context().Value(requestKey{}).(*request)
-	q.Request = r
-	which, ok := streamTable[q.params["stream"]]
+func (s *Server) serveStream(w http.ResponseWriter, q *Request) error {
+	r := q.Request
+	which, ok := s.table.Streams[q.Params["stream"]]
 	if !ok {
-		http.Error(w, "404 page not found", http.StatusNotFound)
-		return
+		pageNotFound(w)
+		return nil
 	}
 	if !websocket.IsWebSocketUpgrade(r) {
-		q.fail(fmt.Errorf("/v1/ws/%s is a websocket; a plain list is at /v1/%[1]s", q.params["stream"]))
-		return
+		return fmt.Errorf("/v1/ws/%s is a websocket; a plain list is at /v1/%[1]s", q.Params["stream"])
 	}
-	done, err := s.streams.add(q)
+	done, err := q.KeepOpen()
 	if err != nil {
-		q.fail(err)
-		return
+		return err
 	}
 	defer done()
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return // The upgrader has answered.
+		return nil // The upgrader has answered.
 	}
 	defer conn.Close()
 	conn.SetReadLimit(maxClientFrame)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	q.Request = r.WithContext(ctx)
-	f := &follower{server: s, q: q, conn: conn, which: which, period: streamPeriod(q.params["period"]),
+	f := &follower{server: s, q: q, conn: conn, which: which, period: streamPeriod(q.Params["period"]),
 		deltas: r.URL.Query().Get(deltasParameter) == "true", informers: s.informers()}
 	f.news = s.watch(ctx, which, f.informers)
 	var reading sync.WaitGroup
@@ -174,6 +153,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	f.follow(ctx)
 	conn.Close()
 	reading.Wait()
+	return nil
 }
 
 // streamPeriod reads the rate limit in the path. Text that is no duration means no limit.

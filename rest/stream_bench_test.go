@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,7 +82,7 @@ func (f *frames) message(b *testing.B) {
 
 // looks makes the messages of a stream that nothing tells of changes, without a connection.
 func (f *fixture) looks(b *testing.B, name string, deltas bool, next func()) (bytes int64, used time.Duration, n int) {
-	q := &request{Request: (&http.Request{}).WithContext(b.Context()), server: f.server, base: f.url}
+	q := f.request(f.url, "")
 	one := &follower{server: f.server, q: q, which: streamTable[name], deltas: deltas, news: newNews()}
 	var buffer []byte
 	look := func() {
@@ -139,7 +141,7 @@ func BenchmarkStreamChange(b *testing.B) {
 func BenchmarkStreams(b *testing.B) {
 	everything, _ := manyVolumes(benchVolumes)
 	all := populations()
-	for _, name := range sortedKeys(all) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if name != "volumes" && name != "volumeattachments" { // those are in everything
 			everything = append(everything, all[name].objects...)
 		}
@@ -150,7 +152,7 @@ func BenchmarkStreams(b *testing.B) {
 		cfg.Informers = func() cache.Informers { return c }
 	})
 	changes := 0
-	for _, name := range sortedKeys(streamTable) {
+	for _, name := range slices.Sorted(maps.Keys(streamTable)) {
 		for form, query := range map[string]string{"whole": "", "deltas": "?deltas=true"} {
 			b.Run(name+"/"+form, func(b *testing.B) {
 				p := all[name]
@@ -163,7 +165,7 @@ func BenchmarkStreams(b *testing.B) {
 				var used time.Duration
 				var read, before int64
 				n := 0
-				if len(streamTable[name].kinds) == 0 {
+				if len(streamTable[name].Kinds) == 0 {
 					read, used, n = f.looks(b, name, query != "", next)
 				} else {
 					stream := newFrames(b, f.url, "/v1/ws/"+name+query, "")

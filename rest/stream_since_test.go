@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"net/http"
 	"reflect"
 	"slices"
 	"testing"
@@ -19,7 +18,7 @@ import (
 func TestEveryStreamFollowsItsObjects(t *testing.T) {
 	all, byChange := populations(), 0
 	for name, which := range streamTable {
-		if name == "volumes" || which.since == nil {
+		if name == "volumes" || which.Since == nil {
 			continue // TestCacheAgainstFreshViews; the others are made whole
 		}
 		byChange++
@@ -31,18 +30,18 @@ func TestEveryStreamFollowsItsObjects(t *testing.T) {
 			cfg.Reader = c
 			cfg.Informers = func() cache.Informers { return c }
 		})
-		q := &request{Request: (&http.Request{}).WithContext(t.Context()), server: f.server, base: f.url}
+		q := f.request(f.url, "")
 		one := &follower{server: f.server, q: q, which: which, news: newNews()}
-		look := func(o client.Object) *listing {
+		look := func(o client.Object) *Listing {
 			t.Helper()
-			one.news.add(which.of(o))
+			one.news.add(which.Of(o))
 			list, err := one.look()
 			must(t, err)
 			return list
 		}
-		fresh := func() *listing {
+		fresh := func() *Listing {
 			t.Helper()
-			answer, err := which.list(q)
+			answer, err := which.List(q)
 			must(t, err)
 			list, err := listingOf(answer)
 			must(t, err)

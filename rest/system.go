@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"cmp"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -8,24 +10,24 @@ import (
 )
 
 var (
-	systemBackups = kind[lh.SystemBackup, *lh.SystemBackup, resource.SystemBackup]{
-		typeID: resource.TypeSystemBackup, what: "system backup", view: systemBackupView,
-		list: func() (client.ObjectList, *[]lh.SystemBackup) {
+	systemBackups = Kind[lh.SystemBackup, *lh.SystemBackup, resource.SystemBackup]{
+		TypeID: resource.TypeSystemBackup, What: "system backup", View: systemBackupView,
+		List: func() (client.ObjectList, *[]lh.SystemBackup) {
 			l := &lh.SystemBackupList{}
 			return l, &l.Items
 		},
 	}
-	systemRestores = kind[lh.SystemRestore, *lh.SystemRestore, resource.SystemRestore]{
-		typeID: resource.TypeSystemRestore, what: "system restore", view: systemRestoreView,
-		list: func() (client.ObjectList, *[]lh.SystemRestore) {
+	systemRestores = Kind[lh.SystemRestore, *lh.SystemRestore, resource.SystemRestore]{
+		TypeID: resource.TypeSystemRestore, What: "system restore", View: systemRestoreView,
+		List: func() (client.ObjectList, *[]lh.SystemRestore) {
 			l := &lh.SystemRestoreList{}
 			return l, &l.Items
 		},
 	}
 	// supportBundles are at paths of two segments, of which the second is the object's name.
-	supportBundles = kind[lh.SupportBundle, *lh.SupportBundle, resource.SupportBundle]{
-		typeID: resource.TypeSupportBundle, what: "support bundle", view: supportBundleView,
-		list: func() (client.ObjectList, *[]lh.SupportBundle) {
+	supportBundles = Kind[lh.SupportBundle, *lh.SupportBundle, resource.SupportBundle]{
+		TypeID: resource.TypeSupportBundle, What: "support bundle", View: supportBundleView,
+		List: func() (client.ObjectList, *[]lh.SupportBundle) {
 			l := &lh.SupportBundleList{}
 			return l, &l.Items
 		},
@@ -40,26 +42,26 @@ func failure(conditions []lh.Condition, conditionType string) lh.Condition {
 	return lh.Condition{}
 }
 
-func systemBackupView(q *request, b *lh.SystemBackup) resource.SystemBackup {
+func systemBackupView(q *Request, b *lh.SystemBackup) resource.SystemBackup {
 	s := &b.Status
-	return resource.SystemBackup{Resource: q.envelope(resource.TypeSystemBackup, b.Name, resource.WhenAlways),
+	return resource.SystemBackup{Resource: q.Envelope(resource.TypeSystemBackup, b.Name, resource.WhenAlways),
 		Name: b.Name, VolumeBackupPolicy: string(b.Spec.VolumeBackupPolicy), Version: s.Version,
-		ManagerImage: s.ManagerImage, State: string(s.State), CreatedAt: s.CreatedAt.UTC().Format(timeText),
+		ManagerImage: s.ManagerImage, State: string(s.State), CreatedAt: s.CreatedAt.UTC().Format(TimeText),
 		Error: failure(s.Conditions, lh.SystemBackupConditionError).Message}
 }
 
-func systemRestoreView(q *request, r *lh.SystemRestore) resource.SystemRestore {
-	return resource.SystemRestore{Resource: q.envelope(resource.TypeSystemRestore, r.Name, resource.WhenAlways),
+func systemRestoreView(q *Request, r *lh.SystemRestore) resource.SystemRestore {
+	return resource.SystemRestore{Resource: q.Envelope(resource.TypeSystemRestore, r.Name, resource.WhenAlways),
 		Name: r.Name, SystemBackup: r.Spec.SystemBackup, State: string(r.Status.State),
-		CreatedAt: r.CreationTimestamp.UTC().Format(timeText),
+		CreatedAt: r.CreationTimestamp.UTC().Format(TimeText),
 		Error:     failure(r.Status.Conditions, lh.SystemRestoreConditionError).Message}
 }
 
 // supportBundleView has the node as id, as the paths of bundles begin with it.
-func supportBundleView(q *request, b *lh.SupportBundle) resource.SupportBundle {
-	node := orText(b.Status.OwnerID, b.Spec.NodeID)
+func supportBundleView(q *Request, b *lh.SupportBundle) resource.SupportBundle {
+	node := cmp.Or(b.Status.OwnerID, b.Spec.NodeID)
 	wrong := failure(b.Status.Conditions, lh.SupportBundleConditionError)
-	return resource.SupportBundle{Resource: q.envelope(resource.TypeSupportBundle, node, resource.WhenAlways),
+	return resource.SupportBundle{Resource: q.Envelope(resource.TypeSupportBundle, node, resource.WhenAlways),
 		NodeID: node, Name: b.Name, State: string(b.Status.State), ErrorMessage: wrong.Reason + ": " + wrong.Message,
 		ProgressPercentage: b.Status.Progress}
 }

@@ -13,18 +13,18 @@ import (
 
 // upgradeEngine asks for another engine image. It returns before the volume has it: image and
 // currentImage differ until then. Going back to currentImage takes that back.
-func upgradeEngine(q *request) (any, error) {
+func (a *volumeAPI) upgradeEngine(q *Request) (any, error) {
 	var in resource.EngineUpgradeInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	err := conflict.Retry(func() error {
-		f, err := q.server.upgradeFacts(q.Context(), name)
+		f, err := upgradeFacts(q.Context(), q.Objects, name)
 		if err != nil {
 			return err
 		}
-		def, err := q.server.defaultEngineImage(q.Context())
+		def, err := DefaultEngineImage(q.Context(), q.Objects, a.EngineImage)
 		if err != nil {
 			return err
 		}
@@ -33,26 +33,26 @@ func upgradeEngine(q *request) (any, error) {
 		}
 		v := f.Volume.DeepCopy()
 		v.Spec.Image, v.Spec.EngineImage = in.Image, ""
-		return q.server.cfg.Client.Update(q.Context(), v)
+		return q.Objects.Client.Update(q.Context(), v)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot upgrade engine for volume %s using image %s: %w", name, in.Image, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // upgradeFacts reads what an upgrade is judged by.
-func (s *Server) upgradeFacts(ctx context.Context, name string) (engineupgrade.Facts, error) {
-	p, err := s.volumeParts(ctx, name)
+func upgradeFacts(ctx context.Context, o *Objects, name string) (engineupgrade.Facts, error) {
+	p, err := readVolume(ctx, o, name)
 	if err != nil {
 		return engineupgrade.Facts{}, err
 	}
 	f := engineupgrade.Facts{Volume: p.volume, Engines: p.engines, Replicas: p.replicas}
 	var images lh.EngineImageList
-	if err := s.list(ctx, &images); err != nil {
+	if err := o.List(ctx, &images); err != nil {
 		return f, fmt.Errorf("listing engine images: %w", err)
 	}
 	f.Images = images.Items
-	f.Settings, err = stored.Read(ctx, s.cfg.Reader, s.cfg.Namespace)
+	f.Settings, err = stored.Read(ctx, o.Reader, o.Namespace)
 	return f, err
 }

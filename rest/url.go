@@ -83,22 +83,22 @@ func requestURL(f forwarded, host, path string) string {
 // managerURL returns setting manager-url, or nothing when it cannot be read: links must not fail a
 // request.
 func (s *Server) managerURL(ctx context.Context) string {
-	v, err := s.settingValue(ctx, setting.ManagerURL)
+	v, err := s.objects.Setting(ctx, setting.ManagerURL)
 	if err != nil {
 		return ""
 	}
 	return v
 }
 
-// collectionURL returns the URL of a type's collection.
-func (q *request) collectionURL(typeID string) string {
+// CollectionURL returns the URL of a type's collection.
+func (q *Request) CollectionURL(typeID string) string {
 	return q.base + "/v1/" + resource.Path(typeID)
 }
 
-// envelope fills the envelope of a top-level resource. offered limits the actions to those for the
+// Envelope fills the envelope of a top-level resource. offered limits the actions to those for the
 // object's state; only actions that are built are listed.
-func (q *request) envelope(typeID, id string, state resource.When) resource.Resource {
-	self := q.collectionURL(typeID) + "/" + url.PathEscape(id)
+func (q *Request) Envelope(typeID, id string, state resource.When) resource.Resource {
+	self := q.CollectionURL(typeID) + "/" + url.PathEscape(id)
 	e := resource.Resource{ID: id, Type: typeID, Links: map[string]string{"self": self}, Actions: map[string]string{}}
 	t, _ := resource.Lookup(typeID)
 	served := q.server.served(typeID)
@@ -110,11 +110,11 @@ func (q *request) envelope(typeID, id string, state resource.When) resource.Reso
 	return e
 }
 
-// collection wraps a list.
-func collection[T any](q *request, typeID string, data []T) *resource.Collection[T] {
+// Collection wraps a list.
+func Collection[T any](q *Request, typeID string, data []T) *resource.Collection[T] {
 	if data == nil {
 		data = []T{}
 	}
 	return &resource.Collection[T]{Type: resource.CollectionType, ResourceType: typeID,
-		Links: map[string]string{"self": q.self}, Data: data}
+		Links: map[string]string{"self": q.Self}, Data: data}
 }

@@ -2,18 +2,15 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -26,20 +23,15 @@ import (
 const (
 	// maxVolumeSize keeps the rounding, and twice the size, within 64 bits.
 	maxVolumeSize = math.MaxInt64 / 4
-	// settlePeriod and settleTimeout bound the wait until a cache shows an object that was just
-	// created. A client that creates and then reads must find it; one that is told nothing after
-	// the timeout loses only time.
-	settlePeriod  = 20 * time.Millisecond
-	settleTimeout = 2 * time.Second
 )
 
-func getVolume(q *request) (any, error) { return q.volume(q.params["name"]) }
+func getVolume(q *Request) (any, error) { return show(q, q.Params["name"]) }
 
-// volume reads one volume, live, with its parts. A missing one is 404 without a body.
-func (q *request) volume(name string) (*resource.Volume, error) {
-	p, err := q.server.volumeParts(q.Context(), name)
+// show reads one volume, live, with its parts. A missing one is 404 without a body.
+func show(q *Request, name string) (*resource.Volume, error) {
+	p, err := readVolume(q.Context(), q.Objects, name)
 	if apierrors.IsNotFound(err) {
-		return nil, notFoundEmpty(err)
+		return nil, NotFoundEmpty(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to get volume %s: %w", name, err)
@@ -58,18 +50,18 @@ func (q *request) volume(name string) (*resource.Volume, error) {
 	return view, nil
 }
 
-// volumeParts reads a volume and its attachment live, and its engines and replicas from the reader.
-func (s *Server) volumeParts(ctx context.Context, name string) (volumeParts, error) {
+// readVolume reads a volume and its attachment live, and its engines and replicas from the reader.
+func readVolume(ctx context.Context, o *Objects, name string) (volumeParts, error) {
 	var v lh.Volume
-	if err := s.get(ctx, name, &v); err != nil {
+	if err := o.Get(ctx, name, &v); err != nil {
 		return volumeParts{}, err
 	}
-	p, err := s.partsOf(ctx, &v)
+	p, err := partsOf(ctx, o, &v)
 	if err != nil {
 		return volumeParts{}, err
 	}
 	var a lh.VolumeAttachment
-	switch err := s.get(ctx, name, &a); {
+	switch err := o.Get(ctx, name, &a); {
 	case err == nil:
 		p.attachment = &a
 	case !apierrors.IsNotFound(err):
@@ -80,34 +72,34 @@ func (s *Server) volumeParts(ctx context.Context, name string) (volumeParts, err
 
 // partsOf reads the engines and replicas of one volume by index. A reader without indexes, as while
 // nobody leads, gives those of all volumes.
-func (s *Server) partsOf(ctx context.Context, v *lh.Volume) (volumeParts, error) {
+func partsOf(ctx context.Context, o *Objects, v *lh.Volume) (volumeParts, error) {
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
-	if s.list(ctx, &engines, index.OfVolume(v.Name)) != nil || s.list(ctx, &replicas, index.OfVolume(v.Name)) != nil {
-		x, err := s.readParts(ctx)
+	if o.List(ctx, &engines, index.OfVolume(v.Name)) != nil || o.List(ctx, &replicas, index.OfVolume(v.Name)) != nil {
+		x, err := readParts(ctx, o)
 		if err != nil {
 			return volumeParts{}, err
 		}
 		return x.of(v), nil
 	}
-	byName(engines.Items)
-	byName(replicas.Items)
+	SortByName(engines.Items)
+	SortByName(replicas.Items)
 	return volumeParts{volume: v, engines: engines.Items, replicas: replicas.Items}, nil
 }
 
-func createVolume(q *request) (any, error) {
+func (a *volumeAPI) createVolume(q *Request) (any, error) {
 	var in resource.Volume
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
 	if err := checkStandby(in); err != nil {
 		return nil, err
 	}
-	v, err := newVolume(q.server.cfg.Namespace, in)
+	v, err := newVolume(q.Objects.Namespace, in)
 	if err != nil {
 		return nil, fmt.Errorf("failed to create volume: unable to create volume %s: %w", in.Name, err)
 	}
-	if err := q.checkTags(in); err != nil {
+	if err := checkTags(q, in); err != nil {
 		return nil, err
 	}
 	err = checkWords(&in.VolumeSpec)
@@ -115,18 +107,18 @@ func createVolume(q *request) (any, error) {
 		err = admission.CheckReplicaCount(v)
 	}
 	if err == nil {
-		err = q.server.checkRoom(q.Context(), v.Spec.Size)
+		err = checkRoom(q.Context(), q.Objects, v.Spec.Size)
 	}
 	if err == nil {
-		err = q.checkSnapshot(v)
+		err = a.checkSnapshot(q, v)
 	}
 	if err == nil {
-		err = q.server.create(q.Context(), v)
+		err = q.Objects.Create(q.Context(), v)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to create volume: unable to create volume %s: %w", in.Name, err)
 	}
-	return q.volume(v.Name)
+	return show(q, v.Name)
 }
 
 // checkStandby refuses what a standby volume cannot be.
@@ -144,11 +136,11 @@ func checkStandby(in resource.Volume) error {
 }
 
 // checkTags refuses selectors that no disk or node can ever match.
-func (q *request) checkTags(in resource.Volume) error {
+func checkTags(q *Request, in resource.Volume) error {
 	if len(in.DiskSelector) == 0 && len(in.NodeSelector) == 0 {
 		return nil
 	}
-	diskTags, nodeTags, err := q.server.tags(q.Context())
+	diskTags, nodeTags, err := Tags(q.Context(), q.Objects)
 	if err != nil {
 		return err
 	}
@@ -222,10 +214,10 @@ func parseSize(field, text string) (int64, error) {
 // changed since stays. It is our addition.
 const versionParameter = "resourceVersion"
 
-func deleteVolume(q *request) (any, error) {
-	name := q.params["name"]
+func deleteVolume(q *Request) (any, error) {
+	name := q.Params["name"]
 	var v lh.Volume
-	if err := q.server.get(q.Context(), name, &v); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
 	}
 	var options []client.DeleteOption
@@ -234,12 +226,12 @@ func deleteVolume(q *request) (any, error) {
 		options = append(options, client.Preconditions{ResourceVersion: &version})
 	}
 	var snapshots lh.SnapshotList
-	if err := q.server.listSnapshotsOf(q.Context(), name, &snapshots); err != nil {
+	if err := listSnapshotsOf(q.Context(), q.Objects, name, &snapshots); err != nil {
 		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
 	}
-	err := q.server.cfg.Client.Delete(q.Context(), &v, options...)
+	err := q.Objects.Client.Delete(q.Context(), &v, options...)
 	if lost := admission.LostWithVolume(name, snapshots.Items); lost != "" && err == nil {
-		q.writer.Header().Set("Warning", fmt.Sprintf("299 - %q", lost)) // as the API server gives warnings
+		q.Warn(lost)
 	}
 	if version != "" && apierrors.IsConflict(err) {
 		return nil, Refuse(http.StatusConflict, fmt.Errorf("failed to delete volume %s: it has changed since version %s, read it again: %w",
@@ -249,20 +241,4 @@ func deleteVolume(q *request) (any, error) {
 		return nil, fmt.Errorf("failed to delete volume %s: %w", name, err)
 	}
 	return nil, nil
-}
-
-// create creates an object and waits, for a bounded time, until the reader shows it.
-func (s *Server) create(ctx context.Context, o client.Object) error {
-	if err := s.cfg.Client.Create(ctx, o); err != nil {
-		return err
-	}
-	seen := o.DeepCopyObject().(client.Object)
-	key := client.ObjectKeyFromObject(o)
-	err := wait.PollUntilContextTimeout(ctx, settlePeriod, settleTimeout, true, func(ctx context.Context) (bool, error) {
-		return s.cfg.Reader.Get(ctx, key, seen) == nil, nil
-	})
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
 }

@@ -17,53 +17,53 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-func removeReplica(q *request) (any, error) {
+func removeReplica(q *Request) (any, error) {
 	var in resource.ReplicaRemoveInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
-	if err := q.server.removeReplica(q.Context(), name, in.Name); err != nil {
+	name := q.Params["name"]
+	if err := deleteReplica(q.Context(), q.Objects, name, in.Name); err != nil {
 		return nil, fmt.Errorf("failed to remove replica %s of volume %s: %w", in.Name, name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // removeReplica deletes a replica unless it is the last good copy. The controllers take it out of
 // the engine first.
-func (s *Server) removeReplica(ctx context.Context, volume, name string) error {
-	p, err := s.volumeParts(ctx, volume)
+func deleteReplica(ctx context.Context, o *Objects, volume, name string) error {
+	p, err := readVolume(ctx, o, volume)
 	if err != nil {
 		return err
 	}
 	var r lh.Replica
-	if err := s.get(ctx, name, &r); err != nil {
+	if err := o.Get(ctx, name, &r); err != nil {
 		return err
 	}
 	if r.Spec.VolumeName != volume {
 		return fmt.Errorf("it belongs to volume %s", r.Spec.VolumeName)
 	}
 	var nodes lh.NodeList
-	if err := s.cfg.Live.List(ctx, &nodes, client.InNamespace(s.cfg.Namespace)); err != nil {
+	if err := o.Live.List(ctx, &nodes, client.InNamespace(o.Namespace)); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
 	if err := admission.CheckReplicaDeletion(&r, p.volume, p.engines, p.replicas, nodes.Items); err != nil {
 		return err
 	}
-	return s.cfg.Client.Delete(ctx, &r)
+	return o.Client.Delete(ctx, &r)
 }
 
 // activateVolume has a standby volume become an ordinary one, with the frontend that it is to have.
 // It is answered before that: the volume takes the newest backup first (docs/design/backups.md).
-func activateVolume(q *request) (any, error) {
+func activateVolume(q *Request) (any, error) {
 	var in resource.ActivateInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	err := conflict.Retry(func() error {
 		var v lh.Volume
-		if err := q.server.get(q.Context(), name, &v); err != nil {
+		if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 			return err
 		}
 		switch {
@@ -75,30 +75,30 @@ func activateVolume(q *request) (any, error) {
 			return fmt.Errorf("invalid frontend %q of volume %s", in.Frontend, name)
 		}
 		v.Spec.Standby, v.Spec.Frontend = false, lh.VolumeFrontend(in.Frontend)
-		return q.server.cfg.Client.Update(q.Context(), &v)
+		return q.Objects.Client.Update(q.Context(), &v)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to activate volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
-func salvageVolume(q *request) (any, error) {
+func salvageVolume(q *Request) (any, error) {
 	var in resource.SalvageInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
-	if err := q.server.salvage(q.Context(), name, in.Names); err != nil {
+	name := q.Params["name"]
+	if err := salvage(q.Context(), q.Objects, name, in.Names); err != nil {
 		return nil, fmt.Errorf("unable to salvage volume %s: %w", name, err)
 	}
-	return q.volume(name)
+	return show(q, name)
 }
 
 // salvage lifts the failure marks of replicas, all of which are judged first. Whether their data is
 // enough to start from is not decided here but by the next engine.
-func (s *Server) salvage(ctx context.Context, name string, names []string) error {
-	p, err := s.volumeParts(ctx, name)
+func salvage(ctx context.Context, o *Objects, name string, names []string) error {
+	p, err := readVolume(ctx, o, name)
 	if err != nil {
 		return err
 	}
@@ -112,18 +112,18 @@ func (s *Server) salvage(ctx context.Context, name string, names []string) error
 		return errors.New("no replica named")
 	}
 	for _, n := range names {
-		if err := s.checkSalvage(ctx, p, n); err != nil {
+		if err := checkSalvage(ctx, o, p, n); err != nil {
 			return fmt.Errorf("replica %s: %w", n, err)
 		}
 	}
 	for _, n := range names {
 		err := conflict.Retry(func() error {
 			var r lh.Replica
-			if err := s.get(ctx, n, &r); err != nil || r.Spec.FailedAt == "" {
+			if err := o.Get(ctx, n, &r); err != nil || r.Spec.FailedAt == "" {
 				return err
 			}
 			r.Spec.FailedAt = ""
-			return s.cfg.Client.Update(ctx, &r)
+			return o.Client.Update(ctx, &r)
 		})
 		if err != nil {
 			return fmt.Errorf("replica %s: %w", n, err)
@@ -133,14 +133,14 @@ func (s *Server) salvage(ctx context.Context, name string, names []string) error
 }
 
 // checkSalvage says why a replica cannot be salvaged.
-func (s *Server) checkSalvage(ctx context.Context, p volumeParts, name string) error {
+func checkSalvage(ctx context.Context, o *Objects, p volumeParts, name string) error {
 	i := slices.IndexFunc(p.replicas, func(r lh.Replica) bool { return r.Name == name })
 	if i < 0 {
 		return fmt.Errorf("it is not a replica of volume %s", p.volume.Name)
 	}
 	r := &p.replicas[i]
 	var n lh.Node
-	if err := s.get(ctx, r.Spec.NodeID, &n); err != nil {
+	if err := o.Get(ctx, r.Spec.NodeID, &n); err != nil {
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("its node %q does not exist", r.Spec.NodeID)
 		}

@@ -1,10 +1,9 @@
 package rest
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +40,7 @@ type volumeCache struct {
 // volumeEntry is the text of a volume with what it was made of.
 type volumeEntry struct {
 	of   []objectVersion
-	text *text
+	text *Text
 }
 
 // objectVersion is the state of an object. An API server gives no version to two states of one
@@ -98,7 +97,7 @@ func (o *volumeObjects) parts() volumeParts {
 
 // get returns the text of a volume, encoding it if it is not the one kept. scratch saves garbage
 // and may be nil.
-func (c *volumeCache) get(s *Server, o *volumeObjects, scratch *[]objectVersion) (*text, error) {
+func (c *volumeCache) get(q *Request, o *volumeObjects, scratch *[]objectVersion) (*Text, error) {
 	if scratch == nil {
 		scratch = new([]objectVersion)
 	}
@@ -109,11 +108,12 @@ func (c *volumeCache) get(s *Server, o *volumeObjects, scratch *[]objectVersion)
 	if kept != nil && slices.Equal(kept.of, *scratch) {
 		return kept.text, nil
 	}
-	t, err := encodeVolume(s, o.parts())
+	view := volumeView(q.WithoutBase(), o.parts())
+	t, err := NewText(view, &view.Resource)
 	if err != nil {
 		return nil, fmt.Errorf("encoding volume %s: %w", o.volume.Name, err)
 	}
-	if kept != nil && kept.text.equal(t) {
+	if kept != nil && kept.text.Equal(t) {
 		t = kept.text
 	}
 	if c.entries == nil {
@@ -140,47 +140,8 @@ func (c *volumeCache) drop(name string) {
 	delete(c.entries, name)
 }
 
-// linkStart is how a link of a resource begins in the encoded envelope, without the base. An id
-// cannot look like it: a quote in a string is escaped.
-var linkStart = []byte(`:"/v1/`)
-
-// encodeVolume makes the text of a volume, without the base of its links.
-func encodeVolume(s *Server, p volumeParts) (*text, error) {
-	view := volumeView(&request{server: s}, p)
-	json, err := encode(view)
-	if err != nil {
-		return nil, err
-	}
-	envelope, err := encode(view.Resource)
-	if err != nil {
-		return nil, err
-	}
-	envelope = envelope[:len(envelope)-1]
-	if !bytes.HasPrefix(json, envelope) {
-		return nil, errors.New("it does not begin with its envelope")
-	}
-	t := &text{json: json}
-	for at := 0; ; {
-		next := bytes.Index(envelope[at:], linkStart)
-		if next < 0 {
-			break
-		}
-		at += next + len(`:"`)
-		t.cuts = append(t.cuts, at)
-	}
-	if links := len(view.Links) + len(view.Actions); len(t.cuts) != links {
-		return nil, fmt.Errorf("%d of its %d links were found", len(t.cuts), links)
-	}
-	return t, nil
-}
-
-// listShared lists objects without copying them. Nobody may change them.
-func (s *Server) listShared(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	return s.cfg.Reader.List(ctx, into, append(opts, client.InNamespace(s.cfg.Namespace), client.UnsafeDisableDeepCopy)...)
-}
-
 // allObjects reads all volumes with their parts, by name.
-func (s *Server) allObjects(ctx context.Context) (map[string]*volumeObjects, error) {
+func allObjects(ctx context.Context, o *Objects) (map[string]*volumeObjects, error) {
 	var volumes lh.VolumeList
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
@@ -189,7 +150,7 @@ func (s *Server) allObjects(ctx context.Context) (map[string]*volumeObjects, err
 		what string
 		list client.ObjectList
 	}{{"volumes", &volumes}, {"engines", &engines}, {"replicas", &replicas}, {"volume attachments", &attachments}} {
-		if err := s.listShared(ctx, kind.list); err != nil {
+		if err := o.ListShared(ctx, kind.list); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", kind.what, err)
 		}
 	}
@@ -199,18 +160,18 @@ func (s *Server) allObjects(ctx context.Context) (map[string]*volumeObjects, err
 	}
 	// Parts of a volume that is gone are nobody's.
 	for i := range engines.Items {
-		if o := all[engines.Items[i].Spec.VolumeName]; o != nil {
-			o.engines = append(o.engines, &engines.Items[i])
+		if v := all[engines.Items[i].Spec.VolumeName]; v != nil {
+			v.engines = append(v.engines, &engines.Items[i])
 		}
 	}
 	for i := range replicas.Items {
-		if o := all[replicas.Items[i].Spec.VolumeName]; o != nil {
-			o.replicas = append(o.replicas, &replicas.Items[i])
+		if v := all[replicas.Items[i].Spec.VolumeName]; v != nil {
+			v.replicas = append(v.replicas, &replicas.Items[i])
 		}
 	}
 	for i := range attachments.Items {
-		if o := all[attachments.Items[i].Name]; o != nil {
-			o.attachment = &attachments.Items[i]
+		if v := all[attachments.Items[i].Name]; v != nil {
+			v.attachment = &attachments.Items[i]
 		}
 	}
 	return all, nil
@@ -218,72 +179,69 @@ func (s *Server) allObjects(ctx context.Context) (map[string]*volumeObjects, err
 
 // objectsOf reads one volume with its parts by the indexes of the leader's cache. A reader without
 // them fails.
-func (s *Server) objectsOf(ctx context.Context, name string) (*volumeObjects, error) {
-	o := &volumeObjects{volume: &lh.Volume{}, attachment: &lh.VolumeAttachment{}}
-	key := types.NamespacedName{Namespace: s.cfg.Namespace, Name: name}
-	if err := s.cfg.Reader.Get(ctx, key, o.volume, client.UnsafeDisableDeepCopy); err != nil {
+func objectsOf(ctx context.Context, o *Objects, name string) (*volumeObjects, error) {
+	v := &volumeObjects{volume: &lh.Volume{}, attachment: &lh.VolumeAttachment{}}
+	key := types.NamespacedName{Namespace: o.Namespace, Name: name}
+	if err := o.Reader.Get(ctx, key, v.volume, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	switch err := s.cfg.Reader.Get(ctx, key, o.attachment, client.UnsafeDisableDeepCopy); {
+	switch err := o.Reader.Get(ctx, key, v.attachment, client.UnsafeDisableDeepCopy); {
 	case apierrors.IsNotFound(err):
-		o.attachment = nil
+		v.attachment = nil
 	case err != nil:
 		return nil, err
 	}
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
-	if err := s.listShared(ctx, &engines, index.OfVolume(name)); err != nil {
+	if err := o.ListShared(ctx, &engines, index.OfVolume(name)); err != nil {
 		return nil, err
 	}
-	if err := s.listShared(ctx, &replicas, index.OfVolume(name)); err != nil {
+	if err := o.ListShared(ctx, &replicas, index.OfVolume(name)); err != nil {
 		return nil, err
 	}
 	for i := range engines.Items {
-		o.engines = append(o.engines, &engines.Items[i])
+		v.engines = append(v.engines, &engines.Items[i])
 	}
 	for i := range replicas.Items {
-		o.replicas = append(o.replicas, &replicas.Items[i])
+		v.replicas = append(v.replicas, &replicas.Items[i])
 	}
-	return o, nil
+	return v, nil
 }
 
 // listVolumes lists all volumes, encoding those that have changed since somebody listed them.
-func listVolumes(q *request) (any, error) {
-	s := q.server
-	all, err := s.allObjects(q.Context())
+func (a *volumeAPI) listVolumes(q *Request) (any, error) {
+	all, err := allObjects(q.Context(), q.Objects)
 	if err != nil {
 		return nil, err
 	}
-	head := collection(q, resource.TypeVolume, []*resource.Volume{})
-	head.CreateTypes = map[string]string{resource.TypeVolume: q.collectionURL(resource.TypeVolume)}
-	list, err := newListing(head, q.base)
+	head := Collection(q, resource.TypeVolume, []*resource.Volume{})
+	head.CreateTypes = map[string]string{resource.TypeVolume: q.CollectionURL(resource.TypeVolume)}
+	list, err := NewListing(q, head, len(all))
 	if err != nil {
 		return nil, err
 	}
-	list.members = make([]member, 0, len(all))
 	var scratch []objectVersion
-	for _, name := range sortedKeys(all) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		o := all[name]
 		o.sort()
-		t, err := s.volumes.get(s, o, &scratch)
+		t, err := a.cache.get(q, o, &scratch)
 		if err != nil {
 			return nil, err
 		}
-		list.members = append(list.members, member{name, t})
+		list.Add(name, t)
 	}
-	s.volumes.keep(all)
+	a.cache.keep(all)
 	return list, nil
 }
 
 // volumesSince makes the list of volumes from the one before and the names of those that may have
 // changed, reading those alone.
-func volumesSince(q *request, before *listing, names []string) (*listing, error) {
-	s := q.server
-	texts := map[string]*text{}
+func (a *volumeAPI) volumesSince(q *Request, before *Listing, names []string) (*Listing, error) {
+	texts := map[string]*Text{}
 	for _, name := range names {
-		o, err := s.objectsOf(q.Context(), name)
+		o, err := objectsOf(q.Context(), q.Objects, name)
 		if apierrors.IsNotFound(err) {
-			s.volumes.drop(name)
+			a.cache.drop(name)
 			texts[name] = nil
 			continue
 		}
@@ -291,11 +249,11 @@ func volumesSince(q *request, before *listing, names []string) (*listing, error)
 			return nil, err
 		}
 		o.sort()
-		if texts[name], err = s.volumes.get(s, o, nil); err != nil {
+		if texts[name], err = a.cache.get(q, o, nil); err != nil {
 			return nil, err
 		}
 	}
-	return before.with(texts), nil
+	return before.With(texts), nil
 }
 
 // volumeOf names the volume that an object is seen in.

@@ -77,7 +77,7 @@ func shownFields(object *lh.VolumeSpec) (out resource.VolumeSpec) {
 		case volumefield.Size:
 			b.SetString(decimal(a.Int()))
 		case volumefield.Tags:
-			b.Set(reflect.ValueOf(orEmpty(a.Interface().([]string))))
+			b.Set(reflect.ValueOf(append([]string{}, a.Interface().([]string)...)))
 		default:
 			b.Set(a.Convert(b.Type()))
 		}

@@ -3,6 +3,8 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -16,28 +18,28 @@ import (
 var jobLabels = map[bool]string{false: naming.LabelRecurringJobPrefix, true: naming.LabelRecurringJobGroupPrefix}
 
 // addVolumeJob makes a volume follow a job or a group, which need not exist yet.
-func addVolumeJob(q *request) (any, error) {
+func addVolumeJob(q *Request) (any, error) {
 	return editVolumeJobs(q, func(labels map[string]string, label string) { labels[label] = naming.Enabled })
 }
 
 // removeVolumeJob ends that. The volume need not have followed it.
-func removeVolumeJob(q *request) (any, error) {
+func removeVolumeJob(q *Request) (any, error) {
 	return editVolumeJobs(q, func(labels map[string]string, label string) { delete(labels, label) })
 }
 
-func editVolumeJobs(q *request, edit func(labels map[string]string, label string)) (any, error) {
+func editVolumeJobs(q *Request, edit func(labels map[string]string, label string)) (any, error) {
 	var in resource.VolumeRecurringJobInput
-	if err := q.decode(&in); err != nil {
+	if err := q.Decode(&in); err != nil {
 		return nil, err
 	}
-	name := q.params["name"]
+	name := q.Params["name"]
 	label := jobLabels[in.IsGroup] + in.Name
 	err := checkJobName(in.Name)
 	if err == nil {
-		err = q.checkJobSource(name, label)
+		err = checkJobSource(q, name, label)
 	}
 	if err == nil {
-		err = q.editVolume(name, func(v *lh.Volume) error {
+		err = editVolume(q, name, func(v *lh.Volume) error {
 			if v.Labels == nil {
 				v.Labels = map[string]string{}
 			}
@@ -52,12 +54,12 @@ func editVolumeJobs(q *request, edit func(labels map[string]string, label string
 }
 
 // checkJobSource refuses a change of what the labels of the volume's claim say.
-func (q *request) checkJobSource(name, label string) error {
+func checkJobSource(q *Request, name, label string) error {
 	var v lh.Volume
-	if err := q.server.get(q.Context(), name, &v); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 		return err
 	}
-	c, _, err := admission.BoundClaim(q.Context(), q.server.cfg.Live, &v)
+	c, _, err := admission.BoundClaim(q.Context(), q.Objects.Live, &v)
 	if err != nil || c == nil || !naming.IsJobSource(c.Labels) {
 		return err
 	}
@@ -78,21 +80,21 @@ func checkJobName(name string) error {
 }
 
 // listVolumeJobs lists the jobs that a volume follows, then the groups.
-func listVolumeJobs(q *request) (any, error) {
-	name := q.params["name"]
+func listVolumeJobs(q *Request) (any, error) {
+	name := q.Params["name"]
 	var v lh.Volume
-	if err := q.server.get(q.Context(), name, &v); err != nil {
+	if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 		return nil, fmt.Errorf("unable to list the recurring jobs of volume %s: %w", name, err)
 	}
 	var views []resource.VolumeRecurringJob
 	for _, group := range []bool{false, true} {
-		for _, label := range sortedKeys(v.Labels) {
+		for _, label := range slices.Sorted(maps.Keys(v.Labels)) {
 			job, found := strings.CutPrefix(label, jobLabels[group])
 			if found && v.Labels[label] == naming.Enabled {
 				views = append(views, resource.VolumeRecurringJob{Name: job, IsGroup: group,
-					Resource: q.envelope(resource.TypeVolumeJob, job, resource.WhenAlways)})
+					Resource: q.Envelope(resource.TypeVolumeJob, job, resource.WhenAlways)})
 			}
 		}
 	}
-	return collection(q, resource.TypeVolumeJob, views), nil
+	return Collection(q, resource.TypeVolumeJob, views), nil
 }

@@ -17,7 +17,7 @@ import (
 
 // volumeUpdates are the actions that change one field of what is wanted of a volume: those of the
 // table, and those of data engine v2.
-var volumeUpdates = fieldUpdates(map[string]handler{
+var volumeUpdates = fieldUpdates(map[string]Handler{
 	"updateUblkQueueDepth": update("ublk queue depth", func(_ *lh.Volume, in *resource.UpdateUblkQueueDepthInput) error {
 		return onlyV2("ublkQueueDepth", int64(in.UblkQueueDepth))
 	}),
@@ -39,7 +39,7 @@ var fieldRules = map[string]func(v *lh.Volume, to reflect.Value) error{
 }
 
 // fieldUpdates adds the actions of the table.
-func fieldUpdates(all map[string]handler) map[string]handler {
+func fieldUpdates(all map[string]Handler) map[string]Handler {
 	for i := range volumefield.All {
 		f := &volumefield.All[i]
 		if f.Change == nil {
@@ -95,31 +95,31 @@ func setField(f *volumefield.Field, v *lh.Volume, value reflect.Value) error {
 
 // update is an action that changes what is wanted of a volume: T is its input, edit judges and
 // makes the change.
-func update[T any](what string, edit func(v *lh.Volume, in *T) error) handler {
+func update[T any](what string, edit func(v *lh.Volume, in *T) error) Handler {
 	return updating(what, func() any { return new(T) }, func(v *lh.Volume, in any) error { return edit(v, in.(*T)) })
 }
 
 // updating is update for an input that only its pointer is known of.
-func updating(what string, input func() any, edit func(v *lh.Volume, in any) error) handler {
-	return func(q *request) (any, error) {
+func updating(what string, input func() any, edit func(v *lh.Volume, in any) error) Handler {
+	return func(q *Request) (any, error) {
 		in := input()
-		if err := q.decode(in); err != nil {
+		if err := q.Decode(in); err != nil {
 			return nil, err
 		}
-		name := q.params["name"]
-		if err := q.editVolume(name, func(v *lh.Volume) error { return edit(v, in) }); err != nil {
+		name := q.Params["name"]
+		if err := editVolume(q, name, func(v *lh.Volume) error { return edit(v, in) }); err != nil {
 			return nil, fmt.Errorf("unable to update %s of volume %s: %w", what, name, err)
 		}
-		return q.volume(name)
+		return show(q, name)
 	}
 }
 
 // editVolume changes the spec and the labels of a volume. A change that changes nothing writes
 // nothing.
-func (q *request) editVolume(name string, edit func(*lh.Volume) error) error {
+func editVolume(q *Request, name string, edit func(*lh.Volume) error) error {
 	return conflict.Retry(func() error {
 		var v lh.Volume
-		if err := q.server.get(q.Context(), name, &v); err != nil {
+		if err := q.Objects.Get(q.Context(), name, &v); err != nil {
 			return err
 		}
 		before := v.DeepCopy()
@@ -129,7 +129,7 @@ func (q *request) editVolume(name string, edit func(*lh.Volume) error) error {
 		if equality.Semantic.DeepEqual(before.Spec, v.Spec) && equality.Semantic.DeepEqual(before.Labels, v.Labels) {
 			return nil
 		}
-		return q.server.cfg.Client.Update(q.Context(), &v)
+		return q.Objects.Client.Update(q.Context(), &v)
 	})
 }
 

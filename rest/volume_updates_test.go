@@ -187,10 +187,10 @@ func admissible(detached bool) []client.Object {
 // TestEveryUpdate sends each action that changes one field: what it changes, alone; that the same
 // again writes nothing; and what is refused, here or at admission, with status 500 and no change.
 func TestEveryUpdate(t *testing.T) {
-	if have, want := sortedKeys(volumeUpdates), slices.Sorted(maps.Keys(updates)); !slices.Equal(have, want) {
+	if have, want := slices.Sorted(maps.Keys(volumeUpdates)), slices.Sorted(maps.Keys(updates)); !slices.Equal(have, want) {
 		t.Fatalf("updates %v, tested %v", have, want)
 	}
-	for _, action := range sortedKeys(updates) {
+	for _, action := range slices.Sorted(maps.Keys(updates)) {
 		tt := updates[action]
 		t.Run(action, func(t *testing.T) {
 			f := newFixtureWith(t, admitted(t), func(*Config) {}, admissible(tt.detached)...)

@@ -3,6 +3,8 @@ package rest
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -13,8 +15,8 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// timeText is the form of creation times, which is not RFC 3339.
-const timeText = "2006-01-02 15:04:05 -0700 MST"
+// decimal writes a number of bytes the way volumes carry it.
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // replicaDirectory is the folder of a disk that holds its replicas.
 const replicaDirectory = "replicas"
@@ -35,7 +37,7 @@ type partsIndex struct {
 }
 
 // readParts lists engines, replicas and attachments once, for any number of volumes.
-func (s *Server) readParts(ctx context.Context) (*partsIndex, error) {
+func readParts(ctx context.Context, o *Objects) (*partsIndex, error) {
 	var engines lh.EngineList
 	var replicas lh.ReplicaList
 	var attachments lh.VolumeAttachmentList
@@ -43,7 +45,7 @@ func (s *Server) readParts(ctx context.Context) (*partsIndex, error) {
 		what string
 		list client.ObjectList
 	}{{"engines", &engines}, {"replicas", &replicas}, {"volume attachments", &attachments}} {
-		if err := s.list(ctx, part.list); err != nil {
+		if err := o.List(ctx, part.list); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", part.what, err)
 		}
 	}
@@ -70,19 +72,19 @@ func (x *partsIndex) of(v *lh.Volume) volumeParts {
 }
 
 // volumeView converts a volume and its parts to what clients see.
-func volumeView(q *request, p volumeParts) *resource.Volume {
+func volumeView(q *Request, p volumeParts) *resource.Volume {
 	v, spec, status := p.volume, &p.volume.Spec, &p.volume.Status
 	state, robustness := volumeState(v), string(status.Robustness)
 	if robustness == "" {
 		robustness = string(lh.VolumeRobustnessUnknown)
 	}
 	out := &resource.Volume{
-		Resource:   q.envelope(resource.TypeVolume, v.Name, resource.OfferedWhen(state, robustness)),
+		Resource:   q.Envelope(resource.TypeVolume, v.Name, resource.OfferedWhen(state, robustness)),
 		VolumeSpec: shownFields(spec), DisableFrontend: status.FrontendDisabled, State: state, Robustness: robustness,
-		Image: spec.Image, CurrentImage: status.CurrentImage, Created: v.CreationTimestamp.UTC().Format(timeText),
+		Image: spec.Image, CurrentImage: status.CurrentImage, Created: v.CreationTimestamp.UTC().Format(TimeText),
 		LastBackup: status.LastBackup, LastBackupAt: status.LastBackupAt, LastAttachedBy: spec.LastAttachedBy,
 		RestoreRequired: status.RestoreRequired, RestoreInitiated: status.RestoreInitiated,
-		Conditions:       conditionMap(status.Conditions),
+		Conditions:       ConditionMap(status.Conditions),
 		KubernetesStatus: kubernetesView(status.KubernetesStatus),
 		CloneStatus:      cloneView(p),
 		ShareEndpoint:    status.ShareEndpoint, ShareState: string(status.ShareState),
@@ -206,7 +208,7 @@ func addProgress(out *resource.Volume, e *lh.Engine) {
 		}
 		return bare
 	}
-	for _, address := range sortedKeys(e.Status.RebuildStatus) {
+	for _, address := range slices.Sorted(maps.Keys(e.Status.RebuildStatus)) {
 		r := e.Status.RebuildStatus[address]
 		from := []string{}
 		for _, a := range r.FromReplicaAddressList {
@@ -215,18 +217,18 @@ func addProgress(out *resource.Volume, e *lh.Engine) {
 		out.RebuildStatus = append(out.RebuildStatus, resource.RebuildStatus{Replica: name(address), Error: r.Error,
 			IsRebuilding: r.IsRebuilding, Progress: r.Progress, State: r.State, FromReplicaList: from})
 	}
-	for _, address := range sortedKeys(e.Status.PurgeStatus) {
+	for _, address := range slices.Sorted(maps.Keys(e.Status.PurgeStatus)) {
 		s := e.Status.PurgeStatus[address]
 		out.PurgeStatus = append(out.PurgeStatus, resource.PurgeStatus{Replica: name(address), Error: s.Error,
 			IsPurging: s.IsPurging, Progress: s.Progress, State: s.State})
 	}
-	for _, address := range sortedKeys(e.Status.RestoreStatus) {
+	for _, address := range slices.Sorted(maps.Keys(e.Status.RestoreStatus)) {
 		s := e.Status.RestoreStatus[address]
 		out.RestoreStatus = append(out.RestoreStatus, resource.RestoreStatus{Replica: name(address), Error: s.Error,
 			IsRestoring: s.IsRestoring, LastRestored: s.LastRestored, Progress: s.Progress, State: s.State,
 			Filename: s.FileName, BackupURL: s.BackupURL})
 	}
-	for _, backup := range sortedKeys(e.Status.BackupStatus) {
+	for _, backup := range slices.Sorted(maps.Keys(e.Status.BackupStatus)) {
 		s := e.Status.BackupStatus[backup]
 		out.BackupStatus = append(out.BackupStatus, resource.BackupStatus{ID: backup, Snapshot: s.SnapshotName,
 			Progress: s.Progress, BackupURL: s.BackupURL, Error: s.Error, State: s.State, Replica: name(s.ReplicaAddress)})
@@ -256,7 +258,7 @@ func attachmentFields(volume string, a *lh.VolumeAttachment) resource.VolumeAtta
 			Parameters: t.Parameters, Conditions: []resource.Condition{}, Generation: t.Generation}
 		// A status of an older generation speaks of an older ticket.
 		if s, ok := a.Status.AttachmentTicketStatuses[id]; ok && s.Generation == t.Generation {
-			view.Satisfied, view.Conditions = s.Satisfied, conditionList(s.Conditions)
+			view.Satisfied, view.Conditions = s.Satisfied, Conditions(s.Conditions)
 		}
 		out.Attachments[id] = view
 	}
@@ -264,16 +266,16 @@ func attachmentFields(volume string, a *lh.VolumeAttachment) resource.VolumeAtta
 }
 
 // getRates tells what the users of a volume do.
-func getRates(q *request) (any, error) {
+func (a *volumeAPI) getRates(q *Request) (any, error) {
 	var v lh.Volume
-	if err := q.server.get(q.Context(), q.params["name"], &v); err != nil {
+	if err := q.Objects.Get(q.Context(), q.Params["name"], &v); err != nil {
 		return nil, err
 	}
 	out := &resource.VolumeRates{Volume: v.Name}
-	if q.server.cfg.Rates == nil {
+	if a.Rates == nil {
 		return out, nil
 	}
-	if m := q.server.cfg.Rates(q.Context(), v.Name); m != nil {
+	if m := a.Rates(q.Context(), v.Name); m != nil {
 		*out = resource.VolumeRates{Volume: v.Name, Known: true, ReadBytes: m.GetReadThroughput(),
 			WriteBytes: m.GetWriteThroughput(), Reads: m.GetReadIOPS(), Writes: m.GetWriteIOPS(),
 			ReadNanos: m.GetReadLatency(), WriteNanos: m.GetWriteLatency()}
