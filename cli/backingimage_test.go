@@ -18,6 +18,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 // imageOf is a backing image with a copy on each disk, in a state.
@@ -93,8 +94,9 @@ func TestBackingImageUpload(t *testing.T) {
 	waits := imageOf("mine", "upload", map[string]lh.BackingImageDiskFileStatus{"d1": {State: "pending"}})
 	c := resttest.Client(t, interceptor.Funcs{}, waits, &lh.BackingImageDataSource{ObjectMeta: resttest.Meta("mine"),
 		Status: lh.BackingImageDataSourceStatus{IP: "10.0.0.1"}})
-	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image, Logger: slog.New(
-		slog.DiscardHandler),
+	s, err := rest.New(rest.Config{
+		Config:      serve.Config{Client: c, Open: true, Logger: slog.New(slog.DiscardHandler)},
+		EngineImage: resttest.Image,
 		DialPod: func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", pod.Listener.Addr().String())
 		}})

@@ -23,6 +23,7 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 	"ankole.storage/test/lack"
 )
 
@@ -74,8 +75,8 @@ func newBed(t *testing.T, objects ...client.Object) *bed {
 func newBedOf(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *bed {
 	t.Helper()
 	c := resttest.Client(t, funcs, objects...)
-	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image,
-		Logger: slog.New(slog.DiscardHandler)})
+	s, err := rest.New(rest.Config{EngineImage: resttest.Image,
+		Config: serve.Config{Client: c, Open: true, Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"ankole.storage/rest"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 const kubeconfigText = `apiVersion: v1
@@ -50,9 +51,9 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 func TestCredentials(t *testing.T) {
 	reviews := &resttest.Reviews{Rights: map[string][]string{"admin": {"*"}, "reader": {"list volumes"}}}
 	c := resttest.Client(t, reviews.Funcs(), cluster()...)
-	s, err := rest.New(rest.Config{Client: c, Logger: slog.New(slog.DiscardHandler),
+	s, err := rest.New(rest.Config{Config: serve.Config{Client: c, Logger: slog.New(slog.DiscardHandler),
 		Judge:    access.NewJudge(c, lh.Namespace, nil),
-		Sessions: &access.Sessions{Keys: &access.Keyring{Client: c, Namespace: lh.Namespace}}})
+		Sessions: &access.Sessions{Keys: &access.Keyring{Client: c, Namespace: lh.Namespace}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

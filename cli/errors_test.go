@@ -16,6 +16,7 @@ import (
 	"ankole.storage/rest"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 // refusals are the commands that fail without changing anything; what each says is in
@@ -318,9 +319,10 @@ func closedServer(t *testing.T) string {
 		"list nodes", "list engineimages",
 		"list instancemanagers", "list settings", "get volumes"}}}
 	c := resttest.Client(t, reviews.Funcs(), cluster()...)
-	s, err := rest.New(rest.Config{Client: c, Logger: slog.New(slog.DiscardHandler), EngineImage: resttest.Image,
+	s, err := rest.New(rest.Config{EngineImage: resttest.Image, Config: serve.Config{Client: c,
+		Logger:   slog.New(slog.DiscardHandler),
 		Judge:    access.NewJudge(c, lh.Namespace, nil),
-		Sessions: &access.Sessions{Keys: &access.Keyring{Client: c, Namespace: lh.Namespace}}})
+		Sessions: &access.Sessions{Keys: &access.Keyring{Client: c, Namespace: lh.Namespace}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 	"ankole.storage/test/wait"
 )
 
@@ -20,8 +21,8 @@ import (
 func TestLogs(t *testing.T) {
 	instances := resttest.StartInstances(t)
 	objects := append(cluster(), resttest.InstanceManager("im-1", "node-1"))
-	s, err := rest.New(rest.Config{Client: resttest.Client(t, interceptor.Funcs{}, objects...), Open: true,
-		Connect: instances.Connect, Logger: slog.New(slog.DiscardHandler)})
+	s, err := rest.New(rest.Config{Connect: instances.Connect, Config: serve.Config{Open: true,
+		Client: resttest.Client(t, interceptor.Funcs{}, objects...), Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		t.Fatal(err)
 	}

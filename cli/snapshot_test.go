@@ -14,6 +14,8 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
+	"ankole.storage/rest/volume"
 )
 
 // snapshotCluster is the cluster with the objects of an attached volume's snapshots.
@@ -42,9 +44,9 @@ func snapshotBed(t *testing.T, objects ...client.Object) (*bed, *resttest.Snapsh
 	t.Helper()
 	c := resttest.Client(t, interceptor.Funcs{}, objects...)
 	engines := resttest.NewSnapshots()
-	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image,
-		Logger:    slog.New(slog.DiscardHandler),
-		Snapshots: func() rest.Snapshots { return engines }})
+	s, err := rest.New(rest.Config{EngineImage: resttest.Image,
+		Config:    serve.Config{Client: c, Open: true, Logger: slog.New(slog.DiscardHandler)},
+		Snapshots: func() volume.Snapshots { return engines }})
 	if err != nil {
 		t.Fatal(err)
 	}

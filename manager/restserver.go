@@ -14,29 +14,33 @@ import (
 	"ankole.storage/controlplane/admission/serving"
 	"ankole.storage/rest"
 	"ankole.storage/rest/access"
+	"ankole.storage/rest/serve"
+	"ankole.storage/rest/volume"
 )
 
 // newREST returns the server of /v1, metrics and health. Requests go to the leader, whose cache
 // answers them; while nobody leads they are answered here from live reads. relay proves to other
 // managers that this is one; hooks is the other server of this process, whose certificate it shows.
-func (p *control) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest.Server, error) {
+func (p *control) newREST(relay http.RoundTripper, hooks *serving.Server) (*serve.Server, error) {
 	keys := &access.Keyring{Client: p.live, Namespace: p.cfg.Namespace}
 	// REST judges by itself what it writes, as the webhooks do.
 	judged := admission.Judged(p.live, p.live, settingsReader{p}, p.cfg.Namespace, p.cfg.Origins)
 	return rest.New(rest.Config{
-		Client: judged, Live: p.live, Reader: reader{p},
-		Namespace:   p.cfg.Namespace,
+		Config: serve.Config{
+			Client: judged, Live: p.live, Reader: reader{p},
+			Namespace: p.cfg.Namespace,
+			Ready:     func() error { return p.ready(hooks) },
+			TLS:       &tls.Config{GetCertificate: hooks.Certificate, MinVersion: tls.VersionTLS12},
+			Plaintext: p.cfg.PlaintextREST,
+			Metrics:   p.exporter,
+			Judge:     access.NewJudge(p.live, p.cfg.Namespace, nil),
+			Sessions:  &access.Sessions{Keys: keys},
+			Leader:    p.leaderFor,
+			Relay:     relay,
+			Informers: p.informers,
+		},
 		EngineImage: p.cfg.EngineImage,
-		Ready:       func() error { return p.ready(hooks) },
-		TLS:         &tls.Config{GetCertificate: hooks.Certificate, MinVersion: tls.VersionTLS12},
-		Plaintext:   p.cfg.PlaintextREST,
-		Metrics:     p.exporter,
 		Rates:       p.exporter.Rates,
-		Judge:       access.NewJudge(p.live, p.cfg.Namespace, nil),
-		Sessions:    &access.Sessions{Keys: keys},
-		Leader:      p.leaderFor,
-		Relay:       relay,
-		Informers:   p.informers,
 		Connect:     p.connect,
 		DialPod:     p.dialer.Dial,
 		Snapshots:   p.snapshots,
@@ -44,30 +48,30 @@ func (p *control) newREST(relay http.RoundTripper, hooks *serving.Server) (*rest
 }
 
 // serveREST serves it on every node.
-func (p *control) serveREST(ctx context.Context, s *rest.Server, listeners []net.Listener) error {
+func (p *control) serveREST(ctx context.Context, s *serve.Server, listeners []net.Listener) error {
 	defer p.exporter.Close()
 	return s.Serve(ctx, listeners...)
 }
 
 // forControllers is what controllers answer each other and nobody else.
-func forControllers(s *rest.Server) http.Handler {
+func forControllers(s *serve.Server) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(rest.ForwardPath+"/", s.Forwarded())
+	mux.Handle(serve.ForwardPath+"/", s.Forwarded())
 	return mux
 }
 
 // leaderFor names the manager that should serve a request; nil for this one.
-func (p *control) leaderFor(r *http.Request) *rest.Target {
+func (p *control) leaderFor(r *http.Request) *serve.Target {
 	host, err := p.leaderAddress(r.Context())
 	if err != nil {
 		return nil // the leader has just died: live reads serve as well until there is a new one
 	}
-	return &rest.Target{Host: host}
+	return &serve.Target{Host: host}
 }
 
 // snapshots has engines work on snapshots, while this process leads: only the leader knows the way
 // to every engine.
-func (p *control) snapshots() rest.Snapshots {
+func (p *control) snapshots() volume.Snapshots {
 	calls := p.who.calls.Load()
 	if p.who.cached.Load() == nil || calls == nil {
 		return nil

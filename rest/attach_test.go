@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -26,9 +27,9 @@ func TestAttachWithoutAPlacedReplica(t *testing.T) {
 		f := newFixture(t, withReplica(func(v *lh.Volume, r *lh.Replica) {
 			v.Spec.DataLocality, r.Spec.NodeID, r.Spec.DiskID = locality, "", ""
 		})...)
-		a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`)
-		if (a.status == 200) != ok {
-			t.Errorf("%s: %d %s", locality, a.status, a.text)
+		a := f.Do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`)
+		if (a.Status == 200) != ok {
+			t.Errorf("%s: %d %s", locality, a.Status, a.Text)
 		}
 	}
 }
@@ -42,10 +43,10 @@ func TestAttachNeedsTheEngineImage(t *testing.T) {
 		}
 	}
 	f := newFixture(t, objects...)
-	f.refused(f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-2"}`), 500,
+	f.Refused(f.Do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-2"}`), 500,
 		"engine image ankole/engine:dev is not deployed on node node-2")
-	if a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.status != 200 {
-		t.Errorf("where the image is: %d %s", a.status, a.text)
+	if a := f.Do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.Status != 200 {
+		t.Errorf("where the image is: %d %s", a.Status, a.Text)
 	}
 }
 
@@ -54,21 +55,21 @@ func TestSameMigrationTargetAgain(t *testing.T) {
 	f := newFixture(t, withReplica(func(v *lh.Volume, _ *lh.Replica) {
 		v.Spec.AccessMode, v.Spec.Migratable = "rwx", true
 	})...)
-	attach := func(node string) answer {
-		return f.do("POST", "/v1/volumes/demo?action=attach",
+	attach := func(node string) apitest.Answer {
+		return f.Do("POST", "/v1/volumes/demo?action=attach",
 			`{"hostId":"`+node+`","attachmentID":"csi-`+node+`","attacherType":"csi-attacher"}`)
 	}
 	for _, node := range []string{"node-1", "node-2"} {
-		if a := attach(node); a.status != 200 {
-			t.Fatalf("%s: %d %s", node, a.status, a.text)
+		if a := attach(node); a.Status != 200 {
+			t.Fatalf("%s: %d %s", node, a.Status, a.Text)
 		}
 	}
 	var before, after lh.VolumeAttachment
-	f.read("demo", &before)
-	if a := attach("node-2"); a.status != 200 {
-		t.Errorf("again: %d %s", a.status, a.text)
+	f.Read("demo", &before)
+	if a := attach("node-2"); a.Status != 200 {
+		t.Errorf("again: %d %s", a.Status, a.Text)
 	}
-	f.read("demo", &after)
+	f.Read("demo", &after)
 	if len(after.Spec.AttachmentTickets) != 2 || after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("asking again changed the tickets: %v", after.Spec.AttachmentTickets)
 	}
@@ -88,11 +89,11 @@ func TestSalvageNeedsASchedulableDisk(t *testing.T) {
 			}
 		}
 		f := newFixture(t, objects...)
-		a := f.do("POST", "/v1/volumes/demo?action=salvage", `{"names":["demo-r-11111111"]}`)
+		a := f.Do("POST", "/v1/volumes/demo?action=salvage", `{"names":["demo-r-11111111"]}`)
 		var r lh.Replica
-		f.read("demo-r-11111111", &r)
-		if a.status != status || (r.Spec.FailedAt == "") != (status == 200) {
-			t.Errorf("Schedulable %s: %d %s, mark %q", schedulable, a.status, a.text, r.Spec.FailedAt)
+		f.Read("demo-r-11111111", &r)
+		if a.Status != status || (r.Spec.FailedAt == "") != (status == 200) {
+			t.Errorf("Schedulable %s: %d %s, mark %q", schedulable, a.Status, a.Text, r.Spec.FailedAt)
 		}
 	}
 }
@@ -101,8 +102,8 @@ func TestSalvageNeedsASchedulableDisk(t *testing.T) {
 // after another one, be it of a ticket or of one that was not there. Others are not asked.
 func TestAttachAfterAWithdrawal(t *testing.T) {
 	f := newFixture(t, withReplica(func(*lh.Volume, *lh.Replica) {})...)
-	attach := func(more string) answer {
-		return f.do("POST", "/v1/volumes/demo?action=attach",
+	attach := func(more string) apitest.Answer {
+		return f.Do("POST", "/v1/volumes/demo?action=attach",
 			`{"hostId":"node-1","attachmentID":"t","attacherType":"csi-attacher"`+more+`}`)
 	}
 	for _, tt := range []struct {
@@ -119,26 +120,26 @@ func TestAttachAfterAWithdrawal(t *testing.T) {
 		{"attach", "", 3},
 		{"detach", `{"forceDetach":true}`, 4},
 	} {
-		var a answer
+		var a apitest.Answer
 		if tt.action == "attach" {
 			a = attach("")
 		} else {
-			a = f.do("POST", "/v1/volumes/demo?action=detach", tt.body)
+			a = f.Do("POST", "/v1/volumes/demo?action=detach", tt.body)
 		}
-		tickets, _ := a.json["volumeAttachment"].(map[string]any)
+		tickets, _ := a.JSON["volumeAttachment"].(map[string]any)
 		got, _ := tickets["withdrawals"].(float64) // left out: none
-		if a.status != 200 || got != tt.want {
-			t.Fatalf("%s %s: %d %s, want %v withdrawals", tt.action, tt.body, a.status, a.text, tt.want)
+		if a.Status != 200 || got != tt.want {
+			t.Fatalf("%s %s: %d %s, want %v withdrawals", tt.action, tt.body, a.Status, a.Text, tt.want)
 		}
 	}
-	f.refused(attach(`,"withdrawals":3`), 409, "withdrawn 4 times, not 3")
+	f.Refused(attach(`,"withdrawals":3`), 409, "withdrawn 4 times, not 3")
 	for range 2 { // the ticket that is there is as good, whatever was read
-		if a := attach(`,"withdrawals":4`); a.status != 200 {
-			t.Errorf("%d %s", a.status, a.text)
+		if a := attach(`,"withdrawals":4`); a.Status != 200 {
+			t.Errorf("%d %s", a.Status, a.Text)
 		}
 	}
-	if a := attach(`,"withdrawals":3`); a.status != 200 {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := attach(`,"withdrawals":3`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }
 
@@ -148,35 +149,35 @@ func TestDetachUnreadable(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
 	for _, body := range []string{`{"hostId":"node-1"}`,
 		`{"hostId":"node-1","attachmentID":"csi-1","attacherType":"csi-attacher"}`} {
-		if a := f.do("POST", "/v1/volumes/demo?action=attach", body); a.status != http.StatusOK {
-			t.Fatalf("%d %s", a.status, a.text)
+		if a := f.Do("POST", "/v1/volumes/demo?action=attach", body); a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Text)
 		}
 	}
 	before := f.state()
-	long := `{"attachmentID":"csi-1"` + strings.Repeat(" ", maxBodyBytes) + "}"
+	long := `{"attachmentID":"csi-1"` + strings.Repeat(" ", (1<<20)) + "}"
 	for _, body := range []string{`{"attachmentID":"csi-1`, `{"attachmentID":7}`, `{} {}`, long,
-		strings.Repeat("x", maxBodyBytes+1)} {
-		a := f.do("POST", "/v1/volumes/demo?action=detach", body)
-		if a.status != http.StatusInternalServerError || a.json["type"] != "error" || f.state() != before {
-			t.Errorf("%.40s: %d %s", body, a.status, a.text)
+		strings.Repeat("x", (1<<20)+1)} {
+		a := f.Do("POST", "/v1/volumes/demo?action=detach", body)
+		if a.Status != http.StatusInternalServerError || a.JSON["type"] != "error" || f.state() != before {
+			t.Errorf("%.40s: %d %s", body, a.Status, a.Text)
 		}
 	}
-	if a := f.do("POST", "/v1/volumes/demo?action=detach", "hello"); a.status != http.StatusOK || f.state() == before {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", "/v1/volumes/demo?action=detach", "hello"); a.Status != http.StatusOK || f.state() == before {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }
 
 // TestDetachOfAGeneration: a caller that names the generation of a ticket withdraws that one only.
 func TestDetachOfAGeneration(t *testing.T) {
 	f := newFixture(t, withReplica(func(*lh.Volume, *lh.Replica) {})...)
-	if a := f.do("POST", "/v1/volumes/demo?action=attach",
-		`{"hostId":"node-1","attachmentID":"t","attacherType":"csi-attacher"}`); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a := f.Do("POST", "/v1/volumes/demo?action=attach",
+		`{"hostId":"node-1","attachmentID":"t","attacherType":"csi-attacher"}`); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	generation := func() any {
 		t.Helper()
-		a := f.do("GET", "/v1/volumes/demo", "")
-		tickets := a.json["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)
+		a := f.Do("GET", "/v1/volumes/demo", "")
+		tickets := a.JSON["volumeAttachment"].(map[string]any)["attachments"].(map[string]any)
 		if tickets["t"] == nil {
 			return nil
 		}
@@ -186,11 +187,11 @@ func TestDetachOfAGeneration(t *testing.T) {
 	if now == nil {
 		t.Fatal("no ticket")
 	}
-	f.do("POST", "/v1/volumes/demo?action=detach", `{"attachmentID":"t","generation":77}`)
+	f.Do("POST", "/v1/volumes/demo?action=detach", `{"attachmentID":"t","generation":77}`)
 	if got := generation(); got != now {
 		t.Errorf("the ticket of another generation was withdrawn: %v", got)
 	}
-	f.do("POST", "/v1/volumes/demo?action=detach", fmt.Sprintf(`{"attachmentID":"t","generation":%v}`, now))
+	f.Do("POST", "/v1/volumes/demo?action=detach", fmt.Sprintf(`{"attachmentID":"t","generation":%v}`, now))
 	if got := generation(); got != nil {
 		t.Errorf("left: %v", got)
 	}

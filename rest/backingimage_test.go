@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
@@ -43,15 +45,15 @@ func imageSource(ip string, transferred bool) *lh.BackingImageDataSource {
 
 func TestBackingImageCreate(t *testing.T) {
 	f := newFixture(t)
-	a := f.do("POST", "/v1/backingimages",
+	a := f.Do("POST", "/v1/backingimages",
 		`{"name":"iso","sourceType":"download","parameters":{"url":"https://example.org/i"},`+
 			`"minNumberOfCopies":2,"nodeSelector":["fast"]}`)
-	if a.status != http.StatusOK || a.json["type"] != resource.TypeBackingImage || a.json["name"] != "iso" ||
-		a.json["sourceType"] != "download" || a.json["minNumberOfCopies"] != 2.0 {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a.Status != http.StatusOK || a.JSON["type"] != resource.TypeBackingImage || a.JSON["name"] != "iso" ||
+		a.JSON["sourceType"] != "download" || a.JSON["minNumberOfCopies"] != 2.0 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	var b lh.BackingImage
-	f.read("iso", &b)
+	f.Read("iso", &b)
 	if b.Spec.SourceParameters["url"] != "https://example.org/i" || b.Spec.NodeSelector[0] != "fast" {
 		t.Errorf("%+v", b.Spec)
 	}
@@ -66,9 +68,9 @@ func TestBackingImageCreate(t *testing.T) {
 		`{"name":"other","sourceType":"download","parameters":{"url":"http://127.0.0.1/"}}`: "address of the node itself",
 		"": "EOF",
 	} {
-		a := f.do("POST", "/v1/backingimages", body)
-		if a.status < 400 || !strings.Contains(a.text, why) {
-			t.Errorf("%s: %d %s", body, a.status, a.text)
+		a := f.Do("POST", "/v1/backingimages", body)
+		if a.Status < 400 || !strings.Contains(a.Text, why) {
+			t.Errorf("%s: %d %s", body, a.Status, a.Text)
 		}
 	}
 }
@@ -76,27 +78,27 @@ func TestBackingImageCreate(t *testing.T) {
 func TestBackingImageDelete(t *testing.T) {
 	used := &lh.Replica{ObjectMeta: resttest.Meta("v-r-1"), Spec: lh.ReplicaSpec{BackingImage: "iso"}}
 	f := newFixture(t, image("upload", 1, nil), used)
-	f.refused(f.do("DELETE", "/v1/backingimages/iso?action=backingImageCleanup", ""), 500,
+	f.Refused(f.Do("DELETE", "/v1/backingimages/iso?action=backingImageCleanup", ""), 500,
 		"cannot delete backing image iso since there are replicas using it")
 	f = newFixture(t, image("upload", 1, nil))
-	if a := f.do("DELETE", "/v1/backingimages/iso?action=backingImageCleanup", ""); a.status != http.StatusOK ||
-		a.text != "" {
-		t.Errorf("%d %q", a.status, a.text)
+	if a := f.Do("DELETE", "/v1/backingimages/iso?action=backingImageCleanup", ""); a.Status != http.StatusOK ||
+		a.Text != "" {
+		t.Errorf("%d %q", a.Status, a.Text)
 	}
-	f.refused(f.do("DELETE", "/v1/backingimages/iso", ""), 404, "unable to delete backing image iso")
+	f.Refused(f.Do("DELETE", "/v1/backingimages/iso", ""), 404, "unable to delete backing image iso")
 }
 
 func TestUpdateMinNumberOfCopies(t *testing.T) {
 	f := newFixture(t, image("upload", 1, nil))
-	post := func(body string) answer {
-		return f.do("POST", "/v1/backingimages/iso?action=updateMinNumberOfCopies", body)
+	post := func(body string) apitest.Answer {
+		return f.Do("POST", "/v1/backingimages/iso?action=updateMinNumberOfCopies", body)
 	}
-	if a := post(`{"minNumberOfCopies":3}`); a.status != http.StatusOK || a.json["minNumberOfCopies"] != 3.0 {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := post(`{"minNumberOfCopies":3}`); a.Status != http.StatusOK || a.JSON["minNumberOfCopies"] != 3.0 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(post(`{"minNumberOfCopies":0}`), 500, "it should be at least 1")
-	f.refused(post(`{"minNumberOfCopies":"x"}`), 500, "minNumberOfCopies")
-	f.refused(f.do("POST", "/v1/backingimages/none?action=updateMinNumberOfCopies", `{"minNumberOfCopies":3}`), 404,
+	f.Refused(post(`{"minNumberOfCopies":0}`), 500, "it should be at least 1")
+	f.Refused(post(`{"minNumberOfCopies":"x"}`), 500, "minNumberOfCopies")
+	f.Refused(f.Do("POST", "/v1/backingimages/none?action=updateMinNumberOfCopies", `{"minNumberOfCopies":3}`), 404,
 		"none")
 }
 
@@ -123,23 +125,23 @@ func TestBackingImageCleanup(t *testing.T) {
 		{"the first one, which comes", 1, imageSource("10.0.0.1", false), `["d1"]`, 4, "its first file is made there"},
 	} {
 		f := newFixture(t, image("upload", tt.copies, states), used, tt.source)
-		a := f.do("POST", "/v1/backingimages/iso?action=backingImageCleanup", `{"disks":`+tt.disks+`}`)
-		if ok := a.status == http.StatusOK; ok != (tt.want == "") || !strings.Contains(a.text, tt.want) {
-			t.Errorf("%s: %d %s", tt.name, a.status, a.text)
+		a := f.Do("POST", "/v1/backingimages/iso?action=backingImageCleanup", `{"disks":`+tt.disks+`}`)
+		if ok := a.Status == http.StatusOK; ok != (tt.want == "") || !strings.Contains(a.Text, tt.want) {
+			t.Errorf("%s: %d %s", tt.name, a.Status, a.Text)
 		}
 		var b lh.BackingImage
-		if f.read("iso", &b); len(b.Spec.DiskFileSpecMap) != tt.left {
+		if f.Read("iso", &b); len(b.Spec.DiskFileSpecMap) != tt.left {
 			t.Errorf("%s: %d copies are left, want %d", tt.name, len(b.Spec.DiskFileSpecMap), tt.left)
 		}
 	}
 }
 
 // pods plays the processes of backing images, at every address.
-func pods(t *testing.T, h http.HandlerFunc) func(*Config) {
+func pods(t *testing.T, h http.HandlerFunc) func(*rest.Config) {
 	t.Helper()
 	web := httptest.NewServer(h)
 	t.Cleanup(web.Close)
-	return func(c *Config) {
+	return func(c *rest.Config) {
 		c.DialPod = func(ctx context.Context, address string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", web.Listener.Addr().String())
 		}
@@ -157,19 +159,19 @@ func TestBackingImageUpload(t *testing.T) {
 			http.Error(w, "it has another checksum", status)
 		}
 	})
-	post := func(f *fixture, query string) answer {
-		return f.do("POST", "/v1/backingimages/iso?action=upload"+query, "the body", "Content-Type",
+	post := func(f *fixture, query string) apitest.Answer {
+		return f.Do("POST", "/v1/backingimages/iso?action=upload"+query, "the body", "Content-Type",
 			"multipart/form-data; boundary=x")
 	}
 	f := newFixtureWith(t, interceptor.Funcs{}, way, image("upload", 1, nil), imageSource("10.0.0.1", false))
-	if a := post(f, "&size=8"); a.status != http.StatusOK || a.text != "" || got != "the body" ||
+	if a := post(f, "&size=8"); a.Status != http.StatusOK || a.Text != "" || got != "the body" ||
 		asked != "10.0.0.1:8000 /v1/file?action=upload&size=8 multipart/form-data; boundary=x" {
-		t.Errorf("%d %s; asked %s, got %q", a.status, a.text, asked, got)
+		t.Errorf("%d %s; asked %s, got %q", a.Status, a.Text, asked, got)
 	}
 	status = http.StatusInternalServerError
-	f.refused(post(f, "&size=8"), 500, "it has another checksum")
+	f.Refused(post(f, "&size=8"), 500, "it has another checksum")
 	for _, size := range []string{"", "&size=", "&size=0", "&size=-1", "&size=x"} {
-		f.refused(post(f, size), 500, "is not its number of bytes")
+		f.Refused(post(f, size), 500, "is not its number of bytes")
 	}
 	for _, tt := range []struct {
 		image  *lh.BackingImage
@@ -182,10 +184,10 @@ func TestBackingImageUpload(t *testing.T) {
 		{image("upload", 1, nil), imageSource("", true), "it was uploaded before"},
 	} {
 		f := newFixtureWith(t, interceptor.Funcs{}, way, tt.image, tt.source)
-		f.refused(post(f, "&size=8"), 500, tt.want)
+		f.Refused(post(f, "&size=8"), 500, tt.want)
 	}
 	f = newFixture(t, image("upload", 1, nil), imageSource("10.0.0.1", false))
-	f.refused(post(f, "&size=8"), 500, "no way to the processes of backing images")
+	f.Refused(post(f, "&size=8"), 500, "no way to the processes of backing images")
 }
 
 func imageManager(name, ip string, sending int, state lh.BackingImageState) *lh.BackingImageManager {
@@ -214,14 +216,14 @@ func TestBackingImageDownload(t *testing.T) {
 	b := image("upload", 1, map[string]lh.BackingImageState{"d1": "ready"})
 	f := newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("a", "10.0.0.1", 3, "ready"),
 		imageManager("b", "10.0.0.2", 1, "ready"), imageManager("c", "10.0.0.3", 0, "in-progress"))
-	a := f.do("GET", "/v1/backingimages/iso/download", "")
-	if a.status != http.StatusOK || a.text != "packed" || a.header.Get("Content-Type") != "application/octet-stream" ||
-		a.header.Get("Content-Disposition") != `attachment; filename="iso.gz"` {
-		t.Errorf("%d %q %v", a.status, a.text, a.header)
+	a := f.Do("GET", "/v1/backingimages/iso/download", "")
+	if a.Status != http.StatusOK || a.Text != "packed" || a.Header.Get("Content-Type") != "application/octet-stream" ||
+		a.Header.Get("Content-Disposition") != `attachment; filename="iso.gz"` {
+		t.Errorf("%d %q %v", a.Status, a.Text, a.Header)
 	}
 	f = newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("c", "10.0.0.3", 0, "in-progress"))
-	f.refused(f.do("GET", "/v1/backingimages/iso/download", ""), 500, "failed to find a default backing image manager")
-	f.refused(f.do("GET", "/v1/backingimages/none/download", ""), 404, "none")
+	f.Refused(f.Do("GET", "/v1/backingimages/iso/download", ""), 500, "failed to find a default backing image manager")
+	f.Refused(f.Do("GET", "/v1/backingimages/none/download", ""), 404, "none")
 	f = newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("a", "10.0.0.1", 0, "ready"))
-	f.refused(f.do("GET", "/v1/backingimages/iso/download", ""), 500, "another manager")
+	f.Refused(f.Do("GET", "/v1/backingimages/iso/download", ""), 500, "another manager")
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
@@ -62,35 +63,35 @@ func TestKindsShownByThemselves(t *testing.T) {
 		{"systemBackup", "systembackups", "whole"}, {"systemRestore", "systemrestores", "again"},
 		{"supportBundle", "supportbundles", "node-1/support-bundle-1"},
 	} {
-		list := f.get("/v1/" + tt.path)
+		list := f.Get("/v1/" + tt.path)
 		data := list["data"].([]any)
 		if list["resourceType"] != tt.kind || len(data) != 1 {
 			t.Fatalf("%s: %v", tt.path, list)
 		}
-		one := f.get("/v1/" + tt.path + "/" + tt.name)
+		one := f.Get("/v1/" + tt.path + "/" + tt.name)
 		if !reflect.DeepEqual(one, data[0]) || one["type"] != tt.kind {
 			t.Errorf("%s: alone %v, in the list %v", tt.path, one, data[0])
 		}
-		if self := one["links"].(map[string]any)["self"]; self != f.url+"/v1/"+tt.path+"/"+fmt.Sprint(one["id"]) {
+		if self := one["links"].(map[string]any)["self"]; self != f.URL+"/v1/"+tt.path+"/"+fmt.Sprint(one["id"]) {
 			t.Errorf("%s: link %v", tt.path, self)
 		}
-		none := empty.get("/v1/" + tt.path)
+		none := empty.Get("/v1/" + tt.path)
 		if data, ok := none["data"].([]any); !ok || len(data) != 0 || none["resourceType"] != tt.kind {
 			t.Errorf("%s: %v, want an empty list", tt.path, none)
 		}
 		if tt.kind != resource.TypeBackupTarget && tt.kind != resource.TypeBackingImage {
 			want := http.StatusMethodNotAllowed
-			if later["POST /v1/"+tt.path] != "" {
+			if apitest.Tables().Later["POST /v1/"+tt.path] != "" {
 				want = http.StatusInternalServerError // with the name of what is missing
 			}
-			if a := f.do("POST", "/v1/"+tt.path, "{}"); a.status != want {
-				t.Errorf("POST %s: %d %s", tt.path, a.status, a.text)
+			if a := f.Do("POST", "/v1/"+tt.path, "{}"); a.Status != want {
+				t.Errorf("POST %s: %d %s", tt.path, a.Status, a.Text)
 			}
 		}
 		if tt.kind == resource.TypeBackupVolume {
 			continue // which is there whatever its name
 		}
-		f.refused(f.do("GET", "/v1/"+tt.path+"/"+tt.name+"x", ""), 404, "failed to get")
+		f.Refused(f.Do("GET", "/v1/"+tt.path+"/"+tt.name+"x", ""), 404, "failed to get")
 	}
 }
 
@@ -104,39 +105,12 @@ func TestViewsThatSay(t *testing.T) {
 		"supportbundles/node-1/support-bundle-1": {"id": "node-1", "nodeID": "node-1", "name": "support-bundle-1",
 			"errorMessage": ": ", "progressPercentage": 40.0, "state": "Generating"},
 	} {
-		have := f.get("/v1/" + path)
+		have := f.Get("/v1/" + path)
 		for key, value := range want {
 			if have[key] != value {
 				t.Errorf("%s: %s = %v, want %v", path, key, have[key], value)
 			}
 		}
-	}
-	q := f.request("", "")
-	for interval, want := range map[string]string{"": "0s", "0": "0s", "90s": "1m30s", "soon": "soon"} {
-		target := &lh.BackupTarget{Spec: lh.BackupTargetSpec{PollInterval: interval}}
-		if have := backupTargetView(q, target).PollInterval; have != want {
-			t.Errorf("interval %q is shown as %q, want %q", interval, have, want)
-		}
-	}
-	wrong := []lh.Condition{{Type: "Error", Status: lh.ConditionTrue, Reason: "Why", Message: "no room"}}
-	bundle := &lh.SupportBundle{Status: lh.SupportBundleStatus{Conditions: wrong}}
-	if have := supportBundleView(q, bundle).ErrorMessage; have != "Why: no room" {
-		t.Errorf("error %q", have)
-	}
-	wrong[0].Status = lh.ConditionFalse
-	if have := supportBundleView(q, bundle).ErrorMessage; have != ": " {
-		t.Errorf("error %q of a condition that is False", have)
-	}
-	deleted := metav1.NewTime(time.Date(2026, 5, 3, 9, 57, 48, 0, time.UTC))
-	image := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &deleted},
-		Spec: lh.BackingImageSpec{DiskFileSpecMap: map[string]lh.BackingImageDiskFileSpec{"a": {}, "b": {}}},
-		Status: lh.BackingImageStatus{DiskFileStatusMap: map[string]lh.BackingImageDiskFileStatus{
-			"a": {State: "ready", Progress: 100}, "c": {State: "failed"}}}}
-	view := backingImageView(q, image)
-	copies := map[string]resource.BackingImageDiskFileStatus{"a": {State: "ready", Progress: 100},
-		"b": {Message: "File processing is not started"}, "c": {State: "failed"}}
-	if !reflect.DeepEqual(view.DiskFileStatusMap, copies) || view.DeletionTimestamp != "2026-05-03 09:57:48 +0000 UTC" {
-		t.Errorf("image %+v", view)
 	}
 }
 
@@ -146,16 +120,16 @@ func TestBackupsOfAVolume(t *testing.T) {
 	volume := resttest.Volume("demo")
 	volume[0].(*lh.Volume).Spec.BackupTargetName = "second"
 	f := newFixture(t, append(oneOfEach(), volume...)...)
-	post := func(of, action, body string) answer {
-		return f.do("POST", "/v1/backupvolumes/"+of+"?action="+action, body)
+	post := func(of, action, body string) apitest.Answer {
+		return f.Do("POST", "/v1/backupvolumes/"+of+"?action="+action, body)
 	}
-	names := func(a answer) string {
+	names := func(a apitest.Answer) string {
 		t.Helper()
-		if a.status != http.StatusOK || a.json["type"] != "collection" || a.json["resourceType"] != resource.TypeBackup {
-			t.Fatalf("%d %s", a.status, a.text)
+		if a.Status != http.StatusOK || a.JSON["type"] != "collection" || a.JSON["resourceType"] != resource.TypeBackup {
+			t.Fatalf("%d %s", a.Status, a.Text)
 		}
 		var out []string
-		for _, b := range a.json["data"].([]any) {
+		for _, b := range a.JSON["data"].([]any) {
 			out = append(out, fmt.Sprint(b.(map[string]any)["name"]))
 		}
 		return strings.Join(out, " ")
@@ -172,26 +146,26 @@ func TestBackupsOfAVolume(t *testing.T) {
 			t.Errorf("%s %s of %s: %q, want %q", tt.action, tt.body, tt.of, have, tt.want)
 		}
 	}
-	f.refused(post("demo-1a2b3c4d", "backupListByVolume", `{}`), 500, "no volume named")
-	f.refused(post("demo-1a2b3c4d", "backupListByVolume", ""), 500, "EOF")
+	f.Refused(post("demo-1a2b3c4d", "backupListByVolume", `{}`), 500, "no volume named")
+	f.Refused(post("demo-1a2b3c4d", "backupListByVolume", ""), 500, "EOF")
 	a := post("demo-1a2b3c4d", "backupGet", `{"name":"backup-3"}`)
-	if a.status != http.StatusOK || a.json["type"] != resource.TypeBackup || a.json["id"] != "backup-3" ||
-		a.json["volumeName"] != "demo" || a.json["backupTargetName"] != "second" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a.Status != http.StatusOK || a.JSON["type"] != resource.TypeBackup || a.JSON["id"] != "backup-3" ||
+		a.JSON["volumeName"] != "demo" || a.JSON["backupTargetName"] != "second" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(post("demo-1a2b3c4d", "backupGet", `{}`), 500, "empty backup name is not allowed")
-	f.refused(post("demo-1a2b3c4d", "backupGet", `{"name":"nope"}`), 404, "failed to get backup nope")
-	f.refused(post("demo-1a2b3c4d", "backupGet", ""), 500, "EOF")
-	if actions := f.get("/v1/backupvolumes/demo-1a2b3c4d")["actions"].(map[string]any); len(actions) != 5 {
+	f.Refused(post("demo-1a2b3c4d", "backupGet", `{}`), 500, "empty backup name is not allowed")
+	f.Refused(post("demo-1a2b3c4d", "backupGet", `{"name":"nope"}`), 404, "failed to get backup nope")
+	f.Refused(post("demo-1a2b3c4d", "backupGet", ""), 500, "EOF")
+	if actions := f.Get("/v1/backupvolumes/demo-1a2b3c4d")["actions"].(map[string]any); len(actions) != 5 {
 		t.Errorf("actions %v", actions)
 	}
 	// Clients that provision volumes read a backup volume before there is one.
-	none := f.get("/v1/backupvolumes/nope")
+	none := f.Get("/v1/backupvolumes/nope")
 	if none["id"] != "nope" || none["name"] != "nope" || none["volumeName"] != "" || none["created"] != "" {
 		t.Errorf("a backup volume that does not exist: %v", none)
 	}
-	if a := f.do("GET", "/v1/backups", ""); a.status != http.StatusNotFound {
-		t.Errorf("backups have a route: %d", a.status)
+	if a := f.Do("GET", "/v1/backups", ""); a.Status != http.StatusNotFound {
+		t.Errorf("backups have a route: %d", a.Status)
 	}
 }
 
@@ -202,18 +176,18 @@ func TestBackupFaults(t *testing.T) {
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return down
 		},
-	}, func(*Config) {}, oneOfEach()...)
+	}, func(*rest.Config) {}, oneOfEach()...)
 	const of = "/v1/backupvolumes/demo-1a2b3c4d"
-	f.refused(f.do("GET", of, ""), 500, "failed to get backup volume demo-1a2b3c4d: down")
-	f.refused(f.do("POST", of+"?action=backupList", ""), 500, "failed to get backup volume demo-1a2b3c4d: down")
-	f.refused(f.do("POST", of+"?action=backupListByVolume", `{"name":"demo"}`), 500,
+	f.Refused(f.Do("GET", of, ""), 500, "failed to get backup volume demo-1a2b3c4d: down")
+	f.Refused(f.Do("POST", of+"?action=backupList", ""), 500, "failed to get backup volume demo-1a2b3c4d: down")
+	f.Refused(f.Do("POST", of+"?action=backupListByVolume", `{"name":"demo"}`), 500,
 		"failed to find the backup target of volume demo: down")
-	f.refused(f.do("POST", of+"?action=backupGet", `{"name":"backup-1"}`), 500, "failed to get backup backup-1: down")
+	f.Refused(f.Do("POST", of+"?action=backupGet", `{"name":"backup-1"}`), 500, "failed to get backup backup-1: down")
 	g := newFixtureWith(t, interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
-	}, func(*Config) {}, oneOfEach()...)
-	g.refused(g.do("POST", of+"?action=backupList", ""), 500, "listing backups: down")
-	g.refused(g.do("GET", "/v1/backingimages", ""), 500, "listing backing images: down")
+	}, func(*rest.Config) {}, oneOfEach()...)
+	g.Refused(g.Do("POST", of+"?action=backupList", ""), 500, "listing backups: down")
+	g.Refused(g.Do("GET", "/v1/backingimages", ""), 500, "listing backing images: down")
 }
 
 // TestLooksThatAreAskedFor: an action has a backup target or a backup volume compared with its
@@ -223,8 +197,8 @@ func TestLooksThatAreAskedFor(t *testing.T) {
 	asked := func() (target, volume bool) {
 		var b lh.BackupTarget
 		var v lh.BackupVolume
-		f.read("default", &b)
-		f.read("demo-1a2b3c4d", &v)
+		f.Read("default", &b)
+		f.Read("demo-1a2b3c4d", &v)
 		return !b.Spec.SyncRequestedAt.IsZero(), !v.Spec.SyncRequestedAt.IsZero()
 	}
 	for _, tt := range []struct {
@@ -240,9 +214,9 @@ func TestLooksThatAreAskedFor(t *testing.T) {
 		{"POST", "/v1/backupvolumes/demo-1a2b3c4d?action=backupVolumeSync", `{"syncBackupVolume":true}`,
 			"cannot synchronize backup volume demo-1a2b3c4d in 10 seconds", true, true},
 	} {
-		a := f.do(tt.method, tt.path, tt.body)
-		if (a.status == http.StatusOK) != (tt.refusal == "") || !strings.Contains(a.text, tt.refusal) {
-			t.Errorf("%s %s: %d %s", tt.method, tt.path, a.status, a.text)
+		a := f.Do(tt.method, tt.path, tt.body)
+		if (a.Status == http.StatusOK) != (tt.refusal == "") || !strings.Contains(a.Text, tt.refusal) {
+			t.Errorf("%s %s: %d %s", tt.method, tt.path, a.Status, a.Text)
 		}
 		if target, volume := asked(); target != tt.target || volume != tt.volume {
 			t.Errorf("%s %s: asked for looks at the target %v, at the backup volume %v", tt.method, tt.path, target, volume)

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -53,22 +53,22 @@ func TestDecisionsAboutDamagedBackups(t *testing.T) {
 		objects := resttest.Volume("demo")
 		c.edit(objects[0].(*lh.Volume))
 		f := newFixture(t, resttest.Cluster(objects...)...)
-		a := f.do("POST", "/v1/backupdamage/demo", `{"decision":"`+c.decision+`"}`)
+		a := f.Do("POST", "/v1/backupdamage/demo", `{"decision":"`+c.decision+`"}`)
 		if c.refused != "" {
-			f.refused(a, 500, c.refused)
-		} else if a.status != 200 {
-			t.Errorf("%s: %d %s", name, a.status, a.text)
+			f.Refused(a, 500, c.refused)
+		} else if a.Status != 200 {
+			t.Errorf("%s: %d %s", name, a.Status, a.Text)
 		}
 		for key, value := range c.shown {
-			if got := f.get("/v1/backupdamage/demo")[key]; got != value {
+			if got := f.Get("/v1/backupdamage/demo")[key]; got != value {
 				t.Errorf("%s: %s is %v, want %v", name, key, got, value)
 			}
 		}
 		var v lh.Volume
-		if f.read("demo", &v); v.Annotations[dataloss.DamageAnnotation] != c.want {
+		if f.Read("demo", &v); v.Annotations[dataloss.DamageAnnotation] != c.want {
 			t.Errorf("%s: annotation %q", name, v.Annotations[dataloss.DamageAnnotation])
 		}
 	}
 	f := newFixture(t)
-	f.refused(f.do("GET", "/v1/backupdamage/nope", ""), 404, "not found")
+	f.Refused(f.Do("GET", "/v1/backupdamage/nope", ""), 404, "not found")
 }

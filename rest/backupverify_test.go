@@ -1,10 +1,9 @@
-package rest
+package rest_test
 
 import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,9 +26,9 @@ func backedUp(target func(*lh.BackupTarget), ver *lh.BackupVerification) []clien
 
 // status writes an object with its status.
 func (f *fixture) status(o client.Object) {
-	f.t.Helper()
-	if err := f.client.Update(context.Background(), o); err != nil {
-		f.t.Fatal(err)
+	f.T.Helper()
+	if err := f.Client.Update(context.Background(), o); err != nil {
+		f.T.Fatal(err)
 	}
 }
 
@@ -38,26 +37,26 @@ const verifications = "/v1/backupverifications/demo-1a2b3c4d"
 // TestVerificationIsOrdered: once, and then it is followed; the next order is another one.
 func TestVerificationIsOrdered(t *testing.T) {
 	f := newFixture(t, backedUp(nil, nil)...)
-	if got := f.get(verifications); got["state"] != "none" || got["volume"] != "demo" || got["requestedAt"] != "" {
+	if got := f.Get(verifications); got["state"] != "none" || got["volume"] != "demo" || got["requestedAt"] != "" {
 		t.Fatalf("%v", got)
 	}
 	order := func(body, state string) string {
 		t.Helper()
-		a := f.do("POST", verifications, body)
-		if a.status != 200 || a.json["state"] != state {
-			t.Fatalf("%d %s", a.status, a.text)
+		a := f.Do("POST", verifications, body)
+		if a.Status != 200 || a.JSON["state"] != state {
+			t.Fatalf("%d %s", a.Status, a.Text)
 		}
-		return fmt.Sprint(a.json["requestedAt"])
+		return fmt.Sprint(a.JSON["requestedAt"])
 	}
 	var v lh.BackupVolume
 	first := order(`{"bandwidthLimit":7}`, "waiting")
-	if f.read("demo-1a2b3c4d", &v); v.Spec.VerifyBandwidthLimit != 7 || first == "" {
+	if f.Read("demo-1a2b3c4d", &v); v.Spec.VerifyBandwidthLimit != 7 || first == "" {
 		t.Errorf("%q, %+v", first, v.Spec)
 	}
 	if again := order(`{}`, "waiting"); again != first {
 		t.Errorf("asked for twice: %s and %s", first, again)
 	}
-	f.read("demo-1a2b3c4d", &v)
+	f.Read("demo-1a2b3c4d", &v)
 	v.Status.Verification = &lh.BackupVerification{RequestedAt: v.Spec.VerifyRequestedAt, StartedAt: metav1.Now(),
 		Progress: 40, Faults: []lh.BackupFault{{Kind: "missing", Object: "o", Backups: []string{"b"}, BackupCount: 1}},
 		FaultCount: 1, Backups: []lh.VerifiedBackup{{Name: "b", Faults: 1}}}
@@ -65,18 +64,18 @@ func TestVerificationIsOrdered(t *testing.T) {
 	if again := order(`{"bandwidthLimit":9}`, "inProgress"); again != first {
 		t.Errorf("one that is under way begins again: %s after %s", again, first)
 	}
-	got := f.get(verifications)
+	got := f.Get(verifications)
 	fault := got["faults"].([]any)[0].(map[string]any)
 	if got["progress"] != 40.0 || fault["kind"] != "missing" || fault["backups"].([]any)[0] != "b" {
 		t.Errorf("%v", got)
 	}
-	f.read("demo-1a2b3c4d", &v)
+	f.Read("demo-1a2b3c4d", &v)
 	if v.Spec.VerifyBandwidthLimit != 9 {
 		t.Errorf("its bandwidth stays %d", v.Spec.VerifyBandwidthLimit)
 	}
 	v.Status.Verification.EndedAt = metav1.Now()
 	f.status(&v)
-	if got := f.get(verifications); got["state"] != "done" || got["endedAt"] == "" {
+	if got := f.Get(verifications); got["state"] != "done" || got["endedAt"] == "" {
 		t.Errorf("%v", got)
 	}
 	if again := order(`{}`, "waiting"); again <= first {
@@ -91,13 +90,13 @@ func TestVerificationIsRefused(t *testing.T) {
 		"does not exist":           func(t *lh.BackupTarget) { t.Name = "other" },
 	} {
 		f := newFixture(t, backedUp(edit, nil)...)
-		f.refused(f.do("POST", verifications, `{}`), 500, want)
+		f.Refused(f.Do("POST", verifications, `{}`), 500, want)
 	}
 	f := newFixture(t, backedUp(nil, nil)...)
-	f.refused(f.do("POST", verifications, `{"bandwidthLimit":-1}`), 500, "is not between 0 and 1048576")
-	f.refused(f.do("GET", verifications+"x", ""), 404, "not found")
+	f.Refused(f.Do("POST", verifications, `{"bandwidthLimit":-1}`), 500, "is not between 0 and 1048576")
+	f.Refused(f.Do("GET", verifications+"x", ""), 404, "not found")
 	var v lh.BackupVolume
-	if f.read("demo-1a2b3c4d", &v); !v.Spec.VerifyRequestedAt.IsZero() {
+	if f.Read("demo-1a2b3c4d", &v); !v.Spec.VerifyRequestedAt.IsZero() {
 		t.Errorf("a refused order is written down: %+v", v.Spec)
 	}
 }
@@ -105,36 +104,4 @@ func TestVerificationIsRefused(t *testing.T) {
 func unavailable(t *lh.BackupTarget) {
 	t.Status.Available = false
 	t.Status.Conditions = []lh.Condition{{Type: "Unavailable", Status: lh.ConditionTrue, Message: "it hid"}}
-}
-
-// TestRequestsHaveWholeSeconds: objects keep no more, and each order is later than the one before.
-func TestRequestsHaveWholeSeconds(t *testing.T) {
-	now := time.Date(2026, 5, 3, 10, 0, 0, 5e8, time.UTC)
-	for before, want := range map[metav1.Time]string{{}: "10:00:00", metav1.NewTime(now.Add(-time.Minute)): "10:00:00",
-		metav1.NewTime(now.Truncate(time.Second)):                "10:00:01",
-		metav1.NewTime(now.Truncate(time.Second).Add(time.Hour)): "11:00:01"} {
-		if got := after(before, now).Format("15:04:05"); got != want {
-			t.Errorf("after %s: %s, want %s", before, got, want)
-		}
-	}
-}
-
-// TestDamagedBackupsSaySo: what a verification has found is among the messages of a backup.
-func TestDamagedBackupsSaySo(t *testing.T) {
-	s := &lh.BackupStatus{Messages: map[string]string{"info": "i"}}
-	if got := backupMessages(s); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
-	s.Conditions = []lh.Condition{{Type: lh.BackupConditionVerified, Status: lh.ConditionTrue, Message: "sound"}}
-	if got := backupMessages(s); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
-	s.Conditions[0] = lh.Condition{Type: lh.BackupConditionVerified, Status: lh.ConditionFalse, Message: "3 blocks"}
-	if got := backupMessages(s); got["error"] != "3 blocks" || got["info"] != "i" || len(s.Messages) != 1 {
-		t.Errorf("%v", got)
-	}
-	s.Messages["error"] = "worse"
-	if got := backupMessages(s); got["error"] != "worse" {
-		t.Errorf("%v", got)
-	}
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"encoding/json"
@@ -15,29 +15,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 // state is everything that is stored, as text.
 func (f *fixture) state() string {
-	f.t.Helper()
+	f.T.Helper()
 	var all []string
-	for kind := range f.client.Scheme().KnownTypes(lh.GroupVersion) {
+	for kind := range f.Client.Scheme().KnownTypes(lh.GroupVersion) {
 		if !strings.HasSuffix(kind, "List") || strings.HasSuffix(kind, "ListOptions") ||
 			kind == "List" {
 			continue
 		}
-		o, err := f.client.Scheme().New(lh.GroupVersion.WithKind(kind))
+		o, err := f.Client.Scheme().New(lh.GroupVersion.WithKind(kind))
 		if err != nil {
-			f.t.Fatal(err)
+			f.T.Fatal(err)
 		}
 		list, ok := o.(client.ObjectList)
 		if !ok {
 			continue
 		}
-		if err := f.client.List(f.t.Context(), list); err != nil {
-			f.t.Fatal(err)
+		if err := f.Client.List(f.T.Context(), list); err != nil {
+			f.T.Fatal(err)
 		}
 		err = meta.EachListItem(list, func(o runtime.Object) error {
 			text, err := json.Marshal(o)
@@ -45,7 +48,7 @@ func (f *fixture) state() string {
 			return err
 		})
 		if err != nil {
-			f.t.Fatal(err)
+			f.T.Fatal(err)
 		}
 	}
 	slices.Sort(all)
@@ -80,7 +83,7 @@ func requestOf(operation, object string) (method, path string) {
 var badBodies = map[string]string{
 	"nothing": "", "blanks": " \n", "no JSON": "hello", "half": `{"name":"x"`, "two": `{} {}`, "a list": `["x"]`, "a number": `7`,
 	"null": " null\n", "a text": `"x"`, "deep": strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000),
-	"no UTF-8": "{\"name\":\"\xff\xfe\",\"size\":7}", "too long": `{"name":"` + strings.Repeat("x", maxBodyBytes) + `"}`,
+	"no UTF-8": "{\"name\":\"\xff\xfe\",\"size\":7}", "too long": `{"name":"` + strings.Repeat("x", (1<<20)) + `"}`,
 }
 
 // takesBody says whether an operation reads a body. Actions without input do not look at it, and
@@ -111,7 +114,7 @@ func TestBadBodiesEverywhere(t *testing.T) {
 	f := bedForBadInput(t)
 	before := f.state()
 	tried := 0
-	for _, operation := range append(operations(f.server), "POST /v1/session") {
+	for _, operation := range append(operations(f.Server), "POST /v1/session") {
 		if !takesBody(operation) {
 			continue
 		}
@@ -119,9 +122,9 @@ func TestBadBodiesEverywhere(t *testing.T) {
 		method, path := requestOf(operation, objectOf[parts[2]])
 		for name, body := range badBodies {
 			tried++
-			a := f.do(method, path, body)
-			if a.status < 400 || a.json["type"] != "error" || a.message() == "" || a.json["status"] != float64(a.status) {
-				t.Errorf("%s, %s: %d %.200s", operation, name, a.status, a.text)
+			a := f.Do(method, path, body)
+			if a.Status < 400 || a.JSON["type"] != "error" || a.Message() == "" || a.JSON["status"] != float64(a.Status) {
+				t.Errorf("%s, %s: %d %.200s", operation, name, a.Status, a.Text)
 			}
 		}
 	}
@@ -158,9 +161,9 @@ var inputsOf = map[string]any{
 }
 
 // inputs are the operations that read a body, each with the type that it reads it into.
-func inputs(t *testing.T, s *Server) map[string]reflect.Type {
+func inputs(t *testing.T, s *serve.Server) map[string]reflect.Type {
 	t.Helper()
-	all := map[string]reflect.Type{}
+	all, served := map[string]reflect.Type{}, apitest.Routes(s.Table())
 	for operation, of := range inputsOf {
 		all[operation] = reflect.TypeOf(of)
 	}
@@ -169,7 +172,8 @@ func inputs(t *testing.T, s *Server) map[string]reflect.Type {
 		shown, _ := resource.Lookup(typeID)
 		for _, a := range shown.Actions {
 			operation := a.Name + " /v1/" + resource.Path(typeID) + "/{name}"
-			if s.served(typeID)[a.Name] == nil || a.Input == "" || !takesBody(operation) || all[operation] != nil {
+			built := served["/v1/"+resource.Path(typeID)+"/{name}"].Actions[a.Name] != nil
+			if !built || a.Input == "" || !takesBody(operation) || all[operation] != nil {
 				continue
 			}
 			input, declared := resource.Lookup(a.Input)
@@ -244,15 +248,15 @@ func TestWrongTypesEverywhere(t *testing.T) {
 	f := bedForBadInput(t)
 	before := f.state()
 	tried := map[string]int{}
-	for operation, input := range inputs(t, f.server) {
+	for operation, input := range inputs(t, f.Server) {
 		parts := strings.Split(operation, "/")
 		method, path := requestOf(operation, objectOf[parts[2]])
 		for _, body := range wrong(input) {
 			tried[operation]++
-			a := f.do(method, path, body)
-			if a.status < 400 || a.json["type"] != "error" ||
-				!strings.Contains(a.message(), "the request body is not the JSON object expected: ") {
-				t.Errorf("%s %s: %d %.200s", operation, body, a.status, a.text)
+			a := f.Do(method, path, body)
+			if a.Status < 400 || a.JSON["type"] != "error" ||
+				!strings.Contains(a.Message(), "the request body is not the JSON object expected: ") {
+				t.Errorf("%s %s: %d %.200s", operation, body, a.Status, a.Text)
 			}
 		}
 	}
@@ -277,16 +281,16 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 	before := f.state()
 	names := []string{"nope", "UPPER", "a.b", "-", "%20", "%C3%A9", strings.Repeat("x", 300), "%2e%2e", "..%2f..%2fdemo",
 		"demo%2f", "demo%00", "demo%0a", "$(reboot)", "'%20or%201=1", "{name}", "*"}
-	for _, operation := range operations(f.server) {
+	for _, operation := range operations(f.Server) {
 		if !strings.Contains(operation, "{name}") || slices.Contains(answeredAlways, operation) {
 			continue
 		}
 		for _, name := range names {
 			method, path := requestOf(operation, name)
-			a := f.do(method, path, `{"name":"x","value":"x","hostId":"node-1","members":["x"]}`)
-			plain := a.status == 404 && (a.text == "" || strings.HasPrefix(a.text, "404 page not found"))
-			if a.status < 400 || !plain && a.json["type"] != "error" {
-				t.Errorf("%s of %q: %d %.200s", operation, name, a.status, a.text)
+			a := f.Do(method, path, `{"name":"x","value":"x","hostId":"node-1","members":["x"]}`)
+			plain := a.Status == 404 && (a.Text == "" || strings.HasPrefix(a.Text, "404 page not found"))
+			if a.Status < 400 || !plain && a.JSON["type"] != "error" {
+				t.Errorf("%s of %q: %d %.200s", operation, name, a.Status, a.Text)
 			}
 		}
 	}
@@ -299,9 +303,9 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 			if action == "attach&action=detach" && path == "volumes" {
 				continue // the first one counts
 			}
-			a := f.do(http.MethodPost, "/v1/"+path+"/"+object+"?action="+action, `{}`)
-			if a.status != 404 || !strings.HasPrefix(a.text, "404 page not found") {
-				t.Errorf("action %q of %s: %d %s", action, path, a.status, a.text)
+			a := f.Do(http.MethodPost, "/v1/"+path+"/"+object+"?action="+action, `{}`)
+			if a.Status != 404 || !strings.HasPrefix(a.Text, "404 page not found") {
+				t.Errorf("action %q of %s: %d %s", action, path, a.Status, a.Text)
 			}
 		}
 	}
@@ -318,19 +322,19 @@ func TestActionsInTheWrongState(t *testing.T) {
 	for name, objects := range map[string][]client.Object{"detached": resttest.Volume("demo"), "attached": attached(),
 		"faulted": faulted} {
 		f := newFixture(t, resttest.Cluster(objects...)...)
-		offered := f.get("/v1/volumes/demo")["actions"].(map[string]any)
+		offered := f.Get("/v1/volumes/demo")["actions"].(map[string]any)
 		before, tried := f.state(), 0
-		for action := range volumeHandlers {
+		for action := range actionsOfVolumes() {
 			if offered[action] != nil || action == resource.ActionSnapshotCRCreate { // which is an order that waits
 				continue
 			}
 			tried++
-			a := f.do(http.MethodPost, "/v1/volumes/demo?action="+action, `{}`)
-			if a.status != 200 && a.json["type"] != "error" {
-				t.Errorf("%s, %s: %d %s", name, action, a.status, a.text)
+			a := f.Do(http.MethodPost, "/v1/volumes/demo?action="+action, `{}`)
+			if a.Status != 200 && a.JSON["type"] != "error" {
+				t.Errorf("%s, %s: %d %s", name, action, a.Status, a.Text)
 			}
 			if after := f.state(); after != before {
-				t.Errorf("%s, %s, which is not offered: %d, and it changed\n%s", name, action, a.status,
+				t.Errorf("%s, %s, which is not offered: %d, and it changed\n%s", name, action, a.Status,
 					difference(before, after))
 				before = after
 			}
@@ -356,7 +360,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/v1/volumes/demo", "action=attach", `{"hostId":"node-1"}`, "bEARER  of-admin ")
 	f.Add("POST", "/v1/session", "", `{"token":"of-admin"}`, "")
 	stored := func(t testing.TB) (*fixture, string) {
-		s := guarded(t, &resttest.Reviews{Rights: users}, "read-only", same)
+		s := guarded(t, &resttest.Reviews{Rights: apitest.Users}, "read-only", apitest.Same)
 		return s, s.state()
 	}
 	s, before := stored(f)
@@ -368,11 +372,11 @@ func FuzzRequest(f *testing.F) {
 		r.URL.Path, r.URL.RawQuery = path, query
 		r.Header.Set("Authorization", authorization)
 		r.RemoteAddr = "127.0.0.1:1"
-		s.t = t
-		cfg := s.server.cfg
-		judge(&cfg) // each request is the first one: it is not refused for what others have asked
-		server, err := New(cfg)
-		must(t, err)
+		s.T = t
+		cfg := s.Fixture.Config
+		apitest.Judge(&cfg) // each request is the first one: it is not refused for what others have asked
+		server, err := rest.New(cfg)
+		apitest.Must(t, err)
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, r)
 		switch w.Code {

@@ -1,9 +1,10 @@
-package rest
+package rest_test
 
 import (
 	"testing"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -14,28 +15,28 @@ func TestCloneOfASnapshot(t *testing.T) {
 	objects[1].(*lh.Engine).Status.Snapshots = map[string]lh.SnapshotInfo{"s": {Name: "s"},
 		"old": {Name: "old", Removed: true}}
 	f := newFixture(t, resttest.Cluster(objects...)...)
-	create := func(source string) answer {
-		return f.do("POST", "/v1/volumes", `{"name":"copy","size":"20Gi","numberOfReplicas":2,"dataSource":"`+source+`"}`)
+	create := func(source string) apitest.Answer {
+		return f.Do("POST", "/v1/volumes", `{"name":"copy","size":"20Gi","numberOfReplicas":2,"dataSource":"`+source+`"}`)
 	}
-	f.refused(create("snap://demo/none"), 500, "failed to verify data source: volume demo has no snapshot none")
-	f.refused(create("snap://demo/old"), 500, "is marked as removed")
-	if a := create("snap://demo/s"); a.status != 200 || a.json["dataSource"] != "snap://demo/s" {
-		t.Errorf("%d %s", a.status, a.text)
+	f.Refused(create("snap://demo/none"), 500, "failed to verify data source: volume demo has no snapshot none")
+	f.Refused(create("snap://demo/old"), 500, "is marked as removed")
+	if a := create("snap://demo/s"); a.Status != 200 || a.JSON["dataSource"] != "snap://demo/s" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }
 
 // TestCloneOfASnapshotJustTaken: what no object shows yet, a running engine is asked for.
 func TestCloneOfASnapshotJustTaken(t *testing.T) {
 	f, _ := snapshotFixture(t, unchanged)
-	create := func(source string) answer {
-		return f.do("POST", "/v1/volumes", `{"name":"copy","size":"20Gi","numberOfReplicas":2,"dataSource":"`+source+`"}`)
+	create := func(source string) apitest.Answer {
+		return f.Do("POST", "/v1/volumes", `{"name":"copy","size":"20Gi","numberOfReplicas":2,"dataSource":"`+source+`"}`)
 	}
-	f.refused(create("snap://demo/none"), 500, "failed to verify data source: volume demo has no snapshot none")
-	if a := create("snap://demo/s1"); a.status != 200 || a.json["dataSource"] != "snap://demo/s1" {
-		t.Errorf("%d %s", a.status, a.text)
+	f.Refused(create("snap://demo/none"), 500, "failed to verify data source: volume demo has no snapshot none")
+	if a := create("snap://demo/s1"); a.Status != 200 || a.JSON["dataSource"] != "snap://demo/s1" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 	f = newFixture(t, resttest.Cluster(attached()...)...)
-	f.refused(create("snap://demo/s1"), 500,
+	f.Refused(create("snap://demo/s1"), 500,
 		"failed to verify data source: asking volume demo for snapshot s1: no manager leads")
 }
 
@@ -49,7 +50,7 @@ func TestCloneProgress(t *testing.T) {
 		lh.VolumeCloneStateCopyCompletedUnhealthy: 100, lh.VolumeCloneStateCompleted: 100} {
 		v.Status.CloneStatus.State = state
 		f := newFixture(t, resttest.Cluster(objects...)...)
-		if got := f.get("/v1/volumes/demo")["cloneStatus"].(map[string]any)["progress"]; got != want {
+		if got := f.Get("/v1/volumes/demo")["cloneStatus"].(map[string]any)["progress"]; got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)
 		}
 	}

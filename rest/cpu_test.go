@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"fmt"
@@ -21,14 +21,14 @@ func eightCPUs(t *testing.T) *fixture {
 
 func (f *fixture) node1() lh.NodeSpec {
 	var n lh.Node
-	f.read("node-1", &n)
+	f.Read("node-1", &n)
 	return n.Spec
 }
 
 // TestB7CPUSettings: what the settings for CPU take, and that a refused value changes nothing.
 func TestB7CPUSettings(t *testing.T) {
 	f := eightCPUs(t)
-	value := func(name string) string { return fmt.Sprint(f.do("GET", "/v1/settings/"+name, "").json["value"]) }
+	value := func(name string) string { return fmt.Sprint(f.Do("GET", "/v1/settings/"+name, "").JSON["value"]) }
 	for _, tt := range []struct{ name, put, want, refused string }{
 		{"guaranteed-instance-manager-cpu", `40`, `{"v1":"40","v2":"40"}`, ""},
 		{"guaranteed-instance-manager-cpu", `{\"v1\":\"7.5\"}`, `{"v1":"7.5"}`, ""},
@@ -40,12 +40,12 @@ func TestB7CPUSettings(t *testing.T) {
 		{"guaranteed-engine-manager-cpu", `1.5`, `15`, "guaranteed-engine-manager-cpu"},
 		{"guaranteed-engine-manager-cpu", `-1`, `15`, "should be greater than or equal to 0"},
 	} {
-		a := f.do("PUT", "/v1/settings/"+tt.name, `{"value":"`+tt.put+`"}`)
+		a := f.Do("PUT", "/v1/settings/"+tt.name, `{"value":"`+tt.put+`"}`)
 		if tt.refused != "" {
-			f.refused(a, 500, tt.refused)
+			f.Refused(a, 500, tt.refused)
 		}
-		if got := value(tt.name); got != tt.want || (a.status == 200) != (tt.refused == "") {
-			t.Errorf("%s after PUT of %s: %s, want %s (%d %s)", tt.name, tt.put, got, tt.want, a.status, a.text)
+		if got := value(tt.name); got != tt.want || (a.Status == 200) != (tt.refused == "") {
+			t.Errorf("%s after PUT of %s: %s, want %s (%d %s)", tt.name, tt.put, got, tt.want, a.Status, a.Text)
 		}
 	}
 }
@@ -54,14 +54,14 @@ func TestB7CPUSettings(t *testing.T) {
 func TestB11(t *testing.T) {
 	f := eightCPUs(t)
 	const requests = `"instanceManagerCPURequest":3200,"engineManagerCPURequest":1200,"replicaManagerCPURequest":1920`
-	a := f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,`+requests+`}`)
-	if a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.text)
+	a := f.Do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,`+requests+`}`)
+	if a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	a = f.do("GET", "/v1/nodes/node-1", "")
+	a = f.Do("GET", "/v1/nodes/node-1", "")
 	for key, want := range map[string]string{"instanceManagerCPURequest": "3200", "engineManagerCPURequest": "1200",
 		"replicaManagerCPURequest": "1920"} {
-		if got := fmt.Sprint(a.json[key]); got != want {
+		if got := fmt.Sprint(a.JSON[key]); got != want {
 			t.Errorf("GET shows %s %s, want %s", key, got, want)
 		}
 	}
@@ -70,11 +70,11 @@ func TestB11(t *testing.T) {
 // TestB12: the setting that is not used any more takes no value.
 func TestB12(t *testing.T) {
 	f := eightCPUs(t)
-	f.refused(f.do("PUT", "/v1/settings/guaranteed-engine-cpu", `{"value":"0.5"}`), 500, "read-only")
-	a := f.do("GET", "/v1/settings/guaranteed-engine-cpu", "")
-	definition, _ := a.json["definition"].(map[string]any)
-	if a.json["value"] != "" || definition["type"] != "deprecated" || definition["readOnly"] != true {
-		t.Errorf("%s", a.text)
+	f.Refused(f.Do("PUT", "/v1/settings/guaranteed-engine-cpu", `{"value":"0.5"}`), 500, "read-only")
+	a := f.Do("GET", "/v1/settings/guaranteed-engine-cpu", "")
+	definition, _ := a.JSON["definition"].(map[string]any)
+	if a.JSON["value"] != "" || definition["type"] != "deprecated" || definition["readOnly"] != true {
+		t.Errorf("%s", a.Text)
 	}
 }
 
@@ -82,13 +82,13 @@ func TestB12(t *testing.T) {
 // the instance manager its request is 0 then.
 func TestB13(t *testing.T) {
 	f := eightCPUs(t)
-	f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,"instanceManagerCPURequest":500,"engineManagerCPURequest":700,`+
+	f.Do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,"instanceManagerCPURequest":500,"engineManagerCPURequest":700,`+
 		`"replicaManagerCPURequest":900}`)
 	if n := f.node1(); n.InstanceManagerCPURequest != 500 || n.EngineManagerCPURequest != 700 ||
 		n.ReplicaManagerCPURequest != 900 {
 		t.Fatalf("%+v", n)
 	}
-	f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true}`)
+	f.Do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true}`)
 	if n := f.node1(); n.InstanceManagerCPURequest != 0 || n.EngineManagerCPURequest != 700 ||
 		n.ReplicaManagerCPURequest != 900 {
 		t.Errorf("%+v", n)

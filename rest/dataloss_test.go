@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/volume/dataloss"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -31,12 +32,12 @@ func TestDataLoss(t *testing.T) {
 	objects := lost()
 	objects[2].(*lh.Replica).Spec.LastHealthyAt = ""
 	f := newFixture(t, resttest.Cluster(objects...)...)
-	shown := f.get("/v1/dataloss/demo")
+	shown := f.Get("/v1/dataloss/demo")
 	if shown["recordEpoch"] != 3.0 || shown["generation"] != 7.0 || shown["refused"] != "" ||
 		len(shown["copies"].([]any)) != 2 || shown["members"].([]any)[0] != "demo-gone" {
 		t.Fatalf("%v", shown)
 	}
-	post := func(body string) answer { return f.do("POST", "/v1/dataloss/demo", body) }
+	post := func(body string) apitest.Answer { return f.Do("POST", "/v1/dataloss/demo", body) }
 	for body, want := range map[string]string{
 		`{"members":["demo-b"],"recordEpoch":3,"generation":8}`:    "look again",
 		`{"members":["demo-b"],"recordEpoch":4,"generation":7}`:    "look again",
@@ -45,21 +46,21 @@ func TestDataLoss(t *testing.T) {
 		`{"members":["demo-a"],"recordEpoch":3,"generation":7}`:    "never in sync",
 		`{"members":["demo-gone"],"recordEpoch":3,"generation":7}`: "is no copy of the volume",
 	} {
-		f.refused(post(body), 500, want)
+		f.Refused(post(body), 500, want)
 	}
 	var v lh.Volume
-	if f.read("demo", &v); v.Annotations[dataloss.Annotation] != "" {
+	if f.Read("demo", &v); v.Annotations[dataloss.Annotation] != "" {
 		t.Fatalf("a refused decision is written down: %v", v.Annotations)
 	}
 	a := post(`{"members":["demo-b"],"recordEpoch":3,"generation":7}`)
-	if a.status != 200 || a.json["decided"].([]any)[0] != "demo-b" {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a.Status != 200 || a.JSON["decided"].([]any)[0] != "demo-b" {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	f.read("demo", &v)
+	f.Read("demo", &v)
 	if d, err := dataloss.Of(&v); err != nil || d.RecordEpoch != 3 || d.Generation != 7 || d.Members[0] != "demo-b" {
 		t.Errorf("%+v, %v", d, err)
 	}
-	f.refused(f.do("GET", "/v1/dataloss/nope", ""), 404, "not found")
+	f.Refused(f.Do("GET", "/v1/dataloss/nope", ""), 404, "not found")
 }
 
 // TestDataLossIsRefused where nothing has to be given up, or the copy cannot be reached.
@@ -78,6 +79,6 @@ func TestDataLossIsRefused(t *testing.T) {
 		objects := lost()
 		edit(objects)
 		f := newFixture(t, resttest.Cluster(objects...)...)
-		f.refused(f.do("POST", "/v1/dataloss/demo", `{"members":["demo-b"],"recordEpoch":3,"generation":7}`), 500, want)
+		f.Refused(f.Do("POST", "/v1/dataloss/demo", `{"members":["demo-b"],"recordEpoch":3,"generation":7}`), 500, want)
 	}
 }

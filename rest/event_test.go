@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -40,9 +41,9 @@ func TestEventsOfSeveralPages(t *testing.T) {
 		*events = pages[o.Continue]
 		return nil
 	}}
-	f := newFixtureWith(t, funcs, func(*Config) {}, resttest.Cluster()...)
-	a := f.do("GET", "/v1/events", "")
-	if data := a.json["data"].([]any); a.status != http.StatusOK || len(data) != 2 {
-		t.Errorf("%d %s", a.status, a.text)
+	f := newFixtureWith(t, funcs, func(*rest.Config) {}, resttest.Cluster()...)
+	a := f.Do("GET", "/v1/events", "")
+	if data := a.JSON["data"].([]any); a.Status != http.StatusOK || len(data) != 2 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -23,15 +23,15 @@ func TestExpand(t *testing.T) {
 		{`{"size":"20Gi"}`, "21474836480"},
 		{`{"size":"20Gi"}`, "21474836480"}, // again
 	} {
-		if a := f.do("POST", url, tt.body); a.status != 200 || a.json["size"] != tt.size {
-			t.Errorf("%s: %d, size %v, want %s", tt.body, a.status, a.json["size"], tt.size)
+		if a := f.Do("POST", url, tt.body); a.Status != 200 || a.JSON["size"] != tt.size {
+			t.Errorf("%s: %d, size %v, want %s", tt.body, a.Status, a.JSON["size"], tt.size)
 		}
 	}
 	for body, why := range map[string]string{`{}`: "no size", `{"size":"0"}`: "no size", `{"size":"-1"}`: "negative",
 		`{"size":"big"}`: "failed to parse", `{"size":"8Ei"}`: "larger than a volume can be"} {
-		f.refused(f.do("POST", url, body), 500, why)
+		f.Refused(f.Do("POST", url, body), 500, why)
 	}
-	f.refused(f.do("POST", "/v1/volumes/nope?action=expand", `{"size":"2Gi"}`), 404, "not found")
+	f.Refused(f.Do("POST", "/v1/volumes/nope?action=expand", `{"size":"2Gi"}`), 404, "not found")
 	for why, edit := range map[string]func(*lh.Volume){
 		"failed to manually expand standby volume demo": func(v *lh.Volume) { v.Status.IsStandby = true },
 		"invalid volume state to expand":                func(v *lh.Volume) { v.Status.State = lh.VolumeStateDetaching },
@@ -45,7 +45,7 @@ func TestExpand(t *testing.T) {
 		objects := attached()
 		edit(objects[0].(*lh.Volume))
 		g := newFixture(t, resttest.Cluster(objects...)...)
-		g.refused(g.do("POST", url, `{"size":"2Gi"}`), 500, why)
+		g.Refused(g.Do("POST", url, `{"size":"2Gi"}`), 500, why)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestExpandGrowsTheClaim(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(append(objects, claim, class)...)...)
 	asks := func() int64 {
 		var c corev1.PersistentVolumeClaim
-		if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(claim), &c); err != nil {
+		if err := f.Client.Get(t.Context(), client.ObjectKeyFromObject(claim), &c); err != nil {
 			t.Fatal(err)
 		}
 		size := c.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -80,9 +80,9 @@ func TestExpandGrowsTheClaim(t *testing.T) {
 		{"2147483000", 2147483000, "1073741824"}, // of the claim
 		{"2147483000", 2147483000, "2147483648"}, // as the driver then asks, rounded up
 	} {
-		a := f.do("POST", url, `{"size":"`+tt.size+`"}`)
-		if a.status != 200 || a.json["size"] != tt.volume || asks() != tt.claim {
-			t.Errorf("%s: %d, size %v, the claim asks for %d", tt.size, a.status, a.json["size"], asks())
+		a := f.Do("POST", url, `{"size":"`+tt.size+`"}`)
+		if a.Status != 200 || a.JSON["size"] != tt.volume || asks() != tt.claim {
+			t.Errorf("%s: %d, size %v, the claim asks for %d", tt.size, a.Status, a.JSON["size"], asks())
 		}
 	}
 }
@@ -113,11 +113,11 @@ func TestExpansionRequired(t *testing.T) {
 		v.Spec.Size, v.Spec.Encrypted = tt.size, tt.encrypted
 		e.Spec.VolumeSize, e.Status.CurrentSize = tt.spec, tt.has
 		f := newFixture(t, resttest.Cluster(objects...)...)
-		got, _ := f.do("GET", "/v1/volumes/demo", "").json["expansionRequired"].(bool) // left out: false
+		got, _ := f.Do("GET", "/v1/volumes/demo", "").JSON["expansionRequired"].(bool) // left out: false
 		if got != tt.wants {
 			t.Errorf("%s: %v", tt.name, got)
 		}
-		list := f.do("GET", "/v1/volumes", "").json["data"].([]any)
+		list := f.Do("GET", "/v1/volumes", "").JSON["data"].([]any)
 		if _, told := list[0].(map[string]any)["expansionRequired"]; told {
 			t.Errorf("%s: in a list", tt.name)
 		}
@@ -134,20 +134,20 @@ func TestCancelExpansion(t *testing.T) {
 		return newFixture(t, resttest.Cluster(objects...)...)
 	}
 	f := growing(func(*lh.Volume, *lh.Engine) {})
-	if a := f.do("POST", url, ""); a.status != 200 || a.json["size"] != "1073741824" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", url, ""); a.Status != 200 || a.JSON["size"] != "1073741824" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", url, ""), 500, "already complete") // as long as the controller has not seen it
+	f.Refused(f.Do("POST", url, ""), 500, "already complete") // as long as the controller has not seen it
 	// The header of an encrypted volume is not the user's.
 	f = growing(func(v *lh.Volume, e *lh.Engine) {
 		v.Spec.Encrypted, e.Status.CurrentSize = true, 1<<30+lh.LUKSHeaderBytes
 	})
-	if a := f.do("POST", url, ""); a.status != 200 || a.json["size"] != "1073741824" {
-		t.Errorf("encrypted: %d %s", a.status, a.text)
+	if a := f.Do("POST", url, ""); a.Status != 200 || a.JSON["size"] != "1073741824" {
+		t.Errorf("encrypted: %d %s", a.Status, a.Text)
 	}
-	a := f.do("GET", "/v1/volumes/demo", "")
-	if a.json["controllers"].([]any)[0].(map[string]any)["size"] != "1073741824" {
-		t.Errorf("encrypted: %s", a.text)
+	a := f.Do("GET", "/v1/volumes/demo", "")
+	if a.JSON["controllers"].([]any)[0].(map[string]any)["size"] != "1073741824" {
+		t.Errorf("encrypted: %s", a.Text)
 	}
 	for why, edit := range map[string]func(*lh.Volume, *lh.Engine){
 		"volume expansion is not started": func(v *lh.Volume, _ *lh.Engine) {
@@ -158,6 +158,6 @@ func TestCancelExpansion(t *testing.T) {
 		"standby":                             func(v *lh.Volume, _ *lh.Engine) { v.Status.IsStandby = true },
 	} {
 		g := growing(edit)
-		g.refused(g.do("POST", url, ""), 500, why)
+		g.Refused(g.Do("POST", url, ""), 500, why)
 	}
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"strings"
@@ -19,17 +19,17 @@ func TestDeviceKeepers(t *testing.T) {
 	f := newFixture(t, append(resttest.Cluster(attached()...), pod)...)
 	post := func(body string) {
 		t.Helper()
-		if a := f.do("POST", "/v1/devicekeepers/demo", body); a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.text)
+		if a := f.Do("POST", "/v1/devicekeepers/demo", body); a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Text)
 		}
 	}
 	seen := func(status lh.ConditionStatus, events int, texts ...string) {
 		t.Helper()
 		var v lh.Volume
-		f.read("demo", &v)
+		f.Read("demo", &v)
 		c := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionDeviceKept)
 		var all corev1.EventList
-		if err := f.client.List(t.Context(), &all); err != nil {
+		if err := f.Client.List(t.Context(), &all); err != nil {
 			t.Fatal(err)
 		}
 		said := c.Message
@@ -60,5 +60,5 @@ func TestDeviceKeepers(t *testing.T) {
 	}
 	post(none)
 	seen(lh.ConditionFalse, 2)
-	f.refused(f.do("POST", "/v1/devicekeepers/nope", held), 404, "not found")
+	f.Refused(f.Do("POST", "/v1/devicekeepers/nope", held), 404, "not found")
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ func TestA12OldFieldInstances(t *testing.T) {
 				PortEnd: 10015}}}
 	f := newFixture(t, old, resttest.InstanceManager("instance-manager-2", "node-2"))
 	for path, want := range map[string]int{"instance-manager-e-1": 1, "instance-manager-2": 0} {
-		m := f.get("/v1/instancemanagers/" + path)
+		m := f.Get("/v1/instancemanagers/" + path)
 		all, _ := m["instances"].(map[string]any)
 		if len(all) != want || m["instanceEngines"] != nil || m["instanceReplicas"] != nil {
 			t.Errorf("%s: instances %v, engines %v, replicas %v", path, m["instances"], m["instanceEngines"],

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bufio"
@@ -10,6 +10,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/instancemanager/process"
+	"ankole.storage/rest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
@@ -23,7 +24,7 @@ func logFixture(t *testing.T) (*fixture, *resttest.Instances) {
 	objects := append(demo, resttest.Volume("idle")...)
 	objects = append(objects, resttest.InstanceManager("im-1", "node-1"))
 	unplaced := &lh.Replica{ObjectMeta: resttest.Meta("new-r-1")}
-	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) {
+	f := newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) {
 		c.Connect = instances.Connect
 	}, append(objects, unplaced)...)
 	return f, instances
@@ -59,17 +60,17 @@ func TestInstanceLog(t *testing.T) {
 		{"demo-e-0?follow=yes", 500, `follow="yes" is neither true nor false`},
 		{"..%2fdemo", 404, "404 page not found"},
 	} {
-		a := f.do(http.MethodGet, "/v1/instancelogs/"+row.path, "")
-		if a.status != row.status || row.status == 200 && a.text != row.text ||
-			!strings.Contains(a.text, strings.ReplaceAll(row.text, `"`, `\"`)) && row.status != 200 {
-			t.Errorf("%s: %d %s", row.path, a.status, a.text)
+		a := f.Do(http.MethodGet, "/v1/instancelogs/"+row.path, "")
+		if a.Status != row.status || row.status == 200 && a.Text != row.text ||
+			!strings.Contains(a.Text, strings.ReplaceAll(row.text, `"`, `\"`)) && row.status != 200 {
+			t.Errorf("%s: %d %s", row.path, a.Status, a.Text)
 		}
 	}
-	if a := f.do(http.MethodPost, "/v1/instancelogs/demo-e-0", ""); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("POST: %d", a.status)
+	if a := f.Do(http.MethodPost, "/v1/instancelogs/demo-e-0", ""); a.Status != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", a.Status)
 	}
 	without := newFixture(t, resttest.Volume("demo")...)
-	without.refused(without.do(http.MethodGet, "/v1/instancelogs/demo-e-0", ""), http.StatusInternalServerError,
+	without.Refused(without.Do(http.MethodGet, "/v1/instancelogs/demo-e-0", ""), http.StatusInternalServerError,
 		"no way to instance managers")
 }
 
@@ -97,7 +98,7 @@ func TestInstanceLogFollows(t *testing.T) {
 		`trap 'echo hangup' HUP; trap 'echo bye; exit' INT; echo ready; while :; do sleep 0.01; done`)
 	open := func() (*http.Response, *bufio.Scanner) {
 		t.Helper()
-		resp, err := http.Get(f.url + "/v1/instancelogs/demo-e-0?follow=true")
+		resp, err := http.Get(f.URL + "/v1/instancelogs/demo-e-0?follow=true")
 		if err != nil {
 			t.Fatal(err)
 		}

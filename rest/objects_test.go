@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -8,14 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 func managerPod(node, ip string) *corev1.Pod {
@@ -27,12 +29,12 @@ func managerPod(node, ip string) *corev1.Pod {
 
 func TestNodes(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(managerPod("node-1", "127.0.1.1"))...)
-	list := f.get("/v1/nodes")["data"].([]any)
+	list := f.Get("/v1/nodes")["data"].([]any)
 	if len(list) != 3 || list[0].(map[string]any)["id"] != "node-1" {
 		t.Fatalf("nodes: %v", list)
 	}
-	n := f.get("/v1/nodes/node-1")
-	if n["address"] != "127.0.1.1" || n["actions"].(map[string]any)["diskUpdate"] != f.url+
+	n := f.Get("/v1/nodes/node-1")
+	if n["address"] != "127.0.1.1" || n["actions"].(map[string]any)["diskUpdate"] != f.URL+
 		"/v1/nodes/node-1?action=diskUpdate" {
 		t.Errorf("node: %v", n)
 	}
@@ -43,52 +45,52 @@ func TestNodes(t *testing.T) {
 	if _, has := disk["healthData"]; has {
 		t.Error("health data that was never collected is shown")
 	}
-	f.refused(f.do("GET", "/v1/nodes/node-9", ""), 404, "failed to get node node-9")
+	f.Refused(f.Do("GET", "/v1/nodes/node-9", ""), 404, "failed to get node node-9")
 }
 
 // PUT takes over everything it controls; what the body leaves out is reset.
 func TestUpdateNode(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
-	a := f.do("PUT", "/v1/nodes/node-1",
+	a := f.Do("PUT", "/v1/nodes/node-1",
 		`{"allowScheduling":false,"evictionRequested":true,"tags":["b","a","b"],"disks":{},"engineManagerCPURequest":150}`)
-	if a.status != 200 || fmt.Sprint(a.json["tags"]) != "[a b]" || a.json["evictionRequested"] != true ||
-		len(a.json["disks"].(map[string]any)) != 1 {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a.Status != 200 || fmt.Sprint(a.JSON["tags"]) != "[a b]" || a.JSON["evictionRequested"] != true ||
+		len(a.JSON["disks"].(map[string]any)) != 1 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true}`); fmt.Sprint(a.json["tags"]) != "[]" ||
-		a.json["evictionRequested"] != false {
-		t.Errorf("what was left out is kept: %s", a.text)
+	if a := f.Do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true}`); fmt.Sprint(a.JSON["tags"]) != "[]" ||
+		a.JSON["evictionRequested"] != false {
+		t.Errorf("what was left out is kept: %s", a.Text)
 	}
 	var n lh.Node
-	f.read("node-1", &n)
+	f.Read("node-1", &n)
 	if n.Spec.EngineManagerCPURequest != 150 {
 		t.Errorf("the older CPU request is %d", n.Spec.EngineManagerCPURequest)
 	}
-	f.refused(f.do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,"evictionRequested":true}`), 500,
+	f.Refused(f.Do("PUT", "/v1/nodes/node-1", `{"allowScheduling":true,"evictionRequested":true}`), 500,
 		"need to disable scheduling on node node-1 for node eviction")
-	f.refused(f.do("PUT", "/v1/nodes/node-1", `{"tags":["a b","-"]}`), 500,
+	f.Refused(f.Do("PUT", "/v1/nodes/node-1", `{"tags":["a b","-"]}`), 500,
 		"at least one error encountered while validating tags")
-	f.refused(f.do("PUT", "/v1/nodes/node-9", `{}`), 404, "not found")
+	f.Refused(f.Do("PUT", "/v1/nodes/node-9", `{}`), 404, "not found")
 }
 
 func TestUpdateDisks(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
-	post := func(body string) answer { return f.do("POST", "/v1/nodes/node-1?action=diskUpdate", body) }
+	post := func(body string) apitest.Answer { return f.Do("POST", "/v1/nodes/node-1?action=diskUpdate", body) }
 	// Clients send back what they read, with figures that are not theirs to change.
 	a := post(
 		`{"disks":{"disk-1":{"path":"/var/lib/longhorn","allowScheduling":false,"storageReserved":1024,"tags":["b","a"],"storageMaximum":5,"conditions":{}}}}`)
-	if a.status != 200 {
-		t.Fatal(a.text)
+	if a.Status != 200 {
+		t.Fatal(a.Text)
 	}
-	disk := a.json["disks"].(map[string]any)["disk-1"].(map[string]any)
+	disk := a.JSON["disks"].(map[string]any)["disk-1"].(map[string]any)
 	if disk["diskType"] != "filesystem" || disk["storageReserved"] != 1024.0 || fmt.Sprint(disk["tags"]) != "[a b]" ||
 		disk["storageMaximum"] != float64(100<<30) {
 		t.Errorf("disk: %v", disk)
 	}
 	const kept = `"disk-1":{"path":"/var/lib/longhorn"}`
-	if a := post(`{"disks":{` + kept + `}}`); a.status != 200 ||
-		a.json["disks"].(map[string]any)["disk-1"].(map[string]any)["storageReserved"] != 0.0 {
-		t.Errorf("nothing is to be reserved: %s", a.text)
+	if a := post(`{"disks":{` + kept + `}}`); a.Status != 200 ||
+		a.JSON["disks"].(map[string]any)["disk-1"].(map[string]any)["storageReserved"] != 0.0 {
+		t.Errorf("nothing is to be reserved: %s", a.Text)
 	}
 	for _, c := range []struct{ body, message string }{
 		{`{"disks":{` + kept + `,"d2":{"path":"/var/lib/longhorn/"}}}`, "duplicate disk paths on node node-1"},
@@ -101,17 +103,17 @@ func TestUpdateDisks(t *testing.T) {
 		{`{"disks":{` + kept + `,"d2":{"path":"/d2","tags":["a b"]}}}`, "while validating tags"},
 		{`{"disks":[]}`, "disks is a list; write a set of fields"},
 	} {
-		f.refused(post(c.body), 500, c.message)
+		f.Refused(post(c.body), 500, c.message)
 	}
-	if a := post(`{"disks":{}}`); a.status != 200 {
-		t.Errorf("removing a disk that is switched off and empty: %s", a.text)
+	if a := post(`{"disks":{}}`); a.Status != 200 {
+		t.Errorf("removing a disk that is switched off and empty: %s", a.Text)
 	}
-	f.refused(post(`{"disks":{"d2":{"path":"/d2"}}}`), 500, "being syncing and please retry later")
-	if a := post(`{"disks":{}}`); a.status != 200 {
-		t.Errorf("the disks that there are: %s", a.text)
+	f.Refused(post(`{"disks":{"d2":{"path":"/d2"}}}`), 500, "being syncing and please retry later")
+	if a := post(`{"disks":{}}`); a.Status != 200 {
+		t.Errorf("the disks that there are: %s", a.Text)
 	}
 	g := newFixture(t, resttest.Cluster()...)
-	g.refused(g.do("POST", "/v1/nodes/node-1?action=diskUpdate", `{"disks":{}}`), 500,
+	g.Refused(g.Do("POST", "/v1/nodes/node-1?action=diskUpdate", `{"disks":{}}`), 500,
 		"Please disable the disk disk-1 first and remove all replicas and backing images first")
 }
 
@@ -119,24 +121,24 @@ func TestDeleteNode(t *testing.T) {
 	gone := resttest.DownNode("node-4")
 	gone.Status.Conditions[0].Reason, gone.Spec.AllowScheduling = lh.NodeReasonKubernetesNodeGone, false
 	f := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), gone)...)...)
-	f.refused(f.do("DELETE", "/v1/nodes/node-1", ""), 500, "could not delete node node-1")
-	f.refused(f.do("DELETE", "/v1/nodes/node-3", ""), 500, "could not delete node node-3")
-	f.refused(f.do("DELETE", "/v1/nodes/node-9", ""), 404, "not found")
-	if a := f.do("DELETE", "/v1/nodes/node-4", ""); a.status != 200 {
-		t.Error(a.text)
+	f.Refused(f.Do("DELETE", "/v1/nodes/node-1", ""), 500, "could not delete node node-1")
+	f.Refused(f.Do("DELETE", "/v1/nodes/node-3", ""), 500, "could not delete node node-3")
+	f.Refused(f.Do("DELETE", "/v1/nodes/node-9", ""), 404, "not found")
+	if a := f.Do("DELETE", "/v1/nodes/node-4", ""); a.Status != 200 {
+		t.Error(a.Text)
 	}
 }
 
 func TestTags(t *testing.T) {
 	f := newFixture(t, resttest.Cluster()...)
 	for path, want := range map[string][2]string{"/v1/disktags": {"ssd", "disk"}, "/v1/nodetags": {"fast", "node"}} {
-		data := f.get(path)["data"].([]any)
+		data := f.Get(path)["data"].([]any)
 		if len(data) != 1 {
 			t.Fatalf("%s: %v", path, data)
 		}
 		tag := data[0].(map[string]any)
 		if tag["name"] != want[0] || tag["tagType"] != want[1] || tag["type"] != "tag" ||
-			tag["links"].(map[string]any)["self"] != f.url+path {
+			tag["links"].(map[string]any)["self"] != f.URL+path {
 			t.Errorf("%s: %v", path, tag)
 		}
 	}
@@ -144,7 +146,7 @@ func TestTags(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	f := newFixture(t)
-	list := f.get("/v1/settings")["data"].([]any)
+	list := f.Get("/v1/settings")["data"].([]any)
 	if len(list) != len(setting.Definitions()) || len(list) < 80 {
 		t.Fatalf("%d settings, the table has %d", len(list), len(setting.Definitions()))
 	}
@@ -157,37 +159,37 @@ func TestSettings(t *testing.T) {
 			previous = name
 		}
 	}
-	s := f.get("/v1/settings/default-replica-count")
+	s := f.Get("/v1/settings/default-replica-count")
 	definition := s["definition"].(map[string]any)
 	if s["value"] != `{"v1":"3","v2":"3"}` || s["applied"] != true || definition["dataEngineSpecific"] != true ||
 		fmt.Sprint(definition["range"]) != "map[maximum:20 minimum:1]" {
 		t.Errorf("setting: %v", s)
 	}
-	if options := f.get("/v1/settings/default-backup-block-size")["definition"].(map[string]any)["options"]; fmt.Sprint(
+	if options := f.Get("/v1/settings/default-backup-block-size")["definition"].(map[string]any)["options"]; fmt.Sprint(
 		options) != "[2 16]" {
 		t.Errorf("options of a number: %#v", options)
 	}
-	if a := f.do("PUT", "/v1/settings/default-replica-count",
-		`{"Value":" 2 ","definition":{"x":[1]}}`); a.status != 200 || a.json["value"] != `{"v1":"2","v2":"2"}` {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("PUT", "/v1/settings/default-replica-count",
+		`{"Value":" 2 ","definition":{"x":[1]}}`); a.Status != 200 || a.JSON["value"] != `{"v1":"2","v2":"2"}` {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("PUT", "/v1/settings/default-replica-count",
-		`{"value":"{\"v1\":\"2\",\"v2\":\"2\"}"}`); a.status != 200 || a.json["value"] != `{"v1":"2","v2":"2"}` {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("PUT", "/v1/settings/default-replica-count",
+		`{"value":"{\"v1\":\"2\",\"v2\":\"2\"}"}`); a.Status != 200 || a.JSON["value"] != `{"v1":"2","v2":"2"}` {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("PUT", "/v1/settings/v2-data-engine", `{"value":"true"}`); a.status < 400 ||
-		!strings.Contains(a.text, "which this system does not have") {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("PUT", "/v1/settings/v2-data-engine", `{"value":"true"}`); a.Status < 400 ||
+		!strings.Contains(a.Text, "which this system does not have") {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("PUT", "/v1/settings/auto-salvage", `{"value":"FALSE"}`); a.status != 200 || a.json["value"] != "false" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("PUT", "/v1/settings/auto-salvage", `{"value":"FALSE"}`); a.Status != 200 || a.JSON["value"] != "false" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }
 
 func TestBadSettings(t *testing.T) {
 	f := newFixture(t)
-	f.refused(f.do("GET", "/v1/settings/nope", ""), 500, "failed to get setting nope: setting nope is not supported")
-	f.refused(f.do("GET", "/v1/settings/backup-target", ""), 500, "setting backup-target is not supported")
+	f.Refused(f.Do("GET", "/v1/settings/nope", ""), 500, "failed to get setting nope: setting nope is not supported")
+	f.Refused(f.Do("GET", "/v1/settings/backup-target", ""), 500, "setting backup-target is not supported")
 	for name, c := range map[string][2]string{
 		"nope":                            {`{"value":"1"}`, "setting nope is not supported"},
 		"default-replica-count":           {`{"value":"0"}`, "should be greater than or equal to 1"},
@@ -201,10 +203,10 @@ func TestBadSettings(t *testing.T) {
 		"storage-network":          {`{"value":"x"}`, "must be in <NAMESPACE>/<NETWORK-ATTACHMENT-DEFINITION> format"},
 		"priority-class":           {`{}`, "the body has no value"},
 	} {
-		f.refused(f.do("PUT", "/v1/settings/"+name, c[0]), 500, c[1])
+		f.Refused(f.Do("PUT", "/v1/settings/"+name, c[0]), 500, c[1])
 	}
 	var stored lh.SettingList
-	if err := f.client.List(context.Background(), &stored); err != nil || len(stored.Items) != 0 {
+	if err := f.Client.List(context.Background(), &stored); err != nil || len(stored.Items) != 0 {
 		t.Errorf("%d settings were stored, %v", len(stored.Items), err)
 	}
 }
@@ -213,23 +215,23 @@ func TestEngineImages(t *testing.T) {
 	used := resttest.DeployedImage("node-1")
 	used.Name, used.Spec.Image, used.Status.RefCount = "ei-used", "other:1", 2
 	f := newFixture(t, resttest.Cluster(used)...)
-	e := f.get("/v1/engineimages/" + resttest.DeployedImage().Name)
+	e := f.Get("/v1/engineimages/" + resttest.DeployedImage().Name)
 	if e["default"] != true || e["state"] != "deployed" || e["nodeDeploymentMap"].(map[string]any)["node-1"] != true ||
 		e["conditions"] == nil {
 		t.Errorf("image: %v", e)
 	}
-	a := f.do("POST", "/v1/engineimages", `{"image":" new:2 "}`)
-	if a.status != 200 || a.json["image"] != "new:2" || !strings.HasPrefix(a.json["id"].(string), "ei-") {
-		t.Fatalf("%d %s", a.status, a.text)
+	a := f.Do("POST", "/v1/engineimages", `{"image":" new:2 "}`)
+	if a.Status != 200 || a.JSON["image"] != "new:2" || !strings.HasPrefix(a.JSON["id"].(string), "ei-") {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", "/v1/engineimages", `{"image":"new:2"}`), 500, "already exists")
-	f.refused(f.do("POST", "/v1/engineimages", `{"image":""}`), 500, "give an image reference")
-	f.refused(f.do("DELETE", "/v1/engineimages/"+resttest.DeployedImage().Name, ""), 500,
+	f.Refused(f.Do("POST", "/v1/engineimages", `{"image":"new:2"}`), 500, "already exists")
+	f.Refused(f.Do("POST", "/v1/engineimages", `{"image":""}`), 500, "give an image reference")
+	f.Refused(f.Do("DELETE", "/v1/engineimages/"+resttest.DeployedImage().Name, ""), 500,
 		"deleting the default engine image "+resttest.DeployedImage().Name+" (ankole/engine:dev) is not allowed")
-	f.refused(f.do("DELETE", "/v1/engineimages/ei-used", ""), 500, "not allowed while being used")
+	f.Refused(f.Do("DELETE", "/v1/engineimages/ei-used", ""), 500, "not allowed while being used")
 	for range 2 {
-		if a := f.do("DELETE", "/v1/engineimages/"+a.json["id"].(string), ""); a.status != 200 {
-			t.Error(a.text)
+		if a := f.Do("DELETE", "/v1/engineimages/"+a.JSON["id"].(string), ""); a.Status != 200 {
+			t.Error(a.Text)
 		}
 	}
 }
@@ -242,13 +244,13 @@ func TestInstanceManagers(t *testing.T) {
 				"demo-e-0": {Spec: lh.InstanceProcessSpec{Name: "demo-e-0"},
 					Status: lh.InstanceProcessStatus{State: lh.InstanceStateRunning, PortStart: 10000, Type: lh.InstanceTypeEngine}}}}}
 	f := newFixture(t, im)
-	got := f.get("/v1/instancemanagers/instance-manager-1")
+	got := f.Get("/v1/instancemanagers/instance-manager-1")
 	p := got["instanceEngines"].(map[string]any)["demo-e-0"].(map[string]any)["status"].(map[string]any)
 	if got["managerType"] != "aio" || got["instances"] != nil || p["state"] != "running" || p["type"] != "engine" ||
 		p["portStart"] != 10000.0 {
 		t.Errorf("instance manager: %v", got)
 	}
-	if n := len(f.get("/v1/instancemanagers")["data"].([]any)); n != 1 {
+	if n := len(f.Get("/v1/instancemanagers")["data"].([]any)); n != 1 {
 		t.Errorf("%d instance managers", n)
 	}
 }
@@ -259,32 +261,32 @@ func TestOrphans(t *testing.T) {
 	o := &lh.Orphan{ObjectMeta: resttest.Meta("orphan-1"), Spec: lh.OrphanSpec{NodeID: "node-1", DataEngine: "v1",
 		OrphanType: lh.OrphanTypeEngineInstance, Parameters: map[string]string{lh.OrphanParameterInstanceName: "v-e-0"}}}
 	f := newFixture(t, o)
-	got := f.get("/v1/orphans/orphan-1")
+	got := f.Get("/v1/orphans/orphan-1")
 	if got["name"] != "orphan-1" || got["type"] != "orphan" || got["nodeID"] != "node-1" || got["dataEngine"] != "v1" ||
 		got["orphanType"] != "engine-instance" || got["parameters"].(map[string]any)["InstanceName"] != "v-e-0" {
 		t.Errorf("orphan: %v", got)
 	}
-	if n := len(f.get("/v1/orphans")["data"].([]any)); n != 1 {
+	if n := len(f.Get("/v1/orphans")["data"].([]any)); n != 1 {
 		t.Errorf("%d orphans", n)
 	}
-	if a := f.do("DELETE", "/v1/orphans/orphan-1", ""); a.status != 200 || a.text != "" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("DELETE", "/v1/orphans/orphan-1", ""); a.Status != 200 || a.Text != "" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("DELETE", "/v1/orphans/orphan-1", ""), 404, "failed to delete orphan orphan-1")
-	f.refused(f.do("GET", "/v1/orphans/orphan-1", ""), 404, "failed to get orphan orphan-1")
-	if n := len(f.get("/v1/orphans")["data"].([]any)); n != 0 {
+	f.Refused(f.Do("DELETE", "/v1/orphans/orphan-1", ""), 404, "failed to delete orphan orphan-1")
+	f.Refused(f.Do("GET", "/v1/orphans/orphan-1", ""), 404, "failed to get orphan orphan-1")
+	if n := len(f.Get("/v1/orphans")["data"].([]any)); n != 0 {
 		t.Errorf("%d orphans are left", n)
 	}
 }
 
 func TestVolumeAttachments(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
-	a := f.get("/v1/volumeattachments/demo")
+	a := f.Get("/v1/volumeattachments/demo")
 	if a["id"] != "demo" || a["volume"] != "demo" || a["attachments"] == nil ||
-		a["links"].(map[string]any)["self"] != f.url+"/v1/volumeattachments/demo" {
+		a["links"].(map[string]any)["self"] != f.URL+"/v1/volumeattachments/demo" {
 		t.Errorf("attachment: %v", a)
 	}
-	if n := len(f.get("/v1/volumeattachments")["data"].([]any)); n != 1 {
+	if n := len(f.Get("/v1/volumeattachments")["data"].([]any)); n != 1 {
 		t.Errorf("%d attachments", n)
 	}
 }
@@ -294,7 +296,7 @@ func TestEvents(t *testing.T) {
 		InvolvedObject: corev1.ObjectReference{APIVersion: "longhorn.io/v1beta2", Kind: "Volume", Name: "demo"}}
 	other := &corev1.Event{ObjectMeta: resttest.Meta("e2"),
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Name: "x"}}
-	data := newFixture(t, ours, other).get("/v1/events")["data"].([]any)
+	data := newFixture(t, ours, other).Get("/v1/events")["data"].([]any)
 	if len(data) != 1 {
 		t.Fatalf("events: %v", data)
 	}
@@ -307,52 +309,39 @@ func TestEvents(t *testing.T) {
 // TestMetrics: the path is served by what the manager gives, whoever asks, by every manager itself;
 // package metrics has the rest.
 func TestMetrics(t *testing.T) {
-	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) {
+	f := newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "seen 7\n") })
-		c.Leader = func(*http.Request) *Target { t.Error("a scrape is sent to the leader"); return nil }
+		c.Leader = func(*http.Request) *serve.Target { t.Error("a scrape is sent to the leader"); return nil }
 	}, resttest.Cluster()...)
-	if a := f.do("GET", "/metrics", ""); a.status != 200 || a.text != "seen 7\n" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("GET", "/metrics", ""); a.Status != 200 || a.Text != "seen 7\n" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 	f = newFixture(t, resttest.Cluster()...)
-	if a := f.do("GET", "/metrics", ""); a.status != 404 {
-		t.Errorf("without metrics: %d", a.status)
+	if a := f.Do("GET", "/metrics", ""); a.Status != 404 {
+		t.Errorf("without metrics: %d", a.Status)
 	}
-}
-
-// follow opens a stream.
-func (f *fixture) follow(path string) *websocket.Conn {
-	f.t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(f.url, "http")+path,
-		http.Header{"Origin": {f.url}})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
-	return conn
 }
 
 func TestStreams(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
-	for name := range streamTable {
+	for name := range apitest.Tables().Streams {
 		var first map[string]any
-		if err := f.follow("/v1/ws/1s/" + name).ReadJSON(&first); err != nil {
+		if err := f.Follow("/v1/ws/1s/" + name).ReadJSON(&first); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if first["type"] != "collection" || first["resourceType"] == "" || first["data"] == nil {
 			t.Errorf("%s: %v", name, first)
 		}
 	}
-	conn := f.follow("/v1/ws/volumes")
+	conn := f.Follow("/v1/ws/volumes")
 	var list map[string]any
 	if err := conn.ReadJSON(&list); err != nil {
 		t.Fatal(err)
 	}
 	var v lh.Volume
-	f.read("demo", &v)
+	f.Read("demo", &v)
 	v.Spec.NumberOfReplicas = 2
-	if err := f.client.Update(t.Context(), &v); err != nil {
+	if err := f.Client.Update(t.Context(), &v); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.ReadJSON(&list); err != nil {
@@ -362,18 +351,9 @@ func TestStreams(t *testing.T) {
 	if got := list["data"].([]any)[0].(map[string]any)["numberOfReplicas"]; got != 2.0 {
 		t.Errorf("second message: %v", got)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(3 * pollPeriod))
+	_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
 	if _, text, err := conn.ReadMessage(); err == nil {
 		t.Errorf("a message without a change: %s", text)
-	}
-}
-
-func TestStreamPeriod(t *testing.T) {
-	for text, want := range map[string]time.Duration{"1s": time.Second, "500ms": 500 * time.Millisecond, "-1s": 0,
-		"1h": 15 * time.Second, "soon": 0, "": 0} {
-		if got := streamPeriod(text); got != want {
-			t.Errorf("streamPeriod(%q) = %s, want %s", text, got, want)
-		}
 	}
 }
 
@@ -395,12 +375,12 @@ func TestConflictsAreRetried(t *testing.T) {
 				}
 			}
 			return c.Update(ctx, o, opts...)
-		}}, func(*Config) {}, resttest.Cluster(resttest.Volume("demo")...)...)
-	if a := f.do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.status != 200 {
-		t.Fatal(a.text)
+		}}, func(*rest.Config) {}, resttest.Cluster(resttest.Volume("demo")...)...)
+	if a := f.Do("POST", "/v1/volumes/demo?action=attach", `{"hostId":"node-1"}`); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
 	var a lh.VolumeAttachment
-	f.read("demo", &a)
+	f.Read("demo", &a)
 	if a.Labels["other"] != "writer" || len(a.Spec.AttachmentTickets) != 1 || conflicts != 0 {
 		t.Errorf("labels %v, tickets %v", a.Labels, a.Spec.AttachmentTickets)
 	}

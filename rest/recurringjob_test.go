@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
@@ -31,41 +32,41 @@ func nightly() *lh.RecurringJob {
 func TestRecurringJobView(t *testing.T) {
 	bare := &lh.RecurringJob{ObjectMeta: resttest.Meta("a-bare-one")}
 	f := newFixture(t, resttest.Cluster(nightly(), bare)...)
-	list := f.get("/v1/recurringjobs")
+	list := f.Get("/v1/recurringjobs")
 	data := list["data"].([]any)
 	if list["resourceType"] != resource.TypeRecurringJob || len(data) != 2 ||
 		data[0].(map[string]any)["id"] != "a-bare-one" {
 		t.Fatalf("list %v", list)
 	}
-	job := f.get("/v1/recurringjobs/nightly")
+	job := f.Get("/v1/recurringjobs/nightly")
 	if !reflect.DeepEqual(job, data[1]) {
 		t.Errorf("alone %v, in the list %v", job, data[1])
 	}
 	want := map[string]any{"id": "nightly", "type": "recurringJob", "actions": map[string]any{},
-		"links": map[string]any{"self": f.url + "/v1/recurringjobs/nightly"},
+		"links": map[string]any{"self": f.URL + "/v1/recurringjobs/nightly"},
 		"name":  "nightly", "task": "backup", "cron": "0 3 * * *", "groups": []any{"default", "db"}, "retain": 7.0,
 		"concurrency": 2.0, "labels": map[string]any{"who": "us"}, "parameters": map[string]any{"full-backup-interval": "5"},
 		"retainAge": "72h", "retentionPolicy": "age-based", "executionCount": 3.0, "ownerID": ""}
 	if !reflect.DeepEqual(job, want) {
 		t.Errorf("job  %v\nwant %v", job, want)
 	}
-	f.refused(f.do("GET", "/v1/recurringjobs/nope", ""), 404, "failed to get recurring job nope")
+	f.Refused(f.Do("GET", "/v1/recurringjobs/nope", ""), 404, "failed to get recurring job nope")
 	empty := newFixture(t)
-	if data, ok := empty.get("/v1/recurringjobs")["data"].([]any); !ok || len(data) != 0 {
+	if data, ok := empty.Get("/v1/recurringjobs")["data"].([]any); !ok || len(data) != 0 {
 		t.Errorf("no jobs: %v", data)
 	}
 }
 
 func TestRecurringJobCreate(t *testing.T) {
 	f := newFixture(t)
-	a := f.do("POST", "/v1/recurringjobs", `{"Name":"Nightly","Task":"backup","Cron":"@daily","Retain":3,"Concurrency":4,
+	a := f.Do("POST", "/v1/recurringjobs", `{"Name":"Nightly","Task":"backup","Cron":"@daily","Retain":3,"Concurrency":4,
 		"Groups":["db"],"Labels":{"who":"us"},"Parameters":{"full-backup-interval":"5"},"RetainAge":"1h",
 		"RetentionPolicy":"count-based","ExecutionCount":9,"ownerID":"x","retries":3}`)
-	if a.status != http.StatusOK || a.json["type"] != resource.TypeRecurringJob || a.json["id"] != "nightly" {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a.Status != http.StatusOK || a.JSON["type"] != resource.TypeRecurringJob || a.JSON["id"] != "nightly" {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	var j lh.RecurringJob
-	f.read("nightly", &j)
+	f.Read("nightly", &j)
 	want := lh.RecurringJobSpec{Name: "nightly", Task: "backup", Cron: "@daily", Retain: 3, Concurrency: 4,
 		Groups: []string{"db"}, Labels: map[string]string{"who": "us"}, RetainAge: "1h", RetentionPolicy: "count-based",
 		Parameters: map[string]string{"full-backup-interval": "5"}}
@@ -73,8 +74,8 @@ func TestRecurringJobCreate(t *testing.T) {
 		t.Errorf("job %+v, want %+v", j, want)
 	}
 	long := strings.Repeat("x", 50)
-	if a := f.do("POST", "/v1/recurringjobs", `{"name":"`+long+`","task":"snapshot","cron":"@daily"}`); a.status != 200 || len(a.json["name"].(string)) != 40 {
-		t.Errorf("long name: %d %s", a.status, a.text)
+	if a := f.Do("POST", "/v1/recurringjobs", `{"name":"`+long+`","task":"snapshot","cron":"@daily"}`); a.Status != 200 || len(a.JSON["name"].(string)) != 40 {
+		t.Errorf("long name: %d %s", a.Status, a.Text)
 	}
 	const whole = `"task":"backup","cron":"@daily"`
 	for body, why := range map[string]string{
@@ -91,19 +92,19 @@ func TestRecurringJobCreate(t *testing.T) {
 		`{"name":"job",` + whole + `,"labels":{"a":"b","ranchervm-base-image":"c"}}`: "label ranchervm-base-image is reserved",
 		"": "EOF",
 	} {
-		f.refused(f.do("POST", "/v1/recurringjobs", body), 500, why)
+		f.Refused(f.Do("POST", "/v1/recurringjobs", body), 500, why)
 	}
 }
 
 // TestRecurringJobUpdate: a PUT replaces everything but name and task.
 func TestRecurringJobUpdate(t *testing.T) {
 	f := newFixture(t, nightly())
-	a := f.do("PUT", "/v1/recurringjobs/nightly", `{"name":"other","task":"snapshot","cron":"@hourly"}`)
-	if a.status != http.StatusOK || a.json["cron"] != "@hourly" || a.json["task"] != "backup" {
-		t.Fatalf("%d %s", a.status, a.text)
+	a := f.Do("PUT", "/v1/recurringjobs/nightly", `{"name":"other","task":"snapshot","cron":"@hourly"}`)
+	if a.Status != http.StatusOK || a.JSON["cron"] != "@hourly" || a.JSON["task"] != "backup" {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	var j lh.RecurringJob
-	f.read("nightly", &j)
+	f.Read("nightly", &j)
 	want := lh.RecurringJobSpec{Name: "nightly", Task: "backup", Cron: "@hourly", Retain: 1, Concurrency: 10,
 		Groups: []string{}, Labels: map[string]string{}, Parameters: map[string]string{}, RetainAge: "0s",
 		RetentionPolicy: "count-based"} // what was left out is as of a new job
@@ -113,11 +114,11 @@ func TestRecurringJobUpdate(t *testing.T) {
 	if j.Status.ExecutionCount != 3 {
 		t.Errorf("status %+v", j.Status)
 	}
-	f.refused(f.do("PUT", "/v1/recurringjobs/nope", `{"cron":"@hourly"}`), 404, "unable to update recurring job nope")
-	f.refused(f.do("PUT", "/v1/recurringjobs/nightly", `{"cron":"@hourly","labels":{"a":""}}`), 500,
+	f.Refused(f.Do("PUT", "/v1/recurringjobs/nope", `{"cron":"@hourly"}`), 404, "unable to update recurring job nope")
+	f.Refused(f.Do("PUT", "/v1/recurringjobs/nightly", `{"cron":"@hourly","labels":{"a":""}}`), 500,
 		"label a has no value")
-	if a := f.do("PUT", "/v1/recurringjobs", "{}"); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("PUT of the collection: %d", a.status)
+	if a := f.Do("PUT", "/v1/recurringjobs", "{}"); a.Status != http.StatusMethodNotAllowed {
+		t.Errorf("PUT of the collection: %d", a.Status)
 	}
 }
 
@@ -145,22 +146,22 @@ func TestRecurringJobDelete(t *testing.T) {
 		}
 		return c.Update(ctx, o, opts...)
 	}}
-	f := newFixtureWith(t, funcs, func(*Config) {}, append(objects, nightly())...)
-	f.refused(f.do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "delete it again to take its label off all volumes")
-	f.refused(f.do("GET", "/v1/recurringjobs/nightly", ""), 404, "not found")
+	f := newFixtureWith(t, funcs, func(*rest.Config) {}, append(objects, nightly())...)
+	f.Refused(f.Do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "delete it again to take its label off all volumes")
+	f.Refused(f.Do("GET", "/v1/recurringjobs/nightly", ""), 404, "not found")
 	broken.Store(false)
-	f.refused(f.do("DELETE", "/v1/recurringjobs/nightly", ""), 404, "unable to delete recurring job nightly")
+	f.Refused(f.Do("DELETE", "/v1/recurringjobs/nightly", ""), 404, "unable to delete recurring job nightly")
 	for i := range 3 {
 		var v lh.Volume
-		f.read(fmt.Sprintf("demo-%d", i), &v)
+		f.Read(fmt.Sprintf("demo-%d", i), &v)
 		if want := map[string]string{otherLabel: "enabled", group: "enabled"}; !reflect.DeepEqual(v.Labels, want) {
 			t.Errorf("volume %d has labels %v", i, v.Labels)
 		}
 	}
-	f.refused(f.do("DELETE", "/v1/recurringjobs/a%20b", ""), 404, "unable to delete recurring job a b")
+	f.Refused(f.Do("DELETE", "/v1/recurringjobs/a%20b", ""), 404, "unable to delete recurring job a b")
 	g := newFixture(t, nightly())
-	if a := g.do("DELETE", "/v1/recurringjobs/nightly?action=x", ""); a.status != http.StatusOK || a.text != "" {
-		t.Errorf("%d %q", a.status, a.text)
+	if a := g.Do("DELETE", "/v1/recurringjobs/nightly?action=x", ""); a.Status != http.StatusOK || a.Text != "" {
+		t.Errorf("%d %q", a.Status, a.Text)
 	}
 }
 
@@ -169,15 +170,15 @@ func TestRecurringJobFaults(t *testing.T) {
 	down := errors.New("down")
 	f := newFixtureWith(t, interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return down },
-	}, func(*Config) {}, nightly())
-	f.refused(f.do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "unable to delete recurring job nightly: down")
-	f.refused(f.do("PUT", "/v1/recurringjobs/nightly", ""), 500, "EOF")
+	}, func(*rest.Config) {}, nightly())
+	f.Refused(f.Do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "unable to delete recurring job nightly: down")
+	f.Refused(f.Do("PUT", "/v1/recurringjobs/nightly", ""), 500, "EOF")
 	var reads atomic.Int32
 	g := newFixtureWith(t, interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
-	}, func(*Config) {}, nightly())
-	g.refused(g.do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "listing volumes: down")
-	g.refused(g.do("GET", "/v1/recurringjobs", ""), 500, "listing recurring jobs: down")
+	}, func(*rest.Config) {}, nightly())
+	g.Refused(g.Do("DELETE", "/v1/recurringjobs/nightly", ""), 500, "listing volumes: down")
+	g.Refused(g.Do("GET", "/v1/recurringjobs", ""), 500, "listing recurring jobs: down")
 	h := newFixtureWith(t, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
@@ -186,8 +187,8 @@ func TestRecurringJobFaults(t *testing.T) {
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
-	}, func(*Config) {}, resttest.Volume("demo")...)
-	h.refused(h.do("DELETE", "/v1/recurringjobs/a%20b", ""), 404, "not found")
+	}, func(*rest.Config) {}, resttest.Volume("demo")...)
+	h.Refused(h.Do("DELETE", "/v1/recurringjobs/a%20b", ""), 404, "not found")
 	if n := reads.Load(); n != 0 {
 		t.Errorf("%d volumes were read for a name that no volume can follow", n)
 	}

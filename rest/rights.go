@@ -6,6 +6,8 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/access"
 	"ankole.storage/rest/resource"
+	"ankole.storage/rest/serve"
+	"ankole.storage/rest/volume"
 )
 
 // rights is the one table of what callers need: for each method of a route ("GET /v1/volumes"),
@@ -161,9 +163,9 @@ func parseRights(table string) map[string][]access.Need {
 			out[operation] = append(out[operation], parseRight(right))
 		}
 	}
-	for action := range volumeUpdates {
+	for _, action := range volume.UpdateActions() {
 		out[action+" /v1/volumes/{name}"] = []access.Need{{Verb: "update", Group: lh.Group,
-			Resource: resource.Path(resource.TypeVolume), Name: NamedObject}}
+			Resource: resource.Path(resource.TypeVolume), Name: serve.NamedObject}}
 	}
 	return out
 }

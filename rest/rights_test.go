@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"slices"
@@ -10,13 +10,15 @@ import (
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/longhorn/v1beta2/crd"
 	"ankole.storage/rest/access"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 // operations are all that the server serves and that is not open to everybody.
-func operations(s *Server) (all []string) {
-	for path, t := range s.routes {
-		if t.open {
+func operations(s *serve.Server) (all []string) {
+	for path, t := range apitest.Routes(s.Table()) {
+		if t.Open {
 			continue
 		}
 		for method := range t.Methods {
@@ -29,8 +31,8 @@ func operations(s *Server) (all []string) {
 			all = append(all, "GET "+path)
 		}
 	}
-	for name := range streamTable {
-		all = append(all, streamOperation+name)
+	for name := range apitest.Tables().Streams {
+		all = append(all, "stream "+name)
 	}
 	slices.Sort(all)
 	return all
@@ -40,19 +42,19 @@ func operations(s *Server) (all []string) {
 // served, and nothing else; its kinds exist, and what changes something needs a verb that does.
 func TestEveryOperationNeedsARight(t *testing.T) {
 	f := newFixture(t)
-	all := operations(f.server)
+	all := operations(f.Server)
 	if len(all) < 100 {
 		t.Fatalf("only %d operations: is the table read?", len(all))
 	}
 	for _, operation := range all {
-		if _, ok := rights[operation]; !ok {
+		if _, ok := apitest.Tables().Rights[operation]; !ok {
 			t.Errorf("%s needs no right: add it to the table", operation)
 		}
 	}
 	reading := []string{"snapshotList", "snapshotGet", "snapshotCRList", "snapshotCRGet", "recurringJobList", "backupList",
 		"backupListByVolume", "backupGet", "GET", "stream"}
 	kinds := plurals(t)
-	for operation, needs := range rights {
+	for operation, needs := range apitest.Tables().Rights {
 		if !slices.Contains(all, operation) {
 			t.Errorf("%s is not served", operation)
 		}
@@ -68,7 +70,8 @@ func TestEveryOperationNeedsARight(t *testing.T) {
 			if need.Verb != "" && need.Group == lh.Group && (!slices.Contains(kinds, kind) || part != "" && part != "status") {
 				t.Errorf("%s: there is no kind %q", operation, need.Resource)
 			}
-			if need.Name != "" && need.Name != NamedObject || need.Name != "" && !strings.Contains(operation, NamedObject) {
+			if need.Name != "" &&
+				(need.Name != serve.NamedObject || !strings.Contains(operation, serve.NamedObject)) {
 				t.Errorf("%s: name %q", operation, need.Name)
 			}
 			if need.Verb == "" && !strings.HasPrefix(operation, "GET /v1/schemas") &&
@@ -93,7 +96,7 @@ func plurals(t *testing.T) (out []string) {
 }
 
 func TestNeedsOf(t *testing.T) {
-	table := tables()
+	table := apitest.Tables()
 	for operation, want := range map[string]access.Need{
 		"GET /v1/volumes":           {Verb: "list", Group: lh.Group, Resource: "volumes"},
 		"DELETE /v1/volumes/{name}": {Verb: "delete", Group: lh.Group, Resource: "volumes", Name: "demo"},
@@ -118,7 +121,7 @@ func TestClaimsOfVolumesNeedAllRights(t *testing.T) {
 	const claims, update, create, get = "create persistentvolumeclaims", "update persistentvolumes",
 		"create persistentvolumes", "get volumes/demo"
 	f := guarded(t, &resttest.Reviews{Rights: map[string][]string{"editor": {claims, get},
-		"blind": {claims, update, create}, "maker": {create, get}, "owner": {claims, update, get}}}, "none", same)
+		"blind": {claims, update, create}, "maker": {create, get}, "owner": {claims, update, get}}}, "none", apitest.Same)
 	for _, tt := range []struct {
 		user, path string
 		status     int
@@ -129,8 +132,8 @@ func TestClaimsOfVolumesNeedAllRights(t *testing.T) {
 		if tt.path == pvcCreate {
 			f.phase(corev1.VolumeReleased, "former")
 		}
-		if a := f.do("POST", tt.path, `{"namespace":"u"}`, bearer(tt.user)...); a.status != tt.status {
-			t.Errorf("%s %s: %d %s", tt.user, tt.path, a.status, a.text)
+		if a := f.Do("POST", tt.path, `{"namespace":"u"}`, apitest.Bearer(tt.user)...); a.Status != tt.status {
+			t.Errorf("%s %s: %d %s", tt.user, tt.path, a.Status, a.Text)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ankole.storage/rest/access"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 )
 
@@ -53,7 +54,7 @@ func whenName(w resource.When) string {
 func actionColumns(path, name string) (types, offered string) {
 	for _, t := range resource.Types {
 		for _, a := range t.Actions {
-			if objectPath(t.ID) == path && a.Name == name {
+			if "/v1/"+resource.Path(t.ID)+"/{name}" == path && a.Name == name {
 				return strings.TrimSpace(cmp.Or(a.Input, "–") + " → " + cmp.Or(a.Output, "–")), whenName(a.When)
 			}
 		}
@@ -63,7 +64,7 @@ func actionColumns(path, name string) (types, offered string) {
 
 func rightsColumn(operation string) string {
 	var out []string
-	for _, n := range rights[operation] {
+	for _, n := range apitest.Tables().Rights[operation] {
 		if n == (access.Need{}) {
 			return "to be let in"
 		}
@@ -91,20 +92,21 @@ func referenceOperations(t *testing.T) map[string]bool {
 			}
 		}
 	}
-	for name := range streamTable {
-		all[streamOperation+name] = true
+	for name := range apitest.Tables().Streams {
+		all["stream "+name] = true
 	}
 	return all
 }
 
 // TestRoutePage compares the page with the tables. Nothing of the reference is without a line.
 func TestRoutePage(t *testing.T) {
-	s := newFixture(t).server
+	s := newFixture(t).Server
+	routes := apitest.Routes(s.Table())
 	reference, served := referenceOperations(t), map[string]bool{}
 	for _, operation := range operations(s) {
 		served[operation] = true
 	}
-	for path, r := range s.routes {
+	for path, r := range routes {
 		for method := range r.Methods {
 			served[method+" "+strings.TrimSuffix(path, "{$}")] = true
 		}
@@ -119,20 +121,20 @@ func TestRoutePage(t *testing.T) {
 		types, offered, state := "", "", "served"
 		if strings.ToUpper(what) != what && what != "stream" {
 			types, offered = actionColumns(path, what)
-			if path != objectPath(resource.TypeVolume) {
+			if path != "/v1/volumes/{name}" {
 				offered = ""
 			}
 		}
 		right := rightsColumn(operation)
-		if r := s.routes[path]; r != nil && r.open || path == "/" {
+		if r := routes[path]; r.Open || path == "/" {
 			right = "open"
 		}
 		if what == "stream" {
 			path = "/v1/ws/[{period}/]" + path
 		}
 		switch {
-		case later[operation] != "":
-			state = "needs " + later[operation]
+		case apitest.Tables().Later[operation] != "":
+			state = "needs " + apitest.Tables().Later[operation]
 		case !served[operation]:
 			t.Errorf("%s is neither served nor known to be missing", operation)
 		case !reference[operation]:
@@ -150,10 +152,10 @@ func TestRoutePage(t *testing.T) {
 		page.WriteString(l.text)
 	}
 	if *writeRoutes {
-		must(t, os.WriteFile(routePage, []byte(page.String()), 0o644))
+		apitest.Must(t, os.WriteFile(routePage, []byte(page.String()), 0o644))
 	}
 	have, err := os.ReadFile(routePage)
-	must(t, err)
+	apitest.Must(t, err)
 	if string(have) != page.String() {
 		t.Errorf("%s is stale: write it anew with -args -write-routes\n%s", routePage,
 			difference(string(have), page.String()))

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"cmp"
@@ -147,7 +147,7 @@ func grown(v *lh.Volume) { v.Spec.Size = 2 << 30 }
 
 // freshVolume is a new volume as admission has completed it.
 func freshVolume(edit func(*lh.Volume)) client.Object {
-	v := &lh.Volume{ObjectMeta: resttest.Meta("fresh"), Spec: lh.VolumeSpec{Size: smallestVolume,
+	v := &lh.Volume{ObjectMeta: resttest.Meta("fresh"), Spec: lh.VolumeSpec{Size: (2 << 20),
 		Frontend: lh.VolumeFrontendBlockDev}}
 	admission.MutateVolume(nil, v, nil)
 	edit(v)
@@ -230,17 +230,17 @@ func (c badChange) byKubectl(t *testing.T) string {
 	var err error
 	switch {
 	case c.create != nil:
-		err = reviewOf(t, f.client, c.plural, nil, c.create)
+		err = reviewOf(t, f.Client, c.plural, nil, c.create)
 	default:
 		old := map[string]client.Object{"nodes": &lh.Node{}, "volumes": &lh.Volume{}, "engineimages": &lh.EngineImage{},
 			"settings": &lh.Setting{}, "recurringjobs": &lh.RecurringJob{}}[c.plural]
-		f.read(c.object, old)
+		f.Read(c.object, old)
 		var changed client.Object
 		if c.edit != nil {
 			changed = old.DeepCopyObject().(client.Object)
 			c.edit(changed)
 		}
-		err = reviewOf(t, f.client, c.plural, old, changed)
+		err = reviewOf(t, f.Client, c.plural, old, changed)
 	}
 	if err == nil {
 		return ""
@@ -261,8 +261,8 @@ func TestSameVerdictAtBothDoors(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				f := newFixture(t, c.objects()...)
 				before := f.state()
-				a := f.do(c.request[0], c.request[1], c.request[2])
-				f.refused(a, http.StatusInternalServerError, c.want)
+				a := f.Do(c.request[0], c.request[1], c.request[2])
+				f.Refused(a, http.StatusInternalServerError, c.want)
 				if after := f.state(); after != before {
 					t.Errorf("the refused change was made:\n%s", difference(before, after))
 				}
@@ -271,8 +271,8 @@ func TestSameVerdictAtBothDoors(t *testing.T) {
 				for _, object := range []string{"node node-1: ", "volume demo: ", "volume fresh: "} {
 					text = strings.TrimPrefix(text, object)
 				}
-				if text == "" || !strings.HasSuffix(a.message(), ": "+text) {
-					t.Errorf("REST says    %q\nkubectl says %q", a.message(), said)
+				if text == "" || !strings.HasSuffix(a.Message(), ": "+text) {
+					t.Errorf("REST says    %q\nkubectl says %q", a.Message(), said)
 				}
 			})
 		}
@@ -302,8 +302,8 @@ func TestStoredTagsStay(t *testing.T) {
 		{"POST", diskUpdate, disks(``), 200},
 		{"POST", diskUpdate, disks(`"c d"`), 500},
 	} {
-		if a := f.do(tt.method, tt.path, tt.body); a.status != tt.status {
-			t.Errorf("%s: %d %s, want %d", tt.body, a.status, a.text, tt.status)
+		if a := f.Do(tt.method, tt.path, tt.body); a.Status != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.body, a.Status, a.Text, tt.status)
 		}
 	}
 }
@@ -330,9 +330,9 @@ func TestMarksOfTheSystem(t *testing.T) {
 					o.SetAnnotations(map[string]string{tt.annotation: ""})
 				}
 			}
-			a := newFixture(t, objects...).do(tt.request[0], tt.request[1], tt.request[2])
-			if want := map[bool]int{false: 500, true: 200}[marked]; a.status != want {
-				t.Errorf("%s, marked %v: %d %s", tt.annotation, marked, a.status, a.text)
+			a := newFixture(t, objects...).Do(tt.request[0], tt.request[1], tt.request[2])
+			if want := map[bool]int{false: 500, true: 200}[marked]; a.Status != want {
+				t.Errorf("%s, marked %v: %d %s", tt.annotation, marked, a.Status, a.Text)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -72,22 +74,22 @@ func (d definition) another() string {
 
 // readSettings and putSetting are what such a client does.
 func (f *fixture) readSettings() (all []definition) {
-	f.t.Helper()
+	f.T.Helper()
 	var list struct{ Data []definition }
-	must(f.t, json.Unmarshal([]byte(f.do(http.MethodGet, "/v1/settings", "").text), &list))
+	apitest.Must(f.T, json.Unmarshal([]byte(f.Do(http.MethodGet, "/v1/settings", "").Text), &list))
 	return list.Data
 }
 
-func (f *fixture) putSetting(name, value string) answer {
-	f.t.Helper()
+func (f *fixture) putSetting(name, value string) apitest.Answer {
+	f.T.Helper()
 	body, err := json.Marshal(map[string]string{"value": value})
-	must(f.t, err)
-	return f.do(http.MethodPut, "/v1/settings/"+name, string(body))
+	apitest.Must(f.T, err)
+	return f.Do(http.MethodPut, "/v1/settings/"+name, string(body))
 }
 
 // writeDefaults writes the default of each setting back that is not read-only, and counts them.
 func (f *fixture) writeDefaults() (written int) {
-	f.t.Helper()
+	f.T.Helper()
 	for _, d := range f.readSettings() {
 		if d.Definition.ReadOnly {
 			continue
@@ -95,8 +97,8 @@ func (f *fixture) writeDefaults() (written int) {
 		written++
 		// Paths are stored without a slash at their end.
 		want := strings.TrimSuffix(d.Definition.Default, "/")
-		if a := f.putSetting(d.Name, d.Definition.Default); a.status != http.StatusOK || a.json["value"] != want {
-			f.t.Errorf("%s: its default %q: %d %s", d.Name, d.Definition.Default, a.status, a.text)
+		if a := f.putSetting(d.Name, d.Definition.Default); a.Status != http.StatusOK || a.JSON["value"] != want {
+			f.T.Errorf("%s: its default %q: %d %s", d.Name, d.Definition.Default, a.Status, a.Text)
 		}
 	}
 	return written
@@ -106,14 +108,14 @@ func (f *fixture) writeDefaults() (written int) {
 // default of each back that is not read-only, as tests do between two cases, gets what it wrote, in
 // a cluster with nodes and with an attached volume.
 func TestEveryDefaultIsAccepted(t *testing.T) {
-	f := newFixtureWith(t, judged(t), func(*Config) {}, resttest.Cluster(attached()...)...)
+	f := newFixtureWith(t, judged(t), func(*rest.Config) {}, resttest.Cluster(attached()...)...)
 	changed := 0
 	for _, d := range f.readSettings() {
 		if d.Name == "disable-snapshot-purge" {
 			continue // it must be false before auto-cleanup-system-generated-snapshot may be true
 		}
 		other := d.another()
-		if other != "" && !d.Definition.ReadOnly && f.putSetting(d.Name, other).status == http.StatusOK {
+		if other != "" && !d.Definition.ReadOnly && f.putSetting(d.Name, other).Status == http.StatusOK {
 			changed++
 		}
 	}
@@ -135,23 +137,24 @@ func TestEveryDefaultIsAcceptedOfTheAnonymous(t *testing.T) {
 	for name, value := range values {
 		objects = append(objects, &lh.Setting{ObjectMeta: resttest.Meta(name), Value: value})
 	}
-	f := newFixtureWith(t, judged(t), judge, objects...)
+	f := newFixtureWith(t, judged(t), apitest.Judge, objects...)
 	if written := f.writeDefaults(); written < 75 {
 		t.Errorf("%d defaults written", written)
 	}
 	for name, value := range values {
-		d := f.get("/v1/settings/" + name)
+		d := f.Get("/v1/settings/" + name)
 		if d["value"] != value || d["definition"].(map[string]any)["readOnly"] != true {
 			t.Errorf("%s: %v", name, d)
 		}
-		if a := f.putSetting(name, value); a.status != http.StatusOK || a.json["value"] != value {
-			t.Errorf("%s: the value it has: %d %s", name, a.status, a.text)
+		if a := f.putSetting(name, value); a.Status != http.StatusOK || a.JSON["value"] != value {
+			t.Errorf("%s: the value it has: %d %s", name, a.Status, a.Text)
 		}
-		f.refused(f.putSetting(name, d["definition"].(map[string]any)["default"].(string)), http.StatusForbidden,
+		f.Refused(f.putSetting(name, d["definition"].(map[string]any)["default"].(string)), http.StatusForbidden,
 			"callers without a token may not change it")
 	}
-	g := guarded(t, &resttest.Reviews{Rights: users}, "none", same)
-	d := g.do(http.MethodGet, "/v1/settings/"+setting.APIAnonymousAccess, "", bearer("admin")...).json["definition"]
+	g := guarded(t, &resttest.Reviews{Rights: apitest.Users}, "none", apitest.Same)
+	d := g.Do(http.MethodGet, "/v1/settings/"+setting.APIAnonymousAccess, "",
+		apitest.Bearer("admin")...).JSON["definition"]
 	if d.(map[string]any)["readOnly"] != false {
 		t.Errorf("with a token: %v", d)
 	}

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/volume"
 )
 
 // snapshotURL is an action of volume demo.
@@ -28,20 +30,21 @@ func snapshotFixture(t *testing.T, edit func(*lh.Volume, *lh.Engine), more ...*l
 		objects = append(objects, s)
 	}
 	fake := resttest.NewSnapshots()
-	return newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Snapshots = func() Snapshots { return fake } },
+	snapshots := func() volume.Snapshots { return fake }
+	return newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) { c.Snapshots = snapshots },
 		resttest.Cluster(objects...)...), fake
 }
 
 func unchanged(*lh.Volume, *lh.Engine) {}
 
 func (f *fixture) snapshotNames() string {
-	f.t.Helper()
-	a := f.do("POST", snapshotURL("snapshotList"), "")
-	if a.status != 200 || a.json["type"] != "collection" || a.json["resourceType"] != "snapshot" {
-		f.t.Fatalf("%d %s", a.status, a.text)
+	f.T.Helper()
+	a := f.Do("POST", snapshotURL("snapshotList"), "")
+	if a.Status != 200 || a.JSON["type"] != "collection" || a.JSON["resourceType"] != "snapshot" {
+		f.T.Fatalf("%d %s", a.Status, a.Text)
 	}
 	var names []string
-	for _, s := range a.json["data"].([]any) {
+	for _, s := range a.JSON["data"].([]any) {
 		names = append(names, s.(map[string]any)["name"].(string))
 	}
 	return strings.Join(names, " ")
@@ -53,35 +56,35 @@ func TestSnapshotActions(t *testing.T) {
 	if got := f.snapshotNames(); got != "s1 s2 volume-head" {
 		t.Errorf("%s", got)
 	}
-	a := f.do("POST", snapshotURL("snapshotCreate"), `{"name":"s3","labels":{"a":"b"}}`)
-	if a.status != 200 || a.json["type"] != "snapshot" || a.json["id"] != "s3" || a.json["usercreated"] != true ||
-		a.json["labels"].(map[string]any)["a"] != "b" || a.json["parent"] != "s2" {
-		t.Errorf("%d %s", a.status, a.text)
+	a := f.Do("POST", snapshotURL("snapshotCreate"), `{"name":"s3","labels":{"a":"b"}}`)
+	if a.Status != 200 || a.JSON["type"] != "snapshot" || a.JSON["id"] != "s3" || a.JSON["usercreated"] != true ||
+		a.JSON["labels"].(map[string]any)["a"] != "b" || a.JSON["parent"] != "s2" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	a = f.do("POST", snapshotURL("snapshotCreate"), `{}`)
-	if name, _ := a.json["name"].(string); a.status != 200 || len(name) != len("snap-")+16 ||
+	a = f.Do("POST", snapshotURL("snapshotCreate"), `{}`)
+	if name, _ := a.JSON["name"].(string); a.Status != 200 || len(name) != len("snap-")+16 ||
 		!strings.HasPrefix(name, "snap-") {
-		t.Errorf("%d %s", a.status, a.text)
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 	cr := &lh.Snapshot{ObjectMeta: resttest.Meta("s1"), Spec: lh.SnapshotSpec{Volume: "demo"}}
 	cr.Labels, cr.Status.Checksum = map[string]string{"longhornvolume": "demo"}, "c1"
-	if err := f.client.Create(t.Context(), reset(cr)); err != nil {
+	if err := f.Client.Create(t.Context(), reset(cr)); err != nil {
 		t.Fatal(err)
 	}
-	a = f.do("POST", snapshotURL("snapshotGet"), `{"name":"s1"}`)
-	if a.status != 200 || a.json["name"] != "s1" || a.json["checksum"] != "c1" || a.json["size"] != "4096" ||
-		a.json["children"].(map[string]any)["s2"] != true || a.json["removed"] != false {
-		t.Errorf("%d %s", a.status, a.text)
+	a = f.Do("POST", snapshotURL("snapshotGet"), `{"name":"s1"}`)
+	if a.Status != 200 || a.JSON["name"] != "s1" || a.JSON["checksum"] != "c1" || a.JSON["size"] != "4096" ||
+		a.JSON["children"].(map[string]any)["s2"] != true || a.JSON["removed"] != false {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("POST", snapshotURL("snapshotGet"), `{"name":"volume-head"}`); a.status != 200 {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotGet"), `{"name":"volume-head"}`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	a = f.do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
-	if a.status != 200 || a.json["type"] != "volume" {
-		t.Errorf("%d %s", a.status, a.text)
+	a = f.Do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
+	if a.Status != 200 || a.JSON["type"] != "volume" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("POST", snapshotURL("snapshotPurge"), ""); a.status != 200 || a.json["type"] != "volume" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotPurge"), ""); a.Status != 200 || a.JSON["type"] != "volume" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 	if got := strings.Join(fake.Calls()[:1], "") + strings.Join(fake.Calls()[2:], ", "); got != "take s3remove s1, purge" {
 		t.Errorf("%q", fake.Calls())
@@ -106,7 +109,7 @@ func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
 		{lh.OverrideEnabled, nil, "take x frozen"}, {lh.OverrideDisabled, []*lh.Setting{on}, "take x"}} {
 		f, fake := snapshotFixture(t, func(v *lh.Volume, _ *lh.Engine) { v.Spec.FreezeFilesystemForSnapshot = tt.volume },
 			tt.settings...)
-		f.do("POST", snapshotURL("snapshotCreate"), `{"name":"x"}`)
+		f.Do("POST", snapshotURL("snapshotCreate"), `{"name":"x"}`)
 		if got := strings.Join(fake.Calls(), ", "); got != tt.want {
 			t.Errorf("volume %q, %d settings: %s, want %s", tt.volume, len(tt.settings), got, tt.want)
 		}
@@ -162,7 +165,7 @@ func TestSnapshotRefusals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, fake := snapshotFixture(t, tt.edit, tt.settings...)
-			f.refused(f.do("POST", snapshotURL(tt.action), tt.body), 500, tt.want)
+			f.Refused(f.Do("POST", snapshotURL(tt.action), tt.body), 500, tt.want)
 			if calls := fake.Calls(); len(calls) != 0 {
 				t.Errorf("the engine was told %q", calls)
 			}
@@ -179,14 +182,15 @@ func TestSnapshotThatIsCopied(t *testing.T) {
 		objects := attached()
 		objects[1].(*lh.Engine).Spec.Active = true
 		fake := resttest.NewSnapshots()
-		f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Snapshots = func() Snapshots { return fake } },
+		snapshots := func() volume.Snapshots { return fake }
+		f := newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) { c.Snapshots = snapshots },
 			resttest.Cluster(append(objects, copied)...)...)
-		a := f.do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
+		a := f.Do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
 		if refused {
-			f.refused(a, 500, "volume copy is being filled with snapshot s1")
+			f.Refused(a, 500, "volume copy is being filled with snapshot s1")
 		}
-		if calls := fake.Calls(); refused != (len(calls) == 0) || refused == (a.status == 200) {
-			t.Errorf("%s: %d, the engine was told %q", state, a.status, calls)
+		if calls := fake.Calls(); refused != (len(calls) == 0) || refused == (a.Status == 200) {
+			t.Errorf("%s: %d, the engine was told %q", state, a.Status, calls)
 		}
 	}
 }
@@ -197,17 +201,17 @@ func TestRevert(t *testing.T) {
 	f, fake := snapshotFixture(t, func(v *lh.Volume, e *lh.Engine) {
 		v.Spec.DisableFrontend, e.Status.Endpoint = true, ""
 	})
-	if a := f.do("POST", snapshotURL("snapshotRevert"), `{"name":"s1"}`); a.status != 200 || a.text != "" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotRevert"), `{"name":"s1"}`); a.Status != 200 || a.Text != "" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 	if calls := fake.Calls(); len(calls) != 1 || calls[0] != "revert s1" {
 		t.Errorf("%q", calls)
 	}
-	f.refused(f.do("POST", snapshotURL("snapshotRevert"), `{"name":"x"}`), 500, "cannot find snapshot 'x'")
-	f.do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
-	f.refused(f.do("POST", snapshotURL("snapshotRevert"), `{"name":"s1"}`), 500, "is marked as removed")
+	f.Refused(f.Do("POST", snapshotURL("snapshotRevert"), `{"name":"x"}`), 500, "cannot find snapshot 'x'")
+	f.Do("POST", snapshotURL("snapshotDelete"), `{"name":"s1"}`)
+	f.Refused(f.Do("POST", snapshotURL("snapshotRevert"), `{"name":"s1"}`), 500, "is marked as removed")
 	fake.Fail(errors.New("the engine says no"))
-	f.refused(f.do("POST", snapshotURL("snapshotPurge"), ""), 500,
+	f.Refused(f.Do("POST", snapshotURL("snapshotPurge"), ""), 500,
 		"failed to purge snapshots for volume demo: the engine says no")
 }
 
@@ -218,25 +222,25 @@ func TestNodeWithManyPurges(t *testing.T) {
 	other := &lh.Engine{ObjectMeta: resttest.Meta("x-e-0"), Spec: lh.EngineSpec{}}
 	other.ResourceVersion, other.Spec.VolumeName, other.Spec.NodeID = "", "x", "node-1"
 	other.Status.PurgeStatus = map[string]lh.PurgeStatus{"r": {IsPurging: true}}
-	if err := f.client.Create(t.Context(), other); err != nil {
+	if err := f.Client.Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	f.refused(f.do("POST", snapshotURL("snapshotPurge"), ""), 500, "1 purges or clones run on node node-1")
+	f.Refused(f.Do("POST", snapshotURL("snapshotPurge"), ""), 500, "1 purges or clones run on node node-1")
 	other.Spec.NodeID = "node-2"
-	if err := f.client.Update(t.Context(), other); err != nil {
+	if err := f.Client.Update(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	if a := f.do("POST", snapshotURL("snapshotPurge"), ""); a.status != 200 || len(fake.Calls()) != 1 {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotPurge"), ""); a.Status != 200 || len(fake.Calls()) != 1 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }
 
 // TestNobodyLeads: without a leader an engine cannot be reached.
 func TestNobodyLeads(t *testing.T) {
-	for _, snapshots := range []func() Snapshots{nil, func() Snapshots { return nil }} {
-		f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.Snapshots = snapshots },
+	for _, snapshots := range []func() volume.Snapshots{nil, func() volume.Snapshots { return nil }} {
+		f := newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) { c.Snapshots = snapshots },
 			resttest.Cluster(attached()...)...)
-		f.refused(f.do("POST", snapshotURL("snapshotList"), ""), 500, "retry in a few seconds")
+		f.Refused(f.Do("POST", snapshotURL("snapshotList"), ""), 500, "retry in a few seconds")
 	}
 }
 
@@ -244,45 +248,45 @@ func TestNobodyLeads(t *testing.T) {
 // needed.
 func TestSnapshotObjects(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
-	a := f.do("POST", snapshotURL("snapshotCRCreate"), `{"name":"s1","labels":{"a":"b"}}`)
-	if a.status != 200 || a.json["type"] != "snapshotCR" || a.json["readyToUse"] != false ||
-		a.json["createSnapshot"] != true || a.json["volume"] != "demo" ||
-		a.json["labels"].(map[string]any)["a"] != "b" || a.json["size"] != 0.0 {
-		t.Errorf("%d %s", a.status, a.text)
+	a := f.Do("POST", snapshotURL("snapshotCRCreate"), `{"name":"s1","labels":{"a":"b"}}`)
+	if a.Status != 200 || a.JSON["type"] != "snapshotCR" || a.JSON["readyToUse"] != false ||
+		a.JSON["createSnapshot"] != true || a.JSON["volume"] != "demo" ||
+		a.JSON["labels"].(map[string]any)["a"] != "b" || a.JSON["size"] != 0.0 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", snapshotURL("snapshotCRCreate"), `{"name":"s1"}`), 500, "already exists")
-	a = f.do("POST", snapshotURL("snapshotCRCreate"), `{}`)
-	if name, _ := a.json["name"].(string); a.status != 200 || !strings.HasPrefix(name, "snap-") {
-		t.Errorf("%d %s", a.status, a.text)
+	f.Refused(f.Do("POST", snapshotURL("snapshotCRCreate"), `{"name":"s1"}`), 500, "already exists")
+	a = f.Do("POST", snapshotURL("snapshotCRCreate"), `{}`)
+	if name, _ := a.JSON["name"].(string); a.Status != 200 || !strings.HasPrefix(name, "snap-") {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
 	var s lh.Snapshot
-	f.read("s1", &s)
+	f.Read("s1", &s)
 	s.Status = lh.SnapshotStatus{ReadyToUse: true, Size: 42, RestoreSize: 1 << 30, Parent: "p", CreationTime: "2026-01-01",
 		UserCreated: true, Checksum: "c", Error: "e", OwnerID: "node-1", MarkRemoved: true}
-	if err := f.client.Update(context.Background(), &s); err != nil {
+	if err := f.Client.Update(context.Background(), &s); err != nil {
 		t.Fatal(err)
 	}
-	a = f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`)
+	a = f.Do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`)
 	for key, want := range map[string]any{"readyToUse": true, "size": 42.0, "restoreSize": float64(1 << 30), "parent": "p",
 		"creationTime": "2026-01-01", "userCreated": true, "checksum": "c", "error": "e", "ownerID": "node-1",
 		"markRemoved": true} {
-		if a.json[key] != want {
-			t.Errorf("%s is %v, want %v", key, a.json[key], want)
+		if a.JSON[key] != want {
+			t.Errorf("%s is %v, want %v", key, a.JSON[key], want)
 		}
 	}
-	a = f.do("POST", snapshotURL("snapshotCRList"), "")
-	if data, _ := a.json["data"].([]any); a.status != 200 || len(data) != 2 || a.json["resourceType"] != "snapshotCR" {
-		t.Errorf("%d %s", a.status, a.text)
+	a = f.Do("POST", snapshotURL("snapshotCRList"), "")
+	if data, _ := a.JSON["data"].([]any); a.Status != 200 || len(data) != 2 || a.JSON["resourceType"] != "snapshotCR" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"x"}`), 404, "not found")
+	f.Refused(f.Do("POST", snapshotURL("snapshotCRGet"), `{"name":"x"}`), 404, "not found")
 	for range 2 { // one that does not exist is deleted already
-		if a := f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`); a.status != 200 || a.json["type"] != "empty" {
-			t.Errorf("%d %s", a.status, a.text)
+		if a := f.Do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`); a.Status != 200 || a.JSON["type"] != "empty" {
+			t.Errorf("%d %s", a.Status, a.Text)
 		}
 	}
 	for _, action := range []string{"snapshotCRCreate", "snapshotCRList", "snapshotCRDelete", "snapshotList"} {
-		if a := f.do(http.MethodPost, "/v1/volumes/nope?action="+action, `{"name":"x"}`); a.status != 404 {
-			t.Errorf("%s of no volume: %d %s", action, a.status, a.text)
+		if a := f.Do(http.MethodPost, "/v1/volumes/nope?action="+action, `{"name":"x"}`); a.Status != 404 {
+			t.Errorf("%s of no volume: %d %s", action, a.Status, a.Text)
 		}
 	}
 }
@@ -291,7 +295,7 @@ func TestSnapshotObjects(t *testing.T) {
 func TestDeletingAnothersSnapshot(t *testing.T) {
 	s := &lh.Snapshot{ObjectMeta: resttest.Meta("s1"), Spec: lh.SnapshotSpec{Volume: "other"}}
 	f := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), s)...)...)
-	f.refused(f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`), 500, "it is a snapshot of volume other")
+	f.Refused(f.Do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`), 500, "it is a snapshot of volume other")
 }
 
 // TestOrderIsWithdrawn: a snapshot that is ordered and not taken yet can be deleted whatever the
@@ -308,29 +312,29 @@ func TestOrderIsWithdrawn(t *testing.T) {
 		}
 	}
 	f := newFixture(t, resttest.Cluster(append(volume, ordered, done)...)...)
-	if a := f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`); a.json["blocked"] != true ||
-		a.json["deleting"] != nil {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`); a.JSON["blocked"] != true ||
+		a.JSON["deleting"] != nil {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`); a.status != 200 {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s1"}`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`); a.json["deleting"] != true {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("snapshotCRGet"), `{"name":"s1"}`); a.JSON["deleting"] != true {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s2"}`), 500, "cannot operate during migration")
+	f.Refused(f.Do("POST", snapshotURL("snapshotCRDelete"), `{"name":"s2"}`), 500, "cannot operate during migration")
 }
 
 // TestUpdateSnapshotLimits: the wishes reach the volume; admission judges them.
 func TestUpdateSnapshotLimits(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(attached()...)...)
-	if a := f.do("POST", snapshotURL("updateSnapshotMaxCount"), `{"snapshotMaxCount":7}`); a.status != 200 ||
-		a.json["snapshotMaxCount"] != 7.0 {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("updateSnapshotMaxCount"), `{"snapshotMaxCount":7}`); a.Status != 200 ||
+		a.JSON["snapshotMaxCount"] != 7.0 {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("POST", snapshotURL("updateSnapshotMaxSize"), `{"snapshotMaxSize":"4Gi"}`); a.status != 200 ||
-		a.json["snapshotMaxSize"] != "4294967296" {
-		t.Errorf("%d %s", a.status, a.text)
+	if a := f.Do("POST", snapshotURL("updateSnapshotMaxSize"), `{"snapshotMaxSize":"4Gi"}`); a.Status != 200 ||
+		a.JSON["snapshotMaxSize"] != "4294967296" {
+		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", snapshotURL("updateSnapshotMaxSize"), `{"snapshotMaxSize":"big"}`), 500, "failed to parse")
+	f.Refused(f.Do("POST", snapshotURL("updateSnapshotMaxSize"), `{"snapshotMaxSize":"big"}`), 500, "failed to parse")
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -30,14 +30,14 @@ func TestActivate(t *testing.T) {
 		objects := resttest.Volume("demo")
 		c.edit(objects[0].(*lh.Volume))
 		f := newFixture(t, resttest.Cluster(objects...)...)
-		t.Run(name, func(*testing.T) { f.refused(f.do("POST", path, c.body), 500, c.want) })
+		t.Run(name, func(*testing.T) { f.Refused(f.Do("POST", path, c.body), 500, c.want) })
 	}
 	objects := resttest.Volume("demo")
 	standby(objects[0].(*lh.Volume))
 	f := newFixture(t, resttest.Cluster(objects...)...)
-	f.do("POST", path, `{"frontend":"blockdev"}`)
+	f.Do("POST", path, `{"frontend":"blockdev"}`)
 	var v lh.Volume
-	f.read("demo", &v)
+	f.Read("demo", &v)
 	if v.Spec.Standby || v.Spec.Frontend != lh.VolumeFrontendBlockDev || !v.Status.IsStandby {
 		t.Errorf("%+v", v.Spec)
 	}

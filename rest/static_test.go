@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -29,11 +30,11 @@ func staticFixture(t *testing.T, edit func(*lh.Volume)) *fixture {
 
 // pv reads a PersistentVolume, nil if there is none.
 func (f *fixture) pv(name string) *corev1.PersistentVolume {
-	f.t.Helper()
+	f.T.Helper()
 	var pv corev1.PersistentVolume
-	err := f.client.Get(f.t.Context(), client.ObjectKey{Name: name}, &pv)
+	err := f.Client.Get(f.T.Context(), client.ObjectKey{Name: name}, &pv)
 	if client.IgnoreNotFound(err) != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	if err != nil {
 		return nil
@@ -43,18 +44,18 @@ func (f *fixture) pv(name string) *corev1.PersistentVolume {
 
 // phase is what Kubernetes says of the PersistentVolume demo, and of which claim.
 func (f *fixture) phase(phase corev1.PersistentVolumePhase, claim string) {
-	f.t.Helper()
+	f.T.Helper()
 	pv := f.pv("demo")
 	pv.Status.Phase, pv.Spec.ClaimRef = phase, nil
 	if claim != "" {
 		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: claim}
 	}
-	if err := f.client.Update(f.t.Context(), pv); err != nil {
-		f.t.Fatal(err)
+	if err := f.Client.Update(f.T.Context(), pv); err != nil {
+		f.T.Fatal(err)
 	}
 	pv.Status.Phase = phase
-	if err := f.client.Status().Update(f.t.Context(), pv); client.IgnoreNotFound(err) != nil {
-		f.t.Fatal(err)
+	if err := f.Client.Status().Update(f.T.Context(), pv); client.IgnoreNotFound(err) != nil {
+		f.T.Fatal(err)
 	}
 }
 
@@ -66,8 +67,8 @@ func TestCreatePV(t *testing.T) {
 	f := staticFixture(t, func(v *lh.Volume) {
 		v.Spec.DiskSelector, v.Spec.StaleReplicaTimeout = []string{"ssd", "fast"}, 30
 	})
-	if a := f.do("POST", pvCreate, "{}"); a.status != 200 || a.json["id"] != "demo" {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a := f.Do("POST", pvCreate, "{}"); a.Status != 200 || a.JSON["id"] != "demo" {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	pv := f.pv("demo")
 	if pv == nil || pv.Spec.CSI == nil {
@@ -82,23 +83,23 @@ func TestCreatePV(t *testing.T) {
 		t.Errorf("%+v, %+v", s, s.CSI)
 	}
 	var class storagev1.StorageClass
-	if err := f.client.Get(t.Context(), client.ObjectKey{Name: "longhorn-static"}, &class); err != nil ||
+	if err := f.Client.Get(t.Context(), client.ObjectKey{Name: "longhorn-static"}, &class); err != nil ||
 		class.Provisioner != "driver.longhorn.io" || !*class.AllowVolumeExpansion {
 		t.Errorf("%+v, %v", class, err)
 	}
-	f.refused(f.do("POST", pvCreate, "{}"), 500, "volume already had PV")
-	f.refused(f.do("POST", "/v1/volumes/none?action=pvCreate", "{}"), 404, "")
+	f.Refused(f.Do("POST", pvCreate, "{}"), 500, "volume already had PV")
+	f.Refused(f.Do("POST", "/v1/volumes/none?action=pvCreate", "{}"), 404, "")
 }
 
 // TestStaticClassFollowsItsSetting: the class of the setting is written where the input has none.
 func TestStaticClassFollowsItsSetting(t *testing.T) {
 	f := staticFixture(t, func(*lh.Volume) {})
 	const name = "/v1/settings/default-longhorn-static-storage-class"
-	if a := f.do("PUT", name, `{"value":"gold"}`); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a := f.Do("PUT", name, `{"value":"gold"}`); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	if a := f.do("POST", pvCreate, "{}"); a.status != 200 || f.pv("demo").Spec.StorageClassName != "gold" {
-		t.Errorf("%d %s, %+v", a.status, a.text, f.pv("demo"))
+	if a := f.Do("POST", pvCreate, "{}"); a.Status != 200 || f.pv("demo").Spec.StorageClassName != "gold" {
+		t.Errorf("%d %s, %+v", a.Status, a.Text, f.pv("demo"))
 	}
 }
 
@@ -113,8 +114,8 @@ func TestClassOfABackup(t *testing.T) {
 		of := &lh.BackupVolume{ObjectMeta: metav1.ObjectMeta{Namespace: lh.Namespace,
 			Name: naming.BackupVolumeName("other", "default")}, Status: lh.BackupVolumeStatus{StorageClassName: recorded}}
 		f := newFixture(t, resttest.Cluster(append(objects, of)...)...)
-		if a := f.do("POST", pvCreate, "{}"); a.status != 200 || f.pv("demo").Spec.StorageClassName != want {
-			t.Errorf("recorded %q: %d %s, class %s", recorded, a.status, a.text, f.pv("demo").Spec.StorageClassName)
+		if a := f.Do("POST", pvCreate, "{}"); a.Status != 200 || f.pv("demo").Spec.StorageClassName != want {
+			t.Errorf("recorded %q: %d %s, class %s", recorded, a.Status, a.Text, f.pv("demo").Spec.StorageClassName)
 		}
 	}
 }
@@ -122,9 +123,9 @@ func TestClassOfABackup(t *testing.T) {
 // TestCreatePVAsAsked: what the input names goes before what follows from the volume.
 func TestCreatePVAsAsked(t *testing.T) {
 	f := staticFixture(t, func(v *lh.Volume) { v.Spec.AccessMode, v.Spec.Encrypted = lh.AccessModeReadWriteOncePod, true })
-	a := f.do("POST", pvCreate, `{"pvName":"mine","fsType":"xfs","storageClassName":"gold","secretName":"s"}`)
-	if a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.text)
+	a := f.Do("POST", pvCreate, `{"pvName":"mine","fsType":"xfs","storageClassName":"gold","secretName":"s"}`)
+	if a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	s := f.pv("mine").Spec
 	if s.CSI.FSType != "xfs" || s.StorageClassName != "gold" || s.AccessModes[0] != corev1.ReadWriteOncePod ||
@@ -133,20 +134,20 @@ func TestCreatePVAsAsked(t *testing.T) {
 		t.Errorf("%+v, %+v", s, s.CSI)
 	}
 	var class storagev1.StorageClass
-	err := f.client.Get(t.Context(), client.ObjectKey{Name: "gold"}, &class)
+	err := f.Client.Get(t.Context(), client.ObjectKey{Name: "gold"}, &class)
 	if client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("a class of the user's is made: %v", err)
 	}
 	for body, why := range map[string]string{`{"fsType":"ntfs"}`: "unknown file system type", `{"fsType":"xfs"}`: "300 MiB"} {
 		f := staticFixture(t, func(v *lh.Volume) { v.Spec.Size = 299 << 20 })
-		f.refused(f.do("POST", pvCreate, body), 500, why)
+		f.Refused(f.Do("POST", pvCreate, body), 500, why)
 		if f.pv("demo") != nil {
 			t.Errorf("%s: made all the same", body)
 		}
 	}
 	standby := staticFixture(t, func(v *lh.Volume) { v.Status.IsStandby = true })
-	standby.refused(standby.do("POST", pvCreate, "{}"), 500, "failed to create PV for standby volume demo")
-	standby.refused(standby.do("POST", pvcCreate, "{}"), 500, "failed to create PVC for standby volume demo")
+	standby.Refused(standby.Do("POST", pvCreate, "{}"), 500, "failed to create PV for standby volume demo")
+	standby.Refused(standby.Do("POST", pvcCreate, "{}"), 500, "failed to create PVC for standby volume demo")
 }
 
 // TestPVOfSeveralNodes: a migratable volume is a block device on several nodes, with a claim of its
@@ -156,27 +157,27 @@ func TestPVOfSeveralNodes(t *testing.T) {
 		f := staticFixture(t, func(v *lh.Volume) {
 			v.Spec.AccessMode, v.Spec.Migratable = lh.AccessModeReadWriteMany, migratable
 		})
-		a := f.do("POST", pvCreate, `{"fsType":"ext4"}`)
+		a := f.Do("POST", pvCreate, `{"fsType":"ext4"}`)
 		if !migratable {
-			f.refused(a, 500, "needs a migratable volume")
+			f.Refused(a, 500, "needs a migratable volume")
 			if f.pv("demo") != nil {
 				t.Error("made all the same")
 			}
 			continue
 		}
-		if a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.text)
+		if a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Text)
 		}
 		s := f.pv("demo").Spec
 		if *s.VolumeMode != corev1.PersistentVolumeBlock || s.CSI.FSType != "" || s.AccessModes[0] != corev1.ReadWriteMany {
 			t.Errorf("%+v, %+v", s, s.CSI)
 		}
 		f.phase(corev1.VolumeAvailable, "")
-		if a := f.do("POST", pvcCreate, `{"namespace":"default"}`); a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.text)
+		if a := f.Do("POST", pvcCreate, `{"namespace":"default"}`); a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Text)
 		}
 		var c corev1.PersistentVolumeClaim
-		if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "demo"}, &c); err != nil {
+		if err := f.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "demo"}, &c); err != nil {
 			t.Fatal(err)
 		}
 		if *c.Spec.VolumeMode != corev1.PersistentVolumeBlock || c.Spec.AccessModes[0] != corev1.ReadWriteMany {
@@ -203,9 +204,9 @@ func TestOnePVOfAVolume(t *testing.T) {
 				}
 			}
 			return c.Create(ctx, o, opts...)
-		}}, func(*Config) {}, objects...)
-		a := f.do("POST", pvCreate, `{"pvName":"demo"}`)
-		f.refused(a, 500, "volume already had PV "+other)
+		}}, func(*rest.Config) {}, objects...)
+		a := f.Do("POST", pvCreate, `{"pvName":"demo"}`)
+		f.Refused(a, 500, "volume already had PV "+other)
 		if f.pv(other) == nil || f.pv("demo") != nil {
 			t.Errorf("beside %s: %v and %v", other, f.pv("demo") != nil, f.pv(other) != nil)
 		}
@@ -215,7 +216,7 @@ func TestOnePVOfAVolume(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			if both.do("POST", pvCreate, fmt.Sprintf(`{"pvName":"pv-%d"}`, i)).status == 200 {
+			if both.Do("POST", pvCreate, fmt.Sprintf(`{"pvName":"pv-%d"}`, i)).Status == 200 {
 				done.Add(1)
 			}
 		})
@@ -228,28 +229,28 @@ func TestOnePVOfAVolume(t *testing.T) {
 		now := metav1.Now()
 		v.DeletionTimestamp, v.Finalizers = &now, []string{"test"}
 	})
-	going.refused(going.do("POST", pvCreate, "{}"), 500, "being deleted")
-	going.refused(going.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "being deleted")
+	going.Refused(going.Do("POST", pvCreate, "{}"), 500, "being deleted")
+	going.Refused(going.Do("POST", pvcCreate, `{"namespace":"default"}`), 500, "being deleted")
 }
 
 // TestCreatePVC: a claim that names the PersistentVolume, which is taken from a former claim.
 func TestCreatePVC(t *testing.T) {
 	f := staticFixture(t, func(*lh.Volume) {})
-	f.refused(f.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "cannot found PV")
-	if a := f.do("POST", pvCreate, "{}"); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.text)
+	f.Refused(f.Do("POST", pvcCreate, `{"namespace":"default"}`), 500, "cannot found PV")
+	if a := f.Do("POST", pvCreate, "{}"); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", pvcCreate, "{}"), 500, "no namespace")
+	f.Refused(f.Do("POST", pvcCreate, "{}"), 500, "no namespace")
 	f.phase(corev1.VolumeBound, "other")
-	f.refused(f.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "volume already had PVC default/other")
+	f.Refused(f.Do("POST", pvcCreate, `{"namespace":"default"}`), 500, "volume already had PVC default/other")
 	f.phase(corev1.VolumeAvailable, "other")
-	f.refused(f.do("POST", pvcCreate, `{"namespace":"default"}`), 500, "reserved for PVC default/other")
+	f.Refused(f.Do("POST", pvcCreate, `{"namespace":"default"}`), 500, "reserved for PVC default/other")
 	f.phase(corev1.VolumeReleased, "former")
-	if a := f.do("POST", pvcCreate, `{"namespace":"default","pvcName":"data"}`); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a := f.Do("POST", pvcCreate, `{"namespace":"default","pvcName":"data"}`); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	var c corev1.PersistentVolumeClaim
-	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "data"}, &c); err != nil {
+	if err := f.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "data"}, &c); err != nil {
 		t.Fatal(err)
 	}
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -260,8 +261,8 @@ func TestCreatePVC(t *testing.T) {
 	if ref := f.pv("demo").Spec.ClaimRef; ref != nil {
 		t.Errorf("the PersistentVolume still has claim %+v", ref)
 	}
-	if a := f.do("POST", pvcCreate, `{"namespace":"default","pvcName":"data"}`); a.status != 500 ||
-		!strings.Contains(a.message(), "already exists") {
-		t.Errorf("again: %d %s", a.status, a.text)
+	if a := f.Do("POST", pvcCreate, `{"namespace":"default","pvcName":"data"}`); a.Status != 500 ||
+		!strings.Contains(a.Message(), "already exists") {
+		t.Errorf("again: %d %s", a.Status, a.Text)
 	}
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"errors"
@@ -8,7 +8,15 @@ import (
 	"time"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
+)
+
+// These are the times that operations have, and that clients have for the answer.
+const (
+	trimLimit      = 24 * time.Hour
+	requestTimeout = 30 * time.Second
+	answerTimeout  = 60 * time.Second
 )
 
 // TestTrimFilesystem: the engine's node is told, and the answer is the volume. What has no file
@@ -16,8 +24,8 @@ import (
 func TestTrimFilesystem(t *testing.T) {
 	const url = "/v1/volumes/demo?action=trimFilesystem"
 	f, fake := snapshotFixture(t, unchanged)
-	if a := f.do("POST", url, ""); a.status != 200 || a.json["id"] != "demo" || strings.Join(fake.Calls(), ",") != "trim" {
-		t.Errorf("%d %s; %s", a.status, a.text, fake.Calls())
+	if a := f.Do("POST", url, ""); a.Status != 200 || a.JSON["id"] != "demo" || strings.Join(fake.Calls(), ",") != "trim" {
+		t.Errorf("%d %s; %s", a.Status, a.Text, fake.Calls())
 	}
 	for why, edit := range map[string]func(*lh.Volume, *lh.Engine){
 		"is not attached":          func(v *lh.Volume, _ *lh.Engine) { v.Status.State = lh.VolumeStateAttaching },
@@ -27,13 +35,13 @@ func TestTrimFilesystem(t *testing.T) {
 		"operate during migration": func(v *lh.Volume, _ *lh.Engine) { v.Spec.MigrationNodeID = "n2" },
 	} {
 		f, fake := snapshotFixture(t, edit)
-		f.refused(f.do("POST", url, ""), 500, why)
+		f.Refused(f.Do("POST", url, ""), 500, why)
 		if len(fake.Calls()) > 0 {
 			t.Errorf("%s: %s", why, fake.Calls())
 		}
 	}
 	fake.Fail(errors.New("not mounted on this node"))
-	f.refused(f.do("POST", url, ""), 500, "failed to trim the file system for volume demo: not mounted")
+	f.Refused(f.Do("POST", url, ""), 500, "failed to trim the file system for volume demo: not mounted")
 }
 
 // deadlines notes what a server would do to a connection.
@@ -50,7 +58,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil
 // is a body, reading is bound as well: when that time is over, the server ends the request.
 func TestTimeToTakeTheAnswer(t *testing.T) {
 	f, _ := snapshotFixture(t, unchanged)
-	g := guarded(t, &resttest.Reviews{}, "none", same)
+	g := guarded(t, &resttest.Reviews{}, "none", apitest.Same)
 	for _, tt := range []struct {
 		f         *fixture
 		operation string
@@ -67,7 +75,7 @@ func TestTimeToTakeTheAnswer(t *testing.T) {
 		method, url, _ := strings.Cut(tt.operation, " ")
 		for _, body := range []string{"", "{}"} {
 			w, began := &deadlines{ResponseRecorder: httptest.NewRecorder()}, time.Now()
-			tt.f.server.ServeHTTP(w, httptest.NewRequest(method, url, strings.NewReader(body)))
+			tt.f.Server.ServeHTTP(w, httptest.NewRequest(method, url, strings.NewReader(body)))
 			within := func(end time.Time) bool {
 				d := end.Sub(began)
 				return d >= tt.want && d <= tt.want+answerTimeout+time.Minute

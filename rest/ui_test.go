@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"crypto/tls"
@@ -13,6 +13,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 	"ankole.storage/ui"
@@ -35,14 +37,14 @@ func TestSchemasOfTheUI(t *testing.T) {
 			ResourceActions map[string]map[string]any `json:"resourceActions"`
 		} `json:"data"`
 	}
-	must(t, json.Unmarshal([]byte(newFixture(t).do("GET", "/v1/schemas", "").text), &document))
+	apitest.Must(t, json.Unmarshal([]byte(newFixture(t).Do("GET", "/v1/schemas", "").Text), &document))
 	want, err := json.MarshalIndent(document.Data, "", " ")
-	must(t, err)
+	apitest.Must(t, err)
 	if *writeSchemas {
-		must(t, os.WriteFile(uiSchemas, append(want, '\n'), 0o644))
+		apitest.Must(t, os.WriteFile(uiSchemas, append(want, '\n'), 0o644))
 	}
 	have, err := os.ReadFile(uiSchemas)
-	must(t, err)
+	apitest.Must(t, err)
 	if string(have) != string(want)+"\n" {
 		t.Errorf("%s is stale: go test ./rest -run TestSchemasOfTheUI -args -write-schemas, then npm run types in ui/\n%s",
 			uiSchemas, difference(string(have), string(want)))
@@ -53,43 +55,43 @@ func TestSchemasOfTheUI(t *testing.T) {
 // they always got; _format asks for the explorer's page or JSON.
 func TestUIAtTheRoot(t *testing.T) {
 	f := newFixture(t)
-	a := f.do("GET", "/", "", browser...)
-	if a.status != 200 || !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") ||
-		!strings.Contains(a.text, "<title>Ankole</title>") || a.header.Get("Cache-Control") != "no-cache" {
-		t.Errorf("a browser gets %d %v %.300s", a.status, a.header, a.text)
+	a := f.Do("GET", "/", "", browser...)
+	if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") ||
+		!strings.Contains(a.Text, "<title>Ankole</title>") || a.Header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("a browser gets %d %v %.300s", a.Status, a.Header, a.Text)
 	}
-	policy := a.header.Get("Content-Security-Policy")
+	policy := a.Header.Get("Content-Security-Policy")
 	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
 		strings.Contains(policy, "*") {
 		t.Errorf("policy %q", policy)
 	}
-	if strings.Contains(a.text, "://") || strings.Contains(a.text, `="/`) {
-		t.Errorf("the page names a host, or a path that is not relative to it: %s", a.text)
+	if strings.Contains(a.Text, "://") || strings.Contains(a.Text, `="/`) {
+		t.Errorf("the page names a host, or a path that is not relative to it: %s", a.Text)
 	}
 	for _, path := range []string{"/", "/?_format=json"} {
-		if a := f.do("GET", path, ""); a.json["resourceType"] != "apiVersion" {
-			t.Errorf("a program gets %s at %s", a.text, path)
+		if a := f.Do("GET", path, ""); a.JSON["resourceType"] != "apiVersion" {
+			t.Errorf("a program gets %s at %s", a.Text, path)
 		}
 	}
-	if a := f.do("GET", "/?_format=html", "", browser...); !strings.Contains(a.text, "apiVersion") {
-		t.Errorf("the explorer shows %.300s", a.text)
+	if a := f.Do("GET", "/?_format=html", "", browser...); !strings.Contains(a.Text, "apiVersion") {
+		t.Errorf("the explorer shows %.300s", a.Text)
 	}
-	f.refused(f.do("GET", "/"+ui.Folder+"/absent.js", ""), 404, "has no file absent.js")
+	f.Refused(f.Do("GET", "/"+ui.Folder+"/absent.js", ""), 404, "has no file absent.js")
 }
 
 // TestSessionTellsWhatMayBeDone: pages show nobody a button that the server would refuse.
 func TestSessionTellsWhatMayBeDone(t *testing.T) {
 	f := guarded(t, &resttest.Reviews{Rights: map[string][]string{"viewer": {"list volumes"},
-		"editor": {"update volumeattachments", "create volumes"}}}, "none", same)
+		"editor": {"update volumeattachments", "create volumes"}}}, "none", apitest.Same)
 	operations := func(user string) (out []any) {
 		headers := []string{}
 		if user != "" {
-			headers = bearer(user)
+			headers = apitest.Bearer(user)
 		}
-		a := f.do("GET", "/v1/session", "", headers...)
-		out, ok := a.json["operations"].([]any)
-		if a.status != 200 || !ok {
-			t.Fatalf("%s: %d %s", user, a.status, a.text)
+		a := f.Do("GET", "/v1/session", "", headers...)
+		out, ok := a.JSON["operations"].([]any)
+		if a.Status != 200 || !ok {
+			t.Fatalf("%s: %d %s", user, a.Status, a.Text)
 		}
 		return out
 	}
@@ -103,7 +105,7 @@ func TestSessionTellsWhatMayBeDone(t *testing.T) {
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("editor may do %v, want %v", got, want)
 	}
-	everybody := newFixture(t).get("/v1/session")["operations"].([]any)
+	everybody := newFixture(t).Get("/v1/session")["operations"].([]any)
 	if len(everybody) < 50 {
 		t.Errorf("on an open server everybody may do %v", everybody)
 	}
@@ -112,14 +114,14 @@ func TestSessionTellsWhatMayBeDone(t *testing.T) {
 // TestUITravelsAsTokensDo: a page that asks for tokens does not come by plaintext from elsewhere,
 // where programs are still told the versions.
 func TestUITravelsAsTokensDo(t *testing.T) {
-	f := newFixtureWith(t, interceptor.Funcs{}, func(c *Config) { c.TLS = &tls.Config{} })
+	f := newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) { c.TLS = &tls.Config{} })
 	ask := func(from string, headers ...string) *httptest.ResponseRecorder {
 		r, w := httptest.NewRequest("GET", "http://10.0.0.1:9500/", nil), httptest.NewRecorder()
 		r.RemoteAddr = from + ":1234"
 		for i := 0; i+1 < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
 		}
-		f.server.ServeHTTP(w, r)
+		f.Server.ServeHTTP(w, r)
 		return w
 	}
 	if w := ask("10.0.0.9", browser...); w.Code != 403 || !strings.Contains(w.Body.String(), "https://") {
@@ -137,7 +139,7 @@ func TestUITravelsAsTokensDo(t *testing.T) {
 // hand in the web UI, and have the fields that are served.
 func TestObjectsOfTheUI(t *testing.T) {
 	text, err := os.ReadFile("../ui/src/api/wire.ts")
-	must(t, err)
+	apitest.Must(t, err)
 	for _, object := range []any{resource.BackupVerification{}, resource.VerifiedBackup{}, resource.BackupFault{},
 		resource.BackupDamage{}, resource.VolumeRates{}} {
 		served := reflect.TypeOf(object)

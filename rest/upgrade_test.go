@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -28,19 +28,19 @@ func TestE3EngineUpgrade(t *testing.T) {
 	const url = "/v1/volumes/demo?action=engineUpgrade"
 	const own = resttest.Image
 	f := newFixture(t, upgradable()...)
-	if a := f.do("POST", url, `{"image":"ankole/engine:next"}`); a.status != 200 ||
-		a.json["image"] != "ankole/engine:next" || a.json["currentImage"] != own {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a := f.Do("POST", url, `{"image":"ankole/engine:next"}`); a.Status != 200 ||
+		a.JSON["image"] != "ankole/engine:next" || a.JSON["currentImage"] != own {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	const prefix = "cannot upgrade engine for volume demo using image "
-	f.refused(f.do("POST", url, `{"image":"ankole/engine:next"}`), 500, prefix+"ankole/engine:next: the volume has")
-	f.refused(f.do("POST", url, `{"image":"ankole/engine:third"}`), 500, "is being upgraded to ankole/engine:next")
-	if a := f.do("POST", url, `{"image":"`+own+`"}`); a.status != 200 || a.json["image"] != own {
-		t.Fatalf("roll-back: %d %s", a.status, a.text)
+	f.Refused(f.Do("POST", url, `{"image":"ankole/engine:next"}`), 500, prefix+"ankole/engine:next: the volume has")
+	f.Refused(f.Do("POST", url, `{"image":"ankole/engine:third"}`), 500, "is being upgraded to ankole/engine:next")
+	if a := f.Do("POST", url, `{"image":"`+own+`"}`); a.Status != 200 || a.JSON["image"] != own {
+		t.Fatalf("roll-back: %d %s", a.Status, a.Text)
 	}
-	f.refused(f.do("POST", url, `{}`), 500, "no engine image named")
-	f.refused(f.do("POST", url, `{"image":"none"}`), 500, "does not exist")
-	f.refused(f.do("POST", "/v1/volumes/nope?action=engineUpgrade", `{"image":"x"}`), 404, "not found")
-	f.do("PUT", "/v1/settings/concurrent-automatic-engine-upgrade-per-node-limit", `{"value":"3"}`)
-	f.refused(f.do("POST", url, `{"image":"ankole/engine:next"}`), 500, "the default engine image")
+	f.Refused(f.Do("POST", url, `{}`), 500, "no engine image named")
+	f.Refused(f.Do("POST", url, `{"image":"none"}`), 500, "does not exist")
+	f.Refused(f.Do("POST", "/v1/volumes/nope?action=engineUpgrade", `{"image":"x"}`), 404, "not found")
+	f.Do("PUT", "/v1/settings/concurrent-automatic-engine-upgrade-per-node-limit", `{"value":"3"}`)
+	f.Refused(f.Do("POST", url, `{"image":"ankole/engine:next"}`), 500, "the default engine image")
 }

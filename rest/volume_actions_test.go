@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
@@ -17,7 +18,7 @@ func TestBuiltActionsAreDeclared(t *testing.T) {
 	for _, a := range volume.Actions {
 		declared[a.Name] = true
 	}
-	for name := range volumeHandlers {
+	for name := range actionsOfVolumes() {
 		if !declared[name] {
 			t.Errorf("%s is served but not declared", name)
 		}
@@ -41,22 +42,22 @@ func attached() []client.Object {
 
 func TestReplicaRemove(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(second(attached())...)...)
-	post := func(volume, replica string) answer {
-		return f.do("POST", "/v1/volumes/"+volume+"?action=replicaRemove", `{"name":"`+replica+`"}`)
+	post := func(volume, replica string) apitest.Answer {
+		return f.Do("POST", "/v1/volumes/"+volume+"?action=replicaRemove", `{"name":"`+replica+`"}`)
 	}
-	if a := post("demo", "demo-r-33333333"); a.status != 200 || len(a.json["replicas"].([]any)) != 1 {
-		t.Fatalf("%d %s", a.status, a.text)
+	if a := post("demo", "demo-r-33333333"); a.Status != 200 || len(a.JSON["replicas"].([]any)) != 1 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
-	f.refused(post("demo", "demo-r-11111111"), 500, "no other healthy replica available")
-	f.refused(post("demo", "demo-r-33333333"), 404, "failed to remove replica demo-r-33333333")
-	f.refused(post("nope", "demo-r-11111111"), 404, "not found")
+	f.Refused(post("demo", "demo-r-11111111"), 500, "no other healthy replica available")
+	f.Refused(post("demo", "demo-r-33333333"), 404, "failed to remove replica demo-r-33333333")
+	f.Refused(post("nope", "demo-r-11111111"), 404, "not found")
 	far := second(attached())
 	far[len(far)-1].(*lh.Replica).Spec.NodeID = "node-3" // which is down
 	lost := newFixture(t, resttest.Cluster(far...)...)
-	lost.refused(lost.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"demo-r-11111111"}`), 500,
+	lost.Refused(lost.Do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"demo-r-11111111"}`), 500,
 		"no other healthy replica available")
 	other := newFixture(t, resttest.Cluster(append(resttest.Volume("demo"), resttest.Volume("other")...)...)...)
-	other.refused(other.do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"other-r-11111111"}`), 500,
+	other.Refused(other.Do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"other-r-11111111"}`), 500,
 		"belongs to volume other")
 }
 
@@ -71,15 +72,15 @@ func TestSalvage(t *testing.T) {
 	}
 	const both = `{"names":["demo-r-11111111","demo-r-33333333"]}`
 	f := faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {})
-	if actions := f.get("/v1/volumes/demo")["actions"].(map[string]any); len(actions) != 3 || actions["salvage"] == nil {
+	if actions := f.Get("/v1/volumes/demo")["actions"].(map[string]any); len(actions) != 3 || actions["salvage"] == nil {
 		t.Errorf("a faulted volume offers %v", actions)
 	}
-	if a := f.do("POST", "/v1/volumes/demo?action=salvage", `{"names":["demo-r-11111111"]}`); a.status != 200 {
-		t.Fatal(a.text)
+	if a := f.Do("POST", "/v1/volumes/demo?action=salvage", `{"names":["demo-r-11111111"]}`); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
 	var one, two lh.Replica
-	f.read("demo-r-11111111", &one)
-	f.read("demo-r-33333333", &two)
+	f.Read("demo-r-11111111", &one)
+	f.Read("demo-r-33333333", &two)
 	if one.Spec.FailedAt != "" || two.Spec.FailedAt == "" {
 		t.Errorf("marks: %q, %q", one.Spec.FailedAt, two.Spec.FailedAt)
 	}
@@ -96,12 +97,12 @@ func TestSalvage(t *testing.T) {
 		"is not a replica of volume demo": func(_ *lh.Volume, _, two *lh.Replica) { two.Spec.VolumeName = "other" },
 	} {
 		g := faulted(edit)
-		g.refused(g.do("POST", "/v1/volumes/demo?action=salvage", both), 500, text)
-		g.read("demo-r-11111111", &one)
+		g.Refused(g.Do("POST", "/v1/volumes/demo?action=salvage", both), 500, text)
+		g.Read("demo-r-11111111", &one)
 		if one.Spec.FailedAt == "" {
 			t.Errorf("%s: one of the marks was lifted", text)
 		}
 	}
-	f.refused(faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {}).do("POST", "/v1/volumes/demo?action=salvage",
+	f.Refused(faulted(func(*lh.Volume, *lh.Replica, *lh.Replica) {}).Do("POST", "/v1/volumes/demo?action=salvage",
 		`{}`), 500, "no replica named")
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"fmt"
@@ -10,21 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
 )
 
 // jobs lists what a collection of jobs holds: "name" or "name (group)".
-func (f *fixture) jobs(a answer) string {
-	f.t.Helper()
-	if a.status != http.StatusOK || a.json["type"] != "collection" || a.json["resourceType"] != resource.TypeVolumeJob {
-		f.t.Fatalf("%d %s", a.status, a.text)
+func (f *fixture) jobs(a apitest.Answer) string {
+	f.T.Helper()
+	if a.Status != http.StatusOK || a.JSON["type"] != "collection" || a.JSON["resourceType"] != resource.TypeVolumeJob {
+		f.T.Fatalf("%d %s", a.Status, a.Text)
 	}
 	var out []string
-	for _, x := range a.json["data"].([]any) {
+	for _, x := range a.JSON["data"].([]any) {
 		job := x.(map[string]any)
 		if job["id"] != job["name"] || job["type"] != resource.TypeVolumeJob || job["links"] == nil {
-			f.t.Errorf("envelope of %v", job)
+			f.T.Errorf("envelope of %v", job)
 		}
 		text := fmt.Sprint(job["name"])
 		if job["isGroup"] == true {
@@ -45,17 +46,17 @@ func TestRecurringJobsOfAClaim(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(append(objects, source)...)...)
 	before := f.state()
 	for _, action := range []string{"recurringJobAdd", "recurringJobDelete"} {
-		f.refused(f.do("POST", "/v1/volumes/demo?action="+action, `{"name":"nightly"}`), 500,
+		f.Refused(f.Do("POST", "/v1/volumes/demo?action="+action, `{"name":"nightly"}`), 500,
 			"kubectl -n app label pvc data recurring-job.longhorn.io/nightly=enabled")
 	}
 	if f.state() != before {
 		t.Error("something has changed")
 	}
 	source.Labels = nil
-	if err := f.client.Update(t.Context(), source); err != nil {
+	if err := f.Client.Update(t.Context(), source); err != nil {
 		t.Fatal(err)
 	}
-	if have := f.jobs(f.do("POST", "/v1/volumes/demo?action=recurringJobAdd", `{"name":"nightly"}`)); have != "nightly" {
+	if have := f.jobs(f.Do("POST", "/v1/volumes/demo?action=recurringJobAdd", `{"name":"nightly"}`)); have != "nightly" {
 		t.Errorf("follows %q", have)
 	}
 }
@@ -66,7 +67,7 @@ func TestRecurringJobsOfAVolume(t *testing.T) {
 	objects := resttest.Volume("demo")
 	objects[0].SetLabels(map[string]string{"mine": "enabled", "recurring-job.longhorn.io/off": "disabled"})
 	f := newFixture(t, resttest.Cluster(objects...)...)
-	post := func(action, body string) answer { return f.do("POST", "/v1/volumes/demo?action="+action, body) }
+	post := func(action, body string) apitest.Answer { return f.Do("POST", "/v1/volumes/demo?action="+action, body) }
 	for _, tt := range []struct{ action, body, want string }{
 		{"recurringJobList", "", ""},
 		{"recurringJobAdd", `{"name":"nightly","isGroup":false}`, "nightly"},
@@ -84,7 +85,7 @@ func TestRecurringJobsOfAVolume(t *testing.T) {
 		}
 	}
 	var v lh.Volume
-	f.read("demo", &v)
+	f.Read("demo", &v)
 	want := map[string]string{"mine": "enabled", "recurring-job.longhorn.io/off": "disabled",
 		"recurring-job.longhorn.io/nightly": "enabled", "recurring-job-group.longhorn.io/daily": "enabled"}
 	if fmt.Sprint(v.Labels) != fmt.Sprint(want) {
@@ -93,19 +94,19 @@ func TestRecurringJobsOfAVolume(t *testing.T) {
 	for _, action := range []string{"recurringJobAdd", "recurringJobDelete"} {
 		for body, why := range map[string]string{`{}`: "no recurring job named", `{"name":"a b"}`: "invalid name",
 			`{"name":"a/b"}`: "invalid name", "": "EOF"} {
-			f.refused(post(action, body), 500, why)
+			f.Refused(post(action, body), 500, why)
 		}
-		f.refused(f.do("POST", "/v1/volumes/nope?action="+action, `{"name":"a"}`), 404, "not found")
+		f.Refused(f.Do("POST", "/v1/volumes/nope?action="+action, `{"name":"a"}`), 404, "not found")
 	}
-	f.refused(f.do("POST", "/v1/volumes/nope?action=recurringJobList", ""), 404, "not found")
+	f.Refused(f.Do("POST", "/v1/volumes/nope?action=recurringJobList", ""), 404, "not found")
 	bare := newFixture(t, resttest.Cluster(resttest.Volume("bare")...)...)
-	if have := bare.jobs(bare.do("POST", "/v1/volumes/bare?action=recurringJobAdd", `{"name":"a"}`)); have != "a" {
+	if have := bare.jobs(bare.Do("POST", "/v1/volumes/bare?action=recurringJobAdd", `{"name":"a"}`)); have != "a" {
 		t.Errorf("a volume without labels follows %q", have)
 	}
 	before := v.ResourceVersion
 	post("recurringJobAdd", `{"name":"nightly"}`)
 	post("recurringJobDelete", `{"name":"absent"}`)
-	if f.read("demo", &v); v.ResourceVersion != before {
+	if f.Read("demo", &v); v.ResourceVersion != before {
 		t.Error("what changes nothing wrote the volume")
 	}
 }

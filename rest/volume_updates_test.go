@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bytes"
@@ -20,23 +20,28 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
+	"ankole.storage/rest"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/volume"
 )
 
 func TestUpdateReplicaCount(t *testing.T) {
 	f := newFixture(t, resttest.Cluster(attached()...)...)
-	post := func(body string) answer { return f.do("POST", "/v1/volumes/demo?action=updateReplicaCount", body) }
-	if a := post(`{"replicaCount":3}`); a.status != 200 || a.json["numberOfReplicas"] != 3.0 {
-		t.Fatalf("%d %s", a.status, a.text)
+	post := func(body string) apitest.Answer {
+		return f.Do("POST", "/v1/volumes/demo?action=updateReplicaCount", body)
+	}
+	if a := post(`{"replicaCount":3}`); a.Status != 200 || a.JSON["numberOfReplicas"] != 3.0 {
+		t.Fatalf("%d %s", a.Status, a.Text)
 	}
 	for _, count := range []int{0, -1, 21} {
-		f.refused(post(fmt.Sprintf(`{"replicaCount":%d}`, count)), 500, "must between 1 to 20")
+		f.Refused(post(fmt.Sprintf(`{"replicaCount":%d}`, count)), 500, "must between 1 to 20")
 	}
 	detached := newFixture(t, resttest.Cluster(resttest.Volume("demo")...)...)
-	detached.refused(detached.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500,
+	detached.Refused(detached.Do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500,
 		"invalid volume state to update replica count")
-	detached.refused(detached.do("POST", "/v1/volumes/nope?action=updateReplicaCount", `{"replicaCount":3}`), 404,
+	detached.Refused(detached.Do("POST", "/v1/volumes/nope?action=updateReplicaCount", `{"replicaCount":3}`), 404,
 		"not found")
 	for name, edit := range map[string]func(*lh.Volume){
 		"should be 1 when data locality is strict-local": func(v *lh.Volume) {
@@ -48,7 +53,7 @@ func TestUpdateReplicaCount(t *testing.T) {
 		objects := attached()
 		edit(objects[0].(*lh.Volume))
 		g := newFixture(t, resttest.Cluster(objects...)...)
-		g.refused(g.do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, name)
+		g.Refused(g.Do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, name)
 	}
 }
 
@@ -187,40 +192,40 @@ func admissible(detached bool) []client.Object {
 // TestEveryUpdate sends each action that changes one field: what it changes, alone; that the same
 // again writes nothing; and what is refused, here or at admission, with status 500 and no change.
 func TestEveryUpdate(t *testing.T) {
-	if have, want := slices.Sorted(maps.Keys(volumeUpdates)), slices.Sorted(maps.Keys(updates)); !slices.Equal(have, want) {
+	if have, want := volume.UpdateActions(), slices.Sorted(maps.Keys(updates)); !slices.Equal(have, want) {
 		t.Fatalf("updates %v, tested %v", have, want)
 	}
 	for _, action := range slices.Sorted(maps.Keys(updates)) {
 		tt := updates[action]
 		t.Run(action, func(t *testing.T) {
-			f := newFixtureWith(t, admitted(t), func(*Config) {}, admissible(tt.detached)...)
+			f := newFixtureWith(t, admitted(t), func(*rest.Config) {}, admissible(tt.detached)...)
 			url := "/v1/volumes/demo?action=" + action
-			before := f.get("/v1/volumes/demo")
+			before := f.Get("/v1/volumes/demo")
 			if before["actions"].(map[string]any)[action] == nil {
 				t.Errorf("not offered while %v", before["state"])
 			}
-			a := f.do("POST", url, tt.body)
-			if a.status != http.StatusOK || a.json["type"] != resource.TypeVolume || a.json[tt.field] != tt.shows {
-				t.Fatalf("%d %s, want %s = %v", a.status, a.text, tt.field, tt.shows)
+			a := f.Do("POST", url, tt.body)
+			if a.Status != http.StatusOK || a.JSON["type"] != resource.TypeVolume || a.JSON[tt.field] != tt.shows {
+				t.Fatalf("%d %s, want %s = %v", a.Status, a.Text, tt.field, tt.shows)
 			}
 			for key, value := range before {
-				if key != tt.field && key != "resourceVersion" && fmt.Sprint(a.json[key]) != fmt.Sprint(value) {
-					t.Errorf("%s changed from %v to %v", key, value, a.json[key])
+				if key != tt.field && key != "resourceVersion" && fmt.Sprint(a.JSON[key]) != fmt.Sprint(value) {
+					t.Errorf("%s changed from %v to %v", key, value, a.JSON[key])
 				}
 			}
 			var written, after lh.Volume
-			f.read("demo", &written)
-			if a := f.do("POST", url, strings.ToUpper(tt.body[:3])+tt.body[3:]); a.status != http.StatusOK {
-				t.Errorf("again: %s", a.text)
+			f.Read("demo", &written)
+			if a := f.Do("POST", url, strings.ToUpper(tt.body[:3])+tt.body[3:]); a.Status != http.StatusOK {
+				t.Errorf("again: %s", a.Text)
 			}
 			for _, body := range tt.refused {
-				f.refused(f.do("POST", url, body), 500, refusals[action])
+				f.Refused(f.Do("POST", url, body), 500, refusals[action])
 			}
-			f.refused(f.do("POST", url, ""), 500, "EOF")
-			if f.read("demo", &after); after.ResourceVersion != written.ResourceVersion {
+			f.Refused(f.Do("POST", url, ""), 500, "EOF")
+			if f.Read("demo", &after); after.ResourceVersion != written.ResourceVersion {
 				t.Error("the same again, or a refused body, wrote the volume")
 			}
-			f.refused(f.do("POST", "/v1/volumes/nope?action="+action, tt.body), 404, "not found")
+			f.Refused(f.Do("POST", "/v1/volumes/nope?action="+action, tt.body), 404, "not found")
 		})
 	}
 }
@@ -233,7 +238,7 @@ func admittedVolume(t *testing.T, edit func(*lh.Volume)) *fixture {
 			edit(v)
 		}
 	}
-	return newFixtureWith(t, admitted(t), func(*Config) {}, objects...)
+	return newFixtureWith(t, admitted(t), func(*rest.Config) {}, objects...)
 }
 
 // TestUpdatesByState has the actions that some states refuse, with the texts that clients know.
@@ -281,7 +286,7 @@ func TestUpdatesByState(t *testing.T) {
 		{"updateUblkQueueDepth", `{"ublkQueueDepth":1}`, func(*lh.Volume) {}, "belongs to data engine v2"},
 	} {
 		f := admittedVolume(t, tt.edit)
-		f.refused(f.do("POST", "/v1/volumes/demo?action="+tt.action, tt.body), 500, tt.want)
+		f.Refused(f.Do("POST", "/v1/volumes/demo?action="+tt.action, tt.body), 500, tt.want)
 	}
 }
 
@@ -294,8 +299,8 @@ func TestUpdatesAtTheirBounds(t *testing.T) {
 		if strings.Contains(body, "Limit") {
 			action = "updateRebuildConcurrentSyncLimit"
 		}
-		if a := f.do("POST", "/v1/volumes/demo?action="+action, body); a.status != http.StatusOK {
-			t.Errorf("%s: %s", body, a.text)
+		if a := f.Do("POST", "/v1/volumes/demo?action="+action, body); a.Status != http.StatusOK {
+			t.Errorf("%s: %s", body, a.Text)
 		}
 	}
 	accepted(`{"replicaCount":1}`, func(v *lh.Volume) { v.Spec.NumberOfReplicas = 3 })
@@ -303,7 +308,7 @@ func TestUpdatesAtTheirBounds(t *testing.T) {
 	accepted(`{"replicaCount":1}`, func(v *lh.Volume) { v.Spec.DataLocality = lh.DataLocalityStrictLocal })
 	accepted(`{"rebuildConcurrentSyncLimit":0}`, func(v *lh.Volume) { v.Spec.RebuildConcurrentSyncLimit = 3 })
 	f := admittedVolume(t, func(*lh.Volume) {})
-	if a := f.do("POST", "/v1/volumes/demo?action=updateAccessMode", `{"accessMode":"rwo"}`); a.status != http.StatusOK {
-		t.Errorf("the access mode that an attached volume has: %s", a.text)
+	if a := f.Do("POST", "/v1/volumes/demo?action=updateAccessMode", `{"accessMode":"rwo"}`); a.Status != http.StatusOK {
+		t.Errorf("the access mode that an attached volume has: %s", a.Text)
 	}
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"encoding/json"
@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resttest"
 )
 
@@ -56,11 +57,11 @@ func snake(name string) string {
 func (w *walker) call(method, url, body string) (int, map[string]any, http.Header) {
 	w.t.Helper()
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	must(w.t, err)
+	apitest.Must(w.t, err)
 	r.SetBasicAuth("", "")
 	r.Header.Set("Accept", "application/json")
 	resp, err := http.DefaultClient.Do(r)
-	must(w.t, err)
+	apitest.Must(w.t, err)
 	defer resp.Body.Close()
 	var o map[string]any
 	if json.NewDecoder(resp.Body).Decode(&o) != nil {
@@ -84,9 +85,9 @@ func connect(t *testing.T, entry string) *walker {
 		_, document, _ = w.call(http.MethodGet, to, "")
 	}
 	text, err := json.Marshal(document["data"])
-	must(t, err)
+	apitest.Must(t, err)
 	var all []walkedSchema
-	must(t, json.Unmarshal(text, &all))
+	apitest.Must(t, json.Unmarshal(text, &all))
 	for _, s := range all {
 		if s.Type == "schema" {
 			w.bind(s)
@@ -134,8 +135,8 @@ type walkedFacts struct {
 func readWalkedFacts(t *testing.T) (f walkedFacts) {
 	t.Helper()
 	text, err := os.ReadFile("resource/testdata/rest_facts.json")
-	must(t, err)
-	must(t, json.Unmarshal(text, &f))
+	apitest.Must(t, err)
+	apitest.Must(t, json.Unmarshal(text, &f))
 	return f
 }
 
@@ -170,10 +171,10 @@ func TestWalk(t *testing.T) {
 	for world, objects := range map[string][]client.Object{"full": walkedWorld(), "empty": nil} {
 		f := newFixture(t, objects...)
 		for _, entry := range []string{"/v1", "/v1/schemas"} {
-			w := connect(t, f.url+entry)
+			w := connect(t, f.URL+entry)
 			before, lists := f.state(), 0
 			for id, s := range w.schemas {
-				path := strings.TrimPrefix(s.Links["collection"], f.url)
+				path := strings.TrimPrefix(s.Links["collection"], f.URL)
 				served := facts.has(http.MethodGet, path)
 				if served {
 					lists++
@@ -275,7 +276,7 @@ func (w *walker) walkObject(s walkedSchema, o map[string]any) {
 		for name := range s.ResourceActions {
 			path := "/v1/" + strings.Split(o["links"].(map[string]any)["self"].(string), "/v1/")[1]
 			path = path[:strings.LastIndex(path, "/")] + "/{name}"
-			if offered := o["actions"].(map[string]any)[name] != nil; offered == (later[name+" "+path] != "") {
+			if offered := o["actions"].(map[string]any)[name] != nil; offered == (apitest.Tables().Later[name+" "+path] != "") {
 				w.t.Errorf("%s %v: action %s is offered: %t", s.ID, o["id"], name, offered)
 			}
 		}
@@ -347,7 +348,7 @@ func TestWalkOfActions(t *testing.T) {
 		}
 	}
 	f := newFixture(t, resttest.Cluster(objects...)...)
-	w := connect(t, f.url+"/v1")
+	w := connect(t, f.URL+"/v1")
 	for name, in := range states {
 		_, v := w.byID["volume"](name)
 		columns := []string{"always"}
@@ -362,7 +363,7 @@ func TestWalkOfActions(t *testing.T) {
 		actions := v["actions"].(map[string]any)
 		for action, offered := range facts.VolumeActions {
 			want := slices.ContainsFunc(columns, func(c string) bool { return slices.Contains(offered, c) }) &&
-				later[action+" /v1/volumes/{name}"] == ""
+				apitest.Tables().Later[action+" /v1/volumes/{name}"] == ""
 			if have := actions[action] != nil; have != want {
 				t.Errorf("%s: %s offered %t, want %t", name, action, have, want)
 			}

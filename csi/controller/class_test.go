@@ -21,6 +21,7 @@ import (
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 // wholeClass has every parameter that this version knows, with a value that is not the default
@@ -116,8 +117,8 @@ func TestWholeClass(t *testing.T) {
 	golden := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Namespace: lh.Namespace, Name: "golden"},
 		Spec: lh.BackingImageSpec{Secret: "key"}}
 	api := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(append(source, golden)...)...)
-	server, err := rest.New(rest.Config{Client: api, Open: true, EngineImage: resttest.Image,
-		Logger: slog.New(slog.DiscardHandler)})
+	server, err := rest.New(rest.Config{EngineImage: resttest.Image,
+		Config: serve.Config{Client: api, Open: true, Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		t.Fatal(err)
 	}

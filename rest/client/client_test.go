@@ -19,13 +19,14 @@ import (
 	"ankole.storage/rest"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/resttest"
+	"ankole.storage/rest/serve"
 )
 
 func newServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	c := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(resttest.Volume("demo")...)...)
-	s, err := rest.New(rest.Config{Client: c, Open: true, EngineImage: resttest.Image,
-		Logger: slog.New(slog.DiscardHandler)})
+	s, err := rest.New(rest.Config{EngineImage: resttest.Image,
+		Config: serve.Config{Client: c, Open: true, Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,8 @@ var walls = []wall{
 	{from: []string{"controlplane/..."}, far: true, forbid: []string{"ours/dataplane"},
 		why: "the control plane reaches a volume through the interface of its engine, so that both can be of " +
 			"different versions"},
-	{from: []string{"rest"}, forbid: []string{"ours/controlplane"},
+	{from: []string{"rest", "rest/serve", "rest/volume", "rest/node", "rest/backup", "rest/backingimage", "rest/system"},
+		forbid: []string{"ours/controlplane"},
 		but: []string{"ours/controlplane/setting", "ours/controlplane/object/naming", "ours/controlplane/admission",
 			"ours/controlplane/volume/clone", "ours/controlplane/object/condition", "ours/controlplane/object/conflict",
 			"ours/controlplane/volume/dataloss", "ours/controlplane/volume/restore",
