@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
@@ -21,39 +18,6 @@ import (
 	"ankole.storage/rest/resttest"
 	"ankole.storage/rest/serve"
 )
-
-// state is everything that is stored, as text.
-func (f *fixture) state() string {
-	f.T.Helper()
-	var all []string
-	for kind := range f.Client.Scheme().KnownTypes(lh.GroupVersion) {
-		if !strings.HasSuffix(kind, "List") || strings.HasSuffix(kind, "ListOptions") ||
-			kind == "List" {
-			continue
-		}
-		o, err := f.Client.Scheme().New(lh.GroupVersion.WithKind(kind))
-		if err != nil {
-			f.T.Fatal(err)
-		}
-		list, ok := o.(client.ObjectList)
-		if !ok {
-			continue
-		}
-		if err := f.Client.List(f.T.Context(), list); err != nil {
-			f.T.Fatal(err)
-		}
-		err = meta.EachListItem(list, func(o runtime.Object) error {
-			text, err := json.Marshal(o)
-			all = append(all, kind+string(text))
-			return err
-		})
-		if err != nil {
-			f.T.Fatal(err)
-		}
-	}
-	slices.Sort(all)
-	return strings.Join(all, "\n")
-}
 
 // bedForBadInput has one object of each kind, and a volume.
 func bedForBadInput(t *testing.T) *fixture {
@@ -112,7 +76,7 @@ func takesBody(operation string) bool {
 // error object, and nothing has changed.
 func TestBadBodiesEverywhere(t *testing.T) {
 	f := bedForBadInput(t)
-	before := f.state()
+	before := f.State()
 	tried := 0
 	for _, operation := range append(operations(f.Server), "POST /v1/session") {
 		if !takesBody(operation) {
@@ -131,7 +95,7 @@ func TestBadBodiesEverywhere(t *testing.T) {
 	if tried < 300 {
 		t.Errorf("only %d requests were tried", tried)
 	}
-	if after := f.state(); after != before {
+	if after := f.State(); after != before {
 		t.Errorf("bad bodies changed something:\n%s", difference(before, after))
 	}
 }
@@ -246,7 +210,7 @@ func wrongFields(of reflect.Type) (values []string) {
 // rest.
 func TestWrongTypesEverywhere(t *testing.T) {
 	f := bedForBadInput(t)
-	before := f.state()
+	before := f.State()
 	tried := map[string]int{}
 	for operation, input := range inputs(t, f.Server) {
 		parts := strings.Split(operation, "/")
@@ -263,7 +227,7 @@ func TestWrongTypesEverywhere(t *testing.T) {
 	if len(tried) < 40 || tried[resource.ActionDiskUpdate+" /v1/nodes/{name}"] < 30 {
 		t.Errorf("only these were tried: %v", tried)
 	}
-	if after := f.state(); after != before {
+	if after := f.State(); after != before {
 		t.Errorf("wrong types changed something:\n%s", difference(before, after))
 	}
 }
@@ -278,7 +242,7 @@ var answeredAlways = []string{"GET /v1/schemas/{name}", "GET /v1/backupvolumes/{
 // of every kind, and nothing comes into being.
 func TestUnknownObjectsAndActions(t *testing.T) {
 	f := bedForBadInput(t)
-	before := f.state()
+	before := f.State()
 	names := []string{"nope", "UPPER", "a.b", "-", "%20", "%C3%A9", strings.Repeat("x", 300), "%2e%2e", "..%2f..%2fdemo",
 		"demo%2f", "demo%00", "demo%0a", "$(reboot)", "'%20or%201=1", "{name}", "*"}
 	for _, operation := range operations(f.Server) {
@@ -309,7 +273,7 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 			}
 		}
 	}
-	if after := f.state(); after != before {
+	if after := f.State(); after != before {
 		t.Errorf("unknown names changed something:\n%s", difference(before, after))
 	}
 }
@@ -319,11 +283,12 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 func TestActionsInTheWrongState(t *testing.T) {
 	faulted := resttest.Volume("demo")
 	faulted[0].(*lh.Volume).Status.Robustness = lh.VolumeRobustnessFaulted
-	for name, objects := range map[string][]client.Object{"detached": resttest.Volume("demo"), "attached": attached(),
-		"faulted": faulted} {
+	for name, objects := range map[string][]client.Object{"detached": resttest.Volume("demo"),
+		"attached": resttest.Attached(),
+		"faulted":  faulted} {
 		f := newFixture(t, resttest.Cluster(objects...)...)
 		offered := f.Get("/v1/volumes/demo")["actions"].(map[string]any)
-		before, tried := f.state(), 0
+		before, tried := f.State(), 0
 		for action := range actionsOfVolumes() {
 			if offered[action] != nil || action == resource.ActionSnapshotCRCreate { // which is an order that waits
 				continue
@@ -333,7 +298,7 @@ func TestActionsInTheWrongState(t *testing.T) {
 			if a.Status != 200 && a.JSON["type"] != "error" {
 				t.Errorf("%s, %s: %d %s", name, action, a.Status, a.Text)
 			}
-			if after := f.state(); after != before {
+			if after := f.State(); after != before {
 				t.Errorf("%s, %s, which is not offered: %d, and it changed\n%s", name, action, a.Status,
 					difference(before, after))
 				before = after
@@ -361,7 +326,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/v1/session", "", `{"token":"of-admin"}`, "")
 	stored := func(t testing.TB) (*fixture, string) {
 		s := guarded(t, &resttest.Reviews{Rights: apitest.Users}, "read-only", apitest.Same)
-		return s, s.state()
+		return s, s.State()
 	}
 	s, before := stored(f)
 	f.Fuzz(func(t *testing.T, method, path, query, body, authorization string) {
@@ -384,7 +349,7 @@ func FuzzRequest(f *testing.F) {
 		default:
 			t.Errorf("%s %q %q: %d %s", method, path, query, w.Code, w.Body)
 		}
-		after := s.state()
+		after := s.State()
 		if after == before {
 			return
 		}

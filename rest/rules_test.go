@@ -260,10 +260,10 @@ func TestSameVerdictAtBothDoors(t *testing.T) {
 			}
 			t.Run(c.name, func(t *testing.T) {
 				f := newFixture(t, c.objects()...)
-				before := f.state()
+				before := f.State()
 				a := f.Do(c.request[0], c.request[1], c.request[2])
 				f.Refused(a, http.StatusInternalServerError, c.want)
-				if after := f.state(); after != before {
+				if after := f.State(); after != before {
 					t.Errorf("the refused change was made:\n%s", difference(before, after))
 				}
 				said := c.byKubectl(t)

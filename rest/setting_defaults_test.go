@@ -108,7 +108,7 @@ func (f *fixture) writeDefaults() (written int) {
 // default of each back that is not read-only, as tests do between two cases, gets what it wrote, in
 // a cluster with nodes and with an attached volume.
 func TestEveryDefaultIsAccepted(t *testing.T) {
-	f := newFixtureWith(t, judged(t), func(*rest.Config) {}, resttest.Cluster(attached()...)...)
+	f := newFixtureWith(t, judged(t), func(*rest.Config) {}, resttest.Cluster(resttest.Attached()...)...)
 	changed := 0
 	for _, d := range f.readSettings() {
 		if d.Name == "disable-snapshot-purge" {
@@ -133,7 +133,7 @@ func TestEveryDefaultIsAccepted(t *testing.T) {
 func TestEveryDefaultIsAcceptedOfTheAnonymous(t *testing.T) {
 	values := map[string]string{setting.APIAnonymousAccess: "all", setting.APIHostNames: "storage.example",
 		setting.ManagerURL: "http://storage.example"}
-	objects := resttest.Cluster(attached()...)
+	objects := resttest.Cluster(resttest.Attached()...)
 	for name, value := range values {
 		objects = append(objects, &lh.Setting{ObjectMeta: resttest.Meta(name), Value: value})
 	}

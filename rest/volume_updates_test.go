@@ -28,7 +28,7 @@ import (
 )
 
 func TestUpdateReplicaCount(t *testing.T) {
-	f := newFixture(t, resttest.Cluster(attached()...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Attached()...)...)
 	post := func(body string) apitest.Answer {
 		return f.Do("POST", "/v1/volumes/demo?action=updateReplicaCount", body)
 	}
@@ -50,7 +50,7 @@ func TestUpdateReplicaCount(t *testing.T) {
 		"being upgraded":   func(v *lh.Volume) { v.Status.CurrentImage = "older" },
 		"during migration": func(v *lh.Volume) { v.Spec.MigrationNodeID = "node-2" },
 	} {
-		objects := attached()
+		objects := resttest.Attached()
 		edit(objects[0].(*lh.Volume))
 		g := newFixture(t, resttest.Cluster(objects...)...)
 		g.Refused(g.Do("POST", "/v1/volumes/demo?action=updateReplicaCount", `{"replicaCount":3}`), 500, name)
@@ -177,7 +177,7 @@ func reviewOf(t *testing.T, c client.Client, plural string, old, o client.Object
 
 // admissible is a volume as the webhook has completed it, with two backup targets.
 func admissible(detached bool) []client.Object {
-	objects := attached()
+	objects := resttest.Attached()
 	if detached {
 		objects = resttest.Volume("demo")
 	}

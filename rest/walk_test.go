@@ -172,7 +172,7 @@ func TestWalk(t *testing.T) {
 		f := newFixture(t, objects...)
 		for _, entry := range []string{"/v1", "/v1/schemas"} {
 			w := connect(t, f.URL+entry)
-			before, lists := f.state(), 0
+			before, lists := f.State(), 0
 			for id, s := range w.schemas {
 				path := strings.TrimPrefix(s.Links["collection"], f.URL)
 				served := facts.has(http.MethodGet, path)
@@ -196,7 +196,7 @@ func TestWalk(t *testing.T) {
 			if len(w.create) == 0 || len(w.update) == 0 {
 				t.Error("nothing can be created or updated")
 			}
-			if after := f.state(); after != before {
+			if after := f.State(); after != before {
 				t.Errorf("the walk has changed\n%s", difference(before, after))
 			}
 		}

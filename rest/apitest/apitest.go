@@ -9,11 +9,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -164,6 +167,39 @@ func Routes(t serve.Table) map[string]serve.Route {
 		all[r.Path] = r
 	}
 	return all
+}
+
+// State is everything that is stored, as text.
+func (f *Fixture) State() string {
+	f.T.Helper()
+	var all []string
+	for kind := range f.Client.Scheme().KnownTypes(lh.GroupVersion) {
+		if !strings.HasSuffix(kind, "List") || strings.HasSuffix(kind, "ListOptions") ||
+			kind == "List" {
+			continue
+		}
+		o, err := f.Client.Scheme().New(lh.GroupVersion.WithKind(kind))
+		if err != nil {
+			f.T.Fatal(err)
+		}
+		list, ok := o.(client.ObjectList)
+		if !ok {
+			continue
+		}
+		if err := f.Client.List(f.T.Context(), list); err != nil {
+			f.T.Fatal(err)
+		}
+		err = meta.EachListItem(list, func(o runtime.Object) error {
+			text, err := json.Marshal(o)
+			all = append(all, kind+string(text))
+			return err
+		})
+		if err != nil {
+			f.T.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
 }
 
 // Must fails a test for an error.

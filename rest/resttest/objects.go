@@ -109,6 +109,15 @@ func Attach(objects []client.Object, node, endpoint string) {
 	a.Spec.AttachmentTickets = map[string]lh.AttachmentTicket{"": {NodeID: node, Type: lh.AttacherTypeLonghornAPI}}
 }
 
+// Attached is volume demo on node-1.
+func Attached() []client.Object {
+	objects := Volume("demo")
+	Attach(objects, "node-1", "/dev/longhorn/demo")
+	objects[0].(*lh.Volume).Spec.DataLocality = lh.DataLocalityDisabled
+	objects[2].(*lh.Replica).Spec.HealthyAt = "2026-05-03T10:00:00Z"
+	return objects
+}
+
 // Cluster is two ready nodes, one that is down, the engine image on the ready ones, and whatever
 // else is given.
 func Cluster(more ...client.Object) []client.Object {

@@ -1,4 +1,4 @@
-package rest_test
+package node_test
 
 import (
 	"bufio"

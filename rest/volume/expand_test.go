@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ import (
 
 func TestExpand(t *testing.T) {
 	const url = "/v1/volumes/demo?action=expand"
-	f := newFixture(t, resttest.Cluster(attached()...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Attached()...)...)
 	for _, tt := range []struct{ body, size string }{
 		{`{"size":"1Gi"}`, "1073741824"},        // as it is
 		{`{"size":"1"}`, "1073741824"},          // smaller
@@ -42,7 +42,7 @@ func TestExpand(t *testing.T) {
 			v.Status.CloneStatus.State = lh.VolumeCloneStateInitiated
 		},
 	} {
-		objects := attached()
+		objects := resttest.Attached()
 		edit(objects[0].(*lh.Volume))
 		g := newFixture(t, resttest.Cluster(objects...)...)
 		g.Refused(g.Do("POST", url, `{"size":"2Gi"}`), 500, why)
@@ -54,7 +54,7 @@ func TestExpand(t *testing.T) {
 func TestExpandGrowsTheClaim(t *testing.T) {
 	const url = "/v1/volumes/demo?action=expand"
 	yes, name := true, "c"
-	objects := attached()
+	objects := resttest.Attached()
 	v := objects[0].(*lh.Volume)
 	v.Status.KubernetesStatus = lh.KubernetesStatus{PVName: "pv", Namespace: "app", PVCName: "data"}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data"},
@@ -127,7 +127,7 @@ func TestExpansionRequired(t *testing.T) {
 func TestCancelExpansion(t *testing.T) {
 	const url = "/v1/volumes/demo?action=cancelExpansion"
 	growing := func(edit func(*lh.Volume, *lh.Engine)) *fixture {
-		objects := attached()
+		objects := resttest.Attached()
 		v, e := objects[0].(*lh.Volume), objects[1].(*lh.Engine)
 		v.Spec.Size, v.Status.ExpansionRequired = 2<<30, true
 		edit(v, e)

@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ func TestBuiltActionsAreDeclared(t *testing.T) {
 	for _, a := range volume.Actions {
 		declared[a.Name] = true
 	}
-	for name := range actionsOfVolumes() {
+	for name := range apitest.Routes(apitest.Tables())["/v1/volumes/{name}"].Actions {
 		if !declared[name] {
 			t.Errorf("%s is served but not declared", name)
 		}
@@ -32,16 +32,8 @@ func second(objects []client.Object) []client.Object {
 	return append(objects, r)
 }
 
-func attached() []client.Object {
-	objects := resttest.Volume("demo")
-	resttest.Attach(objects, "node-1", "/dev/longhorn/demo")
-	objects[0].(*lh.Volume).Spec.DataLocality = lh.DataLocalityDisabled
-	objects[2].(*lh.Replica).Spec.HealthyAt = "2026-05-03T10:00:00Z"
-	return objects
-}
-
 func TestReplicaRemove(t *testing.T) {
-	f := newFixture(t, resttest.Cluster(second(attached())...)...)
+	f := newFixture(t, resttest.Cluster(second(resttest.Attached())...)...)
 	post := func(volume, replica string) apitest.Answer {
 		return f.Do("POST", "/v1/volumes/"+volume+"?action=replicaRemove", `{"name":"`+replica+`"}`)
 	}
@@ -51,7 +43,7 @@ func TestReplicaRemove(t *testing.T) {
 	f.Refused(post("demo", "demo-r-11111111"), 500, "no other healthy replica available")
 	f.Refused(post("demo", "demo-r-33333333"), 404, "failed to remove replica demo-r-33333333")
 	f.Refused(post("nope", "demo-r-11111111"), 404, "not found")
-	far := second(attached())
+	far := second(resttest.Attached())
 	far[len(far)-1].(*lh.Replica).Spec.NodeID = "node-3" // which is down
 	lost := newFixture(t, resttest.Cluster(far...)...)
 	lost.Refused(lost.Do("POST", "/v1/volumes/demo?action=replicaRemove", `{"name":"demo-r-11111111"}`), 500,

@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"fmt"
@@ -44,12 +44,12 @@ func TestRecurringJobsOfAClaim(t *testing.T) {
 		Labels: map[string]string{"recurring-job.longhorn.io/source": "enabled"}},
 		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
 	f := newFixture(t, resttest.Cluster(append(objects, source)...)...)
-	before := f.state()
+	before := f.State()
 	for _, action := range []string{"recurringJobAdd", "recurringJobDelete"} {
 		f.Refused(f.Do("POST", "/v1/volumes/demo?action="+action, `{"name":"nightly"}`), 500,
 			"kubectl -n app label pvc data recurring-job.longhorn.io/nightly=enabled")
 	}
-	if f.state() != before {
+	if f.State() != before {
 		t.Error("something has changed")
 	}
 	source.Labels = nil

@@ -1,4 +1,4 @@
-package rest_test
+package system_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"strings"
@@ -16,7 +16,7 @@ import (
 func TestDeviceKeepers(t *testing.T) {
 	const uid = "0f0e0d0c-1111-2222-3333-444444444444"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "exporter-x", UID: uid}}
-	f := newFixture(t, append(resttest.Cluster(attached()...), pod)...)
+	f := newFixture(t, append(resttest.Cluster(resttest.Attached()...), pod)...)
 	post := func(body string) {
 		t.Helper()
 		if a := f.Do("POST", "/v1/devicekeepers/demo", body); a.Status != 200 {

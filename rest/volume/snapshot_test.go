@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func snapshotURL(action string) string { return "/v1/volumes/demo?action=" + act
 func snapshotFixture(t *testing.T, edit func(*lh.Volume, *lh.Engine), more ...*lh.Setting) (*fixture,
 	*resttest.Snapshots) {
 	t.Helper()
-	objects := attached()
+	objects := resttest.Attached()
 	objects[1].(*lh.Engine).Spec.Active = true
 	edit(objects[0].(*lh.Volume), objects[1].(*lh.Engine))
 	for _, s := range more {
@@ -179,7 +179,7 @@ func TestSnapshotThatIsCopied(t *testing.T) {
 		lh.VolumeCloneStateCompleted: false} {
 		copied := &lh.Volume{ObjectMeta: resttest.Meta("copy")}
 		copied.Spec.DataSource, copied.Status.CloneStatus.State = naming.CloneFromSnapshot("demo", "s1"), state
-		objects := attached()
+		objects := resttest.Attached()
 		objects[1].(*lh.Engine).Spec.Active = true
 		fake := resttest.NewSnapshots()
 		snapshots := func() volume.Snapshots { return fake }
@@ -239,7 +239,7 @@ func TestNodeWithManyPurges(t *testing.T) {
 func TestNobodyLeads(t *testing.T) {
 	for _, snapshots := range []func() volume.Snapshots{nil, func() volume.Snapshots { return nil }} {
 		f := newFixtureWith(t, interceptor.Funcs{}, func(c *rest.Config) { c.Snapshots = snapshots },
-			resttest.Cluster(attached()...)...)
+			resttest.Cluster(resttest.Attached()...)...)
 		f.Refused(f.Do("POST", snapshotURL("snapshotList"), ""), 500, "retry in a few seconds")
 	}
 }
@@ -327,7 +327,7 @@ func TestOrderIsWithdrawn(t *testing.T) {
 
 // TestUpdateSnapshotLimits: the wishes reach the volume; admission judges them.
 func TestUpdateSnapshotLimits(t *testing.T) {
-	f := newFixture(t, resttest.Cluster(attached()...)...)
+	f := newFixture(t, resttest.Cluster(resttest.Attached()...)...)
 	if a := f.Do("POST", snapshotURL("updateSnapshotMaxCount"), `{"snapshotMaxCount":7}`); a.Status != 200 ||
 		a.JSON["snapshotMaxCount"] != 7.0 {
 		t.Errorf("%d %s", a.Status, a.Text)

@@ -1,4 +1,4 @@
-package rest_test
+package backup_test
 
 import (
 	"net/http"

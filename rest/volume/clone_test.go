@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"testing"
@@ -35,7 +35,7 @@ func TestCloneOfASnapshotJustTaken(t *testing.T) {
 	if a := create("snap://demo/s1"); a.Status != 200 || a.JSON["dataSource"] != "snap://demo/s1" {
 		t.Errorf("%d %s", a.Status, a.Text)
 	}
-	f = newFixture(t, resttest.Cluster(attached()...)...)
+	f = newFixture(t, resttest.Cluster(resttest.Attached()...)...)
 	f.Refused(create("snap://demo/s1"), 500,
 		"failed to verify data source: asking volume demo for snapshot s1: no manager leads")
 }

@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"fmt"
@@ -153,16 +153,16 @@ func TestDetachUnreadable(t *testing.T) {
 			t.Fatalf("%d %s", a.Status, a.Text)
 		}
 	}
-	before := f.state()
+	before := f.State()
 	long := `{"attachmentID":"csi-1"` + strings.Repeat(" ", (1<<20)) + "}"
 	for _, body := range []string{`{"attachmentID":"csi-1`, `{"attachmentID":7}`, `{} {}`, long,
 		strings.Repeat("x", (1<<20)+1)} {
 		a := f.Do("POST", "/v1/volumes/demo?action=detach", body)
-		if a.Status != http.StatusInternalServerError || a.JSON["type"] != "error" || f.state() != before {
+		if a.Status != http.StatusInternalServerError || a.JSON["type"] != "error" || f.State() != before {
 			t.Errorf("%.40s: %d %s", body, a.Status, a.Text)
 		}
 	}
-	if a := f.Do("POST", "/v1/volumes/demo?action=detach", "hello"); a.Status != http.StatusOK || f.state() == before {
+	if a := f.Do("POST", "/v1/volumes/demo?action=detach", "hello"); a.Status != http.StatusOK || f.State() == before {
 		t.Errorf("%d %s", a.Status, a.Text)
 	}
 }

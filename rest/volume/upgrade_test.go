@@ -1,4 +1,4 @@
-package rest_test
+package volume_test
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 
 // upgradable is a cluster with an attached volume, and two more images on the nodes that run.
 func upgradable() []client.Object {
-	objects := resttest.Cluster(attached()...)
+	objects := resttest.Cluster(resttest.Attached()...)
 	objects[3].(*lh.EngineImage).Status.Version = "v1"
 	for _, image := range []string{"ankole/engine:next", "ankole/engine:third"} {
 		ei := resttest.DeployedImage("node-1", "node-2")
