@@ -7,6 +7,7 @@
 //	GET  /v1-ssync/getChecksum?begin=&end=                  JSON: null, for a file that is new
 //	GET  /v1-ssync/getRecordedMetadata                      404, for the same reason
 //	POST /v1-ssync/close?checksumMethod=&checksum=          all of it was sent
+//	POST /v1-ssync/close?error=                             ours: the sender has failed, and says why
 //
 // Every byte is either sent or told to be a hole, or the close is refused. Whoever sends has to
 // know the token that went with the order to send; it is in the header Authorization.
@@ -18,8 +19,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -32,6 +35,12 @@ const (
 	maxRange = 2 << 20
 	// Patience is how long a receiver waits for the first request, and for the next one.
 	Patience = time.Minute
+	// goneAfter is how long a sender that has begun may be without a connection.
+	goneAfter = 5 * time.Second
+	// lookEvery is how often a sender is looked after at least.
+	lookEvery = time.Second
+	// mostReason is how much of what a sender says of its failure is kept, in bytes.
+	mostReason = 1 << 10
 )
 
 const (
@@ -39,6 +48,9 @@ const (
 	// Method is the name of the checksum that a sender tells at the end.
 	Method = "sha512"
 )
+
+// ErrGivenUp: the sender has failed, and says so.
+var ErrGivenUp = errors.New("the sender has given up")
 
 // ErrSilent: the sender has not begun, or not gone on.
 var ErrSilent = errors.New("the sender sends nothing")
@@ -52,6 +64,9 @@ type Target interface {
 
 // Receiver is the server of one transfer. Its zero value is not usable.
 type Receiver struct {
+	// Patient: the first request is waited for as long as the context of Wait lasts.
+	Patient bool
+
 	target Target
 	token  string
 	size   int64
@@ -67,6 +82,9 @@ type Receiver struct {
 	come         spans
 	writing      int
 	last         time.Time
+	// connections are known where the server tells them; since when there are none is parted.
+	connections map[net.Conn]bool
+	parted      time.Time
 	// ended has the outcome, once.
 	ended   chan outcome
 	isEnded bool
@@ -144,6 +162,25 @@ func (r *Receiver) begin() bool {
 	return true
 }
 
+// Connection is for the server of the receiver, to call as http.Server.ConnState: a sender without
+// a connection is not waited for long.
+func (r *Receiver) Connection(c net.Conn, s http.ConnState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connections == nil {
+		r.connections = map[net.Conn]bool{}
+	}
+	switch s {
+	case http.StateClosed, http.StateHijacked:
+		delete(r.connections, c)
+	default:
+		r.connections[c] = true
+	}
+	if len(r.connections) == 0 {
+		r.parted = time.Now()
+	}
+}
+
 // Drain returns when nothing writes to the target any more. It is for after Wait, and after the
 // connections were closed.
 func (r *Receiver) Drain() { r.work.Wait() }
@@ -163,7 +200,7 @@ func (r *Receiver) Wait(ctx context.Context, patience time.Duration) (string, er
 	r.mu.Lock()
 	r.last = time.Now() // the sender may have had other things to do before
 	r.mu.Unlock()
-	look := time.NewTicker(max(patience/10, time.Millisecond))
+	look := time.NewTicker(min(max(patience/10, time.Millisecond), lookEvery))
 	defer look.Stop()
 	for {
 		select {
@@ -182,7 +219,13 @@ func (r *Receiver) Wait(ctx context.Context, patience time.Duration) (string, er
 func (r *Receiver) silent(patience time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.writing > 0 || time.Since(r.last) < patience {
+	gone := r.opened && r.connections != nil && len(r.connections) == 0 && time.Since(r.parted) >= min(patience, goneAfter)
+	switch {
+	case r.writing > 0:
+		return nil
+	case gone:
+		return fmt.Errorf("%w: it has ended its connections after %d of %d bytes", ErrSilent, r.come.bytes(), r.size)
+	case time.Since(r.last) < patience || r.Patient && !r.opened:
 		return nil
 	}
 	return fmt.Errorf("%w: %d of %d bytes have come", ErrSilent, r.come.bytes(), r.size)
@@ -213,6 +256,7 @@ func (r *Receiver) serveOpen(w http.ResponseWriter, q *http.Request) error {
 	r.mu.Lock()
 	r.open = true
 	r.mu.Unlock()
+	r.told(0, end)
 	_, err = io.WriteString(w, "false")
 	return err
 }
@@ -292,6 +336,11 @@ func (r *Receiver) close(_ http.ResponseWriter, q *http.Request) error {
 	open, done, size, others := r.open, r.come.bytes(), r.size, r.writing-1
 	r.mu.Unlock()
 	method, sum := q.URL.Query().Get("checksumMethod"), q.URL.Query().Get("checksum")
+	if why := q.URL.Query().Get("error"); why != "" && open {
+		r.end(outcome{err: fmt.Errorf("%w after %d of %d bytes: %s", ErrGivenUp, done, size,
+			strings.ToValidUTF8(why[:min(len(why), mostReason)], ""))})
+		return nil
+	}
 	switch {
 	case !open || done != size || others > 0:
 		return fmt.Errorf("the sender closes the file after %d of %d bytes", done, size)

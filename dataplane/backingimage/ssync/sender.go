@@ -28,7 +28,9 @@ const (
 	alignment = 4096
 	// requestTimeout bounds one request.
 	requestTimeout = 30 * time.Second
-	maxAnswer      = 4 << 10
+	// giveUpTimeout bounds the last request of a sender that has failed.
+	giveUpTimeout = 3 * time.Second
+	maxAnswer     = 4 << 10
 )
 
 // File is what is sent, opened for direct reads.
@@ -39,18 +41,27 @@ type File interface {
 }
 
 // Send sends a file to the receiver at "host:port". checksum, if it is not empty, is the SHA-512 of
-// the file, for the receiver to compare.
+// the file, for the receiver to compare. A receiver that has begun is told why it fails.
 func Send(ctx context.Context, to, token string, f File, checksum string) error {
+	return send(ctx, to, token, f, checksum, Workers)
+}
+
+// SendInOrder is Send with one request after the other, in the order of the file.
+func SendInOrder(ctx context.Context, to, token string, f File, checksum string) error {
+	return send(ctx, to, token, f, checksum, 1)
+}
+
+func send(ctx context.Context, to, token string, f File, checksum string, workers int) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	t := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 		return listener.Dial(ctx, address)
-	}, MaxIdleConnsPerHost: Workers, DisableCompression: true}
+	}, MaxIdleConnsPerHost: workers, DisableCompression: true}
 	defer t.CloseIdleConnections()
 	s := &sender{client: &http.Client{Transport: t, Timeout: requestTimeout, CheckRedirect: refuseRedirect},
-		base: "http://" + to + prefix, token: token}
+		base: "http://" + to + prefix, token: token, workers: workers}
 	direct := strconv.FormatBool(info.Size%alignment == 0)
 	existed, err := s.request(ctx, http.MethodGet, "open", 0, info.Size, url.Values{"directIO": {direct}}, nil)
 	if err != nil {
@@ -60,6 +71,10 @@ func Send(ctx context.Context, to, token string, f File, checksum string) error 
 		return fmt.Errorf("the receiver has content already (it says %.40q): its file is to be new", existed)
 	}
 	if err := s.content(ctx, f, info.Size); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		s.giveUp(ctx, err)
 		return err
 	}
 	method := ""
@@ -71,6 +86,13 @@ func Send(ctx context.Context, to, token string, f File, checksum string) error 
 	return err
 }
 
+// giveUp tells the receiver, which would wait otherwise. One that cannot be told waits for a while.
+func (s *sender) giveUp(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	defer cancel()
+	_, _ = s.request(ctx, http.MethodPost, "close", 0, 0, url.Values{"error": {why.Error()}}, nil)
+}
+
 func refuseRedirect(*http.Request, []*http.Request) error {
 	return errors.New("a receiver sends nobody elsewhere")
 }
@@ -78,14 +100,15 @@ func refuseRedirect(*http.Request, []*http.Request) error {
 type sender struct {
 	client      *http.Client
 	base, token string
+	workers     int
 }
 
 // content sends the ranges: as holes what the file system has not allocated, or not written.
 func (s *sender) content(ctx context.Context, f File, size int64) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(Workers)
-	buffers := make(chan []byte, Workers)
-	for range Workers {
+	g.SetLimit(s.workers)
+	buffers := make(chan []byte, s.workers)
+	for range s.workers {
 		buffers <- buffer()
 	}
 	at := int64(0)
