@@ -18,6 +18,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 
+	"ankole.storage/host/listener"
 	"ankole.storage/host/patience"
 )
 
@@ -78,6 +79,13 @@ func (a *Agent) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, i
 		if value, ok := os.LookupEnv(name); ok {
 			env.set(name, value)
 		}
+	}
+	interfaces, err := a.interfacesOf(pod)
+	if err != nil {
+		return nil, err
+	}
+	if interfaces != "" {
+		env.set(listener.InterfacesVariable, interfaces)
 	}
 	env.set("KUBERNETES_SERVICE_HOST", a.cfg.API.Host)
 	env.set("KUBERNETES_SERVICE_PORT", strconv.Itoa(a.cfg.API.Port))

@@ -76,6 +76,25 @@ func (a *Agent) networksOf(pod *v1.Pod) (string, error) {
 	return string(text), err
 }
 
+// interfacesOf returns the text of listener.InterfacesVariable for a Pod; empty if it is on no
+// further network.
+func (a *Agent) interfacesOf(pod *v1.Pod) (string, error) {
+	text, err := a.networksOf(pod)
+	if err != nil || text == "" {
+		return "", err
+	}
+	var status []networkStatus
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		return "", err
+	}
+	interfaces := map[string]string{}
+	for _, s := range status {
+		interfaces[s.Interface] = s.IPs[0]
+	}
+	out, err := json.Marshal(interfaces)
+	return string(out), err
+}
+
 func (a *Agent) networkNames() string {
 	names := make([]string, 0, len(a.cfg.Networks))
 	for _, n := range a.cfg.Networks {
