@@ -40,6 +40,8 @@ type Config struct {
 	// PodIP comes from the downward API; DataAddress is the IP address where copies are received,
 	// empty for that of the storage network, else the Pod's.
 	PodIP, DataAddress string
+	// ExportPort is where a data source receives the content of a volume.
+	ExportPort uint16
 	// Source is of a data source.
 	Source service.SourceConfig
 }
@@ -50,6 +52,7 @@ const (
 	defaultSyncListen = "localhost:8001"
 	defaultPortRange  = "30001-31000"
 	defaultRoot       = "/data/"
+	defaultExportPort = 8002
 	// storageInterface is what the network for data is called in a Pod.
 	storageInterface = "lhnet1"
 )
@@ -75,20 +78,14 @@ func (c *Config) dataAddress(orders net.Addr) (string, error) {
 	if c.DataAddress != "" {
 		return c.DataAddress, nil
 	}
-	i, err := net.InterfaceByName(storageInterface)
+	address, err := listener.InterfaceAddress(storageInterface)
 	if err != nil {
-		return listener.Host(orders.String()), nil
+		return "", fmt.Errorf("storage network: %w", err)
 	}
-	addresses, err := i.Addrs()
-	if err != nil {
-		return "", fmt.Errorf("interface %s: %w", storageInterface, err)
+	if address == "" {
+		address = listener.Host(orders.String())
 	}
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
-			return n.IP.String(), nil
-		}
-	}
-	return "", fmt.Errorf("interface %s has no IPv4 address: the storage network is not ready", storageInterface)
+	return address, nil
 }
 
 func parsePorts(text string) (first, last int, err error) {
@@ -154,8 +151,6 @@ func command(cfg Config) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return RunManager(cmd.Context(), cfg, logger(cmd)) },
 	}
-	daemon.Flags().StringVar(&cfg.DataAddress, "data-address", "",
-		"IP address where copies are received (default: the IPv4 address of "+storageInterface+", else that of --listen)")
 	daemon.Flags().StringVar(&cfg.PortRange, "port-range", defaultPortRange, "ports where copies are received, FIRST-LAST")
 	source := &cobra.Command{
 		Use:   "data-source",
@@ -165,6 +160,9 @@ func command(cfg Config) *cobra.Command {
 	}
 	sourceFlags(source, &cfg)
 	for _, c := range []*cobra.Command{daemon, source} {
+		c.Flags().StringVar(&cfg.DataAddress, "data-address", "",
+			"IP address where copies and volumes are received (default: the IPv4 address of "+storageInterface+
+				", else that of --listen)")
 		c.Flags().StringVar(&cfg.Listen, "listen", defaultListen,
 			"where orders come; a wildcard host means the Pod's address (POD_IP)")
 		c.Flags().StringVar(&cfg.SyncListen, "sync-listen", defaultSyncListen, "where files are shown and downloaded")
@@ -179,8 +177,11 @@ func sourceFlags(c *cobra.Command, cfg *Config) {
 	s := &cfg.Source
 	c.Flags().StringVar(&s.ID.Name, "name", "", "name of the image")
 	c.Flags().StringVar(&s.ID.UUID, "uuid", "", "UUID of the image")
-	c.Flags().StringVar(&s.Type, "source-type", service.TypeDownload, "where its content comes from: download or upload")
-	c.Flags().StringToStringVar(&s.Parameters, "parameters", nil, "KEY=VALUE of the source type: url")
+	c.Flags().StringVar(&s.Type, "source-type", service.TypeDownload,
+		"where its content comes from: download, upload or export-from-volume")
+	c.Flags().StringToStringVar(&s.Parameters, "parameters", nil,
+		"KEY=VALUE of the source type: url of a download; volume-name, snapshot-name and file-type (raw, qcow2) of an export")
+	c.Flags().Uint16Var(&cfg.ExportPort, "export-port", defaultExportPort, "port where the content of a volume is received")
 	c.Flags().StringVar(&s.Checksum, "checksum", "", "SHA-512 that the file must have")
 	c.Flags().StringToString("credential", nil, "KEY=VALUE; no source type has any")
 }

@@ -434,13 +434,23 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestDataAddress: copies are received where the orders come, unless there is a network for data.
+// TestDataAddress (C12): copies and volumes are received where the orders come, unless there is a
+// network for data.
 func TestDataAddress(t *testing.T) {
-	t.Parallel()
 	orders := &net.TCPAddr{IP: net.ParseIP("10.0.0.7"), Port: 8000}
 	for given, want := range map[string]string{"": "10.0.0.7", "10.30.0.7": "10.30.0.7"} {
 		if got, err := (&Config{DataAddress: given}).dataAddress(orders); err != nil || got != want {
 			t.Errorf("%q: %q, %v", given, got, err)
 		}
+	}
+	t.Setenv("ANKOLE_INTERFACES", `{"lhnet1":"10.30.0.9"}`)
+	c := &Config{ExportPort: 8002}
+	c.Source.Type = "export-from-volume"
+	if err := c.receive(orders); err != nil || c.Source.Receive != "10.30.0.9:8002" {
+		t.Errorf("an export is received at %q, %v", c.Source.Receive, err)
+	}
+	c.Source.Type, c.Source.Receive = "download", ""
+	if err := c.receive(orders); err != nil || c.Source.Receive != "" {
+		t.Errorf("a download is received at %q, %v", c.Source.Receive, err)
 	}
 }

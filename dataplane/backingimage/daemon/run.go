@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -162,6 +163,16 @@ func (s *servers) wait(ctx context.Context) error {
 	}
 }
 
+// receive sets where an export is received.
+func (c *Config) receive(orders net.Addr) error {
+	if c.Source.Type != service.TypeExport {
+		return nil
+	}
+	ip, err := c.dataAddress(orders)
+	c.Source.Receive = net.JoinHostPort(ip, strconv.Itoa(int(c.ExportPort)))
+	return err
+}
+
 // RunSource makes a file and serves until it was taken over, ctx ends or a server fails. A nil
 // error is an orderly stop.
 func RunSource(ctx context.Context, cfg Config, log *slog.Logger) error {
@@ -173,7 +184,10 @@ func RunSource(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	source, err := service.NewSource(cfg.disk(log), cfg.Source)
+	var source *service.Source
+	if err = cfg.receive(orders.Addr()); err == nil {
+		source, err = service.NewSource(cfg.disk(log), cfg.Source)
+	}
 	if err != nil {
 		_, _ = orders.Close(), shown.Close()
 		return err

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ankole.storage/dataplane/backingimage"
@@ -21,6 +22,7 @@ import (
 const (
 	TypeDownload = "download"
 	TypeUpload   = "upload"
+	TypeExport   = "export-from-volume"
 )
 
 // uploadSilence is how long a user who uploads may send nothing.
@@ -35,6 +37,9 @@ type SourceConfig struct {
 	// Checksum is what the file must have, empty for any.
 	Checksum string
 	DiskUUID string
+	// Receive is HOST:PORT where the content of an export comes: on the storage network, if there is
+	// one.
+	Receive string
 	// Options are of downloads.
 	Options source.Options
 	Log     *slog.Logger
@@ -48,6 +53,8 @@ type Source struct {
 	// over is closed when the file was taken over.
 	over chan struct{}
 	once sync.Once
+	// receiver is of an export, while one is served.
+	receiver atomic.Pointer[Receiver]
 }
 
 // NewSource takes in a file that an earlier process has completed, or begins to make it; an upload
@@ -56,11 +63,8 @@ func NewSource(d *store.Disk, cfg SourceConfig) (*Source, error) {
 	if err := errors.Join(cfg.ID.Check(), backingimage.CheckChecksum(cfg.Checksum)); err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Type != TypeDownload && cfg.Type != TypeUpload:
-		return nil, fmt.Errorf("source type %.40q: %s and %s are possible", cfg.Type, TypeDownload, TypeUpload)
-	case cfg.Type == TypeDownload && cfg.Parameters["url"] == "":
-		return nil, errors.New("source type download needs parameter url")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	found, ok, err := d.Look(cfg.ID, backingimage.InSource(d.Root(), cfg.ID))
 	if err != nil {
@@ -72,12 +76,30 @@ func NewSource(d *store.Disk, cfg SourceConfig) (*Source, error) {
 		err = s.files.Take(found)
 	case cfg.Type == TypeDownload:
 		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.download)
+	case cfg.Type == TypeExport:
+		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.export)
 	}
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// check says what a type of source lacks.
+func (cfg *SourceConfig) check() error {
+	switch cfg.Type {
+	case TypeDownload:
+		if cfg.Parameters["url"] == "" {
+			return errors.New("source type download needs parameter url")
+		}
+		return nil
+	case TypeUpload:
+		return nil
+	case TypeExport:
+		return cfg.checkExport()
+	}
+	return fmt.Errorf("source type %.40q: %s, %s and %s are possible", cfg.Type, TypeDownload, TypeUpload, TypeExport)
 }
 
 // Close ends what is under way, and waits for it.
@@ -171,10 +193,18 @@ func (s *Source) Handler(permit func(context.Context) error) http.Handler {
 			if err = permit(q.Context()); err == nil {
 				err = s.upload(w, q)
 			}
+		case "receive":
+			var at *Receiver
+			if err = permit(q.Context()); err == nil {
+				at, err = s.receive()
+			}
+			if err == nil {
+				writeJSON(w, at)
+			}
 		case "transfer":
 			err = s.transfer(q.Context())
 		default:
-			err = fmt.Errorf("%w: action %.40q; upload and transfer are possible", source.ErrRefused, action)
+			err = fmt.Errorf("%w: action %.40q; upload, receive and transfer are possible", source.ErrRefused, action)
 		}
 		if err != nil {
 			fail(w, err)

@@ -135,18 +135,32 @@ func (m *Manager) receive(ctx context.Context, run files.Run, to ssync.Target, i
 		return "", err
 	}
 	token := rand.Text()
-	r := ssync.NewReceiver(to, token, size, run.Received)
+	sum, err := receive(ctx, l, ssync.NewReceiver(to, token, size, run.Received), m.cfg.Log, func() error {
+		if err := m.order(ctx, run, id, from, l.Addr().String(), token); err != nil {
+			return err
+		}
+		run.Begun()
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("copy from %s: %w", from, err)
+	}
+	return sum, nil
+}
+
+// receive serves a receiver, has the sender begin, and returns the checksum that it tells. When it
+// returns the listener is closed and nothing writes to the file.
+func receive(ctx context.Context, l net.Listener, r *ssync.Receiver, log *slog.Logger,
+	begin func() error) (string, error) {
 	server := &http.Server{Handler: r, ReadHeaderTimeout: ssync.Patience, IdleTimeout: ssync.Patience,
-		MaxHeaderBytes: 8 << 10,
-		ErrorLog:       slog.NewLogLogger(m.cfg.Log.Handler(), slog.LevelDebug)}
+		ConnState: r.Connection, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(listener.Bounded(l, receiverBounds, m.cfg.Log)) // ends with the server
+		_ = server.Serve(listener.Bounded(l, receiverBounds, log)) // ends with the server
 	}()
-	sum, err := "", m.order(ctx, run, id, from, l.Addr().String(), token)
+	sum, err := "", begin()
 	if err == nil {
-		run.Begun()
 		sum, err = r.Wait(ctx, ssync.Patience)
 	}
 	if err == nil {
@@ -158,10 +172,7 @@ func (m *Manager) receive(ctx context.Context, run files.Run, to ssync.Target, i
 	_ = server.Close()
 	<-served
 	r.Drain()
-	if err != nil {
-		return "", fmt.Errorf("copy from %s: %w", from, err)
-	}
-	return sum, nil
+	return sum, err
 }
 
 // listen opens a listener at a free port of the range, another one each time.
