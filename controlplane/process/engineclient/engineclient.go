@@ -112,6 +112,9 @@ type EngineClient interface {
 	// of that name is in progress, or is in the store and of another snapshot.
 	SnapshotBackup(ctx context.Context, t Target, r BackupRequest) error
 	SnapshotBackupStatus(ctx context.Context, t Target, backup string) (BackupProgress, error)
+	// SnapshotExport begins to send a snapshot to a receiver, which knows how far it is. ErrNotFound:
+	// no such snapshot. ErrInvalid: the engine cannot.
+	SnapshotExport(ctx context.Context, t Target, r ExportRequest) error
 	// BackupRestoreStatus tells the progress or result of a restore, zero if none was asked for.
 	BackupRestoreStatus(ctx context.Context, t Target) (RestoreProgress, error)
 	// ReplicaVerifyRebuild fails with ErrPrecondition unless the replica is RW.

@@ -3171,6 +3171,130 @@ func (x *BackupRestoreRequest) GetNodeBandwidth() int64 {
 	return 0
 }
 
+type SnapshotExportRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot string                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// "ip:port" of the receiver, and the token that it asks for.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Token   string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	// One request after the other, in the order of the volume.
+	InOrder       bool `protobuf:"varint,4,opt,name=in_order,json=inOrder,proto3" json:"in_order,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotExportRequest) Reset() {
+	*x = SnapshotExportRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotExportRequest) ProtoMessage() {}
+
+func (x *SnapshotExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotExportRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotExportRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SnapshotExportRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *SnapshotExportRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SnapshotExportRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *SnapshotExportRequest) GetInOrder() bool {
+	if x != nil {
+		return x.InOrder
+	}
+	return false
+}
+
+type SnapshotExportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the volume at the snapshot, in bytes.
+	Size int64 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	// tcp://ip:port of the replica that is read from.
+	FromAddress   string `protobuf:"bytes,2,opt,name=from_address,json=fromAddress,proto3" json:"from_address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotExportResponse) Reset() {
+	*x = SnapshotExportResponse{}
+	mi := &file_engine_v1_engine_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotExportResponse) ProtoMessage() {}
+
+func (x *SnapshotExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotExportResponse.ProtoReflect.Descriptor instead.
+func (*SnapshotExportResponse) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SnapshotExportResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SnapshotExportResponse) GetFromAddress() string {
+	if x != nil {
+		return x.FromAddress
+	}
+	return ""
+}
+
 type VersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3179,7 +3303,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3315,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3328,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 type VersionResponse struct {
@@ -3224,7 +3348,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3360,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3373,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -3344,7 +3468,7 @@ type StandInRequest struct {
 
 func (x *StandInRequest) Reset() {
 	*x = StandInRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3480,7 @@ func (x *StandInRequest) String() string {
 func (*StandInRequest) ProtoMessage() {}
 
 func (x *StandInRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3493,7 @@ func (x *StandInRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInRequest.ProtoReflect.Descriptor instead.
 func (*StandInRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StandInRequest) GetProof() []byte {
@@ -3491,7 +3615,7 @@ type StandInAnswer struct {
 
 func (x *StandInAnswer) Reset() {
 	*x = StandInAnswer{}
-	mi := &file_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3627,7 @@ func (x *StandInAnswer) String() string {
 func (*StandInAnswer) ProtoMessage() {}
 
 func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3640,7 @@ func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInAnswer.ProtoReflect.Descriptor instead.
 func (*StandInAnswer) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StandInAnswer) GetChallenge() []byte {
@@ -3903,7 +4027,15 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x0enode_bandwidth\x18\x06 \x01(\x03R\rnodeBandwidth\x1a>\n" +
 	"\x10CredentialsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"~\n" +
+	"\x15SnapshotExportRequest\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\tR\x05token\x12\x19\n" +
+	"\bin_order\x18\x04 \x01(\bR\ainOrder\"O\n" +
+	"\x16SnapshotExportResponse\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12!\n" +
+	"\ffrom_address\x18\x02 \x01(\tR\vfromAddress\"\x10\n" +
 	"\x0eVersionRequest\"\x9a\x03\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -3949,7 +4081,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xfc\x11\n" +
+	"\bMODE_ERR\x10\x032\xe1\x12\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -3978,7 +4110,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x13SnapshotCloneCancel\x12,.ankole.engine.v1.SnapshotCloneCancelRequest\x1a\x17.ankole.engine.v1.State\x12P\n" +
 	"\aStandIn\x12 .ankole.engine.v1.StandInRequest\x1a\x1f.ankole.engine.v1.StandInAnswer(\x010\x01\x12O\n" +
 	"\fBackupCreate\x12%.ankole.engine.v1.BackupCreateRequest\x1a\x18.ankole.engine.v1.Backup\x12P\n" +
-	"\rBackupRestore\x12&.ankole.engine.v1.BackupRestoreRequest\x1a\x17.ankole.engine.v1.State\x12N\n" +
+	"\rBackupRestore\x12&.ankole.engine.v1.BackupRestoreRequest\x1a\x17.ankole.engine.v1.State\x12c\n" +
+	"\x0eSnapshotExport\x12'.ankole.engine.v1.SnapshotExportRequest\x1a(.ankole.engine.v1.SnapshotExportResponse\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponse\x12c\n" +
 	"\x0eFilesystemTrim\x12'.ankole.engine.v1.FilesystemTrimRequest\x1a(.ankole.engine.v1.FilesystemTrimResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
@@ -3995,7 +4128,7 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
@@ -4041,51 +4174,53 @@ var file_engine_v1_engine_proto_goTypes = []any{
 	(*BackupCreateRequest)(nil),           // 41: ankole.engine.v1.BackupCreateRequest
 	(*Backup)(nil),                        // 42: ankole.engine.v1.Backup
 	(*BackupRestoreRequest)(nil),          // 43: ankole.engine.v1.BackupRestoreRequest
-	(*VersionRequest)(nil),                // 44: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),               // 45: ankole.engine.v1.VersionResponse
-	(*StandInRequest)(nil),                // 46: ankole.engine.v1.StandInRequest
-	(*StandInAnswer)(nil),                 // 47: ankole.engine.v1.StandInAnswer
-	nil,                                   // 48: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 49: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 50: ankole.engine.v1.State.BackupsEntry
-	nil,                                   // 51: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 52: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 53: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 54: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 55: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 56: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 57: ankole.engine.v1.SnapshotHashState.ByAddressEntry
-	nil,                                   // 58: ankole.engine.v1.BackupCreateRequest.CredentialsEntry
-	nil,                                   // 59: ankole.engine.v1.BackupCreateRequest.LabelsEntry
-	nil,                                   // 60: ankole.engine.v1.BackupCreateRequest.ParametersEntry
-	nil,                                   // 61: ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
+	(*SnapshotExportRequest)(nil),         // 44: ankole.engine.v1.SnapshotExportRequest
+	(*SnapshotExportResponse)(nil),        // 45: ankole.engine.v1.SnapshotExportResponse
+	(*VersionRequest)(nil),                // 46: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 47: ankole.engine.v1.VersionResponse
+	(*StandInRequest)(nil),                // 48: ankole.engine.v1.StandInRequest
+	(*StandInAnswer)(nil),                 // 49: ankole.engine.v1.StandInAnswer
+	nil,                                   // 50: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 51: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 52: ankole.engine.v1.State.BackupsEntry
+	nil,                                   // 53: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 54: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 55: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 56: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 57: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 58: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 59: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	nil,                                   // 60: ankole.engine.v1.BackupCreateRequest.CredentialsEntry
+	nil,                                   // 61: ankole.engine.v1.BackupCreateRequest.LabelsEntry
+	nil,                                   // 62: ankole.engine.v1.BackupCreateRequest.ParametersEntry
+	nil,                                   // 63: ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
 	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	48, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	50, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
 	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
 	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
 	26, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	49, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	51, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
 	40, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
-	50, // 7: ankole.engine.v1.State.backups:type_name -> ankole.engine.v1.State.BackupsEntry
+	52, // 7: ankole.engine.v1.State.backups:type_name -> ankole.engine.v1.State.BackupsEntry
 	40, // 8: ankole.engine.v1.State.restore:type_name -> ankole.engine.v1.Clone
 	0,  // 9: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
 	6,  // 10: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
 	4,  // 11: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	51, // 12: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	52, // 13: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	53, // 14: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	53, // 12: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	54, // 13: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	55, // 14: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
 	27, // 15: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	54, // 16: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	55, // 17: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	56, // 18: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	57, // 19: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	56, // 16: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	57, // 17: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	58, // 18: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	59, // 19: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
 	37, // 20: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
-	58, // 21: ankole.engine.v1.BackupCreateRequest.credentials:type_name -> ankole.engine.v1.BackupCreateRequest.CredentialsEntry
-	59, // 22: ankole.engine.v1.BackupCreateRequest.labels:type_name -> ankole.engine.v1.BackupCreateRequest.LabelsEntry
-	60, // 23: ankole.engine.v1.BackupCreateRequest.parameters:type_name -> ankole.engine.v1.BackupCreateRequest.ParametersEntry
-	61, // 24: ankole.engine.v1.BackupRestoreRequest.credentials:type_name -> ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
+	60, // 21: ankole.engine.v1.BackupCreateRequest.credentials:type_name -> ankole.engine.v1.BackupCreateRequest.CredentialsEntry
+	61, // 22: ankole.engine.v1.BackupCreateRequest.labels:type_name -> ankole.engine.v1.BackupCreateRequest.LabelsEntry
+	62, // 23: ankole.engine.v1.BackupCreateRequest.parameters:type_name -> ankole.engine.v1.BackupCreateRequest.ParametersEntry
+	63, // 24: ankole.engine.v1.BackupRestoreRequest.credentials:type_name -> ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
 	7,  // 25: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
 	34, // 26: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
 	42, // 27: ankole.engine.v1.State.BackupsEntry.value:type_name -> ankole.engine.v1.Backup
@@ -4113,40 +4248,42 @@ var file_engine_v1_engine_proto_depIdxs = []int32{
 	36, // 49: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
 	38, // 50: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
 	39, // 51: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
-	46, // 52: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
+	48, // 52: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
 	41, // 53: ankole.engine.v1.Engine.BackupCreate:input_type -> ankole.engine.v1.BackupCreateRequest
 	43, // 54: ankole.engine.v1.Engine.BackupRestore:input_type -> ankole.engine.v1.BackupRestoreRequest
-	44, // 55: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	15, // 56: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
-	2,  // 57: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 58: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 59: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 60: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	14, // 61: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 62: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 63: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 64: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 65: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 66: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 67: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 68: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 69: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 70: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	34, // 71: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	34, // 72: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	34, // 73: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	33, // 74: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	10, // 75: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
-	37, // 76: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
-	2,  // 77: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
-	2,  // 78: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
-	47, // 79: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
-	42, // 80: ankole.engine.v1.Engine.BackupCreate:output_type -> ankole.engine.v1.Backup
-	2,  // 81: ankole.engine.v1.Engine.BackupRestore:output_type -> ankole.engine.v1.State
-	45, // 82: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	16, // 83: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
-	57, // [57:84] is the sub-list for method output_type
-	30, // [30:57] is the sub-list for method input_type
+	44, // 55: ankole.engine.v1.Engine.SnapshotExport:input_type -> ankole.engine.v1.SnapshotExportRequest
+	46, // 56: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	15, // 57: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
+	2,  // 58: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	2,  // 59: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	2,  // 60: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	2,  // 61: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	14, // 62: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	2,  // 63: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	2,  // 64: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	2,  // 65: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	2,  // 66: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	2,  // 67: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	2,  // 68: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	2,  // 69: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	2,  // 70: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	2,  // 71: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	34, // 72: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	34, // 73: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	34, // 74: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	33, // 75: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	10, // 76: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	37, // 77: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
+	2,  // 78: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
+	2,  // 79: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
+	49, // 80: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
+	42, // 81: ankole.engine.v1.Engine.BackupCreate:output_type -> ankole.engine.v1.Backup
+	2,  // 82: ankole.engine.v1.Engine.BackupRestore:output_type -> ankole.engine.v1.State
+	45, // 83: ankole.engine.v1.Engine.SnapshotExport:output_type -> ankole.engine.v1.SnapshotExportResponse
+	47, // 84: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	16, // 85: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
+	58, // [58:86] is the sub-list for method output_type
+	30, // [30:58] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -4164,7 +4301,7 @@ func file_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   61,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

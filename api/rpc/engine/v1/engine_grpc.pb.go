@@ -52,6 +52,7 @@ const (
 	Engine_StandIn_FullMethodName               = "/ankole.engine.v1.Engine/StandIn"
 	Engine_BackupCreate_FullMethodName          = "/ankole.engine.v1.Engine/BackupCreate"
 	Engine_BackupRestore_FullMethodName         = "/ankole.engine.v1.Engine/BackupRestore"
+	Engine_SnapshotExport_FullMethodName        = "/ankole.engine.v1.Engine/SnapshotExport"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 	Engine_FilesystemTrim_FullMethodName        = "/ankole.engine.v1.Engine/FilesystemTrim"
 )
@@ -123,6 +124,10 @@ type EngineClient interface {
 	// one, with a backup, and answers when the volume is marked for it; progress is in State. Until it is complete the volume is offered
 	// to nobody. ALREADY_EXISTS: the volume holds that backup already.
 	BackupRestore(ctx context.Context, in *BackupRestoreRequest, opts ...grpc.CallOption) (*State, error)
+	// SnapshotExport begins to send the content of a snapshot to a receiver of the file sync protocol, and answers when the snapshot is
+	// open: the receiver knows how far it is, and is told if it fails. A receiver that has a sender already refuses the second one.
+	// UNAVAILABLE: two snapshots are read already. See docs/design/backing-images.md.
+	SnapshotExport(ctx context.Context, in *SnapshotExportRequest, opts ...grpc.CallOption) (*SnapshotExportResponse, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
@@ -400,6 +405,16 @@ func (c *engineClient) BackupRestore(ctx context.Context, in *BackupRestoreReque
 	return out, nil
 }
 
+func (c *engineClient) SnapshotExport(ctx context.Context, in *SnapshotExportRequest, opts ...grpc.CallOption) (*SnapshotExportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SnapshotExportResponse)
+	err := c.cc.Invoke(ctx, Engine_SnapshotExport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -487,6 +502,10 @@ type EngineServer interface {
 	// one, with a backup, and answers when the volume is marked for it; progress is in State. Until it is complete the volume is offered
 	// to nobody. ALREADY_EXISTS: the volume holds that backup already.
 	BackupRestore(context.Context, *BackupRestoreRequest) (*State, error)
+	// SnapshotExport begins to send the content of a snapshot to a receiver of the file sync protocol, and answers when the snapshot is
+	// open: the receiver knows how far it is, and is told if it fails. A receiver that has a sender already refuses the second one.
+	// UNAVAILABLE: two snapshots are read already. See docs/design/backing-images.md.
+	SnapshotExport(context.Context, *SnapshotExportRequest) (*SnapshotExportResponse, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
@@ -576,6 +595,9 @@ func (UnimplementedEngineServer) BackupCreate(context.Context, *BackupCreateRequ
 }
 func (UnimplementedEngineServer) BackupRestore(context.Context, *BackupRestoreRequest) (*State, error) {
 	return nil, status.Error(codes.Unimplemented, "method BackupRestore not implemented")
+}
+func (UnimplementedEngineServer) SnapshotExport(context.Context, *SnapshotExportRequest) (*SnapshotExportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotExport not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -1036,6 +1058,24 @@ func _Engine_BackupRestore_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_SnapshotExport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotExportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SnapshotExport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SnapshotExport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SnapshotExport(ctx, req.(*SnapshotExportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -1170,6 +1210,10 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BackupRestore",
 			Handler:    _Engine_BackupRestore_Handler,
+		},
+		{
+			MethodName: "SnapshotExport",
+			Handler:    _Engine_SnapshotExport_Handler,
 		},
 		{
 			MethodName: "Version",
