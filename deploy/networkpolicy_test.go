@@ -132,6 +132,8 @@ func TestNetworkPolicies(t *testing.T) {
 			false},
 		{"nor do processes of volumes", v, &volumes, images, []int32{naming.PortBackingImage, naming.PortBackingImageSync},
 			false},
+		{"volumes are exported", v, &volumes, source, []int32{naming.PortBackingImageExport}, true},
+		{"by nobody else", v, &images, source, []int32{naming.PortBackingImageExport}, false},
 		{"everybody may ask", v, &user, manager, []int32{naming.PortManager}, true},
 		{"the API server calls webhooks", restricted, nil, manager, []int32{naming.PortAdmissionWebhook}, true},
 		{"managers ask each other", restricted, &manager, manager, []int32{naming.PortAdmissionWebhook}, true},

@@ -84,7 +84,7 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
 		Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
 	p.who.streams.Store(running.Monitor())
-	return append(p.imageReconcilers(),
+	return append(p.imageReconcilers(engines),
 		limits,
 		settingsync.New(settingsync.Config{
 			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
@@ -117,13 +117,13 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	), nil
 }
 
-// imageReconcilers are those of backing images.
-func (p *control) imageReconcilers() []Reconciler {
+// imageReconcilers are those of backing images; engines send the volumes that are exported.
+func (p *control) imageReconcilers(engines *engineclient.Router) []Reconciler {
 	cfg := p.cfg
 	return []Reconciler{
 		image.New(image.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
 		source.New(source.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount,
-			Dial: p.dialer.Dial, Plaintext: p.plaintext}),
+			Dial: p.dialer.Dial, Plaintext: p.plaintext, Engines: engines}),
 		bimanager.New(bimanager.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName,
 			ServiceAccount: cfg.ServiceAccount, Dial: p.dial, Plaintext: p.plaintext}),
 	}

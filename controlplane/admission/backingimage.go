@@ -47,7 +47,10 @@ var backingImages = kind[*v1beta2.BackingImage]{
 			return forbidden("cannot delete backing image %s since there are replicas using it: %s", r.old.Name,
 				strings.Join(users, ", "))
 		}
-		return CheckBackingImage(r.old, r.new)
+		if err := CheckBackingImage(r.old, r.new); err != nil || !r.created() {
+			return err
+		}
+		return w.checkImageSource(ctx, r.new)
 	},
 }
 
@@ -110,6 +113,10 @@ func CompleteBackingImage(b *v1beta2.BackingImage, created bool, copies int) {
 			trimmed[key] = strings.TrimSpace(value)
 		}
 		s.SourceParameters = trimmed
+		if s.SourceType == v1beta2.BackingImageSourceTypeExportFromVolume &&
+			trimmed[v1beta2.BackingImageParameterExportType] == "" {
+			trimmed[v1beta2.BackingImageParameterExportType] = v1beta2.BackingImageExportRaw
+		}
 		if s.MinNumberOfCopies == 0 {
 			s.MinNumberOfCopies = copies
 		}
@@ -132,16 +139,17 @@ func CompleteBackingImage(b *v1beta2.BackingImage, created bool, copies int) {
 // RefusedSource says why no image can be made from a type of source; empty if one can.
 func RefusedSource(kind v1beta2.BackingImageSourceType) string {
 	switch kind {
-	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeUpload:
+	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeUpload,
+		v1beta2.BackingImageSourceTypeExportFromVolume:
 		return ""
-	case v1beta2.BackingImageSourceTypeExportFromVolume, v1beta2.BackingImageSourceTypeRestore,
-		v1beta2.BackingImageSourceTypeClone:
-		return fmt.Sprintf("source type %s is not built yet; %s and %s are possible", kind,
-			v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeUpload)
+	case v1beta2.BackingImageSourceTypeRestore, v1beta2.BackingImageSourceTypeClone:
+		return fmt.Sprintf("source type %s is not built yet; %s are possible", kind, builtSources)
 	}
-	return fmt.Sprintf("source type %q is unknown; %s and %s are possible", kind, v1beta2.BackingImageSourceTypeDownload,
-		v1beta2.BackingImageSourceTypeUpload)
+	return fmt.Sprintf("source type %q is unknown; %s are possible", kind, builtSources)
 }
+
+const builtSources = string(v1beta2.BackingImageSourceTypeDownload + ", " + v1beta2.BackingImageSourceTypeUpload +
+	" and " + v1beta2.BackingImageSourceTypeExportFromVolume)
 
 // checksumDigits is the length of a SHA-512 in hexadecimal digits.
 const checksumDigits = 128
@@ -182,16 +190,80 @@ func CheckBackingImage(old, b *v1beta2.BackingImage) error {
 			}
 			return nil
 		},
-		func() error {
-			if s.SourceType != v1beta2.BackingImageSourceTypeDownload {
-				return nil
-			}
-			if err := checkImageURL(s.SourceParameters[v1beta2.BackingImageParameterURL]); err != nil {
-				return invalid("invalid parameter url for source type download of backing image %s: %v", b.Name, err)
-			}
-			return nil
-		},
+		func() error { return checkSourceParameters(b, old == nil) },
 	)
+}
+
+// checkSourceParameters refuses parameters that no image can be made with, whatever there is in the
+// cluster.
+func checkSourceParameters(b *v1beta2.BackingImage, created bool) error {
+	parameters := b.Spec.SourceParameters
+	wrong := func(parameter string, why any) error {
+		return invalid("invalid parameter %s for source type %s of backing image %s: %v", parameter, b.Spec.SourceType,
+			b.Name, why)
+	}
+	switch b.Spec.SourceType {
+	case v1beta2.BackingImageSourceTypeDownload:
+		if err := checkImageURL(parameters[v1beta2.BackingImageParameterURL]); err != nil {
+			return wrong(v1beta2.BackingImageParameterURL, err)
+		}
+	case v1beta2.BackingImageSourceTypeExportFromVolume:
+		if !created {
+			return nil
+		}
+		switch t := parameters[v1beta2.BackingImageParameterExportType]; {
+		case parameters[v1beta2.BackingImageParameterVolumeName] == "":
+			return wrong(v1beta2.BackingImageParameterVolumeName, "it is missing: name the volume")
+		case t != v1beta2.BackingImageExportRaw && t != v1beta2.BackingImageExportQCOW2:
+			return wrong(v1beta2.BackingImageParameterExportType, fmt.Sprintf("%.40q; %s and %s are possible", t,
+				v1beta2.BackingImageExportRaw, v1beta2.BackingImageExportQCOW2))
+		}
+	}
+	return nil
+}
+
+// checkImageSource refuses a new image whose source is not there.
+func (w world) checkImageSource(ctx context.Context, b *v1beta2.BackingImage) error {
+	if b.Spec.SourceType != v1beta2.BackingImageSourceTypeExportFromVolume {
+		return nil
+	}
+	parameters := b.Spec.SourceParameters
+	volume, err := find(ctx, w, parameters[v1beta2.BackingImageParameterVolumeName], &v1beta2.Volume{})
+	if err != nil {
+		return err
+	}
+	var s *v1beta2.Snapshot
+	if name := parameters[v1beta2.BackingImageParameterSnapshotName]; name != "" && volume != nil {
+		if s, err = find(ctx, w, name, &v1beta2.Snapshot{}); err != nil {
+			return err
+		}
+	}
+	return CheckExport(b, volume, s)
+}
+
+// CheckExport refuses to make an image of a volume that cannot be exported, or of a snapshot that
+// is not the volume's. nil: there is none of the name.
+func CheckExport(b *v1beta2.BackingImage, volume *v1beta2.Volume, s *v1beta2.Snapshot) error {
+	name, snapshot := b.Spec.SourceParameters[v1beta2.BackingImageParameterVolumeName],
+		b.Spec.SourceParameters[v1beta2.BackingImageParameterSnapshotName]
+	refuse := func(format string, a ...any) error {
+		return invalid("backing image %s cannot be exported from volume %s: %s", b.Name, name, fmt.Sprintf(format, a...))
+	}
+	switch {
+	case volume == nil:
+		return refuse("there is no such volume")
+	case volume.DeletionTimestamp != nil:
+		return refuse("the volume is being deleted")
+	case volume.Status.Robustness == v1beta2.VolumeRobustnessFaulted:
+		return refuse("the volume is faulted; salvage it first")
+	case snapshot == "":
+		return nil
+	case s == nil || s.Spec.Volume != name:
+		return refuse("it has no snapshot %s; name one of those that it has, or none for its present content", snapshot)
+	case s.DeletionTimestamp != nil || s.Status.MarkRemoved:
+		return refuse("its snapshot %s is being deleted", snapshot)
+	}
+	return nil
 }
 
 // checkBackingImageChange refuses changes of what an image is.

@@ -37,9 +37,8 @@ func TestBackingImages(t *testing.T) {
 	}{
 		{"whole", nil, ""},
 		{"upload", func(s *spec) { s.SourceType, s.SourceParameters = "upload", nil }, ""},
-		{"no source type", source(""), `source type "" is unknown; download and upload are possible`},
+		{"no source type", source(""), `source type "" is unknown; download, upload and export-from-volume are possible`},
 		{"unknown source type", source("torrent"), `source type "torrent" is unknown`},
-		{"export", source("export-from-volume"), "source type export-from-volume is not built yet"},
 		{"restore", source("restore"), "source type restore is not built yet"},
 		{"clone", source("clone"), "source type clone is not built yet"},
 		{"encrypted", func(s *spec) { s.Secret = "key" }, "encrypted backing images are not built yet"},
@@ -69,6 +68,52 @@ func TestBackingImages(t *testing.T) {
 	for _, name := range []string{"x", "_x", "a b"} {
 		expect(t, "name "+name, asked(t, worldOf(t), "backingimages", nil, imageOf(name, nil)), "invalid name")
 	}
+}
+
+// TestExportedImages: an image can be made of a volume that is there and whole, and of a snapshot
+// that it has.
+func TestExportedImages(t *testing.T) {
+	volume := func(name string, edit func(*v1beta2.Volume)) *v1beta2.Volume {
+		return named(&v1beta2.Volume{}, name, nil, edit)
+	}
+	snapshot := func(name string, edit func(*v1beta2.Snapshot)) *v1beta2.Snapshot {
+		return named(&v1beta2.Snapshot{}, name, nil, func(s *v1beta2.Snapshot) {
+			s.Spec.Volume = "v"
+			if edit != nil {
+				edit(s)
+			}
+		})
+	}
+	there := []client.Object{volume("v", nil), volume("faulted", func(v *v1beta2.Volume) {
+		v.Status.Robustness = v1beta2.VolumeRobustnessFaulted
+	}), snapshot("s", nil), snapshot("others", func(s *v1beta2.Snapshot) { s.Spec.Volume = "faulted" }),
+		snapshot("removed", func(s *v1beta2.Snapshot) { s.Status.MarkRemoved = true })}
+	const export = "invalid parameter export-type for source type export-from-volume of backing image iso: "
+	for parameters, want := range map[string]string{
+		"volume-name=v": "", "volume-name= v ;export-type= qcow2": "", "volume-name=v;snapshot-name=s;export-type=raw": "",
+		"":                                    "invalid parameter volume-name for source type export-from-volume of backing image iso: it is missing",
+		"volume-name=v;export-type=vmdk":      export + `"vmdk"; raw and qcow2 are possible`,
+		"volume-name=w":                       "backing image iso cannot be exported from volume w: there is no such volume",
+		"volume-name=faulted":                 "the volume is faulted; salvage it first",
+		"volume-name=v;snapshot-name=t":       "it has no snapshot t; name one of those that it has",
+		"volume-name=v;snapshot-name=others":  "it has no snapshot others",
+		"volume-name=v;snapshot-name=removed": "its snapshot removed is being deleted",
+	} {
+		b := imageOf("iso", func(s *v1beta2.BackingImageSpec) {
+			s.SourceType, s.SourceParameters = v1beta2.BackingImageSourceTypeExportFromVolume, map[string]string{}
+			for p := range strings.SplitSeq(parameters, ";") {
+				if key, value, ok := strings.Cut(p, "="); ok {
+					s.SourceParameters[key] = value
+				}
+			}
+		})
+		expect(t, parameters, asked(t, worldOf(t, there...), "backingimages", nil, b), want)
+	}
+	// What was exported once stays, whatever becomes of its volume.
+	old := imageOf("iso", func(s *v1beta2.BackingImageSpec) { s.SourceType = "export-from-volume" })
+	changed := old.DeepCopy()
+	changed.Spec.MinNumberOfCopies = 2
+	expect(t, "changed later", asked(t, worldOf(t), "backingimages", old, changed), "")
 }
 
 // TestBackingImageChanges has what of an image may be changed.

@@ -28,11 +28,18 @@ const (
 	BackingImageStateUnknown          BackingImageState = "unknown"
 )
 
+// Values of parameter export-type.
+const (
+	BackingImageExportRaw   = "raw"
+	BackingImageExportQCOW2 = "qcow2"
+)
+
 // Keys of spec.sourceParameters.
 const (
 	BackingImageParameterURL              = "url"
 	BackingImageParameterVolumeName       = "volume-name"
 	BackingImageParameterExportType       = "export-type"
+	BackingImageParameterSnapshotName     = "snapshot-name"
 	BackingImageParameterBackupURL        = "backup-url"
 	BackingImageParameterBackupTargetName = "backup-target-name"
 	BackingImageParameterConcurrentLimit  = "concurrent-limit"

@@ -346,7 +346,7 @@ func (p *pass) recover() (loop.Decision, bool) {
 // has gone before he has.
 func (p *pass) repeatable(src *v1beta2.BackingImageDataSource) bool {
 	switch p.b.Spec.SourceType {
-	case v1beta2.BackingImageSourceTypeDownload:
+	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeExportFromVolume:
 		return true
 	case v1beta2.BackingImageSourceTypeUpload:
 		return !src.Spec.FileTransferred && p.gone(src.Spec.DiskUUID)

@@ -45,10 +45,13 @@ func (p *pass) managerFor(d backingimage.Disk) *v1beta2.BackingImageManager {
 }
 
 func (p *pass) sourceFor(d backingimage.Disk, transferred bool) *v1beta2.BackingImageDataSource {
-	yes := true
+	yes, labels := true, naming.BackingImageDataSourceLabels(p.b.Name, d.Node, d.UUID)
+	if p.b.Spec.SourceType == v1beta2.BackingImageSourceTypeExportFromVolume {
+		labels[naming.LabelExportFromVolume] = p.b.Spec.SourceParameters[v1beta2.BackingImageParameterVolumeName]
+	}
 	return &v1beta2.BackingImageDataSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.b.Namespace, Name: p.b.Name, Finalizers: []string{v1beta2.Finalizer},
-			Labels: naming.BackingImageDataSourceLabels(p.b.Name, d.Node, d.UUID),
+			Labels: labels,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1beta2.GroupVersion.String(), Kind: "BackingImage",
 				Name: p.b.Name, UID: p.b.UID, Controller: &yes, BlockOwnerDeletion: &yes}}},
 		Spec: v1beta2.BackingImageDataSourceSpec{

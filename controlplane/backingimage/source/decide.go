@@ -1,7 +1,6 @@
 package source
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -44,6 +43,8 @@ type seen struct {
 	Plaintext instancemanager.Plaintext
 	// StartNotBefore is the end of the pause after Pods that ended.
 	StartNotBefore time.Time
+	// Export is of a data source that exports a volume.
+	Export exported
 	// Owner is the leader's node.
 	Owner string
 }
@@ -111,6 +112,9 @@ func (p *pass) end() loop.Decision {
 	if p.s.Pod != nil && p.own() {
 		return loop.Decision{Do: loop.Delete{Object: p.s.Pod}}
 	}
+	if d := p.release(); d.Do != nil {
+		return d
+	}
 	c := p.d.DeepCopy()
 	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {
 		return loop.Decision{}
@@ -125,7 +129,7 @@ func (p *pass) over() loop.Decision {
 	if p.s.Pod != nil && p.own() {
 		return loop.Decision{Do: loop.Delete{Object: p.s.Pod}}
 	}
-	return loop.Decision{}
+	return p.release()
 }
 
 func (p *pass) failed(message string) {
@@ -143,6 +147,7 @@ func (p *pass) away() loop.Decision {
 	}
 	if p.s.Disk == nil || p.s.Disk.Up { // the disk is gone, or elsewhere: nobody goes on with it
 		p.failed("node " + p.d.Spec.NodeID + " does not have disk " + p.d.Spec.DiskUUID + " any more")
+		return p.release()
 	}
 	return loop.Decision{}
 }
@@ -170,7 +175,12 @@ func (p *pass) start(taken v1beta2.BackingImageFileInfo) loop.Decision {
 	case p.now.Before(p.s.StartNotBefore):
 		return loop.Decision{After: p.s.StartNotBefore.Sub(p.now)}
 	}
-	pod := podFor(p.d, p.s.Image, p.s.Settings)
+	if exports(p.d) {
+		if d, ready := p.hold(); !ready {
+			return d
+		}
+	}
+	pod := podFor(p.d, p.parameters(), p.s.Image, p.s.Settings)
 	p.s.Plaintext.Apply(pod)
 	return loop.Decision{Do: loop.Create{Object: pod}, FailureReason: naming.EventFailedStarting}
 }
@@ -200,6 +210,26 @@ func (p *pass) observe() loop.Decision {
 	st.IP, st.StorageIP = pod.Status.PodIP, instancemanager.StorageIP(pod)
 	st.CurrentState, st.Message = v1beta2.BackingImageState(f.State), f.Message
 	st.Progress, st.Size, st.Checksum = f.Progress, f.Size, f.CurrentChecksum
-	st.RunningParameters = maps.Clone(p.d.Spec.Parameters)
-	return loop.Decision{After: askEvery}
+	st.RunningParameters = p.parameters()
+	if !exports(p.d) {
+		return loop.Decision{After: askEvery}
+	}
+	return p.follow()
+}
+
+// follow has the engine send what an export waits for, and drops what is not needed any more.
+func (p *pass) follow() loop.Decision {
+	d := loop.Decision{}
+	switch p.d.Status.CurrentState {
+	case v1beta2.BackingImageStatePending:
+		return p.send()
+	case v1beta2.BackingImageStateReadyForTransfer, v1beta2.BackingImageStateReady, v1beta2.BackingImageStateFailed:
+		d = p.release()
+	default:
+		d = p.ticket(true) // the volume stays attached, where it is now
+	}
+	if d.Do == nil {
+		d.After = askEvery
+	}
+	return d
 }

@@ -1,12 +1,14 @@
 package source
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/backingimage"
@@ -15,7 +17,7 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-const uuid = "0a1b2c3d"
+const imageUUID = "0a1b2c3d"
 
 type scene struct {
 	d *v1beta2.BackingImageDataSource
@@ -27,15 +29,15 @@ func newScene(edits ...func(*scene)) *scene {
 	c := &scene{
 		d: &v1beta2.BackingImageDataSource{ObjectMeta: metav1.ObjectMeta{Name: "iso", Namespace: "ns", UID: "u1",
 			Finalizers: []string{v1beta2.Finalizer}},
-			Spec: v1beta2.BackingImageDataSourceSpec{NodeID: "n1", DiskUUID: "d1", DiskPath: "/p", UUID: uuid,
+			Spec: v1beta2.BackingImageDataSourceSpec{NodeID: "n1", DiskUUID: "d1", DiskPath: "/p", UUID: imageUUID,
 				SourceType: "download", Parameters: map[string]string{"url": "http://h/i"}}},
 		s: seen{Disk: &backingimage.Disk{UUID: "d1", Path: "/p", Node: "n1", Up: true}, Image: "bim", Owner: "n9",
 			File: &file{State: "in-progress", Progress: 30},
 			Manager: &v1beta2.BackingImageManager{Status: v1beta2.BackingImageManagerStatus{
 				CurrentState:        v1beta2.BackingImageManagerStateRunning,
-				BackingImageFileMap: map[string]v1beta2.BackingImageFileInfo{"iso": {UUID: uuid}}}}},
+				BackingImageFileMap: map[string]v1beta2.BackingImageFileInfo{"iso": {UUID: imageUUID}}}}},
 	}
-	c.s.Pod = podFor(c.d, "bim", c.s.Settings)
+	c.s.Pod = podFor(c.d, c.d.Spec.Parameters, "bim", c.s.Settings)
 	c.s.Pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1",
 		ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
 	for _, e := range edits {
@@ -48,7 +50,7 @@ func noPod(c *scene) { c.s.Pod, c.s.File = nil, nil }
 
 func taken(state v1beta2.BackingImageState) func(*scene) {
 	return func(c *scene) {
-		c.s.Manager.Status.BackingImageFileMap["iso"] = v1beta2.BackingImageFileInfo{UUID: uuid, State: state}
+		c.s.Manager.Status.BackingImageFileMap["iso"] = v1beta2.BackingImageFileInfo{UUID: imageUUID, State: state}
 	}
 }
 
@@ -58,18 +60,32 @@ func before(state v1beta2.BackingImageState) func(*scene) {
 	return func(c *scene) { c.d.Status.CurrentState = state }
 }
 
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *corev1.Pod:
+		return "the Pod"
+	case *v1beta2.Snapshot:
+		return "the snapshot"
+	}
+	return fmt.Sprintf("%T", o)
+}
+
 func outcome(d loop.Decision) string {
 	what := "wait"
 	switch do := d.Do.(type) {
 	case loop.Create:
-		what = "create the Pod"
+		what = "create " + kindOf(do.Object)
 	case loop.Delete:
-		what = "delete the Pod"
+		what = "delete " + kindOf(do.Object)
 	case loop.Update:
 		what = "no finalizer"
-		if do.Object.(*v1beta2.BackingImageDataSource).Spec.FileTransferred {
+		if a, ok := do.Object.(*v1beta2.VolumeAttachment); ok {
+			what = fmt.Sprintf("%d tickets", len(a.Spec.AttachmentTickets))
+		} else if do.Object.(*v1beta2.BackingImageDataSource).Spec.FileTransferred {
 			what = "transferred"
 		}
+	case loop.Call:
+		what = do.What
 	}
 	if d.After > 0 {
 		what += " after " + d.After.String()
@@ -137,7 +153,7 @@ func TestDecide(t *testing.T) {
 		{"disk on another node", []func(*scene){func(c *scene) { c.s.Disk.Node = "n2" }}, "wait", "failed",
 			"node n1 does not have disk d1 any more"},
 		{"clone", []func(*scene){func(c *scene) { c.d.Spec.SourceType = "clone" }, noPod}, "wait", "failed",
-			"source type clone is not built yet; download and upload are possible"},
+			"source type clone is not built yet; download, upload and export-from-volume are possible"},
 		{"deleted", []func(*scene){deleted}, "delete the Pod", "", ""},
 		{"deleted, no Pod", []func(*scene){deleted, noPod}, "no finalizer", "", ""},
 		{"deleted, Pod of another object", []func(*scene){deleted, func(c *scene) { c.s.Pod.OwnerReferences[0].UID = "u0" }},
@@ -177,9 +193,9 @@ func TestPod(t *testing.T) {
 		{"http://h/$(POD_IP)", "--parameters url=http://h/$$(POD_IP)"},
 	} {
 		c.d.Spec.Parameters["url"], c.d.Spec.Checksum = tt.url, "sum"
-		pod := podFor(c.d, "bim", c.s.Settings)
+		pod := podFor(c.d, c.d.Spec.Parameters, "bim", c.s.Settings)
 		want := "backing-image-manager --debug data-source --listen $(POD_IP):8000 --sync-listen $(POD_IP):8001 --disk-uuid d1 " +
-			"--name iso --uuid " + uuid + " --source-type download " + tt.want + " --checksum sum"
+			"--name iso --uuid " + imageUUID + " --source-type download " + tt.want + " --checksum sum"
 		if got := strings.Join(pod.Spec.Containers[0].Args, " "); got != want {
 			t.Errorf("%s:\n%s, want\n%s", tt.url, got, want)
 		}

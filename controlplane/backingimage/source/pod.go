@@ -17,7 +17,7 @@ import (
 )
 
 // podFor returns the Pod of a data source: the process that makes one file.
-func podFor(d *v1beta2.BackingImageDataSource, image string, s instancemanager.PodSettings) *corev1.Pod {
+func podFor(d *v1beta2.BackingImageDataSource, parameters map[string]string, image string, s instancemanager.PodSettings) *corev1.Pod {
 	yes := true
 	pod := s.Pod(instancemanager.Managed{Namespace: d.Namespace, Name: naming.BackingImageDataSourcePodName(d.Name),
 		Node: d.Spec.NodeID, Labels: naming.BackingImageDataSourceLabels(d.Name, d.Spec.NodeID, d.Spec.DiskUUID),
@@ -29,13 +29,18 @@ func podFor(d *v1beta2.BackingImageDataSource, image string, s instancemanager.P
 		"--sync-listen", "$(POD_IP):" + strconv.Itoa(naming.PortBackingImageSync),
 		"--disk-uuid", d.Spec.DiskUUID, "--name", d.Name, "--uuid", d.Spec.UUID,
 		"--source-type", literal(string(d.Spec.SourceType))}
-	for _, key := range slices.Sorted(maps.Keys(d.Spec.Parameters)) {
-		args = append(args, "--parameters", literal(pair(key, d.Spec.Parameters[key])))
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
+		args = append(args, "--parameters", literal(pair(key, parameters[key])))
 	}
 	if d.Spec.Checksum != "" {
 		args = append(args, "--checksum", literal(d.Spec.Checksum))
 	}
 	backingimage.Run(pod, naming.ComponentBackingImageDataSource, image, d.Spec.DiskPath, s, args...)
+	if exports(d) {
+		c := &pod.Spec.Containers[0]
+		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "volumes", ContainerPort: naming.PortBackingImageExport,
+			Protocol: corev1.ProtocolTCP})
+	}
 	return pod
 }
 

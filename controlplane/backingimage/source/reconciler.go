@@ -1,5 +1,6 @@
 // Package source is the controller of BackingImageDataSource objects. A data source makes the first
-// file of a backing image on one disk: a Pod downloads it, or waits for a user who uploads it. When
+// file of a backing image on one disk: a Pod downloads it, waits for a user who uploads it, or for
+// the engine of a volume, which is ordered to send a snapshot. When
 // the file is complete the backing image manager of the disk takes it over (package manager orders
 // that), and the Pod goes. The object stays, as a record that the first file was made.
 //
@@ -8,6 +9,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,10 +18,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +41,8 @@ const (
 	askTimeout = 5 * time.Second
 	// mostAnswer bounds its answer, in bytes: a URL and a message are the longest parts.
 	mostAnswer = 64 << 10
+	// mostRefusal bounds what is told of a refusal.
+	mostRefusal = 1 << 10
 )
 
 // Config of the reconciler.
@@ -50,6 +56,8 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Plaintext says what a new process does without certificates; nil: nothing.
 	Plaintext func(context.Context) (instancemanager.Plaintext, error)
+	// Engines send the volumes that are exported.
+	Engines Engines
 }
 
 // Reconciler looks after data sources. Use New.
@@ -58,6 +66,16 @@ type Reconciler struct {
 	client client.Client
 	starts instancemanager.Starts
 	http   *http.Client
+
+	mu sync.Mutex
+	// tried are the last orders to send, by the name of the data source.
+	tried map[string]order
+}
+
+// order is an order to send to a Pod.
+type order struct {
+	pod types.UID
+	attempt
 }
 
 // New returns the reconciler.
@@ -67,7 +85,8 @@ func New(cfg Config) *Reconciler {
 		error) {
 		return cfg.Dial(ctx, address)
 	}}
-	return &Reconciler{cfg: cfg, starts: instancemanager.NewStarts(time.Now), http: &http.Client{Transport: t}}
+	return &Reconciler{cfg: cfg, starts: instancemanager.NewStarts(time.Now), http: &http.Client{Transport: t},
+		tried: map[string]order{}}
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -89,13 +108,29 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageDataSourc
 		New:    func() *v1beta2.BackingImageDataSource { return &v1beta2.BackingImageDataSource{} },
 		Gather: r.gather,
 		Decide: decide,
-		Gone:   func(_ context.Context, key client.ObjectKey) { r.starts.Forget(key) },
+		Gone: func(_ context.Context, key client.ObjectKey) {
+			r.starts.Forget(key)
+			r.mu.Lock()
+			delete(r.tried, key.Name)
+			r.mu.Unlock()
+		},
 		Watches: []loop.Watch{
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("BackingImageDataSource")),
 			loop.WatchingChanges(&v1beta2.Node{}, backingimage.DisksChanged, r.onNode),
 			loop.Watching(&v1beta2.BackingImageManager{}, onManager),
+			loop.Watching(&v1beta2.Volume{}, func(v *v1beta2.Volume) []string { return r.exporting(v.Name) }),
+			loop.Watching(&v1beta2.Engine{}, func(e *v1beta2.Engine) []string { return r.exporting(e.Spec.VolumeName) }),
+			loop.Watching(&v1beta2.VolumeAttachment{}, func(a *v1beta2.VolumeAttachment) []string {
+				return r.exporting(a.Spec.Volume)
+			}),
+			loop.Watching(&v1beta2.Snapshot{}, func(s *v1beta2.Snapshot) []string { return r.exporting(s.Spec.Volume) }),
 		},
 	}
+}
+
+// exporting names the data sources that export a volume.
+func (r *Reconciler) exporting(volume string) []string {
+	return r.names(func(d *v1beta2.BackingImageDataSource) bool { return exportedVolume(d) == volume })
 }
 
 // onManager names the data sources of the images of a manager.
@@ -106,15 +141,21 @@ func onManager(m *v1beta2.BackingImageManager) (names []string) {
 	return names
 }
 
-func (r *Reconciler) onNode(n *v1beta2.Node) (names []string) {
+func (r *Reconciler) onNode(n *v1beta2.Node) []string {
+	return r.names(func(d *v1beta2.BackingImageDataSource) bool {
+		return !d.Spec.FileTransferred && d.Spec.NodeID == n.Name
+	})
+}
+
+func (r *Reconciler) names(of func(*v1beta2.BackingImageDataSource) bool) (names []string) {
 	var list v1beta2.BackingImageDataSourceList
 	err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil // the cache is stopping
 	}
 	for i := range list.Items {
-		if d := &list.Items[i]; !d.Spec.FileTransferred && d.Spec.NodeID == n.Name {
-			names = append(names, d.Name)
+		if of(&list.Items[i]) {
+			names = append(names, list.Items[i].Name)
 		}
 	}
 	return names
@@ -140,7 +181,14 @@ func (r *Reconciler) gather(ctx context.Context, d *v1beta2.BackingImageDataSour
 	if s.Manager, err = get(ctx, r.client, d.Namespace, name, m); err != nil {
 		return s, err
 	}
-	return s, r.gatherPod(ctx, d, &s)
+	if err := r.gatherVolume(ctx, d, nodes.Items, &s); err != nil {
+		return s, err
+	}
+	if err := r.gatherPod(ctx, d, &s); err != nil {
+		return s, err
+	}
+	r.gatherOrder(d, &s)
+	return s, nil
 }
 
 func (r *Reconciler) gatherPod(ctx context.Context, d *v1beta2.BackingImageDataSource, s *seen) error {
@@ -155,36 +203,38 @@ func (r *Reconciler) gatherPod(ctx context.Context, d *v1beta2.BackingImageDataS
 	case s.Pod == nil && r.cfg.Plaintext != nil:
 		s.Plaintext, err = r.cfg.Plaintext(ctx)
 	case s.Pod != nil && s.Pod.DeletionTimestamp == nil && instancemanager.PodReady(s.Pod):
-		if s.File, err = r.ask(ctx, s.Pod.Status.PodIP); err != nil {
-			slog.Info("a data source does not answer, asking again", "backingImage", d.Name, "err", err)
-			err = nil
+		f := &file{}
+		if failed := r.ask(ctx, http.MethodGet, s.Pod.Status.PodIP, "/v1/file", f); failed != nil {
+			slog.Info("a data source does not answer, asking again", "backingImage", d.Name, "err", failed)
+		} else {
+			s.File = f
 		}
 	}
 	return err
 }
 
-// ask asks the process at ip for its file.
-func (r *Reconciler) ask(ctx context.Context, ip string) (*file, error) {
+// ask asks the process at ip, and reads its answer.
+func (r *Reconciler) ask(ctx context.Context, method, ip, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	url := "http://" + net.JoinHostPort(ip, strconv.Itoa(naming.PortBackingImage)) + "/v1/file"
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	url := "http://" + net.JoinHostPort(ip, strconv.Itoa(naming.PortBackingImage)) + path
+	q, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a, err := r.http.Do(q)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer a.Body.Close()
 	if a.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s", url, a.Status)
+		text, _ := io.ReadAll(io.LimitReader(a.Body, mostRefusal)) // what is missing says nothing
+		return fmt.Errorf("%s %s: %s: %s", method, url, a.Status, bytes.TrimSpace(text))
 	}
-	f := &file{}
-	if err := json.NewDecoder(io.LimitReader(a.Body, mostAnswer)).Decode(f); err != nil {
-		return nil, fmt.Errorf("GET %s: %w", url, err)
+	if err := json.NewDecoder(io.LimitReader(a.Body, mostAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("%s %s: %w", method, url, err)
 	}
-	return f, nil
+	return nil
 }
 
 // get reads an object, nil if there is none of that name.

@@ -16,13 +16,15 @@ const (
 	PortInstanceService   = 8503
 	PortBackingImage      = 8000
 	PortBackingImageSync  = 8001
-	PortShareManager      = 9600
-	PortNFS               = 2049
-	PortISCSI             = 3260
-	PortSupportBundle     = 8080
-	PortFrontend          = 80
-	PortFrontendTarget    = 8000
-	PortCSIMetrics        = 8000
+	// PortBackingImageExport is where a data source receives the content of a volume.
+	PortBackingImageExport = 8002
+	PortShareManager       = 9600
+	PortNFS                = 2049
+	PortISCSI              = 3260
+	PortSupportBundle      = 8080
+	PortFrontend           = 80
+	PortFrontendTarget     = 8000
+	PortCSIMetrics         = 8000
 
 	InstancePortMin = 10000
 	InstancePortMax = 20000

@@ -198,7 +198,7 @@ func detachReason(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) (why string, u
 // yields says whether a ticket's work can be interrupted for a workload.
 func yields(t v1beta2.AttachmentTicket, v *v1beta2.Volume) bool {
 	switch t.Type {
-	case v1beta2.AttacherTypeSnapshot, v1beta2.AttacherTypeBackup:
+	case v1beta2.AttacherTypeSnapshot, v1beta2.AttacherTypeBackup, v1beta2.AttacherTypeBackingImageData:
 		return true
 	case v1beta2.AttacherTypeVolumeClone:
 		return v.Status.CloneStatus.State == v1beta2.VolumeCloneStateCopyCompletedUnhealthy

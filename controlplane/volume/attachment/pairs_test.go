@@ -23,7 +23,7 @@ var kinds = map[v1beta2.AttacherType]struct {
 	v1beta2.AttacherTypeBackup:           {urgency: 1, yields: true},
 	v1beta2.AttacherTypeVolumeClone:      {urgency: 1},
 	v1beta2.AttacherTypeVolumeEviction:   {urgency: 1},
-	v1beta2.AttacherTypeBackingImageData: {urgency: 1},
+	v1beta2.AttacherTypeBackingImageData: {urgency: 1, yields: true},
 	v1beta2.AttacherTypeVolumeRebuilding: {urgency: 1},
 	"of another time":                    {},
 }

@@ -1,0 +1,97 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/index"
+	"ankole.storage/controlplane/process/engine"
+	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/volume/copies"
+	"ankole.storage/controlplane/volume/snapshot"
+)
+
+// Engines is what is asked of engines about exports.
+type Engines interface {
+	SnapshotExport(ctx context.Context, t engineclient.Target, r engineclient.ExportRequest) error
+}
+
+// gatherVolume reads the volume that a data source exports, if it exports one.
+func (r *Reconciler) gatherVolume(ctx context.Context, d *v1beta2.BackingImageDataSource, nodes []v1beta2.Node,
+	s *seen) (err error) {
+	x, volume := &s.Export, exportedVolume(d)
+	if volume == "" {
+		return nil
+	}
+	x.Volume, err = get(ctx, r.client, d.Namespace, volume, &v1beta2.Volume{})
+	if err != nil || x.Volume == nil {
+		return err
+	}
+	x.Snapshot, err = get(ctx, r.client, d.Namespace, snapshotName(d, x.Volume), &v1beta2.Snapshot{})
+	if err != nil {
+		return err
+	}
+	if x.Attachment, err = get(ctx, r.client, d.Namespace, volume, &v1beta2.VolumeAttachment{}); err != nil {
+		return err
+	}
+	var engines v1beta2.EngineList
+	var replicas v1beta2.ReplicaList
+	for _, list := range []client.ObjectList{&engines, &replicas} {
+		if err := r.client.List(ctx, list, client.InNamespace(d.Namespace), index.OfVolume(volume),
+			client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("list %T of volume %s: %w", list, volume, err)
+		}
+	}
+	for i := range engines.Items {
+		if e := &engines.Items[i]; x.Engine == nil || e.Spec.Active {
+			x.Engine = e
+		}
+	}
+	x.At = snapshot.PlaceOf(x.Volume, nodes, replicas.Items)
+	x.Lacks = copies.Of(x.Volume, engines.Items, replicas.Items, nodes).Lacks()
+	if x.Engine != nil {
+		_, x.Reachable = engine.Target(x.Engine)
+	}
+	return nil
+}
+
+// gatherOrder has the order to send, which decide may give, and how the last one has ended.
+func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
+	pod, x := s.Pod, &s.Export
+	if pod == nil || x.Engine == nil || x.Snapshot == nil {
+		return
+	}
+	r.mu.Lock()
+	if t := r.tried[d.Name]; t.pod == pod.UID {
+		x.Tried = t.attempt
+	}
+	r.mu.Unlock()
+	ip, e, name := pod.Status.PodIP, x.Engine, x.Snapshot.Name
+	x.Send = func(ctx context.Context) error {
+		err := r.send(ctx, ip, e, name,
+			d.Spec.Parameters[v1beta2.BackingImageParameterExportType] == v1beta2.BackingImageExportQCOW2)
+		r.mu.Lock()
+		r.tried[d.Name] = order{pod.UID, attemptOf(time.Now(), err)}
+		r.mu.Unlock()
+		return nil // decide tells the refusal, and paces the next order
+	}
+}
+
+// send asks the process at ip where it receives, and orders an engine to send a snapshot there.
+func (r *Reconciler) send(ctx context.Context, ip string, e *v1beta2.Engine, name string, inOrder bool) error {
+	t, ok := engine.Target(e)
+	if !ok {
+		return fmt.Errorf("%w: the engine of volume %s is not running", engineclient.ErrUnavailable, e.Spec.VolumeName)
+	}
+	var to struct{ Address, Token string }
+	if err := r.ask(ctx, http.MethodPost, ip, "/v1/file?action=receive", &to); err != nil {
+		return err
+	}
+	return r.cfg.Engines.SnapshotExport(ctx, t, engineclient.ExportRequest{Snapshot: name, Address: to.Address,
+		Token: to.Token, InOrder: inOrder})
+}
