@@ -34,7 +34,7 @@ var backingImageKind = output.Kind[resource.BackingImage]{
 		}},
 		{Header: "SIZE", Right: true, Value: func(b resource.BackingImage) string { return output.Size(b.Size) }},
 		{Header: "SOURCE", Value: func(b resource.BackingImage) string { return b.SourceType }},
-		{Header: "URL", Wide: true, Value: func(b resource.BackingImage) string { return b.Parameters["url"] }},
+		{Header: "FROM", Wide: true, Value: imageFrom},
 		{Header: "UUID", Wide: true, Value: func(b resource.BackingImage) string { return b.UUID }},
 	},
 }
@@ -100,24 +100,68 @@ func (a *app) backingImageCommands() *cobra.Command {
 // imageWait is how long a first copy may take where nobody says.
 const imageWait = time.Hour
 
+// imageSource is where a new image comes from, as flags say.
+type imageSource struct{ url, file, volume, snapshot, format string }
+
+// apply completes what is asked for.
+func (s *imageSource) apply(spec *client.BackingImageSpec) error {
+	given := 0
+	for _, from := range []string{s.url, s.file, s.volume} {
+		if from != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return usage.Errorf("where the image comes from is missing, or said twice; add --url URL, --file FILE or " +
+			"--from-volume VOLUME")
+	case s.volume == "" && (s.snapshot != "" || s.format != ""):
+		return usage.Errorf("--snapshot and --format are for images that are made of a volume; add --from-volume VOLUME")
+	case s.url != "":
+		spec.SourceType, spec.Parameters = "download", map[string]string{"url": s.url}
+	case s.volume != "":
+		spec.SourceType, spec.Parameters = "export-from-volume", map[string]string{"volume-name": s.volume}
+		if s.snapshot != "" {
+			spec.Parameters["snapshot-name"] = s.snapshot
+		}
+		if s.format != "" {
+			spec.Parameters["export-type"] = s.format
+		}
+	default:
+		spec.SourceType = "upload"
+		if f, err := os.Stat(s.file); err != nil || !f.Mode().IsRegular() {
+			return usage.Errorf("--file %s is not a file that can be uploaded", s.file)
+		}
+	}
+	return nil
+}
+
+// imageFrom is what is shown of where an image comes from.
+func imageFrom(b resource.BackingImage) string {
+	volume, snapshot := b.Parameters["volume-name"], b.Parameters["snapshot-name"]
+	if snapshot != "" {
+		return "volume " + volume + ", snapshot " + snapshot
+	}
+	if volume != "" {
+		return "volume " + volume
+	}
+	return b.Parameters["url"]
+}
+
 func (a *app) backingImageCreate() *cobra.Command {
 	var w waiting
 	var spec client.BackingImageSpec
-	url, file := "", ""
-	c := &cobra.Command{Use: "create NAME (--url URL | --file FILE)",
-		Short: "Make a backing image from a URL, or from a file of this machine",
+	var from imageSource
+	c := &cobra.Command{Use: "create NAME (--url URL | --file FILE | --from-volume VOLUME)",
+		Short: "Make a backing image from a URL, from a file of this machine, or of a volume",
 		Example: "  ankole backing-image create debian --url https://example.org/debian.qcow2\n" +
-			"  ankole backing-image create golden --file disk.raw --copies 2",
+			"  ankole backing-image create golden --file disk.raw --copies 2\n" +
+			"  ankole backing-image create template --from-volume vm1 --snapshot installed --format qcow2",
 		Args: usage.Exactly("the backing image's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (url == "") == (file == "") {
-				return usage.Errorf("where the image comes from is missing, or said twice; add --url URL or --file FILE")
-			}
-			spec.Name, spec.SourceType = args[0], "upload"
-			if url != "" {
-				spec.SourceType, spec.Parameters = "download", map[string]string{"url": url}
-			} else if f, err := os.Stat(file); err != nil || !f.Mode().IsRegular() {
-				return usage.Errorf("--file %s is not a file that can be uploaded", file)
+			spec.Name = args[0]
+			if err := from.apply(&spec); err != nil {
+				return err
 			}
 			api, err := a.client()
 			if err != nil {
@@ -127,17 +171,20 @@ func (a *app) backingImageCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if file != "" {
-				if err := a.upload(cmd.Context(), api, b.Name, file, w.timeout); err != nil {
+			if from.file != "" {
+				if err := a.upload(cmd.Context(), api, b.Name, from.file, w.timeout); err != nil {
 					return fmt.Errorf("backing image %s is there and has no content: %w; try again with: "+
-						"ankole backing-image upload %s %s", b.Name, err, b.Name, file)
+						"ankole backing-image upload %s %s", b.Name, err, b.Name, from.file)
 				}
 			}
 			return a.imageMade(cmd.Context(), api, b.Name, &w)
 		}}
 	fs := c.Flags()
-	fs.StringVar(&url, "url", "", "where it is downloaded from: http or https")
-	fs.StringVar(&file, "file", "", "file that is uploaded: raw, qcow2, or one of them packed by gzip, xz or zstd")
+	fs.StringVar(&from.url, "url", "", "where it is downloaded from: http or https")
+	fs.StringVar(&from.file, "file", "", "file that is uploaded: raw, qcow2, or one of them packed by gzip, xz or zstd")
+	fs.StringVar(&from.volume, "from-volume", "", "volume of which it is made; it may be in use")
+	fs.StringVar(&from.snapshot, "snapshot", "", "snapshot of that volume (default: one of its present content)")
+	fs.StringVar(&from.format, "format", "", "format of an image of a volume: raw or qcow2 (default raw)")
 	fs.StringVar(&spec.ExpectedChecksum, "checksum", "", "SHA-512 that the image must have, unpacked")
 	fs.IntVar(&spec.MinNumberOfCopies, "copies", 0,
 		"how many disks have a copy (default: setting default-min-number-of-backing-image-copies)")
@@ -313,7 +360,7 @@ func describeBackingImage(ctx context.Context, api *client.Client, name string) 
 	return &described{Object: b, WaitsFor: waits, of: "backing-image/" + b.Name, print: func(s *output.Sheet) {
 		s.Pair("Backing image", "%s", b.Name)
 		s.Pair("State", "%s", imageState(*b))
-		s.Pair("Source", "%s %s", b.SourceType, b.Parameters["url"])
+		s.Pair("Source", "%s %s", b.SourceType, imageFrom(*b))
 		s.Pair("Size", "%s, as a disk %s", output.Size(b.Size), output.Size(b.VirtualSize))
 		s.Pair("Checksum", "%s", output.OrDash(b.CurrentChecksum))
 		s.Pair("Expected", "%s", b.ExpectedChecksum)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -67,6 +68,18 @@ func TestBackingImageCreate(t *testing.T) {
 	if r := b.run("backing-image", "create", "two", "--url", url, "--timeout", "300ms"); r.status != exitError ||
 		!strings.Contains(r.err, "is not ready after 300ms: it is pending") {
 		t.Errorf("%+v", r)
+	}
+	b.ok("backing-image", "create", "of-volume", "--from-volume", "v", "--snapshot", "s", "--format", "qcow2",
+		"--wait=false")
+	made = &lh.BackingImage{}
+	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: "longhorn-system", Name: "of-volume"},
+		made); err != nil || made.Spec.SourceType != "export-from-volume" || !maps.Equal(made.Spec.SourceParameters,
+		map[string]string{"volume-name": "v", "snapshot-name": "s", "export-type": "qcow2"}) {
+		t.Errorf("%+v, %v", made.Spec, err)
+	}
+	if out := b.ok("backing-image", "describe", "of-volume"); !strings.Contains(out,
+		"export-from-volume volume v, snapshot s") {
+		t.Errorf("%s", out)
 	}
 	fails := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 		opts ...client.GetOption) error {
