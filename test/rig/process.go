@@ -40,15 +40,21 @@ func (l logFile) String() string {
 // output is appended to the log of that name.
 func (v *Volume) spawn(h *Host, name string, files int, env []string, args ...string) *process {
 	v.t.Helper()
+	return v.spawnProgram(v.binary, h, name, files, env, args...)
+}
+
+// spawnProgram is spawn of any program.
+func (v *Volume) spawnProgram(binary string, h *Host, name string, files int, env []string, args ...string) *process {
+	v.t.Helper()
 	p := &process{v: v, name: name, done: make(chan struct{}), log: logFile(filepath.Join(v.Dir, "logs", name+".log"))}
 	out, err := os.OpenFile(string(p.log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	defer out.Close()
-	p.cmd = exec.Command(v.binary, args...)
+	p.cmd = exec.Command(binary, args...)
 	if files > 0 {
-		p.cmd = exec.Command("prlimit", append([]string{fmt.Sprintf("--nofile=%d", files), v.binary}, args...)...)
+		p.cmd = exec.Command("prlimit", append([]string{fmt.Sprintf("--nofile=%d", files), binary}, args...)...)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	if v.output != nil {

@@ -1,0 +1,46 @@
+package rig
+
+import (
+	"context"
+	"net"
+)
+
+// Other is a process on a host that is neither an engine nor a replica.
+type Other struct {
+	Host *Host
+	proc *process
+}
+
+// NewHost adds a host.
+func (v *Volume) NewHost(name string) *Host {
+	v.t.Helper()
+	return v.newHost(name)
+}
+
+// Run starts a program of cmd/ on the host, until the test ends. Its output is appended to the log
+// of that name.
+func (h *Host) Run(name, program string, args ...string) *Other {
+	h.v.t.Helper()
+	o := &Other{h, h.v.spawnProgram(Program(h.v.t, program), h, name, 0, nil, args...)}
+	h.v.t.Cleanup(func() {
+		o.Kill()
+		if h.v.t.Failed() {
+			h.v.t.Logf("--- %s ---\n%s", name, o.proc.log)
+		}
+	})
+	return o
+}
+
+// Kill sends SIGKILL and waits for the end.
+func (o *Other) Kill() { o.proc.end() }
+
+// Alive reports whether the process has not ended.
+func (o *Other) Alive() bool { return o.proc.alive() }
+
+// Log is the end of what it has written.
+func (o *Other) Log() string { return o.proc.log.String() }
+
+// Connect connects to a process on a host, from outside of all hosts.
+func (v *Volume) Connect(ctx context.Context, address string) (net.Conn, error) {
+	return v.dial(ctx, address)
+}
