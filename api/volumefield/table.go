@@ -16,12 +16,8 @@ const (
 	required = "create,required"
 )
 
-// Why parameters are refused that need what is not built.
-const (
-	MissingSources = "has a backing image made, which this version does not do: make the image first, and name it in " +
-		"parameter backingImage"
-	MissingExports = "exports a volume to a backing image, which this version does not do"
-)
+// MissingExports is why parameters are refused that need what is not built.
+const MissingExports = "exports a volume to a backing image, which this version does not do"
 
 // All is the table, in the order in which parameters are listed.
 var All = []Field{

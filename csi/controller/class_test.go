@@ -34,13 +34,19 @@ var wholeClass = map[string]string{
 	"replicaZoneSoftAntiAffinity": "disabled", "replicaDiskSoftAntiAffinity": "enabled", "frontend": "blockdev",
 	"freezeFilesystemForSnapshot": "enabled", "snapshotDataIntegrity": "fast-check", "snapshotMaxCount": "50",
 	"snapshotMaxSize": "8Gi", "offlineRebuilding": "enabled", "rebuildConcurrentSyncLimit": "4",
-	"backingImage": "golden", "backupTargetName": "second", "backupBlockSize": "16Mi", "cloneMode": "full-copy",
+	"backingImageDataSourceType": "download", "backingImageChecksum": imageSum, "backingImageMinNumberOfCopies": "2",
+	"backingImageDataSourceParameters": `{"url":"https://example.org/i"}`, "backingImageNodeSelector": "storage",
+	"backingImageDiskSelector": "hdd",
+	"backingImage":             "golden", "backupTargetName": "second", "backupBlockSize": "16Mi", "cloneMode": "full-copy",
 	"recurringJobSelector": `[{"name":"daily","isGroup":false},{"name":"weekly","isGroup":true}]`, "dataEngine": "v1",
 	"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs", "volumeTopology": "zonal", "strictTopology": "true",
 	"storageCapacityMode": "zone", "mkfsParams": "-m bigtime=0", "nfsOptions": "vers=4.2",
 	"deleteSnapshotsWithVolume": "true",
 	"shareManagerNodeSelector":  "kind:storage", "shareManagerTolerations": "kind=storage:NoSchedule",
 }
+
+// imageSum is the checksum of image golden.
+var imageSum = strings.Repeat("0a", 64)
 
 // wholeWish is what that class asks for, of a claim of 1 GiB for block volumes on several nodes.
 func wholeWish() request.Wish {
@@ -55,6 +61,9 @@ func wholeWish() request.Wish {
 		BackingImage: "golden", BackupTargetName: "second", BackupBlockSize: "16Mi", DeleteSnapshotsWithVolume: true,
 		RecurringJobSelector: []client.RecurringJobName{{Name: "daily"}, {Name: "weekly", IsGroup: true}},
 		TopologyRequirement:  []resource.TopologyTerm{{Zone: "zone-1"}}},
+		Image: client.BackingImageSpec{Name: "golden", SourceType: "download", ExpectedChecksum: imageSum,
+			Parameters: map[string]string{"url": "https://example.org/i"}, MinNumberOfCopies: 2,
+			NodeSelector: []string{"storage"}, DiskSelector: []string{"hdd"}},
 		FSType: "xfs", Mkfs: []string{"-m", "bigtime=0"}, TopologyMode: request.TopologyZonal, Strict: true,
 		Capacity: request.CapacityOfZone}
 }
@@ -115,7 +124,10 @@ func TestWholeClass(t *testing.T) {
 	source := resttest.Volume("source")
 	source[0].(*lh.Volume).Spec.Encrypted = true
 	golden := &lh.BackingImage{ObjectMeta: metav1.ObjectMeta{Namespace: lh.Namespace, Name: "golden"},
-		Spec: lh.BackingImageSpec{Secret: "key"}}
+		Spec: lh.BackingImageSpec{Secret: "key", SourceType: lh.BackingImageSourceTypeDownload,
+			SourceParameters: map[string]string{"url": "https://example.org/i"}},
+		Status: lh.BackingImageStatus{Checksum: imageSum, DiskFileStatusMap: map[string]lh.BackingImageDiskFileStatus{
+			"d1": {State: lh.BackingImageStateReady}}}}
 	api := resttest.Client(t, interceptor.Funcs{}, resttest.Cluster(append(source, golden)...)...)
 	server, err := rest.New(rest.Config{EngineImage: resttest.Image,
 		Config: serve.Config{Client: api, Open: true, Logger: slog.New(slog.DiscardHandler)}})
@@ -162,5 +174,5 @@ func TestWholeClass(t *testing.T) {
 
 // missing reports whether a parameter is for what this version does not have, or gives nobody.
 func missing(name string) bool {
-	return name == "dataSource" || strings.HasPrefix(name, "backingImage") && name != "backingImage"
+	return name == "dataSource"
 }

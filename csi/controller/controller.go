@@ -137,6 +137,9 @@ func (c *Server) judge(r *spec.CreateVolumeRequest) (o order, err error) {
 	if err := naming.CheckVolumeName(o.Volume.Name); err != nil {
 		return o, request.Refuse("%v", err)
 	}
+	if err := o.judgeImage(); err != nil {
+		return o, err
+	}
 	if err := o.place(r.GetAccessibilityRequirements()); err != nil {
 		return o, err
 	}
@@ -219,7 +222,10 @@ func (c *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 	case err == nil:
 		err = c.same(&o, v)
 	case client.IsNotFound(err):
-		if err = c.fill(ctx, &o); err == nil {
+		if err = c.image(ctx, &o); err == nil {
+			err = c.fill(ctx, &o)
+		}
+		if err == nil {
 			v, err = c.create(ctx, &o)
 		}
 	default: // whether a former call has ordered it is not known

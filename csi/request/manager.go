@@ -34,6 +34,9 @@ type Manager interface {
 	AllBackups(ctx context.Context, volume string) ([]resource.Backup, error)
 	DeleteBackup(ctx context.Context, name string) error
 
+	BackingImage(ctx context.Context, name string) (*resource.BackingImage, error)
+	CreateBackingImage(ctx context.Context, spec client.BackingImageSpec) (*resource.BackingImage, error)
+
 	TellDeviceKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput) error
 
 	Node(ctx context.Context, name string) (*resource.Node, error)

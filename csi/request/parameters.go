@@ -37,6 +37,9 @@ const (
 type Wish struct {
 	// Volume is what the manager is asked to make.
 	Volume client.VolumeSpec
+	// Image is what the manager is asked to make if there is no backing image of the volume's; without
+	// a source type nothing.
+	Image client.BackingImageSpec
 	// FSType is Ext4 or XFS, empty: not given.
 	FSType string
 	// Exclusive: one Pod at a time may use the volume.
@@ -63,7 +66,7 @@ type parameter struct {
 
 // parameters of a StorageClass and, those whose field an action changes, of a
 // VolumeAttributesClass.
-var parameters = append(ofFields(), []parameter{
+var parameters = slices.Concat(ofFields(), ofImages(), []parameter{
 	{name: "share", set: never(missingShares)},
 	{name: ParamExclusive, set: truth(func(w *Wish) *bool { return &w.Exclusive })},
 	{name: ParamFSType, set: fileSystem},
@@ -76,13 +79,7 @@ var parameters = append(ofFields(), []parameter{
 	{name: ParamMkfs, set: mkfsArguments},
 	// For shares only, and without one they say nothing.
 	{name: "nfsOptions"}, {name: "shareManagerNodeSelector"}, {name: "shareManagerTolerations"},
-	{name: "backingImageDataSourceType", set: never(volumefield.MissingSources)},
-	{name: "backingImageDataSourceParameters", set: never(volumefield.MissingSources)},
-	{name: "backingImageChecksum", set: never(volumefield.MissingSources)},
-	{name: "backingImageMinNumberOfCopies", set: never(volumefield.MissingSources)},
-	{name: "backingImageNodeSelector", set: never(volumefield.MissingSources)},
-	{name: "backingImageDiskSelector", set: never(volumefield.MissingSources)},
-}...)
+})
 
 // ofFields are the parameters that ask for a field of the volume.
 func ofFields() (all []parameter) {

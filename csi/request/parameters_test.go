@@ -82,6 +82,14 @@ func TestParameters(t *testing.T) {
 		{"nfsOptions", "vers=4.2", func(*Wish) {}},
 		{"volumeTopology", "zonal", func(w *Wish) { w.TopologyMode = "zonal" }},
 		{"strictTopology", "true", func(w *Wish) { w.Strict = true }},
+		{"backingImageDataSourceType", "export-from-volume", func(w *Wish) { w.Image.SourceType = "export-from-volume" }},
+		{"backingImageDataSourceParameters", `{"volume-name": "v", "export-type": "raw"}`, func(w *Wish) {
+			w.Image.Parameters = map[string]string{"volume-name": "v", "export-type": "raw"}
+		}},
+		{"backingImageChecksum", "sum", func(w *Wish) { w.Image.ExpectedChecksum = "sum" }},
+		{"backingImageMinNumberOfCopies", "2", func(w *Wish) { w.Image.MinNumberOfCopies = 2 }},
+		{"backingImageNodeSelector", "storage, fast", func(w *Wish) { w.Image.NodeSelector = []string{"storage", "fast"} }},
+		{"backingImageDiskSelector", "ssd", func(w *Wish) { w.Image.DiskSelector = []string{"ssd"} }},
 		{"storageCapacityMode", "node", func(w *Wish) { w.Capacity = "node" }},
 	} {
 		want, _, _ := ParseClass(nil)
@@ -110,7 +118,10 @@ func TestBadParameters(t *testing.T) {
 		{"replicaAutoBalance", "yes", "least-effort"}, {"migratable", "maybe", "true or false"},
 		{"encrypted", "maybe", "true or false"}, {"share", "true", "shares"},
 		{"dataSource", "vol://a", "spec.dataSource"},
-		{"backingImageChecksum", "sum", "make the image first"}, {"backupBlockSize", "much", "quantity"},
+		{"backingImageDataSourceType", "torrent", "export-from-volume"},
+		{"backingImageDataSourceParameters", "url=x", "is not an object such as"},
+		{"backingImageDataSourceParameters", `{"concurrent-limit": 2}`, "is not an object such as"},
+		{"backingImageMinNumberOfCopies", "0", "1 or more"}, {"backupBlockSize", "much", "quantity"},
 		{"recurringJobSelector", "daily", "isGroup"}, {"recurringJobSelector", `[{"nam":"daily"}]`, "nam"},
 		{"recurringJobSelector", `[{"isGroup":true}]`, "without a name"}, {"dataEngine", "v2", "v1"}, {"fsType", "btrfs",
 			"ext4"},
