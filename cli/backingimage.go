@@ -101,24 +101,26 @@ func (a *app) backingImageCommands() *cobra.Command {
 const imageWait = time.Hour
 
 // imageSource is where a new image comes from, as flags say.
-type imageSource struct{ url, file, volume, snapshot, format string }
+type imageSource struct{ url, file, volume, snapshot, format, image string }
 
 // apply completes what is asked for.
 func (s *imageSource) apply(spec *client.BackingImageSpec) error {
 	given := 0
-	for _, from := range []string{s.url, s.file, s.volume} {
+	for _, from := range []string{s.url, s.file, s.volume, s.image} {
 		if from != "" {
 			given++
 		}
 	}
 	switch {
 	case given != 1:
-		return usage.Errorf("where the image comes from is missing, or said twice; add --url URL, --file FILE or " +
-			"--from-volume VOLUME")
+		return usage.Errorf("where the image comes from is missing, or said twice; add --url URL, --file FILE, " +
+			"--from-volume VOLUME or --from-image IMAGE")
 	case s.volume == "" && (s.snapshot != "" || s.format != ""):
 		return usage.Errorf("--snapshot and --format are for images that are made of a volume; add --from-volume VOLUME")
 	case s.url != "":
 		spec.SourceType, spec.Parameters = "download", map[string]string{"url": s.url}
+	case s.image != "":
+		spec.SourceType, spec.Parameters = "clone", map[string]string{"backing-image": s.image}
 	case s.volume != "":
 		spec.SourceType, spec.Parameters = "export-from-volume", map[string]string{"volume-name": s.volume}
 		if s.snapshot != "" {
@@ -145,6 +147,9 @@ func imageFrom(b resource.BackingImage) string {
 	if volume != "" {
 		return "volume " + volume
 	}
+	if image := b.Parameters["backing-image"]; image != "" {
+		return "backing image " + image
+	}
 	return b.Parameters["url"]
 }
 
@@ -152,8 +157,8 @@ func (a *app) backingImageCreate() *cobra.Command {
 	var w waiting
 	var spec client.BackingImageSpec
 	var from imageSource
-	c := &cobra.Command{Use: "create NAME (--url URL | --file FILE | --from-volume VOLUME)",
-		Short: "Make a backing image from a URL, from a file of this machine, or of a volume",
+	c := &cobra.Command{Use: "create NAME (--url URL | --file FILE | --from-volume VOLUME | --from-image IMAGE)",
+		Short: "Make a backing image from a URL, from a file of this machine, of a volume, or of another one",
 		Example: "  ankole backing-image create debian --url https://example.org/debian.qcow2\n" +
 			"  ankole backing-image create golden --file disk.raw --copies 2\n" +
 			"  ankole backing-image create template --from-volume vm1 --snapshot installed --format qcow2",
@@ -183,6 +188,7 @@ func (a *app) backingImageCreate() *cobra.Command {
 	fs.StringVar(&from.url, "url", "", "where it is downloaded from: http or https")
 	fs.StringVar(&from.file, "file", "", "file that is uploaded: raw, qcow2, or one of them packed by gzip, xz or zstd")
 	fs.StringVar(&from.volume, "from-volume", "", "volume of which it is made; it may be in use")
+	fs.StringVar(&from.image, "from-image", "", "backing image of which it is a copy under another name")
 	fs.StringVar(&from.snapshot, "snapshot", "", "snapshot of that volume (default: one of its present content)")
 	fs.StringVar(&from.format, "format", "", "format of an image of a volume: raw or qcow2 (default raw)")
 	fs.StringVar(&spec.ExpectedChecksum, "checksum", "", "SHA-512 that the image must have, unpacked")

@@ -81,6 +81,10 @@ func TestBackingImageCreate(t *testing.T) {
 		"export-from-volume volume v, snapshot s") {
 		t.Errorf("%s", out)
 	}
+	b.ok("backing-image", "create", "of-image", "--from-image", "one", "--wait=false")
+	if out := b.ok("backing-image", "describe", "of-image"); !strings.Contains(out, "clone backing image one") {
+		t.Errorf("%s", out)
+	}
 	fails := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 		opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)

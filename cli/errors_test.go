@@ -98,6 +98,7 @@ backing-image create new --file nope
 backing-image create new --url http://h/i --from-volume v
 backing-image create new --url http://h/i --snapshot s
 backing-image create new --from-volume v --format vmdk
+backing-image create new --from-volume v --from-image i
 backing-image create new --url http://127.0.0.1/i
 backing-image upload nope
 backing-image upload nope x

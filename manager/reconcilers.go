@@ -123,7 +123,7 @@ func (p *control) imageReconcilers(engines *engineclient.Router) []Reconciler {
 	return []Reconciler{
 		image.New(image.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
 		source.New(source.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount,
-			Dial: p.dialer.Dial, Plaintext: p.plaintext, Engines: engines}),
+			Dial: p.dialer.Dial, Plaintext: p.plaintext, Engines: engines, Connect: p.dial}),
 		bimanager.New(bimanager.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName,
 			ServiceAccount: cfg.ServiceAccount, Dial: p.dial, Plaintext: p.plaintext}),
 	}

@@ -36,7 +36,10 @@ var backingImages = kind[*v1beta2.BackingImage]{
 			r.new.Name = naming.CorrectName(r.new.Name)
 		}
 		CompleteBackingImage(r.new, r.created(), copies)
-		return nil
+		if !r.created() {
+			return nil
+		}
+		return w.completeClone(ctx, r.new)
 	},
 	checker: func(ctx context.Context, w world, r request[*v1beta2.BackingImage]) error {
 		if r.deleted() {
@@ -117,6 +120,9 @@ func CompleteBackingImage(b *v1beta2.BackingImage, created bool, copies int) {
 			trimmed[v1beta2.BackingImageParameterExportType] == "" {
 			trimmed[v1beta2.BackingImageParameterExportType] = v1beta2.BackingImageExportRaw
 		}
+		if s.SourceType == v1beta2.BackingImageSourceTypeClone && trimmed[v1beta2.BackingImageParameterEncryption] == "" {
+			trimmed[v1beta2.BackingImageParameterEncryption] = v1beta2.BackingImageEncryptionIgnore
+		}
 		if s.MinNumberOfCopies == 0 {
 			s.MinNumberOfCopies = copies
 		}
@@ -140,16 +146,16 @@ func CompleteBackingImage(b *v1beta2.BackingImage, created bool, copies int) {
 func RefusedSource(kind v1beta2.BackingImageSourceType) string {
 	switch kind {
 	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeUpload,
-		v1beta2.BackingImageSourceTypeExportFromVolume:
+		v1beta2.BackingImageSourceTypeExportFromVolume, v1beta2.BackingImageSourceTypeClone:
 		return ""
-	case v1beta2.BackingImageSourceTypeRestore, v1beta2.BackingImageSourceTypeClone:
+	case v1beta2.BackingImageSourceTypeRestore:
 		return fmt.Sprintf("source type %s is not built yet; %s are possible", kind, builtSources)
 	}
 	return fmt.Sprintf("source type %q is unknown; %s are possible", kind, builtSources)
 }
 
 const builtSources = string(v1beta2.BackingImageSourceTypeDownload + ", " + v1beta2.BackingImageSourceTypeUpload +
-	" and " + v1beta2.BackingImageSourceTypeExportFromVolume)
+	", " + v1beta2.BackingImageSourceTypeExportFromVolume + " and " + v1beta2.BackingImageSourceTypeClone)
 
 // checksumDigits is the length of a SHA-512 in hexadecimal digits.
 const checksumDigits = 128
@@ -218,16 +224,71 @@ func checkSourceParameters(b *v1beta2.BackingImage, created bool) error {
 			return wrong(v1beta2.BackingImageParameterExportType, fmt.Sprintf("%.40q; %s and %s are possible", t,
 				v1beta2.BackingImageExportRaw, v1beta2.BackingImageExportQCOW2))
 		}
+	case v1beta2.BackingImageSourceTypeClone:
+		if !created {
+			return nil
+		}
+		switch e := parameters[v1beta2.BackingImageParameterEncryption]; {
+		case parameters[v1beta2.BackingImageParameterBackingImage] == "":
+			return wrong(v1beta2.BackingImageParameterBackingImage, "it is missing: name the image that is cloned")
+		case e == v1beta2.BackingImageEncryptionEncrypt || e == v1beta2.BackingImageEncryptionDecrypt:
+			return wrong(v1beta2.BackingImageParameterEncryption, fmt.Sprintf("%s is not built yet: encrypted backing images "+
+				"cannot be made or read; %s is possible", e, v1beta2.BackingImageEncryptionIgnore))
+		case e != v1beta2.BackingImageEncryptionIgnore:
+			return wrong(v1beta2.BackingImageParameterEncryption, fmt.Sprintf("%.40q; %s is possible", e,
+				v1beta2.BackingImageEncryptionIgnore))
+		}
+	}
+	return nil
+}
+
+// completeClone gives a clone the checksum of the image that it is of: then it is compared.
+func (w world) completeClone(ctx context.Context, b *v1beta2.BackingImage) error {
+	if b.Spec.SourceType != v1beta2.BackingImageSourceTypeClone || b.Spec.Checksum != "" {
+		return nil
+	}
+	of, err := find(ctx, w, b.Spec.SourceParameters[v1beta2.BackingImageParameterBackingImage], &v1beta2.BackingImage{})
+	if of != nil {
+		b.Spec.Checksum = of.Status.Checksum
+	}
+	return err
+}
+
+// CheckClone refuses to clone an image that is not there, or not known yet.
+func CheckClone(b, of *v1beta2.BackingImage) error {
+	name := b.Spec.SourceParameters[v1beta2.BackingImageParameterBackingImage]
+	refuse := func(why string) error {
+		return invalid("backing image %s cannot be cloned from backing image %s: %s", b.Name, name, why)
+	}
+	switch {
+	case of == nil:
+		return refuse("there is no such backing image")
+	case of.DeletionTimestamp != nil:
+		return refuse("it is being deleted")
+	case of.Spec.Secret != "":
+		return refuse("it is encrypted, which is not built yet")
+	case of.Status.Checksum == "":
+		return refuse("it has no checksum, since no copy of it was ready yet; wait until one is")
+	case b.Spec.Checksum != of.Status.Checksum:
+		return refuse("it has SHA-512 " + of.Status.Checksum + ", and another one is expected; leave the checksum out")
 	}
 	return nil
 }
 
 // checkImageSource refuses a new image whose source is not there.
 func (w world) checkImageSource(ctx context.Context, b *v1beta2.BackingImage) error {
-	if b.Spec.SourceType != v1beta2.BackingImageSourceTypeExportFromVolume {
+	parameters := b.Spec.SourceParameters
+	switch b.Spec.SourceType {
+	case v1beta2.BackingImageSourceTypeExportFromVolume:
+	case v1beta2.BackingImageSourceTypeClone:
+		of, err := find(ctx, w, parameters[v1beta2.BackingImageParameterBackingImage], &v1beta2.BackingImage{})
+		if err != nil {
+			return err
+		}
+		return CheckClone(b, of)
+	default:
 		return nil
 	}
-	parameters := b.Spec.SourceParameters
 	volume, err := find(ctx, w, parameters[v1beta2.BackingImageParameterVolumeName], &v1beta2.Volume{})
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func TestBackingImageCreate(t *testing.T) {
 	}
 	for body, why := range map[string]string{
 		`{"name":"iso","sourceType":"upload","parameters":{}}`:                              "already exists",
-		`{"name":"other","sourceType":"clone","parameters":{}}`:                             "source type clone is not built yet",
+		`{"name":"other","sourceType":"clone","parameters":{}}`:                             "invalid parameter backing-image for source type clone",
 		`{"name":"_","sourceType":"upload","parameters":{}}`:                                "invalid name _ for backing image",
 		`{"name":"other","sourceType":"download"}`:                                          "invalid parameter url for source type download",
 		`{"name":"other","sourceType":"upload","secret":"key"}`:                             "encrypted backing images are not built yet",

@@ -34,6 +34,13 @@ const (
 	BackingImageExportQCOW2 = "qcow2"
 )
 
+// Values of parameter encryption.
+const (
+	BackingImageEncryptionIgnore  = "ignore"
+	BackingImageEncryptionEncrypt = "encrypt"
+	BackingImageEncryptionDecrypt = "decrypt"
+)
+
 // Keys of spec.sourceParameters.
 const (
 	BackingImageParameterURL              = "url"

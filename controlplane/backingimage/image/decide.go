@@ -346,7 +346,8 @@ func (p *pass) recover() (loop.Decision, bool) {
 // has gone before he has.
 func (p *pass) repeatable(src *v1beta2.BackingImageDataSource) bool {
 	switch p.b.Spec.SourceType {
-	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeExportFromVolume:
+	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeExportFromVolume,
+		v1beta2.BackingImageSourceTypeClone:
 		return true
 	case v1beta2.BackingImageSourceTypeUpload:
 		return !src.Spec.FileTransferred && p.gone(src.Spec.DiskUUID)

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -43,8 +44,12 @@ type seen struct {
 	Plaintext instancemanager.Plaintext
 	// StartNotBefore is the end of the pause after Pods that ended.
 	StartNotBefore time.Time
-	// Export is of a data source that exports a volume.
+	// Export is of a data source that exports a volume, Clone of one that clones an image.
 	Export exported
+	Clone  cloned
+	// Tried is how the last order to send to this Pod has ended, Send gives it.
+	Tried attempt
+	Send  func(ctx context.Context) error
 	// Owner is the leader's node.
 	Owner string
 }
@@ -175,7 +180,7 @@ func (p *pass) start(taken v1beta2.BackingImageFileInfo) loop.Decision {
 	case p.now.Before(p.s.StartNotBefore):
 		return loop.Decision{After: p.s.StartNotBefore.Sub(p.now)}
 	}
-	if exports(p.d) {
+	if received(p.d) {
 		if d, ready := p.hold(); !ready {
 			return d
 		}
@@ -211,13 +216,13 @@ func (p *pass) observe() loop.Decision {
 	st.CurrentState, st.Message = v1beta2.BackingImageState(f.State), f.Message
 	st.Progress, st.Size, st.Checksum = f.Progress, f.Size, f.CurrentChecksum
 	st.RunningParameters = p.parameters()
-	if !exports(p.d) {
+	if !received(p.d) {
 		return loop.Decision{After: askEvery}
 	}
 	return p.follow()
 }
 
-// follow has the engine send what an export waits for, and drops what is not needed any more.
+// follow has sent what an export or a clone waits for, and drops what is not needed any more.
 func (p *pass) follow() loop.Decision {
 	d := loop.Decision{}
 	switch p.d.Status.CurrentState {
@@ -226,7 +231,9 @@ func (p *pass) follow() loop.Decision {
 	case v1beta2.BackingImageStateReadyForTransfer, v1beta2.BackingImageStateReady, v1beta2.BackingImageStateFailed:
 		d = p.release()
 	default:
-		d = p.ticket(true) // the volume stays attached, where it is now
+		if exports(p.d) {
+			d = p.ticket(true) // the volume stays attached, where it is now
+		}
 	}
 	if d.Do == nil {
 		d.After = askEvery

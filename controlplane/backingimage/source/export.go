@@ -1,7 +1,6 @@
 package source
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -36,10 +35,6 @@ type exported struct {
 	Lacks     string
 	// At is where a volume that nobody uses would be attached.
 	At snapshot.Place
-	// Tried is how the last order to send to this Pod has ended.
-	Tried attempt
-	// Send orders the engine to send the snapshot to the Pod.
-	Send func(ctx context.Context) error
 }
 
 // attempt is an order to an engine. Refusal is its error; for good: another order would be refused
@@ -93,6 +88,9 @@ func (p *pass) parameters() map[string]string {
 		out[v1beta2.BackingImageParameterSnapshotName] = snapshotName(p.d, x.Volume)
 		out[parameterFileType] = out[v1beta2.BackingImageParameterExportType]
 	}
+	if b := p.s.Clone.Image; clones(p.d) && b != nil {
+		out[parameterImageUUID] = b.Status.UUID
+	}
 	return out
 }
 
@@ -139,24 +137,30 @@ func (p *pass) impossible() string {
 	return "snapshot " + snapshotName(p.d, x.Volume) + " of volume " + name + " does not exist any more"
 }
 
-// hold has the volume attached and its snapshot taken; ready: they are.
+// awaits tells what is waited for before something can be sent.
+func (p *pass) awaits(why string) (loop.Decision, bool) {
+	if st := &p.d.Status; st.CurrentState != v1beta2.BackingImageStateFailed {
+		st.Message = why
+	}
+	return loop.Decision{}, false
+}
+
+// hold has what is to be sent ready: the volume is attached and its snapshot taken, or the image
+// that is cloned is on a disk.
 func (p *pass) hold() (d loop.Decision, ready bool) {
+	if clones(p.d) {
+		return p.holdImage()
+	}
 	x := p.s.Export
 	if why := p.impossible(); why != "" {
 		p.failed(why)
 		return p.release(), false
 	}
-	wait := func(why string) (loop.Decision, bool) {
-		if st := &p.d.Status; st.CurrentState != v1beta2.BackingImageStateFailed {
-			st.Message = why
-		}
-		return loop.Decision{}, false
-	}
 	switch {
 	case x.Volume.Spec.MigrationNodeID != "":
-		return wait("waiting for the migration of volume " + x.Volume.Name)
+		return p.awaits("waiting for the migration of volume " + x.Volume.Name)
 	case !x.Reachable && x.Lacks != "":
-		d, _ := wait("waiting for the engine of volume " + x.Volume.Name + " to run: " + x.Lacks)
+		d, _ := p.awaits("waiting for the engine of volume " + x.Volume.Name + " to run: " + x.Lacks)
 		if t := p.ticket(false); t.Do != nil {
 			d = t
 		}
@@ -167,11 +171,11 @@ func (p *pass) hold() (d loop.Decision, ready bool) {
 	}
 	switch {
 	case !p.attached() || !x.Reachable:
-		return wait("waiting for volume " + x.Volume.Name + " to be attached for it")
+		return p.awaits("waiting for volume " + x.Volume.Name + " to be attached for it")
 	case x.Snapshot == nil:
 		return loop.Decision{Do: loop.Create{Object: p.snapshotFor()}, FailureReason: naming.EventFailed}, false
 	case !x.Snapshot.Status.ReadyToUse:
-		return wait(strings.TrimSuffix("waiting for snapshot "+x.Snapshot.Name+" to be taken: "+x.Snapshot.Status.Error, ": "))
+		return p.awaits(strings.TrimSuffix("waiting for snapshot "+x.Snapshot.Name+" to be taken: "+x.Snapshot.Status.Error, ": "))
 	}
 	return loop.Decision{}, true
 }
@@ -185,12 +189,12 @@ func (p *pass) snapshotFor() *v1beta2.Snapshot {
 	}
 }
 
-// send has the engine send the snapshot to the Pod, which waits for it.
+// send has the engine send the snapshot, or a manager the image, to the Pod, which waits for it.
 //
-// Crash window: the engine may have begun and the answer be lost; then the Pod receives already,
+// Crash window: the sender may have begun and the answer be lost; then the Pod receives already,
 // and refuses a second sender.
 func (p *pass) send() loop.Decision {
-	t := p.s.Export.Tried
+	t := p.s.Tried
 	if t.ForGood {
 		p.failed(t.Refusal)
 		return p.release()
@@ -208,6 +212,9 @@ func (p *pass) send() loop.Decision {
 		}
 		return loop.Decision{After: askEvery}
 	}
-	return loop.Decision{Do: loop.Call{What: "send snapshot " + p.s.Export.Snapshot.Name + " of volume " +
-		p.s.Export.Volume.Name, Do: p.s.Export.Send}}
+	what := "send backing image " + clonedImage(p.d)
+	if exports(p.d) {
+		what = "send snapshot " + p.s.Export.Snapshot.Name + " of volume " + p.s.Export.Volume.Name
+	}
+	return loop.Decision{Do: loop.Call{What: what, Do: p.s.Send}}
 }

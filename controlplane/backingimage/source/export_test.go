@@ -58,7 +58,7 @@ func noSnapshot(c *scene) { c.s.Export.Snapshot = nil }
 func faulted(c *scene) { c.s.Export.Volume.Status.Robustness = v1beta2.VolumeRobustnessFaulted }
 
 func tried(ago time.Duration, err error) func(*scene) {
-	return func(c *scene) { c.s.Export.Tried = attemptOf(t0.Add(-ago), err) }
+	return func(c *scene) { c.s.Tried = attemptOf(t0.Add(-ago), err) }
 }
 
 // TestDecideExport is the second table "source" of docs/design/backing-images.md.

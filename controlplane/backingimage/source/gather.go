@@ -62,19 +62,24 @@ func (r *Reconciler) gatherVolume(ctx context.Context, d *v1beta2.BackingImageDa
 
 // gatherOrder has the order to send, which decide may give, and how the last one has ended.
 func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
-	pod, x := s.Pod, &s.Export
-	if pod == nil || x.Engine == nil || x.Snapshot == nil {
+	pod, x, c := s.Pod, &s.Export, s.Clone
+	if pod == nil || exports(d) && (x.Engine == nil || x.Snapshot == nil) || clones(d) && c.From == "" {
 		return
 	}
 	r.mu.Lock()
 	if t := r.tried[d.Name]; t.pod == pod.UID {
-		x.Tried = t.attempt
+		s.Tried = t.attempt
 	}
 	r.mu.Unlock()
-	ip, e, name := pod.Status.PodIP, x.Engine, x.Snapshot.Name
-	x.Send = func(ctx context.Context) error {
-		err := r.send(ctx, ip, e, name,
-			d.Spec.Parameters[v1beta2.BackingImageParameterExportType] == v1beta2.BackingImageExportQCOW2)
+	ip, e, taken := pod.Status.PodIP, x.Engine, x.Snapshot
+	s.Send = func(ctx context.Context) error {
+		err := r.send(ctx, ip, func(ctx context.Context, address, token string) error {
+			if clones(d) {
+				return r.sendImage(ctx, c.From, c.Image, address, token)
+			}
+			return r.sendSnapshot(ctx, e, engineclient.ExportRequest{Snapshot: taken.Name, Address: address, Token: token,
+				InOrder: d.Spec.Parameters[v1beta2.BackingImageParameterExportType] == v1beta2.BackingImageExportQCOW2})
+		})
 		r.mu.Lock()
 		r.tried[d.Name] = order{pod.UID, attemptOf(time.Now(), err)}
 		r.mu.Unlock()
@@ -82,16 +87,21 @@ func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
 	}
 }
 
-// send asks the process at ip where it receives, and orders an engine to send a snapshot there.
-func (r *Reconciler) send(ctx context.Context, ip string, e *v1beta2.Engine, name string, inOrder bool) error {
-	t, ok := engine.Target(e)
-	if !ok {
-		return fmt.Errorf("%w: the engine of volume %s is not running", engineclient.ErrUnavailable, e.Spec.VolumeName)
-	}
+// send asks the process at ip where it receives, and has something sent there.
+func (r *Reconciler) send(ctx context.Context, ip string, order func(ctx context.Context, address, token string) error,
+) error {
 	var to struct{ Address, Token string }
 	if err := r.ask(ctx, http.MethodPost, ip, "/v1/file?action=receive", &to); err != nil {
 		return err
 	}
-	return r.cfg.Engines.SnapshotExport(ctx, t, engineclient.ExportRequest{Snapshot: name, Address: to.Address,
-		Token: to.Token, InOrder: inOrder})
+	return order(ctx, to.Address, to.Token)
+}
+
+// sendSnapshot orders an engine to send a snapshot.
+func (r *Reconciler) sendSnapshot(ctx context.Context, e *v1beta2.Engine, q engineclient.ExportRequest) error {
+	t, ok := engine.Target(e)
+	if !ok {
+		return fmt.Errorf("%w: the engine of volume %s is not running", engineclient.ErrUnavailable, e.Spec.VolumeName)
+	}
+	return r.cfg.Engines.SnapshotExport(ctx, t, q)
 }

@@ -36,7 +36,7 @@ func podFor(d *v1beta2.BackingImageDataSource, parameters map[string]string, ima
 		args = append(args, "--checksum", literal(d.Spec.Checksum))
 	}
 	backingimage.Run(pod, naming.ComponentBackingImageDataSource, image, d.Spec.DiskPath, s, args...)
-	if exports(d) {
+	if received(d) {
 		c := &pod.Spec.Containers[0]
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "volumes", ContainerPort: naming.PortBackingImageExport,
 			Protocol: corev1.ProtocolTCP})

@@ -1,6 +1,7 @@
 // Package source is the controller of BackingImageDataSource objects. A data source makes the first
-// file of a backing image on one disk: a Pod downloads it, waits for a user who uploads it, or for
-// the engine of a volume, which is ordered to send a snapshot. When
+// file of a backing image on one disk: a Pod downloads it, waits for a user who uploads it, for the
+// engine of a volume, which is ordered to send a snapshot, or for a manager that has another image.
+// When
 // the file is complete the backing image manager of the disk takes it over (package manager orders
 // that), and the Pod goes. The object stays, as a record that the first file was made.
 //
@@ -21,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,8 +58,10 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Plaintext says what a new process does without certificates; nil: nothing.
 	Plaintext func(context.Context) (instancemanager.Plaintext, error)
-	// Engines send the volumes that are exported.
+	// Engines send the volumes that are exported; managers, which Connect reaches at host:port, the
+	// images that are cloned.
 	Engines Engines
+	Connect func(address string) (*grpc.ClientConn, error)
 }
 
 // Reconciler looks after data sources. Use New.
@@ -123,6 +127,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageDataSourc
 			loop.Watching(&v1beta2.VolumeAttachment{}, func(a *v1beta2.VolumeAttachment) []string {
 				return r.exporting(a.Spec.Volume)
 			}),
+			loop.Watching(&v1beta2.BackingImage{}, func(b *v1beta2.BackingImage) []string {
+				return r.names(func(d *v1beta2.BackingImageDataSource) bool { return clonedImage(d) == b.Name })
+			}),
 			loop.Watching(&v1beta2.Snapshot{}, func(s *v1beta2.Snapshot) []string { return r.exporting(s.Spec.Volume) }),
 		},
 	}
@@ -182,6 +189,9 @@ func (r *Reconciler) gather(ctx context.Context, d *v1beta2.BackingImageDataSour
 		return s, err
 	}
 	if err := r.gatherVolume(ctx, d, nodes.Items, &s); err != nil {
+		return s, err
+	}
+	if err := r.gatherImage(ctx, d, &s); err != nil {
 		return s, err
 	}
 	if err := r.gatherPod(ctx, d, &s); err != nil {

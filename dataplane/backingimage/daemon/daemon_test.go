@@ -423,7 +423,7 @@ func TestCommandLine(t *testing.T) {
 		{"data-source --allow-plaintext x --listen 127.0.0.1:0 --sync-listen 127.0.0.1:0", "name"},
 		{"daemon --allow-plaintext x --listen 127.0.0.1:0 --sync-listen 127.0.0.1:0 --disk-root /nowhere --disk-uuid d",
 			"not mounted"},
-		{"data-source --allow-plaintext x --listen 127.0.0.1:0 --sync-listen 127.0.0.1:0 --name a --uuid b --source-type clone", "clone"},
+		{"data-source --allow-plaintext x --listen 127.0.0.1:0 --sync-listen 127.0.0.1:0 --name a --uuid b --source-type restore", "restore"},
 	} {
 		c := command(Config{})
 		c.SetArgs(strings.Fields(tt.args))

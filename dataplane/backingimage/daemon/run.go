@@ -163,9 +163,9 @@ func (s *servers) wait(ctx context.Context) error {
 	}
 }
 
-// receive sets where an export is received.
+// receive sets where what is sent to a data source is received.
 func (c *Config) receive(orders net.Addr) error {
-	if c.Source.Type != service.TypeExport {
+	if c.Source.Type != service.TypeExport && c.Source.Type != service.TypeClone {
 		return nil
 	}
 	ip, err := c.dataAddress(orders)

@@ -23,6 +23,7 @@ const (
 	TypeDownload = "download"
 	TypeUpload   = "upload"
 	TypeExport   = "export-from-volume"
+	TypeClone    = "clone"
 )
 
 // uploadSilence is how long a user who uploads may send nothing.
@@ -37,8 +38,8 @@ type SourceConfig struct {
 	// Checksum is what the file must have, empty for any.
 	Checksum string
 	DiskUUID string
-	// Receive is HOST:PORT where the content of an export comes: on the storage network, if there is
-	// one.
+	// Receive is HOST:PORT where the content of an export or a clone comes: on the storage network, if
+	// there is one.
 	Receive string
 	// Options are of downloads.
 	Options source.Options
@@ -76,8 +77,8 @@ func NewSource(d *store.Disk, cfg SourceConfig) (*Source, error) {
 		err = s.files.Take(found)
 	case cfg.Type == TypeDownload:
 		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.download)
-	case cfg.Type == TypeExport:
-		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.export)
+	case cfg.received():
+		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.receiveFile)
 	}
 	if err != nil {
 		s.Close()
@@ -96,10 +97,11 @@ func (cfg *SourceConfig) check() error {
 		return nil
 	case TypeUpload:
 		return nil
-	case TypeExport:
-		return cfg.checkExport()
+	case TypeExport, TypeClone:
+		return cfg.checkSent()
 	}
-	return fmt.Errorf("source type %.40q: %s, %s and %s are possible", cfg.Type, TypeDownload, TypeUpload, TypeExport)
+	return fmt.Errorf("source type %.40q: %s, %s, %s and %s are possible", cfg.Type, TypeDownload, TypeUpload, TypeExport,
+		TypeClone)
 }
 
 // Close ends what is under way, and waits for it.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,33 +20,45 @@ const (
 	parameterVolume   = "volume-name"
 	parameterSnapshot = "snapshot-name"
 	parameterFileType = "file-type"
+	parameterImage    = "backing-image"
 
 	fileRaw   = "raw"
 	fileQCOW2 = "qcow2"
 )
 
-// Receiver is where a volume's engine sends a snapshot, and the token that it has to show.
+// received says whether somebody sends the file here.
+func (cfg *SourceConfig) received() bool { return cfg.Type == TypeExport || cfg.Type == TypeClone }
+
+// Receiver is where the file is to be sent, and the token that its sender has to show.
 type Receiver struct {
 	Address string `json:"address"`
 	Token   string `json:"token"`
 }
 
-// checkExport says what is missing for an export.
-func (cfg *SourceConfig) checkExport() error {
+// checkSent says what is missing for a file that somebody sends.
+func (cfg *SourceConfig) checkSent() error {
 	switch t := cfg.Parameters[parameterFileType]; {
-	case t != fileRaw && t != fileQCOW2:
+	case cfg.Type == TypeExport && t != fileRaw && t != fileQCOW2:
 		return fmt.Errorf("source type %s: parameter %s is %.40q; %s and %s are possible", TypeExport, parameterFileType, t,
 			fileRaw, fileQCOW2)
 	case cfg.Receive == "":
-		return errors.New("an export needs an address where the volume's content is received")
+		return fmt.Errorf("source type %s needs an address where the content is received", cfg.Type)
 	}
 	return nil
 }
 
-// export is the maker of a file that a volume's engine sends, once somebody has ordered it to.
-func (s *Source) export(ctx context.Context, run files.Run) (backingimage.Record, error) {
-	run.Waits(fmt.Sprintf("the engine of volume %s is to send snapshot %s", s.cfg.Parameters[parameterVolume],
-		s.cfg.Parameters[parameterSnapshot]))
+// sent names what comes.
+func (cfg *SourceConfig) sent() string {
+	if cfg.Type == TypeClone {
+		return "backing image " + cfg.Parameters[parameterImage]
+	}
+	return "snapshot " + cfg.Parameters[parameterSnapshot] + " of volume " + cfg.Parameters[parameterVolume]
+}
+
+// receiveFile is the maker of a file that a volume's engine or another disk's manager sends, once
+// somebody has ordered it to. What is cloned stays in the format that it has.
+func (s *Source) receiveFile(ctx context.Context, run files.Run) (backingimage.Record, error) {
+	run.Waits(s.cfg.sent() + " is to be sent")
 	making, err := s.disk.Create(backingimage.InSource(s.disk.Root(), s.cfg.ID), s.cfg.ID.UUID)
 	if err != nil {
 		return backingimage.Record{}, err
@@ -55,22 +68,22 @@ func (s *Source) export(ctx context.Context, run files.Run) (backingimage.Record
 		w := qcow2.NewWriter(making)
 		to, finish = w, w.Finish
 	}
-	err = s.await(ctx, run, to)
+	sum, err := s.await(ctx, run, to)
 	if err == nil {
 		err = finish()
 	}
 	if err != nil {
-		return backingimage.Record{}, errors.Join(fmt.Errorf("snapshot %s of volume %s: %w",
-			s.cfg.Parameters[parameterSnapshot], s.cfg.Parameters[parameterVolume], err), making.Abort())
+		return backingimage.Record{}, errors.Join(fmt.Errorf("%s: %w", s.cfg.sent(), err), making.Abort())
 	}
-	return making.PublishRead(s.cfg.Checksum, func(int64) error { return ctx.Err() })
+	return making.PublishRead(cmp.Or(s.cfg.Checksum, sum), func(int64) error { return ctx.Err() })
 }
 
-// await receives what an engine sends. When it returns nothing writes to the file.
-func (s *Source) await(ctx context.Context, run files.Run, to ssync.Target) error {
+// await receives what is sent, and returns the checksum that the sender tells, if it tells one. When
+// it returns nothing writes to the file.
+func (s *Source) await(ctx context.Context, run files.Run, to ssync.Target) (string, error) {
 	l, err := listener.Listen(ctx, "tcp", s.cfg.Receive)
 	if err != nil {
-		return fmt.Errorf("listen at %s: %w", s.cfg.Receive, err)
+		return "", fmt.Errorf("listen at %s: %w", s.cfg.Receive, err)
 	}
 	at := Receiver{Address: l.Addr().String(), Token: rand.Text()}
 	r := ssync.NewReceiver(to, at.Token, 0, func(done, total int64) {
@@ -78,18 +91,18 @@ func (s *Source) await(ctx context.Context, run files.Run, to ssync.Target) erro
 		run.Received(done, total)
 	})
 	r.Patient = true
-	_, err = receive(ctx, l, r, s.cfg.Log, func() error {
+	sum, err := receive(ctx, l, r, s.cfg.Log, func() error {
 		s.receiver.Store(&at)
 		return nil
 	})
 	s.receiver.Store(nil)
-	return err
+	return sum, err
 }
 
 // receive tells where the content is to be sent.
 func (s *Source) receive() (*Receiver, error) {
-	if s.cfg.Type != TypeExport {
-		return nil, fmt.Errorf("%w: this image is made by a %s, not of a volume", source.ErrRefused, s.cfg.Type)
+	if !s.cfg.received() {
+		return nil, fmt.Errorf("%w: this image is made by a %s, and nobody sends it", source.ErrRefused, s.cfg.Type)
 	}
 	r, state := s.receiver.Load(), s.status()
 	if r == nil {

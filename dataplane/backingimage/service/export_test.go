@@ -57,7 +57,7 @@ func ask(t *testing.T, server *httptest.Server, action string) (status int, body
 // awaitReceiver asks for the receiver of an export.
 func awaitReceiver(t *testing.T, server *httptest.Server) (at Receiver) {
 	t.Helper()
-	if s := awaitSource(t, server, "pending"); !strings.Contains(s.Message, "volume v is to send snapshot s") {
+	if s := awaitSource(t, server, "pending"); !strings.Contains(s.Message, "is to be sent") {
 		t.Errorf("%+v", s)
 	}
 	status, body := ask(t, server, "receive")
@@ -108,6 +108,34 @@ func TestExport(t *testing.T) {
 		}
 		if status, body := ask(t, server, "receive"); status != http.StatusConflict {
 			t.Errorf("%s: received once more: %d %s", fileType, status, body)
+		}
+	}
+}
+
+// TestClone: the file of another image comes as it is, and has to have the checksum that its sender
+// tells, or that is expected.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	content := image(3<<20 + 512)
+	for _, tt := range []struct{ expected, told, state, says string }{
+		{"", sumOf(content), "ready-for-transfer", ""}, {sumOf(content), "", "ready-for-transfer", ""},
+		{"", sumOf(nil), "failed", "SHA-512"}, {sumOf(nil), "", "failed", "SHA-512"},
+	} {
+		d := newDisk(t)
+		_, server := newSource(t, d, SourceConfig{ID: id, Type: TypeClone, Receive: "127.0.0.1:0", Checksum: tt.expected,
+			Parameters: map[string]string{"backing-image": "golden"}})
+		at := awaitReceiver(t, server)
+		if err := ssync.Send(t.Context(), at.Address, at.Token, snapshotFile(t, content), tt.told); err != nil {
+			t.Fatal(err)
+		}
+		got := awaitSource(t, server, tt.state)
+		if !strings.Contains(got.Message, tt.says) {
+			t.Errorf("%+v, want %q", got, tt.says)
+		}
+		if tt.state == "failed" {
+			empty(t, d)
+		} else if p, err := os.ReadFile(backingimage.InSource(d.Root(), id).File); err != nil || !bytes.Equal(p, content) {
+			t.Errorf("%d bytes of another content, %v", len(p), err)
 		}
 	}
 }

@@ -1,0 +1,115 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/api/rpc/bimrpc"
+	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineclient"
+)
+
+// parameterImageUUID is what the process of a clone is told of the image.
+const parameterImageUUID = "backing-image-uuid"
+
+// sendTimeout bounds an order to a manager, which answers before it sends.
+const sendTimeout = 10 * time.Second
+
+// cloned is what decide looks at for a data source that clones an image.
+type cloned struct {
+	// Image is nil if there is none of the name. From is the address of a manager that has it ready
+	// and sends least; empty: none has.
+	Image *v1beta2.BackingImage
+	From  string
+}
+
+// clones says whether a data source makes its file of another image.
+func clones(d *v1beta2.BackingImageDataSource) bool {
+	return d.Spec.SourceType == v1beta2.BackingImageSourceTypeClone
+}
+
+// received says whether somebody sends the file to the Pod.
+func received(d *v1beta2.BackingImageDataSource) bool { return exports(d) || clones(d) }
+
+// clonedImage is the image that a data source clones; empty if it clones none.
+func clonedImage(d *v1beta2.BackingImageDataSource) string {
+	if !clones(d) {
+		return ""
+	}
+	return d.Spec.Parameters[v1beta2.BackingImageParameterBackingImage]
+}
+
+// holdImage waits for a copy of the image that is cloned.
+func (p *pass) holdImage() (d loop.Decision, ready bool) {
+	switch c := p.s.Clone; {
+	case c.Image == nil || c.Image.DeletionTimestamp != nil:
+		p.failed("backing image " + clonedImage(p.d) + " does not exist any more")
+		return loop.Decision{}, false
+	case c.From == "":
+		return p.awaits("no disk has backing image " + c.Image.Name + " ready")
+	}
+	return loop.Decision{}, true
+}
+
+// gatherImage reads the image that a data source clones, if it clones one.
+func (r *Reconciler) gatherImage(ctx context.Context, d *v1beta2.BackingImageDataSource, s *seen) (err error) {
+	name := clonedImage(d)
+	if name == "" {
+		return nil
+	}
+	if s.Clone.Image, err = get(ctx, r.client, d.Namespace, name, &v1beta2.BackingImage{}); err != nil ||
+		s.Clone.Image == nil {
+		return err
+	}
+	var managers v1beta2.BackingImageManagerList
+	if err := r.client.List(ctx, &managers, client.InNamespace(d.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list backing image managers: %w", err)
+	}
+	s.Clone.From = sender(managers.Items, s.Clone.Image)
+	return nil
+}
+
+// sender is the address of the running manager that has an image ready and sends least of it.
+func sender(managers []v1beta2.BackingImageManager, b *v1beta2.BackingImage) (address string) {
+	least := 0
+	for i := range managers {
+		m := &managers[i]
+		f := m.Status.BackingImageFileMap[b.Name]
+		if m.Status.CurrentState == v1beta2.BackingImageManagerStateRunning && f.UUID == b.Status.UUID &&
+			f.State == v1beta2.BackingImageStateReady && (address == "" || f.SendingReference < least) {
+			least, address = f.SendingReference, net.JoinHostPort(m.Status.IP, strconv.Itoa(naming.PortBackingImage))
+		}
+	}
+	return address
+}
+
+// sendImage orders a manager to send an image.
+func (r *Reconciler) sendImage(ctx context.Context, from string, b *v1beta2.BackingImage, address, token string) error {
+	conn, err := r.cfg.Connect(from)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	_, err = bimrpc.NewBackingImageManagerServiceClient(conn).Send(ctx, &bimrpc.SendRequest{Name: b.Name,
+		Uuid: b.Status.UUID, ToAddress: address, Token: token})
+	what := "send backing image " + b.Name + " from " + from
+	if status.Code(err) == codes.InvalidArgument {
+		return fmt.Errorf("%s: %w", what, errors.Join(engineclient.ErrInvalid, err))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

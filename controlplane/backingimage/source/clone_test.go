@@ -1,0 +1,86 @@
+package source
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
+)
+
+// newClone is a data source of image golden, whose Pod waits for the file.
+func newClone(edits ...func(*scene)) *scene {
+	c := newScene(says(file{State: "pending", Message: "waits"}))
+	c.d.Spec.SourceType = v1beta2.BackingImageSourceTypeClone
+	c.d.Spec.Parameters = map[string]string{"backing-image": "golden", "encryption": "ignore"}
+	c.s.Clone = cloned{Image: &v1beta2.BackingImage{ObjectMeta: metav1.ObjectMeta{Name: "golden"},
+		Status: v1beta2.BackingImageStatus{UUID: "aaaaaaaa"}}, From: "10.0.0.2:8000"}
+	for _, e := range edits {
+		e(c)
+	}
+	return c
+}
+
+// TestDecideClone is the third table "source" of docs/design/backing-images.md.
+func TestDecideClone(t *testing.T) {
+	gone := func(c *scene) { c.s.Clone = cloned{} }
+	nowhere := func(c *scene) { c.s.Clone.From = "" }
+	for _, tt := range []struct {
+		name    string
+		edits   []func(*scene)
+		want    string
+		state   v1beta2.BackingImageState
+		message string
+	}{
+		{"waits for the sender", nil, "send backing image golden", "pending", "waits"},
+		{"no Pod", []func(*scene){noPod}, "create the Pod", "pending", notStarted},
+		{"no Pod, no image", []func(*scene){noPod, gone}, "wait", "failed", "backing image golden does not exist any more"},
+		{"no Pod, no copy", []func(*scene){noPod, nowhere}, "wait", "pending", "no disk has backing image golden ready"},
+		{"waits, no image", []func(*scene){gone}, "wait after 2s", "failed", "backing image golden does not exist any more"},
+		{"waits, no copy", []func(*scene){nowhere}, "wait after 2s", "pending", "no disk has backing image golden ready"},
+		{"ordered a moment ago", []func(*scene){tried(time.Second, nil)}, "wait after 2s", "pending", "waits"},
+		{"receives", []func(*scene){says(file{State: "in-progress"})}, "wait after 2s", "in-progress", ""},
+		{"complete", []func(*scene){says(file{State: "ready-for-transfer"})}, "wait after 2s", "ready-for-transfer", ""},
+		{"deleted", []func(*scene){deleted, noPod}, "no finalizer", "", ""},
+	} {
+		c := newClone(tt.edits...)
+		got := outcome(decide(t0, c.d, c.s))
+		if st := c.d.Status; got != tt.want || st.CurrentState != tt.state || st.Message != tt.message {
+			t.Errorf("%s: %s, %q, %q; want %s, %q, %q", tt.name, got, st.CurrentState, st.Message, tt.want, tt.state, tt.message)
+		}
+	}
+	c := newClone(noPod)
+	pod := decide(t0, c.d, c.s).Do.(loop.Create).Object.(*corev1.Pod)
+	const want = "--source-type clone --parameters backing-image=golden --parameters backing-image-uuid=aaaaaaaa " +
+		"--parameters encryption=ignore"
+	if got := strings.Join(pod.Spec.Containers[0].Args, " "); !strings.HasSuffix(got, want) ||
+		len(pod.Spec.Containers[0].Ports) != 3 {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestSender: of the managers that have an image ready the one that sends least.
+func TestSender(t *testing.T) {
+	b := newClone().s.Clone.Image
+	manager := func(ip, uuid string, state v1beta2.BackingImageState, sends int) v1beta2.BackingImageManager {
+		return v1beta2.BackingImageManager{Status: v1beta2.BackingImageManagerStatus{IP: ip,
+			CurrentState: v1beta2.BackingImageManagerStateRunning,
+			BackingImageFileMap: map[string]v1beta2.BackingImageFileInfo{"golden": {UUID: uuid, State: state,
+				SendingReference: sends}}}}
+	}
+	away := manager("10.0.0.4", "aaaaaaaa", "ready", 0)
+	away.Status.CurrentState = v1beta2.BackingImageManagerStateUnknown
+	all := []v1beta2.BackingImageManager{manager("10.0.0.1", "aaaaaaaa", "ready", 2),
+		manager("10.0.0.2", "aaaaaaaa", "ready", 1), manager("10.0.0.3", "bbbbbbbb", "ready", 0), away,
+		manager("10.0.0.5", "aaaaaaaa", "in-progress", 0)}
+	if got := sender(all, b); got != "10.0.0.2:8000" {
+		t.Errorf("%q", got)
+	}
+	if got := sender(all[2:], b); got != "" {
+		t.Errorf("%q of those that have none", got)
+	}
+}
