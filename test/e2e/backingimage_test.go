@@ -87,6 +87,7 @@ func TestBackingImage(t *testing.T) {
 	}
 	at.awaitNothing()
 	at.uploaded()
+	at.exported()
 }
 
 // uploaded: an image that a user uploads by the REST API, downloads and deletes again.

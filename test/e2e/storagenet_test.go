@@ -172,11 +172,11 @@ func (n *networkTest) scenarioC4(t *testing.T) {
 	n.remove(volume)
 }
 
-// scenarioC5: the Pods of instance managers are made anew, each with the annotation and its address
-// on the network.
+// scenarioC5: the Pods of instance managers and of backing image managers are made anew, each with
+// the annotation and its address on the network.
 func (n *networkTest) scenarioC5(t *testing.T) {
 	before := n.await("before", "")
-	n.set(storageNetworks[0])
+	n.imagesFollow(func() { n.set(storageNetworks[0]) })
 	for node, pod := range n.await("set", storageNetworks[0]) {
 		if pod == before[node] {
 			t.Errorf("the Pod on %s is the same as before", node)
@@ -185,7 +185,8 @@ func (n *networkTest) scenarioC5(t *testing.T) {
 }
 
 // scenarioC6: engine and replicas have a storage IP of the network, which is not their IP; the
-// engine's replica address map has it, and every connection between them uses it.
+// engine's replica address map has it, and every connection between them uses it; a backing image
+// of the volume is received there too (C12).
 func (n *networkTest) scenarioC6(t *testing.T) {
 	n.set(storageNetworks[0])
 	n.await("set", storageNetworks[0])
@@ -194,11 +195,13 @@ func (n *networkTest) scenarioC6(t *testing.T) {
 	endpoint := n.attach(volume, "node-2", 3)
 	sum := fillWith(t, n.cluster, endpoint, 6)
 	n.dataOn(volume, storageNetworks[0])
+	n.exportOn(volume, storageNetworks[0], sum)
 	n.detach(volume)
 	n.set("")
 	n.await("cleared", "")
 	endpoint = n.attach(volume, "node-3", 3)
 	n.dataOn(volume, "")
+	n.exportOn(volume, "", sum)
 	holds(t, n.cluster, endpoint, sum, "the volume has other content")
 	n.detach(volume)
 	n.remove(volume)
