@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/admission"
@@ -33,6 +35,23 @@ func backUpSnapshot(q *serve.Request) (any, error) {
 	return show(q, name)
 }
 
+// objectSoon is how long the object of a snapshot may take that an engine has just taken: clients
+// order a backup in the same breath.
+const objectSoon = 3 * time.Second
+
+// snapshotOf reads the object of a snapshot, and waits a moment for one that is not there.
+func snapshotOf(ctx context.Context, o *serve.Objects, name string, into *lh.Snapshot) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, objectSoon, true, func(ctx context.Context) (bool, error) {
+		last = o.Get(ctx, name, into)
+		return !apierrors.IsNotFound(last), nil
+	})
+	if last == nil {
+		last = err
+	}
+	return last
+}
+
 func backUp(ctx context.Context, o *serve.Objects, volume string, in resource.SnapshotInput) error {
 	if in.Name == "" {
 		return errors.New("empty snapshot name is not allowed")
@@ -50,7 +69,7 @@ func backUp(ctx context.Context, o *serve.Objects, volume string, in resource.Sn
 		return err
 	}
 	f := admission.BackupFacts{Volume: &v, Snapshot: &lh.Snapshot{}, Target: &lh.BackupTarget{}}
-	err := o.Get(ctx, in.Name, f.Snapshot)
+	err := snapshotOf(ctx, o, in.Name, f.Snapshot)
 	if apierrors.IsNotFound(err) || err == nil && f.Snapshot.Spec.Volume != volume {
 		return fmt.Errorf("cannot find snapshot '%s' for volume '%s'", in.Name, volume)
 	} else if err != nil {
