@@ -223,9 +223,6 @@ func (c *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 		err = c.same(&o, v)
 	case client.IsNotFound(err):
 		if err = c.image(ctx, &o); err == nil {
-			err = c.fill(ctx, &o)
-		}
-		if err == nil {
 			v, err = c.create(ctx, &o)
 		}
 	default: // whether a former call has ordered it is not known

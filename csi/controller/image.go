@@ -26,12 +26,12 @@ func (o *order) judgeImage() error {
 }
 
 // image has the backing image of a class made if there is none of its name, and waits until it can
-// be used: then its size is known, which the volume must have. An image that is there and is another
-// one than the class says is refused.
+// be used: then its size is known, which the volume must have. An image that is there and is
+// another one than the class says is refused. Then fill is called.
 func (c *Server) image(ctx context.Context, o *order) error {
 	name := o.Image.Name
 	if o.Image.SourceType == "" && o.Image.ExpectedChecksum == "" {
-		return nil
+		return c.fill(ctx, o)
 	}
 	b, err := c.manager.BackingImage(ctx, name)
 	if client.IsNotFound(err) && o.Image.SourceType != "" {
@@ -48,7 +48,10 @@ func (c *Server) image(ctx context.Context, o *order) error {
 		return status.Errorf(codes.InvalidArgument, "backing image %s exists with another %s than the StorageClass says; "+
 			"name another image in parameter backingImage, or correct the class", name, what)
 	}
-	return c.awaitImage(ctx, name)
+	if err := c.awaitImage(ctx, name); err != nil {
+		return err
+	}
+	return c.fill(ctx, o)
 }
 
 // otherImage says by what an image differs from what a class asks for; empty: it does not.

@@ -24,8 +24,8 @@ var imageSources = []string{string(lh.BackingImageSourceTypeDownload), string(lh
 	string(lh.BackingImageSourceTypeExportFromVolume), string(lh.BackingImageSourceTypeRestore),
 	string(lh.BackingImageSourceTypeClone)}
 
-// ofImages are the parameters that have an image made. Which of them go together is the manager's to
-// judge.
+// ofImages are the parameters that have an image made. Which of them go together is the manager's
+// to judge.
 func ofImages() []parameter {
 	image := func(set func(i *client.BackingImageSpec, value string) error) func(*Wish, string) error {
 		return func(w *Wish, value string) error { return set(&w.Image, value) }

@@ -57,8 +57,9 @@ func (d *dataSource) start() {
 	d.t.Helper()
 	d.runs++
 	d.proc = d.host.Run(fmt.Sprintf("%s-%d", d.host.Name, d.runs), "backing-image-manager", "data-source",
-		"--allow-plaintext", "a test", "--listen", d.host.Addr+ordersPort, "--sync-listen", d.host.Addr+":8001", "--disk-root",
-		d.root, "--name", exportedImage.Name, "--uuid", exportedImage.UUID, "--source-type", "export-from-volume",
+		"--allow-plaintext", "a test", "--listen", d.host.Addr+ordersPort, "--sync-listen", d.host.Addr+":8001",
+		"--disk-root", d.root,
+		"--name", exportedImage.Name, "--uuid", exportedImage.UUID, "--source-type", "export-from-volume",
 		"--parameters", "volume-name=vol", "--parameters", "snapshot-name=s", "--parameters", "file-type="+d.file)
 }
 

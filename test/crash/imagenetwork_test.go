@@ -65,8 +65,8 @@ func (m *imageManager) await(t *testing.T) {
 	})
 }
 
-// TestC11Images: a copy of an image goes from one manager to the other over the storage network, and
-// nothing of it over the other one; what users upload and download does not go over the storage
+// TestC11Images: a copy of an image goes from one manager to the other over the storage network,
+// and nothing of it over the other one; what users upload and download does not go over the storage
 // network.
 func TestC11Images(t *testing.T) {
 	t.Parallel()

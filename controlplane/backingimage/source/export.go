@@ -175,7 +175,8 @@ func (p *pass) hold() (d loop.Decision, ready bool) {
 	case x.Snapshot == nil:
 		return loop.Decision{Do: loop.Create{Object: p.snapshotFor()}, FailureReason: naming.EventFailed}, false
 	case !x.Snapshot.Status.ReadyToUse:
-		return p.awaits(strings.TrimSuffix("waiting for snapshot "+x.Snapshot.Name+" to be taken: "+x.Snapshot.Status.Error, ": "))
+		why := "waiting for snapshot " + x.Snapshot.Name + " to be taken: " + x.Snapshot.Status.Error
+		return p.awaits(strings.TrimSuffix(why, ": "))
 	}
 	return loop.Decision{}, true
 }

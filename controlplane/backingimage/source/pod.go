@@ -17,7 +17,8 @@ import (
 )
 
 // podFor returns the Pod of a data source: the process that makes one file.
-func podFor(d *v1beta2.BackingImageDataSource, parameters map[string]string, image string, s instancemanager.PodSettings) *corev1.Pod {
+func podFor(d *v1beta2.BackingImageDataSource, parameters map[string]string, image string,
+	s instancemanager.PodSettings) *corev1.Pod {
 	yes := true
 	pod := s.Pod(instancemanager.Managed{Namespace: d.Namespace, Name: naming.BackingImageDataSourcePodName(d.Name),
 		Node: d.Spec.NodeID, Labels: naming.BackingImageDataSourceLabels(d.Name, d.Spec.NodeID, d.Spec.DiskUUID),

@@ -78,8 +78,8 @@ func (s *Source) receiveFile(ctx context.Context, run files.Run) (backingimage.R
 	return making.PublishRead(cmp.Or(s.cfg.Checksum, sum), func(int64) error { return ctx.Err() })
 }
 
-// await receives what is sent, and returns the checksum that the sender tells, if it tells one. When
-// it returns nothing writes to the file.
+// await receives what is sent, and returns the checksum that the sender tells, if it tells one.
+// When it returns nothing writes to the file.
 func (s *Source) await(ctx context.Context, run files.Run, to ssync.Target) (string, error) {
 	l, err := listener.Listen(ctx, "tcp", s.cfg.Receive)
 	if err != nil {
