@@ -82,9 +82,9 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 }
 
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
-// locality of a volume among it, and what ui/browser/kind.mjs does without a mouse, on a narrow
-// screen and with long lists. The test kills the process of a replica for it.
-// ui/browser/pictures.mjs takes a picture of every page.
+// locality of a volume among it; the test kills the process of a replica for it. So does what
+// ui/browser/kind.mjs does without a mouse, on a narrow screen and with long lists, and what
+// images.mjs does with backing images. pictures.mjs takes a picture of every page.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
@@ -100,6 +100,10 @@ func TestWebUIActions(t *testing.T) {
 		browse(t, c, "actions", "KILL="+helper.URL, "STORE="+t.TempDir(), "IMAGE="+engineNext)
 	})
 	t.Run("Kind", func(t *testing.T) { browse(t, c, "kind") })
+	t.Run("Images", func(t *testing.T) {
+		web, _ := serveImage(t)
+		browse(t, c, "images", "WEB="+web, "VIEWER="+viewerToken(t, c))
+	})
 	// Variable ANKOLE_PICTURES names a folder for what docs/guide/ui.md shows.
 	pictures := cmp.Or(os.Getenv("ANKOLE_PICTURES"), t.TempDir())
 	t.Run("Pictures", func(t *testing.T) { browse(t, c, "pictures", "STORE="+t.TempDir(), "PICTURES="+pictures) })

@@ -98,7 +98,31 @@ export async function confirm(page, label) {
   await dialog(page).getByRole('button', { name: label, exact: true }).click();
   await dialog(page).waitFor({ state: 'detached' });
 }
+// again confirms until the dialog is gone: what was just changed is refused for a moment. An answer may come while the next try waits for the button.
+export async function again(page, label) {
+  const end = Date.now() + limit;
+  while (await dialog(page).count() > 0) {
+    must(Date.now() < end, `Timeout ${limit} ms: ${label} is refused: ${await dialog(page).innerText()}`);
+    await dialog(page).getByRole('button', { name: label, exact: true }).click({ timeout: 2000 }).catch(() => undefined);
+    await dialog(page).waitFor({ state: 'detached', timeout: 2000 }).catch(() => undefined);
+  }
+}
 export const state = (page, text) => page.locator('.ak-bar').getByText(text, { exact: true }).first().waitFor();
+
+// focused says what has the focus, as a reader of the screen would.
+export const focused = (page) => page.evaluate(() => {
+  const e = document.activeElement;
+  return e?.getAttribute('aria-label') || e?.textContent?.trim() || e?.id || e?.tagName || '';
+});
+
+// tab goes on until what has the focus is called so.
+export async function tab(page, name, most = 80) {
+  for (let i = 0; i < most; i++) {
+    await page.keyboard.press('Tab');
+    if ((await focused(page)) === name) return;
+  }
+  throw new Error(`no ${name} is reached in ${most} steps; the focus is on ${await focused(page)}`);
+}
 
 // logIn opens a page of an administrator.
 export async function logIn(size) {

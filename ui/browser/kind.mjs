@@ -1,24 +1,9 @@
 // The web UI without a mouse, on a narrow screen and with long lists. browser.mjs says what it needs.
-import { address, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, ready, run, state, step, told, token, world } from './browser.mjs';
+import { address, ask, button, choose, confirm, dialog, findings, focused, go, heading, logIn, must, picture, ready, run, state, step, tab, told, token, world } from './browser.mjs';
 
-const pages = ['dashboard', 'volumes', 'volumes/kind', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans',
+const pages = ['dashboard', 'volumes', 'volumes/kind', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'backingimages', 'engineimages', 'instancemanagers', 'orphans',
   'events', 'settings'];
 const narrow = { width: 390, height: 844 };
-
-// focused says what has the focus, as a reader of the screen would.
-const focused = (page) => page.evaluate(() => {
-  const e = document.activeElement;
-  return e?.getAttribute('aria-label') || e?.textContent?.trim() || e?.id || e?.tagName || '';
-});
-
-// tab goes on until what has the focus is called so.
-async function tab(page, name, most = 80) {
-  for (let i = 0; i < most; i++) {
-    await page.keyboard.press('Tab');
-    if ((await focused(page)) === name) return;
-  }
-  throw new Error(`no ${name} is reached in ${most} steps; the focus is on ${await focused(page)}`);
-}
 
 // frames are the times between two pictures while something is done, in ms, the longest last.
 async function frames(page, what) {

@@ -6,11 +6,11 @@
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { ask, button, go, limit, logIn, must, ready, run, step, told } from './browser.mjs';
+import { address, ask, button, go, limit, logIn, must, ready, run, step, token, told } from './browser.mjs';
 
 const { STORE: store, PICTURES: folder } = process.env;
 const pages = ['dashboard', 'volumes', 'volumes/orders', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups/orders', 'backups-all', 'backups-verification', 'backuptargets',
-  'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
+  'backingimages', 'backingimages/debian-12', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
 const sizes = { wide: { width: 1280, height: 800 }, narrow: { width: 390, height: 844 } };
 // A picture has so many bytes at most: everybody who clones the repository pays for those that are kept.
 const most = 60_000;
@@ -33,12 +33,24 @@ async function attached(name, node) {
   await until(`${name} is healthy`, async () => (await ask('GET', `volumes/${name}`)).robustness === 'healthy');
 }
 
+// imaged makes a backing image of so many bytes, with two copies.
+async function imaged(name, size) {
+  await ask('POST', 'backingimages', { name, sourceType: 'upload', parameters: {}, minNumberOfCopies: 2 });
+  const form = new FormData();
+  form.append('chunk', new Blob([randomBytes(size)]), name);
+  const send = () => fetch(`${address}/v1/backingimages/${name}?action=upload&size=${size}`, { method: 'POST', headers: { Authorization: `Bearer ${token}` }, body: form });
+  await until(`${name} is uploaded`, async () => (await send()).ok);
+  await until(`${name} has two copies`, async () => Object.values((await ask('GET', `backingimages/${name}`)).diskFileStatusMap).filter((f) => f.state === 'ready').length === 2);
+}
+
 // fill makes what the pages show, and tells the name of what the target has of the volume.
 async function fill() {
   const target = await ask('GET', 'backuptargets/default');
   await act('backuptargets', 'default', 'backupTargetUpdate', { name: target.name, backupTargetURL: `vfs://${store}`, credentialSecret: '', pollInterval: '300' });
-  for (const [name, size, numberOfReplicas] of [['orders', 256, 3], ['images', 64, 2], ['scratch', 32, 1]]) {
-    await ask('POST', 'volumes', { name, size: String(size << 20), numberOfReplicas });
+  await ask('POST', 'backingimages', { name: 'installer', sourceType: 'upload', parameters: {}, minNumberOfCopies: 1 });
+  await imaged('debian-12', 16 << 20);
+  for (const [name, size, numberOfReplicas, backingImage] of [['orders', 256, 3, ''], ['images', 64, 2, ''], ['scratch', 32, 1, 'debian-12']]) {
+    await ask('POST', 'volumes', { name, size: String(size << 20), numberOfReplicas, backingImage });
   }
   await attached('orders', 'node-1');
   await attached('images', 'node-2');
@@ -59,6 +71,7 @@ async function empty(of) {
   await ask('DELETE', 'recurringjobs/nightly');
   for (const name of ['orders', 'images', 'scratch']) await ask('DELETE', `volumes/${name}`);
   await ask('DELETE', `backupvolumes/${of}`);
+  for (const name of ['installer', 'debian-12']) await until(`${name} is deleted`, () => ask('DELETE', `backingimages/${name}`).then(() => true, () => false));
 }
 
 // used writes to a volume until what it returns is called, where its endpoint is a file here.

@@ -6,8 +6,8 @@ import {
   viewer, world,
 } from './browser.mjs';
 
-const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
-const titles = { 'backups-all': 'All backups', 'backups-verification': 'Verification of backups', recurringjobs: 'Recurring jobs', backuptargets: 'Backup targets', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
+const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'backingimages', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
+const titles = { 'backups-all': 'All backups', 'backups-verification': 'Verification of backups', recurringjobs: 'Recurring jobs', backuptargets: 'Backup targets', backingimages: 'Backing images', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
 const titleOf = (p) => titles[p] ?? p.charAt(0).toUpperCase() + p.slice(1);
 
 // A proxy that takes a prefix away, as an ingress does.
@@ -258,7 +258,7 @@ async function main() {
       await page.getByLabel('Kubernetes token').fill(viewer);
       await button(page, 'Log in').click();
       await page.getByText('read-only').waitFor();
-      for (const p of ['volumes', 'nodes', 'recurringjobs', 'backups', 'backups-verification', 'backuptargets', 'engineimages', 'orphans', 'settings']) {
+      for (const p of ['volumes', 'nodes', 'recurringjobs', 'backups', 'backups-verification', 'backuptargets', 'backingimages', 'engineimages', 'orphans', 'settings']) {
         await go(page, p);
         await heading(page, titleOf(p));
         await ready(page);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ago, bytes, local, pairs, pairsOf, parseTime, percent, seconds, typed, words } from './format';
+import { ago, bytes, local, pairs, pairsOf, parseTime, percent, seconds, sizeOf, typed, words } from './format';
 
 test('sizes are said as they are typed', () => {
   expect([0, '21474836480', 1536, 5e9, 2 ** 40, undefined, 1000.3 * 2 ** 30].map(bytes)).toEqual(
@@ -38,4 +38,9 @@ test('labels are read as they are said', () => {
   expect(pairs(labels)).toBe('app=web, note=a=b, bare=');
   expect(pairsOf('app=web, note=a=b  bare')).toEqual(labels);
   expect(pairs(undefined)).toBe('');
+});
+
+test('sizes as people type them', () => {
+  expect(['20Gi', '1.5Ki', '5M', ' 512 ', '1k'].map(sizeOf)).toEqual([20 * 2 ** 30, 1536, 5e6, 512, 1000]);
+  expect(['', 'x', '-1', '3Xi', '1 Gi'].map(sizeOf)).toEqual(Array(5).fill(undefined));
 });

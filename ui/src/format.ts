@@ -18,6 +18,14 @@ export const typed = (size: string | number | undefined) => {
   return /\./.test(text) ? String(size) : text.replace(/ B$/, '').replace(/ (.i)B$/, '$1');
 };
 
+const factors: Record<string, number> = { '': 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+
+/** sizeOf reads a size as the API does, undefined if it is none that people type; the API knows a few more. */
+export function sizeOf(text: string): number | undefined {
+  const [, number = '', unit = ''] = /^(\d+(?:\.\d+)?)([kMGTPE]|[KMGTPE]i)?$/.exec(text.trim()) ?? [];
+  return number ? Number(number) * (factors[unit] ?? 1) : undefined;
+}
+
 /** parseTime reads both forms of /v1: RFC 3339, and "2006-01-02 15:04:05 +0000 UTC". */
 export function parseTime(text: string | undefined | null): Date | undefined {
   if (!text) return undefined;

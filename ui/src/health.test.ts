@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Node, Volume } from './api/wire';
-import { healthOf, nodeState, processesOf, redundancyOf, replicaSizes, spaceOf, whyOf } from './health';
+import { healthOf, nodeState, processesOf, redundancyOf, removable, replicaSizes, spaceOf, whyOf } from './health';
 
 test('each volume is in one class', () => {
   const of = (state: string, robustness: string) => healthOf({ state, robustness });
@@ -17,6 +17,12 @@ test('states of nodes', () => {
   expect([node({}), node({ allowScheduling: false }), node({ conditions: {} }), node({ disks: { d: disk({ allowScheduling: false }) } }),
     node({ disks: { d: disk({ conditions: {} }) } }), node({ disks: null })].map(nodeState)).toEqual(
     ['Schedulable', 'Disabled', 'Down', 'Disabled', 'Unschedulable', 'Unschedulable']);
+});
+
+test('a disk is removed when nothing is on it', () => {
+  const of = (more: object) => removable({ allowScheduling: false, scheduledReplica: {}, scheduledBackingImage: {}, ...more });
+  expect([of({}), of({ scheduledReplica: null, scheduledBackingImage: null }), of({ allowScheduling: true }), of({ scheduledReplica: { r: '1' } }), of({ scheduledBackingImage: { golden: '1' } })]).toEqual(
+    [true, true, false, false, false]);
 });
 
 test('the parts of the space add up to the whole', () => {

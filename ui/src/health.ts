@@ -1,3 +1,4 @@
+import type { DiskInfo } from './api/types.gen';
 import type { Condition, InstanceManager, Node, Volume } from './api/wire';
 import { bytes } from './format';
 
@@ -38,6 +39,10 @@ export function nodeState(n: Pick<Node, 'conditions' | 'allowScheduling' | 'disk
   if (!isTrue(n.conditions?.Schedulable) || !allowed.some((d) => isTrue(d.conditions?.Schedulable))) return 'Unschedulable';
   return 'Schedulable';
 }
+
+/** removable: nothing is on a disk, and nothing new comes. */
+export const removable = (d: Pick<DiskInfo, 'allowScheduling' | 'scheduledReplica' | 'scheduledBackingImage'>) => !d.allowScheduling &&
+  Object.keys(d.scheduledReplica ?? {}).length === 0 && Object.keys(d.scheduledBackingImage ?? {}).length === 0;
 
 /** processesOf are the names of what runs in an instance manager. Older ones have all in field instances, of the manager's type where they say none. */
 export function processesOf(m: Pick<InstanceManager, 'instanceEngines' | 'instanceReplicas' | 'instances' | 'managerType'>): { engines: string[]; replicas: string[] } {

@@ -5,6 +5,7 @@ import { createRoot } from 'react-dom/client';
 import { createHashRouter, Navigate, RouterProvider } from 'react-router';
 import { Refused } from './api/client';
 import { Tellings } from './components/basics';
+import { BackingImagePage, BackingImages } from './pages/backingimages';
 import { AllBackups, Backups, BackupVolumes } from './pages/backups';
 import { BackupTargets } from './pages/backuptargets';
 import { Dashboard } from './pages/dashboard';
@@ -41,6 +42,8 @@ async function start() {
       { path: 'backups-all', element: <AllBackups /> },
       { path: 'backups-verification', element: <Verifications /> },
       { path: 'backuptargets', element: <BackupTargets /> },
+      { path: 'backingimages', element: <BackingImages /> },
+      { path: 'backingimages/:name', element: <BackingImagePage /> },
       { path: 'recurringjobs', element: <RecurringJobs /> },
       { path: 'engineimages', element: <EngineImages /> },
       { path: 'engineimages/:name', element: <EngineImagePage /> },

@@ -3,6 +3,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from 'react';
 import { call, onSignedOut } from './api/client';
 import { forget, reopen } from './api/stream';
+import { dropUploads } from './api/upload';
 
 export interface Session {
   user: string;
@@ -98,6 +99,7 @@ export function SessionGate({ failure, children }: { failure?: string; children:
     logIn: () => setAsked(true),
     logOut: async () => {
       await call('DELETE', 'session');
+      dropUploads();
       forget();
       client.clear();
       setInside(false);

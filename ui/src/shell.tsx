@@ -9,9 +9,10 @@ import type { Setting } from './api/wire';
 import { local } from './format';
 import { useAccess } from './session';
 import { Quiet, useTell } from './components/basics';
+import { Uploads } from './components/uploads';
 
 const menu: [string, string][] = [['dashboard', 'Dashboard'], ['volumes', 'Volumes'], ['nodes', 'Nodes'], ['recurringjobs', 'Recurring jobs'],
-  ['backups', 'Backups'], ['backuptargets', 'Backup targets'],
+  ['backups', 'Backups'], ['backuptargets', 'Backup targets'], ['backingimages', 'Backing images'],
   ['engineimages', 'Engine images'], ['instancemanagers', 'Instance managers'], ['orphans', 'Orphans'], ['events', 'Events'], ['settings', 'Settings']];
 
 const dark = 'pf-v6-theme-dark';
@@ -99,6 +100,7 @@ export function Shell() {
       }>
       <PageSection isFilled>
         <Stale />
+        <Uploads />
         <Outlet />
       </PageSection>
     </Page>

@@ -18,6 +18,18 @@ export function onSignedOut(tell: () => void): () => void {
   return () => signedOut.delete(tell);
 }
 
+/** refused is what an answer says that is no success. */
+export function refused(status: number, statusText: string, text: string): Refused {
+  if (status === 401) signedOut.forEach((tell) => tell());
+  let message: string | undefined;
+  try {
+    message = (JSON.parse(text) as { message?: string }).message;
+  } catch {
+    message = undefined;
+  }
+  return new Refused(status, message || text.trim() || `The server answers ${status} ${statusText}.`);
+}
+
 export async function call<T = unknown>(method: string, path: string, body?: unknown): Promise<T> {
   let response: Response;
   try {
@@ -28,18 +40,12 @@ export async function call<T = unknown>(method: string, path: string, body?: unk
     throw new Refused(0, 'The server does not answer; the change may or may not have been made. Look again when the page is live.');
   }
   const text = await response.text();
-  let answer: unknown;
+  if (!response.ok) throw refused(response.status, response.statusText, text);
   try {
-    answer = text ? JSON.parse(text) : undefined;
+    return (text ? JSON.parse(text) : undefined) as T;
   } catch {
-    answer = undefined;
+    return undefined as T;
   }
-  if (!response.ok) {
-    if (response.status === 401) signedOut.forEach((tell) => tell());
-    const message = (answer as { message?: string } | undefined)?.message;
-    throw new Refused(response.status, message || text.trim() || `The server answers ${response.status} ${response.statusText}.`);
-  }
-  return answer as T;
 }
 
 export interface Collection<T> {

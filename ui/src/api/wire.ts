@@ -8,6 +8,7 @@ export type Volume = gen.Volume & gen.Resource;
 export type Node = gen.Node & gen.Resource;
 export type Snapshot = gen.Snapshot & gen.Resource;
 export type Setting = gen.Setting & gen.Resource;
+export type BackingImage = gen.BackingImage & gen.Resource;
 export type Backup = gen.Backup & gen.Resource;
 export type BackupTarget = gen.BackupTarget & gen.Resource;
 export type BackupVolume = gen.BackupVolume & gen.Resource;

@@ -17,6 +17,7 @@ const colours: Record<string, Colour> = {
   error: 'red', ERR: 'red', RW: 'green', WO: 'blue', Warning: 'orange', Normal: 'grey', starting: 'blue', deploying: 'blue',
   Schedulable: 'green', Unschedulable: 'orange', Down: 'red', Disabled: 'grey', Ready: 'green', 'Not ready': 'red',
   available: 'green', unavailable: 'red', Completed: 'green', Error: 'red', Pending: 'grey', Deleting: 'orange', Unknown: 'grey',
+  'In progress': 'blue', Waiting: 'grey', Degraded: 'orange', Failed: 'red', ready: 'green', failed: 'red', 'failed-and-cleanup': 'red', pending: 'grey', unknown: 'orange',
   sound: 'green', damaged: 'red', missing: 'red', record: 'red', waiting: 'grey',
 };
 

@@ -1,11 +1,12 @@
-import { Checkbox, ExpandableSection, FormGroup, TextInput } from '@patternfly/react-core';
+import { Checkbox, ExpandableSection, FormGroup, FormHelperText, HelperText, HelperTextItem, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
 import { call } from '../api/client';
 import { useStream } from '../api/stream';
-import type { BackupTarget, Volume } from '../api/wire';
+import type { BackingImage, BackupTarget, Volume } from '../api/wire';
 import { Dialog, Quiet } from '../components/basics';
 import { Choice } from '../components/choice';
-import { bytes, typed, words } from '../format';
+import { bytes, sizeOf, typed, words } from '../format';
+import { imageState, readyCopies } from '../images';
 import { type Field, fields, isNumber } from './fields';
 
 /** Fields that the dialog asks for by themselves, beside those of the table. */
@@ -16,6 +17,8 @@ function FurtherField({ of: f, value, onChange }: { of: Field; value: string; on
   if (f.choices) return <Choice id={f.field} label={f.label} value={value} options={[['', 'as the setting says'], ...f.choices]} onChange={onChange} />;
   return <FormGroup label={f.label} fieldId={f.field}><TextInput id={f.field} type={isNumber(f) ? 'number' : 'text'} value={value} onChange={(_, v) => onChange(v)} /></FormGroup>;
 }
+
+const imageText = (b: BackingImage) => `${b.name}${b.virtualSize > 0 ? `, ${bytes(b.virtualSize)}` : ''}${readyCopies(b) > 0 ? '' : ` (${imageState(b).toLowerCase()}: the volume waits for it)`}`;
 
 /** CreateVolume asks for a new volume, or for a copy of one. */
 export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void }) {
@@ -28,17 +31,29 @@ export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void
   const [nodeTags, setNodeTags] = useState((of?.nodeSelector ?? []).join(' '));
   const [diskTags, setDiskTags] = useState((of?.diskSelector ?? []).join(' '));
   const [source, setSource] = useState(of ? `vol://${of.name}` : '');
+  const [image, setImage] = useState('');
   const [target, setTarget] = useState(of?.backupTargetName ?? '');
   const [encrypted, setEncrypted] = useState(of?.encrypted ?? false);
   const [open, setOpen] = useState(false);
   const [rest, setRest] = useState<Record<string, string>>({});
+  const images = (useStream<BackingImage>('backingimages').list ?? []).filter((b) => !b.deletionTimestamp);
+  const least = images.find((b) => b.name === image)?.virtualSize ?? 0;
+  const small = (sizeOf(size) ?? least) < least;
+  const choose = (chosen: string) => {
+    const virtual = images.find((b) => b.name === chosen)?.virtualSize ?? 0;
+    setImage(chosen);
+    if ((sizeOf(size) ?? virtual) < virtual) setSize(typed(virtual));
+  };
   const others = Object.fromEntries(further.filter((f) => rest[f.field]).map((f) => [f.field, isNumber(f) ? Number(rest[f.field]) : rest[f.field]]));
   return (
-    <Dialog title={of ? `Copy volume ${of.name}` : 'Create volume'} label="Create" ready={!!name && !!size} done={`Volume ${name} is created`} onClose={onClose}
+    <Dialog title={of ? `Copy volume ${of.name}` : 'Create volume'} label="Create" ready={!!name && !!size && !small} done={`Volume ${name} is created`} onClose={onClose}
       run={() => call('POST', 'volumes', { ...others, name, size, numberOfReplicas: Number(replicas), dataLocality: locality, accessMode: mode,
-        nodeSelector: words(nodeTags), diskSelector: words(diskTags), dataSource: source, backupTargetName: target, encrypted })}>
+        nodeSelector: words(nodeTags), diskSelector: words(diskTags), dataSource: source, backingImage: image, backupTargetName: target, encrypted })}>
       <FormGroup label="Name" fieldId="name" isRequired><TextInput id="name" isRequired autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>
-      <FormGroup label="Size, such as 20Gi" fieldId="size" isRequired><TextInput id="size" isRequired value={size} onChange={(_, v) => setSize(v)} /></FormGroup>
+      <FormGroup label="Size, such as 20Gi" fieldId="size" isRequired>
+        <TextInput id="size" isRequired value={size} validated={small ? 'error' : 'default'} aria-describedby={small ? 'size-help' : undefined} onChange={(_, v) => setSize(v)} />
+        {small && <FormHelperText id="size-help"><HelperText><HelperTextItem variant="error">{image} needs {bytes(least)} at least.</HelperTextItem></HelperText></FormHelperText>}
+      </FormGroup>
       <FormGroup label="Replicas (empty: as the setting says)" fieldId="replicas"><TextInput id="replicas" type="number" value={replicas} onChange={(_, v) => setReplicas(v)} /></FormGroup>
       <Choice id="locality" label="Data locality" value={locality} onChange={setLocality}
         options={[['', 'as the setting says'], 'disabled', 'best-effort', 'strict-local']} />
@@ -46,6 +61,10 @@ export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void
       <FormGroup label="Node tags" fieldId="nodetags"><TextInput id="nodetags" value={nodeTags} onChange={(_, v) => setNodeTags(v)} /></FormGroup>
       <FormGroup label="Disk tags" fieldId="disktags"><TextInput id="disktags" value={diskTags} onChange={(_, v) => setDiskTags(v)} /></FormGroup>
       <FormGroup label="Copy of (vol://VOLUME or snap://VOLUME/SNAPSHOT)" fieldId="source"><TextInput id="source" value={source} onChange={(_, v) => setSource(v)} /></FormGroup>
+      {!of && images.length > 0 && (
+        <Choice id="backingimage" label="Backing image, whose content it begins with" value={image} onChange={choose}
+          options={[['', 'none: the volume is empty'], ...images.map((b): [string, string] => [b.name, imageText(b)])]} />
+      )}
       {of && <Quiet>A snapshot of {of.name} ({bytes(of.size)}) is taken and copied; {of.name} goes on.</Quiet>}
       <ExpandableSection toggleText="Further fields" isExpanded={open} onToggle={(_, on) => setOpen(on)}>
         <div className="ak-form">

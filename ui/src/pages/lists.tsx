@@ -167,7 +167,13 @@ export const conditionColumns: Column<[string, Condition]>[] = [
   { title: 'Since', width: 12, cell: ([, c]) => <Time at={c.lastTransitionTime} /> },
 ];
 
-const place: Record<string, string> = { Volume: 'volumes', Engine: 'volumes', Replica: 'volumes' };
+/** place is where the page of an event's object is. */
+const place: Record<string, (name: string) => string> = {
+  Volume: (name) => `/volumes/${encodeURIComponent(name)}`, Engine: (name) => `/volumes/${volumeOf(name)}`, Replica: (name) => `/volumes/${volumeOf(name)}`,
+  Node: (name) => `/nodes/${encodeURIComponent(name)}`,
+  BackingImage: (name) => `/backingimages/${encodeURIComponent(name)}`, BackingImageDataSource: (name) => `/backingimages/${encodeURIComponent(name)}`,
+};
+const volumeOf = (name: string) => encodeURIComponent(name.replace(/-[er]-[^-]+$/, ''));
 
 export const eventColumns: Column<Event>[] = [
   { title: 'Last seen', width: 12, cell: (e) => <Time at={last(e.event)} />, by: (e) => last(e.event) },
@@ -175,8 +181,8 @@ export const eventColumns: Column<Event>[] = [
   { title: 'Kind', width: 9, cell: (e) => e.event.involvedObject.kind, by: (e) => e.event.involvedObject.kind },
   { title: 'Name', width: 14, cell: (e) => {
     const { kind, name } = e.event.involvedObject;
-    const volume = kind === 'Volume' ? name : name.replace(/-[er]-[^-]+$/, '');
-    return place[kind] ? <Link to={`/volumes/${encodeURIComponent(volume)}`} title={name}>{name}</Link> : <span title={name}>{name}</span>;
+    const to = place[kind]?.(name);
+    return to ? <Link to={to} title={name}>{name}</Link> : <span title={name}>{name}</span>;
   }, by: (e) => e.event.involvedObject.name },
   { title: 'Reason', width: 11, cell: (e) => e.event.reason, by: (e) => e.event.reason },
   { title: 'Count', width: 5, cell: (e) => e.event.count ?? 1, by: (e) => e.event.count ?? 1 },

@@ -9,7 +9,7 @@ import { Bytes, Dialog, Facts, Quiet, State } from '../components/basics';
 import { type Entry, Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { bytes, percent, words } from '../format';
-import { explained, nodeState, nodeStates, replicaSizes, type Space as Sums, spaceOf } from '../health';
+import { explained, nodeState, nodeStates, removable, replicaSizes, type Space as Sums, spaceOf } from '../health';
 import { useAccess } from '../session';
 import { Head, Pick, usePicked } from './lists';
 
@@ -77,6 +77,9 @@ function DiskDialog({ node, name, onClose }: { node: Node; name?: string; onClos
   );
 }
 
+/** images are the backing images that have a copy on a disk. */
+const images = (d: gen.DiskInfo) => Object.keys(d.scheduledBackingImage ?? {}).sort();
+
 type Doing = { what: 'node' | 'disk' | 'add' | 'remove' | 'delete'; node: Node; disk?: string };
 
 function Disks({ node, sizes, edit, start }: { node: Node; sizes: Map<string, number>; edit: boolean; start: (d: Doing) => void }) {
@@ -88,6 +91,7 @@ function Disks({ node, sizes, edit, start }: { node: Node; sizes: Map<string, nu
     } },
     { title: 'Path', cell: ([, d]) => <span className="ak-mono" title={d.path}>{d.path}</span> },
     { title: 'Replicas', width: 6, cell: ([, d]) => Object.keys(d.scheduledReplica ?? {}).length },
+    { title: 'Images', width: 5.5, cell: ([, d]) => <span title={images(d).join('\n')}>{images(d).length}</span> },
     { title: 'Used', width: 6.5, cell: ([, d]) => <span title={explained(spaceOf([{ disks: { d } }], sizes))}>{bytes(d.storageMaximum - d.storageAvailable)}</span> },
     { title: 'Free', width: 6.5, cell: ([, d]) => <Bytes of={d.storageAvailable} /> },
     { title: 'Size', width: 6.5, cell: ([, d]) => <Bytes of={d.storageMaximum} /> },
@@ -97,7 +101,7 @@ function Disks({ node, sizes, edit, start }: { node: Node; sizes: Map<string, nu
     { title: 'Actions', width: 8, cell: ([name, d]) => edit && (
       <>
         <Button variant="link" isInline aria-label={`Edit disk ${name}`} onClick={() => start({ what: 'disk', node, disk: name })}>Edit</Button>{' '}
-        {!d.allowScheduling && Object.keys(d.scheduledReplica ?? {}).length === 0 &&
+        {removable(d) &&
           <Button variant="link" isInline isDanger aria-label={`Remove disk ${name}`} onClick={() => start({ what: 'remove', node, disk: name })}>Remove</Button>}
       </>
     ) },
@@ -159,7 +163,7 @@ export function Nodes() {
       {doing?.what === 'remove' && (
         <Dialog danger title={`Remove disk ${doing.disk} of ${doing.node.name}?`} label="Remove" done="The disk is removed" onClose={() => setDoing(undefined)}
           run={() => act('nodes', doing.node.id, 'diskUpdate', { disks: Object.fromEntries(Object.entries(doing.node.disks ?? {}).filter(([n]) => n !== doing.disk).map(([n, d]) => [n, wanted(d)])) })}>
-          No replica is placed on it. Its files stay where they are.
+          No replica and no backing image is on it. Its files stay where they are.
         </Dialog>
       )}
       {doing?.what === 'delete' && (

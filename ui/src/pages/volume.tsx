@@ -5,7 +5,7 @@ import { Link, useNavigate, useParams } from 'react-router';
 import { act, type Collection } from '../api/client';
 import { useStream } from '../api/stream';
 import type * as gen from '../api/types.gen';
-import type { Event, Snapshot, Volume } from '../api/wire';
+import type { BackingImage, Event, Snapshot, Volume } from '../api/wire';
 import { Bytes, Dialog, Facts, Quiet, Section, State, Time } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
@@ -159,6 +159,12 @@ const ticketColumns: Column<gen.Attachment>[] = [
   { title: 'Waits for', wrap: true, cell: (t) => (t.conditions ?? []).map((c) => c.message).filter(Boolean).join('; ') || '–' },
 ];
 
+/** ImageOf is the image that a volume is made from. */
+function ImageOf({ name }: { name: string }) {
+  const b = useStream<BackingImage>('backingimages').list?.find((i) => i.name === name);
+  return <><Link to={`/backingimages/${encodeURIComponent(name)}`}>{name}</Link>{b && b.virtualSize > 0 && <> (<Bytes of={b.virtualSize} />)</>}</>;
+}
+
 export function VolumePage() {
   const { name = '' } = useParams();
   const { list: all, failure } = useStream<Volume>('volumes');
@@ -203,6 +209,7 @@ export function VolumePage() {
           ['Ready for workloads', v.ready ? 'yes' : 'no'], ['Engine image', <span title={v.currentImage}>{v.currentImage || v.image}{v.image !== v.currentImage && v.currentImage ? ` → ${v.image}` : ''}</span>],
           ['Claim', k?.pvcName && `${k.namespace}/${k.pvcName}`], ['PersistentVolume', k?.pvName && `${k.pvName} (${k.pvStatus})`],
           [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${w.podStatus})`).join(', ')],
+          ['Backing image', v.backingImage && <ImageOf name={v.backingImage} />],
           ['Node tags', (v.nodeSelector ?? []).join(', ')], ['Disk tags', (v.diskSelector ?? []).join(', ')], ['Auto balance', v.replicaAutoBalance],
           ['Snapshots at most', v.snapshotMaxCount], ['Snapshot data integrity', v.snapshotDataIntegrity], ['Encrypted', v.encrypted ? 'yes' : 'no'],
           ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to="/backups">{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Latest restore point', <RestorePoint of={v} />], ['Created', <Time at={v.created} />]]} />

@@ -53,6 +53,7 @@ const columns: Optional<Volume>[] = [
   { title: 'Created', width: 12, cell: (v) => <Time at={v.created} />, by: (v) => v.created },
   { title: 'Redundancy', away: true, width: 9, cell: redundancyOf, by: (v) => redundancies.indexOf(redundancyOf(v)) },
   { title: 'Engine image', away: true, cell: (v) => <span title={v.currentImage || v.image}>{v.currentImage || v.image}</span>, by: (v) => v.currentImage || v.image },
+  { title: 'Backing image', away: true, width: 10, cell: (v) => (v.backingImage ? <Link to={`/backingimages/${encodeURIComponent(v.backingImage)}`}>{v.backingImage}</Link> : '–'), by: (v) => v.backingImage },
   { title: 'Access', away: true, width: 6, cell: (v) => v.accessMode, by: (v) => v.accessMode },
   { title: 'Encrypted', away: true, width: 7.5, cell: (v) => (v.encrypted ? 'yes' : 'no'), by: (v) => String(v.encrypted) },
   { title: 'Backup target', away: true, width: 10, cell: (v) => v.backupTargetName, by: (v) => v.backupTargetName },
