@@ -3,7 +3,7 @@
 //   KILL     address that ends the process of a replica: ?volume=NAME&node=NODE
 //   STORE    directory for backups
 //   IMAGE    another engine image, deployed
-import { address, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, run, state, step, told, world } from './browser.mjs';
+import { address, again, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, picture, run, state, step, told, world } from './browser.mjs';
 
 const { KILL: kill, STORE: store, IMAGE: image } = process.env;
 const name = 'acts';
@@ -218,10 +218,7 @@ async function main() {
     await row(page, 'latest').getByText('detached').waitFor();
     await chosen('Look now…');
     // Within 10 s of another look, as that after the deletion, the server refuses one.
-    for (let over = false; !over;) {
-      await dialog(page).getByRole('button', { name: 'Look', exact: true }).click();
-      over = await dialog(page).waitFor({ state: 'detached', timeout: 2000 }).then(() => true, () => false);
-    }
+    await again(page, 'Look');
     await page.getByText('The list follows what is found').waitFor();
     await chosen('Delete all backups…');
     must((await dialog(page).innerText()).includes(`${name} in default`), await dialog(page).innerText());
@@ -322,6 +319,13 @@ async function main() {
     await row(page, /^nightly/).getByRole('button', { name: 'Leave' }).click();
     await confirm(page, 'Leave');
     await row(page, /^nightly/).waitFor({ state: 'detached' });
+  });
+  await step('the cluster is left empty, for the scripts that follow', async () => {
+    await go(page, 'dashboard');
+    await heading(page, 'Dashboard');
+    await ask('DELETE', 'recurringjobs/nightly');
+    for (const v of (await ask('GET', 'volumes')).data) await ask('DELETE', `volumes/${v.id}`);
+    while ((await ask('GET', 'volumes')).data.length > 0) await page.waitForTimeout(300);
   });
 }
 
