@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,8 +85,9 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
 // locality of a volume among it; the test kills the process of a replica for it. So does what
-// ui/browser/kind.mjs does without a mouse, on a narrow screen and with long lists, and what
-// images.mjs does with backing images. pictures.mjs takes a picture of every page.
+// ui/browser/kind.mjs does without a mouse, on a narrow screen and with long lists, what images.mjs
+// does with backing images, and others.mjs what is done more seldom. pictures.mjs takes a picture
+// of every page.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
@@ -92,21 +95,54 @@ func TestWebUIActions(t *testing.T) {
 	c.addEngineImages(engineNext)
 	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	c.setting("replica-replenishment-wait-interval", "5")
-	helper := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		c.kill(c.directoryOn(r.URL.Query().Get("volume"), r.URL.Query().Get("node")))
-	}))
-	defer helper.Close()
+	nodes := httptest.NewServer(onNodes(c))
+	defer nodes.Close()
 	t.Run("D14", func(t *testing.T) {
-		browse(t, c, "actions", "KILL="+helper.URL, "STORE="+t.TempDir(), "IMAGE="+engineNext)
+		browse(t, c, "actions", "KILL="+nodes.URL+"/kill", "STORE="+t.TempDir(), "IMAGE="+engineNext)
 	})
 	t.Run("Kind", func(t *testing.T) { browse(t, c, "kind") })
 	t.Run("Images", func(t *testing.T) {
 		web, _ := serveImage(t)
 		browse(t, c, "images", "WEB="+web, "VIEWER="+viewerToken(t, c))
 	})
+	t.Run("Others", func(t *testing.T) {
+		browse(t, c, "others", "STRAY="+nodes.URL+"/stray", "STORE="+t.TempDir())
+	})
 	// Variable ANKOLE_PICTURES names a folder for what docs/guide/ui.md shows.
 	pictures := cmp.Or(os.Getenv("ANKOLE_PICTURES"), t.TempDir())
 	t.Run("Pictures", func(t *testing.T) { browse(t, c, "pictures", "STORE="+t.TempDir(), "PICTURES="+pictures) })
+}
+
+// onNodes does for scripts what they cannot do on nodes: /kill ends a replica's process, /stray
+// leaves a directory of no replica beside one and, with gone, tells whether it is there no more.
+func onNodes(c *cluster) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/kill", func(_ http.ResponseWriter, r *http.Request) {
+		c.kill(c.directoryOn(r.URL.Query().Get("volume"), r.URL.Query().Get("node")))
+	})
+	mux.HandleFunc("/stray", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		own := c.directoryOn(q.Get("volume"), q.Get("node"))
+		for _, dir := range c.replicaDirs(q.Get("volume")) {
+			if filepath.Base(dir) != own {
+				continue
+			}
+			stray := filepath.Join(filepath.Dir(dir), "lost-volume-1a2b3c4d")
+			if q.Has("gone") {
+				if _, err := os.Stat(stray); err == nil {
+					http.Error(w, "it is there", http.StatusConflict)
+				}
+				return
+			}
+			hour := time.Now().Add(-time.Hour) // what was just changed is left alone
+			if err := errors.Join(os.CopyFS(stray, os.DirFS(dir)), os.Chtimes(stray, hour, hour)); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			fmt.Fprint(w, filepath.Base(stray))
+		}
+	})
+	return mux
 }
 
 // viewerToken is one of an account that may read and nothing else.
