@@ -50,6 +50,11 @@ export async function open(size = { width: 1440, height: 900 }) {
   page.on('console', (m) => {
     // The page asks an engine for its snapshots until it is told that the volume is being detached.
     if (m.type() === 'error' && m.location().url.includes('action=snapshotList')) return;
+    // A machine with more to do than it can makes Kubernetes late, which the server says; the page asks again.
+    if (m.type() === 'error' && /status of 503/.test(m.text())) {
+      told(`  not answered in time: ${m.location().url}`);
+      return;
+    }
     if (m.type() === 'error' && !world.allowed?.test(m.text())) complaints.push(`console: ${m.text()} ${m.location().url} (${page.url()})`);
   });
   page.on('pageerror', (e) => complaints.push(`error: ${e.message} (${page.url()})`));
