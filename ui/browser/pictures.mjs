@@ -58,7 +58,7 @@ async function fill() {
   await until('the target is available', async () => (await ask('GET', 'backuptargets/default')).available);
   for (const name of ['monday', 'tuesday']) {
     await act('volumes', 'orders', 'snapshotCreate', { name });
-    await until(`snapshot ${name} is known`, () => act('volumes', 'orders', 'snapshotBackup', { name }).catch(() => undefined));
+    await until(`snapshot ${name} is known`, () => act('volumes', 'orders', 'snapshotBackup', { name }).catch((e) => told(`  ${e.message}`)));
   }
   const of = await until('the target has the volume', async () => (await ask('GET', 'backupvolumes')).data.find((b) => b.volumeName === 'orders'));
   await until('two backups are complete', async () => (await act('backupvolumes', of.id, 'backupList')).data.filter((b) => b.state === 'Completed').length === 2);
