@@ -27,7 +27,8 @@ var driverCalls = map[string][]string{
 	"longhorn-csi":          {"Node", "Setting", "TellDeviceKeepers"},
 	"longhorn-csi-attacher": {"Setting", "Node", "Volume", "Volumes", "AttachVolume", "DetachVolume"},
 	"longhorn-csi-provisioner": {"Setting", "Nodes", "Volume", "CreateVolume", "DeleteVolumeAt", "SnapshotObject",
-		"SnapshotObjects", "Backup", "ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
+		"SnapshotObjects", "Backup", "BackingImage", "CreateBackingImage",
+		"ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
 	"longhorn-csi-resizer": {"Setting", "Volume", "ExpandVolume", "CancelExpansion", "UpdateVolume"},
 	"longhorn-csi-snapshotter": {"Setting", "Volume", "Volumes", "OrderSnapshot", "SnapshotObject", "SnapshotObjects",
 		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "AllBackups", "DeleteBackup"},
