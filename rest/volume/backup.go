@@ -42,10 +42,11 @@ const objectSoon = 3 * time.Second
 // snapshotOf reads the object of a snapshot, and waits a moment for one that is not there.
 func snapshotOf(ctx context.Context, o *serve.Objects, name string, into *lh.Snapshot) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, objectSoon, true, func(ctx context.Context) (bool, error) {
+	look := func(ctx context.Context) (bool, error) {
 		last = o.Get(ctx, name, into)
 		return !apierrors.IsNotFound(last), nil
-	})
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, objectSoon, true, look)
 	if last == nil {
 		last = err
 	}

@@ -26,8 +26,8 @@ func (l *late) Get(_ context.Context, key client.ObjectKey, into client.Object, 
 	return nil
 }
 
-// TestBackupOfASnapshotJustTaken: the object of a snapshot comes a moment after the engine has taken
-// it, and a backup may be ordered at once; the wait is for what does not come, and has an end.
+// TestBackupOfASnapshotJustTaken: the object of a snapshot comes a moment after the engine has
+// taken it, and a backup may be ordered at once; a wait for what does not come has an end.
 func TestBackupOfASnapshotJustTaken(t *testing.T) {
 	for _, after := range []int{0, 3} {
 		var s lh.Snapshot
