@@ -26,7 +26,8 @@ type snapshotVolume struct {
 	opened engine.OpenedSnapshot
 }
 
-// openSnapshot begins to read a snapshot.
+// openSnapshot begins to read a snapshot. Whoever gets it closes it, also when ctx has ended since:
+// that of a call ends with its answer.
 func (b *backups) openSnapshot(ctx context.Context, name string) (*snapshotVolume, error) {
 	got := make(chan engine.OpenedSnapshot, 1)
 	err := b.p.ask(ctx, func(reply func(error)) any {
@@ -34,11 +35,17 @@ func (b *backups) openSnapshot(ctx context.Context, name string) (*snapshotVolum
 			Reply: func(o engine.OpenedSnapshot, err error) {
 				got <- o
 				reply(err)
-				if ctx.Err() != nil && err == nil {
-					(&snapshotVolume{b.p, o}).close() // nobody waits for it
-				}
 			}}
 	})
+	if err != nil && ctx.Err() != nil {
+		b.work.Go(func() { // it may be opened still, for nobody
+			select {
+			case o := <-got:
+				(&snapshotVolume{b.p, o}).close()
+			case <-b.ctx.Done():
+			}
+		})
+	}
 	if err != nil {
 		return nil, err
 	}

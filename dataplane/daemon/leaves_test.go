@@ -33,6 +33,8 @@ type slowCore struct {
 	// under way.
 	fe   frontend.Frontend
 	size int64
+	// closed are the snapshots that were closed.
+	closed chan uint64
 }
 
 // Step implements loop.Core.
@@ -52,6 +54,13 @@ func (c *slowCore) Step(_ clock.Ticks, in []loop.Done, _ *[]loop.Op) clock.Ticks
 			m.Reply(nil)
 		case engine.HandOver:
 			m.Reply(nil, errAsked)
+		case engine.OpenSnapshot:
+			if m.Snapshot == slowSnapshot {
+				c.wait()
+			}
+			m.Reply(engine.OpenedSnapshot{ID: 7}, nil)
+		case engine.CloseSnapshot:
+			c.closed <- m.ID
 		case engine.Refresh:
 			m.Reply(nil)
 		case engine.Shutdown:
@@ -62,6 +71,9 @@ func (c *slowCore) Step(_ clock.Ticks, in []loop.Done, _ *[]loop.Op) clock.Ticks
 	}
 	return clock.Never
 }
+
+// slowSnapshot is opened when the test lets it.
+const slowSnapshot = "slow"
 
 // errAsked: the core was asked to give the volume away.
 var errAsked = errors.New("the core was asked")
@@ -91,7 +103,7 @@ func slowEngine(t *testing.T) (*service, *slowCore) {
 	var spin context.Context
 	spin, v.stop = context.WithCancel(context.Background())
 	p.life = v
-	c := &slowCore{arrived: make(chan struct{}), release: make(chan struct{})}
+	c := &slowCore{arrived: make(chan struct{}), release: make(chan struct{}), closed: make(chan uint64, 1)}
 	go func() {
 		v.err = posix.Run(spin, l, c)
 		close(v.ended)
