@@ -45,7 +45,7 @@ func follow(a *v1beta2.VolumeAttachment, s seen) loop.Decision {
 	if d, ok := migrate(a, s); ok {
 		return d
 	}
-	if why, unexpected := detachReason(a, v); why != "" {
+	if why, unexpected := detachReason(a, s); why != "" {
 		d := loop.Decision{Do: detach(v),
 			Events: []loop.Event{{On: v, Reason: naming.EventStop, Message: "Detaching volume " + v.Name + ": " + why}}}
 		if unexpected {
@@ -165,8 +165,10 @@ func obstacle(t v1beta2.AttachmentTicket, s seen) string {
 }
 
 // detachReason says why a volume with a node must leave it; unexpected if its users did not ask for
-// it.
-func detachReason(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) (why string, unexpected bool) {
+// it. A workload whose node cannot take the volume interrupts nobody: the volume would be attached
+// again for whom it was interrupted, and so on.
+func detachReason(a *v1beta2.VolumeAttachment, s seen) (why string, unexpected bool) {
+	v := s.Volume
 	node := v.Spec.NodeID
 	switch {
 	case node == "":
@@ -181,7 +183,7 @@ func detachReason(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) (why string, u
 		switch {
 		case t.NodeID == node && compatible(t, v.Spec.DisableFrontend):
 			here = append(here, t)
-		case t.NodeID != node:
+		case t.NodeID != node && obstacle(t, s) == "":
 			elsewhere = append(elsewhere, t)
 		}
 	}

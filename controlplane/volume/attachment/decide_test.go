@@ -146,6 +146,11 @@ func TestWhereTheVolumeGoes(t *testing.T) {
 			ticket(a, "a", "n1", snap)
 			ticket(a, "b", "n2", csi)
 		}, "detach"},
+		{"a snapshot does not yield to a workload on a node that is down", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
+			attachedTo(v, "n1")
+			ticket(a, "a", "n1", snap)
+			ticket(a, "b", "n3", csi)
+		}, ""},
 		{"a snapshot does not yield to a backup elsewhere", func(a *v1beta2.VolumeAttachment, v *v1beta2.Volume) {
 			attachedTo(v, "n1")
 			ticket(a, "a", "n1", snap)

@@ -32,7 +32,7 @@ func migrate(a *v1beta2.VolumeAttachment, s seen) (d loop.Decision, ok bool) {
 		c.Spec.MigrationNodeID = ""
 		return migrationStep(c, naming.EventStop, "The migration of volume "+v.Name+" to node "+to+" is rolled back"), true
 	}
-	if why, _ := detachReason(a, v); why == "" {
+	if why, _ := detachReason(a, s); why == "" {
 		return d, false // the source is in use
 	}
 	if v.Status.CurrentMigrationNodeID != to {
