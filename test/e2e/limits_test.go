@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -106,28 +108,30 @@ func (c *cluster) evictMany(t *testing.T) {
 	c.onlyOn("node-1", "node-2", "node-3", "node-4")
 	filled := c.fillVolume(names[0], 18)
 	c.attachOnce(names[1:2*volumes/3], "node-1") // the others never have had content
-	started, most, had := time.Now(), 0, map[string]bool{}
+	started, had := time.Now(), map[string]bool{}
+	replicas, rebuilds := c.recordReplicas(), c.recordRebuilds()
 	c.patchNode("node-4", `{"spec":{"allowScheduling":false,"evictionRequested":true}}`)
 	defer c.patchNode("node-4", `{"spec":{"allowScheduling":true,"evictionRequested":false}}`)
 	c.within(time.Duration(volumes)*20*time.Second, "node-4 is empty", func(ctx context.Context) error {
-		rebuilds, left, err := c.lookAtEviction(ctx, names, had)
-		if err != nil {
-			return err
+		left, err := c.lookAtEviction(ctx, names, had)
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d of %d volumes are not done", left, volumes)
 		}
-		for node, n := range rebuilds {
-			if most = max(most, n); n > limit {
-				t.Fatalf("%d rebuilds at once on %s, the limit is %d", n, node, limit)
-			}
-		}
-		if left > 0 {
-			return fmt.Errorf("%d of %d volumes are not done", left, volumes)
-		}
-		return nil
+		return err
 	})
-	if most == 0 {
+	took := time.Since(started)
+	replicas.check(t)
+	most := rebuilds.most(t, replicas.nodes())
+	for node, n := range most {
+		if n > limit {
+			t.Errorf("%d rebuilds at once on %s, the limit is %d", n, node, limit)
+		}
+	}
+	if rebuilds.engines() == 0 {
 		t.Error("no rebuild was seen")
 	}
-	t.Logf("%d replicas left in %s, at most %d rebuilds of a node at once", volumes, time.Since(started), most)
+	t.Logf("%d replicas left in %s, %d engines rebuilt, at once on a node: %v", volumes, took,
+		rebuilds.engines(), most)
 	holds(t, c, c.attach(names[0], "node-1", 1), filled, "the volume that moved has another content")
 	c.detach(names[0])
 }
@@ -158,22 +162,18 @@ func (c *cluster) attachAll(at map[string]string) map[string]string {
 	return endpoints
 }
 
-// lookAtEviction counts rebuilds per node and volumes that have not left node-4 or are not detached
-// again. It fails the test when a volume that has had a good copy is without one.
-func (c *cluster) lookAtEviction(ctx context.Context, names []string, had map[string]bool) (
-	rebuilds map[string]int, left int, err error) {
+// lookAtEviction counts the volumes that have not left node-4 or are not detached again. It fails
+// the test when a volume that has had a good copy is without one.
+func (c *cluster) lookAtEviction(ctx context.Context, names []string, had map[string]bool) (left int, err error) {
 	c.t.Helper()
-	var engines longhorn.EngineList
 	var replicas longhorn.ReplicaList
 	var volumes longhorn.VolumeList
-	if err := errors.Join(c.kube.List(ctx, &engines, client.InNamespace(namespace)),
-		c.kube.List(ctx, &replicas, client.InNamespace(namespace)),
+	if err := errors.Join(c.kube.List(ctx, &replicas, client.InNamespace(namespace)),
 		c.kube.List(ctx, &volumes, client.InNamespace(namespace))); err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	at, good, stays, state := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]string{}
+	good, stays, state := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for _, r := range replicas.Items {
-		at[r.Name] = r.Spec.NodeID
 		if r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" && r.DeletionTimestamp == nil {
 			good[r.Spec.VolumeName] = true
 		}
@@ -181,14 +181,6 @@ func (c *cluster) lookAtEviction(ctx context.Context, names []string, had map[st
 	}
 	for _, v := range volumes.Items {
 		state[v.Name] = string(v.Status.State)
-	}
-	rebuilds = map[string]int{}
-	for _, e := range engines.Items {
-		for replica, mode := range e.Status.ReplicaModeMap {
-			if mode == longhorn.ReplicaModeWO {
-				rebuilds[at[replica]]++
-			}
-		}
 	}
 	for _, v := range names {
 		if had[v] && !good[v] {
@@ -199,7 +191,83 @@ func (c *cluster) lookAtEviction(ctx context.Context, names []string, had map[st
 			left++
 		}
 	}
-	return rebuilds, left, nil
+	return left, nil
+}
+
+// rebuildLog is what engines said of their rebuilds, each status in the order of the API server: a
+// rebuild of little content is over between two looks.
+type rebuildLog struct {
+	mu     sync.Mutex
+	states []rebuildState
+	ended  bool
+}
+
+// rebuildState is one status of an engine: the replicas that it rebuilds, and whether it tells of a
+// rebuild, which may be over.
+type rebuildState struct {
+	engine  string
+	running []string
+	told    bool
+}
+
+// recordRebuilds begins a log, which ends with the test.
+func (c *cluster) recordRebuilds() *rebuildLog {
+	c.t.Helper()
+	l := &rebuildLog{}
+	c.follow(&longhorn.EngineList{}, func(kind watch.EventType, o runtime.Object) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		e, ok := o.(*longhorn.Engine)
+		if !ok {
+			l.ended = true
+			return
+		}
+		s := rebuildState{engine: e.Name, told: len(e.Status.RebuildStatus) > 0}
+		for replica, mode := range e.Status.ReplicaModeMap {
+			if mode == longhorn.ReplicaModeWO && kind != watch.Deleted {
+				s.running = append(s.running, replica)
+			}
+		}
+		l.states = append(l.states, s)
+	})
+	return l
+}
+
+// engines is how many engines have told of a rebuild.
+func (l *rebuildLog) engines() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	told := map[string]bool{}
+	for _, s := range l.states {
+		if s.told {
+			told[s.engine] = true
+		}
+	}
+	return len(told)
+}
+
+// most is how many rebuilds each node had at once; nodes are those of the replicas.
+func (l *rebuildLog) most(t *testing.T, nodes map[string]string) map[string]int {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		t.Fatal("the log of engines has ended")
+	}
+	most, running := map[string]int{}, map[string][]string{}
+	for _, s := range l.states {
+		running[s.engine] = s.running
+		now := map[string]int{}
+		for _, replicas := range running {
+			for _, r := range replicas {
+				now[nodes[r]]++
+			}
+		}
+		for node, n := range now {
+			most[node] = max(most[node], n)
+		}
+	}
+	return most
 }
 
 // drainTwo drains the two nodes that have all copies of some volumes at once: one of them is held.

@@ -79,6 +79,17 @@ func (l *replicaLog) check(t *testing.T) {
 	}
 }
 
+// nodes are the nodes of all replicas in the log.
+func (l *replicaLog) nodes() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := map[string]string{}
+	for _, e := range l.events {
+		at[e.r.Name] = e.r.Spec.NodeID
+	}
+	return at
+}
+
 // mark is a point in the log.
 func (l *replicaLog) mark() int {
 	l.mu.Lock()
