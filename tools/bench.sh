@@ -9,7 +9,10 @@ set -eu
 cd "$root"
 
 need_go
-[ -n "${COMMIT:-}" ] || need_programs fio=fio
+case " $* " in
+*" -backups "*) need_programs restic=restic ;;
+*) [ -n "${COMMIT:-}" ] || need_programs fio=fio ;;
+esac
 tools/build.sh engine >&2
 [ -z "${COMMIT:-}" ] || {
 	frozen=$(tools/frozen.sh "$COMMIT" "" engine)

@@ -103,15 +103,15 @@ func (v *volume) cpu() (time.Duration, error) {
 	return sum, nil
 }
 
-// cpuOf is the processor time that a process has used.
+// cpuOf is the processor time that a process has used, and those of its children that have ended.
 func cpuOf(pid int) (sum time.Duration, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("processor time: %w", err)
 	}
-	// The second field, the name, may hold spaces; utime and stime are the 12th and 13th after it.
+	// The second field, the name, may hold spaces; the four times are the 12th after it and on.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	for _, f := range fields[11:13] {
+	for _, f := range fields[11:15] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("processor time of %d: %w", pid, err)
