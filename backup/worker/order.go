@@ -86,12 +86,13 @@ type (
 		Next    int64
 		NoBase  bool
 	}
-	// Range asks for content, or for zeroes.
+	// Range asks for zeroes.
 	Range struct{ Offset, Length int64 }
-	// Piece is content.
+	// Piece asks for content, in a place of the memory that is shared, or for what is there to be
+	// written.
 	Piece struct {
-		Offset int64
-		Data   []byte
+		Place          int
+		Offset, Length int64
 	}
 	// End is what became of the order: JSON, or an error.
 	End struct {
@@ -111,6 +112,3 @@ var Marks = []error{backup.ErrNotFound, backup.ErrExists, backup.ErrInProgress, 
 
 // ErrHeld: another worker waits for the target, which does not answer it.
 var ErrHeld = errors.New("the backup target does not answer")
-
-// PieceBytes is the most that one message carries of a volume.
-const PieceBytes = 1 << 20

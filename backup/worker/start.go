@@ -19,9 +19,6 @@ import (
 	"ankole.storage/backup/target"
 )
 
-// Descriptor is where a worker process finds its end of the pair of sockets.
-const Descriptor = 3
-
 const (
 	// DefaultGiveUp is how long a store may leave a request without an answer: longer than a server
 	// of NFS or S3 takes to be replaced, and than all attempts of a request to S3.
@@ -96,14 +93,21 @@ func Run(ctx context.Context, j Job) ([]byte, error) {
 	if j.Kill == nil {
 		j.Kill = (*os.Process).Kill
 	}
-	conn, cmd, err := j.start()
+	shared, file, err := newMemory()
+	if err != nil {
+		return nil, fmt.Errorf("memory of a backup worker: %w", err)
+	}
+	defer shared.unmap()
+	conn, cmd, err := j.start(file)
+	_ = file.Close() // it is mapped
 	if err != nil {
 		return nil, fmt.Errorf("backup worker cannot be started: %w", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // it outlives Run if the process does
 	calls, stop := context.WithCancelCause(ctx)
-	p := &parent{job: &j, ctx: calls, stop: stop, heard: make(chan struct{}, 1)}
+	p := &parent{job: &j, ctx: calls, stop: stop, heard: make(chan struct{}, 1), shared: shared,
+		buffers: make(chan []byte, Pieces)}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -118,7 +122,7 @@ func Run(ctx context.Context, j Job) ([]byte, error) {
 	}
 	stop(nil)
 	_ = conn.Close() // nothing is to be sent any more
-	<-served
+	<-served         // nobody is in the memory any more
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -130,8 +134,8 @@ func Run(ctx context.Context, j Job) ([]byte, error) {
 	return nil, fmt.Errorf("the backup worker has ended: %s", cmd.ProcessState)
 }
 
-// start starts the process.
-func (j *Job) start() (net.Conn, *exec.Cmd, error) {
+// start starts the process, which gets a file of memory.
+func (j *Job) start(memory *os.File) (net.Conn, *exec.Cmd, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
@@ -144,7 +148,7 @@ func (j *Job) start() (net.Conn, *exec.Cmd, error) {
 		return nil, nil, err
 	}
 	cmd := exec.Command(j.Command[0], j.Command[1:]...)
-	cmd.Env, cmd.Stderr, cmd.ExtraFiles = j.Env, os.Stderr, []*os.File{theirs}
+	cmd.Env, cmd.Stderr, cmd.ExtraFiles = j.Env, os.Stderr, []*os.File{theirs, memory}
 	t, err := target.Parse(j.Order.Target)
 	mounts := err == nil && share.Is(t) // a worker says what is wrong with a URL
 	if mounts {
@@ -201,6 +205,11 @@ type parent struct {
 	stop context.CancelCauseFunc
 	// heard has an element when the worker has told something.
 	heard chan struct{}
+
+	shared Memory
+	// buffers are for pieces. A volume may use that of a call which has ended before it, so none goes
+	// back to it or to the shared memory then.
+	buffers chan []byte
 
 	mu  sync.Mutex
 	end *End
@@ -263,30 +272,49 @@ func (p *parent) Changed(q Page, page *Extents) error {
 	return err
 }
 
-// Read reads a piece.
-func (p *parent) Read(r Range, piece *Piece) error {
+// piece calls do with a buffer for a piece, and its place.
+func (p *parent) piece(q Piece, do func(v Volume, buffer, place []byte) error) error {
 	v, err := p.volume()
 	if err != nil {
 		return err
 	}
-	if r.Length < 0 || r.Length > PieceBytes {
-		return fmt.Errorf("a piece of %d bytes", r.Length)
-	}
-	data := make([]byte, r.Length)
-	if err := v.ReadAt(p.ctx, data, r.Offset); err != nil {
+	place, err := p.shared.Place(q.Place, q.Length)
+	if err != nil {
 		return err
 	}
-	piece.Offset, piece.Data = r.Offset, data
+	var buffer []byte
+	select {
+	case buffer = <-p.buffers:
+	default:
+		buffer = make([]byte, PieceBytes)
+	}
+	if err := do(v, buffer[:q.Length], place); err != nil {
+		return err
+	}
+	select {
+	case p.buffers <- buffer:
+	default:
+	}
 	return nil
 }
 
+// Read reads a piece.
+func (p *parent) Read(q Piece, _ *struct{}) error {
+	return p.piece(q, func(v Volume, buffer, place []byte) error {
+		err := v.ReadAt(p.ctx, buffer, q.Offset)
+		if err == nil {
+			copy(place, buffer)
+		}
+		return err
+	})
+}
+
 // Write writes a piece.
-func (p *parent) Write(piece Piece, _ *struct{}) error {
-	v, err := p.volume()
-	if err == nil {
-		err = v.WriteAt(p.ctx, piece.Data, piece.Offset)
-	}
-	return err
+func (p *parent) Write(q Piece, _ *struct{}) error {
+	return p.piece(q, func(v Volume, buffer, place []byte) error {
+		copy(buffer, place)
+		return v.WriteAt(p.ctx, buffer, q.Offset)
+	})
 }
 
 // Zero zeroes a range.

@@ -13,12 +13,11 @@ import (
 )
 
 func main() {
-	f := os.NewFile(worker.Descriptor, "parent")
-	if _, err := f.Stat(); err != nil {
-		fmt.Fprintln(os.Stderr, "backup-worker: engines and their command line start this program; its parent is missing")
-		os.Exit(1)
+	conn, shared, err := worker.Inherited()
+	if err == nil {
+		err = work.Main(context.Background(), conn, shared, hostpath.Resolve)
 	}
-	if err := work.Main(context.Background(), f, hostpath.Resolve); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "backup-worker:", err)
 		os.Exit(1)
 	}

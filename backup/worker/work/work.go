@@ -13,10 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup"
@@ -28,8 +30,6 @@ import (
 )
 
 const (
-	// pieces is how many of them are under way.
-	pieces = 8
 	// tellEvery is how often a worker tells that it is there.
 	tellEvery = time.Second
 	// niceness leaves the processors to users first.
@@ -42,7 +42,8 @@ const (
 type process struct {
 	parent *rpc.Client
 	order  worker.Order
-	slots  chan struct{}
+	shared worker.Memory
+	places chan int   // those of the memory that are free
 	mu     sync.Mutex // guards the fields below
 	store  *watched   // nil before it is known
 	report worker.Report
@@ -50,10 +51,13 @@ type process struct {
 
 // Main is a worker process. It returns when the order is carried out, or the other process is gone.
 // resolve turns the path of a directory into the one to open.
-func Main(ctx context.Context, conn io.ReadWriteCloser, resolve func(string) string) error {
+func Main(ctx context.Context, conn io.ReadWriteCloser, shared worker.Memory, resolve func(string) string) error {
 	debug.SetMemoryLimit(memoryLimit)
 	beNice()
-	w := &process{parent: rpc.NewClient(conn), slots: make(chan struct{}, pieces)}
+	w := &process{parent: rpc.NewClient(conn), shared: shared, places: make(chan int, worker.Pieces)}
+	for place := range worker.Pieces {
+		w.places <- place
+	}
 	defer w.parent.Close()
 	if err := w.parent.Call("Parent.Order", struct{}{}, &w.order); err != nil {
 		return fmt.Errorf("backup worker: %w", err)
@@ -233,31 +237,41 @@ func (s *source) Changed(ctx context.Context, since backup.Base) iter.Seq2[backu
 
 // ReadAt implements backup.Source.
 func (s *source) ReadAt(ctx context.Context, p []byte, offset int64) error {
-	return s.inPieces(ctx, int64(len(p)), func(off, n int64) error {
-		var got worker.Piece
-		err := s.parent.Call("Parent.Read", worker.Range{Offset: offset + off, Length: n}, &got)
-		if err == nil && copy(p[off:off+n], got.Data) != int(n) {
-			err = fmt.Errorf("%d bytes were read, not %d", len(got.Data), n)
+	return s.inPieces(ctx, p, offset, func(q worker.Piece, part, place []byte) error {
+		err := s.parent.Call("Parent.Read", q, &struct{}{})
+		if err == nil {
+			copy(part, place)
 		}
 		return err
 	})
 }
 
-// inPieces calls do for pieces of n bytes, so that a message is never larger.
-func (w *process) inPieces(ctx context.Context, n int64, do func(off, n int64) error) error {
-	for off := int64(0); off < n; off += worker.PieceBytes {
+// inPieces calls do for each piece of what p is for, side by side, with its part of p and its place
+// in the memory that is shared.
+func (w *process) inPieces(ctx context.Context, p []byte, offset int64,
+	do func(q worker.Piece, part, place []byte) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for part := range slices.Chunk(p, worker.PieceBytes) {
+		q := worker.Piece{Offset: offset, Length: int64(len(part))}
+		offset += q.Length
 		select {
-		case w.slots <- struct{}{}:
+		case q.Place = <-w.places:
 		case <-ctx.Done():
+			if err := group.Wait(); err != nil {
+				return err
+			}
 			return context.Cause(ctx)
 		}
-		err := do(off, min(worker.PieceBytes, n-off))
-		<-w.slots
-		if err != nil {
-			return err
-		}
+		group.Go(func() error {
+			defer func() { w.places <- q.Place }()
+			place, err := w.shared.Place(q.Place, q.Length)
+			if err != nil {
+				return err
+			}
+			return do(q, part, place)
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 // volume is what is restored to, which the other process writes.
@@ -265,8 +279,9 @@ type volume struct{ *process }
 
 // WriteAt implements io.WriterAt.
 func (v *volume) WriteAt(p []byte, offset int64) (int, error) {
-	err := v.inPieces(context.Background(), int64(len(p)), func(off, n int64) error {
-		return v.parent.Call("Parent.Write", worker.Piece{Offset: offset + off, Data: p[off : off+n]}, &struct{}{})
+	err := v.inPieces(context.Background(), p, offset, func(q worker.Piece, part, place []byte) error {
+		copy(place, part)
+		return v.parent.Call("Parent.Write", q, &struct{}{})
 	})
 	if err != nil {
 		return 0, err

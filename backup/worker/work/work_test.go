@@ -31,8 +31,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
-	f := os.NewFile(worker.Descriptor, "parent")
-	if err := Main(context.Background(), f, func(p string) string { return p }); err != nil {
+	conn, shared, err := worker.Inherited()
+	if err == nil {
+		err = Main(context.Background(), conn, shared, func(p string) string { return p })
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
