@@ -88,6 +88,35 @@ func workersFor(limit int, bufferBytes int64) int {
 	return max(1, min(limit, int(arenaBytes/(bufferBytes+codecBytes))))
 }
 
+// turns bound what workers do at a time.
+type turns chan struct{}
+
+// do calls f in its turn.
+func (t turns) do(ctx context.Context, f func() error) error {
+	select {
+	case t <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-t }()
+	return f()
+}
+
+// steps bound how many workers compute, and how many ask the store. Others read or write the volume
+// meanwhile.
+type steps struct{ compute, store turns }
+
+// stepsFor returns how many workers there are for a limit of each step. More than twice as many have
+// more buffers than the cache of the processor.
+func stepsFor(limit int, bufferBytes int64) (workers int, s steps) {
+	if limit <= 0 {
+		limit = 2 * runtime.GOMAXPROCS(0)
+	}
+	workers = workersFor(2*limit, bufferBytes)
+	limit = min(limit, workers)
+	return workers, steps{make(turns, limit), make(turns, limit)}
+}
+
 // each calls do for 0 … n-1 in that many workers, each with what begin made for it, and returns the
 // first error, after all have ended.
 func each[W any](ctx context.Context, workers, n int, begin func() W,

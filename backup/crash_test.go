@@ -48,6 +48,7 @@ func crashed(t *testing.T, prepare func(t *testing.T) *objecttest.Memory,
 				t.Errorf("crash at %d: %v", n, err)
 			}
 			s.Before = nil
+			s.Crash()
 			t.Logf("after a crash at operation %d", n)
 			check(t, s)
 		})
@@ -230,6 +231,7 @@ func TestTwoCrashesInARow(t *testing.T) {
 				for _, n := range []int64{first, second} {
 					crash(s, n)
 					_, _ = create(t.Context(), s, one) // whether it ended is not asked
+					s.Crash()
 				}
 				s.Before = nil
 				consistent(t, s, one)

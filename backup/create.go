@@ -22,6 +22,13 @@ import (
 // that a small change of a large volume does not pay for its size.
 const maxListed = 8000
 
+// commitBytes and commitEvery bound what is staged without being committed, which a run that crashes
+// has to send again.
+const (
+	commitBytes = 64 << 20
+	commitEvery = 10 * time.Second
+)
+
 // CreateOptions say what is backed up, and how.
 type CreateOptions struct {
 	// Volume, Backup and Snapshot are names. Backup is unique within the volume.
@@ -40,8 +47,8 @@ type CreateOptions struct {
 	Compression format.Compression
 	// Keys are those of the target. With a current one the backup is encrypted.
 	Keys encryption.Keys
-	// Workers bounds how many blocks are worked on at a time; 0 means two for each processor. There
-	// are fewer if their buffers would exceed 48 MiB.
+	// Workers bounds how many blocks are compressed at a time, and how many are sent; 0 means two for
+	// each processor. There are fewer if the buffers of twice as many would exceed 48 MiB.
 	Workers int
 	// BackingImage is what the volume lies on, "" for nothing.
 	BackingImage, BackingImageChecksum string
@@ -73,6 +80,9 @@ type creation struct {
 
 	mu        sync.Mutex
 	stored    map[format.Checksum]bool // taken by a worker in this run
+	cured     []format.Checksum        // marked, and written again
+	staged    int64                    // bytes since the last commit, at
+	committed time.Time
 	fresh     []format.Block
 	newBlocks int64
 	done      int
@@ -168,7 +178,15 @@ func (c *creation) run(ctx context.Context) error {
 		return err
 	}
 	c.readAgain()
+	c.committed = time.Now()
 	if err := c.copyBlocks(ctx); err != nil {
+		_ = c.store.Commit(context.WithoutCancel(ctx)) // the next run goes on behind it
+		return err
+	}
+	if err := c.store.Commit(ctx); err != nil {
+		return err
+	}
+	if err := c.unmark(ctx); err != nil {
 		return err
 	}
 	c.record.Blocks = c.merge()
@@ -296,10 +314,19 @@ type copier struct {
 	codec         format.Codec
 }
 
+// prepared is a block of a worker that has its checksum.
+type prepared struct {
+	sum format.Checksum
+	// kept: it is listed. mine: this worker sees to it that the store has it.
+	kept, mine bool
+	// encoded is what is stored; nil if the store may have it.
+	encoded []byte
+}
+
 // copyBlocks reads the blocks and stores those that the store has not.
 func (c *creation) copyBlocks(ctx context.Context) error {
 	list := c.read.list()
-	workers := workersFor(c.Workers, c.BlockBytes+format.MaxStoredBytes(c.BlockBytes))
+	workers, steps := stepsFor(c.Workers, c.BlockBytes+format.MaxStoredBytes(c.BlockBytes))
 	begin := func() *copier {
 		return &copier{block: make([]byte, c.BlockBytes), stored: make([]byte, 0, format.MaxStoredBytes(c.BlockBytes))}
 	}
@@ -308,24 +335,48 @@ func (c *creation) copyBlocks(ctx context.Context) error {
 		if err := c.source.ReadAt(ctx, w.block, offset); err != nil {
 			return fmt.Errorf("reading %d bytes at %d: %w", c.BlockBytes, offset, err)
 		}
-		kept := c.volume.BackingImage != "" || c.BackingImage != "" || !isZero(w.block)
-		sum := format.Checksum{}
-		if kept {
-			sum = c.form.Sum(w.block)
-			if err := c.storeBlock(ctx, w, sum); err != nil {
-				return err
-			}
+		var b prepared
+		err := steps.compute.do(ctx, func() (err error) {
+			b, err = c.prepare(w)
+			return err
+		})
+		if err == nil && b.mine {
+			err = steps.store.do(ctx, func() error { return c.storeBlock(ctx, w, b) })
+		}
+		if err != nil {
+			return err
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if kept {
-			c.fresh = append(c.fresh, format.Block{Offset: offset, Checksum: sum})
+		if b.kept {
+			c.fresh = append(c.fresh, format.Block{Offset: offset, Checksum: b.sum})
 		}
 		if c.done++; c.Progress != nil {
 			c.Progress(c.done, len(list))
 		}
 		return nil
 	})
+}
+
+// prepare does what takes the processor.
+func (c *creation) prepare(w *copier) (b prepared, err error) {
+	if b.kept = c.volume.BackingImage != "" || c.BackingImage != "" || !isZero(w.block); !b.kept {
+		return b, nil
+	}
+	b.sum = c.form.Sum(w.block)
+	c.mu.Lock()
+	b.mine = !c.stored[b.sum] // if the worker whose it is fails the backup does
+	c.stored[b.sum] = true
+	c.mu.Unlock()
+	if b.mine && !c.mayBePresent(b.sum) {
+		b.encoded, err = w.codec.Encode(c.form, w.block, w.stored, b.sum)
+	}
+	return b, err
+}
+
+// mayBePresent reports whether the store is asked for a block before it is written.
+func (c *creation) mayBePresent(sum format.Checksum) bool {
+	return c.present.has(sum) && !c.Full && !c.marked.has(sum)
 }
 
 // zeroes is compared with; long enough that a comparison costs nothing but the reading.
@@ -342,22 +393,13 @@ func isZero(p []byte) bool {
 	return true
 }
 
-// storeBlock sees to it that the store has the worker's block.
-//
-// Crash window: a block that was written again keeps its mark, and is written once more.
-func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksum) error {
-	c.mu.Lock()
-	taken := c.stored[sum]
-	c.stored[sum] = true
-	c.mu.Unlock()
-	if taken {
-		return nil // if that worker fails the backup does
-	}
-	name, present := format.BlockObject(c.Volume, sum), c.present.has(sum)
-	if present && !c.Full && !c.marked.has(sum) {
+// storeBlock sees to it that the store has the worker's block when it is committed.
+func (c *creation) storeBlock(ctx context.Context, w *copier, b prepared) error {
+	name, present := format.BlockObject(c.Volume, b.sum), c.present.has(b.sum)
+	if b.encoded == nil {
 		data, err := c.store.Get(ctx, name, w.stored[:0], int64(cap(w.stored)))
 		if err == nil {
-			err = w.codec.Check(c.form, data, sum, c.BlockBytes)
+			err = w.codec.Check(c.form, data, b.sum, c.BlockBytes)
 		}
 		switch {
 		case err == nil:
@@ -367,26 +409,47 @@ func (c *creation) storeBlock(ctx context.Context, w *copier, sum format.Checksu
 		case !errors.Is(err, format.ErrCorrupt) && !errors.Is(err, object.ErrTooLong):
 			return err
 		}
-	}
-	data, err := w.codec.Encode(c.form, w.block, w.stored, sum)
-	if err != nil {
-		return err
-	}
-	if err := c.store.Put(ctx, name, data); err != nil {
-		return err
-	}
-	if c.marked.has(sum) {
-		if err := c.store.Delete(ctx, format.MarkObject(c.Volume, sum)); err != nil {
+		if b.encoded, err = w.codec.Encode(c.form, w.block, w.stored, b.sum); err != nil {
 			return err
 		}
 	}
+	if err := c.store.Stage(ctx, name, b.encoded); err != nil {
+		return err
+	}
+	if !c.noteStaged(b.sum, int64(len(b.encoded)), present) {
+		return nil
+	}
+	return c.store.Commit(ctx)
+}
+
+// noteStaged counts a block, and tells whether it is time to commit.
+func (c *creation) noteStaged(sum format.Checksum, stored int64, present bool) (due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.marked.has(sum) {
+		c.cured = append(c.cured, sum)
+	}
 	if present {
-		c.record.RewrittenBytes += int64(len(data))
+		c.record.RewrittenBytes += stored
 	} else {
-		c.record.NewBytes += int64(len(data))
+		c.record.NewBytes += stored
 		c.newBlocks++
+	}
+	if c.staged += stored; c.staged < commitBytes && time.Since(c.committed) < commitEvery {
+		return false
+	}
+	c.staged, c.committed = 0, time.Now()
+	return true
+}
+
+// unmark removes the marks of blocks that were written again.
+//
+// Crash window: such a block keeps its mark, and is written once more.
+func (c *creation) unmark(ctx context.Context) error {
+	for _, sum := range c.cured {
+		if err := c.store.Delete(ctx, format.MarkObject(c.Volume, sum)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -242,15 +242,19 @@ func sameContent(blocks []format.Block) [][]format.Block {
 
 func (r *restoration) writeBlocks(ctx context.Context, blocks []format.Block) error {
 	groups, size := sameContent(blocks), r.backup.BlockBytes
-	workers := workersFor(r.Workers, size+format.MaxStoredBytes(size))
+	workers, steps := stepsFor(r.Workers, size+format.MaxStoredBytes(size))
 	begin := func() *copier {
 		return &copier{block: make([]byte, size), stored: make([]byte, 0, format.MaxStoredBytes(size))}
 	}
 	return each(ctx, workers, len(groups), begin, func(ctx context.Context, w *copier, i int) error {
 		sum := groups[i][0].Checksum
-		data, err := r.store.Get(ctx, format.BlockObject(r.Volume, sum), w.stored[:0], int64(cap(w.stored)))
+		var data []byte
+		err := steps.store.do(ctx, func() (err error) {
+			data, err = r.store.Get(ctx, format.BlockObject(r.Volume, sum), w.stored[:0], int64(cap(w.stored)))
+			return err
+		})
 		if err == nil {
-			err = w.codec.Decode(r.form, data, w.block, sum)
+			err = steps.compute.do(ctx, func() error { return w.codec.Decode(r.form, data, w.block, sum) })
 		}
 		missing := errors.Is(err, object.ErrNotFound)
 		damaged := missing || errors.Is(err, format.ErrCorrupt) || errors.Is(err, object.ErrTooLong)

@@ -58,9 +58,9 @@ type nothing struct {
 	peak atomic.Uint64
 }
 
-func (n *nothing) Put(ctx context.Context, name string, data []byte) error {
+func (n *nothing) Stage(ctx context.Context, name string, data []byte) error {
 	if !strings.HasSuffix(name, ".blk") {
-		return n.Memory.Put(ctx, name, data)
+		return n.Memory.Stage(ctx, name, data)
 	}
 	if n.puts.Add(1)%8 == 0 {
 		var m runtime.MemStats

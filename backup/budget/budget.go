@@ -176,3 +176,11 @@ func (l *limited) Put(ctx context.Context, name string, data []byte) error {
 	}
 	return l.Store.Put(ctx, name, data)
 }
+
+// Stage implements object.Store.
+func (l *limited) Stage(ctx context.Context, name string, data []byte) error {
+	if err := l.budget.take(ctx, len(data)); err != nil {
+		return err
+	}
+	return l.Store.Stage(ctx, name, data)
+}

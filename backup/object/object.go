@@ -3,8 +3,8 @@
 //
 // An object has a name, a path with slashes and without a leading one, and content that is written
 // whole and read whole. A folder is no object: it is there as long as an object lies below it. The
-// interface has five verbs, because every back end must offer each with the same meaning, and
-// package objecttest holds every back end to it.
+// interface has few verbs, because every back end must offer each with the same meaning, and package
+// objecttest holds every back end to it.
 package object
 
 import (
@@ -52,6 +52,12 @@ type Store interface {
 	// reads meanwhile gets the old content or the new one, whole; the same is there after a crash.
 	// After an error either is there. Put keeps nothing of data.
 	Put(ctx context.Context, name string, data []byte) error
+	// Stage is Put of an object that nobody needs before the next Commit. Until that has returned nil
+	// readers get what was there before or the new content, whole, and so they do after a crash.
+	Stage(ctx context.Context, name string, data []byte) error
+	// Commit makes durable what this store has staged before. After an error each of those objects
+	// is there or not.
+	Commit(ctx context.Context) error
 	// Stat describes an object, or returns ErrNotFound.
 	Stat(ctx context.Context, name string) (Info, error)
 	// List yields what lies below a folder, in no order. folder is "" or ends in a slash; below one
@@ -65,6 +71,8 @@ type Store interface {
 	// Delete removes an object. It is no error that there is none. The removal is durable when it
 	// returns nil.
 	Delete(ctx context.Context, name string) error
+	// ListsAtOnce reports whether a list shows every object that any client has put before it began.
+	ListsAtOnce() bool
 	// String names the store for messages, without credentials.
 	String() string
 }

@@ -276,6 +276,17 @@ func (s *Store) Put(ctx context.Context, name string, data []byte) error {
 	return err
 }
 
+// ListsAtOnce is that of object.Store: a proxy or a gateway before it may not.
+func (s *Store) ListsAtOnce() bool { return false }
+
+// Stage is that of object.Store. An object is durable when the server has answered.
+func (s *Store) Stage(ctx context.Context, name string, data []byte) error {
+	return s.Put(ctx, name, data)
+}
+
+// Commit is that of object.Store.
+func (s *Store) Commit(context.Context) error { return nil }
+
 // Stat is that of object.Store.
 func (s *Store) Stat(ctx context.Context, name string) (info object.Info, err error) {
 	if err := check(ctx, name); err != nil {

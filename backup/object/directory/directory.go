@@ -1,15 +1,16 @@
 // Package directory keeps a backup store in a directory of a mounted file system (vfs://,
 // nfs://, cifs://).
 //
-// An object is a file. Put writes a temporary file beside it, syncs that, renames it and syncs the
-// folder, so that a file under its own name is whole whatever crashes. A temporary file that a
-// crash left is no object: lists leave it out, and a later Put to its folder removes it.
+// An object is a file. It is written as a temporary file, which is synced and then renamed; the folder
+// is synced after it. So a file under its own name is whole whatever crashes. Put does that for one
+// file, Commit for all that are staged, side by side.
+//
+// Temporary files lie in the topmost folder of the object's name. One that a crash left is no object:
+// lists leave it out, and a later process that writes below that folder removes it.
 package directory
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +19,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup/object"
 )
@@ -43,10 +47,15 @@ const leftoverAge = time.Hour
 // Store is a directory. Make one with Open.
 type Store struct {
 	dir, name string
+	local     bool
 	// mu guards made against the removal of folders by Delete.
 	mu sync.RWMutex
 	// known are folders that exist durably.
 	known sync.Map
+
+	// committing is held by who commits; staging guards staged.
+	committing, staging sync.Mutex
+	staged              []temporaryFile
 }
 
 var _ object.Store = (*Store)(nil)
@@ -61,8 +70,18 @@ func Open(dir, name string) (*Store, error) {
 	if !fi.IsDir() {
 		return nil, fmt.Errorf("backup store %s is not a directory", name)
 	}
-	return &Store{dir: filepath.Clean(dir), name: name}, nil
+	var fs unix.Statfs_t
+	err = unix.Statfs(dir, &fs)
+	return &Store{dir: filepath.Clean(dir), name: name, local: err == nil && slices.Contains(localTypes, int64(fs.Type))}, nil
 }
+
+// localTypes are file systems that this machine alone has mounted, so that nothing is done behind
+// its back.
+var localTypes = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC,
+	unix.TMPFS_MAGIC}
+
+// ListsAtOnce is that of object.Store. A client of a share keeps lists for a while.
+func (s *Store) ListsAtOnce() bool { return s.local }
 
 func (s *Store) String() string { return s.name }
 
@@ -123,132 +142,6 @@ func (s *Store) Get(ctx context.Context, name string, buf []byte, limitBytes int
 		return buf[:start], s.wrap(err, "reading", name)
 	}
 	return buf, nil
-}
-
-// Put is that of object.Store.
-func (s *Store) Put(ctx context.Context, name string, data []byte) error {
-	file, err := s.begin(ctx, name)
-	if err != nil {
-		return err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	dir := filepath.Dir(file)
-	if err := s.makeFolders(dir); err != nil {
-		return s.wrap(err, "making the folder of", name)
-	}
-	if err := writeFile(file, data); err != nil {
-		s.known.Clear() // another process may have removed the folder
-		if err := s.makeFolders(dir); err != nil {
-			return s.wrap(err, "making the folder of", name)
-		}
-		if err := writeFile(file, data); err != nil {
-			return notAbsent(s.wrap(err, "writing", name))
-		}
-	}
-	return s.wrap(syncFolder(dir), "syncing the folder of", name)
-}
-
-// notAbsent takes the mark ErrNotFound from an error of Put, which callers do not expect there.
-func notAbsent(err error) error {
-	if errors.Is(err, object.ErrNotFound) {
-		return errors.New(err.Error())
-	}
-	return err
-}
-
-// writeFile writes a file under a temporary name, syncs it and renames it.
-func writeFile(file string, data []byte) (err error) {
-	var random [8]byte
-	rand.Read(random[:])
-	name := file + temporary + hex.EncodeToString(random[:])
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(name) // what stays is a leftover
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(name, file)
-}
-
-// syncFolder makes what happened in a folder durable.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) {
-		return err
-	}
-	return nil // its file system keeps nothing of a folder back: older kernels say so for cifs
-}
-
-// makeFolders makes a folder of the store and those above it, durably.
-func (s *Store) makeFolders(dir string) error {
-	if dir == s.dir {
-		return nil
-	}
-	if _, ok := s.known.Load(dir); ok {
-		return nil
-	}
-	above := filepath.Dir(dir)
-	if err := s.makeFolders(above); err != nil {
-		return err
-	}
-	switch err := os.Mkdir(dir, folderMode); {
-	case err == nil:
-		if err := syncFolder(above); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
-		return err
-	default:
-		if err := removeLeftovers(dir); err != nil {
-			return err
-		}
-		// Whoever made it may have crashed before it was durable.
-		if err := syncFolder(above); err != nil {
-			return err
-		}
-	}
-	s.known.Store(dir, true)
-	return nil
-}
-
-// removeLeftovers removes temporary files of crashed processes from a folder. Their age is told by
-// the clock of the file system against that of this machine, hence the long time.
-func removeLeftovers(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !strings.Contains(e.Name(), temporary) {
-			continue
-		}
-		fi, err := e.Info()
-		if err == nil && fi.Mode().IsRegular() && time.Since(fi.ModTime()) > leftoverAge {
-			err = os.Remove(filepath.Join(dir, e.Name()))
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 // Stat is that of object.Store.

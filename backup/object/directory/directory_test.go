@@ -1,6 +1,7 @@
 package directory_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -118,5 +119,74 @@ func TestDirectoryFull(t *testing.T) {
 	}
 	if err := s.Put(t.Context(), "a/y", make([]byte, 1000)); err != nil {
 		t.Errorf("the space was not given back: %v", err)
+	}
+}
+
+// TestStagedFiles: what is staged is no object before the commit, takes a folder that another
+// process has removed, and leaves nothing when its context has ended.
+func TestStagedFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	one, other := open(t, dir), open(t, dir)
+	for _, s := range []*directory.Store{one, other} {
+		if err := s.Put(t.Context(), "a/b/x", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := one.Stage(t.Context(), "a/b/y", []byte("y")); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Delete(t.Context(), "a/b/x"); err != nil {
+		t.Fatal(err)
+	}
+	for info := range other.List(t.Context(), "", true) {
+		t.Errorf("%s is listed", info.Name)
+	}
+	if err := one.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := other.Get(t.Context(), "a/b/y", nil, 10); err != nil || string(got) != "y" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := one.Stage(t.Context(), "a/c/z", []byte("z")); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := one.Commit(ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := one.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, "a")); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestStageOnAFullDisk: none of what did not fit is there, and what fits is.
+func TestStageOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		lack.Skip(t, "mounting a file system of 1 MiB: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := open(t, dir)
+	if err := s.Stage(t.Context(), "a/x", make([]byte, 512<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stage(t.Context(), "a/y", make([]byte, 1<<20)); !errors.Is(err, object.ErrNoSpace) {
+		t.Errorf("a full disk: %v", err)
+	}
+	if err := s.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, "a")); err != nil || len(entries) != 1 || entries[0].Name() != "x" {
+		t.Errorf("%v, %v", entries, err)
 	}
 }

@@ -17,13 +17,16 @@ import (
 type Memory struct {
 	// Now is the clock of the store. Nil: that of the process.
 	Now func() time.Time
-	// Before is called with each operation ("get", "put", "stat", "list", "after", "delete")
-	// before it takes place. If it returns an error the operation fails with that and has no
-	// effect.
+	// Before is called with each operation ("get", "put", "commit", "stat", "list", "after",
+	// "delete") before it takes place; staging is a "put". If it returns an error the operation fails
+	// with that and has no effect.
 	Before func(op, name string) error
+	// AtOnce is what ListsAtOnce returns.
+	AtOnce bool
 
 	mu      sync.Mutex
 	objects map[string]stored
+	staged  map[string][]byte
 	count   map[string]int
 }
 
@@ -36,11 +39,17 @@ var _ object.Store = (*Memory)(nil)
 
 func (m *Memory) String() string { return "memory" }
 
+// ListsAtOnce is that of object.Store.
+func (m *Memory) ListsAtOnce() bool { return m.AtOnce }
+
 // begin checks what is common to all operations.
 func (m *Memory) begin(ctx context.Context, op, name string) error {
 	check := object.CheckName
-	if op == "list" || op == "after" {
+	switch op {
+	case "list", "after":
 		check = object.CheckFolder
+	case "commit":
+		check = func(string) error { return nil }
 	}
 	if err := check(name); err != nil {
 		return err
@@ -91,17 +100,56 @@ func (m *Memory) Put(ctx context.Context, name string, data []byte) error {
 	if err := m.begin(ctx, "put", name); err != nil {
 		return err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.store(name, data)
+	return nil
+}
+
+func (m *Memory) store(name string, data []byte) {
 	now := time.Now
 	if m.Now != nil {
 		now = m.Now
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.objects == nil {
 		m.objects = map[string]stored{}
 	}
 	m.objects[name] = stored{bytes.Clone(data), now()}
+}
+
+// Stage is that of object.Store. The content is nowhere to be seen before it is committed.
+func (m *Memory) Stage(ctx context.Context, name string, data []byte) error {
+	if err := m.begin(ctx, "put", name); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.staged == nil {
+		m.staged = map[string][]byte{}
+	}
+	m.staged[name] = bytes.Clone(data)
 	return nil
+}
+
+// Commit is that of object.Store.
+func (m *Memory) Commit(ctx context.Context) error {
+	if err := m.begin(ctx, "commit", ""); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, data := range m.staged {
+		m.store(name, data)
+	}
+	m.staged = nil
+	return nil
+}
+
+// Crash drops what is staged, as the end of the process that has staged it does.
+func (m *Memory) Crash() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.staged = nil
 }
 
 // Stat is that of object.Store.

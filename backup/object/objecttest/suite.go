@@ -21,7 +21,7 @@ func Suite(t *testing.T, open func(t *testing.T) object.Store) {
 	for name, check := range map[string]func(*testing.T, object.Store){
 		"get what was put": getPut, "absent": absent, "replace": replace, "delete": remove, "list": list, "after": after,
 		"many in a folder": many, "names": names, "limit": limit, "readers see whole objects": whole,
-		"canceled": canceled, "modified": modified,
+		"canceled": canceled, "modified": modified, "stage": stage, "stage beside commits": stageBeside,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +180,8 @@ func names(t *testing.T, s object.Store) {
 	for _, name := range []string{"", "/", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", `a\b`, "a\x00"} {
 		_, get := s.Get(t.Context(), name, nil, limitBytes)
 		_, stat := s.Stat(t.Context(), name)
-		for _, err := range []error{get, stat, s.Put(t.Context(), name, nil), s.Delete(t.Context(), name)} {
+		for _, err := range []error{get, stat, s.Put(t.Context(), name, nil), s.Stage(t.Context(), name, nil),
+			s.Delete(t.Context(), name)} {
 			if !errors.Is(err, object.ErrName) {
 				t.Errorf("%q: %v", name, err)
 			}
@@ -240,7 +241,7 @@ func canceled(t *testing.T, s object.Store) {
 	_, get := s.Get(ctx, "x", nil, limitBytes)
 	_, stat := s.Stat(ctx, "x")
 	_, after := s.After(ctx, "", "", 1)
-	for _, err := range []error{get, stat, after, s.Put(ctx, "x", nil), s.Delete(ctx, "x")} {
+	for _, err := range []error{get, stat, after, s.Put(ctx, "x", nil), s.Stage(ctx, "x", nil), s.Delete(ctx, "x")} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
@@ -273,4 +274,54 @@ func modified(t *testing.T, s object.Store) {
 			t.Errorf("the list says %v, %v, stat %v", info.Modified, err, second.Modified)
 		}
 	}
+}
+
+// stage: what is staged is there when it is committed, and whole before.
+func stage(t *testing.T, s object.Store) {
+	put(t, s, "a/x", "old")
+	for name, content := range map[string]string{"a/x": "new", "a/b/y": "y", "c/z": strings.Repeat("z", 1<<20), "w": ""} {
+		data := []byte(content)
+		if err := s.Stage(t.Context(), name, data); err != nil {
+			t.Fatalf("stage %s: %v", name, err)
+		}
+		clear(data) // nobody keeps it
+	}
+	if got, err := s.Get(t.Context(), "a/x", nil, limitBytes); err != nil || string(got) != "old" && string(got) != "new" {
+		t.Errorf("before the commit: %q, %v", got, err)
+	}
+	for range 2 { // there may be nothing to commit
+		if err := s.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string]string{"a/x": "new", "a/b/y": "y", "c/z": strings.Repeat("z", 1<<20), "w": ""} {
+			if got, err := s.Get(t.Context(), name, nil, limitBytes); err != nil || string(got) != content {
+				t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			}
+		}
+	}
+	expect(t, s, "", true, "a/x", "a/b/y", "c/z", "w")
+}
+
+// stageBeside: who commits makes durable what others have staged too, and folders come and go.
+func stageBeside(t *testing.T, s object.Store) {
+	var writers sync.WaitGroup
+	var want []string
+	for i := range 8 {
+		for n := range 20 {
+			want = append(want, fmt.Sprintf("a/%02x/%d", n, i))
+		}
+		writers.Go(func() {
+			for n := range 20 {
+				other := fmt.Sprintf("a/%02x/other-%d", n, i)
+				for _, err := range []error{s.Stage(t.Context(), fmt.Sprintf("a/%02x/%d", n, i), []byte("staged")),
+					s.Put(t.Context(), other, nil), s.Commit(t.Context()), s.Delete(t.Context(), other)} {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	expect(t, s, "", true, want...)
 }

@@ -225,6 +225,17 @@ func (s *Store) Put(ctx context.Context, name string, data []byte) error {
 	return err
 }
 
+// ListsAtOnce is that of object.Store: AWS does; other servers may not.
+func (s *Store) ListsAtOnce() bool { return false }
+
+// Stage is that of object.Store. An object is durable when the server has answered.
+func (s *Store) Stage(ctx context.Context, name string, data []byte) error {
+	return s.Put(ctx, name, data)
+}
+
+// Commit is that of object.Store.
+func (s *Store) Commit(context.Context) error { return nil }
+
 // Stat is that of object.Store.
 func (s *Store) Stat(ctx context.Context, name string) (object.Info, error) {
 	key, err := s.key(ctx, name)

@@ -202,6 +202,18 @@ func (s *watched) Put(ctx context.Context, name string, data []byte) (err error)
 	return err
 }
 
+// Stage implements object.Store.
+func (s *watched) Stage(ctx context.Context, name string, data []byte) (err error) {
+	s.timed(func() { err = s.Store.Stage(ctx, name, data) })
+	return err
+}
+
+// Commit implements object.Store.
+func (s *watched) Commit(ctx context.Context) (err error) {
+	s.timed(func() { err = s.Store.Commit(ctx) })
+	return err
+}
+
 // Stat implements object.Store.
 func (s *watched) Stat(ctx context.Context, name string) (info object.Info, err error) {
 	s.timed(func() { info, err = s.Store.Stat(ctx, name) })
