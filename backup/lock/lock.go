@@ -62,13 +62,17 @@ func Acquire(ctx context.Context, store object.Store, volume string, kind int) (
 	rand.Read(random[:])
 	l := &Lock{store: store, volume: volume,
 		record: format.Lock{Name: "lock-" + hex.EncodeToString(random[:]), Type: kind}}
-	for {
-		conflict, err := l.try(ctx)
+	for atOnce := store.ListsAtOnce(); ; atOnce = false {
+		try := l.try
+		if atOnce {
+			try = l.tryAtOnce
+		}
+		conflict, err := try(ctx)
 		if err == nil && conflict == "" {
 			break
 		}
 		l.remove(ctx)
-		if err == nil {
+		if err == nil && !atOnce {
 			err = wait(ctx, again)
 		}
 		if conflict != "" && err != nil {
@@ -103,11 +107,22 @@ func (l *Lock) try(ctx context.Context) (conflict string, err error) {
 	if err := wait(ctx, settle); err != nil {
 		return "", err
 	}
-	if conflict, err := l.conflict(ctx); conflict != "" || err != nil {
+	if conflict, err := l.conflict(ctx, l.after); conflict != "" || err != nil {
 		return conflict, err
 	}
 	l.record.Acquired = true
 	return "", l.put(ctx)
+}
+
+// tryAtOnce makes the lock where a list shows what was put before: of two clients that put and then
+// look, one at least sees the other. It names any that is in its way or may come to be, and the
+// times of the two are not asked for: that of a file is older than its name.
+func (l *Lock) tryAtOnce(ctx context.Context) (conflict string, err error) {
+	l.record.Acquired = true
+	if err := l.put(ctx); err != nil {
+		return "", err
+	}
+	return l.conflict(ctx, func(format.Lock, time.Time, time.Time) bool { return true })
 }
 
 func (l *Lock) put(ctx context.Context) error {
@@ -125,8 +140,14 @@ func (l *Lock) put(ctx context.Context) error {
 	return nil
 }
 
-// conflict looks at all locks of the volume.
-func (l *Lock) conflict(ctx context.Context) (string, error) {
+// after reports whether the lock comes after another one, which was put at that time, the own one at
+// own.
+func (l *Lock) after(other format.Lock, at, own time.Time) bool {
+	return before(other, at, l.record, own)
+}
+
+// conflict looks at all locks of the volume, and names one of the other type that is in the way.
+func (l *Lock) conflict(ctx context.Context, inTheWay func(other format.Lock, at, own time.Time) bool) (string, error) {
 	var others []object.Info
 	var own time.Time // by the store's clock
 	for info, err := range l.store.List(ctx, format.LocksFolder(l.volume), false) {
@@ -162,7 +183,7 @@ func (l *Lock) conflict(ctx context.Context) (string, error) {
 		if parsed, err := format.ParseLock(data); err == nil {
 			other.Type, other.Acquired = parsed.Type, parsed.Acquired
 		}
-		if other.Type != l.record.Type && before(other, info.Modified, l.record, own) {
+		if other.Type != l.record.Type && inTheWay(other, info.Modified, own) {
 			return name, nil
 		}
 	}

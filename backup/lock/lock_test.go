@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,3 +199,81 @@ func TestUnreadableLock(t *testing.T) {
 		})
 	}
 }
+
+// TestAtOnce: where lists show what was put, a lock that nothing is in the way of is had at once, and
+// no two that exclude each other are had.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &objecttest.Memory{AtOnce: true}
+		began := time.Now()
+		a, err := acquire(t, s, format.LockShared, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := acquire(t, s, format.LockShared, time.Minute)
+		if took := time.Since(began); err != nil || took > 0 {
+			t.Fatalf("%v after %v", err, took)
+		}
+		if _, err = acquire(t, s, format.LockDelete, 20*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a deletion beside backups: %v", err)
+		}
+		a.Release()
+		b.Release()
+		// One that another client is about to have.
+		plant(t, s, format.Lock{Name: "lock-00000000000000aa", Type: format.LockDelete})
+		if _, err := acquire(t, s, format.LockShared, 20*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beside a lock that came first: %v", err)
+		}
+	})
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) { exclude(t, seed) })
+	}
+}
+
+// exclude has clients of both kinds acquire, some in the way of Longhorn. Each operation of the store
+// takes a while that is drawn, before and after it takes place.
+func exclude(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex
+	pause := func() {
+		mu.Lock()
+		d := time.Duration(r.IntN(4)) * time.Millisecond
+		mu.Unlock()
+		time.Sleep(d)
+	}
+	s := &objecttest.Memory{AtOnce: true, Before: func(string, string) error { pause(); return nil }}
+	held := map[int]int{}
+	var clients sync.WaitGroup
+	for i := range 4 {
+		kind := []int{format.LockShared, format.LockDelete}[i%2]
+		var store object.Store = s
+		if i == 3 && seed%2 == 0 {
+			store = waits{s}
+		}
+		clients.Go(func() {
+			pause()
+			l, err := lock.Acquire(t.Context(), store, volume, kind)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			if held[kind]++; held[format.LockShared] > 0 && held[format.LockDelete] > 0 {
+				t.Errorf("seed %d: both kinds are held", seed)
+			}
+			mu.Unlock()
+			pause()
+			mu.Lock()
+			held[kind]--
+			mu.Unlock()
+			l.Release()
+		})
+	}
+	clients.Wait()
+}
+
+// waits is a store whose clients wait before they look.
+type waits struct{ object.Store }
+
+func (waits) ListsAtOnce() bool { return false }
