@@ -182,6 +182,29 @@ async function main() {
     await findings(page, 'the page of an image');
     await picture(page, 'image');
   });
+  await step('an image is made from a volume that is in use, and one from an image', async () => {
+    const make = async (name, source, fields) => {
+      await images();
+      await button(page, 'Create backing image').click();
+      await dialog(page).locator('#name').fill(name);
+      await dialog(page).locator('#from').selectOption(source);
+      must(await button(page, 'Create').isDisabled(), `an image from ${source} of nothing is taken`);
+      for (const [id, value] of fields) await dialog(page).locator(id).selectOption(value);
+      await findings(page, `the dialog of an image from ${source}`);
+      await confirm(page, 'Create');
+      await row(page, name).getByText(/Ready|Degraded/).waitFor();
+    };
+    await make('exported', 'export-from-volume', [['#volume', 'from-image'], ['#kind', 'qcow2']]);
+    await make('copied', 'clone', [['#image', 'golden']]);
+    const [exported, copied, golden] = await Promise.all(['exported', 'copied', 'golden'].map((name) => ask('GET', `backingimages/${name}`)));
+    must(exported.virtualSize === 68 << 20 && exported.parameters['export-type'] === 'qcow2', JSON.stringify(exported));
+    must(copied.currentChecksum === golden.currentChecksum, 'the copy of an image has another content');
+    for (const name of ['exported', 'copied']) {
+      await choose(page, 'Delete…', `Actions of ${name}`);
+      await confirm(page, 'Delete');
+      await row(page, name).waitFor({ state: 'detached' });
+    }
+  });
   await step('a disk with an image says so', async () => {
     const all = (await ask('GET', 'nodes')).data.flatMap((n) => Object.values(n.disks).map((d) => ({ ...d, node: n.name })));
     const { node } = all.find((d) => d.scheduledBackingImage?.golden);

@@ -46,32 +46,62 @@ function useUpload() {
   return (image: string, file: File) => void upload(image, file, () => tell('success', `Backing image ${image} has its file`));
 }
 
+const sources: [string, string][] = [
+  ['download', 'a URL, which a node downloads'], ['upload', 'a file of this computer'], ['export-from-volume', 'the content of a volume'],
+  ['clone', 'another backing image'],
+];
+
 /** CreateImage asks for a new image. */
 export function CreateImage({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState('');
   const [source, setSource] = useState('download');
   const [url, setURL] = useState('');
   const [file, setFile] = useState<File>();
+  const [volume, setVolume] = useState('');
+  const [kind, setKind] = useState('raw');
+  const [image, setImage] = useState('');
   const [checksum, setChecksum] = useState('');
   const [copies, setCopies] = useState('');
   const [nodeTags, setNodeTags] = useState('');
   const [diskTags, setDiskTags] = useState('');
+  const volumes = useStream<Volume>('volumes').list ?? [], images = useStream<BackingImage>('backingimages').list ?? [];
   const send = useUpload();
   const problem = checksumProblem(checksum.trim());
+  const parameters: Record<string, Record<string, string>> = {
+    download: { url: url.trim() }, upload: {}, 'export-from-volume': { 'volume-name': volume, 'export-type': kind },
+    clone: { 'backing-image': image, encryption: 'ignore' },
+  };
+  const chosen = Object.values(parameters[source] ?? {}).every(Boolean) && (source !== 'upload' || (file?.size ?? 0) > 0);
   const run = async () => {
-    const made = await call<BackingImage>('POST', 'backingimages', { name, sourceType: source, parameters: source === 'download' ? { url: url.trim() } : {},
+    const made = await call<BackingImage>('POST', 'backingimages', { name, sourceType: source, parameters: parameters[source],
       expectedChecksum: checksum.trim(), minNumberOfCopies: Number(copies), nodeSelector: words(nodeTags), diskSelector: words(diskTags) });
     if (source === 'upload' && file) send(made.name, file);
   };
+  const choices = (names: string[]): [string, string][] => [['', 'choose one'], ...names.sort().map((n): [string, string] => [n, n])];
   return (
-    <Dialog title="Create backing image" label="Create" ready={!!name && !problem && (source === 'download' ? !!url.trim() : (file?.size ?? 0) > 0)}
+    <Dialog title="Create backing image" label="Create" ready={!!name && !problem && chosen}
       done={`Backing image ${name} is being made`} onClose={onClose} run={run}>
       <FormGroup label="Name" fieldId="name" isRequired><TextInput id="name" isRequired autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>
-      <Choice id="from" label="From" value={source} onChange={setSource} options={[['download', 'a URL, which a node downloads'], ['upload', 'a file of this computer']]} />
-      {source === 'download' ? (
+      <Choice id="from" label="From" value={source} onChange={setSource} options={sources} />
+      {source === 'download' && (
         <FormGroup label="URL (http or https), which nodes can reach" fieldId="url" isRequired><TextInput id="url" type="url" isRequired value={url} onChange={(_, v) => setURL(v)} /></FormGroup>
-      ) : <FileField onChange={setFile} />}
-      {source === 'upload' && <Quiet>{file?.size === 0 ? 'The file is empty.' : file ? `${bytes(file.size)} are sent by this page, which has to stay open.` : 'The page sends it, and has to stay open.'}</Quiet>}
+      )}
+      {source === 'upload' && (
+        <>
+          <FileField onChange={setFile} />
+          <Quiet>{file?.size === 0 ? 'The file is empty.' : file ? `${bytes(file.size)} are sent by this page, which has to stay open.` : 'The page sends it, and has to stay open.'}</Quiet>
+        </>
+      )}
+      {source === 'export-from-volume' && (
+        <>
+          <Choice id="volume" label="Volume" value={volume} onChange={setVolume} options={choices(volumes.filter((v) => !v.standby).map((v) => v.name))} />
+          <Choice id="kind" label="File" value={kind} onChange={setKind} options={[['raw', 'raw: as large as the volume'], ['qcow2', 'qcow2: as large as its data']]} />
+          <Quiet>A snapshot is taken for it and removed after it. The volume may be in use; one that is detached is attached meanwhile.</Quiet>
+        </>
+      )}
+      {source === 'clone' && (
+        <Choice id="image" label="Backing image" value={image} onChange={setImage} options={choices(images.filter((b) => readyCopies(b) > 0 && !b.deletionTimestamp).map((b) => b.name))} />
+      )}
       <FormGroup label="SHA-512 that it must have, unpacked (empty: any)" fieldId="checksum">
         <TextInput id="checksum" value={checksum} validated={problem ? 'error' : 'default'} aria-describedby={problem && 'checksum-help'} onChange={(_, v) => setChecksum(v)} />
         {problem && <FormHelperText id="checksum-help"><HelperText><HelperTextItem variant="error">{problem}</HelperTextItem></HelperText></FormHelperText>}

@@ -1,7 +1,8 @@
-import { Checkbox, FormGroup, TextInput } from '@patternfly/react-core';
+import { Alert, Checkbox, FormGroup, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
 import { call } from '../api/client';
-import type { Backup } from '../api/wire';
+import { useStream } from '../api/stream';
+import type { BackingImage, Backup } from '../api/wire';
 import { Dialog, Quiet } from '../components/basics';
 import { Choice } from '../components/choice';
 import { bytes, plural, words } from '../format';
@@ -29,6 +30,9 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
   const [made] = useState(() => new Set<string>());
   const [accepted] = useState(() => new Set<string>());
   const { may } = useAccess();
+  const images = useStream<BackingImage>('backingimages').list;
+  const below = [...new Set(backups.map((b) => b.volumeBackingImageName).filter(Boolean))].sort();
+  const missing = below.filter((name) => images && !images.some((i) => i.name === name));
   const nameOf = (b: Backup) => (previous ? b.volumeName : (names[b.id] ?? '').trim());
   const one = backups.length === 1 ? backups[0] : undefined;
   const what = one ? one.name : plural(backups.length, 'backup');
@@ -51,7 +55,7 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
     }
   };
   return (
-    <Dialog title={standby ? `Standby volume of ${what}` : `Restore ${what}`} label={standby ? 'Create' : 'Restore'} ready={backups.every(nameOf)} wide={!one}
+    <Dialog title={standby ? `Standby volume of ${what}` : `Restore ${what}`} label={standby ? 'Create' : 'Restore'} ready={backups.every(nameOf) && missing.length === 0} wide={!one}
       done={standby ? 'The standby volumes follow their backups' : `${one ? nameOf(one) : plural(backups.length, 'volume')} being restored`} onClose={onClose} run={run}>
       {standby && <p>A standby volume takes over each newer backup of the volume. Nobody can attach it until it is activated.</p>}
       <Checkbox id="previous" label="Names as they were" isChecked={previous} onChange={(_, on) => setPrevious(on)} />
@@ -70,6 +74,12 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
         <Checkbox id="damaged" label="Also if it is damaged: what the backup target does not have becomes zero" isChecked={damaged} onChange={(_, on) => setDamaged(on)}
           description="Without it a restore of a damaged backup fails, and the volume's page says what is missing." />
       )}
+      {missing.length > 0 && (
+        <Alert variant="warning" isInline title={`There is no backing image ${missing.join(', ')}`}>
+          A backup has what a volume has written over its backing image, and nothing of that. Create the backing image with this name first, from the same file.
+        </Alert>
+      )}
+      {missing.length === 0 && below.length > 0 && <Quiet>On backing image {below.join(', ')}, which has to be the same as it was.</Quiet>}
       <Quiet>{one ? `${bytes(one.volumeSize)} from ${one.backupTargetName}.` : `${bytes(backups.reduce((sum, b) => sum + Number(b.volumeSize), 0))} in all.`}</Quiet>
     </Dialog>
   );
