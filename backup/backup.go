@@ -106,8 +106,8 @@ func (t turns) do(ctx context.Context, f func() error) error {
 // meanwhile.
 type steps struct{ compute, store turns }
 
-// stepsFor returns how many workers there are for a limit of each step. More than twice as many have
-// more buffers than the cache of the processor.
+// stepsFor returns how many workers there are for a limit of each step. More than twice as many
+// have more buffers than the cache of the processor.
 func stepsFor(limit int, bufferBytes int64) (workers int, s steps) {
 	if limit <= 0 {
 		limit = 2 * runtime.GOMAXPROCS(0)

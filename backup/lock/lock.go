@@ -140,8 +140,8 @@ func (l *Lock) put(ctx context.Context) error {
 	return nil
 }
 
-// after reports whether the lock comes after another one, which was put at that time, the own one at
-// own.
+// after reports whether the lock comes after another one, which was put at that time, the own one
+// at own.
 func (l *Lock) after(other format.Lock, at, own time.Time) bool {
 	return before(other, at, l.record, own)
 }

@@ -14,6 +14,7 @@ import (
 	"ankole.storage/backup/lock"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/object/objecttest"
+	"ankole.storage/test/seeded"
 )
 
 const volume = "vol1"
@@ -200,8 +201,8 @@ func TestUnreadableLock(t *testing.T) {
 	}
 }
 
-// TestAtOnce: where lists show what was put, a lock that nothing is in the way of is had at once, and
-// no two that exclude each other are had.
+// TestAtOnce: where lists show what was put, a lock that nothing is in the way of is had at once,
+// and no two that exclude each other are had.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,21 +227,21 @@ func TestAtOnce(t *testing.T) {
 			t.Errorf("beside a lock that came first: %v", err)
 		}
 	})
-	for seed := range uint64(200) {
-		synctest.Test(t, func(t *testing.T) { exclude(t, seed) })
+	src := seeded.New(t, "locks of both kinds are never held at a time (docs/design/backup-store.md)")
+	for seed := range src.Seeds(200) {
+		synctest.Test(t, func(t *testing.T) { exclude(t, src.Rand(1), seed%2 == 0) })
 	}
 }
 
-// exclude has clients of both kinds acquire, some in the way of Longhorn. Each operation of the store
-// takes a while that is drawn, before and after it takes place.
-func exclude(t *testing.T, seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 1))
+// exclude has clients of both kinds acquire, some in the way of Longhorn. Each operation of the
+// store takes a while that is drawn, before it takes place.
+func exclude(t *testing.T, r *rand.Rand, longhorn bool) {
 	var mu sync.Mutex
 	pause := func() {
 		mu.Lock()
 		d := time.Duration(r.IntN(4)) * time.Millisecond
 		mu.Unlock()
-		time.Sleep(d)
+		<-time.After(d)
 	}
 	s := &objecttest.Memory{AtOnce: true, Before: func(string, string) error { pause(); return nil }}
 	held := map[int]int{}
@@ -248,7 +249,7 @@ func exclude(t *testing.T, seed uint64) {
 	for i := range 4 {
 		kind := []int{format.LockShared, format.LockDelete}[i%2]
 		var store object.Store = s
-		if i == 3 && seed%2 == 0 {
+		if i == 3 && longhorn {
 			store = waits{s}
 		}
 		clients.Go(func() {
@@ -260,7 +261,7 @@ func exclude(t *testing.T, seed uint64) {
 			}
 			mu.Lock()
 			if held[kind]++; held[format.LockShared] > 0 && held[format.LockDelete] > 0 {
-				t.Errorf("seed %d: both kinds are held", seed)
+				t.Error("both kinds are held")
 			}
 			mu.Unlock()
 			pause()

@@ -3,8 +3,8 @@
 //
 // An object has a name, a path with slashes and without a leading one, and content that is written
 // whole and read whole. A folder is no object: it is there as long as an object lies below it. The
-// interface has few verbs, because every back end must offer each with the same meaning, and package
-// objecttest holds every back end to it.
+// interface has few verbs, because every back end must offer each with the same meaning, and
+// package objecttest holds every back end to it.
 package object
 
 import (

@@ -76,6 +76,7 @@ func unsteppable(s *source, found func(n ast.Node, what string)) {
 // sleeps are pauses where nothing tells that a condition changed, and times that are what a test is
 // about.
 var sleeps = exceptions{
+	"backup/lock/lock_test.go":           "how long an operation of the store takes, by a clock that is made up",
 	"host/barethread/barethread_test.go": "what is tested is that timers of the runtime go on",
 	"test/crash/faults_test.go":          "how long a fault lasts",
 	"test/crash/keep_test.go":            "an engine is killed at any moment of its start",

@@ -1,12 +1,12 @@
 // Package directory keeps a backup store in a directory of a mounted file system (vfs://,
 // nfs://, cifs://).
 //
-// An object is a file. It is written as a temporary file, which is synced and then renamed; the folder
-// is synced after it. So a file under its own name is whole whatever crashes. Put does that for one
-// file, Commit for all that are staged, side by side.
+// An object is a file. It is written as a temporary file, which is synced and then renamed; the
+// folder is synced after it. So a file under its own name is whole whatever crashes. Put does that
+// for one file, Commit for all that are staged, side by side.
 //
-// Temporary files lie in the topmost folder of the object's name. One that a crash left is no object:
-// lists leave it out, and a later process that writes below that folder removes it.
+// Temporary files lie in the topmost folder of the object's name. One that a crash left is no
+// object: lists leave it out, and a later process that writes below that folder removes it.
 package directory
 
 import (
@@ -72,7 +72,8 @@ func Open(dir, name string) (*Store, error) {
 	}
 	var fs unix.Statfs_t
 	err = unix.Statfs(dir, &fs)
-	return &Store{dir: filepath.Clean(dir), name: name, local: err == nil && slices.Contains(localTypes, int64(fs.Type))}, nil
+	local := err == nil && slices.Contains(localTypes, int64(fs.Type))
+	return &Store{dir: filepath.Clean(dir), name: name, local: local}, nil
 }
 
 // localTypes are file systems that this machine alone has mounted, so that nothing is done behind

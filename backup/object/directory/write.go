@@ -102,7 +102,8 @@ func (s *Store) write(ctx context.Context, name string, data []byte) (temporaryF
 	return t, nil
 }
 
-// sectorBytes is a multiple of what direct writes have to be a multiple of, in length and in memory.
+// sectorBytes is a multiple of what direct writes have to be a multiple of, in length and in
+// memory.
 const sectorBytes = 4096
 
 // fill writes content to a new file. Blocks go past the cache of a file system of this machine:
