@@ -217,7 +217,7 @@ func (b *backupBench) volume(ctx context.Context) error {
 		return err
 	}
 	err = b.measure(v, "restore of the volume", b.cfg.size, func() error {
-		_, err := b.command(v, "restore", store+"?backup=full"+round+"&volume="+b.v.Name, "--concurrent-limit", concurrentLimit)
+		_, err := b.command(v, "restore", store+"?backup=full"+round+"&volume="+b.v.Name)
 		return err
 	}, func() (bool, error) {
 		s, err := v.State()
@@ -253,7 +253,7 @@ func (b *backupBench) backUp(name, backup, store string, of int64) error {
 		return err
 	}
 	return b.measure(b.v, name, of, func() error {
-		_, err := b.command(b.v, "create", backup, "--dest", store, "--backup-name", backup, "--concurrent-limit", concurrentLimit)
+		_, err := b.command(b.v, "create", backup, "--dest", store, "--backup-name", backup)
 		return err
 	}, func() (bool, error) {
 		s, err := b.v.State()
@@ -326,6 +326,7 @@ func (b *backupBench) command(v *volume, args ...string) ([]byte, error) {
 		return nil, err
 	}
 	var errs bytes.Buffer
+	args = append(args, "--concurrent-limit", concurrentLimit)
 	c := exec.Command(program, append([]string{"--url", v.Addr, "--volume-name", v.Name, "backup"}, args...)...)
 	c.Env, c.Stderr = append(os.Environ(), "ANKOLE_BACKUP_WORKER="+b.worker), &errs
 	out, err := c.Output()
