@@ -139,6 +139,8 @@ func notReady(p volumeParts, state, robustness string) string {
 	case v.Spec.DataSource != "" && clone != lh.VolumeCloneStateCompleted &&
 		clone != lh.VolumeCloneStateCopyCompletedUnhealthy:
 		return "the volume is being cloned from " + v.Spec.DataSource
+	case v.Status.RestoreRequired && v.Spec.Standby:
+		return "the volume is a standby, which takes over each newer backup: activate it to use it"
 	case v.Status.RestoreRequired:
 		return "the volume is being restored from a backup"
 	}

@@ -139,7 +139,7 @@ async function main() {
     await heading(page, `${name}-standby`);
     const label = page.locator('.ak-bar').getByText('standby', { exact: true });
     await label.waitFor();
-    await facts(page, 'Frontend', '–');
+    await facts(page, 'Frontend', 'none (standby)');
     await choose(page, 'Activate…');
     await picture(page, 'activate');
     await confirm(page, 'Activate');

@@ -39,6 +39,7 @@ test('why a volume waits', () => {
     conditions: { Scheduled: { status: 'False', reason: 'NoRoom', message: 'no disk has room' }, Restore: { status: 'False', message: '' } },
     volumeAttachment: { attachments: { t: { nodeID: 'n', satisfied: false, conditions: [{ message: 'the node is gone' }] } } } } as unknown as Volume;
   expect(whyOf(v).map((r) => r.what)).toEqual(['Not ready', 'Scheduled: NoRoom', 'Rebuild of r', 'Attachment to n']);
+  expect(whyOf({ ...v, standby: true }).map((r) => r.what)).not.toContain('Not ready');
 });
 
 test('what only tells something is no reason', () => {

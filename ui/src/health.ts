@@ -112,7 +112,7 @@ const wrong: Record<string, 'True' | 'False'> = {
 /** whyOf collects what the conditions, the engine and the tickets of a volume say of what it waits for. */
 export function whyOf(v: Volume): Reason[] {
   const out: Reason[] = [];
-  if (v.state === 'attached' && !v.ready && v.notReadyMessage) out.push({ what: 'Not ready', text: v.notReadyMessage });
+  if (v.state === 'attached' && !v.ready && !v.standby && v.notReadyMessage) out.push({ what: 'Not ready', text: v.notReadyMessage });
   for (const [name, c] of Object.entries(v.conditions ?? {})) {
     const upgrading = name === 'EngineUpgrade' && v.currentImage !== '' && v.currentImage !== v.image;
     if ((c.status === wrong[name] || upgrading) && c.message) out.push({ what: c.reason ? `${name}: ${c.reason}` : name, text: c.message, since: c.lastTransitionTime });

@@ -205,7 +205,7 @@ export function VolumePage() {
       <Damage of={v} />
       <Section title="Volume">
         <Facts of={[['Size', <Bytes of={v.size} />], ['Takes on each replica', <Bytes of={engine?.actualSize} />], ['Attached to', engine?.hostId], ['Endpoint', <span className="ak-mono">{engine?.endpoint || '–'}</span>],
-          ['Frontend', v.disableFrontend ? 'none (maintenance)' : v.frontend], ['Replicas wanted', v.numberOfReplicas], ['Data locality', v.dataLocality], ['Access mode', v.accessMode],
+          ['Frontend', v.standby ? 'none (standby)' : v.disableFrontend ? 'none (maintenance)' : v.frontend], ['Replicas wanted', v.numberOfReplicas], ['Data locality', v.dataLocality], ['Access mode', v.accessMode],
           ['Ready for workloads', v.ready ? 'yes' : 'no'], ['Engine image', <span title={v.currentImage}>{v.currentImage || v.image}{v.image !== v.currentImage && v.currentImage ? ` → ${v.image}` : ''}</span>],
           ['Claim', k?.pvcName && `${k.namespace}/${k.pvcName}`], ['PersistentVolume', k?.pvName && `${k.pvName} (${k.pvStatus})`],
           [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${w.podStatus})`).join(', ')],
