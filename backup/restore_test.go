@@ -176,7 +176,8 @@ func TestRestoreEnds(t *testing.T) {
 		}
 		target := &snapshot{content: make([]byte, 16<<20)}
 		_, err := backup.Restore(ctx, s, target, o)
-		if !errors.Is(err, context.Canceled) || !slices.Equal(seen, []int{1, 2}) {
+		// The other worker may be about to write a block.
+		if !errors.Is(err, context.Canceled) || len(seen) > 3 || !slices.Equal(seen[:2], []int{1, 2}) {
 			t.Errorf("%v, %v", seen, err)
 		}
 		// An error of the store is none of the content.
