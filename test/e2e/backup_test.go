@@ -210,11 +210,12 @@ func (c *cluster) killedBackup(store string) {
 	if err := d.Close(); err != nil {
 		c.t.Fatal(err)
 	}
-	// A backup lock waits two seconds for other clients: the engine is killed in that time.
+	// A lock of another client has the backup wait: the engine is killed in that time.
+	c.othersDeletion(store)
 	killed := c.backUp("b1", "s3")
 	c.eventually("the engine makes the backup", func(context.Context) error {
-		if !strings.Contains(records(store), ".lck") {
-			return errors.New("there is no lock yet")
+		if n := strings.Count(records(store), ".lck"); n < 2 {
+			return fmt.Errorf("there are %d locks", n)
 		}
 		return nil
 	})
@@ -231,10 +232,10 @@ func (c *cluster) killedBackup(store string) {
 		}
 		return nil
 	})
-	// Its lock would stand for 150 s more.
+	// They would stand for 150 s more.
 	locks, err := filepath.Glob(filepath.Join(store, "backupstore/volumes/*/*/b1/locks/*.lck"))
 	if err != nil || len(locks) == 0 {
-		c.t.Fatalf("locks that a killed worker has left: %v %v", locks, err)
+		c.t.Fatalf("locks that are left: %v %v", locks, err)
 	}
 	for _, lock := range locks {
 		if err := os.Remove(lock); err != nil {
@@ -259,6 +260,24 @@ func (c *cluster) killedBackup(store string) {
 		return nil
 	})
 	c.detach("b1")
+}
+
+// othersDeletion puts a lock of another client into the store, which deletes a backup of volume b1.
+func (c *cluster) othersDeletion(store string) {
+	c.t.Helper()
+	folders, err := filepath.Glob(filepath.Join(store, "backupstore/volumes/*/*/b1"))
+	if err != nil || len(folders) != 1 {
+		c.t.Fatalf("%v, %v", folders, err)
+	}
+	const name = "lock-0123456789abcdef"
+	err = os.MkdirAll(filepath.Join(folders[0], "locks"), 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folders[0], "locks", name+".lck"),
+			[]byte(`{"Name":"`+name+`","Type":2,"Acquired":true}`), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // target sets where the default backup target is.
