@@ -66,8 +66,8 @@ func (m *imageManager) await(t *testing.T) {
 }
 
 // TestC11Images: a copy of an image goes from one manager to the other over the storage network,
-// and nothing of it over the other one; what users upload and download does not go over the storage
-// network.
+// and nothing of it over the other one; what users upload and download, and what is downloaded from
+// a URL, does not go over the storage network.
 func TestC11Images(t *testing.T) {
 	t.Parallel()
 	const size = 16 * mib
@@ -101,9 +101,9 @@ func TestC11Images(t *testing.T) {
 			t.Errorf("%s: %+v", what, c)
 		}
 	}
+	file := "http://" + a.host.Addr + ":8001/v1/files/" + url.PathEscape(a.at.File) + "/download"
 	outside("a download", during(t, hosts[:1], func() {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"http://"+a.host.Addr+":8001/v1/files/"+url.PathEscape(a.at.File)+"/download", http.NoBody)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, file, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,6 +124,18 @@ func TestC11Images(t *testing.T) {
 	outside("an upload", during(t, []*rig.Host{d.host}, func() {
 		upload(t, web, "http://"+d.host.Addr+ordersPort+"/v1/file?action=upload&size="+strconv.Itoa(size), content)
 	})[d.host])
+	from := &dataSource{t: t, v: v, host: v.NewHost("downloads"), root: t.TempDir(), file: "raw", http: web}
+	outside("an image from a URL", during(t, []*rig.Host{from.host}, func() {
+		from.host.Run("downloads", "backing-image-manager", "data-source", "--allow-plaintext", "a test", "--listen",
+			from.host.Addr+ordersPort, "--sync-listen", from.host.Addr+":8001", "--disk-root", from.root, "--name",
+			exportedImage.Name, "--uuid", exportedImage.UUID, "--source-type", "download", "--parameters", "url="+file)
+		if s := from.await(); s.State != "ready-for-transfer" {
+			t.Errorf("%+v", s)
+		}
+	})[from.host])
+	if !bytes.Equal(from.content(), content) {
+		t.Error("another content than at the URL")
+	}
 }
 
 // upload sends a file as a browser does.

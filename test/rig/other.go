@@ -40,6 +40,15 @@ func (o *Other) Alive() bool { return o.proc.alive() }
 // Log is the end of what it has written.
 func (o *Other) Log() string { return o.proc.log.String() }
 
+// Listen listens outside of all hosts, at a port of the management network that hosts reach.
+func (v *Volume) Listen() (l net.Listener, err error) {
+	if v.net == nil {
+		return net.Listen("tcp", "127.0.0.1:0")
+	}
+	v.net.hub.do(func() { l, err = net.Listen("tcp", management.net+hubAddress+":0") })
+	return l, err
+}
+
 // Connect connects to a process on a host, from outside of all hosts.
 func (v *Volume) Connect(ctx context.Context, address string) (net.Conn, error) {
 	return v.dial(ctx, address)
