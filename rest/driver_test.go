@@ -31,7 +31,8 @@ var driverCalls = map[string][]string{
 		"ExpandVolume", "CancelExpansion"}, // a copy grows to the size of its claim
 	"longhorn-csi-resizer": {"Setting", "Volume", "ExpandVolume", "CancelExpansion", "UpdateVolume"},
 	"longhorn-csi-snapshotter": {"Setting", "Volume", "Volumes", "OrderSnapshot", "SnapshotObject", "SnapshotObjects",
-		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "AllBackups", "DeleteBackup"},
+		"DeleteSnapshotObject", "BackUp", "Backup", "Backups", "AllBackups", "DeleteBackup", "BackingImage",
+		"CreateBackingImage", "DeleteBackingImage"},
 }
 
 // driverOperations are what the CSI driver asks of the API: each method of driver.Manager is called

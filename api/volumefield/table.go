@@ -16,9 +16,6 @@ const (
 	required = "create,required"
 )
 
-// MissingExports is why parameters are refused that need what is not built.
-const MissingExports = "exports a volume to a backing image, which this version does not do"
-
 // All is the table, in the order in which parameters are listed.
 var All = []Field{
 	{Name: "name", Type: "string", Kind: Own, API: "create,required,unique"},

@@ -1,11 +1,13 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strings"
 
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -79,22 +81,58 @@ func (c *Server) awaitImage(ctx context.Context, name string) error {
 		if err != nil {
 			return false, "", request.FromManager(err, codes.Unavailable, "reading backing image "+name)
 		}
-		var states, reasons []string
-		for _, disk := range slices.Sorted(maps.Keys(b.DiskFileStatusMap)) {
-			f := b.DiskFileStatusMap[disk]
-			switch f.State {
-			case string(lh.BackingImageStateReady):
-				return true, "", nil
-			case string(lh.BackingImageStateFailed):
-				reasons = append(reasons, "disk "+disk+": "+f.Message)
-			default:
-				states = append(states, f.State+" "+f.Message)
-			}
-		}
-		if len(states) == 0 && len(reasons) > 0 {
+		state, why := stateOfImage(b)
+		if state == lh.BackingImageStateFailed {
 			return false, "", status.Errorf(codes.Internal, "backing image %s could not be made: %s; correct what is wrong, or "+
-				"delete it: ankole backing-image delete %s", name, strings.Join(reasons, "; "), name)
+				"delete it: ankole backing-image delete %s", name, why, name)
 		}
-		return false, "it is " + strings.Join(states, ", "), nil
+		return state == lh.BackingImageStateReady, why, nil
 	})
+}
+
+// progress are the states of a copy, the one that is nearest to a file first.
+var progress = []lh.BackingImageState{lh.BackingImageStateReady, lh.BackingImageStateReadyForTransfer,
+	lh.BackingImageStateInProgress}
+
+// stateOfImage is that of the copy that is nearest to a file, and what an image waits for. It has
+// failed when all copies have; it is in no state before there is one.
+func stateOfImage(b *resource.BackingImage) (state lh.BackingImageState, why string) {
+	var states, reasons []string
+	has := map[lh.BackingImageState]bool{}
+	for _, disk := range slices.Sorted(maps.Keys(b.DiskFileStatusMap)) {
+		f := b.DiskFileStatusMap[disk]
+		if f.State == string(lh.BackingImageStateFailed) {
+			reasons = append(reasons, "disk "+disk+": "+f.Message)
+			continue
+		}
+		has[lh.BackingImageState(f.State)] = true
+		states = append(states, strings.TrimSpace(f.State+" "+f.Message))
+	}
+	if len(states) == 0 && len(reasons) > 0 {
+		return lh.BackingImageStateFailed, strings.Join(reasons, "; ")
+	}
+	for _, state := range progress {
+		if has[state] {
+			return state, "it is " + strings.Join(states, ", ")
+		}
+	}
+	return "", "it is " + cmp.Or(strings.Join(states, ", "), "on no disk yet")
+}
+
+// judgeImageSource has a volume that is made of a snapshot in a backing image lie on that.
+func (o *order) judgeImageSource() error {
+	s, of := o.content.GetType().(*spec.VolumeContentSource_Snapshot)
+	if !of || !request.IsImageID(s.Snapshot.GetSnapshotId()) {
+		return nil
+	}
+	image, err := request.ParseImageID(s.Snapshot.GetSnapshotId())
+	if err != nil {
+		return status.Errorf(codes.NotFound, "there is no such snapshot: %v", err)
+	}
+	if b := o.Volume.BackingImage; b != "" && b != image.Name {
+		return request.Refuse("the claim is made of a snapshot in backing image %s, and parameter backingImage of its "+
+			"StorageClass names %s", image.Name, b)
+	}
+	o.Volume.BackingImage, o.Image = image.Name, image
+	return nil
 }

@@ -41,7 +41,8 @@ func (m *imaging) BackingImage(_ context.Context, name string) (*resource.Backin
 		state = "ready"
 	}
 	out := *b
-	out.DiskFileStatusMap = map[string]resource.BackingImageDiskFileStatus{"d1": {State: state, Message: m.message}}
+	out.DiskFileStatusMap = map[string]resource.BackingImageDiskFileStatus{"d1": {State: state, Message: m.message,
+		LastStateTransitionTime: "2026-01-02T03:04:05Z"}}
 	return &out, nil
 }
 
@@ -54,6 +55,17 @@ func (m *imaging) CreateBackingImage(_ context.Context, s client.BackingImageSpe
 		ExpectedChecksum: s.ExpectedChecksum}
 	m.images[s.Name] = b
 	return b, m.refuses
+}
+
+func (m *imaging) DeleteBackingImage(_ context.Context, name string) error {
+	if m.images[name] == nil {
+		return notFound("backing image " + name)
+	}
+	if m.refuses != nil {
+		return m.refuses
+	}
+	delete(m.images, name)
+	return nil
 }
 
 // TestImageOfAClass: an image that is not there is made as the class says, and waited for; one that

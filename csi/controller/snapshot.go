@@ -15,84 +15,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/api/volumefield"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
 	"ankole.storage/rest/resource"
 )
-
-// handle is the id of a snapshot: where its content is, in the volume's replicas or in a backup.
-type handle struct {
-	volume string
-	// One of both: the snapshot of the volume, or its backup.
-	snapshot, backup string
-}
-
-// Schemes of ids; the reference has had another name for backups.
-const (
-	schemeSnapshot  = "snap://"
-	schemeBackup    = "bak://"
-	schemeOldBackup = "bs://"
-	schemeImage     = "bi://"
-)
-
-// String is the id.
-func (h handle) String() string {
-	if h.backup != "" {
-		return schemeBackup + h.volume + "/" + h.backup
-	}
-	return schemeSnapshot + h.volume + "/" + h.snapshot
-}
-
-// parseHandle reads the id of a snapshot. What is no id names a snapshot that there is not.
-func parseHandle(id string) (handle, error) {
-	if id == "" {
-		return handle{}, request.Refuse("no snapshot id is given")
-	}
-	if strings.HasPrefix(id, schemeImage) {
-		return handle{}, status.Errorf(codes.FailedPrecondition, "snapshot %s %s", id, volumefield.MissingExports)
-	}
-	for _, scheme := range []string{schemeBackup, schemeOldBackup} {
-		rest, is := strings.CutPrefix(id, scheme)
-		if volume, backup, _ := strings.Cut(rest, "/"); is && naming.CheckName(volume) == nil &&
-			naming.CheckName(backup) == nil {
-			return handle{volume: volume, backup: backup}, nil
-		}
-	}
-	volume, snapshot, ok := naming.ParseCloneSource(id)
-	if !ok || snapshot == "" || naming.CheckName(volume) != nil {
-		return handle{}, status.Errorf(codes.NotFound, "there is no snapshot %q: ids look like snap://<volume>/<snapshot> "+
-			"or bak://<volume>/<backup>", id)
-	}
-	return handle{volume: volume, snapshot: snapshot}, nil
-}
-
-// snapshotClass is where a class of snapshots has their content kept.
-type snapshotClass struct {
-	// backup: in a backup, made in a mode. Else in the volume's replicas.
-	backup bool
-	mode   string
-}
-
-// parseSnapshotClass judges the parameters of a VolumeSnapshotClass.
-func parseSnapshotClass(given map[string]string) (class snapshotClass, err error) {
-	kind, mode := given["type"], given["backupMode"]
-	switch kind {
-	case "snap":
-		return snapshotClass{}, nil
-	case "", "bak", "bs":
-		class = snapshotClass{backup: true, mode: mode}
-	case "bi":
-		return class, request.Refuse("a VolumeSnapshotClass of type bi %s; use type: snap or bak", volumefield.MissingExports)
-	default:
-		return class, request.Refuse("type %q of a VolumeSnapshotClass is none of snap, bak, bi", kind)
-	}
-	if mode != "" && mode != string(lh.BackupModeFull) && mode != string(lh.BackupModeIncremental) {
-		return class, request.Refuse("backupMode %q of a VolumeSnapshotClass is neither full nor incremental", mode)
-	}
-	return class, nil
-}
 
 // CreateSnapshot implements the controller service. It answers when the snapshot is taken, and with
 // a class of backups when its backup is ordered, which may take hours.
@@ -115,6 +42,9 @@ func (c *Server) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotReque
 		return nil, err
 	}
 	defer end()
+	if class.image != nil {
+		return c.createImage(ctx, name, volume, *class.image)
+	}
 	s, err := c.manager.SnapshotObject(ctx, volume, name)
 	wait := snapshotWait{volume: volume, name: name, again: err == nil}
 	switch {
@@ -267,11 +197,21 @@ func (c *Server) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotReque
 	if err != nil {
 		return nil, err
 	}
-	ctx, end, err := c.begin(ctx, "snapshot "+h.snapshot+h.backup, "DeleteSnapshot")
+	about := h.snapshot + h.backup
+	if h.image != nil {
+		about = h.image.Name
+	}
+	ctx, end, err := c.begin(ctx, "snapshot "+about, "DeleteSnapshot")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	if h.image != nil {
+		if err := c.deleteImage(ctx, h.image.Name); err != nil {
+			return nil, err
+		}
+		return &spec.DeleteSnapshotResponse{}, nil
+	}
 	if h.backup != "" {
 		if err := c.deleteBackup(ctx, h); err != nil {
 			return nil, err
@@ -322,6 +262,9 @@ func (c *Server) snapshot(ctx context.Context, id string) (*spec.Snapshot, error
 	h, err := parseHandle(id)
 	if err != nil {
 		return nil, err
+	}
+	if h.image != nil {
+		return c.snapshotInImage(ctx, *h.image)
 	}
 	if h.backup != "" {
 		return c.snapshotInBackup(ctx, h)

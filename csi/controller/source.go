@@ -60,6 +60,9 @@ func (c *Server) fill(ctx context.Context, o *order) error {
 // judgeSource reads where the content is to come from.
 func (o *order) judgeSource(content *spec.VolumeContentSource) (err error) {
 	o.content = content
+	if err := o.judgeImageSource(); err != nil {
+		return err
+	}
 	o.from, err = backupAt(o.Volume.FromBackup)
 	if err == nil && content.GetType() != nil && o.from.backup != "" {
 		err = request.Refuse("parameter fromBackup does not go together with a claim that names a source")
@@ -80,7 +83,10 @@ func (o *order) source() (string, error) {
 		return "vol://" + id, request.CheckID(id)
 	case *spec.VolumeContentSource_Snapshot:
 		h, err := parseHandle(from.Snapshot.GetSnapshotId())
-		return h.String(), err
+		if err != nil || h.image != nil { // the volume lies on the image, and nothing is copied
+			return "", err
+		}
+		return h.String(), nil
 	default:
 		return "", request.Refuse("a volume can be made of a snapshot or of another volume, not of %T", from)
 	}

@@ -36,6 +36,7 @@ type Manager interface {
 
 	BackingImage(ctx context.Context, name string) (*resource.BackingImage, error)
 	CreateBackingImage(ctx context.Context, spec client.BackingImageSpec) (*resource.BackingImage, error)
+	DeleteBackingImage(ctx context.Context, name string) error
 
 	TellDeviceKeepers(ctx context.Context, volume string, in resource.DeviceKeepersInput) error
 

@@ -83,6 +83,7 @@ func TestVolumes(t *testing.T) {
 			})
 		}
 		t.Run("Backup", func(t *testing.T) { t.Parallel(); throughBackup(t, b, first) })
+		t.Run("Image", func(t *testing.T) { t.Parallel(); throughImage(t, first) })
 		t.Run("Modify", func(t *testing.T) { t.Parallel(); modify(t, b, first) })
 	})
 }
@@ -181,6 +182,43 @@ func throughBackup(t *testing.T, b *bed, d *driver) {
 		len(r.Entries) != 0 {
 		t.Errorf("%v, %v", r, err)
 	}
+}
+
+// throughImage: a snapshot in a backing image has what was written before it, outlives its volume,
+// is under a volume that is made of it, and goes when no volume lies on it.
+func throughImage(t *testing.T, d *driver) {
+	c := &claim{name: "imaged", size: 64 * mib}
+	d.all(t, c.provide(false)...)
+	want, id := c.write(t, d, 6), ""
+	d.all(t, call{"make an image", func(ctx context.Context, d *driver) error {
+		r, err := d.CreateSnapshot(ctx, &spec.CreateSnapshotRequest{SourceVolumeId: c.name, Name: "snapshot-" + c.name,
+			Parameters: map[string]string{"type": "bi"}})
+		id = r.GetSnapshot().GetSnapshotId()
+		return err
+	}})
+	c.write(t, d, 7)
+	wait.For(t, "the image is ready", func() error {
+		r, err := d.ListSnapshots(context.Background(), &spec.ListSnapshotsRequest{SnapshotId: id})
+		if err != nil || len(r.Entries) != 1 || !r.Entries[0].Snapshot.ReadyToUse ||
+			r.Entries[0].Snapshot.SizeBytes != c.size {
+			return fmt.Errorf("%v, %w", r, err)
+		}
+		return nil
+	})
+	d.all(t, append(c.release(), c.remove())...)
+	on := &claim{name: "on-image", size: 96 * mib, from: &spec.VolumeContentSource{
+		Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}}
+	d.all(t, on.provide(false)...)
+	d.has(t, on, want)
+	remove := func(ctx context.Context, d *driver) error {
+		_, err := d.DeleteSnapshot(ctx, &spec.DeleteSnapshotRequest{SnapshotId: id})
+		return err
+	}
+	if err := remove(context.Background(), d); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("the deletion of an image under a volume ends with %v", err)
+	}
+	d.all(t, append(on.release(), on.remove())...)
+	d.all(t, call{"delete the image", remove})
 }
 
 // grow makes a volume larger while it is used.
