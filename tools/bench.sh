@@ -4,6 +4,7 @@
 #
 # Usage: [COMMIT=…] tools/bench.sh [flags of bench]      such as -size 4096 (MiB), -time 10s, -dir /srv; -rounds 9, -only 'random read'
 #        tools/bench.sh -backups                         backups and restores, beside a copy and restic
+#        tools/bench.sh -images                          the download of a backing image, beside curl and sha512sum
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -11,6 +12,7 @@ cd "$root"
 need_go
 case " $* " in
 *" -backups "*) need_programs restic=restic ;;
+*" -images "*) need_programs curl=curl ip=iproute2 ;;
 *) [ -n "${COMMIT:-}" ] || need_programs fio=fio ;;
 esac
 tools/build.sh engine >&2

@@ -29,22 +29,11 @@ const (
 	concurrentLimit = "2"
 )
 
-// job is something that moves a volume's content, and what it took.
-type job struct {
-	name string
-	// of is how many bytes it is about, for a rate.
-	of int64
-	// took is from the order to the end, cpu what its processes used, memory the most that the one
-	// with the most had; 0: not known.
-	took, cpu time.Duration
-	memory    int64
-}
-
 // backups measures backups and restores of a volume of incompressible content to a directory, and
 // in the same rounds a copy of a file with the same content, and restic on it.
 func backups(ctx context.Context, cfg config, t *stand) error {
 	began, load := time.Now().UTC(), loadAverage()
-	b := &backupBench{cfg: cfg, t: t, results: map[string][]job{}}
+	b := &backupBench{cfg: cfg, t: t, jobs: jobs{results: map[string][]job{}}}
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
@@ -60,7 +49,7 @@ func backups(ctx context.Context, cfg config, t *stand) error {
 		}
 	}
 	text := fmt.Sprintf("%s\nBackups of %d MiB of incompressible content to a directory, medians of %d rounds by turns.\n\n%s\n",
-		machine(began, load), cfg.size/mib, cfg.rounds, b.table())
+		machine(began, load), cfg.size/mib, cfg.rounds, b.jobs.table("copy"))
 	fmt.Print(text)
 	return keep(cfg, began, text)
 }
@@ -73,9 +62,7 @@ type backupBench struct {
 	work   string
 	worker string
 	seed   uint64
-	// names are the jobs in the order of their first run.
-	names   []string
-	results map[string][]job
+	jobs   jobs
 }
 
 func (b *backupBench) prepare(ctx context.Context) (err error) {
@@ -137,14 +124,6 @@ func (b *backupBench) fill(at, n int64, f io.WriterAt) error {
 	return d.Flush()
 }
 
-func (b *backupBench) note(j job) {
-	if b.results[j.name] == nil {
-		b.names = append(b.names, j.name)
-	}
-	b.results[j.name] = append(b.results[j.name], j)
-	say("%s: %.2f s", j.name, j.took.Seconds())
-}
-
 // copy is what any program would have to do at least.
 func (b *backupBench) copy(context.Context) error {
 	if err := os.MkdirAll(b.work, 0o700); err != nil {
@@ -167,7 +146,7 @@ func (b *backupBench) copy(context.Context) error {
 	if err := out.Sync(); err != nil {
 		return err
 	}
-	b.note(job{name: "copy of the file, with fsync", of: b.cfg.size, took: time.Since(began)})
+	b.jobs.note(job{name: "copy of the file, with fsync", of: b.cfg.size, took: time.Since(began)})
 	return nil
 }
 
@@ -188,7 +167,7 @@ func (b *backupBench) restic(ctx context.Context) error {
 		}
 		if name != "" {
 			usage, _ := c.ProcessState.SysUsage().(*syscall.Rusage)
-			b.note(job{name: name, of: b.cfg.size, took: time.Since(began), memory: usage.Maxrss << 10,
+			b.jobs.note(job{name: name, of: b.cfg.size, took: time.Since(began), memory: usage.Maxrss << 10,
 				cpu: c.ProcessState.UserTime() + c.ProcessState.SystemTime()})
 		}
 		return nil
@@ -208,7 +187,7 @@ func (b *backupBench) volume(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(b.work, "store"), 0o700); err != nil {
 		return err
 	}
-	round := strconv.Itoa(len(b.results["restore of the volume"]))
+	round := strconv.Itoa(len(b.jobs.results["restore of the volume"]))
 	if err := b.backUp("backup of the volume", "full"+round, store, b.cfg.size); err != nil {
 		return err
 	}
@@ -298,7 +277,7 @@ func (b *backupBench) measure(v *volume, name string, of int64, order func() err
 		return err
 	}
 	j.cpu = after - before
-	b.note(j)
+	b.jobs.note(j)
 	return nil
 }
 
@@ -334,33 +313,4 @@ func (b *backupBench) command(v *volume, args ...string) ([]byte, error) {
 		err = fmt.Errorf("backup %v: %w: %s", args, err, errs.String())
 	}
 	return out, err
-}
-
-// table has a row for each job, with its rate against that of the copy.
-func (b *backupBench) table() string {
-	var out strings.Builder
-	fmt.Fprintln(&out, "| | time | MB/s | against the copy | CPU per MiB | most memory of a process |\n"+
-		"| --- | --- | --- | --- | --- | --- |")
-	rateOf := func(j job) float64 { return float64(j.of) / 1e6 / j.took.Seconds() }
-	base := 0.0
-	for _, name := range b.names {
-		if strings.HasPrefix(name, "copy") {
-			base = middle(b.results[name], rateOf)
-		}
-	}
-	for _, name := range b.names {
-		all := b.results[name]
-		seconds := middle(all, func(j job) float64 { return j.took.Seconds() })
-		row := fmt.Sprintf("| %s | %.2f s | %.0f | %.2f |", name, seconds, middle(all, rateOf),
-			middle(all, rateOf)/base)
-		cpu, memory := middle(all, func(j job) float64 { return j.cpu.Seconds() * 1e3 / (float64(j.of) / mib) }),
-			middle(all, func(j job) float64 { return float64(j.memory) / 1e6 })
-		if cpu > 0 {
-			row += fmt.Sprintf(" %.2f ms | %.0f MB |", cpu, memory)
-		} else {
-			row += " | |"
-		}
-		fmt.Fprintln(&out, row)
-	}
-	return out.String()
 }

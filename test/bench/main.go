@@ -40,6 +40,8 @@ type config struct {
 	rounds  int
 	// backups has backups and restores measured instead, in rounds.
 	backups bool
+	// images has downloads of an image measured instead, in rounds.
+	images bool
 	// only are the patterns that are measured, by name.
 	only string
 }
@@ -58,7 +60,8 @@ func main() {
 	flag.StringVar(&cfg.results, "results", "", "folder that also gets the table")
 	flag.StringVar(&cfg.against, "against", "", "another engine program that is measured beside this one, not the raw disk")
 	flag.BoolVar(&cfg.backups, "backups", false, "measure backups and restores to a directory, beside a copy and restic")
-	flag.IntVar(&cfg.rounds, "rounds", 5, "with -against and -backups: how often each is measured")
+	flag.BoolVar(&cfg.images, "images", false, "measure the download of a backing image, beside curl and sha512sum")
+	flag.IntVar(&cfg.rounds, "rounds", 5, "with -against, -backups and -images: how often each is measured")
 	flag.StringVar(&cfg.only, "only", "", "regular expression of the patterns to measure, such as 'random read'")
 	flag.Parse()
 	cfg.size = *sizeMiB * mib
@@ -78,7 +81,7 @@ func (c *config) validate() error {
 	if c.size < minSize*mib {
 		return fmt.Errorf("-size %d MiB is less than %d", c.size/mib, minSize)
 	}
-	if c.rounds < 1 && (c.against != "" || c.backups) {
+	if c.rounds < 1 && (c.against != "" || c.backups || c.images) {
 		return fmt.Errorf("-rounds %d measures nothing", c.rounds)
 	}
 	if _, err := regexp.Compile(c.only); err != nil {
@@ -114,6 +117,8 @@ func run(ctx context.Context, cfg config) (err error) {
 	switch {
 	case cfg.backups:
 		return backups(ctx, cfg, t)
+	case cfg.images:
+		return images(ctx, cfg, t)
 	case cfg.against != "":
 		return runAgainst(ctx, cfg, t)
 	}

@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"net"
+	"os/exec"
 )
 
 // Other is a process on a host that is neither an engine nor a replica.
@@ -30,6 +31,21 @@ func (h *Host) Run(name, program string, args ...string) *Other {
 	})
 	return o
 }
+
+// Exec runs a program on the host to its end.
+func (h *Host) Exec(c *exec.Cmd) (err error) {
+	if h.ns == nil {
+		return c.Run()
+	}
+	h.ns.do(func() { err = c.Start() })
+	if err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// Pid is that of the process.
+func (o *Other) Pid() int { return o.proc.cmd.Process.Pid }
 
 // Kill sends SIGKILL and waits for the end.
 func (o *Other) Kill() { o.proc.end() }
