@@ -132,7 +132,10 @@ do_vm() {
 		"$root/tools/unpack.sh" vm "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"
 	"$root/tools/unpack.sh" shares nfs-ganesha nfs-ganesha-vfs libntirpc4.3 liburcu8 libnfsidmap1 libwbclient0 libkrb5-3 \
 		libgssapi-krb5-2 libk5crypto3 libkrb5support0 libkeyutils1 libdbus-1-3 libsystemd0 libcap2 libgcrypt20 liblz4-1 \
-		liblzma5 libzstd1 libgpg-error0 libacl1 libbsd0 libmd0 rpcbind libtirpc3 libnsl2 libwrap0
+		liblzma5 libzstd1 libgpg-error0 libacl1 libbsd0 libmd0 rpcbind libtirpc3 libnsl2 libwrap0 \
+		samba samba-common-bin samba-libs libgnutls30 libldap-2.5-0 libldb2 libtalloc2 libtdb1 libtevent0 libtasn1-6 \
+		libavahi-client3 libavahi-common3 libicu72 libjansson4 libpam0g libaudit1 libstdc++6 libp11-kit0 libidn2-0 \
+		libunistring2 libnettle8 libhogweed6 libgmp10 libffi8 libsasl2-2 zlib1g
 	gotest . -count=1 ./test/vm
 }
 

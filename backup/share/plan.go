@@ -204,7 +204,7 @@ func explain(t *target.Target, err error) error {
 		text = "the server refuses this node, or its user and password"
 	case errors.Is(err, unix.ENOENT):
 		text = "the server has no such path"
-	case errors.Is(err, unix.EPROTONOSUPPORT):
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP): // SMB 2.0 and older
 		text = "the server and the kernel of this node have no version of the protocol in common"
 	case errors.Is(err, unix.EINVAL):
 		text = "the kernel of this node does not take an option: its log says which"

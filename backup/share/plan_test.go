@@ -127,8 +127,8 @@ func TestNextAttempt(t *testing.T) {
 	}
 	share := &target.Target{Kind: target.CIFS, Host: "s", Path: "/p"}
 	for err, says := range map[error]string{unix.ENODEV: "load its module cifs", unix.EACCES: "user and password",
-		unix.ENOENT: "no such path", unix.EPROTONOSUPPORT: "version", unix.EINVAL: "option", unix.EPERM: "privileged",
-		unix.EIO: "input/output"} {
+		unix.ENOENT: "no such path", unix.EPROTONOSUPPORT: "version", unix.EOPNOTSUPP: "version",
+		unix.EINVAL: "option", unix.EPERM: "privileged", unix.EIO: "input/output"} {
 		if got := explain(share, err); !errors.Is(got, err) || !strings.Contains(got.Error(), says) ||
 			!strings.Contains(got.Error(), fmt.Sprint(share)) {
 			t.Errorf("%v, want %s", got, says)

@@ -2,6 +2,8 @@ package work
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/object"
+	"ankole.storage/backup/target"
 	"ankole.storage/backup/worker"
 	"ankole.storage/test/lack"
 )
@@ -26,7 +30,7 @@ func real(t *testing.T, variable string) string {
 	return url
 }
 
-// lives backs up twice to a share, restores, and deletes.
+// lives backs up twice to a share, restores, verifies, and deletes.
 func lives(t *testing.T, url string) {
 	t.Helper()
 	v := newMemory()
@@ -46,6 +50,13 @@ func lives(t *testing.T, url string) {
 			t.Errorf("%s is restored otherwise, or not: %v", name, err)
 		}
 	}
+	verify := job(url, nil)
+	verify.Order.Do, verify.Order.Volume = worker.Verify, "vol"
+	var found VerifyInfo
+	result, err = worker.Run(t.Context(), verify)
+	if err != nil || json.Unmarshal(result, &found) != nil || len(found.Backups) != 2 || found.FaultCount > 0 {
+		t.Errorf("%s, %v", result, err)
+	}
 	remove := job(url, nil)
 	remove.Order.Do, remove.Order.Volume = worker.DeleteVolume, "vol"
 	if _, err := worker.Run(t.Context(), remove); err != nil {
@@ -60,11 +71,78 @@ func lives(t *testing.T, url string) {
 	}
 }
 
-// refused: a share that cannot be mounted, and why.
+// refused: a job on a share fails, and why.
 func refused(t *testing.T, j worker.Job, says string) {
 	t.Helper()
-	if _, err := worker.Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), says) {
+	_, err := worker.Run(t.Context(), j)
+	if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("%s: %v, want %s", j.Order.Target, err, says)
+	}
+}
+
+// stops: a server that stops to answer, before it is asked for anything and while it takes a
+// backup, is given up, and nobody else waits for it meanwhile. It begins again. The variable names
+// its process, or the group of its processes by a negative number.
+func stops(t *testing.T, url, variable string) {
+	t.Helper()
+	server, err := strconv.Atoi(os.Getenv(variable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(server, s); err != nil {
+			t.Error(err)
+		}
+	}
+	defer signal(syscall.SIGCONT)
+	signal(syscall.SIGSTOP)
+	waits, given := make(chan struct{}), make(chan error, 1)
+	j := listing(url)
+	j.Order.GiveUp = 10 * time.Second
+	j.Report = func(_ context.Context, r worker.Report) error {
+		if r.Waits > 0 && waits != nil {
+			close(waits)
+			waits = nil
+		}
+		return nil
+	}
+	begun := waits
+	go func() {
+		_, err := worker.Run(t.Context(), j)
+		given <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-given:
+		t.Fatalf("a server that is stopped: %v", err)
+	}
+	beside := listing(url)
+	beside.Order.GiveUp = time.Second
+	if _, err := worker.Run(t.Context(), beside); !errors.Is(err, worker.ErrHeld) {
+		t.Errorf("beside a worker that waits: %v", err)
+	}
+	if err := <-given; !errors.Is(err, worker.ErrGivenUp) {
+		t.Errorf("a server that is stopped: %v", err)
+	}
+	signal(syscall.SIGCONT)
+	lives(t, url)
+
+	v := newMemory()
+	v.reads = func() { signal(syscall.SIGSTOP) }
+	j = creating(url, v, "first", "s1")
+	j.Order.GiveUp = 3 * time.Second
+	_, err = worker.Run(t.Context(), j)
+	t.Logf("a server that is stopped while it takes a backup: %v", err)
+	if !errors.Is(err, worker.ErrGivenUp) {
+		t.Errorf("%v is not that it is given up", err)
+	}
+	signal(syscall.SIGCONT)
+	if _, err := create(t, url, v, "first", "s1"); err != nil { // no deletion: that waits for the lock of who was ended
+		t.Fatal(err)
+	}
+	if got, err := restore(t, url, "first", nil); err != nil || !bytes.Equal(got.data, v.data) {
+		t.Errorf("restored otherwise, or not: %v", err)
 	}
 }
 
@@ -80,22 +158,34 @@ func TestNFS(t *testing.T) {
 	}
 	refused(t, listing(url+"/absent"), "no such path")
 	refused(t, listing(url+"?nfsOptions=soft,dance=1"), "does not take an option")
+	stops(t, url, "ANKOLE_NFS_SERVER")
+}
 
-	server, err := strconv.Atoi(os.Getenv("ANKOLE_NFS_SERVER"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := listing(url)
-	j.Order.GiveUp = 3 * time.Second
-	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	_, err = worker.Run(t.Context(), j)
-	if kill := syscall.Kill(server, syscall.SIGCONT); kill != nil {
-		t.Fatal(kill)
-	}
-	if !errors.Is(err, worker.ErrGivenUp) {
-		t.Errorf("a server that is stopped: %v", err)
-	}
+// TestSMB: the same by SMB, with a user and a password that has commas.
+func TestSMB(t *testing.T) {
+	server := real(t, "ANKOLE_SMB")
+	url := server + "/store"
 	lives(t, url)
+	for _, version := range []string{"2.1", "3.0", "3.1.1"} {
+		if _, err := worker.Run(t.Context(), listing(url+"?cifsOptions=soft,vers="+version)); err != nil {
+			t.Errorf("version %s: %v", version, err)
+		}
+	}
+	refused(t, listing(url+"?cifsOptions=soft,vers=2.0"), "no version of the protocol in common")
+	refused(t, listing(server+"/absent"), "no such path")
+	refused(t, listing(url+"/absent"), "no such path")
+	refused(t, listing(url+"?cifsOptions=soft,dance=1"), "does not take an option")
+	for key, value := range map[string]string{target.KeyCIFSUser: "nobody", target.KeyCIFSPassword: "hunter22"} {
+		j := listing(url)
+		j.Order.Credentials[key] = value
+		refused(t, j, "its user and password")
+	}
+	for share, mark := range map[string]error{"/small": object.ErrNoSpace, "/fixed": object.ErrRefused} {
+		v := newMemory()
+		rand.Read(v.data)
+		if _, err := create(t, server+share, v, "first", "s1"); !errors.Is(err, mark) {
+			t.Errorf("%s: %v, want %v", share, err, mark)
+		}
+	}
+	stops(t, url, "ANKOLE_SMB_SERVER")
 }

@@ -52,6 +52,8 @@ type memory struct {
 	fails   error
 	// waits is closed when a read has begun, which waits until its context ends.
 	waits chan struct{}
+	// reads is called before the first read.
+	reads func()
 }
 
 func newMemory() *memory {
@@ -91,6 +93,10 @@ func (m *memory) ReadAt(ctx context.Context, p []byte, offset int64) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	if m.reads != nil {
+		m.reads()
+		m.reads = nil
+	}
 	m.read += int64(copy(p, m.data[offset:]))
 	return m.fails
 }
@@ -122,11 +128,15 @@ func job(place string, v worker.Volume) worker.Job {
 
 func create(t *testing.T, dir string, v *memory, name, snapshot string) ([]byte, error) {
 	t.Helper()
+	return worker.Run(t.Context(), creating(dir, v, name, snapshot))
+}
+
+func creating(dir string, v *memory, name, snapshot string) worker.Job {
 	j := job(dir, v)
 	j.Order.Do, j.Order.SizeBytes = worker.Create, volumeBytes
 	j.Order.Create = backup.CreateOptions{Volume: "vol", Backup: name, Snapshot: snapshot,
 		SnapshotCreated: time.Unix(1e9, 0)}
-	return worker.Run(t.Context(), j)
+	return j
 }
 
 func restore(t *testing.T, dir, name string, report func(context.Context, worker.Report) error) (*memory, error) {
