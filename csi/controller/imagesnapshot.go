@@ -32,6 +32,8 @@ func (c *Server) createImage(ctx context.Context, name, volume string, want clie
 		}
 	case err != nil: // whether a former call has ordered it is not known
 		return nil, request.FromManager(err, codes.Unavailable, "reading backing image "+name)
+	case b.DeletionTimestamp != "":
+		return nil, status.Errorf(codes.Aborted, "backing image %s is being deleted; retry when it is gone", name)
 	case otherImage(want, b) != "":
 		return nil, status.Errorf(codes.AlreadyExists, "backing image %s exists with another %s", name, otherImage(want, b))
 	}
@@ -130,7 +132,8 @@ func (c *Server) imaged(ctx context.Context, b *resource.BackingImage) (*spec.Sn
 			out.SizeBytes = size(v)
 		}
 	}
-	// No object says when the content is from; the first copy began just after it.
+	// No object says when the content is from. The first copy begins just after it; once the image is
+	// ready this is when it became so, and who keeps the time keeps what was told first.
 	for _, f := range b.DiskFileStatusMap {
 		t, err := time.Parse(time.RFC3339, f.LastStateTransitionTime)
 		if err == nil && (out.CreationTime == nil || t.Before(out.CreationTime.AsTime())) {

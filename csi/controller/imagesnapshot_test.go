@@ -57,6 +57,10 @@ func TestSnapshotInAnImage(t *testing.T) {
 		}
 		_, err = imageSnapshot(c, "vol-2")
 		csitest.Wants(t, err, codes.AlreadyExists)
+		m.images["snapshot-1"].DeletionTimestamp = "2026-01-02T03:04:05Z"
+		_, err = imageSnapshot(c, "vol-1")
+		csitest.Wants(t, err, codes.Aborted)
+		m.images["snapshot-1"].DeletionTimestamp = ""
 
 		r := createRequest("pvc-1", gib)
 		r.VolumeContentSource = &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Snapshot{
