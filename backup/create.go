@@ -73,8 +73,8 @@ type creation struct {
 	mu        sync.Mutex
 	stored    map[format.Checksum]bool // taken by a worker in this run
 	cured     []format.Checksum        // marked, and written again
-	staged    int64                    // bytes since the last commit, at
-	committed time.Time
+	staged    int64                    // bytes since the last commit
+	committed time.Time                // when that was
 	fresh     []format.Block
 	newBlocks int64
 	done      int
@@ -172,7 +172,11 @@ func (c *creation) run(ctx context.Context) error {
 	c.readAgain()
 	c.committed = time.Now()
 	if err := c.copyBlocks(ctx); err != nil {
-		_ = c.store.Commit(context.WithoutCancel(ctx)) // the next run goes on behind it
+		keep := context.WithoutCancel(ctx)
+		if errors.Is(context.Cause(ctx), lock.ErrLost) {
+			keep = ctx // the volume may be deleted by now: nothing more is written
+		}
+		_ = c.store.Commit(keep) // the next run goes on behind it
 		return err
 	}
 	if err := c.store.Commit(ctx); err != nil {
