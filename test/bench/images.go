@@ -134,8 +134,11 @@ func (b *imageBench) download(ctx context.Context, round int) error {
 	for state := ""; state != "ready-for-transfer"; <-tick.C {
 		var message string
 		state, message = b.state(ctx)
-		if state == "failed" || ctx.Err() != nil {
-			return fmt.Errorf("the download: %s, %w", message, ctx.Err())
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if state == "failed" {
+			return fmt.Errorf("the download has failed: %s", message)
 		}
 		j.took = time.Since(began)
 	}

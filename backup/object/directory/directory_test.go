@@ -24,6 +24,21 @@ func open(t *testing.T, dir string) *directory.Store {
 	return s
 }
 
+// oneMiB is a file system of that size.
+func oneMiB(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		lack.Skip(t, "mounting a file system of 1 MiB: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func TestDirectoryConforms(t *testing.T) {
 	t.Parallel()
 	objecttest.Suite(t, func(t *testing.T) object.Store { return open(t, t.TempDir()) })
@@ -95,15 +110,7 @@ func TestFolderRemovedByAnother(t *testing.T) {
 // stays.
 func TestDirectoryFull(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		lack.Skip(t, "mounting a file system of 1 MiB: "+err.Error())
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := oneMiB(t)
 	s := open(t, dir)
 	if err := s.Put(t.Context(), "a/x", []byte("before")); err != nil {
 		t.Fatal(err)
@@ -167,15 +174,7 @@ func TestStagedFiles(t *testing.T) {
 // TestStageOnAFullDisk: none of what did not fit is there, and what fits is.
 func TestStageOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		lack.Skip(t, "mounting a file system of 1 MiB: "+err.Error())
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := oneMiB(t)
 	s := open(t, dir)
 	if err := s.Stage(t.Context(), "a/x", make([]byte, 512<<10)); err != nil {
 		t.Fatal(err)
