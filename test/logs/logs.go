@@ -9,6 +9,7 @@ package logs
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,17 @@ var signs = regexp.MustCompile(
 		`^SIG(?:SEGV|BUS|ABRT|QUIT|ILL|FPE): |container started.* restarts=[1-9]|` +
 		`is forbidden: User \\?"system:serviceaccount:longhorn-system:longhorn-(?:service-account|csi)\\?"`,
 )
+
+// words are in every line that signs matches and that does not begin with SIG. Searching for words
+// is a hundred times as fast, and the logs of a test have a million lines.
+var words = [][]byte{[]byte("panic"), []byte("fatal error: "), []byte("DATA RACE"), []byte("unexpected fault address"),
+	[]byte(" restarts="), []byte("is forbidden: ")}
+
+// mayBeSign is false for most lines that signs does not match, and for no other one.
+func mayBeSign(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("SIG")) ||
+		slices.ContainsFunc(words, func(word []byte) bool { return bytes.Contains(line, word) })
+}
 
 const (
 	// after is how many lines behind a sign belong to it: enough of a stack to know where it was.
@@ -59,14 +71,14 @@ func Search(name string, r io.Reader) ([]Fault, error) {
 	in := bufio.NewReaderSize(r, maxLine)
 	for n := 1; ; n++ {
 		line, err := in.ReadSlice('\n')
-		text := strings.TrimRight(string(line), "\n")
+		line = bytes.TrimRight(line, "\n")
 		switch {
 		case left > 0:
-			all[len(all)-1].Text += "\n" + text
+			all[len(all)-1].Text += "\n" + string(line)
 			left--
-		case signs.MatchString(text):
-			all = append(all, Fault{File: name, Line: n, Text: text})
-			if left = after; strings.Contains(text, "container started") {
+		case mayBeSign(line) && signs.Match(line):
+			all = append(all, Fault{File: name, Line: n, Text: string(line)})
+			if left = after; bytes.Contains(line, []byte("container started")) {
 				left = 0 // one line of a log, and no stack
 			}
 		}

@@ -24,6 +24,7 @@ func TestSearch(t *testing.T) {
 		{"a panic behind a prefix", "2026/01/02 http: panic serving 127.0.0.1: boom\nx: panic: boom\n", []int{2}},
 		{"a panic while another panics", "panic: one [recovered]\n\tpanic: two\n", []int{1}},
 		{"a fatal error", "fatal error: all goroutines are asleep - deadlock!\n", []int{1}},
+		{"an address", "unexpected fault address 0xdead\n", []int{1}},
 		{"a data race", "==================\nWARNING: DATA RACE\nRead at 0x00c\n", []int{2}},
 		{"a panic that Kubernetes has caught", "E1 runtime.go:1] Observed a panic: boom\n", []int{1}},
 		{"a signal", "SIGSEGV: segmentation violation\n", []int{1}},
