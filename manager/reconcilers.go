@@ -96,7 +96,7 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 		instancemanager.New(instancemanager.Config{
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
 			Close: processes.CloseIdle, Proxies: proxies,
-			Certificates: p.certificates.Problem, Plaintext: p.plaintext,
+			Certificates: p.certificates.Problem, CertificatesChanged: p.certificates.Changed(), Plaintext: p.plaintext,
 			Budgets: allocator.NewBudgets(nil),
 		}),
 		volume.New(volume.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Allocator: limits, Keys: keys}),

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"log/slog"
 	"reflect"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"ankole.storage/controlplane/keys/volumekey"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/host/mtls"
 )
 
 // sources notes under which name each controller records events on the objects of its kind.
@@ -39,7 +41,8 @@ func TestEventSources(t *testing.T) {
 	}
 	s := &sources{client: fake.NewClientBuilder().WithScheme(scheme).Build(), asked: map[string]bool{},
 		of: map[string]string{}}
-	p := &control{cfg: Config{Common: Common{Namespace: "ns", NodeName: "n1"}}, who: &Leadership{}}
+	p := &control{cfg: Config{Common: Common{Namespace: "ns", NodeName: "n1"}}, who: &Leadership{},
+		certificates: mtls.Open("", slog.Default())}
 	parts, err := p.reconcilers(s, &volumekey.Keys{})
 	if err != nil {
 		t.Fatal(err)

@@ -147,6 +147,14 @@ func TestRenewal(t *testing.T) {
 	if err := source.Problem(); err == nil || !strings.Contains(err.Error(), "tls.key") {
 		t.Errorf("half renewed files are no problem: %v", err)
 	}
+	told := func(want int) {
+		t.Helper()
+		if got := len(source.Changed()); got != want {
+			t.Errorf("%d notices of a problem that has come or gone, want %d", got, want)
+		}
+	}
+	told(1)
+	<-source.Changed()
 	if err := os.Remove(filepath.Join(dir, "tls.key")); err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +169,7 @@ func TestRenewal(t *testing.T) {
 	if err := source.Problem(); err != nil {
 		t.Errorf("good again: %v", err)
 	}
+	told(1)
 }
 
 // TestAppears: a secret that comes later is used from then on, and ends what was plaintext.

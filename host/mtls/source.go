@@ -43,6 +43,7 @@ type Source struct {
 	fetch   Fetch
 	fetched bool
 	plain   map[*plainConn]struct{} // served before there was a certificate
+	changed chan struct{}           // has at most one notice that problem has come or gone
 	// required: without a certificate nobody is served or dialled; waiting: that has been said.
 	required, waiting bool
 }
@@ -58,7 +59,7 @@ type stamp struct {
 
 // Open returns the source in dir; "" is one that never has anything.
 func Open(dir string, log *slog.Logger) *Source {
-	s := &Source{dir: dir, log: log, plain: map[*plainConn]struct{}{}}
+	s := &Source{dir: dir, log: log, plain: map[*plainConn]struct{}{}, changed: make(chan struct{}, 1)}
 	s.current()
 	return s
 }
@@ -107,6 +108,9 @@ func (s *Source) Problem() error {
 	return s.problem
 }
 
+// Changed has a notice when Problem has become another one than nil, or nil. It is for one reader.
+func (s *Source) Changed() <-chan struct{} { return s.changed }
+
 // Keep looks for a secret that has appeared, so that connections made before end soon, until ctx
 // ends.
 func (s *Source) Keep(ctx context.Context) {
@@ -129,6 +133,7 @@ func (s *Source) current() *material {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.tell(s.problem)
 	stamps, err := s.stat()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (s.held == nil || s.fetched):
@@ -155,6 +160,16 @@ func (s *Source) current() *material {
 		_ = c.Conn.Close() // its client comes back, with TLS
 	}
 	return m
+}
+
+// tell gives notice of a problem that is another one than before. The caller holds the lock.
+func (s *Source) tell(before error) {
+	if (before == nil) != (s.problem == nil) {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // fetchCurrent is current for a client: without files it asks elsewhere.

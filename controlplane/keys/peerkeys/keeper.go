@@ -25,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/controlplane/keys/certificate"
@@ -37,9 +38,9 @@ import (
 const FlagMutualTLS = "mutual-tls"
 
 const (
-	// lookEvery is how often what is there is looked at: somebody may delete it, and instance managers
-	// that start then answer nobody before there is another one. waitEvery, while it is not there.
-	lookEvery = 15 * time.Second
+	// lookEvery is how often what is there is looked at when nothing tells of a change: certificates
+	// grow old. waitEvery, while it is not there; and between two watches.
+	lookEvery = time.Minute
 	waitEvery = 5 * time.Second
 
 	// Keys of the authority's Secret beside those of its certificate.
@@ -53,7 +54,7 @@ const (
 // Keeper looks after the Secrets.
 type Keeper struct {
 	// Client reads and writes past every cache.
-	Client    client.Client
+	Client    client.WithWatch
 	Namespace string
 	// Make has the Secret made where there is none. One that was made is renewed in any case.
 	Make bool
@@ -69,6 +70,8 @@ type Keeper struct {
 
 // Start looks after the Secrets until ctx ends.
 func (k *Keeper) Start(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	go k.watch(ctx, changed)
 	for {
 		present, err := k.look(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -85,7 +88,48 @@ func (k *Keeper) Start(ctx context.Context) error {
 			return nil
 		case <-k.Wanted:
 			pause.Stop()
+		case <-changed:
+			pause.Stop()
 		case <-pause.C:
+		}
+	}
+}
+
+// watch gives notice when the Secret of nodes changes, until ctx ends: nodes that have a
+// certificate take no orders from controllers that have none of the same authority. It is deleted
+// too, and instance managers that start then answer nobody before there is another one.
+func (k *Keeper) watch(ctx context.Context, changed chan<- struct{}) {
+	for ctx.Err() == nil {
+		w, err := k.Client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(k.Namespace),
+			client.MatchingFields{"metadata.name": naming.SecretGRPCTLS})
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("the secret of managers and instance managers is not watched, trying again", "err", err)
+		}
+		if err == nil {
+			pass(ctx, w, changed)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(waitEvery):
+		}
+	}
+}
+
+// pass gives notice of what w tells, until that ends or ctx does.
+func pass(ctx context.Context, w watch.Interface, changed chan<- struct{}) {
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
 		}
 	}
 }

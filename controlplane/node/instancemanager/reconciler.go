@@ -45,6 +45,8 @@ type Config struct {
 	// Certificates, unless nil, says why the certificates for talking to instance managers cannot
 	// be used.
 	Certificates func() error
+	// CertificatesChanged has a notice when what Certificates says has changed.
+	CertificatesChanged <-chan struct{}
 	// Plaintext says what managers and a new instance manager have to do without certificates; nil:
 	// nothing.
 	Plaintext func(context.Context) (Plaintext, error)
@@ -134,23 +136,17 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 	}
 }
 
-// certificatesEvery is how often certificates are looked at: as seldom as kubelets change the files
-// of a Secret or less would do.
-const certificatesEvery = 10 * time.Second
-
 // watchCertificates has all instance managers looked at when certificates become unusable, or
 // usable again.
 func (r *Reconciler) watchCertificates(ctx context.Context) error {
 	if r.cfg.Certificates == nil {
 		return nil
 	}
-	tick := time.NewTicker(certificatesEvery)
-	defer tick.Stop()
 	for bad := r.cfg.Certificates() != nil; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-r.cfg.CertificatesChanged:
 		}
 		if now := r.cfg.Certificates() != nil; now != bad {
 			bad = now
