@@ -1,4 +1,5 @@
-import { Alert, AlertActionCloseButton, AlertGroup, Button, Form, Label, Modal, ModalBody, ModalFooter, ModalHeader } from '@patternfly/react-core';
+import { Alert, AlertActionCloseButton, AlertGroup, Button, Form, Modal, ModalBody, ModalFooter, ModalHeader } from '@patternfly/react-core';
+import '@patternfly/react-styles/css/components/Label/label.css';
 import { createContext, type ReactNode, useContext, useMemo, useState } from 'react';
 import { bytes, local, parseTime } from '../format';
 
@@ -21,8 +22,15 @@ const colours: Record<string, Colour> = {
   sound: 'green', damaged: 'red', missing: 'red', record: 'red', waiting: 'grey',
 };
 
+/** Label looks as PatternFly's, which measures itself after each drawing and listens to the whole document: tables have hundreds. */
+export const Label = ({ colour, title, children }: { colour: Colour; title?: string; children: string }) => (
+  <span className={`pf-v6-c-label pf-m-compact${colour === 'grey' ? '' : ` pf-m-${colour}`}`} title={title}>
+    <span className="pf-v6-c-label__content"><span className="pf-v6-c-label__text">{children}</span></span>
+  </span>
+);
+
 export const State = ({ of, title }: { of: string; title?: string }) =>
-  of ? <Label isCompact color={colours[of] ?? 'blue'} title={title}>{of}</Label> : <>–</>;
+  of ? <Label colour={colours[of] ?? 'blue'} title={title}>{of}</Label> : <>–</>;
 
 export const Quiet = ({ children }: { children: ReactNode }) => <span className="ak-quiet">{children}</span>;
 

@@ -1,5 +1,5 @@
 import { MenuToggle, Select, SelectList, SelectOption } from '@patternfly/react-core';
-import { type ReactNode, useState } from 'react';
+import { type ReactNode, useMemo, useState } from 'react';
 import type { Column } from './table';
 
 /** A column that can be left out, and whether it is at first. */
@@ -38,5 +38,6 @@ export function useColumns<T>(table: string, all: Optional<T>[]): [Column<T>[], 
       </SelectList>
     </Select>
   );
-  return [all.filter((c) => c.fixed || titles.includes(c.title)), menu];
+  const shown = useMemo(() => all.filter((c) => c.fixed || titles.includes(c.title)), [all, titles]);
+  return [shown, menu];
 }

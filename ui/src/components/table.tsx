@@ -1,7 +1,7 @@
 import { Checkbox, EmptyState, EmptyStateBody } from '@patternfly/react-core';
-import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
+import { Table, Tbody, Th, Thead, Tr } from '@patternfly/react-table';
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { Fragment, type ReactNode, useMemo, useRef } from 'react';
+import { Fragment, memo, type ReactNode, useCallback, useMemo, useRef } from 'react';
 import { useSearchParams } from 'react-router';
 
 export interface Column<T> {
@@ -35,6 +35,30 @@ const rowHeight = 33;
 /** Widths in em: of the column with check boxes, and the least of a column that has none of its own. */
 const checkWidth = 3, leastWidth = 10;
 
+interface RowProps<T> {
+  columns: readonly Column<T>[];
+  row: T;
+  label: string;
+  id: string;
+  index: number;
+  /** selected is left out where rows cannot be selected. */
+  selected?: boolean;
+  onSelect: (key: string, on: boolean) => void;
+}
+
+/** Row is drawn again only when its object, the columns or its selection have changed. It is made of plain elements: PatternFly's Td measures
+ * itself after each drawing, for which the browser has to lay the page out before the frame is done. */
+const Row = memo(function Row<T>({ columns, row, label, id, index, selected, onSelect }: RowProps<T>) {
+  return (
+    <tr className="pf-v6-c-table__tr" aria-rowindex={index + 2}>
+      {selected !== undefined && (
+        <td className="pf-v6-c-table__td"><Checkbox id={`${label}-${id}`} aria-label={`Select ${id}`} isChecked={selected} onChange={(_, on) => onSelect(id, on)} /></td>
+      )}
+      {columns.map((c) => <td key={c.title} className={`pf-v6-c-table__td${c.wrap ? ' ak-wrap' : ''}`} data-label={c.title}>{c.cell(row)}</td>)}
+    </tr>
+  );
+}) as <T>(props: RowProps<T>) => ReactNode;
+
 /** DataTable is a dense table. The order is in the address, so that a link shows the same. */
 export function DataTable<T>({ label, columns, rows, keyOf, empty, selected, below, failure, sortKey = 'sort' }: Props<T>) {
   const [params, setParams] = useSearchParams();
@@ -49,6 +73,13 @@ export function DataTable<T>({ label, columns, rows, keyOf, empty, selected, bel
       return sign * (typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true }));
     });
   }, [rows, by, descending]);
+  const keys = selected?.keys, onChange = selected?.onChange;
+  const toggle = useCallback((key: string, on: boolean) => {
+    const next = new Set(keys);
+    if (on) next.add(key);
+    else next.delete(key);
+    onChange?.(next);
+  }, [keys, onChange]);
   const box = useRef<HTMLDivElement>(null);
   const virtual = (sorted?.length ?? 0) > many;
   const virtualizer = useVirtualizer({ count: virtual ? (sorted?.length ?? 0) : 0, getScrollElement: () => box.current,
@@ -64,12 +95,6 @@ export function DataTable<T>({ label, columns, rows, keyOf, empty, selected, bel
   const span = columns.length + (selected ? 1 : 0);
   const sort = (title: string) => setParams((p) => (p.set(sortKey, order === title ? `-${title}` : title), p), { replace: true });
   const all = selected && sorted.every((r) => selected.keys.has(keyOf(r)));
-  const toggle = (key: string, on: boolean) => {
-    const keys = new Set(selected?.keys);
-    if (on) keys.add(key);
-    else keys.delete(key);
-    selected?.onChange(keys);
-  };
   const table = (
     <Table variant="compact" aria-label={label} aria-rowcount={sorted.length + 1} gridBreakPoint="" style={{ minWidth: `${least}em` }}>
       <colgroup>
@@ -101,13 +126,8 @@ export function DataTable<T>({ label, columns, rows, keyOf, empty, selected, bel
           const more = below?.(row);
           return (
             <Fragment key={key}>
-              <Tr aria-rowindex={index + 2}>
-                {selected && (
-                  <Td><Checkbox id={`${label}-${key}`} aria-label={`Select ${key}`} isChecked={selected.keys.has(key)} onChange={(_, on) => toggle(key, on)} /></Td>
-                )}
-                {columns.map((c) => <Td key={c.title} dataLabel={c.title} className={c.wrap ? 'ak-wrap' : undefined}>{c.cell(row)}</Td>)}
-              </Tr>
-              {more && <Tr><Td colSpan={span} className="ak-wrap">{more}</Td></Tr>}
+              <Row columns={columns} row={row} label={label} id={key} index={index} selected={keys?.has(key)} onSelect={toggle} />
+              {more && <tr className="pf-v6-c-table__tr"><td colSpan={span} className="pf-v6-c-table__td ak-wrap">{more}</td></tr>}
             </Fragment>
           );
         })}

@@ -1,4 +1,4 @@
-import { Alert, Button, Checkbox, FormGroup, Label, Progress, TextInput, Title } from '@patternfly/react-core';
+import { Alert, Button, Checkbox, FormGroup, Progress, TextInput, Title } from '@patternfly/react-core';
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useNavigate, useParams } from 'react-router';
@@ -6,7 +6,7 @@ import { act, type Collection } from '../api/client';
 import { useStream } from '../api/stream';
 import type * as gen from '../api/types.gen';
 import type { BackingImage, Event, Snapshot, Volume } from '../api/wire';
-import { Bytes, Dialog, Facts, Quiet, Section, State, Time } from '../components/basics';
+import { Bytes, Dialog, Facts, Label, Quiet, Section, State, Time } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
@@ -51,7 +51,7 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
     { title: 'Snapshot', cell: (l) => (
       <span style={{ paddingInlineStart: `${l.depth * 1.5}rem` }} title={l.name}>{l.depth > 0 && '└ '}{l.name === head ? <strong>Volume head (now)</strong> : l.name}</span>
     ) },
-    { title: 'State', width: 12, cell: (l) => (l.removed ? <Label isCompact color="orange" title="Its space comes back when it is merged into its neighbour">being removed</Label>
+    { title: 'State', width: 12, cell: (l) => (l.removed ? <Label colour="orange" title="Its space comes back when it is merged into its neighbour">being removed</Label>
       : l.note ? <span title={l.note}>{l.note}</span> : l.name === head ? '–' : l.byUser ? 'by a user' : 'by the system') },
     { title: 'Takes', width: 7, cell: (l) => <Bytes of={l.size} /> },
     { title: 'Created', width: 12, cell: (l) => <Time at={l.created} /> },
@@ -191,8 +191,8 @@ export function VolumePage() {
       <div className="ak-bar">
         <Title headingLevel="h1" size="xl">{v.name}</Title>
         <HealthLabel of={v} />
-        {v.standby && <Label isCompact color="blue" title="It takes over the backups of another volume until it is activated">standby</Label>}
-        {v.disableFrontend && v.state === 'attached' && !v.standby && <Label isCompact color="orange">maintenance</Label>}
+        {v.standby && <Label colour="blue" title="It takes over the backups of another volume until it is activated">standby</Label>}
+        {v.disableFrontend && v.state === 'attached' && !v.standby && <Label colour="orange">maintenance</Label>}
         <span className="ak-grow" />
         <Menu label="Actions" entries={entries([v], setDoing)} />
       </div>
