@@ -8,8 +8,11 @@
 //   CHROME   the browser's program
 //   SHOTS    folder for pictures of every page, may be empty
 //   LIMIT    seconds that anything may take
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { createServer, request } from 'node:http';
 import { createRequire } from 'node:module';
+import { connect } from 'node:net';
 import { chromium } from 'playwright-core';
 
 export const { URL: address, TOKEN: token, LOGIN: login, VIEWER: viewer, CHROME: chrome, SHOTS: shots } = process.env;
@@ -29,11 +32,12 @@ export const sockets = new Set(); // of streams that are open
 // console errors that a step causes.
 export const world = { cut: false };
 
-export async function open(size = { width: 1440, height: 900 }) {
+// open is a page of a browser of its own. Without cuts the streams are the browser's, and world has no say in them.
+export async function open(size = { width: 1440, height: 900 }, cuts = true) {
   const context = await browser.newContext({ viewport: size, reducedMotion: 'reduce' });
   context.setDefaultTimeout(limit);
   const page = await context.newPage();
-  await page.routeWebSocket(/\/v1\/ws\//, (socket) => {
+  if (cuts) await page.routeWebSocket(/\/v1\/ws\//, (socket) => {
     if (world.cut) {
       socket.close();
       return;
@@ -130,11 +134,72 @@ export async function tab(page, name, most = 80) {
 }
 
 // logIn opens a page of an administrator.
-export async function logIn(size) {
-  const page = await open(size);
-  await page.goto(`${address}/#token=${encodeURIComponent(token)}`);
+export async function logIn(size, at = address, cuts = true) {
+  const page = await open(size, cuts);
+  await page.goto(`${at}/#token=${encodeURIComponent(token)}`);
   await heading(page, 'Dashboard');
   return page;
+}
+
+// textFrame is a text as a server of websockets sends it (RFC 6455, section 5.2).
+function textFrame(text) {
+  const body = Buffer.from(text);
+  const head = Buffer.alloc(body.length < 126 ? 2 : body.length < 1 << 16 ? 4 : 10);
+  head[0] = 0x81;
+  head[1] = { 2: body.length, 4: 126, 10: 127 }[head.length];
+  if (head.length === 4) head.writeUInt16BE(body.length, 2);
+  if (head.length === 10) head.writeBigUInt64BE(BigInt(body.length), 2);
+  return Buffer.concat([head, body]);
+}
+
+// proxy takes a prefix away, as an ingress does. streams has what streams of those names say instead of the server: a function that is given
+// what sends a text.
+export async function proxy(prefix, streams = {}) {
+  const to = new URL(address);
+  const cut = (path) => (path.startsWith(prefix) ? path.slice(prefix.length) : undefined);
+  const server = createServer((q, a) => {
+    const path = cut(q.url);
+    if (path === undefined) {
+      complaints.push(`asks beside the prefix: ${q.url}`);
+      a.writeHead(404).end();
+      return;
+    }
+    q.pipe(request({ host: to.hostname, port: to.port, path, method: q.method, headers: q.headers }, (r) => {
+      a.writeHead(r.statusCode, r.rawHeaders);
+      r.pipe(a);
+    }));
+  });
+  const opened = new Set();
+  server.on('upgrade', (q, socket) => {
+    opened.add(socket);
+    const own = streams[/\/([a-z]+)\?/.exec(q.url)?.[1]];
+    if (own) {
+      const key = createHash('sha1').update(`${q.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
+      socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`);
+      socket.on('error', () => socket.destroy());
+      socket.on('data', () => undefined); // a page says nothing; its end is seen only by who reads
+      own((text) => socket.write(textFrame(text)));
+      return;
+    }
+    const up = connect(to.port, to.hostname, () => {
+      up.write(`GET ${cut(q.url)} HTTP/1.1\r\n`);
+      for (let i = 0; i < q.rawHeaders.length; i += 2) up.write(`${q.rawHeaders[i]}: ${q.rawHeaders[i + 1]}\r\n`);
+      up.write('\r\n');
+      up.pipe(socket).pipe(up);
+    });
+    for (const s of [up, socket]) s.on('error', () => { up.destroy(); socket.destroy(); });
+  });
+  await new Promise((done) => { server.listen(0, '127.0.0.1', done); });
+  const at = `http://127.0.0.1:${server.address().port}${prefix}`;
+  hosts.push(at);
+  return {
+    address: at,
+    close() {
+      opened.forEach((s) => s.destroy());
+      server.closeAllConnections();
+      server.close();
+    },
+  };
 }
 
 // ask is a request of the administrator beside the browser.

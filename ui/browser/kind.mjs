@@ -1,31 +1,9 @@
-// The web UI without a mouse, on a narrow screen and with long lists. browser.mjs says what it needs.
-import { address, ask, button, choose, confirm, dialog, findings, focused, go, heading, logIn, must, picture, ready, run, state, step, tab, told, token, world } from './browser.mjs';
+// The web UI without a mouse, and on a narrow screen. browser.mjs says what it needs.
+import { ask, button, choose, confirm, dialog, findings, focused, go, heading, logIn, must, picture, ready, run, state, step, tab } from './browser.mjs';
 
 const pages = ['dashboard', 'volumes', 'volumes/kind', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'backingimages', 'engineimages', 'instancemanagers', 'orphans',
   'events', 'settings'];
 const narrow = { width: 390, height: 844 };
-
-// frames are the times between two pictures while something is done, in ms, the longest last.
-async function frames(page, what) {
-  await page.evaluate(() => {
-    window.frames_ = [];
-    let before = performance.now();
-    const next = (now) => {
-      window.frames_.push(now - before);
-      before = now;
-      window.frame_ = requestAnimationFrame(next);
-    };
-    window.frame_ = requestAnimationFrame(next);
-  });
-  await what();
-  return page.evaluate(() => {
-    cancelAnimationFrame(window.frame_);
-    return window.frames_.slice(1).sort((a, b) => a - b);
-  });
-}
-
-const tell = (name, all) => told(`  ${name}: ${all.length} frames, half under ${all[all.length >> 1].toFixed(0)} ms, 99 of 100 under ` +
-  `${all[Math.floor(all.length * 0.99)].toFixed(0)} ms, longest ${all.at(-1).toFixed(0)} ms`);
 
 async function main() {
   const page = await logIn();
@@ -207,33 +185,7 @@ async function main() {
     await small.context().close();
     must(wrong.length === 0, wrong.join('\n'));
   });
-  await step('1,000 volumes with 3,000 replicas: frames while scrolling and while 50 change', async () => {
-    const real = await (await fetch(`${address}/v1/volumes/kind`, { headers: { Authorization: `Bearer ${token}` } })).json();
-    const id = (i) => `model-${String(i).padStart(4, '0')}`;
-    const volume = (i, more) => ({ ...real, id: id(i), name: id(i), replicas: Array.from({ length: 3 }, (_, r) => ({ ...real.replicas[0], name: `${id(i)}-r-${r}` })), ...more });
-    world.modelled = { type: 'collection', resourceType: 'volume', data: Array.from({ length: 1000 }, (_, i) => volume(i)) };
-    await go(page, 'volumes');
-    await page.reload();
-    await page.getByText('1000 shown').waitFor();
-    tell('scrolling', await frames(page, async () => {
-      for (let i = 0; i <= 60; i++) {
-        await page.locator('.ak-scroll').evaluate((e, share) => { e.scrollTop = e.scrollHeight * share; }, i / 60);
-        await page.evaluate(() => new Promise((done) => { requestAnimationFrame(done); }));
-      }
-    }));
-    await page.locator('.ak-scroll').evaluate((e) => { e.scrollTop = 0; });
-    tell('changes', await frames(page, async () => {
-      for (let n = 0; n < 20; n++) {
-        const changed = Array.from({ length: 50 }, (_, i) => volume(i, { state: n % 2 ? 'attaching' : 'detaching' }));
-        world.modelled.socket.send(JSON.stringify({ type: 'changes', resourceType: 'volume', removed: [], data: changed }));
-        await page.getByRole('row', { name: id(3) }).getByText(n % 2 ? 'attaching' : 'detaching').waitFor();
-      }
-    }));
-    world.modelled = undefined;
-    await page.reload();
-    await heading(page, 'Volumes');
-    await ask('DELETE', 'volumes/kind');
-  });
+  await ask('DELETE', 'volumes/kind');
 }
 
 await run(main);

@@ -1,43 +1,11 @@
 // What a person does first with the web UI, and every page. browser.mjs says what it needs.
-import { createServer, request } from 'node:http';
-import { connect } from 'node:net';
 import {
-  address, button, choose, complaints, confirm, dialog, findings, go, heading, hosts, login, must, open, picture, ready, run, sockets, state, step, told, token,
-  viewer, world,
+  address, button, choose, confirm, dialog, findings, go, heading, login, must, open, picture, proxy, ready, run, sockets, state, step, told, token, viewer, world,
 } from './browser.mjs';
 
 const pages = ['dashboard', 'volumes', 'nodes', 'recurringjobs', 'backups', 'backups-all', 'backups-verification', 'backuptargets', 'backingimages', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
 const titles = { 'backups-all': 'All backups', 'backups-verification': 'Verification of backups', recurringjobs: 'Recurring jobs', backuptargets: 'Backup targets', backingimages: 'Backing images', engineimages: 'Engine images', instancemanagers: 'Instance managers' };
 const titleOf = (p) => titles[p] ?? p.charAt(0).toUpperCase() + p.slice(1);
-
-// A proxy that takes a prefix away, as an ingress does.
-async function below(prefix) {
-  const to = new URL(address);
-  const cut = (path) => (path.startsWith(prefix) ? path.slice(prefix.length) : undefined);
-  const server = createServer((q, a) => {
-    const path = cut(q.url);
-    if (path === undefined) {
-      complaints.push(`asks beside the prefix: ${q.url}`);
-      a.writeHead(404).end();
-      return;
-    }
-    q.pipe(request({ host: to.hostname, port: to.port, path, method: q.method, headers: q.headers }, (r) => {
-      a.writeHead(r.statusCode, r.rawHeaders);
-      r.pipe(a);
-    }));
-  });
-  server.on('upgrade', (q, socket) => {
-    const up = connect(to.port, to.hostname, () => {
-      up.write(`GET ${cut(q.url)} HTTP/1.1\r\n`);
-      for (let i = 0; i < q.rawHeaders.length; i += 2) up.write(`${q.rawHeaders[i]}: ${q.rawHeaders[i + 1]}\r\n`);
-      up.write('\r\n');
-      up.pipe(socket).pipe(up);
-    });
-    for (const s of [up, socket]) s.on('error', () => { up.destroy(); socket.destroy(); });
-  });
-  await new Promise((done) => { server.listen(0, '127.0.0.1', done); });
-  return { server, address: `http://127.0.0.1:${server.address().port}${prefix}` };
-}
 
 async function everyPage(page, volume) {
   const wrong = [];
@@ -224,17 +192,15 @@ async function main() {
     await heading(page, 'Volumes');
   });
   await step('below a prefix', async () => {
-    const proxy = await below('/some/prefix');
-    hosts.push(proxy.address);
+    const front = await proxy('/some/prefix');
     const other = await open();
-    await other.goto(`${proxy.address}/#token=${encodeURIComponent(token)}`);
+    await other.goto(`${front.address}/#token=${encodeURIComponent(token)}`);
     await heading(other, 'Dashboard');
     await go(other, 'volumes');
     await heading(other, 'Volumes');
     await other.getByRole('link', { name, exact: true }).waitFor();
     await other.context().close();
-    proxy.server.closeAllConnections();
-    proxy.server.close();
+    front.close();
   });
   await step('delete', async () => {
     await go(page, 'volumes');
