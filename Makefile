@@ -2,7 +2,7 @@
 # a small form.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test hunt sim fuzz attack e2e e2e-k8s e2e-upstream soak bench scale lint generate images cluster-up cluster-down frozen clean
+.PHONY: help build run test hunt sim fuzz attack e2e e2e-k8s e2e-upstream soak bench scale lighthouse lint generate images cluster-up cluster-down frozen clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -45,6 +45,9 @@ bench: ## measure volumes against the raw disk, side by side, or beside those of
 
 scale: ## measure what hundreds of volumes cost the control plane: VOLUMES=200,300 (SCALE="-idle=60s -requests=30")
 	@exec tools/scale.sh $(SCALE)
+
+lighthouse: ## have Lighthouse judge every page of the web UI
+	@exec tools/lighthouse.sh
 
 lint: ## format, vet, staticcheck, rules about the repository
 	@exec tools/test.sh format vet staticcheck tidy

@@ -97,6 +97,8 @@ try_scale() {
 	grep -q '^attached 2 more in ' "$work/out"
 }
 
+try_lighthouse() { make -n lighthouse | grep -q "tools/lighthouse.sh"; }
+
 try_generate() {
 	command -v protoc >/dev/null || {
 		echo "protoc is missing"
@@ -178,7 +180,7 @@ try_run() {
 main() {
 	failed=
 	[ $# -gt 0 ] ||
-		set -- help build test hunt lint e2e soak sim fuzz bench scale run generate e2e-k8s e2e-upstream images cluster-up cluster-down frozen clean
+		set -- help build test hunt lint e2e soak sim fuzz bench scale lighthouse run generate e2e-k8s e2e-upstream images cluster-up cluster-down frozen clean
 	for entry; do
 		began=$(now)
 		if "try_$(echo "$entry" | tr - _)" >"$work/log" 2>&1; then
