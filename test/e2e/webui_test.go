@@ -85,9 +85,9 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
 // locality of a volume among it; the test kills the process of a replica for it. So does what
-// ui/browser/kind.mjs does without a mouse and on a narrow screen, what images.mjs does with backing
-// images, and others.mjs what is done more seldom. frames.mjs measures long lists and what streams
-// carry while nothing changes, and pictures.mjs takes a picture of every page.
+// kind.mjs does without a mouse and on a narrow screen, what images.mjs does with backing images,
+// and others.mjs what is done more seldom. frames.mjs measures long lists and what streams carry
+// while nothing changes, and pictures.mjs takes a picture of every page.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
