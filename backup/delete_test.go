@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -133,31 +134,51 @@ func TestDeleteBesideBackup(t *testing.T) {
 	}
 }
 
-// A client whose store does not answer loses its lock: nothing it does later counts.
+// A client whose store does not answer loses its lock: nothing it does later counts, and what it
+// has staged is not committed, since the volume may be deleted by then. Who ends for another reason
+// commits it.
 func TestBackupEndsWithItsLock(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &objecttest.Memory{}
-		slow := empty(4).next("one", draw(23), 1, 0, 1, 2)
-		var down atomic.Bool
-		s.Before = func(op, object string) error {
-			switch {
-			case strings.HasSuffix(object, ".lck") && op == "put" && down.Load():
-				return errCrash
-			case strings.HasSuffix(object, ".blk") && op == "put":
-				down.Store(true)
-				<-time.After(100 * time.Second)
-			}
-			return nil
-		}
-		_, err := create(t.Context(), s, slow, func(o *backup.CreateOptions) { o.Workers = 1 })
-		if !errors.Is(err, lock.ErrLost) {
-			t.Errorf("%v", err)
-		}
-		if b, err := backup.LoadBackup(t.Context(), s, name, "b-one"); err != nil || !b.InProgress() {
-			t.Errorf("%+v, %v", b, err)
-		}
-	})
+	errOrdered := errors.New("the backup was to end")
+	for _, tt := range []struct {
+		name       string
+		lost       bool
+		want       error
+		wantBlocks bool
+	}{{"lost", true, lock.ErrLost, false}, {"ended", false, errOrdered, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &objecttest.Memory{}
+				ctx, end := context.WithCancelCause(t.Context())
+				defer end(nil)
+				var down atomic.Bool
+				s.Before = func(op, object string) error {
+					switch {
+					case strings.HasSuffix(object, ".lck") && op == "put" && down.Load():
+						return errCrash
+					case strings.HasSuffix(object, ".blk") && op == "put" && tt.lost:
+						down.Store(true)
+						<-time.After(110 * time.Second) // longer than a lock holds
+					case strings.HasSuffix(object, ".blk") && op == "put":
+						end(errOrdered)
+					}
+					return nil
+				}
+				one := empty(6).next("one", draw(23), 1, 0, 1, 2, 3, 4, 5)
+				_, err := create(ctx, s, one, func(o *backup.CreateOptions) { o.Workers = 1 })
+				if !errors.Is(err, tt.want) {
+					t.Errorf("%v", err)
+				}
+				if b, err := backup.LoadBackup(t.Context(), s, name, "b-one"); err != nil || !b.InProgress() {
+					t.Errorf("%+v, %v", b, err)
+				}
+				if blocks := objects(t, s, format.BlocksFolder(name)); len(blocks) > 0 != tt.wantBlocks {
+					t.Errorf("blocks in the store: %v", blocks)
+				}
+			})
+		})
+	}
 }
 
 // lists says whether a volume is among those of a store.
