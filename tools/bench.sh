@@ -3,7 +3,7 @@
 # it was at an earlier commit, in alternating rounds.
 #
 # Usage: [COMMIT=…] tools/bench.sh [flags of bench]      such as -size 4096 (MiB), -time 10s, -dir /srv; -rounds 9, -only 'random read'
-#        tools/bench.sh -backups                         backups and restores, beside a copy and restic
+#        tools/bench.sh -backups                         backups and restores, beside a copy and restic; also with COMMIT
 #        tools/bench.sh -images                          the download of a backing image, beside curl and sha512sum
 set -eu
 . "$(dirname "$0")/lib.sh"
@@ -17,7 +17,10 @@ case " $* " in
 esac
 tools/build.sh engine >&2
 [ -z "${COMMIT:-}" ] || {
-	frozen=$(tools/frozen.sh "$COMMIT" "" engine)
+	case " $* " in
+	*" -backups "*) frozen=$(tools/frozen.sh "$COMMIT" "" engine backup-worker) ;;
+	*) frozen=$(tools/frozen.sh "$COMMIT" "" engine) ;;
+	esac
 	set -- -against "$frozen/engine" "$@"
 }
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)

@@ -30,17 +30,21 @@ const (
 )
 
 // backups measures backups and restores of a volume of incompressible content to a directory, and
-// in the same rounds a copy of a file with the same content, and restic on it.
+// in the same rounds a copy of a file with the same content, and restic on it. With another engine
+// program, which has its backup worker beside it, that one's come first.
 func backups(ctx context.Context, cfg config, t *stand) error {
 	began, load := time.Now().UTC(), loadAverage()
 	b := &backupBench{cfg: cfg, t: t, jobs: jobs{results: map[string][]job{}}}
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
+	do := []func(context.Context, int) error{b.copy, b.restic}
+	for _, s := range b.sides {
+		do = append(do, s.volume)
+	}
 	for round := range cfg.rounds {
-		for k := range 3 { // who is first changes with the round
-			do := []func(context.Context) error{b.copy, b.restic, b.volume}[(k+round)%3]
-			if err := do(ctx); err != nil {
+		for k := range do { // who is first changes with the round
+			if err := do[(k+round)%len(do)](ctx, round); err != nil {
 				return err
 			}
 		}
@@ -55,19 +59,38 @@ func backups(ctx context.Context, cfg config, t *stand) error {
 }
 
 type backupBench struct {
-	cfg    config
-	t      *stand
-	v      *volume
-	file   string
-	work   string
-	worker string
-	seed   uint64
-	jobs   jobs
+	cfg   config
+	t     *stand
+	sides []*backupSide
+	file  string
+	work  string
+	seed  uint64
+	jobs  jobs
 }
 
-func (b *backupBench) prepare(ctx context.Context) (err error) {
-	if b.worker, err = rig.Build("backup-worker"); err != nil {
+// backupSide is an engine program and its worker, with a volume.
+type backupSide struct {
+	*backupBench
+	// label is what the names of its jobs end in.
+	label           string
+	program, worker string
+	v               *volume
+}
+
+func (b *backupBench) prepare(ctx context.Context) error {
+	program, err := rig.EngineProgram()
+	if err != nil {
 		return err
+	}
+	worker, err := rig.Build("backup-worker")
+	if err != nil {
+		return err
+	}
+	b.sides = []*backupSide{{backupBench: b, program: program, worker: worker}}
+	if other := b.cfg.against; other != "" {
+		before := &backupSide{backupBench: b, label: ", before", program: other,
+			worker: filepath.Join(filepath.Dir(other), "backup-worker")}
+		b.sides = []*backupSide{before, b.sides[0]}
 	}
 	dir, err := os.MkdirTemp(b.cfg.dir, "bench-backup-")
 	if err != nil {
@@ -75,20 +98,25 @@ func (b *backupBench) prepare(ctx context.Context) (err error) {
 	}
 	b.t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b.file, b.work = filepath.Join(dir, "file"), filepath.Join(dir, "work")
-	if b.v, err = b.open(ctx, false); err != nil {
-		return err
-	}
 	f, err := os.Create(b.file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return b.fill(0, b.cfg.size, f)
+	for _, s := range b.sides {
+		if s.v, err = s.open(ctx, false); err != nil {
+			return err
+		}
+		if err := s.fill(0, b.cfg.size, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// open starts a volume of one replica, whose workers are this build's.
-func (b *backupBench) open(ctx context.Context, restored bool) (*volume, error) {
-	r, err := rig.Open(b.t, rig.Config{Replicas: 1, Size: b.cfg.size, NoFrontend: restored,
+// open starts a volume of one replica.
+func (b *backupSide) open(ctx context.Context, restored bool) (*volume, error) {
+	r, err := rig.Open(b.t, rig.Config{Replicas: 1, Size: b.cfg.size, NoFrontend: restored, Program: b.program,
 		EngineEnv: []string{"ANKOLE_BACKUP_WORKER=" + b.worker}})
 	if err != nil {
 		return nil, err
@@ -106,7 +134,7 @@ func (b *backupBench) open(ctx context.Context, restored bool) (*volume, error) 
 }
 
 // fill writes content that cannot be compressed to the volume, and the same to a file.
-func (b *backupBench) fill(at, n int64, f io.WriterAt) error {
+func (b *backupSide) fill(at, n int64, f io.WriterAt) error {
 	d := b.v.Dial()
 	p := make([]byte, mib)
 	for end := at + n; at < end; at += mib {
@@ -125,7 +153,7 @@ func (b *backupBench) fill(at, n int64, f io.WriterAt) error {
 }
 
 // copy is what any program would have to do at least.
-func (b *backupBench) copy(context.Context) error {
+func (b *backupBench) copy(context.Context, int) error {
 	if err := os.MkdirAll(b.work, 0o700); err != nil {
 		return err
 	}
@@ -151,7 +179,7 @@ func (b *backupBench) copy(context.Context) error {
 }
 
 // restic backs the file up and restores it, where restic is installed.
-func (b *backupBench) restic(ctx context.Context) error {
+func (b *backupBench) restic(ctx context.Context, _ int) error {
 	program, err := exec.LookPath("restic")
 	if err != nil {
 		say("restic is not installed (Debian package restic): left out")
@@ -182,13 +210,16 @@ func (b *backupBench) restic(ctx context.Context) error {
 }
 
 // volume backs the volume up, in full and after a change, and restores it.
-func (b *backupBench) volume(ctx context.Context) error {
-	store := "vfs://" + filepath.Join(b.work, "store")
-	if err := os.MkdirAll(filepath.Join(b.work, "store"), 0o700); err != nil {
+func (b *backupSide) volume(ctx context.Context, round int) error {
+	if err := os.MkdirAll(b.work, 0o700); err != nil {
 		return err
 	}
-	round := strconv.Itoa(len(b.jobs.results["restore of the volume"]))
-	if err := b.backUp("backup of the volume", "full"+round, store, b.cfg.size); err != nil {
+	dir, err := os.MkdirTemp(b.work, "store-")
+	if err != nil {
+		return err
+	}
+	full := "full" + strconv.Itoa(round)
+	if err := b.backUp("backup of the volume", full, dir, b.cfg.size); err != nil {
 		return err
 	}
 	v, err := b.open(ctx, true)
@@ -196,7 +227,7 @@ func (b *backupBench) volume(ctx context.Context) error {
 		return err
 	}
 	err = b.measure(v, "restore of the volume", b.cfg.size, func() error {
-		_, err := b.command(v, "restore", store+"?backup=full"+round+"&volume="+b.v.Name)
+		_, err := b.command(v, "restore", "vfs://"+dir+"?backup="+full+"&volume="+b.v.Name)
 		return err
 	}, func() (bool, error) {
 		s, err := v.State()
@@ -223,16 +254,16 @@ func (b *backupBench) volume(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.backUp("backup after 1 % has changed", "next"+round, store, b.cfg.size/changedShare)
+	return b.backUp("backup after 1 % has changed", "next"+strconv.Itoa(round), dir, b.cfg.size/changedShare)
 }
 
-func (b *backupBench) backUp(name, backup, store string, of int64) error {
+func (b *backupSide) backUp(name, backup, dir string, of int64) error {
 	q := &enginev1.SnapshotCreateRequest{Name: backup}
 	if _, err := b.v.Control().SnapshotCreate(context.Background(), q); err != nil {
 		return err
 	}
 	return b.measure(b.v, name, of, func() error {
-		_, err := b.command(b.v, "create", backup, "--dest", store, "--backup-name", backup)
+		_, err := b.command(b.v, "create", backup, "--dest", "vfs://"+dir, "--backup-name", backup)
 		return err
 	}, func() (bool, error) {
 		s, err := b.v.State()
@@ -246,12 +277,12 @@ func (b *backupBench) backUp(name, backup, store string, of int64) error {
 
 // measure orders something of a volume's engine and waits until it is done. The processor time is
 // that of engine, replica and worker.
-func (b *backupBench) measure(v *volume, name string, of int64, order func() error, done func() (bool, error)) error {
+func (b *backupSide) measure(v *volume, name string, of int64, order func() error, done func() (bool, error)) error {
 	before, err := v.cpu()
 	if err != nil {
 		return err
 	}
-	j := job{name: name, of: of}
+	j := job{name: name + b.label, of: of}
 	began := time.Now()
 	if err := order(); err != nil {
 		return err
@@ -299,14 +330,10 @@ func children(pid int) (pids []int) {
 }
 
 // command runs a verb of the engine program.
-func (b *backupBench) command(v *volume, args ...string) ([]byte, error) {
-	program, err := rig.EngineProgram()
-	if err != nil {
-		return nil, err
-	}
+func (b *backupSide) command(v *volume, args ...string) ([]byte, error) {
 	var errs bytes.Buffer
 	args = append(args, "--concurrent-limit", concurrentLimit)
-	c := exec.Command(program, append([]string{"--url", v.Addr, "--volume-name", v.Name, "backup"}, args...)...)
+	c := exec.Command(b.program, append([]string{"--url", v.Addr, "--volume-name", v.Name, "backup"}, args...)...)
 	c.Env, c.Stderr = append(os.Environ(), "ANKOLE_BACKUP_WORKER="+b.worker), &errs
 	out, err := c.Output()
 	if err != nil {

@@ -35,7 +35,7 @@ type config struct {
 	dir     string
 	results string
 	// against is another engine program that is measured beside this one, in rounds; "" for the raw
-	// disk.
+	// disk. With backups its worker is beside it.
 	against string
 	rounds  int
 	// backups has backups and restores measured instead, in rounds.
