@@ -156,7 +156,9 @@ func (c *Codec) compress(method Compression, block, buf []byte) ([]byte, error) 
 	case CompressionLZ4:
 		if c.lz4Writer == nil {
 			c.lz4Writer = lz4.NewWriter(out)
-			if err := c.lz4Writer.Apply(lz4.BlockSizeOption(lz4.Block1Mb), lz4.ConcurrencyOption(1)); err != nil {
+			err := c.lz4Writer.Apply(lz4.BlockSizeOption(lz4.Block1Mb), lz4.ConcurrencyOption(1),
+				lz4.ChecksumOption(false))
+			if err != nil {
 				return nil, err
 			}
 		}
