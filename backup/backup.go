@@ -156,6 +156,9 @@ func checkNames(volume string, backups ...string) error {
 	if err := format.CheckName(volume); err != nil {
 		return fmt.Errorf("volume %w", err)
 	}
+	if volume == format.ImageLocks {
+		return fmt.Errorf("volume %q: the store has the locks of backing images under this name: choose another one", volume)
+	}
 	for _, b := range backups {
 		if err := format.CheckName(b); err != nil {
 			return fmt.Errorf("backup %w", err)
@@ -285,7 +288,7 @@ func volumeOf(object, last string) (volume, after string) {
 	folder := format.VolumesFolder() + strings.Join(parts[:3], "/") + "/"
 	volume = parts[2]
 	// Folders that no volume has are another program's.
-	if format.CheckName(volume) != nil || format.VolumeFolder(volume) != folder || volume == last {
+	if checkNames(volume) != nil || format.VolumeFolder(volume) != folder || volume == last {
 		return "", strings.TrimSuffix(folder, "/") + "0" // 0 is behind the slash
 	}
 	record := format.VolumeRecord(volume)
@@ -310,15 +313,15 @@ func Backups(ctx context.Context, store object.Store, volume string) ([]string, 
 	return names, nil
 }
 
-// listBlocks returns the blocks of a volume that are in the store, sorted; at most limit of them
+// listBlocks returns the blocks of a pool that are in the store, sorted; at most limit of them
 // unless that is 0. whole reports whether these are all.
-func listBlocks(ctx context.Context, store object.Store, volume string, limit int) (all checksums, whole bool,
+func listBlocks(ctx context.Context, store object.Store, pool format.Pool, limit int) (all checksums, whole bool,
 	err error) {
-	for info, err := range store.List(ctx, format.BlocksFolder(volume), true) {
+	for info, err := range store.List(ctx, string(pool), true) {
 		if err != nil {
 			return nil, false, err
 		}
-		if c, ok := format.BlockOf(info.Name); ok && format.BlockObject(volume, c) == info.Name {
+		if c, ok := format.BlockOf(info.Name); ok && pool.Object(c) == info.Name {
 			all = append(all, c)
 		}
 		if limit > 0 && len(all) == limit {

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/bits"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"ankole.storage/backup/encryption"
@@ -69,15 +66,8 @@ type creation struct {
 	marked checksums
 	// read are the numbers of the blocks to read, as a bitmap.
 	read bitmap
-
-	mu        sync.Mutex
-	stored    map[format.Checksum]bool // taken by a worker in this run
-	cured     []format.Checksum        // marked, and written again
-	staged    int64                    // bytes since the last commit
-	committed time.Time                // when that was
-	fresh     []format.Block
-	newBlocks int64
-	done      int
+	// copied is what became of them.
+	copied copied
 }
 
 // Create backs up a snapshot, and returns the record of the backup when it is complete in the
@@ -97,7 +87,7 @@ func Create(ctx context.Context, store object.Store, source Source, o CreateOpti
 		return nil, fmt.Errorf("backup %s of volume %s is to be encrypted, and there is no key: set %s in the Secret of the "+
 			"backup target", o.Backup, o.Volume, encryption.Variable)
 	}
-	c := &creation{CreateOptions: o, store: store, source: source, stored: map[format.Checksum]bool{}}
+	c := &creation{CreateOptions: o, store: store, source: source}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("backup %s of volume %s: %w", o.Backup, o.Volume, err)
 	}
@@ -163,23 +153,14 @@ func (c *creation) run(ctx context.Context) error {
 	if crashed {
 		limit = 0
 	}
-	if c.present, c.whole, err = listBlocks(ctx, c.store, c.Volume, limit); err != nil {
+	if c.present, c.whole, err = listBlocks(ctx, c.store, format.PoolOf(c.Volume), limit); err != nil {
 		return err
 	}
 	if c.marked, err = listMarks(ctx, c.store, c.Volume); err != nil {
 		return err
 	}
 	c.readAgain()
-	c.committed = time.Now()
 	if err := c.copyBlocks(ctx); err != nil {
-		keep := context.WithoutCancel(ctx)
-		if errors.Is(context.Cause(ctx), lock.ErrLost) {
-			keep = ctx // the volume may be deleted by now: nothing more is written
-		}
-		_ = c.store.Commit(keep) // the next run goes on behind it
-		return err
-	}
-	if err := c.store.Commit(ctx); err != nil {
 		return err
 	}
 	if err := c.unmark(ctx); err != nil {
@@ -250,23 +231,9 @@ func (c *creation) lastBackup(ctx context.Context) (*format.Backup, error) {
 }
 
 // changed sets the blocks to read.
-func (c *creation) changed(ctx context.Context, since Base) error {
-	c.read = newBitmap(c.source.SizeBytes() / c.BlockBytes)
-	for e, err := range c.source.Changed(ctx, since) {
-		if err != nil {
-			return err
-		}
-		if e.Offset < 0 || e.Length < 0 || e.Length > c.source.SizeBytes()-e.Offset {
-			return fmt.Errorf("extent of %d bytes at %d of a volume of %d bytes", e.Length, e.Offset, c.source.SizeBytes())
-		}
-		if e.Length == 0 {
-			continue
-		}
-		for i := e.Offset / c.BlockBytes; i <= (e.Offset+e.Length-1)/c.BlockBytes; i++ {
-			c.read.set(i)
-		}
-	}
-	return nil
+func (c *creation) changed(ctx context.Context, since Base) (err error) {
+	c.read, err = changedBlocks(ctx, c.source, since, c.BlockBytes)
+	return err
 }
 
 // begin writes the marker of a backup in progress, before anything is taken for present.
@@ -304,9 +271,32 @@ func (c *creation) readAgain() {
 	}
 }
 
+// copyBlocks reads the blocks and stores those that the store has not.
+func (c *creation) copyBlocks(ctx context.Context) error {
+	run := &copying{store: c.store, source: c.source, pool: format.PoolOf(c.Volume), form: c.form,
+		blockBytes: c.BlockBytes, workers: c.Workers, present: c.present, marked: c.marked, rewrite: c.Full,
+		keepZeroes: c.volume.BackingImage != "" || c.BackingImage != "", progress: c.Progress}
+	err := run.run(ctx, c.read.list())
+	c.copied = run.copied
+	c.record.NewBytes, c.record.RewrittenBytes = run.newBytes, run.rewrittenBytes
+	return err
+}
+
+// unmark removes the marks of blocks that were written again.
+//
+// Crash window: such a block keeps its mark, and is written once more.
+func (c *creation) unmark(ctx context.Context) error {
+	for _, sum := range c.copied.cured {
+		if err := c.store.Delete(ctx, format.MarkObject(c.Volume, sum)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // merge returns the blocks of the backup: those that were read, and those of the base elsewhere.
 func (c *creation) merge() []format.Block {
-	all := c.fresh
+	all := c.copied.blocks
 	if c.base != nil {
 		for _, b := range c.base.Blocks {
 			if i := b.Offset / c.BlockBytes; i < c.read.n && !c.read.has(i) {
@@ -314,8 +304,7 @@ func (c *creation) merge() []format.Block {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b format.Block) int { return int((a.Offset - b.Offset) / c.BlockBytes) })
-	return all
+	return byOffset(all)
 }
 
 // finish names the backup in the record of the volume, which another backup may have changed.
@@ -326,30 +315,10 @@ func (c *creation) finish(ctx context.Context) error {
 	}
 	v.LastBackup, v.LastBackupAt = c.record.Name, c.record.SnapshotCreated
 	v.SizeBytes, v.Labels = c.source.SizeBytes(), c.record.Labels
-	v.BlockCount += c.newBlocks
+	v.BlockCount += c.copied.newBlocks
 	v.BackingImage, v.BackingImageChecksum = c.BackingImage, c.BackingImageChecksum
 	if c.StorageClass != "" {
 		v.StorageClass = c.StorageClass
 	}
 	return storeVolume(ctx, c.store, v)
-}
-
-// bitmap is a set of the numbers below n.
-type bitmap struct {
-	n    int64
-	bits []uint64
-}
-
-func newBitmap(n int64) bitmap { return bitmap{n, make([]uint64, (n+63)/64)} }
-
-func (b bitmap) set(i int64)      { b.bits[i/64] |= 1 << (i % 64) }
-func (b bitmap) has(i int64) bool { return b.bits[i/64]&(1<<(i%64)) != 0 }
-
-func (b bitmap) list() (all []int64) {
-	for i, word := range b.bits {
-		for ; word != 0; word &= word - 1 {
-			all = append(all, int64(i)*64+int64(bits.TrailingZeros64(word)))
-		}
-	}
-	return all
 }

@@ -42,7 +42,14 @@ func Delete(ctx context.Context, store object.Store, volume, backup string) (*De
 }
 
 func deleteBackup(ctx context.Context, store object.Store, volume, backup string) (*Deleted, error) {
-	record := format.BackupRecord(volume, backup)
+	return removeRecord(ctx, store, format.BackupRecord(volume, backup), func() (*Deleted, error) {
+		return collect(ctx, store, volume)
+	})
+}
+
+// removeRecord deletes a record, and then what collect finds that no record lists.
+func removeRecord(ctx context.Context, store object.Store, record string, collect func() (*Deleted, error)) (*Deleted,
+	error) {
 	_, found := store.Stat(ctx, record)
 	if found != nil && !errors.Is(found, object.ErrNotFound) {
 		return nil, found
@@ -50,77 +57,38 @@ func deleteBackup(ctx context.Context, store object.Store, volume, backup string
 	if err := store.Delete(ctx, record); err != nil {
 		return nil, err
 	}
-	d, err := collect(ctx, store, volume)
+	d, err := collect()
 	if err == nil && found != nil {
 		err = fmt.Errorf("cannot find it: %w", ErrNotFound) // callers of the engine binary go by these words
 	}
 	return d, err
 }
 
-// references is what the backups of a volume list.
-type references struct {
-	names  []string
-	blocks checksums
-	// newest is the complete backup with the newest snapshot; nil if there is none.
-	newest *format.Backup
-	// unknown is why blocks is not all; "" if it is.
-	unknown string
-}
-
-// loadReferences reads all backups of a volume.
-func loadReferences(ctx context.Context, store object.Store, volume string) (*references, error) {
-	r := &references{}
-	var err error
-	if r.names, err = Backups(ctx, store, volume); err != nil {
-		return nil, err
-	}
-	for _, name := range r.names {
-		b, err := LoadBackup(ctx, store, volume, name)
-		switch {
-		case errors.Is(err, format.ErrCorrupt):
-			r.unknown = fmt.Sprintf("the record of backup %s is damaged: delete that backup", name)
-			continue
-		case errors.Is(err, ErrNotFound):
-			r.unknown = fmt.Sprintf("backup %s was deleted meanwhile", name)
-			continue
-		case err != nil:
-			return nil, err
-		case b.InProgress():
-			r.unknown = fmt.Sprintf("backup %s is not complete: delete it if its process is gone", name)
-			continue
-		}
-		for _, at := range b.Blocks {
-			r.blocks = append(r.blocks, at.Checksum)
-		}
-		r.blocks = r.blocks.sorted()
-		if r.newest == nil || r.newest.SnapshotCreated.Before(b.SnapshotCreated.Time) {
-			r.newest = b
-		}
-		r.newest.Blocks = nil
-	}
-	return r, nil
+// newestOf returns the records of a volume, and sets newest to the complete backup with the newest
+// snapshot when they are read; it stays nil if there is none.
+func newestOf(store object.Store, volume string, newest **format.Backup) *records {
+	return &records{kind: "backup", pool: format.PoolOf(volume), store: store,
+		names: func(ctx context.Context) ([]string, error) { return Backups(ctx, store, volume) },
+		load: func(ctx context.Context, name string) ([]format.Block, bool, error) {
+			b, err := LoadBackup(ctx, store, volume, name)
+			if err != nil || b.InProgress() {
+				return nil, false, err
+			}
+			blocks := b.Blocks
+			if b.Blocks = nil; *newest == nil || (*newest).SnapshotCreated.Before(b.SnapshotCreated.Time) {
+				*newest = b
+			}
+			return blocks, true, nil
+		}}
 }
 
 // collect deletes the blocks of a volume that no backup lists, and corrects its record.
 func collect(ctx context.Context, store object.Store, volume string) (*Deleted, error) {
-	refs, err := loadReferences(ctx, store, volume)
+	var newest *format.Backup
+	all := newestOf(store, volume, &newest)
+	found, err := all.take(ctx)
 	if err != nil {
 		return nil, err
-	}
-	present, _, err := listBlocks(ctx, store, volume, 0)
-	if err != nil {
-		return nil, err
-	}
-	names, err := Backups(ctx, store, volume)
-	if err != nil {
-		return nil, err
-	}
-	if refs.unknown == "" && !slices.Equal(names, refs.names) {
-		refs.unknown = "the backups of the volume changed meanwhile: delete the next one later"
-	}
-	unlisted := slices.DeleteFunc(slices.Clone(present), refs.blocks.has)
-	if refs.unknown != "" {
-		unlisted = nil
 	}
 	switch v, err := LoadVolume(ctx, store, volume); {
 	case errors.Is(err, ErrNotFound) || errors.Is(err, format.ErrCorrupt):
@@ -128,25 +96,18 @@ func collect(ctx context.Context, store object.Store, volume string) (*Deleted, 
 	case err != nil:
 		return nil, err
 	default:
-		if !slices.Contains(names, v.LastBackup) {
+		if !slices.Contains(found.names, v.LastBackup) {
 			v.LastBackup, v.LastBackupAt = "", format.Time{}
 		}
-		if refs.unknown == "" && refs.newest != nil {
-			v.LastBackup, v.LastBackupAt = refs.newest.Name, refs.newest.SnapshotCreated
+		if found.unknown == "" && newest != nil {
+			v.LastBackup, v.LastBackupAt = newest.Name, newest.SnapshotCreated
 		}
-		v.BlockCount = int64(len(present) - len(unlisted))
+		v.BlockCount = int64(len(found.present) - len(found.unlisted))
 		if err := storeVolume(ctx, store, v); err != nil {
 			return nil, err
 		}
 	}
-	d := &Deleted{Kept: refs.unknown}
-	for _, c := range unlisted {
-		if err := store.Delete(ctx, format.BlockObject(volume, c)); err != nil {
-			return d, err
-		}
-		d.Blocks++
-	}
-	return d, nil
+	return all.clear(ctx, found)
 }
 
 // DeleteVolume deletes all backups of a volume, and everything else that the store holds of it. It

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"ankole.storage/backup/encryption"
@@ -45,15 +43,21 @@ type Damage struct {
 
 // DamageError says that ranges of a backup could not be restored; all others were.
 type DamageError struct {
-	Volume, Backup string
-	Damage         []Damage // by offset
+	// Volume and Backup, or Image, name what was restored.
+	Volume, Backup, Image string
+	Damage                []Damage // by offset
 }
 
 // shown bounds the ranges that the text of an error names.
 const shown = 10
 
 func (e *DamageError) Error() string {
-	text := fmt.Sprintf("backup %s of volume %s: %d blocks are damaged or missing in the store:", e.Backup, e.Volume, len(e.Damage))
+	what, then := fmt.Sprintf("backup %s of volume %s", e.Backup, e.Volume),
+		"restore another backup, or accept that these ranges become zero"
+	if e.Image != "" {
+		what, then = "backup of backing image "+e.Image, "delete it, and back the image up again where there is still one"
+	}
+	text := fmt.Sprintf("%s: %d blocks are damaged or missing in the store:", what, len(e.Damage))
 	for i, d := range e.Damage {
 		if i == shown {
 			text += " …"
@@ -61,7 +65,7 @@ func (e *DamageError) Error() string {
 		}
 		text += fmt.Sprintf(" [%d, %d)", d.Offset, d.Offset+d.Length)
 	}
-	return text + ": restore another backup, or accept that these ranges become zero"
+	return text + ": " + then
 }
 
 // shownRanges bounds the ranges that RangesOf names.
@@ -109,10 +113,7 @@ type restoration struct {
 	target Target
 	backup *format.Backup
 	form   format.Form
-
-	mu     sync.Mutex
 	damage []Damage
-	done   int
 }
 
 // Restore writes a backup to a target. It returns a *DamageError if blocks are damaged or missing
@@ -136,7 +137,7 @@ func Restore(ctx context.Context, store object.Store, target Target, o RestoreOp
 		return nil, fmt.Errorf("restoring backup %s of volume %s from %s: %w", o.Backup, o.Volume, store, err)
 	}
 	if len(r.damage) > 0 && !o.AcceptDamage {
-		return nil, &DamageError{o.Volume, o.Backup, r.damage}
+		return nil, &DamageError{Volume: o.Volume, Backup: o.Backup, Damage: r.damage}
 	}
 	return &Restored{size, r.damage}, nil
 }
@@ -173,8 +174,10 @@ func (r *restoration) run(ctx context.Context) (int64, error) {
 			return 0, fmt.Errorf("zeroing %d bytes at %d: %w", r.backup.BlockBytes, offset, err)
 		}
 	}
-	err = r.writeBlocks(ctx, write)
-	slices.SortFunc(r.damage, func(a, b Damage) int { return int((a.Offset - b.Offset) / r.backup.BlockBytes) })
+	w := &writing{store: r.store, target: r.target, pool: format.PoolOf(r.Volume), form: r.form, sizeBytes: size,
+		blockBytes: r.backup.BlockBytes, workers: r.Workers, acceptDamage: r.AcceptDamage, progress: r.Progress}
+	err = w.run(ctx, write)
+	r.damage = w.damage
 	return size, err
 }
 
@@ -216,74 +219,4 @@ func (r *restoration) difference(ctx context.Context) (write []format.Block, zer
 		}
 	}
 	return write, zero, nil
-}
-
-// sameContent returns the blocks in groups of the same content, each sorted by offset; the groups
-// are sorted by their first offset.
-func sameContent(blocks []format.Block) [][]format.Block {
-	sorted := slices.Clone(blocks)
-	slices.SortStableFunc(sorted, func(a, b format.Block) int { return compare(a.Checksum, b.Checksum) })
-	var groups [][]format.Block
-	for len(sorted) > 0 {
-		n := 1
-		for n < len(sorted) && sorted[n].Checksum == sorted[0].Checksum {
-			n++
-		}
-		groups, sorted = append(groups, sorted[:n]), sorted[n:]
-	}
-	slices.SortFunc(groups, func(a, b []format.Block) int {
-		if a[0].Offset < b[0].Offset {
-			return -1
-		}
-		return 1
-	})
-	return groups
-}
-
-func (r *restoration) writeBlocks(ctx context.Context, blocks []format.Block) error {
-	groups, size := sameContent(blocks), r.backup.BlockBytes
-	workers, steps := stepsFor(r.Workers, size+format.MaxStoredBytes(size))
-	begin := func() *copier {
-		return &copier{block: make([]byte, size), stored: make([]byte, 0, format.MaxStoredBytes(size))}
-	}
-	return each(ctx, workers, len(groups), begin, func(ctx context.Context, w *copier, i int) error {
-		sum := groups[i][0].Checksum
-		var data []byte
-		err := steps.store.do(ctx, func() (err error) {
-			data, err = r.store.Get(ctx, format.BlockObject(r.Volume, sum), w.stored[:0], int64(cap(w.stored)))
-			return err
-		})
-		if err == nil {
-			err = steps.compute.do(ctx, func() error { return w.codec.Decode(r.form, data, w.block, sum) })
-		}
-		missing := errors.Is(err, object.ErrNotFound)
-		damaged := missing || errors.Is(err, format.ErrCorrupt) || errors.Is(err, object.ErrTooLong)
-		if err != nil && !damaged {
-			return err
-		}
-		for _, b := range groups[i] {
-			switch {
-			case !damaged:
-				_, err = r.target.WriteAt(w.block, b.Offset)
-			case r.AcceptDamage:
-				err = r.target.ZeroAt(b.Offset, size)
-			default:
-				err = nil
-			}
-			if err != nil {
-				return fmt.Errorf("writing %d bytes at %d: %w", size, b.Offset, err)
-			}
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, b := range groups[i] {
-			if damaged {
-				r.damage = append(r.damage, Damage{Extent{b.Offset, size}, sum, missing})
-			}
-		}
-		if r.done += len(groups[i]); r.Progress != nil {
-			r.Progress(r.done, len(blocks))
-		}
-		return nil
-	})
 }

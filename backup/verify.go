@@ -172,7 +172,7 @@ func (v *verification) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	present, _, err := listBlocks(ctx, v.store, v.volume, 0)
+	present, _, err := listBlocks(ctx, v.store, format.PoolOf(v.volume), 0)
 	if err != nil {
 		return err
 	}

@@ -293,6 +293,8 @@ func FuzzRecords(f *testing.F) {
 	f.Add(read(f, root, format.VolumeRecord("backed")))
 	f.Add(read(f, root, format.BackupRecord("backed", "backup-0-lz4")))
 	f.Add([]byte(`{"Name":"lock-0123456789abcdef","Type":2,"Acquired":true}`))
+	f.Add(mustImage(f, image(nil), nil))
+	f.Add(mustImage(f, image(imageKey(1)), imageKey(1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if v, err := format.ParseVolume(data, "backed"); err == nil {
 			out, err := v.Marshal()
@@ -309,6 +311,15 @@ func FuzzRecords(f *testing.F) {
 				t.Fatal(err)
 			}
 			if _, err := format.ParseBackup(out, "backed", "backup-0-lz4"); err != nil {
+				t.Fatalf("%s\nis written as\n%s\n%v", data, out, err)
+			}
+		}
+		if i, err := format.ParseImage(data, "backed"); err == nil {
+			out, err := i.Marshal(imageKey(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := format.ParseImage(out, "backed"); err != nil {
 				t.Fatalf("%s\nis written as\n%s\n%v", data, out, err)
 			}
 		}

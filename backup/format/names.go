@@ -25,8 +25,15 @@ var (
 // Base is the folder of everything in the store.
 const Base = "backupstore/"
 
-// volumes is the folder of all volumes.
-const volumes = Base + "volumes/"
+// volumes is the folder of all volumes, images that of the records of backing images.
+const (
+	volumes = Base + "volumes/"
+	images  = Base + "backing-images/backing-images/"
+)
+
+// ImageLocks stands for a volume in the names of the locks of backing images. No volume has this
+// name.
+const ImageLocks = "BACKINGIMAGE"
 
 var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]+$`)
 
@@ -83,14 +90,26 @@ func BackupOf(object string) (backup string, ok bool) {
 	return between(object, "backup_", ".cfg")
 }
 
-// BlocksFolder is the folder of the blocks of a volume.
-func BlocksFolder(volume string) string { return VolumeFolder(volume) + "blocks/" }
+// Pool is the folder of blocks that backups share: those of a volume, or of all backing images.
+type Pool string
 
-// BlockObject is the object of a block.
-func BlockObject(volume string, c Checksum) string {
+// ImagePool has the blocks of all backing images.
+const ImagePool Pool = Base + "backing-images/blocks/"
+
+// PoolOf has the blocks of a volume.
+func PoolOf(volume string) Pool { return Pool(VolumeFolder(volume) + "blocks/") }
+
+// Object is the object of a block.
+func (p Pool) Object(c Checksum) string {
 	h := c.String()
-	return BlocksFolder(volume) + h[:2] + "/" + h[2:4] + "/" + h + ".blk"
+	return string(p) + h[:2] + "/" + h[2:4] + "/" + h + ".blk"
 }
+
+// BlocksFolder is the folder of the blocks of a volume.
+func BlocksFolder(volume string) string { return string(PoolOf(volume)) }
+
+// BlockObject is the object of a block of a volume.
+func BlockObject(volume string, c Checksum) string { return PoolOf(volume).Object(c) }
 
 // BlockOf returns the checksum of the block that the object is; not ok if it is no block.
 func BlockOf(object string) (c Checksum, ok bool) {
@@ -116,6 +135,21 @@ func MarkOf(object string) (c Checksum, ok bool) {
 	}
 	c, err := ParseChecksum(h)
 	return c, err == nil
+}
+
+// ImagesFolder is the folder of the records of backing images; each has a folder of its own there.
+func ImagesFolder() string { return images }
+
+// ImageRecord is the object of the record of a backing image. The name must be valid.
+func ImageRecord(image string) string { return images + image + "/backing-image.cfg" }
+
+// ImageOf returns the backing image whose folder this is; not ok if it is no such folder.
+func ImageOf(folder string) (image string, ok bool) {
+	image, ok = strings.CutPrefix(folder, images)
+	if ok {
+		image, ok = strings.CutSuffix(image, "/")
+	}
+	return image, ok && CheckName(image) == nil
 }
 
 // LocksFolder is the folder of the locks of a volume.

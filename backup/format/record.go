@@ -2,7 +2,6 @@ package format
 
 import (
 	"bytes"
-	"crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -208,9 +207,7 @@ type Backup struct {
 	// Blocks are sorted by offset.
 	Blocks []Block
 
-	// authentication is what stood in a record that was read, covered a hash of what stood before it.
-	authentication string
-	covered        [sha512.Size]byte
+	seal seal
 }
 
 // SizeBytes is what the backup refers to: whole blocks.
@@ -222,27 +219,17 @@ func (b *Backup) InProgress() bool { return b.Created.IsZero() }
 // Encrypted reports whether the blocks are encrypted.
 func (b *Backup) Encrypted() bool { return b.Key != encryption.ID{} }
 
-// authenticated begins the last field of a record that is authenticated. It is bytes and not a
-// field of JSON: what is covered is what was written, however a later program would write it.
-const authenticated = `,"Authentication":"`
-
 // MarshalAuthentic returns the record as it is stored, with what nobody can say of it without the
 // key of its volume.
 func (b *Backup) MarshalAuthentic(key *encryption.Volume) ([]byte, error) {
 	data, err := b.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	data = data[:len(data)-1]
-	sum := sha512.Sum512(data)
-	return append(data, authenticated+key.Authenticate(sum[:])+`"}`...), nil
+	return sealed(data, key), err
 }
 
 // CheckAuthentic returns ErrCorrupt unless the record was read as it was when it was authenticated.
 func (b *Backup) CheckAuthentic(key *encryption.Volume) error {
-	if !key.Authentic(b.covered[:], b.authentication) {
-		return fmt.Errorf("record of backup %s of volume %s: %w: it was changed by somebody without its key", b.Name, b.Volume,
-			ErrCorrupt)
+	if err := b.seal.check(key); err != nil {
+		return fmt.Errorf("record of backup %s of volume %s: %w", b.Name, b.Volume, err)
 	}
 	return nil
 }
@@ -327,9 +314,8 @@ func ParseBackup(data []byte, volume, name string) (*Backup, error) {
 		Created: f.CreatedTime, Labels: f.Labels, Parameters: f.Parameters, Incremental: f.IsIncremental,
 		Compression: f.CompressionMethod, Key: key, NewBytes: f.NewlyUploadedDataSize,
 		RewrittenBytes: f.ReUploadedDataSize, Blocks: f.Blocks}
-	if i := bytes.LastIndex(data, []byte(authenticated)); i >= 0 && b.Encrypted() {
-		b.covered = sha512.Sum512(data[:i])
-		b.authentication = strings.TrimSuffix(string(bytes.TrimSpace(data[i+len(authenticated):])), `"}`)
+	if b.Encrypted() {
+		b.seal = readSeal(data)
 	}
 	if b.BlockBytes, err = ParseBlockBytes(f.Parameters[BlockSizeParameter]); err != nil {
 		return broken(err)
@@ -340,14 +326,22 @@ func ParseBackup(data []byte, volume, name string) (*Backup, error) {
 	if err := b.Compression.Check(); err != nil {
 		return broken(err)
 	}
+	if err := checkBlocks(b.Blocks, b.BlockBytes); err != nil {
+		return broken(err)
+	}
+	return b, nil
+}
+
+// checkBlocks returns an error unless blocks lie one behind the other.
+func checkBlocks(blocks []Block, blockBytes int64) error {
 	last := int64(-1)
-	for _, at := range b.Blocks {
-		if at.Offset <= last || at.Offset%b.BlockBytes != 0 {
-			return broken(fmt.Errorf("block at offset %d after %d with blocks of %d bytes", at.Offset, last, b.BlockBytes))
+	for _, at := range blocks {
+		if at.Offset <= last || at.Offset%blockBytes != 0 {
+			return fmt.Errorf("block at offset %d after %d with blocks of %d bytes", at.Offset, last, blockBytes)
 		}
 		last = at.Offset
 	}
-	return b, nil
+	return nil
 }
 
 // decrypted turns the fields of an encrypted backup into those of what is encrypted, and returns
