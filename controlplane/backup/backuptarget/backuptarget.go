@@ -95,6 +95,9 @@ type seen struct {
 }
 
 func (r *Reconciler) gather(ctx context.Context, t *v1beta2.BackupTarget) (seen, error) {
+	if t.Spec.BackupTargetURL == "" {
+		r.looks.Forget(t.Name) // who turns the target on again wants to know what is there then
+	}
 	s := seen{Look: r.looks.Of(t.Name), Owner: r.cfg.NodeName}
 	if t.Name == naming.BackupTarget {
 		var err error
