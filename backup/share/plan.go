@@ -199,7 +199,7 @@ func explain(t *target.Target, err error) error {
 	case errors.Is(err, unix.ENODEV):
 		text = "the kernel of this node has no file system " + fsType + ": load its module " + module + " on each node"
 	case errors.Is(err, unix.EPERM):
-		text = "the server refuses this node, or the instance manager is not privileged"
+		text = "the server refuses this node, or the Pod is not privileged"
 	case errors.Is(err, unix.EACCES):
 		text = "the server refuses this node, or its user and password"
 	case errors.Is(err, unix.ENOENT):

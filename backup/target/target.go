@@ -202,29 +202,60 @@ func (o Object) URL() string {
 // ParseObject reads the URL of a volume or a backup in a store. Programs of the reference pass the
 // text on as it stands in JSON, with \u0026 or u0026 for an ampersand.
 func ParseObject(raw string) (Object, error) {
+	t, q, err := parseNamed(raw, "volume", "backup")
+	return Object{Target: t, Volume: q.Get("volume"), Backup: q.Get("backup")}, err
+}
+
+// imageKey is the query key of a backing image.
+const imageKey = "backingImage"
+
+// Image names the backup of a backing image in a store.
+type Image struct {
+	*Target
+	Name string
+}
+
+// URL is that of the backup: the target's, with the image in its query.
+func (i Image) URL() string {
+	u, q := i.bare(), i.query()
+	q.Set(imageKey, i.Name)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// ParseImage reads the URL of the backup of a backing image.
+func ParseImage(raw string) (Image, error) {
+	t, q, err := parseNamed(raw, imageKey)
+	return Image{Target: t, Name: q.Get(imageKey)}, err
+}
+
+// parseNamed reads the URL of a target with the names of objects in its query: the first of the
+// keys must be there, the others may be.
+func parseNamed(raw string, keys ...string) (*Target, url.Values, error) {
 	place, query, ok := strings.Cut(raw, "?")
 	if ok {
 		query = strings.ReplaceAll(query, `\u0026`, "&")
-		for _, key := range []string{"volume=", "backup="} {
-			query = strings.ReplaceAll(query, "u0026"+key, "&"+key)
+		for _, key := range keys {
+			query = strings.ReplaceAll(query, "u0026"+key+"=", "&"+key+"=")
 		}
 		raw = place + "?" + query
 	}
 	t, q, err := parse(raw)
 	if err != nil {
-		return Object{}, err
+		return nil, nil, err
 	}
-	o := Object{Target: t, Volume: q.Get("volume"), Backup: q.Get("backup")}
-	for _, key := range []string{"volume", "backup"} {
-		if name := q.Get(key); (q.Has(key) || key == "volume") && format.CheckName(name) != nil {
-			return Object{}, t.wrong("it names no %s", key)
+	names := url.Values{}
+	for i, key := range keys {
+		if name := q.Get(key); (q.Has(key) || i == 0) && format.CheckName(name) != nil {
+			return nil, nil, t.wrong("it names no %s", key)
 		}
+		names.Set(key, q.Get(key))
 		q.Del(key)
 	}
 	for key := range q {
 		if key != t.Kind.optionsKey() {
-			return Object{}, t.wrong("it has the option %.40q, which is none of this kind's", key)
+			return nil, nil, t.wrong("it has the option %.40q, which is none of this kind's", key)
 		}
 	}
-	return o, nil
+	return t, names, nil
 }

@@ -102,3 +102,39 @@ func FuzzParseObject(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseImage(f *testing.F) {
+	f.Add("nfs://s:/p?backingImage=img&nfsOptions=soft")
+	f.Fuzz(func(t *testing.T, raw string) {
+		i, err := ParseImage(raw)
+		if err != nil {
+			return
+		}
+		if again, err := ParseImage(i.URL()); err != nil || *again.Target != *i.Target || again.Name != i.Name {
+			t.Errorf("%q, written as %q, is %+v, %v", raw, i.URL(), again, err)
+		}
+	})
+}
+
+func TestImageURL(t *testing.T) {
+	target, err := Parse("nfs://s:/p?nfsOptions=soft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "nfs://s:/p?backingImage=img.1&nfsOptions=soft"
+	if i := (Image{target, "img.1"}); i.URL() != want {
+		t.Errorf("%s, want %s", i.URL(), want)
+	}
+	for _, url := range []string{want, strings.ReplaceAll(want, "&", `\u0026`),
+		"nfs://s:/p?nfsOptions=softu0026backingImage=img.1"} {
+		if got, err := ParseImage(url); err != nil || *got.Target != *target || got.Name != "img.1" {
+			t.Errorf("%s: %+v, %v", url, got, err)
+		}
+	}
+	for _, url := range []string{"vfs:///p", "vfs:///p?volume=vol-1", "vfs:///p?backingImage=..",
+		"vfs:///p?backingImage=img&volume=vol-1", "vfs:///p?backingImage=a/b"} {
+		if i, err := ParseImage(url); !errors.Is(err, ErrURL) {
+			t.Errorf("%s: %+v, %v", url, i, err)
+		}
+	}
+}

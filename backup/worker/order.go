@@ -29,6 +29,12 @@ const (
 	Delete       = "delete"
 	DeleteVolume = "delete-volume"
 	Verify       = "verify"
+	// Those of backing images.
+	CreateImage  = "create-image"
+	RestoreImage = "restore-image"
+	ListImages   = "list-images"
+	InspectImage = "inspect-image"
+	DeleteImage  = "delete-image"
 )
 
 // Order is what a worker is to do.
@@ -41,11 +47,16 @@ type Order struct {
 	Create    backup.CreateOptions
 	Restore   backup.RestoreOptions
 	SizeBytes int64
+	// CreateImage and RestoreImage are for those two, where SizeBytes is that of the image's file.
+	CreateImage  backup.ImageCreateOptions
+	RestoreImage backup.ImageRestoreOptions
 	// Verify is for that one, of Volume.
 	Verify backup.VerifyOptions
 	// Volume and Backup are for the others; Volume "" lists all. VolumeOnly leaves out their backups.
 	Volume, Backup string
 	VolumeOnly     bool
+	// Image is for orders about the backup of one backing image.
+	Image string
 	// BytesPerSecond is what backups and restores of the node send and read at most, together; 0 is no
 	// bound.
 	BytesPerSecond int64
@@ -57,6 +68,25 @@ type Order struct {
 type Created struct {
 	Incremental              bool
 	NewBytes, RewrittenBytes int64
+}
+
+// Image describes the backup of a backing image. It is the result of all orders about one, but
+// deletions.
+type Image struct {
+	Name string
+	URL  string
+	// Size is that of the image's file, in bytes.
+	Size int64 `json:",string"`
+	// Checksum is the SHA-512 of the file.
+	Checksum string
+	// Created is when the backup was complete; "" while it is not.
+	Created           format.Time
+	Labels            map[string]string
+	CompressionMethod string
+	// Secret and SecretNamespace name the Secret that the image is encrypted with.
+	Secret          string
+	SecretNamespace string
+	Messages        map[string]string
 }
 
 // Report is what a worker tells while it works.

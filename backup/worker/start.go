@@ -157,7 +157,7 @@ func (j *Job) start(memory *os.File) (net.Conn, *exec.Cmd, error) {
 	if err := cmd.Start(); err != nil {
 		conn.Close()
 		if mounts && errors.Is(err, unix.EPERM) {
-			return nil, nil, fmt.Errorf("%s is a share, which takes a privileged instance manager to mount: %w", t, err)
+			return nil, nil, fmt.Errorf("%s is a share, which takes a privileged Pod to mount: %w", t, err)
 		}
 		return nil, nil, err
 	}

@@ -23,7 +23,10 @@ func backupCommands(g *globals) *cobra.Command {
 		backupRemoveCommand(), backupVerifyCommand(),
 		ofObject("inspect URL", "Show a backup as JSON", worker.Inspect, true),
 		ofObject("inspect-volume URL", "Show a volume of a store as JSON", worker.InspectOf, false),
-		ofObject("head URL", "Show when the record of a volume or a backup was written as JSON", worker.Head, false))
+		ofObject("head URL", "Show when the record of a volume or a backup was written as JSON", worker.Head, false),
+		imageListCommand(), ofImage("inspect-backing-image URL", "Show the backup of a backing image as JSON",
+			worker.InspectImage, true), ofImage("rm-backing-image URL", "Remove the backup of a backing image",
+			worker.DeleteImage, false))
 	c.Aliases = []string{"backup"}
 	return c
 }
@@ -264,6 +267,26 @@ func backupRemoveCommand() *cobra.Command {
 		}}
 	c.Flags().StringVar(&volume, "volume", "", "URL is that of a target: remove all of this volume there")
 	return c
+}
+
+func imageListCommand() *cobra.Command {
+	return &cobra.Command{Use: "ls-backing-image DEST", Short: "List the backing images that a store has as JSON",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return look(cmd, worker.Order{Do: worker.ListImages, Target: args[0]}, true)
+		}}
+}
+
+// ofImage is a verb about the backup of a backing image.
+func ofImage(use, short, do string, print bool) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			i, err := target.ParseImage(args[0])
+			if err != nil {
+				return err
+			}
+			return look(cmd, worker.Order{Do: do, Target: i.Target.URL(), Image: i.Name}, print)
+		}}
 }
 
 // backupVerifyCommand is a verb that the reference has not.

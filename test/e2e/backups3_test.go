@@ -290,7 +290,7 @@ func (at *s3Test) share() {
 	at.target("nfs://127.0.0.1:/export?nfsOptions=soft,port=1") // where nobody listens
 	want := "its server does not answer"
 	if os.Getuid() != 0 {
-		want = "takes a privileged instance manager"
+		want = "takes a privileged Pod"
 	}
 	at.eventually("the target says why a share is not mounted", func(context.Context) error {
 		if b := at.backupTarget(); b.Available || !strings.Contains(b.Message, want) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/target"
@@ -98,6 +99,13 @@ func browse(ctx context.Context, store object.Store, t *target.Target, o *worker
 			return nil, err
 		}
 		return verifyInfo(v), nil
+	case worker.ListImages:
+		return backup.Images(ctx, store)
+	case worker.InspectImage:
+		i, err := backup.LoadImage(ctx, store, o.Image)
+		return imageInfo(t, i), err
+	case worker.DeleteImage:
+		return backup.DeleteImage(ctx, store, o.Image)
 	}
 	return nil, fmt.Errorf("a backup worker does not know the order %q", o.Do)
 }
@@ -153,6 +161,30 @@ func volumeInfo(v *format.Volume) *VolumeInfo {
 		BackingImageChecksum: v.BackingImageChecksum, StorageClassname: v.StorageClass, DataEngine: v.DataEngine}
 }
 
+// shown are the labels and the compression of a backup, as they are shown with the key of blocks
+// that are encrypted.
+func shown(labels map[string]string, c format.Compression, key encryption.ID) (map[string]string, format.Compression) {
+	if key == (encryption.ID{}) {
+		return labels, c
+	}
+	if labels = maps.Clone(labels); labels == nil {
+		labels = map[string]string{}
+	}
+	labels[keyLabel] = key.String()
+	return labels, c.Encrypted()
+}
+
+// imageInfo describes the backup of an image; nil for none.
+func imageInfo(t *target.Target, i *format.Image) *worker.Image {
+	if i == nil {
+		return nil
+	}
+	labels, method := shown(i.Labels, i.Compression, i.Key)
+	return &worker.Image{Name: i.Name, URL: target.Image{Target: t, Name: i.Name}.URL(), Size: i.SizeBytes,
+		Checksum: i.Checksum, Created: i.Completed, Labels: labels, CompressionMethod: string(method), Secret: i.Secret,
+		SecretNamespace: i.SecretNamespace, Messages: map[string]string{}}
+}
+
 func inspect(ctx context.Context, store object.Store, t *target.Target, o *worker.Order) (*BackupInfo, error) {
 	b, err := backup.LoadBackup(ctx, store, o.Volume, o.Backup)
 	if err != nil {
@@ -164,13 +196,7 @@ func inspect(ctx context.Context, store object.Store, t *target.Target, o *worke
 	}
 	parameters := map[string]string{format.BlockSizeParameter: strconv.FormatInt(b.BlockBytes, 10)}
 	maps.Copy(parameters, b.Parameters)
-	labels, method := maps.Clone(b.Labels), b.Compression
-	if b.Encrypted() {
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[keyLabel], method = b.Key.String(), method.Encrypted()
-	}
+	labels, method := shown(b.Labels, b.Compression, b.Key)
 	return &BackupInfo{Name: b.Name, URL: target.Object{Target: t, Volume: o.Volume, Backup: o.Backup}.URL(),
 		SnapshotName: b.Snapshot, SnapshotCreated: b.SnapshotCreated, Created: b.Created,
 		Size: int64(len(b.Blocks)) * b.BlockBytes, Labels: labels, Parameters: parameters, IsIncremental: b.Incremental,

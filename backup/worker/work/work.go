@@ -162,6 +162,7 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 		return nil, fmt.Errorf("%s: %w", t, err)
 	}
 	o.Create.Keys, o.Restore.Keys, o.Verify.Keys = keys, keys, keys
+	o.CreateImage.Keys, o.RestoreImage.Keys = keys, keys
 	limit, err := budget.Open(os.TempDir(), o.BytesPerSecond) // the mount of a share hides the folder
 	if err != nil {
 		return nil, err
@@ -174,9 +175,7 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 	store := limit.Limit(entered)
 	switch o.Do {
 	case worker.Create:
-		o.Create.Progress = func(done, total int) {
-			_ = w.tell(func(r *worker.Report) { r.Done, r.Total = done, total }) // the next report says it
-		}
+		o.Create.Progress = w.progress
 		record, err := backup.Create(ctx, store, &source{w}, o.Create)
 		if err != nil {
 			return nil, err
@@ -185,8 +184,24 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 			RewrittenBytes: record.RewrittenBytes}, nil
 	case worker.Restore:
 		return w.restore(ctx, store)
+	case worker.CreateImage:
+		o.CreateImage.Progress = w.progress
+		i, err := backup.CreateImage(ctx, store, &source{w}, o.CreateImage)
+		return imageInfo(t, i), err
+	case worker.RestoreImage:
+		o.RestoreImage.Progress = w.progress
+		o.RestoreImage.Begin = func(size int64) error {
+			return w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes = true, size })
+		}
+		i, err := backup.RestoreImage(ctx, store, &volume{w}, o.RestoreImage)
+		return imageInfo(t, i), err
 	}
 	return browse(ctx, store, t, o)
+}
+
+// progress is told with the next report.
+func (w *process) progress(done, total int) {
+	_ = w.tell(func(r *worker.Report) { r.Done, r.Total = done, total }) // the next report says it
 }
 
 func (w *process) restore(ctx context.Context, store object.Store) (any, error) {
@@ -194,9 +209,7 @@ func (w *process) restore(ctx context.Context, store object.Store) (any, error) 
 	o.Begin = func(size int64, created time.Time) error {
 		return w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes, r.Created = true, size, created })
 	}
-	o.Progress = func(done, total int) {
-		_ = w.tell(func(r *worker.Report) { r.Done, r.Total = done, total }) // the next report says it
-	}
+	o.Progress = w.progress
 	return backup.Restore(ctx, store, &volume{w}, o)
 }
 

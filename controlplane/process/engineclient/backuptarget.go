@@ -25,6 +25,10 @@ type BackupTargetBinaryClient interface {
 	BackupDelete(ctx context.Context, destURL string, credential map[string]string) error
 	BackupVolumeDelete(ctx context.Context, destURL, volumeName string, credential map[string]string) error
 	BackupConfigMetaGet(ctx context.Context, destURL string, credential map[string]string) (*ConfigMetadata, error)
+	// BackupImageNameList names the backing images that a target has, sorted.
+	BackupImageNameList(ctx context.Context, destURL string, credential map[string]string) ([]string, error)
+	BackupImageGet(ctx context.Context, destURL string, credential map[string]string) (*BackupImage, error)
+	BackupImageDelete(ctx context.Context, destURL string, credential map[string]string) error
 	// BackupVerify reads a part of what the target has of a volume, whose URL is given.
 	BackupVerify(ctx context.Context, destURL string, part VerifyPart, credential map[string]string) (*Verified, error)
 }
@@ -76,6 +80,19 @@ type Backup struct {
 	VolumeBackingImageName                    string
 	// Messages by level, such as "error".
 	Messages map[string]string
+}
+
+// BackupImage is the backup of a backing image.
+type BackupImage struct {
+	Name, URL string
+	// Size is that of the image's file, in bytes.
+	Size     int64 `json:",string"`
+	Checksum string
+	// Created is when the backup was complete, RFC 3339; "" while it is not.
+	Created                 string
+	Labels, Messages        map[string]string
+	CompressionMethod       string
+	Secret, SecretNamespace string
 }
 
 // BackupVolume is what a target knows of a volume.
@@ -220,6 +237,24 @@ func (b *TargetBinary) BackupVolumeDelete(ctx context.Context, destURL, volumeNa
 func (b *TargetBinary) BackupConfigMetaGet(ctx context.Context, destURL string,
 	credential map[string]string) (*ConfigMetadata, error) {
 	return browse[*ConfigMetadata](ctx, b, credential, "head", destURL)
+}
+
+// BackupImageNameList names the backing images, sorted.
+func (b *TargetBinary) BackupImageNameList(ctx context.Context, destURL string,
+	credential map[string]string) ([]string, error) {
+	return browse[[]string](ctx, b, credential, "ls-backing-image", destURL)
+}
+
+// BackupImageGet reads the backup of one backing image.
+func (b *TargetBinary) BackupImageGet(ctx context.Context, destURL string,
+	credential map[string]string) (*BackupImage, error) {
+	return browse[*BackupImage](ctx, b, credential, "inspect-backing-image", destURL)
+}
+
+// BackupImageDelete removes the backup of one backing image.
+func (b *TargetBinary) BackupImageDelete(ctx context.Context, destURL string, credential map[string]string) error {
+	_, err := b.run(ctx, removeTimeout, credential, "rm-backing-image", destURL)
+	return err
 }
 
 // BackupVerify is a verb that engine binaries of the reference have not: ErrInvalid.

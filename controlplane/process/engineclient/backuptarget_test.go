@@ -51,6 +51,15 @@ func TestBackupTarget(t *testing.T) {
 			func(c context.Context, b client) (any, error) {
 				return b.BackupVolumeNameList(c, target, secret)
 			}, []string{"v", "w"}},
+		{"backups ls-backing-image " + target, `["a","b"]`, func(c context.Context, b client) (any, error) {
+			return b.BackupImageNameList(c, target, secret)
+		}, []string{"a", "b"}},
+		{"backups inspect-backing-image URL", `{"Name":"a","Size":"512","Checksum":"0a"}`,
+			func(c context.Context, b client) (any, error) { return b.BackupImageGet(c, "URL", secret) },
+			&engineclient.BackupImage{Name: "a", Size: 512, Checksum: "0a"}},
+		{"backups rm-backing-image URL", "", func(c context.Context, b client) (any, error) {
+			return nil, b.BackupImageDelete(c, "URL", secret)
+		}, nil},
 		{"backups rm URL", "", func(c context.Context, b client) (any, error) {
 			return nil, b.BackupDelete(c, "URL", secret)
 		}, nil},
