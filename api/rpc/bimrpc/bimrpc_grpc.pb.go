@@ -61,7 +61,8 @@ type BackingImageManagerServiceClient interface {
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (*BackingImageResponse, error)
 	// PrepareDownload says from where a file can be downloaded: GET http://<address>/v1/files/<escaped src_file_path>/download.
 	PrepareDownload(ctx context.Context, in *PrepareDownloadRequest, opts ...grpc.CallOption) (*PrepareDownloadResponse, error)
-	// BackupCreate and BackupStatus: UNIMPLEMENTED.
+	// BackupCreate begins a backup, of which BackupStatus tells. Each image has one at a time; the same order again
+	// changes nothing.
 	BackupCreate(ctx context.Context, in *BackupCreateRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	BackupStatus(ctx context.Context, in *BackupStatusRequest, opts ...grpc.CallOption) (*BackupStatusResponse, error)
 	// Watch sends one empty message for each change: list then. The first one comes at once.
@@ -219,7 +220,8 @@ type BackingImageManagerServiceServer interface {
 	Fetch(context.Context, *FetchRequest) (*BackingImageResponse, error)
 	// PrepareDownload says from where a file can be downloaded: GET http://<address>/v1/files/<escaped src_file_path>/download.
 	PrepareDownload(context.Context, *PrepareDownloadRequest) (*PrepareDownloadResponse, error)
-	// BackupCreate and BackupStatus: UNIMPLEMENTED.
+	// BackupCreate begins a backup, of which BackupStatus tells. Each image has one at a time; the same order again
+	// changes nothing.
 	BackupCreate(context.Context, *BackupCreateRequest) (*emptypb.Empty, error)
 	BackupStatus(context.Context, *BackupStatusRequest) (*BackupStatusResponse, error)
 	// Watch sends one empty message for each change: list then. The first one comes at once.

@@ -178,13 +178,13 @@ func sourceFlags(c *cobra.Command, cfg *Config) {
 	c.Flags().StringVar(&s.ID.Name, "name", "", "name of the image")
 	c.Flags().StringVar(&s.ID.UUID, "uuid", "", "UUID of the image")
 	c.Flags().StringVar(&s.Type, "source-type", service.TypeDownload,
-		"where its content comes from: download, upload, export-from-volume or clone")
+		"where its content comes from: download, upload, export-from-volume, clone or restore")
 	c.Flags().StringToStringVar(&s.Parameters, "parameters", nil,
 		"KEY=VALUE of the source type: url of a download; volume-name, snapshot-name and file-type (raw, qcow2) of an export; "+
-			"backing-image of a clone")
+			"backing-image of a clone; backup-url of a restore")
 	c.Flags().Uint16Var(&cfg.ExportPort, "export-port", defaultExportPort, "port where an export or a clone is received")
 	c.Flags().StringVar(&s.Checksum, "checksum", "", "SHA-512 that the file must have")
-	c.Flags().StringToString("credential", nil, "KEY=VALUE; no source type has any")
+	c.Flags().StringToString("credential", nil, "KEY=VALUE; those of a restore come with its order")
 }
 
 // Main runs the command line until it is done or ctx ends, and returns the exit status.

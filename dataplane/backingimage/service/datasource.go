@@ -24,6 +24,7 @@ const (
 	TypeUpload   = "upload"
 	TypeExport   = "export-from-volume"
 	TypeClone    = "clone"
+	TypeRestore  = "restore"
 )
 
 // uploadSilence is how long a user who uploads may send nothing.
@@ -43,7 +44,9 @@ type SourceConfig struct {
 	Receive string
 	// Options are of downloads.
 	Options source.Options
-	Log     *slog.Logger
+	// Worker starts the process that reads a backup; nil: as package worker says.
+	Worker []string
+	Log    *slog.Logger
 }
 
 // Source is a data source: one file that is made for a manager to take over.
@@ -56,6 +59,8 @@ type Source struct {
 	once sync.Once
 	// receiver is of an export, while one is served.
 	receiver atomic.Pointer[Receiver]
+	// restores has the order of a restore.
+	restores chan RestoreOrder
 }
 
 // NewSource takes in a file that an earlier process has completed, or begins to make it; an upload
@@ -71,7 +76,8 @@ func NewSource(d *store.Disk, cfg SourceConfig) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{cfg: cfg, disk: d, files: files.New(d, true, cfg.Log), over: make(chan struct{})}
+	s := &Source{cfg: cfg, disk: d, files: files.New(d, true, cfg.Log), over: make(chan struct{}),
+		restores: make(chan RestoreOrder)}
 	switch {
 	case ok:
 		err = s.files.Take(found)
@@ -79,6 +85,8 @@ func NewSource(d *store.Disk, cfg SourceConfig) (*Source, error) {
 		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.download)
 	case cfg.received():
 		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.receiveFile)
+	case cfg.Type == TypeRestore:
+		_, _, err = s.files.Order(cfg.ID, cfg.Checksum, "", s.restoreFile)
 	}
 	if err != nil {
 		s.Close()
@@ -99,9 +107,11 @@ func (cfg *SourceConfig) check() error {
 		return nil
 	case TypeExport, TypeClone:
 		return cfg.checkSent()
+	case TypeRestore:
+		return cfg.checkRestore()
 	}
-	return fmt.Errorf("source type %.40q: %s, %s, %s and %s are possible", cfg.Type, TypeDownload, TypeUpload, TypeExport,
-		TypeClone)
+	return fmt.Errorf("source type %.40q: %s, %s, %s, %s and %s are possible", cfg.Type, TypeDownload, TypeUpload,
+		TypeExport, TypeClone, TypeRestore)
 }
 
 // Close ends what is under way, and waits for it.
@@ -203,10 +213,14 @@ func (s *Source) Handler(permit func(context.Context) error) http.Handler {
 			if err == nil {
 				writeJSON(w, at)
 			}
+		case "restore":
+			if err = permit(q.Context()); err == nil {
+				err = s.beginRestore(w, q)
+			}
 		case "transfer":
 			err = s.transfer(q.Context())
 		default:
-			err = fmt.Errorf("%w: action %.40q; upload, receive and transfer are possible", source.ErrRefused, action)
+			err = fmt.Errorf("%w: action %.40q; upload, receive, restore and transfer are possible", source.ErrRefused, action)
 		}
 		if err != nil {
 			fail(w, err)

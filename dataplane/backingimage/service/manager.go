@@ -58,7 +58,9 @@ type Config struct {
 	FileAddress string
 	// Dial connects to other managers and to data sources.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	Log  *slog.Logger
+	// Worker starts the process that backs an image up; nil: as package worker says.
+	Worker []string
+	Log    *slog.Logger
 }
 
 // Manager is the files of one disk, and how they get there.
@@ -69,6 +71,8 @@ type Manager struct {
 	files *files.Set
 	// receiving bounds the copies that come at the same time.
 	receiving chan struct{}
+	backups   backups
+	work      sync.WaitGroup
 
 	mu   sync.Mutex
 	next int // the port to try first
@@ -92,7 +96,10 @@ func NewManager(d *store.Disk, cfg Config) (*Manager, error) {
 }
 
 // Close ends all that is under way, and waits for it.
-func (m *Manager) Close() { m.files.Close() }
+func (m *Manager) Close() {
+	m.files.Close()
+	m.work.Wait()
+}
 
 // copyFrom is the maker of a file that another manager has.
 func (m *Manager) copyFrom(id backingimage.ID, from, expected string, size int64) files.Maker {

@@ -370,10 +370,6 @@ func TestAnswers(t *testing.T) {
 	if _, err := watch.Recv(); err != nil {
 		t.Errorf("no hint of a deletion: %v", err)
 	}
-	if _, err := a.client.BackupCreate(t.Context(),
-		&bimrpc.BackupCreateRequest{}); status.Code(err) != codes.Unimplemented {
-		t.Error(err)
-	}
 	if _, err := a.client.PrepareDownload(t.Context(), &bimrpc.PrepareDownloadRequest{Name: "x",
 		Uuid: "y"}); status.Code(err) != codes.NotFound {
 		t.Error(err)
