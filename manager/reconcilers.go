@@ -12,6 +12,7 @@ import (
 	bimanager "ankole.storage/controlplane/backingimage/manager"
 	"ankole.storage/controlplane/backingimage/source"
 	"ankole.storage/controlplane/backup/backup"
+	"ankole.storage/controlplane/backup/backupimage"
 	"ankole.storage/controlplane/backup/backuptarget"
 	"ankole.storage/controlplane/backup/backupvolume"
 	"ankole.storage/controlplane/backup/store"
@@ -84,7 +85,7 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
 		Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
 	p.who.streams.Store(running.Monitor())
-	return append(p.imageReconcilers(engines),
+	return append(p.imageReconcilers(engines, stores),
 		limits,
 		settingsync.New(settingsync.Config{
 			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
@@ -117,13 +118,15 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	), nil
 }
 
-// imageReconcilers are those of backing images; engines send the volumes that are exported.
-func (p *control) imageReconcilers(engines *engineclient.Router) []Reconciler {
+// imageReconcilers are those of backing images and their backups; engines send the volumes that are
+// exported, stores have the backups.
+func (p *control) imageReconcilers(engines *engineclient.Router, stores *store.Access) []Reconciler {
 	cfg := p.cfg
 	return []Reconciler{
 		image.New(image.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
 		source.New(source.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount,
-			Dial: p.dialer.Dial, Plaintext: p.plaintext, Engines: engines, Connect: p.dial}),
+			Dial: p.dialer.Dial, Plaintext: p.plaintext, Engines: engines, Access: stores, Connect: p.dial}),
+		backupimage.New(backupimage.Config{NodeName: cfg.NodeName, Access: stores, Connect: p.dial}),
 		bimanager.New(bimanager.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName,
 			ServiceAccount: cfg.ServiceAccount, Dial: p.dial, Plaintext: p.plaintext}),
 	}

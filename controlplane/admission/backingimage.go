@@ -6,11 +6,13 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/backup/target"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -38,6 +40,9 @@ var backingImages = kind[*v1beta2.BackingImage]{
 		CompleteBackingImage(r.new, r.created(), copies)
 		if !r.created() {
 			return nil
+		}
+		if err := w.completeRestore(ctx, r.new); err != nil {
+			return err
 		}
 		return w.completeClone(ctx, r.new)
 	},
@@ -146,16 +151,16 @@ func CompleteBackingImage(b *v1beta2.BackingImage, created bool, copies int) {
 func RefusedSource(kind v1beta2.BackingImageSourceType) string {
 	switch kind {
 	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeUpload,
-		v1beta2.BackingImageSourceTypeExportFromVolume, v1beta2.BackingImageSourceTypeClone:
+		v1beta2.BackingImageSourceTypeExportFromVolume, v1beta2.BackingImageSourceTypeClone,
+		v1beta2.BackingImageSourceTypeRestore:
 		return ""
-	case v1beta2.BackingImageSourceTypeRestore:
-		return fmt.Sprintf("source type %s is not built yet; %s are possible", kind, builtSources)
 	}
 	return fmt.Sprintf("source type %q is unknown; %s are possible", kind, builtSources)
 }
 
 const builtSources = string(v1beta2.BackingImageSourceTypeDownload + ", " + v1beta2.BackingImageSourceTypeUpload +
-	", " + v1beta2.BackingImageSourceTypeExportFromVolume + " and " + v1beta2.BackingImageSourceTypeClone)
+	", " + v1beta2.BackingImageSourceTypeExportFromVolume + ", " + v1beta2.BackingImageSourceTypeClone + " and " +
+	v1beta2.BackingImageSourceTypeRestore)
 
 // checksumDigits is the length of a SHA-512 in hexadecimal digits.
 const checksumDigits = 128
@@ -224,6 +229,18 @@ func checkSourceParameters(b *v1beta2.BackingImage, created bool) error {
 			return wrong(v1beta2.BackingImageParameterExportType, fmt.Sprintf("%.40q; %s and %s are possible", t,
 				v1beta2.BackingImageExportRaw, v1beta2.BackingImageExportQCOW2))
 		}
+	case v1beta2.BackingImageSourceTypeRestore:
+		if !created {
+			return nil
+		}
+		if _, err := target.ParseImage(parameters[v1beta2.BackingImageParameterBackupURL]); err != nil {
+			return wrong(v1beta2.BackingImageParameterBackupURL,
+				fmt.Sprintf("%v; write <backup target>?backingImage=<name>", err))
+		}
+		limit := parameters[v1beta2.BackingImageParameterConcurrentLimit]
+		if n, err := strconv.Atoi(limit); limit != "" && (err != nil || n < 1) {
+			return wrong(v1beta2.BackingImageParameterConcurrentLimit, fmt.Sprintf("%.40q; give a number from 1 on", limit))
+		}
 	case v1beta2.BackingImageSourceTypeClone:
 		if !created {
 			return nil
@@ -286,6 +303,12 @@ func (w world) checkImageSource(ctx context.Context, b *v1beta2.BackingImage) er
 			return err
 		}
 		return CheckClone(b, of)
+	case v1beta2.BackingImageSourceTypeRestore:
+		t, err := find(ctx, w, parameters[v1beta2.BackingImageParameterBackupTargetName], &v1beta2.BackupTarget{})
+		if err != nil {
+			return err
+		}
+		return CheckImageRestore(b, t)
 	default:
 		return nil
 	}

@@ -37,9 +37,9 @@ func TestBackingImages(t *testing.T) {
 	}{
 		{"whole", nil, ""},
 		{"upload", func(s *spec) { s.SourceType, s.SourceParameters = "upload", nil }, ""},
-		{"no source type", source(""), `source type "" is unknown; download, upload, export-from-volume and clone are possible`},
+		{"no source type", source(""), `source type "" is unknown; download, upload, export-from-volume, clone and restore are possible`},
 		{"unknown source type", source("torrent"), `source type "torrent" is unknown`},
-		{"restore", source("restore"), "source type restore is not built yet"},
+		{"restore of nothing", source("restore"), "invalid parameter backup-url for source type restore"},
 		{"clone of nothing", source("clone"), "invalid parameter backing-image for source type clone"},
 		{"encrypted", func(s *spec) { s.Secret = "key" }, "encrypted backing images are not built yet"},
 		{"checksum", sum(strings.Repeat("0a", 64)), ""},

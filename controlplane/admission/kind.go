@@ -126,7 +126,8 @@ var (
 // handlers lists the kinds with rules, in the order of the webhook configuration.
 var handlers = []handler{
 	volumes, engines, replicas, engineImages, instanceManagers, nodes, settings, volumeAttachments, orphans, snapshots,
-	recurringJobs, backupTargets, backupVolumes, backups, backingImages, backingImageManagers, backingImageSources,
+	recurringJobs, backupTargets, backupVolumes, backups, backupImages,
+	backingImages, backingImageManagers, backingImageSources,
 }
 
 func byPlural(plural string) (handler, error) {

@@ -20,6 +20,7 @@ func TestRules(t *testing.T) {
 		{"instancemanagers", three, two}, {"nodes", three, two}, {"settings", three, two},
 		{"volumeattachments", three, two}, {"orphans", two, two}, {"snapshots", two, two}, {"recurringjobs", two, two},
 		{"backuptargets", three, two}, {"backupvolumes", two, two}, {"backups", two, two},
+		{"backupbackingimages", two, two},
 		{"backingimages", three, two}, {"backingimagemanagers", "[]", two}, {"backingimagedatasources", "[]", two},
 	}
 	rules := Rules()

@@ -1,6 +1,8 @@
 package backingimage
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -52,4 +54,24 @@ func Run(pod *corev1.Pod, name, image, diskPath string, s instancemanager.PodSet
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeDisk, MountPath: diskInPod, MountPropagation: &follow}, instancemanager.TLSMount()},
 	}}
+}
+
+// capabilitySysAdmin is what it takes to mount a file system.
+const capabilitySysAdmin corev1.Capability = "SYS_ADMIN"
+
+// AllowMount lets the one container of a Pod mount the share of a backup target. Profiles of AppArmor
+// that container runtimes have by default forbid that to who has the capability too.
+func AllowMount(pod *corev1.Pod) {
+	c := pod.Spec.Containers[0].SecurityContext
+	c.Capabilities.Add = []corev1.Capability{capabilitySysAdmin}
+	c.AllowPrivilegeEscalation = nil // the capability is one
+	c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+}
+
+// MayMount says whether AllowMount was applied to a Pod.
+func MayMount(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return c.SecurityContext != nil && c.SecurityContext.Capabilities != nil &&
+			slices.Contains(c.SecurityContext.Capabilities.Add, capabilitySysAdmin)
+	})
 }

@@ -43,6 +43,8 @@ type seen struct {
 	DefaultImage string
 	Settings     instancemanager.PodSettings
 	Plaintext    instancemanager.Plaintext
+	// Mounts: a backup target is a share, which Pods have to be allowed to mount.
+	Mounts bool
 	// StartNotBefore is the end of the pause after Pods that ended.
 	StartNotBefore time.Time
 	// Owner is the leader's node.
@@ -202,8 +204,8 @@ func (p *pass) state() v1beta2.BackingImageManagerState {
 	return v1beta2.BackingImageManagerStateRunning
 }
 
-// pod keeps the Pod: one that has ended, is elsewhere or differs from the settings goes, a missing
-// one comes. Not done: it runs.
+// pod keeps the Pod: one that has ended, is elsewhere or differs from the settings or in its rights
+// goes, a missing one comes. Not done: it runs.
 func (p *pass) pod() (d loop.Decision, done bool) {
 	pod := p.s.Pod
 	switch {
@@ -213,7 +215,7 @@ func (p *pass) pod() (d loop.Decision, done bool) {
 		return loop.Decision{}, true // its end wakes
 	case pod != nil && (instancemanager.PodEnded(pod) || pod.Spec.NodeName != p.s.Disk.Node):
 		return loop.Decision{Do: loop.Delete{Object: pod}}, true
-	case pod != nil && len(p.s.Settings.Drift(pod)) > 0 && !p.busy():
+	case pod != nil && (len(p.s.Settings.Drift(pod)) > 0 || backingimage.MayMount(pod) != p.s.Mounts) && !p.busy():
 		return loop.Decision{Do: loop.Delete{Object: pod}}, true
 	case pod != nil:
 		running := p.m.Status.CurrentState == v1beta2.BackingImageManagerStateRunning
@@ -227,7 +229,7 @@ func (p *pass) pod() (d loop.Decision, done bool) {
 	case p.now.Before(p.s.StartNotBefore):
 		return loop.Decision{After: p.s.StartNotBefore.Sub(p.now)}, true
 	}
-	next := podFor(p.m, p.s.Settings)
+	next := podFor(p.m, p.s.Settings, p.s.Mounts)
 	p.s.Plaintext.Apply(next)
 	return loop.Decision{Do: loop.Create{Object: next}, FailureReason: naming.EventFailedStarting}, true
 }
@@ -318,7 +320,7 @@ func (p *pass) wakeIn(d time.Duration) {
 }
 
 func (p *pass) fetch(name, uuid string, source *v1beta2.BackingImageDataSource) loop.Decision {
-	ip, from := p.m.Status.IP, address(source.Status.IP)
+	ip, from := p.m.Status.IP, backingimage.Address(source.Status.IP)
 	spec := &bimrpc.BackingImageSpec{Name: name, Uuid: uuid, Size: source.Status.Size, Checksum: source.Status.Checksum}
 	return loop.Decision{
 		Do: loop.Call{What: "take over backing image " + name + " on disk " + p.m.Spec.DiskUUID,

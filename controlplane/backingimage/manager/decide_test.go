@@ -61,7 +61,7 @@ func newScene(edits ...func(*scene)) *scene {
 			Files:  &listing{files: map[fileID]info{}, apiVersion: 3, apiMinimum: 3},
 			Images: map[string]image{"iso": {Checksum: "sum", Size: 7}}},
 	}
-	c.s.Pod = podFor(c.m, c.s.Settings)
+	c.s.Pod = podFor(c.m, c.s.Settings, false)
 	c.s.Pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1",
 		ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
 	c.s.Orders = &c.told
@@ -240,7 +240,7 @@ func TestState(t *testing.T) {
 		{"disk gone", "running", []func(*scene){func(c *scene) { c.s.Disk = nil }}, "unknown", "unknown"},
 		{"storage network, no address there yet", "starting", []func(*scene){func(c *scene) {
 			c.s.Settings.StorageNetwork = "net/storage"
-			c.s.Pod.Annotations = podFor(c.m, c.s.Settings).Annotations
+			c.s.Pod.Annotations = podFor(c.m, c.s.Settings, false).Annotations
 		}}, "starting", "unknown"},
 	} {
 		c := newScene(tt.edits...)
@@ -278,7 +278,7 @@ func TestEntryBeforeTheOrder(t *testing.T) {
 func TestStorageAddress(t *testing.T) {
 	c := newScene(file("ready"))
 	c.s.Settings.StorageNetwork = "net/storage"
-	c.s.Pod.Annotations = podFor(c.m, c.s.Settings).Annotations
+	c.s.Pod.Annotations = podFor(c.m, c.s.Settings, false).Annotations
 	c.s.Pod.Annotations[naming.AnnotationNetworkStatus] = `[{"interface":"lhnet1","ips":["10.9.0.1"]}]`
 	decide(t0, c.m, c.s)
 	if st := c.m.Status; st.IP != "10.0.0.1" || st.StorageIP != "10.9.0.1" {
@@ -293,7 +293,7 @@ func TestPod(t *testing.T) {
 		NodeSelector: map[string]string{"a": "b"},
 		Tolerations:  []corev1.Toleration{{Key: "k"}}, RegistrySecret: "r", StorageNetwork: "net/storage",
 		ImagePullPolicy: corev1.PullAlways}
-	pod := podFor(c.m, s)
+	pod := podFor(c.m, s, false)
 	args := strings.Join(pod.Spec.Containers[0].Args, " ")
 	const want = "backing-image-manager --debug daemon --listen $(POD_IP):8000 --sync-listen $(POD_IP):8001 --disk-uuid d1"
 	if args != want {
@@ -318,5 +318,45 @@ func TestPod(t *testing.T) {
 	}
 	if len(s.Drift(pod)) > 0 || len((instancemanager.PodSettings{}).Drift(pod)) != 4 {
 		t.Errorf("drift %v, %v", s.Drift(pod), (instancemanager.PodSettings{}).Drift(pod))
+	}
+}
+
+// TestMayMount: a Pod may mount shares while a backup target is one, and only then. One that differs
+// is replaced while it makes and sends nothing.
+func TestMayMount(t *testing.T) {
+	mounts := func(c *scene) { c.s.Mounts = true }
+	able := func(c *scene) {
+		status := c.s.Pod.Status
+		c.s.Pod = podFor(c.m, c.s.Settings, true)
+		c.s.Pod.Status = status
+	}
+	sends := func(c *scene) {
+		c.s.Files.files[fileID{"iso", uuid}] = info{Name: "iso", UUID: uuid, State: "ready", SendingReference: 1}
+	}
+	for _, tt := range []struct {
+		name  string
+		edits []func(*scene)
+		want  bool
+	}{
+		{"no share", []func(*scene){file("ready")}, false},
+		{"a share", []func(*scene){file("ready"), mounts}, true},
+		{"a share, and it backs up", []func(*scene){sends, mounts}, false},
+		{"a share, and it may", []func(*scene){file("ready"), mounts, able}, false},
+		{"no share any more", []func(*scene){file("ready"), able}, true},
+	} {
+		c := newScene(tt.edits...)
+		d, isDelete := decide(t0, c.m, c.s).Do.(loop.Delete)
+		if pod, isPod := d.Object.(*corev1.Pod); isDelete != tt.want || tt.want && (!isPod || pod != c.s.Pod) {
+			t.Errorf("%s: %+v", tt.name, d)
+		}
+	}
+	c := newScene(noPod, mounts)
+	made, ok := decide(t0, c.m, c.s).Do.(loop.Create)
+	if !ok || !backingimage.MayMount(made.Object.(*corev1.Pod)) {
+		t.Errorf("made %+v", made)
+	}
+	security := made.Object.(*corev1.Pod).Spec.Containers[0].SecurityContext
+	if security.AllowPrivilegeEscalation != nil || security.Privileged != nil || len(security.Capabilities.Drop) != 1 {
+		t.Errorf("%+v", security)
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"reflect"
-	"strconv"
 	"sync"
 	"time"
 
@@ -19,7 +17,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/bimrpc"
-	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/backingimage"
 )
 
 const (
@@ -100,7 +98,7 @@ func (f *followed) of(key client.ObjectKey, pod types.UID, ip string) *listing {
 		ctx, cancel := context.WithCancel(f.ctx)
 		w = &watch{pod: pod, cancel: cancel}
 		f.current[key] = w
-		f.work.Go(func() { f.run(ctx, key, w, address(ip)) })
+		f.work.Go(func() { f.run(ctx, key, w, backingimage.Address(ip)) })
 		return nil // the first list wakes the controller
 	}
 	w.mu.Lock()
@@ -120,8 +118,6 @@ func (f *followed) drop(key client.ObjectKey) {
 		delete(f.current, key)
 	}
 }
-
-func address(ip string) string { return net.JoinHostPort(ip, strconv.Itoa(naming.PortBackingImage)) }
 
 // run follows one process until ctx ends.
 func (f *followed) run(ctx context.Context, key client.ObjectKey, w *watch, address string) {

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/rpc/bimrpc"
+	"ankole.storage/controlplane/backingimage"
 )
 
 const (
@@ -89,7 +90,7 @@ func (a *attempts) tried(now time.Time) {
 // call makes one call to the process at ip.
 func (o *orders) call(ctx context.Context, ip, what string, limit time.Duration,
 	do func(context.Context, bimrpc.BackingImageManagerServiceClient) error) error {
-	conn, err := o.dial(address(ip))
+	conn, err := o.dial(backingimage.Address(ip))
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()

@@ -12,8 +12,9 @@ import (
 	"ankole.storage/controlplane/object/naming"
 )
 
-// podFor returns the Pod of a manager: the process that serves the files of its disk.
-func podFor(m *v1beta2.BackingImageManager, s instancemanager.PodSettings) *corev1.Pod {
+// podFor returns the Pod of a manager: the process that serves the files of its disk. mounts: it
+// may mount shares, to back images up there.
+func podFor(m *v1beta2.BackingImageManager, s instancemanager.PodSettings, mounts bool) *corev1.Pod {
 	yes := true
 	pod := s.Pod(instancemanager.Managed{Namespace: m.Namespace, Name: m.Name, Node: m.Spec.NodeID,
 		Labels: naming.BackingImageManagerLabels(m.Spec.NodeID, m.Spec.DiskUUID),
@@ -25,5 +26,8 @@ func podFor(m *v1beta2.BackingImageManager, s instancemanager.PodSettings) *core
 		"--listen", "$(POD_IP):"+strconv.Itoa(naming.PortBackingImage),
 		"--sync-listen", "$(POD_IP):"+strconv.Itoa(naming.PortBackingImageSync),
 		"--disk-uuid", m.Spec.DiskUUID)
+	if mounts {
+		backingimage.AllowMount(pod)
+	}
 	return pod
 }

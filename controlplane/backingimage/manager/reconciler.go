@@ -26,6 +26,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/controlplane/backingimage"
+	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/node/instancemanager"
 	"ankole.storage/controlplane/object/index"
@@ -94,6 +95,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageManager, 
 			loop.Watching(&corev1.Pod{}, r.onPod),
 			loop.WatchingChanges(&v1beta2.Node{}, backingimage.DisksChanged, func(*v1beta2.Node) []string { return r.with("") }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
+			loop.WatchingChanges(&v1beta2.BackupTarget{}, loop.Changed(store.Mounted),
+				func(*v1beta2.BackupTarget) []string { return r.with("") }),
 			loop.Watching(&v1beta2.BackingImage{}, func(b *v1beta2.BackingImage) []string { return r.with(b.Name) }),
 			loop.Watching(&v1beta2.BackingImageDataSource{},
 				func(d *v1beta2.BackingImageDataSource) []string { return r.with(d.Name) }),
@@ -188,6 +191,11 @@ func (r *Reconciler) gather(ctx context.Context, m *v1beta2.BackingImageManager)
 	}
 	s.DefaultImage = values.String(setting.DefaultBackingImageManagerImage)
 	s.Settings = instancemanager.SettingsFrom(values, r.cfg.ServiceAccount)
+	var targets v1beta2.BackupTargetList
+	if err := r.client.List(ctx, &targets, in...); err != nil {
+		return s, fmt.Errorf("list backup targets: %w", err)
+	}
+	s.Mounts = slices.ContainsFunc(targets.Items, func(t v1beta2.BackupTarget) bool { return store.Mounted(&t) })
 	if err := r.gatherPod(ctx, m, &s); err != nil {
 		return s, err
 	}
@@ -282,7 +290,7 @@ func senders(all []v1beta2.BackingImageManager, m *v1beta2.BackingImageManager, 
 		if other.Spec.DiskUUID != m.Spec.DiskUUID && other.Spec.Image == managerImage && other.DeletionTimestamp == nil &&
 			other.Status.CurrentState == v1beta2.BackingImageManagerStateRunning && f.UUID == id.uuid &&
 			f.State == v1beta2.BackingImageStateReady {
-			found = append(found, sender{address(other.Status.IP), f.SendingReference})
+			found = append(found, sender{backingimage.Address(other.Status.IP), f.SendingReference})
 		}
 	}
 	slices.SortFunc(found, func(a, b sender) int {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,8 +12,8 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/bimrpc"
+	"ankole.storage/controlplane/backingimage"
 	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
 )
 
@@ -75,22 +73,8 @@ func (r *Reconciler) gatherImage(ctx context.Context, d *v1beta2.BackingImageDat
 	if err := r.client.List(ctx, &managers, client.InNamespace(d.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list backing image managers: %w", err)
 	}
-	s.Clone.From = sender(managers.Items, s.Clone.Image)
+	s.Clone.From, _ = backingimage.Sender(managers.Items, s.Clone.Image)
 	return nil
-}
-
-// sender is the address of the running manager that has an image ready and sends least of it.
-func sender(managers []v1beta2.BackingImageManager, b *v1beta2.BackingImage) (address string) {
-	least := 0
-	for i := range managers {
-		m := &managers[i]
-		f := m.Status.BackingImageFileMap[b.Name]
-		if m.Status.CurrentState == v1beta2.BackingImageManagerStateRunning && f.UUID == b.Status.UUID &&
-			f.State == v1beta2.BackingImageStateReady && (address == "" || f.SendingReference < least) {
-			least, address = f.SendingReference, net.JoinHostPort(m.Status.IP, strconv.Itoa(naming.PortBackingImage))
-		}
-	}
-	return address
 }
 
 // sendImage orders a manager to send an image.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/backingimage"
 	"ankole.storage/controlplane/loop"
 )
 
@@ -77,10 +78,10 @@ func TestSender(t *testing.T) {
 	all := []v1beta2.BackingImageManager{manager("10.0.0.1", "aaaaaaaa", "ready", 2),
 		manager("10.0.0.2", "aaaaaaaa", "ready", 1), manager("10.0.0.3", "bbbbbbbb", "ready", 0), away,
 		manager("10.0.0.5", "aaaaaaaa", "in-progress", 0)}
-	if got := sender(all, b); got != "10.0.0.2:8000" {
+	if got, _ := backingimage.Sender(all, b); got != "10.0.0.2:8000" {
 		t.Errorf("%q", got)
 	}
-	if got := sender(all[2:], b); got != "" {
+	if got, _ := backingimage.Sender(all[2:], b); got != "" {
 		t.Errorf("%q of those that have none", got)
 	}
 }

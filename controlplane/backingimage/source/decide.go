@@ -44,10 +44,12 @@ type seen struct {
 	Plaintext instancemanager.Plaintext
 	// StartNotBefore is the end of the pause after Pods that ended.
 	StartNotBefore time.Time
-	// Export is of a data source that exports a volume, Clone of one that clones an image.
-	Export exported
-	Clone  cloned
-	// Tried is how the last order to send to this Pod has ended, Send gives it.
+	// Export is of a data source that exports a volume, Clone of one that clones an image, Restore of
+	// one that restores a backup.
+	Export  exported
+	Clone   cloned
+	Restore restored
+	// Tried is how the last order to this Pod, or to send to it, has ended; Send gives it.
 	Tried attempt
 	Send  func(ctx context.Context) error
 	// Owner is the leader's node.
@@ -180,7 +182,7 @@ func (p *pass) start(taken v1beta2.BackingImageFileInfo) loop.Decision {
 	case p.now.Before(p.s.StartNotBefore):
 		return loop.Decision{After: p.s.StartNotBefore.Sub(p.now)}
 	}
-	if received(p.d) {
+	if ordered(p.d) {
 		if d, ready := p.hold(); !ready {
 			return d
 		}
@@ -216,13 +218,14 @@ func (p *pass) observe() loop.Decision {
 	st.CurrentState, st.Message = v1beta2.BackingImageState(f.State), f.Message
 	st.Progress, st.Size, st.Checksum = f.Progress, f.Size, f.CurrentChecksum
 	st.RunningParameters = p.parameters()
-	if !received(p.d) {
+	if !ordered(p.d) {
 		return loop.Decision{After: askEvery}
 	}
 	return p.follow()
 }
 
-// follow has sent what an export or a clone waits for, and drops what is not needed any more.
+// follow has sent what an export or a clone waits for, gives a restore its order, and drops what is
+// not needed any more.
 func (p *pass) follow() loop.Decision {
 	d := loop.Decision{}
 	switch p.d.Status.CurrentState {

@@ -145,11 +145,14 @@ func (p *pass) awaits(why string) (loop.Decision, bool) {
 	return loop.Decision{}, false
 }
 
-// hold has what is to be sent ready: the volume is attached and its snapshot taken, or the image
-// that is cloned is on a disk.
+// hold has what is to be sent ready: the volume is attached and its snapshot taken, the image that
+// is cloned is on a disk, or the store of the backup is available.
 func (p *pass) hold() (d loop.Decision, ready bool) {
-	if clones(p.d) {
+	switch {
+	case clones(p.d):
 		return p.holdImage()
+	case restores(p.d):
+		return p.holdTarget()
 	}
 	x := p.s.Export
 	if why := p.impossible(); why != "" {
@@ -214,7 +217,10 @@ func (p *pass) send() loop.Decision {
 		return loop.Decision{After: askEvery}
 	}
 	what := "send backing image " + clonedImage(p.d)
-	if exports(p.d) {
+	switch {
+	case restores(p.d):
+		what = "restore a backup from backup target " + restoreTarget(p.d)
+	case exports(p.d):
 		what = "send snapshot " + p.s.Export.Snapshot.Name + " of volume " + p.s.Export.Volume.Name
 	}
 	return loop.Decision{Do: loop.Call{What: what, Do: p.s.Send}}

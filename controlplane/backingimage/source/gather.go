@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -63,7 +64,9 @@ func (r *Reconciler) gatherVolume(ctx context.Context, d *v1beta2.BackingImageDa
 // gatherOrder has the order to send, which decide may give, and how the last one has ended.
 func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
 	pod, x, c := s.Pod, &s.Export, s.Clone
-	if pod == nil || exports(d) && (x.Engine == nil || x.Snapshot == nil) || clones(d) && c.From == "" {
+	from := s.Restore.Target
+	if pod == nil || exports(d) && (x.Engine == nil || x.Snapshot == nil) || clones(d) && c.From == "" ||
+		restores(d) && from == nil {
 		return
 	}
 	r.mu.Lock()
@@ -73,6 +76,10 @@ func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
 	r.mu.Unlock()
 	ip, e, taken := pod.Status.PodIP, x.Engine, x.Snapshot
 	s.Send = func(ctx context.Context) error {
+		if restores(d) {
+			r.note(d.Name, pod.UID, r.restore(ctx, ip, d, from))
+			return nil
+		}
 		err := r.send(ctx, ip, func(ctx context.Context, address, token string) error {
 			if clones(d) {
 				return r.sendImage(ctx, c.From, c.Image, address, token)
@@ -80,18 +87,23 @@ func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
 			return r.sendSnapshot(ctx, e, engineclient.ExportRequest{Snapshot: taken.Name, Address: address, Token: token,
 				InOrder: d.Spec.Parameters[v1beta2.BackingImageParameterExportType] == v1beta2.BackingImageExportQCOW2})
 		})
-		r.mu.Lock()
-		r.tried[d.Name] = order{pod.UID, attemptOf(time.Now(), err)}
-		r.mu.Unlock()
-		return nil // decide tells the refusal, and paces the next order
+		r.note(d.Name, pod.UID, err)
+		return nil
 	}
+}
+
+// note keeps how an order has ended: decide tells the refusal, and paces the next order.
+func (r *Reconciler) note(name string, pod types.UID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried[name] = order{pod, attemptOf(time.Now(), err)}
 }
 
 // send asks the process at ip where it receives, and has something sent there.
 func (r *Reconciler) send(ctx context.Context, ip string, order func(ctx context.Context, address, token string) error,
 ) error {
 	var to struct{ Address, Token string }
-	if err := r.ask(ctx, http.MethodPost, ip, "/v1/file?action=receive", &to); err != nil {
+	if err := r.ask(ctx, http.MethodPost, ip, "/v1/file?action=receive", nil, &to); err != nil {
 		return err
 	}
 	return order(ctx, to.Address, to.Token)

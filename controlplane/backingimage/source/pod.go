@@ -37,6 +37,9 @@ func podFor(d *v1beta2.BackingImageDataSource, parameters map[string]string, ima
 		args = append(args, "--checksum", literal(d.Spec.Checksum))
 	}
 	backingimage.Run(pod, naming.ComponentBackingImageDataSource, image, d.Spec.DiskPath, s, args...)
+	if restoresShare(d) {
+		backingimage.AllowMount(pod)
+	}
 	if received(d) {
 		c := &pod.Spec.Containers[0]
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "volumes", ContainerPort: naming.PortBackingImageExport,

@@ -1,9 +1,9 @@
 // Package source is the controller of BackingImageDataSource objects. A data source makes the first
 // file of a backing image on one disk: a Pod downloads it, waits for a user who uploads it, for the
-// engine of a volume, which is ordered to send a snapshot, or for a manager that has another image.
-// When
-// the file is complete the backing image manager of the disk takes it over (package manager orders
-// that), and the Pod goes. The object stays, as a record that the first file was made.
+// engine of a volume, which is ordered to send a snapshot, for a manager that has another image, or
+// for the credentials of a store that has a backup. When the file is complete the backing image
+// manager of the disk takes it over (package manager orders that), and the Pod goes. The object
+// stays, as a record that the first file was made.
 //
 // The Pod is asked for its file while it runs. decide is pure; docs/design/backing-images.md has
 // the decision table.
@@ -31,6 +31,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/backingimage"
+	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/node/instancemanager"
 	"ankole.storage/controlplane/object/naming"
@@ -61,6 +62,8 @@ type Config struct {
 	// Engines send the volumes that are exported; managers, which Connect reaches at host:port, the
 	// images that are cloned.
 	Engines Engines
+	// Access reaches the stores of backups that are restored.
+	Access  *store.Access
 	Connect func(address string) (*grpc.ClientConn, error)
 }
 
@@ -130,6 +133,11 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageDataSourc
 			loop.Watching(&v1beta2.BackingImage{}, func(b *v1beta2.BackingImage) []string {
 				return r.names(func(d *v1beta2.BackingImageDataSource) bool { return clonedImage(d) == b.Name })
 			}),
+			loop.WatchingChanges(&v1beta2.BackupTarget{}, loop.Changed(func(t *v1beta2.BackupTarget) bool {
+				return t.Status.Available
+			}), func(t *v1beta2.BackupTarget) []string {
+				return r.names(func(d *v1beta2.BackingImageDataSource) bool { return restoreTarget(d) == t.Name })
+			}),
 			loop.Watching(&v1beta2.Snapshot{}, func(s *v1beta2.Snapshot) []string { return r.exporting(s.Spec.Volume) }),
 		},
 	}
@@ -194,6 +202,9 @@ func (r *Reconciler) gather(ctx context.Context, d *v1beta2.BackingImageDataSour
 	if err := r.gatherImage(ctx, d, &s); err != nil {
 		return s, err
 	}
+	if err := r.gatherTarget(ctx, d, &s); err != nil {
+		return s, err
+	}
 	if err := r.gatherPod(ctx, d, &s); err != nil {
 		return s, err
 	}
@@ -214,7 +225,7 @@ func (r *Reconciler) gatherPod(ctx context.Context, d *v1beta2.BackingImageDataS
 		s.Plaintext, err = r.cfg.Plaintext(ctx)
 	case s.Pod != nil && s.Pod.DeletionTimestamp == nil && instancemanager.PodReady(s.Pod):
 		f := &file{}
-		if failed := r.ask(ctx, http.MethodGet, s.Pod.Status.PodIP, "/v1/file", f); failed != nil {
+		if failed := r.ask(ctx, http.MethodGet, s.Pod.Status.PodIP, "/v1/file", nil, f); failed != nil {
 			slog.Info("a data source does not answer, asking again", "backingImage", d.Name, "err", failed)
 		} else {
 			s.File = f
@@ -223,12 +234,12 @@ func (r *Reconciler) gatherPod(ctx context.Context, d *v1beta2.BackingImageDataS
 	return err
 }
 
-// ask asks the process at ip, and reads its answer.
-func (r *Reconciler) ask(ctx context.Context, method, ip, path string, into any) error {
+// ask asks the process at ip, and reads its answer unless into is nil.
+func (r *Reconciler) ask(ctx context.Context, method, ip, path string, body []byte, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	url := "http://" + net.JoinHostPort(ip, strconv.Itoa(naming.PortBackingImage)) + path
-	q, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	q, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -240,6 +251,9 @@ func (r *Reconciler) ask(ctx context.Context, method, ip, path string, into any)
 	if a.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(a.Body, mostRefusal)) // what is missing says nothing
 		return fmt.Errorf("%s %s: %s: %s", method, url, a.Status, bytes.TrimSpace(text))
+	}
+	if into == nil {
+		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(a.Body, mostAnswer)).Decode(into); err != nil {
 		return fmt.Errorf("%s %s: %w", method, url, err)

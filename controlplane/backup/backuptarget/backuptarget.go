@@ -4,13 +4,15 @@
 // Now and then, or when it is asked to, it lists the volumes that the store has. For each there is
 // a BackupVolume object, which goes when the volume is gone there; where the record of a volume has
 // changed its object is asked to look (package backupvolume). A poll of a store in which nothing
-// has changed costs a request for each volume, and no write here but the time of the poll.
+// has changed costs a request for each volume, and no write here but the time of the poll. Backups
+// of backing images are followed likewise, by their names: what they hold does not change.
 //
 // decide is pure; docs/design/backups.md has the decision table.
 package backuptarget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +26,7 @@ import (
 	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/engineclient"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 )
@@ -40,6 +43,8 @@ type Config struct {
 type listing struct {
 	// Volumes are those that the store has, and when the record of each was written.
 	Volumes map[string]time.Time
+	// Images are the backing images that the store has; nil: the engine binary cannot tell.
+	Images []string
 	// Role is the role of AWS that the Secret names, "" for none; nil: the Secret could not be read.
 	Role *string
 }
@@ -77,6 +82,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupTarget, seen] {
 		Watches: []loop.Watch{loop.WatchingChanges(&v1beta2.BackupVolume{},
 			func(_, _ *v1beta2.BackupVolume) bool { return false },
 			loop.ByLabel[*v1beta2.BackupVolume](naming.LabelBackupTarget)),
+			loop.WatchingChanges(&v1beta2.BackupBackingImage{},
+				func(_, _ *v1beta2.BackupBackingImage) bool { return false },
+				loop.ByLabel[*v1beta2.BackupBackingImage](naming.LabelBackupTarget)),
 			loop.Watching(&corev1.ConfigMap{}, onConfigMap)},
 		Wakeups: r.looks.Wakeups(),
 	}
@@ -86,6 +94,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupTarget, seen] {
 type seen struct {
 	// Volumes are the target's backup volumes, by name.
 	Volumes []v1beta2.BackupVolume
+	// Images are the target's backups of backing images, by name.
+	Images []v1beta2.BackupBackingImage
 	// Look is the latest look at the store; Begin begins one.
 	Look  store.Errand[listing]
 	Begin func(order string) error
@@ -118,6 +128,16 @@ func (r *Reconciler) gather(ctx context.Context, t *v1beta2.BackupTarget) (seen,
 		}
 	}
 	slices.SortFunc(s.Volumes, func(a, b v1beta2.BackupVolume) int { return strings.Compare(a.Name, b.Name) })
+	var images v1beta2.BackupBackingImageList
+	if err := r.client.List(ctx, &images, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("list backups of backing images: %w", err)
+	}
+	for i := range images.Items {
+		if images.Items[i].Spec.BackupTargetName == t.Name {
+			s.Images = append(s.Images, images.Items[i])
+		}
+	}
+	slices.SortFunc(s.Images, func(a, b v1beta2.BackupBackingImage) int { return strings.Compare(a.Name, b.Name) })
 	settings, err := stored.Read(ctx, r.client, t.Namespace)
 	if err != nil {
 		return s, err
@@ -145,6 +165,14 @@ func (r *Reconciler) look(ctx context.Context, t *v1beta2.BackupTarget) (found l
 	if err != nil {
 		return found, err
 	}
-	found.Volumes, err = st.BackupVolumeTimes(ctx, st.URL, st.Credentials)
+	if found.Volumes, err = st.BackupVolumeTimes(ctx, st.URL, st.Credentials); err != nil {
+		return found, err
+	}
+	found.Images, err = st.BackupImageNameList(ctx, st.URL, st.Credentials)
+	if errors.Is(err, engineclient.ErrInvalid) {
+		found.Images, err = nil, nil // a binary from before there was this verb
+	} else if found.Images == nil {
+		found.Images = []string{}
+	}
 	return found, err
 }

@@ -37,7 +37,7 @@ func decide(now time.Time, t *v1beta2.BackupTarget, s seen) loop.Decision {
 		t.Status.OwnerID = s.Owner
 		p.available("the backup target has no URL: it is turned off")
 		t.Status.LastSyncedAt = metav1.Time{}
-		return loop.Decision{Do: store.Drop(p.s.Volumes, func(*v1beta2.BackupVolume) bool { return true })}
+		return loop.Decision{Do: p.dropAll()}
 	}
 	t.Status.OwnerID = s.Owner
 	if s.Look.Runs() {
@@ -140,6 +140,9 @@ func (p *pass) take() loop.Decision {
 		}
 	}
 	if change == nil {
+		change = p.followImages(began)
+	}
+	if change == nil {
 		p.t.Status.LastSyncedAt = began
 	}
 	return loop.Decision{Do: change}
@@ -181,10 +184,11 @@ func (p *pass) follow(volume string, modified time.Time, began metav1.Time) loop
 	return loop.Update{Object: c}
 }
 
-// giveUp lets a deleted target go when its backup volumes are gone. The store keeps what it has.
+// giveUp lets a deleted target go when the objects of what it has are gone. The store keeps what it
+// has.
 func (p *pass) giveUp() loop.Decision {
-	if len(p.s.Volumes) > 0 {
-		return loop.Decision{Do: store.Drop(p.s.Volumes, func(*v1beta2.BackupVolume) bool { return true })}
+	if len(p.s.Volumes)+len(p.s.Images) > 0 {
+		return loop.Decision{Do: p.dropAll()}
 	}
 	c := p.t.DeepCopy()
 	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {

@@ -18,6 +18,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/backup/encryption"
 	"ankole.storage/backup/format"
+	"ankole.storage/backup/share"
 	"ankole.storage/backup/target"
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
@@ -114,10 +115,16 @@ func (a *Access) secret(ctx context.Context, t *v1beta2.BackupTarget) (map[strin
 	return s.Data, nil
 }
 
-// Compression is the method of a backup of a volume. It says that the backup is encrypted where the
-// Secret has a key: an engine of before encryption refuses that, and would leave the key aside.
+// Compression is the method of a backup of a volume.
 func Compression(v *v1beta2.Volume, credentials map[string]string) string {
-	method := format.Compression(v.Spec.BackupCompressionMethod)
+	return Method(string(v.Spec.BackupCompressionMethod), credentials)
+}
+
+// Method is what the order of a backup names for a compression. It says that the backup is
+// encrypted where the Secret has a key: an engine of before encryption refuses that, and would
+// leave the key aside.
+func Method(compression string, credentials map[string]string) string {
+	method := format.Compression(compression)
 	if credentials[encryption.Variable] != "" {
 		method = method.Encrypted()
 	}
@@ -162,6 +169,21 @@ func BackupURL(targetURL, volume, backup string) (string, error) {
 		return "", err
 	}
 	return target.Object{Target: t, Volume: volume, Backup: backup}.URL(), nil
+}
+
+// Mounted says whether the target is a share, which who uses it has to mount.
+func Mounted(t *v1beta2.BackupTarget) bool {
+	at, err := target.Parse(t.Spec.BackupTargetURL)
+	return err == nil && share.Is(at)
+}
+
+// ImageURL is where the backup of a backing image lies.
+func ImageURL(targetURL, image string) (string, error) {
+	t, err := target.Parse(targetURL)
+	if err != nil {
+		return "", err
+	}
+	return target.Image{Target: t, Name: image}.URL(), nil
 }
 
 // Elsewhere says whether a backup lies in another store than that of a target.

@@ -203,6 +203,12 @@ func BackupVolumeName(volume, target string) string {
 	return volume + "-" + sha256Hex(volume + "-" + target)[:suffixDigits]
 }
 
+// BackupImageName returns the name of the BackupBackingImage of a backing image on a backup target,
+// which has one.
+func BackupImageName(image, target string) string {
+	return image + "-" + sha256Hex(image + "-" + target)[:suffixDigits]
+}
+
 // OrphanDataName returns the name of the Orphan object for a replica directory nobody owns.
 func OrphanDataName(node, diskName, diskPath, diskUUID, directory string) string {
 	return "orphan-" + sha256Hex(strings.Join([]string{node, diskName, diskPath, diskUUID, directory}, "-"))
