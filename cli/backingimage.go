@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -150,7 +151,7 @@ func imageFrom(b resource.BackingImage) string {
 	if image := b.Parameters["backing-image"]; image != "" {
 		return "backing image " + image
 	}
-	return b.Parameters["url"]
+	return cmp.Or(b.Parameters["url"], b.Parameters["backup-url"])
 }
 
 func (a *app) backingImageCreate() *cobra.Command {

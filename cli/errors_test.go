@@ -102,6 +102,12 @@ backing-image create new --from-volume v --from-image i
 backing-image create new --url http://127.0.0.1/i
 backing-image upload nope
 backing-image upload nope x
+backing-image-backup list --filter nothing=1
+backing-image-backup get nope
+backing-image-backup create
+backing-image-backup create nope
+backing-image-backup restore nope
+backing-image-backup delete nope --yes
 recurring-job show nope
 recurring-job delete nope --yes
 setting get nope

@@ -150,7 +150,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		{"look", "The cluster as a whole:", []*cobra.Command{a.statusCommand(), a.eventCommands()}},
 		{"volumes", "Volumes and what belongs to them:", []*cobra.Command{a.volumeCommands(), a.snapshotCommands(),
 			a.backupCommands(), a.backupTargetCommands(), a.standbyCommands(), a.backingImageCommands(),
-			a.recurringJobCommands(), a.replicaCommands(), a.engineCommands()}},
+			a.imageBackupCommands(), a.recurringJobCommands(), a.replicaCommands(), a.engineCommands()}},
 		{"machines", "Nodes and what runs on them:", []*cobra.Command{a.nodeCommands(), a.diskCommands(),
 			a.instanceManagerCommands(), a.engineImageCommands(), a.orphanCommands(), a.settingCommands()}},
 		{"local", "On this machine:", []*cobra.Command{a.standaloneCommand(), a.demoCommand(), a.versionCommand()}},

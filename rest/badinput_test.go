@@ -31,7 +31,7 @@ func bedForBadInput(t *testing.T) *fixture {
 var objectOf = map[string]string{"volumes": "demo", "volumerates": "demo", "dataloss": "demo", "devicekeepers": "demo",
 	"backupverifications": "demo-1a2b3c4d", "backupdamage": "demo", "nodes": "node-1",
 	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly",
-	"backingimages": "image"}
+	"backingimages": "image", "backupbackingimages": "image-1a2b3c4d"}
 
 // requestOf is a request for an operation: method and path, for an object.
 func requestOf(operation, object string) (method, path string) {

@@ -4,10 +4,6 @@ package rest
 // serves yet, by "METHOD path" or "action path", with what they need. Such a request is refused
 // with the name of what is missing, once its caller is known; no object offers it.
 var later = map[string]string{
-	"backupBackingImageCreate /v1/backingimages/{name}":        imageBackupsLater,
-	"DELETE /v1/backupbackingimages/{name}":                    imageBackupsLater,
-	"backupBackingImageRestore /v1/backupbackingimages/{name}": imageBackupsLater,
-
 	"POST /v1/supportbundles":                       bundlesLater,
 	"DELETE /v1/supportbundles/{node}/{name}":       bundlesLater,
 	"GET /v1/supportbundles/{node}/{name}/download": bundlesLater,
@@ -19,7 +15,6 @@ var later = map[string]string{
 
 // What operations need that are not served yet.
 const (
-	imageBackupsLater = "backups of backing images"
 	bundlesLater      = "support bundles"
 	systemBackupLater = "system backups"
 )

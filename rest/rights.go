@@ -110,6 +110,8 @@ GET /v1/backupverifications/{name}: get backupvolumes/{name}
 POST /v1/backupverifications/{name}: update backupvolumes/{name}
 GET /v1/backupbackingimages: list backupbackingimages
 GET /v1/backupbackingimages/{name}: get backupbackingimages/{name}
+DELETE /v1/backupbackingimages/{name}: delete backupbackingimages/{name}
+backupBackingImageRestore /v1/backupbackingimages/{name}: create backingimages and get backupbackingimages/{name}
 GET /v1/backingimages: list backingimages
 POST /v1/backingimages: create backingimages
 GET /v1/backingimages/{name}: get backingimages/{name}
@@ -117,6 +119,7 @@ DELETE /v1/backingimages/{name}: delete backingimages/{name}
 GET /v1/backingimages/{name}/download: get backingimages/{name}
 backingImageCleanup /v1/backingimages/{name}: update backingimages/{name}
 updateMinNumberOfCopies /v1/backingimages/{name}: update backingimages/{name}
+backupBackingImageCreate /v1/backingimages/{name}: create backupbackingimages
 upload /v1/backingimages/{name}: update backingimages/{name}
 GET /v1/systembackups: list systembackups
 GET /v1/systembackups/{name}: get systembackups/{name}

@@ -1,6 +1,7 @@
 package backingimage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,7 @@ func (i *API) Routes() []serve.Route {
 		{Path: "/v1/backingimages/{name}", Methods: map[string]serve.Handler{http.MethodGet: backingImages.One,
 			http.MethodDelete: deleteBackingImage}, Actions: map[string]serve.Handler{
 			resource.ActionBackingImageCleanup: cleanUpBackingImage, resource.ActionUpload: i.uploadBackingImage,
-			resource.ActionUpdateMinNumberOfCopies: updateCopies},
+			resource.ActionUpdateMinNumberOfCopies: updateCopies, resource.ActionBackupImageCreate: backUpImage},
 			Limits: map[string]time.Duration{resource.ActionUpload: imageLimit}},
 		{Path: "/v1/backingimages/{name}/download", Raw: i.serveImage, Stream: true},
 	}
@@ -218,6 +219,26 @@ func cleanUpBackingImage(q *serve.Request) (any, error) {
 		}
 		return nil
 	})
+}
+
+// backUpImage orders the backup of an image; it is answered before there is one.
+func backUpImage(q *serve.Request) (any, error) {
+	var in resource.BackupBackingImage
+	if err := q.Decode(&in); err != nil {
+		return nil, err
+	}
+	name, target := q.Params["name"], cmp.Or(in.BackupTargetName, naming.BackupTarget)
+	var b lh.BackingImage
+	if err := q.Objects.Get(q.Context(), name, &b); err != nil {
+		return nil, fmt.Errorf("failed to get backing image %s: %w", name, err)
+	}
+	order := &lh.BackupBackingImage{ObjectMeta: metav1.ObjectMeta{Name: naming.BackupImageName(name, target),
+		Namespace: q.Objects.Namespace}, Spec: lh.BackupBackingImageSpec{BackingImage: name, BackupTargetName: target,
+		Labels: in.Labels, UserCreated: true}}
+	if err := q.Objects.Create(q.Context(), order); err != nil {
+		return nil, fmt.Errorf("unable to back up backing image %s: %w", name, err)
+	}
+	return nil, nil
 }
 
 // sourceOf is the data source of an image.

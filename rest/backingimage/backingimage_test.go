@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest"
 	"ankole.storage/rest/apitest"
 	"ankole.storage/rest/resource"
@@ -226,4 +227,29 @@ func TestBackingImageDownload(t *testing.T) {
 	f.Refused(f.Do("GET", "/v1/backingimages/none/download", ""), 404, "none")
 	f = newFixtureWith(t, interceptor.Funcs{}, way, b, imageManager("a", "10.0.0.1", 0, "ready"))
 	f.Refused(f.Do("GET", "/v1/backingimages/iso/download", ""), 500, "another manager")
+}
+
+// TestImageBackupIsOrdered: a target has one backup of an image, and is the default one where none
+// is named.
+func TestImageBackupIsOrdered(t *testing.T) {
+	target := func(name, url string) *lh.BackupTarget {
+		return &lh.BackupTarget{ObjectMeta: resttest.Meta(name), Spec: lh.BackupTargetSpec{BackupTargetURL: url},
+			Status: lh.BackupTargetStatus{Available: true}}
+	}
+	f := newFixture(t, image("upload", 1, nil), target("default", "s3://b@r/"), target("second", "s3://c@r/"))
+	const order = "/v1/backingimages/iso?action=backupBackingImageCreate"
+	for _, tt := range []struct{ body, name, on string }{{`{}`, naming.BackupImageName("iso", "default"), "default"},
+		{`{"backupTargetName":"second","labels":{"k":"v"}}`, naming.BackupImageName("iso", "second"), "second"}} {
+		if a := f.Do("POST", order, tt.body); a.Status != http.StatusOK || a.Text != "" {
+			t.Fatalf("%d %q", a.Status, a.Text)
+		}
+		var made lh.BackupBackingImage
+		f.Read(tt.name, &made)
+		if s := made.Spec; !s.UserCreated || s.BackingImage != "iso" || s.BackupTargetName != tt.on ||
+			(s.Labels["k"] == "v") != (tt.on == "second") {
+			t.Errorf("%+v", s)
+		}
+	}
+	f.Refused(f.Do("POST", order, `{}`), 500, "unable to back up backing image iso")
+	f.Refused(f.Do("POST", "/v1/backingimages/none?action=backupBackingImageCreate", `{}`), 404, "none")
 }

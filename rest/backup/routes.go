@@ -26,7 +26,9 @@ func Routes() []serve.Route {
 		{Path: "/v1/backupverifications/{name}", Methods: map[string]serve.Handler{http.MethodGet: getVerification,
 			http.MethodPost: orderVerification}},
 		{Path: "/v1/backupbackingimages", Methods: serve.Get(backupBackingImages.All)},
-		{Path: "/v1/backupbackingimages/{name}", Methods: serve.Get(backupBackingImages.One)},
+		{Path: "/v1/backupbackingimages/{name}", Methods: map[string]serve.Handler{http.MethodGet: backupBackingImages.One,
+			http.MethodDelete: deleteBackupImage},
+			Actions: map[string]serve.Handler{resource.ActionBackupImageRestore: restoreBackupImage}},
 	}
 }
 

@@ -110,3 +110,33 @@ func (c *Client) stored(ctx context.Context, req *http.Request) error {
 	}
 	return refusal(resp.StatusCode, req.URL.Path, text)
 }
+
+// BackupImages lists the backups of backing images.
+func (c *Client) BackupImages(ctx context.Context) ([]resource.BackupBackingImage, error) {
+	return list[resource.BackupBackingImage](ctx, c, resource.TypeBackupBackingImage)
+}
+
+// BackupImage reads one backup of a backing image.
+func (c *Client) BackupImage(ctx context.Context, name string) (*resource.BackupBackingImage, error) {
+	return one[resource.BackupBackingImage](ctx, c, http.MethodGet, resource.TypeBackupBackingImage, name, nil)
+}
+
+// BackUpImage orders the backup of a backing image; it returns before there is one.
+func (c *Client) BackUpImage(ctx context.Context, image, backupTarget string) error {
+	_, err := action[struct{}](ctx, c, resource.TypeBackingImage, image, resource.ActionBackupImageCreate,
+		resource.BackupBackingImage{BackupTargetName: backupTarget})
+	return err
+}
+
+// RestoreBackupImage makes the backing image of a backup again; it returns before there is a copy.
+func (c *Client) RestoreBackupImage(ctx context.Context, backup string) error {
+	_, err := action[struct{}](ctx, c, resource.TypeBackupBackingImage, backup, resource.ActionBackupImageRestore,
+		resource.BackingImageRestoreInput{DataEngine: "v1"})
+	return err
+}
+
+// DeleteBackupImage deletes the backup of a backing image, in the store too; it returns before
+// that.
+func (c *Client) DeleteBackupImage(ctx context.Context, name string) error {
+	return c.remove(ctx, resource.TypeBackupBackingImage, name)
+}

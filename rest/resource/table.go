@@ -114,6 +114,8 @@ const (
 	ActionBackingImageCleanup     = "backingImageCleanup"
 	ActionUpload                  = "upload"
 	ActionUpdateMinNumberOfCopies = "updateMinNumberOfCopies"
+	ActionBackupImageCreate       = "backupBackingImageCreate"
+	ActionBackupImageRestore      = "backupBackingImageRestore"
 	ActionSnapshotBackup          = "snapshotBackup"
 )
 
@@ -166,7 +168,7 @@ var (
 	backingImageActions = []Action{
 		{ActionBackingImageCleanup, "backingImageCleanupInput", "backingImage", WhenAlways},
 		{ActionUpload, "", "", WhenAlways},
-		{"backupBackingImageCreate", "backupBackingImage", "backupBackingImage", WhenAlways},
+		{ActionBackupImageCreate, "backupBackingImage", "backupBackingImage", WhenAlways},
 		{ActionUpdateMinNumberOfCopies, "updateMinNumberOfCopiesInput", "backingImage", WhenAlways},
 	}
 )
@@ -257,7 +259,7 @@ var Types = []Type{
 		Actions: backupTargetActions},
 	{ID: TypeBackupVolume, Of: BackupVolume{}, ResourceMethods: getPutDelete, Actions: backupVolumeActions},
 	{ID: TypeBackupBackingImage, Of: BackupBackingImage{}, ResourceMethods: getDelete,
-		Actions: []Action{{"backupBackingImageRestore", "backingImageRestoreInput", "backupBackingImage", WhenAlways}}},
+		Actions: []Action{{ActionBackupImageRestore, "backingImageRestoreInput", "backupBackingImage", WhenAlways}}},
 	{ID: "setting", Of: Setting{}, ResourceMethods: getPut},
 	{ID: TypeRecurringJob, Of: RecurringJob{}, CollectionMethods: getPost, ResourceMethods: getPutDelete},
 	{ID: "engineImage", Of: EngineImage{}, CollectionMethods: getPost, ResourceMethods: getDelete},
