@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { BackingImage, Node, Volume } from './api/wire';
-import { checksumProblem, copiesOf, imageProgress, imageState, mayBeUploaded, sourceOf, takesUpload, usersOf, whyOfImage } from './images';
+import { backupsToMake, checksumProblem, copiesOf, imageProgress, imageState, mayBeUploaded, sourceOf, takesUpload, usersOf, whyOfImage } from './images';
 
 const file = (state: string, message = '', progress = 0) => ({ state, message, progress, lastStateTransitionTime: '', dataEngine: 'v1' });
 const image = (files: Record<string, ReturnType<typeof file>>, more: Partial<BackingImage> = {}) => ({
@@ -32,8 +32,14 @@ test('an upload is taken when somebody listens, and once', () => {
 
 test('where images come from', () => {
   const of = (sourceType: string, parameters: Record<string, string> | null) => sourceOf({ sourceType, parameters } as BackingImage);
-  expect([of('download', { url: 'http://h/i' }), of('upload', null), of('export-from-volume', { 'volume-name': 'v', 'export-type': 'raw' }), of('clone', { 'backing-image': 'b' }), of('restore', {}), of('new', {})]).toEqual(
-    ['http://h/i', 'upload', 'volume v', 'image b', 'backup', 'new']);
+  expect([of('download', { url: 'http://h/i' }), of('upload', null), of('export-from-volume', { 'volume-name': 'v', 'export-type': 'raw' }), of('clone', { 'backing-image': 'b' }), of('restore', {}), of('restore', { 'backup-target-name': 'default' }), of('new', {})]).toEqual(
+    ['http://h/i', 'upload', 'volume v', 'image b', 'backup', 'backup on default', 'new']);
+});
+
+test('a target has one backup of each image', () => {
+  const backups = [{ backingImageName: 'a', backupTargetName: 'default' }, { backingImageName: 'b', backupTargetName: 'second' }];
+  const of = (target: string) => backupsToMake([{ name: 'a' }, { name: 'b' }], backups, target).map((b) => b.name);
+  expect([of('default'), of('second'), of('third')]).toEqual([['b'], ['a'], ['a', 'b']]);
 });
 
 test('copies have a place, and say who uses them', () => {

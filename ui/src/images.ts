@@ -1,4 +1,4 @@
-import type { BackingImage, Node, Volume } from './api/wire';
+import type { BackingImage, BackupBackingImage, Node, Volume } from './api/wire';
 import type { Reason } from './health';
 import { plural } from './format';
 
@@ -43,9 +43,14 @@ export function sourceOf(b: Pick<BackingImage, 'sourceType' | 'parameters'>): st
     case 'download': return p.url ?? 'download';
     case 'export-from-volume': return `volume ${p['volume-name'] ?? ''}`.trim();
     case 'clone': return `image ${p['backing-image'] ?? ''}`.trim();
+    case 'restore': return p['backup-target-name'] ? `backup on ${p['backup-target-name']}` : 'backup';
     default: return sourceTypes[b.sourceType] ?? b.sourceType;
   }
 }
+
+/** backupsToMake are the images that a target has no backup of: it has one of each name. */
+export const backupsToMake = <T extends Pick<BackingImage, 'name'>>(images: readonly T[], backups: readonly Pick<BackupBackingImage, 'backingImageName' | 'backupTargetName'>[], target: string) =>
+  images.filter((b) => !backups.some((o) => o.backingImageName === b.name && o.backupTargetName === target));
 
 export const usersOf = (image: string, volumes: readonly Volume[] | undefined) => (volumes ?? []).filter((v) => v.backingImage === image);
 

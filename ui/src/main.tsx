@@ -10,6 +10,7 @@ import { AllBackups, Backups, BackupVolumes } from './pages/backups';
 import { BackupTargets } from './pages/backuptargets';
 import { Dashboard } from './pages/dashboard';
 import { EngineImagePage } from './pages/engineimage';
+import { ImageBackups } from './pages/imagebackups';
 import { EngineImages, Events, InstanceManagers, NotFound, Orphans } from './pages/lists';
 import { NodePage } from './pages/node';
 import { Nodes } from './pages/nodes';
@@ -40,6 +41,7 @@ async function start() {
       { path: 'backups', element: <BackupVolumes /> },
       { path: 'backups/:name', element: <Backups /> },
       { path: 'backups-all', element: <AllBackups /> },
+      { path: 'backups-images', element: <ImageBackups /> },
       { path: 'backups-verification', element: <Verifications /> },
       { path: 'backuptargets', element: <BackupTargets /> },
       { path: 'backingimages', element: <BackingImages /> },

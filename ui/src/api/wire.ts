@@ -10,6 +10,7 @@ export type Snapshot = gen.Snapshot & gen.Resource;
 export type Setting = gen.Setting & gen.Resource;
 export type BackingImage = gen.BackingImage & gen.Resource;
 export type Backup = gen.Backup & gen.Resource;
+export type BackupBackingImage = gen.BackupBackingImage & gen.Resource;
 export type BackupTarget = gen.BackupTarget & gen.Resource;
 export type BackupVolume = gen.BackupVolume & gen.Resource;
 export type Orphan = gen.Orphan & gen.Resource;

@@ -82,6 +82,7 @@ export function BackingImages() {
         <Quiet>{rows && <span role="status">{rows.length === all?.length ? rows.length : `${rows.length} of ${all?.length}`} shown</span>}</Quiet>
         <span className="ak-grow" />
         {picked.length > 0 && <Quiet>{picked.length} selected</Quiet>}
+        <Link to="/backups-images">Backups</Link>
         {choice}
         <Menu label="Actions" entries={changes} />
         {may('POST', 'backingimages') && <Button onClick={() => setCreating(true)}>Create backing image</Button>}

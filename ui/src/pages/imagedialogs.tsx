@@ -9,8 +9,9 @@ import { Choice, type Entry } from '../components/choice';
 import { bytes, plural, words } from '../format';
 import { checksumProblem, copiesOf, mayBeUploaded, placeOf, readyCopies, usersOf } from '../images';
 import { useAccess } from '../session';
+import { ImageBackupDialog } from './imagebackups';
 
-export type ImageDoing = 'upload' | 'copies' | 'cleanup' | 'delete';
+export type ImageDoing = 'upload' | 'backup' | 'copies' | 'cleanup' | 'delete';
 
 /** downloadOf is where the file of an image is, packed by gzip. */
 export const downloadOf = (b: BackingImage) => `${base}v1/${path('backingimages', b)}/download`;
@@ -24,6 +25,8 @@ export function useImageEntries() {
     if (images.length === 0 || images.some((b) => b.deletionTimestamp)) return [];
     return [
       ...(one && mayBeUploaded(one) && can(images, 'upload') ? [{ name: 'Upload…', run: () => start('upload') }] : []),
+      ...(can(images, 'backupBackingImageCreate') ? [{ name: 'Back up…', run: () => start('backup'),
+        why: images.every((b) => readyCopies(b) > 0) ? undefined : 'one of them has no copy that is ready' }] : []),
       ...(can(images, 'updateMinNumberOfCopies') ? [{ name: 'Change minimum copies…', run: () => start('copies') }] : []),
       ...(one && can(images, 'backingImageCleanup') ? [{ name: 'Clean up copies…', run: () => start('cleanup'),
         why: Object.keys(one.diskFileStatusMap ?? {}).length > 0 ? undefined : 'It has no copy' }] : []),
@@ -126,6 +129,7 @@ export function ImageDialog({ what, images, onClose, after }: Props) {
   if (!one) return null;
   switch (what) {
     case 'upload': return <UploadDialog of={one} onClose={onClose} />;
+    case 'backup': return <ImageBackupDialog of={images} onClose={onClose} />;
     case 'cleanup': return <CleanUpDialog of={one} onClose={onClose} />;
     case 'copies': return <CopiesDialog of={images} onClose={onClose} />;
     case 'delete': return <DeleteDialog of={images} onClose={onClose} after={after} />;

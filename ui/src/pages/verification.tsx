@@ -13,7 +13,8 @@ import { useAccess } from '../session';
 import { hurtBy, hurtOf, resultOf, underWay } from '../verification';
 import { Head, Pick, usePicked } from './lists';
 
-const tabs = [['volumes', 'By volume', '/backups'], ['all', 'All backups', '/backups-all'], ['verification', 'Verification', '/backups-verification']] as const;
+const tabs = [['volumes', 'By volume', '/backups'], ['all', 'All backups', '/backups-all'], ['images', 'Backing images', '/backups-images'],
+  ['verification', 'Verification', '/backups-verification']] as const;
 
 /** BackupTabs lead from one view of the backups to the others. */
 export const BackupTabs = ({ at }: { at?: (typeof tabs)[number][0] }) => (
