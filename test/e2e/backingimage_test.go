@@ -31,8 +31,8 @@ import (
 const imageSize = 64 * mib
 
 // TestBackingImage: an image from a URL, on two disks; a manager is killed, a copy is lost, and
-// comes back; a changed number of copies; volumes made from it; deleted, nothing is left. What
-// cannot be is refused.
+// comes back; a changed number of copies; volumes made from it; deleted, nothing is left. One that
+// is uploaded, backed up and restored. What cannot be is refused.
 func TestBackingImage(t *testing.T) {
 	web, content := serveImage(t)
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace})
@@ -94,7 +94,7 @@ func TestBackingImage(t *testing.T) {
 func (at *imageTest) uploaded() {
 	at.t.Helper()
 	at.t.Log("uploaded, and downloaded")
-	ctx, content := at.t.Context(), at.content[:8*mib]
+	ctx, content := at.t.Context(), at.content[:8*mib+512]
 	if _, err := at.rest.CreateBackingImage(ctx, restclient.BackingImageSpec{Name: "mine", SourceType: "upload",
 		MinNumberOfCopies: 1}); err != nil {
 		at.t.Fatal(err)
@@ -102,21 +102,11 @@ func (at *imageTest) uploaded() {
 	at.eventually("the upload is taken", func(ctx context.Context) error {
 		return at.rest.UploadBackingImage(ctx, "mine", bytes.NewReader(content), int64(len(content)))
 	})
-	at.eventually("the upload is ready", func(ctx context.Context) error {
-		b, err := at.rest.BackingImage(ctx, "mine")
-		if err != nil {
-			return err
-		}
-		for _, f := range b.DiskFileStatusMap {
-			if f.State == "ready" && b.Size == int64(len(content)) {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", b)
-	})
+	at.awaitImage("mine")
 	if got := at.download("mine"); !bytes.Equal(got, content) {
 		at.t.Errorf("%d bytes of another content were downloaded", len(got))
 	}
+	at.backedUp(content)
 	if err := at.rest.DeleteBackingImage(ctx, "mine"); err != nil {
 		at.t.Fatal(err)
 	}
