@@ -37,11 +37,13 @@ func TestBackupImages(t *testing.T) {
 		want   string
 	}{
 		{"whole", target(nil), nil, nil, ""},
-		{"no image", target(nil), nil, func(s *v1beta2.BackupBackingImageSpec) { s.BackingImage = "" }, "names no backing image"},
+		{"no image", target(nil), nil, func(s *v1beta2.BackupBackingImageSpec) { s.BackingImage = "" },
+			"names no backing image"},
 		{"no target", nil, nil, nil, "does not exist"},
 		{"a target without a URL", off, nil, nil, "has no URL"},
 		{"a target that is away", away, nil, nil, "is not available"},
-		{"of the store, a target that is away", away, nil, func(s *v1beta2.BackupBackingImageSpec) { s.UserCreated = false }, ""},
+		{"of the store, a target that is away", away, nil,
+			func(s *v1beta2.BackupBackingImageSpec) { s.UserCreated = false }, ""},
 		{"a second one", target(nil), []v1beta2.BackupBackingImage{*other}, nil, "golden-2b3c4d5e"},
 		{"on another target", target(nil), []v1beta2.BackupBackingImage{*other},
 			func(s *v1beta2.BackupBackingImageSpec) { s.BackupTargetName = "second" }, ""},
@@ -78,7 +80,8 @@ func TestRestoredImages(t *testing.T) {
 		{"the URL of a volume's", image("s3://b@r/p?volume=v1&backup=b1", "default", ""), "invalid parameter backup-url"},
 		{"a limit that is none", image(url, "default", "0"), "give a number from 1 on"},
 		{"no such target", image(url, "second", ""), "backup target second does not exist"},
-		{"a target that does not have it", image("s3://other@r/p?backingImage=golden", "default", ""), "which is not backup target"},
+		{"a target that does not have it", image("s3://other@r/p?backingImage=golden", "default", ""),
+			"which is not backup target"},
 		{"nobody knows the target", image("s3://b@r/q?backingImage=golden", "", ""), "name its backup target"},
 		{"its backup names the target", image(url, "", ""), ""},
 	} {

@@ -59,8 +59,8 @@ func Run(pod *corev1.Pod, name, image, diskPath string, s instancemanager.PodSet
 // capabilitySysAdmin is what it takes to mount a file system.
 const capabilitySysAdmin corev1.Capability = "SYS_ADMIN"
 
-// AllowMount lets the one container of a Pod mount the share of a backup target. Profiles of AppArmor
-// that container runtimes have by default forbid that to who has the capability too.
+// AllowMount lets the one container of a Pod mount the share of a backup target. Profiles of
+// AppArmor that container runtimes have by default forbid that to who has the capability too.
 func AllowMount(pod *corev1.Pod) {
 	c := pod.Spec.Containers[0].SecurityContext
 	c.Capabilities.Add = []corev1.Capability{capabilitySysAdmin}

@@ -321,8 +321,8 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// TestMayMount: a Pod may mount shares while a backup target is one, and only then. One that differs
-// is replaced while it makes and sends nothing.
+// TestMayMount: a Pod may mount shares while a backup target is one, and only then. One that
+// differs is replaced while it makes and sends nothing.
 func TestMayMount(t *testing.T) {
 	mounts := func(c *scene) { c.s.Mounts = true }
 	able := func(c *scene) {

@@ -1,5 +1,6 @@
-// Package backupimage is the controller of BackupBackingImage objects. Such an object is the backup
-// of a backing image, kept by a backup target outside of the cluster; a target has one of each name.
+// Package backupimage is the controller of BackupBackingImage objects. Such an object is the
+// backup of a backing image, kept by a backup target outside of the cluster; a target has one of
+// each name.
 //
 // An object that a user has made orders a backup: a backing image manager that has the image reads
 // it. Any other stands for a backup that the store has (package backuptarget makes it): it is read,

@@ -22,8 +22,8 @@ const (
 	againAfter = 10 * time.Second
 	// removeAgainAfter is that after a removal, which looks through all blocks of images.
 	removeAgainAfter = time.Minute
-	// mostTries is how often an order may be refused, a manager may leave a question without an answer,
-	// and managers may end before a backup is complete.
+	// mostTries is how often an order may be refused, a manager may leave a question without an
+	// answer, and managers may end before a backup is complete.
 	mostTries = 5
 )
 
@@ -120,8 +120,8 @@ func (p *pass) order() loop.Decision {
 	case s.Target.Spec.BackupTargetURL == "" || !s.Target.Status.Available:
 		return p.wait("backup target " + s.Target.Name + " is not available")
 	case s.From == "" && s.Unable != "":
-		return p.wait("waiting until backing image manager " + s.Unable + " is replaced by one that may mount a share, which " +
-			"happens while it makes and sends no file")
+		return p.wait("waiting until backing image manager " + s.Unable + " is replaced by one that may mount a share, " +
+			"which happens while it makes and sends no file")
 	case s.From == "":
 		return p.wait("waiting for a disk that has backing image " + b.Spec.BackingImage + " ready")
 	}

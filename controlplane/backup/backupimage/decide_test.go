@@ -195,8 +195,8 @@ func TestDecide(t *testing.T) {
 // TestCompleted: what the store says is in the object.
 func TestCompleted(t *testing.T) {
 	c := newScene(state(v1beta2.BackupStateInProgress), errand(orderInspect, 0, nil, outcome{
-		Info: &engineclient.BackupImage{Name: "golden", URL: "u", Size: 512, Checksum: "0a", Created: "2026-01-02T03:04:05Z", CompressionMethod: "lz4",
-			Labels: map[string]string{"k": "v"}, Secret: "s", SecretNamespace: "ns"}}))
+		Info: &engineclient.BackupImage{Name: "golden", URL: "u", Size: 512, Checksum: "0a", Created: "2026-01-02T03:04:05Z",
+			CompressionMethod: "lz4", Labels: map[string]string{"k": "v"}, Secret: "s", SecretNamespace: "ns"}}))
 	decide(t0, c.b, c.s)
 	if st := c.b.Status; st.URL != "u" || st.Size != 512 || st.Checksum != "0a" || st.BackupCreatedAt == "" ||
 		st.CompressionMethod != "lz4" || st.Labels["k"] != "v" || st.Secret != "s" || st.SecretNamespace != "ns" ||
