@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,9 @@ type Keeper struct {
 // Start looks after the Secrets until ctx ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
-	go k.watch(ctx, changed)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { k.watch(ctx, changed) })
 	for {
 		present, err := k.look(ctx)
 		if err != nil && ctx.Err() == nil {
