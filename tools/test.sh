@@ -99,12 +99,7 @@ without="./controlplane/admission ./controlplane/process/instance ./controlplane
 
 do_nolegacy() { gotest . -short $nolegacy $without; }
 
-do_simulation() {
-	failed=0
-	gotest . -count=1 ./test/sim || failed=1
-	gotest . -count=1 ./controlplane/simulated || failed=1
-	return $failed
-}
+do_simulation() { gotest . -count=1 ./test/sim ./controlplane/simulated; }
 
 # Deadlines of the product that a busy machine can miss are five times as long. A scenario that fails only because a wait ran
 # out is run once more, alone; more than two of them are a failure.

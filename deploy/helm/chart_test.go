@@ -27,6 +27,7 @@ var versions = []string{"helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v4/cmd/helm"}
 func eachVersion(t *testing.T, f func(t *testing.T, helm func(args ...string) (string, error))) {
 	for _, program := range versions {
 		t.Run(strings.Split(program, "/")[2], func(t *testing.T) {
+			t.Parallel()
 			path, err := exec.Command("go", "tool", "-n", program).Output() // built, and kept by the build cache
 			if err != nil {
 				t.Fatalf("build %s: %v", program, err)
