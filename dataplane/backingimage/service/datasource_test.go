@@ -64,6 +64,15 @@ func awaitSource(t *testing.T, server *httptest.Server, state string) (s sourceS
 	return s
 }
 
+// awaitMessage waits until a data source that has nothing yet says what it waits for.
+func awaitMessage(t *testing.T, server *httptest.Server, part string) {
+	t.Helper()
+	wait.Until(t, "the data source says "+part, func() bool {
+		s := sourceState(t, server)
+		return s.State == "pending" && strings.Contains(s.Message, part)
+	})
+}
+
 // TestDownloads: what a server gives is on the disk, unpacked; or it is failed with the reason, and
 // nothing is.
 func TestDownloads(t *testing.T) {

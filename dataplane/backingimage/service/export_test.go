@@ -57,9 +57,7 @@ func ask(t *testing.T, server *httptest.Server, action string) (status int, body
 // awaitReceiver asks for the receiver of an export.
 func awaitReceiver(t *testing.T, server *httptest.Server) (at Receiver) {
 	t.Helper()
-	if s := awaitSource(t, server, "pending"); !strings.Contains(s.Message, "is to be sent") {
-		t.Errorf("%+v", s)
-	}
+	awaitMessage(t, server, "is to be sent")
 	status, body := ask(t, server, "receive")
 	for status == http.StatusConflict {
 		status, body = ask(t, server, "receive")
