@@ -56,7 +56,14 @@ func (s *search) matchesTopology(n *Node) bool {
 }
 
 func (s *search) nodeTagsMatch(n *Node) bool {
-	return TagsMatch(s.req.Volume.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector)
+	v := &s.req.Volume
+	return TagsMatch(v.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector) &&
+		(v.Image == nil || TagsMatch(v.Image.Node, n.Tags, true))
+}
+
+func (s *search) diskTagsMatch(d *Disk) bool {
+	v, empty := &s.req.Volume, s.req.Policy.AllowEmptyDiskSelector
+	return TagsMatch(v.DiskSelector, d.Tags, empty) && (v.Image == nil || TagsMatch(v.Image.Disk, d.Tags, empty))
 }
 
 // TagsMatch: every selector must be among the tags; without selectors tagged things are taken only
@@ -95,7 +102,7 @@ func (s *search) diskFits(d *Disk) Reason {
 	if !HoldsFile(d.Filesystem, v.Size) {
 		return ReasonIncompatibleSize
 	}
-	if !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+	if !s.diskTagsMatch(d) {
 		return ReasonTagsNotFulfilled
 	}
 	if !d.Fits(v.Size, v.ActualSize, p) {
@@ -106,14 +113,13 @@ func (s *search) diskFits(d *Disk) Reason {
 
 // reuseFits is the weaker test for the disk of a replica that is there already.
 func (s *search) reuseFits(d *Disk) Reason {
-	v, p := s.req.Volume, s.req.Policy
 	if !d.Ready || (!d.Schedulable && !d.Pressure) {
 		return ReasonDisksUnavailable
 	}
-	if !d.Schedulable && !d.notFull(p) {
+	if !d.Schedulable && !d.notFull(s.req.Policy) {
 		return ReasonInsufficientStorage
 	}
-	if !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) {
+	if !s.diskTagsMatch(d) {
 		return ReasonTagsNotFulfilled
 	}
 	return ""

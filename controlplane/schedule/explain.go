@@ -87,7 +87,7 @@ func (s *search) nodeRefusal(n *Node) string {
 	case !n.HasImage:
 		return "the engine image is not ready"
 	case !s.nodeTagsMatch(n):
-		return tagsRefusal(s.req.Volume.NodeSelector, n.Tags)
+		return s.nodeTagsRefusal(n)
 	case !slices.ContainsFunc(s.order(), func(set nodeSet) bool { return len(s.members(set, []*Node{n})) > 0 }):
 		if s.usedNodes[n.Name] != nil {
 			return "the node has a replica of the volume"
@@ -99,11 +99,29 @@ func (s *search) nodeRefusal(n *Node) string {
 	return ""
 }
 
-func tagsRefusal(selectors, tags []string) string {
-	if len(selectors) == 0 {
-		return fmt.Sprintf("tags %q, and the volume asks for none", tags)
+// nodeTagsRefusal and diskTagsRefusal are of a node or a disk whose tags do not match.
+func (s *search) nodeTagsRefusal(n *Node) string {
+	v := &s.req.Volume
+	if TagsMatch(v.NodeSelector, n.Tags, s.req.Policy.AllowEmptyNodeSelector) {
+		return tagsRefusal("backing image", v.Image.Node, n.Tags)
 	}
-	return fmt.Sprintf("tags %q, all of %q wanted", tags, selectors)
+	return tagsRefusal("volume", v.NodeSelector, n.Tags)
+}
+
+func (s *search) diskTagsRefusal(d *Disk) string {
+	v := &s.req.Volume
+	if TagsMatch(v.DiskSelector, d.Tags, s.req.Policy.AllowEmptyDiskSelector) {
+		return tagsRefusal("backing image", v.Image.Disk, d.Tags)
+	}
+	return tagsRefusal("volume", v.DiskSelector, d.Tags)
+}
+
+// tagsRefusal says what a volume, or its backing image, asks for.
+func tagsRefusal(of string, selectors, tags []string) string {
+	if len(selectors) == 0 {
+		return fmt.Sprintf("tags %q, and the %s asks for none", tags, of)
+	}
+	return fmt.Sprintf("tags %q, all of %q wanted by the %s", tags, selectors, of)
 }
 
 // diskRefusal follows diskFits.
@@ -126,8 +144,8 @@ func (s *search) diskRefusal(d *Disk) string {
 		return "the disk is not ready"
 	case !HoldsFile(d.Filesystem, v.Size):
 		return fmt.Sprintf("it cannot hold a file of %d bytes: %s", v.Size, LargestVolume(d.Filesystem))
-	case !TagsMatch(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector):
-		return tagsRefusal(v.DiskSelector, d.Tags)
+	case !s.diskTagsMatch(d):
+		return s.diskTagsRefusal(d)
 	case !d.Fits(v.Size, v.ActualSize, p):
 		return "DiskPressure: " + d.spaceRefusal(v.Size, v.ActualSize, p)
 	}

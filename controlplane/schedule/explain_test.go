@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 		{"no image", func(_ *Request, n *Node, _ *Disk) { n.HasImage = false }, "n1: the engine image is not ready"},
 		{"node tags", func(r *Request, n *Node, _ *Disk) {
 			r.Volume.NodeSelector, n.Tags = []string{"a", "b"}, []string{"a"}
-		}, `n1: tags ["a"], all of ["a" "b"] wanted`},
+		}, `n1: tags ["a"], all of ["a" "b"] wanted by the volume`},
 		{"tags of a volume without", func(r *Request, n *Node, _ *Disk) {
 			r.Policy.AllowEmptyNodeSelector, n.Tags = false, []string{"a"}
 		}, `n1: tags ["a"], and the volume asks for none`},
@@ -89,7 +89,7 @@ func TestExplain(t *testing.T) {
 		}, "n1 /data/d1: DiskPressure: too little space when the node was last looked at"},
 		{"pressure of a disk that is schedulable", func(r *Request, _ *Node, d *Disk) {
 			r.Volume.DiskSelector, d.Pressure = []string{"ssd"}, true
-		}, `n1 /data/d1: tags [], all of ["ssd"] wanted`},
+		}, `n1 /data/d1: tags [], all of ["ssd"] wanted by the volume`},
 		{"a small disk", func(_ *Request, _ *Node, d *Disk) { d.Maximum, d.Available = 1000, 240 },
 			"n1 /data/d1: DiskPressure: 24.0 % free, more than 25 % wanted"},
 		{"a small disk that the data would fill", func(r *Request, _ *Node, d *Disk) {
@@ -110,7 +110,17 @@ func TestExplain(t *testing.T) {
 			r.Volume.Size, d.Filesystem = extLimit, "ext2/ext3"
 		}, tooLarge},
 		{"disk tags", func(r *Request, _ *Node, _ *Disk) { r.Volume.DiskSelector = []string{"ssd"} },
-			`n1 /data/d1: tags [], all of ["ssd"] wanted`},
+			`n1 /data/d1: tags [], all of ["ssd"] wanted by the volume`},
+		{"node tags, for the backing image", func(r *Request, _ *Node, _ *Disk) {
+			r.Volume.Image = &Selectors{Node: []string{"a"}}
+		}, `n1: tags [], all of ["a"] wanted by the backing image`},
+		{"disk tags, for the backing image", func(r *Request, _ *Node, _ *Disk) {
+			r.Volume.Image = &Selectors{Disk: []string{"ssd"}}
+		}, `n1 /data/d1: tags [], all of ["ssd"] wanted by the backing image`},
+		{"tags of a backing image without", func(r *Request, _ *Node, d *Disk) {
+			r.Volume.DiskSelector, r.Volume.Image, d.Tags = []string{"ssd"}, &Selectors{}, []string{"ssd"}
+			r.Policy.AllowEmptyDiskSelector = false
+		}, `n1 /data/d1: tags ["ssd"], and the backing image asks for none`},
 		{"disk in use", func(r *Request, _ *Node, _ *Disk) {
 			r.Policy.SoftNode, r.Policy.SoftDisk, r.Existing = true, false, []Replica{on("a", "1")}
 		}, "n1 /data/d1: the disk has a replica of the volume"},

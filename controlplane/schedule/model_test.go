@@ -94,7 +94,8 @@ func modelFits(req Request, reuse bool, d *Disk) Reason {
 		left.Cmp(modelPercent(d.Maximum, p.MinimalAvailablePercent)) > 0
 	ext := slices.Contains([]string{"ext2/ext3", "ext2", "ext3", "ext4"}, d.Filesystem)
 	unusable := d.Unsupported || !d.AllowScheduling || d.EvictionRequested || d.Hung
-	tags := modelTags(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector)
+	tags := modelTags(v.DiskSelector, d.Tags, p.AllowEmptyDiskSelector) &&
+		(v.Image == nil || modelTags(v.Image.Disk, d.Tags, p.AllowEmptyDiskSelector))
 	switch {
 	case d.Missing != "":
 		return ReasonDiskNotFound
@@ -190,7 +191,10 @@ func modelNodes(req Request) ([]*Node, Reason) {
 			return v.Topology == nil
 		}},
 		{ReasonNoEngineImage, func(n *Node) bool { return n.HasImage && n.RunsInstances }},
-		{ReasonTagsNotFulfilled, func(n *Node) bool { return modelTags(v.NodeSelector, n.Tags, p.AllowEmptyNodeSelector) }},
+		{ReasonTagsNotFulfilled, func(n *Node) bool {
+			return modelTags(v.NodeSelector, n.Tags, p.AllowEmptyNodeSelector) &&
+				(v.Image == nil || modelTags(v.Image.Node, n.Tags, true))
+		}},
 	}
 	var left []*Node
 	for i := range req.Nodes {
@@ -381,6 +385,15 @@ func (c chance) request() Request {
 	}
 	if c.one(4) {
 		req.Volume.DiskSelector = c.tags()
+	}
+	if c.one(4) {
+		req.Volume.Image = &Selectors{}
+		if c.one(4) {
+			req.Volume.Image.Node = c.tags()
+		}
+		if c.one(2) {
+			req.Volume.Image.Disk = c.tags()
+		}
 	}
 	for range c.IntN(3) * c.IntN(2) {
 		req.Volume.Topology = append(req.Volume.Topology,

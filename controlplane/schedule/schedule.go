@@ -42,13 +42,19 @@ type Policy struct {
 // Term is one alternative of a topology requirement. An empty field matches anything.
 type Term struct{ Zone, Region string }
 
+// Selectors are the tags that a node and a disk must have.
+type Selectors struct{ Node, Disk []string }
+
 // Volume is what the scheduler must know of a volume.
 type Volume struct {
 	Name string
 	// Size is the full size, ActualSize what it occupies now (0 for a new volume).
 	Size, ActualSize           int64
 	NodeSelector, DiskSelector []string
-	Topology                   []Term
+	// Image is what the backing image asks for, whose copy lies beside each replica; nil: the volume
+	// has none.
+	Image    *Selectors
+	Topology []Term
 	// LocalNode is the node whose disks come first: the attached node of a best-effort local volume
 	// that has no replica there. Empty otherwise.
 	LocalNode string

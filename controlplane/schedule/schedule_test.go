@@ -107,6 +107,27 @@ func TestPlace(t *testing.T) {
 			edit: func(r *Request) { r.Volume.DiskSelector = []string{"ssd"} }, want: "n2"},
 		{name: "disk selector unmatched", nodes: three(),
 			edit: func(r *Request) { r.Volume.DiskSelector = []string{"ssd"} }, want: "tags not fulfilled"},
+		{name: "node selector of the backing image", nodes: edit(three(), 2, func(n *Node) { n.Tags = []string{"fast"} }),
+			edit: func(r *Request) { r.Volume.Image = &Selectors{Node: []string{"fast"}} }, want: "n3"},
+		{name: "disk selector of the backing image",
+			nodes: edit(three(), 1, func(n *Node) { n.Disks[0].Tags = []string{"ssd", "big"} }),
+			edit: func(r *Request) {
+				r.Volume.DiskSelector, r.Volume.Image = []string{"big"}, &Selectors{Disk: []string{"ssd"}}
+			}, want: "n2"},
+		{name: "disk selector of the backing image unmatched", nodes: three(),
+			edit: func(r *Request) { r.Volume.Image = &Selectors{Disk: []string{"ssd"}} }, want: "tags not fulfilled"},
+		{name: "a backing image without selectors, and tagged things",
+			nodes: edit(three(), 1, func(n *Node) { n.Tags, n.Disks[0].Tags = []string{"x"}, []string{"ssd"} }),
+			edit: func(r *Request) {
+				r.Volume.NodeSelector, r.Volume.DiskSelector = []string{"x"}, []string{"ssd"}
+				r.Volume.Image, r.Policy.AllowEmptyNodeSelector = &Selectors{}, false
+			}, want: "n2"},
+		{name: "a backing image without selectors, and disks that such may not have",
+			nodes: edit(three(), 1, func(n *Node) { n.Disks[0].Tags = []string{"ssd"} }),
+			edit: func(r *Request) {
+				r.Volume.DiskSelector, r.Volume.Image = []string{"ssd"}, &Selectors{}
+				r.Policy.AllowEmptyDiskSelector = false
+			}, want: "tags not fulfilled"},
 		{name: "disks switched off", nodes: all(three(), func(n *Node) {
 			n.Disks[0].AllowScheduling = false
 		}), want: "disks are unavailable"},

@@ -37,6 +37,9 @@ func (p *pass) scheduleVolume() schedule.Volume {
 		NodeSelector: v.Spec.NodeSelector, DiskSelector: v.Spec.DiskSelector,
 		ReplacementDue: v.Status.Robustness == v1beta2.VolumeRobustnessDegraded && p.replenishWait() <= 0,
 	}
+	if b := p.s.BackingImage; b != nil {
+		out.Image = &schedule.Selectors{Node: b.Spec.NodeSelector, Disk: b.Spec.DiskSelector}
+	}
 	for _, t := range v.Spec.TopologyRequirement {
 		out.Topology = append(out.Topology, schedule.Term{Zone: t.Zone, Region: t.Region})
 	}

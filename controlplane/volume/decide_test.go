@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -469,9 +470,11 @@ func TestWithoutAutoSalvageAPersonDecides(t *testing.T) {
 	for i := range s.Replicas {
 		fail(s, i, time.Minute)
 	}
-	s.Settings[setting.AutoSalvage] = "false"
-	if d := settle(v, s); d.Do != nil || v.Status.Robustness != v1beta2.VolumeRobustnessFaulted {
-		t.Fatalf("salvaged by itself: %v", d.Do)
+	for _, standby := range []bool{true, false} { // the setting is not for standby volumes
+		v.Spec.Standby, s.Settings[setting.AutoSalvage] = standby, strconv.FormatBool(standby)
+		if d := settle(v, s); d.Do != nil || v.Status.Robustness != v1beta2.VolumeRobustnessFaulted {
+			t.Fatalf("salvaged by itself: %v", d.Do)
+		}
 	}
 	s.Replicas[0].Spec.FailedAt = "" // the REST action
 	settle(v, s)

@@ -44,6 +44,8 @@ type seen struct {
 	// volumes that are or were filled from this one.
 	Source *v1beta2.Volume
 	Clones []v1beta2.Volume
+	// BackingImage is the one that the volume is made of, nil if there is none.
+	BackingImage *v1beta2.BackingImage
 	// BackupVolume is what the volume's backup target has of it, nil if there is nothing.
 	BackupVolume *v1beta2.BackupVolume
 	// BackedJobs is what the backup that the volume is made of has of recurring jobs, and Jobs are
@@ -202,7 +204,7 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	return nil
 }
 
-// gatherCluster reads nodes, instance managers and the volume's image.
+// gatherCluster reads nodes, instance managers, and the volume's images.
 func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	in := client.InNamespace(v.Namespace)
 	var nodes v1beta2.NodeList
@@ -219,6 +221,16 @@ func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *se
 		return fmt.Errorf("list engine images: %w", err)
 	}
 	s.Images = images.Items
+	if v.Spec.BackingImage != "" {
+		var b v1beta2.BackingImage
+		key := client.ObjectKey{Namespace: v.Namespace, Name: v.Spec.BackingImage}
+		switch err := r.client.Get(ctx, key, &b, client.UnsafeDisableDeepCopy); {
+		case err == nil:
+			s.BackingImage = &b
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("get backing image %s of volume %s: %w", key.Name, v.Name, err)
+		}
+	}
 	name := naming.EngineImageName(replicaImage(v, s))
 	for i := range s.Images {
 		if s.Images[i].Name == name {

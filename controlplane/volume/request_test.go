@@ -100,6 +100,12 @@ func TestRequest(t *testing.T) {
 		}, func(r schedule.Request) any {
 			return append(r.Volume.NodeSelector, r.Volume.DiskSelector...)
 		}, []string{"n", "d"}},
+		{"no backing image", none, func(r schedule.Request) any { return r.Volume.Image }, (*schedule.Selectors)(nil)},
+		{"backing image", func(_ *v1beta2.Volume, s *seen) {
+			s.BackingImage = &v1beta2.BackingImage{Spec: v1beta2.BackingImageSpec{
+				NodeSelector: []string{"n"}, DiskSelector: []string{"d"}}}
+		}, func(r schedule.Request) any { return r.Volume.Image },
+			&schedule.Selectors{Node: []string{"n"}, Disk: []string{"d"}}},
 		{"topology", func(v *v1beta2.Volume, _ *seen) {
 			v.Spec.TopologyRequirement = []v1beta2.TopologyTerm{{Zone: "z", Region: "r"}}
 		}, func(r schedule.Request) any { return r.Volume.Topology }, []schedule.Term{{Zone: "z", Region: "r"}}},

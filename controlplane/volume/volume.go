@@ -127,6 +127,8 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, concern.ManagerChanged,
 				func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
 			loop.WatchingChanges(&v1beta2.EngineImage{}, concern.DeploymentChanged, r.onImage),
+			loop.WatchingChanges(&v1beta2.BackingImage{}, concern.SelectorsChanged,
+				func(*v1beta2.BackingImage) []string { return r.unplaced.Names() }),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
 	}

@@ -71,6 +71,12 @@ func DeploymentChanged(before, after *v1beta2.EngineImage) bool {
 		!maps.Equal(before.Status.NodeDeploymentMap, after.Status.NodeDeploymentMap)
 }
 
+// SelectorsChanged says whether a backing image asks for other nodes or disks.
+func SelectorsChanged(before, after *v1beta2.BackingImage) bool {
+	return !slices.Equal(before.Spec.NodeSelector, after.Spec.NodeSelector) ||
+		!slices.Equal(before.Spec.DiskSelector, after.Spec.DiskSelector)
+}
+
 // NodeChanged says whether a node has changed in more than the figures about its disks.
 func NodeChanged(before, after *v1beta2.Node) bool {
 	ready := func(n *v1beta2.Node) v1beta2.Condition {

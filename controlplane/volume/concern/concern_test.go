@@ -52,6 +52,11 @@ func TestWhatConcernsVolumes(t *testing.T) {
 			t.Errorf("node, %s: %v", name, got)
 		}
 	}
+	image, elsewhere, ready := &v1beta2.BackingImage{}, &v1beta2.BackingImage{}, &v1beta2.BackingImage{}
+	elsewhere.Spec.DiskSelector, ready.Status.Size = []string{"ssd"}, 1
+	if SelectorsChanged(image, ready) || !SelectorsChanged(image, elsewhere) {
+		t.Error("a backing image's status wakes volumes, or its selectors do not")
+	}
 	a := &v1beta2.VolumeAttachment{}
 	told, wanted := a.DeepCopy(), a.DeepCopy()
 	told.Status.AttachmentTicketStatuses = map[string]v1beta2.AttachmentTicketStatus{"t": {Satisfied: true}}
