@@ -53,6 +53,7 @@ var crashed = map[string]string{
 	"Hash.Work":                "TestCrashDuringHash",
 	"Hash.Finish":              "TestCrashDuringHash",
 	"View.Repair":              "TestCrashDuringRepair",
+	"View.Keep":                "TestCrashDuringKeep",
 	"Chain.SetImportMark":      "TestCrashDuringSetImportMark",
 	"Chain.CopyMeta":           "TestCrashDuringCopyMeta",
 	"Chain.DropLeaf":           "TestCrashDuringDropLeaf",

@@ -246,15 +246,26 @@ func (v *ViewFiles) sumsOf(l *layer) (*sumsReader, error) {
 // It needs I/O to be held back. Errors: ErrNotFound and ErrInvalid where the snapshot went away or
 // is being removed, ErrNoSpace; any of them may leave part of the range written.
 func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Repaired, error) {
-	r := Repaired{inode: v.inode}
 	if err := errors.Join(s.usable(), v.repairable(off, int64(len(data)))); err != nil {
-		return r, err
+		return Repaired{}, err
 	}
 	differ, err := v.differing(off, data, where)
-	if err != nil || len(differ) == 0 {
-		return r, err
+	if err != nil {
+		return Repaired{}, err
 	}
-	if r.hidden, err = v.c.hiddenBy(v.inode, differ); err != nil {
+	return v.write(s, off, data, data, differ, where)
+}
+
+// write writes runs of data, which begins at off, to the snapshot's own file, durably. The
+// snapshot's checksums say before that what will be there of expected, which begins there, too, and
+// nothing of the rest of what is written.
+func (v *ViewFiles) write(s *Sidecars, off int64, data, expected []byte, runs []Rot, where Where) (r Repaired,
+	err error) {
+	r.inode = v.inode
+	if len(runs) == 0 {
+		return r, nil
+	}
+	if r.hidden, err = v.c.hiddenBy(v.inode, runs); err != nil {
 		return r, err
 	}
 	f, err := v.c.fs.Open(v.c.path(v.file), disk.Direct)
@@ -262,10 +273,10 @@ func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Re
 		return r, err
 	}
 	defer f.Close() // synced below
-	if err := v.expect(s, f, off, data, differ); err != nil {
+	if err := v.expect(s, f, off, expected, runs); err != nil {
 		return r, err
 	}
-	for _, w := range differ {
+	for _, w := range runs {
 		if _, err := f.WriteAt(data[w.Off-off:][:w.Len], w.Off); err != nil {
 			left, lost := v.leftOf(f, w, where)
 			r.Written = append(r.Written, left...)
@@ -277,7 +288,7 @@ func (v *ViewFiles) Repair(s *Sidecars, off int64, data []byte, where Where) (Re
 		return r, err
 	}
 	got := make([]byte, len(data))
-	for _, w := range differ {
+	for _, w := range runs {
 		part := got[w.Off-off:][:w.Len]
 		if err := readFull(f, part, w.Off); err != nil {
 			return r, err
@@ -323,6 +334,17 @@ func (v *View) Repair(off int64, data []byte) (Repaired, error) {
 	return r, err
 }
 
+// Keep is ViewFiles.Keep, made known to the chain and to the view.
+func (v *View) Keep(below string, off, n int64) (Repaired, error) {
+	if err := v.repairable(off, n); err != nil {
+		return Repaired{}, err
+	}
+	r, err := v.ViewFiles.Keep(v.of.Sidecars, below, off, n, v.Where(off, n))
+	v.of.Blocks.Repaired(r)
+	v.Blocks.Repaired(r)
+	return r, err
+}
+
 func (v *ViewFiles) repairable(off, n int64) error {
 	c := v.c
 	if err := c.usable(); err != nil {
@@ -356,13 +378,18 @@ func (v *ViewFiles) differing(off int64, data []byte, where Where) (out []Rot, e
 		case err == nil && bytes.Equal(got, data[at:at+blockSize]):
 			continue
 		}
-		if k := len(out) - 1; k >= 0 && out[k].Off+out[k].Len == off+at && out[k].Unreadable == unreadable {
-			out[k].Len += blockSize
-			continue
-		}
-		out = append(out, Rot{Off: off + at, Len: blockSize, Unreadable: unreadable})
+		out = addBlock(out, off+at, unreadable)
 	}
 	return out, nil
+}
+
+// addBlock adds a block to runs of blocks in order.
+func addBlock(runs []Rot, off int64, unreadable bool) []Rot {
+	if k := len(runs) - 1; k >= 0 && runs[k].Off+runs[k].Len == off && runs[k].Unreadable == unreadable {
+		runs[k].Len += blockSize
+		return runs
+	}
+	return append(runs, Rot{Off: off, Len: blockSize, Unreadable: unreadable})
 }
 
 // readBlock reads one block of the snapshot.
@@ -412,15 +439,15 @@ func (v *ViewFiles) expect(side *Sidecars, f disk.File, off int64, data []byte, 
 }
 
 func (v *ViewFiles) expectSums(s *sumsReader, f disk.File, off int64, data []byte, written []Rot) error {
-	end := off + int64(len(data))
-	for number := off / SumPiece; number*SumPiece < end; number++ {
+	last := written[len(written)-1]
+	for number := written[0].Off / SumPiece; number*SumPiece < last.Off+last.Len; number++ {
 		p := filePiece{number: uint32(number)}
 		changed := blocksIn(written, number)
 		if changed == 0 {
 			continue
 		}
 		var want sum
-		if p.off() >= off && min(p.off()+SumPiece, v.at.size) <= end {
+		if p.off() >= off && min(p.off()+SumPiece, v.at.size) <= off+int64(len(data)) {
 			if _, err := v.sumOf(f, &p); err != nil && !errors.Is(err, disk.ErrIO) {
 				return err
 			}

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -24,6 +25,30 @@ func (v *ViewFiles) unpin() {
 	if v.c.pins[v.file]--; v.c.pins[v.file] == 0 {
 		delete(v.c.pins, v.file)
 	}
+}
+
+// Keep makes what the snapshot reads at [off, off+n), whole blocks, independent of the older
+// snapshot below: what is read from that one's file or further down, nothing included, is written
+// to the snapshot's own file. Nothing is known of the pieces written to until they are hashed.
+// Otherwise it is as Repair; ErrNotFound, too, if the snapshot does not stand on below.
+func (v *ViewFiles) Keep(s *Sidecars, below string, off, n int64, where Where) (Repaired, error) {
+	if err := errors.Join(s.usable(), v.repairable(off, n)); err != nil {
+		return Repaired{}, err
+	}
+	floor := v.at.layerIndex(snapshotFile(below))
+	if floor == 0 {
+		return Repaired{}, fmt.Errorf("%w: there is no snapshot %q below %s", ErrNotFound, below, v.file)
+	}
+	data, runs := make([]byte, n), []Rot(nil)
+	for at := int64(0); at < n; at += blockSize {
+		if err := v.readBlock(data[at:at+blockSize], off+at, where); err != nil {
+			return Repaired{}, err
+		}
+		if int(where.at((off+at)/blockSize)) <= floor {
+			runs = addBlock(runs, off+at, false)
+		}
+	}
+	return v.write(s, off, data, nil, runs, where)
 }
 
 // rangesLook bounds how many blocks one call of Ranges looks at: 64 GiB of a volume, some

@@ -91,7 +91,7 @@ func isLong(r *wire.ControlRequest) bool {
 // isSlow reports whether a replica may send nothing for a replica timeout because of a control
 // message: it is long, or a piece of work that is bounded, on a disk that is slow.
 func isSlow(r *wire.ControlRequest) bool {
-	return isLong(r) || r.Verify != nil || r.Purge != nil || r.Trim != nil || r.HashSnapshot != nil
+	return isLong(r) || r.Verify != nil || r.KeepView != nil || r.Purge != nil || r.Trim != nil || r.HashSnapshot != nil
 }
 
 // pingDue is when a replica at work is asked for a sign of life.

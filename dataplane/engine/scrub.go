@@ -135,10 +135,9 @@ const (
 	scrubHashing
 	scrubOpening
 	scrubComparing
-	// These three are a repair: see newer.
-	scrubNoting
+	// These two are a repair: see newer.
+	scrubKeeping
 	scrubRepairing
-	scrubRestoring
 	scrubClosing
 	scrubRehashing
 )
@@ -240,7 +239,7 @@ func (e *Engine) scrubStep(j *scrubJob) bool {
 	switch {
 	case e.fatal != "" || e.stopping != nil:
 		j.end("error", "the engine has stopped")
-	case j.cancel && j.stage != scrubRepairing && j.stage != scrubRestoring:
+	case j.cancel:
 		j.endHashes(func() { j.closeViews(func() { j.end("cancelled", j.why) }) })
 	case e.changing != "" || e.frozen > 0 || e.rebuilding() != nil || !e.serving || e.mask(RW) == 0:
 		j.due = clock.Never // a change is waited for, not a time
@@ -289,7 +288,8 @@ func (j *scrubJob) end(state, reason string) {
 
 // step does what is next. Nothing is outstanding.
 func (j *scrubJob) step() {
-	if (j.stage == scrubComparing || j.stage == scrubNoting) && !slices.Equal(j.members, j.e.withMode(RW)) {
+	compares := j.stage == scrubComparing || j.stage == scrubKeeping || j.stage == scrubRepairing
+	if compares && !slices.Equal(j.members, j.e.withMode(RW)) {
 		// A replica came or went: what was compared without it says nothing about it.
 		j.restart()
 		return
@@ -303,12 +303,10 @@ func (j *scrubJob) step() {
 		j.open()
 	case scrubComparing:
 		j.compare()
-	case scrubNoting:
-		j.note()
+	case scrubKeeping:
+		j.keep()
 	case scrubRepairing:
 		j.repairFound()
-	case scrubRestoring:
-		j.restore()
 	case scrubClosing:
 		j.closeViews(func() { j.stage, j.members, j.rehash = scrubRehashing, j.e.withMode(RW), false })
 	}

@@ -2,53 +2,91 @@ package engine
 
 import (
 	"bytes"
+	"slices"
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/wire"
 )
 
-// keeping makes what users read in a range independent of the snapshot that is repaired there. A
-// replica may have lost blocks of the snapshot, so that it had nothing to write when the user
-// zeroed or discarded them: then it reads zeroes through the hole, and would read old content again
-// once the blocks are back. So such a replica writes to its head what it reads there already, which
-// needs no marks, and makes that durable before the repair begins.
+// keeping makes what is read in a range independent of the snapshot that is repaired there: what
+// users read, or a newer snapshot. A replica may have lost blocks of the snapshot, so that it had
+// nothing to write when the user zeroed or discarded them: then it reads zeroes through the hole,
+// and would read old content again once the blocks are back. So such a replica writes to its head,
+// or to the newer snapshot's file, what it reads there already, which needs no marks, and makes
+// that durable before the repair begins. Whatever ends the scrub then, what is read has not
+// changed.
 //
-// It does so only where some replica that is not repaired reads the same now. Elsewhere one of the
-// two is damaged: in the snapshot, which the repair puts right for the head too, or above it, which
-// is not this repair's to judge and must not be copied.
+// It does so only in the parts that the repair changes, and only where some replica that is not
+// repaired reads the same now. Elsewhere one of the two is damaged: in the snapshot, which the
+// repair puts right for the head too, or above it, which is not this repair's to judge and must not
+// be copied.
 type keeping struct {
 	j *scrubJob
 	// view: of the snapshot that is open, not of the head.
 	view bool
 	// targets are yet to be kept, sources are not repaired.
 	targets, sources []*link
-	whole            part
-	// snapshot is the hash of what the snapshot is to have in the whole range.
-	snapshot []byte
-	// same is called with a part in which the first target reads the same as another replica, and
-	// goes on with next.
-	same func(p part, reads *link)
-	// left are the parts of the first target that are yet to be looked at.
-	left    []part
+	// differ are the parts that the repair changes; left are those of the first target that are yet
+	// to be looked at.
+	differ, left []part
+	// write writes a part in which the first target reads the same as another replica, and goes on
+	// with next. written are the links whose head was written to.
+	write   func(p part)
 	written uint32
 	// then gets the reason why it could not be done, "" if it was.
 	then func(why string)
 }
 
-// keepHeads keeps what users read in a range from each of the targets; then gets the reason why
-// that could not be done.
-func (j *scrubJob) keepHeads(off, n int64, targets, sources []*link, snapshot []byte, then func(why string)) {
-	whole := part{off: off, n: n}
-	k := &keeping{j: j, targets: targets, sources: sources, whole: whole, left: []part{whole},
-		snapshot: snapshot}
-	k.same, k.then = k.write, func(why string) {
+// keepHeads keeps what users read of a piece on those whose copies are repaired; then gets the
+// reason why that could not be done.
+func (j *scrubJob) keepHeads(f *foundPiece, then func(why string)) {
+	k := &keeping{j: j}
+	k.write, k.then = k.writeHead, func(why string) {
 		if why != "" || k.written == 0 {
 			then(why)
 			return
 		}
 		k.flush(then)
 	}
-	k.next()
+	k.begin(f)
+}
+
+// keepViews does the same in the newer snapshot that is open.
+func (j *scrubJob) keepViews(f *foundPiece, then func(why string)) {
+	k := &keeping{j: j, view: true, then: then}
+	k.write = k.writeView
+	k.begin(f)
+}
+
+// begin looks whether all sources read in the whole piece what the snapshot is to have. Then it is
+// what the repair makes of it, and there is nothing to keep.
+func (k *keeping) begin(f *foundPiece) {
+	if len(f.differ) == 0 {
+		k.then("") // what could not be read is read again
+		return
+	}
+	k.targets, k.sources = k.j.parties(f.d)
+	k.differ, k.left = f.differ, slices.Clone(f.differ)
+	k.ask(part{off: f.off, n: f.n}, k.j.mask(k.sources), func(sums map[uint32][]byte, _ block.Code) {
+		for _, l := range k.sources {
+			if !bytes.Equal(sums[l.bit()], f.copies[f.d.source].sum) {
+				k.next()
+				return
+			}
+		}
+		k.then("")
+	})
+}
+
+func (k *keeping) ask(p part, mask uint32, done func(sums map[uint32][]byte, code block.Code)) {
+	e := k.j.e
+	t := e.newTask(wire.Hash)
+	t.off, t.n, t.view = p.off, p.n, k.view
+	e.askHashes(t, mask, func(t *task, sums map[uint32][]byte) {
+		code := t.code
+		e.freeOf(t)
+		done(sums, code)
+	})
 }
 
 // next looks at the next part, first of one target, then of the others.
@@ -58,16 +96,11 @@ func (k *keeping) next() {
 		k.then("")
 		return
 	case len(k.left) == 0:
-		k.targets, k.left = k.targets[1:], []part{k.whole}
+		k.targets, k.left = k.targets[1:], slices.Clone(k.differ)
 	}
 	p := k.left[len(k.left)-1]
 	k.left = k.left[:len(k.left)-1]
-	e := k.j.e
-	t := e.newTask(wire.Hash)
-	t.off, t.n, t.view = p.off, p.n, k.view
-	e.askHashes(t, k.j.mask(k.sources)|k.targets[0].readyBit(), func(t *task, sums map[uint32][]byte) {
-		code := t.code
-		e.freeOf(t)
+	k.ask(p, k.j.mask(k.sources)|k.targets[0].readyBit(), func(sums map[uint32][]byte, code block.Code) {
 		k.told(p, sums, code)
 	})
 }
@@ -76,25 +109,18 @@ func (k *keeping) next() {
 func (k *keeping) told(p part, sums map[uint32][]byte, code block.Code) {
 	target := k.targets[0]
 	own := sums[target.bit()]
-	read, same, through := 0, (*link)(nil), p == k.whole
+	read, same := 0, false
 	for _, l := range k.sources {
-		sum := sums[l.bit()]
-		if sum == nil {
-			continue
+		if sum := sums[l.bit()]; sum != nil {
+			read++
+			same = same || bytes.Equal(sum, own)
 		}
-		read++
-		if bytes.Equal(sum, own) {
-			same = l
-		}
-		through = through && bytes.Equal(sum, k.snapshot)
 	}
 	switch {
 	case target.phase != sessionReady:
 		k.then("the replica was lost")
-	case read == len(k.sources) && through:
-		k.next() // what the repair makes of it is what users read elsewhere
-	case own != nil && same != nil:
-		k.same(p, same)
+	case same:
+		k.write(p)
 	case p.divisible():
 		k.left = append(k.left, p.halves()...)
 		k.next()
@@ -105,8 +131,8 @@ func (k *keeping) told(p part, sums map[uint32][]byte, code block.Code) {
 	}
 }
 
-// write writes to the target's head what it reads there.
-func (k *keeping) write(p part, _ *link) {
+// writeHead writes to the target's head what it reads there.
+func (k *keeping) writeHead(p part) {
 	e, target := k.j.e, k.targets[0]
 	e.transfer(&transfer{off: p.off, n: p.n, from: target,
 		to: func() uint32 { return target.readyBit() & e.mask(RW) },
@@ -120,7 +146,7 @@ func (k *keeping) write(p part, _ *link) {
 		}})
 }
 
-// flush makes durable what was written.
+// flush makes durable what was written to heads.
 func (k *keeping) flush(then func(why string)) {
 	e := k.j.e
 	e.internal(e.newTask(wire.Flush), k.written, func(t *task) {
@@ -132,5 +158,26 @@ func (k *keeping) flush(then func(why string)) {
 			return
 		}
 		then("")
+	})
+}
+
+// writeView has the target write to the newer snapshot's file, durably, what it reads there from
+// the one that is repaired or from further down.
+func (k *keeping) writeView(p part) {
+	e := k.j.e
+	if e.stopping != nil || e.frozen > 0 {
+		k.then("writes are stopped; the next scrub tries again")
+		return
+	}
+	e.writes++ // whoever wants no write in flight waits for this one
+	q := &wire.KeepView{Off: p.off, Len: p.n, Below: k.j.name}
+	e.control(k.targets[0], &wire.ControlRequest{KeepView: q}, func(code block.Code, r *wire.ControlReply) {
+		if code == block.OK {
+			k.next()
+		} else {
+			k.then("what is read there cannot be kept: " + refusal(code, r.Error).Error())
+		}
+		e.writes--
+		e.quiet()
 	})
 }

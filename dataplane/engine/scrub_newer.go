@@ -10,15 +10,16 @@ import (
 
 // What newer snapshots read through the one that is repaired may change with it, as what users read
 // (see keeping): a block that the replica had lost, and that the user zeroed before a newer
-// snapshot was taken, would be in that one, too. A snapshot's file cannot be given what is read
-// there already. So before any repair it is noted where newer snapshots read the same from a
-// replica that is repaired as from one that is not, and after it they are made to read that again.
-// It is done for some pieces at once, since each snapshot has to be opened twice. A scrub that is
-// to end in between does this first.
+// snapshot was taken, would be in that one, too. So before any repair what newer snapshots read in
+// the parts that it changes is kept in their own files. It is done for some pieces at once, since
+// each snapshot has to be opened.
 
-// maxFound is how many pieces are repaired at once: what is noted of each is at most as many
-// ranges for each newer snapshot as it has blocks.
+// maxFound is how many pieces are repaired at once: for these each newer snapshot is opened once.
 const maxFound = 16
+
+// differGrain is how exactly it is found out what a repair changes: finding out single blocks would
+// take 511 questions where all of a piece is damaged, this takes 31.
+const differGrain = 64 << 10
 
 type (
 	// newer is what a scrub does about the snapshots on top of the one that it repairs.
@@ -28,16 +29,8 @@ type (
 		names []string
 		open  string
 		piece int
-		// noted is to be restored, in the order of the snapshots. changes is what Engine.changes was
-		// when the names were asked for.
-		noted   []noted
+		// changes is what Engine.changes was when the names were asked for.
 		changes uint64
-	}
-	// noted is a part of a piece in which a newer snapshot reads the same from both.
-	noted struct {
-		snapshot      string
-		target, reads *link
-		p             part
 	}
 	// foundPiece is a piece that is to be repaired.
 	foundPiece struct {
@@ -45,8 +38,33 @@ type (
 		copies []copyOf
 		where  []string
 		d      decision
+		// differ are the parts that the repair changes, in order.
+		differ []part
 	}
 )
+
+// locate finds the parts of a piece in which copies differ, of those left, and adds it to what is
+// to be repaired.
+func (j *scrubJob) locate(f foundPiece, left []part) {
+	if len(left) == 0 {
+		j.found = append(j.found, f)
+		return
+	}
+	p := left[len(left)-1]
+	left = left[:len(left)-1]
+	j.sums(p.off, p.n, func(copies []copyOf) {
+		switch k := len(f.differ) - 1; {
+		case !differ(copies):
+		case p.n > differGrain:
+			left = append(left, p.halves()...)
+		case k >= 0 && f.differ[k].off+f.differ[k].n == p.off:
+			f.differ[k].n += p.n
+		default:
+			f.differ = append(f.differ, p)
+		}
+		j.locate(f, left)
+	})
+}
 
 // mend repairs the pieces found. First it asks which snapshots are newer.
 func (j *scrubJob) mend() {
@@ -64,7 +82,7 @@ func (j *scrubJob) mend() {
 				j.stage = scrubRepairing
 				return
 			}
-			j.stage = scrubNoting
+			j.stage = scrubKeeping
 		})
 }
 
@@ -85,8 +103,8 @@ func onTopOf(layers []wire.Layer, base string) []string {
 	})
 }
 
-// note looks at the next piece in the next newer snapshot.
-func (j *scrubJob) note() {
+// keep keeps the next piece in the next newer snapshot.
+func (j *scrubJob) keep() {
 	w := &j.newer
 	switch {
 	case len(w.names) == 0:
@@ -102,7 +120,7 @@ func (j *scrubJob) note() {
 		w.names, w.piece = w.names[1:], 0
 	default:
 		j.pace(j.found[w.piece].n)
-		j.noteEqual(w.piece)
+		j.keepPiece()
 	}
 }
 
@@ -127,29 +145,21 @@ func (j *scrubJob) openNewer(name string, fails func(why string)) {
 		})
 }
 
-// noteEqual notes where the snapshot that is open reads the same from targets as from others.
-func (j *scrubJob) noteEqual(piece int) {
-	f := &j.found[piece]
-	targets, sources := j.parties(f.d)
-	k := &keeping{j: j, view: true, targets: targets, sources: sources, whole: part{off: f.off, n: f.n},
-		left: []part{{off: f.off, n: f.n}}, snapshot: f.copies[f.d.source].sum}
-	k.same = func(p part, reads *link) {
-		j.newer.noted = append(j.newer.noted, noted{j.newer.open, k.targets[0], reads, p})
-		k.next()
-	}
+// keepPiece keeps what the snapshot that is open reads of a piece.
+func (j *scrubJob) keepPiece() {
+	w := &j.newer
 	j.waiting++
-	k.then = func(why string) {
+	j.keepViews(&j.found[w.piece], func(why string) {
 		j.waiting--
 		switch {
 		case slices.ContainsFunc(j.members, func(l *link) bool { return l.phase != sessionReady }):
 			// the next step begins again
 		case why != "":
-			j.leave(piece, "snapshot "+j.newer.open+": "+why)
+			j.leave(w.piece, "snapshot "+w.open+": "+why)
 		default:
-			j.newer.piece++
+			w.piece++
 		}
-	}
-	k.next()
+	})
 }
 
 // leave gives up a piece that was found.
@@ -158,68 +168,16 @@ func (j *scrubJob) leave(piece int, why string) {
 	j.found = slices.Delete(j.found, piece, piece+1)
 }
 
-// repairFound repairs the next piece, unless there is a snapshot now of which nothing is noted.
+// repairFound repairs the next piece, unless there is a snapshot now in which nothing is kept.
 func (j *scrubJob) repairFound() {
 	switch {
-	case j.cancel || !slices.Equal(j.members, j.e.withMode(RW)):
-		j.found, j.stage = nil, scrubRestoring // who goes on finds them again
-	case len(j.found) == 0 || j.e.changes != j.newer.changes:
-		j.stage = scrubRestoring
+	case len(j.found) == 0:
+		j.stage = scrubComparing
+	case j.e.changes != j.newer.changes:
+		j.restart()
 	default:
 		f := j.found[0]
 		j.found = j.found[1:]
 		j.repair(f)
 	}
-}
-
-// restore makes the next newer snapshot read again what it has read before.
-func (j *scrubJob) restore() {
-	w := &j.newer
-	switch {
-	case len(w.noted) > 0 && w.open != w.noted[0].snapshot:
-		name := w.noted[0].snapshot
-		j.openNewer(name, func(why string) {
-			w.noted = slices.DeleteFunc(w.noted, func(n noted) bool {
-				if n.snapshot == name && why != "" {
-					j.notRestored(&n, why)
-				}
-				return n.snapshot == name
-			})
-		})
-	case len(w.noted) > 0:
-		n := w.noted[0]
-		w.noted = w.noted[1:]
-		j.restorePart(&n)
-	case len(j.found) > 0:
-		j.restart()
-	default:
-		j.stage, j.opens = scrubOpening, scrubComparing
-	}
-}
-
-// restorePart writes to a newer snapshot's file what it reads otherwise now. Who reads it through
-// the range waits, as in a repair.
-func (j *scrubJob) restorePart(n *noted) {
-	e := j.e
-	j.waiting++
-	e.ranges.lock(n.p.off, n.p.n, true, func() {
-		e.writes++
-		e.transfer(&transfer{off: n.p.off, n: n.p.n, view: true, from: n.reads,
-			to: func() uint32 { return n.target.readyBit() & e.mask(RW) },
-			done: func(r transferred) {
-				if r.read != block.OK || r.ok == 0 {
-					j.notRestored(n, r.read.String()+", "+r.write.String())
-				}
-				j.waiting--
-				e.ranges.unlock(n.p.off, n.p.n, true)
-				e.writes--
-				e.quiet()
-			}})
-	})
-}
-
-func (j *scrubJob) notRestored(n *noted, why string) {
-	j.find(Finding{Replica: n.target.addr, Snapshot: n.snapshot, Off: n.p.off, Len: n.p.n,
-		Text: "may read other content since an older snapshot was repaired, which cannot be undone from " +
-			n.reads.addr + ": " + why})
 }

@@ -85,13 +85,15 @@ func (j *scrubJob) compare() {
 	j.pace(n)
 	j.sums(off, n, func(copies []copyOf) {
 		j.status.Compared += n
-		for i := range copies {
-			if copies[i].sum == nil || !bytes.Equal(copies[i].sum, copies[0].sum) {
-				j.judge(off, n, copies)
-				return
-			}
+		if differ(copies) {
+			j.judge(off, n, copies)
 		}
 	})
+}
+
+// differ tells whether a copy is not as the others, or cannot be read.
+func differ(copies []copyOf) bool {
+	return slices.ContainsFunc(copies, func(c copyOf) bool { return c.sum == nil || !bytes.Equal(c.sum, copies[0].sum) })
 }
 
 // sums asks for the hash of a piece at the snapshot.
@@ -146,7 +148,7 @@ func (j *scrubJob) judge(off, n int64, copies []copyOf) {
 				return
 			}
 			if len(d.repair) > 0 {
-				j.found = append(j.found, foundPiece{off, n, copies, where, d})
+				j.locate(foundPiece{off: off, n: n, copies: copies, where: where, d: d}, []part{{off: off, n: n}})
 			}
 		})
 }
@@ -175,7 +177,7 @@ func describeRot(rot []wire.Rot) string {
 func (j *scrubJob) repair(f foundPiece) {
 	e, off, n := j.e, f.off, f.n
 	source := j.members[f.d.source]
-	targets, sources := j.parties(f.d)
+	targets, _ := j.parties(f.d)
 	j.waiting++
 	e.ranges.lock(off, n, true, func() {
 		e.writes++ // whoever wants no write in flight waits for this one
@@ -197,7 +199,7 @@ func (j *scrubJob) repair(f foundPiece) {
 			end("writes are stopped, or one has failed there; the next scrub tries again")
 			return
 		}
-		j.keepHeads(off, n, targets, sources, f.copies[f.d.source].sum, func(why string) {
+		j.keepHeads(&f, func(why string) {
 			if why != "" {
 				end(why)
 				return

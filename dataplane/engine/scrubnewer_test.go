@@ -58,10 +58,11 @@ func (g *scrubRig) scrubEnds() engine.Scrubbing {
 // TestScrubKeepsNewerSnapshots: a replica has lost blocks of snapshots a and b. The user zeroed the
 // ones before snapshots c and d were taken, of which there are no checksums, and the others
 // afterwards. A scrub that repairs a, or b, and ends then, leaves what is zeroed as it is, in c, in
-// d, and in e, which is taken at any time beside it; and so does one that is cancelled.
+// d, and in e, which is taken at any time beside it; and so does one that is cancelled, or whose
+// engine is killed.
 func TestScrubKeepsNewerSnapshots(t *testing.T) {
 	const first, second, n = 131072, 2<<20 + 65536, 8192
-	for replicas, tries := range map[int]int{2: 18, 3: 2} {
+	for replicas, tries := range map[int]int{2: 36, 3: 3} {
 		for try := range tries {
 			g := newScrubRig(t, replicas)
 			g.clean(engine.ScrubEnabled)
@@ -70,8 +71,8 @@ func TestScrubKeepsNewerSnapshots(t *testing.T) {
 			g.snapshot("c")
 			g.fill(first, 4096, 9)
 			g.snapshot("d")
-			cancel, scrubbed := try%2 == 1, "a"
-			if !cancel {
+			end, scrubbed := []string{"complete", "cancelled", "killed"}[try%3], "a"
+			if end == "complete" {
 				scrubbed = "b"
 				g.losesBlocks("b", second, n)
 				g.zero(second, n)
@@ -82,19 +83,25 @@ func TestScrubKeepsNewerSnapshots(t *testing.T) {
 				t.Fatal(err)
 			}
 			g.w.Until(time.Duration(try)*7*time.Millisecond, func() bool { return false })
-			if cancel {
-				_ = g.ask(func(reply func(error)) any { return engine.CancelScrub{Reply: reply} })
-			} else {
+			switch end {
+			case "complete":
 				g.snapshot("e")
 				want["e"] = head
-			}
-			if s := g.scrubEnds(); !cancel && (s.State != "complete" || s.Unrepaired != 0 || s.Repaired == 0) {
-				t.Fatalf("%+v", s)
+				if s := g.scrubEnds(); s.State != "complete" || s.Unrepaired != 0 || s.Repaired == 0 {
+					t.Fatalf("%+v", s)
+				}
+			case "cancelled":
+				_ = g.ask(func(reply func(error)) any { return engine.CancelScrub{Reply: reply} })
+				g.scrubEnds()
+			case "killed":
+				g.proc.Kill()
+				g.restart()
+				g.until("all serve", func() bool { return g.count(engine.RW) == replicas })
 			}
 			for name, sum := range want {
 				for i := range replicas {
 					if got := g.sumAt(i, name); got != sum {
-						t.Fatalf("%d replicas, try %d: replica %d has %s at %s, want %s", replicas, try, i, got, name, sum)
+						t.Fatalf("%d replicas, try %d, %s: replica %d has %s at %s, want %s", replicas, try, end, i, got, name, sum)
 					}
 				}
 			}

@@ -36,6 +36,8 @@ func (r *Replica) scrubControl(s *session, h *wire.Header, m *wire.ControlReques
 		r.closeView(s, h)
 	case m.Verify != nil:
 		r.verify(s, h, m.Verify)
+	case m.KeepView != nil:
+		r.keepView(s, h, m.KeepView)
 	case m.HashSnapshot != nil:
 		r.hashSnapshot(s, h, m.HashSnapshot)
 	case m.CancelHash != nil:
@@ -289,16 +291,41 @@ func (r *Replica) readView(s *session, h *wire.Header, v *chain.Blocks) bool {
 func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 	hdr, data := *h, bytes.Clone(r.arena.Seg(payload))
 	r.release(payload)
+	r.writeView(s, viewWrite{off: hdr.Off, n: int64(len(data)), data: data},
+		func(err error) { s.answer(&hdr, codeOf(err)) })
+}
+
+// keepView makes what the open snapshot reads independent of an older one.
+func (r *Replica) keepView(s *session, h *wire.Header, m *wire.KeepView) {
+	r.writeView(s, viewWrite{off: m.Off, n: m.Len, keep: true, below: m.Below},
+		func(err error) { r.replyErr(s, h, err) })
+}
+
+// viewWrite is a write to the file of the open snapshot: of data, or to keep what it reads from the
+// snapshot below and further down.
+type viewWrite struct {
+	off, n int64
+	data   []byte
+	keep   bool
+	below  string
+}
+
+// writeView carries out a write to the file of the open snapshot, while nothing else is in flight.
+func (r *Replica) writeView(s *session, q viewWrite, done func(err error)) {
 	var where chain.Where
 	var wrong error
-	id, off := s.run, hdr.Off
+	id := s.run
 	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
-		where, wrong = s.where(off, int64(len(data)))
+		where, wrong = s.where(q.off, q.n)
 	}, both: func(w *worker, l *sidecarSet) any {
 		if wrong != nil {
 			return repaired{err: wrong}
 		}
-		written, err := w.views[id].Repair(l.side, off, data, where)
+		if q.keep {
+			written, err := w.views[id].Keep(l.side, q.below, q.off, q.n, where)
+			return repaired{written, err}
+		}
+		written, err := w.views[id].Repair(l.side, q.off, q.data, where)
 		return repaired{written, err}
 	}, done: func(v any) {
 		res := v.(repaired)
@@ -314,7 +341,7 @@ func (r *Replica) repair(s *session, h *wire.Header, payload loop.Seg) {
 		if res.err != nil {
 			r.cfg.Event("repair-failed", res.err.Error())
 		}
-		s.answer(&hdr, codeOf(res.err))
+		done(res.err)
 	}})
 }
 

@@ -166,6 +166,36 @@ func TestRotIsFoundAndRepaired(t *testing.T) {
 	}
 }
 
+// A snapshot that is kept reads the same whatever is written to an older one; without a view, or of
+// an older snapshot that is not there, nothing is done.
+func TestViewIsKept(t *testing.T) {
+	g, p := snapshotted(t)
+	p.mustControl(wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: "b"}})
+	keep := func(below string) block.Code {
+		code, _ := p.control(wire.ControlRequest{KeepView: &wire.KeepView{Len: block.MaxTransfer, Below: below}})
+		return code
+	}
+	if code := keep("a"); code != block.Invalid {
+		t.Errorf("without a view: %s", code)
+	}
+	read := wire.Header{Type: wire.Read, Flags: wire.AtView, Len: block.MaxTransfer}
+	p.mustControl(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "b"}})
+	want := p.mustAsk(read, nil)
+	if code := keep("c"); code != block.NotFound {
+		t.Errorf("over a snapshot that is not there: %s", code)
+	}
+	if code := keep("a"); code != block.OK {
+		t.Fatal(code)
+	}
+	p.mustControl(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "a"}})
+	p.mustAsk(wire.Header{Type: wire.Write, Flags: wire.AtView, Len: block.MaxTransfer}, filled(9, block.MaxTransfer))
+	p.mustControl(wire.ControlRequest{OpenView: &wire.OpenView{Snapshot: "b"}})
+	if got := p.mustAsk(read, nil); !bytes.Equal(got, want) {
+		t.Error("b reads otherwise since a was repaired")
+	}
+	g.alive(2)
+}
+
 // What a scrub holds open goes with its session, and a rebuild takes it away.
 func TestViewEndsWithItsSession(t *testing.T) {
 	g, p := snapshotted(t)

@@ -39,6 +39,7 @@ type ControlRequest struct {
 	OpenView     *OpenView     `json:"openView,omitempty"`
 	CloseView    *CloseView    `json:"closeView,omitempty"`
 	Verify       *Verify       `json:"verify,omitempty"`
+	KeepView     *KeepView     `json:"keepView,omitempty"`
 	HashSnapshot *HashSnapshot `json:"hashSnapshot,omitempty"`
 	CancelHash   *CancelHash   `json:"cancelHash,omitempty"`
 	HashLock     *HashLock     `json:"hashLock,omitempty"`

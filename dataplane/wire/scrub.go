@@ -47,6 +47,16 @@ type Rot struct {
 	Unreadable bool   `json:"unreadable,omitempty"`
 }
 
+// KeepView asks that what the open view reads in a range, of at most MaxPayload bytes, whole
+// blocks, stays whatever is written to the file of an older snapshot: what comes from there or from
+// further down is written to the view's own file, durably.
+type KeepView struct {
+	Off int64 `json:"off"`
+	Len int64 `json:"len"`
+	// Below is the older snapshot.
+	Below string `json:"below"`
+}
+
 // HashSnapshot asks for one bounded piece of the computation of a snapshot's checksums. The engine
 // asks for the next piece when it has the answer, and so decides how fast it goes.
 type HashSnapshot struct {
