@@ -249,8 +249,8 @@ func TestTornRegionIsRepaired(t *testing.T) {
 	tear()
 	g.fakes[1].write(5*mib, bytes.Repeat([]byte{2}, 2048))
 	g.fakes[0].script = nil
-	g.fakes[1].script = func(h *wire.Header) (block.Code, bool) { // full wherever it does not have the block yet
-		if h.Type == wire.Write && h.Len == mib {
+	g.fakes[1].script = func(h *wire.Header) (block.Code, bool) { // full where it does not have the block yet
+		if h.Type == wire.Write && h.Off == 5*mib {
 			return block.NoSpace, false
 		}
 		return block.OK, false

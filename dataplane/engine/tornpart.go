@@ -20,14 +20,14 @@ func (e *Engine) repairPart(m *regionRepair, p part, done func()) {
 }
 
 // repairTold brings what the replica has that is read from to those in told whose hash differs, and
-// to those in unread. A block that this one cannot read is taken from another one, as it would be
-// if it had failed.
+// to those in unread: block by block, since there may be space for no more than what differs. A
+// block that this one cannot read is taken from another one, as it would be if it had failed.
 func (e *Engine) repairTold(m *regionRepair, p part, sums map[uint32][]byte, told, unread uint32, done func()) {
 	src := e.reader(p.off, told)
 	differ := others(sums, src)&told | unread
 	switch {
 	case differ == 0:
-	case unread != 0 && p.divisible():
+	case p.divisible():
 		m.smaller = append(m.smaller, p.halves()...)
 	case told == 0:
 		if e.noneReads(p, &m.lost) {
