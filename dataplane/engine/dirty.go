@@ -44,8 +44,7 @@ type region struct {
 	at      clock.Ticks // when it completed
 	torn    bool        // a write failed: replicas may differ until they are compared
 	tears   int         // how many have failed
-	noRoom  bool        // the last repair that has ended failed for want of space
-	gaveUp  clock.Ticks // when one failed that was to make room in the log
+	gaveUp  clock.Ticks // when the last repair failed, if that was for want of space
 	reader  *link       // the replica that a torn region is read from, while it is RW
 	waiters []*task
 }

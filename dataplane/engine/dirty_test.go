@@ -262,6 +262,7 @@ func TestTornRegionIsRepaired(t *testing.T) {
 		return same() || g.modes() != "a=RW b=RW"
 	})
 	g.fakes[1].script = nil
+	g.pass(time.Minute) // it is left alone for so long
 	g.finish(g.write(6*mib, 5, 4096))
 	g.until("made identical when space is back", same)
 }

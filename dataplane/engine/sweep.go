@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
 )
@@ -17,10 +15,6 @@ type sweep struct {
 	began  clock.Ticks
 	failed bool
 }
-
-// sweepPause is how long a region that could not be repaired is left alone by sweeps, so that on
-// full disks not every write has all of them compared. One is tried by each.
-const sweepPause = time.Minute
 
 // repairOne repairs the next region of the sweep, or ends it. No repair is under way.
 func (d *dirtyLog) repairOne(e *Engine) {
@@ -39,7 +33,7 @@ func (d *dirtyLog) repairOne(e *Engine) {
 	}
 	e.repairRegion(n, func(ok bool) {
 		if r := d.regions[n]; !ok && r != nil && e.frozen == 0 { // else it gave way
-			r.gaveUp, d.sweep.failed = e.now, true
+			r.gaveUp, d.sweep.failed = max(e.now, 1), true
 		}
 		d.shrink(e)
 	})
@@ -47,7 +41,7 @@ func (d *dirtyLog) repairOne(e *Engine) {
 
 // over reports that no region is left to try, r being the one that was tried longest ago.
 func (s *sweep) over(r *region, now clock.Ticks) bool {
-	return r.gaveUp != 0 && (r.gaveUp >= s.began || s.failed && now < r.gaveUp.Add(sweepPause))
+	return r.gaveUp != 0 && (r.gaveUp >= s.began || s.failed && r.leftAlone(now))
 }
 
 // nextTorn returns the torn region that a sweep has not tried for longest.

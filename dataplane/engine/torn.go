@@ -3,8 +3,10 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 )
 
 // A write that failed leaves its region torn: replicas may differ there, so the region is read from
@@ -37,7 +39,7 @@ type regionRepair struct {
 func (e *Engine) repairRegion(n uint32, done func(ok bool)) {
 	r := e.dirty.regions[n]
 	r.writes++ // keeps its mark
-	r.noRoom = false
+	r.gaveUp = 0
 	beg := int64(n) * DirtyRegion
 	e.repairing = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg,
 		end: min(beg+DirtyRegion, e.size), done: done}
@@ -56,10 +58,19 @@ func (e *Engine) repairMore() {
 	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.mayRepair() && e.mask(RW) != 0 {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
-		if r := d.regions[n]; r != nil && r.torn && r.state == marked {
+		if r := d.regions[n]; r != nil && r.torn && r.state == marked && !r.leftAlone(e.now) {
 			e.repairRegion(n, func(bool) { d.agreed(e) })
 		}
 	}
+}
+
+// repairPause is how long a region that there was no space to repair is left alone, so that on full
+// disks neither every write to it has it compared, nor every write that wants room in the log all
+// of them.
+const repairPause = time.Minute
+
+func (r *region) leftAlone(now clock.Ticks) bool {
+	return r.gaveUp != 0 && now < r.gaveUp.Add(repairPause)
 }
 
 // repairNextPiece compares the next piece, or ends.
@@ -76,7 +87,9 @@ func (e *Engine) repairNextPiece() {
 		if ok {
 			r.torn, r.reader = false, nil
 		}
-		r.noRoom = m.failed && !m.gaveWay
+		if m.failed && !m.gaveWay {
+			r.gaveUp = max(e.now, 1)
+		}
 		e.dirty.noneToExpire, e.changed = false, true
 		m.done(ok)
 		if len(e.dirty.full) > 0 {
@@ -128,7 +141,7 @@ func (e *Engine) repairRemaining(tried map[uint32]int, f func()) {
 		return
 	}
 	for _, n := range e.dirty.tornRegions() {
-		again := tried[n] == 0 || tried[n] < repairTries && !e.dirty.regions[n].noRoom
+		again := tried[n] == 0 || tried[n] < repairTries && e.dirty.regions[n].gaveUp == 0
 		if again && e.serving && e.stopping == nil && e.mayRepair() && e.mask(RW) != 0 {
 			tried[n]++
 			e.repairRegion(n, func(bool) { e.repairRemaining(tried, f) })
@@ -153,7 +166,9 @@ func (e *Engine) errTorn() error { return e.errNoRoom(e.dirty.tornRegions()) }
 // errStaysTorn is errTorn while writes go on, for regions that have no space to be repaired. What
 // was torn since it was repaired can be, when writes are stopped.
 func (e *Engine) errStaysTorn() error {
-	return e.errNoRoom(slices.DeleteFunc(e.dirty.tornRegions(), func(n uint32) bool { return !e.dirty.regions[n].noRoom }))
+	return e.errNoRoom(slices.DeleteFunc(e.dirty.tornRegions(), func(n uint32) bool {
+		return e.dirty.regions[n].gaveUp == 0
+	}))
 }
 
 func (e *Engine) errNoRoom(torn []uint32) error {
