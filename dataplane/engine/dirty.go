@@ -232,17 +232,23 @@ func (d *dirtyLog) waitsForFlush() bool {
 	return false
 }
 
+func (r *region) quietlyTorn() bool { return r.torn && r.state == marked && r.writes == 0 }
+
 // anyTorn reports that a region is quiet and torn.
 func (d *dirtyLog) anyTorn() bool {
-	_, any := d.nextTorn()
-	return any
+	for _, r := range d.regions {
+		if r.quietlyTorn() {
+			return true
+		}
+	}
+	return false
 }
 
 // stuck reports that no flush will ever make room: writes to every marked region have failed, as on
 // full disks.
 func (d *dirtyLog) stuck() bool {
 	for _, r := range d.regions {
-		if !r.torn || r.writes > 0 || r.state != marked {
+		if !r.quietlyTorn() {
 			return false
 		}
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
 )
@@ -11,9 +13,11 @@ import (
 // at present since a replica is being rebuilt, waiting requests are told that there is no space
 // instead of being kept for long.
 type sweep struct {
-	// began is when, 0 if none is under way; failed: a region could not be repaired since.
+	// began is when, 0 if none is under way; failed: there was no space for a region since.
 	began  clock.Ticks
 	failed bool
+	// again counts how often a region was torn again during its repair.
+	again map[uint32]int
 }
 
 // repairOne repairs the next region of the sweep, or ends it. No repair is under way.
@@ -22,35 +26,42 @@ func (d *dirtyLog) repairOne(e *Engine) {
 		return // thaw calls again
 	}
 	if d.sweep.began == 0 {
-		d.sweep.began = max(e.now, 1)
+		d.sweep = sweep{began: max(e.now, 1), again: map[uint32]int{}}
 	}
-	n, ok := d.nextTorn()
-	if !ok || e.stopping != nil || !e.mayRepair() || d.sweep.over(d.regions[n], e.now) {
+	n, ok := d.nextTorn(e.now)
+	if !ok || e.stopping != nil || !e.mayRepair() {
 		for _, t := range d.takeFull() {
 			e.finish(t, block.NoSpace)
 		}
 		return
 	}
 	e.repairRegion(n, func(ok bool) {
-		if r := d.regions[n]; !ok && r != nil && e.frozen == 0 { // else it gave way
-			r.gaveUp, d.sweep.failed = max(e.now, 1), true
+		switch r := d.regions[n]; {
+		case ok || r == nil || e.frozen > 0: // repaired, or it gave way
+		case r.gaveUp != 0:
+			d.sweep.failed = true
+		case d.sweep.began != 0:
+			d.sweep.again[n]++
 		}
 		d.shrink(e)
 	})
 }
 
-// over reports that no region is left to try, r being the one that was tried longest ago.
-func (s *sweep) over(r *region, now clock.Ticks) bool {
-	return r.gaveUp != 0 && (r.gaveUp >= s.began || s.failed && r.leftAlone(now))
+// passes reports that the sweep has done with a region: there was no space, in the last
+// minute if there was none for another one either, or it was torn again too often.
+func (s *sweep) passes(n uint32, r *region, now clock.Ticks) bool {
+	return r.gaveUp != 0 && r.gaveUp >= s.began || s.failed && r.leftAlone(now) || s.again[n] >= repairTries
 }
 
 // nextTorn returns the torn region that a sweep has not tried for longest.
-func (d *dirtyLog) nextTorn() (n uint32, ok bool) {
+func (d *dirtyLog) nextTorn(now clock.Ticks) (n uint32, ok bool) {
+	s := &d.sweep
 	for i, r := range d.regions {
-		if !r.torn || r.state != marked || r.writes > 0 {
+		if !r.quietlyTorn() || s.passes(i, r, now) {
 			continue
 		}
-		if best := d.regions[n]; !ok || r.gaveUp < best.gaveUp || r.gaveUp == best.gaveUp && i < n {
+		best := d.regions[n]
+		if !ok || cmp.Or(cmp.Compare(s.again[i], s.again[n]), cmp.Compare(r.gaveUp, best.gaveUp), cmp.Compare(i, n)) < 0 {
 			n, ok = i, true
 		}
 	}

@@ -107,6 +107,53 @@ func TestFullLogIsNotFlushedBesideItsRepair(t *testing.T) {
 	g.expectModes("a=RW b=RW")
 }
 
+// A region in which a write fails while a sweep repairs it says nothing about space: it is repaired
+// again, but not for ever.
+func TestFullLogWithARegionTornAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		times int
+		want  block.Code
+	}{{"once", 1, block.OK}, {"again and again", 100, block.NoSpace}} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := fullLogRig(t)
+			a, b := g.fakes[0], g.fakes[1]
+			torn, holds := 0, false
+			a.script = func(h *wire.Header) (block.Code, bool) {
+				if h.Type == wire.Write && h.Off == 2*mib {
+					return block.NoSpace, false
+				}
+				return block.OK, false
+			}
+			b.script = func(h *wire.Header) (block.Code, bool) {
+				switch {
+				case h.Type == wire.Write && h.Off < 4*region && (h.Off >= region || holds):
+					return block.NoSpace, false
+				case h.Type == wire.Hash && h.Off == 0 && h.Len == block.MaxTransfer && torn < tt.times:
+					holds = true
+				}
+				return block.OK, h.Type == wire.Hash && holds
+			}
+			first := g.write(8*region, 9, 4096)
+			for torn < tt.times && !first.done {
+				g.until("the region is compared, or none", func() bool { return len(b.held) > 0 || first.done })
+				if first.done {
+					break
+				}
+				if code := g.finish(g.write(2*mib, 9, 4096)); code != block.NoSpace {
+					t.Fatal(code)
+				}
+				torn, holds = torn+1, false
+				b.let(0)
+			}
+			if code := g.finish(first); code != tt.want {
+				t.Errorf("after the region was torn %d times again: %s, want %s", torn, code, tt.want)
+			}
+			g.expectModes("a=RW b=RW")
+		})
+	}
+}
+
 // Where no torn region can be repaired a write that needs room fails after each was tried once, the
 // next ones after one; and as soon as there is space they succeed.
 func TestFullLogOfFullDisksIsTriedOnce(t *testing.T) {
