@@ -245,16 +245,16 @@ func (c *Conn) Heard() bool {
 	return n > 0
 }
 
-// peek returns how many bytes there are to receive, of 1; 0 without an error: the peer is gone.
+// peek returns how many bytes there are to receive, of 1; 0 without an error: the peer is gone. It
+// waits for nothing, and so no deadline that has passed keeps it from looking.
 func (c *Conn) peek() (n int, err error) {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
 		return 0, nil // closed here
 	}
 	p := make([]byte, 1)
-	if raw.Read(func(fd uintptr) bool {
+	if raw.Control(func(fd uintptr) {
 		n, _, err = unix.Recvfrom(int(fd), p, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return true
 	}) != nil {
 		return 0, nil
 	}

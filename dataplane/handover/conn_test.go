@@ -272,6 +272,23 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// Whether the peer is there, and has said something, is seen after a deadline has passed, too.
+func TestPeekAfterADeadline(t *testing.T) {
+	asks, answers := pair(t)
+	if _, err := answers.Receive(time.Now().Add(-time.Second)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("nothing was said: %v", err)
+	}
+	if answers.Gone() || answers.Heard() {
+		t.Error("a peer that waits and says nothing is not seen to")
+	}
+	if err := asks.Send(Message{Taken: &Taken{}}, soon()); err != nil {
+		t.Fatal(err)
+	}
+	if answers.Gone() || !answers.Heard() {
+		t.Error("what the peer has said is not seen")
+	}
+}
+
 func TestPeerIsTheProcess(t *testing.T) {
 	asks, answers := pair(t)
 	for _, c := range []*Conn{asks, answers} {
