@@ -46,7 +46,7 @@ func (d *Device) Duplicate() (int, error) {
 // If it is not what it was (the loop device is gone, another one has its node), the error says so
 // and nothing is changed: then Open removes what is left and begins anew.
 func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error) {
-	d, err := adopt(cfg, kept, fuse)
+	d, err := adopt(ctx, cfg, kept, fuse)
 	if err != nil {
 		unix.Close(fuse)
 		return nil, err
@@ -90,12 +90,12 @@ func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
 	return d, nil
 }
 
-func adopt(cfg Config, kept Kept, fuse int) (*Device, error) {
+func adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	d := &Device{cfg: cfg, id: kept.ID, fuse: fuse, loop: kept.Loop}
-	if err := d.lockFolder(); err != nil {
+	if err := d.lockFolder(ctx, lockPatience); err != nil {
 		return nil, err
 	}
 	if err := d.checkKept(); err != nil {

@@ -175,7 +175,7 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d, err := lockAndRecover(ctx, cfg)
+	d, err := lockAndRecover(ctx, cfg, lockPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -190,31 +190,50 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// lockTries bounds the race with owners that remove the lock file as they go.
-const lockTries = 100
+const (
+	// lockTries bounds the race with owners that remove the lock file as they go.
+	lockTries = 100
+	// lockPatience is how long who serves a volume waits for its lock, and lockPause how long between
+	// two tries: who looks for what killed servers have left holds it for a moment.
+	lockPatience = time.Second
+	lockPause    = 20 * time.Millisecond
+)
 
-// takeLock locks the volume for the life of this process, whatever way that ends.
-func (d *Device) takeLock() error {
-	for range lockTries {
+// takeLock locks the volume for the life of this process, whatever way that ends. It waits for at
+// most patience while somebody has the lock.
+func (d *Device) takeLock(ctx context.Context, patience time.Duration) error {
+	until := time.Now().Add(patience)
+	for gone := 0; gone < lockTries; {
 		fd, err := unix.Open(d.lockPath(), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 		if err != nil {
 			return fmt.Errorf("block device %s: open %s: %w", d.cfg.Volume, d.lockPath(), err)
 		}
-		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			unix.Close(fd)
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return fmt.Errorf("block device %s: %w; stop it first", d.cfg.Volume, ErrInUse)
-			}
-			return fmt.Errorf("block device %s: lock %s: %w", d.cfg.Volume, d.lockPath(), err)
-		}
-		if current(fd, d.lockPath()) {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && current(fd, d.lockPath()) {
 			d.lock = fd
 			return nil
 		}
-		unix.Close(fd) // its owner removed it between our open and our lock
+		unix.Close(fd)
+		switch {
+		case err == nil:
+			gone++ // its owner removed it between our open and our lock
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("block device %s: lock %s: %w", d.cfg.Volume, d.lockPath(), err)
+		case ctx.Err() != nil || time.Now().After(until):
+			return fmt.Errorf("block device %s: %w; stop it first", d.cfg.Volume, ErrInUse)
+		}
+		lockRefused()
+		select {
+		case <-ctx.Done():
+		case <-time.After(lockPause):
+		}
 	}
 	return fmt.Errorf("block device %s: %s comes and goes; try again", d.cfg.Volume, d.lockPath())
 }
+
+// lockRefused is for tests.
+var lockRefused = func() {}
 
 // current reports whether path still names the open file.
 func current(fd int, path string) bool {

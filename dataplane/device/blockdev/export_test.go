@@ -40,3 +40,9 @@ func AfterFirstLook(f func(volume string)) (undo func()) {
 	afterFirstLook = f
 	return func() { afterFirstLook = func(string) {} }
 }
+
+// LockRefused has whoever waits for a lock call f at every refusal, until it returns.
+func LockRefused(f func()) (undo func()) {
+	lockRefused = f
+	return func() { lockRefused = func() {} }
+}

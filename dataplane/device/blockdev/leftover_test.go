@@ -78,6 +78,42 @@ func TestRemoveDeadLooksAgain(t *testing.T) {
 	nothingLeft(t, cfg)
 }
 
+// TestServerWaitsForWhoLooks: who looks for what killed servers have left has the volume's lock for
+// a moment; a server that begins then waits for it.
+func TestServerWaitsForWhoLooks(t *testing.T) {
+	needDevices(t)
+	cfg := victimConfig(t.TempDir())
+	path := blockdev.LockPath(cfg)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = unix.Flock(lock, unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	undo := blockdev.LockRefused(func() {
+		if refused++; refused == 2 {
+			unix.Close(lock)
+		}
+	})
+	d, err := blockdev.Open(t.Context(), cfg)
+	undo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused != 2 {
+		t.Errorf("the lock was refused %d times", refused)
+	}
+	if err := d.Close(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, cfg)
+}
+
 // TestNodeFromBeforeAPowerLoss: a device directory on a disk outlives a boot, and loop devices do
 // not: the one of a volume's node is somebody else's by now. The node is in nobody's way, and
 // nothing happens to that loop device.

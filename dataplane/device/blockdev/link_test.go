@@ -35,7 +35,7 @@ func (l *linked) serve(node string) *Device {
 	l.must(d.cfg.validate())
 	l.must(os.MkdirAll(filepath.Dir(d.lockPath()), 0o755))
 	l.must(os.MkdirAll(d.cfg.DeviceDir, 0o755))
-	l.must(d.takeLock())
+	l.must(d.takeLock(l.t.Context(), 0))
 	l.t.Cleanup(func() { unix.Close(d.lock) })
 	l.must(os.WriteFile(d.Path(), nil, 0o600))
 	l.must(d.cfg.relink())

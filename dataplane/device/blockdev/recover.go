@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,7 @@ func Recover(ctx context.Context, cfg Config) error {
 	if err := cfg.validate(); err != nil {
 		return err
 	}
-	d, err := lockAndRecover(ctx, cfg)
+	d, err := lockAndRecover(ctx, cfg, 0)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func RemoveDead(ctx context.Context, cfg Config) error {
 	}
 	afterFirstLook(cfg.Volume)
 	locked = exists(d.lockPath())
-	if err := d.lockFolder(); err != nil {
+	if err := d.lockFolder(ctx, 0); err != nil {
 		return ignoreInUse(err)
 	}
 	// Where instance managers have no lock in common, as in containers, another one may have taken
@@ -185,9 +186,9 @@ func (d *Device) look(ctx context.Context) (found, error) {
 }
 
 // lockAndRecover returns a device that is locked and of which nothing is left from before.
-func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
+func lockAndRecover(ctx context.Context, cfg Config, patience time.Duration) (*Device, error) {
 	d := &Device{cfg: cfg, fuse: -1, loop: -1}
-	if err := d.lockFolder(); err != nil {
+	if err := d.lockFolder(ctx, patience); err != nil {
 		return nil, err
 	}
 	if err := d.recover(ctx); err != nil {
@@ -197,12 +198,13 @@ func lockAndRecover(ctx context.Context, cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// lockFolder takes the lock of the volume, or returns ErrInUse.
-func (d *Device) lockFolder() error {
+// lockFolder takes the lock of the volume, or returns ErrInUse if somebody has it for longer than
+// patience.
+func (d *Device) lockFolder(ctx context.Context, patience time.Duration) error {
 	if err := os.MkdirAll(filepath.Dir(d.dir()), 0o700); err != nil {
 		return fmt.Errorf("block device %s: %w", d.cfg.Volume, err)
 	}
-	return d.takeLock()
+	return d.takeLock(ctx, patience)
 }
 
 // maxStackedMounts bounds how many dead mounts are taken off one mount point: each belongs to a
