@@ -207,21 +207,33 @@ func (r *logReader) follow(ctx context.Context) error {
 	}
 }
 
-// reopen goes on after a rotation, or several; the file before has been read to its end.
+// reopen goes on after a rotation, or several, or with a log that could not be written for a while;
+// the file before has been read to its end.
 func (r *logReader) reopen() error {
-	before, read := r.rotations, len(r.files)
+	before, last := r.rotations, r.files[0]
 	if err := r.open(); err != nil {
 		return err
 	}
-	switch rotations := r.rotations - before; {
-	case rotations == 1 && len(r.files) == read+2:
-		// The rotated file is the one that has been read.
-		r.files[read].Close()
-		r.files = slices.Delete(r.files, read, read+1)
-	case rotations > 2:
+	rotations, files := r.rotations-before, r.files[1:]
+	// What has been read is the file before, wherever it is now, and what is older than that.
+	read := slices.IndexFunc(files, func(f *os.File) bool { return sameFile(f, last) }) + 1
+	if read == 0 && rotations == 1 && len(files) == 2 {
+		read = 1 // the rotated one is older: what was rotated was removed
+	}
+	for _, f := range files[:read] {
+		f.Close()
+	}
+	r.files = slices.Delete(r.files, 1, 1+read)
+	if rotations > 2 {
 		return r.lines.line(gapLine)
 	}
 	return nil
+}
+
+func sameFile(a, b *os.File) bool {
+	x, errA := a.Stat()
+	y, errB := b.Stat()
+	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
 // state returns what closes at the next change, how often the file has been rotated, and whether

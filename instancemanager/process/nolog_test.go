@@ -97,3 +97,43 @@ func TestFollowWithoutALog(t *testing.T) {
 	}
 	l.release(f)
 }
+
+// TestFollowALogThatIsThereAgain: a log that could not be opened for writing, and was there to be
+// read all the time, is read once by who follows it, and so is what was rotated away before.
+func TestFollowALogThatIsThereAgain(t *testing.T) {
+	for name, rotated := range map[string]string{"never rotated": "", "rotated before": "older\n"} {
+		t.Run(name, func(t *testing.T) {
+			l := testLogs(t, maxLogSize)
+			restore := noLog(t, l, "p")
+			f, err := l.acquire("p")
+			if err == nil {
+				t.Fatal("there is a log")
+			}
+			restore()
+			write := func(path, text string) {
+				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(l.path("p"), "before\n")
+			want := "before"
+			if rotated != "" {
+				write(l.path("p")+rotatedSuffix, rotated)
+				want = "older,before"
+			}
+			var got collector
+			ended := make(chan error, 1)
+			go func() { ended <- l.read(t.Context(), "p", LogOptions{Follow: true}, got.line) }()
+			wait.Until(t, "the line from before", func() bool { return got.text() == want })
+			for _, line := range []string{"kept", "and more"} {
+				if err := f.writeLine(line); err != nil {
+					t.Error(err)
+				}
+			}
+			l.release(f)
+			if err := <-ended; err != nil || got.text() != want+",kept,and more" {
+				t.Errorf("%v: %s", err, got.text())
+			}
+		})
+	}
+}
