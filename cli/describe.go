@@ -14,6 +14,7 @@ import (
 	"ankole.storage/cli/usage"
 	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -103,15 +104,7 @@ func describeVolume(ctx context.Context, api *client.Client, name string) (*desc
 	if err != nil {
 		return nil, named("volume", name, err)
 	}
-	reasons := view.Waits(view.VolumeProblems(v), view.VolumeActivity(v))
-	if v.Robustness == "faulted" {
-		reasons = append(reasons, "a copy that can be used: ankole volume salvage "+name+
-			" tries failed ones again; ankole volume accept-data-loss "+name+" shows what each holds")
-	}
-	if v.NotReadyMessage != "" && len(reasons) == 0 && v.State != "detached" {
-		reasons = append(reasons, v.NotReadyMessage)
-	}
-	return &described{Object: v, WaitsFor: reasons, of: "volume/" + name,
+	return &described{Object: v, WaitsFor: v.WaitsFor, of: "volume/" + name,
 		print: func(s *output.Sheet) { printVolume(s, v) }}, nil
 }
 
@@ -126,7 +119,9 @@ var ticketColumns = []output.Column[ticketRow]{
 	{Header: "BY", Value: func(t ticketRow) string { return t.AttachmentType }},
 	{Header: "NODE", Value: func(t ticketRow) string { return t.NodeID }},
 	{Header: "SATISFIED", Value: func(t ticketRow) string { return output.YesNo(t.Satisfied) }},
-	{Header: "NOTE", Value: func(t ticketRow) string { return strings.TrimPrefix(view.TicketReason(t.Attachment), ": ") }},
+	{Header: "NOTE", Value: func(t ticketRow) string {
+		return strings.TrimPrefix(findings.TicketReason(t.Attachment), ": ")
+	}},
 }
 
 var engineColumns = []output.Column[resource.Controller]{
@@ -145,7 +140,7 @@ func printVolume(s *output.Sheet, v *resource.Volume) {
 	} else if v.Robustness == "faulted" {
 		state += ", faulted"
 	}
-	if at := view.AttachedTo(*v); at != "" {
+	if at := findings.AttachedTo(*v); at != "" {
 		state += ", on " + at
 	}
 	if e := view.Endpoint(*v); e != "" {
@@ -203,8 +198,7 @@ func describeNode(ctx context.Context, api *client.Client, name string) (*descri
 	if err != nil {
 		return nil, named("node", name, err)
 	}
-	waits := view.Waits(view.NodeProblems(n, true), view.NodeActivity(n))
-	return &described{Object: n, WaitsFor: waits, of: "node/" + name,
+	return &described{Object: n, WaitsFor: n.WaitsFor, of: "node/" + name,
 		print: func(s *output.Sheet) {
 			s.Pair("Node", "%s", n.Name)
 			s.Pair("Ready", "%s", view.ConditionText(n.Conditions["Ready"]))
@@ -214,7 +208,7 @@ func describeNode(ctx context.Context, api *client.Client, name string) (*descri
 			s.Pair("Region, zone", "%s", strings.Trim(n.Region+", "+n.Zone, ", "))
 			s.Pair("CPU request", "%s", cpuText(n))
 			if n.EvictionRequested || n.AutoEvicting {
-				s.Pair("Evicted", "%s left", output.Count(view.ReplicasOn(n), "replica"))
+				s.Pair("Evicted", "%s left", output.Count(findings.ReplicasOn(n), "replica"))
 			}
 			s.WaitsFor()
 			output.SheetTable(s, "Disks", diskKind.Columns[1:], diskRows([]resource.Node{*n}))
@@ -330,13 +324,9 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 	if err != nil {
 		return nil, err
 	}
-	problems := view.ImageProblems(&i.EngineImage)
-	conditions := map[string]resource.Condition{}
+	waits, conditions := i.WaitsFor, map[string]resource.Condition{}
 	for _, c := range i.Conditions {
 		conditions[c.ConditionType] = c
-		if c.Status == "False" {
-			problems = append(problems, view.Finding{What: view.ConditionLine(c.ConditionType, c)})
-		}
 	}
 	var moving []string
 	for _, v := range volumes {
@@ -345,13 +335,12 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 		}
 	}
 	if len(moving) > 0 {
-		problems = append(problems, view.Finding{What: "upgrades of " + strings.Join(moving, ", ")})
+		waits = append(waits, "upgrades of "+strings.Join(moving, ", "))
 	}
-	waits := view.Waits(problems)
 	return &described{Object: i, WaitsFor: waits, of: "engine-image/" + i.Name, print: func(s *output.Sheet) {
 		s.Pair("Engine image", "%s", i.Name)
 		s.Pair("Image", "%s", i.Image)
-		s.Pair("State", "%s, on %s nodes%s", output.OrUnknown(i.State), view.DeployedNodes(i.EngineImage),
+		s.Pair("State", "%s, on %s nodes%s", output.OrUnknown(i.State), findings.DeployedNodes(i.EngineImage),
 			map[bool]string{true: ", the default one"}[i.Default])
 		s.Pair("Volumes", "%d of %d have it; it is named by %d objects", i.Volumes, i.Total, i.RefCount)
 		if i.NoRefSince != "" && i.RefCount == 0 {

@@ -10,8 +10,8 @@ import (
 
 	"ankole.storage/cli/output"
 	"ankole.storage/cli/usage"
-	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -34,7 +34,7 @@ var engineImageKind = output.Kind[engineImageRow]{
 		{Header: "IMAGE", Value: func(i engineImageRow) string { return i.Image }},
 		{Header: "DEFAULT", Value: func(i engineImageRow) string { return output.YesNo(i.Default) }},
 		{Header: "STATE", Value: func(i engineImageRow) string { return i.State }},
-		{Header: "NODES", Right: true, Value: func(i engineImageRow) string { return view.DeployedNodes(i.EngineImage) }},
+		{Header: "NODES", Right: true, Value: func(i engineImageRow) string { return findings.DeployedNodes(i.EngineImage) }},
 		{Header: "VOLUMES", Right: true, Value: func(i engineImageRow) string {
 			return fmt.Sprintf("%d of %d", i.Volumes, i.Total)
 		}},
@@ -163,11 +163,11 @@ func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, t
 			return true, err
 		case i.State == "deployed" && i.Incompatible:
 			return true, fmt.Errorf("engine image %s is deployed, and no volume can have it: it is %s; see: "+
-				"ankole engine-image describe %s", name, view.Incompatible, name)
+				"ankole engine-image describe %s", name, findings.Incompatible, name)
 		case i.State == "deployed":
 			return true, nil
 		}
-		why = "it is " + output.OrUnknown(i.State) + ", on " + view.DeployedNodes(*i) + " nodes"
+		why = "it is " + output.OrUnknown(i.State) + ", on " + findings.DeployedNodes(*i) + " nodes"
 		line.Set(output.UnknownPercent, "engine image %s: %s", name, why)
 		return false, nil
 	}, func() error {

@@ -10,8 +10,8 @@ import (
 
 	"ankole.storage/cli/output"
 	"ankole.storage/cli/usage"
-	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -92,7 +92,7 @@ func (a *app) awaitSettled(ctx context.Context, api *client.Client, name string,
 			return true, nil
 		}
 		percent := output.UnknownPercent
-		percent, text = view.Describe(v)
+		percent, text = findings.Describe(v)
 		line.Set(percent, "volume %s: %s", name, text)
 		return false, nil
 	}, func() error {

@@ -9,6 +9,7 @@ import (
 	"ankole.storage/cli/output"
 	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -31,7 +32,7 @@ var managerKind = output.Kind[managerRow]{
 
 // managerNote is the first thing that is wrong with an instance manager.
 func managerNote(m managerRow) string {
-	for _, f := range view.ManagerProblems(&m) {
+	for _, f := range findings.ManagerProblems(&m) {
 		if m.CurrentState == "running" {
 			return f.What
 		}
@@ -91,7 +92,7 @@ func describeManager(ctx context.Context, api *client.Client, name string) (*des
 	if err != nil {
 		return nil, err
 	}
-	return &described{Object: m, WaitsFor: view.Waits(view.ManagerProblems(m)), of: "instance-manager/" + name,
+	return &described{Object: m, WaitsFor: m.WaitsFor, of: "instance-manager/" + name,
 		print: func(s *output.Sheet) {
 			s.Pair("Manager", "%s", m.Name)
 			s.Pair("Node", "%s", m.NodeID)

@@ -10,8 +10,8 @@ import (
 
 	"ankole.storage/api/volumefield"
 	"ankole.storage/cli/usage"
-	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -69,7 +69,7 @@ func (a *app) setLocality(ctx context.Context, api *client.Client, name, localit
 		}
 	}
 	if why := v.Conditions["Scheduled"]; w.wait && cannotBeLocal(v) {
-		fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", view.AttachedTo(*v), why.Message)
+		fmt.Fprintf(a.err, "warning: there is no replica on %s yet: %s\n", findings.AttachedTo(*v), why.Message)
 	}
 	fmt.Fprintf(a.out, "volume %s: data locality %s%s\n", name, v.DataLocality, whereReplicas(v))
 	return nil
@@ -84,13 +84,13 @@ func settledLocality(v *resource.Volume) (bool, error) {
 	if v.State != "attached" || v.DisableFrontend || cannotBeLocal(v) {
 		return v.State == "attached" || v.State == "detached", nil
 	}
-	return isLocal(v) && view.InSync(v) == v.NumberOfReplicas && len(v.Replicas) == v.NumberOfReplicas, nil
+	return isLocal(v) && findings.InSync(v) == v.NumberOfReplicas && len(v.Replicas) == v.NumberOfReplicas, nil
 }
 
 // isLocal says whether a replica in sync is on the node where the volume is attached.
 func isLocal(v *resource.Volume) bool {
 	return slices.ContainsFunc(v.Replicas, func(r resource.Replica) bool {
-		return r.Mode == "RW" && r.HostID == view.AttachedTo(*v)
+		return r.Mode == "RW" && r.HostID == findings.AttachedTo(*v)
 	})
 }
 
@@ -112,5 +112,5 @@ func whereReplicas(v *resource.Volume) string {
 		return ""
 	}
 	slices.Sort(nodes)
-	return fmt.Sprintf("; attached to %s, replicas on %s", view.AttachedTo(*v), strings.Join(nodes, ", "))
+	return fmt.Sprintf("; attached to %s, replicas on %s", findings.AttachedTo(*v), strings.Join(nodes, ", "))
 }

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/cli/usage"
 	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -193,7 +194,7 @@ func (a *app) nodeDelete() *cobra.Command {
 			return "", named("node", t.name, err)
 		}
 		return fmt.Sprintf("node %s, ready: %s, with %s", t.name, view.ConditionText(n.Conditions["Ready"]),
-			output.Count(view.ReplicasOn(n), "replica")), nil
+			output.Count(findings.ReplicasOn(n), "replica")), nil
 	}, func(ctx context.Context, api *client.Client, t target) (string, error) {
 		return "node " + t.name + " deleted", named("node", t.name, api.DeleteNode(ctx, t.name))
 	})

@@ -8,8 +8,8 @@ import (
 
 	"ankole.storage/cli/output"
 	"ankole.storage/cli/usage"
-	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -46,7 +46,7 @@ func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, 
 	}
 	if w.wait {
 		_, err := a.await(ctx, api, name, w.timeout, "in sync", func(v *resource.Volume) (bool, error) {
-			return v.State != "attached" || v.Robustness == "healthy" && view.InSync(v) >= count, nil
+			return v.State != "attached" || v.Robustness == "healthy" && findings.InSync(v) >= count, nil
 		})
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func (a *app) replicaDelete() *cobra.Command {
 		}
 		for _, r := range v.Replicas {
 			if r.Name == t.name {
-				return fmt.Sprintf("replica %s of volume %s (%d of %d in sync) on node %s, mode %s", r.Name, v.Name, view.InSync(v),
+				return fmt.Sprintf("replica %s of volume %s (%d of %d in sync) on node %s, mode %s", r.Name, v.Name, findings.InSync(v),
 					v.NumberOfReplicas, output.OrDash(r.HostID), output.OrDash(r.Mode)), nil
 			}
 		}

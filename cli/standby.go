@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ankole.storage/cli/usage"
-	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -35,7 +35,7 @@ func (a *app) standbyCreate() *cobra.Command {
 				return nil
 			}
 			v, err := a.await(cmd.Context(), api, args[1], w.timeout, "filled", func(v *resource.Volume) (bool, error) {
-				return v.LastBackup != "" && view.HeldBackup(v) == v.LastBackup, nil
+				return v.LastBackup != "" && findings.HeldBackup(v) == v.LastBackup, nil
 			})
 			if err != nil {
 				return err
@@ -76,7 +76,7 @@ func (a *app) standbyActivate() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(a.out, "volume %s is active, with what backup %s held; attach it with: ankole volume attach %s\n",
-				args[0], view.HeldBackup(v), args[0])
+				args[0], findings.HeldBackup(v), args[0])
 			return nil
 		}}
 	w.addFor(c, backupTimeout)

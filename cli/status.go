@@ -16,6 +16,7 @@ import (
 	"ankole.storage/cli/view"
 	"ankole.storage/host/version"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -54,14 +55,14 @@ type statusReport struct {
 	Server string `json:"server"`
 	Health string `json:"health"`
 	// Nodes and Volumes are counts by state, "all" among them.
-	Nodes    map[string]int `json:"nodes"`
-	Volumes  map[string]int `json:"volumes"`
-	Capacity capacity       `json:"capacity"`
-	Versions versions       `json:"versions"`
-	Orphans  int            `json:"orphans"`
-	Problems []view.Finding `json:"problems"`
-	GoingOn  []view.Finding `json:"goingOn"`
-	Unseen   []string       `json:"unseen,omitempty"`
+	Nodes    map[string]int     `json:"nodes"`
+	Volumes  map[string]int     `json:"volumes"`
+	Capacity capacity           `json:"capacity"`
+	Versions versions           `json:"versions"`
+	Orphans  int                `json:"orphans"`
+	Problems []findings.Finding `json:"problems"`
+	GoingOn  []findings.Finding `json:"goingOn"`
+	Unseen   []string           `json:"unseen,omitempty"`
 	warnings []eventRow
 }
 
@@ -147,15 +148,15 @@ func readCluster(ctx context.Context, api *client.Client) (*clusterState, error)
 func report(s *clusterState, server string, now time.Time) *statusReport {
 	r := &statusReport{Server: server, Nodes: map[string]int{"all": len(s.nodes), "ready": 0},
 		Volumes: map[string]int{"all": len(s.volumes)}, Capacity: capacityOf(s), Versions: versionsOf(s),
-		Orphans: len(s.orphans), Problems: []view.Finding{}, GoingOn: []view.Finding{}, Unseen: s.unseen}
+		Orphans: len(s.orphans), Problems: []findings.Finding{}, GoingOn: []findings.Finding{}, Unseen: s.unseen}
 	for i := range s.volumes {
 		v := &s.volumes[i]
 		r.Volumes[v.State]++
 		if v.Robustness != "unknown" {
 			r.Volumes[v.Robustness]++
 		}
-		r.Problems = append(r.Problems, view.VolumeProblems(v)...)
-		r.GoingOn = append(r.GoingOn, view.VolumeActivity(v)...)
+		r.Problems = append(r.Problems, findings.VolumeProblems(v)...)
+		r.GoingOn = append(r.GoingOn, findings.VolumeActivity(v)...)
 	}
 	encrypted := slices.ContainsFunc(s.volumes, func(v resource.Volume) bool { return v.Encrypted })
 	for i := range s.nodes {
@@ -163,18 +164,18 @@ func report(s *clusterState, server string, now time.Time) *statusReport {
 		if n.Conditions["Ready"].Status == "True" {
 			r.Nodes["ready"]++
 		}
-		r.Problems = append(r.Problems, view.NodeProblems(n, encrypted)...)
-		r.GoingOn = append(r.GoingOn, view.NodeActivity(n)...)
+		r.Problems = append(r.Problems, findings.NodeProblems(n, encrypted)...)
+		r.GoingOn = append(r.GoingOn, findings.NodeActivity(n)...)
 	}
 	for i := range s.managers {
 		if !ofLostNode(s.nodes, s.managers[i].NodeID) {
-			r.Problems = append(r.Problems, view.ManagerProblems(&s.managers[i])...)
+			r.Problems = append(r.Problems, findings.ManagerProblems(&s.managers[i])...)
 		}
 	}
 	for i := range s.images {
-		r.Problems = append(r.Problems, view.ImageProblems(&s.images[i])...)
+		r.Problems = append(r.Problems, findings.ImageProblems(&s.images[i])...)
 	}
-	r.Problems = append(r.Problems, view.SettingProblems(s.settings)...)
+	r.Problems = append(r.Problems, findings.SettingProblems(s.settings)...)
 	for _, e := range newerThan(s.events, warningAge, now) {
 		if e.e.Type == "Warning" {
 			r.warnings = append(r.warnings, e)

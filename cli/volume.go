@@ -15,6 +15,7 @@ import (
 	"ankole.storage/cli/usage"
 	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -123,7 +124,7 @@ func (a *app) createVolume(ctx context.Context, spec client.VolumeSpec, from str
 		if err != nil {
 			return err
 		}
-		if n := view.Note(*v); n != "" {
+		if n := findings.Note(*v); n != "" {
 			fmt.Fprintf(a.err, "warning: %s\n", n)
 		}
 	}
@@ -196,7 +197,7 @@ func (a *app) attachVolume(ctx context.Context, api *client.Client, name, node s
 			return false, errors.New("the volume is faulted: none of its replicas can be used; look at them with: " +
 				"ankole replica list " + name)
 		}
-		here := v.Migratable || view.AttachedTo(*v) == node // a volume that migrates is on two nodes
+		here := v.Migratable || findings.AttachedTo(*v) == node // a volume that migrates is on two nodes
 		// For another ticket the volume may be there already, with the frontend that this one is without.
 		return v.State == "attached" && here && (view.Endpoint(*v) == "") == noFrontend, nil
 	})
@@ -211,7 +212,7 @@ func (a *app) showAttached(v *resource.Volume) error {
 		fmt.Fprintf(a.out, "volume %s is %s; follow it with: ankole volume watch %s\n", v.Name, v.State, v.Name)
 		return nil
 	}
-	fmt.Fprintf(a.out, "volume %s attached to %s, %s\n%s\n", v.Name, view.AttachedTo(*v), v.Robustness, at)
+	fmt.Fprintf(a.out, "volume %s attached to %s, %s\n%s\n", v.Name, findings.AttachedTo(*v), v.Robustness, at)
 	return nil
 }
 
@@ -322,7 +323,7 @@ func (a *app) volumeDelete() *cobra.Command {
 // whatVolume says what is lost with a volume, and who still uses it.
 func whatVolume(v *resource.Volume) string {
 	text := output.SizeText(v.Size) + ", " + v.State
-	if at := view.AttachedTo(*v); at != "" {
+	if at := findings.AttachedTo(*v); at != "" {
 		text += " to " + at
 	}
 	if k := v.KubernetesStatus; k.PVCName != "" {
@@ -378,7 +379,7 @@ func (a *app) volumeWatch() *cobra.Command {
 // cloneFrom makes a volume's spec one of a clone: from is VOLUME or VOLUME/SNAPSHOT, or a data
 // source as the API has it. The size is the source's.
 func cloneFrom(ctx context.Context, api *client.Client, spec *client.VolumeSpec, from string) error {
-	source := view.SourceText(from)
+	source := findings.SourceText(from)
 	volume, _, hasSnapshot := strings.Cut(source, "/")
 	spec.DataSource = "vol://" + source
 	if hasSnapshot {
@@ -398,9 +399,9 @@ func cloneFrom(ctx context.Context, api *client.Client, spec *client.VolumeSpec,
 func cloned(v *resource.Volume) (bool, error) {
 	if v.CloneStatus.State == "failed" && v.CloneStatus.NextAllowedAttemptAt == "" {
 		return false, fmt.Errorf("volume %s could not be cloned from %s in %d attempts; look why with: ankole event list --for volume/%s, "+
-			"and delete it with: ankole volume delete %s", v.Name, view.SourceText(v.DataSource), v.CloneStatus.AttemptCount,
+			"and delete it with: ankole volume delete %s", v.Name, findings.SourceText(v.DataSource), v.CloneStatus.AttemptCount,
 			v.Name, v.Name)
 	}
-	_, _, copying := view.CloneText(v)
+	_, _, copying := findings.CloneText(v)
 	return !copying, nil
 }

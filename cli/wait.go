@@ -11,6 +11,7 @@ import (
 	"ankole.storage/cli/output"
 	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -76,7 +77,7 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 		last = v
 		ok, err := done(v)
 		if !ok && err == nil {
-			percent, text := view.Describe(v)
+			percent, text := findings.Describe(v)
 			line.Set(percent, "volume %s: %s", name, text)
 		}
 		return ok, err
@@ -85,7 +86,7 @@ func (a *app) await(ctx context.Context, api *client.Client, name string, timeou
 		if last == nil {
 			return nil, fmt.Errorf("volume %s did not appear within %s; list volumes with: ankole volume list", name, timeout)
 		}
-		_, text := view.Describe(last)
+		_, text := findings.Describe(last)
 		return nil, fmt.Errorf("volume %s is not %s after %s: it is %s; follow it with: ankole volume watch %s", name,
 			goal, timeout, text, name)
 	}

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"ankole.storage/cli/view"
 	"ankole.storage/rest/client"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -303,7 +303,7 @@ func (t *tour) followed(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		held := view.HeldBackup(v)
+		held := findings.HeldBackup(v)
 		return held == newest.Name && v.Conditions["Restore"].Status == "False",
 			fmt.Sprintf("%s, %q of %q", v.State, held, v.LastBackup), nil
 	})

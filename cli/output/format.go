@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ankole.storage/cli/usage"
+	"ankole.storage/rest/findings"
 )
 
 // FirstText is the first text that is not empty.
@@ -34,36 +35,11 @@ func Count(n int, noun string) string {
 // OrUnknown is a text, or the word for none.
 func OrUnknown(s string) string { return FirstText(s, "unknown") }
 
-var units = []string{"B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+// Size writes bytes the way sizes are typed: 1Gi, 512Mi, 1.5Gi; as texts of the API do.
+func Size(n int64) string { return findings.Size(n) }
 
-// Size writes bytes the way sizes are typed: 1Gi, 512Mi, 1.5Gi.
-func Size(n int64) string {
-	if n < 0 {
-		return "-" + Size(-n)
-	}
-	f, unit := float64(n), 0
-	for f >= 1024 && unit < len(units)-1 {
-		f /= 1024
-		unit++
-	}
-	if unit == 0 {
-		return strconv.FormatInt(n, 10)
-	}
-	text := strconv.FormatFloat(f, 'f', 1, 64)
-	if len(text) > 2 && text[len(text)-2:] == ".0" {
-		text = text[:len(text)-2]
-	}
-	return text + units[unit]
-}
-
-// SizeText is size for the decimal strings of volumes.
-func SizeText(text string) string {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return text
-	}
-	return Size(n)
-}
+// SizeText is Size for the decimal strings of volumes.
+func SizeText(text string) string { return findings.SizeText(text) }
 
 // createdForm is the form of creation times of volumes.
 const createdForm = "2006-01-02 15:04:05 -0700 MST"
@@ -121,7 +97,7 @@ func BytesIn(text string) float64 {
 // ParseBytes reads a size such as 10Gi or 1073741824.
 func ParseBytes(text string) (int64, error) {
 	number, unit := strings.TrimSpace(text), int64(1)
-	for i, u := range units[1:] {
+	for i, u := range findings.Units[1:] {
 		if rest, ok := strings.CutSuffix(strings.TrimSuffix(number, "B"), u); ok {
 			number, unit = rest, int64(1)<<(10*(i+1))
 			break

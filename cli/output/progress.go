@@ -9,13 +9,15 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
+
+	"ankole.storage/rest/findings"
 )
 
 // barWidth is the width of a progress bar in characters.
 const barWidth = 30
 
 // UnknownPercent is a progress that cannot be measured; a spinner stands for it.
-const UnknownPercent = -1
+const UnknownPercent = findings.UnknownPercent
 
 // refreshEvery is how often a drawn line is drawn again: often enough for a spinner, seldom enough
 // to cost nothing.

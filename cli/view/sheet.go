@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"ankole.storage/cli/output"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -33,7 +34,7 @@ func PrintConditions(s *output.Sheet, title string, m map[string]resource.Condit
 const maxFindings = 12
 
 // PrintFindings prints a list with what to do, and says how many did not fit.
-func PrintFindings(s *output.Sheet, title string, all []Finding) {
+func PrintFindings(s *output.Sheet, title string, all []findings.Finding) {
 	if len(all) == 0 {
 		return
 	}

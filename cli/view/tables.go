@@ -1,6 +1,5 @@
-// Package view is what the command says of the objects of the API: the columns of their tables,
-// what is wrong with one (a finding, with the command to go on with), and what is going on with it.
-// It asks nobody, and decides nothing but words.
+// Package view is how the command shows the objects of the API: the columns of their tables, their
+// conditions, and what package findings says of them.
 package view
 
 import (
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"ankole.storage/cli/output"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 )
 
@@ -40,7 +40,7 @@ func VolumeKind(now func() time.Time) output.Kind[VolumeRow] {
 			{Header: "STATE", Value: func(v VolumeRow) string { return v.State }},
 			{Header: "ROBUSTNESS", Value: func(v VolumeRow) string { return v.Robustness }},
 			{Header: "REPLICAS", Value: ReplicasText},
-			{Header: "NODE", Value: AttachedTo},
+			{Header: "NODE", Value: findings.AttachedTo},
 			{Header: "ENDPOINT", Value: Endpoint},
 			{Header: "AGE", Value: func(v VolumeRow) string { return output.Age(v.Created, now()) },
 				Number: func(v VolumeRow) float64 { return output.AgeSeconds(v.Created, now()) }},
@@ -48,7 +48,7 @@ func VolumeKind(now func() time.Time) output.Kind[VolumeRow] {
 			{Header: "LOCALITY", Wide: true, Value: func(v VolumeRow) string { return v.DataLocality }},
 			{Header: "ACCESS", Wide: true, Value: func(v VolumeRow) string { return v.AccessMode }},
 			{Header: "IMAGE", Wide: true, Value: func(v VolumeRow) string { return v.CurrentImage }},
-			{Header: "NOTE", Wide: true, Value: Note},
+			{Header: "NOTE", Wide: true, Value: findings.Note},
 		},
 	}
 }
@@ -63,34 +63,10 @@ func ReplicasText(v VolumeRow) string {
 		}
 	}
 	text := fmt.Sprintf("%d/%d", have, v.NumberOfReplicas)
-	if p, ok := rebuilding(v); ok {
+	if p, ok := findings.Rebuilding(v); ok {
 		text += fmt.Sprintf(" (rebuild %d%%)", p)
 	}
 	return text
-}
-
-// rebuilding returns the progress of the slowest rebuild under way.
-func rebuilding(v VolumeRow) (percent int, ok bool) {
-	percent = 100
-	for _, r := range v.RebuildStatus {
-		if r.IsRebuilding {
-			percent, ok = min(percent, r.Progress), true
-		}
-	}
-	return percent, ok
-}
-
-// AttachedTo is the node of the running engine, or else the one a ticket asks for.
-func AttachedTo(v VolumeRow) string {
-	for _, c := range v.Controllers {
-		if c.HostID != "" {
-			return c.HostID
-		}
-	}
-	for _, id := range output.SortedKeys(v.VolumeAttachment.Attachments) {
-		return v.VolumeAttachment.Attachments[id].NodeID + " (wanted)"
-	}
-	return ""
 }
 
 // Endpoint is where the volume's users find it; empty while it is not attached.
@@ -116,17 +92,6 @@ func usedBytes(v VolumeRow) float64 {
 		return output.BytesIn(c.ActualSize)
 	}
 	return 0
-}
-
-// Note is what a person should know of a volume that is not as it should be.
-func Note(v VolumeRow) string {
-	if c, ok := v.Conditions["Scheduled"]; ok && c.Status == "False" {
-		return "not all replicas are scheduled: " + c.Message
-	}
-	if v.State == "attached" || v.State == "detached" {
-		return v.NotReadyMessage
-	}
-	return ""
 }
 
 // ReplicaKind is how replicas are shown.
@@ -261,6 +226,21 @@ func bounds[N int64 | float64](valueType string, m map[string]N) string {
 	}
 	if high, ok := m["maximum"]; ok {
 		text += fmt.Sprintf(", at most %v", high)
+	}
+	return text
+}
+
+// WatchLine is the state of a volume in one line.
+func WatchLine(v resource.Volume) string {
+	text := fmt.Sprintf("%-9s  %-8s  replicas %s", v.State, v.Robustness, ReplicasText(v))
+	if at := findings.AttachedTo(v); at != "" {
+		text += "  on " + at
+	}
+	if e := Endpoint(v); e != "" {
+		text += "  " + e
+	}
+	if n := findings.Note(v); n != "" {
+		text += "  (" + output.OneLine(n) + ")"
 	}
 	return text
 }

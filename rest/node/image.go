@@ -13,6 +13,7 @@ import (
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/serve"
 )
@@ -70,7 +71,7 @@ func (a *API) oneEngineImage(q *serve.Request, name string) (any, error) {
 
 func engineImageView(q *serve.Request, e *lh.EngineImage, defaultImage string) resource.EngineImage {
 	s := &e.Status
-	return resource.EngineImage{Resource: q.Envelope(resource.TypeEngineImage, e.Name, resource.WhenAlways), Name: e.Name,
+	out := resource.EngineImage{Resource: q.Envelope(resource.TypeEngineImage, e.Name, resource.WhenAlways), Name: e.Name,
 		Image: e.Spec.Image, Default: e.Spec.Image == defaultImage, State: string(s.State), RefCount: s.RefCount,
 		NoRefSince: s.NoRefSince, Incompatible: s.Incompatible, Conditions: serve.Conditions(s.Conditions),
 		NodeDeploymentMap: s.NodeDeploymentMap, OwnerID: s.OwnerID, Version: s.Version, GitCommit: s.GitCommit,
@@ -78,6 +79,8 @@ func engineImageView(q *serve.Request, e *lh.EngineImage, defaultImage string) r
 		CLIAPIVersion: s.CLIAPIVersion, CLIAPIMinVersion: s.CLIAPIMinVersion, ControllerAPIVersion: s.ControllerAPIVersion,
 		ControllerAPIMinVersion: s.ControllerAPIMinVersion, DataFormatVersion: s.DataFormatVersion,
 		DataFormatMinVersion: s.DataFormatMinVersion}
+	out.WaitsFor = findings.EngineImage(&out)
+	return out
 }
 
 func (a *API) createEngineImage(q *serve.Request) (any, error) {

@@ -4,6 +4,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/serve"
 )
@@ -17,11 +18,13 @@ var instanceManagers = serve.Kind[lh.InstanceManager, *lh.InstanceManager, resou
 }
 
 func instanceManagerView(q *serve.Request, im *lh.InstanceManager) resource.InstanceManager {
-	return resource.InstanceManager{Resource: q.Envelope(resource.TypeInstanceManager, im.Name, resource.WhenAlways),
+	out := resource.InstanceManager{Resource: q.Envelope(resource.TypeInstanceManager, im.Name, resource.WhenAlways),
 		CurrentState: string(im.Status.CurrentState), Image: im.Spec.Image, Name: im.Name, NodeID: im.Spec.NodeID,
 		ManagerType: string(im.Spec.Type), DataEngine: string(im.Spec.DataEngine),
 		InstanceEngines: processViews(im.Status.InstanceEngines), InstanceReplicas: processViews(im.Status.InstanceReplicas),
 		Instances: processViews(im.Status.Instances), Conditions: serve.ConditionMap(im.Status.Conditions)}
+	out.WaitsFor = findings.InstanceManager(&out)
+	return out
 }
 
 // processViews converts processes; no map stays no map, which clients see as null.

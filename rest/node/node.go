@@ -14,6 +14,7 @@ import (
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/object/conflict"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/serve"
 )
@@ -84,6 +85,7 @@ func nodeView(q *serve.Request, n *lh.Node, addresses map[string]string) resourc
 	for name, d := range n.Spec.Disks {
 		out.Disks[name] = diskView(d, n.Status.DiskStatus[name])
 	}
+	out.WaitsFor = findings.Node(&out)
 	return out
 }
 

@@ -19,6 +19,8 @@ type Node struct {
 	EngineManagerCPURequest  int  `json:"engineManagerCPURequest"`
 	ReplicaManagerCPURequest int  `json:"replicaManagerCPURequest"`
 	AutoEvicting             bool `json:"autoEvicting"`
+	// WaitsFor says what it waits for and what is wrong with it, and with which command to go on.
+	WaitsFor []string `json:"waitsFor"`
 }
 
 // NodeInput is what PUT of a node reads. A key that is left out counts as its zero value; the two
@@ -92,6 +94,8 @@ type InstanceManager struct {
 	Instances               map[string]InstanceProcess `json:"instances" schema:"map[string]"`
 	// Conditions are by type; SettingSynced says what the Pod waits for.
 	Conditions map[string]Condition `json:"conditions" schema:"map[string]"`
+	// WaitsFor says what it waits for and what is wrong with it, and with which command to go on.
+	WaitsFor []string `json:"waitsFor"`
 }
 
 // InstanceProcess is one process of an instance manager.
@@ -142,6 +146,8 @@ type EngineImage struct {
 	ControllerAPIMinVersion int             `json:"controllerAPIMinVersion"`
 	DataFormatVersion       int             `json:"dataFormatVersion"`
 	DataFormatMinVersion    int             `json:"dataFormatMinVersion"`
+	// WaitsFor says what it waits for and what is wrong with it, and with which command to go on.
+	WaitsFor []string `json:"waitsFor"`
 }
 
 // Event is a Kubernetes event about one of the system's objects.

@@ -38,8 +38,10 @@ type Volume struct {
 	// Ready says whether a workload may use the volume now; NotReadyMessage says why not.
 	Ready           bool   `json:"ready"`
 	NotReadyMessage string `json:"notReadyMessage"`
-	ShareEndpoint   string `json:"shareEndpoint"`
-	ShareState      string `json:"shareState"`
+	// WaitsFor says what it waits for and what is wrong with it, and with which command to go on.
+	WaitsFor      []string `json:"waitsFor"`
+	ShareEndpoint string   `json:"shareEndpoint"`
+	ShareState    string   `json:"shareState"`
 
 	Replicas      []Replica       `json:"replicas"`
 	Controllers   []Controller    `json:"controllers" api:"nullable"`

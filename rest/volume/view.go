@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/serve"
 )
@@ -104,6 +105,7 @@ func volumeView(q *serve.Request, p volumeParts) *resource.Volume {
 	}
 	out.NotReadyMessage = notReady(p, state, robustness)
 	out.Ready = out.NotReadyMessage == ""
+	out.WaitsFor = findings.Volume(out)
 	return out
 }
 

@@ -405,6 +405,7 @@ export interface InstanceManager {
   managerType: string;
   name: string;
   nodeID: string;
+  waitsFor: string[];
 }
 
 export interface InstanceProcess {
@@ -515,6 +516,7 @@ export interface Volume {
   ublkQueueDepth: number;
   unmapMarkSnapChainRemoved: string;
   volumeAttachment: VolumeAttachment;
+  waitsFor: string[];
 }
 
 export interface Snapshot {
@@ -633,6 +635,7 @@ export interface EngineImage {
   refCount: number;
   state: string;
   version: string;
+  waitsFor: string[];
 }
 
 export interface BackingImage {
@@ -667,6 +670,7 @@ export interface Node {
   region: string;
   replicaManagerCPURequest: number;
   tags: string[];
+  waitsFor: string[];
   zone: string;
 }
 

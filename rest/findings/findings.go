@@ -1,12 +1,16 @@
-package view
+// Package findings says of the objects of the API what is wrong with them and what they wait for,
+// with the command to go on with. Servers put it into the objects as waitsFor, so that the web UI
+// and command ankole say the same. It asks nobody, and decides nothing but words.
+package findings
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"ankole.storage/cli/output"
 	"ankole.storage/rest/resource"
 )
 
@@ -66,6 +70,14 @@ func VolumeProblems(v *resource.Volume) []Finding {
 	if c := v.Conditions["ReplicaFilesLost"]; c.Status == "True" {
 		add(c.Message, "ankole volume describe "+v.Name)
 	}
+	if c := v.Conditions["Eviction"]; c.Status == "False" && c.Message != "" {
+		add(ConditionLine("Eviction", c), "ankole disk list")
+	}
+	for _, r := range v.RebuildStatus {
+		if r.Error != "" {
+			add("the rebuild of replica "+r.Replica+" has failed: "+r.Error, "ankole event list --for volume/"+v.Name)
+		}
+	}
 	for _, c := range v.Controllers {
 		if c.LastExpansionError != "" {
 			add("expansion failed: "+c.LastExpansionError, "ankole volume describe "+v.Name)
@@ -84,7 +96,7 @@ func VolumeActivity(v *resource.Volume) []Finding {
 	add := func(format string, args ...any) {
 		out = append(out, Finding{Object: "volume/" + v.Name, What: fmt.Sprintf(format, args...)})
 	}
-	if p, ok := rebuilding(*v); ok {
+	if p, ok := Rebuilding(*v); ok {
 		add("a replica is being rebuilt: %d%%", p)
 	}
 	if _, text, ok := CloneText(v); ok && v.CloneStatus.State != "failed" {
@@ -98,8 +110,16 @@ func VolumeActivity(v *resource.Volume) []Finding {
 			add("replica %s is being restored: %d%%", r.Replica, r.Progress)
 		}
 	}
+	for _, name := range []string{"WaitForReplicas", "WaitForExpansion", "WaitForBackingImage", "OfflineRebuilding"} {
+		if c := v.Conditions[name]; c.Status == "True" && c.Message != "" {
+			add("%s", ConditionLine(name, c))
+		}
+	}
+	if at := runsOn(v); v.State == "attached" && v.DataLocality == "best-effort" && at != "" && !inSyncOn(v, at) {
+		add("data locality: no replica on %s, where the volume is attached, is in sync yet; reads go over the network", at)
+	}
 	if expanding(v) {
-		add("being expanded to %s", output.SizeText(v.Size))
+		add("being expanded to %s", SizeText(v.Size))
 	}
 	if v.CurrentImage != "" && v.CurrentImage != v.Image {
 		text := "being upgraded to " + v.Image
@@ -115,7 +135,7 @@ func VolumeActivity(v *resource.Volume) []Finding {
 	case "detaching", "deleting", "creating":
 		add("%s", v.State)
 	}
-	for _, id := range output.SortedKeys(v.VolumeAttachment.Attachments) {
+	for _, id := range slices.Sorted(maps.Keys(v.VolumeAttachment.Attachments)) {
 		t := v.VolumeAttachment.Attachments[id]
 		if !t.Satisfied && v.State != "attaching" && AttachedTo(*v) != t.NodeID {
 			add("ticket %s waits for it on node %s%s", ticketName(id, t), t.NodeID, TicketReason(t))
@@ -124,10 +144,24 @@ func VolumeActivity(v *resource.Volume) []Finding {
 	return out
 }
 
+// runsOn is the node of the running engine, empty without one.
+func runsOn(v *resource.Volume) string {
+	for _, c := range v.Controllers {
+		if c.HostID != "" {
+			return c.HostID
+		}
+	}
+	return ""
+}
+
+func inSyncOn(v *resource.Volume, node string) bool {
+	return slices.ContainsFunc(v.Replicas, func(r resource.Replica) bool { return r.HostID == node && r.Mode == "RW" })
+}
+
 // expanding reports whether an engine that runs has not got the wanted size yet.
 func expanding(v *resource.Volume) bool {
 	return slices.ContainsFunc(v.Controllers, func(c resource.Controller) bool {
-		return c.IsExpanding || output.BytesIn(c.Size) > 0 && output.BytesIn(c.Size) < output.BytesIn(v.Size)
+		return c.IsExpanding || bytesIn(c.Size) > 0 && bytesIn(c.Size) < bytesIn(v.Size)
 	})
 }
 
@@ -162,7 +196,7 @@ func TicketReason(t resource.Attachment) string {
 
 // ConditionLine is a condition in a line: what it is, why.
 func ConditionLine(name string, c resource.Condition) string {
-	return name + ": " + output.FirstText(c.Message, c.Reason, c.Status)
+	return name + ": " + cmp.Or(c.Message, c.Reason, c.Status)
 }
 
 // NodeProblems are why a node or one of its disks takes no part. What a person has turned off is
@@ -172,19 +206,19 @@ func NodeProblems(n *resource.Node, encrypted bool) []Finding {
 	var out []Finding
 	add := func(what, do string) { out = append(out, Finding{"node/" + n.Name, what, do}) }
 	if c := n.Conditions["Ready"]; c.Status != "True" {
-		add("not ready: "+output.FirstText(c.Message, c.Reason, "nothing is known of it"), "kubectl describe node "+n.Name)
+		add("not ready: "+cmp.Or(c.Message, c.Reason, "nothing is known of it"), "kubectl describe node "+n.Name)
 		return out // What follows from that needs no lines of its own.
 	}
-	for _, name := range output.SortedKeys(n.Conditions) {
+	for _, name := range slices.Sorted(maps.Keys(n.Conditions)) {
 		if c := n.Conditions[name]; name != "Ready" && name != "Schedulable" && c.Status == "False" &&
 			needed(name, c, encrypted) {
 			add(ConditionLine(name, c), "ankole node describe "+n.Name)
 		}
 	}
 	if c := n.Conditions["Schedulable"]; n.AllowScheduling && c.Status == "False" {
-		add("takes no replicas: "+output.FirstText(c.Message, c.Reason), "ankole node describe "+n.Name)
+		add("takes no replicas: "+cmp.Or(c.Message, c.Reason), "ankole node describe "+n.Name)
 	}
-	for _, name := range output.SortedKeys(n.Disks) {
+	for _, name := range slices.Sorted(maps.Keys(n.Disks)) {
 		for _, text := range diskProblems(n.Disks[name]) {
 			add("disk "+name+" "+text, "ankole node describe "+n.Name)
 		}
@@ -208,13 +242,13 @@ func needed(name string, c resource.Condition, encrypted bool) bool {
 func diskProblems(d resource.DiskInfo) []string {
 	var out []string
 	if c := d.Conditions["Ready"]; c.Status == "False" {
-		out = append(out, "is not ready: "+output.FirstText(c.Message, c.Reason))
+		out = append(out, "is not ready: "+cmp.Or(c.Message, c.Reason))
 	}
 	if c := d.Conditions["Error"]; c.Status == "True" {
-		out = append(out, "has an error: "+output.FirstText(c.Message, c.Reason))
+		out = append(out, "has an error: "+cmp.Or(c.Message, c.Reason))
 	}
 	if c := d.Conditions["Schedulable"]; d.AllowScheduling && c.Status == "False" && len(out) == 0 {
-		out = append(out, "takes no replicas: "+output.FirstText(c.Message, c.Reason))
+		out = append(out, "takes no replicas: "+cmp.Or(c.Message, c.Reason))
 	}
 	return out
 }
@@ -223,13 +257,12 @@ func diskProblems(d resource.DiskInfo) []string {
 func NodeActivity(n *resource.Node) []Finding {
 	var out []Finding
 	add := func(where string, left int) {
-		out = append(out, Finding{Object: "node/" + n.Name, What: where + "being evicted: " + output.Count(left, "replica") +
-			" left"})
+		out = append(out, Finding{Object: "node/" + n.Name, What: where + "being evicted: " + replicas(left) + " left"})
 	}
 	if n.EvictionRequested || n.AutoEvicting {
 		add("", ReplicasOn(n))
 	}
-	for _, name := range output.SortedKeys(n.Disks) {
+	for _, name := range slices.Sorted(maps.Keys(n.Disks)) {
 		if d := n.Disks[name]; d.EvictionRequested {
 			add("disk "+name+" ", len(d.ScheduledReplica))
 		}
@@ -251,10 +284,10 @@ func ManagerProblems(m *resource.InstanceManager) []Finding {
 	var out []Finding
 	object, do := "instance-manager/"+m.Name, "ankole instance-manager describe "+m.Name
 	if m.CurrentState != "running" {
-		out = append(out, Finding{object, fmt.Sprintf("in state %s, on node %s", output.OrUnknown(m.CurrentState),
+		out = append(out, Finding{object, fmt.Sprintf("in state %s, on node %s", orUnknown(m.CurrentState),
 			m.NodeID), do})
 	}
-	for _, name := range output.SortedKeys(m.Conditions) {
+	for _, name := range slices.Sorted(maps.Keys(m.Conditions)) {
 		// DrainAllowed says what a drain would meet; it is no fault.
 		if c := m.Conditions[name]; c.Status == "False" && name != "DrainAllowed" {
 			out = append(out, Finding{object, ConditionLine(name, c), do})
@@ -275,7 +308,7 @@ func ImageProblems(i *resource.EngineImage) []Finding {
 		out = append(out, Finding{object, Incompatible, do})
 	}
 	if i.State != "deployed" {
-		out = append(out, Finding{object, fmt.Sprintf("in state %s: on %s nodes", output.OrUnknown(i.State),
+		out = append(out, Finding{object, fmt.Sprintf("in state %s: on %s nodes", orUnknown(i.State),
 			DeployedNodes(*i)), do})
 	}
 	return out
@@ -286,7 +319,7 @@ func SettingProblems(all []resource.Setting) []Finding {
 	var out []Finding
 	for _, s := range all {
 		if !s.Applied && s.Definition.ValueType != "deprecated" {
-			out = append(out, Finding{"setting/" + s.Name, "its value is not applied yet: " + output.OrDash(s.Value),
+			out = append(out, Finding{"setting/" + s.Name, "its value is not applied yet: " + cmp.Or(s.Value, "-"),
 				"ankole setting get " + s.Name})
 		}
 	}
@@ -295,7 +328,7 @@ func SettingProblems(all []resource.Setting) []Finding {
 
 // Waits joins what an object waits for with what is wrong with it, each once.
 func Waits(groups ...[]Finding) []string {
-	var out []string
+	out := []string{} // in JSON a list, though nothing is in it
 	for _, f := range slices.Concat(groups...) {
 		text := f.What
 		if f.Do != "" && !strings.Contains(f.Do, " describe ") {
@@ -306,4 +339,43 @@ func Waits(groups ...[]Finding) []string {
 		}
 	}
 	return out
+}
+
+// Volume is all that a volume waits for.
+func Volume(v *resource.Volume) []string {
+	out := Waits(VolumeProblems(v), VolumeActivity(v))
+	if v.Robustness == "faulted" {
+		out = append(out, "a copy that can be used: ankole volume salvage "+v.Name+
+			" tries failed ones again; ankole volume accept-data-loss "+v.Name+" shows what each holds")
+	}
+	if v.NotReadyMessage != "" && len(out) == 0 && v.State != "detached" && !v.Standby {
+		out = append(out, v.NotReadyMessage)
+	}
+	return out
+}
+
+// Node is all that a node waits for.
+func Node(n *resource.Node) []string { return Waits(NodeProblems(n, true), NodeActivity(n)) }
+
+// InstanceManager is all that an instance manager waits for.
+func InstanceManager(m *resource.InstanceManager) []string { return Waits(ManagerProblems(m)) }
+
+// EngineImage is what an engine image waits for, but the volumes that are being upgraded.
+func EngineImage(i *resource.EngineImage) []string {
+	problems := ImageProblems(i)
+	for _, c := range i.Conditions {
+		if c.Status == "False" {
+			problems = append(problems, Finding{What: ConditionLine(c.ConditionType, c)})
+		}
+	}
+	return Waits(problems)
+}
+
+func orUnknown(s string) string { return cmp.Or(s, "unknown") }
+
+func replicas(n int) string {
+	if n == 1 {
+		return "1 replica"
+	}
+	return strconv.Itoa(n) + " replicas"
 }

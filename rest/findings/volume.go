@@ -1,16 +1,20 @@
-package view
+package findings
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
-	"ankole.storage/cli/output"
 	"ankole.storage/rest/resource"
 )
 
+// UnknownPercent is a progress that cannot be measured.
+const UnknownPercent = -1
+
 // restoreText says how far the slowest replica of a volume that is being restored is.
 func restoreText(v *resource.Volume) (percent int, text string) {
-	percent, text = output.UnknownPercent, "being restored"
+	percent, text = UnknownPercent, "being restored"
 	for i, r := range v.RestoreStatus {
 		if i == 0 || r.Progress < percent {
 			percent = r.Progress
@@ -72,7 +76,7 @@ func CloneText(v *resource.Volume) (percent int, text string, ok bool) {
 		if s.NextAllowedAttemptAt != "" {
 			text += ", the next one begins at " + s.NextAllowedAttemptAt
 		}
-		return output.UnknownPercent, text, true
+		return UnknownPercent, text, true
 	}
 	return s.Progress, text, true
 }
@@ -85,12 +89,12 @@ func Describe(v *resource.Volume) (percent int, text string) {
 	if v.RestoreRequired && (!v.Standby || HeldBackup(v) != v.LastBackup) {
 		return restoreText(v)
 	}
-	percent = output.UnknownPercent
+	percent = UnknownPercent
 	text = v.State
 	switch v.State {
 	case "attached":
 		text += ", " + v.Robustness
-		if p, ok := rebuilding(*v); ok {
+		if p, ok := Rebuilding(*v); ok {
 			percent = p
 			text += ", rebuilding"
 		}
@@ -113,17 +117,35 @@ func Describe(v *resource.Volume) (percent int, text string) {
 	return percent, text
 }
 
-// WatchLine is the state of a volume in one line.
-func WatchLine(v resource.Volume) string {
-	text := fmt.Sprintf("%-9s  %-8s  replicas %s", v.State, v.Robustness, ReplicasText(v))
-	if at := AttachedTo(v); at != "" {
-		text += "  on " + at
+// Rebuilding returns the progress of the slowest rebuild under way.
+func Rebuilding(v resource.Volume) (percent int, ok bool) {
+	percent = 100
+	for _, r := range v.RebuildStatus {
+		if r.IsRebuilding {
+			percent, ok = min(percent, r.Progress), true
+		}
 	}
-	if e := Endpoint(v); e != "" {
-		text += "  " + e
+	return percent, ok
+}
+
+// AttachedTo is the node of the running engine, or else the one a ticket asks for.
+func AttachedTo(v resource.Volume) string {
+	if at := runsOn(&v); at != "" {
+		return at
 	}
-	if n := Note(v); n != "" {
-		text += "  (" + output.OneLine(n) + ")"
+	for _, id := range slices.Sorted(maps.Keys(v.VolumeAttachment.Attachments)) {
+		return v.VolumeAttachment.Attachments[id].NodeID + " (wanted)"
 	}
-	return text
+	return ""
+}
+
+// Note is what a person should know of a volume that is not as it should be.
+func Note(v resource.Volume) string {
+	if c, ok := v.Conditions["Scheduled"]; ok && c.Status == "False" {
+		return "not all replicas are scheduled: " + c.Message
+	}
+	if v.State == "attached" || v.State == "detached" {
+		return v.NotReadyMessage
+	}
+	return ""
 }
