@@ -274,7 +274,7 @@ async function main() {
     await confirm(page, 'Change');
     await facts(page, 'Data locality', /^best-effort$/);
     await page.getByText(`no replica on ${away}`).waitFor();
-    await page.getByText('Scheduled: LocalReplicaSchedulingFailure').waitFor();
+    await page.getByText('not all replicas are scheduled').waitFor();
     await picture(page, 'locality');
     await scheduling(away, true);
     await page.getByText(`no replica on ${away}`).waitFor({ state: 'detached' });

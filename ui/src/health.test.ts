@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Node, Volume } from './api/wire';
-import { healthOf, nodeState, processesOf, redundancyOf, removable, replicaSizes, spaceOf, whyOf } from './health';
+import { healthOf, nodeState, processesOf, redundancyOf, removable, replicaSizes, spaceOf } from './health';
 
 test('each volume is in one class', () => {
   const of = (state: string, robustness: string) => healthOf({ state, robustness });
@@ -32,28 +32,6 @@ test('the parts of the space add up to the whole', () => {
   const s = spaceOf(nodes, replicaSizes(volumes));
   expect(s).toEqual({ maximum: 150, used: 60, available: 90, reserved: 15, allocated: 500, volumes: 30, others: 30 });
   expect(s.volumes + s.others + s.available).toBe(s.maximum);
-});
-
-test('why a volume waits', () => {
-  const v = { state: 'attached', ready: false, notReadyMessage: 'it is faulted', controllers: null, replicas: [], rebuildStatus: [{ replica: 'r', isRebuilding: true, progress: 7 }],
-    conditions: { Scheduled: { status: 'False', reason: 'NoRoom', message: 'no disk has room' }, Restore: { status: 'False', message: '' } },
-    volumeAttachment: { attachments: { t: { nodeID: 'n', satisfied: false, conditions: [{ message: 'the node is gone' }] } } } } as unknown as Volume;
-  expect(whyOf(v).map((r) => r.what)).toEqual(['Not ready', 'Scheduled: NoRoom', 'Rebuild of r', 'Attachment to n']);
-  expect(whyOf({ ...v, standby: true }).map((r) => r.what)).not.toContain('Not ready');
-});
-
-test('what only tells something is no reason', () => {
-  const v = { state: 'attached', ready: true, controllers: [], replicas: [], rebuildStatus: [], volumeAttachment: { attachments: {} },
-    conditions: { HasContent: { status: 'True', reason: 'PodRan', message: 'a Pod has run with it' }, TooManySnapshots: { status: 'False', message: 'few' },
-      NoSpace: { status: 'True', message: 'the disk is full' } } } as unknown as Volume;
-  expect(whyOf(v).map((r) => r.what)).toEqual(['NoSpace']);
-});
-
-test('a best-effort volume says that its node has no replica', () => {
-  const on = (dataLocality: string, hostId: string, mode: string) => whyOf({ state: 'attached', ready: true, dataLocality, controllers: [{ hostId: 'a' }],
-    replicas: [{ name: 'r', hostId, mode }] } as unknown as Volume).map((r) => r.what);
-  expect([on('best-effort', 'a', 'RW'), on('disabled', 'b', 'RW')]).toEqual([[], []]);
-  expect([on('best-effort', 'b', 'RW'), on('best-effort', 'a', 'WO')]).toEqual([['Data locality'], ['Data locality']]);
 });
 
 test('processes of an instance manager in both forms', () => {

@@ -1,5 +1,4 @@
 import type { BackingImage, BackupBackingImage, Node, Volume } from './api/wire';
-import type { Reason } from './health';
 import { plural } from './format';
 
 export type ImageState = 'Ready' | 'Degraded' | 'In progress' | 'Waiting' | 'Unknown' | 'Failed' | 'Deleting';
@@ -78,6 +77,13 @@ export function copiesOf(b: Pick<BackingImage, 'name' | 'diskFileStatusMap'>, no
 }
 
 export const placeOf = (c: Copy) => (c.node ? `${c.node}, disk ${c.name}` : `disk ${c.disk}, which no node reports`);
+
+/** Reason is why something is not as it should be. */
+export interface Reason {
+  what: string;
+  text: string;
+  since?: string;
+}
 
 /** whyOfImage says what an image waits for and what is wrong with it, and what helps. */
 export function whyOfImage(b: Files & Pick<BackingImage, 'name' | 'expectedChecksum' | 'currentChecksum'>, copies: readonly Copy[]): Reason[] {

@@ -49,6 +49,17 @@ export const Section = ({ title, children, actions }: { title: string; children:
   </section>
 );
 
+/** Why is what an object waits for, as the server says it, and the command that says the same. */
+export function Why({ of, danger, command }: { of: readonly string[] | null | undefined; danger?: boolean; command: string }) {
+  if (!of?.length) return null;
+  return (
+    <Alert component="div" isInline variant={danger ? 'danger' : 'warning'} title="Why?" className="ak-section">
+      <ul className="ak-list">{of.map((text) => <li key={text}>{text}</li>)}</ul>
+      <Quiet>The same on a terminal: <span className="ak-mono">{command}</span></Quiet>
+    </Alert>
+  );
+}
+
 interface Told {
   id: number;
   variant: 'success' | 'danger';

@@ -7,7 +7,7 @@ import { Bytes, Quiet, Section, State } from '../components/basics';
 import { Bars, Donut } from '../components/lazycharts';
 import { type Column, DataTable } from '../components/table';
 import { bytes, percent } from '../format';
-import { healthOf, healths, nodeState, nodeStates, replicaSizes, type Space, spaceOf, whyOf } from '../health';
+import { healthOf, healths, nodeState, nodeStates, replicaSizes, type Space, spaceOf } from '../health';
 import { eventColumns, newest } from './lists';
 import { overcommit } from './nodes';
 
@@ -53,7 +53,7 @@ export function Dashboard() {
   const sum = spaceOf(n, sizes);
   const lines = [...own];
   if (lines.length > 1) lines.push({ name: 'All', ...sum });
-  const wrong = v.filter((x) => ['Faulted', 'Degraded', 'In progress'].includes(healthOf(x)) || (healthOf(x) === 'Detached' && whyOf(x).length > 0));
+  const wrong = v.filter((x) => ['Faulted', 'Degraded', 'In progress'].includes(healthOf(x)) || (healthOf(x) === 'Detached' && (x.waitsFor ?? []).length > 0));
   return (
     <>
       <div className="ak-bar"><Title headingLevel="h1" size="xl">Dashboard</Title></div>
@@ -66,7 +66,7 @@ export function Dashboard() {
           <DataTable label="Volumes that wait" rows={wrong} keyOf={(x) => x.id} empty="" columns={[
             { title: 'Volume', width: 16, cell: (x) => <Link to={`/volumes/${encodeURIComponent(x.name)}`}>{x.name}</Link> },
             { title: 'State', width: 9, cell: (x) => <State of={healthOf(x).toLowerCase()} /> },
-            { title: 'Why', wrap: true, cell: (x) => whyOf(x).map((r) => `${r.what}: ${r.text}`).join('; ') || `${x.state}, ${x.robustness}` },
+            { title: 'Why', wrap: true, cell: (x) => (x.waitsFor ?? []).join('; ') || `${x.state}, ${x.robustness}` },
           ]} />
         </Section>
       )}

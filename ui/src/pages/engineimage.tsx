@@ -1,10 +1,10 @@
-import { Alert, Button, Title } from '@patternfly/react-core';
+import { Button, Title } from '@patternfly/react-core';
 import { useState } from 'react';
 import { Link, useParams } from 'react-router';
 import { useStream } from '../api/stream';
 import { limitName, useUpgradeLimit } from '../api/upgradelimit';
 import type { EngineImage, Event, Volume } from '../api/wire';
-import { Facts, Quiet, Section, State, Time } from '../components/basics';
+import { Facts, Quiet, Section, State, Time, Why } from '../components/basics';
 import { type Column, DataTable } from '../components/table';
 import { eventColumns, newest } from './lists';
 import { useCan, VolumeDialog } from './volumeactions';
@@ -54,7 +54,6 @@ export function EngineImagePage() {
       </>
     );
   }
-  const wrong = (i.conditions ?? []).filter((c) => c.status !== 'True' && c.message);
   const upgrades = newest(events?.filter((e) => /upgrad/i.test(e.event.reason)));
   return (
     <>
@@ -63,11 +62,7 @@ export function EngineImagePage() {
         <State of={i.state} />
         {i.default && <State of="default" />}
       </div>
-      {wrong.length > 0 && (
-        <Alert component="div" isInline variant="warning" title="Why?" className="ak-section">
-          <ul className="ak-list">{wrong.map((c) => <li key={c.type}><strong>{c.type}{c.reason && `: ${c.reason}`}:</strong> {c.message}</li>)}</ul>
-        </Alert>
-      )}
+      <Why of={i.waitsFor} command={`ankole engine-image describe ${i.name}`} />
       <Section title="Engine image">
         <Facts of={[['Name', i.name], ['Used by', i.refCount], ['Unused since', <Time at={i.noRefSince} />], ['Version', i.version], ['Commit', i.gitCommit], ['Built', <Time at={i.buildDate} />],
           ['Command-line API', `${i.cliAPIMinVersion} to ${i.cliAPIVersion}`], ['Controller API', `${i.controllerAPIMinVersion} to ${i.controllerAPIVersion}`],

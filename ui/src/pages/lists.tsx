@@ -109,7 +109,7 @@ export function InstanceManagers() {
     { title: 'Node', width: 10, cell: (m) => m.nodeID, by: (m) => m.nodeID },
     { title: 'Engines', width: 7, cell: (m) => <span title={processesOf(m).engines.join('\n')}>{engines(m)}</span>, by: engines },
     { title: 'Replicas', width: 7, cell: (m) => <span title={processesOf(m).replicas.join('\n')}>{replicas(m)}</span>, by: replicas },
-    { title: 'Waits for', wrap: true, cell: (m) => Object.values(m.conditions ?? {}).map((c) => c.message).filter(Boolean).join('; ') || '–' },
+    { title: 'Waits for', wrap: true, cell: (m) => (m.waitsFor ?? []).join('; ') || '–' },
     { title: 'Image', cell: (m) => <span title={m.image}>{m.image}</span>, by: (m) => m.image },
   ];
   return (

@@ -6,7 +6,7 @@ import { act, list } from '../api/client';
 import { useStream } from '../api/stream';
 import type * as gen from '../api/types.gen';
 import type { EngineImage, InstanceManager, Node, Volume } from '../api/wire';
-import { Bytes, Dialog, Facts, Section, State, Time } from '../components/basics';
+import { Bytes, Dialog, Facts, Section, State, Time, Why } from '../components/basics';
 import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
 import { nodeState, processesOf, replicaSizes, spaceOf } from '../health';
@@ -69,7 +69,7 @@ function Programs({ of: n }: { of: Node }) {
     ...data.filter((m) => m.nodeID === n.name).map((m) => {
       const p = processesOf(m);
       return { name: m.name, kind: `instance manager (${m.managerType})`, state: m.currentState, image: m.image, runs: `${plural(p.engines.length, 'engine')}, ${plural(p.replicas.length, 'replica')}`,
-        waits: Object.values(m.conditions ?? {}).map((c) => c.message).filter(Boolean).join('; ') };
+        waits: (m.waitsFor ?? []).join('; ') };
     }),
     ...(images ?? []).map((i) => ({ name: i.name, kind: 'engine image', state: i.nodeDeploymentMap?.[n.name] ? 'deployed' : 'deploying', image: i.image, runs: '', waits: '' })),
   ];
@@ -109,6 +109,7 @@ export function NodePage() {
         <span className="ak-grow" />
         <Link to="/nodes">Edit it on the page of all nodes</Link>
       </div>
+      <Why of={n.waitsFor} danger={nodeState(n) === 'Down'} command={`ankole node describe ${n.name}`} />
       <Section title="Node">
         <Facts of={[['Address', n.address], ['Zone', [n.region, n.zone].filter(Boolean).join(' / ')], ['Tags', (n.tags ?? []).join(', ')],
           ['New replicas may be placed here', n.allowScheduling ? 'yes' : 'no'], ['Being evicted', n.evictionRequested ? 'yes' : 'no'],

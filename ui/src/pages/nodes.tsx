@@ -133,10 +133,7 @@ export function Nodes() {
         {' '}<Link to={`/nodes/${encodeURIComponent(n.name)}`}>{n.name}</Link> <Quiet>{n.address}</Quiet>
       </>
     ), by: (n) => n.name },
-    { title: 'State', width: 10, cell: (n) => {
-      const wrong = Object.values(n.conditions ?? {}).filter((c) => c.status !== 'True' && c.message);
-      return <State of={nodeState(n)} title={wrong.map((c) => `${c.type}: ${c.message}`).join('\n') || undefined} />;
-    }, by: (n) => nodeStates.indexOf(nodeState(n)) },
+    { title: 'State', width: 10, cell: (n) => <State of={nodeState(n)} title={(n.waitsFor ?? []).join('\n') || undefined} />, by: (n) => nodeStates.indexOf(nodeState(n)) },
     { title: 'Zone', width: 6, cell: (n) => [n.region, n.zone].filter(Boolean).join(' / ') || '–', by: (n) => n.zone },
     { title: 'Replicas', width: 7, cell: copies, by: copies },
     { title: 'Used', width: 11, cell: (n) => <span title={explained(space(n))}>{bytes(space(n).used)} ({percent(space(n).used, space(n).maximum)})</span>, by: (n) => space(n).used },

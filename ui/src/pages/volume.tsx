@@ -1,4 +1,4 @@
-import { Alert, Button, Checkbox, FormGroup, Progress, TextInput, Title } from '@patternfly/react-core';
+import { Button, Checkbox, FormGroup, Progress, TextInput, Title } from '@patternfly/react-core';
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useNavigate, useParams } from 'react-router';
@@ -6,11 +6,10 @@ import { act, type Collection } from '../api/client';
 import { useStream } from '../api/stream';
 import type * as gen from '../api/types.gen';
 import type { BackingImage, Event, Snapshot, Volume } from '../api/wire';
-import { Bytes, Dialog, Facts, Label, Quiet, Section, State, Time } from '../components/basics';
+import { Bytes, Dialog, Facts, Label, Quiet, Section, State, Time, Why } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
-import { whyOf } from '../health';
 import { head, type Layer, order } from '../tree';
 import { Damage } from './damage';
 import { conditionColumns, eventColumns, newest } from './lists';
@@ -182,7 +181,6 @@ export function VolumePage() {
       </>
     );
   }
-  const why = whyOf(v);
   const engine = (v.controllers ?? []).find((c) => c.endpoint) ?? v.controllers?.[0];
   const k = v.kubernetesStatus;
   const own = newest(events?.filter(({ event: { involvedObject: o } }) => o.name === v.name || o.name.startsWith(`${v.name}-e-`) || o.name.startsWith(`${v.name}-r-`)));
@@ -196,12 +194,7 @@ export function VolumePage() {
         <span className="ak-grow" />
         <Menu label="Actions" entries={entries([v], setDoing)} />
       </div>
-      {why.length > 0 && (
-        <Alert component="div" isInline variant={v.robustness === 'faulted' ? 'danger' : 'warning'} title="Why?" className="ak-section">
-          <ul className="ak-list">{why.map((r) => <li key={r.what + r.text}><strong>{r.what}:</strong> {r.text}{r.since && <Quiet> (since <Time at={r.since} />)</Quiet>}</li>)}</ul>
-          <Quiet>The same on a terminal: <span className="ak-mono">ankole volume describe {v.name}</span></Quiet>
-        </Alert>
-      )}
+      <Why of={v.waitsFor} danger={v.robustness === 'faulted'} command={`ankole volume describe ${v.name}`} />
       <Damage of={v} />
       <Section title="Volume">
         <Facts of={[['Size', <Bytes of={v.size} />], ['Takes on each replica', <Bytes of={engine?.actualSize} />], ['Attached to', engine?.hostId], ['Endpoint', <span className="ak-mono">{engine?.endpoint || '–'}</span>],

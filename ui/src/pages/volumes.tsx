@@ -7,7 +7,7 @@ import { Bytes, Quiet, State, Time } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Optional, useColumns } from '../components/columns';
 import { DataTable } from '../components/table';
-import { healthOf, healths, redundancies, redundancyOf, whyOf } from '../health';
+import { healthOf, healths, redundancies, redundancyOf } from '../health';
 import { useAccess } from '../session';
 import { CreateVolume } from './createvolume';
 import { Filter, Pick } from './lists';
@@ -24,10 +24,9 @@ const progress = (v: Volume) => {
 export function HealthLabel({ of: v }: { of: Volume }) {
   const health = healthOf(v);
   const copied = progress(v);
-  const why = whyOf(v).map((r) => `${r.what}: ${r.text}`).join('\n');
   return (
     <>
-      <State of={colour[health] ?? v.state} title={why || undefined} />
+      <State of={colour[health] ?? v.state} title={(v.waitsFor ?? []).join('\n') || undefined} />
       {copied !== undefined && <Quiet> rebuilding {copied} %</Quiet>}
       {v.image !== v.currentImage && v.currentImage && <Quiet> upgrading</Quiet>}
     </>
