@@ -85,9 +85,9 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
 // locality of a volume among it; the test kills the process of a replica for it. So does what
-// kind.mjs does without a mouse and on a narrow screen, what images.mjs does with backing images,
-// and others.mjs what is done more seldom. frames.mjs measures long lists and what streams carry
-// while nothing changes, and pictures.mjs takes a picture of every page.
+// kind.mjs does without a mouse and on a narrow screen, what images.mjs and imagebackups.mjs do
+// with backing images, and others.mjs what is done more seldom. frames.mjs measures long lists and
+// what streams carry while nothing changes, and pictures.mjs takes a picture of every page.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
@@ -97,6 +97,7 @@ func TestWebUIActions(t *testing.T) {
 	c.setting("replica-replenishment-wait-interval", "5")
 	nodes := httptest.NewServer(onNodes(c))
 	defer nodes.Close()
+	viewer := "VIEWER=" + viewerToken(t, c)
 	t.Run("D14", func(t *testing.T) {
 		browse(t, c, "actions", "KILL="+nodes.URL+"/kill", "STORE="+t.TempDir(), "IMAGE="+engineNext)
 	})
@@ -104,8 +105,9 @@ func TestWebUIActions(t *testing.T) {
 	t.Run("Frames", func(t *testing.T) { browse(t, c, "frames") })
 	t.Run("Images", func(t *testing.T) {
 		web, _ := serveImage(t)
-		browse(t, c, "images", "WEB="+web, "VIEWER="+viewerToken(t, c))
+		browse(t, c, "images", "WEB="+web, viewer)
 	})
+	t.Run("ImageBackups", func(t *testing.T) { browse(t, c, "imagebackups", "STORE="+t.TempDir(), viewer) })
 	t.Run("Others", func(t *testing.T) {
 		browse(t, c, "others", "STRAY="+nodes.URL+"/stray", "STORE="+t.TempDir())
 	})

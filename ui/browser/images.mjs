@@ -205,6 +205,37 @@ async function main() {
       await row(page, name).waitFor({ state: 'detached' });
     }
   });
+  await step('copies go where the tags are, and an image without a place says so', async () => {
+    const { id, name, allowScheduling, instanceManagerCPURequest } = (await ask('GET', 'nodes')).data[1];
+    const tag = (tags) => ask('PUT', `nodes/${id}`, { allowScheduling, instanceManagerCPURequest, tags });
+    await tag(['templates']);
+    const make = async (called, field, value) => {
+      await images();
+      await button(page, 'Create backing image').click();
+      await dialog(page).locator('#name').fill(called);
+      await dialog(page).locator('#url').fill(url);
+      await dialog(page).locator('#copies').fill('1');
+      await dialog(page).locator(field).fill(value);
+      await confirm(page, 'Create');
+      await go(page, `backingimages/${called}`);
+      await heading(page, called);
+    };
+    await make('tagged', '#nodetags', 'templates');
+    await fact(page, 'Node tags').getByText('templates').waitFor();
+    await page.locator('table[aria-label="Copies"]').getByRole('link', { name, exact: true }).waitFor();
+    await page.locator('table[aria-label="Copies"]').getByText('ready', { exact: true }).waitFor();
+    must(Object.keys((await ask('GET', 'backingimages/tagged')).diskFileStatusMap).length === 1, 'more than one copy is made');
+    await make('nowhere', '#disktags', 'absent');
+    await fact(page, 'Disk tags').getByText('absent').waitFor();
+    await page.getByText('no disk has been chosen yet').waitFor();
+    for (const called of ['tagged', 'nowhere']) {
+      await images();
+      await choose(page, 'Delete…', `Actions of ${called}`);
+      await confirm(page, 'Delete');
+      await row(page, called).waitFor({ state: 'detached' });
+    }
+    await tag([]);
+  });
   await step('a disk with an image says so', async () => {
     const all = (await ask('GET', 'nodes')).data.flatMap((n) => Object.values(n.disks).map((d) => ({ ...d, node: n.name })));
     const { node } = all.find((d) => d.scheduledBackingImage?.golden);
