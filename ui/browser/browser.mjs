@@ -206,7 +206,8 @@ export async function proxy(prefix, streams = {}) {
 export async function ask(method, path, body) {
   const answer = await fetch(`${address}/v1/${path}`, { method, headers: { Authorization: `Bearer ${token}` }, body: body && JSON.stringify(body) });
   must(answer.ok, `${method} ${path}: ${answer.status} ${await answer.clone().text()}`);
-  return method === 'DELETE' ? undefined : answer.json();
+  const text = await answer.text(); // some actions and deletions answer with nothing
+  return text ? JSON.parse(text) : undefined;
 }
 
 // run does what a script is for, and ends the process.

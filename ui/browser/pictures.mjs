@@ -1,15 +1,15 @@
-// Pictures of every page, light and dark, wide and narrow, of a small cluster in use; docs/guide/ui.md shows some of them. browser.mjs says
-// what it needs; beside that
+// Pictures of every page, light and dark, wide and narrow, of a small cluster in use, and one of each page in all four looks.
+// docs/guide/ui.md shows some of the former and all of the latter. browser.mjs says what it needs; beside that
 //
 //   STORE      directory for backups
 //   PICTURES   folder that the pictures are written to
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
-import { open } from 'node:fs/promises';
-import { address, ask, button, go, limit, logIn, must, ready, run, step, token, told } from './browser.mjs';
+import { open as openFile } from 'node:fs/promises';
+import { address, ask, button, go, limit, logIn, must, open, ready, run, step, token, told } from './browser.mjs';
 
 const { STORE: store, PICTURES: folder } = process.env;
-const pages = ['dashboard', 'volumes', 'volumes/orders', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups/orders', 'backups-all', 'backups-verification', 'backuptargets',
+const pages = ['dashboard', 'volumes', 'volumes/orders', 'nodes', 'nodes/node-1', 'recurringjobs', 'backups', 'backups/orders', 'backups-all', 'backups-verification', 'backups-images', 'backuptargets',
   'backingimages', 'backingimages/debian-12', 'engineimages', 'instancemanagers', 'orphans', 'events', 'settings'];
 const sizes = { wide: { width: 1280, height: 800 }, narrow: { width: 390, height: 844 } };
 // A picture has so many bytes at most: everybody who clones the repository pays for those that are kept.
@@ -62,6 +62,8 @@ async function fill() {
   }
   const of = await until('the target has the volume', async () => (await ask('GET', 'backupvolumes')).data.find((b) => b.volumeName === 'orders'));
   await until('two backups are complete', async () => (await act('backupvolumes', of.id, 'backupList')).data.filter((b) => b.state === 'Completed').length === 2);
+  await act('backingimages', 'debian-12', 'backupBackingImageCreate', { backupTargetName: 'default' });
+  await until('the backup of the image is complete', async () => (await ask('GET', 'backupbackingimages')).data.some((b) => b.state === 'Completed'));
   await ask('POST', `backupverifications/${of.id}`, {});
   await until('the backups are verified', async () => (await ask('GET', `backupverifications/${of.id}`)).state === 'done');
   return of.id;
@@ -71,13 +73,14 @@ async function empty(of) {
   await ask('DELETE', 'recurringjobs/nightly');
   for (const name of ['orders', 'images', 'scratch']) await ask('DELETE', `volumes/${name}`);
   await ask('DELETE', `backupvolumes/${of}`);
+  for (const b of (await ask('GET', 'backupbackingimages')).data) await ask('DELETE', `backupbackingimages/${b.id}`);
   for (const name of ['installer', 'debian-12']) await until(`${name} is deleted`, () => ask('DELETE', `backingimages/${name}`).then(() => true, () => false));
 }
 
 // used writes to a volume until what it returns is called, where its endpoint is a file here.
 async function used(name) {
   const { endpoint } = (await ask('GET', `volumes/${name}`)).controllers[0];
-  const device = endpoint.startsWith('/') ? await open(endpoint, 'r+').catch(() => undefined) : undefined;
+  const device = endpoint.startsWith('/') ? await openFile(endpoint, 'r+').catch(() => undefined) : undefined;
   if (!device) {
     told(`  ${name} is not written to: its endpoint is ${endpoint}`);
     return () => undefined;
@@ -96,14 +99,45 @@ async function used(name) {
   };
 }
 
-async function take(page, name) {
+async function screenshot(page, quality) {
   const session = await page.context().newCDPSession(page);
-  const { data } = await session.send('Page.captureScreenshot', { format: 'webp', quality: 70 });
+  const { data } = await session.send('Page.captureScreenshot', { format: 'webp', quality });
   await session.detach();
-  const picture = Buffer.from(data, 'base64');
+  return Buffer.from(data, 'base64');
+}
+
+const looks = new Map(); // of each page: pictures by look and size
+
+async function take(page, place, look, width) {
+  const picture = await screenshot(page, 70);
+  const name = `${place.replace('/', '-')}-${look}-${width}`;
   must(picture.length < most, `the picture ${name} has ${picture.length} bytes, ${most} are too many`);
   writeFileSync(`${folder}/${name}.webp`, picture);
+  looks.set(place, { ...looks.get(place), [`${look}-${width}`]: await page.screenshot() });
   return picture.length;
+}
+
+// together makes one picture of each page in its four looks, as good as the bound lets it be.
+async function together() {
+  const scale = 0.6, gap = 8;
+  const wide = Math.round(sizes.wide.width * scale), high = Math.round(sizes.wide.height * scale), narrow = Math.round((sizes.narrow.width * high) / sizes.narrow.height);
+  const page = await open({ width: wide + narrow + gap, height: 2 * high + gap });
+  let all = 0;
+  for (const [place, of] of looks) {
+    const shown = (name, width) => `<img width="${width}" height="${high}" src="data:image/png;base64,${of[name].toString('base64')}">`;
+    await page.setContent(`<body style="margin:0;display:grid;gap:${gap}px;grid-template-columns:auto auto;background:#888">` +
+      ['light', 'dark'].map((look) => shown(`${look}-wide`, wide) + shown(`${look}-narrow`, narrow)).join(''));
+    await page.evaluate(() => Promise.all([...document.images].map((i) => i.decode())));
+    let picture;
+    for (let quality = 70; !picture || picture.length >= most; quality -= 10) {
+      must(quality > 0, `the picture of ${place} has ${picture?.length} bytes at the least quality`);
+      picture = await screenshot(page, quality);
+    }
+    writeFileSync(`${folder}/${place.replace('/', '-')}.webp`, picture);
+    all += picture.length;
+  }
+  await page.context().close();
+  told(`  ${looks.size} pictures, ${Math.round(all / 1000)} kB`);
 }
 
 async function main() {
@@ -124,7 +158,7 @@ async function main() {
           if (p === 'dashboard' || p === 'volumes/orders') await page.locator('.ak-chart svg').first().waitFor();
           // One picture has some points of a line.
           for (let i = 0; p === 'volumes/orders' && look === 'light' && width === 'wide' && i < 8; i++) await page.waitForResponse(/volumerates/);
-          all += await take(page, `${p.replace('/', '-')}-${look}-${width}`);
+          all += await take(page, p, look, width);
         }
         told(`  ${pages.length} pictures, ${Math.round(all / 1000)} kB`);
       });
@@ -132,6 +166,7 @@ async function main() {
     await page.context().close();
   }
   await over();
+  await step('each page in its four looks', together);
   await step('the cluster is left empty', () => empty(of));
 }
 
