@@ -86,8 +86,9 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
 // locality of a volume among it; the test kills the process of a replica for it. So does what
 // kind.mjs does without a mouse and on a narrow screen, what images.mjs and imagebackups.mjs do
-// with backing images, and others.mjs what is done more seldom. frames.mjs measures long lists and
-// what streams carry while nothing changes, and pictures.mjs takes a picture of every page.
+// with backing images, and others.mjs what is done more seldom; that removes a node in the end.
+// frames.mjs measures long lists and what streams carry while nothing changes, and pictures.mjs
+// takes pictures of every page.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
@@ -108,20 +109,29 @@ func TestWebUIActions(t *testing.T) {
 		browse(t, c, "images", "WEB="+web, viewer)
 	})
 	t.Run("ImageBackups", func(t *testing.T) { browse(t, c, "imagebackups", "STORE="+t.TempDir(), viewer) })
-	t.Run("Others", func(t *testing.T) {
-		browse(t, c, "others", "STRAY="+nodes.URL+"/stray", "STORE="+t.TempDir())
-	})
 	// Variable ANKOLE_PICTURES names a folder for what docs/guide/ui.md shows.
 	pictures := cmp.Or(os.Getenv("ANKOLE_PICTURES"), t.TempDir())
 	t.Run("Pictures", func(t *testing.T) { browse(t, c, "pictures", "STORE="+t.TempDir(), "PICTURES="+pictures) })
+	t.Run("Others", func(t *testing.T) {
+		browse(t, c, "others", "STRAY="+nodes.URL+"/stray", "GONE="+nodes.URL+"/gone", "STORE="+t.TempDir())
+	})
 }
 
 // onNodes does for scripts what they cannot do on nodes: /kill ends a replica's process, /stray
-// leaves a directory of no replica beside one and, with gone, tells whether it is there no more.
+// leaves a directory of no replica beside one and, with gone, tells whether it is there no more;
+// /gone ends a node and removes it from Kubernetes.
 func onNodes(c *cluster) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/kill", func(_ http.ResponseWriter, r *http.Request) {
 		c.kill(c.directoryOn(r.URL.Query().Get("volume"), r.URL.Query().Get("node")))
+	})
+	mux.HandleFunc("/gone", func(w http.ResponseWriter, r *http.Request) {
+		node := r.URL.Query().Get("node")
+		c.StopNode(c.t, c.number(node))
+		err := kubernetesOf(c.t, c).CoreV1().Nodes().Delete(r.Context(), node, metav1.DeleteOptions{})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
 	})
 	mux.HandleFunc("/stray", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()

@@ -2,9 +2,10 @@
 //
 //   STRAY    address that leaves a directory of no replica beside one: ?volume=NAME&node=NODE
 //   STORE    directory for backups
+//   GONE     address that ends a node and removes it from Kubernetes: ?node=NODE
 import { again, ask, button, choose, confirm, dialog, findings, go, heading, logIn, must, run, state, step, told, world } from './browser.mjs';
 
-const { STRAY: stray, STORE: store } = process.env;
+const { STRAY: stray, STORE: store, GONE: gone } = process.env;
 const names = ['many-1', 'many-2'];
 const row = (page, name) => page.getByRole('row', { name: new RegExp(`^(Select )?${name}\\b`) });
 
@@ -40,6 +41,18 @@ async function main() {
     await dialog(page).getByText(/^many-1: |many-1: /).first().waitFor();
     await button(page, 'Cancel').click();
   }, /status of (4|5)\d\d/);
+  await step('a trim tells that it has succeeded, once for all volumes', async () => {
+    const trimmed = [];
+    await page.route('**/v1/volumes/*?action=trimFilesystem', (r) => {
+      trimmed.push(new URL(r.request().url()).pathname.split('/').pop());
+      return r.fulfill({ json: {} });
+    });
+    await choose(page, 'Trim file system…');
+    await confirm(page, 'Trim');
+    await page.getByText('The file system gave back what it does not use').waitFor();
+    must(trimmed.sort().join() === names.join(), `trimmed: ${trimmed}`);
+    await page.unroute('**/v1/volumes/*?action=trimFilesystem');
+  });
   await step('an expansion that has failed is cancelled, and a faulted volume salvaged', async () => {
     const real = await ask('GET', 'volumes/many-1');
     const asked = [];
@@ -52,7 +65,8 @@ async function main() {
       return page.reload();
     };
     await go(page, 'volumes/many-1');
-    await modelled({ actions: { ...real.actions, cancelExpansion: 'x' }, controllers: [{ ...real.controllers[0], lastExpansionError: 'no room on a disk', lastExpansionFailedAt: '' }] });
+    await modelled({ actions: { ...real.actions, cancelExpansion: 'x' }, controllers: [{ ...real.controllers[0], lastExpansionError: 'no room on a disk', lastExpansionFailedAt: '' }],
+      waitsFor: ['expansion failed: no room on a disk'] });
     await page.getByText('no room on a disk').first().waitFor();
     await choose(page, 'Cancel expansion…');
     await confirm(page, 'Cancel it');
@@ -142,8 +156,8 @@ async function main() {
     await findings(page, 'the dialog of orphans');
     await confirm(page, 'Delete');
     await page.getByText('There are no orphans').waitFor();
-    const gone = async () => (await fetch(`${stray}?gone&volume=many-2&node=${node}`)).ok;
-    while (!await gone()) await page.waitForTimeout(300);
+    const left = async () => !(await fetch(`${stray}?gone&volume=many-2&node=${node}`)).ok;
+    while (await left()) await page.waitForTimeout(300);
   });
   await step('several volumes are deleted', async () => {
     await pick();
@@ -151,6 +165,30 @@ async function main() {
     await confirm(page, 'Delete');
     await page.getByText(/No volume fits|There is no volume/).waitFor();
   });
+  await step('a node that is gone from Kubernetes is removed once it takes no replicas', async () => {
+    const node = 'node-3';
+    const answer = await fetch(`${gone}?node=${node}`);
+    must(answer.ok, `${node} is not ended: ${await answer.text()}`);
+    await go(page, 'nodes');
+    const line = page.getByRole('row', { name: new RegExp(`\\b${node}\\b`) }).first();
+    await line.getByText('Down', { exact: true }).waitFor();
+    await go(page, `nodes/${node}`);
+    await page.getByText(`not ready: Kubernetes node ${node} is gone`).waitFor();
+    await findings(page, 'the page of a node that is gone');
+    await go(page, 'nodes');
+    await choose(page, 'Remove node…', `Actions of ${node}`);
+    await dialog(page).getByText('No replica is placed on it.').waitFor();
+    await dialog(page).getByRole('button', { name: 'Remove', exact: true }).click();
+    await dialog(page).getByText('disable scheduling').waitFor();
+    await button(page, 'Cancel').click();
+    await choose(page, 'Edit node…', `Actions of ${node}`);
+    await dialog(page).getByLabel('New replicas may be placed here').uncheck();
+    await confirm(page, 'Save');
+    await choose(page, 'Remove node…', `Actions of ${node}`);
+    await again(page, 'Remove');
+    await line.waitFor({ state: 'detached' });
+    must((await ask('GET', 'nodes')).data.every((n) => n.name !== node), `${node} is there`);
+  }, /status of (4|5)\d\d/);
 }
 
 await run(main);
