@@ -9,6 +9,7 @@ import (
 
 	"ankole.storage/csi/csitest"
 	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 )
 
 // TestEncryptedOrders: the manager is told, a bad Secret is refused before anything is made, and a
@@ -18,17 +19,17 @@ func TestEncryptedOrders(t *testing.T) {
 	c := newController(f)
 	r := createRequest("pvc-1", gib)
 	r.Parameters = map[string]string{request.ParamEncrypted: "true"}
-	r.Secrets = map[string]string{request.SecretProvider: "vault", request.SecretValue: "words"}
+	r.Secrets = map[string]string{luks.SecretProvider: "vault", luks.SecretValue: "words"}
 	_, err := c.CreateVolume(background, r)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	r.Secrets = map[string]string{request.SecretPBKDF: "pbkdf2"}
+	r.Secrets = map[string]string{luks.SecretPBKDF: "pbkdf2"}
 	_, err = c.CreateVolume(background, r)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	csitest.Says(t, err, request.SecretValue)
+	csitest.Says(t, err, luks.SecretValue)
 	if len(f.volumes) != 0 {
 		t.Fatal("a volume was made")
 	}
-	r.Secrets = map[string]string{request.SecretValue: "words"}
+	r.Secrets = map[string]string{luks.SecretValue: "words"}
 	if v := ordered(t, c, r); v.CapacityBytes != gib || !f.volumes["pvc-1"].Encrypted ||
 		f.volumes["pvc-1"].Size != strconv.Itoa(gib) {
 		t.Errorf("%+v, %+v", v, f.volumes["pvc-1"])

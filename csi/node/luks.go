@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/exec"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 )
 
 // formatLUKS is what blkid calls a device with a LUKS header, of any version.
@@ -46,7 +46,7 @@ func (n *Server) cryptsetup(input, action string, args ...string) (out []byte, e
 
 // luksFormat writes a LUKS2 header with one key. It refuses a device that somebody has for itself,
 // and no other one: whether the device holds anything has been looked at.
-func (n *Server) luksFormat(own device, k request.Key) error {
+func (n *Server) luksFormat(own device, k luks.Key) error {
 	n.log.Info("making a LUKS2 header", "device", own.path, "arguments", k.Format)
 	args := append([]string{"--type", "luks2", "--key-file", "-"}, k.Format...)
 	if _, _, err := n.cryptsetup(k.Value, "luksFormat", append(args, own.path)...); err != nil {
@@ -57,7 +57,7 @@ func (n *Server) luksFormat(own device, k request.Key) error {
 }
 
 // luksOpen makes the mapper device of a volume, with a header that is what was asked for.
-func (n *Server) luksOpen(own device, k request.Key) error {
+func (n *Server) luksOpen(own device, k luks.Key) error {
 	header, err := n.checkedHeader(own, k)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (n *Server) luksClose(volume string) (err error) {
 }
 
 // luksResize has the mapper device of a volume take all of the device below.
-func (n *Server) luksResize(own device, k request.Key) error {
+func (n *Server) luksResize(own device, k luks.Key) error {
 	header, err := n.checkedHeader(own, k)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"ankole.storage/csi/csitest"
 	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 	"ankole.storage/test/lack"
 )
 
@@ -81,7 +82,7 @@ func TestEncryptedLife(t *testing.T) {
 func otherKey(secrets map[string]string, value string) map[string]string {
 	other := map[string]string{}
 	maps.Copy(other, secrets)
-	other[request.SecretValue] = value
+	other[luks.SecretValue] = value
 	return other
 }
 
@@ -94,7 +95,7 @@ func TestWrongKey(t *testing.T) {
 	b.secrets = nil
 	err := b.stage(c)
 	csitest.Wants(t, err, codes.InvalidArgument)
-	csitest.Says(t, err, request.SecretValue, "node-stage-secret-name")
+	csitest.Says(t, err, luks.SecretValue, "node-stage-secret-name")
 	b.secrets = right
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.content("ext4", 1, "kept")

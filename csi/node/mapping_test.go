@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"ankole.storage/csi/csitest"
-	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 )
 
 // TestKeyIsNoArgument: what processes are started with can be read by everybody on the node.
@@ -37,7 +37,7 @@ func TestKeyIsNoArgument(t *testing.T) {
 		t.Errorf("open %q lets no discards through", got)
 	}
 	for _, call := range s.calls {
-		if strings.Contains(strings.Join(call, " "), b.secrets[request.SecretValue]) {
+		if strings.Contains(strings.Join(call, " "), b.secrets[luks.SecretValue]) {
 			t.Errorf("the key is an argument: %q", call)
 		}
 	}

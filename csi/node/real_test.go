@@ -11,6 +11,7 @@ import (
 
 	"ankole.storage/csi/csitest"
 	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 	"ankole.storage/test/lack"
 )
 
@@ -38,8 +39,8 @@ func TestRealDeviceMapper(t *testing.T) {
 	})
 	t.Run("argon2i", func(t *testing.T) {
 		b := newEncryptedBed(t, 64*mib)
-		b.secrets = map[string]string{request.SecretValue: "a key\nof two lines\n", request.SecretMemory: "65536",
-			request.SecretIterations: "4"}
+		b.secrets = map[string]string{luks.SecretValue: "a key\nof two lines\n", luks.SecretMemory: "65536",
+			luks.SecretIterations: "4"}
 		b.must(b.stage(c), b.unstage(), b.stage(c), b.unstage())
 		if out := b.command("cryptsetup", "luksDump", b.loop); !strings.Contains(out, "argon2i\n") {
 			t.Errorf("the header says %s", out)

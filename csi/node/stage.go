@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 )
 
 // staging is a NodeStageVolume call, judged.
@@ -23,7 +24,7 @@ type staging struct {
 	device, own device
 	path        string
 	encrypted   bool
-	key         request.Key
+	key         luks.Key
 	// keyless is why there is no key to an encrypted volume.
 	keyless error
 	// mkfs are further arguments of mkfs.

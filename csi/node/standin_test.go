@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 	"ankole.storage/test/lack"
 )
 
@@ -55,8 +56,8 @@ func newEncryptedBed(t *testing.T, sizeBytes int64) *bed {
 	t.Helper()
 	b := newBed(t, sizeBytes+16*mib)
 	b.context = map[string]string{request.ParamEncrypted: "true"}
-	b.secrets = map[string]string{request.SecretValue: "a key of many words", request.SecretPBKDF: "pbkdf2",
-		request.SecretIterations: "1000"}
+	b.secrets = map[string]string{luks.SecretValue: "a key of many words", luks.SecretPBKDF: "pbkdf2",
+		luks.SecretIterations: "1000"}
 	if os.Getenv(realVariable) != "" {
 		if _, err := osexec.LookPath("cryptsetup"); err != nil {
 			lack.Skip(t, "cryptsetup is not installed")

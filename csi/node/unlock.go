@@ -10,7 +10,7 @@ import (
 
 	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
-	"ankole.storage/csi/request"
+	"ankole.storage/host/luks"
 )
 
 // unlock returns the mapper device of an encrypted volume. If need be a LUKS2 header is written on
@@ -112,7 +112,7 @@ func (n *Server) lookBehind(own, mapper device) (c content, err error) {
 
 // fit has the mapper device take all of the device below, which may have grown, and returns its
 // size.
-func (n *Server) fit(own, mapper device, k request.Key, keyless error) (have int64, err error) {
+func (n *Server) fit(own, mapper device, k luks.Key, keyless error) (have int64, err error) {
 	below, err := own.size()
 	if err == nil {
 		have, err = mapper.size()
@@ -194,7 +194,7 @@ func (n *Server) lock(volume string, left bool) error {
 
 // expandMapper waits until the device of an encrypted volume has room for a size behind its header,
 // and has the mapper device take it.
-func (n *Server) expandMapper(ctx context.Context, own, mapper device, wanted int64, k request.Key,
+func (n *Server) expandMapper(ctx context.Context, own, mapper device, wanted int64, k luks.Key,
 	keyless error) (int64,
 	error) {
 	if wanted > 0 {
