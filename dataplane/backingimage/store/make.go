@@ -92,17 +92,15 @@ func (m *Making) flush() error {
 	n := (m.used + alignment - 1) / alignment * alignment // the end is cut off again
 	clear(m.hasher.fill[m.used:n])
 	pending := m.hasher.add(m.used)[:n]
-	for at := 0; at < n; {
-		end := at
-		for end < n && !isZero(pending[end:min(end+grain, n)]) {
-			end = min(end+grain, n)
+	err := runs(pending, func(begin, end int, zero bool) error {
+		if zero {
+			return nil // the file is new
 		}
-		if end > at {
-			if _, err := m.file.WriteAt(pending[at:end], m.size+int64(at)); err != nil {
-				return noSpace(err)
-			}
-		}
-		at = end + grain // what ended the run is zero
+		_, err := m.file.WriteAt(pending[begin:end], m.size+int64(begin))
+		return noSpace(err)
+	})
+	if err != nil {
+		return err
 	}
 	m.size += int64(m.used)
 	m.used = 0
@@ -188,26 +186,11 @@ func (m *Making) Publish(expected string, info content.Info) (backingimage.Recor
 // PublishRead ends a file that was written at any place: what is on the disk is read for its
 // checksum. progress, unless nil, is told how much was read; an error of it ends the reading.
 func (m *Making) PublishRead(expected string, progress func(done int64) error) (backingimage.Record, error) {
-	sum, size, info, err := m.read(progress)
+	sum, size, info, err := m.Inspect(progress)
 	if err != nil {
 		return backingimage.Record{}, errors.Join(err, m.Abort())
 	}
 	return m.publish(expected, sum, size, info)
-}
-
-func (m *Making) read(progress func(int64) error) (string, int64, content.Info, error) {
-	if err := m.file.Truncate(m.size); err != nil {
-		return "", 0, content.Info{}, err
-	}
-	if err := m.file.Sync(); err != nil {
-		return "", 0, content.Info{}, err
-	}
-	info, err := describe(m.file)
-	if err != nil {
-		return "", 0, info, err
-	}
-	sum, size, err := checksum(m.file, progress)
-	return sum, size, info, err
 }
 
 func (m *Making) publish(expected, sum string, size int64, info content.Info) (backingimage.Record, error) {
