@@ -16,6 +16,7 @@ import (
 	"ankole.storage/dataplane/backingimage/files"
 	"ankole.storage/dataplane/backingimage/source"
 	"ankole.storage/dataplane/backingimage/store"
+	"ankole.storage/host/luks"
 )
 
 // Types of data sources.
@@ -59,6 +60,8 @@ type Source struct {
 	once sync.Once
 	// receiver is of an export, while one is served.
 	receiver atomic.Pointer[Receiver]
+	// key is of a clone that is encrypted or decrypted, from its order on until it is used.
+	key atomic.Pointer[luks.Key]
 	// restores has the order of a restore.
 	restores chan RestoreOrder
 }
@@ -206,12 +209,8 @@ func (s *Source) Handler(permit func(context.Context) error) http.Handler {
 				err = s.upload(w, q)
 			}
 		case "receive":
-			var at *Receiver
 			if err = permit(q.Context()); err == nil {
-				at, err = s.receive()
-			}
-			if err == nil {
-				writeJSON(w, at)
+				err = s.receive(w, q)
 			}
 		case "restore":
 			if err = permit(q.Context()); err == nil {

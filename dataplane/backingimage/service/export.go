@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 
 	"ankole.storage/dataplane/backingimage"
 	"ankole.storage/dataplane/backingimage/files"
@@ -15,12 +17,13 @@ import (
 	"ankole.storage/host/listener"
 )
 
-// Parameters of exports, and the types of file that they make.
+// Parameters of exports and clones, and the types of file that exports make.
 const (
-	parameterVolume   = "volume-name"
-	parameterSnapshot = "snapshot-name"
-	parameterFileType = "file-type"
-	parameterImage    = "backing-image"
+	parameterVolume     = "volume-name"
+	parameterSnapshot   = "snapshot-name"
+	parameterFileType   = "file-type"
+	parameterImage      = "backing-image"
+	parameterEncryption = "encryption"
 
 	fileRaw   = "raw"
 	fileQCOW2 = "qcow2"
@@ -41,6 +44,10 @@ func (cfg *SourceConfig) checkSent() error {
 	case cfg.Type == TypeExport && t != fileRaw && t != fileQCOW2:
 		return fmt.Errorf("source type %s: parameter %s is %.40q; %s and %s are possible", TypeExport, parameterFileType, t,
 			fileRaw, fileQCOW2)
+	case cfg.Type == TypeClone && !slices.Contains([]string{"", encryptionIgnore, encryptionEncrypt, encryptionDecrypt},
+		cfg.Parameters[parameterEncryption]):
+		return fmt.Errorf("source type %s: parameter %s is %.40q; %s, %s and %s are possible", TypeClone, parameterEncryption,
+			cfg.Parameters[parameterEncryption], encryptionIgnore, encryptionEncrypt, encryptionDecrypt)
 	case cfg.Receive == "":
 		return fmt.Errorf("source type %s needs an address where the content is received", cfg.Type)
 	}
@@ -56,7 +63,7 @@ func (cfg *SourceConfig) sent() string {
 }
 
 // receiveFile is the maker of a file that a volume's engine or another disk's manager sends, once
-// somebody has ordered it to. What is cloned stays in the format that it has.
+// somebody has ordered it to. What is cloned stays in the format that it has, but for encryption.
 func (s *Source) receiveFile(ctx context.Context, run files.Run) (backingimage.Record, error) {
 	run.Waits(s.cfg.sent() + " is to be sent")
 	making, err := s.disk.Create(backingimage.InSource(s.disk.Root(), s.cfg.ID), s.cfg.ID.UUID)
@@ -71,6 +78,9 @@ func (s *Source) receiveFile(ctx context.Context, run files.Run) (backingimage.R
 	sum, err := s.await(ctx, run, to)
 	if err == nil {
 		err = finish()
+	}
+	if err == nil && s.cfg.recoded() {
+		sum, err = "", s.recode(ctx, making, sum)
 	}
 	if err != nil {
 		return backingimage.Record{}, errors.Join(fmt.Errorf("%s: %w", s.cfg.sent(), err), making.Abort())
@@ -99,14 +109,21 @@ func (s *Source) await(ctx context.Context, run files.Run, to ssync.Target) (str
 	return sum, err
 }
 
-// receive tells where the content is to be sent.
-func (s *Source) receive() (*Receiver, error) {
+// receive tells where the content is to be sent. Who orders that brings the key of a clone that is
+// encrypted or decrypted.
+func (s *Source) receive(w http.ResponseWriter, q *http.Request) error {
 	if !s.cfg.received() {
-		return nil, fmt.Errorf("%w: this image is made by a %s, and nobody sends it", source.ErrRefused, s.cfg.Type)
+		return fmt.Errorf("%w: this image is made by a %s, and nobody sends it", source.ErrRefused, s.cfg.Type)
+	}
+	if s.cfg.recoded() {
+		if err := s.takeKey(w, q); err != nil {
+			return err
+		}
 	}
 	r, state := s.receiver.Load(), s.status()
 	if r == nil {
-		return nil, fmt.Errorf("%w: nothing is received: the file is %s %s", files.ErrConflict, state.State, state.Message)
+		return fmt.Errorf("%w: nothing is received: the file is %s %s", files.ErrConflict, state.State, state.Message)
 	}
-	return r, nil
+	writeJSON(w, r)
+	return nil
 }

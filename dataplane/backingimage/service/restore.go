@@ -20,8 +20,16 @@ import (
 // parameterBackup is the URL of the backup that is restored.
 const parameterBackup = "backup-url"
 
-// maxRestoreOrder bounds an order to restore, in bytes: credentials have certificates.
-const maxRestoreOrder = 1 << 20
+// maxOrder bounds an order, in bytes: credentials have certificates.
+const maxOrder = 1 << 20
+
+// readOrder reads an order. What it says is in no error, since it has credentials.
+func readOrder(w http.ResponseWriter, q *http.Request, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, maxOrder)).Decode(into); err != nil {
+		return fmt.Errorf("%w: the order cannot be read", source.ErrRefused)
+	}
+	return nil
+}
 
 // RestoreOrder is what it takes to read a backup. It comes with a request, since no argument of a
 // process may have credentials.
@@ -140,8 +148,8 @@ func (s *Source) beginRestore(w http.ResponseWriter, q *http.Request) error {
 		return fmt.Errorf("%w: this image is made by a %s, and not by a restore", source.ErrRefused, s.cfg.Type)
 	}
 	var order RestoreOrder
-	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, maxRestoreOrder)).Decode(&order); err != nil {
-		return fmt.Errorf("%w: the order to restore cannot be read", source.ErrRefused) // it may have credentials
+	if err := readOrder(w, q, &order); err != nil {
+		return err
 	}
 	select {
 	case s.restores <- order:
