@@ -9,6 +9,7 @@ set -eu
 main() {
 	need_go
 	case " ${*:-toolbox} " in *" toolbox "* | *" csi "*) need_toolbox ;; esac
+	case " ${*:-backing-image-manager} " in *" backing-image-manager "*) need_cryptsetup ;; esac
 	case " ${*:-pause} " in *" pause "*) go -C "$root/test/bed" build -buildvcs=false -ldflags "-s -w" -o "$bin/ankole-pause" ./cmd/ankole-pause ;; esac
 	go -C "$root/tools" build -buildvcs=false -o "$bin/tools/" ./images
 	cd "$root"

@@ -51,11 +51,17 @@ need_toolbox() {
 		cryptsetup-bin libcryptsetup12 libdevmapper1.02.1 libargon2-1 libjson-c5 libssl3 libpopt0 libudev1 libgcc-s1
 }
 
+# need_cryptsetup: what the image of the backing image manager holds besides programs of ours, in bin/packages/cryptsetup.
+need_cryptsetup() {
+	"$root/tools/unpack.sh" cryptsetup cryptsetup-bin libcryptsetup12 libdevmapper1.02.1 libargon2-1 libjson-c5 libssl3 \
+		libpopt0 libudev1 libblkid1 libuuid1 libselinux1 libpcre2-8-0 libgcc-s1 libc6
+}
+
 # need_tests: what tests want of the distribution. Without it they say what they leave out, and fail in CI.
 need_tests() {
 	need_programs curl=curl git=git mkfs.ext4=e2fsprogs mkfs.xfs=xfsprogs \
 		mkfs.btrfs=btrfs-progs losetup=mount ip=iproute2 nft=nftables prlimit=util-linux qemu-img=qemu-utils \
-		nbdinfo=libnbd-bin chromium=chromium fio=fio kubectl=kubernetes-client || [ -z "${ANKOLE_CI:-}" ]
+		nbdinfo=libnbd-bin cryptsetup=cryptsetup-bin chromium=chromium fio=fio kubectl=kubernetes-client || [ -z "${ANKOLE_CI:-}" ]
 }
 
 # need_bed: what a cluster of real nodes takes: programs of the distribution, those of the system, images.
