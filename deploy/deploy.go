@@ -88,8 +88,11 @@ type Values struct {
 	// none.
 	AllowedBackupDirectories []string
 	// BackupTargetSecrets are the Secrets of this namespace that backup targets may name for their
-	// credentials. Managers read no other Secret of users.
+	// credentials. Managers read no other Secret of users, but the next ones.
 	BackupTargetSecrets []string
+	// BackingImageSecrets are the Secrets of this namespace that have keys of encrypted backing
+	// images: managers read them to encrypt or decrypt an image. Empty: none.
+	BackingImageSecrets []string
 	// DefaultBackupStore is where backup target default is. What is set later stands.
 	DefaultBackupStore DefaultBackupStore
 	// ServiceAccount is the one of agents and instance managers.

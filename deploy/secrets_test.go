@@ -18,8 +18,8 @@ func TestRightsOnSecrets(t *testing.T) {
 	v := DefaultValues()
 	// Secrets of one namespace, whichever a class names.
 	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system, "Role longhorn-csi-provisioner": {"any"}})
-	v.Csi.SecretsOfAllNamespaces, v.BackupTargetSecrets = true, nil
-	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": system[:7],
+	v.Csi.SecretsOfAllNamespaces, v.BackupTargetSecrets, v.BackingImageSecrets = true, nil, []string{"longhorn-crypto"}
+	secretsMayBeRead(t, v, map[string][]string{"Role longhorn-role": append(system[:7:7], "longhorn-crypto"),
 		"ClusterRole longhorn-csi-provisioner": {"any"}})
 }
 
