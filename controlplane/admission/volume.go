@@ -225,10 +225,10 @@ func checkBackingImage(v *v1beta2.Volume, f VolumeFacts) error {
 	switch {
 	case f.BackingImageMissing:
 		return invalid("backing image %s of volume %s does not exist", v.Spec.BackingImage, v.Name)
-	case f.BackingImageVirtualSize > v.Spec.Size:
+	case f.BackingImageVirtualSize > v.DeviceBytes():
 		return invalid(
 			"volume size should be larger than the backing image size: volume %s has %d bytes, backing image %s has %d",
-			v.Name, v.Spec.Size, v.Spec.BackingImage, f.BackingImageVirtualSize)
+			v.Name, v.Spec.Size, v.Spec.BackingImage, v.UserBytes(f.BackingImageVirtualSize))
 	case v.Spec.BackingImage != "" && v.Spec.Encrypted && !f.BackingImageEncrypted:
 		return invalid("volume %s is to be encrypted, and backing image %s is not: its content would not be a LUKS volume",
 			v.Name, v.Spec.BackingImage)

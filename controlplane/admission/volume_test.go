@@ -163,6 +163,15 @@ func TestNewVolumes(t *testing.T) {
 			"to be encrypted"},
 		{"encrypted, on an encrypted image", set(func(s *v1beta2.VolumeSpec) { s.BackingImage, s.Encrypted = "bi", true }),
 			func(f *VolumeFacts) { f.BackingImageEncrypted = true }, ""},
+		{"encrypted, as large as what the image has behind its header", set(func(s *v1beta2.VolumeSpec) {
+			s.BackingImage, s.Encrypted = "bi", true
+		}), func(f *VolumeFacts) {
+			f.BackingImageEncrypted, f.BackingImageVirtualSize = true, gib+v1beta2.LUKSHeaderBytes
+		}, ""},
+		{"encrypted, and smaller", set(func(s *v1beta2.VolumeSpec) { s.BackingImage, s.Encrypted = "bi", true }),
+			func(f *VolumeFacts) {
+				f.BackingImageEncrypted, f.BackingImageVirtualSize = true, gib+v1beta2.LUKSHeaderBytes+512
+			}, "backing image bi has 1073742336"},
 		{"backup target unknown", nil, func(f *VolumeFacts) { f.BackupTargetMissing = true }, "does not exist"},
 		{"engine disabled", nil, func(f *VolumeFacts) {
 			f.Settings = setting.Values{setting.V1DataEngine: "false"}

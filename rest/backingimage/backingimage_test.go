@@ -63,7 +63,7 @@ func TestBackingImageCreate(t *testing.T) {
 		`{"name":"other","sourceType":"clone","parameters":{}}`:                             "invalid parameter backing-image for source type clone",
 		`{"name":"_","sourceType":"upload","parameters":{}}`:                                "invalid name _ for backing image",
 		`{"name":"other","sourceType":"download"}`:                                          "invalid parameter url for source type download",
-		`{"name":"other","sourceType":"upload","secret":"key"}`:                             "encrypted backing images are not built yet",
+		`{"name":"other","sourceType":"upload","secret":"key"}`:                             "give both, or none",
 		`{"name":"other","sourceType":"upload","expectedChecksum":"ab"}`:                    "give a SHA-512",
 		`{"name":"other","sourceType":"upload","minNumberOfCopies":-1}`:                     "should be at least 1",
 		`{"name":"other","sourceType":"download","parameters":{"url":"http://127.0.0.1/"}}`: "address of the node itself",

@@ -347,8 +347,12 @@ func (p *pass) recover() (loop.Decision, bool) {
 func (p *pass) repeatable(src *v1beta2.BackingImageDataSource) bool {
 	switch p.b.Spec.SourceType {
 	case v1beta2.BackingImageSourceTypeDownload, v1beta2.BackingImageSourceTypeExportFromVolume,
-		v1beta2.BackingImageSourceTypeClone, v1beta2.BackingImageSourceTypeRestore:
+		v1beta2.BackingImageSourceTypeRestore:
 		return true
+	case v1beta2.BackingImageSourceTypeClone:
+		// What is encrypted once more has another key, and is another image.
+		return p.b.Spec.SourceParameters[v1beta2.BackingImageParameterEncryption] !=
+			v1beta2.BackingImageEncryptionEncrypt || p.b.Status.Checksum == ""
 	case v1beta2.BackingImageSourceTypeUpload:
 		return !src.Spec.FileTransferred && p.gone(src.Spec.DiskUUID)
 	}

@@ -109,6 +109,14 @@ func copies(n int) func(*scene) { return func(c *scene) { c.b.Spec.MinNumberOfCo
 
 func upload(c *scene) { c.b.Spec.SourceType = "upload" }
 
+// cloned is a clone, of which the checksum is known if it was ready once.
+func cloned(encryption, sum string) func(*scene) {
+	return func(c *scene) {
+		c.b.Spec.SourceType, c.b.Status.Checksum = "clone", sum
+		c.b.Spec.SourceParameters = map[string]string{"encryption": encryption}
+	}
+}
+
 // outcome is what a decision asks for, in few words: the object, and the disks of an image.
 func outcome(d loop.Decision) string {
 	what := ""
@@ -198,6 +206,12 @@ func TestDecide(t *testing.T) {
 		{"downloading", []func(*scene){on("d1", "", 0), from("in-progress", false)}, "wait"},
 		{"download failed just now", []func(*scene){on("d1", "failed", 0), from("failed", false)}, "wait after 5m0s"},
 		{"download failed long ago", []func(*scene){on("d1", "failed", hour), from("failed", false)}, "delete source on d1"},
+		{"clone failed", []func(*scene){cloned("decrypt", "sum"), on("d1", "failed", hour), from("failed", false)},
+			"delete source on d1"},
+		{"encryption failed", []func(*scene){cloned("encrypt", ""), on("d1", "failed", hour), from("failed", false)},
+			"delete source on d1"},
+		{"encrypted image lost", []func(*scene){cloned("encrypt", "sum"), on("d1", "failed", hour), from("failed", false)},
+			"wait"},
 		{"upload failed", []func(*scene){upload, on("d1", "failed", hour), from("failed", false)}, "wait"},
 		{"upload waits on a disk that is gone", []func(*scene){upload, on("d1", "failed", hour), from("failed", false),
 			diskGone("d1")}, "delete source on d1"},

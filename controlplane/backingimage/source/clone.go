@@ -2,12 +2,16 @@ package source
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -45,6 +49,12 @@ func clonedImage(d *v1beta2.BackingImageDataSource) string {
 		return ""
 	}
 	return d.Spec.Parameters[v1beta2.BackingImageParameterBackingImage]
+}
+
+// recodes says whether the file is encrypted or decrypted, for which the Pod needs a key.
+func recodes(d *v1beta2.BackingImageDataSource) bool {
+	e := d.Spec.Parameters[v1beta2.BackingImageParameterEncryption]
+	return clones(d) && (e == v1beta2.BackingImageEncryptionEncrypt || e == v1beta2.BackingImageEncryptionDecrypt)
 }
 
 // holdImage waits for a copy of the image that is cloned.
@@ -97,3 +107,38 @@ func (r *Reconciler) sendImage(ctx context.Context, from string, b *v1beta2.Back
 	}
 	return nil
 }
+
+// keyOrder is the order to receive a file that is encrypted or decrypted: it has the keys of the
+// Secret that are about that. What is read here is kept nowhere, and in no error.
+func (r *Reconciler) keyOrder(ctx context.Context, d *v1beta2.BackingImageDataSource) ([]byte, error) {
+	name, namespace := d.Spec.Parameters[v1beta2.BackingImageParameterSecret],
+		d.Spec.Parameters[v1beta2.BackingImageParameterSecretNamespace]
+	if namespace != d.Namespace {
+		return nil, fmt.Errorf("secret %s is to be in namespace %s, and not in %s: managers read no other one", name,
+			d.Namespace, namespace)
+	}
+	var s corev1.Secret
+	err := r.cfg.Access.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &s)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("secret %s, which has the key, does not exist", name)
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("the managers may not read secret %s, which has the key: name it in value backingImageSecrets "+
+			"of the chart", name)
+	case err != nil:
+		return nil, fmt.Errorf("read secret %s: %w", name, err)
+	}
+	var order struct {
+		Credentials map[string]string `json:"credentials"`
+	}
+	order.Credentials = map[string]string{}
+	for key, value := range s.Data {
+		if strings.HasPrefix(key, keyPrefix) {
+			order.Credentials[key] = string(value)
+		}
+	}
+	return json.Marshal(order)
+}
+
+// keyPrefix begins what a Secret says of encryption.
+const keyPrefix = "CRYPTO_"

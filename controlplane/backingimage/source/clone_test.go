@@ -1,15 +1,27 @@
 package source
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/backingimage"
+	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/loop"
 )
 
@@ -61,6 +73,67 @@ func TestDecideClone(t *testing.T) {
 	if got := strings.Join(pod.Spec.Containers[0].Args, " "); !strings.HasSuffix(got, want) ||
 		len(pod.Spec.Containers[0].Ports) != 3 {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestImageKey: the order has the keys of the Secret that are about encryption, and the Pod is told
+// of none; a Secret that cannot be read is told of, and asked for again.
+func TestImageKey(t *testing.T) {
+	secret := func(name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string][]byte{
+			"CRYPTO_KEY_VALUE": []byte("many words"), "CRYPTO_KEY_SIZE": []byte("512"), "OTHER": []byte("of others")}}
+	}
+	live := interceptor.NewClient(fake.NewClientBuilder().WithObjects(secret("key"), secret("theirs")).Build(),
+		interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if key.Name == "theirs" {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no right"))
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	got := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body) // what is missing is seen
+		got = q.URL.String() + " " + string(body)
+		http.Error(w, "the Secret has no value", http.StatusBadRequest)
+	}))
+	defer server.Close()
+	r := New(Config{Access: &store.Access{Live: live}, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
+	}})
+	for _, tt := range []struct{ encryption, name, namespace, asks, says string }{
+		{"encrypt", "key", "ns", `/v1/file?action=receive {"credentials":{"CRYPTO_KEY_SIZE":"512","CRYPTO_KEY_VALUE":"many ` +
+			`words"}}`, "the Secret has no value"},
+		{"decrypt", "lost", "ns", "", "secret lost, which has the key, does not exist"},
+		{"decrypt", "theirs", "ns", "", "may not read secret theirs, which has the key: name it in value backingImageSecrets"},
+		{"encrypt", "key", "default", "", "secret key is to be in namespace ns, and not in default"},
+		{"ignore", "key", "ns", "/v1/file?action=receive ", "the Secret has no value"},
+	} {
+		c := newClone(func(c *scene) {
+			c.d.Spec.Parameters = map[string]string{"backing-image": "golden", "encryption": tt.encryption, "secret": tt.name,
+				"secret-namespace": tt.namespace}
+		})
+		got, c.s.Pod.UID = "", types.UID(tt.encryption+tt.name+tt.namespace)
+		r.gatherOrder(c.d, &c.s)
+		if err := decide(t0, c.d, c.s).Do.(loop.Call).Do(t.Context()); err != nil {
+			t.Error(err)
+		}
+		r.gatherOrder(c.d, &c.s)
+		if got != tt.asks || c.s.Tried.ForGood || !strings.Contains(c.s.Tried.Refusal, tt.says) ||
+			strings.Contains(c.s.Tried.Refusal, "words") {
+			t.Errorf("%s with %s: asks %q, %+v; want %q, %q", tt.encryption, tt.name, got, c.s.Tried, tt.asks, tt.says)
+		}
+		// What is told of it, before it is asked for again.
+		outcome(decide(c.s.Tried.At.Add(time.Second), c.d, c.s))
+		if st := c.d.Status; st.CurrentState != "pending" || st.Message != c.s.Tried.Refusal {
+			t.Errorf("%s with %s: %+v", tt.encryption, tt.name, st)
+		}
+		noPod(c)
+		pod := decide(t0, c.d, c.s).Do.(loop.Create).Object.(*corev1.Pod)
+		if args := strings.Join(pod.Spec.Containers[0].Args, " "); strings.Contains(args, "secret") ||
+			!strings.Contains(args, "encryption="+tt.encryption) {
+			t.Errorf("%s with %s: %s", tt.encryption, tt.name, args)
+		}
 	}
 }
 

@@ -91,6 +91,9 @@ func (p *pass) parameters() map[string]string {
 	if b := p.s.Clone.Image; clones(p.d) && b != nil {
 		out[parameterImageUUID] = b.Status.UUID
 	}
+	// The key comes with the order.
+	delete(out, v1beta2.BackingImageParameterSecret)
+	delete(out, v1beta2.BackingImageParameterSecretNamespace)
 	return out
 }
 

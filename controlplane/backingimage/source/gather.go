@@ -80,7 +80,16 @@ func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
 			r.note(d.Name, pod.UID, r.restore(ctx, ip, d, from))
 			return nil
 		}
-		err := r.send(ctx, ip, func(ctx context.Context, address, token string) error {
+		var key []byte
+		var err error
+		if recodes(d) {
+			key, err = r.keyOrder(ctx, d)
+		}
+		if err != nil {
+			r.note(d.Name, pod.UID, err)
+			return nil
+		}
+		err = r.send(ctx, ip, key, func(ctx context.Context, address, token string) error {
 			if clones(d) {
 				return r.sendImage(ctx, c.From, c.Image, address, token)
 			}
@@ -99,11 +108,12 @@ func (r *Reconciler) note(name string, pod types.UID, err error) {
 	r.tried[name] = order{pod, attemptOf(time.Now(), err)}
 }
 
-// send asks the process at ip where it receives, and has something sent there.
-func (r *Reconciler) send(ctx context.Context, ip string, order func(ctx context.Context, address, token string) error,
-) error {
+// send asks the process at ip where it receives, which may need a key, and has something sent
+// there.
+func (r *Reconciler) send(ctx context.Context, ip string, key []byte, order func(ctx context.Context, address,
+	token string) error) error {
 	var to struct{ Address, Token string }
-	if err := r.ask(ctx, http.MethodPost, ip, "/v1/file?action=receive", nil, &to); err != nil {
+	if err := r.ask(ctx, http.MethodPost, ip, "/v1/file?action=receive", key, &to); err != nil {
 		return err
 	}
 	return order(ctx, to.Address, to.Token)
