@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,10 +103,10 @@ func (a *app) backingImageCommands() *cobra.Command {
 const imageWait = time.Hour
 
 // imageSource is where a new image comes from, as flags say.
-type imageSource struct{ url, file, volume, snapshot, format, image string }
+type imageSource struct{ url, file, volume, snapshot, format, image, encrypt, decrypt string }
 
-// apply completes what is asked for.
-func (s *imageSource) apply(spec *client.BackingImageSpec) error {
+// apply completes what is asked for. Secrets are of the namespace, unless they name another one.
+func (s *imageSource) apply(spec *client.BackingImageSpec, namespace string) error {
 	given := 0
 	for _, from := range []string{s.url, s.file, s.volume, s.image} {
 		if from != "" {
@@ -118,10 +119,19 @@ func (s *imageSource) apply(spec *client.BackingImageSpec) error {
 			"--from-volume VOLUME or --from-image IMAGE")
 	case s.volume == "" && (s.snapshot != "" || s.format != ""):
 		return usage.Errorf("--snapshot and --format are for images that are made of a volume; add --from-volume VOLUME")
+	case s.image == "" && (s.encrypt != "" || s.decrypt != ""):
+		return usage.Errorf("--encrypt and --decrypt are for copies of another image; add --from-image IMAGE")
+	case s.encrypt != "" && s.decrypt != "":
+		return usage.Errorf("an image is encrypted or decrypted; leave out --encrypt or --decrypt")
 	case s.url != "":
 		spec.SourceType, spec.Parameters = "download", map[string]string{"url": s.url}
 	case s.image != "":
 		spec.SourceType, spec.Parameters = "clone", map[string]string{"backing-image": s.image}
+		for how, secret := range map[string]string{"encrypt": s.encrypt, "decrypt": s.decrypt} {
+			if secret != "" {
+				recode(spec.Parameters, how, secret, namespace)
+			}
+		}
 	case s.volume != "":
 		spec.SourceType, spec.Parameters = "export-from-volume", map[string]string{"volume-name": s.volume}
 		if s.snapshot != "" {
@@ -154,6 +164,14 @@ func imageFrom(b resource.BackingImage) string {
 	return cmp.Or(b.Parameters["url"], b.Parameters["backup-url"])
 }
 
+// recode has a copy encrypted or decrypted with the key in a Secret.
+func recode(parameters map[string]string, how, secret, namespace string) {
+	if other, name, ok := strings.Cut(secret, "/"); ok {
+		namespace, secret = other, name
+	}
+	parameters["encryption"], parameters["secret"], parameters["secret-namespace"] = how, secret, namespace
+}
+
 func (a *app) backingImageCreate() *cobra.Command {
 	var w waiting
 	var spec client.BackingImageSpec
@@ -162,11 +180,12 @@ func (a *app) backingImageCreate() *cobra.Command {
 		Short: "Make a backing image from a URL, from a file of this machine, of a volume, or of another one",
 		Example: "  ankole backing-image create debian --url https://example.org/debian.qcow2\n" +
 			"  ankole backing-image create golden --file disk.raw --copies 2\n" +
-			"  ankole backing-image create template --from-volume vm1 --snapshot installed --format qcow2",
+			"  ankole backing-image create template --from-volume vm1 --snapshot installed --format qcow2\n" +
+			"  ankole backing-image create secret --from-image golden --encrypt longhorn-crypto",
 		Args: usage.Exactly("the backing image's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Name = args[0]
-			if err := from.apply(&spec); err != nil {
+			if err := from.apply(&spec, a.reach.namespace); err != nil {
 				return err
 			}
 			api, err := a.client()
@@ -190,6 +209,9 @@ func (a *app) backingImageCreate() *cobra.Command {
 	fs.StringVar(&from.file, "file", "", "file that is uploaded: raw, qcow2, or one of them packed by gzip, xz or zstd")
 	fs.StringVar(&from.volume, "from-volume", "", "volume of which it is made; it may be in use")
 	fs.StringVar(&from.image, "from-image", "", "backing image of which it is a copy under another name")
+	fs.StringVar(&from.encrypt, "encrypt", "",
+		"with --from-image: Secret with the key that the copy is encrypted with, [NAMESPACE/]NAME")
+	fs.StringVar(&from.decrypt, "decrypt", "", "with --from-image: Secret with the key that the copy is decrypted with")
 	fs.StringVar(&from.snapshot, "snapshot", "", "snapshot of that volume (default: one of its present content)")
 	fs.StringVar(&from.format, "format", "", "format of an image of a volume: raw or qcow2 (default raw)")
 	fs.StringVar(&spec.ExpectedChecksum, "checksum", "", "SHA-512 that the image must have, unpacked")

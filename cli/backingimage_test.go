@@ -85,6 +85,19 @@ func TestBackingImageCreate(t *testing.T) {
 	if out := b.ok("backing-image", "describe", "of-image"); !strings.Contains(out, "clone backing image one") {
 		t.Errorf("%s", out)
 	}
+	// The key is not there, and who answers says so: the order had it.
+	for _, secret := range []string{"longhorn-crypto", "longhorn-system/longhorn-crypto"} {
+		made = &lh.BackingImage{}
+		b.ok("backing-image", "create", "encrypted", "--from-image", "one", "--encrypt", secret, "--wait=false")
+		if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: "longhorn-system", Name: "encrypted"},
+			made); err != nil || !maps.Equal(made.Spec.SourceParameters, map[string]string{"backing-image": "one",
+			"encryption": "encrypt", "secret": "longhorn-crypto", "secret-namespace": "longhorn-system"}) {
+			t.Errorf("%+v, %v", made.Spec, err)
+		}
+		if err := b.client.Delete(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+	}
 	fails := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 		opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)

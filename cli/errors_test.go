@@ -99,6 +99,8 @@ backing-image create new --url http://h/i --from-volume v
 backing-image create new --url http://h/i --snapshot s
 backing-image create new --from-volume v --format vmdk
 backing-image create new --from-volume v --from-image i
+backing-image create new --url http://h/i --encrypt k
+backing-image create new --from-image i --encrypt k --decrypt k
 backing-image create new --url http://127.0.0.1/i
 backing-image upload nope
 backing-image upload nope x

@@ -54,6 +54,8 @@ const sources: [string, string][] = [
   ['clone', 'another backing image'],
 ];
 
+const encryptions: [string, string][] = [['ignore', 'as it is'], ['encrypt', 'encrypted'], ['decrypt', 'decrypted']];
+
 /** CreateImage asks for a new image. */
 export function CreateImage({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState('');
@@ -63,6 +65,9 @@ export function CreateImage({ onClose }: { onClose: () => void }) {
   const [volume, setVolume] = useState('');
   const [kind, setKind] = useState('raw');
   const [image, setImage] = useState('');
+  const [encryption, setEncryption] = useState('ignore');
+  const [secret, setSecret] = useState('');
+  const [secretNamespace, setSecretNamespace] = useState('longhorn-system');
   const [checksum, setChecksum] = useState('');
   const [copies, setCopies] = useState('');
   const [nodeTags, setNodeTags] = useState('');
@@ -72,7 +77,7 @@ export function CreateImage({ onClose }: { onClose: () => void }) {
   const problem = checksumProblem(checksum.trim());
   const parameters: Record<string, Record<string, string>> = {
     download: { url: url.trim() }, upload: {}, 'export-from-volume': { 'volume-name': volume, 'export-type': kind },
-    clone: { 'backing-image': image, encryption: 'ignore' },
+    clone: { 'backing-image': image, encryption, ...(encryption === 'ignore' ? {} : { secret: secret.trim(), 'secret-namespace': secretNamespace.trim() }) },
   };
   const chosen = Object.values(parameters[source] ?? {}).every(Boolean) && (source !== 'upload' || (file?.size ?? 0) > 0);
   const run = async () => {
@@ -103,7 +108,17 @@ export function CreateImage({ onClose }: { onClose: () => void }) {
         </>
       )}
       {source === 'clone' && (
-        <Choice id="image" label="Backing image" value={image} onChange={setImage} options={choices(images.filter((b) => readyCopies(b) > 0 && !b.deletionTimestamp).map((b) => b.name))} />
+        <>
+          <Choice id="image" label="Backing image" value={image} onChange={setImage} options={choices(images.filter((b) => readyCopies(b) > 0 && !b.deletionTimestamp
+            && (encryption === 'ignore' || !b.secret === (encryption === 'encrypt'))).map((b) => b.name))} />
+          <Choice id="encryption" label="It becomes" value={encryption} onChange={(v) => { setEncryption(v); setImage(''); }} options={encryptions} />
+        </>
+      )}
+      {source === 'clone' && encryption !== 'ignore' && (
+        <>
+          <FormGroup label="Secret with the key" fieldId="secret" isRequired><TextInput id="secret" isRequired value={secret} onChange={(_, v) => setSecret(v)} /></FormGroup>
+          <FormGroup label="Namespace of the Secret" fieldId="secretnamespace" isRequired><TextInput id="secretnamespace" isRequired value={secretNamespace} onChange={(_, v) => setSecretNamespace(v)} /></FormGroup>
+        </>
       )}
       <FormGroup label="SHA-512 that it must have, unpacked (empty: any)" fieldId="checksum">
         <TextInput id="checksum" value={checksum} validated={problem ? 'error' : 'default'} aria-describedby={problem && 'checksum-help'} onChange={(_, v) => setChecksum(v)} />
