@@ -91,8 +91,8 @@ func (at *imageTest) cloned(of string, want []byte) {
 		return err
 	}
 	for says, parameters := range map[string]map[string]string{
-		"there is no such backing image": {"backing-image": "nothing"},
-		"encrypt is not built yet":       {"backing-image": of, "encryption": "encrypt"},
+		"there is no such backing image":   {"backing-image": "nothing"},
+		"name the Secret that has the key": {"backing-image": of, "encryption": "encrypt"},
 	} {
 		if err := order(parameters); err == nil || !strings.Contains(err.Error(), says) {
 			at.t.Errorf("%v: %v, want %q", parameters, err, says)
