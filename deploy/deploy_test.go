@@ -139,6 +139,9 @@ func TestServicesLeadToReadyPods(t *testing.T) {
 		if s.Spec.PublishNotReadyAddresses || s.Spec.Selector == nil {
 			t.Errorf("Service %s leads to Pods that are not ready too: %+v", s.Name, s.Spec)
 		}
+		if s.Name == "longhorn-frontend" && s.Spec.Selector["app"] != "longhorn-ui" {
+			t.Errorf("the web UI is looked for in Pods %v", s.Spec.Selector)
+		}
 	}
 	if services != 4 {
 		t.Errorf("%d Services, want those of REST, of the web UI, of the webhooks and of agents", services)
@@ -151,6 +154,9 @@ func TestServicesLeadToReadyPods(t *testing.T) {
 			}
 			break
 		}
+	}
+	if app := managers.Spec.Template.Labels["app"]; app != "longhorn-ui" {
+		t.Errorf("Pods that serve the web UI are labelled app: %s", app)
 	}
 	container := managers.Spec.Template.Spec.Containers[0]
 	probe := container.ReadinessProbe

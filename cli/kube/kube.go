@@ -32,7 +32,7 @@ const (
 	// callers in that ask by this name.
 	Server = "http://localhost:9500"
 	// managerSelector selects the Pods that serve the API, at managerPort.
-	managerSelector = "app=longhorn-controller"
+	managerSelector = "app=longhorn-ui"
 	managerPort     = 9500
 	// DefaultAccount is the ServiceAccount of an installation for those who may do everything.
 	DefaultAccount = "longhorn-admin"

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,9 +36,11 @@ import (
 
 const (
 	fieldManager = "ankole-standalone"
-	// agentName and controllerName are the DaemonSet and the Deployment, and values of label app.
+	// agentName and controllerName are the DaemonSet and the Deployment; label app of their Pods is
+	// agentName and controllerApp.
 	agentName      = "longhorn-manager"
 	controllerName = "longhorn-controller"
+	controllerApp  = "longhorn-ui"
 	managerPort    = 9500
 	webhookPort    = 9502
 	healthPort     = 9504
@@ -161,8 +164,19 @@ func applyOne(ctx context.Context, dyn dynamic.Interface, mapper meta.RESTMapper
 		r = dyn.Resource(mapping.Resource).Namespace(obj.GetNamespace())
 	}
 	force := true
-	_, err = r.Patch(ctx, obj.GetName(), types.ApplyPatchType, data,
-		metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+	patch := func() error {
+		_, err := r.Patch(ctx, obj.GetName(), types.ApplyPatchType, data,
+			metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+		return err
+	}
+	if err = patch(); apierrors.IsInvalid(err) && gvk.Kind == "Deployment" {
+		// The selector of one that an earlier build has made cannot be changed.
+		background := metav1.DeletePropagationBackground
+		err = r.Delete(ctx, obj.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})
+		if err == nil {
+			err = patch()
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", gvk.Kind, obj.GetName(), err)
 	}
@@ -253,7 +267,7 @@ type managerPods struct {
 func watchManagers(ctx context.Context, c *Cluster, namespace string) (*managerPods, error) {
 	f := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = "app in (" + agentName + "," + controllerName + ")"
+			o.LabelSelector = "app in (" + agentName + "," + controllerApp + ")"
 		}))
 	m := &managerPods{factory: f, lister: f.Core().V1().Pods().Lister().Pods(namespace)}
 	f.Start(ctx.Done())
@@ -286,7 +300,7 @@ func (m *managerPods) addresses(port int) []string {
 	})
 	var out []string
 	for _, p := range pods {
-		if p.Labels["app"] == controllerName && p.Status.PodIP != "" && p.Status.Phase == v1.PodRunning {
+		if p.Labels["app"] == controllerApp && p.Status.PodIP != "" && p.Status.Phase == v1.PodRunning {
 			out = append(out, net.JoinHostPort(p.Status.PodIP, strconv.Itoa(port)))
 		}
 	}

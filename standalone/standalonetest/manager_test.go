@@ -107,9 +107,9 @@ func TestManager(t *testing.T) {
 // controller.
 func startedAsManager(dir string, pod *corev1.Pod) error {
 	log, err := os.ReadFile(filepath.Join(dir, "nodes", pod.Spec.NodeName, "logs",
-		"longhorn-system_"+pod.Name, pod.Labels["app"]+".log"))
+		"longhorn-system_"+pod.Name, pod.Spec.Containers[0].Name+".log"))
 	want := "manager daemon\n"
-	if pod.Labels["app"] == "longhorn-controller" {
+	if pod.Labels["app"] == "longhorn-ui" {
 		want = "manager control --engine-image ankole/engine:dev --instance-manager-image ankole/instance-manager:dev " +
 			"--backing-image-manager-image ankole/backing-image-manager:dev --manager-image ankole/manager:dev " +
 			"--service-account longhorn-service-account --webhook-url https://127.0.0.1:"

@@ -91,7 +91,7 @@ func (o *older) managersOf(image string) (before string) {
 
 // logOf is what the container of a manager of an image has written.
 func (o *older) logOf(ctx context.Context, image string) (string, error) {
-	pods, err := o.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-controller"})
+	pods, err := o.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-ui"})
 	if err != nil {
 		return "", err
 	}

@@ -149,7 +149,7 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	items := []any{}
-	if r.PathValue("ns") == "longhorn-system" && r.URL.Query().Get("labelSelector") == "app=longhorn-controller" {
+	if r.PathValue("ns") == "longhorn-system" && r.URL.Query().Get("labelSelector") == "app=longhorn-ui" {
 		for name, ready := range s.Pods {
 			items = append(items, map[string]any{"metadata": map[string]any{"name": name}, "status": map[string]any{
 				"conditions": []any{map[string]any{"type": "Ready", "status": map[bool]string{true: "True",

@@ -23,7 +23,7 @@ const (
 	// AppController.
 	LabelApp      = "app"
 	AppManager    = "longhorn-manager"
-	AppController = "longhorn-controller"
+	AppController = "longhorn-ui"
 )
 
 // Labels with prefix longhorn.io.

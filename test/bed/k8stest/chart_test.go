@@ -343,7 +343,7 @@ func (b *bed) engineOf(volume string) longhorn.Engine {
 // images checks that all Pods of managers and of the driver are of a version.
 func (b *bed) images(tag string) {
 	b.t.Helper()
-	for _, app := range []string{"longhorn-manager", "longhorn-controller", "longhorn-csi-plugin"} {
+	for _, app := range []string{"longhorn-manager", "longhorn-ui", "longhorn-csi-plugin"} {
 		pods, err := b.ks.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			b.t.Fatal(err)

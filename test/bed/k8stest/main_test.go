@@ -352,7 +352,7 @@ func (b *bed) administrator() string {
 func (b *bed) reach(not ...string) {
 	b.t.Helper()
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
-		pods, err := b.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-controller"})
+		pods, err := b.ks.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-ui"})
 		if err != nil {
 			return nil, err
 		}
