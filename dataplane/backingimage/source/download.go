@@ -192,8 +192,11 @@ func (d *Download) silence() time.Duration { return cmp.Or(d.o.Silence, silence)
 func (d *Download) again() error {
 	for {
 		err := d.ask()
-		if err == nil || errors.Is(err, ErrRefused) || d.ctx.Err() != nil {
+		if err == nil || errors.Is(err, ErrRefused) {
 			return err
+		}
+		if err := d.ctx.Err(); err != nil {
+			return err // whatever the last answer was
 		}
 		if err := d.pause(err); err != nil {
 			return err
