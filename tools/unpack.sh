@@ -35,15 +35,12 @@ main() {
 	find "$folder/usr/share/doc" -type f ! -name copyright -delete
 	find "$folder/usr/share/doc" -type d -empty -delete
 	rm -rf "$folder/usr/lib/x86_64-linux-gnu/gconv" "$folder/etc/cron.d"
-	[ -e "$folder/bin/busybox" ] || [ -e "$folder/usr/bin/busybox" ] || {
-		echo "$wanted" >"$folder.key"
-		return 0
-	}
-	mkdir -p "$folder/bin"
-	for name in sh ls cat dd sleep sha256sum sync cp mv rm mkdir cmp test true false touch head tail wc grep sed awk df \
-		od; do
-		[ -e "$folder/bin/$name" ] || [ -e "$folder/usr/bin/$name" ] || ln -s busybox "$folder/bin/$name"
-	done
+	if [ -e "$folder/bin/busybox" ]; then
+		for name in sh ls cat dd sleep sha256sum sync cp mv rm mkdir cmp test true false touch head tail wc grep sed awk df \
+			od; do
+			[ -e "$folder/bin/$name" ] || [ -e "$folder/usr/bin/$name" ] || ln -s busybox "$folder/bin/$name"
+		done
+	fi
 	echo "$wanted" >"$folder.key"
 }
 

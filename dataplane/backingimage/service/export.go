@@ -70,6 +70,7 @@ func (s *Source) receiveFile(ctx context.Context, run files.Run) (backingimage.R
 	if err != nil {
 		return backingimage.Record{}, err
 	}
+	defer s.key.Store(nil) // whatever becomes of the file
 	to, finish := ssync.Target(making), func() error { return nil }
 	if s.cfg.Parameters[parameterFileType] == fileQCOW2 {
 		w := qcow2.NewWriter(making)
@@ -115,14 +116,14 @@ func (s *Source) receive(w http.ResponseWriter, q *http.Request) error {
 	if !s.cfg.received() {
 		return fmt.Errorf("%w: this image is made by a %s, and nobody sends it", source.ErrRefused, s.cfg.Type)
 	}
+	r, state := s.receiver.Load(), s.status()
+	if r == nil {
+		return fmt.Errorf("%w: nothing is received: the file is %s %s", files.ErrConflict, state.State, state.Message)
+	}
 	if s.cfg.recoded() {
 		if err := s.takeKey(w, q); err != nil {
 			return err
 		}
-	}
-	r, state := s.receiver.Load(), s.status()
-	if r == nil {
-		return fmt.Errorf("%w: nothing is received: the file is %s %s", files.ErrConflict, state.State, state.Message)
 	}
 	writeJSON(w, r)
 	return nil

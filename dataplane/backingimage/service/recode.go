@@ -44,7 +44,7 @@ func (s *Source) takeKey(w http.ResponseWriter, q *http.Request) error {
 // recode encrypts or decrypts a file that has come, after it was found to be what was sent.
 func (s *Source) recode(ctx context.Context, making *store.Making, sent string) error {
 	told := func(int64) error { return ctx.Err() }
-	k := s.key.Swap(nil)
+	k := s.key.Load()
 	sum, size, info, err := making.Inspect(told)
 	switch {
 	case err != nil:

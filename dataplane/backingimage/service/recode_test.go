@@ -75,7 +75,7 @@ func recoded(t *testing.T, cfg SourceConfig, secret map[string]string, content [
 	state string) ([]byte, sourceStatus, *store.Disk) {
 	t.Helper()
 	d := newDisk(t)
-	_, server := newSource(t, d, cfg)
+	source, server := newSource(t, d, cfg)
 	awaitSource(t, server, "pending")
 	at, status, says := orderReceive(t, server, secret)
 	if status != http.StatusOK {
@@ -85,6 +85,9 @@ func recoded(t *testing.T, cfg SourceConfig, secret map[string]string, content [
 		t.Fatal(err)
 	}
 	s := awaitSource(t, server, state)
+	if source.key.Load() != nil {
+		t.Error("the key is kept")
+	}
 	if state == "failed" {
 		return nil, s, d
 	}
