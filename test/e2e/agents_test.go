@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
@@ -58,13 +59,20 @@ type write func(ctx context.Context, as client.Client) error
 
 // rewrites gets object name and updates it as change makes it.
 func rewrites[T client.Object](object T, name string, change func(T)) write {
-	return func(ctx context.Context, as client.Client) error {
+	return again(func(ctx context.Context, as client.Client) error {
 		o := object.DeepCopyObject().(T)
 		if err := as.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
 			return err
 		}
 		change(o)
 		return as.Update(ctx, o, client.DryRunAll)
+	})
+}
+
+// again tries a write anew where somebody else has written in between: that refuses nothing.
+func again(w write) write {
+	return func(ctx context.Context, as client.Client) error {
+		return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return w(ctx, as) })
 	}
 }
 
@@ -148,14 +156,14 @@ func agents(t *testing.T, c *cluster) {
 		return rewrites(&longhorn.Replica{}, replicas[on], change)
 	}
 	status := func(change func(*longhorn.Engine)) write {
-		return func(ctx context.Context, as client.Client) error {
+		return again(func(ctx context.Context, as client.Client) error {
 			e := &longhorn.Engine{}
 			if err := as.Get(ctx, client.ObjectKey{Namespace: namespace, Name: c.engine(name).Name}, e); err != nil {
 				return err
 			}
 			change(e)
 			return as.Status().Update(ctx, e, client.DryRunAll)
-		}
+		})
 	}
 	node := func(name string) write {
 		return rewrites(&longhorn.Node{}, name, func(n *longhorn.Node) { n.Spec.Name = name })
@@ -222,13 +230,13 @@ func controllers(t *testing.T, c *cluster) {
 	of := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	webhook := func(change func(*admissionregistrationv1.ValidatingWebhookConfiguration)) write {
 		o := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		return func(ctx context.Context, as client.Client) error {
+		return again(func(ctx context.Context, as client.Client) error {
 			if err := as.Get(ctx, client.ObjectKey{Name: naming.WebhookValidatorConfiguration}, o); err != nil {
 				return err
 			}
 			change(o)
 			return as.Update(ctx, o, client.DryRunAll)
-		}
+		})
 	}
 	judged(t, []tried{
 		{"a kind of the system", as, creates(kind("longhorn.io")), ""},

@@ -32,6 +32,9 @@ func (o *orphanTest) leave(t *testing.T, c *cluster) {
 	o.byHand = filepath.Join(filepath.Dir(o.used), "lost-volume-1a2b3c4d")
 	o.byItself = filepath.Join(filepath.Dir(o.used), "lost-volume-5e6f7a8b")
 	for _, dir := range []string{o.byHand, o.byItself} {
+		if err := os.RemoveAll(dir); err != nil { // of a first try, before a scenario that has failed
+			t.Fatal(err)
+		}
 		if err := os.CopyFS(dir, os.DirFS(o.used)); err != nil {
 			t.Fatal(err)
 		}
