@@ -22,6 +22,8 @@ type reads struct {
 
 func (r *reads) note(o any) {
 	switch o.(type) {
+	case *v1beta2.Setting:
+		r.kinds = append(r.kinds, "setting")
 	case *v1beta2.SettingList:
 		r.kinds = append(r.kinds, "settings")
 	case *v1beta2.EngineImage:
@@ -107,10 +109,11 @@ func TestWhatIsReadForAChange(t *testing.T) {
 		"one of no volume":     {"volumeattachments", nil, attachment(""), nil},
 		"a changed attachment": {"volumeattachments", attachment("v"), attachment("v"), []string{"volume"}},
 		"a new node":           {"nodes", nil, named(nodeWith(), "n", nil, nil), readForNodes},
-		"a setting":            {"settings", nil, valueOf("auto-salvage", "true"), []string{"settings"}},
-		"the network":          {"settings", nil, valueOf("storage-network", ""), []string{"settings", "volumes"}},
-		"the data path":        {"settings", nil, valueOf("default-data-path", "/a"), []string{"settings", "nodes"}},
-		"the data engine":      {"settings", nil, valueOf("v1-data-engine", "true"), []string{"settings", "engines"}},
+		"a setting":            {"settings", nil, valueOf("auto-salvage", "true"), nil},
+		"one of two settings":  {"settings", nil, valueOf(setting.DisableSnapshotPurge, "true"), []string{"setting"}},
+		"the network":          {"settings", nil, valueOf("storage-network", ""), []string{"volumes"}},
+		"the data path":        {"settings", nil, valueOf("default-data-path", "/a"), []string{"nodes"}},
+		"the data engine":      {"settings", nil, valueOf("v1-data-engine", "true"), []string{"engines"}},
 		"a new engine": {"engines", nil, named(&v1beta2.Engine{}, "e", nil, func(e *v1beta2.Engine) {
 			e.Spec.VolumeName = "v"
 		}), []string{"volume", "engines"}},

@@ -30,6 +30,7 @@ var settings = kind[*v1beta2.Setting]{
 
 // SettingFacts is what the cluster says about a change of a setting.
 type SettingFacts struct {
+	// Stored has the setting's own value, if it has one, and that of the one that it is Against.
 	Stored setting.Values
 	// Attached names the volumes whose state is not detached, with it.
 	Attached []string
@@ -109,18 +110,25 @@ func checkSettingRequest(ctx context.Context, w world, r request[*v1beta2.Settin
 		}
 		return nil
 	}
-	f, err := w.settingFacts(ctx, r.new, r.created() || r.old.Value != r.new.Value)
+	f, err := w.settingFacts(ctx, r.old, r.new)
 	if err != nil {
 		return err
 	}
 	return CheckSetting(r.old, r.new, f)
 }
 
-// settingFacts reads what a setting is judged by. Of one whose value stays less is read: claims of
-// the storage network write it often.
-func (w world) settingFacts(ctx context.Context, s *v1beta2.Setting, changed bool) (f SettingFacts, err error) {
-	if f.Stored, err = w.settings(ctx); err != nil {
+// settingFacts reads what a setting is judged by (old nil: creation). Of one whose value stays less
+// is read: claims of the storage network write it often.
+func (w world) settingFacts(ctx context.Context, old, s *v1beta2.Setting) (f SettingFacts, err error) {
+	changed := old == nil || old.Value != s.Value
+	f.Stored = setting.Values{}
+	if old != nil {
+		f.Stored[s.Name] = old.Value
+	}
+	if other, err := find(ctx, w, setting.Against(s.Name), &v1beta2.Setting{}); err != nil {
 		return f, err
+	} else if other != nil {
+		f.Stored[other.Name] = other.Value
 	}
 	d, _ := setting.Lookup(s.Name) // CheckSetting refuses an unknown one
 	if d.Apply == setting.ApplyRefusedWhileAttached && changed {

@@ -78,16 +78,22 @@ func CarriedCPU(stored Values) (value string, ok bool) {
 	return Normalize(GuaranteedInstanceManagerCPU, strconv.Itoa(larger)), true
 }
 
+// legacyAgainst is Against for the two percentages.
+func legacyAgainst(name string) string {
+	switch name {
+	case GuaranteedEngineManagerCPU:
+		return GuaranteedReplicaManagerCPU
+	case GuaranteedReplicaManagerCPU:
+		return GuaranteedEngineManagerCPU
+	}
+	return ""
+}
+
 // checkLegacyCPU refuses a change of one of the two percentages that makes their sum too large. A
 // sum that is stored already stays until one of the two is changed.
 func checkLegacyCPU(name, value string, others Values) error {
-	other := ""
-	switch name {
-	case GuaranteedEngineManagerCPU:
-		other = GuaranteedReplicaManagerCPU
-	case GuaranteedReplicaManagerCPU:
-		other = GuaranteedEngineManagerCPU
-	default:
+	other := legacyAgainst(name)
+	if other == "" {
 		return nil
 	}
 	percent, err := Int(name, value)

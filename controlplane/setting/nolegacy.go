@@ -9,4 +9,6 @@ var legacyDefinitions []Definition
 // CarriedCPU has nothing to carry over.
 func CarriedCPU(Values) (value string, ok bool) { return "", false }
 
+func legacyAgainst(string) string { return "" }
+
 func checkLegacyCPU(string, string, Values) error { return nil }

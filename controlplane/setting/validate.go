@@ -27,9 +27,10 @@ func Validate(name, value string) error {
 	return nil
 }
 
-// ValidateChange is Validate, and in addition refuses a value that contradicts the other settings
-// as they are stored. A contradiction that is stored already is not looked for: writing a stored
-// value once more is no change.
+// ValidateChange is Validate, and in addition refuses a value that contradicts another setting as
+// it is stored; of stored it looks at the setting itself and at the one that it is Against. A
+// contradiction that is stored already is not looked for: writing a stored value once more is no
+// change.
 func ValidateChange(name, value string, stored Values) error {
 	if err := Validate(name, value); err != nil {
 		return err
@@ -139,15 +140,21 @@ func checkPlain(d Definition, value string) error {
 	return nil
 }
 
-// checkPurge refuses to have snapshots removed automatically while removing them is switched off.
-func checkPurge(name, value string, stored Values) error {
-	var other string
+// Against is the setting that a value of another one can contradict, "" for most.
+func Against(name string) string {
 	switch name {
 	case DisableSnapshotPurge:
-		other = AutoCleanupSystemGeneratedSnapshot
+		return AutoCleanupSystemGeneratedSnapshot
 	case AutoCleanupSystemGeneratedSnapshot:
-		other = DisableSnapshotPurge
-	default:
+		return DisableSnapshotPurge
+	}
+	return legacyAgainst(name)
+}
+
+// checkPurge refuses to have snapshots removed automatically while removing them is switched off.
+func checkPurge(name, value string, stored Values) error {
+	other := Against(name)
+	if name != DisableSnapshotPurge && name != AutoCleanupSystemGeneratedSnapshot {
 		return nil
 	}
 	on, err := Bool(name, value)
