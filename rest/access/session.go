@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -23,6 +25,8 @@ const (
 	// sessionPurpose is bound into every cookie, so that nothing else sealed with the key passes for
 	// one.
 	sessionPurpose = "ankole session 1"
+	// pagePurpose is in every proof of a page, for the same reason.
+	pagePurpose = "ankole page 1"
 )
 
 // Sessions make cookies out of tokens and back. A cookie is the token with an end, sealed with a
@@ -102,6 +106,42 @@ func (s *Sessions) End(ctx context.Context, cookie string) error {
 		return ignoreUnauthenticated(err)
 	}
 	return s.Keys.end(ctx, s.now(), o.id, o.end)
+}
+
+// Page returns what a page of this server shows when it opens a stream: only who may read answers
+// has it, and pages of other sites may not. It holds for one cookie, or for requests without one,
+// until the key of sessions changes.
+func (s *Sessions) Page(ctx context.Context, cookie string) (string, error) {
+	k, err := s.Keys.get(ctx, s.now(), "")
+	if err != nil {
+		return "", err
+	}
+	return pageProof(k.key, cookie), nil
+}
+
+// IsPage tells whether a proof is what Page returns for a cookie. A key that another manager has
+// just made is looked for once.
+func (s *Sessions) IsPage(ctx context.Context, cookie, proof string) (bool, error) {
+	now, tried := s.now(), ""
+	for {
+		k, err := s.Keys.get(ctx, now, tried)
+		if err != nil {
+			return false, err
+		}
+		if hmac.Equal([]byte(pageProof(k.key, cookie)), []byte(proof)) {
+			return true, nil
+		}
+		if tried != "" || k.version == "" {
+			return false, nil
+		}
+		tried = k.version
+	}
+}
+
+func pageProof(key []byte, cookie string) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(pagePurpose + "\x00" + cookie))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // open unseals a cookie. A key that another manager has just made is looked for once.

@@ -99,7 +99,17 @@ func TestSessionsEndWithTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	proof, err := m[1].Page(t.Context(), fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
 	now.pass(keysPause)
+	if ok, err := m[0].IsPage(t.Context(), fresh, proof); !ok || err != nil {
+		t.Errorf("a page of the new key: %v, %v", ok, err)
+	}
+	if ok, err := m[0].IsPage(t.Context(), cookie, proof); ok || err != nil {
+		t.Errorf("a proof of another session: %v, %v", ok, err)
+	}
 	if _, _, err := m[0].Token(t.Context(), fresh); err != nil {
 		t.Errorf("a session of the new key: %v", err)
 	}

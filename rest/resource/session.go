@@ -22,4 +22,7 @@ type Session struct {
 	// Operations are those that change something and that the caller may do on every object, as the
 	// table of rights names them: "POST /v1/volumes", "attach /v1/volumes/{name}". Never null.
 	Operations []string `json:"operations"`
+	// StreamProof is what a page shows as websocket subprotocol "ankole.page.…", beside "ankole", to
+	// open streams where a proxy has changed the host that it asked for. Empty where all are let in.
+	StreamProof string `json:"streamProof"`
 }

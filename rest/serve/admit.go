@@ -57,7 +57,7 @@ var errBody = errors.New("this request has no body; send none")
 // identify finds out who sends a request, and refuses what a page of another site makes a browser
 // send. That is judged first and by itself: it needs nobody's answer.
 func (s *Server) identify(q *Request, t *Route) error {
-	if err := s.sameSite(q.Request); err != nil {
+	if err := s.sameSite(q); err != nil {
 		return err
 	}
 	if s.cfg.Open {
@@ -101,11 +101,10 @@ func (s *Server) callerOf(q *Request) (access.Caller, error) {
 		return access.Caller{}, fmt.Errorf("%w: credentials of scheme %q; send a Kubernetes token as \"Authorization: "+
 			"Bearer …\"", access.ErrUnauthenticated, Shorten(scheme))
 	}
-	cookie, err := q.Cookie(q.cookieName())
-	if err != nil {
+	if q.session() == "" {
 		return access.Nobody, nil
 	}
-	token, _, err := s.cfg.Sessions.Token(q.Context(), cookie.Value)
+	token, _, err := s.cfg.Sessions.Token(q.Context(), q.session())
 	if err != nil {
 		return access.Caller{}, err
 	}
@@ -212,8 +211,11 @@ func (s *Server) hostNames(ctx context.Context) []string {
 
 // sameSite refuses changes, and streams, that a page of another site makes a browser ask for. A
 // server on loopback is open to everything on its machine, a browser that shows pages of others
-// too. Programs send no Origin and are not concerned.
-func (s *Server) sameSite(r *http.Request) error {
+// too. Programs send no Origin and are not concerned. On websockets browsers send Origin alone,
+// which says nothing behind a proxy that asks for another host: a page of this server shows a
+// proof.
+func (s *Server) sameSite(q *Request) error {
+	r := q.Request
 	asked := *r
 	// A script cannot set this header on a cross-site request without asking first, which is never
 	// granted.
@@ -221,6 +223,9 @@ func (s *Server) sameSite(r *http.Request) error {
 		asked.Host = host
 	}
 	if websocket.IsWebSocketUpgrade(r) {
+		if s.showsProof(q) {
+			return nil
+		}
 		asked.Method = http.MethodPost // a page of another site can read streams, as it cannot read answers
 	}
 	if err := s.crossOrigin.Check(&asked); err != nil {
@@ -228,6 +233,21 @@ func (s *Server) sameSite(r *http.Request) error {
 			"site: %w", err))
 	}
 	return nil
+}
+
+// showsProof tells whether a websocket is asked for by one who has read an answer to the same
+// cookie. A key of sessions that cannot be read proves nothing.
+func (s *Server) showsProof(q *Request) bool {
+	if s.cfg.Open {
+		return false
+	}
+	for _, protocol := range websocket.Subprotocols(q.Request) {
+		if proof, ok := strings.CutPrefix(protocol, proofPrefix); ok {
+			is, err := s.cfg.Sessions.IsPage(q.Context(), q.session(), proof)
+			return err == nil && is
+		}
+	}
+	return false
 }
 
 // ownPage refuses changes and streams by cookie that do not say which page asks for them: every

@@ -237,7 +237,8 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	})
 }
 
-// TestStreamsOfPages: a page of another site reads no stream, by cookie or by anonymous access.
+// TestStreamsOfPages: a page of another site reads no stream, by cookie or by anonymous access. An
+// own page behind a proxy, which has changed the host, shows what it alone could read.
 func TestStreamsOfPages(t *testing.T) {
 	f := guarded(t, &resttest.Reviews{Rights: apitest.Users}, "read-only", apitest.Same)
 	closed := guarded(t, &resttest.Reviews{Rights: apitest.Users}, "none", apitest.Same)
@@ -256,6 +257,17 @@ func TestStreamsOfPages(t *testing.T) {
 		return resp.StatusCode
 	}
 	cookie := []string{"Cookie", "ankole-session=" + closed.login("reader").Value}
+	proof := func(f *fixture, headers ...string) string {
+		t.Helper()
+		proof, _ := f.Do("GET", "/v1/session", "", headers...).JSON["streamProof"].(string)
+		if proof == "" {
+			t.Fatal("the session has no proof")
+		}
+		return "ankole, ankole.page." + proof
+	}
+	const protocols = "Sec-WebSocket-Protocol"
+	proxied := []string{"Origin", "http://127.0.0.1:8001"}
+	another := []string{"Cookie", "ankole-session=" + closed.login("owner").Value}
 	for _, tt := range []struct {
 		name    string
 		f       *fixture
@@ -272,6 +284,12 @@ func TestStreamsOfPages(t *testing.T) {
 		{"an own page by cookie", closed, append(cookie, "Origin", closed.URL), 101},
 		{"a foreign page by cookie", closed, append(cookie, "Origin", "https://evil.example"), 403},
 		{"no page by cookie", closed, cookie, 403},
+		{"a proxied page, anonymous", f, append(proxied, protocols, proof(f)), 101},
+		{"a proxied page by cookie", closed, append(append(proxied, cookie...), protocols, proof(closed, cookie...)), 101},
+		{"a foreign page with another's proof", closed,
+			append(append(proxied, cookie...), protocols, proof(closed, another...)), 403},
+		{"a foreign page with nobody's proof", closed, append(append(proxied, cookie...), protocols, proof(closed)), 403},
+		{"a proof alone", closed, append(proxied, protocols, proof(closed, cookie...)), 403},
 	} {
 		if got := dial(tt.f, tt.headers...); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)

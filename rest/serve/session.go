@@ -42,12 +42,24 @@ func getSession(q *Request) (any, error) {
 		return nil, refuse(err)
 	}
 	out.AnonymousAccess, out.User, out.Groups = string(mode), q.caller.User, q.caller.Groups
-	if cookie, err := q.Cookie(q.cookieName()); err == nil && q.caller.Session {
-		if _, end, err := q.server.cfg.Sessions.Token(q.Context(), cookie.Value); err == nil {
+	if q.caller.Session {
+		if _, end, err := q.server.cfg.Sessions.Token(q.Context(), q.session()); err == nil {
 			out.Expires = end.UTC().Format(time.RFC3339)
 		}
 	}
+	if out.StreamProof, err = q.server.cfg.Sessions.Page(q.Context(), q.session()); err != nil {
+		return nil, refuse(err)
+	}
 	return out, nil
+}
+
+// session is the value of the cookie of a request, empty without one.
+func (q *Request) session() string {
+	cookie, err := q.Cookie(q.cookieName())
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
 }
 
 // beginSession exchanges a token for a cookie, which scripts cannot read and browsers send to this
@@ -76,8 +88,16 @@ func beginSession(q *Request) (any, error) {
 	}
 	q.caller = caller
 	operations, err := q.changes()
+	if err != nil {
+		return nil, err
+	}
+	proof, err := q.server.cfg.Sessions.Page(q.Context(), value)
+	if err != nil {
+		return nil, refuse(err)
+	}
 	return resource.Session{Type: resource.TypeSession, User: caller.User, Groups: caller.Groups,
-		Expires: end.UTC().Format(time.RFC3339), AnonymousAccess: string(mode), Operations: operations}, err
+		Expires: end.UTC().Format(time.RFC3339), AnonymousAccess: string(mode), Operations: operations,
+		StreamProof: proof}, nil
 }
 
 // changes are the operations that change something and that the caller may do, whatever the object:
@@ -101,11 +121,10 @@ func (q *Request) changes() ([]string, error) {
 // endSession ends a session everywhere, not only in the browser.
 func endSession(q *Request) (any, error) {
 	q.setSession("", time.Unix(1, 0))
-	cookie, err := q.Cookie(q.cookieName())
-	if err != nil || q.server.cfg.Open {
+	if q.session() == "" || q.server.cfg.Open {
 		return nil, nil
 	}
-	if err := q.server.cfg.Sessions.End(q.Context(), cookie.Value); err != nil {
+	if err := q.server.cfg.Sessions.End(q.Context(), q.session()); err != nil {
 		return nil, refuse(fmt.Errorf("cannot log out everywhere: %w", err))
 	}
 	return nil, nil

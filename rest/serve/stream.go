@@ -53,8 +53,15 @@ type Stream struct {
 	Since func(q *Request, before *Listing, names []string) (*Listing, error)
 }
 
+// A page names subprotocol, which is all that streams speak, and shows its proof as another.
+const (
+	subprotocol = "ankole"
+	proofPrefix = "ankole.page."
+)
+
 var upgrader = websocket.Upgrader{
 	HandshakeTimeout: readHeaderTimeout,
+	Subprotocols:     []string{subprotocol},
 	// Who may connect, and from which page, was judged before: see identify.
 	CheckOrigin: func(*http.Request) bool { return true },
 	// Of a list of volumes nine tenths are saved, for less than 2 ms per MB (docs/benchmarks.md).

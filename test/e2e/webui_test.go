@@ -54,10 +54,9 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := strings.TrimSuffix(strings.TrimSuffix(c.API, "/"), "/v1")
 	cmd := exec.CommandContext(t.Context(), node, "browser/"+script+".mjs")
 	cmd.Dir = project
-	cmd.Env = append(os.Environ(), "URL="+address, "TOKEN="+strings.TrimSpace(string(token)), "LOGIN="+c.LoginPage,
+	cmd.Env = append(os.Environ(), "URL="+c.page(), "TOKEN="+strings.TrimSpace(string(token)), "LOGIN="+c.LoginPage,
 		"CHROME="+chrome, "SHOTS="+os.Getenv("ANKOLE_SHOTS"), fmt.Sprintf("LIMIT=%d", int(longest.Seconds())))
 	cmd.Env = append(cmd.Env, environment...)
 	out, err := cmd.StdoutPipe()
@@ -83,12 +82,15 @@ func browse(t *testing.T, c *cluster, script string, environment ...string) {
 	}
 }
 
+// page is the address of the web UI, without a slash.
+func (c *cluster) page() string { return strings.TrimSuffix(strings.TrimSuffix(c.API, "/"), "/v1") }
+
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
 // locality of a volume among it; the test kills the process of a replica for it. So does what
 // kind.mjs does without a mouse and on a narrow screen, what images.mjs and imagebackups.mjs do
 // with backing images, and others.mjs what is done more seldom; that removes a node in the end.
-// frames.mjs measures long lists and what streams carry while nothing changes, and pictures.mjs
-// takes pictures of every page.
+// apiproxy.mjs uses the page through the proxy of an API server, frames.mjs measures long lists and
+// what streams carry while nothing changes, and pictures.mjs takes pictures of every page.
 func TestWebUIActions(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
@@ -107,6 +109,10 @@ func TestWebUIActions(t *testing.T) {
 	t.Run("Images", func(t *testing.T) {
 		web, _ := serveImage(t)
 		browse(t, c, "images", "WEB="+web, viewer)
+	})
+	t.Run("APIProxy", func(t *testing.T) {
+		c.setting("api-host-names", apiServerName) // as docs/design/ui.md says
+		browse(t, c, "apiproxy", "FRONT="+apiProxy(t, c.page()))
 	})
 	t.Run("ImageBackups", func(t *testing.T) { browse(t, c, "imagebackups", "STORE="+t.TempDir(), viewer) })
 	// Variable ANKOLE_PICTURES names a folder for what docs/guide/ui.md shows.

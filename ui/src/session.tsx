@@ -2,7 +2,7 @@ import { Alert, Button, Form, FormGroup, Modal, ModalBody, ModalHeader, TextInpu
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from 'react';
 import { call, onSignedOut } from './api/client';
-import { forget, reopen } from './api/stream';
+import { forget, reopen, show } from './api/stream';
 import { dropUploads } from './api/upload';
 
 export interface Session {
@@ -10,6 +10,7 @@ export interface Session {
   expires: string;
   anonymousAccess: 'none' | 'read-only' | 'all';
   operations: string[];
+  streamProof: string;
 }
 
 interface Access {
@@ -50,7 +51,13 @@ export function followLinks() {
   });
 }
 
-export const begin = (token: string) => call<Session>('POST', 'session', { token });
+async function ask(...what: Parameters<typeof call>) {
+  const session = await call<Session>(...what);
+  show(session.streamProof);
+  return session;
+}
+
+export const begin = (token: string) => ask('POST', 'session', { token });
 
 function LogIn({ done, failure }: { done: () => void; failure?: string }) {
   const [token, setToken] = useState('');
@@ -89,7 +96,7 @@ export function SessionGate({ failure, children }: { failure?: string; children:
   const [expired, setExpired] = useState(false);
   const [asked, setAsked] = useState(false);
   const [inside, setInside] = useState(false);
-  const { data: session, error } = useQuery({ queryKey: ['session'], queryFn: () => call<Session>('GET', 'session'),
+  const { data: session, error } = useQuery({ queryKey: ['session'], queryFn: () => ask('GET', 'session'),
     refetchInterval: 60_000 });
   useEffect(() => onSignedOut(() => setExpired(true)), []);
   if (session && known(session) && !inside) setInside(true);
