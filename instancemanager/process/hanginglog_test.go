@@ -30,6 +30,7 @@ func hangingLog(t *testing.T, l *logs, name string) (release func()) {
 // TestALogThatHangs: where the disk for logs does not answer, processes are started and seen to end
 // all the same, that of this log and others.
 func TestALogThatHangs(t *testing.T) {
+	t.Parallel()
 	m := newManager(t, nil)
 	defer hangingLog(t, m.logs, "demo-e-0")()
 	for _, name := range []string{"demo-e-0", "demo-r-1", "demo-e-0"} {
@@ -55,6 +56,7 @@ func TestALogThatHangs(t *testing.T) {
 // TestALogThatBeginsToHang: a log whose disk stops answering while lines are written to it keeps
 // nobody from seeing the end of its process.
 func TestALogThatBeginsToHang(t *testing.T) {
+	t.Parallel()
 	m := newManager(t, nil)
 	if err := unix.Mkfifo(m.logs.path("demo-e-0"), 0o600); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 // manager that is to start the volume's engine starts all the same, and hears of the ends of its
 // instances.
 func TestStrayWhoseEnvironmentCannotBeRead(t *testing.T) {
+	t.Parallel()
 	proc := t.TempDir()
 	file := filepath.Join(proc, "1000000007", "environ")
 	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), unix.Mkfifo(file, 0o600)); err != nil {

@@ -332,6 +332,7 @@ func (w *changer) changeEngine(e *lh.Engine) {
 // answer of a request; for callers with different links, that open their streams at different
 // times.
 func TestCacheAgainstFreshViews(t *testing.T) {
+	t.Parallel()
 	src := seeded.New(t, "the changes of a stream, applied to its first list, give the whole list (docs/guide/rest.md)")
 	for range src.Seeds(6) {
 		f, c := newLeader(t)

@@ -19,6 +19,7 @@ import (
 // a stream makes of the one before is the list made anew, and no view has changed an object that
 // the cache holds.
 func TestEveryStreamFollowsItsObjects(t *testing.T) {
+	t.Parallel()
 	all, byChange := populations(), 0
 	for name, which := range apitest.Tables().Streams {
 		if name == "volumes" || which.Since == nil {

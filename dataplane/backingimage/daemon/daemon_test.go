@@ -31,6 +31,7 @@ import (
 	"ankole.storage/dataplane/backingimage/content"
 	"ankole.storage/dataplane/backingimage/store"
 	"ankole.storage/dataplane/disk/osdisk"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )
 
@@ -353,6 +354,7 @@ const maxMemory = 32 << 10
 
 // TestMemory: whatever the image, a manager takes little memory, receiving as well as sending.
 func TestMemory(t *testing.T) {
+	lack.RealTime(t, "memory is measured")
 	t.Parallel()
 	const size = 256 << 20
 	piece := image(1 << 20)
