@@ -247,7 +247,7 @@ func (c *Files) close(broken error) error {
 	if !c.opts.ReadOnly && c.broken == nil && broken == nil {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
-			vm.Dirty, vm.AnkoleMap = false, c.handed
+			vm.Dirty, vm.AnkoleMap, vm.AnkoleFilling = false, c.handed, nil
 			err = c.writeVolumeMeta(&vm)
 		}
 		if err == nil && c.handed == "" { // the next process copies it soon

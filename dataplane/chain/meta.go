@@ -35,6 +35,9 @@ const mapKey = "AnkoleMap"
 // opened. A file of that name that is still there need not be kept.
 const givenUpKey = "AnkoleGivenUp"
 
+// fillingKey has the holes of a snapshot that are being written to, see filling.
+const fillingKey = "AnkoleFilling"
+
 // Stamp binds sidecar files to a volume.meta. The zero Stamp is none.
 type Stamp [16]byte
 
@@ -58,6 +61,7 @@ type volumeMeta struct {
 	AnkoleSeal      string `json:",omitempty"`
 	// AnkoleGivenUp are heads that reverts and rebuilds have left since the directory was opened.
 	AnkoleGivenUp []string `json:",omitempty"`
+	AnkoleFilling *filling `json:",omitempty"`
 	// AnkoleWhiteouts binds the whiteout files of all layers.
 	AnkoleWhiteouts string `json:",omitempty"`
 	// AnkoleIncomplete: the directory is being emptied or filled and holds no replica.
@@ -139,7 +143,8 @@ func decodeJSON(data []byte, v any, known []string) (map[string]json.RawMessage,
 func equalFoldASCII(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
 var volumeMetaKeys = []string{"Size", "Head", "Dirty", "Rebuilding", "Error", "Parent", "SectorSize", "BackingFilePath",
-	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, givenUpKey, sealKey, whiteoutKey}
+	"Encrypted", stampKey, ownHeadKey, incompleteKey, mapKey, givenUpKey, fillingKey, sealKey,
+	whiteoutKey}
 
 var diskMetaKeys = []string{"Name", "Parent", "Removed", "UserCreated", "Created", "Labels", whiteoutKey}
 
@@ -161,6 +166,9 @@ func parseVolumeMeta(data []byte) (*volumeMeta, error) {
 	}
 	if err := checkParent(v.Parent); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, volumeMetaName, err)
+	}
+	if w := v.AnkoleFilling; w != nil && !w.valid() {
+		return nil, fmt.Errorf("%w: %s: %s is none of a snapshot", ErrCorrupt, volumeMetaName, fillingKey)
 	}
 	return v, nil
 }

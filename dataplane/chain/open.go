@@ -47,7 +47,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.openLayers(); err != nil {
 		return nil, err
 	}
-	if err := c.syncLower(); err != nil {
+	if err := errors.Join(c.recoverFilling(), c.syncLower()); err != nil {
 		return nil, err
 	}
 	if err := c.buildMap(s, b); err != nil {
@@ -119,7 +119,7 @@ func (c *Files) markInUse() error {
 		return nil
 	}
 	vm := c.vm
-	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleGivenUp = true, "", "", nil
+	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleGivenUp, vm.AnkoleFilling = true, "", "", nil, nil
 	vm.Parent = c.disks[vm.Head].Parent
 	vm.BackingFilePath = c.opts.BackingFile
 	if c.vm.AnkoleStamp != "" && !c.stamped {
@@ -325,18 +325,27 @@ func (c *Files) extentsMap(b *Blocks) error {
 				return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
 			}
 		}
-		if isHead && c.skipUnwritten {
-			if err := c.mapWritten(b, i); err != nil {
-				return fmt.Errorf("extents of %s: %w", c.layers[i].name, err)
-			}
-			continue
+		cut, err := c.interrupted(i)
+		if err != nil {
+			return fmt.Errorf("interrupted writes of %s: %w", c.layers[i].name, err)
 		}
-		err := c.eachExtent(&c.layers[i], func(e disk.Extent) error {
-			first, end := c.blocksOf(e)
+		enter := func(first, end int64) {
 			if isHead {
 				b.m.setHead(first, end, byte(i), c.backing)
 			} else {
 				b.m.setLower(first, end, byte(i))
+			}
+		}
+		err = c.eachExtent(&c.layers[i], func(e disk.Extent) error {
+			first, end := c.blocksOf(e)
+			if len(cut) == 0 {
+				enter(first, end)
+				return nil
+			}
+			for at := first; at < end; at++ {
+				if !cut[at] {
+					enter(at, at+1)
+				}
 			}
 			return nil
 		})
@@ -345,31 +354,6 @@ func (c *Files) extentsMap(b *Blocks) error {
 		}
 	}
 	return nil
-}
-
-// mapWritten enters the head into the map but for the blocks that interrupted writes have touched:
-// recoverWrites will punch them at the next open for writing.
-func (c *Files) mapWritten(b *Blocks, head int) error {
-	doubt, err := c.doubtful()
-	if err != nil {
-		return err
-	}
-	interrupted := map[int64]bool{}
-	for _, e := range slices.Concat(doubt.unwritten, doubt.partial) {
-		first, end := c.blocksOf(e)
-		for at := first; at < end; at++ {
-			interrupted[at] = true
-		}
-	}
-	return c.eachExtent(&c.layers[head], func(e disk.Extent) error {
-		first, end := c.blocksOf(e)
-		for at := first; at < end; at++ {
-			if !interrupted[at] {
-				b.m.setHead(at, at+1, byte(head), c.backing)
-			}
-		}
-		return nil
-	})
 }
 
 func (c *Files) blocksOf(e disk.Extent) (first, end int64) { return blocksOf(e, c.size/blockSize) }

@@ -1,7 +1,9 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"ankole.storage/dataplane/disk"
 )
@@ -136,4 +138,116 @@ func writeZeroes(f disk.File, off, n int64) error {
 		off, n = off+k, n-k
 	}
 	return nil
+}
+
+// filling says which holes of a snapshot's image a view's write is about to fill. It is in
+// volume.meta, durably, before the write begins, and from then on until the directory is opened
+// again or closed: of these blocks one that is not written whole can only be a write that an
+// unclean stop has cut short. Of others that is not known: an older engine may have made them.
+type filling struct {
+	Image string
+	Inode uint64
+	// Off is where the first block of Blocks is, which has a bit for each: the lowest one in the
+	// lowest bit of the first byte.
+	Off    int64
+	Blocks []byte
+}
+
+// maxFilling bounds the blocks of a filling, and with them what one write of a view may cover: what
+// is added to volume.meta stays below the size of the reserve file.
+const maxFilling = 64 << 20
+
+func (w *filling) valid() bool {
+	_, ok := snapshotName(w.Image)
+	return ok && w.Off >= 0 && w.Off%blockSize == 0 && w.Off <= maxVolumeSize &&
+		int64(len(w.Blocks))*8*blockSize <= maxFilling
+}
+
+// fill durably says that the blocks of runs which the view's own file does not have are about to be
+// written to it.
+func (v *ViewFiles) fill(runs []Rot, where Where) error {
+	w := filling{Image: v.file, Inode: v.inode, Off: runs[0].Off}
+	for _, r := range runs {
+		for at := r.Off; at < r.Off+r.Len; at += blockSize {
+			if where.at(at/blockSize) == v.at.headIndex() {
+				continue
+			}
+			bit := (at - w.Off) / blockSize
+			w.Blocks = append(w.Blocks, make([]byte, max(bit/8+1-int64(len(w.Blocks)), 0))...)
+			w.Blocks[bit/8] |= 1 << (bit % 8)
+		}
+	}
+	if w.Blocks == nil {
+		return nil
+	}
+	vm := v.c.vm
+	vm.AnkoleFilling = &w
+	return v.c.writeVolumeMeta(&vm)
+}
+
+// cutShort returns those of the blocks that a file has, and has not whole.
+func (w *filling) cutShort(f disk.File) (out []disk.Extent, err error) {
+	first := w.Off / blockSize
+	found, err := foundIn(f, first, first+int64(len(w.Blocks))*8)
+	for i, x := range found {
+		if w.Blocks[i/8]>>(i%8)&1 != 0 && x.allocated && x.written < blockSize {
+			out = append(out, disk.Extent{Off: (first + int64(i)) * blockSize, Len: blockSize})
+		}
+	}
+	return out, err
+}
+
+// recoverFilling punches what an unclean stop has left of a write to a snapshot's image: it would
+// read as zeroes, and what is below is what was there.
+func (c *Files) recoverFilling() error {
+	w := c.vm.AnkoleFilling
+	if w == nil || c.opts.ReadOnly {
+		return nil
+	}
+	info, err := c.fs.Stat(c.path(w.Image))
+	if isNotFound(err) || err == nil && info.Inode != w.Inode {
+		return nil // it is gone since
+	}
+	if err != nil {
+		return err
+	}
+	f, err := c.fs.Open(c.path(w.Image), disk.Direct)
+	if err != nil {
+		return err
+	}
+	cut, err := w.cutShort(f)
+	for _, e := range cut {
+		err = errors.Join(err, f.Punch(e.Off, e.Len))
+	}
+	if err == nil && len(cut) > 0 {
+		c.opts.Log.Info("interrupted writes to a snapshot taken back", "dir", c.dir, "file", w.Image, "blocks", len(cut))
+		err = c.syncFile(f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// interrupted returns the blocks of a layer that the next open for writing will punch, for whoever
+// only reads: they count as not there.
+func (c *Files) interrupted(i int) (map[int64]bool, error) {
+	if !c.opts.ReadOnly {
+		return nil, nil
+	}
+	var cut []disk.Extent
+	var err error
+	l, w := &c.layers[i], c.vm.AnkoleFilling
+	if w != nil && w.Image == l.name && w.Inode == l.inode {
+		cut, err = w.cutShort(l.file)
+	} else if c.skipUnwritten && i == len(c.layers)-1 {
+		var d doubts
+		d, err = c.doubtful()
+		cut = slices.Concat(d.unwritten, d.partial)
+	}
+	blocks := map[int64]bool{}
+	for _, e := range cut {
+		first, end := c.blocksOf(e)
+		for at := first; at < end; at++ {
+			blocks[at] = true
+		}
+	}
+	return blocks, err
 }

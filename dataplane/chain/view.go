@@ -273,6 +273,9 @@ func (v *ViewFiles) write(s *Sidecars, off int64, data, expected []byte, runs []
 		return r, err
 	}
 	defer f.Close() // synced below
+	if err := v.fill(runs, where); err != nil {
+		return r, err
+	}
 	if err := v.expect(s, f, off, expected, runs); err != nil {
 		return r, err
 	}
@@ -352,7 +355,7 @@ func (v *ViewFiles) repairable(off, n int64) error {
 	}
 	d := c.disks[v.file]
 	switch {
-	case off < 0 || n <= 0 || (off|n)%blockSize != 0 || off > v.at.size || n > v.at.size-off:
+	case off < 0 || n <= 0 || n > maxFilling || (off|n)%blockSize != 0 || off > v.at.size || n > v.at.size-off:
 		return fmt.Errorf("%w: repair of [%d,+%d) in %s of %d bytes", ErrInvalid, off, n, v.file, v.at.size)
 	case d == nil:
 		return fmt.Errorf("%w: %s is gone", ErrNotFound, v.file)
