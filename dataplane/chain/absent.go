@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk"
 )
 
@@ -201,15 +202,17 @@ func decodeAbsent(b []byte) ([]Absent, error) {
 // absentSlotSize is the size of a slot that holds MaxAbsent entries of a volume of size bytes.
 func absentSlotSize(size int64) int {
 	bits := min(maxAbsentBits, (size/RegionSize/8+64)&^63)
-	return (slotPayloadAt + 1 + MaxAbsent*(absentFixed+int(bits)) + blockSize - 1) &^ (blockSize - 1)
+	return (twoslot.PayloadAt + 1 + MaxAbsent*(absentFixed+int(bits)) + blockSize - 1) &^ (blockSize - 1)
 }
 
 // absentBits is the room for one bitmap in slots of that size.
-func absentBits(slot int) int { return (slot-slotPayloadAt-1)/MaxAbsent - absentFixed }
+func absentBits(slot int) int { return (slot-twoslot.PayloadAt-1)/MaxAbsent - absentFixed }
+
+func absentFormat(slot int) twoslot.Format { return twoslot.Format{Magic: absentMagic, Size: slot} }
 
 // createAbsent makes an empty sidecar, durable but for its name.
 func createAbsent(fs disk.Meta, dir string, stamp Stamp, size int64) (*slotFile, error) {
-	return createSlotFileOf(absentSlotSize(size), fs, dir+"/"+absentName, absentMagic, stamp, encodeAbsent(nil))
+	return createSlotFile(fs, dir+"/"+absentName, absentFormat(absentSlotSize(size)), stamp, encodeAbsent(nil))
 }
 
 // openAbsent reads the entries. Whatever is wrong with them, they are forgotten: that costs a
@@ -227,7 +230,7 @@ func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 	if size%blockSize != 0 || absentBits(size) < 1 || size > absentSlotSize(maxVolumeSize) {
 		return nil
 	}
-	f, payload, err := openSlotFileOf(size, c.fs, c.path(absentName), absentMagic, stamp, mode)
+	f, payload, err := openSlotFile(c.fs, c.path(absentName), absentFormat(size), stamp, mode)
 	if err = c.unreadable(err, true); err != nil || f == nil {
 		return err
 	}
@@ -395,7 +398,7 @@ func (c *Sidecars) regionsLeave(next []Region) error {
 	for _, r := range next {
 		stay[r] = true
 	}
-	limit := absentBits(c.absentFile.size)
+	limit := absentBits(c.absentFile.format.Size)
 	return c.editAbsent(func(a *Absent) bool {
 		if !c.regionsKnown {
 			a.Regions.AddAll(c.size, limit)

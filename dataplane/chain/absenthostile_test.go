@@ -37,7 +37,7 @@ func TestAccountBeyondItsShareIsForgotten(t *testing.T) {
 			ok(c.WriteRecord(r))
 			stamp := c.vm.stamp()
 			ok(c.Close())
-			f, _, err := openSlotFileOf(absentSlotSize(64<<20), fs, "/r/"+absentName, absentMagic, stamp, disk.Mode(0))
+			f, _, err := openSlotFile(fs, "/r/"+absentName, absentFormat(absentSlotSize(64<<20)), stamp, disk.Mode(0))
 			ok(err)
 			a := Absent{Member: "gone"}
 			grow(&a)

@@ -141,7 +141,7 @@ func (c *Sidecars) writeLog(payload []byte) error {
 		return c.breaks(c.dirty.write(payload))
 	}
 	path := c.path(dirtyName)
-	f, err := createSlotFile(c.fs, path+tmpSuffix, dirtyMagic, c.stamp, payload)
+	f, err := createSlotFile(c.fs, path+tmpSuffix, format(dirtyMagic), c.stamp, payload)
 	if err != nil {
 		return err // nothing is known, as before
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk/memdisk"
 )
 
@@ -36,7 +37,7 @@ func FuzzSums(f *testing.F) {
 	header := sumsHeader{size: 300 * SumPiece, entries: 2, stamp: Stamp{1}}
 	page := make([]byte, sumsPage)
 	page[0], page[20] = 3, 4
-	seal(page, 1)
+	twoslot.Seal(page, 1)
 	f.Add(append(header.encode(), page...), uint32(3))
 	f.Add(header.encode(), uint32(0))
 	f.Add([]byte(sumsMagic), uint32(1))
@@ -45,7 +46,7 @@ func FuzzSums(f *testing.F) {
 		for _, resealed := range []bool{false, true} {
 			data := bytes.Clone(data)
 			for n := 0; resealed && (n+1)*sumsPage <= len(data); n++ {
-				seal(data[n*sumsPage:], uint64(n))
+				twoslot.Seal(data[n*sumsPage:], uint64(n))
 			}
 			fs := memdisk.New()
 			if err := fs.WriteFileAtomic("/x.sums", data); err != nil {

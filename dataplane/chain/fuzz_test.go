@@ -2,9 +2,10 @@ package chain
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"path"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -22,6 +23,8 @@ func FuzzVolumeMeta(f *testing.F) {
 	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleWhiteouts":"000102030405060708090a0b0c0d0e0f"}`))
 	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleWhiteouts":"0001"}`))
 	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleWhiteouts":"000102`))
+	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleFilling":{"Image":"volume-snap-a.img","Blocks":"/w=="}}`))
+	f.Add([]byte(`{"Size":4096,"Head":"volume-head-0.img","AnkoleFilling":{"Image":"../a.img","Off":-1}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := parseVolumeMeta(data)
@@ -33,6 +36,9 @@ func FuzzVolumeMeta(f *testing.F) {
 		}
 		if key := v.whiteoutKey(); key != (Stamp{}) && !strings.EqualFold(key.String(), v.AnkoleWhiteouts) {
 			t.Fatalf("the key of whiteouts is %s, %q in the file", key, v.AnkoleWhiteouts)
+		}
+		if w := v.AnkoleFilling; w != nil && (strings.Contains(w.Image, "/") || w.Off < 0 || len(w.Blocks) > 2048) {
+			t.Fatalf("accepted %+v", w)
 		}
 		if v.Size <= 0 || v.Size%4096 != 0 || path.Base(v.Head) != v.Head || strings.Contains(v.Parent, "/") {
 			t.Fatalf("accepted %+v", v)
@@ -70,25 +76,6 @@ func FuzzDiskMeta(f *testing.F) {
 		again, err := parseDiskMeta(d.Name, d.encode())
 		if err != nil || !bytes.Equal(again.encode(), d.encode()) {
 			t.Fatalf("own encoding %q: %v", d.encode(), err)
-		}
-	})
-}
-
-func FuzzSlots(f *testing.F) {
-	stamp := Stamp{1}
-	f.Add(encodeSlotOf(slotSize, memberMagic, stamp, 2, []byte("x")), uint16(0), byte(0))
-	f.Add(append(encodeSlotOf(slotSize, memberMagic, stamp, 2, []byte("old")),
-		encodeSlotOf(slotSize, memberMagic, stamp, 3, []byte("new"))...), uint16(9000), byte(1))
-	f.Fuzz(func(t *testing.T, data []byte, at uint16, flip byte) {
-		newestSlot(memberMagic, stamp, data)
-		// One changed bit in a good pair of slots never goes unnoticed.
-		good := append(encodeSlotOf(slotSize, memberMagic, stamp, 2, data[:min(len(data), maxSlotPayload)]),
-			encodeSlotOf(slotSize, memberMagic, stamp, 3, []byte("new"))...)
-		good[int(at)%len(good)] ^= flip
-		seq, payload, ok := newestSlot(memberMagic, stamp, good)
-		if !ok || seq == 3 && string(payload) != "new" ||
-			seq == 2 && !bytes.Equal(payload, data[:min(len(data), maxSlotPayload)]) || seq < 2 || seq > 3 {
-			t.Fatalf("slot %d, %q, %v after one damaged byte", seq, payload, ok)
 		}
 	})
 }
@@ -192,19 +179,13 @@ func TestSidecarLayout(t *testing.T) {
 		[]byte{0, 0, 64, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0}; !bytes.Equal(got, want) {
 		t.Errorf("regions %x, want %x", got, want)
 	}
-	slot := encodeSlotOf(slotSize, memberMagic, Stamp{0xaa, 15: 0xbb}, 5, []byte("pay"))
-	head := []byte(
-		"ANKMEMBR\x01\x00\x00\x00\x03\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\xaa\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xbb")
-	if !bytes.Equal(slot[:slotSumAt], head) || string(slot[slotPayloadAt:slotPayloadAt+4]) != "pay\x00" ||
-		len(slot) != slotSize {
-		t.Errorf("slot starts %x", slot[:80])
-	}
-	seq, stamp, payload, ok := decodeSlot(memberMagic, slot)
-	if !ok || seq != 5 || stamp != (Stamp{0xaa, 15: 0xbb}) || !reflect.DeepEqual(payload, []byte("pay")) {
-		t.Errorf("slot reads %d %s %q %v", seq, stamp, payload, ok)
-	}
 	if want := "ANKDIRTY"; dirtyMagic != want {
 		t.Errorf("magic %s", dirtyMagic)
+	}
+	header := sumsHeader{size: 300 * SumPiece, entries: 2, stamp: Stamp{0xaa, 15: 0xbb}}
+	if got := fmt.Sprintf("%x", sha256.Sum256(header.encode())); got !=
+		"db31d78663924dfe78fde416d9726c7d23fa817e1718584039a3e2487bf38d83" {
+		t.Errorf("header of sums %x, all of it %s", header.encode()[:48], got)
 	}
 }
 

@@ -92,8 +92,8 @@ func (r *Record) validate() error {
 			return fmt.Errorf("%w: member name of %d bytes; 1 to %d are possible", ErrInvalid, len(m.Name), MaxNameLength)
 		}
 	}
-	if n := len(r.encode()); n > maxSlotPayload {
-		return fmt.Errorf("%w: a record of %d bytes; %d fit", ErrLimit, n, maxSlotPayload)
+	if n, room := len(r.encode()), format(memberMagic).Room(); n > room {
+		return fmt.Errorf("%w: a record of %d bytes; %d fit", ErrLimit, n, room)
 	}
 	return nil
 }

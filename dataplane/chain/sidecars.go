@@ -17,10 +17,11 @@ const reserveSize = 4096
 // of state MemberUnknown without a volume.
 func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []Region, boot Boot) (member,
 	dirty *slotFile, err error) {
-	if member, err = createSlotFile(fs, dir+"/"+memberName, memberMagic, stamp, r.encode()); err != nil {
+	if member, err = createSlotFile(fs, dir+"/"+memberName, format(memberMagic), stamp, r.encode()); err != nil {
 		return nil, nil, err
 	}
-	if dirty, err = createSlotFile(fs, dir+"/"+dirtyName, dirtyMagic, stamp, encodeRegions(regions, boot)); err != nil {
+	marks := encodeRegions(regions, boot)
+	if dirty, err = createSlotFile(fs, dir+"/"+dirtyName, format(dirtyMagic), stamp, marks); err != nil {
 		_ = member.file.Close()
 		return nil, nil, err
 	}
@@ -208,7 +209,7 @@ func (c *Sidecars) open(volume UUID) error {
 	if c.readOnly {
 		mode = disk.ReadOnly
 	}
-	member, payload, err := openSlotFile(c.fs, c.path(memberName), memberMagic, c.stamp, mode)
+	member, payload, err := openSlotFile(c.fs, c.path(memberName), format(memberMagic), c.stamp, mode)
 	if err = c.unreadable(err, c.readOnly); err != nil {
 		return err
 	}
@@ -222,7 +223,7 @@ func (c *Sidecars) open(volume UUID) error {
 			return err
 		}
 	}
-	dirty, payload, err := openSlotFile(c.fs, c.path(dirtyName), dirtyMagic, c.stamp, mode)
+	dirty, payload, err := openSlotFile(c.fs, c.path(dirtyName), format(dirtyMagic), c.stamp, mode)
 	if err = c.unreadable(err, true); err != nil {
 		return err
 	}

@@ -1,13 +1,11 @@
 package chain
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"path"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk"
 )
 
@@ -15,36 +13,21 @@ import (
 // system nor a torn write can cost the last good record. Both slots are written once when the file
 // is made: afterwards no write to them needs space. What is durable in one slot is written to the
 // other one too: were it damaged there, an older record would be taken for the last one, as after a
-// torn write. docs/design/format-replica.md has the byte offsets.
+// torn write. Package twoslot has the bytes.
 
 // slotSize holds the largest record: 21 members with names of 250 bytes, or 1,024 dirty regions.
 const slotSize = 8192
 
-// slotVersion is the format version of every sidecar.
-const slotVersion = 1
-
-// Offsets in a slot.
-const (
-	slotMagicAt    = 0
-	slotVersionAt  = 8
-	slotLengthAt   = 12
-	slotSequenceAt = 16
-	slotStampAt    = 24
-	slotSumAt      = 40
-	slotPayloadAt  = 72
-
-	maxSlotPayload = slotSize - slotPayloadAt
-)
+// format is that of a sidecar with slots of slotSize.
+func format(magic string) twoslot.Format { return twoslot.Format{Magic: magic, Size: slotSize} }
 
 // slotFile is an open sidecar of two slots.
 type slotFile struct {
-	fs    disk.Meta
-	path  string
-	file  disk.File
-	magic string
-	stamp Stamp
-	// size is that of a slot.
-	size int
+	fs     disk.Meta
+	path   string
+	file   disk.File
+	format twoslot.Format
+	stamp  Stamp
 	// seq is the sequence number of the newest valid slot, which lies in slot seq%2; durable that of
 	// the newest one that is durable: either the same, or what seq is a copy of.
 	seq, durable uint64
@@ -52,72 +35,9 @@ type slotFile struct {
 	twice bool
 }
 
-func encodeSlotOf(size int, magic string, stamp Stamp, seq uint64, payload []byte) []byte {
-	if len(magic) != 8 || len(payload) > size-slotPayloadAt {
-		panic(fmt.Sprintf("chain: slot %q with a payload of %d bytes", magic, len(payload)))
-	}
-	b := make([]byte, size)
-	copy(b[slotMagicAt:], magic)
-	binary.LittleEndian.PutUint32(b[slotVersionAt:], slotVersion)
-	binary.LittleEndian.PutUint32(b[slotLengthAt:], uint32(len(payload)))
-	binary.LittleEndian.PutUint64(b[slotSequenceAt:], seq)
-	copy(b[slotStampAt:], stamp[:])
-	copy(b[slotPayloadAt:], payload)
-	sum := slotSum(b)
-	copy(b[slotSumAt:], sum[:])
-	return b
-}
-
-// slotSum covers the whole slot with the sum's own field as zeroes.
-func slotSum(b []byte) [sha256.Size]byte {
-	h := sha256.New()
-	h.Write(b[:slotSumAt])
-	var zero [sha256.Size]byte
-	h.Write(zero[:])
-	h.Write(b[slotPayloadAt:])
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// decodeSlot checks a slot and returns its sequence number, stamp and payload.
-func decodeSlot(magic string, b []byte) (seq uint64, stamp Stamp, payload []byte, ok bool) {
-	if len(b) <= slotPayloadAt || string(b[:8]) != magic || binary.LittleEndian.Uint32(b[slotVersionAt:]) != slotVersion {
-		return 0, Stamp{}, nil, false
-	}
-	n := binary.LittleEndian.Uint32(b[slotLengthAt:])
-	sum := slotSum(b)
-	if int64(n) > int64(len(b)-slotPayloadAt) || !bytes.Equal(sum[:], b[slotSumAt:slotPayloadAt]) {
-		return 0, Stamp{}, nil, false
-	}
-	copy(stamp[:], b[slotStampAt:])
-	return binary.LittleEndian.Uint64(b[slotSequenceAt:]), stamp, b[slotPayloadAt : slotPayloadAt+int(n)], true
-}
-
-// newestSlot returns the payload with the highest sequence number among the valid slots that carry
-// stamp.
-func newestSlot(magic string, stamp Stamp, data []byte) (seq uint64, payload []byte, ok bool) {
-	return newestSlotOf(slotSize, magic, stamp, data)
-}
-
-func newestSlotOf(size int, magic string, stamp Stamp, data []byte) (seq uint64, payload []byte, ok bool) {
-	for i := range 2 {
-		if len(data) < (i+1)*size {
-			break
-		}
-		s, st, p, good := decodeSlot(magic, data[i*size:(i+1)*size])
-		if good && st == stamp && s%2 == uint64(i) && (!ok || s > seq) {
-			seq, payload, ok = s, p, true
-		}
-	}
-	return seq, payload, ok
-}
-
 // createSlotFile makes name a sidecar whose first record is payload, both slots written, replacing
 // what was there. Durable when it returns, but for the name: the caller syncs the directory.
-func createSlotFile(fs disk.Meta, path, magic string, stamp Stamp, payload []byte) (*slotFile, error) {
-	return createSlotFileOf(slotSize, fs, path, magic, stamp, payload)
-}
-
-func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, payload []byte) (*slotFile, error) {
+func createSlotFile(fs disk.Meta, path string, format twoslot.Format, stamp Stamp, payload []byte) (*slotFile, error) {
 	if err := removeIfThere(fs, path); err != nil {
 		return nil, err
 	}
@@ -125,7 +45,8 @@ func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, p
 	if err != nil {
 		return nil, err
 	}
-	data := append(encodeSlotOf(size, magic, stamp, 2, payload), encodeSlotOf(size, magic, stamp, 1, payload)...)
+	o := twoslot.Owner{Key: stamp}
+	data := append(format.Encode(o, 2, payload), format.Encode(o, 1, payload)...)
 	if _, err = f.WriteAt(data, 0); err == nil {
 		err = f.Sync()
 	}
@@ -133,8 +54,7 @@ func createSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, p
 		_ = f.Close()
 		return nil, err
 	}
-	return &slotFile{fs: fs, path: path, file: f, magic: magic, stamp: stamp, size: size, seq: 2, durable: 2,
-		twice: true}, nil
+	return &slotFile{fs: fs, path: path, file: f, format: format, stamp: stamp, seq: 2, durable: 2, twice: true}, nil
 }
 
 // errUnreadable: the disk gives an error for a slot. Which of the two is the newer one is not known
@@ -143,11 +63,7 @@ var errUnreadable = errors.New("sidecar cannot be read")
 
 // openSlotFile opens a sidecar and returns its newest payload; a nil slotFile without error means
 // that it is void: missing, damaged in both slots, or of another stamp.
-func openSlotFile(fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte, error) {
-	return openSlotFileOf(slotSize, fs, path, magic, stamp, mode)
-}
-
-func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mode disk.Mode) (*slotFile, []byte,
+func openSlotFile(fs disk.Meta, path string, format twoslot.Format, stamp Stamp, mode disk.Mode) (*slotFile, []byte,
 	error) {
 	f, err := fs.Open(path, mode|disk.Direct)
 	if isNotFound(err) {
@@ -156,7 +72,7 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 	if err != nil {
 		return nil, nil, err
 	}
-	data := make([]byte, 2*size)
+	data := make([]byte, 2*format.Size)
 	if err := readFull(f, data, 0); err != nil {
 		_ = f.Close()
 		if errors.Is(err, disk.ErrIO) {
@@ -164,8 +80,8 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 		}
 		return nil, nil, err
 	}
-	seq, payload, ok := newestSlotOf(size, magic, stamp, data)
-	if !ok {
+	newest := format.Newest(twoslot.Owner{Key: stamp}, data)
+	if newest.Valid == 0 {
 		return nil, nil, f.Close()
 	}
 	if mode&disk.ReadOnly == 0 {
@@ -176,10 +92,8 @@ func openSlotFileOf(size int, fs disk.Meta, path, magic string, stamp Stamp, mod
 			return nil, nil, fmt.Errorf("sync %s: %w", path, err)
 		}
 	}
-	other := data[int(1-seq%2)*size:][:size]
-	_, st, copied, whole := decodeSlot(magic, other)
-	return &slotFile{fs: fs, path: path, file: f, magic: magic, stamp: stamp, size: size, seq: seq, durable: seq,
-		twice: whole && st == stamp && bytes.Equal(copied, payload)}, payload, nil
+	return &slotFile{fs: fs, path: path, file: f, format: format, stamp: stamp, seq: newest.Seq, durable: newest.Seq,
+		twice: newest.Twice}, newest.Payload, nil
 }
 
 // write replaces the slot that need not stay; durable when it returns nil. After an error the other
@@ -203,7 +117,7 @@ func (s *slotFile) write(payload []byte) error {
 // renew puts another file in the place of one with sectors that cannot be written. Durable
 // when it returns nil.
 func (s *slotFile) renew(payload []byte) error {
-	n, err := createSlotFileOf(s.size, s.fs, s.path+tmpSuffix, s.magic, s.stamp, payload)
+	n, err := createSlotFile(s.fs, s.path+tmpSuffix, s.format, s.stamp, payload)
 	if err != nil {
 		return err
 	}
@@ -252,6 +166,7 @@ func (s *slotFile) next() uint64 {
 // put is the half of write before the sync.
 func (s *slotFile) put(payload []byte) error {
 	next := s.next()
-	_, err := s.file.WriteAt(encodeSlotOf(s.size, s.magic, s.stamp, next, payload), int64(next%2)*int64(s.size))
+	slot := s.format.Encode(twoslot.Owner{Key: s.stamp}, next, payload)
+	_, err := s.file.WriteAt(slot, int64(next%2)*int64(s.format.Size))
 	return err
 }

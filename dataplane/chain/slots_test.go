@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk/memdisk"
 )
 
@@ -12,10 +13,11 @@ import (
 // whatever it loses to a loss of power, that record or a newer one remains.
 func TestCrashAfterAKillDuringASidecarWrite(t *testing.T) {
 	stamp := Stamp{7}
-	record := func(n byte) []byte { return bytes.Repeat([]byte{n}, maxSlotPayload) } // every sector of a slot differs
+	log := format(dirtyMagic)
+	record := func(n byte) []byte { return bytes.Repeat([]byte{n}, log.Room()) } // every sector of a slot differs
 	for seed := range uint64(300) {
 		fs := memdisk.New()
-		s, err := createSlotFile(fs, "/s", dirtyMagic, stamp, record(0))
+		s, err := createSlotFile(fs, "/s", log, stamp, record(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +32,7 @@ func TestCrashAfterAKillDuringASidecarWrite(t *testing.T) {
 		if err := s.put(record(3)); err != nil { // killed before the sync
 			t.Fatal(err)
 		}
-		next, _, err := openSlotFile(fs, "/s", dirtyMagic, stamp, 0)
+		next, _, err := openSlotFile(fs, "/s", log, stamp, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,8 +43,8 @@ func TestCrashAfterAKillDuringASidecarWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got, ok := newestSlot(dirtyMagic, stamp, after); !ok || got[0] < 2 {
-			t.Fatalf("seed %d: record 2 was durable; left is %v (valid %v)", seed, got[:min(len(got), 1)], ok)
+		if p := log.Newest(twoslot.Owner{Key: stamp}, after); p.Valid == 0 || p.Payload[0] < 2 {
+			t.Fatalf("seed %d: record 2 was durable; left is %v (valid %v)", seed, p.Payload[:min(len(p.Payload), 1)], p.Valid)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk"
 )
 
@@ -24,7 +25,7 @@ const (
 	// of its own.
 	sumsPage = 4096
 	sumLen   = 16
-	sealAt   = sumsPage - sumLen
+	sealAt   = sumsPage - twoslot.SealSize
 	entryLen = 4 + sumLen
 	perPage  = sealAt / entryLen
 )
@@ -47,13 +48,6 @@ func (s pieceSum) add(p []byte) { _, _ = s.h.Write(p) }
 
 func (s pieceSum) sum() sum { return s.h.Sum128().Bytes() }
 
-// seal puts a page's checksum at its end. Number 0 is the header.
-func seal(b []byte, number uint64) { s := sealOf(b, number); copy(b[sealAt:], s[:]) }
-
-func sealed(b []byte, number uint64) bool { return sealOf(b, number) == sum(b[sealAt:sumsPage]) }
-
-func sealOf(b []byte, number uint64) sum { return xxh3.Hash128Seed(b[:sealAt], number).Bytes() }
-
 // sumsHeader is the first page.
 type sumsHeader struct {
 	size    int64
@@ -69,14 +63,14 @@ func (h *sumsHeader) encode() []byte {
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.size))
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.entries))
 	copy(b[32:], h.stamp[:])
-	seal(b, 0)
+	twoslot.Seal(b, 0)
 	return b
 }
 
 // decodeSumsHeader returns the header of a file of fileSize bytes; ok is false for anything that is
 // not a whole one.
 func decodeSumsHeader(b []byte, fileSize int64) (h sumsHeader, ok bool) {
-	if len(b) != sumsPage || string(b[:8]) != sumsMagic || !sealed(b, 0) ||
+	if len(b) != sumsPage || string(b[:8]) != sumsMagic || !twoslot.Sealed(b, 0) ||
 		binary.LittleEndian.Uint32(b[8:]) != sumsVersion || binary.LittleEndian.Uint32(b[12:]) != SumPiece {
 		return h, false
 	}
@@ -146,7 +140,7 @@ func (s *sumsReader) load(number int64) (bool, error) {
 	}
 	s.number = 0
 	err := readFull(s.file, s.page, number*sumsPage)
-	if errors.Is(err, disk.ErrIO) || err == nil && !sealed(s.page, uint64(number)) {
+	if errors.Is(err, disk.ErrIO) || err == nil && !twoslot.Sealed(s.page, uint64(number)) {
 		return false, nil
 	}
 	if err == nil {
@@ -217,7 +211,7 @@ func (s *sumsReader) set(piece uint32, v sum) error {
 		return err
 	}
 	copy(s.page[i*entryLen+4:], v[:])
-	seal(s.page, uint64(s.number))
+	twoslot.Seal(s.page, uint64(s.number))
 	_, err = s.file.WriteAt(s.page, s.number*sumsPage)
 	return err
 }
@@ -254,7 +248,7 @@ func (w *sumsWriter) add(piece uint32, v sum) error {
 
 func (w *sumsWriter) flush() error {
 	number := (w.entries + perPage - 1) / perPage
-	seal(w.page, uint64(number))
+	twoslot.Seal(w.page, uint64(number))
 	_, err := w.file.WriteAt(w.page, number*sumsPage)
 	clear(w.page)
 	return err

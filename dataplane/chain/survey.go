@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk"
 )
 
@@ -186,12 +187,13 @@ func (c *Files) surveySlots(names []string, name, magic string) (payload []byte,
 	if err != nil {
 		return nil, err.Error()
 	}
-	if _, payload, ok := newestSlot(magic, stamp, data); ok {
-		return bytes.Clone(payload), ""
+	if p := format(magic).Newest(twoslot.Owner{Key: stamp}, data); p.Valid > 0 {
+		return bytes.Clone(p.Payload), ""
 	}
 	for i := range len(data) / slotSize {
-		if _, st, _, ok := decodeSlot(magic, data[i*slotSize:(i+1)*slotSize]); ok && st != stamp {
-			return nil, fmt.Sprintf("%s carries the stamp %s, volume.meta %s: they do not belong together", name, st, stamp)
+		if o, _, _, ok := format(magic).Decode(data[i*slotSize : (i+1)*slotSize]); ok && o.Key != stamp {
+			return nil, fmt.Sprintf("%s carries the stamp %s, volume.meta %s: they do not belong together", name,
+				Stamp(o.Key), stamp)
 		}
 	}
 	return nil, "both copies in " + name + " are damaged"

@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"ankole.storage/dataplane/chain/twoslot"
 	"ankole.storage/dataplane/disk"
 )
 
@@ -20,7 +21,7 @@ import (
 // it was when it was last durable. What is durable in one slot is then written to the other one
 // too, so that a slot that rots or cannot be read loses nothing. A page takes space from the first
 // bit in it on, for both slots at once: afterwards writing it needs none.
-// docs/design/format-replica.md has the bytes.
+// docs/design/format-replica.md has the bytes, package twoslot those around the bits.
 
 // Geometry of a whiteout file.
 const (
@@ -33,16 +34,10 @@ const (
 	// whiteoutRead is how many pages are read at once.
 	whiteoutRead = 64
 
-	whiteoutMagic   = "ANKWHITE"
-	whiteoutVersion = 1
-	// Offsets in a slot; its last bytes are its seal.
-	whiteoutVersionAt  = 8
-	whiteoutNumberAt   = 12
-	whiteoutSequenceAt = 16
-	whiteoutKeyAt      = 24
-	whiteoutFileAt     = 40
-	whiteoutBitsAt     = 64
+	whiteoutMagic = "ANKWHITE"
 )
+
+var whiteoutFormat = twoslot.Format{Magic: whiteoutMagic, Size: whiteoutSlot, Pages: true}
 
 // whiteoutID binds a page to its file, and the file to the directory: key is volume.meta's
 // AnkoleWhiteouts, which an engine that does not know it drops; file the one in the layer's .meta.
@@ -96,36 +91,18 @@ func (b *whiteoutBits) runs(fn func(first, last int64)) {
 	}
 }
 
-// encodeWhiteouts renders a slot of a page.
-func encodeWhiteouts(id whiteoutID, number int64, seq uint64, b *whiteoutBits) []byte {
-	p := make([]byte, whiteoutSlot)
-	copy(p, whiteoutMagic)
-	binary.LittleEndian.PutUint32(p[whiteoutVersionAt:], whiteoutVersion)
-	binary.LittleEndian.PutUint32(p[whiteoutNumberAt:], uint32(number))
-	binary.LittleEndian.PutUint64(p[whiteoutSequenceAt:], seq)
-	copy(p[whiteoutKeyAt:], id.key[:])
-	binary.LittleEndian.PutUint64(p[whiteoutFileAt:], id.file)
-	for i, w := range b {
-		binary.LittleEndian.PutUint64(p[whiteoutBitsAt+8*i:], w)
-	}
-	seal(p, uint64(number))
-	return p
+// owner is whose slots a page of the file has.
+func (id whiteoutID) owner(page int64) twoslot.Owner {
+	return twoslot.Owner{Key: id.key, File: id.file, Page: uint32(page)}
 }
 
-// decodeWhiteouts returns the sequence number and the bits of a slot; ok is false for anything that
-// was not written whole to this slot of this page of this file.
-func decodeWhiteouts(id whiteoutID, number int64, slot uint64, p []byte) (seq uint64, b whiteoutBits, ok bool) {
-	seq = binary.LittleEndian.Uint64(p[whiteoutSequenceAt:])
-	if string(p[:len(whiteoutMagic)]) != whiteoutMagic || !sealed(p, uint64(number)) || seq%2 != slot ||
-		binary.LittleEndian.Uint32(p[whiteoutVersionAt:]) != whiteoutVersion ||
-		binary.LittleEndian.Uint32(p[whiteoutNumberAt:]) != uint32(number) ||
-		Stamp(p[whiteoutKeyAt:whiteoutFileAt]) != id.key || binary.LittleEndian.Uint64(p[whiteoutFileAt:]) != id.file {
-		return 0, b, false
+// encodeWhiteouts renders a slot of a page.
+func encodeWhiteouts(id whiteoutID, number int64, seq uint64, b *whiteoutBits) []byte {
+	var p [whiteoutBlocks / 8]byte
+	for i, w := range b {
+		binary.LittleEndian.PutUint64(p[8*i:], w)
 	}
-	for i := range b {
-		b[i] = binary.LittleEndian.Uint64(p[whiteoutBitsAt+8*i:])
-	}
-	return seq, b, true
+	return whiteoutFormat.Encode(id.owner(number), seq, p[:])
 }
 
 // whiteoutsOf is a page as its two slots say.
@@ -151,33 +128,15 @@ func (p *whiteoutsOf) known(w *whiteoutFile, number int64) error {
 }
 
 // newestWhiteouts judges the two slots of a page.
-func newestWhiteouts(id whiteoutID, number int64, p []byte) (w whiteoutsOf) {
-	broken, whole := 0, 0
-	for slot := range uint64(2) {
-		s := p[slot*whiteoutSlot:][:whiteoutSlot]
-		seq, b, ok := decodeWhiteouts(id, number, slot, s)
-		if ok {
-			whole++
-			w.twice = whole == 2 && b == w.bits
-		}
-		switch {
-		case ok && seq >= w.seq:
-			w.seq, w.bits = seq, b
-		case !ok && !isZero(s):
-			broken++
+func newestWhiteouts(id whiteoutID, number int64, p []byte) whiteoutsOf {
+	newest := whiteoutFormat.Newest(id.owner(number), p)
+	w := whiteoutsOf{seq: newest.Seq, twice: newest.Twice, damaged: newest.Broken == 2}
+	for i := range w.bits {
+		if newest.Valid > 0 {
+			w.bits[i] = binary.LittleEndian.Uint64(newest.Payload[8*i:])
 		}
 	}
-	w.damaged = broken == 2
 	return w
-}
-
-func isZero(p []byte) bool {
-	for _, b := range p {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // whiteoutFile is the open whiteout file of a layer. Reading it may run anywhere; edit and sync are
