@@ -157,7 +157,6 @@ type Engine struct {
 	gatherUntil clock.Ticks
 	lastPromise clock.Ticks // when a replica promised the epoch last
 	leaseOver   clock.Ticks // the end of another engine's lease
-	voteAt      clock.Ticks // when to look for replaced members, Never while none could help
 
 	// leaseEnd is when this engine's own lease ends, as far as it has been worked out; leaseNews:
 	// something was confirmed since. leaseCheck is when to ask the witness, Never when nobody
@@ -262,6 +261,9 @@ type Engine struct {
 	sizesWrites uint64
 	fatal       string
 	fenced      bool
+
+	// The parts, each with fields and deadlines of its own: part.go.
+	votes votes
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -270,7 +272,7 @@ func New(cfg Config) *Engine {
 		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), byName: map[string]*link{},
 		compareInFull: map[string]bool{},
 		wakeAt:        clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
-		voteAt: clock.Never, leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
+		leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -284,6 +286,7 @@ func New(cfg Config) *Engine {
 	if e.cfg.Event == nil {
 		e.cfg.Event = func(Event) {}
 	}
+	e.assemble()
 	e.identity = fmt.Sprintf("%s#%x@%s", cfg.Instance, cfg.Nonce()[:4], cfg.InstanceManager)
 	e.setAside()
 	e.size, e.agreedSize, e.options = cfg.Size, cfg.Size, cfg.Options
@@ -328,7 +331,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.checkDetached()
 	e.leaveMore()
 	e.prepareMore()
-	e.votesMore()
+	e.votes.step()
 	e.rebuildMore()
 	e.repairMore()
 	e.purgeMore()
@@ -475,7 +478,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
 	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
-	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.voteAt)))
+	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.votes.due())))
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {

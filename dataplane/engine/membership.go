@@ -186,7 +186,7 @@ func (e *Engine) writeRecord(member string, rec quorum.Record) {
 // and come back through a rebuild. Regions that were dirty when the last engine ended are compared
 // before anything is served.
 func (e *Engine) beginServing(a *quorum.Action) {
-	e.voted()
+	e.votes.end()
 	dirty, all := map[uint32]bool{}, false
 	for _, l := range e.links {
 		if l == nil || l.mode == ERR {
@@ -225,7 +225,7 @@ func (e *Engine) finishCopy(l *link) {
 
 // committed releases what waited for the set to be agreed, and promotes a joiner.
 func (e *Engine) committed(a *quorum.Action) {
-	e.voted()
+	e.votes.end()
 	for _, m := range a.Members {
 		l := e.byName[m]
 		if l == nil || l.mode != WO {

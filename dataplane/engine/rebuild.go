@@ -53,7 +53,7 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 	if !e.serving {
 		reply(fmt.Errorf("%w: the volume is not served yet: %s", ErrBusy, e.why()))
 		if e.linkAt(addr) == nil {
-			e.voterAt(addr)
+			e.votes.lookAt(addr)
 		}
 		return
 	}
@@ -73,7 +73,7 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		// agreed.
 		reply(fmt.Errorf("%w: %s", ErrBusy, e.why()))
 		if before == nil {
-			e.voterAt(addr)
+			e.votes.lookAt(addr)
 		}
 		return
 	}

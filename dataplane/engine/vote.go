@@ -17,22 +17,33 @@ import (
 // broke for a moment; the witness, which is asked at the same time, answers sooner if it is there.
 const voteRetry = time.Second
 
-// votesMore connects to replaced members. It is called at the end of every step.
-func (e *Engine) votesMore() {
+// votes looks for replaced members while their agreement is all that is wanting.
+type votes struct {
+	e *Engine
+	// at is when to look the next time, Never while none could help.
+	at clock.Ticks
+}
+
+// due is when to look for replaced members.
+func (v *votes) due() clock.Ticks { return v.at }
+
+// step connects to replaced members.
+func (v *votes) step() {
+	e := v.e
 	voters := e.quorum.Voters()
 	e.forgetRemoved()
 	switch {
 	// a replica that is released must not be taken again
 	case e.fatal != "" || e.stopped || e.leaving != nil || len(voters) == 0:
-		e.voteAt = clock.Never
+		v.at = clock.Never
 		return
-	case e.voteAt == clock.Never:
-		e.voteAt = e.now.Add(voteRetry)
+	case v.at == clock.Never:
+		v.at = e.now.Add(voteRetry)
 	}
-	if e.now < e.voteAt {
+	if e.now < v.at {
 		return
 	}
-	e.voteAt = e.now.Add(voteRetry)
+	v.at = e.now.Add(voteRetry)
 	for _, l := range e.links {
 		if l != nil && l.mode == ERR && l.phase == sessionClosed && l.conn == nil && slices.Contains(voters, l.member) {
 			l.voting = true
@@ -52,9 +63,10 @@ func (e *Engine) forgetRemoved() {
 	}
 }
 
-// voterAt looks for a replaced member at an address where it was not known before. The link is
+// lookAt looks for a replaced member at an address where it was not known before. The link is
 // forgotten once it is closed.
-func (e *Engine) voterAt(addr string) {
+func (v *votes) lookAt(addr string) {
+	e := v.e
 	if e.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
 		return
 	}
@@ -75,9 +87,9 @@ func (l *link) vote() {
 	e.quorum.Reached(l.member)
 }
 
-// voted ends the sessions of those that were asked.
-func (e *Engine) voted() {
-	for _, l := range e.links {
+// end ends the sessions of those that were asked.
+func (v *votes) end() {
+	for _, l := range v.e.links {
 		if l != nil && l.voting {
 			l.endVote()
 		}

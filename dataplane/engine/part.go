@@ -1,0 +1,8 @@
+package engine
+
+import "ankole.storage/dataplane/clock"
+
+// assemble makes the parts.
+func (e *Engine) assemble() {
+	e.votes = votes{e: e, at: clock.Never}
+}
