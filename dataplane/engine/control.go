@@ -296,7 +296,7 @@ func (e *Engine) closeReplicas() {
 func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
 	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
-	e.leaseCheck = clock.Never
+	e.lease.checkAt = clock.Never
 	e.purge = nil
 	if e.importing != nil {
 		e.importing.fail(fmt.Errorf("%w: the engine has ended", ErrState))

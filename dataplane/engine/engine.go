@@ -158,12 +158,6 @@ type Engine struct {
 	lastPromise clock.Ticks // when a replica promised the epoch last
 	leaseOver   clock.Ticks // the end of another engine's lease
 
-	// leaseEnd is when this engine's own lease ends, as far as it has been worked out; leaseNews:
-	// something was confirmed since. leaseCheck is when to ask the witness, Never when nobody
-	// waits.
-	leaseEnd, leaseCheck clock.Ticks
-	leaseNews            bool
-
 	links  []*link
 	byName map[string]*link
 
@@ -264,6 +258,7 @@ type Engine struct {
 
 	// The parts, each with fields and deadlines of its own: part.go.
 	votes votes
+	lease lease
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -272,7 +267,7 @@ func New(cfg Config) *Engine {
 		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), byName: map[string]*link{},
 		compareInFull: map[string]bool{},
 		wakeAt:        clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
-		leaseCheck: clock.Never, lostSince: clock.Never, changed: true,
+		lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -325,7 +320,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	if p, ok := e.fe.(frontend.Expirer); ok {
 		e.feDue = p.Expire(now, out)
 	}
-	if e.leaseNews && len(e.held) > 0 {
+	if e.lease.news && len(e.held) > 0 {
 		e.releaseHeld()
 	}
 	e.checkDetached()
@@ -415,9 +410,7 @@ func (e *Engine) timeouts() {
 		e.gatherUntil = clock.Never
 		e.quorum.GatherTimeout()
 	}
-	if e.now >= e.leaseCheck {
-		e.checkLease()
-	}
+	e.lease.step()
 	if e.now >= e.leaseOver {
 		e.leaseOver = clock.Never
 		e.quorum.LeaseOver()
@@ -476,7 +469,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.leaseCheck), e.sizesDue()))
+	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.lease.due()), e.sizesDue()))
 	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
 	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.votes.due())))
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))

@@ -117,7 +117,7 @@ func (e *Engine) start(t *task) {
 		e.startFlush(t)
 	case t.kind == wire.Read:
 		t.lock.mode = shared
-		e.useLease()
+		e.lease.use()
 		e.ranges.lock(t.off, t.n, false, func() { e.startRead(t) })
 	default:
 		t.lock.mode = exclusive

@@ -14,18 +14,39 @@ import (
 // read that finds less than half of the lease left makes the engine ping the replicas that have not
 // confirmed it lately, and if that does not help, ask the witness. Until then the read is held.
 
+// lease is this engine's own.
+type lease struct {
+	e *Engine
+	// end is when it ends, as far as it has been worked out; news: something was confirmed since.
+	end  clock.Ticks
+	news bool
+	// checkAt is when to ask the witness, Never when nobody waits.
+	checkAt clock.Ticks
+}
+
+// due is when to ask the witness.
+func (s *lease) due() clock.Ticks { return s.checkAt }
+
+// step asks it.
+func (s *lease) step() {
+	if s.e.now >= s.checkAt {
+		s.check()
+	}
+}
+
 // confirmed notes that the replica has answered a request sent at the given time: it had not
 // promised a newer epoch then.
 func (l *link) confirmed(sent clock.Ticks) {
 	if sent > l.confirmedAt {
 		l.confirmedAt = sent
-		l.e.leaseNews = true
+		l.e.lease.news = true
 	}
 }
 
-// renewLease works out the lease's end from what was confirmed meanwhile.
-func (e *Engine) renewLease() {
-	e.leaseNews = false
+// renew works out the lease's end from what was confirmed meanwhile.
+func (s *lease) renew() {
+	e := s.e
+	s.news = false
 	end := e.quorum.LeaseEnd(e.cfg.Lease, func(m string) quorum.Time {
 		// A member that was dropped confirms nothing more, whatever it said before.
 		if l := e.byName[m]; l != nil && l.phase == sessionReady {
@@ -33,34 +54,36 @@ func (e *Engine) renewLease() {
 		}
 		return 0
 	})
-	e.leaseEnd = clock.Ticks(end)
+	s.end = clock.Ticks(end)
 }
 
-// leaseCovers reports whether a read that arrived at the given time may be answered.
-func (e *Engine) leaseCovers(arrived clock.Ticks) bool {
-	if e.leaseEnd <= arrived && e.leaseNews {
-		e.renewLease()
+// covers reports whether a read that arrived at the given time may be answered.
+func (s *lease) covers(arrived clock.Ticks) bool {
+	if s.end <= arrived && s.news {
+		s.renew()
 	}
-	return e.leaseEnd > arrived
+	return s.end > arrived
 }
 
-// useLease is called for every read that arrives: it has the lease confirmed before it ends.
-func (e *Engine) useLease() {
-	if e.leaseEnd.Sub(e.now) >= e.cfg.Lease/2 || !e.serving {
+// use is called for every read that arrives: it has the lease confirmed before it ends.
+func (s *lease) use() {
+	e := s.e
+	if s.end.Sub(e.now) >= e.cfg.Lease/2 || !e.serving {
 		return
 	}
-	if e.renewLease(); e.leaseEnd.Sub(e.now) >= e.cfg.Lease/2 {
+	if s.renew(); s.end.Sub(e.now) >= e.cfg.Lease/2 {
 		return
 	}
-	e.ping()
-	if e.leaseCheck == clock.Never {
+	s.ping()
+	if s.checkAt == clock.Never {
 		// A replica that is well answers in a fraction of this.
-		e.leaseCheck = e.now.Add(e.cfg.Lease / 8)
+		s.checkAt = e.now.Add(e.cfg.Lease / 8)
 	}
 }
 
 // ping asks every replica that counts and has not confirmed the lease lately.
-func (e *Engine) ping() {
+func (s *lease) ping() {
+	e := s.e
 	for _, l := range e.links {
 		if l == nil || l.phase != sessionReady || l.pinging || (l.mode != RW && l.mode != WO) ||
 			e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
@@ -70,30 +93,32 @@ func (e *Engine) ping() {
 	}
 }
 
-// checkLease asks the witness when the replicas have not confirmed the lease, as long as somebody
+// check asks the witness when the replicas have not confirmed the lease, as long as somebody
 // waits for it.
-func (e *Engine) checkLease() {
-	e.leaseCheck = clock.Never
-	e.renewLease()
+func (s *lease) check() {
+	e := s.e
+	s.checkAt = clock.Never
+	s.renew()
 	e.releaseHeld()
-	if e.leaseEnd.Sub(e.now) >= e.cfg.Lease/2 || !e.serving {
+	if s.end.Sub(e.now) >= e.cfg.Lease/2 || !e.serving {
 		return
 	}
-	e.ping()
+	s.ping()
 	e.quorum.AskForLease()
-	if e.waitForLease() {
+	if s.awaited() {
 		e.changed = true
-		e.leaseCheck = e.now.Add(witnessRetry)
+		s.checkAt = e.now.Add(witnessRetry)
 	}
 }
 
-// waitForLease reports whether a read is held for the lease alone.
-func (e *Engine) waitForLease() bool {
+// awaited reports whether a read is held for the lease alone.
+func (s *lease) awaited() bool {
+	e := s.e
 	if !e.serving || e.quorum.Holding() {
 		return false
 	}
 	for _, t := range e.held {
-		if t.kind == wire.Read && e.leaseEnd <= t.arrived {
+		if t.kind == wire.Read && s.end <= t.arrived {
 			return true
 		}
 	}
@@ -102,12 +127,12 @@ func (e *Engine) waitForLease() bool {
 
 // answerable reports whether a task that is done may be told to the frontend.
 func (e *Engine) answerable(t *task) bool {
-	return !e.quorum.Holding() && (t.kind != wire.Read || e.leaseCovers(t.arrived))
+	return !e.quorum.Holding() && (t.kind != wire.Read || e.lease.covers(t.arrived))
 }
 
-// leaseText is the state's reason while reads wait.
-func (e *Engine) leaseText() string {
+// text is the state's reason while reads wait.
+func (s *lease) text() string {
 	return "reads wait: neither a majority of the replicas nor the witness has confirmed within " +
-		e.cfg.Lease.Round(time.Second).String() +
+		s.e.cfg.Lease.Round(time.Second).String() +
 		" that no other engine has taken over"
 }

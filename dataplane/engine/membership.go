@@ -153,7 +153,7 @@ func (e *Engine) witnessDone(d *loop.Done) {
 
 func (e *Engine) confirmedByWitness(r *witnessResult) {
 	e.quorum.WitnessConfirmed(r.sent, r.record)
-	e.leaseNews = true
+	e.lease.news = true
 }
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {

@@ -144,8 +144,8 @@ func (e *Engine) why() string {
 		return "no replica left"
 	case e.serving && e.quorum.Holding():
 		return "waiting for the new set of replicas to be agreed"
-	case e.waitForLease():
-		return e.leaseText()
+	case e.lease.awaited():
+		return e.lease.text()
 	case e.serving:
 		return ""
 	case e.resync != nil:

@@ -49,7 +49,7 @@ func (u *unwritten) skip(e *Engine, off, end int64) int64 {
 		e.quorum.Holding() {
 		return off
 	}
-	if e.useLease(); !e.leaseCovers(e.now) {
+	if e.lease.use(); !e.lease.covers(e.now) {
 		return off
 	}
 	for off < end {
