@@ -96,17 +96,17 @@ func (e *Engine) posted(v any) {
 	case PurgeSnapshots:
 		e.startPurge(m)
 	case Scrub:
-		e.startScrub(m)
+		e.scrubs.start(m)
 	case CancelScrub:
-		e.cancelScrub(m.Reply)
+		e.scrubs.cancel(m.Reply)
 	case HashSnapshot:
-		e.hashSnapshot(m)
+		e.scrubs.hashSnapshot(m)
 	case CancelHash:
-		m.Reply(e.cancelHash(m.Name, "cancelled"))
+		m.Reply(e.scrubs.cancelHash(m.Name, "cancelled"))
 	case AskHash:
-		e.askHash(m)
+		e.scrubs.askHash(m)
 	case HashLocks:
-		e.hashLocks(m)
+		e.scrubs.hashLocks(m)
 	case Measure:
 		e.measure(m)
 	case Refresh:

@@ -200,11 +200,6 @@ type Engine struct {
 	purge            *purging
 	// changes counts the changes of the chains that were made.
 	changes uint64
-	// scrub is the scrub under way, scrubbed what is known about it or the last one.
-	scrub    *scrubJob
-	scrubbed *Scrubbing
-	// hashes are the checksums of single snapshots that are asked for, those that have ended last.
-	hashes []*hashing
 	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
 	chainMarks chainMarks
 	// importing is the import under way, imported what is known about it or the last one;
@@ -257,8 +252,9 @@ type Engine struct {
 	fenced      bool
 
 	// The parts, each with fields and deadlines of its own: part.go.
-	votes votes
-	lease lease
+	votes  votes
+	lease  lease
+	scrubs scrubs
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -331,7 +327,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.repairMore()
 	e.purgeMore()
 	e.marksMore()
-	e.scrubMore()
+	e.scrubs.step()
 	e.importMore()
 	e.snapshotsMore()
 	e.memoryMore()
@@ -470,7 +466,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.lease.due()), e.sizesDue()))
-	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubDue(), e.rebuildDue())))
+	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubs.due(), e.rebuildDue())))
 	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.votes.due())))
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())

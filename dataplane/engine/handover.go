@@ -181,8 +181,8 @@ func (e *Engine) drain(v *leaving) {
 	v.stage = leaveDraining
 	v.Draining()
 	e.changing = handing
-	if e.scrub != nil {
-		e.scrub.cancel = true
+	if e.scrubs.job != nil {
+		e.scrubs.job.cancel = true
 	}
 	if f, ok := e.fe.(frontend.Exporter); ok {
 		f.Suspend(e.out)
@@ -203,7 +203,7 @@ func (e *Engine) leaveMore() {
 		return
 	}
 	f, ok := e.fe.(frontend.Exporter)
-	if (ok && !f.Suspended()) || e.foreground > 0 || e.scrub != nil || e.busy() {
+	if (ok && !f.Suspended()) || e.foreground > 0 || e.scrubs.job != nil || e.busy() {
 		return
 	}
 	if !e.mayLeave(v) {

@@ -114,8 +114,8 @@ func (h *hashing) set(addr string, f func(s *HashStatus)) {
 }
 
 // hashOf finds the entry of a snapshot.
-func (e *Engine) hashOf(name string) *hashing {
-	for _, h := range e.hashes {
+func (s *scrubs) hashOf(name string) *hashing {
+	for _, h := range s.hashes {
 		if h.Snapshot == name {
 			return h
 		}
@@ -123,7 +123,8 @@ func (e *Engine) hashOf(name string) *hashing {
 	return nil
 }
 
-func (e *Engine) hashSnapshot(m HashSnapshot) {
+func (s *scrubs) hashSnapshot(m HashSnapshot) {
+	e := s.e
 	switch err := e.unavailable(); {
 	case err != nil:
 		m.Reply(err)
@@ -135,12 +136,12 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 		m.Reply(fmt.Errorf("%w: %q is not a snapshot", block.Invalid, m.Name))
 		return
 	}
-	if unfinished, refused := e.joinHash(m); unfinished {
+	if unfinished, refused := s.joinHash(m); unfinished {
 		m.Reply(refused)
 		return
 	}
 	waiting := 0
-	for _, h := range e.hashes {
+	for _, h := range s.hashes {
 		waiting += count(!h.ended)
 	}
 	if waiting >= maxHashes {
@@ -158,9 +159,9 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 				m.Reply(fmt.Errorf("%w: there is no snapshot %.128q, or it is marked removed", ErrNotFound, m.Name))
 				return
 			}
-			unfinished, refused := e.joinHash(m) // asked for twice at the same time
+			unfinished, refused := s.joinHash(m) // asked for twice at the same time
 			if !unfinished {
-				e.addHash(m)
+				s.addHash(m)
 			}
 			m.Reply(refused)
 		})
@@ -168,8 +169,8 @@ func (e *Engine) hashSnapshot(m HashSnapshot) {
 
 // joinHash tells whether a request for the same snapshot is there that has not ended, and why this
 // one cannot be answered by it. If it can, it is from now on.
-func (e *Engine) joinHash(m HashSnapshot) (unfinished bool, refused error) {
-	h := e.hashOf(m.Name)
+func (s *scrubs) joinHash(m HashSnapshot) (unfinished bool, refused error) {
+	h := s.hashOf(m.Name)
 	switch {
 	case h == nil || h.ended:
 		return false, nil
@@ -184,32 +185,33 @@ func (e *Engine) joinHash(m HashSnapshot) (unfinished bool, refused error) {
 }
 
 // addHash puts a request at the end of the queue; what is known of an earlier one is forgotten.
-func (e *Engine) addHash(m HashSnapshot) {
-	e.hashes = slices.DeleteFunc(e.hashes, func(h *hashing) bool { return h.Snapshot == m.Name })
+func (s *scrubs) addHash(m HashSnapshot) {
+	s.hashes = slices.DeleteFunc(s.hashes, func(h *hashing) bool { return h.Snapshot == m.Name })
 	h := &hashing{Hashing: Hashing{Snapshot: m.Name, Rehash: m.Rehash, Running: true,
 		Replicas: map[string]HashStatus{}}, at: m.At}
-	for _, l := range e.withMode(RW) {
+	for _, l := range s.e.withMode(RW) {
 		h.Replicas[l.addr] = HashStatus{State: "in_progress"}
 	}
-	e.hashes = append(e.hashes, h)
-	e.changed = true
+	s.hashes = append(s.hashes, h)
+	s.e.changed = true
 }
 
 // nextHash begins the first request that waits, if nothing else reads snapshots. A purge goes
 // first: it changes the files; so does a live upgrade, which waits for what is under way.
-func (e *Engine) nextHash() {
-	if e.scrub != nil || e.purge != nil || e.stopping != nil || e.leaving != nil {
+func (s *scrubs) nextHash() {
+	e := s.e
+	if s.job != nil || e.purge != nil || e.stopping != nil || e.leaving != nil {
 		return
 	}
-	i := slices.IndexFunc(e.hashes, func(h *hashing) bool { return !h.ended })
+	i := slices.IndexFunc(s.hashes, func(h *hashing) bool { return !h.ended })
 	if i < 0 {
 		return
 	}
-	h := e.hashes[i]
+	h := s.hashes[i]
 	h.job = &scrubJob{e: e, due: e.now, queue: []string{h.Snapshot}, hash: h,
 		status: &Scrubbing{Checksums: map[string]map[string]string{}},
 		req:    Scrub{Snapshot: h.Snapshot, Mode: ScrubFastCheck, BytesPerSecond: scrubBandwidth, At: h.at}}
-	e.scrub = h.job
+	s.job = h.job
 }
 
 // began notes who takes part.
@@ -221,9 +223,9 @@ func (h *hashing) began(members []*link) {
 }
 
 // endHash concludes a request: reason says why it was not finished.
-func (e *Engine) endHash(h *hashing, reason string) {
+func (s *scrubs) endHash(h *hashing, reason string) {
 	h.Running, h.ended, h.job = false, true, nil
-	e.changed = true
+	s.e.changed = true
 	for addr := range h.Replicas {
 		h.set(addr, func(s *HashStatus) {
 			switch {
@@ -237,15 +239,15 @@ func (e *Engine) endHash(h *hashing, reason string) {
 		})
 	}
 	// The newest are kept: what has ended goes behind those that ended before.
-	e.hashes = append(slices.DeleteFunc(e.hashes, func(x *hashing) bool { return x == h }), h)
+	s.hashes = append(slices.DeleteFunc(s.hashes, func(x *hashing) bool { return x == h }), h)
 	for _, failed := range []bool{false, true} {
 		drop := -keptHashes
-		for _, x := range e.hashes {
+		for _, x := range s.hashes {
 			if x.ended && x.failed == failed {
 				drop++
 			}
 		}
-		e.hashes = slices.DeleteFunc(e.hashes, func(x *hashing) bool {
+		s.hashes = slices.DeleteFunc(s.hashes, func(x *hashing) bool {
 			if drop <= 0 || !x.ended || x.failed != failed {
 				return false
 			}
@@ -256,30 +258,30 @@ func (e *Engine) endHash(h *hashing, reason string) {
 }
 
 // interruptHash puts a request back to where it waits.
-func (e *Engine) interruptHash(h *hashing) {
+func (s *scrubs) interruptHash(h *hashing) {
 	h.job = nil
 	for addr := range h.Replicas {
 		h.Replicas[addr] = HashStatus{State: "in_progress"}
 	}
-	e.changed = true
+	s.e.changed = true
 }
 
 // cancelHash ends the request for a snapshot, whether it waits or is under way.
-func (e *Engine) cancelHash(name, reason string) error {
-	h := e.hashOf(name)
+func (s *scrubs) cancelHash(name, reason string) error {
+	h := s.hashOf(name)
 	switch {
 	case h == nil || h.ended:
 		return fmt.Errorf("%w: no checksum of snapshot %.128q is being computed or waited for", ErrNotFound, name)
 	case h.job == nil:
-		e.endHash(h, reason)
+		s.endHash(h, reason)
 	default:
 		h.job.cancel, h.job.why = true, reason
 	}
 	return nil
 }
 
-func (e *Engine) askHash(m AskHash) {
-	if h := e.hashOf(m.Name); h != nil {
+func (s *scrubs) askHash(m AskHash) {
+	if h := s.hashOf(m.Name); h != nil {
 		m.Reply(h.clone(), nil)
 		return
 	}
@@ -289,17 +291,18 @@ func (e *Engine) askHash(m AskHash) {
 }
 
 // cancelGone ends the requests for snapshots that are not there any more, or are marked removed.
-func (e *Engine) cancelGone() {
-	for _, h := range slices.Clone(e.hashes) {
-		i := slices.IndexFunc(e.snapshots, func(s Snapshot) bool { return s.Name == h.Snapshot })
-		if !h.ended && (i < 0 || e.snapshots[i].Removed) {
-			_ = e.cancelHash(h.Snapshot, "the snapshot was removed") // it has not ended
+func (s *scrubs) cancelGone() {
+	for _, h := range slices.Clone(s.hashes) {
+		i := slices.IndexFunc(s.e.snapshots, func(s Snapshot) bool { return s.Name == h.Snapshot })
+		if !h.ended && (i < 0 || s.e.snapshots[i].Removed) {
+			_ = s.cancelHash(h.Snapshot, "the snapshot was removed") // it has not ended
 		}
 	}
 }
 
 // hashLocks asks all that are connected.
-func (e *Engine) hashLocks(m HashLocks) {
+func (s *scrubs) hashLocks(m HashLocks) {
+	e := s.e
 	links := e.withMode(RW)
 	if len(links) == 0 {
 		m.Reply(nil, e.nobodyToAsk())

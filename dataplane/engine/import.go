@@ -117,7 +117,7 @@ func (e *Engine) startImport(j *importJob) {
 	}
 	switch {
 	case err != nil:
-	case e.purge != nil || e.scrub != nil:
+	case e.purge != nil || e.scrubs.job != nil:
 		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrBusy)
 	default:
 		err = e.mayChangeContent()

@@ -6,4 +6,5 @@ import "ankole.storage/dataplane/clock"
 func (e *Engine) assemble() {
 	e.votes = votes{e: e, at: clock.Never}
 	e.lease = lease{e: e, checkAt: clock.Never}
+	e.scrubs = scrubs{e: e}
 }

@@ -98,6 +98,17 @@ type Finding struct {
 	Text              string
 }
 
+// scrubs has the scrub under way, one at a time, and the checksums that are asked for: each is a
+// scrub of its own.
+type scrubs struct {
+	e *Engine
+	// job is the scrub under way, nil for none; last is what is known about it or the last one.
+	job  *scrubJob
+	last *Scrubbing
+	// hashes are the checksums of single snapshots that are asked for, those that have ended last.
+	hashes []*hashing
+}
+
 // scrubJob is a scrub under way.
 type scrubJob struct {
 	e      *Engine
@@ -142,16 +153,17 @@ const (
 	scrubRehashing
 )
 
-func (e *Engine) startScrub(m Scrub) {
+func (s *scrubs) start(m Scrub) {
+	e := s.e
 	err := e.leavingReason()
 	if err == nil {
 		err = e.unavailable()
 	}
 	switch {
-	case e.scrub != nil && e.scrub.hash != nil:
-		m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed; try again", ErrState, e.scrub.hash.Snapshot))
+	case s.job != nil && s.job.hash != nil:
+		m.Reply(fmt.Errorf("%w: the checksum of snapshot %s is being computed; try again", ErrState, s.job.hash.Snapshot))
 		return
-	case e.scrub != nil:
+	case s.job != nil:
 		m.Reply(fmt.Errorf("%w: a scrub is under way", ErrState))
 		return
 	case err != nil:
@@ -166,7 +178,7 @@ func (e *Engine) startScrub(m Scrub) {
 	}
 	j := &scrubJob{e: e, req: m, due: clock.Never, status: &Scrubbing{Running: true, State: "in_progress", Mode: m.Mode,
 		Checksums: map[string]map[string]string{}}}
-	e.scrub = j
+	s.job = j
 	j.waiting++
 	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
@@ -181,12 +193,12 @@ func (e *Engine) startScrub(m Scrub) {
 				j.queue = []string{m.Snapshot}
 			}
 			if err != nil {
-				e.scrub = nil
+				s.job = nil
 				m.Reply(err)
 				return
 			}
 			j.status.Total = len(j.queue)
-			e.scrubbed, e.changed = j.status, true
+			s.last, e.changed = j.status, true
 			e.event("scrubbing", "", fmt.Sprintf("%d snapshots, mode %s", len(j.queue), m.Mode))
 			m.Reply(nil)
 		})
@@ -215,27 +227,28 @@ func oldestFirst(layers []wire.Layer) (names []string) {
 	return names
 }
 
-func (e *Engine) cancelScrub(reply func(error)) {
-	if e.scrub == nil || e.scrub.hash != nil {
+func (s *scrubs) cancel(reply func(error)) {
+	if s.job == nil || s.job.hash != nil {
 		reply(fmt.Errorf("%w: no scrub is under way", ErrNotFound))
 		return
 	}
-	e.scrub.cancel = true
+	s.job.cancel = true
 	reply(nil)
 }
 
-// scrubMore continues the scrub; it is called at the end of every step.
-func (e *Engine) scrubMore() {
-	e.nextHash()
-	j := e.scrub
-	for more := true; more && j != nil && e.scrub == j && j.waiting == 0; {
-		more = e.scrubStep(j)
+// step continues the scrub.
+func (s *scrubs) step() {
+	s.nextHash()
+	j := s.job
+	for more := true; more && j != nil && s.job == j && j.waiting == 0; {
+		more = s.once(j)
 	}
 }
 
-// scrubStep does what is next, if it is time; nothing is outstanding. It tells whether there may be
+// once does what is next, if it is time; nothing is outstanding. It tells whether there may be
 // more to do at once.
-func (e *Engine) scrubStep(j *scrubJob) bool {
+func (s *scrubs) once(j *scrubJob) bool {
+	e := s.e
 	switch {
 	case e.fatal != "" || e.stopping != nil:
 		j.end("error", "the engine has stopped")
@@ -253,12 +266,12 @@ func (e *Engine) scrubStep(j *scrubJob) bool {
 	return true
 }
 
-// scrubDue is when the scrub may go on.
-func (e *Engine) scrubDue() clock.Ticks {
-	if e.scrub == nil || e.scrub.waiting > 0 {
+// due is when the scrub may go on.
+func (s *scrubs) due() clock.Ticks {
+	if s.job == nil || s.job.waiting > 0 {
 		return clock.Never
 	}
-	return e.scrub.due
+	return s.job.due
 }
 
 // pace makes the next step wait for as long as n bytes may take.
@@ -267,16 +280,16 @@ func (j *scrubJob) pace(n int64) {
 }
 
 func (j *scrubJob) end(state, reason string) {
-	j.e.scrub = nil
+	j.e.scrubs.job = nil
 	j.e.changed = true
 	s := j.status
 	s.Running, s.State, s.Error, s.Snapshot = false, state, reason, ""
 	if j.hash != nil && j.cancel && reason == "" {
-		j.e.interruptHash(j.hash)
+		j.e.scrubs.interruptHash(j.hash)
 		return
 	}
 	if j.hash != nil {
-		j.e.endHash(j.hash, reason)
+		j.e.scrubs.endHash(j.hash, reason)
 		j.e.event("hashed", "", fmt.Sprintf("snapshot %s: %s, %d repaired, %d not %s", j.hash.Snapshot, state,
 			s.Repaired, s.Unrepaired, reason))
 		return

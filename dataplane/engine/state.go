@@ -105,8 +105,8 @@ func (e *Engine) state() State {
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Log = e.dirty.use
 	s.Torn = len(e.dirty.tornRegions())
-	s.Scrub = e.scrubbed.clone()
-	for _, h := range e.hashes {
+	s.Scrub = e.scrubs.last.clone()
+	for _, h := range e.scrubs.hashes {
 		s.Hashes = append(s.Hashes, h.clone())
 	}
 	if e.imported != nil {
@@ -183,7 +183,7 @@ func (e *Engine) refreshThen(reply func(error)) {
 			if s := snapshotsOf(r.Snapshots); !reflect.DeepEqual(s, e.snapshots) {
 				e.snapshots, e.changed = s, true
 			}
-			e.cancelGone()
+			e.scrubs.cancelGone()
 			reply(nil)
 		})
 		return
