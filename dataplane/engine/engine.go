@@ -211,10 +211,8 @@ type Engine struct {
 	sources    []*source
 	sourceRuns uint64
 	// snapshotReaders are snapshots of this volume that are read.
-	snapshotReaders           []*snapshotReader
-	writes                    int // mirrored writes in flight
-	edges, transfers, imports bufferQueue
-	outsides                  bufferQueue
+	snapshotReaders []*snapshotReader
+	writes          int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is
 	// in bytes per second.
@@ -252,9 +250,11 @@ type Engine struct {
 	fenced      bool
 
 	// The parts, each with fields and deadlines of its own: part.go.
+	parts  []part
 	votes  votes
 	lease  lease
 	scrubs scrubs
+	memory memory
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -279,7 +279,7 @@ func New(cfg Config) *Engine {
 	}
 	e.assemble()
 	e.identity = fmt.Sprintf("%s#%x@%s", cfg.Instance, cfg.Nonce()[:4], cfg.InstanceManager)
-	e.setAside()
+	e.memory.setAside()
 	e.size, e.agreedSize, e.options = cfg.Size, cfg.Size, cfg.Options
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
@@ -330,7 +330,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.scrubs.step()
 	e.importMore()
 	e.snapshotsMore()
-	e.memoryMore()
+	e.memory.step()
 	for _, l := range e.links {
 		if l != nil {
 			l.flush()
@@ -465,13 +465,16 @@ func (e *Engine) sizesDue() clock.Ticks {
 
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(clock.Min(e.leaseOver, e.lease.due()), e.sizesDue()))
-	w = clock.Min(w, clock.Min(e.expiryDue(), clock.Min(e.scrubs.due(), e.rebuildDue())))
-	w = clock.Min(w, clock.Min(e.sourcesDue(), clock.Min(e.importDue(), e.votes.due())))
+	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
+	w = clock.Min(w, clock.Min(e.expiryDue(), e.rebuildDue()))
+	w = clock.Min(w, clock.Min(e.sourcesDue(), e.importDue()))
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {
 		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))
+	}
+	for _, p := range e.parts {
+		w = clock.Min(w, p.due())
 	}
 	return clock.Min(w, e.lostUntil())
 }

@@ -189,7 +189,7 @@ func (j *importJob) bring(p rebuild.Piece) {
 }
 
 func (j *importJob) transfer(p rebuild.Piece) {
-	j.e.buffer(&j.e.imports, p.Len, func(seg loop.Seg) { j.fetch(p, seg) })
+	j.e.memory.buffer(&j.e.memory.imports, p.Len, func(seg loop.Seg) { j.fetch(p, seg) })
 }
 
 // fetch reads a piece and writes it.

@@ -291,7 +291,7 @@ func (e *Engine) mirror(t *task) {
 // as the range lock is held.
 func (e *Engine) widenWrite(t *task) {
 	beg, end := widen(t.off, t.n)
-	e.buffer(&e.edges, end-beg, func(seg loop.Seg) { e.readAround(t, seg) })
+	e.memory.buffer(&e.memory.edges, end-beg, func(seg loop.Seg) { e.readAround(t, seg) })
 }
 
 // readAround begins the read for a write that is widened, unless that has changed while it waited

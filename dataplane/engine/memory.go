@@ -21,11 +21,19 @@ const (
 	MinArena = 16 << 20
 )
 
+// memory hands out what the arena has for each purpose.
+type memory struct {
+	untimed
+	e *Engine
+
+	edges, transfers, imports, outsides bufferQueue
+}
+
 // setAside divides the arena. What is left over is for requests.
-func (e *Engine) setAside() {
-	a := e.arena
+func (m *memory) setAside() {
+	a := m.e.arena
 	share := func(n int) int { return max(leastPart, a.Budget()/n) }
-	e.edges.purpose, e.transfers.purpose, e.imports.purpose = loop.Edges, loop.Transfers, loop.Imports
+	m.edges.purpose, m.transfers.purpose, m.imports.purpose = loop.Edges, loop.Transfers, loop.Imports
 	a.SetAside(loop.Connections, (maxLinks+maxSources)*wire.ConnMemory)
 	a.SetAside(loop.Edges, share(edgesShare))
 	a.SetAside(loop.Transfers, share(transfersShare))
@@ -46,16 +54,16 @@ type bufferAsk struct {
 // buffer calls use with a buffer of n bytes, at once or at the end of the step in which there is
 // one. Who has got one gives it back without waiting for anything but replicas, which answer or are
 // dropped; so whoever waits gets one.
-func (e *Engine) buffer(q *bufferQueue, n int64, use func(seg loop.Seg)) {
+func (m *memory) buffer(q *bufferQueue, n int64, use func(seg loop.Seg)) {
 	q.waiting = append(q.waiting, bufferAsk{n, use})
-	e.handOut(q)
+	m.handOut(q)
 }
 
 // handOut hands out what there is, and reports whether that was anything.
-func (e *Engine) handOut(q *bufferQueue) (some bool) {
+func (m *memory) handOut(q *bufferQueue) (some bool) {
 	for len(q.waiting) > 0 {
 		w := q.waiting[0]
-		b, ok := e.arena.GetFor(q.purpose, int(w.n))
+		b, ok := m.e.arena.GetFor(q.purpose, int(w.n))
 		if !ok {
 			return some
 		}
@@ -66,8 +74,8 @@ func (e *Engine) handOut(q *bufferQueue) (some bool) {
 	return some
 }
 
-// memoryMore is called at the end of every step, since buffers are given back in steps only.
-func (e *Engine) memoryMore() {
-	for e.handOut(&e.edges) || e.handOut(&e.transfers) || e.handOut(&e.imports) || e.handOut(&e.outsides) {
+// step hands out what was given back: that is done in steps only.
+func (m *memory) step() {
+	for m.handOut(&m.edges) || m.handOut(&m.transfers) || m.handOut(&m.imports) || m.handOut(&m.outsides) {
 	}
 }

@@ -39,7 +39,7 @@ func (e *Engine) takeIn(m Outside) {
 		e.carryOut(r)
 		return
 	}
-	e.buffer(&e.outsides, r.Len, func(seg loop.Seg) {
+	e.memory.buffer(&e.memory.outsides, r.Len, func(seg loop.Seg) {
 		r.Buf = seg.Buf
 		if r.Kind == block.Write {
 			copy(e.arena.Seg(seg), m.Data)

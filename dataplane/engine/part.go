@@ -2,9 +2,24 @@ package engine
 
 import "ankole.storage/dataplane/clock"
 
+// part is a piece of the engine's work with fields and deadlines of its own.
+type part interface {
+	// due is when time alone lets the part go on, Never while it waits for something else.
+	due() clock.Ticks
+	// step does what can be done now. It is called in every step of the engine.
+	step()
+}
+
+// untimed is a part without deadlines.
+type untimed struct{}
+
+func (untimed) due() clock.Ticks { return clock.Never }
+
 // assemble makes the parts.
 func (e *Engine) assemble() {
 	e.votes = votes{e: e, at: clock.Never}
 	e.lease = lease{e: e, checkAt: clock.Never}
 	e.scrubs = scrubs{e: e}
+	e.memory = memory{e: e}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory}
 }

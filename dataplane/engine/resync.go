@@ -30,7 +30,7 @@ type resync struct {
 	next    int
 	off     int64
 	// smaller are parts of pieces to compare before anything else.
-	smaller []part
+	smaller []section
 	// left and total count pieces, running those and parts that are under way.
 	left, total, running int
 	copied               int64
@@ -38,8 +38,8 @@ type resync struct {
 	lost int
 }
 
-// part is a range that is compared at once, at most block.MaxTransfer.
-type part struct {
+// section is a range that is compared at once, at most block.MaxTransfer.
+type section struct {
 	off, n int64
 	// tried are replicas whose content the others have no room for.
 	tried uint32
@@ -92,7 +92,7 @@ func (e *Engine) markEverywhere() {
 }
 
 // take returns the next part to compare of a volume of the given size.
-func (r *resync) take(size int64) (p part, ok bool) {
+func (r *resync) take(size int64) (p section, ok bool) {
 	if k := len(r.smaller); k > 0 {
 		p, r.smaller = r.smaller[k-1], r.smaller[:k-1]
 		return p, true

@@ -9,7 +9,7 @@ import (
 )
 
 // compare asks every RW replica for the hash of one part.
-func (e *Engine) compare(p part) {
+func (e *Engine) compare(p section) {
 	t := e.newTask(wire.Hash)
 	t.off, t.n = p.off, p.n
 	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
@@ -23,7 +23,7 @@ func (e *Engine) compare(p part) {
 // equalise copies the part from one replica to those that differ from it, or cannot read it. What
 // none can read stays as it is: nobody reads it anywhere, and it is no reason to lose a copy of
 // all the rest.
-func (e *Engine) equalise(p part, sums map[uint32][]byte, unread uint32) {
+func (e *Engine) equalise(p section, sums map[uint32][]byte, unread uint32) {
 	var told uint32
 	for bit := range sums {
 		told |= bit & e.mask(RW)
@@ -49,7 +49,7 @@ func (e *Engine) equalise(p part, sums map[uint32][]byte, unread uint32) {
 }
 
 // equalised judges how the copy went. more: there are other sources to try.
-func (e *Engine) equalised(p part, src uint32, more bool, unread uint32, r transferred) {
+func (e *Engine) equalised(p section, src uint32, more bool, unread uint32, r transferred) {
 	if r.read != block.OK {
 		// The source failed and is dropped: compare the rest again.
 		e.dropSpare(src, "cannot read: "+r.read.String())
@@ -74,23 +74,23 @@ func (e *Engine) equalised(p part, src uint32, more bool, unread uint32, r trans
 }
 
 // halve compares the two halves of a part in its place.
-func (e *Engine) halve(p part) {
+func (e *Engine) halve(p section) {
 	e.resync.smaller = append(e.resync.smaller, p.halves()...)
 	e.resyncNext()
 }
 
 // divisible tells whether a part is more than one block.
-func (p part) divisible() bool { return p.n > block.Size }
+func (p section) divisible() bool { return p.n > block.Size }
 
 // halves are the two halves of a part, the first one last.
-func (p part) halves() []part {
+func (p section) halves() []section {
 	n := (p.n/2 + block.Size - 1) &^ (block.Size - 1)
-	return []part{{off: p.off + n, n: p.n - n}, {off: p.off, n: n}}
+	return []section{{off: p.off + n, n: p.n - n}, {off: p.off, n: n}}
 }
 
 // noneReads tells of a block that no disk can read, and whether there were so many that who cannot
 // read is better dropped.
-func (e *Engine) noneReads(p part, lost *int) bool {
+func (e *Engine) noneReads(p section, lost *int) bool {
 	e.event("unreadable", "", fmt.Sprintf("[%d,+%d) cannot be read from any disk", p.off, p.n))
 	*lost++
 	return *lost > maxSectorRepairs

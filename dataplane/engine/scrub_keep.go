@@ -28,10 +28,10 @@ type keeping struct {
 	targets, sources []*link
 	// differ are the parts that the repair changes; left are those of the first target that are yet
 	// to be looked at.
-	differ, left []part
+	differ, left []section
 	// write writes a part in which the first target reads the same as another replica, and goes on
 	// with next. written are the links whose head was written to.
-	write   func(p part)
+	write   func(p section)
 	written uint32
 	// then gets the reason why it could not be done, "" if it was.
 	then func(why string)
@@ -67,7 +67,7 @@ func (k *keeping) begin(f *foundPiece) {
 	}
 	k.targets, k.sources = k.j.parties(f.d)
 	k.differ, k.left = f.differ, slices.Clone(f.differ)
-	k.ask(part{off: f.off, n: f.n}, k.j.mask(k.sources), func(sums map[uint32][]byte, _ block.Code) {
+	k.ask(section{off: f.off, n: f.n}, k.j.mask(k.sources), func(sums map[uint32][]byte, _ block.Code) {
 		for _, l := range k.sources {
 			if !bytes.Equal(sums[l.bit()], f.copies[f.d.source].sum) {
 				k.next()
@@ -78,7 +78,7 @@ func (k *keeping) begin(f *foundPiece) {
 	})
 }
 
-func (k *keeping) ask(p part, mask uint32, done func(sums map[uint32][]byte, code block.Code)) {
+func (k *keeping) ask(p section, mask uint32, done func(sums map[uint32][]byte, code block.Code)) {
 	e := k.j.e
 	t := e.newTask(wire.Hash)
 	t.off, t.n, t.view = p.off, p.n, k.view
@@ -106,7 +106,7 @@ func (k *keeping) next() {
 }
 
 // told judges a part by what the target and the sources read there.
-func (k *keeping) told(p part, sums map[uint32][]byte, code block.Code) {
+func (k *keeping) told(p section, sums map[uint32][]byte, code block.Code) {
 	target := k.targets[0]
 	own := sums[target.bit()]
 	read, same := 0, false
@@ -132,7 +132,7 @@ func (k *keeping) told(p part, sums map[uint32][]byte, code block.Code) {
 }
 
 // writeHead writes to the target's head what it reads there.
-func (k *keeping) writeHead(p part) {
+func (k *keeping) writeHead(p section) {
 	e, target := k.j.e, k.targets[0]
 	e.transfer(&transfer{off: p.off, n: p.n, from: target,
 		to: func() uint32 { return target.readyBit() & e.mask(RW) },
@@ -163,7 +163,7 @@ func (k *keeping) flush(then func(why string)) {
 
 // writeView has the target write to the newer snapshot's file, durably, what it reads there from
 // the one that is repaired or from further down.
-func (k *keeping) writeView(p part) {
+func (k *keeping) writeView(p section) {
 	e := k.j.e
 	if e.stopping != nil || e.frozen > 0 {
 		k.then("writes are stopped; the next scrub tries again")

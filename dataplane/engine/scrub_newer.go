@@ -39,13 +39,13 @@ type (
 		where  []string
 		d      decision
 		// differ are the parts that the repair changes, in order.
-		differ []part
+		differ []section
 	}
 )
 
 // locate finds the parts of a piece in which copies differ, of those left, and adds it to what is
 // to be repaired.
-func (j *scrubJob) locate(f foundPiece, left []part) {
+func (j *scrubJob) locate(f foundPiece, left []section) {
 	if len(left) == 0 {
 		j.found = append(j.found, f)
 		return

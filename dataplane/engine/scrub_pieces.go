@@ -148,7 +148,7 @@ func (j *scrubJob) judge(off, n int64, copies []copyOf) {
 				return
 			}
 			if len(d.repair) > 0 {
-				j.locate(foundPiece{off: off, n: n, copies: copies, where: where, d: d}, []part{{off: off, n: n}})
+				j.locate(foundPiece{off: off, n: n, copies: copies, where: where, d: d}, []section{{off: off, n: n}})
 			}
 		})
 }

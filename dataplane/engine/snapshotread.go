@@ -268,7 +268,7 @@ func (e *Engine) readSnapshot(m ReadSnapshot) {
 			return
 		}
 		r.running++
-		e.buffer(&e.imports, n, func(seg loop.Seg) {
+		e.memory.buffer(&e.memory.imports, n, func(seg loop.Seg) {
 			r.try(func(done func(error)) { r.origin.read(m.Off, seg, done) }, func(err error) {
 				if err == nil {
 					copy(m.Data, e.arena.Seg(seg))

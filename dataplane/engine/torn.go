@@ -26,7 +26,7 @@ type regionRepair struct {
 	next  int64
 	end   int64
 	// smaller are parts of pieces to make the same before the next piece.
-	smaller []part
+	smaller []section
 	// lost counts blocks that no replica can read.
 	lost   int
 	failed bool
@@ -117,12 +117,12 @@ func (e *Engine) repairNextPiece() {
 }
 
 // take returns the next part to make the same.
-func (m *regionRepair) take() (p part, ok bool) {
+func (m *regionRepair) take() (p section, ok bool) {
 	if k := len(m.smaller); k > 0 {
 		p, m.smaller = m.smaller[k-1], m.smaller[:k-1]
 		return p, true
 	}
-	p = part{off: m.next, n: min(block.MaxTransfer, m.end-m.next)}
+	p = section{off: m.next, n: min(block.MaxTransfer, m.end-m.next)}
 	m.next += p.n
 	return p, p.n > 0
 }

@@ -7,7 +7,7 @@ import (
 
 // repairPart makes a part of a torn region identical with what is read. Only want of space leaves
 // it as it is.
-func (e *Engine) repairPart(m *regionRepair, p part, done func()) {
+func (e *Engine) repairPart(m *regionRepair, p section, done func()) {
 	t := e.newTask(wire.Hash)
 	t.off, t.n = p.off, p.n
 	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
@@ -22,7 +22,7 @@ func (e *Engine) repairPart(m *regionRepair, p part, done func()) {
 // repairTold brings what the replica has that is read from to those in told whose hash differs, and
 // to those in unread: block by block, since there may be space for no more than what differs. A
 // block that this one cannot read is taken from another one, as it would be if it had failed.
-func (e *Engine) repairTold(m *regionRepair, p part, sums map[uint32][]byte, told, unread uint32, done func()) {
+func (e *Engine) repairTold(m *regionRepair, p section, sums map[uint32][]byte, told, unread uint32, done func()) {
 	src := e.reader(p.off, told)
 	differ := others(sums, src)&told | unread
 	switch {
@@ -46,7 +46,7 @@ func (e *Engine) repairTold(m *regionRepair, p part, sums map[uint32][]byte, tol
 }
 
 // partRepaired judges how the copy went.
-func (e *Engine) partRepaired(m *regionRepair, p part, src, unread uint32, r transferred) {
+func (e *Engine) partRepaired(m *regionRepair, p section, src, unread uint32, r transferred) {
 	if r.read != block.OK {
 		e.dropSpare(src, "read failed: "+r.read.String())
 		m.smaller = append(m.smaller, p) // the next one is read from now

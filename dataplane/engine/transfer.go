@@ -43,7 +43,7 @@ func (r *transferred) failed() uint32 { return r.to &^ r.ok }
 
 // transfer begins x, or queues it until there is a buffer.
 func (e *Engine) transfer(x *transfer) {
-	e.buffer(&e.transfers, x.n, func(seg loop.Seg) { e.transferRead(x, seg) })
+	e.memory.buffer(&e.memory.transfers, x.n, func(seg loop.Seg) { e.transferRead(x, seg) })
 }
 
 func (e *Engine) transferTask(x *transfer, kind, ofFile wire.Type, seg loop.Seg) *task {
