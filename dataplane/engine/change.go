@@ -77,7 +77,7 @@ func (e *Engine) nobodyToAsk() error {
 
 // mayChange tells whether a change of the chain can be made now.
 func (e *Engine) mayChange() error {
-	if err := e.importReason(); err != nil {
+	if err := e.imports.reason(); err != nil {
 		return err
 	}
 	if err := e.leavingReason(); err != nil {
@@ -117,7 +117,7 @@ func (e *Engine) changingReason() error {
 func (e *Engine) mayMake(c *change) error {
 	switch {
 	case c.beside:
-		for _, reason := range []func() error{e.importReason, e.leavingReason, e.unavailable, e.changingReason} {
+		for _, reason := range []func() error{e.imports.reason, e.leavingReason, e.unavailable, e.changingReason} {
 			if err := reason(); err != nil {
 				return err
 			}

@@ -108,7 +108,8 @@ func (e *Engine) grantFor(m GrantClone) CloneSource {
 	return s
 }
 
-func (e *Engine) startClone(m Clone) {
+func (i *imports) startClone(m Clone) {
+	e := i.e
 	s := &m.From
 	switch {
 	case len(s.Replicas) == 0 || s.VolumeUUID == "" || len(s.Key) == 0:
@@ -127,7 +128,7 @@ func (e *Engine) startClone(m Clone) {
 		Name: m.Name}
 	j := &importJob{origin: &cloneOrigin{e: e, from: m.From}, mark: what, created: m.Created, reply: m.Reply}
 	j.copying = copying{e: e, work: j}
-	e.startImport(j)
+	i.start(j)
 }
 
 // sourceTries bounds how often the replicas of a source fail without having given anything in
@@ -240,11 +241,11 @@ type CancelClone struct{ Reply func(error) }
 
 var errCancelled = errors.New("cancelled")
 
-func (e *Engine) cancelClone(reply func(error)) {
-	if e.importing == nil {
+func (i *imports) cancelClone(reply func(error)) {
+	if i.job == nil {
 		reply(fmt.Errorf("%w: no clone is under way", ErrNotFound))
 		return
 	}
-	e.importing.fail(errCancelled)
+	i.job.fail(errCancelled)
 	reply(nil)
 }

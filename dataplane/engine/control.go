@@ -134,9 +134,9 @@ func (e *Engine) postedContent(v any) {
 	case GrantClone:
 		e.grantClone(m)
 	case Clone:
-		e.startClone(m)
+		e.imports.startClone(m)
 	case CancelClone:
-		e.cancelClone(m.Reply)
+		e.imports.cancelClone(m.Reply)
 	case OpenSnapshot:
 		e.openSnapshot(m)
 	case ListSnapshot:
@@ -146,13 +146,13 @@ func (e *Engine) postedContent(v any) {
 	case CloseSnapshot:
 		e.closeSnapshot(m.ID)
 	case BeginRestore:
-		e.beginRestore(m)
+		e.imports.beginRestore(m)
 	case HeldBackup:
-		e.heldBackup(m)
+		e.imports.heldBackup(m)
 	case RestoreProgress:
-		e.restoreProgress(m)
+		e.imports.restoreProgress(m)
 	case EndRestore:
-		e.endRestore(m)
+		e.imports.endRestore(m)
 	}
 }
 
@@ -170,7 +170,7 @@ func (e *Engine) attachFrontend(m AttachFrontend) {
 		e.onReplaced = append(e.onReplaced, func() { e.attachFrontend(m) }) // nobody is to see it change
 		return
 	}
-	if err := e.importReason(); err != nil {
+	if err := e.imports.reason(); err != nil {
 		m.Reply(err)
 		return
 	}
@@ -298,8 +298,8 @@ func (e *Engine) hangUp() {
 	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
 	e.lease.checkAt = clock.Never
 	e.purge = nil
-	if e.importing != nil {
-		e.importing.fail(fmt.Errorf("%w: the engine has ended", ErrState))
+	if e.imports.job != nil {
+		e.imports.job.fail(fmt.Errorf("%w: the engine has ended", ErrState))
 	}
 	e.failBacklog(block.Unavailable)
 	e.failHeld()

@@ -178,7 +178,7 @@ func (e *Engine) setRebuildBudget(n int64) {
 	if j := e.rebuilding(); j != nil {
 		j.paceAnew(before)
 	}
-	if j := e.importing; j != nil {
+	if j := e.imports.job; j != nil {
 		j.paceAnew(before)
 	}
 }

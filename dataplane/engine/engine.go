@@ -202,14 +202,6 @@ type Engine struct {
 	changes uint64
 	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
 	chainMarks chainMarks
-	// importing is the import under way, imported what is known about it or the last one;
-	// incomplete is what the replicas hold a part of only, nil where they do not. sources are
-	// sessions with replicas of other volumes.
-	importing  *importJob
-	imported   *Importing
-	incomplete *importMark
-	sources    []*source
-	sourceRuns uint64
 	// snapshotReaders are snapshots of this volume that are read.
 	snapshotReaders []*snapshotReader
 	writes          int // mirrored writes in flight
@@ -250,11 +242,15 @@ type Engine struct {
 	fenced      bool
 
 	// The parts, each with fields and deadlines of its own: part.go.
-	parts  []part
-	votes  votes
-	lease  lease
-	scrubs scrubs
-	memory memory
+	parts   []part
+	votes   votes
+	lease   lease
+	scrubs  scrubs
+	memory  memory
+	imports imports
+	// sources are sessions with replicas of other volumes; sourceRuns counts all there were.
+	sources    []*source
+	sourceRuns uint64
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -328,7 +324,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.purgeMore()
 	e.marksMore()
 	e.scrubs.step()
-	e.importMore()
+	e.imports.step()
 	e.snapshotsMore()
 	e.memory.step()
 	for _, l := range e.links {
@@ -356,7 +352,7 @@ func (e *Engine) handle(d *loop.Done) {
 		case Outside:
 			e.outside(m)
 		case RestoreIO:
-			e.restoreIO(m)
+			e.imports.restoreIO(m)
 		default:
 			e.posted(d.Value)
 		}
@@ -467,7 +463,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
 	w = clock.Min(w, clock.Min(e.expiryDue(), e.rebuildDue()))
-	w = clock.Min(w, clock.Min(e.sourcesDue(), e.importDue()))
+	w = clock.Min(w, e.sourcesDue())
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {

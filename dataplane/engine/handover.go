@@ -98,11 +98,11 @@ const handing = "a live upgrade"
 // cannotLeave tells why the volume cannot be given to a successor that has reached the given
 // members, nil if it can.
 func (e *Engine) cannotLeave(members []string) error {
-	err := e.importReason()
+	err := e.imports.reason()
 	switch {
 	case err == nil:
 		err = e.mayChangeContent()
-	case e.importing != nil:
+	case e.imports.job != nil:
 		err = fmt.Errorf("%w; wait for its end, or cancel it", err)
 	}
 	switch {

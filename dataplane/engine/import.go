@@ -65,6 +65,16 @@ const (
 	importCommitting
 )
 
+// imports has the import under way, one at a time.
+type imports struct {
+	e *Engine
+	// job is the import under way, nil for none; last is what is known about it or the last one.
+	job  *importJob
+	last *Importing
+	// incomplete is what the replicas hold a part of only, nil where they do not.
+	incomplete *importMark
+}
+
 // importJob is an import under way.
 type importJob struct {
 	copying
@@ -87,26 +97,27 @@ type importJob struct {
 	dead    bool
 }
 
-// importReason says why nothing else can be done with the volume now.
-func (e *Engine) importReason() error {
+// reason says why nothing else can be done with the volume now.
+func (i *imports) reason() error {
 	switch {
-	case e.importing != nil:
-		return fmt.Errorf("%w: the %s is being copied into this volume", ErrBusy, e.importing.mark)
-	case e.incomplete != nil:
+	case i.job != nil:
+		return fmt.Errorf("%w: the %s is being copied into this volume", ErrBusy, i.job.mark)
+	case i.incomplete != nil:
 		return fmt.Errorf(
 			"%w: this volume holds a part of the %s only: ask for the same again to go on, or delete the volume",
-			ErrState, *e.incomplete)
+			ErrState, *i.incomplete)
 	}
 	return nil
 }
 
-func (e *Engine) startImport(j *importJob) {
-	if e.importing != nil && e.importing.mark.same(j.mark) {
+func (i *imports) start(j *importJob) {
+	e := i.e
+	if i.job != nil && i.job.mark.same(j.mark) {
 		j.reply(nil)
 		return
 	}
-	err := e.importReason()
-	if e.importing == nil && e.incomplete != nil && (e.incomplete.same(j.mark) || j.mark.replaces(*e.incomplete)) {
+	err := i.reason()
+	if i.job == nil && i.incomplete != nil && (i.incomplete.same(j.mark) || j.mark.replaces(*i.incomplete)) {
 		err = nil
 	}
 	if err == nil {
@@ -128,7 +139,7 @@ func (e *Engine) startImport(j *importJob) {
 	}
 	j.status = &Importing{Running: true, State: "in_progress", Kind: j.mark.Kind, Volume: j.mark.Volume,
 		Snapshot: j.mark.Snapshot, Name: j.mark.Name}
-	e.importing, e.imported, e.changed = j, j.status, true
+	i.job, i.last, e.changed = j, j.status, true
 	j.open()
 }
 
@@ -232,7 +243,7 @@ func (j *importJob) setMark() {
 	e.replacing++ // also when it is cancelled meanwhile
 	e.change(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
 		request: &wire.ControlRequest{ImportMark: &wire.ImportMark{What: j.mark.text()}},
-		made:    func() { e.incomplete = &j.mark },
+		made:    func() { e.imports.incomplete = &j.mark },
 		done: func(err error) {
 			e.replaced()
 			e.whenAgreed(func(err error) {
@@ -382,7 +393,7 @@ func (j *importJob) commit() {
 	e.change(&change{what: "the end of the " + j.mark.String(), between: true, check: true, own: true,
 		request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: j.mark.Name, Created: j.created,
 			Labels: map[string]string{importLabel: j.mark.text()}}},
-		made: func() { e.incomplete = nil; e.refreshSnapshots() },
+		made: func() { e.imports.incomplete = nil; e.refreshSnapshots() },
 		done: func(err error) {
 			e.whenAgreed(func(err error) {
 				if err != nil {
@@ -416,7 +427,7 @@ func (j *importJob) fail(err error) {
 
 func (j *importJob) end(state, reason string) {
 	j.dead = true
-	j.e.importing, j.e.changed = nil, true
+	j.e.imports.job, j.e.changed = nil, true
 	j.status.Running, j.status.State, j.status.Error = false, state, reason
 	j.origin.close()
 }
@@ -428,19 +439,19 @@ func (e *Engine) write(off int64, seg loop.Seg, done func(code block.Code)) {
 		done: done})
 }
 
-// foundImport takes over what a start finds: an import that was interrupted, or one that had ended.
-func (e *Engine) foundImport(v *view) {
+// found takes over what a start finds: an import that was interrupted, or one that had ended.
+func (i *imports) found(v *view) {
 	m := parseMark(v.label)
 	s := &Importing{State: "complete", Progress: 100}
 	switch {
 	case v.mark != "":
 		m = parseMark(v.mark)
-		e.incomplete = &m
+		i.incomplete = &m
 		s = &Importing{State: "error", Error: "it was interrupted; ask for the same again to go on", Interrupted: true}
-		e.event("incomplete", "", "the volume holds a part of the "+m.String())
+		i.e.event("incomplete", "", "the volume holds a part of the "+m.String())
 	case v.label == "":
 		return
 	}
 	s.Kind, s.Volume, s.Snapshot, s.Name = m.Kind, m.Volume, m.Snapshot, m.Name
-	e.imported, e.changed = s, true
+	i.last, i.e.changed = s, true
 }

@@ -123,10 +123,10 @@ func (j *importJob) progress(percent int, done, total int64) {
 	j.status.Progress, j.status.Done, j.status.Total = percent, done, total
 }
 
-// importMore is called at the end of every step: the budget may have left room, the engine may have
-// come to its end.
-func (e *Engine) importMore() {
-	j := e.importing
+// step goes on: the budget may have left room, the engine may have come to its end.
+func (i *imports) step() {
+	e := i.e
+	j := i.job
 	switch {
 	case j == nil:
 	case e.fatal != "":
@@ -138,12 +138,12 @@ func (e *Engine) importMore() {
 	}
 }
 
-// importDue is when the budget lets the import go on.
-func (e *Engine) importDue() clock.Ticks {
-	if e.importing == nil {
+// due is when the budget lets the import go on.
+func (i *imports) due() clock.Ticks {
+	if i.job == nil {
 		return clock.Never
 	}
-	return e.importing.due()
+	return i.job.due()
 }
 
 // list implements copyWork.

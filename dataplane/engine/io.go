@@ -109,7 +109,7 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 // start runs a task from its beginning, or parks it while nothing can be served.
 func (e *Engine) start(t *task) {
 	switch {
-	case e.fatal != "", e.serving && e.incomplete != nil && t.req.done == nil:
+	case e.fatal != "", e.serving && e.imports.incomplete != nil && t.req.done == nil:
 		e.finish(t, block.IOError) // half an import is shown to nobody
 	case !e.serving || e.mask(RW) == 0 || e.frozen > 0 && t.writes() || t.undecided && e.closing():
 		e.backlog = append(e.backlog, t)

@@ -21,5 +21,6 @@ func (e *Engine) assemble() {
 	e.lease = lease{e: e, checkAt: clock.Never}
 	e.scrubs = scrubs{e: e}
 	e.memory = memory{e: e}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory}
+	e.imports = imports{e: e}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports}
 }

@@ -77,8 +77,8 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		}
 		return
 	}
-	if e.importing != nil {
-		reply(e.importReason())
+	if e.imports.job != nil {
+		reply(e.imports.reason())
 		return
 	}
 	if e.changing != "" {

@@ -48,7 +48,7 @@ func (e *Engine) reconcileRound(round int, done func()) {
 			return
 		}
 		e.setSize(views[0].size)
-		e.foundImport(&views[0])
+		e.imports.found(&views[0])
 		for _, l := range all {
 			e.pushLimits(l)
 		}

@@ -67,7 +67,7 @@ func (p *pushed) hash(_, _ int64, done func([]byte, error)) { done(nil, block.In
 
 func (p *pushed) close() {}
 
-func (e *Engine) beginRestore(m BeginRestore) {
+func (i *imports) beginRestore(m BeginRestore) {
 	what := importMark{Kind: KindRestore, Volume: m.Volume, VolumeUUID: m.Store, Snapshot: m.Backup, Name: m.Name,
 		Created: m.BackupCreated}
 	switch {
@@ -75,17 +75,18 @@ func (e *Engine) beginRestore(m BeginRestore) {
 		m.Reply(false, fmt.Errorf("%w: a restore of backup %q of volume %q with %d bytes", block.Invalid, m.Backup,
 			m.Volume, m.Size))
 		return
-	case e.importing != nil && e.importing.mark.same(what):
+	case i.job != nil && i.job.mark.same(what):
 		m.Reply(false, fmt.Errorf("%w: the %s is already in progress", ErrBusy, what))
 		return
 	}
 	j := &importJob{origin: &pushed{size: m.Size}, mark: what, created: m.Created, from: m.From}
 	j.reply = func(err error) { m.Reply(err == nil && j.dead, err) }
-	j.copying = copying{e: e, work: j}
-	e.startImport(j)
+	j.copying = copying{e: i.e, work: j}
+	i.start(j)
 }
 
-func (e *Engine) heldBackup(m HeldBackup) {
+func (i *imports) heldBackup(m HeldBackup) {
+	e := i.e
 	if err := e.unavailable(); err != nil {
 		m.Reply("", "", err)
 		return
@@ -114,15 +115,16 @@ func (e *Engine) mergeRestored() {
 }
 
 // restoring returns the restore that takes writes, nil if there is none.
-func (e *Engine) restoring() *importJob {
-	if j := e.importing; j != nil && j.mark.Kind == KindRestore && j.stage == importCopying {
+func (i *imports) restoring() *importJob {
+	if j := i.job; j != nil && j.mark.Kind == KindRestore && j.stage == importCopying {
 		return j
 	}
 	return nil
 }
 
-func (e *Engine) restoreIO(m RestoreIO) {
-	switch j := e.restoring(); {
+func (i *imports) restoreIO(m RestoreIO) {
+	e := i.e
+	switch j := i.restoring(); {
 	case j == nil || e.fatal != "" || e.stopping != nil:
 		m.Done(block.Unavailable)
 	case !e.wellFormed(&m.Outside) || m.Request.Kind == block.Read || m.Request.Off > j.size-m.Request.Len:
@@ -133,15 +135,15 @@ func (e *Engine) restoreIO(m RestoreIO) {
 	}
 }
 
-func (e *Engine) restoreProgress(m RestoreProgress) {
-	if j := e.restoring(); j != nil && m.Total > 0 {
+func (i *imports) restoreProgress(m RestoreProgress) {
+	if j := i.restoring(); j != nil && m.Total > 0 {
 		// The last percent is what makes the content durable and whole.
 		j.progress(int(99*m.Done/m.Total), j.status.Sent, j.size)
 	}
 }
 
-func (e *Engine) endRestore(m EndRestore) {
-	j := e.restoring()
+func (i *imports) endRestore(m EndRestore) {
+	j := i.restoring()
 	if j == nil {
 		m.Reply(fmt.Errorf("%w: no restore is under way", ErrNotFound))
 		return

@@ -109,9 +109,9 @@ func (e *Engine) state() State {
 	for _, h := range e.scrubs.hashes {
 		s.Hashes = append(s.Hashes, h.clone())
 	}
-	if e.imported != nil {
-		i := *e.imported
-		i.Incomplete = e.incomplete != nil
+	if e.imports.last != nil {
+		i := *e.imports.last
+		i.Incomplete = e.imports.incomplete != nil
 		s.Import = &i
 	}
 	for _, l := range e.links {
