@@ -94,7 +94,7 @@ func (e *Engine) posted(v any) {
 	case Revert:
 		e.revert(m)
 	case PurgeSnapshots:
-		e.startPurge(m)
+		e.purges.start(m)
 	case Scrub:
 		e.scrubs.start(m)
 	case CancelScrub:
@@ -297,7 +297,7 @@ func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
 	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
 	e.lease.checkAt = clock.Never
-	e.purge = nil
+	e.purges.job = nil
 	if e.imports.job != nil {
 		e.imports.job.fail(fmt.Errorf("%w: the engine has ended", ErrState))
 	}

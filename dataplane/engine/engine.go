@@ -190,14 +190,12 @@ type Engine struct {
 	onRebuildPaused func()
 	// onDropClosed waits until no drop is open.
 	onDropClosed []func()
-	// changing is the change of the replicas' chains that is under way, empty for none; purge the
-	// purge that is.
+	// changing is the change of the replicas' chains that is under way, empty for none.
 	changing  string
 	expansion Expansion
 	options   Options
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
-	purge            *purging
 	// changes counts the changes of the chains that were made.
 	changes uint64
 	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
@@ -223,7 +221,6 @@ type Engine struct {
 	// leaving is a hand-over to a successor that is under way. The others are a successor's: what
 	// it waits for, and whether the volume is its own.
 	leaving    *leaving
-	purgeAgain bool // a purge that the engine before was at has to be begun again
 	onPrepared func(members, missing []string)
 	onServing  func(error)
 	owner      bool
@@ -251,6 +248,7 @@ type Engine struct {
 	// sources are sessions with replicas of other volumes; sourceRuns counts all there were.
 	sources    []*source
 	sourceRuns uint64
+	purges     purges
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -280,7 +278,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
-	e.rebuildBudget, e.counters, e.purgeAgain = cfg.RebuildBudget, cfg.Counters, cfg.Purge
+	e.rebuildBudget, e.counters, e.purges.again = cfg.RebuildBudget, cfg.Counters, cfg.Purge
 	e.dirty.init(cfg.DirtyLog)
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Candidates: len(cfg.Replicas),
@@ -321,7 +319,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.votes.step()
 	e.rebuildMore()
 	e.repairMore()
-	e.purgeMore()
+	e.purges.step()
 	e.marksMore()
 	e.scrubs.step()
 	e.imports.step()

@@ -83,7 +83,7 @@ func (e *Engine) announceSize() {
 
 func (e *Engine) revert(m Revert) {
 	err := e.mayReplace()
-	if err == nil && e.purge != nil {
+	if err == nil && e.purges.job != nil {
 		err = fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState)
 	}
 	if err != nil {

@@ -150,7 +150,7 @@ func (e *Engine) passing() string {
 		return "the volume is being expanded"
 	case e.changing != "" && e.changing != handing:
 		return e.changing + " is under way"
-	case e.purge != nil && e.purge.waiting > 0:
+	case e.purges.job != nil && e.purges.job.waiting > 0:
 		return "a piece of a purge of snapshots is under way"
 	case e.chainMarks.trimming > 0:
 		return "a piece of a trim of snapshots is under way"
@@ -267,7 +267,7 @@ func (e *Engine) leaveRelease(v *leaving) {
 	}
 	v.stage = leaveReleasing
 	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
-		RebuildBudget: e.rebuildBudget, Counters: e.counters, Purge: e.purge != nil || e.purgeAgain}
+		RebuildBudget: e.rebuildBudget, Counters: e.counters, Purge: e.purges.job != nil || e.purges.again}
 	if f, ok := e.fe.(frontend.Exporter); ok {
 		x := f.Export()
 		left.Export, e.fe = &x, nil
@@ -389,7 +389,7 @@ func (e *Engine) succeed(m Succeed) {
 	l := &m.Left
 	e.size, e.agreedSize, e.options, e.rebuildBudget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
 	e.seconds.goOn(e.now, &e.counters)
-	e.purgeAgain = l.Purge
+	e.purges.again = l.Purge
 	e.onServing = m.Reply
 	e.quorum.Succeed(l.Epoch)
 }

@@ -200,7 +200,7 @@ func (s *scrubs) addHash(m HashSnapshot) {
 // first: it changes the files; so does a live upgrade, which waits for what is under way.
 func (s *scrubs) nextHash() {
 	e := s.e
-	if s.job != nil || e.purge != nil || e.stopping != nil || e.leaving != nil {
+	if s.job != nil || e.purges.job != nil || e.stopping != nil || e.leaving != nil {
 		return
 	}
 	i := slices.IndexFunc(s.hashes, func(h *hashing) bool { return !h.ended })

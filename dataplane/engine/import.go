@@ -128,7 +128,7 @@ func (i *imports) start(j *importJob) {
 	}
 	switch {
 	case err != nil:
-	case e.purge != nil || e.scrubs.job != nil:
+	case e.purges.job != nil || e.scrubs.job != nil:
 		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrBusy)
 	default:
 		err = e.mayChangeContent()
@@ -411,7 +411,7 @@ func (j *importJob) finished(text string) {
 	j.e.event("imported", j.status.From, j.mark.String()+": "+text)
 	j.answer(nil)
 	if j.merges {
-		j.e.mergeRestored()
+		j.e.purges.mergeRestored()
 	}
 }
 

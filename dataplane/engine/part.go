@@ -22,5 +22,6 @@ func (e *Engine) assemble() {
 	e.scrubs = scrubs{e: e}
 	e.memory = memory{e: e}
 	e.imports = imports{e: e}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports}
+	e.purges = purges{e: e}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges}
 }

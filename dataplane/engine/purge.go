@@ -7,6 +7,16 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
+// purges has the purge under way, one at a time.
+type purges struct {
+	untimed
+	e *Engine
+	// job is the purge under way, nil for none; again: one that the engine before was at has to be
+	// begun again.
+	job   *purging
+	again bool
+}
+
 // purging is a purge under way. Every RW replica merges its own files, a bounded piece per request
 // of the engine, so that reads and writes go on in between, and the engine can pause or give up at
 // any time. A replica that joins meanwhile has to wait for the next purge. A replica whose purge
@@ -16,9 +26,10 @@ type purging struct {
 	waiting int
 }
 
-// startPurge begins a purge, and replies when every replica knows what goes.
-func (e *Engine) startPurge(m PurgeSnapshots) {
-	if e.purge != nil {
+// start begins a purge, and replies when every replica knows what goes.
+func (g *purges) start(m PurgeSnapshots) {
+	e := g.e
+	if g.job != nil {
 		if m.SkipIfRunning {
 			m.Reply(nil)
 			return
@@ -31,7 +42,7 @@ func (e *Engine) startPurge(m PurgeSnapshots) {
 	// the next start must never see one that is a snapshot to some replicas and gone from others.
 	e.change(&change{what: "the beginning of a purge",
 		request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
-			e.purge, e.purgeAgain = p, false
+			g.job, g.again = p, false
 			e.event("purging", "", "")
 			for _, l := range e.links {
 				if l == nil {
@@ -45,18 +56,18 @@ func (e *Engine) startPurge(m PurgeSnapshots) {
 		}, done: m.Reply})
 }
 
-// purgeMore asks every replica that waits for it for its next piece. It is called at the end of
-// every step; a purge pauses while the chains are changed or copied, and while a drop is open: who
-// was lost may lack the marks of what is merged.
-func (e *Engine) purgeMore() {
-	e.resumePurge()
-	p := e.purge
+// step asks every replica that waits for it for its next piece. A purge pauses while the chains are
+// changed or copied, and while a drop is open: who was lost may lack the marks of what is merged.
+func (g *purges) step() {
+	e := g.e
+	g.resume()
+	p := g.job
 	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil ||
 		e.dropOpen() {
 		return
 	}
 	if e.fatal != "" {
-		e.endPurge(e.fatal)
+		g.end(e.fatal)
 		return
 	}
 	left := 0
@@ -66,31 +77,33 @@ func (e *Engine) purgeMore() {
 		}
 		left++
 		if !l.purge.asked {
-			e.purgePiece(l)
+			g.piece(l)
 		}
 	}
 	if left == 0 && p.waiting == 0 {
-		e.endPurge("")
+		g.end("")
 	}
 }
 
-// resumePurge begins the purge again that the engine before was at: what it has done is on the
+// resume begins the purge again that the engine before was at: what it has done is on the
 // disks, and a purge that is begun again does the rest.
-func (e *Engine) resumePurge() {
-	if !e.purgeAgain || !e.owner || e.purge != nil || e.mayChange() != nil {
+func (g *purges) resume() {
+	e := g.e
+	if !g.again || !e.owner || g.job != nil || e.mayChange() != nil {
 		return
 	}
-	e.startPurge(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {
+	g.start(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {
 		if err != nil {
-			e.purgeAgain, e.changed = false, true
+			g.again, e.changed = false, true
 			e.event("purge-failed", "", "it was under way in the engine before and cannot go on: "+err.Error())
 		}
 	}})
 }
 
-// purgePiece asks one replica for a piece.
-func (e *Engine) purgePiece(l *link) {
-	p, s := e.purge, l.purge
+// piece asks one replica for a piece.
+func (g *purges) piece(l *link) {
+	e := g.e
+	p, s := g.job, l.purge
 	p.waiting++
 	s.asked = true
 	e.control(l, &wire.ControlRequest{Purge: &wire.PurgeRequest{}}, func(code block.Code, r *wire.ControlReply) {
@@ -122,9 +135,10 @@ func (p *Purge) end(state, reason string) {
 	}
 }
 
-// endPurge ends the purge; reason says why it could not be finished.
-func (e *Engine) endPurge(reason string) {
-	e.purge = nil
+// end ends the purge; reason says why it could not be finished.
+func (g *purges) end(reason string) {
+	e := g.e
+	g.job = nil
 	e.changed = true
 	for _, l := range e.links {
 		if l == nil || reason == "" || (l.purge != nil && !l.purge.Running) {

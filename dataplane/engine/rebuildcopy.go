@@ -50,7 +50,7 @@ func (e *Engine) rebuildMore() {
 // filesAtRest reports that nothing of the engine's own changes the files: no piece of a purge
 // or trim, no repair of a torn region, no change of the chain.
 func (e *Engine) filesAtRest() bool {
-	return e.changing == "" && (e.purge == nil || e.purge.waiting == 0) && e.chainMarks.trimming == 0 &&
+	return e.changing == "" && (e.purges.job == nil || e.purges.job.waiting == 0) && e.chainMarks.trimming == 0 &&
 		e.repairing == nil
 }
 

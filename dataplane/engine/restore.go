@@ -106,10 +106,10 @@ func (i *imports) heldBackup(m HeldBackup) {
 
 // mergeRestored has the snapshots merged that earlier restores have left below the one that has
 // ended; the next restore waits for it.
-func (e *Engine) mergeRestored() {
-	e.startPurge(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {
+func (g *purges) mergeRestored() {
+	g.start(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {
 		if err != nil { // the end of the next restore merges them
-			e.event("purge-failed", "", "snapshots of earlier restores stay: "+err.Error())
+			g.e.event("purge-failed", "", "snapshots of earlier restores stay: "+err.Error())
 		}
 	}})
 }

@@ -123,7 +123,7 @@ func (e *Engine) state() State {
 			rb := *l.rebuild
 			r.Rebuild = &rb
 		}
-		if e.purgeAgain && l.purge == nil && l.mode == RW {
+		if e.purges.again && l.purge == nil && l.mode == RW {
 			r.Purge = &Purge{Running: true, State: "in_progress"}
 		}
 		if l.purge != nil {
