@@ -99,7 +99,7 @@ func (e *Engine) mayChangeContent() error {
 	if err := e.unavailable(); err != nil {
 		return err
 	}
-	if j := e.rebuilding(); j != nil {
+	if j := e.rebuilds.job(); j != nil {
 		return j.inTheWay()
 	}
 	return e.changingReason()
@@ -142,10 +142,10 @@ func (e *Engine) change(c *change) {
 	}
 	done := c.done
 	c.done = func(err error) {
-		e.resumeRebuild()
+		e.rebuilds.resume()
 		done(err)
 	}
-	e.pauseRebuild(func() { e.makeChange(c) })
+	e.rebuilds.pause(func() { e.makeChange(c) })
 }
 
 // makeChange stops writes where c wants that, and goes on.
@@ -241,7 +241,7 @@ func isRefusal(err error) bool {
 func (e *Engine) changeAll(c *change) {
 	e.whenNoDropIsOpen(func() {
 		var follower *link
-		if j := e.rebuilding(); c.beside && j != nil && j.stage == stageCopying {
+		if j := e.rebuilds.job(); c.beside && j != nil && j.stage == stageCopying {
 			follower = j.target
 		}
 		e.askAll(c.request, follower, func(verdicts []verdict) { e.changeDone(c, verdicts) })

@@ -77,9 +77,9 @@ func (e *Engine) posted(v any) {
 	case Discontinue:
 		e.continues = false
 	case AddReplica:
-		e.addReplica(m.Address, m.Reply)
+		e.rebuilds.add(m.Address, m.Reply)
 	case SetRebuildBudget:
-		e.setRebuildBudget(max(0, m.BytesPerSecond))
+		e.rebuilds.setBudget(max(0, m.BytesPerSecond))
 	case RemoveReplica:
 		// Until the set without it is agreed the replica counts, and its data must not be deleted.
 		e.whenAgreed(m.Reply, e.removeReplica(m.Address))

@@ -165,20 +165,20 @@ func (c *copying) due() clock.Ticks {
 
 // paced takes n bytes from the budget.
 func (c *copying) paced(n int64) {
-	if budget := c.e.rebuildBudget; budget > 0 {
+	if budget := c.e.rebuilds.budget; budget > 0 {
 		c.paceAt = max(c.paceAt, c.e.now).Add(takes(n, budget))
 	}
 }
 
-// setRebuildBudget bounds what rebuilds and clones send, in bytes per second; 0 means no bound. It
+// setBudget bounds what rebuilds and clones send, in bytes per second; 0 means no bound. It
 // holds at once: what was sent already counts against the new budget, not the old one.
-func (e *Engine) setRebuildBudget(n int64) {
-	before := e.rebuildBudget
-	e.rebuildBudget = n
-	if j := e.rebuilding(); j != nil {
+func (b *rebuilds) setBudget(n int64) {
+	before := b.budget
+	b.budget = n
+	if j := b.job(); j != nil {
 		j.paceAnew(before)
 	}
-	if j := e.imports.job; j != nil {
+	if j := b.e.imports.job; j != nil {
 		j.paceAnew(before)
 	}
 }

@@ -293,7 +293,7 @@ func (d *dirtyLog) shrink(e *Engine) {
 // dropped before that set was agreed. Its account of that one begins with the next set it stores,
 // and would lack what is taken away before.
 func (e *Engine) marksStay() bool {
-	j := e.rebuilding()
+	j := e.rebuilds.job()
 	return e.quorum.Holding() || (j != nil && j.stage == stageJoining)
 }
 

@@ -186,8 +186,6 @@ type Engine struct {
 	resync    *resync
 	frozen    int // holders of the write stop (snapshot, rebuild start)
 	onQuiet   []func()
-	// onRebuildPaused is the change that waits for the rebuild under way, nil if none does.
-	onRebuildPaused func()
 	// onDropClosed waits until no drop is open.
 	onDropClosed []func()
 	// changing is the change of the replicas' chains that is under way, empty for none.
@@ -204,15 +202,10 @@ type Engine struct {
 	snapshotReaders []*snapshotReader
 	writes          int // mirrored writes in flight
 
-	// foreground counts pieces of the frontend's requests that are not answered; rebuildBudget is
-	// in bytes per second.
+	// foreground counts pieces of the frontend's requests that are not answered.
 	foreground int
 	repairing  *regionRepair
-	// compareInFull are members whose last rebuild ended in other content than its source has, or
-	// in content that their disks cannot read: the next one compares everything.
-	compareInFull map[string]bool
-	onRepaired    []func()
-	rebuildBudget int64
+	onRepaired []func()
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
@@ -249,14 +242,14 @@ type Engine struct {
 	sources    []*source
 	sourceRuns uint64
 	purges     purges
+	rebuilds   rebuilds
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), byName: map[string]*link{},
-		compareInFull: map[string]bool{},
-		wakeAt:        clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
+		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
 		lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
@@ -278,7 +271,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
-	e.rebuildBudget, e.counters, e.purges.again = cfg.RebuildBudget, cfg.Counters, cfg.Purge
+	e.rebuilds.budget, e.counters, e.purges.again = cfg.RebuildBudget, cfg.Counters, cfg.Purge
 	e.dirty.init(cfg.DirtyLog)
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Candidates: len(cfg.Replicas),
@@ -317,7 +310,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.leaveMore()
 	e.prepareMore()
 	e.votes.step()
-	e.rebuildMore()
+	e.rebuilds.step()
 	e.repairMore()
 	e.purges.step()
 	e.marksMore()
@@ -460,7 +453,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
-	w = clock.Min(w, clock.Min(e.expiryDue(), e.rebuildDue()))
+	w = clock.Min(w, e.expiryDue())
 	w = clock.Min(w, e.sourcesDue())
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())

@@ -267,7 +267,7 @@ func (e *Engine) leaveRelease(v *leaving) {
 	}
 	v.stage = leaveReleasing
 	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
-		RebuildBudget: e.rebuildBudget, Counters: e.counters, Purge: e.purges.job != nil || e.purges.again}
+		RebuildBudget: e.rebuilds.budget, Counters: e.counters, Purge: e.purges.job != nil || e.purges.again}
 	if f, ok := e.fe.(frontend.Exporter); ok {
 		x := f.Export()
 		left.Export, e.fe = &x, nil
@@ -387,7 +387,7 @@ func (e *Engine) prepareMore() {
 
 func (e *Engine) succeed(m Succeed) {
 	l := &m.Left
-	e.size, e.agreedSize, e.options, e.rebuildBudget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
+	e.size, e.agreedSize, e.options, e.rebuilds.budget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
 	e.seconds.goOn(e.now, &e.counters)
 	e.purges.again = l.Purge
 	e.onServing = m.Reply

@@ -111,7 +111,7 @@ func (e *Engine) start(t *task) {
 	switch {
 	case e.fatal != "", e.serving && e.imports.incomplete != nil && t.req.done == nil:
 		e.finish(t, block.IOError) // half an import is shown to nobody
-	case !e.serving || e.mask(RW) == 0 || e.frozen > 0 && t.writes() || t.undecided && e.closing():
+	case !e.serving || e.mask(RW) == 0 || e.frozen > 0 && t.writes() || t.undecided && e.rebuilds.closing():
 		e.backlog = append(e.backlog, t)
 	case t.kind == wire.Flush:
 		e.startFlush(t)
@@ -280,7 +280,7 @@ func (e *Engine) mirror(t *task) {
 	e.writes++
 	e.dirty.begin(t)
 	wo := e.mask(WO)
-	if j := e.rebuilding(); wo != 0 && j != nil && t.kind != wire.Write {
+	if j := e.rebuilds.job(); wo != 0 && j != nil && t.kind != wire.Write {
 		j.zeroed(t.off, t.n)
 	}
 	e.send(t, rw|wo)
@@ -372,8 +372,8 @@ func (e *Engine) writeDone(t *task) {
 		e.quiet()
 		return
 	}
-	if j := e.rebuilding(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
-		if e.closing() {
+	if j := e.rebuilds.job(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
+		if e.rebuilds.closing() {
 			// The target has it for good. If that one becomes a member the write succeeds.
 			e.dirty.end(e, t, true)
 			e.park(t)

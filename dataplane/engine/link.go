@@ -168,7 +168,7 @@ func (l *link) fail(reason string) {
 	} else if l.e.byName[member] == l { // another link may be the member's, and this one have its name only
 		l.e.quorum.Failed(member)
 	}
-	l.e.sourceLost(l)
+	l.e.rebuilds.sourceLost(l)
 	if l.e.count(RW) == 0 {
 		l.e.dropClosed() // nothing will be agreed any more: whoever waits for it finds nobody
 	}

@@ -82,7 +82,7 @@ func (e *Engine) setOptions(m SetOptions) {
 	}
 	e.options = o
 	if m.RebuildBudget != nil {
-		e.setRebuildBudget(*m.RebuildBudget)
+		e.rebuilds.setBudget(*m.RebuildBudget)
 	}
 	for _, l := range e.links {
 		if l != nil && l.mode == RW {

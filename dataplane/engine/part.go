@@ -23,5 +23,6 @@ func (e *Engine) assemble() {
 	e.memory = memory{e: e}
 	e.imports = imports{e: e}
 	e.purges = purges{e: e}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges}
+	e.rebuilds = rebuilds{e: e, compareInFull: map[string]bool{}}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds}
 }

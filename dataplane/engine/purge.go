@@ -62,7 +62,7 @@ func (g *purges) step() {
 	e := g.e
 	g.resume()
 	p := g.job
-	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilding() != nil ||
+	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilds.job() != nil ||
 		e.dropOpen() {
 		return
 	}

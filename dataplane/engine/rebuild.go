@@ -11,6 +11,18 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
+// rebuilds has the rebuild under way, one at a time: the job of the link that joins.
+type rebuilds struct {
+	e *Engine
+	// budget bounds what rebuilds and imports send, in bytes per second; 0 means no bound.
+	budget int64
+	// compareInFull are members whose last rebuild ended in other content than its source has, or
+	// in content that their disks cannot read: the next one compares everything.
+	compareInFull map[string]bool
+	// onPaused is the change that waits for the rebuild under way, nil if none does.
+	onPaused func()
+}
+
 // rebuildJob brings one replica to RW while the volume is in use.
 type rebuildJob struct {
 	copying
@@ -43,9 +55,10 @@ const (
 	stageJoining
 )
 
-// addReplica admits the replica at addr. It answers as soon as the rebuild is under way or cannot
+// add admits the replica at addr. It answers as soon as the rebuild is under way or cannot
 // begin.
-func (e *Engine) addReplica(addr string, reply func(error)) {
+func (b *rebuilds) add(addr string, reply func(error)) {
+	e := b.e
 	if err := e.leavingReason(); err != nil {
 		reply(err)
 		return
@@ -85,8 +98,8 @@ func (e *Engine) addReplica(addr string, reply func(error)) {
 		reply(fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changing))
 		return
 	}
-	if e.rebuilding() != nil {
-		reply(fmt.Errorf("%w: replica %s is being rebuilt: one at a time", ErrBusy, e.rebuilding().target.addr))
+	if b.job() != nil {
+		reply(fmt.Errorf("%w: replica %s is being rebuilt: one at a time", ErrBusy, b.job().target.addr))
 		return
 	}
 	if e.freePlace(before) < 0 {
@@ -115,8 +128,8 @@ func (e *Engine) linkAt(addr string) *link {
 	return nil
 }
 
-func (e *Engine) rebuilding() *rebuildJob {
-	for _, l := range e.links {
+func (b *rebuilds) job() *rebuildJob {
+	for _, l := range b.e.links {
 		if l != nil && l.joining != nil {
 			return l.joining
 		}
@@ -145,7 +158,7 @@ func (j *rebuildJob) abort(reason string) {
 // finished is called when the target has become a member.
 func (j *rebuildJob) finished() {
 	j.dead = true
-	delete(j.e.compareInFull, j.target.member)
+	delete(j.e.rebuilds.compareInFull, j.target.member)
 	j.status.Running, j.status.State, j.status.Progress = false, "complete", 100
 	j.e.event("rebuilt", j.target.addr, fmt.Sprintf("%d bytes sent of %d looked at", j.status.Sent, j.status.Done))
 	j.e.refreshSnapshots()
@@ -165,7 +178,7 @@ func (j *rebuildJob) ready() {
 		return
 	}
 	j.answer(nil)
-	if j.e.filesAtRest() {
+	if j.e.rebuilds.filesAtRest() {
 		j.survey() // otherwise rebuildMore does it
 	}
 }
@@ -200,7 +213,7 @@ func (j *rebuildJob) survey() {
 func (j *rebuildJob) base(r *wire.ControlReply) (ref wire.RecordRef, structure []byte, known bool) {
 	h := &j.target.helloReply
 	switch {
-	case h.DirtyAll || j.e.compareInFull[j.target.member]:
+	case h.DirtyAll || j.e.rebuilds.compareInFull[j.target.member]:
 		return ref, nil, false
 	case j.target.named():
 		return wire.RecordRef{Epoch: h.Record.Epoch, Generation: h.Record.Generation}, r.Chain.Structure,
@@ -385,8 +398,8 @@ func (j *rebuildJob) tookAlone(off, n int64) {
 
 // closing reports that a target has everything and nothing more is brought to it, but it is no
 // member yet.
-func (e *Engine) closing() bool {
-	j := e.rebuilding()
+func (b *rebuilds) closing() bool {
+	j := b.job()
 	return j != nil && !j.dead && j.stage >= stageFinishing
 }
 
@@ -406,10 +419,10 @@ func (j *rebuildJob) finish() {
 }
 
 // sourceLost lets another replica take over where l was copied from.
-func (e *Engine) sourceLost(l *link) {
-	j := e.rebuilding()
-	if j == nil || j.source != l || j.dead || e.quorum.Phase() != quorum.Serving ||
-		(j.stage >= stageFinishing && e.count(RW) > 0) {
+func (b *rebuilds) sourceLost(l *link) {
+	j := b.job()
+	if j == nil || j.source != l || j.dead || b.e.quorum.Phase() != quorum.Serving ||
+		(j.stage >= stageFinishing && b.e.count(RW) > 0) {
 		return
 	}
 	j.takeOver("it was lost")

@@ -33,14 +33,13 @@ func (j *rebuildJob) progress(percent int, done, total int64) {
 	j.status.Progress, j.status.Done, j.status.Total = percent, done, total
 }
 
-// rebuildMore is called at the end of every step: the budget or the user may have left room, a
-// purge may have paused.
-func (e *Engine) rebuildMore() {
-	e.rebuildPaused()
-	j := e.rebuilding()
+// step goes on: the budget or the user may have left room, a purge may have paused.
+func (b *rebuilds) step() {
+	b.paused()
+	j := b.job()
 	switch {
 	case j == nil:
-	case j.stage == stageSurveying && e.filesAtRest():
+	case j.stage == stageSurveying && b.filesAtRest():
 		j.survey()
 	case j.stage == stageCopying:
 		j.more()
@@ -49,14 +48,15 @@ func (e *Engine) rebuildMore() {
 
 // filesAtRest reports that nothing of the engine's own changes the files: no piece of a purge
 // or trim, no repair of a torn region, no change of the chain.
-func (e *Engine) filesAtRest() bool {
+func (b *rebuilds) filesAtRest() bool {
+	e := b.e
 	return e.changing == "" && (e.purges.job == nil || e.purges.job.waiting == 0) && e.chainMarks.trimming == 0 &&
 		e.repairing == nil
 }
 
-// rebuildDue is when the budget lets the rebuild go on.
-func (e *Engine) rebuildDue() clock.Ticks {
-	if j := e.rebuilding(); j != nil && j.stage == stageCopying {
+// due is when the budget lets the rebuild go on.
+func (b *rebuilds) due() clock.Ticks {
+	if j := b.job(); j != nil && j.stage == stageCopying {
 		return j.due()
 	}
 	return clock.Never
@@ -332,10 +332,10 @@ func (j *rebuildJob) verifyLocked(off, n int64) {
 			end(false)
 			return
 		case sums[target] == nil:
-			e.compareInFull[j.target.member] = e.compareInFull[j.target.member] || code == block.IOError
+			e.rebuilds.compareInFull[j.target.member] = e.rebuilds.compareInFull[j.target.member] || code == block.IOError
 			j.fail("cannot be compared: %s", code)
 		case !bytes.Equal(sums[source], sums[target]):
-			e.compareInFull[j.target.member] = true
+			e.rebuilds.compareInFull[j.target.member] = true
 			e.event("rebuild-differs", j.target.addr, "from "+src.addr+" at "+strconv.FormatInt(off, 10))
 			j.fail("content differs from %s at %d after the copy", src.addr, off)
 		}

@@ -12,21 +12,21 @@ func (j *rebuildJob) inTheWay() error {
 	return fmt.Errorf("%w: replica %s is being rebuilt; try again when it is done", ErrBusy, j.target.addr)
 }
 
-// pauseRebuild calls f when a change of the chain can be made beside the rebuild under way, or when
+// pause calls f when a change of the chain can be made beside the rebuild under way, or when
 // there is none: the target's chain stands still, as does the plan, and no piece is under way that
-// is called by the number of its layer. resumeRebuild lets it go on.
-func (e *Engine) pauseRebuild(f func()) {
-	e.onRebuildPaused = f
-	e.rebuildPaused()
+// is called by the number of its layer. resume lets it go on.
+func (b *rebuilds) pause(f func()) {
+	b.onPaused = f
+	b.paused()
 }
 
-// rebuildPaused continues the change that waits for the rebuild, if it waits no more.
-func (e *Engine) rebuildPaused() {
-	f := e.onRebuildPaused
+// paused continues the change that waits for the rebuild, if it waits no more.
+func (b *rebuilds) paused() {
+	f := b.onPaused
 	if f == nil {
 		return
 	}
-	if j := e.rebuilding(); j != nil && !j.dead {
+	if j := b.job(); j != nil && !j.dead {
 		switch {
 		case j.stage <= stageSurveying: // it waits for the change
 		case j.stage != stageCopying || j.ended:
@@ -38,13 +38,13 @@ func (e *Engine) rebuildPaused() {
 			}
 		}
 	}
-	e.onRebuildPaused = nil
+	b.onPaused = nil
 	f()
 }
 
-// resumeRebuild lets the rebuild go on after a change.
-func (e *Engine) resumeRebuild() {
-	j := e.rebuilding()
+// resume lets the rebuild go on after a change.
+func (b *rebuilds) resume() {
+	j := b.job()
 	if j == nil || !j.paused {
 		return
 	}

@@ -49,7 +49,7 @@ func (e *Engine) repairRegion(n uint32, done func(ok bool)) {
 // mayRepair tells whether a repair may begin now: not beside a rebuild. Its target may have been
 // given what the one or the other replica holds, so that the region has to be torn until the target
 // is compared too.
-func (e *Engine) mayRepair() bool { return e.rebuilding() == nil }
+func (e *Engine) mayRepair() bool { return e.rebuilds.job() == nil }
 
 // repairMore begins to repair regions in which writes succeed again. It is called at the end of
 // every step.

@@ -95,7 +95,7 @@ func (e *Engine) mayMark() bool {
 // mayTrim tells whether replicas can be asked to trim: nothing else changes or copies the files,
 // and who was lost does not lack the marks.
 func (e *Engine) mayTrim() bool {
-	return e.mayMark() && e.frozen == 0 && e.rebuilding() == nil && e.purges.job == nil && !e.dropOpen()
+	return e.mayMark() && e.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.dropOpen()
 }
 
 // marksMore does what is due, the marks first. It is called at the end of every step.
