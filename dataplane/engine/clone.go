@@ -50,8 +50,9 @@ type (
 	}
 )
 
-// grantClone derives a grant from the volume's secret.
-func (e *Engine) grantClone(m GrantClone) {
+// grant derives a grant from the volume's secret.
+func (k *snapshotReads) grant(m GrantClone) {
+	e := k.e
 	fail := func(err error) { m.Reply(CloneSource{}, err) }
 	err := e.unavailable()
 	if m.Snapshot == "" || m.Snapshot == HeadName {
@@ -68,7 +69,7 @@ func (e *Engine) grantClone(m GrantClone) {
 			switch {
 			case code == block.OK:
 			case asked.mode != RW:
-				e.grantClone(m) // it was lost: another one can tell
+				k.grant(m) // it was lost: another one can tell
 				return
 			default:
 				fail(refusal(code, r.Error))
@@ -86,7 +87,7 @@ func (e *Engine) grantClone(m GrantClone) {
 						ErrState, m.Snapshot, e.cfg.VolumeName))
 					return
 				default:
-					s := e.grantFor(m)
+					s := k.grantFor(m)
 					s.Created, s.Snapshots = l.Created, made
 					m.Reply(s, nil)
 					return
@@ -96,7 +97,8 @@ func (e *Engine) grantClone(m GrantClone) {
 		})
 }
 
-func (e *Engine) grantFor(m GrantClone) CloneSource {
+func (k *snapshotReads) grantFor(m GrantClone) CloneSource {
+	e := k.e
 	g := wire.Grant{Snapshot: m.Snapshot, For: m.For, Expires: m.Expires}
 	s := CloneSource{VolumeName: e.cfg.VolumeName, VolumeUUID: e.cfg.VolumeUUID, Grant: g,
 		Key: g.Key(e.cfg.Secret, e.cfg.VolumeUUID), Size: e.agreedSize}
@@ -162,7 +164,7 @@ func (o *cloneOrigin) open(done func(size int64, err error)) {
 	}
 	addr := o.from.Replicas[o.next%len(o.from.Replicas)]
 	o.next++
-	o.at = o.e.connectSource(&o.from, addr, func(size int64, err error) {
+	o.at = o.e.sources.connect(&o.from, addr, func(size int64, err error) {
 		if err != nil {
 			o.failed(err)
 			o.open(done)

@@ -132,19 +132,19 @@ func (e *Engine) posted(v any) {
 func (e *Engine) postedContent(v any) {
 	switch m := v.(type) {
 	case GrantClone:
-		e.grantClone(m)
+		e.snapshotReads.grant(m)
 	case Clone:
 		e.imports.startClone(m)
 	case CancelClone:
 		e.imports.cancelClone(m.Reply)
 	case OpenSnapshot:
-		e.openSnapshot(m)
+		e.snapshotReads.open(m)
 	case ListSnapshot:
-		e.listSnapshot(m)
+		e.snapshotReads.list(m)
 	case ReadSnapshot:
-		e.readSnapshot(m)
+		e.snapshotReads.read(m)
 	case CloseSnapshot:
-		e.closeSnapshot(m.ID)
+		e.snapshotReads.close(m.ID)
 	case BeginRestore:
 		e.imports.beginRestore(m)
 	case HeldBackup:

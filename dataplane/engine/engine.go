@@ -232,17 +232,16 @@ type Engine struct {
 	fenced      bool
 
 	// The parts, each with fields and deadlines of its own: part.go.
-	parts   []part
-	votes   votes
-	lease   lease
-	scrubs  scrubs
-	memory  memory
-	imports imports
-	// sources are sessions with replicas of other volumes; sourceRuns counts all there were.
-	sources    []*source
-	sourceRuns uint64
-	purges     purges
-	rebuilds   rebuilds
+	parts         []part
+	votes         votes
+	lease         lease
+	scrubs        scrubs
+	memory        memory
+	imports       imports
+	purges        purges
+	rebuilds      rebuilds
+	sources       sources
+	snapshotReads snapshotReads
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -316,14 +315,14 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.marksMore()
 	e.scrubs.step()
 	e.imports.step()
-	e.snapshotsMore()
+	e.snapshotReads.step()
 	e.memory.step()
 	for _, l := range e.links {
 		if l != nil {
 			l.flush()
 		}
 	}
-	for _, s := range e.sources {
+	for _, s := range e.sources.all {
 		s.flush()
 	}
 	if e.changed {
@@ -360,7 +359,7 @@ func (e *Engine) handle(d *loop.Done) {
 	case ownerWitness:
 		e.witnessDone(d)
 	case ownerSource:
-		e.sourceDone(d)
+		e.sources.done(d)
 	}
 }
 
@@ -413,7 +412,7 @@ func (e *Engine) timeouts() {
 		e.dropOverdue()
 	}
 	e.dropLost()
-	e.sourceDeadlines()
+	e.sources.step()
 	if e.sizesDue() <= e.now {
 		e.refreshSnapshots()
 	}
@@ -454,7 +453,6 @@ func (e *Engine) sizesDue() clock.Ticks {
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
 	w = clock.Min(w, e.expiryDue())
-	w = clock.Min(w, e.sourcesDue())
 	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {

@@ -24,5 +24,7 @@ func (e *Engine) assemble() {
 	e.imports = imports{e: e}
 	e.purges = purges{e: e}
 	e.rebuilds = rebuilds{e: e, compareInFull: map[string]bool{}}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds}
+	e.sources = sources{e: e}
+	e.snapshotReads = snapshotReads{e: e}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources, &e.snapshotReads}
 }

@@ -63,6 +63,13 @@ type (
 	CloseSnapshot struct{ ID uint64 }
 )
 
+// snapshotReads are the snapshots of this volume that are read.
+type snapshotReads struct {
+	untimed
+	e   *Engine
+	all []*snapshotReader
+}
+
 // snapshotReader is a snapshot that is read.
 type snapshotReader struct {
 	e      *Engine
@@ -79,17 +86,18 @@ type snapshotReader struct {
 	ended error
 }
 
-func (e *Engine) openSnapshot(m OpenSnapshot) {
+func (k *snapshotReads) open(m OpenSnapshot) {
+	e := k.e
 	fail := func(err error) { m.Reply(OpenedSnapshot{}, err) }
-	if len(e.snapshotReaders) >= maxSnapshotReaders {
+	if len(k.all) >= maxSnapshotReaders {
 		fail(fmt.Errorf("%w: %d snapshots of volume %s are read already; try again when one is done", ErrBusy,
 			maxSnapshotReaders, e.cfg.VolumeName))
 		return
 	}
-	e.sourceRuns++
-	r := &snapshotReader{e: e, id: e.sourceRuns}
-	e.snapshotReaders = append(e.snapshotReaders, r)
-	e.grantClone(GrantClone{Snapshot: m.Snapshot, For: e.cfg.VolumeUUID, Expires: m.Expires,
+	e.sources.runs++
+	r := &snapshotReader{e: e, id: e.sources.runs}
+	k.all = append(k.all, r)
+	k.grant(GrantClone{Snapshot: m.Snapshot, For: e.cfg.VolumeUUID, Expires: m.Expires,
 		Reply: func(from CloneSource, err error) {
 			if err != nil {
 				r.end(err)
@@ -196,7 +204,7 @@ func (r *snapshotReader) end(err error) {
 		return
 	}
 	r.ended = err
-	r.e.snapshotReaders = without(r.e.snapshotReaders, r)
+	r.e.snapshotReads.all = without(r.e.snapshotReads.all, r)
 	reads := r.reads
 	r.reads = nil
 	if r.origin != nil {
@@ -219,8 +227,8 @@ func without(all []*snapshotReader, r *snapshotReader) (rest []*snapshotReader) 
 
 var errNotOpen = fmt.Errorf("%w: the snapshot is not open", ErrNotFound)
 
-func (e *Engine) snapshotReader(id uint64) *snapshotReader {
-	for _, r := range e.snapshotReaders {
+func (k *snapshotReads) find(id uint64) *snapshotReader {
+	for _, r := range k.all {
 		if r.id == id && r.opened.ID == id {
 			return r
 		}
@@ -228,8 +236,8 @@ func (e *Engine) snapshotReader(id uint64) *snapshotReader {
 	return nil
 }
 
-func (e *Engine) listSnapshot(m ListSnapshot) {
-	r := e.snapshotReader(m.ID)
+func (k *snapshotReads) list(m ListSnapshot) {
+	r := k.find(m.ID)
 	if r == nil {
 		m.Reply(nil, 0, errNotOpen)
 		return
@@ -252,8 +260,9 @@ func (e *Engine) listSnapshot(m ListSnapshot) {
 	})
 }
 
-func (e *Engine) readSnapshot(m ReadSnapshot) {
-	r, n := e.snapshotReader(m.ID), int64(len(m.Data))
+func (k *snapshotReads) read(m ReadSnapshot) {
+	e := k.e
+	r, n := k.find(m.ID), int64(len(m.Data))
 	switch {
 	case r == nil:
 		m.Reply(errNotOpen)
@@ -295,18 +304,17 @@ func (r *snapshotReader) more() {
 	}
 }
 
-func (e *Engine) closeSnapshot(id uint64) {
-	if r := e.snapshotReader(id); r != nil {
+func (k *snapshotReads) close(id uint64) {
+	if r := k.find(id); r != nil {
 		r.end(errNotOpen)
 	}
 }
 
-// snapshotsMore is called at the end of every step: the user may have left room, the engine may
-// have come to its end.
-func (e *Engine) snapshotsMore() {
-	for _, r := range append([]*snapshotReader(nil), e.snapshotReaders...) {
+// step goes on: the user may have left room, the engine may have come to its end.
+func (k *snapshotReads) step() {
+	for _, r := range append([]*snapshotReader(nil), k.all...) {
 		switch {
-		case e.fatal != "" || e.stopped:
+		case k.e.fatal != "" || k.e.stopped:
 			r.end(fmt.Errorf("%w: the engine has ended", ErrState))
 		default:
 			r.more()

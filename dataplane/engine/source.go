@@ -41,13 +41,21 @@ type sourceAsk struct {
 	done func(p []byte, err error)
 }
 
-// connectSource begins a session; opened is called when it can be used or has failed.
-func (e *Engine) connectSource(from *CloneSource, addr string, opened func(size int64, err error)) *source {
-	s := &source{session: session{e: e, addr: addr}, from: from, asks: map[uint64]*sourceAsk{}, opened: opened}
+// sources are the sessions with replicas of other volumes, or with those of this one as readers.
+type sources struct {
+	e   *Engine
+	all []*source
+	// runs numbers everything that reads in this way.
+	runs uint64
+}
+
+// connect begins a session; opened is called when it can be used or has failed.
+func (k *sources) connect(from *CloneSource, addr string, opened func(size int64, err error)) *source {
+	s := &source{session: session{e: k.e, addr: addr}, from: from, asks: map[uint64]*sourceAsk{}, opened: opened}
 	s.peer = s
-	e.sourceRuns++
-	s.number = e.sourceRuns
-	e.sources = append(e.sources, s)
+	k.runs++
+	s.number = k.runs
+	k.all = append(k.all, s)
 	s.connect()
 	return s
 }
@@ -58,9 +66,9 @@ func (s *source) tag(what uint64) uint64 { return loop.Tag(ownerSource, s.number
 // lane implements sessionPeer.
 func (s *source) lane() int { return 0 }
 
-func (e *Engine) sourceDone(d *loop.Done) {
+func (k *sources) done(d *loop.Done) {
 	v := loop.ValueOf(d.Tag)
-	for _, s := range e.sources {
+	for _, s := range k.all {
 		if s.number&(1<<40-1) == v>>8 {
 			s.completed(d, v&0xff)
 			return
@@ -70,7 +78,7 @@ func (e *Engine) sourceDone(d *loop.Done) {
 
 // down implements sessionPeer.
 func (s *source) down() {
-	s.e.sources = slices.DeleteFunc(s.e.sources, func(o *source) bool { return o == s })
+	s.e.sources.all = slices.DeleteFunc(s.e.sources.all, func(o *source) bool { return o == s })
 	s.failAsks()
 }
 
@@ -179,18 +187,19 @@ func (s *source) ask(h wire.Header, payload []byte, seg loop.Seg, done func(p []
 	s.conn.SendMessage(&h, payload)
 }
 
-// sourceDeadlines ends sessions that owe an answer for too long, and says when the next one will.
-func (e *Engine) sourceDeadlines() {
-	for _, s := range e.sources {
-		if s.deadline() <= e.now {
+// step ends sessions that owe an answer for too long.
+func (k *sources) step() {
+	for _, s := range k.all {
+		if s.deadline() <= k.e.now {
 			s.hangUp(fmt.Errorf("replica %s: no answer within %s", s.addr, sourceTimeout))
 		}
 	}
 }
 
-func (e *Engine) sourcesDue() clock.Ticks {
+// due is when the next one will.
+func (k *sources) due() clock.Ticks {
 	w := clock.Never
-	for _, s := range e.sources {
+	for _, s := range k.all {
 		w = clock.Min(w, s.deadline())
 	}
 	return w

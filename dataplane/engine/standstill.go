@@ -34,7 +34,7 @@ func (e *Engine) afterStandstill() {
 			l.heard = l.heard.Add(until.Sub(d))
 		}
 	}
-	for _, s := range e.sources {
+	for _, s := range e.sources.all {
 		if d := s.deadline(); d < until {
 			s.heard = s.heard.Add(until.Sub(d))
 		}
