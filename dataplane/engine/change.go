@@ -165,13 +165,13 @@ func (e *Engine) makeChange(c *change) {
 	}
 	// All of it is done beside writes; what they tear from then on, until they are stopped, is done
 	// when they are. No write is stopped for what cannot be done.
-	e.repairAllRegions(func() {
-		if e.refuseTorn(e.errStaysTorn(), done) {
+	e.torn.repairAll(func() {
+		if e.refuseTorn(e.torn.errStaysTorn(), done) {
 			return
 		}
 		e.freeze(func() {
-			e.repairAllRegions(func() {
-				if !e.refuseTorn(e.errTorn(), c.done) {
+			e.torn.repairAll(func() {
+				if !e.refuseTorn(e.torn.errTorn(), c.done) {
 					e.checkAll(c)
 				}
 			})

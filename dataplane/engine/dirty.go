@@ -270,7 +270,7 @@ func (d *dirtyLog) shrink(e *Engine) {
 	case d.waitsForFlush():
 		d.flushOwn(e)
 		return
-	case e.repairing != nil:
+	case e.torn.job != nil:
 		return // its end looks again
 	case d.stuck(), d.inVain && d.anyTorn():
 		d.repairOne(e)

@@ -204,7 +204,6 @@ type Engine struct {
 
 	// foreground counts pieces of the frontend's requests that are not answered.
 	foreground int
-	repairing  *regionRepair
 	onRepaired []func()
 
 	serving   bool
@@ -242,6 +241,7 @@ type Engine struct {
 	rebuilds      rebuilds
 	sources       sources
 	snapshotReads snapshotReads
+	torn          tornRegions
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -310,7 +310,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.prepareMore()
 	e.votes.step()
 	e.rebuilds.step()
-	e.repairMore()
+	e.torn.step()
 	e.purges.step()
 	e.marksMore()
 	e.scrubs.step()

@@ -22,8 +22,8 @@ func (e *Engine) freeze(f func()) {
 func (e *Engine) thaw() {
 	e.frozen--
 	if e.frozen == 0 {
-		if e.repairing != nil {
-			e.repairing.frozen = false // it was given up by who had writes stopped for it
+		if e.torn.job != nil {
+			e.torn.job.frozen = false // it was given up by who had writes stopped for it
 		}
 		e.retryBacklog()
 		e.dirty.agreed(e)

@@ -169,12 +169,12 @@ func (e *Engine) beginDraining() {
 		return
 	}
 	v.stage = leaveRepairing
-	e.repairAllRegions(func() { e.drain(v) })
+	e.torn.repairAll(func() { e.drain(v) })
 }
 
 // drain pauses the frontend.
 func (e *Engine) drain(v *leaving) {
-	if !e.mayLeave(v) || !e.nothingTorn(e.errStaysTorn()) {
+	if !e.mayLeave(v) || !e.nothingTorn(e.torn.errStaysTorn()) {
 		return
 	}
 	e.event("handing-over", "", "requests under way are finished, no others are taken in")
@@ -211,8 +211,8 @@ func (e *Engine) leaveMore() {
 	}
 	v.stage = leaveFlushing
 	e.freeze(func() {
-		e.repairAllRegions(func() { // what was torn since
-			if e.mayLeave(v) && e.nothingTorn(e.errTorn()) {
+		e.torn.repairAll(func() { // what was torn since
+			if e.mayLeave(v) && e.nothingTorn(e.torn.errTorn()) {
 				e.leaveFlush(v)
 			}
 		})

@@ -213,7 +213,7 @@ func (e *Engine) startRead(t *task) {
 		e.park(t)
 		return
 	}
-	pick := bits.TrailingZeros32(e.reader(t.off, mask))
+	pick := bits.TrailingZeros32(e.torn.reader(t.off, mask))
 	if !e.dirty.torn(t.off) {
 		pick = e.nextReader(mask)
 	}
@@ -313,7 +313,7 @@ func (e *Engine) readAround(t *task, seg loop.Seg) {
 	rd.n -= rd.off
 	rd.seg, rd.bounce = seg, true
 	e.writes++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
-	e.internal(rd, e.reader(t.off, mask), func(rd *task) {
+	e.internal(rd, e.torn.reader(t.off, mask), func(rd *task) {
 		e.writes--
 		e.widened(t, rd)
 		e.quiet()

@@ -26,5 +26,6 @@ func (e *Engine) assemble() {
 	e.rebuilds = rebuilds{e: e, compareInFull: map[string]bool{}}
 	e.sources = sources{e: e}
 	e.snapshotReads = snapshotReads{e: e}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources, &e.snapshotReads}
+	e.torn = tornRegions{e: e}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources, &e.snapshotReads, &e.torn}
 }

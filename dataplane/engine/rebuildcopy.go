@@ -51,7 +51,7 @@ func (b *rebuilds) step() {
 func (b *rebuilds) filesAtRest() bool {
 	e := b.e
 	return e.changing == "" && (e.purges.job == nil || e.purges.job.waiting == 0) && e.chainMarks.trimming == 0 &&
-		e.repairing == nil
+		e.torn.job == nil
 }
 
 // due is when the budget lets the rebuild go on.

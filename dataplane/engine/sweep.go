@@ -29,13 +29,13 @@ func (d *dirtyLog) repairOne(e *Engine) {
 		d.sweep = sweep{began: max(e.now, 1), again: map[uint32]int{}}
 	}
 	n, ok := d.nextTorn(e.now)
-	if !ok || e.stopping != nil || !e.mayRepair() {
+	if !ok || e.stopping != nil || !e.torn.mayRepair() {
 		for _, t := range d.takeFull() {
 			e.finish(t, block.NoSpace)
 		}
 		return
 	}
-	e.repairRegion(n, func(ok bool) {
+	e.torn.repair(n, func(ok bool) {
 		switch r := d.regions[n]; {
 		case ok || r == nil || e.frozen > 0: // repaired, or it gave way
 		case r.gaveUp != 0:

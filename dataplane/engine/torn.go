@@ -9,7 +9,16 @@ import (
 	"ankole.storage/dataplane/clock"
 )
 
-// A write that failed leaves its region torn: replicas may differ there, so the region is read from
+// tornRegions repairs regions in which a write has failed, one at a time.
+type tornRegions struct {
+	untimed
+	e *Engine
+	// job is the repair under way, nil for none; waiting are called when it has ended.
+	job     *regionRepair
+	waiting []func()
+}
+
+// regionRepair is a repair under way. A write that failed leaves its region torn: replicas may differ there, so the region is read from
 // one of them until that one is dropped, and stays marked. It is repaired online, piece by piece
 // under the range lock: once a write to it succeeds again, when nobody has written to it for a
 // while, when the log has no room left, and before a snapshot would freeze the difference. The
@@ -35,31 +44,32 @@ type regionRepair struct {
 	done    func(ok bool)
 }
 
-// repairRegion begins to make a torn region identical. done is called with whether it is.
-func (e *Engine) repairRegion(n uint32, done func(ok bool)) {
+// repair begins to make a torn region identical. done is called with whether it is.
+func (k *tornRegions) repair(n uint32, done func(ok bool)) {
+	e := k.e
 	r := e.dirty.regions[n]
 	r.writes++ // keeps its mark
 	r.gaveUp = 0
 	beg := int64(n) * DirtyRegion
-	e.repairing = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg,
+	k.job = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg,
 		end: min(beg+DirtyRegion, e.size), done: done}
-	e.repairNextPiece()
+	k.next()
 }
 
 // mayRepair tells whether a repair may begin now: not beside a rebuild. Its target may have been
 // given what the one or the other replica holds, so that the region has to be torn until the target
 // is compared too.
-func (e *Engine) mayRepair() bool { return e.rebuilds.job() == nil }
+func (k *tornRegions) mayRepair() bool { return k.e.rebuilds.job() == nil }
 
-// repairMore begins to repair regions in which writes succeed again. It is called at the end of
-// every step.
-func (e *Engine) repairMore() {
+// step begins to repair regions in which writes succeed again.
+func (k *tornRegions) step() {
+	e := k.e
 	d := &e.dirty
-	for len(d.repairable) > 0 && e.repairing == nil && e.serving && e.frozen == 0 && e.mayRepair() && e.mask(RW) != 0 {
+	for len(d.repairable) > 0 && k.job == nil && e.serving && e.frozen == 0 && k.mayRepair() && e.mask(RW) != 0 {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked && !r.leftAlone(e.now) {
-			e.repairRegion(n, func(bool) { d.agreed(e) })
+			k.repair(n, func(bool) { d.agreed(e) })
 		}
 	}
 }
@@ -73,12 +83,13 @@ func (r *region) leftAlone(now clock.Ticks) bool {
 	return r.gaveUp != 0 && now < r.gaveUp.Add(repairPause)
 }
 
-// repairNextPiece compares the next piece, or ends.
-func (e *Engine) repairNextPiece() {
-	m := e.repairing
+// next compares the next piece, or ends.
+func (k *tornRegions) next() {
+	e := k.e
+	m := k.job
 	p, more := m.take()
 	if m.failed || !more || e.count(RW) < 2 {
-		e.repairing = nil
+		k.job = nil
 		r := e.dirty.regions[m.region]
 		r.writes--
 		e.dirty.seq++
@@ -95,7 +106,7 @@ func (e *Engine) repairNextPiece() {
 		if len(e.dirty.full) > 0 {
 			e.dirty.shrink(e)
 		}
-		e.repaired()
+		k.ended()
 		return
 	}
 	e.ranges.lock(p.off, p.n, true, func() {
@@ -103,14 +114,14 @@ func (e *Engine) repairNextPiece() {
 			e.ranges.unlock(p.off, p.n, true)
 			e.dirty.repairLater(m.region)
 			m.failed, m.gaveWay = true, true
-			e.repairNextPiece()
+			k.next()
 			return
 		}
 		e.writes++ // whoever wants no write in flight waits for this one
-		e.repairPart(m, p, func() {
+		k.repairPart(m, p, func() {
 			e.ranges.unlock(p.off, p.n, true)
 			e.writes--
-			e.repairNextPiece()
+			k.next()
 			e.quiet()
 		})
 	})
@@ -131,47 +142,48 @@ func (m *regionRepair) take() (p section, ok bool) {
 // tear again meanwhile: what is left then is few.
 const repairTries = 3
 
-// repairAllRegions repairs every torn region that can be repaired, and then calls f. An engine that
+// repairAll repairs every torn region that can be repaired, and then calls f. An engine that
 // ends begins no repair, and goes on with none: it would be written behind the last flush.
-func (e *Engine) repairAllRegions(f func()) { e.repairRemaining(map[uint32]int{}, f) }
+func (k *tornRegions) repairAll(f func()) { k.repairRemaining(map[uint32]int{}, f) }
 
-func (e *Engine) repairRemaining(tried map[uint32]int, f func()) {
-	if e.repairing != nil {
-		e.onRepaired = append(e.onRepaired, func() { e.repairRemaining(tried, f) })
+func (k *tornRegions) repairRemaining(tried map[uint32]int, f func()) {
+	e := k.e
+	if k.job != nil {
+		k.waiting = append(k.waiting, func() { k.repairRemaining(tried, f) })
 		return
 	}
 	for _, n := range e.dirty.tornRegions() {
 		again := tried[n] == 0 || tried[n] < repairTries && e.dirty.regions[n].gaveUp == 0
-		if again && e.serving && e.stopping == nil && e.mayRepair() && e.mask(RW) != 0 {
+		if again && e.serving && e.stopping == nil && k.mayRepair() && e.mask(RW) != 0 {
 			tried[n]++
-			e.repairRegion(n, func(bool) { e.repairRemaining(tried, f) })
+			k.repair(n, func(bool) { k.repairRemaining(tried, f) })
 			return
 		}
 	}
 	f()
 }
 
-// repaired calls whoever waits for the repair that was under way.
-func (e *Engine) repaired() {
-	fs := e.onRepaired
-	e.onRepaired = nil
+// ended calls whoever waits for the repair that was under way.
+func (k *tornRegions) ended() {
+	fs := k.waiting
+	k.waiting = nil
 	for _, f := range fs {
 		f()
 	}
 }
 
 // errTorn refuses what would freeze a difference between replicas.
-func (e *Engine) errTorn() error { return e.errNoRoom(e.dirty.tornRegions()) }
+func (k *tornRegions) errTorn() error { return k.errNoRoom(k.e.dirty.tornRegions()) }
 
 // errStaysTorn is errTorn while writes go on, for regions that have no space to be repaired. What
 // was torn since it was repaired can be, when writes are stopped.
-func (e *Engine) errStaysTorn() error {
-	return e.errNoRoom(slices.DeleteFunc(e.dirty.tornRegions(), func(n uint32) bool {
-		return e.dirty.regions[n].gaveUp == 0
+func (k *tornRegions) errStaysTorn() error {
+	return k.errNoRoom(slices.DeleteFunc(k.e.dirty.tornRegions(), func(n uint32) bool {
+		return k.e.dirty.regions[n].gaveUp == 0
 	}))
 }
 
-func (e *Engine) errNoRoom(torn []uint32) error {
+func (k *tornRegions) errNoRoom(torn []uint32) error {
 	if len(torn) == 0 {
 		return nil
 	}
@@ -184,14 +196,14 @@ func (e *Engine) errNoRoom(torn []uint32) error {
 // reader is the replica in mask, by its bit, to read from where one has to be chosen. A torn region
 // is bound to one for as long as that one is RW, whoever joins in a lower place, so that two reads
 // cannot see two outcomes of the write that failed.
-func (e *Engine) reader(off int64, mask uint32) uint32 {
+func (k *tornRegions) reader(off int64, mask uint32) uint32 {
 	first := mask & -mask
-	r := e.dirty.regions[regionOf(off)]
+	r := k.e.dirty.regions[regionOf(off)]
 	if r == nil || !r.torn || mask == 0 {
 		return first
 	}
 	if l := r.reader; l == nil || l.mode != RW || l.phase != sessionReady {
-		r.reader = e.linkOf(first)
+		r.reader = k.e.linkOf(first)
 	}
 	if bit := r.reader.bit(); mask&bit != 0 {
 		return bit

@@ -7,23 +7,25 @@ import (
 
 // repairPart makes a part of a torn region identical with what is read. Only want of space leaves
 // it as it is.
-func (e *Engine) repairPart(m *regionRepair, p section, done func()) {
+func (k *tornRegions) repairPart(m *regionRepair, p section, done func()) {
+	e := k.e
 	t := e.newTask(wire.Hash)
 	t.off, t.n = p.off, p.n
 	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
 		told, unread, bad := t.ok, t.ioErrors, (t.full|t.bad)&e.mask(RW)
 		code := t.code
 		e.freeOf(t)
-		e.dropBeside(p.off, bad&^unread, "cannot hash: "+code.String())
-		e.repairTold(m, p, sums, told&e.mask(RW), unread&e.mask(RW), done)
+		k.dropBeside(p.off, bad&^unread, "cannot hash: "+code.String())
+		k.told(m, p, sums, told&e.mask(RW), unread&e.mask(RW), done)
 	})
 }
 
-// repairTold brings what the replica has that is read from to those in told whose hash differs, and
+// told brings what the replica has that is read from to those in told whose hash differs, and
 // to those in unread: block by block, since there may be space for no more than what differs. A
 // block that this one cannot read is taken from another one, as it would be if it had failed.
-func (e *Engine) repairTold(m *regionRepair, p section, sums map[uint32][]byte, told, unread uint32, done func()) {
-	src := e.reader(p.off, told)
+func (k *tornRegions) told(m *regionRepair, p section, sums map[uint32][]byte, told, unread uint32, done func()) {
+	e := k.e
+	src := k.reader(p.off, told)
 	differ := others(sums, src)&told | unread
 	switch {
 	case differ == 0:
@@ -31,13 +33,13 @@ func (e *Engine) repairTold(m *regionRepair, p section, sums map[uint32][]byte, 
 		m.smaller = append(m.smaller, p.halves()...)
 	case told == 0:
 		if e.noneReads(p, &m.lost) {
-			e.dropBeside(p.off, unread, "its disk cannot read")
+			k.dropBeside(p.off, unread, "its disk cannot read")
 		}
 	default:
 		e.transfer(&transfer{off: p.off, n: p.n, from: e.linkOf(src),
 			to: func() uint32 { return differ & e.mask(RW) },
 			done: func(r transferred) {
-				e.partRepaired(m, p, src, unread, r)
+				k.partRepaired(m, p, src, unread, r)
 				done()
 			}})
 		return
@@ -46,7 +48,8 @@ func (e *Engine) repairTold(m *regionRepair, p section, sums map[uint32][]byte, 
 }
 
 // partRepaired judges how the copy went.
-func (e *Engine) partRepaired(m *regionRepair, p section, src, unread uint32, r transferred) {
+func (k *tornRegions) partRepaired(m *regionRepair, p section, src, unread uint32, r transferred) {
+	e := k.e
 	if r.read != block.OK {
 		e.dropSpare(src, "read failed: "+r.read.String())
 		m.smaller = append(m.smaller, p) // the next one is read from now
@@ -58,8 +61,9 @@ func (e *Engine) partRepaired(m *regionRepair, p section, src, unread uint32, r 
 }
 
 // dropBeside drops the links in mask, the one that off is read from only if there are others.
-func (e *Engine) dropBeside(off int64, mask uint32, reason string) {
-	src := e.reader(off, e.mask(RW))
+func (k *tornRegions) dropBeside(off int64, mask uint32, reason string) {
+	e := k.e
+	src := k.reader(off, e.mask(RW))
 	e.dropSpare(mask&^src, reason)
 	e.dropSpare(mask&src, reason)
 }
