@@ -110,7 +110,7 @@ func (e *Engine) posted(v any) {
 	case Measure:
 		e.measure(m)
 	case Refresh:
-		e.whenTrimmed(func() { e.refreshThen(m.Reply) })
+		e.chainMarks.whenDone(func() { e.refreshThen(m.Reply) })
 	case HandOver:
 		e.handOver(m)
 	case Stay:

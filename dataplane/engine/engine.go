@@ -196,15 +196,10 @@ type Engine struct {
 	size, agreedSize int64
 	// changes counts the changes of the chains that were made.
 	changes uint64
-	// chainMarks is the work of option UnmapMarkSnapChainRemoved.
-	chainMarks chainMarks
-	// snapshotReaders are snapshots of this volume that are read.
-	snapshotReaders []*snapshotReader
-	writes          int // mirrored writes in flight
+	writes  int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered.
 	foreground int
-	onRepaired []func()
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
@@ -242,6 +237,7 @@ type Engine struct {
 	sources       sources
 	snapshotReads snapshotReads
 	torn          tornRegions
+	chainMarks    chainMarks
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -312,7 +308,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.rebuilds.step()
 	e.torn.step()
 	e.purges.step()
-	e.marksMore()
+	e.chainMarks.step()
 	e.scrubs.step()
 	e.imports.step()
 	e.snapshotReads.step()
@@ -453,7 +449,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
 	w = clock.Min(w, e.expiryDue())
-	w = clock.Min(w, clock.Min(e.marksDue(), clock.Min(e.releaseDue(), e.feDue)))
+	w = clock.Min(w, clock.Min(e.releaseDue(), e.feDue))
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {
 		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))

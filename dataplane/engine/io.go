@@ -50,7 +50,7 @@ func (e *Engine) carryOut(r *request) {
 	case block.WriteZeroes:
 		e.beginZeroes(r)
 		if r.Trim && r.pieces > 1 { // not of what was never written
-			e.markChain(r)
+			e.chainMarks.begin(r)
 		}
 	case block.Discard:
 		// Only whole blocks are given back; the edges keep their content, which discard allows.
@@ -58,7 +58,7 @@ func (e *Engine) carryOut(r *request) {
 		if beg < end {
 			r.kind, r.next, r.end = wire.Discard, beg, end
 			e.moreZeroes(r)
-			e.markChain(r)
+			e.chainMarks.begin(r)
 		}
 	default:
 		r.code = block.Invalid
@@ -94,7 +94,7 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 		return
 	}
 	if r.trims {
-		e.trimChain()
+		e.chainMarks.trimLater()
 	}
 	if r.done != nil {
 		r.done(r.code)

@@ -27,5 +27,8 @@ func (e *Engine) assemble() {
 	e.sources = sources{e: e}
 	e.snapshotReads = snapshotReads{e: e}
 	e.torn = tornRegions{e: e}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources, &e.snapshotReads, &e.torn}
+	e.chainMarks = chainMarks{e: e}
+	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges,
+		&e.rebuilds, &e.sources, &e.snapshotReads, &e.torn,
+		&e.chainMarks}
 }

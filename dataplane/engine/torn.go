@@ -18,13 +18,14 @@ type tornRegions struct {
 	waiting []func()
 }
 
-// regionRepair is a repair under way. A write that failed leaves its region torn: replicas may differ there, so the region is read from
-// one of them until that one is dropped, and stays marked. It is repaired online, piece by piece
-// under the range lock: once a write to it succeeds again, when nobody has written to it for a
-// while, when the log has no room left, and before a snapshot would freeze the difference. The
-// others get the content of the replica that is read from, of the blocks that differ. If one of
-// them still has no space the region stays torn. A replica that fails otherwise is no reason: what
-// its disk cannot read it gets from another one, and who fails in any other way is dropped.
+// regionRepair is a repair under way. A write that failed leaves its region torn: replicas may
+// differ there, so the region is read from one of them until that one is dropped, and stays marked.
+// It is repaired online, piece by piece under the range lock: once a write to it succeeds again,
+// when nobody has written to it for a while, when the log has no room left, and before a snapshot
+// would freeze the difference. The others get the content of the replica that is read from, of the
+// blocks that differ. If one of them still has no space the region stays torn. A replica that fails
+// otherwise is no reason: what its disk cannot read it gets from another one, and who fails in any
+// other way is dropped.
 type regionRepair struct {
 	region uint32
 	// frozen: writes are stopped for it. Otherwise it gives way to whoever stops them.

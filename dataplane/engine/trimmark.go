@@ -25,6 +25,7 @@ const (
 // so there both count, but for what was never written, which mkfs zeroes. No discard waits for any
 // of this.
 type chainMarks struct {
+	e *Engine
 	// names are to be marked. from is the list of snapshots that was looked at for them last.
 	names []string
 	from  *Snapshot
@@ -37,10 +38,10 @@ type chainMarks struct {
 	waiting []func()
 }
 
-// markChain takes in that a discard begins: it gives up the snapshots that are there now, and none
+// begin takes in that a discard begins: it gives up the snapshots that are there now, and none
 // that is taken later, whenever they are marked.
-func (e *Engine) markChain(r *request) {
-	m := &e.chainMarks
+func (m *chainMarks) begin(r *request) {
+	e := m.e
 	if !e.options.UnmapMarkSnapChainRemoved {
 		return
 	}
@@ -52,22 +53,23 @@ func (e *Engine) markChain(r *request) {
 	m.names = slices.DeleteFunc(m.names, func(name string) bool {
 		return !slices.ContainsFunc(e.snapshots, func(s Snapshot) bool { return s.Name == name })
 	})
-	for _, name := range e.chainToMark() {
+	for _, name := range m.chainToMark() {
 		if !slices.Contains(m.names, name) {
 			m.names = append(m.names, name)
 		}
 	}
 }
 
-// trimChain takes in that a discard was carried out.
-func (e *Engine) trimChain() {
-	if m := &e.chainMarks; !m.trim {
-		m.trim, m.trimDue = true, e.now+trimPause
+// trimLater takes in that a discard was carried out.
+func (m *chainMarks) trimLater() {
+	if !m.trim {
+		m.trim, m.trimDue = true, m.e.now+trimPause
 	}
 }
 
 // chainToMark names the snapshots from the head down to the nearest branch that are not marked.
-func (e *Engine) chainToMark() (names []string) {
+func (m *chainMarks) chainToMark() (names []string) {
+	e := m.e
 	layers := make(map[string]*Snapshot, len(e.snapshots))
 	for i := range e.snapshots {
 		layers[e.snapshots[i].Name] = &e.snapshots[i]
@@ -88,19 +90,21 @@ func (e *Engine) chainToMark() (names []string) {
 func (m *chainMarks) idle() bool { return len(m.names) == 0 && !m.trim }
 
 // mayMark tells whether snapshots can be marked now.
-func (e *Engine) mayMark() bool {
+func (m *chainMarks) mayMark() bool {
+	e := m.e
 	return e.fatal == "" && e.stopping == nil && e.mayMake(&change{beside: true}) == nil
 }
 
 // mayTrim tells whether replicas can be asked to trim: nothing else changes or copies the files,
 // and who was lost does not lack the marks.
-func (e *Engine) mayTrim() bool {
-	return e.mayMark() && e.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.dropOpen()
+func (m *chainMarks) mayTrim() bool {
+	e := m.e
+	return m.mayMark() && e.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.dropOpen()
 }
 
-// marksMore does what is due, the marks first. It is called at the end of every step.
-func (e *Engine) marksMore() {
-	m := &e.chainMarks
+// step does what is due, the marks first.
+func (m *chainMarks) step() {
+	e := m.e
 	if !e.options.UnmapMarkSnapChainRemoved {
 		m.names, m.from, m.trim = nil, nil, false
 	}
@@ -108,32 +112,32 @@ func (e *Engine) marksMore() {
 	case m.marking || m.trimming > 0:
 	case m.idle():
 		m.tell()
-	case len(m.names) > 0 && e.now >= m.markAfter && e.mayMark():
-		e.markNext()
-	case !m.trim || !e.mayTrim():
+	case len(m.names) > 0 && e.now >= m.markAfter && m.mayMark():
+		m.markNext()
+	case !m.trim || !m.mayTrim():
 		m.tell()
 	case e.now >= m.trimDue:
-		e.trimAll()
+		m.trimAll()
 	}
 }
 
-// marksDue is when time alone lets marksMore go on.
-func (e *Engine) marksDue() clock.Ticks {
-	m, due := &e.chainMarks, clock.Never
-	if m.marking || m.trimming > 0 || m.idle() || !e.mayMark() {
+// due is when time alone lets it go on.
+func (m *chainMarks) due() clock.Ticks {
+	due := clock.Never
+	if m.marking || m.trimming > 0 || m.idle() || !m.mayMark() {
 		return due
 	}
 	if len(m.names) > 0 {
 		due = m.markAfter
 	}
-	if m.trim && e.mayTrim() {
+	if m.trim && m.mayTrim() {
 		due = clock.Min(due, m.trimDue)
 	}
 	return due
 }
 
-// whenTrimmed calls f when what was discarded is given back, as far as that can be done now.
-func (e *Engine) whenTrimmed(f func()) { e.chainMarks.waiting = append(e.chainMarks.waiting, f) }
+// whenDone calls f when what was discarded is given back, as far as that can be done now.
+func (m *chainMarks) whenDone(f func()) { m.waiting = append(m.waiting, f) }
 
 func (m *chainMarks) tell() {
 	waiting := m.waiting
@@ -146,20 +150,20 @@ func (m *chainMarks) tell() {
 // markNext marks the first of the names when a replica has said that it is still below the head:
 // what the state says can be from before a revert, after which a snapshot that was below the head
 // is another branch's.
-func (e *Engine) markNext() {
-	m := &e.chainMarks
+func (m *chainMarks) markNext() {
+	e := m.e
 	m.marking = true
 	name := m.names[0]
 	e.refreshThen(func(err error) {
 		switch {
 		case err != nil:
-			e.notMarked(name, err)
-		case !slices.Contains(e.chainToMark(), name):
+			m.notMarked(name, err)
+		case !slices.Contains(m.chainToMark(), name):
 			m.ended(name)
 		default:
 			e.removeSnapshot(RemoveSnapshot{Name: name, Reply: func(err error) {
 				if err != nil {
-					e.notMarked(name, err)
+					m.notMarked(name, err)
 					return
 				}
 				e.event("chain-marked", name, "given up because the volume was trimmed")
@@ -175,36 +179,35 @@ func (m *chainMarks) ended(name string) {
 	m.names = slices.DeleteFunc(m.names, func(n string) bool { return n == name })
 }
 
-func (e *Engine) notMarked(name string, err error) {
-	e.event("chain-not-marked", name, err.Error())
-	e.chainMarks.marking, e.chainMarks.markAfter = false, e.now+markRetry
+func (m *chainMarks) notMarked(name string, err error) {
+	m.e.event("chain-not-marked", name, err.Error())
+	m.marking, m.markAfter = false, m.e.now+markRetry
 }
 
 // trimAll has every replica in sync give back what was discarded.
-func (e *Engine) trimAll() {
-	m := &e.chainMarks
+func (m *chainMarks) trimAll() {
 	m.trim = false
-	for _, l := range e.links {
+	for _, l := range m.e.links {
 		if l != nil && l.mode == RW && l.phase == sessionReady {
 			m.trimming++
-			e.trimPiece(l, 0)
+			m.trimPiece(l, 0)
 		}
 	}
 }
 
 // trimPiece asks a replica for a piece. One that fails keeps its place, and what it did not do for
 // the next trim or purge: what a reader sees is the same.
-func (e *Engine) trimPiece(l *link, from int64) {
+func (m *chainMarks) trimPiece(l *link, from int64) {
+	e := m.e
 	e.control(l, &wire.ControlRequest{Trim: &wire.TrimRequest{From: from}}, func(code block.Code, r *wire.ControlReply) {
-		m := &e.chainMarks
 		switch {
 		case code != block.OK || r.Trim == nil:
 			e.event("trim-failed", l.addr, refusal(code, r.Error).Error())
-		case r.Trim.Next > from && e.mayTrim():
-			e.trimPiece(l, r.Trim.Next)
+		case r.Trim.Next > from && m.mayTrim():
+			m.trimPiece(l, r.Trim.Next)
 			return
 		case r.Trim.Next > from:
-			e.trimChain()
+			m.trimLater()
 		}
 		if m.trimming--; m.trimming == 0 {
 			m.tell()
