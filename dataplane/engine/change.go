@@ -80,15 +80,15 @@ func (e *Engine) mayChange() error {
 	if err := e.imports.reason(); err != nil {
 		return err
 	}
-	if err := e.leavingReason(); err != nil {
+	if err := e.handover.reason(); err != nil {
 		return err
 	}
 	return e.mayChangeContent()
 }
 
-// leavingReason refuses what a live upgrade would have to wait for, or would lose.
-func (e *Engine) leavingReason() error {
-	if e.leaving != nil {
+// reason refuses what a live upgrade would have to wait for, or would lose.
+func (h *handover) reason() error {
+	if h.leaving != nil {
 		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, handing)
 	}
 	return nil
@@ -117,7 +117,7 @@ func (e *Engine) changingReason() error {
 func (e *Engine) mayMake(c *change) error {
 	switch {
 	case c.beside:
-		for _, reason := range []func() error{e.imports.reason, e.leavingReason, e.unavailable, e.changingReason} {
+		for _, reason := range []func() error{e.imports.reason, e.handover.reason, e.unavailable, e.changingReason} {
 			if err := reason(); err != nil {
 				return err
 			}

@@ -112,15 +112,15 @@ func (e *Engine) posted(v any) {
 	case Refresh:
 		e.chainMarks.whenDone(func() { e.refreshThen(m.Reply) })
 	case HandOver:
-		e.handOver(m)
+		e.handover.begin(m)
 	case Stay:
-		e.stay(m.Reason)
+		e.handover.stay(m.Reason)
 	case Prepare:
-		e.prepare(m.Reply)
+		e.handover.prepare(m.Reply)
 	case Succeed:
-		e.succeed(m)
+		e.handover.succeed(m)
 	case Own:
-		e.own()
+		e.handover.own()
 	case Shutdown:
 		e.shutdown(m.Reply)
 	default:
@@ -157,7 +157,7 @@ func (e *Engine) postedContent(v any) {
 }
 
 func (e *Engine) attachFrontend(m AttachFrontend) {
-	if e.fe != nil || e.leaving != nil {
+	if e.fe != nil || e.handover.leaving != nil {
 		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
 		return
 	}
@@ -209,7 +209,7 @@ func (e *Engine) detachFrontend(reply func(error)) {
 	switch {
 	case e.fe == nil:
 		reply(nil)
-	case e.leaving != nil:
+	case e.handover.leaving != nil:
 		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
 	case e.detached != nil:
 		reply(fmt.Errorf("%w: the frontend is being stopped", ErrState))
@@ -229,7 +229,7 @@ func (e *Engine) checkDetached() {
 }
 
 func (e *Engine) removeReplica(addr string) error {
-	if e.released() {
+	if e.handover.released() {
 		// The set of members stays as it is, and with it whoever was to be removed.
 		return fmt.Errorf("%w: the volume is being handed over, or the engine has ended", ErrState)
 	}
@@ -251,8 +251,8 @@ func (e *Engine) removeReplica(addr string) error {
 // shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start
 // compares nothing.
 func (e *Engine) shutdown(reply func(error)) {
-	e.stay("the engine is shutting down")
-	if e.leaving != nil || e.stopped {
+	e.handover.stay("the engine is shutting down")
+	if e.handover.leaving != nil || e.stopped {
 		reply(nil) // it has given its replicas away
 		return
 	}

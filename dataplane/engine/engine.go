@@ -205,13 +205,6 @@ type Engine struct {
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
 	rr        int         // replica that was read from last
 
-	// leaving is a hand-over to a successor that is under way. The others are a successor's: what
-	// it waits for, and whether the volume is its own.
-	leaving    *leaving
-	onPrepared func(members, missing []string)
-	onServing  func(error)
-	owner      bool
-
 	stopping  func()
 	stopped   bool
 	changed   bool
@@ -238,6 +231,7 @@ type Engine struct {
 	snapshotReads snapshotReads
 	torn          tornRegions
 	chainMarks    chainMarks
+	handover      handover
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -271,7 +265,6 @@ func New(cfg Config) *Engine {
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Candidates: len(cfg.Replicas),
 		Trust:      cfg.Trust, InSync: cfg.InSync, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
-	e.owner = !cfg.Successor
 	for _, a := range cfg.Replicas {
 		e.newLink(a)
 	}
@@ -302,8 +295,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.releaseHeld()
 	}
 	e.checkDetached()
-	e.leaveMore()
-	e.prepareMore()
+	e.handover.step()
 	e.votes.step()
 	e.rebuilds.step()
 	e.torn.step()
@@ -401,9 +393,6 @@ func (e *Engine) timeouts() {
 			l.ping()
 		}
 	}
-	if e.now >= e.releaseDue() {
-		e.releaseLate()
-	}
 	if e.overdueDue() <= e.now {
 		e.dropOverdue()
 	}
@@ -449,7 +438,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
 	w = clock.Min(w, e.expiryDue())
-	w = clock.Min(w, clock.Min(e.releaseDue(), e.feDue))
+	w = clock.Min(w, e.feDue)
 	w = clock.Min(w, e.overdueWake())
 	for _, l := range e.links {
 		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))

@@ -79,6 +79,26 @@ const (
 	leaveReleasing
 )
 
+// handover is an engine's part of a live upgrade, on either side.
+type handover struct {
+	e *Engine
+	// leaving is a hand-over to a successor that is under way, nil for none.
+	leaving *leaving
+	// onPrepared and onServing are what a successor has to answer; owner: the volume is its own.
+	onPrepared func(members, missing []string)
+	onServing  func(error)
+	owner      bool
+}
+
+// step goes on with either.
+func (h *handover) step() {
+	if h.e.now >= h.due() {
+		h.releaseLate()
+	}
+	h.leaveMore()
+	h.prepareMore()
+}
+
 // leaving is a hand-over under way.
 type leaving struct {
 	HandOver
@@ -97,7 +117,8 @@ const handing = "a live upgrade"
 
 // cannotLeave tells why the volume cannot be given to a successor that has reached the given
 // members, nil if it can.
-func (e *Engine) cannotLeave(members []string) error {
+func (h *handover) cannotLeave(members []string) error {
+	e := h.e
 	err := e.imports.reason()
 	switch {
 	case err == nil:
@@ -130,21 +151,22 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (e *Engine) handOver(m HandOver) {
-	if e.leaving != nil {
+func (h *handover) begin(m HandOver) {
+	if h.leaving != nil {
 		m.Reply(nil, fmt.Errorf("%w: another engine is taking the volume over", ErrState))
 		return
 	}
 	if m.ReleaseTime == 0 {
 		m.ReleaseTime = releaseTime
 	}
-	e.leaving = &leaving{HandOver: m, releaseBy: clock.Never}
-	e.beginDraining()
+	h.leaving = &leaving{HandOver: m, releaseBy: clock.Never}
+	h.beginDraining()
 }
 
 // passing says what is under way that a hand-over waits for, "" for nothing: it is over in moments,
 // and users do not wait meanwhile. Whoever asked for the hand-over bounds the time.
-func (e *Engine) passing() string {
+func (h *handover) passing() string {
+	e := h.e
 	switch {
 	case e.expansion.Running:
 		return "the volume is being expanded"
@@ -160,21 +182,23 @@ func (e *Engine) passing() string {
 
 // beginDraining begins to drain when nothing passing is under way. A purge pauses: the next engine
 // goes on with it.
-func (e *Engine) beginDraining() {
-	v := e.leaving
-	if e.fatal == "" && e.serving && e.passing() != "" {
+func (h *handover) beginDraining() {
+	e := h.e
+	v := h.leaving
+	if e.fatal == "" && e.serving && h.passing() != "" {
 		return
 	}
-	if !e.mayLeave(v) {
+	if !h.mayLeave(v) {
 		return
 	}
 	v.stage = leaveRepairing
-	e.torn.repairAll(func() { e.drain(v) })
+	e.torn.repairAll(func() { h.drain(v) })
 }
 
 // drain pauses the frontend.
-func (e *Engine) drain(v *leaving) {
-	if !e.mayLeave(v) || !e.nothingTorn(e.torn.errStaysTorn()) {
+func (h *handover) drain(v *leaving) {
+	e := h.e
+	if !h.mayLeave(v) || !h.nothingTorn(e.torn.errStaysTorn()) {
 		return
 	}
 	e.event("handing-over", "", "requests under way are finished, no others are taken in")
@@ -189,31 +213,32 @@ func (e *Engine) drain(v *leaving) {
 	}
 }
 
-// leaveMore continues a hand-over; it is called at the end of every step.
-func (e *Engine) leaveMore() {
-	v := e.leaving
+// leaveMore continues a hand-over.
+func (h *handover) leaveMore() {
+	e := h.e
+	v := h.leaving
 	if v != nil && v.stage == leaveWaiting {
-		e.beginDraining()
+		h.beginDraining()
 	}
-	if v == nil || e.leaving != v || v.stage != leaveDraining {
+	if v == nil || h.leaving != v || v.stage != leaveDraining {
 		return
 	}
 	if e.fatal != "" {
-		e.stay(e.fatal)
+		h.stay(e.fatal)
 		return
 	}
 	f, ok := e.fe.(frontend.Exporter)
 	if (ok && !f.Suspended()) || e.foreground > 0 || e.scrubs.job != nil || e.busy() {
 		return
 	}
-	if !e.mayLeave(v) {
+	if !h.mayLeave(v) {
 		return // a replica was lost meanwhile
 	}
 	v.stage = leaveFlushing
 	e.freeze(func() {
 		e.torn.repairAll(func() { // what was torn since
-			if e.mayLeave(v) && e.nothingTorn(e.torn.errTorn()) {
-				e.leaveFlush(v)
+			if h.mayLeave(v) && h.nothingTorn(e.torn.errTorn()) {
+				h.flush(v)
 			}
 		})
 	})
@@ -221,9 +246,9 @@ func (e *Engine) leaveMore() {
 
 // nothingTorn gives the hand-over up if replicas may differ, which err says: the next engine would
 // choose anew which of them is right, and clients go on.
-func (e *Engine) nothingTorn(err error) bool {
+func (h *handover) nothingTorn(err error) bool {
 	if err != nil {
-		e.stay(err.Error())
+		h.stay(err.Error())
 	}
 	return err == nil
 }
@@ -233,36 +258,38 @@ func (e *Engine) busy() bool {
 	return slices.ContainsFunc(e.tasks, func(t *task) bool { return t.used })
 }
 
-// leaveFlush makes everything stable and takes the marks away, so that the successor has nothing to
+// flush makes everything stable and takes the marks away, so that the successor has nothing to
 // compare.
-func (e *Engine) leaveFlush(v *leaving) {
+func (h *handover) flush(v *leaving) {
+	e := h.e
 	mark := e.dirty.flushBegin()
 	e.internal(e.newTask(wire.Flush), e.mask(RW), func(t *task) {
 		bad := t.bad | t.full
 		e.freeOf(t)
 		e.dropEach(bad, "flush failed")
-		if e.mayLeave(v) {
-			e.dirty.clearAll(e, mark, func() { e.leaveRelease(v) })
+		if h.mayLeave(v) {
+			e.dirty.clearAll(e, mark, func() { h.release(v) })
 		}
 	})
 }
 
 // mayLeave asks again whether the hand-over can go on, and gives it up if not.
-func (e *Engine) mayLeave(v *leaving) bool {
-	if e.leaving != v {
+func (h *handover) mayLeave(v *leaving) bool {
+	if h.leaving != v {
 		return false
 	}
-	err := e.cannotLeave(v.Members)
+	err := h.cannotLeave(v.Members)
 	if err != nil {
-		e.stay(err.Error())
+		h.stay(err.Error())
 	}
 	return err == nil
 }
 
-// leaveRelease has every replica give its directory up. From here on there is no way back for this
+// release has every replica give its directory up. From here on there is no way back for this
 // core.
-func (e *Engine) leaveRelease(v *leaving) {
-	if !e.mayLeave(v) {
+func (h *handover) release(v *leaving) {
+	e := h.e
+	if !h.mayLeave(v) {
 		return
 	}
 	v.stage = leaveReleasing
@@ -287,24 +314,24 @@ func (e *Engine) leaveRelease(v *leaving) {
 				failed = append(failed, fmt.Sprintf("%s: %s %s", l.addr, code, r.Error))
 			}
 			if v.releasing = slices.DeleteFunc(v.releasing, func(o *link) bool { return o == l }); len(v.releasing) == 0 {
-				e.left(v, left, failed)
+				h.left(v, left, failed)
 			}
 		})
 	}
 }
 
-// releaseDue is when replicas that are releasing their directories are given up.
-func (e *Engine) releaseDue() clock.Ticks {
-	if e.leaving == nil {
+// due is when replicas that are releasing their directories are given up.
+func (h *handover) due() clock.Ticks {
+	if h.leaving == nil {
 		return clock.Never
 	}
-	return e.leaving.releaseBy
+	return h.leaving.releaseBy
 }
 
 // releaseLate hangs up on replicas that take too long. They may release later: a directory that
 // nobody has is nobody's harm.
-func (e *Engine) releaseLate() {
-	v := e.leaving
+func (h *handover) releaseLate() {
+	v := h.leaving
 	v.releaseBy = clock.Never
 	for _, l := range slices.Clone(v.releasing) {
 		l.fail("no release within " + v.ReleaseTime.String())
@@ -313,35 +340,36 @@ func (e *Engine) releaseLate() {
 
 // released reports that the replicas are not this engine's any more: losing one is no failure of
 // it.
-func (e *Engine) released() bool {
-	return e.stopped || (e.leaving != nil && e.leaving.stage == leaveReleasing)
+func (h *handover) released() bool {
+	return h.e.stopped || (h.leaving != nil && h.leaving.stage == leaveReleasing)
 }
 
 // left ends the core.
-func (e *Engine) left(v *leaving, left *Left, failed []string) {
-	if e.leaving != v {
+func (h *handover) left(v *leaving, left *Left, failed []string) {
+	if h.leaving != v {
 		return
 	}
-	e.stopping = func() {
-		e.leaving = nil
+	h.e.stopping = func() {
+		h.leaving = nil
 		if len(failed) > 0 {
 			v.Reply(left, fmt.Errorf("%w: not released: %s", ErrState, strings.Join(failed, "; ")))
 			return
 		}
 		v.Reply(left, nil)
 	}
-	e.hangUp()
+	h.e.hangUp()
 }
 
 // stay gives a hand-over up while the replicas are still this engine's.
-func (e *Engine) stay(reason string) {
-	v := e.leaving
+func (h *handover) stay(reason string) {
+	e := h.e
+	v := h.leaving
 	if v == nil || v.stage == leaveReleasing {
 		return // it ends when every replica has answered or is given up
 	}
-	e.leaving = nil
+	h.leaving = nil
 	if v.stage <= leaveRepairing {
-		if p := e.passing(); p != "" {
+		if p := h.passing(); p != "" {
 			reason = p + ": " + reason
 		}
 		e.event("stays", "", reason)
@@ -360,13 +388,14 @@ func (e *Engine) stay(reason string) {
 }
 
 // prepare answers when everybody has who will.
-func (e *Engine) prepare(reply func(members, missing []string)) {
-	e.onPrepared = reply
-	e.prepareMore()
+func (h *handover) prepare(reply func(members, missing []string)) {
+	h.onPrepared = reply
+	h.prepareMore()
 }
 
-func (e *Engine) prepareMore() {
-	if e.onPrepared == nil {
+func (h *handover) prepareMore() {
+	e := h.e
+	if h.onPrepared == nil {
 		return
 	}
 	heard, all := e.quorum.Prepared()
@@ -380,32 +409,34 @@ func (e *Engine) prepareMore() {
 			missing = append(missing, l.addr+": "+l.err)
 		}
 	}
-	reply := e.onPrepared
-	e.onPrepared = nil
+	reply := h.onPrepared
+	h.onPrepared = nil
 	reply(heard, missing)
 }
 
-func (e *Engine) succeed(m Succeed) {
+func (h *handover) succeed(m Succeed) {
+	e := h.e
 	l := &m.Left
 	e.size, e.agreedSize, e.options, e.rebuilds.budget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
 	e.seconds.goOn(e.now, &e.counters)
 	e.purges.again = l.Purge
-	e.onServing = m.Reply
+	h.onServing = m.Reply
 	e.quorum.Succeed(l.Epoch)
 }
 
 // succeeded tells a successor's owner how its start came out.
-func (e *Engine) succeeded(err error) {
-	if reply := e.onServing; reply != nil {
-		e.onServing = nil
+func (h *handover) succeeded(err error) {
+	if reply := h.onServing; reply != nil {
+		h.onServing = nil
 		reply(err)
 	}
 }
 
 // own has the replicas keep their directories. One that is lost meanwhile is dropped like any
 // other.
-func (e *Engine) own() {
-	e.owner = true
+func (h *handover) own() {
+	e := h.e
+	h.owner = true
 	for _, l := range e.links {
 		if l == nil || l.phase != sessionReady {
 			continue
@@ -419,7 +450,7 @@ func (e *Engine) own() {
 
 // keep ends the trial of a replica that has just taken its directory.
 func (l *link) keep() {
-	if !l.helloReply.Trial || !l.e.owner {
+	if !l.helloReply.Trial || !l.e.handover.owner {
 		return
 	}
 	l.helloReply.Trial = false

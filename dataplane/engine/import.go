@@ -121,7 +121,7 @@ func (i *imports) start(j *importJob) {
 		err = nil
 	}
 	if err == nil {
-		err = e.leavingReason()
+		err = e.handover.reason()
 	}
 	if err == nil {
 		err = e.mayReplace()

@@ -141,7 +141,7 @@ func (l *link) broken(err error) { l.fail(err.Error()) }
 // fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are
 // ended when the connection is down.
 func (l *link) fail(reason string) {
-	if l.e.released() || l.e.fatal != "" {
+	if l.e.handover.released() || l.e.fatal != "" {
 		// Hanging up is not a failure of the replica: the set of members stays as it is.
 		l.hangUp()
 		return

@@ -120,7 +120,7 @@ func (e *Engine) stop(reason string, fenced bool) {
 		l.hangUp()
 	}
 	e.dropClosed() // whoever waits for the set finds nobody to ask
-	e.succeeded(fmt.Errorf("%w: %s", ErrState, reason))
+	e.handover.succeeded(fmt.Errorf("%w: %s", ErrState, reason))
 }
 
 // followed is the answer of Config.Follow.
@@ -247,7 +247,7 @@ func (e *Engine) committed(a *quorum.Action) {
 
 // serve opens the volume for requests.
 func (e *Engine) serve() {
-	if e.released() || e.fatal != "" {
+	if e.handover.released() || e.fatal != "" {
 		return // it ended while regions were compared
 	}
 	e.serving = true
@@ -256,11 +256,11 @@ func (e *Engine) serve() {
 	if e.count(RW) == 0 && e.lostSince == clock.Never {
 		e.lostSince = e.now // the last one failed while regions were compared
 	}
-	if e.owner {
-		e.own()
+	if e.handover.owner {
+		e.handover.own()
 	}
 	e.retryBacklog()
 	e.refreshSnapshots()
 	e.releaseHeld() // who had a replica removed meanwhile waits for the set without it
-	e.succeeded(nil)
+	e.handover.succeeded(nil)
 }

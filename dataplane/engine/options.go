@@ -70,8 +70,8 @@ func (e *Engine) setOptions(m SetOptions) {
 		o.RebuildConcurrency = *m.RebuildConcurrency
 	}
 	err := o.Validate()
-	if e.leaving != nil && e.released() {
-		err = e.leavingReason() // the new engine has been told the options already
+	if e.handover.leaving != nil && e.handover.released() {
+		err = e.handover.reason() // the new engine has been told the options already
 	}
 	if m.RebuildBudget != nil && *m.RebuildBudget < 0 {
 		err = fmt.Errorf("%w: rebuild bandwidth %d is negative; 0 means no bound", block.Invalid, *m.RebuildBudget)

@@ -57,7 +57,7 @@ func (e *Engine) takeIn(m Outside) {
 
 // servesOutside reports whether requests from outside are taken in.
 func (e *Engine) servesOutside() bool {
-	return e.serving && e.fatal == "" && e.leaving == nil && e.stopping == nil && e.imports.reason() == nil
+	return e.serving && e.fatal == "" && e.handover.leaving == nil && e.stopping == nil && e.imports.reason() == nil
 }
 
 // wellFormed checks what a frontend checks of the requests of its own users.

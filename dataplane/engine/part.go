@@ -28,7 +28,8 @@ func (e *Engine) assemble() {
 	e.snapshotReads = snapshotReads{e: e}
 	e.torn = tornRegions{e: e}
 	e.chainMarks = chainMarks{e: e}
+	e.handover = handover{e: e, owner: !e.cfg.Successor}
 	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges,
 		&e.rebuilds, &e.sources, &e.snapshotReads, &e.torn,
-		&e.chainMarks}
+		&e.chainMarks, &e.handover}
 }

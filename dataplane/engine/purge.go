@@ -62,7 +62,7 @@ func (g *purges) step() {
 	e := g.e
 	g.resume()
 	p := g.job
-	if p == nil || e.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilds.job() != nil ||
+	if p == nil || e.handover.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilds.job() != nil ||
 		e.dropOpen() {
 		return
 	}
@@ -89,7 +89,7 @@ func (g *purges) step() {
 // disks, and a purge that is begun again does the rest.
 func (g *purges) resume() {
 	e := g.e
-	if !g.again || !e.owner || g.job != nil || e.mayChange() != nil {
+	if !g.again || !e.handover.owner || g.job != nil || e.mayChange() != nil {
 		return
 	}
 	g.start(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {

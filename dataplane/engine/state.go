@@ -163,8 +163,8 @@ func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
 // refreshThen does so and replies when the state has the answer.
 func (e *Engine) refreshThen(reply func(error)) {
 	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
-	if e.leaving != nil && e.leaving.stage != leaveWaiting {
-		reply(e.leavingReason())
+	if e.handover.leaving != nil && e.handover.leaving.stage != leaveWaiting {
+		reply(e.handover.reason())
 		return
 	}
 	for _, l := range e.links {

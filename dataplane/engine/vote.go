@@ -34,7 +34,7 @@ func (v *votes) step() {
 	e.forgetRemoved()
 	switch {
 	// a replica that is released must not be taken again
-	case e.fatal != "" || e.stopped || e.leaving != nil || len(voters) == 0:
+	case e.fatal != "" || e.stopped || e.handover.leaving != nil || len(voters) == 0:
 		v.at = clock.Never
 		return
 	case v.at == clock.Never:
@@ -67,7 +67,7 @@ func (e *Engine) forgetRemoved() {
 // forgotten once it is closed.
 func (v *votes) lookAt(addr string) {
 	e := v.e
-	if e.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
+	if e.handover.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
 		return
 	}
 	l := e.newLink(addr)
