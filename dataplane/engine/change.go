@@ -49,6 +49,15 @@ type change struct {
 	done func(err error)
 }
 
+// changes makes one change of the replicas' chains at a time.
+type changes struct {
+	e *Engine
+	// current is the change that is under way, empty for none; made counts those that were made.
+	current   string
+	made      uint64
+	expansion Expansion
+}
+
 // errNotAgreed: the engine ended, or failed everything, before the set was agreed.
 var errNotAgreed = errors.New(
 	"engine: the set of replicas that carried it out was not agreed; look at the state before trying again")
@@ -75,15 +84,15 @@ func (e *Engine) nobodyToAsk() error {
 	return fmt.Errorf("%w: no replica is connected", ErrBusy)
 }
 
-// mayChange tells whether a change of the chain can be made now.
-func (e *Engine) mayChange() error {
-	if err := e.imports.reason(); err != nil {
+// may tells whether a change of the chain can be made now.
+func (k *changes) may() error {
+	if err := k.e.imports.reason(); err != nil {
 		return err
 	}
-	if err := e.handover.reason(); err != nil {
+	if err := k.e.handover.reason(); err != nil {
 		return err
 	}
-	return e.mayChangeContent()
+	return k.mayContent()
 }
 
 // reason refuses what a live upgrade would have to wait for, or would lose.
@@ -94,85 +103,87 @@ func (h *handover) reason() error {
 	return nil
 }
 
-// mayChangeContent is mayChange for an import.
-func (e *Engine) mayChangeContent() error {
-	if err := e.unavailable(); err != nil {
+// mayContent is may for an import.
+func (k *changes) mayContent() error {
+	if err := k.e.unavailable(); err != nil {
 		return err
 	}
-	if j := e.rebuilds.job(); j != nil {
+	if j := k.e.rebuilds.job(); j != nil {
 		return j.inTheWay()
 	}
-	return e.changingReason()
+	return k.reason()
 }
 
-// changingReason refuses what cannot be done beside a change.
-func (e *Engine) changingReason() error {
-	if e.changing != "" {
-		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changing)
+// reason refuses what cannot be done beside a change.
+func (k *changes) reason() error {
+	if k.current != "" {
+		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, k.current)
 	}
 	return nil
 }
 
 // mayMake tells whether c can be made now.
-func (e *Engine) mayMake(c *change) error {
+func (k *changes) mayMake(c *change) error {
+	e := k.e
 	switch {
 	case c.beside:
-		for _, reason := range []func() error{e.imports.reason, e.handover.reason, e.unavailable, e.changingReason} {
+		for _, reason := range []func() error{e.imports.reason, e.handover.reason, e.unavailable, k.reason} {
 			if err := reason(); err != nil {
 				return err
 			}
 		}
 		return nil
 	case c.own:
-		return e.mayChangeContent()
+		return k.mayContent()
 	}
-	return e.mayChange()
+	return k.may()
 }
 
-// change makes c, or tells why not.
-func (e *Engine) change(c *change) {
-	if err := e.mayMake(c); err != nil {
+// make makes c, or tells why not.
+func (k *changes) make(c *change) {
+	if err := k.mayMake(c); err != nil {
 		c.done(err)
 		return
 	}
-	e.changing = c.what
+	k.current = c.what
 	if !c.beside {
-		e.makeChange(c)
+		k.begin(c)
 		return
 	}
 	done := c.done
 	c.done = func(err error) {
-		e.rebuilds.resume()
+		k.e.rebuilds.resume()
 		done(err)
 	}
-	e.rebuilds.pause(func() { e.makeChange(c) })
+	k.e.rebuilds.pause(func() { k.begin(c) })
 }
 
-// makeChange stops writes where c wants that, and goes on.
-func (e *Engine) makeChange(c *change) {
+// begin stops writes where c wants that, and goes on.
+func (k *changes) begin(c *change) {
+	e := k.e
 	if !c.between {
-		e.checkAll(c)
+		k.checkAll(c)
 		return
 	}
 	done := c.done
 	c.done = func(err error) {
-		e.thaw()
+		e.writes.thaw()
 		done(err)
 	}
 	if !c.repairs {
-		e.freeze(func() { e.checkAll(c) })
+		e.writes.freeze(func() { k.checkAll(c) })
 		return
 	}
 	// All of it is done beside writes; what they tear from then on, until they are stopped, is done
 	// when they are. No write is stopped for what cannot be done.
 	e.torn.repairAll(func() {
-		if e.refuseTorn(e.torn.errStaysTorn(), done) {
+		if k.refuseTorn(e.torn.errStaysTorn(), done) {
 			return
 		}
-		e.freeze(func() {
+		e.writes.freeze(func() {
 			e.torn.repairAll(func() {
-				if !e.refuseTorn(e.torn.errTorn(), c.done) {
-					e.checkAll(c)
+				if !k.refuseTorn(e.torn.errTorn(), c.done) {
+					k.checkAll(c)
 				}
 			})
 		})
@@ -181,12 +192,12 @@ func (e *Engine) makeChange(c *change) {
 
 // refuseTorn ends a change that would freeze a difference, which err says, and tells whether it
 // did.
-func (e *Engine) refuseTorn(err error, done func(err error)) bool {
-	if err == nil || e.mask(RW) == 0 {
+func (k *changes) refuseTorn(err error, done func(err error)) bool {
+	if err == nil || k.e.mask(RW) == 0 {
 		return false
 	}
-	e.changing = ""
-	if why := e.mayChangeContent(); why != nil {
+	k.current = ""
+	if why := k.mayContent(); why != nil {
 		err = why // nothing was repaired for that
 	}
 	done(err)
@@ -195,17 +206,17 @@ func (e *Engine) refuseTorn(err error, done func(err error)) bool {
 
 // checkAll asks every RW replica whether it would refuse, if that is wanted, and goes on if none
 // would.
-func (e *Engine) checkAll(c *change) {
+func (k *changes) checkAll(c *change) {
 	if !c.check && !c.checkOnly {
-		e.changeAll(c)
+		k.makeAll(c)
 		return
 	}
 	q := *c.request
 	q.Check = true
-	e.askAll(&q, nil, func(verdicts []verdict) {
+	k.e.askAll(&q, nil, func(verdicts []verdict) {
 		for _, v := range verdicts {
 			if isRefusal(v.err) {
-				e.changing = ""
+				k.current = ""
 				c.done(v.err)
 				return
 			}
@@ -214,7 +225,7 @@ func (e *Engine) checkAll(c *change) {
 			c.done(nil)
 			return
 		}
-		e.changeAll(c)
+		k.makeAll(c)
 	})
 }
 
@@ -237,14 +248,15 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// changeAll makes every RW replica do it, when no drop is open.
-func (e *Engine) changeAll(c *change) {
+// makeAll makes every RW replica do it, when no drop is open.
+func (k *changes) makeAll(c *change) {
+	e := k.e
 	e.whenNoDropIsOpen(func() {
 		var follower *link
 		if j := e.rebuilds.job(); c.beside && j != nil && j.stage == stageCopying {
 			follower = j.target
 		}
-		e.askAll(c.request, follower, func(verdicts []verdict) { e.changeDone(c, verdicts) })
+		e.askAll(c.request, follower, func(verdicts []verdict) { k.done(c, verdicts) })
 	})
 }
 
@@ -312,8 +324,8 @@ func refusal(code block.Code, text string) error {
 	return fmt.Errorf("%w: %s", code, text)
 }
 
-// changeDone judges when all have answered.
-func (e *Engine) changeDone(c *change, verdicts []verdict) {
+// done judges when all have answered.
+func (k *changes) done(c *change, verdicts []verdict) {
 	made, err := outcome(verdicts, c.notFound)
 	if made {
 		for _, v := range verdicts {
@@ -322,7 +334,7 @@ func (e *Engine) changeDone(c *change, verdicts []verdict) {
 			}
 		}
 		err = nil
-		e.changes++
+		k.made++
 		if c.made != nil {
 			c.made()
 		}
@@ -334,8 +346,8 @@ func (e *Engine) changeDone(c *change, verdicts []verdict) {
 			c.followed(j)
 		}
 	}
-	e.changing = ""
-	e.changed = true
+	k.current = ""
+	k.e.changed = true
 	c.done(err)
 }
 

@@ -90,8 +90,9 @@ func TestCompareLayers(t *testing.T) {
 // edges; another one is not.
 func TestZeroesThatMayGiveSpaceBack(t *testing.T) {
 	for unmap, want := range map[bool]wire.Type{true: wire.Discard, false: wire.WriteZeroes} {
-		e := &Engine{frozen: 1} // writes are parked
-		e.serving = true
+		e := &Engine{serving: true}
+		e.assemble()
+		e.writes.frozen = 1 // they are parked
 		e.begin(&frontend.Request{Kind: block.WriteZeroes, Off: 512, Len: 16384, Unmap: unmap})
 		kinds := map[wire.Type]int64{}
 		for _, t := range e.backlog {

@@ -84,15 +84,15 @@ func (e *Engine) posted(v any) {
 		// Until the set without it is agreed the replica counts, and its data must not be deleted.
 		e.whenAgreed(m.Reply, e.removeReplica(m.Address))
 	case TakeSnapshot:
-		e.takeSnapshot(m)
+		e.changes.takeSnapshot(m)
 	case RemoveSnapshot:
-		e.removeSnapshot(m)
+		e.changes.removeSnapshot(m)
 	case SetOptions:
 		e.setOptions(m)
 	case Expand:
-		e.expand(m)
+		e.changes.expand(m)
 	case Revert:
-		e.revert(m)
+		e.changes.revert(m)
 	case PurgeSnapshots:
 		e.purges.start(m)
 	case Scrub:
@@ -269,7 +269,7 @@ func (e *Engine) shutdown(reply func(error)) {
 		e.hangUp()
 		return
 	}
-	e.freeze(func() {
+	e.writes.freeze(func() {
 		t := e.newTask(wire.Flush)
 		e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
 			// Marks are all that says where a replica differs that has failed, until those that

@@ -184,19 +184,11 @@ type Engine struct {
 	// unwritten is where discards change nothing.
 	unwritten unwritten
 	resync    *resync
-	frozen    int // holders of the write stop (snapshot, rebuild start)
-	onQuiet   []func()
 	// onDropClosed waits until no drop is open.
 	onDropClosed []func()
-	// changing is the change of the replicas' chains that is under way, empty for none.
-	changing  string
-	expansion Expansion
-	options   Options
+	options      Options
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
-	// changes counts the changes of the chains that were made.
-	changes uint64
-	writes  int // mirrored writes in flight
 
 	// foreground counts pieces of the frontend's requests that are not answered.
 	foreground int
@@ -232,6 +224,8 @@ type Engine struct {
 	torn          tornRegions
 	chainMarks    chainMarks
 	handover      handover
+	changes       changes
+	writes        writes
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -280,7 +274,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.membership()
 	e.timeouts()
 	e.membership()
-	if len(e.backlog) > 0 && e.frozen == 0 {
+	if len(e.backlog) > 0 && e.writes.frozen == 0 {
 		e.retryBacklog() // a replica may have come
 	}
 	if r, ok := e.fe.(frontend.Resumer); ok {

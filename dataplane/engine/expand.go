@@ -32,7 +32,8 @@ type Expansion struct {
 	Error, FailedAt string
 }
 
-func (e *Engine) expand(m Expand) {
+func (k *changes) expand(m Expand) {
+	e := k.e
 	switch {
 	case m.Size <= 0 || m.Size%block.Size != 0:
 		m.Reply(fmt.Errorf("%w: size %d is no multiple of %d", block.Invalid, m.Size, block.Size))
@@ -43,20 +44,20 @@ func (e *Engine) expand(m Expand) {
 	case m.Size == e.size && m.Size == e.agreedSize:
 		m.Reply(nil)
 		return
-	case e.expansion.Running: // and is told as such
+	case k.expansion.Running: // and is told as such
 		m.Reply(fmt.Errorf("%w: the volume is being expanded; try again", ErrState))
 		return
 	}
-	e.expansion = Expansion{Running: true}
+	k.expansion = Expansion{Running: true}
 	end := func(err error) {
-		e.expansion, e.changed = Expansion{}, true
+		k.expansion, e.changed = Expansion{}, true
 		if err != nil {
-			e.expansion = Expansion{Error: err.Error(), FailedAt: m.Created}
+			k.expansion = Expansion{Error: err.Error(), FailedAt: m.Created}
 			e.event("expansion-failed", "", err.Error())
 		}
 		m.Reply(err)
 	}
-	e.change(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true, repairs: true,
+	k.make(&change{what: fmt.Sprintf("expansion to %d bytes", m.Size), between: true, check: true, repairs: true,
 		request: &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: m.Size, Created: m.Created}},
 		made: func() {
 			e.setSize(m.Size)
@@ -81,16 +82,16 @@ func (e *Engine) announceSize() {
 	}
 }
 
-func (e *Engine) revert(m Revert) {
-	err := e.mayReplace()
-	if err == nil && e.purges.job != nil {
+func (k *changes) revert(m Revert) {
+	err := k.e.mayReplace()
+	if err == nil && k.e.purges.job != nil {
 		err = fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState)
 	}
 	if err != nil {
 		m.Reply(err)
 		return
 	}
-	e.checkRevert(m)
+	k.checkRevert(m)
 }
 
 // revertLabel marks the snapshot that a revert makes for itself; its value is the snapshot reverted
@@ -102,17 +103,18 @@ const revertLabel = "ankole-revert"
 // the head already. So it begins with a snapshot of its own, after which every head is empty, and
 // whether a replica has reverted shows in what its head stands on (agree.go). That snapshot goes at
 // the end, with what was given up, and is never listed.
-func (e *Engine) checkRevert(m Revert) {
-	if err := e.mayChange(); err != nil {
+func (k *changes) checkRevert(m Revert) {
+	e := k.e
+	if err := k.may(); err != nil {
 		m.Reply(err)
 		return
 	}
 	before := fmt.Sprintf("revert-%x", e.cfg.Nonce()[:8])
-	e.changing = "revert to snapshot " + m.Name
+	k.current = "revert to snapshot " + m.Name
 	e.replacing++
 	end := func(err error) {
-		e.changing = ""
-		e.thaw()
+		k.current = ""
+		e.writes.thaw()
 		e.refreshSnapshots()
 		e.replaced()
 		e.whenAgreed(m.Reply, err)
@@ -124,20 +126,20 @@ func (e *Engine) checkRevert(m Revert) {
 		{request: revert},
 		{request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: before, Now: true}}},
 	}
-	e.freeze(func() {
-		e.checkAll(&change{request: revert, checkOnly: true, done: func(err error) {
+	e.writes.freeze(func() {
+		k.checkAll(&change{request: revert, checkOnly: true, done: func(err error) {
 			if err != nil {
 				end(err)
 				return
 			}
-			e.changeSteps(m, steps, end)
+			k.steps(m, steps, end)
 		}})
 	})
 }
 
-// changeSteps makes one change after the other. Where one fails the last one still has to be made:
+// steps makes one change after the other. Where one fails the last one still has to be made:
 // it takes away what the first one has left.
-func (e *Engine) changeSteps(m Revert, steps []*change, end func(error)) {
+func (k *changes) steps(m Revert, steps []*change, end func(error)) {
 	var first error
 	var next func(i int)
 	next = func(i int) {
@@ -148,7 +150,7 @@ func (e *Engine) changeSteps(m Revert, steps []*change, end func(error)) {
 		c := steps[i]
 		c.what = "revert to snapshot " + m.Name
 		c.done = func(err error) {
-			e.changing = c.what
+			k.current = c.what
 			if err != nil && first == nil {
 				first = err
 			}
@@ -161,7 +163,7 @@ func (e *Engine) changeSteps(m Revert, steps []*change, end func(error)) {
 				end(first)
 			}
 		}
-		e.checkAll(c)
+		k.checkAll(c)
 	}
 	next(0)
 }

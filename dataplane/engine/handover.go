@@ -122,12 +122,12 @@ func (h *handover) cannotLeave(members []string) error {
 	err := e.imports.reason()
 	switch {
 	case err == nil:
-		err = e.mayChangeContent()
+		err = e.changes.mayContent()
 	case e.imports.job != nil:
 		err = fmt.Errorf("%w; wait for its end, or cancel it", err)
 	}
 	switch {
-	case err != nil && e.changing != handing:
+	case err != nil && e.changes.current != handing:
 		return err
 	case !e.serving || e.why() != "":
 		return fmt.Errorf("%w: %s", ErrState, e.why())
@@ -168,10 +168,10 @@ func (h *handover) begin(m HandOver) {
 func (h *handover) passing() string {
 	e := h.e
 	switch {
-	case e.expansion.Running:
+	case e.changes.expansion.Running:
 		return "the volume is being expanded"
-	case e.changing != "" && e.changing != handing:
-		return e.changing + " is under way"
+	case e.changes.current != "" && e.changes.current != handing:
+		return e.changes.current + " is under way"
 	case e.purges.job != nil && e.purges.job.waiting > 0:
 		return "a piece of a purge of snapshots is under way"
 	case e.chainMarks.trimming > 0:
@@ -204,7 +204,7 @@ func (h *handover) drain(v *leaving) {
 	e.event("handing-over", "", "requests under way are finished, no others are taken in")
 	v.stage = leaveDraining
 	v.Draining()
-	e.changing = handing
+	e.changes.current = handing
 	if e.scrubs.job != nil {
 		e.scrubs.job.cancel = true
 	}
@@ -235,7 +235,7 @@ func (h *handover) leaveMore() {
 		return // a replica was lost meanwhile
 	}
 	v.stage = leaveFlushing
-	e.freeze(func() {
+	e.writes.freeze(func() {
 		e.torn.repairAll(func() { // what was torn since
 			if h.mayLeave(v) && h.nothingTorn(e.torn.errTorn()) {
 				h.flush(v)
@@ -376,13 +376,13 @@ func (h *handover) stay(reason string) {
 		v.Reply(nil, fmt.Errorf("%w: %s", ErrState, strings.TrimPrefix(reason, ErrState.Error()+": ")))
 		return
 	}
-	e.changing = ""
+	e.changes.current = ""
 	e.event("stays", "", reason)
 	if f, ok := e.fe.(frontend.Exporter); ok {
 		f.Continue(e.out)
 	}
 	if v.stage == leaveFlushing {
-		e.thaw()
+		e.writes.thaw()
 	}
 	v.Reply(nil, fmt.Errorf("%w: %s", ErrState, strings.TrimPrefix(reason, ErrState.Error()+": ")))
 }

@@ -131,7 +131,7 @@ func (i *imports) start(j *importJob) {
 	case e.purges.job != nil || e.scrubs.job != nil:
 		err = fmt.Errorf("%w: a purge or a scrub is under way", ErrBusy)
 	default:
-		err = e.mayChangeContent()
+		err = e.changes.mayContent()
 	}
 	if err != nil {
 		j.reply(err)
@@ -241,7 +241,7 @@ func (j *importJob) checkName() {
 func (j *importJob) setMark() {
 	e := j.e
 	e.replacing++ // also when it is cancelled meanwhile
-	e.change(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
+	e.changes.make(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
 		request: &wire.ControlRequest{ImportMark: &wire.ImportMark{What: j.mark.text()}},
 		made:    func() { e.imports.incomplete = &j.mark },
 		done: func(err error) {
@@ -390,7 +390,7 @@ func (j *importJob) makeDurable() {
 // commit takes the snapshot, which makes the content whole.
 func (j *importJob) commit() {
 	e := j.e
-	e.change(&change{what: "the end of the " + j.mark.String(), between: true, check: true, own: true,
+	e.changes.make(&change{what: "the end of the " + j.mark.String(), between: true, check: true, own: true,
 		request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: j.mark.Name, Created: j.created,
 			Labels: map[string]string{importLabel: j.mark.text()}}},
 		made: func() { e.imports.incomplete = nil; e.refreshSnapshots() },

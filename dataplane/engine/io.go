@@ -111,7 +111,7 @@ func (e *Engine) start(t *task) {
 	switch {
 	case e.fatal != "", e.serving && e.imports.incomplete != nil && t.req.done == nil:
 		e.finish(t, block.IOError) // half an import is shown to nobody
-	case !e.serving || e.mask(RW) == 0 || e.frozen > 0 && t.writes() || t.undecided && e.rebuilds.closing():
+	case !e.serving || e.mask(RW) == 0 || e.writes.frozen > 0 && t.writes() || t.undecided && e.rebuilds.closing():
 		e.backlog = append(e.backlog, t)
 	case t.kind == wire.Flush:
 		e.startFlush(t)
@@ -248,7 +248,7 @@ func (e *Engine) readDone(t *task) {
 // startWrite sends a write to every replica, after its dirty regions are marked and, while a
 // replica is being rebuilt, after its edges are filled up to whole blocks.
 func (e *Engine) startWrite(t *task) {
-	if e.frozen > 0 {
+	if e.writes.frozen > 0 {
 		e.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
 		return
 	}
@@ -277,7 +277,7 @@ func (e *Engine) mirror(t *task) {
 		e.park(t)
 		return
 	}
-	e.writes++
+	e.writes.inFlight++
 	e.dirty.begin(t)
 	wo := e.mask(WO)
 	if j := e.rebuilds.job(); wo != 0 && j != nil && t.kind != wire.Write {
@@ -297,7 +297,7 @@ func (e *Engine) widenWrite(t *task) {
 // readAround begins the read for a write that is widened, unless that has changed while it waited
 // for memory.
 func (e *Engine) readAround(t *task, seg loop.Seg) {
-	if e.frozen > 0 || e.mask(RW) == 0 || e.mask(WO) == 0 {
+	if e.writes.frozen > 0 || e.mask(RW) == 0 || e.mask(WO) == 0 {
 		e.arena.Release(seg.Buf)
 		e.startWrite(t)
 		return
@@ -312,11 +312,11 @@ func (e *Engine) readAround(t *task, seg loop.Seg) {
 	rd.off, rd.n = widen(t.off, t.n)
 	rd.n -= rd.off
 	rd.seg, rd.bounce = seg, true
-	e.writes++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
+	e.writes.inFlight++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
 	e.internal(rd, e.torn.reader(t.off, mask), func(rd *task) {
-		e.writes--
+		e.writes.inFlight--
 		e.widened(t, rd)
-		e.quiet()
+		e.writes.quiet()
 	})
 }
 
@@ -350,7 +350,7 @@ func (e *Engine) widened(t, rd *task) {
 
 // writeDone judges a write when all replicas have answered.
 func (e *Engine) writeDone(t *task) {
-	e.writes--
+	e.writes.inFlight--
 	rw := e.mask(RW)
 	code := block.OK
 	switch {
@@ -369,7 +369,7 @@ func (e *Engine) writeDone(t *task) {
 	default:
 		e.dirty.end(e, t, true)
 		e.park(t)
-		e.quiet()
+		e.writes.quiet()
 		return
 	}
 	if j := e.rebuilds.job(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
@@ -378,7 +378,7 @@ func (e *Engine) writeDone(t *task) {
 			e.dirty.end(e, t, true)
 			e.park(t)
 			t.undecided = true
-			e.quiet()
+			e.writes.quiet()
 			return
 		}
 		off, n, _ := t.extent()
@@ -387,7 +387,7 @@ func (e *Engine) writeDone(t *task) {
 	e.dirty.end(e, t, code != block.OK)
 	e.narrow(t)
 	e.hold(t, code)
-	e.quiet()
+	e.writes.quiet()
 }
 
 func (e *Engine) dropEach(mask uint32, reason string) {

@@ -29,6 +29,8 @@ func (e *Engine) assemble() {
 	e.torn = tornRegions{e: e}
 	e.chainMarks = chainMarks{e: e}
 	e.handover = handover{e: e, owner: !e.cfg.Successor}
+	e.changes = changes{e: e}
+	e.writes = writes{e: e}
 	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges,
 		&e.rebuilds, &e.sources, &e.snapshotReads, &e.torn,
 		&e.chainMarks, &e.handover}

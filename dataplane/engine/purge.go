@@ -40,7 +40,7 @@ func (g *purges) start(m PurgeSnapshots) {
 	p := &purging{}
 	// The snapshots that the system made are marked everywhere before any of them goes anywhere:
 	// the next start must never see one that is a snapshot to some replicas and gone from others.
-	e.change(&change{what: "the beginning of a purge",
+	e.changes.make(&change{what: "the beginning of a purge",
 		request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
 			g.job, g.again = p, false
 			e.event("purging", "", "")
@@ -62,8 +62,8 @@ func (g *purges) step() {
 	e := g.e
 	g.resume()
 	p := g.job
-	if p == nil || e.handover.leaving != nil || e.changing != "" || e.frozen > 0 || e.stopping != nil || e.rebuilds.job() != nil ||
-		e.dropOpen() {
+	if p == nil || e.handover.leaving != nil || e.changes.current != "" || e.writes.frozen > 0 ||
+		e.stopping != nil || e.rebuilds.job() != nil || e.dropOpen() {
 		return
 	}
 	if e.fatal != "" {
@@ -89,7 +89,7 @@ func (g *purges) step() {
 // disks, and a purge that is begun again does the rest.
 func (g *purges) resume() {
 	e := g.e
-	if !g.again || !e.handover.owner || g.job != nil || e.mayChange() != nil {
+	if !g.again || !e.handover.owner || g.job != nil || e.changes.may() != nil {
 		return
 	}
 	g.start(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {

@@ -94,8 +94,8 @@ func (b *rebuilds) add(addr string, reply func(error)) {
 		reply(e.imports.reason())
 		return
 	}
-	if e.changing != "" {
-		reply(fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changing))
+	if e.changes.current != "" {
+		reply(fmt.Errorf("%w: %s is under way; try again", ErrBusy, e.changes.current))
 		return
 	}
 	if b.job() != nil {
@@ -307,7 +307,7 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 		case code != block.OK:
 			j.fail("cannot begin: %s: %s", code, r.Error)
 		default:
-			j.e.freeze(j.mirror)
+			j.e.writes.freeze(j.mirror)
 		}
 	})
 }
@@ -317,7 +317,7 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 func (j *rebuildJob) mirror() {
 	if j.dead || j.source == nil {
 		j.fail("its source was lost")
-		j.e.thaw()
+		j.e.writes.thaw()
 		return
 	}
 	if !j.same {
@@ -359,7 +359,7 @@ func (j *rebuildJob) differs(r *wire.RegionsReply) {
 // join lets the target take part in writes.
 func (j *rebuildJob) join() {
 	if j.dead {
-		j.e.thaw()
+		j.e.writes.thaw()
 		return
 	}
 	j.e.dirty.markAll(j.e, j.target, func(ok bool) {
@@ -372,7 +372,7 @@ func (j *rebuildJob) join() {
 			j.e.changed = true
 			j.stage = stageCopying
 		}
-		j.e.thaw()
+		j.e.writes.thaw()
 		j.more()
 	})
 }

@@ -50,7 +50,7 @@ func (b *rebuilds) step() {
 // or trim, no repair of a torn region, no change of the chain.
 func (b *rebuilds) filesAtRest() bool {
 	e := b.e
-	return e.changing == "" && (e.purges.job == nil || e.purges.job.waiting == 0) && e.chainMarks.trimming == 0 &&
+	return e.changes.current == "" && (e.purges.job == nil || e.purges.job.waiting == 0) && e.chainMarks.trimming == 0 &&
 		e.torn.job == nil
 }
 

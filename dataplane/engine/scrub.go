@@ -254,7 +254,7 @@ func (s *scrubs) once(j *scrubJob) bool {
 		j.end("error", "the engine has stopped")
 	case j.cancel:
 		j.endHashes(func() { j.closeViews(func() { j.end("cancelled", j.why) }) })
-	case e.changing != "" || e.frozen > 0 || e.rebuilds.job() != nil || !e.serving || e.mask(RW) == 0:
+	case e.changes.current != "" || e.writes.frozen > 0 || e.rebuilds.job() != nil || !e.serving || e.mask(RW) == 0:
 		j.due = clock.Never // a change is waited for, not a time
 		return false
 	case j.due != clock.Never && j.due > e.now:

@@ -165,11 +165,11 @@ func (k *keeping) flush(then func(why string)) {
 // the one that is repaired or from further down.
 func (k *keeping) writeView(p section) {
 	e := k.j.e
-	if e.stopping != nil || e.frozen > 0 {
+	if e.stopping != nil || e.writes.frozen > 0 {
 		k.then("writes are stopped; the next scrub tries again")
 		return
 	}
-	e.writes++ // whoever wants no write in flight waits for this one
+	e.writes.inFlight++ // whoever wants no write in flight waits for this one
 	q := &wire.KeepView{Off: p.off, Len: p.n, Below: k.j.name}
 	e.control(k.targets[0], &wire.ControlRequest{KeepView: q}, func(code block.Code, r *wire.ControlReply) {
 		if code == block.OK {
@@ -177,7 +177,7 @@ func (k *keeping) writeView(p section) {
 		} else {
 			k.then("what is read there cannot be kept: " + refusal(code, r.Error).Error())
 		}
-		e.writes--
-		e.quiet()
+		e.writes.inFlight--
+		e.writes.quiet()
 	})
 }

@@ -69,7 +69,7 @@ func (j *scrubJob) locate(f foundPiece, left []section) {
 // mend repairs the pieces found. First it asks which snapshots are newer.
 func (j *scrubJob) mend() {
 	w := &j.newer
-	*w = newer{changes: j.e.changes}
+	*w = newer{changes: j.e.changes.made}
 	j.waiting++
 	j.e.control(j.members[0], &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
@@ -173,7 +173,7 @@ func (j *scrubJob) repairFound() {
 	switch {
 	case len(j.found) == 0:
 		j.stage = scrubComparing
-	case j.e.changes != j.newer.changes:
+	case j.e.changes.made != j.newer.changes:
 		j.restart()
 	default:
 		f := j.found[0]

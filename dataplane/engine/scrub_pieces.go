@@ -180,22 +180,22 @@ func (j *scrubJob) repair(f foundPiece) {
 	targets, _ := j.parties(f.d)
 	j.waiting++
 	e.ranges.lock(off, n, true, func() {
-		e.writes++ // whoever wants no write in flight waits for this one
+		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		end := func(text string) {
 			if text != "" {
 				j.notRepaired(&f, text)
 			}
 			j.waiting--
 			e.ranges.unlock(off, n, true)
-			e.writes--
-			e.quiet()
+			e.writes.inFlight--
+			e.writes.quiet()
 		}
-		if e.changes != j.newer.changes {
+		if e.changes.made != j.newer.changes {
 			j.found = append(j.found, f) // there may be another newer snapshot
 			end("")
 			return
 		}
-		if e.stopping != nil || e.frozen > 0 || e.dirty.torn(off) {
+		if e.stopping != nil || e.writes.frozen > 0 || e.dirty.torn(off) {
 			end("writes are stopped, or one has failed there; the next scrub tries again")
 			return
 		}

@@ -37,20 +37,20 @@ func (e *Engine) repairSector(mask uint32, off, n int64) {
 	e.ranges.lock(beg, end-beg, true, func() {
 		mask &= e.mask(RW)
 		source := e.mask(RW) &^ mask
-		if mask == 0 || source == 0 || e.frozen > 0 || e.dirty.torn(beg) {
+		if mask == 0 || source == 0 || e.writes.frozen > 0 || e.dirty.torn(beg) {
 			// Not now. The next read of the range will ask again; if it was torn meanwhile, the
 			// repair of the region does it.
 			e.ranges.unlock(beg, end-beg, true)
 			return
 		}
-		e.writes++ // whoever wants no write in flight waits for this one
+		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		e.transfer(&transfer{off: beg, n: end - beg, from: e.linkOf(source),
 			to: func() uint32 { return mask & e.mask(RW) },
 			done: func(r transferred) {
 				e.sectorRepaired(beg, end-beg, r)
 				e.ranges.unlock(beg, end-beg, true)
-				e.writes--
-				e.quiet()
+				e.writes.inFlight--
+				e.writes.quiet()
 			}})
 	})
 }

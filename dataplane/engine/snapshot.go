@@ -33,7 +33,7 @@ type (
 // with one of them could be given up then, or taken for the end of an import.
 const ownLabels = "ankole-"
 
-func (e *Engine) takeSnapshot(m TakeSnapshot) {
+func (k *changes) takeSnapshot(m TakeSnapshot) {
 	err := m.Request.Check()
 	for k := range m.Request.Labels {
 		if err == nil && strings.HasPrefix(k, ownLabels) {
@@ -45,18 +45,18 @@ func (e *Engine) takeSnapshot(m TakeSnapshot) {
 		m.Reply(err)
 		return
 	}
-	e.change(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true, beside: true,
+	k.make(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true, beside: true,
 		request:  &wire.ControlRequest{Snapshot: &m.Request},
 		followed: func(j *rebuildJob) { j.rotated(&m.Request) },
-		made:     e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
+		made:     k.e.refreshSnapshots, done: func(err error) { k.e.whenAgreed(m.Reply, err) }})
 }
 
-func (e *Engine) removeSnapshot(m RemoveSnapshot) {
+func (k *changes) removeSnapshot(m RemoveSnapshot) {
 	if m.Name == HeadName {
 		m.Reply(fmt.Errorf("%w: %s is what the volume holds now, not a snapshot", block.Invalid, HeadName))
 		return
 	}
-	e.change(&change{what: "removal of snapshot " + m.Name, notFound: true, beside: true,
+	k.make(&change{what: "removal of snapshot " + m.Name, notFound: true, beside: true,
 		request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
-		made:    e.refreshSnapshots, done: func(err error) { e.whenAgreed(m.Reply, err) }})
+		made:    k.e.refreshSnapshots, done: func(err error) { k.e.whenAgreed(m.Reply, err) }})
 }

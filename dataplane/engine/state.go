@@ -100,7 +100,7 @@ type Snapshot struct {
 const HeadName = "volume-head"
 
 func (e *Engine) state() State {
-	s := State{Size: e.agreedSize, Expansion: e.expansion, Options: e.options, RebuildBudget: e.rebuilds.budget,
+	s := State{Size: e.agreedSize, Expansion: e.changes.expansion, Options: e.options, RebuildBudget: e.rebuilds.budget,
 		Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
 		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Log = e.dirty.use

@@ -22,7 +22,7 @@ type sweep struct {
 
 // repairOne repairs the next region of the sweep, or ends it. No repair is under way.
 func (d *dirtyLog) repairOne(e *Engine) {
-	if e.frozen > 0 {
+	if e.writes.frozen > 0 {
 		return // thaw calls again
 	}
 	if d.sweep.began == 0 {
@@ -37,7 +37,7 @@ func (d *dirtyLog) repairOne(e *Engine) {
 	}
 	e.torn.repair(n, func(ok bool) {
 		switch r := d.regions[n]; {
-		case ok || r == nil || e.frozen > 0: // repaired, or it gave way
+		case ok || r == nil || e.writes.frozen > 0: // repaired, or it gave way
 		case r.gaveUp != 0:
 			d.sweep.failed = true
 		case d.sweep.began != 0:

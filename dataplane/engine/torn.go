@@ -52,7 +52,7 @@ func (k *tornRegions) repair(n uint32, done func(ok bool)) {
 	r.writes++ // keeps its mark
 	r.gaveUp = 0
 	beg := int64(n) * DirtyRegion
-	k.job = &regionRepair{region: n, frozen: e.frozen > 0, tears: r.tears, next: beg,
+	k.job = &regionRepair{region: n, frozen: e.writes.frozen > 0, tears: r.tears, next: beg,
 		end: min(beg+DirtyRegion, e.size), done: done}
 	k.next()
 }
@@ -66,7 +66,7 @@ func (k *tornRegions) mayRepair() bool { return k.e.rebuilds.job() == nil }
 func (k *tornRegions) step() {
 	e := k.e
 	d := &e.dirty
-	for len(d.repairable) > 0 && k.job == nil && e.serving && e.frozen == 0 && k.mayRepair() && e.mask(RW) != 0 {
+	for len(d.repairable) > 0 && k.job == nil && e.serving && e.writes.frozen == 0 && k.mayRepair() && e.mask(RW) != 0 {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked && !r.leftAlone(e.now) {
@@ -111,19 +111,19 @@ func (k *tornRegions) next() {
 		return
 	}
 	e.ranges.lock(p.off, p.n, true, func() {
-		if e.stopping != nil || e.frozen > 0 && !m.frozen {
+		if e.stopping != nil || e.writes.frozen > 0 && !m.frozen {
 			e.ranges.unlock(p.off, p.n, true)
 			e.dirty.repairLater(m.region)
 			m.failed, m.gaveWay = true, true
 			k.next()
 			return
 		}
-		e.writes++ // whoever wants no write in flight waits for this one
+		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		k.repairPart(m, p, func() {
 			e.ranges.unlock(p.off, p.n, true)
-			e.writes--
+			e.writes.inFlight--
 			k.next()
-			e.quiet()
+			e.writes.quiet()
 		})
 	})
 }

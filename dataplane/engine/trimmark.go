@@ -92,14 +92,14 @@ func (m *chainMarks) idle() bool { return len(m.names) == 0 && !m.trim }
 // mayMark tells whether snapshots can be marked now.
 func (m *chainMarks) mayMark() bool {
 	e := m.e
-	return e.fatal == "" && e.stopping == nil && e.mayMake(&change{beside: true}) == nil
+	return e.fatal == "" && e.stopping == nil && e.changes.mayMake(&change{beside: true}) == nil
 }
 
 // mayTrim tells whether replicas can be asked to trim: nothing else changes or copies the files,
 // and who was lost does not lack the marks.
 func (m *chainMarks) mayTrim() bool {
 	e := m.e
-	return m.mayMark() && e.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.dropOpen()
+	return m.mayMark() && e.writes.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.dropOpen()
 }
 
 // step does what is due, the marks first.
@@ -161,7 +161,7 @@ func (m *chainMarks) markNext() {
 		case !slices.Contains(m.chainToMark(), name):
 			m.ended(name)
 		default:
-			e.removeSnapshot(RemoveSnapshot{Name: name, Reply: func(err error) {
+			e.changes.removeSnapshot(RemoveSnapshot{Name: name, Reply: func(err error) {
 				if err != nil {
 					m.notMarked(name, err)
 					return

@@ -45,7 +45,7 @@ func (u *unwritten) note(t *task) {
 
 // skip returns from where on of [off, end) replicas have to be asked for a discard.
 func (u *unwritten) skip(e *Engine, off, end int64) int64 {
-	if !u.known || !e.serving || e.fatal != "" || e.frozen > 0 || e.imports.incomplete != nil || e.mask(RW) == 0 ||
+	if !u.known || !e.serving || e.fatal != "" || e.writes.frozen > 0 || e.imports.incomplete != nil || e.mask(RW) == 0 ||
 		e.quorum.Holding() {
 		return off
 	}
