@@ -70,7 +70,7 @@ func (e *Engine) unavailable() error {
 		return fmt.Errorf("%w: the engine is shutting down", ErrState)
 	case e.fatal != "":
 		return fmt.Errorf("%w: %s", ErrState, e.fatal)
-	case !e.serving || e.mask(RW) == 0:
+	case !e.serving || e.links.mask(RW) == 0:
 		return fmt.Errorf("%w: %s", ErrBusy, e.why())
 	}
 	return nil
@@ -193,7 +193,7 @@ func (k *changes) begin(c *change) {
 // refuseTorn ends a change that would freeze a difference, which err says, and tells whether it
 // did.
 func (k *changes) refuseTorn(err error, done func(err error)) bool {
-	if err == nil || k.e.mask(RW) == 0 {
+	if err == nil || k.e.links.mask(RW) == 0 {
 		return false
 	}
 	k.current = ""
@@ -213,7 +213,7 @@ func (k *changes) checkAll(c *change) {
 	}
 	q := *c.request
 	q.Check = true
-	k.e.askAll(&q, nil, func(verdicts []verdict) {
+	k.e.links.askAll(&q, nil, func(verdicts []verdict) {
 		for _, v := range verdicts {
 			if isRefusal(v.err) {
 				k.current = ""
@@ -256,15 +256,15 @@ func (k *changes) makeAll(c *change) {
 		if j := e.rebuilds.job(); c.beside && j != nil && j.stage == stageCopying {
 			follower = j.target
 		}
-		e.askAll(c.request, follower, func(verdicts []verdict) { k.done(c, verdicts) })
+		e.links.askAll(c.request, follower, func(verdicts []verdict) { k.done(c, verdicts) })
 	})
 }
 
 // askAll sends a request to every RW replica, and to follower if it is not nil. If there is no RW
 // replica nobody is asked.
-func (e *Engine) askAll(q *wire.ControlRequest, follower *link, done func(verdicts []verdict)) {
+func (k *links) askAll(q *wire.ControlRequest, follower *link, done func(verdicts []verdict)) {
 	var all []*link
-	for _, l := range e.links {
+	for _, l := range k.all {
 		if l != nil && l.mode == RW {
 			all = append(all, l)
 		}
@@ -278,7 +278,7 @@ func (e *Engine) askAll(q *wire.ControlRequest, follower *link, done func(verdic
 	}
 	var verdicts []verdict
 	for _, l := range all {
-		e.control(l, q, func(code block.Code, r *wire.ControlReply) {
+		k.e.control(l, q, func(code block.Code, r *wire.ControlReply) {
 			v := verdict{l: l, follower: l == follower}
 			if code != block.OK {
 				v.err = refusal(code, r.Error)
@@ -398,5 +398,5 @@ func (e *Engine) dropClosed() {
 // dropOpen tells that a replica was lost which is still a member, and that the set without it may
 // yet be agreed.
 func (e *Engine) dropOpen() bool {
-	return e.quorum.Holding() && e.count(RW) > 0 && e.fatal == "" && !e.stopped
+	return e.quorum.Holding() && e.links.count(RW) > 0 && e.fatal == "" && !e.stopped
 }

@@ -63,7 +63,7 @@ func (k *snapshotReads) grant(m GrantClone) {
 		return
 	}
 	// Asked of a replica and not of the state, so that a snapshot just taken is known.
-	asked := e.firstRW()
+	asked := e.links.first()
 	e.control(asked, &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			switch {
@@ -102,7 +102,7 @@ func (k *snapshotReads) grantFor(m GrantClone) CloneSource {
 	g := wire.Grant{Snapshot: m.Snapshot, For: m.For, Expires: m.Expires}
 	s := CloneSource{VolumeName: e.cfg.VolumeName, VolumeUUID: e.cfg.VolumeUUID, Grant: g,
 		Key: g.Key(e.cfg.Secret, e.cfg.VolumeUUID), Size: e.agreedSize}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && l.mode == RW {
 			s.Replicas = append(s.Replicas, l.addr)
 		}

@@ -233,11 +233,11 @@ func (e *Engine) removeReplica(addr string) error {
 		// The set of members stays as it is, and with it whoever was to be removed.
 		return fmt.Errorf("%w: the volume is being handed over, or the engine has ended", ErrState)
 	}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.addr != addr {
 			continue
 		}
-		if l.mode == RW && e.count(RW) == 1 {
+		if l.mode == RW && e.links.count(RW) == 1 {
 			return fmt.Errorf("%w: %s is the last replica with all data; detach the volume instead", ErrState, addr)
 		}
 		l.removed, l.again = true, false
@@ -271,7 +271,7 @@ func (e *Engine) shutdown(reply func(error)) {
 	}
 	e.writes.freeze(func() {
 		t := e.newTask(wire.Flush)
-		e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
+		e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
 			// Marks are all that says where a replica differs that has failed, until those that
 			// keep account of it have stored a set without it.
 			ok := t.bad|t.full == 0 && !e.marksStay()
@@ -286,9 +286,9 @@ func (e *Engine) shutdown(reply func(error)) {
 }
 
 func (e *Engine) closeReplicas() {
-	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.tornRegions()}},
+	e.links.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: e.dirty.tornRegions()}},
 		"cannot clear dirty regions", func(bool) {
-			e.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
+			e.links.controlAll(&wire.ControlRequest{Close: &wire.CloseRequest{}}, "cannot close", func(bool) { e.hangUp() })
 		})
 }
 
@@ -303,7 +303,7 @@ func (e *Engine) hangUp() {
 	}
 	e.failBacklog(block.Unavailable)
 	e.failHeld()
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil {
 			l.hangUp()
 		}

@@ -120,9 +120,9 @@ func (d *dirtyLog) mark(e *Engine) {
 	d.queued = nil
 	d.busy = true
 	t := d.message(e, batch)
-	e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
-		ok := t.ok&e.mask(RW) != 0
-		e.dropEach(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
+	e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
+		ok := t.ok&e.links.mask(RW) != 0
+		e.links.drop(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
 		e.freeOf(t)
 		d.busy = false
 		d.give(e, batch, ok)
@@ -257,7 +257,7 @@ func (d *dirtyLog) stuck() bool {
 
 // shrink clears the regions that were written longest ago and are flushed, or flushes to make some.
 func (d *dirtyLog) shrink(e *Engine) {
-	if e.mask(RW) == 0 {
+	if e.links.mask(RW) == 0 {
 		d.parkFull(e)
 		return
 	}
@@ -311,7 +311,7 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 		}
 	}
 	slices.Sort(keep)
-	e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions",
+	e.links.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: keep}}, "cannot clear dirty regions",
 		func(ok bool) {
 			d.clears, d.inVain = false, false
 			for _, n := range old {
@@ -351,9 +351,9 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 	t := e.newTask(wire.Flush)
 	mark := d.flushBegin()
 	// A replica that is being rebuilt too: it may have joined by the time its regions are cleared.
-	e.internal(t, e.mask(RW)|e.mask(WO), func(t *task) {
-		ok := t.ok&e.mask(RW) != 0
-		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
+	e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
+		ok := t.ok&e.links.mask(RW) != 0
+		e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
 		d.flushing = false
 		if ok {
@@ -390,9 +390,9 @@ func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 
 // controlAll sends r to every replica that takes writes; those that refuse are dropped. ok: an RW
 // replica carried it out.
-func (e *Engine) controlAll(r *wire.ControlRequest, what string, done func(ok bool)) {
+func (k *links) controlAll(r *wire.ControlRequest, what string, done func(ok bool)) {
 	var asked []*link
-	for _, l := range e.links {
+	for _, l := range k.all {
 		if l != nil && (l.mode == RW || l.mode == WO) && l.phase == sessionReady {
 			asked = append(asked, l)
 		}
@@ -404,7 +404,7 @@ func (e *Engine) controlAll(r *wire.ControlRequest, what string, done func(ok bo
 	}
 	ok := false
 	for _, l := range asked {
-		e.control(l, r, func(code block.Code, reply *wire.ControlReply) {
+		k.e.control(l, r, func(code block.Code, reply *wire.ControlReply) {
 			if code == block.OK {
 				ok = ok || l.mode == RW
 			} else {

@@ -143,9 +143,8 @@ type Engine struct {
 	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a
 	// standstill is allowed for again.
 	wakeAt, nextGrace clock.Ticks
-	// overdueLook is when it was looked for requests that take too long, stoodStill when the engine
-	// stood still last.
-	overdueLook, stoodStill clock.Ticks
+	// stoodStill is when the engine stood still last.
+	stoodStill clock.Ticks
 
 	// identity is this process: an engine that was started again has the same instance name, and
 	// after a restored witness it could be granted the same epoch. Behind the "@" is the instance
@@ -157,9 +156,6 @@ type Engine struct {
 	gatherUntil clock.Ticks
 	lastPromise clock.Ticks // when a replica promised the epoch last
 	leaseOver   clock.Ticks // the end of another engine's lease
-
-	links  []*link
-	byName map[string]*link
 
 	fe frontend.Frontend
 	// continues: a frontend of the engine before will be attached, so that the content must stay
@@ -195,7 +191,6 @@ type Engine struct {
 
 	serving   bool
 	lostSince clock.Ticks // when the last replica was lost, Never otherwise
-	rr        int         // replica that was read from last
 
 	stopping  func()
 	stopped   bool
@@ -226,12 +221,13 @@ type Engine struct {
 	handover      handover
 	changes       changes
 	writes        writes
+	links         links
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), byName: map[string]*link{},
+		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret),
 		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
 		lostSince: clock.Never, changed: true,
 	}
@@ -260,7 +256,7 @@ func New(cfg Config) *Engine {
 		Candidates: len(cfg.Replicas),
 		Trust:      cfg.Trust, InSync: cfg.InSync, Takeover: true, Successor: cfg.Successor, Announce: cfg.Follow != nil})
 	for _, a := range cfg.Replicas {
-		e.newLink(a)
+		e.links.add(a)
 	}
 	return e
 }
@@ -299,11 +295,7 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.imports.step()
 	e.snapshotReads.step()
 	e.memory.step()
-	for _, l := range e.links {
-		if l != nil {
-			l.flush()
-		}
-	}
+	e.links.flush()
 	for _, s := range e.sources.all {
 		s.flush()
 	}
@@ -337,7 +329,7 @@ func (e *Engine) handle(d *loop.Done) {
 			e.takeRequests()
 		}
 	case ownerLink:
-		e.linkDone(d)
+		e.links.done(d)
 	case ownerWitness:
 		e.witnessDone(d)
 	case ownerSource:
@@ -379,18 +371,7 @@ func (e *Engine) timeouts() {
 		e.leaseOver = clock.Never
 		e.quorum.LeaseOver()
 	}
-	for _, l := range e.links {
-		if l != nil && l.deadline() <= e.now {
-			l.fail("no answer within " + e.replicaTimeout().String())
-		}
-		if e.now >= l.pingDue() {
-			l.ping()
-		}
-	}
-	if e.overdueDue() <= e.now {
-		e.dropOverdue()
-	}
-	e.dropLost()
+	e.links.step()
 	e.sources.step()
 	if e.sizesDue() <= e.now {
 		e.refreshSnapshots()
@@ -433,21 +414,17 @@ func (e *Engine) wake() clock.Ticks {
 	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
 	w = clock.Min(w, e.expiryDue())
 	w = clock.Min(w, e.feDue)
-	w = clock.Min(w, e.overdueWake())
-	for _, l := range e.links {
-		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))
-	}
 	for _, p := range e.parts {
 		w = clock.Min(w, p.due())
 	}
 	return clock.Min(w, e.lostUntil())
 }
 
-// replicaTimeout is twice as long for the last replica, so that a stall of the machine does not end
+// timeout is twice as long for the last replica, so that a stall of the machine does not end
 // the volume.
-func (e *Engine) replicaTimeout() time.Duration {
-	if e.count(RW) <= 1 {
-		return 2 * e.cfg.ReplicaTimeout
+func (k *links) timeout() time.Duration {
+	if k.count(RW) <= 1 {
+		return 2 * k.e.cfg.ReplicaTimeout
 	}
-	return e.cfg.ReplicaTimeout
+	return k.e.cfg.ReplicaTimeout
 }

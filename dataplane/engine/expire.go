@@ -25,7 +25,7 @@ func (e *Engine) expiryDue() clock.Ticks {
 // look takes them.
 func (d *dirtyLog) expire(e *Engine) {
 	d.looked = e.now
-	if e.mask(RW) == 0 || d.clears || d.flushing || e.writes.frozen > 0 || e.marksStay() {
+	if e.links.mask(RW) == 0 || d.clears || d.flushing || e.writes.frozen > 0 || e.marksStay() {
 		return
 	}
 	var old []uint32

@@ -137,7 +137,7 @@ func (h *handover) cannotLeave(members []string) error {
 			"%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
 	}
 	theirs := slices.Sorted(slices.Values(members))
-	if ours := e.quorum.Record().Members; !slices.Equal(ours, theirs) || e.count(RW) != len(ours) {
+	if ours := e.quorum.Record().Members; !slices.Equal(ours, theirs) || e.links.count(RW) != len(ours) {
 		return fmt.Errorf("%w: the volume's members are %s, the new engine has reached %s", ErrState, listed(ours),
 			listed(theirs))
 	}
@@ -263,10 +263,10 @@ func (e *Engine) busy() bool {
 func (h *handover) flush(v *leaving) {
 	e := h.e
 	mark := e.dirty.flushBegin()
-	e.internal(e.newTask(wire.Flush), e.mask(RW), func(t *task) {
+	e.internal(e.newTask(wire.Flush), e.links.mask(RW), func(t *task) {
 		bad := t.bad | t.full
 		e.freeOf(t)
-		e.dropEach(bad, "flush failed")
+		e.links.drop(bad, "flush failed")
 		if h.mayLeave(v) {
 			e.dirty.clearAll(e, mark, func() { h.release(v) })
 		}
@@ -302,7 +302,7 @@ func (h *handover) release(v *leaving) {
 	e.serving = false
 	v.releaseBy = e.now.Add(v.ReleaseTime)
 	var failed []string
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && l.mode == RW {
 			v.releasing = append(v.releasing, l)
 			left.Replicas = append(left.Replicas, l.addr)
@@ -404,7 +404,7 @@ func (h *handover) prepareMore() {
 	}
 	e.gatherUntil = clock.Never
 	var missing []string
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && l.phase != sessionProbed {
 			missing = append(missing, l.addr+": "+l.err)
 		}
@@ -437,7 +437,7 @@ func (h *handover) succeeded(err error) {
 func (h *handover) own() {
 	e := h.e
 	h.owner = true
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.phase != sessionReady {
 			continue
 		}

@@ -149,7 +149,7 @@ func (s *scrubs) hashSnapshot(m HashSnapshot) {
 			waiting))
 		return
 	}
-	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	e.control(e.links.first(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
 				m.Reply(refusal(code, r.Error))
@@ -189,7 +189,7 @@ func (s *scrubs) addHash(m HashSnapshot) {
 	s.hashes = slices.DeleteFunc(s.hashes, func(h *hashing) bool { return h.Snapshot == m.Name })
 	h := &hashing{Hashing: Hashing{Snapshot: m.Name, Rehash: m.Rehash, Running: true,
 		Replicas: map[string]HashStatus{}}, at: m.At}
-	for _, l := range s.e.withMode(RW) {
+	for _, l := range s.e.links.ready(RW) {
 		h.Replicas[l.addr] = HashStatus{State: "in_progress"}
 	}
 	s.hashes = append(s.hashes, h)
@@ -303,7 +303,7 @@ func (s *scrubs) cancelGone() {
 // hashLocks asks all that are connected.
 func (s *scrubs) hashLocks(m HashLocks) {
 	e := s.e
-	links := e.withMode(RW)
+	links := e.links.ready(RW)
 	if len(links) == 0 {
 		m.Reply(nil, e.nobodyToAsk())
 		return

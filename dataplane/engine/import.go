@@ -194,7 +194,7 @@ func (j *importJob) answer(err error) {
 func (j *importJob) prepare() {
 	j.stage = importPreparing
 	e := j.e
-	e.describeAll(func(all []*link, views []view) {
+	e.links.describeAll(func(all []*link, views []view) {
 		switch {
 		case j.dead:
 		case len(all) == 0:
@@ -223,7 +223,7 @@ func (j *importJob) prepare() {
 // then.
 func (j *importJob) checkName() {
 	q := &wire.ControlRequest{Check: true, Snapshot: &wire.SnapshotRequest{Name: j.mark.Name}}
-	j.e.askAll(q, nil, func(verdicts []verdict) {
+	j.e.links.askAll(q, nil, func(verdicts []verdict) {
 		for _, v := range verdicts {
 			if isRefusal(v.err) {
 				j.fail(v.err)
@@ -344,11 +344,11 @@ func (j *importJob) page(off int64, ranges [][2]int64) ([][2]int64, error) {
 
 // collectOwn adds what the volume holds to what is compared at the end.
 func (j *importJob) collectOwn(off int64) {
-	if j.e.mask(RW) == 0 {
+	if j.e.links.mask(RW) == 0 {
 		j.fail(fmt.Errorf("%w: no replica left", ErrState))
 		return
 	}
-	j.e.control(j.e.firstRW(), &wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}},
+	j.e.control(j.e.links.first(), &wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}},
 		func(code block.Code, r *wire.ControlReply) {
 			switch {
 			case j.dead:

@@ -111,7 +111,7 @@ func fillable(v *view, m importMark) error {
 
 // width implements copyWork. Nobody else uses the volume.
 func (j *importJob) width() int {
-	if j.dead || j.opening || j.stage != importCopying || j.e.mask(RW) == 0 {
+	if j.dead || j.opening || j.stage != importCopying || j.e.links.mask(RW) == 0 {
 		return 0
 	}
 	return copyWidth
@@ -249,7 +249,7 @@ func (j *importJob) compare(off, n int64, done func(told, differ, unread uint32,
 	}
 	t := e.newTask(wire.Hash)
 	t.off, t.n = off, n
-	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
+	e.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
 		unread = t.ioErrors
 		e.freeOf(t)
 		got = sums
@@ -269,18 +269,18 @@ func (j *importJob) verified() { j.makeDurable() }
 // failed.
 func (j *importJob) verify(off, n int64) {
 	j.compare(off, n, func(told, differ, unread uint32, err error) {
-		told &= j.e.mask(RW)
+		told &= j.e.links.mask(RW)
 		// Without an answer it is asked again: a replica was lost.
 		done := err == nil && told != 0
 		switch {
 		case j.dead:
-		case told == 0 && unread&j.e.mask(RW) != 0:
+		case told == 0 && unread&j.e.links.mask(RW) != 0:
 			j.fail(fmt.Errorf("%w: content at %d cannot be read from any replica after the copy", block.IOError, off))
 		case !done:
 		case told&differ == told:
 			j.fail(fmt.Errorf("%w: content at %d differs from that of %s after the copy", block.Corrupt, off, j.origin.where()))
 		default:
-			j.e.dropEach(told&differ, fmt.Sprintf("content at %d differs from the %s", off, j.mark))
+			j.e.links.drop(told&differ, fmt.Sprintf("content at %d differs from the %s", off, j.mark))
 		}
 		if err != nil {
 			j.lost(err)

@@ -111,7 +111,7 @@ func (e *Engine) start(t *task) {
 	switch {
 	case e.fatal != "", e.serving && e.imports.incomplete != nil && t.req.done == nil:
 		e.finish(t, block.IOError) // half an import is shown to nobody
-	case !e.serving || e.mask(RW) == 0 || e.writes.frozen > 0 && t.writes() || t.undecided && e.rebuilds.closing():
+	case !e.serving || e.links.mask(RW) == 0 || e.writes.frozen > 0 && t.writes() || t.undecided && e.rebuilds.closing():
 		e.backlog = append(e.backlog, t)
 	case t.kind == wire.Flush:
 		e.startFlush(t)
@@ -156,7 +156,7 @@ func (e *Engine) narrow(t *task) {
 }
 
 func (e *Engine) retryBacklog() {
-	if !e.serving || e.mask(RW) == 0 {
+	if !e.serving || e.links.mask(RW) == 0 {
 		return
 	}
 	tasks := e.backlog
@@ -182,9 +182,9 @@ const localLead = 32
 // nextReader chooses whom of several replicas in sync to read from: in turn, but one on this node
 // first. Those that do not answer have requests under way, so that the local one goes on being
 // asked.
-func (e *Engine) nextReader(mask uint32) int {
+func (k *links) nextReader(mask uint32) int {
 	local := (*link)(nil)
-	for _, l := range e.links {
+	for _, l := range k.all {
 		if l != nil && l.local && mask&l.bit() != 0 {
 			local = l
 		}
@@ -193,20 +193,20 @@ func (e *Engine) nextReader(mask uint32) int {
 		mask &^= local.bit()
 	}
 	// The first candidate after the one used last.
-	next := e.rr + 1
+	next := k.last + 1
 	pick := (bits.TrailingZeros32(bits.RotateLeft32(mask, -next)) + next) % maxLinks
-	if local != nil && local.load < e.links[pick].load+localLead {
+	if local != nil && local.load < k.all[pick].load+localLead {
 		return local.index
 	}
-	e.rr = pick
+	k.last = pick
 	return pick
 }
 
 // startRead asks the next RW replica in turn, or the one that a torn region is read from.
 func (e *Engine) startRead(t *task) {
-	mask := e.mask(RW) &^ t.tried
+	mask := e.links.mask(RW) &^ t.tried
 	if mask == 0 {
-		if e.mask(RW) != 0 {
+		if e.links.mask(RW) != 0 {
 			e.finish(t, block.IOError)
 			return
 		}
@@ -215,7 +215,7 @@ func (e *Engine) startRead(t *task) {
 	}
 	pick := bits.TrailingZeros32(e.torn.reader(t.off, mask))
 	if !e.dirty.torn(t.off) {
-		pick = e.nextReader(mask)
+		pick = e.links.nextReader(mask)
 	}
 	t.ok, t.full, t.bad, t.code = 0, 0, 0, block.OK
 	t.tried |= 1 << pick
@@ -237,10 +237,10 @@ func (e *Engine) readDone(t *task) {
 	// The replica failed to read: another one may have the data. What a disk cannot read is written
 	// again once it is known; any other replica that cannot read is dropped unless it is the last,
 	// and repaired by a rebuild.
-	if bad := (t.bad | t.full) & e.mask(RW); e.mayRepairSector(t, bad) {
+	if bad := (t.bad | t.full) & e.links.mask(RW); e.mayRepairSector(t, bad) {
 		t.unreadable |= bad
-	} else if e.count(RW) > 1 {
-		e.dropEach(bad, "read failed: "+t.code.String())
+	} else if e.links.count(RW) > 1 {
+		e.links.drop(bad, "read failed: "+t.code.String())
 	}
 	e.startRead(t)
 }
@@ -258,12 +258,12 @@ func (e *Engine) startWrite(t *task) {
 	if !e.dirty.ready(e, t) {
 		return
 	}
-	rw := e.mask(RW)
+	rw := e.links.mask(RW)
 	if rw == 0 {
 		e.park(t)
 		return
 	}
-	wo := e.mask(WO)
+	wo := e.links.mask(WO)
 	if wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) && t.lock.wide.Len == 0 {
 		e.widenWrite(t)
 		return
@@ -272,14 +272,14 @@ func (e *Engine) startWrite(t *task) {
 }
 
 func (e *Engine) mirror(t *task) {
-	rw := e.mask(RW)
+	rw := e.links.mask(RW)
 	if rw == 0 {
 		e.park(t)
 		return
 	}
 	e.writes.inFlight++
 	e.dirty.begin(t)
-	wo := e.mask(WO)
+	wo := e.links.mask(WO)
 	if j := e.rebuilds.job(); wo != 0 && j != nil && t.kind != wire.Write {
 		j.zeroed(t.off, t.n)
 	}
@@ -297,12 +297,12 @@ func (e *Engine) widenWrite(t *task) {
 // readAround begins the read for a write that is widened, unless that has changed while it waited
 // for memory.
 func (e *Engine) readAround(t *task, seg loop.Seg) {
-	if e.writes.frozen > 0 || e.mask(RW) == 0 || e.mask(WO) == 0 {
+	if e.writes.frozen > 0 || e.links.mask(RW) == 0 || e.links.mask(WO) == 0 {
 		e.arena.Release(seg.Buf)
 		e.startWrite(t)
 		return
 	}
-	mask := e.mask(RW) &^ t.tried
+	mask := e.links.mask(RW) &^ t.tried
 	if mask == 0 { // none of those that are left can be asked for ever
 		e.arena.Release(seg.Buf)
 		e.finish(t, t.code)
@@ -325,13 +325,13 @@ func (e *Engine) widened(t, rd *task) {
 	if rd.ok == 0 {
 		// Another replica may have them. Where a disk could not read them the write itself, which
 		// is of whole blocks then, has them written again.
-		bad, keep := rd.full|rd.bad, e.mayRepairSector(rd, rd.bad&e.mask(RW))
+		bad, keep := rd.full|rd.bad, e.mayRepairSector(rd, rd.bad&e.links.mask(RW))
 		t.tried, t.code = t.tried|bad, rd.code
 		e.freeOf(rd)
 		if keep {
-			e.countSectorRepair(bad)
+			e.links.countSectorRepair(bad)
 		} else {
-			e.dropSpare(bad, "read failed: "+t.code.String())
+			e.links.dropSpare(bad, "read failed: "+t.code.String())
 		}
 		e.startWrite(t)
 		return
@@ -351,20 +351,20 @@ func (e *Engine) widened(t, rd *task) {
 // writeDone judges a write when all replicas have answered.
 func (e *Engine) writeDone(t *task) {
 	e.writes.inFlight--
-	rw := e.mask(RW)
+	rw := e.links.mask(RW)
 	code := block.OK
 	switch {
 	case t.ok&rw != 0:
-		e.dropEach((t.full|t.bad)&(rw|e.mask(WO)), "write failed: "+t.code.String())
+		e.links.drop((t.full|t.bad)&(rw|e.links.mask(WO)), "write failed: "+t.code.String())
 	case t.full&rw != 0:
 		// Everybody who is left is full: the write fails, nobody is dropped for it.
-		e.dropEach(t.bad&rw|(t.full|t.bad)&e.mask(WO), "write failed: "+t.code.String())
+		e.links.drop(t.bad&rw|(t.full|t.bad)&e.links.mask(WO), "write failed: "+t.code.String())
 		code = block.NoSpace
 	case t.bad&rw != 0:
 		// Nobody took it. One replica is kept, since dropping all would end the volume for one bad
 		// sector.
 		first := t.bad & rw & -(t.bad & rw)
-		e.dropEach(t.bad&rw&^first|(t.full|t.bad)&e.mask(WO), "write failed: "+t.code.String())
+		e.links.drop(t.bad&rw&^first|(t.full|t.bad)&e.links.mask(WO), "write failed: "+t.code.String())
 		code = t.code
 	default:
 		e.dirty.end(e, t, true)
@@ -372,7 +372,7 @@ func (e *Engine) writeDone(t *task) {
 		e.writes.quiet()
 		return
 	}
-	if j := e.rebuilds.job(); code != block.OK && j != nil && t.ok&e.mask(WO) != 0 {
+	if j := e.rebuilds.job(); code != block.OK && j != nil && t.ok&e.links.mask(WO) != 0 {
 		if e.rebuilds.closing() {
 			// The target has it for good. If that one becomes a member the write succeeds.
 			e.dirty.end(e, t, true)
@@ -390,18 +390,18 @@ func (e *Engine) writeDone(t *task) {
 	e.writes.quiet()
 }
 
-func (e *Engine) dropEach(mask uint32, reason string) {
-	for _, l := range e.links {
+func (k *links) drop(mask uint32, reason string) {
+	for _, l := range k.all {
 		if l != nil && mask&l.bit() != 0 {
 			l.fail(reason)
 		}
 	}
 }
 
-// dropSpare is dropEach but for the last replica that has everything.
-func (e *Engine) dropSpare(mask uint32, reason string) {
-	for _, l := range e.links {
-		if l != nil && mask&l.bit() != 0 && e.spare(l) {
+// dropSpare is drop but for the last replica that has everything.
+func (k *links) dropSpare(mask uint32, reason string) {
+	for _, l := range k.all {
+		if l != nil && mask&l.bit() != 0 && k.spare(l) {
 			l.fail(reason)
 		}
 	}
@@ -412,20 +412,20 @@ func (e *Engine) startFlush(t *task) {
 	t.completed = e.dirty.flushBegin()
 	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold
 	// on it as well.
-	e.send(t, e.mask(RW)|e.mask(WO))
+	e.send(t, e.links.mask(RW)|e.links.mask(WO))
 }
 
 func (e *Engine) flushDone(t *task) {
-	rw := e.mask(RW)
+	rw := e.links.mask(RW)
 	if t.ok&rw == 0 {
 		if rw != 0 {
 			// Every replica that is left refused to flush: it has ended itself or is about to.
-			e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
+			e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
 		}
 		e.park(t)
 		return
 	}
-	e.dropEach((t.full|t.bad)&(rw|e.mask(WO)), "flush failed: "+t.code.String())
+	e.links.drop((t.full|t.bad)&(rw|e.links.mask(WO)), "flush failed: "+t.code.String())
 	e.dirty.flushed(e, t.completed)
 	e.hold(t, block.OK)
 }

@@ -49,7 +49,7 @@ func (s *lease) renew() {
 	s.news = false
 	end := e.quorum.LeaseEnd(e.cfg.Lease, func(m string) quorum.Time {
 		// A member that was dropped confirms nothing more, whatever it said before.
-		if l := e.byName[m]; l != nil && l.phase == sessionReady {
+		if l := e.links.byName[m]; l != nil && l.phase == sessionReady {
 			return quorum.Time(l.confirmedAt)
 		}
 		return 0
@@ -84,7 +84,7 @@ func (s *lease) use() {
 // ping asks every replica that counts and has not confirmed the lease lately.
 func (s *lease) ping() {
 	e := s.e
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.phase != sessionReady || l.pinging || (l.mode != RW && l.mode != WO) ||
 			e.now.Sub(l.confirmedAt) < e.cfg.Lease/4 {
 			continue

@@ -28,6 +28,51 @@ const (
 // String is the mode as clients know it.
 func (m Mode) String() string { return [...]string{"", "WO", "RW", "ERR"}[m] }
 
+// links are those to the replicas of the volume.
+type links struct {
+	e *Engine
+	// all has them by their index; places in the middle are nil where a link was forgotten.
+	all    []*link
+	byName map[string]*link
+	// last is the index of the replica that was read from last.
+	last int
+	// looked is when it was looked for requests that take too long.
+	looked clock.Ticks
+}
+
+// due is when one of them has been silent for too long, or is asked for a sign of life.
+func (k *links) due() clock.Ticks {
+	w := k.overdueWake()
+	for _, l := range k.all {
+		w = clock.Min(w, clock.Min(l.deadline(), l.pingDue()))
+	}
+	return w
+}
+
+// step drops who was silent for too long, owes an answer for too long, or has lost files.
+func (k *links) step() {
+	for _, l := range k.all {
+		if l != nil && l.deadline() <= k.e.now {
+			l.fail("no answer within " + k.timeout().String())
+		}
+		if k.e.now >= l.pingDue() {
+			l.ping()
+		}
+	}
+	if k.overdueDue() <= k.e.now {
+		k.dropOverdue()
+	}
+	k.dropLost()
+}
+
+func (k *links) flush() {
+	for _, l := range k.all {
+		if l != nil {
+			l.flush()
+		}
+	}
+}
+
 // link is the engine's side of one replica.
 type link struct {
 	session
@@ -56,14 +101,15 @@ type link struct {
 	lost          string   // which of its files have lost their names; see lost.go
 }
 
-// newLink takes a place that freePlace has found.
-func (e *Engine) newLink(addr string) *link {
-	l := &link{session: session{e: e, addr: addr}, index: e.freePlace(nil), local: isAt(addr, e.cfg.LocalHost)}
+// add takes a place that freePlace has found.
+func (k *links) add(addr string) *link {
+	e := k.e
+	l := &link{session: session{e: e, addr: addr}, index: k.freePlace(nil), local: isAt(addr, e.cfg.LocalHost)}
 	l.peer = l
-	for l.index >= len(e.links) {
-		e.links = append(e.links, nil)
+	for l.index >= len(k.all) {
+		k.all = append(k.all, nil)
 	}
-	e.links[l.index] = l
+	k.all[l.index] = l
 	return l
 }
 
@@ -82,15 +128,15 @@ func isAt(addr, host string) bool {
 // freePlace is the place for another link, that of gone counting as free, -1 if all are taken.
 // Tasks know links by their places: one that was asked of a link which is gone leaves its place
 // free until it has ended, so that nobody is taken for who was there.
-func (e *Engine) freePlace(gone *link) int {
+func (k *links) freePlace(gone *link) int {
 	taken := uint32(0)
-	for _, t := range e.tasks {
+	for _, t := range k.e.tasks {
 		if t.used {
 			taken |= t.asked | t.tried
 		}
 	}
 	for i := range maxLinks {
-		if taken&(1<<i) == 0 && (i >= len(e.links) || e.links[i] == nil || e.links[i] == gone) {
+		if taken&(1<<i) == 0 && (i >= len(k.all) || k.all[i] == nil || k.all[i] == gone) {
 			return i
 		}
 	}
@@ -99,8 +145,8 @@ func (e *Engine) freePlace(gone *link) int {
 
 func (l *link) bit() uint32 { return 1 << l.index }
 
-// linkOf is the first of the links in mask.
-func (e *Engine) linkOf(mask uint32) *link { return e.links[bits.TrailingZeros32(mask)] }
+// of is the first of the links in mask.
+func (k *links) of(mask uint32) *link { return k.all[bits.TrailingZeros32(mask)] }
 
 // tag implements sessionPeer.
 func (l *link) tag(what uint64) uint64 {
@@ -122,13 +168,13 @@ func (l *link) contact() {
 	l.connect()
 }
 
-func (e *Engine) linkDone(d *loop.Done) {
+func (k *links) done(d *loop.Done) {
 	v := loop.ValueOf(d.Tag)
 	index := int(v >> 8 & 0xff)
-	if index >= len(e.links) || e.links[index] == nil {
+	if index >= len(k.all) || k.all[index] == nil {
 		return
 	}
-	l := e.links[index]
+	l := k.all[index]
 	if v>>16 != l.run&(1<<40-1) {
 		return
 	}
@@ -165,14 +211,14 @@ func (l *link) fail(reason string) {
 	}
 	if gathering {
 		l.e.quorum.NoAnswer()
-	} else if l.e.byName[member] == l { // another link may be the member's, and this one have its name only
+	} else if l.e.links.byName[member] == l { // another link may be the member's, and this one have its name only
 		l.e.quorum.Failed(member)
 	}
 	l.e.rebuilds.sourceLost(l)
-	if l.e.count(RW) == 0 {
+	if l.e.links.count(RW) == 0 {
 		l.e.dropClosed() // nothing will be agreed any more: whoever waits for it finds nobody
 	}
-	if l.e.serving && l.e.count(RW) == 0 && l.e.lostSince == clock.Never {
+	if l.e.serving && l.e.links.count(RW) == 0 && l.e.lostSince == clock.Never {
 		l.e.lostSince = l.e.now
 		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.lostUntil().Sub(l.e.now)))
 	}
@@ -212,16 +258,16 @@ func (l *link) down() {
 	}
 }
 
-func (e *Engine) forget(l *link) {
-	if e.byName[l.member] == l {
-		delete(e.byName, l.member)
+func (k *links) forget(l *link) {
+	if k.byName[l.member] == l {
+		delete(k.byName, l.member)
 	}
-	e.links[l.index] = nil
+	k.all[l.index] = nil
 	// Slots in the middle keep their place, since indices are in tags.
-	for n := len(e.links); n > 0 && e.links[n-1] == nil; n-- {
-		e.links = e.links[:n-1]
+	for n := len(k.all); n > 0 && k.all[n-1] == nil; n-- {
+		k.all = k.all[:n-1]
 	}
-	e.changed = true
+	k.e.changed = true
 }
 
 // deadline is when the link must have made progress.
@@ -229,7 +275,7 @@ func (l *link) deadline() clock.Ticks {
 	if l == nil {
 		return clock.Never
 	}
-	timeout := l.e.replicaTimeout()
+	timeout := l.e.links.timeout()
 	switch {
 	case l.negotiating():
 		return l.handshakeDue(timeout)
@@ -261,7 +307,7 @@ func (l *link) greeted(g *wire.GreetingMessage) error {
 	if g.Member == "" {
 		return fmt.Errorf("%w: greeting of a member without a name", wire.ErrFrame)
 	}
-	if o := l.e.otherLink(g.Member, l); o != nil && l.joining == nil {
+	if o := l.e.links.other(g.Member, l); o != nil && l.joining == nil {
 		return fmt.Errorf("replica %s is served at %s already", g.Member, o.addr)
 	}
 	l.member = g.Member // said, not proved: it is nobody's name for others yet
@@ -308,10 +354,10 @@ func (l *link) answer(r *wire.HelloReply) quorum.Answer {
 	return a
 }
 
-// otherLink returns the link other than l that a member is reached by, nil if there is none. Only
+// other returns the link other than l that a member is reached by, nil if there is none. Only
 // who has proved to know the secret is one.
-func (e *Engine) otherLink(member string, l *link) *link {
-	if o := e.byName[member]; o != nil && o != l && o.phase != sessionClosed && o.mode != ERR {
+func (k *links) other(member string, l *link) *link {
+	if o := k.byName[member]; o != nil && o != l && o.phase != sessionClosed && o.mode != ERR {
 		return o
 	}
 	return nil
@@ -338,7 +384,7 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	if err := l.allowed(h, r); err != nil {
 		return err
 	}
-	if o := l.e.otherLink(l.member, l); o != nil && l.probing {
+	if o := l.e.links.other(l.member, l); o != nil && l.probing {
 		return fmt.Errorf("replica %s is served at %s already", l.member, o.addr)
 	} else if o != nil {
 		// Only one process can have the directory: the other one is gone, and nothing was sent to
@@ -346,7 +392,7 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 		o.fail(fmt.Sprintf("its directory is served at %s now", l.addr))
 		return fmt.Errorf("replica %s was served at %s until now: try again", l.member, o.addr)
 	}
-	l.e.byName[l.member] = l
+	l.e.links.byName[l.member] = l
 	if l.probing {
 		l.probeAnswered(r)
 		return nil
@@ -370,9 +416,9 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 }
 
 // count returns how many links have mode m.
-func (e *Engine) count(m Mode) int {
+func (k *links) count(m Mode) int {
 	n := 0
-	for _, l := range e.links {
+	for _, l := range k.all {
 		if l != nil && l.mode == m {
 			n++
 		}
@@ -381,9 +427,9 @@ func (e *Engine) count(m Mode) int {
 }
 
 // mask returns the links of mode m that take requests.
-func (e *Engine) mask(m Mode) uint32 {
+func (k *links) mask(m Mode) uint32 {
 	var mask uint32
-	for _, l := range e.links {
+	for _, l := range k.all {
 		if l != nil && l.mode == m && l.phase == sessionReady {
 			mask |= l.bit()
 		}

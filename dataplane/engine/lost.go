@@ -23,9 +23,9 @@ func (l *link) noticed(p []byte) error {
 }
 
 // dropLost drops the replicas that have lost files, the last one that has everything excepted.
-func (e *Engine) dropLost() {
-	for _, l := range e.links {
-		if l != nil && l.lost != "" && e.serving && (l.mode == RW || l.mode == WO) && e.spare(l) {
+func (k *links) dropLost() {
+	for _, l := range k.all {
+		if l != nil && l.lost != "" && k.e.serving && (l.mode == RW || l.mode == WO) && k.spare(l) {
 			why := l.lost
 			l.lost = ""
 			l.fail(why)

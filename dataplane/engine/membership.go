@@ -78,7 +78,7 @@ func (e *Engine) act(a *quorum.Action) {
 func (e *Engine) contactAll(probing bool) {
 	e.gatherUntil, e.round = e.now.Add(e.cfg.GatherTimeout), e.quorum.Round()
 	left := len(e.cfg.Replicas)
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.removed {
 			continue
 		}
@@ -108,7 +108,7 @@ func (e *Engine) stop(reason string, fenced bool) {
 	}
 	e.failBacklog(block.IOError)
 	e.failHeld()
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil {
 			continue
 		}
@@ -168,7 +168,7 @@ func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
 }
 
 func (e *Engine) writeRecord(member string, rec quorum.Record) {
-	l := e.byName[member]
+	l := e.links.byName[member]
 	if l == nil || l.phase != sessionReady {
 		e.quorum.Failed(member)
 		return
@@ -188,7 +188,7 @@ func (e *Engine) writeRecord(member string, rec quorum.Record) {
 func (e *Engine) beginServing(a *quorum.Action) {
 	e.votes.end()
 	dirty, all := map[uint32]bool{}, false
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.mode == ERR {
 			continue
 		}
@@ -227,7 +227,7 @@ func (e *Engine) finishCopy(l *link) {
 func (e *Engine) committed(a *quorum.Action) {
 	e.votes.end()
 	for _, m := range a.Members {
-		l := e.byName[m]
+		l := e.links.byName[m]
 		if l == nil || l.mode != WO {
 			continue
 		}
@@ -253,7 +253,7 @@ func (e *Engine) serve() {
 	e.serving = true
 	e.announceSize()
 	e.unwritten.begin(e)
-	if e.count(RW) == 0 && e.lostSince == clock.Never {
+	if e.links.count(RW) == 0 && e.lostSince == clock.Never {
 		e.lostSince = e.now // the last one failed while regions were compared
 	}
 	if e.handover.owner {

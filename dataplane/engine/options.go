@@ -84,7 +84,7 @@ func (e *Engine) setOptions(m SetOptions) {
 	if m.RebuildBudget != nil {
 		e.rebuilds.setBudget(*m.RebuildBudget)
 	}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && l.mode == RW {
 			e.pushLimits(l)
 		}

@@ -30,14 +30,14 @@ const (
 
 // spare reports whether the engine can go on without a replica: the last one that has everything
 // is kept.
-func (e *Engine) spare(l *link) bool { return l.mode != RW || e.count(RW) > 1 }
+func (k *links) spare(l *link) bool { return l.mode != RW || k.count(RW) > 1 }
 
 // overdueDue is when to look for requests that take too long: not at all while nobody could be
 // dropped for one.
-func (e *Engine) overdueDue() clock.Ticks {
-	for _, l := range e.links {
-		if l != nil && l.phase == sessionReady && l.load > 0 && e.spare(l) {
-			return e.overdueLook.Add(e.cfg.ReplicaTimeout / overdueLooks)
+func (k *links) overdueDue() clock.Ticks {
+	for _, l := range k.all {
+		if l != nil && l.phase == sessionReady && l.load > 0 && k.spare(l) {
+			return k.looked.Add(k.e.cfg.ReplicaTimeout / overdueLooks)
 		}
 	}
 	return clock.Never
@@ -45,41 +45,42 @@ func (e *Engine) overdueDue() clock.Ticks {
 
 // overdueWake is when a step is wanted for that at the latest; whatever makes one earlier looks
 // too.
-func (e *Engine) overdueWake() clock.Ticks {
-	due := e.overdueDue()
+func (k *links) overdueWake() clock.Ticks {
+	due := k.overdueDue()
 	if due == clock.Never {
 		return due
 	}
-	return max(due, e.now.Add(e.cfg.ReplicaTimeout/overdueLooks))
+	return max(due, k.e.now.Add(k.e.cfg.ReplicaTimeout/overdueLooks))
 }
 
 // dropOverdue drops replicas that owe an answer for too long, the last one excepted.
-func (e *Engine) dropOverdue() {
-	e.overdueLook = e.now
+func (k *links) dropOverdue() {
+	e := k.e
+	k.looked = e.now
 	var late uint32
 	for _, t := range e.tasks {
 		if !t.used || t.pending == 0 {
 			continue
 		}
 		took := e.now.Sub(max(t.sent, e.stoodStill))
-		for _, l := range e.links {
-			if l != nil && t.pending&l.bit() != 0 && took >= e.mayTake(t, l) {
+		for _, l := range k.all {
+			if l != nil && t.pending&l.bit() != 0 && took >= k.mayTake(t, l) {
 				late |= l.bit()
 			}
 		}
 	}
-	e.dropSpare(late, "a request is not answered within "+
+	k.dropSpare(late, "a request is not answered within "+
 		(overdueTimeouts*e.cfg.ReplicaTimeout).Round(time.Second).String()+
 		" or more although others are: its disk may hang")
 }
 
 // mayTake is how long a replica may take to answer a task: a control message also waits for a long
 // one before it.
-func (e *Engine) mayTake(t *task, l *link) time.Duration {
+func (k *links) mayTake(t *task, l *link) time.Duration {
 	if t.kind == wire.Control && l.long > 0 {
-		return longTimeouts * e.cfg.ReplicaTimeout
+		return longTimeouts * k.e.cfg.ReplicaTimeout
 	}
-	return overdueTimeouts * e.cfg.ReplicaTimeout
+	return overdueTimeouts * k.e.cfg.ReplicaTimeout
 }
 
 // isLong reports whether the size of the volume decides how long a control message takes: a block
@@ -99,7 +100,7 @@ func (l *link) pingDue() clock.Ticks {
 	if l == nil || l.working == 0 || l.pinging || l.phase != sessionReady {
 		return clock.Never
 	}
-	return l.heard.Add(l.e.replicaTimeout() / 2)
+	return l.heard.Add(l.e.links.timeout() / 2)
 }
 
 // ping asks for a sign of life. Whatever is answered is one, and confirms the lease: an older

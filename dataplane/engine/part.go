@@ -31,7 +31,8 @@ func (e *Engine) assemble() {
 	e.handover = handover{e: e, owner: !e.cfg.Successor}
 	e.changes = changes{e: e}
 	e.writes = writes{e: e}
+	e.links = links{e: e, byName: map[string]*link{}}
 	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges,
 		&e.rebuilds, &e.sources, &e.snapshotReads, &e.torn,
-		&e.chainMarks, &e.handover}
+		&e.chainMarks, &e.handover, &e.links}
 }

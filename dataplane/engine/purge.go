@@ -44,7 +44,7 @@ func (g *purges) start(m PurgeSnapshots) {
 		request: &wire.ControlRequest{Purge: &wire.PurgeRequest{Begin: true}}, made: func() {
 			g.job, g.again = p, false
 			e.event("purging", "", "")
-			for _, l := range e.links {
+			for _, l := range e.links.all {
 				if l == nil {
 					continue
 				}
@@ -71,7 +71,7 @@ func (g *purges) step() {
 		return
 	}
 	left := 0
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.mode != RW || l.phase != sessionReady || l.purge == nil || !l.purge.Running {
 			continue
 		}
@@ -140,7 +140,7 @@ func (g *purges) end(reason string) {
 	e := g.e
 	g.job = nil
 	e.changed = true
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || reason == "" || (l.purge != nil && !l.purge.Running) {
 			continue
 		}

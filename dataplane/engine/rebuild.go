@@ -65,12 +65,12 @@ func (b *rebuilds) add(addr string, reply func(error)) {
 	}
 	if !e.serving {
 		reply(fmt.Errorf("%w: the volume is not served yet: %s", ErrBusy, e.why()))
-		if e.linkAt(addr) == nil {
+		if e.links.at(addr) == nil {
 			e.votes.lookAt(addr)
 		}
 		return
 	}
-	before := e.linkAt(addr)
+	before := e.links.at(addr)
 	if l := before; l != nil {
 		if l.mode == RW || l.mode == WO || l.joining != nil {
 			reply(nil)
@@ -102,14 +102,14 @@ func (b *rebuilds) add(addr string, reply func(error)) {
 		reply(fmt.Errorf("%w: replica %s is being rebuilt: one at a time", ErrBusy, b.job().target.addr))
 		return
 	}
-	if e.freePlace(before) < 0 {
+	if e.links.freePlace(before) < 0 {
 		reply(fmt.Errorf("the engine has %d replicas already", maxLinks))
 		return
 	}
 	if before != nil {
-		e.forget(before)
+		e.links.forget(before)
 	}
-	l := e.newLink(addr)
+	l := e.links.add(addr)
 	j := &rebuildJob{target: l, reply: reply, status: &Rebuild{State: "in_progress", Running: true}}
 	j.copying = copying{e: e, work: j}
 	l.joining = j
@@ -118,9 +118,9 @@ func (b *rebuilds) add(addr string, reply func(error)) {
 	e.changed = true
 }
 
-// linkAt returns the link to an address, nil if there is none.
-func (e *Engine) linkAt(addr string) *link {
-	for _, l := range e.links {
+// at returns the link to an address, nil if there is none.
+func (k *links) at(addr string) *link {
+	for _, l := range k.all {
 		if l != nil && l.addr == addr {
 			return l
 		}
@@ -129,7 +129,7 @@ func (e *Engine) linkAt(addr string) *link {
 }
 
 func (b *rebuilds) job() *rebuildJob {
-	for _, l := range b.e.links {
+	for _, l := range b.e.links.all {
 		if l != nil && l.joining != nil {
 			return l.joining
 		}
@@ -173,7 +173,7 @@ func (j *rebuildJob) fail(format string, args ...any) {
 // ready begins the rebuild once the target has promised the epoch.
 func (j *rebuildJob) ready() {
 	j.stage = stageSurveying
-	if j.e.mask(RW) == 0 {
+	if j.e.links.mask(RW) == 0 {
 		j.fail("no replica to copy from")
 		return
 	}
@@ -187,7 +187,7 @@ func (j *rebuildJob) ready() {
 func (j *rebuildJob) survey() {
 	j.stage = stagePreparing
 	asked := []*link{j.target}
-	for _, l := range j.e.links {
+	for _, l := range j.e.links.all {
 		if l != nil && l.mode == RW && l.phase == sessionReady {
 			asked = append(asked, l)
 		}
@@ -422,7 +422,7 @@ func (j *rebuildJob) finish() {
 func (b *rebuilds) sourceLost(l *link) {
 	j := b.job()
 	if j == nil || j.source != l || j.dead || b.e.quorum.Phase() != quorum.Serving ||
-		(j.stage >= stageFinishing && b.e.count(RW) > 0) {
+		(j.stage >= stageFinishing && b.e.links.count(RW) > 0) {
 		return
 	}
 	j.takeOver("it was lost")
@@ -443,7 +443,7 @@ func (j *rebuildJob) takeOver(reason string) {
 
 // replace looks for another source.
 func (j *rebuildJob) replace(old *link, reason string) {
-	for _, l := range j.e.links {
+	for _, l := range j.e.links.all {
 		if l == nil || l.mode != RW || l.phase != sessionReady || j.tried&l.bit() != 0 {
 			continue
 		}

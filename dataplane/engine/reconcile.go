@@ -16,7 +16,7 @@ const maxRepairs = 256
 func (e *Engine) reconcile(done func()) { e.reconcileRound(0, done) }
 
 func (e *Engine) reconcileRound(round int, done func()) {
-	e.describeAll(func(all []*link, views []view) {
+	e.links.describeAll(func(all []*link, views []view) {
 		switch {
 		case e.fatal != "" || e.stopped:
 			return
@@ -57,9 +57,9 @@ func (e *Engine) reconcileRound(round int, done func()) {
 }
 
 // describeAll asks every RW replica for its chain; one that cannot tell is dropped.
-func (e *Engine) describeAll(done func(all []*link, views []view)) {
+func (k *links) describeAll(done func(all []*link, views []view)) {
 	var asked []*link
-	for _, l := range e.links {
+	for _, l := range k.all {
 		if l != nil && l.mode == RW {
 			asked = append(asked, l)
 		}
@@ -71,7 +71,7 @@ func (e *Engine) describeAll(done func(all []*link, views []view)) {
 	replies := make([]*wire.ControlReply, len(asked))
 	left := len(asked)
 	for i, l := range asked {
-		e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		k.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code == block.OK && r.Chain != nil {
 				replies[i] = r
 			} else {

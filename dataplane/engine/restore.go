@@ -91,7 +91,7 @@ func (i *imports) heldBackup(m HeldBackup) {
 		m.Reply("", "", err)
 		return
 	}
-	e.describeAll(func(all []*link, views []view) {
+	e.links.describeAll(func(all []*link, views []view) {
 		if len(all) == 0 {
 			m.Reply("", "", e.nobodyToAsk())
 			return

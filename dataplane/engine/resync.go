@@ -63,7 +63,7 @@ func (e *Engine) startResync(dirty map[uint32]bool, all bool) {
 		r.total = int((e.size + block.MaxTransfer - 1) / block.MaxTransfer)
 	}
 	r.left = r.total
-	if e.count(RW) < 2 {
+	if e.links.count(RW) < 2 {
 		r.end()
 	}
 	e.resync = r
@@ -84,8 +84,8 @@ func (e *Engine) markEverywhere() {
 		regions = append(regions, n)
 	}
 	t := e.dirty.message(e, regions[:min(len(regions), allRegions)])
-	e.internal(t, e.mask(RW), func(t *task) {
-		e.dropEach(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
+	e.internal(t, e.links.mask(RW), func(t *task) {
+		e.links.drop(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
 		e.freeOf(t)
 		e.resyncMore()
 	})
@@ -121,7 +121,7 @@ func (r *resync) end() { r.left, r.smaller = 0, nil }
 // replica is lost ends as it does while it serves.
 func (e *Engine) resyncMore() {
 	r := e.resync
-	if bits.OnesCount32(e.mask(RW)) < 2 {
+	if bits.OnesCount32(e.links.mask(RW)) < 2 {
 		r.end() // there is nothing to compare with any more
 	}
 	for r.running < resyncWidth {
@@ -150,11 +150,11 @@ func (e *Engine) resyncEnd() {
 		e.event("compared", "", fmt.Sprintf("%d bytes made identical", r.copied))
 	}
 	t := e.newTask(wire.Flush)
-	e.internal(t, e.mask(RW), func(t *task) {
-		e.dropEach(t.full|t.bad, "flush failed: "+t.code.String())
+	e.internal(t, e.links.mask(RW), func(t *task) {
+		e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
 		e.whenNoDropIsOpen(func() {
-			e.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}},
+			e.links.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}},
 				"cannot clear dirty regions", func(bool) {
 					e.resync = nil
 					e.serve()

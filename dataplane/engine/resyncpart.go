@@ -12,9 +12,9 @@ import (
 func (e *Engine) compare(p section) {
 	t := e.newTask(wire.Hash)
 	t.off, t.n = p.off, p.n
-	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
-		unread := t.ioErrors & e.mask(RW)
-		e.dropSpare((t.full|t.bad)&^unread, "cannot hash: "+t.code.String())
+	e.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
+		unread := t.ioErrors & e.links.mask(RW)
+		e.links.dropSpare((t.full|t.bad)&^unread, "cannot hash: "+t.code.String())
 		e.freeOf(t)
 		e.equalise(p, sums, unread)
 	})
@@ -26,9 +26,9 @@ func (e *Engine) compare(p section) {
 func (e *Engine) equalise(p section, sums map[uint32][]byte, unread uint32) {
 	var told uint32
 	for bit := range sums {
-		told |= bit & e.mask(RW)
+		told |= bit & e.links.mask(RW)
 	}
-	unread &= e.mask(RW)
+	unread &= e.links.mask(RW)
 	src, more := e.resyncSource(told, p.tried)
 	differ := others(sums, src)&told | unread
 	switch {
@@ -38,12 +38,12 @@ func (e *Engine) equalise(p section, sums map[uint32][]byte, unread uint32) {
 		e.halve(p)
 	case told == 0:
 		if e.noneReads(p, &e.resync.lost) {
-			e.dropSpare(unread, "its disk cannot read")
+			e.links.dropSpare(unread, "its disk cannot read")
 		}
 		e.resyncNext()
 	default:
-		e.transfer(&transfer{off: p.off, n: p.n, from: e.linkOf(src),
-			to:   func() uint32 { return differ & e.mask(RW) },
+		e.transfer(&transfer{off: p.off, n: p.n, from: e.links.of(src),
+			to:   func() uint32 { return differ & e.links.mask(RW) },
 			done: func(r transferred) { e.equalised(p, src, more, unread, r) }})
 	}
 }
@@ -52,13 +52,13 @@ func (e *Engine) equalise(p section, sums map[uint32][]byte, unread uint32) {
 func (e *Engine) equalised(p section, src uint32, more bool, unread uint32, r transferred) {
 	if r.read != block.OK {
 		// The source failed and is dropped: compare the rest again.
-		e.dropSpare(src, "cannot read: "+r.read.String())
+		e.links.dropSpare(src, "cannot read: "+r.read.String())
 		e.compare(p)
 		return
 	}
 	e.resync.copied += p.n * int64(bits.OnesCount32(r.ok))
-	e.sectorsWritten(unread&r.ok, p.off, p.n)
-	failed := r.failed() & e.mask(RW)
+	e.links.sectorsWritten(unread&r.ok, p.off, p.n)
+	failed := r.failed() & e.links.mask(RW)
 	switch {
 	case failed == 0:
 		e.resyncNext()
@@ -68,7 +68,7 @@ func (e *Engine) equalised(p section, src uint32, more bool, unread uint32, r tr
 		p.tried |= src
 		e.compare(p)
 	default:
-		e.dropSpare(failed, "cannot be made identical: "+r.write.String())
+		e.links.dropSpare(failed, "cannot be made identical: "+r.write.String())
 		e.resyncNext()
 	}
 }
@@ -103,7 +103,7 @@ func (e *Engine) noneReads(p section, lost *int) bool {
 // first again.
 func (e *Engine) resyncSource(mask, tried uint32) (src uint32, more bool) {
 	kept := uint32(0)
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && mask&l.bit() != 0 && !l.helloReply.PowerLost {
 			kept |= l.bit()
 		}

@@ -180,7 +180,7 @@ func (s *scrubs) start(m Scrub) {
 		Checksums: map[string]map[string]string{}}}
 	s.job = j
 	j.waiting++
-	e.control(e.firstRW(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	e.control(e.links.first(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			j.waiting--
 			err := error(nil)
@@ -204,7 +204,7 @@ func (s *scrubs) start(m Scrub) {
 		})
 }
 
-func (e *Engine) firstRW() *link { return e.linkOf(e.mask(RW)) }
+func (k *links) first() *link { return k.of(k.mask(RW)) }
 
 // oldestFirst orders the snapshots of all branches so that each comes after what it is based on.
 func oldestFirst(layers []wire.Layer) (names []string) {
@@ -254,7 +254,7 @@ func (s *scrubs) once(j *scrubJob) bool {
 		j.end("error", "the engine has stopped")
 	case j.cancel:
 		j.endHashes(func() { j.closeViews(func() { j.end("cancelled", j.why) }) })
-	case e.changes.current != "" || e.writes.frozen > 0 || e.rebuilds.job() != nil || !e.serving || e.mask(RW) == 0:
+	case e.changes.current != "" || e.writes.frozen > 0 || e.rebuilds.job() != nil || !e.serving || e.links.mask(RW) == 0:
 		j.due = clock.Never // a change is waited for, not a time
 		return false
 	case j.due != clock.Never && j.due > e.now:
@@ -302,7 +302,7 @@ func (j *scrubJob) end(state, reason string) {
 // step does what is next. Nothing is outstanding.
 func (j *scrubJob) step() {
 	compares := j.stage == scrubComparing || j.stage == scrubKeeping || j.stage == scrubRepairing
-	if compares && !slices.Equal(j.members, j.e.withMode(RW)) {
+	if compares && !slices.Equal(j.members, j.e.links.ready(RW)) {
 		// A replica came or went: what was compared without it says nothing about it.
 		j.restart()
 		return
@@ -321,7 +321,7 @@ func (j *scrubJob) step() {
 	case scrubRepairing:
 		j.repairFound()
 	case scrubClosing:
-		j.closeViews(func() { j.stage, j.members, j.rehash = scrubRehashing, j.e.withMode(RW), false })
+		j.closeViews(func() { j.stage, j.members, j.rehash = scrubRehashing, j.e.links.ready(RW), false })
 	}
 }
 
@@ -343,7 +343,7 @@ func (j *scrubJob) begin() {
 // first is where a snapshot begins: what is compared needs no reading of its own, unless there is
 // nothing to compare with.
 func (j *scrubJob) first() {
-	j.members, j.next = j.e.withMode(RW), 0
+	j.members, j.next = j.e.links.ready(RW), 0
 	j.stage, j.opens, j.found, j.rehash = scrubOpening, scrubComparing, nil, false
 	if j.req.Mode == ScrubFastCheck && !j.suspect || len(j.members) < 2 {
 		j.stage, j.rehash = scrubHashing, j.req.Mode == ScrubEnabled || j.hash != nil && j.hash.Rehash
@@ -370,8 +370,8 @@ func (j *scrubJob) finished() {
 	j.e.changed = true
 }
 
-func (e *Engine) withMode(m Mode) (out []*link) {
-	for _, l := range e.links {
+func (k *links) ready(m Mode) (out []*link) {
+	for _, l := range k.all {
 		if l != nil && l.mode == m && l.phase == sessionReady {
 			out = append(out, l)
 		}

@@ -135,7 +135,7 @@ func (k *keeping) told(p section, sums map[uint32][]byte, code block.Code) {
 func (k *keeping) writeHead(p section) {
 	e, target := k.j.e, k.targets[0]
 	e.transfer(&transfer{off: p.off, n: p.n, from: target,
-		to: func() uint32 { return target.readyBit() & e.mask(RW) },
+		to: func() uint32 { return target.readyBit() & e.links.mask(RW) },
 		done: func(r transferred) {
 			if r.read != block.OK || r.ok == 0 {
 				k.then("what users read there cannot be kept: " + r.read.String() + ", " + r.write.String())
@@ -153,7 +153,7 @@ func (k *keeping) flush(then func(why string)) {
 		bad, code := t.bad|t.full, t.code
 		e.freeOf(t)
 		if bad != 0 {
-			e.dropEach(bad, "flush failed: "+code.String())
+			e.links.drop(bad, "flush failed: "+code.String())
 			then("what users read there cannot be kept: " + code.String())
 			return
 		}

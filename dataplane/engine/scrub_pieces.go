@@ -344,7 +344,7 @@ func (j *scrubJob) hashedOn(l *link, r *wire.HashReply) {
 		return
 	}
 	sums[l.addr] = ""
-	if j.stage == scrubHashing && len(j.e.withMode(RW)) > 1 {
+	if j.stage == scrubHashing && len(j.e.links.ready(RW)) > 1 {
 		j.suspect = true
 		return
 	}
@@ -353,7 +353,7 @@ func (j *scrubJob) hashedOn(l *link, r *wire.HashReply) {
 
 // hashed is the end of a computation: of the snapshot, or before it is compared.
 func (j *scrubJob) hashed() {
-	if j.stage == scrubHashing && (j.suspect || j.differ()) && len(j.e.withMode(RW)) > 1 {
+	if j.stage == scrubHashing && (j.suspect || j.differ()) && len(j.e.links.ready(RW)) > 1 {
 		j.suspect = true
 		j.first()
 		return

@@ -18,11 +18,11 @@ const maxSectorRepairs = 64
 
 // mayRepairSector tells whether the links in bad are kept although they failed to read.
 func (e *Engine) mayRepairSector(t *task, bad uint32) bool {
-	if t.code != block.IOError || bad == 0 || e.count(RW) < 2 || e.dirty.torn(t.off) {
+	if t.code != block.IOError || bad == 0 || e.links.count(RW) < 2 || e.dirty.torn(t.off) {
 		// In a region in which a write has failed, another replica may have another content.
 		return false
 	}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && bad&l.bit() != 0 && l.sectorRepairs >= maxSectorRepairs {
 			return false
 		}
@@ -35,8 +35,8 @@ func (e *Engine) mayRepairSector(t *task, bad uint32) bool {
 func (e *Engine) repairSector(mask uint32, off, n int64) {
 	beg, end := widen(off, n)
 	e.ranges.lock(beg, end-beg, true, func() {
-		mask &= e.mask(RW)
-		source := e.mask(RW) &^ mask
+		mask &= e.links.mask(RW)
+		source := e.links.mask(RW) &^ mask
 		if mask == 0 || source == 0 || e.writes.frozen > 0 || e.dirty.torn(beg) {
 			// Not now. The next read of the range will ask again; if it was torn meanwhile, the
 			// repair of the region does it.
@@ -44,8 +44,8 @@ func (e *Engine) repairSector(mask uint32, off, n int64) {
 			return
 		}
 		e.writes.inFlight++ // whoever wants no write in flight waits for this one
-		e.transfer(&transfer{off: beg, n: end - beg, from: e.linkOf(source),
-			to: func() uint32 { return mask & e.mask(RW) },
+		e.transfer(&transfer{off: beg, n: end - beg, from: e.links.of(source),
+			to: func() uint32 { return mask & e.links.mask(RW) },
 			done: func(r transferred) {
 				e.sectorRepaired(beg, end-beg, r)
 				e.ranges.unlock(beg, end-beg, true)
@@ -56,33 +56,33 @@ func (e *Engine) repairSector(mask uint32, off, n int64) {
 }
 
 func (e *Engine) sectorRepaired(off, n int64, r transferred) {
-	e.sectorsWritten(r.ok, off, n)
-	e.dropSpare(r.failed(), "its disk could neither read nor write: "+r.write.String())
+	e.links.sectorsWritten(r.ok, off, n)
+	e.links.dropSpare(r.failed(), "its disk could neither read nor write: "+r.write.String())
 }
 
-func (e *Engine) tellRewritten(mask uint32, off, n int64) {
-	for _, l := range e.links {
+func (k *links) tellRewritten(mask uint32, off, n int64) {
+	for _, l := range k.all {
 		if l != nil && mask&l.bit() != 0 {
-			e.event("rewritten", l.addr, fmt.Sprintf("[%d,+%d) could not be read from its disk", off, n))
+			k.e.event("rewritten", l.addr, fmt.Sprintf("[%d,+%d) could not be read from its disk", off, n))
 		}
 	}
 }
 
 // sectorsWritten counts a block that was written to the links in mask because their disks could not
 // read it, and drops those that have had too many.
-func (e *Engine) sectorsWritten(mask uint32, off, n int64) {
-	e.countSectorRepair(mask)
-	e.tellRewritten(mask, off, n)
-	for _, l := range e.links {
+func (k *links) sectorsWritten(mask uint32, off, n int64) {
+	k.countSectorRepair(mask)
+	k.tellRewritten(mask, off, n)
+	for _, l := range k.all {
 		if l != nil && mask&l.bit() != 0 && l.sectorRepairs > maxSectorRepairs {
-			e.dropSpare(l.bit(), "its disk cannot read")
+			k.dropSpare(l.bit(), "its disk cannot read")
 		}
 	}
 }
 
 // countSectorRepair counts a range that is written again for each of the links in mask.
-func (e *Engine) countSectorRepair(mask uint32) {
-	for _, l := range e.links {
+func (k *links) countSectorRepair(mask uint32) {
+	for _, l := range k.all {
 		if l != nil && mask&l.bit() != 0 {
 			l.sectorRepairs++
 		}

@@ -126,7 +126,7 @@ func (r *snapshotReader) open(then func(error)) {
 		return
 	}
 	r.opening = true
-	r.origin.from.Replicas = r.e.readFrom()
+	r.origin.from.Replicas = r.e.links.addresses()
 	if len(r.origin.from.Replicas) == 0 {
 		r.wake(fmt.Errorf("%w: no replica left", ErrState))
 		return
@@ -143,10 +143,10 @@ func (r *snapshotReader) open(then func(error)) {
 	})
 }
 
-// readFrom are the addresses of replicas that have all data, those on this node first.
-func (e *Engine) readFrom() (addrs []string) {
+// addresses are the addresses of replicas that have all data, those on this node first.
+func (k *links) addresses() (addrs []string) {
 	for _, local := range []bool{true, false} {
-		for _, l := range e.links {
+		for _, l := range k.all {
 			if l != nil && l.mode == RW && l.local == local {
 				addrs = append(addrs, l.addr)
 			}

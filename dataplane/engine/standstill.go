@@ -29,7 +29,7 @@ func (e *Engine) afterStandstill() {
 	}
 	e.nextGrace = e.now.Add(timeout)
 	until := e.now.Add(timeout / graceParts)
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if d := l.deadline(); d < until {
 			l.heard = l.heard.Add(until.Sub(d))
 		}

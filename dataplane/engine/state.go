@@ -114,7 +114,7 @@ func (e *Engine) state() State {
 		i.Incomplete = e.imports.incomplete != nil
 		s.Import = &i
 	}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil {
 			continue
 		}
@@ -140,7 +140,7 @@ func (e *Engine) why() string {
 	switch {
 	case e.fatal != "":
 		return e.fatal
-	case e.serving && e.count(RW) == 0:
+	case e.serving && e.links.count(RW) == 0:
 		return "no replica left"
 	case e.serving && e.quorum.Holding():
 		return "waiting for the new set of replicas to be agreed"
@@ -167,7 +167,7 @@ func (e *Engine) refreshThen(reply func(error)) {
 		reply(e.handover.reason())
 		return
 	}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || l.mode != RW || l.phase != sessionReady {
 			continue
 		}

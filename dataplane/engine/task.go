@@ -149,7 +149,7 @@ func (e *Engine) send(t *task, mask uint32) {
 	t.sent = e.now
 	t.asked |= mask
 	t.pending |= mask
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l == nil || mask&l.bit() == 0 {
 			continue
 		}

@@ -66,7 +66,8 @@ func (k *tornRegions) mayRepair() bool { return k.e.rebuilds.job() == nil }
 func (k *tornRegions) step() {
 	e := k.e
 	d := &e.dirty
-	for len(d.repairable) > 0 && k.job == nil && e.serving && e.writes.frozen == 0 && k.mayRepair() && e.mask(RW) != 0 {
+	for len(d.repairable) > 0 && k.job == nil && e.serving && e.writes.frozen == 0 &&
+		k.mayRepair() && e.links.mask(RW) != 0 {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked && !r.leftAlone(e.now) {
@@ -89,13 +90,13 @@ func (k *tornRegions) next() {
 	e := k.e
 	m := k.job
 	p, more := m.take()
-	if m.failed || !more || e.count(RW) < 2 {
+	if m.failed || !more || e.links.count(RW) < 2 {
 		k.job = nil
 		r := e.dirty.regions[m.region]
 		r.writes--
 		e.dirty.seq++
 		r.last, r.at = e.dirty.seq, e.now
-		ok := !m.failed && r.tears == m.tears && e.mask(RW) != 0
+		ok := !m.failed && r.tears == m.tears && e.links.mask(RW) != 0
 		if ok {
 			r.torn, r.reader = false, nil
 		}
@@ -155,7 +156,7 @@ func (k *tornRegions) repairRemaining(tried map[uint32]int, f func()) {
 	}
 	for _, n := range e.dirty.tornRegions() {
 		again := tried[n] == 0 || tried[n] < repairTries && e.dirty.regions[n].gaveUp == 0
-		if again && e.serving && e.stopping == nil && k.mayRepair() && e.mask(RW) != 0 {
+		if again && e.serving && e.stopping == nil && k.mayRepair() && e.links.mask(RW) != 0 {
 			tried[n]++
 			k.repair(n, func(bool) { k.repairRemaining(tried, f) })
 			return
@@ -204,7 +205,7 @@ func (k *tornRegions) reader(off int64, mask uint32) uint32 {
 		return first
 	}
 	if l := r.reader; l == nil || l.mode != RW || l.phase != sessionReady {
-		r.reader = k.e.linkOf(first)
+		r.reader = k.e.links.of(first)
 	}
 	if bit := r.reader.bit(); mask&bit != 0 {
 		return bit

@@ -11,12 +11,12 @@ func (k *tornRegions) repairPart(m *regionRepair, p section, done func()) {
 	e := k.e
 	t := e.newTask(wire.Hash)
 	t.off, t.n = p.off, p.n
-	e.askHashes(t, e.mask(RW), func(t *task, sums map[uint32][]byte) {
-		told, unread, bad := t.ok, t.ioErrors, (t.full|t.bad)&e.mask(RW)
+	e.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
+		told, unread, bad := t.ok, t.ioErrors, (t.full|t.bad)&e.links.mask(RW)
 		code := t.code
 		e.freeOf(t)
 		k.dropBeside(p.off, bad&^unread, "cannot hash: "+code.String())
-		k.told(m, p, sums, told&e.mask(RW), unread&e.mask(RW), done)
+		k.told(m, p, sums, told&e.links.mask(RW), unread&e.links.mask(RW), done)
 	})
 }
 
@@ -36,8 +36,8 @@ func (k *tornRegions) told(m *regionRepair, p section, sums map[uint32][]byte, t
 			k.dropBeside(p.off, unread, "its disk cannot read")
 		}
 	default:
-		e.transfer(&transfer{off: p.off, n: p.n, from: e.linkOf(src),
-			to: func() uint32 { return differ & e.mask(RW) },
+		e.transfer(&transfer{off: p.off, n: p.n, from: e.links.of(src),
+			to: func() uint32 { return differ & e.links.mask(RW) },
 			done: func(r transferred) {
 				k.partRepaired(m, p, src, unread, r)
 				done()
@@ -51,19 +51,19 @@ func (k *tornRegions) told(m *regionRepair, p section, sums map[uint32][]byte, t
 func (k *tornRegions) partRepaired(m *regionRepair, p section, src, unread uint32, r transferred) {
 	e := k.e
 	if r.read != block.OK {
-		e.dropSpare(src, "read failed: "+r.read.String())
+		e.links.dropSpare(src, "read failed: "+r.read.String())
 		m.smaller = append(m.smaller, p) // the next one is read from now
 		return
 	}
-	e.sectorsWritten(unread&r.ok, p.off, p.n)
-	e.dropSpare(r.failed()&^r.full, "cannot be made identical: "+r.write.String())
-	m.failed = m.failed || r.full&e.mask(RW) != 0
+	e.links.sectorsWritten(unread&r.ok, p.off, p.n)
+	e.links.dropSpare(r.failed()&^r.full, "cannot be made identical: "+r.write.String())
+	m.failed = m.failed || r.full&e.links.mask(RW) != 0
 }
 
 // dropBeside drops the links in mask, the one that off is read from only if there are others.
 func (k *tornRegions) dropBeside(off int64, mask uint32, reason string) {
 	e := k.e
-	src := k.reader(off, e.mask(RW))
-	e.dropSpare(mask&^src, reason)
-	e.dropSpare(mask&src, reason)
+	src := k.reader(off, e.links.mask(RW))
+	e.links.dropSpare(mask&^src, reason)
+	e.links.dropSpare(mask&src, reason)
 }

@@ -187,7 +187,7 @@ func (m *chainMarks) notMarked(name string, err error) {
 // trimAll has every replica in sync give back what was discarded.
 func (m *chainMarks) trimAll() {
 	m.trim = false
-	for _, l := range m.e.links {
+	for _, l := range m.e.links.all {
 		if l != nil && l.mode == RW && l.phase == sessionReady {
 			m.trimming++
 			m.trimPiece(l, 0)

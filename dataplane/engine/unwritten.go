@@ -18,7 +18,7 @@ type unwritten struct {
 // begin takes in what the replicas say when the volume is first served.
 func (u *unwritten) begin(e *Engine) {
 	*u = unwritten{}
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && l.mode == RW {
 			if !l.helloReply.Empty || l.helloReply.OnImage {
 				u.known = false
@@ -45,8 +45,8 @@ func (u *unwritten) note(t *task) {
 
 // skip returns from where on of [off, end) replicas have to be asked for a discard.
 func (u *unwritten) skip(e *Engine, off, end int64) int64 {
-	if !u.known || !e.serving || e.fatal != "" || e.writes.frozen > 0 || e.imports.incomplete != nil || e.mask(RW) == 0 ||
-		e.quorum.Holding() {
+	if !u.known || !e.serving || e.fatal != "" || e.writes.frozen > 0 ||
+		e.imports.incomplete != nil || e.links.mask(RW) == 0 || e.quorum.Holding() {
 		return off
 	}
 	if e.lease.use(); !e.lease.covers(e.now) {

@@ -31,7 +31,7 @@ func (v *votes) due() clock.Ticks { return v.at }
 func (v *votes) step() {
 	e := v.e
 	voters := e.quorum.Voters()
-	e.forgetRemoved()
+	e.links.forgetRemoved()
 	switch {
 	// a replica that is released must not be taken again
 	case e.fatal != "" || e.stopped || e.handover.leaving != nil || len(voters) == 0:
@@ -44,7 +44,7 @@ func (v *votes) step() {
 		return
 	}
 	v.at = e.now.Add(voteRetry)
-	for _, l := range e.links {
+	for _, l := range e.links.all {
 		if l != nil && l.mode == ERR && l.phase == sessionClosed && l.conn == nil && slices.Contains(voters, l.member) {
 			l.voting = true
 			l.contact()
@@ -55,10 +55,10 @@ func (v *votes) step() {
 // forgetRemoved forgets the links of replicas that were removed, once they are closed. While a set
 // without one of them waits to be agreed those with a name stay: theirs may be the only agreement
 // that can be had.
-func (e *Engine) forgetRemoved() {
-	for _, l := range e.links {
-		if l != nil && l.removed && l.phase == sessionClosed && l.conn == nil && (l.member == "" || !e.quorum.Holding()) {
-			e.forget(l)
+func (k *links) forgetRemoved() {
+	for _, l := range k.all {
+		if l != nil && l.removed && l.phase == sessionClosed && l.conn == nil && (l.member == "" || !k.e.quorum.Holding()) {
+			k.forget(l)
 		}
 	}
 }
@@ -67,10 +67,11 @@ func (e *Engine) forgetRemoved() {
 // forgotten once it is closed.
 func (v *votes) lookAt(addr string) {
 	e := v.e
-	if e.handover.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 || e.freePlace(nil) < 0 {
+	if e.handover.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 ||
+		e.links.freePlace(nil) < 0 {
 		return
 	}
-	l := e.newLink(addr)
+	l := e.links.add(addr)
 	l.mode, l.err, l.voting, l.removed = ERR, e.why(), true, true
 	l.contact()
 }
@@ -89,7 +90,7 @@ func (l *link) vote() {
 
 // end ends the sessions of those that were asked.
 func (v *votes) end() {
-	for _, l := range v.e.links {
+	for _, l := range v.e.links.all {
 		if l != nil && l.voting {
 			l.endVote()
 		}
