@@ -251,7 +251,7 @@ func isRefusal(err error) bool {
 // makeAll makes every RW replica do it, when no drop is open.
 func (k *changes) makeAll(c *change) {
 	e := k.e
-	e.whenNoDropIsOpen(func() {
+	e.members.whenNoDropIsOpen(func() {
 		var follower *link
 		if j := e.rebuilds.job(); c.beside && j != nil && j.stage == stageCopying {
 			follower = j.target
@@ -378,25 +378,26 @@ func (e *Engine) agreed(err error) {
 // whenNoDropIsOpen calls f when no drop is open: at once, when the set without whoever was lost is
 // agreed, or when nothing will be agreed any more, because no replica is left or the engine has
 // ended. f finds out by itself which replicas are left.
-func (e *Engine) whenNoDropIsOpen(f func()) {
-	e.onDropClosed = append(e.onDropClosed, f)
-	e.dropClosed()
+func (m *membership) whenNoDropIsOpen(f func()) {
+	m.onDropClosed = append(m.onDropClosed, f)
+	m.dropClosed()
 }
 
 // dropClosed continues what waits for the set of replicas to be agreed, until another one is lost.
-func (e *Engine) dropClosed() {
-	for len(e.onDropClosed) > 0 && !e.dropOpen() {
-		f := e.onDropClosed[0]
-		e.onDropClosed = e.onDropClosed[1:]
+func (m *membership) dropClosed() {
+	for len(m.onDropClosed) > 0 && !m.dropOpen() {
+		f := m.onDropClosed[0]
+		m.onDropClosed = m.onDropClosed[1:]
 		f()
 	}
-	if !e.dropOpen() {
-		e.dirty.agreed(e)
+	if !m.dropOpen() {
+		m.e.dirty.agreed(m.e)
 	}
 }
 
 // dropOpen tells that a replica was lost which is still a member, and that the set without it may
 // yet be agreed.
-func (e *Engine) dropOpen() bool {
+func (m *membership) dropOpen() bool {
+	e := m.e
 	return e.quorum.Holding() && e.links.count(RW) > 0 && e.fatal == "" && !e.stopped
 }

@@ -295,7 +295,8 @@ func (e *Engine) closeReplicas() {
 // hangUp closes every connection and reports the end.
 func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
-	e.witnessWait, e.gatherUntil, e.leaseOver, e.lostSince = clock.Never, clock.Never, clock.Never, clock.Never
+	e.gathering.end()
+	e.lostSince = clock.Never
 	e.lease.checkAt = clock.Never
 	e.purges.job = nil
 	if e.imports.job != nil {
@@ -308,7 +309,7 @@ func (e *Engine) hangUp() {
 			l.hangUp()
 		}
 	}
-	e.dropClosed()
+	e.members.dropClosed()
 	e.changed = true
 	e.stopping()
 }

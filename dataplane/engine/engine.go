@@ -149,13 +149,8 @@ type Engine struct {
 	// identity is this process: an engine that was started again has the same instance name, and
 	// after a restored witness it could be granted the same epoch. Behind the "@" is the instance
 	// manager: replicas keep the name, and a takeover asks for it.
-	identity    string
-	quorum      *quorum.Core
-	round       int         // of quorum.Round, the one for which the replicas were asked last
-	witnessWait clock.Ticks // next retry, Never when nothing is open
-	gatherUntil clock.Ticks
-	lastPromise clock.Ticks // when a replica promised the epoch last
-	leaseOver   clock.Ticks // the end of another engine's lease
+	identity string
+	quorum   *quorum.Core
 
 	fe frontend.Frontend
 	// continues: a frontend of the engine before will be attached, so that the content must stay
@@ -180,9 +175,7 @@ type Engine struct {
 	// unwritten is where discards change nothing.
 	unwritten unwritten
 	resync    *resync
-	// onDropClosed waits until no drop is open.
-	onDropClosed []func()
-	options      Options
+	options   Options
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
 
@@ -222,13 +215,15 @@ type Engine struct {
 	changes       changes
 	writes        writes
 	links         links
+	members       membership
+	gathering     gathering
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret),
-		wakeAt: clock.Never, witnessWait: clock.Never, gatherUntil: clock.Never, leaseOver: clock.Never,
+		wakeAt:    clock.Never,
 		lostSince: clock.Never, changed: true,
 	}
 	if e.cfg.Lease == 0 {
@@ -267,9 +262,9 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	for i := range in {
 		e.handle(&in[i])
 	}
-	e.membership()
+	e.members.step()
 	e.timeouts()
-	e.membership()
+	e.members.step()
 	if len(e.backlog) > 0 && e.writes.frozen == 0 {
 		e.retryBacklog() // a replica may have come
 	}
@@ -331,7 +326,7 @@ func (e *Engine) handle(d *loop.Done) {
 	case ownerLink:
 		e.links.done(d)
 	case ownerWitness:
-		e.witnessDone(d)
+		e.members.witnessDone(d)
 	case ownerSource:
 		e.sources.done(d)
 	}
@@ -354,23 +349,8 @@ func (e *Engine) event(name, replica, text string) {
 // timeouts acts on every deadline that has passed.
 func (e *Engine) timeouts() {
 	e.afterStandstill()
-	if e.now >= e.witnessWait {
-		e.witnessWait = clock.Never
-		if p := e.quorum.Phase(); p == quorum.Probing || p == quorum.Gathering {
-			e.witnessWait = e.now.Add(witnessRetry) // a takeover is tried meanwhile
-		} else {
-			e.quorum.Retry()
-		}
-	}
-	if e.now >= e.gatherUntil {
-		e.gatherUntil = clock.Never
-		e.quorum.GatherTimeout()
-	}
+	e.gathering.step()
 	e.lease.step()
-	if e.now >= e.leaseOver {
-		e.leaseOver = clock.Never
-		e.quorum.LeaseOver()
-	}
 	e.links.step()
 	e.sources.step()
 	if e.sizesDue() <= e.now {
@@ -411,7 +391,7 @@ func (e *Engine) sizesDue() clock.Ticks {
 
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := clock.Min(clock.Min(e.witnessWait, e.gatherUntil), clock.Min(e.leaseOver, e.sizesDue()))
+	w := e.sizesDue()
 	w = clock.Min(w, e.expiryDue())
 	w = clock.Min(w, e.feDue)
 	for _, p := range e.parts {

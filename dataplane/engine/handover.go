@@ -402,7 +402,7 @@ func (h *handover) prepareMore() {
 	if !all {
 		return
 	}
-	e.gatherUntil = clock.Never
+	e.gathering.until = clock.Never
 	var missing []string
 	for _, l := range e.links.all {
 		if l != nil && l.phase != sessionProbed {

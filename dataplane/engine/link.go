@@ -216,7 +216,7 @@ func (l *link) fail(reason string) {
 	}
 	l.e.rebuilds.sourceLost(l)
 	if l.e.links.count(RW) == 0 {
-		l.e.dropClosed() // nothing will be agreed any more: whoever waits for it finds nobody
+		l.e.members.dropClosed() // nothing will be agreed any more: whoever waits for it finds nobody
 	}
 	if l.e.serving && l.e.links.count(RW) == 0 && l.e.lostSince == clock.Never {
 		l.e.lostSince = l.e.now
@@ -229,7 +229,7 @@ func (l *link) fail(reason string) {
 // all the same.
 func (l *link) awaited() bool {
 	q := l.e.quorum
-	if l.mode != Unknown || l.e.round != q.Round() {
+	if l.mode != Unknown || l.e.gathering.round != q.Round() {
 		return false
 	}
 	switch q.Phase() {
@@ -410,7 +410,7 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 		l.vote()
 		return nil
 	}
-	l.e.lastPromise = l.e.now
+	l.e.gathering.promised = l.e.now
 	l.e.quorum.Answered(l.answer(r))
 	return nil
 }

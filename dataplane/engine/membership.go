@@ -21,20 +21,68 @@ type witnessResult struct {
 	sent    quorum.Time
 }
 
-// membership carries out what the quorum core wants done.
-func (e *Engine) membership() {
+// membership carries out what the quorum core decides.
+type membership struct {
+	untimed
+	e *Engine
+	// onDropClosed waits until no drop is open.
+	onDropClosed []func()
+}
+
+// gathering has the deadlines of a start, and of a proposal that the witness does not answer.
+type gathering struct {
+	e *Engine
+	// round is the one of quorum.Round for which the replicas were asked last.
+	round int
+	// askAt is when the witness is asked again, until how long candidates are waited for, leaseOver
+	// the end of another engine's lease; Never when nothing is open.
+	askAt, until, leaseOver clock.Ticks
+	// promised is when a replica promised the epoch last.
+	promised clock.Ticks
+}
+
+// due is the first of its deadlines.
+func (g *gathering) due() clock.Ticks { return clock.Min(clock.Min(g.askAt, g.until), g.leaseOver) }
+
+// step acts on those that have passed.
+func (g *gathering) step() {
+	e := g.e
+	if e.now >= g.askAt {
+		g.askAt = clock.Never
+		if p := e.quorum.Phase(); p == quorum.Probing || p == quorum.Gathering {
+			g.askAt = e.now.Add(witnessRetry) // a takeover is tried meanwhile
+		} else {
+			e.quorum.Retry()
+		}
+	}
+	if e.now >= g.until {
+		g.until = clock.Never
+		e.quorum.GatherTimeout()
+	}
+	if e.now >= g.leaseOver {
+		g.leaseOver = clock.Never
+		e.quorum.LeaseOver()
+	}
+}
+
+// end gives them up.
+func (g *gathering) end() { g.askAt, g.until, g.leaseOver = clock.Never, clock.Never, clock.Never }
+
+// step carries out what the quorum core wants done.
+func (m *membership) step() {
 	for {
-		actions := e.quorum.Take()
+		actions := m.e.quorum.Take()
 		if len(actions) == 0 {
 			return
 		}
 		for i := range actions {
-			e.act(&actions[i])
+			m.act(&actions[i])
 		}
 	}
 }
 
-func (e *Engine) act(a *quorum.Action) {
+func (m *membership) act(a *quorum.Action) {
+	e := m.e
 	switch a.Kind {
 	case quorum.AskWitness:
 		w, sent := e.cfg.Witness, quorum.Time(e.now)
@@ -49,24 +97,24 @@ func (e *Engine) act(a *quorum.Action) {
 			return witnessResult{swap: true, swapped: ok, record: r, err: err, sent: sent}
 		}})
 	case quorum.Probe, quorum.Contact:
-		e.contactAll(a.Kind == quorum.Probe)
+		m.contactAll(a.Kind == quorum.Probe)
 	case quorum.WriteRecord:
-		e.writeRecord(a.Member, a.Record)
+		m.writeRecord(a.Member, a.Record)
 	case quorum.WaitLease:
-		e.gatherUntil = clock.Never
-		e.leaseOver = e.lastPromise.Add(quorum.SuccessorWait(e.cfg.Lease))
+		e.gathering.until = clock.Never
+		e.gathering.leaseOver = e.gathering.promised.Add(quorum.SuccessorWait(e.cfg.Lease))
 		e.event("waiting-for-lease", "", a.Reason)
 	case quorum.Announce:
 		follow, follows, epoch := e.cfg.Follow, a.Epoch, e.quorum.Epoch()
-		e.gatherUntil = clock.Never
+		e.gathering.until = clock.Never
 		e.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWitness, 0), Fn: func() any {
 			return followed{continues: follow(follows, epoch)}
 		}})
 	case quorum.BeginServing:
-		e.gatherUntil = clock.Never
-		e.beginServing(a)
+		e.gathering.until = clock.Never
+		m.beginServing(a)
 	case quorum.Committed:
-		e.committed(a)
+		m.committed(a)
 	case quorum.Stop:
 		e.stop(a.Reason, a.Fenced)
 	}
@@ -75,8 +123,9 @@ func (e *Engine) act(a *quorum.Action) {
 
 // contactAll asks every replica that was not removed meanwhile, probing for what it has promised
 // only.
-func (e *Engine) contactAll(probing bool) {
-	e.gatherUntil, e.round = e.now.Add(e.cfg.GatherTimeout), e.quorum.Round()
+func (m *membership) contactAll(probing bool) {
+	e := m.e
+	e.gathering.until, e.gathering.round = e.now.Add(e.cfg.GatherTimeout), e.quorum.Round()
 	left := len(e.cfg.Replicas)
 	for _, l := range e.links.all {
 		if l == nil || l.removed {
@@ -99,7 +148,7 @@ func (e *Engine) contactAll(probing bool) {
 // and not when a replica that says nothing is given up: the frontend releases its clients only
 // when it owes them nothing. Whoever waits for a replica waits no more.
 func (e *Engine) stop(reason string, fenced bool) {
-	e.gatherUntil, e.lostSince = clock.Never, clock.Never
+	e.gathering.until, e.lostSince = clock.Never, clock.Never
 	e.fatal, e.fenced = reason, fenced
 	e.serving = false
 	e.event("stopped", "", reason)
@@ -119,14 +168,15 @@ func (e *Engine) stop(reason string, fenced bool) {
 		l.again = false
 		l.hangUp()
 	}
-	e.dropClosed() // whoever waits for the set finds nobody to ask
+	e.members.dropClosed() // whoever waits for the set finds nobody to ask
 	e.handover.succeeded(fmt.Errorf("%w: %s", ErrState, reason))
 }
 
 // followed is the answer of Config.Follow.
 type followed struct{ continues bool }
 
-func (e *Engine) witnessDone(d *loop.Done) {
+func (m *membership) witnessDone(d *loop.Done) {
+	e := m.e
 	if f, ok := d.Value.(followed); ok {
 		e.continues = f.continues
 		e.quorum.Announced()
@@ -141,19 +191,19 @@ func (e *Engine) witnessDone(d *loop.Done) {
 	case r.err != nil:
 		e.event("witness-silent", "", r.err.Error())
 		e.quorum.WitnessUnavailable()
-		e.witnessWait = e.now.Add(witnessRetry)
+		e.gathering.askAt = e.now.Add(witnessRetry)
 	case r.swap:
-		e.confirmedByWitness(&r)
+		m.witnessConfirmed(&r)
 		e.quorum.WitnessSwapped(r.swapped, r.record)
 	default:
-		e.confirmedByWitness(&r)
+		m.witnessConfirmed(&r)
 		e.quorum.WitnessRead(r.record)
 	}
 }
 
-func (e *Engine) confirmedByWitness(r *witnessResult) {
-	e.quorum.WitnessConfirmed(r.sent, r.record)
-	e.lease.news = true
+func (m *membership) witnessConfirmed(r *witnessResult) {
+	m.e.quorum.WitnessConfirmed(r.sent, r.record)
+	m.e.lease.news = true
 }
 
 func recordFrom(m *wire.RecordMessage) quorum.Record {
@@ -161,19 +211,20 @@ func recordFrom(m *wire.RecordMessage) quorum.Record {
 		Agreed: m.Agreed, Accepted: m.Accepted}
 }
 
-func (e *Engine) recordMessage(r quorum.Record) *wire.RecordMessage {
-	return &wire.RecordMessage{VolumeUUID: e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation,
+func (m *membership) recordMessage(r quorum.Record) *wire.RecordMessage {
+	return &wire.RecordMessage{VolumeUUID: m.e.cfg.VolumeUUID, Epoch: r.Epoch, Generation: r.Generation,
 		Members: r.Members, Replaces: r.Replaces, Agreed: r.Agreed,
 		Accepted: r.Accepted}
 }
 
-func (e *Engine) writeRecord(member string, rec quorum.Record) {
+func (m *membership) writeRecord(member string, rec quorum.Record) {
+	e := m.e
 	l := e.links.byName[member]
 	if l == nil || l.phase != sessionReady {
 		e.quorum.Failed(member)
 		return
 	}
-	e.control(l, &wire.ControlRequest{SetRecord: e.recordMessage(rec)}, func(code block.Code, reply *wire.ControlReply) {
+	e.control(l, &wire.ControlRequest{SetRecord: m.recordMessage(rec)}, func(code block.Code, reply *wire.ControlReply) {
 		if code != block.OK {
 			l.fail(fmt.Sprintf("cannot record its membership: %s: %s", code, reply.Error))
 			return
@@ -185,7 +236,8 @@ func (e *Engine) writeRecord(member string, rec quorum.Record) {
 // beginServing makes the committed members RW and everybody else ERR: they hold stale or no data
 // and come back through a rebuild. Regions that were dirty when the last engine ended are compared
 // before anything is served.
-func (e *Engine) beginServing(a *quorum.Action) {
+func (m *membership) beginServing(a *quorum.Action) {
+	e := m.e
 	e.votes.end()
 	dirty, all := map[uint32]bool{}, false
 	for _, l := range e.links.all {
@@ -198,7 +250,7 @@ func (e *Engine) beginServing(a *quorum.Action) {
 		}
 		l.mode = RW
 		if l.helloReply.Rebuilding {
-			e.finishCopy(l)
+			m.finishCopy(l)
 		}
 		for _, r := range l.helloReply.Dirty {
 			dirty[r] = true
@@ -209,14 +261,14 @@ func (e *Engine) beginServing(a *quorum.Action) {
 		e.event("data-loss-accepted", "", a.Reason)
 	}
 	e.event("members", "", a.Record.String())
-	e.reconcile(func() {
+	m.reconcile(func() {
 		e.startResync(dirty, all)
 	})
 }
 
 // finishCopy makes an incomplete copy that a person trusts a complete one.
-func (e *Engine) finishCopy(l *link) {
-	e.control(l, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {
+func (m *membership) finishCopy(l *link) {
+	m.e.control(l, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {
 		if code != block.OK {
 			l.fail("cannot end its rebuild: " + r.Error)
 		}
@@ -224,7 +276,8 @@ func (e *Engine) finishCopy(l *link) {
 }
 
 // committed releases what waited for the set to be agreed, and promotes a joiner.
-func (e *Engine) committed(a *quorum.Action) {
+func (m *membership) committed(a *quorum.Action) {
+	e := m.e
 	e.votes.end()
 	for _, m := range a.Members {
 		l := e.links.byName[m]
@@ -242,7 +295,7 @@ func (e *Engine) committed(a *quorum.Action) {
 	}
 	e.event("members", "", a.Record.String())
 	e.releaseHeld()
-	e.dropClosed()
+	m.dropClosed()
 }
 
 // serve opens the volume for requests.

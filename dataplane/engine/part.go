@@ -32,7 +32,9 @@ func (e *Engine) assemble() {
 	e.changes = changes{e: e}
 	e.writes = writes{e: e}
 	e.links = links{e: e, byName: map[string]*link{}}
+	e.members = membership{e: e}
+	e.gathering = gathering{e: e, askAt: clock.Never, until: clock.Never, leaseOver: clock.Never}
 	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges,
 		&e.rebuilds, &e.sources, &e.snapshotReads, &e.torn,
-		&e.chainMarks, &e.handover, &e.links}
+		&e.chainMarks, &e.handover, &e.links, &e.members, &e.gathering}
 }

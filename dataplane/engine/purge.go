@@ -63,7 +63,7 @@ func (g *purges) step() {
 	g.resume()
 	p := g.job
 	if p == nil || e.handover.leaving != nil || e.changes.current != "" || e.writes.frozen > 0 ||
-		e.stopping != nil || e.rebuilds.job() != nil || e.dropOpen() {
+		e.stopping != nil || e.rebuilds.job() != nil || e.members.dropOpen() {
 		return
 	}
 	if e.fatal != "" {

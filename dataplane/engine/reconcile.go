@@ -13,17 +13,18 @@ const maxRepairs = 256
 
 // reconcile makes the chains of the RW replicas agree before anything is compared or served, then
 // calls done.
-func (e *Engine) reconcile(done func()) { e.reconcileRound(0, done) }
+func (m *membership) reconcile(done func()) { m.reconcileRound(0, done) }
 
-func (e *Engine) reconcileRound(round int, done func()) {
+func (m *membership) reconcileRound(round int, done func()) {
+	e := m.e
 	e.links.describeAll(func(all []*link, views []view) {
 		switch {
 		case e.fatal != "" || e.stopped:
 			return
-		case e.dropOpen():
+		case m.dropOpen():
 			// Those that are left are asked again when they are agreed: a repair is a step of a
 			// change like any other.
-			e.whenNoDropIsOpen(func() { e.reconcileRound(round, done) })
+			m.whenNoDropIsOpen(func() { m.reconcileRound(round, done) })
 			return
 		}
 		if len(all) == 0 {
@@ -32,7 +33,7 @@ func (e *Engine) reconcileRound(round int, done func()) {
 		}
 		todo := repairs(views)
 		if todo != nil && round < maxRepairs {
-			e.repair(all, todo, func() { e.reconcileRound(round+1, done) })
+			m.repair(all, todo, func() { m.reconcileRound(round+1, done) })
 			return
 		}
 		if todo != nil {
@@ -93,7 +94,7 @@ func (k *links) describeAll(done func(all []*link, views []view)) {
 }
 
 // repair carries one round out.
-func (e *Engine) repair(all []*link, todo []repair, done func()) {
+func (m *membership) repair(all []*link, todo []repair, done func()) {
 	left := 1
 	next := func() {
 		if left--; left == 0 {
@@ -106,9 +107,9 @@ func (e *Engine) repair(all []*link, todo []repair, done func()) {
 			l.fail(todo[i].drop)
 		case todo[i].request != nil:
 			left++
-			e.event("unfinished-change", l.addr, "an interrupted change is made the same everywhere: "+
+			m.e.event("unfinished-change", l.addr, "an interrupted change is made the same everywhere: "+
 				string(wire.Marshal(todo[i].request)))
-			e.control(l, todo[i].request, func(code block.Code, r *wire.ControlReply) {
+			m.e.control(l, todo[i].request, func(code block.Code, r *wire.ControlReply) {
 				if code != block.OK {
 					l.fail("cannot be made to agree with the others: " + refusal(code, r.Error).Error())
 				}

@@ -153,7 +153,7 @@ func (e *Engine) resyncEnd() {
 	e.internal(t, e.links.mask(RW), func(t *task) {
 		e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
 		e.freeOf(t)
-		e.whenNoDropIsOpen(func() {
+		e.members.whenNoDropIsOpen(func() {
 			e.links.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}},
 				"cannot clear dirty regions", func(bool) {
 					e.resync = nil

@@ -39,7 +39,7 @@ func (e *Engine) afterStandstill() {
 			s.heard = s.heard.Add(until.Sub(d))
 		}
 	}
-	if e.gatherUntil < until {
-		e.gatherUntil = until
+	if e.gathering.until < until {
+		e.gathering.until = until
 	}
 }

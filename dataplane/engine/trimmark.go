@@ -99,7 +99,7 @@ func (m *chainMarks) mayMark() bool {
 // and who was lost does not lack the marks.
 func (m *chainMarks) mayTrim() bool {
 	e := m.e
-	return m.mayMark() && e.writes.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.dropOpen()
+	return m.mayMark() && e.writes.frozen == 0 && e.rebuilds.job() == nil && e.purges.job == nil && !e.members.dropOpen()
 }
 
 // step does what is due, the marks first.
