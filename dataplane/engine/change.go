@@ -278,7 +278,7 @@ func (k *links) askAll(q *wire.ControlRequest, follower *link, done func(verdict
 	}
 	var verdicts []verdict
 	for _, l := range all {
-		k.e.control(l, q, func(code block.Code, r *wire.ControlReply) {
+		l.control(q, func(code block.Code, r *wire.ControlReply) {
 			v := verdict{l: l, follower: l == follower}
 			if code != block.OK {
 				v.err = refusal(code, r.Error)

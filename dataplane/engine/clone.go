@@ -64,7 +64,7 @@ func (k *snapshotReads) grant(m GrantClone) {
 	}
 	// Asked of a replica and not of the state, so that a snapshot just taken is known.
 	asked := e.links.first()
-	e.control(asked, &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	asked.control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			switch {
 			case code == block.OK:

@@ -404,7 +404,7 @@ func (k *links) controlAll(r *wire.ControlRequest, what string, done func(ok boo
 	}
 	ok := false
 	for _, l := range asked {
-		k.e.control(l, r, func(code block.Code, reply *wire.ControlReply) {
+		l.control(r, func(code block.Code, reply *wire.ControlReply) {
 			if code == block.OK {
 				ok = ok || l.mode == RW
 			} else {

@@ -309,7 +309,7 @@ func (h *handover) release(v *leaving) {
 		}
 	}
 	for _, l := range slices.Clone(v.releasing) {
-		e.control(l, &wire.ControlRequest{Release: &wire.ReleaseRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		l.control(&wire.ControlRequest{Release: &wire.ReleaseRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
 				failed = append(failed, fmt.Sprintf("%s: %s %s", l.addr, code, r.Error))
 			}
@@ -454,5 +454,5 @@ func (l *link) keep() {
 		return
 	}
 	l.helloReply.Trial = false
-	l.e.control(l, &wire.ControlRequest{Keep: &wire.KeepRequest{}}, func(block.Code, *wire.ControlReply) {})
+	l.control(&wire.ControlRequest{Keep: &wire.KeepRequest{}}, func(block.Code, *wire.ControlReply) {})
 }

@@ -149,7 +149,7 @@ func (s *scrubs) hashSnapshot(m HashSnapshot) {
 			waiting))
 		return
 	}
-	e.control(e.links.first(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	e.links.first().control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
 				m.Reply(refusal(code, r.Error))
@@ -311,7 +311,7 @@ func (s *scrubs) hashLocks(m HashLocks) {
 	locked, left := map[string]bool{}, len(links)
 	var failed error
 	for _, l := range links {
-		e.control(l, &wire.ControlRequest{HashLock: &wire.HashLock{}}, func(code block.Code, r *wire.ControlReply) {
+		l.control(&wire.ControlRequest{HashLock: &wire.HashLock{}}, func(code block.Code, r *wire.ControlReply) {
 			if code == block.OK && r.HashLock != nil {
 				locked[l.addr] = r.HashLock.Locked
 			} else if failed == nil {

@@ -348,7 +348,7 @@ func (j *importJob) collectOwn(off int64) {
 		j.fail(fmt.Errorf("%w: no replica left", ErrState))
 		return
 	}
-	j.e.control(j.e.links.first(), &wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}},
+	j.e.links.first().control(&wire.ControlRequest{Extents: &wire.ExtentsRequest{Off: off}},
 		func(code block.Code, r *wire.ControlReply) {
 			switch {
 			case j.dead:

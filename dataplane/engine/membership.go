@@ -224,7 +224,7 @@ func (m *membership) writeRecord(member string, rec quorum.Record) {
 		e.quorum.Failed(member)
 		return
 	}
-	e.control(l, &wire.ControlRequest{SetRecord: m.recordMessage(rec)}, func(code block.Code, reply *wire.ControlReply) {
+	l.control(&wire.ControlRequest{SetRecord: m.recordMessage(rec)}, func(code block.Code, reply *wire.ControlReply) {
 		if code != block.OK {
 			l.fail(fmt.Sprintf("cannot record its membership: %s: %s", code, reply.Error))
 			return
@@ -268,7 +268,7 @@ func (m *membership) beginServing(a *quorum.Action) {
 
 // finishCopy makes an incomplete copy that a person trusts a complete one.
 func (m *membership) finishCopy(l *link) {
-	m.e.control(l, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {
+	l.control(&wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}}, func(code block.Code, r *wire.ControlReply) {
 		if code != block.OK {
 			l.fail("cannot end its rebuild: " + r.Error)
 		}

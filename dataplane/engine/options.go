@@ -96,7 +96,7 @@ func (e *Engine) setOptions(m SetOptions) {
 // so one that does not know them yet does no harm.
 func (e *Engine) pushLimits(l *link) {
 	q := &wire.SnapshotLimits{MaxCount: e.options.SnapshotMaxCount, MaxSize: e.options.SnapshotMaxSize}
-	e.control(l, &wire.ControlRequest{SetLimits: q}, func(code block.Code, r *wire.ControlReply) {
+	l.control(&wire.ControlRequest{SetLimits: q}, func(code block.Code, r *wire.ControlReply) {
 		if code != block.OK && code != block.Unavailable {
 			e.event("limits-refused", l.addr, refusal(code, r.Error).Error())
 		}

@@ -108,7 +108,7 @@ func (l *link) pingDue() clock.Ticks {
 func (l *link) ping() {
 	l.pinging = true
 	run := l.run
-	l.e.control(l, &wire.ControlRequest{Ping: &wire.PingRequest{}}, func(block.Code, *wire.ControlReply) {
+	l.control(&wire.ControlRequest{Ping: &wire.PingRequest{}}, func(block.Code, *wire.ControlReply) {
 		if l.run == run {
 			l.pinging = false
 		}

@@ -106,7 +106,7 @@ func (g *purges) piece(l *link) {
 	p, s := g.job, l.purge
 	p.waiting++
 	s.asked = true
-	e.control(l, &wire.ControlRequest{Purge: &wire.PurgeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+	l.control(&wire.ControlRequest{Purge: &wire.PurgeRequest{}}, func(code block.Code, r *wire.ControlReply) {
 		p.waiting--
 		s.asked = false
 		switch {

@@ -195,7 +195,7 @@ func (j *rebuildJob) survey() {
 	answers := map[*link]*wire.ControlReply{}
 	left := len(asked)
 	for _, l := range asked {
-		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member, Branches: true}},
+		l.control(&wire.ControlRequest{Describe: &wire.DescribeRequest{Absent: j.target.member, Branches: true}},
 			func(code block.Code, r *wire.ControlReply) {
 				if code == block.OK && r.Chain != nil && len(r.Chain.Layers) > 0 {
 					answers[l] = r
@@ -301,7 +301,7 @@ func (j *rebuildJob) prepare(from, to *wire.ControlReply) {
 		a.Branches))
 	begin := &wire.BeginRebuild{ChainDescription: *j.shape, HeadBecomes: a.HeadBecomes, NewHead: a.NewHead,
 		Untouched: a.Untouched(&source), Compared: a.Compared(&source)}
-	j.e.control(j.target, &wire.ControlRequest{BeginRebuild: begin}, func(code block.Code, r *wire.ControlReply) {
+	j.target.control(&wire.ControlRequest{BeginRebuild: begin}, func(code block.Code, r *wire.ControlReply) {
 		switch {
 		case j.dead:
 		case code != block.OK:
@@ -326,7 +326,7 @@ func (j *rebuildJob) mirror() {
 	}
 	left := 2
 	for _, l := range []*link{j.source, j.target} {
-		j.e.control(l, &wire.ControlRequest{Regions: &wire.RegionsRequest{Member: j.target.member}},
+		l.control(&wire.ControlRequest{Regions: &wire.RegionsRequest{Member: j.target.member}},
 			func(code block.Code, r *wire.ControlReply) {
 				if code != block.OK || r.Regions == nil {
 					j.fail("%s cannot say what has changed: %s: %s", l.addr, code, r.Error)
@@ -405,7 +405,7 @@ func (b *rebuilds) closing() bool {
 
 // finish makes the target complete on its disk, then proposes it as a member.
 func (j *rebuildJob) finish() {
-	j.e.control(j.target, &wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}},
+	j.target.control(&wire.ControlRequest{FinishRebuild: &wire.FinishRebuild{}},
 		func(code block.Code, r *wire.ControlReply) {
 			switch {
 			case j.dead:
@@ -456,7 +456,7 @@ func (j *rebuildJob) replace(old *link, reason string) {
 			j.plan.TakeOver()
 		}
 		j.e.event("source-replaced", j.target.addr, fmt.Sprintf("%s follows %s: %s", l.addr, old.addr, reason))
-		j.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}},
+		l.control(&wire.ControlRequest{Describe: &wire.DescribeRequest{Branches: true}},
 			func(code block.Code, r *wire.ControlReply) {
 				switch {
 				case j.dead:

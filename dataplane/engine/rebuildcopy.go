@@ -69,7 +69,7 @@ func (j *rebuildJob) list(layer uint32, off int64, target bool) {
 		from = j.target
 	}
 	tried := j.tried
-	j.e.control(from, &wire.ControlRequest{Extents: &wire.ExtentsRequest{Layer: layer, Off: off}},
+	from.control(&wire.ControlRequest{Extents: &wire.ExtentsRequest{Layer: layer, Off: off}},
 		func(code block.Code, r *wire.ControlReply) {
 			ok := code == block.OK && r.Extents != nil
 			if ok {

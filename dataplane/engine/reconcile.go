@@ -72,7 +72,7 @@ func (k *links) describeAll(done func(all []*link, views []view)) {
 	replies := make([]*wire.ControlReply, len(asked))
 	left := len(asked)
 	for i, l := range asked {
-		k.e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		l.control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code == block.OK && r.Chain != nil {
 				replies[i] = r
 			} else {
@@ -109,7 +109,7 @@ func (m *membership) repair(all []*link, todo []repair, done func()) {
 			left++
 			m.e.event("unfinished-change", l.addr, "an interrupted change is made the same everywhere: "+
 				string(wire.Marshal(todo[i].request)))
-			m.e.control(l, todo[i].request, func(code block.Code, r *wire.ControlReply) {
+			l.control(todo[i].request, func(code block.Code, r *wire.ControlReply) {
 				if code != block.OK {
 					l.fail("cannot be made to agree with the others: " + refusal(code, r.Error).Error())
 				}

@@ -180,7 +180,7 @@ func (s *scrubs) start(m Scrub) {
 		Checksums: map[string]map[string]string{}}}
 	s.job = j
 	j.waiting++
-	e.control(e.links.first(), &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	e.links.first().control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			j.waiting--
 			err := error(nil)

@@ -171,7 +171,7 @@ func (k *keeping) writeView(p section) {
 	}
 	e.writes.inFlight++ // whoever wants no write in flight waits for this one
 	q := &wire.KeepView{Off: p.off, Len: p.n, Below: k.j.name}
-	e.control(k.targets[0], &wire.ControlRequest{KeepView: q}, func(code block.Code, r *wire.ControlReply) {
+	k.targets[0].control(&wire.ControlRequest{KeepView: q}, func(code block.Code, r *wire.ControlReply) {
 		if code == block.OK {
 			k.next()
 		} else {

@@ -71,7 +71,7 @@ func (j *scrubJob) mend() {
 	w := &j.newer
 	*w = newer{changes: j.e.changes.made}
 	j.waiting++
-	j.e.control(j.members[0], &wire.ControlRequest{Describe: &wire.DescribeRequest{}},
+	j.members[0].control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}},
 		func(code block.Code, r *wire.ControlReply) {
 			j.waiting--
 			if code != block.OK {

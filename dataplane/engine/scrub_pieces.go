@@ -19,7 +19,7 @@ func (j *scrubJob) each(q *wire.ControlRequest, done func(codes []block.Code, re
 	}
 	j.waiting++
 	for i, l := range j.members {
-		j.e.control(l, q, func(code block.Code, r *wire.ControlReply) {
+		l.control(q, func(code block.Code, r *wire.ControlReply) {
 			codes[i], replies[i] = code, r
 			if left--; left == 0 {
 				j.waiting--

@@ -171,7 +171,7 @@ func (e *Engine) refreshThen(reply func(error)) {
 		if l == nil || l.mode != RW || l.phase != sessionReady {
 			continue
 		}
-		e.control(l, &wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
+		l.control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
 				if l.mode != RW {
 					e.refreshThen(reply) // it was lost: another one can tell

@@ -254,12 +254,13 @@ func count(b bool) int {
 	return 0
 }
 
-// control sends a control request to one link; reply is called once.
-func (e *Engine) control(l *link, r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply)) {
+// control sends a control request to the replica; reply is called once.
+func (l *link) control(r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply)) {
 	if l.phase != sessionReady {
 		reply(block.Unavailable, &wire.ControlReply{Error: "replica is not connected"})
 		return
 	}
+	e := l.e
 	t := e.newTask(wire.Control)
 	t.message = wire.Marshal(r)
 	slow, long := count(isSlow(r)), count(isLong(r))

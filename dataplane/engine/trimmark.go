@@ -199,7 +199,7 @@ func (m *chainMarks) trimAll() {
 // the next trim or purge: what a reader sees is the same.
 func (m *chainMarks) trimPiece(l *link, from int64) {
 	e := m.e
-	e.control(l, &wire.ControlRequest{Trim: &wire.TrimRequest{From: from}}, func(code block.Code, r *wire.ControlReply) {
+	l.control(&wire.ControlRequest{Trim: &wire.TrimRequest{From: from}}, func(code block.Code, r *wire.ControlReply) {
 		switch {
 		case code != block.OK || r.Trim == nil:
 			e.event("trim-failed", l.addr, refusal(code, r.Error).Error())
