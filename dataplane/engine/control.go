@@ -69,13 +69,13 @@ func (e *Engine) posted(v any) {
 	}
 	switch m := v.(type) {
 	case AttachFrontend:
-		e.attachFrontend(m)
+		e.users.attach(m)
 	case DetachFrontend:
-		e.detachFrontend(m.Reply)
+		e.detaching.begin(m.Reply)
 	case FrontendKept:
-		e.feKept = m.Kept
+		e.users.kept = m.Kept
 	case Discontinue:
-		e.continues = false
+		e.users.continues = false
 	case AddReplica:
 		e.rebuilds.add(m.Address, m.Reply)
 	case SetRebuildBudget:
@@ -110,7 +110,7 @@ func (e *Engine) posted(v any) {
 	case Measure:
 		e.measure(m)
 	case Refresh:
-		e.chainMarks.whenDone(func() { e.refreshThen(m.Reply) })
+		e.chainMarks.whenDone(func() { e.sizes.refreshThen(m.Reply) })
 	case HandOver:
 		e.handover.begin(m)
 	case Stay:
@@ -156,78 +156,6 @@ func (e *Engine) postedContent(v any) {
 	}
 }
 
-func (e *Engine) attachFrontend(m AttachFrontend) {
-	if e.fe != nil || e.handover.leaving != nil {
-		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
-		return
-	}
-	if e.fatal != "" && (e.continues || e.feKept) {
-		// This one ends. What its users have sent waits for the next engine: nobody answers it here.
-		m.Reply(nil)
-		return
-	}
-	if e.replacing > 0 {
-		e.onReplaced = append(e.onReplaced, func() { e.attachFrontend(m) }) // nobody is to see it change
-		return
-	}
-	if err := e.imports.reason(); err != nil {
-		m.Reply(err)
-		return
-	}
-	e.fe, e.continues = m.Frontend, false
-	e.fe.SetSize(e.agreedSize, e.out)
-	e.fe.Start(e.out)
-	m.Reply(nil)
-}
-
-// mayReplace refuses to put other content in the place of the one that somebody uses, or goes on to
-// use.
-func (e *Engine) mayReplace() error {
-	switch {
-	case e.fe != nil:
-		return fmt.Errorf("%w: the volume is in use; take its frontend away first", ErrState)
-	case e.continues:
-		return fmt.Errorf("%w: a frontend of the engine before is taken over; take it away first", ErrState)
-	}
-	return nil
-}
-
-// replaced ends what replacing has counted.
-func (e *Engine) replaced() {
-	if e.replacing--; e.replacing > 0 {
-		return
-	}
-	waiting := e.onReplaced
-	e.onReplaced = nil
-	for _, f := range waiting {
-		f()
-	}
-}
-
-// detachFrontend stops the frontend; checkDetached replies when nothing of it is outstanding.
-func (e *Engine) detachFrontend(reply func(error)) {
-	switch {
-	case e.fe == nil:
-		reply(nil)
-	case e.handover.leaving != nil:
-		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
-	case e.detached != nil:
-		reply(fmt.Errorf("%w: the frontend is being stopped", ErrState))
-	default:
-		e.detached = reply
-		e.fe.Stop(e.out)
-	}
-}
-
-func (e *Engine) checkDetached() {
-	if e.detached == nil || !e.fe.Stopped() {
-		return
-	}
-	reply := e.detached
-	e.detached, e.fe = nil, nil
-	reply(nil)
-}
-
 func (e *Engine) removeReplica(addr string) error {
 	if e.handover.released() {
 		// The set of members stays as it is, and with it whoever was to be removed.
@@ -261,8 +189,8 @@ func (e *Engine) shutdown(reply func(error)) {
 		return
 	}
 	e.stopping = func() { reply(nil) }
-	if e.fe != nil {
-		e.fe.Stop(e.out)
+	if e.users.fe != nil {
+		e.users.fe.Stop(e.out)
 	}
 	if !e.serving {
 		e.failBacklog(block.Unavailable)
@@ -296,7 +224,7 @@ func (e *Engine) closeReplicas() {
 func (e *Engine) hangUp() {
 	e.serving, e.stopped = false, true
 	e.gathering.end()
-	e.lostSince = clock.Never
+	e.lost.since = clock.Never
 	e.lease.checkAt = clock.Never
 	e.purges.job = nil
 	if e.imports.job != nil {

@@ -140,11 +140,6 @@ type Engine struct {
 	digester *wire.Digester
 	now      clock.Ticks
 	out      *[]loop.Op
-	// wakeAt is when the last step wanted the next one at the latest; nextGrace is when a
-	// standstill is allowed for again.
-	wakeAt, nextGrace clock.Ticks
-	// stoodStill is when the engine stood still last.
-	stoodStill clock.Ticks
 
 	// identity is this process: an engine that was started again has the same instance name, and
 	// after a restored witness it could be granted the same epoch. Behind the "@" is the instance
@@ -152,21 +147,9 @@ type Engine struct {
 	identity string
 	quorum   *quorum.Core
 
-	fe frontend.Frontend
-	// continues: a frontend of the engine before will be attached, so that the content must stay
-	// what its user knows.
-	continues bool
-	// feKept is what FrontendKept has told.
-	feKept bool
-	feReqs []frontend.Request
-	// replacing counts what puts other content in the place of this one; onReplaced waits for its end.
-	replacing  int
-	onReplaced []func()
-	detached   func(error) // waits for the frontend to have stopped
-	feDue      clock.Ticks // when the frontend wants to be called
-	backlog    []*task     // waiting for a replica or for the start
-	held       []*task     // done, waiting for a commit
-	onAgreed   []func(err error)
+	backlog  []*task // waiting for a replica or for the start
+	held     []*task // done, waiting for a commit
+	onAgreed []func(err error)
 
 	tasks    []*task
 	freeTask []uint32
@@ -182,21 +165,15 @@ type Engine struct {
 	// foreground counts pieces of the frontend's requests that are not answered.
 	foreground int
 
-	serving   bool
-	lostSince clock.Ticks // when the last replica was lost, Never otherwise
+	serving bool
 
-	stopping  func()
-	stopped   bool
-	changed   bool
-	counters  Counters
-	seconds   seconds
-	snapshots []Snapshot
-	// sizesAt and sizesWrites are when the sizes were asked for last, and how many writes there
-	// were by then.
-	sizesAt     clock.Ticks
-	sizesWrites uint64
-	fatal       string
-	fenced      bool
+	stopping func()
+	stopped  bool
+	changed  bool
+	counters Counters
+	seconds  seconds
+	fatal    string
+	fenced   bool
 
 	// The parts, each with fields and deadlines of its own: part.go.
 	parts         []part
@@ -217,14 +194,19 @@ type Engine struct {
 	links         links
 	members       membership
 	gathering     gathering
+	standstill    standstill
+	sizes         snapshotList
+	lost          noReplica
+	users         users
+	detaching     detaching
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret),
-		wakeAt:    clock.Never,
-		lostSince: clock.Never, changed: true,
+
+		changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease
@@ -268,18 +250,18 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	if len(e.backlog) > 0 && e.writes.frozen == 0 {
 		e.retryBacklog() // a replica may have come
 	}
-	if r, ok := e.fe.(frontend.Resumer); ok {
-		r.Resume(&e.feReqs, out)
-		e.takeRequests()
+	if r, ok := e.users.fe.(frontend.Resumer); ok {
+		r.Resume(&e.users.reqs, out)
+		e.users.take()
 	}
-	e.feDue = clock.Never
-	if p, ok := e.fe.(frontend.Expirer); ok {
-		e.feDue = p.Expire(now, out)
+	e.users.expireAt = clock.Never
+	if p, ok := e.users.fe.(frontend.Expirer); ok {
+		e.users.expireAt = p.Expire(now, out)
 	}
 	if e.lease.news && len(e.held) > 0 {
 		e.releaseHeld()
 	}
-	e.checkDetached()
+	e.detaching.step()
 	e.handover.step()
 	e.votes.step()
 	e.rebuilds.step()
@@ -298,8 +280,8 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 		e.changed = false
 		e.cfg.OnState(e.state())
 	}
-	e.wakeAt = e.wake()
-	return e.wakeAt
+	e.standstill.wakeAt = e.wake()
+	return e.standstill.wakeAt
 }
 
 // Stopped reports that nothing is outstanding any more after Shutdown.
@@ -319,9 +301,9 @@ func (e *Engine) handle(d *loop.Done) {
 	}
 	switch loop.OwnerOf(d.Tag) {
 	case OwnerFrontend:
-		if e.fe != nil {
-			e.fe.Handle(e.now, d, &e.feReqs, e.out)
-			e.takeRequests()
+		if e.users.fe != nil {
+			e.users.fe.Handle(e.now, d, &e.users.reqs, e.out)
+			e.users.take()
 		}
 	case ownerLink:
 		e.links.done(d)
@@ -330,13 +312,6 @@ func (e *Engine) handle(d *loop.Done) {
 	case ownerSource:
 		e.sources.done(d)
 	}
-}
-
-func (e *Engine) takeRequests() {
-	for i := range e.feReqs {
-		e.begin(&e.feReqs[i])
-	}
-	e.feReqs = e.feReqs[:0]
 }
 
 func (e *Engine) op(o loop.Op) { *e.out = append(*e.out, o) }
@@ -348,19 +323,19 @@ func (e *Engine) event(name, replica, text string) {
 
 // timeouts acts on every deadline that has passed.
 func (e *Engine) timeouts() {
-	e.afterStandstill()
+	e.standstill.step()
 	e.gathering.step()
 	e.lease.step()
 	e.links.step()
 	e.sources.step()
-	if e.sizesDue() <= e.now {
-		e.refreshSnapshots()
+	if e.sizes.due() <= e.now {
+		e.sizes.refresh()
 	}
 	if e.expiryDue() <= e.now {
 		e.dirty.expire(e)
 	}
-	if e.now >= e.lostUntil() {
-		waited := e.now.Sub(e.lostSince)
+	if e.now >= e.lost.due() {
+		waited := e.now.Sub(e.lost.since)
 		// The replicas may be well again, each after a restart of its own. This engine cannot take
 		// them back: it does not know what became of its last writes there. The next one compares
 		// them.
@@ -369,35 +344,15 @@ func (e *Engine) timeouts() {
 	}
 }
 
-// lostUntil is when an engine without a replica ends: when its users have waited long enough, or at
-// once where they wait for the next engine anyway.
-func (e *Engine) lostUntil() clock.Ticks {
-	switch {
-	case e.lostSince == clock.Never:
-		return clock.Never
-	case e.feKept || e.continues:
-		return e.lostSince
-	}
-	return e.lostSince.Add(e.cfg.NoReplicaTimeout)
-}
-
-// sizesDue is when the sizes should be asked for again: not at all while nothing was written since.
-func (e *Engine) sizesDue() clock.Ticks {
-	if !e.serving || e.counters.Writes == e.sizesWrites {
-		return clock.Never
-	}
-	return e.sizesAt.Add(sizesEvery)
-}
-
 // wake is the earliest deadline.
 func (e *Engine) wake() clock.Ticks {
-	w := e.sizesDue()
+	w := e.sizes.due()
 	w = clock.Min(w, e.expiryDue())
-	w = clock.Min(w, e.feDue)
+	w = clock.Min(w, e.users.expireAt)
 	for _, p := range e.parts {
 		w = clock.Min(w, p.due())
 	}
-	return clock.Min(w, e.lostUntil())
+	return clock.Min(w, e.lost.due())
 }
 
 // timeout is twice as long for the last replica, so that a stall of the machine does not end

@@ -61,7 +61,7 @@ func (k *changes) expand(m Expand) {
 		request: &wire.ControlRequest{Expand: &wire.ExpandRequest{Size: m.Size, Created: m.Created}},
 		made: func() {
 			e.setSize(m.Size)
-			e.refreshSnapshots()
+			e.sizes.refresh()
 		},
 		done: func(err error) {
 			e.whenAgreed(func(err error) {
@@ -77,13 +77,13 @@ func (k *changes) expand(m Expand) {
 // on, so the set of replicas that have it is agreed.
 func (e *Engine) announceSize() {
 	e.agreedSize, e.changed = e.size, true
-	if e.fe != nil {
-		e.fe.SetSize(e.agreedSize, e.out)
+	if e.users.fe != nil {
+		e.users.fe.SetSize(e.agreedSize, e.out)
 	}
 }
 
 func (k *changes) revert(m Revert) {
-	err := k.e.mayReplace()
+	err := k.e.users.mayReplace()
 	if err == nil && k.e.purges.job != nil {
 		err = fmt.Errorf("%w: a purge is under way; revert when it has ended", ErrState)
 	}
@@ -111,12 +111,12 @@ func (k *changes) checkRevert(m Revert) {
 	}
 	before := fmt.Sprintf("revert-%x", e.cfg.Nonce()[:8])
 	k.current = "revert to snapshot " + m.Name
-	e.replacing++
+	e.users.replacing++
 	end := func(err error) {
 		k.current = ""
 		e.writes.thaw()
-		e.refreshSnapshots()
-		e.replaced()
+		e.sizes.refresh()
+		e.users.replaced()
 		e.whenAgreed(m.Reply, err)
 	}
 	revert := &wire.ControlRequest{Revert: &wire.RevertRequest{Name: m.Name, Created: m.Created}}

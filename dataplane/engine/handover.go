@@ -132,7 +132,7 @@ func (h *handover) cannotLeave(members []string) error {
 	case !e.serving || e.why() != "":
 		return fmt.Errorf("%w: %s", ErrState, e.why())
 	}
-	if f, ok := e.fe.(frontend.Exporter); e.fe != nil && (!ok || f == nil) {
+	if f, ok := e.users.fe.(frontend.Exporter); e.users.fe != nil && (!ok || f == nil) {
 		return fmt.Errorf(
 			"%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
 	}
@@ -208,7 +208,7 @@ func (h *handover) drain(v *leaving) {
 	if e.scrubs.job != nil {
 		e.scrubs.job.cancel = true
 	}
-	if f, ok := e.fe.(frontend.Exporter); ok {
+	if f, ok := e.users.fe.(frontend.Exporter); ok {
 		f.Suspend(e.out)
 	}
 }
@@ -227,7 +227,7 @@ func (h *handover) leaveMore() {
 		h.stay(e.fatal)
 		return
 	}
-	f, ok := e.fe.(frontend.Exporter)
+	f, ok := e.users.fe.(frontend.Exporter)
 	if (ok && !f.Suspended()) || e.foreground > 0 || e.scrubs.job != nil || e.busy() {
 		return
 	}
@@ -295,9 +295,9 @@ func (h *handover) release(v *leaving) {
 	v.stage = leaveReleasing
 	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
 		RebuildBudget: e.rebuilds.budget, Counters: e.counters, Purge: e.purges.job != nil || e.purges.again}
-	if f, ok := e.fe.(frontend.Exporter); ok {
+	if f, ok := e.users.fe.(frontend.Exporter); ok {
 		x := f.Export()
-		left.Export, e.fe = &x, nil
+		left.Export, e.users.fe = &x, nil
 	}
 	e.serving = false
 	v.releaseBy = e.now.Add(v.ReleaseTime)
@@ -378,7 +378,7 @@ func (h *handover) stay(reason string) {
 	}
 	e.changes.current = ""
 	e.event("stays", "", reason)
-	if f, ok := e.fe.(frontend.Exporter); ok {
+	if f, ok := e.users.fe.(frontend.Exporter); ok {
 		f.Continue(e.out)
 	}
 	if v.stage == leaveFlushing {

@@ -293,8 +293,8 @@ func (s *scrubs) askHash(m AskHash) {
 // cancelGone ends the requests for snapshots that are not there any more, or are marked removed.
 func (s *scrubs) cancelGone() {
 	for _, h := range slices.Clone(s.hashes) {
-		i := slices.IndexFunc(s.e.snapshots, func(s Snapshot) bool { return s.Name == h.Snapshot })
-		if !h.ended && (i < 0 || s.e.snapshots[i].Removed) {
+		i := slices.IndexFunc(s.e.sizes.all, func(s Snapshot) bool { return s.Name == h.Snapshot })
+		if !h.ended && (i < 0 || s.e.sizes.all[i].Removed) {
 			_ = s.cancelHash(h.Snapshot, "the snapshot was removed") // it has not ended
 		}
 	}

@@ -124,7 +124,7 @@ func (i *imports) start(j *importJob) {
 		err = e.handover.reason()
 	}
 	if err == nil {
-		err = e.mayReplace()
+		err = e.users.mayReplace()
 	}
 	switch {
 	case err != nil:
@@ -240,12 +240,12 @@ func (j *importJob) checkName() {
 // whole content ends it.
 func (j *importJob) setMark() {
 	e := j.e
-	e.replacing++ // also when it is cancelled meanwhile
+	e.users.replacing++ // also when it is cancelled meanwhile
 	e.changes.make(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
 		request: &wire.ControlRequest{ImportMark: &wire.ImportMark{What: j.mark.text()}},
 		made:    func() { e.imports.incomplete = &j.mark },
 		done: func(err error) {
-			e.replaced()
+			e.users.replaced()
 			e.whenAgreed(func(err error) {
 				if err != nil {
 					j.fail(err)
@@ -393,7 +393,7 @@ func (j *importJob) commit() {
 	e.changes.make(&change{what: "the end of the " + j.mark.String(), between: true, check: true, own: true,
 		request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: j.mark.Name, Created: j.created,
 			Labels: map[string]string{importLabel: j.mark.text()}}},
-		made: func() { e.imports.incomplete = nil; e.refreshSnapshots() },
+		made: func() { e.imports.incomplete = nil; e.sizes.refresh() },
 		done: func(err error) {
 			e.whenAgreed(func(err error) {
 				if err != nil {

@@ -101,8 +101,8 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 		return
 	}
 	e.countRequest(r)
-	if e.fe != nil {
-		e.fe.Complete(r.ID, r.code, e.out)
+	if e.users.fe != nil {
+		e.users.fe.Complete(r.ID, r.code, e.out)
 	}
 }
 

@@ -218,9 +218,9 @@ func (l *link) fail(reason string) {
 	if l.e.links.count(RW) == 0 {
 		l.e.members.dropClosed() // nothing will be agreed any more: whoever waits for it finds nobody
 	}
-	if l.e.serving && l.e.links.count(RW) == 0 && l.e.lostSince == clock.Never {
-		l.e.lostSince = l.e.now
-		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.lostUntil().Sub(l.e.now)))
+	if l.e.serving && l.e.links.count(RW) == 0 && l.e.lost.since == clock.Never {
+		l.e.lost.since = l.e.now
+		l.e.event("no-replica-left", "", fmt.Sprintf("requests wait up to %s", l.e.lost.due().Sub(l.e.now)))
 	}
 }
 

@@ -148,12 +148,12 @@ func (m *membership) contactAll(probing bool) {
 // and not when a replica that says nothing is given up: the frontend releases its clients only
 // when it owes them nothing. Whoever waits for a replica waits no more.
 func (e *Engine) stop(reason string, fenced bool) {
-	e.gathering.until, e.lostSince = clock.Never, clock.Never
+	e.gathering.until, e.lost.since = clock.Never, clock.Never
 	e.fatal, e.fenced = reason, fenced
 	e.serving = false
 	e.event("stopped", "", reason)
-	if e.feKept && !fenced && e.detached == nil {
-		e.fe = nil // what it owes is the next engine's to answer
+	if e.users.kept && !fenced && e.detaching.reply == nil {
+		e.users.fe = nil // what it owes is the next engine's to answer
 	}
 	e.failBacklog(block.IOError)
 	e.failHeld()
@@ -178,7 +178,7 @@ type followed struct{ continues bool }
 func (m *membership) witnessDone(d *loop.Done) {
 	e := m.e
 	if f, ok := d.Value.(followed); ok {
-		e.continues = f.continues
+		e.users.continues = f.continues
 		e.quorum.Announced()
 		return
 	}
@@ -286,7 +286,7 @@ func (m *membership) committed(a *quorum.Action) {
 		}
 		l.mode = RW
 		e.pushLimits(l)
-		e.lostSince = clock.Never
+		e.lost.since = clock.Never
 		if j := l.joining; j != nil {
 			l.joining = nil
 			j.finished()
@@ -306,14 +306,14 @@ func (e *Engine) serve() {
 	e.serving = true
 	e.announceSize()
 	e.unwritten.begin(e)
-	if e.links.count(RW) == 0 && e.lostSince == clock.Never {
-		e.lostSince = e.now // the last one failed while regions were compared
+	if e.links.count(RW) == 0 && e.lost.since == clock.Never {
+		e.lost.since = e.now // the last one failed while regions were compared
 	}
 	if e.handover.owner {
 		e.handover.own()
 	}
 	e.retryBacklog()
-	e.refreshSnapshots()
+	e.sizes.refresh()
 	e.releaseHeld() // who had a replica removed meanwhile waits for the set without it
 	e.handover.succeeded(nil)
 }

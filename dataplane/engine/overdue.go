@@ -62,7 +62,7 @@ func (k *links) dropOverdue() {
 		if !t.used || t.pending == 0 {
 			continue
 		}
-		took := e.now.Sub(max(t.sent, e.stoodStill))
+		took := e.now.Sub(max(t.sent, e.standstill.last))
 		for _, l := range k.all {
 			if l != nil && t.pending&l.bit() != 0 && took >= k.mayTake(t, l) {
 				late |= l.bit()

@@ -34,7 +34,14 @@ func (e *Engine) assemble() {
 	e.links = links{e: e, byName: map[string]*link{}}
 	e.members = membership{e: e}
 	e.gathering = gathering{e: e, askAt: clock.Never, until: clock.Never, leaseOver: clock.Never}
-	e.parts = []part{&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges,
-		&e.rebuilds, &e.sources, &e.snapshotReads, &e.torn,
-		&e.chainMarks, &e.handover, &e.links, &e.members, &e.gathering}
+	e.standstill = standstill{e: e, wakeAt: clock.Never}
+	e.sizes = snapshotList{e: e}
+	e.lost = noReplica{e: e, since: clock.Never}
+	e.users = users{e: e}
+	e.detaching = detaching{e: e}
+	e.parts = []part{
+		&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources,
+		&e.snapshotReads, &e.torn, &e.chainMarks, &e.handover, &e.links, &e.members, &e.gathering,
+		&e.standstill, &e.sizes, &e.lost, &e.users, &e.detaching,
+	}
 }

@@ -123,7 +123,7 @@ func (g *purges) piece(l *link) {
 			e.changed = true
 		}
 		if e.serving && (!s.Running || (r.Purge != nil && r.Purge.Changed)) {
-			e.refreshSnapshots()
+			e.sizes.refresh()
 		}
 	})
 }

@@ -161,7 +161,7 @@ func (j *rebuildJob) finished() {
 	delete(j.e.rebuilds.compareInFull, j.target.member)
 	j.status.Running, j.status.State, j.status.Progress = false, "complete", 100
 	j.e.event("rebuilt", j.target.addr, fmt.Sprintf("%d bytes sent of %d looked at", j.status.Sent, j.status.Done))
-	j.e.refreshSnapshots()
+	j.e.sizes.refresh()
 }
 
 func (j *rebuildJob) fail(format string, args ...any) {

@@ -188,7 +188,7 @@ func (s *session) negotiating() bool {
 // handshakeDue is when a handshake is given up: after a timeout without a byte, and after a few of
 // them in any case, since nothing has shown yet that the other side is a replica.
 func (s *session) handshakeDue(timeout time.Duration) clock.Ticks {
-	return clock.Min(s.heard.Add(timeout), max(s.began, s.e.stoodStill).Add(overdueTimeouts*timeout))
+	return clock.Min(s.heard.Add(timeout), max(s.began, s.e.standstill.last).Add(overdueTimeouts*timeout))
 }
 
 func (s *session) flush() {

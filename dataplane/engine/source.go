@@ -120,7 +120,7 @@ func (s *source) deadline() clock.Ticks {
 	for _, a := range s.asks {
 		first = clock.Min(first, a.at)
 	}
-	return clock.Min(s.heard.Add(sourceTimeout), max(first, s.e.stoodStill).Add(overdueTimeouts*sourceTimeout))
+	return clock.Min(s.heard.Add(sourceTimeout), max(first, s.e.standstill.last).Add(overdueTimeouts*sourceTimeout))
 }
 
 // place implements sessionPeer.

@@ -16,18 +16,28 @@ const (
 	graceParts = 4
 )
 
-// afterStandstill gives everybody who owes an answer the moment. Once within a replica timeout: an
+// standstill notices that the engine stood still.
+type standstill struct {
+	untimed
+	e *Engine
+	// wakeAt is when the last step wanted the next one at the latest, nextGrace when a standstill is
+	// allowed for again, last when the engine stood still last.
+	wakeAt, nextGrace, last clock.Ticks
+}
+
+// step gives everybody who owes an answer the moment. Once within a replica timeout: an
 // engine that stands still again and again drops a dead replica all the same.
-func (e *Engine) afterStandstill() {
+func (k *standstill) step() {
+	e := k.e
 	timeout := e.cfg.ReplicaTimeout
-	if e.wakeAt == clock.Never || e.now.Sub(e.wakeAt) < timeout/standstillParts {
+	if k.wakeAt == clock.Never || e.now.Sub(k.wakeAt) < timeout/standstillParts {
 		return
 	}
-	e.stoodStill = e.now
-	if e.now < e.nextGrace {
+	k.last = e.now
+	if e.now < k.nextGrace {
 		return
 	}
-	e.nextGrace = e.now.Add(timeout)
+	k.nextGrace = e.now.Add(timeout)
 	until := e.now.Add(timeout / graceParts)
 	for _, l := range e.links.all {
 		if d := l.deadline(); d < until {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"ankole.storage/dataplane/block"
+	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 )
@@ -102,7 +103,7 @@ const HeadName = "volume-head"
 func (e *Engine) state() State {
 	s := State{Size: e.agreedSize, Expansion: e.changes.expansion, Options: e.options, RebuildBudget: e.rebuilds.budget,
 		Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
-		Counters: e.counters, Snapshots: e.snapshots, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
+		Counters: e.counters, Snapshots: e.sizes.all, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Log = e.dirty.use
 	s.Torn = len(e.dirty.tornRegions())
 	s.Scrub = e.scrubs.last.clone()
@@ -157,12 +158,37 @@ func (e *Engine) why() string {
 	return e.quorum.Phase().String()
 }
 
-// refreshSnapshots asks an RW replica for its chain.
-func (e *Engine) refreshSnapshots() { e.refreshThen(func(error) {}) }
+// snapshotList is what the state tells of the chain.
+type snapshotList struct {
+	e   *Engine
+	all []Snapshot
+	// at and writes are when the sizes were asked for last, and how many writes there were by then.
+	at     clock.Ticks
+	writes uint64
+}
+
+// due is when the sizes should be asked for again: not at all while nothing was written since.
+func (k *snapshotList) due() clock.Ticks {
+	if !k.e.serving || k.e.counters.Writes == k.writes {
+		return clock.Never
+	}
+	return k.at.Add(sizesEvery)
+}
+
+// step asks for the sizes when it is time.
+func (k *snapshotList) step() {
+	if k.due() <= k.e.now {
+		k.refresh()
+	}
+}
+
+// refresh asks an RW replica for its chain.
+func (k *snapshotList) refresh() { k.refreshThen(func(error) {}) }
 
 // refreshThen does so and replies when the state has the answer.
-func (e *Engine) refreshThen(reply func(error)) {
-	e.sizesAt, e.sizesWrites = e.now, e.counters.Writes
+func (k *snapshotList) refreshThen(reply func(error)) {
+	e := k.e
+	k.at, k.writes = e.now, e.counters.Writes
 	if e.handover.leaving != nil && e.handover.leaving.stage != leaveWaiting {
 		reply(e.handover.reason())
 		return
@@ -174,14 +200,14 @@ func (e *Engine) refreshThen(reply func(error)) {
 		l.control(&wire.ControlRequest{Describe: &wire.DescribeRequest{}}, func(code block.Code, r *wire.ControlReply) {
 			if code != block.OK {
 				if l.mode != RW {
-					e.refreshThen(reply) // it was lost: another one can tell
+					k.refreshThen(reply) // it was lost: another one can tell
 					return
 				}
 				reply(fmt.Errorf("%w: replica %s cannot describe its chain: %s", code, l.addr, r.Error))
 				return
 			}
-			if s := snapshotsOf(r.Snapshots); !reflect.DeepEqual(s, e.snapshots) {
-				e.snapshots, e.changed = s, true
+			if s := snapshotsOf(r.Snapshots); !reflect.DeepEqual(s, k.all) {
+				k.all, e.changed = s, true
 			}
 			e.scrubs.cancelGone()
 			reply(nil)

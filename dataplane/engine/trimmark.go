@@ -46,12 +46,12 @@ func (m *chainMarks) begin(r *request) {
 		return
 	}
 	r.trims = true
-	if len(e.snapshots) == 0 || m.from == &e.snapshots[0] {
+	if len(e.sizes.all) == 0 || m.from == &e.sizes.all[0] {
 		return
 	}
-	m.from = &e.snapshots[0]
+	m.from = &e.sizes.all[0]
 	m.names = slices.DeleteFunc(m.names, func(name string) bool {
-		return !slices.ContainsFunc(e.snapshots, func(s Snapshot) bool { return s.Name == name })
+		return !slices.ContainsFunc(e.sizes.all, func(s Snapshot) bool { return s.Name == name })
 	})
 	for _, name := range m.chainToMark() {
 		if !slices.Contains(m.names, name) {
@@ -70,9 +70,9 @@ func (m *chainMarks) trimLater() {
 // chainToMark names the snapshots from the head down to the nearest branch that are not marked.
 func (m *chainMarks) chainToMark() (names []string) {
 	e := m.e
-	layers := make(map[string]*Snapshot, len(e.snapshots))
-	for i := range e.snapshots {
-		layers[e.snapshots[i].Name] = &e.snapshots[i]
+	layers := make(map[string]*Snapshot, len(e.sizes.all))
+	for i := range e.sizes.all {
+		layers[e.sizes.all[i].Name] = &e.sizes.all[i]
 	}
 	for at, seen := layers[HeadName], 0; at != nil && seen < len(layers); seen++ {
 		at = layers[at.Parent]
@@ -154,7 +154,7 @@ func (m *chainMarks) markNext() {
 	e := m.e
 	m.marking = true
 	name := m.names[0]
-	e.refreshThen(func(err error) {
+	e.sizes.refreshThen(func(err error) {
 		switch {
 		case err != nil:
 			m.notMarked(name, err)
@@ -211,7 +211,7 @@ func (m *chainMarks) trimPiece(l *link, from int64) {
 		}
 		if m.trimming--; m.trimming == 0 {
 			m.tell()
-			e.refreshSnapshots()
+			e.sizes.refresh()
 		}
 	})
 }
