@@ -351,30 +351,6 @@ func (k *changes) done(c *change, verdicts []verdict) {
 	c.done(err)
 }
 
-// whenAgreed replies to the caller of a change with err, after the set of replicas that made it is
-// agreed.
-func (e *Engine) whenAgreed(reply func(error), err error) {
-	switch {
-	case err != nil:
-		reply(err)
-	case e.fatal != "":
-		reply(errNotAgreed)
-	case e.quorum.Holding():
-		e.onAgreed = append(e.onAgreed, reply)
-	default:
-		reply(nil)
-	}
-}
-
-// agreed answers everybody who waits for the set.
-func (e *Engine) agreed(err error) {
-	waiting := e.onAgreed
-	e.onAgreed = nil
-	for _, reply := range waiting {
-		reply(err)
-	}
-}
-
 // whenNoDropIsOpen calls f when no drop is open: at once, when the set without whoever was lost is
 // agreed, or when nothing will be agreed any more, because no replica is left or the engine has
 // ended. f finds out by itself which replicas are left.

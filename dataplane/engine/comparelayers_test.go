@@ -93,9 +93,9 @@ func TestZeroesThatMayGiveSpaceBack(t *testing.T) {
 		e := &Engine{serving: true}
 		e.assemble()
 		e.writes.frozen = 1 // they are parked
-		e.begin(&frontend.Request{Kind: block.WriteZeroes, Off: 512, Len: 16384, Unmap: unmap})
+		e.requests.begin(&frontend.Request{Kind: block.WriteZeroes, Off: 512, Len: 16384, Unmap: unmap})
 		kinds := map[wire.Type]int64{}
-		for _, t := range e.backlog {
+		for _, t := range e.requests.backlog {
 			kinds[t.kind] += t.n
 		}
 		if kinds[want] != 12288 || kinds[wire.Write] != 4096 || len(kinds) != 2 {

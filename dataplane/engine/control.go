@@ -82,7 +82,7 @@ func (e *Engine) posted(v any) {
 		e.rebuilds.setBudget(max(0, m.BytesPerSecond))
 	case RemoveReplica:
 		// Until the set without it is agreed the replica counts, and its data must not be deleted.
-		e.whenAgreed(m.Reply, e.removeReplica(m.Address))
+		e.held.whenAgreed(m.Reply, e.removeReplica(m.Address))
 	case TakeSnapshot:
 		e.changes.takeSnapshot(m)
 	case RemoveSnapshot:
@@ -108,7 +108,7 @@ func (e *Engine) posted(v any) {
 	case HashLocks:
 		e.scrubs.hashLocks(m)
 	case Measure:
-		e.measure(m)
+		e.requests.measure(m)
 	case Refresh:
 		e.chainMarks.whenDone(func() { e.sizes.refreshThen(m.Reply) })
 	case HandOver:
@@ -193,7 +193,7 @@ func (e *Engine) shutdown(reply func(error)) {
 		e.users.fe.Stop(e.out)
 	}
 	if !e.serving {
-		e.failBacklog(block.Unavailable)
+		e.requests.failBacklog(block.Unavailable)
 		e.hangUp()
 		return
 	}
@@ -230,8 +230,8 @@ func (e *Engine) hangUp() {
 	if e.imports.job != nil {
 		e.imports.job.fail(fmt.Errorf("%w: the engine has ended", ErrState))
 	}
-	e.failBacklog(block.Unavailable)
-	e.failHeld()
+	e.requests.failBacklog(block.Unavailable)
+	e.held.fail()
 	for _, l := range e.links.all {
 		if l != nil {
 			l.hangUp()

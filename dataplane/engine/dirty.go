@@ -154,9 +154,9 @@ func (d *dirtyLog) give(e *Engine, batch []uint32, ok bool) {
 		}
 		for _, t := range waiters {
 			if ok {
-				e.startWrite(t)
+				e.requests.startWrite(t)
 			} else {
-				e.park(t)
+				e.requests.park(t)
 			}
 		}
 	}
@@ -318,11 +318,11 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 				r := d.regions[n]
 				delete(d.regions, n)
 				for _, t := range r.waiters {
-					e.startWrite(t)
+					e.requests.startWrite(t)
 				}
 			}
 			for _, t := range d.takeFull() {
-				e.startWrite(t)
+				e.requests.startWrite(t)
 			}
 			done(ok)
 		})
@@ -338,7 +338,7 @@ func (d *dirtyLog) agreed(e *Engine) {
 // parkFull gives up waiting for room: no replica is left to make any.
 func (d *dirtyLog) parkFull(e *Engine) {
 	for _, t := range d.takeFull() {
-		e.park(t)
+		e.requests.park(t)
 	}
 }
 

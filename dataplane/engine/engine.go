@@ -147,13 +147,8 @@ type Engine struct {
 	identity string
 	quorum   *quorum.Core
 
-	backlog  []*task // waiting for a replica or for the start
-	held     []*task // done, waiting for a commit
-	onAgreed []func(err error)
-
 	tasks    []*task
 	freeTask []uint32
-	ranges   rangeLocks
 	dirty    dirtyLog
 	// unwritten is where discards change nothing.
 	unwritten unwritten
@@ -162,16 +157,11 @@ type Engine struct {
 	// size is what every RW replica has, agreedSize what users are told.
 	size, agreedSize int64
 
-	// foreground counts pieces of the frontend's requests that are not answered.
-	foreground int
-
 	serving bool
 
 	stopping func()
 	stopped  bool
 	changed  bool
-	counters Counters
-	seconds  seconds
 	fatal    string
 	fenced   bool
 
@@ -199,6 +189,8 @@ type Engine struct {
 	lost          noReplica
 	users         users
 	detaching     detaching
+	requests      requests
+	held          held
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
@@ -227,7 +219,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
-	e.rebuilds.budget, e.counters, e.purges.again = cfg.RebuildBudget, cfg.Counters, cfg.Purge
+	e.rebuilds.budget, e.requests.counters, e.purges.again = cfg.RebuildBudget, cfg.Counters, cfg.Purge
 	e.dirty.init(cfg.DirtyLog)
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Candidates: len(cfg.Replicas),
@@ -247,8 +239,8 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	e.members.step()
 	e.timeouts()
 	e.members.step()
-	if len(e.backlog) > 0 && e.writes.frozen == 0 {
-		e.retryBacklog() // a replica may have come
+	if len(e.requests.backlog) > 0 && e.writes.frozen == 0 {
+		e.requests.retryBacklog() // a replica may have come
 	}
 	if r, ok := e.users.fe.(frontend.Resumer); ok {
 		r.Resume(&e.users.reqs, out)
@@ -258,8 +250,8 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	if p, ok := e.users.fe.(frontend.Expirer); ok {
 		e.users.expireAt = p.Expire(now, out)
 	}
-	if e.lease.news && len(e.held) > 0 {
-		e.releaseHeld()
+	if e.lease.news && len(e.held.tasks) > 0 {
+		e.held.release()
 	}
 	e.detaching.step()
 	e.handover.step()
@@ -291,7 +283,7 @@ func (e *Engine) handle(d *loop.Done) {
 	if d.Kind == loop.Posted {
 		switch m := d.Value.(type) {
 		case Outside:
-			e.outside(m)
+			e.requests.outside(m)
 		case RestoreIO:
 			e.imports.restoreIO(m)
 		default:

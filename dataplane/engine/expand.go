@@ -64,7 +64,7 @@ func (k *changes) expand(m Expand) {
 			e.sizes.refresh()
 		},
 		done: func(err error) {
-			e.whenAgreed(func(err error) {
+			e.held.whenAgreed(func(err error) {
 				if err == nil {
 					e.announceSize()
 				}
@@ -117,7 +117,7 @@ func (k *changes) checkRevert(m Revert) {
 		e.writes.thaw()
 		e.sizes.refresh()
 		e.users.replaced()
-		e.whenAgreed(m.Reply, err)
+		e.held.whenAgreed(m.Reply, err)
 	}
 	revert := &wire.ControlRequest{Revert: &wire.RevertRequest{Name: m.Name, Created: m.Created}}
 	steps := []*change{

@@ -37,7 +37,7 @@ func (w *writes) thaw() {
 		if e.torn.job != nil {
 			e.torn.job.frozen = false // it was given up by who had writes stopped for it
 		}
-		e.retryBacklog()
+		e.requests.retryBacklog()
 		e.dirty.agreed(e)
 	}
 }

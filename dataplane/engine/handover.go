@@ -228,7 +228,7 @@ func (h *handover) leaveMore() {
 		return
 	}
 	f, ok := e.users.fe.(frontend.Exporter)
-	if (ok && !f.Suspended()) || e.foreground > 0 || e.scrubs.job != nil || e.busy() {
+	if (ok && !f.Suspended()) || e.requests.foreground > 0 || e.scrubs.job != nil || e.busy() {
 		return
 	}
 	if !h.mayLeave(v) {
@@ -294,7 +294,7 @@ func (h *handover) release(v *leaving) {
 	}
 	v.stage = leaveReleasing
 	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
-		RebuildBudget: e.rebuilds.budget, Counters: e.counters, Purge: e.purges.job != nil || e.purges.again}
+		RebuildBudget: e.rebuilds.budget, Counters: e.requests.counters, Purge: e.purges.job != nil || e.purges.again}
 	if f, ok := e.users.fe.(frontend.Exporter); ok {
 		x := f.Export()
 		left.Export, e.users.fe = &x, nil
@@ -417,8 +417,9 @@ func (h *handover) prepareMore() {
 func (h *handover) succeed(m Succeed) {
 	e := h.e
 	l := &m.Left
-	e.size, e.agreedSize, e.options, e.rebuilds.budget, e.counters = l.Size, l.Size, l.Options, l.RebuildBudget, l.Counters
-	e.seconds.goOn(e.now, &e.counters)
+	e.size, e.agreedSize, e.options = l.Size, l.Size, l.Options
+	e.rebuilds.budget, e.requests.counters = l.RebuildBudget, l.Counters
+	e.requests.seconds.goOn(e.now, &e.requests.counters)
 	e.purges.again = l.Purge
 	h.onServing = m.Reply
 	e.quorum.Succeed(l.Epoch)

@@ -246,7 +246,7 @@ func (j *importJob) setMark() {
 		made:    func() { e.imports.incomplete = &j.mark },
 		done: func(err error) {
 			e.users.replaced()
-			e.whenAgreed(func(err error) {
+			e.held.whenAgreed(func(err error) {
 				if err != nil {
 					j.fail(err)
 				} else if !j.dead {
@@ -263,7 +263,7 @@ func (j *importJob) clear() {
 		j.begun()
 		return
 	}
-	j.e.carryOut(&request{Request: frontend.Request{Kind: block.WriteZeroes, Unmap: true, Len: j.e.agreedSize},
+	j.e.requests.carryOut(&request{Request: frontend.Request{Kind: block.WriteZeroes, Unmap: true, Len: j.e.agreedSize},
 		done: func(code block.Code) {
 			switch {
 			case j.dead:
@@ -376,7 +376,7 @@ func (j *importJob) collectOwn(off int64) {
 // start may find that one has, and that the others only have to follow (endImports).
 func (j *importJob) makeDurable() {
 	j.stage = importCommitting
-	j.e.carryOut(&request{Request: frontend.Request{Kind: block.Flush}, done: func(code block.Code) {
+	j.e.requests.carryOut(&request{Request: frontend.Request{Kind: block.Flush}, done: func(code block.Code) {
 		switch {
 		case j.dead:
 		case code != block.OK:
@@ -395,7 +395,7 @@ func (j *importJob) commit() {
 			Labels: map[string]string{importLabel: j.mark.text()}}},
 		made: func() { e.imports.incomplete = nil; e.sizes.refresh() },
 		done: func(err error) {
-			e.whenAgreed(func(err error) {
+			e.held.whenAgreed(func(err error) {
 				if err != nil {
 					j.fail(err)
 				} else if !j.dead {
@@ -434,8 +434,8 @@ func (j *importJob) end(state, reason string) {
 
 // write makes a mirrored write of the engine's own; done is called when it is acknowledged. The
 // buffer stays the caller's.
-func (e *Engine) write(off int64, seg loop.Seg, done func(code block.Code)) {
-	e.carryOut(&request{Request: frontend.Request{Kind: block.Write, Off: off, Len: int64(seg.Len), Buf: seg.Buf},
+func (q *requests) write(off int64, seg loop.Seg, done func(code block.Code)) {
+	q.carryOut(&request{Request: frontend.Request{Kind: block.Write, Off: off, Len: int64(seg.Len), Buf: seg.Buf},
 		done: done})
 }
 

@@ -208,7 +208,7 @@ func (j *importJob) fetch(p rebuild.Piece, seg loop.Seg) {
 			j.brought(p, false)
 			return
 		}
-		e.write(p.Off, seg, func(code block.Code) {
+		e.requests.write(p.Off, seg, func(code block.Code) {
 			e.arena.Release(b)
 			switch {
 			case code == block.OK:

@@ -28,11 +28,32 @@ type request struct {
 	done func(code block.Code)
 }
 
+// requests are those of the frontend, and the engine's own.
+type requests struct {
+	untimed
+	e *Engine
+	// backlog waits for a replica, for the start, or for the end of a stop of writes.
+	backlog []*task
+	ranges  rangeLocks
+	// foreground counts pieces of the frontend's requests that are not answered.
+	foreground int
+	counters   Counters
+	seconds    seconds
+}
+
+// step begins again what waits: a replica may have come.
+func (q *requests) step() {
+	if len(q.backlog) > 0 && q.e.writes.frozen == 0 {
+		q.retryBacklog()
+	}
+}
+
 // begin splits a request into tasks. Pieces of reads and writes end at multiples of
 // block.MaxTransfer, so that even when widened to whole blocks a piece fits into one frame.
-func (e *Engine) begin(fr *frontend.Request) { e.carryOut(&request{Request: *fr}) }
+func (q *requests) begin(fr *frontend.Request) { q.carryOut(&request{Request: *fr}) }
 
-func (e *Engine) carryOut(r *request) {
+func (q *requests) carryOut(r *request) {
+	e := q.e
 	r.pieces, r.arrived = 1, e.now
 	switch r.Kind {
 	case block.Read, block.Write:
@@ -40,15 +61,15 @@ func (e *Engine) carryOut(r *request) {
 		if r.Kind == block.Write {
 			kind = wire.Write
 		}
-		e.windows(r.Off, r.Len, block.MaxTransfer, func(off, n int64) {
-			t := e.piece(r, kind, off, n)
+		q.windows(r.Off, r.Len, block.MaxTransfer, func(off, n int64) {
+			t := q.piece(r, kind, off, n)
 			t.seg = loop.Seg{Buf: r.Buf, Off: int32(off - r.Off), Len: int32(n)}
-			e.start(t)
+			q.start(t)
 		})
 	case block.Flush:
-		e.start(e.piece(r, wire.Flush, 0, 0))
+		q.start(q.piece(r, wire.Flush, 0, 0))
 	case block.WriteZeroes:
-		e.beginZeroes(r)
+		q.beginZeroes(r)
 		if r.Trim && r.pieces > 1 { // not of what was never written
 			e.chainMarks.begin(r)
 		}
@@ -57,17 +78,17 @@ func (e *Engine) carryOut(r *request) {
 		beg, end := (r.Off+block.Size-1)&^(block.Size-1), (r.Off+r.Len)&^(block.Size-1)
 		if beg < end {
 			r.kind, r.next, r.end = wire.Discard, beg, end
-			e.moreZeroes(r)
+			q.moreZeroes(r)
 			e.chainMarks.begin(r)
 		}
 	default:
 		r.code = block.Invalid
 	}
-	e.pieceDone(r, block.OK)
+	q.pieceDone(r, block.OK)
 }
 
 // windows cuts [off, off+n) at multiples of size.
-func (e *Engine) windows(off, n, size int64, f func(off, n int64)) {
+func (q *requests) windows(off, n, size int64, f func(off, n int64)) {
 	for n > 0 {
 		k := min(n, size-off%size)
 		f(off, k)
@@ -75,20 +96,21 @@ func (e *Engine) windows(off, n, size int64, f func(off, n int64)) {
 	}
 }
 
-func (e *Engine) piece(r *request, kind wire.Type, off, n int64) *task {
-	t := e.newTask(kind)
-	t.req, t.off, t.n, t.fua, t.arrived = r, off, n, r.FUA, e.now
+func (q *requests) piece(r *request, kind wire.Type, off, n int64) *task {
+	t := q.e.newTask(kind)
+	t.req, t.off, t.n, t.fua, t.arrived = r, off, n, r.FUA, q.e.now
 	r.pieces++
-	e.foreground++
+	q.foreground++
 	return t
 }
 
 // pieceDone counts one piece down; the last one answers the frontend.
-func (e *Engine) pieceDone(r *request, code block.Code) {
+func (q *requests) pieceDone(r *request, code block.Code) {
+	e := q.e
 	if code != block.OK && r.code == block.OK {
 		r.code = code
 	}
-	e.moreZeroes(r) // while this piece still counts
+	q.moreZeroes(r) // while this piece still counts
 	r.pieces--
 	if r.pieces > 0 {
 		return
@@ -100,78 +122,79 @@ func (e *Engine) pieceDone(r *request, code block.Code) {
 		r.done(r.code)
 		return
 	}
-	e.countRequest(r)
+	q.countRequest(r)
 	if e.users.fe != nil {
 		e.users.fe.Complete(r.ID, r.code, e.out)
 	}
 }
 
 // start runs a task from its beginning, or parks it while nothing can be served.
-func (e *Engine) start(t *task) {
+func (q *requests) start(t *task) {
+	e := q.e
 	switch {
 	case e.fatal != "", e.serving && e.imports.incomplete != nil && t.req.done == nil:
-		e.finish(t, block.IOError) // half an import is shown to nobody
+		q.finish(t, block.IOError) // half an import is shown to nobody
 	case !e.serving || e.links.mask(RW) == 0 || e.writes.frozen > 0 && t.writes() || t.undecided && e.rebuilds.closing():
-		e.backlog = append(e.backlog, t)
+		q.backlog = append(q.backlog, t)
 	case t.kind == wire.Flush:
-		e.startFlush(t)
+		q.startFlush(t)
 	case t.kind == wire.Read:
 		t.lock.mode = shared
 		e.lease.use()
-		e.ranges.lock(t.off, t.n, false, func() { e.startRead(t) })
+		q.ranges.lock(t.off, t.n, false, func() { q.startRead(t) })
 	default:
 		t.lock.mode = exclusive
-		e.ranges.lock(t.off, t.n, true, func() { e.startWrite(t) })
+		q.ranges.lock(t.off, t.n, true, func() { q.startWrite(t) })
 	}
 }
 
 // park gives up what the task holds and queues it to start again, which never comes once the engine
 // has stopped.
-func (e *Engine) park(t *task) {
-	if e.fatal != "" {
-		e.finish(t, block.IOError)
+func (q *requests) park(t *task) {
+	if q.e.fatal != "" {
+		q.finish(t, block.IOError)
 		return
 	}
-	e.unlock(t)
+	q.unlock(t)
 	t.asked, t.ok, t.full, t.bad, t.tried, t.code = 0, 0, 0, 0, 0, block.OK
-	e.backlog = append(e.backlog, t)
+	q.backlog = append(q.backlog, t)
 }
 
 // unlock gives up the range lock, and with it what was read under it.
-func (e *Engine) unlock(t *task) {
-	e.narrow(t)
+func (q *requests) unlock(t *task) {
+	q.narrow(t)
 	h := t.lock
 	t.lock = holding{}
 	if h.mode != unlocked {
-		e.ranges.unlock(t.off, t.n, h.mode == exclusive)
+		q.ranges.unlock(t.off, t.n, h.mode == exclusive)
 	}
 }
 
 // narrow gives up what was read around a write.
-func (e *Engine) narrow(t *task) {
+func (q *requests) narrow(t *task) {
 	if t.lock.wide.Len > 0 {
-		e.arena.Release(t.lock.wide.Buf)
+		q.e.arena.Release(t.lock.wide.Buf)
 		t.lock.wide = loop.Seg{}
 	}
 }
 
-func (e *Engine) retryBacklog() {
-	if !e.serving || e.links.mask(RW) == 0 {
+func (q *requests) retryBacklog() {
+	if !q.e.serving || q.e.links.mask(RW) == 0 {
 		return
 	}
-	tasks := e.backlog
-	e.backlog = nil
+	tasks := q.backlog
+	q.backlog = nil
 	for _, t := range tasks {
-		e.start(t)
+		q.start(t)
 	}
 }
 
 // failBacklog ends everything that waits for a replica.
-func (e *Engine) failBacklog(code block.Code) {
-	tasks := e.backlog
-	e.backlog = nil
+func (q *requests) failBacklog(code block.Code) {
+	tasks := q.backlog
+	q.backlog = nil
 	for _, t := range tasks {
-		e.finish(t, code)
+		q.finish(t, code)
 	}
 }
 
@@ -203,14 +226,15 @@ func (k *links) nextReader(mask uint32) int {
 }
 
 // startRead asks the next RW replica in turn, or the one that a torn region is read from.
-func (e *Engine) startRead(t *task) {
+func (q *requests) startRead(t *task) {
+	e := q.e
 	mask := e.links.mask(RW) &^ t.tried
 	if mask == 0 {
 		if e.links.mask(RW) != 0 {
-			e.finish(t, block.IOError)
+			q.finish(t, block.IOError)
 			return
 		}
-		e.park(t)
+		q.park(t)
 		return
 	}
 	pick := bits.TrailingZeros32(e.torn.reader(t.off, mask))
@@ -222,59 +246,62 @@ func (e *Engine) startRead(t *task) {
 	e.send(t, 1<<pick)
 }
 
-func (e *Engine) readDone(t *task) {
+func (q *requests) readDone(t *task) {
+	e := q.e
 	if t.ok != 0 {
 		if t.unreadable != 0 {
-			e.repairSector(t.unreadable, t.off, t.n)
+			q.repairSector(t.unreadable, t.off, t.n)
 		}
-		e.hold(t, block.OK)
+		e.held.add(t, block.OK)
 		return
 	}
 	if t.code == block.Invalid {
-		e.finish(t, block.Invalid)
+		q.finish(t, block.Invalid)
 		return
 	}
 	// The replica failed to read: another one may have the data. What a disk cannot read is written
 	// again once it is known; any other replica that cannot read is dropped unless it is the last,
 	// and repaired by a rebuild.
-	if bad := (t.bad | t.full) & e.links.mask(RW); e.mayRepairSector(t, bad) {
+	if bad := (t.bad | t.full) & e.links.mask(RW); q.mayRepairSector(t, bad) {
 		t.unreadable |= bad
 	} else if e.links.count(RW) > 1 {
 		e.links.drop(bad, "read failed: "+t.code.String())
 	}
-	e.startRead(t)
+	q.startRead(t)
 }
 
 // startWrite sends a write to every replica, after its dirty regions are marked and, while a
 // replica is being rebuilt, after its edges are filled up to whole blocks.
-func (e *Engine) startWrite(t *task) {
+func (q *requests) startWrite(t *task) {
+	e := q.e
 	if e.writes.frozen > 0 {
-		e.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
+		q.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
 		return
 	}
 	if !e.dirty.marked(t.off) {
-		e.narrow(t) // who waits for the log holds no memory that others wait for
+		q.narrow(t) // who waits for the log holds no memory that others wait for
 	}
 	if !e.dirty.ready(e, t) {
 		return
 	}
 	rw := e.links.mask(RW)
 	if rw == 0 {
-		e.park(t)
+		q.park(t)
 		return
 	}
 	wo := e.links.mask(WO)
 	if wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) && t.lock.wide.Len == 0 {
-		e.widenWrite(t)
+		q.widenWrite(t)
 		return
 	}
-	e.mirror(t)
+	q.mirror(t)
 }
 
-func (e *Engine) mirror(t *task) {
+func (q *requests) mirror(t *task) {
+	e := q.e
 	rw := e.links.mask(RW)
 	if rw == 0 {
-		e.park(t)
+		q.park(t)
 		return
 	}
 	e.writes.inFlight++
@@ -289,23 +316,24 @@ func (e *Engine) mirror(t *task) {
 // widenWrite reads the whole blocks around a write from an RW replica and lays the write over them:
 // a replica that is being rebuilt does not have the bytes around it. What was read is true as long
 // as the range lock is held.
-func (e *Engine) widenWrite(t *task) {
+func (q *requests) widenWrite(t *task) {
 	beg, end := widen(t.off, t.n)
-	e.memory.buffer(&e.memory.edges, end-beg, func(seg loop.Seg) { e.readAround(t, seg) })
+	q.e.memory.buffer(&q.e.memory.edges, end-beg, func(seg loop.Seg) { q.readAround(t, seg) })
 }
 
 // readAround begins the read for a write that is widened, unless that has changed while it waited
 // for memory.
-func (e *Engine) readAround(t *task, seg loop.Seg) {
+func (q *requests) readAround(t *task, seg loop.Seg) {
+	e := q.e
 	if e.writes.frozen > 0 || e.links.mask(RW) == 0 || e.links.mask(WO) == 0 {
 		e.arena.Release(seg.Buf)
-		e.startWrite(t)
+		q.startWrite(t)
 		return
 	}
 	mask := e.links.mask(RW) &^ t.tried
 	if mask == 0 { // none of those that are left can be asked for ever
 		e.arena.Release(seg.Buf)
-		e.finish(t, t.code)
+		q.finish(t, t.code)
 		return
 	}
 	rd := e.newTask(wire.Read)
@@ -315,17 +343,18 @@ func (e *Engine) readAround(t *task, seg loop.Seg) {
 	e.writes.inFlight++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
 	e.internal(rd, e.torn.reader(t.off, mask), func(rd *task) {
 		e.writes.inFlight--
-		e.widened(t, rd)
+		q.widened(t, rd)
 		e.writes.quiet()
 	})
 }
 
 // widened goes on with a write when the blocks around it were read.
-func (e *Engine) widened(t, rd *task) {
+func (q *requests) widened(t, rd *task) {
+	e := q.e
 	if rd.ok == 0 {
 		// Another replica may have them. Where a disk could not read them the write itself, which
 		// is of whole blocks then, has them written again.
-		bad, keep := rd.full|rd.bad, e.mayRepairSector(rd, rd.bad&e.links.mask(RW))
+		bad, keep := rd.full|rd.bad, q.mayRepairSector(rd, rd.bad&e.links.mask(RW))
 		t.tried, t.code = t.tried|bad, rd.code
 		e.freeOf(rd)
 		if keep {
@@ -333,7 +362,7 @@ func (e *Engine) widened(t, rd *task) {
 		} else {
 			e.links.dropSpare(bad, "read failed: "+t.code.String())
 		}
-		e.startWrite(t)
+		q.startWrite(t)
 		return
 	}
 	wide := rd.seg
@@ -345,11 +374,12 @@ func (e *Engine) widened(t, rd *task) {
 	rd.bounce = false
 	e.freeOf(rd)
 	t.lock.wide = wide
-	e.startWrite(t) // meanwhile the region may have been cleared or writes stopped
+	q.startWrite(t) // meanwhile the region may have been cleared or writes stopped
 }
 
 // writeDone judges a write when all replicas have answered.
-func (e *Engine) writeDone(t *task) {
+func (q *requests) writeDone(t *task) {
+	e := q.e
 	e.writes.inFlight--
 	rw := e.links.mask(RW)
 	code := block.OK
@@ -368,7 +398,7 @@ func (e *Engine) writeDone(t *task) {
 		code = t.code
 	default:
 		e.dirty.end(e, t, true)
-		e.park(t)
+		q.park(t)
 		e.writes.quiet()
 		return
 	}
@@ -376,7 +406,7 @@ func (e *Engine) writeDone(t *task) {
 		if e.rebuilds.closing() {
 			// The target has it for good. If that one becomes a member the write succeeds.
 			e.dirty.end(e, t, true)
-			e.park(t)
+			q.park(t)
 			t.undecided = true
 			e.writes.quiet()
 			return
@@ -385,8 +415,8 @@ func (e *Engine) writeDone(t *task) {
 		j.tookAlone(off, n)
 	}
 	e.dirty.end(e, t, code != block.OK)
-	e.narrow(t)
-	e.hold(t, code)
+	q.narrow(t)
+	e.held.add(t, code)
 	e.writes.quiet()
 }
 
@@ -407,7 +437,8 @@ func (k *links) dropSpare(mask uint32, reason string) {
 	}
 }
 
-func (e *Engine) startFlush(t *task) {
+func (q *requests) startFlush(t *task) {
+	e := q.e
 	t.ok, t.full, t.bad = 0, 0, 0
 	t.completed = e.dirty.flushBegin()
 	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold
@@ -415,68 +446,29 @@ func (e *Engine) startFlush(t *task) {
 	e.send(t, e.links.mask(RW)|e.links.mask(WO))
 }
 
-func (e *Engine) flushDone(t *task) {
+func (q *requests) flushDone(t *task) {
+	e := q.e
 	rw := e.links.mask(RW)
 	if t.ok&rw == 0 {
 		if rw != 0 {
 			// Every replica that is left refused to flush: it has ended itself or is about to.
 			e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
 		}
-		e.park(t)
+		q.park(t)
 		return
 	}
 	e.links.drop((t.full|t.bad)&(rw|e.links.mask(WO)), "flush failed: "+t.code.String())
 	e.dirty.flushed(e, t.completed)
-	e.hold(t, block.OK)
-}
-
-// hold finishes a task, or keeps it while a member that missed it is still part of the committed
-// set.
-func (e *Engine) hold(t *task, code block.Code) {
-	if e.fatal != "" {
-		e.finish(t, block.IOError)
-		return
-	}
-	if !e.answerable(t) {
-		t.code = code
-		e.held = append(e.held, t)
-		return
-	}
-	e.finish(t, code)
-}
-
-func (e *Engine) releaseHeld() {
-	if e.quorum.Holding() {
-		return
-	}
-	tasks := e.held
-	e.held = nil
-	for _, t := range tasks {
-		if !e.answerable(t) {
-			e.held = append(e.held, t)
-			continue
-		}
-		e.finish(t, t.code)
-	}
-	e.agreed(nil)
-}
-
-func (e *Engine) failHeld() {
-	tasks := e.held
-	e.held = nil
-	for _, t := range tasks {
-		e.finish(t, block.IOError)
-	}
-	e.agreed(errNotAgreed)
+	e.held.add(t, block.OK)
 }
 
 // finish answers a piece and frees the task.
-func (e *Engine) finish(t *task, code block.Code) {
-	e.unlock(t)
+func (q *requests) finish(t *task, code block.Code) {
+	q.unlock(t)
 	r := t.req
-	e.freeOf(t)
+	q.e.freeOf(t)
 	if r != nil {
-		e.foreground--
-		e.pieceDone(r, code)
+		q.foreground--
+		q.pieceDone(r, code)
 	}
 }

@@ -99,7 +99,7 @@ func (s *lease) check() {
 	e := s.e
 	s.checkAt = clock.Never
 	s.renew()
-	e.releaseHeld()
+	e.held.release()
 	if s.end.Sub(e.now) >= e.cfg.Lease/2 || !e.serving {
 		return
 	}
@@ -117,17 +117,12 @@ func (s *lease) awaited() bool {
 	if !e.serving || e.quorum.Holding() {
 		return false
 	}
-	for _, t := range e.held {
+	for _, t := range e.held.tasks {
 		if t.kind == wire.Read && s.end <= t.arrived {
 			return true
 		}
 	}
 	return false
-}
-
-// answerable reports whether a task that is done may be told to the frontend.
-func (e *Engine) answerable(t *task) bool {
-	return !e.quorum.Holding() && (t.kind != wire.Read || e.lease.covers(t.arrived))
 }
 
 // text is the state's reason while reads wait.

@@ -74,10 +74,10 @@ func (s *seconds) rates() Rates {
 }
 
 // countRequest counts a request that is answered now.
-func (e *Engine) countRequest(r *request) {
-	c := &e.counters
-	e.seconds.turn(e.now, c)
-	took := uint64(e.now.Sub(r.arrived))
+func (q *requests) countRequest(r *request) {
+	c := &q.counters
+	q.seconds.turn(q.e.now, c)
+	took := uint64(q.e.now.Sub(r.arrived))
 	switch r.Kind {
 	case block.Read:
 		c.Reads++
@@ -94,7 +94,7 @@ func (e *Engine) countRequest(r *request) {
 	}
 }
 
-func (e *Engine) measure(m Measure) {
-	e.seconds.turn(e.now, &e.counters)
-	m.Reply(e.counters, e.seconds.rates())
+func (q *requests) measure(m Measure) {
+	q.seconds.turn(q.e.now, &q.counters)
+	m.Reply(q.counters, q.seconds.rates())
 }

@@ -155,8 +155,8 @@ func (e *Engine) stop(reason string, fenced bool) {
 	if e.users.kept && !fenced && e.detaching.reply == nil {
 		e.users.fe = nil // what it owes is the next engine's to answer
 	}
-	e.failBacklog(block.IOError)
-	e.failHeld()
+	e.requests.failBacklog(block.IOError)
+	e.held.fail()
 	for _, l := range e.links.all {
 		if l == nil {
 			continue
@@ -294,7 +294,7 @@ func (m *membership) committed(a *quorum.Action) {
 		e.event("replica-joined", l.addr, a.Record.String())
 	}
 	e.event("members", "", a.Record.String())
-	e.releaseHeld()
+	e.held.release()
 	m.dropClosed()
 }
 
@@ -312,8 +312,8 @@ func (e *Engine) serve() {
 	if e.handover.owner {
 		e.handover.own()
 	}
-	e.retryBacklog()
+	e.requests.retryBacklog()
 	e.sizes.refresh()
-	e.releaseHeld() // who had a replica removed meanwhile waits for the set without it
+	e.held.release() // who had a replica removed meanwhile waits for the set without it
 	e.handover.succeeded(nil)
 }

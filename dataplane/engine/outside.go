@@ -19,24 +19,25 @@ type Outside struct {
 	Done func(code block.Code)
 }
 
-func (e *Engine) outside(m Outside) {
+func (q *requests) outside(m Outside) {
 	switch {
-	case !e.servesOutside():
+	case !q.servesOutside():
 		m.Done(block.Unavailable)
 		return
-	case !e.wellFormed(&m):
+	case !q.wellFormed(&m):
 		m.Done(block.Invalid)
 		return
 	}
-	e.takeIn(m)
+	q.takeIn(m)
 }
 
 // takeIn carries out a request that is let in.
-func (e *Engine) takeIn(m Outside) {
+func (q *requests) takeIn(m Outside) {
+	e := q.e
 	r := &request{Request: m.Request}
 	if len(m.Data) == 0 {
-		r.done = func(code block.Code) { e.outsideDone(r, m, code) }
-		e.carryOut(r)
+		r.done = func(code block.Code) { q.outsideDone(r, m, code) }
+		q.carryOut(r)
 		return
 	}
 	e.memory.buffer(&e.memory.outsides, r.Len, func(seg loop.Seg) {
@@ -49,21 +50,22 @@ func (e *Engine) takeIn(m Outside) {
 				copy(m.Data, e.arena.Seg(seg))
 			}
 			e.arena.Release(r.Buf)
-			e.outsideDone(r, m, code)
+			q.outsideDone(r, m, code)
 		}
-		e.carryOut(r)
+		q.carryOut(r)
 	})
 }
 
 // servesOutside reports whether requests from outside are taken in.
-func (e *Engine) servesOutside() bool {
+func (q *requests) servesOutside() bool {
+	e := q.e
 	return e.serving && e.fatal == "" && e.handover.leaving == nil && e.stopping == nil && e.imports.reason() == nil
 }
 
 // wellFormed checks what a frontend checks of the requests of its own users.
-func (e *Engine) wellFormed(m *Outside) bool {
+func (q *requests) wellFormed(m *Outside) bool {
 	r := &m.Request
-	inside := r.Off >= 0 && r.Len > 0 && r.Off <= e.agreedSize-r.Len && (r.Off|r.Len)%block.SectorSize == 0
+	inside := r.Off >= 0 && r.Len > 0 && r.Off <= q.e.agreedSize-r.Len && (r.Off|r.Len)%block.SectorSize == 0
 	switch r.Kind {
 	case block.Read, block.Write:
 		return inside && r.Len <= block.MaxTransfer && int64(len(m.Data)) == r.Len
@@ -75,11 +77,11 @@ func (e *Engine) wellFormed(m *Outside) bool {
 
 // outsideDone answers. What fails because this engine ends is not answered with an error: the next
 // one can do it.
-func (e *Engine) outsideDone(r *request, m Outside, code block.Code) {
-	if code != block.OK && e.fatal != "" {
+func (q *requests) outsideDone(r *request, m Outside, code block.Code) {
+	if code != block.OK && q.e.fatal != "" {
 		code = block.Unavailable
 	}
 	r.code = code
-	e.countRequest(r)
+	q.countRequest(r)
 	m.Done(code)
 }

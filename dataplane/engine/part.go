@@ -39,9 +39,12 @@ func (e *Engine) assemble() {
 	e.lost = noReplica{e: e, since: clock.Never}
 	e.users = users{e: e}
 	e.detaching = detaching{e: e}
+	e.requests = requests{e: e}
+	e.held = held{e: e}
 	e.parts = []part{
 		&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources,
 		&e.snapshotReads, &e.torn, &e.chainMarks, &e.handover, &e.links, &e.members, &e.gathering,
 		&e.standstill, &e.sizes, &e.lost, &e.users, &e.detaching,
+		&e.requests, &e.held,
 	}
 }

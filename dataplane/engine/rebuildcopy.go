@@ -21,7 +21,7 @@ func (j *rebuildJob) width() int {
 	switch {
 	case j.dead || j.paused || j.source == nil || j.stage != stageCopying:
 		return 0
-	case j.e.foreground > 0:
+	case j.e.requests.foreground > 0:
 		return busy
 	}
 	return max(copyWidth, busy)
@@ -114,7 +114,7 @@ func (j *rebuildJob) bring(p rebuild.Piece) {
 		w.begin()
 		return
 	}
-	j.e.ranges.lock(p.Off, p.Len, false, w.begin)
+	j.e.requests.ranges.lock(p.Off, p.Len, false, w.begin)
 }
 
 func (w *work) begin() {
@@ -134,7 +134,7 @@ func (w *work) begin() {
 func (w *work) end(done bool) {
 	j := w.j
 	if w.p.Locked {
-		j.e.ranges.unlock(w.p.Off, w.p.Len, false)
+		j.e.requests.ranges.unlock(w.p.Off, w.p.Len, false)
 	}
 	j.brought(w.p, done)
 }
@@ -304,13 +304,13 @@ func (j *rebuildJob) verified() {
 
 // verify compares one range of source and target by hash, as a reader sees it.
 func (j *rebuildJob) verify(off, n int64) {
-	j.e.ranges.lock(off, n, false, func() { j.verifyLocked(off, n) })
+	j.e.requests.ranges.lock(off, n, false, func() { j.verifyLocked(off, n) })
 }
 
 func (j *rebuildJob) verifyLocked(off, n int64) {
 	e, src := j.e, j.source
 	end := func(done bool) {
-		e.ranges.unlock(off, n, false)
+		e.requests.ranges.unlock(off, n, false)
 		j.compared(off, n, done)
 	}
 	if j.dead || src == nil || !j.verifying { // something has to be copied again first

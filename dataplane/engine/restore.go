@@ -127,11 +127,11 @@ func (i *imports) restoreIO(m RestoreIO) {
 	switch j := i.restoring(); {
 	case j == nil || e.fatal != "" || e.stopping != nil:
 		m.Done(block.Unavailable)
-	case !e.wellFormed(&m.Outside) || m.Request.Kind == block.Read || m.Request.Off > j.size-m.Request.Len:
+	case !e.requests.wellFormed(&m.Outside) || m.Request.Kind == block.Read || m.Request.Off > j.size-m.Request.Len:
 		m.Done(block.Invalid)
 	default:
 		j.status.Sent += m.Request.Len
-		e.takeIn(m.Outside)
+		e.requests.takeIn(m.Outside)
 	}
 }
 

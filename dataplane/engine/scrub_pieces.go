@@ -179,14 +179,14 @@ func (j *scrubJob) repair(f foundPiece) {
 	source := j.members[f.d.source]
 	targets, _ := j.parties(f.d)
 	j.waiting++
-	e.ranges.lock(off, n, true, func() {
+	e.requests.ranges.lock(off, n, true, func() {
 		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		end := func(text string) {
 			if text != "" {
 				j.notRepaired(&f, text)
 			}
 			j.waiting--
-			e.ranges.unlock(off, n, true)
+			e.requests.ranges.unlock(off, n, true)
 			e.writes.inFlight--
 			e.writes.quiet()
 		}

@@ -17,7 +17,8 @@ import (
 const maxSectorRepairs = 64
 
 // mayRepairSector tells whether the links in bad are kept although they failed to read.
-func (e *Engine) mayRepairSector(t *task, bad uint32) bool {
+func (q *requests) mayRepairSector(t *task, bad uint32) bool {
+	e := q.e
 	if t.code != block.IOError || bad == 0 || e.links.count(RW) < 2 || e.dirty.torn(t.off) {
 		// In a region in which a write has failed, another replica may have another content.
 		return false
@@ -32,32 +33,33 @@ func (e *Engine) mayRepairSector(t *task, bad uint32) bool {
 
 // repairSector writes the whole blocks around a range to the links in mask with what another
 // replica has.
-func (e *Engine) repairSector(mask uint32, off, n int64) {
+func (q *requests) repairSector(mask uint32, off, n int64) {
+	e := q.e
 	beg, end := widen(off, n)
-	e.ranges.lock(beg, end-beg, true, func() {
+	q.ranges.lock(beg, end-beg, true, func() {
 		mask &= e.links.mask(RW)
 		source := e.links.mask(RW) &^ mask
 		if mask == 0 || source == 0 || e.writes.frozen > 0 || e.dirty.torn(beg) {
 			// Not now. The next read of the range will ask again; if it was torn meanwhile, the
 			// repair of the region does it.
-			e.ranges.unlock(beg, end-beg, true)
+			q.ranges.unlock(beg, end-beg, true)
 			return
 		}
 		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		e.transfer(&transfer{off: beg, n: end - beg, from: e.links.of(source),
 			to: func() uint32 { return mask & e.links.mask(RW) },
 			done: func(r transferred) {
-				e.sectorRepaired(beg, end-beg, r)
-				e.ranges.unlock(beg, end-beg, true)
+				q.sectorRepaired(beg, end-beg, r)
+				q.ranges.unlock(beg, end-beg, true)
 				e.writes.inFlight--
 				e.writes.quiet()
 			}})
 	})
 }
 
-func (e *Engine) sectorRepaired(off, n int64, r transferred) {
-	e.links.sectorsWritten(r.ok, off, n)
-	e.links.dropSpare(r.failed(), "its disk could neither read nor write: "+r.write.String())
+func (q *requests) sectorRepaired(off, n int64, r transferred) {
+	q.e.links.sectorsWritten(r.ok, off, n)
+	q.e.links.dropSpare(r.failed(), "its disk could neither read nor write: "+r.write.String())
 }
 
 func (k *links) tellRewritten(mask uint32, off, n int64) {

@@ -48,7 +48,7 @@ func (k *changes) takeSnapshot(m TakeSnapshot) {
 	k.make(&change{what: "snapshot " + m.Request.Name, between: true, check: true, repairs: true, beside: true,
 		request:  &wire.ControlRequest{Snapshot: &m.Request},
 		followed: func(j *rebuildJob) { j.rotated(&m.Request) },
-		made:     k.e.sizes.refresh, done: func(err error) { k.e.whenAgreed(m.Reply, err) }})
+		made:     k.e.sizes.refresh, done: func(err error) { k.e.held.whenAgreed(m.Reply, err) }})
 }
 
 func (k *changes) removeSnapshot(m RemoveSnapshot) {
@@ -58,5 +58,5 @@ func (k *changes) removeSnapshot(m RemoveSnapshot) {
 	}
 	k.make(&change{what: "removal of snapshot " + m.Name, notFound: true, beside: true,
 		request: &wire.ControlRequest{RemoveSnapshot: &wire.RemoveSnapshot{Name: m.Name}},
-		made:    k.e.sizes.refresh, done: func(err error) { k.e.whenAgreed(m.Reply, err) }})
+		made:    k.e.sizes.refresh, done: func(err error) { k.e.held.whenAgreed(m.Reply, err) }})
 }

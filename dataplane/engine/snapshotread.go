@@ -294,7 +294,7 @@ func (k *snapshotReads) read(m ReadSnapshot) {
 // more begins reads that wait, as many as leave the volume to its users.
 func (r *snapshotReader) more() {
 	width := readWidth
-	if r.e.foreground > 0 {
+	if r.e.requests.foreground > 0 {
 		width = readWidthBusy
 	}
 	for len(r.reads) > 0 && r.running < width && r.ended == nil {

@@ -103,7 +103,7 @@ const HeadName = "volume-head"
 func (e *Engine) state() State {
 	s := State{Size: e.agreedSize, Expansion: e.changes.expansion, Options: e.options, RebuildBudget: e.rebuilds.budget,
 		Serving: e.serving, Epoch: e.quorum.Epoch(), Record: e.quorum.Record(),
-		Counters: e.counters, Snapshots: e.sizes.all, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
+		Counters: e.requests.counters, Snapshots: e.sizes.all, Reason: e.why(), Fatal: e.fatal != "", Fenced: e.fenced}
 	s.Log = e.dirty.use
 	s.Torn = len(e.dirty.tornRegions())
 	s.Scrub = e.scrubs.last.clone()
@@ -169,7 +169,7 @@ type snapshotList struct {
 
 // due is when the sizes should be asked for again: not at all while nothing was written since.
 func (k *snapshotList) due() clock.Ticks {
-	if !k.e.serving || k.e.counters.Writes == k.writes {
+	if !k.e.serving || k.e.requests.counters.Writes == k.writes {
 		return clock.Never
 	}
 	return k.at.Add(sizesEvery)
@@ -188,7 +188,7 @@ func (k *snapshotList) refresh() { k.refreshThen(func(error) {}) }
 // refreshThen does so and replies when the state has the answer.
 func (k *snapshotList) refreshThen(reply func(error)) {
 	e := k.e
-	k.at, k.writes = e.now, e.counters.Writes
+	k.at, k.writes = e.now, e.requests.counters.Writes
 	if e.handover.leaving != nil && e.handover.leaving.stage != leaveWaiting {
 		reply(e.handover.reason())
 		return

@@ -31,7 +31,7 @@ func (d *dirtyLog) repairOne(e *Engine) {
 	n, ok := d.nextTorn(e.now)
 	if !ok || e.stopping != nil || !e.torn.mayRepair() {
 		for _, t := range d.takeFull() {
-			e.finish(t, block.NoSpace)
+			e.requests.finish(t, block.NoSpace)
 		}
 		return
 	}

@@ -238,11 +238,11 @@ func (e *Engine) complete(t *task) {
 	case t.req == nil:
 		e.freeOf(t)
 	case t.kind == wire.Read:
-		e.readDone(t)
+		e.requests.readDone(t)
 	case t.writes():
-		e.writeDone(t)
+		e.requests.writeDone(t)
 	default:
-		e.flushDone(t)
+		e.requests.flushDone(t)
 	}
 }
 

@@ -111,9 +111,9 @@ func (k *tornRegions) next() {
 		k.ended()
 		return
 	}
-	e.ranges.lock(p.off, p.n, true, func() {
+	e.requests.ranges.lock(p.off, p.n, true, func() {
 		if e.stopping != nil || e.writes.frozen > 0 && !m.frozen {
-			e.ranges.unlock(p.off, p.n, true)
+			e.requests.ranges.unlock(p.off, p.n, true)
 			e.dirty.repairLater(m.region)
 			m.failed, m.gaveWay = true, true
 			k.next()
@@ -121,7 +121,7 @@ func (k *tornRegions) next() {
 		}
 		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		k.repairPart(m, p, func() {
-			e.ranges.unlock(p.off, p.n, true)
+			e.requests.ranges.unlock(p.off, p.n, true)
 			e.writes.inFlight--
 			k.next()
 			e.writes.quiet()

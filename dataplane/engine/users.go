@@ -42,7 +42,7 @@ func (u *users) step() {
 
 func (u *users) take() {
 	for i := range u.reqs {
-		u.e.begin(&u.reqs[i])
+		u.e.requests.begin(&u.reqs[i])
 	}
 	u.reqs = u.reqs[:0]
 }

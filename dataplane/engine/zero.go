@@ -13,37 +13,37 @@ const zeroPieces = 8
 
 // beginZeroes writes zeroes at unaligned edges and asks for whole blocks in between: where the
 // space may be given back by a discard, after which they read zero as well.
-func (e *Engine) beginZeroes(r *request) {
+func (q *requests) beginZeroes(r *request) {
 	end := r.Off + r.Len
 	beg, mid := (r.Off+block.Size-1)&^(block.Size-1), end&^(block.Size-1)
 	if beg > mid { // within one block
 		beg, mid = end, end
 	}
-	e.zeroEdge(r, r.Off, beg)
+	q.zeroEdge(r, r.Off, beg)
 	kind := wire.WriteZeroes
 	if r.Unmap {
 		kind = wire.Discard
 	}
 	if beg < mid {
 		r.kind, r.next, r.end = kind, beg, mid
-		e.moreZeroes(r)
+		q.moreZeroes(r)
 	}
-	e.zeroEdge(r, mid, end)
+	q.zeroEdge(r, mid, end)
 }
 
 // moreZeroes begins the next pieces of a request that zeroes or discards. Nobody has a claim to
 // what is not begun: a write that comes meanwhile may be before or after it, since neither is
 // answered. When one has failed, so has the request.
-func (e *Engine) moreZeroes(r *request) {
+func (q *requests) moreZeroes(r *request) {
 	for r.next < r.end && r.pieces <= zeroPieces && r.code == block.OK {
 		if r.kind == wire.Discard {
-			if r.next = e.unwritten.skip(e, r.next, r.end); r.next == r.end {
+			if r.next = q.e.unwritten.skip(q.e, r.next, r.end); r.next == r.end {
 				return
 			}
 		}
 		off, n := r.next, min(r.end-r.next, zeroWindow-r.next%zeroWindow)
 		r.next += n
-		e.start(e.piece(r, r.kind, off, n))
+		q.start(q.piece(r, r.kind, off, n))
 	}
 }
 
@@ -52,11 +52,11 @@ var zeroes [block.Size]byte
 
 // zeroEdge writes zeroes over [beg, end), which is part of one block: a task never spans two
 // regions of the dirty log.
-func (e *Engine) zeroEdge(r *request, beg, end int64) {
+func (q *requests) zeroEdge(r *request, beg, end int64) {
 	if beg >= end {
 		return
 	}
-	t := e.piece(r, wire.Write, beg, end-beg)
+	t := q.piece(r, wire.Write, beg, end-beg)
 	t.message = zeroes[:end-beg]
-	e.start(t)
+	q.start(t)
 }

@@ -21,7 +21,6 @@ var manyMethods = map[string]int{
 	"csi/node.Server":                65,
 	"dataplane/chain.Files":          224,
 	"dataplane/daemon.engineProcess": 75,
-	"dataplane/engine.Engine":        92,
 	"dataplane/replica.Replica":      135,
 	"rest/client.Client":             89,
 }
