@@ -367,7 +367,7 @@ func (m *membership) dropClosed() {
 		f()
 	}
 	if !m.dropOpen() {
-		m.e.dirty.agreed(m.e)
+		m.e.dirty.agreed()
 	}
 }
 

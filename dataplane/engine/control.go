@@ -202,7 +202,7 @@ func (e *Engine) shutdown(reply func(error)) {
 		e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
 			// Marks are all that says where a replica differs that has failed, until those that
 			// keep account of it have stored a set without it.
-			ok := t.bad|t.full == 0 && !e.marksStay()
+			ok := t.bad|t.full == 0 && !e.dirty.marksStay()
 			e.freeOf(t)
 			if !ok {
 				e.hangUp()

@@ -55,6 +55,7 @@ type region struct {
 // keeps account of what it misses only from the record on that drops it, and until then the mark is
 // all that says where it may differ.
 type dirtyLog struct {
+	e          *Engine
 	bounds     LogBounds
 	use        LogUse
 	regions    map[uint32]*region
@@ -90,14 +91,14 @@ func (d *dirtyLog) marked(off int64) bool {
 
 // ready reports whether the region of t is marked; if not, t is started again when it is. A task
 // never spans regions: pieces are cut at divisors of the region size.
-func (d *dirtyLog) ready(e *Engine, t *task) bool {
+func (d *dirtyLog) ready(t *task) bool {
 	n := regionOf(t.off)
 	r := d.regions[n]
 	switch {
 	case r == nil && len(d.regions) >= d.bounds.Max:
 		d.full = append(d.full, t)
 		d.use.Waits++
-		d.shrink(e)
+		d.shrink()
 		return false
 	case r == nil:
 		r = &region{}
@@ -107,31 +108,33 @@ func (d *dirtyLog) ready(e *Engine, t *task) bool {
 		return true
 	}
 	r.waiters = append(r.waiters, t)
-	d.mark(e)
+	d.mark()
 	return false
 }
 
 // mark makes the queued regions durable on every replica that takes writes.
-func (d *dirtyLog) mark(e *Engine) {
+func (d *dirtyLog) mark() {
+	e := d.e
 	if d.busy || len(d.queued) == 0 {
 		return
 	}
 	batch := d.queued
 	d.queued = nil
 	d.busy = true
-	t := d.message(e, batch)
+	t := d.message(batch)
 	e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
 		ok := t.ok&e.links.mask(RW) != 0
 		e.links.drop(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
 		e.freeOf(t)
 		d.busy = false
-		d.give(e, batch, ok)
-		d.mark(e)
+		d.give(batch, ok)
+		d.mark()
 	})
 }
 
 // message builds the mark message for regions.
-func (d *dirtyLog) message(e *Engine, regions []uint32) *task {
+func (d *dirtyLog) message(regions []uint32) *task {
+	e := d.e
 	t := e.newTask(wire.MarkDirty)
 	t.message = make([]byte, 0, 4*len(regions))
 	for _, n := range regions {
@@ -142,7 +145,8 @@ func (d *dirtyLog) message(e *Engine, regions []uint32) *task {
 
 // give lets the writes waiting for batch go, or parks them when no replica is left to mark
 // anything.
-func (d *dirtyLog) give(e *Engine, batch []uint32, ok bool) {
+func (d *dirtyLog) give(batch []uint32, ok bool) {
+	e := d.e
 	for _, n := range batch {
 		r := d.regions[n]
 		waiters := r.waiters
@@ -165,7 +169,8 @@ func (d *dirtyLog) give(e *Engine, batch []uint32, ok bool) {
 func (d *dirtyLog) begin(t *task) { d.regions[regionOf(t.off)].writes++ }
 
 // end counts a write down; failed ones leave the region torn.
-func (d *dirtyLog) end(e *Engine, t *task, failed bool) {
+func (d *dirtyLog) end(t *task, failed bool) {
+	e := d.e
 	r := d.regions[regionOf(t.off)]
 	r.writes--
 	d.seq++
@@ -193,17 +198,17 @@ func (d *dirtyLog) torn(off int64) bool {
 func (d *dirtyLog) flushBegin() uint64 { return d.seq }
 
 // flushed notes that every write completed before the mark is stable on all RW replicas.
-func (d *dirtyLog) flushed(e *Engine, mark uint64) {
+func (d *dirtyLog) flushed(mark uint64) {
 	d.stable = max(d.stable, mark)
 	if d.crowded() {
-		d.shrink(e)
+		d.shrink()
 	}
 }
 
 // clearAll takes away every mark that a flush begun at the mark has made needless.
-func (d *dirtyLog) clearAll(e *Engine, mark uint64, done func()) {
+func (d *dirtyLog) clearAll(mark uint64, done func()) {
 	d.stable = max(d.stable, mark)
-	d.clear(e, d.allClearable(), func(bool) { done() })
+	d.clear(d.allClearable(), func(bool) { done() })
 }
 
 // crowded reports that room is wanted.
@@ -256,27 +261,28 @@ func (d *dirtyLog) stuck() bool {
 }
 
 // shrink clears the regions that were written longest ago and are flushed, or flushes to make some.
-func (d *dirtyLog) shrink(e *Engine) {
+func (d *dirtyLog) shrink() {
+	e := d.e
 	if e.links.mask(RW) == 0 {
-		d.parkFull(e)
+		d.parkFull()
 		return
 	}
-	if d.clears || e.marksStay() {
+	if d.clears || d.marksStay() {
 		return // agreed goes on
 	}
 	old := d.allClearable()
 	switch {
 	case len(old) > 0:
 	case d.waitsForFlush():
-		d.flushOwn(e)
+		d.flushOwn()
 		return
 	case e.torn.job != nil:
 		return // its end looks again
 	case d.stuck(), d.inVain && d.anyTorn():
-		d.repairOne(e)
+		d.repairOne()
 		return
 	default: // writes in flight end meanwhile
-		d.flushOwn(e)
+		d.flushOwn()
 		return
 	}
 	slices.SortFunc(old, func(a, b uint32) int {
@@ -285,20 +291,21 @@ func (d *dirtyLog) shrink(e *Engine) {
 	old = old[:min(len(old), max(1, len(d.regions)-d.bounds.Low))]
 	d.use.Shrinks++
 	e.changed = true
-	d.clear(e, old, func(bool) {})
+	d.clear(old, func(bool) {})
 }
 
 // marksStay reports that no mark may be taken away: a member that has failed is not dropped for
 // good yet, or a replica is joining. A joiner may have stored a set that names a member which was
 // dropped before that set was agreed. Its account of that one begins with the next set it stores,
 // and would lack what is taken away before.
-func (e *Engine) marksStay() bool {
-	j := e.rebuilds.job()
-	return e.quorum.Holding() || (j != nil && j.stage == stageJoining)
+func (d *dirtyLog) marksStay() bool {
+	j := d.e.rebuilds.job()
+	return d.e.quorum.Holding() || (j != nil && j.stage == stageJoining)
 }
 
 // clear takes the marks of old away on every replica.
-func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
+func (d *dirtyLog) clear(old []uint32, done func(ok bool)) {
+	e := d.e
 	d.clears = true
 	slices.Sort(old)
 	for _, n := range old {
@@ -329,21 +336,23 @@ func (d *dirtyLog) clear(e *Engine, old []uint32, done func(ok bool)) {
 }
 
 // agreed goes on with what had to wait for the set of replicas to be agreed.
-func (d *dirtyLog) agreed(e *Engine) {
+func (d *dirtyLog) agreed() {
 	if d.crowded() {
-		d.shrink(e)
+		d.shrink()
 	}
 }
 
 // parkFull gives up waiting for room: no replica is left to make any.
-func (d *dirtyLog) parkFull(e *Engine) {
+func (d *dirtyLog) parkFull() {
+	e := d.e
 	for _, t := range d.takeFull() {
 		e.requests.park(t)
 	}
 }
 
 // flushOwn makes completed writes stable so that their regions can be cleared.
-func (d *dirtyLog) flushOwn(e *Engine) {
+func (d *dirtyLog) flushOwn() {
+	e := d.e
 	if d.flushing {
 		return
 	}
@@ -359,17 +368,18 @@ func (d *dirtyLog) flushOwn(e *Engine) {
 		if ok {
 			d.stable = max(d.stable, mark)
 			d.inVain = len(d.allClearable()) == 0
-			d.flushed(e, mark)
+			d.flushed(mark)
 			return
 		}
-		d.parkFull(e)
+		d.parkFull()
 	})
 }
 
 // markAll makes the whole present log durable on one link: a replica that begins to take writes. It
 // is not asked to take away what is being taken away now, and writes to that wait and mark it
 // again: a replica's log never names what the engine's does not.
-func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
+func (d *dirtyLog) markAll(l *link, done func(ok bool)) {
+	e := d.e
 	regions := make([]uint32, 0, len(d.regions))
 	for n, r := range d.regions {
 		if r.state != clearing {
@@ -380,7 +390,7 @@ func (d *dirtyLog) markAll(e *Engine, l *link, done func(ok bool)) {
 		done(true)
 		return
 	}
-	t := d.message(e, regions)
+	t := d.message(regions)
 	e.internal(t, l.bit(), func(t *task) {
 		ok := t.ok != 0
 		e.freeOf(t)

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"ankole.storage/dataplane/clock"
-	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
@@ -236,44 +235,26 @@ func (e *Engine) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	for i := range in {
 		e.handle(&in[i])
 	}
-	e.members.step()
-	e.timeouts()
-	e.members.step()
-	if len(e.requests.backlog) > 0 && e.writes.frozen == 0 {
-		e.requests.retryBacklog() // a replica may have come
+	for _, p := range e.parts {
+		p.step()
 	}
-	if r, ok := e.users.fe.(frontend.Resumer); ok {
-		r.Resume(&e.users.reqs, out)
-		e.users.take()
-	}
-	e.users.expireAt = clock.Never
-	if p, ok := e.users.fe.(frontend.Expirer); ok {
-		e.users.expireAt = p.Expire(now, out)
-	}
-	if e.lease.news && len(e.held.tasks) > 0 {
-		e.held.release()
-	}
-	e.detaching.step()
-	e.handover.step()
-	e.votes.step()
-	e.rebuilds.step()
-	e.torn.step()
-	e.purges.step()
-	e.chainMarks.step()
-	e.scrubs.step()
-	e.imports.step()
-	e.snapshotReads.step()
-	e.memory.step()
 	e.links.flush()
-	for _, s := range e.sources.all {
-		s.flush()
-	}
+	e.sources.flush()
 	if e.changed {
 		e.changed = false
 		e.cfg.OnState(e.state())
 	}
 	e.standstill.wakeAt = e.wake()
 	return e.standstill.wakeAt
+}
+
+// wake is the earliest deadline.
+func (e *Engine) wake() clock.Ticks {
+	w := clock.Never
+	for _, p := range e.parts {
+		w = clock.Min(w, p.due())
+	}
+	return w
 }
 
 // Stopped reports that nothing is outstanding any more after Shutdown.
@@ -311,47 +292,4 @@ func (e *Engine) op(o loop.Op) { *e.out = append(*e.out, o) }
 func (e *Engine) event(name, replica, text string) {
 	e.changed = true
 	e.cfg.Event(Event{Name: name, Replica: replica, Text: text})
-}
-
-// timeouts acts on every deadline that has passed.
-func (e *Engine) timeouts() {
-	e.standstill.step()
-	e.gathering.step()
-	e.lease.step()
-	e.links.step()
-	e.sources.step()
-	if e.sizes.due() <= e.now {
-		e.sizes.refresh()
-	}
-	if e.expiryDue() <= e.now {
-		e.dirty.expire(e)
-	}
-	if e.now >= e.lost.due() {
-		waited := e.now.Sub(e.lost.since)
-		// The replicas may be well again, each after a restart of its own. This engine cannot take
-		// them back: it does not know what became of its last writes there. The next one compares
-		// them.
-		e.stop(fmt.Sprintf("no replica left for %s; another engine can start when enough of them are back", waited),
-			false)
-	}
-}
-
-// wake is the earliest deadline.
-func (e *Engine) wake() clock.Ticks {
-	w := e.sizes.due()
-	w = clock.Min(w, e.expiryDue())
-	w = clock.Min(w, e.users.expireAt)
-	for _, p := range e.parts {
-		w = clock.Min(w, p.due())
-	}
-	return clock.Min(w, e.lost.due())
-}
-
-// timeout is twice as long for the last replica, so that a stall of the machine does not end
-// the volume.
-func (k *links) timeout() time.Duration {
-	if k.count(RW) <= 1 {
-		return 2 * k.e.cfg.ReplicaTimeout
-	}
-	return k.e.cfg.ReplicaTimeout
 }

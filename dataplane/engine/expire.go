@@ -12,20 +12,29 @@ import (
 // replica that was away a while is compared in, only what was written lately.
 const expireAfter = time.Minute
 
-// expiryDue is when to look for marks to expire: never while there are none.
-func (e *Engine) expiryDue() clock.Ticks {
+// due is when to look for marks to expire: never while there are none.
+func (d *dirtyLog) due() clock.Ticks {
+	e := d.e
 	if !e.serving || e.dirty.noneToExpire {
 		return clock.Never
 	}
 	return e.dirty.looked.Add(expireAfter)
 }
 
+// step looks for them when it is time.
+func (d *dirtyLog) step() {
+	if d.due() <= d.e.now {
+		d.expire()
+	}
+}
+
 // expire takes away the marks of regions that nobody has written to for a while, and has torn ones
 // repaired. If some of them are not flushed yet, a flush of the log's own goes first and the next
 // look takes them.
-func (d *dirtyLog) expire(e *Engine) {
+func (d *dirtyLog) expire() {
+	e := d.e
 	d.looked = e.now
-	if e.links.mask(RW) == 0 || d.clears || d.flushing || e.writes.frozen > 0 || e.marksStay() {
+	if e.links.mask(RW) == 0 || d.clears || d.flushing || e.writes.frozen > 0 || d.marksStay() {
 		return
 	}
 	var old []uint32
@@ -49,9 +58,9 @@ func (d *dirtyLog) expire(e *Engine) {
 	}
 	d.noneToExpire = !left
 	if unflushed {
-		d.flushOwn(e)
+		d.flushOwn()
 	}
 	if len(old) > 0 {
-		d.clear(e, old, func(bool) {})
+		d.clear(old, func(bool) {})
 	}
 }

@@ -38,6 +38,6 @@ func (w *writes) thaw() {
 			e.torn.job.frozen = false // it was given up by who had writes stopped for it
 		}
 		e.requests.retryBacklog()
-		e.dirty.agreed(e)
+		e.dirty.agreed()
 	}
 }

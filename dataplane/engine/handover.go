@@ -268,7 +268,7 @@ func (h *handover) flush(v *leaving) {
 		e.freeOf(t)
 		e.links.drop(bad, "flush failed")
 		if h.mayLeave(v) {
-			e.dirty.clearAll(e, mark, func() { h.release(v) })
+			e.dirty.clearAll(mark, func() { h.release(v) })
 		}
 	})
 }

@@ -281,7 +281,7 @@ func (q *requests) startWrite(t *task) {
 	if !e.dirty.marked(t.off) {
 		q.narrow(t) // who waits for the log holds no memory that others wait for
 	}
-	if !e.dirty.ready(e, t) {
+	if !e.dirty.ready(t) {
 		return
 	}
 	rw := e.links.mask(RW)
@@ -397,7 +397,7 @@ func (q *requests) writeDone(t *task) {
 		e.links.drop(t.bad&rw&^first|(t.full|t.bad)&e.links.mask(WO), "write failed: "+t.code.String())
 		code = t.code
 	default:
-		e.dirty.end(e, t, true)
+		e.dirty.end(t, true)
 		q.park(t)
 		e.writes.quiet()
 		return
@@ -405,7 +405,7 @@ func (q *requests) writeDone(t *task) {
 	if j := e.rebuilds.job(); code != block.OK && j != nil && t.ok&e.links.mask(WO) != 0 {
 		if e.rebuilds.closing() {
 			// The target has it for good. If that one becomes a member the write succeeds.
-			e.dirty.end(e, t, true)
+			e.dirty.end(t, true)
 			q.park(t)
 			t.undecided = true
 			e.writes.quiet()
@@ -414,7 +414,7 @@ func (q *requests) writeDone(t *task) {
 		off, n, _ := t.extent()
 		j.tookAlone(off, n)
 	}
-	e.dirty.end(e, t, code != block.OK)
+	e.dirty.end(t, code != block.OK)
 	q.narrow(t)
 	e.held.add(t, code)
 	e.writes.quiet()
@@ -458,7 +458,7 @@ func (q *requests) flushDone(t *task) {
 		return
 	}
 	e.links.drop((t.full|t.bad)&(rw|e.links.mask(WO)), "flush failed: "+t.code.String())
-	e.dirty.flushed(e, t.completed)
+	e.dirty.flushed(t.completed)
 	e.held.add(t, block.OK)
 }
 

@@ -305,7 +305,7 @@ func (e *Engine) serve() {
 	}
 	e.serving = true
 	e.announceSize()
-	e.unwritten.begin(e)
+	e.unwritten.begin()
 	if e.links.count(RW) == 0 && e.lost.since == clock.Never {
 		e.lost.since = e.now // the last one failed while regions were compared
 	}

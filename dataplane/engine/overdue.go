@@ -28,6 +28,15 @@ const (
 	overdueLooks = 4
 )
 
+// timeout is twice as long for the last replica, so that a stall of the machine does not end
+// the volume.
+func (k *links) timeout() time.Duration {
+	if k.count(RW) <= 1 {
+		return 2 * k.e.cfg.ReplicaTimeout
+	}
+	return k.e.cfg.ReplicaTimeout
+}
+
 // spare reports whether the engine can go on without a replica: the last one that has everything
 // is kept.
 func (k *links) spare(l *link) bool { return l.mode != RW || k.count(RW) > 1 }

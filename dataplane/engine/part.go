@@ -41,10 +41,14 @@ func (e *Engine) assemble() {
 	e.detaching = detaching{e: e}
 	e.requests = requests{e: e}
 	e.held = held{e: e}
+	e.dirty = dirtyLog{e: e}
+	e.unwritten = unwritten{e: e}
 	e.parts = []part{
-		&e.votes, &e.lease, &e.scrubs, &e.memory, &e.imports, &e.purges, &e.rebuilds, &e.sources,
-		&e.snapshotReads, &e.torn, &e.chainMarks, &e.handover, &e.links, &e.members, &e.gathering,
-		&e.standstill, &e.sizes, &e.lost, &e.users, &e.detaching,
-		&e.requests, &e.held,
+		// deadlines first, of which some have an end that others are told of
+		&e.members, &e.standstill, &e.gathering, &e.lease, &e.links, &e.sources, &e.sizes, &e.dirty, &e.lost,
+		// what the quorum core makes of that, then requests: those that wait before those that are new
+		&e.members, &e.requests, &e.users, &e.held, &e.detaching, &e.handover,
+		// the engine's own work
+		&e.votes, &e.rebuilds, &e.torn, &e.purges, &e.chainMarks, &e.scrubs, &e.imports, &e.snapshotReads, &e.memory,
 	}
 }

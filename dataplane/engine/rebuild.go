@@ -362,7 +362,7 @@ func (j *rebuildJob) join() {
 		j.e.writes.thaw()
 		return
 	}
-	j.e.dirty.markAll(j.e, j.target, func(ok bool) {
+	j.e.dirty.markAll(j.target, func(ok bool) {
 		switch {
 		case j.dead:
 		case !ok:

@@ -83,7 +83,7 @@ func (e *Engine) markEverywhere() {
 	for n := uint32(0); e.resync.all && n < allRegions && int64(n)*DirtyRegion < e.size; n++ {
 		regions = append(regions, n)
 	}
-	t := e.dirty.message(e, regions[:min(len(regions), allRegions)])
+	t := e.dirty.message(regions[:min(len(regions), allRegions)])
 	e.internal(t, e.links.mask(RW), func(t *task) {
 		e.links.drop(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
 		e.freeOf(t)

@@ -204,3 +204,9 @@ func (k *sources) due() clock.Ticks {
 	}
 	return w
 }
+
+func (k *sources) flush() {
+	for _, s := range k.all {
+		s.flush()
+	}
+}

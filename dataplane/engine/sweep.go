@@ -21,7 +21,8 @@ type sweep struct {
 }
 
 // repairOne repairs the next region of the sweep, or ends it. No repair is under way.
-func (d *dirtyLog) repairOne(e *Engine) {
+func (d *dirtyLog) repairOne() {
+	e := d.e
 	if e.writes.frozen > 0 {
 		return // thaw calls again
 	}
@@ -43,7 +44,7 @@ func (d *dirtyLog) repairOne(e *Engine) {
 		case d.sweep.began != 0:
 			d.sweep.again[n]++
 		}
-		d.shrink(e)
+		d.shrink()
 	})
 }
 

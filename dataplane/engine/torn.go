@@ -71,7 +71,7 @@ func (k *tornRegions) step() {
 		n := d.repairable[0]
 		d.repairable = d.repairable[1:]
 		if r := d.regions[n]; r != nil && r.torn && r.state == marked && !r.leftAlone(e.now) {
-			k.repair(n, func(bool) { d.agreed(e) })
+			k.repair(n, func(bool) { d.agreed() })
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (k *tornRegions) next() {
 		e.dirty.noneToExpire, e.changed = false, true
 		m.done(ok)
 		if len(e.dirty.full) > 0 {
-			e.dirty.shrink(e)
+			e.dirty.shrink()
 		}
 		k.ended()
 		return

@@ -10,14 +10,16 @@ import (
 // every replica says that it is empty and on no image, and of nothing otherwise. Whoever asks is
 // answered as a reader is: under the lease, so that no other engine has written there before.
 type unwritten struct {
+	e     *Engine
 	known bool
 	// written has a bit for each region that was written to; what is beyond it was.
 	written []uint64
 }
 
 // begin takes in what the replicas say when the volume is first served.
-func (u *unwritten) begin(e *Engine) {
-	*u = unwritten{}
+func (u *unwritten) begin() {
+	e := u.e
+	*u = unwritten{e: e}
 	for _, l := range e.links.all {
 		if l != nil && l.mode == RW {
 			if !l.helloReply.Empty || l.helloReply.OnImage {
@@ -44,7 +46,8 @@ func (u *unwritten) note(t *task) {
 }
 
 // skip returns from where on of [off, end) replicas have to be asked for a discard.
-func (u *unwritten) skip(e *Engine, off, end int64) int64 {
+func (u *unwritten) skip(off, end int64) int64 {
+	e := u.e
 	if !u.known || !e.serving || e.fatal != "" || e.writes.frozen > 0 ||
 		e.imports.incomplete != nil || e.links.mask(RW) == 0 || e.quorum.Holding() {
 		return off

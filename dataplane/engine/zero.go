@@ -37,7 +37,7 @@ func (q *requests) beginZeroes(r *request) {
 func (q *requests) moreZeroes(r *request) {
 	for r.next < r.end && r.pieces <= zeroPieces && r.code == block.OK {
 		if r.kind == wire.Discard {
-			if r.next = q.e.unwritten.skip(q.e, r.next, r.end); r.next == r.end {
+			if r.next = q.e.unwritten.skip(r.next, r.end); r.next == r.end {
 				return
 			}
 		}
