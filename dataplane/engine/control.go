@@ -198,12 +198,12 @@ func (e *Engine) shutdown(reply func(error)) {
 		return
 	}
 	e.writes.freeze(func() {
-		t := e.newTask(wire.Flush)
-		e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
+		t := e.tasks.take(wire.Flush)
+		e.tasks.start(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
 			// Marks are all that says where a replica differs that has failed, until those that
 			// keep account of it have stored a set without it.
 			ok := t.bad|t.full == 0 && !e.dirty.marksStay()
-			e.freeOf(t)
+			e.tasks.release(t)
 			if !ok {
 				e.hangUp()
 				return

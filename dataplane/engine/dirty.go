@@ -122,10 +122,10 @@ func (d *dirtyLog) mark() {
 	d.queued = nil
 	d.busy = true
 	t := d.message(batch)
-	e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
+	e.tasks.start(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
 		ok := t.ok&e.links.mask(RW) != 0
 		e.links.drop(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
-		e.freeOf(t)
+		e.tasks.release(t)
 		d.busy = false
 		d.give(batch, ok)
 		d.mark()
@@ -135,7 +135,7 @@ func (d *dirtyLog) mark() {
 // message builds the mark message for regions.
 func (d *dirtyLog) message(regions []uint32) *task {
 	e := d.e
-	t := e.newTask(wire.MarkDirty)
+	t := e.tasks.take(wire.MarkDirty)
 	t.message = make([]byte, 0, 4*len(regions))
 	for _, n := range regions {
 		t.message = binary.LittleEndian.AppendUint32(t.message, n)
@@ -357,13 +357,13 @@ func (d *dirtyLog) flushOwn() {
 		return
 	}
 	d.flushing = true
-	t := e.newTask(wire.Flush)
+	t := e.tasks.take(wire.Flush)
 	mark := d.flushBegin()
 	// A replica that is being rebuilt too: it may have joined by the time its regions are cleared.
-	e.internal(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
+	e.tasks.start(t, e.links.mask(RW)|e.links.mask(WO), func(t *task) {
 		ok := t.ok&e.links.mask(RW) != 0
 		e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
-		e.freeOf(t)
+		e.tasks.release(t)
 		d.flushing = false
 		if ok {
 			d.stable = max(d.stable, mark)
@@ -391,9 +391,9 @@ func (d *dirtyLog) markAll(l *link, done func(ok bool)) {
 		return
 	}
 	t := d.message(regions)
-	e.internal(t, l.bit(), func(t *task) {
+	e.tasks.start(t, l.bit(), func(t *task) {
 		ok := t.ok != 0
-		e.freeOf(t)
+		e.tasks.release(t)
 		done(ok)
 	})
 }

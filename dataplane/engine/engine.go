@@ -146,9 +146,7 @@ type Engine struct {
 	identity string
 	quorum   *quorum.Core
 
-	tasks    []*task
-	freeTask []uint32
-	dirty    dirtyLog
+	dirty dirtyLog
 	// unwritten is where discards change nothing.
 	unwritten unwritten
 	resync    *resync
@@ -190,6 +188,7 @@ type Engine struct {
 	detaching     detaching
 	requests      requests
 	held          held
+	tasks         tasks
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.

@@ -228,7 +228,7 @@ func (h *handover) leaveMore() {
 		return
 	}
 	f, ok := e.users.fe.(frontend.Exporter)
-	if (ok && !f.Suspended()) || e.requests.foreground > 0 || e.scrubs.job != nil || e.busy() {
+	if (ok && !f.Suspended()) || e.requests.foreground > 0 || e.scrubs.job != nil || e.tasks.busy() {
 		return
 	}
 	if !h.mayLeave(v) {
@@ -254,8 +254,8 @@ func (h *handover) nothingTorn(err error) bool {
 }
 
 // busy reports whether anything is asked of a replica.
-func (e *Engine) busy() bool {
-	return slices.ContainsFunc(e.tasks, func(t *task) bool { return t.used })
+func (k *tasks) busy() bool {
+	return slices.ContainsFunc(k.all, func(t *task) bool { return t.used })
 }
 
 // flush makes everything stable and takes the marks away, so that the successor has nothing to
@@ -263,9 +263,9 @@ func (e *Engine) busy() bool {
 func (h *handover) flush(v *leaving) {
 	e := h.e
 	mark := e.dirty.flushBegin()
-	e.internal(e.newTask(wire.Flush), e.links.mask(RW), func(t *task) {
+	e.tasks.start(e.tasks.take(wire.Flush), e.links.mask(RW), func(t *task) {
 		bad := t.bad | t.full
-		e.freeOf(t)
+		e.tasks.release(t)
 		e.links.drop(bad, "flush failed")
 		if h.mayLeave(v) {
 			e.dirty.clearAll(mark, func() { h.release(v) })

@@ -247,11 +247,11 @@ func (j *importJob) compare(off, n int64, done func(told, differ, unread uint32,
 		}
 		done(told, differ, unread, failed)
 	}
-	t := e.newTask(wire.Hash)
+	t := e.tasks.take(wire.Hash)
 	t.off, t.n = off, n
-	e.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
+	e.tasks.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
 		unread = t.ioErrors
-		e.freeOf(t)
+		e.tasks.release(t)
 		got = sums
 		end()
 	})

@@ -97,7 +97,7 @@ func (q *requests) windows(off, n, size int64, f func(off, n int64)) {
 }
 
 func (q *requests) piece(r *request, kind wire.Type, off, n int64) *task {
-	t := q.e.newTask(kind)
+	t := q.e.tasks.take(kind)
 	t.req, t.off, t.n, t.fua, t.arrived = r, off, n, r.FUA, q.e.now
 	r.pieces++
 	q.foreground++
@@ -243,7 +243,7 @@ func (q *requests) startRead(t *task) {
 	}
 	t.ok, t.full, t.bad, t.code = 0, 0, 0, block.OK
 	t.tried |= 1 << pick
-	e.send(t, 1<<pick)
+	e.tasks.send(t, 1<<pick)
 }
 
 func (q *requests) readDone(t *task) {
@@ -310,7 +310,7 @@ func (q *requests) mirror(t *task) {
 	if j := e.rebuilds.job(); wo != 0 && j != nil && t.kind != wire.Write {
 		j.zeroed(t.off, t.n)
 	}
-	e.send(t, rw|wo)
+	e.tasks.send(t, rw|wo)
 }
 
 // widenWrite reads the whole blocks around a write from an RW replica and lays the write over them:
@@ -336,12 +336,12 @@ func (q *requests) readAround(t *task, seg loop.Seg) {
 		q.finish(t, t.code)
 		return
 	}
-	rd := e.newTask(wire.Read)
+	rd := e.tasks.take(wire.Read)
 	rd.off, rd.n = widen(t.off, t.n)
 	rd.n -= rd.off
 	rd.seg, rd.bounce = seg, true
 	e.writes.inFlight++ // whoever stops writes waits for it: what is read must not be from before a change of the chain
-	e.internal(rd, e.torn.reader(t.off, mask), func(rd *task) {
+	e.tasks.start(rd, e.torn.reader(t.off, mask), func(rd *task) {
 		e.writes.inFlight--
 		q.widened(t, rd)
 		e.writes.quiet()
@@ -356,7 +356,7 @@ func (q *requests) widened(t, rd *task) {
 		// is of whole blocks then, has them written again.
 		bad, keep := rd.full|rd.bad, q.mayRepairSector(rd, rd.bad&e.links.mask(RW))
 		t.tried, t.code = t.tried|bad, rd.code
-		e.freeOf(rd)
+		e.tasks.release(rd)
 		if keep {
 			e.links.countSectorRepair(bad)
 		} else {
@@ -372,7 +372,7 @@ func (q *requests) widened(t, rd *task) {
 	}
 	copy(e.arena.Seg(wide)[t.off-rd.off:], p)
 	rd.bounce = false
-	e.freeOf(rd)
+	e.tasks.release(rd)
 	t.lock.wide = wide
 	q.startWrite(t) // meanwhile the region may have been cleared or writes stopped
 }
@@ -443,7 +443,7 @@ func (q *requests) startFlush(t *task) {
 	t.completed = e.dirty.flushBegin()
 	// A replica that is being rebuilt flushes too: when it joins, flushes answered before must hold
 	// on it as well.
-	e.send(t, e.links.mask(RW)|e.links.mask(WO))
+	e.tasks.send(t, e.links.mask(RW)|e.links.mask(WO))
 }
 
 func (q *requests) flushDone(t *task) {
@@ -466,7 +466,7 @@ func (q *requests) flushDone(t *task) {
 func (q *requests) finish(t *task, code block.Code) {
 	q.unlock(t)
 	r := t.req
-	q.e.freeOf(t)
+	q.e.tasks.release(t)
 	if r != nil {
 		q.foreground--
 		q.pieceDone(r, code)

@@ -130,7 +130,7 @@ func isAt(addr, host string) bool {
 // free until it has ended, so that nobody is taken for who was there.
 func (k *links) freePlace(gone *link) int {
 	taken := uint32(0)
-	for _, t := range k.e.tasks {
+	for _, t := range k.e.tasks.all {
 		if t.used {
 			taken |= t.asked | t.tried
 		}
@@ -249,7 +249,7 @@ func (l *link) hangUp() {
 
 // down implements sessionPeer: what the replica owes has failed.
 func (l *link) down() {
-	l.e.failOwed(l)
+	l.e.tasks.failOwed(l)
 	l.load = 0
 	if l.again {
 		l.again = false
@@ -287,7 +287,7 @@ func (l *link) deadline() clock.Ticks {
 
 // place implements sessionPeer.
 func (l *link) place(h *wire.Header) loop.Seg {
-	if t := l.e.taskOf(h.ID, l); t != nil && h.Type == t.kind && t.reads() {
+	if t := l.e.tasks.of(h.ID, l); t != nil && h.Type == t.kind && t.reads() {
 		return t.seg
 	}
 	return loop.Seg{}
@@ -298,7 +298,7 @@ func (l *link) answered(h *wire.Header, p []byte) error {
 	if h.Type == wire.Notice {
 		return l.noticed(p)
 	}
-	l.e.answered(l, h, p)
+	l.e.tasks.answered(l, h, p)
 	return nil
 }
 

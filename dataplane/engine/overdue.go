@@ -67,7 +67,7 @@ func (k *links) dropOverdue() {
 	e := k.e
 	k.looked = e.now
 	var late uint32
-	for _, t := range e.tasks {
+	for _, t := range e.tasks.all {
 		if !t.used || t.pending == 0 {
 			continue
 		}

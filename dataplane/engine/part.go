@@ -43,6 +43,7 @@ func (e *Engine) assemble() {
 	e.held = held{e: e}
 	e.dirty = dirtyLog{e: e}
 	e.unwritten = unwritten{e: e}
+	e.tasks = tasks{e: e}
 	e.parts = []part{
 		// deadlines first, of which some have an end that others are told of
 		&e.members, &e.standstill, &e.gathering, &e.lease, &e.links, &e.sources, &e.sizes, &e.dirty, &e.lost,

@@ -150,12 +150,12 @@ func (w *work) sourceFailed(code block.Code) {
 // compare asks both sides what they hold, and finds what to change.
 func (w *work) compare() {
 	e := w.j.e
-	t := e.newTask(wire.LayerHash)
+	t := e.tasks.take(wire.LayerHash)
 	t.layer, t.off, t.n = w.p.Layer, w.p.Off, w.p.Len
 	source, target := w.src.readyBit(), w.j.target.readyBit()
-	e.askHashes(t, source|target, func(t *task, sums map[uint32][]byte) {
+	e.tasks.askHashes(t, source|target, func(t *task, sums map[uint32][]byte) {
 		code := t.code
-		e.freeOf(t)
+		e.tasks.release(t)
 		switch {
 		case len(sums[source]) != wire.LayerSumsSize:
 			w.sourceFailed(code)
@@ -254,13 +254,13 @@ func (w *work) next() {
 
 // punch makes a hole in the target, with whiteouts if the flag says so.
 func (w *work) punch(r [2]int64, flag uint8) {
-	t := w.j.e.newTask(wire.LayerPunch)
+	t := w.j.e.tasks.take(wire.LayerPunch)
 	t.layer, t.off, t.n, t.flags = w.p.Layer, r[0], r[1]-r[0], flag
-	w.j.e.internal(t, w.j.target.readyBit(), func(t *task) {
+	w.j.e.tasks.start(t, w.j.target.readyBit(), func(t *task) {
 		if t.ok == 0 {
 			w.j.fail("cannot be changed: %s", t.code)
 		}
-		w.j.e.freeOf(t)
+		w.j.e.tasks.release(t)
 		w.next()
 	})
 }
@@ -317,12 +317,12 @@ func (j *rebuildJob) verifyLocked(off, n int64) {
 		end(false)
 		return
 	}
-	t := e.newTask(wire.Hash)
+	t := e.tasks.take(wire.Hash)
 	t.off, t.n = off, n
 	source, target := src.readyBit(), j.target.readyBit()
-	e.askHashes(t, source|target, func(t *task, sums map[uint32][]byte) {
+	e.tasks.askHashes(t, source|target, func(t *task, sums map[uint32][]byte) {
 		code := t.code
-		e.freeOf(t)
+		e.tasks.release(t)
 		switch {
 		case j.dead:
 		case sums[source] == nil:

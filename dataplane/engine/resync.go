@@ -84,9 +84,9 @@ func (e *Engine) markEverywhere() {
 		regions = append(regions, n)
 	}
 	t := e.dirty.message(regions[:min(len(regions), allRegions)])
-	e.internal(t, e.links.mask(RW), func(t *task) {
+	e.tasks.start(t, e.links.mask(RW), func(t *task) {
 		e.links.drop(t.full|t.bad, "cannot mark dirty regions: "+t.code.String())
-		e.freeOf(t)
+		e.tasks.release(t)
 		e.resyncMore()
 	})
 }
@@ -149,10 +149,10 @@ func (e *Engine) resyncEnd() {
 	if r.copied > 0 {
 		e.event("compared", "", fmt.Sprintf("%d bytes made identical", r.copied))
 	}
-	t := e.newTask(wire.Flush)
-	e.internal(t, e.links.mask(RW), func(t *task) {
+	t := e.tasks.take(wire.Flush)
+	e.tasks.start(t, e.links.mask(RW), func(t *task) {
 		e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
-		e.freeOf(t)
+		e.tasks.release(t)
 		e.members.whenNoDropIsOpen(func() {
 			e.links.controlAll(&wire.ControlRequest{ClearDirty: &wire.ClearDirty{Keep: []uint32{}}},
 				"cannot clear dirty regions", func(bool) {

@@ -10,12 +10,12 @@ import (
 
 // compare asks every RW replica for the hash of one part.
 func (e *Engine) compare(p section) {
-	t := e.newTask(wire.Hash)
+	t := e.tasks.take(wire.Hash)
 	t.off, t.n = p.off, p.n
-	e.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
+	e.tasks.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
 		unread := t.ioErrors & e.links.mask(RW)
 		e.links.dropSpare((t.full|t.bad)&^unread, "cannot hash: "+t.code.String())
-		e.freeOf(t)
+		e.tasks.release(t)
 		e.equalise(p, sums, unread)
 	})
 }

@@ -80,11 +80,11 @@ func (k *keeping) begin(f *foundPiece) {
 
 func (k *keeping) ask(p section, mask uint32, done func(sums map[uint32][]byte, code block.Code)) {
 	e := k.j.e
-	t := e.newTask(wire.Hash)
+	t := e.tasks.take(wire.Hash)
 	t.off, t.n, t.view = p.off, p.n, k.view
-	e.askHashes(t, mask, func(t *task, sums map[uint32][]byte) {
+	e.tasks.askHashes(t, mask, func(t *task, sums map[uint32][]byte) {
 		code := t.code
-		e.freeOf(t)
+		e.tasks.release(t)
 		done(sums, code)
 	})
 }
@@ -149,9 +149,9 @@ func (k *keeping) writeHead(p section) {
 // flush makes durable what was written to heads.
 func (k *keeping) flush(then func(why string)) {
 	e := k.j.e
-	e.internal(e.newTask(wire.Flush), k.written, func(t *task) {
+	e.tasks.start(e.tasks.take(wire.Flush), k.written, func(t *task) {
 		bad, code := t.bad|t.full, t.code
-		e.freeOf(t)
+		e.tasks.release(t)
 		if bad != 0 {
 			e.links.drop(bad, "flush failed: "+code.String())
 			then("what users read there cannot be kept: " + code.String())

@@ -100,9 +100,9 @@ func differ(copies []copyOf) bool {
 func (j *scrubJob) sums(off, n int64, done func(copies []copyOf)) {
 	t := j.task(wire.Hash, off, n)
 	j.waiting++
-	j.e.askHashes(t, j.mask(j.members), func(t *task, sums map[uint32][]byte) {
+	j.e.tasks.askHashes(t, j.mask(j.members), func(t *task, sums map[uint32][]byte) {
 		j.waiting--
-		j.e.freeOf(t)
+		j.e.tasks.release(t)
 		if slices.ContainsFunc(j.members, func(l *link) bool { return l.phase != sessionReady }) {
 			return // a replica was lost; the next step begins again
 		}
@@ -115,7 +115,7 @@ func (j *scrubJob) sums(off, n int64, done func(copies []copyOf)) {
 }
 
 func (j *scrubJob) task(kind wire.Type, off, n int64) *task {
-	t := j.e.newTask(kind)
+	t := j.e.tasks.take(kind)
 	t.off, t.n, t.view = off, n, true
 	return t
 }

@@ -92,37 +92,45 @@ func (t *task) writes() bool {
 // reads reports whether the answer carries data for the task's segment.
 func (t *task) reads() bool { return t.kind == wire.Read || t.kind == wire.LayerRead }
 
-// newTask takes a task from the pool. Frontends bound their requests, so the pool stays bounded
+// tasks are what replicas are asked for.
+type tasks struct {
+	e *Engine
+	// all is the pool, unused the indices of those that nothing is done with.
+	all    []*task
+	unused []uint32
+}
+
+// take takes a task from the pool. Frontends bound their requests, so the pool stays bounded
 // too.
-func (e *Engine) newTask(kind wire.Type) *task {
+func (k *tasks) take(kind wire.Type) *task {
 	var t *task
-	if n := len(e.freeTask); n > 0 {
-		t = e.tasks[e.freeTask[n-1]]
-		e.freeTask = e.freeTask[:n-1]
+	if n := len(k.unused); n > 0 {
+		t = k.all[k.unused[n-1]]
+		k.unused = k.unused[:n-1]
 	} else {
-		t = &task{index: uint32(len(e.tasks))}
-		e.tasks = append(e.tasks, t)
+		t = &task{index: uint32(len(k.all))}
+		k.all = append(k.all, t)
 	}
 	*t = task{index: t.index, gen: t.gen + 1, used: true, kind: kind}
 	return t
 }
 
-func (e *Engine) freeOf(t *task) {
+func (k *tasks) release(t *task) {
 	if t.bounce {
-		e.arena.Release(t.seg.Buf)
+		k.e.arena.Release(t.seg.Buf)
 	}
 	t.used, t.req, t.done, t.answer, t.message = false, nil, nil, nil, nil
-	e.freeTask = append(e.freeTask, t.index)
+	k.unused = append(k.unused, t.index)
 }
 
-// taskOf finds the task a response of link l belongs to, nil if there is none: a replica that
+// of finds the task a response of link l belongs to, nil if there is none: a replica that
 // answers twice.
-func (e *Engine) taskOf(id uint64, l *link) *task {
+func (k *tasks) of(id uint64, l *link) *task {
 	i := uint32(id)
-	if int(i) >= len(e.tasks) {
+	if int(i) >= len(k.all) {
 		return nil
 	}
-	t := e.tasks[i]
+	t := k.all[i]
 	if !t.used || t.gen != uint32(id>>32) || t.pending&l.bit() == 0 {
 		return nil
 	}
@@ -130,7 +138,8 @@ func (e *Engine) taskOf(id uint64, l *link) *task {
 }
 
 // send asks the links in mask. The task's result is complete when all have answered.
-func (e *Engine) send(t *task, mask uint32) {
+func (k *tasks) send(t *task, mask uint32) {
+	e := k.e
 	off, n, seg := t.extent()
 	h := wire.Header{Type: t.kind, ID: t.id(), Epoch: e.quorum.Epoch(), Off: off, Len: n, Layer: t.layer, Flags: t.flags}
 	if t.fua {
@@ -167,8 +176,8 @@ func (e *Engine) send(t *task, mask uint32) {
 }
 
 // answered takes the response of one link.
-func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
-	t := e.taskOf(h.ID, l)
+func (k *tasks) answered(l *link, h *wire.Header, p []byte) {
+	t := k.of(h.ID, l)
 	if t == nil {
 		l.conn.Fail(wire.ErrFrame)
 		return
@@ -205,13 +214,13 @@ func (e *Engine) answered(l *link, h *wire.Header, p []byte) {
 		t.answer(h.Code, p)
 	}
 	if t.pending == 0 {
-		e.complete(t)
+		k.complete(t)
 	}
 }
 
 // failOwed fails whatever link l still owed an answer for.
-func (e *Engine) failOwed(l *link) {
-	for _, t := range e.tasks {
+func (k *tasks) failOwed(l *link) {
+	for _, t := range k.all {
 		if !t.used || t.pending&l.bit() == 0 {
 			continue
 		}
@@ -222,13 +231,14 @@ func (e *Engine) failOwed(l *link) {
 			t.answer(block.Unavailable, nil)
 		}
 		if t.pending == 0 {
-			e.complete(t)
+			k.complete(t)
 		}
 	}
 }
 
 // complete routes a task whose links have all answered.
-func (e *Engine) complete(t *task) {
+func (k *tasks) complete(t *task) {
+	e := k.e
 	if t.done != nil {
 		done := t.done
 		done(t)
@@ -236,7 +246,7 @@ func (e *Engine) complete(t *task) {
 	}
 	switch {
 	case t.req == nil:
-		e.freeOf(t)
+		k.release(t)
 	case t.kind == wire.Read:
 		e.requests.readDone(t)
 	case t.writes():
@@ -261,7 +271,7 @@ func (l *link) control(r *wire.ControlRequest, reply func(block.Code, *wire.Cont
 		return
 	}
 	e := l.e
-	t := e.newTask(wire.Control)
+	t := e.tasks.take(wire.Control)
 	t.message = wire.Marshal(r)
 	slow, long := count(isSlow(r)), count(isLong(r))
 	l.working, l.long = l.working+slow, l.long+long
@@ -278,12 +288,12 @@ func (l *link) control(r *wire.ControlRequest, reply func(block.Code, *wire.Cont
 		}
 		reply(code, r)
 	}
-	e.send(t, l.bit())
+	e.tasks.send(t, l.bit())
 }
 
 // askHashes starts a task that asks the links in mask for hashes; done gets them by the bits of
 // those that told one, and owns the task.
-func (e *Engine) askHashes(t *task, mask uint32, done func(t *task, sums map[uint32][]byte)) {
+func (k *tasks) askHashes(t *task, mask uint32, done func(t *task, sums map[uint32][]byte)) {
 	sums := map[uint32][]byte{}
 	left := mask
 	t.answer = func(code block.Code, p []byte) {
@@ -294,17 +304,17 @@ func (e *Engine) askHashes(t *task, mask uint32, done func(t *task, sums map[uin
 			sums[bit] = p
 		}
 	}
-	e.internal(t, mask, func(t *task) { done(t, sums) })
+	k.start(t, mask, func(t *task) { done(t, sums) })
 }
 
-// internal starts a task of the engine's own on the links in mask; done owns the task and must free
+// start starts a task of the engine's own on the links in mask; done owns the task and must free
 // it.
-func (e *Engine) internal(t *task, mask uint32, done func(t *task)) {
+func (k *tasks) start(t *task, mask uint32, done func(t *task)) {
 	t.done = done
 	if mask == 0 {
 		t.code = block.Unavailable
 		done(t)
 		return
 	}
-	e.send(t, mask)
+	k.send(t, mask)
 }

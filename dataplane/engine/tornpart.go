@@ -9,12 +9,12 @@ import (
 // it as it is.
 func (k *tornRegions) repairPart(m *regionRepair, p section, done func()) {
 	e := k.e
-	t := e.newTask(wire.Hash)
+	t := e.tasks.take(wire.Hash)
 	t.off, t.n = p.off, p.n
-	e.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
+	e.tasks.askHashes(t, e.links.mask(RW), func(t *task, sums map[uint32][]byte) {
 		told, unread, bad := t.ok, t.ioErrors, (t.full|t.bad)&e.links.mask(RW)
 		code := t.code
-		e.freeOf(t)
+		e.tasks.release(t)
 		k.dropBeside(p.off, bad&^unread, "cannot hash: "+code.String())
 		k.told(m, p, sums, told&e.links.mask(RW), unread&e.links.mask(RW), done)
 	})

@@ -50,25 +50,25 @@ func (e *Engine) transferTask(x *transfer, kind, ofFile wire.Type, seg loop.Seg)
 	if x.file {
 		kind = ofFile
 	}
-	t := e.newTask(kind)
+	t := e.tasks.take(kind)
 	t.off, t.n, t.layer, t.view, t.seg, t.bounce = x.off, x.n, x.layer, x.view, seg, true
 	return t
 }
 
 func (e *Engine) transferRead(x *transfer, seg loop.Seg) {
-	e.internal(e.transferTask(x, wire.Read, wire.LayerRead, seg), x.from.readyBit(), func(rd *task) {
+	e.tasks.start(e.transferTask(x, wire.Read, wire.LayerRead, seg), x.from.readyBit(), func(rd *task) {
 		if rd.ok == 0 {
 			code := rd.code
-			e.freeOf(rd)
+			e.tasks.release(rd)
 			x.done(transferred{read: code})
 			return
 		}
 		rd.bounce = false // the write has the buffer
-		e.freeOf(rd)
+		e.tasks.release(rd)
 		r := transferred{read: block.OK, to: x.to()}
-		e.internal(e.transferTask(x, wire.Write, wire.LayerWrite, seg), r.to, func(wr *task) {
+		e.tasks.start(e.transferTask(x, wire.Write, wire.LayerWrite, seg), r.to, func(wr *task) {
 			r.ok, r.full, r.write = wr.ok, wr.full, wr.code
-			e.freeOf(wr)
+			e.tasks.release(wr)
 			x.done(r)
 		})
 	})
