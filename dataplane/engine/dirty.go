@@ -158,7 +158,7 @@ func (d *dirtyLog) give(batch []uint32, ok bool) {
 		}
 		for _, t := range waiters {
 			if ok {
-				e.requests.startWrite(t)
+				e.requests.advance(t)
 			} else {
 				e.requests.park(t)
 			}
@@ -325,11 +325,11 @@ func (d *dirtyLog) clear(old []uint32, done func(ok bool)) {
 				r := d.regions[n]
 				delete(d.regions, n)
 				for _, t := range r.waiters {
-					e.requests.startWrite(t)
+					e.requests.advance(t)
 				}
 			}
 			for _, t := range d.takeFull() {
-				e.requests.startWrite(t)
+				e.requests.advance(t)
 			}
 			done(ok)
 		})

@@ -141,10 +141,9 @@ func (q *requests) start(t *task) {
 	case t.kind == wire.Read:
 		t.lock.mode = shared
 		e.lease.use()
-		q.ranges.lock(t.off, t.n, false, func() { q.startRead(t) })
+		q.ranges.lock(t.off, t.n, false, t)
 	default:
-		t.lock.mode = exclusive
-		q.ranges.lock(t.off, t.n, true, func() { q.startWrite(t) })
+		q.advance(t)
 	}
 }
 
@@ -156,6 +155,7 @@ func (q *requests) park(t *task) {
 		return
 	}
 	q.unlock(t)
+	t.stage = writeWaiting
 	t.asked, t.ok, t.full, t.bad, t.tried, t.code = 0, 0, 0, 0, 0, block.OK
 	q.backlog = append(q.backlog, t)
 }
@@ -270,43 +270,74 @@ func (q *requests) readDone(t *task) {
 	q.startRead(t)
 }
 
-// startWrite sends a write to every replica, after its dirty regions are marked and, while a
-// replica is being rebuilt, after its edges are filled up to whole blocks.
-func (q *requests) startWrite(t *task) {
+// writeStage is how far a write is.
+type writeStage uint8
+
+const (
+	// writeWaiting: it has nothing but its request.
+	writeWaiting writeStage = iota
+	// writeLocking: it waits for its range.
+	writeLocking
+	// writeMarking: it has its range, and waits for the mark of its region, or for room for one.
+	writeMarking
+	// writeWidening: the blocks around it are read, since a replica is being rebuilt.
+	writeWidening
+	// writeSent: the replicas have it.
+	writeSent
+)
+
+// advance takes a write as far as it can go now. Whoever it waits for calls it again: its range, the
+// mark of its region, the blocks around it, the answers of the replicas. park sets it back.
+func (q *requests) advance(t *task) {
+	switch t.stage {
+	case writeWaiting:
+		t.stage, t.lock.mode = writeLocking, exclusive
+		q.ranges.lock(t.off, t.n, true, t)
+	case writeSent:
+		q.writeDone(t)
+	default:
+		q.mirror(t)
+	}
+}
+
+// granted implements granter.
+func (t *task) granted() {
+	if t.kind == wire.Read {
+		t.e.requests.startRead(t)
+	} else {
+		t.e.requests.advance(t)
+	}
+}
+
+// mirror sends a write that has its range to every replica, after its dirty regions are marked and,
+// while a replica is being rebuilt, after its edges are filled up to whole blocks. What was there
+// before it had to wait for something may have gone meanwhile, so everything is looked at again.
+func (q *requests) mirror(t *task) {
 	e := q.e
 	if e.writes.frozen > 0 {
-		q.park(t) // it was waiting for a lock, a mark or the blocks around it when writes were stopped
+		q.park(t)
 		return
 	}
+	t.stage = writeMarking
 	if !e.dirty.marked(t.off) {
 		q.narrow(t) // who waits for the log holds no memory that others wait for
 	}
 	if !e.dirty.ready(t) {
 		return
 	}
-	rw := e.links.mask(RW)
-	if rw == 0 {
+	rw, wo := e.links.mask(RW), e.links.mask(WO)
+	switch {
+	case rw == 0:
 		q.park(t)
 		return
-	}
-	wo := e.links.mask(WO)
-	if wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) && t.lock.wide.Len == 0 {
+	case wo != 0 && t.kind == wire.Write && (t.off%block.Size != 0 || t.n%block.Size != 0) && t.lock.wide.Len == 0:
+		t.stage = writeWidening
 		q.widenWrite(t)
 		return
 	}
-	q.mirror(t)
-}
-
-func (q *requests) mirror(t *task) {
-	e := q.e
-	rw := e.links.mask(RW)
-	if rw == 0 {
-		q.park(t)
-		return
-	}
+	t.stage = writeSent
 	e.writes.inFlight++
 	e.dirty.begin(t)
-	wo := e.links.mask(WO)
 	if j := e.rebuilds.job(); wo != 0 && j != nil && t.kind != wire.Write {
 		j.zeroed(t.off, t.n)
 	}
@@ -327,7 +358,7 @@ func (q *requests) readAround(t *task, seg loop.Seg) {
 	e := q.e
 	if e.writes.frozen > 0 || e.links.mask(RW) == 0 || e.links.mask(WO) == 0 {
 		e.arena.Release(seg.Buf)
-		q.startWrite(t)
+		q.advance(t)
 		return
 	}
 	mask := e.links.mask(RW) &^ t.tried
@@ -362,7 +393,7 @@ func (q *requests) widened(t, rd *task) {
 		} else {
 			e.links.dropSpare(bad, "read failed: "+t.code.String())
 		}
-		q.startWrite(t)
+		q.advance(t)
 		return
 	}
 	wide := rd.seg
@@ -374,7 +405,7 @@ func (q *requests) widened(t, rd *task) {
 	rd.bounce = false
 	e.tasks.release(rd)
 	t.lock.wide = wide
-	q.startWrite(t) // meanwhile the region may have been cleared or writes stopped
+	q.advance(t) // meanwhile the region may have been cleared or writes stopped
 }
 
 // writeDone judges a write when all replicas have answered.

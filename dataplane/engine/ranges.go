@@ -30,6 +30,17 @@ type rangeLocks struct {
 	found []*lockedRange
 }
 
+// granter is who waits for a range.
+type granter interface {
+	// granted is called once, when it has the range.
+	granted()
+}
+
+// grantFunc is a granter of one function.
+type grantFunc func()
+
+func (f grantFunc) granted() { f() }
+
 // readRange is a read; wait is nil if it never had to wait, and has a grant while it does.
 type readRange struct {
 	beg, end int64
@@ -41,9 +52,9 @@ func (r *readRange) granted() bool { return r.wait == nil || r.wait.grant == nil
 type lockedRange struct {
 	beg, end int64 // block aligned
 	seq      uint64
-	// blockers counts earlier requests that are there and conflict; grant is nil once it was called.
+	// blockers counts earlier requests that are there and conflict; grant is nil once it was granted.
 	blockers int
-	grant    func()
+	grant    granter
 
 	priority    uint64
 	maxEnd      int64
@@ -55,24 +66,24 @@ func widen(off, n int64) (beg, end int64) {
 	return off &^ (block.Size - 1), (off + n + block.Size - 1) &^ (block.Size - 1)
 }
 
-// lock takes the blocks around [off, off+n) and calls grant, now or when they are free.
-func (k *rangeLocks) lock(off, n int64, write bool, grant func()) {
+// lock takes the blocks around [off, off+n) and grants them to who, now or when they are free.
+func (k *rangeLocks) lock(off, n int64, write bool, who granter) {
 	beg, end := widen(off, n)
 	k.seq++
 	if !write && k.root == nil {
 		k.reads = append(k.reads, readRange{beg: beg, end: end})
-		grant()
+		who.granted()
 		return
 	}
 	k.found = k.root.overlaps(beg, end, k.found[:0])
 	blockers := len(k.found)
 	if !write && blockers == 0 {
 		k.reads = append(k.reads, readRange{beg: beg, end: end})
-		grant()
+		who.granted()
 		return
 	}
 	r := k.node()
-	r.beg, r.end, r.seq, r.grant, r.maxEnd, r.blockers = beg, end, k.seq, grant, end, blockers
+	r.beg, r.end, r.seq, r.grant, r.maxEnd, r.blockers = beg, end, k.seq, who, end, blockers
 	if !write {
 		k.reads = append(k.reads, readRange{beg: beg, end: end, wait: r})
 		return
@@ -148,9 +159,9 @@ func (k *rangeLocks) forgetRead(beg, end int64) {
 }
 
 func (r *lockedRange) granted() {
-	grant := r.grant
+	who := r.grant
 	r.grant = nil
-	grant()
+	who.granted()
 }
 
 // node takes a node from the pool, which is as large as the requests ever were at once.

@@ -64,12 +64,12 @@ func TestRangeLocksFollowTheRule(t *testing.T) {
 				r := &lockRequest{off: 512 * rapid.Int64Range(0, 100).Draw(t, "off"), n: 512 * rapid.Int64Range(1, 40).Draw(t, "n"),
 					write: rapid.Bool().Draw(t, "write")}
 				m.all = append(m.all, r)
-				k.lock(r.off, r.n, r.write, func() {
+				k.lock(r.off, r.n, r.write, grantFunc(func() {
 					if r.granted {
 						t.Fatal("granted twice")
 					}
 					r.granted = true
-				})
+				}))
 			}
 			m.check(t)
 		}
@@ -91,13 +91,13 @@ func TestRangeLocksFollowTheRule(t *testing.T) {
 // A grant may unlock and lock again before it returns, as a request that fails at once does.
 func TestRangeLocksBearGrantsThatEndAtOnce(t *testing.T) {
 	var k rangeLocks
-	k.lock(0, 4096, true, func() {})
+	k.lock(0, 4096, true, grantFunc(func() {}))
 	order := []int{}
 	for i := range 5 {
-		k.lock(0, 4096, true, func() {
+		k.lock(0, 4096, true, grantFunc(func() {
 			order = append(order, i)
 			k.unlock(0, 4096, true)
-		})
+		}))
 	}
 	k.unlock(0, 4096, true)
 	if len(order) != 5 || k.root != nil {
@@ -117,7 +117,7 @@ func TestUnlockOfWhatIsNotLockedPanics(t *testing.T) {
 		}
 	}()
 	var k rangeLocks
-	k.lock(0, 4096, true, func() {})
+	k.lock(0, 4096, true, grantFunc(func() {}))
 	k.unlock(0, 4096, false)
 }
 
@@ -127,7 +127,7 @@ func TestRangeLocksLookAtWhatOverlaps(t *testing.T) {
 	var k rangeLocks
 	const n = 1 << 14
 	for i := range int64(n) {
-		k.lock(i*zeroWindow, zeroWindow, true, func() {})
+		k.lock(i*zeroWindow, zeroWindow, true, grantFunc(func() {}))
 	}
 	depth := func() int {
 		var deep func(r *lockedRange) int
@@ -144,7 +144,7 @@ func TestRangeLocksLookAtWhatOverlaps(t *testing.T) {
 		t.Errorf("%d ranges in order make a tree of depth %d", n, depth)
 	}
 	granted := false
-	k.lock(7*zeroWindow, 4096, false, func() { granted = true })
+	k.lock(7*zeroWindow, 4096, false, grantFunc(func() { granted = true }))
 	if granted {
 		t.Error("a read was let into a range that is being trimmed")
 	}
@@ -159,12 +159,12 @@ func BenchmarkRangeLocks(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var k rangeLocks
 			for i := range n {
-				k.lock(i<<20, 4096, true, func() {})
+				k.lock(i<<20, 4096, true, grantFunc(func() {}))
 			}
 			b.ReportAllocs()
 			for i := int64(0); b.Loop(); i++ {
 				k.unlock(i%n<<20, 4096, true)
-				k.lock(i%n<<20, 4096, true, func() {})
+				k.lock(i%n<<20, 4096, true, grantFunc(func() {}))
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func BenchmarkReadLocks(b *testing.B) {
 	for i := range offsets {
 		offsets[i] = int64(i) * 40503 % blocks * block.Size // scattered: 2^16 divided by the golden ratio
 	}
-	grant := func() {}
+	grant := grantFunc(func() {})
 	for i := range depth {
 		k.lock(offsets[i], block.Size, false, grant)
 	}

@@ -114,7 +114,7 @@ func (j *rebuildJob) bring(p rebuild.Piece) {
 		w.begin()
 		return
 	}
-	j.e.requests.ranges.lock(p.Off, p.Len, false, w.begin)
+	j.e.requests.ranges.lock(p.Off, p.Len, false, grantFunc(w.begin))
 }
 
 func (w *work) begin() {
@@ -304,7 +304,7 @@ func (j *rebuildJob) verified() {
 
 // verify compares one range of source and target by hash, as a reader sees it.
 func (j *rebuildJob) verify(off, n int64) {
-	j.e.requests.ranges.lock(off, n, false, func() { j.verifyLocked(off, n) })
+	j.e.requests.ranges.lock(off, n, false, grantFunc(func() { j.verifyLocked(off, n) }))
 }
 
 func (j *rebuildJob) verifyLocked(off, n int64) {

@@ -179,7 +179,7 @@ func (j *scrubJob) repair(f foundPiece) {
 	source := j.members[f.d.source]
 	targets, _ := j.parties(f.d)
 	j.waiting++
-	e.requests.ranges.lock(off, n, true, func() {
+	e.requests.ranges.lock(off, n, true, grantFunc(func() {
 		e.writes.inFlight++ // whoever wants no write in flight waits for this one
 		end := func(text string) {
 			if text != "" {
@@ -215,7 +215,7 @@ func (j *scrubJob) repair(f foundPiece) {
 					end("")
 				}})
 		})
-	})
+	}))
 }
 
 // told notes what a repair has led to.

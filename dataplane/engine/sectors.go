@@ -36,7 +36,7 @@ func (q *requests) mayRepairSector(t *task, bad uint32) bool {
 func (q *requests) repairSector(mask uint32, off, n int64) {
 	e := q.e
 	beg, end := widen(off, n)
-	q.ranges.lock(beg, end-beg, true, func() {
+	q.ranges.lock(beg, end-beg, true, grantFunc(func() {
 		mask &= e.links.mask(RW)
 		source := e.links.mask(RW) &^ mask
 		if mask == 0 || source == 0 || e.writes.frozen > 0 || e.dirty.torn(beg) {
@@ -54,7 +54,7 @@ func (q *requests) repairSector(mask uint32, off, n int64) {
 				e.writes.inFlight--
 				e.writes.quiet()
 			}})
-	})
+	}))
 }
 
 func (q *requests) sectorRepaired(off, n int64, r transferred) {

@@ -12,6 +12,7 @@ import (
 // task is one operation on replicas: a piece of a frontend's request, or something the engine does
 // for itself.
 type task struct {
+	e          *Engine
 	index, gen uint32
 	used       bool
 	kind       wire.Type
@@ -35,8 +36,9 @@ type task struct {
 	ioErrors uint32
 	// unreadable are links whose disks could not read this.
 	unreadable uint32
-	// lock is what the task has as long as it holds its range lock.
-	lock holding
+	// stage is how far a write is. lock is what the task has as long as it holds its range lock.
+	stage writeStage
+	lock  holding
 	// completed is how many writes had been completed when this flush began.
 	completed uint64
 	// undecided is a write that only a replica which is about to become a member has carried out: it
@@ -108,10 +110,10 @@ func (k *tasks) take(kind wire.Type) *task {
 		t = k.all[k.unused[n-1]]
 		k.unused = k.unused[:n-1]
 	} else {
-		t = &task{index: uint32(len(k.all))}
+		t = &task{e: k.e, index: uint32(len(k.all))}
 		k.all = append(k.all, t)
 	}
-	*t = task{index: t.index, gen: t.gen + 1, used: true, kind: kind}
+	*t = task{e: t.e, index: t.index, gen: t.gen + 1, used: true, kind: kind}
 	return t
 }
 
@@ -250,7 +252,7 @@ func (k *tasks) complete(t *task) {
 	case t.kind == wire.Read:
 		e.requests.readDone(t)
 	case t.writes():
-		e.requests.writeDone(t)
+		e.requests.advance(t)
 	default:
 		e.requests.flushDone(t)
 	}

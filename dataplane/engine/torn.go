@@ -111,7 +111,7 @@ func (k *tornRegions) next() {
 		k.ended()
 		return
 	}
-	e.requests.ranges.lock(p.off, p.n, true, func() {
+	e.requests.ranges.lock(p.off, p.n, true, grantFunc(func() {
 		if e.stopping != nil || e.writes.frozen > 0 && !m.frozen {
 			e.requests.ranges.unlock(p.off, p.n, true)
 			e.dirty.repairLater(m.region)
@@ -126,7 +126,7 @@ func (k *tornRegions) next() {
 			k.next()
 			e.writes.quiet()
 		})
-	})
+	}))
 }
 
 // take returns the next part to make the same.
