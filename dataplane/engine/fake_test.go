@@ -24,7 +24,7 @@ import (
 // what every replica may expect of an engine: no write to a region that is not marked, no mark
 // taken away without a flush after the last write.
 type fake struct {
-	t     *testing.T
+	t     testing.TB
 	w     *sim.World
 	name  string
 	proc  *sim.Process

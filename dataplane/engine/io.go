@@ -39,6 +39,8 @@ type requests struct {
 	foreground int
 	counters   Counters
 	seconds    seconds
+	// unused are those of the frontend that are answered, for the next ones.
+	unused []*request
 }
 
 // step begins again what waits: a replica may have come.
@@ -50,7 +52,16 @@ func (q *requests) step() {
 
 // begin splits a request into tasks. Pieces of reads and writes end at multiples of
 // block.MaxTransfer, so that even when widened to whole blocks a piece fits into one frame.
-func (q *requests) begin(fr *frontend.Request) { q.carryOut(&request{Request: *fr}) }
+func (q *requests) begin(fr *frontend.Request) {
+	var r *request
+	if n := len(q.unused); n > 0 {
+		r, q.unused = q.unused[n-1], q.unused[:n-1]
+	} else {
+		r = &request{}
+	}
+	*r = request{Request: *fr}
+	q.carryOut(r)
+}
 
 func (q *requests) carryOut(r *request) {
 	e := q.e
@@ -126,6 +137,7 @@ func (q *requests) pieceDone(r *request, code block.Code) {
 	if e.users.fe != nil {
 		e.users.fe.Complete(r.ID, r.code, e.out)
 	}
+	q.unused = append(q.unused, r)
 }
 
 // start runs a task from its beginning, or parks it while nothing can be served.
@@ -265,7 +277,7 @@ func (q *requests) readDone(t *task) {
 	if bad := (t.bad | t.full) & e.links.mask(RW); q.mayRepairSector(t, bad) {
 		t.unreadable |= bad
 	} else if e.links.count(RW) > 1 {
-		e.links.drop(bad, "read failed: "+t.code.String())
+		e.links.dropFailed(bad, "read failed", t.code)
 	}
 	q.startRead(t)
 }
@@ -416,16 +428,16 @@ func (q *requests) writeDone(t *task) {
 	code := block.OK
 	switch {
 	case t.ok&rw != 0:
-		e.links.drop((t.full|t.bad)&(rw|e.links.mask(WO)), "write failed: "+t.code.String())
+		e.links.dropFailed((t.full|t.bad)&(rw|e.links.mask(WO)), "write failed", t.code)
 	case t.full&rw != 0:
 		// Everybody who is left is full: the write fails, nobody is dropped for it.
-		e.links.drop(t.bad&rw|(t.full|t.bad)&e.links.mask(WO), "write failed: "+t.code.String())
+		e.links.dropFailed(t.bad&rw|(t.full|t.bad)&e.links.mask(WO), "write failed", t.code)
 		code = block.NoSpace
 	case t.bad&rw != 0:
 		// Nobody took it. One replica is kept, since dropping all would end the volume for one bad
 		// sector.
 		first := t.bad & rw & -(t.bad & rw)
-		e.links.drop(t.bad&rw&^first|(t.full|t.bad)&e.links.mask(WO), "write failed: "+t.code.String())
+		e.links.dropFailed(t.bad&rw&^first|(t.full|t.bad)&e.links.mask(WO), "write failed", t.code)
 		code = t.code
 	default:
 		e.dirty.end(t, true)
@@ -459,6 +471,13 @@ func (k *links) drop(mask uint32, reason string) {
 	}
 }
 
+// dropFailed is drop for a request that was answered with code. Mostly there is nobody to drop.
+func (k *links) dropFailed(mask uint32, what string, code block.Code) {
+	if mask != 0 {
+		k.drop(mask, what+": "+code.String())
+	}
+}
+
 // dropSpare is drop but for the last replica that has everything.
 func (k *links) dropSpare(mask uint32, reason string) {
 	for _, l := range k.all {
@@ -483,12 +502,12 @@ func (q *requests) flushDone(t *task) {
 	if t.ok&rw == 0 {
 		if rw != 0 {
 			// Every replica that is left refused to flush: it has ended itself or is about to.
-			e.links.drop(t.full|t.bad, "flush failed: "+t.code.String())
+			e.links.dropFailed(t.full|t.bad, "flush failed", t.code)
 		}
 		q.park(t)
 		return
 	}
-	e.links.drop((t.full|t.bad)&(rw|e.links.mask(WO)), "flush failed: "+t.code.String())
+	e.links.dropFailed((t.full|t.bad)&(rw|e.links.mask(WO)), "flush failed", t.code)
 	e.dirty.flushed(t.completed)
 	e.held.add(t, block.OK)
 }

@@ -30,7 +30,7 @@ const (
 
 // rig is a real engine core among fake replicas on simulated time.
 type rig struct {
-	t    *testing.T
+	t    testing.TB
 	w    *sim.World
 	size int64
 	// uuid is that of a second volume in the world, offline: no frontend is attached.
@@ -60,9 +60,11 @@ type rig struct {
 	log engine.LogBounds
 	// memory is the engine's; 0 means plenty.
 	memory int
+	// core, unless nil, wraps the engine's core.
+	core func(loop.Core) loop.Core
 }
 
-func newRig(t *testing.T, replicas int, size int64) *rig {
+func newRig(t testing.TB, replicas int, size int64) *rig {
 	g := &rig{t: t, w: sim.NewWorld(1), size: size}
 	for i := range replicas {
 		g.fakes = append(g.fakes, newFake(g, string(rune('a'+i))))
@@ -131,7 +133,11 @@ func (g *rig) run(c engine.Config) {
 			g.state = s
 		}
 	}
-	proc.Run(engine.New(c))
+	core := loop.Core(engine.New(c))
+	if g.core != nil {
+		core = g.core(core)
+	}
+	proc.Run(core)
 	g.front = &front{arena: arena, open: map[uint64]*call{}, tag: loop.Tag(engine.OwnerFrontend, 1)}
 	g.front.signal, g.front.handle = proc.NewSignal()
 }
