@@ -146,7 +146,6 @@ type Engine struct {
 	identity string
 	quorum   *quorum.Core
 
-	dirty dirtyLog
 	// unwritten is where discards change nothing.
 	unwritten unwritten
 	resync    *resync
@@ -189,14 +188,13 @@ type Engine struct {
 	requests      requests
 	held          held
 	tasks         tasks
+	dirty         dirtyLog
 }
 
 // New returns an engine that starts to gather its replicas at the first Step.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret),
-
-		changed: true,
+		cfg: cfg, arena: cfg.Arena, digester: wire.NewDigester(cfg.Secret), changed: true,
 	}
 	if e.cfg.Lease == 0 {
 		e.cfg.Lease = quorum.DefaultLease

@@ -298,8 +298,8 @@ const (
 	writeSent
 )
 
-// advance takes a write as far as it can go now. Whoever it waits for calls it again: its range, the
-// mark of its region, the blocks around it, the answers of the replicas. park sets it back.
+// advance takes a write as far as it can go now. Whoever it waits for calls it again: its range,
+// the mark of its region, the blocks around it, the answers of the replicas. park sets it back.
 func (q *requests) advance(t *task) {
 	switch t.stage {
 	case writeWaiting:
@@ -461,30 +461,6 @@ func (q *requests) writeDone(t *task) {
 	q.narrow(t)
 	e.held.add(t, code)
 	e.writes.quiet()
-}
-
-func (k *links) drop(mask uint32, reason string) {
-	for _, l := range k.all {
-		if l != nil && mask&l.bit() != 0 {
-			l.fail(reason)
-		}
-	}
-}
-
-// dropFailed is drop for a request that was answered with code. Mostly there is nobody to drop.
-func (k *links) dropFailed(mask uint32, what string, code block.Code) {
-	if mask != 0 {
-		k.drop(mask, what+": "+code.String())
-	}
-}
-
-// dropSpare is drop but for the last replica that has everything.
-func (k *links) dropSpare(mask uint32, reason string) {
-	for _, l := range k.all {
-		if l != nil && mask&l.bit() != 0 && k.spare(l) {
-			l.fail(reason)
-		}
-	}
 }
 
 func (q *requests) startFlush(t *task) {

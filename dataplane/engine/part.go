@@ -15,7 +15,8 @@ type untimed struct{}
 
 func (untimed) due() clock.Ticks { return clock.Never }
 
-// assemble makes the parts.
+// assemble makes the parts. Their order is that of the work of a step, on which histories depend:
+// who is dropped is known before requests go on, and requests go before the engine's own work.
 func (e *Engine) assemble() {
 	e.votes = votes{e: e, at: clock.Never}
 	e.lease = lease{e: e, checkAt: clock.Never}
@@ -45,9 +46,9 @@ func (e *Engine) assemble() {
 	e.unwritten = unwritten{e: e}
 	e.tasks = tasks{e: e}
 	e.parts = []part{
-		// deadlines first, of which some have an end that others are told of
+		// the set of replicas, and what ends by time alone
 		&e.members, &e.standstill, &e.gathering, &e.lease, &e.links, &e.sources, &e.sizes, &e.dirty, &e.lost,
-		// what the quorum core makes of that, then requests: those that wait before those that are new
+		// what the quorum core makes of that, then requests: those that wait before new ones
 		&e.members, &e.requests, &e.users, &e.held, &e.detaching, &e.handover,
 		// the engine's own work
 		&e.votes, &e.rebuilds, &e.torn, &e.purges, &e.chainMarks, &e.scrubs, &e.imports, &e.snapshotReads, &e.memory,

@@ -179,7 +179,7 @@ func (j *rebuildJob) ready() {
 	}
 	j.answer(nil)
 	if j.e.rebuilds.filesAtRest() {
-		j.survey() // otherwise rebuildMore does it
+		j.survey() // otherwise rebuilds.step does it
 	}
 }
 

@@ -29,7 +29,7 @@ type (
 		names []string
 		open  string
 		piece int
-		// changes is what Engine.changes was when the names were asked for.
+		// changes is what changes.made was when the names were asked for.
 		changes uint64
 	}
 	// foundPiece is a piece that is to be repaired.
