@@ -121,8 +121,7 @@ func CheckEngineDeletion(e *v1beta2.Engine, volume *v1beta2.Volume, engines []v1
 	if volume == nil || volume.DeletionTimestamp != nil || e.DeletionTimestamp != nil || !e.Spec.Active {
 		return nil
 	}
-	if st := e.Status.CurrentState; e.Spec.DesireState == v1beta2.InstanceStateRunning ||
-		st != v1beta2.InstanceStateStopped && st != "" {
+	if e.Spec.DesireState == v1beta2.InstanceStateRunning || !e.Status.Off() {
 		return forbidden("engine %s serves volume %s, whose users would get I/O errors at once: detach the volume to stop it "+
 			"(ankole volume detach %s); the engine goes with its volume", e.Name, volume.Name, volume.Name)
 	}

@@ -187,8 +187,7 @@ func (w *world) servings() (out []*serving) {
 }
 
 // oneWriter fails when two engines of a volume are of the newest epoch, or when one is started
-// while another one serves on a node that could have been asked for long. One that its instance
-// manager has not told of is left out (docs/finds.md).
+// while another one serves on a node that could have been asked for long.
 func (w *world) oneWriter(volume string, starting bool) {
 	var writers int
 	for _, s := range w.servings() {
@@ -199,7 +198,7 @@ func (w *world) oneWriter(volume string, starting bool) {
 			writers++
 		}
 		h := s.p.pod.host
-		if starting && h.reachable() && !h.mute && time.Since(h.since) > heardWithin {
+		if starting && h.reachable() && time.Since(h.since) > heardWithin {
 			w.failf("an engine of %s is started, and %s serves on %s", volume, s.p.name, h.name)
 		}
 	}

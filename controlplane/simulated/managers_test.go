@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/node/instancemanager"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
@@ -341,4 +342,28 @@ func (w *world) replicasOf(volume string) (out []*v1beta2.Replica) {
 		}
 	}
 	return out
+}
+
+func (p *pod) list() *instancemanager.Processes {
+	out := &instancemanager.Processes{Engines: map[string]v1beta2.InstanceProcess{},
+		Replicas: map[string]v1beta2.InstanceProcess{}, APIVersion: 4, APIMinVersion: 1, ProxyAPIVersion: 1}
+	for name, r := range p.processes {
+		if told := r.tell(); told.Status.Type == v1beta2.InstanceTypeEngine {
+			out.Engines[name] = told
+		} else {
+			out.Replicas[name] = told
+		}
+	}
+	return out
+}
+
+func (p *proc) tell() v1beta2.InstanceProcess {
+	kind := v1beta2.InstanceTypeReplica
+	if strings.Contains(p.name, "-e-") {
+		kind = v1beta2.InstanceTypeEngine
+	}
+	return v1beta2.InstanceProcess{
+		Spec: v1beta2.InstanceProcessSpec{Name: p.name, Order: p.order, Binary: p.binary},
+		Status: v1beta2.InstanceProcessStatus{Type: kind, State: p.state, ErrorMsg: p.problem, PortStart: p.port,
+			PortEnd: p.port, UUID: p.uuid}}
 }

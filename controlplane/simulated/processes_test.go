@@ -205,7 +205,7 @@ func (w *world) ordered(im *v1beta2.InstanceManager, verb, process string) (*pod
 	if err == nil && !w.calm && w.rng.IntN(100) == 0 {
 		err = errInjected
 	}
-	if err == nil {
+	if err == nil && verb != "" {
 		w.order(volumeOf(process), verb+" "+process)
 	}
 	return p, err
@@ -355,6 +355,16 @@ func (w *world) open(p *proc) {
 	w.after(time.Second, func() { w.lookAtDisk(p.pod.host) })
 }
 
+// Get implements instance.Processes.
+func (o *orders) Get(_ context.Context, im *v1beta2.InstanceManager, name string) (*v1beta2.InstanceProcess, error) {
+	at, err := o.w.ordered(im, "", "")
+	if err != nil || at.processes[name] == nil {
+		return nil, err
+	}
+	p := at.processes[name].tell()
+	return &p, nil
+}
+
 // CopyLog implements instance.LogReader: a manager that is cut off does not answer.
 func (o *orders) CopyLog(_ context.Context, im *v1beta2.InstanceManager, name string) error {
 	_, err := o.w.ordered(im, "read the log of", name)
@@ -471,20 +481,4 @@ func (s *streams) tell(key client.ObjectKey, k *known) {
 		s.wakeups <- event.GenericEvent{Object: &v1beta2.InstanceManager{
 			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
 	}
-}
-
-func (p *pod) list() *instancemanager.Processes {
-	out := &instancemanager.Processes{Engines: map[string]v1beta2.InstanceProcess{},
-		Replicas: map[string]v1beta2.InstanceProcess{}, APIVersion: 4, APIMinVersion: 1, ProxyAPIVersion: 1}
-	for name, r := range p.processes {
-		kind, into := v1beta2.InstanceTypeReplica, out.Replicas
-		if strings.Contains(name, "-e-") {
-			kind, into = v1beta2.InstanceTypeEngine, out.Engines
-		}
-		into[name] = v1beta2.InstanceProcess{
-			Spec: v1beta2.InstanceProcessSpec{Name: name, Order: r.order, Binary: r.binary},
-			Status: v1beta2.InstanceProcessStatus{Type: kind, State: r.state, ErrorMsg: r.problem, PortStart: r.port,
-				PortEnd: r.port, UUID: r.uuid}}
-	}
-	return out
 }

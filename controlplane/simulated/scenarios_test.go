@@ -214,6 +214,32 @@ func TestUnlistedProcessesGoOn(t *testing.T) {
 	})
 }
 
+// TestUnlistedEngineIsEndedFirst: an engine that was started where its instance manager lists
+// nothing is ended before the volume counts as detached; when its node goes, it counts as ended.
+func TestUnlistedEngineIsEndedFirst(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		scene(t, 4, func(_ *testing.T, w *world) {
+			w.makeVolume(2, nil)
+			w.settle()
+			at := w.free()
+			to := w.elsewhere(at)
+			w.silence(w.host(at), true)
+			w.run(heardWithin)
+			w.tickets("ui", at, v1beta2.AttacherTypeLonghornAPI)
+			w.settle()
+			if s := w.served(); s == nil || s.p.pod.host.name != at || w.engine().Status.UUID != "" {
+				w.failf("no engine serves on %s without being listed", at)
+			}
+			if gone {
+				w.cut(at)
+			}
+			w.tickets("ui", to, v1beta2.AttacherTypeLonghornAPI) // oneWriter looks when the next one is started
+			w.run(10 * time.Minute)
+			w.expect(fmt.Sprintf("attached healthy at %q", to))
+		})
+	}
+}
+
 func TestStaleReplicaIsGivenToTheEngineAndRebuilt(t *testing.T) {
 	scene(t, 3, func(t *testing.T, w *world) {
 		w.attached(3)

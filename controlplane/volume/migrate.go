@@ -98,7 +98,7 @@ func (p *pass) keepStandIn(s *v1beta2.Engine) loop.Change {
 		}
 	case runs && (s.Spec.StandInFor != source || st.CurrentState == v1beta2.InstanceStateError):
 		return p.runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
-	case !runs && hasNoProcess(s):
+	case !runs && st.Off():
 		return p.runStandIn(s, v1beta2.InstanceStateRunning, source, "")
 	case runs && st.CurrentState == v1beta2.InstanceStateRunning && (st.Endpoint != "" || !p.needsDevice()):
 		p.v.Status.CurrentMigrationNodeID = s.Spec.NodeID
@@ -113,11 +113,6 @@ func (p *pass) runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, source
 	return loop.Update{Object: c}
 }
 
-// hasNoProcess says whether an engine has no process.
-func hasNoProcess(e *v1beta2.Engine) bool {
-	return e.Status.CurrentState == v1beta2.InstanceStateStopped || e.Status.CurrentState == ""
-}
-
 // switchOver moves the engine to the target. Stand-in and engine end at the same time; the device
 // of the target waits for the engine that follows, that of the source ends.
 //
@@ -130,7 +125,7 @@ func (p *pass) switchOver() loop.Change {
 	if e.Spec.NodeID != v.Spec.NodeID && e.Spec.DesireState != v1beta2.InstanceStateStopped {
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState, s.NodeID = v1beta2.InstanceStateStopped, "" })
 	}
-	if s != nil && !hasNoProcess(s) || !hasNoProcess(e) && e.Spec.DesireState == v1beta2.InstanceStateStopped {
+	if s != nil && !s.Status.Off() || e.Spec.DesireState == v1beta2.InstanceStateStopped && !e.Status.Off() {
 		if p.ioWaitLeft("it moves to node "+v.Spec.NodeID) <= 0 {
 			return p.giveUp()
 		}

@@ -36,7 +36,7 @@ func (p *pass) open() loop.Change {
 		return p.stopEngine()
 	case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
 		return p.engineFailed()
-	case desired != v1beta2.InstanceStateRunning && off:
+	case desired != v1beta2.InstanceStateRunning && e.Status.Off():
 		return p.startUp("")
 	case desired != v1beta2.InstanceStateRunning:
 		return nil // being stopped
@@ -74,8 +74,7 @@ func (p *pass) awaitProcess() loop.Change {
 // be few.
 func (p *pass) startReturned() loop.Change {
 	for _, r := range p.candidates() {
-		off := r.Status.CurrentState == v1beta2.InstanceStateStopped || r.Status.CurrentState == ""
-		if p.isMember(r) && p.reachable(r) && off && r.Spec.DesireState != v1beta2.InstanceStateRunning {
+		if p.isMember(r) && p.reachable(r) && r.Status.Off() && r.Spec.DesireState != v1beta2.InstanceStateRunning {
 			return p.startCandidate(r)
 		}
 	}
@@ -196,7 +195,7 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateError:
 			// Only a stopped process is started. The mark of a failure is left to the engine.
 			return nil, nil, editReplica(r, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
-		case desired != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == ""):
+		case desired != v1beta2.InstanceStateRunning && r.Status.Off():
 			if p.waited() > openWait && !p.ioWaits() {
 				continue // it was waited for; the engine starts without it
 			}
@@ -386,8 +385,7 @@ func (p *pass) startNew() loop.Change {
 	var change loop.Change
 	for _, r := range p.live() {
 		fit := r.Spec.Active && r.Spec.NodeID != "" && r.Spec.FailedAt == "" && r.Spec.Image == p.engine.Spec.Image &&
-			r.Spec.DesireState != v1beta2.InstanceStateRunning && !p.nodeDown(r.Spec.NodeID) &&
-			(r.Status.CurrentState == v1beta2.InstanceStateStopped || r.Status.CurrentState == "")
+			r.Spec.DesireState != v1beta2.InstanceStateRunning && !p.nodeDown(r.Spec.NodeID) && r.Status.Off()
 		if !fit {
 			continue
 		}

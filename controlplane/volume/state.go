@@ -104,13 +104,13 @@ func (p *pass) needsDevice() bool {
 // count as stopped. A deleted replica stops without an order, and its object may stay for long, as
 // its data does.
 func (p *pass) closed() bool {
-	stopped := func(spec v1beta2.InstanceState, state v1beta2.InstanceState) bool {
-		return spec != v1beta2.InstanceStateRunning && (state == v1beta2.InstanceStateStopped || state == "")
+	stopped := func(desired v1beta2.InstanceState, s *v1beta2.InstanceStatus) bool {
+		return desired != v1beta2.InstanceStateRunning && s.Off()
 	}
 	if p.standIn() != nil {
 		return false
 	}
-	if p.engine != nil && !stopped(p.engine.Spec.DesireState, p.engine.Status.CurrentState) {
+	if p.engine != nil && !stopped(p.engine.Spec.DesireState, &p.engine.Status.InstanceStatus) {
 		return false
 	}
 	for _, r := range p.replicas {
@@ -118,7 +118,7 @@ func (p *pass) closed() bool {
 		if r.DeletionTimestamp != nil && p.copies.Serves(r) == "" {
 			desired = v1beta2.InstanceStateStopped
 		}
-		if !stopped(desired, r.Status.CurrentState) {
+		if !stopped(desired, &r.Status.InstanceStatus) {
 			return false
 		}
 	}
@@ -141,7 +141,7 @@ func (p *pass) close() loop.Change {
 			}
 		})
 	}
-	if e.Status.CurrentState != v1beta2.InstanceStateStopped && e.Status.CurrentState != "" {
+	if !e.Status.Off() {
 		return nil
 	}
 	anyData := p.anyData()

@@ -55,8 +55,7 @@ func (p *pass) twin(r *v1beta2.Replica, ok func(*v1beta2.Replica) bool) *v1beta2
 // twinRuns says whether another process may have a replica's directory.
 func (p *pass) twinRuns(r *v1beta2.Replica) bool {
 	return p.twin(r, func(o *v1beta2.Replica) bool {
-		st := o.Status.CurrentState
-		return st != v1beta2.InstanceStateStopped && st != "" && !p.nodeDown(o.Spec.NodeID)
+		return !o.Status.Off() && !p.nodeDown(o.Spec.NodeID)
 	}) != nil
 }
 
@@ -219,7 +218,7 @@ func (p *pass) runDuplicate(d *v1beta2.Replica) (address string, change loop.Cha
 			return "", nil
 		}
 		return "", editReplica(d, func(s *v1beta2.ReplicaSpec) { s.DesireState = v1beta2.InstanceStateStopped })
-	case !wanted && (state == v1beta2.InstanceStateStopped || state == ""):
+	case !wanted && d.Status.Off():
 		return "", editReplica(d, func(s *v1beta2.ReplicaSpec) { p.order(&s.InstanceSpec) })
 	}
 	return "", nil

@@ -141,3 +141,9 @@ type InstanceStatus struct {
 	// +nullable
 	Conditions []Condition `json:"conditions"`
 }
+
+// Off tells whether an instance that is not wanted has no process: one that was ordered and never
+// seen may be there.
+func (s *InstanceStatus) Off() bool {
+	return (s.CurrentState == InstanceStateStopped || s.CurrentState == "") && !s.Starting
+}

@@ -156,6 +156,25 @@ func (c *Callers) CloseIdle(ctx context.Context, podIP string) (list map[string]
 	return cl.CloseIdle(ctx)
 }
 
+// Get returns a process, nil if it is not there.
+func (c *Callers) Get(ctx context.Context, im *v1beta2.InstanceManager, name string) (*v1beta2.InstanceProcess, error) {
+	cl, err := c.client(im)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := cl.ProcessGet(ctx, name)
+	if errors.Is(err, imclient.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := processOf(answer)
+	return &p, nil
+}
+
 // Delete orders the end of a process; one that does not exist, or has another UUID, is no error.
 func (c *Callers) Delete(ctx context.Context, im *v1beta2.InstanceManager, name, uuid string) error {
 	return c.delete(ctx, im, func(ctx context.Context, cl *imclient.Client) error {

@@ -297,12 +297,22 @@ func changed(before *Processes, process *imrpc.ProcessResponse) *Processes {
 }
 
 func (p *Processes) put(process *imrpc.ProcessResponse) {
-	name, st := process.GetSpec().GetName(), process.GetStatus()
-	kind, into, binary := v1beta2.InstanceTypeReplica, p.Replicas, ""
-	if isEngineName(name) {
-		kind, into, binary = v1beta2.InstanceTypeEngine, p.Engines, process.GetSpec().GetBinary()
+	told := processOf(process)
+	if told.Status.Type == v1beta2.InstanceTypeEngine {
+		p.Engines[told.Spec.Name] = told
+	} else {
+		p.Replicas[told.Spec.Name] = told
 	}
-	into[name] = v1beta2.InstanceProcess{
+}
+
+// processOf is what an instance manager says of one process.
+func processOf(process *imrpc.ProcessResponse) v1beta2.InstanceProcess {
+	name, st := process.GetSpec().GetName(), process.GetStatus()
+	kind, binary := v1beta2.InstanceTypeReplica, ""
+	if isEngineName(name) {
+		kind, binary = v1beta2.InstanceTypeEngine, process.GetSpec().GetBinary()
+	}
+	return v1beta2.InstanceProcess{
 		Spec: v1beta2.InstanceProcessSpec{Name: name, DataEngine: v1beta2.DataEngineTypeV1,
 			Order: process.GetSpec().GetOrder(), Binary: binary},
 		Status: v1beta2.InstanceProcessStatus{

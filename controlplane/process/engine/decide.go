@@ -19,17 +19,21 @@ import (
 // after 60 s.
 const stopAgainAfter = time.Minute
 
+// wanted tells whether the engine's process is to run.
+func wanted(e *v1beta2.Engine) bool {
+	return e.Spec.DesireState == v1beta2.InstanceStateRunning && e.DeletionTimestamp == nil
+}
+
 func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
-	deleting := e.DeletionTimestamp != nil
-	want := e.Spec.DesireState == v1beta2.InstanceStateRunning && !deleting
+	want := wanted(e)
 	e.Status.OwnerID = s.Owner
 	if e.Spec.NodeID != "" {
 		e.Status.OwnerID = e.Spec.NodeID
 	}
 	im := instance.Choose(s.Managers, e.Status.InstanceManagerName, e.Spec.NodeID, s.Image)
-	found := instance.Find(im, e.Name)
-	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, Image: imageOf(found, s.Images),
-		NodeDown: s.NodeDown}
+	found := s.Answer.In(im, e.Name)
+	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, Asked: s.Answer.Known,
+		Image: imageOf(found, s.Images), NodeDown: s.NodeDown}
 	before := e.Status.CurrentImage
 	restart := want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter)
 	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
@@ -41,7 +45,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 		return loop.Decision{Events: events}
 	}
 	if strays := instance.Strays(s.Managers, im, e.Name); len(strays) > 0 {
-		return stop(e, strays[0], s)
+		return stop(e, strays[0], instance.Find(strays[0], e.Name), s)
 	}
 	if action == instance.Create && s.HandOverKnown && !s.HandOver.over {
 		action = instance.None // a process that is about to take over would be in the way; the end wakes us
@@ -69,7 +73,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 			FailureReason: naming.EventFailedStarting,
 		}
 	case instance.Delete:
-		return stop(e, im, s)
+		return stop(e, im, found, s)
 	case instance.DeleteOther:
 		return stopOther(e, im, found, s)
 	}
@@ -92,6 +96,8 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 // ending waits for the end of an engine, and ends the deletion of one that has stopped.
 func ending(e *v1beta2.Engine) loop.Decision {
 	switch {
+	case e.Status.Starting:
+		return loop.Decision{After: instance.AskAgain}
 	case e.Status.CurrentState == v1beta2.InstanceStateStopping:
 		return loop.Decision{After: stopAgainAfter}
 	case e.DeletionTimestamp == nil || e.Status.CurrentState != v1beta2.InstanceStateStopped:
@@ -117,15 +123,14 @@ func readLog(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decisi
 // stop orders the engine's end. On the node where it is to run another process may follow it, for
 // which the instance manager keeps the volume's block device if this one dies; elsewhere, and when
 // the volume is detached or deleted, none does.
-func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
-	uuid := instance.UUIDOf(im, e.Name)
+func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess, s seen) loop.Decision {
 	last := e.DeletionTimestamp != nil || e.Spec.NodeID == "" || e.Spec.NodeID != im.Spec.NodeID
 	return loop.Decision{
 		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
 			if last {
-				return s.Processes.DeleteLast(ctx, im, e.Name, uuid)
+				return s.Processes.DeleteLast(ctx, im, e.Name, p.Status.UUID)
 			}
-			return s.Processes.Delete(ctx, im, e.Name, uuid)
+			return s.Processes.Delete(ctx, im, e.Name, p.Status.UUID)
 		}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,

@@ -126,6 +126,8 @@ type seen struct {
 	// Released knows who has been told that no engine follows.
 	Released *released
 
+	// Answer is what the instance manager says of a process that it does not list.
+	Answer instance.Answer
 	// Log is what has become of a request for the engine's log.
 	Log instance.LogAnswer
 
@@ -207,6 +209,9 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 	node := e.Spec.NodeID
 	if im := instance.Choose(s.Managers, e.Status.InstanceManagerName, node, s.Image); im != nil {
 		node = im.Spec.NodeID
+		if !wanted(e) {
+			s.Answer = instance.Ask(ctx, r.processes, im, e.Name, &e.Status.InstanceStatus)
+		}
 	}
 	if node != "" {
 		var n v1beta2.Node

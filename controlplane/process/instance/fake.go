@@ -18,6 +18,10 @@ type Fake struct {
 	Created []Process
 	// Replaced is what Replace answers.
 	Replaced error
+	// Unlisted is what Get answers by name; ones that are not in it are not there.
+	Unlisted map[string]*v1beta2.InstanceProcess
+	// Silent is the error that Get has.
+	Silent error
 }
 
 // Create implements Processes.
@@ -27,6 +31,11 @@ func (f *Fake) Create(_ context.Context, im *v1beta2.InstanceManager, p Process)
 	f.orders = append(f.orders, fmt.Sprintf("create %s/%s", im.Name, p.Name))
 	f.Created = append(f.Created, p)
 	return nil
+}
+
+// Get implements Processes.
+func (f *Fake) Get(_ context.Context, _ *v1beta2.InstanceManager, name string) (*v1beta2.InstanceProcess, error) {
+	return f.Unlisted[name], f.Silent
 }
 
 // Delete implements Processes.

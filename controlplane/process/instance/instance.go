@@ -4,13 +4,15 @@
 // Somebody writes spec.desireState (running or stopped) and, for the engine, spec.nodeID. The
 // controller of the kind calls Step, which derives status.currentState from what the instance
 // manager's object reports, and names at most one thing to do: create the process, or delete it.
-// Four rules shape it:
+// Five rules shape it:
 //
 //   - A process is created only from state stopped. Whoever wants a failed one back asks for
 //     stopped first; an engine may also be told which run is over (Forget).
 //   - A process that was seen running (status.started) and is not there any more is in error; one
 //     that never ran is just stopped.
 //   - A process is the object's by the order that it was made for, not by its name (Judge).
+//   - A process that was ordered and is not listed may be there all the same: its instance manager
+//     is asked before the instance counts as stopped (Ask).
 //   - A node that is cut off makes the state unknown, never stopped or error: the process may well
 //     be running. Asked to stop, such an instance counts as stopped all the same, because nobody
 //     could stop it and the data path fences it (a newer epoch); the process is deleted when its
@@ -44,6 +46,8 @@ type Process struct {
 
 // Processes creates and deletes processes in instance managers.
 type Processes interface {
+	// Get returns the process of that name, nil if there is none.
+	Get(ctx context.Context, im *v1beta2.InstanceManager, name string) (*v1beta2.InstanceProcess, error)
 	// Create orders a process; one that exists already is no error if it was made for the same order.
 	Create(ctx context.Context, im *v1beta2.InstanceManager, p Process) error
 	// Delete orders the end of a process, only of that UUID unless it is empty; one that does not
@@ -84,6 +88,8 @@ type Seen struct {
 	Manager *v1beta2.InstanceManager
 	// Process is the process in Manager, nil if it is not there.
 	Process *v1beta2.InstanceProcess
+	// Asked: Manager itself has said so (Ask); else its last list does.
+	Asked bool
 	// Image is the one that Process was started from; empty if nobody can tell: then that of the spec,
 	// unless the status names one.
 	Image string
@@ -103,15 +109,6 @@ func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 		}
 	}
 	return nil
-}
-
-// UUIDOf is the UUID of the process of that name in an instance manager, "" if it is not there or
-// has none. An order to end it that is late then ends no process that has followed it.
-func UUIDOf(im *v1beta2.InstanceManager, name string) string {
-	if p := Find(im, name); p != nil {
-		return p.Status.UUID
-	}
-	return ""
 }
 
 // Engines names the processes of engines in an instance manager.

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -281,6 +282,71 @@ func TestProcessWaitsForItsNetwork(t *testing.T) {
 		}
 		if got := Step(now, false, spec, status, Seen{Manager: im, Process: process("running")}); got != Delete {
 			t.Errorf("not wanted: action %v", got)
+		}
+	}
+}
+
+// TestUnlistedProcess: an instance that was ordered and never listed is off when its instance
+// manager itself has said that it has no process of the name, or the process cannot run any more.
+func TestUnlistedProcess(t *testing.T) {
+	const (
+		stopped, unknown = v1beta2.InstanceStateStopped, v1beta2.InstanceStateUnknown
+		runs             = v1beta2.InstanceManagerStateRunning
+	)
+	leaving := manager(runs)
+	leaving.DeletionTimestamp = &v1Time
+	there, lost := process(v1beta2.InstanceStateRunning), manager(v1beta2.InstanceManagerStateUnknown)
+	for name, c := range map[string]struct {
+		seen   Seen
+		state  v1beta2.InstanceState
+		action Action
+	}{
+		"nobody was asked":        {Seen{Manager: manager(runs)}, unknown, None},
+		"it is not there":         {Seen{Manager: manager(runs), Asked: true}, stopped, None},
+		"it is there":             {Seen{Manager: manager(runs), Asked: true, Process: there}, there.Status.State, Delete},
+		"manager unknown":         {Seen{Manager: lost}, unknown, None},
+		"manager in error":        {Seen{Manager: manager(v1beta2.InstanceManagerStateError)}, stopped, None},
+		"manager gone":            {Seen{}, stopped, None},
+		"manager being deleted":   {Seen{Manager: leaving}, stopped, None},
+		"node down":               {Seen{Manager: manager(runs), NodeDown: true}, stopped, None},
+		"node down, said nothing": {Seen{Manager: lost, NodeDown: true}, stopped, None},
+	} {
+		status := &v1beta2.InstanceStatus{Starting: true, InstanceManagerName: "im-1", CurrentState: stopped}
+		if status.Off() {
+			t.Fatal("off while it is being started")
+		}
+		action := Step(now, false, &v1beta2.InstanceSpec{}, status, c.seen)
+		if action != c.action || status.CurrentState != c.state || status.Off() != (c.state == stopped) {
+			t.Errorf("%s: action %v, %+v; want %v, %s", name, action, status, c.action, c.state)
+		}
+	}
+}
+
+// TestAsk: only of a process that was ordered and is not listed the list may say too little.
+func TestAsk(t *testing.T) {
+	listed := manager(v1beta2.InstanceManagerStateRunning)
+	listed.Status.InstanceEngines = map[string]v1beta2.InstanceProcess{"x": *process(v1beta2.InstanceStateRunning)}
+	there := process(v1beta2.InstanceStateStarting)
+	has := &Fake{Unlisted: map[string]*v1beta2.InstanceProcess{"x": there}}
+	running := manager(v1beta2.InstanceManagerStateRunning)
+	for name, c := range map[string]struct {
+		im      *v1beta2.InstanceManager
+		ordered bool
+		from    *Fake
+		want    Answer
+		found   bool
+	}{
+		"never ordered":   {running, false, has, Answer{}, false},
+		"listed":          {listed, true, &Fake{}, Answer{}, true},
+		"no manager":      {nil, true, &Fake{}, Answer{}, false},
+		"manager unknown": {manager(v1beta2.InstanceManagerStateUnknown), true, &Fake{}, Answer{}, false},
+		"no answer":       {running, true, &Fake{Silent: errors.New("silent")}, Answer{}, false},
+		"not there":       {running, true, &Fake{}, Answer{Known: true}, false},
+		"there":           {running, true, has, Answer{true, there}, true},
+	} {
+		got := Ask(t.Context(), c.from, c.im, "x", &v1beta2.InstanceStatus{Starting: c.ordered})
+		if got != c.want || (got.In(c.im, "x") != nil) != c.found {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }

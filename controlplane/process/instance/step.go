@@ -15,13 +15,14 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 	other := compare(want, status, &seen)
 	closed := seen.Manager != nil && seen.Manager.Status.ClosedPod != ""
 	if !want {
-		status.Started, status.Starting = false, false
+		status.Started = false
 		if closed && seen.Process != nil && ended(seen.Process) {
 			seen.Process = nil // its name need not become free there
 		}
 	}
 	state := observe(want, spec, status, seen)
 	status.CurrentState = state
+	status.Starting = status.Starting && (want || state != v1beta2.InstanceStateStopped)
 	switch state {
 	case v1beta2.InstanceStateRunning:
 		fillRunning(want, spec, status, seen)
@@ -105,13 +106,14 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 	switch {
 	case seen.NodeDown:
 		return ifStarted(unknown, stopped)
-	case im == nil:
-		// The node is up and has no manager of that name any more: its processes died with its Pod.
+	case im == nil: // the node is up: its processes died with its Pod
 		return ifStarted(failed, stopped)
 	case want && spec.NodeID != "" && im.Spec.NodeID != spec.NodeID:
 		return failed
 	case im.DeletionTimestamp != nil:
 		return ifStarted(failed, stopped)
+	case !want && unheard(status, seen):
+		return unknown
 	}
 	switch im.Status.CurrentState {
 	case v1beta2.InstanceManagerStateUnknown:
@@ -157,6 +159,13 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 		return v1beta2.InstanceStateStopping
 	}
 	return failed
+}
+
+// unheard tells whether a process that was ordered may be there, though no list shows it.
+func unheard(status *v1beta2.InstanceStatus, seen Seen) bool {
+	state := seen.Manager.Status.CurrentState
+	return status.Starting && seen.Process == nil && !seen.Asked &&
+		(state == v1beta2.InstanceManagerStateRunning || state == v1beta2.InstanceManagerStateUnknown)
 }
 
 func fillRunning(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) {

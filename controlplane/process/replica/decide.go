@@ -24,16 +24,17 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	// it from the membership in order instead of losing it.
 	want := rep.Spec.DesireState == v1beta2.InstanceStateRunning && (!deleting || s.InUse) && !awaitsImage(now, rep, s)
 	im := instance.Choose(s.Managers, status.InstanceManagerName, rep.Spec.NodeID, s.Image)
-	found := instance.Find(im, rep.Name)
+	found := s.Answer.In(im, rep.Name)
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
-		UID: string(rep.UID), Manager: im, Process: found, NodeDown: s.NodeDown && rep.Spec.NodeID != "",
+		UID: string(rep.UID), Manager: im, Process: found, Asked: s.Answer.Known,
+		NodeDown: s.NodeDown && rep.Spec.NodeID != "",
 	})
 	if !deleting {
 		noteRebuild(now, rep, s)
 	}
 	wantsLog := instance.WantsLog(&rep.Spec.InstanceSpec, status, im, s.Log)
 	if strays := instance.Strays(s.Managers, im, rep.Name); len(strays) > 0 {
-		return stop(rep, strays[0], s)
+		return stop(rep, strays[0], instance.Find(strays[0], rep.Name), s)
 	}
 	if wantsLog && action != instance.Create { // its engine waits for that; the log is there later too
 		return loop.Decision{
@@ -64,13 +65,16 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 			FailureReason: naming.EventFailedStarting,
 		}
 	case instance.Delete, instance.DeleteOther:
-		return stop(rep, im, s)
+		return stop(rep, im, found, s)
 	}
 	if deleting && s.Holds != "" {
 		return loop.Decision{After: holdRetry} // looked at live: no event tells of every change
 	}
 	if deleting && status.CurrentState == v1beta2.InstanceStateStopped {
 		return release(now, rep, s)
+	}
+	if !want && status.Starting {
+		return loop.Decision{After: instance.AskAgain}
 	}
 	if !want && status.CurrentState == v1beta2.InstanceStateStopping {
 		return loop.Decision{After: stopAgainAfter}
@@ -96,12 +100,12 @@ func release(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	return d
 }
 
-// stop orders the end of the process of the replica's name that is seen in an instance manager.
-func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, s seen) loop.Decision {
-	uuid := instance.UUIDOf(im, rep.Name)
+// stop orders the end of a process of the replica's name in an instance manager. An order that is
+// late then ends no process that has followed it.
+func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess, s seen) loop.Decision {
 	return loop.Decision{
 		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			return s.Processes.Delete(ctx, im, rep.Name, uuid)
+			return s.Processes.Delete(ctx, im, rep.Name, p.Status.UUID)
 		}},
 		Events: []loop.Event{{Reason: naming.EventStop,
 			Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},

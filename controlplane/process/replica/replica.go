@@ -90,6 +90,8 @@ type seen struct {
 	Backing backing
 	// Rebuild is what the volume's engines say of the replica's rebuild.
 	Rebuild rebuild
+	// Answer is what the instance manager says of a process that it does not list.
+	Answer instance.Answer
 	// Log is what has become of a request for the replica's log.
 	Log       instance.LogAnswer
 	Processes instance.Processes
@@ -141,6 +143,10 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
+	im := instance.Choose(s.Managers, rep.Status.InstanceManagerName, rep.Spec.NodeID, s.Image)
+	if rep.Spec.DesireState != v1beta2.InstanceStateRunning || rep.DeletionTimestamp != nil {
+		s.Answer = instance.Ask(ctx, r.processes, im, rep.Name, &rep.Status.InstanceStatus)
+	}
 	if s.Backing, err = r.backing(ctx, rep); err != nil {
 		return s, err
 	}

@@ -217,7 +217,5 @@ func (s Set) member(r *v1beta2.Replica) bool {
 
 // engineWanted says whether an engine runs or is to run: the record may change at any moment.
 func (s Set) engineWanted() bool {
-	st := s.engine.Status.CurrentState
-	return s.engine.Spec.DesireState == v1beta2.InstanceStateRunning ||
-		st != v1beta2.InstanceStateStopped && st != ""
+	return s.engine.Spec.DesireState == v1beta2.InstanceStateRunning || !s.engine.Status.Off()
 }
