@@ -48,6 +48,15 @@ type Controller[T client.Object, G any] struct {
 	Gather func(ctx context.Context, object T) (G, error)
 	// Decide is pure. It may edit only the status of object.
 	Decide func(now time.Time, object T, gathered G) Decision
+	// Note, if set, remembers what each decision has noted.
+	Note func(object T, note any)
+	// Carry carries out the order of a Call that Decide asks for; object and gathered are what Decide
+	// was given, and belong to the cache.
+	Carry func(ctx context.Context, object T, gathered G, order any) error
+	// Reserve takes what a Reserving change needs. done is told how the change ended, once; nil: what it
+	// needs is not there any more, nothing is changed, and the loop looks again after Decision.After,
+	// or at once.
+	Reserve func(ctx context.Context, object T, gathered G, change Change) (done func(err error), err error)
 	// Conditions returns the conditions in the object's status, for events; nil when the kind has
 	// none.
 	Conditions func(object T) []Condition

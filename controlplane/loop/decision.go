@@ -24,6 +24,8 @@ type Decision struct {
 	// FailureReason, if set, is the reason of the Warning event recorded when Do fails, but for
 	// ErrTold.
 	FailureReason string
+	// Note is what the controller is to remember of the object (Controller.Note), as plain data.
+	Note any
 	// After asks to look again after this time even without an event; 0 waits for events only.
 	After time.Duration
 }
@@ -75,12 +77,14 @@ type Delete struct{ Object client.Object }
 type Call struct {
 	// What names the call, e.g. "start engine demo-e-0".
 	What string
-	Do   func(ctx context.Context) error
+	// Order is what is to be done, as plain data; the controller carries it out (Controller.Carry).
+	Order any
+	Do    func(ctx context.Context) error
 }
 
-// Reserving is a change that needs something limited, which somebody else counts.
+// Reserving is a change that needs something limited, which somebody else counts. It is carried out
+// once the controller has reserved that (Controller.Reserve), or Reserve has said true.
 type Reserving struct {
-	// Change is carried out once Reserve has said true.
 	Change
 	// Reserve takes what the change needs. False: it is not there any more, nothing is changed, and
 	// the loop looks again after Decision.After, or at once.

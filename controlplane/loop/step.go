@@ -56,11 +56,15 @@ func (r *Reconciler[T, G]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	wanted := object.DeepCopyObject().(T)
 	decision := r.Decide(r.Now(), wanted, gathered)
-	return r.apply(ctx, mem, object, wanted, decision)
+	if r.Note != nil {
+		r.Note(object, decision.Note)
+	}
+	return r.apply(ctx, mem, object, wanted, gathered, decision)
 }
 
 // apply writes the status if it differs, else carries out the change, and says when to look again.
-func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result, error) {
+func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wanted T, gathered G, d Decision) (
+	ctrl.Result, error) {
 	if !equality.Semantic.DeepEqual(object, wanted) {
 		return r.writeStatus(ctx, mem, object, wanted, d)
 	}
@@ -68,7 +72,7 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 		mem.writes = 0
 		return ctrl.Result{RequeueAfter: d.After}, nil
 	}
-	pending, err := d.Do.apply(ctx, r.client)
+	pending, err := r.carry(ctx, object, gathered, d.Do)
 	if lostRace(d.Do, err) {
 		r.log(object).Debug("lost a race, looking again", "change", d.Do.String(), "reason", err)
 		retry := staleRetry
@@ -93,6 +97,34 @@ func (r *Reconciler[T, G]) apply(ctx context.Context, mem *memory, object, wante
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
 	return r.wrote(object, mem, pending), nil
+}
+
+// carry carries out a change.
+func (r *Reconciler[T, G]) carry(ctx context.Context, object T, gathered G, change Change) (pending *expectation,
+	err error) {
+	switch c := change.(type) {
+	case Call:
+		if c.Order == nil {
+			break
+		}
+		return nil, r.Carry(ctx, object, gathered, c.Order)
+	case Reserving:
+		if c.Reserve != nil {
+			break
+		}
+		done, err := r.Reserve(ctx, object, gathered, c.Change)
+		if err != nil {
+			return nil, err
+		}
+		if done == nil {
+			return nil, errNotReserved
+		}
+		err = errInterrupted
+		defer func() { done(err) }()
+		pending, err = c.Change.apply(ctx, r.client)
+		return pending, err
+	}
+	return change.apply(ctx, r.client)
 }
 
 func (r *Reconciler[T, G]) writeStatus(ctx context.Context, mem *memory, object, wanted T, d Decision) (ctrl.Result,
