@@ -22,7 +22,6 @@ type cleanupSeen struct {
 	// Wanted: settings ask for it, and a rebuild has left snapshots of the system. Crowded: as many
 	// purges run on the engine's node as may.
 	Wanted, Crowded bool
-	Purge           func(ctx context.Context) error
 }
 
 // gatherCleanup asks for the other engines only where there is something to clean up.
@@ -38,7 +37,6 @@ func (r *Reconciler) gatherCleanup(ctx context.Context, e *v1beta2.Engine, state
 		return c, fmt.Errorf("list engines: %w", err)
 	}
 	c.Crowded = e.Crowded(engines.Items, settings.Int(setting.SnapshotHeavyTaskConcurrentLimit))
-	c.Purge = func(ctx context.Context) error { return r.cfg.Purge(ctx, target(e), true) }
 	return c, nil
 }
 
@@ -77,6 +75,6 @@ func cleanUp(e *v1beta2.Engine, s seen) loop.Decision {
 	default:
 		// Crash window: the answer may be lost; a purge under way is as good.
 		return loop.Decision{Do: loop.Call{What: "purge the snapshots of volume " + e.Spec.VolumeName + " after a rebuild",
-			Do: c.Purge}}
+			Order: orderPurge}}
 	}
 }

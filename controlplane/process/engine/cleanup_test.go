@@ -63,34 +63,29 @@ func TestWhatARebuildLeaves(t *testing.T) {
 // TestPurgeAfterARebuild: it is ordered when the node may run one more, and before nothing else is
 // to be done.
 func TestPurgeAfterARebuild(t *testing.T) {
-	purged := 0
-	wanted := cleanupSeen{Wanted: true, Purge: func(context.Context) error { purged++; return nil }}
+	wanted := cleanupSeen{Wanted: true}
 	crowded := wanted
 	crowded.Crowded = true
 	for _, tt := range []struct {
 		name  string
 		seen  cleanupSeen
-		calls int
+		purge bool
 		after bool
 	}{
-		{"nothing to do", cleanupSeen{}, 0, false}, {"to be done", wanted, 1, false}, {"crowded", crowded, 0, true},
+		{"nothing to do", cleanupSeen{}, false, false}, {"to be done", wanted, true, false},
+		{"crowded", crowded, false, true},
 	} {
 		e, s := running()
-		s.Cleanup, purged = tt.seen, 0
+		s.Cleanup = tt.seen
 		_, d := settle(e, s)
-		if call, ok := d.Do.(loop.Call); ok {
-			if err := call.Do(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		if purged != tt.calls || (d.After > 0) != tt.after {
-			t.Errorf("%s: purged %d times, looked at again in %v", tt.name, purged, d.After)
+		call, _ := d.Do.(loop.Call)
+		if (call.Order == orderPurge) != tt.purge || (d.After > 0) != tt.after {
+			t.Errorf("%s: order %v, looked at again in %v", tt.name, call.Order, d.After)
 		}
 	}
 	e, s := running()
 	s.Cleanup = wanted
 	e.Spec.ReplicaAddressMap["c"] = "10.0.0.3:10000"
-	s.Add = func(context.Context, *v1beta2.Engine, string) error { return nil }
 	if _, d := settle(e, s); d.Do == nil || d.Do.String() != "add replica c to engine v-e-0" {
 		t.Errorf("beside a replica to add: %v", d.Do)
 	}
@@ -134,7 +129,7 @@ func TestCleanupFollowsItsSettings(t *testing.T) {
 		if !c.Wanted {
 			continue
 		}
-		if err := c.Purge(t.Context()); err != nil || len(asked) != 1 || asked[0] != "v-e-0" {
+		if err := r.carry(t.Context(), e, s, orderPurge); err != nil || len(asked) != 1 || asked[0] != "v-e-0" {
 			t.Errorf("%s: asked %v, %v", tt.name, asked, err)
 		}
 	}

@@ -30,12 +30,12 @@ const (
 type cloneSeen struct {
 	// Snapshot of the source volume that spec.requestedDataSource names; empty if none is wanted.
 	Snapshot string
-	// Source is the engine of the source volume; zero while none runs.
+	// Source is the engine of the source volume; zero while none runs. Own: the snapshot is one that
+	// is taken for the copy.
 	Source engineclient.Target
+	Own    bool
 	// Refused is why the engine has refused; it is asked once in a run.
 	Refused string
-	// Begin orders the copy, and takes the snapshot before if it is one that is taken for the copy.
-	Begin func(ctx context.Context) error
 }
 
 // gatherClone looks for the source of the volume's content.
@@ -53,9 +53,7 @@ func (r *Reconciler) gatherClone(ctx context.Context, e *v1beta2.Engine) (c clon
 	for i := range engines.Items {
 		source := &engines.Items[i]
 		if t, runs := Target(source); runs && source.Spec.Active && source.DeletionTimestamp == nil {
-			c.Source = t
-			taken := clone.SnapshotName(replica.VolumeUID(source), replica.VolumeUID(e))
-			c.Begin = func(ctx context.Context) error { return r.beginClone(ctx, e, t, snapshot, snapshot == taken) }
+			c.Source, c.Own = t, snapshot == clone.SnapshotName(replica.VolumeUID(source), replica.VolumeUID(e))
 		}
 	}
 	return c, nil
@@ -66,14 +64,13 @@ func (r *Reconciler) gatherClone(ctx context.Context, e *v1beta2.Engine) (c clon
 //
 // Crash window: the answer may be lost; the state of the engine tells, and ordering again changes
 // nothing.
-func (r *Reconciler) beginClone(ctx context.Context, e *v1beta2.Engine, source engineclient.Target, snapshot string,
-	own bool) error {
-	err := r.engines.SnapshotClone(ctx, target(e), source, snapshot)
-	if own && errors.Is(err, engineclient.ErrNotFound) {
-		_, err = r.engines.SnapshotCreate(ctx, source, engineclient.SnapshotRequest{Name: snapshot, UserCreated: true,
+func (r *Reconciler) beginClone(ctx context.Context, e *v1beta2.Engine, c cloneSeen) error {
+	err := r.engines.SnapshotClone(ctx, target(e), c.Source, c.Snapshot)
+	if c.Own && errors.Is(err, engineclient.ErrNotFound) {
+		_, err = r.engines.SnapshotCreate(ctx, c.Source, engineclient.SnapshotRequest{Name: c.Snapshot, UserCreated: true,
 			Labels: map[string]string{naming.LabelForCloningVolume: e.Spec.VolumeName}})
 		if err == nil {
-			err = r.engines.SnapshotClone(ctx, target(e), source, snapshot)
+			err = r.engines.SnapshotClone(ctx, target(e), c.Source, c.Snapshot)
 		}
 	}
 	r.monitor.noteClone(e.Name, e.Spec.RequestedDataSource, err)
@@ -88,11 +85,11 @@ func fill(e *v1beta2.Engine, s seen) loop.Decision {
 	switch {
 	case c.Snapshot == "" || c.Refused != "" || begun:
 		return loop.Decision{}
-	case c.Begin == nil:
+	case c.Source == engineclient.Target{}:
 		return loop.Decision{After: sourceAgainAfter}
 	}
-	what := "clone " + e.Spec.RequestedDataSource + " into engine " + e.Name
-	return loop.Decision{Do: loop.Call{What: what, Do: c.Begin}}
+	return loop.Decision{Do: loop.Call{What: "clone " + e.Spec.RequestedDataSource + " into engine " + e.Name,
+		Order: orderClone}}
 }
 
 // cloneStatus is the progress of the copy that is wanted, by replica, each of which says the same;

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -38,7 +37,7 @@ func TestFill(t *testing.T) {
 		{"found a part", state(engineclient.Clone{State: "error", Snapshot: "s", Interrupted: true}), begin, false},
 		{"of another snapshot", state(engineclient.Clone{State: "complete", Snapshot: "o"}), begin, false},
 		{"refused", func(_ *v1beta2.Engine, s *seen) { s.Clone.Refused = "no" }, "", false},
-		{"no engine of the source", func(_ *v1beta2.Engine, s *seen) { s.Clone.Begin = nil }, "", true},
+		{"no engine of the source", func(_ *v1beta2.Engine, s *seen) { s.Clone.Source = engineclient.Target{} }, "", true},
 		{"not asked for", func(_ *v1beta2.Engine, s *seen) { s.Clone.Snapshot = "" }, "", false},
 		{"a replica is to be added first", func(_ *v1beta2.Engine, s *seen) { s.State.Replicas = s.State.Replicas[:1] },
 			"add replica b to engine v-e-0", false},
@@ -49,7 +48,7 @@ func TestFill(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e, s := running()
 			e.Spec.RequestedDataSource = "snap://src/s"
-			s.Clone = cloneSeen{Snapshot: "s", Begin: func(context.Context) error { return nil }}
+			s.Clone = cloneSeen{Snapshot: "s", Source: engineclient.Target{Engine: "src-e-0"}}
 			tt.edit(e, &s)
 			_, d := settle(e, s)
 			got := ""
@@ -136,10 +135,11 @@ func TestBeginClone(t *testing.T) {
 		e.Spec.RequestedDataSource = "snap://src/" + snapshot
 		r.monitor.Watch(target(e), "run", nil)
 		c, err := r.gatherClone(t.Context(), e)
-		if err != nil || c.Begin == nil || c.Snapshot != snapshot {
+		if err != nil || c.Source.Engine == "" || c.Snapshot != snapshot {
 			t.Fatalf("%+v, %v", c, err)
 		}
-		if err := c.Begin(t.Context()); !errors.Is(err, refusal) || (err == nil) != (refusal == nil) {
+		err = r.carry(t.Context(), e, seen{Clone: c}, orderClone)
+		if !errors.Is(err, refusal) || (err == nil) != (refusal == nil) {
 			t.Fatalf("%s: %v", snapshot, err)
 		}
 		source, err := f.Get(t.Context(), engineclient.Target{Address: "10.0.0.1:10010"})

@@ -49,7 +49,7 @@ func paceRebuilds(e *v1beta2.Engine, s seen) loop.Decision {
 	}
 	return loop.Decision{
 		Do: loop.Call{What: fmt.Sprintf("set the pace of rebuilds of engine %s to %s", e.Name, wanted),
-			Do: func(ctx context.Context) error { return s.SetPace(ctx, e, wanted) }},
+			Order: orderPace},
 	}
 }
 

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -35,7 +34,10 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, Asked: s.Answer.Known,
 		Image: imageOf(found, s.Images), NodeDown: s.NodeDown}
 	before := e.Status.CurrentImage
-	restart := want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter)
+	after := ""
+	if want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter) {
+		after = e.Spec.RestartAfter
+	}
 	action := instance.Step(now, want, &e.Spec.InstanceSpec, &e.Status.InstanceStatus, have)
 	wantsLog := instance.WantsLog(&e.Spec.InstanceSpec, &e.Status.InstanceStatus, im, s.Log)
 	events := append(followImage(e, before), follow(now, e, s)...)
@@ -45,37 +47,29 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 		return loop.Decision{Events: events}
 	}
 	if strays := instance.Strays(s.Managers, im, e.Name); len(strays) > 0 {
-		return stop(e, strays[0], instance.Find(strays[0], e.Name), s)
+		return stop(e, strays[0], instance.Find(strays[0], e.Name))
 	}
 	if action == instance.Create && s.HandOverKnown && !s.HandOver.over {
 		action = instance.None // a process that is about to take over would be in the way; the end wakes us
 	}
 	if wantsLog && action != instance.Create { // users wait for that; the log is there later too
-		return readLog(e, im, s)
+		return loop.Decision{Do: loop.Call{What: "read the log of engine " + e.Name + " in " + im.Name, Order: logOrder{im}},
+			After: time.Millisecond}
 	}
 	switch action {
 	case instance.Create:
 		// Crash window: the process may be created and the answer lost; the next step finds it, or
 		// finds its name taken.
 		return loop.Decision{
-			Do: loop.Call{What: "start engine " + e.Name, Do: func(ctx context.Context) error {
-				if restart {
-					// By UUID: if this is done again, the next process must not be taken for the
-					// one that has ended.
-					if err := s.Processes.Delete(ctx, im, e.Name, e.Spec.RestartAfter); err != nil {
-						return err
-					}
-				}
-				return s.Start(ctx, im, e)
-			}},
+			Do: loop.Call{What: "start engine " + e.Name, Order: startOrder{im, after}},
 			Events: []loop.Event{{Reason: naming.EventStart, Message: "Starting engine " + e.Name + " on node " + e.Spec.NodeID +
 				" with replicas " + list(e.Spec.ReplicaAddressMap)}},
 			FailureReason: naming.EventFailedStarting,
 		}
 	case instance.Delete:
-		return stop(e, im, found, s)
+		return stop(e, im, found)
 	case instance.DeleteOther:
-		return stopOther(e, im, found, s)
+		return stopOther(e, im, found)
 	}
 	if d := releaseDevice(e, s); d.Do != nil {
 		return d
@@ -110,28 +104,14 @@ func ending(e *v1beta2.Engine) loop.Decision {
 	return loop.Decision{}
 }
 
-// readLog has the end of the log of the engine's process copied.
-func readLog(e *v1beta2.Engine, im *v1beta2.InstanceManager, s seen) loop.Decision {
-	return loop.Decision{
-		Do: loop.Call{What: "read the log of engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			return s.FetchLog(ctx, im, e.Name, string(e.UID))
-		}},
-		After: time.Millisecond,
-	}
-}
-
 // stop orders the engine's end. On the node where it is to run another process may follow it, for
 // which the instance manager keeps the volume's block device if this one dies; elsewhere, and when
 // the volume is detached or deleted, none does.
-func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess, s seen) loop.Decision {
+func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess) loop.Decision {
 	last := e.DeletionTimestamp != nil || e.Spec.NodeID == "" || e.Spec.NodeID != im.Spec.NodeID
 	return loop.Decision{
-		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			if last {
-				return s.Processes.DeleteLast(ctx, im, e.Name, p.Status.UUID)
-			}
-			return s.Processes.Delete(ctx, im, e.Name, p.Status.UUID)
-		}},
+		Do: loop.Call{What: "stop engine " + e.Name + " in " + im.Name,
+			Order: stopOrder{im, p.Status.UUID, last}},
 		Events:        []loop.Event{{Reason: naming.EventStop, Message: "Stopping engine " + e.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,
 	}
@@ -139,16 +119,11 @@ func stop(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstancePro
 
 // stopOther ends a process of the engine's name that was made for another order. The block device
 // of an earlier engine object of that name is nobody's; that of an earlier order is the engine's.
-func stopOther(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess, s seen) loop.Decision {
+func stopOther(e *v1beta2.Engine, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess) loop.Decision {
 	theirs := instance.Judge(string(e.UID), &e.Status.InstanceStatus, true, p.Spec.Order) == instance.Theirs
 	return loop.Decision{
 		Do: loop.Call{What: "stop the process of another order of engine " + e.Name + " in " + im.Name,
-			Do: func(ctx context.Context) error {
-				if theirs {
-					return s.Processes.DeleteLast(ctx, im, e.Name, p.Status.UUID)
-				}
-				return s.Processes.Delete(ctx, im, e.Name, p.Status.UUID)
-			}},
+			Order: stopOrder{im, p.Status.UUID, theirs}},
 		Events: []loop.Event{{Reason: naming.EventStop,
 			Message: "Stopping a process of engine " + e.Name + " in " + im.Name + " that was made for another order"}},
 		FailureReason: naming.EventFailedStopping,
@@ -168,13 +143,10 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 	for _, r := range s.State.Replicas {
 		have[r.Address] = true
 		if wanted[r.Address] == "" {
-			address := r.Address
 			return loop.Decision{
-				Do: loop.Call{What: "remove replica " + address + " from engine " + e.Name, Do: func(ctx context.Context) error {
-					return s.Remove(ctx, e, address)
-				}},
+				Do: loop.Call{What: "remove replica " + r.Address + " from engine " + e.Name, Order: removeOrder{r.Address}},
 				Events: []loop.Event{{Reason: naming.EventDelete,
-					Message: "Removed replica " + nameOf(e, address) + " at " + address + " from the engine"}},
+					Message: "Removed replica " + nameOf(e, r.Address) + " at " + r.Address + " from the engine"}},
 			}
 		}
 	}
@@ -186,9 +158,7 @@ func align(e *v1beta2.Engine, s seen) loop.Decision {
 		return loop.Decision{
 			// Crash window: the engine may have admitted the replica already; admitting it again
 			// changes nothing.
-			Do: loop.Call{What: "add replica " + name + " to engine " + e.Name, Do: func(ctx context.Context) error {
-				return s.Add(ctx, e, address)
-			}},
+			Do:            loop.Call{What: "add replica " + name + " to engine " + e.Name, Order: addOrder{address}},
 			FailureReason: naming.EventFailedRebuilding,
 		}
 	}
@@ -223,7 +193,7 @@ func expand(e *v1beta2.Engine, s seen) loop.Decision {
 		// Crash window: the answer may be lost; the size that the engine reports tells, and expanding
 		// again changes nothing.
 		Do: loop.Call{What: fmt.Sprintf("expand engine %s from %d to %d bytes", e.Name, s.State.SizeBytes, e.Spec.VolumeSize),
-			Do: func(ctx context.Context) error { return s.Expand(ctx, e) }},
+			Order: orderExpand},
 		FailureReason: naming.EventFailedExpansion,
 	}
 }

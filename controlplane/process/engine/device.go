@@ -45,22 +45,24 @@ func follows(e *v1beta2.Engine, node string) bool {
 //
 // Crash window: it is told and a new leader does not know that; it is told again.
 func releaseDevice(e *v1beta2.Engine, s seen) loop.Decision {
-	im, told := deviceManager(e, s), s.Released.has(e)
+	im := deviceManager(e, s)
 	switch {
-	case im == nil || told:
+	case im == nil || s.Released == e.Status.DeviceIn:
 		e.Status.DeviceIn = ""
 	case !follows(e, im.Spec.NodeID) && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
 		instance.Find(im, e.Name) == nil:
 		return loop.Decision{Do: loop.Call{What: "release the block device of engine " + e.Name + " in " + im.Name,
-			Do: func(ctx context.Context) error {
-				err := s.Processes.DeleteLast(ctx, im, e.Name, noProcess)
-				if err == nil {
-					s.Released.note(e)
-				}
-				return err
-			}}}
+			Order: releaseOrder{im}}}
 	}
 	return loop.Decision{}
+}
+
+func (r *Reconciler) release(ctx context.Context, e *v1beta2.Engine, im *v1beta2.InstanceManager) error {
+	err := r.processes.DeleteLast(ctx, im, e.Name, noProcess)
+	if err == nil {
+		r.released.note(e)
+	}
+	return err
 }
 
 // noProcess is a UUID that no process has: the order is about what is kept for the name, and ends
@@ -87,15 +89,15 @@ func (r *released) note(e *v1beta2.Engine) {
 	r.of[e.Name] = releasedFrom{e.UID, e.Status.DeviceIn}
 }
 
-// has tells whether that was told of the engine. One without a device is forgotten: what it has
-// next is another one.
-func (r *released) has(e *v1beta2.Engine) bool {
+// by is the instance manager that was told of the engine. One without a device is forgotten: what
+// it has next is another one.
+func (r *released) by(e *v1beta2.Engine) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.Status.DeviceIn == "" {
+	if e.Status.DeviceIn == "" || r.of[e.Name].uid != e.UID {
 		delete(r.of, e.Name)
 	}
-	return r.of[e.Name] == releasedFrom{e.UID, e.Status.DeviceIn}
+	return r.of[e.Name].in
 }
 
 func (r *released) forget(name string) {

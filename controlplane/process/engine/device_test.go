@@ -8,8 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/loop"
-	"ankole.storage/controlplane/process/instance"
 )
 
 // TestLastProcessOnANode: the instance manager keeps the block device of an engine that dies for
@@ -52,8 +50,6 @@ func TestLastProcessOnANode(t *testing.T) {
 		}, "delete last im-1/v-e-0@run-1"},
 	} {
 		e, s := running()
-		fake := &instance.Fake{}
-		s.Processes = fake
 		settle(e, s)
 		c.change(e, &s)
 		_, d := settle(e, s)
@@ -61,10 +57,7 @@ func TestLastProcessOnANode(t *testing.T) {
 			t.Errorf("%s: nothing is done", name)
 			continue
 		}
-		if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := fake.Orders(); !slices.Equal(got, []string{c.order}) {
+		if got := carried(t, e, &s, d); !slices.Equal(got, []string{c.order}) {
 			t.Errorf("%s: orders %q, want %s", name, got, c.order)
 		}
 		if strings.HasSuffix(c.order, "@none") {
@@ -80,8 +73,6 @@ func TestLastProcessOnANode(t *testing.T) {
 func TestDeviceOfAnEngineThatMoved(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		e, s := running()
-		fake := &instance.Fake{}
-		s.Processes = fake
 		former := *s.Managers[0].DeepCopy()
 		former.Name, former.Spec.NodeID, former.Status.InstanceEngines = "im-0", "n0", nil
 		if !up {
@@ -89,18 +80,16 @@ func TestDeviceOfAnEngineThatMoved(t *testing.T) {
 		}
 		s.Managers = append(s.Managers, former)
 		e.Status.DeviceIn = "im-0"
+		var got []string
 		for range 5 {
-			if _, d := settle(e, s); d.Do != nil {
-				if err := d.Do.(loop.Call).Do(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
+			_, d := settle(e, s)
+			got = append(got, carried(t, e, &s, d)...)
 		}
 		want := []string{"delete last im-0/v-e-0@none"}
 		if !up {
 			want = nil
 		}
-		if got := fake.Orders(); !slices.Equal(got, want) || e.Status.DeviceIn != "im-1" {
+		if !slices.Equal(got, want) || e.Status.DeviceIn != "im-1" {
 			t.Errorf("up %v: orders %q, device in %q", up, got, e.Status.DeviceIn)
 		}
 	}

@@ -123,26 +123,14 @@ type seen struct {
 	// HandOver is the attempt to hand the volume over that is asked for, or under way.
 	HandOver      handOver
 	HandOverKnown bool
-	// Released knows who has been told that no engine follows.
-	Released *released
-
+	// Released is the instance manager that has been told that no engine follows.
+	Released string
 	// Answer is what the instance manager says of a process that it does not list.
 	Answer instance.Answer
 	// Log is what has become of a request for the engine's log.
 	Log instance.LogAnswer
-
-	Processes instance.Processes
-	FetchLog  func(ctx context.Context, im *v1beta2.InstanceManager, name, uid string) error
-	Start     func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
-	Add       func(ctx context.Context, e *v1beta2.Engine, address string) error
-	Remove    func(ctx context.Context, e *v1beta2.Engine, address string) error
-	Expand    func(ctx context.Context, e *v1beta2.Engine) error
-	SetLimits func(ctx context.Context, e *v1beta2.Engine) error
-	// Pace is what rebuilds are to keep to, and SetPace tells the engine.
-	Pace    pace
-	SetPace func(ctx context.Context, e *v1beta2.Engine, p pace) error
-	// HandOn begins an attempt to hand the volume over.
-	HandOn func(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error
+	// Pace is what rebuilds are to keep to.
+	Pace pace
 	// Clone is about the filling of the volume from another one.
 	Clone cloneSeen
 	// Restore is about the filling of the volume from a backup.
@@ -158,6 +146,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 		New:        func() *v1beta2.Engine { return &v1beta2.Engine{} },
 		Gather:     r.gather,
 		Decide:     decide,
+		Carry:      r.carry,
 		Conditions: conditions,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.monitor.Drop(key.Name)
@@ -182,13 +171,8 @@ func conditions(e *v1beta2.Engine) []loop.Condition {
 }
 
 func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error) {
-	s := seen{
-		Owner: r.cfg.NodeName, Processes: r.processes,
-		Start: r.start, Add: r.add, Remove: r.remove, Expand: r.expand, HandOn: r.handOn,
-		SetLimits: r.setLimits, SetPace: r.setPace, FetchLog: r.logs.Fetch,
-		Released: &r.released,
-		Log:      r.logs.Answer(e.Name, string(e.UID), e.Spec.LogRequested),
-	}
+	s := seen{Owner: r.cfg.NodeName, Released: r.released.by(e),
+		Log: r.logs.Answer(e.Name, string(e.UID), e.Spec.LogRequested)}
 	s.HandOver, s.HandOverKnown = r.handOvers.of(e)
 	settings, err := stored.Read(ctx, r.client, e.Namespace)
 	if err != nil {
@@ -267,7 +251,13 @@ func Target(e *v1beta2.Engine) (t engineclient.Target, ok bool) {
 	return target(e), true
 }
 
-func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *v1beta2.Engine) error {
+func (r *Reconciler) start(ctx context.Context, e *v1beta2.Engine, o startOrder) error {
+	if o.After != "" {
+		// By UUID: if this is done again, the next process must not be taken for the one that has ended.
+		if err := r.processes.Delete(ctx, o.In, e.Name, o.After); err != nil {
+			return err
+		}
+	}
 	secret, err := r.cfg.Keys.Named(ctx, r.client, e.Spec.VolumeName)
 	if err != nil {
 		return err
@@ -276,7 +266,7 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 	if err != nil {
 		return err
 	}
-	p := processIn(im, e, secret, settings)
+	p := processIn(o.In, e, secret, settings)
 	accepted, err := r.lossAccepted(ctx, e)
 	if err != nil {
 		return err
@@ -286,22 +276,13 @@ func (r *Reconciler) start(ctx context.Context, im *v1beta2.InstanceManager, e *
 		return err
 	}
 	p.Args = append(append(p.Args, accepted...), inSync...)
-	return r.processes.Create(ctx, im, p)
+	return r.processes.Create(ctx, o.In, p)
 }
 
 func (r *Reconciler) add(ctx context.Context, e *v1beta2.Engine, address string) error {
 	_, err := r.engines.ReplicaAdd(ctx, target(e), address)
 	r.monitor.Refused(e.Name, address, err)
 	return err
-}
-
-func (r *Reconciler) remove(ctx context.Context, e *v1beta2.Engine, address string) error {
-	_, err := r.engines.ReplicaRemove(ctx, target(e), address)
-	return err
-}
-
-func (r *Reconciler) expand(ctx context.Context, e *v1beta2.Engine) error {
-	return r.engines.Expand(ctx, target(e), e.Spec.VolumeSize)
 }
 
 // processIn describes the engine's process in an instance manager, with the address of replicas

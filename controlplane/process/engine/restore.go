@@ -54,10 +54,11 @@ type restoreSeen struct {
 	Order store.Errand[restored]
 	// Wait is how long one that has failed is not repeated yet.
 	Wait time.Duration
-	// Accepts says whether a person accepts that what the store does not have becomes zero.
-	Accepts bool
-	// Begin gives one, unless as many volumes are being restored on the node as may.
-	Begin func(ctx context.Context) error
+	// Known: the volume is there, and Request is what an order says beside the engine. Most is how
+	// many volumes may be restored on the node at once.
+	Known   bool
+	Request restoreRequest
+	Most    int
 }
 
 // restoreOrder is an order to one process of an engine.
@@ -82,22 +83,23 @@ func (r *Reconciler) gatherRestore(ctx context.Context, e *v1beta2.Engine, setti
 		}
 		return s, fmt.Errorf("get volume %s: %w", e.Spec.VolumeName, err)
 	}
-	most := settings.Int(setting.ConcurrentVolumeBackupRestorePerNodeLimit)
-	order := requestOf(&v, settings)
-	s.Accepts = order.accepts
-	e = e.DeepCopy() // the order outlives the step
-	s.Begin = func(ctx context.Context) error {
-		r.restores.mu.Lock()
-		defer r.restores.mu.Unlock()
-		if n, err := r.restoring(ctx, e); err != nil || n >= most {
-			return err
-		}
-		r.restores.orders.Begin(e.Name, restoreOrder(e), func(ctx context.Context) (restored, error) {
-			return r.restore(ctx, e, order)
-		})
-		return nil
-	}
+	s.Known, s.Request = true, requestOf(&v, settings)
+	s.Most = settings.Int(setting.ConcurrentVolumeBackupRestorePerNodeLimit)
 	return s, nil
+}
+
+// beginRestore orders a restore, unless as many volumes are being restored on the node as may.
+func (r *Reconciler) beginRestore(ctx context.Context, e *v1beta2.Engine, s restoreSeen) error {
+	e = e.DeepCopy() // the order outlives the step
+	r.restores.mu.Lock()
+	defer r.restores.mu.Unlock()
+	if n, err := r.restoring(ctx, e); err != nil || n >= s.Most {
+		return err
+	}
+	r.restores.orders.Begin(e.Name, restoreOrder(e), func(ctx context.Context) (restored, error) {
+		return r.restore(ctx, e, s.Request)
+	})
+	return nil
 }
 
 // restoring counts the other volumes that are being restored on an engine's node.
@@ -126,7 +128,8 @@ type restoreRequest struct {
 	from         string
 	concurrency  int
 	bandwidthMiB int
-	accepts      bool
+	// accepts: a person accepts that what the store does not have becomes zero.
+	accepts bool
 }
 
 func requestOf(v *v1beta2.Volume, settings setting.Values) restoreRequest {
@@ -165,14 +168,14 @@ func restore(e *v1beta2.Engine, s seen) loop.Decision {
 	begun := have.Backup == want && have.State != "" && !have.Interrupted
 	last := have.State == "" && e.Status.LastRestoredBackup == want
 	switch {
-	case want == "" || s.Restore.Begin == nil || begun || last || order.Runs() ||
+	case want == "" || !s.Restore.Known || begun || last || order.Runs() ||
 		order.Over && order.Err == nil || order.Failures >= mostRestoreOrders || changesFiles(s.State):
 		return loop.Decision{}
 	case order.Over && s.Restore.Wait > 0:
 		return loop.Decision{After: s.Restore.Wait}
 	}
 	return loop.Decision{After: restoreAgainAfter, Do: loop.Call{
-		What: "restore backup " + want + " into engine " + e.Name, Do: s.Restore.Begin}}
+		What: "restore backup " + want + " into engine " + e.Name, Order: orderRestore}}
 }
 
 // changesFiles says whether the engine is at something that it would refuse a restore for: a
@@ -224,7 +227,7 @@ func restoreStatus(e *v1beta2.Engine, s seen) map[string]v1beta2.RestoreStatus {
 // earlierDamage is what a process of before has left out of the backup that the volume holds, if a
 // person has accepted that: a process knows only what it has left out itself.
 func earlierDamage(e *v1beta2.Engine, s seen) string {
-	if !s.Restore.Accepts {
+	if !s.Restore.Request.accepts {
 		return ""
 	}
 	for _, r := range e.Status.RestoreStatus {

@@ -18,7 +18,6 @@ import (
 // TestRestoreIsOrdered: once in a run that accepts it; again where the process has found a part, or
 // has refused.
 func TestRestoreIsOrdered(t *testing.T) {
-	begin := func(context.Context) error { return nil }
 	order := func(over bool, err error, failures int) store.Errand[restored] {
 		return store.Errand[restored]{Order: "x", Over: over, Err: err, Failures: failures}
 	}
@@ -54,7 +53,7 @@ func TestRestoreIsOrdered(t *testing.T) {
 			Status: v1beta2.EngineStatus{LastRestoredBackup: c.last}}
 		s := seen{State: &engineclient.State{Restore: c.state, Replicas: []engineclient.Replica{
 			{Address: "10.0.0.1:1", Mode: engineclient.ModeRW}, {Address: "10.0.0.2:1", Mode: engineclient.ModeERR}}},
-			Restore: restoreSeen{Order: c.order, Wait: c.wait, Begin: begin}}
+			Restore: restoreSeen{Order: c.order, Wait: c.wait, Known: true}}
 		if d := restore(e, s); (d.Do != nil) != c.do || c.wait > 0 && d.After != c.wait {
 			t.Errorf("%s: %+v", c.name, d)
 		}
@@ -105,7 +104,7 @@ func TestRestoresOnANode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Begin(t.Context()); err != nil {
+		if err := r.carry(t.Context(), e, seen{Restore: s}, orderRestore); err != nil {
 			t.Fatal(err)
 		}
 		if began := r.restores.orders.Of(e.Name).Order != ""; began != tt.want {
@@ -146,7 +145,7 @@ func TestRestoreWaits(t *testing.T) {
 	} {
 		e := &v1beta2.Engine{Spec: v1beta2.EngineSpec{RequestedBackupRestore: "b"},
 			Status: v1beta2.EngineStatus{LastRestoredBackup: c.last}}
-		s := seen{State: &c.state, Restore: restoreSeen{Begin: func(context.Context) error { return nil }}}
+		s := seen{State: &c.state, Restore: restoreSeen{Known: true}}
 		if d := restore(e, s); (d.Do != nil) != c.do {
 			t.Errorf("%s: %+v", name, d)
 		}
@@ -180,7 +179,8 @@ func TestDamageIsTold(t *testing.T) {
 			have.Damage = "[0, 5)"
 		}
 		s := seen{State: &engineclient.State{Restore: have, Replicas: []engineclient.Replica{{Address: "10.0.0.1:1",
-			Mode: engineclient.ModeRW}}}, Restore: restoreSeen{Order: c.order, Accepts: c.accepts}}
+			Mode: engineclient.ModeRW}}}, Restore: restoreSeen{Order: c.order,
+			Request: restoreRequest{accepts: c.accepts}}}
 		if got := restoreStatus(e, s)["tcp://10.0.0.1:1"].Damage; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

@@ -85,10 +85,7 @@ func samePurgeProgress(a, b *engineclient.Purge) bool {
 // keepSnapshots gives the engine its limits, and its snapshots their objects.
 func keepSnapshots(e *v1beta2.Engine, s seen) loop.Decision {
 	if limitsDiffer(e, s) {
-		return loop.Decision{
-			Do: loop.Call{What: "set the limits of snapshots of engine " + e.Name,
-				Do: func(ctx context.Context) error { return s.SetLimits(ctx, e) }},
-		}
+		return loop.Decision{Do: loop.Call{What: "set the limits of snapshots of engine " + e.Name, Order: orderLimits}}
 	}
 	if len(s.Unmirrored) > 0 {
 		// Crash window: none; what is there already is found there.

@@ -133,8 +133,7 @@ func upgrade(now time.Time, e *v1beta2.Engine, im *v1beta2.InstanceManager, s se
 	return loop.Decision{
 		// Crash window: the order may be carried out and its answer lost; sent again it says that this
 		// is done, or waits for what is under way.
-		Do: loop.Call{What: "hand engine " + e.Name + " over to image " + e.Spec.Image,
-			Do: func(ctx context.Context) error { return s.HandOn(ctx, im, e) }},
+		Do:    loop.Call{What: "hand engine " + e.Name + " over to image " + e.Spec.Image, Order: handOrder{im}},
 		After: handOverAgain,
 	}
 }

@@ -25,7 +25,6 @@ func upgraded() (*v1beta2.Engine, seen) {
 	settle(e, s)
 	e.Spec.Image, e.Spec.UpgradeAttempt = "img:2", 1
 	e.Spec.UpgradedReplicaAddressMap = map[string]string{"a2": "10.0.0.1:20000", "b2": "10.0.0.2:20000"}
-	s.HandOn = func(context.Context, *v1beta2.InstanceManager, *v1beta2.Engine) error { return nil }
 	return e, s
 }
 
