@@ -59,6 +59,7 @@ func (a *Agent) Controller() loop.Controller[*v1beta2.Replica, onDisk] {
 		New:    func() *v1beta2.Replica { return &v1beta2.Replica{} },
 		Gather: a.gather,
 		Decide: decideRemoval,
+		Carry:  a.carry,
 		Gone:   func(_ context.Context, key client.ObjectKey) { a.since.At(time.Time{}, key.Name, "") },
 	}
 }
@@ -82,7 +83,6 @@ type onDisk struct {
 	// Exists says whether it is there.
 	Exists bool
 	Path   string
-	Remove func(ctx context.Context) error
 }
 
 func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error) {
@@ -116,12 +116,22 @@ func (a *Agent) gather(ctx context.Context, rep *v1beta2.Replica) (onDisk, error
 	if s.Keep, s.MayPass = keepReason(rep, &node, others.Items); s.Keep != "" {
 		return s, nil
 	}
-	parent := a.cfg.Resolve(naming.InHostMount(path.Join(rep.Spec.DiskPath, naming.ReplicaDirectory)))
-	if s.Exists, err = directoryExists(parent, rep.Spec.DataDirectoryName); err != nil {
+	if s.Exists, err = directoryExists(a.parent(rep), rep.Spec.DataDirectoryName); err != nil {
 		return s, fmt.Errorf("look for the data of replica %s: %w", rep.Name, err)
 	}
-	s.Remove = func(context.Context) error { return removeDirectory(parent, rep.Spec.DataDirectoryName) }
 	return s, nil
+}
+
+// removeData is the agent's only order.
+type removeData struct{}
+
+func (a *Agent) carry(_ context.Context, rep *v1beta2.Replica, _ onDisk, _ any) error {
+	return removeDirectory(a.parent(rep), rep.Spec.DataDirectoryName)
+}
+
+// parent is the directory that has those of the replicas on a replica's disk.
+func (a *Agent) parent(rep *v1beta2.Replica) string {
+	return a.cfg.Resolve(naming.InHostMount(path.Join(rep.Spec.DiskPath, naming.ReplicaDirectory)))
 }
 
 // keepReason says why a replica's directory must stay: what the object names must be, beyond doubt,
@@ -204,7 +214,7 @@ func decideRemoval(now time.Time, rep *v1beta2.Replica, s onDisk) loop.Decision 
 		// Crash window: a removal that was interrupted leaves part of the directory; the next step
 		// removes the rest.
 		return loop.Decision{
-			Do:            loop.Call{What: "remove " + s.Path, Do: s.Remove},
+			Do:            loop.Call{What: "remove " + s.Path, Order: removeData{}},
 			FailureReason: naming.EventFailedDeleting,
 			After:         time.Millisecond,
 		}

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"context"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -34,13 +33,11 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	}
 	wantsLog := instance.WantsLog(&rep.Spec.InstanceSpec, status, im, s.Log)
 	if strays := instance.Strays(s.Managers, im, rep.Name); len(strays) > 0 {
-		return stop(rep, strays[0], instance.Find(strays[0], rep.Name), s)
+		return stop(rep, strays[0], instance.Find(strays[0], rep.Name))
 	}
 	if wantsLog && action != instance.Create { // its engine waits for that; the log is there later too
 		return loop.Decision{
-			Do: loop.Call{What: "read the log of replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-				return s.FetchLog(ctx, im, rep.Name, string(rep.UID))
-			}},
+			Do:    loop.Call{What: "read the log of replica " + rep.Name + " in " + im.Name, Order: logOrder{im}},
 			After: time.Millisecond,
 		}
 	}
@@ -49,23 +46,13 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 		// Crash window: the process may be created and the answer lost; the next step finds it, or
 		// finds its name taken.
 		return loop.Decision{
-			Do: loop.Call{What: "start replica " + rep.Name, Do: func(ctx context.Context) error {
-				secret, err := s.Secret(ctx, rep.Spec.VolumeName)
-				if err != nil {
-					return err
-				}
-				encrypted, err := s.Encrypted(ctx, rep.Spec.VolumeName)
-				if err != nil {
-					return err
-				}
-				return s.Processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret, encrypted, s.Backing.Path))
-			}},
+			Do: loop.Call{What: "start replica " + rep.Name, Order: startOrder{im}},
 			Events: []loop.Event{{Reason: naming.EventStart,
 				Message: "Starting the process of replica " + rep.Name + " on node " + rep.Spec.NodeID}},
 			FailureReason: naming.EventFailedStarting,
 		}
 	case instance.Delete, instance.DeleteOther:
-		return stop(rep, im, found, s)
+		return stop(rep, im, found)
 	}
 	if deleting && s.Holds != "" {
 		return loop.Decision{After: holdRetry} // looked at live: no event tells of every change
@@ -102,11 +89,9 @@ func release(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 
 // stop orders the end of a process of the replica's name in an instance manager. An order that is
 // late then ends no process that has followed it.
-func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess, s seen) loop.Decision {
+func stop(rep *v1beta2.Replica, im *v1beta2.InstanceManager, p *v1beta2.InstanceProcess) loop.Decision {
 	return loop.Decision{
-		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Do: func(ctx context.Context) error {
-			return s.Processes.Delete(ctx, im, rep.Name, p.Status.UUID)
-		}},
+		Do: loop.Call{What: "stop replica " + rep.Name + " in " + im.Name, Order: stopOrder{im, p.Status.UUID}},
 		Events: []loop.Event{{Reason: naming.EventStop,
 			Message: "Stopping the process of replica " + rep.Name + " in " + im.Name}},
 		FailureReason: naming.EventFailedStopping,

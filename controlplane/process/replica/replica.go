@@ -93,13 +93,44 @@ type seen struct {
 	// Answer is what the instance manager says of a process that it does not list.
 	Answer instance.Answer
 	// Log is what has become of a request for the replica's log.
-	Log       instance.LogAnswer
-	Processes instance.Processes
-	FetchLog  func(ctx context.Context, im *v1beta2.InstanceManager, name, uid string) error
-	// Secret reads the volume's secret.
-	Secret func(ctx context.Context, volume string) (string, error)
-	// Encrypted tells whether the volume is.
-	Encrypted func(ctx context.Context, volume string) (bool, error)
+	Log instance.LogAnswer
+}
+
+// The orders that decide names.
+type (
+	startOrder struct{ In *v1beta2.InstanceManager }
+	// stopOrder ends a process of the replica's name.
+	stopOrder struct {
+		In   *v1beta2.InstanceManager
+		UUID string
+	}
+	// logOrder has the end of the log of the replica's process copied.
+	logOrder struct{ In *v1beta2.InstanceManager }
+)
+
+func (r *Reconciler) carry(ctx context.Context, rep *v1beta2.Replica, s seen, order any) error {
+	switch o := order.(type) {
+	case startOrder:
+		return r.start(ctx, rep, s, o.In)
+	case stopOrder:
+		return r.processes.Delete(ctx, o.In, rep.Name, o.UUID)
+	case logOrder:
+		return r.logs.Fetch(ctx, o.In, rep.Name, string(rep.UID))
+	}
+	return fmt.Errorf("replica %s: nobody carries out %T", rep.Name, order)
+}
+
+func (r *Reconciler) start(ctx context.Context, rep *v1beta2.Replica, s seen, im *v1beta2.InstanceManager) error {
+	secret, err := r.cfg.Keys.Named(ctx, r.client, rep.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	var v v1beta2.Volume
+	err = r.client.Get(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: rep.Spec.VolumeName}, &v)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	return r.processes.Create(ctx, im, process(rep, instance.StorageIP(im), secret, v.Spec.Encrypted, s.Backing.Path))
 }
 
 // Controller describes the loop, for tests that step it by hand.
@@ -109,6 +140,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 		New:    func() *v1beta2.Replica { return &v1beta2.Replica{} },
 		Gather: r.gather,
 		Decide: decide,
+		Carry:  r.carry,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.logs.Forget(key.Name) },
 		Watches: []loop.Watch{
 			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
@@ -130,9 +162,7 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 }
 
 func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName, Processes: r.processes, Secret: r.secret,
-		Encrypted: r.encrypted, FetchLog: r.logs.Fetch,
-		Log: r.logs.Answer(rep.Name, string(rep.UID), rep.Spec.LogRequested)}
+	s := seen{Owner: r.cfg.NodeName, Log: r.logs.Answer(rep.Name, string(rep.UID), rep.Spec.LogRequested)}
 	settings, err := stored.Read(ctx, r.client, rep.Namespace)
 	if err != nil {
 		return s, err
@@ -236,16 +266,6 @@ func readCopies(ctx context.Context, c client.Reader, rep *v1beta2.Replica) (cop
 		return copies.Set{}, nil, err
 	}
 	return copies.Of(volume, engines.Items, replicas.Items, nodes), engines.Items, nil
-}
-
-func (r *Reconciler) secret(ctx context.Context, volume string) (string, error) {
-	return r.cfg.Keys.Named(ctx, r.client, volume)
-}
-
-func (r *Reconciler) encrypted(ctx context.Context, volume string) (bool, error) {
-	var v v1beta2.Volume
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: volume}, &v)
-	return v.Spec.Encrypted, client.IgnoreNotFound(err)
 }
 
 // onManager wakes the replicas on the instance manager's node.
