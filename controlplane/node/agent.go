@@ -53,6 +53,7 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 		New:        func() *v1beta2.Node { return &v1beta2.Node{} },
 		Gather:     a.gather,
 		Decide:     decideAgent,
+		Carry:      a.carry,
 		Conditions: conditions,
 		// The agent of the node and the leader write one status.
 		SharedStatus: true,
@@ -87,7 +88,6 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 		pod = nil // only a check of mounts is lost
 	}
 	s.Host = a.cfg.Host.Checks(pod)
-	s.Prepare = a.prepare
 	values, err := stored.Read(ctx, a.client, n.Namespace)
 	if err != nil {
 		return s, err
@@ -99,8 +99,16 @@ func (a *Agent) gather(ctx context.Context, n *v1beta2.Node) (agentSeen, error) 
 	return s, nil
 }
 
+// carry prepares disks; one that takes no file does not keep the others from theirs.
+func (a *Agent) carry(_ context.Context, n *v1beta2.Node, _ agentSeen, order any) (err error) {
+	for _, name := range order.(prepareOrder).Disks {
+		err = errors.Join(err, a.prepare(n.Spec.Disks[name].Path, name))
+	}
+	return err
+}
+
 // prepare is Host.Prepare; its error is told with the disk's condition.
-func (a *Agent) prepare(_ context.Context, path, diskName string) error {
+func (a *Agent) prepare(path, diskName string) error {
 	err := a.cfg.Host.Prepare(path, diskName)
 	if err == nil {
 		a.unprepared.Delete(path)

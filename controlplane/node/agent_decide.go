@@ -2,8 +2,6 @@ package node
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -55,8 +53,6 @@ type agentSeen struct {
 	Host []v1beta2.Condition
 	// Join are disks and tags the node should get if it has none.
 	Join joining
-	// Prepare writes a new configuration file into a disk's directory.
-	Prepare func(ctx context.Context, path, diskName string) error
 }
 
 // decideAgent is the agent's part; docs/design/controlplane.md has its table.
@@ -95,24 +91,20 @@ func decideAgent(now time.Time, n *v1beta2.Node, s agentSeen) loop.Decision {
 		return loop.Decision{Do: loop.Update{Object: u}}
 	}
 	if len(fresh) > 0 {
-		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n, s)}
+		return loop.Decision{After: time.Millisecond, FailureReason: v1beta2.DiskConditionReady, Do: prepare(fresh, n)}
 	}
 	return loop.Decision{After: agentInterval}
 }
 
-// prepare gives disks their configuration files; one that takes none does not keep the others from
-// theirs.
-func prepare(disks []string, n *v1beta2.Node, s agentSeen) loop.Call {
+// prepareOrder gives disks their configuration files.
+type prepareOrder struct{ Disks []string }
+
+func prepare(disks []string, n *v1beta2.Node) loop.Call {
 	var where []string
 	for _, name := range disks {
 		where = append(where, "disk "+name+" at "+n.Spec.Disks[name].Path)
 	}
-	return loop.Call{What: "prepare " + strings.Join(where, ", "), Do: func(ctx context.Context) (err error) {
-		for _, name := range disks {
-			err = errors.Join(err, s.Prepare(ctx, n.Spec.Disks[name].Path, name))
-		}
-		return err
-	}}
+	return loop.Call{What: "prepare " + strings.Join(where, ", "), Order: prepareOrder{disks}}
 }
 
 // report copies facts into a disk's status. What could not be learnt keeps its former value.

@@ -75,12 +75,7 @@ func TestAgentJudgesDisks(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(n)
 			}
-			prepared := ""
-			s := agentSeen{
-				Facts:   map[string]DiskFacts{"a": tt.a, "b": tt.b},
-				Prepare: func(_ context.Context, path, disk string) error { prepared = disk; return nil },
-			}
-			d := decideAgent(now, n, s)
+			d := decideAgent(now, n, agentSeen{Facts: map[string]DiskFacts{"a": tt.a, "b": tt.b}})
 			c := diskCondition(n, "a", "Ready")
 			if (c.Status == v1beta2.ConditionTrue) != (tt.reason == "") || c.Reason != tt.reason {
 				t.Errorf("Ready %s/%s (%s), want reason %q", c.Status, c.Reason, c.Message, tt.reason)
@@ -89,7 +84,7 @@ func TestAgentJudgesDisks(t *testing.T) {
 				t.Fatalf("does %v, want to prepare %q", d.Do, tt.prepare)
 			}
 			if d.Do != nil && !strings.Contains(d.Do.String(), "prepare disk "+tt.prepare) {
-				t.Errorf("does %v (prepared %q)", d.Do, prepared)
+				t.Errorf("does %v", d.Do)
 			}
 		})
 	}
@@ -126,7 +121,7 @@ func TestAgentRemembersWhyADiskIsNotPrepared(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "host"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.prepare(t.Context(), "/data", "d"); err == nil {
+	if err := a.prepare("/data", "d"); err == nil {
 		t.Fatal("a disk below a file was prepared")
 	}
 	if why, _ := a.unprepared.Load("/data"); why != "not a directory" {
@@ -135,7 +130,7 @@ func TestAgentRemembersWhyADiskIsNotPrepared(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "host")); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.prepare(t.Context(), "/data", "d"); err != nil {
+	if err := a.prepare("/data", "d"); err != nil {
 		t.Fatal(err)
 	}
 	if why, failed := a.unprepared.Load("/data"); failed {

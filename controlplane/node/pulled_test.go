@@ -1,12 +1,13 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -84,11 +85,7 @@ func TestADiskThatIsPulledLeavesOthersAlone(t *testing.T) {
 				facts[below] = other
 				n.Spec.Disks["d"], n.Status.DiskStatus["d"] = v1beta2.DiskSpec{Path: "/d"}, v1beta2.DiskStatus{}
 				facts["d"] = DiskFacts{FilesystemID: "of d"}
-				var prepared []string
-				d := decideAgent(now, n, agentSeen{Facts: facts, Prepare: func(_ context.Context, _, disk string) error {
-					prepared = append(prepared, disk)
-					return nil
-				}})
+				d := decideAgent(now, n, agentSeen{Facts: facts})
 				for disk := range facts {
 					ready := diskCondition(n, disk, v1beta2.DiskConditionReady)
 					if want := disk != pulled && disk != "d"; (ready.Status == v1beta2.ConditionTrue) != want {
@@ -99,8 +96,8 @@ func TestADiskThatIsPulledLeavesOthersAlone(t *testing.T) {
 						t.Errorf("disk %s says %q", disk, ready.Message)
 					}
 				}
-				if err := d.Do.(loop.Call).Do(t.Context()); err != nil || strings.Join(prepared, " ") != "d" {
-					t.Errorf("prepared %q, %v", prepared, err)
+				if o := d.Do.(loop.Call).Order.(prepareOrder); !slices.Equal(o.Disks, []string{"d"}) {
+					t.Errorf("prepares %q", o.Disks)
 				}
 			})
 		}
@@ -116,17 +113,28 @@ func TestADiskThatCannotBePreparedLeavesOthersAlone(t *testing.T) {
 		n.Spec.Disks[disk], n.Status.DiskStatus[disk] = v1beta2.DiskSpec{Path: "/" + disk}, v1beta2.DiskStatus{}
 		all[disk] = DiskFacts{FilesystemID: "of " + disk}
 	}
-	broken := errors.New("input/output error")
-	var prepared []string
-	d := decideAgent(now, n, agentSeen{Facts: all, Prepare: func(_ context.Context, path, disk string) error {
-		if disk == "a" {
-			return broken
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := NewAgent(AgentConfig{Host: Host{Resolve: func(p string) string {
+		switch rel, err := filepath.Rel(naming.InHostMount("/"), p); {
+		case err != nil || !filepath.IsLocal(rel):
+			return p // the kernel's tables
+		case rel == "a":
+			return filepath.Join(root, "file", rel)
+		default:
+			return filepath.Join(root, rel)
 		}
-		prepared = append(prepared, disk+path)
-		return nil
-	}})
-	if err := d.Do.(loop.Call).Do(t.Context()); !errors.Is(err, broken) || strings.Join(prepared, " ") != "b/b c/c" {
-		t.Errorf("prepared %q, %v", prepared, err)
+	}}})
+	d := decideAgent(now, n, agentSeen{Facts: all})
+	if err := a.carry(t.Context(), n, agentSeen{}, d.Do.(loop.Call).Order); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("its failure is %v", err)
+	}
+	for _, disk := range []string{"b", "c"} {
+		if f := a.cfg.Host.Look("/"+disk, false); !f.HasConfig || f.DiskName != disk {
+			t.Errorf("disk %s: %+v", disk, f)
+		}
 	}
 }
 

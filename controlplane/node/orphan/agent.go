@@ -74,6 +74,7 @@ func (a *Agent) controller() loop.Controller[*v1beta2.Orphan, dataSeen] {
 		New:        func() *v1beta2.Orphan { return &v1beta2.Orphan{} },
 		Gather:     a.gather,
 		Decide:     decideData,
+		Carry:      a.carry,
 		Conditions: cleanable,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			a.failed(key.Name, nil)
@@ -213,10 +214,13 @@ func (a *Agent) gather(ctx context.Context, o *v1beta2.Orphan) (dataSeen, error)
 	}
 	held, err := claims(ctx, a.live, a.cfg.Namespace)
 	s.Claim = held[name]
-	s.Remove = func(context.Context) error {
-		return a.failed(o.Name, remove(a.open(at.Path), at.UUID, name))
-	}
 	return s, err
+}
+
+// carry removes the directory.
+func (a *Agent) carry(_ context.Context, o *v1beta2.Orphan, _ dataSeen, _ any) error {
+	at := placeOf(o)
+	return a.failed(o.Name, remove(a.open(at.Path), at.UUID, directoryOf(o)))
 }
 
 func autoDeletion(v setting.Values, kind string) (bool, time.Duration) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 )
 
@@ -318,11 +319,11 @@ func TestUsedDirectoryWaits(t *testing.T) {
 	o := dataOrphan(true)
 	attempt := func() error {
 		s, err := b.gather(t.Context(), o)
-		if err != nil || s.Remove == nil {
-			t.Fatalf("%+v, %v", s, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		decideData(now, o, s)
-		return s.Remove(t.Context())
+		call := decideData(now, o, s).Do.(loop.Call)
+		return b.carry(t.Context(), o, s, call.Order)
 	}
 	for range 2 {
 		if err := attempt(); err == nil || !b.is(strayName) {
@@ -394,7 +395,7 @@ func TestDeletion(t *testing.T) {
 			if row.stays {
 				return
 			}
-			if err := s.Remove(t.Context()); err != nil || b.is(strayName) {
+			if err := b.carry(t.Context(), o, s, removeData{}); err != nil || b.is(strayName) {
 				t.Fatalf("%v; is there: %v", err, b.is(strayName))
 			}
 			if s, err = b.gather(t.Context(), o); err != nil || s.Exists || s.Unseen {
@@ -411,7 +412,7 @@ func TestDeletion(t *testing.T) {
 	for _, bad := range []string{"../" + strayName, "backups"} {
 		o := dataOrphan(true)
 		o.Spec.Parameters[v1beta2.OrphanParameterDataName] = bad
-		if s, err := b.gather(t.Context(), o); err != nil || !s.Unseen || s.Problem == "" || s.Remove != nil {
+		if s, err := b.gather(t.Context(), o); err != nil || !s.Unseen || s.Problem == "" {
 			t.Errorf("name %q: %+v, %v", bad, s, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package orphan
 
 import (
-	"context"
 	"path"
 	"time"
 
@@ -109,9 +108,10 @@ type dataSeen struct {
 	Grace time.Duration
 	// Since is when this process has seen it first, or that it is deleted.
 	Since time.Time
-	// Remove deletes the directory.
-	Remove func(ctx context.Context) error
 }
+
+// removeData is the only order about orphaned data.
+type removeData struct{}
 
 // decideData is the node's part of the decision table of docs/design/controlplane.md.
 func decideData(now time.Time, o *v1beta2.Orphan, s dataSeen) loop.Decision {
@@ -154,7 +154,7 @@ func decideDataDeletion(now time.Time, o *v1beta2.Orphan, s dataSeen) loop.Decis
 	case s.Unseen:
 		return loop.Decision{After: lookRetry}
 	case s.Exists:
-		return loop.Decision{Do: loop.Call{What: "remove " + pathOf(o), Do: s.Remove}, After: time.Millisecond,
+		return loop.Decision{Do: loop.Call{What: "remove " + pathOf(o), Order: removeData{}}, After: time.Millisecond,
 			FailureReason: naming.EventFailedDeleting}
 	}
 	d := removeFinalizer(o)

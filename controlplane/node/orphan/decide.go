@@ -81,7 +81,7 @@ func decideDeletion(o *v1beta2.Orphan, s seen, is presence) loop.Decision {
 	case is == there && s.Process.Status.State == v1beta2.InstanceStateStopping:
 		return loop.Decision{} // the instance manager kills it after a minute and tells of its end
 	case is == there:
-		return loop.Decision{Do: loop.Call{What: "stop orphaned process " + name, Do: s.End},
+		return loop.Decision{Do: loop.Call{What: "stop orphaned process " + name, Order: endProcess{}},
 			FailureReason: naming.EventFailedDeleting}
 	}
 	d := removeFinalizer(o)

@@ -1,7 +1,6 @@
 package orphan
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -126,7 +125,7 @@ func TestAnObjectThatIsBackKeepsItsProcess(t *testing.T) {
 		if err != nil || s.Owned || s.Process == nil || s.Auto || s.Grace != 5*time.Minute {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if err := s.End(context.Background()); err != nil {
+		if err := r.carry(t.Context(), o, s, endProcess{}); err != nil {
 			t.Fatal(err)
 		}
 		if ended := len(processes.Orders()) > 0; ended == back {

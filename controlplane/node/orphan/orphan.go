@@ -72,6 +72,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Orphan, seen] {
 		New:    func() *v1beta2.Orphan { return &v1beta2.Orphan{} },
 		Gather: r.gather,
 		Decide: decide,
+		Carry:  r.carry,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.since.At(time.Time{}, key.Name, "") },
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.InstanceManager{}, func(im *v1beta2.InstanceManager) []string {
@@ -163,8 +164,6 @@ type seen struct {
 	Since time.Time
 	// Owner of an orphan whose node is down.
 	Owner string
-	// End ends the process, unless it has an object again.
-	End func(ctx context.Context) error
 }
 
 func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error) {
@@ -194,17 +193,21 @@ func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error
 		s.Process = p
 	}
 	engine := o.Spec.OrphanType == v1beta2.OrphanTypeEngineInstance
-	if s.Owned, err = Owned(ctx, r.client, o.Namespace, name, engine); err != nil {
-		return s, err
+	s.Owned, err = Owned(ctx, r.client, o.Namespace, name, engine)
+	return s, err
+}
+
+// endProcess is the only order about an orphaned process.
+type endProcess struct{}
+
+// carry ends the process, unless it has an object again.
+func (r *Reconciler) carry(ctx context.Context, o *v1beta2.Orphan, s seen, _ any) error {
+	name := o.Spec.Parameters[v1beta2.OrphanParameterInstanceName]
+	owned, err := Owned(ctx, r.live, o.Namespace, name, o.Spec.OrphanType == v1beta2.OrphanTypeEngineInstance)
+	if err != nil || owned {
+		return err
 	}
-	s.End = func(ctx context.Context) error {
-		owned, err := Owned(ctx, r.live, o.Namespace, name, engine)
-		if err != nil || owned {
-			return err
-		}
-		return r.processes.DeleteLast(ctx, s.Manager, name, uuid)
-	}
-	return s, nil
+	return r.processes.DeleteLast(ctx, s.Manager, name, s.Process.Status.UUID)
 }
 
 // ofProcess tells an orphan of this package from one of data.
