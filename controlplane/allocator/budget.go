@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"ankole.storage/controlplane/loop"
 )
 
 // Budgets releases the disruption budgets of nodes one after the other. Use NewBudgets. It is safe
@@ -29,30 +27,24 @@ func NewBudgets(now func() time.Time) *Budgets {
 	return &Budgets{now: now, turn: make(chan struct{}, 1), uncertain: map[string]time.Time{}}
 }
 
-// Release returns remove, the deletion of a node's budget, as a change that is carried out only if
-// allowed says so, with no other release in between. allowed reads live, and counts the nodes in
+// Release lets the budget of a node be deleted if allowed says so, with no other release until done
+// was told how that ended; nil: it may not be deleted. allowed reads live, and counts the nodes in
 // released as without a budget.
-func (b *Budgets) Release(node string, remove loop.Delete,
-	allowed func(ctx context.Context, released map[string]bool) (bool, error)) loop.Change {
-	return loop.Reserving{
-		Change: remove,
-		Reserve: func(ctx context.Context) (bool, error) {
-			select {
-			case b.turn <- struct{}{}:
-			case <-ctx.Done():
-				return false, context.Cause(ctx)
-			}
-			ok, err := allowed(ctx, b.released())
-			if !ok || err != nil {
-				<-b.turn
-			}
-			return ok, err
-		},
-		Done: func(err error) {
-			b.done(node, err)
-			<-b.turn
-		},
+func (b *Budgets) Release(ctx context.Context, node string,
+	allowed func(ctx context.Context, released map[string]bool) (bool, error)) (done func(error), err error) {
+	select {
+	case b.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
+	if ok, err := allowed(ctx, b.released()); !ok || err != nil {
+		<-b.turn
+		return nil, err
+	}
+	return func(err error) {
+		b.done(node, err)
+		<-b.turn
+	}, nil
 }
 
 // done notes a deletion that ended without a clear answer. One that was done is seen by everybody

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"ankole.storage/controlplane/loop"
 )
 
 // TestBudgetsOneAfterTheOther: nobody looks at the live objects while a deletion is under way, and
@@ -17,51 +15,49 @@ func TestBudgetsOneAfterTheOther(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	b := NewBudgets(func() time.Time { return now })
 	var released []string
-	release := func(node string, ok bool, err error) loop.Reserving {
-		return b.Release(node, loop.Delete{}, func(_ context.Context, gone map[string]bool) (bool, error) {
+	release := func(ctx context.Context, node string, ok bool, err error) (func(error), error) {
+		return b.Release(ctx, node, func(_ context.Context, gone map[string]bool) (bool, error) {
 			released = slices.Sorted(maps.Keys(gone))
 			return ok, err
-		}).(loop.Reserving)
+		})
 	}
-	take := func(r loop.Reserving) bool {
+	take := func(node string, ok bool) func(error) {
 		t.Helper()
-		ok, err := r.Reserve(t.Context())
+		done, err := release(t.Context(), node, ok, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ok
+		return done
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	first := release("n1", true, nil)
-	if !take(first) {
+	first := take("n1", true)
+	if first == nil {
 		t.Fatal("the first is not allowed")
 	}
-	if ok, err := release("n2", true, nil).Reserve(stopped); ok || !errors.Is(err, context.Canceled) {
-		t.Fatalf("beside a deletion under way: %v, %v", ok, err)
+	if done, err := release(stopped, "n2", true, nil); done != nil || !errors.Is(err, context.Canceled) {
+		t.Fatalf("beside a deletion under way: %v", err)
 	}
-	first.Done(errBroken)
+	first(errBroken)
 	for _, row := range []struct {
 		after time.Duration
 		want  []string
 	}{{0, []string{"n1"}}, {uncertainFor - 1, []string{"n1"}}, {1, nil}} {
 		now = now.Add(row.after)
-		if take(release("n2", false, nil)); !slices.Equal(released, row.want) {
+		if take("n2", false); !slices.Equal(released, row.want) {
 			t.Fatalf("%v later: %v count as released, want %v", row.after, released, row.want)
 		}
 	}
 	for _, end := range []error{nil, conflict, invalid} {
-		r := release("n1", true, nil)
-		take(r)
-		r.Done(end)
-		if take(release("n2", false, nil)); len(released) > 0 {
+		take("n1", true)(end)
+		if take("n2", false); len(released) > 0 {
 			t.Errorf("after %v %v count as released", end, released)
 		}
 	}
-	if ok, err := release("n2", true, errBroken).Reserve(t.Context()); !errors.Is(err, errBroken) {
-		t.Errorf("live objects that cannot be read: %v, %v", ok, err)
+	if done, err := release(t.Context(), "n2", true, errBroken); done != nil || !errors.Is(err, errBroken) {
+		t.Errorf("live objects that cannot be read: %v", err)
 	}
-	if !take(release("n2", true, nil)) {
+	if take("n2", true) == nil {
 		t.Error("no turn after one that failed")
 	}
 }

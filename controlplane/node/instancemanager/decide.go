@@ -1,7 +1,6 @@
 package instancemanager
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
@@ -46,13 +44,12 @@ type seen struct {
 	// Assigned names an engine or replica whose process is in the Pod according to its object; empty
 	// if there is none. It is looked for only when the Pod might be removed.
 	Assigned string
-	// Empty: the closed Pod has answered that it has no process and will not get one. Close asks it.
+	// Empty: the closed Pod has answered that it has no process and will not get one.
 	Empty bool
 	// Orphaned are the processes in the Pod that no object has, Orphan one of them that is not
 	// reported yet.
 	Orphaned map[string]bool
 	Orphan   *v1beta2.Orphan
-	Close    func(ctx context.Context) error
 	// ProxyDown: the Pod has a proxy that does not answer.
 	ProxyDown bool
 	// CertificateProblem: the secret for the connections to the Pod is there and cannot be used.
@@ -74,12 +71,10 @@ type seen struct {
 	// Role is the role of AWS that the default backup target's Secret names; "" for none.
 	Role string
 	// Drained: the node is being emptied and, by the cache, the drain policy lets this instance
-	// manager go. Budgets releases its budget if MayDrain, which reads live, says so too.
+	// manager go. Its budget is released if live objects say so too.
 	Drained bool
 	// Held is what a drain of a cordoned node waits for; its volume is "" if for nothing.
-	Held     hold
-	Budgets  *allocator.Budgets
-	MayDrain func(ctx context.Context, released map[string]bool) (bool, error)
+	Held hold
 	// Owner is the node whose manager decides (status.ownerID while the instance manager's own node
 	// is down).
 	Owner string
@@ -349,7 +344,7 @@ func decideBudget(im *v1beta2.InstanceManager, s seen) loop.Decision {
 	switch {
 	case s.Drained && s.PDB != nil:
 		return loop.Decision{
-			Do:    s.Budgets.Release(im.Spec.NodeID, loop.Delete{Object: s.PDB}, s.MayDrain),
+			Do:    loop.Reserving{Change: loop.Delete{Object: s.PDB}},
 			After: budgetRetry,
 		}
 	case !s.Drained && s.PDB == nil:

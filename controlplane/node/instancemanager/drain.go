@@ -149,7 +149,7 @@ func (r *Reconciler) nodesOf(volume string) (nodes []string) {
 
 // gatherDrain finds out whether the disruption budget may go: the node is being emptied, or the
 // autoscaler may remove it, and the drain policy is satisfied. The cache says whether it is worth
-// asking; MayDrain asks the live objects.
+// asking; reserve asks the live objects.
 func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManager, s *seen) error {
 	if !s.cordoned() && !s.Autoscaler {
 		r.drains.note(im.Name, "")
@@ -172,15 +172,21 @@ func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManage
 	} else {
 		r.drains.note(im.Name, held.volume)
 	}
-	s.Held, s.Drained, s.Budgets = held, held.volume == "", r.cfg.Budgets
-	s.MayDrain = func(ctx context.Context, released map[string]bool) (bool, error) {
-		held, err := drainHolder(ctx, r.live, im.Namespace, node, policy, released)
+	s.Held, s.Drained = held, held.volume == ""
+	return nil
+}
+
+// reserve lets the disruption budget go, if live objects allow it.
+func (r *Reconciler) reserve(ctx context.Context, im *v1beta2.InstanceManager, s seen, _ loop.Change) (func(error),
+	error) {
+	node := im.Spec.NodeID
+	return r.cfg.Budgets.Release(ctx, node, func(ctx context.Context, released map[string]bool) (bool, error) {
+		held, err := drainHolder(ctx, r.live, im.Namespace, node, s.DrainPolicy, released)
 		if held.volume != "" {
 			slog.Info("the disruption budget of a node that is drained is kept", "node", node, "reason", held.message)
 		}
 		return held.volume == "", err
-	}
-	return nil
+	})
 }
 
 // drainHolder says for which volume the node must not be drained yet, if there is one.

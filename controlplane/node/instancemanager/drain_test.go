@@ -153,8 +153,9 @@ func (w *drainage) controller() loop.Controller[*v1beta2.InstanceManager, seen] 
 			w.must(err)
 			return s, w.r.gatherDrain(ctx, im, &s)
 		},
-		Decide: func(_ time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision { return decideBudget(im, s) },
-		Now:    func() time.Time { return w.now },
+		Decide:  func(_ time.Time, im *v1beta2.InstanceManager, s seen) loop.Decision { return decideBudget(im, s) },
+		Reserve: w.r.reserve,
+		Now:     func() time.Time { return w.now },
 	}
 }
 

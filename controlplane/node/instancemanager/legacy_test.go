@@ -5,14 +5,12 @@ package instancemanager
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
@@ -80,7 +78,7 @@ func TestLegacyManagersAreGuarded(t *testing.T) {
 		if d := decide(now, im, s); d.Do != nil || d.After == 0 {
 			t.Errorf("%s with a budget: does %v, looks again after %s", kind, d.Do, d.After)
 		}
-		s.Drained, s.Budgets = true, allocator.NewBudgets(func() time.Time { return now })
+		s.Drained = true
 		if d := decide(now, im, s); d.Do == nil || !strings.Contains(d.Do.String(), "PodDisruptionBudget") {
 			t.Errorf("%s, drained: does %v", kind, d.Do)
 		}

@@ -109,6 +109,8 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 		New:        func() *v1beta2.InstanceManager { return &v1beta2.InstanceManager{} },
 		Gather:     r.gather,
 		Decide:     decide,
+		Carry:      r.carry,
+		Reserve:    r.reserve,
 		Conditions: conditions,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.follower.Drop(key)

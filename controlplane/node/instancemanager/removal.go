@@ -31,7 +31,7 @@ func remove(im *v1beta2.InstanceManager, s seen, object client.Object) loop.Deci
 	if s.Empty {
 		return loop.Decision{Do: loop.Delete{Object: object}}
 	}
-	return loop.Decision{Do: loop.Call{What: "close instance manager " + im.Name, Do: s.Close}}
+	return loop.Decision{Do: loop.Call{What: "close instance manager " + im.Name, Order: closeOrder{}}}
 }
 
 // noteClosed records a Pod that somebody deletes as closed, whatever runs in it still. It takes a
@@ -108,16 +108,19 @@ func (r *Reconciler) gatherRemoval(ctx context.Context, im *v1beta2.InstanceMana
 	if s.Assigned, err = r.assigned(ctx, im); err != nil {
 		return err
 	}
-	pod, address := s.Pod.UID, s.Pod.Status.PodIP
-	s.Empty = r.closings.isEmpty(key, pod)
-	s.Close = func(ctx context.Context) error {
-		list, refuses, err := r.cfg.Close(ctx, address)
-		if err != nil {
-			return fmt.Errorf("close instance manager %s: %w", im.Name, err)
-		}
-		r.closings.answered(key, pod, list, refuses)
-		return nil
+	s.Empty = r.closings.isEmpty(key, s.Pod.UID)
+	return nil
+}
+
+// closeOrder asks a Pod for its processes, and to take no others if there are none.
+type closeOrder struct{}
+
+func (r *Reconciler) carry(ctx context.Context, im *v1beta2.InstanceManager, s seen, _ any) error {
+	list, refuses, err := r.cfg.Close(ctx, s.Pod.Status.PodIP)
+	if err != nil {
+		return fmt.Errorf("close instance manager %s: %w", im.Name, err)
 	}
+	r.closings.answered(client.ObjectKeyFromObject(im), s.Pod.UID, list, refuses)
 	return nil
 }
 
