@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -9,10 +8,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/setting"
 )
 
 // uncertainFor is how long a change counts whose call ended without a clear answer: longer than any
@@ -112,10 +110,13 @@ func New(namespace string, now func() time.Time) *Allocator {
 	if now == nil {
 		now = time.Now
 	}
-	return &Allocator{
+	a := &Allocator{
 		now: now, wakes: newWakes(namespace), synced: make(chan struct{}), entries: map[object]*entry{},
 		rebuilds: newPool(), upgrades: newPool(), scheduled: map[string]int64{},
 	}
+	a.SettingGone(setting.ConcurrentReplicaRebuildPerNodeLimit)
+	a.SettingGone(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit)
+	return a
 }
 
 // locked runs f with the lock, and wakes the volumes whose turn it is on the nodes that f names.
@@ -190,6 +191,21 @@ func (a *Allocator) moved(before, after claim) (nodes []string) {
 		a.upgrades.moved(before.upgradeOn, after.upgradeOn)...)
 }
 
+// ObserveSetting takes in a limit as the cache shows it.
+func (a *Allocator) ObserveSetting(s *v1beta2.Setting) { a.limitIs(s.Name, s.Value) }
+
+// SettingGone takes in that a limit is the default.
+func (a *Allocator) SettingGone(name string) { a.limitIs(name, "") }
+
+func (a *Allocator) limitIs(name, value string) {
+	switch values := (setting.Values{name: value}); name {
+	case setting.ConcurrentReplicaRebuildPerNodeLimit:
+		a.SetRebuildLimit(values.Int(name))
+	case setting.ConcurrentAutomaticEngineUpgradePerNodeLimit:
+		a.SetUpgradeLimit(values.Int(name))
+	}
+}
+
 // SetRebuildLimit sets the number of rebuilds of each node; 0 allows none.
 func (a *Allocator) SetRebuildLimit(limit int) { a.setLimit(a.rebuilds, limit) }
 
@@ -241,26 +257,23 @@ func (a *Allocator) Scheduled(disk string) int64 {
 	return a.scheduled[disk]
 }
 
-// Reserving returns the change that writes rep, a modified copy of a replica, once the slot and the
-// room that it takes have been reserved. scheduledBytes is what Scheduled said of its disk when the
-// place, or the larger size, was chosen.
-func (a *Allocator) Reserving(rep *v1beta2.Replica, scheduledBytes int64) loop.Change {
-	return a.reserving(object{name: rep.Name}, rep, claimOf(rep), scheduledBytes)
+// Reserve reserves the slot and the room that a write of rep, a modified copy of a replica, takes.
+// scheduledBytes is what Scheduled said of its disk when the place, or the larger size, was chosen.
+// done is to be told how the write ended; nil: slot or room are not there any more.
+func (a *Allocator) Reserve(rep *v1beta2.Replica, scheduledBytes int64) (done func(error)) {
+	return a.reserved(object{name: rep.Name}, rep.ResourceVersion, claimOf(rep), scheduledBytes)
 }
 
-// ReservingUpgrade returns the change that writes v, a copy of a volume with another image, once
-// the slot that its upgrade takes has been reserved.
-func (a *Allocator) ReservingUpgrade(v *v1beta2.Volume) loop.Change {
-	return a.reserving(object{volume: true, name: v.Name}, v, claimOfVolume(v), 0)
+// ReserveUpgrade is Reserve for the slot of an upgrade, of a volume with another image.
+func (a *Allocator) ReserveUpgrade(v *v1beta2.Volume) (done func(error)) {
+	return a.reserved(object{volume: true, name: v.Name}, v.ResourceVersion, claimOfVolume(v), 0)
 }
 
-func (a *Allocator) reserving(of object, o client.Object, after claim, scheduledBytes int64) loop.Change {
-	base := o.GetResourceVersion()
-	return loop.Reserving{
-		Change:  loop.Update{Object: o},
-		Reserve: func(context.Context) (bool, error) { return a.reserve(of, base, after, scheduledBytes), nil },
-		Done:    func(err error) { a.settle(of, base, err) },
+func (a *Allocator) reserved(of object, base string, after claim, scheduledBytes int64) (done func(error)) {
+	if !a.reserve(of, base, after, scheduledBytes) {
+		return nil
 	}
+	return func(err error) { a.settle(of, base, err) }
 }
 
 // reserve assumes the change of an object, unless its room or its slot has been taken meanwhile.

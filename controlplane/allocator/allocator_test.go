@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/loop"
 )
 
 // stage is an allocator with a clock that stands still.
@@ -44,15 +43,7 @@ func started(r *v1beta2.Replica, version string) *v1beta2.Replica {
 
 // order reserves the start of a shown replica; the result is nil if there is no slot for it.
 func (s *stage) order(r *v1beta2.Replica) (done func(error)) {
-	s.t.Helper()
-	change := s.Reserving(started(r, r.ResourceVersion), 0).(loop.Reserving)
-	switch ok, err := change.Reserve(context.Background()); {
-	case err != nil:
-		s.t.Fatal(err)
-	case !ok:
-		return nil
-	}
-	return change.Done
+	return s.Reserve(started(r, r.ResourceVersion), 0)
 }
 
 // woken are the volumes that were woken since the last call.
@@ -216,11 +207,7 @@ func TestRoomIsTakenOnce(t *testing.T) {
 		s.Observe(r)
 		r = r.DeepCopy()
 		r.Spec.DiskID = "d"
-		change := s.Reserving(r, scheduled).(loop.Reserving)
-		if ok, _ := change.Reserve(context.Background()); !ok {
-			return nil
-		}
-		return change.Done
+		return s.Reserve(r, scheduled)
 	}
 	first := place("a", 0)
 	if place("b", 0) != nil {
@@ -249,8 +236,7 @@ func TestRoomForGrowthIsTakenOnce(t *testing.T) {
 		s.Observe(r)
 		r = r.DeepCopy()
 		r.Spec.VolumeSize = size
-		ok, _ := s.Reserving(r, scheduled).(loop.Reserving).Reserve(context.Background())
-		return ok
+		return s.Reserve(r, scheduled) != nil
 	}
 	if !grow("a", 60, 60) || !grow("b", 120, 100) || s.Scheduled("d") != 160 {
 		t.Fatalf("%d bytes are scheduled, want 160", s.Scheduled("d"))

@@ -23,7 +23,7 @@ const (
 	wakeupBuffer = 128
 )
 
-// SetupWithManager has the allocator follow the replicas and volumes of a manager's cache.
+// SetupWithManager has the allocator follow the replicas, volumes and limits of a manager's cache.
 func (a *Allocator) SetupWithManager(mgr ctrl.Manager) error {
 	run := manager.RunnableFunc(func(ctx context.Context) error { return a.follow(ctx, mgr.GetCache()) })
 	if err := mgr.Add(run); err != nil {
@@ -32,7 +32,7 @@ func (a *Allocator) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// follow takes in every replica and volume that the cache shows, until ctx ends.
+// follow takes in every replica, volume and limit that the cache shows, until ctx ends.
 func (a *Allocator) follow(ctx context.Context, c cache.Cache) error {
 	defer a.wakes.end()
 	informer, err := c.GetInformer(ctx, &v1beta2.Replica{})
@@ -50,7 +50,14 @@ func (a *Allocator) follow(ctx context.Context, c cache.Cache) error {
 	if err != nil {
 		return fmt.Errorf("follow volumes: %w", err)
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), replicas.HasSynced, volumes.HasSynced) {
+	if informer, err = c.GetInformer(ctx, &v1beta2.Setting{}); err != nil {
+		return fmt.Errorf("follow settings: %w", err)
+	}
+	settings, err := informer.AddEventHandler(handlers(a.ObserveSetting, a.SettingGone))
+	if err != nil {
+		return fmt.Errorf("follow settings: %w", err)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), replicas.HasSynced, volumes.HasSynced, settings.HasSynced) {
 		return nil // the leader stops
 	}
 	a.MarkSynced()

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/loop"
 	"ankole.storage/test/seeded"
 )
 
@@ -144,11 +142,9 @@ func (w *cluster) look(volume string) {
 	}
 	start.Spec.DesireState = v1beta2.InstanceStateRunning
 	w.due[volume] = true // the loop looks again after each write and each failure
-	change := w.a.Reserving(start, 0).(loop.Reserving)
-	if ok, err := change.Reserve(context.Background()); err != nil || !ok {
-		return
+	if done := w.a.Reserve(start, 0); done != nil {
+		done(w.write(start))
 	}
-	change.Done(w.write(start))
 }
 
 // write carries a write out, or does not.

@@ -43,5 +43,5 @@ func (p *pass) upgradeItself() loop.Change {
 	c.Spec.Image, c.Spec.EngineImage = image, ""
 	p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventUpgrade,
 		Message: fmt.Sprintf("Upgrading the engine from image %s to the default image %s", v.Status.CurrentImage, image)})
-	return p.s.Allocator.ReservingUpgrade(c)
+	return loop.Reserving{Change: loop.Update{Object: c}}
 }

@@ -56,7 +56,7 @@ func TestVolumeHearsOfWhatChangesMeanwhile(t *testing.T) {
 		t.Fatalf("%d looks, %v", looks, err)
 	}
 	for range 3 {
-		r.decide(now, v.DeepCopy(), *s)
+		r.note(v, decide(now, v.DeepCopy(), *s).Note)
 	}
 	if r.idle.Has(v.Name) || len(r.unplaced.Names()) > 0 {
 		t.Error("a volume that waits for nothing is still noted after the look")

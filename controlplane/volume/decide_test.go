@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
@@ -47,8 +46,7 @@ func fixture() (*v1beta2.Volume, *seen) {
 			AttachmentTickets: map[string]v1beta2.AttachmentTicket{
 				"ui": {ID: "ui", NodeID: "n1", Type: v1beta2.AttacherTypeLonghornAPI},
 			}}}, HasKey: true, NewestKey: "k2", ImageOn: map[string]bool{"n1": true, "n2": true, "n3": true},
-		Suffixes:  [2]string{"11111111", "22222222"},
-		Allocator: allocator.New("ns", nil), Slots: map[string]bool{"n1": true, "n2": true, "n3": true},
+		Suffixes: [2]string{"11111111", "22222222"}, Slots: map[string]bool{"n1": true, "n2": true, "n3": true},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		node := v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: n}}

@@ -102,7 +102,7 @@ func (p *pass) grow() loop.Change {
 		if r.Spec.VolumeSize != size {
 			c := r.DeepCopy()
 			c.Spec.VolumeSize = size
-			return p.reserving(c)
+			return reserving(c)
 		}
 	}
 	if e.Status.CurrentSize != 0 && e.Spec.VolumeSize != size {

@@ -12,13 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/allocator"
 	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 	"ankole.storage/controlplane/volume/claim"
-	"ankole.storage/controlplane/volume/networkclaim"
 	"ankole.storage/controlplane/volume/runs"
 )
 
@@ -70,8 +68,6 @@ type seen struct {
 	MayLeave map[string]bool
 	// ScheduledBytes are the full sizes of all replicas on each disk, by UUID.
 	ScheduledBytes map[string]int64
-	// Allocator is what a change that takes a slot or room is reserved with.
-	Allocator *allocator.Allocator
 	// WaitsSince is since when this process has seen condition WaitForReplicas be true, zero while it
 	// is not; UpgradeSince the same of what condition EngineUpgrade is.
 	WaitsSince, UpgradeSince time.Time
@@ -83,10 +79,10 @@ type seen struct {
 	StandInRun runs.Run
 	// ReplicaRuns is the same of the replicas, by name.
 	ReplicaRuns map[string]runs.Run
-	// Network is the storage network that processes of the volume are ordered for. Claim, if there
-	// is one, has to be called first: it makes sure that the setting does not change any more.
-	Network string
-	Claim   func(context.Context) error
+	// Network is the storage network that processes of the volume are ordered for. Unclaimed: it has
+	// to be claimed first, which makes sure that the setting does not change any more.
+	Network   string
+	Unclaimed bool
 	// Owner is the node of last resort for status.ownerID.
 	Owner string
 	// Suffixes are fresh random name suffixes: decide draws no random numbers itself.
@@ -103,12 +99,7 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if s.Settings, err = stored.Read(ctx, r.client, v.Namespace); err != nil {
 		return s, err
 	}
-	network, unclaimed := r.claims.Network(v, s.Settings)
-	if s.Network = network; unclaimed {
-		s.Claim = func(ctx context.Context) error {
-			return r.claims.Claim(ctx, networkclaim.API{Client: r.client, Live: r.live, Now: r.cfg.Now()}, v)
-		}
-	}
+	s.Network, s.Unclaimed = r.claims.Network(v, s.Settings)
 	mine := []client.ListOption{client.InNamespace(v.Namespace), index.OfVolume(v.Name),
 		client.UnsafeDisableDeepCopy}
 	if err := r.gatherOwn(ctx, v, &s, mine); err != nil {
@@ -246,10 +237,8 @@ func (r *Reconciler) gatherLimited(ctx context.Context, v *v1beta2.Volume, s *se
 	if err := a.Synced(ctx); err != nil {
 		return err
 	}
-	a.SetRebuildLimit(s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit))
-	a.SetUpgradeLimit(s.Settings.Int(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit))
 	s.MayUpgrade = v.Status.OwnerID != "" && a.MayUpgrade(v.Name, v.Status.OwnerID)
-	s.Allocator, s.Slots, s.ScheduledBytes = a, map[string]bool{}, map[string]int64{}
+	s.Slots, s.ScheduledBytes = map[string]bool{}, map[string]int64{}
 	for i := range s.Replicas {
 		if node := s.Replicas[i].Spec.NodeID; node != "" {
 			s.Slots[node] = a.MayRebuild(v.Name, node)

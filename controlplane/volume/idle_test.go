@@ -205,7 +205,7 @@ func TestRestingVolumesAreWokenForTheirWork(t *testing.T) {
 				Config{Namespace: v.Namespace, Allocator: allocator.New(v.Namespace, nil)},
 			).WithClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build())
 			for range 3 {
-				r.decide(now, v.DeepCopy(), *s)
+				r.note(v, decide(now, v.DeepCopy(), *s).Note)
 			}
 			if got := slices.Contains(r.unsettled(), v.Name); got != c.want {
 				t.Errorf("woken by nodes: %v, want %v", got, c.want)

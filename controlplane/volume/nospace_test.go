@@ -53,7 +53,7 @@ func TestRoomWakesAnEndedFileSystem(t *testing.T) {
 	for _, status := range []v1beta2.ConditionStatus{v1beta2.ConditionTrue, v1beta2.ConditionFalse} {
 		s.Engine.Status.Conditions, _ = v1beta2.SetCondition(nil, v1beta2.Condition{
 			Type: v1beta2.EngineConditionFilesystemReadOnly, Status: status}, now)
-		r.decide(now, v, *s)
+		r.note(v, decide(now, v, *s).Note)
 		woken := slices.Contains(r.onNodeUpdate(&s.Nodes[0], &s.Nodes[0]), v.Name)
 		if woken != (status == v1beta2.ConditionTrue) {
 			t.Errorf("read-only %s: woken %t", status, woken)

@@ -409,7 +409,7 @@ func (p *pass) startRebuild(r *v1beta2.Replica) loop.Change {
 	if !rebuildMarked(r) {
 		c.Spec.RebuildRetryCount = v1beta2.MaxRebuildRetryCount
 	}
-	return p.reserving(c)
+	return reserving(c)
 }
 
 // rebuildMarked tells whether a replica has the mark by which the allocator knows a rebuild. Only
@@ -420,8 +420,8 @@ func rebuildMarked(r *v1beta2.Replica) bool {
 }
 
 // reserving returns the change of a replica that takes a slot for a rebuild or room on a disk.
-func (p *pass) reserving(r *v1beta2.Replica) loop.Change {
-	return p.s.Allocator.Reserving(r, p.s.ScheduledBytes[r.Spec.DiskID])
+func reserving(r *v1beta2.Replica) loop.Change {
+	return loop.Reserving{Change: loop.Update{Object: r}}
 }
 
 // rebuilding says whether a replica of this volume is on its way into the engine: one at a time.

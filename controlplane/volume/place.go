@@ -91,7 +91,7 @@ func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode str
 		c.Spec.DataDirectoryName = naming.ReplicaDataDirectory(p.v.Name, p.s.Suffixes[1])
 	}
 	c.Labels = naming.ReplicaLabels(p.v.Name, where.NodeID, where.DiskID, p.v.Spec.BackingImage)
-	return p.reserving(c)
+	return reserving(c)
 }
 
 // noteScheduled concludes a pass that wants no change: condition Scheduled turns False only for a

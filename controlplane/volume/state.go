@@ -25,9 +25,9 @@ func (p *pass) advance() loop.Change {
 		v.Status.State = v1beta2.VolumeStateAttaching
 		return nil
 	case have == "" && state == v1beta2.VolumeStateAttaching:
-		if p.s.Claim != nil {
+		if p.s.Unclaimed {
 			p.wakeIn(0)
-			return loop.Call{What: "claim the storage network for volume " + v.Name, Do: p.s.Claim}
+			return loop.Call{What: "claim the storage network for volume " + v.Name, Order: claimNetwork{}}
 		}
 		return p.attaching()
 	case have == want && state == v1beta2.VolumeStateAttached:

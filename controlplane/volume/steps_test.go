@@ -9,12 +9,6 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
-// decide judges a volume.
-func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
-	_, d := judge(now, v, s)
-	return d
-}
-
 // TestStatesOfAVolume holds what is done in each state for each wish, where TestOneStep does not.
 func TestStatesOfAVolume(t *testing.T) {
 	at := func(state v1beta2.VolumeState, wanted, have string) func(*v1beta2.Volume, *seen) {

@@ -258,7 +258,9 @@ func (f *fleet) wake(name string) {
 
 // set writes a setting and wakes whom the controller's watch would.
 func (f *fleet) set(name, value string) {
-	f.put(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Value: value})
+	s := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Value: value}
+	f.put(s)
+	f.allocator.ObserveSetting(s)
 	for key := range f.objects["Volume"] {
 		f.wake(key.Name)
 	}

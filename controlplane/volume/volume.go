@@ -99,7 +99,10 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Name:       naming.EventSource("volume"),
 		New:        func() *v1beta2.Volume { return &v1beta2.Volume{} },
 		Gather:     r.gather,
-		Decide:     r.decide,
+		Decide:     decide,
+		Note:       r.note,
+		Carry:      r.carry,
+		Reserve:    r.reserve,
 		Conditions: conditions,
 		Now:        r.cfg.Now,
 		Gone: func(_ context.Context, key client.ObjectKey) {
@@ -145,37 +148,61 @@ func conditions(v *v1beta2.Volume) []loop.Condition {
 	}))
 }
 
-// decide notes beside the decision whether a resting volume has work that waits, and on which nodes
-// the volume wants to rebuild. A pass that ended before that question leaves the answer of the last
-// one in force.
-func (r *Reconciler) decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
-	p, d := judge(now, v, s)
-	r.idle.Note(v.Name, p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()))
-	r.unplaced.Note(v.Name, p.lacksPlace() || p.lacksRoom || p.noRoom != "" || p.takesNoWrites())
-	if p.slotsAsked || d.Do == nil {
-		r.cfg.Allocator.Wait(v.Name, p.slots)
+// claimNetwork is the only order about a volume.
+type claimNetwork struct{}
+
+func (r *Reconciler) carry(ctx context.Context, v *v1beta2.Volume, _ seen, _ any) error {
+	return r.claims.Claim(ctx, networkclaim.API{Client: r.client, Live: r.live, Now: r.cfg.Now()}, v)
+}
+
+// reserve takes the slot or the room that the write of a replica or of the volume needs.
+func (r *Reconciler) reserve(_ context.Context, _ *v1beta2.Volume, s seen, change loop.Change) (func(error), error) {
+	if rep, ok := change.(loop.Update).Object.(*v1beta2.Replica); ok {
+		return r.cfg.Allocator.Reserve(rep, s.ScheduledBytes[rep.Spec.DiskID]), nil
 	}
-	if p.upgradeSlots != nil || d.Do == nil {
-		r.cfg.Allocator.WaitUpgrade(v.Name, p.upgradeSlots)
+	return r.cfg.Allocator.ReserveUpgrade(change.(loop.Update).Object.(*v1beta2.Volume)), nil
+}
+
+// notes are what is remembered of a volume until the next look: whether it has work that waits, or
+// lacks a place or room, and on which nodes it wants to rebuild and to be upgraded. A pass that
+// ended before the last two questions leaves the answer of the last one in force.
+type notes struct {
+	idle, unplaced            bool
+	slotsAsked, upgradesAsked bool
+	slots, upgradeSlots       map[string]bool
+}
+
+func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
+	p, d := judge(now, v, s)
+	d.Note = notes{
+		idle:       p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()),
+		unplaced:   p.lacksPlace() || p.lacksRoom || p.noRoom != "" || p.takesNoWrites(),
+		slotsAsked: p.slotsAsked || d.Do == nil, slots: p.slots,
+		upgradesAsked: p.upgradeSlots != nil || d.Do == nil, upgradeSlots: p.upgradeSlots,
 	}
 	return d
 }
 
-// onSetting wakes all volumes for the settings by which a resting volume gets work. The limit of
-// rebuilds wakes those that it lets go on.
+func (r *Reconciler) note(v *v1beta2.Volume, note any) {
+	n := note.(notes)
+	r.idle.Note(v.Name, n.idle)
+	r.unplaced.Note(v.Name, n.unplaced)
+	if n.slotsAsked {
+		r.cfg.Allocator.Wait(v.Name, n.slots)
+	}
+	if n.upgradesAsked {
+		r.cfg.Allocator.WaitUpgrade(v.Name, n.upgradeSlots)
+	}
+}
+
+// onSetting wakes all volumes for the settings by which a resting volume gets work.
 func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	switch s.Name {
 	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance, setting.SnapshotCountWarningThreshold,
 		setting.ReplicaRebuildConcurrentSyncLimit:
 		return r.names(func(*v1beta2.Volume) bool { return true })
-	case setting.ConcurrentReplicaRebuildPerNodeLimit:
-		// Of a change both objects come here, the former one too.
-		if values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace); err == nil {
-			r.cfg.Allocator.SetRebuildLimit(values.Int(s.Name))
-		}
 	case setting.DefaultEngineImage, setting.ConcurrentAutomaticEngineUpgradePerNodeLimit:
 		if values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace); err == nil {
-			r.cfg.Allocator.SetUpgradeLimit(values.Int(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit))
 			return append(r.unsettled(), r.outdated(values)...)
 		}
 	}
