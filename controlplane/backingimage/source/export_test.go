@@ -36,7 +36,7 @@ func newExport(edits ...func(*scene)) *scene {
 		Status: v1beta2.VolumeAttachmentStatus{AttachmentTicketStatuses: map[string]v1beta2.AttachmentTicketStatus{
 			ticketID: {ID: ticketID, Satisfied: true}}}}
 	x.Engine, x.Reachable = &v1beta2.Engine{}, true
-	x.At = snapshot.Place{Node: "n1", Down: func(string) bool { return false }}
+	x.At = snapshot.Place{Node: "n1", Up: map[string]bool{"n1": true, "n2": true, "n3": true}}
 	for _, e := range edits {
 		e(c)
 	}

@@ -51,7 +51,7 @@ func world(edit func(*seen)) seen {
 		Volume:     &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1beta2.VolumeSpec{NodeID: "n1"}},
 		Attachment: &v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v"}},
 		Engine:     &v1beta2.Engine{}, Reachable: true, TTL: time.Hour,
-		At:     snapshot.Place{Node: "n1", Down: func(string) bool { return false }},
+		At:     snapshot.Place{Node: "n1", Up: map[string]bool{"n1": true, "n2": true, "n3": true}},
 		Create: call, Follow: call, Inspect: call, Remove: call}
 	if edit != nil {
 		edit(&s)

@@ -116,7 +116,7 @@ func TestLookWhileTheOrderWaits(t *testing.T) {
 			}
 			return tt.removal
 		}})
-		if err := r.look(s, g.Engine)(t.Context()); !errors.Is(err, tt.fails) {
+		if err := r.look(t.Context(), s, g.Engine); !errors.Is(err, tt.fails) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		g.Tried = r.attempt(s)
@@ -145,10 +145,9 @@ func TestDeletedWhileItIsTaken(t *testing.T) {
 		step := func() string {
 			r := New(Config{}, engines)
 			r.tried[s.UID] = g.Tried
-			g.Look = r.look(s, g.Engine)
 			d := decide(time.Now(), s, g)
 			if call, ok := d.Do.(loop.Call); ok && call.What == look {
-				if err := call.Do(t.Context()); !errors.Is(err, engines.err) {
+				if err := r.carry(t.Context(), s, g, call.Order); !errors.Is(err, engines.err) {
 					t.Errorf("%v, want %v", err, engines.err)
 				}
 			}

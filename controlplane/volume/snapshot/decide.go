@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"strconv"
@@ -134,7 +133,7 @@ func (p *pass) take() loop.Decision {
 	if st.RequestedTime == "" {
 		st.RequestedTime = p.now.UTC().Format(time.RFC3339)
 	}
-	return p.call("take snapshot "+p.s.Name+" of volume "+v.Name, p.g.Take)
+	return p.call("take snapshot "+p.s.Name+" of volume "+v.Name, orderTake)
 }
 
 func upgrading(v *v1beta2.Volume) bool {
@@ -196,7 +195,7 @@ func (p *pass) awaitEngine() loop.Decision {
 }
 
 // call gives the engine an order.
-func (p *pass) call(what string, do func(context.Context) error) loop.Decision {
+func (p *pass) call(what string, o order) loop.Decision {
 	// The ticket comes first: nobody else may have the volume attached for long.
 	if d := p.ticket(true); d.Do != nil {
 		return d
@@ -206,7 +205,7 @@ func (p *pass) call(what string, do func(context.Context) error) loop.Decision {
 		d.After = askedLook
 		return d
 	}
-	return loop.Decision{Do: loop.Call{What: what, Do: do}}
+	return loop.Decision{Do: loop.Call{What: what, Order: o}}
 }
 
 // vanished tells of a snapshot that the engine has no more. An object that nobody has ordered goes:
@@ -267,7 +266,7 @@ func (p *pass) giveUp() loop.Decision {
 	case !p.found: // whether it was taken is not known
 		return p.wait("waiting for the engine's list of snapshots")
 	case !p.info.Removed:
-		return p.call("remove snapshot "+s.Name+" of volume "+v.Name, p.g.Remove)
+		return p.call("remove snapshot "+s.Name+" of volume "+v.Name, orderRemove)
 	}
 	return p.purge()
 }
@@ -287,7 +286,7 @@ func (p *pass) look() loop.Decision {
 		d.After = left
 		return d
 	}
-	return p.call("look for snapshot "+p.s.Name+" of volume "+p.s.Spec.Volume, p.g.Look)
+	return p.call("look for snapshot "+p.s.Name+" of volume "+p.s.Spec.Volume, orderLook)
 }
 
 // held says why a purge would leave a snapshot that is marked as removed.
@@ -319,7 +318,7 @@ func (p *pass) purge() loop.Decision {
 		}
 		return loop.Decision{After: left}
 	}
-	return p.call("purge the snapshots of volume "+p.s.Spec.Volume, p.g.Purge)
+	return p.call("purge the snapshots of volume "+p.s.Spec.Volume, orderPurge)
 }
 
 // rest tells what is waited for, without need for an engine meanwhile.
@@ -345,8 +344,7 @@ func (p *pass) finish() loop.Decision {
 
 // ticket puts this object's attachment ticket in, where the volume is or would be, or takes it out.
 func (p *pass) ticket(wanted bool) loop.Decision {
-	return Ticket(p.g.Attachment, p.g.Volume, v1beta2.AttacherTypeSnapshot, p.s.Name,
-		Place{Node: p.g.Node, Down: p.g.Down}, wanted)
+	return Ticket(p.g.Attachment, p.g.Volume, v1beta2.AttacherTypeSnapshot, p.s.Name, p.g.At, wanted)
 }
 
 // Ticket puts the attachment ticket of an object that works on a volume in, where the volume is or
@@ -359,7 +357,7 @@ func Ticket(a *v1beta2.VolumeAttachment, v *v1beta2.Volume, kind v1beta2.Attache
 	id := naming.AttachmentTicketID(string(kind), object)
 	have, there := a.Spec.AttachmentTickets[id]
 	node := v.Spec.NodeID
-	if node == "" && there && !at.Down(have.NodeID) {
+	if node == "" && there && at.Up[have.NodeID] {
 		node = have.NodeID
 	}
 	if node == "" {

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -38,8 +37,8 @@ func world() (*v1beta2.Snapshot, seen) {
 		v1beta2.VolumeHeadName: {Name: v1beta2.VolumeHeadName, Parent: "s2"},
 	}
 	a := &v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
-	return s, seen{Volume: v, Attachment: a, Engine: e, Reachable: true, Node: "n2",
-		Down: func(node string) bool { return node == "down" }}
+	return s, seen{Volume: v, Attachment: a, Engine: e, Reachable: true,
+		At: Place{Node: "n2", Up: map[string]bool{"n1": true, "n2": true, "n3": true}}}
 }
 
 const ticketID = "snapshot-controller-s1"
@@ -142,7 +141,7 @@ func TestDecide(t *testing.T) {
 		}, "ticket for n4", "waiting for the engine of volume v to run"},
 		{"to be taken, nowhere to go", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
-			g.Reachable, g.Volume.Spec.NodeID, g.Node = false, "", ""
+			g.Reachable, g.Volume.Spec.NodeID, g.At.Node = false, "", ""
 		}, "", "waiting for the engine of volume v to run"},
 		{"to be taken, no attachment yet", func(_ *v1beta2.Snapshot, g *seen) {
 			unknown(g)
@@ -414,12 +413,12 @@ func TestStatus(t *testing.T) {
 func TestRefusalsAreRemembered(t *testing.T) {
 	r := New(Config{}, nil)
 	s, g := world()
-	away := r.order(s, g.Engine, func(context.Context) error { return engineclient.ErrUnavailable })
-	if err := away(t.Context()); !errors.Is(err, engineclient.ErrUnavailable) || r.attempt(s).Refusal != "" {
+	err := r.noted(s, g.Engine, engineclient.ErrUnavailable)
+	if !errors.Is(err, engineclient.ErrUnavailable) || r.attempt(s).Refusal != "" {
 		t.Errorf("%v, %+v", err, r.attempt(s))
 	}
 	for _, refusal := range []error{engineclient.ErrPrecondition, engineclient.ErrInvalid, engineclient.ErrNotFound} {
-		err := r.order(s, g.Engine, func(context.Context) error { return refusal })(t.Context())
+		err := r.noted(s, g.Engine, refusal)
 		if got := r.attempt(s); err != nil || got.Refusal != refusal.Error() || got.Of != outline(g.Engine) {
 			t.Errorf("%v, %+v", err, got)
 		}

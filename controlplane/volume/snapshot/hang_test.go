@@ -26,7 +26,7 @@ func TestEnginesThatHang(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel() // the context of a look ends with it
-			if err := r.order(s, g.Engine, call)(ctx); err != nil {
+			if err := r.apart(ctx, s, func(ctx context.Context) error { return r.noted(s, g.Engine, call(ctx)) }); err != nil {
 				t.Errorf("%s: %v", volume, err)
 			}
 			return time.Since(began)

@@ -95,6 +95,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Snapshot, seen] {
 		New:    func() *v1beta2.Snapshot { return &v1beta2.Snapshot{} },
 		Gather: r.gather,
 		Decide: decide,
+		Carry:  r.carry,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.forget(key.Name) },
 		Watches: []loop.Watch{
 			loop.WatchingChanges(&v1beta2.Volume{}, loop.Changed(volumeView), r.onVolume),
@@ -118,9 +119,8 @@ type seen struct {
 	Engine     *v1beta2.Engine
 	// Reachable says whether orders reach the engine.
 	Reachable bool
-	// Node is where a volume that is attached nowhere would be attached; Down says whether a node is.
-	Node string
-	Down func(node string) bool
+	// At is where a volume that is attached nowhere would be attached.
+	At Place
 	// Lacks says why no engine could serve the volume now; empty if one could.
 	Lacks string
 	// PurgeDisabled is the setting disable-snapshot-purge. Crowded: as many purges run on the
@@ -134,8 +134,34 @@ type seen struct {
 	// this snapshot or another one.
 	Tried attempt
 	Asked bool
+	// Freeze: the file system on the volume is frozen while the snapshot is taken.
+	Freeze bool
+}
 
-	Take, Look, Remove, Purge func(ctx context.Context) error
+// order is what decide has carried out at the engine.
+type order string
+
+const (
+	orderTake   order = "take"
+	orderLook   order = "look"
+	orderRemove order = "remove"
+	orderPurge  order = "purge"
+)
+
+func (r *Reconciler) carry(ctx context.Context, s *v1beta2.Snapshot, g seen, what any) error {
+	return r.apart(ctx, s, func(ctx context.Context) error {
+		switch what {
+		case orderTake:
+			return r.noted(s, g.Engine, r.calls.Take(ctx, g.Engine, s.Name, s.Spec.Labels, g.Freeze))
+		case orderLook:
+			return r.look(ctx, s, g.Engine)
+		case orderRemove:
+			return r.noted(s, g.Engine, r.calls.Remove(ctx, g.Engine, s.Name))
+		case orderPurge:
+			return r.noted(s, g.Engine, r.calls.Purge(ctx, g.Engine))
+		}
+		return fmt.Errorf("snapshot %s: nobody carries out %v", s.Name, what)
+	})
 }
 
 func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, error) {
@@ -180,13 +206,7 @@ func (r *Reconciler) gather(ctx context.Context, s *v1beta2.Snapshot) (seen, err
 	_, g.Reachable = r.calls.target(g.Engine)
 	g.Asked = r.unanswered(v.Name) // before what the order has left is read
 	g.Tried = r.attempt(s)
-	freeze := v.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
-	g.Take = r.order(s, g.Engine, func(ctx context.Context) error {
-		return r.calls.Take(ctx, g.Engine, s.Name, s.Spec.Labels, freeze)
-	})
-	g.Look = r.look(s, g.Engine)
-	g.Remove = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Remove(ctx, g.Engine, s.Name) })
-	g.Purge = r.order(s, g.Engine, func(ctx context.Context) error { return r.calls.Purge(ctx, g.Engine) })
+	g.Freeze = v.Spec.FreezeFilesystemForSnapshot.Or(settings.Bool(setting.FreezeFilesystemForSnapshot))
 	return g, nil
 }
 
@@ -213,9 +233,9 @@ func (r *Reconciler) gatherCopies(ctx context.Context, s *v1beta2.Snapshot, g *s
 
 // Place is where a volume that nobody uses would be attached.
 type Place struct {
-	// Node is empty if there is none; Down says whether a node is down.
+	// Node is empty if there is none; Up are the nodes that are not down.
 	Node string
-	Down func(node string) bool
+	Up   map[string]bool
 }
 
 // PlaceOf finds where a volume that nobody uses would be attached: beside one of its replicas, or
@@ -225,7 +245,7 @@ func PlaceOf(v *v1beta2.Volume, nodes []v1beta2.Node, replicas []v1beta2.Replica
 	for i := range nodes {
 		up[nodes[i].Name] = !condition.NodeDown(&nodes[i])
 	}
-	p := Place{Down: func(node string) bool { return !up[node] }}
+	p := Place{Up: up}
 	placed := false
 	for i := range replicas {
 		n, failed := replicas[i].Spec.NodeID, replicas[i].Spec.FailedAt != ""
@@ -251,59 +271,52 @@ func (r *Reconciler) gatherNodes(ctx context.Context, v *v1beta2.Volume, g *seen
 		client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list replicas of volume %s: %w", v.Name, err)
 	}
-	place := PlaceOf(v, nodes.Items, replicas.Items)
-	g.Node, g.Down = place.Node, place.Down
+	g.At = PlaceOf(v, nodes.Items, replicas.Items)
 	if g.Engine != nil {
 		g.Lacks = copies.Of(v, []v1beta2.Engine{*g.Engine}, replicas.Items, nodes.Items).Lacks()
 	}
 	return nil
 }
 
-// order is a call for a snapshot whose outcome is remembered. A refusal is no failure of the loop,
-// which would repeat it: what it waits for is a change of the engine.
-func (r *Reconciler) order(s *v1beta2.Snapshot, e *v1beta2.Engine, call func(context.Context) error) func(
-	context.Context) error {
-	return r.apart(s, func(ctx context.Context) error {
-		err := call(ctx)
-		t := attempt{Of: outline(e), At: time.Now()}
-		refused := errors.Is(err, engineclient.ErrPrecondition) || errors.Is(err, engineclient.ErrInvalid) ||
-			errors.Is(err, engineclient.ErrNotFound)
-		if refused {
-			t.Refusal = err.Error()
-			if errors.Is(err, engineclient.ErrInvalid) {
-				t.Impossible = e.Spec.Image
-			}
-			err = nil
+// noted remembers the outcome of an order. A refusal is no failure of the loop, which would repeat
+// it: what it waits for is a change of the engine.
+func (r *Reconciler) noted(s *v1beta2.Snapshot, e *v1beta2.Engine, err error) error {
+	t := attempt{Of: outline(e), At: time.Now()}
+	refused := errors.Is(err, engineclient.ErrPrecondition) || errors.Is(err, engineclient.ErrInvalid) ||
+		errors.Is(err, engineclient.ErrNotFound)
+	if refused {
+		t.Refusal = err.Error()
+		if errors.Is(err, engineclient.ErrInvalid) {
+			t.Impossible = e.Spec.Image
 		}
-		r.mu.Lock()
-		r.tried[s.UID], r.uids[s.Name] = t, s.UID
-		r.mu.Unlock()
-		return err
-	})
+		err = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried[s.UID], r.uids[s.Name] = t, s.UID
+	return err
 }
 
 // look asks the engine for its snapshots, and remembers whether this one is among them. One that an
 // order waits for shows in no list; the engine refuses to remove anything meanwhile, and the look
 // fails. What was taken between the two questions is marked as removed.
-func (r *Reconciler) look(s *v1beta2.Snapshot, e *v1beta2.Engine) func(context.Context) error {
-	return r.apart(s, func(ctx context.Context) error {
-		all, err := r.calls.List(ctx, e)
-		if err != nil {
+func (r *Reconciler) look(ctx context.Context, s *v1beta2.Snapshot, e *v1beta2.Engine) error {
+	all, err := r.calls.List(ctx, e)
+	if err != nil {
+		return err
+	}
+	_, there := all[s.Name]
+	if !there {
+		err := r.calls.Remove(ctx, e, s.Name)
+		there = err == nil
+		if !there && !errors.Is(err, engineclient.ErrNotFound) && !errors.Is(err, engineclient.ErrInvalid) {
 			return err
 		}
-		_, there := all[s.Name]
-		if !there {
-			err := r.calls.Remove(ctx, e, s.Name)
-			there = err == nil
-			if !there && !errors.Is(err, engineclient.ErrNotFound) && !errors.Is(err, engineclient.ErrInvalid) {
-				return err
-			}
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.tried[s.UID], r.uids[s.Name] = attempt{Of: outline(e), At: time.Now(), Looked: true, There: there}, s.UID
-		return nil
-	})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried[s.UID], r.uids[s.Name] = attempt{Of: outline(e), At: time.Now(), Looked: true, There: there}, s.UID
+	return nil
 }
 
 func (r *Reconciler) attempt(s *v1beta2.Snapshot) attempt {
@@ -327,31 +340,29 @@ const answerWait = 2 * time.Second
 // waits for it, so that engines that hang hold up no other volume: each has one call at most. What
 // the call remembers of its outcome is found by a later look. The context of a look ends
 // with it; a call ends with its own bound.
-func (r *Reconciler) apart(s *v1beta2.Snapshot, call func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
+func (r *Reconciler) apart(ctx context.Context, s *v1beta2.Snapshot, call func(context.Context) error) error {
+	r.mu.Lock()
+	asked := r.asked[s.Spec.Volume]
+	r.asked[s.Spec.Volume] = true
+	r.mu.Unlock()
+	if asked {
+		return nil
+	}
+	answer := make(chan error, 1)
+	go func() {
+		err := call(context.WithoutCancel(ctx))
 		r.mu.Lock()
-		asked := r.asked[s.Spec.Volume]
-		r.asked[s.Spec.Volume] = true
+		delete(r.asked, s.Spec.Volume)
 		r.mu.Unlock()
-		if asked {
-			return nil
-		}
-		answer := make(chan error, 1)
-		go func() {
-			err := call(context.WithoutCancel(ctx))
-			r.mu.Lock()
-			delete(r.asked, s.Spec.Volume)
-			r.mu.Unlock()
-			answer <- err
-		}()
-		soon := time.NewTimer(answerWait)
-		defer soon.Stop()
-		select {
-		case err := <-answer:
-			return err
-		case <-soon.C:
-			return nil
-		}
+		answer <- err
+	}()
+	soon := time.NewTimer(answerWait)
+	defer soon.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-soon.C:
+		return nil
 	}
 }
 
