@@ -35,7 +35,7 @@ func parseCron(line string) (cron.Schedule, error) {
 var leapYear = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule is when a cron line is due. Times are UTC.
-type Schedule struct{ due cron.Schedule }
+type Schedule struct{ due *cron.SpecSchedule }
 
 // errNoTimes refuses lines that say how often something is due, but not when.
 var errNoTimes = errors.New("@every says no times; give five fields: minute, hour, day of month, month, day of week")
@@ -47,10 +47,11 @@ func ParseCron(line string) (Schedule, error) {
 	if err != nil {
 		return Schedule{}, err
 	}
-	if _, times := due.(*cron.SpecSchedule); !times {
+	times, ok := due.(*cron.SpecSchedule)
+	if !ok {
 		return Schedule{}, fmt.Errorf("cron line %q: %w", line, errNoTimes)
 	}
-	return Schedule{due}, nil
+	return Schedule{times}, nil
 }
 
 // checkTimes is CheckCron for what needs times.

@@ -1,7 +1,6 @@
 package integrity
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,7 +43,7 @@ func decide(now time.Time, v *v1beta2.Volume, g seen) loop.Decision {
 		return loop.Decision{After: nodeBusy}
 	}
 	return loop.Decision{After: askAgain, Do: loop.Call{What: "check the data of snapshot " + due.Name,
-		Do: func(ctx context.Context) error { return g.Start(ctx, now, due) }}}
+		Order: startOrder{due, regular(g.slot(now), due), now}}}
 }
 
 // pendingWish: somebody has asked for the checksums of all snapshots of users, and not got them.
@@ -143,10 +142,10 @@ func (g seen) judge(now time.Time) loop.Decision {
 	switch {
 	case i < 0 || verdict == void || verdict != running && g.Snapshots[i].Status.Parent != c.Parent:
 		return loop.Decision{After: askAgain, Do: loop.Call{What: "give up the check of snapshot " + c.Name,
-			Do: func(context.Context) error { g.Forget(now, true); return nil }}}
+			Order: endOrder{now}}}
 	case verdict == running:
 		return loop.Decision{After: askAgain, Do: loop.Call{What: "ask for the checksum of snapshot " + c.Name,
-			Do: func(ctx context.Context) error { return g.Ask(ctx, now) }}}
+			Order: askOrder{now}}}
 	}
 	if n := g.Node; n != nil && n.Status.SnapshotCheckStatus.LastPeriodicCheckedAt.Time.Before(c.Begun) {
 		// Crash window: without the write that follows, the snapshot is checked again, and the node
@@ -157,16 +156,7 @@ func (g seen) judge(now time.Time) loop.Decision {
 	}
 	s := g.Snapshots[i].DeepCopy()
 	s.Status.Checksum, s.Status.ChecksumCalculatedAt = sum, now.UTC().Format(time.RFC3339)
-	// The check ends with the write: done earlier it would be lost with it, later it would be written
-	// again.
-	d := loop.Decision{Do: loop.Reserving{Change: loop.UpdateStatus{Object: s},
-		Reserve: func(context.Context) (bool, error) { return true, nil },
-		Done: func(err error) {
-			if err == nil {
-				count(verdict, c.Hashes)
-				g.Forget(now, false)
-			}
-		}}}
+	d := loop.Decision{Do: loop.Reserving{Change: loop.UpdateStatus{Object: s}}}
 	if why := findings(c.Hashes, verdict); why != "" {
 		d.Events = []loop.Event{{On: g.Engine, Warning: true, Reason: naming.EventFailedSnapshotDataIntegrityCheck,
 			Message: "Snapshot " + s.Name + " of volume " + s.Spec.Volume + ": " + why}}

@@ -85,11 +85,13 @@ func (r *Reconciler) WithClient(c client.Client) *Reconciler {
 // Controller describes the loop, for tests that step it by hand.
 func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 	return loop.Controller[*v1beta2.Volume, seen]{
-		Name:   naming.EventSource("snapshot-integrity"),
-		New:    func() *v1beta2.Volume { return &v1beta2.Volume{} },
-		Gather: r.gather,
-		Decide: decide,
-		Gone:   func(_ context.Context, key client.ObjectKey) { r.forget(key.Name) },
+		Name:    naming.EventSource("snapshot-integrity"),
+		New:     func() *v1beta2.Volume { return &v1beta2.Volume{} },
+		Gather:  r.gather,
+		Carry:   r.carry,
+		Reserve: r.reserve,
+		Decide:  decide,
+		Gone:    func(_ context.Context, key client.ObjectKey) { r.forget(key.Name) },
 		Watches: []loop.Watch{
 			loop.WatchingChanges(&v1beta2.Engine{}, loop.Changed(process),
 				func(e *v1beta2.Engine) []string { return []string{e.Spec.VolumeName} }),
@@ -159,11 +161,45 @@ type seen struct {
 	Node *v1beta2.Node
 	// Tried is when checks without a result have ended, by UID of the snapshot.
 	Tried map[types.UID]time.Time
+}
 
-	Start func(ctx context.Context, now time.Time, s *v1beta2.Snapshot) error
-	Ask   func(ctx context.Context, now time.Time) error
-	// Forget ends the check; failed: without a result.
-	Forget func(now time.Time, failed bool)
+// The orders that decide names.
+type (
+	startOrder struct {
+		Snapshot *v1beta2.Snapshot
+		// Regular: it is due by the schedule.
+		Regular bool
+		At      time.Time
+	}
+	// askOrder fetches the replicas' parts of the check under way, endOrder ends it without a result.
+	askOrder struct{ At time.Time }
+	endOrder struct{ At time.Time }
+)
+
+func (r *Reconciler) carry(ctx context.Context, v *v1beta2.Volume, g seen, order any) error {
+	target, _ := engine.Target(g.Engine)
+	switch o := order.(type) {
+	case startOrder:
+		return r.start(ctx, target, g, o)
+	case askOrder:
+		return r.ask(ctx, o.At, target)
+	case endOrder:
+		r.end(v.Name, o.At, true)
+		return nil
+	}
+	return fmt.Errorf("volume %s: nobody carries out %T", v.Name, order)
+}
+
+// reserve has a check end with the write of its result: ended earlier it would be lost with it,
+// later it would be written again.
+func (r *Reconciler) reserve(_ context.Context, v *v1beta2.Volume, g seen, _ loop.Change) (func(error), error) {
+	return func(err error) {
+		if err == nil {
+			verdict, _ := result(g.Check.Hashes)
+			count(verdict, g.Check.Hashes)
+			r.end(v.Name, time.Time{}, false)
+		}
+	}, nil
 }
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error) {
@@ -178,9 +214,8 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 			g.Engine = &engines.Items[i]
 		}
 	}
-	var target engineclient.Target
 	if g.Engine != nil {
-		target, g.Reachable = engine.Target(g.Engine)
+		_, g.Reachable = engine.Target(g.Engine)
 	}
 	if !g.Reachable {
 		r.forget(v.Name)
@@ -198,15 +233,7 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 		return g, err
 	}
 	r.gatherChecks(v.Name, &g)
-	if err := r.gatherNode(ctx, v.Namespace, &g); err != nil {
-		return g, err
-	}
-	g.Start = func(ctx context.Context, now time.Time, s *v1beta2.Snapshot) error {
-		return r.start(ctx, now, target, g, s)
-	}
-	g.Ask = func(ctx context.Context, now time.Time) error { return r.ask(ctx, now, target) }
-	g.Forget = func(now time.Time, failed bool) { r.end(v.Name, now, failed) }
-	return g, nil
+	return g, r.gatherNode(ctx, v.Namespace, &g)
 }
 
 func (r *Reconciler) gatherSettings(ctx context.Context, v *v1beta2.Volume, g *seen) error {
@@ -268,11 +295,10 @@ func (r *Reconciler) busy(e *v1beta2.Engine) bool {
 //
 // Crash window: a manager that ends forgets what it has ordered. The next one orders it again,
 // which changes nothing for an engine that is at it.
-func (r *Reconciler) start(ctx context.Context, now time.Time, t engineclient.Target, g seen,
-	s *v1beta2.Snapshot) error {
-	e := g.Engine
+func (r *Reconciler) start(ctx context.Context, t engineclient.Target, g seen, o startOrder) error {
+	e, s := g.Engine, o.Snapshot
 	c := check{Snapshot: s.UID, Name: s.Name, Parent: s.Status.Parent, Node: e.Spec.NodeID, Engine: e.Status.UUID,
-		Regular: regular(g.slot(now), s), Begun: now.Truncate(time.Second)}
+		Regular: o.Regular, Begun: o.At.Truncate(time.Second)}
 	r.mu.Lock()
 	busy := r.busy(e)
 	if !busy {
@@ -284,7 +310,7 @@ func (r *Reconciler) start(ctx context.Context, now time.Time, t engineclient.Ta
 	}
 	err := r.engines.SnapshotHash(ctx, t, s.Name, g.Mode == v1beta2.SnapshotDataIntegrityEnabled)
 	if err != nil {
-		r.end(s.Spec.Volume, now, true)
+		r.end(s.Spec.Volume, o.At, true)
 		return fmt.Errorf("check snapshot %s: %w", s.Name, err)
 	}
 	return nil

@@ -186,8 +186,8 @@ func TestJudge(t *testing.T) {
 			"b": {State: "error"}}, "update", "", "replica a is not what was written"},
 	} {
 		v, g := world(t)
-		ended := 0
-		g.Forget = func(time.Time, bool) { ended++ }
+		r := New("ns", nil)
+		r.checks[v.Name] = check{}
 		g.Check = &check{Snapshot: "uid-s1", Name: "s1", Hashes: tt.parts}
 		d := decide(testNow, v, g)
 		if d.Do == nil || !strings.HasPrefix(d.Do.String(), tt.want) {
@@ -204,12 +204,16 @@ func TestJudge(t *testing.T) {
 					metricstest.Value(t, "ankole_scrub_checks_total", "damaged")
 			}
 			before := counted()
-			d.Done(errors.New("a race was lost"))
-			if ended != 0 || counted() != before {
+			done, err := r.reserve(t.Context(), v, g, d.Change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done(errors.New("a race was lost"))
+			if len(r.checks) != 1 || counted() != before {
 				t.Errorf("%s: forgotten or counted, and not written", tt.name)
 			}
-			if d.Done(nil); ended != 1 || counted() != before+1 {
-				t.Errorf("%s: ended %d times, counted %v times", tt.name, ended, counted()-before)
+			if done(nil); len(r.checks) != 0 || counted() != before+1 {
+				t.Errorf("%s: %d checks are left, counted %v times", tt.name, len(r.checks), counted()-before)
 			}
 		}
 		switch {
@@ -309,8 +313,8 @@ func TestWhichChecksAreRegular(t *testing.T) {
 		_, g := world(t)
 		tt.edit(&g)
 		r := New("ns", &slow{})
-		if err := r.start(t.Context(), testNow.Add(time.Millisecond), engineclient.Target{Volume: "v"}, g,
-			g.Snapshots[0]); err != nil {
+		if err := r.start(t.Context(), engineclient.Target{Volume: "v"}, g,
+			startOrder{g.Snapshots[0], regular(g.slot(testNow), g.Snapshots[0]), testNow.Add(time.Millisecond)}); err != nil {
 			t.Fatal(err)
 		}
 		if c := r.checks["v"]; c.Regular != tt.want || !c.Begun.Equal(testNow) || c.Node != "n1" {
@@ -349,8 +353,8 @@ func TestOneCheckOnANode(t *testing.T) {
 	theirs.Spec.Volume = "w"
 	begin := func(want string) {
 		t.Helper()
-		err1 := r.start(t.Context(), testNow, engineclient.Target{Volume: "v"}, g, g.Snapshots[0])
-		err2 := r.start(t.Context(), testNow, engineclient.Target{Volume: "w"}, other, theirs)
+		err1 := r.start(t.Context(), engineclient.Target{Volume: "v"}, g, startOrder{Snapshot: g.Snapshots[0], At: testNow})
+		err2 := r.start(t.Context(), engineclient.Target{Volume: "w"}, other, startOrder{Snapshot: theirs, At: testNow})
 		if got := fmt.Sprint(engines.begun, err1, err2); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -374,7 +378,8 @@ func TestOneCheckOnANode(t *testing.T) {
 		t.Errorf("%+v, %+v", g.Check, other.NodeBusy)
 	}
 	engines.begun, engines.err = nil, engineclient.ErrUnavailable
-	if err := r.start(t.Context(), testNow, engineclient.Target{Volume: "w"}, other, theirs); err == nil {
+	again := startOrder{Snapshot: theirs, At: testNow}
+	if err := r.start(t.Context(), engineclient.Target{Volume: "w"}, other, again); err == nil {
 		t.Error("no error")
 	}
 	r.gatherChecks("w", &other)
