@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +30,8 @@ type nodes struct {
 	namespace string
 	client    client.Client
 	live      client.Reader
-	// deleted is when this process has first seen that a Pod was deleted, by UID.
+	now       func() time.Time
+	// deleted is when this process has first seen that Pods of a node were deleted.
 	deleted *firstseen.Stamps
 }
 
@@ -40,7 +40,10 @@ func (r *nodes) controller() loop.Controller[*v1beta2.Node, nodeSeen] {
 		Name:   naming.EventSource("kubernetes-pod"),
 		New:    func() *v1beta2.Node { return &v1beta2.Node{} },
 		Gather: r.gather,
-		Decide: r.decide,
+		Carry: func(ctx context.Context, _ *v1beta2.Node, _ nodeSeen, order any) error {
+			return order.(deletion).carry(ctx, r.client)
+		},
+		Decide: decideNode,
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 			loop.WatchingChanges(&corev1.Pod{}, evicted, nodeOf).Elsewhere(),
@@ -85,8 +88,10 @@ type nodeSeen struct {
 	Down   bool
 	// Claims are those bound to volumes of this system, with their PersistentVolumes.
 	Claims map[claim]string
-	// Pods of the node that use one of them.
-	Pods []*corev1.Pod
+	// Pods of the node that use one of them. DeletedAt is when this process has first seen that they
+	// were deleted, by UID.
+	Pods      []*corev1.Pod
+	DeletedAt map[string]time.Time
 	// Attachments of these PersistentVolumes to the node, as Kubernetes has them.
 	Attachments []*storagev1.VolumeAttachment
 }
@@ -107,6 +112,13 @@ func (r *nodes) gather(ctx context.Context, n *v1beta2.Node) (nodeSeen, error) {
 	if g.Pods, err = podsWith(ctx, r.live, g.Claims, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
 		return g, err
 	}
+	stamps := map[string]string{}
+	for _, p := range g.Pods {
+		if p.DeletionTimestamp != nil {
+			stamps[string(p.UID)] = p.DeletionTimestamp.String()
+		}
+	}
+	g.DeletedAt = r.deleted.Each(r.now(), n.Name, stamps)
 	volumes := map[string]bool{}
 	for _, pv := range g.Claims {
 		volumes[pv] = true
@@ -136,28 +148,23 @@ func deletable(policy string) []string {
 	return nil
 }
 
-func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision {
+func decideNode(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision {
 	kinds := deletable(g.Policy)
 	if !g.Down || len(kinds) == 0 {
 		return loop.Decision{}
 	}
-	there := map[string]bool{}
-	for _, p := range g.Pods {
-		there[deletedPod(n.Name, p)] = true
-	}
-	r.deleted.Keep(func(pod string) bool { return there[pod] || !strings.HasPrefix(pod, n.Name+" ") })
 	used, next := map[string]bool{}, nodeLook
 	for _, p := range g.Pods {
 		c := metav1.GetControllerOf(p)
 		ours := c != nil && slices.Contains(kinds, c.Kind)
-		left := r.graceLeft(now, n.Name, p)
+		left := g.graceLeft(now, p)
 		if ours && p.DeletionTimestamp != nil {
 			next = min(next, max(left, 0)+time.Millisecond)
 		}
 		if ours && p.DeletionTimestamp != nil && left <= 0 {
 			none := int64(0)
 			return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
-				Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s by force", p.Namespace, p.Name), Do: remove(r.client, p, &none)},
+				Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s by force", p.Namespace, p.Name), Order: deletion{p, &none}},
 				Events: []loop.Event{{Reason: naming.EventDelete, Message: fmt.Sprintf(
 					"Deleted Pod %s/%s of %s %s by force: it hung on this node, which is down, and setting %s is %s",
 					p.Namespace, p.Name, c.Kind, c.Name, setting.NodeDownPodDeletionPolicy, g.Policy)}}}
@@ -172,7 +179,7 @@ func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision
 			continue
 		}
 		return loop.Decision{After: time.Second, FailureReason: naming.EventFailedDeleting,
-			Do: loop.Call{What: "delete VolumeAttachment " + a.Name, Do: remove(r.client, a, nil)},
+			Do: loop.Call{What: "delete VolumeAttachment " + a.Name, Order: deletion{a, nil}},
 			Events: []loop.Event{{Reason: naming.EventDelete, Message: fmt.Sprintf(
 				"Deleted the VolumeAttachment of PersistentVolume %s: no Pod of this node, which is down, uses it any more", pv)}}}
 	}
@@ -181,16 +188,10 @@ func (r *nodes) decide(now time.Time, n *v1beta2.Node, g nodeSeen) loop.Decision
 
 // graceLeft is how much longer a Pod that was deleted may take to end; nobody ends one that takes
 // longer. The time of deletion is that at which its grace period ends, by the API server's clock.
-func (r *nodes) graceLeft(now time.Time, node string, p *corev1.Pod) time.Duration {
-	stamp, grace := "", time.Duration(0)
-	if p.DeletionTimestamp != nil {
-		stamp = p.DeletionTimestamp.String()
-	}
+func (g nodeSeen) graceLeft(now time.Time, p *corev1.Pod) time.Duration {
+	grace := time.Duration(0)
 	if s := p.DeletionGracePeriodSeconds; s != nil {
 		grace = time.Duration(*s) * time.Second
 	}
-	return r.deleted.At(now, deletedPod(node, p), stamp).Add(grace).Sub(now)
+	return g.DeletedAt[string(p.UID)].Add(grace).Sub(now)
 }
-
-// deletedPod is what a Pod of a node is remembered by.
-func deletedPod(node string, p *corev1.Pod) string { return node + " " + string(p.UID) }

@@ -61,7 +61,8 @@ func (r *remounts) controller() loop.Controller[*v1beta2.Volume, remountSeen] {
 		Source: naming.EventSource("kubernetes-pod"), // clients know one controller for all that concerns Pods
 		New:    func() *v1beta2.Volume { return &v1beta2.Volume{} },
 		Gather: r.gather,
-		Decide: r.decide,
+		Carry:  r.carry,
+		Decide: decideRemount,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -83,8 +84,19 @@ type remountSeen struct {
 	// RequestedAt is when this process has first seen the recovery, Recovery what it knows of it.
 	RequestedAt time.Time
 	Recovery    recovery
-	// Settle notes that no Pod is left.
-	Settle func()
+}
+
+// settleOrder notes that no Pod is left.
+type settleOrder struct{}
+
+func (r *remounts) carry(ctx context.Context, v *v1beta2.Volume, _ remountSeen, order any) error {
+	if o, ok := order.(deletion); ok {
+		return o.carry(ctx, r.client)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done[v.Name] = v.Status.RemountRequestedAt
+	return nil
 }
 
 func (r *remounts) gather(ctx context.Context, v *v1beta2.Volume) (remountSeen, error) {
@@ -113,11 +125,6 @@ func (r *remounts) gather(ctx context.Context, v *v1beta2.Volume) (remountSeen, 
 	exempt := values.String(setting.BlacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly)
 	for _, kind := range strings.Split(exempt, ";") {
 		g.Exempt = append(g.Exempt, strings.TrimSpace(kind))
-	}
-	g.Settle = func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.done[v.Name] = mark
 	}
 	bound, err := claims(ctx, r.live, v.Name)
 	if err != nil {
@@ -158,7 +165,7 @@ func (c recovery) before(p *corev1.Pod, mark time.Time) bool {
 	return c.pods[p.UID] && (c.witnessed || p.Status.StartTime.Time.Before(mark))
 }
 
-func (r *remounts) decide(now time.Time, v *v1beta2.Volume, g remountSeen) loop.Decision {
+func decideRemount(now time.Time, v *v1beta2.Volume, g remountSeen) loop.Decision {
 	if g.Done || !g.Enabled || v.DeletionTimestamp != nil || v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return loop.Decision{}
 	}
@@ -178,11 +185,11 @@ func (r *remounts) decide(now time.Time, v *v1beta2.Volume, g remountSeen) loop.
 		}
 		grace := int64(remountGrace)
 		return loop.Decision{After: time.Second, FailureReason: naming.EventRemount,
-			Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s", p.Namespace, p.Name), Do: remove(r.client, p, &grace)},
+			Do: loop.Call{What: fmt.Sprintf("delete Pod %s/%s", p.Namespace, p.Name), Order: deletion{p, &grace}},
 			Events: []loop.Event{{Warning: true, Reason: naming.EventRemount, Message: fmt.Sprintf(
 				"Deleted Pod %s/%s of %s %s, which was there when volume %s was lost, so that it mounts the volume again",
 				p.Namespace, p.Name, c.Kind, c.Name, v.Name)}}}
 	}
 	return loop.Decision{Do: loop.Call{What: "note that no Pod has to mount again",
-		Do: func(context.Context) error { g.Settle(); return nil }}}
+		Order: settleOrder{}}}
 }

@@ -30,7 +30,7 @@ type Reconciler struct {
 
 // New returns the reconciler for the Nodes and Volumes of a namespace.
 func New(namespace string) *Reconciler {
-	return &Reconciler{nodes: &nodes{namespace: namespace, deleted: firstseen.New()},
+	return &Reconciler{nodes: &nodes{namespace: namespace, now: time.Now, deleted: firstseen.New()},
 		remounts: &remounts{namespace: namespace, done: map[string]string{}, requested: firstseen.New(), now: time.Now,
 			concerned: map[string]recovery{}}}
 }
@@ -55,12 +55,15 @@ func (r *Reconciler) WithClient(c client.Client, live client.Reader) *Reconciler
 	return r
 }
 
-// remove deletes an object if it is the one that was read.
-func remove(c client.Client, o client.Object, grace *int64) func(ctx context.Context) error {
-	uid, version := o.GetUID(), o.GetResourceVersion()
-	return func(ctx context.Context) error {
-		err := c.Delete(ctx, o, &client.DeleteOptions{GracePeriodSeconds: grace,
-			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
-		return client.IgnoreNotFound(err)
-	}
+// deletion is the order to delete an object if it is the one that was read.
+type deletion struct {
+	Object client.Object
+	Grace  *int64
+}
+
+func (d deletion) carry(ctx context.Context, c client.Client) error {
+	uid, version := d.Object.GetUID(), d.Object.GetResourceVersion()
+	err := c.Delete(ctx, d.Object, &client.DeleteOptions{GracePeriodSeconds: d.Grace,
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	return client.IgnoreNotFound(err)
 }

@@ -68,6 +68,7 @@ func newWorld(t *testing.T, settings map[string]string, edit func(o client.Objec
 			return []string{o.(*corev1.Pod).Spec.NodeName}
 		}).Build()
 	w.r = New("ns").WithClient(w.client, w.client)
+	w.r.nodes.now = func() time.Time { return testNow }
 	w.r.remounts.now = func() time.Time { // one clock, and the recovery is seen when it is asked for
 		at, _ := time.Parse(time.RFC3339, w.volume.Status.RemountRequestedAt)
 		return at
@@ -117,7 +118,8 @@ func brief(d loop.Decision) string {
 
 // steps decides and carries out until nothing more is changed, and tells what was done; after is
 // told of each change.
-func steps(t *testing.T, decide func() loop.Decision, after func(what string)) (done []string) {
+func (w *world) steps(decide func() loop.Decision, after func(what string)) (done []string) {
+	t := w.t
 	t.Helper()
 	for range 20 {
 		d := decide()
@@ -125,7 +127,7 @@ func steps(t *testing.T, decide func() loop.Decision, after func(what string)) (
 		if !ok {
 			return done
 		}
-		if err := call.Do(context.Background()); err != nil {
+		if err := w.r.remounts.carry(t.Context(), w.volume, remountSeen{}, call.Order); err != nil {
 			t.Fatalf("%s: %v", call.What, err)
 		}
 		after(call.What)
@@ -141,7 +143,7 @@ func (w *world) ofNode() loop.Decision {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return w.r.nodes.decide(testNow, w.node, g)
+	return decideNode(testNow, w.node, g)
 }
 
 func (w *world) ofVolume() loop.Decision {
@@ -150,7 +152,7 @@ func (w *world) ofVolume() loop.Decision {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return w.r.remounts.decide(testNow, w.volume, g)
+	return decideRemount(testNow, w.volume, g)
 }
 
 func (w *world) pods() (names []string) {
@@ -243,7 +245,7 @@ func TestPodsOfALostNode(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, map[string]string{"node-down-pod-deletion-policy": tt.policy}, tt.edit)
-			if got := steps(t, w.ofNode, w.endPod); !slices.Equal(got, tt.want) {
+			if got := w.steps(w.ofNode, w.endPod); !slices.Equal(got, tt.want) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
@@ -358,7 +360,7 @@ func TestPodsMountAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, tt.settings, tt.edit)
-			if got := steps(t, w.ofVolume, nothing); !slices.Equal(got, tt.want) {
+			if got := w.steps(w.ofVolume, nothing); !slices.Equal(got, tt.want) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 			left := []string{"alone", "dep-x", "set-0", "stranger"}
@@ -375,7 +377,7 @@ func TestPodsMountAgain(t *testing.T) {
 // The Pods of one recovery are looked for once.
 func TestRecoveryIsOverOnce(t *testing.T) {
 	w := newWorld(t, nil, func(client.Object) {})
-	steps(t, w.ofVolume, nothing)
+	w.steps(w.ofVolume, nothing)
 	live := w.r.remounts.live
 	w.r.remounts.live = nil // nothing is read
 	if got := brief(w.ofVolume()); got != "" {
@@ -387,7 +389,7 @@ func TestRecoveryIsOverOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.volume.Status.RemountRequestedAt = testNow.Add(-10 * time.Second).Format(time.RFC3339)
-	if got := steps(t, w.ofVolume, nothing); len(got) != 2 || got[0] != "delete Pod apps/set-1" {
+	if got := w.steps(w.ofVolume, nothing); len(got) != 2 || got[0] != "delete Pod apps/set-1" {
 		t.Errorf("after the next recovery %q", got)
 	}
 }
@@ -442,7 +444,7 @@ func TestPodsMountAgainOnce(t *testing.T) {
 		if err := w.client.Create(context.Background(), next); err != nil {
 			t.Fatal(err)
 		}
-		if got := steps(t, w.ofVolume, nothing); slices.Contains(got, set) {
+		if got := w.steps(w.ofVolume, nothing); slices.Contains(got, set) {
 			t.Errorf("kubelet %s: the next Pod is deleted too: %q", name, got)
 		}
 	}
