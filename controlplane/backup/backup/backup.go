@@ -87,6 +87,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Backup, seen] {
 		Name:   naming.EventSource("backup"),
 		New:    func() *v1beta2.Backup { return &v1beta2.Backup{} },
 		Gather: r.gather,
+		Carry:  r.carry,
 		Decide: decide,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.errands.Forget(key.Name) },
 		Watches: []loop.Watch{
@@ -185,13 +186,13 @@ type seen struct {
 	TTL                                     time.Duration
 	CleanupWithBackup, CleanupWhenCompleted bool
 	Owner                                   string
-	// Errand is the latest one. Create orders the backup, Follow asks the engine, Inspect and Remove
-	// ask the store.
-	Errand                          store.Errand[outcome]
-	Create, Follow, Inspect, Remove func(context.Context) error
+	Settings                                setting.Values
+	// Errand is the latest one.
+	Errand store.Errand[outcome]
 }
 
-// Orders of errands.
+// Orders of errands: create orders the backup, follow asks the engine, inspect and remove ask the
+// store.
 const (
 	orderCreate  = "create"
 	orderFollow  = "follow"
@@ -214,18 +215,16 @@ func (r *Reconciler) gather(ctx context.Context, b *v1beta2.Backup) (seen, error
 	if err != nil {
 		return s, err
 	}
+	s.Settings = settings
 	s.TTL = time.Duration(settings.Int(setting.FailedBackupTTL)) * time.Minute
 	s.CleanupWithBackup = settings.Bool(setting.AutoCleanupWhenDeleteBackup)
 	// Recurring jobs look after their snapshots themselves.
 	s.CleanupWhenCompleted = settings.Bool(setting.AutoCleanupSnapshotAfterOnDemandBackupCompleted) &&
 		b.Spec.Labels[naming.LabelRecurringJob] == ""
 	if b.Spec.SnapshotName != "" {
-		if err := r.gatherVolume(ctx, b, volume, &s); err != nil {
-			return s, err
-		}
+		err = r.gatherVolume(ctx, b, volume, &s)
 	}
-	r.orders(b, volume, settings, &s)
-	return s, nil
+	return s, err
 }
 
 // get reads an object; nil if there is none.
@@ -291,60 +290,41 @@ func (r *Reconciler) gatherVolume(ctx context.Context, b *v1beta2.Backup, volume
 	return nil
 }
 
-// orders are the errands that decide may begin.
-func (r *Reconciler) orders(b *v1beta2.Backup, volume string, settings setting.Values, s *seen) {
-	target, v, e, jobs, class := s.Target, s.Volume, s.Engine, s.Jobs, s.Class
-	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
-	errand := func(order string, do func(ctx context.Context) (outcome, error)) func(context.Context) error {
-		return func(context.Context) error {
-			r.errands.Begin(b.Name, named(b, order), do)
-			return nil
+// carry begins an errand.
+func (r *Reconciler) carry(_ context.Context, b *v1beta2.Backup, s seen, what any) error {
+	order := what.(string)
+	r.errands.Begin(b.Name, named(b, order), func(ctx context.Context) (out outcome, err error) {
+		switch order {
+		case orderCreate:
+			return out, r.create(ctx, b, s)
+		case orderFollow:
+			t, ok := engine.Target(s.Engine)
+			if !ok {
+				return out, engineclient.ErrNotFound
+			}
+			p, err := r.cfg.Engines.SnapshotBackupStatus(ctx, t, b.Name)
+			return outcome{Progress: &p}, err
 		}
-	}
-	s.Create = errand(orderCreate, func(ctx context.Context) (outcome, error) {
-		credentials, err := r.cfg.Access.Credentials(ctx, target)
+		url, err := store.BackupURL(s.Target.Spec.BackupTargetURL, b.Labels[naming.LabelBackupVolume], b.Name)
 		if err != nil {
-			return outcome{}, err
+			return out, err
 		}
-		q := requestOf(b, v, credentials, settings)
-		q.Target, q.Labels, q.StorageClass = target.Spec.BackupTargetURL, labelsOf(b, v, jobs), class
-		return outcome{}, r.create(ctx, e, q)
-	})
-	s.Follow = errand(orderFollow, func(ctx context.Context) (outcome, error) {
-		t, ok := engine.Target(e)
-		if !ok {
-			return outcome{}, engineclient.ErrNotFound
+		st, err := r.cfg.Access.Open(ctx, s.Target)
+		if err != nil {
+			return out, err
 		}
-		p, err := r.cfg.Engines.SnapshotBackupStatus(ctx, t, b.Name)
-		return outcome{Progress: &p}, err
-	})
-	inStore := func(do func(ctx context.Context, st *store.Store, url string) (outcome, error)) func(
-		context.Context) (outcome, error) {
-		return func(ctx context.Context) (outcome, error) {
-			url, err := store.BackupURL(target.Spec.BackupTargetURL, volume, b.Name)
-			if err != nil {
-				return outcome{}, err
-			}
-			st, err := r.cfg.Access.Open(ctx, target)
-			if err != nil {
-				return outcome{}, err
-			}
-			return do(ctx, st, url)
+		if order == orderInspect {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(s.Settings.Int(setting.BackupExecutionTimeout))*time.Minute)
+			defer cancel()
+			out.Info, err = st.BackupGet(ctx, url, st.Credentials)
+			return out, err
 		}
-	}
-	s.Inspect = errand(orderInspect, inStore(func(ctx context.Context, st *store.Store, url string) (outcome, error) {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		info, err := st.BackupGet(ctx, url, st.Credentials)
-		return outcome{Info: info}, err
-	}))
-	s.Remove = errand(orderRemove, inStore(func(ctx context.Context, st *store.Store, url string) (outcome, error) {
-		err := st.BackupDelete(ctx, url, st.Credentials)
-		if errors.Is(err, engineclient.ErrNotFound) {
+		if err = st.BackupDelete(ctx, url, st.Credentials); errors.Is(err, engineclient.ErrNotFound) {
 			err = nil
 		}
-		return outcome{}, err
-	}))
+		return out, err
+	})
+	return nil
 }
 
 // requestOf is the order of a backup, as its volume and settings say.
@@ -356,9 +336,20 @@ func requestOf(b *v1beta2.Backup, v *v1beta2.Volume, credentials map[string]stri
 		BandwidthMiB: settings.Int(setting.BackupBandwidthLimit)}
 }
 
-// create orders a backup. An engine that is at it already, for an order whose answer was lost, has
-// accepted it.
-func (r *Reconciler) create(ctx context.Context, e *v1beta2.Engine, q engineclient.BackupRequest) error {
+// create orders a backup.
+func (r *Reconciler) create(ctx context.Context, b *v1beta2.Backup, s seen) error {
+	credentials, err := r.cfg.Access.Credentials(ctx, s.Target)
+	if err != nil {
+		return err
+	}
+	q := requestOf(b, s.Volume, credentials, s.Settings)
+	q.Target, q.Labels, q.StorageClass = s.Target.Spec.BackupTargetURL, labelsOf(b, s.Volume, s.Jobs), s.Class
+	return r.ask(ctx, s.Engine, q)
+}
+
+// ask asks an engine for a backup. One that is at it already, for an order whose answer was lost,
+// has accepted it.
+func (r *Reconciler) ask(ctx context.Context, e *v1beta2.Engine, q engineclient.BackupRequest) error {
 	t, ok := engine.Target(e)
 	if !ok {
 		return fmt.Errorf("%w: the engine is not running", engineclient.ErrUnavailable)

@@ -201,7 +201,8 @@ func (p *pass) order() loop.Decision {
 	if !p.attached() {
 		return p.wait("waiting for volume " + s.Volume.Name + " to be attached for it")
 	}
-	return loop.Decision{Do: loop.Call{What: "back up snapshot " + b.Spec.SnapshotName + " as " + b.Name, Do: s.Create}}
+	return loop.Decision{Do: loop.Call{What: "back up snapshot " + b.Spec.SnapshotName + " as " + b.Name,
+		Order: orderCreate}}
 }
 
 func (p *pass) begun() loop.Decision {
@@ -254,7 +255,7 @@ func (p *pass) follow() loop.Decision {
 	case e.Is(named(b, orderFollow)) && e.Err != nil && p.now.Before(e.Ended.Add(againAfter)):
 		return loop.Decision{After: e.Ended.Add(againAfter).Sub(p.now)}
 	}
-	return loop.Decision{Do: loop.Call{What: "ask for the progress of backup " + b.Name, Do: s.Follow}}
+	return loop.Decision{Do: loop.Call{What: "ask for the progress of backup " + b.Name, Order: orderFollow}}
 }
 
 // inspect reads the backup in the store, and completes it with that. lost says why it has failed if
@@ -267,7 +268,7 @@ func (p *pass) inspect(lost string) loop.Decision {
 	case e.Runs():
 		return loop.Decision{}
 	case !e.Is(named(b, orderInspect)):
-		return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Do: s.Inspect}}
+		return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Order: orderInspect}}
 	case e.Err == nil && e.Result.Info.Created != "":
 		return p.complete(e.Result.Info)
 	case lost != "" && (e.Err == nil || errors.Is(e.Err, engineclient.ErrNotFound)):
@@ -278,7 +279,7 @@ func (p *pass) inspect(lost string) loop.Decision {
 		p.told(store.Refusal(e.Err))
 		return loop.Decision{After: e.Ended.Add(againAfter).Sub(p.now)}
 	}
-	return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Do: s.Inspect}}
+	return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Order: orderInspect}}
 }
 
 // complete fills the object with what the store says.
@@ -323,7 +324,7 @@ func (p *pass) mirror() loop.Decision {
 		b.Status.Messages = map[string]string{v1beta2.BackupMessageError: store.Refusal(e.Err)}
 		return loop.Decision{After: e.Ended.Add(removeAgainAfter).Sub(p.now)}
 	}
-	return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Do: s.Inspect}}
+	return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Order: orderInspect}}
 }
 
 // blockSize notes the size of the blocks in the spec, where clients look for it.
@@ -412,7 +413,7 @@ func (p *pass) neverOrdered() bool {
 func (p *pass) giveUp() loop.Decision {
 	b, s, e := p.b, p.s, p.s.Errand
 	if p.mayBeOrdered() && s.Reachable && e.Order == "" {
-		return loop.Decision{Do: loop.Call{What: "ask for the progress of backup " + b.Name, Do: s.Follow}}
+		return loop.Decision{Do: loop.Call{What: "ask for the progress of backup " + b.Name, Order: orderFollow}}
 	}
 	if d := p.ticket(false); d.Do != nil {
 		return d
@@ -437,7 +438,7 @@ func (p *pass) giveUp() loop.Decision {
 		return d
 	default:
 		b.Status.State = v1beta2.BackupStateDeleting
-		return loop.Decision{Do: loop.Call{What: "remove backup " + b.Name + " from the store", Do: s.Remove}}
+		return loop.Decision{Do: loop.Call{What: "remove backup " + b.Name + " from the store", Order: orderRemove}}
 	}
 	if removed {
 		if d := p.askVolume(metav1.NewTime(e.Began.Truncate(time.Second))); d.Do != nil {

@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -43,7 +42,6 @@ var (
 
 // world is a volume that runs on n1, its snapshot, a target that is available, and no ticket.
 func world(edit func(*seen)) seen {
-	call := func(context.Context) error { return nil }
 	s := seen{Target: &v1beta2.BackupTarget{Spec: v1beta2.BackupTargetSpec{BackupTargetURL: "s3://b@r/"},
 		Status: v1beta2.BackupTargetStatus{Available: true}},
 		Of:         &v1beta2.BackupVolume{Spec: v1beta2.BackupVolumeSpec{SyncRequestedAt: metav1.NewTime(t0)}},
@@ -51,8 +49,7 @@ func world(edit func(*seen)) seen {
 		Volume:     &v1beta2.Volume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1beta2.VolumeSpec{NodeID: "n1"}},
 		Attachment: &v1beta2.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v"}},
 		Engine:     &v1beta2.Engine{}, Reachable: true, TTL: time.Hour,
-		At:     snapshot.Place{Node: "n1", Up: map[string]bool{"n1": true, "n2": true, "n3": true}},
-		Create: call, Follow: call, Inspect: call, Remove: call}
+		At: snapshot.Place{Node: "n1", Up: map[string]bool{"n1": true, "n2": true, "n3": true}}}
 	if edit != nil {
 		edit(&s)
 	}

@@ -94,6 +94,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupBackingImage, s
 		Name:   naming.EventSource("backup-backing-image"),
 		New:    func() *v1beta2.BackupBackingImage { return &v1beta2.BackupBackingImage{} },
 		Gather: r.gather,
+		Carry:  r.carry,
 		Decide: decide,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.forget(key.Name) },
 		Watches: []loop.Watch{
@@ -155,20 +156,19 @@ type seen struct {
 	// From is the address of a manager that has the image ready, and may mount the target if that is a
 	// share; empty: none has. Unable then names one that only may not mount it.
 	From, Unable string
-	// Ended: the manager that was ordered serves no more. Lost is how many have ended so, and Again
-	// counts one more.
-	Ended bool
-	Lost  int
-	Again func(context.Context) error
-	Owner string
-	// Errand is the latest one. Create orders the backup of From, Follow asks the manager of the
-	// object's status, Inspect and Remove ask the store.
-	Errand                          store.Errand[outcome]
-	Create, Follow, Inspect, Remove func(context.Context) error
+	// Ended: the manager that was ordered serves no more. Lost is how many have ended so.
+	Ended    bool
+	Lost     int
+	Owner    string
+	Settings setting.Values
+	// Errand is the latest one.
+	Errand store.Errand[outcome]
 }
 
-// Orders of errands.
+// Orders: again counts one more manager that was lost. The others are errands: create orders the
+// backup of From, follow asks the manager of the object's status, inspect and remove ask the store.
 const (
+	orderAgain   = "again"
 	orderCreate  = "create"
 	orderFollow  = "follow"
 	orderInspect = "inspect"
@@ -186,12 +186,8 @@ func (r *Reconciler) gather(ctx context.Context, b *v1beta2.BackupBackingImage) 
 			return s, err
 		}
 	}
-	settings, err := stored.Read(ctx, r.client, b.Namespace)
-	if err != nil {
-		return s, err
-	}
-	r.orders(b.DeepCopy(), settings, &s)
-	return s, nil
+	s.Settings, err = stored.Read(ctx, r.client, b.Namespace)
+	return s, err
 }
 
 // gatherImage reads the image, and finds a manager that has it.
@@ -201,12 +197,6 @@ func (r *Reconciler) gatherImage(ctx context.Context, b *v1beta2.BackupBackingIm
 	r.mu.Unlock()
 	if before.of == b.UID {
 		s.Lost = before.times
-	}
-	s.Again = func(context.Context) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.lost[b.Name] = lost{b.UID, s.Lost + 1}
-		return nil
 	}
 	var managers v1beta2.BackingImageManagerList
 	if err := r.client.List(ctx, &managers, client.InNamespace(b.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -265,61 +255,62 @@ func ended(managers []v1beta2.BackingImageManager, b *v1beta2.BackupBackingImage
 	return b.Status.ManagerAddress != ""
 }
 
-// orders are the errands that decide may begin.
-func (r *Reconciler) orders(b *v1beta2.BackupBackingImage, settings setting.Values, s *seen) {
-	target, image := s.Target, s.Image
-	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
-	errand := func(order string, do func(ctx context.Context) (outcome, error)) func(context.Context) error {
-		return func(context.Context) error {
-			r.errands.Begin(b.Name, named(b, order), do)
-			return nil
-		}
+// carry counts a manager that was lost, or begins an errand.
+func (r *Reconciler) carry(_ context.Context, b *v1beta2.BackupBackingImage, s seen, what any) error {
+	order := what.(string)
+	if order == orderAgain {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lost[b.Name] = lost{b.UID, s.Lost + 1}
+		return nil
 	}
-	s.Create = errand(orderCreate, func(ctx context.Context) (outcome, error) {
-		credentials, err := r.cfg.Access.Credentials(ctx, target)
-		if err != nil {
-			return outcome{}, err
-		}
-		return outcome{}, r.call(ctx, b.Status.ManagerAddress, func(ctx context.Context,
-			c bimrpc.BackingImageManagerServiceClient) error {
-			_, err := c.BackupCreate(ctx, requestOf(b, image, target, credentials, settings))
-			return err
-		})
-	})
-	s.Follow = errand(orderFollow, func(ctx context.Context) (out outcome, err error) {
-		return out, r.call(ctx, b.Status.ManagerAddress, func(ctx context.Context,
-			c bimrpc.BackingImageManagerServiceClient) (err error) {
-			out.Progress, err = c.BackupStatus(ctx, &bimrpc.BackupStatusRequest{Name: b.Spec.BackingImage})
-			return err
-		})
-	})
-	inStore := func(do func(ctx context.Context, st *store.Store, url string) (outcome, error)) func(
-		context.Context) (outcome, error) {
-		return func(ctx context.Context) (outcome, error) {
-			url, err := store.ImageURL(target.Spec.BackupTargetURL, b.Spec.BackingImage)
+	b = b.DeepCopy() // the errand outlives the step
+	r.errands.Begin(b.Name, named(b, order), func(ctx context.Context) (out outcome, err error) {
+		switch order {
+		case orderCreate:
+			credentials, err := r.cfg.Access.Credentials(ctx, s.Target)
 			if err != nil {
-				return outcome{}, err
+				return out, err
 			}
-			st, err := r.cfg.Access.Open(ctx, target)
-			if err != nil {
-				return outcome{}, err
-			}
-			return do(ctx, st, url)
+			return out, r.call(ctx, b.Status.ManagerAddress, func(ctx context.Context,
+				c bimrpc.BackingImageManagerServiceClient) error {
+				_, err := c.BackupCreate(ctx, requestOf(b, s.Image, s.Target, credentials, s.Settings))
+				return err
+			})
+		case orderFollow:
+			err = r.call(ctx, b.Status.ManagerAddress, func(ctx context.Context,
+				c bimrpc.BackingImageManagerServiceClient) (err error) {
+				out.Progress, err = c.BackupStatus(ctx, &bimrpc.BackupStatusRequest{Name: b.Spec.BackingImage})
+				return err
+			})
+			return out, err
 		}
+		return r.inStore(ctx, b, s, order)
+	})
+	return nil
+}
+
+// inStore carries out what a store is asked.
+func (r *Reconciler) inStore(ctx context.Context, b *v1beta2.BackupBackingImage, s seen, order string) (out outcome,
+	err error) {
+	url, err := store.ImageURL(s.Target.Spec.BackupTargetURL, b.Spec.BackingImage)
+	if err != nil {
+		return out, err
 	}
-	s.Inspect = errand(orderInspect, inStore(func(ctx context.Context, st *store.Store, url string) (outcome, error) {
-		ctx, cancel := context.WithTimeout(ctx, limit)
+	st, err := r.cfg.Access.Open(ctx, s.Target)
+	if err != nil {
+		return out, err
+	}
+	if order == orderInspect {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(s.Settings.Int(setting.BackupExecutionTimeout))*time.Minute)
 		defer cancel()
-		info, err := st.BackupImageGet(ctx, url, st.Credentials)
-		return outcome{Info: info}, err
-	}))
-	s.Remove = errand(orderRemove, inStore(func(ctx context.Context, st *store.Store, url string) (outcome, error) {
-		err := st.BackupImageDelete(ctx, url, st.Credentials)
-		if errors.Is(err, engineclient.ErrNotFound) {
-			err = nil
-		}
-		return outcome{}, err
-	}))
+		out.Info, err = st.BackupImageGet(ctx, url, st.Credentials)
+		return out, err
+	}
+	if err = st.BackupImageDelete(ctx, url, st.Credentials); errors.Is(err, engineclient.ErrNotFound) {
+		err = nil
+	}
+	return out, err
 }
 
 // requestOf is the order of a backup, as its image and the settings say.

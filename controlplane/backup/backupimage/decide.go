@@ -127,14 +127,14 @@ func (p *pass) order() loop.Decision {
 	}
 	p.told("")
 	b.Status.ManagerAddress = s.From
-	return loop.Decision{Do: loop.Call{What: "back up backing image " + b.Spec.BackingImage, Do: s.Create}}
+	return loop.Decision{Do: loop.Call{What: "back up backing image " + b.Spec.BackingImage, Order: orderCreate}}
 }
 
 // follow asks the manager. What it does not know of any more is complete if the store has it, else
 // it has failed.
 func (p *pass) follow() loop.Decision {
 	b, e, st := p.b, p.s.Errand, &p.b.Status
-	ask := loop.Call{What: "ask for the progress of backup " + b.Name, Do: p.s.Follow}
+	ask := loop.Call{What: "ask for the progress of backup " + b.Name, Order: orderFollow}
 	switch asked := e.Is(named(b, orderFollow)); {
 	case e.Order == named(b, orderInspect), p.s.Ended && !e.Runs():
 		return p.inspect()
@@ -165,7 +165,7 @@ func (p *pass) follow() loop.Decision {
 // inspect reads the backup in the store, and completes it with that.
 func (p *pass) inspect() loop.Decision {
 	b, s, e := p.b, p.s, p.s.Errand
-	look := loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Do: s.Inspect}}
+	look := loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Order: orderInspect}}
 	switch {
 	case s.Target == nil || s.Target.Spec.BackupTargetURL == "":
 		return p.fail("backup target " + b.Spec.BackupTargetName + " does not exist any more")
@@ -193,7 +193,7 @@ func (p *pass) lost() loop.Decision {
 	}
 	p.told(ended + ": it is made again")
 	st.State, st.ManagerAddress, st.Progress = v1beta2.BackupStatePending, "", 0
-	return loop.Decision{Do: loop.Call{What: "make backup " + p.b.Name + " again", Do: p.s.Again}}
+	return loop.Decision{Do: loop.Call{What: "make backup " + p.b.Name + " again", Order: orderAgain}}
 }
 
 // complete fills the object with what the store says.
@@ -230,7 +230,7 @@ func (p *pass) mirror() loop.Decision {
 		b.Status.Messages = map[string]string{v1beta2.BackupMessageError: store.Refusal(e.Err)}
 		return p.again(removeAgainAfter)
 	}
-	return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Do: s.Inspect}}
+	return loop.Decision{Do: loop.Call{What: "read backup " + b.Name + " in the store", Order: orderInspect}}
 }
 
 // neverOrdered says whether the store can have nothing of the backup: it is not asked then, and may
@@ -268,7 +268,7 @@ func (p *pass) giveUp() loop.Decision {
 		}
 		return d
 	default:
-		return loop.Decision{Do: loop.Call{What: "remove backup " + b.Name + " from the store", Do: s.Remove}}
+		return loop.Decision{Do: loop.Call{What: "remove backup " + b.Name + " from the store", Order: orderRemove}}
 	}
 	c := b.DeepCopy()
 	if !controllerutil.RemoveFinalizer(c, v1beta2.Finalizer) {

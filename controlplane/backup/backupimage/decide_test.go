@@ -1,7 +1,6 @@
 package backupimage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -34,9 +33,8 @@ func newScene(edits ...edit) *scene {
 		Finalizers: []string{v1beta2.Finalizer}},
 		Spec:   v1beta2.BackupBackingImageSpec{BackingImage: "golden", BackupTargetName: "default", UserCreated: true},
 		Status: v1beta2.BackupBackingImageStatus{OwnerID: "n1", BackingImage: "golden"}}}
-	call := func(context.Context) error { return nil }
 	c.s = seen{Owner: "n1", From: "10.0.0.1:8000", Image: &v1beta2.BackingImage{ObjectMeta: metav1.ObjectMeta{
-		Name: "golden"}}, Create: call, Follow: call, Inspect: call, Remove: call, Again: call}
+		Name: "golden"}}}
 	c.s.Target = &v1beta2.BackupTarget{ObjectMeta: metav1.ObjectMeta{Name: "default"},
 		Spec: v1beta2.BackupTargetSpec{BackupTargetURL: "s3://b@r/"}}
 	c.s.Target.Status.Available = true

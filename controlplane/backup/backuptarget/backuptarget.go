@@ -76,6 +76,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupTarget, seen] {
 		Name:   naming.EventSource("backup-target"),
 		New:    func() *v1beta2.BackupTarget { return &v1beta2.BackupTarget{} },
 		Gather: r.gather,
+		Carry:  r.carry,
 		Decide: decide,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.looks.Forget(key.Name) },
 		// A target that is deleted waits for the end of its backup volumes.
@@ -96,9 +97,9 @@ type seen struct {
 	Volumes []v1beta2.BackupVolume
 	// Images are the target's backups of backing images, by name.
 	Images []v1beta2.BackupBackingImage
-	// Look is the latest look at the store; Begin begins one.
+	// Look is the latest look at the store; one ends after Limit.
 	Look  store.Errand[listing]
-	Begin func(order string) error
+	Limit time.Duration
 	Owner string
 	// Default is what the installation says of the target named default; nil: nothing.
 	Default *defaults
@@ -142,17 +143,21 @@ func (r *Reconciler) gather(ctx context.Context, t *v1beta2.BackupTarget) (seen,
 	if err != nil {
 		return s, err
 	}
-	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
-	t = t.DeepCopy() // the look outlives the step
-	s.Begin = func(order string) error {
-		r.looks.Begin(t.Name, order, func(ctx context.Context) (listing, error) {
-			ctx, cancel := context.WithTimeout(ctx, limit)
-			defer cancel()
-			return r.look(ctx, t)
-		})
-		return nil
-	}
+	s.Limit = time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
 	return s, nil
+}
+
+// lookOrder begins a look at the store.
+type lookOrder struct{ As string }
+
+func (r *Reconciler) carry(_ context.Context, t *v1beta2.BackupTarget, s seen, what any) error {
+	t = t.DeepCopy() // the look outlives the step
+	r.looks.Begin(t.Name, what.(lookOrder).As, func(ctx context.Context) (listing, error) {
+		ctx, cancel := context.WithTimeout(ctx, s.Limit)
+		defer cancel()
+		return r.look(ctx, t)
+	})
+	return nil
 }
 
 func (r *Reconciler) look(ctx context.Context, t *v1beta2.BackupTarget) (found listing, err error) {

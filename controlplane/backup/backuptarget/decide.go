@@ -1,7 +1,6 @@
 package backuptarget
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -56,7 +55,7 @@ func decide(now time.Time, t *v1beta2.BackupTarget, s seen) loop.Decision {
 		return loop.Decision{After: left}
 	}
 	return loop.Decision{Do: loop.Call{What: "list the volumes of backup target " + t.Name,
-		Do: func(context.Context) error { return s.Begin(p.order()) }}}
+		Order: lookOrder{p.order()}}}
 }
 
 // pass is one judgement of a backup target.

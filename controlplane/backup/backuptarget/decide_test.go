@@ -153,7 +153,7 @@ func TestDecide(t *testing.T) {
 		{name: "deleted, and nothing left", edit: going, want: "update *v1beta2.BackupTarget ns/default"},
 	} {
 		b := target(c.edit)
-		d := decide(t0, b, seen{Look: c.look, Volumes: c.volumes, Begin: func(string) error { return nil }})
+		d := decide(t0, b, seen{Look: c.look, Volumes: c.volumes})
 		if got := show(d); got != c.want || b.Status.Available != c.available {
 			t.Errorf("%s: %q, available %v; want %q, %v", c.name, got, b.Status.Available, c.want, c.available)
 		}
@@ -193,7 +193,7 @@ func TestUnchangedPollIsQuiet(t *testing.T) {
 		names = append(names, fmt.Sprint("v", i))
 		all = append(all, volume(names[i], 5*time.Minute, nil))
 	}
-	s := seen{Look: looked(0, nil, names...), Volumes: all, Begin: func(string) error { return nil }}
+	s := seen{Look: looked(0, nil, names...), Volumes: all}
 	if d := decide(t0, b, s); d.Do != nil || d.After != 5*time.Minute || !b.Status.LastSyncedAt.Time.Equal(t0) {
 		t.Errorf("%s, %+v", show(d), b.Status)
 	}

@@ -87,6 +87,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupVolume, seen] {
 		Name:   naming.EventSource("backup-volume"),
 		New:    func() *v1beta2.BackupVolume { return &v1beta2.BackupVolume{} },
 		Gather: r.gather,
+		Carry:  r.carry,
 		Decide: decide,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.errands.Forget(key.Name) },
 		// A backup volume that is deleted waits for the end of its backups.
@@ -124,22 +125,21 @@ type seen struct {
 	// other volumes or targets have.
 	Backups []v1beta2.Backup
 	Taken   map[string]bool
-	// Errand is the latest one; Look and Remove begin one.
-	Errand       store.Errand[content]
-	Look, Remove func(ctx context.Context) error
-	Owner        string
-	// Part is the latest part of a verification of the target, of this volume or another one; Verify
-	// begins the next part of this one's. Every is the pause between verifications that nobody asks
-	// for; 0: there are none.
-	Part   store.Errand[*engineclient.Verified]
-	Verify func(ctx context.Context) error
-	Every  time.Duration
+	// Errand is the latest one.
+	Errand store.Errand[content]
+	Owner  string
+	// Part is the latest part of a verification of the target, of this volume or another one. Every is
+	// the pause between verifications that nobody asks for; 0: there are none.
+	Part     store.Errand[*engineclient.Verified]
+	Every    time.Duration
+	Settings setting.Values
 }
 
-// Orders of errands.
+// Orders: verify begins the next part of a verification, the others an errand.
 const (
 	orderLook   = "look"
 	orderRemove = "remove"
+	orderVerify = "verify"
 )
 
 func (r *Reconciler) gather(ctx context.Context, v *v1beta2.BackupVolume) (seen, error) {
@@ -162,42 +162,36 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.BackupVolume) (seen,
 		}
 	}
 	slices.SortFunc(s.Backups, func(a, b v1beta2.Backup) int { return strings.Compare(a.Name, b.Name) })
-	settings, err := stored.Read(ctx, r.client, v.Namespace)
-	if err != nil {
-		return s, err
-	}
-	limit := time.Duration(settings.Int(setting.BackupExecutionTimeout)) * time.Minute
+	s.Settings, err = stored.Read(ctx, r.client, v.Namespace)
 	s.Part = r.parts.Of(v.Spec.BackupTargetName)
-	s.Every = time.Duration(settings.Int(setting.BackupVerifyInterval)) * time.Hour
-	s.Verify = r.part(v, s.Target, settings)
-	s.Look = r.errand(v, s.Target, orderLook, func(ctx context.Context, st *store.Store) (content, error) {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		return look(ctx, st, v.Spec.VolumeName)
-	})
-	// Removing looks through the blocks of all backups: it has no limit but the client's.
-	s.Remove = r.errand(v, s.Target, orderRemove, func(ctx context.Context, st *store.Store) (content, error) {
-		err := st.BackupVolumeDelete(ctx, st.URL, v.Spec.VolumeName, st.Credentials)
+	s.Every = time.Duration(s.Settings.Int(setting.BackupVerifyInterval)) * time.Hour
+	return s, err
+}
+
+func (r *Reconciler) carry(_ context.Context, v *v1beta2.BackupVolume, s seen, what any) error {
+	order := what.(string)
+	if order == orderVerify {
+		r.part(v, s.Target, s.Settings)
+		return nil
+	}
+	r.errands.Begin(v.Name, named(v, order), func(ctx context.Context) (content, error) {
+		st, err := r.cfg.Access.Open(ctx, s.Target)
+		if err != nil {
+			return content{}, err
+		}
+		if order == orderLook {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(s.Settings.Int(setting.BackupExecutionTimeout))*time.Minute)
+			defer cancel()
+			return look(ctx, st, v.Spec.VolumeName)
+		}
+		// Removing looks through the blocks of all backups: it has no limit but the client's.
+		err = st.BackupVolumeDelete(ctx, st.URL, v.Spec.VolumeName, st.Credentials)
 		if errors.Is(err, engineclient.ErrNotFound) {
 			err = nil
 		}
 		return content{}, err
 	})
-	return s, nil
-}
-
-func (r *Reconciler) errand(v *v1beta2.BackupVolume, t *v1beta2.BackupTarget, order string,
-	do func(context.Context, *store.Store) (content, error)) func(context.Context) error {
-	return func(context.Context) error {
-		r.errands.Begin(v.Name, named(v, order), func(ctx context.Context) (content, error) {
-			st, err := r.cfg.Access.Open(ctx, t)
-			if err != nil {
-				return content{}, err
-			}
-			return do(ctx, st)
-		})
-		return nil
-	}
+	return nil
 }
 
 // look reads what a store has of a volume. When the record was written is read first: what changes

@@ -65,7 +65,7 @@ func (p *pass) look() loop.Decision {
 	if left > 0 {
 		return loop.Decision{After: left}
 	}
-	return loop.Decision{Do: loop.Call{What: "read backup volume " + v.Name, Do: s.Look}}
+	return loop.Decision{Do: loop.Call{What: "read backup volume " + v.Name, Order: orderLook}}
 }
 
 // pass is one judgement of a backup volume.
@@ -168,7 +168,7 @@ func (p *pass) giveUp() loop.Decision {
 		p.told(v1beta2.BackupMessageError, store.Refusal(e.Err))
 		return loop.Decision{After: e.Ended.Add(againAfter).Sub(p.now)}
 	default:
-		return loop.Decision{Do: loop.Call{Do: p.s.Remove, What: "remove the backups of volume " + v.Spec.VolumeName +
+		return loop.Decision{Do: loop.Call{Order: orderRemove, What: "remove the backups of volume " + v.Spec.VolumeName +
 			" from backup target " + v.Spec.BackupTargetName}}
 	}
 	if len(p.s.Backups) > 0 {

@@ -1,7 +1,6 @@
 package backupvolume
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -93,7 +92,7 @@ func TestDecide(t *testing.T) {
 		{name: "the object only", edit: keeping, want: "update *v1beta2.BackupVolume v-1"},
 		{name: "deleted without a target", edit: going, lost: true, want: "update *v1beta2.BackupVolume v-1"},
 	} {
-		s := seen{Errand: c.errand, Backups: c.backups, Look: nothing, Remove: nothing,
+		s := seen{Errand: c.errand, Backups: c.backups,
 			Target: &v1beta2.BackupTarget{Spec: v1beta2.BackupTargetSpec{BackupTargetURL: "s3://b@r/"}}}
 		if c.lost {
 			s.Target = nil
@@ -118,8 +117,6 @@ func TestStatusOfALook(t *testing.T) {
 		t.Errorf("%+v", v.Status)
 	}
 }
-
-func nothing(context.Context) error { return nil }
 
 func show(d loop.Decision) string {
 	what := ""

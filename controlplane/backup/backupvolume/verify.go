@@ -48,26 +48,19 @@ func nextPart(v *v1beta2.BackupVolume, settings setting.Values) engineclient.Ver
 }
 
 // part begins the next part of the verification that the status shows.
-func (r *Reconciler) part(v *v1beta2.BackupVolume, t *v1beta2.BackupTarget, settings setting.Values) func(
-	context.Context) error {
-	if v.Status.Verification == nil {
-		return nil
-	}
-	order, volume, part := partName(v), v.Spec.VolumeName, nextPart(v, settings)
-	return func(context.Context) error {
-		r.parts.Begin(t.Name, order, func(ctx context.Context) (*engineclient.Verified, error) {
-			url, err := store.BackupURL(t.Spec.BackupTargetURL, volume, "")
-			if err != nil {
-				return nil, err
-			}
-			st, err := r.cfg.Access.Open(ctx, t)
-			if err != nil {
-				return nil, err
-			}
-			return st.BackupVerify(ctx, url, part, st.Credentials)
-		})
-		return nil
-	}
+func (r *Reconciler) part(v *v1beta2.BackupVolume, t *v1beta2.BackupTarget, settings setting.Values) {
+	volume, part := v.Spec.VolumeName, nextPart(v, settings)
+	r.parts.Begin(t.Name, partName(v), func(ctx context.Context) (*engineclient.Verified, error) {
+		url, err := store.BackupURL(t.Spec.BackupTargetURL, volume, "")
+		if err != nil {
+			return nil, err
+		}
+		st, err := r.cfg.Access.Open(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		return st.BackupVerify(ctx, url, part, st.Credentials)
+	})
 }
 
 // verify has the store's part of the volume verified where that is asked for or due. Of the
@@ -100,7 +93,7 @@ func (p *pass) verify() loop.Decision {
 	if e.Runs() {
 		return loop.Decision{After: turnAfter}
 	}
-	return loop.Decision{Do: loop.Call{What: "verify backup volume " + v.Name, Do: p.s.Verify}}
+	return loop.Decision{Do: loop.Call{What: "verify backup volume " + v.Name, Order: orderVerify}}
 }
 
 // verifyDue says whether a verification is to begin now, or after left; 0: nobody knows when.

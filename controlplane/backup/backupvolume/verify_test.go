@@ -91,7 +91,7 @@ func TestVerify(t *testing.T) {
 		{name: "due, and under way", every: h, edit: underWay, want: verify, state: "behind ab"},
 	} {
 		v := atRest(c.edit)
-		s := seen{Part: c.part, Every: c.every, Look: nothing, Remove: nothing, Verify: nothing,
+		s := seen{Part: c.part, Every: c.every,
 			Target: &v1beta2.BackupTarget{Spec: v1beta2.BackupTargetSpec{BackupTargetURL: "s3://b@r/"}}}
 		if c.off {
 			s.Target.Spec.BackupTargetURL = ""
