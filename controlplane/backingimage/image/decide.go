@@ -38,9 +38,9 @@ type seen struct {
 	// ManagerImage is what managers run.
 	ManagerImage string
 	Policy       schedule.Policy
-	// UUID is a new one, and Pick a random number below n.
-	UUID string
-	Pick func(n int) int
+	// UUID is a new one, and Random a random number.
+	UUID   string
+	Random int
 	// Owner is the leader's node.
 	Owner string
 }
@@ -280,12 +280,16 @@ func (p *pass) placeFirst() (loop.Decision, bool) {
 	if found {
 		return does(loop.Update{Object: p.copyWith(disk)})
 	}
-	name := p.b.Name
-	return loop.Decision{FailureReason: naming.EventFailed, Do: loop.Call{What: "place backing image " + name,
-		Do: func(context.Context) error {
-			return fmt.Errorf("no disk takes backing image %s: one must be schedulable, have free space, and the tags that "+
-				"its nodeSelector and diskSelector name", name)
-		}}}, true
+	return loop.Decision{FailureReason: naming.EventFailed, Do: loop.Call{What: "place backing image " + p.b.Name,
+		Order: noPlace{}}}, true
+}
+
+// noPlace is an order that fails: it tells that no disk takes the image.
+type noPlace struct{}
+
+func carry(_ context.Context, b *v1beta2.BackingImage, _ seen, _ any) error {
+	return fmt.Errorf("no disk takes backing image %s: one must be schedulable, have free space, and the tags that its "+
+		"nodeSelector and diskSelector name", b.Name)
 }
 
 // choose picks a disk for a copy at random, on a node without one if there is such a node.
@@ -312,7 +316,7 @@ func (p *pass) choose(may func(backingimage.Disk) bool) (string, bool) {
 	if len(alone) == 0 {
 		return "", false
 	}
-	return alone[p.s.Pick(len(alone))], true
+	return alone[p.s.Random%len(alone)], true
 }
 
 // recover has the source begin anew when every copy has failed for a while and the source can be

@@ -41,7 +41,7 @@ func newScene(edits ...func(*scene)) *scene {
 		s: seen{Disks: map[string]backingimage.Disk{"d1": disk("1"), "d2": disk("2"), "d3": disk("3")},
 			Used: map[string]bool{}, CleanupWait: time.Hour, RecoveryWait: 5 * time.Minute, Replenish: 5, ManagerImage: "bim",
 			Policy: schedule.Policy{OverProvisioningPercent: 100, AllowEmptyNodeSelector: true, AllowEmptyDiskSelector: true},
-			UUID:   "ffffffff", Pick: func(int) int { return 0 }, Owner: "n1"},
+			UUID:   "ffffffff", Owner: "n1"},
 	}
 	for _, edit := range edits {
 		edit(c)
@@ -131,7 +131,8 @@ func outcome(d loop.Decision) string {
 		what = "delete " + subject(c.Object)
 	case loop.Call:
 		what = c.What
-		if err := c.Do(context.Background()); err != nil {
+		b := &v1beta2.BackingImage{ObjectMeta: metav1.ObjectMeta{Name: "iso"}}
+		if err := carry(context.Background(), b, seen{}, c.Order); err != nil {
 			what = err.Error()
 		}
 	}

@@ -61,6 +61,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImage, seen] {
 		Name:   naming.EventSource("backing-image"),
 		New:    func() *v1beta2.BackingImage { return &v1beta2.BackingImage{} },
 		Gather: r.gather,
+		Carry:  carry,
 		Decide: decide,
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.BackingImageDataSource{}, loop.BySameName[*v1beta2.BackingImageDataSource]()),
@@ -118,7 +119,7 @@ func (r *Reconciler) all() (names []string) {
 }
 
 func (r *Reconciler) gather(ctx context.Context, b *v1beta2.BackingImage) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName, UUID: naming.RandomSuffix(), Pick: rand.IntN, Used: map[string]bool{}}
+	s := seen{Owner: r.cfg.NodeName, UUID: naming.RandomSuffix(), Random: rand.Int(), Used: map[string]bool{}}
 	in := []client.ListOption{client.InNamespace(b.Namespace), client.UnsafeDisableDeepCopy}
 	src := &v1beta2.BackingImageDataSource{}
 	switch err := r.client.Get(ctx, client.ObjectKeyFromObject(b), src, client.UnsafeDisableDeepCopy); {

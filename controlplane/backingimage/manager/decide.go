@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/controlplane/backingimage"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/node/instancemanager"
@@ -49,8 +47,6 @@ type seen struct {
 	StartNotBefore time.Time
 	// Owner is the leader's node.
 	Owner string
-	// Orders carries orders out.
-	Orders orderer
 }
 
 // image is what is known of one image elsewhere.
@@ -66,13 +62,6 @@ type image struct {
 	Used bool
 	// Tried is what is remembered of orders for the file in spec, and Dropped of that in status.
 	Tried, Dropped attempts
-}
-
-// orderer gives orders to the process at the address ip.
-type orderer interface {
-	Fetch(ctx context.Context, ip, source string, spec *bimrpc.BackingImageSpec) error
-	Sync(ctx context.Context, ip, from string, spec *bimrpc.BackingImageSpec) error
-	Delete(ctx context.Context, ip, name, uuid string) error
 }
 
 // decide is table "manager" of docs/design/backing-images.md.
@@ -320,11 +309,10 @@ func (p *pass) wakeIn(d time.Duration) {
 }
 
 func (p *pass) fetch(name, uuid string, source *v1beta2.BackingImageDataSource) loop.Decision {
-	ip, from := p.m.Status.IP, backingimage.Address(source.Status.IP)
-	spec := &bimrpc.BackingImageSpec{Name: name, Uuid: uuid, Size: source.Status.Size, Checksum: source.Status.Checksum}
+	of := content{fileID{name, uuid}, source.Status.Size, source.Status.Checksum}
 	return loop.Decision{
 		Do: loop.Call{What: "take over backing image " + name + " on disk " + p.m.Spec.DiskUUID,
-			Do: func(ctx context.Context) error { return p.s.Orders.Fetch(ctx, ip, from, spec) }},
+			Order: fetchOrder{p.m.Status.IP, backingimage.Address(source.Status.IP), of}},
 		Events: []loop.Event{{Reason: naming.EventFetching, Message: "taking over the file of backing image " + name +
 			" from its data source"}},
 		FailureReason: naming.EventFailed, After: lostRetry,
@@ -332,11 +320,10 @@ func (p *pass) fetch(name, uuid string, source *v1beta2.BackingImageDataSource) 
 }
 
 func (p *pass) sync(name, uuid string, i image) loop.Decision {
-	ip, from := p.m.Status.IP, i.Senders[0]
-	spec := &bimrpc.BackingImageSpec{Name: name, Uuid: uuid, Size: i.Size, Checksum: i.Checksum}
+	from := i.Senders[0]
 	return loop.Decision{
 		Do: loop.Call{What: "copy backing image " + name + " to disk " + p.m.Spec.DiskUUID + " from " + from,
-			Do: func(ctx context.Context) error { return p.s.Orders.Sync(ctx, ip, from, spec) }},
+			Order: syncOrder{p.m.Status.IP, from, content{fileID{name, uuid}, i.Size, i.Checksum}}},
 		Events: []loop.Event{{Reason: naming.EventSyncing, Message: "copying the file of backing image " + name + " from " +
 			from}},
 		FailureReason: naming.EventFailed, After: lostRetry,
@@ -344,10 +331,9 @@ func (p *pass) sync(name, uuid string, i image) loop.Decision {
 }
 
 func (p *pass) remove(name, uuid string) loop.Decision {
-	ip := p.m.Status.IP
 	return loop.Decision{
 		Do: loop.Call{What: "delete backing image " + name + "-" + uuid + " from disk " + p.m.Spec.DiskUUID,
-			Do: func(ctx context.Context) error { return p.s.Orders.Delete(ctx, ip, name, uuid) }},
+			Order: deleteOrder{p.m.Status.IP, fileID{name, uuid}}},
 		FailureReason: naming.EventFailedDeleting, After: time.Second,
 	}
 }

@@ -1,7 +1,7 @@
 package manager
 
 import (
-	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/controlplane/backingimage"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/node/instancemanager"
@@ -23,30 +22,22 @@ const uuid = "0a1b2c3d"
 
 type info = v1beta2.BackingImageFileInfo
 
-// told are the orders that were given.
-type told struct{ orders []string }
-
-func (o *told) Fetch(_ context.Context, ip, source string, spec *bimrpc.BackingImageSpec) error {
-	o.orders = append(o.orders, strings.Join([]string{"fetch", spec.Name, spec.Uuid, spec.Checksum, "from", source, "at",
-		ip}, " "))
-	return nil
-}
-
-func (o *told) Sync(_ context.Context, ip, from string, spec *bimrpc.BackingImageSpec) error {
-	o.orders = append(o.orders, strings.Join([]string{"sync", spec.Name, spec.Uuid, spec.Checksum, "from", from, "at", ip},
-		" "))
-	return nil
-}
-
-func (o *told) Delete(_ context.Context, ip, name, id string) error {
-	o.orders = append(o.orders, strings.Join([]string{"delete", name, id, "at", ip}, " "))
-	return nil
+// told is an order in a few words.
+func told(order any) string {
+	switch o := order.(type) {
+	case fetchOrder:
+		return strings.Join([]string{"fetch", o.File.name, o.File.uuid, o.File.Checksum, "from", o.Source, "at", o.IP}, " ")
+	case syncOrder:
+		return strings.Join([]string{"sync", o.File.name, o.File.uuid, o.File.Checksum, "from", o.From, "at", o.IP}, " ")
+	case deleteOrder:
+		return strings.Join([]string{"delete", o.File.name, o.File.uuid, "at", o.IP}, " ")
+	}
+	return fmt.Sprintf("%T", order)
 }
 
 type scene struct {
-	m    *v1beta2.BackingImageManager
-	s    seen
-	told told
+	m *v1beta2.BackingImageManager
+	s seen
 }
 
 // newScene is a manager of disk d1 that runs and is to have image iso.
@@ -64,7 +55,6 @@ func newScene(edits ...func(*scene)) *scene {
 	c.s.Pod = podFor(c.m, c.s.Settings, false)
 	c.s.Pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1",
 		ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
-	c.s.Orders = &c.told
 	for _, e := range edits {
 		e(c)
 	}
@@ -121,10 +111,7 @@ func (c *scene) outcome(d loop.Decision) string {
 			what = "delete the Pod"
 		}
 	case loop.Call:
-		if err := do.Do(context.Background()); err != nil {
-			return err.Error()
-		}
-		return strings.Join(c.told.orders, "; ")
+		return told(do.Order)
 	}
 	if d.After > 0 {
 		what += " after " + d.After.String()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/emptypb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -158,14 +159,13 @@ func TestOrders(t *testing.T) {
 	p := &process{}
 	now := t0
 	o := newOrders(start(t, p), func() time.Time { return now })
-	k, id := keyed{o, key}, fileID{"iso", uuid}
-	spec := &bimrpc.BackingImageSpec{Name: "iso", Uuid: uuid}
-	for _, order := range []func() error{
-		func() error { return k.Fetch(t.Context(), "10.0.0.1", "10.0.0.9:8000", spec) },
-		func() error { return k.Delete(t.Context(), "10.0.0.1", "iso", uuid) },
-		func() error { return k.Sync(t.Context(), "10.0.0.1", "10.0.0.2:8000", spec) },
-	} {
-		if err := order(); err != nil {
+	r, id := &Reconciler{orders: o}, fileID{"iso", uuid}
+	m := &v1beta2.BackingImageManager{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	carry := func(order any) error { return r.carry(t.Context(), m, seen{}, order) }
+	sync := syncOrder{"10.0.0.1", "10.0.0.2:8000", content{fileID: id}}
+	for _, order := range []any{fetchOrder{"10.0.0.1", "10.0.0.9:8000", content{fileID: id}}, deleteOrder{"10.0.0.1", id},
+		sync} {
+		if err := carry(order); err != nil {
 			t.Error(err)
 		}
 	}
@@ -179,16 +179,16 @@ func TestOrders(t *testing.T) {
 	if a := o.of(key, id); a.count != 2 || !a.notBefore.Equal(t0.Add(20*time.Second)) || a.deleted {
 		t.Errorf("after two tries: %+v", a)
 	}
-	if err := k.Delete(t.Context(), "10.0.0.1", "iso", uuid); err != nil || !o.of(key, id).deleted {
+	if err := carry(deleteOrder{"10.0.0.1", id}); err != nil || !o.of(key, id).deleted {
 		t.Errorf("deleted: %v, %+v", err, o.of(key, id))
 	}
 	p.fails = status.Error(codes.FailedPrecondition, "is being removed")
-	err := k.Sync(t.Context(), "10.0.0.1", "10.0.0.2:8000", spec)
+	err := carry(sync)
 	if status.Code(err) != codes.FailedPrecondition || !errors.Is(err, err) || o.of(key, id).deleted {
 		t.Errorf("%v", err)
 	}
 	for range 20 {
-		_ = k.Sync(t.Context(), "10.0.0.1", "10.0.0.2:8000", spec)
+		_ = carry(sync)
 	}
 	if got := o.of(key, id).notBefore; !got.Equal(t0.Add(mostPause)) {
 		t.Errorf("after many tries: %s", got)

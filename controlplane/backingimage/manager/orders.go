@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/controlplane/backingimage"
 )
@@ -20,6 +21,45 @@ const (
 	// the loop may take.
 	deleteTimeout = time.Minute
 )
+
+// The orders that decide names, to the process at the address IP.
+type (
+	fetchOrder struct {
+		IP, Source string
+		File       content
+	}
+	syncOrder struct {
+		IP, From string
+		File     content
+	}
+	deleteOrder struct {
+		IP   string
+		File fileID
+	}
+	// content is a file that the process is to have; 0 and empty: not known.
+	content struct {
+		fileID
+		Size     int64
+		Checksum string
+	}
+)
+
+func (f content) spec() *bimrpc.BackingImageSpec {
+	return &bimrpc.BackingImageSpec{Name: f.name, Uuid: f.uuid, Size: f.Size, Checksum: f.Checksum}
+}
+
+func (r *Reconciler) carry(ctx context.Context, m *v1beta2.BackingImageManager, _ seen, order any) error {
+	key := client.ObjectKeyFromObject(m)
+	switch o := order.(type) {
+	case fetchOrder:
+		return r.orders.fetch(ctx, key, o.IP, o.Source, o.File.spec())
+	case syncOrder:
+		return r.orders.sync(ctx, key, o.IP, o.From, o.File.spec())
+	case deleteOrder:
+		return r.orders.delete(ctx, key, o.IP, o.File)
+	}
+	return fmt.Errorf("backing image manager %s: nobody carries out %T", m.Name, order)
+}
 
 // orders carries orders out and remembers them: how often a file was tried, and what was deleted.
 // Losing that costs a try without a pause, and a deletion of what is gone.

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/controlplane/backingimage"
 	"ankole.storage/controlplane/backup/store"
 	"ankole.storage/controlplane/loop"
@@ -84,6 +83,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageManager, 
 		Name:   naming.EventSource("backing-image-manager"),
 		New:    func() *v1beta2.BackingImageManager { return &v1beta2.BackingImageManager{} },
 		Gather: r.gather,
+		Carry:  r.carry,
 		Decide: decide,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.followed.drop(key)
@@ -176,7 +176,7 @@ func (r *Reconciler) all() []v1beta2.BackingImageManager {
 }
 
 func (r *Reconciler) gather(ctx context.Context, m *v1beta2.BackingImageManager) (seen, error) {
-	s := seen{Owner: r.cfg.NodeName, Orders: keyed{r.orders, client.ObjectKeyFromObject(m)}}
+	s := seen{Owner: r.cfg.NodeName}
 	in := []client.ListOption{client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy}
 	var nodes v1beta2.NodeList
 	if err := r.client.List(ctx, &nodes, in...); err != nil {
@@ -300,24 +300,6 @@ func senders(all []v1beta2.BackingImageManager, m *v1beta2.BackingImageManager, 
 		addresses = append(addresses, f.address)
 	}
 	return addresses
-}
-
-// keyed gives the orders of one manager.
-type keyed struct {
-	*orders
-	key client.ObjectKey
-}
-
-func (k keyed) Fetch(ctx context.Context, ip, source string, spec *bimrpc.BackingImageSpec) error {
-	return k.fetch(ctx, k.key, ip, source, spec)
-}
-
-func (k keyed) Sync(ctx context.Context, ip, from string, spec *bimrpc.BackingImageSpec) error {
-	return k.sync(ctx, k.key, ip, from, spec)
-}
-
-func (k keyed) Delete(ctx context.Context, ip, name, uuid string) error {
-	return k.delete(ctx, k.key, ip, fileID{name, uuid})
 }
 
 // Follow follows processes until ctx ends, where there is no manager that does (tests).

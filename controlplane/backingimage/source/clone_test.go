@@ -115,7 +115,7 @@ func TestImageKey(t *testing.T) {
 		})
 		got, c.s.Pod.UID = "", types.UID(tt.encryption+tt.name+tt.namespace)
 		r.gatherOrder(c.d, &c.s)
-		if err := decide(t0, c.d, c.s).Do.(loop.Call).Do(t.Context()); err != nil {
+		if err := r.carry(t.Context(), c.d, c.s, decide(t0, c.d, c.s).Do.(loop.Call).Order); err != nil {
 			t.Error(err)
 		}
 		r.gatherOrder(c.d, &c.s)

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -49,9 +48,8 @@ type seen struct {
 	Export  exported
 	Clone   cloned
 	Restore restored
-	// Tried is how the last order to this Pod, or to send to it, has ended; Send gives it.
+	// Tried is how the last order to this Pod, or to send to it, has ended.
 	Tried attempt
-	Send  func(ctx context.Context) error
 	// Owner is the leader's node.
 	Owner string
 }

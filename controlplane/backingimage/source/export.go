@@ -226,5 +226,5 @@ func (p *pass) send() loop.Decision {
 	case exports(p.d):
 		what = "send snapshot " + p.s.Export.Snapshot.Name + " of volume " + p.s.Export.Volume.Name
 	}
-	return loop.Decision{Do: loop.Call{What: what, Do: p.s.Send}}
+	return loop.Decision{Do: loop.Call{What: what, Order: sendOrder{}}}
 }

@@ -61,44 +61,47 @@ func (r *Reconciler) gatherVolume(ctx context.Context, d *v1beta2.BackingImageDa
 	return nil
 }
 
-// gatherOrder has the order to send, which decide may give, and how the last one has ended.
+// gatherOrder has how the last order has ended.
 func (r *Reconciler) gatherOrder(d *v1beta2.BackingImageDataSource, s *seen) {
-	pod, x, c := s.Pod, &s.Export, s.Clone
-	from := s.Restore.Target
-	if pod == nil || exports(d) && (x.Engine == nil || x.Snapshot == nil) || clones(d) && c.From == "" ||
-		restores(d) && from == nil {
+	pod, x := s.Pod, &s.Export
+	if pod == nil || exports(d) && (x.Engine == nil || x.Snapshot == nil) || clones(d) && s.Clone.From == "" ||
+		restores(d) && s.Restore.Target == nil {
 		return
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if t := r.tried[d.Name]; t.pod == pod.UID {
 		s.Tried = t.attempt
 	}
-	r.mu.Unlock()
-	ip, e, taken := pod.Status.PodIP, x.Engine, x.Snapshot
-	s.Send = func(ctx context.Context) error {
-		if restores(d) {
-			r.note(d.Name, pod.UID, r.restore(ctx, ip, d, from))
-			return nil
-		}
-		var key []byte
-		var err error
-		if recodes(d) {
-			key, err = r.keyOrder(ctx, d)
-		}
-		if err != nil {
-			r.note(d.Name, pod.UID, err)
-			return nil
-		}
-		err = r.send(ctx, ip, key, func(ctx context.Context, address, token string) error {
-			if clones(d) {
-				return r.sendImage(ctx, c.From, c.Image, address, token)
-			}
-			return r.sendSnapshot(ctx, e, engineclient.ExportRequest{Snapshot: taken.Name, Address: address, Token: token,
-				InOrder: d.Spec.Parameters[v1beta2.BackingImageParameterExportType] == v1beta2.BackingImageExportQCOW2})
-		})
-		r.note(d.Name, pod.UID, err)
-		return nil
+}
+
+// sendOrder has the content sent to the Pod, or the Pod fetch it.
+type sendOrder struct{}
+
+func (r *Reconciler) carry(ctx context.Context, d *v1beta2.BackingImageDataSource, s seen, _ any) error {
+	r.note(d.Name, s.Pod.UID, r.fill(ctx, d, s))
+	return nil
+}
+
+func (r *Reconciler) fill(ctx context.Context, d *v1beta2.BackingImageDataSource, s seen) (err error) {
+	ip := s.Pod.Status.PodIP
+	if restores(d) {
+		return r.restore(ctx, ip, d, s.Restore.Target)
 	}
+	var key []byte
+	if recodes(d) {
+		if key, err = r.keyOrder(ctx, d); err != nil {
+			return err
+		}
+	}
+	return r.send(ctx, ip, key, func(ctx context.Context, address, token string) error {
+		if clones(d) {
+			return r.sendImage(ctx, s.Clone.From, s.Clone.Image, address, token)
+		}
+		return r.sendSnapshot(ctx, s.Export.Engine, engineclient.ExportRequest{Snapshot: s.Export.Snapshot.Name,
+			Address: address, Token: token,
+			InOrder: d.Spec.Parameters[v1beta2.BackingImageParameterExportType] == v1beta2.BackingImageExportQCOW2})
+	})
 }
 
 // note keeps how an order has ended: decide tells the refusal, and paces the next order.

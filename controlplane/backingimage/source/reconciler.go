@@ -114,6 +114,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageDataSourc
 		Name:   naming.EventSource("backing-image-data-source"),
 		New:    func() *v1beta2.BackingImageDataSource { return &v1beta2.BackingImageDataSource{} },
 		Gather: r.gather,
+		Carry:  r.carry,
 		Decide: decide,
 		Gone: func(_ context.Context, key client.ObjectKey) {
 			r.starts.Forget(key)
