@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,9 +55,9 @@ type Controller[T client.Object, G any] struct {
 	// Carry carries out the order of a Call that Decide asks for; object and gathered are what Decide
 	// was given, and belong to the cache.
 	Carry func(ctx context.Context, object T, gathered G, order any) error
-	// Reserve takes what a Reserving change needs. done is told how the change ended, once; nil: what it
-	// needs is not there any more, nothing is changed, and the loop looks again after Decision.After,
-	// or at once.
+	// Reserve takes what a Reserving change needs. done is told how the change ended, once; nil: what
+	// it needs is not there any more, nothing is changed, and the loop looks again after
+	// Decision.After, or at once.
 	Reserve func(ctx context.Context, object T, gathered G, change Change) (done func(err error), err error)
 	// Conditions returns the conditions in the object's status, for events; nil when the kind has
 	// none.
@@ -280,10 +282,44 @@ func NewReconciler[T client.Object, G any](c Controller[T, G], cl client.Client,
 	if c.Name == "" || c.New == nil || c.Gather == nil || c.Decide == nil {
 		return nil, errors.New("loop: Controller needs Name, New, Gather and Decide")
 	}
+	if what := acting(reflect.TypeFor[G](), map[reflect.Type]bool{}); what != "" {
+		return nil, fmt.Errorf("loop: what %s decides by has a %s: name an order instead", c.Name, what)
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	return &Reconciler[T, G]{Controller: c, client: cl, events: events, memory: map[client.ObjectKey]*memory{}}, nil
+}
+
+// acting names what of a type of this module is no plain data, empty if nothing is: a function, a
+// channel, an interface, or what has a lock.
+func acting(t reflect.Type, known map[reflect.Type]bool) string {
+	if known[t] {
+		return ""
+	}
+	known[t] = true
+	switch t.Kind() {
+	case reflect.Func, reflect.Chan:
+		return t.String()
+	case reflect.Interface:
+		if t.NumMethod() > 0 && t != reflect.TypeFor[error]() {
+			return t.String()
+		}
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return acting(t.Elem(), known)
+	case reflect.Map:
+		return cmp.Or(acting(t.Key(), known), acting(t.Elem(), known))
+	case reflect.Struct:
+		if t.PkgPath() == "sync" {
+			return t.String()
+		}
+		for i := 0; i < t.NumField() && (t.PkgPath() == "" || strings.HasPrefix(t.PkgPath(), "ankole.storage/")); i++ {
+			if what := acting(t.Field(i).Type, known); what != "" {
+				return what
+			}
+		}
+	}
+	return ""
 }
 
 // Reconciler runs the steps of a Controller. It is safe for concurrent use for different objects.

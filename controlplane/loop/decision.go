@@ -79,19 +79,11 @@ type Call struct {
 	What string
 	// Order is what is to be done, as plain data; the controller carries it out (Controller.Carry).
 	Order any
-	Do    func(ctx context.Context) error
 }
 
 // Reserving is a change that needs something limited, which somebody else counts. It is carried out
-// once the controller has reserved that (Controller.Reserve), or Reserve has said true.
-type Reserving struct {
-	Change
-	// Reserve takes what the change needs. False: it is not there any more, nothing is changed, and
-	// the loop looks again after Decision.After, or at once.
-	Reserve func(ctx context.Context) (bool, error)
-	// Done is told how the change ended. It is called once after each Reserve that said true.
-	Done func(err error)
-}
+// once the controller has reserved that (Controller.Reserve).
+type Reserving struct{ Change }
 
 // ErrTold marks a failure of which a condition of another object tells, and which passes by itself,
 // such as that an instance manager does not answer while its Pod is replaced.
@@ -160,20 +152,6 @@ func (c Delete) apply(ctx context.Context, cl client.Client) (*expectation, erro
 	return expectGone(c.Object), nil
 }
 
-func (c Reserving) apply(ctx context.Context, cl client.Client) (pending *expectation, err error) {
-	ok, err := c.Reserve(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, errNotReserved
-	}
-	err = errInterrupted
-	defer func() { c.Done(err) }()
-	pending, err = c.Change.apply(ctx, cl)
-	return pending, err
-}
-
-func (c Call) apply(ctx context.Context, _ client.Client) (*expectation, error) {
-	return nil, c.Do(ctx)
+func (c Call) apply(context.Context, client.Client) (*expectation, error) {
+	return nil, errors.New("the controller carries it out")
 }

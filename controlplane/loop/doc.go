@@ -4,7 +4,8 @@
 //
 //	gather   read everything the decision needs (cache, API server, data plane); the only place with input
 //	decide   a pure function of (now, object, gathered): edits the object's status and names at most one change
-//	apply    write the status if it differs; otherwise carry out the one change
+//	apply    write the status if it differs; otherwise carry out the one change. One outside the API
+//	         server is an order that decide names as plain data, and that Carry carries out
 //	requeue  look again, until a step finds nothing to do
 //
 // A process may die between any two steps, so nothing may live only in memory: whatever the next
@@ -52,6 +53,9 @@
 // Decide gets its own copy of the object and may edit nothing of it but the status. To change
 // metadata or spec (a finalizer, a desired state) it returns Update with a deep copy. Gathered
 // objects belong to the cache: never edit them, copy them first.
+//
+// What is gathered is plain data too: a function, a lock or a client in it is refused
+// (NewReconciler).
 //
 // A test of decide needs no cluster: build the object and the gathered struct, call it, look at the
 // status and at Decision.Do (String is meant for comparison).

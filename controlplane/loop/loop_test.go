@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,8 +257,7 @@ func TestDeletingWhatIsDeletedSettles(t *testing.T) {
 	inner := w.r.Decide
 	w.r.Decide = func(now time.Time, p *corev1.Pod, n int) Decision {
 		d := inner(now, p, n)
-		d.Do = Reserving{Change: d.Do, Done: func(error) {},
-			Reserve: func(context.Context) (bool, error) { return true, nil }}
+		d.Do = Reserving{d.Do}
 		return d
 	}
 	if res := w.step(t); res.RequeueAfter != time.Minute || deletes != 1 {
@@ -282,12 +282,18 @@ func TestCalls(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, func(time.Time, *corev1.Pod, int) Decision {
 				return Decision{
-					Do:            Call{What: "start it", Do: func(context.Context) error { return tt.err }},
+					Do:            Call{What: "start it", Order: "it"},
 					Events:        []Event{{Reason: "Start", Message: "done"}},
 					FailureReason: "FailedStarting",
 					After:         tt.after,
 				}
 			}, interceptor.Funcs{})
+			w.r.Carry = func(_ context.Context, p *corev1.Pod, _ int, order any) error {
+				if p.Name != key.Name || order != "it" {
+					t.Errorf("carries out %v for %s", order, p.Name)
+				}
+				return tt.err
+			}
 			res, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 			if !errors.Is(err, tt.err) || res.RequeueAfter != tt.want {
 				t.Fatalf("got %+v, %v", res, err)
@@ -305,10 +311,7 @@ func TestReserving(t *testing.T) {
 	var reserveErr, writeErr, ended error
 	w := newWorld(t, func(time.Time, *corev1.Pod, int) Decision {
 		return Decision{After: time.Second, Do: Reserving{
-			Change:  Create{Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "s"}}},
-			Reserve: func(context.Context) (bool, error) { reserved++; return free, reserveErr },
-			Done:    func(err error) { done++; ended = err },
-		}}
+			Create{Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "s"}}}}}
 	}, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
 		opts ...client.CreateOption) error {
 		if writeErr != nil {
@@ -316,6 +319,12 @@ func TestReserving(t *testing.T) {
 		}
 		return c.Create(ctx, o, opts...)
 	}})
+	w.r.Reserve = func(context.Context, *corev1.Pod, int, Change) (func(error), error) {
+		if reserved++; !free || reserveErr != nil {
+			return nil, reserveErr
+		}
+		return func(err error) { done++; ended = err }, nil
+	}
 	broken := errors.New("broken")
 	for _, row := range []struct {
 		name                 string
@@ -382,4 +391,35 @@ func TestAnIncompleteControllerIsRefused(t *testing.T) {
 	if _, err := NewReconciler(Controller[*corev1.Pod, int]{Name: "x"}, nil, nil); err == nil {
 		t.Fatal("accepted a controller without Gather and Decide")
 	}
+}
+
+// TestDecisionsSeePlainData: what acts is refused wherever it is in what is gathered.
+func TestDecisionsSeePlainData(t *testing.T) {
+	type plain struct {
+		Err  error
+		Pod  *corev1.Pod
+		Many map[string][]*int
+		Any  any
+		When time.Time
+		Own  *plain
+	}
+	type locked struct{ sync.Mutex }
+	if err := decidesBy[plain](); err != nil {
+		t.Error(err)
+	}
+	for _, err := range []error{
+		decidesBy[struct{ Do func() }](), decidesBy[*struct{ C []chan int }](), decidesBy[struct{ L map[string]*locked }](),
+		decidesBy[func()](), decidesBy[map[string]struct{ R client.Reader }](),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "name an order instead") {
+			t.Errorf("accepted, or refused for %v", err)
+		}
+	}
+}
+
+func decidesBy[G any]() error {
+	_, err := NewReconciler(Controller[*corev1.Pod, G]{Name: "x", New: func() *corev1.Pod { return &corev1.Pod{} },
+		Gather: func(context.Context, *corev1.Pod) (g G, err error) { return g, nil },
+		Decide: func(time.Time, *corev1.Pod, G) Decision { return Decision{} }}, nil, nil)
+	return err
 }

@@ -104,14 +104,8 @@ func (r *Reconciler[T, G]) carry(ctx context.Context, object T, gathered G, chan
 	err error) {
 	switch c := change.(type) {
 	case Call:
-		if c.Order == nil {
-			break
-		}
 		return nil, r.Carry(ctx, object, gathered, c.Order)
 	case Reserving:
-		if c.Reserve != nil {
-			break
-		}
 		done, err := r.Reserve(ctx, object, gathered, c.Change)
 		if err != nil {
 			return nil, err
@@ -121,7 +115,7 @@ func (r *Reconciler[T, G]) carry(ctx context.Context, object T, gathered G, chan
 		}
 		err = errInterrupted
 		defer func() { done(err) }()
-		pending, err = c.Change.apply(ctx, r.client)
+		pending, err = c.apply(ctx, r.client)
 		return pending, err
 	}
 	return change.apply(ctx, r.client)
