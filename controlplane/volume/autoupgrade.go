@@ -19,7 +19,7 @@ const upgradeBackOff = 15 * time.Minute
 // an upgrade like any other.
 //
 // Crash windows: the wish is one write, and the slot follows from the object.
-func (p *pass) upgradeItself() loop.Change {
+func (p upgrading) upgradeItself() loop.Change {
 	v := p.v
 	image := p.s.Settings.String(setting.DefaultEngineImage)
 	if image == "" || v.Spec.Image == image || p.facts().Automatic(image) != "" {

@@ -83,26 +83,26 @@ func (p *pass) run() loop.Decision {
 		p.endDecision,   // a person's, about lost data, that was for an earlier start
 		p.endDamage,     // a person's, about a backup that the store has not whole
 		p.upgradeDetached,
-		p.upgrade,
-		p.follow,     // what the engine says of the replicas
-		p.robustness, // and what that means for the volume
-		p.clone,      // its content, if it comes from another volume
-		p.restore,    // or from a backup
-		p.place,      // replicas without a place
-		p.grow,       // sizes, as the wanted one
+		upgrading{p}.upgrade,
+		p.follow,         // what the engine says of the replicas
+		p.robustness,     // and what that means for the volume
+		p.clone,          // its content, if it comes from another volume
+		p.restore,        // or from a backup
+		placing{p}.place, // replicas without a place
+		p.grow,           // sizes, as the wanted one
 		p.salvage,
-		p.limits,    // of snapshots and rebuilds, as the wanted ones
-		p.maintain,  // detached: attach for work that needs an engine
-		p.advance,   // the state machine: open, close
-		p.replenish, // attached: failed replicas back, missing ones anew
-		p.cleanup,   // attached: what is not needed any more
-		p.upgradeItself,
+		p.limits,                // of snapshots and rebuilds, as the wanted ones
+		maintaining{p}.maintain, // detached: attach for work that needs an engine
+		p.advance,               // the state machine: open, close
+		p.replenish,             // attached: failed replicas back, missing ones anew
+		p.cleanup,               // attached: what is not needed any more
+		upgrading{p}.upgradeItself,
 	} {
 		if change := step(); change != nil {
 			return p.decision(change)
 		}
 	}
-	p.noteScheduled()
+	placing{p}.noteScheduled()
 	return p.decision(nil)
 }
 

@@ -56,7 +56,7 @@ func TestEmptyReplicasAreMoved(t *testing.T) {
 			tt.edit(v, s)
 			p := newPass(now, v, *s)
 			got := ""
-			if change := p.maintain(); change != nil {
+			if change := (maintaining{p}).maintain(); change != nil {
 				got = change.String()
 			}
 			if (got == "") != (tt.want == "") || !strings.HasPrefix(got, tt.want) {

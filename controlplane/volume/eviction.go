@@ -19,7 +19,7 @@ const (
 
 // evictable says whether an engine could move the replicas that are to leave, and notes in the
 // condition if it could not. There is nothing to attach the volume for as long as that is so.
-func (p *pass) evictable() bool {
+func (p maintaining) evictable() bool {
 	if !p.anyEvicting() {
 		p.noteEviction("")
 		return false
@@ -43,7 +43,7 @@ func (p *pass) evictable() bool {
 
 // noteEviction keeps the condition: why replicas that are to leave cannot, empty if nothing is in
 // their way or none is to leave.
-func (p *pass) noteEviction(why string) {
+func (p maintaining) noteEviction(why string) {
 	stuck := v1beta2.FindCondition(p.v.Status.Conditions, ConditionEviction).Status == v1beta2.ConditionFalse
 	switch {
 	case why == "" && stuck:
@@ -55,7 +55,7 @@ func (p *pass) noteEviction(why string) {
 
 // evictionFailed tells of replicas that are to leave their disk or node, and of their volume, that
 // there is no place for another one.
-func (p *pass) evictionFailed(why string) {
+func (p maintaining) evictionFailed(why string) {
 	var names []string
 	for _, r := range p.live() {
 		if !r.Spec.EvictionRequested {

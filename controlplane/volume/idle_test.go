@@ -141,7 +141,7 @@ func TestOfflineRebuildDoesNotUndoItself(t *testing.T) {
 		s.ReplicaRuns = runs.New().Replicas(now, v.Name, s.Engine, s.Engines, s.Replicas)
 		told := fmt.Sprintf("%+v\n%s", r.Spec, r.Status.CurrentState)
 
-		stays := newPass(now, v, *s).offlineRebuilding()
+		stays := maintaining{newPass(now, v, *s)}.offlineRebuilding()
 		off(s)
 		v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State = "", "", v1beta2.VolumeStateDetached
 		v.Status.Robustness, v.Status.LastDegradedAt = v1beta2.VolumeRobustnessUnknown, ""
@@ -149,7 +149,7 @@ func TestOfflineRebuildDoesNotUndoItself(t *testing.T) {
 			s.Replicas[i].Spec.DesireState, s.Replicas[i].Status.CurrentState = stopped, stopped
 		}
 		s.ReplicaRuns = nil
-		if comesBack := newPass(now, v, *s).offlineRebuilding(); comesBack && !stays {
+		if comesBack := (maintaining{newPass(now, v, *s)}).offlineRebuilding(); comesBack && !stays {
 			t.Errorf("detached and attached again: %s", told)
 		}
 		n[stays]++

@@ -15,13 +15,17 @@ import (
 	"ankole.storage/controlplane/volume/restore"
 )
 
+// maintaining has a volume that nobody uses attached for work that needs an engine. It is the part
+// of a pass that nobody else needs.
+type maintaining struct{ *pass }
+
 // maintain attaches a volume that nobody uses when it has work that needs an engine: a larger size,
 // replicas to move off a disk that is being evicted if there is a place for them, missing ones to
 // rebuild (if the volume or the setting asks for that), or a clone, of it or into it. It does so by
 // a ticket of its own, which goes as soon as the work is done, a workload wants the volume, or too
 // few copies are there to be served. A volume that is being filled has no other work, and no user
 // yet.
-func (p *pass) maintain() loop.Change {
+func (p maintaining) maintain() loop.Change {
 	if change := p.moveEmpty(); change != nil {
 		return change
 	}
@@ -53,7 +57,7 @@ func (p *pass) maintain() loop.Change {
 // moveEmpty moves replicas of a volume that has never been attached off disks that are being
 // evicted. There is nothing to copy, so no engine is needed: a replica elsewhere is as good, and is
 // there before the other one goes.
-func (p *pass) moveEmpty() loop.Change {
+func (p maintaining) moveEmpty() loop.Change {
 	if members, _ := p.members(); !p.anyEvicting() || p.anyData() || len(members) > 0 || p.inUse() || !p.closed() ||
 		p.v.Spec.NodeID != "" || p.v.Status.State != v1beta2.VolumeStateDetached {
 		return nil
@@ -73,7 +77,7 @@ func (p *pass) moveEmpty() loop.Change {
 }
 
 // inUse says whether somebody else has a ticket.
-func (p *pass) inUse() bool {
+func (p maintaining) inUse() bool {
 	for _, t := range p.s.Attachment.Spec.AttachmentTickets {
 		switch t.Type {
 		case v1beta2.AttacherTypeVolumeExpansion, v1beta2.AttacherTypeVolumeEviction, v1beta2.AttacherTypeVolumeRebuilding,
@@ -86,13 +90,13 @@ func (p *pass) inUse() bool {
 }
 
 // offlineRebuilding says whether a volume that nobody uses lacks replicas and is to be rebuilt now.
-func (p *pass) offlineRebuilding() bool {
+func (p maintaining) offlineRebuilding() bool {
 	return p.lacksReplicas() && (p.repairable() || p.mayBeRepairable())
 }
 
 // lacksReplicas says whether replicas of the volume are missing and are to be rebuilt although
 // nobody uses it.
-func (p *pass) lacksReplicas() bool {
+func (p maintaining) lacksReplicas() bool {
 	v := p.v
 	enabled := v.Spec.OfflineRebuilding.Or(p.s.Settings.Bool(setting.OfflineReplicaRebuilding))
 	return enabled && !v.Spec.Standby && p.anyData() && count(p.live(), healthy) < v.Spec.NumberOfReplicas
@@ -100,7 +104,7 @@ func (p *pass) lacksReplicas() bool {
 
 // repairable says whether attaching would help: a rebuild is under way, or there is a replica to
 // rebuild or a place for one.
-func (p *pass) repairable() bool {
+func (p maintaining) repairable() bool {
 	if p.s.Settings.Int(setting.ConcurrentReplicaRebuildPerNodeLimit) == 0 {
 		p.noRepair = "rebuilds are switched off: setting " + setting.ConcurrentReplicaRebuildPerNodeLimit + " is 0"
 		return false
@@ -126,7 +130,7 @@ func (p *pass) repairable() bool {
 // rebuild now: a failed rebuild's process is being ended, and until it has ended its disk counts as
 // one that hangs. Attaching starts such processes and ends them, so a volume that was detached for
 // that would be attached again as soon as they have ended. Who does not end in comeUpWait hangs.
-func (p *pass) mayBeRepairable() bool {
+func (p maintaining) mayBeRepairable() bool {
 	if p.v.Spec.NodeID == "" {
 		return false
 	}
@@ -142,7 +146,7 @@ func (p *pass) mayBeRepairable() bool {
 }
 
 // ticket puts this controller's ticket of a kind in or takes it out; hidden: without a frontend.
-func (p *pass) ticket(kind v1beta2.AttacherType, wanted, hidden bool) loop.Change {
+func (p maintaining) ticket(kind v1beta2.AttacherType, wanted, hidden bool) loop.Change {
 	id := naming.AttachmentTicketID(string(kind), p.v.Name)
 	have, there := p.s.Attachment.Spec.AttachmentTickets[id]
 	misplaced := there && wanted && p.nodeDown(have.NodeID)
@@ -194,7 +198,7 @@ func (p *pass) maintenanceNode() string {
 
 // noteOfflineRebuilding tells that a volume is attached only for a rebuild. The condition appears
 // with the first such time.
-func (p *pass) noteOfflineRebuilding(wanted bool) {
+func (p maintaining) noteOfflineRebuilding(wanted bool) {
 	id := naming.AttachmentTicketID(string(v1beta2.AttacherTypeVolumeRebuilding), p.v.Name)
 	_, there := p.s.Attachment.Spec.AttachmentTickets[id]
 	have := v1beta2.FindCondition(p.v.Status.Conditions, v1beta2.VolumeConditionOfflineRebuilding)

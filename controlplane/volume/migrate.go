@@ -12,6 +12,10 @@ import (
 // This file is live migration: the process that stands in for the engine on the target's node, and
 // the engine's move there. docs/design/migration.md has states, invariants and the decision table.
 
+// migrating moves the engine of a volume to another node while it is in use. It is the part of a
+// pass that nobody else needs.
+type migrating struct{ *pass }
+
 // standIn is the engine object of the process that offers the volume on the target's node, nil if
 // there is none.
 func (p *pass) standIn() *v1beta2.Engine {
@@ -40,7 +44,7 @@ func (p *pass) switching() bool {
 //
 // Crash windows: its name follows from the engine's, so that it is made once; all else is found in
 // the objects.
-func (p *pass) migrate() loop.Change {
+func (p migrating) migrate() loop.Change {
 	v, s := p.v, p.standIn()
 	to := v.Spec.MigrationNodeID
 	switch {
@@ -58,14 +62,14 @@ func (p *pass) migrate() loop.Change {
 }
 
 // mayMigrate says whether a migration can begin.
-func (p *pass) mayMigrate() bool {
+func (p migrating) mayMigrate() bool {
 	whole := p.v.Status.Robustness == v1beta2.VolumeRobustnessHealthy ||
 		p.v.Status.Robustness == v1beta2.VolumeRobustnessDegraded
 	return whole && p.servedAt() != "" && !p.upgradeUnderWay()
 }
 
 // servedAt is the address of the engine, empty unless it serves.
-func (p *pass) servedAt() string {
+func (p migrating) servedAt() string {
 	st := &p.engine.Status
 	if !p.serving() || st.IP == "" || st.Port == 0 {
 		return ""
@@ -73,7 +77,7 @@ func (p *pass) servedAt() string {
 	return net.JoinHostPort(st.IP, strconv.Itoa(st.Port))
 }
 
-func (p *pass) newStandIn(node string) *v1beta2.Engine {
+func (p migrating) newStandIn(node string) *v1beta2.Engine {
 	e := p.newEngine()
 	e.Name = naming.NextEngineName(p.v.Name, p.engine.Name)
 	e.Spec.Active, e.Spec.NodeID, e.Spec.Image = false, node, p.engine.Spec.Image
@@ -84,7 +88,7 @@ func (p *pass) newStandIn(node string) *v1beta2.Engine {
 }
 
 // keepStandIn has it run for the engine as it is now. Its block device outlives its process.
-func (p *pass) keepStandIn(s *v1beta2.Engine) loop.Change {
+func (p migrating) keepStandIn(s *v1beta2.Engine) loop.Change {
 	source, st := p.servedAt(), &s.Status
 	runs := s.Spec.DesireState == v1beta2.InstanceStateRunning
 	ended := st.UUID
@@ -106,7 +110,7 @@ func (p *pass) keepStandIn(s *v1beta2.Engine) loop.Change {
 	return nil
 }
 
-func (p *pass) runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, source, after string) loop.Change {
+func (p migrating) runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, source, after string) loop.Change {
 	c := s.DeepCopy()
 	c.Spec.DesireState, c.Spec.StandInFor, c.Spec.RestartAfter = state, source, after
 	c.Spec.StorageNetwork = p.s.Network
@@ -117,7 +121,7 @@ func (p *pass) runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, source
 // of the target waits for the engine that follows, that of the source ends.
 //
 // Crash windows: each step is found done or not done from specs and states alone.
-func (p *pass) switchOver() loop.Change {
+func (p migrating) switchOver() loop.Change {
 	v, e, s := p.v, p.engine, p.standIn()
 	if s != nil && s.Spec.DesireState != v1beta2.InstanceStateStopped {
 		return p.runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
@@ -131,7 +135,7 @@ func (p *pass) switchOver() loop.Change {
 		}
 		return nil
 	}
-	if change := p.open(); change != nil {
+	if change := opening(p).open(); change != nil {
 		return change
 	}
 	if p.serving() {
@@ -142,7 +146,7 @@ func (p *pass) switchOver() loop.Change {
 }
 
 // failMigration removes the stand-in of a volume that is being detached.
-func (p *pass) failMigration() loop.Change {
+func (p migrating) failMigration() loop.Change {
 	s := p.standIn()
 	if s == nil || s.DeletionTimestamp != nil {
 		return nil

@@ -24,10 +24,14 @@ const (
 	maxFailedRuns = 3
 )
 
+// opening starts the replicas and the engine of a volume, and keeps its list of replicas right. It
+// is the part of a pass that nobody else needs.
+type opening struct{ *pass }
+
 // open starts the replicas, then the engine, and from then on keeps the engine's replica list
 // right. It also brings back an engine that failed: start again what can be started, then the
 // engine with everything that may hold data.
-func (p *pass) open() loop.Change {
+func (p opening) open() loop.Change {
 	e := p.engine
 	state, desired := e.Status.CurrentState, e.Spec.DesireState
 	off := state == v1beta2.InstanceStateStopped || state == ""
@@ -58,7 +62,7 @@ func (p *pass) open() loop.Change {
 
 // awaitProcess waits for the process of an ordered engine. On a node that is down it may run
 // unseen.
-func (p *pass) awaitProcess() loop.Change {
+func (p opening) awaitProcess() loop.Change {
 	if p.ioWaits() && !p.nodeDown(p.v.Spec.NodeID) && p.ioWaitLeft("its engine is being started") <= 0 {
 		return p.giveUp()
 	}
@@ -72,7 +76,7 @@ func (p *pass) awaitProcess() loop.Change {
 // was ordered. The order may wait for long, for a cordoned node for instance, and an engine that
 // starts without a member drops it: it would have to be rebuilt, and the copies that are left may
 // be few.
-func (p *pass) startReturned() loop.Change {
+func (p opening) startReturned() loop.Change {
 	for _, r := range p.candidates() {
 		if p.isMember(r) && p.reachable(r) && r.Status.Off() && r.Spec.DesireState != v1beta2.InstanceStateRunning {
 			return p.startCandidate(r)
@@ -83,7 +87,7 @@ func (p *pass) startReturned() loop.Change {
 
 // withoutReplicas waits for what becomes of a running engine that has no replica in sync. It cannot
 // take those back that it has lost.
-func (p *pass) withoutReplicas() loop.Change {
+func (p opening) withoutReplicas() loop.Change {
 	if !p.ioWaits() || p.v.Status.Robustness == v1beta2.VolumeRobustnessFaulted {
 		return nil
 	}
@@ -94,7 +98,7 @@ func (p *pass) withoutReplicas() loop.Change {
 	return change
 }
 
-func (p *pass) stopEngine() loop.Change {
+func (p opening) stopEngine() loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) {
 		s.DesireState = v1beta2.InstanceStateStopped
 		s.LogRequested = s.LogRequested || p.engineEnded()
@@ -108,7 +112,7 @@ func (p *pass) engineEnded() bool { return p.engine.Status.CurrentState == v1bet
 // engineFailed has the next process of the engine follow the failed one, later and later. After
 // maxFailedRuns every replica is marked as failed, which makes the volume faulted: it is detached,
 // and salvage tries again. Where I/O waits, only the bound of that wait does so.
-func (p *pass) engineFailed() loop.Change {
+func (p opening) engineFailed() loop.Change {
 	waits := p.ioWaits()
 	switch {
 	case waits && p.ioWaitLeft("its engine has ended") <= 0:
@@ -158,7 +162,7 @@ func (p *pass) failAll(why string) loop.Change {
 // candidates are the replicas to give to a starting engine: everything on a node that is not down
 // that may hold data of the recorded member set. The engine tells the fresh from the stale; what it
 // must never be given is a directory without data beside ones with data.
-func (p *pass) candidates() []*v1beta2.Replica {
+func (p opening) candidates() []*v1beta2.Replica {
 	_, recorded := p.members()
 	anyData := p.anyData()
 	var out []*v1beta2.Replica
@@ -177,11 +181,11 @@ func (p *pass) candidates() []*v1beta2.Replica {
 
 // needed candidates are waited for: recorded members and replicas that have not failed. The others
 // come along if they can.
-func (p *pass) needed(r *v1beta2.Replica) bool { return p.isMember(r) || r.Spec.FailedAt == "" }
+func (p opening) needed(r *v1beta2.Replica) bool { return p.isMember(r) || r.Spec.FailedAt == "" }
 
 // readyCandidates returns the addresses of candidates that run, the names of needed ones that do
 // not yet, and what there is to do first.
-func (p *pass) readyCandidates() (ready map[string]string, late []string, change loop.Change) {
+func (p opening) readyCandidates() (ready map[string]string, late []string, change loop.Change) {
 	ready = map[string]string{}
 	for _, r := range p.candidates() {
 		state, desired := r.Status.CurrentState, r.Spec.DesireState
@@ -220,7 +224,7 @@ func (p *pass) readyCandidates() (ready map[string]string, late []string, change
 // drained says whether the node of a replica has lost its instance manager to a drain: there is
 // none until the node is uncordoned, which may be days later, and nothing runs on it before. Its
 // replicas come back then, with a short rebuild.
-func (p *pass) drained(r *v1beta2.Replica) bool {
+func (p opening) drained(r *v1beta2.Replica) bool {
 	node := r.Spec.NodeID
 	if p.reachable(r) {
 		return false
@@ -236,7 +240,7 @@ func (p *pass) drained(r *v1beta2.Replica) bool {
 
 // startUp starts the processes of the candidates and then the engine, in place of the process that
 // has ended, if one is named.
-func (p *pass) startUp(after string) loop.Change {
+func (p opening) startUp(after string) loop.Change {
 	if p.ioWaits() && p.ioWaitLeft("it is opened again") <= 0 {
 		return p.giveUp()
 	}
@@ -269,7 +273,7 @@ func (p *pass) startUp(after string) loop.Change {
 
 // allDamaged says whether there are copies to start from, and all are known to be damaged: waiting
 // changes nothing.
-func (p *pass) allDamaged() bool {
+func (p opening) allDamaged() bool {
 	all := p.candidates()
 	return len(all) > 0 && count(all, func(r *v1beta2.Replica) bool {
 		return r.Status.CurrentState == v1beta2.InstanceStateError && damaged(r)
@@ -278,7 +282,7 @@ func (p *pass) allDamaged() bool {
 
 // startEngine orders an engine with these replicas, in place of the process that has ended, if one
 // is named.
-func (p *pass) startEngine(replicas map[string]string, after string) loop.Change {
+func (p opening) startEngine(replicas map[string]string, after string) loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) {
 		p.order(&s.InstanceSpec)
 		s.LogRequested = after != ""
@@ -293,7 +297,7 @@ func (p *pass) startEngine(replicas map[string]string, after string) loop.Change
 
 // startCandidate starts a candidate's process. A copy whose rebuild the engine's end interrupted is
 // marked as failed first: the engine alone can say that it was finished after all.
-func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
+func (p opening) startCandidate(r *v1beta2.Replica) loop.Change {
 	interrupted := r.Spec.HealthyAt == "" && r.Spec.FailedAt == "" && p.anyData()
 	return editReplica(r, func(s *v1beta2.ReplicaSpec) {
 		p.order(&s.InstanceSpec)
@@ -306,7 +310,7 @@ func (p *pass) startCandidate(r *v1beta2.Replica) loop.Change {
 // correctAddresses keeps the list right until the engine's process is created: a replica may have
 // died in between. The process may be there and not be seen yet. To stop it would take its block
 // device down, so while I/O waits it is left to start without a missing replica, or to fail.
-func (p *pass) correctAddresses() loop.Change {
+func (p opening) correctAddresses() loop.Change {
 	ready := map[string]string{}
 	for _, r := range p.candidates() {
 		if r.Spec.DesireState == v1beta2.InstanceStateRunning &&
@@ -337,7 +341,7 @@ func addressOf(r *v1beta2.Replica) string {
 
 // endLogRequest takes the request for a failed engine's log back once it was answered, so that the
 // next failure is a request of its own.
-func (p *pass) endLogRequest() loop.Change {
+func (p opening) endLogRequest() loop.Change {
 	if !p.engine.Spec.LogRequested || !p.engine.Status.LogFetched {
 		return nil
 	}
@@ -346,7 +350,7 @@ func (p *pass) endLogRequest() loop.Change {
 
 // extend keeps a running engine's replica list: failed and deleted ones out, then new ones started
 // and in.
-func (p *pass) extend() loop.Change {
+func (p opening) extend() loop.Change {
 	if change := p.dropAddresses(); change != nil {
 		return change
 	}
@@ -359,7 +363,7 @@ func (p *pass) extend() loop.Change {
 	return p.addAddress()
 }
 
-func (p *pass) dropAddresses() loop.Change {
+func (p opening) dropAddresses() loop.Change {
 	keep := map[string]string{}
 	for _, r := range p.live() {
 		address, ok := p.engine.Spec.ReplicaAddressMap[r.Name]
@@ -377,7 +381,7 @@ func (p *pass) dropAddresses() loop.Change {
 }
 
 // startNew starts one replica that is to be rebuilt, on a node that has a slot for it.
-func (p *pass) startNew() loop.Change {
+func (p opening) startNew() loop.Change {
 	p.slotsAsked, p.slots = true, map[string]bool{}
 	if p.rebuilding() {
 		return nil
@@ -397,13 +401,13 @@ func (p *pass) startNew() loop.Change {
 }
 
 // slot asks for a slot for a rebuild on a replica's node, and notes that the volume wants one.
-func (p *pass) slot(r *v1beta2.Replica) (free bool) {
+func (p opening) slot(r *v1beta2.Replica) (free bool) {
 	p.slots[r.Spec.NodeID] = p.s.Slots[r.Spec.NodeID]
 	return p.slots[r.Spec.NodeID]
 }
 
 // startRebuild has the process of a replica run for a rebuild, and marks it as one.
-func (p *pass) startRebuild(r *v1beta2.Replica) loop.Change {
+func (p opening) startRebuild(r *v1beta2.Replica) loop.Change {
 	c := r.DeepCopy()
 	p.order(&c.Spec.InstanceSpec)
 	if !rebuildMarked(r) {
@@ -437,7 +441,7 @@ func (p *pass) rebuilding() bool {
 // addAddress gives the engine a replica whose process runs. The address must not be that of a
 // replica the engine has not dropped yet, or the new one would be taken for the old. One that was
 // taken off the list and is needed again, before the engine has removed it, is put back.
-func (p *pass) addAddress() loop.Change {
+func (p opening) addAddress() loop.Change {
 	for _, r := range p.live() {
 		address := addressOf(r)
 		if _, ok := p.engine.Spec.ReplicaAddressMap[r.Name]; ok || address == "" || !r.Spec.Active || r.Spec.FailedAt != "" ||
@@ -466,7 +470,7 @@ func (p *pass) addAddress() loop.Change {
 
 // addressTaken says whether the engine may take a replica at an address for another one, or for an
 // earlier process of the same one.
-func (p *pass) addressTaken(r *v1beta2.Replica, address string) bool {
+func (p opening) addressTaken(r *v1beta2.Replica, address string) bool {
 	if p.mode(r) == v1beta2.ReplicaModeRW && p.engine.Status.CurrentReplicaAddressMap[r.Name] == address {
 		return false
 	}

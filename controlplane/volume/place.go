@@ -16,8 +16,12 @@ import (
 // has changed.
 const placeAgainAfter = 30 * time.Second
 
+// placing finds places for replicas, and says where there are none. It is the part of a pass that
+// nobody else needs.
+type placing struct{ *pass }
+
 // place gives a replica without a place one, per pass, and keeps condition Scheduled.
-func (p *pass) place() loop.Change {
+func (p placing) place() loop.Change {
 	for _, r := range p.live() {
 		if r.Spec.NodeID != "" || p.deferred() {
 			continue
@@ -59,7 +63,7 @@ func replacement(r *v1beta2.Replica) bool {
 const unusedFailed = string(schedule.ReasonUnusedFailed)
 
 // whatUnusedFailed names the replicas that failed before they had a place, and what to do.
-func (p *pass) whatUnusedFailed() string {
+func (p placing) whatUnusedFailed() string {
 	var names []string
 	for _, r := range p.live() {
 		if r.Spec.NodeID == "" && r.Spec.FailedAt != "" {
@@ -75,7 +79,7 @@ func (p *pass) whatUnusedFailed() string {
 func (p *pass) lacksPlace() bool { return p.noPlace != "" && p.noPlace != unusedFailed }
 
 // deferred volumes want a replica on the node they are attached to, which is not known yet.
-func (p *pass) deferred() bool {
+func (p placing) deferred() bool {
 	local := p.v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal ||
 		p.v.Spec.DataLocality == v1beta2.DataLocalityBestEffort
 	return local && p.v.Spec.NodeID == ""
@@ -83,7 +87,7 @@ func (p *pass) deferred() bool {
 
 // assign writes a replica's place. The directory's name is drawn here and never changes: the
 // replica is known to engine and witness by it.
-func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode string) loop.Change {
+func (p placing) assign(r *v1beta2.Replica, where schedule.Placement, hardNode string) loop.Change {
 	c := r.DeepCopy()
 	c.Spec.NodeID, c.Spec.DiskID, c.Spec.DiskPath = where.NodeID, where.DiskID, where.DiskPath
 	c.Spec.HardNodeAffinity = hardNode
@@ -96,7 +100,7 @@ func (p *pass) assign(r *v1beta2.Replica, where schedule.Placement, hardNode str
 
 // noteScheduled concludes a pass that wants no change: condition Scheduled turns False only for a
 // failure of this pass, and True only when every replica has a place, or when one is enough.
-func (p *pass) noteScheduled() {
+func (p placing) noteScheduled() {
 	v := p.v
 	replicas := p.live()
 	placed := count(replicas, func(r *v1beta2.Replica) bool { return r.Spec.NodeID != "" })
@@ -116,7 +120,7 @@ func (p *pass) noteScheduled() {
 // It keeps the first message of a lasting failure, so that the condition does not flicker between
 // reasons; of a local replica's while the categories stay. That a replica has failed unused says
 // nothing about places: any other message takes its place, and it takes the place of none.
-func (p *pass) notScheduled() {
+func (p placing) notScheduled() {
 	reason := v1beta2.VolumeReasonReplicaSchedulingFailure
 	if p.unplacedLocal {
 		reason = v1beta2.VolumeReasonLocalReplicaSchedulingFailure

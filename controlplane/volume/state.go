@@ -31,12 +31,12 @@ func (p *pass) advance() loop.Change {
 		}
 		return p.attaching()
 	case have == want && state == v1beta2.VolumeStateAttached:
-		if change := p.migrate(); change != nil {
+		if change := (migrating{p}).migrate(); change != nil {
 			return change
 		}
-		return p.open()
+		return opening{p}.open()
 	case p.switching():
-		return p.switchOver()
+		return migrating{p}.switchOver()
 	}
 	return p.closing()
 }
@@ -49,7 +49,7 @@ func (p *pass) order(s *v1beta2.InstanceSpec) {
 // closing walks towards detached and stays there.
 func (p *pass) closing() loop.Change {
 	v := p.v
-	change := p.failMigration()
+	change := migrating{p}.failMigration()
 	if change == nil {
 		change = p.close()
 	}
@@ -73,7 +73,7 @@ func (p *pass) closing() loop.Change {
 
 // attaching opens until the engine serves.
 func (p *pass) attaching() loop.Change {
-	if change := p.open(); change != nil {
+	if change := (opening{p}).open(); change != nil {
 		return change
 	}
 	v := p.v

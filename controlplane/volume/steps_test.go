@@ -174,7 +174,7 @@ func TestReplacementIsTriedOnce(t *testing.T) {
 func TestDirectoryKeepsItsName(t *testing.T) {
 	v, s := fixture()
 	s.Replicas[1].Spec.NodeID, s.Replicas[1].Spec.DiskID = "", ""
-	change, ok := newPass(now, v, *s).place().(loop.Reserving)
+	change, ok := placing{newPass(now, v, *s)}.place().(loop.Reserving)
 	if !ok {
 		t.Fatal("it is not placed")
 	}

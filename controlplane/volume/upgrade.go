@@ -35,6 +35,10 @@ const (
 	upgradePause = 15 * time.Second
 )
 
+// upgrading brings a volume to another engine image: in use, at rest, or by itself. It is the part
+// of a pass that nobody else needs.
+type upgrading struct{ *pass }
+
 // duplicates are the replicas that are not in use, and not deleted.
 func (p *pass) duplicates() []*v1beta2.Replica {
 	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool {
@@ -66,7 +70,7 @@ func (p *pass) handingOver() bool { return len(p.engine.Spec.UpgradedReplicaAddr
 func (p *pass) upgradeUnderWay() bool { return p.handingOver() || len(p.duplicates()) > 0 }
 
 // upgrade makes one step of a live upgrade, of going back from one, or of beginning one.
-func (p *pass) upgrade() loop.Change {
+func (p upgrading) upgrade() loop.Change {
 	if p.handingOver() {
 		return p.awaitHandOver()
 	}
@@ -111,18 +115,18 @@ func (p *pass) upgrade() loop.Change {
 }
 
 // facts are what the rules of upgrades look at.
-func (p *pass) facts() engineupgrade.Facts {
+func (p upgrading) facts() engineupgrade.Facts {
 	return engineupgrade.Facts{Volume: p.v, Engines: p.s.Engines, Replicas: p.s.Replicas, Images: p.s.Images,
 		Settings: p.s.Settings}
 }
 
-func (p *pass) noteUpgrade(status v1beta2.ConditionStatus, reason, message string) {
+func (p upgrading) noteUpgrade(status v1beta2.ConditionStatus, reason, message string) {
 	p.setCondition(v1beta2.Condition{Type: ConditionEngineUpgrade, Status: status, Reason: reason, Message: message})
 }
 
 // upgradeIsLate says whether an upgrade is to be given up: one that is under way for too long, or,
 // while automatic upgrades compete for the slot that it takes, one that has not begun.
-func (p *pass) upgradeIsLate(have v1beta2.Condition) bool {
+func (p upgrading) upgradeIsLate(have v1beta2.Condition) bool {
 	limited := have.Status == v1beta2.ConditionUnknown && p.facts().Limit() > 0
 	if p.s.UpgradeSince.IsZero() || have.Status != v1beta2.ConditionTrue && !limited {
 		return false
@@ -135,7 +139,7 @@ func (p *pass) upgradeIsLate(have v1beta2.Condition) bool {
 }
 
 // rollBack gives an upgrade up: the wish for it is taken back.
-func (p *pass) rollBack(why string) loop.Change {
+func (p upgrading) rollBack(why string) loop.Change {
 	c := p.v.DeepCopy()
 	c.Spec.Image, c.Spec.EngineImage = c.Status.CurrentImage, ""
 	if c.Annotations == nil {
@@ -150,7 +154,7 @@ func (p *pass) rollBack(why string) loop.Change {
 
 // prepareHandOver has a duplicate of the wanted image run beside each replica in sync, and then
 // tells the engine to hand over to an engine with those.
-func (p *pass) prepareHandOver() loop.Change {
+func (p upgrading) prepareHandOver() loop.Change {
 	next := map[string]string{}
 	ready := true
 	for _, r := range p.live() {
@@ -186,7 +190,7 @@ func (p *pass) prepareHandOver() loop.Change {
 }
 
 // pausing says whether the last hand-over has failed a short while ago.
-func (p *pass) pausing() bool {
+func (p upgrading) pausing() bool {
 	failed, err := time.Parse(time.RFC3339, p.engine.Status.LastUpgradeFailedAt)
 	left := failed.Add(upgradePause).Sub(p.now)
 	if err != nil || left <= 0 {
@@ -197,7 +201,7 @@ func (p *pass) pausing() bool {
 }
 
 // newDuplicate describes a second process on a replica's directory, of the wanted image.
-func (p *pass) newDuplicate(r *v1beta2.Replica) loop.Change {
+func (p upgrading) newDuplicate(r *v1beta2.Replica) loop.Change {
 	name := naming.ReplicaName(p.v.Name, p.s.Suffixes[0])
 	d := &v1beta2.Replica{ObjectMeta: p.meta(name, true), Spec: *r.Spec.DeepCopy()}
 	maps.Copy(d.Labels, r.Labels)
@@ -207,7 +211,7 @@ func (p *pass) newDuplicate(r *v1beta2.Replica) loop.Change {
 }
 
 // runDuplicate has the process of a duplicate run and returns its address once it does.
-func (p *pass) runDuplicate(d *v1beta2.Replica) (address string, change loop.Change) {
+func (p upgrading) runDuplicate(d *v1beta2.Replica) (address string, change loop.Change) {
 	wanted := d.Spec.DesireState == v1beta2.InstanceStateRunning
 	switch state := d.Status.CurrentState; {
 	case wanted && state == v1beta2.InstanceStateRunning:
@@ -226,7 +230,7 @@ func (p *pass) runDuplicate(d *v1beta2.Replica) (address string, change loop.Cha
 
 // awaitHandOver waits until the engine has handed the volume over or has failed to. Nothing is
 // taken back before that is known: an order that was sent may be carried out later.
-func (p *pass) awaitHandOver() loop.Change {
+func (p upgrading) awaitHandOver() loop.Change {
 	e := p.engine
 	taken := func() bool {
 		for name := range e.Spec.UpgradedReplicaAddressMap {
@@ -261,7 +265,7 @@ func (p *pass) takeBack(s *v1beta2.EngineSpec) {
 // switchReplicas follows a hand-over: of two objects of one directory the one of the engine's image
 // is the one in use, and that is the new image only after awaitHandOver has decided so. The new one
 // is put in use first, so that each directory always has one.
-func (p *pass) switchReplicas() loop.Change {
+func (p upgrading) switchReplicas() loop.Change {
 	mine := p.engine.Spec.Image
 	for _, r := range p.replicas {
 		if r.DeletionTimestamp != nil || r.Spec.Image != mine || r.Spec.Active {
@@ -284,7 +288,7 @@ func (p *pass) switchReplicas() loop.Change {
 
 // catchUp gives the engine's image to a replica that the volume counts on and that had no process
 // when the engine got its image: it would never be started otherwise.
-func (p *pass) catchUp() loop.Change {
+func (p upgrading) catchUp() loop.Change {
 	for _, r := range p.live() {
 		rests := r.Status.CurrentState == v1beta2.InstanceStateStopped && r.Spec.DesireState == v1beta2.InstanceStateStopped
 		if r.Spec.Image == p.engine.Spec.Image || !rests || r.Spec.FailedAt != "" && !p.isMember(r) ||
@@ -297,7 +301,7 @@ func (p *pass) catchUp() loop.Change {
 }
 
 // noteImage tells which image the volume has: the engine's, once all its replicas have it too.
-func (p *pass) noteImage() {
+func (p upgrading) noteImage() {
 	v, image := p.v, p.engine.Spec.Image
 	attached := v.Status.State == v1beta2.VolumeStateAttached
 	mixed := slices.ContainsFunc(p.live(), func(r *v1beta2.Replica) bool {
@@ -312,7 +316,7 @@ func (p *pass) noteImage() {
 }
 
 // endUpgrade removes what an upgrade leaves: duplicates that no engine uses, and the condition.
-func (p *pass) endUpgrade() loop.Change {
+func (p upgrading) endUpgrade() loop.Change {
 	for _, d := range p.duplicates() {
 		if d.Spec.EngineName == p.engine.Name && !(p.engineReports() && p.mode(d) != "") {
 			return loop.Delete{Object: d}

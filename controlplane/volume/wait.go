@@ -40,7 +40,7 @@ func (p *pass) ioWaitLeft(why string) time.Duration {
 
 // ioWaitsForReplicas says whether the next engine of a volume whose I/O waits is to wait for more
 // replicas than are ready.
-func (p *pass) ioWaitsForReplicas(ready map[string]string) bool {
+func (p opening) ioWaitsForReplicas(ready map[string]string) bool {
 	p.ioWaitLeft(p.missing(ready))
 	waited := p.waited()
 	if len(ready) > 0 && waited < followWait {
@@ -56,7 +56,7 @@ func (p *pass) giveUp() loop.Change {
 
 // missing names the replicas that an engine should have and that are not ready, each with the
 // reason.
-func (p *pass) missing(ready map[string]string) string {
+func (p opening) missing(ready map[string]string) string {
 	var out []string
 	for _, r := range p.live() {
 		if _, ok := ready[r.Name]; ok || !r.Spec.Active || !p.needed(r) {
@@ -85,7 +85,7 @@ func (p *pass) missing(ready map[string]string) string {
 
 // unmounted says that the disk of a replica is known to be away, in parentheses; empty if it is
 // not.
-func (p *pass) unmounted(r *v1beta2.Replica) string {
+func (p opening) unmounted(r *v1beta2.Replica) string {
 	n := p.nodes[r.Spec.NodeID]
 	if n == nil {
 		return ""
