@@ -8,9 +8,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/setting"
 )
 
 // stage is an allocator with a clock that stands still.
@@ -261,5 +263,25 @@ func TestNothingIsGivenBeforeTheCacheIsKnown(t *testing.T) {
 	s.MarkSynced()
 	if err := s.Synced(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLimitsFollowTheirSettings: what the cache shows is in force, and without a setting its
+// default.
+func TestLimitsFollowTheirSettings(t *testing.T) {
+	a := New("", nil)
+	set := func(name, value string) {
+		a.ObserveSetting(&v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
+	}
+	rebuild, upgrade := a.MayRebuild("v", "n1"), a.MayUpgrade("v", "n1")
+	set(setting.ConcurrentReplicaRebuildPerNodeLimit, "0")
+	set(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit, "2")
+	if !rebuild || upgrade || a.MayRebuild("v", "n1") || !a.MayUpgrade("v", "n1") {
+		t.Errorf("by default %v, %v; then %v, %v", rebuild, upgrade, a.MayRebuild("v", "n1"), a.MayUpgrade("v", "n1"))
+	}
+	a.SettingGone(setting.ConcurrentReplicaRebuildPerNodeLimit)
+	a.SettingGone(setting.ConcurrentAutomaticEngineUpgradePerNodeLimit)
+	if !a.MayRebuild("v", "n1") || a.MayUpgrade("v", "n1") {
+		t.Error("a setting that is gone is still in force")
 	}
 }
