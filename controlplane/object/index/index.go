@@ -23,6 +23,7 @@ const (
 	source = "source"
 	claim  = "claim"
 	image  = "backingImage"
+	within = "instanceManager"
 )
 
 // Index is one way to find objects of a kind.
@@ -60,6 +61,12 @@ func All() []Index {
 				return []string{e.Spec.NodeID}
 			}
 			return []string{e.Spec.NodeID, e.Status.OwnerID}
+		}),
+		of(&v1beta2.Engine{}, within, func(e *v1beta2.Engine) []string {
+			if e.Status.InstanceManagerName == e.Status.DeviceIn {
+				return []string{e.Status.DeviceIn}
+			}
+			return []string{e.Status.InstanceManagerName, e.Status.DeviceIn}
 		}),
 		of(&v1beta2.Volume{}, source, func(v *v1beta2.Volume) []string { return []string{clone.Source(v)} }),
 		of(&v1beta2.InstanceManager{}, node, func(im *v1beta2.InstanceManager) []string { return []string{im.Spec.NodeID} }),
@@ -131,6 +138,9 @@ func OfVolume(name string) client.ListOption { return client.MatchingFields{volu
 // OnNode selects the Replicas, Engines or InstanceManagers of a node, or the VolumeAttachments with
 // a ticket for it.
 func OnNode(name string) client.ListOption { return client.MatchingFields{node: name} }
+
+// Within selects the Engines whose process, or block device, an instance manager has.
+func Within(manager string) client.ListOption { return client.MatchingFields{within: manager} }
 
 // OnDisk selects the Replicas on a disk, or the Nodes that report it.
 func OnDisk(uuid string) client.ListOption { return client.MatchingFields{disk: uuid} }

@@ -35,8 +35,12 @@ func TestFinds(t *testing.T) {
 	n.Status.DiskStatus = map[string]v1beta2.DiskStatus{"a": {DiskUUID: "d1"}, "b": {}}
 	im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "im"}}
 	im.Spec.NodeID = "n1"
+	e1, e2, e3 := engine("e1", "n1", "n1"), engine("e2", "n2", "n1"), engine("e3", "", "")
+	e1.Status.InstanceManagerName, e1.Status.DeviceIn = "im", "im"
+	e2.Status.InstanceManagerName = "im"
+	e3.Status.DeviceIn = "im"
 	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(replica("r1", "v", "n1", "d1"), replica("r2", "v", "", ""),
-		replica("r3", "w", "n1", "d2"), engine("e1", "n1", "n1"), engine("e2", "n2", "n1"), engine("e3", "", ""), a, n, im)
+		replica("r3", "w", "n1", "d2"), e1, e2, e3, a, n, im)
 	for _, i := range All() {
 		b = b.WithIndex(i.Object, i.Field, i.Of)
 	}
@@ -53,6 +57,7 @@ func TestFinds(t *testing.T) {
 		{&v1beta2.EngineList{}, OfVolume("v"), []string{"e1", "e2", "e3"}},
 		{&v1beta2.EngineList{}, OnNode("n1"), []string{"e1", "e2"}},
 		{&v1beta2.EngineList{}, OnNode("n2"), []string{"e2"}},
+		{&v1beta2.EngineList{}, Within("im"), []string{"e1", "e2", "e3"}},
 		{&v1beta2.InstanceManagerList{}, OnNode("n1"), []string{"im"}},
 		{&v1beta2.VolumeAttachmentList{}, OnNode("n2"), []string{"a"}},
 		{&v1beta2.VolumeAttachmentList{}, OnNode("n3"), nil},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 )
@@ -92,5 +93,24 @@ func TestDeviceOfAnEngineThatMoved(t *testing.T) {
 		if !slices.Equal(got, want) || e.Status.DeviceIn != "im-1" {
 			t.Errorf("up %v: orders %q, device in %q", up, got, e.Status.DeviceIn)
 		}
+	}
+}
+
+// TestDeviceWakesItsEngine: an instance manager that has a detached volume's block device wakes the
+// engine, which then has it told that none follows.
+func TestDeviceWakesItsEngine(t *testing.T) {
+	r, e := cloning(t, nil)
+	e = e.DeepCopy()
+	if err := r.client.Get(t.Context(), client.ObjectKeyFromObject(e), e); err != nil {
+		t.Fatal(err)
+	}
+	e.Status.OwnerID, e.Status.DeviceIn, e.Status.InstanceManagerName = "leader", "im-1", ""
+	if err := r.client.Update(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "im-1"}}
+	im.Spec.NodeID = "n1"
+	if got := r.onManager(im); !slices.Equal(got, []string{e.Name}) {
+		t.Errorf("it wakes %v, want %s", got, e.Name)
 	}
 }

@@ -337,7 +337,7 @@ func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) i
 // onManager wakes the engines that are or should be in an instance manager, and those it holds a
 // stray process of.
 func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
-	return append(r.onNodeNamed(im.Spec.NodeID), instance.Engines(im)...)
+	return slices.Concat(r.listed(index.OnNode(im.Spec.NodeID)), r.listed(index.Within(im.Name)), instance.Engines(im))
 }
 
 // onManagerUpdate wakes the engines whose process has changed, or all of the node if more has.
@@ -349,11 +349,12 @@ func (r *Reconciler) onManagerUpdate(before, after *v1beta2.InstanceManager) []s
 	return append(r.onManager(after), engines...)
 }
 
-func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.onNodeNamed(n.Name) }
+func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.listed(index.OnNode(n.Name)) }
 
-func (r *Reconciler) onNodeNamed(node string) []string {
+// listed names the engines that are found in a way.
+func (r *Reconciler) listed(which client.ListOption) []string {
 	var list v1beta2.EngineList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), index.OnNode(node),
+	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace), which,
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache does not fail; an object's own change wakes it too
 	}
