@@ -55,7 +55,7 @@ func (s *Server) mayTravel(r *http.Request, t *Route) error {
 var errBody = errors.New("this request has no body; send none")
 
 // identify finds out who sends a request, and refuses what a page of another site makes a browser
-// send. That is judged first and by itself: it needs nobody's answer.
+// send. That is judged first: without a proof of the page it needs nobody's answer.
 func (s *Server) identify(q *Request, t *Route) error {
 	if err := s.sameSite(q); err != nil {
 		return err

@@ -13,11 +13,14 @@ export interface State<T> {
 const nothing: State<never> = { list: undefined, cutSince: undefined, failure: undefined };
 /** Lists that cannot be asked for by the name of their stream, with one that the same right is needed for. */
 const besides: Record<string, string> = { backups: 'backupvolumes' };
+
 let proof = '';
+
 /** show sets what the server gives its own pages to open streams with, see Session. */
 export function show(streamProof: string) {
   proof = streamProof;
 }
+
 const longestPause = 10_000;
 /** A stream that nobody shows any more stays open for so long: people go to and fro between pages. */
 const linger = 2_000;
