@@ -38,7 +38,6 @@ type Arena struct {
 	peak   int // the most of used since the last Trim
 	maps   [][]byte
 	class  [len(classes) + maxPools]arenaClass
-	pools  int
 }
 
 type arenaClass struct {
@@ -222,8 +221,12 @@ func (a *Arena) Close() error {
 }
 
 // Reset takes every buffer back, whoever holds it, makes them zero as they are in the beginning,
-// and sets nothing aside: in simulations the arena of a process that is gone serves the next one.
+// sets nothing aside, and forgets pools: in simulations the arena of a process that is gone serves
+// the next one.
 func (a *Arena) Reset() {
+	for p := range Pool(maxPools) {
+		*a.pool(p) = arenaClass{}
+	}
 	a.parts, a.warm, a.used, a.peak = [purposes]part{Requests: {limit: a.budget}}, 0, 0, 0
 	for c := range classes {
 		k := &a.class[c]

@@ -312,3 +312,70 @@ func TestPoolGivesItsMemoryBack(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The memory of a window's buffers goes back when they are not used, that of somebody else's buffers
+// never; a pool that is removed makes room for another.
+func TestPoolsOfWindows(t *testing.T) {
+	const n, slot = 8, pageSize + 64<<10
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, n*slot); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := syscall.Mmap(fd, 0, n*slot, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(mem) }()
+	engine, replica := NewArena(1<<20), NewArena(1<<20)
+	ours, ok := engine.AddWindow(mem, n, slot)
+	theirs, okToo := replica.AddForeign(mem, n, slot)
+	if !ok || !okToo {
+		t.Fatal("no room for a pool")
+	}
+	mark := func(a *Arena, b Buf, v byte) { a.Bytes(b)[0] = v }
+	for range 3 {
+		b, _ := engine.GetPool(ours)
+		mark(engine, b, 7)
+		i := PoolIndex(b)
+		c, ok := replica.ClaimPool(theirs, i)
+		if !ok || replica.Bytes(c)[0] != 7 {
+			t.Fatalf("slot %d: %v, or something else is there", i, ok)
+		}
+		if _, ok := replica.ClaimPool(theirs, i); ok {
+			t.Fatalf("slot %d is claimed twice", i)
+		}
+		replica.Release(c)
+		for range 3 {
+			replica.Trim()
+		}
+		if engine.Bytes(b)[0] != 7 || replica.Slack() {
+			t.Fatal("memory was given back that is another's")
+		}
+		engine.Release(b)
+		engine.Trim()
+		engine.Trim()
+		if mem[i*slot+pageSize] != 0 || engine.Slack() {
+			t.Error("the memory of a buffer that is not used is kept")
+		}
+	}
+	if _, ok := replica.ClaimPool(theirs, n); ok {
+		t.Error("a buffer is claimed that there is not")
+	}
+	engine.RemovePool(ours)
+	replica.RemovePool(theirs)
+	var pools []Pool
+	for {
+		p, ok := replica.AddForeign(mem, n, slot)
+		if !ok {
+			break
+		}
+		pools = append(pools, p)
+	}
+	if len(pools) != maxPools {
+		t.Errorf("%d pools", len(pools))
+	}
+}
