@@ -73,6 +73,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		InstanceManager: cfg.InstanceManager, Build: build(),
 		Trust: cfg.AcceptDataLoss, InSync: cfg.InSync,
 		Secret: cfg.Secret, Size: cfg.Size, Replicas: cfg.Replicas, LocalHost: cfg.LocalHost,
+		NewWindow:     newWindow,
 		Options:       cfg.Options,
 		RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
 		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena,

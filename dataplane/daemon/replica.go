@@ -24,6 +24,7 @@ import (
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/dataplane/replica"
+	"ankole.storage/dataplane/window"
 	"ankole.storage/dataplane/wire"
 	"ankole.storage/host/hostpath"
 	"ankole.storage/host/mtls"
@@ -87,7 +88,6 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	var core *replica.Replica
 	// After the loop, which finishes what is under way on the files.
 	defer func() { err = errors.Join(err, dir.close(core == nil)) }()
-
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	sessions := &lingering{idle: make(chan struct{})}
@@ -109,6 +109,7 @@ func RunReplica(ctx context.Context, cfg ReplicaConfig) (err error) {
 	core, err = replica.New(replica.Config{
 		Member: path.Base(cfg.Dir), VolumeName: cfg.VolumeName, VolumeUUID: cfg.VolumeUUID, Secret: cfg.Secret,
 		Chain: c, Directory: dir, Recreate: dir.recreate, Listener: listener, Arena: arena, Nonce: nonce, Unix: unixNow,
+		OpenWindow: window.Open, FreeWindow: freeWindow,
 		Exit:     func(reason string) { cancel(fmt.Errorf("%w: %s", ErrDisk, reason)) },
 		Sessions: sessions.set, Lost: sessions.lost.Store,
 		Event: func(name, text string) {

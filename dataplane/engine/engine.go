@@ -74,6 +74,8 @@ type Config struct {
 	// LocalHost is the address without port of replicas on this engine's node, which reads prefer;
 	// empty: none is known to be there.
 	LocalHost string
+	// NewWindow makes memory to share with a replica on this machine; it blocks. nil: none is shared.
+	NewWindow func() (*Window, error)
 	// Options of the volume; the zero value means the defaults.
 	Options Options
 	// Counters go on from here.

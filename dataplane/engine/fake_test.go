@@ -81,12 +81,16 @@ type fake struct {
 	heldCode   block.Code // what held requests are answered with, once it is set
 	log        []string
 	promisedTo string
+	// window is what the engine shares, of g's; shared counts requests whose data is there.
+	g      *rig
+	window []byte
+	shared int
 	// greets spoils its greeting.
 	greets func(h *wire.Header, g *wire.GreetingMessage)
 }
 
 func newFake(g *rig, name string) *fake {
-	f := &fake{t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret,
+	f := &fake{g: g, t: g.t, w: g.w, name: name, arena: loop.NewArena(64 << 20), secret: secret,
 		pages: map[int64][]byte{}, marked: map[uint32]bool{}, lastWrite: map[uint32]int{}}
 	f.arena.SetAside(loop.Connections, 64*wire.ConnMemory)
 	g.t.Cleanup(func() { _ = f.arena.Close() })
@@ -113,6 +117,7 @@ func (f *fake) Step(_ clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 			if f.conn, err = wire.NewConn(d.New, 0, f.arena, 2|uint64(d.New)<<8, 3|uint64(d.New)<<8); err != nil {
 				f.t.Fatal(err)
 			}
+			f.window = nil
 			f.conn.Start(out)
 			if f.refuses {
 				f.conn.Fail(wire.ErrClosed)
@@ -216,6 +221,12 @@ func (f *fake) Frame(_ *wire.Conn, h *wire.Header, _ loop.Seg, p []byte) {
 		return
 	}
 	f.log = append(f.log, fmt.Sprintf("%s %d+%d", h.Type, h.Off, h.Len))
+	if h.Flags&wire.Shared != 0 {
+		f.shared++
+		if h.Type == wire.Write || h.Type == wire.LayerWrite {
+			p = bytes.Clone(f.slot(h))
+		}
+	}
 	code, hold := block.OK, false
 	if f.script != nil {
 		code, hold = f.script(h)
@@ -305,7 +316,17 @@ func (f *fake) answer(h *wire.Header, p []byte, code block.Code) {
 	if h.Type == wire.Control && code != block.OK {
 		out = wire.Marshal(wire.ControlReply{Error: "as the test wants it"})
 	}
+	if h.Flags&wire.Shared != 0 && code == block.OK {
+		copy(f.slot(h), out)
+		out = nil
+	}
 	f.send(a, out)
+}
+
+// slot is where the data of a request is.
+func (f *fake) slot(h *wire.Header) []byte {
+	at := int64(h.Slot)*wire.SlotSize + 4096 + h.Off%block.Size
+	return f.window[at : at+h.Len]
 }
 
 func (f *fake) carryOut(h *wire.Header, p []byte) []byte {
@@ -348,6 +369,8 @@ func (f *fake) control(p []byte) []byte {
 				r.Purge.Done = true
 			}
 		}
+	case q.Window != nil:
+		f.window = f.g.windows[q.Window.FD]
 	case q.Trim != nil:
 		r.Trim = &wire.TrimReply{Next: -1}
 	case q.SetRecord != nil:

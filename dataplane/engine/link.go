@@ -99,6 +99,7 @@ type link struct {
 	sectorRepairs int      // ranges that its disk could not read and that were written again
 	local         bool     // on this engine's node
 	lost          string   // which of its files have lost their names; see lost.go
+	window        *window  // what it shares; see window.go
 }
 
 // add takes a place that freePlace has found.
@@ -170,15 +171,17 @@ func (l *link) contact() {
 
 func (k *links) done(d *loop.Done) {
 	v := loop.ValueOf(d.Tag)
-	index := int(v >> 8 & 0xff)
-	if index >= len(k.all) || k.all[index] == nil {
-		return
+	var l *link
+	if index := int(v >> 8 & 0xff); index < len(k.all) {
+		l = k.all[index]
 	}
-	l := k.all[index]
-	if v>>16 != l.run&(1<<40-1) {
-		return
+	now := l != nil && v>>16 == l.run&(1<<40-1)
+	switch {
+	case d.Kind == loop.Call:
+		k.windowMade(l, now, d.Value.(windowMade))
+	case now:
+		l.completed(d, v&0xff)
 	}
-	l.completed(d, v&0xff)
 }
 
 // broken implements sessionPeer.
@@ -249,6 +252,7 @@ func (l *link) hangUp() {
 
 // down implements sessionPeer: what the replica owes has failed.
 func (l *link) down() {
+	l.dropWindow()
 	l.e.tasks.failOwed(l)
 	l.load = 0
 	if l.again {
@@ -401,6 +405,7 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	l.phase = sessionReady
 	l.confirmed(l.helloAt)
 	l.e.changed = true
+	l.offerWindow()
 	if l.joining != nil {
 		l.keep()
 		l.joining.ready()

@@ -56,6 +56,9 @@ type rig struct {
 	follow func(follows, epoch uint64) bool
 	// local is the name of the replica on the engine's node, if there is one.
 	local string
+	// windows are those that the engine has made, nil where it gave one back; none: it can make none.
+	windows [][]byte
+	none    bool
 	// log bounds the dirty log if it is to be another than usual.
 	log engine.LogBounds
 	// memory is the engine's; 0 means plenty.
@@ -104,8 +107,9 @@ func (g *rig) config(addrs []string) engine.Config {
 	return engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret,
 		Size: g.size, Replicas: addrs, LocalHost: g.local, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout,
 		Witness: heard{g}, Purge: g.purgeBefore, Follow: g.follow, DirtyLog: g.log,
-		Nonce: func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
-		Event: func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }}
+		NewWindow: g.newWindow,
+		Nonce:     func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
+		Event:     func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }}
 }
 
 // heard is the rig's witness as the engine asks it.

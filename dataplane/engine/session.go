@@ -32,6 +32,8 @@ const (
 	tagRecv
 	tagSend
 	tagClose
+	// tagWindow is a link's.
+	tagWindow
 )
 
 // session is the client's side of a data connection: it connects, shows that it knows the secret,

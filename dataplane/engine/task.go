@@ -30,8 +30,8 @@ type task struct {
 	req     *request
 	// Links by bit: asked, still pending, and how each answered.
 	asked, pending, ok, full, bad uint32
-	// tried links must not be asked again for this read.
-	tried uint32
+	// tried links must not be asked again for this read. shared links have the data in a slot.
+	tried, shared uint32
 	// ioErrors are links whose disks have failed in this, of those in bad.
 	ioErrors uint32
 	// unreadable are links whose disks could not read this.
@@ -168,7 +168,9 @@ func (k *tasks) send(t *task, mask uint32) {
 			l.heard = e.now
 		}
 		l.load++
-		if payload {
+		if shared := h; message == nil && l.share(t, &shared, seg) {
+			l.conn.Send(&shared)
+		} else if payload {
 			e.arena.Retain(seg.Buf)
 			l.conn.SendPayload(&h, &data, mask == l.bit())
 		} else {
@@ -184,7 +186,11 @@ func (k *tasks) answered(l *link, h *wire.Header, p []byte) {
 		l.conn.Fail(wire.ErrFrame)
 		return
 	}
-	if h.Type != t.kind || (h.Code == block.OK && t.reads() && int64(h.Payload) != t.seg64()) {
+	want := t.seg64()
+	if h.Flags&wire.Shared != 0 {
+		want = 0
+	}
+	if h.Type != t.kind || !l.takeBack(t, h) || (h.Code == block.OK && t.reads() && int64(h.Payload) != want) {
 		l.conn.Fail(fmt.Errorf("%w: %s answered by %s with %d bytes", wire.ErrFrame, t.kind, h.Type, h.Payload))
 		return
 	}
@@ -227,6 +233,7 @@ func (k *tasks) failOwed(l *link) {
 			continue
 		}
 		t.pending &^= l.bit()
+		t.shared &^= l.bit()
 		t.bad |= l.bit()
 		t.code = block.Unavailable
 		if t.answer != nil {

@@ -313,8 +313,8 @@ func TestPoolGivesItsMemoryBack(t *testing.T) {
 	}
 }
 
-// The memory of a window's buffers goes back when they are not used, that of somebody else's buffers
-// never; a pool that is removed makes room for another.
+// The memory of a window's buffers goes back when they are not used, that of somebody else's
+// buffers never; a pool that is removed makes room for another.
 func TestPoolsOfWindows(t *testing.T) {
 	const n, slot = 8, pageSize + 64<<10
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)

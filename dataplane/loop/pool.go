@@ -40,8 +40,8 @@ func (a *Arena) AddPool(mem []byte, n, slot int) Pool {
 // there are too many pools.
 func (a *Arena) AddWindow(mem []byte, n, slot int) (Pool, bool) { return a.addPool(mem, n, slot, 0) }
 
-// AddForeign is AddPool for buffers that somebody else hands out: they are claimed, and their memory
-// is left alone. It is false if there are too many pools.
+// AddForeign is AddPool for buffers that somebody else hands out: they are claimed, and their
+// memory is left alone. It is false if there are too many pools.
 func (a *Arena) AddForeign(mem []byte, n, slot int) (Pool, bool) {
 	return a.addPool(mem, n, slot, foreign)
 }

@@ -71,6 +71,7 @@ func FuzzRequests(f *testing.F) {
 	for typ := wire.Read; typ <= wire.Initiation+1; typ++ {
 		f.Add(uint8(typ), uint8(0), int64(4096), int64(4096), uint32(0), []byte{})
 		f.Add(uint8(typ), uint8(wire.FUA), int64(512), int64(512), uint32(1), make([]byte, 512))
+		f.Add(uint8(typ), uint8(wire.Shared), int64(512), int64(4096), uint32(63), []byte{})
 	}
 	for _, m := range []wire.ControlRequest{
 		{}, {Describe: &wire.DescribeRequest{}}, {Extents: &wire.ExtentsRequest{Layer: 1 << 31, Off: -1}},
@@ -88,6 +89,7 @@ func FuzzRequests(f *testing.F) {
 			Layers:   []wire.Layer{{Size: 1 << 20}},
 			Branches: []wire.Layer{{Name: "b", Parent: "b", Size: 4096}}}}}, release, keep,
 		{Regions: &wire.RegionsRequest{Member: ""}},
+		{Window: &wire.WindowOffer{PID: 1, FD: 1 << 30, Token: []byte{1}}},
 	} {
 		f.Add(uint8(wire.Control), uint8(0), int64(0), int64(0), uint32(0), wire.Marshal(m))
 	}
@@ -98,7 +100,9 @@ func FuzzRequests(f *testing.F) {
 		}
 		g := newRig(t)
 		e := g.engine(1, "e")
-		a := e.request(wire.Header{Type: wire.Type(typ), Flags: flags, Off: off, Len: n, Layer: layer}, payload)
+		e.share()
+		a := e.request(wire.Header{Type: wire.Type(typ), Flags: flags, Off: off, Len: n, Layer: layer, Slot: uint8(layer)},
+			payload)
 		g.until("answer", func() bool { return a.done || e.gone || !g.r.Alive() })
 		s := g.stranger()
 		s.send(wire.Header{Type: wire.Type(typ), Flags: flags, Off: off, Len: n, Layer: layer}, payload)

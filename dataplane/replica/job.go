@@ -64,6 +64,9 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 	switch {
 	case s.closing():
 		r.release(seg)
+	case seg.Len > 0 && code == block.OK && j.h.Flags&wire.Shared != 0:
+		r.release(seg) // the engine has it already
+		s.answer(&j.h, code)
 	case seg.Len > 0 && code == block.OK:
 		a := j.h.Answer(code)
 		p := wire.NewPayload(r.arena, seg)
@@ -72,7 +75,7 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 		s.send(j.h.Answer(code), j.answer)
 	default:
 		r.release(seg)
-		s.answer(&j.h, code)
+		s.send(j.h.Answer(code), j.answer)
 	}
 	r.release(j.payload)
 	if j.buf != 0 {
@@ -110,7 +113,7 @@ func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg, message []by
 	}
 	switch h.Type {
 	case wire.Read, wire.Hash:
-		return r.read(s, h)
+		return r.read(s, h, payload)
 	case wire.Write:
 		if int64(payload.Len) != h.Len {
 			return r.refuse(s, h, payload)
@@ -139,17 +142,18 @@ func widen(off, n int64) (beg, end int64) {
 	return off &^ (block.Size - 1), (off + n + block.Size - 1) &^ (block.Size - 1)
 }
 
-// read reads whole blocks around the range and answers with the part asked for, or its hash.
-func (r *Replica) read(s *session, h *wire.Header) bool {
+// read reads whole blocks around the range and answers with the part asked for, or its hash. room
+// is where to, the zero segment without a slot.
+func (r *Replica) read(s *session, h *wire.Header, room loop.Seg) bool {
 	beg, end := widen(h.Off, h.Len)
 	if end-beg > block.MaxTransfer {
-		return r.refuse(s, h, loop.Seg{})
+		return r.refuse(s, h, room)
 	}
 	r.plan = r.blocks.ReadPlan(beg, end-beg, r.plan[:0])
 	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
 		return r.zeroHash(s, h)
 	}
-	b, ok := s.buffer(end - beg)
+	b, ok := s.buffer(end-beg, room)
 	if !ok {
 		return false
 	}
@@ -257,6 +261,8 @@ func (r *Replica) jobDone(v uint64, d *loop.Done) {
 	switch v := d.Value.(type) {
 	case []byte:
 		r.hashed(j, v)
+	case openedWindow:
+		j.s.windowOpened(j, v)
 	case unpacked:
 		if v.err != nil {
 			r.cfg.Event("io-error", v.err.Error())

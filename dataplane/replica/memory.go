@@ -26,8 +26,11 @@ func (r *Replica) setAside() {
 	a.SetAside(loop.Readers, max(block.MaxTransfer, a.Budget()/readersShare))
 }
 
-// buffer returns a buffer for what the session reads.
-func (s *session) buffer(n int64) (loop.Buf, bool) {
+// buffer returns a buffer for what the session reads: that of room, if there is one.
+func (s *session) buffer(n int64, room loop.Seg) (loop.Buf, bool) {
+	if room.Buf != 0 {
+		return room.Buf, true
+	}
 	p := loop.Requests
 	if s.reader {
 		p = loop.Readers

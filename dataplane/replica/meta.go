@@ -185,11 +185,7 @@ const unknownMessage = "unknown control message: this replica is older than the 
 // control carries out a control message or marks regions dirty.
 func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	hdr := *h
-	if len(p) == 0 {
-		r.reply(s, &hdr, block.Invalid, wire.ControlReply{Error: "empty message"})
-		return
-	}
-	if h.Type == wire.MarkDirty {
+	if h.Type == wire.MarkDirty && len(p) > 0 {
 		r.markDirty(s, &hdr, p)
 		return
 	}
@@ -203,6 +199,8 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	case s.reader && m.ViewExtents == nil && m.Ping == nil:
 		r.reply(s, &hdr, block.Refused,
 			wire.ControlReply{Error: "a reader's session is for reading its snapshot and nothing else"})
+	case m.Window != nil:
+		s.openWindow(&hdr, *m.Window)
 	case m.ViewExtents != nil:
 		r.viewExtents(s, &hdr, m.ViewExtents)
 	case m.ImportMark != nil:

@@ -146,11 +146,11 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		return r.layerHash(s, h, file)
 	}
 	if h.Type == wire.LayerRead {
-		b, ok := s.buffer(h.Len)
+		b, ok := s.buffer(h.Len, payload)
 		if !ok {
 			return false
 		}
-		j := r.newJob(s, h, payload)
+		j := r.newJob(s, h, loop.Seg{})
 		j.buf, j.base = b, h.Off
 		// Beyond the end of a layer that is shorter than the volume there is nothing to read.
 		clear(r.arena.Bytes(b)[:h.Len])
@@ -188,7 +188,7 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 // layerHash tells which blocks of a piece a file holds and hashes them, away from the loop's
 // thread. The engine lets nobody write there meanwhile.
 func (r *Replica) layerHash(s *session, h *wire.Header, f disk.File) bool {
-	b, ok := s.buffer(h.Len)
+	b, ok := s.buffer(h.Len, loop.Seg{})
 	if !ok {
 		return false
 	}

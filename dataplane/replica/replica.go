@@ -85,6 +85,10 @@ type Config struct {
 	// Unix is the machine's clock in seconds since 1970, for the end of grants; nil: nobody is
 	// granted anything.
 	Unix func() int64
+	// OpenWindow maps the memory that an engine on this machine offers, wire.WindowSize bytes, and
+	// FreeWindow unmaps it. OpenWindow may block. nil: none is taken.
+	OpenWindow func(o *wire.WindowOffer) ([]byte, error)
+	FreeWindow func(mem []byte)
 	// Exit ends the process because the disk failed it. It must not block.
 	Exit func(reason string)
 	// Sessions tells how many engines have a session now, one or none but for a moment. It must not

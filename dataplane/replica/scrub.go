@@ -259,7 +259,7 @@ func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
 	}
 	switch h.Type {
 	case wire.Read, wire.Hash:
-		return r.readView(s, h, v)
+		return r.readView(s, h, v, payload)
 	case wire.Write:
 		if int64(payload.Len) == h.Len {
 			r.repair(s, h, payload)
@@ -269,12 +269,12 @@ func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
 	return r.refuse(s, h, payload)
 }
 
-func (r *Replica) readView(s *session, h *wire.Header, v *chain.Blocks) bool {
+func (r *Replica) readView(s *session, h *wire.Header, v *chain.Blocks, room loop.Seg) bool {
 	r.plan = v.ReadPlan(h.Off, h.Len, r.plan[:0])
 	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
 		return r.zeroHash(s, h)
 	}
-	b, ok := s.buffer(h.Len)
+	b, ok := s.buffer(h.Len, room)
 	if !ok {
 		return false
 	}

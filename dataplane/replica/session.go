@@ -64,7 +64,10 @@ type session struct {
 	reader bool
 	// view is the snapshot that is open here, nil without one.
 	view *chain.Blocks
-	jobs int
+	// window is what the engine shares, nil without one; windowAsked: one is being mapped.
+	window      *window
+	windowAsked bool
+	jobs        int
 	// waiting are its requests that came while the chain was being changed or no buffer was free,
 	// in their order.
 	waiting []frame
@@ -187,6 +190,7 @@ func (s *session) check() {
 	if s.closed && s.conn.Idle() && s.jobs == 0 {
 		s.drop()
 		s.conn.Free()
+		s.freeWindow()
 		s.r.conns[s.index] = nil
 		s.r.leave(s)
 	}
@@ -323,6 +327,15 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, message 
 		s.answer(h, block.Refused)
 		r.release(payload)
 		return
+	}
+	if h.Flags&wire.Shared != 0 {
+		room, err := s.shared(h)
+		if err != nil {
+			s.conn.Fail(err)
+			r.release(payload)
+			return
+		}
+		payload = room
 	}
 	if (r.exclusive || len(s.waiting) > 0) && mayBePing(h) && isPing(message) {
 		r.reply(s, h, block.OK, wire.ControlReply{}) // however long the chain is being changed

@@ -50,6 +50,8 @@ type ControlRequest struct {
 	SetLimits *SnapshotLimits `json:"setLimits,omitempty"`
 	// Ping asks for an answer and nothing else: it shows that the session still stands.
 	Ping *PingRequest `json:"ping,omitempty"`
+	// Window offers memory for data: see window.go.
+	Window *WindowOffer `json:"window,omitempty"`
 	// Release and Keep pass the directory to another process: see upgrade.go.
 	Release *ReleaseRequest `json:"release,omitempty"`
 	Keep    *KeepRequest    `json:"keep,omitempty"`

@@ -108,6 +108,9 @@ const (
 	// Whiteout, of LayerPunch: the hole hides what is below it. Without it nothing there does any
 	// more.
 	Whiteout
+	// Shared, of Read, Write, LayerRead and LayerWrite: the data is in slot Header.Slot of the
+	// session's window, and not behind the header. An answer has the flag if the request has it.
+	Shared
 )
 
 // Header is a decoded frame header.
@@ -116,6 +119,8 @@ type Header struct {
 	Flags uint8
 	// Code is the result in a response.
 	Code block.Code
+	// Slot of the session's window, with the flag Shared.
+	Slot uint8
 	// ID is chosen by the requester; the response repeats it.
 	ID uint64
 	// Epoch of the sender's session. The replica refuses frames of another epoch than the
@@ -145,7 +150,7 @@ func (h *Header) encode(p []byte, magic uint32) {
 	_ = p[HeaderSize-1]
 	le := binary.LittleEndian
 	le.PutUint32(p[0:], magic)
-	p[4], p[5], p[6], p[7] = byte(h.Type), h.Flags, byte(h.Code), 0
+	p[4], p[5], p[6], p[7] = byte(h.Type), h.Flags, byte(h.Code), h.Slot
 	le.PutUint64(p[8:], h.ID)
 	le.PutUint64(p[16:], h.Epoch)
 	le.PutUint64(p[24:], uint64(h.Off))
@@ -175,7 +180,7 @@ func (h *Header) Decode(p []byte) (tagged bool, err error) {
 	_ = p[HeaderSize-1]
 	le := binary.LittleEndian
 	*h = Header{
-		Type: Type(p[4]), Flags: p[5], Code: block.Code(p[6]),
+		Type: Type(p[4]), Flags: p[5], Code: block.Code(p[6]), Slot: p[7],
 		ID: le.Uint64(p[8:]), Epoch: le.Uint64(p[16:]),
 		Off: int64(le.Uint64(p[24:])), Len: int64(le.Uint64(p[32:])),
 		Payload: le.Uint32(p[40:]),
@@ -206,6 +211,6 @@ func (h *Header) IsResponse() bool { return h.Flags&Response != 0 }
 
 // Answer returns the header of a response to h.
 func (h *Header) Answer(code block.Code) Header {
-	return Header{Type: h.Type, Flags: Response, Code: code, ID: h.ID, Epoch: h.Epoch, Off: h.Off, Len: h.Len,
-		Layer: h.Layer}
+	return Header{Type: h.Type, Flags: Response | h.Flags&Shared, Code: code, Slot: h.Slot, ID: h.ID, Epoch: h.Epoch,
+		Off: h.Off, Len: h.Len, Layer: h.Layer}
 }

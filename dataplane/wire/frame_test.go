@@ -25,6 +25,7 @@ func drawHeader(t *rapid.T) Header {
 		Payload: uint32(rapid.IntRange(0, MaxPayload).Draw(t, "payload")),
 		Sum:     rapid.Uint32().Draw(t, "sum"),
 		Layer:   rapid.Uint32().Draw(t, "layer"),
+		Slot:    rapid.Uint8().Draw(t, "slot"),
 	}
 }
 

@@ -208,7 +208,8 @@ func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args.
 // prepare starts a volume with an engine program, "" for the present one.
 func prepare(ctx context.Context, t *stand, replicas int, size int64, program string) (*volume, error) {
 	say("starting a volume of %d MiB with %d replicas", size/mib, replicas)
-	r, err := rig.Open(t, rig.Config{Replicas: replicas, Size: size, Program: program})
+	// As on a node that has a replica: the engine knows that one is there.
+	r, err := rig.Open(t, rig.Config{Replicas: replicas, Size: size, Program: program, Shares: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,9 @@ func cutOff(t *testing.T, replicas int) *run {
 		t.Fatalf("the engine is on %s, the replica on %s", r.v.Engine().Host.Name, local.Host.Name)
 	}
 	r.progress(100)
+	if !strings.Contains(r.v.Engine().Log(), "event=shared-memory") {
+		t.Error("the engine shares no memory with the replica on its node")
+	}
 	return r
 }
 

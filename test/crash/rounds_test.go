@@ -36,8 +36,8 @@ var rigs = []struct {
 	seed uint64
 }{
 	{"network", rig.Config{Replicas: 3, Size: 16 * mib, Network: true, Disk: 128 * mib}, 1},
-	{"device", rig.Config{Replicas: 3, Size: 16 * mib, Transport: "fuse-loop", Disk: 128 * mib}, 2},
-	{"pair", rig.Config{Replicas: 2, Size: 16 * mib, Network: true, Disk: 128 * mib}, 3},
+	{"device", rig.Config{Replicas: 3, Size: 16 * mib, Transport: "fuse-loop", Disk: 128 * mib, Shares: true}, 2},
+	{"pair", rig.Config{Replicas: 2, Size: 16 * mib, Network: true, Disk: 128 * mib, Shares: true}, 3},
 }
 
 // number reads a number from the environment.

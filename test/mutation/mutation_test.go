@@ -30,7 +30,7 @@ const (
 	// compiled is what of it compiling may take.
 	compiled = 2 * time.Minute
 	// least is how many bugs there must be: whoever removes one has to say so here.
-	least = 46
+	least = 47
 )
 
 // mutation is a deliberate bug.

@@ -77,6 +77,9 @@ func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica,
 			logName += "-again" // of one instance name, so that neither's end hides the other's
 		}
 	}
+	if v.cfg.Shares {
+		env = append([]string{"ANKOLE_LOCAL_ADDRESS=" + v.Replicas[0].Host.Storage}, env...)
+	}
 	e.proc = v.spawn(h, logName, 0, slices.Concat(v.EngineEnv, env), args...)
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return v.dial(ctx, addr) }
 	conn, err := grpc.NewClient("passthrough:///"+e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),

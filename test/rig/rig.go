@@ -54,6 +54,8 @@ type Config struct {
 	// Keep has every engine host keep block devices over the death of an engine, as an instance
 	// manager does.
 	Keep bool
+	// Shares: engines share memory with the first replica, as with one on their node.
+	Shares bool
 	// NoFrontend: the volume is not offered.
 	NoFrontend bool
 	// EngineFlags are added to every engine's command line.

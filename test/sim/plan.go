@@ -43,6 +43,8 @@ type Plan struct {
 	OnlyChore string
 	// Keeps: block devices of engines that are killed are kept on their nodes.
 	Keeps bool
+	// Shares: an engine shares memory with a replica on its node, and prefers to read from it.
+	Shares bool
 	// Bug is a mistake made on purpose, to see that it is found.
 	Bug Bug
 	// Skip leaves requests out, by number.
@@ -139,6 +141,7 @@ func PlanFor(seed uint64) Plan {
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Planned) int { return int(a.At - b.At) })
 	p.squeeze(stream(seed, 6))
+	p.Shares = stream(seed, 8).IntN(2) == 0
 	return p
 }
 
@@ -189,6 +192,9 @@ func (p *Plan) String() string {
 		p.Timeouts.Lease, p.HealEvery, p.ReplaceAfter, p.Drift)
 	if p.Keeps {
 		b.WriteString(", devices are kept")
+	}
+	if p.Shares {
+		b.WriteString(", memory is shared")
 	}
 	if p.Log.Max > 0 {
 		fmt.Fprintf(&b, ", dirty logs of %d regions", p.Log.Max)

@@ -118,7 +118,7 @@ func (r *Replica) opened(c *chain.Chain, err error) {
 	p.arena = arena
 	core, err := replica.New(replica.Config{Member: r.Name, VolumeName: v.Name, VolumeUUID: v.UUID, Secret: secret,
 		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)),
-		Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix,
+		Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix, OpenWindow: v.openWindow, FreeWindow: v.freeWindow,
 		Recreate: func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error) {
 			c, err := chain.Reshape(old, side, shape)
 			r.chain = c

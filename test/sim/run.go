@@ -25,6 +25,8 @@ type Result struct {
 	Simulated time.Duration
 	// Log counts how often dirty logs were too small.
 	Log engine.LogUse
+	// Shared counts sessions that shared memory.
+	Shared int
 	// Chores counts what operators were told is done, by name.
 	Chores map[string]int
 	// Midway counts blocking calls that were cut short.
@@ -108,7 +110,7 @@ func (p Plan) Play() Result {
 	r.v.Memory = p.Memory
 	r.v.begin()
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
-	r.v.Log, r.v.Keeps = p.Log, p.Keeps
+	r.v.Log, r.v.Keeps, r.v.Shares = p.Log, p.Keeps, p.Shares
 	r.v.Alone = p.Seed%3 == 1 // then directories that are closed are sealed
 	defer r.v.Close()
 	r.check.Oldest, r.check.Pins = r.oldestRead, r.pins
@@ -126,6 +128,7 @@ func (p Plan) Play() Result {
 		Chores: r.managed, Steps: w.Steps,
 		Simulated: time.Duration(w.Now()), Dropped: r.v.Dropped, Rebuilt: r.v.Rebuilt, Followed: r.v.Followed,
 		Log:       r.v.LogUse,
+		Shared:    r.v.Shared,
 		Ends:      r.v.Ends,
 		MapsTaken: r.v.MapsTaken, Midway: w.Midway, Adopted: r.v.Adopted, DevicesEnded: r.v.Ended, Err: err, At: -1}
 	for _, n := range r.faults {

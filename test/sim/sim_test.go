@@ -54,11 +54,11 @@ func TestSeeds(t *testing.T) {
 	t.Logf("faults: %v", total.by)
 	t.Logf("sum: seeds %d to %d: %v", first, first+n-1, total)
 	summary = total.String()
-	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.followed == 0 ||
+	if n >= seeds && (total.faults == 0 || total.rebuilt == 0 || total.followed == 0 || total.shared == 0 ||
 		total.log.Shrinks == 0 || total.log.Waits == 0) {
 		t.Errorf(
-			"not everything was tried in any seed: faults, rebuilds, snapshots during them (%d), dirty logs that shrink (%d) "+
-				"and are full (%d)", total.followed,
+			"not everything was tried in any seed: faults, rebuilds, snapshots during them (%d), sessions with shared memory "+
+				"(%d), dirty logs that shrink (%d) and are full (%d)", total.followed, total.shared,
 			total.log.Shrinks, total.log.Waits)
 	}
 	for i := range Atlas {
@@ -69,15 +69,15 @@ func TestSeeds(t *testing.T) {
 }
 
 type totals struct {
-	seeds, operations, faults, rebuilt, followed, violations int
-	by                                                       map[string]int
-	log                                                      engine.LogUse
+	seeds, operations, faults, rebuilt, followed, shared, violations int
+	by                                                               map[string]int
+	log                                                              engine.LogUse
 }
 
 func (s *totals) String() string {
 	return fmt.Sprintf("%d seeds, %d operations, %d faults, %d rebuilds, %d snapshots during them, %d shrinks of dirty logs, %d "+
-		"violations", s.seeds, s.operations, s.faults, s.rebuilt, s.followed,
-		s.log.Shrinks, s.violations)
+		"sessions with shared memory, %d violations", s.seeds, s.operations, s.faults, s.rebuilt, s.followed,
+		s.log.Shrinks, s.shared, s.violations)
 }
 
 // progressEvery is how many seeds there are to a line of progress.
@@ -127,6 +127,7 @@ func (s *totals) add(t *testing.T, r *Result) {
 	s.followed += r.Followed
 	s.log.Shrinks += r.Log.Shrinks
 	s.log.Waits += r.Log.Waits
+	s.shared += r.Shared
 	for k, n := range r.By {
 		s.by[k] += n
 	}

@@ -50,7 +50,10 @@ type Volume struct {
 	// Keeps: the block device of an engine that is killed goes on in the next one on its node, if that
 	// may be. devices are those of the nodes; Adopted counts requests that were sent again, Ended
 	// devices that could not go on.
-	Keeps          bool
+	Keeps bool
+	// Shares: engines share memory with replicas on their nodes. Shared counts sessions that do.
+	Shares         bool
+	Shared         int
 	devices        map[*Node]*device
 	Adopted, Ended int
 	// Alone: no process waits for a directory that another one closes, as in everything but a live
@@ -79,7 +82,8 @@ type Volume struct {
 	starts   int
 	arenas   []*loop.Arena
 	// spare arenas belonged to processes that are dead.
-	spare []*loop.Arena
+	windows []*sharedMemory
+	spare   []*loop.Arena
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that
 	// a start made the same. Unequal those rebuilds that ended in other content than their
 	// source's.
@@ -175,6 +179,7 @@ func (v *Volume) Close() {
 	for _, a := range v.arenas {
 		idleArenas.put(a)
 	}
+	v.closeWindows()
 	v.arenas = nil // closed once more, a volume must not give them to two others
 }
 
@@ -278,7 +283,7 @@ func (v *Volume) newEngine(node *Node, addrs []string, change func(c *engine.Con
 	c := engine.Config{VolumeName: v.Name, VolumeUUID: v.UUID, Instance: name,
 		InstanceManager: "im-" + node.Name, Secret: secret, Size: v.Size, Replicas: addrs, Trust: v.Trust,
 		ReplicaTimeout: v.Timeouts.Replica, NoReplicaTimeout: v.Timeouts.NoReplica, Lease: v.lease(), DirtyLog: v.Log,
-		Arena:   arena,
+		Arena: arena, LocalHost: v.localTo(node), NewWindow: v.NewWindow,
 		Witness: &witnessCalls{v.Witness, e}, Nonce: v.W.nonce,
 		OnState: func(s engine.State) { v.changed(e, s) },
 		Event:   func(ev engine.Event) { v.event(name, ev) },
