@@ -43,13 +43,16 @@ func scatter(t *testing.T, file string, pieces, written int) {
 	}
 }
 
-// offline does something to every directory while nothing runs.
+// offline does something to every directory while nothing runs, and has it taken as it is then.
 func (p *place) offline(change func(dir string)) {
 	p.t.Helper()
 	p.v.StopEngine()
 	for _, r := range p.v.Replicas {
 		r.Stop()
 		change(r.Dir)
+		if err := os.Remove(filepath.Join(r.Dir, "ankole.meta")); err != nil {
+			p.t.Fatal(err)
+		}
 		r.Start()
 	}
 	p.v.SpawnEngine()
