@@ -23,6 +23,7 @@ func open(t *testing.T, cfg rig.Config) *rig.Volume {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Shares = true // as on the node of a replica
 	v, err := rig.Open(t, cfg)
 	if err != nil {
 		t.Fatal(err)
