@@ -78,7 +78,7 @@ func runAgainst(ctx context.Context, cfg config, t *stand) error {
 		machine(began, load), filepath.Base(filepath.Dir(cfg.against)), cfg.rounds, cfg.each,
 		cfg.size/mib, strings.Join(rows, "\n"))
 	fmt.Print(text)
-	return keep(cfg, began, text)
+	return keep(cfg, began, ".md", text)
 }
 
 // against is the row of a pattern.
@@ -94,15 +94,27 @@ func (p pattern) against(volume string, before, now series) string {
 		p.text(second), change, float64(cpu[0])/1e3, float64(cpu[1])/1e3, ratio(float64(cpu[0]), float64(cpu[1])))
 }
 
-// keep writes a table into the folder of results.
-func keep(cfg config, began time.Time, text string) error {
+// spread is the least, the median and the most of what results say.
+func (s series) spread(latency bool) (low, mid, high result) {
+	all := slices.Clone(s)
+	slices.SortFunc(all, func(a, b result) int {
+		if latency {
+			return cmp.Compare(a.typical, b.typical)
+		}
+		return cmp.Compare(a.perSecond, b.perSecond)
+	})
+	return all[0], all[len(all)/2], all[len(all)-1]
+}
+
+// keep writes a file into the folder of results.
+func keep(cfg config, began time.Time, ending, text string) error {
 	if cfg.results == "" {
 		return nil
 	}
 	if err := os.MkdirAll(cfg.results, 0o755); err != nil {
 		return fmt.Errorf("results: %w", err)
 	}
-	name := filepath.Join(cfg.results, began.Format("20060102-150405")+".md")
+	name := filepath.Join(cfg.results, began.Format("20060102-150405")+ending)
 	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("results: %w", err)
 	}

@@ -55,7 +55,7 @@ func backups(ctx context.Context, cfg config, t *stand) error {
 	text := fmt.Sprintf("%s\nBackups of %d MiB of incompressible content to a directory, medians of %d rounds by turns.\n\n%s\n",
 		machine(began, load), cfg.size/mib, cfg.rounds, b.jobs.table("copy"))
 	fmt.Print(text)
-	return keep(cfg, began, text)
+	return keep(cfg, began, ".md", text)
 }
 
 type backupBench struct {

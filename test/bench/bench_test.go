@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -62,15 +63,64 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg  config
 		want string
 	}{
-		{config{size: mib, each: time.Second, dir: "."}, "-size"},
-		{config{size: 1 << 30, dir: "."}, "-time"},
-		{config{size: 1 << 30, each: time.Second, dir: ".", only: "("}, "-only"},
-		{config{size: 1 << 30, each: time.Second, dir: ".", against: "engine"}, "-rounds"},
-		{config{size: 1 << 30, each: time.Second, dir: "/nonexistent"}, "-dir"},
+		{config{size: mib, each: time.Second, rounds: 1, dir: "."}, "-size"},
+		{config{size: 1 << 30, rounds: 1, dir: "."}, "-time"},
+		{config{size: 1 << 30, each: time.Second, rounds: 1, dir: ".", only: "("}, "-only"},
+		{config{size: 1 << 30, each: time.Second, dir: "."}, "-rounds"},
+		{config{size: 1 << 30, each: time.Second, rounds: 1, dir: "/nonexistent"}, "-dir"},
 	} {
 		t.Setenv("TMPDIR", t.TempDir())
 		if err := tt.cfg.validate(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want something about %s", tt.cfg, err, tt.want)
 		}
+	}
+}
+
+// stub is a subject whose results are given.
+type stub struct {
+	name  string
+	base  subject
+	share int
+	gives []float64
+}
+
+func (s *stub) String() string          { return s.name }
+func (s *stub) against() (subject, int) { return s.base, s.share }
+func (s *stub) measure(context.Context, pattern, time.Duration) (result, error) {
+	r := result{perSecond: s.gives[0], typical: time.Duration(1e9 / s.gives[0])}
+	s.gives = s.gives[1:]
+	return r, nil
+}
+
+// TestRow: a row has the median and the spread of all rounds, and what the medians are worth; of a
+// machine that others keep busy rates are not compared.
+func TestRow(t *testing.T) {
+	raw := &stub{name: "raw", gives: []float64{60000, 30000, 90000}}
+	three := &stub{name: "3 replicas", base: raw, share: 3, gives: []float64{10000, 40000, 15000}}
+	r := newReport("fio", raw, three)
+	if err := r.measure(t.Context(), config{rounds: 3}, pattern{name: "write", blockSize: 4096}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		busy float64
+		want string
+	}{
+		{0.05, "| write | 60.0k IOPS (30.0k to 90.0k) | 15.0k IOPS (10.0k to 40.0k) | 0.75 |"},
+		{0.25, "| write | 60.0k IOPS (30.0k to 90.0k) | 15.0k IOPS (10.0k to 40.0k) | busy |"},
+	} {
+		r.idle.busy = []float64{tt.busy}
+		if got := r.row(&r.rows[0]); got != tt.want {
+			t.Errorf("row\n%s, want\n%s", got, tt.want)
+		}
+	}
+}
+
+func TestProcessorTimes(t *testing.T) {
+	busy, all, err := processorTimes("cpu  10 1 20 100 5 2 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+	if err != nil || busy != 40 || all != 145 {
+		t.Errorf("%d of %d, %v", busy, all, err)
+	}
+	if _, _, err := processorTimes("intr 1 2"); err == nil {
+		t.Error("anything is taken for processor times")
 	}
 }

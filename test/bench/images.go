@@ -65,7 +65,7 @@ func images(ctx context.Context, cfg config, t *stand) error {
 	text := fmt.Sprintf("%s\nDownloads of an image of %d MiB, medians of %d rounds by turns.\n\n%s\n", machine(began, load),
 		cfg.size/mib, cfg.rounds, b.jobs.table("curl"))
 	fmt.Print(text)
-	return keep(cfg, began, text)
+	return keep(cfg, began, ".md", text)
 }
 
 // serve makes an image that cannot be compressed, and serves it.

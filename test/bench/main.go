@@ -61,7 +61,7 @@ func main() {
 	flag.StringVar(&cfg.against, "against", "", "another engine program that is measured beside this one, not the raw disk")
 	flag.BoolVar(&cfg.backups, "backups", false, "measure backups and restores to a directory, beside a copy and restic")
 	flag.BoolVar(&cfg.images, "images", false, "measure the download of a backing image, beside curl and sha512sum")
-	flag.IntVar(&cfg.rounds, "rounds", 5, "with -against, -backups and -images: how often each is measured")
+	flag.IntVar(&cfg.rounds, "rounds", 3, "how often each is measured")
 	flag.StringVar(&cfg.only, "only", "", "regular expression of the patterns to measure, such as 'random read'")
 	flag.Parse()
 	cfg.size = *sizeMiB * mib
@@ -81,7 +81,7 @@ func (c *config) validate() error {
 	if c.size < minSize*mib {
 		return fmt.Errorf("-size %d MiB is less than %d", c.size/mib, minSize)
 	}
-	if c.rounds < 1 && (c.against != "" || c.backups || c.images) {
+	if c.rounds < 1 {
 		return fmt.Errorf("-rounds %d measures nothing", c.rounds)
 	}
 	if _, err := regexp.Compile(c.only); err != nil {
@@ -127,7 +127,6 @@ func run(ctx context.Context, cfg config) (err error) {
 		return err
 	}
 	defer r.close()
-	report := newReport(r.engine)
 	one, err := prepare(ctx, t, 1, cfg.size, "")
 	if err != nil {
 		return err
@@ -136,14 +135,20 @@ func run(ctx context.Context, cfg config) (err error) {
 	if err != nil {
 		return err
 	}
+	device, err := prepareDevice(ctx, t, cfg, r.engine)
+	if err != nil {
+		return err
+	}
+	one.base, three.base, device.base = r, r, one
+	report := newReport(r.engine, r, one, three, device)
 	report.memory("fresh", one, three)
-	for _, v := range []*volume{one, three} {
+	for _, v := range []*volume{one, three, device.volume} {
 		if err := v.fill(ctx); err != nil {
 			return err
 		}
 	}
 	for _, p := range cfg.patterns() {
-		if err := report.measure(ctx, cfg, p, r, one, three); err != nil {
+		if err := report.measure(ctx, cfg, p); err != nil {
 			return err
 		}
 	}
@@ -207,9 +212,14 @@ func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args.
 
 // prepare starts a volume with an engine program, "" for the present one.
 func prepare(ctx context.Context, t *stand, replicas int, size int64, program string) (*volume, error) {
-	say("starting a volume of %d MiB with %d replicas", size/mib, replicas)
-	// As on a node that has a replica: the engine knows that one is there.
-	r, err := rig.Open(t, rig.Config{Replicas: replicas, Size: size, Program: program, Shares: true})
+	return start(ctx, t, rig.Config{Replicas: replicas, Size: size, Program: program})
+}
+
+func start(ctx context.Context, t *stand, cfg rig.Config) (*volume, error) {
+	replicas := cfg.Replicas
+	say("starting a volume of %d MiB with %d replicas", cfg.Size/mib, replicas)
+	cfg.Shares = true // as on a node that has a replica
+	r, err := rig.Open(t, cfg)
 	if err != nil {
 		return nil, err
 	}

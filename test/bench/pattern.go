@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -63,6 +64,12 @@ func (p pattern) text(r result) string {
 		return fmt.Sprintf("%.0f MB/s", r.perSecond*float64(p.blockSize)/1e6)
 	}
 	return fmt.Sprintf("%.1fk IOPS", r.perSecond/1e3)
+}
+
+// bare is text without its unit.
+func (p pattern) bare(r result) string {
+	text, _, _ := strings.Cut(p.text(r), " ")
+	return text
 }
 
 // compare writes what a volume is worth against raw.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"ankole.storage/test/rig"
 )
 
 // raw is a file on the disk to measure.
@@ -37,6 +39,44 @@ func newRaw(ctx context.Context, cfg config) (*raw, error) {
 	}
 	r.close()
 	return nil, err
+}
+
+// device is the block device of a volume.
+type device struct {
+	*volume
+	file *raw
+}
+
+// prepareDevice starts a volume of one replica that has a block device, for fio with an engine.
+func prepareDevice(ctx context.Context, t *stand, cfg config, engine string) (*device, error) {
+	v, err := start(ctx, t, rig.Config{Replicas: 1, Size: cfg.size, Transport: "fuse-loop"})
+	if err != nil {
+		return nil, err
+	}
+	at := filepath.Join(v.Engine().Host.Devices(), v.Name)
+	return &device{volume: v, file: &raw{cfg: cfg, file: at, engine: engine}}, nil
+}
+
+// String says what it is of.
+func (d *device) String() string { return "block device of " + d.volume.String() }
+
+// measure is the volume's measure, by fio on the device.
+func (d *device) measure(ctx context.Context, p pattern, each time.Duration) (result, error) {
+	before, err := d.cpu()
+	if err != nil {
+		return result{}, err
+	}
+	began := time.Now()
+	r, err := d.file.measure(ctx, p, each)
+	if err != nil {
+		return result{}, err
+	}
+	took := time.Since(began)
+	after, err := d.cpu()
+	if err == nil {
+		r.cpu = (after - before) / time.Duration(max(1, r.perSecond*took.Seconds()))
+	}
+	return r, err
 }
 
 func (r *raw) close() { _ = os.RemoveAll(r.dir) }
@@ -70,12 +110,17 @@ func (r *raw) fio(ctx context.Context, args ...string) (*output, error) {
 	return o, nil
 }
 
-func (r *raw) measure(ctx context.Context, p pattern) (result, error) {
+// String is what tables call it.
+func (r *raw) String() string { return "raw" }
+
+func (r *raw) against() (subject, int) { return nil, 0 }
+
+func (r *raw) measure(ctx context.Context, p pattern, each time.Duration) (result, error) {
 	rw := map[[2]bool]string{{true, false}: "randread", {true, true}: "read", {false, false}: "randwrite",
 		{false, true}: "write"}[[2]bool{p.read, p.sequential}]
 	args := []string{"--rw=" + rw, "--bs=" + strconv.Itoa(p.blockSize), "--iodepth=" + strconv.Itoa(p.depth),
 		"--time_based",
-		fmt.Sprintf("--runtime=%dms", r.cfg.each.Milliseconds())}
+		fmt.Sprintf("--runtime=%dms", each.Milliseconds())}
 	if p.flush {
 		args = append(args, "--fdatasync=1")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -17,7 +18,11 @@ import (
 type volume struct {
 	*rig.Volume
 	replicas int
+	// base is what it is compared with.
+	base subject
 }
+
+func (v *volume) against() (subject, int) { return v.base, v.replicas }
 
 // String says how many replicas it has.
 func (v *volume) String() string {
@@ -34,6 +39,9 @@ func (v *volume) load() nbdclient.Load {
 // fill writes the whole volume.
 func (v *volume) fill(ctx context.Context) error {
 	say("writing the volume with %s in full", v)
+	if v.Engine().HasDevice() {
+		return v.fillDevice()
+	}
 	l := v.load()
 	l.Depth, l.BlockSize, l.Sequential, l.Requests = 8, mib, true, v.Size/mib
 	r, err := l.Run(ctx)
@@ -44,6 +52,25 @@ func (v *volume) fill(ctx context.Context) error {
 		return fmt.Errorf("fill: %w", err)
 	}
 	return v.Dial().Flush()
+}
+
+// fillDevice writes the whole volume through its block device.
+func (v *volume) fillDevice() error {
+	c, err := v.Engine().Target()
+	if err != nil {
+		return err
+	}
+	p := rig.Aligned(mib)
+	for i := range p {
+		p[i] = byte(i>>9 + i)
+	}
+	for off := int64(0); err == nil && off < v.Size; off += mib {
+		_, err = c.WriteAt(p, off)
+	}
+	if err == nil {
+		err = c.Flush()
+	}
+	return errors.Join(err, c.Close())
 }
 
 func (v *volume) measure(ctx context.Context, p pattern, each time.Duration) (result, error) {

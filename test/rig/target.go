@@ -27,7 +27,7 @@ type Target interface {
 
 // Target connects to what the engine offers.
 func (e *Engine) Target() (Target, error) {
-	if e.v.cfg.Transport == "fuse-loop" {
+	if e.HasDevice() {
 		return openBlockDevice(filepath.Join(e.Host.Devices(), e.v.Name))
 	}
 	c, err := e.dialNBD()
@@ -98,3 +98,6 @@ func Aligned(n int) []byte {
 	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (page - 1)
 	return b[skip : skip+n : skip+n]
 }
+
+// HasDevice reports whether the volume is offered as a block device.
+func (e *Engine) HasDevice() bool { return e.v.cfg.Transport == "fuse-loop" }
