@@ -152,6 +152,11 @@ func (w *world) play() {
 // What is tried again and again is tried within that time.
 const restFor = 10 * time.Minute
 
+// longestTimer is when the last thing comes that only time brings: a copy that fails is waited for
+// during replica-replenishment-wait-interval, 10 minutes, and may fail once more at its end; a
+// failed copy of a healthy volume goes staleReplicaTimeout after that, 30 minutes.
+const longestTimer = 45 * time.Minute
+
 // mostAtRest is how often an object may be looked at in that time. A volume without a usable
 // replica that somebody wants is opened again about once in a minute, with some fifty looks.
 const mostAtRest = 2000
@@ -160,7 +165,7 @@ const mostAtRest = 2000
 // would: whoever finds something to do then was not woken for it.
 func (w *world) rest() {
 	w.calm = true
-	w.run(40 * time.Minute)
+	w.run(longestTimer)
 	before := w.looks()
 	w.quiet(restFor + time.Minute)
 	for object, n := range w.looks() {
