@@ -380,6 +380,12 @@ func TestSweepRemovesWhatADeadProcessLeft(t *testing.T) {
 
 // TestMain turns the test binary into a process that is killed in the middle of an unmount.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(watchVariable); dir != "" {
+		if err := watch(dir); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv("ANKOLE_POWERDISK_VICTIM") != "" {
 		if err := victim(); err != nil {
 			fmt.Println(err)
@@ -411,6 +417,11 @@ func victim() error {
 	if err := <-d.done; err != nil {
 		return err
 	}
+	if os.Getenv("ANKOLE_POWERDISK_VICTIM") == "watched" {
+		if err := watchOver(r.dir); err != nil {
+			return err
+		}
+	}
 	fmt.Println(r.dir)
 	return d.Unmount()
 }
@@ -419,24 +430,8 @@ func victim() error {
 // that it cannot end.
 func TestSweepEndsAProcessThatWaitsForItself(t *testing.T) {
 	begin(t)
-	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), "ANKOLE_POWERDISK_VICTIM=1")
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if dir := strings.TrimSpace(line); err != nil || !filepath.IsAbs(dir) {
-		t.Fatalf("the victim says %q, %v", line, err)
-	}
-	wait.Until(t, "a thread that waits for the disk", func() bool { return threads(c.Process.Pid, "D") > 0 })
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	wait.Until(t, "the end of the others", func() bool { return dying(strings.TrimSpace(line)) })
+	c, dir := killVictim(t, "1")
+	wait.Until(t, "the end of the others", func() bool { return dying(dir) })
 	if n := threads(c.Process.Pid, "D"); n == 0 {
 		t.Error("the victim ended by itself: this test shows nothing")
 	}
@@ -446,9 +441,42 @@ func TestSweepEndsAProcessThatWaitsForItself(t *testing.T) {
 	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the victim ended with %v", err)
 	}
-	if _, err := os.Stat(strings.TrimSpace(line)); !os.IsNotExist(err) {
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("its directory is still there: %v", err)
 	}
+}
+
+// TestWatchEndsAProcessThatWaitsForItself: nobody has to begin another run.
+func TestWatchEndsAProcessThatWaitsForItself(t *testing.T) {
+	begin(t)
+	c, dir := killVictim(t, "watched")
+	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the victim ended with %v", err)
+	}
+	wait.Until(t, "its directory is gone", func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) })
+}
+
+// killVictim starts a victim, and kills it when it waits for its own disk.
+func killVictim(t *testing.T, kind string) (c *exec.Cmd, dir string) {
+	t.Helper()
+	c = exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "ANKOLE_POWERDISK_VICTIM="+kind)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if dir = strings.TrimSpace(line); err != nil || !filepath.IsAbs(dir) {
+		t.Fatalf("the victim says %q, %v", line, err)
+	}
+	wait.Until(t, "a thread that waits for the disk", func() bool { return threads(c.Process.Pid, "D") > 0 })
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	return c, dir
 }
 
 // threads counts the threads of a process in a state.

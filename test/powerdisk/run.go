@@ -73,11 +73,20 @@ func Begin() (*Run, error) {
 // Main is what a TestMain does: it begins a run, lets the tests run and ends it, and returns what
 // to exit with. Before the tests begin is told the run, or nil and why there can be no disks here.
 func Main(tests interface{ Run() int }, begin func(r *Run, unavailable error) error) int {
+	if dir := os.Getenv(watchVariable); dir != "" {
+		if err := watch(dir); err != nil {
+			return 1
+		}
+		return 0
+	}
 	var r *Run
 	unavailable := Available()
 	if unavailable == nil {
 		var err error
-		if r, err = Begin(); err != nil {
+		if r, err = Begin(); err == nil {
+			err = watchOver(r.dir)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
