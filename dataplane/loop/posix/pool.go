@@ -21,14 +21,18 @@ type task struct {
 	tag    uint64
 	fn     func() any
 	iov    [loop.MaxSegs]unix.Iovec
+	// since is when it was submitted, if it is a file operation of a pool.
+	since time.Time
 }
 
-// pool runs tasks on at most limit goroutines. They are started when work waits and nobody is
-// parked, the one parked last is used first, and a timer that only runs while there are workers
-// lets those go that were not needed.
+// pool runs tasks on limit goroutines, or on most if tasks wait for long: then the disk is slow, and
+// its own queue is not full. They are started when work waits and nobody is parked, the one parked
+// last is used first, and a timer that only runs while there are workers lets those go that were
+// not needed.
 type pool struct {
 	mu      sync.Mutex
 	limit   int
+	most    int
 	idle    time.Duration
 	inbox   *inbox
 	tasks   taskRing
@@ -40,12 +44,24 @@ type pool struct {
 	done    sync.WaitGroup
 }
 
-func newPool(limit int, idle time.Duration, in *inbox) *pool {
-	return &pool{limit: limit, idle: idle, inbox: in}
+// slow is how long a task waits on a slow disk: on others it is taken sooner, however many there
+// are.
+const slow = time.Millisecond
+
+func newPool(limit, most int, idle time.Duration, in *inbox) *pool {
+	return &pool{limit: limit, most: most, idle: idle, inbox: in}
+}
+
+// waitsLong reports whether the task that has waited longest has waited for a slow disk.
+func (p *pool) waitsLong(now time.Time) bool {
+	return p.tasks.n > 1 && now.Sub(p.tasks.buf[p.tasks.head].since) > slow
 }
 
 func (p *pool) submit(t *task) {
 	p.mu.Lock()
+	if p.most > p.limit {
+		t.since = time.Now()
+	}
 	p.tasks.push(t)
 	var wake chan bool
 	switch last := len(p.parked) - 1; {
@@ -53,7 +69,7 @@ func (p *pool) submit(t *task) {
 		wake = p.parked[last]
 		p.parked = p.parked[:last]
 		p.fewest = min(p.fewest, last)
-	case p.workers < p.limit:
+	case p.workers < p.limit, p.workers < p.most && p.waitsLong(t.since):
 		p.start()
 	}
 	p.mu.Unlock()

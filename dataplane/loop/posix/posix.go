@@ -32,8 +32,8 @@ type Options struct {
 	// Files says how operations of files are done: FilesByRing, FilesByPool; "": by a ring where the
 	// kernel lets this process have one.
 	Files string
-	// Workers bounds the goroutines that do file operations, and so the queue depth at the disk.
-	// Default 16.
+	// Workers bounds the goroutines that do file operations, and so the queue depth at the disk;
+	// slowWorkers times as many on a disk that is slow. Default 16.
 	Workers int
 	// Callers bounds the goroutines that run Call operations. Default 4.
 	Callers int
@@ -60,6 +60,7 @@ const (
 	defaultCallers    = 4
 	defaultWorkerIdle = 5 * time.Second
 	defaultTrimEvery  = 3 * time.Second
+	slowWorkers       = 4
 	// maxWorkers bounds both pools: more threads than this only queue in the kernel instead of in
 	// the loop.
 	maxWorkers = 256
@@ -139,8 +140,8 @@ func New(arena *loop.Arena, opts Options) (*Loop, error) {
 		unix.Close(efd)
 		return nil, fmt.Errorf("loop: cannot watch the event descriptor: %w", err)
 	}
-	l.files = newPool(opts.Workers, opts.WorkerIdle, &l.inbox)
-	l.calls = newPool(opts.Callers, opts.WorkerIdle, &l.inbox)
+	l.files = newPool(opts.Workers, min(slowWorkers*opts.Workers, maxWorkers), opts.WorkerIdle, &l.inbox)
+	l.calls = newPool(opts.Callers, opts.Callers, opts.WorkerIdle, &l.inbox)
 	if err := l.openRing(opts.Files); err != nil {
 		l.Close()
 		return nil, err
