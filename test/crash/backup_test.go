@@ -166,7 +166,7 @@ func (b *backedUp) blocks() int {
 }
 
 // worker waits until the worker of an engine has written a block, or given one to the volume, and
-// stops it there.
+// stops it there. It is let go on in short turns: at full speed it may have ended between two looks.
 func (b *backedUp) worker(v *rig.Volume, midway func() bool) (pid int) {
 	b.t.Helper()
 	wait.Until(b.t, "a worker midway", func() bool {
@@ -180,11 +180,20 @@ func (b *backedUp) worker(v *rig.Volume, midway func() bool) (pid int) {
 				pid, _ = strconv.Atoi(strings.Fields(string(text))[0])
 			}
 		}
-		return pid != 0 && midway()
+		if pid == 0 {
+			return false
+		}
+		b.signal(pid, syscall.SIGCONT)
+		for range 10 {
+			if midway() {
+				break
+			}
+		}
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			b.t.Fatal("the worker had ended before anything was done to it: ", err)
+		}
+		return midway()
 	})
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		b.t.Fatal("the worker had ended before anything was done to it: ", err)
-	}
 	return pid
 }
 
