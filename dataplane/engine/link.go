@@ -99,7 +99,6 @@ type link struct {
 	sectorRepairs int      // ranges that its disk could not read and that were written again
 	local         bool     // on this engine's node
 	lost          string   // which of its files have lost their names; see lost.go
-	window        *window  // what it shares; see window.go
 }
 
 // add takes a place that freePlace has found.
@@ -177,8 +176,10 @@ func (k *links) done(d *loop.Done) {
 	}
 	now := l != nil && v>>16 == l.run&(1<<40-1)
 	switch {
+	case d.Kind == loop.Call && now:
+		k.e.windowMade(&l.session, d.Value.(windowMade))
 	case d.Kind == loop.Call:
-		k.windowMade(l, now, d.Value.(windowMade))
+		k.e.windowMade(nil, d.Value.(windowMade))
 	case now:
 		l.completed(d, v&0xff)
 	}
@@ -252,7 +253,6 @@ func (l *link) hangUp() {
 
 // down implements sessionPeer: what the replica owes has failed.
 func (l *link) down() {
-	l.dropWindow()
 	l.e.tasks.failOwed(l)
 	l.load = 0
 	if l.again {

@@ -59,6 +59,8 @@ type rig struct {
 	// windows are those that the engine has made, nil where it gave one back; none: it can make none.
 	windows [][]byte
 	none    bool
+	// shares makes them instead, for replicas of its world.
+	shares *sim.Volume
 	// log bounds the dirty log if it is to be another than usual.
 	log engine.LogBounds
 	// memory is the engine's; 0 means plenty.

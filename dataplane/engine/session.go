@@ -32,7 +32,6 @@ const (
 	tagRecv
 	tagSend
 	tagClose
-	// tagWindow is a link's.
 	tagWindow
 )
 
@@ -53,6 +52,8 @@ type session struct {
 	// heard is when anything was received last, or when the first request after idleness was sent;
 	// began is when the handshake did, or the present part of it.
 	heard, began clock.Ticks
+	// window is what it shares with a replica on this machine, nil for nothing; see window.go.
+	window *window
 }
 
 // sessionPeer is what the owner of a session does in its own way.
@@ -69,6 +70,8 @@ type sessionPeer interface {
 	welcomed(h *wire.Header, r *wire.HelloReply) error
 	// place says where the payload of an answer goes, the zero segment without a place of its own.
 	place(h *wire.Header) loop.Seg
+	// control asks a control request; reply is called once.
+	control(r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply))
 	// answered takes an answer, or a notice, once the session is ready; p is its payload if that is
 	// a message.
 	answered(h *wire.Header, p []byte) error
@@ -179,6 +182,7 @@ func (s *session) checkDown() {
 		s.conn.Free()
 		s.conn = nil
 	}
+	s.dropWindow()
 	s.peer.down()
 }
 

@@ -35,10 +35,11 @@ type source struct {
 
 // sourceAsk is a request that is not answered yet. seg is where the data of a read goes.
 type sourceAsk struct {
-	typ  wire.Type
-	seg  loop.Seg
-	at   clock.Ticks // when it was sent
-	done func(p []byte, err error)
+	typ    wire.Type
+	seg    loop.Seg
+	at     clock.Ticks // when it was sent
+	shared bool        // it has a slot
+	done   func(p []byte, err error)
 }
 
 // sources are the sessions with replicas of other volumes, or with those of this one as readers.
@@ -68,11 +69,19 @@ func (s *source) lane() int { return 0 }
 
 func (k *sources) done(d *loop.Done) {
 	v := loop.ValueOf(d.Tag)
+	var at *source
 	for _, s := range k.all {
 		if s.number&(1<<40-1) == v>>8 {
-			s.completed(d, v&0xff)
-			return
+			at = s
 		}
+	}
+	switch {
+	case d.Kind == loop.Call && at != nil:
+		k.e.windowMade(&at.session, d.Value.(windowMade))
+	case d.Kind == loop.Call:
+		k.e.windowMade(nil, d.Value.(windowMade))
+	case at != nil:
+		at.completed(d, v&0xff)
 	}
 }
 
@@ -153,6 +162,7 @@ func (s *source) welcomed(h *wire.Header, r *wire.HelloReply) error {
 		return fmt.Errorf("%w: snapshot of %d bytes", wire.ErrFrame, r.Size)
 	}
 	s.phase = sessionReady
+	s.offerWindow()
 	s.tell(r.Size, nil)
 	return nil
 }
@@ -160,7 +170,8 @@ func (s *source) welcomed(h *wire.Header, r *wire.HelloReply) error {
 // answered implements sessionPeer.
 func (s *source) answered(h *wire.Header, p []byte) error {
 	a := s.asks[h.ID]
-	if a == nil || h.Type != a.typ || (h.Code == block.OK && a.seg.Len > 0 && int64(h.Payload) != int64(a.seg.Len)) {
+	if a == nil || h.Type != a.typ || !s.takeBack(a.shared, h.ID, h, a.seg) ||
+		(h.Code == block.OK && a.seg.Len > 0 && !a.shared && int64(h.Payload) != int64(a.seg.Len)) {
 		return fmt.Errorf("%w: answer %s to nothing that was asked", wire.ErrFrame, h.Type)
 	}
 	delete(s.asks, h.ID)
@@ -183,8 +194,24 @@ func (s *source) ask(h wire.Header, payload []byte, seg loop.Seg, done func(p []
 	}
 	s.nextID++
 	h.ID = s.nextID
-	s.asks[h.ID] = &sourceAsk{typ: h.Type, seg: seg, at: s.e.now, done: done}
+	a := &sourceAsk{typ: h.Type, seg: seg, at: s.e.now, done: done}
+	a.shared = (s.window == nil || s.window.taken < wire.ReaderSlots) && s.share(h.ID, &h, seg)
+	s.asks[h.ID] = a
 	s.conn.SendMessage(&h, payload)
+}
+
+// control implements sessionPeer.
+func (s *source) control(r *wire.ControlRequest, reply func(block.Code, *wire.ControlReply)) {
+	s.ask(wire.Header{Type: wire.Control}, wire.Marshal(r), loop.Seg{}, func(p []byte, err error) {
+		m, code := &wire.ControlReply{}, block.OK
+		if err != nil {
+			code, m.Error = block.Invalid, err.Error()
+		}
+		if len(p) > 0 && wire.Unmarshal(p, m) != nil {
+			code = block.Invalid
+		}
+		reply(code, m)
+	})
 }
 
 // step ends sessions that owe an answer for too long.

@@ -168,7 +168,8 @@ func (k *tasks) send(t *task, mask uint32) {
 			l.heard = e.now
 		}
 		l.load++
-		if shared := h; message == nil && l.share(t, &shared, seg) {
+		if shared := h; message == nil && l.share(t.id(), &shared, seg) {
+			t.shared |= l.bit()
 			l.conn.Send(&shared)
 		} else if payload {
 			e.arena.Retain(seg.Buf)
@@ -186,11 +187,16 @@ func (k *tasks) answered(l *link, h *wire.Header, p []byte) {
 		l.conn.Fail(wire.ErrFrame)
 		return
 	}
-	want := t.seg64()
-	if h.Flags&wire.Shared != 0 {
+	into, want := loop.Seg{}, t.seg64()
+	if t.reads() {
+		into = t.seg
+	}
+	shared := t.shared&l.bit() != 0
+	if t.shared &^= l.bit(); shared {
 		want = 0
 	}
-	if h.Type != t.kind || !l.takeBack(t, h) || (h.Code == block.OK && t.reads() && int64(h.Payload) != want) {
+	if h.Type != t.kind || !l.takeBack(shared, t.id(), h, into) ||
+		(h.Code == block.OK && t.reads() && int64(h.Payload) != want) {
 		l.conn.Fail(fmt.Errorf("%w: %s answered by %s with %d bytes", wire.ErrFrame, t.kind, h.Type, h.Payload))
 		return
 	}

@@ -14,8 +14,11 @@ import (
 
 // newWindow makes memory to share with a fake.
 func (g *rig) newWindow() (*engine.Window, error) {
-	if g.none {
+	switch {
+	case g.none:
 		return nil, errors.New("there is no memory")
+	case g.shares != nil:
+		return g.shares.NewWindow()
 	}
 	n := len(g.windows)
 	g.windows = append(g.windows, make([]byte, wire.WindowSize))
@@ -208,5 +211,27 @@ func TestMemoryMadeTooLate(t *testing.T) {
 		if w != nil {
 			t.Errorf("window %d is kept without a session", i)
 		}
+	}
+}
+
+// A clone, and a backup, read through memory where a replica of the source is on the machine: no
+// more at a time than a reader may.
+func TestReaderThroughMemory(t *testing.T) {
+	g := newCloneRig(t, 1, 2, scrubSize)
+	for i := range int64(scrubSize / mib) {
+		g.fill(i*mib, mib, byte(i+1))
+	}
+	g.snapshot("c")
+	g.to.shares, g.to.local = g.to.v, g.v.Replicas[0].Name
+	g.to.restart()
+	shared := g.v.Shared
+	if got := g.clone("c"); got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	if g.v.Shared == shared || !g.to.said("shared-memory "+g.v.Replicas[0].Addr()) {
+		t.Errorf("the copy went another way:\n%s", strings.Join(g.to.events, "\n"))
+	}
+	if from, to := g.hashes("c"), g.to.hashes("copy"); from != to {
+		t.Errorf("the copy is %s, the snapshot %s", to, from)
 	}
 }

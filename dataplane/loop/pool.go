@@ -7,7 +7,7 @@ import "syscall"
 type Pool uint8
 
 // maxPools bounds the pools of one arena: a frontend's journal has two, and each window one.
-const maxPools = 8
+const maxPools = 10
 
 // poolWarm is how many free buffers of a pool keep their memory.
 const poolWarm = 4
@@ -102,6 +102,12 @@ func (a *Arena) ClaimPool(p Pool, i int) (Buf, bool) {
 		}
 	}
 	return 0, false
+}
+
+// PoolInUse is how many buffers of a pool are in use.
+func (a *Arena) PoolInUse(p Pool) int {
+	k := a.pool(p)
+	return len(k.mem) - len(k.free)
 }
 
 // PoolIndex is the number of a buffer in its pool.

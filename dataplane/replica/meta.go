@@ -196,7 +196,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 	}
 	switch {
 	case r.keepsChain(s, &hdr, &m):
-	case s.reader && m.ViewExtents == nil && m.Ping == nil:
+	case s.reader && m.ViewExtents == nil && m.Ping == nil && m.Window == nil:
 		r.reply(s, &hdr, block.Refused,
 			wire.ControlReply{Error: "a reader's session is for reading its snapshot and nothing else"})
 	case m.Window != nil:

@@ -79,6 +79,9 @@ func (s *session) shared(h *wire.Header) (loop.Seg, error) {
 	case h.Len > block.MaxTransfer || lead+h.Len > block.MaxTransfer:
 		return loop.Seg{}, fmt.Errorf("%w: %s of %d bytes at %d covers more than a slot", wire.ErrFrame, h.Type, h.Len, h.Off)
 	}
+	if s.reader && s.r.arena.PoolInUse(s.window.pool) >= wire.ReaderSlots {
+		return loop.Seg{}, fmt.Errorf("%w: a reader uses more than %d slots", wire.ErrFrame, wire.ReaderSlots)
+	}
 	b, ok := s.r.arena.ClaimPool(s.window.pool, int(h.Slot))
 	if !ok {
 		return loop.Seg{}, fmt.Errorf("%w: %s with slot %d, which is in use", wire.ErrFrame, h.Type, h.Slot)

@@ -157,3 +157,27 @@ func TestWindowOutlivesItsSession(t *testing.T) {
 		t.Error("the memory of a session that is over is kept")
 	}
 }
+
+// A reader reads its snapshot through slots, and only so many at a time.
+func TestReaderInSlots(t *testing.T) {
+	g, _ := snapshotted(t)
+	p := g.reader("a")
+	w := p.share()
+	h := shared(wire.Read, 1, 0, 3*block.Size)
+	h.Flags |= wire.AtView
+	want := append(filled(2, 2*block.Size), filled(1, block.Size)...)
+	if a := p.ask(h, nil); a.h.Code != block.OK || len(a.payload) > 0 || !bytes.Equal(slot(w, h), want) {
+		t.Errorf("%+v with %d bytes", a.h, len(a.payload))
+	}
+	if a := p.ask(shared(wire.Write, 1, 0, block.Size), nil); a.h.Code != block.Refused {
+		t.Errorf("a write: %s", a.h.Code)
+	}
+	g.r.Disk.Slow(100 * time.Millisecond)
+	for i := range uint8(wire.ReaderSlots + 1) {
+		h.Slot = i
+		p.request(h, nil)
+	}
+	g.until("the session ends", func() bool { return p.gone })
+	g.r.Disk.Slow(0)
+	g.alive(3)
+}

@@ -8,6 +8,8 @@ import "ankole.storage/dataplane/block"
 const (
 	// WindowSlots is how many slots a window has.
 	WindowSlots = 64
+	// ReaderSlots is how many of them a reader may use at a time.
+	ReaderSlots = 8
 	// SlotSize is how far apart they begin: a page that is not used, and the data. The page is there
 	// so that a buffer of the arena is one slot.
 	SlotSize = 4096 + block.MaxTransfer

@@ -117,7 +117,7 @@ func (b *backupBench) prepare(ctx context.Context) error {
 // open starts a volume of one replica.
 func (b *backupSide) open(ctx context.Context, restored bool) (*volume, error) {
 	r, err := rig.Open(b.t, rig.Config{Replicas: 1, Size: b.cfg.size, NoFrontend: restored, Program: b.program,
-		EngineEnv: []string{"ANKOLE_BACKUP_WORKER=" + b.worker}})
+		Shares: true, EngineEnv: []string{"ANKOLE_BACKUP_WORKER=" + b.worker}})
 	if err != nil {
 		return nil, err
 	}

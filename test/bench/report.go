@@ -181,8 +181,8 @@ func (r *report) print(cfg config) error {
 	return keep(cfg, r.began, ".md", b.String())
 }
 
-// one is a result as it is kept for programs. PerSecond counts requests, Typical is in ns, CPU in ns
-// of all processes of a volume for one request.
+// one is a result as it is kept for programs. PerSecond counts requests, Typical is in ns, CPU in
+// ns of all processes of a volume for one request.
 type one struct {
 	Pattern, Subject string
 	Round            int

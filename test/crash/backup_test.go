@@ -166,7 +166,8 @@ func (b *backedUp) blocks() int {
 }
 
 // worker waits until the worker of an engine has written a block, or given one to the volume, and
-// stops it there. It is let go on in short turns: at full speed it may have ended between two looks.
+// stops it there. It is let go on in short turns: at full speed it may have ended between two
+// looks.
 func (b *backedUp) worker(v *rig.Volume, midway func() bool) (pid int) {
 	b.t.Helper()
 	wait.Until(b.t, "a worker midway", func() bool {

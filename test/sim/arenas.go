@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -52,6 +53,8 @@ func (s *arenas) put(a *loop.Arena) {
 type sharedMemory struct {
 	mem     []byte
 	holders int
+	// end gives the memory back when the world has gone.
+	end runtime.Cleanup
 }
 
 // idleMemory are mappings that nobody uses: to make one takes longer than to make it zero.
@@ -95,27 +98,29 @@ func (v *Volume) localTo(node *Node) string {
 
 // NewWindow is engine.Config.NewWindow.
 func (v *Volume) NewWindow() (*engine.Window, error) {
-	n := len(v.windows)
+	n := len(v.W.windows)
 	m := &sharedMemory{mem: takeMemory(), holders: 1}
-	v.windows = append(v.windows, m)
+	m.end = runtime.AddCleanup(m, putMemory, m.mem)
+	v.W.windows = append(v.W.windows, m)
 	return &engine.Window{Mem: m.mem, Offer: wire.WindowOffer{PID: 1, FD: n}, Free: func() { v.freeWindow(m.mem) }}, nil
 }
 
 // openWindow is replica.Config.OpenWindow.
 func (v *Volume) openWindow(o *wire.WindowOffer) ([]byte, error) {
-	if o.FD < 0 || o.FD >= len(v.windows) || v.windows[o.FD].holders == 0 {
+	if o.FD < 0 || o.FD >= len(v.W.windows) || v.W.windows[o.FD].holders == 0 {
 		return nil, errors.New("no such window")
 	}
-	m := v.windows[o.FD]
+	m := v.W.windows[o.FD]
 	m.holders++
 	v.Shared++
 	return m.mem, nil
 }
 
 func (v *Volume) freeWindow(mem []byte) {
-	for _, m := range v.windows {
+	for _, m := range v.W.windows {
 		if m.holders > 0 && &m.mem[0] == &mem[0] {
 			if m.holders--; m.holders == 0 {
+				m.end.Stop()
 				putMemory(m.mem)
 			}
 			return
@@ -126,20 +131,10 @@ func (v *Volume) freeWindow(mem []byte) {
 
 // Held is how many windows somebody has.
 func (v *Volume) Held() (n int) {
-	for _, m := range v.windows {
+	for _, m := range v.W.windows {
 		if m.holders > 0 {
 			n++
 		}
 	}
 	return n
-}
-
-// closeWindows gives back what those have that were killed.
-func (v *Volume) closeWindows() {
-	for _, m := range v.windows {
-		if m.holders > 0 {
-			m.holders = 0
-			putMemory(m.mem)
-		}
-	}
 }

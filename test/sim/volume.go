@@ -82,8 +82,7 @@ type Volume struct {
 	starts   int
 	arenas   []*loop.Arena
 	// spare arenas belonged to processes that are dead.
-	windows []*sharedMemory
-	spare   []*loop.Arena
+	spare []*loop.Arena
 	// Dropped counts replicas dropped, Rebuilt rebuilds completed, Repaired changes of a chain that
 	// a start made the same. Unequal those rebuilds that ended in other content than their
 	// source's.
@@ -179,7 +178,6 @@ func (v *Volume) Close() {
 	for _, a := range v.arenas {
 		idleArenas.put(a)
 	}
-	v.closeWindows()
 	v.arenas = nil // closed once more, a volume must not give them to two others
 }
 

@@ -34,6 +34,7 @@ type World struct {
 	// Midway counts blocking calls that the death of their process has cut short.
 	Midway int
 
+	windows   []*sharedMemory
 	nodes     []*Node
 	ways      map[[2]int]*way
 	listeners map[string]*Process

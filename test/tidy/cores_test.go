@@ -81,6 +81,7 @@ var sleeps = exceptions{
 	"test/crash/faults_test.go":          "how long a fault lasts",
 	"test/crash/keep_test.go":            "an engine is killed at any moment of its start",
 	"test/crash/upkeep_test.go":          "how long it measures a volume that does nothing else",
+	"test/powerdisk/watch.go":            "another process is watched, whose end nothing tells",
 	"test/rig/journal.go":                "nothing may be answered for so long",
 	"test/scale/bench_test.go":           "how long it measures an idle cluster",
 }

@@ -25,10 +25,10 @@ type task struct {
 	since time.Time
 }
 
-// pool runs tasks on limit goroutines, or on most if tasks wait for long: then the disk is slow, and
-// its own queue is not full. They are started when work waits and nobody is parked, the one parked
-// last is used first, and a timer that only runs while there are workers lets those go that were
-// not needed.
+// pool runs tasks on limit goroutines, or on most if tasks wait for long: then the disk is slow,
+// and its own queue is not full. They are started when work waits and nobody is parked, the one
+// parked last is used first, and a timer that only runs while there are workers lets those go that
+// were not needed.
 type pool struct {
 	mu      sync.Mutex
 	limit   int
