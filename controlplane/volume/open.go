@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"ankole.storage/api/longhorn/v1beta2"
@@ -255,11 +254,7 @@ func (p opening) startUp(after string) loop.Change {
 			}
 			return p.startEngine(ready, after)
 		}
-		message := "waiting for the processes of replicas " + strings.Join(late, ", ")
-		if len(late) == 0 {
-			message = "no replica of the volume is on a node that is up"
-		}
-		waited := p.waiting(ReasonReplicasStarting, message)
+		waited := p.waiting(p.waitsFor(late))
 		if waited < openWait && !p.allDamaged() {
 			p.wakeIn(openWait - waited + time.Second)
 			return nil

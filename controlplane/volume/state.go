@@ -23,6 +23,7 @@ func (p *pass) advance() loop.Change {
 			return nil // upgradeDetached or salvage first
 		}
 		v.Status.State = v1beta2.VolumeStateAttaching
+		p.waiting(v1beta2.VolumeReasonReplicasOrdered, orderedText) // in the same write
 		return nil
 	case have == "" && state == v1beta2.VolumeStateAttaching:
 		if p.s.Unclaimed {

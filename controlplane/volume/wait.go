@@ -106,6 +106,29 @@ func (p *pass) waiting(reason, message string) time.Duration {
 	return waited
 }
 
+// tellAfter is how long attaching waits for processes before those that are missing are named, if
+// nothing is known against them: usually all are there by then, and each one that comes up would
+// cost a write of the volume and one of its attachment.
+const tellAfter = 5 * time.Second
+
+const orderedText = "the processes of the replicas are being started"
+
+// waitsFor says which replicas attaching waits for: each is a name, and what is known to be in its
+// way after a space.
+func (p opening) waitsFor(late []string) (reason, message string) {
+	told := slices.ContainsFunc(late, func(text string) bool { return strings.Contains(text, " ") })
+	switch waited := p.waited(); {
+	case len(late) == 0:
+		message = "no replica of the volume is on a node that is up"
+	case waited < tellAfter && !told:
+		p.wakeIn(tellAfter - waited)
+		return v1beta2.VolumeReasonReplicasOrdered, orderedText
+	default:
+		message = "waiting for the processes of replicas " + strings.Join(late, ", ")
+	}
+	return ReasonReplicasStarting, message
+}
+
 // waited is how long this process has seen that replicas are waited for.
 func (p *pass) waited() time.Duration {
 	if p.s.WaitsSince.IsZero() {

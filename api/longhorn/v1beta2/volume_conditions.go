@@ -31,4 +31,7 @@ const (
 	VolumeReasonPodRan                          = "PodRan"
 	VolumeReasonBackingImageVirtualSizeTooLarge = "BackingImageVirtualSizeTooLarge"
 	VolumeReasonOfflineRebuildingInProgress     = "OfflineRebuildingInProgress"
+	// VolumeReasonReplicasOrdered, our addition, is that of condition WaitForReplicas while nothing
+	// but the usual moment until processes run is waited for.
+	VolumeReasonReplicasOrdered = "ReplicasOrdered"
 )

@@ -278,7 +278,10 @@ func judge(t v1beta2.AttachmentTicket, a *v1beta2.VolumeAttachment, s seen) v1be
 	case undecided(a, v):
 		c.Message = "two nodes claim volume " + v.Name + ", whose migration has failed: detach it from one of them"
 	default:
-		if w := winner(a, s); w != nil && w.ID != t.ID {
+		switch w := winner(a, s); {
+		case w != nil && w.ID == t.ID && free(v):
+			c.Reason, c.Message = underWay(t, s) // by the change that follows
+		case w != nil && w.ID != t.ID:
 			c.Message = ticketText(w) + " goes first, " + precedence(w, t) + "; it " + endOf(w, v)
 		}
 	}
@@ -290,7 +293,7 @@ func underWay(t v1beta2.AttachmentTicket, s seen) (reason, message string) {
 	message = "volume " + s.Volume.Name + " is being attached to node " + t.NodeID
 	wait := v1beta2.FindCondition(s.Volume.Status.Conditions, waitForReplicas)
 	switch {
-	case wait.Status == v1beta2.ConditionTrue:
+	case wait.Status == v1beta2.ConditionTrue && wait.Reason != v1beta2.VolumeReasonReplicasOrdered:
 		return "", message + ": " + wait.Message
 	case !s.Runs[t.NodeID]:
 		return "", message + ", where no instance manager runs; see why with: ankole instance-manager list"

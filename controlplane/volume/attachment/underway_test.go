@@ -30,6 +30,12 @@ func TestUnderWay(t *testing.T) {
 			s.Volume.Status.Conditions = []v1beta2.Condition{{Type: waitForReplicas, Status: v1beta2.ConditionTrue,
 				Message: "it lacks replicas r"}}
 		}, false, "being attached to node n1: it lacks replicas r"},
+		{"processes have just been ordered", func(a *v1beta2.VolumeAttachment, s *seen) {
+			attaching(a, s)
+			s.Volume.Status.Conditions = []v1beta2.Condition{{Type: waitForReplicas, Status: v1beta2.ConditionTrue,
+				Reason: v1beta2.VolumeReasonReplicasOrdered, Message: "ordered"}}
+		}, true, "being attached to node n1"},
+		{"about to be attached", func(*v1beta2.VolumeAttachment, *seen) {}, true, "being attached to node n1"},
 		{"being detached", func(_ *v1beta2.VolumeAttachment, s *seen) {
 			s.Volume.Status.State = v1beta2.VolumeStateDetaching
 		}, true, "is not detached yet"},
