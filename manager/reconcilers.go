@@ -26,6 +26,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engine"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/replica"
 	"ankole.storage/controlplane/recurringjob"
 	"ankole.storage/controlplane/volume"
@@ -52,14 +53,14 @@ type Reconciler interface {
 // and nowhere else.
 func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconciler, error) {
 	cfg := p.cfg
-	processes := instancemanager.NewCallers(p.connect)
-	if err := mgr.Add(processes); err != nil {
-		return nil, fmt.Errorf("register the callers of instance managers: %w", err)
+	lists, streams, processes, err := p.follow(mgr)
+	if err != nil {
+		return nil, err
 	}
 	proxies := engineclient.NewProxies(p.dial)
 	binary := engineclient.NewBinary(proxies, proxies, cfg.EngineImage)
 	engines := engineclient.NewRouter(proxies, binary)
-	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		proxies.Close()
 		binary.Close()
@@ -83,7 +84,7 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	stores := &store.Access{Namespace: cfg.Namespace, Image: cfg.EngineImage, Cached: mgr.GetClient(), Live: p.live,
 		Runner: proxies}
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
-		Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
+		Heard: lists, Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
 	p.who.streams.Store(running.Monitor())
 	return append(p.imageReconcilers(engines, stores),
 		limits,
@@ -95,8 +96,8 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Runner: proxies,
 		}),
 		instancemanager.New(instancemanager.Config{
-			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Connect: p.connect,
-			Close: processes.CloseIdle, Proxies: proxies,
+			Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount, Follower: streams,
+			Heard: lists, Close: processes.CloseIdle, Proxies: proxies,
 			Certificates: p.certificates.Problem, CertificatesChanged: p.certificates.Changed(), Plaintext: p.plaintext,
 			Budgets: allocator.NewBudgets(nil),
 		}),
@@ -108,14 +109,27 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 		backupvolume.New(backupvolume.Config{NodeName: cfg.NodeName, Access: stores}),
 		backup.New(backup.Config{NodeName: cfg.NodeName, Access: stores, Engines: engines}),
 		integrity.New(cfg.Namespace, engines),
-		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}, processes),
-		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes, Keys: keys},
-			processes),
+		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Heard: lists}, processes),
+		replica.New(replica.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes, Keys: keys,
+			Heard: lists}, processes),
 		recurringjob.New(recurringjob.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Image: cfg.ManagerImage,
 			ServiceAccount: naming.ServiceAccountJobs}),
 		workload.New(cfg.Namespace),
 		claim.New(cfg.Namespace),
 	), nil
+}
+
+// follow has instance managers followed, what they say is in the lists, and asked for processes.
+func (p *control) follow(mgr ctrl.Manager) (lists *heard.Lists, streams *instancemanager.Streams,
+	processes *instancemanager.Callers, err error) {
+	lists = heard.New(p.cfg.Namespace)
+	streams, processes = instancemanager.NewStreams(p.connect, lists), instancemanager.NewCallers(p.connect)
+	for _, r := range []manager.Runnable{streams, processes} {
+		if err := mgr.Add(r); err != nil {
+			return nil, nil, nil, fmt.Errorf("register the connections to instance managers: %w", err)
+		}
+	}
+	return lists, streams, processes, nil
 }
 
 // imageReconcilers are those of backing images and their backups; engines send the volumes that are

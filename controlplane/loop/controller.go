@@ -70,13 +70,23 @@ type Controller[T client.Object, G any] struct {
 	Gone func(ctx context.Context, key client.ObjectKey)
 	// Watches are the other kinds whose changes wake objects of this kind.
 	Watches []Watch
-	// Wakeups wake objects by name from outside Kubernetes (a data plane stream); nil for none.
-	Wakeups <-chan event.GenericEvent
+	// Wakeups are news from outside Kubernetes (a data plane stream).
+	Wakeups []Wakeups
 	// Workers is the number of objects reconciled at once; 0 means defaultWorkers.
 	Workers int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
+
+// Wakeups are a channel of news from outside Kubernetes.
+type Wakeups struct {
+	From <-chan event.GenericEvent
+	// Names of the objects that a piece of news is for; nil: the one that it names.
+	Names func(about client.Object) []string
+}
+
+// By are the wake-ups of the objects that a channel names.
+func By(from <-chan event.GenericEvent) []Wakeups { return []Wakeups{{From: from}} }
 
 // Watch wakes objects of a controller's kind when an object of another kind changes.
 type Watch struct {
@@ -185,16 +195,23 @@ type Registration struct {
 	Workers int
 	// Sources are the kinds, other than the own one, whose changes wake objects.
 	Sources []Source
-	// Wakeups are those from outside Kubernetes; nil for none. Whoever sends them may know no more of
-	// an object than its name: it is in Namespace then.
-	Wakeups   <-chan event.GenericEvent
+	// Wakeups are those from outside Kubernetes. Whoever sends them may know no more of an object than
+	// its name: it is in Namespace then.
+	Wakeups   []Wakeups
 	Namespace string
 }
 
-// woken names the object that a wakeup is for.
-func (r Registration) woken(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{
-		Namespace: cmp.Or(o.GetNamespace(), r.Namespace), Name: o.GetName()}}}
+// Woken names the objects that a piece of news is for.
+func (r Registration) Woken(w Wakeups, about client.Object) (out []reconcile.Request) {
+	names := []string{about.GetName()}
+	if w.Names != nil {
+		names = w.Names(about)
+	}
+	for _, name := range names {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{
+			Namespace: cmp.Or(about.GetNamespace(), r.Namespace), Name: name}})
+	}
+	return out
 }
 
 // Source is a kind that is watched, and whom its changes wake.
@@ -246,8 +263,9 @@ func (r Registration) complete(mgr ctrl.Manager) error {
 	for _, s := range r.Sources {
 		b = b.Watches(s.Object, s.Handler)
 	}
-	if r.Wakeups != nil {
-		b = b.WatchesRawSource(source.Channel(r.Wakeups, handler.EnqueueRequestsFromMapFunc(r.woken)))
+	for _, w := range r.Wakeups {
+		b = b.WatchesRawSource(source.Channel(w.From, handler.EnqueueRequestsFromMapFunc(
+			func(_ context.Context, about client.Object) []reconcile.Request { return r.Woken(w, about) })))
 	}
 	if err := b.Complete(r.Reconciler); err != nil {
 		return fmt.Errorf("register %s: %w", r.Name, err)

@@ -105,7 +105,7 @@ func TestWakeupsByName(t *testing.T) {
 	for namespace, want := range map[string]string{"": "ns", "other": "other"} {
 		o := &corev1.ConfigMap{}
 		o.Name, o.Namespace = "n1", namespace
-		if got := r.woken(t.Context(), o); len(got) != 1 || got[0].Namespace != want || got[0].Name != "n1" {
+		if got := r.Woken(Wakeups{}, o); len(got) != 1 || got[0].Namespace != want || got[0].Name != "n1" {
 			t.Errorf("namespace %q: %v", namespace, got)
 		}
 	}

@@ -57,7 +57,7 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 		Conditions: conditions,
 		// The agent of the node and the leader write one status.
 		SharedStatus: true,
-		Wakeups:      a.health.wakeups,
+		Wakeups:      loop.By(a.health.wakeups),
 		Watches:      []loop.Watch{loop.Watching(&corev1.Node{}, loop.BySameName[*corev1.Node]())},
 	})
 }

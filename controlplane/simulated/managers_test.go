@@ -1,6 +1,7 @@
 package simulated_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/node/instancemanager"
 	"ankole.storage/controlplane/object/naming"
-	"ankole.storage/controlplane/process/instance"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -69,7 +69,8 @@ func (w *world) released(o client.Object) {
 		return
 	}
 	for _, im := range all[*v1beta2.InstanceManager](w) {
-		p := instance.Find(im, r.Name)
+		heard, _ := w.streams.heard.Of(im.Name)
+		p := heard.Find(r.Name)
 		if p != nil && im.Spec.NodeID == r.Spec.NodeID && strings.HasPrefix(p.Spec.Order, string(r.UID)) {
 			w.failf("replica %s goes, its process %s does not", r.Name, p.Status.UUID)
 		}
@@ -335,6 +336,51 @@ func TestRunThatIsOverIsNotTaken(t *testing.T) {
 	})
 }
 
+// TestNewLeaderGoesByWhatItHears: a leader is lost before it has written what it has heard, and the
+// next one hears nothing for a while. Nothing changes until it does, and nothing then.
+func TestNewLeaderGoesByWhatItHears(t *testing.T) {
+	story(t, 3, func(w *world) {
+		v := w.volumeOfTwo("n1")
+		w.calm = true
+		w.run(time.Minute)
+		before := w.runsOf(v.name)
+		for _, h := range w.nodes {
+			w.silence(h, true)
+		}
+		for _, im := range all[*v1beta2.InstanceManager](w) {
+			im.Status.InstanceEngines, im.Status.InstanceReplicas = nil, nil
+			must(w, w.store.update(im, true))
+		}
+		w.newLeader()
+		for _, mute := range []bool{true, false} {
+			for _, h := range w.nodes {
+				w.silence(h, mute)
+			}
+			w.run(30 * time.Second)
+			if now := w.runsOf(v.name); !maps.Equal(now, before) || len(now) < 3 {
+				w.failf("instance managers are mute %v: %v, before %v", mute, now, before)
+			}
+		}
+		for _, im := range all[*v1beta2.InstanceManager](w) {
+			heard, _ := w.streams.heard.Of(im.Name)
+			if len(im.Status.InstanceEngines) != len(heard.Engines) || len(im.Status.InstanceReplicas) != len(heard.Replicas) {
+				w.failf("the status of %s does not show what was heard", im.Name)
+			}
+		}
+	})
+}
+
+// runsOf are the processes of a volume by its objects: state and UUID.
+func (w *world) runsOf(volume string) map[string]string {
+	out := map[string]string{}
+	for _, r := range w.replicasOf(volume) {
+		out[r.Name] = string(r.Status.CurrentState) + " " + r.Status.UUID
+	}
+	e := get[*v1beta2.Engine](w, volume+"-e-0")
+	out[e.Name] = string(e.Status.CurrentState) + " " + e.Status.UUID
+	return out
+}
+
 func (w *world) replicasOf(volume string) (out []*v1beta2.Replica) {
 	for _, r := range all[*v1beta2.Replica](w) {
 		if r.Spec.VolumeName == volume {
@@ -344,15 +390,11 @@ func (w *world) replicasOf(volume string) (out []*v1beta2.Replica) {
 	return out
 }
 
-func (p *pod) list() *instancemanager.Processes {
-	out := &instancemanager.Processes{Engines: map[string]v1beta2.InstanceProcess{},
+func (p *pod) list() *heard.Processes {
+	out := &heard.Processes{Engines: map[string]v1beta2.InstanceProcess{},
 		Replicas: map[string]v1beta2.InstanceProcess{}, APIVersion: 4, APIMinVersion: 1, ProxyAPIVersion: 1}
-	for name, r := range p.processes {
-		if told := r.tell(); told.Status.Type == v1beta2.InstanceTypeEngine {
-			out.Engines[name] = told
-		} else {
-			out.Replicas[name] = told
-		}
+	for _, r := range p.processes {
+		out.Put(r.tell())
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,12 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
-	"ankole.storage/controlplane/node/instancemanager"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/instance"
 )
 
@@ -418,40 +415,39 @@ func (w *world) closeIdle(_ context.Context, ip string) (map[string]*imrpc.Proce
 
 // streams are what a leader hears from instance managers.
 type streams struct {
-	w       *world
-	wakeups chan event.GenericEvent
-	known   map[client.ObjectKey]*known
+	w      *world
+	heard  *heard.Lists
+	ctx    context.Context
+	cancel context.CancelFunc
+	// pods are those that are followed, by instance manager.
+	pods map[string]types.UID
 }
 
-// known is what one leader was told of a Pod.
-type known struct {
-	pod       types.UID
-	processes *instancemanager.Processes
-	lost      time.Time
+func newStreams(w *world) *streams {
+	s := &streams{w: w, heard: heard.New(namespace), pods: map[string]types.UID{}}
+	s.ctx, s.cancel = context.WithCancel(w.t.Context())
+	return s
 }
-
-// Wakeups implements instancemanager.Follower.
-func (s *streams) Wakeups() <-chan event.GenericEvent { return s.wakeups }
 
 // Drop implements instancemanager.Follower.
-func (s *streams) Drop(key client.ObjectKey) { delete(s.known, key) }
+func (s *streams) Drop(manager string) {
+	delete(s.pods, manager)
+	s.heard.Drop(manager)
+}
 
 // Follow implements instancemanager.Follower.
-func (s *streams) Follow(key client.ObjectKey, uid types.UID, _ string) (*instancemanager.Processes, time.Time) {
-	k := s.known[key]
-	if k == nil || k.pod != uid {
-		k = &known{pod: uid, lost: time.Now()}
-		s.known[key] = k
-		s.w.after(s.w.between(time.Millisecond, 200*time.Millisecond), func() { s.tell(key, k) })
+func (s *streams) Follow(manager string, uid types.UID, _ string) {
+	if s.pods[manager] == uid {
+		return
 	}
-	return k.processes, k.lost
+	s.pods[manager] = uid
+	s.heard.Begin(manager, uid)
+	s.w.after(s.w.between(time.Millisecond, 200*time.Millisecond), func() { s.tell(manager, uid) })
 }
 
 // changed plans that a leader is told of what a Pod runs, or that it does not answer.
 func (s *streams) changed(p *pod) {
-	key := client.ObjectKey{Namespace: namespace, Name: p.name}
-	k := s.known[key]
-	if k == nil || k.pod != p.uid {
+	if s.pods[p.name] != p.uid {
 		return
 	}
 	in := s.w.between(0, 50*time.Millisecond)
@@ -460,25 +456,17 @@ func (s *streams) changed(p *pod) {
 	} else if !s.w.calm && s.w.rng.IntN(50) == 0 {
 		in = s.w.between(0, 5*time.Second)
 	}
-	s.w.after(in, func() { s.tell(key, k) })
+	s.w.after(in, func() { s.tell(p.name, p.uid) })
 }
 
-func (s *streams) tell(key client.ObjectKey, k *known) {
-	if s.w.streams != s || s.known[key] != k {
+func (s *streams) tell(manager string, uid types.UID) {
+	if s.w.streams != s || s.pods[manager] != uid {
 		return
 	}
-	before := *k
-	p := s.w.pods[k.pod]
-	switch {
-	case p == nil || !p.host.reachable() || p.host.mute:
-		if k.lost.IsZero() {
-			k.lost = time.Now()
-		}
-	default:
-		k.processes, k.lost = p.list(), time.Time{}
+	p := s.w.pods[uid]
+	if p == nil || !p.host.reachable() || p.host.mute {
+		s.heard.Lose(s.ctx, manager, uid)
+		return
 	}
-	if !reflect.DeepEqual(before, *k) {
-		s.wakeups <- event.GenericEvent{Object: &v1beta2.InstanceManager{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
-	}
+	s.heard.Tell(s.ctx, manager, uid, p.list())
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/allocator"
@@ -224,7 +223,11 @@ func (w *world) newLeader() {
 	if w.leader != nil {
 		w.leader.stop()
 	}
-	w.streams = &streams{w: w, wakeups: make(chan event.GenericEvent, 1000), known: map[client.ObjectKey]*known{}}
+	if w.streams != nil {
+		w.streams.cancel()
+	}
+	w.streams = newStreams(w)
+	lists := w.streams.heard
 	limits := allocator.New(namespace, nil)
 	w.keys = &volumekey.Keys{Client: &api{w: w}, Namespace: namespace,
 		Used: volumekey.UsedBy(&api{w: w}, namespace)}
@@ -236,14 +239,15 @@ func (w *world) newLeader() {
 		settingsync.New(settingsync.Config{Namespace: namespace}),
 		node.New(namespace),
 		instancemanager.New(instancemanager.Config{Namespace: namespace, NodeName: leads, Close: w.closeIdle,
-			Follower: w.streams, Proxies: engineclient.NewProxies(dialProxy), Budgets: allocator.NewBudgets(nil)}),
+			Follower: w.streams, Heard: lists, Proxies: engineclient.NewProxies(dialProxy), Budgets: allocator.NewBudgets(nil)}),
 		volume.New(volume.Config{Namespace: namespace, NodeName: leads, Allocator: limits, Keys: w.keys}),
 		attachment.New(attachment.Config{Namespace: namespace}),
 		engine.New(engine.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Keys: w.keys,
-			Purge: engines.SnapshotPurge}, &orders{w: w}, engines),
+			Heard: lists, Purge: engines.SnapshotPurge}, &orders{w: w}, engines),
 		snapshot.New(snapshot.Config{Namespace: namespace}, engines),
-		orphan.New(orphan.Config{Namespace: namespace, NodeName: leads}, &orders{w: w}),
-		replica.New(replica.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Keys: w.keys},
+		orphan.New(orphan.Config{Namespace: namespace, NodeName: leads, Heard: lists}, &orders{w: w}),
+		replica.New(replica.Config{Namespace: namespace, NodeName: leads, Logs: &orders{w: w}, Keys: w.keys,
+			Heard: lists},
 			&orders{w: w}),
 	)
 }

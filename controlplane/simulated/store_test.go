@@ -1,6 +1,7 @@
 package simulated_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -167,4 +168,13 @@ func (s *store) delete(o client.Object, opts client.DeleteOptions) error {
 		s.put(k, next)
 	}
 	return nil
+}
+
+// text is a value without the addresses of what it points to: a history repeats to the letter.
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }

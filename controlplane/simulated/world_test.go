@@ -240,13 +240,17 @@ func (q queue) AddAfter(r reconcile.Request, in time.Duration) { q.c.wake(r.Name
 
 // heard takes in what came from outside Kubernetes.
 func (c *controller) heard() {
-	for {
-		select {
-		case e := <-c.Wakeups:
-			c.wake(client.ObjectKeyFromObject(e.Object), 0)
-		default:
-			return
+	for _, w := range c.Wakeups {
+		for len(w.From) > 0 {
+			c.woken(w, <-w.From)
 		}
+	}
+}
+
+// woken takes in one piece of news.
+func (c *controller) woken(w loop.Wakeups, news event.GenericEvent) {
+	for _, r := range c.Woken(w, news.Object) {
+		c.wake(r.NamespacedName, 0)
 	}
 }
 
@@ -365,7 +369,7 @@ func differing(have, next client.Object) string {
 		from := reflect.ValueOf(have).Elem().FieldByName(part)
 		for i := range to.NumField() {
 			if x, y := plain(from.Field(i)), plain(to.Field(i)); !equality.Semantic.DeepEqual(x, y) {
-				fmt.Fprintf(&b, "%s: %+v -> %+v\n", to.Type().Field(i).Name, x, y)
+				fmt.Fprintf(&b, "%s: %s -> %s\n", to.Type().Field(i).Name, text(x), text(y))
 			}
 		}
 	}
@@ -470,12 +474,12 @@ func (c *controller) due(now, next time.Time, due *[]func()) time.Time {
 // sleep lets time pass, d at most: streams and timers of the controllers wake it.
 func (w *world) sleep(d time.Duration) {
 	cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(time.After(d))}}
-	var of []*controller
+	var of []func(event.GenericEvent)
 	for _, p := range w.processes() {
 		for _, c := range p.controllers {
-			if c.Wakeups != nil {
-				cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c.Wakeups)})
-				of = append(of, c)
+			for _, from := range c.Wakeups {
+				cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(from.From)})
+				of = append(of, func(news event.GenericEvent) { c.woken(from, news) })
 			}
 		}
 	}
@@ -483,7 +487,6 @@ func (w *world) sleep(d time.Duration) {
 	chosen, value, ok := reflect.Select(cases)
 	w.mu.Lock()
 	if chosen > 0 && ok {
-		e := value.Interface().(event.GenericEvent)
-		of[chosen-1].wake(client.ObjectKeyFromObject(e.Object), 0)
+		of[chosen-1](value.Interface().(event.GenericEvent))
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/firstseen"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 	"ankole.storage/controlplane/volume/concern"
@@ -114,7 +115,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			r.cfg.Allocator.Wait(key.Name, nil)
 			r.cfg.Allocator.WaitUpgrade(key.Name, nil)
 		},
-		Wakeups: r.cfg.Allocator.Wakeups(),
+		Wakeups: loop.By(r.cfg.Allocator.Wakeups()),
 		Watches: []loop.Watch{
 			loop.Watching(&v1beta2.Engine{}, loop.ByLabel[*v1beta2.Engine](naming.LabelVolume)),
 			loop.Watching(&v1beta2.Replica{}, loop.ByLabel[*v1beta2.Replica](naming.LabelVolume)),
@@ -127,7 +128,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 			loop.WatchingChanges(&v1beta2.VolumeAttachment{}, concern.TicketsChanged,
 				loop.BySameName[*v1beta2.VolumeAttachment]()),
 			loop.WatchingUpdates(&v1beta2.Node{}, func(*v1beta2.Node) []string { return r.unsettled() }, r.onNodeUpdate),
-			loop.WatchingChanges(&v1beta2.InstanceManager{}, concern.ManagerChanged,
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, instance.Changed,
 				func(*v1beta2.InstanceManager) []string { return r.unsettled() }),
 			loop.WatchingChanges(&v1beta2.EngineImage{}, concern.DeploymentChanged, r.onImage),
 			loop.WatchingChanges(&v1beta2.BackingImage{}, concern.SelectorsChanged,

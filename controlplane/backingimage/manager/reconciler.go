@@ -90,7 +90,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackingImageManager, 
 			r.orders.forget(key)
 			r.starts.Forget(key)
 		},
-		Wakeups: r.followed.wakeups,
+		Wakeups: loop.By(r.followed.wakeups),
 		Watches: []loop.Watch{
 			loop.Watching(&corev1.Pod{}, r.onPod),
 			loop.WatchingChanges(&v1beta2.Node{}, backingimage.DisksChanged, func(*v1beta2.Node) []string { return r.with("") }),

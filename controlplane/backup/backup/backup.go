@@ -111,7 +111,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Backup, seen] {
 				})
 			}),
 		},
-		Wakeups: r.errands.Wakeups(),
+		Wakeups: loop.By(r.errands.Wakeups()),
 	}
 }
 

@@ -115,7 +115,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupBackingImage, s
 				})
 			}),
 		},
-		Wakeups: r.errands.Wakeups(),
+		Wakeups: loop.By(r.errands.Wakeups()),
 	}
 }
 

@@ -87,7 +87,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupTarget, seen] {
 				func(_, _ *v1beta2.BackupBackingImage) bool { return false },
 				loop.ByLabel[*v1beta2.BackupBackingImage](naming.LabelBackupTarget)),
 			loop.Watching(&corev1.ConfigMap{}, onConfigMap)},
-		Wakeups: r.looks.Wakeups(),
+		Wakeups: loop.By(r.looks.Wakeups()),
 	}
 }
 

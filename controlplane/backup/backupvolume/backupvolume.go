@@ -96,7 +96,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupVolume, seen] {
 				return []string{naming.BackupVolumeName(b.Labels[naming.LabelBackupVolume], b.Labels[naming.LabelBackupTarget])}
 			}),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting)},
-		Wakeups: r.errands.Wakeups(),
+		Wakeups: loop.By(r.errands.Wakeups()),
 	}
 }
 

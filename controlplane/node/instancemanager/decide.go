@@ -13,19 +13,13 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 )
 
 // followRetry is how soon a running Pod is looked at again that could not be followed, whose proxy
 // does not answer (its stream usually wakes us earlier), or which an engine or replica still claims
 // (its change wakes nobody).
 const followRetry = 5 * time.Second
-
-// Processes is what the stream from the Pod says. Engines and Replicas are never nil.
-type Processes struct {
-	Engines, Replicas map[string]v1beta2.InstanceProcess
-	// API and Proxy versions with their minima; 0 as proxy version means that there is no proxy.
-	APIVersion, APIMinVersion, ProxyAPIVersion, ProxyAPIMinVersion int
-}
 
 // seen is what decide knows besides the object.
 type seen struct {
@@ -37,7 +31,7 @@ type seen struct {
 	PDB *policyv1.PodDisruptionBudget
 	// Processes are those of the Pod as they were last reported; nil as long as this leader has not
 	// listed them.
-	Processes *Processes
+	Processes *heard.Processes
 	// UnconfirmedSince is when the stream from the Pod was lost, or first asked for; zero while it
 	// stands, so that Processes is what runs now.
 	UnconfirmedSince time.Time
@@ -335,7 +329,7 @@ func mayWork(s seen) bool { return s.mayRun() && !idle(s) }
 // has told of every change since, and no object claims to have one there. A status, an address that
 // is missing or a Pod that is not ready never says so.
 func idle(s seen) bool {
-	return s.Processes != nil && s.UnconfirmedSince.IsZero() && !s.Processes.busy() && s.Assigned == ""
+	return s.Processes != nil && s.UnconfirmedSince.IsZero() && !s.Processes.Busy() && s.Assigned == ""
 }
 
 // decideBudget keeps a disruption budget beside a running Pod, so that a drain waits for its

@@ -13,6 +13,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 )
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -43,7 +44,7 @@ func world() seen {
 	}
 	return seen{
 		Node: node, KubeNode: kube, Pod: pod, PDB: &policyv1.PodDisruptionBudget{},
-		Processes: &Processes{
+		Processes: &heard.Processes{
 			Engines: map[string]v1beta2.InstanceProcess{}, Replicas: map[string]v1beta2.InstanceProcess{},
 			APIVersion: 4, APIMinVersion: 1,
 		},

@@ -155,7 +155,11 @@ func (r *Reconciler) gatherDrain(ctx context.Context, im *v1beta2.InstanceManage
 		r.drains.note(im.Name, "")
 		return nil
 	}
-	if process := s.engineIn(im); process != "" { // the list of processes ends this wait
+	if s.mayRun() && s.Processes == nil { // nobody knows yet, and the first list ends this wait
+		r.drains.note(im.Name, "")
+		return nil
+	}
+	if process := s.engineIn(); process != "" { // the list of processes ends this wait
 		r.drains.note(im.Name, "")
 		s.Held = heldByEngine(process[:max(0, strings.LastIndex(process, "-e-"))])
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,11 +14,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/instance"
 	imclient "ankole.storage/instancemanager/client"
 	"ankole.storage/test/wait"
@@ -128,66 +129,65 @@ func serveIM(t *testing.T) (*imServer, Connect) {
 	}
 }
 
-// woken waits for a wake-up of the object.
-func woken(t *testing.T, s *streams, key client.ObjectKey) {
+// following runs streams until the test ends, or stop is called.
+func following(t *testing.T, connect Connect) (s *Streams, lists *heard.Lists, stop func()) {
 	t.Helper()
-	e := wait.Receive(t, "a wake-up", s.wakeups)
-	if client.ObjectKeyFromObject(e.Object) != key {
-		t.Fatalf("woke %v", client.ObjectKeyFromObject(e.Object))
-	}
+	lists = heard.New("ns")
+	s = NewStreams(connect, lists)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return s, lists, stop
 }
 
 func TestStreamsFollowOnePod(t *testing.T) {
 	server, connect := serveIM(t)
-	s := newStreams(connect)
-	key := client.ObjectKey{Namespace: "ns", Name: "im"}
-	// The controller may look before the streams may run.
-	if p, since := s.Follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
-		t.Fatal("something is known before any stream")
+	s, lists, stop := following(t, connect)
+	is := func(what string, ok func(p *heard.Processes, since time.Time) bool) {
+		t.Helper()
+		wait.Until(t, what, func() bool { return ok(lists.Of("im")) })
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Start(ctx) }()
-	woken(t, s, key)
-	if p, since := s.Follow(key, "pod-1", "127.0.0.1"); p != nil || since.IsZero() {
-		t.Fatal("something is known before the list")
+	s.Follow("im", "pod-1", "127.0.0.1")
+	if _, since := lists.Of("im"); since.IsZero() {
+		t.Fatal("what nobody has told yet is confirmed")
 	}
-	woken(t, s, key)
-	p, since := s.Follow(key, "pod-1", "127.0.0.1")
-	if p == nil || !since.IsZero() || len(p.Replicas) != 1 || p.APIVersion != 4 {
-		t.Fatalf("after the list: %+v", p)
-	}
+	is("the list", func(p *heard.Processes, since time.Time) bool {
+		return p != nil && since.IsZero() && len(p.Replicas) == 1 && p.APIVersion == 4
+	})
+	s.Follow("im", "pod-1", "127.0.0.1") // changes nothing
 	server.events <- process("v-e-0", "starting")
-	woken(t, s, key)
-	if p, _ = s.Follow(key, "pod-1", "127.0.0.1"); p.Engines["v-e-0"].Status.State != "starting" || len(p.Replicas) != 1 {
-		t.Fatalf("after the event: %+v", p)
-	}
+	is("the event", func(p *heard.Processes, _ time.Time) bool {
+		return p != nil && p.Engines["v-e-0"].Status.State == "starting" && len(p.Replicas) == 1
+	})
 	// What was known stays, unconfirmed, until the next list.
 	server.lists <- struct{}{}
 	server.events <- nil
-	woken(t, s, key)
-	if p, since = s.Follow(key, "pod-1", "127.0.0.1"); since.IsZero() || len(p.Engines) != 1 {
-		t.Fatalf("after the loss: %+v, since %v", p, since)
-	}
+	is("the loss", func(p *heard.Processes, since time.Time) bool { return !since.IsZero() && len(p.Engines) == 1 })
 	<-server.lists
-	woken(t, s, key)
-	if p, since = s.Follow(key, "pod-1", "127.0.0.1"); !since.IsZero() || len(p.Engines) != 0 || len(p.Replicas) != 1 {
-		t.Fatalf("after the next list: %+v, since %v", p, since)
-	}
+	is("the next list", func(p *heard.Processes, since time.Time) bool {
+		return since.IsZero() && len(p.Engines) == 0 && len(p.Replicas) == 1
+	})
 	// Another Pod of the same object is another world.
-	if p, _ = s.Follow(key, "pod-2", "127.0.0.1"); p != nil {
+	server.lists <- struct{}{}
+	s.Follow("im", "pod-2", "127.0.0.1")
+	if p, since := lists.Of("im"); p != nil || since.IsZero() {
 		t.Fatal("a new Pod is taken for the old one")
 	}
-	woken(t, s, key)
-	if p, _ = s.Follow(key, "pod-2", "127.0.0.1"); p == nil || len(p.Engines) != 0 {
-		t.Fatalf("new Pod: %+v", p)
+	<-server.lists
+	is("the new Pod's list", func(p *heard.Processes, since time.Time) bool { return p != nil && since.IsZero() })
+	s.Drop("im")
+	if p, _ := lists.Of("im"); p != nil {
+		t.Fatal("a Pod that has ended is remembered")
 	}
-	s.Drop(key)
 	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if p, _ = s.Follow(key, "pod-3", "127.0.0.1"); p != nil {
+	if s.Follow("im", "pod-3", "127.0.0.1"); s.current["im"] != nil {
 		t.Fatal("follows after its end")
 	}
 }
@@ -197,33 +197,12 @@ func TestStreamsFollowOnePod(t *testing.T) {
 func TestAnotherInstanceManagerAtTheAddress(t *testing.T) {
 	server, connect := serveIM(t)
 	server.name.Store("other")
-	s := newStreams(connect)
-	key := client.ObjectKey{Namespace: "ns", Name: "im"}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Start(ctx) }()
-	defer func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	known := func() (*Processes, time.Time) { return s.Follow(key, "pod", "127.0.0.1") }
-	await := func(what string, ok func(p *Processes, since time.Time) bool) {
+	s, lists, _ := following(t, connect)
+	s.Follow("im", "pod", "127.0.0.1")
+	known := func() (*heard.Processes, time.Time) { return lists.Of("im") }
+	await := func(what string, ok func(p *heard.Processes, since time.Time) bool) {
 		t.Helper()
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for limit := time.Now().Add(time.Minute); ; <-tick.C {
-			select {
-			case <-s.wakeups:
-			default:
-			}
-			if p, since := known(); ok(p, since) {
-				return
-			} else if time.Now().After(limit) {
-				t.Fatalf("%s: %+v, since %v", what, p, since)
-			}
-		}
+		wait.Until(t, what, func() bool { return ok(known()) })
 	}
 	// again ends the stream and waits until a list after that is dealt with: the next one is.
 	again := func() {
@@ -231,10 +210,10 @@ func TestAnotherInstanceManagerAtTheAddress(t *testing.T) {
 		for range 2 {
 			before := server.asked.Load()
 			server.events <- nil
-			await("the next list", func(*Processes, time.Time) bool { return server.asked.Load() > before })
+			await("the next list", func(*heard.Processes, time.Time) bool { return server.asked.Load() > before })
 		}
 	}
-	await("the stream begins", func(*Processes, time.Time) bool { return server.asked.Load() > 0 })
+	await("the stream begins", func(*heard.Processes, time.Time) bool { return server.asked.Load() > 0 })
 	server.events <- process("x-e-0", "running")
 	again()
 	if p, since := known(); p != nil || since.IsZero() {
@@ -242,7 +221,7 @@ func TestAnotherInstanceManagerAtTheAddress(t *testing.T) {
 	}
 	server.name.Store("im")
 	server.events <- nil
-	await("its own processes", func(p *Processes, since time.Time) bool {
+	await("its own processes", func(p *heard.Processes, since time.Time) bool {
 		return p != nil && since.IsZero() && len(p.Replicas) == 1
 	})
 	server.name.Store("other")
@@ -256,18 +235,13 @@ func TestAnotherInstanceManagerAtTheAddress(t *testing.T) {
 
 func TestAFailedConnectionIsTriedAgain(t *testing.T) {
 	calls := make(chan struct{}, 10)
-	s := newStreams(func(string) (*imclient.Client, error) {
+	s, _, _ := following(t, func(string) (*imclient.Client, error) {
 		calls <- struct{}{}
 		return nil, errors.New("bad certificate")
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Start(ctx) }()
-	defer func() { stop(); <-done }()
-	key := client.ObjectKey{Namespace: "ns", Name: "im"}
 	seen := 0
 	wait.Until(t, "it connects again", func() bool {
-		s.Follow(key, "pod", "127.0.0.1")
+		s.Follow("im", "pod", "127.0.0.1")
 		select {
 		case <-calls:
 			seen++

@@ -7,6 +7,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -49,7 +50,7 @@ func legacyCPU(t v1beta2.InstanceManagerType, n *v1beta2.Node, s PodSettings) (o
 }
 
 // legacyInstances puts the processes where clients look for them in objects of the old types.
-func legacyInstances(status *v1beta2.InstanceManagerStatus, p *Processes) {
+func legacyInstances(status *v1beta2.InstanceManagerStatus, p *heard.Processes) {
 	status.InstanceEngines, status.InstanceReplicas = nil, nil
 	status.Instances = maps.Clone(p.Engines)
 	maps.Copy(status.Instances, p.Replicas)

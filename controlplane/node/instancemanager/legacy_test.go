@@ -13,6 +13,8 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
+	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -55,6 +57,25 @@ func TestLegacyManagersLiveAsLongAsTheirProcesses(t *testing.T) {
 	decide(now, im, s)
 	if len(im.Status.Instances) != 1 || im.Status.InstanceReplicas != nil {
 		t.Errorf("status %+v: an old type reports in the field instances", im.Status)
+	}
+}
+
+// TestA12OldFieldInstances: what an instance manager of an old type tells of a process is as good
+// as what one of today does, and stands in its one field for all.
+func TestA12OldFieldInstances(t *testing.T) {
+	for _, kind := range []v1beta2.InstanceManagerType{v1beta2.InstanceManagerTypeEngine,
+		v1beta2.InstanceManagerTypeReplica} {
+		im, s := manager(v1beta2.InstanceManagerStateRunning), world()
+		im.Spec.Type, s.Processes.Engines = kind, running("v-e-0")
+		decide(now, im, s)
+		if _, ok := im.Status.Instances["v-e-0"]; !ok || im.Status.InstanceEngines != nil {
+			t.Errorf("%s: status %+v", kind, im.Status)
+		}
+		managers := []v1beta2.InstanceManager{*im}
+		silent := heard.In(managers, map[string]*heard.Processes{im.Name: s.Processes})
+		if instance.Find(&managers[0], "v-e-0") == nil || len(silent) > 0 {
+			t.Errorf("%s: its engine is not found, silent are %v", kind, silent)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package instancemanager
 import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/setting"
 )
 
@@ -26,6 +27,6 @@ func legacyCPU(v1beta2.InstanceManagerType, *v1beta2.Node, PodSettings) (own int
 	return 0, 0, ""
 }
 
-func legacyInstances(*v1beta2.InstanceManagerStatus, *Processes) {}
+func legacyInstances(*v1beta2.InstanceManagerStatus, *heard.Processes) {}
 
 func decideLegacy(*v1beta2.InstanceManager, seen) loop.Decision { return loop.Decision{} }

@@ -10,7 +10,6 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/node/orphan"
 	"ankole.storage/controlplane/object/naming"
-	"ankole.storage/controlplane/process/instance"
 )
 
 // gatherOrphans finds the processes in the Pod that no object has, and one of them that is not
@@ -58,8 +57,11 @@ func report(im *v1beta2.InstanceManager, o *v1beta2.Orphan) loop.Decision {
 
 // engineIn names a process of an engine in the Pod, the first one by name, "" if there is none.
 // Those that belong to nobody do not count: a drain does not wait for these.
-func (s seen) engineIn(im *v1beta2.InstanceManager) string {
-	for _, name := range instance.Engines(im) {
+func (s seen) engineIn() string {
+	if s.Processes == nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Processes.Engines)) {
 		if !s.Orphaned[name] {
 			return name
 		}

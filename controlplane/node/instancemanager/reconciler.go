@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,7 @@ import (
 	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
 )
@@ -34,9 +36,9 @@ type Config struct {
 	NodeName string
 	// ServiceAccount runs the Pods.
 	ServiceAccount string
-	Connect        Connect
-	// Follower, unless nil, follows the processes in Pods in place of connections made by Connect.
+	// Follower follows the processes in Pods, of which Heard tells.
 	Follower Follower
+	Heard    *heard.Lists
 	// Close asks the instance manager at the address of a Pod for its processes, and to start no
 	// other one if none runs; refuses tells whether that is so (Callers.CloseIdle).
 	Close func(ctx context.Context, podIP string) (list map[string]*imrpc.ProcessResponse, refuses bool, err error)
@@ -56,46 +58,34 @@ type Config struct {
 
 // Reconciler looks after InstanceManager objects; see the package comment.
 type Reconciler struct {
-	cfg     Config
-	client  client.Client
-	live    client.Reader
-	streams *streams
-	// follower is streams, but for tests.
-	follower Follower
-	starts   *starts
-	drains   *drains
+	cfg    Config
+	client client.Client
+	live   client.Reader
+	starts *starts
+	drains *drains
 	// closings are the answers of Pods that are about to be removed.
 	closings *closings
+	// certificates wakes instance managers when certificates become unusable, or usable again.
+	certificates chan event.GenericEvent
 }
 
-// Follower tells what processes Pods report.
+// Follower hears what processes Pods report (package heard).
 type Follower interface {
-	// Follow makes sure the Pod is being watched and returns what is known of its processes, nil if
-	// nothing yet, and since when that is not confirmed, zero if it is.
-	Follow(key client.ObjectKey, pod types.UID, ip string) (processes *Processes, unconfirmedSince time.Time)
+	// Follow makes sure the Pod of an instance manager is being watched.
+	Follow(manager string, pod types.UID, ip string)
 	// Drop ends that for an instance manager that has no running Pod.
-	Drop(key client.ObjectKey)
-	// Wakeups names the instance managers of which there is news.
-	Wakeups() <-chan event.GenericEvent
+	Drop(manager string)
 }
 
 // New returns the reconciler; SetupWithManager puts it to work.
 func New(cfg Config) *Reconciler {
-	s := newStreams(cfg.Connect)
-	r := &Reconciler{cfg: cfg, streams: s, follower: s, starts: newStarts(time.Now),
-		closings: newClosings(time.Now), drains: newDrains()}
-	if cfg.Follower != nil {
-		r.follower = cfg.Follower
-	}
-	return r
+	return &Reconciler{cfg: cfg, starts: newStarts(time.Now), closings: newClosings(time.Now), drains: newDrains(),
+		certificates: make(chan event.GenericEvent)}
 }
 
-// SetupWithManager registers the controller and its process streams.
+// SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.client, r.live = mgr.GetClient(), mgr.GetAPIReader()
-	if err := mgr.Add(r.streams); err != nil {
-		return fmt.Errorf("register process streams: %w", err)
-	}
 	if err := mgr.Add(ctrlmanager.RunnableFunc(r.watchCertificates)); err != nil {
 		return fmt.Errorf("register the look at certificates: %w", err)
 	}
@@ -113,13 +103,13 @@ func (r *Reconciler) controller() loop.Controller[*v1beta2.InstanceManager, seen
 		Reserve:    r.reserve,
 		Conditions: conditions,
 		Gone: func(_ context.Context, key client.ObjectKey) {
-			r.follower.Drop(key)
+			r.cfg.Follower.Drop(key.Name)
 			r.cfg.Proxies.Drop(key.Name)
 			r.starts.forget(key)
 			r.closings.forget(key)
 			r.drains.note(key.Name, "")
 		},
-		Wakeups: r.follower.Wakeups(),
+		Wakeups: append(loop.By(r.cfg.Heard.Managers()), loop.By(r.certificates)...),
 		Watches: append(r.drainWatches(),
 			loop.Watching(&corev1.Pod{}, loop.ByOwner[*corev1.Pod]("InstanceManager")),
 			// A Pod that goes makes room for one of the same node.
@@ -153,7 +143,11 @@ func (r *Reconciler) watchCertificates(ctx context.Context) error {
 		if now := r.cfg.Certificates() != nil; now != bad {
 			bad = now
 			for _, name := range r.managersOn("") {
-				r.streams.wake(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: name})
+				im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: r.cfg.Namespace, Name: name}}
+				select {
+				case r.certificates <- event.GenericEvent{Object: im}:
+				case <-ctx.Done():
+				}
 			}
 		}
 	}
@@ -279,16 +273,16 @@ func (r *Reconciler) gather(ctx context.Context, im *v1beta2.InstanceManager) (s
 	if s.PDB, err = read(ctx, r.client, im.Namespace, budget, &policyv1.PodDisruptionBudget{}); err != nil {
 		return seen{}, err
 	}
-	key := client.ObjectKeyFromObject(im)
 	if r.cfg.Certificates != nil {
 		s.CertificateProblem = r.cfg.Certificates()
 	}
 	switch {
 	case s.Pod == nil || !mayRun(s.Pod):
-		r.follower.Drop(key)
-		r.cfg.Proxies.Drop(key.Name)
+		r.cfg.Follower.Drop(im.Name)
+		r.cfg.Proxies.Drop(im.Name)
 	case s.Pod.Status.PodIP != "":
-		s.Processes, s.UnconfirmedSince = r.follower.Follow(key, s.Pod.UID, s.Pod.Status.PodIP)
+		r.cfg.Follower.Follow(im.Name, s.Pod.UID, s.Pod.Status.PodIP)
+		s.Processes, s.UnconfirmedSince = r.cfg.Heard.Of(im.Name)
 	}
 	s.ProxyDown = s.Processes != nil && !r.proxyAlive(ctx, im.Name, s.Pod, s.Processes.ProxyAPIVersion)
 	if s.StartNotBefore, err = r.startNotBefore(ctx, im, s.Pod); err != nil {

@@ -40,7 +40,7 @@ func noteClosed(im *v1beta2.InstanceManager, s seen) {
 	switch {
 	case leaving(s.Pod):
 		im.Status.ClosedPod = string(s.Pod.UID)
-	case s.Pod == nil || string(s.Pod.UID) != im.Status.ClosedPod || s.Processes != nil && s.Processes.busy():
+	case s.Pod == nil || string(s.Pod.UID) != im.Status.ClosedPod || s.Processes != nil && s.Processes.Busy():
 		im.Status.ClosedPod = ""
 	}
 }
@@ -90,7 +90,7 @@ func (c *closings) answered(key client.ObjectKey, pod types.UID, list map[string
 	if known.pod != pod {
 		known = closing{pod: pod, asked: c.now()}
 	}
-	idle := !listed(list, nil).busy()
+	idle := !listed(list, nil).Busy()
 	known.empty = idle && (refuses || c.now().Sub(known.asked) >= closeWait)
 	c.pods[key] = known
 }

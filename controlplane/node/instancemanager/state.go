@@ -47,7 +47,7 @@ func stateOf(s seen, st *v1beta2.InstanceManagerStatus) podState {
 	ready := podReady(pod) && storageIP(pod, st) != ""
 	if ready && (processes != nil || before == running) {
 		p.state = running
-	} else if nothing := processes != nil && podReady(pod) && !processes.busy(); !nothing &&
+	} else if nothing := processes != nil && podReady(pod) && !processes.Busy(); !nothing &&
 		(before == running || before == unknown) {
 		p.state = unknown
 	}
@@ -106,17 +106,4 @@ func ended(pod *corev1.Pod) bool {
 // any more and holds no process.
 func noRoom(pod *corev1.Pod) bool {
 	return ended(pod) && strings.HasPrefix(pod.Status.Reason, "OutOf")
-}
-
-// busy tells whether one of the processes runs or is about to.
-func (p *Processes) busy() bool {
-	for _, m := range []map[string]v1beta2.InstanceProcess{p.Engines, p.Replicas} {
-		for _, process := range m {
-			switch process.Status.State {
-			case v1beta2.InstanceStateRunning, v1beta2.InstanceStateStarting, v1beta2.InstanceStateStopping:
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -3,30 +3,23 @@ package instancemanager
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net"
-	"reflect"
 	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 	imclient "ankole.storage/instancemanager/client"
 )
 
 const (
-	// wakeupBuffer holds wake-ups while the controller is busy; a full buffer only makes a stream
-	// wait.
-	wakeupBuffer = 256
 	// versionTimeout bounds the question for the API versions after each (re)connection,
 	// versionPause is the wait before it is asked again.
 	versionTimeout = 5 * time.Second
@@ -37,123 +30,101 @@ const (
 // configuration in place.
 type Connect func(address string) (*imclient.Client, error)
 
-// streams keeps one process watch per running Pod and remembers what it said. The leader runs it as
-// a Runnable: all streams end with its context, and Start returns after the last of them.
-type streams struct {
+// Streams keeps one process watch per running Pod and puts what it says into the lists. The leader
+// runs it as a Runnable: all streams end with its context, and Start returns after the last of
+// them.
+type Streams struct {
 	connect Connect
-	wakeups chan event.GenericEvent
+	heard   *heard.Lists
+
+	// ctx ends with Start. The manager starts controllers and Runnables in no order.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	ctx     context.Context // nil before Start and after its end
 	work    sync.WaitGroup
-	current map[client.ObjectKey]*stream
-	// early are those asked for before Start; the manager starts controllers and Runnables in no
-	// order.
-	early map[client.ObjectKey]bool
+	current map[string]*stream // by instance manager
 }
 
 // stream follows the processes of one Pod.
 type stream struct {
 	pod    types.UID
 	cancel context.CancelFunc
-
-	mu    sync.Mutex
-	known *Processes  // what was reported; nil until the first list
-	shown *Processes  // what the controller is shown of it
-	pace  pace        // of the changes of shown
-	due   time.Time   // when what is known will be shown; zero if it is shown
-	timer *time.Timer // shows it; nil without due
-	lost  time.Time   // since when changes may be missing; zero while the stream stands
 }
 
-func newStreams(connect Connect) *streams {
-	return &streams{
-		connect: connect, wakeups: make(chan event.GenericEvent, wakeupBuffer),
-		current: map[client.ObjectKey]*stream{}, early: map[client.ObjectKey]bool{},
-	}
+var _ Follower = (*Streams)(nil)
+
+// NewStreams returns it without any stream.
+func NewStreams(connect Connect, lists *heard.Lists) *Streams {
+	s := &Streams{connect: connect, heard: lists, current: map[string]*stream{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
 }
 
 // Start lets streams run until ctx ends.
-func (s *streams) Start(ctx context.Context) error {
-	s.mu.Lock()
-	s.ctx = ctx
-	early := s.early
-	s.early = map[client.ObjectKey]bool{}
-	s.mu.Unlock()
-	for key := range early {
-		s.wake(ctx, key)
-	}
+func (s *Streams) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.mu.Lock()
-	s.ctx = nil
-	s.current = map[client.ObjectKey]*stream{}
+	s.cancel()
+	for manager := range s.current {
+		s.heard.Drop(manager)
+	}
+	s.current = map[string]*stream{}
 	s.mu.Unlock()
 	s.work.Wait()
 	return nil
 }
 
 // Follow implements Follower.
-func (s *streams) Follow(key client.ObjectKey, pod types.UID, ip string) (*Processes, time.Time) {
+func (s *Streams) Follow(manager string, pod types.UID, ip string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx == nil {
-		s.early[key] = true
-		return nil, time.Now()
+	st := s.current[manager]
+	if s.ctx.Err() != nil || st != nil && st.pod == pod {
+		return
 	}
-	st := s.current[key]
-	if st == nil || st.pod != pod {
-		if st != nil {
-			st.cancel()
-		}
-		ctx, cancel := context.WithCancel(s.ctx)
-		begun := time.Now()
-		st = &stream{pod: pod, cancel: cancel, lost: begun}
-		s.current[key] = st
-		s.work.Add(1)
-		go func() {
-			defer s.work.Done()
-			s.run(ctx, key, st, net.JoinHostPort(ip, strconv.Itoa(naming.PortProcessManager)))
-		}()
-		return nil, begun // the first list wakes the controller
+	if st != nil {
+		st.cancel()
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.shown, st.lost
+	ctx, cancel := context.WithCancel(s.ctx)
+	st = &stream{pod: pod, cancel: cancel}
+	s.current[manager] = st
+	s.heard.Begin(manager, pod)
+	s.work.Go(func() { s.run(ctx, manager, st, net.JoinHostPort(ip, strconv.Itoa(naming.PortProcessManager))) })
 }
-
-// Wakeups implements Follower.
-func (s *streams) Wakeups() <-chan event.GenericEvent { return s.wakeups }
 
 // Drop implements Follower.
-func (s *streams) Drop(key client.ObjectKey) {
+func (s *Streams) Drop(manager string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st := s.current[key]; st != nil {
+	if st := s.current[manager]; st != nil {
 		st.cancel()
-		delete(s.current, key)
+		delete(s.current, manager)
 	}
+	s.heard.Drop(manager)
 }
 
-func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, address string) {
-	log := slog.With("instanceManager", key.Name, "address", address)
+func (s *Streams) run(ctx context.Context, manager string, st *stream, address string) {
+	log := slog.With("instanceManager", manager, "address", address)
 	log.Info("connection to an instance manager", "network", naming.ManagementNetwork)
 	c, err := s.connect(address)
 	if err != nil {
 		log.Error("cannot follow the instance manager", "err", err)
 		s.mu.Lock()
-		if s.current[key] == st {
-			delete(s.current, key) // the next look tries again
+		if s.current[manager] == st {
+			delete(s.current, manager) // the next look tries again
 		}
 		s.mu.Unlock()
 		return
 	}
 	defer c.Close()
-	other := false // somebody else answers at the address
+	var known *heard.Processes // what was told; nil until the first list
+	other := false             // somebody else answers at the address
 	c.Watch(ctx, func(u imclient.Update) {
 		switch {
 		case u.Lost != nil:
 			log.Info("lost the instance manager, trying again", "err", u.Lost)
-			s.lose(ctx, key, st)
+			s.heard.Lose(ctx, manager, st.pod)
 		case u.List != nil:
 			version, err := versionOf(ctx, c, log)
 			if err != nil {
@@ -161,16 +132,18 @@ func (s *streams) run(ctx context.Context, key client.ObjectKey, st *stream, add
 			}
 			// The address of a Pod that has ended, or has not begun to listen, may be another one's. When
 			// that one ends so does the connection, and the next list tells who answers then.
-			if name := version.GetInstanceManager(); name != "" && name != key.Name {
+			if name := version.GetInstanceManager(); name != "" && name != manager {
 				log.Warn("another instance manager answers at the address", "name", name)
 				other = true
-				s.lose(ctx, key, st)
+				s.heard.Lose(ctx, manager, st.pod)
 				return
 			}
 			other = false
-			s.publish(ctx, key, st, listed(u.List, version))
-		case u.Changed != nil && !other:
-			s.publish(ctx, key, st, changed(st.known, u.Changed))
+			known = listed(u.List, version)
+			s.heard.Tell(ctx, manager, st.pod, known)
+		case u.Changed != nil && !other && known != nil: // a list of one would lie about the others
+			known = changed(known, u.Changed)
+			s.heard.Tell(ctx, manager, st.pod, known)
 		}
 	})
 }
@@ -199,75 +172,9 @@ func versionOf(ctx context.Context, c *imclient.Client, log *slog.Logger) (*imrp
 	}
 }
 
-// publish stores what is known, which is confirmed now, and shows it to the controller if it is
-// news. Only the stream's own goroutine calls it.
-func (s *streams) publish(ctx context.Context, key client.ObjectKey, st *stream, p *Processes) {
-	if p == nil || st.lost.IsZero() && reflect.DeepEqual(p, st.known) {
-		return
-	}
-	now := time.Now()
-	st.mu.Lock()
-	var wait time.Duration
-	if st.lost.IsZero() {
-		wait = st.pace.wait(now, st.shown, p)
-	}
-	st.known, st.lost = p, time.Time{}
-	due := now.Add(wait)
-	if wait > 0 {
-		if st.due.IsZero() || due.Before(st.due) {
-			st.schedule(due, func() { s.show(ctx, key, st) })
-		}
-		st.mu.Unlock()
-		return
-	}
-	st.mu.Unlock()
-	s.show(ctx, key, st)
-}
-
-// schedule has show called at due, and not before. The caller holds the lock.
-func (st *stream) schedule(due time.Time, show func()) {
-	if st.timer != nil {
-		st.timer.Stop()
-	}
-	st.due, st.timer = due, time.AfterFunc(time.Until(due), show)
-}
-
-// show shows the controller what is known.
-func (s *streams) show(ctx context.Context, key client.ObjectKey, st *stream) {
-	st.mu.Lock()
-	if st.timer != nil {
-		st.timer.Stop()
-	}
-	st.shown, st.due, st.timer = st.known, time.Time{}, nil
-	st.pace.shown(time.Now(), st.shown)
-	st.mu.Unlock()
-	s.wake(ctx, key)
-}
-
-// lose notes that changes may be missing from now on: what is known stays, unconfirmed.
-func (s *streams) lose(ctx context.Context, key client.ObjectKey, st *stream) {
-	if !st.lost.IsZero() {
-		return
-	}
-	st.mu.Lock()
-	st.lost = time.Now()
-	st.mu.Unlock()
-	s.wake(ctx, key)
-}
-
-// wake wakes the controller for one object.
-func (s *streams) wake(ctx context.Context, key client.ObjectKey) {
-	object := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	select {
-	case s.wakeups <- event.GenericEvent{Object: object}:
-	case <-ctx.Done():
-	}
-}
-
-// listed is what a full list says. Values of Processes are never changed after publishing, so
-// readers share them.
-func listed(list map[string]*imrpc.ProcessResponse, version *imrpc.VersionResponse) *Processes {
-	p := &Processes{
+// listed is what a full list says.
+func listed(list map[string]*imrpc.ProcessResponse, version *imrpc.VersionResponse) *heard.Processes {
+	p := &heard.Processes{
 		Engines: map[string]v1beta2.InstanceProcess{}, Replicas: map[string]v1beta2.InstanceProcess{},
 		APIVersion:         int(version.GetInstanceManagerAPIVersion()),
 		APIMinVersion:      int(version.GetInstanceManagerAPIMinVersion()),
@@ -275,34 +182,21 @@ func listed(list map[string]*imrpc.ProcessResponse, version *imrpc.VersionRespon
 		ProxyAPIMinVersion: int(version.GetInstanceManagerProxyAPIMinVersion()),
 	}
 	for _, process := range list {
-		p.put(process)
+		p.Put(processOf(process))
 	}
 	return p
 }
 
-// changed is a copy of before with one process put in or taken out; nil before the first list.
-func changed(before *Processes, process *imrpc.ProcessResponse) *Processes {
-	if before == nil {
-		return nil
-	}
-	p := *before
-	p.Engines, p.Replicas = maps.Clone(before.Engines), maps.Clone(before.Replicas)
+// changed is a copy of before with one process put in or taken out.
+func changed(before *heard.Processes, process *imrpc.ProcessResponse) *heard.Processes {
+	p := before.Clone()
 	if process.GetDeleted() {
 		delete(p.Engines, process.GetSpec().GetName())
 		delete(p.Replicas, process.GetSpec().GetName())
 	} else {
-		p.put(process)
+		p.Put(processOf(process))
 	}
-	return &p
-}
-
-func (p *Processes) put(process *imrpc.ProcessResponse) {
-	told := processOf(process)
-	if told.Status.Type == v1beta2.InstanceTypeEngine {
-		p.Engines[told.Spec.Name] = told
-	} else {
-		p.Replicas[told.Spec.Name] = told
-	}
+	return p
 }
 
 // processOf is what an instance manager says of one process.

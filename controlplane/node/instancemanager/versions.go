@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/process/heard"
 )
 
 // The versions of the instance manager's interface that this manager speaks. Processes are started
@@ -28,7 +29,7 @@ func incompatible(api, apiMin int) error {
 // observeVersions tells of an instance manager that cannot be used. What runs in it is left alone;
 // nothing new is started there.
 func observeVersions(condition func(kind string, status v1beta2.ConditionStatus, reason, message string),
-	p *Processes) {
+	p *heard.Processes) {
 	const kind = v1beta2.InstanceManagerConditionCompatible
 	if err := incompatible(p.APIVersion, p.APIMinVersion); err != nil {
 		condition(kind, v1beta2.ConditionFalse, v1beta2.InstanceManagerReasonIncompatible, err.Error())

@@ -81,7 +81,7 @@ func (a *Agent) controller() loop.Controller[*v1beta2.Orphan, dataSeen] {
 			a.since.At(time.Time{}, key.Name, "")
 		},
 		Workers: 1, // a removal asks for all replicas
-		Wakeups: a.wakeups,
+		Wakeups: loop.By(a.wakeups),
 		Watches: []loop.Watch{
 			loop.WatchingChanges(&v1beta2.Node{}, nodeChanged, func(n *v1beta2.Node) []string {
 				return a.names(n.Namespace, func(*v1beta2.Orphan) bool { return true })

@@ -7,6 +7,7 @@ import (
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/firstseen"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/instance"
 )
 
 // presence is what is known of the orphan's process.
@@ -25,7 +26,8 @@ func presenceOf(s seen) presence {
 	switch {
 	case s.Manager == nil:
 		return gone // with its Pod, which follows its owner
-	case s.NodeDown || s.Manager.Status.CurrentState == v1beta2.InstanceManagerStateUnknown:
+	case s.NodeDown || s.Manager.Status.CurrentState == v1beta2.InstanceManagerStateUnknown,
+		s.Silent && s.Manager.Status.CurrentState == v1beta2.InstanceManagerStateRunning:
 		return away
 	case s.Process != nil:
 		return there
@@ -46,7 +48,10 @@ func decide(now time.Time, o *v1beta2.Orphan, s seen) loop.Decision {
 	if is == gone || s.Owned {
 		return loop.Decision{Do: loop.Delete{Object: o}}
 	}
-	if is == away || !s.Auto {
+	switch {
+	case is == away && s.Silent:
+		return loop.Decision{After: instance.AskAgain} // nobody wakes us when something is heard
+	case is == away || !s.Auto:
 		return loop.Decision{}
 	}
 	if wait := firstseen.Left(now, o.CreationTimestamp.Time, s.Since, s.Grace); wait > 0 {
@@ -76,6 +81,8 @@ func decideDeletion(o *v1beta2.Orphan, s seen, is presence) loop.Decision {
 	name := o.Spec.Parameters[v1beta2.OrphanParameterInstanceName]
 	switch {
 	case s.Owned: // not an orphan any more
+	case is == away && s.Silent:
+		return loop.Decision{After: instance.AskAgain}
 	case is == away:
 		return loop.Decision{}
 	case is == there && s.Process.Status.State == v1beta2.InstanceStateStopping:

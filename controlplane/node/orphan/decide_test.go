@@ -11,6 +11,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/instance"
 )
 
@@ -109,7 +110,10 @@ func TestAnObjectThatIsBackKeepsItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	im := manager(v1beta2.InstanceManagerStateRunning)
-	im.Status.InstanceEngines = map[string]v1beta2.InstanceProcess{"v-e-0": *process(v1beta2.InstanceStateRunning)}
+	lists := heard.New(naming.Namespace)
+	lists.Begin(im.Name, "pod")
+	lists.Tell(t.Context(), im.Name, "pod", &heard.Processes{Engines: map[string]v1beta2.InstanceProcess{
+		"v-e-0": *process(v1beta2.InstanceStateRunning)}})
 	engine := &v1beta2.Engine{ObjectMeta: metav1.ObjectMeta{Namespace: naming.Namespace, Name: "v-e-0"}}
 	for _, back := range []bool{false, true} {
 		cached := fake.NewClientBuilder().WithScheme(scheme).WithObjects(im).Build()
@@ -118,7 +122,7 @@ func TestAnObjectThatIsBackKeepsItsProcess(t *testing.T) {
 			live = fake.NewClientBuilder().WithScheme(scheme).WithObjects(im, engine).Build()
 		}
 		processes := &instance.Fake{}
-		r := New(Config{Namespace: naming.Namespace}, processes).WithClient(cached)
+		r := New(Config{Namespace: naming.Namespace, Heard: lists}, processes).WithClient(cached)
 		r.live = live
 		o := Of(im, process(v1beta2.InstanceStateRunning))
 		s, err := r.gather(t.Context(), o)

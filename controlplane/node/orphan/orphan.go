@@ -26,6 +26,7 @@ import (
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/firstseen"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
@@ -37,6 +38,8 @@ type Config struct {
 	Namespace string
 	// NodeName is the leader's node, the owner of orphans whose node is down.
 	NodeName string
+	// Heard is what instance managers say of their processes.
+	Heard *heard.Lists
 }
 
 // Reconciler looks after orphaned processes, and after data on nodes that are not Ready. Use New.
@@ -149,8 +152,10 @@ func Owned(ctx context.Context, c client.Reader, namespace, name string, engine 
 type seen struct {
 	// Manager is the orphan's instance manager, nil if it is gone.
 	Manager *v1beta2.InstanceManager
-	// Process is the orphan's process as it is known of Manager, nil if it is not there.
+	// Process is the orphan's process as Manager was heard to say, nil if it is not there. Silent:
+	// nothing was heard from Manager yet.
 	Process *v1beta2.InstanceProcess
+	Silent  bool
 	// Node is the orphan's, nil if it is gone.
 	Node *v1beta2.Node
 	// NodeDown: the node does not answer or is gone.
@@ -189,7 +194,9 @@ func (r *Reconciler) gather(ctx context.Context, o *v1beta2.Orphan) (seen, error
 	}
 	name := o.Spec.Parameters[v1beta2.OrphanParameterInstanceName]
 	uuid := o.Spec.Parameters[v1beta2.OrphanParameterInstanceUUID]
-	if p := instance.Find(s.Manager, name); p != nil && p.Status.UUID == uuid {
+	list, _ := r.cfg.Heard.Of(key.Name)
+	s.Silent = list == nil
+	if p := list.Find(name); p != nil && p.Status.UUID == uuid {
 		s.Process = p
 	}
 	engine := o.Spec.OrphanType == v1beta2.OrphanTypeEngineInstance

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/volume/clone"
 )
 
@@ -121,7 +122,7 @@ func cloning(t *testing.T, engines engineclient.Client, objects ...*v1beta2.Volu
 	for _, o := range objects {
 		b = b.WithObjects(o)
 	}
-	return New(Config{Namespace: "ns"}, nil, engines).WithClient(b.Build()), target
+	return New(Config{Namespace: "ns", Heard: heard.New("ns")}, nil, engines).WithClient(b.Build()), target
 }
 
 // TestBeginClone: the copy's own snapshot is taken, and labelled; one that is named is not.

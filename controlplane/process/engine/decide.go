@@ -32,7 +32,7 @@ func decide(now time.Time, e *v1beta2.Engine, s seen) loop.Decision {
 	im := instance.Choose(s.Managers, e.Status.InstanceManagerName, e.Spec.NodeID, s.Image)
 	found := s.Answer.In(im, e.Name)
 	have := instance.Seen{UID: string(e.UID), Manager: im, Process: found, Asked: s.Answer.Known,
-		Image: imageOf(found, s.Images), NodeDown: s.NodeDown}
+		Image: imageOf(found, s.Images), NodeDown: s.NodeDown, Silent: im != nil && s.Silent[im.Name], Young: s.Young}
 	before := e.Status.CurrentImage
 	after := ""
 	if want && instance.Forget(&e.Status.InstanceStatus, &have, e.Spec.RestartAfter) {

@@ -50,7 +50,7 @@ func releaseDevice(e *v1beta2.Engine, s seen) loop.Decision {
 	case im == nil || s.Released == e.Status.DeviceIn:
 		e.Status.DeviceIn = ""
 	case !follows(e, im.Spec.NodeID) && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning &&
-		instance.Find(im, e.Name) == nil:
+		!s.Silent[im.Name] && instance.Find(im, e.Name) == nil:
 		return loop.Decision{Do: loop.Call{What: "release the block device of engine " + e.Name + " in " + im.Name,
 			Order: releaseOrder{im}}}
 	}

@@ -17,6 +17,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ import (
 	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/process/replica"
 	"ankole.storage/controlplane/setting"
@@ -54,6 +56,8 @@ type Config struct {
 	// Purge has an engine begin to purge its snapshots (engineclient.EngineClient.SnapshotPurge); nil:
 	// nothing is purged after a rebuild.
 	Purge func(ctx context.Context, t engineclient.Target, skipIfInProgress bool) error
+	// Heard is what instance managers say of their processes.
+	Heard *heard.Lists
 	// Credentials reads those of a backup target (store.Access.Credentials); nil: nothing is restored.
 	Credentials func(ctx context.Context, t *v1beta2.BackupTarget) (map[string]string, error)
 }
@@ -107,7 +111,11 @@ func (r *Reconciler) AwaitHandOvers() { r.handOvers.running.Wait() }
 
 // seen is what decide looks at besides the engine.
 type seen struct {
+	// Managers have the lists that were heard from them; Silent are those without, by name.
 	Managers []v1beta2.InstanceManager
+	Silent   map[string]bool
+	// Young: a process of the engine has begun to start a moment ago.
+	Young    bool
 	NodeDown bool
 	// State is the newest state of the running engine; nil while nothing is known.
 	State *engineclient.State
@@ -156,13 +164,13 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Engine, seen] {
 			r.released.forget(key.Name)
 		},
 		Watches: []loop.Watch{
-			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, instance.Changed, r.onManager),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(condition.NodeDown), r.onNode),
 			// An object that goes while its snapshot is there is made again.
 			loop.WatchingChanges(&v1beta2.Snapshot{}, func(_, _ *v1beta2.Snapshot) bool { return false }, r.onSnapshot),
 			loop.Watching(&v1beta2.Setting{}, r.onSetting),
 		},
-		Wakeups: r.monitor.Wakeups(),
+		Wakeups: append(loop.By(r.monitor.Wakeups()), loop.Wakeups{From: r.cfg.Heard.Engines(), Names: r.onHeard}),
 	}
 }
 
@@ -184,6 +192,7 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
+	s.Young, s.Silent = r.cfg.Heard.Starting(e.Name), heard.In(s.Managers, r.cfg.Heard.All())
 	var images v1beta2.EngineImageList
 	if err := r.client.List(ctx, &images, client.InNamespace(e.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list engine images: %w", err)
@@ -337,16 +346,23 @@ func process(e *v1beta2.Engine, podIP, secret string, settings setting.Values) i
 // onManager wakes the engines that are or should be in an instance manager, and those it holds a
 // stray process of.
 func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
-	return slices.Concat(r.listed(index.OnNode(im.Spec.NodeID)), r.listed(index.Within(im.Name)), instance.Engines(im))
+	names := append(r.listed(index.OnNode(im.Spec.NodeID)), r.listed(index.Within(im.Name))...)
+	if list, _ := r.cfg.Heard.Of(im.Name); list != nil {
+		names = slices.AppendSeq(names, maps.Keys(list.Engines))
+	}
+	return names
 }
 
-// onManagerUpdate wakes the engines whose process has changed, or all of the node if more has.
-func (r *Reconciler) onManagerUpdate(before, after *v1beta2.InstanceManager) []string {
-	engines, _, all := instance.Concerned(before, after)
-	if !all {
-		return engines
+// onHeard wakes whom a piece of news from an instance manager is for: one engine, or all there.
+func (r *Reconciler) onHeard(about client.Object) []string {
+	if _, all := about.(*v1beta2.InstanceManager); !all {
+		return []string{about.GetName()}
 	}
-	return append(r.onManager(after), engines...)
+	var im v1beta2.InstanceManager
+	if err := r.client.Get(context.Background(), client.ObjectKeyFromObject(about), &im); err != nil {
+		return nil // it is gone, which wakes them too
+	}
+	return r.onManager(&im)
 }
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.listed(index.OnNode(n.Name)) }

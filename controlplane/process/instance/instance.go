@@ -2,9 +2,9 @@
 // an instance manager, as the control plane sees it.
 //
 // Somebody writes spec.desireState (running or stopped) and, for the engine, spec.nodeID. The
-// controller of the kind calls Step, which derives status.currentState from what the instance
-// manager's object reports, and names at most one thing to do: create the process, or delete it.
-// Five rules shape it:
+// controller of the kind calls Step, which derives status.currentState from what is known of the
+// instance manager and heard of its processes, and names at most one thing to do: create the
+// process, or delete it. Six rules shape it:
 //
 //   - A process is created only from state stopped. Whoever wants a failed one back asks for
 //     stopped first; an engine may also be told which run is over (Forget).
@@ -13,6 +13,8 @@
 //   - A process is the object's by the order that it was made for, not by its name (Judge).
 //   - A process that was ordered and is not listed may be there all the same: its instance manager
 //     is asked before the instance counts as stopped (Ask).
+//   - An instance manager that was not heard yet, by a new leader for instance, changes nothing: what
+//     is recorded stays, and nothing is ordered.
 //   - A node that is cut off makes the state unknown, never stopped or error: the process may well
 //     be running. Asked to stop, such an instance counts as stopped all the same, because nobody
 //     could stop it and the data path fences it (a newer epoch); the process is deleted when its
@@ -24,7 +26,6 @@ package instance
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -90,6 +91,11 @@ type Seen struct {
 	Process *v1beta2.InstanceProcess
 	// Asked: Manager itself has said so (Ask); else its last list does.
 	Asked bool
+	// Silent: this leader has heard no list from Manager yet, so nobody knows what runs there.
+	Silent bool
+	// Young: Process has begun to start only a moment ago, and whoever looks is woken when it runs, or
+	// when that moment is over.
+	Young bool
 	// Image is the one that Process was started from; empty if nobody can tell: then that of the spec,
 	// unless the status names one.
 	Image string
@@ -97,30 +103,18 @@ type Seen struct {
 	NodeDown bool
 }
 
-// Find returns the process of that name in an instance manager, nil if it is not there.
+// Find returns the process of that name in an instance manager with the lists that were heard from
+// it (package heard), nil if it is not there.
 func Find(im *v1beta2.InstanceManager, name string) *v1beta2.InstanceProcess {
 	if im == nil {
 		return nil
 	}
-	for _, m := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas,
-		legacyProcesses(im)} {
+	for _, m := range []map[string]v1beta2.InstanceProcess{im.Status.InstanceEngines, im.Status.InstanceReplicas} {
 		if p, ok := m[name]; ok {
 			return &p
 		}
 	}
 	return nil
-}
-
-// Engines names the processes of engines in an instance manager.
-func Engines(im *v1beta2.InstanceManager) []string {
-	names := slices.Collect(maps.Keys(im.Status.InstanceEngines))
-	for name, p := range legacyProcesses(im) {
-		if p.Status.Type == v1beta2.InstanceTypeEngine || im.Spec.Type == v1beta2.InstanceManagerTypeEngine {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // StorageIP is the address at which the processes in a running instance manager are reached for

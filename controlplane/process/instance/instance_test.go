@@ -2,6 +2,7 @@ package instance
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -219,6 +220,74 @@ func TestStopOnALostNodeCounts(t *testing.T) {
 	}
 	if got := Strays([]v1beta2.InstanceManager{*im}, im, "x"); len(got) != 0 {
 		t.Errorf("the chosen manager's process is a stray: %v", got)
+	}
+}
+
+// TestNobodyWasHeard: a leader that has heard nothing of an instance manager yet leaves what is
+// recorded as it is, and orders nothing; only an answer to a question of its own counts.
+func TestNobodyWasHeard(t *testing.T) {
+	spec := &v1beta2.InstanceSpec{NodeID: "n1", Image: "image"}
+	records := map[string]v1beta2.InstanceStatus{
+		"runs": {InstanceManagerName: "im-1", Started: true, CurrentState: v1beta2.InstanceStateRunning, IP: "10.0.0.1",
+			Port: 10000, UUID: "u1", Order: "a/1"},
+		"ordered": {InstanceManagerName: "im-1", Starting: true, CurrentState: v1beta2.InstanceStateStopped, Order: "a/1"},
+		"stopped": {CurrentState: v1beta2.InstanceStateStopped},
+		"failed":  {InstanceManagerName: "im-1", Started: true, CurrentState: v1beta2.InstanceStateError, UUID: "u1"},
+		"unknown": {InstanceManagerName: "im-1", Started: true, CurrentState: v1beta2.InstanceStateUnknown, UUID: "u1"},
+	}
+	for name, record := range records {
+		for _, want := range []bool{true, false} {
+			status := record
+			seen := Seen{UID: "a", Manager: manager(v1beta2.InstanceManagerStateRunning), Silent: true}
+			if action := Step(now, want, spec, &status, seen); action != None || !reflect.DeepEqual(status, record) {
+				t.Errorf("%s, wanted %v: action %v, %+v", name, want, action, status)
+			}
+			state := v1beta2.InstanceStateUnknown
+			if record.Off() || name == "failed" {
+				state = record.CurrentState
+			}
+			seen.Manager = manager(v1beta2.InstanceManagerStateUnknown)
+			if action := Step(now, want, spec, &status, seen); action != None || status.CurrentState != state {
+				t.Errorf("%s, wanted %v, cannot be observed: action %v, %s, want %s", name, want, action, status.CurrentState,
+					state)
+			}
+		}
+	}
+	status := records["runs"]
+	seen := Seen{UID: "a", Manager: manager(v1beta2.InstanceManagerStateRunning), Silent: true, Asked: true}
+	if Step(now, true, spec, &status, seen); status.CurrentState != v1beta2.InstanceStateError {
+		t.Errorf("an instance manager that has said that the process is gone: %s", status.CurrentState)
+	}
+	status = records["runs"]
+	seen = Seen{UID: "a", Manager: manager(v1beta2.InstanceManagerStateRunning), Silent: true, NodeDown: true}
+	if Step(now, false, spec, &status, seen); status.CurrentState != v1beta2.InstanceStateStopped {
+		t.Errorf("wanted no more on a node that is down: %s", status.CurrentState)
+	}
+}
+
+// TestStartOfAMoment: a process that has begun to start a moment ago is no news, nor is it ordered
+// once more.
+func TestStartOfAMoment(t *testing.T) {
+	spec := &v1beta2.InstanceSpec{NodeID: "n1", Image: "image"}
+	record := v1beta2.InstanceStatus{InstanceManagerName: "im-1", Starting: true, Order: "a/1",
+		CurrentState: v1beta2.InstanceStateStopped}
+	made := process(v1beta2.InstanceStateStarting)
+	made.Spec.Order = "a/1"
+	for _, c := range []struct {
+		want, young bool
+		action      Action
+		state       v1beta2.InstanceState
+	}{
+		{true, true, None, v1beta2.InstanceStateStopped},
+		{true, false, None, v1beta2.InstanceStateStarting},
+		{false, true, Delete, v1beta2.InstanceStateStarting},
+	} {
+		status := record
+		action := Step(now, c.want, spec, &status, Seen{UID: "a", Manager: manager(v1beta2.InstanceManagerStateRunning),
+			Process: made, Young: c.young})
+		if action != c.action || status.CurrentState != c.state {
+			t.Errorf("wanted %v, young %v: action %v, %s", c.want, c.young, action, status.CurrentState)
+		}
 	}
 }
 

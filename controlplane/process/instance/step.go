@@ -12,6 +12,9 @@ import (
 // is the one it is started from. When it answers Create, the status already records the intention
 // (starting, order, instanceManagerName): write it before creating the process.
 func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStatus, seen Seen) Action {
+	if silent(want, spec, seen) {
+		return None // what is recorded stays until somebody knows better
+	}
 	other := compare(want, status, &seen)
 	closed := seen.Manager != nil && seen.Manager.Status.ClosedPod != ""
 	if !want {
@@ -21,6 +24,10 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		}
 	}
 	state := observe(want, spec, status, seen)
+	if young := seen.Process != nil && seen.Young && state == v1beta2.InstanceStateStarting; young && other == nil &&
+		want && status.Starting {
+		return None // it runs soon, and that is the next thing to tell
+	}
 	status.CurrentState = state
 	status.Starting = status.Starting && (want || state != v1beta2.InstanceStateStopped)
 	switch state {
@@ -59,6 +66,18 @@ func Step(now time.Time, want bool, spec *v1beta2.InstanceSpec, status *v1beta2.
 		return Delete
 	}
 	return None
+}
+
+// silent tells whether nobody knows what runs in an instance manager that could be asked for it.
+func silent(want bool, spec *v1beta2.InstanceSpec, seen Seen) bool {
+	im := seen.Manager
+	return im != nil && seen.Silent && !seen.Asked && !seen.NodeDown && im.DeletionTimestamp == nil &&
+		im.Status.CurrentState == v1beta2.InstanceManagerStateRunning && !elsewhere(want, spec, im)
+}
+
+// elsewhere tells whether an instance is wanted on another node than that of its instance manager.
+func elsewhere(want bool, spec *v1beta2.InstanceSpec, im *v1beta2.InstanceManager) bool {
+	return want && spec.NodeID != "" && im.Spec.NodeID != spec.NodeID
 }
 
 // onNetwork tells whether a process in a running instance manager would be on the storage network
@@ -108,7 +127,7 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 		return ifStarted(unknown, stopped)
 	case im == nil: // the node is up: its processes died with its Pod
 		return ifStarted(failed, stopped)
-	case want && spec.NodeID != "" && im.Spec.NodeID != spec.NodeID:
+	case elsewhere(want, spec, im):
 		return failed
 	case im.DeletionTimestamp != nil:
 		return ifStarted(failed, stopped)
@@ -117,16 +136,9 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 	}
 	switch im.Status.CurrentState {
 	case v1beta2.InstanceManagerStateUnknown:
-		switch {
-		case seen.Process == nil:
-			return ifStarted(unknown, stopped)
-		case !ended(seen.Process):
-			// The node is up: what was known last is confirmed or refuted soon. Only a node that is
-			// down lets a process that nobody can stop count as stopped.
-			return unknown
+		if state, known := unobserved(status, seen); known {
+			return state
 		}
-		// A process that has ended stays so, whatever becomes of its instance manager: that of one
-		// which is told to end is not ready before its last process has ended.
 	case v1beta2.InstanceManagerStateStarting:
 		if status.Started {
 			return failed
@@ -159,6 +171,24 @@ func observe(want bool, spec *v1beta2.InstanceSpec, status *v1beta2.InstanceStat
 		return v1beta2.InstanceStateStopping
 	}
 	return failed
+}
+
+// unobserved is the state while the instance manager cannot be observed and its node is up: what
+// was known last is confirmed or refuted soon. Only a node that is down lets a process that nobody
+// can stop count as stopped. One that has ended stays so, whatever becomes of its instance manager:
+// that of one which is told to end is not ready before its last process has ended; known is false.
+func unobserved(status *v1beta2.InstanceStatus, seen Seen) (state v1beta2.InstanceState, known bool) {
+	switch p := seen.Process; {
+	case p != nil && ended(p):
+		return "", false
+	case seen.Silent && status.CurrentState == v1beta2.InstanceStateError:
+		return v1beta2.InstanceStateError, true
+	case p != nil, status.Started:
+		return v1beta2.InstanceStateUnknown, true
+	case seen.Silent && !status.Off():
+		return v1beta2.InstanceStateUnknown, true // it was there when somebody knew last
+	}
+	return v1beta2.InstanceStateStopped, true
 }
 
 // unheard tells whether a process that was ordered may be there, though no list shows it.

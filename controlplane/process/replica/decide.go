@@ -26,7 +26,7 @@ func decide(now time.Time, rep *v1beta2.Replica, s seen) loop.Decision {
 	found := s.Answer.In(im, rep.Name)
 	action := instance.Step(now, want, &rep.Spec.InstanceSpec, status, instance.Seen{
 		UID: string(rep.UID), Manager: im, Process: found, Asked: s.Answer.Known,
-		NodeDown: s.NodeDown && rep.Spec.NodeID != "",
+		NodeDown: s.NodeDown && rep.Spec.NodeID != "", Silent: im != nil && s.Silent[im.Name], Young: s.Young,
 	})
 	if !deleting {
 		noteRebuild(now, rep, s)

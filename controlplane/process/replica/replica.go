@@ -15,6 +15,8 @@ package replica
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,6 +31,7 @@ import (
 	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/live"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/process/heard"
 	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
 	"ankole.storage/controlplane/setting/stored"
@@ -43,6 +46,8 @@ type Config struct {
 	NodeName string
 	// Logs reads the logs of replicas; nil: none is read.
 	Logs instance.LogReader
+	// Heard is what instance managers say of their processes.
+	Heard *heard.Lists
 	// Keys yield what the processes of a volume show each other.
 	Keys *volumekey.Keys
 }
@@ -71,7 +76,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // seen is what decide looks at besides the replica.
 type seen struct {
+	// Managers have the lists that were heard from them; Silent are those without, by name.
 	Managers []v1beta2.InstanceManager
+	Silent   map[string]bool
+	// Young: a process of the replica has begun to start a moment ago.
+	Young bool
 	// Node is the replica's node, nil if it has none or that is gone; NodeDown: it is down or gone.
 	Node *v1beta2.Node
 	// ManagerLostSince is when this process has seen first that the node has no working manager Pod.
@@ -143,7 +152,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 		Carry:  r.carry,
 		Gone:   func(_ context.Context, key client.ObjectKey) { r.logs.Forget(key.Name) },
 		Watches: []loop.Watch{
-			loop.WatchingUpdates(&v1beta2.InstanceManager{}, r.onManager, r.onManagerUpdate),
+			loop.WatchingChanges(&v1beta2.InstanceManager{}, instance.Changed, r.onManager),
 			loop.WatchingChanges(&v1beta2.Node{}, loop.Changed(readiness), r.onNode),
 			loop.WatchingChanges(&v1beta2.BackingImage{}, copiesChanged, r.onImage),
 			// A deleted replica waits until its engine has removed it from the set of replicas; of the
@@ -152,6 +161,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Replica, seen] {
 				return append(r.onEngine(after), rebuilt(before, after)...)
 			}),
 		},
+		Wakeups: []loop.Wakeups{{From: r.cfg.Heard.Replicas(), Names: r.onHeard}},
 	}
 }
 
@@ -173,6 +183,7 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 		return s, fmt.Errorf("list instance managers: %w", err)
 	}
 	s.Managers = managers.Items
+	s.Young, s.Silent = r.cfg.Heard.Starting(rep.Name), heard.In(s.Managers, r.cfg.Heard.All())
 	im := instance.Choose(s.Managers, rep.Status.InstanceManagerName, rep.Spec.NodeID, s.Image)
 	if rep.Spec.DesireState != v1beta2.InstanceStateRunning || rep.DeletionTimestamp != nil {
 		s.Answer = instance.Ask(ctx, r.processes, im, rep.Name, &rep.Status.InstanceStatus)
@@ -268,21 +279,29 @@ func readCopies(ctx context.Context, c client.Reader, rep *v1beta2.Replica) (cop
 	return copies.Of(volume, engines.Items, replicas.Items, nodes), engines.Items, nil
 }
 
-// onManager wakes the replicas on the instance manager's node.
+// onManager wakes the replicas on the instance manager's node, and those it holds a stray process
+// of.
 func (r *Reconciler) onManager(im *v1beta2.InstanceManager) []string {
-	return r.onNodeNamed(im.Spec.NodeID)
+	names := r.onNodeNamed(im.Spec.NodeID)
+	if list, _ := r.cfg.Heard.Of(im.Name); list != nil {
+		names = slices.AppendSeq(names, maps.Keys(list.Replicas))
+	}
+	return names
+}
+
+// onHeard wakes whom a piece of news from an instance manager is for: one replica, or all there.
+func (r *Reconciler) onHeard(about client.Object) []string {
+	if _, all := about.(*v1beta2.InstanceManager); !all {
+		return []string{about.GetName()}
+	}
+	var im v1beta2.InstanceManager
+	if err := r.client.Get(context.Background(), client.ObjectKeyFromObject(about), &im); err != nil {
+		return nil // it is gone, which wakes them too
+	}
+	return r.onManager(&im)
 }
 
 func (r *Reconciler) onNode(n *v1beta2.Node) []string { return r.onNodeNamed(n.Name) }
-
-// onManagerUpdate wakes the replicas whose process has changed, or all of the node if more has.
-func (r *Reconciler) onManagerUpdate(before, after *v1beta2.InstanceManager) []string {
-	_, replicas, all := instance.Concerned(before, after)
-	if !all {
-		return replicas
-	}
-	return append(r.onManager(after), replicas...)
-}
 
 // readiness is what of its node a replica looks at.
 func readiness(n *v1beta2.Node) v1beta2.Condition {

@@ -11,7 +11,6 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/condition"
-	"ankole.storage/controlplane/process/instance"
 )
 
 // Noted are volumes of which something is known from the last look at them. They live in memory
@@ -54,12 +53,6 @@ func (n *Noted) Names() []string {
 func TicketsChanged(before, after *v1beta2.VolumeAttachment) bool {
 	return before.UID != after.UID || (before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
 		!equality.Semantic.DeepEqual(before.Spec, after.Spec)
-}
-
-// ManagerChanged says whether an instance manager has changed in more than its processes.
-func ManagerChanged(before, after *v1beta2.InstanceManager) bool {
-	_, _, all := instance.Concerned(before, after)
-	return all
 }
 
 // DeploymentChanged says whether an image is on other nodes, or has become ready or ceased to be.
