@@ -80,9 +80,9 @@ type Chain struct {
 // a time. Nothing here says where a block is read from; an operation that changes that returns a
 // Change, for the owner of Blocks.
 type Files struct {
-	fs   disk.Meta
-	dir  string
+	*directory
 	opts Options
+	// lock is held on the directory from Open until the end, unless it is only read.
 	lock disk.Lock
 
 	vm volumeMeta
@@ -128,8 +128,6 @@ type Files struct {
 	// changing are images that operations under way may have changed: see mark.
 	changing map[string]bool
 
-	broken error
-	closed bool
 	// wasClosed: whoever had the directory before has closed it.
 	wasClosed bool
 }
@@ -171,45 +169,6 @@ func (c *Files) State() State {
 	return StateOpen
 }
 
-func (c *Files) path(name string) string { return c.dir + "/" + name }
-
-// usable is the error of every operation that must leave something durable.
-func (c *Files) usable() error {
-	switch {
-	case c.closed:
-		return fmt.Errorf("%w: chain %s is closed", ErrInvalid, c.dir)
-	case c.opts.ReadOnly:
-		return fmt.Errorf("%w: chain %s is open read-only", ErrInvalid, c.dir)
-	case c.broken != nil:
-		return fmt.Errorf("%w: %v", ErrBroken, c.broken)
-	}
-	return nil
-}
-
-// readable is the error of operations that only read: they work on a chain that is open read-only
-// too.
-func (c *Files) readable() error {
-	if c.opts.ReadOnly && !c.closed {
-		return nil
-	}
-	return c.usable()
-}
-
-// breaks makes err, the failure of a sync, final for the chain.
-func (c *Files) breaks(err error) error {
-	if err != nil && c.broken == nil {
-		c.broken = err
-		c.opts.Log.Error("replica directory can no longer be made durable", "dir", c.dir, "error", err)
-	}
-	return err
-}
-
-// syncFile syncs a file; a failure breaks the chain.
-func (c *Files) syncFile(f disk.File) error { return c.breaks(f.Sync()) }
-
-// syncDir syncs the directory; a failure breaks the chain.
-func (c *Files) syncDir() error { return c.breaks(c.fs.SyncDir(c.dir)) }
-
 // Sync makes every completed write durable: the blocking form of a flush, for tools and tests.
 func (c *Files) Sync() error {
 	if err := c.usable(); err != nil {
@@ -226,12 +185,9 @@ func (c *Chain) Sync() error {
 	return errors.Join(c.writeWhiteouts(true), c.Files.Sync())
 }
 
-// Broken reports that a sync has failed: what the files hold is not known any more.
-func (c *Files) Broken() bool { return c.broken != nil }
-
 // WriteAllowed tells whether writes may be sent to the head: the directory is open for writing and
 // no sync has failed.
-func (c *Files) WriteAllowed() bool { return c.broken == nil && !c.opts.ReadOnly && !c.closed }
+func (c *Files) WriteAllowed() bool { return c.broken == nil && !c.readOnly && !c.closed }
 
 // Close syncs the head, records the clean stop and closes every file. All I/O on the chain's
 // handles must have completed. It releases everything even when it fails; the directory then counts
@@ -244,7 +200,7 @@ func (c *Files) close(broken error) error {
 		return nil
 	}
 	var err error
-	if !c.opts.ReadOnly && c.broken == nil && broken == nil {
+	if !c.readOnly && c.broken == nil && broken == nil {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
 			vm := c.vm
 			vm.Dirty, vm.AnkoleMap, vm.AnkoleFilling = false, c.handed, nil

@@ -88,7 +88,7 @@ func (c *Files) readChecksum(file string) (Checksum, bool, error) {
 		s, err = parseChecksum(data)
 	}
 	if err != nil { // what cannot be read is not known
-		c.opts.Log.Warn("checksum file ignored", "dir", c.dir, "file", file, "error", err)
+		c.log.Warn("checksum file ignored", "dir", c.dir, "file", file, "error", err)
 		return Checksum{}, false, nil
 	}
 	info, err := c.fs.Stat(c.path(file))

@@ -93,9 +93,9 @@ func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
 // fails, the next one builds its own. m is freed in any case.
 func (c *Files) CloseFor(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
 	defer m.Free()
-	if !c.closed && !c.opts.ReadOnly && c.broken == nil && s.broken == nil && c.stamped && !c.vm.Rebuilding {
+	if !c.closed && !c.readOnly && c.broken == nil && s.broken == nil && c.stamped && !c.vm.Rebuilding {
 		if err := c.handMap(s, m, hand); err != nil {
-			c.opts.Log.Warn("block map is not handed over: the next process builds its own", "dir", c.dir, "error", err)
+			c.log.Warn("block map is not handed over: the next process builds its own", "dir", c.dir, "error", err)
 		}
 	}
 	return errors.Join(c.close(s.broken), s.Close())
@@ -178,7 +178,7 @@ func (m *blockMap) isUsed(page int) bool { return m.used[page/64]>>(page%64)&1 !
 // takeMap takes the map that another process has handed over, and reports whether it could. The
 // layers are open and nothing has been changed.
 func (c *Files) takeMap(s *Sidecars, b *Blocks) bool {
-	if c.opts.Map == nil || c.opts.ReadOnly || c.vm.AnkoleMap == "" || c.vm.Dirty || c.vm.Rebuilding || !c.stamped {
+	if c.opts.Map == nil || c.readOnly || c.vm.AnkoleMap == "" || c.vm.Dirty || c.vm.Rebuilding || !c.stamped {
 		return false
 	}
 	data := c.opts.Map()
@@ -190,12 +190,12 @@ func (c *Files) takeMap(s *Sidecars, b *Blocks) bool {
 		err = b.sampleMap()
 	}
 	if err != nil {
-		c.opts.Log.Warn("block map handed over is not used: it is built from the files", "dir", c.dir, "reason", err)
+		c.log.Warn("block map handed over is not used: it is built from the files", "dir", c.dir, "reason", err)
 		b.m.free()
 		return false
 	}
 	c.taken = true
-	c.opts.Log.Info("block map taken over from the process before", "dir", c.dir, "bytes", len(data))
+	c.log.Info("block map taken over from the process before", "dir", c.dir, "bytes", len(data))
 	return true
 }
 
@@ -363,7 +363,7 @@ func (b *Blocks) readFrom(at int64) byte {
 // CheckMap compares the block map with one built from the files' extents, for tests and
 // simulations. Nothing may be in flight.
 func (c *Chain) CheckMap() error {
-	files := &Files{fs: c.Files.fs, dir: c.Files.dir, opts: Options{ReadOnly: true, Log: c.opts.Log}, vm: c.vm,
+	files := &Files{directory: c.Files.another(true), vm: c.vm,
 		table:         c.Blocks.table.clone(),
 		skipUnwritten: c.skipUnwritten}
 	fresh := &Blocks{table: c.Blocks.table}

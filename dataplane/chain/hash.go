@@ -62,9 +62,8 @@ func (c *Files) at(snapshot string) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: c.disks,
-		table: table{layers: make([]layer, 1)}}, &Sidecars{}, &Blocks{}}
-	v.opts.ReadOnly = true
+	v := &Chain{&Files{directory: c.another(true), opts: c.opts, vm: c.vm, disks: c.disks,
+		table: table{layers: make([]layer, 1)}}, noSidecars(), &Blocks{}}
 	v.vm.Head = file
 	v.skipUnwritten = c.skipUnwritten && snapshot == HeadName
 	if snapshot != HeadName { // the head's file may have been cut short; the volume has the size volume.meta says

@@ -305,7 +305,7 @@ func (h *Hash) Finish(hashedAt string) (HashResult, error) {
 
 // recordRot leaves the checksums that the file disagrees with as they are, and says so beside them.
 func (h *Hash) recordRot(hashedAt string) error {
-	h.c.opts.Log.Error("snapshot file is not what it was", "dir", h.c.dir, "file", h.file, "pieces", len(h.bad))
+	h.c.log.Error("snapshot file is not what it was", "dir", h.c.dir, "file", h.file, "pieces", len(h.bad))
 	silent := !h.partial || slices.ContainsFunc(h.bad, func(r Rot) bool { return !r.Unreadable })
 	if !h.holds || !silent {
 		return nil // an error of the disk may pass, and is told by whoever reads

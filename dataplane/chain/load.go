@@ -132,7 +132,7 @@ func (c *Files) dropImageless(names, live []string) (strays []string) {
 		if c.disks[file].Removed || rotated {
 			strays = append(strays, file+metaSuffix)
 		} else {
-			c.opts.Log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)
+			c.log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)
 		}
 		delete(c.disks, file)
 	}
@@ -140,14 +140,14 @@ func (c *Files) dropImageless(names, live []string) (strays []string) {
 }
 
 func (c *Files) removeStrays(strays []string) error {
-	if len(strays) == 0 || c.opts.ReadOnly {
+	if len(strays) == 0 || c.readOnly {
 		return nil
 	}
 	if err := c.mark(strays...); err != nil { // the copy of a directory that was closed has them
 		return err
 	}
 	for _, name := range strays {
-		c.opts.Log.Info("stray file removed", "dir", c.dir, "file", name)
+		c.log.Info("stray file removed", "dir", c.dir, "file", name)
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func Inspect(fs disk.Meta, dir string) (Info, error) {
 	}
 	info := Info{State: StateClosed, SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Dirty: vm.Dirty,
 		Rebuilding: vm.Rebuilding}
-	c := &Files{fs: fs, dir: dir, vm: *vm, opts: Options{ReadOnly: true}}
+	c := &Files{directory: lookingAt(fs, dir), vm: *vm}
 	s, err := c.openSidecars()
 	info.Record, info.RecordValid = s.Record()
 	if rerr := s.Close(); err == nil {

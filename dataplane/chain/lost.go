@@ -69,7 +69,7 @@ func (c *Files) mendMeta() error {
 		return err
 	}
 	if !slices.Contains(names, volumeMetaName) {
-		c.opts.Log.Error("metadata was removed; it is written again", "dir", c.dir, "file", volumeMetaName)
+		c.log.Error("metadata was removed; it is written again", "dir", c.dir, "file", volumeMetaName)
 		vm := c.vm
 		if err := c.writeVolumeMeta(&vm); err != nil {
 			return err
@@ -79,7 +79,7 @@ func (c *Files) mendMeta() error {
 		if slices.Contains(names, file+metaSuffix) {
 			continue
 		}
-		c.opts.Log.Error("metadata was removed; it is written again", "dir", c.dir, "file", file+metaSuffix)
+		c.log.Error("metadata was removed; it is written again", "dir", c.dir, "file", file+metaSuffix)
 		if err := c.writeDiskMeta(file, d); err != nil {
 			return err
 		}

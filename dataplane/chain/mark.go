@@ -14,7 +14,7 @@ import (
 
 // mark durably says in the copy that files may have changed.
 func (c *Files) mark(names ...string) error {
-	if c.opts.ReadOnly || c.vm.Rebuilding && c.vm.Dirty {
+	if c.readOnly || c.vm.Rebuilding && c.vm.Dirty {
 		return nil
 	}
 	for _, name := range names {
@@ -47,7 +47,7 @@ func (c *Files) mark(names ...string) error {
 		return c.breaks(err)
 	}
 	// No room for another copy: none is better than one that is wrong.
-	c.opts.Log.Warn("metadata has no copy", "dir", c.dir, "error", err)
+	c.log.Warn("metadata has no copy", "dir", c.dir, "error", err)
 	if err := removeIfThere(c.fs, c.path(copyName)); err != nil {
 		return err
 	}

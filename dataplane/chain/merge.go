@@ -116,7 +116,7 @@ func (m *merging) drop() error {
 func (m *merging) unlessFull(f func() error) error {
 	err := f()
 	if errors.Is(err, disk.ErrNoSpace) {
-		m.c.opts.Log.Warn("no room for checksums of a merged snapshot: they are not known", "dir", m.c.dir, "file", m.source)
+		m.c.log.Warn("no room for checksums of a merged snapshot: they are not known", "dir", m.c.dir, "file", m.source)
 		err = m.drop()
 	}
 	return err
@@ -252,7 +252,7 @@ func (m *merging) look(f disk.File, p filePiece, sums *sumsReader, to disk.File)
 		return sum{}, false, failed
 	}
 	if known && err == nil && got != want {
-		m.c.opts.Log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file",
+		m.c.log.Error("snapshot file is not what it was: what it is merged into will be scrubbed", "file",
 			f.Path(), "offset", p.off())
 		rot = want
 	}

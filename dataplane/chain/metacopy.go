@@ -102,7 +102,7 @@ func (m metaCopy) readFile(fs disk.Meta, dir, name string) (data []byte, mended 
 func (c *Files) readMeta(name string) ([]byte, error) {
 	data, mended, err := c.copies.readFile(c.fs, c.dir, name)
 	if mended {
-		c.opts.Log.Error("metadata file is damaged; its copy is used", "dir", c.dir, "file", name)
+		c.log.Error("metadata file is damaged; its copy is used", "dir", c.dir, "file", name)
 		c.mended = append(c.mended, name)
 	}
 	return data, err
@@ -111,7 +111,7 @@ func (c *Files) readMeta(name string) ([]byte, error) {
 // rewriteMended puts whole files in the place of layers' metadata that was read from the copy.
 // volume.meta is replaced by the end of Open anyway.
 func (c *Files) rewriteMended() error {
-	if c.opts.ReadOnly {
+	if c.readOnly {
 		return nil
 	}
 	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
@@ -267,6 +267,6 @@ func (c *Files) copyLeft(next metaCopy) error {
 // copyAtEnd is CopyMeta for the end of a process.
 func (c *Files) copyAtEnd() {
 	if err := c.copyMeta(true); err != nil {
-		c.opts.Log.Warn("metadata has no copy", "dir", c.dir, "error", err)
+		c.log.Warn("metadata has no copy", "dir", c.dir, "error", err)
 	}
 }

@@ -15,9 +15,9 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Files{fs: fs, dir: dir, opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)},
+	c := &Files{directory: openDirectory(fs, dir, &opts), opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)},
 		voided: map[string]int{}, pins: map[string]int{}, changing: map[string]bool{}}
-	s, b := &Sidecars{}, &Blocks{}
+	s, b := noSidecars(), &Blocks{}
 	defer func() {
 		if err != nil {
 			b.Free()
@@ -39,7 +39,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if s, err = c.openSidecars(); err != nil {
 		return nil, err
 	}
-	c.skipUnwritten = c.opts.ReadOnly && c.interruptedWrites()
+	c.skipUnwritten = c.readOnly && c.interruptedWrites()
 	strays, err := c.loadDisks(s, names)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.provideReserve(); err != nil {
 		return nil, err
 	}
-	if len(c.damaged) > 0 && !c.opts.ReadOnly {
+	if len(c.damaged) > 0 && !c.readOnly {
 		c.stamped = false
 		if err := s.forget(); err != nil {
 			return nil, err
@@ -78,7 +78,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 }
 
 func (c *Files) lockDirectory() error {
-	if !c.opts.ReadOnly {
+	if !c.readOnly {
 		lock, err := c.fs.Lock(c.dir)
 		if err != nil {
 			return err
@@ -86,18 +86,6 @@ func (c *Files) lockDirectory() error {
 		c.lock = lock
 	}
 	return checkFileSystem(c.fs, c.dir)
-}
-
-// durableNames lists the directory. A process that was killed may have left names that only the
-// system's memory has: what Open takes away because of them, a head that volume.meta no longer
-// names above all, must not be what the disk still needs.
-func (c *Files) durableNames() ([]string, error) {
-	if !c.opts.ReadOnly {
-		if err := c.syncDir(); err != nil {
-			return nil, err
-		}
-	}
-	return c.fs.List(c.dir)
 }
 
 // checkFileSystem refuses directories whose files would not be what a chain takes them for.
@@ -115,7 +103,7 @@ func checkFileSystem(fs disk.Meta, dir string) error {
 
 // markInUse is the last step of Open.
 func (c *Files) markInUse() error {
-	if c.opts.ReadOnly {
+	if c.readOnly {
 		return nil
 	}
 	vm := c.vm
@@ -165,7 +153,7 @@ func (c *Files) loadVolumeMeta(names []string) error {
 // record, without which nobody knows what the copy is worth, would be void. A person who names the
 // head has looked.
 func (c *Files) notOurs(names []string) error {
-	if c.opts.ReadOnly || c.opts.RecoverHead != "" || !slices.Contains(names, memberName) {
+	if c.readOnly || c.opts.RecoverHead != "" || !slices.Contains(names, memberName) {
 		return nil
 	}
 	return lostMeta(c.dir)
@@ -186,7 +174,7 @@ func (c *Files) recover(names []string) error {
 	if err != nil {
 		return err
 	}
-	c.opts.Log.Warn("volume.meta was lost; it is made anew", "dir", c.dir, "head", head, "size", c.opts.Size)
+	c.log.Warn("volume.meta was lost; it is made anew", "dir", c.dir, "head", head, "size", c.opts.Size)
 	c.setVolume(&volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize})
 	return nil
 }
@@ -266,7 +254,7 @@ func (c *Files) openLayers() error {
 // rebuild writes.
 func (c *Files) layerMode(file string) (disk.Mode, error) {
 	switch {
-	case c.opts.ReadOnly, file != c.vm.Head && !c.vm.Rebuilding:
+	case c.readOnly, file != c.vm.Head && !c.vm.Rebuilding:
 		return disk.Direct | disk.ReadOnly, nil
 	case file == c.vm.Head:
 		return disk.Direct, nil
@@ -288,7 +276,7 @@ func newLayer(name string, f disk.File, limit int64) (layer, error) {
 // a crash.
 func (c *Files) extendHead() error {
 	h := c.head()
-	if h.size >= c.vm.Size || c.opts.ReadOnly {
+	if h.size >= c.vm.Size || c.readOnly {
 		return nil
 	}
 	if err := h.file.Truncate(c.vm.Size); err != nil {
@@ -320,7 +308,7 @@ func (c *Files) extentsMap(b *Blocks) error {
 		if err := c.hideBy(b, i); err != nil {
 			return fmt.Errorf("whiteouts of %s: %w", c.layers[i].name, err)
 		}
-		if isHead && !c.opts.ReadOnly {
+		if isHead && !c.readOnly {
 			if err := c.recoverWrites(); err != nil {
 				return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
 			}

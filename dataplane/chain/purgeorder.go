@@ -58,7 +58,7 @@ func (p *Purge) Fail(s *PurgeStep, err error) bool {
 		return false
 	}
 	p.failed[s.Source] = err
-	p.c.opts.Log.Warn("step of a purge is left out", "dir", p.c.dir, "action", s.Action, "snapshot", s.Source,
+	p.c.log.Warn("step of a purge is left out", "dir", p.c.dir, "action", s.Action, "snapshot", s.Source,
 		"error", err)
 	return true
 }

@@ -86,7 +86,7 @@ func (c *Files) recoverWrites() error {
 			return err
 		}
 	}
-	c.opts.Log.Info("parts of the head settled", "dir", c.dir, "unwritten", len(d.unwritten), "partial", len(d.partial),
+	c.log.Info("parts of the head settled", "dir", c.dir, "unwritten", len(d.unwritten), "partial", len(d.partial),
 		"own", own)
 	return c.syncFile(h.file)
 }
@@ -96,7 +96,7 @@ func (c *Files) recoverWrites() error {
 // would say that the head alone has the block, a hole in the head would make zeroes of it, and a
 // loss of power would bring the old block back from below.
 func (c *Files) syncLower() error {
-	if c.opts.ReadOnly || !c.vm.Dirty {
+	if c.readOnly || !c.vm.Dirty {
 		return nil
 	}
 	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
@@ -201,7 +201,7 @@ func (w *filling) cutShort(f disk.File) (out []disk.Extent, err error) {
 // read as zeroes, and what is below is what was there.
 func (c *Files) recoverFilling() error {
 	w := c.vm.AnkoleFilling
-	if w == nil || c.opts.ReadOnly {
+	if w == nil || c.readOnly {
 		return nil
 	}
 	info, err := c.fs.Stat(c.path(w.Image))
@@ -220,7 +220,7 @@ func (c *Files) recoverFilling() error {
 		err = errors.Join(err, f.Punch(e.Off, e.Len))
 	}
 	if err == nil && len(cut) > 0 {
-		c.opts.Log.Info("interrupted writes to a snapshot taken back", "dir", c.dir, "file", w.Image, "blocks", len(cut))
+		c.log.Info("interrupted writes to a snapshot taken back", "dir", c.dir, "file", w.Image, "blocks", len(cut))
 		err = c.syncFile(f)
 	}
 	return errors.Join(err, f.Close())
@@ -229,7 +229,7 @@ func (c *Files) recoverFilling() error {
 // interrupted returns the blocks of a layer that the next open for writing will punch, for whoever
 // only reads: they count as not there.
 func (c *Files) interrupted(i int) (map[int64]bool, error) {
-	if !c.opts.ReadOnly {
+	if !c.readOnly {
 		return nil, nil
 	}
 	var cut []disk.Extent

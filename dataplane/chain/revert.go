@@ -81,8 +81,8 @@ func (c *Files) prepareRevert(file, newHead, created string) (*Chain, error) {
 	if err := createLayer(c.fs, c.dir, newHead, c.vm.Size, head); err != nil {
 		return nil, c.breaksUnlessFull(err)
 	}
-	n := &Chain{&Files{fs: c.fs, dir: c.dir, opts: c.opts, vm: c.vm, disks: maps.Clone(c.disks),
-		table: table{layers: make([]layer, 1), size: c.size}}, &Sidecars{}, &Blocks{}}
+	n := &Chain{&Files{directory: c.another(c.readOnly), opts: c.opts, vm: c.vm, disks: maps.Clone(c.disks),
+		table: table{layers: make([]layer, 1), size: c.size}}, noSidecars(), &Blocks{}}
 	n.vm.Head = newHead
 	n.disks[newHead] = head
 	delete(n.disks, c.vm.Head)
@@ -109,7 +109,7 @@ func (c *Files) undoRevert(next *Chain, newHead string) {
 		err = errors.Join(err, removeIfThere(c.fs, c.path(name)))
 	}
 	if err != nil {
-		c.opts.Log.Warn("files of a failed revert remain; the next open removes them", "dir", c.dir, "error", err)
+		c.log.Warn("files of a failed revert remain; the next open removes them", "dir", c.dir, "error", err)
 	}
 }
 

@@ -80,13 +80,13 @@ func (c *Files) raiseRevisionCounter() error {
 	switch {
 	case errors.Is(err, disk.ErrIO):
 		// The error may pass, and the counter would be one from before: it is made no number.
-		c.opts.Log.Warn("revision counter cannot be read and is given up", "dir", c.dir, "error", err)
+		c.log.Warn("revision counter cannot be read and is given up", "dir", c.dir, "error", err)
 		if err = c.replaceRevision(make([]byte, revisionSize)); errors.Is(err, disk.ErrNoSpace) {
 			err = nil
 		}
 		return err
 	case errors.Is(err, ErrCorrupt):
-		c.opts.Log.Warn("revision counter is damaged and not raised", "dir", c.dir, "error", err)
+		c.log.Warn("revision counter is damaged and not raised", "dir", c.dir, "error", err)
 		return nil
 	case err != nil || !exists:
 		return err

@@ -75,8 +75,8 @@ func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
 
 // finishReplacement finishes a replaceChild that was interrupted after the rename.
 func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
-	c.opts.Log.Info("interrupted purge finished", "dir", c.dir, "merged", source, "into", child)
-	if c.opts.ReadOnly {
+	c.log.Info("interrupted purge finished", "dir", c.dir, "merged", source, "into", child)
+	if c.readOnly {
 		d := *c.disks[child]
 		d.Parent, d.whiteouts = c.disks[source].Parent, c.mergedWhiteouts(source, child)
 		c.disks[child] = &d
@@ -98,7 +98,7 @@ func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
 
 // dropName removes the second name of a merged file.
 func (c *Files) dropName(s *Sidecars, file string) error {
-	if c.opts.ReadOnly {
+	if c.readOnly {
 		delete(c.disks, file)
 		return nil
 	}
@@ -109,7 +109,7 @@ func (c *Files) dropName(s *Sidecars, file string) error {
 func (c *Files) finishMerges(s *Sidecars) error {
 	err := c.finishSameFiles(s)
 	if errors.Is(err, disk.ErrNoSpace) {
-		c.opts.Log.Warn("no room to finish an interrupted purge: two snapshots remain one file, which reads the same",
+		c.log.Warn("no room to finish an interrupted purge: two snapshots remain one file, which reads the same",
 			"dir", c.dir, "error", err)
 		return nil
 	}

@@ -48,7 +48,7 @@ func (c *Files) checkSeal(names []string) error {
 		return nil
 	}
 	err := c.compareCopy(names)
-	if err != nil && c.opts.ReadOnly && c.copyReplaced() {
+	if err != nil && c.readOnly && c.copyReplaced() {
 		return nil // a process has the directory, and has changed it meanwhile
 	}
 	return err

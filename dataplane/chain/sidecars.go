@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"ankole.storage/dataplane/disk"
 )
@@ -53,7 +52,7 @@ func createReserve(fs disk.Meta, dir string) error {
 // provideReserve makes the reserve file of a directory that has lost it, or one that has too little
 // space, if there is room for it.
 func (c *Files) provideReserve() error {
-	if c.opts.ReadOnly || !c.stamped {
+	if c.readOnly || !c.stamped {
 		return nil
 	}
 	info, err := c.fs.Stat(c.path(reserveName))
@@ -67,7 +66,7 @@ func (c *Files) provideReserve() error {
 		err = createReserve(c.fs, c.dir) // elsewhere
 	}
 	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrIO) {
-		c.opts.Log.Warn("no reserve file: on a full disk metadata cannot be written", "dir", c.dir, "error", err)
+		c.log.Warn("no reserve file: on a full disk metadata cannot be written", "dir", c.dir, "error", err)
 		return nil
 	}
 	if err != nil {
@@ -93,10 +92,10 @@ func (c *Files) writeJSON(name string, data []byte) error {
 		return err
 	}
 	if rerr := c.writeThroughReserve(name, data); rerr != nil {
-		c.opts.Log.Warn("reserve file could not be used", "dir", c.dir, "file", name, "error", rerr)
+		c.log.Warn("reserve file could not be used", "dir", c.dir, "file", name, "error", rerr)
 		return c.writeWithoutReserve(name, data, errors.Is(rerr, errBadReserve), err)
 	}
-	c.opts.Log.Warn("metadata written through the reserve file", "dir", c.dir, "file", name, "why", err)
+	c.log.Warn("metadata written through the reserve file", "dir", c.dir, "file", name, "why", err)
 	return nil
 }
 
@@ -155,11 +154,8 @@ func (c *Files) writeThroughReserve(name string, data []byte) error {
 // merge or a checksum: whoever has them works on nothing else, and operations that need both have
 // both. What of Files they have to know is a copy.
 type Sidecars struct {
-	fs       disk.Meta
-	dir      string
-	boot     Boot
-	log      *slog.Logger
-	readOnly bool
+	*directory
+	boot Boot
 	// stamp and size are volume.meta's.
 	stamp Stamp
 	size  int64
@@ -179,29 +175,21 @@ type Sidecars struct {
 	absent     []Absent
 	// agreed is the last record written or read that had no competitor left.
 	agreed RecordID
-
-	broken error
-	closed bool
 }
+
+// noSidecars are those of a chain that is only read, or not one yet.
+func noSidecars() *Sidecars { return &Sidecars{directory: &directory{}} }
 
 // openSidecars reads what carries volume.meta's stamp. Everything else is void.
 func (c *Files) openSidecars() (*Sidecars, error) {
-	s := &Sidecars{fs: c.fs, dir: c.dir, boot: c.opts.Boot, log: logger(c.opts.Log), readOnly: c.opts.ReadOnly,
-		stamp: c.vm.stamp(), size: c.vm.Size}
+	s := &Sidecars{directory: c.another(c.readOnly), boot: c.opts.Boot, stamp: c.vm.stamp(), size: c.vm.Size}
+	s.files = "sidecars"
 	if s.stamp == (Stamp{}) {
 		return s, nil
 	}
 	err := s.open(c.opts.VolumeUUID)
 	c.stamped = s.member != nil
 	return s, err
-}
-
-// logger is where to write what was found, if there is anywhere.
-func logger(l *slog.Logger) *slog.Logger {
-	if l == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return l
 }
 
 func (c *Sidecars) open(volume UUID) error {
@@ -263,35 +251,6 @@ func (c *Sidecars) Close() error {
 	c.closed = true
 	return err
 }
-
-// Broken reports that a sync has failed: what the files hold is not known any more.
-func (c *Sidecars) Broken() bool { return c.broken != nil }
-
-func (c *Sidecars) path(name string) string { return c.dir + "/" + name }
-
-// usable is the error of every operation that must leave something durable.
-func (c *Sidecars) usable() error {
-	switch {
-	case c.closed:
-		return fmt.Errorf("%w: chain %s is closed", ErrInvalid, c.dir)
-	case c.readOnly:
-		return fmt.Errorf("%w: chain %s is open read-only", ErrInvalid, c.dir)
-	case c.broken != nil:
-		return fmt.Errorf("%w: %v", ErrBroken, c.broken)
-	}
-	return nil
-}
-
-// breaks makes err, the failure of a sync, final.
-func (c *Sidecars) breaks(err error) error {
-	if err != nil && c.broken == nil {
-		c.broken = err
-		c.log.Error("sidecars can no longer be made durable", "dir", c.dir, "error", err)
-	}
-	return err
-}
-
-func (c *Sidecars) syncDir() error { return c.breaks(c.fs.SyncDir(c.dir)) }
 
 // checkVolume refuses a directory whose valid record names another volume.
 func (c *Sidecars) checkVolume(want UUID) error {

@@ -219,15 +219,6 @@ func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string
 	return f, c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+metaSuffix), snap.encode()))
 }
 
-// breaksUnlessFull breaks the chain for any failure that may have been a sync's of what counts.
-func (c *Files) breaksUnlessFull(err error) error {
-	if err == nil || errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrExists) ||
-		errors.Is(err, disk.ErrUnchanged) {
-		return err
-	}
-	return c.breaks(err)
-}
-
 // commitRotation names the new head, and the old one where no snapshot takes its file over.
 func (c *Files) commitRotation(newHead, file string, size int64, givenUp ...string) error {
 	vm := c.vm
@@ -253,7 +244,7 @@ func (c *Files) undoRotation(f disk.File, newHead, file string) {
 		err = errors.Join(err, removeIfThere(c.fs, c.path(name)))
 	}
 	if err != nil {
-		c.opts.Log.Warn("files of a failed rotation remain; the next open removes them", "dir", c.dir, "error", err)
+		c.log.Warn("files of a failed rotation remain; the next open removes them", "dir", c.dir, "error", err)
 	}
 }
 
@@ -276,7 +267,7 @@ func (c *Files) removeOldHead(old, whiteouts string) error {
 	}
 	for _, name := range names {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
-			c.opts.Log.Warn("old head remains; the next open removes it", "dir", c.dir, "file", name, "error", err)
+			c.log.Warn("old head remains; the next open removes it", "dir", c.dir, "file", name, "error", err)
 			c.oldHeads = append(c.oldHeads, name)
 		}
 	}

@@ -30,7 +30,7 @@ func TestZeroRun(t *testing.T) {
 
 // sumsOf makes a file of sums in memory and opens it.
 func sumsOf(t *rapid.T, fs *memdisk.FS, pieces []uint32) *sumsReader {
-	c := &Files{fs: fs, dir: "/", vm: volumeMeta{AnkoleStamp: Stamp{1}.String()}, voided: map[string]int{}}
+	c := &Files{directory: lookingAt(fs, "/"), vm: volumeMeta{AnkoleStamp: Stamp{1}.String()}, voided: map[string]int{}}
 	const size = 1 << 40
 	w, err := newSumsWriter(fs, "/x.sums", size, Stamp{1})
 	for _, p := range pieces {

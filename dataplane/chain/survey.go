@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -60,7 +59,7 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 		return nil, err
 	}
 	s := &Survey{Names: names, Layers: map[string]DiskMeta{}, LayerErrors: map[string]error{}}
-	c := &Files{fs: fs, dir: dir, opts: Options{ReadOnly: true, Log: slog.New(slog.DiscardHandler)},
+	c := &Files{directory: lookingAt(fs, dir),
 		copies: readCopy(fs, dir)}
 	s.readVolume(c)
 	s.readLayers(c)

@@ -89,7 +89,7 @@ func (c *Files) whiteoutsDamaged(layer string, page int64) {
 		return
 	}
 	c.damaged = append(c.damaged, d)
-	c.opts.Log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt",
+	c.log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt",
 		"dir", c.dir,
 		"layer", layer, "page", page)
 }
@@ -100,7 +100,7 @@ func (c *Files) judge(layer string, number int64, p *whiteoutsOf) error {
 	if !p.damaged {
 		return nil
 	}
-	if p.unreadable != nil && !c.opts.ReadOnly {
+	if p.unreadable != nil && !c.readOnly {
 		file := c.path(whiteoutName(c.disks[layer].whiteouts))
 		return fmt.Errorf("page %d of %s, which hides discarded blocks of %s, cannot be read: %w; if it stays so, rebuild "+
 			"the replica elsewhere, or give up what the file hides by removing it: the replica then counts as damaged",
@@ -129,7 +129,7 @@ func (v *ViewFiles) Sound() error { return v.at.Sound() }
 // directory is a replica in good standing again only when a rebuild has compared all of it, or a
 // person has said so. Until then what is damaged hides nothing.
 func (c *Files) clearDamage() error {
-	if c.opts.ReadOnly {
+	if c.readOnly {
 		return nil
 	}
 	for _, d := range c.damaged {
@@ -267,10 +267,10 @@ func (c *Files) voidWhiteouts() error {
 			if d.whiteouts == "" {
 				continue
 			}
-			c.opts.Log.Warn("whiteouts are void: another engine has used the directory", "dir", c.dir, "layer", file)
+			c.log.Warn("whiteouts are void: another engine has used the directory", "dir", c.dir, "layer", file)
 			void := *d
 			void.whiteouts = ""
-			if !c.opts.ReadOnly {
+			if !c.readOnly {
 				if err := c.writeDiskMeta(file, &void); err != nil {
 					return err
 				}
@@ -319,7 +319,7 @@ func (c *Files) hideBy(b *Blocks, i int) error {
 // openHeadWhiteouts gives b the head's whiteouts.
 func (c *Files) openHeadWhiteouts(b *Blocks) error {
 	b.whiteouts = headWhiteouts{}
-	if c.opts.ReadOnly {
+	if c.readOnly {
 		return nil
 	}
 	return c.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
