@@ -255,7 +255,7 @@ func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 func (c *Sidecars) recoverAbsent(f *Files) {
 	for i := range c.absent {
 		a := &c.absent[i]
-		if a.First != "" && !a.Gone && f.disks[snapshotFile(a.First)] == nil {
+		if a.First != "" && !a.Gone && f.meta.disks[snapshotFile(a.First)] == nil {
 			a.First = "" // the rotation was not committed
 		}
 	}

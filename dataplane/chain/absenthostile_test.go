@@ -35,7 +35,7 @@ func TestAccountBeyondItsShareIsForgotten(t *testing.T) {
 				r.Members = append(r.Members, Member{Name: fmt.Sprintf("%0250d", i)})
 			}
 			ok(c.WriteRecord(r))
-			stamp := c.vm.stamp()
+			stamp := c.meta.vm.stamp()
 			ok(c.Close())
 			f, _, err := openSlotFile(fs, "/r/"+absentName, absentFormat(absentSlotSize(64<<20)), stamp, disk.Mode(0))
 			ok(err)

@@ -39,7 +39,7 @@ type table struct {
 	// branches are the files off the live chain that a rebuild has open.
 	branches []layer
 	backing  bool
-	// size and rebuilding are volume.meta's.
+	// size and rebuilding are volume.meta's, for the data path: the directory's has them there.
 	size       int64
 	rebuilding bool
 }
@@ -110,8 +110,15 @@ type Change struct {
 // changed is the Change of an operation that leaves every block where it is, but may have opened or
 // closed files.
 func (c *Files) changed() Change {
-	t := c.table.clone()
+	t := c.tableOfBlocks()
 	return Change{table: &t}
+}
+
+// tableOfBlocks is the present table for the data path.
+func (c *Files) tableOfBlocks() table {
+	t := c.table.clone()
+	t.size, t.rebuilding = c.meta.vm.Size, c.meta.vm.Rebuilding
+	return t
 }
 
 // Changes reports whether there is anything to apply.

@@ -17,13 +17,13 @@ import (
 // follows from names and parents alone.
 func (c *Files) branchFiles() []string {
 	var out []string
-	for file := range c.disks {
+	for file := range c.meta.disks {
 		if !isHeadFile(file) && c.layerIndex(file) == 0 {
 			out = append(out, file)
 		}
 	}
 	depth := func(file string) (n int) {
-		for d := c.disks[file]; d != nil && d.Parent != "" && n <= len(c.disks); d = c.disks[d.Parent] {
+		for d := c.meta.disks[file]; d != nil && d.Parent != "" && n <= len(c.meta.disks); d = c.meta.disks[d.Parent] {
 			n++
 		}
 		return n
@@ -80,8 +80,8 @@ func (c *Files) openBranches() ([]LayerInfo, error) {
 			return nil, errors.Join(err, c.closeBranches())
 		}
 		l := &c.branches[len(c.branches)-1]
-		l.size = min(info.Size/blockSize*blockSize, c.size)
-		d := *c.disks[name]
+		l.size = min(info.Size/blockSize*blockSize, c.meta.vm.Size)
+		d := *c.meta.disks[name]
 		d.Labels, d.extra, d.whiteouts = maps.Clone(d.Labels), nil, ""
 		out = append(out, LayerInfo{File: name, Handle: f.Handle(), Size: l.size, Meta: d})
 	}
@@ -113,7 +113,7 @@ func (c *Files) reshapeBranches(s *Shape) error {
 	for i := range s.Branches {
 		l := &s.Branches[i]
 		err := error(nil)
-		if _, there := c.disks[l.File]; there {
+		if _, there := c.meta.disks[l.File]; there {
 			err = c.keepLayer(l, false)
 		} else {
 			err = c.freshLayer(l)

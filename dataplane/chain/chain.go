@@ -81,14 +81,11 @@ type Chain struct {
 // Change, for the owner of Blocks.
 type Files struct {
 	*directory
+	*meta
 	opts Options
 	// lock is held on the directory from Open until the end, unless it is only read.
 	lock disk.Lock
 
-	vm volumeMeta
-	// disks are all layers of the directory by file name, those of other branches and the head
-	// included.
-	disks map[string]*DiskMeta
 	// table is the present one; Blocks has a copy.
 	table
 	// unlinked are files that have lost their name and whose space is not given back yet.
@@ -99,8 +96,6 @@ type Files struct {
 	// damaged are whiteouts of the live chain that Open found damaged.
 	damaged []whiteoutDamage
 
-	// stamped: there are sidecars that carry volume.meta's stamp.
-	stamped bool
 	// voided counts how often the checksums of a file were voided.
 	voided map[string]int
 	// merge is a purge's merge of two files that is under way.
@@ -118,18 +113,22 @@ type Files struct {
 	handed string
 	taken  bool
 
-	// copies are what ankole.meta says, mended the files that were read from there. stale: metadata
-	// has changed since.
-	copies metaCopy
-	mended []string
-	stale  bool
 	// oldHeads are names of heads that could not be removed.
 	oldHeads []string
-	// changing are images that operations under way may have changed: see mark.
-	changing map[string]bool
-
 	// wasClosed: whoever had the directory before has closed it.
 	wasClosed bool
+}
+
+// newFiles are the files of a directory of which none is open yet.
+func newFiles(d *directory, m *meta, opts Options) *Files {
+	return &Files{directory: d, meta: m, opts: opts, table: table{layers: make([]layer, 1)}, voided: map[string]int{},
+		pins: map[string]int{}}
+}
+
+// lookAround are the files for a tool that only looks and opens none of them.
+func lookAround(fs disk.Meta, dir string) *Files {
+	d := lookingAt(fs, dir)
+	return newFiles(d, newMeta(d, nil, ""), Options{})
 }
 
 // State is the condition of a replica directory, by the names other engines use.
@@ -157,13 +156,13 @@ func (c *Files) WasClosed() bool { return c.wasClosed }
 // State is the condition of the open chain.
 func (c *Files) State() State {
 	switch {
-	case c.broken != nil || c.vm.Error != "":
+	case c.broken != nil || c.meta.vm.Error != "":
 		return StateError
 	case c.closed:
 		return StateClosed
-	case c.vm.Rebuilding:
+	case c.meta.vm.Rebuilding:
 		return StateRebuilding
-	case c.vm.Dirty:
+	case c.meta.vm.Dirty:
 		return StateDirty
 	}
 	return StateOpen
@@ -202,12 +201,12 @@ func (c *Files) close(broken error) error {
 	var err error
 	if !c.readOnly && c.broken == nil && broken == nil {
 		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
-			vm := c.vm
+			vm := c.meta.vm
 			vm.Dirty, vm.AnkoleMap, vm.AnkoleFilling = false, c.handed, nil
-			err = c.writeVolumeMeta(&vm)
+			err = c.meta.writeVolumeMeta(&vm)
 		}
 		if err == nil && c.handed == "" { // the next process copies it soon
-			c.copyAtEnd()
+			c.meta.copyAtEnd()
 		}
 	}
 	return errors.Join(err, c.release())
@@ -281,32 +280,3 @@ func (c *Chain) WriteAllowed() bool { return c.Files.WriteAllowed() && c.Sidecar
 
 // Broken reports that a sync has failed: what the directory holds is not known any more.
 func (c *Chain) Broken() bool { return c.Files.Broken() || c.Sidecars.Broken() }
-
-// writeVolumeMeta makes v, with another seal, the durable volume.meta and the chain's own copy: the
-// committing step of every change.
-func (c *Files) writeVolumeMeta(v *volumeMeta) error {
-	seal, err := newStamp(c.opts.Rand)
-	if err != nil {
-		return err
-	}
-	v.AnkoleSeal = seal.String()
-	if err := c.writeJSON(volumeMetaName, v.encode()); err != nil {
-		return err
-	}
-	c.setVolume(v)
-	return nil
-}
-
-// setVolume takes over a volume.meta.
-func (c *Files) setVolume(v *volumeMeta) {
-	c.vm = *v
-	c.size, c.rebuilding = v.Size, v.Rebuilding
-}
-
-// writeDiskMeta makes d the durable .meta of a layer.
-func (c *Files) writeDiskMeta(file string, d *DiskMeta) error {
-	if err := c.mark(file + metaSuffix); err != nil {
-		return err
-	}
-	return c.writeJSON(file+metaSuffix, d.encode())
-}

@@ -13,7 +13,7 @@ func (c *Files) CheckSnapshot(name string) error {
 	if err := ValidateSnapshotName(name); err != nil {
 		return err
 	}
-	if c.disks[snapshotFile(name)] != nil {
+	if c.meta.disks[snapshotFile(name)] != nil {
 		return fmt.Errorf("%w: snapshot %s is already existing", ErrExists, name)
 	}
 	return c.checkLimits()
@@ -27,18 +27,18 @@ func (c *Files) CheckExpand(newSize int64) error {
 	if err := validateSize(newSize); err != nil {
 		return err
 	}
-	if newSize < c.vm.Size {
-		return fmt.Errorf("%w: the volume has %d bytes and cannot shrink to %d", ErrInvalid, c.vm.Size, newSize)
+	if newSize < c.meta.vm.Size {
+		return fmt.Errorf("%w: the volume has %d bytes and cannot shrink to %d", ErrInvalid, c.meta.vm.Size, newSize)
 	}
-	if newSize > c.vm.Size && c.ImportMark() != "" {
+	if newSize > c.meta.vm.Size && c.meta.ImportMark() != "" {
 		return fmt.Errorf("%w: the volume is being filled from outside (%s); expand it afterwards", ErrInvalid,
-			c.ImportMark())
+			c.meta.ImportMark())
 	}
-	if file := expansionFile(newSize); newSize > c.vm.Size && c.disks[file] != nil {
+	if file := expansionFile(newSize); newSize > c.meta.vm.Size && c.meta.disks[file] != nil {
 		return fmt.Errorf("%w: there is a snapshot %s, whose name an expansion needs; delete it or choose another size",
 			ErrExists, displayName(file))
 	}
-	if total := len(c.disks); newSize > c.vm.Size && total >= maxChain {
+	if total := len(c.meta.disks); newSize > c.meta.vm.Size && total >= maxChain {
 		return fmt.Errorf("%w: %d disks in the directory, the maximum is %d; purge removed snapshots", ErrLimit, total,
 			maxChain)
 	}
@@ -50,17 +50,18 @@ func (c *Files) CheckRevert(name string) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	d := c.disks[snapshotFile(name)]
+	d := c.meta.disks[snapshotFile(name)]
 	switch {
 	case d == nil:
 		return fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, name)
 	case d.Removed:
 		return fmt.Errorf("%w: snapshot %q is marked removed and may be purged at any time; choose another one",
 			ErrInvalid, name)
-	case c.rebuilding:
+	case c.meta.vm.Rebuilding:
 		return fmt.Errorf("%w: chain %s is being rebuilt", ErrInvalid, c.dir)
-	case c.ImportMark() != "":
-		return fmt.Errorf("%w: the volume is being filled from outside (%s); revert afterwards", ErrInvalid, c.ImportMark())
+	case c.meta.ImportMark() != "":
+		return fmt.Errorf("%w: the volume is being filled from outside (%s); revert afterwards", ErrInvalid,
+			c.meta.ImportMark())
 	}
 	return nil
 }

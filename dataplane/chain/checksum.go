@@ -65,7 +65,7 @@ func (s *Checksum) holdsFor(image disk.Info) bool {
 // no record, a damaged one, or one from before the file's last change.
 func (c *Files) Checksum(snapshot string) (s Checksum, valid bool, err error) {
 	file := snapshotFile(snapshot)
-	if c.disks[file] == nil {
+	if c.meta.disks[file] == nil {
 		return s, false, fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, snapshot)
 	}
 	return c.readChecksum(file)
@@ -106,7 +106,7 @@ func (c *Files) writeChecksum(file string, s *Checksum) error {
 // copy of the metadata, before its first byte changes.
 func (c *Files) voidChecksum(file string) error {
 	c.voided[file]++ // a computation that is under way must not record what it has seen
-	if err := c.mark(file); err != nil {
+	if err := c.meta.mark(file); err != nil {
 		return err
 	}
 	removed := false

@@ -52,7 +52,8 @@ func FuzzSums(f *testing.F) {
 			if err := fs.WriteFileAtomic("/x.sums", data); err != nil {
 				t.Fatal(err)
 			}
-			c := &Files{directory: lookingAt(fs, "/"), vm: volumeMeta{AnkoleStamp: Stamp{1}.String()}}
+			c := lookAround(fs, "/")
+			c.meta.vm.AnkoleStamp = Stamp{1}.String()
 			s, err := c.openSums("x", header.size, 0)
 			if err != nil {
 				t.Fatal(err)

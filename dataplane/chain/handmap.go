@@ -73,7 +73,7 @@ type mapLayer struct {
 }
 
 func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
-	h := mapHeader{Token: token, Stamp: c.vm.AnkoleStamp, Member: s.member.seq, Size: c.vm.Size}
+	h := mapHeader{Token: token, Stamp: c.meta.vm.AnkoleStamp, Member: s.member.seq, Size: c.meta.vm.Size}
 	if s.dirty != nil {
 		h.Dirty = s.dirty.seq
 	}
@@ -93,7 +93,7 @@ func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
 // fails, the next one builds its own. m is freed in any case.
 func (c *Files) CloseFor(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
 	defer m.Free()
-	if !c.closed && !c.readOnly && c.broken == nil && s.broken == nil && c.stamped && !c.vm.Rebuilding {
+	if !c.closed && !c.readOnly && c.broken == nil && s.broken == nil && c.meta.stamped && !c.meta.vm.Rebuilding {
 		if err := c.handMap(s, m, hand); err != nil {
 			c.log.Warn("block map is not handed over: the next process builds its own", "dir", c.dir, "error", err)
 		}
@@ -112,7 +112,7 @@ func (c *Files) handMap(s *Sidecars, m Retired, hand func(m io.WriterTo) error) 
 		return err
 	}
 	var random [mapTokenSize]byte
-	if _, err := io.ReadFull(c.opts.Rand, random[:]); err != nil {
+	if _, err := io.ReadFull(c.meta.rand, random[:]); err != nil {
 		return err
 	}
 	token := hex.EncodeToString(random[:])
@@ -178,7 +178,8 @@ func (m *blockMap) isUsed(page int) bool { return m.used[page/64]>>(page%64)&1 !
 // takeMap takes the map that another process has handed over, and reports whether it could. The
 // layers are open and nothing has been changed.
 func (c *Files) takeMap(s *Sidecars, b *Blocks) bool {
-	if c.opts.Map == nil || c.readOnly || c.vm.AnkoleMap == "" || c.vm.Dirty || c.vm.Rebuilding || !c.stamped {
+	vm := &c.meta.vm
+	if c.opts.Map == nil || c.readOnly || vm.AnkoleMap == "" || vm.Dirty || vm.Rebuilding || !c.meta.stamped {
 		return false
 	}
 	data := c.opts.Map()
@@ -204,11 +205,11 @@ func (c *Files) MapTaken() bool { return c.taken }
 
 // loadMap fills the empty map from data.
 func (c *Files) loadMap(s *Sidecars, b *Blocks, data []byte) error {
-	want, err := c.mapHeader(s, c.vm.AnkoleMap)
+	want, err := c.mapHeader(s, c.meta.vm.AnkoleMap)
 	if err != nil {
 		return err
 	}
-	if err := b.m.resize(c.vm.Size); err != nil {
+	if err := b.m.resize(c.meta.vm.Size); err != nil {
 		return err
 	}
 	header, body, err := splitMap(data)
@@ -363,9 +364,9 @@ func (b *Blocks) readFrom(at int64) byte {
 // CheckMap compares the block map with one built from the files' extents, for tests and
 // simulations. Nothing may be in flight.
 func (c *Chain) CheckMap() error {
-	files := &Files{directory: c.Files.another(true), vm: c.vm,
-		table:         c.Blocks.table.clone(),
-		skipUnwritten: c.skipUnwritten}
+	d := c.Files.directory.another(true)
+	files := newFiles(d, c.meta.beside(d, c.meta.vm.Head, nil), c.opts)
+	files.table, files.skipUnwritten = c.Blocks.table.clone(), c.skipUnwritten
 	fresh := &Blocks{table: c.Blocks.table}
 	defer fresh.Free()
 	if err := files.extentsMap(fresh); err != nil {

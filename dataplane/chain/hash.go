@@ -38,9 +38,9 @@ func (c *Files) HashAt(snapshot string) ([sha256.Size]byte, error) {
 		return [sha256.Size]byte{}, err
 	}
 	defer view.Abandon() // it was only read
-	h, buf := sha256.New(), make([]byte, min(hashChunk, view.vm.Size))
-	for off := int64(0); off < view.vm.Size; off += hashChunk {
-		p := buf[:min(hashChunk, view.vm.Size-off)]
+	h, buf := sha256.New(), make([]byte, min(hashChunk, view.meta.vm.Size))
+	for off := int64(0); off < view.meta.vm.Size; off += hashChunk {
+		p := buf[:min(hashChunk, view.meta.vm.Size-off)]
 		if _, err := view.ReadAt(p, off); err != nil {
 			return [sha256.Size]byte{}, fmt.Errorf("hash of %s in %s: %w", snapshot, c.dir, err)
 		}
@@ -53,26 +53,24 @@ func (c *Files) HashAt(snapshot string) ([sha256.Size]byte, error) {
 func (c *Files) at(snapshot string) (*Chain, error) {
 	file := snapshotFile(snapshot)
 	if snapshot == HeadName {
-		file = c.vm.Head
+		file = c.meta.vm.Head
 	}
-	if c.disks[file] == nil {
+	if c.meta.disks[file] == nil {
 		return nil, fmt.Errorf("%w: there is no snapshot %q in %s", ErrNotFound, snapshot, c.dir)
 	}
 	info, err := c.fs.Stat(c.path(file))
 	if err != nil {
 		return nil, err
 	}
-	v := &Chain{&Files{directory: c.another(true), opts: c.opts, vm: c.vm, disks: c.disks,
-		table: table{layers: make([]layer, 1)}}, noSidecars(), &Blocks{}}
-	v.vm.Head = file
+	d := c.directory.another(true)
+	v := &Chain{newFiles(d, c.meta.beside(d, file, c.meta.disks), c.opts), noSidecars(), &Blocks{}}
 	v.skipUnwritten = c.skipUnwritten && snapshot == HeadName
 	if snapshot != HeadName { // the head's file may have been cut short; the volume has the size volume.meta says
-		v.vm.Size = info.Size / blockSize * blockSize
+		v.meta.vm.Size = info.Size / blockSize * blockSize
 	}
-	if v.vm.Size == 0 {
+	if v.meta.vm.Size == 0 {
 		return nil, fmt.Errorf("%w: %s is empty", ErrCorrupt, file)
 	}
-	v.Files.size = v.vm.Size
 	if err = v.openLayers(); err == nil {
 		err = v.buildMap(v.Sidecars, v.Blocks)
 	}

@@ -84,9 +84,9 @@ func (c *Files) NewHash(snapshot string, rehash bool) (*Hash, error) {
 	}
 	file := snapshotFile(snapshot)
 	switch {
-	case c.disks[file] == nil:
+	case c.meta.disks[file] == nil:
 		return nil, fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, snapshot)
-	case c.rebuilding:
+	case c.meta.vm.Rebuilding:
 		return nil, fmt.Errorf("%w: chain %s is being rebuilt; hash it afterwards", ErrInvalid, c.dir)
 	}
 	h := &Hash{c: c, file: file, voids: c.voided[file]}
@@ -110,7 +110,7 @@ func (h *Hash) begin(rehash bool) (err error) {
 	if h.old, err = c.openSums(h.file, h.info.Size, disk.ReadOnly); err != nil {
 		return err
 	}
-	stamp := c.vm.stamp()
+	stamp := c.meta.vm.stamp()
 	if !rehash && h.holds && !h.recorded.SilentlyCorrupted && (h.old != nil || stamp == Stamp{}) {
 		h.reused, h.done = true, true
 		return nil
@@ -270,8 +270,8 @@ func (h *Hash) unchanged() error {
 	if err != nil {
 		return err
 	}
-	if h.c.disks[h.file] == nil || h.c.rebuilding || h.c.voided[h.file] != h.voids || !info.CTime.Equal(h.info.CTime) ||
-		info.Size != h.info.Size {
+	if h.c.meta.disks[h.file] == nil || h.c.meta.vm.Rebuilding || h.c.voided[h.file] != h.voids ||
+		!info.CTime.Equal(h.info.CTime) || info.Size != h.info.Size {
 		return fmt.Errorf("%w: %s was changed while its checksum was computed; hash it again", ErrInvalid, h.file)
 	}
 	return nil

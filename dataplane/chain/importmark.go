@@ -18,17 +18,17 @@ const maxImportMark = 4 << 10
 
 // SetImportMark durably marks the head as incomplete content; what says from where, and "" takes
 // the mark away.
-func (c *Files) SetImportMark(what string) error {
-	if err := c.usable(); err != nil {
+func (m *meta) SetImportMark(what string) error {
+	if err := m.usable(); err != nil {
 		return err
 	}
 	if len(what) > maxImportMark {
 		return fmt.Errorf("%w: import mark of %d bytes; at most %d", ErrInvalid, len(what), maxImportMark)
 	}
-	if c.ImportMark() == what {
+	if m.ImportMark() == what {
 		return nil
 	}
-	d := *c.disks[c.vm.Head]
+	d := *m.disks[m.vm.Head]
 	d.Labels = maps.Clone(d.Labels)
 	if what == "" {
 		delete(d.Labels, importLabel)
@@ -38,16 +38,12 @@ func (c *Files) SetImportMark(what string) error {
 		}
 		d.Labels[importLabel] = what
 	}
-	if err := c.writeDiskMeta(c.vm.Head, &d); err != nil {
-		return err
-	}
-	c.disks[c.vm.Head] = &d
-	return nil
+	return m.change(m.vm.Head, d)
 }
 
 // ImportMark is the head's mark, "" where it has none.
-func (c *Files) ImportMark() string {
-	if d := c.disks[c.vm.Head]; d != nil {
+func (m *meta) ImportMark() string {
+	if d := m.disks[m.vm.Head]; d != nil {
 		return d.Labels[importLabel]
 	}
 	return ""
@@ -56,7 +52,7 @@ func (c *Files) ImportMark() string {
 // passImportOn has the snapshot that a head becomes say which import it holds, where the layer
 // below says it and nothing was written to the head.
 func (c *Files) passImportOn(snap *DiskMeta) error {
-	below := c.disks[c.disks[c.vm.Head].Parent]
+	below := c.meta.disks[c.meta.disks[c.meta.vm.Head].Parent]
 	if below == nil || below.Labels[importLabel] == "" || c.head().whiteouts != nil {
 		return nil
 	}

@@ -25,9 +25,10 @@ func (c *Files) LayerList() []LayerInfo {
 	var out []LayerInfo
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
 		l := c.layers[i]
-		d := *c.disks[l.name]
+		d := *c.meta.disks[l.name]
 		d.Labels, d.extra, d.whiteouts = maps.Clone(d.Labels), nil, ""
-		out = append(out, LayerInfo{File: l.name, Handle: l.file.Handle(), Size: l.size, Meta: d, Head: l.name == c.vm.Head})
+		out = append(out, LayerInfo{File: l.name, Handle: l.file.Handle(), Size: l.size, Meta: d,
+			Head: l.name == c.meta.vm.Head})
 	}
 	return out
 }
@@ -35,9 +36,9 @@ func (c *Files) LayerList() []LayerInfo {
 // Spec describes the chain as a rebuild target of it is to be made: its snapshots, and what is
 // below the head.
 func (c *Chain) Spec() Spec {
-	s := Spec{Size: c.vm.Size, VolumeUUID: c.record.VolumeUUID, BackingFile: c.opts.BackingFile,
-		Created: c.disks[c.vm.Head].Created, HeadParent: c.disks[c.vm.Head].Parent,
-		HeadLabels: maps.Clone(c.disks[c.vm.Head].Labels)}
+	s := Spec{Size: c.meta.vm.Size, VolumeUUID: c.record.VolumeUUID, BackingFile: c.meta.backingFile,
+		Created: c.meta.disks[c.meta.vm.Head].Created, HeadParent: c.meta.disks[c.meta.vm.Head].Parent,
+		HeadLabels: maps.Clone(c.meta.disks[c.meta.vm.Head].Labels)}
 	for _, l := range c.LayerList() {
 		if !l.Head {
 			s.Layers = append(s.Layers, LayerSpec{File: l.File, Size: l.Size, Meta: l.Meta})
@@ -68,27 +69,12 @@ func (c *Files) File(number int) (disk.File, error) {
 	return live[number].file, nil
 }
 
-// SizeBytes is the volume's size, a multiple of 4096.
-func (c *Files) SizeBytes() int64 { return c.vm.Size }
-
 // SetRebuilding marks the chain as an incomplete rebuild target; durable when it returns nil. The
 // head may be written to then: snapshots are by Reshape, which voids their checksums.
 func (c *Chain) SetRebuilding() error {
-	err := c.setRebuilding()
+	err := c.meta.setRebuilding()
 	c.Apply(c.changed())
 	return err
-}
-
-func (c *Files) setRebuilding() error {
-	if err := c.usable(); err != nil {
-		return err
-	}
-	if c.vm.Rebuilding {
-		return nil
-	}
-	vm := c.vm
-	vm.Rebuilding = true
-	return c.writeVolumeMeta(&vm)
 }
 
 // FinishRebuild makes everything the rebuild wrote durable and then, durably, clears Rebuilding.
@@ -109,7 +95,7 @@ func (c *Files) finishRebuild(s *Sidecars) error {
 	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return err
 	}
-	if !c.vm.Rebuilding {
+	if !c.meta.vm.Rebuilding {
 		return fmt.Errorf("%w: chain %s is not being rebuilt", ErrInvalid, c.dir)
 	}
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
@@ -132,14 +118,14 @@ func (c *Files) finishRebuild(s *Sidecars) error {
 		return err
 	}
 	s.regionsBoot = s.boot // whatever was lost before is there again; the next mark makes that durable
-	vm := c.vm
+	vm := c.meta.vm
 	vm.Rebuilding = false
-	return c.writeVolumeMeta(&vm)
+	return c.meta.writeVolumeMeta(&vm)
 }
 
 // openBacking opens the backing file, or the only file in a directory.
 func (c *Files) openBacking() error {
-	name := c.opts.BackingFile
+	name := c.meta.backingFile
 	if name == "" {
 		return nil
 	}
@@ -165,9 +151,9 @@ func (c *Files) openBacking() error {
 		return fmt.Errorf("backing file %s: %w", name, err)
 	}
 	l.inode = info.Inode
-	if l.size > c.vm.Size || l.size%metaSectorSize != 0 {
+	if l.size > c.meta.vm.Size || l.size%metaSectorSize != 0 {
 		return errors.Join(fmt.Errorf("%w: backing file %s of %d bytes: at most the volume's %d and a multiple of %d are possible",
-			ErrInvalid, name, l.size, c.vm.Size, metaSectorSize), l.file.Close())
+			ErrInvalid, name, l.size, c.meta.vm.Size, metaSectorSize), l.file.Close())
 	}
 	c.backing = true
 	c.layers = append(c.layers, l)

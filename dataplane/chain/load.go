@@ -13,9 +13,9 @@ import (
 // returns what crashes left behind, to be removed when nothing can refuse the directory any
 // more.
 func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err error) {
-	head, err := c.fs.Stat(c.path(c.vm.Head))
+	head, err := c.fs.Stat(c.path(c.meta.vm.Head))
 	if isNotFound(err) {
-		return nil, fmt.Errorf("%w: head %s is missing", ErrCorrupt, c.vm.Head)
+		return nil, fmt.Errorf("%w: head %s is missing", ErrCorrupt, c.meta.vm.Head)
 	}
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 		if !ok || !isLayerFile(file) || slices.Contains(strays, name) {
 			continue
 		}
-		data, err := c.readMeta(name)
+		data, err := c.meta.readMeta(name)
 		if err != nil {
 			return nil, err
 		}
@@ -39,9 +39,9 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 		if err != nil {
 			return nil, err
 		}
-		c.disks[file] = d
+		c.meta.disks[file] = d
 	}
-	live, err := c.liveChain()
+	live, err := c.meta.liveChain()
 	if err == nil {
 		err = c.checkHeadParent(s)
 	}
@@ -52,7 +52,7 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 		err = c.finishMerges(s)
 	}
 	if err == nil {
-		live, err = c.liveChain()
+		live, err = c.meta.liveChain()
 	}
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 			if strings.HasPrefix(name, "volume") || strings.HasPrefix(name, "ankole.") || strings.HasPrefix(name, revisionName) {
 				strays = append(strays, name)
 			}
-		case isHeadFile(file) && file != c.vm.Head:
+		case isHeadFile(file) && file != c.meta.vm.Head:
 			strays = append(strays, name)
 		case strings.HasSuffix(name, sumsSuffix):
 			// Other engines remove a snapshot without knowing this file.
@@ -124,17 +124,17 @@ func (c *Files) checkStrays(names, strays, live []string) error {
 // them. It returns the metadata files that an interrupted removal left, or a rotation that was not
 // committed: beside the head, with nothing on it. Other engines fail on them.
 func (c *Files) dropImageless(names, live []string) (strays []string) {
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
 		if slices.Contains(names, file) || slices.Contains(live, file) {
 			continue
 		}
-		rotated := c.disks[file].Parent == c.disks[c.vm.Head].Parent && len(c.children(file)) == 0
-		if c.disks[file].Removed || rotated {
+		rotated := c.meta.disks[file].Parent == c.meta.disks[c.meta.vm.Head].Parent && len(c.meta.children(file)) == 0
+		if c.meta.disks[file].Removed || rotated {
 			strays = append(strays, file+metaSuffix)
 		} else {
 			c.log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)
 		}
-		delete(c.disks, file)
+		delete(c.meta.disks, file)
 	}
 	return strays
 }
@@ -143,7 +143,7 @@ func (c *Files) removeStrays(strays []string) error {
 	if len(strays) == 0 || c.readOnly {
 		return nil
 	}
-	if err := c.mark(strays...); err != nil { // the copy of a directory that was closed has them
+	if err := c.meta.mark(strays...); err != nil { // the copy of a directory that was closed has them
 		return err
 	}
 	for _, name := range strays {
@@ -154,9 +154,6 @@ func (c *Files) removeStrays(strays []string) error {
 	}
 	return c.syncDir()
 }
-
-// liveChain returns the files from the bottom layer to the head.
-func (c *Files) liveChain() ([]string, error) { return chainOf(c.disks, c.vm.Head) }
 
 // chainOf follows parents from file down and returns the files bottom first.
 func chainOf(disks map[string]*DiskMeta, file string) ([]string, error) {
@@ -209,7 +206,8 @@ func Inspect(fs disk.Meta, dir string) (Info, error) {
 	}
 	info := Info{State: StateClosed, SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Dirty: vm.Dirty,
 		Rebuilding: vm.Rebuilding}
-	c := &Files{directory: lookingAt(fs, dir), vm: *vm}
+	c := lookAround(fs, dir)
+	c.meta.vm = *vm
 	s, err := c.openSidecars()
 	info.Record, info.RecordValid = s.Record()
 	if rerr := s.Close(); err == nil {

@@ -30,8 +30,8 @@ func (c *Files) usedFiles() []usedFile {
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
 		l := &c.layers[i]
 		out = append(out, usedFile{name: l.name, layer: i, file: l.file})
-		if l.whiteouts != nil && c.disks[l.name].whiteouts != "" {
-			out = append(out, usedFile{whiteoutName(c.disks[l.name].whiteouts), i, true, l.whiteouts.file})
+		if l.whiteouts != nil && c.meta.disks[l.name].whiteouts != "" {
+			out = append(out, usedFile{whiteoutName(c.meta.disks[l.name].whiteouts), i, true, l.whiteouts.file})
 		}
 	}
 	return out
@@ -59,32 +59,7 @@ func (c *Files) Lost() ([]string, error) {
 			lost = append(lost, u.name)
 		}
 	}
-	return lost, c.mendMeta()
-}
-
-// mendMeta writes metadata files that are gone.
-func (c *Files) mendMeta() error {
-	names, err := c.fs.List(c.dir)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(names, volumeMetaName) {
-		c.log.Error("metadata was removed; it is written again", "dir", c.dir, "file", volumeMetaName)
-		vm := c.vm
-		if err := c.writeVolumeMeta(&vm); err != nil {
-			return err
-		}
-	}
-	for file, d := range c.disks {
-		if slices.Contains(names, file+metaSuffix) {
-			continue
-		}
-		c.log.Error("metadata was removed; it is written again", "dir", c.dir, "file", file+metaSuffix)
-		if err := c.writeDiskMeta(file, d); err != nil {
-			return err
-		}
-	}
-	return nil
+	return lost, c.meta.mendMeta()
 }
 
 // Mend makes sidecars anew that have lost their names: what they say is in memory.
@@ -197,7 +172,7 @@ func (r *Restoring) copyExtents(at *Range, room int64) (int64, error) {
 	from := at.Off
 	for _, e := range extents {
 		beg, fin := max(e.Off, at.Off), min(e.Off+e.Len, stop)
-		if beg >= fin || e.Unwritten && r.used.name == r.c.vm.AnkoleHead {
+		if beg >= fin || e.Unwritten && r.used.name == r.c.meta.vm.AnkoleHead {
 			continue // there it can only be a write that is under way
 		}
 		if room <= 0 {
@@ -264,7 +239,7 @@ func (r *Restoring) Finish(rest []Range) (Change, error) {
 	}
 	err := c.setAside(u.name) // before the mark, which says that what has the name may be another file
 	if err == nil {
-		err = c.mark(marked)
+		err = c.meta.mark(marked)
 	}
 	if err == nil {
 		err = c.fs.Rename(path+tmpSuffix, path)
@@ -288,7 +263,7 @@ func (r *Restoring) Finish(rest []Range) (Change, error) {
 	} else {
 		l.file, l.inode = r.to, info.Inode
 	}
-	c.table, c.stale = t, true
+	c.table, c.meta.copies.stale = t, true
 	c.settled(u.name)
 	c.unlinked = append(c.unlinked, u.file)
 	return c.changed(), nil
@@ -335,12 +310,12 @@ func (c *Files) Blank(s *Sidecars, lost []string) error {
 		}
 		made = append(made, u.name)
 	}
-	vm := c.vm
+	vm := c.meta.vm
 	vm.Rebuilding, vm.AnkoleStamp, vm.AnkoleHead = true, "", ""
-	if err := errors.Join(c.writeVolumeMeta(&vm), s.forget()); err != nil {
+	if err := errors.Join(c.meta.writeVolumeMeta(&vm), s.forget()); err != nil {
 		return err
 	}
-	c.stamped = false
+	c.meta.stamped = false
 	for _, name := range made {
 		path := c.path(name)
 		for _, sum := range []string{checksumSuffix, sumsSuffix} {

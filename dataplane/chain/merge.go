@@ -65,7 +65,7 @@ func (c *Files) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
 		return err
 	}
 	return m.unlessFull(func() (err error) {
-		m.out, err = newSumsWriter(c.fs, c.path(s.Source+mergedSumsSuffix), info.Size, c.vm.stamp())
+		m.out, err = newSumsWriter(c.fs, c.path(s.Source+mergedSumsSuffix), info.Size, c.meta.vm.stamp())
 		return err
 	})
 }
@@ -187,7 +187,7 @@ func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
 		return false, err
 	}
 	// Finish changes these: here nobody waits for the mark.
-	if err := c.mark(s.Target, s.Target+metaSuffix, s.Source+metaSuffix); err != nil {
+	if err := c.meta.mark(s.Target, s.Target+metaSuffix, s.Source+metaSuffix); err != nil {
 		return false, err
 	}
 	c.merge.complete = true

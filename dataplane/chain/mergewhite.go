@@ -38,7 +38,8 @@ func (c *Files) beginWhiteouts(s *PurgeStep, source, child disk.File) (m merging
 	if err != nil {
 		return m, err
 	}
-	if from := c.disks[s.Source]; from.whiteouts != "" && c.disks[s.Target].whiteouts != "" && !c.atBottom(from) {
+	from, to := c.meta.disks[s.Source], c.meta.disks[s.Target]
+	if from.whiteouts != "" && to.whiteouts != "" && !c.meta.atBottom(from) {
 		if m.out, m.number, err = c.createWhiteouts(); err != nil {
 			return m, err
 		}
@@ -121,21 +122,6 @@ func (m *mergingWhiteouts) hides(piece uint32) bool {
 	return b != nil && b[first%whiteoutBlocks/64] != 0
 }
 
-// atBottom tells whether nothing is below a layer.
-func (c *Files) atBottom(d *DiskMeta) bool { return d.Parent == "" && c.opts.BackingFile == "" }
-
-// mergedWhiteouts are those of the layer that a complete merge makes of source and child.
-func (c *Files) mergedWhiteouts(source, child string) string {
-	from := c.disks[source]
-	switch {
-	case c.atBottom(from):
-		return ""
-	case from.whiteouts == "":
-		return c.disks[child].whiteouts
-	}
-	return from.whiteouts
-}
-
 // finishWhiteouts durably gives the source the whiteouts of both.
 func (c *Files) finishWhiteouts() error {
 	m := &c.merge.whiteouts
@@ -145,12 +131,11 @@ func (c *Files) finishWhiteouts() error {
 	if err := c.syncFile(m.out.file); err != nil {
 		return err
 	}
-	d, own := *c.disks[c.merge.source], c.disks[c.merge.source].whiteouts
+	d, own := *c.meta.disks[c.merge.source], c.meta.disks[c.merge.source].whiteouts
 	d.whiteouts = m.number
-	if err := c.writeDiskMeta(c.merge.source, &d); err != nil {
+	if err := c.meta.change(c.merge.source, d); err != nil {
 		return err
 	}
-	c.disks[c.merge.source] = &d
 	return errors.Join(m.close(c), c.dropWhiteouts(own))
 }
 

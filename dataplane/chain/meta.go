@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 )
@@ -236,4 +237,203 @@ func validateSize(size int64) error {
 		return fmt.Errorf("%w: volume size %d is above the limit of %d", ErrInvalid, size, int64(maxVolumeSize))
 	}
 	return nil
+}
+
+// meta is what the JSON files of a directory say, and the only one that replaces them: volume.meta,
+// which names the head, and each layer's .meta, which names its parent.
+//
+// Its own are vm and disks, which are what the files hold: a change is durable before it is here.
+// Nobody changes what an entry of disks points to where a file says it; the entry is replaced.
+type meta struct {
+	*directory
+	// copies are what ankole.meta says of these files and of the images.
+	*copies
+	reserve reserve
+	rand    io.Reader
+
+	vm volumeMeta
+	// disks are all layers of the directory by file name, those of other branches and the head
+	// included.
+	disks map[string]*DiskMeta
+	// stamped: there are sidecars that carry volume.meta's stamp.
+	stamped bool
+	// backingFile is the image below the bottom layer, "" for none.
+	backingFile string
+}
+
+// newMeta is the metadata of a directory of which nothing was read.
+func newMeta(d *directory, rand io.Reader, backingFile string) *meta {
+	m := &meta{directory: d, reserve: reserve{d}, rand: rand, disks: map[string]*DiskMeta{}, backingFile: backingFile}
+	m.copies = &copies{directory: d, of: m, changing: map[string]bool{}}
+	return m
+}
+
+// beside is what the files say for other files of the same directory, with the given head on top.
+func (m *meta) beside(d *directory, head string, disks map[string]*DiskMeta) *meta {
+	o := newMeta(d, m.rand, m.backingFile)
+	o.vm, o.disks = m.vm, disks
+	o.vm.Head = head
+	return o
+}
+
+// writeVolumeMeta makes v, with another seal, the durable volume.meta and the chain's own copy: the
+// committing step of every change.
+func (m *meta) writeVolumeMeta(v *volumeMeta) error {
+	seal, err := newStamp(m.rand)
+	if err != nil {
+		return err
+	}
+	v.AnkoleSeal = seal.String()
+	m.copies.stale = true
+	if err := m.reserve.replace(volumeMetaName, v.encode()); err != nil {
+		return err
+	}
+	m.vm = *v
+	return nil
+}
+
+// writeDiskMeta makes d the durable .meta of a layer.
+func (m *meta) writeDiskMeta(file string, d *DiskMeta) error {
+	if err := m.copies.mark(file + metaSuffix); err != nil {
+		return err
+	}
+	m.copies.stale = true
+	return m.reserve.replace(file+metaSuffix, d.encode())
+}
+
+// change replaces what is said of a layer, durably and then here.
+func (m *meta) change(file string, d DiskMeta) error {
+	err := m.writeDiskMeta(file, &d)
+	if err == nil {
+		m.disks[file] = &d
+	}
+	return err
+}
+
+// rewriteMended puts whole files in the place of layers' metadata that was read from the copy.
+// volume.meta is replaced by the end of Open anyway.
+func (m *meta) rewriteMended() error {
+	if m.readOnly {
+		return nil
+	}
+	for _, file := range slices.Sorted(maps.Keys(m.disks)) {
+		if !slices.Contains(m.copies.mended, file+metaSuffix) {
+			continue
+		}
+		if err := m.writeDiskMeta(file, m.disks[file]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mendMeta writes metadata files that are gone.
+func (m *meta) mendMeta() error {
+	names, err := m.fs.List(m.dir)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(names, volumeMetaName) {
+		m.log.Error("metadata was removed; it is written again", "dir", m.dir, "file", volumeMetaName)
+		vm := m.vm
+		if err := m.writeVolumeMeta(&vm); err != nil {
+			return err
+		}
+	}
+	for file, d := range m.disks {
+		if slices.Contains(names, file+metaSuffix) {
+			continue
+		}
+		m.log.Error("metadata was removed; it is written again", "dir", m.dir, "file", file+metaSuffix)
+		if err := m.writeDiskMeta(file, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *meta) setRebuilding() error {
+	if err := m.usable(); err != nil {
+		return err
+	}
+	if m.vm.Rebuilding {
+		return nil
+	}
+	vm := m.vm
+	vm.Rebuilding = true
+	return m.writeVolumeMeta(&vm)
+}
+
+// MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it
+// was marked.
+func (m *meta) MarkRemoved(name string) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
+	file := snapshotFile(name)
+	d := m.disks[file]
+	if d == nil {
+		return fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, name)
+	}
+	if d.Removed {
+		return nil
+	}
+	marked := *d
+	marked.Removed = true
+	return m.change(file, marked)
+}
+
+// SizeBytes is the volume's size, a multiple of 4096.
+func (m *meta) SizeBytes() int64 { return m.vm.Size }
+
+// children returns the files whose parent is file, sorted.
+func (m *meta) children(file string) []string {
+	var out []string
+	for name, d := range m.disks {
+		if d.Parent == file {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// liveChain returns the files from the bottom layer to the head.
+func (m *meta) liveChain() ([]string, error) { return chainOf(m.disks, m.vm.Head) }
+
+// ownHead tells whether no other engine has written to the head. One that has had the directory
+// open has rewritten volume.meta without our keys; the sidecars, which may be lost, say no more.
+func (m *meta) ownHead() bool { return m.vm.AnkoleStamp != "" && m.vm.AnkoleHead == m.vm.Head }
+
+// interruptedWrites tells whether a doubtful block of the head can only be a write that an unclean
+// stop cut short.
+func (m *meta) interruptedWrites() bool { return m.vm.Dirty && m.ownHead() }
+
+func (m *meta) namesWhiteouts(number string) bool {
+	for _, d := range m.disks {
+		if d.whiteouts == number {
+			return true
+		}
+	}
+	return false
+}
+
+// HasWhiteouts reports whether a layer has a whiteout file, with anything in it or not.
+func (m *meta) HasWhiteouts(file string) bool {
+	return m.disks[file] != nil && m.disks[file].whiteouts != ""
+}
+
+// atBottom tells whether nothing is below a layer.
+func (m *meta) atBottom(d *DiskMeta) bool { return d.Parent == "" && m.backingFile == "" }
+
+// mergedWhiteouts are those of the layer that a complete merge makes of source and child.
+func (m *meta) mergedWhiteouts(source, child string) string {
+	from := m.disks[source]
+	switch {
+	case m.atBottom(from):
+		return ""
+	case from.whiteouts == "":
+		return m.disks[child].whiteouts
+	}
+	return from.whiteouts
 }

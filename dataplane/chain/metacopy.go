@@ -53,6 +53,24 @@ func (e *copiedFile) isOf(info disk.Info) bool {
 // metaCopy is the content of ankole.meta, by name. nil: nothing is known.
 type metaCopy map[string]copiedFile
 
+// copies is the copy of a directory's metadata: it writes ankole.meta, says of each metadata file
+// what it was where the disk cannot read it, and of images and whiteouts whether somebody else has
+// changed them (seal.go). It reads vm and disks of the metadata it is of, and changes neither.
+//
+// Its own are held, which is what ankole.meta holds; mended; stale; and changing, of which mark and
+// settled are the two ends.
+type copies struct {
+	*directory
+	of   *meta
+	held metaCopy
+	// mended are files that were read from the copy.
+	mended []string
+	// stale: metadata has changed since it was copied.
+	stale bool
+	// changing are images that operations under way may have changed: see mark.
+	changing map[string]bool
+}
+
 // encode renders the copy: a line with the SHA-256 of what follows, then JSON.
 func (m metaCopy) encode() []byte {
 	list := make([]copiedFile, 0, len(m))
@@ -99,8 +117,8 @@ func (m metaCopy) readFile(fs disk.Meta, dir, name string) (data []byte, mended 
 }
 
 // readMeta reads a metadata file of a directory that is being opened.
-func (c *Files) readMeta(name string) ([]byte, error) {
-	data, mended, err := c.copies.readFile(c.fs, c.dir, name)
+func (c *copies) readMeta(name string) ([]byte, error) {
+	data, mended, err := c.held.readFile(c.fs, c.dir, name)
 	if mended {
 		c.log.Error("metadata file is damaged; its copy is used", "dir", c.dir, "file", name)
 		c.mended = append(c.mended, name)
@@ -108,40 +126,23 @@ func (c *Files) readMeta(name string) ([]byte, error) {
 	return data, err
 }
 
-// rewriteMended puts whole files in the place of layers' metadata that was read from the copy.
-// volume.meta is replaced by the end of Open anyway.
-func (c *Files) rewriteMended() error {
-	if c.readOnly {
-		return nil
-	}
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if !slices.Contains(c.mended, file+metaSuffix) {
-			continue
-		}
-		if err := c.writeDiskMeta(file, c.disks[file]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // MetaStale reports that metadata has changed since it was copied: CopyMeta is wanted.
-func (c *Files) MetaStale() bool { return c.stale && c.usable() == nil }
+func (c *copies) MetaStale() bool { return c.stale && c.usable() == nil }
 
 // CopyMeta copies the metadata files. It may run beside I/O, but not beside another metadata
 // operation on the files. Without room the old copy stays, which is of what has not changed.
-func (c *Files) CopyMeta() error { return c.copyMeta(false) }
+func (c *copies) CopyMeta() error { return c.copyMeta(false) }
 
 // copyMeta copies the metadata files, with what the seal says of the others. closed: nothing is
 // written to any more.
-func (c *Files) copyMeta(closed bool) error {
+func (c *copies) copyMeta(closed bool) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
 	c.stale = false
 	next := metaCopy{}
 	err := c.copyFile(next, volumeMetaName)
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+	for _, file := range slices.Sorted(maps.Keys(c.of.disks)) {
 		if err == nil {
 			err = c.copyLayer(next, file, closed)
 		}
@@ -153,13 +154,13 @@ func (c *Files) copyMeta(closed bool) error {
 		return err
 	}
 	data := next.encode()
-	if maps.EqualFunc(next, c.copies, copiedFile.same) || len(data) > maxCopyBytes {
+	if maps.EqualFunc(next, c.held, copiedFile.same) || len(data) > maxCopyBytes {
 		return nil
 	}
 	if err := c.fs.WriteFileAtomic(c.path(copyName), data); err != nil {
 		return c.breaksUnlessFull(err)
 	}
-	c.copies = next
+	c.held = next
 	return nil
 }
 
@@ -173,12 +174,12 @@ func (e copiedFile) same(o copiedFile) bool {
 }
 
 // copyFile takes a metadata file over.
-func (c *Files) copyFile(next metaCopy, name string) error {
+func (c *copies) copyFile(next metaCopy, name string) error {
 	info, err := c.fs.Stat(c.path(name))
 	if err != nil {
 		return err
 	}
-	if e, ok := c.copies[name]; ok && e.isOf(info) {
+	if e, ok := c.held[name]; ok && e.isOf(info) {
 		next[name] = copiedFile{Name: name, Inode: e.Inode, Size: e.Size, CTime: e.CTime, Content: e.Content}
 		return nil
 	}
@@ -189,26 +190,26 @@ func (c *Files) copyFile(next metaCopy, name string) error {
 
 // copyLayer takes over the metadata of a layer, and what is known of its image and whiteouts. Those
 // of the head are written to until the directory is closed.
-func (c *Files) copyLayer(next metaCopy, file string, closed bool) error {
+func (c *copies) copyLayer(next metaCopy, file string, closed bool) error {
 	if err := c.copyFile(next, file+metaSuffix); err != nil {
 		return err
 	}
-	inUse := file == c.vm.Head && !closed
+	inUse := file == c.of.vm.Head && !closed
 	if c.changing[file] && !closed {
 		next[file] = copiedFile{Name: file, Changing: true}
 	} else {
-		was := c.copies[file]
+		was := c.held[file]
 		e, err := c.lookAt(file, inUse, &was)
 		if err != nil {
 			return err
 		}
 		next[file] = *e
 	}
-	number := c.disks[file].whiteouts
+	number := c.of.disks[file].whiteouts
 	if number == "" {
 		return nil
 	}
-	m, was := next[file+metaSuffix], c.copies[file+metaSuffix].Whiteouts
+	m, was := next[file+metaSuffix], c.held[file+metaSuffix].Whiteouts
 	e, err := c.lookAt(whiteoutName(number), inUse, was)
 	if isNotFound(err) {
 		return nil // damage has rules of its own
@@ -223,7 +224,7 @@ func (c *Files) copyLayer(next metaCopy, file string, closed bool) error {
 
 // lookAt is what the file system says of a file. was is what the copy says, nil or empty if it says
 // nothing: what is new in it is made durable first, so that no loss of power changes the length.
-func (c *Files) lookAt(name string, inUse bool, was *copiedFile) (*copiedFile, error) {
+func (c *copies) lookAt(name string, inUse bool, was *copiedFile) (*copiedFile, error) {
 	info, err := c.fs.Stat(c.path(name))
 	e := &copiedFile{Name: name, Inode: info.Inode, Size: info.Size}
 	if err != nil || inUse {
@@ -241,7 +242,7 @@ func (c *Files) lookAt(name string, inUse bool, was *copiedFile) (*copiedFile, e
 }
 
 // copyLeft takes over what an operation that failed has left.
-func (c *Files) copyLeft(next metaCopy) error {
+func (c *copies) copyLeft(next metaCopy) error {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return err
@@ -265,8 +266,74 @@ func (c *Files) copyLeft(next metaCopy) error {
 }
 
 // copyAtEnd is CopyMeta for the end of a process.
-func (c *Files) copyAtEnd() {
+func (c *copies) copyAtEnd() {
 	if err := c.copyMeta(true); err != nil {
 		c.log.Warn("metadata has no copy", "dir", c.dir, "error", err)
+	}
+}
+
+// settled says that all operations on an image are over, and their changes are durable.
+func (c *copies) settled(image string) {
+	if !c.changing[image] {
+		return
+	}
+	delete(c.changing, image)
+	c.stale = true
+}
+
+// What the copy of the metadata says of a file holds until the next copy, or until volume.meta is
+// replaced. An operation that changes another file marks it in the copy first: a process that ends
+// on the way leaves a file that is either as before or as after it, and nobody can tell which. The
+// next copy takes the mark away; from an image only when the operation is over, which can have many
+// pieces, since until then its length need not be durable.
+
+// mark durably says in the copy that files may have changed.
+func (c *copies) mark(names ...string) error {
+	if c.readOnly || c.of.vm.Rebuilding && c.of.vm.Dirty {
+		return nil
+	}
+	for _, name := range names {
+		if isLayerFile(name) {
+			c.changing[name] = true
+		}
+	}
+	if !c.holds() {
+		return nil
+	}
+	next := metaCopy{}
+	marked := false
+	for name, e := range c.held {
+		for _, n := range names {
+			if n == name && !e.Changing {
+				e.Changing, marked = true, true
+			}
+		}
+		next[name] = e
+	}
+	if !marked {
+		return nil
+	}
+	err := c.fs.WriteFileAtomic(c.path(copyName), next.encode())
+	if err == nil {
+		c.held = next
+		return nil
+	}
+	if !errors.Is(err, disk.ErrNoSpace) && !errors.Is(err, disk.ErrUnchanged) {
+		return c.breaks(err)
+	}
+	// No room for another copy: none is better than one that is wrong.
+	c.log.Warn("metadata has no copy", "dir", c.dir, "error", err)
+	if err := removeIfThere(c.fs, c.path(copyName)); err != nil {
+		return err
+	}
+	c.held = nil
+	return c.syncDir()
+}
+
+// settled says that an operation on an image is over, and its changes are durable. While a merge
+// writes to it, another one on it is under way.
+func (c *Files) settled(image string) {
+	if m := c.merge; m == nil || m.source != image {
+		c.meta.settled(image)
 	}
 }

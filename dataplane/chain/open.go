@@ -15,8 +15,8 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Files{directory: openDirectory(fs, dir, &opts), opts: opts, disks: map[string]*DiskMeta{}, table: table{layers: make([]layer, 1)},
-		voided: map[string]int{}, pins: map[string]int{}, changing: map[string]bool{}}
+	d := openDirectory(fs, dir, &opts)
+	c := newFiles(d, newMeta(d, opts.Rand, opts.BackingFile), opts)
 	s, b := noSidecars(), &Blocks{}
 	defer func() {
 		if err != nil {
@@ -31,15 +31,15 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.copies = readCopy(fs, dir)
+	c.meta.copies.held = readCopy(fs, dir)
 	if err := c.loadVolumeMeta(names); err != nil {
 		return nil, err
 	}
-	c.wasClosed = !c.vm.Dirty && !c.vm.Rebuilding && c.vm.Error == ""
+	c.wasClosed = !c.meta.vm.Dirty && !c.meta.vm.Rebuilding && c.meta.vm.Error == ""
 	if s, err = c.openSidecars(); err != nil {
 		return nil, err
 	}
-	c.skipUnwritten = c.readOnly && c.interruptedWrites()
+	c.skipUnwritten = c.readOnly && c.meta.interruptedWrites()
 	strays, err := c.loadDisks(s, names)
 	if err != nil {
 		return nil, err
@@ -56,16 +56,18 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.removeStrays(strays); err != nil {
 		return nil, err
 	}
-	if err := c.provideReserve(); err != nil {
-		return nil, err
+	if c.meta.stamped {
+		if err := c.meta.reserve.provide(); err != nil {
+			return nil, err
+		}
 	}
 	if len(c.damaged) > 0 && !c.readOnly {
-		c.stamped = false
+		c.meta.stamped = false
 		if err := s.forget(); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.rewriteMended(); err != nil {
+	if err := c.meta.rewriteMended(); err != nil {
 		return nil, err
 	}
 	if err := c.markInUse(); err != nil {
@@ -106,20 +108,20 @@ func (c *Files) markInUse() error {
 	if c.readOnly {
 		return nil
 	}
-	vm := c.vm
+	vm := c.meta.vm
 	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleGivenUp, vm.AnkoleFilling = true, "", "", nil, nil
-	vm.Parent = c.disks[vm.Head].Parent
-	vm.BackingFilePath = c.opts.BackingFile
-	if c.vm.AnkoleStamp != "" && !c.stamped {
+	vm.Parent = c.meta.disks[vm.Head].Parent
+	vm.BackingFilePath = c.meta.backingFile
+	if c.meta.vm.AnkoleStamp != "" && !c.meta.stamped {
 		// The stamp names sidecars that are gone or damaged: forget it rather than let it meet them
 		// again.
 		vm.AnkoleStamp, vm.AnkoleHead = "", ""
 	}
-	return c.writeVolumeMeta(&vm)
+	return c.meta.writeVolumeMeta(&vm)
 }
 
 func (c *Files) loadVolumeMeta(names []string) error {
-	data, err := c.readMeta(volumeMetaName)
+	data, err := c.meta.readMeta(volumeMetaName)
 	if err != nil && !isNotFound(err) {
 		return err
 	}
@@ -137,12 +139,14 @@ func (c *Files) loadVolumeMeta(names []string) error {
 		return fmt.Errorf(
 			"%w: the directory was being emptied or made into a rebuild target when it was left; create it again", ErrCorrupt)
 	}
-	c.setVolume(vm)
-	if err := c.checkSeal(names); err != nil {
-		return err
+	c.meta.vm = *vm
+	if !c.opts.AsItIs && c.opts.RecoverHead == "" {
+		if err := c.meta.checkSeal(names); err != nil {
+			return err
+		}
 	}
-	if c.opts.BackingFile == "" {
-		c.opts.BackingFile = vm.BackingFilePath
+	if c.meta.backingFile == "" {
+		c.meta.backingFile = vm.BackingFilePath
 	}
 	return nil
 }
@@ -175,7 +179,7 @@ func (c *Files) recover(names []string) error {
 		return err
 	}
 	c.log.Warn("volume.meta was lost; it is made anew", "dir", c.dir, "head", head, "size", c.opts.Size)
-	c.setVolume(&volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize})
+	c.meta.vm = volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize}
 	return nil
 }
 
@@ -217,7 +221,7 @@ func (c *Files) recoverHead(names []string) (string, error) {
 
 // openLayers opens the live chain's files, bottom first.
 func (c *Files) openLayers() error {
-	live, err := c.liveChain()
+	live, err := c.meta.liveChain()
 	if err != nil {
 		return err
 	}
@@ -236,7 +240,7 @@ func (c *Files) openLayers() error {
 		if err != nil {
 			return err
 		}
-		l, err := newLayer(name, f, c.vm.Size)
+		l, err := newLayer(name, f, c.meta.vm.Size)
 		l.readOnly = mode&disk.ReadOnly != 0
 		if err == nil {
 			l.whiteouts, err = c.openWhiteouts(name, mode)
@@ -254,9 +258,9 @@ func (c *Files) openLayers() error {
 // rebuild writes.
 func (c *Files) layerMode(file string) (disk.Mode, error) {
 	switch {
-	case c.readOnly, file != c.vm.Head && !c.vm.Rebuilding:
+	case c.readOnly, file != c.meta.vm.Head && !c.meta.vm.Rebuilding:
 		return disk.Direct | disk.ReadOnly, nil
-	case file == c.vm.Head:
+	case file == c.meta.vm.Head:
 		return disk.Direct, nil
 	}
 	recorded, err := c.recorded(file)
@@ -276,20 +280,20 @@ func newLayer(name string, f disk.File, limit int64) (layer, error) {
 // a crash.
 func (c *Files) extendHead() error {
 	h := c.head()
-	if h.size >= c.vm.Size || c.readOnly {
+	if h.size >= c.meta.vm.Size || c.readOnly {
 		return nil
 	}
-	if err := h.file.Truncate(c.vm.Size); err != nil {
+	if err := h.file.Truncate(c.meta.vm.Size); err != nil {
 		return err
 	}
-	h.size = c.vm.Size
+	h.size = c.meta.vm.Size
 	return c.syncFile(h.file)
 }
 
 // buildMap makes b the blocks of the files: with what the process before has handed over, or from
 // the files.
 func (c *Files) buildMap(s *Sidecars, b *Blocks) error {
-	b.table = c.table.clone()
+	b.table = c.tableOfBlocks()
 	if !c.takeMap(s, b) {
 		if err := c.extentsMap(b); err != nil {
 			return err
@@ -300,7 +304,7 @@ func (c *Files) buildMap(s *Sidecars, b *Blocks) error {
 
 // extentsMap fills the block map from the extents of every layer, bottom first.
 func (c *Files) extentsMap(b *Blocks) error {
-	if err := b.m.resize(c.vm.Size); err != nil {
+	if err := b.m.resize(c.meta.vm.Size); err != nil {
 		return err
 	}
 	for i := c.bottomIndex(); i < len(c.layers); i++ {
@@ -344,7 +348,9 @@ func (c *Files) extentsMap(b *Blocks) error {
 	return nil
 }
 
-func (c *Files) blocksOf(e disk.Extent) (first, end int64) { return blocksOf(e, c.size/blockSize) }
+func (c *Files) blocksOf(e disk.Extent) (first, end int64) {
+	return blocksOf(e, c.meta.vm.Size/blockSize)
+}
 
 // blocksOf returns the blocks that an extent touches, of as many as the volume has: file systems
 // with smaller blocks may allocate less than 4 KiB.
@@ -354,7 +360,7 @@ func blocksOf(e disk.Extent, blocks int64) (first, end int64) {
 
 // eachExtent calls fn for every extent of a layer within the volume, in order.
 func (c *Files) eachExtent(l *layer, fn func(disk.Extent) error) error {
-	limit := c.size
+	limit := c.meta.vm.Size
 	buf := make([]disk.Extent, 0, disk.ExtentsPerCall)
 	for off, more := int64(0), true; more; {
 		var err error

@@ -81,23 +81,23 @@ func (c *Files) NewPurge() (*Purge, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
-	if c.rebuilding {
+	if c.meta.vm.Rebuilding {
 		return nil, fmt.Errorf("%w: chain %s is being rebuilt; purge it afterwards", ErrInvalid, c.dir)
 	}
 	if err := c.endMerge(); err != nil {
 		return nil, err
 	}
 	var names, metas []string
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if d := c.disks[file]; !d.Removed && !d.UserCreated && !isHeadFile(file) {
+	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
+		if d := c.meta.disks[file]; !d.Removed && !d.UserCreated && !isHeadFile(file) {
 			names, metas = append(names, displayName(file)), append(metas, file+metaSuffix)
 		}
 	}
-	if err := c.mark(metas...); err != nil { // one copy for all of them
+	if err := c.meta.mark(metas...); err != nil { // one copy for all of them
 		return nil, err
 	}
 	for _, name := range names {
-		if err := c.MarkRemoved(name); err != nil {
+		if err := c.meta.MarkRemoved(name); err != nil {
 			return nil, err
 		}
 	}
@@ -107,8 +107,8 @@ func (c *Files) NewPurge() (*Purge, error) {
 // Progress is how far the purge has come, in percent.
 func (p *Purge) Progress() int {
 	left := 0
-	for file, d := range p.c.disks {
-		if d.Removed && !p.pruned[file] && p.c.pins[file] == 0 && len(p.c.children(file)) < 2 {
+	for file, d := range p.c.meta.disks {
+		if d.Removed && !p.pruned[file] && p.c.pins[file] == 0 && len(p.c.meta.children(file)) < 2 {
 			left++
 		}
 	}
@@ -120,14 +120,14 @@ func (p *Purge) Progress() int {
 
 // valid tells whether the chain still has the shape a step was planned for.
 func (p *Purge) valid(s *PurgeStep) error {
-	d := p.c.disks[s.Source]
-	children := p.c.children(s.Source)
+	d := p.c.meta.disks[s.Source]
+	children := p.c.meta.children(s.Source)
 	want := []string{s.Target}
 	if s.Target == "" {
 		want = nil
 	}
 	if d == nil || !d.Removed || p.c.pins[s.Source] > 0 || !slices.Equal(children, want) ||
-		(s.Action == PurgePrune) != (s.Target == p.c.vm.Head) {
+		(s.Action == PurgePrune) != (s.Target == p.c.meta.vm.Head) {
 		return fmt.Errorf("%w: the chain has changed since the purge of %s was planned; ask for the next step",
 			ErrInvalid, s.Source)
 	}
@@ -174,7 +174,7 @@ func (p *Purge) Work(s *PurgeStep, durable DurableWhiteouts) (done bool, err err
 	case PurgePrune:
 		return p.c.prune(s, durable)
 	}
-	return true, p.c.mark(s.Source, s.Source+metaSuffix)
+	return true, p.c.meta.mark(s.Source, s.Source+metaSuffix)
 }
 
 // Finish makes the step's result take effect. It needs I/O to be held back; handles of the chain
@@ -371,12 +371,11 @@ func (c *Files) replaceChild(s *Sidecars, source, child string) (Change, error) 
 
 // commitReplacement durably takes the source out of the chain: the child is the same file.
 func (c *Files) commitReplacement(source, child string) error {
-	d, own := *c.disks[child], c.disks[child].whiteouts
-	d.Parent, d.whiteouts = c.disks[source].Parent, c.mergedWhiteouts(source, child)
-	if err := c.writeDiskMeta(child, &d); err != nil {
+	d, own := *c.meta.disks[child], c.meta.disks[child].whiteouts
+	d.Parent, d.whiteouts = c.meta.disks[source].Parent, c.meta.mergedWhiteouts(source, child)
+	if err := c.meta.change(child, d); err != nil {
 		return err
 	}
-	c.disks[child] = &d
 	return c.dropWhiteouts(own)
 }
 
@@ -427,7 +426,7 @@ func (c *Files) DropLeaf(s *Sidecars, name string) (Change, error) {
 		return Change{}, err
 	}
 	file := snapshotFile(name)
-	if d := c.disks[file]; d == nil || !d.Removed || c.pins[file] > 0 || len(c.children(file)) > 0 {
+	if d := c.meta.disks[file]; d == nil || !d.Removed || c.pins[file] > 0 || len(c.meta.children(file)) > 0 {
 		return Change{}, nil
 	}
 	err := c.removeLeaf(s, file)
@@ -441,7 +440,7 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 	if err := c.closeBranches(); err != nil { // its space would stay taken
 		return err
 	}
-	if err := errors.Join(s.layerGoes(file), c.mark(file, file+metaSuffix)); err != nil {
+	if err := errors.Join(s.layerGoes(file), c.meta.mark(file, file+metaSuffix)); err != nil {
 		return err
 	}
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
@@ -452,8 +451,8 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 	if err := c.unlink(file); err != nil {
 		return err
 	}
-	d := c.disks[file]
-	delete(c.disks, file) // whether or not the rest goes too
+	d := c.meta.disks[file]
+	delete(c.meta.disks, file) // whether or not the rest goes too
 	if err := c.syncDir(); err != nil {
 		return err
 	}
@@ -465,7 +464,7 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 			return err
 		}
 	}
-	delete(c.changing, file)
-	c.stale = true
+	delete(c.meta.copies.changing, file)
+	c.meta.copies.stale = true
 	return c.syncDir()
 }

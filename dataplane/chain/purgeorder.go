@@ -17,16 +17,16 @@ func (p *Purge) Next() (PurgeStep, bool) {
 	c := p.c
 	var merge, prune PurgeStep
 	least := int64(math.MaxInt64)
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if !c.disks[file].Removed || isHeadFile(file) || c.pins[file] > 0 || p.failed[file] != nil {
+	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
+		if !c.meta.disks[file].Removed || isHeadFile(file) || c.pins[file] > 0 || p.failed[file] != nil {
 			continue
 		}
-		children := c.children(file)
+		children := c.meta.children(file)
 		switch {
 		case len(children) == 0:
 			return PurgeStep{Action: PurgeRemove, Source: file}, true
 		case len(children) > 1:
-		case children[0] != c.vm.Head:
+		case children[0] != c.meta.vm.Head:
 			if n := c.mostToCopy(children[0]); merge.Action == "" || n < least {
 				merge, least = PurgeStep{Action: PurgeCoalesce, Source: file, Target: children[0]}, n
 			}

@@ -19,7 +19,7 @@ type doubts struct {
 func (c *Files) doubtful() (d doubts, err error) {
 	block, have := int64(-1), int64(0) // the block that the last extent covers in part, and how much of it is there
 	leave := func() {
-		if whole := min(blockSize, c.size-block*blockSize); block >= 0 && have < whole {
+		if whole := min(blockSize, c.meta.vm.Size-block*blockSize); block >= 0 && have < whole {
 			d.partial = append(d.partial, disk.Extent{Off: block * blockSize, Len: whole})
 		}
 		block, have = -1, 0
@@ -56,8 +56,8 @@ func (c *Files) doubtful() (d doubts, err error) {
 // another engine's head they may be zeroes that somebody wrote: they become written ones before any
 // write of ours, so that the head is like one of our own from then on.
 func (c *Files) recoverWrites() error {
-	own := c.interruptedWrites()
-	if !own && (c.stamped || c.ownHead()) {
+	own := c.meta.interruptedWrites()
+	if !own && (c.meta.stamped || c.meta.ownHead()) {
 		return nil
 	}
 	d, err := c.doubtful()
@@ -96,7 +96,7 @@ func (c *Files) recoverWrites() error {
 // would say that the head alone has the block, a hole in the head would make zeroes of it, and a
 // loss of power would bring the old block back from below.
 func (c *Files) syncLower() error {
-	if c.readOnly || !c.vm.Dirty {
+	if c.readOnly || !c.meta.vm.Dirty {
 		return nil
 	}
 	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
@@ -116,14 +116,6 @@ func completeBlock(f disk.File, off, n int64) error {
 	_, err := f.WriteAt(p, off)
 	return err
 }
-
-// interruptedWrites tells whether a doubtful block of the head can only be a write that an unclean
-// stop cut short.
-func (c *Files) interruptedWrites() bool { return c.vm.Dirty && c.ownHead() }
-
-// ownHead tells whether no other engine has written to the head. One that has had the directory
-// open has rewritten volume.meta without our keys; the sidecars, which may be lost, say no more.
-func (c *Files) ownHead() bool { return c.vm.AnkoleStamp != "" && c.vm.AnkoleHead == c.vm.Head }
 
 // zeroChunk is how much writeZeroes writes at a time.
 const zeroChunk = 1 << 20
@@ -180,9 +172,9 @@ func (v *ViewFiles) fill(runs []Rot, where Where) error {
 	if w.Blocks == nil {
 		return nil
 	}
-	vm := v.c.vm
+	vm := v.c.meta.vm
 	vm.AnkoleFilling = &w
-	return v.c.writeVolumeMeta(&vm)
+	return v.c.meta.writeVolumeMeta(&vm)
 }
 
 // cutShort returns those of the blocks that a file has, and has not whole.
@@ -200,7 +192,7 @@ func (w *filling) cutShort(f disk.File) (out []disk.Extent, err error) {
 // recoverFilling punches what an unclean stop has left of a write to a snapshot's image: it would
 // read as zeroes, and what is below is what was there.
 func (c *Files) recoverFilling() error {
-	w := c.vm.AnkoleFilling
+	w := c.meta.vm.AnkoleFilling
 	if w == nil || c.readOnly {
 		return nil
 	}
@@ -234,7 +226,7 @@ func (c *Files) interrupted(i int) (map[int64]bool, error) {
 	}
 	var cut []disk.Extent
 	var err error
-	l, w := &c.layers[i], c.vm.AnkoleFilling
+	l, w := &c.layers[i], c.meta.vm.AnkoleFilling
 	if w != nil && w.Image == l.name && w.Inode == l.inode {
 		cut, err = w.cutShort(l.file)
 	} else if c.skipUnwritten && i == len(c.layers)-1 {

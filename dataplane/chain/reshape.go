@@ -84,7 +84,7 @@ func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 // provideWhiteouts gives the layers that the source has whiteouts in a file for them.
 func (c *Chain) provideWhiteouts(s *Shape) error {
 	for _, l := range s.all().Layers {
-		if !l.Whiteouts || c.HasWhiteouts(l.File) {
+		if !l.Whiteouts || c.meta.HasWhiteouts(l.File) {
 			continue
 		}
 		w, err := c.addWhiteouts(l.File)
@@ -142,7 +142,7 @@ func (c *Files) reshape(side *Sidecars, s *Shape, anew bool) error {
 	if err := c.syncFile(c.head().file); err != nil {
 		return err
 	}
-	if err := c.setRebuilding(); err != nil || anew {
+	if err := c.meta.setRebuilding(); err != nil || anew {
 		return err
 	}
 	if err := c.finishSameFiles(side); err != nil {
@@ -174,7 +174,7 @@ func (c *Files) freshLayer(l *LayerSpec) error {
 	if err := c.removeFiles(l.File); err != nil {
 		return err
 	}
-	delete(c.disks, l.File)
+	delete(c.meta.disks, l.File)
 	return c.breaksUnlessFull(createLayer(c.fs, c.dir, l.File, l.Size, &l.Meta))
 }
 
@@ -198,8 +198,8 @@ func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 		return err
 	}
 	d := l.Meta
-	d.extra, d.whiteouts = c.disks[l.File].extra, c.disks[l.File].whiteouts
-	return c.writeDiskMeta(l.File, &d)
+	d.extra, d.whiteouts = c.meta.disks[l.File].extra, c.meta.disks[l.File].whiteouts
+	return c.meta.writeDiskMeta(l.File, &d)
 }
 
 // fit durably gives a file its size. The file itself is asked how long it is: a merge or a reshape
@@ -217,7 +217,7 @@ func (c *Files) fit(f disk.File, size int64) error {
 
 // reshapeHead gives the head its place, commits, and removes what is left over.
 func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
-	old, head := c.vm.Head, c.vm.Head
+	old, head := c.meta.vm.Head, c.meta.vm.Head
 	if s.HeadBecomes != "" || s.NewHead {
 		names, err := c.fs.List(c.dir)
 		if err != nil {
@@ -241,7 +241,7 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 	if err := c.syncDir(); err != nil {
 		return err
 	}
-	vm := c.vm
+	vm := c.meta.vm
 	vm.Head, vm.Parent, vm.Size, vm.BackingFilePath = head, s.HeadParent, s.Size, s.BackingFile
 	if vm.AnkoleStamp != "" {
 		vm.AnkoleHead = head
@@ -249,7 +249,7 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 	if s.NewHead {
 		vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), old)
 	}
-	if err := c.writeVolumeMeta(&vm); err != nil {
+	if err := c.meta.writeVolumeMeta(&vm); err != nil {
 		return err
 	}
 	if head != old {
@@ -266,9 +266,9 @@ func (c *Files) stayHead(s *Shape) error {
 	if err := c.fit(c.head().file, s.Size); err != nil {
 		return err
 	}
-	d := *c.disks[c.vm.Head]
+	d := *c.meta.disks[c.meta.vm.Head]
 	d.Parent, d.Created, d.Labels = s.HeadParent, s.Created, s.HeadLabels
-	return c.writeDiskMeta(c.vm.Head, &d)
+	return c.meta.writeDiskMeta(c.meta.vm.Head, &d)
 }
 
 // linkHead gives the present head the name of the snapshot it becomes. Until the commit the two
@@ -281,11 +281,11 @@ func (c *Files) linkHead(s *Shape) error {
 	if err := c.fit(c.head().file, l.Size); err != nil {
 		return err
 	}
-	if err := c.fs.Link(c.path(c.vm.Head), c.path(l.File)); err != nil {
+	if err := c.fs.Link(c.path(c.meta.vm.Head), c.path(l.File)); err != nil {
 		return err
 	}
 	d := l.Meta
-	d.whiteouts = c.disks[c.vm.Head].whiteouts
+	d.whiteouts = c.meta.disks[c.meta.vm.Head].whiteouts
 	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(l.File+metaSuffix), d.encode()))
 }
 

@@ -14,13 +14,13 @@ import (
 // PrepareRevert does the part of it that takes long, since it looks at the extents of every layer,
 // and may run beside I/O; no other metadata operation on the files may come between.
 func (c *Files) Revert(s *Sidecars, r *Reverting) (Change, error) {
-	old, whiteouts := c.vm.Head, c.disks[c.vm.Head].whiteouts
+	old, whiteouts := c.meta.vm.Head, c.meta.disks[c.meta.vm.Head].whiteouts
 	err := errors.Join(s.usable(), c.CheckRevert(r.name))
 	if err == nil {
 		err = s.headGoes()
 	}
 	if err == nil {
-		err = c.commitRotation(r.head, snapshotFile(r.name), c.vm.Size, old)
+		err = c.commitRotation(r.head, snapshotFile(r.name), c.meta.vm.Size, old)
 	}
 	if err != nil {
 		c.undoRevert(r.next, r.head)
@@ -78,16 +78,15 @@ func (c *Chain) Revert(name, created string) error {
 // prepareRevert makes the new head and opens the chain below it, all that could fail.
 func (c *Files) prepareRevert(file, newHead, created string) (*Chain, error) {
 	head := &DiskMeta{Name: newHead, Parent: file, Created: created}
-	if err := createLayer(c.fs, c.dir, newHead, c.vm.Size, head); err != nil {
+	if err := createLayer(c.fs, c.dir, newHead, c.meta.vm.Size, head); err != nil {
 		return nil, c.breaksUnlessFull(err)
 	}
-	n := &Chain{&Files{directory: c.another(c.readOnly), opts: c.opts, vm: c.vm, disks: maps.Clone(c.disks),
-		table: table{layers: make([]layer, 1), size: c.size}}, noSidecars(), &Blocks{}}
-	n.vm.Head = newHead
-	n.disks[newHead] = head
-	delete(n.disks, c.vm.Head)
+	d := c.directory.another(c.readOnly)
+	n := &Chain{newFiles(d, c.meta.beside(d, newHead, maps.Clone(c.meta.disks)), c.opts), noSidecars(), &Blocks{}}
+	n.meta.disks[newHead] = head
+	delete(n.meta.disks, c.meta.vm.Head)
 	// The new head has nothing to settle, and the clean flag keeps it from being looked at.
-	n.vm.Dirty = false
+	n.meta.vm.Dirty = false
 	if err := n.openLayers(); err != nil {
 		return n, err
 	}
@@ -120,6 +119,6 @@ func (c *Files) takeOver(next *Chain) Change {
 	}
 	_ = c.head().whiteouts.close() // given up with the head
 	c.unlinked = append(c.unlinked, c.head().file)
-	c.layers, c.disks, c.backing = next.Files.layers, next.disks, next.Files.backing
+	c.layers, c.meta.disks, c.backing = next.Files.layers, next.meta.disks, next.Files.backing
 	return Change{fresh: next.Blocks}
 }

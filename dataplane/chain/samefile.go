@@ -38,7 +38,7 @@ func (c *Files) finishSameFiles(s *Sidecars) error {
 // sameFile returns two layers that are one file, "" if there are none.
 func (c *Files) sameFile() (x, y string, err error) {
 	seen := map[uint64]string{}
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
+	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
 		info, err := c.fs.Stat(c.path(file))
 		if isNotFound(err) {
 			continue // Open refuses it, or forgets it
@@ -56,16 +56,16 @@ func (c *Files) sameFile() (x, y string, err error) {
 
 // finishSameFile finishes what was begun with two layers that are one file.
 func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
-	if c.disks[x].Parent == y {
+	if c.meta.disks[x].Parent == y {
 		x, y = y, x
 	}
-	leaf := func(file string) bool { return c.disks[file].Removed && len(c.children(file)) == 0 }
+	leaf := func(file string) bool { return c.meta.disks[file].Removed && len(c.meta.children(file)) == 0 }
 	switch {
-	case c.disks[y].Parent == x && c.disks[x].Removed && len(c.children(x)) == 1:
+	case c.meta.disks[y].Parent == x && c.meta.disks[x].Removed && len(c.meta.children(x)) == 1:
 		return c.finishReplacement(s, x, y)
-	case c.disks[y].Parent != x && leaf(x):
+	case c.meta.disks[y].Parent != x && leaf(x):
 		return c.dropName(s, x)
-	case c.disks[y].Parent != x && leaf(y):
+	case c.meta.disks[y].Parent != x && leaf(y):
 		return c.dropName(s, y)
 	}
 	return fmt.Errorf(
@@ -77,9 +77,9 @@ func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
 func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
 	c.log.Info("interrupted purge finished", "dir", c.dir, "merged", source, "into", child)
 	if c.readOnly {
-		d := *c.disks[child]
-		d.Parent, d.whiteouts = c.disks[source].Parent, c.mergedWhiteouts(source, child)
-		c.disks[child] = &d
+		d := *c.meta.disks[child]
+		d.Parent, d.whiteouts = c.meta.disks[source].Parent, c.meta.mergedWhiteouts(source, child)
+		c.meta.disks[child] = &d
 		return c.dropName(s, source)
 	}
 	if err := c.syncDir(); err != nil { // the name may be in the system's memory only
@@ -99,7 +99,7 @@ func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
 // dropName removes the second name of a merged file.
 func (c *Files) dropName(s *Sidecars, file string) error {
 	if c.readOnly {
-		delete(c.disks, file)
+		delete(c.meta.disks, file)
 		return nil
 	}
 	return c.removeLeaf(s, file)

@@ -39,35 +39,37 @@ func (m metaCopy) seal() string {
 	return ""
 }
 
-// copyHolds tells whether the copy is of the present volume.meta.
-func (c *Files) copyHolds() bool { return c.vm.AnkoleSeal != "" && c.vm.AnkoleSeal == c.copies.seal() }
+// holds tells whether the copy is of the present volume.meta.
+func (c *copies) holds() bool {
+	return c.of.vm.AnkoleSeal != "" && c.of.vm.AnkoleSeal == c.held.seal()
+}
 
 // checkSeal refuses a directory in which something is not as the copy says.
-func (c *Files) checkSeal(names []string) error {
-	if !c.copyHolds() || c.opts.AsItIs || c.opts.RecoverHead != "" {
+func (c *copies) checkSeal(names []string) error {
+	if !c.holds() {
 		return nil
 	}
-	err := c.compareCopy(names)
-	if err != nil && c.readOnly && c.copyReplaced() {
+	err := c.compare(names)
+	if err != nil && c.readOnly && c.replaced() {
 		return nil // a process has the directory, and has changed it meanwhile
 	}
 	return err
 }
 
 // copyReplaced tells whether the copy or volume.meta are others than those that were read.
-func (c *Files) copyReplaced() bool {
+func (c *copies) replaced() bool {
 	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
 	if err != nil {
 		return false
 	}
 	vm, err := parseVolumeMeta(data)
-	return err == nil && vm.AnkoleSeal != c.vm.AnkoleSeal ||
-		!maps.EqualFunc(c.copies, readCopy(c.fs, c.dir), copiedFile.same)
+	return err == nil && vm.AnkoleSeal != c.of.vm.AnkoleSeal ||
+		!maps.EqualFunc(c.held, readCopy(c.fs, c.dir), copiedFile.same)
 }
 
 // compareCopy compares the directory with its copy.
-func (c *Files) compareCopy(names []string) error {
-	own := c.copies[volumeMetaName]
+func (c *copies) compare(names []string) error {
+	own := c.held[volumeMetaName]
 	then, err := parseVolumeMeta(own.Content)
 	if err != nil {
 		return err
@@ -83,7 +85,7 @@ func (c *Files) compareCopy(names []string) error {
 	if then.Dirty && then.Rebuilding {
 		return nil // what a rebuild writes to is not marked
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.copies)) {
+	for _, name := range slices.Sorted(maps.Keys(c.held)) {
 		if err := k.file(name); err != nil {
 			return err
 		}
@@ -93,7 +95,7 @@ func (c *Files) compareCopy(names []string) error {
 
 // sealCheck compares a directory with its copy.
 type sealCheck struct {
-	c *Files
+	c *copies
 	// moved: volume.meta is another file with its content, so the directory was copied as a whole,
 	// if nothing else has changed.
 	moved bool
@@ -112,7 +114,7 @@ func (k *sealCheck) changed(name, how string) error {
 
 // file checks a file that the copy names.
 func (k *sealCheck) file(name string) error {
-	e := k.c.copies[name]
+	e := k.c.held[name]
 	if e.Changing {
 		return nil
 	}
@@ -148,7 +150,7 @@ func (k *sealCheck) image(e *copiedFile) error {
 
 // content checks a metadata file.
 func (k *sealCheck) content(e *copiedFile) error {
-	data, _, err := k.c.copies.readFile(k.c.fs, k.c.dir, e.Name)
+	data, _, err := k.c.held.readFile(k.c.fs, k.c.dir, e.Name)
 	switch {
 	case isNotFound(err):
 		return k.changed(e.Name, "it is gone")
@@ -168,7 +170,7 @@ func (k *sealCheck) unknown(names []string) error {
 	for _, name := range names {
 		image, isMeta := strings.CutSuffix(name, metaSuffix)
 		_, isSnap := snapshotName(image)
-		if _, ok := k.c.copies[name]; ok || !isSnap || !isMeta && name != image {
+		if _, ok := k.c.held[name]; ok || !isSnap || !isMeta && name != image {
 			continue
 		}
 		if k.running {
@@ -193,7 +195,7 @@ func (k *sealCheck) stray(image string, names []string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	head, err := k.c.fs.Stat(k.c.path(k.c.vm.Head))
+	head, err := k.c.fs.Stat(k.c.path(k.c.of.vm.Head))
 	if isNotFound(err) {
 		return true, nil // whoever opens it says so
 	}

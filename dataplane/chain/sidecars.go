@@ -8,10 +8,6 @@ import (
 	"ankole.storage/dataplane/disk"
 )
 
-// reserveSize is the reserve file: one JSON file of any size the metadata of a healthy directory
-// has.
-const reserveSize = 4096
-
 // createSidecars makes all sidecars of a stamp, durable but for their names. A nil record means one
 // of state MemberUnknown without a volume.
 func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []Region, boot Boot) (member,
@@ -30,123 +26,6 @@ func createSidecars(fs disk.Meta, dir string, stamp Stamp, r *Record, regions []
 		return nil, nil, err
 	}
 	return member, dirty, nil
-}
-
-// createReserve makes the reserve file. One that is there may be what a crash has left, which has
-// no space.
-func createReserve(fs disk.Meta, dir string) error {
-	f, err := fs.Create(dir+"/"+reserveName, 0)
-	if errors.Is(err, disk.ErrExists) {
-		f, err = fs.Open(dir+"/"+reserveName, 0)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(make([]byte, reserveSize), 0)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// provideReserve makes the reserve file of a directory that has lost it, or one that has too little
-// space, if there is room for it.
-func (c *Files) provideReserve() error {
-	if c.readOnly || !c.stamped {
-		return nil
-	}
-	info, err := c.fs.Stat(c.path(reserveName))
-	if err == nil && info.Allocated >= reserveSize {
-		return nil
-	}
-	if err == nil || isNotFound(err) {
-		err = createReserve(c.fs, c.dir)
-	}
-	if errors.Is(err, disk.ErrIO) && removeIfThere(c.fs, c.path(reserveName)) == nil {
-		err = createReserve(c.fs, c.dir) // elsewhere
-	}
-	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrIO) {
-		c.log.Warn("no reserve file: on a full disk metadata cannot be written", "dir", c.dir, "error", err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return c.syncDir()
-}
-
-// writeJSON replaces a metadata file durably. Where another file cannot be written, on a full file
-// system or for a bad sector, it writes into the reserve file, which has its space already, and
-// swaps the two names; the old file is the next reserve. A reserve that the disk does not write to
-// is given up for its space.
-func (c *Files) writeJSON(name string, data []byte) error {
-	c.stale = true
-	err := c.fs.WriteFileAtomic(c.path(name), data)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, disk.ErrNoSpace) && !errors.Is(err, disk.ErrUnchanged) {
-		return c.breaks(err) // old or new content: which of them is not known
-	}
-	if len(data) > reserveSize {
-		return err
-	}
-	if rerr := c.writeThroughReserve(name, data); rerr != nil {
-		c.log.Warn("reserve file could not be used", "dir", c.dir, "file", name, "error", rerr)
-		return c.writeWithoutReserve(name, data, errors.Is(rerr, errBadReserve), err)
-	}
-	c.log.Warn("metadata written through the reserve file", "dir", c.dir, "file", name, "why", err)
-	return nil
-}
-
-// errBadReserve: the disk has refused to write the reserve file; nothing has been replaced.
-var errBadReserve = errors.New("reserve file cannot be written")
-
-// writeWithoutReserve removes a reserve that the disk does not write to, and uses the space that is
-// free then. failed is the error otherwise.
-func (c *Files) writeWithoutReserve(name string, data []byte, bad bool, failed error) error {
-	if !bad || removeIfThere(c.fs, c.path(reserveName)) != nil {
-		return failed
-	}
-	err := c.fs.WriteFileAtomic(c.path(name), data)
-	if errors.Is(err, disk.ErrNoSpace) || errors.Is(err, disk.ErrUnchanged) {
-		return failed
-	}
-	return c.breaks(err)
-}
-
-// writeThroughReserve writes all the space that the reserve has: whole blocks need not be read, and
-// of one that cannot be read the disk puts another sector in its place.
-func (c *Files) writeThroughReserve(name string, data []byte) error {
-	if _, err := c.fs.Stat(c.path(name)); err != nil {
-		return err
-	}
-	f, err := c.fs.Open(c.path(reserveName), 0)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err == nil {
-		whole := make([]byte, max(int64(len(data)), min(info.Allocated, reserveSize)))
-		copy(whole, data)
-		_, err = f.WriteAt(whole, 0)
-	}
-	if err == nil {
-		err = f.Truncate(int64(len(data)))
-	}
-	if err == nil {
-		err = f.Sync() // not yet in anybody's place: that it fails says nothing of what is
-	}
-	if err = errors.Join(err, f.Close()); errors.Is(err, disk.ErrIO) {
-		return fmt.Errorf("%w: %w", errBadReserve, err)
-	}
-	if err != nil {
-		return err
-	}
-	if err := c.fs.Exchange(c.path(reserveName), c.path(name)); err != nil {
-		return err
-	}
-	return c.syncDir()
 }
 
 // Sidecars are the member record, the dirty log, and the account of what absent members have
@@ -182,13 +61,14 @@ func noSidecars() *Sidecars { return &Sidecars{directory: &directory{}} }
 
 // openSidecars reads what carries volume.meta's stamp. Everything else is void.
 func (c *Files) openSidecars() (*Sidecars, error) {
-	s := &Sidecars{directory: c.another(c.readOnly), boot: c.opts.Boot, stamp: c.vm.stamp(), size: c.vm.Size}
+	s := &Sidecars{directory: c.directory.another(c.readOnly), boot: c.opts.Boot, stamp: c.meta.vm.stamp(),
+		size: c.meta.vm.Size}
 	s.files = "sidecars"
 	if s.stamp == (Stamp{}) {
 		return s, nil
 	}
 	err := s.open(c.opts.VolumeUUID)
-	c.stamped = s.member != nil
+	c.meta.stamped = s.member != nil
 	return s, err
 }
 

@@ -28,12 +28,12 @@ type Usage struct {
 
 // Usage counts what SnapshotMaxCount and SnapshotMaxSize limit.
 func (c *Files) Usage() (Usage, error) {
-	u := Usage{Total: len(c.disks)}
+	u := Usage{Total: len(c.meta.disks)}
 	if c.backing {
 		u.Total++
 	}
-	for file, d := range c.disks {
-		if file != c.vm.Head && !d.Removed {
+	for file, d := range c.meta.disks {
+		if file != c.meta.vm.Head && !d.Removed {
 			u.Count++
 		}
 	}
@@ -45,7 +45,7 @@ func (c *Files) Usage() (Usage, error) {
 		switch {
 		case i == len(c.layers)-1:
 			u.HeadBytes = info.Allocated
-		case !c.disks[c.layers[i].name].Removed:
+		case !c.meta.disks[c.layers[i].name].Removed:
 			u.SizeBytes += info.Allocated
 		}
 	}
@@ -82,13 +82,13 @@ func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created str
 		return Change{}, err
 	}
 	snap := &DiskMeta{UserCreated: userCreated, Created: created, Labels: maps.Clone(labels)}
-	return c.rotate(s, snapshotFile(name), snap, c.vm.Size, created)
+	return c.rotate(s, snapshotFile(name), snap, c.meta.vm.Size, created)
 }
 
 // provideHeadWhiteouts gives the head of a rebuild target a file for whiteouts: when it is a layer
 // the rebuild sets in it those that the source's layer has.
 func (c *Files) provideHeadWhiteouts() error {
-	if !c.vm.Rebuilding || c.head().whiteouts != nil {
+	if !c.meta.vm.Rebuilding || c.head().whiteouts != nil {
 		return nil
 	}
 	w, err := c.addWhiteouts(c.head().name)
@@ -112,7 +112,7 @@ func (c *Chain) Snapshot(name string, userCreated bool, created string, labels m
 // size. The present size is no change; a smaller one is ErrInvalid. What the layer below an empty
 // head says of an import stays true of the snapshot that is made of that head.
 func (c *Files) Expand(s *Sidecars, room Room, created string) (Change, error) {
-	if err := errors.Join(s.usable(), c.CheckExpand(room.size)); err != nil || room.size == c.vm.Size {
+	if err := errors.Join(s.usable(), c.CheckExpand(room.size)); err != nil || room.size == c.meta.vm.Size {
 		return Change{}, err
 	}
 	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: strconv.FormatInt(room.size, 10)}}
@@ -147,7 +147,7 @@ func (c *Chain) Expand(newSize int64, created string) error {
 // so that a crash finds it, and a layer that is the same file as the head is one that was not
 // committed.
 func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, created string) (Change, error) {
-	if c.disks[file] != nil {
+	if c.meta.disks[file] != nil {
 		return Change{}, fmt.Errorf("%w: snapshot %s is already existing", ErrExists, displayName(file))
 	}
 	names, err := c.fs.List(c.dir)
@@ -158,8 +158,8 @@ func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, cre
 	if err != nil {
 		return Change{}, err
 	}
-	old := c.vm.Head
-	snap.Name, snap.Parent, snap.whiteouts = file, c.disks[old].Parent, c.disks[old].whiteouts
+	old := c.meta.vm.Head
+	snap.Name, snap.Parent, snap.whiteouts = file, c.meta.disks[old].Parent, c.meta.disks[old].whiteouts
 	head := &DiskMeta{Name: newHead, Parent: file, Created: created}
 	f, err := c.prepareRotation(old, file, snap, newHead, head, size)
 	var top layer
@@ -221,13 +221,13 @@ func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string
 
 // commitRotation names the new head, and the old one where no snapshot takes its file over.
 func (c *Files) commitRotation(newHead, file string, size int64, givenUp ...string) error {
-	vm := c.vm
+	vm := c.meta.vm
 	vm.Head, vm.Parent, vm.Size = newHead, file, size
 	vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), givenUp...)
 	if vm.AnkoleStamp != "" {
 		vm.AnkoleHead = newHead
 	}
-	return c.writeVolumeMeta(&vm)
+	return c.meta.writeVolumeMeta(&vm)
 }
 
 // undoRotation removes what an uncommitted rotation made. If the commit's outcome is unknown the
@@ -251,10 +251,10 @@ func (c *Files) undoRotation(f disk.File, newHead, file string) {
 // takeRotation takes the committed state over in memory. The old head's handle stays open as the
 // layer's.
 func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
-	delete(c.disks, c.head().name)
-	delete(c.changing, snap.Name)
+	delete(c.meta.disks, c.head().name)
+	delete(c.meta.copies.changing, snap.Name)
 	c.head().name = snap.Name
-	c.disks[snap.Name], c.disks[head.Name] = snap, head
+	c.meta.disks[snap.Name], c.meta.disks[head.Name] = snap, head
 	c.layers = append(c.layers, top)
 }
 
@@ -262,7 +262,7 @@ func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
 // them now. A crash before it leaves strays, which Open removes.
 func (c *Files) removeOldHead(old, whiteouts string) error {
 	names := []string{old, old + metaSuffix, old + checksumSuffix}
-	if whiteouts != "" && !c.namesWhiteouts(whiteouts) {
+	if whiteouts != "" && !c.meta.namesWhiteouts(whiteouts) {
 		names = append(names, whiteoutName(whiteouts))
 	}
 	for _, name := range names {
@@ -307,9 +307,9 @@ type SnapshotInfo struct {
 
 // Snapshots lists all layers of the directory, every branch and the head included, sorted by name.
 func (c *Files) Snapshots() ([]SnapshotInfo, error) {
-	out := make([]SnapshotInfo, 0, len(c.disks))
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		d := c.disks[file]
+	out := make([]SnapshotInfo, 0, len(c.meta.disks))
+	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
+		d := c.meta.disks[file]
 		info, err := c.statImage(file)
 		if err != nil {
 			return nil, err
@@ -319,7 +319,7 @@ func (c *Files) Snapshots() ([]SnapshotInfo, error) {
 		if d.Parent != "" {
 			s.Parent = displayName(d.Parent)
 		}
-		for _, child := range c.children(file) {
+		for _, child := range c.meta.children(file) {
 			s.Children = append(s.Children, displayName(child))
 		}
 		slices.Sort(s.Children)
@@ -335,39 +335,4 @@ func (c *Files) statImage(file string) (disk.Info, error) {
 		return c.layers[i].file.Stat()
 	}
 	return c.fs.Stat(c.path(file))
-}
-
-// children returns the files whose parent is file, sorted.
-func (c *Files) children(file string) []string {
-	var out []string
-	for name, d := range c.disks {
-		if d.Parent == file {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// MarkRemoved marks a snapshot for the next purge; durable when it returns nil, and no change if it
-// was marked.
-func (c *Files) MarkRemoved(name string) error {
-	if err := c.usable(); err != nil {
-		return err
-	}
-	file := snapshotFile(name)
-	d := c.disks[file]
-	if d == nil {
-		return fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, name)
-	}
-	if d.Removed {
-		return nil
-	}
-	marked := *d
-	marked.Removed = true
-	if err := c.writeDiskMeta(file, &marked); err != nil {
-		return err
-	}
-	*d = marked
-	return nil
 }

@@ -95,7 +95,7 @@ type sumsReader struct {
 // openSums opens the sums of an image of the given size. A nil reader without error means that they
 // are void: missing, damaged, for another size, or of another stamp.
 func (c *Files) openSums(file string, size int64, mode disk.Mode) (*sumsReader, error) {
-	stamp := c.vm.stamp()
+	stamp := c.meta.vm.stamp()
 	if stamp == (Stamp{}) {
 		return nil, nil
 	}

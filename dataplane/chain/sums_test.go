@@ -30,7 +30,8 @@ func TestZeroRun(t *testing.T) {
 
 // sumsOf makes a file of sums in memory and opens it.
 func sumsOf(t *rapid.T, fs *memdisk.FS, pieces []uint32) *sumsReader {
-	c := &Files{directory: lookingAt(fs, "/"), vm: volumeMeta{AnkoleStamp: Stamp{1}.String()}, voided: map[string]int{}}
+	c := lookAround(fs, "/")
+	c.meta.vm.AnkoleStamp = Stamp{1}.String()
 	const size = 1 << 40
 	w, err := newSumsWriter(fs, "/x.sums", size, Stamp{1})
 	for _, p := range pieces {
@@ -52,7 +53,7 @@ func sumsOf(t *rapid.T, fs *memdisk.FS, pieces []uint32) *sumsReader {
 		t.Fatalf("%v, %v", s, err)
 	}
 	for name, stamp := range map[string]Stamp{"another stamp": {2}, "no stamp": {}} {
-		c.vm.AnkoleStamp = stamp.String()
+		c.meta.vm.AnkoleStamp = stamp.String()
 		if other, err := c.openSums("x", size, 0); other != nil || err != nil {
 			t.Fatalf("%s: %v, %v", name, other, err)
 		}

@@ -59,8 +59,8 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 		return nil, err
 	}
 	s := &Survey{Names: names, Layers: map[string]DiskMeta{}, LayerErrors: map[string]error{}}
-	c := &Files{directory: lookingAt(fs, dir),
-		copies: readCopy(fs, dir)}
+	c := lookAround(fs, dir)
+	c.copies.held = readCopy(fs, dir)
 	s.readVolume(c)
 	s.readLayers(c)
 	s.readWhiteouts(c)
@@ -74,7 +74,7 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 }
 
 func (s *Survey) readVolume(c *Files) {
-	data, err := c.readMeta(volumeMetaName)
+	data, err := c.meta.readMeta(volumeMetaName)
 	if err == nil && len(data) == 0 {
 		err = fmt.Errorf("%w: %s is empty", disk.ErrNotFound, volumeMetaName)
 	}
@@ -86,8 +86,8 @@ func (s *Survey) readVolume(c *Files) {
 		s.VolumeError = err
 		return
 	}
-	c.vm = *vm
-	s.Changed = c.checkSeal(s.Names)
+	c.meta.vm = *vm
+	s.Changed = c.meta.checkSeal(s.Names)
 	s.Volume = &VolumeFacts{SizeBytes: vm.Size, Head: vm.Head, Parent: vm.Parent, Error: vm.Error,
 		BackingFile: vm.BackingFilePath,
 		Dirty:       vm.Dirty, Rebuilding: vm.Rebuilding, Encrypted: vm.Encrypted != nil && *vm.Encrypted,
@@ -96,7 +96,7 @@ func (s *Survey) readVolume(c *Files) {
 
 func (s *Survey) readLayers(c *Files) {
 	if s.Volume != nil {
-		if head, err := c.fs.Stat(c.path(c.vm.Head)); err == nil {
+		if head, err := c.fs.Stat(c.path(c.meta.vm.Head)); err == nil {
 			s.Strays, _ = c.findStrays(s.Names, head.Inode) // what cannot be looked at is told by its own error below
 		}
 	}
@@ -106,7 +106,7 @@ func (s *Survey) readLayers(c *Files) {
 			continue
 		}
 		var d *DiskMeta
-		data, err := c.readMeta(name)
+		data, err := c.meta.readMeta(name)
 		if err == nil {
 			d, err = parseDiskMeta(file, data)
 		}
@@ -119,10 +119,10 @@ func (s *Survey) readLayers(c *Files) {
 }
 
 func (s *Survey) readWhiteouts(c *Files) {
-	c.disks = map[string]*DiskMeta{}
+	c.meta.disks = map[string]*DiskMeta{}
 	for file := range s.Layers {
 		d := s.Layers[file]
-		c.disks[file] = &d
+		c.meta.disks[file] = &d
 	}
 	s.Strays = append(s.Strays, c.strayWhiteouts(s.Names)...)
 	s.WhiteoutsWhy = map[string]string{}
@@ -130,7 +130,7 @@ func (s *Survey) readWhiteouts(c *Files) {
 		if d.whiteouts == "" {
 			continue
 		}
-		if c.vm.whiteoutKey() == (Stamp{}) {
+		if c.meta.vm.whiteoutKey() == (Stamp{}) {
 			s.WhiteoutsWhy[file] = "volume.meta has lost their key: another kind of engine has rewritten it"
 			continue
 		}
@@ -178,7 +178,7 @@ func (c *Files) surveySlots(names []string, name, magic string) (payload []byte,
 	if !slices.Contains(names, name) {
 		return nil, "there is no " + name + ": no engine of this kind has used the directory"
 	}
-	stamp := c.vm.stamp()
+	stamp := c.meta.vm.stamp()
 	if stamp == (Stamp{}) {
 		return nil, "volume.meta carries no stamp: another kind of engine has rewritten it, or it was lost"
 	}

@@ -24,9 +24,9 @@ const trimPages = 16
 
 // TrimLayers names the files that a trim works on, the newest first.
 func (c *Files) TrimLayers() (files []string) {
-	for at := c.disks[c.vm.Head]; at != nil && len(files) < len(c.disks); {
+	for at := c.meta.disks[c.meta.vm.Head]; at != nil && len(files) < len(c.meta.disks); {
 		file := at.Parent
-		if at = c.disks[file]; at == nil || !at.Removed || c.pins[file] > 0 || len(c.children(file)) != 1 {
+		if at = c.meta.disks[file]; at == nil || !at.Removed || c.pins[file] > 0 || len(c.meta.children(file)) != 1 {
 			break
 		}
 		files = append(files, file)
@@ -48,7 +48,7 @@ func (c *Files) Trim(files []string, pages []DurableWhiteouts) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	if c.rebuilding || c.merge != nil || !slices.Equal(files, c.TrimLayers()) {
+	if c.meta.vm.Rebuilding || c.merge != nil || !slices.Equal(files, c.TrimLayers()) {
 		return fmt.Errorf("%w: the chain of %s is being changed; trim it afterwards", ErrInvalid, c.dir)
 	}
 	for _, file := range files {

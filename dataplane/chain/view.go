@@ -50,12 +50,12 @@ func (c *Files) OpenView(snapshot string) (*ViewFiles, *Blocks, error) {
 		return nil, nil, err
 	}
 	file := snapshotFile(snapshot)
-	switch d := c.disks[file]; {
+	switch d := c.meta.disks[file]; {
 	case d == nil:
 		return nil, nil, fmt.Errorf("%w: there is no snapshot %q in %s", ErrNotFound, snapshot, c.dir)
 	case d.Removed:
 		return nil, nil, fmt.Errorf("%w: snapshot %q is marked removed", ErrInvalid, snapshot)
-	case c.rebuilding:
+	case c.meta.vm.Rebuilding:
 		return nil, nil, fmt.Errorf("%w: chain %s is being rebuilt; scrub it afterwards", ErrInvalid, c.dir)
 	}
 	at, err := c.at(snapshot)
@@ -75,6 +75,9 @@ func (c *Chain) OpenView(snapshot string) (*View, error) {
 	}
 	return &View{files, blocks, c}, nil
 }
+
+// size is the volume's at the snapshot.
+func (v *ViewFiles) size() int64 { return v.at.meta.vm.Size }
 
 // Close gives back what the view holds. No I/O on its handles may be under way.
 func (v *ViewFiles) Close() error {
@@ -175,7 +178,7 @@ func (v *ViewFiles) verifyPiece(l *layer, number uint32) (known bool, bad *Layer
 	p := filePiece{number: number}
 	if damaged, err := l.whiteouts.damaged(p.off()); err != nil || damaged {
 		return false, &LayerRot{Snapshot: displayName(l.name),
-			Rot: Rot{Off: p.off(), Len: min(SumPiece, v.at.size-p.off())}}, err
+			Rot: Rot{Off: p.off(), Len: min(SumPiece, v.size()-p.off())}}, err
 	}
 	s, err := v.sumsOf(l)
 	if err != nil {
@@ -353,13 +356,13 @@ func (v *ViewFiles) repairable(off, n int64) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	d := c.disks[v.file]
+	d := c.meta.disks[v.file]
 	switch {
-	case off < 0 || n <= 0 || n > maxFilling || (off|n)%blockSize != 0 || off > v.at.size || n > v.at.size-off:
-		return fmt.Errorf("%w: repair of [%d,+%d) in %s of %d bytes", ErrInvalid, off, n, v.file, v.at.size)
+	case off < 0 || n <= 0 || n > maxFilling || (off|n)%blockSize != 0 || off > v.size() || n > v.size()-off:
+		return fmt.Errorf("%w: repair of [%d,+%d) in %s of %d bytes", ErrInvalid, off, n, v.file, v.size())
 	case d == nil:
 		return fmt.Errorf("%w: %s is gone", ErrNotFound, v.file)
-	case d.Removed || c.rebuilding:
+	case d.Removed || c.meta.vm.Rebuilding:
 		return fmt.Errorf("%w: %s is being removed or rebuilt", ErrInvalid, v.file)
 	}
 	info, err := c.fs.Stat(c.path(v.file))
@@ -412,7 +415,7 @@ func (v *ViewFiles) readBlock(p []byte, off int64, where Where) error {
 func (v *ViewFiles) expect(side *Sidecars, f disk.File, off int64, data []byte, written []Rot) error {
 	c := v.c
 	c.voided[v.file]++
-	if err := errors.Join(c.endMergeOf(v.file), side.layersChange(v.file), v.dropSums(), c.mark(v.file)); err != nil {
+	if err := errors.Join(c.endMergeOf(v.file), side.layersChange(v.file), v.dropSums(), c.meta.mark(v.file)); err != nil {
 		return err
 	}
 	v.repaired = true
@@ -450,7 +453,7 @@ func (v *ViewFiles) expectSums(s *sumsReader, f disk.File, off int64, data []byt
 			continue
 		}
 		var want sum
-		if p.off() >= off && min(p.off()+SumPiece, v.at.size) <= off+int64(len(data)) {
+		if p.off() >= off && min(p.off()+SumPiece, v.size()) <= off+int64(len(data)) {
 			if _, err := v.sumOf(f, &p); err != nil && !errors.Is(err, disk.ErrIO) {
 				return err
 			}

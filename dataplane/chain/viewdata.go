@@ -112,7 +112,7 @@ func (v *ViewFiles) HiddenSince(since string, page [][2]int64, off, next int64, 
 	}
 	end := next
 	if next < 0 {
-		end = v.at.size
+		end = v.size()
 	}
 	whole := end
 	page = slices.Clone(page)

@@ -50,7 +50,7 @@ func (v *volumeMeta) whiteoutKey() (key Stamp) {
 // openWhiteouts opens the whiteouts of a layer, nil if it has none. A file that is missing although
 // a .meta names it is damage that no crash leaves.
 func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, error) {
-	d, key := c.disks[layer], c.vm.whiteoutKey()
+	d, key := c.meta.disks[layer], c.meta.vm.whiteoutKey()
 	if d == nil || d.whiteouts == "" || key == (Stamp{}) {
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (c *Files) judge(layer string, number int64, p *whiteoutsOf) error {
 		return nil
 	}
 	if p.unreadable != nil && !c.readOnly {
-		file := c.path(whiteoutName(c.disks[layer].whiteouts))
+		file := c.path(whiteoutName(c.meta.disks[layer].whiteouts))
 		return fmt.Errorf("page %d of %s, which hides discarded blocks of %s, cannot be read: %w; if it stays so, rebuild "+
 			"the replica elsewhere, or give up what the file hides by removing it: the replica then counts as damaged",
 			number, file, displayName(layer), p.unreadable)
@@ -135,11 +135,9 @@ func (c *Files) clearDamage() error {
 	for _, d := range c.damaged {
 		var err error
 		if d.page < 0 {
-			m := *c.disks[d.layer]
+			m := *c.meta.disks[d.layer]
 			m.whiteouts = ""
-			if err = c.writeDiskMeta(d.layer, &m); err == nil {
-				c.disks[d.layer] = &m
-			}
+			err = c.meta.change(d.layer, m)
 		} else {
 			err = c.clearPage(d.layer, d.page)
 		}
@@ -183,21 +181,21 @@ func (c *Files) clearDamagedPages(w *whiteoutFile) error {
 // createWhiteouts makes an empty whiteout file, durable with its name, and returns the number for
 // the layer's .meta.
 func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {
-	if c.vm.whiteoutKey() == (Stamp{}) {
+	if c.meta.vm.whiteoutKey() == (Stamp{}) {
 		var key Stamp
-		if _, err := io.ReadFull(c.opts.Rand, key[:]); err != nil {
+		if _, err := io.ReadFull(c.meta.rand, key[:]); err != nil {
 			return nil, "", err
 		}
-		vm := c.vm
+		vm := c.meta.vm
 		vm.AnkoleWhiteouts = key.String()
-		if err := c.writeVolumeMeta(&vm); err != nil {
+		if err := c.meta.writeVolumeMeta(&vm); err != nil {
 			return nil, "", err
 		}
 	}
 	var random [8]byte
 	var f disk.File
 	for {
-		if _, err := io.ReadFull(c.opts.Rand, random[:]); err != nil {
+		if _, err := io.ReadFull(c.meta.rand, random[:]); err != nil {
 			return nil, "", err
 		}
 		number = hex.EncodeToString(random[:])
@@ -212,7 +210,7 @@ func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {
 	if err := c.syncDir(); err != nil {
 		return nil, "", errors.Join(err, f.Close())
 	}
-	return &whiteoutFile{file: f, id: whiteoutID{c.vm.whiteoutKey(), binary.BigEndian.Uint64(random[:])}}, number, nil
+	return &whiteoutFile{file: f, id: whiteoutID{c.meta.vm.whiteoutKey(), binary.BigEndian.Uint64(random[:])}}, number, nil
 }
 
 // addWhiteouts gives a layer an empty whiteout file.
@@ -221,16 +219,15 @@ func (c *Files) addWhiteouts(layer string) (*whiteoutFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := *c.disks[layer]
+	d := *c.meta.disks[layer]
 	d.whiteouts = number
-	if err := c.writeDiskMeta(layer, &d); err != nil {
+	if err := c.meta.change(layer, d); err != nil {
 		err = errors.Join(err, w.close())
 		if c.broken == nil {
 			err = errors.Join(err, removeIfThere(c.fs, c.path(whiteoutName(number))))
 		}
 		return nil, err
 	}
-	c.disks[layer] = &d
 	return w, nil
 }
 
@@ -238,7 +235,7 @@ func (c *Files) addWhiteouts(layer string) (*whiteoutFile, error) {
 // open removes.
 func (c *Files) dropWhiteouts(numbers ...string) error {
 	for _, n := range numbers {
-		if n == "" || c.namesWhiteouts(n) {
+		if n == "" || c.meta.namesWhiteouts(n) {
 			continue
 		}
 		if err := removeIfThere(c.fs, c.path(whiteoutName(n))); err != nil {
@@ -248,22 +245,13 @@ func (c *Files) dropWhiteouts(numbers ...string) error {
 	return nil
 }
 
-func (c *Files) namesWhiteouts(number string) bool {
-	for _, d := range c.disks {
-		if d.whiteouts == number {
-			return true
-		}
-	}
-	return false
-}
-
 // voidWhiteouts is the part of Open that is about their names: where another engine has dropped
 // volume.meta's key they are void, and their names go from the layers' .meta before a new key can
 // be made.
 func (c *Files) voidWhiteouts() error {
-	if c.vm.whiteoutKey() == (Stamp{}) {
-		for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-			d := c.disks[file]
+	if c.meta.vm.whiteoutKey() == (Stamp{}) {
+		for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
+			d := c.meta.disks[file]
 			if d.whiteouts == "" {
 				continue
 			}
@@ -271,11 +259,11 @@ func (c *Files) voidWhiteouts() error {
 			void := *d
 			void.whiteouts = ""
 			if !c.readOnly {
-				if err := c.writeDiskMeta(file, &void); err != nil {
+				if err := c.meta.writeDiskMeta(file, &void); err != nil {
 					return err
 				}
 			}
-			c.disks[file] = &void
+			c.meta.disks[file] = &void
 		}
 	}
 	return nil
@@ -283,8 +271,8 @@ func (c *Files) voidWhiteouts() error {
 
 // missingWhiteouts notes which layers, of other branches too, have lost their whiteout files.
 func (c *Files) missingWhiteouts(names []string) {
-	for _, file := range slices.Sorted(maps.Keys(c.disks)) {
-		if n := c.disks[file].whiteouts; n != "" && !slices.Contains(names, whiteoutName(n)) {
+	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
+		if n := c.meta.disks[file].whiteouts; n != "" && !slices.Contains(names, whiteoutName(n)) {
 			c.whiteoutsDamaged(file, -1)
 		}
 	}
@@ -294,7 +282,7 @@ func (c *Files) missingWhiteouts(names []string) {
 func (c *Files) strayWhiteouts(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		number, ok := strings.CutPrefix(name, whiteoutPrefix)
-		return !ok || c.namesWhiteouts(number)
+		return !ok || c.meta.namesWhiteouts(number)
 	})
 }
 
@@ -455,7 +443,7 @@ func (c *Files) Hides(number int, piece, off, end int64, most int) (out [][2]int
 		}
 		p.bits.runs(func(first, last int64) {
 			beg := max(page*whiteoutSpan+first*blockSize, off) / piece * piece
-			stop := min((min(page*whiteoutSpan+last*blockSize, next)+piece-1)/piece*piece, c.vm.Size)
+			stop := min((min(page*whiteoutSpan+last*blockSize, next)+piece-1)/piece*piece, c.meta.vm.Size)
 			switch n := len(out); {
 			case beg >= stop || page*whiteoutSpan+last*blockSize <= off:
 			case n > 0 && out[n-1][1] >= beg:
@@ -479,8 +467,3 @@ func (c *Files) Hides(number int, piece, off, end int64, most int) (out [][2]int
 
 // errStop ends a walk through pages early.
 var errStop = errors.New("stop")
-
-// HasWhiteouts reports whether a layer has a whiteout file, with anything in it or not.
-func (c *Files) HasWhiteouts(file string) bool {
-	return c.disks[file] != nil && c.disks[file].whiteouts != ""
-}
