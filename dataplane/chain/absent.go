@@ -284,10 +284,10 @@ func (c *Sidecars) Absent(member string) (Absent, bool) {
 }
 
 // Structure identifies the present live chain. It must not run beside a metadata operation.
-func (c *Files) Structure() Structure {
+func (o *openFiles) Structure() Structure {
 	h := sha256.New()
-	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
-		h.Write([]byte(c.layers[i].name + "\n"))
+	for i := o.bottomIndex(); i < len(o.layers)-1; i++ {
+		h.Write([]byte(o.layers[i].name + "\n"))
 	}
 	return Structure(h.Sum(nil)[:16])
 }

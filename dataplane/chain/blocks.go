@@ -109,16 +109,28 @@ type Change struct {
 
 // changed is the Change of an operation that leaves every block where it is, but may have opened or
 // closed files.
-func (c *Files) changed() Change {
-	t := c.tableOfBlocks()
+func (o *openFiles) changed() Change {
+	t := o.tableOfBlocks()
 	return Change{table: &t}
 }
 
 // tableOfBlocks is the present table for the data path.
-func (c *Files) tableOfBlocks() table {
-	t := c.table.clone()
-	t.size, t.rebuilding = c.meta.vm.Size, c.meta.vm.Rebuilding
+func (o *openFiles) tableOfBlocks() table {
+	t := o.table.clone()
+	t.size, t.rebuilding = o.meta.vm.Size, o.meta.vm.Rebuilding
 	return t
+}
+
+// replace puts other files of the directory, whose head is a new one, in the place of these. It
+// returns the old head's image, which stays open.
+func (o *openFiles) replace(next *openFiles) (head disk.File) {
+	for _, l := range o.layers[1 : len(o.layers)-1] {
+		_ = l.close() // only read
+	}
+	_ = o.head().whiteouts.close() // given up with the head
+	head = o.head().file
+	o.layers, o.backing = next.layers, next.backing
+	return head
 }
 
 // Changes reports whether there is anything to apply.

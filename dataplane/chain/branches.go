@@ -15,15 +15,15 @@ import (
 
 // branchFiles lists the snapshots off the live chain, parents before children, in an order that
 // follows from names and parents alone.
-func (c *Files) branchFiles() []string {
+func (o *openFiles) branchFiles() []string {
 	var out []string
-	for file := range c.meta.disks {
-		if !isHeadFile(file) && c.layerIndex(file) == 0 {
+	for file := range o.meta.disks {
+		if !isHeadFile(file) && o.layerIndex(file) == 0 {
 			out = append(out, file)
 		}
 	}
 	depth := func(file string) (n int) {
-		for d := c.meta.disks[file]; d != nil && d.Parent != "" && n <= len(c.meta.disks); d = c.meta.disks[d.Parent] {
+		for d := o.meta.disks[file]; d != nil && d.Parent != "" && n <= len(o.meta.disks); d = o.meta.disks[d.Parent] {
 			n++
 		}
 		return n
@@ -36,64 +36,64 @@ func (c *Files) branchFiles() []string {
 // OpenBranches opens the snapshots off the live chain for a rebuild, for writing if this chain is
 // its target, and describes them in the order of their numbers. They stay open until the chain is
 // closed or the set of files changes. No I/O on them may be under way.
-func (c *Files) OpenBranches() ([]LayerInfo, Change, error) {
-	list, err := c.openBranches()
-	return list, c.changed(), err
+func (o *openFiles) OpenBranches() ([]LayerInfo, Change, error) {
+	list, err := o.openBranches()
+	return list, o.changed(), err
 }
 
 // OpenBranches is Files.OpenBranches with its Change applied.
 func (c *Chain) OpenBranches() ([]LayerInfo, error) {
-	list, ch, err := c.Files.OpenBranches()
+	list, ch, err := c.Files.openFiles.OpenBranches()
 	c.Apply(ch)
 	return list, err
 }
 
-func (c *Files) openBranches() ([]LayerInfo, error) {
-	if err := c.readable(); err != nil {
+func (o *openFiles) openBranches() ([]LayerInfo, error) {
+	if err := o.readable(); err != nil {
 		return nil, err
 	}
-	if err := c.closeBranches(); err != nil {
+	if err := o.closeBranches(); err != nil {
 		return nil, err
 	}
 	var out []LayerInfo
-	for _, name := range c.branchFiles() {
-		mode, err := c.layerMode(name)
+	for _, name := range o.branchFiles() {
+		mode, err := o.layerMode(name)
 		if err != nil {
-			return nil, errors.Join(err, c.closeBranches())
+			return nil, errors.Join(err, o.closeBranches())
 		}
-		f, err := c.fs.Open(c.path(name), mode)
+		f, err := o.fs.Open(o.path(name), mode)
 		if isNotFound(err) {
 			err = fmt.Errorf("%w: snapshot %s is missing", ErrCorrupt, name)
 		}
 		var info disk.Info
 		if err == nil {
-			c.branches = append(c.branches, layer{name: name, file: f, readOnly: mode&disk.ReadOnly != 0})
+			o.branches = append(o.branches, layer{name: name, file: f, readOnly: mode&disk.ReadOnly != 0})
 			info, err = f.Stat()
 		}
 		if err == nil {
-			c.branches[len(c.branches)-1].whiteouts, err = c.openWhiteouts(name, mode)
+			o.branches[len(o.branches)-1].whiteouts, err = o.whiteoutFiles.open(name, mode)
 		}
 		if err == nil && mode&disk.ReadOnly == 0 {
-			err = c.clearDamagedPages(c.branches[len(c.branches)-1].whiteouts)
+			err = o.whiteoutFiles.clearDamagedPages(o.branches[len(o.branches)-1].whiteouts)
 		}
 		if err != nil {
-			return nil, errors.Join(err, c.closeBranches())
+			return nil, errors.Join(err, o.closeBranches())
 		}
-		l := &c.branches[len(c.branches)-1]
-		l.size = min(info.Size/blockSize*blockSize, c.meta.vm.Size)
-		d := *c.meta.disks[name]
+		l := &o.branches[len(o.branches)-1]
+		l.size = min(info.Size/blockSize*blockSize, o.meta.vm.Size)
+		d := *o.meta.disks[name]
 		d.Labels, d.extra, d.whiteouts = maps.Clone(d.Labels), nil, ""
 		out = append(out, LayerInfo{File: name, Handle: f.Handle(), Size: l.size, Meta: d})
 	}
 	return out, nil
 }
 
-func (c *Files) closeBranches() error {
+func (o *openFiles) closeBranches() error {
 	var err error
-	for _, l := range c.branches {
+	for _, l := range o.branches {
 		err = errors.Join(err, l.close())
 	}
-	c.branches = nil
+	o.branches = nil
 	return err
 }
 

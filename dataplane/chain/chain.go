@@ -82,47 +82,38 @@ type Chain struct {
 type Files struct {
 	*directory
 	*meta
+	*checksums
+	*whiteoutFiles
+	*openFiles
+	*merges
+	*readers
+	*removal
+	revision
 	opts Options
 	// lock is held on the directory from Open until the end, unless it is only read.
 	lock disk.Lock
-
-	// table is the present one; Blocks has a copy.
-	table
-	// unlinked are files that have lost their name and whose space is not given back yet.
-	unlinked unlinkedFiles
-	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an
-	// open for writing would punch: they count as holes.
-	skipUnwritten bool
-	// damaged are whiteouts of the live chain that Open found damaged.
-	damaged []whiteoutDamage
-
-	// voided counts how often the checksums of a file were voided.
-	voided map[string]int
-	// merge is a purge's merge of two files that is under way.
-	merge *merging
-	// hashLock is held on the folder around the directory while a checksum is computed: see
-	// hashlock.go.
-	hashLock disk.Lock
-	// pins counts the open views that keep a snapshot from being purged.
-	pins map[string]int
-	// views are those that are open.
-	views []*ViewFiles
 
 	// handed names the map that was given to the next process, taken: this one's came from the
 	// process before.
 	handed string
 	taken  bool
 
-	// oldHeads are names of heads that could not be removed.
-	oldHeads []string
 	// wasClosed: whoever had the directory before has closed it.
 	wasClosed bool
 }
 
 // newFiles are the files of a directory of which none is open yet.
 func newFiles(d *directory, m *meta, opts Options) *Files {
-	return &Files{directory: d, meta: m, opts: opts, table: table{layers: make([]layer, 1)}, voided: map[string]int{},
+	c := &Files{directory: d, meta: m, opts: opts, checksums: newChecksums(d, m),
+		whiteoutFiles: &whiteoutFiles{directory: d, meta: m}, revision: revision{d}}
+	c.openFiles = &openFiles{directory: d, meta: m, checksums: c.checksums, whiteoutFiles: c.whiteoutFiles,
+		table: table{layers: make([]layer, 1)}}
+	c.merges = &merges{directory: d, meta: m, checksums: c.checksums, whiteoutFiles: c.whiteoutFiles}
+	c.readers = &readers{directory: d, meta: m, checksums: c.checksums, openFiles: c.openFiles, merges: c.merges,
 		pins: map[string]int{}}
+	c.removal = &removal{directory: d, meta: m, checksums: c.checksums, whiteoutFiles: c.whiteoutFiles,
+		openFiles: c.openFiles, merges: c.merges, readers: c.readers}
+	return c
 }
 
 // lookAround are the files for a tool that only looks and opens none of them.
@@ -173,7 +164,7 @@ func (c *Files) Sync() error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	return c.syncFile(c.head().file)
+	return c.syncFile(c.openFiles.head().file)
 }
 
 // Sync is Files.Sync with the head's whiteouts.
@@ -200,7 +191,7 @@ func (c *Files) close(broken error) error {
 	}
 	var err error
 	if !c.readOnly && c.broken == nil && broken == nil {
-		if err = errors.Join(c.endMerge(), c.syncFile(c.head().file)); err == nil {
+		if err = errors.Join(c.merges.end(), c.syncFile(c.openFiles.head().file)); err == nil {
 			vm := c.meta.vm
 			vm.Dirty, vm.AnkoleMap, vm.AnkoleFilling = false, c.handed, nil
 			err = c.meta.writeVolumeMeta(&vm)
@@ -225,11 +216,11 @@ func (c *Files) LockHandle() int32 {
 func (c *Files) release() error {
 	c.closed = true
 	var err error
-	for _, l := range c.layers {
+	for _, l := range c.openFiles.layers {
 		err = errors.Join(err, l.close())
 	}
-	err = errors.Join(err, c.closeBranches(), c.endMerge(), c.unlinked.close())
-	err = errors.Join(err, c.unlockHash())
+	err = errors.Join(err, c.openFiles.closeBranches(), c.merges.end(), c.removal.unlinked.close())
+	err = errors.Join(err, c.checksums.unlock())
 	if c.lock != nil {
 		err = errors.Join(err, c.lock.Close())
 	}

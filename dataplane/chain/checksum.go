@@ -26,6 +26,25 @@ type Checksum struct {
 	SilentlyCorrupted bool `json:"silently_corrupted"`
 }
 
+// checksums is what is recorded about the content of snapshots' files, .checksum and .sums beside
+// each, and the one computation of it that the disk bears. Whoever changes a file voids its
+// checksums before (void), or says what they will be (outdate).
+//
+// Its own are these files; voided, by which a computation and a reader notice that the file was
+// changed meanwhile; and lock.
+type checksums struct {
+	*directory
+	meta *meta
+	// voided counts how often the checksums of a file were voided.
+	voided map[string]int
+	// lock is held on the folder around the directory while a checksum is computed.
+	lock disk.Lock
+}
+
+func newChecksums(d *directory, m *meta) *checksums {
+	return &checksums{directory: d, meta: m, voided: map[string]int{}}
+}
+
 const checksumMethod = "crc64"
 
 // changeTimeLayout is how Go prints a time, and so how the file has it.
@@ -63,23 +82,23 @@ func (s *Checksum) holdsFor(image disk.Info) bool {
 
 // Checksum returns what is recorded about a snapshot's file. valid is false where nothing is known:
 // no record, a damaged one, or one from before the file's last change.
-func (c *Files) Checksum(snapshot string) (s Checksum, valid bool, err error) {
+func (k *checksums) Checksum(snapshot string) (s Checksum, valid bool, err error) {
 	file := snapshotFile(snapshot)
-	if c.meta.disks[file] == nil {
+	if k.meta.disks[file] == nil {
 		return s, false, fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, snapshot)
 	}
-	return c.readChecksum(file)
+	return k.read(file)
 }
 
-func (c *Files) readChecksum(file string) (Checksum, bool, error) {
-	size, err := c.fs.Stat(c.path(file + checksumSuffix))
+func (k *checksums) read(file string) (Checksum, bool, error) {
+	size, err := k.fs.Stat(k.path(file + checksumSuffix))
 	if isNotFound(err) || err == nil && size.Size > maxChecksumBytes {
 		return Checksum{}, false, nil
 	}
 	if err != nil {
 		return Checksum{}, false, err
 	}
-	data, err := c.fs.ReadFile(c.path(file+checksumSuffix), maxChecksumBytes)
+	data, err := k.fs.ReadFile(k.path(file+checksumSuffix), maxChecksumBytes)
 	if err != nil && !errors.Is(err, disk.ErrIO) {
 		return Checksum{}, false, err
 	}
@@ -88,35 +107,35 @@ func (c *Files) readChecksum(file string) (Checksum, bool, error) {
 		s, err = parseChecksum(data)
 	}
 	if err != nil { // what cannot be read is not known
-		c.log.Warn("checksum file ignored", "dir", c.dir, "file", file, "error", err)
+		k.log.Warn("checksum file ignored", "dir", k.dir, "file", file, "error", err)
 		return Checksum{}, false, nil
 	}
-	info, err := c.fs.Stat(c.path(file))
+	info, err := k.fs.Stat(k.path(file))
 	if err != nil {
 		return Checksum{}, false, err
 	}
 	return s, s.holdsFor(info), nil
 }
 
-func (c *Files) writeChecksum(file string, s *Checksum) error {
-	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+checksumSuffix), s.encode()))
+func (k *checksums) write(file string, s *Checksum) error {
+	return k.breaksUnlessFull(k.fs.WriteFileAtomic(k.path(file+checksumSuffix), s.encode()))
 }
 
-// voidChecksum durably removes what is recorded about a file's content, and marks the file in the
+// void durably removes what is recorded about a file's content, and marks the file in the
 // copy of the metadata, before its first byte changes.
-func (c *Files) voidChecksum(file string) error {
-	c.voided[file]++ // a computation that is under way must not record what it has seen
-	if err := c.meta.mark(file); err != nil {
+func (k *checksums) void(file string) error {
+	k.voided[file]++ // a computation that is under way must not record what it has seen
+	if err := k.meta.mark(file); err != nil {
 		return err
 	}
 	removed := false
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
-		_, err := c.fs.Stat(c.path(name))
+		_, err := k.fs.Stat(k.path(name))
 		if isNotFound(err) {
 			continue
 		}
 		if err == nil {
-			err = c.fs.Remove(c.path(name))
+			err = k.fs.Remove(k.path(name))
 		}
 		if err != nil {
 			return err
@@ -126,13 +145,38 @@ func (c *Files) voidChecksum(file string) error {
 	if !removed {
 		return nil
 	}
-	return c.syncDir()
+	return k.syncDir()
+}
+
+// outdate durably removes the checksum of a whole file, which is about to change. The sums of its
+// pieces stay, for the caller to set to what will be there.
+func (k *checksums) outdate(file string) error {
+	k.voided[file]++
+	if _, err := k.fs.Stat(k.path(file + checksumSuffix)); isNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := k.fs.Remove(k.path(file + checksumSuffix)); err != nil {
+		return err
+	}
+	return k.syncDir()
+}
+
+// remove takes away what is recorded about a file that goes itself.
+func (k *checksums) remove(file string) error {
+	for _, suffix := range []string{checksumSuffix, sumsSuffix} {
+		if err := removeIfThere(k.fs, k.path(file+suffix)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recorded tells whether anything is recorded about a file's content: only who voids it may write.
-func (c *Files) recorded(file string) (bool, error) {
+func (k *checksums) recorded(file string) (bool, error) {
 	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
-		if _, err := c.fs.Stat(c.path(name)); !isNotFound(err) {
+		if _, err := k.fs.Stat(k.path(name)); !isNotFound(err) {
 			return err == nil, err
 		}
 	}

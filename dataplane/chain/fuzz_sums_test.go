@@ -54,7 +54,7 @@ func FuzzSums(f *testing.F) {
 			}
 			c := lookAround(fs, "/")
 			c.meta.vm.AnkoleStamp = Stamp{1}.String()
-			s, err := c.openSums("x", header.size, 0)
+			s, err := c.checksums.openSums("x", header.size, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -77,7 +77,7 @@ func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
 	if s.dirty != nil {
 		h.Dirty = s.dirty.seq
 	}
-	for _, l := range c.layers[1:] {
+	for _, l := range c.openFiles.layers[1:] {
 		info, err := l.file.Stat()
 		if err != nil {
 			return nil, err
@@ -108,7 +108,7 @@ func (c *Chain) CloseFor(hand func(m io.WriterTo) error) error {
 }
 
 func (c *Files) handMap(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
-	if err := c.syncFile(c.head().file); err != nil { // nothing of the head changes after it
+	if err := c.syncFile(c.openFiles.head().file); err != nil { // nothing of the head changes after it
 		return err
 	}
 	var random [mapTokenSize]byte
@@ -366,10 +366,10 @@ func (b *Blocks) readFrom(at int64) byte {
 func (c *Chain) CheckMap() error {
 	d := c.Files.directory.another(true)
 	files := newFiles(d, c.meta.beside(d, c.meta.vm.Head, nil), c.opts)
-	files.table, files.skipUnwritten = c.Blocks.table.clone(), c.skipUnwritten
+	files.openFiles.table, files.openFiles.skipUnwritten = c.Blocks.table.clone(), c.openFiles.skipUnwritten
 	fresh := &Blocks{table: c.Blocks.table}
 	defer fresh.Free()
-	if err := files.extentsMap(fresh); err != nil {
+	if err := files.openFiles.extentsMap(fresh); err != nil {
 		return err
 	}
 	for at := range c.m.b {

@@ -64,14 +64,14 @@ func (c *Files) at(snapshot string) (*Chain, error) {
 	}
 	d := c.directory.another(true)
 	v := &Chain{newFiles(d, c.meta.beside(d, file, c.meta.disks), c.opts), noSidecars(), &Blocks{}}
-	v.skipUnwritten = c.skipUnwritten && snapshot == HeadName
+	v.openFiles.skipUnwritten = c.openFiles.skipUnwritten && snapshot == HeadName
 	if snapshot != HeadName { // the head's file may have been cut short; the volume has the size volume.meta says
 		v.meta.vm.Size = info.Size / blockSize * blockSize
 	}
 	if v.meta.vm.Size == 0 {
 		return nil, fmt.Errorf("%w: %s is empty", ErrCorrupt, file)
 	}
-	if err = v.openLayers(); err == nil {
+	if err = v.openFiles.open(); err == nil {
 		err = v.buildMap(v.Sidecars, v.Blocks)
 	}
 	if err != nil {

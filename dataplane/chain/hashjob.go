@@ -46,7 +46,7 @@ type HashResult struct {
 
 // Hash is a computation in progress.
 type Hash struct {
-	c    *Files
+	c    *checksums
 	file string
 	f    disk.File
 	info disk.Info // of the image at the beginning
@@ -78,20 +78,20 @@ const hashPiece = 8 << 20
 // still hold are the result at once, unless the file contradicted them when it was read last: it
 // may have been put right. Otherwise the disk's lock is held until Close; ErrInUse if somebody else
 // has it.
-func (c *Files) NewHash(snapshot string, rehash bool) (*Hash, error) {
-	if err := c.usable(); err != nil {
+func (k *checksums) NewHash(snapshot string, rehash bool) (*Hash, error) {
+	if err := k.usable(); err != nil {
 		return nil, err
 	}
 	file := snapshotFile(snapshot)
 	switch {
-	case c.meta.disks[file] == nil:
+	case k.meta.disks[file] == nil:
 		return nil, fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, snapshot)
-	case c.meta.vm.Rebuilding:
-		return nil, fmt.Errorf("%w: chain %s is being rebuilt; hash it afterwards", ErrInvalid, c.dir)
+	case k.meta.vm.Rebuilding:
+		return nil, fmt.Errorf("%w: chain %s is being rebuilt; hash it afterwards", ErrInvalid, k.dir)
 	}
-	h := &Hash{c: c, file: file, voids: c.voided[file]}
+	h := &Hash{c: k, file: file, voids: k.voided[file]}
 	if err := h.begin(rehash); err != nil {
-		return nil, errors.Join(fmt.Errorf("hash snapshot %s in %s: %w", snapshot, c.dir, err), h.Close())
+		return nil, errors.Join(fmt.Errorf("hash snapshot %s in %s: %w", snapshot, k.dir, err), h.Close())
 	}
 	return h, nil
 }
@@ -104,7 +104,7 @@ func (h *Hash) begin(rehash bool) (err error) {
 	if h.info, err = h.f.Stat(); err != nil {
 		return err
 	}
-	if h.recorded, h.holds, err = c.readChecksum(h.file); err != nil {
+	if h.recorded, h.holds, err = c.read(h.file); err != nil {
 		return err
 	}
 	if h.old, err = c.openSums(h.file, h.info.Size, disk.ReadOnly); err != nil {
@@ -312,7 +312,7 @@ func (h *Hash) recordRot(hashedAt string) error {
 	}
 	s := h.recorded
 	s.SilentlyCorrupted, s.LastHashedAt = true, hashedAt
-	return h.c.writeChecksum(h.file, &s)
+	return h.c.write(h.file, &s)
 }
 
 func (h *Hash) record(checksum, hashedAt string) error {
@@ -330,7 +330,7 @@ func (h *Hash) record(checksum, hashedAt string) error {
 		h.new.path = ""
 	}
 	// This syncs the directory, and with it the name of the sums.
-	return c.writeChecksum(h.file, &Checksum{Method: checksumMethod, Checksum: checksum,
+	return c.write(h.file, &Checksum{Method: checksumMethod, Checksum: checksum,
 		ChangeTime: changeTime(h.info.CTime), LastHashedAt: hashedAt})
 }
 
@@ -352,14 +352,14 @@ func (h *Hash) Close() error {
 	}
 	if h.locked {
 		h.locked = false
-		err = errors.Join(err, h.c.unlockHash())
+		err = errors.Join(err, h.c.unlock())
 	}
 	return err
 }
 
 // Hash computes a snapshot's checksums in one go, for tools and tests.
-func (c *Files) Hash(snapshot string, rehash bool, hashedAt string) (HashResult, error) {
-	h, err := c.NewHash(snapshot, rehash)
+func (k *checksums) Hash(snapshot string, rehash bool, hashedAt string) (HashResult, error) {
+	h, err := k.NewHash(snapshot, rehash)
 	if err != nil {
 		return HashResult{}, err
 	}

@@ -23,25 +23,25 @@ func (h *Hash) lock() error {
 	if err != nil {
 		return err
 	}
-	h.c.hashLock, h.locked = l, true
+	h.c.lock, h.locked = l, true
 	return nil
 }
 
-func (c *Files) unlockHash() error {
-	l := c.hashLock
+func (k *checksums) unlock() error {
+	l := k.lock
 	if l == nil {
 		return nil
 	}
-	c.hashLock = nil
+	k.lock = nil
 	return l.Close()
 }
 
 // HashLocked tells whether a checksum is being computed on the directory's disk, by whomever.
-func (c *Files) HashLocked() (bool, error) {
-	if c.hashLock != nil {
+func (k *checksums) HashLocked() (bool, error) {
+	if k.lock != nil {
 		return true, nil
 	}
-	l, err := c.fs.Lock(path.Dir(c.dir))
+	l, err := k.fs.Lock(path.Dir(k.dir))
 	switch {
 	case errors.Is(err, disk.ErrInUse):
 		return true, nil

@@ -51,12 +51,12 @@ func (m *meta) ImportMark() string {
 
 // passImportOn has the snapshot that a head becomes say which import it holds, where the layer
 // below says it and nothing was written to the head.
-func (c *Files) passImportOn(snap *DiskMeta) error {
-	below := c.meta.disks[c.meta.disks[c.meta.vm.Head].Parent]
-	if below == nil || below.Labels[importLabel] == "" || c.head().whiteouts != nil {
+func (o *openFiles) passImportOn(snap *DiskMeta) error {
+	below := o.meta.disks[o.meta.disks[o.meta.vm.Head].Parent]
+	if below == nil || below.Labels[importLabel] == "" || o.head().whiteouts != nil {
 		return nil
 	}
-	extents, more, err := c.head().file.Extents(0, nil)
+	extents, more, err := o.head().file.Extents(0, nil)
 	if err == nil && len(extents) == 0 && !more {
 		snap.Labels[importLabel] = below.Labels[importLabel]
 	}

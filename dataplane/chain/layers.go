@@ -10,6 +10,24 @@ import (
 	"ankole.storage/dataplane/qcow2"
 )
 
+// openFiles are the files that blocks are read from and written to, as metadata operations have
+// them: those of the live chain with their whiteouts, the branches that a rebuild has open, and the
+// backing file. It opens them, says what is in them (extents, block map, layers for a rebuild), and
+// settles what an unclean stop has left in them.
+//
+// Its own are table, of which Blocks has a copy: whoever changes it returns a Change (changed), which
+// the owner of Blocks applies; and skipUnwritten.
+type openFiles struct {
+	*directory
+	meta          *meta
+	checksums     *checksums
+	whiteoutFiles *whiteoutFiles
+	table
+	// skipUnwritten: read-only, and the head's unwritten extents are interrupted writes, which an
+	// open for writing would punch: they count as holes.
+	skipUnwritten bool
+}
+
 // LayerInfo describes a file of the live chain, for a rebuild.
 type LayerInfo struct {
 	File   string
@@ -21,14 +39,14 @@ type LayerInfo struct {
 
 // LayerList returns the live chain, bottom first, the head last, without the backing file. It
 // copies the metadata and must not run beside a metadata operation; per I/O there is Layer.
-func (c *Files) LayerList() []LayerInfo {
+func (o *openFiles) LayerList() []LayerInfo {
 	var out []LayerInfo
-	for i := c.bottomIndex(); i < len(c.layers); i++ {
-		l := c.layers[i]
-		d := *c.meta.disks[l.name]
+	for i := o.bottomIndex(); i < len(o.layers); i++ {
+		l := o.layers[i]
+		d := *o.meta.disks[l.name]
 		d.Labels, d.extra, d.whiteouts = maps.Clone(d.Labels), nil, ""
 		out = append(out, LayerInfo{File: l.name, Handle: l.file.Handle(), Size: l.size, Meta: d,
-			Head: l.name == c.meta.vm.Head})
+			Head: l.name == o.meta.vm.Head})
 	}
 	return out
 }
@@ -39,7 +57,7 @@ func (c *Chain) Spec() Spec {
 	s := Spec{Size: c.meta.vm.Size, VolumeUUID: c.record.VolumeUUID, BackingFile: c.meta.backingFile,
 		Created: c.meta.disks[c.meta.vm.Head].Created, HeadParent: c.meta.disks[c.meta.vm.Head].Parent,
 		HeadLabels: maps.Clone(c.meta.disks[c.meta.vm.Head].Labels)}
-	for _, l := range c.LayerList() {
+	for _, l := range c.openFiles.LayerList() {
 		if !l.Head {
 			s.Layers = append(s.Layers, LayerSpec{File: l.File, Size: l.Size, Meta: l.Meta})
 		}
@@ -49,22 +67,22 @@ func (c *Chain) Spec() Spec {
 
 // LayerExtents calls fn for every extent of a file of the live chain, in order. It blocks; a
 // snapshot's extents may be read while I/O goes on.
-func (c *Files) LayerExtents(file string, fn func(disk.Extent) error) error {
-	i := c.layerIndex(file)
+func (o *openFiles) LayerExtents(file string, fn func(disk.Extent) error) error {
+	i := o.layerIndex(file)
 	if i == 0 {
 		return fmt.Errorf("%w: no layer %q in the live chain", ErrNotFound, file)
 	}
-	return c.eachExtent(&c.layers[i], fn)
+	return o.eachExtent(&o.layers[i], fn)
 }
 
 // File returns a file by its number: those of the live chain, bottom first, then the branches that
 // are open.
-func (c *Files) File(number int) (disk.File, error) {
-	live := c.layers[c.bottomIndex():]
-	if k := number - len(live); k >= len(c.branches) {
-		return nil, fmt.Errorf("%w: the chain has %d files, no file %d", ErrNotFound, len(live)+len(c.branches), number)
+func (o *openFiles) File(number int) (disk.File, error) {
+	live := o.layers[o.bottomIndex():]
+	if k := number - len(live); k >= len(o.branches) {
+		return nil, fmt.Errorf("%w: the chain has %d files, no file %d", ErrNotFound, len(live)+len(o.branches), number)
 	} else if k >= 0 {
-		return c.branches[k].file, nil
+		return o.branches[k].file, nil
 	}
 	return live[number].file, nil
 }
@@ -73,7 +91,7 @@ func (c *Files) File(number int) (disk.File, error) {
 // head may be written to then: snapshots are by Reshape, which voids their checksums.
 func (c *Chain) SetRebuilding() error {
 	err := c.meta.setRebuilding()
-	c.Apply(c.changed())
+	c.Apply(c.openFiles.changed())
 	return err
 }
 
@@ -81,7 +99,7 @@ func (c *Chain) SetRebuilding() error {
 // The snapshots' handles stay writable until the chain is opened again; nobody may use them.
 func (c *Files) FinishRebuild(s *Sidecars) (Change, error) {
 	err := c.finishRebuild(s)
-	return c.changed(), err
+	return c.openFiles.changed(), err
 }
 
 // FinishRebuild is Files.FinishRebuild with its Change applied.
@@ -98,20 +116,20 @@ func (c *Files) finishRebuild(s *Sidecars) error {
 	if !c.meta.vm.Rebuilding {
 		return fmt.Errorf("%w: chain %s is not being rebuilt", ErrInvalid, c.dir)
 	}
-	for i := c.bottomIndex(); i < len(c.layers); i++ {
-		if err := c.syncFile(c.layers[i].file); err != nil {
+	for i := c.openFiles.bottomIndex(); i < len(c.openFiles.layers); i++ {
+		if err := c.syncFile(c.openFiles.layers[i].file); err != nil {
 			return err
 		}
 	}
-	for _, l := range c.branches {
+	for _, l := range c.openFiles.branches {
 		if err := c.syncFile(l.file); err != nil {
 			return err
 		}
 	}
-	if err := c.syncWhiteouts(); err != nil {
+	if err := c.openFiles.syncWhiteouts(); err != nil {
 		return err
 	}
-	if err := c.closeBranches(); err != nil {
+	if err := c.openFiles.closeBranches(); err != nil {
 		return err
 	}
 	if err := c.syncDir(); err != nil {
@@ -124,17 +142,17 @@ func (c *Files) finishRebuild(s *Sidecars) error {
 }
 
 // openBacking opens the backing file, or the only file in a directory.
-func (c *Files) openBacking() error {
-	name := c.meta.backingFile
+func (o *openFiles) openBacking() error {
+	name := o.meta.backingFile
 	if name == "" {
 		return nil
 	}
-	info, err := c.fs.Stat(name)
+	info, err := o.fs.Stat(name)
 	if err != nil {
 		return fmt.Errorf("backing file: %w", err)
 	}
 	if info.Dir {
-		files, err := c.fs.List(name)
+		files, err := o.fs.List(name)
 		if err != nil {
 			return fmt.Errorf("backing file: %w", err)
 		}
@@ -142,27 +160,27 @@ func (c *Files) openBacking() error {
 			return fmt.Errorf("%w: backing directory %s has %d entries instead of one", ErrCorrupt, name, len(files))
 		}
 		name = path.Join(name, files[0])
-		if info, err = c.fs.Stat(name); err != nil {
+		if info, err = o.fs.Stat(name); err != nil {
 			return fmt.Errorf("backing file: %w", err)
 		}
 	}
-	l, err := c.openImage(name)
+	l, err := o.openImage(name)
 	if err != nil {
 		return fmt.Errorf("backing file %s: %w", name, err)
 	}
 	l.inode = info.Inode
-	if l.size > c.meta.vm.Size || l.size%metaSectorSize != 0 {
+	if l.size > o.meta.vm.Size || l.size%metaSectorSize != 0 {
 		return errors.Join(fmt.Errorf("%w: backing file %s of %d bytes: at most the volume's %d and a multiple of %d are possible",
-			ErrInvalid, name, l.size, c.meta.vm.Size, metaSectorSize), l.file.Close())
+			ErrInvalid, name, l.size, o.meta.vm.Size, metaSectorSize), l.file.Close())
 	}
-	c.backing = true
-	c.layers = append(c.layers, l)
+	o.backing = true
+	o.layers = append(o.layers, l)
 	return nil
 }
 
 // openImage opens a backing file by what it begins with: a qcow2 image, or the content itself.
-func (c *Files) openImage(name string) (layer, error) {
-	f, err := c.fs.Open(name, disk.ReadOnly|disk.Direct)
+func (o *openFiles) openImage(name string) (layer, error) {
+	f, err := o.fs.Open(name, disk.ReadOnly|disk.Direct)
 	if err != nil {
 		return layer{}, err
 	}
@@ -178,7 +196,7 @@ func (c *Files) openImage(name string) (layer, error) {
 		return layer{}, err
 	}
 	// What is in the image begins anywhere, and all volumes of the node read the same.
-	if f, err = c.fs.Open(name, disk.ReadOnly); err != nil {
+	if f, err = o.fs.Open(name, disk.ReadOnly); err != nil {
 		return layer{}, err
 	}
 	image, err := qcow2.Open(f, info.Size)

@@ -49,7 +49,7 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 		err = c.checkStrays(names, strays, live)
 	}
 	if err == nil {
-		err = c.finishMerges(s)
+		err = c.removal.finishMerges(s)
 	}
 	if err == nil {
 		live, err = c.meta.liveChain()
@@ -59,11 +59,11 @@ func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err err
 	}
 	strays = append(strays, c.dropImageless(names, live)...)
 	s.recoverAbsent(c)
-	if err := c.voidWhiteouts(); err != nil {
+	if err := c.whiteoutFiles.void(); err != nil {
 		return nil, err
 	}
-	c.missingWhiteouts(names)
-	return append(strays, c.strayWhiteouts(names)...), nil
+	c.whiteoutFiles.missing(names)
+	return append(strays, c.whiteoutFiles.strays(names)...), nil
 }
 
 // findStrays lists the files that no finished operation leaves: temporary files, heads other than

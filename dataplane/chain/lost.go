@@ -25,13 +25,13 @@ type usedFile struct {
 	file      disk.File
 }
 
-func (c *Files) usedFiles() []usedFile {
+func (o *openFiles) usedFiles() []usedFile {
 	var out []usedFile
-	for i := c.bottomIndex(); i < len(c.layers); i++ {
-		l := &c.layers[i]
+	for i := o.bottomIndex(); i < len(o.layers); i++ {
+		l := &o.layers[i]
 		out = append(out, usedFile{name: l.name, layer: i, file: l.file})
-		if l.whiteouts != nil && c.meta.disks[l.name].whiteouts != "" {
-			out = append(out, usedFile{whiteoutName(c.meta.disks[l.name].whiteouts), i, true, l.whiteouts.file})
+		if l.whiteouts != nil && o.meta.disks[l.name].whiteouts != "" {
+			out = append(out, usedFile{whiteoutName(o.meta.disks[l.name].whiteouts), i, true, l.whiteouts.file})
 		}
 	}
 	return out
@@ -49,17 +49,17 @@ func hasName(fs disk.Meta, path string, f disk.File) bool {
 
 // Lost names the open files that have lost their name, bottom first. Metadata that is gone is
 // written again: what it says is in memory.
-func (c *Files) Lost() ([]string, error) {
-	if c.usable() != nil {
+func (o *openFiles) Lost() ([]string, error) {
+	if o.usable() != nil {
 		return nil, nil
 	}
 	var lost []string
-	for _, u := range c.usedFiles() {
-		if !hasName(c.fs, c.path(u.name), u.file) {
+	for _, u := range o.usedFiles() {
+		if !hasName(o.fs, o.path(u.name), u.file) {
 			lost = append(lost, u.name)
 		}
 	}
-	return lost, c.meta.mendMeta()
+	return lost, o.meta.mendMeta()
 }
 
 // Mend makes sidecars anew that have lost their names: what they say is in memory.
@@ -101,10 +101,10 @@ type Restoring struct {
 
 // BeginRestore begins to write a lost file anew. Whatever merge was under way is given up.
 func (c *Files) BeginRestore(name string) (*Restoring, error) {
-	if err := errors.Join(c.usable(), c.endMerge()); err != nil {
+	if err := errors.Join(c.usable(), c.merges.end()); err != nil {
 		return nil, err
 	}
-	used := c.usedFiles()
+	used := c.openFiles.usedFiles()
 	i := slices.IndexFunc(used, func(u usedFile) bool { return u.name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("%w: %s is not in use in %s", ErrNotFound, name, c.dir)
@@ -235,7 +235,7 @@ func (r *Restoring) Finish(rest []Range) (Change, error) {
 	path := c.path(u.name)
 	marked := u.name
 	if u.whiteouts {
-		marked = c.layers[u.layer].name + metaSuffix // which says what is known of them
+		marked = c.openFiles.layers[u.layer].name + metaSuffix // which says what is known of them
 	}
 	err := c.setAside(u.name) // before the mark, which says that what has the name may be another file
 	if err == nil {
@@ -254,7 +254,7 @@ func (r *Restoring) Finish(rest []Range) (Change, error) {
 	if err != nil {
 		return Change{}, c.breaks(err)
 	}
-	t := c.table.clone()
+	t := c.openFiles.table.clone()
 	l := &t.layers[u.layer]
 	if u.whiteouts {
 		w := *l.whiteouts
@@ -263,10 +263,10 @@ func (r *Restoring) Finish(rest []Range) (Change, error) {
 	} else {
 		l.file, l.inode = r.to, info.Inode
 	}
-	c.table, c.meta.copies.stale = t, true
-	c.settled(u.name)
-	c.unlinked = append(c.unlinked, u.file)
-	return c.changed(), nil
+	c.openFiles.table, c.meta.copies.stale = t, true
+	c.merges.settled(u.name)
+	c.removal.unlinked = append(c.removal.unlinked, u.file)
+	return c.openFiles.changed(), nil
 }
 
 // setAside gives another name, durably, to a file that has taken the place of one in use.
@@ -301,11 +301,11 @@ func (c *Files) Blank(s *Sidecars, lost []string) error {
 		return err
 	}
 	var made []string
-	for _, u := range c.usedFiles() {
+	for _, u := range c.openFiles.usedFiles() {
 		if !slices.Contains(lost, u.name) || u.whiteouts {
 			continue // whiteouts that are missing are known as damage to the next open
 		}
-		if err := c.makeEmpty(u.name, c.layers[u.layer].size); err != nil {
+		if err := c.makeEmpty(u.name, c.openFiles.layers[u.layer].size); err != nil {
 			return err
 		}
 		made = append(made, u.name)
@@ -318,10 +318,8 @@ func (c *Files) Blank(s *Sidecars, lost []string) error {
 	c.meta.stamped = false
 	for _, name := range made {
 		path := c.path(name)
-		for _, sum := range []string{checksumSuffix, sumsSuffix} {
-			if err := removeIfThere(c.fs, path+sum); err != nil {
-				return err
-			}
+		if err := c.checksums.remove(name); err != nil {
+			return err
 		}
 		if err := c.setAside(name); err != nil {
 			return err

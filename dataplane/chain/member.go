@@ -206,14 +206,14 @@ func (c *Files) WriteRecord(s *Sidecars, r Record) error {
 	anew := r.Anew
 	r.Anew = false
 	if !s.recordValid || s.record.Generation != r.Generation {
-		if err := c.raiseRevisionCounter(); err != nil {
+		if err := c.revision.raise(); err != nil {
 			return err
 		}
 	}
 	if s.member == nil {
 		return c.adopt(s, r)
 	}
-	if err := s.beginAbsences(&r, c.Structure(), anew); err != nil {
+	if err := s.beginAbsences(&r, c.openFiles.Structure(), anew); err != nil {
 		return err
 	}
 	if err := s.breaks(s.member.writeTwice(r.encode())); err != nil {
@@ -284,7 +284,7 @@ func (c *Files) VoidForRebuild(s *Sidecars, void Record, first string, fresh []s
 	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return err
 	}
-	own := Absent{Member: void.Self, Since: s.record.ID(), Structure: c.Structure()}
+	own := Absent{Member: void.Self, Since: s.record.ID(), Structure: c.openFiles.Structure()}
 	known := s.recordValid && s.record.has(void.Self)
 	if a, ok := s.Absent(void.Self); ok && !known {
 		own, known = a, true

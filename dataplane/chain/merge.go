@@ -19,7 +19,7 @@ const mergedSumsSuffix = sumsSuffix + ".new" + tmpSuffix
 // merging is a merge under way. It ends, and is begun again, where anybody else writes to one of
 // the two files (endMergeOf): what it has copied of the child is not what the child holds then.
 type merging struct {
-	c             *Files
+	c             *merges
 	source, child string
 	// complete: the source holds what the child does, durably.
 	complete bool
@@ -37,21 +37,35 @@ type merging struct {
 	image, buf []byte
 }
 
-// beginMerge opens the sums of the two files, durably removes the source's, and begins those of the
+// merges is the merge of two files of a purge that is under way: at most one. It reads and writes
+// the two by handles of its own, and changes nothing of the chain: the source takes the child's
+// place when the merge is complete (removal.replaceChild).
+//
+// Its own is now. Whoever writes to one of the two files ends it before (endOf).
+type merges struct {
+	*directory
+	meta          *meta
+	checksums     *checksums
+	whiteoutFiles *whiteoutFiles
+	// now is nil while there is none.
+	now *merging
+}
+
+// begin opens the sums of the two files, durably removes the source's, and begins those of the
 // merged file.
-func (c *Files) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
-	if err := c.endMerge(); err != nil {
+func (c *merges) begin(s *PurgeStep, source, child disk.File) (err error) {
+	if err := c.end(); err != nil {
 		return err
 	}
 	m := &merging{c: c, source: s.Source, child: s.Target, image: make([]byte, SumPiece), buf: make([]byte, SumPiece)}
-	c.merge = m
-	if m.sourceSums, err = c.openSumsOf(s.Source, source); err != nil {
+	c.now = m
+	if m.sourceSums, err = c.checksums.openSumsOf(s.Source, source); err != nil {
 		return err
 	}
-	if m.childSums, err = c.openSumsOf(s.Target, child); err != nil {
+	if m.childSums, err = c.checksums.openSumsOf(s.Target, child); err != nil {
 		return err
 	}
-	if err := c.voidChecksum(s.Source); err != nil {
+	if err := c.checksums.void(s.Source); err != nil {
 		return err
 	}
 	if m.whiteouts, err = c.beginWhiteouts(s, source, child); err != nil {
@@ -70,30 +84,30 @@ func (c *Files) beginMerge(s *PurgeStep, source, child disk.File) (err error) {
 	})
 }
 
-func (c *Files) openSumsOf(file string, f disk.File) (*sumsReader, error) {
+func (k *checksums) openSumsOf(file string, f disk.File) (*sumsReader, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	return c.openSums(file, info.Size, disk.ReadOnly)
+	return k.openSums(file, info.Size, disk.ReadOnly)
 }
 
-// endMergeOf ends the merge that is under way if the file is one of the two, before that is
+// endOf ends the merge that is under way if the file is one of the two, before that is
 // changed.
-func (c *Files) endMergeOf(file string) error {
-	if m := c.merge; m == nil || m.source != file && m.child != file {
+func (c *merges) endOf(file string) error {
+	if m := c.now; m == nil || m.source != file && m.child != file {
 		return nil
 	}
-	return c.endMerge()
+	return c.end()
 }
 
-// endMerge gives back what a merge holds, whether it came to its end or not.
-func (c *Files) endMerge() error {
-	m := c.merge
+// end gives back what a merge holds, whether it came to its end or not.
+func (c *merges) end() error {
+	m := c.now
 	if m == nil {
 		return nil
 	}
-	c.merge = nil
+	c.now = nil
 	return errors.Join(m.sourceSums.close(), m.childSums.close(), m.drop(), m.whiteouts.close(c))
 }
 
@@ -122,27 +136,27 @@ func (m *merging) unlessFull(f func() error) error {
 	return err
 }
 
-// mergePiece copies what the child has into the source. Until the source takes the child's place
+// piece copies what the child has into the source. Until the source takes the child's place
 // the child still hides what is copied, so a crash does no harm.
-func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
+func (c *merges) piece(s *PurgeStep) (done bool, err error) {
 	source, child, err := c.openPair(s.Source, s.Target)
 	if err != nil {
 		return false, err
 	}
 	defer source.Close() // synced below
 	defer child.Close()  // read only
-	if c.merge == nil || c.merge.source != s.Source || c.merge.child != s.Target {
+	if c.now == nil || c.now.source != s.Source || c.now.child != s.Target {
 		s.next, s.begun, s.measured, s.need = 0, false, 0, 0
 	}
 	if !s.begun {
-		if err := c.beginMerge(s, source, child); err != nil {
+		if err := c.begin(s, source, child); err != nil {
 			return false, err
 		}
 		s.begun = true
-	} else if err := c.voidChecksum(s.Source); err != nil { // somebody may have computed it since the last piece
+	} else if err := c.checksums.void(s.Source); err != nil { // somebody may have computed it since the last piece
 		return false, err
 	}
-	if more, err := c.merge.whiteouts.piece(source); err != nil || more {
+	if more, err := c.now.whiteouts.piece(source); err != nil || more {
 		return false, err
 	}
 	info, err := child.Stat()
@@ -169,7 +183,7 @@ func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
 		}
 	}
 	for _, p := range list {
-		if err := c.merge.piece(source, child, p); err != nil {
+		if err := c.now.piece(source, child, p); err != nil {
 			return false, err
 		}
 	}
@@ -177,7 +191,7 @@ func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
 	if s.next < info.Size {
 		return false, nil
 	}
-	if err := c.merge.finish(); err != nil {
+	if err := c.now.finish(); err != nil {
 		return false, err
 	}
 	if err := c.syncFile(source); err != nil {
@@ -190,7 +204,7 @@ func (c *Files) mergePiece(s *PurgeStep) (done bool, err error) {
 	if err := c.meta.mark(s.Target, s.Target+metaSuffix, s.Source+metaSuffix); err != nil {
 		return false, err
 	}
-	c.merge.complete = true
+	c.now.complete = true
 	return true, nil
 }
 
@@ -307,12 +321,20 @@ func (m *merging) finish() error {
 
 // nameSums gives the sums of the merged file their name, after the file has its own for good. The
 // caller syncs the directory.
-func (c *Files) nameSums(source, child string) error {
-	m := c.merge
+func (c *merges) nameSums(source, child string) error {
+	m := c.now
 	if m.out == nil {
-		return c.endMerge()
+		return c.end()
 	}
 	err := errors.Join(m.out.file.Close(), c.fs.Rename(m.out.path, c.path(child+sumsSuffix)))
 	m.out = nil
-	return errors.Join(err, c.endMerge())
+	return errors.Join(err, c.end())
+}
+
+// settled says that an operation on an image is over, and its changes are durable. While a merge
+// writes to it, another one on it is under way.
+func (c *merges) settled(image string) {
+	if m := c.now; m == nil || m.source != image {
+		c.meta.settled(image)
+	}
 }

@@ -31,16 +31,16 @@ type mergingWhiteouts struct {
 // mergePages is how many pages one piece of a merge does: the blocks of 1 GiB at most.
 const mergePages = 16
 
-func (c *Files) beginWhiteouts(s *PurgeStep, source, child disk.File) (m mergingWhiteouts, err error) {
-	if m.source, err = c.readWhiteouts(s.Source); err == nil {
-		m.child, err = c.readWhiteouts(s.Target)
+func (c *merges) beginWhiteouts(s *PurgeStep, source, child disk.File) (m mergingWhiteouts, err error) {
+	if m.source, err = c.whiteoutFiles.read(s.Source); err == nil {
+		m.child, err = c.whiteoutFiles.read(s.Target)
 	}
 	if err != nil {
 		return m, err
 	}
 	from, to := c.meta.disks[s.Source], c.meta.disks[s.Target]
 	if from.whiteouts != "" && to.whiteouts != "" && !c.meta.atBottom(from) {
-		if m.out, m.number, err = c.createWhiteouts(); err != nil {
+		if m.out, m.number, err = c.whiteoutFiles.create(); err != nil {
 			return m, err
 		}
 	}
@@ -58,11 +58,11 @@ func (c *Files) beginWhiteouts(s *PurgeStep, source, child disk.File) (m merging
 	return m, err
 }
 
-// readWhiteouts returns the pages of a layer that have bits. disk.ErrIO if one of them is damaged:
+// read returns the pages of a layer that have bits. disk.ErrIO if one of them is damaged:
 // a merge without it would make readable what it hid.
-func (c *Files) readWhiteouts(layer string) (map[int64]*whiteoutBits, error) {
+func (h *whiteoutFiles) read(layer string) (map[int64]*whiteoutBits, error) {
 	pages := map[int64]*whiteoutBits{}
-	w, err := c.openWhiteouts(layer, disk.ReadOnly)
+	w, err := h.open(layer, disk.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -123,31 +123,31 @@ func (m *mergingWhiteouts) hides(piece uint32) bool {
 }
 
 // finishWhiteouts durably gives the source the whiteouts of both.
-func (c *Files) finishWhiteouts() error {
-	m := &c.merge.whiteouts
+func (c *merges) finishWhiteouts() error {
+	m := &c.now.whiteouts
 	if m.out == nil {
 		return nil
 	}
 	if err := c.syncFile(m.out.file); err != nil {
 		return err
 	}
-	d, own := *c.meta.disks[c.merge.source], c.meta.disks[c.merge.source].whiteouts
+	d, own := *c.meta.disks[c.now.source], c.meta.disks[c.now.source].whiteouts
 	d.whiteouts = m.number
-	if err := c.meta.change(c.merge.source, d); err != nil {
+	if err := c.meta.change(c.now.source, d); err != nil {
 		return err
 	}
-	return errors.Join(m.close(c), c.dropWhiteouts(own))
+	return errors.Join(m.close(c), c.whiteoutFiles.drop(own))
 }
 
 // close gives back what the merge holds, and a file that no layer names.
-func (m *mergingWhiteouts) close(c *Files) error {
+func (m *mergingWhiteouts) close(c *merges) error {
 	if m.out == nil {
 		return nil
 	}
 	err := m.out.close()
 	m.out = nil
 	if c.broken == nil && !c.closed {
-		err = errors.Join(err, c.dropWhiteouts(m.number))
+		err = errors.Join(err, c.whiteoutFiles.drop(m.number))
 	}
 	return err
 }

@@ -329,11 +329,3 @@ func (c *copies) mark(names ...string) error {
 	c.held = nil
 	return c.syncDir()
 }
-
-// settled says that an operation on an image is over, and its changes are durable. While a merge
-// writes to it, another one on it is under way.
-func (c *Files) settled(image string) {
-	if m := c.merge; m == nil || m.source != image {
-		c.meta.settled(image)
-	}
-}

@@ -39,15 +39,15 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if s, err = c.openSidecars(); err != nil {
 		return nil, err
 	}
-	c.skipUnwritten = c.readOnly && c.meta.interruptedWrites()
+	c.openFiles.skipUnwritten = c.readOnly && c.meta.interruptedWrites()
 	strays, err := c.loadDisks(s, names)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.openLayers(); err != nil {
+	if err := c.openFiles.open(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.recoverFilling(), c.syncLower()); err != nil {
+	if err := errors.Join(c.recoverFilling(), c.openFiles.syncLower()); err != nil {
 		return nil, err
 	}
 	if err := c.buildMap(s, b); err != nil {
@@ -61,7 +61,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 			return nil, err
 		}
 	}
-	if len(c.damaged) > 0 && !c.readOnly {
+	if len(c.whiteoutFiles.damaged) > 0 && !c.readOnly {
 		c.meta.stamped = false
 		if err := s.forget(); err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := s.copySlots(); err != nil {
 		return nil, err
 	}
-	return &Chain{c, s, b}, c.clearDamage()
+	return &Chain{c, s, b}, c.whiteoutFiles.clearDamage()
 }
 
 func (c *Files) lockDirectory() error {
@@ -219,51 +219,51 @@ func (c *Files) recoverHead(names []string) (string, error) {
 		volumeMetaName, full)
 }
 
-// openLayers opens the live chain's files, bottom first.
-func (c *Files) openLayers() error {
-	live, err := c.meta.liveChain()
+// open opens the live chain's files, bottom first.
+func (o *openFiles) open() error {
+	live, err := o.meta.liveChain()
 	if err != nil {
 		return err
 	}
-	if err := c.openBacking(); err != nil {
+	if err := o.openBacking(); err != nil {
 		return err
 	}
 	for _, name := range live {
-		mode, err := c.layerMode(name)
+		mode, err := o.layerMode(name)
 		if err != nil {
 			return err
 		}
-		f, err := c.fs.Open(c.path(name), mode)
+		f, err := o.fs.Open(o.path(name), mode)
 		if isNotFound(err) {
 			return fmt.Errorf("%w: %s of the chain is missing", ErrCorrupt, name)
 		}
 		if err != nil {
 			return err
 		}
-		l, err := newLayer(name, f, c.meta.vm.Size)
+		l, err := newLayer(name, f, o.meta.vm.Size)
 		l.readOnly = mode&disk.ReadOnly != 0
 		if err == nil {
-			l.whiteouts, err = c.openWhiteouts(name, mode)
+			l.whiteouts, err = o.whiteoutFiles.open(name, mode)
 		}
-		c.layers = append(c.layers, l)
+		o.layers = append(o.layers, l)
 		if err != nil {
 			return err
 		}
 	}
-	return c.extendHead()
+	return o.extendHead()
 }
 
 // layerMode is how a layer is opened: the head for writing, a snapshot if the chain is a rebuild
 // target and nothing is recorded about the file's content, which Reshape has seen to where the
 // rebuild writes.
-func (c *Files) layerMode(file string) (disk.Mode, error) {
+func (o *openFiles) layerMode(file string) (disk.Mode, error) {
 	switch {
-	case c.readOnly, file != c.meta.vm.Head && !c.meta.vm.Rebuilding:
+	case o.readOnly, file != o.meta.vm.Head && !o.meta.vm.Rebuilding:
 		return disk.Direct | disk.ReadOnly, nil
-	case file == c.meta.vm.Head:
+	case file == o.meta.vm.Head:
 		return disk.Direct, nil
 	}
-	recorded, err := c.recorded(file)
+	recorded, err := o.checksums.recorded(file)
 	if recorded {
 		return disk.Direct | disk.ReadOnly, err
 	}
@@ -278,58 +278,58 @@ func newLayer(name string, f disk.File, limit int64) (layer, error) {
 
 // extendHead gives the head the volume's size if it is shorter: writes must find it that long after
 // a crash.
-func (c *Files) extendHead() error {
-	h := c.head()
-	if h.size >= c.meta.vm.Size || c.readOnly {
+func (o *openFiles) extendHead() error {
+	h := o.head()
+	if h.size >= o.meta.vm.Size || o.readOnly {
 		return nil
 	}
-	if err := h.file.Truncate(c.meta.vm.Size); err != nil {
+	if err := h.file.Truncate(o.meta.vm.Size); err != nil {
 		return err
 	}
-	h.size = c.meta.vm.Size
-	return c.syncFile(h.file)
+	h.size = o.meta.vm.Size
+	return o.syncFile(h.file)
 }
 
 // buildMap makes b the blocks of the files: with what the process before has handed over, or from
 // the files.
 func (c *Files) buildMap(s *Sidecars, b *Blocks) error {
-	b.table = c.tableOfBlocks()
+	b.table = c.openFiles.tableOfBlocks()
 	if !c.takeMap(s, b) {
-		if err := c.extentsMap(b); err != nil {
+		if err := c.openFiles.extentsMap(b); err != nil {
 			return err
 		}
 	}
-	return c.openHeadWhiteouts(b)
+	return c.openFiles.openHeadWhiteouts(b)
 }
 
 // extentsMap fills the block map from the extents of every layer, bottom first.
-func (c *Files) extentsMap(b *Blocks) error {
-	if err := b.m.resize(c.meta.vm.Size); err != nil {
+func (o *openFiles) extentsMap(b *Blocks) error {
+	if err := b.m.resize(o.meta.vm.Size); err != nil {
 		return err
 	}
-	for i := c.bottomIndex(); i < len(c.layers); i++ {
-		isHead := i == len(c.layers)-1
-		if err := c.hideBy(b, i); err != nil {
-			return fmt.Errorf("whiteouts of %s: %w", c.layers[i].name, err)
+	for i := o.bottomIndex(); i < len(o.layers); i++ {
+		isHead := i == len(o.layers)-1
+		if err := o.hideBy(b, i); err != nil {
+			return fmt.Errorf("whiteouts of %s: %w", o.layers[i].name, err)
 		}
-		if isHead && !c.readOnly {
-			if err := c.recoverWrites(); err != nil {
-				return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
+		if isHead && !o.readOnly {
+			if err := o.recoverWrites(); err != nil {
+				return fmt.Errorf("settle %s: %w", o.layers[i].name, err)
 			}
 		}
-		cut, err := c.interrupted(i)
+		cut, err := o.interrupted(i)
 		if err != nil {
-			return fmt.Errorf("interrupted writes of %s: %w", c.layers[i].name, err)
+			return fmt.Errorf("interrupted writes of %s: %w", o.layers[i].name, err)
 		}
 		enter := func(first, end int64) {
 			if isHead {
-				b.m.setHead(first, end, byte(i), c.backing)
+				b.m.setHead(first, end, byte(i), o.backing)
 			} else {
 				b.m.setLower(first, end, byte(i))
 			}
 		}
-		err = c.eachExtent(&c.layers[i], func(e disk.Extent) error {
-			first, end := c.blocksOf(e)
+		err = o.eachExtent(&o.layers[i], func(e disk.Extent) error {
+			first, end := o.blocksOf(e)
 			if len(cut) == 0 {
 				enter(first, end)
 				return nil
@@ -342,14 +342,14 @@ func (c *Files) extentsMap(b *Blocks) error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("extents of %s: %w", c.layers[i].name, err)
+			return fmt.Errorf("extents of %s: %w", o.layers[i].name, err)
 		}
 	}
 	return nil
 }
 
-func (c *Files) blocksOf(e disk.Extent) (first, end int64) {
-	return blocksOf(e, c.meta.vm.Size/blockSize)
+func (o *openFiles) blocksOf(e disk.Extent) (first, end int64) {
+	return blocksOf(e, o.meta.vm.Size/blockSize)
 }
 
 // blocksOf returns the blocks that an extent touches, of as many as the volume has: file systems
@@ -359,8 +359,8 @@ func blocksOf(e disk.Extent, blocks int64) (first, end int64) {
 }
 
 // eachExtent calls fn for every extent of a layer within the volume, in order.
-func (c *Files) eachExtent(l *layer, fn func(disk.Extent) error) error {
-	limit := c.meta.vm.Size
+func (o *openFiles) eachExtent(l *layer, fn func(disk.Extent) error) error {
+	limit := o.meta.vm.Size
 	buf := make([]disk.Extent, 0, disk.ExtentsPerCall)
 	for off, more := int64(0), true; more; {
 		var err error

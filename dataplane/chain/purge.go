@@ -59,7 +59,7 @@ type PurgeStep struct {
 
 // Purge is a purge in progress.
 type Purge struct {
-	c *Files
+	c *removal
 	// pruned are snapshots this purge has pruned already.
 	pruned map[string]bool
 	// failed are steps that were given up, by their sources, and why.
@@ -77,14 +77,14 @@ const (
 
 // NewPurge begins a purge: snapshots the system made are marked removed first. No other purge may
 // be in progress.
-func (c *Files) NewPurge() (*Purge, error) {
+func (c *removal) NewPurge() (*Purge, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
 	if c.meta.vm.Rebuilding {
 		return nil, fmt.Errorf("%w: chain %s is being rebuilt; purge it afterwards", ErrInvalid, c.dir)
 	}
-	if err := c.endMerge(); err != nil {
+	if err := c.merges.end(); err != nil {
 		return nil, err
 	}
 	var names, metas []string
@@ -108,7 +108,7 @@ func (c *Files) NewPurge() (*Purge, error) {
 func (p *Purge) Progress() int {
 	left := 0
 	for file, d := range p.c.meta.disks {
-		if d.Removed && !p.pruned[file] && p.c.pins[file] == 0 && len(p.c.meta.children(file)) < 2 {
+		if d.Removed && !p.pruned[file] && p.c.readers.pins[file] == 0 && len(p.c.meta.children(file)) < 2 {
 			left++
 		}
 	}
@@ -126,7 +126,7 @@ func (p *Purge) valid(s *PurgeStep) error {
 	if s.Target == "" {
 		want = nil
 	}
-	if d == nil || !d.Removed || p.c.pins[s.Source] > 0 || !slices.Equal(children, want) ||
+	if d == nil || !d.Removed || p.c.readers.pins[s.Source] > 0 || !slices.Equal(children, want) ||
 		(s.Action == PurgePrune) != (s.Target == p.c.meta.vm.Head) {
 		return fmt.Errorf("%w: the chain has changed since the purge of %s was planned; ask for the next step",
 			ErrInvalid, s.Source)
@@ -170,7 +170,7 @@ func (p *Purge) Work(s *PurgeStep, durable DurableWhiteouts) (done bool, err err
 	s.noted = false
 	switch s.Action {
 	case PurgeCoalesce:
-		return p.c.coalescePiece(s)
+		return p.c.merges.work(s)
 	case PurgePrune:
 		return p.c.prune(s, durable)
 	}
@@ -204,16 +204,16 @@ func (p *Purge) finish(side *Sidecars, s *PurgeStep) (Change, error) {
 		return ch, err
 	case PurgePrune:
 		p.pruned[s.Source] = true
-		p.c.settled(s.Source)
+		p.c.merges.settled(s.Source)
 		return Change{}, nil
 	}
 	err := p.c.removeLeaf(side, s.Source)
-	return p.c.changed(), err
+	return p.c.openFiles.changed(), err
 }
 
 // openPair opens the two files of a step, the first for writing, and makes it as long as the
 // second.
-func (c *Files) openPair(write, read string) (w, r disk.File, err error) {
+func (c *merges) openPair(write, read string) (w, r disk.File, err error) {
 	if w, err = c.fs.Open(c.path(write), disk.Direct); err != nil {
 		return nil, nil, err
 	}
@@ -253,8 +253,8 @@ const pruned = -1
 // prune punches out of the snapshot what the head hides, by its blocks and then by its whiteouts.
 // Only what is certainly durable in the head counts: a block whose write a crash may undo must
 // still be found below.
-func (c *Files) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err error) {
-	if err := c.voidChecksum(s.Source); err != nil { // for each piece: somebody may have computed it since the last one
+func (c *removal) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err error) {
+	if err := c.checksums.void(s.Source); err != nil { // for each piece: somebody may have computed it since the last one
 		return false, err
 	}
 	f, err := c.fs.Open(c.path(s.Source), disk.Direct)
@@ -274,12 +274,12 @@ func (c *Files) prune(s *PurgeStep, durable DurableWhiteouts) (done bool, err er
 }
 
 // pruneHeld does it for blocks that the head holds.
-func (c *Files) pruneHeld(s *PurgeStep, f disk.File) error {
-	extents, more, err := c.head().file.Extents(s.next, nil)
+func (c *removal) pruneHeld(s *PurgeStep, f disk.File) error {
+	extents, more, err := c.openFiles.head().file.Extents(s.next, nil)
 	if err != nil {
 		return err
 	}
-	if err := c.syncFile(c.head().file); err != nil {
+	if err := c.syncFile(c.openFiles.head().file); err != nil {
 		return err
 	}
 	all, err := s.punchUnder(f, extents, more)
@@ -336,15 +336,15 @@ func (d *DurableWhiteouts) punch(f disk.File, size int64) (err error) {
 
 // replaceChild gives the source's file, into which the child was copied, the child's place. The
 // child's metadata commits; before that both names may be the same file, which reads the same.
-func (c *Files) replaceChild(s *Sidecars, source, child string) (Change, error) {
-	if m := c.merge; m == nil || m.source != source || m.child != child || !m.complete {
+func (c *removal) replaceChild(s *Sidecars, source, child string) (Change, error) {
+	if m := c.merges.now; m == nil || m.source != source || m.child != child || !m.complete {
 		return Change{}, fmt.Errorf("%w: %s or %s was changed after they were merged; ask for the next step",
 			ErrInvalid, source, child)
 	}
 	if err := s.layersChange(source, child); err != nil {
 		return Change{}, err
 	}
-	if err := c.voidChecksum(child); err != nil {
+	if err := c.checksums.void(child); err != nil {
 		return Change{}, err
 	}
 	if err := c.renameMerged(source, child); err != nil {
@@ -353,35 +353,35 @@ func (c *Files) replaceChild(s *Sidecars, source, child string) (Change, error) 
 	if err := c.commitReplacement(source, child); err != nil {
 		return Change{}, c.breaks(err) // the open handle is of a file that has lost its name
 	}
-	merged := c.layerIndex(source)
+	merged := c.openFiles.layerIndex(source)
 	if merged != 0 {
-		if err := c.mergeLayers(merged); err != nil {
+		if err := c.openFiles.mergeLayers(merged); err != nil {
 			return Change{}, err
 		}
 	}
-	err := c.nameSums(source, child)
+	err := c.merges.nameSums(source, child)
 	if err == nil {
 		err = c.removeLeaf(s, source)
 	}
-	c.settled(child)
-	ch := c.changed()
+	c.merges.settled(child)
+	ch := c.openFiles.changed()
 	ch.merged = byte(merged)
 	return ch, err
 }
 
 // commitReplacement durably takes the source out of the chain: the child is the same file.
-func (c *Files) commitReplacement(source, child string) error {
+func (c *removal) commitReplacement(source, child string) error {
 	d, own := *c.meta.disks[child], c.meta.disks[child].whiteouts
 	d.Parent, d.whiteouts = c.meta.disks[source].Parent, c.meta.mergedWhiteouts(source, child)
 	if err := c.meta.change(child, d); err != nil {
 		return err
 	}
-	return c.dropWhiteouts(own)
+	return c.whiteoutFiles.drop(own)
 }
 
 // renameMerged durably gives the source's file the child's name too. Once that may have happened
 // there is no way back: the chain breaks, and the next open goes on from there (finishSameFiles).
-func (c *Files) renameMerged(source, child string) error {
+func (c *removal) renameMerged(source, child string) error {
 	tmp := c.path(child + tmpSuffix)
 	if err := errors.Join(c.removeOldHeads(), removeIfThere(c.fs, tmp)); err != nil {
 		return err
@@ -389,7 +389,7 @@ func (c *Files) renameMerged(source, child string) error {
 	if err := c.fs.Link(c.path(source), tmp); err != nil {
 		return err
 	}
-	c.keepUnlinked(child)
+	c.keep(child)
 	if err := c.fs.Rename(tmp, c.path(child)); err != nil {
 		return c.breaksUnlessFull(err)
 	}
@@ -405,48 +405,46 @@ func (c *Files) renameMerged(source, child string) error {
 
 // mergeLayers makes layer i, which holds the content of the one above it too, take that one's
 // place.
-func (c *Files) mergeLayers(i int) error {
-	merged, above := &c.layers[i], c.layers[i+1]
+func (o *openFiles) mergeLayers(i int) error {
+	merged, above := &o.layers[i], o.layers[i+1]
 	old := merged.whiteouts
 	merged.name, merged.size = above.name, above.size
 	var err error
-	if merged.whiteouts, err = c.openWhiteouts(merged.name, disk.ReadOnly); err != nil {
+	if merged.whiteouts, err = o.whiteoutFiles.open(merged.name, disk.ReadOnly); err != nil {
 		merged.whiteouts = old
-		return c.breaks(err) // what is hidden is committed already
+		return o.breaks(err) // what is hidden is committed already
 	}
 	_ = errors.Join(above.close(), old.close()) // read only
-	c.layers = slices.Delete(c.layers, i+1, i+2)
+	o.layers = slices.Delete(o.layers, i+1, i+2)
 	return nil
 }
 
 // DropLeaf removes a snapshot that is marked removed, if no other stands on it and nobody reads it;
 // otherwise it stays for the next purge. I/O is held back.
-func (c *Files) DropLeaf(s *Sidecars, name string) (Change, error) {
+func (c *removal) DropLeaf(s *Sidecars, name string) (Change, error) {
 	if err := errors.Join(c.usable(), s.usable()); err != nil {
 		return Change{}, err
 	}
 	file := snapshotFile(name)
-	if d := c.meta.disks[file]; d == nil || !d.Removed || c.pins[file] > 0 || len(c.meta.children(file)) > 0 {
+	if d := c.meta.disks[file]; d == nil || !d.Removed || c.readers.pins[file] > 0 || len(c.meta.children(file)) > 0 {
 		return Change{}, nil
 	}
 	err := c.removeLeaf(s, file)
-	return c.changed(), err
+	return c.openFiles.changed(), err
 }
 
 // removeLeaf removes a layer that no other refers to and that is not open. Metadata goes after the
 // image, durably: an image without any would never be looked at again, while metadata without an
 // image is cleared by the next open.
-func (c *Files) removeLeaf(s *Sidecars, file string) error {
-	if err := c.closeBranches(); err != nil { // its space would stay taken
+func (c *removal) removeLeaf(s *Sidecars, file string) error {
+	if err := c.openFiles.closeBranches(); err != nil { // its space would stay taken
 		return err
 	}
 	if err := errors.Join(s.layerGoes(file), c.meta.mark(file, file+metaSuffix)); err != nil {
 		return err
 	}
-	for _, name := range []string{file + checksumSuffix, file + sumsSuffix} {
-		if err := removeIfThere(c.fs, c.path(name)); err != nil {
-			return err
-		}
+	if err := c.checksums.remove(file); err != nil {
+		return err
 	}
 	if err := c.unlink(file); err != nil {
 		return err
@@ -460,7 +458,7 @@ func (c *Files) removeLeaf(s *Sidecars, file string) error {
 		return err
 	}
 	if d != nil {
-		if err := c.dropWhiteouts(d.whiteouts); err != nil {
+		if err := c.whiteoutFiles.drop(d.whiteouts); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ func (p *Purge) Next() (PurgeStep, bool) {
 	var merge, prune PurgeStep
 	least := int64(math.MaxInt64)
 	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
-		if !c.meta.disks[file].Removed || isHeadFile(file) || c.pins[file] > 0 || p.failed[file] != nil {
+		if !c.meta.disks[file].Removed || isHeadFile(file) || c.readers.pins[file] > 0 || p.failed[file] != nil {
 			continue
 		}
 		children := c.meta.children(file)
@@ -42,7 +42,7 @@ func (p *Purge) Next() (PurgeStep, bool) {
 
 // mostToCopy is how many bytes a merge of this child copies at most. One that cannot be looked at
 // comes last.
-func (c *Files) mostToCopy(child string) int64 {
+func (c *removal) mostToCopy(child string) int64 {
 	info, err := c.fs.Stat(c.path(child))
 	if err != nil {
 		return math.MaxInt64
@@ -83,7 +83,7 @@ func (p *Purge) Err() error {
 // Purge does a whole purge with I/O held back, for tools. progress, unless nil, is told
 // percentages.
 func (c *Chain) Purge(progress func(percent int)) error {
-	p, err := c.NewPurge()
+	p, err := c.removal.NewPurge()
 	if err != nil {
 		return err
 	}
@@ -110,5 +110,5 @@ func (c *Chain) purgeStep(p *Purge, step *PurgeStep) error {
 	}
 	ch, err := p.Finish(c.Sidecars, step)
 	c.Apply(ch)
-	return errors.Join(err, c.unlinked.close())
+	return errors.Join(err, c.removal.unlinked.close())
 }

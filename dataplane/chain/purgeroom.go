@@ -22,22 +22,22 @@ const (
 	mostSpare  = 1 << 30
 )
 
-// coalescePiece does a piece of a merge, or gives back a piece of one that has failed: err says why
+// work does a piece of a merge, or gives back a piece of one that has failed: err says why
 // when that is done.
-func (c *Files) coalescePiece(s *PurgeStep) (done bool, err error) {
+func (c *merges) work(s *PurgeStep) (done bool, err error) {
 	if s.failed == nil {
-		done, err = c.mergePiece(s)
+		done, err = c.piece(s)
 		if c.broken != nil || !givesUp(err) {
 			return done, err
 		}
 		s.failed, s.next = err, 0
 	}
-	return false, c.unmergePiece(s)
+	return false, c.unmerge(s)
 }
 
 // measure adds up what the merge takes that the source has not, piece by piece, and finds whether
 // there is room for it. A child that fits whole is not looked at.
-func (c *Files) measure(s *PurgeStep, source, child disk.File, info disk.Info) error {
+func (c *merges) measure(s *PurgeStep, source, child disk.File, info disk.Info) error {
 	if s.measured == 0 && c.roomFor(s, info.Allocated) == nil {
 		s.measured, s.need = info.Size, info.Allocated
 		return nil
@@ -56,7 +56,7 @@ func (c *Files) measure(s *PurgeStep, source, child disk.File, info disk.Info) e
 }
 
 // roomFor is disk.ErrNoSpace if the disk has no room for n more bytes of a merge.
-func (c *Files) roomFor(s *PurgeStep, n int64) error {
+func (c *merges) roomFor(s *PurgeStep, n int64) error {
 	if n == 0 {
 		return nil
 	}
@@ -108,10 +108,10 @@ func (a *piecesAhead) of(f disk.File, p filePiece, size int64) (blocks uint64, e
 	return a.list[0].blocks, nil
 }
 
-// unmergePiece gives back the space of what the source has under blocks of the child: what the
+// unmerge gives back the space of what the source has under blocks of the child: what the
 // merge has copied, and what was there before. Only the child's readers would come to it, and they
 // read the child's. It returns nil while there is more, then why the merge was given up.
-func (c *Files) unmergePiece(s *PurgeStep) error {
+func (c *merges) unmerge(s *PurgeStep) error {
 	all, err := c.punchUnderChild(s)
 	if err != nil || all {
 		return errors.Join(s.failed, err)
@@ -119,8 +119,8 @@ func (c *Files) unmergePiece(s *PurgeStep) error {
 	return nil
 }
 
-func (c *Files) punchUnderChild(s *PurgeStep) (all bool, err error) {
-	if err := errors.Join(c.endMerge(), c.voidChecksum(s.Source)); err != nil {
+func (c *merges) punchUnderChild(s *PurgeStep) (all bool, err error) {
+	if err := errors.Join(c.end(), c.checksums.void(s.Source)); err != nil {
 		return false, err
 	}
 	source, child, err := c.openPair(s.Source, s.Target)

@@ -16,15 +16,15 @@ type doubts struct {
 	partial []disk.Extent
 }
 
-func (c *Files) doubtful() (d doubts, err error) {
+func (o *openFiles) doubtful() (d doubts, err error) {
 	block, have := int64(-1), int64(0) // the block that the last extent covers in part, and how much of it is there
 	leave := func() {
-		if whole := min(blockSize, c.meta.vm.Size-block*blockSize); block >= 0 && have < whole {
+		if whole := min(blockSize, o.meta.vm.Size-block*blockSize); block >= 0 && have < whole {
 			d.partial = append(d.partial, disk.Extent{Off: block * blockSize, Len: whole})
 		}
 		block, have = -1, 0
 	}
-	err = c.eachExtent(c.head(), func(e disk.Extent) error {
+	err = o.eachExtent(o.head(), func(e disk.Extent) error {
 		if e.Unwritten {
 			d.unwritten = append(d.unwritten, e)
 		}
@@ -55,19 +55,19 @@ func (c *Files) doubtful() (d doubts, err error) {
 // makes such blocks, since whole ones are written, and after an unclean stop they are punched. In
 // another engine's head they may be zeroes that somebody wrote: they become written ones before any
 // write of ours, so that the head is like one of our own from then on.
-func (c *Files) recoverWrites() error {
-	own := c.meta.interruptedWrites()
-	if !own && (c.meta.stamped || c.meta.ownHead()) {
+func (o *openFiles) recoverWrites() error {
+	own := o.meta.interruptedWrites()
+	if !own && (o.meta.stamped || o.meta.ownHead()) {
 		return nil
 	}
-	d, err := c.doubtful()
+	d, err := o.doubtful()
 	if err != nil || len(d.unwritten)+len(d.partial) == 0 {
 		return err
 	}
-	h := c.head()
+	h := o.head()
 	for _, e := range d.unwritten {
 		if own {
-			first, end := c.blocksOf(e)
+			first, end := o.blocksOf(e)
 			err = h.file.Punch(first*blockSize, (end-first)*blockSize)
 		} else {
 			err = writeZeroes(h.file, e.Off, e.Len)
@@ -86,22 +86,22 @@ func (c *Files) recoverWrites() error {
 			return err
 		}
 	}
-	c.log.Info("parts of the head settled", "dir", c.dir, "unwritten", len(d.unwritten), "partial", len(d.partial),
+	o.log.Info("parts of the head settled", "dir", o.dir, "unwritten", len(d.unwritten), "partial", len(d.partial),
 		"own", own)
-	return c.syncFile(h.file)
+	return o.syncFile(h.file)
 }
 
 // syncLower makes durable what the snapshots below the head are seen to have, and not to have. A
 // process that was killed may have left a hole there that is not on the disk yet (prune). The map
 // would say that the head alone has the block, a hole in the head would make zeroes of it, and a
 // loss of power would bring the old block back from below.
-func (c *Files) syncLower() error {
-	if c.readOnly || !c.meta.vm.Dirty {
+func (o *openFiles) syncLower() error {
+	if o.readOnly || !o.meta.vm.Dirty {
 		return nil
 	}
-	for i := c.bottomIndex(); i < len(c.layers)-1; i++ {
-		if err := c.syncFile(c.layers[i].file); err != nil {
-			return fmt.Errorf("settle %s: %w", c.layers[i].name, err)
+	for i := o.bottomIndex(); i < len(o.layers)-1; i++ {
+		if err := o.syncFile(o.layers[i].file); err != nil {
+			return fmt.Errorf("settle %s: %w", o.layers[i].name, err)
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func (v *ViewFiles) fill(runs []Rot, where Where) error {
 	w := filling{Image: v.file, Inode: v.inode, Off: runs[0].Off}
 	for _, r := range runs {
 		for at := r.Off; at < r.Off+r.Len; at += blockSize {
-			if where.at(at/blockSize) == v.at.headIndex() {
+			if where.at(at/blockSize) == v.at.openFiles.headIndex() {
 				continue
 			}
 			bit := (at - w.Off) / blockSize
@@ -220,23 +220,23 @@ func (c *Files) recoverFilling() error {
 
 // interrupted returns the blocks of a layer that the next open for writing will punch, for whoever
 // only reads: they count as not there.
-func (c *Files) interrupted(i int) (map[int64]bool, error) {
-	if !c.readOnly {
+func (o *openFiles) interrupted(i int) (map[int64]bool, error) {
+	if !o.readOnly {
 		return nil, nil
 	}
 	var cut []disk.Extent
 	var err error
-	l, w := &c.layers[i], c.meta.vm.AnkoleFilling
+	l, w := &o.layers[i], o.meta.vm.AnkoleFilling
 	if w != nil && w.Image == l.name && w.Inode == l.inode {
 		cut, err = w.cutShort(l.file)
-	} else if c.skipUnwritten && i == len(c.layers)-1 {
+	} else if o.skipUnwritten && i == len(o.layers)-1 {
 		var d doubts
-		d, err = c.doubtful()
+		d, err = o.doubtful()
 		cut = slices.Concat(d.unwritten, d.partial)
 	}
 	blocks := map[int64]bool{}
 	for _, e := range cut {
-		first, end := c.blocksOf(e)
+		first, end := o.blocksOf(e)
 		for at := first; at < end; at++ {
 			blocks[at] = true
 		}

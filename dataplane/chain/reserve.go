@@ -32,7 +32,7 @@ func createReserve(fs disk.Meta, dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// provideReserve makes the reserve file of a directory that has lost it, or one that has too little
+// provide makes the reserve file of a directory that has lost it, or one that has too little
 // space, if there is room for it.
 func (r *reserve) provide() error {
 	if r.readOnly {
@@ -58,7 +58,7 @@ func (r *reserve) provide() error {
 	return r.syncDir()
 }
 
-// writeJSON replaces a metadata file durably. Where another file cannot be written, on a full file
+// replace replaces a metadata file durably. Where another file cannot be written, on a full file
 // system or for a bad sector, it writes into the reserve file, which has its space already, and
 // swaps the two names; the old file is the next reserve. A reserve that the disk does not write to
 // is given up for its space.
@@ -84,7 +84,7 @@ func (r *reserve) replace(name string, data []byte) error {
 // errBadReserve: the disk has refused to write the reserve file; nothing has been replaced.
 var errBadReserve = errors.New("reserve file cannot be written")
 
-// writeWithoutReserve removes a reserve that the disk does not write to, and uses the space that is
+// without removes a reserve that the disk does not write to, and uses the space that is
 // free then. failed is the error otherwise.
 func (r *reserve) without(name string, data []byte, bad bool, failed error) error {
 	if !bad || removeIfThere(r.fs, r.path(reserveName)) != nil {
@@ -97,7 +97,7 @@ func (r *reserve) without(name string, data []byte, bad bool, failed error) erro
 	return r.breaks(err)
 }
 
-// writeThroughReserve writes all the space that the reserve has: whole blocks need not be read, and
+// through writes all the space that the reserve has: whole blocks need not be read, and
 // of one that cannot be read the disk puts another sector in its place.
 func (r *reserve) through(name string, data []byte) error {
 	if _, err := r.fs.Stat(r.path(name)); err != nil {

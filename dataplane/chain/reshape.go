@@ -29,10 +29,10 @@ type Shape struct {
 
 // Kept returns the snapshots of the live chain that a target of these layers keeps: those of the
 // same name, if they are in the same order. It must not run beside a metadata operation.
-func (c *Files) Kept(layers []LayerSpec) []string {
+func (o *openFiles) Kept(layers []LayerSpec) []string {
 	var kept []string
 	at := -1
-	for _, l := range c.LayerList() {
+	for _, l := range o.LayerList() {
 		i := slices.IndexFunc(layers, func(s LayerSpec) bool { return s.File == l.File })
 		switch {
 		case l.Head || i < 0:
@@ -61,8 +61,8 @@ func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 	opts.BackingFile = s.BackingFile
 	anew := !old.closed && old.conflicts(&s)
 	failed := old.reshape(side, &s, anew)
-	unlinked := old.unlinked
-	old.unlinked = nil
+	unlinked := old.removal.unlinked
+	old.removal.unlinked = nil
 	err := errors.Join(old.close(side.broken), side.Close())
 	if failed == nil && err == nil && anew {
 		failed = CreateSkeleton(old.fs, old.dir, s.all(), opts)
@@ -74,7 +74,7 @@ func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 	if err != nil {
 		return nil, errors.Join(failed, err, unlinked.close())
 	}
-	c.unlinked = unlinked
+	c.removal.unlinked = unlinked
 	if failed == nil {
 		failed = c.provideWhiteouts(&s)
 	}
@@ -87,17 +87,17 @@ func (c *Chain) provideWhiteouts(s *Shape) error {
 		if !l.Whiteouts || c.meta.HasWhiteouts(l.File) {
 			continue
 		}
-		w, err := c.addWhiteouts(l.File)
+		w, err := c.whiteoutFiles.add(l.File)
 		if err != nil {
 			return err
 		}
-		if i := c.Files.layerIndex(l.File); i != 0 {
-			c.Files.layers[i].whiteouts = w
+		if i := c.Files.openFiles.layerIndex(l.File); i != 0 {
+			c.Files.openFiles.layers[i].whiteouts = w
 		} else if err := w.close(); err != nil { // OpenBranches opens it
 			return err
 		}
 	}
-	c.Apply(c.changed())
+	c.Apply(c.openFiles.changed())
 	return nil
 }
 
@@ -121,9 +121,9 @@ func (s *Shape) Validate() error {
 
 // conflicts reports that the live chain has a layer of the shape which cannot be kept.
 func (c *Files) conflicts(s *Shape) bool {
-	kept := c.Kept(s.Layers)
+	kept := c.openFiles.Kept(s.Layers)
 	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool {
-		return c.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File)
+		return c.openFiles.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File)
 	})
 }
 
@@ -139,16 +139,16 @@ func (c *Files) reshape(side *Sidecars, s *Shape, anew bool) error {
 	if s.HeadBecomes != "" && !slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes }) {
 		return fmt.Errorf("%w: the head cannot become %q, which is not part of the chain to make", ErrInvalid, s.HeadBecomes)
 	}
-	if err := c.syncFile(c.head().file); err != nil {
+	if err := c.syncFile(c.openFiles.head().file); err != nil {
 		return err
 	}
 	if err := c.meta.setRebuilding(); err != nil || anew {
 		return err
 	}
-	if err := c.finishSameFiles(side); err != nil {
+	if err := c.removal.finishSameFiles(side); err != nil {
 		return err
 	}
-	kept := c.Kept(s.Layers)
+	kept := c.openFiles.Kept(s.Layers)
 	for i := range s.Layers {
 		l := &s.Layers[i]
 		var err error
@@ -190,7 +190,7 @@ func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 		return err
 	}
 	if !untouched || info.Size != l.Size {
-		if err := c.voidChecksum(l.File); err != nil {
+		if err := c.checksums.void(l.File); err != nil {
 			return c.breaks(err)
 		}
 	}
@@ -253,8 +253,8 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 		return err
 	}
 	if head != old {
-		c.keepUnlinked(old)
-		if err := c.removeOldHead(old, ""); err != nil { // the next open removes its whiteouts
+		c.removal.keep(old)
+		if err := c.removal.removeOldHead(old, ""); err != nil { // the next open removes its whiteouts
 			return err
 		}
 	}
@@ -263,7 +263,7 @@ func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
 
 // stayHead adapts the head to the volume's size and to what will be below it.
 func (c *Files) stayHead(s *Shape) error {
-	if err := c.fit(c.head().file, s.Size); err != nil {
+	if err := c.fit(c.openFiles.head().file, s.Size); err != nil {
 		return err
 	}
 	d := *c.meta.disks[c.meta.vm.Head]
@@ -278,7 +278,7 @@ func (c *Files) linkHead(s *Shape) error {
 	if err := c.removeFiles(l.File); err != nil {
 		return err
 	}
-	if err := c.fit(c.head().file, l.Size); err != nil {
+	if err := c.fit(c.openFiles.head().file, l.Size); err != nil {
 		return err
 	}
 	if err := c.fs.Link(c.path(c.meta.vm.Head), c.path(l.File)); err != nil {
@@ -292,10 +292,10 @@ func (c *Files) linkHead(s *Shape) error {
 // removeFiles removes whatever a snapshot of this name has, its checksums durably: another file is
 // to have the name.
 func (c *Files) removeFiles(file string) error {
-	if err := c.voidChecksum(file); err != nil {
+	if err := c.checksums.void(file); err != nil {
 		return c.breaks(err)
 	}
-	if err := c.unlink(file); err != nil {
+	if err := c.removal.unlink(file); err != nil {
 		return err
 	}
 	return removeIfThere(c.fs, c.path(file+metaSuffix))
@@ -311,7 +311,7 @@ func (c *Files) removeUnnamed(side *Sidecars, s *Shape) error {
 		if _, snap := snapshotName(name); !snap || s.names(name) {
 			continue
 		}
-		if err := c.removeLeaf(side, name); err != nil {
+		if err := c.removal.removeLeaf(side, name); err != nil {
 			return err
 		}
 	}

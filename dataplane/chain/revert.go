@@ -26,7 +26,7 @@ func (c *Files) Revert(s *Sidecars, r *Reverting) (Change, error) {
 		c.undoRevert(r.next, r.head)
 		return Change{}, err
 	}
-	return c.takeOver(r.next), c.removeOldHead(old, whiteouts)
+	return c.takeOver(r.next), c.removal.removeOldHead(old, whiteouts)
 }
 
 // Reverting is a revert for which everything is prepared.
@@ -87,13 +87,13 @@ func (c *Files) prepareRevert(file, newHead, created string) (*Chain, error) {
 	delete(n.meta.disks, c.meta.vm.Head)
 	// The new head has nothing to settle, and the clean flag keeps it from being looked at.
 	n.meta.vm.Dirty = false
-	if err := n.openLayers(); err != nil {
+	if err := n.openFiles.open(); err != nil {
 		return n, err
 	}
 	if err := n.buildMap(n.Sidecars, n.Blocks); err != nil {
 		return n, err
 	}
-	return n, n.Sound()
+	return n, n.whiteoutFiles.Sound()
 }
 
 func (c *Files) undoRevert(next *Chain, newHead string) {
@@ -114,11 +114,7 @@ func (c *Files) undoRevert(next *Chain, newHead string) {
 
 // takeOver replaces the files by those of next.
 func (c *Files) takeOver(next *Chain) Change {
-	for _, l := range c.layers[1 : len(c.layers)-1] {
-		_ = l.close() // only read
-	}
-	_ = c.head().whiteouts.close() // given up with the head
-	c.unlinked = append(c.unlinked, c.head().file)
-	c.layers, c.meta.disks, c.backing = next.Files.layers, next.meta.disks, next.Files.backing
+	c.removal.unlinked = append(c.removal.unlinked, c.openFiles.replace(next.Files.openFiles))
+	c.meta.disks = next.meta.disks
 	return Change{fresh: next.Blocks}
 }

@@ -28,9 +28,12 @@ func parseRevision(b []byte) (int64, error) {
 	return v, nil
 }
 
+// revision is the file revision.counter. It keeps nothing in memory.
+type revision struct{ *directory }
+
 // RevisionCounter reads revision.counter; exists is false where another engine never made one.
-func (c *Files) RevisionCounter() (value int64, exists bool, err error) {
-	data, err := c.fs.ReadFile(c.path(revisionName), revisionSize)
+func (r revision) RevisionCounter() (value int64, exists bool, err error) {
+	data, err := r.fs.ReadFile(r.path(revisionName), revisionSize)
 	if isNotFound(err) {
 		return 0, false, nil
 	}
@@ -43,14 +46,14 @@ func (c *Files) RevisionCounter() (value int64, exists bool, err error) {
 
 // SetRevisionCounter overwrites revision.counter where it exists and does nothing otherwise;
 // durable when it returns nil.
-func (c *Files) SetRevisionCounter(v int64) error {
-	if err := c.usable(); err != nil {
+func (r revision) SetRevisionCounter(v int64) error {
+	if err := r.usable(); err != nil {
 		return err
 	}
 	if v < 0 {
 		return fmt.Errorf("%w: revision counter %d is negative", ErrInvalid, v)
 	}
-	f, err := c.fs.Open(c.path(revisionName), disk.Direct)
+	f, err := r.fs.Open(r.path(revisionName), disk.Direct)
 	if isNotFound(err) {
 		return nil
 	}
@@ -61,37 +64,37 @@ func (c *Files) SetRevisionCounter(v int64) error {
 	// One page in place: the digits lie in one sector, so the write cannot be torn within the number.
 	_, err = f.WriteAt(encodeRevision(v), 0)
 	if errors.Is(err, disk.ErrIO) { // other sectors may do
-		return c.replaceRevision(encodeRevision(v))
+		return r.replace(encodeRevision(v))
 	}
 	if err != nil {
-		return c.breaks(err)
+		return r.breaks(err)
 	}
-	return c.syncFile(f)
+	return r.syncFile(f)
 }
 
-func (c *Files) replaceRevision(data []byte) error {
-	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(revisionName), data))
+func (r revision) replace(data []byte) error {
+	return r.breaksUnlessFull(r.fs.WriteFileAtomic(r.path(revisionName), data))
 }
 
-// raiseRevisionCounter is for engines that know only the counter. One that is damaged costs nothing
+// raise is for engines that know only the counter. One that is damaged costs nothing
 // here: no engine takes it for a number.
-func (c *Files) raiseRevisionCounter() error {
-	v, exists, err := c.RevisionCounter()
+func (r revision) raise() error {
+	v, exists, err := r.RevisionCounter()
 	switch {
 	case errors.Is(err, disk.ErrIO):
 		// The error may pass, and the counter would be one from before: it is made no number.
-		c.log.Warn("revision counter cannot be read and is given up", "dir", c.dir, "error", err)
-		if err = c.replaceRevision(make([]byte, revisionSize)); errors.Is(err, disk.ErrNoSpace) {
+		r.log.Warn("revision counter cannot be read and is given up", "dir", r.dir, "error", err)
+		if err = r.replace(make([]byte, revisionSize)); errors.Is(err, disk.ErrNoSpace) {
 			err = nil
 		}
 		return err
 	case errors.Is(err, ErrCorrupt):
-		c.log.Warn("revision counter is damaged and not raised", "dir", c.dir, "error", err)
+		r.log.Warn("revision counter is damaged and not raised", "dir", r.dir, "error", err)
 		return nil
 	case err != nil || !exists:
 		return err
 	case v == math.MaxInt64:
 		return fmt.Errorf("%w: %s cannot be raised any more", ErrLimit, revisionName)
 	}
-	return c.SetRevisionCounter(v + 1)
+	return r.SetRevisionCounter(v + 1)
 }

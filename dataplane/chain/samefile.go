@@ -23,7 +23,7 @@ import (
 // name is a rotation that was not committed: findStrays.
 
 // finishSameFiles leaves no two layers that are one file. Blocks must be made anew afterwards.
-func (c *Files) finishSameFiles(s *Sidecars) error {
+func (c *removal) finishSameFiles(s *Sidecars) error {
 	for {
 		x, y, err := c.sameFile()
 		if err != nil || x == "" {
@@ -36,7 +36,7 @@ func (c *Files) finishSameFiles(s *Sidecars) error {
 }
 
 // sameFile returns two layers that are one file, "" if there are none.
-func (c *Files) sameFile() (x, y string, err error) {
+func (c *removal) sameFile() (x, y string, err error) {
 	seen := map[uint64]string{}
 	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
 		info, err := c.fs.Stat(c.path(file))
@@ -55,7 +55,7 @@ func (c *Files) sameFile() (x, y string, err error) {
 }
 
 // finishSameFile finishes what was begun with two layers that are one file.
-func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
+func (c *removal) finishSameFile(s *Sidecars, x, y string) error {
 	if c.meta.disks[x].Parent == y {
 		x, y = y, x
 	}
@@ -74,7 +74,7 @@ func (c *Files) finishSameFile(s *Sidecars, x, y string) error {
 }
 
 // finishReplacement finishes a replaceChild that was interrupted after the rename.
-func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
+func (c *removal) finishReplacement(s *Sidecars, source, child string) error {
 	c.log.Info("interrupted purge finished", "dir", c.dir, "merged", source, "into", child)
 	if c.readOnly {
 		d := *c.meta.disks[child]
@@ -88,8 +88,8 @@ func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
 	if err := c.commitReplacement(source, child); err != nil {
 		return err
 	}
-	if i := c.layerIndex(source); i != 0 {
-		if err := c.mergeLayers(i); err != nil {
+	if i := c.openFiles.layerIndex(source); i != 0 {
+		if err := c.openFiles.mergeLayers(i); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (c *Files) finishReplacement(s *Sidecars, source, child string) error {
 }
 
 // dropName removes the second name of a merged file.
-func (c *Files) dropName(s *Sidecars, file string) error {
+func (c *removal) dropName(s *Sidecars, file string) error {
 	if c.readOnly {
 		delete(c.meta.disks, file)
 		return nil
@@ -106,7 +106,7 @@ func (c *Files) dropName(s *Sidecars, file string) error {
 }
 
 // finishMerges is finishSameFiles for Open, which a full file system must not keep from reading.
-func (c *Files) finishMerges(s *Sidecars) error {
+func (c *removal) finishMerges(s *Sidecars) error {
 	err := c.finishSameFiles(s)
 	if errors.Is(err, disk.ErrNoSpace) {
 		c.log.Warn("no room to finish an interrupted purge: two snapshots remain one file, which reads the same",

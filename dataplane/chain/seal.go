@@ -56,7 +56,7 @@ func (c *copies) checkSeal(names []string) error {
 	return err
 }
 
-// copyReplaced tells whether the copy or volume.meta are others than those that were read.
+// replaced tells whether the copy or volume.meta are others than those that were read.
 func (c *copies) replaced() bool {
 	data, err := c.fs.ReadFile(c.path(volumeMetaName), maxMetaBytes)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *copies) replaced() bool {
 		!maps.EqualFunc(c.held, readCopy(c.fs, c.dir), copiedFile.same)
 }
 
-// compareCopy compares the directory with its copy.
+// compare compares the directory with its copy.
 func (c *copies) compare(names []string) error {
 	own := c.held[volumeMetaName]
 	then, err := parseVolumeMeta(own.Content)

@@ -29,7 +29,7 @@ type Usage struct {
 // Usage counts what SnapshotMaxCount and SnapshotMaxSize limit.
 func (c *Files) Usage() (Usage, error) {
 	u := Usage{Total: len(c.meta.disks)}
-	if c.backing {
+	if c.openFiles.backing {
 		u.Total++
 	}
 	for file, d := range c.meta.disks {
@@ -37,15 +37,15 @@ func (c *Files) Usage() (Usage, error) {
 			u.Count++
 		}
 	}
-	for i := c.bottomIndex(); i < len(c.layers); i++ {
-		info, err := c.layers[i].file.Stat()
+	for i := c.openFiles.bottomIndex(); i < len(c.openFiles.layers); i++ {
+		info, err := c.openFiles.layers[i].file.Stat()
 		if err != nil {
 			return u, err
 		}
 		switch {
-		case i == len(c.layers)-1:
+		case i == len(c.openFiles.layers)-1:
 			u.HeadBytes = info.Allocated
-		case !c.meta.disks[c.layers[i].name].Removed:
+		case !c.meta.disks[c.openFiles.layers[i].name].Removed:
 			u.SizeBytes += info.Allocated
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created str
 	if err := errors.Join(s.usable(), c.CheckSnapshot(name)); err != nil {
 		return Change{}, err
 	}
-	if err := c.provideHeadWhiteouts(); err != nil {
+	if err := c.openFiles.provideHeadWhiteouts(); err != nil {
 		return Change{}, err
 	}
 	snap := &DiskMeta{UserCreated: userCreated, Created: created, Labels: maps.Clone(labels)}
@@ -87,13 +87,13 @@ func (c *Files) Snapshot(s *Sidecars, name string, userCreated bool, created str
 
 // provideHeadWhiteouts gives the head of a rebuild target a file for whiteouts: when it is a layer
 // the rebuild sets in it those that the source's layer has.
-func (c *Files) provideHeadWhiteouts() error {
-	if !c.meta.vm.Rebuilding || c.head().whiteouts != nil {
+func (o *openFiles) provideHeadWhiteouts() error {
+	if !o.meta.vm.Rebuilding || o.head().whiteouts != nil {
 		return nil
 	}
-	w, err := c.addWhiteouts(c.head().name)
+	w, err := o.whiteoutFiles.add(o.head().name)
 	if err == nil {
-		c.head().whiteouts = w
+		o.head().whiteouts = w
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (c *Files) Expand(s *Sidecars, room Room, created string) (Change, error) {
 		return Change{}, err
 	}
 	snap := &DiskMeta{Created: created, Labels: map[string]string{expansionLabel: strconv.FormatInt(room.size, 10)}}
-	if err := c.passImportOn(snap); err != nil {
+	if err := c.openFiles.passImportOn(snap); err != nil {
 		return Change{}, err
 	}
 	return c.rotate(s, expansionFile(room.size), snap, room.size, created)
@@ -176,12 +176,12 @@ func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, cre
 		c.undoRotation(f, newHead, file)
 		return Change{}, err
 	}
-	frozen := c.headIndex()
+	frozen := c.openFiles.headIndex()
 	c.takeRotation(top, snap, head)
 	s.size = size
-	ch := c.changed()
+	ch := c.openFiles.changed()
 	ch.frozen = frozen
-	return ch, c.removeOldHead(old, snap.whiteouts)
+	return ch, c.removal.removeOldHead(old, snap.whiteouts)
 }
 
 // prepareRotation makes everything the new state needs, durably, under names the old state does not
@@ -189,7 +189,7 @@ func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, cre
 func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta,
 	size int64) (disk.File, error) {
 	// What was written so far becomes the snapshot: durable before the rotation takes effect.
-	if err := c.syncFile(c.head().file); err != nil {
+	if err := c.syncFile(c.openFiles.head().file); err != nil {
 		return nil, err
 	}
 	// An image, metadata or checksum of this name that is in no chain was left by an earlier
@@ -251,16 +251,16 @@ func (c *Files) undoRotation(f disk.File, newHead, file string) {
 // takeRotation takes the committed state over in memory. The old head's handle stays open as the
 // layer's.
 func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
-	delete(c.meta.disks, c.head().name)
+	delete(c.meta.disks, c.openFiles.head().name)
 	delete(c.meta.copies.changing, snap.Name)
-	c.head().name = snap.Name
+	c.openFiles.head().name = snap.Name
 	c.meta.disks[snap.Name], c.meta.disks[head.Name] = snap, head
-	c.layers = append(c.layers, top)
+	c.openFiles.layers = append(c.openFiles.layers, top)
 }
 
 // removeOldHead takes the old head's names away, and that of its whiteouts unless a snapshot has
 // them now. A crash before it leaves strays, which Open removes.
-func (c *Files) removeOldHead(old, whiteouts string) error {
+func (c *removal) removeOldHead(old, whiteouts string) error {
 	names := []string{old, old + metaSuffix, old + checksumSuffix}
 	if whiteouts != "" && !c.meta.namesWhiteouts(whiteouts) {
 		names = append(names, whiteoutName(whiteouts))
@@ -276,7 +276,7 @@ func (c *Files) removeOldHead(old, whiteouts string) error {
 
 // removeOldHeads durably removes what removeOldHead could not, before a snapshot loses its image:
 // under a head's name that would look like data of which nobody knows.
-func (c *Files) removeOldHeads() error {
+func (c *removal) removeOldHeads() error {
 	for _, name := range c.oldHeads {
 		if err := removeIfThere(c.fs, c.path(name)); err != nil {
 			return err
@@ -306,11 +306,11 @@ type SnapshotInfo struct {
 }
 
 // Snapshots lists all layers of the directory, every branch and the head included, sorted by name.
-func (c *Files) Snapshots() ([]SnapshotInfo, error) {
-	out := make([]SnapshotInfo, 0, len(c.meta.disks))
-	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
-		d := c.meta.disks[file]
-		info, err := c.statImage(file)
+func (o *openFiles) Snapshots() ([]SnapshotInfo, error) {
+	out := make([]SnapshotInfo, 0, len(o.meta.disks))
+	for _, file := range slices.Sorted(maps.Keys(o.meta.disks)) {
+		d := o.meta.disks[file]
+		info, err := o.statImage(file)
 		if err != nil {
 			return nil, err
 		}
@@ -319,7 +319,7 @@ func (c *Files) Snapshots() ([]SnapshotInfo, error) {
 		if d.Parent != "" {
 			s.Parent = displayName(d.Parent)
 		}
-		for _, child := range c.meta.children(file) {
+		for _, child := range o.meta.children(file) {
 			s.Children = append(s.Children, displayName(child))
 		}
 		slices.Sort(s.Children)
@@ -330,9 +330,9 @@ func (c *Files) Snapshots() ([]SnapshotInfo, error) {
 }
 
 // statImage describes an image, also one of the live chain that has lost its name.
-func (c *Files) statImage(file string) (disk.Info, error) {
-	if i := c.layerIndex(file); i != 0 {
-		return c.layers[i].file.Stat()
+func (o *openFiles) statImage(file string) (disk.Info, error) {
+	if i := o.layerIndex(file); i != 0 {
+		return o.layers[i].file.Stat()
 	}
-	return c.fs.Stat(c.path(file))
+	return o.fs.Stat(o.path(file))
 }

@@ -11,18 +11,37 @@ import (
 // the name away, and keep a handle: the space comes back when that is closed, beside everything
 // else. After a crash the file system does it by itself.
 
+// removal takes snapshots out of the chain, by removing, merging, pruning and trimming them, and
+// files that nobody refers to out of the directory. What a purge does step by step says purge.go;
+// what one that was interrupted has left it finishes (samefile.go).
+//
+// Its own are what is left of that: unlinked and oldHeads.
+type removal struct {
+	*directory
+	meta          *meta
+	checksums     *checksums
+	whiteoutFiles *whiteoutFiles
+	openFiles     *openFiles
+	merges        *merges
+	readers       *readers
+	// unlinked are files that have lost their name and whose space is not given back yet.
+	unlinked unlinkedFiles
+	// oldHeads are names of heads that could not be removed.
+	oldHeads []string
+}
+
 // unlink removes an image's name, if it is there.
-func (c *Files) unlink(file string) error {
+func (c *removal) unlink(file string) error {
 	if err := c.removeOldHeads(); err != nil {
 		return err
 	}
-	c.keepUnlinked(file)
+	c.keep(file)
 	return removeIfThere(c.fs, c.path(file))
 }
 
-// keepUnlinked keeps an image that is about to lose this name. If it cannot, the space comes back
+// keep keeps an image that is about to lose this name. If it cannot, the space comes back
 // with the name.
-func (c *Files) keepUnlinked(file string) {
+func (c *removal) keep(file string) {
 	if f, err := c.fs.Open(c.path(file), disk.ReadOnly|disk.Direct); err == nil {
 		c.unlinked = append(c.unlinked, f)
 	}
@@ -30,7 +49,7 @@ func (c *Files) keepUnlinked(file string) {
 
 // Unlinked returns what gives back the space of the images that were removed, nil if none was. That
 // may take long, and may run beside everything else; whoever does not ask leaves it to Close.
-func (c *Files) Unlinked() (giveBack func() error) {
+func (c *removal) Unlinked() (giveBack func() error) {
 	if len(c.unlinked) == 0 {
 		return nil
 	}

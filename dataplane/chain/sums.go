@@ -94,12 +94,12 @@ type sumsReader struct {
 
 // openSums opens the sums of an image of the given size. A nil reader without error means that they
 // are void: missing, damaged, for another size, or of another stamp.
-func (c *Files) openSums(file string, size int64, mode disk.Mode) (*sumsReader, error) {
-	stamp := c.meta.vm.stamp()
+func (k *checksums) openSums(file string, size int64, mode disk.Mode) (*sumsReader, error) {
+	stamp := k.meta.vm.stamp()
 	if stamp == (Stamp{}) {
 		return nil, nil
 	}
-	f, err := c.fs.Open(c.path(file+sumsSuffix), mode|disk.Direct)
+	f, err := k.fs.Open(k.path(file+sumsSuffix), mode|disk.Direct)
 	if isNotFound(err) {
 		return nil, nil
 	}

@@ -48,13 +48,13 @@ func sumsOf(t *rapid.T, fs *memdisk.FS, pieces []uint32) *sumsReader {
 	if err := w.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.openSums("x", size, 0)
+	s, err := c.checksums.openSums("x", size, 0)
 	if err != nil || s == nil {
 		t.Fatalf("%v, %v", s, err)
 	}
 	for name, stamp := range map[string]Stamp{"another stamp": {2}, "no stamp": {}} {
 		c.meta.vm.AnkoleStamp = stamp.String()
-		if other, err := c.openSums("x", size, 0); other != nil || err != nil {
+		if other, err := c.checksums.openSums("x", size, 0); other != nil || err != nil {
 			t.Fatalf("%s: %v, %v", name, other, err)
 		}
 	}

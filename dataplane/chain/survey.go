@@ -60,12 +60,12 @@ func ReadSurvey(fs disk.Meta, dir string) (*Survey, error) {
 	}
 	s := &Survey{Names: names, Layers: map[string]DiskMeta{}, LayerErrors: map[string]error{}}
 	c := lookAround(fs, dir)
-	c.copies.held = readCopy(fs, dir)
+	c.meta.copies.held = readCopy(fs, dir)
 	s.readVolume(c)
 	s.readLayers(c)
 	s.readWhiteouts(c)
 	s.readSidecars(c)
-	if v, exists, err := c.RevisionCounter(); err != nil {
+	if v, exists, err := c.revision.RevisionCounter(); err != nil {
 		s.RevisionError = err
 	} else if exists {
 		s.Revision = &v
@@ -124,7 +124,7 @@ func (s *Survey) readWhiteouts(c *Files) {
 		d := s.Layers[file]
 		c.meta.disks[file] = &d
 	}
-	s.Strays = append(s.Strays, c.strayWhiteouts(s.Names)...)
+	s.Strays = append(s.Strays, c.whiteoutFiles.strays(s.Names)...)
 	s.WhiteoutsWhy = map[string]string{}
 	for file, d := range s.Layers {
 		if d.whiteouts == "" {
@@ -134,7 +134,7 @@ func (s *Survey) readWhiteouts(c *Files) {
 			s.WhiteoutsWhy[file] = "volume.meta has lost their key: another kind of engine has rewritten it"
 			continue
 		}
-		w, err := c.openWhiteouts(file, disk.ReadOnly)
+		w, err := c.whiteoutFiles.open(file, disk.ReadOnly)
 		if err == nil && w == nil {
 			err = fmt.Errorf("%w: %s is missing", disk.ErrNotFound, whiteoutName(d.whiteouts))
 		}
@@ -244,7 +244,7 @@ func (c *Chain) WriteHead(p []byte, off int64) error {
 	if n := int64(len(p)); off < 0 || n == 0 || (off|n)%blockSize != 0 || off > c.Size() || n > c.Size()-off {
 		return fmt.Errorf("%w: write of [%d,+%d) to a head of %d bytes", ErrInvalid, off, n, c.Size())
 	}
-	if _, err := c.Files.head().file.WriteAt(p, off); err != nil {
+	if _, err := c.Files.openFiles.head().file.WriteAt(p, off); err != nil {
 		return err
 	}
 	c.MarkWritten(off, int64(len(p)))

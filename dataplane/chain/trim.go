@@ -23,10 +23,10 @@ import (
 const trimPages = 16
 
 // TrimLayers names the files that a trim works on, the newest first.
-func (c *Files) TrimLayers() (files []string) {
+func (c *removal) TrimLayers() (files []string) {
 	for at := c.meta.disks[c.meta.vm.Head]; at != nil && len(files) < len(c.meta.disks); {
 		file := at.Parent
-		if at = c.meta.disks[file]; at == nil || !at.Removed || c.pins[file] > 0 || len(c.meta.children(file)) != 1 {
+		if at = c.meta.disks[file]; at == nil || !at.Removed || c.readers.pins[file] > 0 || len(c.meta.children(file)) != 1 {
 			break
 		}
 		files = append(files, file)
@@ -36,7 +36,7 @@ func (c *Files) TrimLayers() (files []string) {
 
 // NoteTrim durably says, in what absent members miss, that these files change. It comes before each
 // piece, as Purge.Note does.
-func (c *Files) NoteTrim(side *Sidecars, files []string) error {
+func (c *removal) NoteTrim(side *Sidecars, files []string) error {
 	if err := errors.Join(c.usable(), side.usable()); err != nil {
 		return err
 	}
@@ -44,11 +44,11 @@ func (c *Files) NoteTrim(side *Sidecars, files []string) error {
 }
 
 // Trim does a piece: pages are the head's, from Blocks.Untrimmed. It may run beside I/O.
-func (c *Files) Trim(files []string, pages []DurableWhiteouts) error {
+func (c *removal) Trim(files []string, pages []DurableWhiteouts) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	if c.meta.vm.Rebuilding || c.merge != nil || !slices.Equal(files, c.TrimLayers()) {
+	if c.meta.vm.Rebuilding || c.merges.now != nil || !slices.Equal(files, c.TrimLayers()) {
 		return fmt.Errorf("%w: the chain of %s is being changed; trim it afterwards", ErrInvalid, c.dir)
 	}
 	for _, file := range files {
@@ -59,8 +59,8 @@ func (c *Files) Trim(files []string, pages []DurableWhiteouts) error {
 	return nil
 }
 
-func (c *Files) trimLayer(file string, pages []DurableWhiteouts) error {
-	if err := c.voidChecksum(file); err != nil {
+func (c *removal) trimLayer(file string, pages []DurableWhiteouts) error {
+	if err := c.checksums.void(file); err != nil {
 		return err
 	}
 	f, err := c.fs.Open(c.path(file), disk.Direct)
@@ -75,7 +75,7 @@ func (c *Files) trimLayer(file string, pages []DurableWhiteouts) error {
 		}
 	}
 	if err = errors.Join(err, c.syncFile(f)); err == nil { // as in prune
-		c.settled(file)
+		c.merges.settled(file)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ type View struct {
 // Purges, snapshots and reverts may go on beside it; what is read stays the content at the
 // snapshot.
 type ViewFiles struct {
-	c *Files
+	c *readers
 	// at are read-only files with the snapshot as head.
 	at    *Files
 	file  string
@@ -35,6 +35,22 @@ type ViewFiles struct {
 	pinned bool
 	// repaired: the snapshot's image was written to.
 	repaired bool
+}
+
+// readers are the views that are open, and which snapshots they keep. What a view writes to its own
+// snapshot (Repair, Keep) goes by it: that ends a merge of the file and outdates its checksums.
+//
+// Its own are pins and views.
+type readers struct {
+	*directory
+	meta      *meta
+	checksums *checksums
+	openFiles *openFiles
+	merges    *merges
+	// pins counts the open views that keep a snapshot from being purged.
+	pins map[string]int
+	// views are those that are open.
+	views []*ViewFiles
 }
 
 // openedSums are a layer's sums, and how often they had been voided when they were opened.
@@ -62,8 +78,9 @@ func (c *Files) OpenView(snapshot string) (*ViewFiles, *Blocks, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	v := &ViewFiles{c: c, at: at.Files, file: file, inode: at.Files.head().inode, sums: map[string]openedSums{}}
-	c.views = append(c.views, v)
+	v := &ViewFiles{c: c.readers, at: at.Files, file: file, inode: at.Files.openFiles.head().inode,
+		sums: map[string]openedSums{}}
+	c.readers.views = append(c.readers.views, v)
 	return v, at.Blocks, nil
 }
 
@@ -83,7 +100,7 @@ func (v *ViewFiles) size() int64 { return v.at.meta.vm.Size }
 func (v *ViewFiles) Close() error {
 	v.unpin()
 	if v.repaired {
-		v.c.settled(v.file)
+		v.c.merges.settled(v.file)
 	}
 	v.c.views = slices.DeleteFunc(v.c.views, func(o *ViewFiles) bool { return o == v })
 	return errors.Join(v.dropSums(), v.at.release())
@@ -137,11 +154,11 @@ func (v *ViewFiles) Verify(off, n int64, where Where) (Verdict, []LayerRot, erro
 	verdict, rot := VerdictGood, []LayerRot(nil)
 	for number := uint32(off / SumPiece); int64(number)*SumPiece < off+n; number++ {
 		read := where.layersOf(number)
-		if v.at.backing && read[1] {
+		if v.at.openFiles.backing && read[1] {
 			verdict = VerdictUnknown // there are no checksums of a backing file
 		}
-		for i := v.at.bottomIndex(); i < len(v.at.layers); i++ {
-			known, bad, err := v.verifyPiece(&v.at.layers[i], number)
+		for i := v.at.openFiles.bottomIndex(); i < len(v.at.openFiles.layers); i++ {
+			known, bad, err := v.verifyPiece(&v.at.openFiles.layers[i], number)
 			if err != nil {
 				return VerdictUnknown, nil, err
 			}
@@ -214,7 +231,7 @@ func (v *ViewFiles) sumOf(f disk.File, p *filePiece) (sum, error) {
 }
 
 func (v *ViewFiles) sumsOf(l *layer) (*sumsReader, error) {
-	voids := v.c.voided[l.name]
+	voids := v.c.checksums.voided[l.name]
 	if s, ok := v.sums[l.name]; ok {
 		if s.voids == voids {
 			return s.sumsReader, nil
@@ -233,7 +250,7 @@ func (v *ViewFiles) sumsOf(l *layer) (*sumsReader, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	s, err := v.c.openSums(l.name, info.Size, disk.ReadOnly)
+	s, err := v.c.checksums.openSums(l.name, info.Size, disk.ReadOnly)
 	if s != nil { // void ones may be computed in a moment
 		v.sums[l.name] = openedSums{s, voids}
 	}
@@ -315,7 +332,7 @@ func (v *ViewFiles) leftOf(f disk.File, run Rot, where Where) (left []Rot, err e
 	for i, x := range found {
 		at := first + int64(i)
 		switch {
-		case !x.allocated || err != nil || where.at(at) == v.at.headIndex(): // it was there before
+		case !x.allocated || err != nil || where.at(at) == v.at.openFiles.headIndex(): // it was there before
 		case x.written < blockSize:
 			err = f.Punch(at*blockSize, blockSize)
 		default:
@@ -405,7 +422,7 @@ func (v *ViewFiles) readBlock(p []byte, off int64, where Where) error {
 	if i == inNone {
 		return nil
 	}
-	l := &v.at.layers[i]
+	l := &v.at.openFiles.layers[i]
 	return readFull(l.file, p[:max(min(blockSize, l.size-off), 0)], off)
 }
 
@@ -414,26 +431,19 @@ func (v *ViewFiles) readBlock(p []byte, off int64, where Where) error {
 // that are not repaired whole nothing is known.
 func (v *ViewFiles) expect(side *Sidecars, f disk.File, off int64, data []byte, written []Rot) error {
 	c := v.c
-	c.voided[v.file]++
-	if err := errors.Join(c.endMergeOf(v.file), side.layersChange(v.file), v.dropSums(), c.meta.mark(v.file)); err != nil {
+	err := errors.Join(c.merges.endOf(v.file), side.layersChange(v.file), v.dropSums(), c.meta.mark(v.file))
+	if err != nil {
 		return err
 	}
 	v.repaired = true
-	if _, err := c.fs.Stat(c.path(v.file + checksumSuffix)); err == nil {
-		if err := c.fs.Remove(c.path(v.file + checksumSuffix)); err != nil {
-			return err
-		}
-		if err := c.syncDir(); err != nil {
-			return err
-		}
-	} else if !isNotFound(err) {
+	if err := c.checksums.outdate(v.file); err != nil {
 		return err
 	}
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	s, err := c.openSums(v.file, info.Size, 0)
+	s, err := c.checksums.openSums(v.file, info.Size, 0)
 	if err != nil || s == nil {
 		return err
 	}

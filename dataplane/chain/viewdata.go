@@ -35,7 +35,7 @@ func (v *ViewFiles) Keep(s *Sidecars, below string, off, n int64, where Where) (
 	if err := errors.Join(s.usable(), v.repairable(off, n)); err != nil {
 		return Repaired{}, err
 	}
-	floor := v.at.layerIndex(snapshotFile(below))
+	floor := v.at.openFiles.layerIndex(snapshotFile(below))
 	if floor == 0 {
 		return Repaired{}, fmt.Errorf("%w: there is no snapshot %q below %s", ErrNotFound, below, v.file)
 	}
@@ -106,7 +106,7 @@ func (b *Blocks) rangesAbove(floor byte, off int64, most int) (ranges [][2]int64
 // It cuts the page where that is more than most ranges, and where it has to. disk.ErrIO if it is
 // not known which whiteouts there are. It must not run beside a metadata operation.
 func (v *ViewFiles) HiddenSince(since string, page [][2]int64, off, next int64, most int) ([][2]int64, int64, error) {
-	floor := v.at.layerIndex(snapshotFile(since))
+	floor := v.at.openFiles.layerIndex(snapshotFile(since))
 	if floor == 0 {
 		return nil, 0, fmt.Errorf("%w: there is no snapshot %q below this one", ErrNotFound, since)
 	}
@@ -116,8 +116,8 @@ func (v *ViewFiles) HiddenSince(since string, page [][2]int64, off, next int64, 
 	}
 	whole := end
 	page = slices.Clone(page)
-	for i := floor + 1; i < len(v.at.layers); i++ {
-		hidden, stop, err := v.at.Hides(i-v.at.bottomIndex(), blockSize, off, end, most)
+	for i := floor + 1; i < len(v.at.openFiles.layers); i++ {
+		hidden, stop, err := v.at.openFiles.Hides(i-v.at.openFiles.bottomIndex(), blockSize, off, end, most)
 		if err != nil {
 			return nil, 0, err
 		}

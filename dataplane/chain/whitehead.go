@@ -359,7 +359,7 @@ func (c *Chain) Discard(off, n int64) error {
 	}
 	plan := c.DiscardPlan(off, n, nil)
 	for want, missing := c.WhiteoutsWanted(plan); missing; want, missing = c.WhiteoutsWanted(plan) {
-		room, err := c.WhiteoutRoom(want)
+		room, err := c.openFiles.WhiteoutRoom(want)
 		if err != nil {
 			return err
 		}

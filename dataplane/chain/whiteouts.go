@@ -26,6 +26,19 @@ const (
 	whiteoutKey = "AnkoleWhiteouts"
 )
 
+// whiteoutFiles are the files of whiteouts of all layers: which there are, by their names in the
+// layers' .meta, and which are damaged. What one of them holds says the whiteoutFile of a layer
+// that is open.
+//
+// Its own are the names of these files, which it makes and removes with the entries in .meta, and
+// damaged.
+type whiteoutFiles struct {
+	*directory
+	meta *meta
+	// damaged are whiteouts that were found damaged when the directory was opened.
+	damaged []whiteoutDamage
+}
+
 // whiteoutName is the file of a number in a layer's .meta.
 func whiteoutName(number string) string { return whiteoutPrefix + number }
 
@@ -47,10 +60,10 @@ func (v *volumeMeta) whiteoutKey() (key Stamp) {
 	return key
 }
 
-// openWhiteouts opens the whiteouts of a layer, nil if it has none. A file that is missing although
+// open opens the whiteouts of a layer, nil if it has none. A file that is missing although
 // a .meta names it is damage that no crash leaves.
-func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, error) {
-	d, key := c.meta.disks[layer], c.meta.vm.whiteoutKey()
+func (h *whiteoutFiles) open(layer string, mode disk.Mode) (*whiteoutFile, error) {
+	d, key := h.meta.disks[layer], h.meta.vm.whiteoutKey()
 	if d == nil || d.whiteouts == "" || key == (Stamp{}) {
 		return nil, nil
 	}
@@ -58,9 +71,9 @@ func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, erro
 	if !ok {
 		return nil, fmt.Errorf("%w: %s%s: %s is %q", ErrCorrupt, layer, metaSuffix, whiteoutKey, d.whiteouts)
 	}
-	f, err := c.fs.Open(c.path(whiteoutName(d.whiteouts)), mode|disk.Direct)
+	f, err := h.fs.Open(h.path(whiteoutName(d.whiteouts)), mode|disk.Direct)
 	if isNotFound(err) {
-		c.whiteoutsDamaged(layer, -1)
+		h.note(layer, -1)
 		return nil, nil
 	}
 	if err != nil {
@@ -69,7 +82,7 @@ func (c *Files) openWhiteouts(layer string, mode disk.Mode) (*whiteoutFile, erro
 	if mode&disk.ReadOnly == 0 {
 		// What a process that was killed has written is taken for durable from here on: the other
 		// slot is written next.
-		if err := c.syncFile(f); err != nil {
+		if err := h.syncFile(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -82,64 +95,64 @@ type whiteoutDamage struct {
 	page  int64
 }
 
-// whiteoutsDamaged notes that what a layer hid is not known.
-func (c *Files) whiteoutsDamaged(layer string, page int64) {
+// note notes that what a layer hid is not known.
+func (h *whiteoutFiles) note(layer string, page int64) {
 	d := whiteoutDamage{layer, page}
-	if slices.Contains(c.damaged, d) {
+	if slices.Contains(h.damaged, d) {
 		return
 	}
-	c.damaged = append(c.damaged, d)
-	c.log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt",
-		"dir", c.dir,
+	h.damaged = append(h.damaged, d)
+	h.log.Error("whiteouts are damaged: discarded blocks may show old content; the replica has to be rebuilt",
+		"dir", h.dir,
 		"layer", layer, "page", page)
 }
 
 // judge notes a page that is damaged. One that only cannot be read refuses the directory, as a
 // record does: the next attempt may read it, and damage would cost the record, for ever.
-func (c *Files) judge(layer string, number int64, p *whiteoutsOf) error {
+func (h *whiteoutFiles) judge(layer string, number int64, p *whiteoutsOf) error {
 	if !p.damaged {
 		return nil
 	}
-	if p.unreadable != nil && !c.readOnly {
-		file := c.path(whiteoutName(c.meta.disks[layer].whiteouts))
+	if p.unreadable != nil && !h.readOnly {
+		file := h.path(whiteoutName(h.meta.disks[layer].whiteouts))
 		return fmt.Errorf("page %d of %s, which hides discarded blocks of %s, cannot be read: %w; if it stays so, rebuild "+
 			"the replica elsewhere, or give up what the file hides by removing it: the replica then counts as damaged",
 			number, file, displayName(layer), p.unreadable)
 	}
-	c.whiteoutsDamaged(layer, number)
+	h.note(layer, number)
 	return nil
 }
 
 // Sound is nil unless what whiteouts hid was found damaged when these files were opened: then
 // discarded blocks may show what was there before. The error is disk.ErrIO.
-func (c *Files) Sound() error {
-	if len(c.damaged) == 0 {
+func (h *whiteoutFiles) Sound() error {
+	if len(h.damaged) == 0 {
 		return nil
 	}
-	d := c.damaged[0]
+	d := h.damaged[0]
 	return fmt.Errorf("%w: what %s hides of the layers below it is damaged: discarded blocks may show old content; "+
 		"use another replica",
 		disk.ErrIO, displayName(d.layer))
 }
 
 // Sound is Files.Sound of the files that the view reads.
-func (v *ViewFiles) Sound() error { return v.at.Sound() }
+func (v *ViewFiles) Sound() error { return v.at.whiteoutFiles.Sound() }
 
 // clearDamage ends an open that has found damage. The record is void already, durably: the
 // directory is a replica in good standing again only when a rebuild has compared all of it, or a
 // person has said so. Until then what is damaged hides nothing.
-func (c *Files) clearDamage() error {
-	if c.readOnly {
+func (h *whiteoutFiles) clearDamage() error {
+	if h.readOnly {
 		return nil
 	}
-	for _, d := range c.damaged {
+	for _, d := range h.damaged {
 		var err error
 		if d.page < 0 {
-			m := *c.meta.disks[d.layer]
+			m := *h.meta.disks[d.layer]
 			m.whiteouts = ""
-			err = c.meta.change(d.layer, m)
+			err = h.meta.change(d.layer, m)
 		} else {
-			err = c.clearPage(d.layer, d.page)
+			err = h.clearPage(d.layer, d.page)
 		}
 		if err != nil {
 			return err
@@ -149,13 +162,13 @@ func (c *Files) clearDamage() error {
 }
 
 // clearPage makes a page one that was never written.
-func (c *Files) clearPage(layer string, number int64) error {
-	w, err := c.openWhiteouts(layer, 0)
+func (h *whiteoutFiles) clearPage(layer string, number int64) error {
+	w, err := h.open(layer, 0)
 	if err != nil || w == nil {
 		return err
 	}
 	if err = w.reserve(number); err == nil {
-		err = c.syncFile(w.file)
+		err = h.syncFile(w.file)
 	}
 	return errors.Join(err, w.close())
 }
@@ -163,7 +176,7 @@ func (c *Files) clearPage(layer string, number int64) error {
 // clearDamagedPages durably makes the pages of a branch that are damaged ones that were never
 // written. It is for the target of a rebuild, which compares and sets all that a branch hides;
 // nobody looks at the pages of a branch when a directory is opened.
-func (c *Files) clearDamagedPages(w *whiteoutFile) error {
+func (h *whiteoutFiles) clearDamagedPages(w *whiteoutFile) error {
 	cleared := false
 	err := w.each(0, func(number int64, p *whiteoutsOf) error {
 		if !p.damaged {
@@ -175,31 +188,31 @@ func (c *Files) clearDamagedPages(w *whiteoutFile) error {
 	if err != nil || !cleared {
 		return err
 	}
-	return c.syncFile(w.file)
+	return h.syncFile(w.file)
 }
 
-// createWhiteouts makes an empty whiteout file, durable with its name, and returns the number for
+// create makes an empty whiteout file, durable with its name, and returns the number for
 // the layer's .meta.
-func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {
-	if c.meta.vm.whiteoutKey() == (Stamp{}) {
+func (h *whiteoutFiles) create() (w *whiteoutFile, number string, err error) {
+	if h.meta.vm.whiteoutKey() == (Stamp{}) {
 		var key Stamp
-		if _, err := io.ReadFull(c.meta.rand, key[:]); err != nil {
+		if _, err := io.ReadFull(h.meta.rand, key[:]); err != nil {
 			return nil, "", err
 		}
-		vm := c.meta.vm
+		vm := h.meta.vm
 		vm.AnkoleWhiteouts = key.String()
-		if err := c.meta.writeVolumeMeta(&vm); err != nil {
+		if err := h.meta.writeVolumeMeta(&vm); err != nil {
 			return nil, "", err
 		}
 	}
 	var random [8]byte
 	var f disk.File
 	for {
-		if _, err := io.ReadFull(c.meta.rand, random[:]); err != nil {
+		if _, err := io.ReadFull(h.meta.rand, random[:]); err != nil {
 			return nil, "", err
 		}
 		number = hex.EncodeToString(random[:])
-		f, err = c.fs.Create(c.path(whiteoutName(number)), disk.Direct)
+		f, err = h.fs.Create(h.path(whiteoutName(number)), disk.Direct)
 		if err == nil {
 			break
 		}
@@ -207,94 +220,94 @@ func (c *Files) createWhiteouts() (w *whiteoutFile, number string, err error) {
 			return nil, "", err
 		}
 	}
-	if err := c.syncDir(); err != nil {
+	if err := h.syncDir(); err != nil {
 		return nil, "", errors.Join(err, f.Close())
 	}
-	return &whiteoutFile{file: f, id: whiteoutID{c.meta.vm.whiteoutKey(), binary.BigEndian.Uint64(random[:])}}, number, nil
+	return &whiteoutFile{file: f, id: whiteoutID{h.meta.vm.whiteoutKey(), binary.BigEndian.Uint64(random[:])}}, number, nil
 }
 
-// addWhiteouts gives a layer an empty whiteout file.
-func (c *Files) addWhiteouts(layer string) (*whiteoutFile, error) {
-	w, number, err := c.createWhiteouts()
+// add gives a layer an empty whiteout file.
+func (h *whiteoutFiles) add(layer string) (*whiteoutFile, error) {
+	w, number, err := h.create()
 	if err != nil {
 		return nil, err
 	}
-	d := *c.meta.disks[layer]
+	d := *h.meta.disks[layer]
 	d.whiteouts = number
-	if err := c.meta.change(layer, d); err != nil {
+	if err := h.meta.change(layer, d); err != nil {
 		err = errors.Join(err, w.close())
-		if c.broken == nil {
-			err = errors.Join(err, removeIfThere(c.fs, c.path(whiteoutName(number))))
+		if h.broken == nil {
+			err = errors.Join(err, removeIfThere(h.fs, h.path(whiteoutName(number))))
 		}
 		return nil, err
 	}
 	return w, nil
 }
 
-// dropWhiteouts removes whiteout files whose layers are gone. What is left after a crash the next
+// drop removes whiteout files whose layers are gone. What is left after a crash the next
 // open removes.
-func (c *Files) dropWhiteouts(numbers ...string) error {
+func (h *whiteoutFiles) drop(numbers ...string) error {
 	for _, n := range numbers {
-		if n == "" || c.meta.namesWhiteouts(n) {
+		if n == "" || h.meta.namesWhiteouts(n) {
 			continue
 		}
-		if err := removeIfThere(c.fs, c.path(whiteoutName(n))); err != nil {
+		if err := removeIfThere(h.fs, h.path(whiteoutName(n))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// voidWhiteouts is the part of Open that is about their names: where another engine has dropped
+// void is the part of Open that is about their names: where another engine has dropped
 // volume.meta's key they are void, and their names go from the layers' .meta before a new key can
 // be made.
-func (c *Files) voidWhiteouts() error {
-	if c.meta.vm.whiteoutKey() == (Stamp{}) {
-		for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
-			d := c.meta.disks[file]
+func (h *whiteoutFiles) void() error {
+	if h.meta.vm.whiteoutKey() == (Stamp{}) {
+		for _, file := range slices.Sorted(maps.Keys(h.meta.disks)) {
+			d := h.meta.disks[file]
 			if d.whiteouts == "" {
 				continue
 			}
-			c.log.Warn("whiteouts are void: another engine has used the directory", "dir", c.dir, "layer", file)
+			h.log.Warn("whiteouts are void: another engine has used the directory", "dir", h.dir, "layer", file)
 			void := *d
 			void.whiteouts = ""
-			if !c.readOnly {
-				if err := c.meta.writeDiskMeta(file, &void); err != nil {
+			if !h.readOnly {
+				if err := h.meta.writeDiskMeta(file, &void); err != nil {
 					return err
 				}
 			}
-			c.meta.disks[file] = &void
+			h.meta.disks[file] = &void
 		}
 	}
 	return nil
 }
 
-// missingWhiteouts notes which layers, of other branches too, have lost their whiteout files.
-func (c *Files) missingWhiteouts(names []string) {
-	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
-		if n := c.meta.disks[file].whiteouts; n != "" && !slices.Contains(names, whiteoutName(n)) {
-			c.whiteoutsDamaged(file, -1)
+// missing notes which layers, of other branches too, have lost their whiteout files.
+func (h *whiteoutFiles) missing(names []string) {
+	for _, file := range slices.Sorted(maps.Keys(h.meta.disks)) {
+		if n := h.meta.disks[file].whiteouts; n != "" && !slices.Contains(names, whiteoutName(n)) {
+			h.note(file, -1)
 		}
 	}
 }
 
-// strayWhiteouts lists the whiteout files of no layer.
-func (c *Files) strayWhiteouts(names []string) []string {
+// strays lists the whiteout files of no layer.
+func (h *whiteoutFiles) strays(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		number, ok := strings.CutPrefix(name, whiteoutPrefix)
-		return !ok || c.meta.namesWhiteouts(number)
+		return !ok || h.meta.namesWhiteouts(number)
 	})
 }
 
 // hideBy enters the whiteouts of layer i into the map, after the layers below it and before its own
 // blocks.
-func (c *Files) hideBy(b *Blocks, i int) error {
-	l := &c.layers[i]
+func (o *openFiles) hideBy(b *Blocks, i int) error {
+	l := &o.layers[i]
 	if i == 1 {
 		return nil // nothing is below it
 	}
 	return l.whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
-		if err := c.judge(l.name, number, p); err != nil {
+		if err := o.whiteoutFiles.judge(l.name, number, p); err != nil {
 			return err
 		}
 		p.bits.runs(func(first, last int64) {
@@ -305,13 +318,14 @@ func (c *Files) hideBy(b *Blocks, i int) error {
 }
 
 // openHeadWhiteouts gives b the head's whiteouts.
-func (c *Files) openHeadWhiteouts(b *Blocks) error {
+func (o *openFiles) openHeadWhiteouts(b *Blocks) error {
 	b.whiteouts = headWhiteouts{}
-	if c.readOnly {
+	if o.readOnly {
 		return nil
 	}
-	return c.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
-		if err := c.judge(c.head().name, number, p); err != nil { // nobody has looked if the map was handed over
+	return o.head().whiteouts.each(0, func(number int64, p *whiteoutsOf) error {
+		// Nobody has looked if the map was handed over.
+		if err := o.whiteoutFiles.judge(o.head().name, number, p); err != nil {
 			return err
 		}
 		if p.damaged {
@@ -343,13 +357,13 @@ func (s *Sidecars) forget() error {
 
 // WhiteoutRoom makes room for what Blocks.WhiteoutsWanted says is missing. It may run beside I/O.
 // ErrNoSpace leaves everything as it was.
-func (c *Files) WhiteoutRoom(want WhiteoutsWanted) (WhiteoutRoom, error) {
-	if err := c.usable(); err != nil {
+func (o *openFiles) WhiteoutRoom(want WhiteoutsWanted) (WhiteoutRoom, error) {
+	if err := o.usable(); err != nil {
 		return WhiteoutRoom{}, err
 	}
-	h := c.head()
+	h := o.head()
 	if h.whiteouts == nil {
-		w, err := c.addWhiteouts(h.name)
+		w, err := o.whiteoutFiles.add(h.name)
 		if err != nil {
 			return WhiteoutRoom{}, err
 		}
@@ -366,14 +380,14 @@ func (c *Files) WhiteoutRoom(want WhiteoutsWanted) (WhiteoutRoom, error) {
 // PunchLayer makes [off, off+n) a hole in a layer below the head of a rebuild target, or in a
 // branch that is open, which hides what is below it, or no longer does. number is as in Extents.
 // Durable after FinishRebuild.
-func (c *Files) PunchLayer(number int, off, n int64, hide bool) error {
-	if err := c.usable(); err != nil {
+func (o *openFiles) PunchLayer(number int, off, n int64, hide bool) error {
+	if err := o.usable(); err != nil {
 		return err
 	}
-	if number >= len(c.layers)-c.bottomIndex()+len(c.branches) {
+	if number >= len(o.layers)-o.bottomIndex()+len(o.branches) {
 		return fmt.Errorf("%w: there is no layer %d", ErrNotFound, number)
 	}
-	l := c.numbered(number)
+	l := o.numbered(number)
 	if l.whiteouts == nil && hide {
 		return fmt.Errorf("%w: %s was not described as a layer with whiteouts", ErrInvalid, l.name)
 	}
@@ -384,10 +398,10 @@ func (c *Files) PunchLayer(number int, off, n int64, hide bool) error {
 }
 
 // syncWhiteouts makes what PunchLayer did durable.
-func (c *Files) syncWhiteouts() error {
-	for _, l := range slices.Concat(c.layers, c.branches) {
+func (o *openFiles) syncWhiteouts() error {
+	for _, l := range slices.Concat(o.layers, o.branches) {
 		if err := l.whiteouts.sync(); err != nil {
-			return c.breaks(err)
+			return o.breaks(err)
 		}
 	}
 	return nil
@@ -397,10 +411,10 @@ func (c *Files) syncWhiteouts() error {
 // those of the live chain and those of open views. The files that these have open count, not what
 // the layers' .meta name: a merge gives a layer another one, and whoever reads through the old one
 // goes on with that.
-func (c *Files) hiddenBy(inode uint64, blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
-	layers := above(inode, c.layers[:len(c.layers)-1]) // the head's are in memory
+func (c *readers) hiddenBy(inode uint64, blocks []Rot) (map[whiteoutID]map[int64]bool, error) {
+	layers := above(inode, c.openFiles.layers[:len(c.openFiles.layers)-1]) // the head's are in memory
 	for _, v := range c.views {
-		layers = append(layers, above(inode, v.at.layers)...)
+		layers = append(layers, above(inode, v.at.openFiles.layers)...)
 	}
 	out := map[whiteoutID]map[int64]bool{}
 	for _, l := range layers {
@@ -431,19 +445,19 @@ func above(inode uint64, layers []layer) []layer {
 // Hides lists the pieces of a size in which a layer has whiteouts, by its number, from off to end,
 // so many ranges at most, in order, neighbours joined; next is where the list goes on if it was
 // cut, else end. disk.ErrIO if it is not known which there are.
-func (c *Files) Hides(number int, piece, off, end int64, most int) (out [][2]int64, next int64, err error) {
-	if number >= len(c.layers)-c.bottomIndex()+len(c.branches) {
+func (o *openFiles) Hides(number int, piece, off, end int64, most int) (out [][2]int64, next int64, err error) {
+	if number >= len(o.layers)-o.bottomIndex()+len(o.branches) {
 		return nil, 0, fmt.Errorf("%w: there is no layer %d", ErrNotFound, number)
 	}
 	next = end
-	w := c.numbered(number).whiteouts
+	w := o.numbered(number).whiteouts
 	err = w.each(off/whiteoutSpan, func(page int64, p *whiteoutsOf) error {
 		if err := p.known(w, page); err != nil {
 			return err
 		}
 		p.bits.runs(func(first, last int64) {
 			beg := max(page*whiteoutSpan+first*blockSize, off) / piece * piece
-			stop := min((min(page*whiteoutSpan+last*blockSize, next)+piece-1)/piece*piece, c.meta.vm.Size)
+			stop := min((min(page*whiteoutSpan+last*blockSize, next)+piece-1)/piece*piece, o.meta.vm.Size)
 			switch n := len(out); {
 			case beg >= stop || page*whiteoutSpan+last*blockSize <= off:
 			case n > 0 && out[n-1][1] >= beg:
