@@ -252,10 +252,10 @@ func (c *Sidecars) openAbsent(stamp Stamp, mode disk.Mode) error {
 
 // recoverAbsent corrects what a crash between an entry and the change it announced has left: called
 // when the layers are known.
-func (c *Sidecars) recoverAbsent(f *Files) {
+func (c *Sidecars) recoverAbsent(m *meta) {
 	for i := range c.absent {
 		a := &c.absent[i]
-		if a.First != "" && !a.Gone && f.meta.disks[snapshotFile(a.First)] == nil {
+		if a.First != "" && !a.Gone && m.disks[snapshotFile(a.First)] == nil {
 			a.First = "" // the rotation was not committed
 		}
 	}
@@ -416,8 +416,8 @@ func (c *Sidecars) regionsLeave(next []Region) error {
 }
 
 // headBecomes notes, before it happens, that the head becomes a snapshot.
-func (c *Sidecars) headBecomes(f *Files, file string) error {
-	c.recoverAbsent(f) // an earlier attempt may have failed
+func (c *Sidecars) headBecomes(m *meta, file string) error {
+	c.recoverAbsent(m) // an earlier attempt may have failed
 	name := displayName(file)
 	return c.editAbsent(func(a *Absent) bool {
 		if a.First == "" && !a.Gone && !a.HasChanged(HeadName) {

@@ -109,14 +109,14 @@ func (b *Blocks) Branch(i int) (handle int32, size int64, file disk.File) {
 
 // reshapeBranches gives a rebuild target the snapshots off the live chain that it is to have,
 // parents first: what it has of that name keeps its content, whatever place it had.
-func (c *Files) reshapeBranches(s *Shape) error {
-	for i := range s.Branches {
-		l := &s.Branches[i]
+func (r *reshaping) reshapeBranches() error {
+	for i := range r.to.Branches {
+		l := &r.to.Branches[i]
 		err := error(nil)
-		if _, there := c.meta.disks[l.File]; there {
-			err = c.keepLayer(l, false)
+		if _, there := r.meta.disks[l.File]; there {
+			err = r.keepLayer(l, false)
 		} else {
-			err = c.freshLayer(l)
+			err = r.freshLayer(l)
 		}
 		if err != nil {
 			return err

@@ -23,6 +23,20 @@
 //     for which writes wait, needs nothing else; operations on Files that also need them are given
 //     both.
 //
+// Files is made of parts itself, each with fields that nobody else changes and a comment that says
+// which they are:
+//
+//   - directory: the folder, and whether it can still be made durable
+//   - meta: what volume.meta and the layers' .meta say; reserve: how a file is replaced on a full
+//     disk; copies: ankole.meta, which says what was changed from outside
+//   - checksums: what is recorded about snapshots' files; Hash computes it
+//   - whiteoutFiles: which files of whiteouts there are
+//   - openFiles: the files of the live chain, what is in them, what an unclean stop has left there
+//   - merges: the merge of two files that is under way; removal: how snapshots go (Purge, Trim)
+//   - readers: open views, what they keep and write
+//   - revision: another engine's counter
+//   - opening and reshaping: what Open and Reshape do, for as long as they do it
+//
 // What one part has to know of the other goes between them as values: Where, Look, Below, Room,
 // Repaired. Chain is all parts together, for tools and tests, which have one thread. Tools over
 // closed directories are Create, CreateSkeleton, Inspect.

@@ -15,8 +15,8 @@ import (
 // backing file. It opens them, says what is in them (extents, block map, layers for a rebuild), and
 // settles what an unclean stop has left in them.
 //
-// Its own are table, of which Blocks has a copy: whoever changes it returns a Change (changed), which
-// the owner of Blocks applies; and skipUnwritten.
+// Its own are table, of which Blocks has a copy: whoever changes it returns a Change (changed),
+// which the owner of Blocks applies; and skipUnwritten.
 type openFiles struct {
 	*directory
 	meta          *meta

@@ -9,69 +9,91 @@ import (
 	"ankole.storage/dataplane/disk"
 )
 
-// loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It
-// returns what crashes left behind, to be removed when nothing can refuse the directory any
-// more.
-func (c *Files) loadDisks(s *Sidecars, names []string) (strays []string, err error) {
-	head, err := c.fs.Stat(c.path(c.meta.vm.Head))
+// opening is the part of Open that reads a directory's metadata, refuses what no crash and no
+// engine leaves, and clears what a crash has left. Nothing is removed before nothing can refuse the
+// directory any more.
+//
+// Its own are names and strays; it ends with Open.
+type opening struct {
+	*directory
+	meta          *meta
+	whiteoutFiles *whiteoutFiles
+	removal       *removal
+	opts          *Options
+	// names are those in the directory, as they are on the disk.
+	names []string
+	// strays are files that no finished operation leaves.
+	strays []string
+}
+
+func newOpening(c *Files) *opening {
+	return &opening{directory: c.directory, meta: c.meta, whiteoutFiles: c.whiteoutFiles, removal: c.removal,
+		opts: &c.opts}
+}
+
+// loadDisks reads the layers' metadata, all branches, and finishes what a purge has begun. It finds
+// what crashes left behind.
+func (o *opening) loadDisks(s *Sidecars) error {
+	head, err := o.fs.Stat(o.path(o.meta.vm.Head))
 	if isNotFound(err) {
-		return nil, fmt.Errorf("%w: head %s is missing", ErrCorrupt, c.meta.vm.Head)
+		return fmt.Errorf("%w: head %s is missing", ErrCorrupt, o.meta.vm.Head)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if strays, err = c.findStrays(names, head.Inode); err != nil {
-		return nil, err
+	if o.strays, err = o.findStrays(head.Inode); err != nil {
+		return err
 	}
-	if err = c.checkHead(head, names, strays); err != nil {
-		return nil, err
+	if err = o.checkHead(head); err != nil {
+		return err
 	}
-	for _, name := range names {
+	for _, name := range o.names {
 		file, ok := strings.CutSuffix(name, metaSuffix)
-		if !ok || !isLayerFile(file) || slices.Contains(strays, name) {
+		if !ok || !isLayerFile(file) || slices.Contains(o.strays, name) {
 			continue
 		}
-		data, err := c.meta.readMeta(name)
+		data, err := o.meta.readMeta(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d, err := parseDiskMeta(file, data)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		c.meta.disks[file] = d
+		o.meta.disks[file] = d
 	}
-	live, err := c.meta.liveChain()
+	live, err := o.meta.liveChain()
 	if err == nil {
-		err = c.checkHeadParent(s)
-	}
-	if err == nil {
-		err = c.checkStrays(names, strays, live)
+		err = o.checkHeadParent(s)
 	}
 	if err == nil {
-		err = c.removal.finishMerges(s)
+		err = o.checkStrays(live)
 	}
 	if err == nil {
-		live, err = c.meta.liveChain()
+		err = o.removal.finishMerges(s)
+	}
+	if err == nil {
+		live, err = o.meta.liveChain()
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	strays = append(strays, c.dropImageless(names, live)...)
-	s.recoverAbsent(c)
-	if err := c.whiteoutFiles.void(); err != nil {
-		return nil, err
+	o.dropImageless(live)
+	s.recoverAbsent(o.meta)
+	if err := o.whiteoutFiles.void(); err != nil {
+		return err
 	}
-	c.whiteoutFiles.missing(names)
-	return append(strays, c.whiteoutFiles.strays(names)...), nil
+	o.whiteoutFiles.missing(o.names)
+	o.strays = append(o.strays, o.whiteoutFiles.strays(o.names)...)
+	return nil
 }
 
 // findStrays lists the files that no finished operation leaves: temporary files, heads other than
 // volume.meta's, and snapshots that are the same file as the head, from a rotation that was not
 // committed.
-func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
+func (o *opening) findStrays(headInode uint64) ([]string, error) {
 	var strays []string
-	for _, name := range names {
+	for _, name := range o.names {
 		file := strings.TrimSuffix(strings.TrimSuffix(name, metaSuffix), checksumSuffix)
 		_, isSnap := snapshotName(name)
 		switch {
@@ -80,16 +102,16 @@ func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 			if strings.HasPrefix(name, "volume") || strings.HasPrefix(name, "ankole.") || strings.HasPrefix(name, revisionName) {
 				strays = append(strays, name)
 			}
-		case isHeadFile(file) && file != c.meta.vm.Head:
+		case isHeadFile(file) && file != o.meta.vm.Head:
 			strays = append(strays, name)
 		case strings.HasSuffix(name, sumsSuffix):
 			// Other engines remove a snapshot without knowing this file.
 			image := strings.TrimSuffix(name, sumsSuffix)
-			if _, ok := snapshotName(image); ok && !slices.Contains(names, image) {
+			if _, ok := snapshotName(image); ok && !slices.Contains(o.names, image) {
 				strays = append(strays, name)
 			}
 		case isSnap:
-			info, err := c.fs.Stat(c.path(name))
+			info, err := o.fs.Stat(o.path(name))
 			if err != nil {
 				return nil, err
 			}
@@ -97,7 +119,7 @@ func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 				continue
 			}
 			for _, n := range []string{name, name + metaSuffix, name + checksumSuffix, name + sumsSuffix} {
-				if slices.Contains(names, n) {
+				if slices.Contains(o.names, n) {
 					strays = append(strays, n)
 				}
 			}
@@ -108,12 +130,12 @@ func (c *Files) findStrays(names []string, headInode uint64) ([]string, error) {
 
 // checkStrays refuses to go on where a layer of the live chain is missing, or cleaning up would
 // take it away.
-func (c *Files) checkStrays(names, strays, live []string) error {
+func (o *opening) checkStrays(live []string) error {
 	for _, name := range live {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(o.names, name) {
 			return fmt.Errorf("%w: %s of the chain is missing", ErrCorrupt, name)
 		}
-		if slices.Contains(strays, name) {
+		if slices.Contains(o.strays, name) {
 			return fmt.Errorf("%w: %s of the chain is the same file as the head", ErrCorrupt, name)
 		}
 	}
@@ -121,38 +143,37 @@ func (c *Files) checkStrays(names, strays, live []string) error {
 }
 
 // dropImageless forgets layers of other branches whose image is missing: nothing can be read from
-// them. It returns the metadata files that an interrupted removal left, or a rotation that was not
+// them. Strays are the metadata files that an interrupted removal left, or a rotation that was not
 // committed: beside the head, with nothing on it. Other engines fail on them.
-func (c *Files) dropImageless(names, live []string) (strays []string) {
-	for _, file := range slices.Sorted(maps.Keys(c.meta.disks)) {
-		if slices.Contains(names, file) || slices.Contains(live, file) {
+func (o *opening) dropImageless(live []string) {
+	for _, file := range slices.Sorted(maps.Keys(o.meta.disks)) {
+		if slices.Contains(o.names, file) || slices.Contains(live, file) {
 			continue
 		}
-		rotated := c.meta.disks[file].Parent == c.meta.disks[c.meta.vm.Head].Parent && len(c.meta.children(file)) == 0
-		if c.meta.disks[file].Removed || rotated {
-			strays = append(strays, file+metaSuffix)
+		rotated := o.meta.disks[file].Parent == o.meta.disks[o.meta.vm.Head].Parent && len(o.meta.children(file)) == 0
+		if o.meta.disks[file].Removed || rotated {
+			o.strays = append(o.strays, file+metaSuffix)
 		} else {
-			c.log.Warn("metadata without an image file ignored", "dir", c.dir, "file", file+metaSuffix)
+			o.log.Warn("metadata without an image file ignored", "dir", o.dir, "file", file+metaSuffix)
 		}
-		delete(c.meta.disks, file)
+		delete(o.meta.disks, file)
 	}
-	return strays
 }
 
-func (c *Files) removeStrays(strays []string) error {
-	if len(strays) == 0 || c.readOnly {
+func (o *opening) removeStrays() error {
+	if len(o.strays) == 0 || o.readOnly {
 		return nil
 	}
-	if err := c.meta.mark(strays...); err != nil { // the copy of a directory that was closed has them
+	if err := o.meta.mark(o.strays...); err != nil { // the copy of a directory that was closed has them
 		return err
 	}
-	for _, name := range strays {
-		c.log.Info("stray file removed", "dir", c.dir, "file", name)
-		if err := removeIfThere(c.fs, c.path(name)); err != nil {
+	for _, name := range o.strays {
+		o.log.Info("stray file removed", "dir", o.dir, "file", name)
+		if err := removeIfThere(o.fs, o.path(name)); err != nil {
 			return err
 		}
 	}
-	return c.syncDir()
+	return o.syncDir()
 }
 
 // chainOf follows parents from file down and returns the files bottom first.

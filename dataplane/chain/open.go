@@ -27,12 +27,12 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.lockDirectory(); err != nil {
 		return nil, err
 	}
-	names, err := c.durableNames()
-	if err != nil {
+	o := newOpening(c)
+	if o.names, err = c.durableNames(); err != nil {
 		return nil, err
 	}
 	c.meta.copies.held = readCopy(fs, dir)
-	if err := c.loadVolumeMeta(names); err != nil {
+	if err := o.loadVolumeMeta(); err != nil {
 		return nil, err
 	}
 	c.wasClosed = !c.meta.vm.Dirty && !c.meta.vm.Rebuilding && c.meta.vm.Error == ""
@@ -40,20 +40,19 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 		return nil, err
 	}
 	c.openFiles.skipUnwritten = c.readOnly && c.meta.interruptedWrites()
-	strays, err := c.loadDisks(s, names)
-	if err != nil {
+	if err := o.loadDisks(s); err != nil {
 		return nil, err
 	}
 	if err := c.openFiles.open(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.recoverFilling(), c.openFiles.syncLower()); err != nil {
+	if err := errors.Join(o.recoverFilling(), c.openFiles.syncLower()); err != nil {
 		return nil, err
 	}
 	if err := c.buildMap(s, b); err != nil {
 		return nil, err
 	}
-	if err := c.removeStrays(strays); err != nil {
+	if err := o.removeStrays(); err != nil {
 		return nil, err
 	}
 	if c.meta.stamped {
@@ -70,7 +69,7 @@ func Open(fs disk.Meta, dir string, opts Options) (_ *Chain, err error) {
 	if err := c.meta.rewriteMended(); err != nil {
 		return nil, err
 	}
-	if err := c.markInUse(); err != nil {
+	if err := o.markInUse(); err != nil {
 		return nil, err // before damage is cleared: who opens this next has to find it
 	}
 	if err := s.copySlots(); err != nil {
@@ -104,32 +103,32 @@ func checkFileSystem(fs disk.Meta, dir string) error {
 }
 
 // markInUse is the last step of Open.
-func (c *Files) markInUse() error {
-	if c.readOnly {
+func (o *opening) markInUse() error {
+	if o.readOnly {
 		return nil
 	}
-	vm := c.meta.vm
+	vm := o.meta.vm
 	vm.Dirty, vm.Error, vm.AnkoleMap, vm.AnkoleGivenUp, vm.AnkoleFilling = true, "", "", nil, nil
-	vm.Parent = c.meta.disks[vm.Head].Parent
-	vm.BackingFilePath = c.meta.backingFile
-	if c.meta.vm.AnkoleStamp != "" && !c.meta.stamped {
+	vm.Parent = o.meta.disks[vm.Head].Parent
+	vm.BackingFilePath = o.meta.backingFile
+	if o.meta.vm.AnkoleStamp != "" && !o.meta.stamped {
 		// The stamp names sidecars that are gone or damaged: forget it rather than let it meet them
 		// again.
 		vm.AnkoleStamp, vm.AnkoleHead = "", ""
 	}
-	return c.meta.writeVolumeMeta(&vm)
+	return o.meta.writeVolumeMeta(&vm)
 }
 
-func (c *Files) loadVolumeMeta(names []string) error {
-	data, err := c.meta.readMeta(volumeMetaName)
+func (o *opening) loadVolumeMeta() error {
+	data, err := o.meta.readMeta(volumeMetaName)
 	if err != nil && !isNotFound(err) {
 		return err
 	}
 	if isNotFound(err) || len(data) == 0 {
-		if err := c.notOurs(names); err != nil {
+		if err := o.notOurs(); err != nil {
 			return err
 		}
-		return c.recover(names)
+		return o.recover()
 	}
 	vm, err := parseVolumeMeta(data)
 	if err != nil {
@@ -139,14 +138,14 @@ func (c *Files) loadVolumeMeta(names []string) error {
 		return fmt.Errorf(
 			"%w: the directory was being emptied or made into a rebuild target when it was left; create it again", ErrCorrupt)
 	}
-	c.meta.vm = *vm
-	if !c.opts.AsItIs && c.opts.RecoverHead == "" {
-		if err := c.meta.checkSeal(names); err != nil {
+	o.meta.vm = *vm
+	if !o.opts.AsItIs && o.opts.RecoverHead == "" {
+		if err := o.meta.checkSeal(o.names); err != nil {
 			return err
 		}
 	}
-	if c.meta.backingFile == "" {
-		c.meta.backingFile = vm.BackingFilePath
+	if o.meta.backingFile == "" {
+		o.meta.backingFile = vm.BackingFilePath
 	}
 	return nil
 }
@@ -156,11 +155,11 @@ func (c *Files) loadVolumeMeta(names []string) error {
 // is, or is about to be, such a file: that it is empty or gone is damage and no crash, and the
 // record, without which nobody knows what the copy is worth, would be void. A person who names the
 // head has looked.
-func (c *Files) notOurs(names []string) error {
-	if c.readOnly || c.opts.RecoverHead != "" || !slices.Contains(names, memberName) {
+func (o *opening) notOurs() error {
+	if o.readOnly || o.opts.RecoverHead != "" || !slices.Contains(o.names, memberName) {
 		return nil
 	}
-	return lostMeta(c.dir)
+	return lostMeta(o.dir)
 }
 
 func lostMeta(dir string) error {
@@ -170,36 +169,36 @@ func lostMeta(dir string) error {
 
 // recover rebuilds volume.meta's content where a crash of an engine that does not sync it lost it.
 // Nothing is written yet; Open's last step does that.
-func (c *Files) recover(names []string) error {
-	if err := validateSize(c.opts.Size); err != nil {
+func (o *opening) recover() error {
+	if err := validateSize(o.opts.Size); err != nil {
 		return fmt.Errorf("%s is missing or empty and its size is not given: %w", volumeMetaName, err)
 	}
-	head, err := c.recoverHead(names)
+	head, err := o.recoverHead()
 	if err != nil {
 		return err
 	}
-	c.log.Warn("volume.meta was lost; it is made anew", "dir", c.dir, "head", head, "size", c.opts.Size)
-	c.meta.vm = volumeMeta{Size: c.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize}
+	o.log.Warn("volume.meta was lost; it is made anew", "dir", o.dir, "head", head, "size", o.opts.Size)
+	o.meta.vm = volumeMeta{Size: o.opts.Size, Head: head, Dirty: true, SectorSize: metaSectorSize}
 	return nil
 }
 
 // recoverHead chooses the head. Of several, one that is the same file as a snapshot is left from an
 // unfinished rotation, and an empty one holds nothing; if more than one remains, the choice is a
 // person's.
-func (c *Files) recoverHead(names []string) (string, error) {
-	if c.opts.RecoverHead != "" {
-		if !isHeadFile(c.opts.RecoverHead) || !slices.Contains(names, c.opts.RecoverHead) {
-			return "", fmt.Errorf("%w: there is no head %q", ErrNotFound, c.opts.RecoverHead)
+func (o *opening) recoverHead() (string, error) {
+	if o.opts.RecoverHead != "" {
+		if !isHeadFile(o.opts.RecoverHead) || !slices.Contains(o.names, o.opts.RecoverHead) {
+			return "", fmt.Errorf("%w: there is no head %q", ErrNotFound, o.opts.RecoverHead)
 		}
-		return c.opts.RecoverHead, nil
+		return o.opts.RecoverHead, nil
 	}
 	var heads, full []string
-	for _, name := range names {
+	for _, name := range o.names {
 		if !isHeadFile(name) {
 			continue
 		}
 		heads = append(heads, name)
-		info, err := c.fs.Stat(c.path(name))
+		info, err := o.fs.Stat(o.path(name))
 		if err != nil {
 			return "", err
 		}

@@ -191,19 +191,19 @@ func (w *filling) cutShort(f disk.File) (out []disk.Extent, err error) {
 
 // recoverFilling punches what an unclean stop has left of a write to a snapshot's image: it would
 // read as zeroes, and what is below is what was there.
-func (c *Files) recoverFilling() error {
-	w := c.meta.vm.AnkoleFilling
-	if w == nil || c.readOnly {
+func (o *opening) recoverFilling() error {
+	w := o.meta.vm.AnkoleFilling
+	if w == nil || o.readOnly {
 		return nil
 	}
-	info, err := c.fs.Stat(c.path(w.Image))
+	info, err := o.fs.Stat(o.path(w.Image))
 	if isNotFound(err) || err == nil && info.Inode != w.Inode {
 		return nil // it is gone since
 	}
 	if err != nil {
 		return err
 	}
-	f, err := c.fs.Open(c.path(w.Image), disk.Direct)
+	f, err := o.fs.Open(o.path(w.Image), disk.Direct)
 	if err != nil {
 		return err
 	}
@@ -212,8 +212,8 @@ func (c *Files) recoverFilling() error {
 		err = errors.Join(err, f.Punch(e.Off, e.Len))
 	}
 	if err == nil && len(cut) > 0 {
-		c.log.Info("interrupted writes to a snapshot taken back", "dir", c.dir, "file", w.Image, "blocks", len(cut))
-		err = c.syncFile(f)
+		o.log.Info("interrupted writes to a snapshot taken back", "dir", o.dir, "file", w.Image, "blocks", len(cut))
+		err = o.syncFile(f)
 	}
 	return errors.Join(err, f.Close())
 }

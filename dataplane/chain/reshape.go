@@ -59,8 +59,10 @@ func (o *openFiles) Kept(layers []LayerSpec) []string {
 func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 	opts := old.opts
 	opts.BackingFile = s.BackingFile
-	anew := !old.closed && old.conflicts(&s)
-	failed := old.reshape(side, &s, anew)
+	r := &reshaping{directory: old.directory, meta: old.meta, checksums: old.checksums, openFiles: old.openFiles,
+		removal: old.removal, side: side, to: &s}
+	anew := !old.closed && r.conflicts()
+	failed := r.do(anew)
 	unlinked := old.removal.unlinked
 	old.removal.unlinked = nil
 	err := errors.Join(old.close(side.broken), side.Close())
@@ -79,6 +81,18 @@ func Reshape(old *Files, side *Sidecars, s Shape) (*Chain, error) {
 		failed = c.provideWhiteouts(&s)
 	}
 	return c, failed
+}
+
+// reshaping is the part of Reshape that changes the files of the open directory, up to the commit
+// and after it. It leaves what is in memory as it was: the directory is opened again.
+type reshaping struct {
+	*directory
+	meta      *meta
+	checksums *checksums
+	openFiles *openFiles
+	removal   *removal
+	side      *Sidecars
+	to        *Shape
 }
 
 // provideWhiteouts gives the layers that the source has whiteouts in a file for them.
@@ -120,67 +134,68 @@ func (s *Shape) Validate() error {
 }
 
 // conflicts reports that the live chain has a layer of the shape which cannot be kept.
-func (c *Files) conflicts(s *Shape) bool {
-	kept := c.openFiles.Kept(s.Layers)
-	return slices.ContainsFunc(s.Layers, func(l LayerSpec) bool {
-		return c.openFiles.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File)
+func (r *reshaping) conflicts() bool {
+	kept := r.openFiles.Kept(r.to.Layers)
+	return slices.ContainsFunc(r.to.Layers, func(l LayerSpec) bool {
+		return r.openFiles.layerIndex(l.File) != 0 && !slices.Contains(kept, l.File)
 	})
 }
 
-// reshape does what Reshape says, but for a directory to be made anew: that one is only marked.
-func (c *Files) reshape(side *Sidecars, s *Shape, anew bool) error {
-	if err := c.usable(); err != nil {
+// do does what Reshape says, but for a directory to be made anew: that one is only marked.
+func (r *reshaping) do(anew bool) error {
+	if err := r.usable(); err != nil {
 		return err
 	}
-	s.Rebuilding = true
-	if err := s.Validate(); err != nil {
+	r.to.Rebuilding = true
+	if err := r.to.Validate(); err != nil {
 		return err
 	}
-	if s.HeadBecomes != "" && !slices.ContainsFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes }) {
-		return fmt.Errorf("%w: the head cannot become %q, which is not part of the chain to make", ErrInvalid, s.HeadBecomes)
+	if r.to.HeadBecomes != "" && r.headBecomes() == nil {
+		return fmt.Errorf("%w: the head cannot become %q, which is not part of the chain to make", ErrInvalid,
+			r.to.HeadBecomes)
 	}
-	if err := c.syncFile(c.openFiles.head().file); err != nil {
+	if err := r.syncFile(r.openFiles.head().file); err != nil {
 		return err
 	}
-	if err := c.meta.setRebuilding(); err != nil || anew {
+	if err := r.meta.setRebuilding(); err != nil || anew {
 		return err
 	}
-	if err := c.removal.finishSameFiles(side); err != nil {
+	if err := r.removal.finishSameFiles(r.side); err != nil {
 		return err
 	}
-	kept := c.openFiles.Kept(s.Layers)
-	for i := range s.Layers {
-		l := &s.Layers[i]
+	kept := r.openFiles.Kept(r.to.Layers)
+	for i := range r.to.Layers {
+		l := &r.to.Layers[i]
 		var err error
 		switch {
 		case slices.Contains(kept, l.File):
-			err = c.keepLayer(l, slices.Contains(s.Untouched, l.File))
-		case l.File != s.HeadBecomes:
-			err = c.freshLayer(l)
+			err = r.keepLayer(l, slices.Contains(r.to.Untouched, l.File))
+		case l.File != r.to.HeadBecomes:
+			err = r.freshLayer(l)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := c.reshapeBranches(s); err != nil {
+	if err := r.reshapeBranches(); err != nil {
 		return err
 	}
-	return c.reshapeHead(side, s)
+	return r.reshapeHead()
 }
 
 // freshLayer makes an empty layer in place of anything of its name, which is in no chain that will
 // be read again.
-func (c *Files) freshLayer(l *LayerSpec) error {
-	if err := c.removeFiles(l.File); err != nil {
+func (r *reshaping) freshLayer(l *LayerSpec) error {
+	if err := r.removeFiles(l.File); err != nil {
 		return err
 	}
-	delete(c.meta.disks, l.File)
-	return c.breaksUnlessFull(createLayer(c.fs, c.dir, l.File, l.Size, &l.Meta))
+	delete(r.meta.disks, l.File)
+	return r.breaksUnlessFull(createLayer(r.fs, r.dir, l.File, l.Size, &l.Meta))
 }
 
 // keepLayer gives a snapshot that stays its size and metadata.
-func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
-	f, err := c.fs.Open(c.path(l.File), disk.Direct)
+func (r *reshaping) keepLayer(l *LayerSpec, untouched bool) error {
+	f, err := r.fs.Open(r.path(l.File), disk.Direct)
 	if err != nil {
 		return err
 	}
@@ -190,21 +205,21 @@ func (c *Files) keepLayer(l *LayerSpec, untouched bool) error {
 		return err
 	}
 	if !untouched || info.Size != l.Size {
-		if err := c.checksums.void(l.File); err != nil {
-			return c.breaks(err)
+		if err := r.checksums.void(l.File); err != nil {
+			return r.breaks(err)
 		}
 	}
-	if err := c.fit(f, l.Size); err != nil {
+	if err := r.fit(f, l.Size); err != nil {
 		return err
 	}
 	d := l.Meta
-	d.extra, d.whiteouts = c.meta.disks[l.File].extra, c.meta.disks[l.File].whiteouts
-	return c.meta.writeDiskMeta(l.File, &d)
+	d.extra, d.whiteouts = r.meta.disks[l.File].extra, r.meta.disks[l.File].whiteouts
+	return r.meta.writeDiskMeta(l.File, &d)
 }
 
 // fit durably gives a file its size. The file itself is asked how long it is: a merge or a reshape
 // that was interrupted has left it longer than the volume was.
-func (c *Files) fit(f disk.File, size int64) error {
+func (r *reshaping) fit(f disk.File, size int64) error {
 	info, err := f.Stat()
 	if err != nil || info.Size == size {
 		return err
@@ -212,108 +227,118 @@ func (c *Files) fit(f disk.File, size int64) error {
 	if err := f.Truncate(size); err != nil {
 		return err
 	}
-	return c.syncFile(f)
+	return r.syncFile(f)
 }
 
 // reshapeHead gives the head its place, commits, and removes what is left over.
-func (c *Files) reshapeHead(side *Sidecars, s *Shape) error {
-	old, head := c.meta.vm.Head, c.meta.vm.Head
-	if s.HeadBecomes != "" || s.NewHead {
-		names, err := c.fs.List(c.dir)
+func (r *reshaping) reshapeHead() error {
+	old, head := r.meta.vm.Head, r.meta.vm.Head
+	if r.to.HeadBecomes != "" || r.to.NewHead {
+		names, err := r.fs.List(r.dir)
 		if err != nil {
 			return err
 		}
 		if head, err = nextHead(names); err != nil {
 			return err
 		}
-		if err := createLayer(c.fs, c.dir, head, s.Size,
-			&DiskMeta{Name: head, Parent: s.HeadParent, Created: s.Created, Labels: s.HeadLabels}); err != nil {
-			return c.breaksUnlessFull(err)
+		if err := createLayer(r.fs, r.dir, head, r.to.Size,
+			&DiskMeta{Name: head, Parent: r.to.HeadParent, Created: r.to.Created, Labels: r.to.HeadLabels}); err != nil {
+			return r.breaksUnlessFull(err)
 		}
-	} else if err := c.stayHead(s); err != nil {
+	} else if err := r.stayHead(); err != nil {
 		return err
 	}
-	if s.HeadBecomes != "" {
-		if err := c.linkHead(s); err != nil {
+	if r.to.HeadBecomes != "" {
+		if err := r.linkHead(); err != nil {
 			return err
 		}
 	}
-	if err := c.syncDir(); err != nil {
+	if err := r.syncDir(); err != nil {
 		return err
 	}
-	vm := c.meta.vm
-	vm.Head, vm.Parent, vm.Size, vm.BackingFilePath = head, s.HeadParent, s.Size, s.BackingFile
+	vm := r.meta.vm
+	vm.Head, vm.Parent, vm.Size, vm.BackingFilePath = head, r.to.HeadParent, r.to.Size, r.to.BackingFile
 	if vm.AnkoleStamp != "" {
 		vm.AnkoleHead = head
 	}
-	if s.NewHead {
+	if r.to.NewHead {
 		vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), old)
 	}
-	if err := c.meta.writeVolumeMeta(&vm); err != nil {
+	if err := r.meta.writeVolumeMeta(&vm); err != nil {
 		return err
 	}
 	if head != old {
-		c.removal.keep(old)
-		if err := c.removal.removeOldHead(old, ""); err != nil { // the next open removes its whiteouts
+		r.removal.keep(old)
+		if err := r.removal.removeOldHead(old, ""); err != nil { // the next open removes its whiteouts
 			return err
 		}
 	}
-	return c.removeUnnamed(side, s)
+	return r.removeUnnamed()
 }
 
 // stayHead adapts the head to the volume's size and to what will be below it.
-func (c *Files) stayHead(s *Shape) error {
-	if err := c.fit(c.openFiles.head().file, s.Size); err != nil {
+func (r *reshaping) stayHead() error {
+	if err := r.fit(r.openFiles.head().file, r.to.Size); err != nil {
 		return err
 	}
-	d := *c.meta.disks[c.meta.vm.Head]
-	d.Parent, d.Created, d.Labels = s.HeadParent, s.Created, s.HeadLabels
-	return c.meta.writeDiskMeta(c.meta.vm.Head, &d)
+	d := *r.meta.disks[r.meta.vm.Head]
+	d.Parent, d.Created, d.Labels = r.to.HeadParent, r.to.Created, r.to.HeadLabels
+	return r.meta.writeDiskMeta(r.meta.vm.Head, &d)
+}
+
+// headBecomes is the layer that the present head turns into, nil for none.
+func (r *reshaping) headBecomes() *LayerSpec {
+	for i := range r.to.Layers {
+		if l := &r.to.Layers[i]; l.File == r.to.HeadBecomes {
+			return l
+		}
+	}
+	return nil
 }
 
 // linkHead gives the present head the name of the snapshot it becomes. Until the commit the two
 // names are one file, which the next open recognises.
-func (c *Files) linkHead(s *Shape) error {
-	l := &s.Layers[slices.IndexFunc(s.Layers, func(l LayerSpec) bool { return l.File == s.HeadBecomes })]
-	if err := c.removeFiles(l.File); err != nil {
+func (r *reshaping) linkHead() error {
+	l := r.headBecomes()
+	if err := r.removeFiles(l.File); err != nil {
 		return err
 	}
-	if err := c.fit(c.openFiles.head().file, l.Size); err != nil {
+	if err := r.fit(r.openFiles.head().file, l.Size); err != nil {
 		return err
 	}
-	if err := c.fs.Link(c.path(c.meta.vm.Head), c.path(l.File)); err != nil {
+	if err := r.fs.Link(r.path(r.meta.vm.Head), r.path(l.File)); err != nil {
 		return err
 	}
 	d := l.Meta
-	d.whiteouts = c.meta.disks[c.meta.vm.Head].whiteouts
-	return c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(l.File+metaSuffix), d.encode()))
+	d.whiteouts = r.meta.disks[r.meta.vm.Head].whiteouts
+	return r.breaksUnlessFull(r.fs.WriteFileAtomic(r.path(l.File+metaSuffix), d.encode()))
 }
 
 // removeFiles removes whatever a snapshot of this name has, its checksums durably: another file is
 // to have the name.
-func (c *Files) removeFiles(file string) error {
-	if err := c.checksums.void(file); err != nil {
-		return c.breaks(err)
+func (r *reshaping) removeFiles(file string) error {
+	if err := r.checksums.void(file); err != nil {
+		return r.breaks(err)
 	}
-	if err := c.removal.unlink(file); err != nil {
+	if err := r.removal.unlink(file); err != nil {
 		return err
 	}
-	return removeIfThere(c.fs, c.path(file+metaSuffix))
+	return removeIfThere(r.fs, r.path(file+metaSuffix))
 }
 
 // removeUnnamed removes the snapshots that are not part of the shape.
-func (c *Files) removeUnnamed(side *Sidecars, s *Shape) error {
-	names, err := c.fs.List(c.dir)
+func (r *reshaping) removeUnnamed() error {
+	names, err := r.fs.List(r.dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if _, snap := snapshotName(name); !snap || s.names(name) {
+		if _, snap := snapshotName(name); !snap || r.to.names(name) {
 			continue
 		}
-		if err := c.removal.removeLeaf(side, name); err != nil {
+		if err := r.removal.removeLeaf(r.side, name); err != nil {
 			return err
 		}
 	}
-	return c.syncDir()
+	return r.syncDir()
 }

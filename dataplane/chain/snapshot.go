@@ -167,7 +167,7 @@ func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, cre
 		top, err = newLayer(newHead, f, size)
 	}
 	if err == nil {
-		err = s.headBecomes(c, file)
+		err = s.headBecomes(c.meta, file)
 	}
 	if err == nil {
 		err = c.commitRotation(newHead, file, size)

@@ -97,7 +97,9 @@ func (s *Survey) readVolume(c *Files) {
 func (s *Survey) readLayers(c *Files) {
 	if s.Volume != nil {
 		if head, err := c.fs.Stat(c.path(c.meta.vm.Head)); err == nil {
-			s.Strays, _ = c.findStrays(s.Names, head.Inode) // what cannot be looked at is told by its own error below
+			o := newOpening(c)
+			o.names = s.Names
+			s.Strays, _ = o.findStrays(head.Inode) // what cannot be looked at is told by its own error below
 		}
 	}
 	for _, name := range s.Names {

@@ -357,17 +357,6 @@ func (v *View) Repair(off int64, data []byte) (Repaired, error) {
 	return r, err
 }
 
-// Keep is ViewFiles.Keep, made known to the chain and to the view.
-func (v *View) Keep(below string, off, n int64) (Repaired, error) {
-	if err := v.repairable(off, n); err != nil {
-		return Repaired{}, err
-	}
-	r, err := v.ViewFiles.Keep(v.of.Sidecars, below, off, n, v.Where(off, n))
-	v.of.Blocks.Repaired(r)
-	v.Blocks.Repaired(r)
-	return r, err
-}
-
 func (v *ViewFiles) repairable(off, n int64) error {
 	c := v.c
 	if err := c.usable(); err != nil {

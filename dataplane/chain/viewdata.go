@@ -148,3 +148,14 @@ func union(ranges [][2]int64, end int64, most int) (out [][2]int64, cut int64) {
 	}
 	return out, end
 }
+
+// Keep is ViewFiles.Keep, made known to the chain and to the view.
+func (v *View) Keep(below string, off, n int64) (Repaired, error) {
+	if err := v.repairable(off, n); err != nil {
+		return Repaired{}, err
+	}
+	r, err := v.ViewFiles.Keep(v.of.Sidecars, below, off, n, v.Where(off, n))
+	v.of.Blocks.Repaired(r)
+	v.Blocks.Repaired(r)
+	return r, err
+}

@@ -19,7 +19,6 @@ var manyMethods = map[string]int{
 	"cli.app":                        145,
 	"controlplane/volume.pass":       152,
 	"csi/node.Server":                65,
-	"dataplane/chain.Files":          77,
 	"dataplane/daemon.engineProcess": 75,
 	"dataplane/replica.Replica":      135,
 	"rest/client.Client":             89,
