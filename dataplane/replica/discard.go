@@ -13,7 +13,10 @@ import (
 // hide, and that is older than what was there.
 
 // whiteouts is the writing of the head's whiteouts: one write at a time, for everybody who waits.
+//
+// Its own are all fields here. What it needs of the blocks it asks for when its turn comes.
 type whiteouts struct {
+	r *Replica
 	// write is under way, for those in now; later are for the next one.
 	write      *chain.WhiteoutWrite
 	now, later []whiteoutWait
@@ -25,6 +28,8 @@ type whiteouts struct {
 		id   uint64
 		code block.Code
 	}
+	// discards is the plan of the request that is being looked at.
+	discards []chain.ZeroRange
 }
 
 // whiteoutWait is somebody who waits for all whiteouts set so far, and, if sync is set, for their
@@ -37,68 +42,66 @@ type whiteoutWait struct {
 // whiteoutsDone is the result of a write.
 type whiteoutsDone struct{ err error }
 
-// settleWhiteouts calls done when all whiteouts set so far are written, or durable.
-func (r *Replica) settleWhiteouts(sync bool, done func(code block.Code)) {
-	r.white.later = append(r.white.later, whiteoutWait{sync, done})
-	r.startWhiteouts()
+// settle calls done when all whiteouts set so far are written, or durable.
+func (w *whiteouts) settle(sync bool, done func(code block.Code)) {
+	w.later = append(w.later, whiteoutWait{sync, done})
+	w.start()
 }
 
-func (r *Replica) startWhiteouts() {
-	w := &r.white
+func (w *whiteouts) start() {
 	for w.write == nil && len(w.later) > 0 {
 		w.now, w.later = w.later, nil
 		sync := false
 		for _, x := range w.now {
 			sync = sync || x.sync
 		}
-		if w.write = r.blocks.PendingWhiteouts(sync); w.write == nil {
-			r.whiteoutsSettled(block.OK)
+		if w.write = w.r.blocks.PendingWhiteouts(sync); w.write == nil {
+			w.settled(block.OK)
 			continue
 		}
 		do := w.write.Do
-		r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWhiteouts, 0), Fn: func() any { return whiteoutsDone{do()} }})
+		w.r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerWhiteouts, 0), Fn: func() any { return whiteoutsDone{do()} }})
 	}
 }
 
-func (r *Replica) whiteoutsDone(d *loop.Done) {
-	w := r.white.write
+func (w *whiteouts) finished(d *loop.Done) {
+	write := w.write
 	err := d.Value.(whiteoutsDone).err
-	r.white.write = nil
-	r.tookWhiteouts(w, err)
+	w.write = nil
+	w.took(write, err)
 	code := block.OK
 	if err != nil {
 		code = block.IOError // also where it is no space: it was made before
-		r.cfg.Event("io-error", "whiteouts: "+err.Error())
+		w.r.cfg.Event("io-error", "whiteouts: "+err.Error())
 	}
-	r.whiteoutsSettled(code)
-	if err != nil && w.Synced() {
-		r.fail("whiteouts could not be synced: the content of the disk is no longer known")
+	w.settled(code)
+	if err != nil && write.Synced() {
+		w.r.fail("whiteouts could not be synced: the content of the disk is no longer known")
 		return
 	}
-	r.startWhiteouts()
+	w.start()
 }
 
-// tookWhiteouts enters how a write ended.
-func (r *Replica) tookWhiteouts(w *chain.WhiteoutWrite, err error) {
-	r.blocks.WhiteoutsWritten(w, err)
-	if lost := w.Uncopied(); lost != nil {
-		r.cfg.Event("io-error", "whiteouts are in one slot only: "+lost.Error())
+// took enters how a write ended.
+func (w *whiteouts) took(write *chain.WhiteoutWrite, err error) {
+	w.r.blocks.WhiteoutsWritten(write, err)
+	if lost := write.Uncopied(); lost != nil {
+		w.r.cfg.Event("io-error", "whiteouts are in one slot only: "+lost.Error())
 	}
 }
 
-func (r *Replica) whiteoutsSettled(code block.Code) {
-	now := r.white.now
-	r.white.now = nil
+func (w *whiteouts) settled(code block.Code) {
+	now := w.now
+	w.now = nil
 	for _, x := range now {
 		x.done(code)
 	}
 }
 
-// whiteoutRoom reports whether a plan has room for its whiteouts. If not it is being made, beside
+// room reports whether a plan has room for its whiteouts. If not it is being made, beside
 // I/O, and the request has to try again; ok is false then, with the code why it never will be.
-func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRange) (ok bool, code block.Code) {
-	w := &r.white
-	want, missing := r.blocks.WhiteoutsWanted(plan)
+func (w *whiteouts) room(s *session, h *wire.Header, plan []chain.ZeroRange) (ok bool, code block.Code) {
+	want, missing := w.r.blocks.WhiteoutsWanted(plan)
 	if !missing {
 		return true, block.OK
 	}
@@ -113,17 +116,17 @@ func (r *Replica) whiteoutRoom(s *session, h *wire.Header, plan []chain.ZeroRang
 	w.asked = true
 	id := h.ID
 	// For nobody's session: whoever asked may be gone when the room is there.
-	r.enqueue(&metaOp{run: func(w *worker) any { return w.whiteoutRoom(want) }, done: func(v any) {
-		r.white.asked = false
-		r.retryPostponed()
+	w.r.ops.enqueue(&metaOp{run: func(w *worker) any { return w.whiteoutRoom(want) }, done: func(v any) {
+		w.asked = false
+		w.retryPostponed()
 		res := v.(roomMade)
 		switch {
-		case r.blocks == nil:
+		case w.r.blocks == nil:
 		case res.err == nil:
-			r.blocks.TakeRoom(res.room)
+			w.r.blocks.TakeRoom(res.room)
 		default:
-			r.white.refused.s, r.white.refused.id, r.white.refused.code = s, id, codeOf(res.err)
-			r.cfg.Event("whiteouts-failed", res.err.Error())
+			w.refused.s, w.refused.id, w.refused.code = s, id, codeOf(res.err)
+			w.r.cfg.Event("whiteouts-failed", res.err.Error())
 		}
 	}})
 	return false, block.OK
@@ -137,8 +140,8 @@ func (s *session) postpone(h *wire.Header, payload loop.Seg) {
 }
 
 // retryPostponed lets requests that were postponed try again, at the end of the step.
-func (r *Replica) retryPostponed() {
-	for _, s := range r.conns {
+func (w *whiteouts) retryPostponed() {
+	for _, s := range w.r.sessions.conns {
 		if s != nil && len(s.postponed) > 0 {
 			s.waiting, s.postponed = append(s.postponed, s.waiting...), nil
 		}
@@ -160,76 +163,76 @@ func (w *worker) whiteoutRoom(want chain.WhiteoutsWanted) roomMade {
 }
 
 // discard makes whole blocks read zero and gives their space back.
-func (r *Replica) discard(s *session, h *wire.Header, payload loop.Seg) bool {
-	r.discards = r.blocks.DiscardPlan(h.Off, h.Len, r.discards[:0])
-	if ok, code := r.whiteoutRoom(s, h, r.discards); !ok {
+func (w *whiteouts) discard(s *session, h *wire.Header, payload loop.Seg) bool {
+	w.discards = w.r.blocks.DiscardPlan(h.Off, h.Len, w.discards[:0])
+	if ok, code := w.room(s, h, w.discards); !ok {
 		if code == block.OK {
 			s.postpone(h, payload)
 			return true
 		}
 		s.answer(h, code)
-		r.release(payload)
+		w.r.release(payload)
 		return true
 	}
-	j := r.newJob(s, h, payload)
-	j.zeros = append(j.zeros, r.discards...)
+	j := w.r.requests.add(s, h, payload)
+	j.zeros = append(j.zeros, w.discards...)
 	hides, sync := false, false
 	for _, z := range j.zeros {
 		if z.Whiteout {
-			r.blocks.SetWhiteouts(z.Off, z.Len, true)
+			w.r.blocks.SetWhiteouts(z.Off, z.Len, true)
 			hides, sync = true, sync || z.Punch
 		}
 	}
 	if !hides {
-		r.punch(j)
+		w.punch(j)
 		return true
 	}
-	r.settleWhiteouts(sync, func(code block.Code) {
+	w.settle(sync, func(code block.Code) {
 		if j.code = code; code != block.OK {
-			r.hidden(j)
-			r.finish(j, code, loop.Seg{})
+			w.hidden(j)
+			w.r.requests.finish(j, code, loop.Seg{})
 			return
 		}
-		r.punch(j)
+		w.punch(j)
 	})
 	return true
 }
 
 // punch makes the holes of a discard; whatever they would show is hidden.
-func (r *Replica) punch(j *job) {
-	j.next = r.discarded
+func (w *whiteouts) punch(j *job) {
+	j.next = w.discarded
 	j.pending++
 	for _, z := range j.zeros {
 		if z.Punch {
-			r.punchHead(j, z.Off, z.Len)
+			w.r.requests.punchHead(j, z.Off, z.Len)
 		}
 	}
-	r.step(j)
+	w.r.requests.step(j)
 }
 
 // hidden enters the whiteouts of a discard that failed into the map. Their bits are set, and the
 // next write of the page brings them to the disk, even if this one did not: a block that is read
 // from below until then would become zeroes later, without a request.
-func (r *Replica) hidden(j *job) {
+func (w *whiteouts) hidden(j *job) {
 	for _, z := range j.zeros {
 		if z.Whiteout && !z.Punch { // the others are in the head
-			r.blocks.MarkHidden(z.Off, z.Len)
+			w.r.blocks.MarkHidden(z.Off, z.Len)
 		}
 	}
 }
 
-func (r *Replica) discarded(j *job) {
+func (w *whiteouts) discarded(j *job) {
 	if j.code != block.OK {
-		r.hidden(j)
-		r.remap(j, j.h.Off, j.h.Len)
+		w.hidden(j)
+		w.r.requests.remap(j, j.h.Off, j.h.Len)
 		return
 	}
 	for _, z := range j.zeros {
 		if z.Whiteout {
-			r.blocks.MarkHidden(z.Off, z.Len)
+			w.r.blocks.MarkHidden(z.Off, z.Len)
 		} else {
-			r.blocks.MarkPunched(z.Off, z.Len)
+			w.r.blocks.MarkPunched(z.Off, z.Len)
 		}
 	}
-	r.written(j)
+	w.r.requests.written(j)
 }

@@ -14,15 +14,15 @@ func (r *Replica) end() {
 		return
 	}
 	r.ending = true
-	for _, s := range r.conns {
+	for _, s := range r.sessions.conns {
 		if s != nil {
 			s.end(endReason)
 		}
 	}
-	r.saveLost(func() {
-		r.giveUp(&metaOp{done: func(v any) {
+	r.losing.save(func() {
+		r.handover.giveUp(&metaOp{done: func(v any) {
 			r.stopped = true
-			r.released(v.(result).err, endReason)
+			r.handover.released(v.(result).err, endReason)
 		}})
 	})
 }

@@ -22,7 +22,7 @@ func (r *Replica) listExtents(s *session, h *wire.Header, m *wire.ExtentsRequest
 			wire.ControlReply{Error: fmt.Sprintf("chain has %d layers, no layer %d with an offset %d", n, number, off)})
 		return
 	}
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		file, err := w.files.File(int(number))
 		if err != nil {
 			return listed{err: err}

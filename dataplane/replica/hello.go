@@ -64,13 +64,13 @@ func (s *session) hello(h *wire.Header, p []byte) {
 	case s.r.blocks != nil && promisedToNewer(&s.r.record, &m):
 		s.refuseOlder(h, s.r.record.Promised, s.r.record.Engine)
 	default:
-		if o := s.r.promising(); o != nil && isOlder(o.epoch, o.engine, &m) {
+		if o := s.r.sessions.promising(); o != nil && isOlder(o.epoch, o.engine, &m) {
 			// It is as good as promised. Ending that session for one that is refused a moment later
 			// would leave nobody.
 			s.refuseOlder(h, o.epoch, o.engine)
 			return
 		}
-		for _, o := range s.r.conns {
+		for _, o := range s.r.sessions.conns {
 			if o != nil && o != s && (o.phase == sessionOpen || o.phase == sessionPromising || o.released) {
 				o.end(fmt.Sprintf("engine %s takes over with epoch %d", m.Engine, m.Epoch))
 			}
@@ -78,7 +78,7 @@ func (s *session) hello(h *wire.Header, p []byte) {
 		s.phase, s.released = sessionPromising, false
 		s.epoch, s.engine, s.notices = m.Epoch, m.Engine, m.Notices
 		hdr := *h
-		s.r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.promise(l, &m) },
+		s.r.ops.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.promise(l, &m) },
 			done: func(v any) { s.promised(&hdr, &m, v) }})
 	}
 }
@@ -90,8 +90,8 @@ func (s *session) refuse(h *wire.Header, code block.Code, text string) {
 }
 
 // promising returns the session whose promise is on its way to the disk, nil if there is none.
-func (r *Replica) promising() *session {
-	for _, s := range r.conns {
+func (c *sessions) promising() *session {
+	for _, s := range c.conns {
 		if s != nil && s.phase == sessionPromising {
 			return s
 		}

@@ -11,6 +11,19 @@ import (
 	"ankole.storage/dataplane/wire"
 )
 
+// requests are the requests for data that are being carried out, and what they are carried out
+// with. A piece of them is a loop operation whose tag names the job.
+type requests struct {
+	r    *Replica
+	list []*job
+	// free are those of list that are not used.
+	free     []uint32
+	inFlight int
+	plan     []chain.Extent
+	zeroes   loop.Buf // a buffer of zeroes, shared by every zeroing write
+	zeroSum  []byte   // hash of a piece of zeroes
+}
+
 // job is one request being carried out on the chain's files.
 type job struct {
 	index uint32
@@ -42,48 +55,48 @@ const (
 	opCall
 )
 
-func (r *Replica) newJob(s *session, h *wire.Header, payload loop.Seg) *job {
+func (x *requests) add(s *session, h *wire.Header, payload loop.Seg) *job {
 	var j *job
-	if n := len(r.freeJobs); n > 0 {
-		j = r.jobs[r.freeJobs[n-1]]
-		r.freeJobs = r.freeJobs[:n-1]
+	if n := len(x.free); n > 0 {
+		j = x.list[x.free[n-1]]
+		x.free = x.free[:n-1]
 	} else {
-		j = &job{index: uint32(len(r.jobs))}
-		r.jobs = append(r.jobs, j)
+		j = &job{index: uint32(len(x.list))}
+		x.list = append(x.list, j)
 	}
 	*j = job{index: j.index, used: true, s: s, h: *h, payload: payload, zeros: j.zeros[:0]}
-	r.inFlight++
+	x.inFlight++
 	s.jobs++
 	return j
 }
 
 // finish answers and frees a job. seg is the payload of the answer, if any; its reference is taken
 // over.
-func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
+func (x *requests) finish(j *job, code block.Code, seg loop.Seg) {
 	s := j.s
 	switch {
 	case s.closing():
-		r.release(seg)
+		x.r.release(seg)
 	case seg.Len > 0 && code == block.OK && j.h.Flags&wire.Shared != 0:
-		r.release(seg) // the engine has it already
+		x.r.release(seg) // the engine has it already
 		s.answer(&j.h, code)
 	case seg.Len > 0 && code == block.OK:
 		a := j.h.Answer(code)
-		p := wire.NewPayload(r.arena, seg)
+		p := wire.NewPayload(x.r.arena, seg)
 		s.conn.SendPayload(&a, &p, true)
 	case code == block.OK:
 		s.send(j.h.Answer(code), j.answer)
 	default:
-		r.release(seg)
+		x.r.release(seg)
 		s.send(j.h.Answer(code), j.answer)
 	}
-	r.release(j.payload)
+	x.r.release(j.payload)
 	if j.buf != 0 {
-		r.arena.Release(j.buf)
+		x.r.arena.Release(j.buf)
 	}
 	j.used, j.s, j.next, j.answer = false, nil, nil, nil
-	r.freeJobs = append(r.freeJobs, j.index)
-	r.inFlight--
+	x.free = append(x.free, j.index)
+	x.inFlight--
 	s.jobs--
 	s.check()
 }
@@ -91,50 +104,50 @@ func (r *Replica) finish(j *job, code block.Code, seg loop.Seg) {
 func (j *job) tag(op uint64) uint64 { return loop.Tag(ownerJob, uint64(j.index)<<8|op) }
 
 // run begins a request. false: no buffer now, nothing was changed, try again later.
-func (r *Replica) run(s *session, h *wire.Header, payload loop.Seg, message []byte) bool {
-	if r.inFlight >= maxJobs {
+func (x *requests) run(s *session, h *wire.Header, payload loop.Seg, message []byte) bool {
+	if x.inFlight >= maxJobs {
 		return false
 	}
 	switch h.Type {
 	case wire.Control, wire.MarkDirty:
-		r.control(s, h, message)
+		x.r.control(s, h, message)
 		return true
 	case wire.LayerRead, wire.LayerWrite, wire.LayerHash, wire.LayerPunch:
-		return r.runLayer(s, h, payload)
+		return x.r.runLayer(s, h, payload)
 	case wire.Flush:
-		r.joinSync(r.newJob(s, h, payload))
+		x.r.syncs.join(x.add(s, h, payload))
 		return true
 	}
 	if h.Flags&wire.AtView != 0 {
-		return r.runView(s, h, payload)
+		return x.r.runView(s, h, payload)
 	}
-	if h.Off > r.blocks.Size() || h.Len > r.blocks.Size()-h.Off || h.Len == 0 || (h.Off|h.Len)%block.SectorSize != 0 {
-		return r.refuse(s, h, payload)
+	if h.Off > x.r.blocks.Size() || h.Len > x.r.blocks.Size()-h.Off || h.Len == 0 || (h.Off|h.Len)%block.SectorSize != 0 {
+		return x.refuse(s, h, payload)
 	}
 	switch h.Type {
 	case wire.Read, wire.Hash:
-		return r.read(s, h, payload)
+		return x.read(s, h, payload)
 	case wire.Write:
 		if int64(payload.Len) != h.Len {
-			return r.refuse(s, h, payload)
+			return x.refuse(s, h, payload)
 		}
-		return r.write(s, h, payload)
+		return x.write(s, h, payload)
 	case wire.WriteZeroes, wire.Discard:
 		if (h.Off|h.Len)%block.Size != 0 || h.Len > chain.RegionSize {
-			return r.refuse(s, h, payload)
+			return x.refuse(s, h, payload)
 		}
 		if h.Type == wire.Discard {
-			return r.discard(s, h, payload)
+			return x.r.white.discard(s, h, payload)
 		}
-		r.zero(r.newJob(s, h, payload))
+		x.zero(x.add(s, h, payload))
 		return true
 	}
-	return r.refuse(s, h, payload)
+	return x.refuse(s, h, payload)
 }
 
-func (r *Replica) refuse(s *session, h *wire.Header, payload loop.Seg) bool {
+func (x *requests) refuse(s *session, h *wire.Header, payload loop.Seg) bool {
 	s.answer(h, block.Invalid)
-	r.release(payload)
+	x.r.release(payload)
 	return true
 }
 
@@ -144,60 +157,60 @@ func widen(off, n int64) (beg, end int64) {
 
 // read reads whole blocks around the range and answers with the part asked for, or its hash. room
 // is where to, the zero segment without a slot.
-func (r *Replica) read(s *session, h *wire.Header, room loop.Seg) bool {
+func (x *requests) read(s *session, h *wire.Header, room loop.Seg) bool {
 	beg, end := widen(h.Off, h.Len)
 	if end-beg > block.MaxTransfer {
-		return r.refuse(s, h, room)
+		return x.refuse(s, h, room)
 	}
-	r.plan = r.blocks.ReadPlan(beg, end-beg, r.plan[:0])
-	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
-		return r.zeroHash(s, h)
+	x.plan = x.r.blocks.ReadPlan(beg, end-beg, x.plan[:0])
+	if h.Type == wire.Hash && len(x.plan) == 1 && x.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
+		return x.zeroHash(s, h)
 	}
 	b, ok := s.buffer(end-beg, room)
 	if !ok {
 		return false
 	}
-	j := r.newJob(s, h, loop.Seg{})
+	j := x.add(s, h, loop.Seg{})
 	j.buf, j.base = b, beg
-	j.next = r.readDone
+	j.next = x.readDone
 	j.pending++
-	r.readPlan(j, r.blocks, r.plan, b, 0)
-	r.step(j)
+	x.readPlan(j, x.r.blocks, x.plan, b, 0)
+	x.step(j)
 	return true
 }
 
 // readDone answers with the part of the blocks that was asked for, or hashes it first.
-func (r *Replica) readDone(j *job) {
+func (x *requests) readDone(j *job) {
 	if j.wanted != 0 && j.h.Type != wire.LayerRead {
 		// A file is shorter than it was when it was opened: what the buffer held before must not be
 		// taken for its content.
-		r.cfg.Event("io-error", "a file ends early")
+		x.r.cfg.Event("io-error", "a file ends early")
 		j.code = block.IOError
 	}
 	if j.code != block.OK {
-		r.finish(j, j.code, loop.Seg{})
+		x.finish(j, j.code, loop.Seg{})
 		return
 	}
 	seg := loop.Seg{Buf: j.buf, Off: int32(j.h.Off - j.base), Len: int32(j.h.Len)}
 	if j.h.Type == wire.Hash {
-		r.hash(j, seg)
+		x.hash(j, seg)
 		return
 	}
 	j.buf = 0
-	r.finish(j, block.OK, seg)
+	x.finish(j, block.OK, seg)
 }
 
 // readPlan starts the reads of a plan of some blocks whose first byte goes to byte at of b.
-func (r *Replica) readPlan(j *job, of *chain.Blocks, plan []chain.Extent, b loop.Buf, at int64) {
-	p := r.arena.Bytes(b)
+func (x *requests) readPlan(j *job, of *chain.Blocks, plan []chain.Extent, b loop.Buf, at int64) {
+	p := x.r.arena.Bytes(b)
 	for _, e := range plan {
 		switch e.Handle {
 		case chain.NoHandle:
 			clear(p[at : at+e.Len])
 		case chain.PackedHandle:
-			r.readPacked(j, of.Packed(), p[at:at+e.Len], e.Off)
+			x.readPacked(j, of.Packed(), p[at:at+e.Len], e.Off)
 		default:
-			r.fileOp(j, loop.FileRead, e.Handle, e.Off, loop.Seg{Buf: b, Off: int32(at), Len: int32(e.Len)})
+			x.fileOp(j, loop.FileRead, e.Handle, e.Off, loop.Seg{Buf: b, Off: int32(at), Len: int32(e.Len)})
 		}
 		at += e.Len
 	}
@@ -207,9 +220,9 @@ func (r *Replica) readPlan(j *job, of *chain.Blocks, plan []chain.Extent, b loop
 type unpacked struct{ err error }
 
 // readPacked starts a read of a backing file that the loop cannot read.
-func (r *Replica) readPacked(j *job, image io.ReaderAt, p []byte, off int64) {
+func (x *requests) readPacked(j *job, image io.ReaderAt, p []byte, off int64) {
 	j.pending++
-	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
+	x.r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
 		n, err := image.ReadAt(p, off)
 		if n == len(p) {
 			err = nil
@@ -219,7 +232,7 @@ func (r *Replica) readPacked(j *job, image io.ReaderAt, p []byte, off int64) {
 }
 
 // fileOp starts one read or write of a file for a job.
-func (r *Replica) fileOp(j *job, kind loop.Kind, handle int32, off int64, seg loop.Seg) {
+func (x *requests) fileOp(j *job, kind loop.Kind, handle int32, off int64, seg loop.Seg) {
 	what := uint64(opRead)
 	if kind == loop.FileWrite {
 		what = opWrite
@@ -230,56 +243,56 @@ func (r *Replica) fileOp(j *job, kind loop.Kind, handle int32, off int64, seg lo
 		j.wanted += int64(seg.Len)
 	}
 	j.pending++
-	r.op(op)
+	x.r.op(op)
 }
 
 // step counts one operation down and continues when none is pending.
-func (r *Replica) step(j *job) {
+func (x *requests) step(j *job) {
 	if j.pending--; j.pending == 0 {
 		j.next(j)
 	}
 }
 
-func (r *Replica) jobDone(v uint64, d *loop.Done) {
-	j := r.jobs[v>>8]
+func (x *requests) done(v uint64, d *loop.Done) {
+	j := x.list[v>>8]
 	if d.Errno != 0 {
 		j.code = codeOfErrno(d.Errno)
 		if j.code == block.IOError {
-			r.cfg.Event("io-error", d.Kind.String())
+			x.r.cfg.Event("io-error", d.Kind.String())
 		}
 	}
 	if d.Kind == loop.FileRead {
 		j.wanted -= int64(d.N)
 	}
 	if _, ok := d.Value.(looked); ok || d.Kind == loop.FileWrite || d.Kind == loop.FilePunch {
-		r.touch(j)
+		x.r.losing.touch(j)
 	}
 	if d.Kind != loop.Call {
-		r.step(j)
+		x.step(j)
 		return
 	}
 	switch v := d.Value.(type) {
 	case []byte:
-		r.hashed(j, v)
+		x.hashed(j, v)
 	case openedWindow:
 		j.s.windowOpened(j, v)
 	case unpacked:
 		if v.err != nil {
-			r.cfg.Event("io-error", v.err.Error())
+			x.r.cfg.Event("io-error", v.err.Error())
 			j.code = block.IOError
 		}
-		r.step(j)
+		x.step(j)
 	case summed:
-		r.summedUp(j, v)
+		x.r.summedUp(j, v)
 	case below:
-		r.foundBelow(j, v)
+		x.r.foundBelow(j, v)
 	case looked:
 		if v.err != nil {
-			r.fail("cannot look up extents after a failed write: " + v.err.Error())
+			x.r.fail("cannot look up extents after a failed write: " + v.err.Error())
 		} else {
-			r.blocks.Found(v.found)
+			x.r.blocks.Found(v.found)
 		}
-		r.finish(j, j.code, loop.Seg{})
+		x.finish(j, j.code, loop.Seg{})
 	}
 }
 
@@ -291,9 +304,9 @@ type looked struct {
 
 // remap finds out what a failed write has left in the head, then ends the job with its code. The
 // engine keeps the range locked until it is answered.
-func (r *Replica) remap(j *job, off, n int64) {
-	look := r.blocks.Look(off, n)
-	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
+func (x *requests) remap(j *job, off, n int64) {
+	look := x.r.blocks.Look(off, n)
+	x.r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
 		found, err := look()
 		return looked{found, err}
 	}})
@@ -308,20 +321,20 @@ func codeOfErrno(e loop.Errno) block.Code {
 }
 
 // hash computes the answer of a Hash request away from the loop's thread.
-func (r *Replica) hash(j *job, seg loop.Seg) {
-	p := r.arena.Seg(seg)
-	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any { return sum(p) }})
+func (x *requests) hash(j *job, seg loop.Seg) {
+	p := x.r.arena.Seg(seg)
+	x.r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any { return sum(p) }})
 }
 
-func (r *Replica) hashed(j *job, sum []byte) {
+func (x *requests) hashed(j *job, sum []byte) {
 	j.answer = sum
-	r.finish(j, block.OK, loop.Seg{})
+	x.finish(j, block.OK, loop.Seg{})
 }
 
 // zeroHash answers for a piece that is in no file without reading anything.
-func (r *Replica) zeroHash(s *session, h *wire.Header) bool {
-	j := r.newJob(s, h, loop.Seg{})
-	r.hashed(j, r.zeroSum)
+func (x *requests) zeroHash(s *session, h *wire.Header) bool {
+	j := x.add(s, h, loop.Seg{})
+	x.hashed(j, x.zeroSum)
 	return true
 }
 
@@ -335,48 +348,48 @@ func sum(p []byte) []byte {
 
 // write writes whole blocks to the head. The engine lets no two writes to one block be in flight,
 // so the blocks at the edges of an unaligned one can be read, completed and written back.
-func (r *Replica) write(s *session, h *wire.Header, payload loop.Seg) bool {
-	if !r.writable {
+func (x *requests) write(s *session, h *wire.Header, payload loop.Seg) bool {
+	if !x.r.ops.writable {
 		s.answer(h, block.IOError)
-		r.release(payload)
+		x.r.release(payload)
 		return true
 	}
 	beg, end := widen(h.Off, h.Len)
 	if beg == h.Off && end == h.Off+h.Len {
-		j := r.newJob(s, h, payload)
-		r.writeHead(j, payload.Buf, beg, end-beg)
+		j := x.add(s, h, payload)
+		x.writeHead(j, payload.Buf, beg, end-beg)
 		return true
 	}
-	b, ok := r.arena.GetFor(loop.Edges, 2*block.Size)
+	b, ok := x.r.arena.GetFor(loop.Edges, 2*block.Size)
 	if !ok {
 		return false
 	}
-	j := r.newJob(s, h, payload)
+	j := x.add(s, h, payload)
 	j.buf, j.base = b, beg
-	j.next = r.edgesRead
+	j.next = x.edgesRead
 	j.pending++
-	r.plan = r.blocks.ReadPlan(beg, block.Size, r.plan[:0])
-	r.readPlan(j, r.blocks, r.plan, b, 0)
+	x.plan = x.r.blocks.ReadPlan(beg, block.Size, x.plan[:0])
+	x.readPlan(j, x.r.blocks, x.plan, b, 0)
 	if end-beg > block.Size {
-		r.plan = r.blocks.ReadPlan(end-block.Size, block.Size, r.plan[:0])
-		r.readPlan(j, r.blocks, r.plan, b, block.Size)
+		x.plan = x.r.blocks.ReadPlan(end-block.Size, block.Size, x.plan[:0])
+		x.readPlan(j, x.r.blocks, x.plan, b, block.Size)
 	}
-	r.step(j)
+	x.step(j)
 	return true
 }
 
 // edgesRead completes the payload to whole blocks. The payload lies at its block offset in its
 // buffer, so the bytes before and after it are the job's to fill.
-func (r *Replica) edgesRead(j *job) {
+func (x *requests) edgesRead(j *job) {
 	if j.wanted != 0 {
 		j.code = block.IOError
 	}
 	if j.code != block.OK {
-		r.finish(j, j.code, loop.Seg{})
+		x.finish(j, j.code, loop.Seg{})
 		return
 	}
 	beg, end := widen(j.h.Off, j.h.Len)
-	dst, edges := r.arena.Bytes(j.payload.Buf), r.arena.Bytes(j.buf)
+	dst, edges := x.r.arena.Bytes(j.payload.Buf), x.r.arena.Bytes(j.buf)
 	lead, stop := j.h.Off-beg, j.h.Off+j.h.Len-beg
 	copy(dst[:lead], edges[:lead])
 	last := edges[:block.Size]
@@ -385,67 +398,67 @@ func (r *Replica) edgesRead(j *job) {
 	}
 	inLast := stop - (end - beg - block.Size)
 	copy(dst[stop:end-beg], last[inLast:])
-	r.writeHead(j, j.payload.Buf, beg, end-beg)
+	x.writeHead(j, j.payload.Buf, beg, end-beg)
 }
 
-func (r *Replica) writeHead(j *job, b loop.Buf, off, n int64) {
+func (x *requests) writeHead(j *job, b loop.Buf, off, n int64) {
 	j.next = func(j *job) {
 		if j.code != block.OK {
-			r.remap(j, off, n)
+			x.remap(j, off, n)
 			return
 		}
-		r.blocks.MarkWritten(off, n)
-		r.written(j)
+		x.r.blocks.MarkWritten(off, n)
+		x.written(j)
 	}
-	r.fileOp(j, loop.FileWrite, r.blocks.HeadHandle(), off, loop.Seg{Buf: b, Len: int32(n)})
+	x.fileOp(j, loop.FileWrite, x.r.blocks.HeadHandle(), off, loop.Seg{Buf: b, Len: int32(n)})
 }
 
 // written ends a write, after a sync if the request asks for one.
-func (r *Replica) written(j *job) {
+func (x *requests) written(j *job) {
 	if j.h.Flags&wire.FUA != 0 {
-		r.joinSync(j)
+		x.r.syncs.join(j)
 		return
 	}
-	r.finish(j, block.OK, loop.Seg{})
+	x.finish(j, block.OK, loop.Seg{})
 }
 
 // punchHead makes a hole of bytes [off, off+n) of the head, for a job that waits for it.
-func (r *Replica) punchHead(j *job, off, n int64) {
+func (x *requests) punchHead(j *job, off, n int64) {
 	j.pending++
-	r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(r.blocks.HeadHandle()), Off: off, Len: n,
+	x.r.op(loop.Op{Kind: loop.FilePunch, Handle: loop.Handle(x.r.blocks.HeadHandle()), Off: off, Len: n,
 		Tag: j.tag(opPunch)})
 }
 
 // zero makes whole blocks read zero: holes where nothing is below, written zeroes elsewhere.
-func (r *Replica) zero(j *job) {
-	j.zeros = r.blocks.ZeroPlan(j.h.Off, j.h.Len, j.zeros[:0])
-	j.next = r.zeroed
+func (x *requests) zero(j *job) {
+	j.zeros = x.r.blocks.ZeroPlan(j.h.Off, j.h.Len, j.zeros[:0])
+	j.next = x.zeroed
 	j.pending++
 	for _, z := range j.zeros {
 		if z.Punch {
-			r.punchHead(j, z.Off, z.Len)
+			x.punchHead(j, z.Off, z.Len)
 			continue
 		}
 		for off, end := z.Off, z.Off+z.Len; off < end; {
 			n := min(end-off, block.MaxTransfer)
-			r.fileOp(j, loop.FileWrite, r.blocks.HeadHandle(), off, loop.Seg{Buf: r.zeroes, Len: int32(n)})
+			x.fileOp(j, loop.FileWrite, x.r.blocks.HeadHandle(), off, loop.Seg{Buf: x.zeroes, Len: int32(n)})
 			off += n
 		}
 	}
-	r.step(j)
+	x.step(j)
 }
 
-func (r *Replica) zeroed(j *job) {
+func (x *requests) zeroed(j *job) {
 	if j.code != block.OK {
-		r.remap(j, j.h.Off, j.h.Len)
+		x.remap(j, j.h.Off, j.h.Len)
 		return
 	}
 	for _, z := range j.zeros {
 		if z.Punch {
-			r.blocks.MarkPunched(z.Off, z.Len)
+			x.r.blocks.MarkPunched(z.Off, z.Len)
 		} else {
-			r.blocks.MarkWritten(z.Off, z.Len)
+			x.r.blocks.MarkWritten(z.Off, z.Len)
 		}
 	}
-	r.written(j)
+	x.written(j)
 }

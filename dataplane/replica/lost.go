@@ -33,8 +33,10 @@ const (
 	restorePasses = 10
 )
 
-// losing is what is known of lost files.
+// losing looks for files that have lost their names, tells sessions of them, and has them written
+// anew where this is the only replica.
 type losing struct {
+	r       *Replica
 	lookAt  clock.Ticks
 	looking bool
 	// names are those that are lost; told is what sessions were told.
@@ -50,37 +52,35 @@ type losing struct {
 	again  clock.Ticks
 }
 
-// lookDue has the directory looked at if it is time, and says when it is next.
-func (r *Replica) lookDue() clock.Ticks {
-	l := &r.losing
+// due has the directory looked at if it is time, and says when it is next.
+func (l *losing) due() clock.Ticks {
 	switch {
-	case r.blocks == nil || r.dead || r.ending:
+	case l.r.blocks == nil || l.r.dead || l.r.ending:
 		return clock.Never
 	case l.looking:
 		return clock.Never // its end makes a step
-	case r.now < l.lookAt:
+	case l.r.now < l.lookAt:
 		return l.lookAt
 	}
-	r.look(func() {})
+	l.look(func() {})
 	return clock.Never
 }
 
 // look looks once.
-func (r *Replica) look(then func()) {
-	l := &r.losing
+func (l *losing) look(then func()) {
 	l.looking = true
-	r.enqueue(&metaOp{note: (*sidecarSet).mend, done: func(v any) {
+	l.r.ops.enqueue(&metaOp{note: (*sidecarSet).mend, done: func(v any) {
 		if err := v.(result).err; err != nil {
-			r.cfg.Event("sidecar-lost", err.Error())
+			l.r.cfg.Event("sidecar-lost", err.Error())
 		}
 	}})
-	r.enqueue(&metaOp{run: (*worker).look, done: func(v any) {
+	l.r.ops.enqueue(&metaOp{run: (*worker).look, done: func(v any) {
 		res := v.(lookedFor)
-		l.looking, l.lookAt = false, r.now.Add(lookEvery)
+		l.looking, l.lookAt = false, l.r.now.Add(lookEvery)
 		if res.err != nil && len(res.lost) == 0 {
-			r.cfg.Event("metadata-lost", res.err.Error())
+			l.r.cfg.Event("metadata-lost", res.err.Error())
 		}
-		r.found(res.lost)
+		l.found(res.lost)
 		then()
 	}})
 }
@@ -106,11 +106,10 @@ func (l *sidecarSet) mend() any {
 }
 
 // found takes in which files are lost, and begins to write one of them anew.
-func (r *Replica) found(lost []string) {
-	l := &r.losing
+func (l *losing) found(lost []string) {
 	for _, name := range lost {
 		if !slices.Contains(l.names, name) {
-			r.cfg.Event("file-lost", name+" was removed, or another file was put in its place, while it is in use: it is "+
+			l.r.cfg.Event("file-lost", name+" was removed, or another file was put in its place, while it is in use: it is "+
 				"there as long as this process runs, and is being written anew")
 		}
 	}
@@ -118,19 +117,18 @@ func (r *Replica) found(lost []string) {
 	if len(lost) == 0 {
 		l.failed, l.again = "", 0
 	}
-	r.tellLost()
-	if len(lost) > 0 && r.blocks != nil && l.restoring == "" && r.now >= l.again && !r.ending {
-		r.restore(lost[0])
+	l.tell()
+	if len(lost) > 0 && l.r.blocks != nil && l.restoring == "" && l.r.now >= l.again && !l.r.ending {
+		l.restore(lost[0])
 	}
 }
 
-// tellLost tells everybody who wants to know what is lost, if that has changed.
-func (r *Replica) tellLost() {
-	l := &r.losing
-	r.cfg.Lost(int64(len(l.names)))
+// tell tells everybody who wants to know what is lost, if that has changed.
+func (l *losing) tell() {
+	l.r.cfg.Lost(int64(len(l.names)))
 	if text := l.text(); text != l.told {
 		l.told = text
-		for _, s := range r.conns {
+		for _, s := range l.r.sessions.conns {
 			if s != nil && s.phase == sessionOpen {
 				s.tellLost()
 			}
@@ -158,64 +156,62 @@ func (l *losing) text() string {
 }
 
 // keepsChain refuses what would change the chain, or give it away, while a file has no name.
-func (r *Replica) keepsChain(s *session, h *wire.Header, m *wire.ControlRequest) bool {
-	if len(r.losing.names) == 0 || m.Snapshot == nil && m.Revert == nil && m.Expand == nil && m.Purge == nil &&
+func (l *losing) keepsChain(s *session, h *wire.Header, m *wire.ControlRequest) bool {
+	if len(l.names) == 0 || m.Snapshot == nil && m.Revert == nil && m.Expand == nil && m.Purge == nil &&
 		m.Trim == nil && m.BeginRebuild == nil && m.FinishRebuild == nil && m.Release == nil {
 		return false
 	}
-	r.reply(s, h, block.Invalid, wire.ControlReply{Error: "not now: " + r.losing.told})
+	l.r.reply(s, h, block.Invalid, wire.ControlReply{Error: "not now: " + l.told})
 	return true
 }
 
 // touch notes that a job has changed the head.
-func (r *Replica) touch(j *job) {
-	if r.losing.touched == nil || j.h.Len == 0 {
+func (l *losing) touch(j *job) {
+	if l.touched == nil || j.h.Len == 0 {
 		return
 	}
 	for n := j.h.Off / touchedUnit; n*touchedUnit < j.h.Off+j.h.Len; n++ {
-		r.losing.touched[n] = true
+		l.touched[n] = true
 	}
 }
 
 // takeTouched returns what was written to since it was copied, and forgets it.
-func (r *Replica) takeTouched() (out []chain.Range) {
-	for _, n := range slices.Sorted(maps.Keys(r.losing.touched)) {
+func (l *losing) takeTouched() (out []chain.Range) {
+	for _, n := range slices.Sorted(maps.Keys(l.touched)) {
 		out = append(out, chain.Range{Off: n * touchedUnit, Len: touchedUnit})
 	}
-	clear(r.losing.touched)
+	clear(l.touched)
 	return out
 }
 
 // restore writes a file anew.
-func (r *Replica) restore(name string) {
-	l := &r.losing
+func (l *losing) restore(name string) {
 	l.restoring, l.touched, l.passes = name, nil, 0
-	if head, _, _ := r.blocks.Layer(r.blocks.Layers() - 1); head == name {
+	if head, _, _ := l.r.blocks.Layer(l.r.blocks.Layers() - 1); head == name {
 		l.touched = map[int64]bool{}
 	}
-	r.restoring(func(w *worker) (bool, error) { return true, w.beginRestore(name) })
+	l.goOn(func(w *worker) (bool, error) { return true, w.beginRestore(name) })
 }
 
-// restoring carries out a part of it, and goes on with the next one.
-func (r *Replica) restoring(part func(w *worker) (bool, error)) {
-	r.enqueue(&metaOp{run: func(w *worker) any {
+// goOn carries out a part of it, and goes on with the next one.
+func (l *losing) goOn(part func(w *worker) (bool, error)) {
+	l.r.ops.enqueue(&metaOp{run: func(w *worker) any {
 		more, err := part(w)
 		return restored{more, err}
 	}, done: func(v any) {
 		res := v.(restored)
-		l := &r.losing
 		switch {
 		case res.err != nil:
-			r.restoreEnded(res.err)
-		case r.ending: // the end does what is left
+			l.restoreEnded(res.err)
+		case l.r.ending: // the end does what is left
 		case res.more:
-			r.restoring((*worker).copyRestore)
+			l.goOn((*worker).copyRestore)
 		case len(l.touched) > restoreRest && l.passes < restorePasses:
 			l.passes++
-			again := r.takeTouched()
-			r.restoring(func(w *worker) (bool, error) { return true, w.restoreAgain(again) })
+			again := l.takeTouched()
+			l.goOn(func(w *worker) (bool, error) { return true, w.restoreAgain(again) })
 		default:
-			r.finishRestore()
+			l.finishRestore()
 		}
 	}})
 }
@@ -226,25 +222,24 @@ type restored struct {
 }
 
 // finishRestore copies the rest and puts the copy in the file's place, while no I/O is under way.
-func (r *Replica) finishRestore() {
+func (l *losing) finishRestore() {
 	var rest []chain.Range
-	r.enqueue(&metaOp{exclusive: true, begin: func() { rest = r.takeTouched() }, run: func(w *worker) any {
+	l.r.ops.enqueue(&metaOp{exclusive: true, begin: func() { rest = l.takeTouched() }, run: func(w *worker) any {
 		return result{err: w.finishRestore(rest)}
-	}, done: func(v any) { r.restoreEnded(v.(result).err) }})
+	}, done: func(v any) { l.restoreEnded(v.(result).err) }})
 }
 
-func (r *Replica) restoreEnded(err error) {
-	l := &r.losing
+func (l *losing) restoreEnded(err error) {
 	name := l.restoring
 	l.restoring, l.touched = "", nil
 	if err != nil {
-		l.failed, l.again = err.Error(), r.now.Add(restoreAgain)
-		r.cfg.Event("file-not-restored", name+": "+l.failed)
-		r.tellLost()
+		l.failed, l.again = err.Error(), l.r.now.Add(restoreAgain)
+		l.r.cfg.Event("file-not-restored", name+": "+l.failed)
+		l.tell()
 		return
 	}
-	r.cfg.Event("file-restored", name+" was written anew")
-	l.failed, l.again, l.lookAt = "", 0, r.now // the next one, if there is one
+	l.r.cfg.Event("file-restored", name+" was written anew")
+	l.failed, l.again, l.lookAt = "", 0, l.r.now // the next one, if there is one
 }
 
 var errNothingLost = errors.New("no file is being written anew")
@@ -298,23 +293,23 @@ func (w *worker) dropRestore() error {
 	return f.Drop()
 }
 
-// saveLost is done before the directory is closed at the end: what is lost is written anew by the
+// save is done before the directory is closed at the end: what is lost is written anew by the
 // only replica, and made empty by one of several.
-func (r *Replica) saveLost(then func()) {
-	others := len(r.record.Members) > 1
+func (l *losing) save(then func()) {
+	others := len(l.r.record.Members) > 1
 	var rest []chain.Range
-	r.look(func() {
-		if len(r.losing.names) == 0 {
+	l.look(func() {
+		if len(l.names) == 0 {
 			then()
 			return
 		}
-		lost := r.losing.names
-		r.enqueue(&metaOp{exclusive: true, begin: func() { rest = r.takeTouched() },
+		lost := l.names
+		l.r.ops.enqueue(&metaOp{exclusive: true, begin: func() { rest = l.takeTouched() },
 			both: func(w *worker, l *sidecarSet) any {
 				return result{err: w.saveLost(l, lost, rest, others)}
 			}, done: func(v any) {
 				if err := v.(result).err; err != nil {
-					r.cfg.Event("file-not-restored", fmt.Sprintf("%s: %v", strings.Join(lost, ", "), err))
+					l.r.cfg.Event("file-not-restored", fmt.Sprintf("%s: %v", strings.Join(lost, ", "), err))
 				}
 				then()
 			}})

@@ -19,8 +19,7 @@ const (
 )
 
 // setAside divides the arena. What is left over is for the engine's requests.
-func (r *Replica) setAside() {
-	a := r.arena
+func setAside(a *loop.Arena) {
 	a.SetAside(loop.Connections, maxConns*wire.ConnMemory)
 	a.SetAside(loop.Edges, max(4*block.Size, a.Budget()/edgesShare))
 	a.SetAside(loop.Readers, max(block.MaxTransfer, a.Budget()/readersShare))

@@ -58,64 +58,90 @@ func (m *metaOp) queued(n int) {
 	}
 }
 
-func (r *Replica) enqueue(m *metaOp) {
-	r.meta = append(r.meta, m)
+// metaOps are the operations that run away from the loop's thread: their order, and when one has
+// the chain for itself. Nothing else gives the worker and the sidecars anything to do.
+type metaOps struct {
+	r *Replica
+	// worker and sidecarSet are the operations'; the loop only passes them on.
+	worker     *worker
+	sidecarSet *sidecarSet
+	// waiting are those that have not begun, running those that have, by their numbers.
+	waiting []*metaOp
+	running [2]*metaOp
+	// exclusive: one wants, or has, the chain for itself.
+	exclusive bool
+	// copying: the metadata files are being copied, or will be.
+	copying bool
+	// writable as of the last one.
+	writable bool
+}
+
+func (q *metaOps) enqueue(m *metaOp) {
+	q.waiting = append(q.waiting, m)
 	m.queued(1)
-	r.startMeta()
+	q.start()
 }
 
 // enqueueNext puts an operation before all that wait.
-func (r *Replica) enqueueNext(m *metaOp) {
-	r.meta = slices.Insert(r.meta, 0, m)
+func (q *metaOps) enqueueNext(m *metaOp) {
+	q.waiting = slices.Insert(q.waiting, 0, m)
 	m.queued(1)
-	r.startMeta()
+	q.start()
 }
 
-// startMeta starts what can be started. An exclusive operation whose turn has come stops new
+// forget drops what a session that is over has asked for and was not begun: it must not
+// meet a directory that is not open, or one that was opened for somebody else.
+func (q *metaOps) forget(s *session) {
+	q.waiting = slices.DeleteFunc(q.waiting, func(m *metaOp) bool { return m.s == s })
+	s.queued = 0
+	s.drop()
+}
+
+// start starts what can be started. An exclusive operation whose turn has come stops new
 // requests and waits for those in flight.
-func (r *Replica) startMeta() {
+func (q *metaOps) start() {
 	taken := 0
-	r.exclusive = false
-	for _, m := range r.running {
+	q.exclusive = false
+	for _, m := range q.running {
 		if m != nil {
 			taken |= m.works()
-			r.exclusive = r.exclusive || m.exclusive
+			q.exclusive = q.exclusive || m.exclusive
 		}
 	}
-	for i := 0; i < len(r.meta) && !r.dead; {
-		m := r.meta[i]
+	for i := 0; i < len(q.waiting) && !q.r.dead; {
+		m := q.waiting[i]
 		if (m.s != nil && m.s.closing()) || (m.wanted != nil && !m.wanted()) {
-			r.meta = slices.Delete(r.meta, i, i+1)
+			q.waiting = slices.Delete(q.waiting, i, i+1)
 			m.queued(-1)
 			continue
 		}
 		free := taken&m.works() == 0
 		taken |= m.works() // also for those behind one that waits
-		r.exclusive = r.exclusive || free && m.exclusive
-		if !free || m.exclusive && (r.inFlight > 0 || r.syncing) {
+		q.exclusive = q.exclusive || free && m.exclusive
+		if !free || m.exclusive && (q.r.requests.inFlight > 0 || q.r.syncs.running) {
 			i++
 			continue
 		}
-		r.meta = slices.Delete(r.meta, i, i+1)
+		q.waiting = slices.Delete(q.waiting, i, i+1)
 		m.queued(-1)
-		r.beginMeta(m)
+		q.begin(m)
 	}
 }
 
-func (r *Replica) beginMeta(m *metaOp) {
+func (q *metaOps) begin(m *metaOp) {
 	number := uint64(0)
 	if m.works() == onSidecars {
 		number = 1
 	}
-	r.running[number] = m
-	if m.exclusive && r.blocks != nil {
-		m.settle = r.blocks.LastWhiteouts()
+	q.running[number] = m
+	if m.exclusive && q.r.blocks != nil {
+		m.settle = q.r.blocks.LastWhiteouts()
 	}
 	if m.begin != nil {
 		m.begin()
 	}
-	w, l, settle, run, note, both := r.worker, r.sidecarSet, m.settle, m.run, m.note, m.both
-	r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerMeta, number), Fn: func() any {
+	w, l, settle, run, note, both := q.worker, q.sidecarSet, m.settle, m.run, m.note, m.both
+	q.r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerMeta, number), Fn: func() any {
 		switch {
 		case note != nil:
 			return l.perform(note)
@@ -126,55 +152,55 @@ func (r *Replica) beginMeta(m *metaOp) {
 	}})
 }
 
-func (r *Replica) metaDone(number uint64, d *loop.Done) {
-	m := r.running[number]
-	r.running[number] = nil
+func (q *metaOps) done(number uint64, d *loop.Done) {
+	m := q.running[number]
+	q.running[number] = nil
 	res := d.Value.(worked)
 	if m.exclusive {
-		r.exclusive = false
+		q.exclusive = false
 	} else if len(res.changes) > 0 {
 		panic("replica: an operation beside I/O has changed where blocks are read from")
 	}
 	if m.settle != nil {
-		r.tookWhiteouts(m.settle, res.unsettled)
+		q.r.white.took(m.settle, res.unsettled)
 		if res.unsettled != nil {
-			r.fail("whiteouts could not be synced: " + res.unsettled.Error())
+			q.r.fail("whiteouts could not be synced: " + res.unsettled.Error())
 			return
 		}
 	}
 	for _, ch := range res.changes {
-		r.blocks.Apply(ch)
+		q.r.blocks.Apply(ch)
 	}
 	if res.unwritable {
-		r.writable = false
+		q.writable = false
 	}
 	if res.giveBack != nil {
-		r.giveBack = append(r.giveBack, res.giveBack)
+		q.r.space.giveBack = append(q.r.space.giveBack, res.giveBack)
 	}
 	m.done(res.value)
 	if res.broken {
 		// Whatever the replica would answer next could be wrong. Nobody may be waiting for this
 		// operation, so it is not enough that the next one is refused.
-		r.fail("the disk failed a sync: its content is no longer known")
+		q.r.fail("the disk failed a sync: its content is no longer known")
 		return
 	}
 	if res.stale {
-		r.copyMeta()
+		q.copyMeta()
 	}
-	r.freeSpace()
-	r.startMeta()
+	q.r.space.free()
+	q.start()
 }
 
 // copyMeta has the metadata files copied, beside everything else. Nobody waits for it.
-func (r *Replica) copyMeta() {
-	if r.copying {
+func (q *metaOps) copyMeta() {
+	if q.copying {
 		return
 	}
-	r.copying = true
-	r.enqueue(&metaOp{run: (*worker).copyMeta, done: func(v any) {
-		r.copying = false
+	q.copying = true
+	q.enqueue(&metaOp{run: (*worker).copyMeta, done: func(v any) {
+		q.copying = false
 		if err := v.(result).err; err != nil {
-			r.cfg.Event("metadata-not-copied", err.Error())
+			q.r.cfg.Event("metadata-not-copied", err.Error())
 		}
 	}})
 }
@@ -195,7 +221,7 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 		return
 	}
 	switch {
-	case r.keepsChain(s, &hdr, &m):
+	case r.losing.keepsChain(s, &hdr, &m):
 	case s.reader && m.ViewExtents == nil && m.Ping == nil && m.Window == nil:
 		r.reply(s, &hdr, block.Refused,
 			wire.ControlReply{Error: "a reader's session is for reading its snapshot and nothing else"})
@@ -242,9 +268,9 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 		q := m.SetLimits
 		r.blocking(s, &hdr, func(w *worker) error { return w.files.SetLimits(q.MaxCount, q.MaxSize) })
 	case m.Release != nil:
-		r.releaseDirectory(s, &hdr)
+		r.handover.releaseDirectory(s, &hdr)
 	case m.Keep != nil:
-		r.keep(s, &hdr)
+		r.handover.keep(s, &hdr)
 	case m.Close != nil, m.Ping != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	case !r.scrubControl(s, &hdr, &m):
@@ -260,14 +286,14 @@ func (r *Replica) reply(s *session, h *wire.Header, code block.Code, m wire.Cont
 
 // blocking runs f as an operation on files, beside I/O, and answers with its error.
 func (r *Replica) blocking(s *session, h *wire.Header, f func(w *worker) error) {
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		return result{err: f(w)}
 	}, done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
 // changing runs f, which changes the chain, while no I/O is under way, and answers with its error.
 func (r *Replica) changing(s *session, h *wire.Header, f func(w *worker, l *sidecarSet) error) {
-	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *sidecarSet) any { return result{err: f(w, l)} },
+	r.ops.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *sidecarSet) any { return result{err: f(w, l)} },
 		done: func(v any) { r.replyErr(s, h, v.(result).err) }})
 }
 
@@ -276,7 +302,7 @@ func (r *Replica) expand(s *session, h *wire.Header, m *wire.ExpandRequest) {
 	var room chain.Room
 	var full error
 	created := m.Created
-	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
+	r.ops.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
 		room, full = r.blocks.Reserve(m.Size)
 	}, both: func(w *worker, l *sidecarSet) any {
 		if full != nil {
@@ -312,14 +338,14 @@ func (r *Replica) markDirty(s *session, h *wire.Header, p []byte) {
 		}
 		regions = append(regions, chain.Region(binary.LittleEndian.Uint32(p[i:])))
 	}
-	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any {
+	r.ops.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any {
 		return result{err: l.side.AddDirty(regions)}
 	}, done: func(v any) {
 		err := v.(result).err
 		if err != nil {
 			r.cfg.Event("dirty-log-failed", err.Error())
 		}
-		r.marked = true
+		r.syncs.marked = true
 		s.answer(h, codeOf(err))
 	}})
 }
@@ -329,9 +355,9 @@ func (r *Replica) clearDirty(s *session, h *wire.Header, m *wire.ClearDirty) {
 	for i, n := range m.Keep {
 		keep[i] = chain.Region(n)
 	}
-	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any { return result{err: l.side.WriteDirty(keep)} },
+	r.ops.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any { return result{err: l.side.WriteDirty(keep)} },
 		done: func(v any) {
-			r.marked = true
+			r.syncs.marked = true
 			r.replyErr(s, h, v.(result).err)
 		}})
 }
@@ -366,7 +392,7 @@ func snapshotFile(name string) string {
 // closed.
 func (r *Replica) describe(s *session, h *wire.Header, m *wire.DescribeRequest) {
 	absent, branches := m.Absent, m.Branches
-	r.enqueue(&metaOp{s: s, exclusive: branches, both: func(w *worker, l *sidecarSet) any {
+	r.ops.enqueue(&metaOp{s: s, exclusive: branches, both: func(w *worker, l *sidecarSet) any {
 		res := w.description(l, absent)
 		if branches && res.err == nil {
 			res.reply.Chain.Branches, res.err = w.branches(res.reply.Snapshots)

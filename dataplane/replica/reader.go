@@ -24,7 +24,7 @@ func (s *session) admitReader(h *wire.Header) {
 		s.refuse(h, block.Refused,
 			fmt.Sprintf("the grant to read snapshot %s has expired: ask the volume's engine for another one", g.Snapshot))
 		return
-	case s.r.readers() >= maxReaders:
+	case s.r.sessions.readers() >= maxReaders:
 		s.refuse(h, block.LimitReached, fmt.Sprintf("%d sessions read here already; try later, or another replica",
 			maxReaders))
 		return
@@ -32,7 +32,7 @@ func (s *session) admitReader(h *wire.Header) {
 	s.phase, s.reader = sessionOpening, true
 	hdr := *h
 	id, snapshot := s.run, g.Snapshot
-	s.r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.openReader(id, snapshot) }, done: func(v any) {
+	s.r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.openReader(id, snapshot) }, done: func(v any) {
 		res := v.(readerView)
 		s.view = res.view
 		switch {
@@ -58,8 +58,8 @@ type readerView struct {
 }
 
 // readers counts read-only sessions.
-func (r *Replica) readers() (n int) {
-	for _, s := range r.conns {
+func (c *sessions) readers() (n int) {
+	for _, s := range c.conns {
 		if s != nil && s.reader && !s.closing() {
 			n++
 		}
@@ -68,8 +68,8 @@ func (r *Replica) readers() (n int) {
 }
 
 // endReaders ends them all.
-func (r *Replica) endReaders(reason string) {
-	for _, s := range r.conns {
+func (c *sessions) endReaders(reason string) {
+	for _, s := range c.conns {
 		if s != nil && s.reader {
 			s.end(reason)
 		}
@@ -112,7 +112,7 @@ func (r *Replica) viewChanges(s *session, h *wire.Header, m *wire.ViewExtents) {
 		return
 	}
 	off, since, id := max(0, m.Off), m.Since, s.run
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		v := w.views[id]
 		if v == nil {
 			return listed{err: chain.ErrInvalid} // the session has ended

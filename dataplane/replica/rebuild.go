@@ -24,7 +24,7 @@ func (l *sidecarSet) absence(member string) *wire.AbsentReply {
 // marked. Both are read in one operation, since a region passes from the one to the other. Without
 // an entry nothing is known.
 func (r *Replica) regions(s *session, h *wire.Header, member string) {
-	r.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any {
+	r.ops.enqueue(&metaOp{s: s, note: func(l *sidecarSet) any {
 		a, known := l.side.Absent(member)
 		dirty, all := l.dirty()
 		return &wire.RegionsReply{Shift: a.Regions.Shift, Bits: a.Regions.Bits, Dirty: dirty, All: all || !known}
@@ -60,7 +60,7 @@ func (r *Replica) beginRebuild(s *session, h *wire.Header, b *wire.BeginRebuild)
 	rec := chain.Record{VolumeUUID: r.uuid, Self: r.cfg.Member, Promised: r.record.Promised, Engine: r.record.Engine,
 		State: chain.MemberWO}
 	headBecomes := b.HeadBecomes
-	r.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *sidecarSet) any {
+	r.ops.enqueue(&metaOp{s: s, exclusive: true, both: func(w *worker, l *sidecarSet) any {
 		var res reshaped
 		res.opened, res.lost, res.err = w.reshape(l, &rec, headBecomes, &shape)
 		if res.opened == nil && !res.lost {
@@ -100,13 +100,13 @@ func layerSpec(l wire.Layer) chain.LayerSpec {
 // finishRebuild first syncs every file while requests go on, so that the part that stops them is
 // short.
 func (r *Replica) finishRebuild(s *session, h *wire.Header) {
-	j := r.newJob(s, h, loop.Seg{})
+	j := r.requests.add(s, h, loop.Seg{})
 	hdr := *h
 	j.next = func(j *job) {
 		code := j.code
 		j.used, j.s, j.next = false, nil, nil
-		r.freeJobs = append(r.freeJobs, j.index)
-		r.inFlight--
+		r.requests.free = append(r.requests.free, j.index)
+		r.requests.inFlight--
 		s.jobs--
 		s.check()
 		if code != block.OK {
@@ -121,7 +121,7 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 		j.pending++
 		r.op(loop.Op{Kind: loop.FileSync, Handle: loop.Handle(handle), Tag: j.tag(opWrite)})
 	}
-	r.step(j)
+	r.requests.step(j)
 }
 
 // layer returns a file by its number: of the live chain, bottom first, then of the branches that
@@ -139,7 +139,7 @@ func (r *Replica) layer(n int) (live string, handle int32, file disk.File) {
 func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 	if int(h.Layer) >= r.blocks.Layers()+r.blocks.Branches() || h.Len == 0 || h.Len > block.MaxTransfer ||
 		(h.Off|h.Len)%block.Size != 0 || h.Off+h.Len > r.blocks.Size() {
-		return r.refuse(s, h, payload)
+		return r.requests.refuse(s, h, payload)
 	}
 	live, handle, file := r.layer(int(h.Layer))
 	if h.Type == wire.LayerHash {
@@ -150,26 +150,26 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		if !ok {
 			return false
 		}
-		j := r.newJob(s, h, loop.Seg{})
+		j := r.requests.add(s, h, loop.Seg{})
 		j.buf, j.base = b, h.Off
 		// Beyond the end of a layer that is shorter than the volume there is nothing to read.
 		clear(r.arena.Bytes(b)[:h.Len])
-		j.next = r.readDone
-		r.fileOp(j, loop.FileRead, handle, h.Off, loop.Seg{Buf: b, Len: int32(h.Len)})
+		j.next = r.requests.readDone
+		r.requests.fileOp(j, loop.FileRead, handle, h.Off, loop.Seg{Buf: b, Len: int32(h.Len)})
 		return true
 	}
 	switch {
 	case !r.blocks.MayWriteLayer(int(h.Layer)):
-		return r.refuse(s, h, payload)
+		return r.requests.refuse(s, h, payload)
 	case h.Type == wire.LayerPunch && int(h.Layer) == r.blocks.Layers()-1:
 		return r.headPunch(s, h)
 	case h.Type == wire.LayerPunch:
 		r.layerPunch(s, h)
 		return true
 	case int64(payload.Len) != h.Len:
-		return r.refuse(s, h, payload)
+		return r.requests.refuse(s, h, payload)
 	}
-	j := r.newJob(s, h, payload)
+	j := r.requests.add(s, h, payload)
 	j.next = func(j *job) {
 		switch {
 		case j.code != block.OK || live == "":
@@ -179,9 +179,9 @@ func (r *Replica) runLayer(s *session, h *wire.Header, payload loop.Seg) bool {
 		default:
 			r.blocks.MarkLayerWritten(live, j.h.Off, j.h.Len)
 		}
-		r.finish(j, j.code, loop.Seg{})
+		r.requests.finish(j, j.code, loop.Seg{})
 	}
-	r.fileOp(j, loop.FileWrite, handle, h.Off, loop.Seg{Buf: payload.Buf, Len: payload.Len})
+	r.requests.fileOp(j, loop.FileWrite, handle, h.Off, loop.Seg{Buf: payload.Buf, Len: payload.Len})
 	return true
 }
 
@@ -192,7 +192,7 @@ func (r *Replica) layerHash(s *session, h *wire.Header, f disk.File) bool {
 	if !ok {
 		return false
 	}
-	j := r.newJob(s, h, loop.Seg{})
+	j := r.requests.add(s, h, loop.Seg{})
 	j.buf = b
 	off, p := h.Off, r.arena.Bytes(b)[:h.Len]
 	hides := r.blocks.Whiteouts(int(h.Layer), h.Off, h.Len)
@@ -250,17 +250,17 @@ func layerSums(f disk.File, off int64, p []byte) ([]byte, error) {
 func (r *Replica) summedUp(j *job, v summed) {
 	if v.err != nil {
 		r.cfg.Event("io-error", v.err.Error())
-		r.finish(j, codeOf(v.err), loop.Seg{})
+		r.requests.finish(j, codeOf(v.err), loop.Seg{})
 		return
 	}
-	r.hashed(j, v.sums)
+	r.requests.hashed(j, v.sums)
 }
 
 // headPunch makes holes in the head of a rebuild target, sets or takes away whiteouts there, and
 // then finds out what is below.
 func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 	hide := h.Flags&wire.Whiteout != 0
-	if ok, code := r.whiteoutRoom(s, h, []chain.ZeroRange{{Off: h.Off, Len: h.Len, Whiteout: hide}}); !ok {
+	if ok, code := r.white.room(s, h, []chain.ZeroRange{{Off: h.Off, Len: h.Len, Whiteout: hide}}); !ok {
 		if code == block.OK {
 			s.postpone(h, loop.Seg{})
 			return true
@@ -268,22 +268,22 @@ func (r *Replica) headPunch(s *session, h *wire.Header) bool {
 		s.answer(h, code)
 		return true
 	}
-	j := r.newJob(s, h, loop.Seg{})
+	j := r.requests.add(s, h, loop.Seg{})
 	j.next = func(j *job) {
 		if j.code != block.OK {
-			r.finish(j, j.code, loop.Seg{})
+			r.requests.finish(j, j.code, loop.Seg{})
 			return
 		}
 		r.blocks.SetWhiteouts(j.h.Off, j.h.Len, hide)
-		r.settleWhiteouts(false, func(code block.Code) {
+		r.white.settle(false, func(code block.Code) {
 			if code != block.OK {
-				r.finish(j, code, loop.Seg{})
+				r.requests.finish(j, code, loop.Seg{})
 				return
 			}
 			r.findBelow(j)
 		})
 	}
-	r.punchHead(j, h.Off, h.Len)
+	r.requests.punchHead(j, h.Off, h.Len)
 	return true
 }
 
@@ -305,7 +305,7 @@ func (r *Replica) layerPunch(s *session, h *wire.Header) {
 	if number < r.blocks.Layers() {
 		find = r.blocks.Below(h.Off, h.Len)
 	}
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		return w.punchLayer(number, hdr.Off, hdr.Len, hide, find)
 	}, done: func(v any) {
 		b := v.(below)
@@ -341,5 +341,5 @@ func (r *Replica) foundBelow(j *job, v below) {
 	} else {
 		r.blocks.SetBelow(j.h.Off, v.top, v.head)
 	}
-	r.finish(j, codeOf(v.err), loop.Seg{})
+	r.requests.finish(j, codeOf(v.err), loop.Seg{})
 }

@@ -34,7 +34,7 @@ func (r *Replica) setRecord(s *session, h *wire.Header, m *wire.RecordMessage) {
 	for _, name := range m.Members {
 		rec.Members = append(rec.Members, chain.Member{Name: name, Flags: memberFlags(m)})
 	}
-	r.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any {
+	r.ops.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any {
 		return result{err: w.files.WriteRecord(l.side, rec)}
 	}, done: func(v any) {
 		err := v.(result).err

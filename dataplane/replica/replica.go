@@ -112,51 +112,19 @@ type Replica struct {
 	now      clock.Ticks
 	out      *[]loop.Op
 
-	conns     []*session
-	accepted  uint64
-	open      int // sessions
-	jobs      []*job
-	freeJobs  []uint32
-	inFlight  int
-	exclusive bool // a metadata operation wants, or has, the chain for itself
-
-	hold       holding
-	givingBack bool
-
-	// worker and sidecarSet are the metadata operations'; the loop only passes them on.
-	worker     *worker
-	sidecarSet *sidecarSet
-	// meta are operations that wait, running those that have begun, by their numbers.
-	meta    []*metaOp
-	running [2]*metaOp
-	// copying: the metadata files are being copied, or will be.
-	copying bool
-	// giveBack frees the space of removed files; freeing: that is under way, for whenFreed; freed:
-	// some has come since roomComes was asked.
-	giveBack       []func() error
-	freeing, freed bool
-	whenFreed      []awaitedRoom
-	// writable as of the last metadata operation.
-	writable bool
+	// The parts own their fields; r is each one's way to the others.
+	sessions sessions
+	requests requests
+	ops      metaOps
+	syncs    syncs
+	white    whiteouts
+	space    space
+	losing   losing
+	handover handover
 
 	record   chain.Record
 	recorded bool
 
-	white    whiteouts
-	losing   losing
-	discards []chain.ZeroRange
-
-	// marked: the dirty log was written since it was copied.
-	marked   bool
-	syncing  bool
-	syncLeft int // parts of the sync that is under way
-	syncCode block.Code
-	syncNow  []*job
-	syncNext []*job
-
-	zeroes  loop.Buf // a buffer of zeroes, shared by every zeroing write
-	zeroSum []byte   // hash of a piece of zeroes
-	plan    []chain.Extent
 	// dead: the disk has failed it. ending: it was asked to end; stopped: it has.
 	dead, ending, stopped bool
 }
@@ -186,40 +154,53 @@ func New(cfg Config) (*Replica, error) {
 	if cfg.Directory == nil {
 		return nil, errors.New("replica: no way to its directory")
 	}
-	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, digester: wire.NewDigester(cfg.Secret), writable: true}
+	r := &Replica{cfg: cfg, arena: cfg.Arena, uuid: uuid, digester: wire.NewDigester(cfg.Secret)}
+	r.assemble()
 	var present *opened
-	r.worker, r.sidecarSet, present = newWorker(&cfg, uuid)
-	r.setAside()
+	r.ops.worker, r.ops.sidecarSet, present = newWorker(&cfg, uuid)
+	setAside(cfg.Arena)
 	z, ok := cfg.Arena.Get(block.MaxTransfer)
 	if !ok {
 		return nil, errors.New("replica: arena has no room for a buffer of zeroes")
 	}
-	r.zeroes = z
-	r.zeroSum = sum(cfg.Arena.Bytes(z)[:block.MaxTransfer])
+	r.requests.zeroes = z
+	r.requests.zeroSum = sum(cfg.Arena.Bytes(z)[:block.MaxTransfer])
 	if cfg.Chain == nil {
-		r.hold = standby
+		r.handover.hold = standby
 		return r, nil
 	}
 	r.adopt(present)
-	r.writable = cfg.Chain.WriteAllowed()
+	r.ops.writable = cfg.Chain.WriteAllowed()
 	return r, nil
+}
+
+// assemble makes the parts.
+func (r *Replica) assemble() {
+	r.sessions = sessions{r: r}
+	r.requests = requests{r: r}
+	r.ops = metaOps{r: r, writable: true}
+	r.syncs = syncs{r: r}
+	r.white = whiteouts{r: r}
+	r.space = space{r: r}
+	r.losing = losing{r: r}
+	r.handover = handover{r: r}
 }
 
 // adopt takes over the blocks of a directory that was opened.
 func (r *Replica) adopt(o *opened) {
 	r.dropBlocks("the directory is given another shape")
-	r.blocks, r.writable = o.blocks, true
+	r.blocks, r.ops.writable = o.blocks, true
 	r.record, r.recorded = o.held.record, o.held.recorded
 }
 
 // dropBlocks gives back the present blocks, and those of the views, which the worker has closed.
 func (r *Replica) dropBlocks(reason string) {
-	for _, s := range r.conns {
+	for _, s := range r.sessions.conns {
 		if s != nil {
 			s.dropView()
 		}
 	}
-	r.endReaders(reason)
+	r.sessions.endReaders(reason)
 	if r.blocks != nil {
 		r.blocks.Free()
 	}
@@ -229,23 +210,23 @@ func (r *Replica) dropBlocks(reason string) {
 // Step implements loop.Core.
 func (r *Replica) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Ticks {
 	r.now, r.out = now, out
-	if r.accepted == 0 {
-		r.accept()
+	if r.sessions.accepted == 0 {
+		r.sessions.accept()
 		if r.blocks != nil { // opening has replaced volume.meta
-			r.copyMeta()
+			r.ops.copyMeta()
 		}
 	}
 	for i := range in {
 		r.handle(&in[i])
 	}
 	r.retry()
-	due := clock.Min(r.lookDue(), r.endStrangers())
-	for _, s := range r.conns {
+	due := clock.Min(r.losing.due(), r.sessions.endStrangers())
+	for _, s := range r.sessions.conns {
 		if s != nil && s.conn != nil {
 			s.conn.Flush(out)
 		}
 	}
-	return clock.Min(r.roomLate(), due)
+	return clock.Min(r.space.late(), due)
 }
 
 func (r *Replica) handle(d *loop.Done) {
@@ -258,19 +239,19 @@ func (r *Replica) handle(d *loop.Done) {
 	v := loop.ValueOf(d.Tag)
 	switch loop.OwnerOf(d.Tag) {
 	case ownerListener:
-		r.acceptDone(d)
+		r.sessions.acceptDone(d)
 	case ownerConn:
-		r.connDone(v, d)
+		r.sessions.connDone(v, d)
 	case ownerJob:
-		r.jobDone(v, d)
+		r.requests.done(v, d)
 	case ownerMeta:
-		r.metaDone(v, d)
+		r.ops.done(v, d)
 	case ownerSync:
-		r.syncDone(d)
+		r.syncs.headDone(d)
 	case ownerSpace:
-		r.spaceFreed(d)
+		r.space.spaceFreed(d)
 	case ownerWhiteouts:
-		r.whiteoutsDone(d)
+		r.white.finished(d)
 	}
 }
 
@@ -278,8 +259,8 @@ func (r *Replica) op(o loop.Op) { *r.out = append(*r.out, o) }
 
 // retry continues what waited for a buffer, for the chain, or for other sessions to end.
 func (r *Replica) retry() {
-	r.startMeta()
-	for _, s := range r.conns {
+	r.ops.start()
+	for _, s := range r.sessions.conns {
 		if s != nil {
 			s.goOn()
 		}
@@ -299,7 +280,7 @@ func (r *Replica) fail(reason string) {
 	}
 	r.dead = true
 	r.cfg.Event("failed", reason)
-	for _, s := range r.conns {
+	for _, s := range r.sessions.conns {
 		if s != nil {
 			s.end(reason)
 		}

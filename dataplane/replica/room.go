@@ -7,16 +7,27 @@ import (
 	"ankole.storage/dataplane/loop"
 )
 
-// freeSpace gives back the space of files that a metadata operation has removed: beside everything
+// space gives back the space of files that have lost their names, one after the other, and knows
+// who waits for it.
+type space struct {
+	r *Replica
+	// giveBack frees the space of removed files; freeing: that is under way, for whenFreed; freed:
+	// some has come since comes was asked.
+	giveBack       []func() error
+	freeing, freed bool
+	whenFreed      []awaitedRoom
+}
+
+// free gives back the space of files that a metadata operation has removed: beside everything
 // else, since it can take the file system longer than the engine waits for an answer.
-func (r *Replica) freeSpace() {
-	if r.freeing || len(r.giveBack) == 0 {
+func (g *space) free() {
+	if g.freeing || len(g.giveBack) == 0 {
 		return
 	}
-	r.freeing = true
-	giveBack := r.giveBack[0]
-	r.giveBack = r.giveBack[1:]
-	r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerSpace, 0), Fn: func() any { return result{err: giveBack()} }})
+	g.freeing = true
+	giveBack := g.giveBack[0]
+	g.giveBack = g.giveBack[1:]
+	g.r.op(loop.Op{Kind: loop.Call, Tag: loop.Tag(ownerSpace, 0), Fn: func() any { return result{err: giveBack()} }})
 }
 
 // roomWait bounds the wait for space that is being given back. An engine that has no answer for
@@ -29,44 +40,44 @@ type awaitedRoom struct {
 	until       clock.Ticks
 }
 
-// roomComes calls again when space is given back that somebody may have found missing, or late
+// comes calls again when space is given back that somebody may have found missing, or late
 // after roomWait. false: none is on its way, and none has come since this was asked last.
-func (r *Replica) roomComes(again, late func()) bool {
+func (g *space) comes(again, late func()) bool {
 	switch {
-	case r.freeing:
-		r.whenFreed = append(r.whenFreed, awaitedRoom{again, late, r.now.Add(roomWait)})
-	case r.freed:
+	case g.freeing:
+		g.whenFreed = append(g.whenFreed, awaitedRoom{again, late, g.r.now.Add(roomWait)})
+	case g.freed:
 		again()
 	default:
 		return false
 	}
-	r.freed = false
+	g.freed = false
 	return true
 }
 
-func (r *Replica) spaceFreed(d *loop.Done) {
-	r.freeing, r.freed = false, true
+func (g *space) spaceFreed(d *loop.Done) {
+	g.freeing, g.freed = false, true
 	if err := d.Value.(result).err; err != nil {
-		r.cfg.Event("io-error", err.Error())
+		g.r.cfg.Event("io-error", err.Error())
 	}
-	r.freeSpace()
-	waiting := r.whenFreed
-	r.whenFreed = nil
+	g.free()
+	waiting := g.whenFreed
+	g.whenFreed = nil
 	for _, w := range waiting {
-		r.freed = false
+		g.freed = false
 		w.again()
 	}
 }
 
-// roomLate ends the waits for space that have lasted for roomWait, and says when the next one has.
-func (r *Replica) roomLate() clock.Ticks {
-	for len(r.whenFreed) > 0 && r.whenFreed[0].until <= r.now {
-		w := r.whenFreed[0]
-		r.whenFreed = r.whenFreed[1:]
+// late ends the waits for space that have lasted for roomWait, and says when the next one has.
+func (g *space) late() clock.Ticks {
+	for len(g.whenFreed) > 0 && g.whenFreed[0].until <= g.r.now {
+		w := g.whenFreed[0]
+		g.whenFreed = g.whenFreed[1:]
 		w.late()
 	}
-	if len(r.whenFreed) == 0 {
+	if len(g.whenFreed) == 0 {
 		return clock.Never
 	}
-	return r.whenFreed[0].until
+	return g.whenFreed[0].until
 }

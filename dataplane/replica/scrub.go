@@ -68,7 +68,7 @@ func (r *Replica) openView(s *session, h *wire.Header, m *wire.OpenView) {
 		})
 	}
 	id, snapshot := s.run, m.Snapshot
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		view, err := w.openView(id, snapshot)
 		return viewed{view, err}
 	}, done: func(v any) {
@@ -114,7 +114,7 @@ func (r *Replica) closeView(s *session, h *wire.Header) {
 func (r *Replica) leave(s *session) {
 	if s.hashed {
 		id := s.run
-		r.enqueue(&metaOp{run: func(w *worker) any { return result{err: w.scrub.leaveHash(id)} }, done: func(v any) {
+		r.ops.enqueue(&metaOp{run: func(w *worker) any { return result{err: w.scrub.leaveHash(id)} }, done: func(v any) {
 			if err := v.(result).err; err != nil {
 				r.cfg.Event("hash-failed", err.Error())
 			}
@@ -133,7 +133,7 @@ func (r *Replica) leave(s *session) {
 // dropView closes the view of a session. It is done for the session by, nil for nobody.
 func (r *Replica) dropView(by, of *session, exclusive bool, done func(error)) {
 	id := of.run
-	r.enqueue(&metaOp{exclusive: exclusive, s: by, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{exclusive: exclusive, s: by, run: func(w *worker) any {
 		return result{err: w.closeView(id)}
 	}, done: func(v any) {
 		of.dropView()
@@ -147,7 +147,7 @@ func (r *Replica) verify(s *session, h *wire.Header, m *wire.Verify) {
 	var where chain.Where
 	var wrong error
 	id, off, n := s.run, m.Off, m.Len
-	r.enqueue(&metaOp{s: s, begin: func() { where, wrong = s.where(off, n) }, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, begin: func() { where, wrong = s.where(off, n) }, run: func(w *worker) any {
 		if wrong != nil {
 			return result{err: wrong}
 		}
@@ -182,7 +182,7 @@ func rotOf(list []chain.LayerRot) []wire.Rot {
 func (r *Replica) hashSnapshot(s *session, h *wire.Header, m *wire.HashSnapshot) {
 	s.hashed = true
 	id, what := s.run, *m
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		reply, err := w.scrub.hashPiece(w.files, id, &what)
 		return result{err: err, reply: wire.ControlReply{Hash: reply}}
 	}, done: r.replies(s, h)})
@@ -196,7 +196,7 @@ func (r *Replica) cancelHash(s *session, h *wire.Header) {
 
 // hashLock tells whether anybody computes a checksum on this disk.
 func (r *Replica) hashLock(s *session, h *wire.Header) {
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		locked, err := w.files.HashLocked()
 		return result{err: err, reply: wire.ControlReply{HashLock: &wire.HashLockReply{Locked: locked}}}
 	}, done: r.replies(s, h)})
@@ -255,7 +255,7 @@ func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
 	v := s.view
 	if v == nil || h.Len <= 0 || h.Len > block.MaxTransfer || (h.Off|h.Len)%block.Size != 0 ||
 		h.Off > v.Size() || h.Len > v.Size()-h.Off {
-		return r.refuse(s, h, payload)
+		return r.requests.refuse(s, h, payload)
 	}
 	switch h.Type {
 	case wire.Read, wire.Hash:
@@ -266,24 +266,25 @@ func (r *Replica) runView(s *session, h *wire.Header, payload loop.Seg) bool {
 			return true
 		}
 	}
-	return r.refuse(s, h, payload)
+	return r.requests.refuse(s, h, payload)
 }
 
 func (r *Replica) readView(s *session, h *wire.Header, v *chain.Blocks, room loop.Seg) bool {
-	r.plan = v.ReadPlan(h.Off, h.Len, r.plan[:0])
-	if h.Type == wire.Hash && len(r.plan) == 1 && r.plan[0].Handle == chain.NoHandle && h.Len == block.MaxTransfer {
-		return r.zeroHash(s, h)
+	r.requests.plan = v.ReadPlan(h.Off, h.Len, r.requests.plan[:0])
+	if plan := r.requests.plan; h.Type == wire.Hash && len(plan) == 1 && plan[0].Handle == chain.NoHandle &&
+		h.Len == block.MaxTransfer {
+		return r.requests.zeroHash(s, h)
 	}
 	b, ok := s.buffer(h.Len, room)
 	if !ok {
 		return false
 	}
-	j := r.newJob(s, h, loop.Seg{})
+	j := r.requests.add(s, h, loop.Seg{})
 	j.buf, j.base = b, h.Off
-	j.next = r.readDone
+	j.next = r.requests.readDone
 	j.pending++
-	r.readPlan(j, v, r.plan, b, 0)
-	r.step(j)
+	r.requests.readPlan(j, v, r.requests.plan, b, 0)
+	r.requests.step(j)
 	return true
 }
 
@@ -315,7 +316,7 @@ func (r *Replica) writeView(s *session, q viewWrite, done func(err error)) {
 	var where chain.Where
 	var wrong error
 	id := s.run
-	r.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
+	r.ops.enqueue(&metaOp{exclusive: true, s: s, begin: func() {
 		where, wrong = s.where(q.off, q.n)
 	}, both: func(w *worker, l *sidecarSet) any {
 		if wrong != nil {
@@ -330,7 +331,7 @@ func (r *Replica) writeView(s *session, q viewWrite, done func(err error)) {
 	}, done: func(v any) {
 		res := v.(repaired)
 		r.blocks.Repaired(res.Repaired)
-		for _, o := range r.conns {
+		for _, o := range r.sessions.conns {
 			if o != nil && o.view != nil {
 				o.view.Repaired(res.Repaired)
 			}

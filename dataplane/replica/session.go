@@ -77,46 +77,54 @@ type session struct {
 	queued int
 }
 
-func (r *Replica) accept() {
-	r.accepted++
-	r.op(loop.Op{Kind: loop.Accept, Handle: r.cfg.Listener, Tag: loop.Tag(ownerListener, 0)})
+// sessions are the connections: who is accepted, and who has to go to make room.
+type sessions struct {
+	r        *Replica
+	conns    []*session
+	accepted uint64
+	open     int // those of engines
+}
+
+func (c *sessions) accept() {
+	c.accepted++
+	c.r.op(loop.Op{Kind: loop.Accept, Handle: c.r.cfg.Listener, Tag: loop.Tag(ownerListener, 0)})
 }
 
 // errTooMany: nobody is told of every one of them.
 var errTooMany = errors.New("too many connections")
 
-func (r *Replica) acceptDone(d *loop.Done) {
+func (c *sessions) acceptDone(d *loop.Done) {
 	if d.Kind != loop.Accept || d.Errno == loop.Canceled { // else a connection is closed that was refused
 		return
 	}
-	r.accept()
+	c.accept()
 	if d.Errno != 0 {
-		r.cfg.Event("accept-failed", fmt.Sprintf("errno %d", d.Errno))
+		c.r.cfg.Event("accept-failed", fmt.Sprintf("errno %d", d.Errno))
 		return
 	}
-	index := slices.Index(r.conns, nil)
+	index := slices.Index(c.conns, nil)
 	if index < 0 {
-		index = len(r.conns)
+		index = len(c.conns)
 	}
-	s := &session{r: r, index: index, run: r.accepted, handle: d.New, since: r.now}
+	s := &session{r: c.r, index: index, run: c.accepted, handle: d.New, since: c.r.now}
 	err := errTooMany
-	if index < maxConns && !r.dead && !r.ending {
-		s.conn, err = wire.NewConn(d.New, index, r.arena, s.tag(tagRecv), s.tag(tagSend))
+	if index < maxConns && !c.r.dead && !c.r.ending {
+		s.conn, err = wire.NewConn(d.New, index, c.r.arena, s.tag(tagRecv), s.tag(tagSend))
 	}
 	if err != nil {
 		if errors.Is(err, wire.ErrNoMemory) {
-			r.cfg.Event("accept-failed", err.Error())
+			c.r.cfg.Event("accept-failed", err.Error())
 		}
-		r.op(loop.Op{Kind: loop.Close, Handle: d.New, Tag: loop.Tag(ownerListener, 1)})
+		c.r.op(loop.Op{Kind: loop.Close, Handle: d.New, Tag: loop.Tag(ownerListener, 1)})
 		return
 	}
-	if index == len(r.conns) {
-		r.conns = append(r.conns, nil)
+	if index == len(c.conns) {
+		c.conns = append(c.conns, nil)
 	}
-	r.conns[index] = s
-	r.limitStrangers()
+	c.conns[index] = s
+	c.limitStrangers()
 	s.at, _ = d.Value.(string)
-	s.conn.Start(r.out)
+	s.conn.Start(c.r.out)
 }
 
 // stranger reports whether nobody has said a hello that is proved. Who sends an initiation again
@@ -125,10 +133,10 @@ func (s *session) stranger() bool { return !s.conn.Secured() && !s.closing() }
 
 // limitStrangers ends the oldest stranger if there are too many: nobody can keep the engine out by
 // holding connections open.
-func (r *Replica) limitStrangers() {
+func (c *sessions) limitStrangers() {
 	var oldest *session
 	n := 0
-	for _, s := range r.conns {
+	for _, s := range c.conns {
 		if s == nil || !s.stranger() {
 			continue
 		}
@@ -143,13 +151,13 @@ func (r *Replica) limitStrangers() {
 }
 
 // endStrangers ends those whose time is over, and says when the next one's is.
-func (r *Replica) endStrangers() clock.Ticks {
+func (c *sessions) endStrangers() clock.Ticks {
 	next := clock.Never
-	for _, s := range r.conns {
+	for _, s := range c.conns {
 		if s == nil || !s.stranger() {
 			continue
 		}
-		if due := s.since.Add(strangerTime); due > r.now {
+		if due := s.since.Add(strangerTime); due > c.r.now {
 			next = clock.Min(next, due)
 		} else {
 			s.end("has not said hello in time")
@@ -162,17 +170,17 @@ func (s *session) tag(what uint64) uint64 {
 	return loop.Tag(ownerConn, s.run<<16|uint64(s.index)<<8|what)
 }
 
-func (r *Replica) connDone(v uint64, d *loop.Done) {
+func (c *sessions) connDone(v uint64, d *loop.Done) {
 	index := int(v >> 8 & 0xff)
-	if index >= len(r.conns) || r.conns[index] == nil || r.conns[index].run&(1<<40-1) != v>>16 {
+	if index >= len(c.conns) || c.conns[index] == nil || c.conns[index].run&(1<<40-1) != v>>16 {
 		return
 	}
-	s := r.conns[index]
+	s := c.conns[index]
 	switch v & 0xff {
 	case tagRecv:
-		s.conn.Received(d, s, r.out)
+		s.conn.Received(d, s, c.r.out)
 	case tagSend:
-		s.conn.Sent(d, r.out)
+		s.conn.Sent(d, c.r.out)
 		if s.phase == sessionTurnedAway {
 			s.end("speaks no version of the protocol that is spoken here")
 		}
@@ -191,7 +199,7 @@ func (s *session) check() {
 		s.drop()
 		s.conn.Free()
 		s.freeWindow()
-		s.r.conns[s.index] = nil
+		s.r.sessions.conns[s.index] = nil
 		s.r.leave(s)
 	}
 }
@@ -199,9 +207,9 @@ func (s *session) check() {
 // goOn carries out what waited for a buffer or for the chain, and receives again.
 func (s *session) goOn() {
 	r := s.r
-	for len(s.waiting) > 0 && !s.closing() && !r.exclusive {
+	for len(s.waiting) > 0 && !s.closing() && !r.ops.exclusive {
 		f := s.waiting[0]
-		if !r.run(s, &f.h, f.payload, f.message) {
+		if !r.requests.run(s, &f.h, f.payload, f.message) {
 			break
 		}
 		s.waiting = s.waiting[1:]
@@ -234,7 +242,7 @@ func (s *session) closing() bool { return s.phase == sessionClosing }
 // checkTrial gives a directory back that was taken for a session which did not come about.
 func (s *session) checkTrial() {
 	if s.phase != sessionOpen {
-		s.r.endTrial("no session came of it")
+		s.r.handover.endTrial("no session came of it")
 	}
 }
 
@@ -245,10 +253,10 @@ func (s *session) end(reason string) {
 		return
 	}
 	if s.phase == sessionOpen {
-		s.r.open--
-		s.r.cfg.Sessions(s.r.open)
+		s.r.sessions.open--
+		s.r.cfg.Sessions(s.r.sessions.open)
 		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
-		s.r.endTrial(reason)
+		s.r.handover.endTrial(reason)
 	}
 	s.phase = sessionClosing
 	if s.conn.Err() == nil {
@@ -337,11 +345,11 @@ func (s *session) Frame(_ *wire.Conn, h *wire.Header, payload loop.Seg, message 
 		}
 		payload = room
 	}
-	if (r.exclusive || len(s.waiting) > 0) && mayBePing(h) && isPing(message) {
+	if (r.ops.exclusive || len(s.waiting) > 0) && mayBePing(h) && isPing(message) {
 		r.reply(s, h, block.OK, wire.ControlReply{}) // however long the chain is being changed
 		return
 	}
-	if r.exclusive || len(s.waiting) > 0 || !r.run(s, h, payload, message) {
+	if r.ops.exclusive || len(s.waiting) > 0 || !r.requests.run(s, h, payload, message) {
 		s.waiting = append(s.waiting, frame{*h, payload, message})
 	}
 }
@@ -391,7 +399,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	res := v.(promiseResult)
 	if res.opened != nil {
 		r.adopt(res.opened)
-		r.hold = onTrial
+		r.handover.hold = onTrial
 		defer s.checkTrial()
 	}
 	if res.err == nil {
@@ -411,8 +419,8 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	}
 	reply := r.welcome(m, &res.held)
 	s.phase = sessionOpen
-	r.open++
-	r.cfg.Sessions(r.open)
+	r.sessions.open++
+	r.cfg.Sessions(r.sessions.open)
 	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build,
 		m.Epoch, s.version))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))
@@ -427,7 +435,7 @@ func (r *Replica) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
 		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), OnImage: r.blocks.OnImage(), Closed: marks.wasClosed,
 		Counter: marks.counter}
-	reply.Trial, reply.Record = r.hold == onTrial, r.recordMessage(&r.record)
+	reply.Trial, reply.Record = r.handover.hold == onTrial, r.recordMessage(&r.record)
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll, reply.PowerLost = marks.dirty, marks.dirtyAll, marks.powerLost
 	}

@@ -49,25 +49,25 @@ const (
 // written there would make an account that does not know of it.
 func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 	if m.Begin {
-		r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+		r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 			return w.beginPurge()
 		}, done: func(v any) { r.purgeAnswer(s, h, v.(piece)) }})
 		return
 	}
-	r.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any { return w.purge.note(l) }, done: func(v any) {
+	r.ops.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any { return w.purge.note(l) }, done: func(v any) {
 		p := v.(piece)
 		if p.next != pieceWork {
 			r.purged(s, h, p)
 			return
 		}
 		durable := r.blocks.DurableWhiteouts(p.whiteouts)
-		r.enqueueNext(&metaOp{s: s, run: func(w *worker) any { return w.purge.work(durable) }, done: func(v any) {
+		r.ops.enqueueNext(&metaOp{s: s, run: func(w *worker) any { return w.purge.work(durable) }, done: func(v any) {
 			p := v.(piece)
 			if p.next != pieceFinish {
 				r.purged(s, h, p)
 				return
 			}
-			r.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.finishPurgeStep(l) },
+			r.ops.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.finishPurgeStep(l) },
 				done: func(v any) { r.purged(s, h, v.(piece)) }})
 		}})
 	}})
@@ -76,11 +76,11 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 // purged answers for a piece. One that has found no room waits for some that is on its way, for a
 // while.
 func (r *Replica) purged(s *session, h *wire.Header, p piece) {
-	if errors.Is(p.err, chain.ErrNoSpace) && r.roomComes(func() {
-		r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.purge.waited(true) },
+	if errors.Is(p.err, chain.ErrNoSpace) && r.space.comes(func() {
+		r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.purge.waited(true) },
 			done: func(v any) { r.purged(s, h, v.(piece)) }})
 	}, func() {
-		r.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.purge.waited(false) },
+		r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any { return w.purge.waited(false) },
 			done: func(v any) { r.purgeAnswer(s, h, v.(piece)) }})
 	}) {
 		return
@@ -190,7 +190,7 @@ func (p *purging) failed(err error) piece {
 func (r *Replica) revert(s *session, h *wire.Header, m *wire.RevertRequest) {
 	name, created := m.Name, m.Created
 	var prepared *chain.Reverting
-	r.enqueue(&metaOp{s: s, run: func(w *worker) any {
+	r.ops.enqueue(&metaOp{s: s, run: func(w *worker) any {
 		var err error
 		prepared, err = w.files.PrepareRevert(name, created)
 		return result{err: err}
@@ -201,7 +201,7 @@ func (r *Replica) revert(s *session, h *wire.Header, m *wire.RevertRequest) {
 		}
 		over := false
 		// For nobody's session: what is prepared has to be given back if this one ends.
-		r.enqueueNext(&metaOp{exclusive: true, begin: func() {
+		r.ops.enqueueNext(&metaOp{exclusive: true, begin: func() {
 			over = s.closing()
 		}, both: func(w *worker, l *sidecarSet) any {
 			if over {

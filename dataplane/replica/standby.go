@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"slices"
-
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/wire"
@@ -39,7 +37,7 @@ type Directory interface {
 // session keeps it; the caller can activate its connection with another hello.
 func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 	r, hdr, hello := s.r, *h, *m
-	r.enqueue(&metaOp{s: s, both: inspect, done: func(v any) {
+	r.ops.enqueue(&metaOp{s: s, both: inspect, done: func(v any) {
 		if s.closing() {
 			return
 		}
@@ -48,7 +46,7 @@ func (s *session) prepare(h *wire.Header, m *wire.HelloMessage) {
 			s.refuse(&hdr, codeOf(seen.err), seen.err.Error())
 			return
 		}
-		reply := r.describeStandby(&seen.info)
+		reply := r.handover.describeStandby(&seen.info)
 		if r.blocks != nil {
 			reply = r.welcome(&hello, &seen.held)
 			reply.Promised, reply.PromisedTo = r.record.Promised, r.record.Engine
@@ -72,32 +70,40 @@ func inspect(w *worker, l *sidecarSet) any {
 	return inspected{info: info, err: err}
 }
 
+// handover is whether the directory is this process's, and its way to another one and back.
+type handover struct {
+	r    *Replica
+	hold holding
+	// givingBack: a directory on trial is being returned.
+	givingBack bool
+}
+
 // describeStandby is welcome for a directory that is not open here.
-func (r *Replica) describeStandby(info *chain.Info) wire.HelloReply {
+func (k *handover) describeStandby(info *chain.Info) wire.HelloReply {
 	reply := wire.HelloReply{Standby: true, Size: info.SizeBytes, Rebuilding: info.Rebuilding, DirtyAll: true}
 	if info.RecordValid {
 		reply.Promised, reply.PromisedTo = info.Record.Promised, info.Record.Engine
-		reply.Record = r.recordMessage(&info.Record)
+		reply.Record = k.r.recordMessage(&info.Record)
 	}
 	return reply
 }
 
 // endTrial returns a directory on trial whose session has ended. Whatever it had on the disk
 // completes first.
-func (r *Replica) endTrial(reason string) {
-	if r.hold != onTrial || r.givingBack || r.dead {
+func (k *handover) endTrial(reason string) {
+	if k.hold != onTrial || k.givingBack || k.r.dead {
 		return
 	}
-	r.givingBack = true
+	k.givingBack = true
 	// Another hello may have been on its way: then the directory is on trial for that session.
 	wanted := func() bool {
-		r.givingBack = r.hold == onTrial && r.open == 0
-		return r.givingBack
+		k.givingBack = k.hold == onTrial && k.r.sessions.open == 0
+		return k.givingBack
 	}
-	r.giveUp(&metaOp{wanted: wanted, done: func(v any) {
-		r.givingBack = false
-		r.cfg.Event("standby", "the directory is given back: "+reason)
-		r.released(v.(result).err, takenOver)
+	k.giveUp(&metaOp{wanted: wanted, done: func(v any) {
+		k.givingBack = false
+		k.r.cfg.Event("standby", "the directory is given back: "+reason)
+		k.released(v.(result).err, takenOver)
 	}})
 }
 
@@ -106,58 +112,50 @@ const takenOver = "another process takes the directory over"
 
 // giveUp closes the directory, if it is open, as the operation m: nothing is in flight, and the
 // loop has no use for its map any more.
-func (r *Replica) giveUp(m *metaOp) {
+func (k *handover) giveUp(m *metaOp) {
 	var retired chain.Retired
 	m.exclusive = true
 	m.begin = func() {
-		if r.blocks != nil {
-			retired = r.blocks.Retire()
+		if k.r.blocks != nil {
+			retired = k.r.blocks.Retire()
 		}
 	}
 	m.both = func(w *worker, l *sidecarSet) any { return result{err: w.release(l, retired)} }
-	r.enqueue(m)
+	k.r.ops.enqueue(m)
 }
 
 // released makes the process standby. A directory that could not be closed is left by ending the
 // process.
-func (r *Replica) released(err error, reason string) {
-	r.dropBlocks(reason)
-	r.hold, r.writable = standby, true
+func (k *handover) released(err error, reason string) {
+	k.r.dropBlocks(reason)
+	k.hold, k.r.ops.writable = standby, true
 	if err != nil {
-		r.fail("the directory could not be closed: " + err.Error())
+		k.r.fail("the directory could not be closed: " + err.Error())
 	}
 }
 
 // releaseDirectory carries out an engine's request to hand the directory to another process. The
 // session is over with it; the connection can be activated again.
-func (r *Replica) releaseDirectory(s *session, h *wire.Header) {
-	r.giveUp(&metaOp{s: s, done: func(v any) {
+func (k *handover) releaseDirectory(s *session, h *wire.Header) {
+	k.giveUp(&metaOp{s: s, done: func(v any) {
 		err := v.(result).err
-		r.released(err, takenOver)
-		r.reply(s, h, codeOf(err), wire.ControlReply{})
+		k.released(err, takenOver)
+		k.r.reply(s, h, codeOf(err), wire.ControlReply{})
 		if err == nil && !s.closing() {
-			r.open--
-			r.cfg.Sessions(r.open)
+			k.r.sessions.open--
+			k.r.cfg.Sessions(k.r.sessions.open)
 			s.phase, s.released = sessionGreeted, true
-			r.forgetRequests(s)
-			r.cfg.Event("standby", "the directory is released by "+s.engine)
+			k.r.ops.forget(s)
+			k.r.cfg.Event("standby", "the directory is released by "+s.engine)
 		}
 	}})
 }
 
-// forgetRequests drops what a session that is over has asked for and was not begun: it must not
-// meet a directory that is not open, or one that was opened for somebody else.
-func (r *Replica) forgetRequests(s *session) {
-	r.meta = slices.DeleteFunc(r.meta, func(m *metaOp) bool { return m.s == s })
-	s.queued = 0
-	s.drop()
-}
-
 // keep ends the trial.
-func (r *Replica) keep(s *session, h *wire.Header) {
-	if r.hold == onTrial {
-		r.hold = inUse
-		r.cfg.Event("kept", "the directory belongs to this process")
+func (k *handover) keep(s *session, h *wire.Header) {
+	if k.hold == onTrial {
+		k.hold = inUse
+		k.r.cfg.Event("kept", "the directory belongs to this process")
 	}
-	r.reply(s, h, block.OK, wire.ControlReply{})
+	k.r.reply(s, h, block.OK, wire.ControlReply{})
 }

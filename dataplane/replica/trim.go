@@ -13,12 +13,12 @@ func (r *Replica) trim(s *session, h *wire.Header, from int64) {
 		r.replyErr(s, h, errStandby)
 		return
 	}
-	r.settleWhiteouts(true, func(code block.Code) {
+	r.white.settle(true, func(code block.Code) {
 		if code != block.OK {
 			r.reply(s, h, code, wire.ControlReply{Error: "what hides the discarded blocks could not be made durable"})
 			return
 		}
-		r.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any { return w.noteTrim(l) }, done: func(v any) {
+		r.ops.enqueue(&metaOp{s: s, both: func(w *worker, l *sidecarSet) any { return w.noteTrim(l) }, done: func(v any) {
 			t := v.(trimming)
 			if t.err != nil || len(t.layers) == 0 {
 				r.trimmed(s, h, t.err, -1)
@@ -26,7 +26,8 @@ func (r *Replica) trim(s *session, h *wire.Header, from int64) {
 			}
 			pages, next := r.blocks.Untrimmed(from)
 			// For nobody's session: what fails is to be done again, whoever asks.
-			r.enqueueNext(&metaOp{run: func(w *worker) any { return result{err: w.trim(t.layers, pages)} }, done: func(v any) {
+			piece := func(w *worker) any { return result{err: w.trim(t.layers, pages)} }
+			r.ops.enqueueNext(&metaOp{run: piece, done: func(v any) {
 				err := v.(result).err
 				if err != nil && r.blocks != nil {
 					r.blocks.Retrim(pages)

@@ -31,7 +31,7 @@ func (s *session) openWindow(h *wire.Header, o wire.WindowOffer) {
 		return
 	}
 	s.windowAsked = true
-	j := r.newJob(s, h, loop.Seg{})
+	j := r.requests.add(s, h, loop.Seg{})
 	r.op(loop.Op{Kind: loop.Call, Tag: j.tag(opCall), Fn: func() any {
 		mem, err := open(&o)
 		return openedWindow{mem, err}
@@ -56,7 +56,7 @@ func (s *session) windowOpened(j *job, w openedWindow) {
 		reply.Error, code = w.err.Error(), block.Invalid
 	}
 	j.answer = wire.Marshal(reply)
-	r.finish(j, code, loop.Seg{})
+	r.requests.finish(j, code, loop.Seg{})
 }
 
 // freeWindow gives the window up. Nothing of the session is in flight.

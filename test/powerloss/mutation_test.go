@@ -31,8 +31,8 @@ var mutations = []mutation{
 		old: "if j.h.Flags&wire.FUA != 0 {", new: "if j.h.Flags&wire.FUA != 0 && r == nil {"},
 	{name: "a flush joins a sync that began before its writes ended", file: "dataplane/replica/sync.go", fs: "ext4",
 		ops: 120,
-		old: "r.syncNext = append(r.syncNext, j)\n", new: "if r.syncing {\n\t\tr.syncNow = append(r.syncNow, " +
-			"j)\n\t\treturn\n\t}\n\tr.syncNext = append(r.syncNext, j)\n"},
+		old: "y.next = append(y.next, j)\n", new: "if y.running {\n\t\ty.now = append(y.now, " +
+			"j)\n\t\treturn\n\t}\n\ty.next = append(y.next, j)\n"},
 	{name: "dirty regions are not marked", file: "dataplane/chain/dirty.go", fs: "ext4",
 		old: "return c.breaks(c.dirty.write(payload))", new: "return nil"},
 	{name: "directories are not synced", file: "dataplane/disk/osdisk/osdisk.go", fs: "ext4",

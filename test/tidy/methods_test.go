@@ -20,7 +20,6 @@ var manyMethods = map[string]int{
 	"controlplane/volume.pass":       152,
 	"csi/node.Server":                65,
 	"dataplane/daemon.engineProcess": 75,
-	"dataplane/replica.Replica":      135,
 	"rest/client.Client":             89,
 }
 
