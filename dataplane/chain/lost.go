@@ -37,6 +37,20 @@ func (o *openFiles) usedFiles() []usedFile {
 	return out
 }
 
+// exchange puts another file with the same content in the place of an open one, which stays open.
+func (o *openFiles) exchange(u usedFile, by disk.File, inode uint64) {
+	t := o.table.clone()
+	l := &t.layers[u.layer]
+	if u.whiteouts {
+		w := *l.whiteouts
+		w.file = by
+		l.whiteouts = &w
+	} else {
+		l.file, l.inode = by, inode
+	}
+	o.table = t
+}
+
 // hasName tells whether an open file still has its name. An error says nothing about it.
 func hasName(fs disk.Meta, path string, f disk.File) bool {
 	info, err := f.Stat()
@@ -254,18 +268,10 @@ func (r *Restoring) Finish(rest []Range) (Change, error) {
 	if err != nil {
 		return Change{}, c.breaks(err)
 	}
-	t := c.openFiles.table.clone()
-	l := &t.layers[u.layer]
-	if u.whiteouts {
-		w := *l.whiteouts
-		w.file = r.to
-		l.whiteouts = &w
-	} else {
-		l.file, l.inode = r.to, info.Inode
-	}
-	c.openFiles.table, c.meta.copies.stale = t, true
+	c.openFiles.exchange(u, r.to, info.Inode)
+	c.meta.copies.stale = true
 	c.merges.settled(u.name)
-	c.removal.unlinked = append(c.removal.unlinked, u.file)
+	c.removal.keepOpen(u.file)
 	return c.openFiles.changed(), nil
 }
 

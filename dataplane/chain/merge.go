@@ -17,7 +17,7 @@ import (
 const mergedSumsSuffix = sumsSuffix + ".new" + tmpSuffix
 
 // merging is a merge under way. It ends, and is begun again, where anybody else writes to one of
-// the two files (endMergeOf): what it has copied of the child is not what the child holds then.
+// the two files (merges.endOf): what it has copied of the child is not what the child holds then.
 type merging struct {
 	c             *merges
 	source, child string

@@ -272,6 +272,12 @@ func (c *copies) copyAtEnd() {
 	}
 }
 
+// gone says that an image is gone, or has become another one.
+func (c *copies) gone(image string) {
+	delete(c.changing, image)
+	c.stale = true
+}
+
 // settled says that all operations on an image are over, and their changes are durable.
 func (c *copies) settled(image string) {
 	if !c.changing[image] {

@@ -462,7 +462,6 @@ func (c *removal) removeLeaf(s *Sidecars, file string) error {
 			return err
 		}
 	}
-	delete(c.meta.copies.changing, file)
-	c.meta.copies.stale = true
+	c.meta.gone(file)
 	return c.syncDir()
 }

@@ -114,7 +114,7 @@ func (c *Files) undoRevert(next *Chain, newHead string) {
 
 // takeOver replaces the files by those of next.
 func (c *Files) takeOver(next *Chain) Change {
-	c.removal.unlinked = append(c.removal.unlinked, c.openFiles.replace(next.Files.openFiles))
+	c.removal.keepOpen(c.openFiles.replace(next.Files.openFiles))
 	c.meta.disks = next.meta.disks
 	return Change{fresh: next.Blocks}
 }

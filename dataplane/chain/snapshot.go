@@ -252,7 +252,7 @@ func (c *Files) undoRotation(f disk.File, newHead, file string) {
 // layer's.
 func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
 	delete(c.meta.disks, c.openFiles.head().name)
-	delete(c.meta.copies.changing, snap.Name)
+	c.meta.gone(snap.Name)
 	c.openFiles.head().name = snap.Name
 	c.meta.disks[snap.Name], c.meta.disks[head.Name] = snap, head
 	c.openFiles.layers = append(c.openFiles.layers, top)

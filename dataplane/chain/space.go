@@ -43,9 +43,12 @@ func (c *removal) unlink(file string) error {
 // with the name.
 func (c *removal) keep(file string) {
 	if f, err := c.fs.Open(c.path(file), disk.ReadOnly|disk.Direct); err == nil {
-		c.unlinked = append(c.unlinked, f)
+		c.keepOpen(f)
 	}
 }
+
+// keepOpen keeps an open file that has lost its name.
+func (c *removal) keepOpen(f disk.File) { c.unlinked = append(c.unlinked, f) }
 
 // Unlinked returns what gives back the space of the images that were removed, nil if none was. That
 // may take long, and may run beside everything else; whoever does not ask leaves it to Close.

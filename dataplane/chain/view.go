@@ -80,9 +80,12 @@ func (c *Files) OpenView(snapshot string) (*ViewFiles, *Blocks, error) {
 	}
 	v := &ViewFiles{c: c.readers, at: at.Files, file: file, inode: at.Files.openFiles.head().inode,
 		sums: map[string]openedSums{}}
-	c.readers.views = append(c.readers.views, v)
+	c.readers.add(v)
 	return v, at.Blocks, nil
 }
+
+// add takes in a view that was opened.
+func (c *readers) add(v *ViewFiles) { c.views = append(c.views, v) }
 
 // OpenView is Files.OpenView.
 func (c *Chain) OpenView(snapshot string) (*View, error) {

@@ -94,6 +94,12 @@ func (x *requests) finish(j *job, code block.Code, seg loop.Seg) {
 	if j.buf != 0 {
 		x.r.arena.Release(j.buf)
 	}
+	x.drop(j)
+}
+
+// drop frees a job; its session may have waited for that to end.
+func (x *requests) drop(j *job) {
+	s := j.s
 	j.used, j.s, j.next, j.answer = false, nil, nil, nil
 	x.free = append(x.free, j.index)
 	x.inFlight--

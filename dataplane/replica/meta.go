@@ -175,7 +175,7 @@ func (q *metaOps) done(number uint64, d *loop.Done) {
 		q.writable = false
 	}
 	if res.giveBack != nil {
-		q.r.space.giveBack = append(q.r.space.giveBack, res.giveBack)
+		q.r.space.add(res.giveBack)
 	}
 	m.done(res.value)
 	if res.broken {

@@ -104,11 +104,7 @@ func (r *Replica) finishRebuild(s *session, h *wire.Header) {
 	hdr := *h
 	j.next = func(j *job) {
 		code := j.code
-		j.used, j.s, j.next = false, nil, nil
-		r.requests.free = append(r.requests.free, j.index)
-		r.requests.inFlight--
-		s.jobs--
-		s.check()
+		r.requests.drop(j)
 		if code != block.OK {
 			r.fail("cannot sync a rebuilt file")
 			return

@@ -18,6 +18,9 @@ type space struct {
 	whenFreed      []awaitedRoom
 }
 
+// add takes over what frees the space of removed files; free begins with it.
+func (g *space) add(giveBack func() error) { g.giveBack = append(g.giveBack, giveBack) }
+
 // free gives back the space of files that a metadata operation has removed: beside everything
 // else, since it can take the file system longer than the engine waits for an answer.
 func (g *space) free() {

@@ -85,6 +85,12 @@ type sessions struct {
 	open     int // those of engines
 }
 
+// count takes in that an engine's session has begun or is over.
+func (c *sessions) count(by int) {
+	c.open += by
+	c.r.cfg.Sessions(c.open)
+}
+
 func (c *sessions) accept() {
 	c.accepted++
 	c.r.op(loop.Op{Kind: loop.Accept, Handle: c.r.cfg.Listener, Tag: loop.Tag(ownerListener, 0)})
@@ -253,8 +259,7 @@ func (s *session) end(reason string) {
 		return
 	}
 	if s.phase == sessionOpen {
-		s.r.sessions.open--
-		s.r.cfg.Sessions(s.r.sessions.open)
+		s.r.sessions.count(-1)
 		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
 		s.r.handover.endTrial(reason)
 	}
@@ -419,8 +424,7 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	}
 	reply := r.welcome(m, &res.held)
 	s.phase = sessionOpen
-	r.sessions.open++
-	r.cfg.Sessions(r.sessions.open)
+	r.sessions.count(1)
 	r.cfg.Event("session", fmt.Sprintf("engine %s (%.*s), epoch %d, protocol version %d", m.Engine, maxBuild, m.Build,
 		m.Epoch, s.version))
 	s.send(h.Answer(block.OK), wire.Marshal(reply))

@@ -142,8 +142,7 @@ func (k *handover) releaseDirectory(s *session, h *wire.Header) {
 		k.released(err, takenOver)
 		k.r.reply(s, h, codeOf(err), wire.ControlReply{})
 		if err == nil && !s.closing() {
-			k.r.sessions.open--
-			k.r.cfg.Sessions(k.r.sessions.open)
+			k.r.sessions.count(-1)
 			s.phase, s.released = sessionGreeted, true
 			k.r.ops.forget(s)
 			k.r.cfg.Event("standby", "the directory is released by "+s.engine)
