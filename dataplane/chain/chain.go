@@ -88,15 +88,11 @@ type Files struct {
 	*merges
 	*readers
 	*removal
+	*mapHandover
 	revision
 	opts Options
 	// lock is held on the directory from Open until the end, unless it is only read.
 	lock disk.Lock
-
-	// handed names the map that was given to the next process, taken: this one's came from the
-	// process before.
-	handed string
-	taken  bool
 
 	// wasClosed: whoever had the directory before has closed it.
 	wasClosed bool
@@ -113,6 +109,7 @@ func newFiles(d *directory, m *meta, opts Options) *Files {
 		pins: map[string]int{}}
 	c.removal = &removal{directory: d, meta: m, checksums: c.checksums, whiteoutFiles: c.whiteoutFiles,
 		openFiles: c.openFiles, merges: c.merges, readers: c.readers}
+	c.mapHandover = &mapHandover{directory: d, meta: m, openFiles: c.openFiles, left: opts.Map}
 	return c
 }
 
@@ -193,10 +190,10 @@ func (c *Files) close(broken error) error {
 	if !c.readOnly && c.broken == nil && broken == nil {
 		if err = errors.Join(c.merges.end(), c.syncFile(c.openFiles.head().file)); err == nil {
 			vm := c.meta.vm
-			vm.Dirty, vm.AnkoleMap, vm.AnkoleFilling = false, c.handed, nil
+			vm.Dirty, vm.AnkoleMap, vm.AnkoleFilling = false, c.mapHandover.handed, nil
 			err = c.meta.writeVolumeMeta(&vm)
 		}
-		if err == nil && c.handed == "" { // the next process copies it soon
+		if err == nil && c.mapHandover.handed == "" { // the next process copies it soon
 			c.meta.copyAtEnd()
 		}
 	}

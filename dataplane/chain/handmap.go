@@ -52,6 +52,21 @@ const (
 // castagnoli is computed by the processor: the map of a terabyte is 256 MiB.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// mapHandover is the block map's way from the process that had the directory to this one, and from
+// this one to the next.
+//
+// Its own are left, by which the process before has left its map, taken and handed.
+type mapHandover struct {
+	*directory
+	meta      *meta
+	openFiles *openFiles
+	left      func() []byte
+	// handed names the map that was given to the next process, taken: this one's came from the
+	// process before.
+	handed string
+	taken  bool
+}
+
 // mapHeader says what a map is of. Whoever hands over and whoever takes write the same header, or
 // the map is not used.
 type mapHeader struct {
@@ -72,12 +87,12 @@ type mapLayer struct {
 	CTime int64
 }
 
-func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
-	h := mapHeader{Token: token, Stamp: c.meta.vm.AnkoleStamp, Member: s.member.seq, Size: c.meta.vm.Size}
+func (a *mapHandover) header(s *Sidecars, token string) ([]byte, error) {
+	h := mapHeader{Token: token, Stamp: a.meta.vm.AnkoleStamp, Member: s.member.seq, Size: a.meta.vm.Size}
 	if s.dirty != nil {
 		h.Dirty = s.dirty.seq
 	}
-	for _, l := range c.openFiles.layers[1:] {
+	for _, l := range a.openFiles.layers[1:] {
 		info, err := l.file.Stat()
 		if err != nil {
 			return nil, err
@@ -94,7 +109,7 @@ func (c *Files) mapHeader(s *Sidecars, token string) ([]byte, error) {
 func (c *Files) CloseFor(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
 	defer m.Free()
 	if !c.closed && !c.readOnly && c.broken == nil && s.broken == nil && c.meta.stamped && !c.meta.vm.Rebuilding {
-		if err := c.handMap(s, m, hand); err != nil {
+		if err := c.mapHandover.hand(s, m, hand); err != nil {
 			c.log.Warn("block map is not handed over: the next process builds its own", "dir", c.dir, "error", err)
 		}
 	}
@@ -107,23 +122,23 @@ func (c *Chain) CloseFor(hand func(m io.WriterTo) error) error {
 	return errors.Join(err, c.Files.CloseFor(c.Sidecars, c.Retire(), hand))
 }
 
-func (c *Files) handMap(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
-	if err := c.syncFile(c.openFiles.head().file); err != nil { // nothing of the head changes after it
+func (a *mapHandover) hand(s *Sidecars, m Retired, hand func(m io.WriterTo) error) error {
+	if err := a.syncFile(a.openFiles.head().file); err != nil { // nothing of the head changes after it
 		return err
 	}
 	var random [mapTokenSize]byte
-	if _, err := io.ReadFull(c.meta.rand, random[:]); err != nil {
+	if _, err := io.ReadFull(a.meta.rand, random[:]); err != nil {
 		return err
 	}
 	token := hex.EncodeToString(random[:])
-	header, err := c.mapHeader(s, token)
+	header, err := a.header(s, token)
 	if err != nil {
 		return err
 	}
 	if err := hand(&outgoingMap{m.m, header}); err != nil {
 		return err
 	}
-	c.handed = token
+	a.handed = token
 	return nil
 }
 
@@ -175,41 +190,41 @@ func (m *blockMap) pageCount() int { return (len(m.b) + mapPage - 1) / mapPage }
 
 func (m *blockMap) isUsed(page int) bool { return m.used[page/64]>>(page%64)&1 != 0 }
 
-// takeMap takes the map that another process has handed over, and reports whether it could. The
+// take takes the map that another process has handed over, and reports whether it could. The
 // layers are open and nothing has been changed.
-func (c *Files) takeMap(s *Sidecars, b *Blocks) bool {
-	vm := &c.meta.vm
-	if c.opts.Map == nil || c.readOnly || vm.AnkoleMap == "" || vm.Dirty || vm.Rebuilding || !c.meta.stamped {
+func (a *mapHandover) take(s *Sidecars, b *Blocks) bool {
+	vm := &a.meta.vm
+	if a.left == nil || a.readOnly || vm.AnkoleMap == "" || vm.Dirty || vm.Rebuilding || !a.meta.stamped {
 		return false
 	}
-	data := c.opts.Map()
+	data := a.left()
 	if data == nil {
 		return false
 	}
-	err := c.loadMap(s, b, data)
+	err := a.load(s, b, data)
 	if err == nil {
 		err = b.sampleMap()
 	}
 	if err != nil {
-		c.log.Warn("block map handed over is not used: it is built from the files", "dir", c.dir, "reason", err)
+		a.log.Warn("block map handed over is not used: it is built from the files", "dir", a.dir, "reason", err)
 		b.m.free()
 		return false
 	}
-	c.taken = true
-	c.log.Info("block map taken over from the process before", "dir", c.dir, "bytes", len(data))
+	a.taken = true
+	a.log.Info("block map taken over from the process before", "dir", a.dir, "bytes", len(data))
 	return true
 }
 
 // MapTaken reports that the block map came from the process that had the directory before.
-func (c *Files) MapTaken() bool { return c.taken }
+func (a *mapHandover) MapTaken() bool { return a.taken }
 
-// loadMap fills the empty map from data.
-func (c *Files) loadMap(s *Sidecars, b *Blocks, data []byte) error {
-	want, err := c.mapHeader(s, c.meta.vm.AnkoleMap)
+// load fills the empty map from data.
+func (a *mapHandover) load(s *Sidecars, b *Blocks, data []byte) error {
+	want, err := a.header(s, a.meta.vm.AnkoleMap)
 	if err != nil {
 		return err
 	}
-	if err := b.m.resize(c.meta.vm.Size); err != nil {
+	if err := b.m.resize(a.meta.vm.Size); err != nil {
 		return err
 	}
 	header, body, err := splitMap(data)

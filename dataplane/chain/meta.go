@@ -292,6 +292,17 @@ func (m *meta) writeVolumeMeta(v *volumeMeta) error {
 	return nil
 }
 
+// commitHead names another head. givenUp is the present one where no snapshot takes its file over.
+func (m *meta) commitHead(newHead, parent string, size int64, givenUp ...string) error {
+	vm := m.vm
+	vm.Head, vm.Parent, vm.Size = newHead, parent, size
+	vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), givenUp...)
+	if vm.AnkoleStamp != "" {
+		vm.AnkoleHead = newHead
+	}
+	return m.writeVolumeMeta(&vm)
+}
+
 // writeDiskMeta makes d the durable .meta of a layer.
 func (m *meta) writeDiskMeta(file string, d *DiskMeta) error {
 	if err := m.copies.mark(file + metaSuffix); err != nil {

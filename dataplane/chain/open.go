@@ -293,7 +293,7 @@ func (o *openFiles) extendHead() error {
 // the files.
 func (c *Files) buildMap(s *Sidecars, b *Blocks) error {
 	b.table = c.openFiles.tableOfBlocks()
-	if !c.takeMap(s, b) {
+	if !c.mapHandover.take(s, b) {
 		if err := c.openFiles.extentsMap(b); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func (c *Files) Revert(s *Sidecars, r *Reverting) (Change, error) {
 		err = s.headGoes()
 	}
 	if err == nil {
-		err = c.commitRotation(r.head, snapshotFile(r.name), c.meta.vm.Size, old)
+		err = c.meta.commitHead(r.head, snapshotFile(r.name), c.meta.vm.Size, old)
 	}
 	if err != nil {
 		c.undoRevert(r.next, r.head)

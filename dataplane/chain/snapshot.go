@@ -160,102 +160,105 @@ func (c *Files) rotate(s *Sidecars, file string, snap *DiskMeta, size int64, cre
 	}
 	old := c.meta.vm.Head
 	snap.Name, snap.Parent, snap.whiteouts = file, c.meta.disks[old].Parent, c.meta.disks[old].whiteouts
-	head := &DiskMeta{Name: newHead, Parent: file, Created: created}
-	f, err := c.prepareRotation(old, file, snap, newHead, head, size)
+	r := &rotation{directory: c.directory, meta: c.meta, openFiles: c.openFiles, snap: snap,
+		head: &DiskMeta{Name: newHead, Parent: file, Created: created}, size: size}
+	err = r.prepare()
 	var top layer
 	if err == nil {
-		top, err = newLayer(newHead, f, size)
+		top, err = newLayer(newHead, r.image, size)
 	}
 	if err == nil {
 		err = s.headBecomes(c.meta, file)
 	}
 	if err == nil {
-		err = c.commitRotation(newHead, file, size)
+		err = c.meta.commitHead(newHead, file, size)
 	}
 	if err != nil {
-		c.undoRotation(f, newHead, file)
+		r.undo()
 		return Change{}, err
 	}
 	frozen := c.openFiles.headIndex()
-	c.takeRotation(top, snap, head)
+	r.take(top)
 	s.size = size
 	ch := c.openFiles.changed()
 	ch.frozen = frozen
 	return ch, c.removal.removeOldHead(old, snap.whiteouts)
 }
 
-// prepareRotation makes everything the new state needs, durably, under names the old state does not
-// use.
-func (c *Files) prepareRotation(old, file string, snap *DiskMeta, newHead string, head *DiskMeta,
-	size int64) (disk.File, error) {
+// rotation turns the head into a layer, for as long as that takes: what it makes for the new state
+// is its own, under names that the old state does not use, until meta.commitHead.
+type rotation struct {
+	*directory
+	meta      *meta
+	openFiles *openFiles
+	// snap is what is said of the layer that the head becomes, head of the one on top of it.
+	snap, head *DiskMeta
+	size       int64
+	// image is the new head's, once there is one.
+	image disk.File
+}
+
+// prepare makes everything the new state needs, durably.
+func (r *rotation) prepare() error {
 	// What was written so far becomes the snapshot: durable before the rotation takes effect.
-	if err := c.syncFile(c.openFiles.head().file); err != nil {
-		return nil, err
+	if err := r.syncFile(r.openFiles.head().file); err != nil {
+		return err
 	}
+	file, newHead := r.snap.Name, r.head.Name
 	// An image, metadata or checksum of this name that is in no chain was left by an earlier
 	// attempt.
 	for _, stale := range []string{file, file + metaSuffix, file + checksumSuffix, file + sumsSuffix} {
-		if err := removeIfThere(c.fs, c.path(stale)); err != nil {
-			return nil, err
+		if err := removeIfThere(r.fs, r.path(stale)); err != nil {
+			return err
 		}
 	}
-	f, err := c.fs.Create(c.path(newHead), disk.Direct)
+	f, err := r.fs.Create(r.path(newHead), disk.Direct)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := f.Truncate(size); err != nil {
-		return f, err
+	r.image = f
+	if err := r.image.Truncate(r.size); err != nil {
+		return err
 	}
-	if err := c.syncFile(f); err != nil {
-		return f, err
+	if err := r.syncFile(r.image); err != nil {
+		return err
 	}
-	if err := c.fs.WriteFileAtomic(c.path(newHead+metaSuffix), head.encode()); err != nil {
-		return f, c.breaksUnlessFull(err)
+	if err := r.fs.WriteFileAtomic(r.path(newHead+metaSuffix), r.head.encode()); err != nil {
+		return r.breaksUnlessFull(err)
 	}
-	if err := c.fs.Link(c.path(old), c.path(file)); err != nil {
-		return f, err
+	if err := r.fs.Link(r.path(r.meta.vm.Head), r.path(file)); err != nil {
+		return err
 	}
 	// This syncs the directory, and with it every name made above.
-	return f, c.breaksUnlessFull(c.fs.WriteFileAtomic(c.path(file+metaSuffix), snap.encode()))
+	return r.breaksUnlessFull(r.fs.WriteFileAtomic(r.path(file+metaSuffix), r.snap.encode()))
 }
 
-// commitRotation names the new head, and the old one where no snapshot takes its file over.
-func (c *Files) commitRotation(newHead, file string, size int64, givenUp ...string) error {
-	vm := c.meta.vm
-	vm.Head, vm.Parent, vm.Size = newHead, file, size
-	vm.AnkoleGivenUp = append(slices.Clone(vm.AnkoleGivenUp), givenUp...)
-	if vm.AnkoleStamp != "" {
-		vm.AnkoleHead = newHead
+// undo removes what an uncommitted rotation made. If the commit's outcome is unknown the chain is
+// broken and nothing may be removed: either state is whole on disk.
+func (r *rotation) undo() {
+	if r.image != nil {
+		_ = r.image.Close()
 	}
-	return c.meta.writeVolumeMeta(&vm)
-}
-
-// undoRotation removes what an uncommitted rotation made. If the commit's outcome is unknown the
-// chain is broken and nothing may be removed: either state is whole on disk.
-func (c *Files) undoRotation(f disk.File, newHead, file string) {
-	if f != nil {
-		_ = f.Close()
-	}
-	if c.broken != nil {
+	if r.broken != nil {
 		return
 	}
 	var err error
+	file, newHead := r.snap.Name, r.head.Name
 	for _, name := range []string{file, file + metaSuffix, newHead, newHead + metaSuffix} {
-		err = errors.Join(err, removeIfThere(c.fs, c.path(name)))
+		err = errors.Join(err, removeIfThere(r.fs, r.path(name)))
 	}
 	if err != nil {
-		c.log.Warn("files of a failed rotation remain; the next open removes them", "dir", c.dir, "error", err)
+		r.log.Warn("files of a failed rotation remain; the next open removes them", "dir", r.dir, "error", err)
 	}
 }
 
-// takeRotation takes the committed state over in memory. The old head's handle stays open as the
-// layer's.
-func (c *Files) takeRotation(top layer, snap, head *DiskMeta) {
-	delete(c.meta.disks, c.openFiles.head().name)
-	c.meta.gone(snap.Name)
-	c.openFiles.head().name = snap.Name
-	c.meta.disks[snap.Name], c.meta.disks[head.Name] = snap, head
-	c.openFiles.layers = append(c.openFiles.layers, top)
+// take takes the committed state over in memory. The old head's handle stays open as the layer's.
+func (r *rotation) take(top layer) {
+	delete(r.meta.disks, r.openFiles.head().name)
+	r.meta.gone(r.snap.Name)
+	r.openFiles.head().name = r.snap.Name
+	r.meta.disks[r.snap.Name], r.meta.disks[r.head.Name] = r.snap, r.head
+	r.openFiles.layers = append(r.openFiles.layers, top)
 }
 
 // removeOldHead takes the old head's names away, and that of its whiteouts unless a snapshot has

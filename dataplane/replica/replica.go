@@ -112,15 +112,16 @@ type Replica struct {
 	now      clock.Ticks
 	out      *[]loop.Op
 
-	// The parts own their fields; r is each one's way to the others.
-	sessions sessions
-	requests requests
-	ops      metaOps
-	syncs    syncs
-	white    whiteouts
-	space    space
-	losing   losing
-	handover handover
+	// The parts, each in the file that is named. They own their fields; r is each one's way to the
+	// others.
+	sessions sessions  // connections (session.go)
+	requests requests  // requests for data that are being carried out (job.go)
+	ops      metaOps   // what runs away from the loop's thread, in its order (meta.go)
+	syncs    syncs     // the sync of the head (sync.go)
+	white    whiteouts // the head's whiteouts on their way to the disk (discard.go)
+	space    space     // what removed files have occupied (room.go)
+	losing   losing    // files that have lost their names (lost.go)
+	handover handover  // whose the directory is (standby.go)
 
 	record   chain.Record
 	recorded bool
