@@ -242,8 +242,9 @@ func validateSize(size int64) error {
 // meta is what the JSON files of a directory say, and the only one that replaces them: volume.meta,
 // which names the head, and each layer's .meta, which names its parent.
 //
-// Its own are vm and disks, which are what the files hold: a change is durable before it is here.
-// Nobody changes what an entry of disks points to where a file says it; the entry is replaced.
+// Its own are vm and disks, which are what the files hold: a change is durable before it is here
+// (writeVolumeMeta, change). An entry of disks is not written to but replaced; what a rotation, a
+// removal and a revert do to the set of entries they do when that is durable.
 type meta struct {
 	*directory
 	// copies are what ankole.meta says of these files and of the images.

@@ -67,7 +67,8 @@ func (r *Replica) purgePiece(s *session, h *wire.Header, m *wire.PurgeRequest) {
 				r.purged(s, h, p)
 				return
 			}
-			r.ops.enqueue(&metaOp{exclusive: true, s: s, both: func(w *worker, l *sidecarSet) any { return w.finishPurgeStep(l) },
+			r.ops.enqueue(&metaOp{exclusive: true, s: s,
+				both: func(w *worker, l *sidecarSet) any { return w.finishPurgeStep(l) },
 				done: func(v any) { r.purged(s, h, v.(piece)) }})
 		}})
 	}})
