@@ -21,6 +21,11 @@ var loopOwned = []string{
 	"ankole.storage/dataplane/replica.job",
 	"ankole.storage/dataplane/replica.metaOp", "ankole.storage/dataplane/chain.Blocks",
 	"ankole.storage/dataplane/chain.Chain",
+	// parts of the replica
+	"ankole.storage/dataplane/replica.sessions", "ankole.storage/dataplane/replica.requests",
+	"ankole.storage/dataplane/replica.metaOps", "ankole.storage/dataplane/replica.syncs",
+	"ankole.storage/dataplane/replica.whiteouts", "ankole.storage/dataplane/replica.space",
+	"ankole.storage/dataplane/replica.losing", "ankole.storage/dataplane/replica.handover",
 }
 
 // workerOwned belongs to the metadata operations, of which one runs at a time away from that
@@ -51,9 +56,9 @@ func TestWorkers(t *testing.T) {
 func TestWorkersAreSeen(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[[2]string]string{
-		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tr.blocks.Found(found)\n"}: "reaches for r",
-		{"look := r.blocks.Look(off, n)",
-			"look := r.blocks.Look(off, n)\n\t_ = r.worker.files.SizeBytes()"}: "the loop uses files",
+		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tx.r.blocks.Found(found)\n"}: "reaches for x",
+		{"look := x.r.blocks.Look(off, n)",
+			"look := x.r.blocks.Look(off, n)\n\t_ = x.r.ops.worker.files.SizeBytes()"}: "the loop uses files",
 		{"\t\tfound, err := look()\n", "\t\tfound, err := look()\n\t\tj.code = 0\n"}: "reaches for j",
 	} {
 		list := packageReplica(t)
