@@ -26,9 +26,11 @@ const (
 	cleanTimeout = 2 * time.Minute
 	// sampleEvery is how often the tour looks while something short is under way.
 	sampleEvery = 50 * time.Millisecond
-	// tourSteps is how many steps are announced, tourVolumes how many volumes are upgraded.
-	tourSteps   = 9
-	tourVolumes = 3
+	// tourSteps is how many steps are announced, tourVolumes how many volumes are upgraded, of
+	// tourReplicas each.
+	tourSteps    = 9
+	tourVolumes  = 3
+	tourReplicas = 2
 )
 
 // TourConfig is what a tour of the proposals needs. All fields but Image are required.
@@ -292,7 +294,7 @@ func (t *tour) useVolumes(ctx context.Context) error {
 	t.say("", "%d volumes on %s, each with a writer that flushes and reads back, until the end of the tour", tourVolumes, node)
 	for i := range tourVolumes {
 		name := fmt.Sprintf("%s-%d", t.Prefix, i+1)
-		if err := t.create(ctx, client.VolumeSpec{Name: name, Size: tourSize, NumberOfReplicas: 2}); err != nil {
+		if err := t.create(ctx, client.VolumeSpec{Name: name, Size: tourSize, NumberOfReplicas: tourReplicas}); err != nil {
 			return err
 		}
 		if err := t.use(ctx, name, node); err != nil {

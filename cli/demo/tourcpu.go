@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -42,11 +41,19 @@ func (t *tour) cpuRequest(ctx context.Context) error {
 	}
 	t.say("Enhanced CPU Reservation", "The CPU request of instance managers goes from %s %% of their node to %s %%",
 		share, value)
-	all, err := t.Client.InstanceManagers(ctx)
+	var all []resource.InstanceManager
+	var processes map[string]string
+	// Instance managers list a process a moment after it runs.
+	err = t.wait(ctx, "instance managers list the processes of the volumes", lookEvery, func() (bool, string, error) {
+		var err error
+		all, err = t.Client.InstanceManagers(ctx)
+		processes = t.processesOf(all)
+		want := tourVolumes * (1 + tourReplicas)
+		return len(processes) >= want, fmt.Sprintf("%d of %d", len(processes), want), err
+	})
 	if err != nil {
 		return err
 	}
-	processes := t.processesOf(all)
 	if err := t.set(ctx, cpuSetting, value); err != nil {
 		return err
 	}
@@ -69,8 +76,11 @@ func (t *tour) cpuRequest(ctx context.Context) error {
 	}
 	t.tell("%s has volumes in use: %s", node, message)
 	t.tell("the setting says that it is not applied yet; I/O goes first")
-	if now := t.processesOf(all); !maps.Equal(now, processes) {
-		return fmt.Errorf("a change of the CPU request has ended processes: they were %v and are %v", processes, now)
+	now := t.processesOf(all)
+	for name, id := range processes {
+		if now[name] != id {
+			return fmt.Errorf("a change of the CPU request has ended %s: processes were %v and are %v", name, processes, now)
+		}
 	}
 	t.tell("the %d engines and replicas go on in the processes they had", len(processes))
 	return nil
@@ -108,6 +118,9 @@ func (t *tour) cpuRequestApplied(ctx context.Context) error {
 			all, err := t.Client.InstanceManagers(ctx)
 			if err != nil {
 				return false, "", err
+			}
+			if n := len(t.processesOf(all)); n > 0 {
+				return false, fmt.Sprintf("%d processes of the tour's volumes are listed", n), nil
 			}
 			busy = nil
 			for _, node := range t.nodes {
