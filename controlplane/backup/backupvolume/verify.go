@@ -29,10 +29,12 @@ const (
 	mostFaults = 100
 )
 
-// partName is the order of the next part of a volume's verification.
+// partName is the order of the next part of a volume's verification: of none other that begins in
+// the same second, whose requests are a second apart.
 func partName(v *v1beta2.BackupVolume) string {
 	ver := v.Status.Verification
-	return strings.Join([]string{v.Name, string(v.UID), ver.StartedAt.UTC().Format(time.RFC3339), ver.Next}, " ")
+	return strings.Join([]string{v.Name, string(v.UID), ver.StartedAt.UTC().Format(time.RFC3339),
+		ver.RequestedAt.UTC().Format(time.RFC3339), ver.Next}, " ")
 }
 
 // partOf is the backup volume of such an order.

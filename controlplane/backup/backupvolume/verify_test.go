@@ -180,3 +180,19 @@ func TestBandwidth(t *testing.T) {
 		}
 	}
 }
+
+// Two verifications of one second are two: the second one is not told what the first has found.
+func TestVerificationsOfOneSecond(t *testing.T) {
+	begun := metav1.NewTime(time.Date(2026, 11, 30, 17, 25, 39, 0, time.UTC))
+	order := func(asked metav1.Time) string {
+		v := &v1beta2.BackupVolume{}
+		v.Name, v.UID = "v", "u"
+		v.Status.Verification = &v1beta2.BackupVerification{StartedAt: begun, RequestedAt: asked}
+		return partName(v)
+	}
+	if first, second := order(begun), order(metav1.NewTime(begun.Add(time.Second))); first == second {
+		t.Errorf("both have order %q", first)
+	} else if partOf(second) != "v" {
+		t.Errorf("order %q is of volume %q", second, partOf(second))
+	}
+}
