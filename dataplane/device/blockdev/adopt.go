@@ -74,7 +74,8 @@ func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, id: kept.ID, fuse: fuse, loop: kept.Loop, lock: lock, node: true}
+	d := &Device{cfg: cfg, id: kept.ID, fuse: fuse, loop: kept.Loop, lock: lock}
+	d.node = d.number()
 	// A lock that is held already says nothing new to whoever holds it, and is refused to everybody
 	// else.
 	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -155,18 +156,22 @@ func (d *Device) restoreNode() error {
 			return err
 		}
 		return d.createNode()
-	case st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != unix.Mkdev(loopMajor, uint32(d.loop)):
+	case st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != d.number():
 		return fmt.Errorf("%s is not the node of loop device %d; remove it", d.Path(), d.loop)
 	}
-	d.node = true
+	d.node = st.Rdev
 	return d.cfg.relink()
 }
 
+// number is that of the loop device.
+func (d *Device) number() uint64 { return unix.Mkdev(loopMajor, uint32(d.loop)) }
+
 // createNode creates the volume's node.
 func (d *Device) createNode() error {
-	if err := unix.Mknod(d.Path(), unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(d.loop)))); err != nil {
+	number := d.number()
+	if err := unix.Mknod(d.Path(), unix.S_IFBLK|0o660, int(number)); err != nil {
 		return fmt.Errorf("create %s: %w", d.Path(), err)
 	}
-	d.node = true
+	d.node = number
 	return d.cfg.relink()
 }

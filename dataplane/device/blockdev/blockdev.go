@@ -115,8 +115,8 @@ type Device struct {
 	// mounted: the file system is at dir. False too for one whose mount ended with the container of
 	// an earlier server.
 	mounted bool
-	loop    int // number of the loop device, -1 without
-	node    bool
+	loop    int             // number of the loop device, -1 without
+	node    uint64          // the number of the node that was made, 0: of none
 	late    []chan struct{} // steps that outlived their bound
 }
 
@@ -326,7 +326,7 @@ func (d *Device) refreshSize(size int64) error {
 // they close it.
 func (d *Device) Withdraw(ctx context.Context) error {
 	var errs []error
-	if d.node {
+	if d.node != 0 {
 		errs = append(errs, d.bounded(ctx, "remove the device node", d.removeOwnNode))
 	}
 	if d.loop >= 0 {
@@ -358,11 +358,19 @@ func (d *Device) Close(ctx context.Context, started bool) error {
 	return ignoreMissing(os.Remove(d.lockPath()))
 }
 
+// removeOwnNode removes the volume's node. One of another loop device is of whoever follows: where
+// servers have no lock in common, as in two containers, a late one meets it.
 func (d *Device) removeOwnNode() error {
-	if err := unix.Unlink(d.Path()); err != nil && !errors.Is(err, unix.ENOENT) {
+	var st unix.Stat_t
+	err := unix.Lstat(d.Path(), &st)
+	foreign := st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev != d.node
+	if err == nil && !foreign {
+		err = unix.Unlink(d.Path())
+	}
+	if err := ignoreMissing(err); err != nil {
 		return fmt.Errorf("remove %s: %w", d.Path(), err)
 	}
-	d.node = false
+	d.node = 0
 	return d.cfg.relink()
 }
 

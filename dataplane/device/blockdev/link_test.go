@@ -1,11 +1,14 @@
 package blockdev
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"ankole.storage/test/lack"
 )
 
 // linked is a machine with two nodes whose folders are in one directory.
@@ -95,6 +98,29 @@ func TestNoLink(t *testing.T) {
 		d := &Device{cfg: c}
 		if got := d.Endpoint(); got != filepath.Join(dir, "w") {
 			t.Errorf("endpoint %s", got)
+		}
+	}
+}
+
+// TestNodeOfWhoeverFollows: who leaves late takes the node of its own loop device along, and leaves
+// that of another one.
+func TestNodeOfWhoeverFollows(t *testing.T) {
+	l := newLinked(t)
+	d := l.serve("node-1")
+	d.loop = 1 << 16
+	for _, stays := range []bool{false, true} {
+		l.must(os.RemoveAll(d.Path()))
+		err := d.createNode()
+		if errors.Is(err, unix.EPERM) {
+			lack.Skip(t, "nodes of devices are made by root only")
+		}
+		l.must(err)
+		if stays {
+			d.node++
+		}
+		l.must(d.removeOwnNode())
+		if exists(d.Path()) != stays {
+			t.Errorf("after the end there is a node: %v, want %v", !stays, stays)
 		}
 	}
 }
