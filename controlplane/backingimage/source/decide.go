@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	// askEvery is the pause between questions to a process about its file.
+	// askEvery is the longest pause between questions to a process about its file, askFirst the
+	// shortest; an askShare of the Pod's age is between them.
 	askEvery = 2 * time.Second
+	askFirst = 250 * time.Millisecond
+	askShare = 8
 	// certificateRetry is how soon a Pod that waits for a certificate is decided again.
 	certificateRetry = 2 * time.Second
 )
@@ -209,7 +212,7 @@ func (p *pass) observe() loop.Decision {
 		}
 		return loop.Decision{}
 	case p.s.File == nil:
-		return loop.Decision{After: askEvery}
+		return loop.Decision{After: p.askAfter()}
 	}
 	f := p.s.File
 	st.IP, st.StorageIP = pod.Status.PodIP, instancemanager.StorageIP(pod)
@@ -217,9 +220,15 @@ func (p *pass) observe() loop.Decision {
 	st.Progress, st.Size, st.Checksum = f.Progress, f.Size, f.CurrentChecksum
 	st.RunningParameters = p.parameters()
 	if !ordered(p.d) {
-		return loop.Decision{After: askEvery}
+		return loop.Decision{After: p.askAfter()}
 	}
 	return p.follow()
+}
+
+// askAfter is the pause before the next question to the process. It grows with the Pod's age: a
+// small file is made at once, and one that takes minutes is not asked for often.
+func (p *pass) askAfter() time.Duration {
+	return min(askEvery, max(askFirst, p.now.Sub(p.s.Pod.CreationTimestamp.Time)/askShare))
 }
 
 // follow has sent what an export or a clone waits for, gives a restore its order, and drops what is
@@ -237,7 +246,7 @@ func (p *pass) follow() loop.Decision {
 		}
 	}
 	if d.Do == nil {
-		d.After = askEvery
+		d.After = p.askAfter()
 	}
 	return d
 }

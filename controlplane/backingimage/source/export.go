@@ -210,14 +210,14 @@ func (p *pass) send() loop.Decision {
 	switch {
 	case !ready:
 		if d.Do == nil {
-			d.After = askEvery
+			d.After = p.askAfter()
 		}
 		return d
 	case p.now.Before(t.At.Add(sendAgainAfter)):
 		if t.Refusal != "" {
 			p.d.Status.Message = t.Refusal
 		}
-		return loop.Decision{After: askEvery}
+		return loop.Decision{After: p.askAfter()}
 	}
 	what := "send backing image " + clonedImage(p.d)
 	switch {
