@@ -138,7 +138,7 @@ do_scenarios() {
 # an engine, an instance manager, a node and everything killed under I/O; upgrades of engines; eviction; drains;
 # wrong input; a folder of an earlier build. What the five proposals promise stands in TestProposalsTour, together on one
 # cluster with a storage network and writers.
-scenarios='^(TestCluster|TestCommandLine|TestF2|TestF4|TestE10UpgradeUnderLoad|TestTakesOverAnEarlierCluster|TestProposalsTour|TestBackingImage)$
+scenarios='^(TestCluster|TestCommandLine|TestInstalled|TestTakesOverAnEarlierCluster|TestProposalsTour)$
 	^TestPlaces$/^F18$'
 # Hosts in namespaces: bytes on either network counted; a node that is cut off from the others; a backup and what is restored
 # of it; a volume on an image.
@@ -146,7 +146,7 @@ cut='^(TestC7|TestD9|TestBackup|TestVolumeOnAnImage)$'
 # Nearly a minute until I/O that waits for all replicas ends; 20 s of a frozen API server, during which leases that last five
 # times as long do not end; up to a minute until a CronJob's time has come; a minute until a tour gives up; polls of a store
 # that are waited for: make hunt runs them.
-waits='^TestF2$/^F15$|^TestCluster$/^(P7APIServer|F10Clock|BackupS3)$|^TestProposalsTour$/^NotSeen$'
+waits='^TestInstalled$/^F15$|^TestCluster$/^(P7APIServer|F10Clock|BackupS3)$|^TestProposalsTour$/^NotSeen$'
 
 do_sanity() {
 	need_sanity || return 1

@@ -136,9 +136,6 @@ const boundWait = 10 * time.Second
 // and attached again by itself, with everything that was flushed.
 func scenarioBound(t *testing.T, c *cluster) {
 	const volume, size = "bound", 64 * mib
-	outer := c.t
-	c.t = t
-	defer func() { c.t = outer }()
 	if _, err := c.rest.SetSetting(t.Context(), "block-device-wait",
 		strconv.Itoa(int(boundWait/time.Second))); err != nil {
 		t.Fatal(err)

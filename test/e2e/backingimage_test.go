@@ -25,17 +25,15 @@ import (
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	restclient "ankole.storage/rest/client"
 	"ankole.storage/test/lack"
-	"ankole.storage/test/testcluster"
 )
 
 const imageSize = 64 * mib
 
-// TestBackingImage: an image from a URL, on two disks; a manager is killed, a copy is lost, and
+// scenarioBackingImage: an image from a URL, on two disks; a manager is killed, a copy is lost, and
 // comes back; a changed number of copies; volumes made from it; deleted, nothing is left. One that
 // is uploaded, backed up and restored. What cannot be is refused.
-func TestBackingImage(t *testing.T) {
+func scenarioBackingImage(t *testing.T, c *cluster) {
 	web, content := serveImage(t)
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace})
 	at := &imageTest{cluster: c, content: content}
 	at.refused(web)
 

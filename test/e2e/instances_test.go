@@ -128,11 +128,8 @@ func asProposed(name string, kind longhorn.InstanceType, ports int, p *longhorn.
 // dies with it. The block device stays, since the manager of the node holds it too: whoever has it
 // open notices a pause, and I/O goes on with the engine of the next instance manager, with
 // everything that was acknowledged. No process of before is left. The other half of the scenario,
-// an instance manager that has only a replica, is in TestF2.
+// an instance manager that has only a replica, is in scenarioF2.
 func scenarioA11(t *testing.T, c *cluster) {
-	outer := c.t
-	c.t = t
-	defer func() { c.t = outer }()
 	const volume = "a11"
 	c.create(volume, 64*mib, 3)
 	defer c.remove(volume)

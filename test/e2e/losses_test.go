@@ -16,14 +16,11 @@ import (
 	"ankole.storage/test/seeded"
 )
 
-// TestF2 kills a replica process, an instance manager and a node under I/O: no error, degraded,
+// scenarioF2 kills a replica process, an instance manager and a node under I/O: no error, degraded,
 // rebuilt by itself, identical in the end.
-func TestF2(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	if _, err := c.rest.SetSetting(context.Background(), "replica-replenishment-wait-interval", "5"); err != nil {
-		t.Fatal(err)
-	}
+func scenarioF2(t *testing.T, c *cluster) {
+	c.setting("replica-replenishment-wait-interval", "5")
+	defer c.setting("replica-replenishment-wait-interval", "600")
 	c.create("f2", 64*mib, 3)
 	endpoint := c.attach("f2", "node-1", 3)
 	d := c.device(endpoint)
@@ -53,8 +50,7 @@ func TestF2(t *testing.T) {
 	}
 	c.detach("f2")
 	c.identical("f2", 3)
-	t.Run("A11", func(t *testing.T) { scenarioA11(t, c) })
-	t.Run("F15", func(t *testing.T) { scenarioBound(t, c) })
+	c.remove("f2")
 }
 
 // TestUsersNodeLost kills the node on which a volume is attached. The volume stays there until its
@@ -115,10 +111,9 @@ func (c *cluster) directoryOn(volume, node string) string {
 // other moments.
 const f4Rounds = 6
 
-// TestF4 kills everything at once under a journalling writer that flushes, and starts again: every
+// scenarioF4 kills everything at once under a journalling writer that flushes, and starts again: every
 // flushed write is there, the volume attaches, and in the end the replicas are identical.
-func TestF4(t *testing.T) {
-	t.Parallel()
+func scenarioF4(t *testing.T, c *cluster) {
 	rounds := f4Rounds
 	if s := os.Getenv("ANKOLE_F4_ROUNDS"); s != "" {
 		var err error
@@ -129,7 +124,6 @@ func TestF4(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
-	c := start(t)
 	c.create("f4", 64*mib, 3)
 	c.attach("f4", "node-1", 3)
 	src := seeded.New(t, "P1: after SIGKILL to everything what was flushed is there (F4)")
@@ -184,6 +178,7 @@ func TestF4(t *testing.T) {
 	}
 	c.detach("f4")
 	c.identical("f4", 3)
+	c.remove("f4")
 }
 
 // awaitEpoch waits until an engine of the volume runs with at least the given epoch, and returns

@@ -281,7 +281,7 @@ func (d *doors) listens(tell func(attempt)) {
 		for what, say := range unproved(address) {
 			n++
 			go func() {
-				answer, in := listen(address, say)
+				answer, in := listen(address, say, d.All)
 				told <- attempt{"hear of a replica at " + address + ", who says " + what, answer, in}
 			}()
 		}
@@ -291,20 +291,25 @@ func (d *doors) listens(tell func(attempt)) {
 	}
 }
 
-// listen says what a replica answers to somebody: in, if that is anything but an end.
-func listen(address string, say []byte) (answer string, in bool) {
+// listen says what a replica answers to somebody: in, if that is anything but an end. Where nobody
+// waits for the end, silence will do.
+func listen(address string, say []byte, toTheEnd bool) (answer string, in bool) {
+	patience := time.Second
+	if toTheEnd {
+		patience = 6 * strangerTimeout
+	}
 	c, err := net.DialTimeout("tcp", address, strangerTimeout)
 	if err != nil {
 		return err.Error(), true
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(6 * strangerTimeout)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err.Error(), true
 	}
 	_, _ = c.Write(say) // the end may come before all is written
 	n, err := io.Copy(io.Discard, c)
 	var late net.Error
-	open := errors.As(err, &late) && late.Timeout()
+	open := toTheEnd && errors.As(err, &late) && late.Timeout()
 	return fmt.Sprintf("%d bytes, then %v", n, err), n > 0 || open
 }
 

@@ -19,10 +19,9 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/rig"
-	"ankole.storage/test/testcluster"
 )
 
-// Engine images of TestE10UpgradeUnderLoad. All run the built engine: engineNext as it is;
+// Engine images of engineImages. All run the built engine: engineNext as it is;
 // engineFar says that it understands another controller API; an engine of engineCrashing that is
 // offered a volume dies before it takes it, one of engineHanging stops there.
 const (
@@ -33,14 +32,11 @@ const (
 	engineHanging  = "ankole/engine:hanging"
 )
 
-// TestE10UpgradeUnderLoad brings attached volumes under writers that verify to another engine image
+// upgradeUnderLoad brings attached volumes under writers that verify to another engine image
 // and back: by hand, by themselves within a limit of one (E1, E10), with an engine that is killed
 // on the way (E8), and refused where images do not fit (E11). The writers see no error and one
 // device.
-func TestE10UpgradeUnderLoad(t *testing.T) {
-	t.Parallel()
-	c := startWith(t, testcluster.Options{Manager: true, NodeGrace: nodeGrace, Images: engineImages(t)})
-	c.managersRun()
+func upgradeUnderLoad(t *testing.T, c *cluster) {
 	c.addEngineImages(engineNext, engineFar, engineCrashing)
 	c.setting("allow-live-engine-upgrade-on-same-image-commit", "true")
 	volumes := []string{"up1", "up2", "up3"}
@@ -88,6 +84,9 @@ func TestE10UpgradeUnderLoad(t *testing.T) {
 	c.attach("up2", "node-2", 3)
 	c.detach("up2")
 	c.identical("up2", 3)
+	for _, name := range volumes {
+		c.remove(name)
+	}
 }
 
 // upgradeInVain asks for an image whose engine does not get to the end when it takes a volume over,
@@ -141,7 +140,7 @@ func (c *cluster) openForUpgrade(volumes []string) map[string]*rig.Load {
 // stoppingEngine is the engine program with the places where ANKOLE_STOP_AT stops it.
 var stoppingEngine = sync.OnceValues(func() (string, error) { return rig.Build("engine", rig.StopPoints) })
 
-// engineImages makes the images of TestE10UpgradeUnderLoad, each a directory.
+// engineImages makes engine images, each a directory.
 func engineImages(t *testing.T) string {
 	t.Helper()
 	built, err := filepath.Abs(rig.Program(t, "engine"))
