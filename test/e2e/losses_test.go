@@ -111,8 +111,8 @@ func (c *cluster) directoryOn(volume, node string) string {
 // other moments.
 const f4Rounds = 6
 
-// scenarioF4 kills everything at once under a journalling writer that flushes, and starts again: every
-// flushed write is there, the volume attaches, and in the end the replicas are identical.
+// scenarioF4 kills everything at once under a journalling writer that flushes, and starts again:
+// every flushed write is there, the volume attaches, and in the end the replicas are identical.
 func scenarioF4(t *testing.T, c *cluster) {
 	rounds := f4Rounds
 	if s := os.Getenv("ANKOLE_F4_ROUNDS"); s != "" {

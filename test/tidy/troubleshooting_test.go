@@ -113,6 +113,10 @@ const leastPart = 7
 // unsaid returns the texts that no file has: the parts of a text between placeholders must all be
 // in one file.
 func unsaid(texts []string, said map[string][]string) (out []string) {
+	files := make([]string, 0, len(said)) // the messages of each; no text goes from one to the next
+	for _, all := range said {
+		files = append(files, strings.Join(all, "\x00"))
+	}
 	for _, text := range texts {
 		var parts []string
 		longest := 0
@@ -121,13 +125,11 @@ func unsaid(texts []string, said map[string][]string) (out []string) {
 				parts, longest = append(parts, part), max(longest, len(part))
 			}
 		}
-		has := func(all []string) bool {
-			return !slices.ContainsFunc(parts, func(part string) bool {
-				return !slices.ContainsFunc(all, func(one string) bool { return strings.Contains(one, part) })
-			})
+		has := func(file string) bool {
+			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(file, part) })
 		}
 		known := len(parts) > 0 && (len(parts) == 1 || longest >= leastPart)
-		if !known || !slices.ContainsFunc(slices.Collect(maps.Values(said)), has) {
+		if !known || !slices.ContainsFunc(files, has) {
 			out = append(out, text)
 		}
 	}
