@@ -13,18 +13,25 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/volume/clone"
+	"ankole.storage/controlplane/volume/concern"
 )
 
 // Fields of the indexes.
 const (
-	volume = "volume"
-	node   = "node"
-	disk   = "disk"
-	source = "source"
-	claim  = "claim"
-	image  = "backingImage"
-	within = "instanceManager"
+	volume   = "volume"
+	node     = "node"
+	disk     = "disk"
+	source   = "source"
+	claim    = "claim"
+	image    = "backingImage"
+	within   = "instanceManager"
+	state    = "state"
+	cordoned = "cordoned"
+	rest     = "rest"
 )
+
+// unsettled is the only value of field rest.
+const unsettled = "no"
 
 // Index is one way to find objects of a kind.
 type Index struct {
@@ -68,6 +75,14 @@ func All() []Index {
 			}
 			return []string{e.Status.InstanceManagerName, e.Status.DeviceIn}
 		}),
+		of(&v1beta2.Replica{}, within, func(r *v1beta2.Replica) []string { return []string{r.Status.InstanceManagerName} }),
+		of(&v1beta2.Volume{}, state, func(v *v1beta2.Volume) []string { return []string{string(v.Status.State)} }),
+		of(&v1beta2.Volume{}, rest, func(v *v1beta2.Volume) []string {
+			if concern.Rests(v) {
+				return nil
+			}
+			return []string{unsettled}
+		}),
 		of(&v1beta2.Volume{}, source, func(v *v1beta2.Volume) []string { return []string{clone.Source(v)} }),
 		of(&v1beta2.InstanceManager{}, node, func(im *v1beta2.InstanceManager) []string { return []string{im.Spec.NodeID} }),
 		of(&v1beta2.VolumeAttachment{}, node, func(a *v1beta2.VolumeAttachment) []string {
@@ -87,9 +102,22 @@ func All() []Index {
 	}
 }
 
-// Claims are the indexes of Kubernetes' own kinds, by which claims of volumes are found.
-func Claims() []Index {
+// OfKubernetes are the indexes of Kubernetes' own kinds: claims of volumes, cordoned nodes, Pods of
+// agents.
+func OfKubernetes() []Index {
 	return []Index{
+		of(&corev1.Node{}, cordoned, func(n *corev1.Node) []string {
+			if n.Spec.Unschedulable {
+				return []string{"yes"}
+			}
+			return nil
+		}),
+		of(&corev1.Pod{}, node, func(p *corev1.Pod) []string {
+			if p.Labels[naming.LabelApp] == naming.AppManager {
+				return []string{p.Spec.NodeName}
+			}
+			return nil
+		}),
 		of(&corev1.PersistentVolume{}, volume, VolumeOf),
 		of(&corev1.PersistentVolume{}, claim, func(pv *corev1.PersistentVolume) []string {
 			if ref := pv.Spec.ClaimRef; ref != nil && pv.Spec.CSI != nil && pv.Spec.CSI.Driver == naming.CSIDriver {
@@ -124,7 +152,7 @@ func ClaimsOf(p *corev1.Pod) (claims []string) {
 
 // Register has a cache keep the indexes, before it starts.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
-	for _, i := range append(All(), Claims()...) {
+	for _, i := range append(All(), OfKubernetes()...) {
 		if err := indexer.IndexField(ctx, i.Object, i.Field, i.Of); err != nil {
 			return fmt.Errorf("index %T by %s: %w", i.Object, i.Field, err)
 		}
@@ -139,11 +167,26 @@ func OfVolume(name string) client.ListOption { return client.MatchingFields{volu
 // a ticket for it.
 func OnNode(name string) client.ListOption { return client.MatchingFields{node: name} }
 
-// Within selects the Engines whose process, or block device, an instance manager has.
+// Within selects the Engines whose process, or block device, an instance manager has, or the
+// Replicas whose process it has, by their status.
 func Within(manager string) client.ListOption { return client.MatchingFields{within: manager} }
 
 // OnDisk selects the Replicas on a disk, or the Nodes that report it.
 func OnDisk(uuid string) client.ListOption { return client.MatchingFields{disk: uuid} }
+
+// Cordoned selects the Nodes of Kubernetes that take no more Pods.
+func Cordoned() client.ListOption { return client.MatchingFields{cordoned: "yes"} }
+
+// ManagerOn selects the Pods of the agent of a node.
+func ManagerOn(name string) client.ListOption { return client.MatchingFields{node: name} }
+
+// Attached selects the Volumes in that state.
+func Attached() client.ListOption {
+	return client.MatchingFields{state: string(v1beta2.VolumeStateAttached)}
+}
+
+// Unsettled selects the Volumes that do not rest (concern.Rests).
+func Unsettled() client.ListOption { return client.MatchingFields{rest: unsettled} }
 
 // ClonedFrom selects the Volumes whose data source is a volume or a snapshot of it.
 func ClonedFrom(name string) client.ListOption { return client.MatchingFields{source: name} }

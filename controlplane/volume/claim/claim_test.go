@@ -249,7 +249,7 @@ func TestGather(t *testing.T) {
 	b := fake.NewClientBuilder().WithScheme(s).WithObjects(testPV("a", "v", corev1.VolumeAvailable, ""),
 		testPV("b", "v", corev1.VolumeBound, "data"), testPV("w", "w", corev1.VolumeBound, "second"), other, pod,
 		testPod("q", "second", "", "", corev1.PodRunning), source)
-	for _, i := range index.Claims() {
+	for _, i := range index.OfKubernetes() {
 		b = b.WithIndex(i.Object, i.Field, i.Of)
 	}
 	r := New("ns").WithClient(b.Build())

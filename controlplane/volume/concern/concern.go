@@ -64,6 +64,24 @@ func DeploymentChanged(before, after *v1beta2.EngineImage) bool {
 		!maps.Equal(before.Status.NodeDeploymentMap, after.Status.NodeDeploymentMap)
 }
 
+// Rests says of a volume by its object alone that no change of nodes, instance managers, images or
+// settings concerns it, unless work of it waits: it is detached with every replica placed, or
+// attached and healthy, and has the image that it should.
+func Rests(v *v1beta2.Volume) bool {
+	if v.Spec.Image != v.Status.CurrentImage {
+		return false
+	}
+	switch v.Status.State {
+	case v1beta2.VolumeStateDetached:
+		return v.Spec.NodeID == "" && v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
+			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled)
+	case v1beta2.VolumeStateAttached:
+		return v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
+			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort
+	}
+	return false
+}
+
 // SelectorsChanged says whether a backing image asks for other nodes or disks.
 func SelectorsChanged(before, after *v1beta2.BackingImage) bool {
 	return !slices.Equal(before.Spec.NodeSelector, after.Spec.NodeSelector) ||
