@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -16,9 +14,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ankole.storage/api/longhorn/v1beta2"
-	"ankole.storage/controlplane/object/index"
 )
 
 // view is the cache of one manager process: of each kind it has shown the changes up to some point.
@@ -27,7 +25,7 @@ type view struct {
 	w *world
 	// keep says whether the cache has the object at all.
 	keep     func(client.Object) bool
-	shown    map[*kind]map[client.ObjectKey]client.Object
+	shown    map[*kind]*shelf
 	position map[*kind]int
 	// last is when the newest change of a kind is shown.
 	last     map[*kind]time.Time
@@ -36,7 +34,7 @@ type view struct {
 }
 
 func newView(w *world, keep func(client.Object) bool) *view {
-	v := &view{w: w, keep: keep, shown: map[*kind]map[client.ObjectKey]client.Object{}, position: map[*kind]int{},
+	v := &view{w: w, keep: keep, shown: map[*kind]*shelf{}, position: map[*kind]int{},
 		last: map[*kind]time.Time{}, handlers: map[reflect.Type][]func(before, after client.Object){}}
 	for _, k := range w.store.order {
 		v.list(k)
@@ -46,10 +44,10 @@ func newView(w *world, keep func(client.Object) bool) *view {
 
 // list shows a kind as it is now.
 func (v *view) list(k *kind) {
-	v.shown[k] = map[client.ObjectKey]client.Object{}
+	v.shown[k] = newShelf(k.of)
 	for key, o := range k.objects {
 		if v.keep(o) {
-			v.shown[k][key] = o
+			v.shown[k].put(key, o)
 		}
 	}
 	v.position[k] = len(k.changes)
@@ -58,7 +56,7 @@ func (v *view) list(k *kind) {
 // written plans when a change is shown.
 func (v *view) written(k *kind) {
 	if v.shown[k] == nil {
-		v.shown[k] = map[client.ObjectKey]client.Object{}
+		v.shown[k] = newShelf(k.of)
 	}
 	at := time.Now().Add(v.w.lag())
 	if at.Before(v.last[k]) {
@@ -93,20 +91,21 @@ func (v *view) show(k *kind, all bool) {
 	var keys []client.ObjectKey
 	result := map[client.ObjectKey]client.Object{}
 	for _, c := range next {
-		if !slices.Contains(keys, c.key) {
+		if _, again := result[c.key]; !again {
 			keys = append(keys, c.key)
 		}
 		result[c.key] = c.object
 	}
+	v.w.passed(k)
 	for _, key := range keys {
-		before, after := v.shown[k][key], result[key]
+		before, after := v.shown[k].objects[key], result[key]
 		if after != nil && !v.keep(after) {
 			after = nil
 		}
 		if after == nil {
-			delete(v.shown[k], key)
+			v.shown[k].remove(key)
 		} else {
-			v.shown[k][key] = after
+			v.shown[k].put(key, after)
 		}
 		v.tell(k.of, before, after)
 	}
@@ -116,6 +115,8 @@ func (v *view) tell(of reflect.Type, before, after client.Object) {
 	if before == nil && after == nil {
 		return
 	}
+	v.w.counts.telling = true
+	defer func() { v.w.counts.telling = false }()
 	for _, h := range v.handlers[of] {
 		if before != nil && after != nil && before.GetUID() != after.GetUID() {
 			h(before, nil)
@@ -133,15 +134,9 @@ func (v *view) handle(of reflect.Type, h func(before, after client.Object)) {
 	if v.shown[k] == nil {
 		v.list(k)
 	}
-	for _, key := range sortedKeys(v.shown[k]) {
-		h(nil, v.shown[k][key])
+	for _, key := range v.shown[k].keys() {
+		h(nil, v.shown[k].objects[key])
 	}
-}
-
-func sortedKeys[V any](m map[client.ObjectKey]V) []client.ObjectKey {
-	keys := slices.Collect(maps.Keys(m))
-	sortKeys(keys)
-	return keys
 }
 
 // api is a client: it reads a view, or live without one, and writes to the store.
@@ -151,12 +146,16 @@ type api struct {
 	view *view
 }
 
-func (a *api) objects(of reflect.Type) map[client.ObjectKey]client.Object {
+func (a *api) objects(of reflect.Type) *shelf {
 	k := a.w.store.kind(of)
 	if a.view == nil {
-		return k.objects
+		a.w.counts.live++
+		return &k.shelf
 	}
 	a.w.interrupt(a.view)
+	if a.view.shown[k] == nil {
+		return newShelf(of)
+	}
 	return a.view.shown[k]
 }
 
@@ -167,11 +166,11 @@ const nested = 4
 func (w *world) lookAtOthers() {
 	c, reading := w.looking, w.reading
 	for c != nil && c.Name == "longhorn-volume-controller" && !w.calm && len(c.busy) < nested && w.rng.IntN(2) == 0 {
-		var due []func()
-		if c.due(time.Now(), time.Now(), &due); len(due) == 0 {
+		due := c.free(time.Now())
+		if len(due) == 0 {
 			return
 		}
-		pick(w, due)()
+		c.look(reconcile.Request{NamespacedName: pick(w, due)})
 		w.looking, w.reading = c, reading
 	}
 }
@@ -179,7 +178,8 @@ func (w *world) lookAtOthers() {
 // Get implements client.Reader.
 func (a *api) Get(_ context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
 	of := reflect.TypeOf(into).Elem()
-	o := a.objects(of)[key]
+	o := a.objects(of).objects[key]
+	a.counted(of, 1)
 	if o == nil {
 		return apierrors.NewNotFound(resourceOf(a.w.store.kind(of)), key.Name)
 	}
@@ -198,19 +198,24 @@ func (a *api) List(_ context.Context, into client.ObjectList, opts ...client.Lis
 	options.ApplyOptions(opts)
 	items := reflect.ValueOf(into).Elem().FieldByName("Items")
 	of := items.Type().Elem()
-	chosen, err := selector(of, options)
-	if err != nil {
-		return err
-	}
 	objects := a.objects(of)
 	if of == reflect.TypeFor[v1beta2.Node]() {
 		a.w.lookAtOthers()
 	}
-	items.Set(reflect.MakeSlice(items.Type(), 0, len(objects)))
-	for _, key := range sortedKeys(objects) {
-		o := objects[key]
-		if options.Namespace != "" && key.Namespace != options.Namespace || !chosen(o) {
+	keys, err := objects.found(options)
+	if err != nil {
+		return err
+	}
+	a.counted(of, len(keys))
+	items.Set(reflect.MakeSlice(items.Type(), 0, len(keys)))
+	for _, key := range keys {
+		o := objects.objects[key]
+		if options.Namespace != "" && key.Namespace != options.Namespace ||
+			options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set(o.GetLabels())) {
 			continue
+		}
+		if options.Limit > 0 && int64(items.Len()) == options.Limit && a.view != nil {
+			break // as a cache does, which has no next page
 		}
 		if options.UnsafeDisableDeepCopy == nil || !*options.UnsafeDisableDeepCopy {
 			o = o.DeepCopyObject().(client.Object)
@@ -218,30 +223,6 @@ func (a *api) List(_ context.Context, into client.ObjectList, opts ...client.Lis
 		items.Set(reflect.Append(items, reflect.ValueOf(o).Elem()))
 	}
 	return nil
-}
-
-// indexes are those of the leader's cache.
-var indexes = index.All()
-
-func selector(of reflect.Type, options client.ListOptions) (func(client.Object) bool, error) {
-	var value string
-	var values client.IndexerFunc
-	if options.FieldSelector != nil && !options.FieldSelector.Empty() {
-		r := options.FieldSelector.Requirements()[0]
-		value = r.Value
-		for _, i := range indexes {
-			if reflect.TypeOf(i.Object).Elem() == of && i.Field == r.Field {
-				values = i.Of
-			}
-		}
-		if values == nil {
-			return nil, fmt.Errorf("no index of %s by %s", of, r.Field)
-		}
-	}
-	return func(o client.Object) bool {
-		return (values == nil || slices.Contains(values(o), value)) &&
-			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(o.GetLabels())))
-	}, nil
 }
 
 // Create implements client.Writer.

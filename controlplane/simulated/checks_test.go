@@ -60,6 +60,18 @@ func (w *world) good(volume string) (out []*v1beta2.Replica) {
 	return out
 }
 
+// checked has the promises checked that hold after every look.
+func (w *world) checked() {
+	if w.crowded {
+		return
+	}
+	servings := w.servings()
+	w.copiesKept(servings)
+	w.ownProcesses()
+	w.cloneWhole(servings)
+	w.devicesKept(servings)
+}
+
 // copiesKept fails when a controller took the last good copy of a volume. A deleted replica that is
 // kept until another one has its data is one.
 func (w *world) copiesKept(servings []*serving) {
@@ -101,7 +113,7 @@ func (w *world) noteAllCopies() {
 // noteCopies notes since when a volume has the good copies that stay on one node only.
 func (w *world) noteCopies(volume string) {
 	v := w.volumes[volume]
-	if v == nil {
+	if v == nil || w.crowded {
 		return
 	}
 	node := ""
@@ -159,6 +171,9 @@ func (w *world) placed(o client.Object) {
 
 // rebuildsWithin fails when a node has more rebuilds than its limit.
 func (w *world) rebuildsWithin(h *host) {
+	if w.crowded {
+		return
+	}
 	n := 0
 	for _, s := range w.servings() {
 		for _, r := range s.replicas {
@@ -189,6 +204,9 @@ func (w *world) servings() (out []*serving) {
 // oneWriter fails when two engines of a volume are of the newest epoch, or when one is started
 // while another one serves on a node that could have been asked for long.
 func (w *world) oneWriter(volume string, starting bool) {
+	if w.crowded {
+		return
+	}
 	var writers int
 	for _, s := range w.servings() {
 		if s.volume != volume || !s.contact || len(s.members()) == 0 {

@@ -55,6 +55,7 @@ type mirror struct {
 
 func (w *world) serve(p *proc) {
 	p.engine = w.newServing(p)
+	w.engineOf[volumeOf(p.name)] = p.engine
 	p.engine.publish()
 	p.engine.checkIn(w.between(10*time.Millisecond, 500*time.Millisecond))
 }
@@ -86,15 +87,18 @@ func (w *world) replicaAt(address string, engine *proc) *proc {
 }
 
 func (w *world) processAt(address string, from *host) *proc {
-	for _, pod := range w.pods {
-		if pod.host != from && (!pod.host.reachable() || !from.reachable()) || pod.host.off {
-			continue
-		}
-		for _, p := range pod.processes {
-			if p.address() == address && p.state == v1beta2.InstanceStateRunning && p.engine == nil &&
-				!pod.host.diskGone && !pod.host.hung {
-				return p
-			}
+	ip, _, _ := strings.Cut(address, ":")
+	if rest, storage := strings.CutPrefix(ip, "192.168"); storage {
+		ip = "10.0" + rest
+	}
+	pod := w.podWith(ip)
+	if pod == nil || pod.host != from && (!pod.host.reachable() || !from.reachable()) || pod.host.off {
+		return nil
+	}
+	for _, p := range pod.processes {
+		if p.address() == address && p.state == v1beta2.InstanceStateRunning && p.engine == nil &&
+			!pod.host.diskGone && !pod.host.hung {
+			return p
 		}
 	}
 	return nil
@@ -110,6 +114,17 @@ func (w *world) noticed() {
 				}
 			}
 		}
+	}
+}
+
+// noticedOf has engines look after news of a process: in a crowd that of its volume only.
+func (w *world) noticedOf(p *proc) {
+	if !w.crowded {
+		w.noticed()
+		return
+	}
+	if e := w.engineOf[volumeOf(p.name)]; e != nil {
+		e.checkIn(w.between(0, time.Second))
 	}
 }
 
@@ -247,7 +262,7 @@ func (s *serving) stop() {
 	if !s.ended {
 		s.ended = true
 		s.publish()
-		s.w.noticed()
+		s.w.noticedOf(s.p)
 	}
 }
 
@@ -258,11 +273,11 @@ type engines struct {
 }
 
 func (e *engines) at(t engineclient.Target) (*serving, error) {
-	for _, pod := range e.w.pods {
-		for _, p := range pod.processes {
-			if p.engine != nil && p.address() == t.Address && p.name == t.Engine && !p.engine.ended && pod.host.reachable() {
-				return p.engine, nil
-			}
+	ip, _, _ := strings.Cut(t.Address, ":")
+	if pod, err := e.w.podAt(ip); err == nil {
+		p := pod.processes[t.Engine]
+		if p != nil && p.engine != nil && p.address() == t.Address && !p.engine.ended {
+			return p.engine, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: nothing at %s", engineclient.ErrUnavailable, t.Address)

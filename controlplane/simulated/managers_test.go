@@ -180,12 +180,15 @@ func (w *world) network(h *host, there bool) {
 	}
 }
 
+// storageIP is the address on the storage network of a Pod with an address.
+func storageIP(ip string) string { return "192.168" + strings.TrimPrefix(ip, "10.0") }
+
 // annotate writes what the network plugin says of a Pod.
 func (p *pod) annotate(o *corev1.Pod, there bool) {
 	if o.Annotations[naming.AnnotationNetworks] == "" {
 		return
 	}
-	p.storageIP = "192.168" + strings.TrimPrefix(p.ip, "10.0")
+	p.storageIP = storageIP(p.ip)
 	delete(o.Annotations, naming.AnnotationNetworkStatus)
 	if there {
 		o.Annotations[naming.AnnotationNetworkStatus] = `[{"interface":"lhnet1","ips":["` + p.storageIP + `"]}]`

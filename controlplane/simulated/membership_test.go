@@ -189,7 +189,7 @@ func (s *serving) begin() bool {
 		s.w.failf("the witness refuses the engine to which it has just granted an epoch")
 	}
 	s.acknowledge()
-	s.w.noticed() // whoever was replaced learns of it
+	s.w.noticedOf(s.p) // whoever was replaced learns of it
 	s.w.oneWriter(s.volume, false)
 	return true
 }

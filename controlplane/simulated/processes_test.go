@@ -119,6 +119,7 @@ func (w *world) kubelet(h *host, name string, uid types.UID) {
 			processes: map[string]*proc{}, nextPort: 10000, old: p.Spec.Containers[0].Image == oldImage}
 		w.pods[uid] = n
 		n.annotate(p, true)
+		w.byIP[n.ip] = n
 		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: n.ip,
 			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 			ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
@@ -176,7 +177,7 @@ func (w *world) end(p *proc, problem string) {
 		p.state, p.problem = v1beta2.InstanceStateError, problem
 	}
 	w.streams.changed(p.pod)
-	w.noticed()
+	w.noticedOf(p)
 }
 
 // orders are what controllers ask of instance managers.
@@ -185,11 +186,17 @@ type orders struct {
 	w *world
 }
 
+// podWith is the Pod that has an address, nil if it runs no more.
+func (w *world) podWith(ip string) *pod {
+	if p := w.byIP[ip]; p != nil && w.pods[p.uid] == p {
+		return p
+	}
+	return nil
+}
+
 func (w *world) podAt(ip string) (*pod, error) {
-	for _, p := range w.pods {
-		if p.ip == ip && p.host.reachable() {
-			return p, nil
-		}
+	if p := w.podWith(ip); p != nil && p.host.reachable() {
+		return p, nil
 	}
 	return nil, fmt.Errorf("no instance manager answers at %q", ip)
 }
@@ -263,7 +270,7 @@ func (w *world) startProcess(at *pod, p instance.Process) error {
 			w.serve(n)
 		}
 		w.streams.changed(at)
-		w.noticed()
+		w.noticedOf(n)
 	})
 	return nil
 }

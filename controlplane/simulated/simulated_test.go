@@ -116,9 +116,10 @@ func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }
 func newWorld(t *testing.T, seed uint64, dir string) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), dir: dir, store: newStore(),
 		agents: map[string]*process{}, worked: map[string]time.Time{}, started: time.Now(),
-		writes: map[string]int{},
+		writes: map[string]int{}, counts: newCounts(),
 		values: map[string][]seen{}, set: map[string]time.Time{}}
-	w.site = site{pods: map[types.UID]*pod{}, copies: map[string]*data{}, volumes: map[string]*wanted{},
+	w.site = site{pods: map[types.UID]*pod{}, byIP: map[string]*pod{}, engineOf: map[string]*serving{},
+		copies: map[string]*data{}, volumes: map[string]*wanted{},
 		over: map[string]bool{}, acknowledged: map[string]int{}, lines: map[string]*line{}}
 	w.store.wrote = w.wrote
 	return w
@@ -175,7 +176,7 @@ func (w *world) rest() {
 	}
 	for _, p := range w.processes() {
 		for _, c := range p.controllers {
-			for key := range p.view.shown[w.store.kindOf(c.For)] {
+			for _, key := range p.view.shown[w.store.kindOf(c.For)].keys() {
 				c.wake(key, 0)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +42,9 @@ type site struct {
 	seq   int
 	nodes []*host
 	// pods are the running instance managers by the UID of their Pod.
-	pods    map[types.UID]*pod
+	pods map[types.UID]*pod
+	// byIP are those that had an address last; none is given twice.
+	byIP    map[string]*pod
 	streams *streams
 	// copies are replica directories by name.
 	copies  map[string]*data
@@ -61,6 +62,8 @@ type site struct {
 	// were carried out.
 	outcomes   func() outcome
 	handedOver int
+	// engineOf is the engine that was last started for a volume.
+	engineOf map[string]*serving
 	// logsRead are the processes whose log was read, in order; starts counts processes, tries the
 	// orders to start one.
 	logsRead      []string
@@ -73,7 +76,9 @@ type site struct {
 	bug        bug
 	// over are the runs that an object has given up. removals counts what controllers removed of
 	// instance managers, met the orders that were on their way then.
-	over          map[string]bool
+	over map[string]bool
+	// collecting: what has no owner any more is removed soon.
+	collecting    bool
 	removals, met int
 }
 
@@ -189,27 +194,32 @@ func (w *world) build(nodes int) {
 	for i := 1; i <= nodes; i++ {
 		h := &host{name: fmt.Sprintf("n%d", i), uuid: fmt.Sprintf("disk-%d", i)}
 		w.setCapacity(h, 3+w.rng.Int64N(12))
-		w.nodes = append(w.nodes, h)
-		k := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name}}
-		k.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
-		k.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		must(w, w.store.create(k.DeepCopy()))
-		have := w.store.kindOf(k).objects[client.ObjectKey{Name: h.name}]
-		k.SetUID(have.GetUID())
-		w.write(k)
-		w.create(&v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Finalizers: []string{v1beta2.Finalizer}},
-			Spec: v1beta2.NodeSpec{Name: h.name, AllowScheduling: true, Disks: map[string]v1beta2.DiskSpec{
-				"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}}}})
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "manager-" + h.name,
-			Labels: map[string]string{naming.LabelApp: naming.AppManager}}, Spec: corev1.PodSpec{NodeName: h.name}}
-		p.Status.Phase = corev1.PodRunning
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		w.create(p)
+		w.addHost(h)
 		w.startAgent(h)
 	}
 	w.image(engineImage)
 	w.image(nextImage)
 	w.newLeader()
+}
+
+// addHost adds a machine, with what Kubernetes has of it and a manager Pod.
+func (w *world) addHost(h *host) {
+	w.nodes = append(w.nodes, h)
+	k := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name}}
+	k.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
+	k.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	must(w, w.store.create(k.DeepCopy()))
+	have := w.store.kindOf(k).objects[client.ObjectKey{Name: h.name}]
+	k.SetUID(have.GetUID())
+	w.write(k)
+	w.create(&v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Finalizers: []string{v1beta2.Finalizer}},
+		Spec: v1beta2.NodeSpec{Name: h.name, AllowScheduling: true, Disks: map[string]v1beta2.DiskSpec{
+			"d": {Path: "/data", AllowScheduling: true, DiskType: v1beta2.DiskTypeFilesystem}}}})
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "manager-" + h.name,
+		Labels: map[string]string{naming.LabelApp: naming.AppManager}}, Spec: corev1.PodSpec{NodeName: h.name}}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	w.create(p)
 }
 
 func must(w *world, err error) {
@@ -311,7 +321,7 @@ func (w *world) wrote(k *kind, before, after client.Object) {
 	}
 	switch o := after.(type) {
 	case nil:
-		w.after(w.between(0, 2*time.Second), w.collect)
+		w.collectSoon()
 	case *v1beta2.Node:
 		h := w.host(o.Name)
 		w.after(w.between(0, 100*time.Millisecond), func() { w.lookAtDisk(h) })
@@ -320,8 +330,18 @@ func (w *world) wrote(k *kind, before, after client.Object) {
 	}
 }
 
+// collectSoon plans a removal of what has no owner any more: in a crowd one is enough for all.
+func (w *world) collectSoon() {
+	if w.crowded && w.collecting {
+		return
+	}
+	w.collecting = true
+	w.after(w.between(0, 2*time.Second), w.collect)
+}
+
 // collect removes what has no owner any more.
 func (w *world) collect() {
+	w.collecting = false
 	uids := map[types.UID]bool{}
 	for _, k := range w.store.order {
 		for _, o := range k.objects {
@@ -329,7 +349,7 @@ func (w *world) collect() {
 		}
 	}
 	for _, k := range w.store.order {
-		for _, key := range sortedKeys(k.objects) {
+		for _, key := range k.keys() {
 			o := k.objects[key]
 			for _, ref := range o.GetOwnerReferences() {
 				if !uids[ref.UID] && o.GetDeletionTimestamp() == nil {
@@ -344,7 +364,7 @@ func (w *world) collect() {
 // lookAtDisk is the agent's look at the disk of its node (package node), which reports what it
 // finds; it looks every 30 seconds too, which finds nothing else here.
 func (w *world) lookAtDisk(h *host) {
-	if h == nil || w.agents[h.name] == nil {
+	if h == nil || w.agents[h.name] == nil && !(w.crowded && h.reachable()) {
 		return
 	}
 	n := get[*v1beta2.Node](w, h.name)
@@ -358,6 +378,9 @@ func (w *world) lookAtDisk(h *host) {
 	d.DiskPath, d.DiskType, d.FilesystemType, d.DiskUUID = "/data", v1beta2.DiskTypeFilesystem, "xfs", h.uuid
 	d.StorageMaximum, d.StorageAvailable = h.capacity, h.capacity
 	for _, c := range w.copies {
+		if w.crowded {
+			break // disks are large
+		}
 		if c.node == h.name {
 			d.StorageAvailable -= c.size / 8
 		}
@@ -414,8 +437,4 @@ func (w *world) podReady(name string, ready bool) {
 func (w *world) lastEvents() string {
 	from := max(0, len(w.history)-*last)
 	return strings.Join(w.history[from:], "\n")
-}
-
-func sortKeys(keys []client.ObjectKey) {
-	slices.SortFunc(keys, func(a, b client.ObjectKey) int { return strings.Compare(a.String(), b.String()) })
 }

@@ -29,18 +29,8 @@ type store struct {
 
 // kind has the objects of one kind, and every change of them in order.
 type kind struct {
-	of      reflect.Type
-	objects map[client.ObjectKey]client.Object
+	shelf
 	changes []change
-	sorted  []client.ObjectKey // nil after one has come or gone
-}
-
-// keys are those of the objects, in order.
-func (k *kind) keys() []client.ObjectKey {
-	if k.sorted == nil {
-		k.sorted = sortedKeys(k.objects)
-	}
-	return k.sorted
 }
 
 // change is one write; a nil object was removed.
@@ -54,7 +44,7 @@ func newStore() *store { return &store{kinds: map[reflect.Type]*kind{}} }
 func (s *store) kind(of reflect.Type) *kind {
 	k := s.kinds[of]
 	if k == nil {
-		k = &kind{of: of, objects: map[client.ObjectKey]client.Object{}}
+		k = &kind{shelf: *newShelf(of)}
 		s.kinds[of] = k
 		s.order = append(s.order, k)
 	}
@@ -69,10 +59,7 @@ func (s *store) put(k *kind, o client.Object) {
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	key := client.ObjectKeyFromObject(o)
 	before := k.objects[key]
-	if before == nil {
-		k.sorted = nil
-	}
-	k.objects[key] = o
+	k.shelf.put(key, o)
 	k.changes = append(k.changes, change{key, o})
 	s.wrote(k, before, o)
 }
@@ -80,8 +67,7 @@ func (s *store) put(k *kind, o client.Object) {
 func (s *store) remove(k *kind, o client.Object) {
 	key := client.ObjectKeyFromObject(o)
 	before := k.objects[key]
-	delete(k.objects, key)
-	k.sorted = nil
+	k.shelf.remove(key)
 	s.version++
 	k.changes = append(k.changes, change{key: key})
 	s.wrote(k, before, nil)
