@@ -72,7 +72,10 @@ func TestA12OldFieldInstances(t *testing.T) {
 			t.Errorf("%s: status %+v", kind, im.Status)
 		}
 		managers := []v1beta2.InstanceManager{*im}
-		silent := heard.In(managers, map[string]*heard.Processes{im.Name: s.Processes})
+		lists := heard.New(im.Namespace)
+		lists.Begin(im.Name, "pod")
+		lists.Tell(t.Context(), im.Name, "pod", s.Processes)
+		silent := lists.In(managers)
 		if instance.Find(&managers[0], "v-e-0") == nil || len(silent) > 0 {
 			t.Errorf("%s: its engine is not found, silent are %v", kind, silent)
 		}

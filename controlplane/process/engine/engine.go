@@ -187,12 +187,11 @@ func (r *Reconciler) gather(ctx context.Context, e *v1beta2.Engine) (seen, error
 		return s, err
 	}
 	s.Image, s.Pace = settings.String(setting.DefaultInstanceManagerImage), paceOf(e, settings)
-	var managers v1beta2.InstanceManagerList
-	if err := r.client.List(ctx, &managers, client.InNamespace(e.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return s, fmt.Errorf("list instance managers: %w", err)
+	if s.Managers, s.Silent, err = r.cfg.Heard.Near(ctx, r.client, e.Namespace, e.Name, e.Spec.NodeID,
+		e.Status.InstanceManagerName, e.Status.DeviceIn); err != nil {
+		return s, err
 	}
-	s.Managers = managers.Items
-	s.Young, s.Silent = r.cfg.Heard.Starting(e.Name), heard.In(s.Managers, r.cfg.Heard.All())
+	s.Young = r.cfg.Heard.Starting(e.Name)
 	var images v1beta2.EngineImageList
 	if err := r.client.List(ctx, &images, client.InNamespace(e.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list engine images: %w", err)

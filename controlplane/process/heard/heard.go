@@ -9,8 +9,10 @@ package heard
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +69,8 @@ type Lists struct {
 
 	mu   sync.Mutex
 	pods map[string]*pod // by instance manager
+	// within are the instance managers that list a process of a name.
+	within map[string]map[string]bool
 }
 
 // pod is what is heard from one Pod.
@@ -85,7 +89,7 @@ type pod struct {
 func New(namespace string) *Lists {
 	channel := func() chan event.GenericEvent { return make(chan event.GenericEvent, wakeupBuffer) }
 	return &Lists{namespace: namespace, managers: channel(), engines: channel(), replicas: channel(),
-		pods: map[string]*pod{}}
+		pods: map[string]*pod{}, within: map[string]map[string]bool{}}
 }
 
 // Managers names the instance managers of which there is news for their status.
@@ -101,6 +105,7 @@ func (l *Lists) Replicas() <-chan event.GenericEvent { return l.replicas }
 func (l *Lists) Begin(manager string, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lists(manager, l.pods[manager], nil)
 	l.pods[manager] = &pod{uid: uid, lost: time.Now(), starting: map[string]string{}}
 }
 
@@ -108,7 +113,49 @@ func (l *Lists) Begin(manager string, uid types.UID) {
 func (l *Lists) Drop(manager string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lists(manager, l.pods[manager], nil)
 	delete(l.pods, manager)
+}
+
+// lists notes what an instance manager lists from now on, which its Pod is to know next. The caller
+// holds the lock.
+func (l *Lists) lists(manager string, p *pod, now *Processes) {
+	if p != nil {
+		for name := range p.known.names() {
+			if delete(l.within[name], manager); len(l.within[name]) == 0 {
+				delete(l.within, name)
+			}
+		}
+	}
+	for name := range now.names() {
+		if l.within[name] == nil {
+			l.within[name] = map[string]bool{}
+		}
+		l.within[name][manager] = true
+	}
+}
+
+// names are those of all processes, none if nothing was heard.
+func (p *Processes) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if p == nil {
+			return
+		}
+		for _, m := range []map[string]v1beta2.InstanceProcess{p.Engines, p.Replicas} {
+			for name := range m {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// With names the instance managers that list a process of a name, in order.
+func (l *Lists) With(process string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.within[process]))
 }
 
 // Of returns what was heard from an instance manager, nil if nothing was, and since when that is
@@ -123,26 +170,13 @@ func (l *Lists) Of(manager string) (*Processes, time.Time) {
 	return p.known, p.lost
 }
 
-// All is what was heard from each instance manager; one from which nothing was is not in it.
-func (l *Lists) All() map[string]*Processes {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make(map[string]*Processes, len(l.pods))
-	for name, p := range l.pods {
-		if p.known != nil {
-			out[name] = p.known
-		}
-	}
-	return out
-}
-
 // Starting tells whether the process of that name has begun to start only a moment ago. Who asks is
 // woken when the moment is over, or the process runs.
 func (l *Lists) Starting(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.pods {
-		if _, ok := p.starting[name]; ok {
+	for manager := range l.within[name] {
+		if _, ok := l.pods[manager].starting[name]; ok {
 			return true
 		}
 	}
@@ -172,6 +206,7 @@ func (l *Lists) Tell(ctx context.Context, manager string, uid types.UID, now *Pr
 		return
 	}
 	before, lost := p.known, !p.lost.IsZero()
+	l.lists(manager, p, now)
 	p.known, p.lost = now, time.Time{}
 	if before == nil {
 		l.mu.Unlock()
@@ -269,22 +304,6 @@ func (l *Lists) wake(ctx context.Context, to chan event.GenericEvent, o client.O
 	case to <- event.GenericEvent{Object: o}:
 	case <-ctx.Done():
 	}
-}
-
-// In puts what was heard into instance managers in place of what their status says, and names those
-// from which nothing was heard.
-func In(managers []v1beta2.InstanceManager, all map[string]*Processes) (silent map[string]bool) {
-	silent = map[string]bool{}
-	for i := range managers {
-		st := &managers[i].Status
-		st.Instances, st.InstanceEngines, st.InstanceReplicas = nil, nil, nil
-		if p := all[managers[i].Name]; p != nil {
-			st.InstanceEngines, st.InstanceReplicas = p.Engines, p.Replicas
-		} else {
-			silent[managers[i].Name] = true
-		}
-	}
-	return silent
 }
 
 // Clone is a copy that may be changed until it is told.

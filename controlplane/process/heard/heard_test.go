@@ -101,7 +101,7 @@ func TestWhoIsWoken(t *testing.T) {
 			b.pass(startPause / 2)
 			b.tells(replica, "u", running)
 			b.expect("it runs", b.Replicas(), replica, 0)
-			if b.Starting(replica) || b.All()[manager].Find(replica).Status.State != running {
+			if b.Starting(replica) || b.known().Find(replica).Status.State != running {
 				b.t.Error("it still begins")
 			}
 			b.expect("status", b.Managers(), manager, statusPause-startPause/2)
@@ -143,7 +143,7 @@ func TestWhoIsWoken(t *testing.T) {
 		"another Pod": func(b *bench) {
 			b.Begin(manager, "next")
 			b.tells(replica, "u", running) // the word of the one before is late
-			if p, since := b.Of(manager); p != nil || since.IsZero() || len(b.All()) > 0 {
+			if p, since := b.Of(manager); p != nil || since.IsZero() || len(b.With(replica)) > 0 {
 				b.t.Errorf("of the next Pod %+v is known, since %v", p, since)
 			}
 		},
@@ -188,7 +188,10 @@ func TestIn(t *testing.T) {
 		managers[i].Status.InstanceReplicas, managers[i].Status.Instances = written, written
 	}
 	told := &Processes{Engines: map[string]v1beta2.InstanceProcess{engine: process(engine, "u", "running")}}
-	silent := In(managers, map[string]*Processes{manager: told})
+	lists := New("ns")
+	lists.Begin(manager, "pod")
+	lists.Tell(t.Context(), manager, "pod", told)
+	silent := lists.In(managers)
 	st := managers[0].Status
 	if len(st.InstanceEngines) != 1 || st.InstanceReplicas != nil || st.Instances != nil || silent[manager] {
 		t.Errorf("heard: %+v", st)
@@ -196,4 +199,10 @@ func TestIn(t *testing.T) {
 	if st = managers[1].Status; st.InstanceEngines != nil || st.InstanceReplicas != nil || !silent["silent"] {
 		t.Errorf("not heard: %+v", st)
 	}
+}
+
+// known is what was heard.
+func (b *bench) known() *Processes {
+	p, _ := b.Of(manager)
+	return p
 }

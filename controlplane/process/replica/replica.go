@@ -178,12 +178,11 @@ func (r *Reconciler) gather(ctx context.Context, rep *v1beta2.Replica) (seen, er
 		return s, err
 	}
 	s.Image = settings.String(setting.DefaultInstanceManagerImage)
-	var managers v1beta2.InstanceManagerList
-	if err := r.client.List(ctx, &managers, client.InNamespace(rep.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return s, fmt.Errorf("list instance managers: %w", err)
+	if s.Managers, s.Silent, err = r.cfg.Heard.Near(ctx, r.client, rep.Namespace, rep.Name, rep.Spec.NodeID,
+		rep.Status.InstanceManagerName); err != nil {
+		return s, err
 	}
-	s.Managers = managers.Items
-	s.Young, s.Silent = r.cfg.Heard.Starting(rep.Name), heard.In(s.Managers, r.cfg.Heard.All())
+	s.Young = r.cfg.Heard.Starting(rep.Name)
 	im := instance.Choose(s.Managers, rep.Status.InstanceManagerName, rep.Spec.NodeID, s.Image)
 	if rep.Spec.DesireState != v1beta2.InstanceStateRunning || rep.DeletionTimestamp != nil {
 		s.Answer = instance.Ask(ctx, r.processes, im, rep.Name, &rep.Status.InstanceStatus)
