@@ -7,10 +7,9 @@
 package networkclaim
 
 import (
+	"container/list"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/object/conflict"
+	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -26,40 +26,59 @@ import (
 // detached. It lives in memory only: claiming again costs one read. Use New. It may be used by
 // several goroutines.
 type Claims struct {
-	mu      sync.Mutex
-	network map[string]string
+	mu sync.Mutex
+	// claims are in the order in which they were made; at finds that of a volume.
+	claims *list.List
+	at     map[string]*list.Element
 }
 
+// claim is the network of a volume.
+type claim struct{ volume, network string }
+
 // New returns a memory without claims.
-func New() *Claims { return &Claims{network: map[string]string{}} }
+func New() *Claims { return &Claims{claims: list.New(), at: map[string]*list.Element{}} }
 
 func (c *Claims) of(volume string) (network string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	network, ok = c.network[volume]
-	return network, ok
+	if e := c.at[volume]; e != nil {
+		return e.Value.(claim).network, true
+	}
+	return "", false
 }
 
-// others are volumes but that one with a claim, by name, n at most.
-func (c *Claims) others(volume string, n int) []string {
+// others are volumes but that one with a claim, the newest first, n at most.
+func (c *Claims) others(volume string, n int) (names []string) {
 	c.mu.Lock()
-	names := slices.Sorted(maps.Keys(c.network))
-	c.mu.Unlock()
-	names = slices.DeleteFunc(names, func(name string) bool { return name == volume })
-	return names[:min(n, len(names))]
+	defer c.mu.Unlock()
+	for e := c.claims.Front(); e != nil && len(names) < n; e = e.Next() {
+		if name := e.Value.(claim).volume; name != volume {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (c *Claims) set(volume, network string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.network[volume] = network
+	c.forget(volume)
+	c.at[volume] = c.claims.PushFront(claim{volume, network})
 }
 
 // Forget ends the claim of a volume.
 func (c *Claims) Forget(volume string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.network, volume)
+	c.forget(volume)
+}
+
+// forget is Forget for a caller that holds the lock.
+func (c *Claims) forget(volume string) {
+	if e := c.at[volume]; e != nil {
+		c.claims.Remove(e)
+		delete(c.at, volume)
+	}
 }
 
 // Network is the network that a volume's processes are ordered for: namespace/name, empty for the
@@ -132,11 +151,19 @@ const mostAsked = 3
 // attached, which it cannot get into without a claim, or one in another state but detached that has
 // claimed it since it was detached.
 func (c *Claims) anotherHolds(ctx context.Context, api API, v *v1beta2.Volume) (bool, error) {
-	names, err := attachedOthers(ctx, api, v)
+	if held, err := c.anyHolds(ctx, api, v, c.others(v.Name, mostAsked)); held || err != nil {
+		return held, err
+	}
+	names, err := attachedOthers(ctx, api, v) // that an earlier leader has claimed it for
 	if err != nil {
 		return false, err
 	}
-	for _, name := range append(names, c.others(v.Name, mostAsked)...) {
+	return c.anyHolds(ctx, api, v, names)
+}
+
+// anyHolds tells it of these volumes.
+func (c *Claims) anyHolds(ctx context.Context, api API, v *v1beta2.Volume, names []string) (bool, error) {
+	for _, name := range names {
 		var now v1beta2.Volume // the cache may be late
 		err := api.Live.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: name}, &now)
 		if client.IgnoreNotFound(err) != nil {
@@ -166,13 +193,13 @@ func (c *Claims) holds(now *v1beta2.Volume) bool {
 // attachedOthers are other volumes that the cache shows in state attached, mostAsked at most.
 func attachedOthers(ctx context.Context, api API, v *v1beta2.Volume) (names []string, err error) {
 	var volumes v1beta2.VolumeList
-	if err := api.Client.List(ctx, &volumes, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list volumes: %w", err)
+	if err := api.Client.List(ctx, &volumes, client.InNamespace(v.Namespace), index.Attached(),
+		client.Limit(mostAsked+1), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list attached volumes: %w", err)
 	}
 	for i := range volumes.Items {
-		other := &volumes.Items[i]
-		if other.Name != v.Name && other.Status.State == v1beta2.VolumeStateAttached && len(names) < mostAsked {
-			names = append(names, other.Name)
+		if name := volumes.Items[i].Name; name != v.Name && len(names) < mostAsked {
+			names = append(names, name)
 		}
 	}
 	return names, nil

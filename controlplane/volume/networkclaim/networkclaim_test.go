@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -29,7 +30,13 @@ func cluster(t *testing.T, network string, volumes ...client.Object) API {
 		t.Fatal(err)
 	}
 	s := &v1beta2.Setting{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: setting.StorageNetwork}, Value: network}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(volumes, s)...).Build()
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(volumes, s)...)
+	for _, i := range index.All() {
+		if _, ok := i.Object.(*v1beta2.Volume); ok {
+			builder = builder.WithIndex(i.Object, i.Field, i.Of)
+		}
+	}
+	api := builder.Build()
 	return API{Client: api, Live: api, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 }
 
