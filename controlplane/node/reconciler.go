@@ -167,10 +167,12 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 // cordoned names the nodes whose Kubernetes node is cordoned: whether their replicas have to leave
 // depends on the others: their disruption budgets, and whether they and their disks are there.
 func (r *Reconciler) cordoned() (names []string) {
-	for _, n := range r.all() {
-		if r.isCordoned(n.Name) {
-			names = append(names, n.Name)
-		}
+	var kubes corev1.NodeList
+	if err := r.client.List(context.Background(), &kubes, index.Cordoned(), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache is stopping
+	}
+	for i := range kubes.Items {
+		names = append(names, kubes.Items[i].Name)
 	}
 	return names
 }
@@ -243,14 +245,14 @@ func (r *Reconciler) gather(ctx context.Context, n *v1beta2.Node) (seen, error) 
 func (r *Reconciler) managerPod(ctx context.Context, n *v1beta2.Node) (*corev1.Pod, error) {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(n.Namespace),
-		client.MatchingLabels{naming.LabelApp: naming.AppManager}, client.UnsafeDisableDeepCopy)
+		index.ManagerOn(n.Name), client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list manager Pods: %w", err)
 	}
 	var found *corev1.Pod
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName == n.Name && (found == nil || condition.PodReady(p)) {
+		if found == nil || condition.PodReady(p) {
 			found = p
 		}
 	}

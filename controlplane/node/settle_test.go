@@ -95,7 +95,11 @@ func TestBudgetsWakeCordonedNodes(t *testing.T) {
 		objects = append(objects, kube, &v1beta2.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}})
 	}
 	r := New("ns")
-	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
+	for _, i := range index.OfKubernetes() {
+		builder = builder.WithIndex(i.Object, i.Field, i.Of)
+	}
+	r.client = builder.Build()
 	if got := r.cordoned(); !slices.Equal(got, []string{"n2"}) {
 		t.Errorf("a budget wakes %v, want n2", got)
 	}

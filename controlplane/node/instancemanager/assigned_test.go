@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/index"
 )
 
 // TestAnEngineThatIsWaitedForIsAssigned: an instance manager may keep the block device of an engine
@@ -38,7 +39,11 @@ func TestAnEngineThatIsWaitedForIsAssigned(t *testing.T) {
 		e.Spec.DesireState, e.Status.CurrentState, e.Status.InstanceManagerName = tt.desired, tt.current, tt.in
 		im := &v1beta2.InstanceManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "im"}}
 		im.Status.CurrentState, im.Status.ClosedPod = v1beta2.InstanceManagerStateRunning, tt.closed
-		r := &Reconciler{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(e).Build()}
+		builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(e)
+		for _, i := range index.All() {
+			builder = builder.WithIndex(i.Object, i.Field, i.Of)
+		}
+		r := &Reconciler{client: builder.Build()}
 		got, err := r.assigned(t.Context(), im)
 		if err != nil || (got != "") != tt.assigned {
 			t.Errorf("%s: assigned %q, %v", tt.name, got, err)

@@ -12,6 +12,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/api/rpc/imrpc"
 	"ankole.storage/controlplane/loop"
+	"ankole.storage/controlplane/object/index"
 )
 
 // closeWait is how long after the close an instance manager that cannot refuse processes itself is
@@ -137,7 +138,7 @@ func (r *Reconciler) assigned(ctx context.Context, im *v1beta2.InstanceManager) 
 		return st.InstanceManagerName == im.Name && st.CurrentState != v1beta2.InstanceStateStopped &&
 			st.CurrentState != v1beta2.InstanceStateError && st.CurrentState != ""
 	}
-	in := []client.ListOption{client.InNamespace(im.Namespace), client.UnsafeDisableDeepCopy}
+	in := []client.ListOption{client.InNamespace(im.Namespace), index.Within(im.Name), client.UnsafeDisableDeepCopy}
 	var engines v1beta2.EngineList
 	if err := r.client.List(ctx, &engines, in...); err != nil {
 		return "", fmt.Errorf("list engines: %w", err)
