@@ -93,7 +93,7 @@ func newestBackup(b *v1beta2.BackupVolume) [3]string {
 
 // onBackupVolume wakes the volume that is backed up there, and those that follow it.
 func (r *Reconciler) onBackupVolume(b *v1beta2.BackupVolume) []string {
-	return append(r.names(func(v *v1beta2.Volume) bool {
+	return append(r.names(nil, func(v *v1beta2.Volume) bool {
 		return v.Name != b.Spec.VolumeName && backedVolume(v) == b.Spec.VolumeName
 	}), b.Spec.VolumeName)
 }

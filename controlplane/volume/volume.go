@@ -30,6 +30,7 @@ import (
 	"ankole.storage/controlplane/keys/volumekey"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/firstseen"
+	"ankole.storage/controlplane/object/index"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/instance"
 	"ankole.storage/controlplane/setting"
@@ -201,7 +202,7 @@ func (r *Reconciler) onSetting(s *v1beta2.Setting) []string {
 	switch s.Name {
 	case setting.OfflineReplicaRebuilding, setting.ReplicaAutoBalance, setting.SnapshotCountWarningThreshold,
 		setting.ReplicaRebuildConcurrentSyncLimit:
-		return r.names(func(*v1beta2.Volume) bool { return true })
+		return r.names(nil, func(*v1beta2.Volume) bool { return true })
 	case setting.DefaultEngineImage, setting.ConcurrentAutomaticEngineUpgradePerNodeLimit:
 		if values, err := stored.Read(context.Background(), r.client, r.cfg.Namespace); err == nil {
 			return append(r.unsettled(), r.outdated(values)...)
@@ -221,18 +222,10 @@ func (r *Reconciler) onNodeUpdate(before, after *v1beta2.Node) []string {
 }
 
 // unsettled names the volumes that a change of nodes, instance managers, images or settings may
-// concern. A detached volume with every replica placed has nothing to do with them, nor has an
-// attached healthy one, unless work of theirs waits: thousands of those cost nothing.
+// concern: those that do not rest, and those whose work waits. Thousands of the others cost nothing.
 func (r *Reconciler) unsettled() []string {
-	return r.names(func(v *v1beta2.Volume) bool {
-		resting := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID == "" &&
-			v.Status.Robustness != v1beta2.VolumeRobustnessFaulted &&
-			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionScheduled) && !r.idle.Has(v.Name)
-		healthy := v.Status.State == v1beta2.VolumeStateAttached &&
-			v.Status.Robustness == v1beta2.VolumeRobustnessHealthy &&
-			v.Spec.DataLocality != v1beta2.DataLocalityBestEffort && !r.idle.Has(v.Name)
-		return !resting && !healthy || v.Spec.Image != v.Status.CurrentImage
-	})
+	names := r.names(index.Unsettled(), func(*v1beta2.Volume) bool { return true })
+	return append(names, r.idle.Names()...)
 }
 
 // onImage wakes the volumes to which it matters where an image is, and those that may be brought to
@@ -252,14 +245,17 @@ func (r *Reconciler) outdated(values setting.Values) []string {
 		return nil
 	}
 	image := values.String(setting.DefaultEngineImage)
-	return r.names(func(v *v1beta2.Volume) bool { return v.Spec.Image != image })
+	return r.names(nil, func(v *v1beta2.Volume) bool { return v.Spec.Image != image })
 }
 
-// names lists the volumes of which ok holds.
-func (r *Reconciler) names(ok func(*v1beta2.Volume) bool) []string {
+// names lists the volumes of which ok holds, of all or of those that an index selects.
+func (r *Reconciler) names(which client.ListOption, ok func(*v1beta2.Volume) bool) []string {
+	options := []client.ListOption{client.InNamespace(r.cfg.Namespace), client.UnsafeDisableDeepCopy}
+	if which != nil {
+		options = append(options, which)
+	}
 	var list v1beta2.VolumeList
-	if err := r.client.List(context.Background(), &list, client.InNamespace(r.cfg.Namespace),
-		client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(context.Background(), &list, options...); err != nil {
 		return nil // the cache does not fail; unsettled volumes also look again by themselves
 	}
 	var out []string
