@@ -48,6 +48,9 @@ type Controller[T client.Object, G any] struct {
 	New func() T
 	// Gather reads what Decide needs. An error ends the step; it is retried with back-off.
 	Gather func(ctx context.Context, object T) (G, error)
+	// GatherAll, if set, adds what most decisions do without because it costs much, such as all nodes
+	// of the cluster (Decision.Lacks).
+	GatherAll func(ctx context.Context, object T, gathered G) (G, error)
 	// Decide is pure. It may edit only the status of object.
 	Decide func(now time.Time, object T, gathered G) Decision
 	// Note, if set, remembers what each decision has noted.

@@ -24,6 +24,9 @@ type Decision struct {
 	// FailureReason, if set, is the reason of the Warning event recorded when Do fails, but for
 	// ErrTold.
 	FailureReason string
+	// Lacks says that what Gather has read does not suffice: Controller.GatherAll reads more, and it
+	// is decided anew. Nothing else of this decision counts, nor what it left in the object.
+	Lacks bool
 	// Note is what the controller is to remember of the object (Controller.Note), as plain data.
 	Note any
 	// After asks to look again after this time even without an event; 0 waits for events only.

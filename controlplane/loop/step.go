@@ -56,6 +56,15 @@ func (r *Reconciler[T, G]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	wanted := object.DeepCopyObject().(T)
 	decision := r.Decide(r.Now(), wanted, gathered)
+	if decision.Lacks {
+		if gathered, err = r.GatherAll(ctx, object, gathered); err != nil {
+			return ctrl.Result{}, fmt.Errorf("gather more for %T %s: %w", object, key, err)
+		}
+		wanted = object.DeepCopyObject().(T)
+		if decision = r.Decide(r.Now(), wanted, gathered); decision.Lacks {
+			return ctrl.Result{}, fmt.Errorf("decide for %T %s lacks facts that nobody can gather", object, key)
+		}
+	}
 	if r.Note != nil {
 		r.Note(object, decision.Note)
 	}

@@ -15,7 +15,7 @@ func settle(v *v1beta2.Volume, s *seen) loop.Decision {
 		if since, err := time.Parse(time.RFC3339, c.LastTransitionTime); err == nil && c.Status == v1beta2.ConditionTrue {
 			s.WaitsSince = since
 		}
-		if d := decide(now, v, *s); d.Do != nil || len(d.Events) == 0 {
+		if d := decides(v, *s); d.Do != nil || len(d.Events) == 0 {
 			return d
 		}
 	}

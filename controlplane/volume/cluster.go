@@ -76,6 +76,7 @@ func reusable(r *v1beta2.Replica) bool {
 }
 
 func (p *pass) scheduleNodes() []schedule.Node {
+	p.nodes.all() // without all of them nothing can be said
 	runs := map[string]bool{}
 	image := p.s.Settings.String(setting.DefaultInstanceManagerImage)
 	for i := range p.s.Managers {

@@ -39,7 +39,7 @@ func TestVolumeHearsOfWhatChangesMeanwhile(t *testing.T) {
 	r.WithClient(builder.WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, l, opts...)
-			if _, ok := l.(*v1beta2.NodeList); ok {
+			if _, ok := l.(*v1beta2.EngineImageList); ok { // the nodes were read before
 				looks++
 				n, ready := &v1beta2.Node{}, &v1beta2.Node{}
 				ready.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.NodeConditionReady, Status: v1beta2.ConditionTrue}}

@@ -24,7 +24,7 @@ type pass struct {
 	engine *v1beta2.Engine
 	// replicas are the volume's, in order of names; deleted ones too.
 	replicas []*v1beta2.Replica
-	nodes    map[string]*v1beta2.Node
+	nodes    *nodes
 	image    string
 	// copies says which replicas the volume cannot do without.
 	copies copies.Set
@@ -107,13 +107,10 @@ func (p *pass) run() loop.Decision {
 }
 
 func newPass(now time.Time, v *v1beta2.Volume, s seen) *pass {
-	p := &pass{now: now, v: v, s: s, engine: s.Engine, nodes: map[string]*v1beta2.Node{}, image: imageOf(v, s.Settings),
+	p := &pass{now: now, v: v, s: s, engine: s.Engine, nodes: newNodes(&s), image: imageOf(v, s.Settings),
 		copies: copies.Of(v, s.Engines, s.Replicas, s.Nodes)}
 	for i := range s.Replicas {
 		p.replicas = append(p.replicas, &s.Replicas[i])
-	}
-	for i := range s.Nodes {
-		p.nodes[s.Nodes[i].Name] = &s.Nodes[i]
 	}
 	return p
 }
@@ -226,7 +223,7 @@ func (p *pass) inSyncNow() int {
 	return count(p.live(), func(r *v1beta2.Replica) bool { return r.Spec.Active && p.mode(r) == v1beta2.ReplicaModeRW })
 }
 
-func (p *pass) nodeDown(name string) bool { return condition.NodeDown(p.nodes[name]) }
+func (p *pass) nodeDown(name string) bool { return condition.NodeDown(p.nodes.named(name)) }
 
 // owner is the node status.ownerID names: the attached node, else a stable choice among ready
 // nodes.
@@ -240,7 +237,7 @@ func (p *pass) owner() string {
 		return have
 	}
 	var up []string
-	for name, n := range p.nodes {
+	for name, n := range p.nodes.all() {
 		if !condition.NodeDown(n) {
 			up = append(up, name)
 		}

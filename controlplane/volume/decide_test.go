@@ -403,14 +403,14 @@ func TestRobustnessAndItsTimes(t *testing.T) {
 	v, s := fixture()
 	s.Engine.Status.ReplicaModeMap["b"] = v1beta2.ReplicaModeWO
 	s.Replicas[1].Spec.HealthyAt = ""
-	d := decide(now, v, *s)
+	d := decides(v, *s)
 	if v.Status.Robustness != v1beta2.VolumeRobustnessDegraded || v.Status.LastDegradedAt != now.Format(time.RFC3339) ||
 		len(d.Events) != 1 || d.Events[0].Reason != naming.EventDegraded || d.Events[0].Warning {
 		t.Fatalf("%s since %q, events %v", v.Status.Robustness, v.Status.LastDegradedAt, d.Events)
 	}
 	s.Engine.Status.ReplicaModeMap["b"] = v1beta2.ReplicaModeRW
 	s.Replicas[1].Spec.HealthyAt = ago(0)
-	decide(now, v, *s)
+	decides(v, *s)
 	if v.Status.Robustness != v1beta2.VolumeRobustnessHealthy || v.Status.LastDegradedAt != "" {
 		t.Fatalf("%s since %q", v.Status.Robustness, v.Status.LastDegradedAt)
 	}
@@ -451,7 +451,7 @@ func TestFaultedVolumeIsSalvagedWhenEnoughMembersAreBack(t *testing.T) {
 		t.Fatalf("wants %q", got)
 	}
 	s.Replicas[0].Spec.FailedAt, s.Replicas[1].Spec.FailedAt = "", ""
-	d := decide(now, v, *s)
+	d := decides(v, *s)
 	if v.Status.Robustness != v1beta2.VolumeRobustnessUnknown || v.Status.LastAutoSalvagedAt == "" ||
 		v.Status.RemountRequestedAt == "" ||
 		len(told(d, naming.EventAutoSalvaged)) != 1 || len(told(d, naming.EventRemount)) != 1 {

@@ -60,10 +60,10 @@ func TestEventsOfAVolume(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v, s := fixture()
 			tt.edit(v, s)
-			if e := told(decide(now, v, *s), tt.reason); len(e) != 1 || e[0].Warning != tt.warning || e[0].On != nil {
+			if e := told(decides(v, *s), tt.reason); len(e) != 1 || e[0].Warning != tt.warning || e[0].On != nil {
 				t.Errorf("events %+v, want one %s, warning %v", e, tt.reason, tt.warning)
 			}
-			if e := told(decide(now, v, *s), tt.reason); len(e) != 0 {
+			if e := told(decides(v, *s), tt.reason); len(e) != 0 {
 				t.Errorf("told again: %+v", e)
 			}
 		})
@@ -76,7 +76,7 @@ func TestDetachingIsNoWarning(t *testing.T) {
 	v, s := fixture()
 	v.Spec.NodeID = ""
 	for range 3 {
-		d := decide(now, v, *s)
+		d := decides(v, *s)
 		for _, e := range d.Events {
 			if e.Warning || e.Reason == "Unknown" {
 				t.Errorf("%+v", e)
@@ -111,7 +111,7 @@ func TestEvictionWithoutAPlaceIsTold(t *testing.T) {
 		t.Fatalf("nobody is to leave: %+v", e)
 	}
 	s.Replicas[1].Spec.EvictionRequested = true
-	e := told(decide(now, v, *s), "EvictionFailed")
+	e := told(decides(v, *s), "EvictionFailed")
 	if len(e) != 2 {
 		t.Fatalf("events %+v, want one on the replica and one on the volume", e)
 	}
@@ -132,7 +132,7 @@ func TestNobodyKeepsADetachedVolume(t *testing.T) {
 	*s, v.Status.State, v.Spec.NodeID, v.Status.Robustness = *rest, "detaching", "", r.Status.Robustness
 	kept := v1beta2.Condition{Type: v1beta2.VolumeConditionDeviceKept, Status: v1beta2.ConditionTrue, Message: "by p"}
 	v.Status.Conditions, _ = v1beta2.SetCondition(v.Status.Conditions, kept, now)
-	decide(now, v, *s)
+	decides(v, *s)
 	if c := v1beta2.FindCondition(v.Status.Conditions, kept.Type); v.Status.State != "detached" ||
 		c.Status != v1beta2.ConditionFalse || c.Message != "" {
 		t.Errorf("%s: %+v", v.Status.State, c)

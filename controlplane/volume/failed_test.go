@@ -157,7 +157,7 @@ func TestWaitOfIOByOneClock(t *testing.T) {
 			s.Replicas[0].Status.CurrentState = v1beta2.InstanceStateStarting
 			waitedFor(v, -stamped)
 			s.WaitsSince = now.Add(-seenFor)
-			d := decide(now, v, *s)
+			d := decides(v, *s)
 			for len(d.Events) > 0 && d.Do == nil {
 				d = decide(now, v, *s) // once the status is written
 			}

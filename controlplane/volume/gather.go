@@ -54,8 +54,12 @@ type seen struct {
 	// processes that are started when none runs.
 	HasKey    bool
 	NewestKey string
-	Nodes     []v1beta2.Node
-	Managers  []v1beta2.InstanceManager
+	// Nodes and Managers are those of the cluster. Partial: those only that are near, see gatherNear,
+	// and of Absent it is known that there is no such node.
+	Nodes    []v1beta2.Node
+	Managers []v1beta2.InstanceManager
+	Partial  bool
+	Absent   []string
 	// ImageOn are the nodes that have the image of the volume's replicas.
 	ImageOn map[string]bool
 	// Images are all engine images.
@@ -111,7 +115,10 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.Volume) (seen, error
 	if err := r.gatherBackups(ctx, v, &s); err != nil {
 		return s, err
 	}
-	if err := r.gatherCluster(ctx, v, &s); err != nil {
+	if err := r.gatherNear(ctx, v, &s); err != nil {
+		return s, err
+	}
+	if err := r.gatherImages(ctx, v, &s); err != nil {
 		return s, err
 	}
 	if err := r.gatherLimited(ctx, v, &s); err != nil {
@@ -195,20 +202,10 @@ func (r *Reconciler) gatherOwn(ctx context.Context, v *v1beta2.Volume, s *seen, 
 	return nil
 }
 
-// gatherCluster reads nodes, instance managers, and the volume's images.
-func (r *Reconciler) gatherCluster(ctx context.Context, v *v1beta2.Volume, s *seen) error {
-	in := client.InNamespace(v.Namespace)
-	var nodes v1beta2.NodeList
-	if err := r.client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list nodes: %w", err)
-	}
-	var managers v1beta2.InstanceManagerList
-	if err := r.client.List(ctx, &managers, in, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list instance managers: %w", err)
-	}
-	s.Nodes, s.Managers = nodes.Items, managers.Items
+// gatherImages reads the volume's images.
+func (r *Reconciler) gatherImages(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	var images v1beta2.EngineImageList
-	if err := r.client.List(ctx, &images, in, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(ctx, &images, client.InNamespace(v.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list engine images: %w", err)
 	}
 	s.Images = images.Items
@@ -238,17 +235,13 @@ func (r *Reconciler) gatherLimited(ctx context.Context, v *v1beta2.Volume, s *se
 		return err
 	}
 	s.MayUpgrade = v.Status.OwnerID != "" && a.MayUpgrade(v.Name, v.Status.OwnerID)
-	s.Slots, s.ScheduledBytes = map[string]bool{}, map[string]int64{}
+	s.Slots = map[string]bool{}
 	for i := range s.Replicas {
 		if node := s.Replicas[i].Spec.NodeID; node != "" {
 			s.Slots[node] = a.MayRebuild(v.Name, node)
 		}
 	}
-	for i := range s.Nodes {
-		for _, d := range s.Nodes[i].Status.DiskStatus {
-			s.ScheduledBytes[d.DiskUUID] = a.Scheduled(d.DiskUUID)
-		}
-	}
+	r.gatherScheduled(s)
 	return nil
 }
 
@@ -267,4 +260,154 @@ func imageOf(v *v1beta2.Volume, settings setting.Values) string {
 		return v.Spec.Image
 	}
 	return settings.String(setting.DefaultEngineImage)
+}
+
+// Most looks at a volume need the nodes and instance managers only that its own objects name. Those
+// are read first, so that a look costs the same in a cluster of a thousand nodes. Whatever asks for
+// another one, such as who looks for a place, asks type nodes, which notes that
+// the facts do not suffice; then all are read, and it is decided anew (loop.Decision.Lacks).
+
+// gatherNear reads the nodes that the volume and its objects name, and the instance managers of its
+// replicas.
+func (r *Reconciler) gatherNear(ctx context.Context, v *v1beta2.Volume, s *seen) error {
+	s.Partial = true
+	nodes, managers := map[string]bool{"": true}, map[string]bool{}
+	for i := range s.Replicas {
+		rep := &s.Replicas[i]
+		if !nodes[rep.Spec.NodeID] {
+			if err := r.managersOn(ctx, v, rep.Spec.NodeID, managers, s); err != nil {
+				return err
+			}
+		}
+		if err := r.nodeNamed(ctx, v, rep.Spec.NodeID, nodes, s); err != nil {
+			return err
+		}
+	}
+	for i := range s.Replicas {
+		if err := r.managerNamed(ctx, v, s.Replicas[i].Status.InstanceManagerName, managers, s); err != nil {
+			return err
+		}
+	}
+	for i := range s.Engines {
+		if err := r.nodeNamed(ctx, v, s.Engines[i].Spec.NodeID, nodes, s); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.OwnerID} {
+		if err := r.nodeNamed(ctx, v, name, nodes, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeNamed reads a node that is not in known yet.
+func (r *Reconciler) nodeNamed(ctx context.Context, v *v1beta2.Volume, name string, known map[string]bool,
+	s *seen) error {
+	if known[name] {
+		return nil
+	}
+	known[name] = true
+	var n v1beta2.Node
+	key := client.ObjectKey{Namespace: v.Namespace, Name: name}
+	switch err := r.client.Get(ctx, key, &n, client.UnsafeDisableDeepCopy); {
+	case err == nil:
+		s.Nodes = append(s.Nodes, n)
+	case apierrors.IsNotFound(err):
+		s.Absent = append(s.Absent, name)
+	default:
+		return fmt.Errorf("get node %s: %w", name, err)
+	}
+	return nil
+}
+
+// managerNamed reads an instance manager that is not in known yet.
+func (r *Reconciler) managerNamed(ctx context.Context, v *v1beta2.Volume, name string, known map[string]bool,
+	s *seen) error {
+	if name == "" || known[name] {
+		return nil
+	}
+	known[name] = true
+	var im v1beta2.InstanceManager
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: name}, &im, client.UnsafeDisableDeepCopy)
+	if err == nil {
+		s.Managers = append(s.Managers, im)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get instance manager %s: %w", name, err)
+	}
+	return nil
+}
+
+// managersOn reads the instance managers of a node.
+func (r *Reconciler) managersOn(ctx context.Context, v *v1beta2.Volume, node string, known map[string]bool,
+	s *seen) error {
+	var managers v1beta2.InstanceManagerList
+	if err := r.client.List(ctx, &managers, client.InNamespace(v.Namespace), index.OnNode(node),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list instance managers of node %s: %w", node, err)
+	}
+	for i := range managers.Items {
+		known[managers.Items[i].Name] = true
+	}
+	s.Managers = append(s.Managers, managers.Items...)
+	return nil
+}
+
+// gatherAll reads all nodes and instance managers.
+func (r *Reconciler) gatherAll(ctx context.Context, v *v1beta2.Volume, s seen) (seen, error) {
+	in := client.InNamespace(v.Namespace)
+	var nodes v1beta2.NodeList
+	if err := r.client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("list nodes: %w", err)
+	}
+	var managers v1beta2.InstanceManagerList
+	if err := r.client.List(ctx, &managers, in, client.UnsafeDisableDeepCopy); err != nil {
+		return s, fmt.Errorf("list instance managers: %w", err)
+	}
+	s.Nodes, s.Managers, s.Partial, s.Absent = nodes.Items, managers.Items, false, nil
+	r.gatherScheduled(&s)
+	return s, nil
+}
+
+// gatherScheduled asks the allocator for the room that is taken on the disks of the nodes.
+func (r *Reconciler) gatherScheduled(s *seen) {
+	s.ScheduledBytes = map[string]int64{}
+	for i := range s.Nodes {
+		for _, d := range s.Nodes[i].Status.DiskStatus {
+			s.ScheduledBytes[d.DiskUUID] = r.cfg.Allocator.Scheduled(d.DiskUUID)
+		}
+	}
+}
+
+// nodes are those that a pass knows of.
+type nodes struct {
+	known map[string]*v1beta2.Node // nil for one that is not there
+	// partial: there are others. lacks: one of them was asked for, so that nothing that was decided
+	// counts.
+	partial, lacks bool
+}
+
+func newNodes(s *seen) *nodes {
+	n := &nodes{known: map[string]*v1beta2.Node{}, partial: s.Partial}
+	for i := range s.Nodes {
+		n.known[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for _, name := range s.Absent {
+		n.known[name] = nil
+	}
+	return n
+}
+
+// named is a node by its name, nil if there is none.
+func (n *nodes) named(name string) *v1beta2.Node {
+	node, known := n.known[name]
+	n.lacks = n.lacks || !known && n.partial && name != ""
+	return node
+}
+
+// all are all nodes.
+func (n *nodes) all() map[string]*v1beta2.Node {
+	n.lacks = n.lacks || n.partial
+	return n.known
 }

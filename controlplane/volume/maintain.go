@@ -186,7 +186,7 @@ func (p *pass) maintenanceNode() string {
 	var up []string
 	for _, r := range p.live() {
 		if n := r.Spec.NodeID; n != "" && p.reachable(r) &&
-			condition.NodeReady(p.nodes[n]) {
+			condition.NodeReady(p.nodes.named(n)) {
 			up = append(up, n)
 		}
 	}

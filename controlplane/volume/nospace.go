@@ -49,7 +49,7 @@ const leastSpace = 16 << 20
 // fullDisks are the disks of replicas in use that have no space left, as far as their nodes say.
 func (p *pass) fullDisks() (full []string) {
 	for _, r := range p.live() {
-		n := p.nodes[r.Spec.NodeID]
+		n := p.nodes.named(r.Spec.NodeID)
 		if n == nil || r.Spec.FailedAt != "" {
 			continue
 		}

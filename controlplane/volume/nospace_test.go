@@ -25,7 +25,7 @@ func TestFileSystemThatHadNoSpace(t *testing.T) {
 		d.StorageAvailable = available
 		s.Nodes[1].Status.DiskStatus["d"] = d
 		v.Status.RemountRequestedAt = ""
-		told := told(decide(now, v, *s), v1beta2.VolumeConditionNoSpace)
+		told := told(decides(v, *s), v1beta2.VolumeConditionNoSpace)
 		got := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionNoSpace)
 		if got.Status != want || (v.Status.RemountRequestedAt != "") != remount || len(told) != events {
 			t.Errorf("%s: %+v, remount %q, events %+v", name, got, v.Status.RemountRequestedAt, told)

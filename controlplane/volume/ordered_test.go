@@ -20,7 +20,7 @@ func TestWaitIsToldOnce(t *testing.T) {
 	told := func() v1beta2.Condition {
 		return v1beta2.FindCondition(v.Status.Conditions, ConditionWaitForReplicas)
 	}
-	decide(now, v, *s)
+	decides(v, *s)
 	first := told()
 	if v.Status.State != v1beta2.VolumeStateAttaching || first.Reason != v1beta2.VolumeReasonReplicasOrdered ||
 		first.Status != v1beta2.ConditionTrue {

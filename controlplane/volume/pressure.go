@@ -21,11 +21,18 @@ func (r *Reconciler) gatherTurns(ctx context.Context, v *v1beta2.Volume, s *seen
 	if !leaves(v, s.Settings) {
 		return nil
 	}
-	p := newPass(r.cfg.Now(), v, *s)
-	policy := p.policy()
+	policy := newPass(r.cfg.Now(), v, *s).policy()
 	if policy.BalancePressurePercent <= 0 {
 		return nil
 	}
+	if s.Partial { // any of them may report the disk
+		all, err := r.gatherAll(ctx, v, *s)
+		if err != nil {
+			return err
+		}
+		*s = all
+	}
+	p := newPass(r.cfg.Now(), v, *s)
 	pressed := schedule.PressedDisks(p.scheduleNodes(), policy)
 	for i := range s.Replicas {
 		rep := &s.Replicas[i]

@@ -48,7 +48,7 @@ func TestAnotherDevice(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(v, s)
 			}
-			d := decide(now, v, *s)
+			d := decides(v, *s)
 			if v.Status.DeviceID != tt.want {
 				t.Errorf("device %q, want %q", v.Status.DeviceID, tt.want)
 			}

@@ -44,7 +44,7 @@ func TestRestoreIsFollowed(t *testing.T) {
 		t.Errorf("%v", change)
 	}
 	v, s = restoring(v1beta2.ProcessStateComplete, "", "b1")
-	if d := decide(now, v, *s); v.Status.RestoreRequired || !v.Status.RestoreInitiated || restore.Needed(v) ||
+	if d := decides(v, *s); v.Status.RestoreRequired || !v.Status.RestoreInitiated || restore.Needed(v) ||
 		len(told(d, naming.EventRestored)) != 1 {
 		t.Errorf("%+v %+v", v.Status, d)
 	}
@@ -58,7 +58,7 @@ func TestRestoreIsFollowed(t *testing.T) {
 // was there when it failed.
 func TestFailedRestoreIsTriedAgain(t *testing.T) {
 	v, s := restoring(v1beta2.ProcessStateError, "a block is damaged", "")
-	d := decide(now, v, *s)
+	d := decides(v, *s)
 	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionRestore)
 	if !v.Status.RestoreRequired || c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.VolumeReasonRestoreFailure ||
 		c.Message != "a block is damaged" || len(told(d, naming.EventFailedRestore)) != 1 {
@@ -113,7 +113,7 @@ func TestRestoredJobs(t *testing.T) {
 	}
 	v, s = restoring("", "", "")
 	s.BackedJobs = "{"
-	if d := decide(now, v, *s); len(told(d, naming.EventFailedRestore)) != 1 || !v.Status.RestoreInitiated {
+	if d := decides(v, *s); len(told(d, naming.EventFailedRestore)) != 1 || !v.Status.RestoreInitiated {
 		t.Errorf("what cannot be read holds the restore up: %+v", d)
 	}
 	for _, tt := range []struct {
@@ -139,7 +139,7 @@ func TestRestoreWithDamageAccepted(t *testing.T) {
 		s.Engine.Status.RestoreStatus[replica] = st
 	}
 	v.Annotations = map[string]string{dataloss.DamageAnnotation: dataloss.DamageAccepted}
-	d := decide(now, v, *s)
+	d := decides(v, *s)
 	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionBackupDamage)
 	if c.Status != v1beta2.ConditionTrue || !strings.Contains(c.Message, "backup b1 held") ||
 		!strings.HasSuffix(c.Message, "5 bytes: [0, 5)") || len(told(d, naming.EventDamaged)) != 1 ||

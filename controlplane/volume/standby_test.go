@@ -54,19 +54,19 @@ func TestStandbyFollows(t *testing.T) {
 		t.Errorf("at rest: %+v %+v", d, v.Status)
 	}
 	s.BackupVolume = backedUp("b2", "2026-11-24T02:00:00Z", v.Spec.Size)
-	if d := decide(now, v, *s); asked(d.Do) != "b2" || restoreCondition(v).Status != v1beta2.ConditionTrue {
+	if d := decides(v, *s); asked(d.Do) != "b2" || restoreCondition(v).Status != v1beta2.ConditionTrue {
 		t.Fatalf("%+v %+v", d, v.Status)
 	}
 	s.Engine.Spec.RequestedBackupRestore = "b2"
 	s.Engine.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{
 		"tcp://1": {State: v1beta2.ProcessStateInProgress, IsRestoring: true, LastRestored: "b1"}}
 	s.BackupVolume = backedUp("b3", "2026-11-25T02:00:00Z", v.Spec.Size)
-	if d := decide(now, v, *s); asked(d.Do) != "" || v.Status.LastBackup != "b3" {
+	if d := decides(v, *s); asked(d.Do) != "" || v.Status.LastBackup != "b3" {
 		t.Errorf("two at a time: %+v", d)
 	}
 	s.Engine.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{
 		"tcp://1": {State: v1beta2.ProcessStateComplete, LastRestored: "b2"}}
-	if d := decide(now, v, *s); asked(d.Do) != "b3" {
+	if d := decides(v, *s); asked(d.Do) != "b3" {
 		t.Errorf("the next one: %+v", d)
 	}
 }
@@ -75,21 +75,21 @@ func TestStandbyFollows(t *testing.T) {
 // nothing; no backup is begun while a replica is rebuilt.
 func TestStandbyRests(t *testing.T) {
 	v, s := standby()
-	decide(now, v, *s)
+	decides(v, *s)
 	s.BackupVolume = backedUp("b0", "2026-11-22T02:00:00Z", v.Spec.Size)
-	if d := decide(now, v, *s); asked(d.Do) != "" || v.Status.LastBackup != "b1" {
+	if d := decides(v, *s); asked(d.Do) != "" || v.Status.LastBackup != "b1" {
 		t.Errorf("the newest one is deleted: %+v", d)
 	}
 	s.BackupVolume = nil
 	s.Engine.Status.RestoreStatus = nil
-	if d := decide(now, v, *s); asked(d.Do) != "" || v.Status.LastBackup != "b1" ||
+	if d := decides(v, *s); asked(d.Do) != "" || v.Status.LastBackup != "b1" ||
 		restoreCondition(v).Status != v1beta2.ConditionFalse {
 		t.Errorf("the store is away, and the engine has just begun: %+v %+v", d, v.Status)
 	}
 	v, s = standby()
 	s.BackupVolume = backedUp("b2", "2026-11-24T02:00:00Z", v.Spec.Size)
 	s.Engine.Status.ReplicaModeMap[s.Replicas[0].Name] = v1beta2.ReplicaModeWO
-	if d := decide(now, v, *s); asked(d.Do) != "" || restoreCondition(v).Status != v1beta2.ConditionFalse {
+	if d := decides(v, *s); asked(d.Do) != "" || restoreCondition(v).Status != v1beta2.ConditionFalse {
 		t.Errorf("while a replica is rebuilt: %+v", d)
 	}
 }
@@ -98,13 +98,13 @@ func TestStandbyRests(t *testing.T) {
 func TestStandbyGrows(t *testing.T) {
 	v, s := standby()
 	s.BackupVolume = backedUp("b2", "2026-11-24T02:00:00Z", 2*v.Spec.Size)
-	d := decide(now, v, *s)
+	d := decides(v, *s)
 	u, ok := d.Do.(loop.Update)
 	if !ok || u.Object.(*v1beta2.Volume).Spec.Size != 2*v.Spec.Size {
 		t.Fatalf("%+v", d)
 	}
 	v.Spec.Size *= 2
-	if d := decide(now, v, *s); asked(d.Do) != "" {
+	if d := decides(v, *s); asked(d.Do) != "" {
 		t.Errorf("before it has grown: %+v", d)
 	}
 }
@@ -114,7 +114,7 @@ func TestStandbyGrows(t *testing.T) {
 func TestActivation(t *testing.T) {
 	v, s := standby()
 	v.Spec.Standby, v.Spec.Frontend = false, v1beta2.VolumeFrontendBlockDev
-	if d := decide(now, v, *s); v.Status.IsStandby || v.Status.RestoreRequired {
+	if d := decides(v, *s); v.Status.IsStandby || v.Status.RestoreRequired {
 		t.Errorf("it holds the newest one: %+v %+v", d, v.Status)
 	}
 	p := newPass(now, v, *s)
@@ -134,7 +134,7 @@ func TestActivation(t *testing.T) {
 		s.BackupVolume = backedUp(c.newest, "2026-11-24T02:00:00Z", v.Spec.Size)
 		s.Engine.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{"tcp://1": {State: c.state, LastRestored: c.restored,
 			IsRestoring: c.state == v1beta2.ProcessStateInProgress}}
-		d := decide(now, v, *s)
+		d := decides(v, *s)
 		if asked(d.Do) != c.want || !v.Status.IsStandby || !v.Status.RestoreRequired ||
 			c.reason != "" && restoreCondition(v).Reason != c.reason {
 			t.Errorf("%s: %+v %+v", name, d, v.Status)

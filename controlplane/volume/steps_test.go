@@ -211,7 +211,7 @@ func TestStatusFollows(t *testing.T) {
 	s.Engine.Spec.DisableFrontend = true
 	s.Engine.Status.Snapshots = map[string]v1beta2.SnapshotInfo{
 		"volume-head": {Name: "volume-head", Size: "4096"}, "s": {Name: "s", Size: "8192"}}
-	decide(now, v, *s)
+	decides(v, *s)
 	if !v.Status.FrontendDisabled || v.Status.ActualSize != 12288 {
 		t.Errorf("frontend disabled %v, actual size %d", v.Status.FrontendDisabled, v.Status.ActualSize)
 	}
@@ -220,7 +220,7 @@ func TestStatusFollows(t *testing.T) {
 	}
 	v.Spec.NodeID, v.Status.CurrentNodeID, v.Status.State = "", "", v1beta2.VolumeStateDetached
 	s.Nodes[0].Status.Conditions = []v1beta2.Condition{{Type: "Ready", Status: "False", Reason: "KubernetesNodeNotReady"}}
-	decide(now, v, *s)
+	decides(v, *s)
 	if v.Status.OwnerID != "n2" && v.Status.OwnerID != "n3" {
 		t.Errorf("owner %q, whose node is down", v.Status.OwnerID)
 	}

@@ -101,6 +101,7 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.Volume, seen] {
 		Name:       naming.EventSource("volume"),
 		New:        func() *v1beta2.Volume { return &v1beta2.Volume{} },
 		Gather:     r.gather,
+		GatherAll:  r.gatherAll,
 		Decide:     decide,
 		Note:       r.note,
 		Carry:      r.carry,
@@ -176,6 +177,9 @@ type notes struct {
 
 func decide(now time.Time, v *v1beta2.Volume, s seen) loop.Decision {
 	p, d := judge(now, v, s)
+	if p.nodes.lacks {
+		return loop.Decision{Lacks: true}
+	}
 	d.Note = notes{
 		idle:       p.workWaits || (v.Status.State == v1beta2.VolumeStateAttached && p.balances()),
 		unplaced:   p.lacksPlace() || p.lacksRoom || p.noRoom != "" || p.takesNoWrites(),
@@ -222,7 +226,7 @@ func (r *Reconciler) onNodeUpdate(before, after *v1beta2.Node) []string {
 }
 
 // unsettled names the volumes that a change of nodes, instance managers, images or settings may
-// concern: those that do not rest, and those whose work waits. Thousands of the others cost nothing.
+// concern: those that do not rest, and those whose work waits. Thousands of others cost nothing.
 func (r *Reconciler) unsettled() []string {
 	names := r.names(index.Unsettled(), func(*v1beta2.Volume) bool { return true })
 	return append(names, r.idle.Names()...)

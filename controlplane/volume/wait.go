@@ -86,7 +86,7 @@ func (p opening) missing(ready map[string]string) string {
 // unmounted says that the disk of a replica is known to be away, in parentheses; empty if it is
 // not.
 func (p opening) unmounted(r *v1beta2.Replica) string {
-	n := p.nodes[r.Spec.NodeID]
+	n := p.nodes.named(r.Spec.NodeID)
 	if n == nil {
 		return ""
 	}
