@@ -69,12 +69,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			// An instance manager that took a setting over, or whose Pod or node is gone, which then keeps
 			// no setting from being applied; or a node whose own CPU request changed.
 			loop.WatchingChanges(&v1beta2.InstanceManager{}, loop.Changed(viewOf),
-				func(*v1beta2.InstanceManager) []string { return instancemanager.PodSettingNames() }),
+				func(*v1beta2.InstanceManager) []string { return instancemanager.PodSettingNames() }).Within(lookWithin),
 			// The Pod of an instance manager may end after the object, which says nothing of it any more.
-			loop.WatchingChanges(&corev1.Pod{}, func(_, _ *corev1.Pod) bool { return false }, settingsOf),
+			loop.WatchingChanges(&corev1.Pod{}, func(_, _ *corev1.Pod) bool { return false }, settingsOf).Within(lookWithin),
 		},
 	})
 }
+
+// lookWithin is how long it may take until an instance manager that has taken a setting over, or is
+// gone, is noticed: each look goes through all Pods of instance managers, of which many change when
+// a cluster starts.
+const lookWithin = time.Second
 
 // settingsOf are the settings that the coming or going of a Pod may concern.
 func settingsOf(pod *corev1.Pod) []string {
