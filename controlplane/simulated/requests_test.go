@@ -29,8 +29,8 @@ func TestWritesOfAnAttach(t *testing.T) {
 			"status of *v1beta2.VolumeAttachment": 2,
 			// attaching; what the engine says of its size; attached
 			"status of *v1beta2.Volume": 3, "update *v1beta2.Volume": 1,
-			// ordered, starts, runs, states of the engine
-			"status of *v1beta2.Engine": 6, "update *v1beta2.Engine": 1,
+			// ordered, starts, runs, states of the engine; refused where the witness writes meanwhile
+			"status of *v1beta2.Engine": 8, "update *v1beta2.Engine": 1,
 			// ordered, starts, runs, each; wanted, in sync, each
 			"status of *v1beta2.Replica": 9, "update *v1beta2.Replica": 6,
 			// of each what starts, and what runs; here the processes take up to two seconds

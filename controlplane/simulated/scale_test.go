@@ -18,7 +18,10 @@ import (
 	"ankole.storage/test/lack"
 )
 
-var tell = flag.Bool("tell", false, "tell what the counts of a crowd are made of")
+var (
+	tell  = flag.Bool("tell", false, "tell what the counts of a crowd are made of")
+	large = flag.Int("crowd", 10_000, "volumes of the largest crowd, on a tenth as many nodes")
+)
 
 // crowd is a cluster with many nodes and volumes, in which nothing is late and nothing fails.
 type crowd struct {
@@ -212,20 +215,20 @@ const alone = 10
 // TestCostOfMoreVolumes: what a volume costs, and what an event does, is the same beside four times
 // as many volumes on four times as many nodes.
 func TestCostOfMoreVolumes(t *testing.T) {
-	sameCost(t, [2]int{10, 100}, [2]int{40, 400})
+	sameCost(t, 100, 400)
 }
 
 // TestCostOfThousandsOfVolumes is the same with ten thousand volumes on a thousand nodes.
 func TestCostOfThousandsOfVolumes(t *testing.T) {
 	lack.RealTime(t, "it takes minutes")
-	sameCost(t, [2]int{100, 1000}, [2]int{1000, 10000})
+	sameCost(t, 1000, *large)
 }
 
-// sameCost compares what volumes cost in two clusters, each of so many nodes and volumes.
-func sameCost(t *testing.T, small, large [2]int) {
+// sameCost compares what volumes cost in two clusters with so many, ten to a node.
+func sameCost(t *testing.T, small, large int) {
 	t.Helper()
-	few := inCrowd(t, small[0], func(c *crowd) { c.lives(small[1]) })
-	many := inCrowd(t, large[0], func(c *crowd) { c.lives(large[1]) })
+	few := inCrowd(t, small/10, func(c *crowd) { c.lives(small) })
+	many := inCrowd(t, large/10, func(c *crowd) { c.lives(large) })
 	for _, what := range sortedNames(few) {
 		one, other := few[what], many[what]
 		for _, of := range []struct {
