@@ -49,7 +49,8 @@ func (c *crowd) measured(what string, n int, do func()) {
 	do()
 	d, now := c.counts.since(counts), memory()
 	per := func(v int) float64 { return float64(v) / float64(n) }
-	c.costs[what] = cost{looks: per(sum(d.looks)), writes: per(sum(d.writes)), live: per(d.live), cached: per(sum(d.cached)),
+	c.costs[what] = cost{looks: per(sum(d.looks)), writes: per(sum(d.writes)), live: per(d.live),
+		cached:    per(sum(d.cached)),
 		allocated: float64(now.Mallocs-mem.Mallocs) / float64(n),
 		bytes:     float64(now.TotalAlloc-mem.TotalAlloc) / float64(n), cpu: (processorTime() - cpu) / time.Duration(n)}
 	c.t.Logf("%4d nodes %5d volumes: %-42s %s", len(c.nodes), len(c.volumes), what, c.costs[what])
