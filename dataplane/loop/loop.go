@@ -56,6 +56,14 @@ const (
 	// process may go on with it. A Send that is cancelled tells in N how much of it was sent; a
 	// Recv that is cancelled has received nothing.
 	Release
+	// Fetch waits for the request of one place of a device that hands requests out by places (ublk):
+	// Off is the number of its queue times 1<<16, plus that of the place. Commit gives the result of
+	// that request back, a number of bytes or a negative errno in Len, and waits for the next one. One
+	// of them is outstanding per place, all are submitted on one thread, and those submitted first
+	// together. On such a device FileRead and FileWrite copy a request's data, at the place that the
+	// device has for it; they are done at once.
+	Fetch
+	Commit
 	// Call runs Fn away from the loop's thread (inline in the simulator) for rare blocking work:
 	// opening, renaming, metadata. Done.Value is its result.
 	Call
@@ -66,7 +74,7 @@ const (
 // String names the kind in traces.
 func (k Kind) String() string {
 	names := [...]string{"?", "file-read", "file-write", "file-sync", "file-punch", "accept", "connect", "recv", "send",
-		"close", "release", "call", "posted"}
+		"close", "release", "fetch", "commit", "call", "posted"}
 	if int(k) < len(names) {
 		return names[k]
 	}

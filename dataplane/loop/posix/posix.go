@@ -104,6 +104,7 @@ type Loop struct {
 	nextTrim clock.Ticks
 	quiet    quiet
 
+	devices []*handle // those that hand requests out by commands
 	stalled []*handle // listeners waiting for descriptors or memory to come free
 	ready   queue
 	busy    int // Reaps answered without looking at epoll
@@ -165,11 +166,11 @@ func (l *Loop) openRing(files string) (err error) {
 		return fmt.Errorf("loop: files are done by %q or %q, not by %q", FilesByRing, FilesByPool, files)
 	}
 	if l.ring, err = newRing(); err == nil {
-		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: int32(l.ring.fd)}
-		if err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.ring.fd, &ev); err == nil {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: int32(l.ring.FD())}
+		if err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.ring.FD(), &ev); err == nil {
 			return nil
 		}
-		err = errors.Join(err, l.ring.unmap())
+		err = errors.Join(err, l.ring.Close())
 		l.ring = nil
 	}
 	if files == FilesByRing {
@@ -233,7 +234,12 @@ func (l *Loop) Close() {
 		l.files.close()
 		l.calls.close()
 		for _, h := range l.handles {
-			if h != nil && h.known {
+			if h == nil {
+				continue
+			}
+			device := h.commands != nil
+			l.endCommands(h)
+			if h.known || device {
 				unix.Close(int(h.fd))
 			}
 		}
@@ -331,6 +337,7 @@ func (l *Loop) collect() {
 			l.ready.push(d)
 		})
 	}
+	l.reapCommands()
 }
 
 // stalledRetry is how often a listener that met a lack of descriptors or memory is tried again.
@@ -345,7 +352,7 @@ func (l *Loop) poll(wait time.Duration) (full bool) {
 	if len(l.stalled) > 0 && (wait < 0 || wait > stalledRetry) {
 		wait = stalledRetry
 	}
-	if l.ring != nil && l.ring.stuck() && (wait < 0 || wait > stuckRetry) {
+	if (l.ring != nil && l.ring.Stuck() || l.commandsStuck()) && (wait < 0 || wait > stuckRetry) {
 		wait = stuckRetry
 	}
 	if (l.arena.Slack() || l.quiet.due()) && (wait < 0 || wait > l.trim) {

@@ -48,6 +48,7 @@ func (l *Loop) watch(h *handle, out bool) {
 
 // fail completes what is outstanding with errno.
 func (l *Loop) fail(h *handle, errno unix.Errno) {
+	l.endCommands(h)
 	if h.recv.active {
 		l.ready.push(h.recv.done(h, 0, errno))
 		for h.nextRecv() {

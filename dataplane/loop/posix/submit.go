@@ -20,6 +20,7 @@ type handle struct {
 	closing    bool
 	files      int // file operations in flight
 	closeTag   uint64
+	commands   *commands // of a device that hands requests out by commands, else nil
 	recv       side
 	send       side
 	more       []side // further Recvs of a device, behind recv
@@ -83,8 +84,9 @@ func (l *Loop) Submit(ops []loop.Op) {
 		l.submit(&ops[i])
 	}
 	if l.ring != nil {
-		l.ring.flush()
+		l.ring.Flush()
 	}
+	l.flushCommands()
 }
 
 func (l *Loop) submit(op *loop.Op) {
@@ -106,7 +108,13 @@ func (l *Loop) submit(op *loop.Op) {
 		return
 	}
 	switch op.Kind {
+	case loop.Fetch, loop.Commit:
+		l.command(h, op)
 	case loop.FileRead, loop.FileWrite, loop.FileSync, loop.FilePunch:
+		if h.commands != nil {
+			l.copyNow(h, op)
+			return
+		}
 		t := task{kind: op.Kind, handle: op.Handle, off: op.Off, size: op.Len, tag: op.Tag}
 		t.segs = l.resolve(op, &t.iov)
 		h.files++
