@@ -46,7 +46,9 @@ type Transport interface {
 }
 
 // A Transport may have a method Withdraw(t), called before the frontend is stopped in the ordinary
-// way, and a method Grow(t, size), called after the frontend was told a new size.
+// way, a method Grow(t, size), called after the frontend was told a new size, and a method End(t),
+// called after a frontend was stopped under its users, where a device outlives that and has to be
+// ended.
 
 // Importer is a transport whose frontends can be handed over: Import makes the successor. A test
 // that sees an error panics, on the device's thread.
@@ -168,6 +170,9 @@ func (r *Rig) StopDevice() {
 	r.Helper()
 	r.stopped = true
 	r.Do(func(v *Device, out *[]loop.Op) { v.stopping = true; v.Frontend.Stop(out) })
+	if e, ok := r.Tr.(interface{ End(t *testing.T) }); ok {
+		e.End(r.T)
+	}
 }
 
 // Do runs f on the device's thread and waits for it.
