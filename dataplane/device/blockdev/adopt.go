@@ -17,6 +17,8 @@ type Kept struct {
 	Loop int `json:"loop"`
 	// ID is that of the device, see Device.ID; empty where a program kept it that gave none.
 	ID string `json:"id,omitempty"`
+	// Ublk is the number of a ublk device, which needs no loop device; nil: it is none.
+	Ublk *uint32 `json:"ublk,omitempty"`
 }
 
 // Identify gives an ID to a device that has none: it is to be told from the one that comes after
@@ -157,14 +159,27 @@ func (d *Device) restoreNode() error {
 		}
 		return d.createNode()
 	case st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != d.number():
-		return fmt.Errorf("%s is not the node of loop device %d; remove it", d.Path(), d.loop)
+		return fmt.Errorf("%s is not the node of %s; remove it", d.Path(), d.what())
 	}
 	d.node = st.Rdev
 	return d.cfg.relink()
 }
 
-// number is that of the loop device.
-func (d *Device) number() uint64 { return unix.Mkdev(loopMajor, uint32(d.loop)) }
+// number is that of the block device, as a node has it.
+func (d *Device) number() uint64 {
+	if d.rdev != 0 {
+		return d.rdev
+	}
+	return unix.Mkdev(loopMajor, uint32(d.loop))
+}
+
+// what names the block device for messages.
+func (d *Device) what() string {
+	if d.rdev != 0 {
+		return fmt.Sprintf("block device %d:%d", unix.Major(d.rdev), unix.Minor(d.rdev))
+	}
+	return fmt.Sprintf("loop device %d", d.loop)
+}
 
 // createNode creates the volume's node.
 func (d *Device) createNode() error {

@@ -117,6 +117,7 @@ type Device struct {
 	mounted bool
 	loop    int             // number of the loop device, -1 without
 	node    uint64          // the number of the node that was made, 0: of none
+	rdev    uint64          // the number of the block device where that is no loop device's
 	late    []chan struct{} // steps that outlived their bound
 }
 

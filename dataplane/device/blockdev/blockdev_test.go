@@ -219,6 +219,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("BLOCKDEV_TEST_VICTIM"); dir != "" {
 		os.Exit(victim(dir))
 	}
+	if dir := os.Getenv(ublkVictimIn); dir != "" {
+		os.Exit(ublkVictim(dir))
+	}
 	if dir := os.Getenv(stuckIn); dir != "" {
 		os.Exit(stuck(dir))
 	}

@@ -71,7 +71,12 @@ func (d *Device) checkLoop() error {
 
 // loopSize asks the kernel for the size of loop device n, in bytes.
 func loopSize(n int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/size", n))
+	return diskSize(fmt.Sprintf("/sys/block/loop%d", n))
+}
+
+// diskSize asks the kernel for the size of the block device with that folder in sysfs, in bytes.
+func diskSize(folder string) (int64, error) {
+	text, err := os.ReadFile(folder + "/size")
 	if err != nil {
 		return 0, err
 	}

@@ -78,6 +78,18 @@ func RemoveDead(ctx context.Context, cfg Config) error {
 	return err
 }
 
+// RemoveLeft is RemoveDead for a ublk device, which does not end by itself when nobody keeps it any
+// more; other kinds are left alone.
+func RemoveLeft(ctx context.Context, cfg Config) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	if d := (&Device{cfg: cfg}); !exists(d.recordPath()) {
+		return nil
+	}
+	return RemoveDead(ctx, cfg)
+}
+
 // afterFirstLook is for tests.
 var afterFirstLook = func(volume string) {}
 
@@ -170,6 +182,14 @@ func (d *Device) look(ctx context.Context) (found, error) {
 	if len(loops) > 0 {
 		what = foundDead
 	}
+	switch l, err := d.leftUblk(); {
+	case err != nil:
+		return foundNothing, err
+	case l != nil && l.held:
+		return foundServed, nil
+	case l != nil:
+		return foundDead, nil
+	}
 	var node unix.Stat_t
 	if unix.Lstat(d.Path(), &node) != nil {
 		return what, nil
@@ -214,6 +234,9 @@ const maxStackedMounts = 16
 // recover removes what a dead predecessor of this volume left: it holds the lock, so whatever is
 // there has no living owner.
 func (d *Device) recover(ctx context.Context) error {
+	if err := d.recoverUblk(ctx); err != nil {
+		return err
+	}
 	loops, err := d.leftLoops(ctx)
 	if err != nil {
 		return err
