@@ -54,10 +54,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer removeHandOverDir(hostpath.Resolve(handOverDir(socket)))
-	kept := keeper.NewServer(log, 0).WithSecond(hostpath.Resolve(keeper.SecondSocket))
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	left := newLeftovers(hostpath.Resolve(deviceDir), log)
 	defer left.close()
+	kept := keeper.NewServer(log, 0).WithSecond(hostpath.Resolve(keeper.SecondSocket)).WithEnded(left.removeOf)
 	certificates := cfg.certificates(log)
 	processes, err := process.New(process.Config{
 		Gone:         func(name string) { endDevice(name, kept, left) },

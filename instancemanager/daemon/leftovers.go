@@ -41,7 +41,7 @@ type leftovers struct {
 func newLeftovers(dir string, log *slog.Logger) *leftovers {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &leftovers{dir: dir, log: log, ctx: ctx, cancel: cancel, removeAll: blockdev.RemoveAllDead,
-		closed: blockdev.Available() != nil} // there are none
+		closed: !blockdev.Possible()} // there are none
 }
 
 // run begins with what an instance manager before this one has left when it ended, and all its
@@ -83,6 +83,12 @@ func endDevice(engine string, kept *keeper.Server, left *leftovers) {
 func (l *leftovers) remove(engine string) {
 	cfg := blockdev.Config{Volume: volumeOf(engine), DeviceDir: l.dir}
 	l.do(func() error { return blockdev.RemoveDead(l.ctx, cfg) })
+}
+
+// removeOf removes a volume's device that nobody keeps any more, if it does not end by itself.
+func (l *leftovers) removeOf(volume string) {
+	cfg := blockdev.Config{Volume: volume, DeviceDir: l.dir}
+	l.do(func() error { return blockdev.RemoveLeft(l.ctx, cfg) })
 }
 
 // volumeOf is the volume of an engine's name.

@@ -164,6 +164,7 @@ func (x *second) tellOne(n *news) error {
 	defer x.s.mu.Unlock()
 	if drop {
 		delete(x.told, n.r.Volume)
+		x.s.tellEnded(n.r.Volume)
 	} else {
 		x.told[n.r.Volume] = n.revision
 	}

@@ -24,6 +24,8 @@ type Server struct {
 	// wait is for devices whose owner names no time.
 	wait time.Duration
 
+	// ended is told of volumes whose device is held here no more; nil: nobody is.
+	ended func(volume string)
 	// second tells another holder what is kept, nil if there is none.
 	second *second
 
@@ -63,6 +65,21 @@ func NewServer(log *slog.Logger, wait time.Duration) *Server {
 	}
 	return &Server{log: log, wait: wait, kept: map[string]*device{}, abandoned: map[string]*time.Timer{},
 		conns: map[*net.UnixConn]struct{}{}, ending: make(chan struct{})}
+}
+
+// WithEnded has f called, on a goroutine of its own, when a volume's device is held no more by this
+// server or by the second holder, and returns s: not every kind of device ends with its last
+// descriptor. It must be called before Serve.
+func (s *Server) WithEnded(f func(volume string)) *Server {
+	s.ended = f
+	return s
+}
+
+// tellEnded tells whoever wants to know of a device that is not held any more.
+func (s *Server) tellEnded(volume string) {
+	if s.ended != nil {
+		go s.ended(volume)
+	}
 }
 
 // Listen opens the socket at path, which must not exist, for the owner alone; the directory is the
@@ -193,6 +210,7 @@ func (s *Server) forget(volume string) {
 	closeAll(d.fds)
 	delete(s.kept, volume)
 	s.changed(nil)
+	s.tellEnded(volume)
 }
 
 // handle carries a request out. The descriptors that came with it are used or closed; those
@@ -205,6 +223,9 @@ func (s *Server) handle(conn *net.UnixConn, r *request, fds []int) (a answer, ou
 	defer func() {
 		if !used {
 			closeAll(fds)
+			if len(fds) > 0 {
+				s.tellEnded(r.Volume)
+			}
 		}
 	}()
 	d := s.kept[r.Volume]
