@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,14 @@ func newMark() uint64 {
 }
 
 func (d *Device) recordPath() string { return filepath.Join(d.cfg.DeviceDir, "."+d.cfg.Volume+".ublk") }
+
+// recordedVolume is the volume of a record's name; any other name is its own.
+func recordedVolume(name string) string {
+	if volume, ok := strings.CutSuffix(name, ".ublk"); ok && strings.HasPrefix(volume, ".") {
+		return volume[1:]
+	}
+	return name
+}
 
 // writeRecord makes the file of the record, which must not be there, and returns it locked.
 func (d *Device) writeRecord(r record) (int, error) {

@@ -60,6 +60,26 @@ func TestRecordThatIsLeft(t *testing.T) {
 	}
 }
 
+// TestRecordAlone: a server was killed before it had a node, in a container whose folder of locks has
+// gone with it.
+func TestRecordAlone(t *testing.T) {
+	needDevices(t)
+	cfg := ublkConfig(t)
+	if err := os.MkdirAll(cfg.DeviceDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(cfg.DeviceDir, "."+cfg.Volume+".ublk")
+	if err := os.WriteFile(record, []byte(`{"mark":4711}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := blockdev.RemoveAllDead(t.Context(), cfg.DeviceDir, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(record); err == nil {
+		t.Error("the record is left")
+	}
+}
+
 // TestOpenAfterUblk: a record that is left, and its node, are not in the way of a device by FUSE
 // and loop.
 func TestOpenAfterUblk(t *testing.T) {

@@ -123,7 +123,7 @@ func RemoveAllDead(ctx context.Context, deviceDir string, served map[string]bool
 	return errors.Join(errs...)
 }
 
-// everyVolume returns the names of nodes in deviceDir and of lock files.
+// everyVolume returns the names of nodes and records in deviceDir, and of lock files.
 func everyVolume(deviceDir string) ([]string, error) {
 	volumes, err := lockedVolumes(deviceDir)
 	if err != nil {
@@ -131,7 +131,7 @@ func everyVolume(deviceDir string) ([]string, error) {
 	}
 	entries, err := os.ReadDir(deviceDir)
 	for _, e := range entries {
-		volumes = append(volumes, e.Name())
+		volumes = append(volumes, recordedVolume(e.Name()))
 	}
 	slices.Sort(volumes)
 	return slices.Compact(volumes), ignoreMissing(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -43,6 +44,8 @@ type Ublk struct {
 	adopted bool
 	resizes bool
 	stopped bool
+	asked   chan struct{}
+	once    sync.Once
 }
 
 const (
@@ -105,14 +108,15 @@ func OpenUblk(ctx context.Context, cfg Config, size int64) (*Ublk, error) {
 		return nil, err
 	}
 	d.id = rand.Text()
-	u := &Ublk{Device: d, info: ublkInfo{number: ublkNone}, char: -1, record: -1, resizes: have&ublkSizes != 0}
-	if err := u.make(size, have); err != nil {
+	u := &Ublk{Device: d, info: ublkInfo{number: ublkNone}, char: -1, record: -1, resizes: have&ublkSizes != 0,
+		asked: make(chan struct{})}
+	if err := u.make(ctx, size, have); err != nil {
 		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, errors.Join(err, u.Close(ctx, false)))
 	}
 	return u, nil
 }
 
-func (u *Ublk) make(size int64, have uint64) (err error) {
+func (u *Ublk) make(ctx context.Context, size int64, have uint64) (err error) {
 	if err := os.MkdirAll(u.cfg.DeviceDir, 0o755); err != nil {
 		return err
 	}
@@ -133,19 +137,32 @@ func (u *Ublk) make(size int64, have uint64) (err error) {
 	if err := ublkCommand(ublkSetParams, u.info.number, 0, ublkParams(size, u.cfg.BlockSize)); err != nil {
 		return fmt.Errorf("parameters of ublk device %d: %w", u.info.number, err)
 	}
-	return u.openChar()
+	return u.openChar(ctx)
 }
 
 // openChar opens the character device, which one process at a time can, and sets memory aside for
-// the queues.
-func (u *Ublk) openChar() (err error) {
+// the queues. A server that is about to end is waited for.
+func (u *Ublk) openChar(ctx context.Context) (err error) {
 	queues, depth := int(u.info.queues), int(u.info.depth)
 	if !ublk.Fits(queues, depth) {
 		return fmt.Errorf("ublk device %d has %d queues of %d requests, which is out of range", u.info.number, queues, depth)
 	}
 	name := ublkName("c", u.info.number)
-	if u.char, err = openNumbered("/dev/"+name, ublkClass+"/"+name+"/dev", unix.S_IFCHR); err != nil {
-		u.char = -1
+	late := time.After(ublkPatience)
+	for {
+		u.char, err = openNumbered("/dev/"+name, ublkClass+"/"+name+"/dev", unix.S_IFCHR)
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		select {
+		case <-time.After(ublkRetry):
+			continue
+		case <-late:
+		case <-ctx.Done():
+		}
+		return fmt.Errorf("ublk device %d: %w", u.info.number, ErrInUse)
+	}
+	if err != nil {
 		return err
 	}
 	all, err := unix.Mmap(-1, 0, queues*u.queueBytes(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -191,10 +208,21 @@ func (u *Ublk) Handle() loop.Handle { return loop.Handle(u.char) }
 func (u *Ublk) Queues() [][]byte { return u.queues }
 func (u *Ublk) Depth() int       { return int(u.info.depth) }
 
+// Asked has to be called when the frontend has asked for requests: ublk.Config.Asked.
+func (u *Ublk) Asked() { u.once.Do(func() { close(u.asked) }) }
+
 // Expose starts the device, or has it go on, and creates the node; the frontend must be serving.
 func (u *Ublk) Expose(ctx context.Context) error {
-	// After the frontend has asked for requests: a server that is killed before that leaves a device
-	// without memory of its own, and the next one can go on from there.
+	// Not before the frontend has asked for requests: a server that is killed before that leaves a
+	// device without memory of its own, and the next one can go on from there.
+	select {
+	case <-u.asked:
+	case <-time.After(u.cfg.Timeout):
+		return fmt.Errorf("block device %s: requests were not asked for within %v: %w", u.cfg.Volume, u.cfg.Timeout,
+			context.DeadlineExceeded)
+	case <-ctx.Done():
+		return fmt.Errorf("block device %s: %w", u.cfg.Volume, ctx.Err())
+	}
 	if err := u.mapQueues(); err != nil {
 		return fmt.Errorf("block device %s: %w", u.cfg.Volume, err)
 	}
@@ -375,7 +403,7 @@ func AdoptUblk(ctx context.Context, cfg Config, kept Kept, record int) (*Ublk, e
 		return nil, err
 	}
 	u := &Ublk{Device: &Device{cfg: cfg, id: kept.ID, fuse: -1, loop: -1, lock: -1}, info: ublkInfo{number: ublkNone},
-		char: -1, record: record, adopted: true}
+		char: -1, record: record, adopted: true, asked: make(chan struct{})}
 	err := u.lockFolder(ctx, lockPatience)
 	if err == nil {
 		err = u.adopt(ctx, kept)
@@ -414,7 +442,7 @@ func (u *Ublk) adopt(ctx context.Context, kept Kept) error {
 	if u.rdev, err = numberIn(ublkDisk(info.number) + "/dev"); err != nil {
 		return err
 	}
-	return u.openChar()
+	return u.openChar(ctx)
 }
 
 // ublkBegin begins a recovery as soon as the kernel has noticed the end of the server.

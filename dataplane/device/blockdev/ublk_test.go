@@ -47,7 +47,7 @@ func (tr *ublkTransport) Frontend(t *testing.T, env frontendtest.Env) frontend.F
 		t.Fatal(err)
 	}
 	f, err := ublk.New(ublk.Config{Owner: env.Owner, Arena: env.Arena, Device: tr.dev.Handle(), Queues: tr.dev.Queues(),
-		Depth: tr.dev.Depth(), Size: env.Size})
+		Depth: tr.dev.Depth(), Size: env.Size, Asked: tr.dev.Asked})
 	if err != nil {
 		t.Fatal(err)
 	}

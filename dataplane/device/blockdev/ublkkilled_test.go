@@ -92,7 +92,7 @@ func ublkVictim(dir string) int {
 		}
 	}
 	v.Frontend, err = ublk.New(ublk.Config{Owner: frontendtest.Owner, Arena: arena, Device: u.Handle(), Queues: u.Queues(),
-		Depth: u.Depth(), Size: ublkVictimSize})
+		Depth: u.Depth(), Size: ublkVictimSize, Asked: u.Asked})
 	if err != nil {
 		return fail(err)
 	}

@@ -38,6 +38,9 @@ type Config struct {
 	Depth int
 	// Size of the volume in bytes, a multiple of block.SectorSize.
 	Size int64
+	// Asked is called once when the kernel has been asked for the first requests of all places. It must
+	// not block; nil: nobody is told.
+	Asked func()
 	// Gone is called once if the kernel ends the device of a frontend that was not stopped. It must
 	// not block; nil: nobody is told.
 	Gone func()
@@ -52,7 +55,7 @@ type Frontend struct {
 	// waiting are places whose request has no buffer yet, in the order in which they came.
 	waiting []uint32
 	flying  int // places that wait for a request
-	copies  int // copies of data under way
+	copies  int // copies of data under way, and what tells that the kernel was asked
 	pending int // requests with the engine
 	gone    bool
 	closing bool
@@ -100,6 +103,7 @@ const (
 	tagIn
 	tagOut
 	tagClose
+	tagAsked
 )
 
 func (f *Frontend) tag(what int, i uint32) uint64 {
@@ -110,6 +114,11 @@ func (f *Frontend) tag(what int, i uint32) uint64 {
 func (f *Frontend) Start(out *[]loop.Op) {
 	for i := range f.places {
 		f.ask(loop.Fetch, uint32(i), 0, out)
+	}
+	if f.cfg.Asked != nil {
+		f.copies++
+		// Its end is handed to a later step, and what a step has submitted is with the kernel by then.
+		*out = append(*out, loop.Op{Kind: loop.Call, Handle: loop.None, Tag: f.tag(tagAsked, 0), Fn: func() any { return nil }})
 	}
 }
 
@@ -160,6 +169,9 @@ func (f *Frontend) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request,
 		}
 		f.release(p)
 		f.commit(i, result, out)
+	case tagAsked:
+		f.copies--
+		f.cfg.Asked()
 	case tagClose:
 		f.closed = true
 	}

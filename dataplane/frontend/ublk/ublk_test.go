@@ -33,6 +33,8 @@ type kernel struct {
 	short  bool
 	reqs   []frontend.Request
 	closed bool
+	// asked counts how often it was said that the kernel has been asked.
+	asked int
 }
 
 func newKernel(t testing.TB, queues, depth, memory int) *kernel {
@@ -41,7 +43,8 @@ func newKernel(t testing.TB, queues, depth, memory int) *kernel {
 	for range queues {
 		k.queues = append(k.queues, make([]byte, depth*DescriptorSize))
 	}
-	f, err := New(Config{Owner: owner, Arena: k.arena, Device: device, Queues: k.queues, Depth: depth, Size: size})
+	f, err := New(Config{Owner: owner, Arena: k.arena, Device: device, Queues: k.queues, Depth: depth, Size: size,
+		Asked: func() { k.asked++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +52,9 @@ func newKernel(t testing.TB, queues, depth, memory int) *kernel {
 	var out []loop.Op
 	f.Start(&out)
 	k.run(out)
+	if k.asked != 1 {
+		t.Fatalf("it is said %d times that requests were asked for", k.asked)
+	}
 	if len(k.waits) != queues*depth {
 		t.Fatalf("%d places wait for requests, of %d", len(k.waits), queues*depth)
 	}
@@ -61,7 +67,7 @@ func (k *kernel) run(out []loop.Op) {
 	for len(out) > 0 {
 		op := out[0]
 		out = out[1:]
-		if op.Handle != device || loop.OwnerOf(op.Tag) != owner {
+		if op.Handle != device && op.Kind != loop.Call || loop.OwnerOf(op.Tag) != owner {
 			k.t.Fatalf("operation on %d by %d", op.Handle, loop.OwnerOf(op.Tag))
 		}
 		d := loop.Done{Kind: op.Kind, Handle: op.Handle, Tag: op.Tag}
@@ -90,6 +96,10 @@ func (k *kernel) run(out []loop.Op) {
 			}
 			if k.short {
 				d.N--
+			}
+		case loop.Call:
+			if len(k.waits) != len(k.queues)*k.depth {
+				k.t.Fatalf("%d places wait for requests when it is said that they were asked for", len(k.waits))
 			}
 		case loop.Close:
 			for place, tag := range k.waits {
