@@ -34,6 +34,7 @@ const (
 // Transports of a block device.
 const (
 	TransportAuto     = "auto"
+	TransportUblk     = "ublk"
 	TransportFUSELoop = "fuse-loop"
 	TransportNBDUnix  = "nbd-unix"
 )
@@ -99,26 +100,18 @@ func (p *engineProcess) bringUp(ctx context.Context, name string) error {
 		return fmt.Errorf("frontend %q is not supported: use %s (frontend blockdev of a volume), or none",
 			name, FrontendBlockdev)
 	}
-	transport := p.cfg.Transport
-	if transport == TransportAuto || transport == "" {
-		transport = TransportFUSELoop
-		// A device that was taken over goes on as one, whatever can be had here at the moment.
-		if err := blockdev.Available(); err != nil && !p.hasKept() {
-			transport = TransportNBDUnix
-			p.cfg.Log.Info("no block device on this host, offering an NBD socket", "reason", err)
-		}
-	}
+	transport := p.chooseTransport()
 	var endpoint string
 	var err error
 	switch transport {
 	case TransportNBDUnix:
 		p.dropKept("the volume is offered on a socket")
 		endpoint, err = p.startNBD()
-	case TransportFUSELoop:
-		endpoint, err = p.startFUSELoop(ctx)
+	case TransportUblk, TransportFUSELoop:
+		endpoint, err = p.startDevice(ctx, transport)
 	default:
-		err = fmt.Errorf("block transport %q is not known: use %s, %s or %s", transport, TransportAuto,
-			TransportFUSELoop, TransportNBDUnix)
+		err = fmt.Errorf("block transport %q is not known: use %s, %s, %s or %s", transport, TransportAuto,
+			TransportUblk, TransportFUSELoop, TransportNBDUnix)
 	}
 	if err != nil {
 		return err
@@ -127,15 +120,76 @@ func (p *engineProcess) bringUp(ctx context.Context, name string) error {
 	return nil
 }
 
+// chooseTransport is the one that was asked for, or the best that can be had here.
+func (p *engineProcess) chooseTransport() string {
+	c := chosen{asked: p.cfg.Transport, kept: p.hasKept(), ublk: ublkByDefault, haveUblk: blockdev.UblkAvailable,
+		haveFUSE: blockdev.Available}
+	transport, reasons := c.transport()
+	for _, why := range reasons {
+		p.cfg.Log.Info("another kind of block device is not offered on this host", "reason", why, "transport", transport)
+	}
+	return transport
+}
+
+// ublkByDefault lets ublk devices be chosen unasked. It waits for live upgrades that leave a device
+// with the keeper: one by hand-over of descriptors is refused for a ublk device.
+const ublkByDefault = false
+
+// chosen is what a transport is chosen by.
+type chosen struct {
+	asked string
+	// kept: a device was taken over. It goes on as what it is, whatever can be had at the moment.
+	kept bool
+	// ublk: it may be chosen unasked.
+	ublk     bool
+	haveUblk func() (resizes bool, err error)
+	haveFUSE func() error
+}
+
+// transport chooses one. With auto that is a ublk device, where the kernel can resize it in use,
+// since users of a volume are promised that; else FUSE and loop, else a socket. reasons are why it
+// is not a better one.
+func (c *chosen) transport() (transport string, reasons []error) {
+	switch {
+	case c.asked != TransportAuto && c.asked != "":
+		return c.asked, nil
+	case c.kept:
+		return TransportFUSELoop, nil
+	}
+	if c.ublk {
+		resizes, err := c.haveUblk()
+		if err == nil && resizes {
+			return TransportUblk, nil
+		}
+		if err == nil {
+			err = errors.New("the kernel cannot resize a ublk device in use (Linux 6.16 can)")
+		}
+		reasons = append(reasons, err)
+	}
+	if err := c.haveFUSE(); err != nil {
+		return TransportNBDUnix, append(reasons, err)
+	}
+	return TransportFUSELoop, reasons
+}
+
+// transport names the kind of a block device.
+func (d *fuseDevice) transport() string {
+	if d.isUblk() {
+		return TransportUblk
+	}
+	return TransportFUSELoop
+}
+
 // offered publishes that a frontend is up.
 func (p *engineProcess) offered(name, endpoint string) {
 	p.front.name = name
-	device := ""
+	device, transport := "", TransportNBDUnix
 	if d := p.front.device; d != nil {
-		device = d.ID()
+		device, transport = d.ID(), d.transport()
 	}
 	p.state.set(func(w *published) { w.frontend, w.up, w.endpoint, w.device = name, true, endpoint, device })
-	p.cfg.Log.Info("volume is offered", "endpoint", endpoint, "device", device)
+	p.cfg.Log.Info("volume is offered", "endpoint", endpoint, "device", device,
+		"transport", transport)
 }
 
 // end takes the frontend away for good.

@@ -15,6 +15,7 @@ import (
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
+	"ankole.storage/dataplane/frontend/ublk"
 	"ankole.storage/host/hostpath"
 )
 
@@ -24,9 +25,23 @@ const deviceDir = "/dev/longhorn"
 // withdrawWait bounds each half of taking a block device away: a user may keep it open for ever.
 const withdrawWait = 10 * time.Second
 
+// hostDevice is a block device of the node, by whatever way the kernel has it.
+type hostDevice interface {
+	ID() string
+	Path() string
+	Endpoint() string
+	Resize(ctx context.Context, size int64) error
+	Fit(ctx context.Context, size int64) error
+	RestoreNode(ctx context.Context) (restored bool, err error)
+	Withdraw(ctx context.Context) error
+	Close(ctx context.Context, started bool) error
+	Kept() blockdev.Kept
+	Duplicate() (int, error)
+}
+
 // fuseDevice is a block device in use.
 type fuseDevice struct {
-	*blockdev.Device
+	hostDevice
 	// held is the instance manager's duplicate of its descriptor, nil if nobody keeps one.
 	held *keeper.Held
 	// epochs are those of the engines that served the volume through this device alone, this one's
@@ -36,10 +51,10 @@ type fuseDevice struct {
 	journal *journal.Journal
 }
 
-// startFUSELoop offers the volume as a block device: a one-file FUSE mount with a loop device on
-// it. If an engine before was killed and its device is kept, that one is taken over and whoever
-// uses it notices a pause.
-func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
+// startDevice offers the volume as a block device: one of the driver ublk_drv, or a one-file FUSE
+// mount with a loop device on it. If an engine before was killed and its device is kept, that one is
+// taken over, whatever it is, and whoever uses it notices a pause.
+func (p *engineProcess) startDevice(ctx context.Context, transport string) (string, error) {
 	cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
 	dev, err := p.adoptKept(ctx, cfg)
 	if err != nil {
@@ -47,33 +62,63 @@ func (p *engineProcess) startFUSELoop(ctx context.Context) (string, error) {
 	}
 	adopted := dev != nil
 	if !adopted {
-		opened, err := blockdev.Open(ctx, cfg)
-		if err != nil {
+		if dev, err = p.openDevice(ctx, cfg, transport); err != nil {
 			return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 		}
-		dev = &fuseDevice{Device: opened, journal: p.requestJournal(), epochs: []uint64{p.epoch()}}
 	}
-	fe, err := fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(),
-		File: p.cfg.VolumeName,
-		Size: p.size(), Resume: adopted, Journal: dev.journal, Gone: func() { go p.deviceGone(dev) }})
+	fe, err := p.frontendOf(dev, adopted)
+	if err == nil {
+		err = p.attach(fe)
+	}
 	if err != nil {
 		return "", errors.Join(err, dev.giveUp(ctx))
 	}
-	if err := p.attach(fe); err != nil {
-		return "", errors.Join(err, dev.giveUp(ctx))
-	}
-	p.holdFUSE(dev)
+	p.holdDevice(dev)
 	if adopted {
 		p.noteKept(true)
+		if u, ok := dev.hostDevice.(*blockdev.Ublk); ok {
+			if err := u.Expose(ctx); err != nil {
+				// The device stays for the next engine, as this one ends.
+				return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
+			}
+		}
 		p.fit(ctx, dev)
 		return dev.Endpoint(), nil
 	}
-	if err := dev.Expose(ctx); err != nil {
+	if err := dev.hostDevice.(interface{ Expose(context.Context) error }).Expose(ctx); err != nil {
 		p.front.takeDown(p)
 		return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 	}
 	p.keepDevice(dev)
 	return dev.Endpoint(), nil
+}
+
+// openDevice makes a block device.
+func (p *engineProcess) openDevice(ctx context.Context, cfg blockdev.Config, transport string) (*fuseDevice, error) {
+	dev := &fuseDevice{epochs: []uint64{p.epoch()}}
+	var err error
+	if transport == TransportUblk {
+		dev.hostDevice, err = blockdev.OpenUblk(ctx, cfg, p.size())
+		return dev, err
+	}
+	if dev.hostDevice, err = blockdev.Open(ctx, cfg); err == nil {
+		dev.journal = p.requestJournal()
+	}
+	return dev, err
+}
+
+// frontendOf makes the frontend of a block device.
+func (p *engineProcess) frontendOf(dev *fuseDevice, adopted bool) (frontend.Frontend, error) {
+	gone := func() { go p.deviceGone(dev) }
+	switch d := dev.hostDevice.(type) {
+	case *blockdev.Ublk:
+		return ublk.New(ublk.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: d.Handle(), Queues: d.Queues(),
+			Depth: d.Depth(), Size: p.size(), Asked: d.Asked, Gone: gone})
+	case *blockdev.Device:
+		return fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: d.Handle(),
+			File: p.cfg.VolumeName, Size: p.size(), Resume: adopted, Journal: dev.journal, Gone: gone})
+	}
+	panic("daemon: a block device of no known kind")
 }
 
 // deviceGone makes the volume's device anew after the kernel has ended the one that is up: somebody
@@ -132,6 +177,12 @@ func (p *engineProcess) fit(ctx context.Context, dev *fuseDevice) {
 	}
 }
 
+// isUblk: the kernel keeps what is under way, and no journal is needed.
+func (d *fuseDevice) isUblk() bool {
+	_, ok := d.hostDevice.(*blockdev.Ublk)
+	return ok
+}
+
 // giveUp takes away a device that no frontend serves.
 func (d *fuseDevice) giveUp(ctx context.Context) error {
 	var err error
@@ -141,12 +192,14 @@ func (d *fuseDevice) giveUp(ctx context.Context) error {
 	return errors.Join(err, d.Close(context.WithoutCancel(ctx), false))
 }
 
-// holdFUSE notes how the block device that is attached is taken down, resized and given away.
-func (p *engineProcess) holdFUSE(dev *fuseDevice) {
+// holdDevice notes how the block device that is attached is taken down, resized and given away.
+func (p *engineProcess) holdDevice(dev *fuseDevice) {
 	p.front.device = dev
-	p.front.stop = func(p *engineProcess) { p.stopFUSELoop(dev) }
+	p.front.stop = func(p *engineProcess) { p.stopDevice(dev) }
 	p.front.grown = dev.Resize
-	p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
+	if !dev.isUblk() {
+		p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
+	}
 	time.AfterFunc(nodeLook, func() { p.lookForNode(dev) })
 }
 
@@ -211,7 +264,7 @@ func (p *engineProcess) keepDevice(dev *fuseDevice) {
 	if p.cfg.Keeper == "" {
 		return
 	}
-	if dev.journal == nil {
+	if dev.journal == nil && !dev.isUblk() {
 		p.unkeep(dev) // what was kept for it has the journal of somebody else
 		return
 	}
@@ -260,7 +313,10 @@ func (p *engineProcess) keep(dev *fuseDevice) error {
 		return err
 	}
 	defer unix.Close(fd)
-	fds := []int{fd, dev.journal.FD()}
+	fds := []int{fd}
+	if dev.journal != nil {
+		fds = append(fds, dev.journal.FD())
+	}
 	state := keptState{Kept: dev.Kept(), Owners: kept.Owners{VolumeUUID: p.cfg.VolumeUUID, Epochs: dev.epochs}}
 	if dev.held != nil {
 		return dev.held.Keep(state.encode(), fds...)
@@ -282,9 +338,9 @@ func kernelAtLeast(major, minor int) bool {
 	return x > major || x == major && y >= minor
 }
 
-// stopFUSELoop takes the device away while the engine still serves, so that what is cached is
+// stopDevice takes the device away while the engine still serves, so that what is cached is
 // written back first.
-func (p *engineProcess) stopFUSELoop(dev *fuseDevice) {
+func (p *engineProcess) stopDevice(dev *fuseDevice) {
 	p.noteKept(false) // from here on nobody goes on with it
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()

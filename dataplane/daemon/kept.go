@@ -242,6 +242,11 @@ func passes(err error) bool {
 
 // adopt makes the device of what was kept. The descriptors are its own, or closed.
 func (d *fuseDevice) adopt(ctx context.Context, p *engineProcess, cfg blockdev.Config, k *keptDevice) (err error) {
+	if k.state.Ublk != nil {
+		closeAll(k.fds[1:])
+		d.hostDevice, err = blockdev.AdoptUblk(ctx, cfg, k.state.Kept, k.fds[0])
+		return err
+	}
 	if len(k.fds) < 2 {
 		closeAll(k.fds)
 		return errors.New("it was kept without a journal of its requests")
@@ -250,7 +255,7 @@ func (d *fuseDevice) adopt(ctx context.Context, p *engineProcess, cfg blockdev.C
 		closeAll(k.fds)
 		return err
 	}
-	if d.Device, err = blockdev.Adopt(ctx, cfg, k.state.Kept, k.fds[0]); err != nil {
+	if d.hostDevice, err = blockdev.Adopt(ctx, cfg, k.state.Kept, k.fds[0]); err != nil {
 		return errors.Join(err, d.journal.Discard())
 	}
 	p.front.journal = d.journal

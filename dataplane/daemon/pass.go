@@ -148,7 +148,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 	if err != nil {
 		return nil, err
 	}
-	own := &fuseDevice{Device: dev, journal: p.requestJournal(),
+	own := &fuseDevice{hostDevice: dev, journal: p.requestJournal(),
 		epochs: []uint64{epoch, kept.Successor(epoch), p.epoch()}}
 	fe, err := fuseloop.Import(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, File: p.cfg.VolumeName,
 		Journal: own.journal, Gone: func() { go p.deviceGone(own) }}, *x)
@@ -167,7 +167,7 @@ func (p *engineProcess) importFUSELoop(name string, x *frontend.Export, epoch ui
 		if err := p.attach(fe); err != nil {
 			return err
 		}
-		p.holdFUSE(own)
+		p.holdDevice(own)
 		p.fit(context.Background(), own)
 		p.offered(name, dev.Endpoint())
 		return nil
@@ -229,7 +229,7 @@ func (p *engineProcess) dropKeeper(x *frontend.Export) {
 
 // giveFUSE adds what the blocking half holds to an export.
 func (p *engineProcess) giveFUSE(dev *fuseDevice, x *frontend.Export) {
-	device, lock := dev.Give()
+	device, lock := dev.hostDevice.(*blockdev.Device).Give()
 	state, err := json.Marshal(device)
 	if err != nil {
 		panic(err) // numbers can be encoded
