@@ -37,6 +37,7 @@ const (
 // Values of BlockDeviceTransport.
 const (
 	TransportAuto     = "auto"
+	TransportUblk     = "ublk"
 	TransportFUSELoop = "fuse-loop"
 	TransportNBDUnix  = "nbd-unix"
 )
@@ -44,11 +45,13 @@ const (
 var additionalDefinitions = []Definition{
 	{
 		Name: BlockDeviceTransport, DisplayName: "Block Device Transport",
-		Description: "How an engine makes the block device of a volume. auto takes the best one the node has; " +
+		Description: "How an engine makes the block device of a volume. auto takes the best one the node has; ublk is one of " +
+			"the kernel's driver ublk_drv (Linux 6.5; 6.16 to expand a volume in use), which has to be loaded on the node; " +
 			"fuse-loop is a loop device over a file of the engine; nbd-unix is no device but a socket that speaks the " +
 			"NBD protocol. It holds for engines started after the change.",
 		Category: CategoryGeneral, Type: TypeString, Required: true,
-		Default: TransportAuto, Options: []string{TransportAuto, TransportFUSELoop, TransportNBDUnix},
+		Default: TransportAuto, Options: []string{TransportAuto, TransportUblk, TransportFUSELoop,
+			TransportNBDUnix},
 	},
 	{
 		Name: BlockDeviceWait, DisplayName: "Block Device Wait",

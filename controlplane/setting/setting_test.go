@@ -257,7 +257,7 @@ func TestValidate(t *testing.T) {
 		{SnapshotSpaceFactor, "0", ""},
 		{SnapshotSpaceFactor, "1001", "should be less than or equal to 1000"},
 		{BlockDeviceWait, "9", "should be greater than or equal to 10"},
-		{BlockDeviceTransport, "ublk", "should be one of auto, fuse-loop, nbd-unix"},
+		{BlockDeviceTransport, "iscsi", "should be one of auto, ublk, fuse-loop, nbd-unix"},
 		{RegistrySecret, strings.Repeat("x", maxValueLength+1), "bytes"},
 	}
 	for _, test := range tests {
