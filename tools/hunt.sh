@@ -27,7 +27,7 @@
 #   fuzz             every decoder, for some seconds
 #   attack           what strangers do to a cluster, as root
 #   ended            scenarios that are ended from outside at any moment: nothing is left
-#   vm               encrypted volumes with the real dm_crypt, in an emulated machine
+#   vm               encrypted volumes with the real dm_crypt, and ublk devices, in an emulated machine
 #   entries          every entry point of Makefile and README in a small form
 #
 # MINUTES   no phase is begun after so many minutes (default: all are)
@@ -130,6 +130,9 @@ do_k8s() {
 do_vm() {
 	need_programs qemu-system-x86_64=qemu-system-x86 && need_toolbox &&
 		"$root/tools/unpack.sh" vm "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"
+	# Kernels of backports, which have ublk_drv, where the machine's sources of packages have some.
+	ublk=$(apt-cache search --names-only '^linux-image-[0-9.]+[+]deb[0-9]+-cloud-amd64$' | cut -d' ' -f1 | sort -V | tail -n 1)
+	[ -z "$ublk" ] || "$root/tools/unpack.sh" vm-ublk "$ublk"
 	"$root/tools/unpack.sh" shares nfs-ganesha nfs-ganesha-vfs libntirpc4.3 liburcu8 libnfsidmap1 libwbclient0 libkrb5-3 \
 		libgssapi-krb5-2 libk5crypto3 libkrb5support0 libkeyutils1 libdbus-1-3 libsystemd0 libcap2 libgcrypt20 liblz4-1 \
 		liblzma5 libzstd1 libgpg-error0 libacl1 libbsd0 libmd0 rpcbind libtirpc3 libnsl2 libwrap0 \

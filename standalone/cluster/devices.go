@@ -14,7 +14,7 @@ const sweepWait = 15 * time.Second
 // sweepDevices removes the block devices that engines left when they were killed: mounts, loop
 // devices and nodes outlive their server, and every use of them fails.
 func (c *Cluster) sweepDevices() {
-	if blockdev.Available() != nil {
+	if !blockdev.Possible() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepWait)

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,12 +42,19 @@ func TestDeviceStaysThroughKilledStarts(t *testing.T) {
 // with the engine, as in a container, and the volume grows afterwards.
 func TestF3DeviceStaysWithoutItsMount(t *testing.T) { stays{apart: true}.run(t) }
 
+// TestUblkDeviceStays and TestUblkDeviceStaysThroughKilledStarts are the same with ublk devices.
+func TestUblkDeviceStays(t *testing.T) { stays{transport: "ublk"}.run(t) }
+
+func TestUblkDeviceStaysThroughKilledStarts(t *testing.T) { stays{transport: "ublk", starts: 3}.run(t) }
+
 // stays is how the engine of a device is killed.
 type stays struct {
 	// starts is how many engines are killed on their way after each one that serves.
 	starts int
 	// apart: the mount of the device's file system ends with each engine.
 	apart bool
+	// transport is that of the device; "": FUSE and loop.
+	transport string
 }
 
 // longestStart bounds when an engine on its way is killed: most serve earlier on a quiet machine.
@@ -55,14 +63,18 @@ const longestStart = 400 * time.Millisecond
 // run kills an engine that serves in each round.
 func (s stays) run(t *testing.T) {
 	rounds, starts := number(t, "KEEP_ROUNDS", keepRounds), s.starts
-	if err := blockdev.Available(); err != nil {
+	err := blockdev.Available()
+	if s.transport == "ublk" {
+		_, err = blockdev.UblkAvailable()
+	}
+	if err != nil {
 		lack.Skip(t, "no block devices here:", err)
 	}
 	t.Parallel()
 	src := seeded.New(t, "P7: an engine that is killed takes no device with it; I/O waits and no request fails")
 	seed := src.Fresh()
 	rng := src.Rand(3)
-	v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 32 * mib, Transport: "fuse-loop", Keep: true,
+	v, err := rig.Open(t, rig.Config{Replicas: 2, Size: 32 * mib, Transport: cmp.Or(s.transport, "fuse-loop"), Keep: true,
 		EngineFlags: engineFlags})
 	if err != nil {
 		t.Fatal(err)

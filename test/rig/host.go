@@ -214,7 +214,7 @@ func (v *Volume) Heal() {
 func (h *Host) sweepDevices() error { return sweepDevices(h.Devices()) }
 
 func sweepDevices(dir string) error {
-	if blockdev.Available() != nil {
+	if !blockdev.Possible() {
 		return nil
 	}
 	ctx, cancel := waitContext()

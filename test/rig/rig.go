@@ -40,7 +40,7 @@ type Config struct {
 	Replicas int
 	// Size in bytes.
 	Size int64
-	// Transport is how the engine offers the volume: "nbd-unix" (default) or "fuse-loop", a block
+	// Transport is how the engine offers the volume: "nbd-unix" (default), or "fuse-loop" or "ublk", a block
 	// device.
 	Transport string
 	// Network gives every replica and both engine hosts a network namespace.

@@ -100,4 +100,4 @@ func Aligned(n int) []byte {
 }
 
 // HasDevice reports whether the volume is offered as a block device.
-func (e *Engine) HasDevice() bool { return e.v.cfg.Transport == "fuse-loop" }
+func (e *Engine) HasDevice() bool { return e.v.cfg.Transport != "" && e.v.cfg.Transport != "nbd-unix" }

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -35,6 +36,12 @@ type machine struct {
 	modules, folders []string
 	// setup are commands of the first process before the tests.
 	setup string
+	// kernel is the folder of bin/packages that has the kernel; "": vm.
+	kernel string
+	// cpu is the emulated processor; "": all that the emulator has.
+	cpu string
+	// programs are those of cmd/ that the tests start.
+	programs []string
 }
 
 // wanted are the tests of package csi/node that want device-mapper, and TestGrowth, for which the
@@ -72,9 +79,10 @@ func (m machine) run(t *testing.T) string {
 	if err != nil {
 		lack.Skip(t, "qemu-system-x86_64 is not installed (package qemu-system-x86)")
 	}
-	kernels, err := filepath.Glob(filepath.Join(packages, "vm/boot/vmlinuz-*"))
+	m.kernel = cmp.Or(m.kernel, "vm")
+	kernels, err := filepath.Glob(filepath.Join(packages, m.kernel, "boot/vmlinuz-*"))
 	if err != nil || len(kernels) != 1 {
-		lack.Skip(t, "no kernel in bin/packages/vm: tools/hunt.sh vm unpacks one")
+		lack.Skip(t, "no kernel in bin/packages/", m.kernel, ": tools/hunt.sh vm unpacks one")
 	}
 	for _, tree := range m.trees {
 		if _, err := os.Stat(filepath.Join(packages, tree)); err != nil {
@@ -83,23 +91,32 @@ func (m machine) run(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	payload := filepath.Join(dir, "payload.test")
-	build := exec.Command("go", "test", "-c", "-o", payload, "../../"+m.payload)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the tests: %v: %s", err, out)
+	build(t, "test", "-c", "-o", payload, "../../"+m.payload)
+	for _, name := range m.programs {
+		build(t, "build", "-o", filepath.Join(dir, name), "../../cmd/"+name)
 	}
 	archive := filepath.Join(dir, "initramfs")
 	version := strings.TrimPrefix(filepath.Base(kernels[0]), "vmlinuz-")
-	if err := m.pack(archive, packages, version, payload); err != nil {
+	if err := m.pack(archive, packages, version, dir); err != nil {
 		t.Fatal(err)
 	}
-	console := boot(t, qemu, kernels[0], archive)
+	console := boot(t, qemu, cmp.Or(m.cpu, "max"), kernels[0], archive)
 	m.judge(t, console)
 	return console
 }
 
-// pack makes the machine's file system.
-func (m machine) pack(archive, packages, version, payload string) error {
+// build has the go command build something for the machine.
+func build(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %v: %v: %s", args, err, out)
+	}
+}
+
+// pack makes the machine's file system, with what was built in a folder.
+func (m machine) pack(archive, packages, version, built string) error {
 	f, err := os.Create(archive)
 	if err != nil {
 		return err
@@ -121,7 +138,7 @@ func (m machine) pack(archive, packages, version, payload string) error {
 		})
 	}
 	modulesDir := "lib/modules/" + version
-	a.tree(filepath.Join(packages, "vm"), func(name string) bool {
+	a.tree(filepath.Join(packages, m.kernel), func(name string) bool {
 		below, ok := strings.CutPrefix(name, modulesDir+"/")
 		switch {
 		case name == "lib", name == "lib/modules", name == modulesDir:
@@ -133,7 +150,11 @@ func (m machine) pack(archive, packages, version, payload string) error {
 		}
 		return !kept(below)
 	})
-	a.file("payload.test", payload)
+	a.file("payload.test", filepath.Join(built, "payload.test"))
+	a.directory("programs")
+	for _, name := range m.programs {
+		a.file("programs/"+name, filepath.Join(built, name))
+	}
 	a.text("etc/passwd", "root:x:0:0::/:/bin/sh\n", 0o644)
 	a.text("init", moved, 0o755)
 	a.text("tests", m.script(), 0o755)
@@ -154,7 +175,7 @@ func (m machine) script() string {
 	return `#!/bin/busybox sh
 busybox mkdir -p /sbin /bin
 for name in modprobe depmod poweroff; do [ -e /sbin/$name ] || busybox ln -s /bin/busybox /sbin/$name; done
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TMPDIR=/tmp
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TMPDIR=/tmp ANKOLE_PROGRAMS=/programs
 busybox mount -t proc proc /proc
 busybox mount -t sysfs sysfs /sys
 busybox mount -t devtmpfs devtmpfs /dev
@@ -173,12 +194,12 @@ busybox poweroff -f
 }
 
 // boot runs the machine to its end and returns what it has written.
-func boot(t *testing.T, qemu, kernel, archive string) string {
+func boot(t *testing.T, qemu, cpu, kernel, archive string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", memory,
-		"-kernel", kernel, "-initrd", archive, "-append", "console=ttyS0 panic=-1 quiet", "-display", "none", "-nic", "none",
+	cmd := exec.CommandContext(ctx, qemu, "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", "2", "-m", memory,
+		"-kernel", kernel, "-initrd", archive, "-append", "console=ttyS0 panic=-1 quiet no_timer_check", "-display", "none", "-nic", "none",
 		"-serial", "stdio", "-monitor", "none", "-no-reboot")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
