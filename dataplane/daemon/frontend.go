@@ -100,7 +100,7 @@ func (p *engineProcess) bringUp(ctx context.Context, name string) error {
 		return fmt.Errorf("frontend %q is not supported: use %s (frontend blockdev of a volume), or none",
 			name, FrontendBlockdev)
 	}
-	transport := p.chooseTransport()
+	transport := chooseTransport(p)
 	var endpoint string
 	var err error
 	switch transport {
@@ -121,7 +121,7 @@ func (p *engineProcess) bringUp(ctx context.Context, name string) error {
 }
 
 // chooseTransport is the one that was asked for, or the best that can be had here.
-func (p *engineProcess) chooseTransport() string {
+func chooseTransport(p *engineProcess) string {
 	c := chosen{asked: p.cfg.Transport, kept: p.hasKept(), ublk: ublkByDefault, haveUblk: blockdev.UblkAvailable,
 		haveFUSE: blockdev.Available}
 	transport, reasons := c.transport()

@@ -62,11 +62,11 @@ func (p *engineProcess) startDevice(ctx context.Context, transport string) (stri
 	}
 	adopted := dev != nil
 	if !adopted {
-		if dev, err = p.openDevice(ctx, cfg, transport); err != nil {
+		if dev, err = openDevice(ctx, p, cfg, transport); err != nil {
 			return "", fmt.Errorf("block device of volume %s: %w", p.cfg.VolumeName, err)
 		}
 	}
-	fe, err := p.frontendOf(dev, adopted)
+	fe, err := dev.frontend(p, adopted)
 	if err == nil {
 		err = p.attach(fe)
 	}
@@ -94,7 +94,7 @@ func (p *engineProcess) startDevice(ctx context.Context, transport string) (stri
 }
 
 // openDevice makes a block device.
-func (p *engineProcess) openDevice(ctx context.Context, cfg blockdev.Config, transport string) (*fuseDevice, error) {
+func openDevice(ctx context.Context, p *engineProcess, cfg blockdev.Config, transport string) (*fuseDevice, error) {
 	dev := &fuseDevice{epochs: []uint64{p.epoch()}}
 	var err error
 	if transport == TransportUblk {
@@ -107,16 +107,16 @@ func (p *engineProcess) openDevice(ctx context.Context, cfg blockdev.Config, tra
 	return dev, err
 }
 
-// frontendOf makes the frontend of a block device.
-func (p *engineProcess) frontendOf(dev *fuseDevice, adopted bool) (frontend.Frontend, error) {
-	gone := func() { go p.deviceGone(dev) }
-	switch d := dev.hostDevice.(type) {
+// frontend makes the frontend of a block device.
+func (d *fuseDevice) frontend(p *engineProcess, adopted bool) (frontend.Frontend, error) {
+	gone := func() { go p.deviceGone(d) }
+	switch dev := d.hostDevice.(type) {
 	case *blockdev.Ublk:
-		return ublk.New(ublk.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: d.Handle(), Queues: d.Queues(),
-			Depth: d.Depth(), Size: p.size(), Asked: d.Asked, Gone: gone})
+		return ublk.New(ublk.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(), Queues: dev.Queues(),
+			Depth: dev.Depth(), Size: p.size(), Asked: dev.Asked, Gone: gone})
 	case *blockdev.Device:
-		return fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: d.Handle(),
-			File: p.cfg.VolumeName, Size: p.size(), Resume: adopted, Journal: dev.journal, Gone: gone})
+		return fuseloop.New(fuseloop.Config{Owner: engine.OwnerFrontend, Arena: p.arena, Device: dev.Handle(),
+			File: p.cfg.VolumeName, Size: p.size(), Resume: adopted, Journal: d.journal, Gone: gone})
 	}
 	panic("daemon: a block device of no known kind")
 }
