@@ -42,6 +42,8 @@ type machine struct {
 	cpu string
 	// programs are those of cmd/ that the tests start.
 	programs []string
+	// parallel is how many tests run at once; "": two.
+	parallel string
 }
 
 // wanted are the tests of package csi/node that want device-mapper, and TestGrowth, for which the
@@ -187,7 +189,7 @@ for name in ` + strings.Join(m.modules, " ") + `; do busybox modprobe $name || e
 busybox ifconfig lo up 127.0.0.1 2>/dev/null
 busybox dmesg -n 1
 ` + m.setup + `
-/payload.test -test.v -test.parallel 2 -test.timeout 20m -test.run '` + m.wanted + `' -test.skip '` + m.skip + `'
+/payload.test -test.v -test.parallel ` + cmp.Or(m.parallel, "2") + ` -test.timeout 20m -test.run '` + m.wanted + `' -test.skip '` + m.skip + `'
 echo "` + verdict + `$?"
 busybox poweroff -f
 `
