@@ -125,8 +125,10 @@ func chooseTransport(p *engineProcess) string {
 	c := chosen{asked: p.cfg.Transport, kept: p.hasKept(), ublk: ublkByDefault, haveUblk: blockdev.UblkAvailable,
 		haveFUSE: blockdev.Available}
 	transport, reasons := c.transport()
-	for _, why := range reasons {
-		p.cfg.Log.Info("another kind of block device is not offered on this host", "reason", why, "transport", transport)
+	if why := errors.Join(reasons...); why != nil && transport == TransportNBDUnix {
+		p.cfg.Log.Info("no block device on this host, offering an NBD socket", "reason", why)
+	} else if why != nil {
+		p.cfg.Log.Info("no ublk device on this host", "reason", why)
 	}
 	return transport
 }

@@ -40,8 +40,8 @@ type Config struct {
 	Replicas int
 	// Size in bytes.
 	Size int64
-	// Transport is how the engine offers the volume: "nbd-unix" (default), or "fuse-loop" or "ublk", a block
-	// device.
+	// Transport is how the engine offers the volume: "nbd-unix" (default), or a block device,
+	// "fuse-loop" or "ublk".
 	Transport string
 	// Network gives every replica and both engine hosts a network namespace.
 	Network bool

@@ -201,7 +201,8 @@ func boot(t *testing.T, qemu, cpu, kernel, archive string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, qemu, "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", "2", "-m", memory,
-		"-kernel", kernel, "-initrd", archive, "-append", "console=ttyS0 panic=-1 quiet no_timer_check", "-display", "none", "-nic", "none",
+		"-kernel", kernel, "-initrd", archive, "-append", "console=ttyS0 panic=-1 quiet no_timer_check",
+		"-display", "none", "-nic", "none",
 		"-serial", "stdio", "-monitor", "none", "-no-reboot")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -60,8 +60,8 @@ func TestRecordThatIsLeft(t *testing.T) {
 	}
 }
 
-// TestRecordAlone: a server was killed before it had a node, in a container whose folder of locks has
-// gone with it.
+// TestRecordAlone: a server was killed before it had a node, in a container whose folder of locks
+// has gone with it.
 func TestRecordAlone(t *testing.T) {
 	needDevices(t)
 	cfg := ublkConfig(t)
@@ -92,7 +92,8 @@ func TestOpenAfterUblk(t *testing.T) {
 	if err := os.WriteFile(record, []byte(`{"mark":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mknod(filepath.Join(cfg.DeviceDir, cfg.Volume), unix.S_IFBLK|0o600, int(unix.Mkdev(259, 4711))); err != nil {
+	node := filepath.Join(cfg.DeviceDir, cfg.Volume)
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(259, 4711))); err != nil {
 		t.Fatal(err)
 	}
 	d, err := blockdev.Open(t.Context(), cfg)

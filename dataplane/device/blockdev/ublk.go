@@ -204,9 +204,11 @@ func (u *Ublk) emptyQueues() {
 // Handle is the character device, for the frontend.
 func (u *Ublk) Handle() loop.Handle { return loop.Handle(u.char) }
 
-// Queues and Depth are the frontend's.
+// Queues is the memory with descriptions of requests, for the frontend; empty before Expose.
 func (u *Ublk) Queues() [][]byte { return u.queues }
-func (u *Ublk) Depth() int       { return int(u.info.depth) }
+
+// Depth is the number of requests of each queue, for the frontend.
+func (u *Ublk) Depth() int { return int(u.info.depth) }
 
 // Asked has to be called when the frontend has asked for requests: ublk.Config.Asked.
 func (u *Ublk) Asked() { u.once.Do(func() { close(u.asked) }) }

@@ -38,8 +38,8 @@ type Config struct {
 	Depth int
 	// Size of the volume in bytes, a multiple of block.SectorSize.
 	Size int64
-	// Asked is called once when the kernel has been asked for the first requests of all places. It must
-	// not block; nil: nobody is told.
+	// Asked is called once when the kernel has been asked for the first requests of all places. It
+	// must not block; nil: nobody is told.
 	Asked func()
 	// Gone is called once if the kernel ends the device of a frontend that was not stopped. It must
 	// not block; nil: nobody is told.
@@ -118,7 +118,8 @@ func (f *Frontend) Start(out *[]loop.Op) {
 	if f.cfg.Asked != nil {
 		f.copies++
 		// Its end is handed to a later step, and what a step has submitted is with the kernel by then.
-		*out = append(*out, loop.Op{Kind: loop.Call, Handle: loop.None, Tag: f.tag(tagAsked, 0), Fn: func() any { return nil }})
+		*out = append(*out, loop.Op{Kind: loop.Call, Handle: loop.None, Tag: f.tag(tagAsked, 0),
+			Fn: func() any { return nil }})
 	}
 }
 

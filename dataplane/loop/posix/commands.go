@@ -109,7 +109,8 @@ func (l *Loop) copyNow(h *handle, op *loop.Op) {
 
 // flush tells the kernel of what is queued. The first commands of a device come without the right
 // to administer the system: the kernel leaves a device that is served so alone, and does not look
-// for partitions on it when it is started, which would wait for this process while it may be killed.
+// for partitions on it when it is started, which would wait for this process while it may be
+// killed.
 func (c *commands) flush() {
 	switch {
 	case !c.ring.Stuck():

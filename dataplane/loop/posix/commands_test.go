@@ -45,7 +45,8 @@ func TestCommandsOfAFile(t *testing.T) {
 		}
 		return all
 	}
-	l.Submit([]loop.Op{{Kind: loop.Fetch, Handle: h, Tag: 1}, {Kind: loop.Commit, Handle: h, Tag: 2, Off: 1<<16 | 3, Len: -5}})
+	l.Submit([]loop.Op{{Kind: loop.Fetch, Handle: h, Tag: 1},
+		{Kind: loop.Commit, Handle: h, Tag: 2, Off: 1<<16 | 3, Len: -5}})
 	for _, d := range reap(2) {
 		if d.Errno != loop.Errno(unix.EOPNOTSUPP) || d.Tag != 1 && d.Tag != 2 || (d.Kind == loop.Fetch) != (d.Tag == 1) {
 			t.Errorf("%+v", d)
@@ -74,8 +75,8 @@ func TestCommandsOfAFile(t *testing.T) {
 	}
 }
 
-// TestCloseCancelsCommands: commands that the kernel has not answered are cancelled by Close, before
-// it completes.
+// TestCloseCancelsCommands: commands that the kernel has not answered are cancelled by Close,
+// before it completes.
 func TestCloseCancelsCommands(t *testing.T) {
 	l, err := New(loop.NewArena(8<<20), Options{Files: FilesByRing})
 	if err != nil {
