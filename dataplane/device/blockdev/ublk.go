@@ -283,7 +283,7 @@ func (u *Ublk) Withdraw(ctx context.Context) error {
 // end removes the node and ends the device: whoever has it open gets errors from now on.
 func (u *Ublk) end(ctx context.Context) error {
 	var errs []error
-	if u.node {
+	if u.node != 0 {
 		errs = append(errs, u.bounded(ctx, "remove the device node", u.removeOwnNode))
 	}
 	if number := u.info.number; number != ublkNone && !u.stopped {
