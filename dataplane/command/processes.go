@@ -94,7 +94,8 @@ func controllerCommand(g *globals) *cobra.Command {
 		"data directory of a replica that holds what all others of this flag hold, for a volume that no engine of "+
 			"Ankole has served yet; repeat for each")
 	f.BoolVar(&cfg.Upgrade, "upgrade", false,
-		"take the volume over from the engine of the same instance that runs in this instance manager")
+		"follow the engine of the same instance that runs in this instance manager, when it has left the volume: for a "+
+			"live upgrade")
 	f.StringVar(&cfg.StandInFor, "stand-in-for", "",
 		"address of the volume's engine on another node, tcp://ip:port: offer the volume here and pass requests on to "+
 			"it, for a live migration")
@@ -166,7 +167,7 @@ func finishEngineConfig(cfg *daemon.EngineConfig) (err error) {
 			return fmt.Errorf("ANKOLE_DEVICE_WAIT: %w", err)
 		}
 	}
-	cfg.Handover = os.Getenv("ANKOLE_HANDOVER")
+	cfg.Predecessor = os.Getenv("ANKOLE_PREDECESSOR")
 	address := os.Getenv("ANKOLE_WITNESS")
 	if address == "" {
 		return errors.New("ANKOLE_WITNESS is not set: engines are started by an instance manager")

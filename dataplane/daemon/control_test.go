@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"ankole.storage/dataplane/handover"
 	"ankole.storage/host/listener"
 )
 
@@ -27,8 +26,8 @@ func TestReplacementIsNotReadyAtFirst(t *testing.T) {
 	if r, err := s.health.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil || r.GetStatus() != want {
 		t.Errorf("health is %v, %v", r.GetStatus(), err)
 	}
-	dir, addr := t.TempDir(), freeAddress(t)
-	old, err := handover.Listen(handover.Socket(dir, "v-e-0"))
+	addr := freeAddress(t)
+	old, err := listener.Listen(t.Context(), "tcp", "127.0.0.1:0") // where nobody answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +40,8 @@ func TestReplacementIsNotReadyAtFirst(t *testing.T) {
 		defer cancel()
 		// It ends because it is told to; until then it waits for the answer of the one that serves.
 		_ = RunEngine(ctx, EngineConfig{VolumeName: "v", VolumeUUID: "u", Instance: "v-e-0", Listen: addr, Size: 1 << 20,
-			Handover: dir, Upgrade: true, Replicas: []string{freeAddress(t)}, Log: slog.New(slog.DiscardHandler)})
+			Upgrade: true, Predecessor: old.Addr().String(), Replicas: []string{freeAddress(t)},
+			Log: slog.New(slog.DiscardHandler)})
 	})
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

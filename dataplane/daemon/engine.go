@@ -49,11 +49,10 @@ type EngineConfig struct {
 	// DeviceWait is how long a block device is kept after the engine until the next one takes it
 	// over; 0 is the keeper's own.
 	DeviceWait time.Duration
-	// Handover is the instance manager's directory for sockets on which engines can be asked to
-	// hand over; empty: none can.
-	Handover string
-	// Upgrade: take the volume over from the engine of this instance that runs.
-	Upgrade bool
+	// Upgrade: follow the engine of this instance that runs, when it has left the volume.
+	// Predecessor is the address of that one, "ip:port".
+	Upgrade     bool
+	Predecessor string
 	// StandInFor is the address of the engine, "ip:port", that serves the volume on another node: this
 	// process only offers it here. Empty: this is the engine.
 	StandInFor       string
@@ -95,36 +94,34 @@ type engineProcess struct {
 	state watched
 	front frontendShell
 	srv   *server
-	// loop and arena are those of the present life. They change while front.mu is held and no
-	// frontend is up.
+	// loop and arena are those of the life.
 	loop  *posix.Loop
 	arena *loop.Arena
 
 	mu   sync.Mutex
-	life *life // nil between two lives
+	life *life // nil before it and after it
 	// kept is the block device of an engine that was killed, taken over from the instance manager
 	// and not brought up yet. noKept says why none goes on here any more, "" while it may.
 	kept   *keptDevice
 	noKept string
-	// asks are engines that want to take the volume over. handedOver: one has; only supervise and what
-	// follows it look.
-	asks       chan asking
-	handedOver bool
+	// left is closed when the engine has left the volume to a successor.
+	left chan struct{}
 	// standIns are processes on other nodes that offer what this engine serves.
 	standIns standIns
 	// dataSrv is where they bring their requests, nil until the first one has asked.
 	dataSrv *server
 	// backups are those under way and their results.
 	backups backups
-	// upgradePause is how long users of the volume waited when it was taken over, in nanoseconds; 0 if
-	// it was not.
+	// upgradePause is how long users of the volume waited in the live upgrade by which this engine
+	// came, in nanoseconds; 0 if it came otherwise. usersWait is since when they do.
 	upgradePause atomic.Int64
+	usersWait    time.Time
 }
 
-// RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until another engine has
-// taken the volume over.
+// RunEngine runs an engine until ctx ends, then shuts it down cleanly; or until it has left the
+// volume to a successor.
 func RunEngine(ctx context.Context, cfg EngineConfig) error {
-	p := &engineProcess{cfg: cfg, asks: make(chan asking)}
+	p := &engineProcess{cfg: cfg, left: make(chan struct{})}
 	p.state.init()
 	p.backups.init(p)
 	srv, err := serveControl(cfg.Listen, identity{cfg.VolumeName, cfg.Instance}, cfg.Certificates, !cfg.Upgrade,
@@ -147,22 +144,21 @@ func RunEngine(ctx context.Context, cfg EngineConfig) error {
 		return p.superviseStandIn(ctx)
 	}
 	if cfg.Upgrade {
-		if err := p.takeOver(ctx); err != nil {
+		if err := p.succeed(ctx); err != nil {
 			return err
 		}
-	} else if err := p.begin(nil); err != nil {
+	} else if err := p.begin(); err != nil {
 		return err
 	}
-	defer p.listen()()
-	srv.ready(true) // the engine before, if there is one, is told to end now
+	srv.ready(true)
 	cfg.Log.Info("engine is starting", "volume", cfg.VolumeName, "replicas", cfg.Replicas, "network", cfg.Network)
 	return p.supervise(ctx)
 }
 
-// supervise brings the frontend up when the volume serves, hands the volume over when it is asked
-// to, and takes the frontend down at the end, while the core still runs: it answers what comes in
-// with errors then, and lets its clients go. A block device that is kept stays, unless the engine
-// is told to end or another one has replaced it: its users wait for the next engine.
+// supervise brings the frontend up when the volume serves, and takes it down at the end, while the
+// core still runs: it answers what comes in with errors then, and lets its clients go. A block
+// device that is kept stays, unless the engine is told to end or another one has replaced it: its
+// users wait for the next engine.
 func (p *engineProcess) supervise(ctx context.Context) error {
 	for {
 		l := p.current()
@@ -176,15 +172,14 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 				p.cfg.Log.Error("frontend cannot start", "error", err)
 				l.fatal(err)
 			}
-		case a := <-p.asks:
-			if taken, err := p.handOver(ctx, a); taken || err != nil {
-				return err
-			}
 		case <-ctx.Done():
 			p.shutdown()
 			l.fatal(nil)
 			return l.outcome()
 		case <-l.ctx.Done():
+			if p.hasLeft() {
+				return nil
+			}
 			if p.front.outlives(l) {
 				p.srv.cut() // users wait for the end of this process
 				p.endDataServer((*server).cut)
@@ -193,7 +188,6 @@ func (p *engineProcess) supervise(ctx context.Context) error {
 			}
 			if errors.Is(context.Cause(l.ctx), ErrFenced) {
 				// What was taken over and is not up yet cannot go on in any engine.
-				p.front.endGiven(p)
 				p.endKept("a newer engine serves the volume")
 			}
 			return l.outcome()
@@ -209,7 +203,6 @@ func (p *engineProcess) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
 	p.front.end(p)
-	p.front.endGiven(p)
 	p.endKept("the engine is told to end")
 	if err := p.ask(ctx, func(reply func(error)) any { return engine.Shutdown{Reply: reply} }); err != nil {
 		p.cfg.Log.Warn("engine did not shut down cleanly", "error", err)
@@ -217,7 +210,7 @@ func (p *engineProcess) shutdown() {
 }
 
 // errBetween: nobody is there to be asked.
-var errBetween = fmt.Errorf("%w: the volume is being handed over to another engine; ask again", engine.ErrBusy)
+var errBetween = fmt.Errorf("%w: the engine is ending, or leaves the volume to another one; ask again", engine.ErrBusy)
 
 // ask posts a message to the core and waits for its reply. The core carries it out even if ctx ends
 // before that: with the context of a caller, who may leave, only what concerns the core alone may

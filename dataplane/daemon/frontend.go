@@ -48,9 +48,6 @@ type frontendShell struct {
 	stop func(p *engineProcess)
 	// grown tells the user that the volume has another size, nil where there is no way to.
 	grown func(ctx context.Context, size int64) error
-	// export adds what the blocking half holds to what the core has given away, and forgets it
-	// without closing anything on the host. nil: this frontend cannot be given to another process.
-	export func(x *frontend.Export)
 	// journal is where a block device's requests are received, nil until one was needed.
 	journal *journal.Journal
 	// name is what the control plane calls the one that is up.
@@ -60,8 +57,6 @@ type frontendShell struct {
 	again  *time.Timer
 	// lost is the frontend whose device the kernel has ended, until another one is up; "" for none.
 	lost string
-	// given is what was given away and is taken back, until it is brought up again.
-	given *frontend.Export
 	// over: the engine ends, and nothing is brought up any more.
 	over bool
 }
@@ -215,16 +210,6 @@ func (f *frontendShell) outlives(l *life) bool {
 	return true
 }
 
-// endGiven takes away what was given away, is being taken back, and is not up yet.
-func (f *frontendShell) endGiven(p *engineProcess) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if x := f.given; x != nil {
-		f.given = nil
-		p.withdraw(x)
-	}
-}
-
 // takeDown takes the frontend away. The lock is held.
 func (f *frontendShell) takeDown(p *engineProcess) {
 	if f.stop != nil {
@@ -234,9 +219,9 @@ func (f *frontendShell) takeDown(p *engineProcess) {
 	p.state.set(func(w *published) { w.up, w.endpoint, w.device = false, "", "" })
 }
 
-// forget leaves a frontend alone: it is gone, or another process has it.
+// forget leaves a frontend alone: it is gone, or another process is to have it.
 func (f *frontendShell) forget() {
-	f.stop, f.grown, f.export, f.name, f.device, f.lost = nil, nil, nil, "", nil, ""
+	f.stop, f.grown, f.name, f.device, f.lost = nil, nil, "", nil, ""
 	if f.again != nil {
 		f.again.Stop()
 	}
@@ -263,19 +248,25 @@ func (p *engineProcess) startNBD() (string, error) {
 	return nbdEndpoint(p.cfg.VolumeName, path), nil
 }
 
-// holdNBD notes how the NBD server that is attached is taken down, and that it can be given away:
-// all it has are its sockets.
+// holdNBD notes how the NBD server that is attached is taken down.
 func (p *engineProcess) holdNBD(path string) {
 	p.front.stop = func(p *engineProcess) {
 		// Before anybody else can listen there. One that stays is replaced at the next start.
 		_ = os.Remove(path)
 		p.detach()
 	}
-	p.front.export = func(*frontend.Export) {}
 }
 
 func nbdEndpoint(volume, path string) string {
 	return "nbd+unix:///" + volume + "?socket=" + hostView(path)
+}
+
+// attach gives a frontend to the core, or says that the core does not have it: nothing in between,
+// so that somebody closes its descriptors. The core answers in the step that takes the message.
+func (p *engineProcess) attach(fe frontend.Frontend) error {
+	return p.ask(context.Background(), func(reply func(error)) any {
+		return engine.AttachFrontend{Frontend: fe, Reply: reply}
+	})
 }
 
 // detachWait bounds how long a frontend may take to disconnect its clients.
@@ -306,18 +297,6 @@ func socketIn(dir, volume string) (string, error) {
 		return "", fmt.Errorf("directory for NBD sockets: %w", err)
 	}
 	return p, nil
-}
-
-// socketOf returns the real path of the NBD socket of a frontend that is given away, which the
-// process that made it may have chosen in another way than this one would.
-func socketOf(volume string, x *frontend.Export) (string, error) {
-	for _, d := range x.Descriptors {
-		name, err := unix.Getsockname(d.FD)
-		if u, ok := name.(*unix.SockaddrUnix); err == nil && ok && filepath.IsAbs(u.Name) {
-			return u.Name, nil // the listener, or a connection that it has accepted
-		}
-	}
-	return socketPath(volume)
 }
 
 // hostView is a path as a user on the node sees it: without the prefix under which a Pod sees the

@@ -13,7 +13,6 @@ import (
 	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/ublk"
 	"ankole.storage/host/hostpath"
@@ -52,8 +51,8 @@ type fuseDevice struct {
 }
 
 // startDevice offers the volume as a block device: one of the driver ublk_drv, or a one-file FUSE
-// mount with a loop device on it. If an engine before was killed and its device is kept, that one
-// is taken over, whatever it is, and whoever uses it notices a pause.
+// mount with a loop device on it. If the device of an engine before is kept, that one is taken over,
+// whatever it is, and whoever uses it notices a pause.
 func (p *engineProcess) startDevice(ctx context.Context, transport string) (string, error) {
 	cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
 	dev, err := p.adoptKept(ctx, cfg)
@@ -127,7 +126,7 @@ func (p *engineProcess) deviceGone(dev *fuseDevice) {
 	p.front.mu.Lock()
 	defer p.front.mu.Unlock()
 	if p.front.device != dev || p.front.over {
-		return // it was taken down in order, or given away
+		return // it was taken down in order, or left
 	}
 	p.cfg.Log.Error("the kernel has ended the block device, as an administrator may have it do: making another one",
 		"device", dev.Path())
@@ -168,8 +167,8 @@ func (p *engineProcess) noteKept(kept bool) {
 	}
 }
 
-// fit tells a device that comes from another engine, or another life, of the volume's size: the
-// volume may have grown, and the one before not come to it.
+// fit tells a device that comes from another engine of the volume's size: the volume may have
+// grown, and the one before not come to it.
 func (p *engineProcess) fit(ctx context.Context, dev *fuseDevice) {
 	if err := dev.Fit(ctx, p.size()); err != nil {
 		p.cfg.Log.Warn("block device does not show the volume's size; expand to the same size again", "device",
@@ -192,14 +191,11 @@ func (d *fuseDevice) giveUp(ctx context.Context) error {
 	return errors.Join(err, d.Close(context.WithoutCancel(ctx), false))
 }
 
-// holdDevice notes how the block device that is attached is taken down, resized and given away.
+// holdDevice notes how the block device that is attached is taken down and resized.
 func (p *engineProcess) holdDevice(dev *fuseDevice) {
 	p.front.device = dev
 	p.front.stop = func(p *engineProcess) { p.stopDevice(dev) }
 	p.front.grown = dev.Resize
-	if !dev.isUblk() {
-		p.front.export = func(x *frontend.Export) { p.giveFUSE(dev, x) }
-	}
 	time.AfterFunc(nodeLook, func() { p.lookForNode(dev) })
 }
 
@@ -236,13 +232,7 @@ func (p *engineProcess) requestJournal() *journal.Journal {
 		return nil
 	}
 	if j := p.front.journal; j != nil {
-		if a := j.Arena(); a == nil || a == p.arena {
-			return j
-		}
-		p.front.journal = nil // of a life that is over, whose arena has unmapped it
-		if err := j.CloseFD(); err != nil {
-			p.cfg.Log.Warn("journal of requests did not close", "error", err)
-		}
+		return j
 	}
 	j, err := journal.Create()
 	if err != nil {

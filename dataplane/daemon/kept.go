@@ -19,8 +19,8 @@ import (
 	"ankole.storage/dataplane/engine"
 )
 
-// This file takes the block device of an engine that was killed over to this one, if package kept
-// says that it goes on.
+// This file takes the block device of the engine before over to this one, be that killed or gone in
+// a live upgrade, if package kept says that it goes on.
 
 // keptState is what the instance manager keeps of a block device, as JSON beside the descriptors.
 type keptState struct {
@@ -59,13 +59,7 @@ func (k *keptDevice) drop() error {
 // follow implements engine.Config.Follow.
 func (l *life) follow(follows, epoch uint64) (continues bool) {
 	l.follows = follows
-	switch {
-	case l.goesOn:
-		if l.left != nil {
-			l.p.noteEpoch(l.left, follows, epoch)
-		}
-		return true
-	case l.p.cfg.Keeper == "":
+	if l.p.cfg.Keeper == "" {
 		return false
 	}
 	taken, err := l.p.takeKept(l.ctx, epoch, follows)
@@ -81,7 +75,7 @@ func (l *life) follow(follows, epoch uint64) (continues bool) {
 	return taken
 }
 
-// takeKept takes over the device of an engine that was killed, if it can go on here, and ends it if
+// takeKept takes over the device of the engine before, if it can go on here, and ends it if
 // it cannot. An error says that neither was done: the device is as it was. epoch is the one under
 // which it is served from now on; it must have been served under one of follows last. A device of
 // another instance manager of the node is waited for until ctx ends.
@@ -222,7 +216,7 @@ func (p *engineProcess) adoptKept(ctx context.Context, cfg blockdev.Config) (*fu
 	err := dev.adopt(ctx, p, cfg, k)
 	switch {
 	case err == nil:
-		p.cfg.Log.Info("block device of an engine that was killed is taken over", "device", dev.Path())
+		p.cfg.Log.Info("block device of the engine before is taken over", "device", dev.Path())
 		return dev, nil
 	case passes(err):
 		return nil, fmt.Errorf("engine: a block device is kept that cannot be taken over now; start it again: %w",

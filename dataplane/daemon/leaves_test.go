@@ -19,7 +19,6 @@ import (
 	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/engine"
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/dataplane/handover"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 	"ankole.storage/host/hostpath"
@@ -52,7 +51,7 @@ func (c *slowCore) Step(_ clock.Ticks, in []loop.Done, _ *[]loop.Op) clock.Ticks
 			c.wait()
 			c.size = m.Size
 			m.Reply(nil)
-		case engine.HandOver:
+		case engine.Leave:
 			m.Reply(nil, errAsked)
 		case engine.OpenSnapshot:
 			if m.Snapshot == slowSnapshot {
@@ -75,7 +74,7 @@ func (c *slowCore) Step(_ clock.Ticks, in []loop.Done, _ *[]loop.Op) clock.Ticks
 // slowSnapshot is opened when the test lets it.
 const slowSnapshot = "slow"
 
-// errAsked: the core was asked to give the volume away.
+// errAsked: the core was told to leave.
 var errAsked = errors.New("the core was asked")
 
 func (c *slowCore) wait() {
@@ -92,7 +91,7 @@ func slowEngine(t *testing.T) (*service, *slowCore) {
 		t.Fatal(err)
 	}
 	p := &engineProcess{cfg: EngineConfig{VolumeName: "vol", Transport: TransportNBDUnix,
-		Log: slog.New(slog.DiscardHandler)}, loop: l, arena: arena}
+		Log: slog.New(slog.DiscardHandler)}, loop: l, arena: arena, left: make(chan struct{})}
 	p.state.init()
 	p.state.set(func(w *published) { w.engine.Size, w.engine.Serving = 1<<20, true })
 	v := &life{p: p, loop: l, arena: arena, start: make(chan struct{}), begun: make(chan struct{}),
@@ -210,12 +209,11 @@ func TestFrontendOrdersWaitForTheFirstOffer(t *testing.T) {
 	}
 }
 
-// TestFrontendOrdersBesideAHandOver: an order about the frontend that comes while the volume is
-// being handed over waits for the end of that. Then it concerns another life, or another process:
-// what it was let in for is not there any more, and "done" would be wrong, since the frontend goes
-// on there or is just about to come back.
-func TestFrontendOrdersBesideAHandOver(t *testing.T) {
-	orders := map[string]func(s *service) error{
+// TestFrontendOrdersBesideALeavingEngine: an order about the frontend that comes while the engine
+// leaves waits for the end of that. Where it has left "done" would be wrong: the frontend goes on
+// in another process.
+func TestFrontendOrdersBesideALeavingEngine(t *testing.T) {
+	for name, order := range map[string]func(s *service) error{
 		"start": func(s *service) error {
 			_, err := s.FrontendStart(context.Background(), &enginev1.FrontendStartRequest{Frontend: FrontendNone})
 			return err
@@ -224,34 +222,22 @@ func TestFrontendOrdersBesideAHandOver(t *testing.T) {
 			_, err := s.FrontendShutdown(context.Background(), nil)
 			return err
 		},
-	}
-	for name, order := range orders {
-		for _, back := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, taken back: %v", name, back), func(t *testing.T) {
-				s, _ := slowEngine(t)
-				close(s.p.life.begun)
-				s.p.front.mu.Lock() // as handOver does
-				result := make(chan error, 1)
-				go func() { result <- order(s) }()
-				waitsForLock(t)
-				old := s.p.life
-				t.Cleanup(func() { old.stop(); <-old.ended; old.loop.Close(); _ = old.arena.Close() })
-				s.p.mu.Lock()
-				s.p.life = nil
-				if back {
-					// It serves, and has not brought the frontend up again.
-					s.p.life = &life{p: s.p, loop: old.loop, arena: old.arena, begun: make(chan struct{}), ended: old.ended}
-				}
-				s.p.mu.Unlock()
-				s.p.front.mu.Unlock()
-				if err := <-result; status.Code(err) != codes.Unavailable {
-					t.Errorf("the order is answered with %v", err)
-				}
-				s.p.mu.Lock()
-				s.p.life = nil // its loop is ended above
-				s.p.mu.Unlock()
-			})
-		}
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := slowEngine(t)
+			close(s.p.life.begun)
+			s.p.front.mu.Lock() // as leave does
+			result := make(chan error, 1)
+			go func() { result <- order(s) }()
+			waitsForLock(t)
+			if err := s.p.front.leave(); err != nil {
+				t.Error(err)
+			}
+			s.p.front.mu.Unlock()
+			if err := <-result; status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("the order is answered with %v", err)
+			}
+		})
 	}
 }
 
@@ -288,38 +274,15 @@ func waitsForLock(t *testing.T) {
 	})
 }
 
-// TestHandOverWaitsForTheFirstOffer: a volume that is served and not offered yet, from its start or
-// again after an upgrade that failed, is not given away: it would go without the frontend that it
-// is to have, and the next engine would take that for an order.
-func TestHandOverWaitsForTheFirstOffer(t *testing.T) {
-	s, _ := slowEngine(t)
-	socket := handover.Socket(t.TempDir(), "e")
-	l, err := handover.Listen(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+// TestLeaveWaitsForTheFirstOffer: an engine that serves and has not offered the volume yet does not
+// leave: the volume would go without the frontend that it is to have. One that offers it on a
+// socket never does, and says what to do.
+func TestLeaveWaitsForTheFirstOffer(t *testing.T) {
+	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
+	s, c := slowEngine(t)
 	ask := func() string {
-		there, err := handover.Dial(socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer there.Close()
-		here, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer here.Close()
-		a := asking{conn: here, ask: &handover.Ask{MinVersion: handover.MinVersion, Version: handover.Version},
-			done: make(chan struct{})}
-		if taken, err := s.p.handOver(context.Background(), a); taken || err != nil {
-			t.Fatalf("taken: %v, %v", taken, err)
-		}
-		m, err := there.Receive(time.Now().Add(30 * time.Second))
-		if err != nil || m.Refused == nil {
-			t.Fatalf("the one who asks is told %+v, %v", m, err)
-		}
-		return m.Refused.Reason
+		_, err := s.Leave(context.Background(), &enginev1.LeaveRequest{})
+		return status.Convert(err).Message()
 	}
 	if reason := ask(); !strings.Contains(reason, "not served yet") {
 		t.Errorf("before the first offer the answer is %q", reason)
@@ -327,5 +290,31 @@ func TestHandOverWaitsForTheFirstOffer(t *testing.T) {
 	close(s.p.life.begun)
 	if reason := ask(); reason != errAsked.Error() {
 		t.Errorf("after it the answer is %q", reason)
+	}
+	go func() { <-c.arrived; close(c.release) }()
+	if _, err := s.FrontendStart(context.Background(), &enginev1.FrontendStartRequest{
+		Frontend: FrontendBlockdev}); err != nil {
+		t.Fatal(err)
+	}
+	if reason := ask(); !strings.Contains(reason, "NBD socket") || !strings.Contains(reason, "detach the volume") {
+		t.Errorf("with a socket the answer is %q", reason)
+	}
+	if _, err := s.FrontendShutdown(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]*enginev1.LeaveRequest{"another volume": {VolumeUuid: "other"},
+		"another instance manager": {InstanceManager: "other"}} {
+		if _, err := s.Leave(context.Background(), r); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestBoundsLeaveAMargin: a successor that is told as late as may be runs well before the instance
+// manager kills it for being late, 30 s after its start.
+func TestBoundsLeaveAMargin(t *testing.T) {
+	const gathering, replaced, margin = 8 * time.Second, 30 * time.Second, 5 * time.Second
+	if sum := gathering + passingTime + drainTime + releaseTime + answerTime; sum+margin > replaced {
+		t.Errorf("%s until the engine before has left, and killed after %s", sum, replaced)
 	}
 }

@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/dataplane/handover"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
 )
 
-// life is one run of an engine's core, with a loop and memory of its own: nothing that was under
-// way in one reaches the next. A process has a second one only if it gave the volume away and had
-// to take it back.
+// life is the run of a process's core, with a loop and memory of its own.
 type life struct {
 	p     *engineProcess
 	loop  *posix.Loop
@@ -27,8 +25,8 @@ type life struct {
 	spin context.Context
 	stop context.CancelFunc
 	// start is closed when the volume serves for the first time; begun when it has been offered
-	// then, or taken over with its frontend: from then on frontends come and go as they are ordered
-	// to. ended is closed when the loop does not run any more, for err.
+	// then: from then on frontends come and go as they are ordered to. ended is closed when the loop
+	// does not run any more, for err.
 	start chan struct{}
 	once  sync.Once
 	begun chan struct{}
@@ -36,15 +34,11 @@ type life struct {
 	err   error
 	// offered: the first offer is under way or done.
 	offered bool
-	// goesOn: a frontend that was given away, here or by another engine, goes on in this life.
 	// follows is the epoch of the engine whose acknowledgements this one follows, 0 before that is
 	// certain.
-	goesOn  bool
 	follows uint64
 	// epochs are those of the kept device that was taken over, this engine's last.
 	epochs []uint64
-	// left is what the life before has given away and this one takes back, else nil.
-	left *engine.Left
 	// offer brings the frontend up.
 	offer func(ctx context.Context) error
 }
@@ -58,9 +52,8 @@ func newLife(p *engineProcess, l *posix.Loop, arena *loop.Arena) *life {
 	return v
 }
 
-// begin starts a life. After a hand-over that failed it goes on with what the one before has left,
-// and front.mu is held.
-func (p *engineProcess) begin(left *engine.Left) error {
+// begin starts the core.
+func (p *engineProcess) begin() error {
 	cfg := &p.cfg
 	arena := loop.NewArena(engineArena)
 	l, err := posix.New(arena, engineOptions(cfg.Log))
@@ -77,7 +70,7 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		Options:       cfg.Options,
 		RebuildBudget: cfg.RebuildBudget, ReplicaTimeout: cfg.ReplicaTimeout,
 		NoReplicaTimeout: cfg.NoReplicaTimeout, GatherTimeout: cfg.GatherTimeout, Lease: cfg.Lease, Arena: arena,
-		Witness: cfg.Witness, Nonce: nonce,
+		Witness: cfg.Witness, Successor: cfg.Upgrade, Nonce: nonce,
 		OnState: v.onState,
 		Event: func(e engine.Event) {
 			about := []any{"event", e.Name, "replica", e.Replica, "text", e.Text}
@@ -88,16 +81,6 @@ func (p *engineProcess) begin(left *engine.Left) error {
 		},
 	}
 	ec.Follow = v.follow
-	if ec.Successor = cfg.Upgrade && left == nil; ec.Successor {
-		ec.GatherTimeout = handover.PrepareTime
-	}
-	if left != nil {
-		// A person's word was for the first start.
-		ec.Size, ec.Options, ec.RebuildBudget, ec.Counters, ec.Trust = left.Size, left.Options, left.RebuildBudget,
-			left.Counters, nil
-		ec.Replicas, ec.Purge = left.Replicas, left.Purge
-		v.goesOn, v.left = left.Export != nil, left
-	}
 	core := engine.New(ec)
 	p.loop, p.arena = l, arena
 	p.mu.Lock()
@@ -117,11 +100,14 @@ func (l *life) offerFirst(ctx context.Context) error {
 	if err := l.offer(ctx); err != nil {
 		return err
 	}
+	if p := l.p; !p.usersWait.IsZero() {
+		p.upgradePause.Store(int64(time.Since(p.usersWait)))
+	}
 	close(l.begun)
 	return nil
 }
 
-// offerAsToldAtStart is the ordinary offer of a life.
+// offerAsToldAtStart is the ordinary offer.
 func (l *life) offerAsToldAtStart(ctx context.Context) error {
 	if err := l.p.mayOffer(); err != nil {
 		// Whoever asks for the rest of the content asks for the frontend afterwards.
@@ -129,14 +115,16 @@ func (l *life) offerAsToldAtStart(ctx context.Context) error {
 		l.p.cfg.Log.Warn("volume is not offered", "reason", err)
 		return nil
 	}
+	if err := at("offering"); err != nil {
+		return err
+	}
 	l.p.front.mu.Lock()
 	defer l.p.front.mu.Unlock()
 	return l.p.startFrontend(ctx, l.p.cfg.Frontend)
 }
 
-// mayBeOrdered tells why nobody may order a frontend to come or to go, or ask for the volume with
-// the one it has: what it is to have from its start is not up yet, or it is another process's by
-// now. It holds as long as front.mu is held.
+// mayBeOrdered tells why nobody may order a frontend to come or to go, or the engine to leave: what
+// it is to have from its start is not up yet. It holds as long as front.mu is held.
 func (l *life) mayBeOrdered() error {
 	if l == nil {
 		return errBetween

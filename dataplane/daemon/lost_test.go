@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	enginev1 "ankole.storage/api/rpc/engine/v1"
-	"ankole.storage/dataplane/handover"
 	"ankole.storage/host/hostpath"
 	waits "ankole.storage/test/wait"
 )
 
 // TestLostFrontendAfterAnOrderThatFailed: a frontend was lost and cannot be made again at the
 // moment. Somebody orders one meanwhile, and that fails for the same reason, or since there is none
-// of that name: it comes back by itself all the same, and the volume is not handed over without it.
+// of that name: it comes back by itself all the same, and the engine does not leave without it.
 // An order that succeeds counts.
 func TestLostFrontendAfterAnOrderThatFailed(t *testing.T) {
 	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
@@ -55,12 +54,9 @@ func TestLostFrontendAfterAnOrderThatFailed(t *testing.T) {
 			t.Errorf("an order for %q: %v, and what was lost is %q", name, err, lost())
 		}
 	}
-	s.p.front.mu.Lock()
-	_, _, err = s.p.leave(context.Background(), asking{ask: &handover.Ask{MinVersion: handover.MinVersion,
-		Version: handover.Version}})
-	s.p.front.mu.Unlock()
-	if err == nil || !strings.Contains(err.Error(), "made anew") {
-		t.Errorf("handed over: %v", err)
+	if _, err = s.Leave(context.Background(), &enginev1.LeaveRequest{}); err == nil ||
+		!strings.Contains(err.Error(), "made anew") {
+		t.Errorf("the engine leaves: %v", err)
 	}
 	if err := os.Remove(blocked); err != nil {
 		t.Fatal(err)

@@ -66,8 +66,8 @@ func (s *service) FrontendShutdown(ctx context.Context, _ *enginev1.FrontendShut
 	}))
 }
 
-// order carries out an order about the frontend. It may have waited for the end of a hand-over, so
-// what it concerns is looked up with the lock held.
+// order carries out an order about the frontend. It may have waited while the engine was about to
+// leave, so what it concerns is looked up with the lock held.
 func (s *service) order(do func() error) error {
 	s.p.front.mu.Lock()
 	defer s.p.front.mu.Unlock()

@@ -115,9 +115,9 @@ func TestUnreadableSectorOfATornRegionStays(t *testing.T) {
 	}
 }
 
-// What a write that failed has left different is made the same before the volume is given to
+// What a write that failed has left different is made the same before the volume is left to
 // another engine, whose choice would be another one, or the volume stays.
-func TestHandOverOfATornRegion(t *testing.T) {
+func TestLeaveOfATornRegion(t *testing.T) {
 	g := newRig(t, 2, 8*mib)
 	g.giving = &giving{}
 	g.start()
@@ -190,7 +190,7 @@ func TestCancelledCloneLeavesNoSession(t *testing.T) {
 }
 
 // While a live upgrade is waited for or under way nothing new begins.
-func TestNothingBeginsDuringAHandOver(t *testing.T) {
+func TestNothingBeginsWhileAnEngineLeaves(t *testing.T) {
 	messages := map[string]func(reply func(error)) any{
 		"a scrub":   func(reply func(error)) any { return engine.Scrub{Mode: engine.ScrubEnabled, Reply: reply} },
 		"a rebuild": func(reply func(error)) any { return engine.AddReplica{Address: "new:10", Reply: reply} },
@@ -257,7 +257,7 @@ func TestNothingBeginsDuringAHandOver(t *testing.T) {
 					f.judge = nil
 					f.release()
 				}
-				g.until("the volume is handed over", func() bool { return h.done })
+				g.until("it has left", func() bool { return h.done })
 				if h.err != nil {
 					t.Error(h.err)
 				}

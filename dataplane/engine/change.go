@@ -89,14 +89,14 @@ func (k *changes) may() error {
 	if err := k.e.imports.reason(); err != nil {
 		return err
 	}
-	if err := k.e.handover.reason(); err != nil {
+	if err := k.e.passing.reason(); err != nil {
 		return err
 	}
 	return k.mayContent()
 }
 
 // reason refuses what a live upgrade would have to wait for, or would lose.
-func (h *handover) reason() error {
+func (h *passing) reason() error {
 	if h.leaving != nil {
 		return fmt.Errorf("%w: %s is under way; try again", ErrBusy, handing)
 	}
@@ -127,7 +127,7 @@ func (k *changes) mayMake(c *change) error {
 	e := k.e
 	switch {
 	case c.beside:
-		for _, reason := range []func() error{e.imports.reason, e.handover.reason, e.unavailable, k.reason} {
+		for _, reason := range []func() error{e.imports.reason, e.passing.reason, e.unavailable, k.reason} {
 			if err := reason(); err != nil {
 				return err
 			}

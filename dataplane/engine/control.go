@@ -111,16 +111,14 @@ func (e *Engine) posted(v any) {
 		e.requests.measure(m)
 	case Refresh:
 		e.chainMarks.whenDone(func() { e.sizes.refreshThen(m.Reply) })
-	case HandOver:
-		e.handover.begin(m)
+	case Leave:
+		e.passing.begin(m)
 	case Stay:
-		e.handover.stay(m.Reason)
+		e.passing.stay(m.Reason)
 	case Prepare:
-		e.handover.prepare(m.Reply)
+		e.passing.prepare(m.Reply)
 	case Succeed:
-		e.handover.succeed(m)
-	case Own:
-		e.handover.own()
+		e.passing.succeed(m)
 	case Shutdown:
 		e.shutdown(m.Reply)
 	default:
@@ -198,8 +196,8 @@ func (u *users) take() {
 
 func (u *users) attach(m AttachFrontend) {
 	e := u.e
-	if u.fe != nil || e.handover.leaving != nil {
-		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the volume is being handed over", ErrState))
+	if u.fe != nil || e.passing.leaving != nil {
+		m.Reply(fmt.Errorf("%w: a frontend is attached already, or the engine leaves", ErrState))
 		return
 	}
 	if e.fatal != "" && (u.continues || u.kept) {
@@ -259,8 +257,8 @@ func (k *detaching) begin(reply func(error)) {
 	switch {
 	case e.users.fe == nil:
 		reply(nil)
-	case e.handover.leaving != nil:
-		reply(fmt.Errorf("%w: the volume is being handed over", ErrState))
+	case e.passing.leaving != nil:
+		reply(fmt.Errorf("%w: the engine leaves", ErrState))
 	case k.reply != nil:
 		reply(fmt.Errorf("%w: the frontend is being stopped", ErrState))
 	default:
@@ -279,9 +277,9 @@ func (k *detaching) step() {
 }
 
 func (e *Engine) removeReplica(addr string) error {
-	if e.handover.released() {
+	if e.passing.released() {
 		// The set of members stays as it is, and with it whoever was to be removed.
-		return fmt.Errorf("%w: the volume is being handed over, or the engine has ended", ErrState)
+		return fmt.Errorf("%w: the engine leaves, or has ended", ErrState)
 	}
 	for _, l := range e.links.all {
 		if l == nil || l.addr != addr {
@@ -301,8 +299,8 @@ func (e *Engine) removeReplica(addr string) error {
 // shutdown ends cleanly: no new requests, everything stable, marks cleared, so that the next start
 // compares nothing.
 func (e *Engine) shutdown(reply func(error)) {
-	e.handover.stay("the engine is shutting down")
-	if e.handover.leaving != nil || e.stopped {
+	e.passing.stay("the engine is shutting down")
+	if e.passing.leaving != nil || e.stopped {
 		reply(nil) // it has given its replicas away
 		return
 	}

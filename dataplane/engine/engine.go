@@ -78,10 +78,6 @@ type Config struct {
 	NewWindow func() (*Window, error)
 	// Options of the volume; the zero value means the defaults.
 	Options Options
-	// Counters go on from here.
-	Counters Counters
-	// Purge: one was under way, go on with it.
-	Purge bool
 	// DirtyLog bounds the marks of regions; the zero value means the default. Replicas have room
 	// for chain.MaxDirtyRegions.
 	DirtyLog LogBounds
@@ -98,8 +94,8 @@ type Config struct {
 	// RebuildBudget bounds what a rebuild sends, in bytes per second; 0 means no bound.
 	// SetRebuildBudget changes it.
 	RebuildBudget int64
-	// Successor: this engine is to replace one that lives; see handover.go. Its replicas are asked
-	// and nothing more until Succeed.
+	// Successor: this engine is to follow one that lives; see leave.go. Its replicas are asked and
+	// nothing more until Succeed.
 	Successor bool
 	// Trust names members whose data a person wants to go on with if the start is refused otherwise.
 	Trust []string
@@ -176,7 +172,7 @@ type Engine struct {
 	snapshotReads snapshotReads
 	torn          tornRegions
 	chainMarks    chainMarks
-	handover      handover
+	passing       passing
 	changes       changes
 	writes        writes
 	links         links
@@ -217,7 +213,7 @@ func New(cfg Config) *Engine {
 	if e.options.SnapshotMaxCount == 0 {
 		e.options.SnapshotMaxCount = maxSnapshotCount
 	}
-	e.rebuilds.budget, e.requests.counters, e.purges.again = cfg.RebuildBudget, cfg.Counters, cfg.Purge
+	e.rebuilds.budget = cfg.RebuildBudget
 	e.dirty.init(cfg.DirtyLog)
 	e.quorum = quorum.New(quorum.Config{Engine: cfg.Instance, InstanceManager: cfg.InstanceManager,
 		Candidates: len(cfg.Replicas),

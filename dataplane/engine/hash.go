@@ -129,8 +129,8 @@ func (s *scrubs) hashSnapshot(m HashSnapshot) {
 	case err != nil:
 		m.Reply(err)
 		return
-	case e.handover.leaving != nil:
-		m.Reply(e.handover.reason())
+	case e.passing.leaving != nil:
+		m.Reply(e.passing.reason())
 		return
 	case m.Name == HeadName || m.Name == "":
 		m.Reply(fmt.Errorf("%w: %q is not a snapshot", block.Invalid, m.Name))
@@ -200,7 +200,7 @@ func (s *scrubs) addHash(m HashSnapshot) {
 // first: it changes the files; so does a live upgrade, which waits for what is under way.
 func (s *scrubs) nextHash() {
 	e := s.e
-	if s.job != nil || e.purges.job != nil || e.stopping != nil || e.handover.leaving != nil {
+	if s.job != nil || e.purges.job != nil || e.stopping != nil || e.passing.leaving != nil {
 		return
 	}
 	i := slices.IndexFunc(s.hashes, func(h *hashing) bool { return !h.ended })

@@ -305,7 +305,7 @@ func TestHashesLetAnUpgradePass(t *testing.T) {
 	g.until("a part of a", func() bool { return g.hashing("a").Replicas[g.real[1]].Progress == 100 })
 	var left *engine.Left
 	said := false
-	leave := engine.HandOver{Members: g.state.Record.Members, Draining: func() {}, Reply: func(l *engine.Left, e error) {
+	leave := engine.Leave{Members: g.state.Record.Members, Draining: func() {}, Reply: func(l *engine.Left, e error) {
 		left, err, said = l, e, true
 	}}
 	g.proc.Post(leave)

@@ -35,10 +35,9 @@ func (f *pausing) Resume(reqs *[]frontend.Request, out *[]loop.Op) {
 	}
 }
 
-func (f *pausing) Suspend(*[]loop.Op)      { f.suspended = true }
-func (f *pausing) Suspended() bool         { return f.suspended }
-func (f *pausing) Continue(*[]loop.Op)     { f.suspended = false }
-func (f *pausing) Export() frontend.Export { return frontend.Export{Transport: "test"} }
+func (f *pausing) Suspend(*[]loop.Op)  { f.suspended = true }
+func (f *pausing) Suspended() bool     { return f.suspended }
+func (f *pausing) Continue(*[]loop.Op) { f.suspended = false }
 
 // newHandedHistory is a history of engines that hand over to one another.
 func newHandedHistory(t *testing.T, seed uint64) *history {
@@ -78,7 +77,7 @@ func (h *history) handOver() {
 	}
 	a := &handing{}
 	h.handing = a
-	h.proc.Post(engine.HandOver{Members: members, Draining: func() {}, Reply: func(left *engine.Left, _ error) {
+	h.proc.Post(engine.Leave{Members: members, Draining: func() {}, Reply: func(left *engine.Left, _ error) {
 		a.done, a.left = true, left
 	}})
 }
@@ -94,11 +93,12 @@ func (h *history) handedOver() {
 		return
 	}
 	h.handed++
+	members := h.state.Record.Members
 	calls := h.front.queue
 	h.fails = map[uint64]bool{} // requests get the same numbers again
 	var addrs []string
 	for _, f := range h.fakes {
-		if slices.Contains(left.Record.Members, f.name) {
+		if slices.Contains(members, f.name) {
 			addrs = append(addrs, f.addr())
 		}
 	}
@@ -109,15 +109,7 @@ func (h *history) handedOver() {
 	h.awaits("the replicas are reached", func(done func()) any {
 		return engine.Prepare{Reply: func([]string, []string) { done() }}
 	})
-	h.awaits("the next engine has begun", func(done func()) any {
-		return engine.Succeed{Left: *left, Reply: func(err error) {
-			if err != nil {
-				h.t.Error(err)
-			}
-			done()
-		}}
-	})
-	h.proc.Post(engine.Own{})
+	h.proc.Post(engine.Succeed{Left: *left})
 	h.attach()
 }
 
@@ -142,6 +134,7 @@ func (h *history) attach() {
 			h.t.Error(err)
 		}
 	}})
+	h.proc.Post(engine.FrontendKept{Kept: true})
 	h.front.signal.Raise()
 }
 
@@ -156,7 +149,7 @@ func (h *history) readFails(f *fake, hd *wire.Header) bool {
 // disk that cannot read now and then.
 func TestHistoriesWithHandOvers(t *testing.T) {
 	handed, stayed, rewritten, lost := 0, 0, 0, 0
-	for seed := range uint64(60) {
+	for seed := range uint64(80) {
 		h := newHandedHistory(t, seed)
 		h.failing = seed%2 == 0
 		h.late = 2

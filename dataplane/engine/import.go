@@ -121,7 +121,7 @@ func (i *imports) start(j *importJob) {
 		err = nil
 	}
 	if err == nil {
-		err = e.handover.reason()
+		err = e.passing.reason()
 	}
 	if err == nil {
 		err = e.users.mayReplace()

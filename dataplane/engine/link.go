@@ -191,7 +191,7 @@ func (l *link) broken(err error) { l.fail(err.Error()) }
 // fail drops the replica: mode ERR, connection closed, membership told. Requests it still has are
 // ended when the connection is down.
 func (l *link) fail(reason string) {
-	if l.e.handover.released() || l.e.fatal != "" {
+	if l.e.passing.released() || l.e.fatal != "" {
 		// Hanging up is not a failure of the replica: the set of members stays as it is.
 		l.hangUp()
 		return
@@ -407,7 +407,6 @@ func (l *link) welcomed(h *wire.Header, r *wire.HelloReply) error {
 	l.e.changed = true
 	l.offerWindow()
 	if l.joining != nil {
-		l.keep()
 		l.joining.ready()
 		return nil
 	}

@@ -53,12 +53,6 @@ func (s *seconds) turn(now clock.Ticks, c *Counters) {
 	s.last = second{number: n, at: *c}
 }
 
-// goOn begins anew with counters that another engine has counted: they are of no second here.
-func (s *seconds) goOn(now clock.Ticks, c *Counters) {
-	s.last = second{number: now / clock.Ticks(time.Second), at: *c}
-	s.before = s.last
-}
-
 // rates are of the second before the present one; turn was called.
 func (s *seconds) rates() Rates {
 	from, to := &s.before.at, &s.last.at

@@ -67,57 +67,6 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// The engine that a live upgrade has started goes on with the counters of the one before, and what
-// that one has counted is in none of its seconds.
-func TestRatesAfterALiveUpgrade(t *testing.T) {
-	for _, asked := range []bool{false, true} { // before the volume is its own
-		g := newRig(t, 2, 4<<20)
-		g.offline = true
-		g.start()
-		attach := func() {
-			if err := g.ask(func(reply func(error)) any {
-				return engine.AttachFrontend{Frontend: &pausing{front: g.front}, Reply: reply}
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		attach()
-		for i := range int64(50) {
-			if code := g.finish(g.write(i*8192, 1, 8192)); code != block.OK {
-				t.Fatal(code)
-			}
-		}
-		a := g.asks("a", "b")
-		g.until("it has left", func() bool { return a.done })
-		if a.left == nil {
-			t.Fatal(a.err)
-		}
-		c := g.config([]string{g.fakes[0].addr(), g.fakes[1].addr()})
-		c.Successor = true
-		g.run(c)
-		done := false
-		g.proc.Post(engine.Prepare{Reply: func([]string, []string) { done = true }})
-		g.until("the replicas are reached", func() bool { return done })
-		if asked {
-			g.measure()
-		}
-		if err := g.ask(func(reply func(error)) any { return engine.Succeed{Left: *a.left, Reply: reply} }); err != nil {
-			t.Fatal(err)
-		}
-		g.proc.Post(engine.Own{})
-		attach()
-		g.nextSecond()
-		if c, r := g.measure(); c.Writes != 50 || r != (engine.Rates{}) {
-			t.Errorf("asked before %v: %+v of %+v", asked, r, c)
-		}
-		g.finish(g.write(0, 1, 8192))
-		g.nextSecond()
-		if c, r := g.measure(); c.Writes != 51 || r.Writes != 1 || r.WriteBytes != 8192 {
-			t.Errorf("asked before %v, then a write: %+v of %+v", asked, r, c)
-		}
-	}
-}
-
 // A request's time is what its user waits, whatever it waits for.
 func TestLatencyCountsWaiting(t *testing.T) {
 	g := newRig(t, 2, 4<<20).start()

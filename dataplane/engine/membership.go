@@ -169,7 +169,6 @@ func (e *Engine) stop(reason string, fenced bool) {
 		l.hangUp()
 	}
 	e.members.dropClosed() // whoever waits for the set finds nobody to ask
-	e.handover.succeeded(fmt.Errorf("%w: %s", ErrState, reason))
 }
 
 // followed is the answer of Config.Follow.
@@ -300,7 +299,7 @@ func (m *membership) committed(a *quorum.Action) {
 
 // serve opens the volume for requests.
 func (e *Engine) serve() {
-	if e.handover.released() || e.fatal != "" {
+	if e.passing.released() || e.fatal != "" {
 		return // it ended while regions were compared
 	}
 	e.serving = true
@@ -309,11 +308,7 @@ func (e *Engine) serve() {
 	if e.links.count(RW) == 0 && e.lost.since == clock.Never {
 		e.lost.since = e.now // the last one failed while regions were compared
 	}
-	if e.handover.owner {
-		e.handover.own()
-	}
 	e.requests.retryBacklog()
 	e.sizes.refresh()
 	e.held.release() // who had a replica removed meanwhile waits for the set without it
-	e.handover.succeeded(nil)
 }

@@ -70,8 +70,8 @@ func (e *Engine) setOptions(m SetOptions) {
 		o.RebuildConcurrency = *m.RebuildConcurrency
 	}
 	err := o.Validate()
-	if e.handover.leaving != nil && e.handover.released() {
-		err = e.handover.reason() // the new engine has been told the options already
+	if e.passing.leaving != nil && e.passing.released() {
+		err = e.passing.reason() // the new engine has been told the options already
 	}
 	if m.RebuildBudget != nil && *m.RebuildBudget < 0 {
 		err = fmt.Errorf("%w: rebuild bandwidth %d is negative; 0 means no bound", block.Invalid, *m.RebuildBudget)

@@ -59,7 +59,7 @@ func (q *requests) takeIn(m Outside) {
 // servesOutside reports whether requests from outside are taken in.
 func (q *requests) servesOutside() bool {
 	e := q.e
-	return e.serving && e.fatal == "" && e.handover.leaving == nil && e.stopping == nil && e.imports.reason() == nil
+	return e.serving && e.fatal == "" && e.passing.leaving == nil && e.stopping == nil && e.imports.reason() == nil
 }
 
 // wellFormed checks what a frontend checks of the requests of its own users.

@@ -29,7 +29,7 @@ func (e *Engine) assemble() {
 	e.snapshotReads = snapshotReads{e: e}
 	e.torn = tornRegions{e: e}
 	e.chainMarks = chainMarks{e: e}
-	e.handover = handover{e: e, owner: !e.cfg.Successor}
+	e.passing = passing{e: e}
 	e.changes = changes{e: e}
 	e.writes = writes{e: e}
 	e.links = links{e: e, byName: map[string]*link{}}
@@ -49,7 +49,7 @@ func (e *Engine) assemble() {
 		// the set of replicas, and what ends by time alone
 		&e.members, &e.standstill, &e.gathering, &e.lease, &e.links, &e.sources, &e.sizes, &e.dirty, &e.lost,
 		// what the quorum core makes of that, then requests: those that wait before new ones
-		&e.members, &e.requests, &e.users, &e.held, &e.detaching, &e.handover,
+		&e.members, &e.requests, &e.users, &e.held, &e.detaching, &e.passing,
 		// the engine's own work
 		&e.votes, &e.rebuilds, &e.torn, &e.purges, &e.chainMarks, &e.scrubs, &e.imports, &e.snapshotReads, &e.memory,
 	}

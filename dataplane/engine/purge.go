@@ -62,7 +62,7 @@ func (g *purges) step() {
 	e := g.e
 	g.resume()
 	p := g.job
-	if p == nil || e.handover.leaving != nil || e.changes.current != "" || e.writes.frozen > 0 ||
+	if p == nil || e.passing.leaving != nil || e.changes.current != "" || e.writes.frozen > 0 ||
 		e.stopping != nil || e.rebuilds.job() != nil || e.members.dropOpen() {
 		return
 	}
@@ -89,7 +89,7 @@ func (g *purges) step() {
 // disks, and a purge that is begun again does the rest.
 func (g *purges) resume() {
 	e := g.e
-	if !g.again || !e.handover.owner || g.job != nil || e.changes.may() != nil {
+	if !g.again || g.job != nil || e.changes.may() != nil {
 		return
 	}
 	g.start(PurgeSnapshots{SkipIfRunning: true, Reply: func(err error) {

@@ -59,7 +59,7 @@ const (
 // begin.
 func (b *rebuilds) add(addr string, reply func(error)) {
 	e := b.e
-	if err := e.handover.reason(); err != nil {
+	if err := e.passing.reason(); err != nil {
 		reply(err)
 		return
 	}

@@ -29,15 +29,15 @@ func TestNobodyIsRemovedDuringARelease(t *testing.T) {
 			return engine.RemoveReplica{Address: f.addr(), Reply: reply}
 		})
 		if !errors.Is(err, engine.ErrState) {
-			t.Errorf("removal of %s, a member of the volume that is handed over: %v", f.name, err)
+			t.Errorf("removal of %s, a member of the volume that is being left: %v", f.name, err)
 		}
 	}
 	for _, f := range g.fakes {
 		f.judge = nil
 		f.release()
 	}
-	g.until("the volume is handed over", func() bool { return a.done })
-	if a.left == nil || a.err != nil || len(a.left.Record.Members) != 2 {
+	g.until("it has left", func() bool { return a.done })
+	if a.left == nil || a.err != nil || len(g.state.Record.Members) != 2 {
 		t.Errorf("%+v, %v", a.left, a.err)
 	}
 	err := g.ask(func(reply func(error)) any {

@@ -48,10 +48,8 @@ type rig struct {
 	front  *front
 	state  engine.State
 	events []string
-	// giving is the frontend if it is to be one that can be given away.
+	// giving is the frontend if it is to be one that can be left to another engine.
 	giving *giving
-	// purgeBefore: the engine before was at a purge.
-	purgeBefore bool
 	// follow is the engine's Config.Follow.
 	follow func(follows, epoch uint64) bool
 	// local is the name of the replica on the engine's node, if there is one.
@@ -102,13 +100,32 @@ func (g *rig) launch() {
 		g.giving.front, f = g.front, g.giving
 	}
 	g.proc.Post(engine.AttachFrontend{Frontend: f, Reply: func(error) {}})
+	if g.giving != nil {
+		g.proc.Post(engine.FrontendKept{Kept: true})
+	}
+}
+
+// succeed makes another engine with the fakes the present one, the successor of one that has left.
+func (g *rig) succeed(left engine.Left) {
+	g.t.Helper()
+	var addrs []string
+	for _, f := range g.fakes {
+		addrs = append(addrs, f.addr())
+	}
+	c := g.config(addrs)
+	c.Successor = true
+	g.run(c)
+	done := false
+	g.proc.Post(engine.Prepare{Reply: func([]string, []string) { done = true }})
+	g.until("the replicas are reached", func() bool { return done })
+	g.proc.Post(engine.Succeed{Left: left})
 }
 
 // config is that of an engine with replicas at the given addresses.
 func (g *rig) config(addrs []string) engine.Config {
 	return engine.Config{VolumeName: "v", VolumeUUID: g.uuid, Instance: "e", InstanceManager: "im", Secret: secret,
 		Size: g.size, Replicas: addrs, LocalHost: g.local, ReplicaTimeout: replicaTimeout, NoReplicaTimeout: noReplicaTimeout,
-		Witness: heard{g}, Purge: g.purgeBefore, Follow: g.follow, DirtyLog: g.log,
+		Witness: heard{g}, Follow: g.follow, DirtyLog: g.log,
 		NewWindow: g.newWindow,
 		Nonce:     func() []byte { g.nonces++; return fmt.Appendf(nil, "%08d76543210", g.nonces) },
 		Event:     func(e engine.Event) { g.events = append(g.events, fmt.Sprintf("%s %s %s", e.Name, e.Replica, e.Text)) }}

@@ -155,7 +155,7 @@ const (
 
 func (s *scrubs) start(m Scrub) {
 	e := s.e
-	err := e.handover.reason()
+	err := e.passing.reason()
 	if err == nil {
 		err = e.unavailable()
 	}

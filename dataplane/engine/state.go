@@ -189,8 +189,8 @@ func (k *snapshotList) refresh() { k.refreshThen(func(error) {}) }
 func (k *snapshotList) refreshThen(reply func(error)) {
 	e := k.e
 	k.at, k.writes = e.now, e.requests.counters.Writes
-	if e.handover.leaving != nil && e.handover.leaving.stage != leaveWaiting {
-		reply(e.handover.reason())
+	if e.passing.leaving != nil && e.passing.leaving.stage != leaveWaiting {
+		reply(e.passing.reason())
 		return
 	}
 	for _, l := range e.links.all {

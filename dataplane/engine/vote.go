@@ -34,7 +34,7 @@ func (v *votes) step() {
 	e.links.forgetRemoved()
 	switch {
 	// a replica that is released must not be taken again
-	case e.fatal != "" || e.stopped || e.handover.leaving != nil || len(voters) == 0:
+	case e.fatal != "" || e.stopped || e.passing.leaving != nil || len(voters) == 0:
 		v.at = clock.Never
 		return
 	case v.at == clock.Never:
@@ -67,7 +67,7 @@ func (k *links) forgetRemoved() {
 // forgotten once it is closed.
 func (v *votes) lookAt(addr string) {
 	e := v.e
-	if e.handover.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 ||
+	if e.passing.leaving != nil || e.stopped || e.fatal != "" || len(e.quorum.Voters()) == 0 ||
 		e.links.freePlace(nil) < 0 {
 		return
 	}
@@ -84,7 +84,6 @@ func (l *link) vote() {
 		l.endVote()
 		return
 	}
-	l.keep()
 	e.quorum.Reached(l.member)
 }
 

@@ -15,7 +15,7 @@ const (
 	// Probing: the witness is silent; the replicas are asked whether this engine can take over
 	// without it.
 	Probing
-	// Preparing: this engine is to succeed one that still serves; the replicas are asked as in
+	// Preparing: this engine is to follow one that still serves; the replicas are asked as in
 	// Probing, and then it waits for Succeed.
 	Preparing
 	// Granting: swapping this engine's epoch into the witness.
@@ -50,8 +50,8 @@ type Config struct {
 	Candidates int
 	// Takeover allows a start without the witness; see takeover.go.
 	Takeover bool
-	// Successor: an engine that lives will release the volume for this one; see Succeed. Nothing
-	// is asked of the witness.
+	// Successor: an engine that lives will leave the volume to this one; see Succeed. Nothing is asked
+	// of the witness before.
 	Successor bool
 	// Announce: the owner wants to know whom this engine follows before the first proposal; see
 	// Announced.
@@ -348,11 +348,6 @@ func (c *Core) Outbid(epoch uint64) {
 		c.floor = max(c.floor, epoch)
 	case Probing, Preparing:
 	case Gathering:
-		if c.takeover && c.cfg.Successor {
-			// An engine elsewhere has replaced the one before: it is not this one's to outbid.
-			c.stop(true, "a replica has promised epoch %s meanwhile", EpochText(epoch))
-			return
-		}
 		if c.takeover {
 			c.floor = max(c.floor, epoch)
 			c.abandon("a replica has promised epoch " + EpochText(epoch) + " meanwhile")

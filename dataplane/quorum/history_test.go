@@ -259,11 +259,10 @@ func (h *history) step(p *player, what string, args []string) error {
 	case "timeout":
 		p.core.GatherTimeout()
 	case "succeeds":
-		o := h.engines[args[0]]
 		if _, all := p.core.Prepared(); !all {
 			return fmt.Errorf("%s is not prepared", p.name)
 		}
-		p.core.Succeed(o.core.Epoch())
+		p.core.Succeed()
 	case "probes", "hears", "misses", "writes", "loses", "rebuilds", "joins", "reaches", "pings":
 		lost := slices.Contains(args, "lost")
 		for _, m := range args {

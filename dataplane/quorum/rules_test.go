@@ -93,30 +93,6 @@ func TestSupersededProposalIsOutvoted(t *testing.T) {
 	}
 }
 
-// TestSuccessorDoesNotOutbid: who finds that another engine has been let in since is not the
-// successor of that one. (P3)
-func TestSuccessorDoesNotOutbid(t *testing.T) {
-	h := playLines(t, `
-		replicas a b c
-		start e3 a b c im=x
-		engine e4 candidates=3 im=x successor
-		e4 probes a b c
-		engine e5 candidates=3 im=y
-		e5 reads
-		e5 swaps
-		e5 hears a
-		e4 succeeds e3
-		e4 hears a`)
-	p := h.engines["e4"]
-	if p.core.Phase() != Stopped || !p.fenced {
-		t.Errorf("P3: e4 is %s, fenced: %t, with epoch %s, want it stopped and fenced: a has promised epoch %s to e5",
-			p.core.Phase(), p.fenced, EpochText(p.core.Epoch()), EpochText(h.nodes["a"].promised))
-	}
-	if q := p.question; q != nil {
-		t.Errorf("P3: e4 asks the witness: %s", q)
-	}
-}
-
 // TestLeaseIsWaitedFor: a replica that the successor has not heard may still serve reads of the
 // engine before, whoever was granted an epoch in between. (P3)
 func TestLeaseIsWaitedFor(t *testing.T) {

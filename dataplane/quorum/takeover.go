@@ -57,21 +57,12 @@ func (c *Core) Prepared() (heard []string, all bool) {
 	return heard, c.phase != Preparing || len(c.probes)+c.silent >= c.cfg.Candidates
 }
 
-// Succeed lets a prepared successor begin: the engine of the given epoch has released the volume,
-// and answers nothing any more. It is a takeover in which the engine before says itself what the
-// takeover rule would have to find out: that it ran here, what was promised last, and that its
-// lease is void. All the rest is asked again when the replicas answer the new epoch. Where a
-// sub-epoch is not possible the witness is asked for one.
-func (c *Core) Succeed(epoch uint64) {
-	if c.phase != Preparing {
-		return
-	}
-	if (epoch+1)%GrantStep == 0 {
-		c.epoch = epoch // a newer one than that is somebody else's
+// Succeed lets a prepared successor begin: the engine before has left, and answers nothing any
+// more. It is a start like any other from here on.
+func (c *Core) Succeed() {
+	if c.phase == Preparing {
 		c.ask()
-		return
 	}
-	c.contactAs(epoch + 1)
 }
 
 // contactAs contacts the replicas with a sub-epoch.
@@ -125,15 +116,11 @@ func complete(answers []Answer, candidates int) string {
 	return ""
 }
 
-// abandon gives a takeover up and waits for the witness again. A successor ends: the engine before
-// takes the volume back.
+// abandon gives a takeover up and waits for the witness again.
 func (c *Core) abandon(why string) {
 	c.reason = "the witness does not answer, and without it: " + why
 	// What was promised to this attempt must be outbid like anybody else's.
 	c.floor = max(c.floor, c.epoch)
 	c.epoch, c.takeover = 0, false
 	c.phase = Asking
-	if c.cfg.Successor {
-		c.stop(false, "the volume cannot be taken over: %s", why)
-	}
 }

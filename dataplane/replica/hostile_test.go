@@ -87,7 +87,7 @@ func FuzzRequests(f *testing.F) {
 		{ImportMark: &wire.ImportMark{What: "x\"\n"}},
 		{BeginRebuild: &wire.BeginRebuild{ChainDescription: wire.ChainDescription{Size: 1 << 20,
 			Layers:   []wire.Layer{{Size: 1 << 20}},
-			Branches: []wire.Layer{{Name: "b", Parent: "b", Size: 4096}}}}}, release, keep,
+			Branches: []wire.Layer{{Name: "b", Parent: "b", Size: 4096}}}}}, release,
 		{Regions: &wire.RegionsRequest{Member: ""}},
 		{Window: &wire.WindowOffer{PID: 1, FD: 1 << 30, Token: []byte{1}}},
 	} {

@@ -269,8 +269,6 @@ func (r *Replica) control(s *session, h *wire.Header, p []byte) {
 		r.blocking(s, &hdr, func(w *worker) error { return w.files.SetLimits(q.MaxCount, q.MaxSize) })
 	case m.Release != nil:
 		r.handover.releaseDirectory(s, &hdr)
-	case m.Keep != nil:
-		r.handover.keep(s, &hdr)
 	case m.Close != nil, m.Ping != nil:
 		r.reply(s, &hdr, block.OK, wire.ControlReply{})
 	case !r.scrubControl(s, &hdr, &m):

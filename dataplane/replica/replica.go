@@ -167,7 +167,7 @@ func New(cfg Config) (*Replica, error) {
 	r.requests.zeroes = z
 	r.requests.zeroSum = sum(cfg.Arena.Bytes(z)[:block.MaxTransfer])
 	if cfg.Chain == nil {
-		r.handover.hold = standby
+		r.handover.standby = true
 		return r, nil
 	}
 	r.adopt(present)

@@ -245,13 +245,6 @@ func (s *session) drop() {
 
 func (s *session) closing() bool { return s.phase == sessionClosing }
 
-// checkTrial gives a directory back that was taken for a session which did not come about.
-func (s *session) checkTrial() {
-	if s.phase != sessionOpen {
-		s.r.handover.endTrial("no session came of it")
-	}
-}
-
 // end closes the connection. Operations already on the disk go on and are waited for by whoever
 // needs that.
 func (s *session) end(reason string) {
@@ -261,7 +254,6 @@ func (s *session) end(reason string) {
 	if s.phase == sessionOpen {
 		s.r.sessions.count(-1)
 		s.r.cfg.Event("session-ended", fmt.Sprintf("epoch %d: %s", s.epoch, reason))
-		s.r.handover.endTrial(reason)
 	}
 	s.phase = sessionClosing
 	if s.conn.Err() == nil {
@@ -404,8 +396,10 @@ func (s *session) promised(h *wire.Header, m *wire.HelloMessage, v any) {
 	res := v.(promiseResult)
 	if res.opened != nil {
 		r.adopt(res.opened)
-		r.handover.hold = onTrial
-		defer s.checkTrial()
+		r.handover.standby = false
+		if res.err != nil || res.older {
+			r.handover.giveBack()
+		}
 	}
 	if res.err == nil {
 		// Even if nobody is there to be told: the promise is on the disk.
@@ -439,7 +433,7 @@ func (r *Replica) welcome(m *wire.HelloMessage, marks *held) wire.HelloReply {
 	reply := wire.HelloReply{Promised: m.Epoch, Size: r.blocks.Size(), Rebuilding: r.blocks.Rebuilding(), Blank: r.blank(),
 		Empty: r.blocks.Empty() && !r.blocks.Rebuilding(), OnImage: r.blocks.OnImage(), Closed: marks.wasClosed,
 		Counter: marks.counter}
-	reply.Trial, reply.Record = r.handover.hold == onTrial, r.recordMessage(&r.record)
+	reply.Record = r.recordMessage(&r.record)
 	if !reply.Blank {
 		reply.Dirty, reply.DirtyAll, reply.PowerLost = marks.dirty, marks.dirtyAll, marks.powerLost
 	}

@@ -8,18 +8,8 @@ import (
 
 // A live upgrade runs two processes on one directory; whoever has its lock may use it. A process
 // without it is standby: it answers prepared hellos from what the directory says at that moment,
-// and an activating one makes it take the lock and open the directory. It has that on trial then:
-// unless the engine says keep, the directory is given back when the session ends, so that an
-// upgrade which is given up half way leaves nothing behind. docs/design/upgrade.md has the whole.
-
-// holding is how the process stands to its directory.
-type holding uint8
-
-const (
-	inUse holding = iota
-	standby
-	onTrial
-)
+// and an activating one makes it take the lock and open the directory. docs/design/upgrade.md has
+// the whole.
 
 // Directory is how a replica gives up its directory and takes it again. All methods block and are
 // called one at a time, away from the loop's thread.
@@ -72,10 +62,8 @@ func inspect(w *worker, l *sidecarSet) any {
 
 // handover is whether the directory is this process's, and its way to another one and back.
 type handover struct {
-	r    *Replica
-	hold holding
-	// givingBack: a directory on trial is being returned.
-	givingBack bool
+	r       *Replica
+	standby bool
 }
 
 // describeStandby is welcome for a directory that is not open here.
@@ -88,21 +76,12 @@ func (k *handover) describeStandby(info *chain.Info) wire.HelloReply {
 	return reply
 }
 
-// endTrial returns a directory on trial whose session has ended. Whatever it had on the disk
-// completes first.
-func (k *handover) endTrial(reason string) {
-	if k.hold != onTrial || k.givingBack || k.r.dead {
-		return
-	}
-	k.givingBack = true
-	// Another hello may have been on its way: then the directory is on trial for that session.
-	wanted := func() bool {
-		k.givingBack = k.hold == onTrial && k.r.sessions.open == 0
-		return k.givingBack
-	}
+// giveBack returns a directory that was taken for an engine which was refused.
+func (k *handover) giveBack() {
+	// Another hello may have been on its way: then the directory is for that one.
+	wanted := func() bool { return !k.standby && k.r.sessions.open == 0 }
 	k.giveUp(&metaOp{wanted: wanted, done: func(v any) {
-		k.givingBack = false
-		k.r.cfg.Event("standby", "the directory is given back: "+reason)
+		k.r.cfg.Event("standby", "the directory is given back: its engine was refused")
 		k.released(v.(result).err, takenOver)
 	}})
 }
@@ -128,7 +107,7 @@ func (k *handover) giveUp(m *metaOp) {
 // process.
 func (k *handover) released(err error, reason string) {
 	k.r.dropBlocks(reason)
-	k.hold, k.r.ops.writable = standby, true
+	k.standby, k.r.ops.writable = true, true
 	if err != nil {
 		k.r.fail("the directory could not be closed: " + err.Error())
 	}
@@ -148,13 +127,4 @@ func (k *handover) releaseDirectory(s *session, h *wire.Header) {
 			k.r.cfg.Event("standby", "the directory is released by "+s.engine)
 		}
 	}})
-}
-
-// keep ends the trial.
-func (k *handover) keep(s *session, h *wire.Header) {
-	if k.hold == onTrial {
-		k.hold = inUse
-		k.r.cfg.Event("kept", "the directory belongs to this process")
-	}
-	k.r.reply(s, h, block.OK, wire.ControlReply{})
 }

@@ -30,10 +30,7 @@ func (p *peer) must(q wire.ControlRequest) {
 
 func prepared(m *wire.HelloMessage) { m.Prepared = true }
 
-var (
-	release = wire.ControlRequest{Release: &wire.ReleaseRequest{}}
-	keep    = wire.ControlRequest{Keep: &wire.KeepRequest{}}
-)
+var release = wire.ControlRequest{Release: &wire.ReleaseRequest{}}
 
 // founded is an engine with a session, whose replica has a record and a block of nines.
 func (g *rig) founded() *peer {
@@ -60,8 +57,8 @@ func (p *peer) reads(b byte) {
 	}
 }
 
-// A standby tells what the directory says, gets it when it is released, and has it on trial: it
-// goes back when the session ends, and stays once the engine has said keep.
+// A standby tells what the directory says, gets it when it is released, and has it until its
+// process ends, or it is released again.
 func TestDirectoryPassesOver(t *testing.T) {
 	old := newRig(t)
 	e1 := old.founded()
@@ -77,24 +74,27 @@ func TestDirectoryPassesOver(t *testing.T) {
 	}
 	e1.reads(9)
 	e1.must(release)
-	if code, r, _ := e2.sayHello(2, "e2#1@im", nil); code != block.OK || !r.Trial || r.Promised != 2 {
+	if code, r, _ := e2.sayHello(2, "e2#1@im", nil); code != block.OK || r.Promised != 2 {
 		t.Fatalf("activation after the release: %s %+v", code, r)
 	}
 	e2.reads(9)
 	e2.write(7)
 
-	// The old engine, on the connection it has, while the other one is still there.
-	if code, r, _ := e1.sayHello(3, "e1#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
-		t.Fatalf("taken back from a session: %s %+v", code, r)
+	// The old engine, on the connection it has: also when the other one's session is over.
+	inUse := func(epoch uint64) {
+		t.Helper()
+		if code, r, _ := e1.sayHello(epoch, "e1#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
+			t.Fatalf("taken back from another process: %s %+v", code, r)
+		}
 	}
+	inUse(3)
 	e2.hangUp()
-	e1.untilAnswered(4, "e1#1@im")
+	inUse(4)
+	e3 := next.connect()
+	e3.untilAnswered(5, "e3#1@im")
+	e3.must(release)
+	e1.untilAnswered(6, "e1#1@im")
 	e1.reads(7)
-	e1.must(keep)
-	e1.hangUp()
-	if code, r, _ := next.connect().sayHello(5, "e2#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
-		t.Fatalf("activated although the other process keeps the directory: %s %+v", code, r)
-	}
 }
 
 // An engine with an older epoch does not keep the directory from the one with the newer epoch.
@@ -110,9 +110,9 @@ func TestStandbyThatIsOutbidGivesTheDirectoryBack(t *testing.T) {
 	e1.reads(9)
 }
 
-// Two hellos to a standby, the second while the first one's promise is on its way: the directory
-// stays with the session that came of the second.
-func TestTrialIsForTheLastHello(t *testing.T) {
+// Two hellos to a standby, the first of them refused while the second one's promise is on its way:
+// the directory stays with the session that came of the second.
+func TestDirectoryIsForTheLastHello(t *testing.T) {
 	for seed := uint64(1); seed <= 60; seed++ {
 		old := newSeededRig(t, seed)
 		e1 := old.founded()
@@ -120,7 +120,7 @@ func TestTrialIsForTheLastHello(t *testing.T) {
 		first, second := next.connect(), next.connect()
 		old.until("greetings", func() bool { return first.greeted && second.greeted })
 		e1.must(release)
-		first.beginHello(2, "e2#1@im", nil)
+		first.beginHello(1, "late#1@im", nil)
 		second.beginHello(3, "e2#1@im", nil)
 		old.until("the second is let in", func() bool { return second.gone || second.hello.done })
 		if second.gone || second.hello.h.Code != block.OK {
@@ -129,10 +129,8 @@ func TestTrialIsForTheLastHello(t *testing.T) {
 		second.must(wire.ControlRequest{SetRecord: &wire.RecordMessage{VolumeUUID: volumeUUID, Epoch: 3, Generation: 2,
 			Members: []string{next.r.Name}}})
 		second.reads(9)
-		second.must(keep)
-		second.hangUp()
 		if code, r, _ := e1.sayHello(4, "e1#1@im", nil); code == block.OK || !strings.Contains(r.Error, "in use") {
-			t.Fatalf("seed %d: taken back although it is kept: %s %+v", seed, code, r)
+			t.Fatalf("seed %d: taken back although it is in use: %s %+v", seed, code, r)
 		}
 	}
 }
@@ -178,29 +176,6 @@ func TestRequestsBehindARelease(t *testing.T) {
 	e = g.connect()
 	e.untilAnswered(2, "e1#1@im")
 	e.reads(9)
-}
-
-// Writes that are on the disk when a session on trial ends are complete before the directory is
-// somebody else's.
-func TestTrialEndsWithItsWrites(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
-		old := newSeededRig(t, seed)
-		e1 := old.founded()
-		next := old.second()
-		e1.must(release)
-		e2 := next.engine(2, "e2#1@im")
-		for i := range int64(20) {
-			e2.request(wire.Header{Type: wire.Write, Off: i * 4096, Len: 4096}, bytes.Repeat([]byte{5}, 4096))
-		}
-		e2.hangUp()
-		e1.untilAnswered(3, "e1#1@im")
-		first := e1.ask(wire.Header{Type: wire.Read, Len: 20 * 4096}, nil)
-		for range 5 {
-			if a := e1.ask(wire.Header{Type: wire.Read, Len: 20 * 4096}, nil); !bytes.Equal(a.payload, first.payload) {
-				t.Fatalf("seed %d: the content still changes", seed)
-			}
-		}
-	}
 }
 
 // untilAnswered repeats a hello until the directory is there.

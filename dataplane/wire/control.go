@@ -52,9 +52,8 @@ type ControlRequest struct {
 	Ping *PingRequest `json:"ping,omitempty"`
 	// Window offers memory for data: see window.go.
 	Window *WindowOffer `json:"window,omitempty"`
-	// Release and Keep pass the directory to another process: see upgrade.go.
+	// Release passes the directory to another process: see upgrade.go.
 	Release *ReleaseRequest `json:"release,omitempty"`
-	Keep    *KeepRequest    `json:"keep,omitempty"`
 	// Close marks the directory as cleanly closed: the engine is going away and no write is in flight.
 	Close *CloseRequest `json:"close,omitempty"`
 }

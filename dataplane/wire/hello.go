@@ -81,10 +81,8 @@ type HelloReply struct {
 	Closed bool `json:"closed,omitempty"`
 	// Counter is the revision counter of an engine that has kept one in the directory, 0 for none.
 	Counter int64 `json:"counter,omitempty"`
-	// Standby: another process may have the directory, and what is told is what it says now. Trial:
-	// the replica gives it back when this session ends, unless it is told to keep it.
+	// Standby: another process may have the directory, and what is told is what it says now.
 	Standby bool `json:"standby,omitempty"`
-	Trial   bool `json:"trial,omitempty"`
 	// Rebuilding: the directory is an incomplete copy.
 	Rebuilding bool `json:"rebuilding,omitempty"`
 	// Size of the volume in bytes, or of the snapshot, where a reader asks.

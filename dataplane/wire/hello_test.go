@@ -75,9 +75,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(Marshal(HelloReply{Record: &RecordMessage{Members: []string{"a"}}, Dirty: []uint32{1}}))
 	f.Add(Marshal(ControlRequest{Snapshot: &SnapshotRequest{Name: "s", Labels: map[string]string{"a": "b"}}}))
 	f.Add(Marshal(HelloReply{Standby: true, DirtyAll: true, Promised: 7, PromisedTo: "e@im"}))
-	f.Add(Marshal(HelloReply{Trial: true}))
 	f.Add(Marshal(ControlRequest{Release: &ReleaseRequest{}}))
-	f.Add(Marshal(ControlRequest{Keep: &KeepRequest{}}))
 	secret := make([]byte, SecretSize)
 	ours := NewDigester(secret)
 	for _, m := range []InitiationMessage{{Nonce: make([]byte, NonceSize)}, {Nonce: []byte("short")},

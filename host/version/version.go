@@ -15,10 +15,12 @@ var (
 // Interface versions of the engine binary, numbered as clients of the reference know them: the
 // command line, the engine's control interface, and the replica directory.
 const (
-	CLIAPI           = 12
-	CLIAPIMin        = 8
-	ControllerAPI    = 6
-	ControllerAPIMin = 4
+	CLIAPI    = 12
+	CLIAPIMin = 8
+	// ControllerAPI also says how an engine leaves its volume to another one, which has changed
+	// with 7.
+	ControllerAPI    = 7
+	ControllerAPIMin = 7
 	DataFormat       = 1
 	DataFormatMin    = 1
 )

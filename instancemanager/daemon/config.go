@@ -97,8 +97,7 @@ func (c *Config) certificates(log *slog.Logger) *mtls.Source {
 
 // instanceEnvironment is what every instance gets on top of the inherited variables.
 func (c *Config) instanceEnvironment(socket string) []string {
-	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket),
-		"ANKOLE_HANDOVER=" + handOverDir(socket)}
+	env := []string{"ANKOLE_WITNESS=unix:" + socket, "ANKOLE_KEEPER=unix:" + keeperSocket(socket)}
 	if c.TLSDir != "" {
 		env = append(env, "ANKOLE_TLS_DIR="+c.TLSDir)
 	}
@@ -130,9 +129,6 @@ func (c *Config) defaultSocket(addr net.Addr) string {
 
 // keeperSocket lies beside the witness socket, in the same directory of the owner alone.
 func keeperSocket(witness string) string { return strings.TrimSuffix(witness, ".sock") + ".dev" }
-
-// handOverDir lies there too: engines make sockets in it at which their successors find them.
-func handOverDir(witness string) string { return strings.TrimSuffix(witness, ".sock") + ".up" }
 
 // Command is the command line: instance-manager [--debug] [--tls-dir DIR] daemon [flags].
 func Command() *cobra.Command {

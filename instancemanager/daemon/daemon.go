@@ -10,8 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -50,10 +48,6 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer devices.Close()
-	if err := makeHandOverDir(hostpath.Resolve(handOverDir(socket))); err != nil {
-		return err
-	}
-	defer removeHandOverDir(hostpath.Resolve(handOverDir(socket)))
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	left := newLeftovers(hostpath.Resolve(deviceDir), log)
 	defer left.close()
@@ -198,35 +192,6 @@ func listenDevices(path string) (l listener.Unix, err error) {
 		return l, fmt.Errorf("socket for devices: %w", err)
 	}
 	return keeper.Listen(path)
-}
-
-// makeHandOverDir makes the directory for the sockets of engines, without those of a killed
-// instance manager's engines, which died with it.
-func makeHandOverDir(path string) error {
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("directory for live upgrades: %w", err)
-	}
-	return removeSockets(path)
-}
-
-// removeHandOverDir removes the directory with its sockets. Anything else that is in it stays.
-func removeHandOverDir(path string) {
-	if removeSockets(path) == nil {
-		_ = os.Remove(path) // not empty
-	}
-}
-
-func removeSockets(dir string) error {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		if e.Type() == os.ModeSocket {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("directory for live upgrades: %w", err)
-	}
-	return nil
 }
 
 func closeAll(listeners []net.Listener) {

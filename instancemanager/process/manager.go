@@ -57,7 +57,7 @@ type Config struct {
 	// ProbeInterval and ProbeTimeout bound the wait for readiness; a process that is not ready then
 	// is stopped.
 	ProbeInterval, ProbeTimeout time.Duration
-	// ReplaceTimeout is how long a replacement may take to be running before the hand-over is begun
+	// ReplaceTimeout is how long a replacement may take to be running before it takes the place
 	// all the same.
 	ReplaceTimeout time.Duration
 	// MaxLogSize is the size at which a log file is rotated, in bytes.

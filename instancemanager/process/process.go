@@ -70,6 +70,8 @@ type Process struct {
 	uuid   string
 	ports  PortRange
 	listen string
+	// predecessor is where the engine listens that this one is to follow, empty for none.
+	predecessor string
 
 	stops chan stopRequest
 
@@ -84,9 +86,12 @@ type Process struct {
 	// takes. A process that has a next one stays in the list until that one has ended too.
 	next, before *Process
 	ended        bool
-	removed      bool
-	said         string        // the last line it has printed
-	changed      chan struct{} // closed at the next change of state
+	// left: it has ended in order and is shown as if it ran, since the engine that follows it is on
+	// its way.
+	left    bool
+	removed bool
+	said    string        // the last line it has printed
+	changed chan struct{} // closed at the next change of state
 	// conditions is replaced, never changed.
 	conditions map[string]bool
 
@@ -153,10 +158,14 @@ func (p *Process) launch() (*logFile, *os.File, error) {
 		return nil, nil, fmt.Errorf("create the output pipe of process %s: %w", p.spec.Name, err)
 	}
 	defer input.Close()
+	env := append(p.spec.environment(p.m.inherited, p.m.cfg.Environment), string(p.m.strays.mark(p.uuid)))
+	if p.predecessor != "" {
+		env = append(env, predecessorVariable+"="+p.predecessor)
+	}
 	cmd := &exec.Cmd{
 		Path:   p.m.cfg.Resolve(p.spec.Binary),
 		Args:   append([]string{p.spec.Binary}, p.spec.Args...),
-		Env:    append(p.spec.environment(p.m.inherited, p.m.cfg.Environment), string(p.m.strays.mark(p.uuid))),
+		Env:    env,
 		Stdout: input,
 		Stderr: input,
 	}
@@ -296,10 +305,13 @@ func (p *Process) finish(err error) {
 	defer p.m.mu.Unlock()
 	p.ended = true
 	p.spec.Environment = nil
-	if err == nil {
-		p.set(Stopped, p.errorMsg)
-	} else {
+	switch {
+	case err != nil:
 		p.set(Error, p.reason(err))
+	case p.next != nil && p.next.spec.follows() && !p.deleting && !p.m.closed:
+		p.left = true // swap takes it out of the list, or discard tells of its end
+	default:
+		p.set(Stopped, p.errorMsg)
 	}
 	if p.deleting {
 		p.m.remove(p)

@@ -12,12 +12,12 @@ import (
 // of its own, waits until it is running, and then signals the first one (SIGHUP) to end. With the
 // same binary nothing happens and the present process is returned.
 //
-// An engine with --upgrade takes the volume over from the first one before it is running
-// (docs/design/upgrade.md): the signal only ends a process that has nothing left to do. Until it is
-// running the first one may serve still, or again, so nothing but its running makes it take over:
-// not Config.ReplaceTimeout, after which it is stopped, and a caller who goes away cannot stop it
-// any more. Any other replacement that is still starting after Config.ReplaceTimeout takes over all
-// the same: it may be waiting for what the first one holds.
+// An engine with --upgrade is told where the first one listens, has that leave the volume, and is
+// running when it has (docs/design/upgrade.md): the first one ends by itself then, and its end is
+// not shown as long as this one is on its way. Nothing but its running makes it take over: not
+// Config.ReplaceTimeout, after which it is killed, and a caller who goes away cannot stop it any
+// more. Any other replacement that is still starting after Config.ReplaceTimeout takes over all the
+// same: it may be waiting for what the first one holds.
 //
 // The first one is out of the list from then on; its ports come back when it has ended, at the
 // latest after the stop timeout. Until the swap the second one is not seen in List and Watch.
@@ -38,7 +38,7 @@ func (m *Manager) Replace(ctx context.Context, spec Spec, signal string) (Status
 		return old, err
 	}
 	p.start()
-	if spec.takesOver() {
+	if spec.follows() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if err := p.awaitTakeover(ctx, m.cfg.ReplaceTimeout); err != nil {
@@ -65,6 +65,9 @@ func (m *Manager) addReplacement(spec Spec) (present Status, p *Process, err err
 		return Status{}, nil, err
 	}
 	p.before, old.next = old, p
+	if spec.follows() {
+		p.predecessor = old.listen
+	}
 	return Status{}, p, nil
 }
 
@@ -90,8 +93,8 @@ func (p *Process) awaitTakeover(ctx context.Context, timeout time.Duration) erro
 		select {
 		case <-changed:
 		case <-timer.C:
-			if p.spec.takesOver() {
-				return fmt.Errorf("%w: %s has not taken over within %s; it said last: %s", ErrNotReady, p.spec.Name,
+			if p.spec.follows() {
+				return fmt.Errorf("%w: %s does not run within %s; it said last: %s", ErrNotReady, p.spec.Name,
 					timeout, orNothing(said))
 			}
 			p.m.log.Warn("replacement is still starting; it takes over all the same", "process", p.spec.Name)
@@ -141,8 +144,9 @@ func (p *Process) overtaken() error {
 
 // discard stops a replacement that does not take over, and returns the reason: err, or that it was
 // overtaken. An engine that hangs on the way is killed: asked politely it might take the volume's
-// frontend down that it had been given; killed, it leaves it to the next engine. One that was
-// overtaken has no next engine, and is stopped like any other process.
+// device down that it had taken over; killed, it leaves it to the next engine. One that was
+// overtaken has no next engine, and is stopped like any other process. Where the process before it
+// has left the volume nobody has it now, and that one is shown as failed.
 func (m *Manager) discard(p *Process, err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,10 +154,14 @@ func (m *Manager) discard(p *Process, err error) error {
 	if overtaken := p.overtaken(); overtaken != nil {
 		err = overtaken
 	} else {
-		if p.spec.takesOver() {
+		if p.spec.follows() {
 			r.signal = unix.SIGKILL
 		}
+		old := p.before
 		p.unlink() // another replacement may begin
+		if old.left {
+			old.set(Error, "it has left its volume to an engine that does not serve it: "+err.Error())
+		}
 	}
 	r.why = err.Error()
 	if !m.closed || p.ended { // stopping all it has been told already, with another time

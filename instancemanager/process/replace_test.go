@@ -3,12 +3,14 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/instancemanager/instancetest"
@@ -174,9 +176,9 @@ func TestReplaceAbandoned(t *testing.T) {
 	}
 }
 
-// TestReplaceByHandOver: an engine that takes a volume over has it when it is running and not
-// before, whatever the caller does.
-func TestReplaceByHandOver(t *testing.T) {
+// TestReplaceByASuccessor: an engine that follows another one takes its place when it is running
+// and not before, whatever the caller does.
+func TestReplaceByASuccessor(t *testing.T) {
 	m := newManager(t, nil)
 	if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
 		t.Fatal(err)
@@ -193,8 +195,8 @@ func TestReplaceByHandOver(t *testing.T) {
 		wait time.Duration
 		says string
 	}{
-		{hangs, 300 * time.Millisecond, "has not taken over within 300ms; it said last: nothing"},
-		{stubborn, 300 * time.Millisecond, "has not taken over"},
+		{hangs, 300 * time.Millisecond, "does not run within 300ms; it said last: nothing"},
+		{stubborn, 300 * time.Millisecond, "does not run"},
 		{refuses, instancetest.Deadline, "exit status 1: --listen is missing"},
 	} {
 		m.cfg.ReplaceTimeout = row.wait
@@ -218,5 +220,64 @@ func TestReplaceByHandOver(t *testing.T) {
 	good.Binary = hangs.Binary
 	if p, err := m.Replace(gone, good, "SIGHUP"); err != nil || p.UUID == old.UUID || p.State != Running {
 		t.Errorf("with a caller who has gone: %+v %v", p, err)
+	}
+}
+
+// TestOldEngineLeaves: an engine that is being followed ends in order, since it has left its
+// volume. That is not shown: either the successor runs, or nobody has the volume, and then the
+// engine has failed. The successor is told where the one before listens.
+func TestOldEngineLeaves(t *testing.T) {
+	for _, runs := range []bool{true, false} {
+		m := newManager(t, func(c *Config) { c.ReplaceTimeout = instancetest.Deadline })
+		if _, err := m.Create(spec(t, "demo-e-0", instancetest.Serve, 1)); err != nil {
+			t.Fatal(err)
+		}
+		old := await(t, m, "demo-e-0", Running)
+		s := spec(t, "demo-e-0", instancetest.Env, 1, "--upgrade")
+		s.Binary = newBinary(t)
+		result := make(chan error, 1)
+		go func() {
+			_, err := m.Replace(context.Background(), s, "SIGHUP")
+			result <- err
+		}()
+		wait.Until(t, "the successor is told where the old one listens", func() bool {
+			return strings.Contains(logOf(t, m, "demo-e-0"), fmt.Sprintf("ANKOLE_PREDECESSOR=%s:%d\n", m.cfg.PodIP,
+				old.Ports.Start))
+		})
+		m.mu.Lock()
+		first := m.listed["demo-e-0"]
+		next := first.next.child.cmd.Process.Pid
+		m.mu.Unlock()
+		if err := unix.Kill(first.child.cmd.Process.Pid, unix.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		wait.Until(t, "the old one has ended", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return first.ended
+		})
+		if p, err := m.Get("demo-e-0"); err != nil || p.UUID != old.UUID || p.State != Running {
+			t.Errorf("the old one is shown as %+v, %v", p, err)
+		}
+		if runs {
+			answerHealth(t, fmt.Sprintf("%s:%d", m.cfg.PodIP, old.Ports.Start+1), healthpb.HealthCheckResponse_SERVING)
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+			if p, err := m.Get("demo-e-0"); err != nil || p.UUID == old.UUID || p.State != Running {
+				t.Errorf("in its place is %+v, %v", p, err)
+			}
+			continue
+		}
+		if err := unix.Kill(next, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; !errors.Is(err, ErrNotReady) {
+			t.Error(err)
+		}
+		if p, err := m.Get("demo-e-0"); err != nil || p.UUID != old.UUID || p.State != Error ||
+			!strings.Contains(p.ErrorMsg, "has left its volume") {
+			t.Errorf("nobody has the volume, and the old one is shown as %+v, %v", p, err)
+		}
 	}
 }

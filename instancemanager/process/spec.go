@@ -53,9 +53,12 @@ var validVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // witness, which grants nothing to a process whose order is not the newest.
 const orderVariable = "ANKOLE_ORDER"
 
+// predecessorVariable tells an engine that is to follow another one where that listens.
+const predecessorVariable = "ANKOLE_PREDECESSOR"
+
 // reservedVariables are set by the instance manager for each instance.
-var reservedVariables = []string{orderVariable, "ANKOLE_WITNESS", "ANKOLE_KEEPER", "ANKOLE_HANDOVER", "ANKOLE_MOUNTS",
-	"ANKOLE_TLS_DIR", "ANKOLE_TLS", "POD_IP", "POD_NAME", strayVariable}
+var reservedVariables = []string{orderVariable, predecessorVariable, "ANKOLE_WITNESS", "ANKOLE_KEEPER",
+	"ANKOLE_MOUNTS", "ANKOLE_TLS_DIR", "ANKOLE_TLS", "POD_IP", "POD_NAME", strayVariable}
 
 const (
 	// engineBinary is the name of the program in the folder of an engine image.
@@ -126,13 +129,12 @@ func (s *Spec) check(binaries []string) error {
 	return s.checkOrigin(binaries)
 }
 
-// handOverArg tells an engine to take the volume over from the one that runs. The name is the
-// reference's.
-const handOverArg = "--upgrade"
+// followArg tells an engine to follow the one that runs. The name is the reference's.
+const followArg = "--upgrade"
 
-// takesOver reports whether the process is an engine that is to take a volume over from another one
-// while it is in use.
-func (s *Spec) takesOver() bool { return slices.Contains(s.Args, handOverArg) }
+// follows reports whether the process is an engine that is to follow another one while the volume
+// is in use.
+func (s *Spec) follows() bool { return slices.Contains(s.Args, followArg) }
 
 // size is that of all texts but the name.
 func (s *Spec) size() int {

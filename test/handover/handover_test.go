@@ -1,11 +1,10 @@
-// Package handover_test gives volumes from one engine process to another, with real processes, and
-// kills, stops and refuses at every step of it.
+// Package handover_test passes volumes from one engine process to the next, with real processes,
+// and kills, stops and refuses at every step of it.
 package handover_test
 
 import (
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -69,15 +68,16 @@ func prepare(t *testing.T, cfg rig.Config) *place {
 	return p
 }
 
-// taken waits until the new engine has the volume, and the old one has ended as it should.
+// taken waits until the new engine serves the volume, and the old one has ended as it should.
 func (p *place) taken() {
 	p.t.Helper()
-	wait.Until(p.t, "the new engine has the volume, or has ended", func() bool { return p.new.Serves() || !p.new.Alive() })
+	wait.Until(p.t, "the old engine has left, or the new one has ended", func() bool {
+		return p.new.Serves() || !p.new.Alive()
+	})
 	if !p.new.Alive() {
 		p.t.Fatalf("the new engine has ended:\n%s\nthe old one says:\n%s", p.new.Log(), p.old.Log())
 	}
 	serves(p.t, "new engine", p.new)
-	p.old.Signal(syscall.SIGHUP)
 	if code := p.old.Exit(); code != 0 {
 		p.t.Errorf("the old engine ended with %d", code)
 	}
@@ -92,10 +92,10 @@ func TestHandOver(t *testing.T) {
 		p.new = p.v.Upgrade(nil, p.next...)
 		p.taken()
 		s, err := p.new.State()
-		if err != nil || s.Epoch != int64(1001+i) || rig.Modes(s)[enginev1.Mode_MODE_RW] != 3 {
+		if err != nil || s.Epoch != int64(2000+1000*i) || rig.Modes(s)[enginev1.Mode_MODE_RW] != 3 {
 			t.Fatalf("upgrade %d: %+v, %v", i, s, err)
 		}
-		if pause := time.Duration(s.GetUpgradePauseNanos()); pause <= 0 || pause > time.Since(began) {
+		if pause := p.pause(); pause > time.Since(began) {
 			t.Errorf("upgrade %d: users have waited for %v", i, pause)
 		}
 		for j, r := range p.v.Replicas {
@@ -108,4 +108,15 @@ func TestHandOver(t *testing.T) {
 		p.next = standbys(p.v)
 	}
 	p.v.StopEngine()
+}
+
+// pause is how long users have waited in the upgrade by which the new engine came.
+func (p *place) pause() (pause time.Duration) {
+	p.t.Helper()
+	wait.Until(p.t, "the new engine tells of the pause", func() bool {
+		s, err := p.new.State()
+		pause = time.Duration(s.GetUpgradePauseNanos())
+		return err == nil && pause > 0
+	})
+	return pause
 }

@@ -19,13 +19,11 @@ import (
 	"ankole.storage/test/wait"
 )
 
-// Who has the volume at the end of a hand-over that went wrong.
+// Who has the volume at the end of a live upgrade that went wrong.
 const (
-	theOld    = "old"
 	theNew    = "new"
-	nobody    = "nobody"    // an engine has crashed: another one can be started
+	nobody    = "nobody"    // the engine has ended as if it had been killed: another one can be started
 	untouched = "untouched" // the old one, which did not even pause
-	either    = "either"    // the old one, which may have noticed before it paused, or after
 )
 
 // Both engines at each step, as docs/design/upgrade.md has it.
@@ -36,34 +34,29 @@ var failures = []struct {
 	{theNew, "prepared", "refuse", untouched},
 	{theNew, "prepared", "die", untouched},
 	{theNew, "prepared", "stop", theNew},
-	{theNew, "asked-for", "refuse", either},
-	{theNew, "asked-for", "die", either},
-	{theNew, "asked-for", "stop", theOld},
-	{theNew, "offered-to", "refuse", theOld},
-	{theNew, "offered-to", "die", theOld},
-	{theNew, "offered-to", "stop", theOld},
-	{theNew, "ready", "refuse", theOld},
-	{theNew, "ready", "die", theOld},
-	{theNew, "ready", "stop", theOld},
-	{theNew, "taken", "refuse", nobody},
-	{theNew, "taken", "die", nobody},
-	{theNew, "taken", "stop", theNew},
+	{theNew, "told", "refuse", nobody},
+	{theNew, "told", "die", nobody},
+	{theNew, "told", "stop", theNew},
+	{theNew, "offering", "refuse", nobody},
+	{theNew, "offering", "die", nobody},
+	{theNew, "offering", "stop", theNew},
 	{theOld, "asked", "refuse", untouched},
 	{theOld, "asked", "die", nobody},
 	{theOld, "asked", "stop", untouched},
-	{theOld, "left", "refuse", theOld},
 	{theOld, "left", "die", nobody},
-	{theOld, "left", "stop", theOld},
-	{theOld, "offered", "refuse", theOld},
-	{theOld, "offered", "die", theNew},
-	{theOld, "offered", "stop", theNew},
+	{theOld, "left", "stop", nobody},
+	{theOld, "leaving", "die", nobody},
+	{theOld, "leaving", "stop", nobody},
 }
+
+// theOld is the engine that leaves.
+const theOld = "old"
 
 var deep = flag.Bool("deep", false, "let both engines fail at every step, not only at some")
 
 // usual are tried in every run: the steps around the one that decides.
-var usual = []string{"new at asked-for die", "new at ready refuse", "new at ready die", "new at taken die",
-	"old at left refuse", "old at offered die"}
+var usual = []string{"new at prepared die", "new at told die", "new at offering die", "old at asked die",
+	"old at left die", "old at leaving die"}
 
 // hang is how long a process that was stopped stays so where the other one must notice: longer than
 // it waits for anything.
@@ -87,7 +80,7 @@ func TestFailures(t *testing.T) {
 			if f.what == "stop" {
 				p.resume(f.side)
 			}
-			p.ends(f.end, f.side, before)
+			p.ends(f.end, before)
 		})
 	}
 }
@@ -106,7 +99,7 @@ func failing(t *testing.T, side, at string) *place {
 	return p
 }
 
-// One replica's process, old or new, at each step of its own. The old engine has the volume in the
+// One replica's process, old or new, at each step of its own. The new engine has the volume in the
 // end, perhaps without that replica.
 var replicaFailures = []struct{ side, place, what string }{
 	{theOld, "releasing", "refuse"},
@@ -146,19 +139,18 @@ func TestReplicaFailures(t *testing.T) {
 				}
 				p.next = append(p.next, s.Start())
 			}
-			before := p.epoch(p.old)
 			p.new = p.v.Upgrade(nil, p.next...)
-			if p.new.Exit() == 0 {
-				t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
-			}
-			wait.Until(t, "the old engine serves again", func() bool {
-				s, err := p.old.State()
-				return err == nil && s.Epoch > before && rig.Modes(s)[enginev1.Mode_MODE_RW] > 0
+			wait.Until(t, "the new engine serves", func() bool {
+				s, err := p.new.State()
+				return err == nil && p.new.Serves() && !s.Suspended && rig.Modes(s)[enginev1.Mode_MODE_RW] > 0
 			})
+			if code := p.old.Exit(); code != 0 {
+				t.Errorf("the old engine ended with %d:\n%s", code, p.old.Log())
+			}
 			if f.what == "stop" {
 				failing.Signal(syscall.SIGCONT)
 			}
-			p.useful(p.old)
+			p.useful(p.new)
 		})
 	}
 }
@@ -183,47 +175,47 @@ func (p *place) resume(side string) {
 	time.AfterFunc(hang, func() { stopped.Signal(syscall.SIGCONT) })
 }
 
-// ends checks who has the volume, that the other one has not, and that it can be used.
-func (p *place) ends(end, side string, before int64) {
+// ends checks who has the volume, and that it can be used.
+func (p *place) ends(end string, before int64) {
 	p.t.Helper()
 	switch end {
-	case untouched, theOld, either:
-		wait.Until(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
+	case untouched:
 		if p.new.Exit() == 0 {
 			p.t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
 		}
-		wait.Until(p.t, "the old engine serves, with a new epoch if it has paused", func() bool {
+		wait.Until(p.t, "the old engine serves as before", func() bool {
 			s, err := p.old.State()
-			return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 &&
-				(end == either || (s.Epoch == before) == (end == untouched))
+			return err == nil && rig.Modes(s)[enginev1.Mode_MODE_RW] == 2 && s.Epoch == before
 		})
 		p.useful(p.old)
 	case theNew:
-		wait.Until(p.t, "the new engine serves", p.new.Serves)
-		p.old.Signal(syscall.SIGHUP)
-		_ = p.old.Exit()
+		serves(p.t, "the new engine", p.new)
+		if code := p.old.Exit(); code != 0 {
+			p.t.Errorf("the old engine ended with %d:\n%s", code, p.old.Log())
+		}
 		p.useful(p.new)
 	case nobody:
-		wait.Until(p.t, "the new engine ends", func() bool { return !p.new.Alive() })
-		if side == theOld {
-			p.old.Signal(syscall.SIGHUP)
+		if p.new.Exit() == 0 {
+			p.t.Errorf("the new engine ended with 0:\n%s", p.new.Log())
 		}
-		// Without being told, where it was the new one that died after it had taken the volume.
-		if code := p.old.Exit(); side == theNew && code == 0 {
-			p.t.Errorf("the old engine ended with 0 although nobody has the volume:\n%s", p.old.Log())
-		}
-		// Whichever processes have the directories, or any where none has.
-		replicas := p.next
-		if side == theOld {
-			replicas = p.v.Replicas
-		}
-		p.v.NewEngine(p.old.Host, replicas...)
-		if strings.Contains(p.v.Engine().Name, p.old.Name) {
-			p.t.Fatal("the rig has given the same name again")
-		}
-		serves(p.t, "an engine that is started afterwards", p.v.Engine())
+		_ = p.old.Exit()
+		p.startAgain()
 		p.useful(p.v.Engine())
 	}
+}
+
+// startAgain does what the control plane does after the end of the engine in a live upgrade: it
+// ends the new replicas, and starts an engine with the old ones.
+func (p *place) startAgain() {
+	p.t.Helper()
+	for _, r := range p.next {
+		r.Kill()
+	}
+	p.v.NewEngine(p.old.Host, p.v.Replicas...)
+	if strings.Contains(p.v.Engine().Name, p.old.Name) {
+		p.t.Fatal("the rig has given the same name again")
+	}
+	serves(p.t, "an engine that is started afterwards", p.v.Engine())
 }
 
 // useful has the engine change the volume, which fails if it does not have it.

@@ -36,7 +36,9 @@ func (d *discarded) do(f func(d rig.Target) error) {
 func (d *discarded) write(off, n int, fill byte) {
 	d.t.Helper()
 	copy(d.want[off:], bytes.Repeat([]byte{fill}, n))
-	d.do(func(x rig.Target) error { _, err := x.WriteAt(d.want[off:off+n], int64(off)); return err })
+	p := rig.Aligned(n)
+	copy(p, d.want[off:])
+	d.do(func(x rig.Target) error { _, err := x.WriteAt(p, int64(off)); return err })
 }
 
 func (d *discarded) discard(off, n int) {
@@ -47,7 +49,7 @@ func (d *discarded) discard(off, n int) {
 
 func (d *discarded) look(when string) {
 	d.t.Helper()
-	got := make([]byte, len(d.want))
+	got := rig.Aligned(len(d.want))
 	d.do(func(x rig.Target) error { _, err := x.ReadAt(got, 0); return err })
 	for at := range got {
 		if got[at] != d.want[at] {
@@ -68,6 +70,7 @@ func (d *discarded) over() {
 	d.t.Helper()
 	d.new = d.v.Upgrade(nil, d.next...)
 	d.taken()
+	d.new.AwaitUp()
 	for i, r := range d.v.Replicas {
 		r.Stop()
 		if !strings.Contains(d.next[i].Log(), "block map taken over") {
@@ -123,7 +126,7 @@ func (d *discarded) equal() {
 func TestDiscardsThroughHandOvers(t *testing.T) {
 	const mib = 1 << 20
 	ctx := t.Context()
-	d := &discarded{prepare(t, rig.Config{Replicas: 3, Size: 64 * mib}), make([]byte, 8*mib)}
+	d := &discarded{withDevice(t, 3), make([]byte, 8*mib)}
 	d.write(0, 8*mib, 1)
 	d.snapshot("a")
 	d.discard(0, 2*mib)

@@ -44,7 +44,7 @@ func (v *Volume) NewEngine(h *Host, replicas ...*Replica) *Engine {
 func (v *Volume) Upgrade(env []string, replicas ...*Replica) *Engine {
 	v.t.Helper()
 	old := v.engine
-	e := v.launch(old.Host, old.Name, env, replicas, "--upgrade")
+	e := v.launch(old.Host, old.Name, append([]string{"ANKOLE_PREDECESSOR=" + old.Addr}, env...), replicas, "--upgrade")
 	v.SetEngine(old)
 	return e
 }
@@ -93,8 +93,8 @@ func (v *Volume) launch(h *Host, name string, env []string, replicas []*Replica,
 	return e
 }
 
-// Serves reports whether the engine is ready, as an instance manager asks: a successor is when it
-// has the volume.
+// Serves reports whether the engine is ready, as an instance manager asks: a successor is when the
+// engine before has left.
 func (e *Engine) Serves() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
 	defer cancel()

@@ -47,10 +47,8 @@ const firstPort = 10000
 func (v *Volume) newHost(name string) *Host {
 	v.t.Helper()
 	h := &Host{v: v, Name: name, Dir: filepath.Join(v.Dir, name), port: firstPort}
-	for _, d := range []string{"dev", "up"} {
-		if err := os.MkdirAll(filepath.Join(h.Dir, d), 0o700); err != nil {
-			v.t.Fatal(err)
-		}
+	if err := os.MkdirAll(filepath.Join(h.Dir, "dev"), 0o700); err != nil {
+		v.t.Fatal(err)
 	}
 	if v.net != nil {
 		if err := v.net.join(h); err != nil {
@@ -102,7 +100,7 @@ func (h *Host) keeperSocket() string { return filepath.Join(h.Dir, "devices.sock
 // environment is what the host's processes get to know about it.
 func (h *Host) environment(v *Volume) []string {
 	env := []string{"ANKOLE_VOLUME_UUID=" + v.UUID, "ANKOLE_VOLUME_SECRET=" + v.secret,
-		"ANKOLE_HANDOVER=" + filepath.Join(h.Dir, "up"), "ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"),
+		"ANKOLE_WITNESS=unix:" + filepath.Join(h.Dir, "witness.sock"),
 		"ANKOLE_BLOCK_TRANSPORT=" + v.cfg.Transport, "POD_NAME=" + h.Name,
 		fmt.Sprintf(`ANKOLE_MOUNTS={"/host/var/lib/longhorn/unix-domain-socket": %q, "/dev/longhorn": %q}`, h.Dir,
 			h.Devices())}

@@ -4,6 +4,7 @@ import (
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/device/kept"
+	"ankole.storage/dataplane/engine"
 )
 
 // device is the block device of an engine as the kernel of its node has it. It outlives the engine
@@ -95,6 +96,7 @@ func (v *Volume) offer(e *EngineProcess) {
 		v.keep(e)
 	}
 	e.attach()
+	e.Post(engine.FrontendKept{Kept: true})
 }
 
 // goOn has an engine that serves a kept device carry out what nobody has answered, in any order. An
@@ -110,21 +112,6 @@ func (v *Volume) goOn(d *device) {
 	}
 	d.owner.front.queue = append(d.waiting, d.owner.front.queue...)
 	d.waiting = nil
-}
-
-// noteEpoch tells the instance manager under which epoch an engine takes the volume back, before
-// the first record of it is written anywhere.
-func (v *Volume) noteEpoch(e *EngineProcess, left, epoch uint64) {
-	if d := v.deviceOf(e); d != nil {
-		d.Epochs = []uint64{left, kept.Successor(left), epoch}
-	}
-}
-
-// give lets another engine on the node have the device.
-func (v *Volume) give(from, to *EngineProcess) {
-	if d := v.deviceOf(from); d != nil {
-		d.owner = to
-	}
 }
 
 // again makes a request that the kernel has sent before part of the history of another engine. What

@@ -5,10 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"ankole.storage/dataplane/clock"
-	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 )
 
@@ -26,8 +23,8 @@ type upgrade struct {
 	// next are the second processes on the directories, by the index of the first, nil where there
 	// is none.
 	next []*Replica
-	// gone is what the old engine left, nil while it has the volume.
-	gone *engine.Left
+	// left: the old engine has left, and the new one is the volume's.
+	left bool
 	// over: it has come out one way or the other.
 	over bool
 }
@@ -36,8 +33,8 @@ type upgrade struct {
 func (r *run) liveUpgrade(rnd *rand.Rand, done func()) bool {
 	v := r.v
 	e := v.Current
-	if v.upgrade != nil || r.offline != nil || e == nil || !e.Alive() || !e.state.Serving || !v.reached(e.node) ||
-		len(v.Engines) != 1 {
+	if !v.Keeps || v.upgrade != nil || r.offline != nil || e == nil || !e.Alive() || !e.state.Serving ||
+		!v.reached(e.node) || len(v.Engines) != 1 {
 		return false
 	}
 	u := &upgrade{r: r, rnd: rnd, done: done, old: e, next: make([]*Replica, len(v.Replicas))}
@@ -52,8 +49,11 @@ func (r *run) liveUpgrade(rnd *rand.Rand, done func()) bool {
 			}
 		}
 	}
-	u.new = v.newEngine(e.node, addrs, func(c *engine.Config) { c.Successor = true })
-	u.new.served = true // it is not the volume's yet
+	u.new = v.newEngine(e.node, addrs, func(c *engine.Config) {
+		c.Successor = true
+		c.Follow = func(follows, epoch uint64) bool { return v.follow(u.new, follows, epoch) }
+	})
+	u.new.front = newFront(u.new.Process, u.new.arena)
 	v.Engines = append(v.Engines, u.new)
 	u.new.Run(u.new.core)
 	u.new.Post(engine.Prepare{Reply: func(members, _ []string) { u.later(func() { u.ask(members) }) }})
@@ -93,195 +93,78 @@ func (u *upgrade) sabotage() {
 	u.r.v.log("somebody is killed in a live upgrade")
 }
 
+// ask has the old engine leave.
 func (u *upgrade) ask(members []string) {
-	if !u.alive() {
-		return
-	}
-	u.old.Post(engine.HandOver{Members: members, Draining: func() {}, Reply: func(left *engine.Left, err error) {
+	u.old.Post(engine.Leave{Members: members, Draining: func() {}, Reply: func(left *engine.Left, err error) {
 		u.r.w.After(between(u.rnd, 10*time.Microsecond, time.Millisecond), func() {
-			switch {
-			case !u.over:
-				u.left(left, err)
-			case left != nil:
-				u.r.v.KillEngine(u.old) // nobody waits for it any more
+			if left == nil {
+				u.fails(fmt.Sprintf("refused: %v", err))
+				return
 			}
+			u.leaves(left)
 		})
 	}})
 	u.r.w.After(between(u.rnd, 20*time.Millisecond, 200*time.Millisecond), func() {
-		if !u.over && u.old.Alive() {
+		if !u.over && !u.left {
 			u.old.Post(engine.Stay{Reason: "it takes too long"})
 		}
 	})
 }
 
-// alive ends the upgrade if one of the engines has died.
-func (u *upgrade) alive() bool {
-	if u.old.Alive() && u.new.Alive() {
-		return true
+// leaves ends the old engine's process, whoever waits for that: what its users ask for waits for
+// the next engine.
+func (u *upgrade) leaves(left *engine.Left) {
+	v := u.r.v
+	if !u.old.Alive() || v.Current != u.old {
+		return // it was killed meanwhile, or is about to be
 	}
-	u.fails("an engine has died")
-	return false
+	v.log("%s has left", u.old.Name)
+	if u.left = !u.over; u.left {
+		v.Current, v.Witness.order = u.new, u.new.order
+		u.later(func() { u.new.Post(engine.Succeed{Left: *left}) })
+	}
+	v.KillEngine(u.old)
 }
 
-func (u *upgrade) left(left *engine.Left, err error) {
-	switch {
-	case left == nil:
-		u.r.v.log("live upgrade refused: %v", err)
-		u.ends(u.new)
-		return
-	case !u.old.Alive():
-		u.fails("the old engine has died")
-		return
-	}
-	u.gone = left
-	if d := u.r.v.deviceOf(u.old); d != nil {
-		d.Add(kept.Successor(left.Epoch))
-	}
-	u.r.v.log("%s has left", u.old.Name)
-	if err != nil || !u.new.Alive() {
-		u.takeBack(left)
-		return
-	}
-	// The new engine has a bounded time from here on; when it is over it is killed and the volume
-	// is taken back.
-	u.r.w.After(pick(u.rnd, 100*time.Microsecond, 2*time.Millisecond, 5*time.Millisecond, 200*time.Millisecond,
-		500*time.Millisecond), func() {
-		if !u.over && u.old.Alive() {
-			u.takeBack(left)
-		}
-	})
-	u.later(func() {
-		u.new.Post(engine.Succeed{Left: *left, Reply: func(err error) {
-			u.later(func() {
-				switch {
-				case !u.old.Alive():
-					u.fails("the old engine has died")
-				case err != nil || !u.new.Alive():
-					u.takeBack(left)
-				default:
-					u.taken()
-				}
-			})
-		}})
-	})
-}
-
-// taken makes the new engine the volume's.
+// taken is called when the new engine serves: its replicas are the volume's from now on.
 func (u *upgrade) taken() {
 	v := u.r.v
-	v.log("%s has taken over", u.new.Name)
 	u.r.managed["live-upgrade"]++
-	u.new.Post(engine.Own{})
 	for i, x := range u.next {
 		if x != nil {
-			u.endLater(v.Replicas[i])
-			v.Replicas[i] = x
-			u.next[i] = nil
+			u.next[i], v.Replicas[i] = v.Replicas[i], x
 		}
 	}
-	u.pass(u.new)
-	v.noteEpoch(u.new, u.gone.Epoch, u.new.state.Epoch)
-	u.new.attach()
-	v.serves(u.new)
-	u.ends(u.old)
+	u.ends()
 }
 
-// takeBack gives the old engine's process another core, with the replicas it had.
-func (u *upgrade) takeBack(left *engine.Left) {
-	v := u.r.v
-	var addrs []string
-	for _, x := range v.Replicas {
-		if x.Ready() {
-			addrs = append(addrs, x.Addr())
-		}
+// gone is called when one of the engines has ended.
+func (u *upgrade) gone(e *EngineProcess) {
+	if e == u.new || e == u.old && !u.left {
+		u.fails(e.Name + " has ended")
 	}
-	v.KillEngine(u.new)
-	var e *EngineProcess
-	e = v.newEngine(u.old.node, addrs, func(c *engine.Config) {
-		c.Instance, c.Size, c.Options, c.Counters, c.Purge = u.old.Name, left.Size, left.Options, left.Counters, left.Purge
-		c.Follow = func(follows, epoch uint64) bool { return u.goesOn(e, left, follows, epoch) }
-	})
-	e.order = u.old.order // it is the same process
-	v.log("%s takes the volume back as %s", u.old.Name, e.Name)
-	v.Engines = append(v.Engines, e)
-	e.Run(e.core)
-	u.pass(e)
-	u.ends(u.old)
 }
 
-// goesOn is what an engine's process does with the clients of a volume that it has taken back
-// (docs/design/frontends.md): they go on if nobody else has served since. If somebody has, what
-// they have asked for comes too late: the engine ends, and they are disconnected.
-func (u *upgrade) goesOn(e *EngineProcess, left *engine.Left, follows, epoch uint64) bool {
-	v := u.r.v
-	ok := kept.GoesOnAfter(left.Epoch, follows)
-	if ok {
-		v.noteEpoch(e, left.Epoch, epoch)
-	} else {
-		v.endDevice(e)
-	}
-	u.r.w.After(0, func() {
-		switch {
-		case !e.Alive():
-		case ok && !v.Keeps:
-			e.attach() // else when it serves
-		case !ok:
-			v.log("%s ends: another engine has served since", e.Name)
-			v.KillEngine(e)
-		}
-	})
-	return ok
-}
-
-// pass moves the clients of the old engine, and what they have asked for and nobody has read, to
-// another one.
-func (u *upgrade) pass(to *EngineProcess) {
-	r := u.r
-	for i := range r.history {
-		if q := &r.history[i]; q.Engine == u.old && q.Ended == clock.Never {
-			q.Engine = to
-		}
-	}
-	for _, c := range r.clients {
-		if c.engine == u.old {
-			c.engine = to
-		}
-	}
-	r.v.give(u.old, to)
-	to.front = newFront(to.Process, to.arena)
-	to.front.queue, u.old.front.queue = u.old.front.queue, nil
-	to.front.signal.Raise()
-	r.v.Current = to
-}
-
-// fails ends an upgrade: an old engine that has left takes the volume back, of a dead one the
-// control plane takes care.
+// fails gives an upgrade up: the new engine ends. Where the old one has left another engine starts
+// with the replicas of before, which is for the control plane to see to.
 func (u *upgrade) fails(why string) {
 	if u.over {
 		return
 	}
 	u.r.v.log("live upgrade fails: %s", why)
-	if u.gone != nil && u.old.Alive() {
-		u.takeBack(u.gone)
-		return
-	}
-	u.ends(u.new)
+	u.ends()
+	u.r.v.KillEngine(u.new)
 }
 
-// ends ends one of the engines and the second processes that are still standby, after a while.
-func (u *upgrade) ends(e *EngineProcess) {
-	if u.over {
-		return
-	}
+// ends ends the second processes that are not the volume's, after a while.
+func (u *upgrade) ends() {
 	u.over = true
-	v := u.r.v
-	v.KillEngine(e)
 	for _, x := range u.next {
 		if x != nil {
 			u.endLater(x)
 		}
 	}
-	v.upgrade = nil
+	u.r.v.upgrade = nil
 	u.done()
 }
 
@@ -291,13 +174,13 @@ func (u *upgrade) endLater(x *Replica) {
 	u.r.w.After(between(u.rnd, 0, 50*time.Millisecond), x.Kill)
 }
 
-// Suspend implements frontend.Exporter.
+// Suspend implements frontend.Suspender.
 func (f *Front) Suspend(*[]loop.Op) { f.suspended = true }
 
-// Suspended implements frontend.Exporter.
+// Suspended implements frontend.Suspender.
 func (f *Front) Suspended() bool { return f.suspended && len(f.open) == 0 }
 
-// Continue implements frontend.Exporter.
+// Continue implements frontend.Suspender.
 func (f *Front) Continue(out *[]loop.Op) {
 	f.suspended = false
 	if !f.listening {
@@ -306,10 +189,4 @@ func (f *Front) Continue(out *[]loop.Op) {
 	if len(f.queue) > 0 {
 		f.signal.Raise()
 	}
-}
-
-// Export implements frontend.Exporter: what is unread is moved by the upgrade.
-func (f *Front) Export() frontend.Export {
-	f.stop = true
-	return frontend.Export{Transport: fmt.Sprintf("clients of %d", f.tag)}
 }

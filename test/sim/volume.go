@@ -243,6 +243,9 @@ func (r worldRand) Read(p []byte) (int, error) {
 
 // StartEngine starts an engine on a node with every replica that is known to run.
 func (v *Volume) StartEngine(node *Node) {
+	if v.upgrade != nil {
+		v.upgrade.fails("another engine is started")
+	}
 	var addrs []string
 	for _, r := range v.Replicas {
 		if r.Ready() {
@@ -314,6 +317,9 @@ func (v *Volume) changed(e *EngineProcess, s engine.State) {
 			v.offer(e)
 		}
 		v.serves(e)
+		if u := v.upgrade; u != nil && e == u.new {
+			u.taken()
+		}
 	}
 }
 
@@ -324,8 +330,6 @@ func (v *Volume) serves(e *EngineProcess) {
 	if e.state.Epoch < v.served {
 		return
 	}
-	// The successor of a live upgrade is ordered before, and is the newest when it serves.
-	v.Witness.order = max(v.Witness.order, e.order)
 	if v.served = e.state.Epoch; v.Serves != nil {
 		v.Serves(e)
 	}
@@ -364,6 +368,9 @@ func (v *Volume) gone(e *EngineProcess) {
 	v.spare = append(v.spare, e.arena)
 	v.orphan(e)
 	v.Engines = slices.DeleteFunc(v.Engines, func(o *EngineProcess) bool { return o == e })
+	if v.upgrade != nil {
+		v.upgrade.gone(e)
+	}
 	if v.Gone != nil {
 		v.Gone(e)
 	}

@@ -42,8 +42,9 @@ func (d *Device) Duplicate() (int, error) {
 	return fd, nil
 }
 
-// Adopt takes over the device of a server that was killed. fuse is its /dev/fuse, which belongs to
-// the device from then on, in case of an error too. Start the frontend on Handle next, with Resume.
+// Adopt takes over the device of a server that was killed, or has left it. fuse is its /dev/fuse,
+// which belongs to the device from then on, in case of an error too. Start the frontend on Handle
+// next, with Resume.
 //
 // If it is not what it was (the loop device is gone, another one has its node), the error says so
 // and nothing is changed: then Open removes what is left and begins anew.
@@ -64,34 +65,9 @@ func Adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error
 	return d, nil
 }
 
-// Give parts with a device that goes on in another process, or in another life of this one: what
-// Receive has to know of it, and the descriptor of the volume's lock, which is held as long as any
-// duplicate is open. The device must not be used any more; nothing on the host has changed.
-func (d *Device) Give() (kept Kept, lock int) { return d.Kept(), d.lock }
-
-// Receive goes on with a device that was given away, without touching anything on the host. fuse,
-// its /dev/fuse, and lock belong to the device once it is returned, and to the caller in case of an
-// error. Start the frontend on Handle next.
-func Receive(cfg Config, kept Kept, fuse, lock int) (*Device, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	d := &Device{cfg: cfg, id: kept.ID, fuse: fuse, loop: kept.Loop, lock: lock}
-	d.node = d.number()
-	// A lock that is held already says nothing new to whoever holds it, and is refused to everybody
-	// else.
-	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("block device %s: %w: %w", cfg.Volume, ErrInUse, err)
-	}
-	if !current(lock, d.lockPath()) {
-		return nil, fmt.Errorf("block device %s: what should be its lock is another file than %s", cfg.Volume, d.lockPath())
-	}
-	var err error
-	if d.mounted, err = mountedAt(d.dir()); err != nil {
-		return nil, fmt.Errorf("block device %s: %w", cfg.Volume, err)
-	}
-	return d, nil
-}
+// Leave parts with a device that goes on in another process, which has a duplicate of its
+// descriptor of /dev/fuse: nothing on the host has changed. The device must not be used any more.
+func (d *Device) Leave() error { return errors.Join(unix.Close(d.fuse), unix.Close(d.lock)) }
 
 func adopt(ctx context.Context, cfg Config, kept Kept, fuse int) (*Device, error) {
 	if err := cfg.validate(); err != nil {

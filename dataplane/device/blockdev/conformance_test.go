@@ -56,18 +56,6 @@ func (tr *transport) Frontend(t *testing.T, env frontendtest.Env) frontend.Front
 	return f
 }
 
-// Import gives the device to a successor, as to another process.
-func (tr *transport) Import(env frontendtest.Env, x frontend.Export) (frontend.Frontend, error) {
-	kept, lock := tr.dev.Give()
-	dev, err := blockdev.Receive(tr.cfg, kept, x.Descriptors[0].FD, lock)
-	if err != nil {
-		return nil, err
-	}
-	tr.dev = dev
-	return fuseloop.Import(fuseloop.Config{Owner: env.Owner, Arena: env.Arena, File: tr.cfg.Volume,
-		Journal: tr.journal}, x)
-}
-
 func (tr *transport) Open(t *testing.T) frontendtest.Client {
 	if !tr.exposed {
 		if err := tr.dev.Expose(t.Context()); err != nil {

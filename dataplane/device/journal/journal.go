@@ -295,9 +295,6 @@ func (j *Journal) Attach(a *loop.Arena) (small, large loop.Pool) {
 	return j.small, j.large
 }
 
-// Arena is the one that has the cells, nil if none has.
-func (j *Journal) Arena() *loop.Arena { return j.arena }
-
 // Offer says that the kernel may fill small cell i, and what does not fit goes to a large cell.
 // What an older request has left there is no request any more.
 func (j *Journal) Offer(i, large int) {

@@ -165,44 +165,6 @@ func (h *Held) Drop() error {
 // process would.
 func (h *Held) Leave() error { return h.conn.Close() }
 
-// Give parts with a device that goes on in another process: the descriptor of the connection stands
-// for the device, which has an owner as long as it is open anywhere. It is the caller's to close.
-func (h *Held) Give() (int, error) {
-	f, err := h.conn.File()
-	if err != nil {
-		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.owner.Volume, err)
-	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("device of volume %s: connection to the instance manager: %w", h.owner.Volume, err)
-	}
-	h.conn.Close()
-	return fd, nil
-}
-
-// Receive goes on with a device that was given away. It takes the descriptor over; in case of an
-// error it is the caller's still.
-func Receive(fd int, o Owner) (*Held, error) {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", o.Volume, err)
-	}
-	f := os.NewFile(uintptr(own), "keeper")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("device of volume %s: connection to the instance manager: %w", o.Volume, err)
-	}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		c.Close()
-		return nil, fmt.Errorf("device of volume %s: what should lead to the instance manager is no unix socket", o.Volume)
-	}
-	unix.Close(fd)
-	return &Held{conn: conn, owner: o}, nil
-}
-
 func dial(socket string) (*net.UnixConn, error) {
 	name, release, err := listener.Reach(socket)
 	if err != nil {

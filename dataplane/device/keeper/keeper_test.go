@@ -262,50 +262,6 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// TestOwnerPassesOver: a device that is given to another process has an owner at every moment, and
-// one that dies orphans it.
-func TestOwnerPassesOver(t *testing.T) {
-	socket := start(t, 0)
-	w, r := pipe(t)
-	first, err := Keep(socket, Owner{Volume: "demo", Engine: "e"}, json.RawMessage(`{}`), int(w.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	fd, err := first.Give()
-	if err != nil {
-		t.Fatal(err)
-	}
-	owned := func(when string) {
-		t.Helper()
-		if _, _, _, err := Take(socket, Owner{Volume: "demo", Engine: "e"}); !errors.Is(err, ErrInUse) {
-			t.Errorf("%s: %v", when, err)
-		}
-	}
-	owned("given away")
-	second, err := Receive(fd, Owner{Volume: "demo", Engine: "e"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	owned("received")
-	third, _, taken := orphaned(t, socket, "demo", second)
-	closeAll(taken)
-	if fd, err = third.Give(); err != nil {
-		t.Fatal(err)
-	}
-	last, err := Receive(fd, Owner{Volume: "demo", Engine: "e"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := last.Drop(); err != nil {
-		t.Fatal(err)
-	}
-	eof(t, r)
-	if _, err := Receive(int(r.Fd()), Owner{Volume: "demo", Engine: "e"}); err == nil {
-		t.Error("a pipe passes for a connection")
-	}
-}
-
 // TestAbandon: the device of an engine that ends for good ends with it, whether its end was seen on
 // the connection or not; those of others stay.
 func TestAbandon(t *testing.T) {

@@ -55,20 +55,3 @@ func (o *Owners) ContinuedBy(volumeUUID string, follows uint64) error {
 	}
 	return nil
 }
-
-// Successor is the epoch of the engine that takes a volume over in a live upgrade from one of the
-// given epoch, 0 where it has none of its own: the next number is that of a grant then, which the
-// witness may have given to any engine.
-func Successor(epoch uint64) uint64 {
-	if (epoch+1)%quorum.GrantStep == 0 {
-		return 0
-	}
-	return epoch + 1
-}
-
-// GoesOnAfter tells whether an engine that follows the given epoch may go on with what was given
-// away under another one, or under that one's successor: one that came to nothing has answered
-// nobody.
-func GoesOnAfter(epoch, follows uint64) bool {
-	return follows != 0 && (follows == epoch || follows == Successor(epoch))
-}

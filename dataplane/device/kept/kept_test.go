@@ -41,32 +41,6 @@ func TestWhoContinuesAKeptDevice(t *testing.T) {
 	}
 }
 
-// TestGoesOnAfter: what was given away goes on after the engine that gave it, or its successor, and
-// after nobody else; a grant is nobody's successor.
-func TestGoesOnAfter(t *testing.T) {
-	for _, c := range []struct {
-		what           string
-		epoch, follows uint64
-		goesOn         bool
-	}{
-		{"nobody has taken it", 3000, 3000, true},
-		{"the successor came to nothing", 3000, 3001, true},
-		{"and so did the last one without a grant", 3998, 3999, true},
-		{"the next number is another engine's grant", 3999, 4000, false},
-		{"another engine has served", 3000, 4000, false},
-		{"an older one", 3001, 3000, false},
-		{"whom the engine follows is not known", 3999, 0, false},
-	} {
-		if kept.GoesOnAfter(c.epoch, c.follows) != c.goesOn {
-			t.Errorf("%s: given away under %d, followed is %d, goes on: %v", c.what, c.epoch, c.follows, !c.goesOn)
-		}
-		o := kept.Owners{VolumeUUID: "u", Epochs: []uint64{c.epoch, kept.Successor(c.epoch)}}
-		if err := o.ContinuedBy("u", c.follows); (err == nil) != c.goesOn {
-			t.Errorf("%s: a device kept under %d, followed is %d: %v", c.what, c.epoch, c.follows, err)
-		}
-	}
-}
-
 // TestManyEnginesBeforeARecord: engines that follow the same one, each noting its epoch before its
 // first record is written anywhere, come to nothing one after the other. The last record is still
 // that of the first engine, and the device goes on whatever their number.

@@ -43,9 +43,6 @@ type Device struct {
 	reqs     []frontend.Request
 	stopping bool
 	started  bool
-	// swap makes the successor of a frontend that is being handed over, nil when none is; it is
-	// called once.
-	swap func(x frontend.Export) frontend.Frontend
 }
 
 type waiting struct {
@@ -89,11 +86,6 @@ func (v *Device) Step(now clock.Ticks, in []loop.Done, out *[]loop.Op) clock.Tic
 	}
 	v.accept(now)
 	wake := v.finish(now, out)
-	if x, ok := v.Frontend.(frontend.Exporter); ok && v.swap != nil && x.Suspended() {
-		v.Frontend = v.swap(x.Export())
-		v.swap = nil
-		v.Frontend.Start(out)
-	}
 	if r, ok := v.Frontend.(frontend.Resumer); ok {
 		r.Resume(&v.reqs, out)
 		if len(v.reqs) > 0 {

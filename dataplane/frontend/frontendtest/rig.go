@@ -50,12 +50,6 @@ type Transport interface {
 // called after a frontend was stopped under its users, where a device outlives that and has to be
 // ended.
 
-// Importer is a transport whose frontends can be handed over: Import makes the successor. A test
-// that sees an error panics, on the device's thread.
-type Importer interface {
-	Import(env Env, x frontend.Export) (frontend.Frontend, error)
-}
-
 // Caps are the abilities in which transports differ.
 type Caps struct {
 	// FUA: the client's WriteAtFUA reaches the device as one FUA write.
@@ -145,24 +139,6 @@ func (r *Rig) down() {
 	} else {
 		r.Device.arena.Close()
 	}
-}
-
-// HandOver puts another frontend in the place of the one that runs, as a live upgrade does, and
-// waits until that one serves.
-func (r *Rig) HandOver() {
-	r.Helper()
-	env := Env{Arena: r.Device.arena, Owner: Owner, Name: "vol"}
-	r.Do(func(v *Device, out *[]loop.Op) {
-		v.swap = func(x frontend.Export) frontend.Frontend {
-			f, err := r.Tr.(Importer).Import(env, x)
-			if err != nil {
-				panic(err)
-			}
-			return f
-		}
-		v.Frontend.(frontend.Exporter).Suspend(out)
-	})
-	r.Until("hand-over", func(v *Device) bool { return v.swap == nil })
 }
 
 // StopDevice stops the frontend at once, whatever is under way, as an engine does that has to go.

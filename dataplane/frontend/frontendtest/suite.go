@@ -36,7 +36,7 @@ func Run(t *testing.T, make func(t *testing.T) Transport) {
 		{"a stop with requests under way ends", stopBusy},
 		{"the volume grows", grows},
 		{"the volume grows under writers, again and again", growsUnderWriters},
-		{"another frontend goes on under load", handedOver},
+		{"suspended under load", suspended},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, make(t)) })

@@ -97,7 +97,7 @@ type Frontend struct {
 	gone    bool   // the file system was unmounted, or the connection aborted
 	closing bool
 	closed  bool
-	handing
+	suspending
 	recovery
 }
 

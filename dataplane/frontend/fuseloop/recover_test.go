@@ -356,7 +356,7 @@ func TestTornRequestIsNotCarriedOut(t *testing.T) {
 	}
 }
 
-// TestSuspendedSuccessorFirstAnswersWhatWasLeft: it cannot be handed over before.
+// TestSuspendedSuccessorFirstAnswersWhatWasLeft: it cannot be left before.
 func TestSuspendedSuccessorFirstAnswersWhatWasLeft(t *testing.T) {
 	k := newJournaled(t)
 	unique := k.ask(opWrite, fileNode, writeBody(0, make([]byte, 4096)))

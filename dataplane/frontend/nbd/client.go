@@ -31,10 +31,6 @@ type client struct {
 	rx       loop.Buf
 	from, to int // unread bytes of rx
 	current  int // slot+1 of the write whose payload is being received
-	// restored is such a write that was taken over and has no buffers yet, piece what was received
-	// of the piece it is at.
-	restored *writeState
-	piece    []byte
 	skip     int64
 	skipped  uint64 // cookie to answer once skip is done
 	skipErr  uint32
@@ -48,9 +44,6 @@ type client struct {
 	sendTag uint64
 	sendAt  int
 	seq     uint32
-	vec     [loop.MaxSegs]loop.Seg // of the outstanding send
-	segs    uint8
-	carry   []byte // bytes that go before everything else: what a hand-over has left unsent
 
 	inFlight  int
 	owing     owing
@@ -59,9 +52,6 @@ type client struct {
 	held      bool // waits for a buffer, a request slot or room in tx
 	closing   bool
 	gone      bool
-	// released: the loop does not know the connection; releasing: it is being told to forget it.
-	released  bool
-	releasing bool
 }
 
 func (c *client) bytes() []byte { return c.s.cfg.Arena.Bytes(c.rx)[c.from:c.to] }
@@ -69,7 +59,7 @@ func (c *client) bytes() []byte { return c.s.cfg.Arena.Bytes(c.rx)[c.from:c.to] 
 // received takes the bytes of a Recv and reads on.
 func (c *client) received(d *loop.Done, reqs *[]frontend.Request, out *[]loop.Op) {
 	c.receiving = false
-	if c.closing || c.releasing && d.Errno == loop.Canceled {
+	if c.closing {
 		return
 	}
 	if d.Errno != 0 || d.N == 0 {
@@ -105,9 +95,6 @@ func (c *client) took(r *request, n int64, reqs *[]frontend.Request) {
 
 // advance reads what is in the receive buffer as far as possible and then asks for more.
 func (c *client) advance(reqs *[]frontend.Request, out *[]loop.Op) {
-	if c.s.suspended || c.releasing {
-		return
-	}
 	c.hold(false)
 	for !c.closing && c.step(reqs, out) {
 	}
@@ -138,8 +125,6 @@ func (c *client) step(reqs *[]frontend.Request, out *[]loop.Op) bool {
 	switch {
 	case c.phase == draining:
 		return false
-	case c.restored != nil:
-		return c.continueWrite()
 	case c.current != 0:
 		return c.copyPayload(in, reqs)
 	case c.skip > 0:
@@ -186,7 +171,7 @@ func (c *client) skipPayload(in []byte, out *[]loop.Op) bool {
 // room reports whether tx can take n more bytes; if not, the client is held back until a send is
 // done.
 func (c *client) room(n int) bool {
-	if c.queued+n > txSize || len(c.carry) > 0 {
+	if c.queued+n > txSize {
 		c.hold(true)
 		return false
 	}
@@ -196,7 +181,7 @@ func (c *client) room(n int) bool {
 // receive asks for more input: the rest of the current write's payload in place, and whatever
 // follows.
 func (c *client) receive(out *[]loop.Op) {
-	if c.receiving || c.s.suspended || c.releasing {
+	if c.receiving {
 		return
 	}
 	if c.from == c.to {
@@ -224,7 +209,7 @@ func (c *client) receive(out *[]loop.Op) {
 	if whole {
 		op.Add(loop.Seg{Buf: c.rx, Off: int32(c.to), Len: int32(rxSize - c.to)})
 	}
-	c.receiving, c.released = true, false
+	c.receiving = true
 	*out = append(*out, op)
 }
 
@@ -256,7 +241,7 @@ func (c *client) command(in []byte, reqs *[]frontend.Request, out *[]loop.Op) bo
 	if kind == block.Flush {
 		off, size = 0, 0
 	}
-	slot, ok := c.s.slot(kind, size, 0)
+	slot, ok := c.s.slot(kind, size)
 	if !ok {
 		c.s.first = c
 		c.hold(true)

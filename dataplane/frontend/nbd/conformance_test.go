@@ -39,12 +39,6 @@ func (tr *transport) Frontend(t *testing.T, env frontendtest.Env) frontend.Front
 	return tr.server
 }
 
-// Import gives the sockets to a successor.
-func (tr *transport) Import(env frontendtest.Env, x frontend.Export) (f frontend.Frontend, err error) {
-	tr.server, err = nbd.Import(nbd.Config{Owner: env.Owner, Arena: env.Arena, Export: env.Name}, x)
-	return tr.server, err
-}
-
 func (tr *transport) Open(t *testing.T) frontendtest.Client {
 	c, err := nbdclient.Dial(t.Context(), tr.addr, nbdclient.Options{Export: "vol"})
 	if err != nil {

@@ -70,7 +70,6 @@ type Server struct {
 	accepting bool
 	listening bool
 	stopping  bool
-	handing
 	slowClients
 }
 
@@ -140,8 +139,6 @@ const (
 	tagClose
 	tagTurnAway
 	tagListener
-	tagRelease
-	tagReleaseListener
 )
 
 func (s *Server) tag(what int, client int, seq uint32) uint64 {
@@ -151,18 +148,13 @@ func (s *Server) tag(what int, client int, seq uint32) uint64 {
 // Start implements frontend.Frontend.
 func (s *Server) Start(out *[]loop.Op) {
 	s.accept(out)
-	for _, c := range s.clients {
-		if c != nil {
-			c.goOn(out) // of a server that was imported
-		}
-	}
 }
 
 func (s *Server) accept(out *[]loop.Op) {
-	if s.accepting || s.stopping || s.suspended || s.releasing {
+	if s.accepting || s.stopping {
 		return
 	}
-	s.accepting, s.released = true, false
+	s.accepting = true
 	*out = append(*out, loop.Op{Kind: loop.Accept, Handle: s.cfg.Listener, Tag: s.tag(tagAccept, 0, 0)})
 }
 
@@ -177,8 +169,6 @@ func (s *Server) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request, o
 		s.accept(out)
 	case tagListener:
 		s.listening = false
-	case tagReleaseListener:
-		s.listenerReleased(out)
 	default:
 		c = s.clients[value>>32&0xffff]
 		switch what {
@@ -186,14 +176,11 @@ func (s *Server) Handle(_ clock.Ticks, d *loop.Done, reqs *[]frontend.Request, o
 			c.received(d, reqs, out)
 		case tagSend:
 			c.sendDone(d, out)
-		case tagRelease:
-			c.forgotten(out)
 		case tagClose:
 			c.closed()
 			s.accept(out)
 		}
 	}
-	s.releaseSockets(out)
 	s.Resume(reqs, out)
 }
 
@@ -234,7 +221,7 @@ func (s *Server) admit(conn loop.Handle, index int) *client {
 
 // Resume implements frontend.Resumer.
 func (s *Server) Resume(reqs *[]frontend.Request, out *[]loop.Op) {
-	if s.held == 0 || s.suspended {
+	if s.held == 0 {
 		return
 	}
 	for i := range s.clients {
@@ -266,7 +253,6 @@ func (s *Server) Complete(id uint64, code block.Code, out *[]loop.Op) {
 		c.replies = append(c.replies, slot)
 		c.send(out)
 	}
-	s.releaseSockets(out)
 }
 
 // SetSize implements frontend.Frontend. Clients connected already keep the size they were told; the
@@ -311,10 +297,9 @@ func (s *Server) Clients() int {
 	return n
 }
 
-// slot returns a request with the buffers of its pieces from the given one on, or false when the
-// arena cannot give all of them: a request that holds some and waits for more could wait for
-// another that does the same.
-func (s *Server) slot(kind block.Kind, size int64, from int) (uint32, bool) {
+// slot returns a request with the buffers of its pieces, or false when the arena cannot give all of
+// them: a request that holds some and waits for more could wait for another that does the same.
+func (s *Server) slot(kind block.Kind, size int64) (uint32, bool) {
 	if len(s.freeReq) == 0 {
 		s.freeReq = append(s.freeReq, uint32(len(s.requests)))
 		s.requests = append(s.requests, request{})
@@ -324,10 +309,6 @@ func (s *Server) slot(kind block.Kind, size int64, from int) (uint32, bool) {
 	*r = request{kind: kind, size: size, bufs: r.bufs[:0]}
 	if kind == block.Read || kind == block.Write {
 		for p := range r.pieces() {
-			if p < from {
-				r.bufs = append(r.bufs, 0)
-				continue
-			}
 			b, ok := s.cfg.Arena.Get(int(r.pieceLen(p)))
 			if !ok {
 				s.dropAll(r)

@@ -455,3 +455,29 @@ func TestFullMemoryTurnsNobodyAway(t *testing.T) {
 	k.run()
 	k.stop()
 }
+
+// An answer that does not fit into one send is not interrupted by another one.
+func TestLargeAnswersAreNotInterrupted(t *testing.T) {
+	k := newScript(t, nil)
+	p := k.ready()
+	p.lazy = true
+	const size = 10 << 20
+	k.say(p, requestBytes(0, cmdRead, 1, 0, size, nil))
+	k.say(p, requestBytes(1<<5, cmdRead, 2, 0, 512, nil), requestBytes(0, cmdRead, 3, 4096, 4096, nil))
+	for len(p.got) < size+4096+3*replyHeader {
+		p.room = 3 << 20
+		k.trickle(p)
+		k.run()
+	}
+	got := k.answers(p, map[uint64]int{1: size, 3: 4096})
+	if len(got) != 3 || len(got[0].data) != size || got[1].errno == 0 {
+		t.Fatalf("%d answers", len(got))
+	}
+	for i, b := range got[0].data {
+		if b != patternAt(int64(i)) {
+			t.Fatalf("wrong byte at %d", i)
+		}
+	}
+	p.lazy = false
+	k.stop()
+}

@@ -9,7 +9,7 @@ import (
 
 // Answers wait in two places: bytes in tx (negotiation, and answers to requests that never reached
 // the engine), and requests in replies. A send takes tx first, then as many replies as its vector
-// holds. What a hand-over has carried over (carry) goes before both.
+// holds.
 
 // put appends raw bytes to tx; the caller has made sure of the room.
 func (c *client) put(b []byte) {
@@ -34,36 +34,25 @@ func putReply(h []byte, errno uint32, cookie uint64) {
 // send gives what waits to a Send. One that was appended earlier in the same step is still in out
 // and not submitted: it is extended, so that the answers of one step leave together.
 func (c *client) send(out *[]loop.Op) {
-	if c.closing || c.releasing || c.queued == c.posted && len(c.replies) == 0 && len(c.carry) == 0 {
+	if c.closing || c.queued == c.posted && len(c.replies) == 0 {
 		return
 	}
 	if !c.sendBusy {
 		c.seq++
 		c.sendTag = c.s.tag(tagSend, c.index, c.seq)
 		c.sendAt = len(*out)
-		c.sendBusy, c.released = true, false
+		c.sendBusy = true
 		c.owing.begun++
 		*out = append(*out, loop.Op{Kind: loop.Send, Handle: c.conn, Tag: c.sendTag})
 	} else if c.sendAt >= len(*out) || (*out)[c.sendAt].Tag != c.sendTag {
 		return // submitted already; what waits goes when it is done
 	}
-	op := &(*out)[c.sendAt]
-	c.fill(op)
-	c.vec, c.segs = op.Vec, op.Segs
+	c.fill(&(*out)[c.sendAt])
 }
 
-// fill puts into op what goes next: bytes carried over, then the rest of an answer that the send
-// before could not hold, then what is in tx, then further answers.
+// fill puts into op what goes next: the rest of an answer that the send before could not hold, then
+// what is in tx, then further answers.
 func (c *client) fill(op *loop.Op) {
-	if len(c.carry) > 0 {
-		if c.queued == 0 {
-			n := min(len(c.carry), txSize)
-			c.put(c.carry[:n])
-			c.carry = c.carry[n:]
-		}
-		c.flushTx(op)
-		return
-	}
 	if len(c.replies) > 0 && c.s.requests[c.replies[0]].sent > 0 {
 		if !c.reply(op, c.replies[0]) {
 			return
@@ -141,21 +130,10 @@ func (c *client) sendDone(d *loop.Done, out *[]loop.Op) {
 	if c.closing {
 		return
 	}
-	if c.releasing && d.Errno == loop.Canceled {
-		c.cutShort(d.N)
-		return
-	}
 	if d.Errno != 0 {
 		c.disconnect(out)
 		return
 	}
-	c.sent()
-	c.send(out)
-	c.finishDraining(out)
-}
-
-// sent frees what the send that has ended carried.
-func (c *client) sent() {
 	for _, slot := range c.sending {
 		c.s.free(slot)
 	}
@@ -163,4 +141,6 @@ func (c *client) sent() {
 	if c.posted == c.queued {
 		c.posted, c.queued = 0, 0
 	}
+	c.send(out)
+	c.finishDraining(out)
 }

@@ -124,8 +124,6 @@ func (k *script) perform() {
 			k.send(&op)
 		case loop.Close:
 			k.close(&op)
-		case loop.Release:
-			k.release(&op)
 		}
 	}
 	k.out = k.out[:0]
@@ -174,23 +172,6 @@ func (k *script) trickle(p *peer) {
 		p.send = nil
 		k.done = append(k.done, loop.Done{Kind: loop.Send, Handle: p.h, N: at, Tag: op.Tag})
 	}
-}
-
-// release forgets a handle, as the loop does.
-func (k *script) release(op *loop.Op) {
-	if op.Handle == testListener {
-		if k.accept != nil {
-			k.done = append(k.done, loop.Done{Kind: loop.Accept, Handle: testListener, Errno: loop.Canceled, Tag: k.accept.Tag})
-			k.accept = nil
-		}
-	} else {
-		p := k.peers[op.Handle]
-		if p.closed {
-			k.tb.Fatal("released after it was closed")
-		}
-		k.cancel(p)
-	}
-	k.done = append(k.done, loop.Done{Kind: loop.Release, Handle: op.Handle, Tag: op.Tag})
 }
 
 func (k *script) cancel(p *peer) {

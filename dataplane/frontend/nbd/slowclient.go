@@ -32,7 +32,7 @@ type owing struct {
 // when somebody else has waited for it long enough.
 func (s *Server) Expire(now clock.Ticks, out *[]loop.Op) clock.Ticks {
 	next := clock.Never
-	if s.first == nil || s.suspended {
+	if s.first == nil {
 		s.shortSince = clock.Never
 		return next
 	}
@@ -58,7 +58,7 @@ func (s *Server) Expire(now clock.Ticks, out *[]loop.Op) clock.Ticks {
 
 // owes reports that the client has memory until it sends the rest of a write, or takes answers.
 func (c *client) owes() bool {
-	return !c.closing && !c.releasing && (c.current != 0 && c.receiving || c.sendBusy && len(c.sending)+len(c.replies) > 0)
+	return !c.closing && (c.current != 0 && c.receiving || c.sendBusy && len(c.sending)+len(c.replies) > 0)
 }
 
 // waitsBeside reports that somebody other than c is held back.

@@ -117,6 +117,131 @@ func (*GetRequest) Descriptor() ([]byte, []int) {
 	return file_engine_v1_engine_proto_rawDescGZIP(), []int{0}
 }
 
+type LeaveRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	VolumeUuid string                 `protobuf:"bytes,1,opt,name=volume_uuid,json=volumeUuid,proto3" json:"volume_uuid,omitempty"`
+	// The instance manager in which the successor runs: this engine's.
+	InstanceManager string `protobuf:"bytes,2,opt,name=instance_manager,json=instanceManager,proto3" json:"instance_manager,omitempty"`
+	// Data directories of the replicas that it has reached.
+	Members []string `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	// Its build, for logs.
+	Build         string `protobuf:"bytes,4,opt,name=build,proto3" json:"build,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveRequest) Reset() {
+	*x = LeaveRequest{}
+	mi := &file_engine_v1_engine_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveRequest) ProtoMessage() {}
+
+func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
+func (*LeaveRequest) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LeaveRequest) GetVolumeUuid() string {
+	if x != nil {
+		return x.VolumeUuid
+	}
+	return ""
+}
+
+func (x *LeaveRequest) GetInstanceManager() string {
+	if x != nil {
+		return x.InstanceManager
+	}
+	return ""
+}
+
+func (x *LeaveRequest) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *LeaveRequest) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
+}
+
+type LeaveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long users have waited so far.
+	PauseNanos int64 `protobuf:"varint,1,opt,name=pause_nanos,json=pauseNanos,proto3" json:"pause_nanos,omitempty"`
+	// A purge of snapshots was under way, for the successor to go on with.
+	Purge         bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveResponse) Reset() {
+	*x = LeaveResponse{}
+	mi := &file_engine_v1_engine_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveResponse) ProtoMessage() {}
+
+func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_engine_v1_engine_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
+func (*LeaveResponse) Descriptor() ([]byte, []int) {
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LeaveResponse) GetPauseNanos() int64 {
+	if x != nil {
+		return x.PauseNanos
+	}
+	return 0
+}
+
+func (x *LeaveResponse) GetPurge() bool {
+	if x != nil {
+		return x.Purge
+	}
+	return false
+}
+
 // State of an engine.
 type State struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -173,7 +298,7 @@ type State struct {
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_engine_v1_engine_proto_msgTypes[1]
+	mi := &file_engine_v1_engine_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +310,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[1]
+	mi := &file_engine_v1_engine_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +323,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{1}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *State) GetVolumeName() string {
@@ -418,7 +543,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_engine_v1_engine_proto_msgTypes[2]
+	mi := &file_engine_v1_engine_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +555,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[2]
+	mi := &file_engine_v1_engine_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +568,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{2}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Replica) GetAddress() string {
@@ -510,7 +635,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_engine_v1_engine_proto_msgTypes[3]
+	mi := &file_engine_v1_engine_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +647,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[3]
+	mi := &file_engine_v1_engine_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +660,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{3}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Purge) GetRunning() bool {
@@ -585,7 +710,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_engine_v1_engine_proto_msgTypes[4]
+	mi := &file_engine_v1_engine_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +722,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[4]
+	mi := &file_engine_v1_engine_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +735,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{4}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Options) GetSnapshotMaxCount() int32 {
@@ -667,7 +792,7 @@ type Rebuild struct {
 
 func (x *Rebuild) Reset() {
 	*x = Rebuild{}
-	mi := &file_engine_v1_engine_proto_msgTypes[5]
+	mi := &file_engine_v1_engine_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +804,7 @@ func (x *Rebuild) String() string {
 func (*Rebuild) ProtoMessage() {}
 
 func (x *Rebuild) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[5]
+	mi := &file_engine_v1_engine_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +817,7 @@ func (x *Rebuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
 func (*Rebuild) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{5}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Rebuild) GetRunning() bool {
@@ -761,7 +886,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_engine_v1_engine_proto_msgTypes[6]
+	mi := &file_engine_v1_engine_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +898,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[6]
+	mi := &file_engine_v1_engine_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +911,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{6}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Snapshot) GetName() string {
@@ -862,7 +987,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_engine_v1_engine_proto_msgTypes[7]
+	mi := &file_engine_v1_engine_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +999,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[7]
+	mi := &file_engine_v1_engine_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1012,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{7}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Counters) GetReads() uint64 {
@@ -954,7 +1079,7 @@ type MetricsRequest struct {
 
 func (x *MetricsRequest) Reset() {
 	*x = MetricsRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[8]
+	mi := &file_engine_v1_engine_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1091,7 @@ func (x *MetricsRequest) String() string {
 func (*MetricsRequest) ProtoMessage() {}
 
 func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[8]
+	mi := &file_engine_v1_engine_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1104,7 @@ func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
 func (*MetricsRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{8}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{10}
 }
 
 // What was done in the last whole second.
@@ -998,7 +1123,7 @@ type MetricsResponse struct {
 
 func (x *MetricsResponse) Reset() {
 	*x = MetricsResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[9]
+	mi := &file_engine_v1_engine_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1135,7 @@ func (x *MetricsResponse) String() string {
 func (*MetricsResponse) ProtoMessage() {}
 
 func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[9]
+	mi := &file_engine_v1_engine_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1148,7 @@ func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsResponse.ProtoReflect.Descriptor instead.
 func (*MetricsResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{9}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MetricsResponse) GetReads() uint64 {
@@ -1077,7 +1202,7 @@ type ReplicaAddRequest struct {
 
 func (x *ReplicaAddRequest) Reset() {
 	*x = ReplicaAddRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[10]
+	mi := &file_engine_v1_engine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1214,7 @@ func (x *ReplicaAddRequest) String() string {
 func (*ReplicaAddRequest) ProtoMessage() {}
 
 func (x *ReplicaAddRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[10]
+	mi := &file_engine_v1_engine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1227,7 @@ func (x *ReplicaAddRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAddRequest.ProtoReflect.Descriptor instead.
 func (*ReplicaAddRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{10}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplicaAddRequest) GetAddress() string {
@@ -1121,7 +1246,7 @@ type ReplicaRemoveRequest struct {
 
 func (x *ReplicaRemoveRequest) Reset() {
 	*x = ReplicaRemoveRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[11]
+	mi := &file_engine_v1_engine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1258,7 @@ func (x *ReplicaRemoveRequest) String() string {
 func (*ReplicaRemoveRequest) ProtoMessage() {}
 
 func (x *ReplicaRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[11]
+	mi := &file_engine_v1_engine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1271,7 @@ func (x *ReplicaRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRemoveRequest.ProtoReflect.Descriptor instead.
 func (*ReplicaRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{11}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReplicaRemoveRequest) GetAddress() string {
@@ -1170,7 +1295,7 @@ type SnapshotCreateRequest struct {
 
 func (x *SnapshotCreateRequest) Reset() {
 	*x = SnapshotCreateRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[12]
+	mi := &file_engine_v1_engine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1307,7 @@ func (x *SnapshotCreateRequest) String() string {
 func (*SnapshotCreateRequest) ProtoMessage() {}
 
 func (x *SnapshotCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[12]
+	mi := &file_engine_v1_engine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1320,7 @@ func (x *SnapshotCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCreateRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotCreateRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{12}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SnapshotCreateRequest) GetName() string {
@@ -1235,7 +1360,7 @@ type SnapshotCreateResponse struct {
 
 func (x *SnapshotCreateResponse) Reset() {
 	*x = SnapshotCreateResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[13]
+	mi := &file_engine_v1_engine_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1372,7 @@ func (x *SnapshotCreateResponse) String() string {
 func (*SnapshotCreateResponse) ProtoMessage() {}
 
 func (x *SnapshotCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[13]
+	mi := &file_engine_v1_engine_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1385,7 @@ func (x *SnapshotCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCreateResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotCreateResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{13}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SnapshotCreateResponse) GetName() string {
@@ -1278,7 +1403,7 @@ type FilesystemTrimRequest struct {
 
 func (x *FilesystemTrimRequest) Reset() {
 	*x = FilesystemTrimRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_engine_v1_engine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1415,7 @@ func (x *FilesystemTrimRequest) String() string {
 func (*FilesystemTrimRequest) ProtoMessage() {}
 
 func (x *FilesystemTrimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_engine_v1_engine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1428,7 @@ func (x *FilesystemTrimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilesystemTrimRequest.ProtoReflect.Descriptor instead.
 func (*FilesystemTrimRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{14}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{16}
 }
 
 type FilesystemTrimResponse struct {
@@ -1316,7 +1441,7 @@ type FilesystemTrimResponse struct {
 
 func (x *FilesystemTrimResponse) Reset() {
 	*x = FilesystemTrimResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_engine_v1_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1453,7 @@ func (x *FilesystemTrimResponse) String() string {
 func (*FilesystemTrimResponse) ProtoMessage() {}
 
 func (x *FilesystemTrimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_engine_v1_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1466,7 @@ func (x *FilesystemTrimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilesystemTrimResponse.ProtoReflect.Descriptor instead.
 func (*FilesystemTrimResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{15}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FilesystemTrimResponse) GetBytes() int64 {
@@ -1360,7 +1485,7 @@ type SnapshotRemoveRequest struct {
 
 func (x *SnapshotRemoveRequest) Reset() {
 	*x = SnapshotRemoveRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_engine_v1_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1497,7 @@ func (x *SnapshotRemoveRequest) String() string {
 func (*SnapshotRemoveRequest) ProtoMessage() {}
 
 func (x *SnapshotRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_engine_v1_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1510,7 @@ func (x *SnapshotRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRemoveRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SnapshotRemoveRequest) GetName() string {
@@ -1405,7 +1530,7 @@ type SnapshotPurgeRequest struct {
 
 func (x *SnapshotPurgeRequest) Reset() {
 	*x = SnapshotPurgeRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1542,7 @@ func (x *SnapshotPurgeRequest) String() string {
 func (*SnapshotPurgeRequest) ProtoMessage() {}
 
 func (x *SnapshotPurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_engine_v1_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1555,7 @@ func (x *SnapshotPurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPurgeRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotPurgeRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SnapshotPurgeRequest) GetSkipIfInProgress() bool {
@@ -1449,7 +1574,7 @@ type SnapshotRevertRequest struct {
 
 func (x *SnapshotRevertRequest) Reset() {
 	*x = SnapshotRevertRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1586,7 @@ func (x *SnapshotRevertRequest) String() string {
 func (*SnapshotRevertRequest) ProtoMessage() {}
 
 func (x *SnapshotRevertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_engine_v1_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1599,7 @@ func (x *SnapshotRevertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRevertRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRevertRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SnapshotRevertRequest) GetName() string {
@@ -1494,7 +1619,7 @@ type ExpandRequest struct {
 
 func (x *ExpandRequest) Reset() {
 	*x = ExpandRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1631,7 @@ func (x *ExpandRequest) String() string {
 func (*ExpandRequest) ProtoMessage() {}
 
 func (x *ExpandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_engine_v1_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1644,7 @@ func (x *ExpandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpandRequest.ProtoReflect.Descriptor instead.
 func (*ExpandRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExpandRequest) GetSize() int64 {
@@ -1542,7 +1667,7 @@ type OptionsSetRequest struct {
 
 func (x *OptionsSetRequest) Reset() {
 	*x = OptionsSetRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1679,7 @@ func (x *OptionsSetRequest) String() string {
 func (*OptionsSetRequest) ProtoMessage() {}
 
 func (x *OptionsSetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_engine_v1_engine_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1692,7 @@ func (x *OptionsSetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptionsSetRequest.ProtoReflect.Descriptor instead.
 func (*OptionsSetRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OptionsSetRequest) GetSnapshotMaxCount() int32 {
@@ -1614,7 +1739,7 @@ type FrontendStartRequest struct {
 
 func (x *FrontendStartRequest) Reset() {
 	*x = FrontendStartRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1751,7 @@ func (x *FrontendStartRequest) String() string {
 func (*FrontendStartRequest) ProtoMessage() {}
 
 func (x *FrontendStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_engine_v1_engine_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1764,7 @@ func (x *FrontendStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendStartRequest.ProtoReflect.Descriptor instead.
 func (*FrontendStartRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FrontendStartRequest) GetFrontend() string {
@@ -1657,7 +1782,7 @@ type FrontendShutdownRequest struct {
 
 func (x *FrontendShutdownRequest) Reset() {
 	*x = FrontendShutdownRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1794,7 @@ func (x *FrontendShutdownRequest) String() string {
 func (*FrontendShutdownRequest) ProtoMessage() {}
 
 func (x *FrontendShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_engine_v1_engine_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1807,7 @@ func (x *FrontendShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendShutdownRequest.ProtoReflect.Descriptor instead.
 func (*FrontendShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
 }
 
 type ScrubStartRequest struct {
@@ -1699,7 +1824,7 @@ type ScrubStartRequest struct {
 
 func (x *ScrubStartRequest) Reset() {
 	*x = ScrubStartRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1836,7 @@ func (x *ScrubStartRequest) String() string {
 func (*ScrubStartRequest) ProtoMessage() {}
 
 func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_engine_v1_engine_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1849,7 @@ func (x *ScrubStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubStartRequest.ProtoReflect.Descriptor instead.
 func (*ScrubStartRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ScrubStartRequest) GetSnapshot() string {
@@ -1756,7 +1881,7 @@ type ScrubCancelRequest struct {
 
 func (x *ScrubCancelRequest) Reset() {
 	*x = ScrubCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1893,7 @@ func (x *ScrubCancelRequest) String() string {
 func (*ScrubCancelRequest) ProtoMessage() {}
 
 func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_engine_v1_engine_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1906,7 @@ func (x *ScrubCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubCancelRequest.ProtoReflect.Descriptor instead.
 func (*ScrubCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
 }
 
 // Scrub is the progress and result of a scrub.
@@ -1810,7 +1935,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1947,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_engine_v1_engine_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1960,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Scrub) GetRunning() bool {
@@ -1938,7 +2063,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2075,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_engine_v1_engine_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2088,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetAddress() string {
@@ -2018,7 +2143,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2155,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_engine_v1_engine_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2168,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Checksums) GetByAddress() map[string]string {
@@ -2064,7 +2189,7 @@ type SnapshotHashRequest struct {
 
 func (x *SnapshotHashRequest) Reset() {
 	*x = SnapshotHashRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2201,7 @@ func (x *SnapshotHashRequest) String() string {
 func (*SnapshotHashRequest) ProtoMessage() {}
 
 func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_engine_v1_engine_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2214,7 @@ func (x *SnapshotHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SnapshotHashRequest) GetName() string {
@@ -2115,7 +2240,7 @@ type SnapshotHashStatusRequest struct {
 
 func (x *SnapshotHashStatusRequest) Reset() {
 	*x = SnapshotHashStatusRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2252,7 @@ func (x *SnapshotHashStatusRequest) String() string {
 func (*SnapshotHashStatusRequest) ProtoMessage() {}
 
 func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_engine_v1_engine_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2265,7 @@ func (x *SnapshotHashStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashStatusRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashStatusRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SnapshotHashStatusRequest) GetName() string {
@@ -2159,7 +2284,7 @@ type SnapshotHashCancelRequest struct {
 
 func (x *SnapshotHashCancelRequest) Reset() {
 	*x = SnapshotHashCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2296,7 @@ func (x *SnapshotHashCancelRequest) String() string {
 func (*SnapshotHashCancelRequest) ProtoMessage() {}
 
 func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_engine_v1_engine_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2309,7 @@ func (x *SnapshotHashCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashCancelRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SnapshotHashCancelRequest) GetName() string {
@@ -2202,7 +2327,7 @@ type SnapshotHashLockStateRequest struct {
 
 func (x *SnapshotHashLockStateRequest) Reset() {
 	*x = SnapshotHashLockStateRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2339,7 @@ func (x *SnapshotHashLockStateRequest) String() string {
 func (*SnapshotHashLockStateRequest) ProtoMessage() {}
 
 func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2352,7 @@ func (x *SnapshotHashLockStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashLockStateRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotHashLockStateRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 type SnapshotHashLockStateResponse struct {
@@ -2240,7 +2365,7 @@ type SnapshotHashLockStateResponse struct {
 
 func (x *SnapshotHashLockStateResponse) Reset() {
 	*x = SnapshotHashLockStateResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2377,7 @@ func (x *SnapshotHashLockStateResponse) String() string {
 func (*SnapshotHashLockStateResponse) ProtoMessage() {}
 
 func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2390,7 @@ func (x *SnapshotHashLockStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashLockStateResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotHashLockStateResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapshotHashLockStateResponse) GetLockedByAddress() map[string]bool {
@@ -2290,7 +2415,7 @@ type SnapshotHashState struct {
 
 func (x *SnapshotHashState) Reset() {
 	*x = SnapshotHashState{}
-	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_engine_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2427,7 @@ func (x *SnapshotHashState) String() string {
 func (*SnapshotHashState) ProtoMessage() {}
 
 func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_engine_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2440,7 @@ func (x *SnapshotHashState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHashState.ProtoReflect.Descriptor instead.
 func (*SnapshotHashState) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapshotHashState) GetName() string {
@@ -2365,7 +2490,7 @@ type ReplicaHash struct {
 
 func (x *ReplicaHash) Reset() {
 	*x = ReplicaHash{}
-	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_engine_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2502,7 @@ func (x *ReplicaHash) String() string {
 func (*ReplicaHash) ProtoMessage() {}
 
 func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_engine_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2515,7 @@ func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaHash.ProtoReflect.Descriptor instead.
 func (*ReplicaHash) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReplicaHash) GetState() string {
@@ -2448,7 +2573,7 @@ type CloneSourceRequest struct {
 
 func (x *CloneSourceRequest) Reset() {
 	*x = CloneSourceRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_engine_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2585,7 @@ func (x *CloneSourceRequest) String() string {
 func (*CloneSourceRequest) ProtoMessage() {}
 
 func (x *CloneSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_engine_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2598,7 @@ func (x *CloneSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloneSourceRequest.ProtoReflect.Descriptor instead.
 func (*CloneSourceRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CloneSourceRequest) GetSnapshot() string {
@@ -2517,7 +2642,7 @@ type CloneGrant struct {
 
 func (x *CloneGrant) Reset() {
 	*x = CloneGrant{}
-	mi := &file_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2654,7 @@ func (x *CloneGrant) String() string {
 func (*CloneGrant) ProtoMessage() {}
 
 func (x *CloneGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2667,7 @@ func (x *CloneGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloneGrant.ProtoReflect.Descriptor instead.
 func (*CloneGrant) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CloneGrant) GetVolumeName() string {
@@ -2612,7 +2737,7 @@ type SnapshotCloneRequest struct {
 
 func (x *SnapshotCloneRequest) Reset() {
 	*x = SnapshotCloneRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2749,7 @@ func (x *SnapshotCloneRequest) String() string {
 func (*SnapshotCloneRequest) ProtoMessage() {}
 
 func (x *SnapshotCloneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2762,7 @@ func (x *SnapshotCloneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCloneRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotCloneRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotCloneRequest) GetFrom() *CloneGrant {
@@ -2662,7 +2787,7 @@ type SnapshotCloneCancelRequest struct {
 
 func (x *SnapshotCloneCancelRequest) Reset() {
 	*x = SnapshotCloneCancelRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2799,7 @@ func (x *SnapshotCloneCancelRequest) String() string {
 func (*SnapshotCloneCancelRequest) ProtoMessage() {}
 
 func (x *SnapshotCloneCancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_engine_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2812,7 @@ func (x *SnapshotCloneCancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCloneCancelRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotCloneCancelRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 // Clone is the progress and result of a clone.
@@ -2720,7 +2845,7 @@ type Clone struct {
 
 func (x *Clone) Reset() {
 	*x = Clone{}
-	mi := &file_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2857,7 @@ func (x *Clone) String() string {
 func (*Clone) ProtoMessage() {}
 
 func (x *Clone) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_engine_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2870,7 @@ func (x *Clone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clone.ProtoReflect.Descriptor instead.
 func (*Clone) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Clone) GetRunning() bool {
@@ -2866,7 +2991,7 @@ type BackupCreateRequest struct {
 
 func (x *BackupCreateRequest) Reset() {
 	*x = BackupCreateRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_engine_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +3003,7 @@ func (x *BackupCreateRequest) String() string {
 func (*BackupCreateRequest) ProtoMessage() {}
 
 func (x *BackupCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_engine_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +3016,7 @@ func (x *BackupCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupCreateRequest.ProtoReflect.Descriptor instead.
 func (*BackupCreateRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BackupCreateRequest) GetName() string {
@@ -2999,7 +3124,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3136,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3149,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Backup) GetName() string {
@@ -3101,7 +3226,7 @@ type BackupRestoreRequest struct {
 
 func (x *BackupRestoreRequest) Reset() {
 	*x = BackupRestoreRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3238,7 @@ func (x *BackupRestoreRequest) String() string {
 func (*BackupRestoreRequest) ProtoMessage() {}
 
 func (x *BackupRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3251,7 @@ func (x *BackupRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRestoreRequest.ProtoReflect.Descriptor instead.
 func (*BackupRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackupRestoreRequest) GetUrl() string {
@@ -3185,7 +3310,7 @@ type SnapshotExportRequest struct {
 
 func (x *SnapshotExportRequest) Reset() {
 	*x = SnapshotExportRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3322,7 @@ func (x *SnapshotExportRequest) String() string {
 func (*SnapshotExportRequest) ProtoMessage() {}
 
 func (x *SnapshotExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3335,7 @@ func (x *SnapshotExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotExportRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotExportRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SnapshotExportRequest) GetSnapshot() string {
@@ -3253,7 +3378,7 @@ type SnapshotExportResponse struct {
 
 func (x *SnapshotExportResponse) Reset() {
 	*x = SnapshotExportResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3265,7 +3390,7 @@ func (x *SnapshotExportResponse) String() string {
 func (*SnapshotExportResponse) ProtoMessage() {}
 
 func (x *SnapshotExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +3403,7 @@ func (x *SnapshotExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotExportResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotExportResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SnapshotExportResponse) GetSize() int64 {
@@ -3303,7 +3428,7 @@ type VersionRequest struct {
 
 func (x *VersionRequest) Reset() {
 	*x = VersionRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3440,7 @@ func (x *VersionRequest) String() string {
 func (*VersionRequest) ProtoMessage() {}
 
 func (x *VersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3453,7 @@ func (x *VersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRequest.ProtoReflect.Descriptor instead.
 func (*VersionRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 type VersionResponse struct {
@@ -3348,7 +3473,7 @@ type VersionResponse struct {
 
 func (x *VersionResponse) Reset() {
 	*x = VersionResponse{}
-	mi := &file_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3485,7 @@ func (x *VersionResponse) String() string {
 func (*VersionResponse) ProtoMessage() {}
 
 func (x *VersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3498,7 @@ func (x *VersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionResponse.ProtoReflect.Descriptor instead.
 func (*VersionResponse) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *VersionResponse) GetVersion() string {
@@ -3468,7 +3593,7 @@ type StandInRequest struct {
 
 func (x *StandInRequest) Reset() {
 	*x = StandInRequest{}
-	mi := &file_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_engine_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3605,7 @@ func (x *StandInRequest) String() string {
 func (*StandInRequest) ProtoMessage() {}
 
 func (x *StandInRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_engine_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3618,7 @@ func (x *StandInRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInRequest.ProtoReflect.Descriptor instead.
 func (*StandInRequest) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StandInRequest) GetProof() []byte {
@@ -3615,7 +3740,7 @@ type StandInAnswer struct {
 
 func (x *StandInAnswer) Reset() {
 	*x = StandInAnswer{}
-	mi := &file_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_engine_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3752,7 @@ func (x *StandInAnswer) String() string {
 func (*StandInAnswer) ProtoMessage() {}
 
 func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_engine_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3765,7 @@ func (x *StandInAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandInAnswer.ProtoReflect.Descriptor instead.
 func (*StandInAnswer) Descriptor() ([]byte, []int) {
-	return file_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_engine_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StandInAnswer) GetChallenge() []byte {
@@ -3726,7 +3851,17 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x16engine/v1/engine.proto\x12\x10ankole.engine.v1\"\f\n" +
 	"\n" +
-	"GetRequest\"\xa7\v\n" +
+	"GetRequest\"\x8a\x01\n" +
+	"\fLeaveRequest\x12\x1f\n" +
+	"\vvolume_uuid\x18\x01 \x01(\tR\n" +
+	"volumeUuid\x12)\n" +
+	"\x10instance_manager\x18\x02 \x01(\tR\x0finstanceManager\x12\x18\n" +
+	"\amembers\x18\x03 \x03(\tR\amembers\x12\x14\n" +
+	"\x05build\x18\x04 \x01(\tR\x05build\"F\n" +
+	"\rLeaveResponse\x12\x1f\n" +
+	"\vpause_nanos\x18\x01 \x01(\x03R\n" +
+	"pauseNanos\x12\x14\n" +
+	"\x05purge\x18\x02 \x01(\bR\x05purge\"\xa7\v\n" +
 	"\x05State\x12\x1f\n" +
 	"\vvolume_name\x18\x01 \x01(\tR\n" +
 	"volumeName\x12#\n" +
@@ -4081,7 +4216,7 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMODE_WO\x10\x01\x12\v\n" +
 	"\aMODE_RW\x10\x02\x12\f\n" +
-	"\bMODE_ERR\x10\x032\xe1\x12\n" +
+	"\bMODE_ERR\x10\x032\xab\x13\n" +
 	"\x06Engine\x12<\n" +
 	"\x03Get\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State\x12@\n" +
 	"\x05Watch\x12\x1c.ankole.engine.v1.GetRequest\x1a\x17.ankole.engine.v1.State0\x01\x12J\n" +
@@ -4111,7 +4246,8 @@ const file_engine_v1_engine_proto_rawDesc = "" +
 	"\aStandIn\x12 .ankole.engine.v1.StandInRequest\x1a\x1f.ankole.engine.v1.StandInAnswer(\x010\x01\x12O\n" +
 	"\fBackupCreate\x12%.ankole.engine.v1.BackupCreateRequest\x1a\x18.ankole.engine.v1.Backup\x12P\n" +
 	"\rBackupRestore\x12&.ankole.engine.v1.BackupRestoreRequest\x1a\x17.ankole.engine.v1.State\x12c\n" +
-	"\x0eSnapshotExport\x12'.ankole.engine.v1.SnapshotExportRequest\x1a(.ankole.engine.v1.SnapshotExportResponse\x12N\n" +
+	"\x0eSnapshotExport\x12'.ankole.engine.v1.SnapshotExportRequest\x1a(.ankole.engine.v1.SnapshotExportResponse\x12H\n" +
+	"\x05Leave\x12\x1e.ankole.engine.v1.LeaveRequest\x1a\x1f.ankole.engine.v1.LeaveResponse\x12N\n" +
 	"\aVersion\x12 .ankole.engine.v1.VersionRequest\x1a!.ankole.engine.v1.VersionResponse\x12c\n" +
 	"\x0eFilesystemTrim\x12'.ankole.engine.v1.FilesystemTrimRequest\x1a(.ankole.engine.v1.FilesystemTrimResponseB+Z)ankole.storage/api/rpc/engine/v1;enginev1b\x06proto3"
 
@@ -4128,162 +4264,166 @@ func file_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_engine_v1_engine_proto_goTypes = []any{
 	(Mode)(0),                             // 0: ankole.engine.v1.Mode
 	(*GetRequest)(nil),                    // 1: ankole.engine.v1.GetRequest
-	(*State)(nil),                         // 2: ankole.engine.v1.State
-	(*Replica)(nil),                       // 3: ankole.engine.v1.Replica
-	(*Purge)(nil),                         // 4: ankole.engine.v1.Purge
-	(*Options)(nil),                       // 5: ankole.engine.v1.Options
-	(*Rebuild)(nil),                       // 6: ankole.engine.v1.Rebuild
-	(*Snapshot)(nil),                      // 7: ankole.engine.v1.Snapshot
-	(*Counters)(nil),                      // 8: ankole.engine.v1.Counters
-	(*MetricsRequest)(nil),                // 9: ankole.engine.v1.MetricsRequest
-	(*MetricsResponse)(nil),               // 10: ankole.engine.v1.MetricsResponse
-	(*ReplicaAddRequest)(nil),             // 11: ankole.engine.v1.ReplicaAddRequest
-	(*ReplicaRemoveRequest)(nil),          // 12: ankole.engine.v1.ReplicaRemoveRequest
-	(*SnapshotCreateRequest)(nil),         // 13: ankole.engine.v1.SnapshotCreateRequest
-	(*SnapshotCreateResponse)(nil),        // 14: ankole.engine.v1.SnapshotCreateResponse
-	(*FilesystemTrimRequest)(nil),         // 15: ankole.engine.v1.FilesystemTrimRequest
-	(*FilesystemTrimResponse)(nil),        // 16: ankole.engine.v1.FilesystemTrimResponse
-	(*SnapshotRemoveRequest)(nil),         // 17: ankole.engine.v1.SnapshotRemoveRequest
-	(*SnapshotPurgeRequest)(nil),          // 18: ankole.engine.v1.SnapshotPurgeRequest
-	(*SnapshotRevertRequest)(nil),         // 19: ankole.engine.v1.SnapshotRevertRequest
-	(*ExpandRequest)(nil),                 // 20: ankole.engine.v1.ExpandRequest
-	(*OptionsSetRequest)(nil),             // 21: ankole.engine.v1.OptionsSetRequest
-	(*FrontendStartRequest)(nil),          // 22: ankole.engine.v1.FrontendStartRequest
-	(*FrontendShutdownRequest)(nil),       // 23: ankole.engine.v1.FrontendShutdownRequest
-	(*ScrubStartRequest)(nil),             // 24: ankole.engine.v1.ScrubStartRequest
-	(*ScrubCancelRequest)(nil),            // 25: ankole.engine.v1.ScrubCancelRequest
-	(*Scrub)(nil),                         // 26: ankole.engine.v1.Scrub
-	(*Finding)(nil),                       // 27: ankole.engine.v1.Finding
-	(*Checksums)(nil),                     // 28: ankole.engine.v1.Checksums
-	(*SnapshotHashRequest)(nil),           // 29: ankole.engine.v1.SnapshotHashRequest
-	(*SnapshotHashStatusRequest)(nil),     // 30: ankole.engine.v1.SnapshotHashStatusRequest
-	(*SnapshotHashCancelRequest)(nil),     // 31: ankole.engine.v1.SnapshotHashCancelRequest
-	(*SnapshotHashLockStateRequest)(nil),  // 32: ankole.engine.v1.SnapshotHashLockStateRequest
-	(*SnapshotHashLockStateResponse)(nil), // 33: ankole.engine.v1.SnapshotHashLockStateResponse
-	(*SnapshotHashState)(nil),             // 34: ankole.engine.v1.SnapshotHashState
-	(*ReplicaHash)(nil),                   // 35: ankole.engine.v1.ReplicaHash
-	(*CloneSourceRequest)(nil),            // 36: ankole.engine.v1.CloneSourceRequest
-	(*CloneGrant)(nil),                    // 37: ankole.engine.v1.CloneGrant
-	(*SnapshotCloneRequest)(nil),          // 38: ankole.engine.v1.SnapshotCloneRequest
-	(*SnapshotCloneCancelRequest)(nil),    // 39: ankole.engine.v1.SnapshotCloneCancelRequest
-	(*Clone)(nil),                         // 40: ankole.engine.v1.Clone
-	(*BackupCreateRequest)(nil),           // 41: ankole.engine.v1.BackupCreateRequest
-	(*Backup)(nil),                        // 42: ankole.engine.v1.Backup
-	(*BackupRestoreRequest)(nil),          // 43: ankole.engine.v1.BackupRestoreRequest
-	(*SnapshotExportRequest)(nil),         // 44: ankole.engine.v1.SnapshotExportRequest
-	(*SnapshotExportResponse)(nil),        // 45: ankole.engine.v1.SnapshotExportResponse
-	(*VersionRequest)(nil),                // 46: ankole.engine.v1.VersionRequest
-	(*VersionResponse)(nil),               // 47: ankole.engine.v1.VersionResponse
-	(*StandInRequest)(nil),                // 48: ankole.engine.v1.StandInRequest
-	(*StandInAnswer)(nil),                 // 49: ankole.engine.v1.StandInAnswer
-	nil,                                   // 50: ankole.engine.v1.State.SnapshotsEntry
-	nil,                                   // 51: ankole.engine.v1.State.HashesEntry
-	nil,                                   // 52: ankole.engine.v1.State.BackupsEntry
-	nil,                                   // 53: ankole.engine.v1.Snapshot.ChildrenEntry
-	nil,                                   // 54: ankole.engine.v1.Snapshot.LabelsEntry
-	nil,                                   // 55: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	nil,                                   // 56: ankole.engine.v1.Scrub.ChecksumsEntry
-	nil,                                   // 57: ankole.engine.v1.Checksums.ByAddressEntry
-	nil,                                   // 58: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	nil,                                   // 59: ankole.engine.v1.SnapshotHashState.ByAddressEntry
-	nil,                                   // 60: ankole.engine.v1.BackupCreateRequest.CredentialsEntry
-	nil,                                   // 61: ankole.engine.v1.BackupCreateRequest.LabelsEntry
-	nil,                                   // 62: ankole.engine.v1.BackupCreateRequest.ParametersEntry
-	nil,                                   // 63: ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
+	(*LeaveRequest)(nil),                  // 2: ankole.engine.v1.LeaveRequest
+	(*LeaveResponse)(nil),                 // 3: ankole.engine.v1.LeaveResponse
+	(*State)(nil),                         // 4: ankole.engine.v1.State
+	(*Replica)(nil),                       // 5: ankole.engine.v1.Replica
+	(*Purge)(nil),                         // 6: ankole.engine.v1.Purge
+	(*Options)(nil),                       // 7: ankole.engine.v1.Options
+	(*Rebuild)(nil),                       // 8: ankole.engine.v1.Rebuild
+	(*Snapshot)(nil),                      // 9: ankole.engine.v1.Snapshot
+	(*Counters)(nil),                      // 10: ankole.engine.v1.Counters
+	(*MetricsRequest)(nil),                // 11: ankole.engine.v1.MetricsRequest
+	(*MetricsResponse)(nil),               // 12: ankole.engine.v1.MetricsResponse
+	(*ReplicaAddRequest)(nil),             // 13: ankole.engine.v1.ReplicaAddRequest
+	(*ReplicaRemoveRequest)(nil),          // 14: ankole.engine.v1.ReplicaRemoveRequest
+	(*SnapshotCreateRequest)(nil),         // 15: ankole.engine.v1.SnapshotCreateRequest
+	(*SnapshotCreateResponse)(nil),        // 16: ankole.engine.v1.SnapshotCreateResponse
+	(*FilesystemTrimRequest)(nil),         // 17: ankole.engine.v1.FilesystemTrimRequest
+	(*FilesystemTrimResponse)(nil),        // 18: ankole.engine.v1.FilesystemTrimResponse
+	(*SnapshotRemoveRequest)(nil),         // 19: ankole.engine.v1.SnapshotRemoveRequest
+	(*SnapshotPurgeRequest)(nil),          // 20: ankole.engine.v1.SnapshotPurgeRequest
+	(*SnapshotRevertRequest)(nil),         // 21: ankole.engine.v1.SnapshotRevertRequest
+	(*ExpandRequest)(nil),                 // 22: ankole.engine.v1.ExpandRequest
+	(*OptionsSetRequest)(nil),             // 23: ankole.engine.v1.OptionsSetRequest
+	(*FrontendStartRequest)(nil),          // 24: ankole.engine.v1.FrontendStartRequest
+	(*FrontendShutdownRequest)(nil),       // 25: ankole.engine.v1.FrontendShutdownRequest
+	(*ScrubStartRequest)(nil),             // 26: ankole.engine.v1.ScrubStartRequest
+	(*ScrubCancelRequest)(nil),            // 27: ankole.engine.v1.ScrubCancelRequest
+	(*Scrub)(nil),                         // 28: ankole.engine.v1.Scrub
+	(*Finding)(nil),                       // 29: ankole.engine.v1.Finding
+	(*Checksums)(nil),                     // 30: ankole.engine.v1.Checksums
+	(*SnapshotHashRequest)(nil),           // 31: ankole.engine.v1.SnapshotHashRequest
+	(*SnapshotHashStatusRequest)(nil),     // 32: ankole.engine.v1.SnapshotHashStatusRequest
+	(*SnapshotHashCancelRequest)(nil),     // 33: ankole.engine.v1.SnapshotHashCancelRequest
+	(*SnapshotHashLockStateRequest)(nil),  // 34: ankole.engine.v1.SnapshotHashLockStateRequest
+	(*SnapshotHashLockStateResponse)(nil), // 35: ankole.engine.v1.SnapshotHashLockStateResponse
+	(*SnapshotHashState)(nil),             // 36: ankole.engine.v1.SnapshotHashState
+	(*ReplicaHash)(nil),                   // 37: ankole.engine.v1.ReplicaHash
+	(*CloneSourceRequest)(nil),            // 38: ankole.engine.v1.CloneSourceRequest
+	(*CloneGrant)(nil),                    // 39: ankole.engine.v1.CloneGrant
+	(*SnapshotCloneRequest)(nil),          // 40: ankole.engine.v1.SnapshotCloneRequest
+	(*SnapshotCloneCancelRequest)(nil),    // 41: ankole.engine.v1.SnapshotCloneCancelRequest
+	(*Clone)(nil),                         // 42: ankole.engine.v1.Clone
+	(*BackupCreateRequest)(nil),           // 43: ankole.engine.v1.BackupCreateRequest
+	(*Backup)(nil),                        // 44: ankole.engine.v1.Backup
+	(*BackupRestoreRequest)(nil),          // 45: ankole.engine.v1.BackupRestoreRequest
+	(*SnapshotExportRequest)(nil),         // 46: ankole.engine.v1.SnapshotExportRequest
+	(*SnapshotExportResponse)(nil),        // 47: ankole.engine.v1.SnapshotExportResponse
+	(*VersionRequest)(nil),                // 48: ankole.engine.v1.VersionRequest
+	(*VersionResponse)(nil),               // 49: ankole.engine.v1.VersionResponse
+	(*StandInRequest)(nil),                // 50: ankole.engine.v1.StandInRequest
+	(*StandInAnswer)(nil),                 // 51: ankole.engine.v1.StandInAnswer
+	nil,                                   // 52: ankole.engine.v1.State.SnapshotsEntry
+	nil,                                   // 53: ankole.engine.v1.State.HashesEntry
+	nil,                                   // 54: ankole.engine.v1.State.BackupsEntry
+	nil,                                   // 55: ankole.engine.v1.Snapshot.ChildrenEntry
+	nil,                                   // 56: ankole.engine.v1.Snapshot.LabelsEntry
+	nil,                                   // 57: ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	nil,                                   // 58: ankole.engine.v1.Scrub.ChecksumsEntry
+	nil,                                   // 59: ankole.engine.v1.Checksums.ByAddressEntry
+	nil,                                   // 60: ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	nil,                                   // 61: ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	nil,                                   // 62: ankole.engine.v1.BackupCreateRequest.CredentialsEntry
+	nil,                                   // 63: ankole.engine.v1.BackupCreateRequest.LabelsEntry
+	nil,                                   // 64: ankole.engine.v1.BackupCreateRequest.ParametersEntry
+	nil,                                   // 65: ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
 }
 var file_engine_v1_engine_proto_depIdxs = []int32{
-	3,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
-	50, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
-	8,  // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
-	5,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
-	26, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
-	51, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
-	40, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
-	52, // 7: ankole.engine.v1.State.backups:type_name -> ankole.engine.v1.State.BackupsEntry
-	40, // 8: ankole.engine.v1.State.restore:type_name -> ankole.engine.v1.Clone
+	5,  // 0: ankole.engine.v1.State.replicas:type_name -> ankole.engine.v1.Replica
+	52, // 1: ankole.engine.v1.State.snapshots:type_name -> ankole.engine.v1.State.SnapshotsEntry
+	10, // 2: ankole.engine.v1.State.counters:type_name -> ankole.engine.v1.Counters
+	7,  // 3: ankole.engine.v1.State.options:type_name -> ankole.engine.v1.Options
+	28, // 4: ankole.engine.v1.State.scrub:type_name -> ankole.engine.v1.Scrub
+	53, // 5: ankole.engine.v1.State.hashes:type_name -> ankole.engine.v1.State.HashesEntry
+	42, // 6: ankole.engine.v1.State.clone:type_name -> ankole.engine.v1.Clone
+	54, // 7: ankole.engine.v1.State.backups:type_name -> ankole.engine.v1.State.BackupsEntry
+	42, // 8: ankole.engine.v1.State.restore:type_name -> ankole.engine.v1.Clone
 	0,  // 9: ankole.engine.v1.Replica.mode:type_name -> ankole.engine.v1.Mode
-	6,  // 10: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
-	4,  // 11: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
-	53, // 12: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
-	54, // 13: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
-	55, // 14: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
-	27, // 15: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
-	56, // 16: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
-	57, // 17: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
-	58, // 18: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
-	59, // 19: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
-	37, // 20: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
-	60, // 21: ankole.engine.v1.BackupCreateRequest.credentials:type_name -> ankole.engine.v1.BackupCreateRequest.CredentialsEntry
-	61, // 22: ankole.engine.v1.BackupCreateRequest.labels:type_name -> ankole.engine.v1.BackupCreateRequest.LabelsEntry
-	62, // 23: ankole.engine.v1.BackupCreateRequest.parameters:type_name -> ankole.engine.v1.BackupCreateRequest.ParametersEntry
-	63, // 24: ankole.engine.v1.BackupRestoreRequest.credentials:type_name -> ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
-	7,  // 25: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
-	34, // 26: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
-	42, // 27: ankole.engine.v1.State.BackupsEntry.value:type_name -> ankole.engine.v1.Backup
-	28, // 28: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
-	35, // 29: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
+	8,  // 10: ankole.engine.v1.Replica.rebuild:type_name -> ankole.engine.v1.Rebuild
+	6,  // 11: ankole.engine.v1.Replica.purge:type_name -> ankole.engine.v1.Purge
+	55, // 12: ankole.engine.v1.Snapshot.children:type_name -> ankole.engine.v1.Snapshot.ChildrenEntry
+	56, // 13: ankole.engine.v1.Snapshot.labels:type_name -> ankole.engine.v1.Snapshot.LabelsEntry
+	57, // 14: ankole.engine.v1.SnapshotCreateRequest.labels:type_name -> ankole.engine.v1.SnapshotCreateRequest.LabelsEntry
+	29, // 15: ankole.engine.v1.Scrub.findings:type_name -> ankole.engine.v1.Finding
+	58, // 16: ankole.engine.v1.Scrub.checksums:type_name -> ankole.engine.v1.Scrub.ChecksumsEntry
+	59, // 17: ankole.engine.v1.Checksums.by_address:type_name -> ankole.engine.v1.Checksums.ByAddressEntry
+	60, // 18: ankole.engine.v1.SnapshotHashLockStateResponse.locked_by_address:type_name -> ankole.engine.v1.SnapshotHashLockStateResponse.LockedByAddressEntry
+	61, // 19: ankole.engine.v1.SnapshotHashState.by_address:type_name -> ankole.engine.v1.SnapshotHashState.ByAddressEntry
+	39, // 20: ankole.engine.v1.SnapshotCloneRequest.from:type_name -> ankole.engine.v1.CloneGrant
+	62, // 21: ankole.engine.v1.BackupCreateRequest.credentials:type_name -> ankole.engine.v1.BackupCreateRequest.CredentialsEntry
+	63, // 22: ankole.engine.v1.BackupCreateRequest.labels:type_name -> ankole.engine.v1.BackupCreateRequest.LabelsEntry
+	64, // 23: ankole.engine.v1.BackupCreateRequest.parameters:type_name -> ankole.engine.v1.BackupCreateRequest.ParametersEntry
+	65, // 24: ankole.engine.v1.BackupRestoreRequest.credentials:type_name -> ankole.engine.v1.BackupRestoreRequest.CredentialsEntry
+	9,  // 25: ankole.engine.v1.State.SnapshotsEntry.value:type_name -> ankole.engine.v1.Snapshot
+	36, // 26: ankole.engine.v1.State.HashesEntry.value:type_name -> ankole.engine.v1.SnapshotHashState
+	44, // 27: ankole.engine.v1.State.BackupsEntry.value:type_name -> ankole.engine.v1.Backup
+	30, // 28: ankole.engine.v1.Scrub.ChecksumsEntry.value:type_name -> ankole.engine.v1.Checksums
+	37, // 29: ankole.engine.v1.SnapshotHashState.ByAddressEntry.value:type_name -> ankole.engine.v1.ReplicaHash
 	1,  // 30: ankole.engine.v1.Engine.Get:input_type -> ankole.engine.v1.GetRequest
 	1,  // 31: ankole.engine.v1.Engine.Watch:input_type -> ankole.engine.v1.GetRequest
-	11, // 32: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
-	12, // 33: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
-	13, // 34: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
-	17, // 35: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
-	18, // 36: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
-	19, // 37: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
-	20, // 38: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
-	21, // 39: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
-	22, // 40: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
-	23, // 41: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
-	24, // 42: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
-	25, // 43: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
-	29, // 44: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
-	30, // 45: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
-	31, // 46: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
-	32, // 47: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
-	9,  // 48: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
-	36, // 49: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
-	38, // 50: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
-	39, // 51: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
-	48, // 52: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
-	41, // 53: ankole.engine.v1.Engine.BackupCreate:input_type -> ankole.engine.v1.BackupCreateRequest
-	43, // 54: ankole.engine.v1.Engine.BackupRestore:input_type -> ankole.engine.v1.BackupRestoreRequest
-	44, // 55: ankole.engine.v1.Engine.SnapshotExport:input_type -> ankole.engine.v1.SnapshotExportRequest
-	46, // 56: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
-	15, // 57: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
-	2,  // 58: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
-	2,  // 59: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
-	2,  // 60: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
-	2,  // 61: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
-	14, // 62: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
-	2,  // 63: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
-	2,  // 64: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
-	2,  // 65: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
-	2,  // 66: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
-	2,  // 67: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
-	2,  // 68: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
-	2,  // 69: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
-	2,  // 70: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
-	2,  // 71: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
-	34, // 72: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
-	34, // 73: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
-	34, // 74: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
-	33, // 75: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
-	10, // 76: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
-	37, // 77: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
-	2,  // 78: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
-	2,  // 79: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
-	49, // 80: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
-	42, // 81: ankole.engine.v1.Engine.BackupCreate:output_type -> ankole.engine.v1.Backup
-	2,  // 82: ankole.engine.v1.Engine.BackupRestore:output_type -> ankole.engine.v1.State
-	45, // 83: ankole.engine.v1.Engine.SnapshotExport:output_type -> ankole.engine.v1.SnapshotExportResponse
-	47, // 84: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
-	16, // 85: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
-	58, // [58:86] is the sub-list for method output_type
-	30, // [30:58] is the sub-list for method input_type
+	13, // 32: ankole.engine.v1.Engine.ReplicaAdd:input_type -> ankole.engine.v1.ReplicaAddRequest
+	14, // 33: ankole.engine.v1.Engine.ReplicaRemove:input_type -> ankole.engine.v1.ReplicaRemoveRequest
+	15, // 34: ankole.engine.v1.Engine.SnapshotCreate:input_type -> ankole.engine.v1.SnapshotCreateRequest
+	19, // 35: ankole.engine.v1.Engine.SnapshotRemove:input_type -> ankole.engine.v1.SnapshotRemoveRequest
+	20, // 36: ankole.engine.v1.Engine.SnapshotPurge:input_type -> ankole.engine.v1.SnapshotPurgeRequest
+	21, // 37: ankole.engine.v1.Engine.SnapshotRevert:input_type -> ankole.engine.v1.SnapshotRevertRequest
+	22, // 38: ankole.engine.v1.Engine.Expand:input_type -> ankole.engine.v1.ExpandRequest
+	23, // 39: ankole.engine.v1.Engine.OptionsSet:input_type -> ankole.engine.v1.OptionsSetRequest
+	24, // 40: ankole.engine.v1.Engine.FrontendStart:input_type -> ankole.engine.v1.FrontendStartRequest
+	25, // 41: ankole.engine.v1.Engine.FrontendShutdown:input_type -> ankole.engine.v1.FrontendShutdownRequest
+	26, // 42: ankole.engine.v1.Engine.ScrubStart:input_type -> ankole.engine.v1.ScrubStartRequest
+	27, // 43: ankole.engine.v1.Engine.ScrubCancel:input_type -> ankole.engine.v1.ScrubCancelRequest
+	31, // 44: ankole.engine.v1.Engine.SnapshotHash:input_type -> ankole.engine.v1.SnapshotHashRequest
+	32, // 45: ankole.engine.v1.Engine.SnapshotHashStatus:input_type -> ankole.engine.v1.SnapshotHashStatusRequest
+	33, // 46: ankole.engine.v1.Engine.SnapshotHashCancel:input_type -> ankole.engine.v1.SnapshotHashCancelRequest
+	34, // 47: ankole.engine.v1.Engine.SnapshotHashLockState:input_type -> ankole.engine.v1.SnapshotHashLockStateRequest
+	11, // 48: ankole.engine.v1.Engine.Metrics:input_type -> ankole.engine.v1.MetricsRequest
+	38, // 49: ankole.engine.v1.Engine.CloneSource:input_type -> ankole.engine.v1.CloneSourceRequest
+	40, // 50: ankole.engine.v1.Engine.SnapshotClone:input_type -> ankole.engine.v1.SnapshotCloneRequest
+	41, // 51: ankole.engine.v1.Engine.SnapshotCloneCancel:input_type -> ankole.engine.v1.SnapshotCloneCancelRequest
+	50, // 52: ankole.engine.v1.Engine.StandIn:input_type -> ankole.engine.v1.StandInRequest
+	43, // 53: ankole.engine.v1.Engine.BackupCreate:input_type -> ankole.engine.v1.BackupCreateRequest
+	45, // 54: ankole.engine.v1.Engine.BackupRestore:input_type -> ankole.engine.v1.BackupRestoreRequest
+	46, // 55: ankole.engine.v1.Engine.SnapshotExport:input_type -> ankole.engine.v1.SnapshotExportRequest
+	2,  // 56: ankole.engine.v1.Engine.Leave:input_type -> ankole.engine.v1.LeaveRequest
+	48, // 57: ankole.engine.v1.Engine.Version:input_type -> ankole.engine.v1.VersionRequest
+	17, // 58: ankole.engine.v1.Engine.FilesystemTrim:input_type -> ankole.engine.v1.FilesystemTrimRequest
+	4,  // 59: ankole.engine.v1.Engine.Get:output_type -> ankole.engine.v1.State
+	4,  // 60: ankole.engine.v1.Engine.Watch:output_type -> ankole.engine.v1.State
+	4,  // 61: ankole.engine.v1.Engine.ReplicaAdd:output_type -> ankole.engine.v1.State
+	4,  // 62: ankole.engine.v1.Engine.ReplicaRemove:output_type -> ankole.engine.v1.State
+	16, // 63: ankole.engine.v1.Engine.SnapshotCreate:output_type -> ankole.engine.v1.SnapshotCreateResponse
+	4,  // 64: ankole.engine.v1.Engine.SnapshotRemove:output_type -> ankole.engine.v1.State
+	4,  // 65: ankole.engine.v1.Engine.SnapshotPurge:output_type -> ankole.engine.v1.State
+	4,  // 66: ankole.engine.v1.Engine.SnapshotRevert:output_type -> ankole.engine.v1.State
+	4,  // 67: ankole.engine.v1.Engine.Expand:output_type -> ankole.engine.v1.State
+	4,  // 68: ankole.engine.v1.Engine.OptionsSet:output_type -> ankole.engine.v1.State
+	4,  // 69: ankole.engine.v1.Engine.FrontendStart:output_type -> ankole.engine.v1.State
+	4,  // 70: ankole.engine.v1.Engine.FrontendShutdown:output_type -> ankole.engine.v1.State
+	4,  // 71: ankole.engine.v1.Engine.ScrubStart:output_type -> ankole.engine.v1.State
+	4,  // 72: ankole.engine.v1.Engine.ScrubCancel:output_type -> ankole.engine.v1.State
+	36, // 73: ankole.engine.v1.Engine.SnapshotHash:output_type -> ankole.engine.v1.SnapshotHashState
+	36, // 74: ankole.engine.v1.Engine.SnapshotHashStatus:output_type -> ankole.engine.v1.SnapshotHashState
+	36, // 75: ankole.engine.v1.Engine.SnapshotHashCancel:output_type -> ankole.engine.v1.SnapshotHashState
+	35, // 76: ankole.engine.v1.Engine.SnapshotHashLockState:output_type -> ankole.engine.v1.SnapshotHashLockStateResponse
+	12, // 77: ankole.engine.v1.Engine.Metrics:output_type -> ankole.engine.v1.MetricsResponse
+	39, // 78: ankole.engine.v1.Engine.CloneSource:output_type -> ankole.engine.v1.CloneGrant
+	4,  // 79: ankole.engine.v1.Engine.SnapshotClone:output_type -> ankole.engine.v1.State
+	4,  // 80: ankole.engine.v1.Engine.SnapshotCloneCancel:output_type -> ankole.engine.v1.State
+	51, // 81: ankole.engine.v1.Engine.StandIn:output_type -> ankole.engine.v1.StandInAnswer
+	44, // 82: ankole.engine.v1.Engine.BackupCreate:output_type -> ankole.engine.v1.Backup
+	4,  // 83: ankole.engine.v1.Engine.BackupRestore:output_type -> ankole.engine.v1.State
+	47, // 84: ankole.engine.v1.Engine.SnapshotExport:output_type -> ankole.engine.v1.SnapshotExportResponse
+	3,  // 85: ankole.engine.v1.Engine.Leave:output_type -> ankole.engine.v1.LeaveResponse
+	49, // 86: ankole.engine.v1.Engine.Version:output_type -> ankole.engine.v1.VersionResponse
+	18, // 87: ankole.engine.v1.Engine.FilesystemTrim:output_type -> ankole.engine.v1.FilesystemTrimResponse
+	59, // [59:88] is the sub-list for method output_type
+	30, // [30:59] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -4294,14 +4434,14 @@ func file_engine_v1_engine_proto_init() {
 	if File_engine_v1_engine_proto != nil {
 		return
 	}
-	file_engine_v1_engine_proto_msgTypes[20].OneofWrappers = []any{}
+	file_engine_v1_engine_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_engine_v1_engine_proto_rawDesc), len(file_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   63,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

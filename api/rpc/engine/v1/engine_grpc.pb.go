@@ -53,6 +53,7 @@ const (
 	Engine_BackupCreate_FullMethodName          = "/ankole.engine.v1.Engine/BackupCreate"
 	Engine_BackupRestore_FullMethodName         = "/ankole.engine.v1.Engine/BackupRestore"
 	Engine_SnapshotExport_FullMethodName        = "/ankole.engine.v1.Engine/SnapshotExport"
+	Engine_Leave_FullMethodName                 = "/ankole.engine.v1.Engine/Leave"
 	Engine_Version_FullMethodName               = "/ankole.engine.v1.Engine/Version"
 	Engine_FilesystemTrim_FullMethodName        = "/ankole.engine.v1.Engine/FilesystemTrim"
 )
@@ -128,6 +129,11 @@ type EngineClient interface {
 	// open: the receiver knows how far it is, and is told if it fails. A receiver that has a sender already refuses the second one.
 	// UNAVAILABLE: two snapshots are read already. See docs/design/backing-images.md.
 	SnapshotExport(ctx context.Context, in *SnapshotExportRequest, opts ...grpc.CallOption) (*SnapshotExportResponse, error)
+	// Leave has the engine leave the volume, its device and its replicas' directories to the successor that calls, in a live upgrade, and
+	// end. It is answered when all is left: the successor may begin then. UNAVAILABLE or FAILED_PRECONDITION: the engine stays, and
+	// nothing has changed. Whoever does not wait for the answer any more is not left to, unless the replicas are giving their directories
+	// up already. See docs/design/upgrade.md.
+	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
 	// Version says what the binary is.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
@@ -415,6 +421,16 @@ func (c *engineClient) SnapshotExport(ctx context.Context, in *SnapshotExportReq
 	return out, nil
 }
 
+func (c *engineClient) Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LeaveResponse)
+	err := c.cc.Invoke(ctx, Engine_Leave_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *engineClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -506,6 +522,11 @@ type EngineServer interface {
 	// open: the receiver knows how far it is, and is told if it fails. A receiver that has a sender already refuses the second one.
 	// UNAVAILABLE: two snapshots are read already. See docs/design/backing-images.md.
 	SnapshotExport(context.Context, *SnapshotExportRequest) (*SnapshotExportResponse, error)
+	// Leave has the engine leave the volume, its device and its replicas' directories to the successor that calls, in a live upgrade, and
+	// end. It is answered when all is left: the successor may begin then. UNAVAILABLE or FAILED_PRECONDITION: the engine stays, and
+	// nothing has changed. Whoever does not wait for the answer any more is not left to, unless the replicas are giving their directories
+	// up already. See docs/design/upgrade.md.
+	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
 	// Version says what the binary is.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	// FilesystemTrim has the file system that is mounted from the volume discard the blocks that it
@@ -598,6 +619,9 @@ func (UnimplementedEngineServer) BackupRestore(context.Context, *BackupRestoreRe
 }
 func (UnimplementedEngineServer) SnapshotExport(context.Context, *SnapshotExportRequest) (*SnapshotExportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SnapshotExport not implemented")
+}
+func (UnimplementedEngineServer) Leave(context.Context, *LeaveRequest) (*LeaveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
 }
 func (UnimplementedEngineServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -1076,6 +1100,24 @@ func _Engine_SnapshotExport_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_Leave_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LeaveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).Leave(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_Leave_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).Leave(ctx, req.(*LeaveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Engine_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -1214,6 +1256,10 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SnapshotExport",
 			Handler:    _Engine_SnapshotExport_Handler,
+		},
+		{
+			MethodName: "Leave",
+			Handler:    _Engine_Leave_Handler,
 		},
 		{
 			MethodName: "Version",

@@ -9,61 +9,45 @@ import (
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/clock"
 	"ankole.storage/dataplane/frontend"
-	"ankole.storage/dataplane/quorum"
 	"ankole.storage/dataplane/wire"
 )
 
 // This file is an engine's part of a live upgrade, as docs/design/upgrade.md has it in whole. The
-// one that leaves is told HandOver: it lets its frontend pause, finishes what it has, leaves
-// nothing to compare, and has the replicas release their directories. The one that comes was made
-// with Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and
-// Own when the volume is its own for good.
+// one that goes is told Leave: it lets its frontend pause, finishes what it has, leaves nothing to
+// compare, and has the replicas release their directories. The one that comes was made with
+// Config.Successor: it has Prepared itself, is told Succeed when the other one has left, and is an
+// engine like any other from then on.
 
 // Messages of a live upgrade, posted to the core.
 type (
-	// HandOver gives the volume away. An error without Left: nothing has changed, for the reason
-	// given. Otherwise the engine has ended; an error beside Left says that a replica did not
-	// release its directory.
-	HandOver struct {
+	// Leave gives the volume up for a successor. Without left nothing has changed, for the reason
+	// given. Otherwise the engine has ended; an error beside left says that a replica did not release
+	// its directory.
+	Leave struct {
 		// Members are those that the successor has reached.
 		Members []string
-		// Draining is called when the engine begins to leave, and only then. It must not block.
+		// Draining is called when users begin to wait, and only then. It must not block.
 		Draining func()
 		// ReleaseTime bounds how long replicas may take to give their directories up, while users
 		// wait: who has not by then is hung up on. 0 means 5 s.
 		ReleaseTime time.Duration
-		Reply       func(*Left, error)
+		Reply       func(left *Left, err error)
 	}
-	// Stay gives a hand-over up that takes too long. The one who asked for it is answered.
+	// Stay has the engine stay after all, for that reason. The one who told it to leave is answered.
 	Stay struct{ Reason string }
 	// Prepare replies when a successor has reached its replicas, or could not: the members it has
 	// reached, and why not others.
 	Prepare struct {
 		Reply func(members []string, missing []string)
 	}
-	// Succeed lets a successor begin after Left. It replies when the volume could be served.
-	Succeed struct {
-		Left  Left
-		Reply func(error)
-	}
-	// Own makes a successor keep the replicas' directories: nobody takes the volume back any more.
-	Own struct{}
+	// Succeed lets a successor begin when the engine before has left.
+	Succeed struct{ Left Left }
 )
 
-// Left is what an engine leaves.
+// Left is what a successor has to know of the engine before: all the rest is as after a kill.
 type Left struct {
-	Epoch  uint64
-	Record quorum.Record
-	// Replicas are the addresses of the members: not those of the start any more where one has moved.
-	Replicas      []string
-	Size          int64
-	Options       Options
-	RebuildBudget int64
-	Counters      Counters
 	// Purge: one was under way, and somebody has to go on with it.
 	Purge bool
-	// Export is what the frontend gives away, nil without one.
-	Export *frontend.Export
 }
 
 type leaveStage uint8
@@ -79,19 +63,17 @@ const (
 	leaveReleasing
 )
 
-// handover is an engine's part of a live upgrade, on either side.
-type handover struct {
+// passing is an engine's part of a live upgrade, on either side.
+type passing struct {
 	e *Engine
-	// leaving is a hand-over to a successor that is under way, nil for none.
+	// leaving is under way, nil for nothing.
 	leaving *leaving
-	// onPrepared and onServing are what a successor has to answer; owner: the volume is its own.
+	// onPrepared is what a successor has to answer.
 	onPrepared func(members, missing []string)
-	onServing  func(error)
-	owner      bool
 }
 
 // step goes on with either.
-func (h *handover) step() {
+func (h *passing) step() {
 	if h.e.now >= h.due() {
 		h.releaseLate()
 	}
@@ -99,9 +81,9 @@ func (h *handover) step() {
 	h.prepareMore()
 }
 
-// leaving is a hand-over under way.
+// leaving is an engine's way out.
 type leaving struct {
-	HandOver
+	Leave
 	stage leaveStage
 	// releasing are replicas that have not given their directories up yet, and releaseBy is when
 	// they must have.
@@ -115,9 +97,9 @@ const releaseTime = 5 * time.Second
 // handing is what e.changing says meanwhile.
 const handing = "a live upgrade"
 
-// cannotLeave tells why the volume cannot be given to a successor that has reached the given
+// cannotLeave tells why the volume cannot be left to a successor that has reached the given
 // members, nil if it can.
-func (h *handover) cannotLeave(members []string) error {
+func (h *passing) cannotLeave(members []string) error {
 	e := h.e
 	err := e.imports.reason()
 	switch {
@@ -132,13 +114,12 @@ func (h *handover) cannotLeave(members []string) error {
 	case !e.serving || e.why() != "":
 		return fmt.Errorf("%w: %s", ErrState, e.why())
 	}
-	if f, ok := e.users.fe.(frontend.Exporter); e.users.fe != nil && (!ok || f == nil) {
-		return fmt.Errorf(
-			"%w: this kind of frontend cannot be given to another process: detach the volume to upgrade it", ErrState)
+	if _, ok := e.users.fe.(frontend.Suspender); e.users.fe != nil && !(ok && e.users.kept) {
+		return fmt.Errorf("%w: the frontend is not kept for another process: detach the volume to upgrade it", ErrState)
 	}
 	theirs := slices.Sorted(slices.Values(members))
 	if ours := e.quorum.Record().Members; !slices.Equal(ours, theirs) || e.links.count(RW) != len(ours) {
-		return fmt.Errorf("%w: the volume's members are %s, the new engine has reached %s", ErrState, listed(ours),
+		return fmt.Errorf("%w: the volume's members are %s, the successor has reached %s", ErrState, listed(ours),
 			listed(theirs))
 	}
 	return nil
@@ -151,21 +132,21 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (h *handover) begin(m HandOver) {
+func (h *passing) begin(m Leave) {
 	if h.leaving != nil {
-		m.Reply(nil, fmt.Errorf("%w: another engine is taking the volume over", ErrState))
+		m.Reply(nil, fmt.Errorf("%w: the engine is leaving already, for another successor", ErrState))
 		return
 	}
 	if m.ReleaseTime == 0 {
 		m.ReleaseTime = releaseTime
 	}
-	h.leaving = &leaving{HandOver: m, releaseBy: clock.Never}
+	h.leaving = &leaving{Leave: m, releaseBy: clock.Never}
 	h.beginDraining()
 }
 
-// passing says what is under way that a hand-over waits for, "" for nothing: it is over in moments,
-// and users do not wait meanwhile. Whoever asked for the hand-over bounds the time.
-func (h *handover) passing() string {
+// underWay says what an engine that leaves waits for, "" for nothing: it is over in moments, and
+// users do not wait meanwhile. Whoever told it to leave bounds the time.
+func (h *passing) underWay() string {
 	e := h.e
 	switch {
 	case e.changes.expansion.Running:
@@ -182,10 +163,10 @@ func (h *handover) passing() string {
 
 // beginDraining begins to drain when nothing passing is under way. A purge pauses: the next engine
 // goes on with it.
-func (h *handover) beginDraining() {
+func (h *passing) beginDraining() {
 	e := h.e
 	v := h.leaving
-	if e.fatal == "" && e.serving && h.passing() != "" {
+	if e.fatal == "" && e.serving && h.underWay() != "" {
 		return
 	}
 	if !h.mayLeave(v) {
@@ -196,25 +177,25 @@ func (h *handover) beginDraining() {
 }
 
 // drain pauses the frontend.
-func (h *handover) drain(v *leaving) {
+func (h *passing) drain(v *leaving) {
 	e := h.e
 	if !h.mayLeave(v) || !h.nothingTorn(e.torn.errStaysTorn()) {
 		return
 	}
-	e.event("handing-over", "", "requests under way are finished, no others are taken in")
+	e.event("leaving", "", "requests under way are finished, no others are taken in")
 	v.stage = leaveDraining
 	v.Draining()
 	e.changes.current = handing
 	if e.scrubs.job != nil {
 		e.scrubs.job.cancel = true
 	}
-	if f, ok := e.users.fe.(frontend.Exporter); ok {
+	if f, ok := e.users.fe.(frontend.Suspender); ok {
 		f.Suspend(e.out)
 	}
 }
 
-// leaveMore continues a hand-over.
-func (h *handover) leaveMore() {
+// leaveMore goes on leaving.
+func (h *passing) leaveMore() {
 	e := h.e
 	v := h.leaving
 	if v != nil && v.stage == leaveWaiting {
@@ -227,7 +208,7 @@ func (h *handover) leaveMore() {
 		h.stay(e.fatal)
 		return
 	}
-	f, ok := e.users.fe.(frontend.Exporter)
+	f, ok := e.users.fe.(frontend.Suspender)
 	if (ok && !f.Suspended()) || e.requests.foreground > 0 || e.scrubs.job != nil || e.tasks.busy() {
 		return
 	}
@@ -244,9 +225,9 @@ func (h *handover) leaveMore() {
 	})
 }
 
-// nothingTorn gives the hand-over up if replicas may differ, which err says: the next engine would
+// nothingTorn has the engine stay if replicas may differ, which err says: the next engine would
 // choose anew which of them is right, and clients go on.
-func (h *handover) nothingTorn(err error) bool {
+func (h *passing) nothingTorn(err error) bool {
 	if err != nil {
 		h.stay(err.Error())
 	}
@@ -260,7 +241,7 @@ func (k *tasks) busy() bool {
 
 // flush makes everything stable and takes the marks away, so that the successor has nothing to
 // compare.
-func (h *handover) flush(v *leaving) {
+func (h *passing) flush(v *leaving) {
 	e := h.e
 	mark := e.dirty.flushBegin()
 	e.tasks.start(e.tasks.take(wire.Flush), e.links.mask(RW), func(t *task) {
@@ -273,8 +254,8 @@ func (h *handover) flush(v *leaving) {
 	})
 }
 
-// mayLeave asks again whether the hand-over can go on, and gives it up if not.
-func (h *handover) mayLeave(v *leaving) bool {
+// mayLeave asks again whether the engine can leave, and has it stay if not.
+func (h *passing) mayLeave(v *leaving) bool {
 	if h.leaving != v {
 		return false
 	}
@@ -287,25 +268,20 @@ func (h *handover) mayLeave(v *leaving) bool {
 
 // release has every replica give its directory up. From here on there is no way back for this
 // core.
-func (h *handover) release(v *leaving) {
+func (h *passing) release(v *leaving) {
 	e := h.e
 	if !h.mayLeave(v) {
 		return
 	}
 	v.stage = leaveReleasing
-	left := &Left{Epoch: e.quorum.Epoch(), Record: e.quorum.Record(), Size: e.agreedSize, Options: e.options,
-		RebuildBudget: e.rebuilds.budget, Counters: e.requests.counters, Purge: e.purges.job != nil || e.purges.again}
-	if f, ok := e.users.fe.(frontend.Exporter); ok {
-		x := f.Export()
-		left.Export, e.users.fe = &x, nil
-	}
+	left := &Left{Purge: e.purges.job != nil || e.purges.again}
+	e.users.fe = nil // what its users ask for waits for the successor
 	e.serving = false
 	v.releaseBy = e.now.Add(v.ReleaseTime)
 	var failed []string
 	for _, l := range e.links.all {
 		if l != nil && l.mode == RW {
 			v.releasing = append(v.releasing, l)
-			left.Replicas = append(left.Replicas, l.addr)
 		}
 	}
 	for _, l := range slices.Clone(v.releasing) {
@@ -321,7 +297,7 @@ func (h *handover) release(v *leaving) {
 }
 
 // due is when replicas that are releasing their directories are given up.
-func (h *handover) due() clock.Ticks {
+func (h *passing) due() clock.Ticks {
 	if h.leaving == nil {
 		return clock.Never
 	}
@@ -330,7 +306,7 @@ func (h *handover) due() clock.Ticks {
 
 // releaseLate hangs up on replicas that take too long. They may release later: a directory that
 // nobody has is nobody's harm.
-func (h *handover) releaseLate() {
+func (h *passing) releaseLate() {
 	v := h.leaving
 	v.releaseBy = clock.Never
 	for _, l := range slices.Clone(v.releasing) {
@@ -340,12 +316,12 @@ func (h *handover) releaseLate() {
 
 // released reports that the replicas are not this engine's any more: losing one is no failure of
 // it.
-func (h *handover) released() bool {
+func (h *passing) released() bool {
 	return h.e.stopped || (h.leaving != nil && h.leaving.stage == leaveReleasing)
 }
 
 // left ends the core.
-func (h *handover) left(v *leaving, left *Left, failed []string) {
+func (h *passing) left(v *leaving, left *Left, failed []string) {
 	if h.leaving != v {
 		return
 	}
@@ -360,8 +336,8 @@ func (h *handover) left(v *leaving, left *Left, failed []string) {
 	h.e.hangUp()
 }
 
-// stay gives a hand-over up while the replicas are still this engine's.
-func (h *handover) stay(reason string) {
+// stay has the engine go on while the replicas are still its own.
+func (h *passing) stay(reason string) {
 	e := h.e
 	v := h.leaving
 	if v == nil || v.stage == leaveReleasing {
@@ -369,7 +345,7 @@ func (h *handover) stay(reason string) {
 	}
 	h.leaving = nil
 	if v.stage <= leaveRepairing {
-		if p := h.passing(); p != "" {
+		if p := h.underWay(); p != "" {
 			reason = p + ": " + reason
 		}
 		e.event("stays", "", reason)
@@ -378,7 +354,7 @@ func (h *handover) stay(reason string) {
 	}
 	e.changes.current = ""
 	e.event("stays", "", reason)
-	if f, ok := e.users.fe.(frontend.Exporter); ok {
+	if f, ok := e.users.fe.(frontend.Suspender); ok {
 		f.Continue(e.out)
 	}
 	if v.stage == leaveFlushing {
@@ -388,12 +364,12 @@ func (h *handover) stay(reason string) {
 }
 
 // prepare answers when everybody has who will.
-func (h *handover) prepare(reply func(members, missing []string)) {
+func (h *passing) prepare(reply func(members, missing []string)) {
 	h.onPrepared = reply
 	h.prepareMore()
 }
 
-func (h *handover) prepareMore() {
+func (h *passing) prepareMore() {
 	e := h.e
 	if h.onPrepared == nil {
 		return
@@ -414,46 +390,8 @@ func (h *handover) prepareMore() {
 	reply(heard, missing)
 }
 
-func (h *handover) succeed(m Succeed) {
-	e := h.e
-	l := &m.Left
-	e.size, e.agreedSize, e.options = l.Size, l.Size, l.Options
-	e.rebuilds.budget, e.requests.counters = l.RebuildBudget, l.Counters
-	e.requests.seconds.goOn(e.now, &e.requests.counters)
-	e.purges.again = l.Purge
-	h.onServing = m.Reply
-	e.quorum.Succeed(l.Epoch)
-}
-
-// succeeded tells a successor's owner how its start came out.
-func (h *handover) succeeded(err error) {
-	if reply := h.onServing; reply != nil {
-		h.onServing = nil
-		reply(err)
-	}
-}
-
-// own has the replicas keep their directories. One that is lost meanwhile is dropped like any
-// other.
-func (h *handover) own() {
-	e := h.e
-	h.owner = true
-	for _, l := range e.links.all {
-		if l == nil || l.phase != sessionReady {
-			continue
-		}
-		l.keep()
-		if e.cfg.Successor && l.mode == RW {
-			e.pushLimits(l)
-		}
-	}
-}
-
-// keep ends the trial of a replica that has just taken its directory.
-func (l *link) keep() {
-	if !l.helloReply.Trial || !l.e.handover.owner {
-		return
-	}
-	l.helloReply.Trial = false
-	l.control(&wire.ControlRequest{Keep: &wire.KeepRequest{}}, func(block.Code, *wire.ControlReply) {})
+// succeed begins a start like any other.
+func (h *passing) succeed(m Succeed) {
+	h.e.purges.again = m.Left.Purge
+	h.e.quorum.Succeed()
 }

@@ -8,37 +8,35 @@ import (
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
-	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/wire"
 )
 
-// leave asks the engine to hand over to a successor that has reached the members, and returns how
-// it came out.
+// leave tells the engine to leave to a successor that has reached the members, and returns how it
+// came out.
 func (g *rig) leave(members ...string) (draining bool, left *engine.Left, err error) {
 	g.t.Helper()
 	done := false
-	g.proc.Post(engine.HandOver{Members: members, Draining: func() { draining = true },
+	g.proc.Post(engine.Leave{Members: members, Draining: func() { draining = true },
 		Reply: func(l *engine.Left, e error) { done, left, err = true, l, e }})
-	g.until("the hand-over is answered", func() bool { return done })
+	g.until("it is answered", func() bool { return done })
 	return draining, left, err
 }
 
-// giving is a frontend that can be given away. It is suspended when the test says so.
+// giving is a frontend that can be left to another engine. It is suspended when the test says so.
 type giving struct {
 	*front
 	suspended, continued bool
 	slow                 bool
 }
 
-func (f *giving) Suspend(*[]loop.Op)      { f.suspended = true }
-func (f *giving) Suspended() bool         { return f.suspended && !f.slow }
-func (f *giving) Continue(*[]loop.Op)     { f.continued = true }
-func (f *giving) Export() frontend.Export { return frontend.Export{Transport: "test"} }
+func (f *giving) Suspend(*[]loop.Op)  { f.suspended = true }
+func (f *giving) Suspended() bool     { return f.suspended && !f.slow }
+func (f *giving) Continue(*[]loop.Op) { f.continued = true }
 
 // While something is under way that cannot pass the engine says so, and goes on as if nobody had
 // asked.
-func TestHandOverRefused(t *testing.T) {
+func TestLeaveRefused(t *testing.T) {
 	both := []string{"a", "b"}
 	for name, c := range map[string]struct {
 		before, after func(g *rig)
@@ -46,11 +44,13 @@ func TestHandOverRefused(t *testing.T) {
 		says          string
 	}{
 		"a member was not reached": {members: []string{"a"},
-			says: "the volume's members are a, b, the new engine has reached a"},
+			says: "the volume's members are a, b, the successor has reached a"},
 		"somebody else was too": {members: []string{"a", "b", "c"}, says: "has reached a, b, c"},
 		"nobody was reached":    {says: "has reached nobody"},
 		"a frontend that stays": {before: func(g *rig) { g.giving = nil }, members: both, says: "frontend"},
-		"no replica is left":    {after: (*rig).loseAll, members: both, says: "no replica left"},
+		"a device that is not kept": {after: func(g *rig) { g.proc.Post(engine.FrontendKept{}) }, members: both,
+			says: "the frontend is not kept"},
+		"no replica is left": {after: (*rig).loseAll, members: both, says: "no replica left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, 2, 16*mib)
@@ -95,7 +95,7 @@ func (g *rig) loseAll() {
 	g.until("the replicas are lost", func() bool { return strings.Contains(g.state.Reason, "no replica") })
 }
 
-// asked is a hand-over that was asked for.
+// asked is an engine that was told to leave.
 type asked struct {
 	draining, done bool
 	left           *engine.Left
@@ -104,13 +104,13 @@ type asked struct {
 
 func (g *rig) asks(members ...string) *asked {
 	a := &asked{}
-	g.proc.Post(engine.HandOver{Members: members, Draining: func() { a.draining = true },
+	g.proc.Post(engine.Leave{Members: members, Draining: func() { a.draining = true },
 		Reply: func(l *engine.Left, err error) { a.done, a.left, a.err = true, l, err }})
 	return a
 }
 
-// A hand-over waits for what is soon over, while requests go on.
-func TestHandOverWaitsForASnapshot(t *testing.T) {
+// An engine that leaves waits for what is soon over, while requests go on.
+func TestLeaveWaitsForASnapshot(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
@@ -121,15 +121,15 @@ func TestHandOverWaitsForASnapshot(t *testing.T) {
 		t.Errorf("a purge meanwhile: %v", err)
 	}
 	g.fakes[0].release()
-	g.until("the volume is handed over", func() bool { return a.done })
+	g.until("it has left", func() bool { return a.done })
 	if a.err != nil || a.left == nil || !*taken {
 		t.Errorf("%+v, %v, the snapshot was taken: %v", a.left, a.err, *taken)
 	}
 }
 
-// It is given up after the time that whoever asks gives it, and says what it has waited for;
+// It stays after the time that whoever tells it to leave gives it, and says what it has waited for;
 // nothing has changed.
-func TestHandOverDoesNotWaitForEver(t *testing.T) {
+func TestLeaveDoesNotWaitForEver(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
@@ -156,7 +156,7 @@ func TestHandOverDoesNotWaitForEver(t *testing.T) {
 }
 
 // A purge pauses between two pieces, and the next engine is told to go on with it.
-func TestHandOverPausesAPurge(t *testing.T) {
+func TestLeavePausesAPurge(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
@@ -176,8 +176,8 @@ func TestHandOverPausesAPurge(t *testing.T) {
 	}
 }
 
-// Where the hand-over is given up the purge goes on by itself.
-func TestPurgeGoesOnAfterAHandOverThatFailed(t *testing.T) {
+// Where the engine stays the purge goes on by itself.
+func TestPurgeGoesOnInAnEngineThatStays(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{slow: true}
 	g.start()
@@ -197,9 +197,14 @@ func TestPurgeGoesOnAfterAHandOverThatFailed(t *testing.T) {
 // time that it is under way.
 func TestPurgeGoesOnInTheNextEngine(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
-	g.purgeBefore = true
-	g.fakes[0].pieces, g.fakes[1].pieces = 30, 40
+	g.giving = &giving{}
 	g.start()
+	if _, left, err := g.leave("a", "b"); left == nil || err != nil {
+		t.Fatal(err)
+	}
+	g.fakes[0].pieces, g.fakes[1].pieces = 30, 40
+	g.succeed(engine.Left{Purge: true})
+	g.until("the next engine serves", func() bool { return g.state.Serving })
 	if !g.purging() {
 		t.Error("the state does not tell of the purge")
 	}
@@ -209,8 +214,8 @@ func TestPurgeGoesOnInTheNextEngine(t *testing.T) {
 	}
 }
 
-// A hand-over that takes too long is given up, and requests go on, with marks for what they write.
-func TestHandOverGivenUp(t *testing.T) {
+// An engine that takes too long to leave stays, and requests go on, with marks for what they write.
+func TestStay(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
@@ -218,7 +223,7 @@ func TestHandOverGivenUp(t *testing.T) {
 	g.giving.slow = true
 	var err error
 	done := false
-	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) {
+	g.proc.Post(engine.Leave{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) {
 		done, err = true, e
 	}})
 	g.never("it is answered before the frontend is paused", time.Second, func() bool { return done })
@@ -228,7 +233,7 @@ func TestHandOverGivenUp(t *testing.T) {
 		}
 	}})
 	g.proc.Post(engine.Stay{Reason: "too slow"})
-	g.until("the hand-over is given up", func() bool { return done })
+	g.until("it stays", func() bool { return done })
 	if err == nil || !strings.Contains(err.Error(), "too slow") || !g.giving.continued {
 		t.Errorf("%v, the frontend goes on: %v", err, g.giving.continued)
 	}
@@ -239,7 +244,7 @@ func TestHandOverGivenUp(t *testing.T) {
 
 // The same when the marks are being taken away already: what is written afterwards is marked again,
 // which the replicas check.
-func TestHandOverGivenUpLate(t *testing.T) {
+func TestStayLate(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
@@ -248,12 +253,12 @@ func TestHandOverGivenUpLate(t *testing.T) {
 	g.controlsForEver()
 	var err error
 	done := false
-	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) {
+	g.proc.Post(engine.Leave{Members: []string{"a", "b"}, Draining: func() {}, Reply: func(_ *engine.Left, e error) {
 		done, err = true, e
 	}})
 	g.until("marks are taken away", func() bool { return g.fakes[1].cleared > 1 })
 	g.proc.Post(engine.Stay{Reason: "too slow"})
-	g.until("the hand-over is given up", func() bool { return done && err != nil })
+	g.until("it stays", func() bool { return done && err != nil })
 	g.fakes[0].release()
 	for i := range int64(3) {
 		if code := g.finish(g.write(i*4*mib, 2, 4096)); code != 0 {
@@ -269,14 +274,13 @@ func TestHandOverGivenUpLate(t *testing.T) {
 
 // Everything is flushed and no mark is left when the replicas are released; requests that were
 // taken in are answered before.
-func TestHandOverLeavesNothing(t *testing.T) {
+func TestLeaveLeavesNothing(t *testing.T) {
 	g := newRig(t, 2, 16*mib)
 	g.giving = &giving{}
 	g.start()
 	w := g.write(0, 1, 4096)
 	draining, left, err := g.leave("b", "a")
-	if err != nil || !draining || left == nil || left.Export == nil || left.Size != 16*mib ||
-		left.Epoch != g.state.Epoch || left.Counters.Writes != 1 {
+	if err != nil || !draining || left == nil || left.Purge {
 		t.Fatalf("draining %v, left %+v: %v", draining, left, err)
 	}
 	if !w.done || w.code != 0 {
@@ -299,7 +303,7 @@ func TestSilentReplicaHoldsAReleaseUp(t *testing.T) {
 	f.script = func(h *wire.Header) (block.Code, bool) { return block.OK, h.Type == wire.Control && f.cleared > 1 }
 	const bound = 2 * time.Second // less than a replica's timeout
 	a := &asked{}
-	g.proc.Post(engine.HandOver{Members: []string{"a", "b"}, Draining: func() {}, ReleaseTime: bound,
+	g.proc.Post(engine.Leave{Members: []string{"a", "b"}, Draining: func() {}, ReleaseTime: bound,
 		Reply: func(l *engine.Left, err error) { a.done, a.left, a.err = true, l, err }})
 	g.until("the other one has released", func() bool {
 		return g.fakes[1].controls[len(g.fakes[1].controls)-1].Release != nil

@@ -12,31 +12,37 @@ import (
 	"ankole.storage/test/lack"
 )
 
-// handOvers is how often the frontend is exchanged under load.
-const handOvers = 30
+// suspensions is how often the frontend is suspended under load.
+const suspensions = 30
 
-// handedOver exchanges the frontend again and again, and now and then thinks better of it, while
-// clients use the volume.
-func handedOver(t *testing.T, tr Transport) {
-	if _, ok := tr.(Importer); !ok {
-		lack.Unfit(t, "this transport has no Import")
-	}
+// suspended suspends the frontend again and again, sometimes for a moment only, while clients use
+// the volume: it is given nothing while it is suspended, and all goes on afterwards.
+func suspended(t *testing.T, tr Transport) {
 	const size, workers = 16 << 20, 16
 	r := Up(t, tr, size, func(v *Device) { v.Delay = time.Millisecond })
+	if _, ok := r.Device.Frontend.(frontend.Suspender); !ok {
+		lack.Unfit(t, "nobody goes on with this frontend in another process")
+	}
+	suspender := func(v *Device) frontend.Suspender { return v.Frontend.(frontend.Suspender) }
 	c := tr.Open(t)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() { exercise(t, c, stop, rand.New(rand.NewPCG(uint64(w), 3)), int64(w)*size/workers, size/workers) })
 	}
-	for i := range handOvers {
-		if i%5 == 4 {
-			r.Do(func(v *Device, out *[]loop.Op) { v.Frontend.(frontend.Exporter).Suspend(out) })
-			r.Do(func(v *Device, out *[]loop.Op) { v.Frontend.(frontend.Exporter).Continue(out) })
+	for i := range suspensions {
+		r.Do(func(v *Device, out *[]loop.Op) { suspender(v).Suspend(out) })
+		if i%5 != 4 {
+			r.Until("nothing is under way", func(v *Device) bool { return suspender(v).Suspended() })
 		}
-		r.HandOver()
 		seen := 0
-		r.Do(func(v *Device, _ *[]loop.Op) { seen = v.total() })
+		r.Do(func(v *Device, out *[]loop.Op) {
+			if i%5 != 4 && len(v.waiting) > 0 {
+				t.Errorf("a suspended frontend waits for %d requests", len(v.waiting))
+			}
+			seen = v.total()
+			suspender(v).Continue(out)
+		})
 		r.Until("requests go on", func(v *Device) bool { return v.total() > seen+workers })
 	}
 	close(stop)
