@@ -36,6 +36,7 @@ type hostDevice interface {
 	Close(ctx context.Context, started bool) error
 	Kept() blockdev.Kept
 	Duplicate() (int, error)
+	Leave() error
 }
 
 // fuseDevice is a block device in use.

@@ -86,7 +86,7 @@ func (p *engineProcess) mayLeave(r *enginev1.LeaveRequest) error {
 	case d == nil:
 		return fmt.Errorf("%w: the volume is offered on an NBD socket, whose clients would lose their connections: detach the "+
 			"volume to upgrade it", engine.ErrState)
-	case d.held == nil && (c.Keeper == "" || d.journal == nil):
+	case d.held == nil && (c.Keeper == "" || d.journal == nil && !d.isUblk()):
 		return fmt.Errorf("%w: the block device cannot be kept here for another engine, which takes an instance manager that "+
 			"keeps devices and Linux 4.20: detach the volume to upgrade it", engine.ErrState)
 	case d.held == nil:

@@ -313,7 +313,7 @@ func ublkSync(number uint32) error {
 // frontend must have stopped. started says that one was ever started on Handle, and so has closed
 // it.
 func (u *Ublk) Close(ctx context.Context, started bool) error {
-	defer u.unlock()
+	defer func() { _ = u.unlock() }()
 	u.emptyQueues()
 	if !started && u.char >= 0 {
 		unix.Close(u.char)
@@ -332,18 +332,18 @@ func (u *Ublk) Close(ctx context.Context, started bool) error {
 	return errors.Join(ignoreMissing(os.Remove(u.recordPath())), ignoreMissing(os.Remove(u.lockPath())))
 }
 
-// Leave leaves the device to its next server; the frontend must have stopped.
-func (u *Ublk) Leave() {
-	u.emptyQueues()
-	u.unlock()
-}
+// Leave leaves the device to its next server, which waits until the frontend has stopped or this
+// process has ended. The device must not be used any more.
+func (u *Ublk) Leave() error { return u.unlock() }
 
-func (u *Ublk) unlock() {
-	unix.Close(u.lock)
-	if u.record >= 0 {
-		unix.Close(u.record)
-		u.record = -1
+func (u *Ublk) unlock() (err error) {
+	for _, fd := range []*int{&u.lock, &u.record} {
+		if *fd >= 0 {
+			err = errors.Join(err, unix.Close(*fd))
+			*fd = -1
+		}
 	}
+	return err
 }
 
 // ublkRemove removes a device, whether or not somebody has it open: whoever has gets errors.
@@ -414,8 +414,8 @@ func AdoptUblk(ctx context.Context, cfg Config, kept Kept, record int) (*Ublk, e
 		if u.char >= 0 {
 			unix.Close(u.char)
 		}
-		u.Leave()
-		return nil, fmt.Errorf("block device %s: cannot be taken over: %w", cfg.Volume, err)
+		u.emptyQueues()
+		return nil, errors.Join(fmt.Errorf("block device %s: cannot be taken over: %w", cfg.Volume, err), u.Leave())
 	}
 	return u, nil
 }
