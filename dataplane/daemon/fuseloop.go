@@ -13,6 +13,7 @@ import (
 	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/dataplane/device/kept"
 	"ankole.storage/dataplane/engine"
+	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/frontend/fuseloop"
 	"ankole.storage/dataplane/frontend/ublk"
 	"ankole.storage/host/hostpath"
