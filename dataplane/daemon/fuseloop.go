@@ -53,8 +53,8 @@ type fuseDevice struct {
 }
 
 // startDevice offers the volume as a block device: one of the driver ublk_drv, or a one-file FUSE
-// mount with a loop device on it. If the device of an engine before is kept, that one is taken over,
-// whatever it is, and whoever uses it notices a pause.
+// mount with a loop device on it. If the device of an engine before is kept, that one is taken
+// over, whatever it is, and whoever uses it notices a pause.
 func (p *engineProcess) startDevice(ctx context.Context, transport string) (string, error) {
 	cfg := blockdev.Config{Volume: p.cfg.VolumeName, DeviceDir: hostpath.Resolve(deviceDir)}
 	dev, err := p.adoptKept(ctx, cfg)
