@@ -24,7 +24,6 @@ type script struct {
 	sends  int
 	gone   bool // the listener is closed
 	inbox  map[uint64][]byte
-	memory int // of servers that take over; 0 is as much as the first one's
 }
 
 // peer is the far end of a connection.
