@@ -16,9 +16,12 @@ import (
 	"ankole.storage/rest/resource"
 )
 
+// lossApp has the commands about what a person decides about lost data.
+type lossApp struct{ *app }
+
 // volumeAcceptDataLoss shows what copies there are of a volume, and writes down that a person goes
 // on with some of them.
-func (a *app) volumeAcceptDataLoss() *cobra.Command {
+func (a lossApp) volumeAcceptDataLoss() *cobra.Command {
 	var members []string
 	var yes bool
 	c := &cobra.Command{Use: "accept-data-loss NAME [--copy DIRECTORY…]",
@@ -63,7 +66,7 @@ func refusedLoss(shown *resource.DataLoss) error {
 	return nil
 }
 
-func (a *app) acceptLoss(ctx context.Context, api *client.Client, shown *resource.DataLoss, members []string) error {
+func (a lossApp) acceptLoss(ctx context.Context, api *client.Client, shown *resource.DataLoss, members []string) error {
 	_, err := api.AcceptDataLoss(ctx, shown.Volume, resource.AcceptDataLossInput{Members: members,
 		RecordEpoch: shown.RecordEpoch, Generation: shown.Generation})
 	if err != nil {
@@ -75,7 +78,7 @@ func (a *app) acceptLoss(ctx context.Context, api *client.Client, shown *resourc
 }
 
 // showCopies prints what there is.
-func (a *app) showCopies(shown *resource.DataLoss) {
+func (a lossApp) showCopies(shown *resource.DataLoss) {
 	fmt.Fprintf(a.out, "volume %s, record %d/%d: every acknowledged write is held by %s\n", shown.Volume, shown.RecordEpoch,
 		shown.Generation, orNobody(shown.Members))
 	for _, c := range shown.Copies {
@@ -136,7 +139,7 @@ func whatIsLost(shown *resource.DataLoss, members []string) string {
 
 // volumeAcceptBackupDamage shows what a volume lacks of its backup, and writes down that a person
 // accepts that, or knows it.
-func (a *app) volumeAcceptBackupDamage() *cobra.Command {
+func (a lossApp) volumeAcceptBackupDamage() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{Use: "accept-backup-damage NAME",
 		Short: "Restore a volume though its backup is damaged, or acknowledge what is zero because of that",
@@ -160,7 +163,7 @@ func (a *app) volumeAcceptBackupDamage() *cobra.Command {
 	return c
 }
 
-func (a *app) decideDamage(ctx context.Context, api *client.Client, shown *resource.BackupDamage, in io.Reader,
+func (a lossApp) decideDamage(ctx context.Context, api *client.Client, shown *resource.BackupDamage, in io.Reader,
 	yes bool) error {
 	decision, done := resource.DecisionAcknowledge, "acknowledged"
 	switch {

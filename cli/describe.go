@@ -20,6 +20,7 @@ import (
 
 // described is an object with what belongs to it, as JSON and YAML show it.
 type described struct {
+	// Object is without its own waitsFor, which WaitsFor has.
 	Object any `json:"object"`
 	// WaitsFor says why the object is not as it is wanted, and what is going on.
 	WaitsFor []string         `json:"waitsFor"`
@@ -30,8 +31,28 @@ type described struct {
 	of string
 }
 
+// Objects without their own field waitsFor: that of an outer struct takes its name.
+type (
+	volumeObject struct {
+		*resource.Volume
+		WaitsFor []string `json:"waitsFor,omitempty"`
+	}
+	nodeObject struct {
+		*resource.Node
+		WaitsFor []string `json:"waitsFor,omitempty"`
+	}
+	imageObject struct {
+		*engineImageRow
+		WaitsFor []string `json:"waitsFor,omitempty"`
+	}
+	managerObject struct {
+		*resource.InstanceManager
+		WaitsFor []string `json:"waitsFor,omitempty"`
+	}
+)
+
 // describing is a command that shows objects of a kind with their conditions, tickets and events.
-func (a *app) describing(kindWord, what string, names func(context.Context, *client.Client) ([]string, error),
+func (a lookApp) describing(kindWord, what string, names func(context.Context, *client.Client) ([]string, error),
 	read func(context.Context, *client.Client, string) (*described, error)) *cobra.Command {
 	c := &cobra.Command{Use: "describe NAME…", Short: "Show everything about " + kindWord +
 		": what it waits for, conditions, events",
@@ -71,7 +92,7 @@ func (a *app) describing(kindWord, what string, names func(context.Context, *cli
 	return c
 }
 
-func (a *app) printDescribed(d *described, rows []eventRow, eventsErr error) {
+func (a lookApp) printDescribed(d *described, rows []eventRow, eventsErr error) {
 	s := a.sheet(d.WaitsFor)
 	d.print(s)
 	if eventsErr != nil {
@@ -81,7 +102,7 @@ func (a *app) printDescribed(d *described, rows []eventRow, eventsErr error) {
 	output.SheetTable(s, "Events", eventKind(a.now).Columns, rows)
 }
 
-func (a *app) encodeDescribed(shown []*described, single bool) error {
+func (a lookApp) encodeDescribed(shown []*described, single bool) error {
 	switch {
 	case len(shown) == 0:
 		return nil
@@ -104,7 +125,7 @@ func describeVolume(ctx context.Context, api *client.Client, name string) (*desc
 	if err != nil {
 		return nil, named("volume", name, err)
 	}
-	return &described{Object: v, WaitsFor: v.WaitsFor, of: "volume/" + name,
+	return &described{Object: volumeObject{Volume: v}, WaitsFor: v.WaitsFor, of: "volume/" + name,
 		print: func(s *output.Sheet) { printVolume(s, v) }}, nil
 }
 
@@ -198,7 +219,7 @@ func describeNode(ctx context.Context, api *client.Client, name string) (*descri
 	if err != nil {
 		return nil, named("node", name, err)
 	}
-	return &described{Object: n, WaitsFor: n.WaitsFor, of: "node/" + name,
+	return &described{Object: nodeObject{Node: n}, WaitsFor: n.WaitsFor, of: "node/" + name,
 		print: func(s *output.Sheet) {
 			s.Pair("Node", "%s", n.Name)
 			s.Pair("Ready", "%s", view.ConditionText(n.Conditions["Ready"]))
@@ -337,7 +358,8 @@ func describeEngineImage(ctx context.Context, api *client.Client, name string) (
 	if len(moving) > 0 {
 		waits = append(waits, "upgrades of "+strings.Join(moving, ", "))
 	}
-	return &described{Object: i, WaitsFor: waits, of: "engine-image/" + i.Name, print: func(s *output.Sheet) {
+	object := imageObject{engineImageRow: i}
+	return &described{Object: object, WaitsFor: waits, of: "engine-image/" + i.Name, print: func(s *output.Sheet) {
 		s.Pair("Engine image", "%s", i.Name)
 		s.Pair("Image", "%s", i.Image)
 		s.Pair("State", "%s, on %s nodes%s", output.OrUnknown(i.State), findings.DeployedNodes(i.EngineImage),

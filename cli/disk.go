@@ -46,6 +46,9 @@ var diskKind = output.Kind[diskRow]{
 	},
 }
 
+// diskApp has the commands about the disks of nodes.
+type diskApp struct{ *app }
+
 func diskSchedulable(d diskRow) string {
 	switch {
 	case d.EvictionRequested:
@@ -66,7 +69,7 @@ func diskRows(nodes []resource.Node) []diskRow {
 	return rows
 }
 
-func (a *app) diskCommands() *cobra.Command {
+func (a diskApp) diskCommands() *cobra.Command {
 	c := &cobra.Command{Use: "disk", Aliases: []string{"disks"},
 		Short: "Look at the disks of storage nodes and change them"}
 	c.AddCommand(a.diskList(), a.diskAdd(), a.diskRemove(), a.diskScheduling(), a.diskTag(), a.diskReserve(),
@@ -74,7 +77,7 @@ func (a *app) diskCommands() *cobra.Command {
 	return c
 }
 
-func (a *app) diskList() *cobra.Command {
+func (a diskApp) diskList() *cobra.Command {
 	c := &cobra.Command{Use: "list [NODE…]", Aliases: []string{"ls"}, Short: "List the disks of nodes, or of all",
 		ValidArgsFunction: a.completeNames(0, nodeNames)}
 	s := output.AddSelection(c, diskKind)
@@ -95,7 +98,7 @@ func (a *app) diskList() *cobra.Command {
 			}
 			nodes = slices.DeleteFunc(nodes, func(n view.NodeRow) bool { return !slices.Contains(args, n.Name) })
 		}
-		return showSelected(a, diskKind, diskRows(nodes), s)
+		return showSelected(a.app, diskKind, diskRows(nodes), s)
 	}
 	a.addOutput(c)
 	return c
@@ -114,7 +117,7 @@ func diskUpdates(n *resource.Node) map[string]resource.DiskUpdate {
 
 // changeDisks changes disks of a node, all of them named. The API takes the whole set: a change
 // that somebody else makes at the same moment may be lost.
-func (a *app) changeDisks(ctx context.Context, node string, disks []string,
+func (a diskApp) changeDisks(ctx context.Context, node string, disks []string,
 	change func(string, *resource.DiskUpdate) error) (*client.Client, error) {
 	api, err := a.client()
 	if err != nil {
@@ -144,7 +147,7 @@ func noDisk(node, name string) error {
 }
 
 // completeDisks completes the name of a node, then those of its disks.
-func (a *app) completeDisks() cobra.CompletionFunc {
+func (a diskApp) completeDisks() cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			return a.completeNames(1, nodeNames)(cmd, args, prefix)
@@ -159,7 +162,7 @@ func (a *app) completeDisks() cobra.CompletionFunc {
 	}
 }
 
-func (a *app) diskAdd() *cobra.Command {
+func (a diskApp) diskAdd() *cobra.Command {
 	var path, reserved string
 	var tags []string
 	var idle bool
@@ -208,7 +211,7 @@ func (a *app) diskAdd() *cobra.Command {
 	return c
 }
 
-func (a *app) diskRemove() *cobra.Command {
+func (a diskApp) diskRemove() *cobra.Command {
 	c := &cobra.Command{Use: "remove NODE DISK…", Short: "Have a directory of a node not be used any more",
 		Long: "Have a directory of a node not be used any more. The disk must hold no replicas: see ankole disk evict. What is in\n" +
 			"the directory stays there.",
@@ -256,7 +259,7 @@ func (a *app) diskRemove() *cobra.Command {
 	return c
 }
 
-func (a *app) diskScheduling() *cobra.Command {
+func (a diskApp) diskScheduling() *cobra.Command {
 	return &cobra.Command{Use: "scheduling on|off NODE DISK…",
 		Short:             "Whether a disk takes new replicas; those on it stay",
 		Args:              usage.AtLeast(3, "on or off", "the node's name", "the disk's name"),
@@ -343,7 +346,7 @@ func (f *tagFlags) over(tags []string) []string {
 	return out
 }
 
-func (a *app) diskTag() *cobra.Command {
+func (a diskApp) diskTag() *cobra.Command {
 	var f tagFlags
 	c := &cobra.Command{Use: "tag NODE DISK… [--add TAG] [--remove TAG]",
 		Short: "Change the tags of disks, by which volumes choose them",
@@ -370,7 +373,7 @@ func (a *app) diskTag() *cobra.Command {
 	return c
 }
 
-func (a *app) diskReserve() *cobra.Command {
+func (a diskApp) diskReserve() *cobra.Command {
 	return &cobra.Command{Use: "reserve NODE DISK SIZE", Short: "Set the space of a disk that replicas leave free",
 		Example:           "  ankole disk reserve node-1 disk-1 10Gi",
 		Args:              usage.Exactly("the node's name", "the disk's name", "the size"),
@@ -391,7 +394,7 @@ func (a *app) diskReserve() *cobra.Command {
 		}}
 }
 
-func (a *app) diskEvict() *cobra.Command {
+func (a diskApp) diskEvict() *cobra.Command {
 	var cancel bool
 	var w waiting
 	c := &cobra.Command{Use: "evict NODE DISK…", Short: "Move all replicas of disks to other ones",

@@ -51,6 +51,9 @@ var engineImageKind = output.Kind[engineImageRow]{
 	},
 }
 
+// engineApp has the commands about engine images and upgrades to them.
+type engineApp struct{ *app }
+
 // underWay says how many volumes come and go.
 func underWay(i engineImageRow) string {
 	switch {
@@ -92,10 +95,10 @@ func engineImageNames(ctx context.Context, api *client.Client) ([]string, error)
 	return namesOf(all, func(i resource.EngineImage) string { return i.Name }), err
 }
 
-func (a *app) engineImageCommands() *cobra.Command {
+func (a engineApp) engineImageCommands() *cobra.Command {
 	c := &cobra.Command{Use: "engine-image", Aliases: []string{"engine-images"},
 		Short: "Look at the versions of the data path's programs"}
-	list := listing(a, engineImageKind, "List engine images, with the progress of upgrades to them",
+	list := listing(a.app, engineImageKind, "List engine images, with the progress of upgrades to them",
 		func(ctx context.Context, api *client.Client) ([]engineImageRow, error) {
 			images, err := api.EngineImages(ctx)
 			if err != nil {
@@ -107,13 +110,13 @@ func (a *app) engineImageCommands() *cobra.Command {
 	list.Long = "List engine images. VOLUMES says how many of all volumes have an image, UPGRADING how many are being upgraded to\n" +
 		"it or from it. With setting concurrent-automatic-engine-upgrade-per-node-limit above 0 volumes go to the default\n" +
 		"image by themselves, so many of a node at once; otherwise see: ankole volume upgrade --help"
-	get := getting(a, engineImageKind, "Show engine images, by name or by image", "the engine image's name",
+	get := getting(a.app, engineImageKind, "Show engine images, by name or by image", "the engine image's name",
 		engineImageNames,
 		func(ctx context.Context, api *client.Client, name string) (*engineImageRow, error) {
 			i, _, err := engineImageByName(ctx, api, name)
 			return i, err
 		})
-	c.AddCommand(list, get, a.describing("an engine image", "the engine image's name", engineImageNames,
+	c.AddCommand(list, get, lookApp(a).describing("an engine image", "the engine image's name", engineImageNames,
 		describeEngineImage),
 		a.engineImageCreate(), a.engineImageDelete())
 	return c
@@ -122,7 +125,7 @@ func (a *app) engineImageCommands() *cobra.Command {
 // imageEvery is the pause between two looks at an engine image that is being put on the nodes.
 const imageEvery = 500 * time.Millisecond
 
-func (a *app) engineImageCreate() *cobra.Command {
+func (a engineApp) engineImageCreate() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "create IMAGE", Short: "Put an engine image on the nodes, so that volumes can be upgraded to it",
 		Args: usage.Exactly("the image"), Example: "  ankole engine-image create ankole/engine:v2",
@@ -152,7 +155,7 @@ func (a *app) engineImageCreate() *cobra.Command {
 }
 
 // awaitImage waits until an engine image is deployed.
-func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, timeout time.Duration) error {
+func (a engineApp) awaitImage(ctx context.Context, api *client.Client, name string, timeout time.Duration) error {
 	line := output.NewLine(a.err, a.terminal)
 	defer line.Stop()
 	why := "nothing is known of it yet"
@@ -176,7 +179,7 @@ func (a *app) awaitImage(ctx context.Context, api *client.Client, name string, t
 	})
 }
 
-func (a *app) engineImageDelete() *cobra.Command {
+func (a engineApp) engineImageDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME…", Short: "Take engine images that nothing uses off the nodes",
 		Args: usage.AtLeast(1, "the engine image's name"), ValidArgsFunction: a.completeNames(0, engineImageNames)}
 	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {

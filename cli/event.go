@@ -155,7 +155,7 @@ func newerThan(rows []eventRow, within time.Duration, now time.Time) []eventRow 
 	return out
 }
 
-func (a *app) eventCommands() *cobra.Command {
+func (a lookApp) eventCommands() *cobra.Command {
 	c := &cobra.Command{Use: "event", Aliases: []string{"events"}, Short: "What the system has reported of its objects"}
 	var object, kindOfEvent string
 	var since time.Duration
@@ -186,7 +186,7 @@ func (a *app) eventCommands() *cobra.Command {
 		if kindOfEvent != "" {
 			rows = slices.DeleteFunc(rows, func(r eventRow) bool { return !strings.EqualFold(r.e.Type, kindOfEvent) })
 		}
-		return showSelected(a, k, rows, s)
+		return showSelected(a.app, k, rows, s)
 	}
 	f := list.Flags()
 	f.StringVar(&object, "for", "", "object: KIND/NAME such as volume/demo, or a NAME of any kind")

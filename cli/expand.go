@@ -15,8 +15,11 @@ import (
 	"ankole.storage/rest/resource"
 )
 
+// expandApp has the commands about a volume's size.
+type expandApp struct{ *app }
+
 // volumeExpand makes a volume larger, or takes back that it should be.
-func (a *app) volumeExpand() *cobra.Command {
+func (a expandApp) volumeExpand() *cobra.Command {
 	var size string
 	var cancel bool
 	var w waiting
@@ -49,7 +52,7 @@ func (a *app) volumeExpand() *cobra.Command {
 // cancelExpansion takes back a wish for a larger size, and tells what has become of it: the engine
 // may have been about to fulfil it, and that may already be seen in the answer. What was wished for
 // is therefore looked up before.
-func (a *app) cancelExpansion(ctx context.Context, api *client.Client, name string, w waiting) error {
+func (a expandApp) cancelExpansion(ctx context.Context, api *client.Client, name string, w waiting) error {
 	before, err := api.Volume(ctx, name)
 	if err != nil {
 		return named("volume", name, err)
@@ -77,7 +80,7 @@ const settledEvery = 200 * time.Millisecond
 
 // awaitSettled waits until nothing is under way that would give a volume another size. It asks for
 // the volume alone: lists and streams do not say what the engine was asked for and has not begun.
-func (a *app) awaitSettled(ctx context.Context, api *client.Client, name string, timeout time.Duration) (
+func (a expandApp) awaitSettled(ctx context.Context, api *client.Client, name string, timeout time.Duration) (
 	v *resource.Volume, err error) {
 	line := output.NewLine(a.err, a.terminal)
 	defer line.Stop()
@@ -103,7 +106,7 @@ func (a *app) awaitSettled(ctx context.Context, api *client.Client, name string,
 }
 
 // expandVolume asks for a size of a volume and, if asked to, waits until it has it.
-func (a *app) expandVolume(ctx context.Context, api *client.Client, name, size string, w waiting) error {
+func (a expandApp) expandVolume(ctx context.Context, api *client.Client, name, size string, w waiting) error {
 	v, err := api.ExpandVolume(ctx, name, size)
 	if err != nil {
 		return named("volume", name, err)
@@ -141,7 +144,7 @@ func hasSettled(v *resource.Volume) bool {
 }
 
 // volumeTrim gives the space back that the file system on a volume does not use any more.
-func (a *app) volumeTrim() *cobra.Command {
+func (a expandApp) volumeTrim() *cobra.Command {
 	return &cobra.Command{Use: "trim NAME…", Short: "Give back space that the mounted file system does not use any more",
 		Long: "Give back space that the file system mounted from a volume does not use any more. The command ends when that is\n" +
 			"done, which takes a while for a large volume. What a snapshot holds stays until the snapshot is removed.",
@@ -157,7 +160,7 @@ func (a *app) volumeTrim() *cobra.Command {
 }
 
 // trim trims one volume. How far it is nobody can tell, so the line counts the time.
-func (a *app) trim(ctx context.Context, api *client.Client, name string) error {
+func (a expandApp) trim(ctx context.Context, api *client.Client, name string) error {
 	v, err := volumeByName(ctx, api, name)
 	if err != nil {
 		return err

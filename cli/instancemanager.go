@@ -64,7 +64,7 @@ func (a *app) instanceManagerCommands() *cobra.Command {
 	c.AddCommand(listing(a, managerKind, "List instance managers",
 		func(ctx context.Context, api *client.Client) ([]managerRow, error) { return api.InstanceManagers(ctx) }),
 		getting(a, managerKind, "Show instance managers", "the instance manager's name", managerNames, managerByName),
-		a.describing("an instance manager", "the instance manager's name", managerNames, describeManager))
+		lookApp{a}.describing("an instance manager", "the instance manager's name", managerNames, describeManager))
 	return c
 }
 
@@ -92,7 +92,7 @@ func describeManager(ctx context.Context, api *client.Client, name string) (*des
 	if err != nil {
 		return nil, err
 	}
-	return &described{Object: m, WaitsFor: m.WaitsFor, of: "instance-manager/" + name,
+	return &described{Object: managerObject{InstanceManager: m}, WaitsFor: m.WaitsFor, of: "instance-manager/" + name,
 		print: func(s *output.Sheet) {
 			s.Pair("Manager", "%s", m.Name)
 			s.Pair("Node", "%s", m.NodeID)

@@ -143,16 +143,18 @@ by itself as kubectl plugin: put it on the PATH as kubectl-ankole, and type kube
 
 // addCommands adds the commands in the groups in which help lists them.
 func (a *app) addCommands(root *cobra.Command) {
+	backups, images := backupApp{a}, imageApp{a}
 	for _, g := range []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"look", "The cluster as a whole:", []*cobra.Command{a.statusCommand(), a.eventCommands()}},
-		{"volumes", "Volumes and what belongs to them:", []*cobra.Command{a.volumeCommands(), a.snapshotCommands(),
-			a.backupCommands(), a.backupTargetCommands(), a.standbyCommands(), a.backingImageCommands(),
-			a.imageBackupCommands(), a.recurringJobCommands(), a.replicaCommands(), a.engineCommands()}},
-		{"machines", "Nodes and what runs on them:", []*cobra.Command{a.nodeCommands(), a.diskCommands(),
-			a.instanceManagerCommands(), a.engineImageCommands(), a.orphanCommands(), a.settingCommands()}},
+		{"look", "The cluster as a whole:", []*cobra.Command{lookApp{a}.statusCommand(), lookApp{a}.eventCommands()}},
+		{"volumes", "Volumes and what belongs to them:", []*cobra.Command{a.volumeCommands(),
+			snapshotApp{a}.snapshotCommands(),
+			backups.backupCommands(), backups.backupTargetCommands(), backups.standbyCommands(), images.backingImageCommands(),
+			images.imageBackupCommands(), jobApp{a}.recurringJobCommands(), a.replicaCommands(), a.engineCommands()}},
+		{"machines", "Nodes and what runs on them:", []*cobra.Command{a.nodeCommands(), diskApp{a}.diskCommands(),
+			a.instanceManagerCommands(), engineApp{a}.engineImageCommands(), a.orphanCommands(), a.settingCommands()}},
 		{"local", "On this machine:", []*cobra.Command{a.standaloneCommand(), a.demoCommand(), a.versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

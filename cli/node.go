@@ -28,7 +28,7 @@ func (a *app) nodeCommands() *cobra.Command {
 	c.AddCommand(listing(a, view.NodeKind, "List nodes and their disks",
 		func(ctx context.Context, api *client.Client) ([]view.NodeRow, error) { return api.Nodes(ctx) }),
 		getting(a, view.NodeKind, "Show nodes", "the node's name", nodeNames, one),
-		a.describing("a node", "the node's name", nodeNames, describeNode),
+		lookApp{a}.describing("a node", "the node's name", nodeNames, describeNode),
 		a.nodeScheduling(), a.nodeTag(), a.nodeEvict(), a.nodeDelete(), a.nodeSetCPU())
 	return c
 }

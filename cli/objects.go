@@ -25,8 +25,9 @@ func (a *app) replicaCommands() *cobra.Command {
 		})
 	inspect, hash, export, check := offline.Commands(a.out, a.err, a.terminal)
 	a.noDryRun(export)
-	c.AddCommand(a.replicaList(), get, a.describing("a replica", "the replica's name", allReplicaNames, describeReplica),
-		a.replicaLogs(), a.replicaDelete(), inspect, hash, export, check)
+	c.AddCommand(a.replicaList(), get,
+		lookApp{a}.describing("a replica", "the replica's name", allReplicaNames, describeReplica),
+		a.replicaLogs(), repairApp{a}.replicaDelete(), inspect, hash, export, check)
 	return c
 }
 

@@ -39,6 +39,9 @@ var recurringJobKind = output.Kind[recurringJobRow]{
 	},
 }
 
+// jobApp has the commands about recurring jobs.
+type jobApp struct{ *app }
+
 // retained is how much a job keeps: a number of results, or those of a time.
 func retained(j recurringJobRow) string {
 	if j.RetentionPolicy == "age-based" {
@@ -92,7 +95,7 @@ func recurringJobNames(ctx context.Context, c *client.Client) ([]string, error) 
 	return namesOf(all, func(j recurringJobRow) string { return j.Name }), err
 }
 
-func (a *app) recurringJobCommands() *cobra.Command {
+func (a jobApp) recurringJobCommands() *cobra.Command {
 	c := &cobra.Command{Use: "recurring-job", Aliases: []string{"recurring-jobs", "job"},
 		Short: "Snapshots, their removal and trims on a schedule"}
 	c.AddCommand(a.recurringJobCreate(), a.recurringJobUpdate(), a.recurringJobList(), a.recurringJobShow(),
@@ -100,15 +103,15 @@ func (a *app) recurringJobCommands() *cobra.Command {
 	return c
 }
 
-func (a *app) recurringJobList() *cobra.Command {
-	return listing(a, recurringJobKind, "List recurring jobs",
+func (a jobApp) recurringJobList() *cobra.Command {
+	return listing(a.app, recurringJobKind, "List recurring jobs",
 		func(ctx context.Context, api *client.Client) ([]recurringJobRow, error) {
 			return api.RecurringJobs(ctx)
 		})
 }
 
-func (a *app) recurringJobShow() *cobra.Command {
-	c := getting(a, recurringJobKind, "Show recurring jobs", "the job's name", recurringJobNames, recurringJobByName)
+func (a jobApp) recurringJobShow() *cobra.Command {
+	c := getting(a.app, recurringJobKind, "Show recurring jobs", "the job's name", recurringJobNames, recurringJobByName)
 	c.Use, c.Aliases = "show NAME…", []string{"get"}
 	return c
 }
@@ -176,7 +179,7 @@ func (f *jobFlags) over(c *cobra.Command, spec *client.RecurringJobSpec) error {
 	return nil
 }
 
-func (a *app) recurringJobCreate() *cobra.Command {
+func (a jobApp) recurringJobCreate() *cobra.Command {
 	var f jobFlags
 	c := &cobra.Command{Use: "create NAME --task TASK --cron WHEN", Short: "Create a recurring job",
 		Example: "  ankole recurring-job create nightly --task snapshot --cron '0 3 * * *' --retain 7 --group default\n" +
@@ -216,7 +219,7 @@ func (a *app) recurringJobCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) recurringJobUpdate() *cobra.Command {
+func (a jobApp) recurringJobUpdate() *cobra.Command {
 	var f jobFlags
 	c := &cobra.Command{Use: "update NAME…", Short: "Change recurring jobs; what no flag names stays as it is",
 		Args: usage.AtLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames),
@@ -235,7 +238,7 @@ func (a *app) recurringJobUpdate() *cobra.Command {
 }
 
 // updateJob changes what flags name of a job.
-func (a *app) updateJob(cmd *cobra.Command, api *client.Client, name string, f *jobFlags) error {
+func (a jobApp) updateJob(cmd *cobra.Command, api *client.Client, name string, f *jobFlags) error {
 	j, err := api.RecurringJob(cmd.Context(), name)
 	if err != nil {
 		return named("recurring-job", name, err)
@@ -253,7 +256,7 @@ func (a *app) updateJob(cmd *cobra.Command, api *client.Client, name string, f *
 	return nil
 }
 
-func (a *app) recurringJobDelete() *cobra.Command {
+func (a jobApp) recurringJobDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME…", Short: "Delete recurring jobs; the snapshots that they made stay",
 		Args: usage.AtLeast(1, "the job's name"), ValidArgsFunction: a.completeNames(0, recurringJobNames)}
 	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {
@@ -267,7 +270,7 @@ func (a *app) recurringJobDelete() *cobra.Command {
 	})
 }
 
-func (a *app) volumeJobs() *cobra.Command {
+func (a jobApp) volumeJobs() *cobra.Command {
 	c := &cobra.Command{Use: "of VOLUME", Short: "List the jobs and groups that a volume follows",
 		Args: usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -279,14 +282,14 @@ func (a *app) volumeJobs() *cobra.Command {
 			if err != nil {
 				return named("volume", args[0], err)
 			}
-			return show(a, volumeJobKind(args[0]), all, false)
+			return show(a.app, volumeJobKind(args[0]), all, false)
 		}}
 	a.addOutput(c)
 	return c
 }
 
 // volumeJobChange makes a volume follow a job or group, or ends that.
-func (a *app) volumeJobChange(attach bool) *cobra.Command {
+func (a jobApp) volumeJobChange(attach bool) *cobra.Command {
 	var isGroup bool
 	c := &cobra.Command{Use: "attach VOLUME JOB", Short: "Have a volume follow a job, or a group of jobs",
 		Args: usage.Exactly("the volume's name", "the job's name"), ValidArgsFunction: a.completeNames(1, volumeNames),

@@ -13,8 +13,11 @@ import (
 	"ankole.storage/rest/resource"
 )
 
+// repairApp has the commands about what brings replicas and volumes back.
+type repairApp struct{ *app }
+
 // volumeScale changes how many copies there are.
-func (a *app) volumeScale() *cobra.Command {
+func (a repairApp) volumeScale() *cobra.Command {
 	var count int
 	var w waiting
 	c := &cobra.Command{Use: "scale NAME… --replicas N", Short: "Change the number of copies of attached volumes",
@@ -40,7 +43,7 @@ func (a *app) volumeScale() *cobra.Command {
 
 // scaleVolume asks for a number of replicas and, if asked to, waits until so many are in sync.
 // Extra ones stay until somebody removes them.
-func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, count int, w waiting) error {
+func (a repairApp) scaleVolume(ctx context.Context, api *client.Client, name string, count int, w waiting) error {
 	if _, err := api.UpdateReplicaCount(ctx, name, count); err != nil {
 		return named("volume", name, err)
 	}
@@ -57,7 +60,7 @@ func (a *app) scaleVolume(ctx context.Context, api *client.Client, name string, 
 }
 
 // volumeSalvage tries a faulted volume again.
-func (a *app) volumeSalvage() *cobra.Command {
+func (a repairApp) volumeSalvage() *cobra.Command {
 	return &cobra.Command{Use: "salvage NAME [REPLICA…]",
 		Short: "Try a faulted volume again with some of its replicas, or all",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -92,7 +95,7 @@ func (a *app) volumeSalvage() *cobra.Command {
 }
 
 // replicaDelete gives copies up.
-func (a *app) replicaDelete() *cobra.Command {
+func (a repairApp) replicaDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete VOLUME REPLICA…", Short: "Delete copies of a volume; others are built in their place",
 		Args: usage.AtLeast(2, "the volume's name", "the replica's name"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -122,7 +125,7 @@ func (a *app) replicaDelete() *cobra.Command {
 }
 
 // noReplica says why a volume has no replica of a name.
-func (a *app) noReplica(ctx context.Context, api *client.Client, volume, name string) error {
+func (a repairApp) noReplica(ctx context.Context, api *client.Client, volume, name string) error {
 	if r, _, err := replicaByName(ctx, api, name); err == nil {
 		return fmt.Errorf("replica %s belongs to volume %s; delete it with: ankole replica delete %s %s", name, r.Volume, r.Volume,
 			name)

@@ -18,7 +18,10 @@ import (
 // stream of snapshots.
 const snapshotEvery = 250 * time.Millisecond
 
-func (a *app) snapshotCommands() *cobra.Command {
+// snapshotApp has the commands about snapshots.
+type snapshotApp struct{ *app }
+
+func (a snapshotApp) snapshotCommands() *cobra.Command {
 	c := &cobra.Command{Use: "snapshot", Aliases: []string{"snapshots", "snap"},
 		Short: "Take, list, delete and return to snapshots of volumes"}
 	c.AddCommand(a.snapshotCreate(), a.snapshotList(), a.snapshotGet(), a.snapshotDelete(), a.snapshotRevert(),
@@ -68,7 +71,7 @@ func snapshotNote(s snapshotRow) string {
 	return ""
 }
 
-func (a *app) snapshotList() *cobra.Command {
+func (a snapshotApp) snapshotList() *cobra.Command {
 	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"}, Short: "List the snapshots of a volume",
 		Args: usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
 	s := output.AddSelection(c, snapshotKind(a.now, ""))
@@ -81,13 +84,13 @@ func (a *app) snapshotList() *cobra.Command {
 		if err != nil {
 			return named("volume", args[0], err)
 		}
-		return showSelected(a, snapshotKind(a.now, args[0]), all, s)
+		return showSelected(a.app, snapshotKind(a.now, args[0]), all, s)
 	}
 	a.addOutput(c)
 	return c
 }
 
-func (a *app) snapshotGet() *cobra.Command {
+func (a snapshotApp) snapshotGet() *cobra.Command {
 	c := &cobra.Command{Use: "get VOLUME SNAPSHOT…", Short: "Show snapshots",
 		Args: usage.AtLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -106,7 +109,7 @@ func (a *app) snapshotGet() *cobra.Command {
 			if len(rows) == 0 {
 				return err
 			}
-			return errors.Join(show(a, snapshotKind(a.now, args[0]), rows, len(args) == 2), err)
+			return errors.Join(show(a.app, snapshotKind(a.now, args[0]), rows, len(args) == 2), err)
 		}}
 	a.addOutput(c)
 	return c
@@ -127,7 +130,7 @@ func snapshotOf(ctx context.Context, api *client.Client, volume, name string) (*
 	return s, err
 }
 
-func (a *app) snapshotCreate() *cobra.Command {
+func (a snapshotApp) snapshotCreate() *cobra.Command {
 	var in resource.SnapshotCRInput
 	var labels []string
 	var w waiting
@@ -173,7 +176,7 @@ func (a *app) snapshotCreate() *cobra.Command {
 
 func taken(s *resource.SnapshotCR) bool { return s != nil && s.ReadyToUse }
 
-func (a *app) snapshotDelete() *cobra.Command {
+func (a snapshotApp) snapshotDelete() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "delete VOLUME SNAPSHOT…", Short: "Delete snapshots and give their space back, of a detached volume too",
 		Args: usage.AtLeast(2, "the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(0)}
@@ -213,8 +216,8 @@ func (a *app) snapshotDelete() *cobra.Command {
 const volumeHead = "volume-head"
 
 // awaitSnapshot looks at a snapshot until done says so; it is given nil for one that is gone.
-func (a *app) awaitSnapshot(ctx context.Context, api *client.Client, volume, name, goal string, timeout time.Duration,
-	done func(*resource.SnapshotCR) bool) error {
+func (a snapshotApp) awaitSnapshot(ctx context.Context, api *client.Client, volume, name, goal string,
+	timeout time.Duration, done func(*resource.SnapshotCR) bool) error {
 	line := output.NewLine(a.err, a.terminal)
 	defer line.Stop()
 	why := "nothing is known of it yet"
@@ -241,7 +244,7 @@ func (a *app) awaitSnapshot(ctx context.Context, api *client.Client, volume, nam
 	})
 }
 
-func (a *app) snapshotRevert() *cobra.Command {
+func (a snapshotApp) snapshotRevert() *cobra.Command {
 	c := &cobra.Command{Use: "revert VOLUME SNAPSHOT", Short: "Make the content of a volume what it was at a snapshot",
 		Long: "Make the content of a volume what it was at a snapshot. The volume must be attached for maintenance:\n" +
 			"ankole volume attach VOLUME --disable-frontend. What was written since is given up.",
@@ -264,7 +267,7 @@ func (a *app) snapshotRevert() *cobra.Command {
 }
 
 // attachedForSnapshots refuses a volume that is not attached, with the command that attaches it.
-func (a *app) attachedForSnapshots(ctx context.Context, api *client.Client, volume, flags string) error {
+func (a snapshotApp) attachedForSnapshots(ctx context.Context, api *client.Client, volume, flags string) error {
 	v, err := api.Volume(ctx, volume)
 	if err != nil {
 		return named("volume", volume, err)
@@ -275,7 +278,7 @@ func (a *app) attachedForSnapshots(ctx context.Context, api *client.Client, volu
 	return nil
 }
 
-func (a *app) snapshotPurge() *cobra.Command {
+func (a snapshotApp) snapshotPurge() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "purge VOLUME…", Short: "Give the space of removed snapshots of attached volumes back",
 		Args: usage.AtLeast(1, "the volume's name"), ValidArgsFunction: a.completeNames(0, volumeNames),
@@ -291,7 +294,7 @@ func (a *app) snapshotPurge() *cobra.Command {
 }
 
 // purge has the snapshots of a volume purged and, if asked to, waits for that.
-func (a *app) purge(ctx context.Context, api *client.Client, volume string, w waiting) error {
+func (a snapshotApp) purge(ctx context.Context, api *client.Client, volume string, w waiting) error {
 	if err := a.attachedForSnapshots(ctx, api, volume, ""); err != nil {
 		return err
 	}
@@ -310,7 +313,7 @@ func (a *app) purge(ctx context.Context, api *client.Client, volume string, w wa
 }
 
 // awaitPurge waits until nothing is left that the purge takes away, and shows its progress.
-func (a *app) awaitPurge(ctx context.Context, api *client.Client, volume string, timeout time.Duration) error {
+func (a snapshotApp) awaitPurge(ctx context.Context, api *client.Client, volume string, timeout time.Duration) error {
 	line := output.NewLine(a.err, a.terminal)
 	defer line.Stop()
 	why := "nothing is known of it yet"
@@ -361,7 +364,7 @@ func purgeText(v *resource.Volume, left int) (percent int, text string) {
 
 // completeSnapshots completes the name of a volume, then those of its snapshots, up to so many
 // arguments in all; 0: any number.
-func (a *app) completeSnapshots(most int) cobra.CompletionFunc {
+func (a snapshotApp) completeSnapshots(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return a.completeNames(most, func(ctx context.Context, api *client.Client) ([]string, error) {

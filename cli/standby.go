@@ -11,13 +11,13 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-func (a *app) standbyCommands() *cobra.Command {
+func (a backupApp) standbyCommands() *cobra.Command {
 	c := &cobra.Command{Use: "standby", Short: "Keep volumes that follow the backups of others, and activate them"}
 	c.AddCommand(a.standbyCreate(), a.standbyActivate())
 	return c
 }
 
-func (a *app) standbyCreate() *cobra.Command {
+func (a backupApp) standbyCreate() *cobra.Command {
 	spec := client.VolumeSpec{Standby: true}
 	var w waiting
 	c := &cobra.Command{Use: "create BACKUP VOLUME", Short: "Make a volume that follows the backups of another one",
@@ -48,7 +48,7 @@ func (a *app) standbyCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) standbyActivate() *cobra.Command {
+func (a backupApp) standbyActivate() *cobra.Command {
 	frontend := ""
 	var w waiting
 	c := &cobra.Command{Use: "activate VOLUME", Short: "Make an ordinary volume of a standby volume",

@@ -62,6 +62,8 @@ type statusReport struct {
 	Orphans  int                `json:"orphans"`
 	Problems []findings.Finding `json:"problems"`
 	GoingOn  []findings.Finding `json:"goingOn"`
+	// Limits are what hosts lack for what nobody uses yet.
+	Limits   []findings.Finding `json:"limits"`
 	Unseen   []string           `json:"unseen,omitempty"`
 	warnings []eventRow
 }
@@ -88,7 +90,10 @@ type versions struct {
 	InstanceManagers []string `json:"instanceManagerImages"`
 }
 
-func (a *app) statusCommand() *cobra.Command {
+// lookApp has the commands that show how things are, and why.
+type lookApp struct{ *app }
+
+func (a lookApp) statusCommand() *cobra.Command {
 	var check bool
 	c := &cobra.Command{Use: "status", Short: "Show the cluster on one screen: health, what is wrong and why, capacity, versions",
 		Long: "Show the cluster on one screen: its health, what is wrong and what to do about it, capacity, versions, what is\n" +
@@ -148,7 +153,8 @@ func readCluster(ctx context.Context, api *client.Client) (*clusterState, error)
 func report(s *clusterState, server string, now time.Time) *statusReport {
 	r := &statusReport{Server: server, Nodes: map[string]int{"all": len(s.nodes), "ready": 0},
 		Volumes: map[string]int{"all": len(s.volumes)}, Capacity: capacityOf(s), Versions: versionsOf(s),
-		Orphans: len(s.orphans), Problems: []findings.Finding{}, GoingOn: []findings.Finding{}, Unseen: s.unseen}
+		Orphans: len(s.orphans), Problems: []findings.Finding{}, GoingOn: []findings.Finding{}, Limits: []findings.Finding{},
+		Unseen: s.unseen}
 	for i := range s.volumes {
 		v := &s.volumes[i]
 		r.Volumes[v.State]++
@@ -166,6 +172,7 @@ func report(s *clusterState, server string, now time.Time) *statusReport {
 		}
 		r.Problems = append(r.Problems, findings.NodeProblems(n, encrypted)...)
 		r.GoingOn = append(r.GoingOn, findings.NodeActivity(n)...)
+		r.Limits = append(r.Limits, findings.NodeLimits(n, encrypted)...)
 	}
 	for i := range s.managers {
 		if !ofLostNode(s.nodes, s.managers[i].NodeID) {
@@ -249,7 +256,7 @@ func versionsOf(s *clusterState) versions {
 	return v
 }
 
-func (a *app) showStatus(r *statusReport) error {
+func (a lookApp) showStatus(r *statusReport) error {
 	switch a.output {
 	case output.JSON, output.YAML:
 		return a.encode(r)
@@ -276,6 +283,7 @@ func (a *app) showStatus(r *statusReport) error {
 	}
 	view.PrintFindings(s, "Problems", r.Problems)
 	view.PrintFindings(s, "Going on", r.GoingOn)
+	view.PrintFindings(s, "Not possible here, and not used", r.Limits)
 	if len(r.warnings) > 0 {
 		s.Title("Recent warnings")
 		return output.WriteIn(a.out, "  ", eventKind(a.now).Columns, r.warnings)
@@ -327,6 +335,6 @@ func (v versions) text(volumes int) string {
 	return text
 }
 
-func (a *app) sheet(waits []string) *output.Sheet {
+func (a lookApp) sheet(waits []string) *output.Sheet {
 	return output.NewSheet(a.out, a.now, waits, a.spelled)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // volumeUpgrade brings a volume to another engine image.
-func (a *app) volumeUpgrade() *cobra.Command {
+func (a engineApp) volumeUpgrade() *cobra.Command {
 	var image string
 	var w waiting
 	c := &cobra.Command{Use: "upgrade NAME…", Short: "Bring volumes to another engine image, attached or not",
@@ -39,7 +39,7 @@ func (a *app) volumeUpgrade() *cobra.Command {
 }
 
 // upgrade brings one volume to an image.
-func (a *app) upgrade(ctx context.Context, api *client.Client, name, image string, w waiting) error {
+func (a engineApp) upgrade(ctx context.Context, api *client.Client, name, image string, w waiting) error {
 	v, err := api.UpgradeEngine(ctx, name, image)
 	if err != nil {
 		return named("volume", name, err)

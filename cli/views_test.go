@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/rest/resttest"
 )
 
@@ -174,7 +175,8 @@ func TestDescribeRebuild(t *testing.T) {
 	}
 }
 
-// TestProblemsOfHosts: what a host lacks is a problem where somebody uses what needs it.
+// TestProblemsOfHosts: what a host lacks is a problem where somebody uses what needs it, and is
+// told apart from those where nobody does.
 func TestProblemsOfHosts(t *testing.T) {
 	for _, tt := range []struct {
 		name, kind, reason string
@@ -194,8 +196,10 @@ func TestProblemsOfHosts(t *testing.T) {
 		objects := append(resttest.Volume("demo"), n)
 		objects[0].(*lh.Volume).Spec.Encrypted = tt.encrypted
 		out := newBed(t, objects...).ok("status")
-		if strings.Contains(out, "node/node-1: "+tt.kind+": lacks it\n") != tt.want {
-			t.Errorf("%s: told of is not %t\n%s", tt.name, tt.want, out)
+		problems, limits, _ := strings.Cut(out, "Not possible here, and not used\n")
+		line := "node/node-1: " + tt.kind + ": lacks it\n"
+		if strings.Contains(problems, line) != tt.want || strings.Contains(limits, line) == tt.want {
+			t.Errorf("%s: a problem is not %t\n%s", tt.name, tt.want, out)
 		}
 	}
 }
@@ -263,5 +267,21 @@ func TestDescribedAsJSON(t *testing.T) {
 	}
 	if r := b.run("node", "describe", "node-1", "-o", "name"); r.out != "node/node-1\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestDescribedSaysOnceWhy: what an object waits for stands beside it alone, and the rest of it in
+// it.
+func TestDescribedSaysOnceWhy(t *testing.T) {
+	b := newBed(t, troubled()...)
+	for kind, name := range map[string]string{"volume": "busy", "node": "node-3", "instance-manager": "instance-manager-1",
+		"engine-image": naming.EngineImageName(resttest.Image), "replica": "busy-r-11111111"} {
+		out := b.ok(kind, "describe", name, "-o", "yaml")
+		if n := strings.Count(out, "waitsFor:"); n != 1 {
+			t.Errorf("%s %s says %d times what it waits for:\n%s", kind, name, n, out)
+		}
+		if !strings.Contains(out, "\n  name: "+name+"\n") {
+			t.Errorf("%s %s is not in it:\n%s", kind, name, out)
+		}
 	}
 }

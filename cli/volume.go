@@ -22,12 +22,12 @@ import (
 func (a *app) volumeCommands() *cobra.Command {
 	c := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"},
 		Short: "Create, attach, watch and delete volumes"}
+	size, repair, losses := expandApp{a}, repairApp{a}, lossApp{a}
 	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeGet(),
-		a.describing("a volume", "the volume's name", volumeNames, describeVolume), a.volumeAttach(), a.volumeDetach(),
-		a.volumeDelete(),
-		a.volumeWatch(), a.volumeScale(), a.volumeSetLocality(), a.volumeExpand(), a.volumeTrim(),
-		a.volumeUpgrade(), a.volumeSalvage(), a.volumeAcceptDataLoss(),
-		a.volumeAcceptBackupDamage())
+		lookApp{a}.describing("a volume", "the volume's name", volumeNames, describeVolume),
+		a.volumeAttach(), a.volumeDetach(), a.volumeDelete(), a.volumeWatch(), repair.volumeScale(), a.volumeSetLocality(),
+		size.volumeExpand(), size.volumeTrim(), engineApp{a}.volumeUpgrade(), repair.volumeSalvage(),
+		losses.volumeAcceptDataLoss(), losses.volumeAcceptBackupDamage())
 	return c
 }
 

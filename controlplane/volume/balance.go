@@ -26,7 +26,7 @@ func (p *pass) balances() bool {
 // balance gives a complete and healthy volume one replica more where that spreads it better. The
 // replica is built like any other, with a slot of its node; cleanup gives one up once it is in
 // sync.
-func (p *pass) balance() loop.Change {
+func (p replenishing) balance() loop.Change {
 	if !p.balances() || p.v.Status.Robustness != v1beta2.VolumeRobustnessHealthy {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (p *pass) balance() loop.Change {
 	}
 	p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventCreate,
 		Message: "Creating a replica on node " + where.NodeID + " to spread the volume's replicas better"})
-	return loop.Create{Object: p.newReplica(hardNode, v1beta2.MaxRebuildRetryCount)}
+	return loop.Create{Object: creating(p).newReplica(hardNode, v1beta2.MaxRebuildRetryCount)}
 }
 
 // howBalanced says what the scheduler balances for: a local replica in sync stays where the volume

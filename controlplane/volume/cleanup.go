@@ -11,11 +11,15 @@ import (
 	"ankole.storage/controlplane/schedule"
 )
 
+// cleaning takes away the replicas that a volume in use needs no more. It is the part of a pass
+// that cleanup stands for.
+type cleaning struct{ *pass }
+
 // cleanup deletes one replica that is not needed any more. One that is deleted already, and kept as
 // it may be the last copy, stays as it is. What may be the last good copy is never deleted: a
 // recorded member stays while it is one, and a failed replica that holds data stays while no other
 // replica is safe.
-func (p *pass) cleanup() loop.Change {
+func (p cleaning) cleanup() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || !p.engineReports() || p.upgradeUnderWay() || p.migrating() {
 		return nil
 	}
@@ -36,7 +40,7 @@ func (p *pass) cleanup() loop.Change {
 }
 
 // superfluous says why a replica that serves nobody should go; empty if it should stay.
-func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
+func (p cleaning) superfluous(r *v1beta2.Replica, inSync int) string {
 	switch {
 	case r.Spec.FailedAt != "" && r.Spec.RebuildRetryCount >= v1beta2.MaxRebuildRetryCount:
 		return "its rebuild failed too often"
@@ -60,7 +64,7 @@ func (p *pass) superfluous(r *v1beta2.Replica, inSync int) string {
 
 // stale replicas failed longer ago than the volume's timeout; the volume looks again when the next
 // one becomes so.
-func (p *pass) stale(r *v1beta2.Replica) bool {
+func (p cleaning) stale(r *v1beta2.Replica) bool {
 	timeout := time.Duration(p.v.Spec.StaleReplicaTimeout) * time.Minute
 	failedAt, err := time.Parse(time.RFC3339, r.Spec.FailedAt)
 	if timeout <= 0 || err != nil {
@@ -74,7 +78,7 @@ func (p *pass) stale(r *v1beta2.Replica) bool {
 }
 
 // mustBeKept says whether a replica may hold the only good copy, and so is never deleted here.
-func (p *pass) mustBeKept(r *v1beta2.Replica) bool {
+func (p cleaning) mustBeKept(r *v1beta2.Replica) bool {
 	if p.isMember(r) {
 		return true
 	}
@@ -82,7 +86,7 @@ func (p *pass) mustBeKept(r *v1beta2.Replica) bool {
 }
 
 // safe replicas hold the present data beyond doubt: in sync since their last failure.
-func (p *pass) safe(r *v1beta2.Replica) bool {
+func (p cleaning) safe(r *v1beta2.Replica) bool {
 	return healthy(r) && p.mode(r) == v1beta2.ReplicaModeRW && later(r.Spec.LastHealthyAt, r.Spec.LastFailedAt)
 }
 
@@ -94,7 +98,7 @@ func (p *pass) anyEvicting() bool {
 // auto-balance, the one that schedule.Extra names, else, with best-effort locality, the remote one
 // that spreads the data least: a local one is in sync, or there is no place for one, and another
 // one was made for a node on which the volume has been before.
-func (p *pass) deleteExtra() loop.Change {
+func (p cleaning) deleteExtra() loop.Change {
 	stay := count(p.undeleted(), func(r *v1beta2.Replica) bool {
 		return healthy(r) && !r.Spec.EvictionRequested && p.mode(r) == v1beta2.ReplicaModeRW
 	})
@@ -115,14 +119,14 @@ func (p *pass) deleteExtra() loop.Change {
 	var extra []schedule.Replica
 	for _, r := range p.undeleted() {
 		if healthy(r) {
-			extra = append(extra, p.scheduleReplica(r))
+			extra = append(extra, scheduling(p).scheduleReplica(r))
 		}
 	}
 	name := ""
 	if p.balances() {
-		name = schedule.Extra(extra, p.scheduleNodes(), p.policy(), p.howBalanced())
+		name = schedule.Extra(extra, scheduling(p).scheduleNodes(), scheduling(p).policy(), p.howBalanced())
 	} else {
-		name = schedule.Surplus(extra, p.scheduleNodes(), p.v.Spec.NodeID)
+		name = schedule.Surplus(extra, scheduling(p).scheduleNodes(), p.v.Spec.NodeID)
 	}
 	for _, r := range p.undeleted() {
 		if r.Name == name {
@@ -134,7 +138,7 @@ func (p *pass) deleteExtra() loop.Change {
 
 // deleteReplica deletes the object; its process serves on until the engine has dropped it, and the
 // node's agent removes the data after that.
-func (p *pass) deleteReplica(r *v1beta2.Replica, why string) loop.Change {
+func (p cleaning) deleteReplica(r *v1beta2.Replica, why string) loop.Change {
 	p.changeEvents = append(p.changeEvents, loop.Event{
 		Reason: naming.EventDelete, Message: fmt.Sprintf("Deleting replica %s: %s", r.Name, why),
 	})

@@ -13,7 +13,10 @@ import (
 
 // This file turns API objects into what the scheduler reads.
 
-func (p *pass) policy() schedule.Policy {
+// scheduling shows the scheduler a volume, its replicas and the nodes.
+type scheduling struct{ *pass }
+
+func (p scheduling) policy() schedule.Policy {
 	v, s := p.v, p.s.Settings
 	out := schedule.Policy{
 		SoftNode:                v.Spec.ReplicaSoftAntiAffinity.Or(s.Bool(setting.ReplicaSoftAntiAffinity)),
@@ -30,7 +33,7 @@ func (p *pass) policy() schedule.Policy {
 	return out
 }
 
-func (p *pass) scheduleVolume() schedule.Volume {
+func (p scheduling) scheduleVolume() schedule.Volume {
 	v := p.v
 	out := schedule.Volume{
 		Name: v.Name, Size: v.DeviceBytes(), ActualSize: v.Status.ActualSize,
@@ -49,7 +52,7 @@ func (p *pass) scheduleVolume() schedule.Volume {
 	return out
 }
 
-func (p *pass) scheduleReplica(r *v1beta2.Replica) schedule.Replica {
+func (p scheduling) scheduleReplica(r *v1beta2.Replica) schedule.Replica {
 	failedAt, _ := time.Parse(time.RFC3339, r.Spec.FailedAt)      // zero for a replica that has not failed
 	healthySince, _ := time.Parse(time.RFC3339, r.Spec.HealthyAt) // zero for one that is not in sync
 	return schedule.Replica{
@@ -61,7 +64,7 @@ func (p *pass) scheduleReplica(r *v1beta2.Replica) schedule.Replica {
 }
 
 // managerRuns says whether the instance manager of a replica's process runs, or it has none.
-func (p *pass) managerRuns(r *v1beta2.Replica) bool {
+func (p scheduling) managerRuns(r *v1beta2.Replica) bool {
 	name := r.Status.InstanceManagerName
 	return name == "" || slices.ContainsFunc(p.s.Managers, func(im v1beta2.InstanceManager) bool {
 		return im.Name == name && im.Status.CurrentState == v1beta2.InstanceManagerStateRunning
@@ -75,7 +78,7 @@ func reusable(r *v1beta2.Replica) bool {
 		!damaged(r)
 }
 
-func (p *pass) scheduleNodes() []schedule.Node {
+func (p scheduling) scheduleNodes() []schedule.Node {
 	p.nodes.all() // without all of them nothing can be said
 	runs := map[string]bool{}
 	image := p.s.Settings.String(setting.DefaultInstanceManagerImage)
@@ -108,7 +111,7 @@ func (p *pass) scheduleNodes() []schedule.Node {
 }
 
 // scheduleDisks describes a node's disks, also those that only its spec or only its status names.
-func (p *pass) scheduleDisks(n *v1beta2.Node) []schedule.Disk {
+func (p scheduling) scheduleDisks(n *v1beta2.Node) []schedule.Disk {
 	var out []schedule.Disk
 	for name, spec := range n.Spec.Disks {
 		status, ok := n.Status.DiskStatus[name]
@@ -133,7 +136,7 @@ func (p *pass) scheduleDisks(n *v1beta2.Node) []schedule.Disk {
 
 // hung says whether the process of a replica on a disk, whose rebuild has failed, does not end: the
 // disk may not answer, which nothing else shows.
-func (p *pass) hung(disk string) bool {
+func (p scheduling) hung(disk string) bool {
 	return slices.ContainsFunc(p.replicas, func(r *v1beta2.Replica) bool {
 		return r.Spec.DiskID == disk && runs.Ending(r)
 	})

@@ -12,13 +12,17 @@ import (
 	"ankole.storage/controlplane/volume/clone"
 )
 
+// creating makes the objects that a volume consists of, and their keys. It is the part of a pass
+// that ensureObjects stands for.
+type creating struct{ *pass }
+
 // ensureObjects makes what every volume has: finalizer, attachment object, master key, engine, and
 // on a new volume its replicas.
 //
 // Crash windows: after each creation the next pass finds the object and makes the next one. Names
 // of engine and attachment are fixed, so nothing is made twice; replicas are counted, and
 // the loop never counts in a cache older than its own last write.
-func (p *pass) ensureObjects() loop.Change {
+func (p creating) ensureObjects() loop.Change {
 	v := p.v
 	if v.Status.State == v1beta2.VolumeStateNew {
 		v.Status.State = v1beta2.VolumeStateCreating
@@ -48,7 +52,7 @@ func (p *pass) ensureObjects() loop.Change {
 	return nil
 }
 
-func (p *pass) meta(name string, finalizer bool) metav1.ObjectMeta {
+func (p creating) meta(name string, finalizer bool) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
 		Namespace: p.v.Namespace, Name: name, Labels: naming.VolumeLabels(p.v.Name),
 		OwnerReferences: []metav1.OwnerReference{{
@@ -61,14 +65,14 @@ func (p *pass) meta(name string, finalizer bool) metav1.ObjectMeta {
 	return m
 }
 
-func (p *pass) newAttachment() *v1beta2.VolumeAttachment {
+func (p creating) newAttachment() *v1beta2.VolumeAttachment {
 	return &v1beta2.VolumeAttachment{
 		ObjectMeta: p.meta(p.v.Name, true),
 		Spec:       v1beta2.VolumeAttachmentSpec{Volume: p.v.Name, AttachmentTickets: p.heldTickets()},
 	}
 }
 
-func (p *pass) instanceSpec() v1beta2.InstanceSpec {
+func (p creating) instanceSpec() v1beta2.InstanceSpec {
 	v := p.v
 	return v1beta2.InstanceSpec{
 		VolumeName: v.Name, VolumeSize: v.DeviceBytes(), Image: p.image, DesireState: v1beta2.InstanceStateStopped,
@@ -96,7 +100,7 @@ func (p *pass) trimMarksRemoved() bool {
 	return p.v.Spec.UnmapMarkSnapChainRemoved.Or(p.s.Settings.Bool(setting.RemoveSnapshotsDuringFilesystemTrim))
 }
 
-func (p *pass) newEngine() *v1beta2.Engine {
+func (p creating) newEngine() *v1beta2.Engine {
 	return &v1beta2.Engine{
 		ObjectMeta: p.meta(naming.EngineName(p.v.Name, 0), true),
 		Spec: v1beta2.EngineSpec{
@@ -112,7 +116,7 @@ func (p *pass) newEngine() *v1beta2.Engine {
 // which another image is wanted runs on with its present one, and only replicas of that are
 // started. retries is where its count of failed rebuilds starts: a replica that replaces another is
 // not worth reusing if its first rebuild fails.
-func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
+func (p creating) newReplica(hardNode string, retries int) *v1beta2.Replica {
 	engine, spec := naming.EngineName(p.v.Name, 0), p.instanceSpec()
 	if p.engine != nil {
 		engine, spec.Image = p.engine.Name, p.engine.Spec.Image
@@ -128,7 +132,7 @@ func (p *pass) newReplica(hardNode string, retries int) *v1beta2.Replica {
 
 // upgradeDetached gives a detached volume's engine and replicas the image that the volume wants, at
 // once.
-func (p *pass) upgradeDetached() loop.Change {
+func (p upgrading) upgradeDetached() loop.Change {
 	v := p.v
 	if v.Status.State != v1beta2.VolumeStateDetached || !p.closed() || p.upgradeUnderWay() {
 		return nil

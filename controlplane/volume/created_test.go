@@ -24,7 +24,7 @@ func TestObjectsOfANewVolume(t *testing.T) {
 	var made []client.Object
 	for range 6 {
 		p := newPass(now, v, *s)
-		change, ok := p.ensureObjects().(loop.Create)
+		change, ok := creating{p}.ensureObjects().(loop.Create)
 		if !ok {
 			break
 		}
@@ -86,7 +86,7 @@ func TestTrimFollowsItsSetting(t *testing.T) {
 		v, s := fixture()
 		v.Spec.UnmapMarkSnapChainRemoved = tt.volume
 		s.Settings["remove-snapshots-during-filesystem-trim"] = tt.setting
-		if got := newPass(now, v, *s).newEngine().Spec.UnmapMarkSnapChainRemovedEnabled; got != tt.want {
+		if got := (creating{newPass(now, v, *s)}).newEngine().Spec.UnmapMarkSnapChainRemovedEnabled; got != tt.want {
 			t.Errorf("volume %q, setting %s: %v", tt.volume, tt.setting, got)
 		}
 	}
@@ -100,7 +100,7 @@ func TestDetachedVolumeTakesAnotherImage(t *testing.T) {
 	var done []string
 	for range 4 {
 		p := newPass(now, v, *s)
-		switch change := p.upgradeDetached().(type) {
+		switch change := (upgrading{p}).upgradeDetached().(type) {
 		case loop.Update:
 			done = append(done, change.Object.GetName())
 			switch o := change.Object.(type) {
@@ -182,7 +182,7 @@ func TestAttachmentOfAnAttachedVolume(t *testing.T) {
 			v, s := fixture()
 			s.Attachment = nil
 			c.edit(v, s)
-			change, ok := newPass(now, v, *s).ensureObjects().(loop.Create)
+			change, ok := creating{newPass(now, v, *s)}.ensureObjects().(loop.Create)
 			if !ok {
 				t.Fatal("nothing is made")
 			}

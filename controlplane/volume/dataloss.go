@@ -11,17 +11,20 @@ import (
 	"ankole.storage/controlplane/volume/dataloss"
 )
 
+// accepting follows a person's decision to go on without the newest data.
+type accepting struct{ *pass }
+
 // lossAccepted are the data directories that a person has decided to go on with; none without such
 // a decision for the present record.
-func (p *pass) lossAccepted() []string { return dataloss.InForce(p.v, p.engine) }
+func (p accepting) lossAccepted() []string { return dataloss.InForce(p.v, p.engine) }
 
 // chosen says whether a person has decided to go on with a replica's data.
-func (p *pass) chosen(r *v1beta2.Replica) bool {
+func (p accepting) chosen(r *v1beta2.Replica) bool {
 	return r.Spec.DataDirectoryName != "" && slices.Contains(p.lossAccepted(), r.Spec.DataDirectoryName)
 }
 
 // chosenReachable says whether a person has decided, and all of what was named can be started.
-func (p *pass) chosenReachable() bool {
+func (p accepting) chosenReachable() bool {
 	n := count(p.live(), func(r *v1beta2.Replica) bool {
 		return p.chosen(r) && r.Spec.NodeID != "" && p.reachable(r)
 	})
@@ -30,7 +33,7 @@ func (p *pass) chosenReachable() bool {
 
 // endDecision takes a decision away that is over: an engine has served since, with the copies that
 // were chosen or without needing it.
-func (p *pass) endDecision() loop.Change {
+func (p accepting) endDecision() loop.Change {
 	d, err := dataloss.Of(p.v)
 	if err == nil && (d == nil || p.lossAccepted() != nil) {
 		return nil

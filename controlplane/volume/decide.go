@@ -71,31 +71,31 @@ func (p *pass) run() loop.Decision {
 	}
 	v.Status.OwnerID = p.owner()
 	v.Status.IsStandby = v.Spec.Standby || restore.Activating(v) && v.Status.RestoreRequired
-	p.noteExpansion()
+	expanding{p}.noteExpansion()
 	v.Status.FrontendDisabled = v.Spec.DisableFrontend
 	p.noteSnapshots()
 	p.noteFilesLost()
 	p.noteNoSpace()
-	p.noteBackups()
+	restoring{p}.noteBackups()
 	p.noteBackingImage()
 	for _, step := range []func() loop.Change{
-		p.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
-		p.endDecision,   // a person's, about lost data, that was for an earlier start
-		p.endDamage,     // a person's, about a backup that the store has not whole
-		p.upgradeDetached,
+		creating{p}.ensureObjects, // finalizer, attachment object, secret, engine, first replicas
+		accepting{p}.endDecision,  // a person's, about lost data, that was for an earlier start
+		restoring{p}.endDamage,    // a person's, about a backup that the store has not whole
+		upgrading{p}.upgradeDetached,
 		upgrading{p}.upgrade,
-		p.follow,         // what the engine says of the replicas
-		p.robustness,     // and what that means for the volume
-		p.clone,          // its content, if it comes from another volume
-		p.restore,        // or from a backup
-		placing{p}.place, // replicas without a place
-		p.grow,           // sizes, as the wanted one
-		p.salvage,
-		p.limits,                // of snapshots and rebuilds, as the wanted ones
-		maintaining{p}.maintain, // detached: attach for work that needs an engine
-		p.advance,               // the state machine: open, close
-		p.replenish,             // attached: failed replicas back, missing ones anew
-		p.cleanup,               // attached: what is not needed any more
+		following{p}.follow,     // what the engine says of the replicas
+		following{p}.robustness, // and what that means for the volume
+		cloning{p}.clone,        // its content, if it comes from another volume
+		restoring{p}.restore,    // or from a backup
+		placing{p}.place,        // replicas without a place
+		expanding{p}.grow,       // sizes, as the wanted one
+		salvaging{p}.salvage,
+		p.limits,                  // of snapshots and rebuilds, as the wanted ones
+		maintaining{p}.maintain,   // detached: attach for work that needs an engine
+		advancing{p}.advance,      // the state machine: open, close
+		replenishing{p}.replenish, // attached: failed replicas back, missing ones anew
+		cleaning{p}.cleanup,       // attached: what is not needed any more
 		upgrading{p}.upgradeItself,
 	} {
 		if change := step(); change != nil {
@@ -260,12 +260,13 @@ func (p *pass) request(rep schedule.Replica) schedule.Request {
 	if node := p.boundTo(); node != "" {
 		rep.HardNode = node
 	}
+	shown := scheduling{p}
 	req := schedule.Request{
-		Policy: p.policy(), Volume: p.scheduleVolume(), Replica: rep, Nodes: p.scheduleNodes(),
+		Policy: shown.policy(), Volume: shown.scheduleVolume(), Replica: rep, Nodes: shown.scheduleNodes(),
 	}
 	for _, r := range p.replicas {
 		if r.Name != rep.Name && r.Spec.Active {
-			req.Existing = append(req.Existing, p.scheduleReplica(r))
+			req.Existing = append(req.Existing, shown.scheduleReplica(r))
 		}
 	}
 	return req

@@ -12,8 +12,11 @@ import (
 // ReasonNoRoom is that of the condition WaitForExpansion.
 const ReasonNoRoom = "NoRoom"
 
+// expanding makes a volume as large as is wanted. It is the part of a pass that grow stands for.
+type expanding struct{ *pass }
+
 // noteExpansion finds out whether the volume is to grow, and whether there is room for that.
-func (p *pass) noteExpansion() {
+func (p expanding) noteExpansion() {
 	v, wanted := p.v, p.v.Status.ExpansionRequired
 	v.Status.ExpansionRequired = p.engine != nil && v.DeviceBytes() > p.engine.SizeBytes()
 	if v.Status.ExpansionRequired {
@@ -40,7 +43,7 @@ func (p *pass) noteExpansion() {
 }
 
 // grownSpec is the largest size that engine and replicas were asked to have.
-func (p *pass) grownSpec() int64 {
+func (p expanding) grownSpec() int64 {
 	size := p.engine.Spec.VolumeSize
 	for _, r := range p.live() {
 		size = max(size, r.Spec.VolumeSize)
@@ -50,7 +53,7 @@ func (p *pass) grownSpec() int64 {
 
 // fullDisk names a disk on which the volume's replicas cannot all become size bytes large; empty
 // if there is none. What was reserved before is not asked for again.
-func (p *pass) fullDisk(size int64) string {
+func (p expanding) fullDisk(size int64) string {
 	grow := map[string]int64{}
 	for _, r := range p.live() {
 		if r.Spec.DiskID != "" && r.Spec.VolumeSize < size {
@@ -60,7 +63,7 @@ func (p *pass) fullDisk(size int64) string {
 	if len(grow) == 0 {
 		return ""
 	}
-	policy, disks := p.policy(), p.disks()
+	policy, disks := scheduling(p).policy(), p.disks()
 	for _, r := range p.live() {
 		more := grow[r.Spec.DiskID]
 		if more == 0 {
@@ -79,9 +82,9 @@ func (p *pass) fullDisk(size int64) string {
 }
 
 // disks are all disks that are known, by UUID.
-func (p *pass) disks() map[string]schedule.Disk {
+func (p expanding) disks() map[string]schedule.Disk {
 	out := map[string]schedule.Disk{}
-	for _, n := range p.scheduleNodes() {
+	for _, n := range scheduling(p).scheduleNodes() {
 		for _, d := range n.Disks {
 			out[d.UUID] = d
 		}
@@ -92,7 +95,7 @@ func (p *pass) disks() map[string]schedule.Disk {
 // grow brings the sizes in the specs of replicas and engine to the wanted one: the replicas first,
 // which takes the room, then the engine, once the size is known that the volume has. Where an
 // expansion was cancelled they follow it down as far as the volume has not grown.
-func (p *pass) grow() loop.Change {
+func (p expanding) grow() loop.Change {
 	e := p.engine
 	if p.noRoom != "" {
 		return nil

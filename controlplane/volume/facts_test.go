@@ -173,7 +173,7 @@ func TestLocalityWaitsForHealth(t *testing.T) {
 		v.Spec.DataLocality, v.Spec.NodeID, v.Status.CurrentNodeID = v1beta2.DataLocalityBestEffort, "n3", "n3"
 		v.Status.Robustness = robustness
 		s.Engine.Spec.NodeID = "n3"
-		if got := newPass(now, v, *s).localize() != nil; got != want {
+		if got := (replenishing{newPass(now, v, *s)}).localize() != nil; got != want {
 			t.Errorf("%s: made %v", robustness, got)
 		}
 	}

@@ -12,10 +12,14 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
+// following turns what the engine says of its replicas into what is recorded of them and of the
+// volume. It is the part of a pass that follow and robustness stand for.
+type following struct{ *pass }
+
 // follow marks the replicas as the running engine reports them, one per pass. While the engine does
 // not run, or has none in sync, nothing is marked: a replica whose process died together with its
 // engine, or with all the others, may be as good as they are, and the next engine says so.
-func (p *pass) follow() loop.Change {
+func (p following) follow() loop.Change {
 	p.actualSize()
 	if !p.engineReports() || p.inSyncNow() == 0 {
 		return nil
@@ -31,7 +35,7 @@ func (p *pass) follow() loop.Change {
 	return nil
 }
 
-func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
+func (p following) followReplica(r *v1beta2.Replica) loop.Change {
 	mode := p.mode(r)
 	_, wanted := p.engine.Spec.ReplicaAddressMap[r.Name]
 	switch {
@@ -69,7 +73,7 @@ func (p *pass) followReplica(r *v1beta2.Replica) loop.Change {
 const comeUpWait = 3 * time.Minute
 
 // followAwaited ends the wait for a process of which nothing is heard for too long.
-func (p *pass) followAwaited(r *v1beta2.Replica) loop.Change {
+func (p following) followAwaited(r *v1beta2.Replica) loop.Change {
 	since := p.s.ReplicaRuns[r.Name].Awaited
 	if since.IsZero() {
 		return nil
@@ -83,7 +87,7 @@ func (p *pass) followAwaited(r *v1beta2.Replica) loop.Change {
 
 // manned says whether the process of a replica could be ordered: its instance manager runs, or may,
 // since it cannot be observed at the moment.
-func (p *pass) manned(r *v1beta2.Replica) bool {
+func (p following) manned(r *v1beta2.Replica) bool {
 	im := p.managerFor(r)
 	return im != nil && (im.Status.CurrentState == v1beta2.InstanceManagerStateRunning ||
 		im.Status.CurrentState == v1beta2.InstanceManagerStateUnknown)
@@ -113,7 +117,7 @@ func takesProcesses(im *v1beta2.InstanceManager, network string) bool {
 }
 
 // inSync marks a replica that the engine counts as up to date.
-func (p *pass) inSync(r *v1beta2.Replica) loop.Change {
+func (p following) inSync(r *v1beta2.Replica) loop.Change {
 	since := p.engine.Status.ReplicaTransitionTimeMap[r.Name]
 	if since == "" {
 		since = p.stamp()
@@ -165,7 +169,7 @@ func later(a, b string) bool {
 }
 
 // actualSize sums what the engine's layers occupy.
-func (p *pass) actualSize() {
+func (p following) actualSize() {
 	if !p.engineReports() || len(p.engine.Status.Snapshots) == 0 {
 		return
 	}
@@ -180,7 +184,7 @@ func (p *pass) actualSize() {
 }
 
 // robustness derives the volume's health from what the engine reports, or from its silence.
-func (p *pass) robustness() loop.Change {
+func (p following) robustness() loop.Change {
 	v := p.v
 	before := v.Status.Robustness
 	now := p.judgeRobustness()
@@ -207,14 +211,15 @@ func (p *pass) robustness() loop.Change {
 		}
 		p.tell(true, naming.EventFaulted, "volume %s is faulted: no replica can serve it%s", v.Name, why)
 	case v1beta2.VolumeRobustnessUnknown:
-		if v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID != "" && before != "" && !p.switching() {
+		if v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID != "" && before != "" &&
+			!migrating(p).switching() {
 			p.tell(true, naming.EventUnknown, "the state of the replicas of volume %s is unknown", v.Name)
 		}
 	}
 	return nil
 }
 
-func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
+func (p following) judgeRobustness() v1beta2.VolumeRobustness {
 	v := p.v
 	engaged := v.Spec.NodeID != "" && (v.Status.State == v1beta2.VolumeStateAttached ||
 		v.Status.State == v1beta2.VolumeStateAttaching)
@@ -242,7 +247,7 @@ func (p *pass) judgeRobustness() v1beta2.VolumeRobustness {
 
 // rebuildRunning says whether the engine rebuilds some replica, which it can do only from one in
 // sync.
-func (p *pass) rebuildRunning() bool {
+func (p following) rebuildRunning() bool {
 	return p.engineReports() && count(p.live(), func(r *v1beta2.Replica) bool {
 		return p.mode(r) == v1beta2.ReplicaModeWO
 	}) > 0

@@ -16,7 +16,7 @@ const (
 
 // keepKey has a volume take the newest master key when its processes begin to run, and no other one
 // beside processes that run already: these would refuse them.
-func (p *pass) keepKey() {
+func (p creating) keepKey() {
 	v := p.v
 	begins := v.Status.State == v1beta2.VolumeStateDetached && v.Spec.NodeID != ""
 	ended := p.ended()
@@ -41,7 +41,7 @@ func (p *pass) keepKey() {
 
 // ended: no process of the volume runs, whether some are to run or not. Of those of which nobody
 // knows some may.
-func (p *pass) ended() bool {
+func (p creating) ended() bool {
 	runs := func(s v1beta2.InstanceState) bool {
 		return s != "" && s != v1beta2.InstanceStateStopped && s != v1beta2.InstanceStateError
 	}

@@ -55,7 +55,7 @@ func TestKeyStaysWhileProcessesRun(t *testing.T) {
 			c.keys(s)
 			c.process(v, s)
 			s.Engines = []v1beta2.Engine{*s.Engine}
-			newPass(now, v, *s).ensureObjects()
+			creating{newPass(now, v, *s)}.ensureObjects()
 			present := v1beta2.FindCondition(v.Status.Conditions, ConditionSecretPresent)
 			if v.Status.ProcessKey != c.want || (present.Status == v1beta2.ConditionFalse) != c.told {
 				t.Errorf("key %q, and tells %+v; want %q, %v", v.Status.ProcessKey, present, c.want, c.told)
@@ -67,14 +67,14 @@ func TestKeyStaysWhileProcessesRun(t *testing.T) {
 			}
 			if c.told {
 				v.Status.ProcessKey = ""
-				newPass(now, v, *s).ensureObjects()
+				creating{newPass(now, v, *s)}.ensureObjects()
 				earlier := v1beta2.FindCondition(v.Status.Conditions, ConditionSecretPresent)
 				if !strings.Contains(earlier.Message, "an earlier version") {
 					t.Errorf("of processes without a key it says %q", earlier.Message)
 				}
 			}
 			s.HasKey = true
-			newPass(now, v, *s).ensureObjects()
+			creating{newPass(now, v, *s)}.ensureObjects()
 			present = v1beta2.FindCondition(v.Status.Conditions, ConditionSecretPresent)
 			if c.told != (present.Status == v1beta2.ConditionTrue) {
 				t.Errorf("there again, and the condition is %+v", present)

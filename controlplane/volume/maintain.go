@@ -32,8 +32,8 @@ func (p maintaining) maintain() loop.Change {
 	evict := p.evictable()
 	rebuild := p.offlineRebuilding()
 	expand := p.v.Status.ExpansionRequired && p.noRoom == ""
-	cloned, alone := p.wantsClone()
-	restored := p.wantsRestore()
+	cloned, alone := cloning(p).wantsClone()
+	restored := restoring(p).wantsRestore()
 	alone = alone || restore.Needed(p.v)
 	possible := p.v.Status.Robustness != v1beta2.VolumeRobustnessFaulted && p.copies.Lacks() == ""
 	p.workWaits = p.anyEvicting() || expand || cloned || restored || p.lacksReplicas()
@@ -63,14 +63,14 @@ func (p maintaining) moveEmpty() loop.Change {
 		return nil
 	}
 	if count(p.live(), usable) < clone.Replicas(p.v) {
-		return p.addReplica("", "precheck new replica failed: ", 0)
+		return replenishing(p).addReplica("", "precheck new replica failed: ", 0)
 	}
 	if count(p.live(), func(r *v1beta2.Replica) bool { return usable(r) && r.Spec.NodeID != "" }) < clone.Replicas(p.v) {
 		return nil // step place says what is in the way
 	}
 	for _, r := range p.undeleted() {
 		if r.Spec.EvictionRequested {
-			return p.deleteReplica(r, "its disk or node is being evicted, and the volume has never been attached")
+			return cleaning(p).deleteReplica(r, "its disk or node is being evicted, and the volume has never been attached")
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (p maintaining) repairable() bool {
 		p.noRepair = "rebuilds are switched off: setting " + setting.ConcurrentReplicaRebuildPerNodeLimit + " is 0"
 		return false
 	}
-	p.wakeAfterPause()
+	replenishing(p).wakeAfterPause()
 	underway := count(p.live(), func(r *v1beta2.Replica) bool {
 		return usable(r) && r.Spec.HealthyAt == "" && r.Spec.NodeID != "" && !p.nodeDown(r.Spec.NodeID)
 	})

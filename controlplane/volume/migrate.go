@@ -18,7 +18,7 @@ type migrating struct{ *pass }
 
 // standIn is the engine object of the process that offers the volume on the target's node, nil if
 // there is none.
-func (p *pass) standIn() *v1beta2.Engine {
+func (p migrating) standIn() *v1beta2.Engine {
 	for i := range p.s.Engines {
 		if e := &p.s.Engines[i]; !e.Spec.Active && e.Spec.StandInFor != "" {
 			return e
@@ -29,11 +29,11 @@ func (p *pass) standIn() *v1beta2.Engine {
 
 // migrating says whether anything of a migration is there: then no replica is made or deleted.
 func (p *pass) migrating() bool {
-	return p.v.Spec.MigrationNodeID != "" || p.v.Status.CurrentMigrationNodeID != "" || p.standIn() != nil
+	return p.v.Spec.MigrationNodeID != "" || p.v.Status.CurrentMigrationNodeID != "" || migrating{p}.standIn() != nil
 }
 
 // switching says whether the migration is confirmed and the engine not at the target yet.
-func (p *pass) switching() bool {
+func (p migrating) switching() bool {
 	v := p.v
 	return v.Status.State == v1beta2.VolumeStateAttached && v.Spec.NodeID != "" && v.Status.CurrentNodeID != "" &&
 		v.Spec.NodeID != v.Status.CurrentNodeID && v.Spec.NodeID == v.Status.CurrentMigrationNodeID &&
@@ -78,7 +78,7 @@ func (p migrating) servedAt() string {
 }
 
 func (p migrating) newStandIn(node string) *v1beta2.Engine {
-	e := p.newEngine()
+	e := creating(p).newEngine()
 	e.Name = naming.NextEngineName(p.v.Name, p.engine.Name)
 	e.Spec.Active, e.Spec.NodeID, e.Spec.Image = false, node, p.engine.Spec.Image
 	e.Spec.VolumeSize = p.engine.Spec.VolumeSize
@@ -104,7 +104,8 @@ func (p migrating) keepStandIn(s *v1beta2.Engine) loop.Change {
 		return p.runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
 	case !runs && st.Off():
 		return p.runStandIn(s, v1beta2.InstanceStateRunning, source, "")
-	case runs && st.CurrentState == v1beta2.InstanceStateRunning && (st.Endpoint != "" || !p.needsDevice()):
+	case runs && st.CurrentState == v1beta2.InstanceStateRunning &&
+		(st.Endpoint != "" || !advancing(p).needsDevice()):
 		p.v.Status.CurrentMigrationNodeID = s.Spec.NodeID
 	}
 	return nil
@@ -122,7 +123,7 @@ func (p migrating) runStandIn(s *v1beta2.Engine, state v1beta2.InstanceState, so
 //
 // Crash windows: each step is found done or not done from specs and states alone.
 func (p migrating) switchOver() loop.Change {
-	v, e, s := p.v, p.engine, p.standIn()
+	v, e, s, wait := p.v, p.engine, p.standIn(), waiting(p)
 	if s != nil && s.Spec.DesireState != v1beta2.InstanceStateStopped {
 		return p.runStandIn(s, v1beta2.InstanceStateStopped, s.Spec.StandInFor, "")
 	}
@@ -130,12 +131,12 @@ func (p migrating) switchOver() loop.Change {
 		return p.editEngine(func(s *v1beta2.EngineSpec) { s.DesireState, s.NodeID = v1beta2.InstanceStateStopped, "" })
 	}
 	if s != nil && !s.Status.Off() || e.Spec.DesireState == v1beta2.InstanceStateStopped && !e.Status.Off() {
-		if p.ioWaitLeft("it moves to node "+v.Spec.NodeID) <= 0 {
-			return p.giveUp()
+		if wait.ioWaitLeft("it moves to node "+v.Spec.NodeID) <= 0 {
+			return wait.giveUp()
 		}
 		return nil
 	}
-	if change := opening(p).open(); change != nil {
+	if change := (opening{wait}).open(); change != nil {
 		return change
 	}
 	if p.serving() {

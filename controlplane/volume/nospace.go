@@ -31,7 +31,7 @@ func (p *pass) noteNoSpace() {
 	case !had:
 		return
 	case ended:
-		p.requestRemount("its file system takes no writes since its disks were full, and they have space again")
+		salvaging{p}.requestRemount("its file system takes no writes since its disks were full, and they have space again")
 	}
 	p.setCondition(c)
 }

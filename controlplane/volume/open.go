@@ -25,7 +25,7 @@ const (
 
 // opening starts the replicas and the engine of a volume, and keeps its list of replicas right. It
 // is the part of a pass that nobody else needs.
-type opening struct{ *pass }
+type opening struct{ waiting }
 
 // open starts the replicas, then the engine, and from then on keeps the engine's replica list
 // right. It also brings back an engine that failed: start again what can be started, then the
@@ -50,7 +50,7 @@ func (p opening) open() loop.Change {
 		return p.withoutReplicas()
 	case p.engineReports():
 		p.doneWaiting()
-		p.followDevice()
+		salvaging{p.pass}.followDevice()
 		if change := p.endLogRequest(); change != nil {
 			return change
 		}
@@ -100,13 +100,15 @@ func (p opening) withoutReplicas() loop.Change {
 func (p opening) stopEngine() loop.Change {
 	return p.editEngine(func(s *v1beta2.EngineSpec) {
 		s.DesireState = v1beta2.InstanceStateStopped
-		s.LogRequested = s.LogRequested || p.engineEnded()
+		s.LogRequested = s.LogRequested || engineEnded(p.engine)
 	})
 }
 
 // engineEnded says whether the engine's process has ended without an order: what it printed tells
 // why.
-func (p *pass) engineEnded() bool { return p.engine.Status.CurrentState == v1beta2.InstanceStateError }
+func engineEnded(e *v1beta2.Engine) bool {
+	return e.Status.CurrentState == v1beta2.InstanceStateError
+}
 
 // engineFailed has the next process of the engine follow the failed one, later and later. After
 // maxFailedRuns every replica is marked as failed, which makes the volume faulted: it is detached,
@@ -138,13 +140,13 @@ func (p opening) engineFailed() loop.Change {
 // retryIn is when a process that has failed may be started again.
 func (p *pass) retryIn(r runs.Run) time.Duration {
 	wait := r.RetryAt.Sub(p.now)
-	if p.ioWaits() {
+	if (waiting{p}).ioWaits() {
 		wait = min(wait, retryMostWithIO)
 	}
 	return wait
 }
 
-func (p *pass) failAll(why string) loop.Change {
+func (p waiting) failAll(why string) loop.Change {
 	for _, r := range p.live() {
 		if r.Spec.NodeID == "" || r.Spec.FailedAt != "" {
 			continue
@@ -203,13 +205,13 @@ func (p opening) readyCandidates() (ready map[string]string, late []string, chan
 				continue // it was waited for; the engine starts without it
 			}
 			return nil, nil, p.startCandidate(r)
-		case p.twinRuns(r):
+		case upgrading{p.pass}.twinRuns(r):
 			// The process of an upgrade that has ended may still have the directory.
 		case desired == v1beta2.InstanceStateRunning && state == v1beta2.InstanceStateRunning && addressOf(r) != "":
 			ready[r.Name] = addressOf(r)
 			continue
 		}
-		if p.needed(r) && !(p.drained(r) && p.enoughReachable()) {
+		if p.needed(r) && !(p.drained(r) && (salvaging{p.pass}).enoughReachable()) {
 			text := r.Name + p.unmounted(r)
 			if said := startFailure(&r.Status.InstanceStatus); said != "" {
 				text += " (" + said + ")"
@@ -254,7 +256,7 @@ func (p opening) startUp(after string) loop.Change {
 			}
 			return p.startEngine(ready, after)
 		}
-		waited := p.waiting(p.waitsFor(late))
+		waited := p.noteWait(p.waitsFor(late))
 		if waited < openWait && !p.allDamaged() {
 			p.wakeIn(openWait - waited + time.Second)
 			return nil

@@ -26,7 +26,7 @@ func (p placing) place() loop.Change {
 		if r.Spec.NodeID != "" || p.deferred() {
 			continue
 		}
-		req := p.request(p.scheduleReplica(r))
+		req := p.request(scheduling(p).scheduleReplica(r))
 		where, why := schedule.Place(req)
 		if len(why) == 0 {
 			return p.assign(r, where, req.Replica.HardNode)

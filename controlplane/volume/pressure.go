@@ -21,7 +21,7 @@ func (r *Reconciler) gatherTurns(ctx context.Context, v *v1beta2.Volume, s *seen
 	if !leaves(v, s.Settings) {
 		return nil
 	}
-	policy := newPass(r.cfg.Now(), v, *s).policy()
+	policy := scheduling{newPass(r.cfg.Now(), v, *s)}.policy()
 	if policy.BalancePressurePercent <= 0 {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (r *Reconciler) gatherTurns(ctx context.Context, v *v1beta2.Volume, s *seen
 		*s = all
 	}
 	p := newPass(r.cfg.Now(), v, *s)
-	pressed := schedule.PressedDisks(p.scheduleNodes(), policy)
+	pressed := schedule.PressedDisks(scheduling{p}.scheduleNodes(), policy)
 	for i := range s.Replicas {
 		rep := &s.Replicas[i]
 		if !pressed[rep.Spec.DiskID] || !healthy(rep) {

@@ -13,10 +13,14 @@ import (
 	"ankole.storage/controlplane/volume/restore"
 )
 
+// replenishing has as many replicas as are wanted, where they are wanted. It is the part of a pass
+// that replenish stands for.
+type replenishing struct{ *pass }
+
 // replenish brings an attached volume back to its number of replicas: a failed replica is rebuilt
 // where it is if that is possible, and only when there is none to wait for any longer a new one is
 // made. One at a time.
-func (p *pass) replenish() loop.Change {
+func (p replenishing) replenish() loop.Change {
 	if p.v.Status.State != v1beta2.VolumeStateAttached || p.v.Spec.NodeID != p.v.Status.CurrentNodeID || !p.synced() ||
 		p.rebuilding() || p.expansionPending() || p.upgradeUnderWay() || clone.Copying(p.v) || restore.Filling(p.v) ||
 		p.migrating() ||
@@ -65,7 +69,7 @@ func (p *pass) synced() bool {
 
 // reuse lifts the mark of the failed replica to rebuild; open then starts it and gives it to the
 // engine.
-func (p *pass) reuse() loop.Change {
+func (p replenishing) reuse() loop.Change {
 	p.wakeAfterPause()
 	name := schedule.Reuse(p.request(schedule.Replica{}))
 	for _, r := range p.live() {
@@ -88,7 +92,7 @@ func (p *pass) reuse() loop.Change {
 
 // wakeAfterPause asks for another look when a failed replica may be rebuilt again, which no event
 // tells.
-func (p *pass) wakeAfterPause() {
+func (p replenishing) wakeAfterPause() {
 	for _, r := range p.live() {
 		if pause := p.rebuildPause(r); reusable(r) && pause > 0 {
 			p.wakeIn(pause)
@@ -97,7 +101,7 @@ func (p *pass) wakeAfterPause() {
 }
 
 // replaceWait is how long to wait for a failed replica before a new one is made.
-func (p *pass) replaceWait() time.Duration {
+func (p replenishing) replaceWait() time.Duration {
 	if p.v.Status.Robustness != v1beta2.VolumeRobustnessDegraded || count(p.live(), reusable) == 0 {
 		return 0
 	}
@@ -116,7 +120,7 @@ func (p *pass) replenishWait() time.Duration {
 
 // addReplica creates a replica if there is a place for it; otherwise nothing is stored but the
 // reason. retries is as for newReplica.
-func (p *pass) addReplica(hardNode, prefix string, retries int) loop.Change {
+func (p replenishing) addReplica(hardNode, prefix string, retries int) loop.Change {
 	for _, r := range p.live() {
 		if r.Spec.NodeID == "" && r.Spec.FailedAt == "" && (usable(r) || hardNode != "") {
 			return nil // one of the kind waits for a place already
@@ -136,12 +140,12 @@ func (p *pass) addReplica(hardNode, prefix string, retries int) loop.Change {
 	}
 	p.changeEvents = append(p.changeEvents, loop.Event{Reason: naming.EventCreate,
 		Message: "Creating a replica to bring the volume back to its number of replicas"})
-	return loop.Create{Object: p.newReplica(hardNode, retries)}
+	return loop.Create{Object: creating(p).newReplica(hardNode, retries)}
 }
 
 // localize gives a best-effort local volume a replica on the node it is attached to. Failing to do
 // so never disturbs the volume.
-func (p *pass) localize() loop.Change {
+func (p replenishing) localize() loop.Change {
 	v := p.v
 	if v.Spec.DataLocality != v1beta2.DataLocalityBestEffort || v.Status.Robustness != v1beta2.VolumeRobustnessHealthy ||
 		p.engine.Spec.DisableFrontend || v.Spec.Frontend == v1beta2.VolumeFrontendNone || p.localReplica() != nil {

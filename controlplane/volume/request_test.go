@@ -176,7 +176,7 @@ func TestAntiAffinityOverrides(t *testing.T) {
 			s.Settings[name] = tt.setting
 			*[]*v1beta2.Override{&v.Spec.ReplicaSoftAntiAffinity, &v.Spec.ReplicaZoneSoftAntiAffinity,
 				&v.Spec.ReplicaDiskSoftAntiAffinity}[level] = tt.own
-			p := newPass(now, v, *s).policy()
+			p := scheduling{newPass(now, v, *s)}.policy()
 			if got := []bool{p.SoftNode, p.SoftZone, p.SoftDisk}[level]; got != tt.want {
 				t.Errorf("%s %s, the volume says %q: %v", name, tt.setting, tt.own, got)
 			}

@@ -9,20 +9,24 @@ import (
 	"ankole.storage/controlplane/setting"
 )
 
+// salvaging brings a faulted volume back. It is the part of a pass that salvage stands for.
+type salvaging struct{ *pass }
+
 // salvage brings a faulted and detached volume back. It takes no risk: the marks of failure are
 // lifted and the volume may be attached again, but the next engine is given every copy and starts
 // only if it finds enough of the recorded members; what goes further is for a person to say. So it
 // waits until at least half of the recorded members are on nodes that are up and not known to be
 // damaged, or the copies that a person has decided to go on with. A person's order, who lifts the
 // mark of a replica, waits for nothing.
-func (p *pass) salvage() loop.Change {
+func (p salvaging) salvage() loop.Change {
 	v := p.v
 	if v.Status.Robustness != v1beta2.VolumeRobustnessFaulted || v.Status.State != v1beta2.VolumeStateDetached ||
 		!p.closed() {
 		return nil
 	}
 	wait := p.s.Run.RetryAt.Sub(p.now)
-	automatic := (p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby && p.enoughReachable()) || p.chosenReachable()
+	automatic := (p.s.Settings.Bool(setting.AutoSalvage) && !v.Spec.Standby && p.enoughReachable()) ||
+		accepting(p).chosenReachable()
 	if automatic && wait <= 0 {
 		for _, r := range p.live() {
 			if p.salvageable(r) {
@@ -52,7 +56,7 @@ func (p *pass) salvage() loop.Change {
 // followDevice notes which block device users of the volume have. One that ends while the volume is
 // attached (with the Pod of its instance manager, or by an administrator's hand) takes what is
 // mounted from it along, however soon the engine has another one: those users have to mount again.
-func (p *pass) followDevice() {
+func (p salvaging) followDevice() {
 	st, id := &p.v.Status, p.engine.Status.DeviceID
 	if id == "" && p.engine.Status.Endpoint != "" {
 		st.DeviceID = "" // it is up, and of a program that tells no ID: whether it is another one is not known
@@ -71,16 +75,16 @@ func (p *pass) followDevice() {
 }
 
 // requestRemount has the volume's users mount it again.
-func (p *pass) requestRemount(why string) {
+func (p salvaging) requestRemount(why string) {
 	p.v.Status.RemountRequestedAt = p.stamp()
 	p.tell(false, naming.EventRemount, "volume %s is to be mounted again: %s", p.v.Name, why)
 }
 
 // salvageable replicas are marked as failed, within reach, and hold data, unless nobody does (a
 // volume that never started).
-func (p *pass) salvageable(r *v1beta2.Replica) bool {
+func (p salvaging) salvageable(r *v1beta2.Replica) bool {
 	return r.Spec.FailedAt != "" && r.Spec.NodeID != "" && r.Spec.Active && p.reachable(r) &&
-		(r.Spec.HealthyAt != "" || p.isMember(r) || p.chosen(r) || !p.anyData())
+		(r.Spec.HealthyAt != "" || p.isMember(r) || accepting(p).chosen(r) || !p.anyData())
 }
 
 // reachable says whether a replica's process could be started on its node now.
@@ -92,7 +96,7 @@ func (p *pass) reachable(r *v1beta2.Replica) bool {
 // enoughReachable: an engine needs answers from half of the recorded members, rounded up; without a
 // record, any replica may do. A copy that is known to be damaged answers nothing before somebody
 // has put it right.
-func (p *pass) enoughReachable() bool {
+func (p salvaging) enoughReachable() bool {
 	members, recorded := p.members()
 	need := 1
 	if recorded {

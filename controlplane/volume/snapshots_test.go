@@ -91,7 +91,7 @@ func TestSnapshotSpace(t *testing.T) {
 		e.Status.Snapshots = map[string]v1beta2.SnapshotInfo{"s": {Size: fmt.Sprint(tt.want)}}
 		p := newPass(now, v, seen{Engine: e, Settings: setting.Values{}})
 		e.Spec.RebuildConcurrentSyncLimit = p.rebuildConcurrency()
-		if got := p.instanceSpec().SnapshotMaxSize; got != tt.want {
+		if got := (creating{p}).instanceSpec().SnapshotMaxSize; got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
 		if changed := p.limits() != nil; changed != (tt.want != 0) {

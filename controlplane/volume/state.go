@@ -6,10 +6,13 @@ import (
 	"ankole.storage/controlplane/object/naming"
 )
 
+// advancing is the state machine of a volume: attaching, attached, detaching, detached.
+type advancing struct{ *pass }
+
 // advance is the state machine. What is wanted (spec.nodeID), where the volume is
 // (status.currentNodeID) and the state give either open or close; docs/design/volume.md has the
 // table.
-func (p *pass) advance() loop.Change {
+func (p advancing) advance() loop.Change {
 	v := p.v
 	want, have := v.Spec.NodeID, v.Status.CurrentNodeID
 	state := v.Status.State
@@ -23,7 +26,7 @@ func (p *pass) advance() loop.Change {
 			return nil // upgradeDetached or salvage first
 		}
 		v.Status.State = v1beta2.VolumeStateAttaching
-		p.waiting(v1beta2.VolumeReasonReplicasOrdered, orderedText) // in the same write
+		waiting(p).noteWait(v1beta2.VolumeReasonReplicasOrdered, orderedText) // in the same write
 		return nil
 	case have == "" && state == v1beta2.VolumeStateAttaching:
 		if p.s.Unclaimed {
@@ -32,12 +35,12 @@ func (p *pass) advance() loop.Change {
 		}
 		return p.attaching()
 	case have == want && state == v1beta2.VolumeStateAttached:
-		if change := (migrating{p}).migrate(); change != nil {
+		if change := migrating(p).migrate(); change != nil {
 			return change
 		}
-		return opening{p}.open()
-	case p.switching():
-		return migrating{p}.switchOver()
+		return opening{waiting(p)}.open()
+	case migrating(p).switching():
+		return migrating(p).switchOver()
 	}
 	return p.closing()
 }
@@ -48,9 +51,9 @@ func (p *pass) order(s *v1beta2.InstanceSpec) {
 }
 
 // closing walks towards detached and stays there.
-func (p *pass) closing() loop.Change {
+func (p advancing) closing() loop.Change {
 	v := p.v
-	change := migrating{p}.failMigration()
+	change := migrating(p).failMigration()
 	if change == nil {
 		change = p.close()
 	}
@@ -73,8 +76,8 @@ func (p *pass) closing() loop.Change {
 }
 
 // attaching opens until the engine serves.
-func (p *pass) attaching() loop.Change {
-	if change := (opening{p}).open(); change != nil {
+func (p advancing) attaching() loop.Change {
+	if change := (opening{waiting(p)}).open(); change != nil {
 		return change
 	}
 	v := p.v
@@ -94,10 +97,10 @@ func (p *pass) serving() bool {
 	if !p.engineReports() || p.engine.Spec.NodeID != p.v.Spec.NodeID {
 		return false
 	}
-	return p.inSyncNow() > 0 && (!p.needsDevice() || p.engine.Status.Endpoint != "")
+	return p.inSyncNow() > 0 && (!advancing{p}.needsDevice() || p.engine.Status.Endpoint != "")
 }
 
-func (p *pass) needsDevice() bool {
+func (p advancing) needsDevice() bool {
 	return p.v.Spec.Frontend != v1beta2.VolumeFrontendNone && !p.engine.Spec.DisableFrontend
 }
 
@@ -108,7 +111,7 @@ func (p *pass) closed() bool {
 	stopped := func(desired v1beta2.InstanceState, s *v1beta2.InstanceStatus) bool {
 		return desired != v1beta2.InstanceStateRunning && s.Off()
 	}
-	if p.standIn() != nil {
+	if (migrating{p}).standIn() != nil {
 		return false
 	}
 	if p.engine != nil && !stopped(p.engine.Spec.DesireState, &p.engine.Status.InstanceStatus) {
@@ -130,15 +133,15 @@ func (p *pass) closed() bool {
 // them.
 //
 // Crash windows: each step is found done or not done from specs and states alone.
-func (p *pass) close() loop.Change {
+func (p advancing) close() loop.Change {
 	e := p.engine
-	p.doneWaiting()
+	waiting(p).doneWaiting()
 	if e.Spec.DesireState != v1beta2.InstanceStateStopped || e.Spec.NodeID != "" || len(e.Spec.ReplicaAddressMap) > 0 {
 		return p.editEngine(func(s *v1beta2.EngineSpec) {
 			s.DesireState, s.NodeID, s.ReplicaAddressMap = v1beta2.InstanceStateStopped, "", map[string]string{}
-			s.LogRequested = s.LogRequested || p.engineEnded()
-			if p.handingOver() {
-				p.takeBack(s)
+			s.LogRequested = s.LogRequested || engineEnded(p.engine)
+			if upgrading(p).handingOver() {
+				upgrading(p).takeBack(s)
 			}
 		})
 	}

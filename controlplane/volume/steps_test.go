@@ -55,7 +55,7 @@ func TestClosingMarksInterruptedRebuilds(t *testing.T) {
 		if !placed {
 			r.Spec.NodeID, want = "", 5
 		}
-		change, ok := newPass(now, v, *s).close().(loop.Update)
+		change, ok := advancing{newPass(now, v, *s)}.close().(loop.Update)
 		if !ok {
 			t.Fatal("nothing is changed")
 		}

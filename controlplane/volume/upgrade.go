@@ -40,14 +40,14 @@ const (
 type upgrading struct{ *pass }
 
 // duplicates are the replicas that are not in use, and not deleted.
-func (p *pass) duplicates() []*v1beta2.Replica {
+func (p upgrading) duplicates() []*v1beta2.Replica {
 	return slices.DeleteFunc(slices.Clone(p.replicas), func(r *v1beta2.Replica) bool {
 		return r.Spec.Active || r.DeletionTimestamp != nil
 	})
 }
 
 // twin is the other object of a replica's directory that ok holds of, nil if there is none.
-func (p *pass) twin(r *v1beta2.Replica, ok func(*v1beta2.Replica) bool) *v1beta2.Replica {
+func (p upgrading) twin(r *v1beta2.Replica, ok func(*v1beta2.Replica) bool) *v1beta2.Replica {
 	for _, o := range p.replicas {
 		if copies.SameDirectory(r, o) && ok(o) {
 			return o
@@ -57,17 +57,19 @@ func (p *pass) twin(r *v1beta2.Replica, ok func(*v1beta2.Replica) bool) *v1beta2
 }
 
 // twinRuns says whether another process may have a replica's directory.
-func (p *pass) twinRuns(r *v1beta2.Replica) bool {
+func (p upgrading) twinRuns(r *v1beta2.Replica) bool {
 	return p.twin(r, func(o *v1beta2.Replica) bool {
 		return !o.Status.Off() && !p.nodeDown(o.Spec.NodeID)
 	}) != nil
 }
 
 // handingOver says whether the engine is told to hand the volume over.
-func (p *pass) handingOver() bool { return len(p.engine.Spec.UpgradedReplicaAddressMap) > 0 }
+func (p upgrading) handingOver() bool { return len(p.engine.Spec.UpgradedReplicaAddressMap) > 0 }
 
 // upgradeUnderWay says whether a live upgrade has begun.
-func (p *pass) upgradeUnderWay() bool { return p.handingOver() || len(p.duplicates()) > 0 }
+func (p *pass) upgradeUnderWay() bool {
+	return upgrading{p}.handingOver() || len(upgrading{p}.duplicates()) > 0
+}
 
 // upgrade makes one step of a live upgrade, of going back from one, or of beginning one.
 func (p upgrading) upgrade() loop.Change {
@@ -203,7 +205,7 @@ func (p upgrading) pausing() bool {
 // newDuplicate describes a second process on a replica's directory, of the wanted image.
 func (p upgrading) newDuplicate(r *v1beta2.Replica) loop.Change {
 	name := naming.ReplicaName(p.v.Name, p.s.Suffixes[0])
-	d := &v1beta2.Replica{ObjectMeta: p.meta(name, true), Spec: *r.Spec.DeepCopy()}
+	d := &v1beta2.Replica{ObjectMeta: creating(p).meta(name, true), Spec: *r.Spec.DeepCopy()}
 	maps.Copy(d.Labels, r.Labels)
 	d.Spec.Active, d.Spec.Image, d.Spec.EngineImage = false, p.image, ""
 	p.order(&d.Spec.InstanceSpec)
@@ -257,7 +259,7 @@ func (p upgrading) awaitHandOver() loop.Change {
 }
 
 // takeBack takes the order to hand over out of an engine's spec.
-func (p *pass) takeBack(s *v1beta2.EngineSpec) {
+func (p upgrading) takeBack(s *v1beta2.EngineSpec) {
 	s.Image, s.EngineImage = p.v.Status.CurrentImage, ""
 	s.UpgradedReplicaAddressMap = map[string]string{}
 }

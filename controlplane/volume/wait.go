@@ -18,19 +18,22 @@ import (
 // retryMostWithIO bounds the pause before a process is started again while I/O waits.
 const retryMostWithIO = 5 * time.Second
 
+// waiting bounds for how long the I/O of a volume in use waits for an engine.
+type waiting struct{ *pass }
+
 // ioWaits says whether users of the volume may have its device open, so that their I/O waits while
 // no engine serves. Nothing but the bound of that wait makes such a volume faulted.
-func (p *pass) ioWaits() bool { return p.v.Status.State == v1beta2.VolumeStateAttached }
+func (p waiting) ioWaits() bool { return p.v.Status.State == v1beta2.VolumeStateAttached }
 
 // ioBound is how long I/O waits. The engine has told the keeper of the device the same.
-func (p *pass) ioBound() time.Duration {
+func (p waiting) ioBound() time.Duration {
 	return time.Duration(p.s.Settings.Int(setting.BlockDeviceWait)) * time.Second
 }
 
 // ioWaitLeft notes what I/O waits for, and returns what is left of the bound.
-func (p *pass) ioWaitLeft(why string) time.Duration {
+func (p waiting) ioWaitLeft(why string) time.Duration {
 	until := p.now.Add(p.ioBound() - p.waited())
-	p.waiting(ReasonIOWaits, "I/O waits until "+until.UTC().Format(time.RFC3339)+" at most: "+why)
+	p.noteWait(ReasonIOWaits, "I/O waits until "+until.UTC().Format(time.RFC3339)+" at most: "+why)
 	left := until.Sub(p.now)
 	if left > 0 {
 		p.wakeIn(left)
@@ -50,7 +53,7 @@ func (p opening) ioWaitsForReplicas(ready map[string]string) bool {
 }
 
 // giveUp ends the wait of I/O: the volume becomes faulted and is detached, which ends its device.
-func (p *pass) giveUp() loop.Change {
+func (p waiting) giveUp() loop.Change {
 	return p.failAll("no engine could serve the volume for " + p.ioBound().String())
 }
 
@@ -97,8 +100,8 @@ func (p opening) unmounted(r *v1beta2.Replica) string {
 	return " (node " + n.Name + ": " + v1beta2.FindCondition(d.Conditions, v1beta2.DiskConditionReady).Message + ")"
 }
 
-// waiting keeps the condition and returns how long it has been true.
-func (p *pass) waiting(reason, message string) time.Duration {
+// noteWait keeps the condition and returns how long it has been true.
+func (p waiting) noteWait(reason, message string) time.Duration {
 	waited := p.waited()
 	p.setCondition(v1beta2.Condition{
 		Type: ConditionWaitForReplicas, Status: v1beta2.ConditionTrue, Reason: reason, Message: message,
@@ -130,14 +133,14 @@ func (p opening) waitsFor(late []string) (reason, message string) {
 }
 
 // waited is how long this process has seen that replicas are waited for.
-func (p *pass) waited() time.Duration {
+func (p waiting) waited() time.Duration {
 	if p.s.WaitsSince.IsZero() {
 		return 0
 	}
 	return p.now.Sub(p.s.WaitsSince)
 }
 
-func (p *pass) doneWaiting() {
+func (p waiting) doneWaiting() {
 	if v1beta2.IsConditionTrue(p.v.Status.Conditions, ConditionWaitForReplicas) {
 		p.setCondition(v1beta2.Condition{Type: ConditionWaitForReplicas, Status: v1beta2.ConditionFalse})
 	}

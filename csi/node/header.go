@@ -15,7 +15,7 @@ import (
 )
 
 // luksDump reads the header at a path, of a device or of a file.
-func (n *Server) luksDump(path string) (h luks.Header, err error) {
+func (n vault) luksDump(path string) (h luks.Header, err error) {
 	out, _, err := n.cryptsetup("", "luksDump", "--dump-json-metadata", path)
 	if err != nil {
 		return h, err
@@ -31,7 +31,7 @@ const _ = uint(luks.HeaderBytes-lh.LUKSHeaderBytes) + uint(lh.LUKSHeaderBytes-lu
 
 // checkedHeader is a copy of a device's header, in memory, that is what the Secret asks for.
 // cryptsetup is given the copy: whoever serves the device may give another header at the next read.
-func (n *Server) checkedHeader(own device, k luks.Key) (*os.File, error) {
+func (n vault) checkedHeader(own device, k luks.Key) (*os.File, error) {
 	header, err := copyHeader(own)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "reading the LUKS2 header of volume %s: %v", own.name(), err)

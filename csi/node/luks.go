@@ -28,9 +28,13 @@ const (
 // errBusy: somebody has the mapper device open.
 var errBusy = errors.New("in use")
 
+// vault is what of the node service knows keys: it makes, opens, grows and closes encrypted
+// volumes.
+type vault struct{ *Server }
+
 // cryptsetup runs it with what it is to read. The lock of the volume is held by the call, so that
 // that of cryptsetup, which needs a directory that an image need not have, is not needed.
-func (n *Server) cryptsetup(input, action string, args ...string) (out []byte, exit int, err error) {
+func (n vault) cryptsetup(input, action string, args ...string) (out []byte, exit int, err error) {
 	args = append([]string{action, "--disable-locks", "--batch-mode"}, args...)
 	cmd := n.run.Command("cryptsetup", args...)
 	cmd.SetStdin(strings.NewReader(input))
@@ -46,7 +50,7 @@ func (n *Server) cryptsetup(input, action string, args ...string) (out []byte, e
 
 // luksFormat writes a LUKS2 header with one key. It refuses a device that somebody has for itself,
 // and no other one: whether the device holds anything has been looked at.
-func (n *Server) luksFormat(own device, k luks.Key) error {
+func (n vault) luksFormat(own device, k luks.Key) error {
 	n.log.Info("making a LUKS2 header", "device", own.path, "arguments", k.Format)
 	args := append([]string{"--type", "luks2", "--key-file", "-"}, k.Format...)
 	if _, _, err := n.cryptsetup(k.Value, "luksFormat", append(args, own.path)...); err != nil {
@@ -57,7 +61,7 @@ func (n *Server) luksFormat(own device, k luks.Key) error {
 }
 
 // luksOpen makes the mapper device of a volume, with a header that is what was asked for.
-func (n *Server) luksOpen(own device, k luks.Key) error {
+func (n vault) luksOpen(own device, k luks.Key) error {
 	header, err := n.checkedHeader(own, k)
 	if err != nil {
 		return err
@@ -78,7 +82,7 @@ func (n *Server) luksOpen(own device, k luks.Key) error {
 }
 
 // luksClose removes a mapper device. Whoever scans new devices may have it open for a moment.
-func (n *Server) luksClose(volume string) (err error) {
+func (n vault) luksClose(volume string) (err error) {
 	// What it returns says no more than err does.
 	_ = wait.ExponentialBackoff(busy, func() (bool, error) {
 		var exit int
@@ -94,7 +98,7 @@ func (n *Server) luksClose(volume string) (err error) {
 }
 
 // luksResize has the mapper device of a volume take all of the device below.
-func (n *Server) luksResize(own device, k luks.Key) error {
+func (n vault) luksResize(own device, k luks.Key) error {
 	header, err := n.checkedHeader(own, k)
 	if err != nil {
 		return err

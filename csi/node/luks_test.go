@@ -209,7 +209,7 @@ func TestLUKSFormatCutShort(t *testing.T) {
 	own, err := lookup(b.volume)
 	b.must(err)
 	k, err := request.ReadKey(b.secrets)
-	b.must(err, b.luksFormat(own, k))
+	b.must(err, vault{b.Server}.luksFormat(own, k))
 	b.cryptsetup("", "luksErase", "--batch-mode", b.loop)
 	b.must(b.stage(c), b.publish(1, c, false))
 	b.content("ext4", 1, "written")

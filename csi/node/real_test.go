@@ -77,7 +77,7 @@ func TestRealDeviceMapper(t *testing.T) {
 		own, err := lookup(other.volume)
 		b.must(err)
 		k, err := request.ReadKey(b.secrets)
-		b.must(err, b.luksFormat(own, k))
+		b.must(err, vault{b.Server}.luksFormat(own, k))
 		b.cryptsetup(k.Value, "open", "--batch-mode", "--key-file", "-", other.loop, b.volume)
 		csitest.Wants(t, b.stage(c), codes.FailedPrecondition)
 		b.must(b.unstage())

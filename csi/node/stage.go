@@ -59,7 +59,7 @@ func (n *Server) stageVolume(volume string, s staging) (err error) {
 	}
 	n.step("stage-begun")
 	if err = n.open(&s); err == nil && s.encrypted && !s.ReadOnly {
-		_, err = n.fit(s.own, s.device, s.key, s.keyless)
+		_, err = vault{n}.fit(s.own, s.device, s.key, s.keyless)
 	}
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (n *Server) stageVolume(volume string, s staging) (err error) {
 func (n *Server) open(s *staging) (err error) {
 	s.device = s.own
 	if s.encrypted {
-		s.device, err = n.unlock(s.own, s)
+		s.device, err = vault{n}.unlock(s.own, s)
 	}
 	return err
 }
@@ -220,7 +220,7 @@ func (n *Server) prepare(s staging) error {
 // lookAt says what the device with the file system holds.
 func (n *Server) lookAt(s staging) (content, error) {
 	if s.encrypted {
-		return n.lookBehind(s.own, s.device)
+		return vault{n}.lookBehind(s.own, s.device)
 	}
 	return n.look(s.device)
 }
@@ -341,7 +341,7 @@ func (n *Server) unstage(volume, path string) error {
 		left = left || gone
 	}
 	if err == nil {
-		err = n.lock(volume, left)
+		err = vault{n}.lock(volume, left)
 	}
 	if err == nil && !left {
 		err = n.released(volume)
@@ -445,7 +445,7 @@ func (n *Server) expand(r *spec.NodeExpandVolumeRequest) (have int64, err error)
 	}
 	if d.mapped {
 		k, keyless := request.ReadKey(r.GetSecrets())
-		have, err = n.expandMapper(ctx, own, d, wanted, k, keyless)
+		have, err = vault{n}.expandMapper(ctx, own, d, wanted, k, keyless)
 	} else {
 		have, err = d.awaitSize(ctx, wanted)
 	}

@@ -16,7 +16,7 @@ import (
 // unlock returns the mapper device of an encrypted volume. If need be a LUKS2 header is written on
 // a device that holds nothing, and a mapping that is left of an earlier device of the volume is put
 // away. docs/guide/encryption.md has the table.
-func (n *Server) unlock(own device, s *staging) (device, error) {
+func (n vault) unlock(own device, s *staging) (device, error) {
 	m, err := n.mapping(own.name())
 	if err != nil {
 		return own, status.Errorf(codes.Internal, "%v", err)
@@ -50,7 +50,7 @@ func (n *Server) unlock(own device, s *staging) (device, error) {
 	return n.mapper(m)
 }
 
-func (n *Server) mapper(m *mapping) (device, error) {
+func (n vault) mapper(m *mapping) (device, error) {
 	d, err := m.device()
 	if err != nil {
 		return d, status.Errorf(codes.Internal, "%v", err)
@@ -59,7 +59,7 @@ func (n *Server) mapper(m *mapping) (device, error) {
 }
 
 // prepareLUKS has a LUKS2 header with a key on the device.
-func (n *Server) prepareLUKS(own device, s *staging) error {
+func (n vault) prepareLUKS(own device, s *staging) error {
 	c, err := n.look(own)
 	cutShort := false
 	if err == nil && c.format == formatLUKS {
@@ -84,7 +84,7 @@ func (n *Server) prepareLUKS(own device, s *staging) error {
 
 // luksCutShort reports whether luksFormat has ended between the header and its key: nothing can
 // open it, and nothing was ever written behind it.
-func (n *Server) luksCutShort(own device) (bool, error) {
+func (n vault) luksCutShort(own device) (bool, error) {
 	h, err := n.luksDump(own.path)
 	if err != nil || len(h.Keyslots) > 0 {
 		return false, err
@@ -97,7 +97,7 @@ func (n *Server) luksCutShort(own device) (bool, error) {
 }
 
 // lookBehind says what a mapper device holds. Zeros that were never encrypted read as noise.
-func (n *Server) lookBehind(own, mapper device) (c content, err error) {
+func (n vault) lookBehind(own, mapper device) (c content, err error) {
 	if err := mapper.sync(); err != nil { // a mkfs that was cut short may have left it in the cache
 		return c, err
 	}
@@ -112,7 +112,7 @@ func (n *Server) lookBehind(own, mapper device) (c content, err error) {
 
 // fit has the mapper device take all of the device below, which may have grown, and returns its
 // size.
-func (n *Server) fit(own, mapper device, k luks.Key, keyless error) (have int64, err error) {
+func (n vault) fit(own, mapper device, k luks.Key, keyless error) (have int64, err error) {
 	below, err := own.size()
 	if err == nil {
 		have, err = mapper.size()
@@ -134,7 +134,7 @@ func (n *Server) fit(own, mapper device, k luks.Key, keyless error) (have int64,
 
 // putAway closes a mapping that is left of a device which the volume had before. path is where it
 // may be staged.
-func (n *Server) putAway(m *mapping, path string) error {
+func (n vault) putAway(m *mapping, path string) error {
 	n.log.Warn("the mapper device of an encrypted volume stands on a device that the volume had before, it is closed",
 		"volume", m.volume, "device", deviceText(m.number))
 	if path != "" {
@@ -153,7 +153,7 @@ func (n *Server) putAway(m *mapping, path string) error {
 
 // closeFormer closes a mapping; if somebody has it open it goes with that user, and the volume has
 // the name again.
-func (n *Server) closeFormer(m *mapping) error {
+func (n vault) closeFormer(m *mapping) error {
 	err := n.luksClose(m.volume)
 	if errors.Is(err, errBusy) {
 		if err = n.aside(m.volume, m.number); err == nil {
@@ -169,7 +169,7 @@ func (n *Server) closeFormer(m *mapping) error {
 // lock closes the mapper device of an encrypted volume that leaves the node; of others there is
 // none. It refuses while somebody uses the device, unless the device does not answer any more
 // (left): it goes with its users then.
-func (n *Server) lock(volume string, left bool) error {
+func (n vault) lock(volume string, left bool) error {
 	m, err := n.mapping(volume)
 	if err != nil || m == nil {
 		return err
@@ -194,7 +194,7 @@ func (n *Server) lock(volume string, left bool) error {
 
 // expandMapper waits until the device of an encrypted volume has room for a size behind its header,
 // and has the mapper device take it.
-func (n *Server) expandMapper(ctx context.Context, own, mapper device, wanted int64, k luks.Key,
+func (n vault) expandMapper(ctx context.Context, own, mapper device, wanted int64, k luks.Key,
 	keyless error) (int64,
 	error) {
 	if wanted > 0 {

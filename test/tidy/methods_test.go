@@ -16,10 +16,7 @@ const maxMethods = 60
 // manyMethods are the types that have more, by package folder and name, and how many they have. The
 // figures only fall: whoever takes methods away lowers them, and nobody adds a type.
 var manyMethods = map[string]int{
-	"cli.app":                  145,
-	"controlplane/volume.pass": 152,
-	"csi/node.Server":          65,
-	"rest/client.Client":       89,
+	"rest/client.Client": 89,
 }
 
 // TestMethods: methods of a type share all of its fields, so whoever reads one has to know what the
