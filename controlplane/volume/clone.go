@@ -16,6 +16,10 @@ import (
 	"ankole.storage/controlplane/volume/clone"
 )
 
+// cloning fills a volume with the content of another one. It is the part of a pass that clone
+// stands for.
+type cloning struct{ *pass }
+
 // gatherClone reads the volume that this one is filled from, and the volumes filled from this one.
 func (r *Reconciler) gatherClone(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	if source := clone.Source(v); source != "" && clone.Copying(v) {
@@ -70,7 +74,7 @@ func viewForClones(v *v1beta2.Volume) cloneView {
 }
 
 // clone follows the filling of the volume from another one, and has the engine begin it.
-func (p *pass) clone() loop.Change {
+func (p cloning) clone() loop.Change {
 	if p.v.Spec.DataSource == "" {
 		return nil
 	}
@@ -102,7 +106,7 @@ func (p *pass) clone() loop.Change {
 
 // initiateClone has the copy begin once both volumes are attached. The source may be a clone
 // itself, whose content is not whole yet: then this one waits.
-func (p *pass) initiateClone() {
+func (p cloning) initiateClone() {
 	v, source := p.v, p.s.Source
 	switch {
 	case source == nil || source.DeletionTimestamp != nil:
@@ -124,7 +128,7 @@ func lends(source *v1beta2.Volume) bool {
 
 // followClone reads what the engine says of the copy. While it says nothing the copy was not begun,
 // or its engine was killed: it is begun again, and goes on.
-func (p *pass) followClone() {
+func (p cloning) followClone() {
 	v := p.v
 	done := 0
 	for _, c := range p.engine.Status.CloneStatus {
@@ -149,7 +153,7 @@ func (p *pass) followClone() {
 }
 
 // cloneFailed counts an attempt.
-func (p *pass) cloneFailed(why string) {
+func (p cloning) cloneFailed(why string) {
 	st := &p.v.Status.CloneStatus
 	st.State = v1beta2.VolumeCloneStateFailed
 	st.AttemptCount++
@@ -163,7 +167,7 @@ func (p *pass) cloneFailed(why string) {
 }
 
 // retryClone begins the next attempt when its time has come, with another process of the engine.
-func (p *pass) retryClone() {
+func (p cloning) retryClone() {
 	st := &p.v.Status.CloneStatus
 	if clone.GivenUp(p.v) || p.v.Status.State != v1beta2.VolumeStateDetached {
 		return
@@ -177,7 +181,7 @@ func (p *pass) retryClone() {
 
 // wantsClone says whether the volume is to be attached for a clone: to be filled, to get its other
 // replicas after that, or to be read for another volume; alone: whoever else wants it waits.
-func (p *pass) wantsClone() (wanted, alone bool) {
+func (p cloning) wantsClone() (wanted, alone bool) {
 	switch p.v.Status.CloneStatus.State {
 	case v1beta2.VolumeCloneStateNone, v1beta2.VolumeCloneStateInitiated:
 		if p.v.Spec.DataSource != "" {

@@ -22,6 +22,9 @@ import (
 	"ankole.storage/controlplane/volume/restore"
 )
 
+// restoring fills a volume from a backup. It is the part of a pass that restore stands for.
+type restoring struct{ *pass }
+
 // gatherBackups reads what the volume's backup target has of it.
 func (r *Reconciler) gatherBackups(ctx context.Context, v *v1beta2.Volume, s *seen) error {
 	var b v1beta2.BackupVolume
@@ -51,7 +54,7 @@ func (r *Reconciler) gatherBackups(ctx context.Context, v *v1beta2.Volume, s *se
 
 // restoreJobs has the recurring jobs back that the volume followed which was backed up, before its
 // content is restored: the jobs that are missing, one after the other, and then the labels.
-func (p *pass) restoreJobs() loop.Change {
+func (p restoring) restoreJobs() loop.Change {
 	if p.v.Status.RestoreInitiated || p.s.BackedJobs == "" {
 		return nil
 	}
@@ -99,7 +102,7 @@ func (r *Reconciler) onBackupVolume(b *v1beta2.BackupVolume) []string {
 }
 
 // noteBackups tells of the newest backup.
-func (p *pass) noteBackups() {
+func (p restoring) noteBackups() {
 	st := &p.v.Status
 	var now restore.Newest
 	if b := p.s.BackupVolume; b != nil && b.DeletionTimestamp == nil {
@@ -113,7 +116,7 @@ func (p *pass) noteBackups() {
 }
 
 // restore follows the filling of the volume from a backup, and has the engine begin it.
-func (p *pass) restore() loop.Change {
+func (p restoring) restore() loop.Change {
 	v := p.v
 	if !restore.Needed(v) {
 		return nil
@@ -152,14 +155,14 @@ func (p *pass) restore() loop.Change {
 	return nil
 }
 
-func (p *pass) noteFilling(backup string) {
+func (p restoring) noteFilling(backup string) {
 	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionTrue,
 		Reason: v1beta2.VolumeReasonRestoreInProgress, Message: "volume " + p.v.Name + " is being filled from backup " +
 			backup})
 }
 
 // runsRestore says whether the engine is at the backup that it was asked for.
-func (p *pass) runsRestore() bool {
+func (p restoring) runsRestore() bool {
 	for _, r := range p.engine.Status.RestoreStatus {
 		if r.IsRestoring {
 			return true
@@ -169,7 +172,7 @@ func (p *pass) runsRestore() bool {
 }
 
 // holds says whether every replica that takes part has a backup.
-func (p *pass) holds(backup string) bool {
+func (p restoring) holds(backup string) bool {
 	for _, r := range p.engine.Status.RestoreStatus {
 		if r.State != v1beta2.ProcessStateComplete || r.LastRestored != backup {
 			return false
@@ -179,15 +182,15 @@ func (p *pass) holds(backup string) bool {
 }
 
 // growAsBackedUp gives a standby volume the size of the one that it follows; wait: it is growing.
-func (p *pass) growAsBackedUp() (change loop.Change, wait bool) {
+func (p restoring) growAsBackedUp() (change loop.Change, wait bool) {
 	v := p.v
 	if !v.Status.IsStandby || p.s.BackupVolume == nil {
 		return nil, false
 	}
 	size, err := strconv.ParseInt(p.s.BackupVolume.Status.Size, 10, 64)
-	if err == nil && size > v.Spec.Size {
+	if err == nil && size > v.DeviceBytes() {
 		c := v.DeepCopy()
-		c.Spec.Size = size
+		c.Spec.Size = v.UserBytes(size)
 		return loop.Update{Object: c}, true
 	}
 	return nil, v.Status.ExpansionRequired
@@ -195,7 +198,7 @@ func (p *pass) growAsBackedUp() (change loop.Change, wait bool) {
 
 // followRestore reads what the engine says of the restore. While it says nothing it was not begun,
 // or its engine was killed: it is begun again, from the beginning.
-func (p *pass) followRestore(backup string) {
+func (p restoring) followRestore(backup string) {
 	v := p.v
 	for _, r := range p.engine.Status.RestoreStatus {
 		if r.State == v1beta2.ProcessStateError {
@@ -221,7 +224,7 @@ func (p *pass) followRestore(backup string) {
 
 // noteRestored tells that the volume holds its backup, but for what the store did not have, if a
 // person has accepted that.
-func (p *pass) noteRestored(backup string) {
+func (p restoring) noteRestored(backup string) {
 	damage := ""
 	for _, r := range p.engine.Status.RestoreStatus {
 		damage = cmp.Or(damage, r.Damage)
@@ -238,7 +241,7 @@ func (p *pass) noteRestored(backup string) {
 
 // endDamage takes a person's decision about a damaged backup away that is over: the volume is
 // restored, or the person knows what is zero.
-func (p *pass) endDamage() loop.Change {
+func (p restoring) endDamage() loop.Change {
 	decision, there := p.v.Annotations[dataloss.DamageAnnotation]
 	switch {
 	case !there || decision == dataloss.DamageAccepted && restore.Needed(p.v) && dataloss.AcceptsDamage(p.v):
@@ -257,7 +260,7 @@ func (p *pass) endDamage() loop.Change {
 
 // restoreFailed ends an attempt: the volume is detached, and the next one has another process of
 // the engine.
-func (p *pass) restoreFailed(why string) {
+func (p restoring) restoreFailed(why string) {
 	p.setCondition(v1beta2.Condition{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionFalse,
 		Reason: v1beta2.VolumeReasonRestoreFailure, Message: why})
 	_, next := restore.Failed(p.v)
@@ -266,7 +269,7 @@ func (p *pass) restoreFailed(why string) {
 }
 
 // wantsRestore says whether the volume is to be attached to be filled from a backup.
-func (p *pass) wantsRestore() bool {
+func (p restoring) wantsRestore() bool {
 	if !restore.Needed(p.v) {
 		return false
 	}

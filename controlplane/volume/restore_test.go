@@ -16,7 +16,7 @@ import (
 )
 
 // restoring is an attached volume that is being filled from a backup, and what its engine says.
-func restoring(state, why, restored string) (*v1beta2.Volume, *seen) {
+func restoringVolume(state, why, restored string) (*v1beta2.Volume, *seen) {
 	v, s := fixture()
 	v.Spec.FromBackup = "s3://bucket@r/?backup=b1&volume=other"
 	v.CreationTimestamp = metav1.NewTime(now.Add(-10 * time.Minute))
@@ -32,23 +32,23 @@ func restoring(state, why, restored string) (*v1beta2.Volume, *seen) {
 // TestRestoreIsFollowed: the engine is told the backup; what it says of all replicas ends the
 // restore or the attempt.
 func TestRestoreIsFollowed(t *testing.T) {
-	v, s := restoring("", "", "")
+	v, s := restoringVolume("", "", "")
 	p, _ := judge(now, v, *s)
 	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionRestore)
 	if !v.Status.RestoreRequired || !v.Status.RestoreInitiated || c.Reason != v1beta2.VolumeReasonRestoreInProgress ||
-		!p.wantsRestore() {
+		!(restoring{p}).wantsRestore() {
 		t.Errorf("%+v", v.Status)
 	}
-	change := p.restore()
+	change := restoring{p}.restore()
 	if change == nil || change.String() != "update *v1beta2.Engine "+s.Engine.Name {
 		t.Errorf("%v", change)
 	}
-	v, s = restoring(v1beta2.ProcessStateComplete, "", "b1")
+	v, s = restoringVolume(v1beta2.ProcessStateComplete, "", "b1")
 	if d := decides(v, *s); v.Status.RestoreRequired || !v.Status.RestoreInitiated || restore.Needed(v) ||
 		len(told(d, naming.EventRestored)) != 1 {
 		t.Errorf("%+v %+v", v.Status, d)
 	}
-	v, s = restoring(v1beta2.ProcessStateComplete, "", "other")
+	v, s = restoringVolume(v1beta2.ProcessStateComplete, "", "other")
 	if decide(now, v, *s); !v.Status.RestoreRequired {
 		t.Error("another backup was taken for the one that is wanted")
 	}
@@ -57,7 +57,7 @@ func TestRestoreIsFollowed(t *testing.T) {
 // TestFailedRestoreIsTriedAgain: with another process of the engine, after as long as the volume
 // was there when it failed.
 func TestFailedRestoreIsTriedAgain(t *testing.T) {
-	v, s := restoring(v1beta2.ProcessStateError, "a block is damaged", "")
+	v, s := restoringVolume(v1beta2.ProcessStateError, "a block is damaged", "")
 	d := decides(v, *s)
 	c := v1beta2.FindCondition(v.Status.Conditions, v1beta2.VolumeConditionRestore)
 	if !v.Status.RestoreRequired || c.Status != v1beta2.ConditionFalse || c.Reason != v1beta2.VolumeReasonRestoreFailure ||
@@ -66,8 +66,8 @@ func TestFailedRestoreIsTriedAgain(t *testing.T) {
 	}
 	wants := func(at time.Time) bool {
 		p := newPass(at, v, *s)
-		p.restore()
-		return p.wantsRestore()
+		restoring{p}.restore()
+		return restoring{p}.wantsRestore()
 	}
 	if wants(now.Add(time.Hour)) {
 		t.Error("it is tried again by the process that has failed")
@@ -85,7 +85,7 @@ func TestFailedRestoreIsTriedAgain(t *testing.T) {
 // TestRestoredJobs: before the content is restored the volume gets the recurring jobs that its
 // backup has, the objects first; once, and not again afterwards.
 func TestRestoredJobs(t *testing.T) {
-	v, s := restoring("", "", "")
+	v, s := restoringVolume("", "", "")
 	job := v1beta2.RecurringJob{ObjectMeta: metav1.ObjectMeta{Name: "nightly"},
 		Spec: v1beta2.RecurringJobSpec{Name: "nightly", Task: v1beta2.RecurringJobTaskSnapshot, Cron: "@daily"}}
 	const label = naming.LabelRecurringJobPrefix + "nightly"
@@ -95,7 +95,7 @@ func TestRestoredJobs(t *testing.T) {
 		"update *v1beta2.Engine " + s.Engine.Name} {
 		p, _ := judge(now, v, *s)
 		p.v.Status.RestoreInitiated = v.Labels[label] != "" // as the former step has left it
-		change := p.restore()
+		change := restoring{p}.restore()
 		if change == nil || change.String() != want {
 			t.Fatalf("%v, want %s", change, want)
 		}
@@ -111,7 +111,7 @@ func TestRestoredJobs(t *testing.T) {
 	if v.Labels[label] != naming.Enabled {
 		t.Errorf("labels %v", v.Labels)
 	}
-	v, s = restoring("", "", "")
+	v, s = restoringVolume("", "", "")
 	s.BackedJobs = "{"
 	if d := decides(v, *s); len(told(d, naming.EventFailedRestore)) != 1 || !v.Status.RestoreInitiated {
 		t.Errorf("what cannot be read holds the restore up: %+v", d)
@@ -122,7 +122,7 @@ func TestRestoredJobs(t *testing.T) {
 		want bool
 	}{{true, "", true}, {false, "", false}, {true, v1beta2.OverrideDisabled, false},
 		{false, v1beta2.OverrideEnabled, true}} {
-		v, _ := restoring("", "", "")
+		v, _ := restoringVolume("", "", "")
 		v.Spec.RestoreVolumeRecurringJob = tt.own
 		if restore.TakesJobs(v, tt.all) != tt.want {
 			t.Errorf("%+v", tt)
@@ -133,7 +133,7 @@ func TestRestoredJobs(t *testing.T) {
 // TestRestoreWithDamageAccepted: a volume that was restored so says what is zero, and not that it
 // holds its backup.
 func TestRestoreWithDamageAccepted(t *testing.T) {
-	v, s := restoring(v1beta2.ProcessStateComplete, "", "b1")
+	v, s := restoringVolume(v1beta2.ProcessStateComplete, "", "b1")
 	for replica, st := range s.Engine.Status.RestoreStatus {
 		st.Damage = "5 bytes: [0, 5)"
 		s.Engine.Status.RestoreStatus[replica] = st
@@ -164,7 +164,7 @@ func TestDecisionAboutDamageEnds(t *testing.T) {
 			told: true},
 		"something that nobody may have said": {annotation: "yes", ends: true, damage: true, told: true},
 	} {
-		v, s := restoring("", "", "")
+		v, s := restoringVolume("", "", "")
 		v.Status.RestoreInitiated, v.Status.RestoreRequired, v.Spec.Standby = true, !c.restored, c.standby
 		v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionBackupDamage,
 			Status: v1beta2.ConditionTrue}}
@@ -172,7 +172,7 @@ func TestDecisionAboutDamageEnds(t *testing.T) {
 			v.Annotations = map[string]string{dataloss.DamageAnnotation: c.annotation, "x": "y"}
 		}
 		p := newPass(now, v, *s)
-		change := p.endDamage()
+		change := restoring{p}.endDamage()
 		if (change != nil) != c.ends || (len(p.changeEvents) > 0) != c.told ||
 			v1beta2.IsConditionTrue(v.Status.Conditions, v1beta2.VolumeConditionBackupDamage) != c.damage {
 			t.Errorf("%s: %v, %v, %+v", name, change, p.changeEvents, v.Status.Conditions)

@@ -13,7 +13,7 @@ import (
 
 // standby is an attached standby volume of which every replica holds backup b1, the newest one.
 func standby() (*v1beta2.Volume, *seen) {
-	v, s := restoring(v1beta2.ProcessStateComplete, "", "b1")
+	v, s := restoringVolume(v1beta2.ProcessStateComplete, "", "b1")
 	v.Spec.Standby, v.Spec.Frontend = true, v1beta2.VolumeFrontendNone
 	v.Status.IsStandby, v.Status.RestoreInitiated, v.Status.RestoreRequired = true, true, true
 	v.Status.Conditions = append(v.Status.Conditions,
@@ -48,7 +48,7 @@ func restoreCondition(v *v1beta2.Volume) v1beta2.Condition {
 func TestStandbyFollows(t *testing.T) {
 	v, s := standby()
 	p, d := judge(now, v, *s)
-	if asked(d.Do) != "" || !p.wantsRestore() || !v.Status.IsStandby || !v.Status.RestoreRequired ||
+	if asked(d.Do) != "" || !(restoring{p}).wantsRestore() || !v.Status.IsStandby || !v.Status.RestoreRequired ||
 		v.Status.LastBackup != "b1" || restoreCondition(v).Status != v1beta2.ConditionFalse ||
 		len(told(d, naming.EventRestored)) > 0 {
 		t.Errorf("at rest: %+v %+v", d, v.Status)
@@ -109,6 +109,26 @@ func TestStandbyGrows(t *testing.T) {
 	}
 }
 
+// TestEncryptedStandbyKeepsItsSize: a backup is of the device, which has a LUKS2 header before what
+// the user has.
+func TestEncryptedStandbyKeepsItsSize(t *testing.T) {
+	v, s := standby()
+	v.Spec.Encrypted = true
+	s.Engine.Spec.VolumeSize, s.Engine.Status.CurrentSize = v.DeviceBytes(), v.DeviceBytes()
+	for i := range s.Replicas {
+		s.Replicas[i].Spec.VolumeSize = v.DeviceBytes()
+	}
+	s.BackupVolume = backedUp("b1", "2026-11-23T02:00:00Z", v.DeviceBytes())
+	if d := decides(v, *s); asked(d.Do) != "" {
+		t.Errorf("of a backup as large as its device: %+v", d.Do)
+	}
+	s.BackupVolume = backedUp("b2", "2026-11-24T02:00:00Z", v.DeviceBytes()+(1<<30))
+	u, ok := decides(v, *s).Do.(loop.Update)
+	if grown, _ := u.Object.(*v1beta2.Volume); !ok || grown == nil || grown.Spec.Size != v.Spec.Size+(1<<30) {
+		t.Errorf("of a larger one: %+v", u.Object)
+	}
+}
+
 // TestActivation: the newest backup that was seen comes first, a restore that is under way ends
 // before that, and one that has failed is tried again.
 func TestActivation(t *testing.T) {
@@ -118,7 +138,7 @@ func TestActivation(t *testing.T) {
 		t.Errorf("it holds the newest one: %+v %+v", d, v.Status)
 	}
 	p := newPass(now, v, *s)
-	if p.wantsRestore() {
+	if (restoring{p}).wantsRestore() {
 		t.Error("it stays attached")
 	}
 	for name, c := range map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/csi/csitest"
+	"ankole.storage/csi/request"
 	"ankole.storage/rest/resource"
 )
 
@@ -219,6 +221,33 @@ func TestRestoredByItsClass(t *testing.T) {
 	r.Parameters, r.VolumeContentSource = map[string]string{"fromBackup": at}, volumeSource("vol-1")
 	_, err := c.CreateVolume(background, r)
 	csitest.Wants(t, err, codes.InvalidArgument)
+}
+
+// TestBackupOfAnEncryptedVolume: a claim that asks for as much as the volume had is restored from
+// it, though the backup is of the device, which is 16 MiB larger.
+func TestBackupOfAnEncryptedVolume(t *testing.T) {
+	f := newFake()
+	c := newController(f)
+	encrypted := func(name string) *spec.CreateVolumeRequest {
+		r := createRequest(name, gib)
+		r.Parameters = map[string]string{request.ParamEncrypted: "true"}
+		return r
+	}
+	ordered(t, c, encrypted("vol-1"))
+	if _, err := backingUp(c, ""); err != nil {
+		t.Fatal(err)
+	}
+	s, err := listed(c, "bak://vol-1/backup-3")
+	if err != nil || s.SizeBytes != gib {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	r := encrypted("restored")
+	r.CapacityRange.LimitBytes = gib
+	r.VolumeContentSource = &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Snapshot{
+		Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: s.SnapshotId}}}
+	if v := ordered(t, c, r); v.CapacityBytes != gib || f.volumes["restored"].Size != strconv.Itoa(gib) {
+		t.Errorf("%+v, %+v", v, f.volumes["restored"])
+	}
 }
 
 // TestSnapshotForABackup: a volume may go while what was snapshotted for a backup is left in it.

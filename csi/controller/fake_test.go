@@ -18,6 +18,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
+	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/csi/csitest"
 	"ankole.storage/csi/request"
 	"ankole.storage/rest/client"
@@ -391,7 +393,13 @@ func (f *fake) BackUp(_ context.Context, volume string, in resource.SnapshotInpu
 func (f *fake) progress(b *resource.Backup) resource.Backup {
 	if b.State == "InProgress" && f.due("back up "+b.Name) {
 		b.State, b.URL = "Completed", "s3://b@r/?backup="+b.Name+"&volume="+b.VolumeName
-		b.SnapshotCreated, b.VolumeSize = "2026-01-02T03:04:05Z", f.volumes[b.VolumeName].Size
+		v := f.volumes[b.VolumeName]
+		b.SnapshotCreated, b.VolumeSize = "2026-01-02T03:04:05Z", v.Size
+		if v.Encrypted {
+			size, _ := strconv.ParseInt(v.Size, 10, 64)
+			b.VolumeSize = strconv.FormatInt(size+lh.LUKSHeaderBytes, 10)
+			b.Labels = map[string]string{naming.LabelVolumeEncrypted: "true"}
+		}
 	}
 	return *b
 }

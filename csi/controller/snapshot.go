@@ -385,6 +385,9 @@ func backedUp(b *resource.Backup, s *resource.SnapshotCR) *spec.Snapshot {
 	out := &spec.Snapshot{SnapshotId: handle{volume: b.VolumeName, backup: b.Name}.String(),
 		SourceVolumeId: b.VolumeName, ReadyToUse: b.State == string(lh.BackupStateCompleted)}
 	out.SizeBytes, _ = strconv.ParseInt(b.VolumeSize, 10, 64) // the manager writes decimal numbers, or nothing yet
+	if b.Labels[naming.LabelVolumeEncrypted] == "true" {
+		out.SizeBytes = max(out.SizeBytes-lh.LUKSHeaderBytes, 0) // a claim of the same size is large enough
+	}
 	created := b.SnapshotCreated
 	if s != nil {
 		created, out.SizeBytes = cmp.Or(created, s.CreationTime), cmp.Or(out.SizeBytes, s.RestoreSize)

@@ -126,6 +126,9 @@ func (c *Server) fillFromBackup(ctx context.Context, o *order, id string) error 
 		return err
 	}
 	n, err := strconv.ParseInt(b.VolumeSize, 10, 64)
+	if o.Volume.Encrypted {
+		n -= lh.LUKSHeaderBytes // the backup is of the device
+	}
 	switch {
 	case b.State != string(lh.BackupStateCompleted):
 		return status.Errorf(codes.FailedPrecondition, "backup %s of volume %s cannot be restored: its state is %s %s", b.Name,
@@ -138,6 +141,6 @@ func (c *Server) fillFromBackup(ctx context.Context, o *order, id string) error 
 	case n > o.required && o.limit > 0 && n > o.limit:
 		return status.Errorf(codes.OutOfRange, "the source %s has %d bytes, at most %d are wanted", id, n, o.limit)
 	}
-	o.Volume.FromBackup, o.Volume.Size = b.URL, b.VolumeSize
+	o.Volume.FromBackup, o.Volume.Size = b.URL, strconv.FormatInt(n, 10)
 	return nil
 }

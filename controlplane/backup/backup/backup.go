@@ -377,5 +377,8 @@ func labelsOf(b *v1beta2.Backup, v *v1beta2.Volume, jobs []v1beta2.RecurringJob)
 	if out[naming.LabelVolumeAccessMode] == "" {
 		out[naming.LabelVolumeAccessMode] = cmp.Or(string(v.Spec.AccessMode), string(v1beta2.AccessModeReadWriteOnce))
 	}
+	if v.Spec.Encrypted {
+		out[naming.LabelVolumeEncrypted] = "true"
+	}
 	return out
 }

@@ -53,6 +53,9 @@ const (
 	LabelCRDAPIVersion            = LabelPrefix + "crd-api-version"
 	LabelAdmissionWebhook         = LabelPrefix + "admission-webhook"
 	LabelRecoveryBackend          = LabelPrefix + "recovery-backend"
+	// LabelVolumeEncrypted, "true" among the labels of a backup, says that the volume had a LUKS2
+	// header before what its user had. It is our addition.
+	LabelVolumeEncrypted = "ankole.storage/volume-encrypted"
 	// LabelDeleteObjectOnly keeps remote data when a backup object is deleted.
 	LabelDeleteObjectOnly = LabelPrefix + "delete-custom-resource-only"
 
