@@ -69,6 +69,6 @@ need_bed() {
 	need_programs containerd=containerd runc=runc nft=nftables mount=mount mkfs.ext4=e2fsprogs nsenter=util-linux ||
 		return 1
 	[ -x /usr/lib/cni/bridge ] || need_programs /usr/lib/cni/bridge=containernetworking-plugins || return 1
-	"$root/tools/build.sh" engine backup-worker instance-manager manager csi ankole ankole-bed && "$root/tools/images.sh" &&
+	"$root/tools/build.sh" engine backup-worker backing-image-manager instance-manager manager csi ankole ankole-bed && "$root/tools/images.sh" &&
 		"$root/tools/addons.sh"
 }

@@ -2,6 +2,7 @@
 # the end. Source it after lib.sh and in the root of the repository; the caller has a function do_<phase> for each phase.
 #
 # PARALLEL  how many test binaries run at once (default 2)
+# folder    four letters: tests work in /tmp/ak.$folder, unless another run does (default: a new folder)
 
 export ANKOLE_BIN="$bin" ANKOLE_ENGINE="$bin/engine"
 parallel=${PARALLEL:-2}
@@ -14,13 +15,24 @@ bed="./cmd/ankole-pause ./host ./networks ./node ./plan"
 sweep_dead
 # Everything that a test makes is in this folder, or is a process that has its name in its environment: what is left at the
 # end of a run is found by it. The path is short because those of sockets, which have at most 107 bytes, begin with it.
-work=$(mktemp -d /tmp/ak.XXXX)
+work=/tmp/ak.${folder:-}
+[ -n "${folder:-}" ] && mkdir -m 700 "$work" 2>/dev/null || work=$(mktemp -d /tmp/ak.XXXX)
 echo $$ >"$work/pid"
 export TMPDIR="$work" ANKOLE_RUN="$work/run"
 trap 'status=$?; trap "" INT TERM; sweep "$work"; exit $status' EXIT
 trap 'exit 130' INT TERM
 : >"$work/skipped"
 : >"$work/summary"
+
+# keep lets Go keep the results of tests, for other clones of the repository as well: their names of files begin alike. Of
+# a program that a test starts Go knows nothing; so the name of their folder is that of its content.
+keep() {
+	tree=$work/tree
+	programs=$work/$(find "$bin" -maxdepth 1 -type f -perm -u+x | sort | xargs cat | sha256sum | cut -c -12)
+	ln -sfn "$root" "$tree"
+	ln -sfn "$bin" "$programs"
+	export ANKOLE_BIN="$programs" ANKOLE_ENGINE="$programs/engine"
+}
 
 # gotest <module> <arguments of go test…>: runs tests and reports them. The shell knows no pipefail, hence the file. Vetting
 # is phase vet's: "go test" would look with other checks, and for those at every package of Kubernetes once more.
@@ -29,7 +41,7 @@ gotest() {
 	shift
 	{
 		status=0
-		go -C "$module" test -json -vet=off -timeout "$timeout" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
+		cd "${tree:-$root}/$module" && go test -json -vet=off -timeout "$timeout" -p "$parallel" "$@" </dev/null 2>&1 || status=$?
 		echo "$status" >"$work/status.$current"
 	} | "$bin/tools/testreport" -longest "${LONGEST:-0}" -skipped "$work/skipped" -failed "$work/failed.$current" -waits "${ANKOLE_WAITS:-$work/none}" \
 		-slow "$work/slow.$current" -module "$module" -- "$@" || return 1
@@ -84,8 +96,8 @@ known() {
 	done
 }
 
-# tools builds what reports on tests.
-build_report() { go -C tools build -buildvcs=false -o "$bin/tools/" ./testreport || exit 1; }
+# build_report builds what reports on tests, and what lets their results count in another clone.
+build_report() { go -C tools build -buildvcs=false -o "$bin/tools/" ./testreport ./datefiles || exit 1; }
 
 # run_phases <name…>: one after the other. A failed one does not keep the later ones from running.
 run_phases() {

@@ -25,10 +25,11 @@ set -u
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 need_go
-. tools/phases.sh
 
-# What is fixed: seeds of property tests, and what test/lack leaves out.
+# What is fixed: seeds of property tests, what test/lack leaves out, and where tests have their files.
 export ANKOLE_GATE=1 RAPID_SEED=1 RAPID_CHECKS=40
+folder=gate
+. tools/phases.sh
 
 do_format() {
 	files=$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ ! -f "$f" ] || echo "$f"; done | xargs gofmt -l) || return 1
@@ -72,6 +73,7 @@ seldom() { export GOGC=400; }
 
 do_unit() {
 	seldom
+	keep
 	packages=$(go list ./... | grep -Ev "$elsewhere") || return 1
 	gotest . $packages
 }
@@ -90,22 +92,25 @@ do_ui() {
 	return $failed
 }
 
+# Go keeps results of tests. It looks for changes in the files of the test's own module, and in no others: tests that read
+# those of another module, or have a program read them, run each time.
 do_modules() {
 	seldom
+	keep
 	failed=0
-	gotest tools ./... || failed=1
+	gotest tools -count=1 ./... || failed=1
 	gotest standalone $(go -C standalone list ./... | grep -v '/standalonetest$') || failed=1
-	gotest test/bed $bed || failed=1
-	gotest deploy/helm -count=1 ./... || failed=1 # a result that is kept would not see what Helm reads
+	gotest test/bed -count=1 $bed || failed=1
+	gotest deploy/helm -count=1 ./... || failed=1
 	return $failed
 }
 
 without="./controlplane/admission ./controlplane/process/instance ./controlplane/node/instancemanager ./manager \
 	./controlplane/object/naming ./controlplane/setting ./controlplane/node/settingsync"
 
-do_nolegacy() { seldom && gotest . -short $nolegacy $without; }
+do_nolegacy() { seldom && keep && gotest . -short $nolegacy $without; }
 
-do_simulation() { seldom && gotest . -count=1 ./test/sim ./controlplane/simulated; }
+do_simulation() { seldom && keep && gotest . ./test/sim ./controlplane/simulated; }
 
 # Deadlines of the product that a busy machine can miss are five times as long. A scenario that fails only because a wait ran
 # out is run once more, alone; more than two of them are a failure.
@@ -161,6 +166,7 @@ main() {
 	start=$(now)
 	echo "gate of $(git rev-parse --short HEAD): $*"
 	build_report
+	[ -z "${ANKOLE_CI:-}" ] || git ls-files -z | "$bin/tools/datefiles" || exit # a fresh clone has the files of now
 	run_phases "$@"
 	summary "$start"
 	exit

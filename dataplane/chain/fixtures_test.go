@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -14,7 +13,7 @@ import (
 
 	"ankole.storage/dataplane/chain"
 	"ankole.storage/dataplane/disk/osdisk"
-	"ankole.storage/test/lack"
+	"ankole.storage/test/archive"
 )
 
 // testdata/longhorn-v1.tgz holds replica directories as a reference engine (v1 data format) left
@@ -47,14 +46,8 @@ type fixtureEntry struct {
 // unpackFixtures returns a directory with a fresh copy of the archive and its manifest.
 func unpackFixtures(t *testing.T) (string, map[string]fixture) {
 	t.Helper()
-	if _, err := exec.LookPath("tar"); err != nil {
-		lack.Skip(t, "the tar program, needed to unpack sparse files, is not installed")
-	}
 	dir := t.TempDir()
-	cmd := exec.Command("tar", "-xzSf", "testdata/longhorn-v1.tgz", "-C", dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("tar: %v: %s", err, out)
-	}
+	archive.Unpack(t, "testdata/longhorn-v1.tgz", dir)
 	punchPreallocated(t, dir)
 	data, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
 	if err != nil {

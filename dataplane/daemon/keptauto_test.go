@@ -11,7 +11,6 @@ import (
 	"ankole.storage/dataplane/device/journal"
 	"ankole.storage/dataplane/device/keeper"
 	"ankole.storage/dataplane/device/kept"
-	"ankole.storage/host/hostpath"
 	"ankole.storage/test/lack"
 )
 
@@ -23,7 +22,6 @@ func TestKeptDeviceWithTransportAuto(t *testing.T) {
 	if err := blockdev.Available(); err != nil {
 		lack.Skip(t, err)
 	}
-	t.Setenv(hostpath.Variable, `{"`+socketDir+`": "`+t.TempDir()+`"}`)
 	socket, null := keeperHere(t)
 	owner := keeper.Owner{Volume: "vol", Engine: "e"}
 	state := keptState{Kept: blockdev.Kept{Loop: 3}, Owners: kept.Owners{VolumeUUID: "u", Epochs: []uint64{4}}}

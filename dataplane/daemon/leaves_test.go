@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"ankole.storage/dataplane/frontend"
 	"ankole.storage/dataplane/loop"
 	"ankole.storage/dataplane/loop/posix"
-	"ankole.storage/host/hostpath"
 	waits "ankole.storage/test/wait"
 )
 
@@ -115,7 +113,6 @@ func slowEngine(t *testing.T) (*service, *slowCore) {
 // caller: both halves of the process know the same of a frontend, and a device is told of the size
 // that the volume has got.
 func TestCallerLeaves(t *testing.T) {
-	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	midway := func(t *testing.T, c *slowCore, call func(ctx context.Context)) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -174,7 +171,6 @@ func TestCallerLeaves(t *testing.T) {
 // that came first would end the engine, which finds a frontend up that it has not brought up, or
 // would be undone.
 func TestFrontendOrdersWaitForTheFirstOffer(t *testing.T) {
-	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	s, c := slowEngine(t)
 	close(c.release)
 	go func() {
@@ -244,7 +240,6 @@ func TestFrontendOrdersBesideALeavingEngine(t *testing.T) {
 // TestNoFrontendForAnEngineThatEnds: between the end of its frontend and its own an engine answers
 // calls still. A frontend that is brought up then stays behind on the node.
 func TestNoFrontendForAnEngineThatEnds(t *testing.T) {
-	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	s, c := slowEngine(t)
 	close(s.p.life.begun)
 	go func() {
@@ -278,7 +273,6 @@ func waitsForLock(t *testing.T) {
 // leave: the volume would go without the frontend that it is to have. One that offers it on a
 // socket never does, and says what to do.
 func TestLeaveWaitsForTheFirstOffer(t *testing.T) {
-	t.Setenv(hostpath.Variable, fmt.Sprintf(`{%q: %q}`, socketDir, t.TempDir()))
 	s, c := slowEngine(t)
 	ask := func() string {
 		_, err := s.Leave(context.Background(), &enginev1.LeaveRequest{})

@@ -21,6 +21,7 @@ import (
 	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/dataplane/offline"
+	"ankole.storage/test/archive"
 	"ankole.storage/test/lack"
 )
 
@@ -36,14 +37,8 @@ type fixture struct {
 // fixtures unpacks the reference engine's directories and returns them by path.
 func fixtures(t *testing.T) map[string]fixture {
 	t.Helper()
-	if _, err := exec.LookPath("tar"); err != nil {
-		lack.Skip(t, "the tar program, needed to unpack sparse files, is not installed")
-	}
 	root := t.TempDir()
-	if out, err := exec.Command("tar", "-xzSf", "../chain/testdata/longhorn-v1.tgz", "-C",
-		root).CombinedOutput(); err != nil {
-		t.Fatalf("tar: %v: %s", err, out)
-	}
+	archive.Unpack(t, "../chain/testdata/longhorn-v1.tgz", root)
 	data, err := os.ReadFile(filepath.Join(root, "manifest.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,18 +24,30 @@ const (
 // versions are the import paths of the programs, which go.mod pins.
 var versions = []string{"helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v4/cmd/helm"}
 
+// build returns the path of a program, which the build cache keeps.
+var build = func() map[string]func() (string, error) {
+	all := map[string]func() (string, error){}
+	for _, program := range versions {
+		all[program] = sync.OnceValues(func() (string, error) {
+			path, err := exec.Command("go", "tool", "-n", program).Output()
+			return strings.TrimSpace(string(path)), err
+		})
+	}
+	return all
+}()
+
 // eachVersion runs f with either version of Helm.
 func eachVersion(t *testing.T, f func(t *testing.T, helm func(args ...string) (string, error))) {
 	for _, program := range versions {
 		t.Run(strings.Split(program, "/")[2], func(t *testing.T) {
 			t.Parallel()
-			path, err := exec.Command("go", "tool", "-n", program).Output() // built, and kept by the build cache
+			path, err := build[program]()
 			if err != nil {
 				t.Fatalf("build %s: %v", program, err)
 			}
 			home := t.TempDir()
 			f(t, func(args ...string) (string, error) {
-				cmd := exec.Command(strings.TrimSpace(string(path)), args...)
+				cmd := exec.Command(path, args...)
 				for _, of := range []string{"CACHE", "CONFIG", "DATA"} {
 					cmd.Env = append(cmd.Environ(), "HELM_"+of+"_HOME="+home)
 				}

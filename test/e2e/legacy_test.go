@@ -44,7 +44,7 @@ func TestLegacy(t *testing.T) {
 	o.scenario("A14", u.newVolume)
 	o.scenario("A17", u.migrates)
 	o.scenario("A15", u.lostReplica)
-	o.scenario("A6", func(*testing.T) { u.refusesLive(volumeA5); u.goesOn() })
+	o.scenario("A6", u.liveUpgrade)
 	o.scenario("A8", u.lastProcess)
 	o.scenario("A7", u.attachedAgain)
 	o.scenario("C8", u.refusedUpgrade)
@@ -100,8 +100,8 @@ func (o *older) detachedUpgrade(t *testing.T) {
 }
 
 // oneVolume (A5 to A7 as the proposal lists them): one volume of the cluster is attached. The two
-// engine managers that are not used go with the upgrade. Its engine is of a build that leaves no
-// volume to one of today, so the others go with the detachment.
+// engine managers that are not used go with the upgrade, the replica managers with the live upgrade
+// of the engine, and the last engine manager with the detachment.
 func (o *older) oneVolume(t *testing.T) {
 	const volume, home = "a5-listing", "node-1"
 	o.createOlder(restclient.VolumeSpec{Name: volume, NumberOfReplicas: 3})
@@ -119,11 +119,10 @@ func (o *older) oneVolume(t *testing.T) {
 	if left := o.pidsOf(volume); len(pids) != 4 || !maps.Equal(left, pids) {
 		t.Errorf("the processes %v became %v with the upgrade", pids, left)
 	}
-	o.refusesLive(volume)
-	o.lists("the engine is not upgraded", map[string]int{"engine": 1, "replica": 3, "aio": 3})
-	o.detach(volume)
 	o.upgrade(volume, engineDefault)
 	o.awaitEngineImage(volume, engineDefault)
+	o.lists("the engine is upgraded", map[string]int{"engine": 1, "aio": 3})
+	o.detach(volume)
 	o.aioAlone()
 	o.noLegacyPods()
 	holds(t, o.cluster, o.attach(volume, home, 3), before, "the content has changed with the upgrade")

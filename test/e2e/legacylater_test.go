@@ -112,18 +112,28 @@ func (u *attachedUpgrade) lostReplica(t *testing.T) {
 	u.goesOn()
 }
 
-// refusesLive (A6): an engine of a build that passes volumes on in another way is not upgraded
-// while its volume is attached, and who asks is told what to do.
-func (c *cluster) refusesLive(volume string) {
-	c.t.Helper()
-	_, err := c.rest.UpgradeEngine(context.Background(), volume, engineDefault)
-	if err == nil || !strings.Contains(err.Error(), "detach the volume") {
-		c.t.Errorf("a live upgrade of %s: %v", volume, err)
-	}
+// liveUpgrade (A6): a live upgrade of the engine brings the replicas into aio instance managers.
+// The engine's stays.
+func (u *attachedUpgrade) liveUpgrade(*testing.T) {
+	u.upgrade(volumeA5, engineDefault)
+	u.awaitEngineImage(volumeA5, engineDefault)
+	u.awaitUsable(volumeA5, u.home, 3)
+	u.runsOn(volumeA5, longhorn.InstanceManagerTypeEngine, longhorn.InstanceManagerTypeAllInOne)
+	u.goesOn()
 }
 
-// lastProcess (A8): the older instance managers go with their last processes, and their Pods.
+// lastProcess (A8): an instance manager of type replica goes with its last process, and its Pod.
 func (u *attachedUpgrade) lastProcess(t *testing.T) {
+	u.gone(u.home, longhorn.InstanceManagerTypeReplica)
+	if kinds := u.kinds(); kinds["engine"] != 2 || kinds["replica"] != 1 || kinds["aio"] != 3 {
+		t.Errorf("instance managers: %v; that of %s has a replica of %s", kinds, u.far, volumeA16)
+	}
+	u.goesOn()
+}
+
+// attachedAgain (A7): the older instance manager goes when its engine has been detached; attached
+// again, the volume runs in aio ones with all that was written.
+func (u *attachedUpgrade) attachedAgain(t *testing.T) {
 	u.load.Finish()
 	if err := u.device.Close(); err != nil {
 		t.Fatal(err)
@@ -131,17 +141,6 @@ func (u *attachedUpgrade) lastProcess(t *testing.T) {
 	u.device = nil
 	u.detach(volumeA5)
 	u.gone(u.home, longhorn.InstanceManagerTypeEngine)
-	u.gone(u.home, longhorn.InstanceManagerTypeReplica)
-	if kinds := u.kinds(); kinds["engine"] != 1 || kinds["replica"] != 1 || kinds["aio"] != 3 {
-		t.Errorf("instance managers: %v; those of %s have %s", kinds, u.far, volumeA16)
-	}
-}
-
-// attachedAgain (A7): the volume is upgraded at rest; attached again, it runs in aio instance
-// managers with all that was written.
-func (u *attachedUpgrade) attachedAgain(t *testing.T) {
-	u.upgrade(volumeA5, engineDefault)
-	u.awaitEngineImage(volumeA5, engineDefault)
 	d := u.cluster.device(u.attach(volumeA5, u.home, 3))
 	u.load.Verify(t, d)
 	if err := d.Close(); err != nil {
@@ -152,11 +151,21 @@ func (u *attachedUpgrade) attachedAgain(t *testing.T) {
 	u.identical(volumeA5, 3)
 }
 
-// refusedUpgrade (C8): the upgrade of an engine in an instance manager without a proxy is refused
-// with what to do, and the volume goes on.
+// refusedUpgrade (C8): an instance manager without a proxy knows no hand-over. The upgrade of its
+// engine is refused with what to do, and the volume goes on.
 func (u *attachedUpgrade) refusedUpgrade(t *testing.T) {
 	before := fillDevice(t, u.cluster, u.volume(volumeA16).Controllers[0].Endpoint)
-	u.refusesLive(volumeA16)
+	attempt := u.engineOf(volumeA16).Spec.UpgradeAttempt
+	u.upgrade(volumeA16, engineDefault)
+	u.eventually("the upgrade of "+volumeA16+" is refused", func(context.Context) error {
+		e := u.engineOf(volumeA16)
+		if e.Spec.UpgradeAttempt <= attempt || !strings.Contains(e.Status.LastUpgradeError, "detach") {
+			return fmt.Errorf("attempt %d, %q", e.Spec.UpgradeAttempt, e.Status.LastUpgradeError)
+		}
+		return nil
+	})
+	u.upgrade(volumeA16, engineOlder)
+	u.awaitEngineImage(volumeA16, engineOlder)
 	u.runsOn(volumeA16, longhorn.InstanceManagerTypeEngine, longhorn.InstanceManagerTypeReplica)
 	if v := u.volume(volumeA16); v.State != "attached" || v.Robustness != "healthy" {
 		t.Errorf("%s is %s and %s", volumeA16, v.State, v.Robustness)

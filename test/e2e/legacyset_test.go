@@ -55,13 +55,16 @@ type older struct {
 func startOlder(t *testing.T, without bool) *older {
 	t.Helper()
 	images := t.TempDir()
-	for image, commit := range map[string]string{managerOlder: rig.FirstHandOver, managerOldest: rig.BeforeProxy} {
+	for image, commit := range map[string]string{managerOlder: rig.FirstLeave, managerOldest: rig.BeforeProxy} {
 		program := filepath.Join(rig.Frozen(t, commit, "instance-manager"), "instance-manager")
+		if image == managerOlder {
+			program = withPlaintextFlag(t, program)
+		}
 		for _, command := range []string{"engine-manager", "longhorn-instance-manager"} {
 			makeImage(t, images, naming.CanonicalImage(image), program, command)
 		}
 	}
-	engine := filepath.Join(rig.Frozen(t, rig.FirstMigration, "engine"), "engine")
+	engine := filepath.Join(rig.Frozen(t, rig.FirstLeave, "engine"), "engine")
 	makeImage(t, images, naming.CanonicalImage(engineOlder), engine, "engine")
 	if without {
 		makeManagerWithout(t, images)
@@ -478,4 +481,15 @@ func (o *older) environmentOf(instance string) map[string]string {
 		}
 	}
 	return out
+}
+
+// withPlaintextFlag is a program that is told to serve in plaintext, as older builds do unasked.
+func withPlaintextFlag(t *testing.T, program string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "instance-manager")
+	text := "#!/bin/sh\nexec '" + program + "' \"$@\" --allow-plaintext '" + managerOlder + "'\n"
+	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }

@@ -35,6 +35,7 @@ import (
 	"ankole.storage/controlplane/object/naming"
 	restclient "ankole.storage/rest/client"
 	restresource "ankole.storage/rest/resource"
+	"ankole.storage/test/archive"
 	"ankole.storage/test/rig"
 )
 
@@ -96,10 +97,7 @@ func TestObjectsOfVersion14(t *testing.T) {
 func (v *version14) reference(t *testing.T) (content string) {
 	v.createOlder(restclient.VolumeSpec{Name: volumeOfReference, NumberOfReplicas: 2, Size: strconv.Itoa(referenceSize)})
 	unpacked := t.TempDir()
-	cmd := exec.Command("tar", "-xzSf", "../../dataplane/chain/testdata/longhorn-v1.tgz", "-C", unpacked)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("tar: %v: %s", err, out)
-	}
+	archive.Unpack(t, "../../dataplane/chain/testdata/longhorn-v1.tgz", unpacked)
 	n := 0
 	for _, dir := range v.replicaDirs(volumeOfReference) {
 		if err := os.RemoveAll(dir); err != nil {

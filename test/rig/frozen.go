@@ -19,11 +19,9 @@ const (
 	// BeforeProxy is the last commit whose instance manager served neither the proxy nor the
 	// instance service.
 	BeforeProxy = "4269badcc592cb3fd761b42d8f3127f33119d567"
-	// FirstHandOver is the first commit whose engines hand volumes over with all they offer. They
-	// speak version 2 of the protocol between engine and replica.
-	FirstHandOver = "cb04e5d6acbd359b79893113941ba40b26a6b84f"
-	// FirstMigration is the first commit whose engines migrate as today's managers order it.
-	FirstMigration = "ae23fcdaf4a79a3d859433e59d59cceb525ef318"
+	// FirstLeave is the first commit whose engines leave a volume to the next one with the keeper of
+	// its device (controller API 7): the oldest that a live upgrade goes on from.
+	FirstLeave = "fd35c560981a3b019c2605bbcb2605a37b4362db"
 )
 
 // exitUnavailable is tools/frozen.sh's way to say that this clone cannot give a commit.

@@ -115,6 +115,9 @@ const (
 	progressMark = "progress: "
 )
 
+// kept ends the line of a package whose results are those of an earlier run.
+const kept = "\t(cached)\n"
+
 // report collects results by package.
 type report struct {
 	w io.Writer
@@ -319,7 +322,11 @@ func digest(output []string) string {
 func (r *report) ended(p *result, e event) {
 	switch e.Action {
 	case "pass":
-		fmt.Fprintf(r.w, "ok  \t%s\t%.3fs\t%d tests\n", e.Package, e.Elapsed, p.sum())
+		took := fmt.Sprintf("%.3fs", e.Elapsed)
+		if slices.ContainsFunc(p.output[""], func(line string) bool { return strings.HasSuffix(line, kept) }) {
+			took = strings.TrimSpace(kept)
+		}
+		fmt.Fprintf(r.w, "ok  \t%s\t%s\t%d tests\n", e.Package, took, p.sum())
 	case "skip":
 		fmt.Fprintf(r.w, "?   \t%s\t[no test files]\n", e.Package)
 	case "fail":

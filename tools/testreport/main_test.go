@@ -27,6 +27,14 @@ func TestReport(t *testing.T) {
 			not:  []string{"noise"},
 		},
 		{
+			name: "results of an earlier run are told apart",
+			in: `{"Action":"pass","Package":"a","Test":"TestX","Elapsed":0.1}
+{"Action":"output","Package":"a","Output":"ok  \ta\t(cached)\n"}
+{"Action":"pass","Package":"a","Elapsed":0.2}`,
+			ok:   true,
+			want: []string{"ok  \ta\t(cached)\t1 tests\n", "ok: 1 tests passed, 0 failed, 0 skipped"},
+		},
+		{
 			name: "but for their sum",
 			in: `{"Action":"output","Package":"a","Test":"TestX","Output":"    x_test.go:1: sum: 20 rounds\n"}
 {"Action":"pass","Package":"a","Test":"TestX","Elapsed":0.1}
